@@ -8,6 +8,7 @@ mod aggregate;
 mod arrays;
 pub mod budget;
 mod cell;
+mod clauses;
 pub mod exec;
 pub mod format;
 pub mod function;

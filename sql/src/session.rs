@@ -1,5 +1,6 @@
 //! A session: one connection's view of a tenant's tables, its settings, and the queries it runs.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,9 +10,12 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::catalog::Session as CatalogSession;
 use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
+use datafusion::datasource::ViewTable;
 use datafusion::execution::context::{QueryPlanner, SessionContext};
 use datafusion::execution::{SendableRecordBatchStream, SessionStateBuilder, TaskContext};
 use datafusion::logical_expr::{DdlStatement, LogicalPlan};
+use datafusion::optimizer::AnalyzerRule as _;
+use datafusion::optimizer::analyzer::type_coercion::TypeCoercion;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner as _};
@@ -31,7 +35,7 @@ use crate::runner::Runner;
 use crate::scans::{self, ScanningTool};
 use crate::settings::AiSettings;
 use crate::tables::TenantTables;
-use crate::{aggregate, arrays, function, names, options, prompt, tables};
+use crate::{aggregate, arrays, clauses, function, names, options, prompt, tables};
 
 /// Plans AI operators beside those of DataFusion.
 #[derive(Debug)]
@@ -165,11 +169,79 @@ impl Session {
 
     /// Plans a statement, unoptimised.
     pub async fn plan(&self, statement: Statement) -> Result<LogicalPlan> {
+        clauses::check(&statement)?;
         tables::refresh_for(&self.context, &statement).await?;
+        let mut views = ViewsAnew::default();
+        views.path.extend(made_view(&statement));
+        if !is_about_names(&statement) {
+            self.renew_views(&statement, &mut views).await?;
+        }
+        self.plan_now(statement).await
+    }
+
+    /// Plans a statement over the views as they are.
+    async fn plan_now(&self, statement: Statement) -> Result<LogicalPlan> {
         let mut statement = named(statement);
         tables::temporary::resolve(&self.context, &mut statement);
         names::find(&self.context, &mut statement).await?;
         prompt::expand(self.context.state().statement_to_plan(statement).await?)
+    }
+
+    /// Plans the views that a statement reads anew, so that they read the tables of now: a file may have other
+    /// columns since, a table may be gone, a view below may be another.
+    ///
+    /// # Errors
+    /// Where a view cannot be planned any more, or reads itself.
+    async fn renew_views(&self, statement: &Statement, views: &mut ViewsAnew) -> Result<()> {
+        let state = self.context.state();
+        let Some(tables) = state.config().get_extension::<TenantTables>() else { return Ok(()) };
+        let defaults = &state.config_options().catalog;
+        for table in state.resolve_table_references(statement)? {
+            let name = table.table();
+            let is_own = table.schema().is_none_or(|schema| schema == defaults.default_schema);
+            let Some(text) = is_own.then(|| tables.view(name)).flatten() else { continue };
+            if views.path.iter().any(|on| on == name) {
+                return datafusion::common::plan_err!("view `{name}` reads itself");
+            }
+            if !views.done.insert(name.to_owned()) {
+                continue;
+            }
+            views.path.push(name.to_owned());
+            Box::pin(self.renew_view(&tables, name, &text, views)).await.map_err(|error| {
+                let reason = error.find_root().strip_backtrace();
+                datafusion::common::plan_datafusion_err!("`{name}` cannot be made again: {reason}")
+            })?;
+            views.path.pop();
+        }
+        Ok(())
+    }
+
+    async fn renew_view(
+        &self,
+        tables: &TenantTables,
+        name: &str,
+        text: &str,
+        views: &mut ViewsAnew,
+    ) -> Result<()> {
+        let mut statements = self.parse(text)?;
+        let Some(statement) = statements.pop().filter(|_| statements.is_empty()) else {
+            return datafusion::common::plan_err!("it is not one statement");
+        };
+        if matches!(statement, Statement::CreateExternalTable(_)) {
+            // The next session tries it again; until then its name says why it is not there.
+            return Ok(());
+        }
+        if made_view(&statement).is_none() {
+            return datafusion::common::plan_err!("it makes neither a view nor an external table");
+        }
+        self.renew_views(&statement, views).await?;
+        if let LogicalPlan::Ddl(DdlStatement::CreateView(view)) = self.plan_now(statement).await? {
+            let state = self.context.state();
+            let plan = Arc::unwrap_or_clone(view.input);
+            let plan = TypeCoercion::new().analyze(plan, state.config_options())?;
+            tables.put_view(name, ViewTable::new(plan, view.definition));
+        }
+        Ok(())
     }
 
     /// Starts a plan. Statements that change the session (`SET`, `CREATE VIEW`) are done when this returns.
@@ -276,6 +348,31 @@ fn with_estimates(plan: SendableRecordBatchStream, lines: &[String]) -> Result<S
     let batch = RecordBatch::try_new(Arc::clone(&schema), columns)?;
     let stream = plan.chain(futures_util::stream::iter([Ok(batch)]));
     Ok(Box::pin(RecordBatchStreamAdapter::new(schema, stream)))
+}
+
+/// Views that are planned anew for a statement.
+#[derive(Debug, Default)]
+struct ViewsAnew {
+    /// Those that are, and those that they are for.
+    path: Vec<String>,
+    done: HashSet<String>,
+}
+
+/// Whether a statement is about tables and reads none: a view that cannot be planned is dropped all the same.
+fn is_about_names(statement: &Statement) -> bool {
+    let Statement::Statement(statement) = statement else { return false };
+    matches!(**statement, ast::Statement::Drop { .. } | ast::Statement::AlterTable(_))
+}
+
+/// The view that a statement makes.
+fn made_view(statement: &Statement) -> Option<String> {
+    match statement {
+        Statement::Statement(statement) => match &**statement {
+            ast::Statement::CreateView(create) => Some(create.name.0.last()?.as_ident()?.value.clone()),
+            _ => None,
+        },
+        _ => None,
+    }
 }
 
 /// Notes the end of a query when its stream is dropped.

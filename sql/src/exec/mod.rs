@@ -26,7 +26,9 @@ use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{DFSchema, Result, internal_err, plan_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
+use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::logical_expr::{Expr, LogicalPlan, UserDefinedLogicalNode};
+use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_plan::execution_plan::{
@@ -284,8 +286,17 @@ impl ExtensionPlanner for Planner {
             .iter()
             .map(|slot| planner.create_physical_expr(slot, node.input.schema(), session, planning))
             .collect::<Result<_>>()?;
-        let one =
-            |expr: &Expr, schema: &DFSchema| planner.create_physical_expr(expr, schema, session, planning);
+        // The optimizer does not see the program's expressions, and some functions (`coalesce`) run only as what
+        // it makes of them.
+        let context = SimplifyContext::builder()
+            .with_schema(Arc::new(node.program.df_schema()?))
+            .with_config_options(Arc::new(session.config_options().clone()))
+            .with_current_time()
+            .build();
+        let simplifier = ExprSimplifier::new(context);
+        let one = |expr: &Expr, schema: &DFSchema| {
+            planner.create_physical_expr(&simplifier.simplify(expr.clone())?, schema, session, planning)
+        };
         let compiled = compile(&node.program, &one)?;
         let work = RowProgram { kind: node.kind.clone(), slots, compiled: Arc::new(compiled) };
         Ok(Some(Arc::new(AiExec::new(work, Arc::clone(input), None))))

@@ -160,10 +160,18 @@ impl<'a> Calls<'a> {
         };
         let level =
             read.into_iter().chain(&rest).chain(&guard).map(|expr| self.level(expr)).max().unwrap_or(0);
-        let same = self.calls.iter_mut().find(|call| {
+        let same = self.calls.iter().position(|call| {
             (call.function, &call.input, &call.rest, &call.options) == (function, &input, &rest, &options)
         });
-        if let Some(call) = same
+        // A guard that reads a later call's answer cannot be an earlier one's. The call is made again then: equal
+        // prompts run once all the same.
+        let is_known = |place: usize| {
+            let later: Vec<&str> = self.calls[place..].iter().map(|call| call.name.as_str()).collect();
+            let read = guard.iter().flat_map(Expr::column_refs);
+            read.filter(|column| column.relation.is_none()).all(|column| !later.contains(&&*column.name))
+        };
+        let same = same.filter(|place| is_known(*place));
+        if let Some(call) = same.and_then(|place| self.calls.get_mut(place))
             && (call.guard == guard || call.guard.is_none() || call.level == level)
         {
             call.guard = match (call.guard.take(), guard) {

@@ -86,6 +86,7 @@ impl Lift {
 
     /// Puts the calls of expressions under them. Returns what the expressions read now.
     fn below(&self, exprs: Vec<Expr>, input: Arc<LogicalPlan>) -> Result<(Vec<Expr>, Arc<LogicalPlan>)> {
+        let (exprs, input) = self.without_subqueries(exprs, input)?;
         let mut calls = Calls::new(self);
         let exprs = exprs.into_iter().map(|expr| calls.lift(expr)).collect::<Result<Vec<_>>>()?;
         if calls.is_empty() {
@@ -94,6 +95,39 @@ impl Lift {
         let (slots, program) = calls.program(input.schema(), Vec::new())?;
         let node = AiNode::map(input, slots, Arc::new(program))?;
         Ok((exprs, Arc::new(LogicalPlan::Extension(Extension { node: Arc::new(node) }))))
+    }
+
+    /// Puts the values of subqueries beside calls into columns of the input: an operator of ours cannot run one.
+    fn without_subqueries(
+        &self,
+        exprs: Vec<Expr>,
+        input: Arc<LogicalPlan>,
+    ) -> Result<(Vec<Expr>, Arc<LogicalPlan>)> {
+        let mut values: Vec<(Expr, String)> = Vec::new();
+        let mut taken = |expr: Expr| {
+            if !has_call(&expr) {
+                return Ok(expr);
+            }
+            let taken = expr.transform_down(|expr| {
+                if !matches!(expr, Expr::ScalarSubquery(_)) {
+                    return Ok(Transformed::no(expr));
+                }
+                let known = values.iter().find(|(value, _)| *value == expr).map(|(_, name)| name.clone());
+                let name = known.unwrap_or_else(|| {
+                    values.push((expr, self.name()));
+                    values[values.len() - 1].1.clone()
+                });
+                Ok(Transformed::yes(Expr::Column(Column::new_unqualified(name))))
+            });
+            taken.map(|transformed| transformed.data)
+        };
+        let exprs = exprs.into_iter().map(&mut taken).collect::<Result<Vec<_>>>()?;
+        if values.is_empty() {
+            return Ok((exprs, input));
+        }
+        let own = input.schema().columns().into_iter().map(Expr::Column);
+        let all = own.chain(values.into_iter().map(|(value, name)| value.alias(name))).collect();
+        Ok((exprs, Arc::new(LogicalPlan::Projection(Projection::try_new(all, input)?))))
     }
 
     fn projection(&self, node: Projection) -> Result<LogicalPlan> {
@@ -119,11 +153,14 @@ impl Lift {
             return Ok(input);
         }
         check_count(calling.len())?;
+        let schema = Arc::clone(input.schema());
+        let (calling, input) = self.without_subqueries(calling, Arc::new(input))?;
+        let input = Arc::unwrap_or_clone(input);
         let mut calls = Calls::new(self);
         let conditions = calling.into_iter().map(|condition| calls.lift(condition)).collect::<Result<_>>()?;
         let (slots, program) = calls.program(input.schema(), conditions)?;
         let node = AiNode::filter(Arc::new(input), slots, Arc::new(program))?;
-        Ok(LogicalPlan::Extension(Extension { node: Arc::new(node) }))
+        by_name(LogicalPlan::Extension(Extension { node: Arc::new(node) }), &schema)
     }
 
     /// Grouping keys and arguments are computed below; names are given back above.

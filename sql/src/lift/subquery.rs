@@ -35,7 +35,8 @@ impl AnalyzerRule for JoinSubqueries {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        if !plan.exists(|node| Ok(subqueries(node).into_iter().any(is_to_join)))? {
+        let needs = |node: &LogicalPlan| is_beside(node) || subqueries(node).into_iter().any(is_to_join);
+        if !plan.exists(|node| Ok(needs(node)))? {
             return Ok(plan);
         }
         let rules = Optimizer::with_rules(vec![
@@ -56,7 +57,8 @@ impl AnalyzerRule for JoinSubqueries {
     }
 }
 
-/// The subqueries of a node's expressions, and the node where it is one (`LATERAL`).
+/// The subqueries of a node's expressions that may have to become joins, and the node where it is one
+/// (`LATERAL`).
 fn subqueries(node: &LogicalPlan) -> Vec<Subquery> {
     let mut found = Vec::new();
     if let LogicalPlan::Subquery(subquery) = node {
@@ -78,6 +80,15 @@ fn subqueries(node: &LogicalPlan) -> Vec<Subquery> {
         debug_assert!(visited.is_ok());
     }
     found
+}
+
+/// Whether a condition asks a model and, in the same breath, for a partner: `ai_if(..) OR EXISTS (..)`.
+fn is_beside(node: &LogicalPlan) -> bool {
+    let conditions = node.expressions().into_iter().flat_map(split_conjunction_owned);
+    conditions.filter(has_call).any(|condition| {
+        let asks = |expr: &Expr| Ok(matches!(expr, Expr::Exists(_) | Expr::InSubquery(_)));
+        condition.exists(asks).is_ok_and(|found| found)
+    })
 }
 
 /// Whether a subquery calls a model.

@@ -94,6 +94,11 @@ pub(super) async fn deliver<S: AsyncWrite>(
 ) -> Result<(), Stop> {
     match outcome {
         Outcome::Done(tag) => Ok(complete(output, tag)?),
+        Outcome::Changed { tag, query } => {
+            let unknown = (query.progress.unknown(), rows::why_unknown(&query));
+            notice(query.progress.failed(), unknown, output)?;
+            Ok(complete(output, tag)?)
+        }
         Outcome::Rows { mut rows, word } => {
             let sent = send(&mut rows, formats, &[], usize::MAX, output).await?;
             Ok(complete(output, tag(word, sent))?)
@@ -151,21 +156,28 @@ impl Rows {
     /// Tells the client of calls that failed, and of answers that are not computed, since it was told.
     pub(super) fn notice<S: AsyncWrite>(&mut self, output: &mut Output<S>) -> Result<(), SqlError> {
         let failed = self.newly_failed();
-        if failed > 0 {
-            let message =
-                format!("{failed} of the AI calls failed and are NULL; SELECT * FROM relserve.errors");
-            tell("WARNING", code::WARNING, message, output)?;
-        }
-        let (unknown, why) = self.newly_unknown();
-        if unknown > 0 {
-            let message = format!(
-                "{unknown} of the AI answers are not computed and are NULL: {why}; \
-                 SET relserve.cached_only = false computes them"
-            );
-            tell("NOTICE", code::SUCCESS, message, output)?;
-        }
-        Ok(())
+        notice(failed, self.newly_unknown(), output)
     }
+}
+
+/// Tells the client of calls that failed, and of answers that are not computed and why.
+fn notice<S: AsyncWrite>(
+    failed: u64,
+    (unknown, why): (u64, String),
+    output: &mut Output<S>,
+) -> Result<(), SqlError> {
+    if failed > 0 {
+        let message = format!("{failed} of the AI calls failed and are NULL; SELECT * FROM relserve.errors");
+        tell("WARNING", code::WARNING, message, output)?;
+    }
+    if unknown > 0 {
+        let message = format!(
+            "{unknown} of the AI answers are not computed and are NULL: {why}; \
+             SET relserve.cached_only = false computes them"
+        );
+        tell("NOTICE", code::SUCCESS, message, output)?;
+    }
+    Ok(())
 }
 
 fn tell<S: AsyncWrite>(

@@ -18,6 +18,7 @@ use pgwire::messages::response::TransactionStatus;
 use pgwire::messages::startup::ParameterStatus;
 use tokio::io::AsyncWrite;
 
+use super::catalog;
 use super::command::{Modes, SessionCommand};
 use super::copy::{self, CopyFormat};
 use super::cursor::{Cursor, no_cursor};
@@ -28,6 +29,7 @@ use super::settings::Settings;
 use super::split::split;
 use super::transport::Output;
 use super::{ConnectionLimits, names};
+use crate::query::Query;
 use crate::{Session, tables};
 
 /// A connection's state.
@@ -92,6 +94,17 @@ pub(super) enum Outcome {
         format: CopyFormat,
     },
     Done(String),
+    /// Something was changed, by a query whose calls may have failed.
+    Changed {
+        tag: String,
+        query: Arc<Query>,
+    },
+}
+
+impl Drop for Backend {
+    fn drop(&mut self) {
+        catalog::release(self.session.context());
+    }
 }
 
 impl Backend {
@@ -253,14 +266,15 @@ impl Backend {
                     count += counted(&batch?);
                 }
                 let is_counted = tag != "TRUNCATE TABLE";
-                Ok(Outcome::Done(if is_counted { format!("{tag} {count}") } else { tag.to_owned() }))
+                let tag = if is_counted { format!("{tag} {count}") } else { tag.to_owned() };
+                Ok(Outcome::Changed { tag, query: running.query })
             }
             (Some(tag), _) => {
                 let mut running = self.session.run(plan, text).await?;
                 while let Some(batch) = running.stream.next().await {
                     batch?;
                 }
-                Ok(Outcome::Done(tag.to_owned()))
+                Ok(Outcome::Changed { tag: tag.to_owned(), query: running.query })
             }
             (None, _) => {
                 let is_explain = matches!(plan, LogicalPlan::Explain(_) | LogicalPlan::Analyze(_));

@@ -266,13 +266,17 @@ impl Rows {
     pub(super) fn newly_unknown(&mut self) -> (u64, String) {
         let Some(query) = &self.query else { return (0, String::new()) };
         let unknown = query.progress.unknown();
-        let why = match query.limits.scan {
-            Some(tool) => {
-                format!("this looks like a scan that {} makes by itself (sql.cached_only_scans)", tool.name())
-            }
-            None => "relserve.cached_only is on".to_owned(),
-        };
-        (unknown - std::mem::replace(&mut self.told_unknown, unknown), why)
+        (unknown - std::mem::replace(&mut self.told_unknown, unknown), why_unknown(query))
+    }
+}
+
+/// Why answers of a query are not computed.
+pub(super) fn why_unknown(query: &Query) -> String {
+    match query.limits.scan {
+        Some(tool) => {
+            format!("this looks like a scan that {} makes by itself (sql.cached_only_scans)", tool.name())
+        }
+        None => "relserve.cached_only is on".to_owned(),
     }
 }
 

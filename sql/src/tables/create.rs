@@ -29,7 +29,7 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
 use futures_util::TryStreamExt as _;
 use tokio::sync::OwnedMutexGuard;
 
-use super::definitions::persist;
+use super::definitions::{CREATED_PREFIX, persist};
 use super::temporary::TemporaryTables;
 
 /// The mark.
@@ -77,7 +77,7 @@ impl NewTable {
     }
 
     async fn write(&self, mut rows: SendableRecordBatchStream) -> Result<u64> {
-        let hidden = tempfile::Builder::new().prefix(".create-").tempfile_in(&self.folder);
+        let hidden = tempfile::Builder::new().prefix(CREATED_PREFIX).tempfile_in(&self.folder);
         let mut hidden = hidden.map_err(|error| self.cause(error.kind()))?;
         let properties = WriterProperties::builder()
             .set_compression(Compression::SNAPPY)

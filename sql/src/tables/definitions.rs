@@ -10,6 +10,7 @@ use std::io::{self, ErrorKind, Write as _};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use datafusion::common::{Result, exec_datafusion_err};
 use datafusion::sql::parser::{DFParser, Statement};
@@ -21,6 +22,11 @@ use tempfile::NamedTempFile;
 /// In the tenant's folder.
 const FOLDER: &str = ".definitions";
 const ENDING: &str = ".sql";
+/// Begin the names of files that are being written.
+pub(super) const CREATED_PREFIX: &str = ".create-";
+const DEFINED_PREFIX: &str = ".define-";
+/// Time since the last write after which nobody writes a file any more.
+const LEFTOVER_AGE: Duration = Duration::from_secs(3_600);
 
 /// What a tenant has defined.
 #[derive(Debug)]
@@ -46,7 +52,7 @@ impl Definitions {
     pub(super) fn save(&self, name: &str, text: &str) -> Result<()> {
         let write = || -> io::Result<()> {
             fs::create_dir_all(&self.folder)?;
-            let mut file = tempfile::Builder::new().prefix(".define-").tempfile_in(&self.folder)?;
+            let mut file = tempfile::Builder::new().prefix(DEFINED_PREFIX).tempfile_in(&self.folder)?;
             file.write_all(text.as_bytes())?;
             persist(file, &self.path(name), true)
         };
@@ -73,6 +79,11 @@ impl Definitions {
             }
             _ => Ok(()),
         }
+    }
+
+    /// The statement of one.
+    pub(super) fn text(&self, name: &str) -> Option<String> {
+        fs::read_to_string(self.path(name)).ok()
     }
 
     /// The statements of those that are kept and not there, by name.
@@ -154,6 +165,25 @@ pub(super) fn persist(file: NamedTempFile, path: &Path, replaces: bool) -> io::R
     sync_folder_of(path)
 }
 
+/// Removes what a process that was killed left of tables it was making. What was written to lately may be
+/// another server's that shares the folder.
+pub(super) fn remove_leftovers(root: &Path) {
+    for folder in [root.to_owned(), root.join(FOLDER)] {
+        let Ok(entries) = fs::read_dir(folder) else { continue };
+        for entry in entries.flatten() {
+            let name = entry.file_name();
+            let is_left = name
+                .to_str()
+                .is_some_and(|name| name.starts_with(CREATED_PREFIX) || name.starts_with(DEFINED_PREFIX));
+            let age = entry.metadata().ok().and_then(|about| about.modified().ok()?.elapsed().ok());
+            if is_left && age.is_some_and(|age| age > LEFTOVER_AGE) {
+                // Whoever cannot remove it is no worse off than before.
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+    }
+}
+
 /// Makes changes of names in a file's folder last.
 pub(super) fn sync_folder_of(path: &Path) -> io::Result<()> {
     path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
@@ -209,6 +239,21 @@ mod tests {
             assert_eq!(decoded(&file).as_deref(), Some(name));
         }
         assert_eq!(decoded("%ff"), None);
+    }
+
+    #[test]
+    fn what_a_killed_server_left_is_removed_and_what_another_writes_is_not() {
+        let root = tempfile::tempdir().expect("a folder");
+        let long_ago = std::time::SystemTime::now() - 2 * super::LEFTOVER_AGE;
+        for (name, is_old) in [(".create-a", true), (".create-b", false), ("old.csv", true)] {
+            let file = std::fs::File::create(root.path().join(name)).expect("made");
+            if is_old {
+                file.set_modified(long_ago).expect("dated");
+            }
+        }
+        super::remove_leftovers(root.path());
+        let is_there = |name: &str| root.path().join(name).exists();
+        assert_eq!([is_there(".create-a"), is_there(".create-b"), is_there("old.csv")], [false, true, true]);
     }
 
     #[test]

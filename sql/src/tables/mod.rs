@@ -26,8 +26,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use datafusion::catalog::SchemaProvider;
+use datafusion::catalog::{SchemaProvider, TableProvider};
 use datafusion::common::{Result, TableReference, exec_datafusion_err, exec_err};
+use datafusion::datasource::{TableType, ViewTable};
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::cache::cache_manager::CacheManagerConfig;
 use datafusion::execution::context::SessionContext;
@@ -112,6 +113,7 @@ impl TenantTables {
         let root = folder
             .canonicalize()
             .map_err(|error| exec_datafusion_err!("a tenant's folder cannot be read: {}", error.kind()))?;
+        definitions::remove_leftovers(&root);
         let runtime = Arc::new(runtime(TenantStore::new(root.clone(), Arc::clone(&files)), memory)?);
         let reader = SessionStateBuilder::new().with_runtime_env(Arc::clone(&runtime)).build();
         let reader = Arc::new(TableReader::new(reader));
@@ -167,6 +169,23 @@ impl TenantTables {
             catalog.register_schema(name, Arc::new(source::SourceSchema::new(Arc::clone(source))))?;
         }
         Ok(())
+    }
+
+    /// The statement that made a view.
+    pub(crate) fn view(&self, name: &str) -> Option<String> {
+        let is_view = |table: Arc<dyn TableProvider>| table.table_type() == TableType::View;
+        let is_view =
+            self.public.defined(name).is_some_and(is_view) || self.definitions.reason(name).is_some();
+        if is_view { self.definitions.text(name) } else { None }
+    }
+
+    /// Puts a view made anew in the place of what it was.
+    pub(crate) fn put_view(&self, name: &str, view: ViewTable) {
+        // Another session may have dropped it just now.
+        if self.definitions.text(name).is_some() {
+            self.definitions.mended(name);
+            self.public.put_back(name, Some(Arc::new(view)));
+        }
     }
 
     /// Views and external tables that are kept and not there; one session at a time makes them again.

@@ -95,3 +95,41 @@ async fn what_a_tenant_has_put_among_its_definitions_makes_views_and_nothing_els
     assert_eq!(value(&session, "SELECT max(n) FROM numbers").await, "3");
     assert_eq!(value(&session, "SELECT n FROM d").await, "4");
 }
+
+#[tokio::test]
+async fn a_view_reads_the_tables_of_now() {
+    let tenant = Tenant::new(&[("people.csv", "name,city\nAnn,Rome\n")]);
+    let session = tenant.plain().await;
+    for text in [
+        "CREATE VIEW names AS SELECT name FROM people",
+        "CREATE TABLE k AS SELECT 1 AS a",
+        "CREATE VIEW all_of_k AS SELECT * FROM k",
+        "CREATE VIEW low AS SELECT 1 AS n",
+        "CREATE VIEW high AS SELECT n + 1 AS n FROM low",
+    ] {
+        let made = shown(&session, text).await;
+        assert!(!made.starts_with("error"), "{text}: {made}");
+    }
+    assert_eq!(value(&session, "SELECT * FROM names").await, "Ann");
+    assert_eq!(value(&session, "SELECT * FROM high").await, "2");
+
+    // The same columns in another order.
+    std::fs::write(tenant.folder().join("people.csv"), "city,name,age\nRome,Ann,30\n").expect("written");
+    assert_eq!(value(&session, "SELECT * FROM names").await, "Ann");
+    shown(&session, "CREATE OR REPLACE VIEW low AS SELECT 5 AS n").await;
+    assert_eq!(value(&session, "SELECT * FROM high").await, "6");
+    shown(&session, "DROP TABLE k").await;
+    let error = value(&session, "SELECT * FROM all_of_k").await;
+    assert!(error.contains("`all_of_k` cannot be made again") && error.contains("not found"), "{error}");
+    shown(&session, "CREATE TABLE k AS SELECT 7 AS b, 8 AS c").await;
+    assert_eq!(value(&session, "SELECT c FROM all_of_k").await, "8");
+    // Neither by way of another nor at once.
+    for text in [
+        "CREATE OR REPLACE VIEW low AS SELECT * FROM high",
+        "CREATE OR REPLACE VIEW low AS SELECT * FROM low",
+    ] {
+        let error = shown(&session, text).await;
+        assert!(error.contains("reads itself"), "{text}: {error}");
+    }
+    assert_eq!(value(&session, "SELECT * FROM high").await, "6");
+}

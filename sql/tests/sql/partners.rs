@@ -118,3 +118,70 @@ async fn lateral_subqueries_read_the_row_before_them() {
     let (rows, _) = asked(text).await;
     assert_eq!(rows, ["1 false", "1 true", "2 false", "3 true", "3 true", "4"]);
 }
+
+#[tokio::test]
+async fn subqueries_without_a_model_stand_beside_calls() {
+    let bad = "ai_if(text, 'is it bad?')";
+    let count = |condition: &str| format!("SELECT stars FROM r WHERE {condition}");
+    let all = ["2", "3", "4", "5", "6", "7", "9"];
+    for (condition, rows) in [
+        (format!("{bad} AND stars > (SELECT avg(stars) FROM r)"), vec!["6", "7", "9"]),
+        (format!("{bad} OR stars < (SELECT avg(stars) FROM r)"), all.to_vec()),
+        (
+            format!("{bad} = (stars > (SELECT min(id) + 1 FROM p WHERE p.id = r.product))"),
+            vec!["2", "3", "5", "9"],
+        ),
+        (
+            format!("{bad} OR EXISTS (SELECT 1 FROM p WHERE p.id = r.product)"),
+            vec!["2", "3", "4", "5", "6", "7", "8", "9"],
+        ),
+        (format!("ai_if((SELECT max(text) FROM r), 'is it bad?') OR {bad}"), vec!["4", "5", "6", "7", "9"]),
+        (
+            format!("{bad} = (SELECT ai_if(text, 'is it bad?') FROM r WHERE stars = 9)"),
+            vec!["4", "5", "6", "7", "9"],
+        ),
+        (format!("coalesce({bad}, true)"), vec!["4", "5", "6", "7", "8", "9"]),
+    ] {
+        let (found, _) = asked(&count(&condition)).await;
+        assert_eq!(found, rows, "{condition}");
+    }
+}
+
+#[tokio::test]
+async fn a_call_of_two_conditions_is_asked_wherever_one_of_them_needs_it() {
+    let text = "SELECT stars FROM r WHERE (ai_if(text, 'is it about it?') OR ai_if(text, 'is it bad?')) AND \
+                (CASE WHEN ai_sentiment(text) = 'positive' THEN ai_if(text, 'is it bad?') ELSE true END)";
+    let model = Model::new(|prompt| {
+        let text = prompt.split_once("Text: ").map_or(prompt, |(_, text)| text);
+        let answer = match (prompt.contains("about it"), prompt.contains("bad?")) {
+            (true, _) => {
+                if text.contains("stray") {
+                    "yes"
+                } else {
+                    "no"
+                }
+            }
+            (_, true) => {
+                if text.contains("bad") {
+                    "yes"
+                } else {
+                    "no"
+                }
+            }
+            _ => {
+                if text.contains("radio") {
+                    "positive"
+                } else {
+                    "negative"
+                }
+            }
+        };
+        Ok(answer.to_owned())
+    });
+    let session = session(&model, &[PRODUCTS, REVIEWS]).await;
+    let table = shown(&session, text).await;
+    let rows = table.lines().filter(|line| line.starts_with('|')).skip(1);
+    let mut rows: Vec<&str> = rows.map(|line| line.trim_matches(['|', ' '])).collect();
+    rows.sort_unstable();
+    assert_eq!(rows, ["4", "5", "6", "7", "9"], "{table}");
+}

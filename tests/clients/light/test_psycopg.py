@@ -36,6 +36,16 @@ class Psycopg(Checks):
         self.assertEqual([column.name for column in cursor.description], ["?column?", "?column?", "id", "id"])
         self.assertEqual(cursor.fetchall(), [(None, None, 1, 1)])
 
+    def test_notices_of_changes(self):
+        notices = []
+        self.connection.add_notice_handler(lambda notice: notices.append(notice.message_primary))
+        self.connection.execute("SET relserve.cached_only = true")
+        self.connection.execute(
+            "CREATE TEMP TABLE unknown AS SELECT ai_if(review, 'was this ever asked?') AS y FROM reviews"
+        )
+        self.assertEqual(len(notices), 1)
+        self.assertIn("5 of the AI answers are not computed", notices[0])
+
     def test_now_has_a_time_zone(self):
         self.connection.execute("SET TIME ZONE 'Europe/Berlin'")
         now, kind = self.rows("SELECT now(), pg_typeof(now())")[0]

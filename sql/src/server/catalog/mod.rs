@@ -18,6 +18,7 @@ use datafusion_pg_catalog::pg_catalog::context::{PgCatalogContextProvider, Role}
 use datafusion_pg_catalog::setup_pg_catalog;
 
 use super::settings::Settings;
+use crate::tables::temporary;
 pub(super) use tables::{is_empty, is_table};
 
 /// Gives a session the catalogue and the functions; its tables are those of `database` then.
@@ -46,6 +47,18 @@ pub(super) fn install(
     let information = tables::SystemSchema::new(tables::INFORMATION, base, state, settings);
     catalog.register_schema("information_schema", Arc::new(information))?;
     Ok(())
+}
+
+/// Lets go what a session holds: its catalogue tables hold the catalogue that they are in, and nothing of it
+/// would end with the connection.
+pub(super) fn release(context: &SessionContext) {
+    temporary::discard(context);
+    for catalog in context.catalog_names().iter().filter_map(|name| context.catalog(name)) {
+        for schema in ["pg_catalog", "information_schema"] {
+            // Where there is none, there is nothing to let go.
+            let _ = catalog.deregister_schema(schema, true);
+        }
+    }
 }
 
 /// Makes a session's one catalogue the database of this name: clients write its name before a schema's.
