@@ -173,9 +173,11 @@ impl TenantTables {
 
     /// The statement that made a view.
     pub(crate) fn view(&self, name: &str) -> Option<String> {
-        let is_view = |table: Arc<dyn TableProvider>| table.table_type() == TableType::View;
-        let is_view =
-            self.public.defined(name).is_some_and(is_view) || self.definitions.reason(name).is_some();
+        let is_view = match self.public.defined(name) {
+            Some(table) => table.table_type() == TableType::View,
+            // A file of this name goes first.
+            None => self.definitions.reason(name).is_some() && !self.public.table_exist(name),
+        };
         if is_view { self.definitions.text(name) } else { None }
     }
 

@@ -155,7 +155,7 @@ async fn a_call_of_two_conditions_is_asked_wherever_one_of_them_needs_it() {
         let text = prompt.split_once("Text: ").map_or(prompt, |(_, text)| text);
         let answer = match (prompt.contains("about it"), prompt.contains("bad?")) {
             (true, _) => {
-                if text.contains("stray") {
+                if text.contains("radio") {
                     "yes"
                 } else {
                     "no"
