@@ -26,7 +26,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use datafusion::catalog::{SchemaProvider, TableProvider};
+use datafusion::catalog::SchemaProvider;
 use datafusion::common::{Result, TableReference, exec_datafusion_err, exec_err};
 use datafusion::datasource::{TableType, ViewTable};
 use datafusion::execution::SessionStateBuilder;

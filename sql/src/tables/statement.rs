@@ -205,7 +205,7 @@ async fn define(
         _ => return context.execute_logical_plan(LogicalPlan::Ddl(command)).await,
     };
     let Some(table) = own(context, &name) else {
-        return context.execute_logical_plan(LogicalPlan::Ddl(command)).await;
+        return plan_err!("CREATE {name}: views and external tables can be made in your own schema only");
     };
     let database = context.state_ref().read().config_options().catalog.default_catalog.clone();
     let text = without_database(&text, &database)?;
@@ -231,15 +231,16 @@ async fn drop_defined(
         DdlStatement::DropTable(command) => (&command.name, TableType::Base),
         _ => return context.execute_logical_plan(LogicalPlan::Ddl(command)).await,
     };
-    if let Some(table) = own(context, name) {
-        let _lock = tables.changes.lock(table).await;
-        let found = tables.public.defined(table);
-        if found.as_ref().is_none_or(|found| found.table_type() == kind)
-            && tables.definitions.remove(table)?
-            && found.is_none()
-        {
-            return done(context);
-        }
+    let Some(table) = own(context, name) else {
+        return plan_err!("DROP {name}: only views of your own schema can be dropped");
+    };
+    let _lock = tables.changes.lock(table).await;
+    let found = tables.public.defined(table);
+    if found.as_ref().is_none_or(|found| found.table_type() == kind)
+        && tables.definitions.remove(table)?
+        && found.is_none()
+    {
+        return done(context);
     }
     context.execute_logical_plan(LogicalPlan::Ddl(command)).await
 }

@@ -312,7 +312,7 @@ async fn a_source_is_only_read() {
     );
     assert_snapshot!(
         shown(&session, "CREATE VIEW shop.v AS SELECT 1 AS n").await,
-        @"error: Execution error: `v`: source `shop` is only read"
+        @"error: Error during planning: CREATE shop.v: views and external tables can be made in your own schema only"
     );
 }
 

@@ -46,6 +46,15 @@ class Psycopg(Checks):
         self.assertEqual(len(notices), 1)
         self.assertIn("5 of the AI answers are not computed", notices[0])
 
+    def test_schemas_are_kept_or_refused(self):
+        with self.assertRaisesRegex(psycopg.Error, "JSON"):
+            self.rows("SELECT ai_complete('hello', schema => 'nope')")
+        self.connection.rollback()
+        # Cut at its limit of tokens, an answer is no document.
+        long = '{"type": "array", "items": {"type": "string"}, "minItems": 9}'
+        self.assertEqual(self.rows(f"SELECT ai_complete('hello', schema => '{long}', max_tokens => 4)"), [(None,)])
+        self.assertIn("schema", self.rows("SELECT reason FROM relserve.errors")[-1][0])
+
     def test_now_has_a_time_zone(self):
         self.connection.execute("SET TIME ZONE 'Europe/Berlin'")
         now, kind = self.rows("SELECT now(), pg_typeof(now())")[0]

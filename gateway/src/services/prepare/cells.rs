@@ -198,8 +198,8 @@ pub fn column(
     Ok((part, failed))
 }
 
-/// The constraint that was asked for, or the one that makes answers readable, where the executor can keep to
-/// it.
+/// The constraint that was asked for, or the one that makes answers readable, which is left out where the
+/// executor cannot keep to it.
 fn constraint_of(
     asked: Option<Constraint>,
     answer: &Answer,
@@ -210,15 +210,19 @@ fn constraint_of(
         Answer::Label { labels } => Some(Constraint::Choice(labels.clone())),
         Answer::Integer { low, high } => Some(Constraint::Integer { low: *low, high: *high }),
     };
+    let is_asked = asked.is_some();
     let Some(constraint) = asked.or(readable) else { return Ok(None) };
-    if !constraints.can_compile() {
+    if !constraints.can_compile() && !is_asked {
         return Ok(None);
     }
     match constraints.compile("calls", &constraint) {
         Ok(compiled) => Ok(Some((constraint, compiled))),
-        Err(RequestError::Invalid { reason, .. }) => {
+        Err(RequestError::Invalid { reason, .. }) if !is_asked => {
             tracing::warn!(reason, "the answers of a cell function are not constrained");
             Ok(None)
+        }
+        Err(RequestError::Invalid { reason, .. }) if matches!(constraint, Constraint::JsonSchema(_)) => {
+            Err(RequestError::invalid("schema", format!("is no JSON Schema that can be kept to: {reason}")))
         }
         Err(error) => Err(error),
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use actix_web::web::Data;
-use base::{ServiceClass, TokenCount};
+use base::{End, ServiceClass, TokenCount};
 use futures_util::future::BoxFuture;
 use ir::Cell;
 use serving::caller::Caller;
@@ -202,7 +202,8 @@ impl OpenRows {
             Some(relquery) => Ok(relquery),
             none => {
                 let (relquery, answers) = OpenColumn::open(&self.app.runtime, self.caller, ROUTE)?;
-                self.tasks.spawn(tell(answers, self.answers.clone(), Arc::clone(&self.reserved)));
+                let told = (self.answers.clone(), Arc::clone(&self.reserved));
+                self.tasks.spawn(tell(answers, told, is_whole_only(&self.column)));
                 Ok(none.insert(relquery))
             }
         }
@@ -272,7 +273,7 @@ impl OpenRows {
         let known = submit::known_answers(&self.app.runtime, self.caller, prepared).await;
         let state = known.read();
         for (row, id) in state.rows.iter().zip(ids) {
-            let (outcome, tokens, _) = outcome(row);
+            let (outcome, tokens, _) = outcome(row, is_whole_only(&self.column));
             // Whoever asked may be gone.
             let _ = self.answers.send(RowAnswer { id: *id, outcome, tokens, is_computed: false });
         }
@@ -351,10 +352,14 @@ fn refused(error: RequestError) -> RunError {
 }
 
 /// Tells the answers of a column as they come.
-async fn tell(mut column: ColumnAnswers, answers: UnboundedSender<RowAnswer>, reserved: Arc<ReservedCalls>) {
+async fn tell(
+    mut column: ColumnAnswers,
+    (answers, reserved): (UnboundedSender<RowAnswer>, Arc<ReservedCalls>),
+    is_whole_only: bool,
+) {
     while let Some(rows) = column.next().await {
         for (id, row) in rows {
-            let (outcome, tokens, is_computed) = outcome(&row);
+            let (outcome, tokens, is_computed) = outcome(&row, is_whole_only);
             reserved.settle(id, is_computed.then_some(tokens.prompt.0 + tokens.output.0));
             if answers.send(RowAnswer { id, outcome, tokens, is_computed }).is_err() {
                 return;
@@ -363,7 +368,12 @@ async fn tell(mut column: ColumnAnswers, answers: UnboundedSender<RowAnswer>, re
     }
 }
 
-fn outcome(row: &AnswerRow) -> (Outcome, Tokens, bool) {
+/// Whether a part of an answer is none: of a JSON document, say.
+fn is_whole_only(column: &AiColumn) -> bool {
+    column.constraint.is_some()
+}
+
+fn outcome(row: &AnswerRow, is_whole_only: bool) -> (Outcome, Tokens, bool) {
     match &row.state {
         RowProgress::Pending => (Outcome::Unknown, Tokens::default(), false),
         RowProgress::Failed(error) => {
@@ -377,9 +387,16 @@ fn outcome(row: &AnswerRow) -> (Outcome, Tokens, bool) {
             };
             (outcome, Tokens::default(), false)
         }
-        RowProgress::Done { usage, source, .. } => {
+        RowProgress::Done { end, usage, source } => {
             let tokens = Tokens { prompt: usage.prompt, cached: usage.cached, output: usage.output };
-            (Outcome::Text(row.text.clone()), tokens, *source == AnswerSource::Model)
+            let outcome = match end {
+                End::Length if is_whole_only => Outcome::Failed(format!(
+                    "the answer does not keep to its schema in {} tokens: max_tokens is the limit",
+                    usage.output.0
+                )),
+                _ => Outcome::Text(row.text.clone()),
+            };
+            (outcome, tokens, *source == AnswerSource::Model)
         }
     }
 }
