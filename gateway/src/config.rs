@@ -263,7 +263,8 @@ pub struct StoreConfig {
     pub flush_ms: Millis,
     /// How long a ticket can be fetched.
     pub ticket_ms_max: Millis,
-    /// This gateway's name among those that share a database; the same after a restart.
+    /// This gateway's name among those that share a database; the same after a restart. A second gateway of
+    /// that name is refused while the first runs.
     pub node: String,
 }
 

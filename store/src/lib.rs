@@ -4,7 +4,7 @@
 //! One [`Store`] over SQLite (a file, the default) or Postgres (several gateways), with one schema and one
 //! set of statements for both. Each table family has its file with its SQL in sight: [`tenants`], [`keys`],
 //! [`usage`], [`spending`], [`results`], [`tickets`], [`batches`], [`files`], [`schemas`], [`corpora`],
-//! [`calibration`].
+//! [`calibration`], [`nodes`].
 //!
 //! The store reads no clock: every instant is an argument, in unix milliseconds. It must not know HTTP,
 //! scheduling or models; JSON passes through it as text.
@@ -16,6 +16,7 @@ pub mod error;
 pub mod files;
 pub mod keys;
 mod migrate;
+pub mod nodes;
 mod open;
 pub mod results;
 pub mod schemas;
@@ -30,6 +31,7 @@ pub use corpora::{Corpus, CorpusLimits, CorpusOf, FragmentKey, NewCorpus, NewDoc
 pub use error::Error;
 pub use files::{FileInfo, FileLimits, NewFile};
 pub use keys::{CreatedKey, KeyInfo, KeyLookup, NewKey};
+pub use nodes::NodeClaim;
 pub use open::{Store, StoreOptions};
 pub use results::{NewResult, ResultKey, ResultLimits};
 pub use schemas::{NewSchema, SchemaLimits, SchemaPut, StoredSchema};

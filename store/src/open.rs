@@ -65,6 +65,8 @@ pub(crate) enum Lock {
 pub struct Store {
     pool: AnyPool,
     dialect: Dialect,
+    /// The database, where it is a file.
+    file: Option<PathBuf>,
     call_max: Duration,
 }
 
@@ -101,7 +103,11 @@ impl Store {
             pool = pool.max_connections(1).idle_timeout(None).max_lifetime(None);
         }
         let pool = limit(call_max, async { Ok(pool.connect(&address.to_url()).await?) }).await?;
-        let store = Self { pool, dialect, call_max };
+        let file = match address {
+            Address::File(path) => Some(path),
+            _ => None,
+        };
+        let store = Self { pool, dialect, file, call_max };
         store.bounded(store.migrate()).await?;
         Ok(store)
     }
@@ -130,6 +136,16 @@ impl Store {
     /// The connections, for single statements.
     pub(crate) fn pool(&self) -> &AnyPool {
         &self.pool
+    }
+
+    /// The database, where it is a file.
+    pub(crate) fn database_file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+
+    /// Whether other machines may use it too.
+    pub fn is_shared(&self) -> bool {
+        self.dialect == Dialect::Postgres
     }
 
     /// Runs one call of the store under its time limit, so that a database that hangs gives an error.
@@ -232,7 +248,7 @@ impl Address {
 
 /// Makes the file where it is missing, for its owner's eyes alone; SQLite gives the WAL beside it the same
 /// mode.
-fn create_private(path: &Path) -> Result<(), Error> {
+pub(crate) fn create_private(path: &Path) -> Result<(), Error> {
     let mut options = std::fs::OpenOptions::new();
     options.write(true).create_new(true);
     #[cfg(unix)]

@@ -81,3 +81,11 @@ async fn a_server_that_does_not_answer_gives_an_error_and_no_hang() {
     holding.rollback().await.expect("unlocks");
     assert_eq!(store.tenants().await.expect("listed").len(), 1);
 }
+
+#[tokio::test]
+async fn a_nodes_name_is_one_processs_at_a_time() {
+    let Some(server) = Server::start() else { return };
+    let url = server.create_database("nodes").await;
+    let (one, other) = (suite::open(&url).await, suite::open(&url).await);
+    suite::nodes(&one, &other).await;
+}

@@ -118,3 +118,14 @@ async fn a_key_of_an_older_version_works_on_and_has_no_verifier() {
     };
     assert_eq!((key.name.as_str(), key.verifier), ("old", None));
 }
+
+#[tokio::test]
+async fn a_nodes_name_is_one_processs_at_a_time() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let url = format!("sqlite:{}", dir.path().join("store.db").display());
+    let (one, other) = (suite::open(&url).await, suite::open(&url).await);
+    suite::nodes(&one, &other).await;
+    let memory = Store::open("sqlite::memory:").await.expect("opens");
+    let _claims =
+        [memory.claim_node("a").await.expect("its own"), memory.claim_node("a").await.expect("its own")];
+}

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use gateway::app;
@@ -11,7 +12,7 @@ use gateway::services::sql::tenants;
 use scheduler::Policy;
 use serving::clock::Clock;
 use serving::load;
-use store::{CreatedKey, DEFAULT_TENANT, NewKey, Store, UnixMillis};
+use store::{CreatedKey, DEFAULT_TENANT, NewKey, NodeClaim, Store, UnixMillis};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::measured::{DeviceArgs, Weights};
@@ -58,6 +59,7 @@ pub(crate) async fn run(config: Config) -> Result<(), Failure> {
         tracing::warn!("{warning}");
     }
     let store = open(&config).await?;
+    let _node = claim(&store, &config.store.node).await?;
     let clock = Clock::start();
     let backend = load::prepare(config.backend(), &store, clock).await?;
     let mode = config.auth.mode;
@@ -82,6 +84,42 @@ pub(crate) async fn run(config: Config) -> Result<(), Failure> {
         })
         .await;
     Ok(())
+}
+
+/// Time for which a name is asked for that another gateway has: a database learns late that a machine is gone.
+const CLAIM_MAX: Duration = Duration::from_secs(60);
+/// Time between two tries.
+const CLAIM_EVERY: Duration = Duration::from_secs(2);
+
+/// Takes this gateway's name among those that share the database, which no other may have meanwhile.
+async fn claim(store: &Store, node: &str) -> Result<NodeClaim, Failure> {
+    let trying = async {
+        let mut is_told = false;
+        loop {
+            match store.claim_node(node).await {
+                Err(store::Error::Taken { .. }) if store.is_shared() => {
+                    if !std::mem::replace(&mut is_told, true) {
+                        tracing::warn!(
+                            node,
+                            "another gateway has this name on this database; trying for a minute"
+                        );
+                    }
+                    tokio::time::sleep(CLAIM_EVERY).await;
+                }
+                claimed => return claimed,
+            }
+        }
+    };
+    let refused = || {
+        format!(
+            "invalid `store.node`: another gateway runs as `{node}` on this database; give each a name of its own"
+        )
+    };
+    match tokio::time::timeout(CLAIM_MAX, trying).await {
+        Ok(Ok(claim)) => Ok(claim),
+        Ok(Err(store::Error::Taken { .. })) | Err(_) => Err(refused().into()),
+        Ok(Err(error)) => Err(error.into()),
+    }
 }
 
 /// Makes the first key of a new database.

@@ -103,3 +103,18 @@ fn a_first_start_that_cannot_listen_makes_no_key_that_nobody_sees() {
     let list = relserve(&["key", "list"]);
     assert!(list.status.success() && list.stdout.is_empty(), "{list:?}");
 }
+
+#[test]
+fn two_servers_of_one_name_do_not_share_a_database() {
+    let folder = tempfile::tempdir().unwrap();
+    let (first, _) = start(folder.path());
+    let second = serve(folder.path()).output().unwrap();
+    assert!(!second.status.success());
+    let said = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert!(said.contains("`store.node`") && said.contains("`relserve`"), "{said}");
+    let other = folder.path().join("other.toml");
+    std::fs::write(&other, "[store]\nnode = \"other\"\n").unwrap();
+    let (second, said) = run(serve(folder.path()).arg("--config").arg(&other));
+    assert!(told(&said, " on http://").is_some(), "{said:?}");
+    assert_eq!([terminate(first).code(), terminate(second).code()], [Some(0), Some(0)]);
+}

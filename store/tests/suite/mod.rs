@@ -87,3 +87,18 @@ pub(crate) fn ticket<'a>(id: &'a str, tenant: TenantId, lease: &'a Lease) -> New
 pub(crate) fn row(row: u32, result: &str) -> TicketRow {
     TicketRow { row, result: result.to_owned(), failed: false }
 }
+
+/// Two processes on one database, and the names that they take.
+pub(crate) async fn nodes(one: &Store, other: &Store) {
+    let claim = one.claim_node("gateway/1").await.expect("it is free");
+    let error = other.claim_node("gateway/1").await.expect_err("it is taken");
+    assert!(error.to_string().contains("`gateway/1`"), "{error}");
+    let _second = other.claim_node("gateway-1").await.expect("another name");
+    drop(claim);
+    // A server hears a little later that a connection has ended.
+    let mut looks = tokio::time::interval(std::time::Duration::from_millis(1));
+    while let Err(error) = other.claim_node("gateway/1").await {
+        assert!(matches!(error, store::Error::Taken { .. }), "{error}");
+        looks.tick().await;
+    }
+}
