@@ -18,15 +18,15 @@ pub(crate) fn check(statement: &Statement) -> Result<()> {
         Statement::Explain(explain) => return check(&explain.statement),
         _ => return Ok(()),
     };
-    match statement.visit(&mut Refused) {
+    match statement.visit(&mut IgnoredClauses) {
         ControlFlow::Break(reason) => plan_err!("{reason}"),
         ControlFlow::Continue(()) => Ok(()),
     }
 }
 
-struct Refused;
+struct IgnoredClauses;
 
-impl Visitor for Refused {
+impl Visitor for IgnoredClauses {
     type Break = String;
 
     fn pre_visit_statement(&mut self, statement: &ast::Statement) -> ControlFlow<String> {

@@ -176,13 +176,15 @@ impl Session {
         if !is_about_names(&statement) {
             self.renew_views(&statement, &mut views).await?;
         }
+        let mut statement = named(statement);
+        tables::temporary::resolve(&self.context, &mut statement);
         self.plan_now(statement).await
     }
 
-    /// Plans a statement over the views as they are.
+    /// Plans a statement over the views as they are. Temporary tables are looked at by the name of their schema
+    /// alone: a view is every session's.
     async fn plan_now(&self, statement: Statement) -> Result<LogicalPlan> {
         let mut statement = named(statement);
-        tables::temporary::resolve(&self.context, &mut statement);
         names::find(&self.context, &mut statement).await?;
         prompt::expand(self.context.state().statement_to_plan(statement).await?)
     }

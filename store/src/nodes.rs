@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 use std::fs::{File, TryLockError};
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use sqlx::{AnyConnection, Connection as _, Executor as _, Row as _};
@@ -41,6 +42,10 @@ impl Store {
             return match file.try_lock() {
                 Ok(()) => Ok(NodeClaim { _file: Some(file), _connection: None }),
                 Err(TryLockError::WouldBlock) => Err(taken()),
+                // A file system without locks: nobody can be told apart there.
+                Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {
+                    Ok(NodeClaim { _file: None, _connection: None })
+                }
                 Err(TryLockError::Error(source)) => Err(Error::File { path: shown, source }),
             };
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use datafusion::catalog::SchemaProvider as _;
-use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::tree_node::{TreeNode as _, TreeNodeRecursion};
 use datafusion::common::{Result, plan_err};
 use datafusion::dataframe::DataFrame;
 use datafusion::datasource::provider_as_source;
@@ -198,7 +198,12 @@ async fn define(
     text: &str,
 ) -> Result<DataFrame> {
     let (name, text) = match &command {
-        DdlStatement::CreateView(CreateView { name, definition, .. }) => {
+        DdlStatement::CreateView(CreateView { name, definition, input, .. }) => {
+            if input.exists(|node| Ok(is_temporary(node)))? {
+                return plan_err!(
+                    "CREATE VIEW {name}: a view is every session's, and a temporary table is not"
+                );
+            }
             (name.clone(), definition.clone().unwrap_or_default())
         }
         DdlStatement::CreateExternalTable(command) => (command.name.clone(), text.to_owned()),
@@ -218,6 +223,11 @@ async fn define(
         tables.definitions.save(table, &text).inspect_err(|_| tables.public.put_back(table, before))?;
     }
     Ok(frame)
+}
+
+/// Whether a node reads a table of the session.
+fn is_temporary(node: &LogicalPlan) -> bool {
+    matches!(node, LogicalPlan::TableScan(scan) if scan.table_name.schema() == Some(temporary::TEMPORARY_SCHEMA))
 }
 
 /// Drops a view or an external table, and forgets how it is made.

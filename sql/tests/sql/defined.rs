@@ -133,3 +133,18 @@ async fn a_view_reads_the_tables_of_now() {
     }
     assert_eq!(value(&session, "SELECT * FROM high").await, "6");
 }
+
+#[tokio::test]
+async fn a_view_reads_no_sessions_own_tables() {
+    let tenant = Tenant::new(&[("numbers.csv", NUMBERS)]);
+    let (one, other) = (tenant.plain().await, tenant.plain().await);
+    shown(&one, "CREATE VIEW most AS SELECT max(n) AS n FROM numbers").await;
+    // In front of the file for statements of this session, and for no view.
+    let made = shown(&one, "CREATE TEMPORARY TABLE numbers AS SELECT 99 AS n").await;
+    assert!(!made.starts_with("error"), "{made}");
+    assert_eq!(value(&one, "SELECT n FROM numbers").await, "99");
+    assert_eq!(value(&one, "SELECT n FROM most").await, "3");
+    assert_eq!(value(&other, "SELECT n FROM most").await, "3");
+    let error = shown(&one, "CREATE VIEW own AS SELECT n FROM numbers").await;
+    assert!(error.contains("a temporary table is not"), "{error}");
+}

@@ -106,3 +106,20 @@ impl PgCatalogContextProvider for User {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_of_a_session_is_left_behind() {
+        let context = SessionContext::new();
+        let settings = Arc::new(Mutex::new(Settings::new("anna")));
+        install(&context, "anna", "shop", 7, &settings).expect("installed");
+        let catalogs = Arc::downgrade(context.state().catalog_list());
+        let catalog = Arc::downgrade(&context.catalog("shop").expect("it is there"));
+        release(&context);
+        drop(context);
+        assert!(catalogs.upgrade().is_none() && catalog.upgrade().is_none());
+    }
+}
