@@ -67,6 +67,7 @@ pub mod snapshot;
 pub mod speculate;
 pub mod starvation;
 mod stats;
+mod switch;
 mod tenants;
 mod timers;
 mod trial;
@@ -162,6 +163,7 @@ struct Counters {
 impl Scheduler {
     /// An idle scheduler.
     pub fn new(config: SchedulerConfig, cost: CostModel) -> Result<Self, ConfigError> {
+        let config = SchedulerConfig { policy: config.policy.resolved(&cost), ..config };
         config.validate()?;
         Ok(Self {
             kv: KvState {
@@ -180,7 +182,7 @@ impl Scheduler {
         })
     }
 
-    /// The configuration it was made with.
+    /// The configuration it was made with, and the policy in force.
     pub fn config(&self) -> &SchedulerConfig {
         &self.config
     }

@@ -22,6 +22,8 @@ use crate::speculate::Drafter;
 pub(crate) struct RelQuery {
     pub(crate) id: RelQueryId,
     pub(crate) tenant: TenantId,
+    /// Its tenant's share, in thousandths.
+    pub(crate) weight: u32,
     pub(crate) scope: u128,
     /// What holds its rows' independent sections after their end.
     pub(crate) pin: Option<PinId>,
@@ -81,10 +83,11 @@ pub(crate) struct RelQuery {
 impl RelQuery {
     /// A relQuery without rows yet, with the identity of `submission`.
     pub(crate) fn new(submission: &Submission) -> Self {
-        let Submission { id, tenant, scope, class, arrival, deadline, .. } = *submission;
+        let Submission { id, tenant, weight, scope, class, arrival, deadline, .. } = *submission;
         Self {
             id,
             tenant,
+            weight,
             scope,
             pin: None,
             submitted_class: class,

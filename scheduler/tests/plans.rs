@@ -109,6 +109,9 @@ struct World {
     next_seed: u64,
     hash: SipHasher13,
     steps: u64,
+    /// Whether the policy changes under way, and how often it did.
+    switches: bool,
+    switched: u64,
 }
 
 impl World {
@@ -119,7 +122,18 @@ impl World {
         let cost = CostModel::default().hiding(draws.pick(&[0, 300, 1_000]));
         let scheduler = Scheduler::new(config, cost).expect("a valid configuration");
         let hash = SipHasher13::new();
-        Self { draws, scheduler, memory, now: Time(1), next_id: 1, next_seed: 1, hash, steps: 0 }
+        Self {
+            draws,
+            scheduler,
+            memory,
+            now: Time(1),
+            next_id: 1,
+            next_seed: 1,
+            hash,
+            steps: 0,
+            switches: false,
+            switched: 0,
+        }
     }
 
     /// Rows with one of three templates and a text of their own, now and then the same one.
@@ -173,6 +187,11 @@ impl World {
         }
         if !self.draws.one_in(4) {
             self.now = Time(self.now.0 + self.draws.between(1, 30_000_000));
+        }
+        if self.switches && self.draws.one_in(5) {
+            let policy = self.draws.pick(&Policy::WITH_VARIANTS);
+            self.switched += u64::from(self.scheduler.set_policy(policy));
+            assert_eq!(self.scheduler.check_invariants(), Ok(()), "{policy}");
         }
         self.step(true);
     }
@@ -246,6 +265,33 @@ fn plans(policy: Policy) -> (u64, u64) {
         steps += world.steps;
     }
     (all.finish(), steps)
+}
+
+#[test]
+fn a_policy_that_changes_under_way_loses_nothing_and_breaks_no_promise() {
+    let mut switched = 0;
+    for seed in 0..SEEDS {
+        let mut world = World::new(Policy::Auto, seed);
+        world.switches = true;
+        (0..TURNS).for_each(|_| world.turn());
+        let mut left = 5_000;
+        while world.step(false) {
+            left -= 1;
+            assert!(left > 0, "seed {seed}: no end in sight");
+        }
+        assert!(world.scheduler.is_idle(), "seed {seed}: rows wait and nothing is planned");
+        switched += world.switched;
+    }
+    assert!(switched > 10 * SEEDS, "only {switched} changes");
+}
+
+#[test]
+fn a_policy_does_not_change_while_a_step_is_in_flight() {
+    let mut world = World::new(Policy::Fcfs, 1);
+    world.arrive();
+    assert!(world.scheduler.plan(world.now).is_some());
+    assert!(!world.scheduler.set_policy(Policy::RelServe));
+    assert_eq!(world.scheduler.config().policy, Policy::Fcfs);
 }
 
 #[test]

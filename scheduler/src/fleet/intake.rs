@@ -183,7 +183,7 @@ impl Fleet {
 
     /// Sets the time at which a relQuery to which rows were added has waited too long: it rises to the first
     /// class, or starves (Eq. 13), as the policy has it.
-    fn set_timer(&mut self, id: RelQueryId) {
+    pub(crate) fn set_timer(&mut self, id: RelQueryId) {
         let Some(query) = self.queries.get(&id) else { return };
         let policy = self.scheduler.policy;
         let settings = &self.scheduler.marginal_work;

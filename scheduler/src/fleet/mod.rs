@@ -82,13 +82,13 @@ struct Counters {
 pub struct Fleet {
     config: FleetConfig,
     /// The policy and its settings.
-    scheduler: SchedulerConfig,
+    pub(crate) scheduler: SchedulerConfig,
     /// What a replica's steps cost, as fitted so far, and what was thought at the start.
-    cost: CostModel,
+    pub(crate) cost: CostModel,
     prior: CostModel,
     hasher: Hasher,
     router: Router,
-    queries: BTreeMap<RelQueryId, Query>,
+    pub(crate) queries: BTreeMap<RelQueryId, Query>,
     requests: BTreeMap<RequestId, Flying>,
     /// RelQueries with waiting rows.
     waiting: BTreeSet<RelQueryKey>,
@@ -117,6 +117,8 @@ impl Fleet {
         replicas: impl IntoIterator<Item = (ReplicaId, ReplicaConfig)>,
     ) -> Result<Self, ConfigError> {
         config.validate()?;
+        let policy = scheduler.policy.resolved(&CostModel::default());
+        let scheduler = SchedulerConfig { policy, ..scheduler };
         scheduler.validate()?;
         let mut fleet = Self {
             hasher: Hasher::new(config.prefix_hash_key),
@@ -150,7 +152,7 @@ impl Fleet {
         &self.config
     }
 
-    /// The policy and its settings.
+    /// The policy in force and its settings.
     pub fn scheduler(&self) -> &SchedulerConfig {
         &self.scheduler
     }

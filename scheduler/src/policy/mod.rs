@@ -14,6 +14,7 @@
 //! No other module may know which policy it serves: it asks for a property, as `policy.orders_by_class()`.
 //! What is below knows nothing of the scheduler, so that configuration and keys can name a policy.
 
+mod auto;
 mod fcfs;
 pub mod marginal_work;
 mod relserve;
@@ -46,8 +47,10 @@ pub enum Policy {
     /// RelServe's ablation: decode first in the transitional case.
     RelServeDecode,
     /// Mixed steps under remaining marginal work: see [`marginal_work`].
-    #[default]
     MarginalWork,
+    /// No policy of its own: the one of [`Policy::CANDIDATES`] that served the last minutes best.
+    #[default]
+    Auto,
 }
 
 /// A name that no policy has.
@@ -133,8 +136,8 @@ impl Policy {
         Self::MarginalWork,
     ];
 
-    /// Those and all their variants.
-    pub const WITH_VARIANTS: [Self; 8] = [
+    /// Those, their variants, and the choice among them.
+    pub const WITH_VARIANTS: [Self; 9] = [
         Self::Fcfs,
         Self::Sarathi,
         Self::StaticPriority,
@@ -143,6 +146,7 @@ impl Policy {
         Self::RelServePrefill,
         Self::RelServeDecode,
         Self::MarginalWork,
+        Self::Auto,
     ];
 
     /// What is true of it.
@@ -161,6 +165,8 @@ impl Policy {
                 prompts: Prompts::WholeOrCut,
                 ..Traits::prioritised("marginal-work", "marginal-work")
             },
+            // What any of its candidates may do: sizes are made for the largest.
+            Self::Auto => Traits { name: "auto", imitates: "auto", ..Self::MarginalWork.traits() },
         }
     }
 

@@ -14,7 +14,8 @@ impl Policy {
             Self::RelServe => &relserve::RULES,
             Self::RelServePrefill => &relserve::PREFILL_FIRST,
             Self::RelServeDecode => &relserve::DECODE_FIRST,
-            Self::MarginalWork => &marginal_work::RULES,
+            // A scheduler never runs by `auto` itself: it resolves it when it is made.
+            Self::MarginalWork | Self::Auto => &marginal_work::RULES,
         }
     }
 }
