@@ -108,7 +108,7 @@ impl Scheduler {
     /// offers.
     pub(crate) fn offers(&self, alone: bool) -> Vec<Offer> {
         let most = if alone { 1 } else { self.free_sequences() as usize };
-        self.queues.waiting.iter().take(most).map(|key| Offer::unlimited(key.id)).collect()
+        self.first_waiting(most).iter().map(|key| Offer::unlimited(key.id)).collect()
     }
 
     /// What half-prefilled rows will have computed by the end of the step can be hit in it.

@@ -6,8 +6,10 @@ mod renamed;
 use base::{Millis, TokenCount};
 use serde::{Deserialize, Serialize};
 
+use crate::cost::CostModel;
 use crate::paper_variant::PaperVariant;
 use crate::policy::Policy;
+use crate::policy::auto::AutoConfig;
 use crate::policy::marginal_work::config::MarginalWorkConfig;
 use crate::speculate::Speculation;
 
@@ -55,6 +57,11 @@ pub struct SchedulerConfig {
     pub speculation: Speculation,
     /// How the paper is read, by the policies that are its own.
     pub paper_variant: PaperVariant,
+    /// Whether service classes, tenants' shares and deadlines come before the policy's own order; Eq. 13 has no
+    /// effect then. Absent: under `marginal-work` and `auto`, and not under the published policies.
+    pub fairness: Option<bool>,
+    /// Settings of policy `auto`.
+    pub auto: AutoConfig,
     /// Settings of policy `marginal-work`.
     pub marginal_work: MarginalWorkConfig,
     /// Whether measured steps refit the cost model.
@@ -85,6 +92,8 @@ impl Default for SchedulerConfig {
             publish_generated: true,
             speculation: Speculation::default(),
             paper_variant: PaperVariant::default(),
+            fairness: None,
+            auto: AutoConfig::default(),
             marginal_work: MarginalWorkConfig::default(),
             refit: true,
             prefix_hash_key: [0x7265_6c53_6572_7665, 0x6b76_2d62_6c6f_636b],
@@ -115,9 +124,16 @@ impl SchedulerConfig {
             ("relqueries_max", u64::from(self.relqueries_max)),
             ("attempts_max", u64::from(self.attempts_max)),
             ("sample_rows", u64::from(self.sample_rows)),
+            ("auto.every_ms", self.auto.every_ms.0),
+            ("auto.window_ms", self.auto.window_ms.0),
+            ("auto.relqueries_min", u64::from(self.auto.relqueries_min)),
         ];
         if let Some((field, _)) = positive.iter().find(|(_, value)| *value == 0) {
             return Err(ConfigError { field, reason: "must be positive" });
+        }
+        if self.auto.p99_permille_max < 1_000 {
+            let reason = "must be at least 1000, or no policy keeps it";
+            return Err(ConfigError { field: "auto.p99_permille_max", reason });
         }
         let error = |field, reason| Err(ConfigError { field, reason });
         if self.watermark_permille >= 1_000 {
@@ -136,6 +152,23 @@ impl SchedulerConfig {
             return error("chunk_tokens", "must exceed sequences_max, or decodes leave no room for a prompt");
         }
         Ok(())
+    }
+
+    /// Whether service classes, tenants' shares and deadlines come before the policy's own order.
+    pub fn is_fair(&self) -> bool {
+        self.fairness.unwrap_or_else(|| self.policy.is_fair())
+    }
+
+    /// Whether what waits too long goes first (RelServe, Eq. 13).
+    pub(crate) fn starves(&self) -> bool {
+        self.policy.reads_the_paper() && !self.is_fair()
+    }
+
+    /// The settings that a scheduler on a machine of these costs begins with: of `auto` a policy, as fair as
+    /// it is itself.
+    pub(crate) fn resolved(self, cost: &CostModel) -> Self {
+        let fairness = self.fairness.or_else(|| (self.policy == Policy::Auto).then_some(true));
+        Self { policy: self.policy.resolved(cost), fairness, ..self }
     }
 
     /// Tokens the pool holds: `cap` of RelServe, Algorithm 1.

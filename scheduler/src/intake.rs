@@ -22,7 +22,7 @@ impl Scheduler {
         }
         self.check(None, &submission.items)?;
         self.relqueries.insert(id, RelQuery::new(&submission));
-        if self.config.policy.shares_by_tenant() {
+        if self.config.is_fair() {
             self.queues.tenants.join(submission.tenant, submission.weight);
         }
         self.add(id, submission.items);
@@ -121,7 +121,7 @@ impl Scheduler {
         for item in items {
             relquery.push(item);
         }
-        (self.config.policy.rules().on_arrival)(self, id);
+        self.on_arrival(id);
         self.update_priority(id);
     }
 
@@ -148,7 +148,7 @@ impl Scheduler {
             self.queues.waiting.remove(&key);
             self.queues.tenants.place(relquery.tenant, Some(key), None);
         }
-        if self.config.policy.shares_by_tenant() {
+        if self.config.is_fair() {
             self.queues.tenants.leave(relquery.tenant);
         }
         if let Some(key) = relquery.running_key {

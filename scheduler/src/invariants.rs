@@ -15,7 +15,7 @@ impl Scheduler {
         if self.queues.running_rows > self.config.sequences_max {
             return Err(format!("{} rows run at a time", self.queues.running_rows));
         }
-        if self.config.policy.shares_by_tenant() {
+        if self.config.is_fair() {
             self.queues.tenants.check(self.queues.waiting.len())?;
         }
         self.isolation.check(|row| self.queues.requests.values().any(|open| *open == row))?;

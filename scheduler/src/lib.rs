@@ -81,6 +81,7 @@ pub use event::{Event, Refused, Stats, Usage};
 pub use explain::Explanation;
 pub use fleet::{Fleet, FleetConfig, ReplicaConfig, ReplicaId};
 pub use paper_variant::{DecompositionReading, DeltaReading, PaperVariant, PriorityReading};
+pub use policy::auto::AutoConfig;
 pub use policy::marginal_work::{Gain, MarginalWorkConfig, Steps};
 pub use policy::{Policy, UnknownPolicy};
 pub use snapshot::SchedulerSnapshot;
@@ -163,7 +164,7 @@ struct Counters {
 impl Scheduler {
     /// An idle scheduler.
     pub fn new(config: SchedulerConfig, cost: CostModel) -> Result<Self, ConfigError> {
-        let config = SchedulerConfig { policy: config.policy.resolved(&cost), ..config };
+        let config = config.resolved(&cost);
         config.validate()?;
         Ok(Self {
             kv: KvState {

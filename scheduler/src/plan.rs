@@ -21,7 +21,7 @@ impl Scheduler {
             return None;
         }
         self.telemetry.decision = Decision { now, ..Decision::default() };
-        (self.config.policy.rules().on_plan)(self, now);
+        self.on_plan(now);
         over(Phase::Updated);
         self.telemetry.decision.front = self.queues.waiting.first().copied();
         self.telemetry.decision.first_running = self.queues.running.first().copied();

@@ -5,16 +5,16 @@
 use base::{Nanos, RelQueryId, ServiceClass, Time, TokenCount};
 
 use crate::breakdown::Estimate;
+use crate::config::SchedulerConfig;
 use crate::cost::CostModel;
 use crate::decompose::Batches;
 use crate::miss_ratio::MissRatio;
-use crate::policy::Policy;
 
 /// The order of relQueries: smaller goes first. Total and unique, so that no decision hangs on a tie
 /// (RelServe's Eq. 14 compares numbers alone; DESIGN 9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RelQueryKey {
-    /// Who waits; always `Interactive` under a policy that knows no classes, as the published ones.
+    /// Who waits; always `Interactive` where classes do not count.
     pub class: ServiceClass,
     /// Prio(R) in ns; 0 under the first-come policies.
     pub priority: u64,
@@ -25,16 +25,16 @@ pub struct RelQueryKey {
 }
 
 impl RelQueryKey {
-    /// The key under `policy`.
+    /// The key under these settings.
     pub(crate) fn new(
-        policy: Policy,
+        config: &SchedulerConfig,
         class: ServiceClass,
         priority: Nanos,
         arrival: Time,
         id: RelQueryId,
     ) -> Self {
-        let class = if policy.orders_by_class() { class } else { ServiceClass::Interactive };
-        let priority = if policy.is_prioritised() { priority.0 } else { 0 };
+        let class = if config.is_fair() { class } else { ServiceClass::Interactive };
+        let priority = if config.policy.is_prioritised() { priority.0 } else { 0 };
         Self { class, priority, arrival, id }
     }
 }
@@ -95,7 +95,13 @@ mod tests {
     #[test]
     fn keys_are_ordered_by_class_then_priority_then_arrival_then_id() {
         let key = |class, priority, arrival, id| {
-            RelQueryKey::new(Policy::default(), class, Nanos(priority), Time(arrival), RelQueryId(id))
+            RelQueryKey::new(
+                &SchedulerConfig { policy: crate::Policy::MarginalWork, ..SchedulerConfig::default() },
+                class,
+                Nanos(priority),
+                Time(arrival),
+                RelQueryId(id),
+            )
         };
         let first = key(ServiceClass::Interactive, 9, 9, 9);
         assert!(first < key(ServiceClass::Bulk, 0, 0, 0));

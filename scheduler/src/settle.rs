@@ -133,7 +133,7 @@ impl Scheduler {
 
     /// Each tenant pays for its rows: their prompts, their sequences, and their part of the step's base.
     fn charge(&mut self, flight: &Flight) {
-        if !self.config.policy.shares_by_tenant() {
+        if !self.config.is_fair() {
             return;
         }
         let slots = flight.slots.len() as u64;

@@ -41,7 +41,7 @@ impl Scheduler {
         self.queues.waiting.clear();
         self.queues.running.clear();
         self.queues.tenants = Tenants::default();
-        let shares = self.config.policy.shares_by_tenant();
+        let shares = self.config.is_fair();
         for (id, relquery) in &mut self.relqueries {
             (relquery.waiting_key, relquery.running_key) = (None, None);
             relquery.is_promoted = false;
@@ -53,7 +53,7 @@ impl Scheduler {
         }
         let ids: Vec<RelQueryId> = self.relqueries.keys().copied().collect();
         for id in ids {
-            (self.config.policy.rules().on_arrival)(self, id);
+            self.on_arrival(id);
             self.update_priority(id);
         }
     }

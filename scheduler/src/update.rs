@@ -65,7 +65,7 @@ impl Scheduler {
     pub(crate) fn place(&mut self, id: RelQueryId) {
         let Some(relquery) = self.relqueries.get_mut(&id) else { return };
         let priority = Nanos(relquery.priority.unwrap_or(0));
-        let key = RelQueryKey::new(self.config.policy, relquery.class, priority, relquery.arrival, id);
+        let key = RelQueryKey::new(&self.config, relquery.class, priority, relquery.arrival, id);
         let (waits, runs) = (relquery.waiting_len() > 0, !relquery.running.is_empty());
         let tenant = relquery.tenant;
         let old = relquery.waiting_key;
@@ -85,7 +85,7 @@ impl Scheduler {
                 *current = wanted;
             }
         }
-        if self.config.policy.shares_by_tenant() && old != relquery.waiting_key {
+        if self.config.is_fair() && old != relquery.waiting_key {
             self.queues.tenants.place(tenant, old, relquery.waiting_key);
         }
     }

@@ -146,8 +146,14 @@ impl Driver {
                         let now = self.shared.clock.now();
                         events.into_iter().for_each(|event| self.event(event, now));
                     }
+                    // Who asked may have gone.
+                    Message::Open(to) => drop(to.send(self.publisher.open())),
+                    Message::SetPolicy(policy) => self.backend.set_policy(policy),
                     Message::Look => {}
-                    Message::Stop => return self.fail_all(&RequestError::ShuttingDown),
+                    Message::Stop => {
+                        self.shared.auto.stop();
+                        return self.fail_all(&RequestError::ShuttingDown);
+                    }
                 }
             }
             self.wake_readers();

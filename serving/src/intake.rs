@@ -6,11 +6,14 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use base::{Nanos, PinId, ServiceClass, Time, WorkItem};
+use scheduler::Policy;
 
 use crate::account::Account;
+use crate::live::record::RelQueryRecord;
 use crate::pins::PinPermit;
 use crate::relquery_state::RelQueryState;
 use crate::replicas::ReplicaEvent;
@@ -79,6 +82,10 @@ pub enum Message {
     Unpin(PinId),
     /// A replica of a fleet reports.
     ReplicaEvent(ReplicaEvent),
+    /// Hand over what is recorded of relQueries that have not ended.
+    Open(SyncSender<Vec<RelQueryRecord>>),
+    /// Serve by this policy.
+    SetPolicy(Policy),
     /// Somebody looks: wake up and show what there is.
     Look,
     /// Fail what is unfinished and end the thread.
@@ -182,6 +189,16 @@ impl Intake {
     /// Says that somebody looks. Bounded by those who may.
     pub fn look(&self) {
         self.push(Message::Look);
+    }
+
+    /// Asks for what is recorded of relQueries that have not ended.
+    pub fn ask_open(&self, to: SyncSender<Vec<RelQueryRecord>>) {
+        self.push(Message::Open(to));
+    }
+
+    /// Asks the loop to serve by this policy.
+    pub fn set_policy(&self, policy: Policy) {
+        self.push(Message::SetPolicy(policy));
     }
 
     /// Ends the loop.

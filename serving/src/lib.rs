@@ -7,6 +7,7 @@
 //! them.
 
 pub mod account;
+mod auto;
 pub mod calibrate;
 pub mod caller;
 pub mod clock;

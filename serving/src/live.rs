@@ -5,6 +5,7 @@
 //! the loop keeps what it has for its next turn. While nobody looks nothing is told of steps; only what
 //! became of relQueries is kept, for the last minutes (`record`). Must not know HTTP.
 
+pub mod auto;
 pub mod describe;
 pub mod publisher;
 pub mod record;
@@ -21,7 +22,7 @@ use base::{RelQueryId, TenantId, Time};
 use describe::Step;
 use record::RelQueryRecord;
 use ring::Ring;
-use scheduler::{SchedulerSnapshot, Stats};
+use scheduler::{Policy, SchedulerSnapshot, Stats};
 use subscriptions::{Full, Subscription, Subscriptions};
 
 use crate::config::LiveConfig;
@@ -44,6 +45,8 @@ pub struct RelQueryName {
 #[derive(Clone, Debug)]
 pub struct LiveSnapshot {
     pub at: Time,
+    /// The policy in force.
+    pub policy: Policy,
     /// Counts.
     pub stats: Stats,
     /// Queue and memory.

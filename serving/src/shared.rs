@@ -9,6 +9,7 @@ use crate::clock::Clock;
 use crate::health::Pulse;
 use crate::intake::Intake;
 use crate::live::Live;
+use crate::live::auto::AutoState;
 use crate::metrics::Metrics;
 use crate::pins::Pin;
 use crate::results::Results;
@@ -31,6 +32,8 @@ pub struct Shared {
     pub view: Arc<Mutex<View>>,
     /// What the live view shows.
     pub live: Arc<Live>,
+    /// What policy `auto` chose.
+    pub auto: AutoState,
     /// Makes identifiers.
     pub ids: Ids,
 }

@@ -2,16 +2,18 @@
 
 use std::sync::{Arc, Mutex};
 
-use scheduler::{CostModel, Scheduler, SchedulerConfig};
+use scheduler::{CostModel, Policy, Scheduler, SchedulerConfig};
 use store::Store;
 
 use crate::account::Accounts;
+use crate::auto::AutoPolicy;
 use crate::clock::Clock;
 use crate::config::{BackendConfig, CacheConfig, CoalesceConfig, LiveConfig, RestartConfig};
 use crate::driver::{Backend, Coalescing, Driver, Engine};
 use crate::health::Pulse;
 use crate::intake::Intake;
 use crate::live::Live;
+use crate::live::auto::AutoState;
 use crate::load::LoadedModel;
 use crate::metrics::{Metrics, SeriesLimits};
 use crate::model::{Model, Runs};
@@ -81,16 +83,18 @@ pub fn start(
     let shared = Arc::new(shared(settings, &model, cost));
     let engine = match executor {
         Some(executor) => {
-            let mut scheduling = settings.scheduler.clone();
-            scheduling.kv_blocks = model.kv_blocks;
-            scheduling.host_kv_blocks = model.host_kv_blocks;
-            scheduling.block_tokens = model.block_tokens;
-            let scheduler = Scheduler::new(scheduling, cost)?;
+            let scheduler = Scheduler::new(sized(settings.scheduler, &model), cost)?;
             Some(Engine::new(scheduler, executor, (fresh, settings.restart.clone())))
         }
         None => None,
     };
     let backend = backend(settings.backend, &mut model, engine, &shared)?;
+    if settings.scheduler.policy == Policy::Auto && settings.live.record_relqueries_max > 0 {
+        let fleet = settings.backend.has_fleet().then(|| settings.backend.fleet.clone());
+        AutoPolicy::new(Arc::clone(&shared), sized(settings.scheduler, &model), fleet)
+            .spawn()
+            .map_err(StartError::Thread)?;
+    }
     let coalescing =
         Coalescing { age_max: settings.coalesce.age_ms_max.into(), rows_max: settings.coalesce.rows_max };
     let driver = Driver::new(backend, Arc::clone(&shared), coalescing);
@@ -119,6 +123,16 @@ fn backend(
     }
 }
 
+/// The settings with the sizes of the model's memory.
+fn sized(settings: &SchedulerConfig, model: &Model) -> SchedulerConfig {
+    SchedulerConfig {
+        kv_blocks: model.kv_blocks,
+        host_kv_blocks: model.host_kv_blocks,
+        block_tokens: model.block_tokens,
+        ..settings.clone()
+    }
+}
+
 fn shared(settings: Settings<'_>, model: &Model, cost: CostModel) -> Shared {
     let clock = Clock::start();
     let entries = if settings.cache.enabled { settings.cache.memory_entries_max } else { 0 };
@@ -132,6 +146,7 @@ fn shared(settings: Settings<'_>, model: &Model, cost: CostModel) -> Shared {
         accounts: Accounts::default(),
         view,
         live,
+        auto: AutoState::default(),
         ids: Ids::starting_at(clock.unix_ms()),
         clock,
     }

@@ -4,6 +4,7 @@
 //! HTTP or tensors, and it never reads a clock: a replay is a function of its trace and configuration.
 
 pub mod ablation;
+pub mod auto;
 pub mod chaos;
 pub mod comparison;
 pub mod draws;

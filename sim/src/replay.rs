@@ -6,6 +6,7 @@ use base::RelQueryId;
 use scheduler::{ConfigError, Event, Policy, Refused, Scheduler, SchedulerConfig};
 use serde::Serialize;
 
+use crate::auto::{self, Switch};
 use crate::executor::SimExecutor;
 use crate::faults::{FaultError, FaultPlan, UserAction};
 use crate::progress::{ProgressTracker, RelQueryProgress};
@@ -53,6 +54,9 @@ pub struct Replay {
     /// Those that were called off.
     pub cancelled: Vec<RelQueryId>,
     pub failed_rows: u64,
+    /// Changes of policy, under `auto`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub switches: Vec<Switch>,
     /// The steps.
     #[serde(skip)]
     pub iterations: Vec<Iteration>,
@@ -110,12 +114,18 @@ pub fn replay_with_faults(
             UserAction::Extend(id, items) => world.extend_at(at, id, items),
         }
     }
-    world.run_watched(watch).map_err(SimError::Broken)?;
+    let switches = match policy {
+        Policy::Auto => auto::run(&mut world, trace, config, watch)?,
+        _ => {
+            world.run_watched(watch).map_err(SimError::Broken)?;
+            Vec::new()
+        }
+    };
     if world.is_stopped() {
         return Err(SimError::Stopped);
     }
     let tenants: Vec<&str> = trace.relqueries.iter().map(|relquery| relquery.tenant.as_str()).collect();
-    outcome(&ids, &tenants, policy, &world, progress)
+    Ok(Replay { switches, ..outcome(&ids, &tenants, policy, &world, progress)? })
 }
 
 /// Replays submissions that come from elsewhere than a trace, all of one tenant.
@@ -180,6 +190,7 @@ fn outcome(
         t_done,
         cancelled,
         failed_rows: failed.count() as u64,
+        switches: Vec::new(),
         iterations: world.iterations().to_vec(),
         progress: progress.follow(world.events(), world.finished()),
     })

@@ -114,7 +114,12 @@ impl<E: Executor> World<E> {
 
     /// [`run_until_idle`](Self::run_until_idle) before a watcher.
     pub fn run_watched(&mut self, watch: &mut dyn Watcher) -> Result<(), String> {
-        loop {
+        self.run_until(Time(u64::MAX), watch)
+    }
+
+    /// The same, until no step begins before `until` any more.
+    pub fn run_until(&mut self, until: Time, watch: &mut dyn Watcher) -> Result<(), String> {
+        while self.now < until {
             self.is_stopped = watch.is_over();
             if self.is_stopped {
                 return Ok(());
@@ -128,12 +133,20 @@ impl<E: Executor> World<E> {
                 self.run_step(&plan, watch)?;
             } else if !self.scheduler.is_idle() {
                 return Err("rows wait and nothing is planned".into());
-            } else if let Some(((at, _), _)) = self.actions.first_key_value() {
+            } else if let Some(((at, _), _)) =
+                self.actions.first_key_value().filter(|((at, _), _)| *at < until)
+            {
                 self.now = *at;
             } else {
                 return Ok(());
             }
         }
+        Ok(())
+    }
+
+    /// Whether nothing is left to do and nothing is to come.
+    pub fn is_over(&self) -> bool {
+        self.scheduler.is_idle() && self.actions.is_empty()
     }
 
     /// Everything due by now.

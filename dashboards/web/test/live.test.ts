@@ -2,11 +2,12 @@ import { describe, expect, it } from "vitest";
 
 import type { Ended, Frame, RelQueryStatus, Snapshot, Step } from "../src/core/live/events";
 import { type Bar, BARS_MAX, LiveModel, POINTS_MAX, STEPS_MAX } from "../src/core/live/model";
+import { policyFacts, policyName } from "../src/core/live/policy";
 import { hitRate, segments, shares } from "../src/core/live/summary";
 import { delta, describe as read, label, periods, priority, span } from "../src/core/live/words";
 import { type Latency, type WhatIf, verdict } from "../src/core/what-if";
 
-const hello = { policy: "marginal-work", backend: "engine", visible_to: "own", frame_ms: 100, snapshot_ms: 250, at_us: 0 } as const;
+const hello = { policy: "marginal-work", configured_policy: "auto", backend: "engine", visible_to: "own", frame_ms: 100, snapshot_ms: 250, at_us: 0 } as const;
 
 function step(number: number, more: Partial<Step> = {}): Step {
   return {
@@ -164,5 +165,24 @@ describe("the what-if", () => {
 
   it("says that there is nothing", () => {
     expect(verdict(answer([]))).toContain("nothing to replay");
+  });
+});
+
+describe("the policy", () => {
+  const chosen = snapshot(1, [], { policy: "relserve", choice: "relserve 1.2 s: stays with relserve" });
+
+  it("is named with who chose it", () => {
+    expect(policyName(undefined, undefined)).toBe("–");
+    expect(policyName(hello, undefined)).toBe("auto: marginal-work");
+    expect(policyName(hello, chosen)).toBe("auto: relserve");
+    expect(policyName({ ...hello, configured_policy: "fcfs" }, { ...chosen, policy: "fcfs" })).toBe("fcfs");
+  });
+
+  it("is explained, and so is what it cannot do in front of servers", () => {
+    expect(policyFacts(hello, undefined)).toEqual([]);
+    expect(policyFacts({ ...hello, limits_of_policy: ["no steps there"] }, chosen)).toEqual([
+      ["Why this policy", "relserve 1.2 s: stays with relserve"],
+      ["In front of servers", "no steps there"],
+    ]);
   });
 });

@@ -127,7 +127,9 @@ impl LiveReader {
     fn hello(&self) -> String {
         let settings = self.app.runtime.shared.live.settings();
         let hello = Hello {
-            policy: self.app.config.scheduler.policy.name(),
+            policy: self.app.runtime.view().policy.name(),
+            configured_policy: self.app.config.scheduler.policy.name(),
+            limits_of_policy: self.app.config.backend().limits_of_policy(),
             backend: if self.app.config.backend().has_fleet() { "fleet" } else { "engine" },
             visible_to: if self.viewer == Viewer::Operator { "all" } else { "own" },
             frame_ms: settings.frame_ms.0,
@@ -156,7 +158,11 @@ impl LiveReader {
             (true, Some(_)) => self.app.runtime.view().replicas,
             _ => Vec::new(),
         };
-        let frame = self.told.frame(&fresh, self.viewer, now, &replicas);
+        let mut frame = self.told.frame(&fresh, self.viewer, now, &replicas);
+        if let (Some(snapshot), Viewer::Operator) = (&mut frame.snapshot, self.viewer) {
+            let last = self.app.runtime.shared.auto.last();
+            snapshot.explain_policy(last.map(|chosen| chosen.verdict.to_string()));
+        }
         // Of what ended, all may be others'.
         (!frame.is_empty()).then(|| event("frame", &frame))
     }
@@ -211,7 +217,7 @@ pub async fn what_if(
         return Err(RequestError::NeedsEngine("replays").into());
     }
     let body = read_body(&app, &request, payload).await?;
-    let asked = WhatIfRequest::read(json::object(&body)?, app.config.scheduler.policy)?;
+    let asked = WhatIfRequest::read(json::object(&body)?, app.runtime.view().policy)?;
     let permit = app.runtime.shared.live.begin_replay().ok_or(RequestError::Busy {
         what: "replay at a time",
         limit: "one".into(),

@@ -92,8 +92,13 @@ pub async fn scheduler(app: Data<App>, Viewing(viewer): Viewing) -> HttpResponse
     let reason = view.decision.split(';').next().unwrap_or_default();
     let decision = if viewer == Viewer::Operator { &view.decision } else { reason };
     let stats = view.stats;
+    // It tells of all tenants' latencies.
+    let choice = app.runtime.shared.auto.last().filter(|_| viewer == Viewer::Operator);
+    let choice = choice.map(|chosen| json!({ "at_us": chosen.at.0 / 1_000, "verdict": chosen.verdict }));
     HttpResponse::Ok().json(json!({
-        "policy": app.config.scheduler.policy,
+        "policy": view.policy,
+        "configured_policy": app.config.scheduler.policy,
+        "choice": choice,
         "cost": {
             "prefill_ns_per_token": view.cost.prefill_per_token.0,
             "prefill_ns": view.cost.prefill_base.0,
@@ -154,6 +159,8 @@ fn limits(app: &App) -> serde_json::Value {
         "prefix_cache": limits.prefix_cache,
         "publish_generated": limits.publish_generated,
         "marginal_work": limits.marginal_work,
+        "fairness": limits.is_fair(),
+        "auto": limits.auto,
     })
 }
 

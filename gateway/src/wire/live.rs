@@ -28,6 +28,11 @@ fn at(time: Time) -> u64 {
 pub struct Hello {
     /// The policy in force.
     pub policy: &'static str,
+    /// The one that is configured.
+    pub configured_policy: &'static str,
+    /// What the configured policy cannot do where rows run, in words.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub limits_of_policy: Vec<String>,
     /// `engine`, or `fleet`: then there are no steps and no blocks to see.
     pub backend: &'static str,
     /// `own`: others are one load; `all`: for operators.

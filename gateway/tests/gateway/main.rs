@@ -3,6 +3,7 @@
 #![expect(unreachable_pub, reason = "a test binary exports nothing; `pub` is for its own modules")]
 
 mod addins;
+mod auto;
 mod bad_input;
 mod batches;
 mod cellm;

@@ -141,7 +141,7 @@ impl Fleet {
     /// The first waiting relQueries.
     fn first_keys(&self, most: usize) -> Vec<RelQueryKey> {
         let lag = Nanos::from(self.scheduler.marginal_work.tenant_lag_ms_max);
-        let shares = self.scheduler.policy.shares_by_tenant();
+        let shares = self.scheduler.is_fair();
         let by_share = shares.then(|| self.tenants.order(lag, most)).flatten();
         by_share.unwrap_or_else(|| self.waiting.iter().take(most).copied().collect())
     }
@@ -243,7 +243,7 @@ impl Fleet {
         let answered_before = self.router.answered(replica);
         let key = query.key;
         query.launch(number, request, now);
-        let rank = rank(key.unwrap_or_else(|| query.key_under(self.scheduler.policy)));
+        let rank = rank(key.unwrap_or_else(|| query.key_under(&self.scheduler)));
         let dispatch = Dispatch {
             replica,
             request,

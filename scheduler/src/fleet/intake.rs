@@ -185,12 +185,12 @@ impl Fleet {
     /// class, or starves (Eq. 13), as the policy has it.
     pub(crate) fn set_timer(&mut self, id: RelQueryId) {
         let Some(query) = self.queries.get(&id) else { return };
-        let policy = self.scheduler.policy;
+        let is_fair = self.scheduler.is_fair();
         let settings = &self.scheduler.marginal_work;
-        let starves = self.scheduler.unit_waiting_ms_max.filter(|_| policy.reads_the_paper());
+        let starves = self.scheduler.unit_waiting_ms_max.filter(|_| self.scheduler.starves());
         let at = match (starves, query.class) {
             (Some(unit), _) => Some(starves_at(query.arrival, unit, query.submitted)),
-            _ if !policy.orders_by_class() => None,
+            _ if !is_fair => None,
             (_, ServiceClass::Interactive) => None,
             (_, ServiceClass::Dashboard) => Some(query.arrival + Nanos::from(settings.dashboard_wait_ms_max)),
             (_, ServiceClass::Bulk) => Some(query.arrival + Nanos::from(settings.bulk_wait_ms_max)),
@@ -206,7 +206,7 @@ impl Fleet {
         let old = query.key;
         query.key = (query.waiting() > 0).then(|| {
             pricing.update(query);
-            query.key_under(scheduler.policy)
+            query.key_under(scheduler)
         });
         if old == query.key {
             return;
@@ -221,7 +221,7 @@ impl Fleet {
     /// Lets everything whose time has come take effect: what waited too long goes first.
     pub(crate) fn run_timers(&mut self, now: Time) {
         self.retries = self.retries.split_off(&(now + Nanos(1)));
-        let starves = self.scheduler.policy.reads_the_paper();
+        let starves = self.scheduler.starves();
         while let Some((at, id)) = self.timers.take_if(|at| at <= now) {
             match self.queries.get_mut(&id) {
                 // One that started in time has stopped waiting, as Eq. 13 counts it.

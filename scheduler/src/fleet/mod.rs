@@ -117,8 +117,7 @@ impl Fleet {
         replicas: impl IntoIterator<Item = (ReplicaId, ReplicaConfig)>,
     ) -> Result<Self, ConfigError> {
         config.validate()?;
-        let policy = scheduler.policy.resolved(&CostModel::default());
-        let scheduler = SchedulerConfig { policy, ..scheduler };
+        let scheduler = scheduler.resolved(&CostModel::default());
         scheduler.validate()?;
         let mut fleet = Self {
             hasher: Hasher::new(config.prefix_hash_key),

@@ -17,10 +17,10 @@ use priority_queue::PriorityQueue;
 use super::config::{FleetConfig, ReplicaId};
 use super::prefixes::{Prefixes, chain, group};
 use crate::breakdown::PriorityBreakdown;
+use crate::config::SchedulerConfig;
 use crate::event::Usage;
 use crate::kv::prefix::KeyBits;
 use crate::kv::{BlockKey, Hasher};
-use crate::policy::Policy;
 use crate::policy::marginal_work::lengths::{Ended, Expected, LengthKind, Lengths};
 use crate::policy::marginal_work::sharing;
 use crate::priority::RelQueryKey;
@@ -317,8 +317,8 @@ impl Query {
     }
 
     /// The key that orders it.
-    pub(crate) fn key_under(&self, policy: Policy) -> RelQueryKey {
-        RelQueryKey::new(policy, self.class, self.priority, self.arrival, self.id)
+    pub(crate) fn key_under(&self, config: &SchedulerConfig) -> RelQueryKey {
+        RelQueryKey::new(config, self.class, self.priority, self.arrival, self.id)
     }
 
     /// The greatest output limit of its rows.

@@ -1,10 +1,41 @@
-//! `auto`: which policies it chooses among, and with which it begins.
+//! `auto`: which policies it chooses among, with which it begins, and its settings.
 //!
 //! It is no formula of its own. The simulator is exact enough to be the judge (DESIGN 12): the owner of a
 //! scheduler replays its last minutes under each candidate, and tells the scheduler by `set_policy`.
 
+use base::Millis;
+use serde::{Deserialize, Serialize};
+
 use super::Policy;
 use crate::cost::CostModel;
+
+/// Settings of policy `auto`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AutoConfig {
+    /// Least time between two choices. A replay that takes long is followed by a longer rest.
+    pub every_ms: Millis,
+    /// RelQueries that came in so long a time are replayed.
+    pub window_ms: Millis,
+    /// Fewer of them say too little.
+    pub relqueries_min: u32,
+    /// By how many thousandths another policy's mean latency must be lower for a change.
+    pub gain_permille_min: u32,
+    /// The 99th percentile of latency that is borne, in thousandths of the least that a candidate has.
+    pub p99_permille_max: u32,
+}
+
+impl Default for AutoConfig {
+    fn default() -> Self {
+        Self {
+            every_ms: Millis(10_000),
+            window_ms: Millis(180_000),
+            relqueries_min: 10,
+            gain_permille_min: 10,
+            p99_permille_max: 1_250,
+        }
+    }
+}
 
 impl Policy {
     /// What `auto` chooses among. First come, first served is not one of them: no mean is least under it.
@@ -15,6 +46,9 @@ impl Policy {
         Self::RelServePrefill,
         Self::StaticPriority,
     ];
+
+    /// The same in front of replicas, whose steps are their own: the orders that differ there.
+    pub const FLEET_CANDIDATES: [Self; 3] = [Self::MarginalWork, Self::RelServe, Self::StaticPriority];
 
     /// This policy, or, of `auto`, the one to begin with on a machine of which nothing but its costs is known:
     /// mixed steps where they save time, else the paper's.

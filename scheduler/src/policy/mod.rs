@@ -11,10 +11,10 @@
 //! Everything else asks these. All policies run on the same machine (admission, ledger, preemption), so that
 //! a comparison compares orders and nothing else.
 //!
-//! No other module may know which policy it serves: it asks for a property, as `policy.orders_by_class()`.
+//! No other module may know which policy it serves: it asks for a property, as `policy.cuts_prompts()`.
 //! What is below knows nothing of the scheduler, so that configuration and keys can name a policy.
 
-mod auto;
+pub mod auto;
 mod fcfs;
 pub mod marginal_work;
 mod relserve;
@@ -82,8 +82,7 @@ struct Traits {
     /// The name that the reference results have for what it imitates.
     imitates: &'static str,
     is_prioritised: bool,
-    orders_by_class: bool,
-    shares_by_tenant: bool,
+    is_fair: bool,
     reads_the_paper: bool,
     prompts: Prompts,
 }
@@ -95,8 +94,7 @@ impl Traits {
             name,
             imitates,
             is_prioritised: false,
-            orders_by_class: false,
-            shares_by_tenant: false,
+            is_fair: false,
             reads_the_paper: false,
             prompts: Prompts::Whole,
         }
@@ -160,8 +158,7 @@ impl Policy {
             Self::RelServePrefill => Traits::of_the_paper("relserve-pp"),
             Self::RelServeDecode => Traits::of_the_paper("relserve-dp"),
             Self::MarginalWork => Traits {
-                orders_by_class: true,
-                shares_by_tenant: true,
+                is_fair: true,
                 prompts: Prompts::WholeOrCut,
                 ..Traits::prioritised("marginal-work", "marginal-work")
             },
@@ -192,14 +189,10 @@ impl Policy {
         self.traits().is_prioritised
     }
 
-    /// Whether a service class comes before everything else in the key; the published policies know none.
-    pub fn orders_by_class(self) -> bool {
-        self.traits().orders_by_class
-    }
-
-    /// Whether tenants have shares of the machine.
-    pub fn shares_by_tenant(self) -> bool {
-        self.traits().shares_by_tenant
+    /// Whether it serves by class, share and deadline where nothing else is said
+    /// ([`SchedulerConfig::fairness`](crate::SchedulerConfig::fairness)); the published policies know none.
+    pub(crate) fn is_fair(self) -> bool {
+        self.traits().is_fair
     }
 
     /// Whether a prompt may be computed in several steps.

@@ -3,7 +3,7 @@
 //! matters (section 4.3). Two ablations settle that case without weighing. One that waits too long goes first
 //! (Eq. 13).
 
-use base::{Nanos, RelQueryId, Time, TokenCount};
+use base::{Nanos, RelQueryId, ServiceClass, Time, TokenCount};
 
 use super::rules::Rules;
 use super::view::RelQueryView;
@@ -62,9 +62,13 @@ fn update_priorities(scheduler: &mut Scheduler, now: Time) {
 impl Scheduler {
     /// The adaptive batch arranger (RelServe, section 4.3, Eq. 14, on full keys; DESIGN 9).
     fn arranged(&mut self, transition: Transition) -> Choice {
-        let Some(front) = self.queues.waiting.first().copied() else { return self.decode_all() };
+        let Some(front) = self.first_waiting(1).first().copied() else { return self.decode_all() };
         let first_running = self.queues.running.first().copied();
         let is_transition = first_running.is_some_and(|first| front > first);
+        // Bulk rows have no step of their own while somebody waits for others.
+        if is_transition && front.class == ServiceClass::Bulk && self.bulk_part().is_some() {
+            return self.decode_because(Reason::TransitionDecode);
+        }
         if is_transition && transition == Transition::Decode {
             return self.decode_because(Reason::TransitionDecode);
         }

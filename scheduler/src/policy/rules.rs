@@ -10,6 +10,7 @@ use crate::breakdown::PriorityBreakdown;
 use crate::choice::Choice;
 
 use super::view::RelQueryView;
+use crate::priority::RelQueryKey;
 
 /// What a policy does. The functions are called by the scheduler and nobody else.
 pub(crate) struct Rules {
@@ -22,6 +23,31 @@ pub(crate) struct Rules {
     pub(crate) on_arrival: fn(&mut Scheduler, RelQueryId),
     /// A step is about to be planned: brings priorities up to date.
     pub(crate) on_plan: fn(&mut Scheduler, Time),
+}
+
+impl Scheduler {
+    /// A relQuery got rows.
+    pub(crate) fn on_arrival(&mut self, id: RelQueryId) {
+        match self.config.is_fair() {
+            true => self.prepare_rows(id),
+            false => (self.config.policy.rules().on_arrival)(self, id),
+        }
+    }
+
+    /// A step is about to be planned.
+    pub(crate) fn on_plan(&mut self, now: Time) {
+        if self.config.is_fair() {
+            self.run_timers(now);
+        }
+        (self.config.policy.rules().on_plan)(self, now);
+    }
+
+    /// The first waiting relQueries: where tenants have shares, those of whom others are not behind.
+    pub(crate) fn first_waiting(&self, most: usize) -> Vec<RelQueryKey> {
+        let lag = Nanos::from(self.config.marginal_work.tenant_lag_ms_max);
+        let by_share = self.config.is_fair().then(|| self.queues.tenants.order(lag, most)).flatten();
+        by_share.unwrap_or_else(|| self.queues.waiting.iter().take(most).copied().collect())
+    }
 }
 
 /// A priority of nothing: the key's arrival and id decide.

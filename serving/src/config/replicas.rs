@@ -249,7 +249,7 @@ impl BackendConfig<'_> {
                     .to_owned(),
             );
         }
-        if policy.orders_by_class() {
+        if self.scheduler.is_fair() {
             lines.push(
                 "no effect there: marginal_work.steps, gain, bulk_share_permille, evict_lower_class"
                     .to_owned(),

@@ -2,7 +2,7 @@
 //! of it in the same events, so that flights, coalescing, single-flight and cancellation are one code path.
 
 use base::{Nanos, PinId, RelQueryId, Submission, WorkItem};
-use scheduler::{Event, Refused, SchedulerSnapshot, Stats};
+use scheduler::{Event, Policy, Refused, SchedulerSnapshot, Stats};
 
 use super::engine::{Engine, StepResult};
 use crate::replicas::{Fleet, ReplicaEvent};
@@ -31,6 +31,24 @@ impl Backend {
         match self {
             Self::Engine(engine) => engine.scheduler.extend(id, items),
             Self::Fleet(fleet) => fleet.extend(id, items),
+        }
+    }
+
+    /// The policy in force.
+    pub(super) fn policy(&self) -> Policy {
+        match self {
+            Self::Engine(engine) => engine.scheduler.config().policy,
+            Self::Fleet(fleet) => fleet.policy(),
+        }
+    }
+
+    /// Serves by this policy from now on. Between two turns of the loop no step is in flight.
+    pub(super) fn set_policy(&mut self, policy: Policy) {
+        match self {
+            Self::Engine(engine) => {
+                engine.scheduler.set_policy(policy);
+            }
+            Self::Fleet(fleet) => fleet.set_policy(policy),
         }
     }
 
@@ -123,6 +141,7 @@ impl Backend {
     pub(super) fn view(&self, shared: &Shared) -> View {
         match self {
             Self::Engine(engine) => View {
+                policy: self.policy(),
                 stats: engine.scheduler.stats(),
                 cost: engine.scheduler.cost(),
                 decision: engine.scheduler.last_decision().to_string(),

@@ -28,6 +28,6 @@ impl Driver {
             None => RelQueryName { route: "", request: None },
         };
         let names = scheduler.relqueries.listed.iter().map(|status| name(status.id)).collect();
-        LiveSnapshot { at, stats, scheduler, names }
+        LiveSnapshot { at, policy: self.backend.policy(), stats, scheduler, names }
     }
 }

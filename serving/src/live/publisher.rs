@@ -13,6 +13,9 @@ use super::record::{Outcome, RelQueryRecord, RowOutcome};
 use super::ring::Ring;
 use super::{Live, LiveSnapshot, RelQueryName};
 
+/// RelQueries that have not ended whose records are handed over at a time: copies of them.
+const OPEN_MAX: usize = 2_000;
+
 /// Things that wait for a ring.
 #[derive(Debug)]
 struct Outbox<T> {
@@ -98,6 +101,14 @@ impl LivePublisher {
         record.outcome = periods.map_or(Outcome::Cancelled, |periods| Outcome::Completed { periods });
         let rows = record.rows.len() as u64;
         self.ended.push(Arc::from(record), rows, self.live.settings().record_relqueries_max);
+    }
+
+    /// Records of relQueries that have not ended, the newest [`OPEN_MAX`] of them.
+    pub fn open(&self) -> Vec<RelQueryRecord> {
+        let mut ids: Vec<RelQueryId> = self.open.keys().copied().collect();
+        ids.sort_unstable();
+        let newest = ids.into_iter().rev().take(OPEN_MAX).rev();
+        newest.filter_map(|id| self.open.get(&id)).map(|record| (**record).clone()).collect()
     }
 
     /// All that is open is lost.
@@ -216,7 +227,7 @@ mod tests {
         let subscription = live.join(Viewer::Operator).expect("there is room");
         assert!(publisher.wants_snapshot(Time(0), false));
         let (stats, scheduler, names) = Default::default();
-        publisher.snapshot_taken(LiveSnapshot { at: Time(0), stats, scheduler, names });
+        publisher.snapshot_taken(LiveSnapshot { at: Time(0), policy: Policy::Fcfs, stats, scheduler, names });
         assert!(!publisher.wants_snapshot(Time(1_000_000), false), "not twice in 250 ms");
         assert!(publisher.wants_snapshot(Time(1_000_000), true));
         assert!(publisher.wants_snapshot(Time(250_000_000), false));

@@ -55,12 +55,36 @@ pub fn recorded(records: Vec<Arc<RelQueryRecord>>, most: TokenCount) -> Recorded
         records.into_iter().rev().filter(has_run).take_while(fits).collect();
     records.sort_by_key(|record| (record.arrival, record.id));
     let from = records.first().map(|record| record.arrival).unwrap_or_default();
-    let trace = write(&records, from);
+    // A row that got nothing took no more than its place in the queue.
+    let trace = write(&records, from, |row| row.output > 0);
     Recorded { trace, records }
 }
 
-/// The records as a trace.
-fn write(records: &[Arc<RelQueryRecord>], from: Time) -> Trace {
+/// The same with relQueries that have not ended, all of whose rows are in it: those that have not ended, or
+/// got nothing, with an output of 0, which is to be filled in.
+pub fn recorded_with_open(
+    ended: Vec<Arc<RelQueryRecord>>,
+    open: Vec<Arc<RelQueryRecord>>,
+    most: TokenCount,
+) -> Recorded {
+    let mut left = most.0;
+    let mut records: Vec<Arc<RelQueryRecord>> = ended.into_iter().chain(open).collect();
+    records.sort_by_key(|record| (record.arrival, record.id));
+    records.dedup_by_key(|record| record.id);
+    let fits = |record: &Arc<RelQueryRecord>| {
+        let after = left.checked_sub(weight(record));
+        left = after.unwrap_or(left);
+        after.is_some()
+    };
+    let mut records: Vec<_> = records.into_iter().rev().take_while(fits).collect();
+    records.reverse();
+    let from = records.first().map(|record| record.arrival).unwrap_or_default();
+    let trace = write(&records, from, |_| true);
+    Recorded { trace, records }
+}
+
+/// The records as a trace, of their rows those that count.
+fn write(records: &[Arc<RelQueryRecord>], from: Time, counts: fn(&RecordedRow) -> bool) -> Trace {
     let mut templates: HashMap<(u64, u32), u64> = HashMap::new();
     let mut tenants: HashMap<TenantId, usize> = HashMap::new();
     let mut trace = Trace { schema: "relserve-trace/1".into(), name: "recorded".into(), ..Trace::default() };
@@ -72,8 +96,7 @@ fn write(records: &[Arc<RelQueryRecord>], from: Time) -> Trace {
         });
         let next = tenants.len() + 1;
         let tenant = *tenants.entry(record.tenant).or_insert(next);
-        // A row that got nothing took no more than its place in the queue.
-        let rows = record.rows.iter().filter(|row| row.output > 0);
+        let rows = record.rows.iter().filter(|row| counts(row));
         let row = |row: &RecordedRow| match row.group {
             Some(group) => {
                 let shared = record.groups[group as usize];

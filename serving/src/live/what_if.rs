@@ -49,6 +49,20 @@ impl Watcher for ReplayDeadline {
     }
 }
 
+/// The settings of a replay that orders as a scheduler with these settings does.
+pub(crate) fn like(settings: &SchedulerConfig, replay: SchedulerConfig) -> SchedulerConfig {
+    SchedulerConfig {
+        host_kv_reused_only: settings.host_kv_reused_only,
+        sample_rows: settings.sample_rows,
+        unit_waiting_ms_max: settings.unit_waiting_ms_max,
+        paper_variant: settings.paper_variant,
+        fairness: settings.fairness,
+        auto: settings.auto.clone(),
+        marginal_work: settings.marginal_work.clone(),
+        ..replay
+    }
+}
+
 /// Replays a trace under each policy on a machine like this one.
 pub fn replay(
     trace: &Trace,
@@ -57,14 +71,7 @@ pub fn replay(
     mut deadline: ReplayDeadline,
 ) -> Result<Vec<Replay>, WhatIfError> {
     let mut config = Fitted::of("this server".into(), limits, cost).config()?;
-    config.scheduler = SchedulerConfig {
-        host_kv_reused_only: limits.host_kv_reused_only,
-        sample_rows: limits.sample_rows,
-        unit_waiting_ms_max: limits.unit_waiting_ms_max,
-        paper_variant: limits.paper_variant,
-        marginal_work: limits.marginal_work.clone(),
-        ..config.scheduler
-    };
+    config.scheduler = like(limits, config.scheduler);
     let replays = policies.iter().map(|policy| {
         sim::replay_watched(trace, *policy, &config, &mut deadline).map_err(|error| match error {
             SimError::Stopped => WhatIfError::TooLong,

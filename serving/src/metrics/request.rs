@@ -37,6 +37,10 @@ pub struct LiveMetrics {
     pub lost_steps: IntCounter,
     /// Replays of the last minutes.
     pub what_ifs: IntCounter,
+    /// Times that policy `auto` changed the policy in force.
+    pub policy_changes: IntCounter,
+    /// What its replays took.
+    pub auto_seconds: Histogram,
 }
 
 impl RequestMetrics {
@@ -73,6 +77,14 @@ impl LiveMetrics {
             lost_steps: r
                 .counter("relserve_live_lost_steps_total", "Steps that live views were too slow to see"),
             what_ifs: r.counter("relserve_what_ifs_total", "Replays of the last minutes that were asked for"),
+            policy_changes: r.counter(
+                "relserve_policy_changes_total",
+                "Times that policy `auto` changed the policy in force",
+            ),
+            auto_seconds: r.latency(
+                "relserve_auto_replay_seconds",
+                "Time that policy `auto` took to replay the last minutes",
+            ),
         }
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use base::{Constraint, Nanos, RelQueryId, RequestId, RowError, Submission, Time, TokenCount, WorkItem};
 use scheduler::fleet::{Dispatch, Failure, Finish, Health, ReplicaId};
-use scheduler::{Event, FleetConfig, Refused, SchedulerConfig, SchedulerSnapshot, Stats};
+use scheduler::{Event, FleetConfig, Policy, Refused, SchedulerConfig, SchedulerSnapshot, Stats};
 use tokio::runtime::Runtime;
 use tokio::task::AbortHandle;
 
@@ -125,6 +125,14 @@ impl Fleet {
         if let Some((_, request)) = self.queue.cancel_row(id, row) {
             self.abort(request);
         }
+    }
+
+    pub(crate) fn policy(&self) -> Policy {
+        self.queue.scheduler().policy
+    }
+
+    pub(crate) fn set_policy(&mut self, policy: Policy) {
+        self.queue.set_policy(policy);
     }
 
     /// Ends a request that nobody waits for.
@@ -381,6 +389,7 @@ impl Fleet {
             }
         });
         View {
+            policy: self.policy(),
             replicas: replicas.collect(),
             stats: stats.totals,
             cost: self.queue.cost(),

@@ -11,8 +11,10 @@ pub mod data;
 pub mod l4;
 pub mod method;
 pub mod methods;
+pub mod replay;
 pub mod replica;
 pub mod world;
 
 pub use bench::{Bench, MethodKind};
+pub use replay::{FleetMachine, FleetReplay, replay_fleet};
 pub use world::{FleetOutcome, WorldError};

@@ -2,6 +2,7 @@
 // made of the last minutes. It draws what `core/live` knows, at most four times a second.
 
 import { LiveModel } from "../core/live/model";
+import { policyFacts, policyName } from "../core/live/policy";
 import { hitRate } from "../core/live/summary";
 import type { Counts } from "../core/live/wire";
 import { span } from "../core/live/words";
@@ -51,7 +52,7 @@ export class LiveView {
       hello: (hello) => {
         this.model.greet(hello);
         this.details.hidden = false;
-        this.facts.replaceChildren();
+        fillList(this.facts, policyFacts(hello, undefined));
         this.draw();
       },
       frame: (frame) => {
@@ -85,7 +86,7 @@ export class LiveView {
     const percent = (part: number | undefined) => (part === undefined ? "–" : `${(100 * part).toFixed(1)} %`);
     const last = model.steps.at(-1);
     tiles(this.tiles, [
-      ["Policy", hello?.policy ?? "–"],
+      ["Policy", policyName(hello, snapshot)],
       ["relQueries here", `${(snapshot?.relqueries.length ?? 0) + (snapshot?.others.relqueries ?? 0)}`],
       ["Rows running", `${snapshot?.rows_running ?? 0}`],
       ["Rows waiting", `${snapshot?.rows_waiting ?? 0}`],
@@ -94,6 +95,7 @@ export class LiveView {
       ["Last step", last ? `${last.kind} ${span(last.took_us)}` : "–"],
       ["Steps not seen", `${model.lost}`],
     ]);
+    if (hello) fillList(this.facts, policyFacts(hello, snapshot));
     const isFleet = hello?.backend === "fleet";
     this.bars.draw(model);
     this.timeline.draw(model, isFleet);

@@ -15,6 +15,11 @@ use super::{Called, at, called, tenant_label};
 #[derive(Debug, Serialize)]
 pub struct SnapshotEvent {
     at_us: u64,
+    /// The policy in force.
+    policy: &'static str,
+    /// Under `auto`, for operators: what the last choice was made by, in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    choice: Option<String>,
     relqueries: Vec<RelQueryEvent>,
     /// Of others, or beyond those that were listed.
     others: Others,
@@ -106,6 +111,13 @@ struct ReplicaEvent {
     tokens: u64,
 }
 
+impl SnapshotEvent {
+    /// Says what the last choice of policy was made by.
+    pub fn explain_policy(&mut self, choice: Option<String>) {
+        self.choice = choice;
+    }
+}
+
 /// What was told before, so that changes can be.
 #[derive(Debug, Default)]
 pub struct LastSent(HashMap<RelQueryId, RelQueryStatus>);
@@ -118,7 +130,7 @@ impl LastSent {
         viewer: Viewer,
         replicas: &[ReplicaView],
     ) -> SnapshotEvent {
-        let LiveSnapshot { at: time, stats, scheduler, names } = snapshot;
+        let LiveSnapshot { at: time, policy, stats, scheduler, names } = snapshot;
         let listed = scheduler.relqueries.listed.iter().zip(names).zip(1..);
         let own: Vec<_> = listed.filter(|((status, _), _)| viewer.sees(status.tenant)).collect();
         let relqueries = own.iter().map(|((status, name), place)| {
@@ -128,6 +140,8 @@ impl LastSent {
         self.0 = own.iter().map(|((status, _), _)| (status.id, **status)).collect();
         SnapshotEvent {
             at_us: at(*time),
+            policy: policy.name(),
+            choice: None,
             relqueries,
             others: others(stats, own.iter().map(|((status, _), _)| *status)),
             rows_waiting: stats.rows_waiting,

@@ -61,6 +61,8 @@ pub fn config() -> Config {
     config.server.listen = ([127, 0, 0, 1], 0).into();
     config.server.workers = 1;
     config.store.flush_ms = Millis(20);
+    // What `auto` chooses hangs on how fast the machine is.
+    config.scheduler.policy = scheduler::Policy::MarginalWork;
     config
 }
 

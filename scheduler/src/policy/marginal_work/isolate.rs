@@ -23,8 +23,7 @@ pub(crate) struct BulkPart {
 impl Scheduler {
     /// What bulk work may add to the next step; `None` where it is alone, absent, or not held back.
     pub(crate) fn bulk_part(&self) -> Option<BulkPart> {
-        let share =
-            self.config.marginal_work.bulk_share_permille.filter(|_| self.config.policy.orders_by_class())?;
+        let share = self.config.marginal_work.bulk_share_permille.filter(|_| self.config.is_fair())?;
         let sets = [&self.queues.waiting, &self.queues.running];
         let is_bulk = |key: Option<&RelQueryKey>| key.is_some_and(|key| key.class == ServiceClass::Bulk);
         let has_bulk = sets.iter().any(|set| is_bulk(set.last()));

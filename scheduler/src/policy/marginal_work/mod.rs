@@ -65,7 +65,7 @@ fn update_priorities(scheduler: &mut Scheduler, now: Time) {
 
 impl Scheduler {
     /// Orders and counts rows that were just added.
-    fn prepare_rows(&mut self, id: RelQueryId) {
+    pub(crate) fn prepare_rows(&mut self, id: RelQueryId) {
         let Some(relquery) = self.relqueries.get_mut(&id) else { return };
         relquery.share(self.config.marginal_work.grouped_rows, self.config.block_tokens);
         let Some(first) = relquery.fresh_head() else { return };

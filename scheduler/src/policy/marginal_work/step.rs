@@ -1,6 +1,6 @@
 //! The step of policy `marginal-work`: everything that runs decodes, prompts ride along.
 
-use base::{Nanos, RelQueryId, ServiceClass};
+use base::{RelQueryId, ServiceClass};
 
 use crate::Scheduler;
 use crate::admit::{Admission, Admitted, Budget, RejectReason};
@@ -83,9 +83,7 @@ impl Scheduler {
         if most == 0 {
             return Vec::new();
         }
-        let lag = Nanos::from(self.config.marginal_work.tenant_lag_ms_max);
-        let by_share = self.queues.tenants.order(lag, most);
-        let keys = by_share.unwrap_or_else(|| self.queues.waiting.iter().take(most).copied().collect());
+        let keys = self.first_waiting(most);
         let running: Vec<RelQueryKey> = self.queues.running.iter().copied().collect();
         let gain = self.config.marginal_work.gain.map(|gain| self.gain_permille(gain, mixes));
         let bulk = self.bulk_part();

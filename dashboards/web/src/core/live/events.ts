@@ -4,6 +4,9 @@
 /** The first event of a stream. */
 export interface Hello {
   policy: string;
+  configured_policy: string;
+  /** What the configured policy cannot do where rows run, in words. */
+  limits_of_policy?: string[];
   backend: "engine" | "fleet";
   visible_to: "own" | "all";
   frame_ms: number;
@@ -93,6 +96,10 @@ export interface RelQueryStatus extends RelQueryIdentity {
 /** Queue and memory at one moment. */
 export interface Snapshot {
   at_us: number;
+  /** The policy in force. */
+  policy?: string;
+  /** What policy `auto` chose it by, in words; told to operators. */
+  choice?: string;
   relqueries: RelQueryStatus[];
   others: { relqueries: number; rows_waiting: number; rows_running: number };
   rows_waiting: number;
