@@ -11,6 +11,7 @@ use crate::intake::Intake;
 use crate::live::Live;
 use crate::metrics::Metrics;
 use crate::pins::Pin;
+use crate::replicas::LeaseSignal;
 use crate::results::Results;
 use crate::view::View;
 
@@ -31,6 +32,8 @@ pub struct Shared {
     pub view: Arc<Mutex<View>>,
     /// What the live view shows.
     pub live: Arc<Live>,
+    /// Where other gateways use the replicas too: has leases of them renewed.
+    pub leases: Option<LeaseSignal>,
     /// Makes identifiers.
     pub ids: Ids,
 }
