@@ -68,7 +68,7 @@ proptest! {
             prop_assert_eq!(tokens, most.0);
         }
         let gateways = shares.len() as u32;
-        if capacity.rows_max >= gateways {
+        if capacity.rows_max / 4 >= gateways {
             prop_assert!(shares.iter().all(|share| share.rows > 0));
         }
         // Where a row waits for room, no row behind it has any beyond its gateway's floor.
@@ -128,10 +128,11 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// Gateways that share a replica of eight rows.
+/// Gateways that share a replica of twelve rows.
 struct World([Gateway; 3]);
 
-const ROWS: ReplicaConfig = ReplicaConfig { rows_max: 8, tokens_max: None };
+const ROWS_MAX: u32 = 12;
+const ROWS: ReplicaConfig = ReplicaConfig { rows_max: ROWS_MAX, tokens_max: None };
 
 impl World {
     fn new() -> Self {
@@ -208,16 +209,16 @@ proptest! {
             world.act(act);
             let in_flight: u32 = world.0.iter().map(|one| one.in_flight).sum();
             let held: u32 = world.0.iter().map(|one| one.held).sum();
-            prop_assert!(in_flight <= 8 && held <= 8, "{act:?}: {:?}", world.0);
+            prop_assert!(in_flight <= ROWS_MAX && held <= ROWS_MAX, "{act:?}: {:?}", world.0);
         }
         // And everybody's rows end: what is given is taken.
         let rows: u32 = world.0.iter().map(|one| one.waiting + one.in_flight).sum();
-        for _ in 0..4 * rows + 8 {
+        for _ in 0..4 * rows + 12 {
             for which in 0..3 {
                 for act in [Act::Report(which), Act::Commit(which), Act::Apply(which)] {
                     world.act(&act);
                 }
-                (0..8).for_each(|_| world.send(which));
+                (0..ROWS_MAX).for_each(|_| world.send(which));
                 world.act(&Act::End(which));
             }
         }

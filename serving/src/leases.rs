@@ -34,7 +34,9 @@ struct ToldQueue {
 pub async fn run(runtime: Arc<Runtime>, config: LeaseConfig, node: String, mut stop: watch::Receiver<bool>) {
     let Some(signal) = &runtime.shared.leases else { return };
     let every = Duration::from_millis(config.every_ms.0);
-    let mut renewal = Renewal { runtime: &runtime, config, node: &node, signal, failing: None };
+    let until = runtime.shared.clock.now() + signal.use_max;
+    let mut renewal =
+        Renewal { runtime: &runtime, config, node: &node, signal, until, is_failing: false, is_over: false };
     let rounds = async {
         loop {
             let is_settled = renewal.round().await;
@@ -57,15 +59,11 @@ struct Renewal<'a> {
     config: LeaseConfig,
     node: &'a str,
     signal: &'a LeaseSignal,
-    failing: Option<Failing>,
-}
-
-/// Rounds that failed, one after another.
-struct Failing {
     /// When the leases may not be used any more.
     until: Time,
-    /// Whether that was said.
-    is_said: bool,
+    /// The last round failed, and the leases are over: both are said once.
+    is_failing: bool,
+    is_over: bool,
 }
 
 impl Renewal<'_> {
@@ -73,7 +71,7 @@ impl Renewal<'_> {
     async fn round(&mut self) -> bool {
         let shared = &self.runtime.shared;
         let (reply, reports) = oneshot::channel();
-        // A lease is counted from before the database hears of it.
+        // A lease counts from before the database hears of it.
         let asked = shared.clock.now();
         shared.intake.event(ReplicaEvent::LeaseDemand(reply));
         let Ok(reports) = reports.await else { return true };
@@ -87,34 +85,29 @@ impl Renewal<'_> {
         let renewed =
             renewed.unwrap_or_else(|_| Err(store::Error::Away(format!("no answer within {patience:?}"))));
         match renewed {
-            Ok((mut grants, is_settled)) => {
-                grants.iter_mut().for_each(|grant| grant.until = until);
-                shared.intake.event(ReplicaEvent::Leased(grants));
-                if self.failing.take().is_some() {
+            Ok((grants, is_settled)) => {
+                shared.intake.event(ReplicaEvent::Leased { grants, until });
+                if std::mem::take(&mut self.is_failing) {
                     tracing::info!("leases of servers are renewed again");
                 }
+                (self.until, self.is_over) = (until, false);
                 is_settled
             }
             Err(error) => {
-                self.failed(&error, until);
+                self.failed(&error);
                 true
             }
         }
     }
 
-    /// A round failed; `until`: how long the leases of the round before last, had it been now.
-    fn failed(&mut self, error: &store::Error, until: Time) {
+    fn failed(&mut self, error: &store::Error) {
         let shared = &self.runtime.shared;
         shared.metrics.lease_failures.inc();
-        let failing = self.failing.get_or_insert_with(|| {
+        if !std::mem::replace(&mut self.is_failing, true) {
             tracing::warn!(%error, "leases of servers were not renewed; trying on");
-            Failing { until, is_said: false }
-        });
-        if shared.clock.now() >= failing.until && !std::mem::replace(&mut failing.is_said, true) {
-            tracing::warn!(
-                %error,
-                "leases of servers have run out: until the database answers, each server gets a row at a time from here"
-            );
+        }
+        if shared.clock.now() >= self.until && !std::mem::replace(&mut self.is_over, true) {
+            tracing::warn!(%error, "leases of servers are over: each server gets one row at a time from here");
         }
     }
 }
@@ -159,8 +152,7 @@ fn decide(
             queue: told,
         };
         let gateways = u32::try_from(queues.len()).unwrap_or(u32::MAX);
-        let grant =
-            LeaseGrant { server: report.server.clone(), share: settled.share, gateways, until: asked };
+        let grant = LeaseGrant { server: report.server.clone(), share: settled.share, gateways };
         (lease, grant)
     });
     let (leases, grants) = decided.unzip();
@@ -259,7 +251,7 @@ mod tests {
         let smaller = ReplicaLease { rows_max: 4, held_rows: 1, ..theirs.lease.clone() };
         assert_eq!(
             decided(&mine, &[OtherLease { lease: smaller, ..theirs }]),
-            (3, 3, true),
+            (3, 3, false),
             "the least of both"
         );
     }

@@ -93,17 +93,12 @@ impl Fleet {
     /// The queue in order: the first that wait, what is only in flight, and all the rest as one.
     fn queued(&self, flying: &InFlight) -> Vec<QueuedRelQuery> {
         let keys = self.first_keys(RELQUERIES_MAX);
-        let relqueries = keys.iter().filter_map(|key| self.queries.get(&key.id));
-        let mut queued: Vec<QueuedRelQuery> = keys
-            .iter()
-            .zip(relqueries)
-            .enumerate()
-            .map(|(place, (key, query))| QueuedRelQuery {
-                key: *key,
-                waiting: query.waiting() as u64,
-                row_tokens: self.row_tokens(query, place == 0),
-            })
-            .collect();
+        let waits = |(place, key): (usize, &RelQueryKey)| {
+            let query = self.queries.get(&key.id)?;
+            let row_tokens = self.row_tokens(query, place == 0);
+            Some(QueuedRelQuery { key: *key, waiting: query.waiting() as u64, row_tokens })
+        };
+        let mut queued: Vec<QueuedRelQuery> = keys.iter().enumerate().filter_map(waits).collect();
         // A tenant that lags goes before its key: it is as urgent as those that wait for it.
         for place in (1..queued.len()).rev() {
             let (class, priority, arrival) = order(&queued[place].key);

@@ -47,15 +47,18 @@ impl QueueStretch {
     }
 }
 
+/// Rows of a replica for each that a gateway has in any case.
+const FLOORS: u32 = 4;
+
 /// What each gateway should have of a replica, given what each has to do, its first relQuery first.
 ///
 /// The rows that come first in the order of all queues together get the room there is; where the next one does
 /// not fit, nothing overtakes it. What nobody asks for is divided evenly, so that new rows find room at once.
-/// As long as there are as many rows as gateways, each has one, with its part of the tokens: a gateway whose rows
-/// come last still hears from the replica.
+/// Where that is a quarter of the rows at most, each gateway has one in any case, with its part of the tokens: its
+/// first row need not wait until others give.
 pub fn divide(capacity: ReplicaConfig, queues: &[&[QueueStretch]]) -> Vec<ReplicaShare> {
     let Ok(gateways @ 1..) = u32::try_from(queues.len()) else { return Vec::new() };
-    let floor_rows = u32::from(capacity.rows_max >= gateways);
+    let floor_rows = u32::from(capacity.rows_max / FLOORS >= gateways);
     let tokens_max = capacity.tokens_max.map(|tokens| tokens.0);
     let floor_tokens =
         tokens_max.map(|tokens| tokens / u64::from(capacity.rows_max.max(1)) * u64::from(floor_rows));
@@ -198,7 +201,8 @@ mod tests {
         assert_eq!(rows(of(64), &[&long, &[stretch(5, 200)]]), [1, 63]);
         assert_eq!(rows(of(64), &[&[stretch(1, 10), stretch(9, 90)], &[stretch(5, 30)]]), [34, 30]);
         assert_eq!(rows(of(64), &[&[stretch(1, 20)], &[]]), [42, 22], "what nobody asks for is divided");
-        assert_eq!(rows(of(1), &[&long, &short]), [0, 1], "fewer rows than gateways");
+        assert_eq!(rows(of(1), &[&long, &short]), [0, 1], "too few rows for a floor");
+        assert_eq!(rows(of(7), &[&long, &[]]), [7, 0]);
         let bulk = QueueStretch { class: ServiceClass::Bulk, ..stretch(0, 100) };
         assert_eq!(rows(of(8), &[&[bulk], &[stretch(7, 100)]]), [1, 7], "a class comes before all numbers");
         let late = QueueStretch { arrival: Time(9), ..stretch(0, 100) };

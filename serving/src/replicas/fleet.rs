@@ -59,7 +59,11 @@ pub enum ReplicaEvent {
     /// Asks what is held of servers that other gateways use too, and what there is to do for them.
     LeaseDemand(oneshot::Sender<Vec<LeaseReport>>),
     /// Brings what may be used of them.
-    Leased(Vec<LeaseGrant>),
+    Leased {
+        grants: Vec<LeaseGrant>,
+        /// For how long.
+        until: Time,
+    },
 }
 
 /// A request in flight.
@@ -282,8 +286,8 @@ impl Fleet {
                 let _ = reply.send(self.leases.reports(self.queue.demand(), policy, capacity));
                 Vec::new()
             }
-            ReplicaEvent::Leased(grants) => {
-                self.leases.take(grants);
+            ReplicaEvent::Leased { grants, until } => {
+                self.leases.take(grants, until);
                 Vec::new()
             }
         }

@@ -48,8 +48,6 @@ pub struct LeaseGrant {
     pub share: ReplicaShare,
     /// Gateways that use it, this one among them.
     pub gateways: u32,
-    /// When it is not to be used any more, by this process's clock.
-    pub until: Time,
 }
 
 /// A lease, as it is shown.
@@ -113,13 +111,13 @@ impl Leases {
         demand.into_iter().filter_map(report).collect()
     }
 
-    /// Takes what was granted.
-    pub(super) fn take(&mut self, grants: Vec<LeaseGrant>) {
+    /// Takes what was granted until then.
+    pub(super) fn take(&mut self, grants: Vec<LeaseGrant>, until: Time) {
         let mut grants: BTreeMap<String, LeaseGrant> =
             grants.into_iter().map(|grant| (grant.server.clone(), grant)).collect();
         for (id, server) in self.servers() {
             if let (Some(lease), Some(grant)) = (self.by_replica.get_mut(&id), grants.remove(&server)) {
-                (lease.share, lease.gateways, lease.until) = (grant.share, grant.gateways, grant.until);
+                (lease.share, lease.gateways, lease.until) = (grant.share, grant.gateways, until);
             }
         }
     }
@@ -181,8 +179,8 @@ mod tests {
         ReplicaShare { rows, tokens: None }
     }
 
-    fn grant(server: &str, rows: u32, until: u64) -> LeaseGrant {
-        LeaseGrant { server: server.to_owned(), share: share(rows), gateways: 2, until: Time(until) }
+    fn grant(server: &str, rows: u32) -> LeaseGrant {
+        LeaseGrant { server: server.to_owned(), share: share(rows), gateways: 2 }
     }
 
     #[test]
@@ -193,7 +191,7 @@ mod tests {
         assert_eq!(leases.share(id, Some("http://x"), Time(10)), Some(NOTHING));
         assert_eq!(leases.changes_at(Time(10)), Some(Time(110)));
         assert_eq!(leases.share(id, Some("http://x"), Time(110)), Some(WITHOUT_LEASE), "no database answers");
-        leases.take(vec![grant("http://x", 7, 300), grant("http://gone", 9, 300)]);
+        leases.take(vec![grant("http://x", 7), grant("http://gone", 9)], Time(300));
         assert_eq!(leases.share(id, Some("http://x"), Time(299)), Some(share(7)));
         let shown = LeaseView { rows: 1, tokens: None, gateways: 2, is_held: false };
         assert_eq!(leases.view(id, Time(300)), Some(shown));
@@ -218,7 +216,7 @@ mod tests {
         });
         let told: Vec<_> = reports.iter().map(|one| (one.server.as_str(), one.capacity.rows_max)).collect();
         assert_eq!(told, [("http://x", 1), ("http://x 2", 3)]);
-        leases.take(vec![grant("http://x 2", 5, 50)]);
+        leases.take(vec![grant("http://x 2", 5)], Time(50));
         assert_eq!(leases.share(ReplicaId(2), Some("http://x"), Time(1)), Some(share(5)));
     }
 
