@@ -11,6 +11,7 @@ use actix_web::dev::ServerHandle;
 use actix_web::dev::Service as _;
 use actix_web::web::{self, Data};
 use serving::error::RequestError;
+use serving::leases;
 use serving::load::LoadedModel;
 use serving::metrics::SeriesLimits;
 use serving::ownership;
@@ -73,6 +74,8 @@ pub struct Running {
     loop_thread: Option<std::thread::JoinHandle<()>>,
     stop_upkeep: watch::Sender<bool>,
     upkeep: tokio::task::JoinHandle<()>,
+    /// Renews leases of replicas that other gateways use too.
+    leases: tokio::task::JoinHandle<()>,
     sql: Option<SqlListener>,
 }
 
@@ -92,6 +95,8 @@ pub async fn start(config: Config, loaded: LoadedModel, store: Store) -> Result<
     let (address, server) = listen(&app)?;
     let loop_thread = ready.spawn()?;
     let (stop_upkeep, stopped) = watch::channel(false);
+    let (runtime, node) = (Arc::clone(&app.runtime), app.config.store.node.clone());
+    let leases = tokio::spawn(leases::run(runtime, app.config.fleet.leases, node, stopped.clone()));
     let lease = tickets::lease(&app);
     let is_left = tickets::resume(&app, &lease).await;
     batches::resume(&app, &lease).await;
@@ -105,6 +110,7 @@ pub async fn start(config: Config, loaded: LoadedModel, store: Store) -> Result<
         loop_thread: Some(loop_thread),
         stop_upkeep,
         upkeep,
+        leases,
         sql,
     })
 }
@@ -254,6 +260,9 @@ impl Running {
         self.stop_upkeep.send_replace(true);
         if self.upkeep.await.is_err() {
             tracing::error!("the writer did not end well");
+        }
+        if self.leases.await.is_err() {
+            tracing::error!("what renews leases of replicas did not end well");
         }
     }
 }

@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use base::{End, Nanos, TenantId, Time};
-use prometheus::{Registry, TextEncoder};
+use prometheus::{IntCounter, Registry, TextEncoder};
 use register::Registrar;
 use relquery::RelQueryMetrics;
 pub use replica::ReplicaMetrics;
@@ -50,6 +50,8 @@ pub struct Metrics {
     /// Live views.
     pub live: LiveMetrics,
     replicas: ReplicaVecs,
+    /// Reports to the gateways that share the replicas which did not reach the database.
+    pub lease_failures: IntCounter,
     tenants: Tenants,
     vllm: Vllm,
 }
@@ -72,6 +74,10 @@ impl Metrics {
             retrieval: RetrievalMetrics::register(&r),
             live: LiveMetrics::register(&r, live),
             replicas: ReplicaVecs::register(&r),
+            lease_failures: r.counter(
+                "relserve_lease_failures_total",
+                "Renewals of leases of replicas that the database did not take",
+            ),
             tenants: Tenants::register(&r, tenants),
             vllm: Vllm::register(&r),
             registry,

@@ -12,6 +12,7 @@ use crate::live::Live;
 use crate::live::auto::AutoState;
 use crate::metrics::Metrics;
 use crate::pins::Pin;
+use crate::replicas::LeaseSignal;
 use crate::results::Results;
 use crate::view::View;
 
@@ -34,6 +35,8 @@ pub struct Shared {
     pub live: Arc<Live>,
     /// What policy `auto` chose.
     pub auto: AutoState,
+    /// Where other gateways use the replicas too: has leases of them renewed.
+    pub leases: Option<LeaseSignal>,
     /// Makes identifiers.
     pub ids: Ids,
 }

@@ -2,8 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
+use base::Nanos;
 use scheduler::{CostModel, Policy, Scheduler, SchedulerConfig};
 use store::Store;
+use tokio::sync::Notify;
 
 use crate::account::Accounts;
 use crate::auto::AutoPolicy;
@@ -18,7 +20,7 @@ use crate::load::LoadedModel;
 use crate::metrics::{Metrics, SeriesLimits};
 use crate::model::{Model, Runs};
 use crate::registry::{Registry, Retention};
-use crate::replicas::{self, ReplicaConstraints};
+use crate::replicas::{self, LeaseSignal, ReplicaConstraints};
 use crate::results::Results;
 use crate::runtime::Runtime;
 use crate::shared::{Ids, Shared};
@@ -80,7 +82,8 @@ pub fn start(
     store: Store,
 ) -> Result<(Arc<Runtime>, Loop), StartError> {
     let LoadedModel { executor, fresh, mut model, cost } = loaded;
-    let shared = Arc::new(shared(settings, &model, cost));
+    let leases = lease_signal(settings.backend, &store);
+    let shared = Arc::new(shared(settings, &model, cost, leases));
     let engine = match executor {
         Some(executor) => {
             let scheduler = Scheduler::new(sized(settings.scheduler, &model), cost)?;
@@ -133,7 +136,15 @@ fn sized(settings: &SchedulerConfig, model: &Model) -> SchedulerConfig {
     }
 }
 
-fn shared(settings: Settings<'_>, model: &Model, cost: CostModel) -> Shared {
+/// What renews leases of replicas, where another gateway may use them by the same database.
+fn lease_signal(config: BackendConfig<'_>, store: &Store) -> Option<LeaseSignal> {
+    let is_shared = config.has_fleet() && store.outlives_its_process();
+    // The others take what this one had after the whole time: until then its rows in flight may end.
+    let use_max = Nanos::from(config.fleet.leases.expire_ms).0 / 2;
+    is_shared.then(|| LeaseSignal { wanted: Notify::new(), use_max: Nanos(use_max) })
+}
+
+fn shared(settings: Settings<'_>, model: &Model, cost: CostModel, leases: Option<LeaseSignal>) -> Shared {
     let clock = Clock::start();
     let entries = if settings.cache.enabled { settings.cache.memory_entries_max } else { 0 };
     let view = Arc::new(Mutex::new(View { cost, ..View::default() }));
@@ -147,6 +158,7 @@ fn shared(settings: Settings<'_>, model: &Model, cost: CostModel) -> Shared {
         view,
         live,
         auto: AutoState::default(),
+        leases,
         ids: Ids::starting_at(clock.unix_ms()),
         clock,
     }

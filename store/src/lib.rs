@@ -1,13 +1,14 @@
 //! What survives a restart: tenants, keys, usage, results, tickets, batches, files, schemas, corpora,
-//! calibration and what SQL has spent.
+//! calibration and what SQL has spent; and what several gateways tell each other.
 //!
 //! One [`Store`] over SQLite (a file, the default) or Postgres (several gateways), with one schema and one
 //! set of statements for both. Each table family has its file with its SQL in sight: [`tenants`], [`keys`],
 //! [`usage`], [`spending`], [`results`], [`tickets`], [`batches`], [`files`], [`schemas`], [`corpora`],
-//! [`calibration`], [`nodes`].
+//! [`calibration`], [`nodes`], [`replica_leases`].
 //!
-//! The store reads no clock: every instant is an argument, in unix milliseconds. It must not know HTTP,
-//! scheduling or models; JSON passes through it as text.
+//! The store reads no clock: every instant is an argument, in unix milliseconds. (Leases of replicas count by the
+//! database's, which all gateways share.) It must not know HTTP, scheduling or models; JSON passes through it as
+//! text.
 
 pub mod batches;
 pub mod calibration;
@@ -18,6 +19,7 @@ pub mod keys;
 mod migrate;
 pub mod nodes;
 mod open;
+pub mod replica_leases;
 pub mod results;
 pub mod schemas;
 pub mod spending;
@@ -33,6 +35,7 @@ pub use files::{FileInfo, FileLimits, NewFile};
 pub use keys::{CreatedKey, KeyInfo, KeyLookup, NewKey};
 pub use nodes::NodeClaim;
 pub use open::{Store, StoreOptions};
+pub use replica_leases::{OtherLease, ReplicaLease};
 pub use results::{NewResult, ResultKey, ResultLimits};
 pub use schemas::{NewSchema, SchemaLimits, SchemaPut, StoredSchema};
 pub use spending::Spending;

@@ -8,12 +8,13 @@ use sqlx::AnyConnection;
 use crate::error::Error;
 
 /// The steps, oldest first; step `i` brings the schema to version `i + 1`. Never edited, only added to.
-const STEPS: [&str; 5] = [
+const STEPS: [&str; 6] = [
     include_str!("schema.sql"),
     include_str!("schemas.sql"),
     include_str!("corpora.sql"),
     include_str!("jobs.sql"),
     include_str!("sql.sql"),
+    include_str!("replica_leases.sql"),
 ];
 
 /// Applies the steps that the database does not have yet, in a transaction of the caller's, who holds the

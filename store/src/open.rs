@@ -58,6 +58,8 @@ pub(crate) enum Lock {
     Corpora = 0x7265_6c07,
     /// Ends of uploads: keeps the bounds strict.
     Files = 0x7265_6c08,
+    /// Leases of replicas: keeps what all hold within what there is.
+    ReplicaLeases = 0x7265_6c09,
 }
 
 /// The database. Cheap to clone; clones share the connections.
@@ -143,6 +145,11 @@ impl Store {
         self.file.as_deref()
     }
 
+    /// Whether other processes may use it too: all but a database in memory.
+    pub fn outlives_its_process(&self) -> bool {
+        self.is_shared() || self.file.is_some()
+    }
+
     /// Whether other machines may use it too.
     pub fn is_shared(&self) -> bool {
         self.dialect == Dialect::Postgres
@@ -156,6 +163,16 @@ impl Store {
     /// Runs one statement; says how many rows it changed.
     pub(crate) async fn changed(&self, statement: Query<'_, Any, AnyArguments>) -> Result<u64, Error> {
         self.bounded(async { Ok(statement.execute(self.pool()).await?.rows_affected()) }).await
+    }
+
+    /// The database's own clock, in unix milliseconds: the one that all who use it share.
+    pub(crate) async fn database_now(&self, tx: &mut AnyConnection) -> Result<i64, Error> {
+        let sql = match self.dialect {
+            Dialect::Sqlite => "SELECT CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS BIGINT)",
+            Dialect::Postgres => "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)",
+        };
+        let (now,): (i64,) = sqlx::query_as(sql).fetch_one(tx).await?;
+        Ok(now)
     }
 
     /// Begins a transaction that will write, having waited for the writers it could collide with. A SQLite

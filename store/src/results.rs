@@ -211,7 +211,7 @@ async fn trim(
 }
 
 /// `$first, $first+1, ...`: `count` of them.
-fn placeholders(first: usize, count: usize) -> String {
+pub(crate) fn placeholders(first: usize, count: usize) -> String {
     let names: Vec<String> = (first..first + count).map(|number| format!("${number}")).collect();
     names.join(", ")
 }

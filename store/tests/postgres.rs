@@ -5,7 +5,7 @@ mod support;
 
 use base::Millis;
 use store::{DEFAULT_TENANT, KeyLookup, NewKey, Store, StoreOptions};
-use suite::{at, batches, cases, corpora, schemas, sql, tickets};
+use suite::{at, batches, cases, corpora, leases, schemas, sql, tickets};
 use support::Server;
 
 macro_rules! on_postgres {

@@ -3,7 +3,7 @@
 mod suite;
 
 use store::{Error, Store};
-use suite::{batches, cases, corpora, schemas, sql, tickets};
+use suite::{batches, cases, corpora, leases, schemas, sql, tickets};
 
 macro_rules! on_sqlite {
     ($($module:ident::$case:ident),* $(,)?) => {$(

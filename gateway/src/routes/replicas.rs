@@ -45,6 +45,9 @@ fn shown(replica: &ReplicaView) -> Value {
         "state": replica.state,
         "breaker": replica.breaker,
         "in_flight": { "rows": replica.rows, "rows_max": replica.rows_max, "tokens": replica.tokens.0 },
+        "lease": replica.lease.map(|lease| json!({
+            "rows": lease.rows, "tokens": lease.tokens, "gateways": lease.gateways, "held": lease.is_held,
+        })),
         "last_error": replica.last_error.as_ref().map(|(message, at)| json!({ "message": message, "at_ms": at })),
     })
 }

@@ -19,6 +19,7 @@ mod fleets;
 mod idempotency;
 mod isolation;
 mod last_minutes;
+mod leases;
 mod live;
 mod llama_cpp;
 mod operation;

@@ -63,6 +63,36 @@ pub enum Health {
     Down,
 }
 
+/// How gateways that share a database divide the servers that all of them use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LeaseConfig {
+    /// Time between two reports of a gateway to the others; a tenth of it while it gives or takes.
+    pub every_ms: Millis,
+    /// Time after which the others take what a gateway had of which nothing is heard. After half of it, that
+    /// gateway itself sends no more than one row at a time to a server.
+    pub expire_ms: Millis,
+}
+
+impl Default for LeaseConfig {
+    fn default() -> Self {
+        Self { every_ms: Millis(500), expire_ms: Millis(10_000) }
+    }
+}
+
+impl LeaseConfig {
+    fn validate(self) -> Result<(), ConfigError> {
+        if self.every_ms.0 == 0 {
+            return Err(ConfigError { field: "fleet.leases.every_ms", reason: "must be positive" });
+        }
+        if self.expire_ms.0 / 4 < self.every_ms.0 {
+            let reason = "must be four times fleet.leases.every_ms or more";
+            return Err(ConfigError { field: "fleet.leases.expire_ms", reason });
+        }
+        Ok(())
+    }
+}
+
 /// Settings of a fleet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -96,6 +126,8 @@ pub struct FleetConfig {
     pub trouble_ms_max: Millis,
     /// Key of the prefix hash. Any value is right; a secret one keeps outsiders from making collisions.
     pub prefix_hash_key: [u64; 2],
+    /// How gateways that share a database divide the servers that all of them use.
+    pub leases: LeaseConfig,
 }
 
 impl Default for FleetConfig {
@@ -113,6 +145,7 @@ impl Default for FleetConfig {
             retry_ms_max: Millis(10_000),
             trouble_ms_max: Millis(300_000),
             prefix_hash_key: [0x7265_6c53_6572_7665, 0x666c_6565_742d_7078],
+            leases: LeaseConfig::default(),
         }
     }
 }
@@ -130,7 +163,7 @@ impl FleetConfig {
         ];
         match positive.iter().find(|(_, value)| *value == 0) {
             Some((field, _)) => Err(ConfigError { field, reason: "must be positive" }),
-            None => Ok(()),
+            None => self.leases.validate(),
         }
     }
 }
@@ -145,6 +178,9 @@ mod tests {
         assert_eq!(ReplicaConfig::default().validate(), Ok(()));
         let bad = FleetConfig { prefix_block: 0, ..FleetConfig::default() };
         assert_eq!(bad.validate().map_err(|error| error.field), Err("fleet.prefix_block"));
+        let leases = LeaseConfig { every_ms: Millis(500), expire_ms: Millis(1_999) };
+        let bad = FleetConfig { leases, ..FleetConfig::default() };
+        assert_eq!(bad.validate().map_err(|error| error.field), Err("fleet.leases.expire_ms"));
         let bad = ReplicaConfig { tokens_max: Some(TokenCount(0)), ..ReplicaConfig::default() };
         assert_eq!(bad.validate().map_err(|error| error.field), Err("fleet.replica.tokens_max"));
     }

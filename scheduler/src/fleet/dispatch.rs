@@ -139,7 +139,7 @@ impl Fleet {
     }
 
     /// The first waiting relQueries.
-    fn first_keys(&self, most: usize) -> Vec<RelQueryKey> {
+    pub(super) fn first_keys(&self, most: usize) -> Vec<RelQueryKey> {
         let lag = Nanos::from(self.scheduler.marginal_work.tenant_lag_ms_max);
         let shares = self.scheduler.is_fair();
         let by_share = shares.then(|| self.tenants.order(lag, most)).flatten();

@@ -11,11 +11,14 @@
 //! text, finished, failed -> events     what replicas report, by request
 //! cancel, cancel_row, set_health(Down) -> requests to abort; reports of these are ignored from then on
 //! drain_events(now) -> events          after `dispatch`, `cancel_row` and `set_health`
+//! demand, set_share                    where several gateways share the replicas
 //! ```
 
 pub mod config;
 mod cost_fit;
+mod demand;
 mod dispatch;
+pub mod division;
 mod intake;
 mod prefixes;
 mod priority;
@@ -28,8 +31,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base::{RelQueryId, RequestId, Time};
 
-pub use config::{FleetConfig, Health, ReplicaConfig, ReplicaId};
+pub use config::{FleetConfig, Health, LeaseConfig, ReplicaConfig, ReplicaId};
+pub use demand::ReplicaDemand;
 pub use dispatch::{Dispatch, Why};
+pub use division::{Load, QueueStretch, ReplicaShare};
 pub use settle::{Failure, Finish};
 pub use stats::{FleetDecision, FleetStats, ReplicaStats};
 

@@ -13,6 +13,7 @@ use base::Time;
 
 use super::config::{Health, ReplicaConfig, ReplicaId};
 use super::cost_fit::{CostFit, SentAt, WorkClock};
+use super::division::ReplicaShare;
 use super::prefixes::Prefixes;
 use crate::kv::BlockKey;
 
@@ -20,6 +21,8 @@ use crate::kv::BlockKey;
 #[derive(Clone, Debug)]
 pub(crate) struct Lane {
     pub(crate) config: ReplicaConfig,
+    /// The part of it that may be used, where other gateways use it too.
+    pub(crate) share: Option<ReplicaShare>,
     pub(crate) health: Health,
     /// Rows in flight.
     pub(crate) rows: u32,
@@ -37,6 +40,7 @@ impl Lane {
     pub(crate) fn new(config: ReplicaConfig) -> Self {
         Self {
             config,
+            share: None,
             health: Health::Up,
             rows: 0,
             tokens: 0,
@@ -48,7 +52,20 @@ impl Lane {
 
     /// Whether a row of so many tokens may be sent now.
     fn takes(&self, tokens: u64) -> bool {
-        self.health == Health::Up && self.rows < self.config.rows_max && self.holds(self.tokens + tokens)
+        let tokens = self.tokens + tokens;
+        let is_free = self.rows < self.config.rows_max && self.holds(tokens);
+        let may =
+            |share: ReplicaShare| self.rows < share.rows && share.tokens.is_none_or(|most| tokens <= most.0);
+        self.is_up() && is_free && self.share.is_none_or(may)
+    }
+
+    /// Whether it has room for a row that this gateway may not use.
+    pub(crate) fn is_held_back(&self) -> bool {
+        let is_less = |share: ReplicaShare| {
+            let tokens = share.tokens.zip(self.config.tokens_max);
+            share.rows < self.config.rows_max || tokens.is_some_and(|(share, all)| share < all)
+        };
+        self.is_up() && self.rows < self.config.rows_max && self.share.is_some_and(is_less)
     }
 
     /// Whether it is in service.

@@ -31,7 +31,7 @@ use SeriesSpec::{By, One, Replicas};
 /// A metric: its name, what it says, its series.
 struct FamilySpec(&'static str, &'static str, SeriesSpec);
 
-const GAUGES: [FamilySpec; 10] = [
+const GAUGES: [FamilySpec; 11] = [
     FamilySpec("relserve_queue_rows", "Rows that wait", One(|stats| stats.rows_waiting.into())),
     FamilySpec("relserve_running_rows", "Rows that hold KV memory", One(|stats| stats.rows_running.into())),
     FamilySpec(
@@ -71,6 +71,11 @@ const GAUGES: [FamilySpec; 10] = [
         "relserve_replica_in_flight_rows",
         "Rows that a replica has",
         Replicas(|replica| replica.rows.into()),
+    ),
+    FamilySpec(
+        "relserve_replica_lease_rows",
+        "Rows that a replica may have from this gateway: all, or what the others that use it leave",
+        Replicas(|replica| replica.lease.map_or(replica.rows_max, |lease| lease.rows).into()),
     ),
     FamilySpec(
         "vllm:num_requests_running",
@@ -229,6 +234,7 @@ mod tests {
     use super::*;
     use crate::metrics::tests::over;
     use crate::metrics::{Metrics, SeriesLimits};
+    use crate::replicas::LeaseView;
 
     fn metrics_over(view: &Arc<Mutex<View>>) -> Metrics {
         over(SeriesLimits { tenants_max: 1, idle_max: Nanos(1) }, Arc::clone(view))
@@ -293,10 +299,14 @@ mod tests {
             rows: 3,
             rows_max: 8,
             tokens: TokenCount(0),
+            lease: Some(LeaseView { rows: 5, tokens: None, gateways: 2, is_held: true }),
             last_error: None,
         });
-        let expected =
-            ["relserve_replica_up{replica=\"a\"} 1", "relserve_replica_in_flight_rows{replica=\"a\"} 3"];
+        let expected = [
+            "relserve_replica_up{replica=\"a\"} 1",
+            "relserve_replica_in_flight_rows{replica=\"a\"} 3",
+            "relserve_replica_lease_rows{replica=\"a\"} 5",
+        ];
         check(&metrics, &expected);
     }
 }

@@ -59,6 +59,11 @@ impl Client {
         })
     }
 
+    /// The server's address, up to where `/v1` begins.
+    pub fn base(&self) -> &str {
+        &self.base
+    }
+
     fn request(&self, method: reqwest::Method, path: &str) -> reqwest::RequestBuilder {
         let request = self.http.request(method, format!("{}{path}", self.base));
         match &self.key {

@@ -12,10 +12,12 @@ use base::{Constraint, Nanos, RelQueryId, RequestId, RowError, Submission, Time,
 use scheduler::fleet::{Dispatch, Failure, Finish, Health, ReplicaId};
 use scheduler::{Event, FleetConfig, Policy, Refused, SchedulerConfig, SchedulerSnapshot, Stats};
 use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
 use super::ReplicaView;
 use super::constraint_check::violation;
+use super::lease::{LeaseGrant, LeaseReport, Leases};
 use super::local::LocalCommand;
 use super::replica::{Replica, Transport};
 use super::reply::{LossKind, Outcome};
@@ -54,6 +56,14 @@ pub enum ReplicaEvent {
         /// Out of service.
         is_drained: bool,
     },
+    /// Asks what is held of servers that other gateways use too, and what there is to do for them.
+    LeaseDemand(oneshot::Sender<Vec<LeaseReport>>),
+    /// Brings what may be used of them.
+    Leased {
+        grants: Vec<LeaseGrant>,
+        /// For how long.
+        until: Time,
+    },
 }
 
 /// A request in flight.
@@ -72,6 +82,8 @@ pub struct Fleet {
     flying: HashMap<RequestId, InFlightRow>,
     /// The requests of rows on the local engine, which knows rows by their relQueries.
     local: HashMap<(RelQueryId, u32), RequestId>,
+    /// What other gateways leave of them.
+    leases: Leases,
     shared: Arc<Shared>,
     /// Ends with the fleet, without waiting for anything.
     runtime: Option<Runtime>,
@@ -100,6 +112,7 @@ impl Fleet {
             replicas,
             flying: HashMap::new(),
             local: HashMap::new(),
+            leases: Leases::new(shared.leases.as_ref()),
             shared: Arc::clone(&shared),
             runtime: Some(runtime),
         };
@@ -169,6 +182,7 @@ impl Fleet {
             let (health, size) = self.replicas[place].availability(now);
             // A replica's own settings were found valid at the start.
             let _ = self.queue.resize(id, size);
+            self.queue.set_share(id, self.leases.share(id, self.replicas[place].url(), now));
             for request in self.queue.set_health(id, health) {
                 self.replicas[place].metrics.lost.inc();
                 if let Some(abort) = self.land(request).and_then(|flying| flying.abort) {
@@ -187,6 +201,11 @@ impl Fleet {
             events.extend(self.send(dispatch, now));
         }
         events.extend(self.queue.drain_events(now));
+        if let Some(signal) = &shared.leases
+            && self.leases.asks_for(self.queue.held_back())
+        {
+            signal.wanted.notify_one();
+        }
         events
     }
 
@@ -266,6 +285,17 @@ impl Fleet {
                     is_drained,
                     "an operator drains a replica or takes it back"
                 );
+                Vec::new()
+            }
+            ReplicaEvent::LeaseDemand(reply) => {
+                let policy = self.queue.scheduler().policy;
+                let capacity = |replica: ReplicaId| self.replicas[replica.0 as usize].size;
+                // Whoever asked may have gone.
+                let _ = reply.send(self.leases.reports(self.queue.demand(), policy, capacity));
+                Vec::new()
+            }
+            ReplicaEvent::Leased { grants, until } => {
+                self.leases.take(grants, until);
                 Vec::new()
             }
         }
@@ -361,6 +391,7 @@ impl Fleet {
     /// How long nothing changes by itself.
     pub(crate) fn patience(&self, now: Time) -> Option<Nanos> {
         let changes = self.replicas.iter().filter_map(|replica| replica.changes_at(now));
+        let changes = changes.chain(self.leases.changes_at(now));
         let next = changes.chain(self.queue.next_timer()).min()?;
         Some(next.since(now))
     }
@@ -385,6 +416,7 @@ impl Fleet {
                 rows: counts.rows,
                 rows_max: replica.size.rows_max,
                 tokens: counts.tokens,
+                lease: self.leases.view(counts.id, now),
                 last_error: replica.last_error.clone(),
             }
         });

@@ -1,8 +1,8 @@
 //! Replicas beside or instead of the local engine: servers that speak the OpenAI API.
 //!
 //! How a row is asked ([`request`], [`dialect`], [`text`]), what a reply means ([`reply`]), whether it is what
-//! was asked for ([`constraint_check`]), when a server is left alone ([`breaker`]), and the fleet on the loop's
-//! thread.
+//! was asked for ([`constraint_check`]), when a server is left alone ([`breaker`]), what other gateways leave of
+//! it ([`lease`]), and the fleet on the loop's thread.
 //! The queue and the choice of a server are `scheduler::fleet`'s.
 
 pub mod breaker;
@@ -10,6 +10,7 @@ pub mod client;
 pub mod constraint_check;
 pub mod dialect;
 mod fleet;
+mod lease;
 mod local;
 mod replica;
 pub mod reply;
@@ -20,6 +21,7 @@ mod unhealthy;
 pub mod view;
 
 pub use fleet::{Fleet, ReplicaEvent};
+pub use lease::{LeaseGrant, LeaseReport, LeaseSignal, LeaseView};
 pub use start::{ReplicaConstraints, StartError, model, start};
 pub use unhealthy::Unhealthy;
 pub use view::ReplicaView;

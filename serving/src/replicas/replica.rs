@@ -87,6 +87,14 @@ impl Replica {
         }
     }
 
+    /// Its address, where it is a server.
+    pub(super) fn url(&self) -> Option<&str> {
+        match &self.transport {
+            Transport::Server { client, .. } => Some(client.base()),
+            Transport::Local(_) => None,
+        }
+    }
+
     /// A row goes there.
     pub(super) fn sent(&mut self, request: RequestId, now: Time) {
         self.metrics.sent.inc();

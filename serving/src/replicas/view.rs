@@ -2,6 +2,8 @@
 
 use base::TokenCount;
 
+use super::lease::LeaseView;
+
 /// A replica, as it is shown.
 #[derive(Clone, Debug)]
 pub struct ReplicaView {
@@ -20,6 +22,8 @@ pub struct ReplicaView {
     pub rows_max: u32,
     /// Their unfinished tokens.
     pub tokens: TokenCount,
+    /// What this gateway may use of it; none: all.
+    pub lease: Option<LeaseView>,
     /// What went wrong last, and when (unix milliseconds).
     pub last_error: Option<(String, u64)>,
 }

@@ -3,6 +3,7 @@
 pub(crate) mod batches;
 pub(crate) mod cases;
 pub(crate) mod corpora;
+pub(crate) mod leases;
 pub(crate) mod schemas;
 pub(crate) mod sql;
 pub(crate) mod tickets;
@@ -41,6 +42,9 @@ macro_rules! for_each_case {
             corpora::a_corpus_keeps_whole_documents_and_survives_a_restart,
             corpora::a_corpus_is_never_above_its_limits,
             corpora::a_tenant_has_no_part_in_anothers_corpora,
+            leases::gateways_see_what_others_hold_and_replace_their_own,
+            leases::a_gateway_that_is_not_heard_of_loses_its_leases,
+            leases::gateways_that_renew_at_once_never_hold_more_than_there_is,
             schemas::a_schema_is_kept_replaced_listed_and_forgotten,
             schemas::a_tenant_neither_sees_nor_forgets_anothers_schema,
             schemas::what_a_tenant_may_keep_and_pin_is_bounded,

@@ -78,7 +78,11 @@ pub async fn serve_with(config: Config, model: Model) -> Server {
 
 /// Starts a server whose rows other servers run, or a local engine among them.
 pub async fn serve_fleet(config: Config) -> Server {
-    let store = Store::open("sqlite::memory:").await.unwrap();
+    serve_fleet_on(config, Store::open("sqlite::memory:").await.unwrap()).await
+}
+
+/// Starts one on a store.
+pub async fn serve_fleet_on(config: Config, store: Store) -> Server {
     let key = key_of(&store, store::DEFAULT_TENANT).await;
     let backend = serving::load::prepare(config.backend(), &store, Clock::start()).await.unwrap();
     let running = start(config, backend, store).await.unwrap();

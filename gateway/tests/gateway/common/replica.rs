@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use serving::config::{Dialect, ReplicaSettings};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 /// What it does with a request.
@@ -39,6 +40,11 @@ pub struct State {
     pub answered: Vec<String>,
     /// Hung requests whose client went away.
     pub left: usize,
+    /// Where each answer waits for a permit.
+    pub gate: Option<Arc<Semaphore>>,
+    /// Requests under way, and the most there ever were.
+    pub running: usize,
+    pub running_max: usize,
 }
 
 /// A running one.
@@ -99,6 +105,13 @@ impl FakeReplica {
         self.state().acts.extend(acts);
     }
 
+    /// From now on each answer waits for a permit of this gate.
+    pub fn shut(&self) -> Arc<Semaphore> {
+        let gate = Arc::new(Semaphore::new(0));
+        self.state().gate = Some(Arc::clone(&gate));
+        gate
+    }
+
     /// It as a replica, looked at often and given up soon.
     pub fn executor(&self) -> ReplicaSettings {
         executor(self.address)
@@ -144,8 +157,16 @@ async fn serve(mut stream: TcpStream, state: Arc<Mutex<State>>) {
             let act = {
                 let mut state = state.lock().unwrap();
                 state.asked.push(body.clone());
+                state.running += 1;
+                state.running_max = state.running_max.max(state.running);
                 state.acts.pop_front().unwrap_or(Act::Answer)
             };
+            let gate = state.lock().unwrap().gate.clone();
+            if let Some(gate) = gate {
+                gate.acquire().await.expect("it stays open").forget();
+            }
+            // Before the client can know that it has ended.
+            state.lock().unwrap().running -= 1;
             match act {
                 Act::Answer => {
                     let word = last_word(&body);
