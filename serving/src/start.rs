@@ -14,9 +14,9 @@ use crate::intake::Intake;
 use crate::live::Live;
 use crate::load::LoadedModel;
 use crate::metrics::{Metrics, SeriesLimits};
-use crate::model::{Model, Runs};
+use crate::model::Model;
 use crate::registry::{Registry, Retention};
-use crate::replicas::{self, ReplicaConstraints};
+use crate::replicas::{self, Members, Started};
 use crate::results::Results;
 use crate::runtime::Runtime;
 use crate::shared::{Ids, Shared};
@@ -90,31 +90,30 @@ pub fn start(
         }
         None => None,
     };
-    let backend = backend(settings.backend, &mut model, engine, &shared)?;
+    let (backend, members) = backend(settings.backend, &mut model, engine, &shared)?;
     let coalescing =
         Coalescing { age_max: settings.coalesce.age_ms_max.into(), rows_max: settings.coalesce.rows_max };
     let driver = Driver::new(backend, Arc::clone(&shared), coalescing);
     let registry = Registry::new(settings.finished);
-    let runtime = Runtime::new(model, store, shared, registry, settings.cache.clone());
+    let runtime = Runtime::new((model, members), store, shared, registry, settings.cache.clone());
     Ok((Arc::new(runtime), Loop(driver)))
 }
 
-/// What runs the rows: the engine alone, or all replicas that are configured.
+/// What runs the rows: the engine alone, or the replicas that are named.
 fn backend(
     config: BackendConfig<'_>,
     model: &mut Model,
     engine: Option<Engine>,
     shared: &Arc<Shared>,
-) -> Result<Backend, StartError> {
+) -> Result<(Backend, Option<Arc<Members>>), StartError> {
     match engine {
         Some(engine) if !config.has_fleet() => {
             let woken = Arc::clone(shared);
-            Ok(Backend::Engine(Box::new(engine.woken_by(Arc::new(move || woken.intake.look())))))
+            Ok((Backend::Engine(Box::new(engine.woken_by(Arc::new(move || woken.intake.look())))), None))
         }
         engine => {
-            model.runs = Runs::Fleet(config.prompt_form());
-            model.constraints = Some(Arc::new(ReplicaConstraints::new(config, model.constraints.take())));
-            Ok(Backend::Fleet(Box::new(replicas::start(config, model, engine, shared)?)))
+            let Started { fleet, members } = replicas::start(config, model, engine, shared)?;
+            Ok((Backend::Fleet(Box::new(fleet)), Some(members)))
         }
     }
 }

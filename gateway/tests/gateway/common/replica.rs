@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use serving::config::{Dialect, ReplicaSettings};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 /// What it does with a request.
@@ -22,12 +23,14 @@ pub enum Act {
     Reply(u16, &'static str, &'static str),
     /// Never replies.
     Hang,
+    /// Answers once [`FakeReplica::release`] lets it.
+    Hold,
     /// Sends half of its reply and closes.
     Break,
 }
 
 /// What it is to do, and what it did.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct State {
     /// The model it serves.
     pub model: String,
@@ -39,6 +42,10 @@ pub struct State {
     pub answered: Vec<String>,
     /// Hung requests whose client went away.
     pub left: usize,
+    /// Looks at its list of models.
+    pub looks: usize,
+    /// Lets held requests go on.
+    gate: Arc<Semaphore>,
 }
 
 /// A running one.
@@ -58,7 +65,7 @@ impl Drop for FakeReplica {
 impl FakeReplica {
     /// Starts one that serves `m`.
     pub async fn start() -> Self {
-        Self::listen("127.0.0.1:0".parse().unwrap(), State { model: "m".into(), ..State::default() }).await
+        Self::restart("127.0.0.1:0".parse().unwrap()).await
     }
 
     async fn listen(address: SocketAddr, state: State) -> Self {
@@ -86,7 +93,15 @@ impl FakeReplica {
 
     /// Starts one where another was.
     pub async fn restart(address: SocketAddr) -> Self {
-        Self::listen(address, State { model: "m".into(), ..State::default() }).await
+        let gate = Arc::new(Semaphore::new(0));
+        let (acts, asked, answered) = Default::default();
+        let state = State { model: "m".into(), acts, asked, answered, left: 0, looks: 0, gate };
+        Self::listen(address, state).await
+    }
+
+    /// Lets so many held requests go on.
+    pub fn release(&self, requests: usize) {
+        self.state().gate.add_permits(requests);
     }
 
     /// What it is to do, and what it did.
@@ -132,7 +147,11 @@ async fn serve(mut stream: TcpStream, state: Arc<Mutex<State>>) {
     let reply = match path.as_str() {
         "/health" => http(200, "", ""),
         "/v1/models" => {
-            let model = state.lock().unwrap().model.clone();
+            let model = {
+                let mut state = state.lock().unwrap();
+                state.looks += 1;
+                state.model.clone()
+            };
             http(
                 200,
                 "",
@@ -146,8 +165,12 @@ async fn serve(mut stream: TcpStream, state: Arc<Mutex<State>>) {
                 state.asked.push(body.clone());
                 state.acts.pop_front().unwrap_or(Act::Answer)
             };
+            if matches!(act, Act::Hold) {
+                let gate = Arc::clone(&state.lock().unwrap().gate);
+                gate.acquire().await.expect("nobody closes it").forget();
+            }
             match act {
-                Act::Answer => {
+                Act::Answer | Act::Hold => {
                     let word = last_word(&body);
                     state.lock().unwrap().answered.push(word.clone());
                     http(200, "", &answer(&path, &word))
