@@ -8,7 +8,7 @@ use store::Store;
 use crate::config::CacheConfig;
 use crate::model::Model;
 use crate::registry::Registry;
-use crate::replicas::Members;
+use crate::replicas::ReplicaMembers;
 use crate::shared::Shared;
 use crate::view::View;
 
@@ -16,7 +16,7 @@ use crate::view::View;
 pub struct Runtime {
     pub model: Model,
     /// Which replicas run its rows; none where the local engine is alone.
-    pub members: Option<Arc<Members>>,
+    pub members: Option<Arc<ReplicaMembers>>,
     /// What survives a restart.
     pub store: Store,
     /// What the loop shares.
@@ -31,7 +31,7 @@ pub struct Runtime {
 impl Runtime {
     /// One that takes work.
     pub(crate) fn new(
-        (model, members): (Model, Option<Arc<Members>>),
+        (model, members): (Model, Option<Arc<ReplicaMembers>>),
         store: Store,
         shared: Arc<Shared>,
         registry: Registry,

@@ -16,7 +16,7 @@ use crate::load::LoadedModel;
 use crate::metrics::{Metrics, SeriesLimits};
 use crate::model::Model;
 use crate::registry::{Registry, Retention};
-use crate::replicas::{self, Members, Started};
+use crate::replicas::{self, ReplicaMembers, StartedFleet};
 use crate::results::Results;
 use crate::runtime::Runtime;
 use crate::shared::{Ids, Shared};
@@ -105,14 +105,14 @@ fn backend(
     model: &mut Model,
     engine: Option<Engine>,
     shared: &Arc<Shared>,
-) -> Result<(Backend, Option<Arc<Members>>), StartError> {
+) -> Result<(Backend, Option<Arc<ReplicaMembers>>), StartError> {
     match engine {
         Some(engine) if !config.has_fleet() => {
             let woken = Arc::clone(shared);
             Ok((Backend::Engine(Box::new(engine.woken_by(Arc::new(move || woken.intake.look())))), None))
         }
         engine => {
-            let Started { fleet, members } = replicas::start(config, model, engine, shared)?;
+            let StartedFleet { fleet, members } = replicas::start(config, model, engine, shared)?;
             Ok((Backend::Fleet(Box::new(fleet)), Some(members)))
         }
     }

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use serving::config::ReplicaSettings;
 use serving::error::RequestError;
-use serving::replicas::{Members, ReplicaView, SourceStatus};
+use serving::replicas::{ReplicaMembers, ReplicaView, SourceStatus};
 
 use crate::auth::{self, Authenticated};
 use crate::error::ApiError;
@@ -119,7 +119,7 @@ fn set(app: &App, request: &HttpRequest, name: &str, is_drained: bool) -> Result
 }
 
 /// The replicas that the fleet should have, where there is one.
-fn members<'a>(app: &'a App, name: &str) -> Result<&'a Members, RequestError> {
+fn members<'a>(app: &'a App, name: &str) -> Result<&'a ReplicaMembers, RequestError> {
     let found = app.runtime.members.as_deref();
     found.ok_or_else(|| RequestError::NotFound(format!("the replica `{name}`")))
 }

@@ -10,8 +10,8 @@ use tokio::runtime::Handle;
 use super::ReplicaEvent;
 use super::client::Client;
 use super::local::Local;
-use super::members::Member;
-use super::replica::{Replica, Transport, Watch};
+use super::members::ReplicaMember;
+use super::replica::{HealthWatch, Replica, Transport};
 use super::request::RequestStyle;
 use super::start::StartError;
 use crate::config::{PromptForm, ReplicaKind};
@@ -38,7 +38,7 @@ impl ReplicaFactory {
     pub(super) fn make(
         &self,
         id: ReplicaId,
-        member: Member,
+        member: ReplicaMember,
         engine: Option<Engine>,
     ) -> Result<Replica, StartError> {
         let metrics = self.shared.metrics.replica(&member.name);
@@ -58,7 +58,7 @@ impl ReplicaFactory {
         Ok(Replica::new(member, transport, watch, metrics))
     }
 
-    fn style(&self, member: &Member) -> RequestStyle {
+    fn style(&self, member: &ReplicaMember) -> RequestStyle {
         let settings = &member.settings;
         RequestStyle {
             model: settings.model.clone().unwrap_or_else(|| self.model.clone()),
@@ -70,7 +70,7 @@ impl ReplicaFactory {
         }
     }
 
-    fn watch(&self, id: ReplicaId, member: &Member, client: &Client, model: String) -> Watch {
+    fn watch(&self, id: ReplicaId, member: &ReplicaMember, client: &Client, model: String) -> HealthWatch {
         let takes_tokens = self.form == PromptForm::Tokens;
         let check = HealthCheck {
             client: client.clone(),
@@ -78,7 +78,7 @@ impl ReplicaFactory {
             every: Duration::from_millis(member.settings.health_ms.0),
             context_max: takes_tokens.then_some(self.context_max),
         };
-        Watch(self.runtime.spawn(watch(id, check, Arc::clone(&self.shared))).abort_handle())
+        HealthWatch(self.runtime.spawn(watch(id, check, Arc::clone(&self.shared))).abort_handle())
     }
 }
 

@@ -17,7 +17,7 @@ use super::ReplicaView;
 use super::constraint_check::violation;
 use super::factory::ReplicaFactory;
 use super::local::LocalCommand;
-use super::members::Member;
+use super::members::ReplicaMember;
 use super::replica::{Replica, Transport};
 use super::reply::{LossKind, Outcome};
 use super::unhealthy::Unhealthy;
@@ -56,7 +56,7 @@ pub enum ReplicaEvent {
         is_drained: bool,
     },
     /// The replicas that there should be.
-    Members(Vec<Member>),
+    Members(Vec<ReplicaMember>),
     /// An operator takes the rows of a replica back that leaves.
     Evict { name: String },
 }

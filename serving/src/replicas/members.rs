@@ -1,6 +1,6 @@
-//! Which replicas a fleet has: the union of what the configuration, operators, a file and DNS name.
+//! Which replicas a fleet has: the union of what operators, the configuration, a file and DNS name.
 //!
-//! Whoever names a replica is a [`Source`]. A server that two of them name is one replica, as the first of
+//! Whoever names a replica is a [`ReplicaSource`]. A server that two of them name is one replica, as the first of
 //! them describes it, and stays until none names it. Each change is told to the loop as the whole list, which
 //! is the only thing that both sides have to agree on. Must not know how sources are read.
 
@@ -18,18 +18,18 @@ const MEMBERS_MAX: usize = 1_024;
 
 /// Who names replicas; where two describe the same server, the first of these counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Source {
-    /// `[[replicas]]`.
-    Config,
+pub enum ReplicaSource {
     /// An operator, by the route; forgotten at the end of the process.
     Route,
+    /// `[[replicas]]`.
+    Config,
     /// The file of `discovery.file`.
     File,
     /// `discovery.dns` or `discovery.srv`.
     Dns,
 }
 
-impl Source {
+impl ReplicaSource {
     /// In a word.
     pub fn name(self) -> &'static str {
         match self {
@@ -52,16 +52,16 @@ pub struct MemberKey {
 
 /// A replica that a fleet should have.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Member {
+pub struct ReplicaMember {
     pub key: MemberKey,
     pub name: String,
     /// Who named it first.
-    pub source: Source,
+    pub source: ReplicaSource,
     pub settings: ReplicaSettings,
 }
 
-impl Member {
-    fn new(source: Source, settings: &ReplicaSettings, rules: &FleetRules, occurrence: usize) -> Self {
+impl ReplicaMember {
+    fn new(source: ReplicaSource, settings: &ReplicaSettings, rules: &FleetRules, occurrence: usize) -> Self {
         let key = key_of(settings, rules, occurrence);
         Self { key, name: name_of(settings), source, settings: settings.clone() }
     }
@@ -70,7 +70,7 @@ impl Member {
 /// How the last reading of a source went.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceStatus {
-    pub source: Source,
+    pub source: ReplicaSource,
     /// Replicas that it names.
     pub replicas: usize,
     /// Why the last reading changed nothing, and when that was first so (unix milliseconds).
@@ -78,25 +78,25 @@ pub struct SourceStatus {
 }
 
 /// The replicas that a fleet should have. Shared by the routes and the readers of file and DNS.
-pub struct Members {
+pub struct ReplicaMembers {
     rules: FleetRules,
     shared: Arc<Shared>,
-    state: Mutex<State>,
+    state: Mutex<MemberState>,
 }
 
 #[derive(Clone, Debug, Default)]
-struct State {
-    named: BTreeMap<Source, Vec<ReplicaSettings>>,
+struct MemberState {
+    named: BTreeMap<ReplicaSource, Vec<ReplicaSettings>>,
     /// What operators took out, although a source names it.
     removed: BTreeSet<MemberKey>,
-    current: Vec<Member>,
+    current: Vec<ReplicaMember>,
     /// What servers of this fleet may speak: what it began with.
     dialects: BTreeSet<Dialect>,
     /// Why a source was not taken in last.
-    errors: BTreeMap<Source, (String, u64)>,
+    errors: BTreeMap<ReplicaSource, (String, u64)>,
 }
 
-impl Members {
+impl ReplicaMembers {
     /// Those that the configuration names. `dialects`: what others may speak that come later.
     pub fn new(
         rules: FleetRules,
@@ -104,19 +104,19 @@ impl Members {
         dialects: impl IntoIterator<Item = Dialect>,
         shared: Arc<Shared>,
     ) -> Result<Self, InvalidConfig> {
-        let mut state = State { dialects: dialects.into_iter().collect(), ..State::default() };
-        state.named.insert(Source::Config, replicas);
+        let mut state = MemberState { dialects: dialects.into_iter().collect(), ..MemberState::default() };
+        state.named.insert(ReplicaSource::Config, replicas);
         state.merge(&rules)?;
         Ok(Self { rules, shared, state: Mutex::new(state) })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, MemberState> {
         // A change is made on a copy, so that a panic leaves nothing half made.
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// The replicas that the fleet should have now.
-    pub fn list(&self) -> Vec<Member> {
+    pub fn list(&self) -> Vec<ReplicaMember> {
         self.state().current.clone()
     }
 
@@ -128,8 +128,10 @@ impl Members {
     /// How the last reading of each source went that is read while the server runs.
     pub fn statuses(&self) -> Vec<SourceStatus> {
         let state = self.state();
-        let sources = state.named.keys().chain(state.errors.keys()).copied().collect::<BTreeSet<Source>>();
-        let found = sources.into_iter().filter(|source| matches!(source, Source::File | Source::Dns));
+        let sources =
+            state.named.keys().chain(state.errors.keys()).copied().collect::<BTreeSet<ReplicaSource>>();
+        let found =
+            sources.into_iter().filter(|source| matches!(source, ReplicaSource::File | ReplicaSource::Dns));
         let status = |source| SourceStatus {
             source,
             replicas: state.named.get(&source).map_or(0, Vec::len),
@@ -139,7 +141,7 @@ impl Members {
     }
 
     /// Takes in all that a source names, or nothing of it.
-    pub fn set(&self, source: Source, replicas: Vec<ReplicaSettings>) -> Result<(), InvalidConfig> {
+    pub fn set(&self, source: ReplicaSource, replicas: Vec<ReplicaSettings>) -> Result<(), InvalidConfig> {
         self.change(|state| {
             state.named.insert(source, replicas);
             state.errors.remove(&source);
@@ -148,7 +150,7 @@ impl Members {
     }
 
     /// A source could not be read: what it named before stays.
-    pub fn failed(&self, source: Source, reason: String) {
+    pub fn failed(&self, source: ReplicaSource, reason: String) {
         let now = self.shared.clock.unix_ms();
         let mut state = self.state();
         match state.errors.get_mut(&source) {
@@ -182,7 +184,7 @@ impl Members {
                 return Err(invalid("name", "is another replica's too"));
             }
             let rules = &self.rules;
-            let own = state.named.entry(Source::Route).or_default();
+            let own = state.named.entry(ReplicaSource::Route).or_default();
             own.retain(|other| key_of(other, rules, 0) != key);
             own.push(replica);
             state.removed.remove(&key);
@@ -205,7 +207,7 @@ impl Members {
             Some(member) => {
                 let rules = &self.rules;
                 let removed = self.change(|state| {
-                    if let Some(own) = state.named.get_mut(&Source::Route) {
+                    if let Some(own) = state.named.get_mut(&ReplicaSource::Route) {
                         own.retain(|other| key_of(other, rules, 0) != member.key);
                     }
                     state.removed.insert(member.key);
@@ -234,7 +236,7 @@ impl Members {
     /// Makes a change on a copy, and tells the loop what it leads to.
     fn change(
         &self,
-        change: impl FnOnce(&mut State) -> Result<(), InvalidConfig>,
+        change: impl FnOnce(&mut MemberState) -> Result<(), InvalidConfig>,
     ) -> Result<(), InvalidConfig> {
         let mut state = self.state();
         let mut changed = state.clone();
@@ -250,7 +252,7 @@ impl Members {
     }
 }
 
-impl State {
+impl MemberState {
     /// Makes one list of what all sources name.
     fn merge(&mut self, rules: &FleetRules) -> Result<(), InvalidConfig> {
         let mut keys = BTreeSet::new();
@@ -261,14 +263,14 @@ impl State {
             for (index, replica) in replicas.iter().enumerate() {
                 let place = format!("replicas[{index}]");
                 rules.check(&place, replica)?;
-                if replica.kind == ReplicaKind::Local && *source != Source::Config {
+                if replica.kind == ReplicaKind::Local && *source != ReplicaSource::Config {
                     return Err(invalid(
                         &format!("{place}.kind"),
                         "the local engine is of the configuration",
                     ));
                 }
                 let occurrence = occurrences.entry(key_of(replica, rules, 0)).or_default();
-                let member = Member::new(*source, replica, rules, *occurrence);
+                let member = ReplicaMember::new(*source, replica, rules, *occurrence);
                 *occurrence += 1;
                 if !keys.insert(member.key.clone()) || self.removed.contains(&member.key) {
                     continue;
@@ -290,7 +292,7 @@ impl State {
 
     /// Refuses dialects that the fleet did not begin with: rows under way were checked against those, and a
     /// server of another might have no words for them.
-    fn speak(&mut self, merged: &[Member]) -> Result<(), InvalidConfig> {
+    fn speak(&mut self, merged: &[ReplicaMember]) -> Result<(), InvalidConfig> {
         let servers = merged.iter().filter(|member| member.settings.kind == ReplicaKind::Openai);
         if self.dialects.is_empty() {
             self.dialects = servers.map(|member| member.settings.dialect).collect();
@@ -351,8 +353,8 @@ pub(super) mod tests {
     use crate::config::PromptForm;
 
     /// A replica of the configuration.
-    pub(in crate::replicas) fn member(settings: &ReplicaSettings) -> Member {
-        Member::new(Source::Config, settings, &rules(), 0)
+    pub(in crate::replicas) fn member(settings: &ReplicaSettings) -> ReplicaMember {
+        ReplicaMember::new(ReplicaSource::Config, settings, &rules(), 0)
     }
 
     fn server(url: &str) -> ReplicaSettings {
@@ -363,13 +365,13 @@ pub(super) mod tests {
         FleetRules { form: PromptForm::Messages, model: Some("m".into()) }
     }
 
-    fn merged(named: &[(Source, Vec<ReplicaSettings>)]) -> Result<State, String> {
-        let mut state = State { named: named.iter().cloned().collect(), ..State::default() };
+    fn merged(named: &[(ReplicaSource, Vec<ReplicaSettings>)]) -> Result<MemberState, String> {
+        let mut state = MemberState { named: named.iter().cloned().collect(), ..MemberState::default() };
         state.merge(&rules()).map_err(|error| error.to_string())?;
         Ok(state)
     }
 
-    fn names(state: &State) -> Vec<(&str, Source)> {
+    fn names(state: &MemberState) -> Vec<(&str, ReplicaSource)> {
         state.current.iter().map(|member| (member.name.as_str(), member.source)).collect()
     }
 
@@ -377,14 +379,14 @@ pub(super) mod tests {
     fn a_server_that_two_sources_name_is_one_replica_as_the_first_describes_it() {
         let own = ReplicaSettings { rows_max: 3, ..server("http://Host:80/v1/") };
         let state = merged(&[
-            (Source::Dns, vec![server("http://host"), server("http://10.0.0.1:8000")]),
-            (Source::Route, vec![own]),
+            (ReplicaSource::Dns, vec![server("http://host"), server("http://10.0.0.1:8000")]),
+            (ReplicaSource::Route, vec![own]),
         ])
         .expect("valid");
-        assert_eq!(names(&state), [("Host:80", Source::Route), ("10.0.0.1:8000", Source::Dns)]);
+        assert_eq!(names(&state), [("Host:80", ReplicaSource::Route), ("10.0.0.1:8000", ReplicaSource::Dns)]);
         assert_eq!(state.current[0].settings.rows_max, 3);
         let twice = merged(&[(
-            Source::Config,
+            ReplicaSource::Config,
             vec![
                 ReplicaSettings { name: Some("a".into()), ..server("http://h") },
                 ReplicaSettings { name: Some("b".into()), ..server("http://h") },
@@ -392,7 +394,8 @@ pub(super) mod tests {
         )]);
         assert_eq!(names(&twice.expect("valid")).len(), 2, "a source may count a server twice");
         let other = ReplicaSettings { model: Some("n".into()), ..server("http://h") };
-        let two = merged(&[(Source::File, vec![server("http://h")]), (Source::Dns, vec![other])]);
+        let two =
+            merged(&[(ReplicaSource::File, vec![server("http://h")]), (ReplicaSource::Dns, vec![other])]);
         assert!(
             two.is_err_and(|error| error.contains("another replica's")),
             "another model is another replica"
@@ -402,14 +405,14 @@ pub(super) mod tests {
     #[test]
     fn what_was_removed_stays_out_until_nobody_names_it() {
         let mut state =
-            merged(&[(Source::Dns, vec![server("http://a"), server("http://b")])]).expect("valid");
+            merged(&[(ReplicaSource::Dns, vec![server("http://a"), server("http://b")])]).expect("valid");
         state.removed.insert(key_of(&server("http://a"), &rules(), 0));
         state.merge(&rules()).expect("valid");
-        assert_eq!(names(&state), [("b", Source::Dns)]);
-        state.named.insert(Source::Dns, vec![server("http://b")]);
+        assert_eq!(names(&state), [("b", ReplicaSource::Dns)]);
+        state.named.insert(ReplicaSource::Dns, vec![server("http://b")]);
         state.merge(&rules()).expect("valid");
         assert!(state.removed.is_empty());
-        state.named.insert(Source::Dns, vec![server("http://a"), server("http://b")]);
+        state.named.insert(ReplicaSource::Dns, vec![server("http://a"), server("http://b")]);
         state.merge(&rules()).expect("valid");
         assert_eq!(names(&state).len(), 2, "it is another server of the same address");
     }
@@ -418,7 +421,9 @@ pub(super) mod tests {
     fn what_could_not_stand_beside_the_others_is_refused_by_name() {
         let named = |name: &str, url: &str| ReplicaSettings { name: Some(name.into()), ..server(url) };
         let check = |config: Vec<ReplicaSettings>, file: Vec<ReplicaSettings>, part: &str| {
-            let error = merged(&[(Source::Config, config), (Source::File, file)]).err().unwrap_or_default();
+            let error = merged(&[(ReplicaSource::Config, config), (ReplicaSource::File, file)])
+                .err()
+                .unwrap_or_default();
             assert!(error.contains(part), "{error:?} lacks {part:?}");
         };
         check(vec![named("a", "http://a")], vec![named("a", "http://b")], "replicas[0].name");
@@ -431,9 +436,9 @@ pub(super) mod tests {
         check(Vec::new(), vec![local], "replicas[0].kind");
         let many = (0..=MEMBERS_MAX).map(|port| server(&format!("http://h:{port}")));
         check(Vec::new(), many.collect(), "1024 the limit");
-        let mut state = merged(&[(Source::Config, vec![server("http://a")])]).expect("valid");
+        let mut state = merged(&[(ReplicaSource::Config, vec![server("http://a")])]).expect("valid");
         let vllm = ReplicaSettings { dialect: Dialect::Vllm, ..server("http://b") };
-        state.named.insert(Source::File, vec![vllm]);
+        state.named.insert(ReplicaSource::File, vec![vllm]);
         let error = state.merge(&rules()).map_err(|error| error.to_string()).err().unwrap_or_default();
         assert!(error.contains("`dialect`") && error.contains("began with openai"), "{error}");
     }

@@ -6,13 +6,13 @@
 use scheduler::fleet::ReplicaId;
 
 use super::fleet::Fleet;
-use super::members::Member;
+use super::members::ReplicaMember;
 use super::start::StartError;
 use crate::driver::Engine;
 
 impl Fleet {
     /// Adds a replica; `engine`: the local one's.
-    pub(super) fn add(&mut self, member: Member, engine: Option<Engine>) -> Result<(), StartError> {
+    pub(super) fn add(&mut self, member: ReplicaMember, engine: Option<Engine>) -> Result<(), StartError> {
         let id = ReplicaId(self.next_id);
         self.next_id += 1;
         // Of an address that another model or name had, nothing of the old one stays.
@@ -24,7 +24,7 @@ impl Fleet {
     }
 
     /// The replicas are these from now on.
-    pub(super) fn take_members(&mut self, members: Vec<Member>) {
+    pub(super) fn take_members(&mut self, members: Vec<ReplicaMember>) {
         for replica in self.replicas.values_mut() {
             let is_named = members.iter().any(|member| member.key == replica.member.key);
             if replica.is_leaving() == is_named {
@@ -50,7 +50,7 @@ impl Fleet {
     }
 
     /// Gives a replica other settings; what it has stays with it.
-    fn change(&mut self, id: ReplicaId, member: Member) -> Result<(), StartError> {
+    fn change(&mut self, id: ReplicaId, member: ReplicaMember) -> Result<(), StartError> {
         self.evict_other(&member);
         let Some(replica) = self.replicas.get_mut(&id) else { return Ok(()) };
         if replica.member.settings == member.settings && replica.name() == member.name {
@@ -67,7 +67,7 @@ impl Fleet {
     }
 
     /// Takes a name from a replica that leaves and is not this one: a name stands for one replica.
-    fn evict_other(&mut self, member: &Member) {
+    fn evict_other(&mut self, member: &ReplicaMember) {
         let is_other = |name: &str, key| name == member.name && key != &member.key;
         let others = self.replicas.iter().filter(|(_, one)| is_other(one.name(), &one.member.key));
         let others: Vec<ReplicaId> = others.map(|(id, _)| *id).collect();

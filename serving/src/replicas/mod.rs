@@ -24,7 +24,7 @@ mod unhealthy;
 pub mod view;
 
 pub use fleet::{Fleet, ReplicaEvent};
-pub use members::{Members, Source, SourceStatus};
-pub use start::{ReplicaConstraints, StartError, Started, model, start};
+pub use members::{ReplicaMembers, ReplicaSource, SourceStatus};
+pub use start::{ReplicaConstraints, StartError, StartedFleet, model, start};
 pub use unhealthy::Unhealthy;
 pub use view::ReplicaView;

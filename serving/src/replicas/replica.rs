@@ -5,7 +5,7 @@ use scheduler::fleet::{Health, ReplicaConfig};
 
 use super::breaker::{Breaker, BreakerSettings, Passage};
 use super::local::Local;
-use super::members::Member;
+use super::members::ReplicaMember;
 use super::reply::{Loss, LossKind};
 use super::{client::Client, request::RequestStyle, unhealthy::Unhealthy};
 use crate::metrics::ReplicaMetrics;
@@ -26,9 +26,9 @@ pub(super) enum Transport {
 }
 
 /// Looks at a server's health; ends with this.
-pub(super) struct Watch(pub(super) tokio::task::AbortHandle);
+pub(super) struct HealthWatch(pub(super) tokio::task::AbortHandle);
 
-impl Drop for Watch {
+impl Drop for HealthWatch {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -37,12 +37,12 @@ impl Drop for Watch {
 /// A replica.
 pub(super) struct Replica {
     /// What it is called, who named it, and its settings.
-    pub(super) member: Member,
+    pub(super) member: ReplicaMember,
     pub(super) transport: Transport,
     /// What it may be given when nothing is wrong.
     pub(super) size: ReplicaConfig,
     /// None of the local engine.
-    watch: Option<Watch>,
+    watch: Option<HealthWatch>,
     health: ReplicaHealth,
     /// Whether an operator takes it out of service.
     is_drained: bool,
@@ -75,9 +75,9 @@ pub(super) type Availability = (Health, ReplicaConfig);
 
 impl Replica {
     pub(super) fn new(
-        member: Member,
+        member: ReplicaMember,
         transport: Transport,
-        watch: Option<Watch>,
+        watch: Option<HealthWatch>,
         metrics: ReplicaMetrics,
     ) -> Self {
         let settings = &member.settings;

@@ -14,7 +14,7 @@ use super::discovery::file::ReplicaFileReader;
 use super::discovery::{self, Findings};
 use super::factory::ReplicaFactory;
 use super::fleet::Fleet;
-use super::members::{Members, Source};
+use super::members::{ReplicaMembers, ReplicaSource};
 use super::text::PlainText;
 use crate::clock::Clock;
 use crate::config::{BackendConfig, InvalidConfig, PromptForm, ReplicaKind, ReplicaSettings};
@@ -110,9 +110,9 @@ pub fn model(config: BackendConfig<'_>, clock: Clock) -> Result<Model, StartErro
 }
 
 /// A fleet that is ready, and which replicas it should have.
-pub struct Started {
+pub struct StartedFleet {
     pub fleet: Fleet,
-    pub members: Arc<Members>,
+    pub members: Arc<ReplicaMembers>,
 }
 
 /// Starts the replicas, and what looks for more; `engine` is the local one's, where it is among them.
@@ -121,7 +121,7 @@ pub fn start(
     model: &mut Model,
     engine: Option<Engine>,
     shared: &Arc<Shared>,
-) -> Result<Started, StartError> {
+) -> Result<StartedFleet, StartError> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(THREADS)
         .thread_name("relserve-fleet")
@@ -148,7 +148,7 @@ pub fn start(
         let engine = engine.take_if(|_| member.settings.kind == ReplicaKind::Local);
         fleet.add(member, engine)?;
     }
-    Ok(Started { fleet, members })
+    Ok(StartedFleet { fleet, members })
 }
 
 /// The file of replicas as it is at the start: how it is read, its text, and its entries.
@@ -173,15 +173,15 @@ fn members_of(
     config: BackendConfig<'_>,
     file: Option<&FileAtStart>,
     shared: &Arc<Shared>,
-) -> Result<Members, StartError> {
+) -> Result<ReplicaMembers, StartError> {
     let in_file = file.map_or(&[][..], |file| &file.replicas);
     let servers = config.known_replicas().chain(in_file);
     let servers = servers.filter(|replica| replica.kind == ReplicaKind::Openai);
     let dialects = servers.map(|replica| replica.dialect);
-    let members = Members::new(config.rules(), config.named_replicas(), dialects, Arc::clone(shared))?;
+    let members = ReplicaMembers::new(config.rules(), config.named_replicas(), dialects, Arc::clone(shared))?;
     if let Some(file) = file {
         members
-            .set(Source::File, file.replicas.clone())
+            .set(ReplicaSource::File, file.replicas.clone())
             .map_err(|error| StartError::File(format!("{}: {error}", file.reader.path.display())))?;
     }
     Ok(members)
@@ -191,28 +191,28 @@ fn members_of(
 fn discover(
     config: BackendConfig<'_>,
     file: Option<FileAtStart>,
-    members: &Arc<Members>,
+    members: &Arc<ReplicaMembers>,
     factory: &ReplicaFactory,
 ) -> Result<(), StartError> {
     let settings = config.discovery;
-    let findings = |source: Source| {
+    let findings = |source: ReplicaSource| {
         let metrics = factory.shared.metrics.discovery(source.name());
         Findings { members: Arc::clone(members), source, metrics }
     };
     if let Some(FileAtStart { reader, text, .. }) = file {
         let every = Duration::from_millis(settings.file_ms.0);
-        factory.runtime.spawn(discovery::file::follow(reader, every, text, findings(Source::File)));
+        factory.runtime.spawn(discovery::file::follow(reader, every, text, findings(ReplicaSource::File)));
     }
     if settings.asks_dns() {
         let reader = DnsReader::new(settings).map_err(StartError::Dns)?;
-        factory.runtime.spawn(discovery::dns::follow(reader, findings(Source::Dns)));
+        factory.runtime.spawn(discovery::dns::follow(reader, findings(ReplicaSource::Dns)));
     }
     Ok(())
 }
 
 /// Says which constraints all servers of a fleet can hold outputs to; servers compile for themselves.
 pub struct ReplicaConstraints {
-    members: Arc<Members>,
+    members: Arc<ReplicaMembers>,
     is_chat: bool,
     /// The local engine's, where it is among them.
     engine: Option<Arc<dyn ConstraintCompiler>>,
@@ -220,7 +220,11 @@ pub struct ReplicaConstraints {
 
 impl ReplicaConstraints {
     /// Of the servers that a fleet may have.
-    pub fn new(members: Arc<Members>, form: PromptForm, engine: Option<Arc<dyn ConstraintCompiler>>) -> Self {
+    pub fn new(
+        members: Arc<ReplicaMembers>,
+        form: PromptForm,
+        engine: Option<Arc<dyn ConstraintCompiler>>,
+    ) -> Self {
         Self { members, is_chat: form == PromptForm::Messages, engine }
     }
 }

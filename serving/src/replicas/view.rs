@@ -2,14 +2,14 @@
 
 use base::TokenCount;
 
-use super::members::Source;
+use super::members::ReplicaSource;
 
 /// A replica, as it is shown.
 #[derive(Clone, Debug)]
 pub struct ReplicaView {
     pub name: String,
     /// Who named it.
-    pub source: Source,
+    pub source: ReplicaSource,
     /// Whether it is the engine of this process.
     pub is_local: bool,
     /// Whether it gets rows.

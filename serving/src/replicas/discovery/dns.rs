@@ -30,14 +30,14 @@ pub(in crate::replicas) struct DnsReader {
 
 /// What an answer says: addresses in order, and for how long.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Answer {
+struct DnsAnswer {
     addresses: Vec<SocketAddr>,
     ttl: Duration,
 }
 
 /// What is to be done about an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Verdict {
+enum DnsVerdict {
     /// These are the replicas.
     Take(Vec<SocketAddr>),
     /// It is empty, which is not believed yet.
@@ -45,28 +45,28 @@ enum Verdict {
     Fail(String),
 }
 
-/// Answers one after another.
+/// DnsAnswers one after another.
 #[derive(Debug)]
-struct Answers {
+struct DnsAnswers {
     bounds: (Millis, Millis),
     empty: u32,
 }
 
-impl Answers {
+impl DnsAnswers {
     /// What to do about an answer, and how long until the next.
-    fn judge(&mut self, found: Result<Answer, String>) -> (Verdict, Duration) {
+    fn judge(&mut self, found: Result<DnsAnswer, String>) -> (DnsVerdict, Duration) {
         let (least, most) = (duration(self.bounds.0), duration(self.bounds.1));
         match found {
-            Err(reason) => (Verdict::Fail(reason), least),
+            Err(reason) => (DnsVerdict::Fail(reason), least),
             Ok(answer) if answer.addresses.is_empty() => {
                 self.empty += 1;
                 let verdict =
-                    if self.empty < EMPTY_ANSWERS { Verdict::Doubt } else { Verdict::Take(Vec::new()) };
+                    if self.empty < EMPTY_ANSWERS { DnsVerdict::Doubt } else { DnsVerdict::Take(Vec::new()) };
                 (verdict, least)
             }
             Ok(answer) => {
                 self.empty = 0;
-                (Verdict::Take(answer.addresses), answer.ttl.clamp(least, most))
+                (DnsVerdict::Take(answer.addresses), answer.ttl.clamp(least, most))
             }
         }
     }
@@ -116,7 +116,7 @@ impl DnsReader {
 
     /// The addresses of a host, at a port: those of IPv4, or where it has none, of IPv6. A server with both
     /// is one server.
-    async fn host(&self, name: &str, port: u16) -> Result<Answer, String> {
+    async fn host(&self, name: &str, port: u16) -> Result<DnsAnswer, String> {
         for kind in [RecordType::A, RecordType::AAAA] {
             let (records, ttl) = self.records(name, kind).await.map_err(|error| failed(name, &error))?;
             let address = |record: &Record| match &record.data {
@@ -127,14 +127,14 @@ impl DnsReader {
             let found = records.iter().filter_map(address).map(|address| SocketAddr::from((address, port)));
             let addresses: Vec<SocketAddr> = found.collect();
             if !addresses.is_empty() {
-                return Ok(Answer { addresses, ttl });
+                return Ok(DnsAnswer { addresses, ttl });
             }
         }
-        Ok(Answer { addresses: Vec::new(), ttl: NO_RECORDS })
+        Ok(DnsAnswer { addresses: Vec::new(), ttl: NO_RECORDS })
     }
 
     /// The hosts and ports that SRV records name; their priorities and weights are the router's business.
-    async fn services(&self, name: &str) -> Result<Answer, String> {
+    async fn services(&self, name: &str) -> Result<DnsAnswer, String> {
         let (records, ttl) =
             self.records(name, RecordType::SRV).await.map_err(|error| failed(name, &error))?;
         let target = |record: &Record| match &record.data {
@@ -146,17 +146,17 @@ impl DnsReader {
         let hosts = try_join_all(hosts).await?;
         let known = hosts.iter().filter(|host| !host.addresses.is_empty());
         let ttl = known.map(|host| host.ttl).fold(ttl, Duration::min);
-        Ok(Answer { addresses: hosts.into_iter().flat_map(|host| host.addresses).collect(), ttl })
+        Ok(DnsAnswer { addresses: hosts.into_iter().flat_map(|host| host.addresses).collect(), ttl })
     }
 
     /// Asks once.
-    async fn ask(&self) -> Result<Answer, String> {
+    async fn ask(&self) -> Result<DnsAnswer, String> {
         // How long an answer is true is decided here.
         self.resolver.clear_cache();
         let mut answer = match (&self.settings.dns, &self.settings.srv) {
             (Some(name), _) => self.host(name, self.settings.port).await?,
             (None, Some(name)) => self.services(name).await?,
-            (None, None) => Answer { addresses: Vec::new(), ttl: NO_RECORDS },
+            (None, None) => DnsAnswer { addresses: Vec::new(), ttl: NO_RECORDS },
         };
         answer.addresses.sort_unstable();
         answer.addresses.dedup();
@@ -171,22 +171,22 @@ fn failed(name: &str, error: &NetError) -> String {
 /// Asks for as long as the fleet lives.
 pub(in crate::replicas) async fn follow(reader: DnsReader, findings: Findings) {
     let settings = &reader.settings;
-    let mut answers = Answers { bounds: (settings.ttl_ms_min, settings.ttl_ms_max), empty: 0 };
+    let mut answers = DnsAnswers { bounds: (settings.ttl_ms_min, settings.ttl_ms_max), empty: 0 };
     let mut last: Option<Vec<SocketAddr>> = None;
     loop {
         let (verdict, pause) = answers.judge(reader.ask().await);
         match verdict {
-            Verdict::Take(addresses) => {
+            DnsVerdict::Take(addresses) => {
                 let found = addresses.iter().map(|address| settings.found(*address)).collect();
                 if findings.tell(Ok(found)) && last.as_ref() != Some(&addresses) {
                     tracing::info!(replicas = addresses.len(), "DNS names other replicas");
                     last = Some(addresses);
                 }
             }
-            Verdict::Doubt => {
+            DnsVerdict::Doubt => {
                 tracing::warn!("DNS names no replica; if it says so again, they all leave");
             }
-            Verdict::Fail(reason) => {
+            DnsVerdict::Fail(reason) => {
                 findings.tell(Err(reason));
             }
         }
@@ -198,14 +198,14 @@ pub(in crate::replicas) async fn follow(reader: DnsReader, findings: Findings) {
 mod tests {
     use super::*;
 
-    fn answer(ports: &[u16], seconds: u64) -> Result<Answer, String> {
+    fn answer(ports: &[u16], seconds: u64) -> Result<DnsAnswer, String> {
         let addresses = ports.iter().map(|port| SocketAddr::from(([10, 0, 0, 1], *port))).collect();
-        Ok(Answer { addresses, ttl: Duration::from_secs(seconds) })
+        Ok(DnsAnswer { addresses, ttl: Duration::from_secs(seconds) })
     }
 
     #[test]
     fn an_answer_is_true_for_its_time_to_live_within_bounds_and_an_empty_one_when_it_comes_twice() {
-        let mut answers = Answers { bounds: (Millis(1_000), Millis(30_000)), empty: 0 };
+        let mut answers = DnsAnswers { bounds: (Millis(1_000), Millis(30_000)), empty: 0 };
         let empty = || answer(&[], 60);
         let fails = || Err("SERVFAIL".to_owned());
         let steps = [
@@ -222,8 +222,8 @@ mod tests {
         for (number, (found, taken, seconds)) in steps.into_iter().enumerate() {
             let (verdict, pause) = answers.judge(found);
             let count = match &verdict {
-                Verdict::Take(addresses) => Some(addresses.len()),
-                Verdict::Doubt | Verdict::Fail(_) => None,
+                DnsVerdict::Take(addresses) => Some(addresses.len()),
+                DnsVerdict::Doubt | DnsVerdict::Fail(_) => None,
             };
             assert_eq!((count, pause.as_secs()), (taken, seconds), "step {number}: {verdict:?}");
         }

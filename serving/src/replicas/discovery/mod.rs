@@ -8,14 +8,14 @@ pub(super) mod file;
 
 use std::sync::Arc;
 
-use super::members::{Members, Source};
+use super::members::{ReplicaMembers, ReplicaSource};
 use crate::config::ReplicaSettings;
 use crate::metrics::DiscoveryMetrics;
 
 /// Where a source tells what it found.
 pub(super) struct Findings {
-    pub(super) members: Arc<Members>,
-    pub(super) source: Source,
+    pub(super) members: Arc<ReplicaMembers>,
+    pub(super) source: ReplicaSource,
     pub(super) metrics: DiscoveryMetrics,
 }
 
