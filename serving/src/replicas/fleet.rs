@@ -81,13 +81,17 @@ pub struct Fleet {
     /// The requests of rows on the local engine, which knows rows by their relQueries.
     local: HashMap<(RelQueryId, u32), RequestId>,
     pub(super) shared: Arc<Shared>,
-    /// Ends with the fleet, without waiting for anything.
-    runtime: Option<Runtime>,
+    /// They end with the fleet.
+    _threads: FleetThreads,
 }
 
-impl Drop for Fleet {
+/// Threads that send requests, look at servers and for servers. They end with this, which waits for none: it
+/// may be dropped where nobody may wait.
+pub(super) struct FleetThreads(pub(super) Option<Runtime>);
+
+impl Drop for FleetThreads {
     fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
+        if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();
         }
     }
@@ -98,7 +102,7 @@ impl Fleet {
     pub(super) fn new(
         (config, scheduler): (FleetConfig, SchedulerConfig),
         factory: ReplicaFactory,
-        runtime: Runtime,
+        threads: FleetThreads,
     ) -> Result<Self, scheduler::ConfigError> {
         Ok(Self {
             queue: scheduler::Fleet::new(config, scheduler, [])?,
@@ -108,7 +112,7 @@ impl Fleet {
             local: HashMap::new(),
             shared: Arc::clone(&factory.shared),
             factory,
-            runtime: Some(runtime),
+            _threads: threads,
         })
     }
 

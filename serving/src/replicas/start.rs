@@ -13,7 +13,7 @@ use super::discovery::dns::DnsReader;
 use super::discovery::file::ReplicaFileReader;
 use super::discovery::{self, Findings};
 use super::factory::ReplicaFactory;
-use super::fleet::Fleet;
+use super::fleet::{Fleet, FleetThreads};
 use super::members::{ReplicaMembers, ReplicaSource};
 use super::text::PlainText;
 use crate::clock::Clock;
@@ -127,6 +127,7 @@ pub fn start(
         .thread_name("relserve-fleet")
         .enable_all()
         .build()?;
+    let (handle, threads) = (runtime.handle().clone(), FleetThreads(Some(runtime)));
     let file = replica_file(config)?;
     let members = Arc::new(members_of(config, file.as_ref(), shared)?);
     let form = config.prompt_form();
@@ -139,10 +140,10 @@ pub fn start(
         context_max: model.context_max,
         output_tokens_max: config.output_tokens_max,
         shared: Arc::clone(shared),
-        runtime: runtime.handle().clone(),
+        runtime: handle,
     };
     discover(config, file, &members, &factory)?;
-    let mut fleet = Fleet::new((config.fleet.clone(), config.scheduler.clone()), factory, runtime)?;
+    let mut fleet = Fleet::new((config.fleet.clone(), config.scheduler.clone()), factory, threads)?;
     let mut engine = engine;
     for member in members.list() {
         let engine = engine.take_if(|_| member.settings.kind == ReplicaKind::Local);
