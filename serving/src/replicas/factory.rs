@@ -13,7 +13,7 @@ use super::local::Local;
 use super::members::ReplicaMember;
 use super::replica::{HealthWatch, Replica, Transport};
 use super::request::RequestStyle;
-use super::start::StartError;
+use super::start_error::StartError;
 use crate::config::{PromptForm, ReplicaKind};
 use crate::driver::Engine;
 use crate::shared::Shared;

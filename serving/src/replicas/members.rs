@@ -9,37 +9,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::ReplicaEvent;
 use super::client::Client;
+use super::source::ReplicaSource;
 use crate::config::{Dialect, FleetRules, InvalidConfig, ReplicaKind, ReplicaSettings, invalid};
 use crate::error::RequestError;
 use crate::shared::Shared;
 
 /// Most replicas of a fleet.
 const MEMBERS_MAX: usize = 1_024;
-
-/// Who names replicas; where two describe the same server, the first of these counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ReplicaSource {
-    /// An operator, by the route; forgotten at the end of the process.
-    Route,
-    /// `[[replicas]]`.
-    Config,
-    /// The file of `discovery.file`.
-    File,
-    /// `discovery.dns` or `discovery.srv`.
-    Dns,
-}
-
-impl ReplicaSource {
-    /// In a word.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Config => "config",
-            Self::Route => "route",
-            Self::File => "file",
-            Self::Dns => "dns",
-        }
-    }
-}
 
 /// What makes a replica the same one: its address, the model there, and which of several equal entries of one
 /// source it is.

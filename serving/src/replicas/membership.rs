@@ -7,7 +7,7 @@ use scheduler::fleet::ReplicaId;
 
 use super::fleet::Fleet;
 use super::members::ReplicaMember;
-use super::start::StartError;
+use super::start_error::StartError;
 use crate::driver::Engine;
 
 impl Fleet {

@@ -14,10 +14,12 @@ use super::discovery::file::ReplicaFileReader;
 use super::discovery::{self, Findings};
 use super::factory::ReplicaFactory;
 use super::fleet::{Fleet, FleetThreads};
-use super::members::{ReplicaMembers, ReplicaSource};
+use super::members::ReplicaMembers;
+use super::source::ReplicaSource;
+use super::start_error::StartError;
 use super::text::PlainText;
 use crate::clock::Clock;
-use crate::config::{BackendConfig, InvalidConfig, PromptForm, ReplicaKind, ReplicaSettings};
+use crate::config::{BackendConfig, PromptForm, ReplicaKind, ReplicaSettings};
 use crate::driver::Engine;
 use crate::model::{Defaults, Model, Runs, Text};
 use crate::shared::Shared;
@@ -27,33 +29,6 @@ const THREADS: usize = 2;
 /// Bytes of a prompt and its output where prompts are texts: servers say in tokens how much they take, and
 /// refuse more.
 const TEXT_CONTEXT: TokenCount = TokenCount(u32::MAX as u64);
-
-/// Why there is no fleet.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// A setting.
-    #[error(transparent)]
-    Config(#[from] scheduler::ConfigError),
-    /// An entry of a replica.
-    #[error(transparent)]
-    Members(#[from] InvalidConfig),
-    #[error("discovery.file: {0}")]
-    File(String),
-    #[error("discovery: {0}")]
-    Dns(String),
-    #[error("model.tokenizer: {0}")]
-    Tokenizer(String),
-    /// A client.
-    #[error("replica `{name}`: {reason}")]
-    Replica {
-        /// Of which replica.
-        name: String,
-        /// Why there is none.
-        reason: String,
-    },
-    #[error("cannot start the fleet's threads: {0}")]
-    Threads(#[from] std::io::Error),
-}
 
 /// What is known of the model of a fleet without a local engine.
 pub fn model(config: BackendConfig<'_>, clock: Clock) -> Result<Model, StartError> {

@@ -2,7 +2,7 @@
 
 use base::TokenCount;
 
-use super::members::ReplicaSource;
+use super::source::ReplicaSource;
 
 /// A replica, as it is shown.
 #[derive(Clone, Debug)]

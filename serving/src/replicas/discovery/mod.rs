@@ -8,7 +8,8 @@ pub(super) mod file;
 
 use std::sync::Arc;
 
-use super::members::{ReplicaMembers, ReplicaSource};
+use super::members::ReplicaMembers;
+use super::source::ReplicaSource;
 use crate::config::ReplicaSettings;
 use crate::metrics::DiscoveryMetrics;
 
