@@ -46,6 +46,7 @@ impl Executor for Instantly {
 fn model() -> Model {
     Model {
         name: "instantly".into(),
+        aliases: Vec::new(),
         description: "answers at once".into(),
         text: Arc::new(ByteText),
         has_chat: false,

@@ -21,8 +21,8 @@ use scheduler::SchedulerConfig;
 use scheduler::fleet::FleetConfig;
 use serde::{Deserialize, Serialize};
 use serving::config::{
-    BackendConfig, CacheConfig, CoalesceConfig, InvalidConfig, LiveConfig, ModelConfig, ReplicaSettings,
-    RestartConfig, Secret, invalid,
+    BackendConfig, CacheConfig, CoalesceConfig, DiscoveryConfig, InvalidConfig, LiveConfig, ModelConfig,
+    ReplicaSettings, RestartConfig, Secret, Variable, expand, invalid,
 };
 pub use sql::{SqlBudget, SqlConfig};
 
@@ -40,14 +40,6 @@ pub enum ConfigError {
     /// The file is not the TOML it must be.
     #[error("the configuration is not valid: {0}")]
     Parse(String),
-    /// A `${NAME}` without a variable.
-    #[error("`{field}` refers to the environment variable {name}, which is not set")]
-    NoVariable {
-        /// The field that refers to it.
-        field: String,
-        /// The variable.
-        name: String,
-    },
     /// A value that cannot work.
     #[error(transparent)]
     Invalid(#[from] InvalidConfig),
@@ -89,6 +81,8 @@ pub struct Config {
     pub fleet: FleetConfig,
     /// What runs rows; without any, the local engine alone.
     pub replicas: Vec<ReplicaSettings>,
+    /// Where more replicas are found.
+    pub discovery: DiscoveryConfig,
 }
 
 /// The listener and its clients' patience.
@@ -295,11 +289,11 @@ impl Config {
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(path)
             .map_err(|cause| ConfigError::Read { path: path.to_owned(), cause })?;
-        Self::parse(&text, &|name| std::env::var(name).ok())
+        Self::parse(&text, &variable)
     }
 
     /// Parses the file's text; `variable` looks up the environment.
-    pub fn parse(text: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<Self, ConfigError> {
+    pub fn parse(text: &str, variable: Variable<'_>) -> Result<Self, ConfigError> {
         let mut table: toml::Table =
             toml::from_str(text).map_err(|error| ConfigError::Parse(error.to_string()))?;
         renamed::refuse_old_names(&table)?;
@@ -372,6 +366,8 @@ impl Config {
             scheduler: &self.scheduler,
             fleet: &self.fleet,
             replicas: &self.replicas,
+            discovery: &self.discovery,
+            variable,
             output_tokens_max: self.limits.output_tokens_max,
         }
     }
@@ -392,6 +388,11 @@ impl Config {
     }
 }
 
+/// A variable of the environment.
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
 /// A token for private models on a hub, from the variable that its own tools read.
 pub fn hub_token() -> Option<String> {
     std::env::var("HF_TOKEN").ok().filter(|token| !token.is_empty())
@@ -400,55 +401,6 @@ pub fn hub_token() -> Option<String> {
 /// What is logged: `RELSERVE_LOG`, in the syntax of `tracing_subscriber::EnvFilter`.
 pub fn log_filter() -> String {
     std::env::var("RELSERVE_LOG").unwrap_or_else(|_| "info".into())
-}
-
-/// Replaces `${NAME}` in all strings under a value.
-fn expand(
-    field: &str,
-    value: &mut toml::Value,
-    variable: &dyn Fn(&str) -> Option<String>,
-) -> Result<(), ConfigError> {
-    match value {
-        toml::Value::String(text) => *text = expand_text(field, text, variable)?,
-        toml::Value::Array(items) => {
-            for item in items {
-                expand(field, item, variable)?;
-            }
-        }
-        toml::Value::Table(table) => {
-            for (key, value) in table {
-                expand(&format!("{field}.{key}"), value, variable)?;
-            }
-        }
-        toml::Value::Integer(_)
-        | toml::Value::Float(_)
-        | toml::Value::Boolean(_)
-        | toml::Value::Datetime(_) => {}
-    }
-    Ok(())
-}
-
-/// Replaces `${NAME}` in one string; what comes out of a variable is not expanded again.
-fn expand_text(
-    field: &str,
-    text: &str,
-    variable: &dyn Fn(&str) -> Option<String>,
-) -> Result<String, ConfigError> {
-    let mut out = String::new();
-    let mut rest = text;
-    while let Some((before, after)) = rest.split_once("${") {
-        out.push_str(before);
-        let Some((name, tail)) = after.split_once('}') else {
-            return Err(invalid(field, "has `${` without `}`").into());
-        };
-        match variable(name) {
-            Some(value) => out.push_str(&value),
-            None => return Err(ConfigError::NoVariable { field: field.into(), name: name.into() }),
-        }
-        rest = tail;
-    }
-    out.push_str(rest);
-    Ok(out)
 }
 
 #[cfg(test)]

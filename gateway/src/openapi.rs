@@ -46,6 +46,8 @@ use crate::routes::{
         sql::read,
         sql::delete,
         replicas::list,
+        replicas::add,
+        replicas::remove,
         replicas::drain,
         replicas::resume,
         live::events,

@@ -113,6 +113,7 @@ pub fn model_of(engine: &engine::Engine, config: BackendConfig<'_>, clock: Clock
     let info = &engine.info;
     Model {
         name: config.model.name.clone().unwrap_or_else(|| info.name.clone()),
+        aliases: config.model.aliases.clone(),
         description: format!("{:?}, {} parameters, {}", info.family, info.parameters, info.kept_as()),
         text: Arc::clone(&engine.text) as Arc<dyn crate::model::Text>,
         has_chat: engine.text.has_chat_template(),

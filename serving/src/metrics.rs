@@ -22,8 +22,8 @@ use base::{End, Nanos, TenantId, Time};
 use prometheus::{IntCounter, Registry, TextEncoder};
 use register::Registrar;
 use relquery::RelQueryMetrics;
-pub use replica::ReplicaMetrics;
 use replica::ReplicaVecs;
+pub use replica::{DiscoveryMetrics, ReplicaMetrics};
 pub use request::{LiveMetrics, RequestMetrics, RetrievalMetrics};
 pub use row::RowMetrics;
 pub use step::StepMetrics;
@@ -87,6 +87,16 @@ impl Metrics {
     /// The metrics of a replica of a fleet.
     pub fn replica(&self, name: &str) -> ReplicaMetrics {
         self.replicas.of(name)
+    }
+
+    /// Removes the series of a replica that has left.
+    pub fn forget_replica(&self, name: &str) {
+        self.replicas.forget(name);
+    }
+
+    /// The metrics of a source of replicas that is read while the server runs.
+    pub fn discovery(&self, source: &str) -> DiscoveryMetrics {
+        self.replicas.discovery(source)
     }
 
     /// The text of `/metrics`.

@@ -39,6 +39,8 @@ pub enum Runs {
 pub struct Model {
     /// The name clients see.
     pub name: String,
+    /// Other names that they may ask for it by.
+    pub aliases: Vec<String>,
     /// Family and size, for people.
     pub description: String,
     /// Text to tokens and back.
@@ -76,6 +78,11 @@ impl Model {
             true => Tags::of(&*self.text, &*self.text).map_err(|error| error.to_string()),
             false => Err("the model has no chat template: it knows no system, user or assistant".into()),
         }
+    }
+
+    /// Whether this is what a client means that asks for a model by this name.
+    pub fn is_called(&self, name: &str) -> bool {
+        self.name == name || self.aliases.iter().any(|alias| alias == name)
     }
 
     /// Whether token ids mean anything to a caller.

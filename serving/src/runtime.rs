@@ -8,12 +8,15 @@ use store::Store;
 use crate::config::CacheConfig;
 use crate::model::Model;
 use crate::registry::Registry;
+use crate::replicas::ReplicaMembers;
 use crate::shared::Shared;
 use crate::view::View;
 
 /// What every door shares.
 pub struct Runtime {
     pub model: Model,
+    /// Which replicas run its rows; none where the local engine is alone.
+    pub members: Option<Arc<ReplicaMembers>>,
     /// What survives a restart.
     pub store: Store,
     /// What the loop shares.
@@ -28,13 +31,13 @@ pub struct Runtime {
 impl Runtime {
     /// One that takes work.
     pub(crate) fn new(
-        model: Model,
+        (model, members): (Model, Option<Arc<ReplicaMembers>>),
         store: Store,
         shared: Arc<Shared>,
         registry: Registry,
         cache: CacheConfig,
     ) -> Self {
-        Self { model, store, shared, registry, cache, is_draining: AtomicBool::new(false) }
+        Self { model, members, store, shared, registry, cache, is_draining: AtomicBool::new(false) }
     }
 
     /// Whether new work is refused because the server ends.

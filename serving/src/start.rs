@@ -18,9 +18,9 @@ use crate::live::Live;
 use crate::live::auto::AutoState;
 use crate::load::LoadedModel;
 use crate::metrics::{Metrics, SeriesLimits};
-use crate::model::{Model, Runs};
+use crate::model::Model;
 use crate::registry::{Registry, Retention};
-use crate::replicas::{self, LeaseSignal, ReplicaConstraints};
+use crate::replicas::{self, LeaseSignal, ReplicaMembers, StartedFleet};
 use crate::results::Results;
 use crate::runtime::Runtime;
 use crate::shared::{Ids, Shared};
@@ -91,7 +91,7 @@ pub fn start(
         }
         None => None,
     };
-    let backend = backend(settings.backend, &mut model, engine, &shared)?;
+    let (backend, members) = backend(settings.backend, &mut model, engine, &shared)?;
     if settings.scheduler.policy == Policy::Auto && settings.live.record_relqueries_max > 0 {
         let fleet = settings.backend.has_fleet().then(|| settings.backend.fleet.clone());
         AutoPolicy::new(Arc::clone(&shared), sized(settings.scheduler, &model), fleet)
@@ -102,26 +102,25 @@ pub fn start(
         Coalescing { age_max: settings.coalesce.age_ms_max.into(), rows_max: settings.coalesce.rows_max };
     let driver = Driver::new(backend, Arc::clone(&shared), coalescing);
     let registry = Registry::new(settings.finished);
-    let runtime = Runtime::new(model, store, shared, registry, settings.cache.clone());
+    let runtime = Runtime::new((model, members), store, shared, registry, settings.cache.clone());
     Ok((Arc::new(runtime), Loop(driver)))
 }
 
-/// What runs the rows: the engine alone, or all replicas that are configured.
+/// What runs the rows: the engine alone, or the replicas that are named.
 fn backend(
     config: BackendConfig<'_>,
     model: &mut Model,
     engine: Option<Engine>,
     shared: &Arc<Shared>,
-) -> Result<Backend, StartError> {
+) -> Result<(Backend, Option<Arc<ReplicaMembers>>), StartError> {
     match engine {
         Some(engine) if !config.has_fleet() => {
             let woken = Arc::clone(shared);
-            Ok(Backend::Engine(Box::new(engine.woken_by(Arc::new(move || woken.intake.look())))))
+            Ok((Backend::Engine(Box::new(engine.woken_by(Arc::new(move || woken.intake.look())))), None))
         }
         engine => {
-            model.runs = Runs::Fleet(config.prompt_form());
-            model.constraints = Some(Arc::new(ReplicaConstraints::new(config, model.constraints.take())));
-            Ok(Backend::Fleet(Box::new(replicas::start(config, model, engine, shared)?)))
+            let StartedFleet { fleet, members } = replicas::start(config, model, engine, shared)?;
+            Ok((Backend::Fleet(Box::new(fleet)), Some(members)))
         }
     }
 }

@@ -19,10 +19,8 @@ fn ten_lines_are_a_fleet_and_need_no_checkpoint() {
     check(text, "valid");
     let config = Config::parse(text, &|_| None).expect("valid");
     assert_eq!(config.backend().prompt_form(), PromptForm::Messages);
-    assert_eq!(
-        (config.backend().replica_name(0), config.backend().replica_name(1)),
-        ("0".into(), "1".into())
-    );
+    let names = config.backend().named_replicas().into_iter().filter_map(|replica| replica.name);
+    assert_eq!(names.collect::<Vec<_>>(), ["0", "1"]);
 }
 
 #[test]
@@ -52,13 +50,33 @@ fn what_cannot_work_is_named() {
 fn tokens_cost_what_they_cost_at_the_dearest_replica() {
     let price = |lines: &str| {
         let text = format!("[model]\nname = \"m\"\n[[replicas]]\nurl = \"http://a\"\n{lines}");
-        Config::parse(&text, &|_| None).expect("valid").backend().price()
+        Config::parse(&text, &|_| None).expect("valid").backend().price(&[])
     };
     assert_eq!(price(""), None);
     assert_eq!(price("prompt_price = 0.15\noutput_price = 0.6"), Some((0.15, 0.6)));
     let second =
         "prompt_price = 0.15\noutput_price = 0.6\n[[replicas]]\nurl = \"http://b\"\nprompt_price = 3";
     assert_eq!(price(second), Some((3.0, 0.6)));
+}
+
+#[test]
+fn what_could_find_nothing_is_named() {
+    let one = |lines: &str| format!("[model]\nname = \"m\"\n[discovery]\n{lines}\n");
+    check(&one("file = \"replicas.toml\""), "valid");
+    check(&one("dns = \"vllm.default.svc\"\nname_servers = [\"10.0.0.10:53\"]"), "valid");
+    check("[discovery]\nfile = \"replicas.toml\"", "model.name");
+    check("[discovery]\ndns = \"a\"", "discovery.replica.model");
+    check(&one("dns = \"a\"\nsrv = \"b\""), "discovery.srv");
+    check(&one("dns = \"a\"\nport = 0"), "discovery.port");
+    check(&one("file = \"a\"\nfile_ms = 0"), "discovery.file_ms");
+    check(&one("dns = \"a\"\nttl_ms_min = 9\nttl_ms_max = 8"), "discovery.ttl_ms_max");
+    check(&one("name_servers = [\"10.0.0.10\"]"), "name_servers");
+    check(&one("dns = \"a\"\n[discovery.replica]\nname = \"x\""), "discovery.replica.name");
+    check(&one("dns = \"a\"\n[discovery.replica]\nurl = \"http://x\""), "discovery.replica.url");
+    check(&one("dns = \"a\"\n[discovery.replica]\nkind = \"local\""), "discovery.replica.kind");
+    check(&one("dns = \"a\"\n[discovery.replica]\nrows_max = 0"), "discovery.replica.rows_max");
+    check("[model]\nname = \"m\"\naliases = [\"a\", \"m\"]", "model.aliases[1]");
+    check("[model]\naliases = [\"\"]", "model.aliases[0]");
 }
 
 #[test]
@@ -70,8 +88,11 @@ fn every_configuration_in_the_documentation_is_valid() {
     for block in blocks {
         // An example of one section stands for a whole file.
         let replica = "\n[[replicas]]\nurl = \"http://a\"\n";
-        let whole =
-            if block.contains("[[replicas]]") { block.to_owned() } else { format!("{block}{replica}") };
+        let whole = if ["[[replicas]]", "[discovery]"].iter().any(|part| block.contains(part)) {
+            block.to_owned()
+        } else {
+            format!("{block}{replica}")
+        };
         check(&whole, "valid");
     }
 }

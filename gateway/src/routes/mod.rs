@@ -91,6 +91,11 @@ pub(crate) async fn only_post() -> Result<HttpResponse, ApiError> {
 }
 
 /// The answer to a known path with a wrong method, where GET and DELETE are right.
+pub(crate) async fn only_delete() -> Result<HttpResponse, ApiError> {
+    Err(ApiError::MethodNotAllowed("DELETE"))
+}
+
+/// The answer to a known path with a wrong method, where DELETE is right.
 pub(crate) async fn only_get_delete() -> Result<HttpResponse, ApiError> {
     Err(ApiError::MethodNotAllowed("GET, DELETE"))
 }

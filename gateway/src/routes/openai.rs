@@ -46,19 +46,18 @@ pub fn configure(routes: &mut ServiceConfig) {
     responses((status = 200, body = ModelList), (status = 401, body = ErrorBody)), security(("key" = []))
 )]
 pub async fn models(app: Data<App>, _: Authenticated) -> HttpResponse {
-    HttpResponse::Ok().json(ModelList { object: "list", data: vec![ModelObject::new(&app.runtime.model)] })
+    HttpResponse::Ok().json(ModelList { object: "list", data: ModelObject::all(&app.runtime.model) })
 }
 
-/// A model by its name.
+/// A model by its name or an alias.
 #[utoipa::path(
     get, path = "/v1/models/{id}", tag = "openai", params(("id" = String, Path)),
     responses((status = 200, body = ModelObject), (status = 404, body = ErrorBody)), security(("key" = []))
 )]
 pub async fn model(app: Data<App>, _: Authenticated, id: Path<String>) -> Result<HttpResponse, ApiError> {
-    if *id != app.runtime.model.name {
-        return Err(RequestError::ModelNotFound(id.into_inner()).into());
-    }
-    Ok(HttpResponse::Ok().json(ModelObject::new(&app.runtime.model)))
+    let known = ModelObject::all(&app.runtime.model).into_iter().find(|known| known.id == *id);
+    let known = known.ok_or_else(|| RequestError::ModelNotFound(id.into_inner()))?;
+    Ok(HttpResponse::Ok().json(known))
 }
 
 /// Completes prompts: text (taken as data: nothing in it becomes a special token) or token ids.

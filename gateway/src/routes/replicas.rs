@@ -1,21 +1,32 @@
-//! `/v1/replicas`: what runs rows, and an operator's way to take one out of service.
+//! `/v1/replicas`: what runs rows, and an operator's ways to add one, to take one out of service, and out.
 
-use actix_web::web::{self, Data, Path, ServiceConfig};
+use actix_web::web::{self, Data, Path, Payload, Query, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
-use scheduler::fleet::ReplicaId;
+use serde::Deserialize;
 use serde_json::{Value, json};
+use serving::config::ReplicaSettings;
 use serving::error::RequestError;
-use serving::replicas::{ReplicaEvent, ReplicaView};
+use serving::replicas::{ReplicaMembers, ReplicaView, SourceStatus};
 
 use crate::auth::{self, Authenticated};
 use crate::error::ApiError;
-use crate::routes::{get_only, only_post};
+use crate::routes::{only_delete, only_get_post, only_post, read_body};
 use crate::state::App;
 
 /// The routes.
 pub fn configure(routes: &mut ServiceConfig) {
     routes
-        .service(get_only("/v1/replicas", list))
+        .service(
+            web::resource("/v1/replicas")
+                .route(web::get().to(list))
+                .route(web::post().to(add))
+                .default_service(web::to(only_get_post)),
+        )
+        .service(
+            web::resource("/v1/replicas/{name}")
+                .route(web::delete().to(remove))
+                .default_service(web::to(only_delete)),
+        )
         .service(
             web::resource("/v1/replicas/{name}/drain")
                 .route(web::post().to(drain))
@@ -28,13 +39,30 @@ pub fn configure(routes: &mut ServiceConfig) {
         );
 }
 
-/// What runs rows: its state, load, breaker and last error. Empty where the local engine is alone.
+/// What runs rows: its state, load, breaker and last error; and how the last reading of what names replicas
+/// while the server runs went. Empty where the local engine is alone.
 #[utoipa::path(
     get, path = "/v1/replicas", tag = "operation", responses((status = 200)), security(("key" = []))
 )]
 pub async fn list(app: Data<App>, _: Authenticated) -> HttpResponse {
     let data: Vec<Value> = app.runtime.view().replicas.iter().map(shown).collect();
-    HttpResponse::Ok().json(json!({ "object": "list", "data": data }))
+    let statuses = app.runtime.members.as_ref().map_or_else(Vec::new, |members| members.statuses());
+    let discovery: Vec<Value> = statuses.iter().map(shown_status).collect();
+    HttpResponse::Ok().json(json!({ "object": "list", "data": data, "discovery": discovery }))
+}
+
+fn shown_status(status: &SourceStatus) -> Value {
+    json!({
+        "source": status.source.name(),
+        "status": if status.error.is_none() { "ok" } else { "failed" },
+        "replicas": status.replicas,
+        "error": shown_error(status.error.as_ref()),
+    })
+}
+
+/// What went wrong, and when (unix milliseconds).
+fn shown_error(error: Option<&(String, u64)>) -> Option<Value> {
+    error.map(|(message, at)| json!({ "message": message, "at_ms": at }))
 }
 
 fn shown(replica: &ReplicaView) -> Value {
@@ -42,13 +70,14 @@ fn shown(replica: &ReplicaView) -> Value {
         "name": replica.name,
         "object": "replica",
         "kind": if replica.is_local { "local" } else { "openai" },
+        "source": replica.source.name(),
         "state": replica.state,
         "breaker": replica.breaker,
         "in_flight": { "rows": replica.rows, "rows_max": replica.rows_max, "tokens": replica.tokens.0 },
         "lease": replica.lease.map(|lease| json!({
             "rows": lease.rows, "tokens": lease.tokens, "gateways": lease.gateways, "held": lease.is_held,
         })),
-        "last_error": replica.last_error.as_ref().map(|(message, at)| json!({ "message": message, "at_ms": at })),
+        "last_error": shown_error(replica.last_error.as_ref()),
     })
 }
 
@@ -88,10 +117,65 @@ pub async fn resume(
 
 fn set(app: &App, request: &HttpRequest, name: &str, is_drained: bool) -> Result<HttpResponse, ApiError> {
     auth::operator(app, request)?;
-    let index =
-        (0..app.config.replicas.len()).find(|index| app.config.backend().replica_name(*index) == name);
-    let index = index.and_then(|index| u32::try_from(index).ok());
-    let index = index.ok_or_else(|| RequestError::NotFound(format!("the replica `{name}`")))?;
-    app.runtime.shared.intake.event(ReplicaEvent::Drain { replica: ReplicaId(index), is_drained });
+    members(app, name)?.drain(name, is_drained)?;
     Ok(HttpResponse::Ok().json(json!({ "name": name, "object": "replica", "draining": is_drained })))
+}
+
+/// The replicas that the fleet should have, where there is one.
+fn members<'a>(app: &'a App, name: &str) -> Result<&'a ReplicaMembers, RequestError> {
+    let found = app.runtime.members.as_deref();
+    found.ok_or_else(|| RequestError::NotFound(format!("the replica `{name}`")))
+}
+
+/// Adds a replica: the fields of an entry of `[[replicas]]`. An entry for a server that is there replaces its
+/// settings. It is forgotten when the process ends. Takes the key `auth.admin_key`.
+#[utoipa::path(
+    post, path = "/v1/replicas", tag = "operation",
+    request_body(content = Object, description = "the fields of an entry of `[[replicas]]`: url (required), name, model, \
+        api_key, dialect, prompt, rows_max, tokens_max, priority, salt, and the rest"),
+    responses(
+        (status = 200), (status = 400, body = crate::error::ErrorBody), (status = 401, body = crate::error::ErrorBody),
+        (status = 501, body = crate::error::ErrorBody, description = "no setting auth.admin_key, or no fleet"),
+    ),
+    security(("key" = []))
+)]
+pub async fn add(app: Data<App>, request: HttpRequest, payload: Payload) -> Result<HttpResponse, ApiError> {
+    auth::operator(&app, &request)?;
+    let members = app.runtime.members.as_deref().ok_or(RequestError::NotConfigured("replicas"))?;
+    let fields = crate::json::value(&read_body(&app, &request, payload).await?)?;
+    let entry: ReplicaSettings = serde_json::from_value(fields)
+        .map_err(|error| RequestError::invalid("replica", error.to_string()))?;
+    let name = members.add(entry)?;
+    Ok(HttpResponse::Ok().json(json!({ "name": name, "object": "replica", "source": "route" })))
+}
+
+/// How a replica is taken out.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Removal {
+    /// Its rows go elsewhere at once.
+    #[serde(default)]
+    now: bool,
+}
+
+/// Takes a replica out: it finishes what it has, or with `now=true` its rows go elsewhere at once. It stays out
+/// until it is added, what names it stops doing so, or the process ends. Takes the key `auth.admin_key`.
+#[utoipa::path(
+    delete, path = "/v1/replicas/{name}", tag = "operation",
+    params(("name" = String, Path), ("now" = Option<bool>, Query)),
+    responses(
+        (status = 200), (status = 401, body = crate::error::ErrorBody), (status = 404, body = crate::error::ErrorBody),
+        (status = 501, body = crate::error::ErrorBody, description = "no setting auth.admin_key"),
+    ),
+    security(("key" = []))
+)]
+pub async fn remove(
+    app: Data<App>,
+    request: HttpRequest,
+    name: Path<String>,
+    removal: Query<Removal>,
+) -> Result<HttpResponse, ApiError> {
+    auth::operator(&app, &request)?;
+    members(&app, &name)?.remove(&name, removal.now)?;
+    Ok(HttpResponse::Ok().json(json!({ "name": *name, "object": "replica", "deleted": true })))
 }

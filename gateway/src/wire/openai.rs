@@ -137,6 +137,7 @@ mod tests {
     pub(super) fn model() -> Model {
         Model {
             name: "m".into(),
+            aliases: Vec::new(),
             description: "bytes".into(),
             text: Arc::new(ByteText),
             has_chat: true,

@@ -98,7 +98,7 @@ impl RelQueryRequest {
 /// Refuses a model that is not the one served.
 pub fn check_model(fields: &mut JsonFields, model: &Model) -> Result<(), RequestError> {
     match fields.string("model")? {
-        Some(name) if name != model.name => Err(RequestError::ModelNotFound(name)),
+        Some(name) if !model.is_called(&name) => Err(RequestError::ModelNotFound(name)),
         _ => Ok(()),
     }
 }

@@ -11,6 +11,7 @@ use store::Store;
 
 use crate::common::checkpoint::serve_checkpoint;
 use crate::common::replica::{Act, FakeReplica, executor, fleet};
+use crate::common::words::until_up;
 use crate::common::{Server, config, serve_fleet};
 
 async fn empty() -> Store {
@@ -33,13 +34,6 @@ fn replicas_of(replicas: &[&Server]) -> Vec<ReplicaSettings> {
         ..executor(server.client.address)
     };
     replicas.iter().map(one).collect()
-}
-
-async fn until_up(server: &Server, count: usize) {
-    let is_up = |server: &Server| {
-        server.running.app.runtime.view().replicas.iter().filter(|executor| executor.is_up).count() == count
-    };
-    server.until("the replicas are up", is_up).await;
 }
 
 fn table(rows: usize) -> Value {
@@ -240,4 +234,29 @@ async fn a_server_that_asks_for_a_pause_gets_one_and_its_rows_wait() {
         .await;
     assert_eq!(asking.await.unwrap()["status"], "completed", "a pause is no try");
     assert_eq!(a.state().asked.len(), 2);
+}
+
+#[actix_web::test]
+async fn a_model_is_asked_for_by_its_name_or_an_alias() {
+    let a = FakeReplica::start().await;
+    let mut config = fleet(vec![a.executor()]);
+    config.model.aliases = vec!["gpt-4o".into(), "org/small".into()];
+    let server = serve_fleet(config).await;
+    until_up(&server, 1).await;
+    let listed = server.client.get("/v1/models").await.json()["data"].clone();
+    let ids: Vec<&str> = listed.as_array().unwrap().iter().filter_map(|model| model["id"].as_str()).collect();
+    assert_eq!(ids, ["m", "gpt-4o", "org/small"]);
+    assert_eq!((listed[0].get("root"), &listed[1]["root"]), (None, &json!("m")));
+    assert_eq!(server.client.get("/v1/models/org/small").await.json()["id"], "org/small");
+    let chat = |model: &str| json!({"model": model, "messages": [{"role": "user", "content": "say hi"}]});
+    for model in ["m", "gpt-4o", "org/small"] {
+        let reply = server.client.post("/v1/chat/completions", &chat(model)).await.json();
+        assert_eq!(reply["choices"][0]["message"]["content"], "hi");
+        assert_eq!(reply["model"], "m", "what answers says its own name");
+    }
+    let asked = json!({"template": "Say {w}", "rows": [["x"]], "model": "gpt-4o"});
+    assert_eq!(server.relquery(asked).await.status, 200);
+    assert!(a.state().asked.iter().all(|asked| asked["model"] == "m"));
+    assert_eq!(server.client.post("/v1/chat/completions", &chat("gpt-4")).await.status, 404);
+    assert_eq!(server.client.get("/v1/models/gpt-4").await.status, 404);
 }

@@ -9,7 +9,7 @@ pub(crate) fn print(mut config: Config) -> Result<(), Failure> {
     if config.store.database.take().is_some() {
         say!("# store.database is set and not shown");
     }
-    for replica in &mut config.replicas {
+    for replica in config.replicas.iter_mut().chain([&mut config.discovery.replica]) {
         if replica.api_key.take().is_some() {
             say!("# a replica's api_key is set and not shown");
         }

@@ -108,6 +108,7 @@ fn key(field: &syn::Field) -> Key {
     };
     let kind = match argument(of, "Vec") {
         Some(inner) if last(inner) == "String" => KeyKind::Plain("list of texts".into()),
+        Some(inner) if last(inner) == "SocketAddr" => KeyKind::Plain("list of addresses and ports".into()),
         Some(inner) => KeyKind::Many(last(inner)),
         None => plain(&own, of).map_or_else(|| KeyKind::Named(last(of)), KeyKind::Plain),
     };
@@ -127,7 +128,7 @@ fn plain(name: &str, of: &Type) -> Option<String> {
         "Bytes" => "bytes",
         "TokenCount" => "tokens",
         "f64" if name.ends_with("_price") => "number",
-        "u32" | "u64" | "usize" => unit.map_or("number", |(_, unit)| unit),
+        "u16" | "u32" | "u64" | "usize" => unit.map_or("number", |(_, unit)| unit),
         "f64" => "fraction",
         "bool" => "boolean",
         "BTreeMap" => "table of texts",

@@ -37,6 +37,7 @@ impl Executor for Lines {
 fn calibrate(cost: CostModel, (blocks, block_tokens, context_max): (u32, u32, u64)) -> (Calibration, u64) {
     let model = Model {
         name: "lines".into(),
+        aliases: Vec::new(),
         description: "by arithmetic".into(),
         text: Arc::new(base::text::ByteText),
         has_chat: false,

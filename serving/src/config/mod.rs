@@ -1,16 +1,20 @@
 //! The sections of the configuration that this crate acts on. Must not know files or the environment.
 
 mod cache;
+mod discovery;
 mod live;
 mod model;
 mod replicas;
 mod restart;
+mod variables;
 
 pub use cache::{CacheConfig, CoalesceConfig};
+pub use discovery::DiscoveryConfig;
 pub use live::LiveConfig;
 pub use model::ModelConfig;
-pub use replicas::{BackendConfig, Dialect, PromptForm, ReplicaKind, ReplicaSettings, Secret};
+pub use replicas::{BackendConfig, Dialect, FleetRules, PromptForm, ReplicaKind, ReplicaSettings, Secret};
 pub use restart::RestartConfig;
+pub use variables::{Variable, expand};
 
 /// A value that cannot work.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,19 +1,21 @@
 //! Settings of replicas: what runs rows, where that is not the local engine alone.
 
 use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use base::{Bytes, Millis, TokenCount};
 use scheduler::SchedulerConfig;
 use scheduler::fleet::FleetConfig;
 use serde::{Deserialize, Serialize};
 
-use super::{InvalidConfig, ModelConfig, invalid};
+use super::{DiscoveryConfig, InvalidConfig, ModelConfig, invalid};
 
 /// One that runs rows: the local engine, or a server that speaks the OpenAI API.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ReplicaSettings {
-    /// What it is called in metrics and routes; by default its number, from 0.
+    /// What it is called in metrics and routes; by default its number, from 0, and of one that is found or
+    /// added while the server runs its host and port.
     pub name: Option<String>,
     /// What it is.
     pub kind: ReplicaKind,
@@ -164,7 +166,7 @@ impl ReplicaSettings {
     }
 
     fn validate(&self, place: &str) -> Result<(), InvalidConfig> {
-        let bad = |field: &str, reason: &str| Err(invalid(&format!("{place}.{field}"), reason));
+        let bad = |field: &str, reason: &str| Err(invalid(&field_of(place, field), reason));
         for (field, price) in [("prompt_price", self.prompt_price), ("output_price", self.output_price)] {
             if price.is_some_and(|price| !price.is_finite() || price < 0.0) {
                 return bad(field, "must be a number that is not negative");
@@ -208,6 +210,43 @@ impl ReplicaSettings {
     }
 }
 
+/// A field of the entry at a place; without a place, of the only one there is.
+fn field_of(place: &str, field: &str) -> String {
+    if place.is_empty() { field.to_owned() } else { format!("{place}.{field}") }
+}
+
+/// What all replicas of a fleet have in common, so that a row can go to any of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FleetRules {
+    /// How prompts are sent.
+    pub form: PromptForm,
+    /// The model's name at replicas that do not say another.
+    pub model: Option<String>,
+}
+
+impl FleetRules {
+    /// Refuses an entry that could not be one of them; `place`: where it is written, for the error.
+    pub fn check(&self, place: &str, replica: &ReplicaSettings) -> Result<(), InvalidConfig> {
+        replica.validate(place)?;
+        let bad = |field: &str, reason: &str| Err(invalid(&field_of(place, field), reason));
+        if replica.name.as_ref().is_some_and(|name| !is_plain(name)) {
+            return bad("name", "must be letters, digits and -_.: only");
+        }
+        if replica.prompt.is_some_and(|own| own != self.form) {
+            return bad("prompt", "must be the same for all replicas: a row can go to any of them");
+        }
+        if replica.kind == ReplicaKind::Openai && replica.model.is_none() && self.model.is_none() {
+            return bad("model", "is missing; or set model.name, the name for all of them");
+        }
+        Ok(())
+    }
+}
+
+/// Whether a name can be a label and a part of a path.
+fn is_plain(name: &str) -> bool {
+    !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.:".contains(c))
+}
+
 /// What runs the model: the sections of the configuration that say so.
 #[derive(Clone, Copy, Debug)]
 pub struct BackendConfig<'a> {
@@ -219,8 +258,12 @@ pub struct BackendConfig<'a> {
     pub scheduler: &'a SchedulerConfig,
     /// How rows are shared out among replicas.
     pub fleet: &'a FleetConfig,
-    /// What runs rows; without any, the local engine alone.
+    /// What runs rows; without any, and without `discovery`, the local engine alone.
     pub replicas: &'a [ReplicaSettings],
+    /// Where more of them are found.
+    pub discovery: &'a DiscoveryConfig,
+    /// Looks up a variable of the environment, for the file that `discovery` names.
+    pub variable: fn(&str) -> Option<String>,
     /// Output tokens that a row may ask for: what an open end is worth.
     pub output_tokens_max: u64,
 }
@@ -228,7 +271,7 @@ pub struct BackendConfig<'a> {
 impl BackendConfig<'_> {
     /// Whether rows run anywhere else than on the local engine alone.
     pub fn has_fleet(&self) -> bool {
-        !self.replicas.is_empty()
+        !self.replicas.is_empty() || self.discovery.is_on()
     }
 
     /// What the policy cannot do here: servers plan their own steps.
@@ -261,19 +304,33 @@ impl BackendConfig<'_> {
     /// Whether the local engine runs rows.
     pub fn has_local_engine(&self) -> bool {
         let is_local = |replica: &ReplicaSettings| replica.kind == ReplicaKind::Local;
-        self.replicas.is_empty() || self.replicas.iter().any(is_local)
+        !self.has_fleet() || self.replicas.iter().any(is_local)
     }
 
-    /// A replica's name.
-    pub fn replica_name(&self, index: usize) -> String {
-        self.replicas[index].name.clone().unwrap_or_else(|| index.to_string())
+    /// The entries of `[[replicas]]`, each with its name.
+    pub fn named_replicas(&self) -> Vec<ReplicaSettings> {
+        let named = |(index, replica): (usize, &ReplicaSettings)| {
+            let name = replica.name.clone().unwrap_or_else(|| index.to_string());
+            ReplicaSettings { name: Some(name), ..replica.clone() }
+        };
+        self.replicas.iter().enumerate().map(named).collect()
     }
 
-    /// Prices of a million prompt tokens and a million output tokens where the dearest replica computes them.
-    /// `None`: no replica has a price.
-    pub fn price(&self) -> Option<(f64, f64)> {
+    /// What every replica has to be, whoever names it.
+    pub fn rules(&self) -> FleetRules {
+        FleetRules { form: self.prompt_form(), model: self.model.name.clone() }
+    }
+
+    /// The entries that the configuration has, and what DNS finds more of.
+    pub fn known_replicas(&self) -> impl Iterator<Item = &ReplicaSettings> {
+        self.replicas.iter().chain(self.discovery.asks_dns().then_some(&self.discovery.replica))
+    }
+
+    /// Prices of a million prompt tokens and a million output tokens where the dearest replica computes them,
+    /// one that was found among them. `None`: no replica has a price.
+    pub fn price(&self, found: &[ReplicaSettings]) -> Option<(f64, f64)> {
         let dearest = |of: fn(&ReplicaSettings) -> Option<f64>| {
-            self.replicas.iter().filter_map(of).max_by(f64::total_cmp)
+            self.known_replicas().chain(found).filter_map(of).max_by(f64::total_cmp)
         };
         match (dearest(|replica| replica.prompt_price), dearest(|replica| replica.output_price)) {
             (None, None) => None,
@@ -285,35 +342,35 @@ impl BackendConfig<'_> {
     pub fn prompt_form(&self) -> PromptForm {
         let has_local = self.replicas.iter().any(|replica| replica.kind == ReplicaKind::Local);
         let has_ids = has_local || self.model.tokenizer.is_some();
-        let asked = self.replicas.iter().find_map(|replica| replica.prompt);
+        let asked = self.known_replicas().find_map(|replica| replica.prompt);
         asked.unwrap_or(if has_ids { PromptForm::Tokens } else { PromptForm::Messages })
     }
 
     /// Refuses replicas that could not work together.
     pub fn validate(&self) -> Result<(), InvalidConfig> {
-        let form = self.prompt_form();
+        self.discovery.validate()?;
+        self.model.validate()?;
+        let rules = self.rules();
+        let form = rules.form;
         let mut names = BTreeSet::new();
         let mut locals = 0;
-        for (index, replica) in self.replicas.iter().enumerate() {
+        for (index, replica) in self.named_replicas().iter().enumerate() {
             let place = format!("replicas[{index}]");
-            replica.validate(&place)?;
-            let name = self.replica_name(index);
-            let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
-            if name.is_empty() || !name.chars().all(is_plain) {
-                return Err(invalid(&format!("{place}.name"), "must be letters, digits and -_.: only"));
-            }
-            if !names.insert(name) {
+            rules.check(&place, replica)?;
+            if !names.insert(replica.name.clone()) {
                 return Err(invalid(&format!("{place}.name"), "is another replica's too"));
             }
             locals += usize::from(replica.kind == ReplicaKind::Local);
-            if replica.prompt.is_some_and(|own| own != form) {
-                let reason = "must be the same for all replicas: a row can go to any of them";
-                return Err(invalid(&format!("{place}.prompt"), reason));
-            }
-            if replica.kind == ReplicaKind::Openai && replica.model.is_none() && self.model.name.is_none() {
-                let reason = "is missing; or set model.name, the name for all of them";
-                return Err(invalid(&format!("{place}.model"), reason));
-            }
+        }
+        if self.discovery.asks_dns() {
+            let any = SocketAddr::from((Ipv4Addr::LOCALHOST, self.discovery.port));
+            rules.check("discovery.replica", &self.discovery.found(any))?;
+        }
+        if self.discovery.file.is_some() && self.known_replicas().next().is_none() && rules.model.is_none() {
+            return Err(invalid(
+                "model.name",
+                "is missing: a fleet that begins empty needs the model's name",
+            ));
         }
         let reason = match (locals, form, &self.model.tokenizer) {
             (2.., ..) => "there is one local engine at most",
@@ -330,7 +387,7 @@ impl BackendConfig<'_> {
             (0, PromptForm::Messages, Some(_)) => "prompt = \"messages\" makes no use of model.tokenizer",
             _ => return self.fleet.validate().map_err(|error| invalid(error.field, error.reason)),
         };
-        if self.replicas.is_empty() {
+        if !self.has_fleet() {
             return Ok(());
         }
         Err(invalid("replicas", reason))

@@ -235,6 +235,7 @@ mod tests {
     use crate::metrics::tests::over;
     use crate::metrics::{Metrics, SeriesLimits};
     use crate::replicas::LeaseView;
+    use crate::replicas::ReplicaSource;
 
     fn metrics_over(view: &Arc<Mutex<View>>) -> Metrics {
         over(SeriesLimits { tenants_max: 1, idle_max: Nanos(1) }, Arc::clone(view))
@@ -292,6 +293,7 @@ mod tests {
         assert!(!metrics.render().contains("relserve_replica_up"));
         view.lock().unwrap().replicas.push(ReplicaView {
             name: "a".into(),
+            source: ReplicaSource::Config,
             is_local: false,
             is_up: true,
             state: "up",

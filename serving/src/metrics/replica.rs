@@ -7,6 +7,9 @@ use scheduler::fleet::Finish;
 use super::published::REPLICA;
 use super::register::Registrar;
 
+/// What becomes of a row at a replica.
+const OUTCOMES: [&str; 5] = ["sent", "answered", "failed", "lost", "cancelled"];
+
 /// The metrics of all replicas; none has a series before it is asked for.
 pub(super) struct ReplicaVecs {
     rows: IntCounterVec,
@@ -14,6 +17,16 @@ pub(super) struct ReplicaVecs {
     cached_tokens: IntCounterVec,
     output_tokens: IntCounterVec,
     try_seconds: HistogramVec,
+    reads: IntCounterVec,
+}
+
+/// Handles of the metrics of a source of replicas that is read while the server runs.
+#[derive(Clone)]
+pub struct DiscoveryMetrics {
+    /// Readings that were taken in.
+    pub read: IntCounter,
+    /// Readings that changed nothing: the source is away or not valid.
+    pub failed: IntCounter,
 }
 
 /// Handles of one replica's metrics.
@@ -55,18 +68,42 @@ impl ReplicaVecs {
                 "Time of one try of a row at a server",
                 &[REPLICA],
             ),
+            reads: r.counter_vec(
+                "relserve_discovery_reads_total",
+                "Readings of a source of replicas that gave its replicas, or failed and changed nothing",
+                &["source", "outcome"],
+            ),
         }
+    }
+
+    /// The handles of a source.
+    pub(super) fn discovery(&self, source: &str) -> DiscoveryMetrics {
+        let reads = |outcome| self.reads.with_label_values(&[source, outcome]);
+        DiscoveryMetrics { read: reads("read"), failed: reads("failed") }
+    }
+
+    /// Removes the series of a replica that is no more.
+    pub(super) fn forget(&self, replica: &str) {
+        // A series that is not there is as good as removed.
+        for outcome in OUTCOMES {
+            let _ = self.rows.remove_label_values(&[replica, outcome]);
+        }
+        for vec in [&self.prompt_tokens, &self.cached_tokens, &self.output_tokens] {
+            let _ = vec.remove_label_values(&[replica]);
+        }
+        let _ = self.try_seconds.remove_label_values(&[replica]);
     }
 
     /// The handles of one.
     pub(super) fn of(&self, replica: &str) -> ReplicaMetrics {
-        let rows = |outcome| self.rows.with_label_values(&[replica, outcome]);
+        let [sent, answered, failed, lost, cancelled] =
+            OUTCOMES.map(|outcome| self.rows.with_label_values(&[replica, outcome]));
         ReplicaMetrics {
-            sent: rows("sent"),
-            answered: rows("answered"),
-            failed: rows("failed"),
-            lost: rows("lost"),
-            cancelled: rows("cancelled"),
+            sent,
+            answered,
+            failed,
+            lost,
+            cancelled,
             prompt_tokens: self.prompt_tokens.with_label_values(&[replica]),
             cached_tokens: self.cached_tokens.with_label_values(&[replica]),
             output_tokens: self.output_tokens.with_label_values(&[replica]),

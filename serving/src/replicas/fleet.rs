@@ -4,11 +4,10 @@
 //! Requests run on a small runtime of their own; nothing here waits for one. A request's end, a look at a
 //! server's health and an operator's wish arrive as [`ReplicaEvent`] through the loop's inbox.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::time::Duration;
 
-use base::{Constraint, Nanos, RelQueryId, RequestId, RowError, Submission, Time, TokenCount, WorkItem};
+use base::{Constraint, Nanos, RelQueryId, RequestId, RowError, Submission, Time, WorkItem};
 use scheduler::fleet::{Dispatch, Failure, Finish, Health, ReplicaId};
 use scheduler::{Event, FleetConfig, Policy, Refused, SchedulerConfig, SchedulerSnapshot, Stats};
 use tokio::runtime::Runtime;
@@ -17,8 +16,10 @@ use tokio::task::AbortHandle;
 
 use super::ReplicaView;
 use super::constraint_check::violation;
+use super::factory::ReplicaFactory;
 use super::lease::{LeaseGrant, LeaseReport, Leases};
 use super::local::LocalCommand;
+use super::members::ReplicaMember;
 use super::replica::{Replica, Transport};
 use super::reply::{LossKind, Outcome};
 use super::unhealthy::Unhealthy;
@@ -52,7 +53,7 @@ pub enum ReplicaEvent {
     },
     /// An operator takes a replica out of service, or back.
     Drain {
-        replica: ReplicaId,
+        name: String,
         /// Out of service.
         is_drained: bool,
     },
@@ -64,6 +65,10 @@ pub enum ReplicaEvent {
         /// For how long.
         until: Time,
     },
+    /// The replicas that there should be.
+    Members(Vec<ReplicaMember>),
+    /// An operator takes the rows of a replica back that leaves.
+    Evict { name: String },
 }
 
 /// A request in flight.
@@ -77,47 +82,51 @@ struct InFlightRow {
 
 /// A queue, replicas, and what they run.
 pub struct Fleet {
-    queue: scheduler::Fleet,
-    replicas: Vec<Replica>,
+    pub(super) queue: scheduler::Fleet,
+    pub(super) replicas: BTreeMap<ReplicaId, Replica>,
+    /// The number of the replica that comes next.
+    pub(super) next_id: u32,
+    pub(super) factory: ReplicaFactory,
     flying: HashMap<RequestId, InFlightRow>,
     /// The requests of rows on the local engine, which knows rows by their relQueries.
     local: HashMap<(RelQueryId, u32), RequestId>,
     /// What other gateways leave of them.
     leases: Leases,
-    shared: Arc<Shared>,
-    /// Ends with the fleet, without waiting for anything.
-    runtime: Option<Runtime>,
+    pub(super) shared: Arc<Shared>,
+    /// They end with the fleet.
+    _threads: FleetThreads,
 }
 
-impl Drop for Fleet {
+/// Threads that send requests, look at servers and for servers. They end with this, which waits for none: it
+/// may be dropped where nobody may wait.
+pub(super) struct FleetThreads(pub(super) Option<Runtime>);
+
+impl Drop for FleetThreads {
     fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
+        if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();
         }
     }
 }
 
 impl Fleet {
-    /// A fleet of these replicas, whose health nobody has looked at yet.
+    /// A fleet without replicas.
     pub(super) fn new(
         (config, scheduler): (FleetConfig, SchedulerConfig),
-        replicas: Vec<Replica>,
-        runtime: Runtime,
-        shared: Arc<Shared>,
+        factory: ReplicaFactory,
+        threads: FleetThreads,
     ) -> Result<Self, scheduler::ConfigError> {
-        let sizes = (0..).map(ReplicaId).zip(replicas.iter().map(|replica| replica.size));
-        let queue = scheduler::Fleet::new(config, scheduler, sizes)?;
-        let mut fleet = Self {
-            queue,
-            replicas,
+        Ok(Self {
+            queue: scheduler::Fleet::new(config, scheduler, [])?,
+            replicas: BTreeMap::new(),
+            next_id: 0,
             flying: HashMap::new(),
             local: HashMap::new(),
-            leases: Leases::new(shared.leases.as_ref()),
-            shared: Arc::clone(&shared),
-            runtime: Some(runtime),
-        };
-        fleet.stand(shared.clock.now());
-        Ok(fleet)
+            leases: Leases::new(factory.shared.leases.as_ref()),
+            shared: Arc::clone(&factory.shared),
+            factory,
+            _threads: threads,
+        })
     }
 
     pub(crate) fn submit(&mut self, submission: Submission) -> Result<(), Refused> {
@@ -154,7 +163,7 @@ impl Fleet {
         if let Some(abort) = flying.abort {
             abort.abort();
         }
-        let replica = self.replica(flying.replica);
+        let Some(replica) = self.replicas.get(&flying.replica) else { return };
         replica.metrics.cancelled.inc();
         if let Transport::Local(local) = &replica.transport {
             let (relquery, row) = flying.row;
@@ -168,28 +177,37 @@ impl Fleet {
         if self.local.get(&flying.row) == Some(&request) {
             self.local.remove(&flying.row);
         }
-        self.replica(flying.replica).left(request);
+        if let Some(replica) = self.replicas.get_mut(&flying.replica) {
+            replica.left(request);
+        }
         Some(flying)
     }
 
-    fn replica(&mut self, replica: ReplicaId) -> &mut Replica {
-        &mut self.replicas[replica.0 as usize]
+    /// Ends a request whose row waits again.
+    pub(super) fn take_back(&mut self, request: RequestId) {
+        let Some(flying) = self.land(request) else { return };
+        if let Some(replica) = self.replicas.get(&flying.replica) {
+            replica.metrics.lost.inc();
+        }
+        if let Some(abort) = flying.abort {
+            abort.abort();
+        }
     }
 
-    /// Tells the queue how its replicas stand, and takes rows back from those that are down.
+    /// Tells the queue how its replicas stand, takes rows back from those that are down, and lets go those
+    /// that have left.
     fn stand(&mut self, now: Time) {
-        for (id, place) in (0..).map(ReplicaId).zip(0..self.replicas.len()) {
-            let (health, size) = self.replicas[place].availability(now);
-            // A replica's own settings were found valid at the start.
+        let stands = self.replicas.iter().map(|(id, replica)| (*id, replica.availability(now)));
+        for (id, (health, size)) in stands.collect::<Vec<_>>() {
+            // A replica's own settings were found valid when it came.
             let _ = self.queue.resize(id, size);
-            self.queue.set_share(id, self.leases.share(id, self.replicas[place].url(), now));
+            let url = self.replicas.get(&id).and_then(Replica::url);
+            self.queue.set_share(id, self.leases.share(id, url, now));
             for request in self.queue.set_health(id, health) {
-                self.replicas[place].metrics.lost.inc();
-                if let Some(abort) = self.land(request).and_then(|flying| flying.abort) {
-                    abort.abort();
-                }
+                self.take_back(request);
             }
         }
+        self.let_go();
     }
 
     /// Sends out what can be sent. Returns what became of rows meanwhile.
@@ -214,7 +232,10 @@ impl Fleet {
         let Dispatch { replica, request, rank, scope, .. } = dispatch;
         let row = (dispatch.relquery, dispatch.item.row);
         let id = replica;
-        let replica = &mut self.replicas[id.0 as usize];
+        let Some(replica) = self.replicas.get_mut(&id) else {
+            let failure = Failure::Untried("the replica has left".into());
+            return self.queue.failed(request, failure, now);
+        };
         replica.sent(request, now);
         let abort = match &replica.transport {
             Transport::Local(local) => {
@@ -240,8 +261,7 @@ impl Fleet {
                     let took = shared.clock.now().since(begun);
                     shared.intake.event(ReplicaEvent::Ended { request, outcome, took });
                 };
-                let runtime = self.runtime.as_ref().expect("it is there until the fleet is dropped");
-                Some(runtime.spawn(task).abort_handle())
+                Some(self.factory.runtime.spawn(task).abort_handle())
             }
         };
         self.flying.insert(request, InFlightRow { replica: id, row, abort });
@@ -256,14 +276,13 @@ impl Fleet {
         match event {
             ReplicaEvent::Ended { request, outcome, took } => {
                 let Some(flying) = self.land(request) else { return Vec::new() };
-                self.replica(flying.replica).metrics.try_seconds.observe(took.as_seconds());
-                self.ended(flying.replica, request, outcome, (now, unix_ms))
+                self.ended((flying.replica, took), request, outcome, (now, unix_ms))
             }
             ReplicaEvent::Looked { replica, result } => {
-                let replica = self.replica(replica);
+                let Some(replica) = self.replicas.get_mut(&replica) else { return Vec::new() };
                 let reason = result.as_ref().err().map(|unhealthy| unhealthy.reason.clone());
                 if replica.looked(result, unix_ms) {
-                    let (name, state) = (replica.name.as_str(), replica.state(now));
+                    let (name, state) = (replica.name(), replica.state(now));
                     match reason {
                         None => tracing::info!(replica = name, state, "the replica is well"),
                         Some(reason) => {
@@ -277,19 +296,28 @@ impl Fleet {
                 let events = events.into_iter().flat_map(|event| self.local(replica, event, now));
                 events.collect()
             }
-            ReplicaEvent::Drain { replica, is_drained } => {
-                let replica = self.replica(replica);
-                replica.drain(is_drained);
-                tracing::info!(
-                    replica = replica.name,
-                    is_drained,
-                    "an operator drains a replica or takes it back"
-                );
+            ReplicaEvent::Drain { name, is_drained } => {
+                for replica in self.replicas.values_mut().filter(|replica| replica.name() == name) {
+                    replica.drain(is_drained);
+                    tracing::info!(
+                        replica = name,
+                        is_drained,
+                        "an operator drains a replica or takes it back"
+                    );
+                }
+                Vec::new()
+            }
+            ReplicaEvent::Members(members) => {
+                self.take_members(members);
+                Vec::new()
+            }
+            ReplicaEvent::Evict { name } => {
+                self.evict(&name);
                 Vec::new()
             }
             ReplicaEvent::LeaseDemand(reply) => {
                 let policy = self.queue.scheduler().policy;
-                let capacity = |replica: ReplicaId| self.replicas[replica.0 as usize].size;
+                let capacity = |id: ReplicaId| self.replicas.get(&id).map(|replica| replica.size);
                 // Whoever asked may have gone.
                 let _ = reply.send(self.leases.reports(self.queue.demand(), policy, capacity));
                 Vec::new()
@@ -304,12 +332,14 @@ impl Fleet {
     /// A request has ended.
     fn ended(
         &mut self,
-        replica: ReplicaId,
+        (replica, took): (ReplicaId, Nanos),
         request: RequestId,
         outcome: Outcome,
         (now, unix_ms): (Time, u64),
     ) -> Vec<Event> {
-        let replica = &mut self.replicas[replica.0 as usize];
+        // Its requests end with it: one that is not there any more has said nothing.
+        let Some(replica) = self.replicas.get_mut(&replica) else { return Vec::new() };
+        replica.metrics.try_seconds.observe(took.as_seconds());
         match outcome {
             Outcome::Answered(mut finish) => {
                 replica.answered();
@@ -324,24 +354,24 @@ impl Fleet {
             Outcome::Row(reason) => {
                 replica.answered();
                 replica.metrics.failed.inc();
-                let reason = format!("replica `{}`: {reason}", replica.name);
+                let reason = format!("replica `{}`: {reason}", replica.name());
                 self.queue.failed(request, Failure::Row(RowError::Failed(reason)), now)
             }
             Outcome::Refused(reason) => {
                 replica.answered();
                 replica.metrics.failed.inc();
-                tracing::debug!(replica = replica.name, reason, "a row was refused");
+                tracing::debug!(replica = replica.name(), reason, "a row was refused");
                 self.queue.failed(request, Failure::Row(RowError::Refused(reason)), now)
             }
             Outcome::Unfit(reason) => {
                 replica.answered();
                 replica.metrics.lost.inc();
-                let reason = format!("replica `{}`: {reason}", replica.name);
+                let reason = format!("replica `{}`: {reason}", replica.name());
                 tracing::warn!(reason, "an answer is not what was asked for");
                 self.queue.failed(request, Failure::Unfit(reason), now)
             }
             Outcome::Lost(loss) => {
-                let name = replica.name.as_str();
+                let name = replica.name();
                 tracing::warn!(replica = name, reason = loss.reason, kind = ?loss.kind, "a row was lost");
                 replica.lost(&loss, now, unix_ms);
                 replica.metrics.lost.inc();
@@ -375,13 +405,17 @@ impl Fleet {
                     cached: usage.cached,
                     output: usage.output,
                 };
-                self.replica(replica).metrics.answered(&finish);
+                if let Some(replica) = self.replicas.get(&replica) {
+                    replica.metrics.answered(&finish);
+                }
                 self.queue.finished(request, finish, now)
             }
             Event::RowFailed { relquery, row, error, .. } => {
                 let Some(request) = request(relquery, row) else { return Vec::new() };
                 self.land(request);
-                self.replica(replica).metrics.failed.inc();
+                if let Some(replica) = self.replicas.get(&replica) {
+                    replica.metrics.failed.inc();
+                }
                 self.queue.failed(request, Failure::Row(error), now)
             }
             Event::Started { .. } | Event::RelQueryDone { .. } => Vec::new(),
@@ -390,7 +424,7 @@ impl Fleet {
 
     /// How long nothing changes by itself.
     pub(crate) fn patience(&self, now: Time) -> Option<Nanos> {
-        let changes = self.replicas.iter().filter_map(|replica| replica.changes_at(now));
+        let changes = self.replicas.values().filter_map(|replica| replica.changes_at(now));
         let changes = changes.chain(self.leases.changes_at(now));
         let next = changes.chain(self.queue.next_timer()).min()?;
         Some(next.since(now))
@@ -405,10 +439,12 @@ impl Fleet {
     pub(crate) fn view(&self, shared: &Shared) -> View {
         let now = shared.clock.now();
         let stats = self.queue.stats();
-        let replicas = self.replicas.iter().zip(&stats.replicas).map(|(replica, counts)| {
+        // Both in the order of their numbers.
+        let replicas = self.replicas.values().zip(&stats.replicas).map(|(replica, counts)| {
             let is_up = counts.health == Health::Up;
             ReplicaView {
-                name: replica.name.clone(),
+                name: replica.name().to_owned(),
+                source: replica.member.source,
                 is_local: matches!(replica.transport, Transport::Local(_)),
                 is_up,
                 state: replica.state(now),
@@ -436,39 +472,5 @@ fn held(outcome: Outcome, constraint: Option<&Constraint>) -> Outcome {
     match violation(constraint, &finish.text, finish.end) {
         Some(reason) => Outcome::Unfit(reason),
         None => outcome,
-    }
-}
-
-/// How a server's health is asked for.
-pub(super) struct HealthCheck {
-    pub(super) client: super::client::Client,
-    /// The model that the server should have.
-    pub(super) model: String,
-    pub(super) every: Duration,
-    /// The tokens that the server should take, where rows go to it as tokens.
-    pub(super) context_max: Option<TokenCount>,
-}
-
-/// Checks a server's health for as long as the fleet lives.
-pub(super) async fn watch(replica: ReplicaId, check: HealthCheck, shared: Arc<Shared>) {
-    let HealthCheck { client, model, every, context_max } = check;
-    let mut looks = tokio::time::interval(every);
-    looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut told = false;
-    loop {
-        looks.tick().await;
-        let found = client.look(&model).await;
-        if let (Ok(Some(takes)), Some(context)) = (&found, context_max)
-            && *takes < context.0
-            && !std::mem::replace(&mut told, true)
-        {
-            tracing::warn!(
-                replica = replica.0,
-                takes,
-                context = context.0,
-                "longer rows will fail there: set model.context_max"
-            );
-        }
-        shared.intake.event(ReplicaEvent::Looked { replica, result: found.map(|_| ()) });
     }
 }

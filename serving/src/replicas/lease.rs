@@ -99,13 +99,13 @@ impl Leases {
         &mut self,
         demand: Vec<ReplicaDemand>,
         policy: Policy,
-        capacity: impl Fn(ReplicaId) -> ReplicaConfig,
+        capacity: impl Fn(ReplicaId) -> Option<ReplicaConfig>,
     ) -> Vec<LeaseReport> {
         self.by_replica.retain(|id, _| demand.iter().any(|one| one.replica == *id));
         let mut servers = self.servers();
         let report = |one: ReplicaDemand| {
             let server = servers.remove(&one.replica)?;
-            let (capacity, ReplicaDemand { held, queue, .. }) = (capacity(one.replica), one);
+            let (capacity, ReplicaDemand { held, queue, .. }) = (capacity(one.replica)?, one);
             Some(LeaseReport { server, capacity, held, policy, queue })
         };
         demand.into_iter().filter_map(report).collect()

@@ -2,26 +2,36 @@
 //!
 //! How a row is asked ([`request`], [`dialect`], [`text`]), what a reply means ([`reply`]), whether it is what
 //! was asked for ([`constraint_check`]), when a server is left alone ([`breaker`]), what other gateways leave of
-//! it ([`lease`]), and the fleet on the loop's thread.
+//! it ([`lease`]), which servers there are ([`members`]) and how they are found, and the fleet on the loop's
+//! thread.
 //! The queue and the choice of a server are `scheduler::fleet`'s.
 
 pub mod breaker;
 pub mod client;
 pub mod constraint_check;
 pub mod dialect;
+mod discovery;
+mod factory;
 mod fleet;
 mod lease;
 mod local;
+pub mod members;
+mod membership;
 mod replica;
 pub mod reply;
 pub mod request;
+mod source;
 mod start;
+mod start_error;
 pub mod text;
 mod unhealthy;
 pub mod view;
 
 pub use fleet::{Fleet, ReplicaEvent};
 pub use lease::{LeaseGrant, LeaseReport, LeaseSignal, LeaseView};
-pub use start::{ReplicaConstraints, StartError, model, start};
+pub use members::{ReplicaMembers, SourceStatus};
+pub use source::ReplicaSource;
+pub use start::{ReplicaConstraints, StartedFleet, model, start};
+pub use start_error::StartError;
 pub use unhealthy::Unhealthy;
 pub use view::ReplicaView;

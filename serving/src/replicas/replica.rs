@@ -5,9 +5,9 @@ use scheduler::fleet::{Health, ReplicaConfig};
 
 use super::breaker::{Breaker, BreakerSettings, Passage};
 use super::local::Local;
+use super::members::ReplicaMember;
 use super::reply::{Loss, LossKind};
 use super::{client::Client, request::RequestStyle, unhealthy::Unhealthy};
-use crate::config::ReplicaSettings;
 use crate::metrics::ReplicaMetrics;
 
 /// Time for which a server is left alone that asks for it and does not say for how long.
@@ -25,15 +25,29 @@ pub(super) enum Transport {
     Local(Local),
 }
 
+/// Looks at a server's health; ends with this.
+pub(super) struct HealthWatch(pub(super) tokio::task::AbortHandle);
+
+impl Drop for HealthWatch {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
 /// A replica.
 pub(super) struct Replica {
-    pub(super) name: String,
+    /// What it is called, who named it, and its settings.
+    pub(super) member: ReplicaMember,
     pub(super) transport: Transport,
     /// What it may be given when nothing is wrong.
     pub(super) size: ReplicaConfig,
+    /// None of the local engine.
+    watch: Option<HealthWatch>,
     health: ReplicaHealth,
     /// Whether an operator takes it out of service.
     is_drained: bool,
+    /// Whether nobody names it any more: it ends with its last row.
+    is_leaving: bool,
     breaker: Breaker,
     rows: u32,
     /// The row that an open breaker let through, to see.
@@ -61,29 +75,32 @@ pub(super) type Availability = (Health, ReplicaConfig);
 
 impl Replica {
     pub(super) fn new(
-        name: String,
+        member: ReplicaMember,
         transport: Transport,
-        config: &ReplicaSettings,
+        watch: Option<HealthWatch>,
         metrics: ReplicaMetrics,
     ) -> Self {
+        let settings = &member.settings;
         Self {
-            name,
             health: if matches!(transport, Transport::Local(_)) {
                 ReplicaHealth::Well
             } else {
                 ReplicaHealth::Gone
             },
             transport,
-            size: ReplicaConfig { rows_max: config.rows_max, tokens_max: config.tokens_max },
+            size: ReplicaConfig { rows_max: settings.rows_max, tokens_max: settings.tokens_max },
+            watch,
             is_drained: false,
+            is_leaving: false,
             breaker: Breaker::new(BreakerSettings {
-                failures_max: config.failures_max,
-                open: span(config.open_ms),
+                failures_max: settings.failures_max,
+                open: span(settings.open_ms),
             }),
             rows: 0,
             probe: None,
             last_error: None,
             metrics,
+            member,
         }
     }
 
@@ -93,6 +110,33 @@ impl Replica {
             Transport::Server { client, .. } => Some(client.base()),
             Transport::Local(_) => None,
         }
+    }
+
+    /// What it is called.
+    pub(super) fn name(&self) -> &str {
+        &self.member.name
+    }
+
+    /// Goes on with the settings of a fresh one of the same server; what is in flight stays.
+    pub(super) fn take_settings_of(&mut self, fresh: Self) {
+        let Self { member, transport, size, watch, breaker, metrics, .. } = fresh;
+        (self.member, self.transport, self.size) = (member, transport, size);
+        (self.watch, self.breaker, self.metrics) = (watch, breaker, metrics);
+    }
+
+    /// Nobody names it any more, or somebody does again.
+    pub(super) fn set_leaving(&mut self, is_leaving: bool) {
+        self.is_leaving = is_leaving;
+    }
+
+    /// Whether it ends with its last row.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.is_leaving
+    }
+
+    /// Whether it leaves and has no row any more.
+    pub(super) fn has_left(&self) -> bool {
+        self.is_leaving && self.rows == 0
     }
 
     /// A row goes there.
@@ -115,7 +159,7 @@ impl Replica {
         // One more than those that have hung since before it opened.
         let probed = self.rows + u32::from(self.probe.is_none());
         let one = ReplicaConfig { rows_max: probed.max(1), ..self.size };
-        match (self.health, self.is_drained, self.breaker.passage(now)) {
+        match (self.health, self.is_drained || self.is_leaving, self.breaker.passage(now)) {
             (ReplicaHealth::Gone, ..) => (Health::Down, self.size),
             (ReplicaHealth::Doubtful(_), ..) | (_, true, _) => (Health::Draining, self.size),
             (_, _, Passage::Open(_)) => (Health::Draining, self.size),
@@ -127,6 +171,7 @@ impl Replica {
     /// In a word.
     pub(super) fn state(&self, now: Time) -> &'static str {
         match (self.health, self.is_drained, self.breaker.passage(now)) {
+            _ if self.is_leaving => "leaving",
             (ReplicaHealth::Gone, ..) => "down",
             (_, true, _) => "draining",
             (ReplicaHealth::Doubtful(_), ..) | (_, _, Passage::Open(_)) => "paused",
@@ -205,7 +250,9 @@ fn span(span: Millis) -> Nanos {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::ReplicaSettings;
     use crate::metrics::tests::fresh;
+    use crate::replicas::members::tests::member;
 
     fn replica() -> Replica {
         let config = ReplicaSettings {
@@ -223,7 +270,7 @@ mod tests {
             open_end: 1,
         };
         let transport = Transport::Server { client: Client::new(&config).expect("a client"), style };
-        Replica::new("a".into(), transport, &config, fresh().replica("a"))
+        Replica::new(member(&config), transport, None, fresh().replica("a"))
     }
 
     fn unhealthy(is_gone: bool) -> Result<(), Unhealthy> {

@@ -1,22 +1,25 @@
 //! The start of a fleet: what is known of its model without any checkpoint, its replicas, and its watchers
 //! of health.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use base::{Compiled, Constraint, ConstraintCompiler, ConstraintError, SectionReuse, TokenCount};
-use scheduler::fleet::ReplicaId;
 use sha2::{Digest, Sha256};
 
-use super::client::Client;
 use super::dialect;
-use super::fleet::{Fleet, HealthCheck, watch};
-use super::local::Local;
-use super::replica::{Replica, Transport};
-use super::request::RequestStyle;
+use super::discovery::dns::DnsReader;
+use super::discovery::file::ReplicaFileReader;
+use super::discovery::{self, Findings};
+use super::factory::ReplicaFactory;
+use super::fleet::{Fleet, FleetThreads};
+use super::members::ReplicaMembers;
+use super::source::ReplicaSource;
+use super::start_error::StartError;
 use super::text::PlainText;
 use crate::clock::Clock;
-use crate::config::{BackendConfig, Dialect, PromptForm, ReplicaKind};
+use crate::config::{BackendConfig, PromptForm, ReplicaKind, ReplicaSettings};
 use crate::driver::Engine;
 use crate::model::{Defaults, Model, Runs, Text};
 use crate::shared::Shared;
@@ -27,34 +30,15 @@ const THREADS: usize = 2;
 /// refuse more.
 const TEXT_CONTEXT: TokenCount = TokenCount(u32::MAX as u64);
 
-/// Why there is no fleet.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// A setting.
-    #[error(transparent)]
-    Config(#[from] scheduler::ConfigError),
-    #[error("model.tokenizer: {0}")]
-    Tokenizer(String),
-    /// A client.
-    #[error("replica `{name}`: {reason}")]
-    Replica {
-        /// Of which replica.
-        name: String,
-        /// Why there is none.
-        reason: String,
-    },
-    #[error("cannot start the fleet's threads: {0}")]
-    Threads(#[from] std::io::Error),
-}
-
 /// What is known of the model of a fleet without a local engine.
 pub fn model(config: BackendConfig<'_>, clock: Clock) -> Result<Model, StartError> {
     let form = config.prompt_form();
-    let first = config.replicas.iter().find_map(|replica| replica.model.clone());
+    let first = config.known_replicas().find_map(|replica| replica.model.clone());
     let name = config.model.name.clone().or(first).unwrap_or_default();
     let mut hash = Sha256::new().chain_update(b"relserve fleet").chain_update(name.as_bytes());
-    for replica in config.replicas {
-        let model = replica.model.as_deref().unwrap_or_default();
+    // However many servers there are: answers that are kept stay good when one comes or goes.
+    let models = config.known_replicas().filter_map(|replica| replica.model.as_deref());
+    for model in models.collect::<BTreeSet<&str>>() {
         hash.update((model.len() as u64).to_le_bytes());
         hash.update(model.as_bytes());
     }
@@ -81,7 +65,8 @@ pub fn model(config: BackendConfig<'_>, clock: Clock) -> Result<Model, StartErro
     let half: [u8; 16] = digest[..16].try_into().expect("a SHA-256 has 32 bytes");
     Ok(Model {
         name,
-        description: format!("on {} replicas", config.replicas.len()),
+        aliases: config.model.aliases.clone(),
+        description: "on replicas".to_owned(),
         text,
         has_chat,
         constraints: None,
@@ -99,83 +84,131 @@ pub fn model(config: BackendConfig<'_>, clock: Clock) -> Result<Model, StartErro
     })
 }
 
-/// Starts the replicas; `engine` is the local one's, where it is among them.
+/// A fleet that is ready, and which replicas it should have.
+pub struct StartedFleet {
+    pub fleet: Fleet,
+    pub members: Arc<ReplicaMembers>,
+}
+
+/// Starts the replicas, and what looks for more; `engine` is the local one's, where it is among them.
 pub fn start(
     config: BackendConfig<'_>,
-    model: &Model,
+    model: &mut Model,
     engine: Option<Engine>,
     shared: &Arc<Shared>,
-) -> Result<Fleet, StartError> {
+) -> Result<StartedFleet, StartError> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(THREADS)
         .thread_name("relserve-fleet")
         .enable_all()
         .build()?;
+    let (handle, threads) = (runtime.handle().clone(), FleetThreads(Some(runtime)));
+    let file = replica_file(config)?;
+    let members = Arc::new(members_of(config, file.as_ref(), shared)?);
+    let form = config.prompt_form();
+    model.runs = Runs::Fleet(form);
+    model.constraints =
+        Some(Arc::new(ReplicaConstraints::new(Arc::clone(&members), form, model.constraints.take())));
+    let factory = ReplicaFactory {
+        form,
+        model: model.name.clone(),
+        context_max: model.context_max,
+        output_tokens_max: config.output_tokens_max,
+        shared: Arc::clone(shared),
+        runtime: handle,
+    };
+    discover(config, file, &members, &factory)?;
+    let mut fleet = Fleet::new((config.fleet.clone(), config.scheduler.clone()), factory, threads)?;
     let mut engine = engine;
-    let mut replicas = Vec::with_capacity(config.replicas.len());
-    for (index, settings) in config.replicas.iter().enumerate() {
-        let replica = ReplicaId(u32::try_from(index).unwrap_or(u32::MAX));
-        let name = config.replica_name(index);
-        let transport = match (settings.kind, engine.take_if(|_| settings.kind == ReplicaKind::Local)) {
-            (ReplicaKind::Local, Some(engine)) => {
-                Transport::Local(Local::start(replica, engine, Arc::clone(shared))?)
-            }
-            (ReplicaKind::Local, None) => {
-                return Err(StartError::Replica { name, reason: "there is no engine to run".into() });
-            }
-            (ReplicaKind::Openai, _) => {
-                let client = Client::new(settings);
-                let client = client.map_err(|reason| StartError::Replica { name: name.clone(), reason })?;
-                let served = settings.model.clone().unwrap_or_else(|| model.name.clone());
-                let takes_tokens = config.prompt_form() == PromptForm::Tokens;
-                let check = HealthCheck {
-                    client: client.clone(),
-                    model: served.clone(),
-                    every: Duration::from_millis(settings.health_ms.0),
-                    context_max: takes_tokens.then_some(model.context_max),
-                };
-                runtime.spawn(watch(replica, check, Arc::clone(shared)));
-                let style = RequestStyle {
-                    model: served,
-                    dialect: settings.dialect,
-                    form: config.prompt_form(),
-                    priority: settings.priority,
-                    salt: settings.salt,
-                    open_end: config.output_tokens_max,
-                };
-                Transport::Server { client, style }
-            }
-        };
-        let metrics = shared.metrics.replica(&name);
-        replicas.push(Replica::new(name, transport, settings, metrics));
+    for member in members.list() {
+        let engine = engine.take_if(|_| member.settings.kind == ReplicaKind::Local);
+        fleet.add(member, engine)?;
     }
-    let settings = (config.fleet.clone(), config.scheduler.clone());
-    Ok(Fleet::new(settings, replicas, runtime, Arc::clone(shared))?)
+    Ok(StartedFleet { fleet, members })
+}
+
+/// The file of replicas as it is at the start: how it is read, its text, and its entries.
+struct FileAtStart {
+    reader: ReplicaFileReader,
+    text: String,
+    replicas: Vec<ReplicaSettings>,
+}
+
+/// Reads the file that the configuration names. At the start it has to be there and valid, as the
+/// configuration itself.
+fn replica_file(config: BackendConfig<'_>) -> Result<Option<FileAtStart>, StartError> {
+    let Some(path) = config.discovery.file.clone() else { return Ok(None) };
+    let reader = ReplicaFileReader { path, variable: config.variable };
+    let text = reader.text().map_err(StartError::File)?;
+    let replicas = reader.parse(&text).map_err(StartError::File)?;
+    Ok(Some(FileAtStart { reader, text, replicas }))
+}
+
+/// The replicas that are known at the start.
+fn members_of(
+    config: BackendConfig<'_>,
+    file: Option<&FileAtStart>,
+    shared: &Arc<Shared>,
+) -> Result<ReplicaMembers, StartError> {
+    let in_file = file.map_or(&[][..], |file| &file.replicas);
+    let servers = config.known_replicas().chain(in_file);
+    let servers = servers.filter(|replica| replica.kind == ReplicaKind::Openai);
+    let dialects = servers.map(|replica| replica.dialect);
+    let members = ReplicaMembers::new(config.rules(), config.named_replicas(), dialects, Arc::clone(shared))?;
+    if let Some(file) = file {
+        members
+            .set(ReplicaSource::File, file.replicas.clone())
+            .map_err(|error| StartError::File(format!("{}: {error}", file.reader.path.display())))?;
+    }
+    Ok(members)
+}
+
+/// Begins to look for replicas where the configuration says so.
+fn discover(
+    config: BackendConfig<'_>,
+    file: Option<FileAtStart>,
+    members: &Arc<ReplicaMembers>,
+    factory: &ReplicaFactory,
+) -> Result<(), StartError> {
+    let settings = config.discovery;
+    let findings = |source: ReplicaSource| {
+        let metrics = factory.shared.metrics.discovery(source.name());
+        Findings { members: Arc::clone(members), source, metrics }
+    };
+    if let Some(FileAtStart { reader, text, .. }) = file {
+        let every = Duration::from_millis(settings.file_ms.0);
+        factory.runtime.spawn(discovery::file::follow(reader, every, text, findings(ReplicaSource::File)));
+    }
+    if settings.asks_dns() {
+        let reader = DnsReader::new(settings).map_err(StartError::Dns)?;
+        factory.runtime.spawn(discovery::dns::follow(reader, findings(ReplicaSource::Dns)));
+    }
+    Ok(())
 }
 
 /// Says which constraints all servers of a fleet can hold outputs to; servers compile for themselves.
 pub struct ReplicaConstraints {
-    dialects: Vec<Dialect>,
+    members: Arc<ReplicaMembers>,
     is_chat: bool,
     /// The local engine's, where it is among them.
     engine: Option<Arc<dyn ConstraintCompiler>>,
 }
 
 impl ReplicaConstraints {
-    /// Of a configuration.
-    pub fn new(config: BackendConfig<'_>, engine: Option<Arc<dyn ConstraintCompiler>>) -> Self {
-        let servers = config.replicas.iter().filter(|replica| replica.kind == ReplicaKind::Openai);
-        let mut dialects: Vec<Dialect> = servers.map(|replica| replica.dialect).collect();
-        dialects.sort_unstable();
-        dialects.dedup();
-        Self { dialects, is_chat: config.prompt_form() == PromptForm::Messages, engine }
+    /// Of the servers that a fleet may have.
+    pub fn new(
+        members: Arc<ReplicaMembers>,
+        form: PromptForm,
+        engine: Option<Arc<dyn ConstraintCompiler>>,
+    ) -> Self {
+        Self { members, is_chat: form == PromptForm::Messages, engine }
     }
 }
 
 impl ConstraintCompiler for ReplicaConstraints {
     fn compile(&self, constraint: &Constraint) -> Result<Compiled, ConstraintError> {
-        for dialect in &self.dialects {
-            dialect::constrained(constraint, *dialect, self.is_chat).map_err(ConstraintError)?;
+        for dialect in self.members.dialects() {
+            dialect::constrained(constraint, dialect, self.is_chat).map_err(ConstraintError)?;
         }
         self.engine.as_ref().map_or_else(|| Ok(Compiled::new(())), |engine| engine.compile(constraint))
     }

@@ -3,16 +3,19 @@
 use base::TokenCount;
 
 use super::lease::LeaseView;
+use super::source::ReplicaSource;
 
 /// A replica, as it is shown.
 #[derive(Clone, Debug)]
 pub struct ReplicaView {
     pub name: String,
+    /// Who named it.
+    pub source: ReplicaSource,
     /// Whether it is the engine of this process.
     pub is_local: bool,
     /// Whether it gets rows.
     pub is_up: bool,
-    /// In a word: up, trying, paused, draining or down.
+    /// In a word: up, trying, paused, draining, leaving or down.
     pub state: &'static str,
     /// Its breaker: closed, open or half_open.
     pub breaker: &'static str,

@@ -40,7 +40,7 @@ fn checked(context: RequestContext<'_>, path: &str, params: &Params) -> Result<G
     let refuse = |field: &str, reason: String| {
         Err(RequestError::invalid(path, format!("the `{field}` of a `g` {reason}")))
     };
-    if let Some(name) = params.model.as_deref().filter(|name| *name != context.model.name) {
+    if let Some(name) = params.model.as_deref().filter(|name| !context.model.is_called(name)) {
         return Err(RequestError::ModelNotFound(name.to_owned()));
     }
     let limit = context.limits.output_tokens_max;

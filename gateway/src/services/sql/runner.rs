@@ -11,6 +11,7 @@ use futures_util::future::BoxFuture;
 use ir::Cell;
 use serving::caller::Caller;
 use serving::column::{ColumnAnswers, OpenColumn};
+use serving::config::ReplicaSettings;
 use serving::error::RequestError;
 use serving::relquery_state::{AnswerRow, AnswerSource, RelQueryKind, RowProgress};
 use serving::submit::{self, Prepared};
@@ -97,7 +98,9 @@ impl Runner for Rows {
     }
 
     fn price(&self) -> Option<TokenPrice> {
-        let (prompt, output) = self.app.config.backend().price()?;
+        let found = self.app.runtime.members.as_ref().map_or_else(Vec::new, |members| members.list());
+        let found: Vec<ReplicaSettings> = found.into_iter().map(|member| member.settings).collect();
+        let (prompt, output) = self.app.config.backend().price(&found)?;
         Some(TokenPrice { prompt, output })
     }
 

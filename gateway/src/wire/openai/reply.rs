@@ -117,6 +117,9 @@ pub struct ModelObject {
     pub created: u64,
     /// Always `relserve`.
     pub owned_by: &'static str,
+    /// The model that an alias stands for (vLLM's name for it).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub root: Option<String>,
     /// Longest prompt and output together (vLLM's name for it).
     /// Absent where only the servers that run it know.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -133,13 +136,22 @@ pub struct ModelList {
 }
 
 impl ModelObject {
-    /// The served model.
-    pub fn new(model: &Model) -> Self {
+    /// The served model, by its name and by each alias.
+    pub fn all(model: &Model) -> Vec<Self> {
+        let aliases = model
+            .aliases
+            .iter()
+            .map(|alias| Self { root: Some(model.name.clone()), ..Self::named(model, alias) });
+        std::iter::once(Self::named(model, &model.name)).chain(aliases).collect()
+    }
+
+    fn named(model: &Model, name: &str) -> Self {
         Self {
-            id: model.name.clone(),
+            id: name.to_owned(),
             object: "model",
             created: model.created,
             owned_by: "relserve",
+            root: None,
             max_model_len: model.has_ids().then_some(model.context_max.0),
         }
     }

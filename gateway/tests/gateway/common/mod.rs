@@ -7,6 +7,7 @@ pub mod double;
 pub mod faulty;
 pub mod replica;
 pub mod watcher;
+pub mod words;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -38,6 +39,7 @@ pub struct Server {
 pub fn model() -> Model {
     Model {
         name: "double".into(),
+        aliases: Vec::new(),
         description: "a table lookup".into(),
         text: Arc::new(ByteText),
         has_chat: false,

@@ -23,12 +23,14 @@ pub enum Act {
     Reply(u16, &'static str, &'static str),
     /// Never replies.
     Hang,
+    /// Answers once [`FakeReplica::release`] lets it.
+    Hold,
     /// Sends half of its reply and closes.
     Break,
 }
 
 /// What it is to do, and what it did.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct State {
     /// The model it serves.
     pub model: String,
@@ -45,6 +47,10 @@ pub struct State {
     /// Requests under way, and the most there ever were.
     pub running: usize,
     pub running_max: usize,
+    /// Looks at its list of models.
+    pub looks: usize,
+    /// Lets held requests go on.
+    held: Arc<Semaphore>,
 }
 
 /// A running one.
@@ -64,7 +70,7 @@ impl Drop for FakeReplica {
 impl FakeReplica {
     /// Starts one that serves `m`.
     pub async fn start() -> Self {
-        Self::listen("127.0.0.1:0".parse().unwrap(), State { model: "m".into(), ..State::default() }).await
+        Self::restart("127.0.0.1:0".parse().unwrap()).await
     }
 
     async fn listen(address: SocketAddr, state: State) -> Self {
@@ -92,7 +98,26 @@ impl FakeReplica {
 
     /// Starts one where another was.
     pub async fn restart(address: SocketAddr) -> Self {
-        Self::listen(address, State { model: "m".into(), ..State::default() }).await
+        let held = Arc::new(Semaphore::new(0));
+        let (acts, asked, answered) = Default::default();
+        let state = State {
+            model: "m".into(),
+            acts,
+            asked,
+            answered,
+            left: 0,
+            looks: 0,
+            held,
+            gate: None,
+            running: 0,
+            running_max: 0,
+        };
+        Self::listen(address, state).await
+    }
+
+    /// Lets so many held requests go on.
+    pub fn release(&self, requests: usize) {
+        self.state().held.add_permits(requests);
     }
 
     /// What it is to do, and what it did.
@@ -145,7 +170,11 @@ async fn serve(mut stream: TcpStream, state: Arc<Mutex<State>>) {
     let reply = match path.as_str() {
         "/health" => http(200, "", ""),
         "/v1/models" => {
-            let model = state.lock().unwrap().model.clone();
+            let model = {
+                let mut state = state.lock().unwrap();
+                state.looks += 1;
+                state.model.clone()
+            };
             http(
                 200,
                 "",
@@ -167,8 +196,12 @@ async fn serve(mut stream: TcpStream, state: Arc<Mutex<State>>) {
             }
             // Before the client can know that it has ended.
             state.lock().unwrap().running -= 1;
+            if matches!(act, Act::Hold) {
+                let held = Arc::clone(&state.lock().unwrap().held);
+                held.acquire().await.expect("nobody closes it").forget();
+            }
             match act {
-                Act::Answer => {
+                Act::Answer | Act::Hold => {
                     let word = last_word(&body);
                     state.lock().unwrap().answered.push(word.clone());
                     http(200, "", &answer(&path, &word))

@@ -1,0 +1,117 @@
+//! Makes replicas of a fleet: a client and a watcher of health for a server, a thread for the local engine.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::TokenCount;
+use scheduler::fleet::ReplicaId;
+use tokio::runtime::Handle;
+
+use super::ReplicaEvent;
+use super::client::Client;
+use super::local::Local;
+use super::members::ReplicaMember;
+use super::replica::{HealthWatch, Replica, Transport};
+use super::request::RequestStyle;
+use super::start_error::StartError;
+use crate::config::{PromptForm, ReplicaKind};
+use crate::driver::Engine;
+use crate::shared::Shared;
+
+/// What all replicas are made with.
+pub(super) struct ReplicaFactory {
+    /// How prompts are sent.
+    pub(super) form: PromptForm,
+    /// The model's name at servers that do not say another.
+    pub(super) model: String,
+    /// The longest prompt and output that rows have.
+    pub(super) context_max: TokenCount,
+    /// Output tokens that a row may ask for: what an open end is worth.
+    pub(super) output_tokens_max: u64,
+    pub(super) shared: Arc<Shared>,
+    /// Where requests and watchers run.
+    pub(super) runtime: Handle,
+}
+
+impl ReplicaFactory {
+    /// A replica that nobody has looked at yet; `engine`: the local one's.
+    pub(super) fn make(
+        &self,
+        id: ReplicaId,
+        member: ReplicaMember,
+        engine: Option<Engine>,
+    ) -> Result<Replica, StartError> {
+        let metrics = self.shared.metrics.replica(&member.name);
+        let failed = |reason| StartError::Replica { name: member.name.clone(), reason };
+        let (transport, watch) = match (member.settings.kind, engine) {
+            (ReplicaKind::Local, Some(engine)) => {
+                (Transport::Local(Local::start(id, engine, Arc::clone(&self.shared))?), None)
+            }
+            (ReplicaKind::Local, None) => return Err(failed("there is no engine to run".into())),
+            (ReplicaKind::Openai, _) => {
+                let client = Client::new(&member.settings).map_err(failed)?;
+                let style = self.style(&member);
+                let watch = self.watch(id, &member, &client, style.model.clone());
+                (Transport::Server { client, style }, Some(watch))
+            }
+        };
+        Ok(Replica::new(member, transport, watch, metrics))
+    }
+
+    fn style(&self, member: &ReplicaMember) -> RequestStyle {
+        let settings = &member.settings;
+        RequestStyle {
+            model: settings.model.clone().unwrap_or_else(|| self.model.clone()),
+            dialect: settings.dialect,
+            form: self.form,
+            priority: settings.priority,
+            salt: settings.salt,
+            open_end: self.output_tokens_max,
+        }
+    }
+
+    fn watch(&self, id: ReplicaId, member: &ReplicaMember, client: &Client, model: String) -> HealthWatch {
+        let takes_tokens = self.form == PromptForm::Tokens;
+        let check = HealthCheck {
+            client: client.clone(),
+            model,
+            every: Duration::from_millis(member.settings.health_ms.0),
+            context_max: takes_tokens.then_some(self.context_max),
+        };
+        HealthWatch(self.runtime.spawn(watch(id, check, Arc::clone(&self.shared))).abort_handle())
+    }
+}
+
+/// How a server's health is asked for.
+struct HealthCheck {
+    client: Client,
+    /// The model that the server should have.
+    model: String,
+    every: Duration,
+    /// The tokens that the server should take, where rows go to it as tokens.
+    context_max: Option<TokenCount>,
+}
+
+/// Checks a server's health until its replica has left.
+async fn watch(replica: ReplicaId, check: HealthCheck, shared: Arc<Shared>) {
+    let HealthCheck { client, model, every, context_max } = check;
+    let mut looks = tokio::time::interval(every);
+    looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut told = false;
+    loop {
+        looks.tick().await;
+        let found = client.look(&model).await;
+        if let (Ok(Some(takes)), Some(context)) = (&found, context_max)
+            && *takes < context.0
+            && !std::mem::replace(&mut told, true)
+        {
+            tracing::warn!(
+                replica = replica.0,
+                takes,
+                context = context.0,
+                "longer rows will fail there: set model.context_max"
+            );
+        }
+        shared.intake.event(ReplicaEvent::Looked { replica, result: found.map(|_| ()) });
+    }
+}
