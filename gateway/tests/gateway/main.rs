@@ -20,6 +20,7 @@ mod isolation;
 mod last_minutes;
 mod live;
 mod llama_cpp;
+mod lowered;
 mod operation;
 mod overload;
 mod pins;
