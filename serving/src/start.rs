@@ -113,6 +113,7 @@ fn backend(
         }
         engine => {
             model.runs = Runs::Fleet(config.prompt_form());
+            model.has_logprobs = !config.has_local_engine();
             model.constraints = Some(Arc::new(ReplicaConstraints::new(config, model.constraints.take())));
             Ok(Backend::Fleet(Box::new(replicas::start(config, model, engine, shared)?)))
         }

@@ -59,7 +59,7 @@ impl PromptRequest {
         context: ValidationContext<'_>,
         bytes_max: u64,
     ) -> Result<Self, RequestError> {
-        let common = Common::take(&mut fields, context, &["max_tokens"])?;
+        let common = Common::of_completion(&mut fields, context)?;
         let Some(text) = fields.string("prompt")? else { return fields.bad("prompt", "is required") };
         if text.len() as u64 > bytes_max {
             let found = text.len();

@@ -117,6 +117,31 @@ async fn a_prompt_of_modules_says_what_the_same_chat_says_and_finds_its_beginnin
 }
 
 #[actix_web::test]
+async fn a_relserve_behind_streams_what_it_says_and_tells_no_log_probabilities() {
+    let Lowered { replica, fronts } = lowered(Family::Llama).await;
+    let mut body =
+        generated(json!({"model": "random", "messages": [{"role": "user", "content": "Tell me."}]}));
+    let plain = ask(&replica.client, "/v1/chat/completions", &body).await;
+    for front in &fronts {
+        body["stream"] = json!(true);
+        let streamed = front.client.post("/v1/chat/completions", &body).await;
+        let chunks = streamed.events();
+        let text = |(_, chunk): &(String, Value)| {
+            chunk["choices"][0]["delta"]["content"].as_str().unwrap_or_default().to_owned()
+        };
+        let said: String = chunks.iter().map(text).collect();
+        assert_eq!(plain["choices"][0]["message"]["content"], said, "{}", streamed.body);
+        assert!(streamed.body.contains("[DONE]"), "{}", streamed.body);
+        body.as_object_mut().unwrap().remove("stream");
+        let mut told = body.clone();
+        told["logprobs"] = json!(true);
+        let told = front.client.post("/v1/chat/completions", &told).await;
+        assert_eq!((told.status, &told.json()["error"]["code"]), (400, &json!("row_refused")));
+        assert!(told.error().contains("`logprobs`"), "{}", told.error());
+    }
+}
+
+#[actix_web::test]
 async fn a_prompt_without_messages_is_a_completion_and_what_servers_cannot_be_sent_is_refused() {
     let Lowered { replica, fronts } = lowered(Family::Llama).await;
     let raw = "<schema name=\"raw\">Begin here. <module name=\"more\">More of it. </module></schema>";
@@ -222,17 +247,13 @@ async fn of_many_queries_those_that_share_documents_run_together_and_begin_with_
     );
     let asked: Vec<Vec<String>> = a.state().asked.iter().map(contents).collect();
     let expected = [
-        vec!["common", "about x", "q0"],
         vec!["common", "about x", "about y", "q3"],
+        vec!["common", "about x", "q0"],
         vec!["common", "about y", "q2"],
         vec!["lonely", "q1"],
     ];
     let system = |rest: &Vec<&str>| [&["Answer from the documents."][..], rest].concat();
-    let mut expected: Vec<Vec<&str>> = expected.iter().map(system).collect();
-    assert_eq!(asked.len(), 4);
-    // Lexicographic, as a trie is walked: `about y` comes before `q0`.
-    expected.swap(0, 1);
-    assert_eq!(asked, expected);
+    assert_eq!(asked, expected.iter().map(system).collect::<Vec<_>>(), "as a trie is walked");
 }
 
 fn contents(asked: &Value) -> Vec<String> {

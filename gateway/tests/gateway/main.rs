@@ -30,6 +30,7 @@ mod postgres_client;
 mod queries;
 mod refusals;
 mod relqueries;
+mod replica_streams;
 mod replicas;
 mod restarts;
 mod shutdown;

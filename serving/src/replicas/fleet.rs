@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::{Constraint, Nanos, RelQueryId, RequestId, RowError, Submission, Time, TokenCount, WorkItem};
+use base::{Generation, Nanos, RelQueryId, RequestId, RowError, Submission, Time, TokenCount, WorkItem};
 use scheduler::fleet::{Dispatch, Failure, Finish, Health, ReplicaId};
 use scheduler::{Event, FleetConfig, Refused, SchedulerConfig, SchedulerSnapshot, Stats};
 use tokio::runtime::Runtime;
@@ -17,6 +17,7 @@ use tokio::task::AbortHandle;
 use super::ReplicaView;
 use super::constraint_check::violation;
 use super::local::LocalCommand;
+use super::logprobs::TokenLogprob;
 use super::replica::{Replica, Transport};
 use super::reply::{LossKind, Outcome};
 use super::unhealthy::Unhealthy;
@@ -34,6 +35,8 @@ pub enum ReplicaEvent {
         /// How long it took.
         took: Nanos,
     },
+    /// A server says more of an answer that streams.
+    Said { request: RequestId, text: String },
     /// What a look at a server found.
     Looked {
         /// The server.
@@ -65,6 +68,13 @@ struct InFlightRow {
     abort: Option<AbortHandle>,
 }
 
+/// Log probabilities of the tokens of a row's answer.
+pub(crate) struct RowLogprobs {
+    pub(crate) relquery: RelQueryId,
+    pub(crate) row: u32,
+    pub(crate) logprobs: Vec<TokenLogprob>,
+}
+
 /// A queue, replicas, and what they run.
 pub struct Fleet {
     queue: scheduler::Fleet,
@@ -72,6 +82,8 @@ pub struct Fleet {
     flying: HashMap<RequestId, InFlightRow>,
     /// The requests of rows on the local engine, which knows rows by their relQueries.
     local: HashMap<(RelQueryId, u32), RequestId>,
+    /// What servers told of answers that the next events have.
+    logprobs: Vec<RowLogprobs>,
     shared: Arc<Shared>,
     /// Ends with the fleet, without waiting for anything.
     runtime: Option<Runtime>,
@@ -100,6 +112,7 @@ impl Fleet {
             replicas,
             flying: HashMap::new(),
             local: HashMap::new(),
+            logprobs: Vec::new(),
             shared: Arc::clone(&shared),
             runtime: Some(runtime),
         };
@@ -209,7 +222,8 @@ impl Fleet {
                 let generation = Arc::clone(&dispatch.item.generation);
                 let task = async move {
                     let begun = shared.clock.now();
-                    let outcome = held(client.ask(&ask).await, generation.constraint.as_ref());
+                    let say = |text| shared.intake.event(ReplicaEvent::Said { request, text });
+                    let outcome = held(client.ask(&ask, say).await, &generation);
                     let took = shared.clock.now().since(begun);
                     shared.intake.event(ReplicaEvent::Ended { request, outcome, took });
                 };
@@ -232,6 +246,11 @@ impl Fleet {
                 self.replica(flying.replica).metrics.try_seconds.observe(took.as_seconds());
                 self.ended(flying.replica, request, outcome, (now, unix_ms))
             }
+            ReplicaEvent::Said { request, text } if self.flying.contains_key(&request) => {
+                self.queue.text(request, text, now)
+            }
+            // Of a request that was called off or has moved.
+            ReplicaEvent::Said { .. } => Vec::new(),
             ReplicaEvent::Looked { replica, result } => {
                 let replica = self.replica(replica);
                 let reason = result.as_ref().err().map(|unhealthy| unhealthy.reason.clone());
@@ -273,7 +292,10 @@ impl Fleet {
     ) -> Vec<Event> {
         let replica = &mut self.replicas[replica.0 as usize];
         match outcome {
-            Outcome::Answered(mut finish) => {
+            Outcome::Answered { mut finish, logprobs } => {
+                if let Some((relquery, row)) = self.queue.row_of(request).filter(|_| !logprobs.is_empty()) {
+                    self.logprobs.push(RowLogprobs { relquery, row, logprobs });
+                }
                 replica.answered();
                 // Of a text the gateway knows bytes, and no tokens.
                 if matches!(&replica.transport, Transport::Server { style, .. } if style.form == PromptForm::Messages)
@@ -317,6 +339,11 @@ impl Fleet {
                 events
             }
         }
+    }
+
+    /// What servers told of the answers that the last events have.
+    pub(crate) fn take_logprobs(&mut self) -> Vec<RowLogprobs> {
+        std::mem::take(&mut self.logprobs)
     }
 
     /// An event of the local engine as one of the queue's; of a row that was called off, nothing.
@@ -390,9 +417,13 @@ impl Fleet {
 }
 
 /// An answer that has the form that its row asked for, or why it is none.
-fn held(outcome: Outcome, constraint: Option<&Constraint>) -> Outcome {
-    let (Outcome::Answered(finish), Some(constraint)) = (&outcome, constraint) else { return outcome };
-    match violation(constraint, &finish.text, finish.end) {
+fn held(outcome: Outcome, asked: &Generation) -> Outcome {
+    let Outcome::Answered { finish, logprobs } = &outcome else { return outcome };
+    if asked.logprobs.is_some() && logprobs.is_empty() && !finish.text.is_empty() {
+        return Outcome::Unfit("its answer has no log probabilities".into());
+    }
+    let violation = asked.constraint.as_ref().and_then(|form| violation(form, &finish.text, finish.end));
+    match violation {
         Some(reason) => Outcome::Unfit(reason),
         None => outcome,
     }

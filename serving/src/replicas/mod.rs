@@ -11,14 +11,17 @@ pub mod constraint_check;
 pub mod dialect;
 mod fleet;
 mod local;
+pub mod logprobs;
 mod replica;
 pub mod reply;
 pub mod request;
 mod start;
+mod stream;
 pub mod text;
 mod unhealthy;
 pub mod view;
 
+pub(crate) use fleet::RowLogprobs;
 pub use fleet::{Fleet, ReplicaEvent};
 pub use start::{ReplicaConstraints, StartError, model, start};
 pub use unhealthy::Unhealthy;

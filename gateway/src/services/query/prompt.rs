@@ -69,6 +69,8 @@ fn checked(context: RequestContext<'_>, path: &str, params: &Params) -> Result<G
         ignore_end: false,
         constraint: params.constraint.clone(),
         compiled,
+        logprobs: None,
+        streams: false,
     })
 }
 
