@@ -36,7 +36,7 @@ async fn lowered(family: Family) -> Lowered {
         api_key: replica.client.key.clone().map(Secret),
         ..executor(replica.client.address)
     };
-    let front = async |tokenizer| {
+    let front = async |tokenizer: Option<std::path::PathBuf>| {
         let mut config = fleet(vec![one.clone()]);
         (config.model.name, config.model.tokenizer) = (Some("random".into()), tokenizer);
         up(config).await

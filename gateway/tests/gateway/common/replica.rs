@@ -246,10 +246,13 @@ async fn say(stream: &mut TcpStream, (path, word): (&str, &str), act: Act) -> bo
     }
     match act {
         Act::Break => return true,
-        Act::Hold(goes_on) => tokio::select! {
-            () = goes_on.notified() => {}
-            _ = stream.read(&mut [0; 1]) => return false,
-        },
+        Act::Hold(goes_on) => {
+            let mut byte = [0; 1];
+            tokio::select! {
+                () = goes_on.notified() => {}
+                _ = stream.read(&mut byte) => return false,
+            }
+        }
         _ => {}
     }
     let usage = json!({"choices": [], "usage": usage()});
