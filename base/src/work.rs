@@ -31,6 +31,14 @@ pub struct Generation {
     /// What `constraint` was compiled to; without it whoever runs the row compiles.
     #[serde(skip)]
     pub compiled: Compiled,
+    /// Log probabilities of the output's tokens, each with so many of the most likely ones there; `None` asks
+    /// for none. Servers that run rows tell them, the engine does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub logprobs: Option<u32>,
+    /// Whether text goes out as a server says it. It cannot be taken back: such a row is not tried again once
+    /// it has begun.
+    #[serde(skip)]
+    pub streams: bool,
 }
 
 impl Default for Generation {
@@ -45,6 +53,8 @@ impl Default for Generation {
             ignore_end: false,
             constraint: None,
             compiled: Compiled::default(),
+            logprobs: None,
+            streams: false,
         }
     }
 }

@@ -132,7 +132,7 @@ fn no_damaged_schema_or_prompt_panics() {
     // Small ones are hit where it hurts.
     documents.extend([SMALL, SMALL, PROMPT, PROMPT].map(str::to_owned));
     let tags = tags();
-    let positions = Positions { length_max: LENGTH_MAX, can_shift: true };
+    let positions = Positions { length_max: LENGTH_MAX, can_shift: true, bounds_arguments: true };
     let layout = |text: &str| Layout::new(&Schema::parse(text).ok()?, &ByteText, Ok(&tags), positions).ok();
     let small = layout(SMALL).expect("valid");
     let valid = read_many(&documents, |bytes| {
@@ -173,7 +173,8 @@ fn use_all(query: SpanQuery, encoder: Encoder<'_>, limits: SpanLimits) {
     let Ok(plan) = Plan::new(&query) else { return };
     let output = [TokenId(255), ByteText::END];
     for call in &plan.calls {
-        let sectioned = plan.assemble(CallId(call.id.0), encoder, LENGTH_MAX, &|_| &output);
+        let sectioned =
+            plan.assemble(CallId(call.id.0), encoder, LENGTH_MAX, &|_| ir::span::Output::Tokens(&output));
         assert!(sectioned.is_ok_and(|sectioned| !sectioned.prompt.is_empty()));
     }
 }

@@ -2,14 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use eventsource_stream::Event;
 use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
 use serde_json::{Value, json};
+use sse::Event;
 
 use crate::Error;
 use crate::record::{Periods, RelQueryOutcome, TokenUsage};
 use crate::scenario::Scenario;
-use crate::sse;
 use crate::workload::RelQuery;
 
 /// Where to send, and as whom.

@@ -25,7 +25,6 @@ pub mod scenario;
 pub mod server;
 pub mod single;
 pub mod soak;
-pub mod sse;
 pub mod summary;
 pub mod table;
 pub mod workload;

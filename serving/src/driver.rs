@@ -143,6 +143,8 @@ impl Driver {
                     }
                     Message::ReplicaEvent(event) => {
                         let events = self.backend.poll(event, &self.shared);
+                        // Before the answers: who sees one end finds them with it.
+                        self.backend.take_logprobs().into_iter().for_each(|told| self.keep_logprobs(told));
                         let now = self.shared.clock.now();
                         events.into_iter().for_each(|event| self.event(event, now));
                     }

@@ -4,11 +4,11 @@
 
 use std::sync::Arc;
 
-use base::{ChatTemplate, ConstraintCompiler, SectionReuse, TokenCount, Tokenizer};
+use base::{ChatTemplate, ConstraintCompiler, SectionReuse, TokenCount, TokenId, Tokenizer};
 use ir::Tags;
 
 use crate::config::PromptForm;
-use crate::error::RequestError;
+use crate::replicas::text::PlainText;
 
 /// Text and tokens of a model, chat template included.
 pub trait Text: Tokenizer + ChatTemplate {}
@@ -69,6 +69,8 @@ pub struct Model {
     pub created: u64,
     /// What runs its rows.
     pub runs: Runs,
+    /// Whether all that run rows tell log probabilities: servers do, the local engine does not.
+    pub has_logprobs: bool,
 }
 
 impl Model {
@@ -90,11 +92,18 @@ impl Model {
         self.runs != Runs::Fleet(PromptForm::Messages)
     }
 
-    /// Refuses what only the local engine does, where it is not all that runs rows.
-    pub fn needs_engine(&self, what: &'static str) -> Result<(), RequestError> {
+    /// Whether sections of a prompt are computed apart, each seeing only itself. Only the local engine does
+    /// that: where servers run rows, prompts made of modules and spans are sent as plain ones.
+    pub fn has_sections(&self) -> bool {
+        self.runs == Runs::Engine
+    }
+
+    /// Refuses a prompt that cannot be sent to those that run it: servers that take messages take no text
+    /// outside of them.
+    pub fn check_prompt(&self, tokens: &[TokenId]) -> Result<(), String> {
         match self.runs {
-            Runs::Engine => Ok(()),
-            Runs::Fleet(_) => Err(RequestError::NeedsEngine(what)),
+            Runs::Fleet(PromptForm::Messages) => PlainText::said(tokens).map(drop),
+            Runs::Fleet(PromptForm::Tokens) | Runs::Engine => Ok(()),
         }
     }
 

@@ -14,6 +14,7 @@ pub use scheduler::Usage;
 use tokio::sync::watch;
 
 use crate::error::RequestError;
+use crate::replicas::logprobs::TokenLogprob;
 
 /// Where a row's answer came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +54,8 @@ pub struct AnswerRow {
     pub pieces: u64,
     /// Those tokens, where the relQuery is of [`RelQueryKind::Calls`].
     pub tokens: Vec<TokenId>,
+    /// Log probabilities of its tokens, where they were asked for and the server that answered told them.
+    pub logprobs: Vec<TokenLogprob>,
     /// How far it is.
     pub state: RowProgress,
 }
@@ -183,7 +186,13 @@ pub enum RelQueryKind {
 impl AnswerRow {
     /// Not answered yet.
     fn pending() -> Self {
-        Self { text: String::new(), pieces: 0, tokens: Vec::new(), state: RowProgress::Pending }
+        Self {
+            text: String::new(),
+            pieces: 0,
+            tokens: Vec::new(),
+            logprobs: Vec::new(),
+            state: RowProgress::Pending,
+        }
     }
 
     /// Without an answer, and without hope of one.
@@ -288,6 +297,11 @@ impl RelQueryState {
         if self.kind == RelQueryKind::Calls {
             self.read().rows[index as usize].tokens.push(token);
         }
+    }
+
+    /// Log probabilities of a row's output.
+    pub fn keep_logprobs(&self, index: u32, logprobs: &[TokenLogprob]) {
+        self.read().rows[index as usize].logprobs = logprobs.to_vec();
     }
 
     /// A row finished or failed.

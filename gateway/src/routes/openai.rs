@@ -65,8 +65,8 @@ pub async fn model(app: Data<App>, _: Authenticated, id: Path<String>) -> Result
     post, path = "/v1/completions", tag = "openai",
     request_body(content = Object, description = "model, prompt, max_tokens (default 16), temperature, top_p, top_k, \
         seed, stop, stream, stream_options.include_usage; beyond OpenAI: response_format, structured_outputs, guided_choice, \
-        guided_regex, guided_json, constraint, ignore_eos, class, cache, deadline_ms. \
-        What is not supported is refused by name unless it changes nothing."),
+        guided_regex, guided_json, constraint, ignore_eos, class, cache, deadline_ms; logprobs (0 to 20) where servers run \
+        rows. What is not supported is refused by name unless it changes nothing."),
     responses(
         (status = 200, body = Reply<CompletionChoice>),
         Refusals,
@@ -91,8 +91,8 @@ pub async fn completions(
     request_body(content = Object, description = "model, messages (system, developer, user, assistant; text only), \
         max_completion_tokens or max_tokens (the most that is said; never more than the context leaves), temperature, top_p, top_k, seed, stop, \
         response_format (json_object, json_schema), stream, stream_options.include_usage; beyond OpenAI: structured_outputs, \
-        guided_choice, guided_regex, guided_json, constraint, ignore_eos, class, cache, deadline_ms. \
-        What is not supported is refused by name unless it changes nothing."),
+        guided_choice, guided_regex, guided_json, constraint, ignore_eos, class, cache, deadline_ms; logprobs, top_logprobs \
+        (0 to 20) where servers run rows. What is not supported is refused by name unless it changes nothing."),
     responses(
         (status = 200, body = Reply<ChatChoice>),
         Refusals,

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use actix_web::web::{self, Data, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
-use base::{Generation, Span, SpanKind, Time, TokenCount, WorkItem};
-use ir::pml::{PmlError, Sectioned};
+use base::{Generation, Section, Span, SpanKind, Time, TokenCount, TokenId, WorkItem};
+use ir::pml::{PmlError, PmlPrompt, Sectioned};
 use serving::caller::Caller;
 use serving::clock::{Deadline, Late};
 use serving::error::{RequestError, internal};
@@ -49,7 +49,6 @@ pub async fn create(
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
-    app.runtime.model.needs_engine("prompts of modules")?;
     let (wanted, peek) = match ask_timely((&app, caller), &request, payload, read).await? {
         (Ok(wanted), peek) => (wanted, peek),
         (Err(Late), peek) => return Ok(openai::late(peek.is_stream())),
@@ -84,7 +83,33 @@ fn read(context: RequestContext<'_>, fields: JsonFields) -> Result<PromptRequest
     PromptRequest::read(fields, context.validation(), bytes_max)
 }
 
-/// Puts the prompt together.
+/// A prompt as whoever runs it takes it.
+struct Assembled {
+    tokens: Vec<TokenId>,
+    sections: Vec<Section>,
+    /// Position behind the last token.
+    end: u64,
+}
+
+/// Puts the prompt together: in sections for the engine, as one text for servers.
+fn assembled(app: &App, prompt: &PmlPrompt, ready: &Ready) -> Result<Assembled, RequestError> {
+    let model = &app.runtime.model;
+    let wrong = |error: PmlError| pml_error("prompt", &error);
+    let is_plain = !model.has_sections();
+    // What is reserved and stays free takes no room of a plain prompt.
+    let length_max = if is_plain { u32::MAX } else { u32::try_from(model.context_max.0).unwrap_or(u32::MAX) };
+    let assembly = ready.layout.assemble(prompt, &*model.text, app.tags(), length_max).map_err(wrong)?;
+    if is_plain {
+        let tokens = assembly.plain(&*model.text, app.tags());
+        model.check_prompt(&tokens).map_err(|reason| wrong(PmlError { place: prompt.place, reason }))?;
+        let end = tokens.len() as u64;
+        return Ok(Assembled { tokens, sections: Vec::new(), end });
+    }
+    let Sectioned { prompt: tokens, sections } = assembly.sections(&ready.layout);
+    Ok(Assembled { tokens, sections, end: u64::from(assembly.end) })
+}
+
+/// Makes a row of the prompt.
 fn lower(
     app: &App,
     request: PromptRequest,
@@ -95,13 +120,8 @@ fn lower(
     let (model, config) = (&app.runtime.model, &app.config);
     let limits = &config.limits;
     let context = model.context_max.0;
-    let length_max = u32::try_from(context).unwrap_or(u32::MAX);
-    let assembly = ready
-        .layout
-        .assemble(&prompt, &*model.text, app.tags(), length_max)
-        .map_err(|error| pml_error("prompt", &error))?;
     let output_max = common.max_tokens.unwrap_or(COMPLETION_TOKENS.min(limits.output_tokens_max));
-    let end = u64::from(assembly.end);
+    let Assembled { tokens, sections, end } = assembled(app, &prompt, ready)?;
     if end.saturating_add(output_max) > context {
         return Err(RequestError::TooLong {
             prompt: end,
@@ -110,7 +130,6 @@ fn lower(
             limit: context,
         });
     }
-    let Sectioned { prompt: tokens, sections } = assembly.sections(&ready.layout);
     if sections.len() > limits.prompt_sections_max {
         let (found, limit) = (sections.len(), limits.prompt_sections_max);
         let reason =

@@ -59,7 +59,6 @@ pub async fn create(
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
-    app.runtime.model.needs_engine("span queries")?;
     let (asked, peek) = match ask_timely((&app, caller), &request, payload, read).await? {
         (Ok(asked), peek) => (Arc::new(asked), peek),
         (Err(Late), peek) => return Ok(late(peek.is_stream())),

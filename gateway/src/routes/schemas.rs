@@ -53,7 +53,6 @@ pub async fn create(
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
-    app.runtime.model.needs_engine("schemas")?;
     let wanted = ask((&app, caller), &request, payload, read_request).await?;
     let (ready, usage) = schemas::register(&app, caller, wanted).await?;
     Ok(HttpResponse::Ok().json(SchemaReply { usage: Some(usage.into()), ..shown(&app, &ready) }))

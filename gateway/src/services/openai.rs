@@ -167,7 +167,10 @@ pub(crate) fn asked(
         let item = WorkItem { row: index, seed: seed.wrapping_add(u64::from(index)), ..item };
         PendingRow { targets: vec![index], ..job_row(item, lowering) }
     };
-    let rows: Vec<PendingRow> = (0..).zip(items).map(row).collect();
+    let mut rows: Vec<PendingRow> = (0..).zip(items).map(row).collect();
+    if let [only] = &mut rows[..] {
+        stream(only, common);
+    }
     let work = Prepared {
         kind: RelQueryKind::RelQuery,
         route,
@@ -179,4 +182,13 @@ pub(crate) fn asked(
         parts: vec![TemplateRows { open: None, rows }],
     };
     PreparedRequest { api, work, stream: common.stream, include_usage: common.include_usage }
+}
+
+/// Has text go out as a server says it, for a client that streams, where nothing can be found wrong with the
+/// answer once it is whole, and nobody else waits for it.
+fn stream(row: &mut PendingRow, common: &Common) {
+    let asked = &row.item.generation;
+    if common.stream && row.key.is_none() && asked.constraint.is_none() && asked.logprobs.is_none() {
+        Arc::make_mut(&mut row.item.generation).streams = true;
+    }
 }

@@ -13,7 +13,9 @@ use std::sync::Arc;
 
 use base::Generation;
 use ir::rewrite::Applied;
-use ir::span::{Call, Found, Item, Plan, Retrieval, Rewriting, SpanPart, SpanQuery, cluster_bulk, rewrite};
+use ir::span::{
+    Call, Found, Item, Plan, Retrieval, Rewriting, SpanPart, SpanQuery, cluster_bulk, lower_plain, rewrite,
+};
 pub use progress::{Ended, QueryOutcome};
 pub use prompt::ahead;
 pub use run::{Asker, QueryEvent, run};
@@ -40,15 +42,20 @@ pub struct Planned {
     pub log: Vec<Applied>,
 }
 
+/// The rule that reads an output behind its own input, where both lie in the engine's memory.
+const DISTRIBUTE: &str = "distribute_plus";
+
 /// Rewrites and plans each query of a request; of many, those that share fragments are made neighbours
-/// (section 5.8). A query that cannot run fails alone.
+/// (section 5.8). A query that cannot run fails alone. Where servers run rows, the calls are plain prompts.
 pub fn plan(
     context: RequestContext<'_>,
     request: &QueryRequest,
     searched: &Searched,
 ) -> Vec<Result<Planned, (usize, RequestError)>> {
+    let is_plain = !context.app.runtime.model.has_sections();
+    let rules = request.rules.clone();
     let rewriting = Rewriting {
-        rules: request.rules.clone(),
+        rules: if is_plain { rules.without(DISTRIBUTE) } else { rules },
         judges: request.judges,
         found: &searched.found,
         limits: limits(&context.app.config.limits),
@@ -64,13 +71,20 @@ pub fn plan(
         planned.map_err(|error| (index, error))
     });
     let mut plans: Vec<_> = plans.collect();
-    if plans.len() < 2 {
-        return plans;
-    }
-    let fragments: Vec<Vec<&str>> =
-        plans.iter().map(|planned| planned.as_ref().map(fragments).unwrap_or_default()).collect();
+    let order: Vec<usize> = if is_plain {
+        let ready = plans.iter_mut().enumerate().filter_map(|(number, planned)| {
+            let planned = planned.as_mut().ok()?;
+            Some((number, Arc::make_mut(&mut planned.plan)))
+        });
+        let (numbers, mut ready): (Vec<usize>, Vec<&mut Plan>) = ready.unzip();
+        lower_plain(&mut ready).into_iter().map(|plan| numbers[plan]).collect()
+    } else {
+        let fragments: Vec<Vec<&str>> =
+            plans.iter().map(|planned| planned.as_ref().map(fragments).unwrap_or_default()).collect();
+        cluster_bulk(&fragments)
+    };
     let mut place = vec![0; plans.len()];
-    for (number, query) in cluster_bulk(&fragments).into_iter().enumerate() {
+    for (number, query) in order.into_iter().enumerate() {
         place[query] = number;
     }
     let mut place = place.into_iter();
@@ -95,7 +109,9 @@ fn plan_one(
     let plan = Plan::new(&rewritten).map_err(|error| span_error(path, error))?;
     let generations = plan.calls.iter().map(|call| prompt::generation(context, path, &call.params, known));
     let generations = generations.collect::<Result<_, _>>()?;
-    prompt::check_reuse(context.app, path, &plan)?;
+    if context.app.runtime.model.has_sections() {
+        prompt::check_reuse(context.app, path, &plan)?;
+    }
     Ok(Planned { index, plan: Arc::new(plan), generations, rewritten, log })
 }
 

@@ -32,15 +32,16 @@ const READY: Nanos = Nanos(2_000_000_000);
 
 /// Reads a schema and gives it its positions. Slow where it is long: call it off the connection's thread.
 pub fn lay_out(app: &App, pml: &str) -> Result<Layout, RequestError> {
-    let Some(can_shift) = can_shift(&app.runtime.model) else {
+    let model = &app.runtime.model;
+    let Some(can_shift) = can_shift(model) else {
         let reason = "the model's attention has a window, which leaves no room for modules".to_owned();
         return Err(pml_error("schema", &PmlError { place: START, reason }));
     };
     // A position is left for what follows.
-    let length_max = u32::try_from(app.runtime.model.context_max.0.saturating_sub(1)).unwrap_or(u32::MAX);
+    let length_max = u32::try_from(model.context_max.0.saturating_sub(1)).unwrap_or(u32::MAX);
     let schema = Schema::parse(pml).map_err(|error| pml_error("schema", &error))?;
-    let layout =
-        Layout::new(&schema, &*app.runtime.model.text, app.tags(), Positions { length_max, can_shift });
+    let positions = Positions { length_max, can_shift, bounds_arguments: model.has_ids() };
+    let layout = Layout::new(&schema, &*model.text, app.tags(), positions);
     layout.map_err(|error| pml_error("schema", &error))
 }
 
@@ -49,6 +50,10 @@ pub const START: TextPosition = TextPosition { line: 1, column: 1 };
 
 /// Whether keys can be read elsewhere than where they were computed; `None` where they cannot be read at all.
 fn can_shift(model: &Model) -> Option<bool> {
+    if !model.has_sections() {
+        // Prompts are plain: nothing is read elsewhere.
+        return Some(true);
+    }
     match model.reuse {
         SectionReuse::Anywhere => Some(true),
         SectionReuse::InPlace => Some(false),
@@ -56,8 +61,12 @@ fn can_shift(model: &Model) -> Option<bool> {
     }
 }
 
-/// The rows that compute a schema's modules, one each: they are found again wherever prompts put them.
+/// The rows that compute a schema's modules, one each: they are found again wherever prompts put them. None
+/// where servers run rows.
 fn rows(app: &App, layout: &Layout) -> Result<Vec<PendingRow>, RequestError> {
+    if !app.runtime.model.has_sections() {
+        return Ok(Vec::new());
+    }
     let encodings = layout.encodings();
     let limit = app.config.limits.rows_max;
     if encodings.len() > limit {
@@ -134,6 +143,11 @@ pub async fn register(
     wanted: SchemaDraft,
 ) -> Result<(Arc<Ready>, Usage), RequestError> {
     let SchemaDraft { pml, layout, is_pinned } = wanted;
+    if is_pinned && !app.runtime.model.has_sections() {
+        let reason =
+            "cannot be held: servers (`[[replicas]]`) run the rows, and what their caches keep is theirs";
+        return Err(RequestError::invalid("pin", reason.to_owned()));
+    }
     let rows = rows(app, &layout)?;
     let pinned = if is_pinned { pinned(app, &rows)? } else { TokenCount(0) };
     let limits = &app.config.limits;
@@ -202,6 +216,9 @@ fn allowed(limits: &LimitsConfig, pinned: TokenCount, kept: SchemaPut) -> Result
 /// Sees to it that a pinned schema's modules are held: after a restart, or a loss, they are computed again.
 /// Nobody waits for that.
 pub fn hold(app: &Arc<App>, caller: Caller, ready: &Ready) {
+    if !app.runtime.model.has_sections() {
+        return;
+    }
     let Some(filling) = ready.pin.as_ref().and_then(Pin::fill) else { return };
     let Ok(rows) = rows(app, &ready.layout) else { return };
     let app = app.clone();

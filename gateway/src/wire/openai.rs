@@ -8,6 +8,7 @@ mod chat;
 mod chunks;
 mod completion;
 mod constrained;
+mod logprobs;
 mod neutral;
 mod reply;
 
@@ -79,6 +80,21 @@ impl Common {
             cache: fields.bool("cache")?.unwrap_or(false),
             deadline: deadline(fields)?,
         })
+    }
+
+    /// Takes the fields of a request that is like one of `/v1/completions`.
+    pub(crate) fn of_completion(
+        fields: &mut JsonFields,
+        context: ValidationContext<'_>,
+    ) -> Result<Self, RequestError> {
+        let common = Self::take(fields, context, &["max_tokens"])?;
+        Ok(common.with_logprobs(logprobs::of_completion(fields, context.model)?))
+    }
+
+    /// With log probabilities of its tokens, each with so many of the most likely ones.
+    fn with_logprobs(mut self, top: Option<u32>) -> Self {
+        Arc::make_mut(&mut self.sampling.generation).logprobs = top;
+        self
     }
 }
 
@@ -152,6 +168,7 @@ mod tests {
             defaults: Defaults { temperature: 0.7, top_p: 0.9, top_k: Some(40) },
             created: 1,
             runs: Runs::Engine,
+            has_logprobs: false,
         }
     }
 

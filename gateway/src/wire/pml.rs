@@ -59,7 +59,7 @@ impl PromptRequest {
         context: ValidationContext<'_>,
         bytes_max: u64,
     ) -> Result<Self, RequestError> {
-        let common = Common::take(&mut fields, context, &["max_tokens"])?;
+        let common = Common::of_completion(&mut fields, context)?;
         let Some(text) = fields.string("prompt")? else { return fields.bad("prompt", "is required") };
         if text.len() as u64 > bytes_max {
             let found = text.len();
@@ -118,7 +118,8 @@ pub struct ModuleReply {
     pub end: u32,
     /// Tokens of its own text, what stands in for arguments not counted.
     pub tokens: u64,
-    /// Whether its keys and values are kept for prompts that import it.
+    /// Whether its keys and values are kept for prompts that import it; where servers run rows, their caches
+    /// keep what they keep.
     pub cached: bool,
     /// Its parameters.
     pub parameters: Vec<ParameterReply>,
@@ -162,7 +163,8 @@ pub struct SchemaEntry {
 impl SchemaReply {
     /// A schema with its layout; `held` where it is pinned.
     pub fn new(layout: &Layout, model: &Model, (created, updated): (u64, u64), held: Option<bool>) -> Self {
-        let modules = modules(layout);
+        let mut modules = modules(layout);
+        modules.iter_mut().for_each(|module| module.cached &= model.has_sections());
         Self {
             object: "schema",
             name: layout.name.clone(),
@@ -244,7 +246,7 @@ mod tests {
         let text = r#"<schema name="s">ab<union><module name="long">long<param name="p" len="3"/></module><module
             name="it" cache="false">it</module></union>c</schema>"#;
         let schema = Schema::parse(text).expect("valid");
-        let positions = Positions { length_max: 100, can_shift: true };
+        let positions = Positions { length_max: 100, can_shift: true, bounds_arguments: true };
         let layout = Layout::new(&schema, &ByteText, Err("none"), positions).expect("it fits");
         let shown: Vec<_> = modules(&layout)
             .into_iter()

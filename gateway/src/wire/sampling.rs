@@ -77,6 +77,8 @@ impl Sampling {
             ignore_end: fields.bool("ignore_eos")?.unwrap_or(false),
             constraint,
             compiled: compiled.unwrap_or_default(),
+            logprobs: None,
+            streams: false,
         };
         Ok(Self { generation: Arc::new(generation), seed: seed(fields)? })
     }

@@ -150,21 +150,12 @@ async fn a_constraint_is_sent_in_the_servers_words_or_refused_by_name() {
 }
 
 #[actix_web::test]
-async fn what_needs_the_local_engine_or_token_ids_is_refused() {
+async fn token_ids_are_refused_where_servers_are_sent_none() {
     let a = FakeReplica::start().await;
     let server = serve_fleet(fleet(vec![a.executor()])).await;
     until_up(&server, 1).await;
     let client = &server.client;
     let post = |path: &'static str, body: Value| async move { client.post(path, &body).await };
-    for (path, body) in [
-        ("/v1/schemas", json!({"schema": "<schema name=\"s\"><module name=\"m\">x</module></schema>"})),
-        ("/v1/prompts", json!({"prompt": "<prompt schema=\"s\"><m/></prompt>"})),
-        ("/v1/query", json!({"query": {"g": {"input": {"user": "x"}}}})),
-    ] {
-        let reply = post(path, body).await;
-        assert_eq!(reply.status, 501, "{path}: {}", reply.body);
-        assert!(reply.error().contains("need the local engine"), "{}", reply.error());
-    }
     let ids = post("/v1/completions", json!({"model": "m", "prompt": [72, 105]})).await;
     assert_eq!(ids.status, 400);
     assert!(ids.error().contains("`prompt`"), "{}", ids.error());

@@ -1,6 +1,6 @@
 //! Text of messages on its way to tokens: markup and data, told apart until the last.
 
-use base::{After, MarkupPart, TokenId, Tokenizer};
+use base::{After, MarkupPart, Role, TokenId, Tokenizer};
 
 use super::tags::Tags;
 
@@ -14,10 +14,14 @@ pub struct Encoder<'a> {
 }
 
 /// Markup and text that follow one another, before they are tokens.
-#[derive(Clone, Default)]
-pub(crate) struct Text(Vec<Bit>);
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Text {
+    bits: Vec<Bit>,
+    /// Whose message is the first that begins in it.
+    first: Option<Role>,
+}
 
-#[derive(Clone)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Bit {
     Markup(MarkupPart),
     Data(String),
@@ -27,22 +31,34 @@ enum Bit {
 impl Text {
     /// Adds text in which nothing is markup.
     pub(crate) fn data(&mut self, text: &str) {
-        self.0.push(Bit::Data(text.to_owned()));
+        self.bits.push(Bit::Data(text.to_owned()));
     }
 
     /// Adds markup.
     pub(crate) fn markup(&mut self, markup: &[MarkupPart]) {
-        self.0.extend(markup.iter().cloned().map(Bit::Markup));
+        self.bits.extend(markup.iter().cloned().map(Bit::Markup));
+    }
+
+    /// Adds the markup in front of a message.
+    pub(crate) fn open(&mut self, role: Role, tags: &Tags) {
+        self.markup(tags.open(role));
+        self.first.get_or_insert(role);
+    }
+
+    /// Whose message is the first that begins in it.
+    pub(crate) fn first(&self) -> Option<Role> {
+        self.first
     }
 
     /// Adds what is tokens already: a model's own output.
     pub(crate) fn tokens(&mut self, tokens: &[TokenId]) {
-        self.0.push(Bit::Tokens(tokens.to_vec()));
+        self.bits.push(Bit::Tokens(tokens.to_vec()));
     }
 
     /// Adds what stands in another.
     pub(crate) fn append(&mut self, other: &Self) {
-        self.0.extend(other.0.iter().cloned());
+        self.bits.extend(other.bits.iter().cloned());
+        self.first = self.first.or(other.first);
     }
 
     /// The tokens, leaving nothing. `is_first`: nothing stands before them.
@@ -54,7 +70,8 @@ impl Text {
             Some(after) => tokenizer.encode_stretch(after, stretch),
             None => tokenizer.encode_data(stretch),
         };
-        for bit in self.0.drain(..) {
+        self.first = None;
+        for bit in self.bits.drain(..) {
             let (done, next) = match bit {
                 Bit::Data(text) | Bit::Markup(MarkupPart::Text(text)) => {
                     stretch += &text;

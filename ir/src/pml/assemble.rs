@@ -23,6 +23,8 @@ pub struct Assembly {
     pub stretches: Vec<Stretch>,
     /// Position of the first token of the answer.
     pub end: u32,
+    /// The same as one text, without places that stay free.
+    plain: Text,
 }
 
 /// Consecutive tokens of a prompt.
@@ -71,6 +73,7 @@ impl Layout {
             cursor: 0,
             length_max,
             place: prompt.place,
+            plain: Text::default(),
         };
         let level = Level::new(&self.nodes, &parts, "the schema")?;
         let mut text = assembler.level(&self.nodes, level, &[])?;
@@ -79,6 +82,25 @@ impl Layout {
         }
         assembler.text(text)?;
         assembler.end()
+    }
+}
+
+impl Assembly {
+    /// The tokens of the same prompt as one text, in which all that follows sees what stands before it: for
+    /// servers, which know nothing of sections. It is the prompt that a chat with its messages has; one
+    /// without messages is that of a completion.
+    pub fn plain(&self, tokenizer: &dyn Tokenizer, tags: Result<&Tags, &str>) -> Vec<TokenId> {
+        let mut text = Text::default();
+        let mut tokens = match (self.plain.first(), tags) {
+            (first @ Some(_), Ok(tags)) => {
+                text.markup(tags.before(first));
+                Vec::new()
+            }
+            _ => tokenizer.prompt_start(),
+        };
+        text.append(&self.plain);
+        tokens.extend(text.take(tokenizer, true));
+        tokens
     }
 }
 
@@ -94,7 +116,7 @@ fn flatten<'a>(parts: &'a [PromptPart], words: Words<'_>, flat: &mut Vec<Flat<'a
             PromptPart::Text(text, _) => text_of(flat).data(text),
             PromptPart::Import(import) => flat.push(Flat::Import(import)),
             PromptPart::Message(role, parts, place) => {
-                text_of(flat).markup(words.tags(*place)?.open(*role));
+                text_of(flat).open(*role, words.tags(*place)?);
                 flatten(parts, words, flat)?;
                 text_of(flat).markup(words.tags(*place)?.close(*role));
             }
@@ -219,6 +241,8 @@ struct Assembler<'a> {
     length_max: u32,
     /// Of what is being placed: an import, or the whole prompt.
     place: TextPosition,
+    /// The whole so far, as one text.
+    plain: Text,
 }
 
 impl Assembler<'_> {
@@ -274,6 +298,7 @@ impl Assembler<'_> {
             );
             return Err(self.place.error(reason));
         }
+        self.plain.append(&piece.text);
         self.stretches.push(Stretch::Piece { unit, piece: number, start, tokens: piece.tokens.len() });
         Ok(())
     }
@@ -283,7 +308,7 @@ impl Assembler<'_> {
             return Ok(());
         };
         let tokens = self.words.tokenizer.encode_data(argument.value);
-        if tokens.len() > param.length as usize {
+        if self.layout.bounds_arguments && tokens.len() > param.length as usize {
             let (found, room) = (tokens.len(), param.length);
             let reason = format!("`{}` has {found} tokens; the parameter has room for {room}", param.name);
             return Err(argument.place.error(reason));
@@ -292,12 +317,14 @@ impl Assembler<'_> {
             return Ok(());
         }
         let start = self.place(param.start, tokens.len())?;
+        self.plain.data(argument.value);
         self.new_tokens(start, tokens);
         Ok(())
     }
 
     /// Places text behind what stands before it.
     fn text(&mut self, mut text: Text) -> Result<(), PmlError> {
+        self.plain.append(&text);
         let tokens = text.take(self.words.tokenizer, self.stretches.is_empty());
         if tokens.is_empty() {
             return Ok(());
@@ -354,7 +381,7 @@ impl Assembler<'_> {
                 self.stretches.push(Stretch::New { start: at, tokens: vec![token] });
             }
         }
-        Ok(Assembly { stretches: self.stretches, end: self.cursor })
+        Ok(Assembly { stretches: self.stretches, end: self.cursor, plain: self.plain })
     }
 }
 

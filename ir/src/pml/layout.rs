@@ -26,6 +26,8 @@ pub struct Layout {
     pub first_message: Option<TextPosition>,
     /// Whether keys that were computed at one position can be read at another.
     pub can_shift: bool,
+    /// Whether an argument may not be longer than its parameter.
+    pub bounds_arguments: bool,
 }
 
 /// What a model can do with positions.
@@ -35,6 +37,9 @@ pub struct Positions {
     pub length_max: u32,
     /// Whether keys that were computed at one can be read at another: rotary ones can, learned ones cannot.
     pub can_shift: bool,
+    /// Whether an argument may not be longer than its parameter; not where tokens here are none of the
+    /// model's.
+    pub bounds_arguments: bool,
 }
 
 /// Text that is encoded together: of a module, or of the schema itself.
@@ -57,6 +62,8 @@ pub struct Piece {
     pub tokens: Vec<TokenId>,
     /// Whether they only stand in for an argument.
     pub is_placeholder: bool,
+    /// What they say, but for what stands in front of a whole prompt; of a placeholder nothing.
+    pub(super) text: Text,
 }
 
 /// What stands in a schema, with its positions.
@@ -122,26 +129,28 @@ impl Layout {
         tags: Result<&Tags, &str>,
         positions: Positions,
     ) -> Result<Self, PmlError> {
-        let Positions { length_max, can_shift } = positions;
+        let Positions { length_max, can_shift, bounds_arguments } = positions;
         let first = first_message(&schema.parts);
         let mut builder = LayoutBuilder {
             words: Words { tokenizer, tags },
             units: vec![Unit { path: Vec::new(), is_cached: true, pieces: Vec::new() }],
             at: 0,
             is_first: true,
+            lead: Text::default(),
             length_max,
         };
-        let mut text = Text::default();
         // A conversation begins as the template begins it, a raw prompt as the tokenizer does.
         if let Some((role, place)) = first {
-            text.markup(builder.words.tags(place)?.before(Some(role)));
+            builder.lead.markup(builder.words.tags(place)?.before(Some(role)));
         } else {
-            text.markup(&tokenizer.prompt_start().into_iter().map(MarkupPart::Special).collect::<Vec<_>>());
+            let start: Vec<_> = tokenizer.prompt_start().into_iter().map(MarkupPart::Special).collect();
+            builder.lead.markup(&start);
         }
-        let nodes = builder.nodes(0, &schema.parts, text)?;
+        let nodes = builder.nodes(0, &schema.parts)?;
         let LayoutBuilder { units, at: length, .. } = builder;
         let first_message = first.map(|(_, place)| place);
-        Ok(Self { name: schema.name.clone(), units, nodes, length, first_message, can_shift })
+        let name = schema.name.clone();
+        Ok(Self { name, units, nodes, length, first_message, can_shift, bounds_arguments })
     }
 }
 
@@ -162,13 +171,15 @@ struct LayoutBuilder<'a> {
     at: u32,
     /// Whether nothing has been placed yet.
     is_first: bool,
+    /// What stands in front of everything, until it is placed.
+    lead: Text,
     length_max: u32,
 }
 
 impl LayoutBuilder<'_> {
-    /// Places what stands in a unit; `text` stands in front.
-    fn nodes(&mut self, unit: usize, parts: &[SchemaPart], mut text: Text) -> Result<Vec<Node>, PmlError> {
-        let mut nodes = Vec::new();
+    /// Places what stands in a unit.
+    fn nodes(&mut self, unit: usize, parts: &[SchemaPart]) -> Result<Vec<Node>, PmlError> {
+        let (mut nodes, mut text) = (Vec::new(), Text::default());
         self.parts(unit, parts, &mut text, &mut nodes)?;
         self.end_piece(unit, &mut text, &mut nodes, None)?;
         Ok(nodes)
@@ -185,7 +196,7 @@ impl LayoutBuilder<'_> {
             match part {
                 SchemaPart::Text(words, _) => text.data(words),
                 SchemaPart::Message(role, parts, place) => {
-                    text.markup(self.words.tags(*place)?.open(*role));
+                    text.open(*role, self.words.tags(*place)?);
                     self.parts(unit, parts, text, nodes)?;
                     text.markup(self.words.tags(*place)?.close(*role));
                 }
@@ -214,25 +225,22 @@ impl LayoutBuilder<'_> {
         nodes: &mut Vec<Node>,
         place: Option<TextPosition>,
     ) -> Result<(), PmlError> {
-        let tokens = text.take(self.words.tokenizer, self.is_first);
+        let mut whole = std::mem::take(&mut self.lead);
+        whole.append(text);
+        let tokens = whole.take(self.words.tokenizer, self.is_first);
+        let text = std::mem::take(text);
         if !tokens.is_empty() {
-            nodes.push(self.piece(unit, tokens, false, place)?);
+            let piece = Piece { start: self.at, tokens, is_placeholder: false, text };
+            nodes.push(self.piece(unit, piece, place)?);
         }
         Ok(())
     }
 
-    fn piece(
-        &mut self,
-        unit: usize,
-        tokens: Vec<TokenId>,
-        is_placeholder: bool,
-        place: Option<TextPosition>,
-    ) -> Result<Node, PmlError> {
-        let start = self.at;
-        self.advance(tokens.len(), place)?;
+    fn piece(&mut self, unit: usize, piece: Piece, place: Option<TextPosition>) -> Result<Node, PmlError> {
+        self.advance(piece.tokens.len(), place)?;
         self.is_first = false;
         let pieces = &mut self.units[unit].pieces;
-        pieces.push(Piece { start, tokens, is_placeholder });
+        pieces.push(piece);
         Ok(Node::Piece(unit, pieces.len() - 1))
     }
 
@@ -260,7 +268,8 @@ impl LayoutBuilder<'_> {
         let start = self.at;
         if !tokens.is_empty() {
             // No node: a prompt never takes it.
-            self.piece(unit, tokens, true, Some(parameter.place))?;
+            let piece = Piece { start, tokens, is_placeholder: true, text: Text::default() };
+            self.piece(unit, piece, Some(parameter.place))?;
         }
         let param = Param { name: parameter.name.clone(), unit, start, length: parameter.length };
         self.at = start;
@@ -275,7 +284,7 @@ impl LayoutBuilder<'_> {
         let is_cached = module.is_cached && self.units[outer].is_cached;
         self.units.push(Unit { path, is_cached, pieces: Vec::new() });
         let start = self.at;
-        let nodes = self.nodes(unit, &module.parts, Text::default())?;
+        let nodes = self.nodes(unit, &module.parts)?;
         Ok(Node::Module { name: module.name.clone(), unit, nodes, start, end: self.at })
     }
 

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 
 const LENGTH: u32 = 100_000;
-const POSITIONS: Positions = Positions { length_max: LENGTH, can_shift: true };
+const POSITIONS: Positions = Positions { length_max: LENGTH, can_shift: true, bounds_arguments: true };
 
 fn tags() -> Tags {
     Tags::of(&ByteText, &ByteText).expect("messages stand one by one")
@@ -178,7 +178,7 @@ fn a_template_that_mixes_messages_is_refused() {
 #[test]
 fn positions_that_are_learned_take_every_prompt_but_one_that_moves_a_module() {
     let schema = Schema::parse(TRAVEL).expect("valid");
-    let positions = Positions { length_max: LENGTH, can_shift: false };
+    let positions = Positions { length_max: LENGTH, can_shift: false, bounds_arguments: true };
     let layout = Layout::new(&schema, &ByteText, Ok(&tags()), positions).expect("it fits");
     let assembly = assemble(&layout, "<prompt schema=\"t\"><plan days=\"3\"><oslo/></plan>When?</prompt>")
         .expect("nothing moves");
@@ -215,7 +215,7 @@ fn a_unit_is_computed_under_the_numbers_that_prompts_find_it_by() {
     };
     for can_shift in [true, false] {
         let schema = Schema::parse(TRAVEL).expect("valid");
-        let positions = Positions { length_max: LENGTH, can_shift };
+        let positions = Positions { length_max: LENGTH, can_shift, bounds_arguments: true };
         let layout = Layout::new(&schema, &ByteText, Ok(&tags()), positions).expect("it fits");
         let computed: Vec<_> =
             layout.encodings().iter().flat_map(|encoding| known(&encoding.sectioned)).collect();
@@ -472,11 +472,56 @@ proptest! {
     #[test]
     fn no_text_panics(text in "(<(schema|prompt|module|union|param|user|/|m)?( (name|len|schema)=\"[a-z0-9]{0,3}\")?/?>|[a-z&;<> ]{0,3}|</(schema|module|union|prompt)>){0,12}") {
         if let Ok(schema) = Schema::parse(&text) {
-            let positions = Positions { length_max: 50, can_shift: false };
+            let positions = Positions { length_max: 50, can_shift: false, bounds_arguments: true };
             let _ = Layout::new(&schema, &ByteText, Ok(&tags()), positions).map(|layout| layout.encodings());
         }
         if let Ok(prompt) = PmlPrompt::parse(&text) {
             let _ = layout(TRAVEL).assemble(&prompt, &ByteText, Ok(&tags()), 50);
         }
     }
+}
+
+#[test]
+fn a_plain_prompt_is_that_of_a_chat_or_of_a_completion_with_the_same_text() {
+    let schema = layout(
+        r#"<schema name="s"><system>Be brief.</system><module name="a"><user>About <param name="n" length="4"/> days.</user>
+        </module><union><module name="rome"><user>Rome.</user></module><module name="oslo"><user>Oslo, to the north.</user>
+        </module></union></schema>"#,
+    );
+    let plain = |layout: &Layout, prompt: &str| {
+        assemble(layout, prompt).expect("a valid prompt").plain(&ByteText, Ok(&tags()))
+    };
+    use Role::{System, User};
+    let frame = ByteText.frame(&[System, User, User, User]).expect("a frame");
+    let expected =
+        |place: &str| ByteText.encode_framed(&frame, &["Be brief.", "About 30 days.", place, "Why?"]);
+    let rome = plain(&schema, r#"<prompt schema="s"><a n="30"/><rome/><user>Why?</user></prompt>"#);
+    assert_eq!(rome, expected("Rome."), "no room is left for what is not there");
+    let oslo = plain(&schema, r#"<prompt schema="s"><a n="30"/><oslo/><user>Why?</user></prompt>"#);
+    assert_eq!(oslo, expected("Oslo, to the north."));
+    let turned = plain(&schema, r#"<prompt schema="s"><rome/><a n="30"/></prompt>"#);
+    let two = ByteText.frame(&[System, User, User]).expect("a frame");
+    assert_eq!(
+        turned,
+        ByteText.encode_framed(&two, &["Be brief.", "About 30 days.", "Rome."]),
+        "schema order"
+    );
+    let raw = layout(
+        r#"<schema name="s">Begin. <module name="m">More <param name="n" length="1"/></module></schema>"#,
+    );
+    assert_eq!(
+        plain(&raw, r#"<prompt schema="s"><m n="7"/> End</prompt>"#),
+        ByteText.encode_data("Begin. More 7 End")
+    );
+}
+
+#[test]
+fn an_argument_is_as_long_as_it_is_where_tokens_are_none_of_the_models() {
+    let schema = r#"<schema name="s"><module name="m">A <param name="n" length="2"/> b</module></schema>"#;
+    let positions = Positions { bounds_arguments: false, ..POSITIONS };
+    let layout = Layout::new(&Schema::parse(schema).expect("valid"), &ByteText, Err("none"), positions);
+    let layout = layout.expect("it fits");
+    let prompt = PmlPrompt::parse(r#"<prompt schema="s"><m n="long"/></prompt>"#).expect("valid");
+    let assembly = layout.assemble(&prompt, &ByteText, Err("none"), LENGTH).expect("no limit");
+    assert_eq!(assembly.plain(&ByteText, Err("none")), ByteText.encode_data("A long b"));
 }

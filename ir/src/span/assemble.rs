@@ -14,8 +14,17 @@ use super::error::SpanError;
 use super::plan::{CallId, Item, Plan, SpanPart};
 use crate::conversation::{Encoder, Sectioned, Tags, Text};
 
-/// The outputs of the calls that have run, as generated.
-pub type Outputs<'a> = &'a dyn Fn(CallId) -> &'a [TokenId];
+/// The outputs of the calls that have run.
+pub type Outputs<'a> = &'a dyn Fn(CallId) -> Output<'a>;
+
+/// The output of a call that has run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Output<'a> {
+    /// As the engine generated it.
+    Tokens(&'a [TokenId]),
+    /// As a server said it.
+    Text(&'a str),
+}
 
 impl Plan {
     /// The prompt of a call, of at most `length_max` positions, once its inputs have run.
@@ -141,13 +150,18 @@ impl<'a, 'o> Scribe<'a, 'o> {
 }
 
 /// Writes an output and the end of its message, once where the model has written that itself.
-fn write_output(text: &mut Text, output: &[TokenId], tags: &Tags) {
+fn write_output(text: &mut Text, output: Output<'_>, tags: &Tags) {
     let mut close = tags.close(Role::Assistant);
-    text.tokens(output);
-    if let ([MarkupPart::Special(end), rest @ ..], Some(last)) = (close, output.last())
-        && end == last
-    {
-        close = rest;
+    match output {
+        Output::Text(said) => text.data(said),
+        Output::Tokens(tokens) => {
+            text.tokens(tokens);
+            if let ([MarkupPart::Special(end), rest @ ..], Some(last)) = (close, tokens.last())
+                && end == last
+            {
+                close = rest;
+            }
+        }
     }
     text.markup(close);
 }

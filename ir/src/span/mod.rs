@@ -12,6 +12,7 @@ mod error;
 mod explain;
 mod params;
 mod path;
+mod plain;
 mod plan;
 mod query;
 mod read;
@@ -19,10 +20,11 @@ mod rules;
 #[cfg(test)]
 mod tests;
 
-pub use assemble::Outputs;
+pub use assemble::{Output, Outputs};
 pub use cluster::cluster_bulk;
 pub use error::SpanError;
 pub use explain::{explain, explain_rules};
+pub use plain::lower_plain;
 pub use plan::{Call, CallId, Item, Plan, SpanMember, SpanPart};
 pub use query::{Generate, Params, Retrieval, SpanQuery};
 pub use read::SpanLimits;

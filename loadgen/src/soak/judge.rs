@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::request::{Promise, Request};
-use crate::sse::events_of;
+use sse::events_of;
 
 /// What an answer says beside its rows.
 #[derive(Debug, Default, PartialEq)]

@@ -93,7 +93,8 @@ fn case(harness: &FirstTokenHarness, tokens: usize) -> Result<PromptCase, PmlErr
     }
     let schema = Schema::parse(&format!("<schema name=\"s\">{schema}</schema>"))?;
     let context = harness.context();
-    let positions = Positions { length_max: context.saturating_sub(1), can_shift: true };
+    let positions =
+        Positions { length_max: context.saturating_sub(1), can_shift: true, bounds_arguments: true };
     let layout = Layout::new(&schema, text, Err("no messages here"), positions)?;
     let prompt = PmlPrompt::parse(&format!("<prompt schema=\"s\">{imports}{QUESTION}</prompt>"))?;
     let assembly = layout.assemble(&prompt, text, Err("no messages here"), context - 1)?;

@@ -158,14 +158,20 @@ impl SpansBench {
 
     fn assemble(&self, plan: &Plan, call: usize, outputs: &[Vec<TokenId>]) -> Result<Sectioned, BenchError> {
         let encoder = Encoder { tokenizer: &*self.harness.engine.text, tags: Some(&self.tags) };
-        plan.assemble(plan.calls[call].id, encoder, self.context, &|id| &outputs[id.0]).map_err(case)
+        plan.assemble(plan.calls[call].id, encoder, self.context, &|id| {
+            ir::span::Output::Tokens(&outputs[id.0])
+        })
+        .map_err(case)
     }
 
     /// What a finished candidate leaves, as the row that computes the rest of its last block.
     fn ahead(&self, plan: &Plan, call: usize, outputs: &[Vec<TokenId>]) -> Result<Sectioned, BenchError> {
         let encoder = Encoder { tokenizer: &*self.harness.engine.text, tags: Some(&self.tags) };
         let parts = [SpanPart::Whole(plan.calls[call].id)];
-        Ok(ahead(plan.span(&parts, encoder, self.context, &|id| &outputs[id.0]).map_err(case)?))
+        Ok(ahead(
+            plan.span(&parts, encoder, self.context, &|id| ir::span::Output::Tokens(&outputs[id.0]))
+                .map_err(case)?,
+        ))
     }
 
     fn judge(&mut self, candidates: usize, sizes: &Sizes) -> Result<Judge, BenchError> {

@@ -134,7 +134,9 @@ fn sectioned(
             let (query, _) = rewrite(query, &rewriting).map_err(said)?;
             let plan = Plan::new(&query).map_err(said)?;
             match &plan.calls[..] {
-                [only] => plan.assemble(only.id, encoder, context, &|_| &[]).map_err(said),
+                [only] => {
+                    plan.assemble(only.id, encoder, context, &|_| ir::span::Output::Tokens(&[])).map_err(said)
+                }
                 calls => Err(format!("it has {} generates; only the outermost is compared", calls.len())),
             }
         }
@@ -152,7 +154,7 @@ fn modules(
     let schema = pml::Schema::parse(schema).map_err(|error| format!("its schema, {error}"))?;
     let prompt = pml::PmlPrompt::parse(prompt).map_err(|error| error.to_string())?;
     let tags = tags.as_ref().map_err(String::as_str);
-    let positions = pml::Positions { length_max: context, can_shift: true };
+    let positions = pml::Positions { length_max: context, can_shift: true, bounds_arguments: true };
     let layout = Layout::new(&schema, tokenizer, tags, positions).map_err(|error| error.to_string())?;
     let assembly = layout.assemble(&prompt, tokenizer, tags, context).map_err(|error| error.to_string())?;
     Ok(assembly.sections(&layout))

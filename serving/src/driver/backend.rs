@@ -5,7 +5,7 @@ use base::{Nanos, PinId, RelQueryId, Submission, WorkItem};
 use scheduler::{Event, Policy, Refused, SchedulerSnapshot, Stats};
 
 use super::engine::{Engine, StepResult};
-use crate::replicas::{Fleet, ReplicaEvent};
+use crate::replicas::{Fleet, ReplicaEvent, RowLogprobs};
 use crate::shared::Shared;
 use crate::view::View;
 
@@ -107,6 +107,14 @@ impl Backend {
         match self {
             Self::Engine(_) => Vec::new(),
             Self::Fleet(fleet) => fleet.poll(event, shared),
+        }
+    }
+
+    /// What servers told of the answers that the last events have.
+    pub(super) fn take_logprobs(&mut self) -> Vec<RowLogprobs> {
+        match self {
+            Self::Engine(_) => Vec::new(),
+            Self::Fleet(fleet) => fleet.take_logprobs(),
         }
     }
 

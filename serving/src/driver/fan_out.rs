@@ -11,6 +11,7 @@ use crate::account::{Account, Spent};
 use crate::error::RequestError;
 use crate::live::record::RowOutcome;
 use crate::relquery_state::{AnswerSource, RowProgress, Status, Usage};
+use crate::replicas::RowLogprobs;
 use crate::results::Answer;
 
 impl Driver {
@@ -71,6 +72,14 @@ impl Driver {
             }
             target.relquery.token(target.index, text, row.tokens == 1, now);
             self.touched.entry(target.relquery.id).or_insert_with(|| Arc::clone(&target.relquery));
+        }
+    }
+
+    /// Puts log probabilities beside the answer that they are of.
+    pub(super) fn keep_logprobs(&mut self, RowLogprobs { relquery, row, logprobs }: RowLogprobs) {
+        let row = self.flights.get(&relquery).and_then(|flight| flight.rows.get(&row));
+        for target in row.into_iter().flat_map(|row| &row.targets) {
+            target.relquery.keep_logprobs(target.index, &logprobs);
         }
     }
 

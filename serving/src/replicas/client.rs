@@ -4,11 +4,12 @@
 use std::error::Error;
 use std::time::Duration;
 
-use futures_util::StreamExt;
+use futures_util::{StreamExt, TryStreamExt};
 use serde_json::Value;
 
 use super::reply::{Outcome, cut, outcome};
 use super::request::Ask;
+use super::stream::AnswerStream;
 use super::unhealthy::Unhealthy;
 use crate::config::{ReplicaSettings, Secret};
 
@@ -72,8 +73,8 @@ impl Client {
         }
     }
 
-    /// Asks once.
-    pub async fn ask(&self, ask: &Ask) -> Outcome {
+    /// Asks once. `say` is given the text of an answer that streams, as it comes.
+    pub async fn ask(&self, ask: &Ask, say: impl Fn(String)) -> Outcome {
         let request =
             self.request(reqwest::Method::POST, ask.path).json(&ask.body).timeout(self.try_patience);
         let response = match request.send().await {
@@ -85,13 +86,44 @@ impl Client {
         let header = response.headers().get(reqwest::header::RETRY_AFTER);
         // A date instead of seconds is as good as none: the breaker has a span of its own.
         let retry_after = header.and_then(|value| value.to_str().ok()?.trim().parse().ok());
+        let kind = response.headers().get(reqwest::header::CONTENT_TYPE);
+        if status == 200 && kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream")) {
+            return self.listen(response, say).await;
+        }
         match read(response, self.reply_bytes_max).await {
             Ok(body) => outcome(status, retry_after, &body),
-            Err(Unread::TooLarge) => {
-                Outcome::Row(format!("the answer has more than {} bytes", self.reply_bytes_max))
-            }
+            Err(Unread::TooLarge) => self.too_large(),
             Err(Unread::Broken(error)) => Outcome::failed(chain(&error)),
         }
+    }
+
+    /// Hears an answer out that streams.
+    async fn listen(&self, response: reqwest::Response, say: impl Fn(String)) -> Outcome {
+        let pieces = response.bytes_stream().map_err(|error| chain(&error));
+        let mut events = std::pin::pin!(sse::events(pieces));
+        let (mut answer, mut bytes) = (AnswerStream::default(), 0);
+        while let Some(event) = events.next().await {
+            let data = match event {
+                Ok(event) => event.data,
+                Err(reason) => return Outcome::failed(reason),
+            };
+            bytes += data.len() as u64;
+            if bytes > self.reply_bytes_max {
+                return self.too_large();
+            }
+            match answer.take(&data) {
+                Ok(text) => text.into_iter().for_each(&say),
+                Err(outcome) => return outcome,
+            }
+            if answer.is_done() {
+                break;
+            }
+        }
+        answer.end()
+    }
+
+    fn too_large(&self) -> Outcome {
+        Outcome::Row(format!("the answer has more than {} bytes", self.reply_bytes_max))
     }
 
     /// Whether the server is well and serves `model`; why not. With the longest context that it says it

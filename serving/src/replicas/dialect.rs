@@ -49,6 +49,18 @@ pub fn fields(
         let ids: Vec<u32> = generation.stop_tokens.iter().map(|token| token.0).collect();
         fields.insert("stop_token_ids".into(), json!(ids));
     }
+    if let Some(top) = generation.logprobs {
+        if is_chat {
+            fields.insert("logprobs".into(), json!(true));
+            fields.insert("top_logprobs".into(), json!(top));
+        } else {
+            fields.insert("logprobs".into(), json!(top));
+        }
+        if dialect == Dialect::LlamaCpp && !is_chat {
+            // The C++ server's word for it outside of conversations, where at least one is told.
+            fields.insert("n_probs".into(), json!(top.max(1)));
+        }
+    }
     if let Some(constraint) = &generation.constraint {
         let (name, value) = constrained(constraint, dialect, is_chat)?;
         fields.insert(name.into(), value);
@@ -197,6 +209,11 @@ mod tests {
             assert!(error.contains(word) && error.contains(dialect.name()), "{error}");
         }
         assert_eq!(fields(&plain, Dialect::Openai, true), Ok(Map::new()));
+        let told = Generation { logprobs: Some(2), ..plain.clone() };
+        let of = |dialect, is_chat| Value::from(fields(&told, dialect, is_chat).expect("known"));
+        assert_eq!(of(Dialect::Openai, true), json!({ "logprobs": true, "top_logprobs": 2 }));
+        assert_eq!(of(Dialect::Openai, false), json!({ "logprobs": 2 }));
+        assert_eq!(of(Dialect::LlamaCpp, false)["n_probs"], 2);
         let both = Generation { top_k: Some(5), ignore_end: true, ..plain.clone() };
         let got =
             |generation: &Generation, dialect| Value::from(fields(generation, dialect, true).expect("known"));

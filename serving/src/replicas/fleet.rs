@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use base::{Constraint, Nanos, RelQueryId, RequestId, RowError, Submission, Time, WorkItem};
+use base::{Generation, Nanos, RelQueryId, RequestId, RowError, Submission, Time, WorkItem};
 use scheduler::fleet::{Dispatch, Failure, Finish, Health, ReplicaId};
 use scheduler::{Event, FleetConfig, Policy, Refused, SchedulerConfig, SchedulerSnapshot, Stats};
 use tokio::runtime::Runtime;
@@ -19,6 +19,7 @@ use super::constraint_check::violation;
 use super::factory::ReplicaFactory;
 use super::lease::{LeaseGrant, LeaseReport, Leases};
 use super::local::LocalCommand;
+use super::logprobs::TokenLogprob;
 use super::members::ReplicaMember;
 use super::replica::{Replica, Transport};
 use super::reply::{LossKind, Outcome};
@@ -37,6 +38,8 @@ pub enum ReplicaEvent {
         /// How long it took.
         took: Nanos,
     },
+    /// A server says more of an answer that streams.
+    Said { request: RequestId, text: String },
     /// What a look at a server found.
     Looked {
         /// The server.
@@ -80,6 +83,13 @@ struct InFlightRow {
     abort: Option<AbortHandle>,
 }
 
+/// Log probabilities of the tokens of a row's answer.
+pub(crate) struct RowLogprobs {
+    pub(crate) relquery: RelQueryId,
+    pub(crate) row: u32,
+    pub(crate) logprobs: Vec<TokenLogprob>,
+}
+
 /// A queue, replicas, and what they run.
 pub struct Fleet {
     pub(super) queue: scheduler::Fleet,
@@ -95,6 +105,8 @@ pub struct Fleet {
     pub(super) shared: Arc<Shared>,
     /// They end with the fleet.
     _threads: FleetThreads,
+    /// What servers told of answers that the next events have.
+    logprobs: Vec<RowLogprobs>,
 }
 
 /// Threads that send requests, look at servers and for servers. They end with this, which waits for none: it
@@ -126,6 +138,7 @@ impl Fleet {
             shared: Arc::clone(&factory.shared),
             factory,
             _threads: threads,
+            logprobs: Vec::new(),
         })
     }
 
@@ -257,7 +270,8 @@ impl Fleet {
                 let generation = Arc::clone(&dispatch.item.generation);
                 let task = async move {
                     let begun = shared.clock.now();
-                    let outcome = held(client.ask(&ask).await, generation.constraint.as_ref());
+                    let say = |text| shared.intake.event(ReplicaEvent::Said { request, text });
+                    let outcome = held(client.ask(&ask, say).await, &generation);
                     let took = shared.clock.now().since(begun);
                     shared.intake.event(ReplicaEvent::Ended { request, outcome, took });
                 };
@@ -278,6 +292,11 @@ impl Fleet {
                 let Some(flying) = self.land(request) else { return Vec::new() };
                 self.ended((flying.replica, took), request, outcome, (now, unix_ms))
             }
+            ReplicaEvent::Said { request, text } if self.flying.contains_key(&request) => {
+                self.queue.text(request, text, now)
+            }
+            // Of a request that was called off or has moved.
+            ReplicaEvent::Said { .. } => Vec::new(),
             ReplicaEvent::Looked { replica, result } => {
                 let Some(replica) = self.replicas.get_mut(&replica) else { return Vec::new() };
                 let reason = result.as_ref().err().map(|unhealthy| unhealthy.reason.clone());
@@ -341,7 +360,10 @@ impl Fleet {
         let Some(replica) = self.replicas.get_mut(&replica) else { return Vec::new() };
         replica.metrics.try_seconds.observe(took.as_seconds());
         match outcome {
-            Outcome::Answered(mut finish) => {
+            Outcome::Answered { mut finish, logprobs } => {
+                if let Some((relquery, row)) = self.queue.row_of(request).filter(|_| !logprobs.is_empty()) {
+                    self.logprobs.push(RowLogprobs { relquery, row, logprobs });
+                }
                 replica.answered();
                 // Of a text the gateway knows bytes, and no tokens.
                 if matches!(&replica.transport, Transport::Server { style, .. } if style.form == PromptForm::Messages)
@@ -385,6 +407,11 @@ impl Fleet {
                 events
             }
         }
+    }
+
+    /// What servers told of the answers that the last events have.
+    pub(crate) fn take_logprobs(&mut self) -> Vec<RowLogprobs> {
+        std::mem::take(&mut self.logprobs)
     }
 
     /// An event of the local engine as one of the queue's; of a row that was called off, nothing.
@@ -467,9 +494,13 @@ impl Fleet {
 }
 
 /// An answer that has the form that its row asked for, or why it is none.
-fn held(outcome: Outcome, constraint: Option<&Constraint>) -> Outcome {
-    let (Outcome::Answered(finish), Some(constraint)) = (&outcome, constraint) else { return outcome };
-    match violation(constraint, &finish.text, finish.end) {
+fn held(outcome: Outcome, asked: &Generation) -> Outcome {
+    let Outcome::Answered { finish, logprobs } = &outcome else { return outcome };
+    if asked.logprobs.is_some() && logprobs.is_empty() && !finish.text.is_empty() {
+        return Outcome::Unfit("its answer has no log probabilities".into());
+    }
+    let violation = asked.constraint.as_ref().and_then(|form| violation(form, &finish.text, finish.end));
+    match violation {
         Some(reason) => Outcome::Unfit(reason),
         None => outcome,
     }

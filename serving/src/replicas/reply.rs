@@ -4,6 +4,8 @@ use base::{End, Nanos, TokenCount};
 use scheduler::fleet::Finish;
 use serde_json::Value;
 
+use super::logprobs::{self, TokenLogprob};
+
 /// Characters of a server's error that are passed on.
 const ERROR_CHARS_MAX: usize = 400;
 
@@ -11,7 +13,11 @@ const ERROR_CHARS_MAX: usize = 400;
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     /// The row is answered.
-    Answered(Finish),
+    Answered {
+        finish: Finish,
+        /// Of the tokens of the text, where they were asked for and are told.
+        logprobs: Vec<TokenLogprob>,
+    },
     /// The row cannot be answered, here or elsewhere.
     Row(String),
     /// The server refuses the row as it is.
@@ -88,34 +94,47 @@ fn answer(body: &[u8]) -> Result<Outcome, String> {
         (_, Value::Null) if choice["message"].is_object() => String::new(),
         _ => return Err("its choice has no text".into()),
     };
-    let end = match choice["finish_reason"].as_str() {
+    let logprobs = logprobs::told(&choice["logprobs"]);
+    ended(choice["finish_reason"].as_str(), text, (logprobs, &reply["usage"]))
+}
+
+/// An answer that has ended, for this reason.
+pub(super) fn ended(
+    finish_reason: Option<&str>,
+    text: String,
+    (logprobs, usage): (Vec<TokenLogprob>, &Value),
+) -> Result<Outcome, String> {
+    let end = match finish_reason {
         Some("stop") => End::Stop,
         Some("length") => End::Length,
         // A server that ends aborts what it runs; this is no answer.
         Some("abort" | "error") | None => return Err("the answer was cut off".into()),
         Some(other) => return Ok(Outcome::Row(format!("the answer ended with `{}`", cut(other)))),
     };
-    let usage = &reply["usage"];
     let count = |name: &str| usage[name].as_u64().map(TokenCount);
-    Ok(Outcome::Answered(Finish {
+    let finish = Finish {
         text,
         tokens: Vec::new(),
         end,
         prompt: count("prompt_tokens"),
         cached: usage["prompt_tokens_details"]["cached_tokens"].as_u64().map(TokenCount).unwrap_or_default(),
         output: count("completion_tokens").unwrap_or_default(),
-    }))
+    };
+    Ok(Outcome::Answered { finish, logprobs })
 }
 
 /// What a server says is wrong.
 fn said(status: u16, body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     let json: Option<Value> = serde_json::from_slice(body).ok();
-    let message = json.as_ref().and_then(|json| {
-        let places = [&json["error"]["message"], &json["message"], &json["error"], &json["detail"]];
-        places.into_iter().find_map(Value::as_str)
-    });
+    let message = json.as_ref().and_then(message);
     cut(&format!("status {status}: {}", message.unwrap_or(text.trim())))
+}
+
+/// The message of an error, in whichever place servers put it.
+pub(super) fn message(json: &Value) -> Option<&str> {
+    let places = [&json["error"]["message"], &json["message"], &json["error"], &json["detail"]];
+    places.into_iter().find_map(Value::as_str)
 }
 
 /// No more than is useful.
@@ -140,7 +159,7 @@ mod tests {
             json!({"text": "hi", "finish_reason": "stop"}),
             json!({"message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}),
         ] {
-            let Outcome::Answered(finish) = outcome(200, None, &reply(choice, usage.clone())) else {
+            let Outcome::Answered { finish, .. } = outcome(200, None, &reply(choice, usage.clone())) else {
                 panic!("it is an answer")
             };
             assert_eq!((finish.text.as_str(), finish.end), ("hi", End::Stop));
@@ -149,7 +168,7 @@ mod tests {
         }
         let plain =
             reply(json!({"text": "x", "finish_reason": "length"}), json!({"prompt_tokens_details": null}));
-        let Outcome::Answered(finish) = outcome(200, None, &plain) else { panic!("it is an answer") };
+        let Outcome::Answered { finish, .. } = outcome(200, None, &plain) else { panic!("it is an answer") };
         assert_eq!((finish.end, finish.prompt, finish.cached), (End::Length, None, TokenCount(0)));
     }
 

@@ -67,6 +67,11 @@ impl RequestStyle {
             },
         };
         self.generation(&item.generation, path, &mut body)?;
+        if item.generation.streams {
+            body.insert("stream".into(), json!(true));
+            // Else a stream has no usage.
+            body.insert("stream_options".into(), json!({ "include_usage": true }));
+        }
         if item.generation.temperature > 0.0 {
             // 31 bits: what every server takes.
             body.insert("seed".into(), json!(item.seed & 0x7fff_ffff));
@@ -172,6 +177,17 @@ mod tests {
         let ask = style.ask(&item(PlainText.encode_data("go on"), open), 0, 0).expect("it can be asked");
         let body = json!({"model": "m", "prompt": "go on", "max_tokens": 100, "temperature": 0.0});
         assert_eq!(ask, Ask { path: COMPLETIONS, body: with_rest(body) });
+    }
+
+    #[test]
+    fn a_row_that_streams_asks_for_its_usage_too() {
+        let streams = Generation { streams: true, ..Generation::default() };
+        let ask = style(PromptForm::Tokens).ask(&item(vec![TokenId(7)], streams), 0, 0);
+        let body = ask.expect("it can be asked").body;
+        assert_eq!(
+            (&body["stream"], &body["stream_options"]),
+            (&json!(true), &json!({ "include_usage": true }))
+        );
     }
 
     #[test]

@@ -81,6 +81,7 @@ pub fn model(config: BackendConfig<'_>, clock: Clock) -> Result<Model, StartErro
         defaults,
         created: clock.unix_ms() / 1_000,
         runs: Runs::Fleet(form),
+        has_logprobs: true,
     })
 }
 

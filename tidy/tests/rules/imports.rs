@@ -16,17 +16,18 @@ struct Directions {
 
 const PURE: &[&str] = &["tokio", "actix", "candle", "rand", "reqwest", "sqlx"];
 
-const TABLE: [Directions; 14] = [
+const TABLE: [Directions; 15] = [
     Directions { name: "base", ours: &[], never: PURE },
     Directions { name: "ir", ours: &["base"], never: PURE },
     Directions { name: "scheduler", ours: &["base"], never: PURE },
     Directions { name: "sim", ours: &["base", "ir", "scheduler"], never: &["actix", "tokio", "candle"] },
     Directions { name: "engine", ours: &["base"], never: &["actix", "sqlx"] },
     Directions { name: "retrieval", ours: &["base"], never: &["actix", "sqlx", "tokio", "reqwest"] },
+    Directions { name: "sse", ours: &[], never: PURE },
     Directions { name: "store", ours: &["base"], never: &["actix", "candle"] },
     Directions {
         name: "serving",
-        ours: &["base", "ir", "scheduler", "sim", "engine", "store"],
+        ours: &["base", "ir", "scheduler", "sim", "sse", "engine", "store"],
         never: &["actix", "candle", "http", "hyper", "utoipa"],
     },
     Directions {
@@ -55,7 +56,7 @@ const TABLE: [Directions; 14] = [
         ],
         never: &["candle"],
     },
-    Directions { name: "loadgen", ours: &["base", "ir", "sim"], never: &["actix"] },
+    Directions { name: "loadgen", ours: &["base", "ir", "sim", "sse"], never: &["actix"] },
     Directions { name: "tidy", ours: &[], never: &[] },
     Directions { name: "xtask", ours: &[], never: &[] },
 ];

@@ -128,8 +128,10 @@ pub fn lower_plan(plan: &Plan, lowering: Lowering<'_>, seed: u64) -> Result<Lowe
 
 /// A row to run, with the key of its answer where the answer is the same every time.
 pub fn job_row(item: WorkItem, lowering: Lowering<'_>) -> PendingRow {
-    let key = (lowering.cache && lowering.sampling.is_deterministic())
-        .then(|| cell_key(&item, lowering.model.revision));
+    // What is kept of an answer is its text.
+    let is_kept = lowering.cache && item.generation.logprobs.is_none();
+    let key =
+        (is_kept && lowering.sampling.is_deterministic()).then(|| cell_key(&item, lowering.model.revision));
     PendingRow { targets: Vec::new(), item, key }
 }
 

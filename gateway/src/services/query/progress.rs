@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use base::{End, Generation, TokenId};
+use base::{End, Generation};
 use ir::span::{Call, CallId, Plan};
 use serving::error::RequestError;
 use serving::relquery_state::Usage;
 
 use super::Planned;
-use super::prompt::{Ask, Outputs};
+use super::prompt::{Ask, CallOutput, Outputs};
 
 /// A call that has ended.
 #[derive(Clone, Debug, PartialEq)]
@@ -79,7 +79,7 @@ impl QueryProgress {
     }
 
     /// A call has ended, with this output.
-    pub(super) fn end(&mut self, id: CallId, ended: Ended, output: Arc<[TokenId]>) {
+    pub(super) fn end(&mut self, id: CallId, ended: Ended, output: CallOutput) {
         self.usage += ended.usage;
         self.left -= usize::from(self.ended[id.0].replace(ended).is_none());
         Arc::make_mut(&mut self.outputs)[id.0] = Some(output);

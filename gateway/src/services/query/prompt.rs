@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use base::{Generation, Section, SectionReuse, Sees, Span, SpanKind, TokenCount, TokenId, WorkItem};
-use ir::span::{CallId, Params, Plan, SpanPart};
+use ir::span::{CallId, Output, Params, Plan, SpanPart};
 use ir::{Encoder, Sectioned};
 use serving::error::RequestError;
 
@@ -69,6 +69,8 @@ fn checked(context: RequestContext<'_>, path: &str, params: &Params) -> Result<G
         ignore_end: false,
         constraint: params.constraint.clone(),
         compiled,
+        logprobs: None,
+        streams: false,
     })
 }
 
@@ -88,7 +90,25 @@ pub(super) fn check_reuse(app: &App, path: &str, plan: &Plan) -> Result<(), Requ
 }
 
 /// The outputs of the calls that have run.
-pub(super) type Outputs = Vec<Option<Arc<[TokenId]>>>;
+pub(super) type Outputs = Vec<Option<CallOutput>>;
+
+/// The output of a call, as others read it.
+#[derive(Clone, Debug)]
+pub(super) enum CallOutput {
+    /// As the engine generated it.
+    Tokens(Arc<[TokenId]>),
+    /// As a server said it.
+    Text(Arc<str>),
+}
+
+impl CallOutput {
+    fn read(&self) -> Output<'_> {
+        match self {
+            Self::Tokens(tokens) => Output::Tokens(tokens),
+            Self::Text(text) => Output::Text(text),
+        }
+    }
+}
 
 /// What a row is asked for.
 #[derive(Clone, Debug, PartialEq)]
@@ -123,7 +143,7 @@ pub(super) fn item(
     let length_max = u32::try_from(context).unwrap_or(u32::MAX);
     let tags = app.tags().map_err(|reason| RequestError::invalid("query", reason))?;
     let encoder = Encoder { tokenizer: &*model.text, tags: Some(tags) };
-    let output = |id: CallId| outputs[id.0].as_deref().unwrap_or_default();
+    let output = |id: CallId| outputs[id.0].as_ref().map_or(Output::Text(""), CallOutput::read);
     let (sectioned, mut generation, seed) = match ask {
         Ask::Call(id) => {
             let seed = plan.call(*id).params.seed.unwrap_or_else(rand::random);

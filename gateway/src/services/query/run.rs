@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use base::{Generation, ServiceClass, TokenCount, TokenId, WorkItem};
+use base::{Generation, ServiceClass, TokenCount, WorkItem};
 use ir::span::{CallId, Plan, SpanPart};
 use serving::caller::Caller;
 use serving::clock::{Deadline, Late};
@@ -22,7 +22,7 @@ use tokio::task::JoinError;
 
 use super::Planned;
 use super::progress::{Ended, QueryOutcome, QueryProgress};
-use super::prompt::{Ask, Outputs, item};
+use super::prompt::{Ask, CallOutput, Outputs, item};
 use crate::state::App;
 
 /// What happens while queries run.
@@ -318,13 +318,17 @@ impl CallFlight {
     }
 }
 
-/// A row that has ended, and its tokens.
-fn outcome(state: &State, row: u32) -> Result<(Ended, Arc<[TokenId]>), RequestError> {
+/// A row that has ended, and its output: servers tell no tokens.
+fn outcome(state: &State, row: u32) -> Result<(Ended, CallOutput), RequestError> {
     let row = &state.rows[row as usize];
     match &row.state {
         RowProgress::Done { end, usage, .. } => {
             let ended = Ended { text: row.text.as_str().into(), end: *end, usage: *usage };
-            Ok((ended, row.tokens.as_slice().into()))
+            let output = match row.tokens.as_slice() {
+                [] => CallOutput::Text(Arc::clone(&ended.text)),
+                tokens => CallOutput::Tokens(tokens.into()),
+            };
+            Ok((ended, output))
         }
         RowProgress::Failed(error) => Err(error.clone()),
         RowProgress::Pending => Err(internal("a row that has ended is pending")),

@@ -154,7 +154,7 @@ mod tests {
     fn ready(name: &str, text: &str) -> Arc<Ready> {
         let pml = format!("<schema name=\"{name}\">{text}</schema>");
         let schema = Schema::parse(&pml).expect("valid");
-        let positions = Positions { length_max: 99, can_shift: true };
+        let positions = Positions { length_max: 99, can_shift: true, bounds_arguments: true };
         let layout = Layout::new(&schema, &ByteText, Err("none"), positions).expect("it fits");
         let (pinned, created) = (TokenCount(0), UnixMillis(0));
         Arc::new(Ready {

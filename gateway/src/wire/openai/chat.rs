@@ -5,6 +5,7 @@ use serde_json::Value;
 use serving::error::RequestError;
 
 use super::Common;
+use super::logprobs;
 use super::neutral::{self, BodyKind};
 use crate::json::JsonFields;
 use crate::wire::ValidationContext;
@@ -34,6 +35,7 @@ impl ChatRequest {
     /// Reads and checks the fields.
     pub fn read(mut fields: JsonFields, context: ValidationContext<'_>) -> Result<Self, RequestError> {
         let common = Common::take(&mut fields, context, &["max_tokens", "max_completion_tokens"])?;
+        let common = common.with_logprobs(logprobs::of_chat(&mut fields, context.model)?);
         let messages = take_messages(&mut fields)?;
         neutral::finish(fields, BodyKind::Chat)?;
         Ok(Self { common, messages })

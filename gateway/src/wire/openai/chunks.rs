@@ -6,7 +6,9 @@
 use serde::Serialize;
 use serving::error::{RequestError, internal};
 use serving::relquery_state::{AnswerRow, RowProgress, State};
+use serving::replicas::logprobs::TokenLogprob;
 
+use super::logprobs::{ChatLogprobs, CompletionLogprobs};
 use super::reply::{Api, ChatChoice, CompletionChoice, Delta, Envelope, verdict};
 use crate::wire::relquery::finish_reason;
 use crate::wire::usage::UsageReply;
@@ -16,6 +18,7 @@ use crate::wire::usage::UsageReply;
 struct Sent {
     opened: bool,
     bytes: usize,
+    logprobs: usize,
     ended: bool,
 }
 
@@ -41,6 +44,8 @@ struct RowChange<'a> {
     index: u32,
     opens: bool,
     text: &'a str,
+    /// Of that text.
+    logprobs: &'a [TokenLogprob],
     finish_reason: Option<&'static str>,
 }
 
@@ -81,30 +86,30 @@ impl Chunker {
                 let choice = CompletionChoice {
                     index: change.index,
                     text: change.text.to_owned(),
-                    logprobs: (),
+                    logprobs: CompletionLogprobs::of(change.logprobs),
                     finish_reason: change.finish_reason,
                 };
                 chunks.push(json(&self.envelope.wrap("text_completion", vec![choice], usage)));
             }
             Api::Chat => {
-                let mut push = |delta, finish_reason| {
+                let mut push = |delta, logprobs: &[TokenLogprob], finish_reason| {
                     let choice = ChatChoice {
                         index: change.index,
                         message: None,
                         delta: Some(delta),
-                        logprobs: (),
+                        logprobs: ChatLogprobs::of(logprobs),
                         finish_reason,
                     };
                     chunks.push(json(&self.envelope.wrap("chat.completion.chunk", vec![choice], usage)));
                 };
                 if change.opens {
-                    push(Delta { role: Some("assistant"), content: Some(String::new()) }, None);
+                    push(Delta { role: Some("assistant"), content: Some(String::new()) }, &[], None);
                 }
                 if !change.text.is_empty() {
-                    push(Delta { role: None, content: Some(change.text.to_owned()) }, None);
+                    push(Delta { role: None, content: Some(change.text.to_owned()) }, change.logprobs, None);
                 }
                 if change.finish_reason.is_some() {
-                    push(Delta::default(), change.finish_reason);
+                    push(Delta::default(), &[], change.finish_reason);
                 }
             }
         }
@@ -140,8 +145,11 @@ fn change<'a>(index: u32, row: &'a AnswerRow, sent: &mut Sent) -> Option<RowChan
     }
     let opens = !std::mem::replace(&mut sent.opened, true);
     sent.bytes = row.text.len();
+    // They come with the text that they are of, which comes whole.
+    let logprobs = row.logprobs.get(sent.logprobs..).unwrap_or_default();
+    sent.logprobs = row.logprobs.len();
     sent.ended = finish_reason.is_some();
-    Some(RowChange { index, opens, text, finish_reason })
+    Some(RowChange { index, opens, text, logprobs, finish_reason })
 }
 
 /// An object as one line.

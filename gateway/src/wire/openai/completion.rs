@@ -30,7 +30,7 @@ pub struct CompletionRequest {
 impl CompletionRequest {
     /// Reads and checks the fields.
     pub fn read(mut fields: JsonFields, context: ValidationContext<'_>) -> Result<Self, RequestError> {
-        let common = Common::take(&mut fields, context, &["max_tokens"])?;
+        let common = Common::of_completion(&mut fields, context)?;
         let prompts = take_prompts(&mut fields, context.limits.rows_max, context.model)?;
         finish_completion(fields)?;
         Ok(Self { common, prompts })

@@ -49,8 +49,7 @@ const COMMON: &[(&str, Neutral)] = &[
     ("best_of", Neutral::Number(1.0)),
     ("use_beam_search", Neutral::False),
     ("logit_bias", Neutral::Empty),
-    ("top_logprobs", Neutral::Number(0.0)),
-    ("prompt_logprobs", Neutral::Never("log probabilities are not supported")),
+    ("prompt_logprobs", Neutral::Never("log probabilities of prompts are not supported")),
     ("allowed_token_ids", Neutral::Never(CONSTRAINT)),
     ("guided_grammar", Neutral::Never(CONSTRAINT)),
     ("skip_special_tokens", Neutral::True),
@@ -60,7 +59,7 @@ const COMMON: &[(&str, Neutral)] = &[
 
 /// Fields of `/v1/completions`.
 const COMPLETION: &[(&str, Neutral)] = &[
-    ("logprobs", Neutral::Never("log probabilities are not supported")),
+    ("top_logprobs", Neutral::Number(0.0)),
     ("echo", Neutral::False),
     ("suffix", Neutral::Empty),
     ("add_special_tokens", Neutral::True),
@@ -68,7 +67,6 @@ const COMPLETION: &[(&str, Neutral)] = &[
 
 /// Fields of `/v1/chat/completions`.
 const CHAT: &[(&str, Neutral)] = &[
-    ("logprobs", Neutral::False),
     ("tools", Neutral::Empty),
     ("tool_choice", Neutral::Words(&["none", "auto"])),
     ("parallel_tool_calls", Neutral::Always),
@@ -176,7 +174,7 @@ mod tests {
     #[test]
     fn a_field_is_accepted_exactly_where_it_changes_nothing() {
         check(BodyKind::Chat, r#"{"user":"u","metadata":{"a":"b"},"presence_penalty":0,"n":1}"#, None);
-        check(BodyKind::Chat, r#"{"logprobs":false,"tools":[],"tool_choice":"auto","store":false}"#, None);
+        check(BodyKind::Chat, r#"{"tools":[],"tool_choice":"auto","store":false}"#, None);
         check(BodyKind::Chat, r#"{"modalities":["text"]}"#, None);
         check(BodyKind::Completion, r#"{"logit_bias":{},"best_of":1,"echo":false,"suffix":""}"#, None);
         check(BodyKind::Message, r#"{"refusal":null,"tool_calls":[],"audio":null}"#, None);
@@ -184,9 +182,7 @@ mod tests {
             (BodyKind::Chat, r#"{"n":2}"#, "n"),
             (BodyKind::Completion, r#"{"n":1000000000000}"#, "n"),
             (BodyKind::Completion, r#"{"best_of":100000}"#, "best_of"),
-            (BodyKind::Completion, r#"{"logprobs":1000000}"#, "logprobs"),
-            (BodyKind::Chat, r#"{"logprobs":true}"#, "logprobs"),
-            (BodyKind::Chat, r#"{"top_logprobs":20}"#, "top_logprobs"),
+            (BodyKind::Completion, r#"{"top_logprobs":20}"#, "top_logprobs"),
             (BodyKind::Chat, r#"{"presence_penalty":0.5}"#, "presence_penalty"),
             (BodyKind::Chat, r#"{"logit_bias":{"-1":5}}"#, "logit_bias"),
             (BodyKind::Chat, r#"{"guided_grammar":"start: x"}"#, "guided_grammar"),

@@ -7,6 +7,7 @@ use serving::model::Model;
 use serving::relquery_state::{AnswerRow, RelQueryState, RowProgress, State, Status, Usage};
 use utoipa::ToSchema;
 
+use super::logprobs::{ChatLogprobs, CompletionLogprobs};
 use crate::wire::relquery::finish_reason;
 use crate::wire::usage::UsageReply;
 
@@ -58,9 +59,8 @@ pub struct CompletionChoice {
     pub index: u32,
     /// The output, or its next piece.
     pub text: String,
-    /// Not supported.
-    #[schema(value_type = Option<Object>)]
-    pub logprobs: (),
+    /// Of its tokens, where they were asked for.
+    pub logprobs: Option<CompletionLogprobs>,
     /// `stop` or `length`, at the end.
     pub finish_reason: Option<&'static str>,
 }
@@ -76,9 +76,8 @@ pub struct ChatChoice {
     /// Its next piece.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delta: Option<Delta>,
-    /// Not supported.
-    #[schema(value_type = Option<Object>)]
-    pub logprobs: (),
+    /// Of its tokens, where they were asked for.
+    pub logprobs: Option<ChatLogprobs>,
     /// `stop` or `length`, at the end.
     pub finish_reason: Option<&'static str>,
 }
@@ -210,10 +209,10 @@ impl Envelope {
 
     /// The reply of `/v1/completions` whose rows these are.
     pub fn completion_of(&self, rows: &[AnswerRow], usage: Usage) -> Reply<CompletionChoice> {
-        let choices = finished(rows).map(|(index, text, end)| CompletionChoice {
+        let choices = finished(rows).map(|(index, row, end)| CompletionChoice {
             index,
-            text: text.to_owned(),
-            logprobs: (),
+            text: row.text.clone(),
+            logprobs: CompletionLogprobs::of(&row.logprobs),
             finish_reason: Some(finish_reason(end)),
         });
         self.wrap("text_completion", choices.collect(), Some(Some(usage.into())))
@@ -227,11 +226,11 @@ impl Envelope {
 
     /// The reply of `/v1/chat/completions` whose rows these are.
     pub fn chat_of(&self, rows: &[AnswerRow], usage: Usage) -> Reply<ChatChoice> {
-        let choices = finished(rows).map(|(index, text, end)| ChatChoice {
+        let choices = finished(rows).map(|(index, row, end)| ChatChoice {
             index,
-            message: Some(AssistantMessage { role: "assistant", content: text.to_owned(), refusal: () }),
+            message: Some(AssistantMessage { role: "assistant", content: row.text.clone(), refusal: () }),
             delta: None,
-            logprobs: (),
+            logprobs: ChatLogprobs::of(&row.logprobs),
             finish_reason: Some(finish_reason(end)),
         });
         self.wrap("chat.completion", choices.collect(), Some(Some(usage.into())))
@@ -253,9 +252,9 @@ pub(crate) fn verdict(state: &State) -> Result<(), RequestError> {
 }
 
 /// Those rows of a request that succeeded.
-fn finished(rows: &[AnswerRow]) -> impl Iterator<Item = (u32, &str, End)> {
+fn finished(rows: &[AnswerRow]) -> impl Iterator<Item = (u32, &AnswerRow, End)> {
     (0..).zip(rows).filter_map(|(index, row)| match row.state {
-        RowProgress::Done { end, .. } => Some((index, row.text.as_str(), end)),
+        RowProgress::Done { end, .. } => Some((index, row, end)),
         RowProgress::Pending | RowProgress::Failed(_) => None,
     })
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use serving::config::{Dialect, ReplicaSettings};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 
 /// What it does with a request.
@@ -24,9 +24,11 @@ pub enum Act {
     /// Never replies.
     Hang,
     /// Answers once [`FakeReplica::release`] lets it.
-    Hold,
-    /// Sends half of its reply and closes.
+    Wait,
+    /// Sends half of its reply and closes; of a stream, half of its text.
     Break,
+    /// Streams half of its text, and the rest when it is told to.
+    Hold(Arc<Notify>),
 }
 
 /// What it is to do, and what it did.
@@ -51,6 +53,8 @@ pub struct State {
     pub looks: usize,
     /// Lets held requests go on.
     held: Arc<Semaphore>,
+    /// Whether it has nothing to say of log probabilities.
+    pub hides_logprobs: bool,
 }
 
 /// A running one.
@@ -111,6 +115,7 @@ impl FakeReplica {
             gate: None,
             running: 0,
             running_max: 0,
+            hides_logprobs: false,
         };
         Self::listen(address, state).await
     }
@@ -196,19 +201,34 @@ async fn serve(mut stream: TcpStream, state: Arc<Mutex<State>>) {
             }
             // Before the client can know that it has ended.
             state.lock().unwrap().running -= 1;
-            if matches!(act, Act::Hold) {
+            if matches!(act, Act::Wait) {
                 let held = Arc::clone(&state.lock().unwrap().held);
                 held.acquire().await.expect("nobody closes it").forget();
             }
+            let hides_logprobs = state.lock().unwrap().hides_logprobs;
             match act {
-                Act::Answer | Act::Hold => {
+                Act::Answer | Act::Break | Act::Hold(_) if body["stream"] == true => {
+                    let word = last_word(&body);
+                    if say(&mut stream, (&path, &word), act).await {
+                        state.lock().unwrap().answered.push(word);
+                    } else {
+                        state.lock().unwrap().left += 1;
+                    }
+                    return;
+                }
+                Act::Hold(_) => panic!("nobody asked for a stream"),
+                Act::Answer | Act::Wait => {
                     let word = last_word(&body);
                     state.lock().unwrap().answered.push(word.clone());
-                    http(200, "", &answer(&path, &word))
+                    let mut reply = answer(&path, &word);
+                    if !hides_logprobs {
+                        reply["choices"][0]["logprobs"] = logprobs(&body, &word);
+                    }
+                    http(200, "", &reply.to_string())
                 }
                 Act::Reply(status, headers, body) => http(status, headers, body),
                 Act::Break => {
-                    let whole = http(200, "", &answer(&path, "half"));
+                    let whole = http(200, "", &answer(&path, "half").to_string());
                     whole[..whole.len() / 2 + 20].to_owned()
                 }
                 Act::Hang => {
@@ -232,16 +252,66 @@ fn http(status: u16, headers: &str, body: &str) -> String {
 }
 
 /// An answer in the shape of its route, whose usage is the same for all.
-fn answer(path: &str, word: &str) -> String {
+fn answer(path: &str, word: &str) -> Value {
     let choice = match path {
         "/v1/chat/completions" => {
             json!({"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": word}})
         }
         _ => json!({"index": 0, "finish_reason": "stop", "text": word}),
     };
-    let usage =
-        json!({"prompt_tokens": 10, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 4}});
-    json!({"choices": [choice], "usage": usage}).to_string()
+    json!({"choices": [choice], "usage": usage()})
+}
+
+fn usage() -> Value {
+    json!({"prompt_tokens": 10, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 4}})
+}
+
+/// Log probabilities of a word of one token, in the shape of the route, where they are asked for.
+fn logprobs(body: &Value, word: &str) -> Value {
+    match &body["logprobs"] {
+        Value::Bool(true) => {
+            let one = json!({"token": word, "logprob": -0.25, "bytes": word.as_bytes()});
+            let mut token = one.clone();
+            token["top_logprobs"] = json!([one]);
+            json!({"content": [token], "refusal": null})
+        }
+        Value::Number(_) => json!({"tokens": [word], "token_logprobs": [-0.25], "text_offset": [0],
+            "top_logprobs": [{word: -0.25}]}),
+        _ => Value::Null,
+    }
+}
+
+/// Streams a word in two halves; false where it was not all sent.
+async fn say(stream: &mut TcpStream, (path, word): (&str, &str), act: Act) -> bool {
+    let head =
+        "HTTP/1.1 200 Said\r\nContent-Type: text/event-stream; charset=utf-8\r\nConnection: close\r\n\r\n";
+    let chunk = |text: &str, reason: Value| {
+        let choice = match path {
+            "/v1/chat/completions" => {
+                json!({"index": 0, "delta": {"content": text}, "finish_reason": reason})
+            }
+            _ => json!({"index": 0, "text": text, "finish_reason": reason}),
+        };
+        format!("data: {}\n\n", json!({"choices": [choice]}))
+    };
+    let (first, rest) = word.split_at(word.len() / 2);
+    if stream.write_all(format!("{head}{}", chunk(first, Value::Null)).as_bytes()).await.is_err() {
+        return false;
+    }
+    match act {
+        Act::Break => return true,
+        Act::Hold(goes_on) => {
+            let mut byte = [0; 1];
+            tokio::select! {
+                () = goes_on.notified() => {}
+                _ = stream.read(&mut byte) => return false,
+            }
+        }
+        _ => {}
+    }
+    let usage = json!({"choices": [], "usage": usage()});
+    let rest = format!("{}data: {usage}\n\ndata: [DONE]\n\n", chunk(rest, json!("stop")));
+    stream.write_all(rest.as_bytes()).await.is_ok() && stream.shutdown().await.is_ok()
 }
 
 /// The last word of what is asked.

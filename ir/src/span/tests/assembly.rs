@@ -2,7 +2,7 @@
 
 use super::*;
 
-const NONE: Outputs<'static> = &|_| &[];
+const NONE: Outputs<'static> = &|_| Output::Tokens(&[]);
 
 const DOCUMENTS: &str = r#"{"g":{"input":{"seq":[{"system":"s"},{"plus":[{"user":"one"},{"user":"two"}]},
     {"user":"between"},{"plus":[{"cross":[{"user":"x"},{"plus":[{"user":"y"},{"user":"z"}]}]},{"user":"w"}]},{"user":"q"}]}}}"#;
@@ -59,7 +59,7 @@ const JUDGE: &str = r#"{"g":{"input":{"seq":[{"system":"judge"},{"plus":[
 fn a_candidates_span_is_the_inner_prompt_and_its_output_token_by_token() {
     let output = [TokenId(255), TokenId(97), TokenId(255)];
     let ended = [TokenId(98), ByteText::END];
-    let outputs = |id: CallId| if id.0 == 0 { &output[..] } else { &ended[..] };
+    let outputs = |id: CallId| Output::Tokens(if id.0 == 0 { &output } else { &ended });
     let plan = plan(JUDGE);
     assert_eq!(plan.calls.iter().map(|call| call.is_span).collect::<Vec<_>>(), [true, true, false]);
     let inner = assembled(&plan, 0, &Begun, &outputs);
@@ -82,7 +82,7 @@ fn a_candidates_span_is_the_inner_prompt_and_its_output_token_by_token() {
 fn an_output_that_is_not_distributed_stands_alone_as_generated() {
     let text = JUDGE.replace("plus", "cross");
     let output = [TokenId(255)];
-    let outer = assembled(&plan(&text), 2, &Begun, &|_| &output);
+    let outer = assembled(&plan(&text), 2, &Begun, &|_| Output::Tokens(&output));
     let expected =
         "^[system]judge<end>[assistant]\u{fffd}<end>[assistant]\u{fffd}<end>[user]choose<end>[assistant]";
     assert_eq!((shown(&outer.prompt).as_str(), outer.sections.len()), (expected, 0));
@@ -90,7 +90,7 @@ fn an_output_that_is_not_distributed_stands_alone_as_generated() {
 
 #[test]
 fn what_a_template_makes_up_stands_in_front_of_the_prompt_and_of_each_prompt_in_it() {
-    let outer = assembled(&plan(JUDGE), 2, &Led, &|_| &[TokenId(120)]);
+    let outer = assembled(&plan(JUDGE), 2, &Led, &|_| Output::Tokens(&[TokenId(120)]));
     assert_eq!(
         sections(&outer),
         [
@@ -132,4 +132,43 @@ fn calls_that_do_not_wait_for_one_another_and_are_alike_are_one_batch() {
     let batches: Vec<(u32, u32)> = plan.calls.iter().map(|call| (call.level, call.batch)).collect();
     assert_eq!(batches, [(0, 0), (0, 0), (0, 0), (1, 2), (0, 1)]);
     assert_eq!(plan.output.len(), 5, "four outputs and a message");
+}
+
+#[test]
+fn a_plain_plan_puts_the_spans_that_most_read_first_and_its_calls_are_chats() {
+    let query = |spans: &str| {
+        let text = format!(
+            r#"{{"g": {{"input": {{"seq": [{{"system": "s"}}, {{"plus": [{spans}]}}, {{"user": "q"}}]}}}}}}"#
+        );
+        let found = Found::new();
+        let rules = Rules::all().without("distribute_plus");
+        let with = Rewriting { rules, judges: None, found: &found, limits: SpanLimits::default() };
+        Plan::new(&rewrite(parsed(&text), &with).expect("it can be rewritten").0).expect("it can be planned")
+    };
+    let inner = r#"{"g": {"max_tokens": 3, "input": {"user": "w"}}}"#;
+    let mut plans = [
+        query(&format!(r#"{inner}, {{"user": "b"}}, {{"user": "c"}}"#)),
+        query(r#"{"user": "z"}, {"user": "a"}"#),
+        query(r#"{"user": "d"}, {"cross": [{"user": "c"}]}"#),
+    ];
+    let order = lower_plain(&mut plans.each_mut());
+    let shown = |plan: &Plan| {
+        let call = plan.calls.last().expect("a call");
+        let output: Outputs<'_> = &|_| Output::Text("it <end>");
+        let sectioned = assembled(plan, call.id.0, &ByteText, output);
+        assert!(sectioned.sections.is_empty() && !call.has_groups(), "it is a prompt like any other");
+        sectioned.prompt
+    };
+    let chat = |messages: &[(Role, &str)]| {
+        let roles: Vec<Role> = messages.iter().map(|(role, _)| *role).collect();
+        let texts: Vec<&str> = messages.iter().map(|(_, text)| *text).collect();
+        ByteText.encode_framed(&ByteText.frame(&roles).expect("a frame"), &texts)
+    };
+    use Role::{Assistant, System, User};
+    let first = [(System, "s"), (User, "c"), (User, "b"), (Assistant, "it <end>"), (User, "q")];
+    assert_eq!(shown(&plans[0]), chat(&first), "two read c; an output stands last");
+    assert_eq!(shown(&plans[1]), chat(&[(System, "s"), (User, "a"), (User, "z"), (User, "q")]));
+    assert_eq!(shown(&plans[2]), chat(&[(System, "s"), (User, "c"), (User, "d"), (User, "q")]));
+    // The first waits for a call of its own, which begins with no system's message.
+    assert_eq!(order, [1, 2, 0]);
 }

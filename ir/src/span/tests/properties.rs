@@ -106,7 +106,7 @@ proptest! {
         let Some((_, query)) = rewritten(&value, judges) else { return Ok(()) };
         let Ok(plan) = Plan::new(&query) else { return Ok(()) };
         let output: Vec<TokenId> = output.into_iter().map(TokenId).collect();
-        let outputs: Outputs<'_> = &|_| &output;
+        let outputs: Outputs<'_> = &|_| Output::Tokens(&output);
         for chat in [&ByteText as &dyn ChatTemplate, &Begun, &Bare] {
             let tags = Tags::of(chat, &ByteText).expect("messages stand one by one");
             let encoder = Encoder { tokenizer: &ByteText, tags: Some(&tags) };

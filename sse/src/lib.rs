@@ -2,7 +2,8 @@
 //! this module gives it whole lines, because it would hold a line without an end, and all that follows a byte
 //! that is no UTF-8, in memory without a limit. It must not know what events mean.
 
-use eventsource_stream::{Event, EventStreamError, Eventsource as _};
+pub use eventsource_stream::Event;
+use eventsource_stream::{EventStreamError, Eventsource as _};
 use futures_util::{FutureExt as _, Stream, StreamExt as _, TryStreamExt as _, stream};
 
 /// Longest line taken, in bytes; a longer one breaks the stream.

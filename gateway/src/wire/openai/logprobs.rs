@@ -1,0 +1,163 @@
+//! Log probabilities of an answer's tokens on the wire: how they are asked for, and OpenAI's two shapes.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serving::error::RequestError;
+use serving::model::Model;
+use serving::replicas::logprobs::{Logprob, TokenLogprob};
+use utoipa::ToSchema;
+
+use crate::json::JsonFields;
+
+/// Most likely tokens that can be told beside each.
+const TOP_MAX: u64 = 20;
+/// Why none are told.
+const UNTOLD: &str =
+    "are not supported where the local engine runs rows: servers behind it (`[[replicas]]`) tell them";
+
+/// Takes `logprobs` and `top_logprobs` of a conversation: how many of the most likely tokens are told beside
+/// each, where any are asked for.
+pub(super) fn of_chat(fields: &mut JsonFields, model: &Model) -> Result<Option<u32>, RequestError> {
+    let wanted = fields.bool("logprobs")?.unwrap_or(false);
+    let top = fields.integer("top_logprobs", 0, TOP_MAX)?;
+    if !wanted {
+        return match top {
+            None | Some(0) => Ok(None),
+            Some(_) => fields.bad("top_logprobs", "is only allowed when `logprobs` is true"),
+        };
+    }
+    checked(fields, model, top.unwrap_or(0)).map(Some)
+}
+
+/// Takes `logprobs` of a completion: a number.
+pub(super) fn of_completion(fields: &mut JsonFields, model: &Model) -> Result<Option<u32>, RequestError> {
+    match fields.integer("logprobs", 0, TOP_MAX)? {
+        None => Ok(None),
+        Some(top) => checked(fields, model, top).map(Some),
+    }
+}
+
+fn checked(fields: &JsonFields, model: &Model, top: u64) -> Result<u32, RequestError> {
+    match u32::try_from(top) {
+        Ok(top) if model.has_logprobs => Ok(top),
+        _ => fields.bad("logprobs", UNTOLD),
+    }
+}
+
+/// Of a conversation's answer.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct ChatLogprobs {
+    /// Its tokens.
+    pub content: Vec<ChatToken>,
+    /// Always null.
+    #[schema(value_type = Option<Object>)]
+    pub refusal: (),
+}
+
+/// A token of a conversation's answer.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct ChatToken {
+    /// The token.
+    #[serde(flatten)]
+    pub chosen: LikelyToken,
+    /// The most likely tokens in its place.
+    pub top_logprobs: Vec<LikelyToken>,
+}
+
+/// A token that may be said.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct LikelyToken {
+    /// Its text.
+    pub token: String,
+    /// Natural logarithm of its probability.
+    pub logprob: f64,
+    /// Its bytes, where the server tells them.
+    pub bytes: Option<Vec<u8>>,
+}
+
+/// Of a completion.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct CompletionLogprobs {
+    /// Its tokens.
+    pub tokens: Vec<String>,
+    /// Natural logarithms of their probabilities.
+    pub token_logprobs: Vec<f64>,
+    /// The most likely tokens in place of each; null where none were asked for.
+    pub top_logprobs: Option<Vec<BTreeMap<String, f64>>>,
+    /// Characters of the output in front of each.
+    pub text_offset: Vec<usize>,
+}
+
+impl ChatLogprobs {
+    /// Of these tokens; none where there are none.
+    pub(super) fn of(tokens: &[TokenLogprob]) -> Option<Self> {
+        let token = |TokenLogprob { chosen, top }: &TokenLogprob| ChatToken {
+            chosen: chosen.into(),
+            top_logprobs: top.iter().map(LikelyToken::from).collect(),
+        };
+        let content: Vec<ChatToken> = tokens.iter().map(token).collect();
+        (!content.is_empty()).then_some(Self { content, refusal: () })
+    }
+}
+
+impl From<&Logprob> for LikelyToken {
+    fn from(Logprob { token, logprob, bytes }: &Logprob) -> Self {
+        Self { token: token.clone(), logprob: *logprob, bytes: bytes.clone() }
+    }
+}
+
+impl CompletionLogprobs {
+    /// Of these tokens; none where there are none.
+    pub(super) fn of(tokens: &[TokenLogprob]) -> Option<Self> {
+        if tokens.is_empty() {
+            return None;
+        }
+        let mut characters = 0;
+        let offset = |token: &TokenLogprob| {
+            let before = characters;
+            characters += token.chosen.token.chars().count();
+            before
+        };
+        let text_offset = tokens.iter().map(offset).collect();
+        let likely = |token: &TokenLogprob| {
+            token.top.iter().map(|one| (one.token.clone(), one.logprob)).collect::<BTreeMap<_, _>>()
+        };
+        let has_top = tokens.iter().any(|token| !token.top.is_empty());
+        Some(Self {
+            tokens: tokens.iter().map(|token| token.chosen.token.clone()).collect(),
+            token_logprobs: tokens.iter().map(|token| token.chosen.logprob).collect(),
+            top_logprobs: has_top.then(|| tokens.iter().map(likely).collect()),
+            text_offset,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn both_shapes_are_openais() {
+        let token = |token: &str, logprob| Logprob { token: token.into(), logprob, bytes: None };
+        let tokens = [
+            TokenLogprob { chosen: token("é", -0.5), top: vec![token("é", -0.5), token("e", -1.0)] },
+            TokenLogprob { chosen: token("!", -2.0), top: Vec::new() },
+        ];
+        let likely = |token: &str, logprob: f64| json!({"token": token, "logprob": logprob, "bytes": null});
+        let mut first = likely("é", -0.5);
+        first["top_logprobs"] = json!([likely("é", -0.5), likely("e", -1.0)]);
+        let mut second = likely("!", -2.0);
+        second["top_logprobs"] = json!([]);
+        assert_eq!(json!(ChatLogprobs::of(&tokens)), json!({"content": [first, second], "refusal": null}));
+        let expected = json!({
+            "tokens": ["é", "!"], "token_logprobs": [-0.5, -2.0], "text_offset": [0, 1],
+            "top_logprobs": [{"é": -0.5, "e": -1.0}, {}],
+        });
+        assert_eq!(json!(CompletionLogprobs::of(&tokens)), expected);
+        assert_eq!((ChatLogprobs::of(&[]), CompletionLogprobs::of(&[])), (None, None));
+        assert_eq!(json!(CompletionLogprobs::of(&tokens[1..]))["top_logprobs"], json!(null));
+    }
+}

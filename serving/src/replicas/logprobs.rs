@@ -1,0 +1,87 @@
+//! Log probabilities of an answer's tokens, in the two forms that servers tell them: that of conversations
+//! (`content`, an object a token) and that of completions (`tokens`, a list for each thing). Pure.
+
+use serde_json::Value;
+
+/// A token that a model may say, and how likely it was.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Logprob {
+    /// Its text; of a part of a character, what the server shows instead.
+    pub token: String,
+    /// Natural logarithm of its probability.
+    pub logprob: f64,
+    /// Its bytes, where the server tells them.
+    pub bytes: Option<Vec<u8>>,
+}
+
+/// A token of an answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TokenLogprob {
+    pub chosen: Logprob,
+    /// The most likely tokens in its place, as many as were asked for at most.
+    pub top: Vec<Logprob>,
+}
+
+/// What a choice's `logprobs` say; nothing, where it says nothing that can be read.
+pub fn told(logprobs: &Value) -> Vec<TokenLogprob> {
+    match (&logprobs["content"], &logprobs["tokens"]) {
+        (Value::Array(content), _) => content.iter().filter_map(of_conversation).collect(),
+        (_, Value::Array(tokens)) => of_completion(tokens, logprobs),
+        _ => Vec::new(),
+    }
+}
+
+fn of_conversation(entry: &Value) -> Option<TokenLogprob> {
+    let top = entry["top_logprobs"].as_array();
+    let top = top.into_iter().flatten().filter_map(one).collect();
+    Some(TokenLogprob { chosen: one(entry)?, top })
+}
+
+fn one(entry: &Value) -> Option<Logprob> {
+    let bytes = entry["bytes"].as_array().map(|bytes| {
+        let byte = |byte: &Value| byte.as_u64().and_then(|byte| u8::try_from(byte).ok());
+        bytes.iter().filter_map(byte).collect()
+    });
+    Some(Logprob { token: entry["token"].as_str()?.to_owned(), logprob: entry["logprob"].as_f64()?, bytes })
+}
+
+fn of_completion(tokens: &[Value], logprobs: &Value) -> Vec<TokenLogprob> {
+    let token = |(i, token): (usize, &Value)| {
+        let top = logprobs["top_logprobs"][i].as_object().into_iter().flatten();
+        let mut top: Vec<Logprob> = top.filter_map(|(token, value)| logprob(token, value)).collect();
+        top.sort_by(|one, other| other.logprob.total_cmp(&one.logprob));
+        Some(TokenLogprob { chosen: logprob(token.as_str()?, &logprobs["token_logprobs"][i])?, top })
+    };
+    tokens.iter().enumerate().filter_map(token).collect()
+}
+
+fn logprob(token: &str, value: &Value) -> Option<Logprob> {
+    Some(Logprob { token: token.to_owned(), logprob: value.as_f64()?, bytes: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn both_forms_say_the_same() {
+        let entry = |token: &str, logprob: f64| json!({"token": token, "logprob": logprob, "bytes": null});
+        let mut chat = entry("hi", -0.5);
+        chat["top_logprobs"] = json!([entry("hi", -0.5), entry("ho", -1.5)]);
+        let expected = |token: &str, logprob| Logprob { token: token.into(), logprob, bytes: None };
+        let both = [expected("hi", -0.5), expected("ho", -1.5)];
+        let all = [TokenLogprob { chosen: both[0].clone(), top: both.to_vec() }];
+        assert_eq!(told(&json!({ "content": [chat] })), all);
+        let completion = json!({
+            "tokens": ["hi"], "token_logprobs": [-0.5], "text_offset": [0], "top_logprobs": [{"ho": -1.5, "hi": -0.5}],
+        });
+        assert_eq!(told(&completion), all);
+        let bytes = json!({"content": [{"token": "h", "logprob": 0, "bytes": [104], "top_logprobs": []}]});
+        assert_eq!(told(&bytes)[0].chosen.bytes.as_deref(), Some(&b"h"[..]));
+        for nothing in [json!(null), json!({}), json!({"content": null}), json!({"tokens": [null]})] {
+            assert_eq!(told(&nothing), []);
+        }
+    }
+}
