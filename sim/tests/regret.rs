@@ -1,25 +1,28 @@
-//! `marginal-work` is never more than a hundredth slower on average than the best of RelServe's own policies, on a part
+//! `marginal-work` is not more than a hundredth slower on average than the best of RelServe's own policies, on a part
 //! of the table that `cargo run --release -p sim --example regret` prints: engines whose steps hide nothing,
 //! where it has the least to gain, two tenants and bursts among them. Figures: `-- --nocapture`.
 
 use sim::regret::{Regret, Shape, machines, service_seconds, trace};
 
-const SEEDS: u64 = 2;
+const SEEDS: u64 = 1;
 
-/// The shapes on machines whose names contain `name`, as means over both loads and all seeds.
+/// On the machine whose name begins so, the cells of these shapes: their geometric mean is at most `mean_max`, and
+/// none is above 1.04, which is what traces of a hundred relQueries differ by.
 fn check(name: &str, shapes: &[Shape], mean_max: f64) {
     let machines = machines();
     let machine = machines.iter().find(|machine| machine.name.starts_with(name)).expect("a machine");
     let service = service_seconds(&machine.config).expect("a replay");
-    for shape in shapes {
-        for load in [70, 110] {
-            let traces: Vec<_> = (0..SEEDS).map(|seed| trace(*shape, load, service, 60, seed)).collect();
-            let regret = Regret::of(&traces, &machine.config).expect("a replay");
-            let (mean, p99) = (regret.mean(), regret.p99());
-            eprintln!("{}, {}, {load} %: mean {mean:.3}, p99 {p99:.2}", machine.name, shape.name());
-            assert!(mean <= mean_max, "{}, {}, {load} %: {mean:.3}", machine.name, shape.name());
-        }
+    let (mut logs, mut cells) = (0.0, 0.0);
+    for (shape, load) in shapes.iter().flat_map(|shape| [(*shape, 80), (*shape, 110)]) {
+        let traces: Vec<_> = (0..SEEDS).map(|seed| trace(shape, load, service, 100, seed)).collect();
+        let regret = Regret::of(&traces, &machine.config).expect("a replay");
+        let mean = regret.mean();
+        eprintln!("{}, {}, {load} %: mean {mean:.3}, p99 {:.2}", machine.name, shape.name(), regret.p99());
+        assert!(mean <= 1.04, "{}, {}, {load} %: {mean:.3}", machine.name, shape.name());
+        (logs, cells) = (logs + mean.ln(), cells + 1.0);
     }
+    let mean = f64::exp(logs / cells);
+    assert!(mean <= mean_max, "{}: {mean:.3}", machine.name);
 }
 
 #[test]
