@@ -36,6 +36,17 @@ pub enum PriorityParts {
     Work(WorkTime),
 }
 
+impl PriorityBreakdown {
+    /// Machine time that it says is left; 0 where the order is not one of work.
+    pub(crate) fn work(&self) -> Nanos {
+        match self.parts {
+            PriorityParts::Estimate(estimate) => estimate.total(),
+            PriorityParts::Work(work) => work.total(),
+            _ => Nanos(0),
+        }
+    }
+}
+
 /// The four sums of Eq. 10, and the miss ratio (Eq. 11) in the first of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Estimate {

@@ -46,6 +46,8 @@ pub enum Reason {
     TransitionPrefill,
     /// Decoding first lowers the mean latency, or changes nothing (RelServe: transitional).
     TransitionDecode,
+    /// The first rows of a relQuery that is alone end before its others are prefilled.
+    FirstRows,
 }
 
 impl std::fmt::Display for Reason {
@@ -62,6 +64,7 @@ impl std::fmt::Display for Reason {
             Self::Internal => "internal: the first relQuery still has prompts",
             Self::TransitionPrefill => "transition: prefilling first lowers the mean latency",
             Self::TransitionDecode => "transition: decoding first lowers the mean latency",
+            Self::FirstRows => "first rows of a relQuery that is alone end early",
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use base::{RelQueryId, Submission, Time, TokenCount, WorkItem};
+use base::{Nanos, RelQueryId, Submission, Time, TokenCount, WorkItem};
 
 use crate::Scheduler;
 use crate::event::{Event, Refused, Usage};
@@ -148,6 +148,7 @@ impl Scheduler {
             self.queues.waiting.remove(&key);
             self.queues.tenants.place(relquery.tenant, Some(key), None);
         }
+        self.queues.tenants.wait_for(relquery.tenant, relquery.waiting_work, Nanos(0));
         if self.config.is_fair() {
             self.queues.tenants.leave(relquery.tenant);
         }

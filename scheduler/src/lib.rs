@@ -130,6 +130,8 @@ struct Estimates {
     refit: Refit,
     /// Output lengths by kind of relQuery.
     lengths: Lengths,
+    /// RelQueries that have come since the machine was idle; counted for policy `marginal-work` only.
+    arrived: u64,
 }
 
 /// Steps: the next one's number, the one that is out, and what to tell with the next one.
@@ -172,7 +174,7 @@ impl Scheduler {
                 ledger: Ledger::new(config.kv_blocks, config.host_kv_blocks, config.host_kv_reused_only),
                 pins: Pins::default(),
             },
-            estimates: Estimates { refit: Refit::new(&cost), cost, lengths: Lengths::default() },
+            estimates: Estimates { refit: Refit::new(&cost), cost, lengths: Lengths::default(), arrived: 0 },
             steps: StepState { next_step: 1, flight: None, retired: Vec::new() },
             config,
             relqueries: BTreeMap::new(),

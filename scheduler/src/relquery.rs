@@ -6,10 +6,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use base::{Periods, PinId, RelQueryId, ServiceClass, StepId, Submission, TenantId, Time, TokenId, WorkItem};
+use base::{
+    Nanos, Periods, PinId, RelQueryId, ServiceClass, StepId, Submission, TenantId, Time, TokenId, WorkItem,
+};
 
 use crate::breakdown::PriorityBreakdown;
 use crate::event::Usage;
+use crate::policy::marginal_work::first_rows::FirstRows;
 use crate::policy::marginal_work::instants::Instants;
 use crate::policy::marginal_work::lengths::{Ended, LengthKind};
 use crate::policy::marginal_work::sharing;
@@ -62,6 +65,8 @@ pub(crate) struct RelQuery {
     /// What it is made of, and the step it was computed for.
     pub(crate) breakdown: PriorityBreakdown,
     pub(crate) priced_for: StepId,
+    /// How far it is with its first rows.
+    pub(crate) first_rows: FirstRows,
     /// Whether its priority is zero, for having waited too long (Eq. 13) or being urgent.
     pub(crate) is_promoted: bool,
     /// Start of its first prefill.
@@ -78,6 +83,8 @@ pub(crate) struct RelQuery {
     /// Where it stands in the scheduler's sets; `None` where it is not in one.
     pub(crate) waiting_key: Option<RelQueryKey>,
     pub(crate) running_key: Option<RelQueryKey>,
+    /// Work of it that counts as waiting for its tenant.
+    pub(crate) waiting_work: Nanos,
 }
 
 impl RelQuery {
@@ -110,6 +117,7 @@ impl RelQuery {
             priority: None,
             breakdown: PriorityBreakdown::default(),
             priced_for: StepId(0),
+            first_rows: FirstRows::default(),
             is_promoted: false,
             started: None,
             prefilled: None,
@@ -119,6 +127,7 @@ impl RelQuery {
             drafter: Drafter::default(),
             waiting_key: None,
             running_key: None,
+            waiting_work: Nanos(0),
         }
     }
 
@@ -235,6 +244,13 @@ impl RelQuery {
     /// Cumulative tokens that no row before supplies; empty unless [`RelQuery::share`] counted them.
     pub(crate) fn fresh_novel(&self) -> &[u64] {
         self.fresh_novel.get(self.head..).unwrap_or_default()
+    }
+
+    /// Mean prompt tokens of a never admitted row, without what earlier ones supply.
+    pub(crate) fn fresh_tokens_mean(&self) -> u64 {
+        let novel = self.fresh_novel();
+        let (Some(first), Some(last)) = (novel.first(), novel.last()) else { return 0 };
+        (last - first) / (novel.len() as u64 - 1).max(1)
     }
 
     /// Moves a waiting row among the running ones.

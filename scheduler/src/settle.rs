@@ -20,7 +20,7 @@ impl Scheduler {
         };
         self.kv.ledger.moves_done();
         self.observe(&flight, outcome.elapsed);
-        self.charge(&flight);
+        self.charge(&flight, outcome.elapsed);
         let mut results = outcome.rows.iter();
         let mut touched = Vec::new();
         for slot in &flight.slots {
@@ -131,16 +131,18 @@ impl Scheduler {
         self.estimates.cost = self.estimates.refit.observe(sample, self.estimates.cost);
     }
 
-    /// Each tenant pays for its rows: their prompts, their sequences, and their part of the step's base.
-    fn charge(&mut self, flight: &Flight) {
+    /// Each tenant pays for its rows: of the time that the step took, the part that the model says is theirs.
+    fn charge(&mut self, flight: &Flight, elapsed: Nanos) {
         if !self.config.is_fair() {
             return;
         }
         let slots = flight.slots.len() as u64;
+        let modelled: u128 = flight.slots.iter().map(|slot| u128::from(self.time_of(slot, slots).0)).sum();
         for slot in &flight.slots {
             let Some((id, _)) = self.queues.requests.get(&slot.request) else { continue };
-            let (tenant, time) = (self.relqueries[id].tenant, self.time_of(slot, slots));
-            self.queues.tenants.charge(tenant, time);
+            let part = u128::from(self.time_of(slot, slots).0) * u128::from(elapsed.0) / modelled.max(1);
+            let time = Nanos(u64::try_from(part).unwrap_or(u64::MAX));
+            self.queues.tenants.charge(self.relqueries[id].tenant, time);
         }
     }
 

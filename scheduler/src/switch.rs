@@ -1,7 +1,7 @@
 //! Another policy for a scheduler, or a fleet, that is at work: what waits and what runs is put into the new
 //! order, and nothing is lost or computed twice but prompts that were cut.
 
-use base::RelQueryId;
+use base::{Nanos, RelQueryId};
 
 use crate::policy::Policy;
 use crate::tenants::Tenants;
@@ -46,16 +46,20 @@ impl Scheduler {
             (relquery.waiting_key, relquery.running_key) = (None, None);
             relquery.is_promoted = false;
             relquery.priority = None;
+            relquery.waiting_work = Nanos(0);
             self.timers.set(*id, None);
             if shares {
                 self.queues.tenants.join(relquery.tenant, relquery.weight);
             }
         }
         let ids: Vec<RelQueryId> = self.relqueries.keys().copied().collect();
+        // Nothing has arrived.
+        let arrived = self.estimates.arrived;
         for id in ids {
             self.on_arrival(id);
             self.update_priority(id);
         }
+        self.estimates.arrived = arrived;
     }
 }
 

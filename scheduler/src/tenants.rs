@@ -2,9 +2,13 @@
 //! time instead of tokens).
 //!
 //! Each tenant has a counter of the machine time it was served, divided by its weight. While rows of
-//! several tenants wait, those that are ahead of the least served one by more than the lag go last. The
-//! order by work decides within the lag, so a tenant that asks for its share or less never notices, and
-//! a flood delays others by no more than the lag and its share explain.
+//! several tenants wait, those go last that are ahead of one of the others by more than the lag and that one's
+//! waiting work. The order by work decides within that, so a tenant that asks for its share or less never
+//! notices, and a flood delays others by no more than the lag, their own work and its share explain.
+//!
+//! Why the waiting work: a relQuery is of use when it is done, so half of the machine from the start is worth
+//! less to a tenant with an hour of work than it costs one with seconds. What it is behind by is made up for before
+//! it has waited for as long as it works; from then on it has its share.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -26,6 +30,20 @@ struct Tenant {
     held: u32,
     /// Those with waiting rows.
     waiting: BTreeSet<RelQueryKey>,
+    /// Machine time that these need.
+    work: u128,
+}
+
+impl Tenant {
+    /// Nobody may be served ahead of this, and of the lag, while it waits.
+    fn allows(&self) -> Service {
+        self.service + scaled(self.work, self.weight)
+    }
+}
+
+/// Machine time, ns, at a weight in thousandths.
+fn scaled(time: u128, weight: u32) -> Service {
+    time * 1_000_000 / u128::from(weight)
 }
 
 /// Idle tenants whose counters are remembered.
@@ -37,6 +55,8 @@ pub(crate) struct Tenants {
     by_id: BTreeMap<TenantId, Tenant>,
     /// Those with waiting rows, least served first.
     active: BTreeSet<(Service, TenantId)>,
+    /// The same in the order of what they allow others.
+    allowing: BTreeSet<(Service, TenantId)>,
 }
 
 impl Tenants {
@@ -44,13 +64,13 @@ impl Tenants {
     /// waiting one stands, or where it stood if that is further.
     pub(crate) fn join(&mut self, id: TenantId, weight: u32) {
         let least = self.active.first().map_or(0, |(service, _)| *service);
-        let fresh = Tenant { weight, service: least, held: 0, waiting: BTreeSet::new() };
+        let fresh = Tenant { weight, service: least, held: 0, waiting: BTreeSet::new(), work: 0 };
         let tenant = self.by_id.entry(id).or_insert(fresh);
         if tenant.held == 0 {
             tenant.service = tenant.service.max(least);
         }
-        tenant.weight = weight.max(1);
         tenant.held += 1;
+        self.change(id, |tenant| tenant.weight = weight.max(1));
     }
 
     /// A relQuery is done.
@@ -65,33 +85,46 @@ impl Tenants {
 
     /// The place of a relQuery among the waiting ones has changed.
     pub(crate) fn place(&mut self, id: TenantId, old: Option<RelQueryKey>, new: Option<RelQueryKey>) {
-        let Some(tenant) = self.by_id.get_mut(&id) else { return };
-        if let Some(old) = old {
-            tenant.waiting.remove(&old);
-        }
-        tenant.waiting.extend(new);
-        let place = (tenant.service, id);
-        if tenant.waiting.is_empty() {
-            self.active.remove(&place);
-        } else {
-            self.active.insert(place);
+        self.change(id, |tenant| {
+            if let Some(old) = old {
+                tenant.waiting.remove(&old);
+            }
+            tenant.waiting.extend(new);
+        });
+    }
+
+    /// The work of a waiting relQuery has changed.
+    pub(crate) fn wait_for(&mut self, id: TenantId, old: Nanos, new: Nanos) {
+        if old != new {
+            self.change(id, |tenant| {
+                tenant.work = (tenant.work + u128::from(new.0)).saturating_sub(u128::from(old.0));
+            });
         }
     }
 
     /// The tenant was served for this long.
     pub(crate) fn charge(&mut self, id: TenantId, time: Nanos) {
+        self.change(id, |tenant| tenant.service += scaled(time.0.into(), tenant.weight));
+    }
+
+    /// Changes a tenant and its places among the waiting ones.
+    fn change(&mut self, id: TenantId, change: impl FnOnce(&mut Tenant)) {
         let Some(tenant) = self.by_id.get_mut(&id) else { return };
-        let was_active = self.active.remove(&(tenant.service, id));
-        tenant.service += u128::from(time.0) * 1_000_000 / u128::from(tenant.weight);
-        if was_active {
+        if !tenant.waiting.is_empty() {
+            self.active.remove(&(tenant.service, id));
+            self.allowing.remove(&(tenant.allows(), id));
+        }
+        change(tenant);
+        if !tenant.waiting.is_empty() {
             self.active.insert((tenant.service, id));
+            self.allowing.insert((tenant.allows(), id));
         }
     }
 
-    /// The first `most` waiting relQueries, in each class those of tenants within `lag` of the least served
-    /// one before the others; `None` where all are within it and the order by key is the whole truth.
+    /// The first `most` waiting relQueries, in each class those of tenants that are not too far ahead before the
+    /// others; `None` where none is and the order by key is the whole truth.
     pub(crate) fn order(&self, lag: Nanos, most: usize) -> Option<Vec<RelQueryKey>> {
-        let (least, (last, _)) = (self.active.first()?.0, self.active.last()?);
+        let (least, (last, _)) = (self.allowing.first()?.0, self.active.last()?);
         let bound = least + u128::from(lag.0) * 1_000;
         if *last <= bound {
             return None;
@@ -143,6 +176,14 @@ impl Tenants {
         let places: BTreeSet<_> = active.map(|(id, tenant)| (tenant.service, *id)).collect();
         if places != self.active {
             return Err("the waiting tenants are not those in order".into());
+        }
+        let active = self.by_id.iter().filter(|(_, tenant)| !tenant.waiting.is_empty());
+        let places: BTreeSet<_> = active.map(|(id, tenant)| (tenant.allows(), *id)).collect();
+        if places != self.allowing {
+            return Err("the waiting tenants are not those in order of what they allow".into());
+        }
+        if self.by_id.values().any(|tenant| tenant.waiting.is_empty() && tenant.work > 0) {
+            return Err("a tenant waits for the work of no relQuery".into());
         }
         Ok(())
     }
@@ -210,5 +251,23 @@ mod tests {
         tenants.join(busy, 1_000);
         tenants.place(busy, None, Some(key(3)));
         assert_eq!(tenants.lead(busy), Nanos(700));
+    }
+
+    #[test]
+    fn who_has_much_to_do_waits_for_as_long_before_it_has_its_share() {
+        let mut tenants = Tenants::default();
+        let (quick, heavy) = (TenantId(1), TenantId(2));
+        for (tenant, priority) in [(quick, 1), (heavy, 9)] {
+            tenants.join(tenant, 1_000);
+            tenants.place(tenant, None, Some(key(priority)));
+        }
+        tenants.wait_for(heavy, Nanos(0), Nanos(700));
+        tenants.charge(quick, Nanos(800));
+        assert_eq!(order(&tenants, 100), None, "within the lag and the other's work");
+        tenants.charge(quick, Nanos(1));
+        assert_eq!(order(&tenants, 100), Some(vec![9, 1]));
+        tenants.wait_for(heavy, Nanos(700), Nanos(750));
+        assert_eq!(order(&tenants, 100), None);
+        assert_eq!(tenants.check(2), Ok(()));
     }
 }

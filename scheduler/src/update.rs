@@ -85,8 +85,14 @@ impl Scheduler {
                 *current = wanted;
             }
         }
-        if self.config.is_fair() && old != relquery.waiting_key {
+        if !self.config.is_fair() {
+            return;
+        }
+        let work = if waits { relquery.breakdown.work() } else { Nanos(0) };
+        let old_work = std::mem::replace(&mut relquery.waiting_work, work);
+        if old != relquery.waiting_key {
             self.queues.tenants.place(tenant, old, relquery.waiting_key);
         }
+        self.queues.tenants.wait_for(tenant, old_work, work);
     }
 }

@@ -56,7 +56,11 @@ pub fn variants() -> Vec<Variant> {
 
 /// The fairness switch: the longest wait is no longer than under first come, first served.
 pub fn fair() -> MarginalWorkConfig {
-    MarginalWorkConfig { age_half_ms: Some(Millis(25_000)), ..MarginalWorkConfig::default() }
+    MarginalWorkConfig {
+        age_half_ms: Some(Millis(25_000)),
+        age_half_works: 0,
+        ..MarginalWorkConfig::default()
+    }
 }
 
 /// Replays `workload` with seeds `0..seeds` on an engine that hides `hide_permille`.

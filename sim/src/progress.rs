@@ -16,6 +16,8 @@ pub struct ProgressStep {
     pub prompt: TokenCount,
     /// Tokens sampled.
     pub output: TokenCount,
+    /// Rows that ended.
+    pub rows: u64,
 }
 
 /// The progress of one relQuery.
@@ -45,6 +47,11 @@ impl RelQueryProgress {
     /// End of its last row.
     pub fn ended(&self) -> Time {
         self.arrival + self.periods.total()
+    }
+
+    /// End of its first row that ended by itself.
+    pub fn first_row(&self) -> Option<Time> {
+        self.steps.iter().find(|step| step.rows > 0).map(|step| step.at)
     }
 
     /// Prompt and output tokens it got by `at`.
@@ -90,6 +97,11 @@ impl ProgressTracker {
         let mut steps: BTreeMap<RelQueryId, Vec<ProgressStep>> = BTreeMap::new();
         let mut begun = BTreeSet::new();
         for (at, event) in events {
+            // The tokens of a step come before the ends of its rows.
+            if let Event::RowDone { relquery, .. } = event {
+                let last = steps.get_mut(relquery).and_then(|steps| steps.last_mut());
+                last.into_iter().for_each(|step| step.rows += 1);
+            }
             let Event::Token { relquery, row, .. } = event else { continue };
             let steps = steps.entry(*relquery).or_default();
             if steps.last().is_none_or(|last| last.at != *at) {
@@ -135,6 +147,8 @@ mod tests {
             let (prompt, output) = progress.done_by(progress.prefilled());
             assert_eq!(prompt, progress.usage.prompt, "the last prefill ends the core");
             assert!(output.0 > 0);
+            let first = progress.first_row().expect("rows end");
+            assert!(progress.started() < first && first <= progress.ended());
         }
     }
 }

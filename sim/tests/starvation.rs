@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use base::{Millis, Nanos, RelQueryId, Time};
-use scheduler::policy::marginal_work::age::overtaken_until;
+use scheduler::policy::marginal_work::age::{HalfLife, overtaken_until};
 use scheduler::policy::marginal_work::work::{Capacity, Work, marginal_work};
 use scheduler::{CostModel, Event, MarginalWorkConfig, Policy, Scheduler, SchedulerConfig};
 use sim::{ReplayConfig, SimExecutor, Workload, World, generate};
@@ -25,7 +25,8 @@ fn most_work(cost: &CostModel, config: &SchedulerConfig, submission: &base::Subm
 /// How many pairs were in order only because of the bound, of how many that it speaks about.
 fn check(half: Millis, rate: f64) -> (u64, u64) {
     let machine = ReplayConfig::default();
-    let marginal_work = MarginalWorkConfig { age_half_ms: Some(half), ..MarginalWorkConfig::default() };
+    let marginal_work =
+        MarginalWorkConfig { age_half_ms: Some(half), age_half_works: 0, ..MarginalWorkConfig::default() };
     let config = SchedulerConfig { policy: Policy::MarginalWork, marginal_work, ..machine.scheduler };
     let trace = generate(&Workload { rate, relqueries: 150, seed: 2, ..Workload::default() });
     let lowered = trace.lower().expect("a trace");
@@ -39,8 +40,12 @@ fn check(half: Millis, rate: f64) -> (u64, u64) {
     let scheduler = Scheduler::new(config.clone(), machine.cost).expect("a valid configuration");
     let mut world = World::new(scheduler, executor);
     for submission in lowered.submissions {
-        let until =
-            overtaken_until(most_work(&machine.cost, &config, &submission), submission.arrival, least, half);
+        let until = overtaken_until(
+            most_work(&machine.cost, &config, &submission),
+            submission.arrival,
+            least,
+            HalfLife { least: half, works: 0 },
+        );
         bounds.insert(submission.id, (submission.arrival, until));
         world.submit(submission);
     }

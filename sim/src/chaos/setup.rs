@@ -117,6 +117,8 @@ fn marginal_work(draws: &mut ChaosDraws) -> MarginalWorkConfig {
         grouped_rows: draws.one_in(2),
         gain: draws.one_in(2).then(Gain::default),
         age_half_ms: draws.pick(&[None, Some(Millis(1)), Some(Millis(100))]),
+        age_half_works: 100,
+        first_rows_permille: 20,
         prefill_tokens_min: TokenCount(draws.below(40)),
         tenant_lag_ms_max: Millis(draws.pick(&limits)),
         dashboard_wait_ms_max: Millis(draws.pick(&limits)),

@@ -17,16 +17,16 @@ pub enum Steps {
 }
 
 /// Weight of what waiting relQueries gain by a row that joins the batch, against what relQueries ahead
-/// of it lose. What later arrivals gain is not counted, so it is well above 1; where prompts ride free
-/// the batch fills by itself, and less has to be paid for.
+/// of it lose, where a mixed step hides at least half of what it can. Where it hides less nothing is weighed: the
+/// cost model decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Gain {
-    /// Where a mixed step hides nothing.
+    /// Where a mixed step hides nothing: one end of the scale.
     pub bare: u32,
     /// Where it hides all it can; between the two by the share it hides.
     pub hidden: u32,
-    /// A row of a lower class than one that runs counts this many times less.
+    /// A row of a lower class than one that runs counts this many times less, whatever hides.
     pub lower_class: u32,
 }
 
@@ -57,9 +57,13 @@ pub struct MarginalWorkConfig {
     /// Waiting that makes a relQuery's work count half; absent: age does not count. The less, the
     /// shorter the longest waits and the longer the mean.
     pub age_half_ms: Option<Millis>,
+    /// The same in times a relQuery's own work, where that is longer: one that keeps the machine busy for
+    /// minutes waits for more than one of seconds. 0: age counts alike for all.
+    pub age_half_works: u32,
     /// Two-phase: fewest prompt tokens worth a prefill step while memory is what limits it.
     pub prefill_tokens_min: TokenCount,
-    /// How far, in time of the machine at its weight, a tenant may be served ahead of another that waits.
+    /// How far, in time of the machine at its weight, a tenant may be served ahead of another that waits, beside
+    /// the time that this one's waiting relQueries take.
     pub tenant_lag_ms_max: Millis,
     /// Waiting after which a relQuery of class `dashboard` counts as interactive.
     pub dashboard_wait_ms_max: Millis,
@@ -68,6 +72,9 @@ pub struct MarginalWorkConfig {
     /// Thousandths of a step's time that bulk rows may add while rows of a higher class are here (one row at
     /// least); they also give their memory up for those. Absent: they share steps as all others do.
     pub bulk_share_permille: Option<u32>,
+    /// Thousandths of its time by which the last row of a relQuery that is alone here may end later, so that its
+    /// first rows end early. 0: all its rows run alike.
+    pub first_rows_permille: u32,
     /// Rows of a lower class give their memory up for one of a higher class that finds none.
     pub evict_lower_class: bool,
 }
@@ -82,11 +89,13 @@ impl Default for MarginalWorkConfig {
             grouped_rows: true,
             gain: Some(Gain::default()),
             age_half_ms: Some(Millis(120_000)),
+            age_half_works: 100,
             prefill_tokens_min: TokenCount(1_000),
             tenant_lag_ms_max: Millis(5_000),
             dashboard_wait_ms_max: Millis(60_000),
             bulk_wait_ms_max: Millis(3_600_000),
             bulk_share_permille: Some(50),
+            first_rows_permille: 20,
             evict_lower_class: false,
         }
     }

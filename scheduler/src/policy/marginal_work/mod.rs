@@ -8,8 +8,10 @@
 
 pub mod age;
 pub mod config;
+pub(crate) mod first_rows;
 pub(crate) mod instants;
 mod isolate;
+pub(crate) mod joins;
 pub mod lengths;
 pub(crate) mod sharing;
 mod step;
@@ -27,7 +29,7 @@ use crate::breakdown::{PriorityBreakdown, PriorityParts};
 use crate::miss_ratio::MissRatio;
 use crate::priority::estimate;
 use crate::remaining::{expected, remaining_batches};
-use age::aged;
+use age::{HalfLife, aged};
 use lengths::Expected;
 use work::marginal_work;
 
@@ -43,7 +45,7 @@ fn priority(relquery: &mut dyn RelQueryView) -> (Nanos, PriorityBreakdown) {
     if relquery.is_promoted() {
         return (Nanos(0), PriorityBreakdown { parts: PriorityParts::First, is_aged: false });
     }
-    let MarginalWorkConfig { marginal_key, age_half_ms, .. } = *relquery.settings();
+    let MarginalWorkConfig { marginal_key, age_half_ms, age_half_works, .. } = *relquery.settings();
     let (left, parts) = if marginal_key {
         let work = relquery.work();
         let work = marginal_work(relquery.cost(), &work, relquery.capacity());
@@ -54,7 +56,8 @@ fn priority(relquery: &mut dyn RelQueryView) -> (Nanos, PriorityBreakdown) {
         (alone.total(), PriorityParts::Estimate(alone))
     };
     let breakdown = PriorityBreakdown { parts, is_aged: age_half_ms.is_some() };
-    (aged(left, relquery.arrival(), age_half_ms), breakdown)
+    let half = age_half_ms.map(|half| HalfLife { least: half, works: age_half_works });
+    (aged(left, relquery.arrival(), half), breakdown)
 }
 
 /// What has come with time takes effect, then what runs gets its priority anew.
@@ -66,6 +69,11 @@ fn update_priorities(scheduler: &mut Scheduler, now: Time) {
 impl Scheduler {
     /// Orders and counts rows that were just added.
     pub(crate) fn prepare_rows(&mut self, id: RelQueryId) {
+        let was_idle = self.relqueries.len() == 1;
+        self.estimates.arrived = if was_idle { 1 } else { self.estimates.arrived + 1 };
+        if self.relqueries.len() == 2 {
+            self.end_first_rows();
+        }
         let Some(relquery) = self.relqueries.get_mut(&id) else { return };
         relquery.share(self.config.marginal_work.grouped_rows, self.config.block_tokens);
         let Some(first) = relquery.fresh_head() else { return };

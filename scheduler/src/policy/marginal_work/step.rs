@@ -6,15 +6,13 @@ use crate::Scheduler;
 use crate::admit::{Admission, Admitted, Budget, RejectReason};
 use crate::choice::{Choice, Offer};
 use crate::decision::Reason;
-use crate::policy::marginal_work::{Gain, Steps};
+use crate::policy::marginal_work::Steps;
+use crate::policy::marginal_work::joins::{Joining, Left, tokens_max};
 use crate::priority::RelQueryKey;
 
-/// [`Gain`] in thousandths, for rows of the same and of a lower class.
-#[derive(Clone, Copy)]
-struct GainPermille {
-    same: u64,
-    lower: u64,
-}
+/// Thousandths of `b_d - b_p` hidden in a mixed step below which whether a row joins is derived (`joins`); from there
+/// on, where prompts that wait ride free, which the derivation does not follow far enough, it is weighed.
+const DERIVED_BELOW: u64 = 500;
 
 impl Scheduler {
     /// Decides the step.
@@ -26,6 +24,9 @@ impl Scheduler {
         };
         if self.config.marginal_work.evict_lower_class || self.bulk_part().is_some() {
             self.evict_lower_class();
+        }
+        if let Some(choice) = self.first_rows() {
+            return choice;
         }
         match mixes {
             true => self.mixed(self.config.step_tokens_max.0, |scheduler| scheduler.ranked(true)),
@@ -76,8 +77,8 @@ impl Scheduler {
         Choice { reason: Reason::PrefillFirst, prefill: admission.rows, decodes: false }
     }
 
-    /// Waiting relQueries in the order they are offered, each with the most tokens one of its rows may
-    /// compute beyond what rides free.
+    /// Waiting relQueries in the order they are offered, as many as a step can take rows of, each with the most
+    /// tokens one of its rows may compute beyond what rides free.
     fn ranked(&self, mixes: bool) -> Vec<Offer> {
         let most = self.free_sequences() as usize;
         if most == 0 {
@@ -85,39 +86,100 @@ impl Scheduler {
         }
         let keys = self.first_waiting(most);
         let running: Vec<RelQueryKey> = self.queues.running.iter().copied().collect();
-        let gain = self.config.marginal_work.gain.map(|gain| self.gain_permille(gain, mixes));
+        let gain = self.config.marginal_work.gain;
+        let hide =
+            self.estimates.cost.hide_permille().filter(|_| mixes).unwrap_or(0).clamp(0, 1_000).unsigned_abs();
+        let derived = hide < DERIVED_BELOW;
+        let before =
+            if gain.is_some() && derived { self.left_before(&running) } else { vec![Left::default()] };
+        let mut offered = Left::default();
         let bulk = self.bulk_part();
         let mut behind =
             if bulk.is_some() { self.higher_waiting() } else { self.queues.waiting.len() as u64 };
+        let mut rows = 0;
         let mut offers = Vec::with_capacity(keys.len());
-        for (offered, key) in keys.into_iter().enumerate() {
+        for (number, key) in keys.into_iter().enumerate() {
+            if rows >= most {
+                break;
+            }
+            let relquery = &self.relqueries[&key.id];
+            rows += relquery.waiting_len();
             if bulk.is_some() && key.class == ServiceClass::Bulk {
                 // Its part of the step is small enough not to be weighed; a step of its own it does not get.
                 offers.extend(mixes.then_some(Offer { id: key.id, row_tokens_max: Some(0) }));
                 continue;
             }
-            let ahead = (running.partition_point(|other| *other < key) + offered) as u64;
-            let gain = gain.filter(|_| ahead > 0);
-            let is_lower = running.first().is_some_and(|first| key.class > first.class);
-            let row_tokens_max = gain.map(|gain| {
-                let permille = if is_lower { gain.lower } else { gain.same };
-                self.worth(key.id, permille, ahead, behind)
+            behind = behind.saturating_sub(1);
+            let place = running.partition_point(|other| *other < key);
+            let ahead = before.get(place).map_or(offered, |left| left.and(offered));
+            let ahead_count = (place + number) as u64;
+            let row_tokens_max = gain.filter(|_| ahead_count > 0).map(|gain| {
+                let is_lower = running.first().is_some_and(|first| key.class > first.class);
+                let divisor = if is_lower { u64::from(gain.lower_class.max(1)) } else { 1 };
+                if derived {
+                    let joining = self.joining(key.id, behind, hide);
+                    return tokens_max(&self.estimates.cost, &ahead, &joining, 1_000 / divisor);
+                }
+                let weight = u64::from(gain.bare) * (1_000 - hide) + u64::from(gain.hidden) * hide;
+                self.weighed(key.id, weight / divisor, ahead_count, behind + 1)
             });
             offers.push(Offer { id: key.id, row_tokens_max });
-            behind = behind.saturating_sub(1);
+            if gain.is_some() && derived {
+                offered = offered.and(self.waiting_left(key.id));
+            }
         }
         offers
     }
 
-    /// The weights as they are on this engine.
-    fn gain_permille(&self, gain: Gain, mixes: bool) -> GainPermille {
-        let hide =
-            self.estimates.cost.hide_permille().filter(|_| mixes).unwrap_or(0).clamp(0, 1_000).unsigned_abs();
-        let same = u64::from(gain.bare) * (1_000 - hide) + u64::from(gain.hidden) * hide;
-        GainPermille { same, lower: same / u64::from(gain.lower_class.max(1)) }
+    /// What is left of the rows that run of the first 0, 1, 2, .. of these relQueries.
+    fn left_before(&self, running: &[RelQueryKey]) -> Vec<Left> {
+        let mut all = Left::default();
+        let mut before = vec![all];
+        for key in running {
+            let relquery = &self.relqueries[&key.id];
+            let expected = self.expected(key.id);
+            let mut left = Left { relqueries: 1, ..Left::default() };
+            for index in &relquery.running {
+                let row = relquery.row(*index);
+                let generated = row.generated.len() as u64;
+                let output = expected.remaining(generated, row.output_max());
+                left.rows += 1;
+                left.output += output;
+                left.steps = left.steps.max(row.output_max().saturating_sub(generated));
+            }
+            all = all.and(left);
+            before.push(all);
+        }
+        before
     }
 
-    /// Most prompt tokens for which a row that joins the batch is worth them:
+    /// What is left of the waiting rows of a relQuery; one that runs too is counted there.
+    fn waiting_left(&self, id: RelQueryId) -> Left {
+        let relquery = &self.relqueries[&id];
+        let output = self.expected(id).remaining(0, relquery.output_max);
+        let rows = relquery.waiting_len() as u64;
+        Left {
+            relqueries: u64::from(relquery.running.is_empty()),
+            rows,
+            output: rows * output,
+            steps: relquery.output_max,
+        }
+    }
+
+    /// A waiting relQuery as [`tokens_max`] sees it; `behind` others wait after it.
+    fn joining(&self, id: RelQueryId, behind: u64, hidden_permille: u64) -> Joining {
+        let relquery = &self.relqueries[&id];
+        let Left { rows, output, steps, .. } = self.waiting_left(id);
+        let output = output.checked_div(rows).unwrap_or(0);
+        let held = relquery.fresh_tokens_mean() + output;
+        let fit = (self.config.kv_tokens() / held.max(1)).clamp(1, u64::from(self.config.sequences_max));
+        // While the machine is busy as many will still come as have come since it was: of these too some go behind.
+        let all = self.relqueries.len().max(1) as u64;
+        let later = self.estimates.arrived * (behind + 1) / all;
+        Joining { rows: rows.min(fit), output, steps, behind: behind + later, hidden_permille }
+    }
+
+    /// The same where prompts hide, by weights that were chosen:
     ///
     /// ```text
     /// gain * behind * b_d * k / N  >  ahead * (a_p * u + a_d * k)
@@ -126,7 +188,7 @@ impl Scheduler {
     /// `k` output tokens expected of it; `ahead` relQueries that come before it and run or are offered
     /// too, `behind` relQueries that wait and do not, itself included. `N`: rows that share its steps in
     /// any case, those that run or those of its own relQuery; where either is many, joining saves little.
-    fn worth(&self, id: RelQueryId, gain_permille: u64, ahead: u64, behind: u64) -> u64 {
+    fn weighed(&self, id: RelQueryId, gain_permille: u64, ahead: u64, behind: u64) -> u64 {
         let relquery = &self.relqueries[&id];
         let output = self.expected(id).remaining(0, relquery.output_max);
         let sharing =
