@@ -44,3 +44,4 @@ mod support;
 mod tenancy;
 mod tickets;
 mod tier;
+mod vllm;
