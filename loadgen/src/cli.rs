@@ -115,7 +115,7 @@ pub(crate) struct CompareArguments {
     /// Different servers instead of one: their TOML file. Its servers with `{policy}` run under each policy.
     #[arg(long, conflicts_with_all = ["server", "server_args", "repeat"])]
     pub(crate) servers: Option<PathBuf>,
-    /// Of those, the ones whose name contains one of these.
+    /// Of those, the ones of these names.
     #[arg(long, value_delimiter = ';', requires = "servers")]
     pub(crate) only: Vec<String>,
     /// The policies.

@@ -163,7 +163,7 @@ mod tests {
     fn a_run_whose_rows_are_not_as_long_as_asked_is_not_sound() {
         let mut one = run(0.5, "a", 1.0, None);
         assert!(is_sound(std::slice::from_ref(&one)));
-        one.summary.errors.push("output tokens: Some(3), and 4 were asked for".into());
+        one.recorded.summary.errors.push("output tokens: Some(3), and 4 were asked for".into());
         assert!(!is_sound(&[one]));
     }
 }

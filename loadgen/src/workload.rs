@@ -169,7 +169,7 @@ mod tests {
         relquery.columns = columns;
         let row = ["{b}".to_owned(), "}x{".to_owned()];
         assert_eq!(relquery.prompt(&row), "Say {so}:\n\na: {b}\nb: }x{\n");
-        (relquery.rows, relquery.max_tokens) = (vec![row.clone(), row], 7);
+        (relquery.rows, relquery.max_tokens) = (vec![row.to_vec(), row.to_vec()], 7);
         assert_eq!((relquery.prompt_chars(), relquery.output_tokens_max()), (50, 14));
         assert_eq!(relquery.total_tokens(0.5), 39);
     }

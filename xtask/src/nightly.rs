@@ -39,8 +39,8 @@ enum NightlyPart {
     Soak,
     /// Our server and its peers on the same relQueries.
     Race,
-    /// A real vLLM alone, behind us, and beside our own engine, on the paper's workload at four loads; and as a
-    /// replica of the gateway's test.
+    /// A real vLLM alone, behind us, and beside our own engine, on the paper's workload at four loads; and as
+    /// a replica in the gateway's test.
     Vllm,
     /// Clients of Postgres that are too heavy for every change: JDBC, ODBC, dbt, pgcli, Superset, DuckDB.
     Clients,
@@ -110,7 +110,7 @@ const VLLM_COMPARE: [&str; 7] = [
     "--policies",
     "fcfs,static-priority,relserve,marginal-work",
     "--rate",
-    "0.25,0.75,1.5,3",
+    "1,2,4,6",
 ];
 
 fn vllm() -> Result<(), Failed> {

@@ -62,7 +62,8 @@ async fn vllm_answers_rows_as_it_answers_when_it_is_asked_directly() {
     let beginning = "Name the colour that stands in the row below, in one word. ";
     let rows: Vec<Value> = words.iter().map(|word| json!([word])).collect();
     let template = format!("{beginning}{{w}}");
-    let asked = json!({"template": template, "rows": rows, "max_tokens": 6, "ignore_eos": true, "chat": false});
+    let asked =
+        json!({"template": template, "rows": rows, "max_tokens": 6, "ignore_eos": true, "chat": false});
     let reply = server.relquery(asked).await.json();
     assert_eq!(reply["status"], "completed", "{reply}");
     assert_eq!(reply["usage"]["completion_tokens"], 6 * words.len(), "{reply}");

@@ -49,7 +49,13 @@ async fn servers(arguments: CompareArguments) -> Result<bool, Error> {
     let file = servers.unwrap_or_default();
     let contest = Contest::load(&file)?;
     let mut chosen = contest.under(&policies);
-    chosen.retain(|server| only.is_empty() || only.iter().any(|part| server.name.contains(part.as_str())));
+    if let Some(name) = only.iter().find(|name| chosen.iter().all(|server| server.name != **name)) {
+        return Err(Error::Scenario {
+            field: "--only".into(),
+            reason: format!("no server is called `{name}`"),
+        });
+    }
+    chosen.retain(|server| only.is_empty() || only.contains(&server.name));
     let rates = if rate.is_empty() { vec![None] } else { rate.into_iter().map(Some).collect() };
     let mut loads = Vec::new();
     for rate in rates {
