@@ -66,6 +66,7 @@ fn answer(kind: &str, cache: &Cache, request: &Request) -> Reply {
             if cache.is_filled.swap(true, Ordering::Relaxed) {
                 cache.hit.fetch_add(10, Ordering::Relaxed);
             }
+            assert!(request.head.contains("content-type: application/json"), "{}", request.head);
             let warms_up =
                 request.body["prompt"].as_str().is_some_and(|prompt| prompt.starts_with("Warm up"));
             assert_eq!(request.body["priority"].is_i64(), kind == "ranked" && !warms_up, "{}", request.body);
