@@ -19,7 +19,8 @@ pub(crate) struct CommandLine {
 pub(crate) enum Command {
     /// Send a scenario to a running server.
     Run(RunArguments),
-    /// Start the server under several policies, one after another, and replay the same trace to each.
+    /// Replay the same trace to one server under several policies, or to different servers, which are started
+    /// one after another.
     Compare(CompareArguments),
     /// Start servers, each by its own command, one after another, and ask each the same relQueries one at a
     /// time.
@@ -105,20 +106,38 @@ impl ProgramArguments {
 pub(crate) struct CompareArguments {
     /// The scenario's TOML file.
     pub(crate) scenario: PathBuf,
-    #[command(flatten)]
-    pub(crate) server: ProgramArguments,
+    /// The server's program.
+    #[arg(long, required_unless_present = "servers")]
+    server: Option<PathBuf>,
+    /// Further arguments of the server, in one string; split at white space.
+    #[arg(long, default_value = "", allow_hyphen_values = true)]
+    server_args: String,
+    /// Different servers instead of one: their TOML file. Its servers with `{policy}` run under each policy.
+    #[arg(long, conflicts_with_all = ["server", "server_args", "repeat"])]
+    pub(crate) servers: Option<PathBuf>,
+    /// Of those, the ones of these names.
+    #[arg(long, value_delimiter = ';', requires = "servers")]
+    pub(crate) only: Vec<String>,
     /// The policies.
     #[arg(long, value_delimiter = ',', default_value = "fcfs,static-priority,relserve")]
     pub(crate) policies: Vec<String>,
-    /// Mean arrivals per second, instead of the scenario's.
-    #[arg(long)]
-    pub(crate) rate: Option<f64>,
+    /// Mean arrivals per second, instead of the scenario's; several for different servers.
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) rate: Vec<f64>,
     /// How often each policy runs, in rounds of all of them; the median run of each is shown.
     #[arg(long, default_value_t = 1)]
     pub(crate) repeat: u32,
-    /// Where the records, comparison.json and report.html go.
+    /// Where the records, comparison.json, report.html and, of different servers, latency.svg go.
     #[arg(long, default_value = "loadgen-out")]
     pub(crate) out: PathBuf,
+}
+
+impl CompareArguments {
+    /// The one server that runs under several policies.
+    pub(crate) fn program(&self) -> Option<ProgramArguments> {
+        let program = self.server.clone()?;
+        Some(ProgramArguments { program, line: self.server_args.clone() })
+    }
 }
 
 #[derive(Args)]

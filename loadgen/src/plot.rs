@@ -12,8 +12,11 @@ const LEFT: f64 = 110.0;
 const BOTTOM: f64 = 46.0;
 const TOP: f64 = 12.0;
 const RIGHT: f64 = 16.0;
-/// Colours of series, told apart by most eyes (Okabe and Ito).
-pub const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"];
+/// Colours of series: six that most eyes tell apart (Okabe and Ito), then darker and greyer ones.
+pub const COLOURS: [&str; 12] = [
+    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7b1f56", "#4d4d4d", "#8c6d31",
+    "#9aa700", "#7a8fa6", "#b22222",
+];
 /// How text and grid look, in a page and in a file of its own.
 pub const STYLE: &str = "svg text{font:12px system-ui,sans-serif;fill:#555}svg .strong{font-weight:600}\
 .grid{stroke:#ddd}.rule{stroke:#c00;stroke-dasharray:6 4}svg .ruled{fill:#c00;font-weight:600;paint-order:stroke;stroke:#fff;stroke-width:4px}\

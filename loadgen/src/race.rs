@@ -2,76 +2,17 @@
 //! the same relQueries one at a time. Rounds of all servers follow one another, so that what disturbs the
 //! machine disturbs all.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::Error;
-use crate::client;
+use crate::client::{self, ApiTarget};
+use crate::contest::{Contest, Contestant, Running, Sent};
 use crate::record::RelQueryOutcome;
 use crate::scenario::Scenario;
-use crate::server::{Launch, ServerProcess};
-use crate::single::{self, ChoiceField, Endpoint, Route, first_model};
+use crate::single::{self, Route, named_model};
 use crate::workload::RelQuery;
-
-/// The servers of a race, as TOML.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Contest {
-    /// In the order of the table; the others' times are divided by the first one's.
-    pub servers: Vec<Contestant>,
-}
-
-/// One server: how it is started, and how it is asked.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Contestant {
-    /// Its name in the table.
-    pub name: String,
-    /// Program and arguments; `{port}` stands for a free port, `{dir}` for an empty directory.
-    pub command: Vec<String>,
-    /// What answers 200 when it is ready.
-    #[serde(default = "health")]
-    pub ready: String,
-    /// Whether it prints a line `API key: ...` before it is ready.
-    #[serde(default)]
-    pub prints_key: bool,
-    /// What it is sent.
-    pub sent: Sent,
-    /// How it is told the answers that it may give, where a task has such.
-    #[serde(default)]
-    pub choice: ChoiceField,
-}
-
-fn health() -> String {
-    "/health".into()
-}
-
-/// What a relQuery is to a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Sent {
-    /// One request.
-    RelQuery,
-    /// A chat completion per row, all at once.
-    Chat,
-    /// A completion per row, all at once.
-    Completions,
-}
-
-impl Contest {
-    /// Reads and checks a contest's file.
-    pub fn load(path: &Path) -> Result<Self, Error> {
-        let text = std::fs::read_to_string(path).map_err(|error| Error::file(path, error))?;
-        let contest: Self = toml::from_str(&text).map_err(|error| Error::file(path, error))?;
-        let check = |sound: bool, reason: &str| if sound { Ok(()) } else { Err(Error::file(path, reason)) };
-        check(!contest.servers.is_empty(), "`servers` must not be empty")?;
-        let has_program = |server: &Contestant| !server.command.is_empty();
-        check(contest.servers.iter().all(has_program), "`servers.command` must not be empty")?;
-        Ok(contest)
-    }
-}
 
 /// What one relQuery took.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -108,14 +49,9 @@ pub async fn race(
     let mut laps = Vec::new();
     for round in 1..=rounds {
         for contestant in &contest.servers {
-            let launch = Launch {
-                name: &contestant.name,
-                command: &contestant.command,
-                ready: &contestant.ready,
-                prints_key: contestant.prints_key,
-            };
-            let server = ServerProcess::launch(&launch, Duration::from_millis(scenario.timeout_ms)).await?;
-            let runner = Runner::new(&server, contestant, scenario).await?;
+            let timeout = Duration::from_millis(scenario.timeout_ms);
+            let server = Running::start(contest, contestant, timeout).await?;
+            let runner = Runner::new(server.target()?, contestant, scenario).await?;
             for relquery in trace {
                 let lap = runner.lap(round, relquery).await;
                 if relquery.index > 0 {
@@ -131,7 +67,7 @@ pub async fn race(
 
 /// A server that is asked.
 struct Runner<'a> {
-    server: &'a ServerProcess,
+    target: &'a ApiTarget,
     contestant: &'a Contestant,
     scenario: &'a Scenario,
     /// Named in requests of single rows.
@@ -140,16 +76,15 @@ struct Runner<'a> {
 
 impl<'a> Runner<'a> {
     async fn new(
-        server: &'a ServerProcess,
+        target: &'a ApiTarget,
         contestant: &'a Contestant,
         scenario: &'a Scenario,
     ) -> Result<Self, Error> {
-        let model = match (contestant.sent, &scenario.model) {
-            (Sent::RelQuery, _) => String::new(),
-            (_, Some(model)) => model.clone(),
-            (_, None) => first_model(&server.target).await.map_err(Error::Client)?,
+        let model = match contestant.sent {
+            Sent::RelQuery => String::new(),
+            Sent::Chat | Sent::Completions => named_model(target, scenario).await?,
         };
-        Ok(Self { server, contestant, scenario, model })
+        Ok(Self { target, contestant, scenario, model })
     }
 
     /// A relQuery on a template that the server has not seen, and before it a row of one token on another
@@ -180,17 +115,13 @@ impl<'a> Runner<'a> {
     }
 
     async fn send(&self, relquery: &RelQuery) -> (RelQueryOutcome, Option<f64>, f64) {
-        let (target, scenario) = (&self.server.target, self.scenario);
+        let (target, scenario) = (self.target, self.scenario);
         let start = Instant::now();
-        let endpoint = match self.contestant.sent {
-            Sent::RelQuery => None,
-            Sent::Chat => Some(Endpoint::Chat),
-            Sent::Completions => Some(Endpoint::Completions),
-        };
-        let (outcome, first) = match endpoint {
+        let (outcome, first) = match self.contestant.sent.endpoint() {
             None => client::send(target, scenario, relquery).await,
             Some(endpoint) => {
-                let route = Route { endpoint, choice: self.contestant.choice, model: &self.model };
+                let choice = self.contestant.choice;
+                let route = Route { endpoint, choice, model: &self.model, priority: None };
                 single::send(target, route, scenario, relquery).await
             }
         };
@@ -283,20 +214,5 @@ mod tests {
         assert_eq!(words(1), ["a", "20", "(10..30)", "1.00", "10", "7", "100", "-"]);
         assert_eq!(words(2), ["b", "60", "(50..70)", "3.00", "30", "7", "100", "-"]);
         assert_eq!(words(3).join(" "), "b 1 of 3 failed: HTTP 500");
-    }
-
-    #[test]
-    fn a_contest_names_what_is_wrong_with_it() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let path = dir.path().join("contest.toml");
-        for (text, reason) in [
-            ("servers = []", "`servers`"),
-            ("[[servers]]\nname = \"a\"\ncommand = []\nsent = \"chat\"", "`servers.command`"),
-            ("[[servers]]\nname = \"a\"\ncommand = [\"x\"]\nsent = \"letter\"", "letter"),
-        ] {
-            std::fs::write(&path, text).expect("written");
-            let error = Contest::load(&path).expect_err(text).to_string();
-            assert!(error.contains(reason), "{error}");
-        }
     }
 }

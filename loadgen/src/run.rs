@@ -10,11 +10,11 @@ use crate::Error;
 use crate::client::{self, ApiTarget};
 use crate::record::{Record, RelQueryOutcome, write_line};
 use crate::scenario::Scenario;
-use crate::single::{self, Endpoint};
+use crate::single::{self, ChoiceField, Endpoint};
 use crate::workload::RelQuery;
 
 /// How rows are sent.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Mode {
     /// Each relQuery is one request.
     RelQuery,
@@ -22,7 +22,12 @@ pub enum Mode {
     Single {
         /// The route.
         endpoint: Endpoint,
+        /// How it says which answers are allowed.
+        choice: ChoiceField,
         model: String,
+        /// With it, the request's `priority` is the tokens of the whole relQuery, counted with so many tokens
+        /// to a character of its prompts.
+        tokens_per_char: Option<f64>,
     },
 }
 
@@ -90,9 +95,9 @@ async fn attempt(shared: &SendContext, relquery: &RelQuery) -> Record {
     };
     let (outcome, first) = match &shared.mode {
         Mode::RelQuery => client::send(&shared.target, &shared.scenario, relquery).await,
-        Mode::Single { endpoint, model } => {
-            let choice = single::ChoiceField::default();
-            let route = single::Route { endpoint: *endpoint, choice, model };
+        Mode::Single { endpoint, choice, model, tokens_per_char } => {
+            let priority = tokens_per_char.map(|tokens| relquery.total_tokens(tokens));
+            let route = single::Route { endpoint: *endpoint, choice: *choice, model, priority };
             single::send(&shared.target, route, &shared.scenario, relquery).await
         }
     };

@@ -8,12 +8,12 @@ use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
 use crate::Error;
-use crate::client::ApiTarget;
+use crate::client::{ApiTarget, chain};
 
 /// What the server prints before its first key, on standard output.
 const KEY_LINE: &str = "API key: ";
 /// How long a server may take to load its model, and to stop.
-const START_MAX: Duration = Duration::from_secs(300);
+const START_MAX: Duration = Duration::from_secs(600);
 const STOP_MAX: Duration = Duration::from_secs(60);
 /// Pause between two questions whether the server is ready.
 const POLL: Duration = Duration::from_millis(100);
@@ -24,8 +24,13 @@ const LAST_WORDS: usize = 8_000;
 pub struct Launch<'a> {
     /// Its name in errors.
     pub name: &'a str,
-    /// Program and arguments; `{port}` stands for a free loopback port, `{dir}` for a directory of its own.
+    /// Program and arguments; `{port}` stands for a free loopback port, `{dir}` for a directory of its own,
+    /// `{config}` for a file in it that holds `config`, `{upstream}` for the server behind it.
     pub command: &'a [String],
+    /// The text of its settings' file, with the same words in braces.
+    pub config: Option<&'a str>,
+    /// The server that it shall stand in front of, `http://HOST:PORT`.
+    pub upstream: Option<&'a str>,
     /// What answers 200 when it is ready.
     pub ready: &'a str,
     /// Whether it prints its key first.
@@ -54,7 +59,9 @@ impl ServerProcess {
         let command = std::iter::once(program.display().to_string());
         let command: Vec<String> =
             command.chain(own.map(str::to_owned)).chain(arguments.iter().cloned()).collect();
-        let launch = Launch { name: policy, command: &command, ready: "/readyz", prints_key: true };
+        let ready = "/readyz";
+        let launch =
+            Launch { name: policy, command: &command, config: None, upstream: None, ready, prints_key: true };
         Self::launch(&launch, timeout).await
     }
 
@@ -65,8 +72,17 @@ impl ServerProcess {
         let port = free_port().map_err(|error| fail(error.to_string()))?;
         let log = std::fs::File::create(dir.path().join("log")).map_err(|error| fail(error.to_string()))?;
         let place = dir.path().display().to_string();
-        let fill = |word: &String| word.replace("{port}", &port.to_string()).replace("{dir}", &place);
-        let mut words = launch.command.iter().map(fill);
+        let config = dir.path().join("config.toml");
+        let fill = |word: &str| {
+            word.replace("{port}", &port.to_string())
+                .replace("{dir}", &place)
+                .replace("{config}", &config.display().to_string())
+                .replace("{upstream}", launch.upstream.unwrap_or_default())
+        };
+        if let Some(text) = launch.config {
+            std::fs::write(&config, fill(text)).map_err(|error| Error::file(&config, error))?;
+        }
+        let mut words = launch.command.iter().map(|word| fill(word));
         let program = words.next().ok_or_else(|| fail("no command".into()))?;
         let child = Command::new(&program)
             .args(words)
@@ -144,14 +160,27 @@ impl ServerProcess {
     /// Plan and apply as a share of the executor's time, from the sums of `GET /metrics`; none where the
     /// server counts no such thing, or nothing yet.
     pub async fn scheduler_share(&self) -> Option<f64> {
-        let response = self.target.get("/metrics").send().await.ok()?.error_for_status().ok()?;
-        let text = response.text().await.ok()?;
-        let sum = |name: &str| {
-            let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-            line.trim().parse::<f64>().ok()
-        };
-        let steps = sum("relserve_step_seconds_sum ").filter(|seconds| *seconds > 0.0)?;
-        Some(sum("relserve_scheduler_seconds_sum ")? / steps)
+        let text = self.metrics().await?;
+        let steps = metric(&text, "relserve_step_seconds_sum").filter(|seconds| *seconds > 0.0)?;
+        Some(metric(&text, "relserve_scheduler_seconds_sum")? / steps)
+    }
+
+    async fn metrics(&self) -> Option<String> {
+        self.target.get("/metrics").send().await.ok()?.error_for_status().ok()?.text().await.ok()
+    }
+
+    /// What vLLM counts of its prefix cache since its start, from `GET /metrics`; none of another server.
+    pub async fn prefix_counts(&self) -> Option<PrefixCounts> {
+        let text = self.metrics().await?;
+        let asked = metric(&text, "vllm:prefix_cache_queries_total")?;
+        Some(PrefixCounts { asked, hit: metric(&text, "vllm:prefix_cache_hits_total")? })
+    }
+
+    /// Asks the server to forget what its prefix cache holds, on the route that it has for that.
+    pub async fn reset(&self, path: &str) -> Result<(), Error> {
+        let asked = self.target.post(path, &serde_json::json!({})).send().await;
+        let answered = asked.and_then(reqwest::Response::error_for_status);
+        answered.map(drop).map_err(|error| self.error(format!("{path}: {}", chain(&error))))
     }
 
     /// Asks the server to end (SIGTERM) and waits; kills it where it does not.
@@ -187,6 +216,26 @@ impl ServerProcess {
         let end = String::from_utf8_lossy(&log[log.len().saturating_sub(LAST_WORDS)..]).into_owned();
         Error::Server { name: self.name.clone(), reason: format!("{reason}\n{end}") }
     }
+}
+
+/// What a server counted of its prefix cache.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PrefixCounts {
+    /// Prompt tokens that were looked for.
+    pub asked: f64,
+    /// Those of them that were found.
+    pub hit: f64,
+}
+
+/// The sum over all label sets of a metric in Prometheus' text form; none where it is not there.
+fn metric(text: &str, name: &str) -> Option<f64> {
+    let of = |line: &str| {
+        let rest = line.strip_prefix(name)?;
+        let (is_it, value) = (rest.starts_with([' ', '{']), rest.rsplit_once(' ')?.1);
+        if is_it { value.parse::<f64>().ok() } else { None }
+    };
+    let found: Vec<f64> = text.lines().filter_map(of).collect();
+    (!found.is_empty()).then(|| found.iter().sum())
 }
 
 /// A port that was free a moment ago.

@@ -6,6 +6,7 @@ use std::time::Instant;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use serde_json::{Value, json};
 
+use crate::Error;
 use crate::client::{ApiTarget, chain, refused, tokens};
 use crate::record::{RelQueryOutcome, TokenUsage};
 use crate::scenario::Scenario;
@@ -81,6 +82,8 @@ pub struct Route<'a> {
     pub choice: ChoiceField,
     /// The model that shall answer.
     pub model: &'a str,
+    /// `priority` (vLLM under `--scheduling-policy priority`: the least first).
+    pub priority: Option<i64>,
 }
 
 /// The body of one row's request. `ignore_eos` is vLLM's extension, understood by most local servers.
@@ -99,14 +102,24 @@ pub fn body(route: Route<'_>, scenario: &Scenario, relquery: &RelQuery, row: &[S
     if relquery.ignore_eos {
         body["ignore_eos"] = json!(true);
     }
+    if let Some(priority) = route.priority {
+        body["priority"] = json!(priority);
+    }
     if !relquery.choices.is_empty() {
         route.choice.add(&relquery.choices, &mut body);
     }
     body
 }
 
-/// The first model that the server lists.
-pub async fn first_model(target: &ApiTarget) -> Result<String, String> {
+/// The model that the scenario names, or else the first that the server lists.
+pub async fn named_model(target: &ApiTarget, scenario: &Scenario) -> Result<String, Error> {
+    match &scenario.model {
+        Some(model) => Ok(model.clone()),
+        None => first_model(target).await.map_err(Error::Client),
+    }
+}
+
+async fn first_model(target: &ApiTarget) -> Result<String, String> {
     let response = target.get("/v1/models").send().await.map_err(|error| chain(&error))?;
     let status = response.status();
     let list: Value = response.json().await.map_err(|error| chain(&error))?;

@@ -38,6 +38,22 @@ impl RelQuery {
         self.choices.is_empty() || self.choices.iter().any(|choice| choice == text)
     }
 
+    /// Prompt and output tokens of all rows, with so many tokens to a character of a prompt.
+    pub fn total_tokens(&self, tokens_per_char: f64) -> i64 {
+        let prompts = self.prompt_chars() as f64 * tokens_per_char;
+        prompts.round() as i64 + self.output_tokens_max() as i64
+    }
+
+    /// Characters of all rows' prompts.
+    pub fn prompt_chars(&self) -> usize {
+        self.rows.iter().map(|row| self.prompt(row).chars().count()).sum()
+    }
+
+    /// Most output tokens of all rows together; with `ignore_eos` exactly so many.
+    pub fn output_tokens_max(&self) -> u64 {
+        self.rows.len() as u64 * u64::from(self.max_tokens)
+    }
+
     /// A row's prompt, filled by the client (single mode).
     pub fn prompt(&self, row: &[String]) -> String {
         let mut text =
@@ -153,5 +169,8 @@ mod tests {
         relquery.columns = columns;
         let row = ["{b}".to_owned(), "}x{".to_owned()];
         assert_eq!(relquery.prompt(&row), "Say {so}:\n\na: {b}\nb: }x{\n");
+        (relquery.rows, relquery.max_tokens) = (vec![row.to_vec(), row.to_vec()], 7);
+        assert_eq!((relquery.prompt_chars(), relquery.output_tokens_max()), (50, 14));
+        assert_eq!(relquery.total_tokens(0.5), 39);
     }
 }

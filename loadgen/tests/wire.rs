@@ -14,11 +14,17 @@ use loadgen::client::ApiTarget;
 use loadgen::record::{Periods, Record, TokenUsage};
 use loadgen::run::{Mode, run};
 use loadgen::scenario::Scenario;
-use loadgen::single::{Endpoint, first_model};
+use loadgen::single::{ChoiceField, Endpoint, named_model};
 use loadgen::table::SourceTable;
 use loadgen::workload::{RelQuery, trace};
 use serde_json::json;
 use support::{Reply, Request, serve, sound_stream};
+
+/// Rows one by one, as conversations.
+fn single(model: &str) -> Mode {
+    let (endpoint, choice) = (Endpoint::Chat, ChoiceField::default());
+    Mode::Single { endpoint, choice, model: model.into(), tokens_per_char: None }
+}
 
 /// Serves on a free port and gives its address.
 async fn start(answer: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> String {
@@ -162,7 +168,7 @@ async fn arrivals_above_the_stated_limit_are_recorded_and_not_sent() {
     .await;
     // No relQuery of five rows fits under a limit of four.
     let scenario = Scenario { rows_min: 5, requests_in_flight_max: 4, ..scenario() };
-    let mode = Mode::Single { endpoint: Endpoint::Chat, model: "m".into() };
+    let mode = single("m");
     let (records, _) = replay(&url, &scenario, mode).await;
     assert!(
         records
@@ -174,8 +180,8 @@ async fn arrivals_above_the_stated_limit_are_recorded_and_not_sent() {
 
 #[tokio::test]
 async fn single_mode_sends_each_row_to_any_openai_server() {
-    let prompts = Arc::new(Mutex::new(Vec::new()));
-    let log = Arc::clone(&prompts);
+    let (prompts, priorities) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
+    let (log, ranks) = (Arc::clone(&prompts), Arc::clone(&priorities));
     let url = start(move |request: &Request| match request.path.as_str() {
         "/v1/models" => Reply::json(200, json!({"object": "list", "data": [{"id": "some-model"}]})),
         "/v1/chat/completions" => {
@@ -184,15 +190,18 @@ async fn single_mode_sends_each_row_to_any_openai_server() {
             let usage = json!({"prompt_tokens": 10, "completion_tokens": 3, "total_tokens": 13});
             Reply::json(200, json!({"choices": [{"message": {"content": "x"}}], "usage": usage}))
         }
-        "/v1/completions" => Reply::json(200, json!({"choices": [{"text": "x"}], "usage": {}})),
+        "/v1/completions" => {
+            let priority = request.body["priority"].as_i64().expect("told");
+            ranks.lock().expect("sound").push(priority);
+            Reply::json(200, json!({"choices": [{"text": "x"}], "usage": {}}))
+        }
         other => panic!("{other}"),
     })
     .await;
     let target = ApiTarget::new(&url, None, Duration::from_secs(60)).expect("a client");
-    let model = first_model(&target).await.expect("listed");
     let scenario = scenario();
-    let mode = Mode::Single { endpoint: Endpoint::Chat, model: model.clone() };
-    let (records, _) = replay(&url, &scenario, mode).await;
+    let model = named_model(&target, &scenario).await.expect("listed");
+    let (records, _) = replay(&url, &scenario, single(&model)).await;
     for record in &records {
         assert_eq!((record.error.as_ref(), record.rows_done), (None, record.rows));
         let rows = u64::from(record.rows);
@@ -208,8 +217,16 @@ async fn single_mode_sends_each_row_to_any_openai_server() {
     sent.sort();
     assert_eq!(sent, expected);
 
-    let (records, _) = replay(&url, &scenario, Mode::Single { endpoint: Endpoint::Completions, model }).await;
+    let (endpoint, choice) = (Endpoint::Completions, ChoiceField::default());
+    let mode = Mode::Single { endpoint, choice, model, tokens_per_char: Some(0.5) };
+    let (records, _) = replay(&url, &scenario, mode).await;
     assert!(records.iter().all(|record| record.rows_done == record.rows && record.tokens.prompt.is_none()));
+    let wanted = |relquery: &RelQuery| relquery.rows.iter().map(|_| relquery.total_tokens(0.5)).collect();
+    let mut wanted: Vec<i64> = trace_of(&scenario).iter().flat_map::<Vec<i64>, _>(wanted).collect();
+    let mut sent = priorities.lock().expect("sound").clone();
+    wanted.sort_unstable();
+    sent.sort_unstable();
+    assert_eq!(sent, wanted, "every row says how much its relQuery asks");
 }
 
 #[tokio::test]
@@ -220,7 +237,7 @@ async fn single_rows_that_fail_are_counted_and_a_relquery_without_any_row_fails(
         _ => Reply::json(200, json!({"choices": [{"message": {"content": "x"}}]})),
     })
     .await;
-    let mode = Mode::Single { endpoint: Endpoint::Chat, model: "m".into() };
+    let mode = single("m");
     let (records, _) = replay(&url, &scenario(), mode).await;
     let (done, failed) = records.iter().fold((0, 0), |sum, r| (sum.0 + r.rows_done, sum.1 + r.rows_failed));
     assert!(done.abs_diff(failed) <= 1 && done + failed == records.iter().map(|r| r.rows).sum::<u32>());

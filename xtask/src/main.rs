@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use cargo::{Failed, cargo, cargo_with, has};
 use clap::{Parser, Subcommand};
-use measured::{compare, race};
+use measured::{checkpoint, compare, race};
 use nightly::{Nightly, nightly};
 use sanitized::{fuzz, soak};
 
@@ -51,9 +51,8 @@ enum Task {
         #[arg(default_value_t = 100_000)]
         cases: u64,
     },
-    /// What takes too long for every change: fuzz, chaos, soak, race and the heavy clients of SQL, one
-    /// after another. All of them run,
-    /// and all that failed are named at the end.
+    /// What takes too long for every change: fuzz, chaos, soak, race, a real vLLM and the heavy clients of
+    /// SQL, one after another. All of them run, and all that failed are named at the end.
     Nightly(Nightly),
     /// Starts the server with its built-in model; arguments go to `relserve serve`.
     Demo(Arguments),
@@ -84,7 +83,7 @@ fn perform(task: Task) -> Result<(), Failed> {
         Task::Sim(with) => cargo("run --release --package sim --example oracle --", &with.rest),
         Task::Compare(with) => compare(&with.rest),
         Task::Race(with) => race(&with.rest),
-        Task::Checkpoint(with) => cargo("run --release --package engine --example checkpoint --", &with.rest),
+        Task::Checkpoint(with) => checkpoint(&with.rest),
         Task::Reproduce(with) => cargo("run --release --package loadgen -- reproduce", &with.rest),
         Task::Soak(with) => soak(&with.rest),
         Task::Fuzz { cases } => fuzz(cases),

@@ -14,6 +14,11 @@ pub(crate) fn race(rest: &[String]) -> Result<(), Failed> {
     cargo("run --release --package loadgen -- race", rest)
 }
 
+/// A checkpoint with random weights: its kind and its folder.
+pub(crate) fn checkpoint(rest: &[String]) -> Result<(), Failed> {
+    cargo("run --release --package engine --example checkpoint --", rest)
+}
+
 fn build() -> Result<(), Failed> {
     cargo("build --release --package relserve --package loadgen", &[])
 }

@@ -4,7 +4,7 @@
 use clap::{Args, ValueEnum};
 
 use crate::cargo::{Failed, built, cargo, program};
-use crate::measured::race;
+use crate::measured::{checkpoint, compare, race};
 use crate::sanitized::{fuzz, soak};
 
 #[derive(Args)]
@@ -39,6 +39,9 @@ enum NightlyPart {
     Soak,
     /// Our server and its peers on the same relQueries.
     Race,
+    /// A real vLLM alone, behind us, and beside our own engine, on the paper's workload at four loads; and as
+    /// a replica in the gateway's test.
+    Vllm,
     /// Clients of Postgres that are too heavy for every change: JDBC, ODBC, dbt, pgcli, Superset, DuckDB.
     Clients,
 }
@@ -70,6 +73,7 @@ impl NightlyPart {
                 Some(file) => format!("cargo xtask race {SCENARIO} --servers {file}"),
                 None => "race: skipped, since no --servers FILE names our server and its peers".into(),
             },
+            Self::Vllm => format!("{VLLM} && cargo xtask compare {}", VLLM_COMPARE.join(" ")),
             Self::Clients => format!("cargo build -p relserve && {CLIENTS} target/debug/relserve heavy"),
         }
     }
@@ -85,6 +89,7 @@ impl NightlyPart {
                 Some(file) => race(&[SCENARIO.into(), "--servers".into(), file.clone()]),
                 None => Ok(()),
             },
+            Self::Vllm => vllm(),
             Self::Clients => clients(),
         }
     }
@@ -92,6 +97,28 @@ impl NightlyPart {
 
 /// What the race asks.
 const SCENARIO: &str = "loadgen/scenarios/race.toml";
+
+/// What installs vLLM.
+const VLLM: &str = "tests/vllm/install.sh";
+
+/// What vLLM serves, and what is asked of it: the paper's workload, from light to saturated.
+const VLLM_MODEL: [&str; 2] = ["llama-125m-bf16", "target/llama-125m-bf16"];
+const VLLM_COMPARE: [&str; 7] = [
+    "loadgen/scenarios/paper-125m.toml",
+    "--servers",
+    "loadgen/scenarios/vllm-servers.toml",
+    "--policies",
+    "fcfs,static-priority,relserve,marginal-work",
+    "--rate",
+    "1,2,4,6",
+];
+
+fn vllm() -> Result<(), Failed> {
+    program(VLLM, &[])?;
+    cargo("nextest run --workspace -E", &["package(gateway) & test(vllm::)".into()])?;
+    checkpoint(&VLLM_MODEL.map(str::to_owned))?;
+    compare(&VLLM_COMPARE.map(str::to_owned))
+}
 
 /// What runs the clients of Postgres, installing what it lacks.
 const CLIENTS: &str = "tests/clients/run.sh";

@@ -1,7 +1,8 @@
 //! `loadgen race`: servers on the same relQueries, one after another.
 
 use loadgen::Error;
-use loadgen::race::{Contest, Lap, race, table};
+use loadgen::contest::Contest;
+use loadgen::race::{Lap, race, table};
 
 use super::files::{create_folder, load, write_json};
 use super::print;

@@ -6,7 +6,7 @@ use loadgen::Error;
 use loadgen::client::ApiTarget;
 use loadgen::html::{RecordedRun, page};
 use loadgen::run::{Mode, run};
-use loadgen::single::first_model;
+use loadgen::single::{ChoiceField, named_model};
 use loadgen::summary::RunSummary;
 
 use super::files::{create_folder, load, write, write_json};
@@ -17,12 +17,12 @@ pub(super) async fn perform(arguments: RunArguments) -> Result<bool, Error> {
     let RunArguments { scenario, url, key, mode, endpoint, rate, out } = arguments;
     let (scenario, trace) = load(&scenario, rate)?;
     let target = ApiTarget::new(&url, key, Duration::from_millis(scenario.timeout_ms))?;
-    let (name, mode) = match (mode, &scenario.model) {
-        (ModeName::Relquery, _) => ("relquery", Mode::RelQuery),
-        (ModeName::Single, Some(model)) => ("single", Mode::Single { endpoint, model: model.clone() }),
-        (ModeName::Single, None) => {
-            let model = first_model(&target).await.map_err(Error::Client)?;
-            ("single", Mode::Single { endpoint, model })
+    let (name, mode) = match mode {
+        ModeName::Relquery => ("relquery", Mode::RelQuery),
+        ModeName::Single => {
+            let model = named_model(&target, &scenario).await?;
+            let choice = ChoiceField::default();
+            ("single", Mode::Single { endpoint, choice, model, tokens_per_char: None })
         }
     };
     create_folder(&out)?;
