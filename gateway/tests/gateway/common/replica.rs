@@ -24,7 +24,7 @@ pub enum Act {
     /// Never replies.
     Hang,
     /// Answers once [`FakeReplica::release`] lets it.
-    Hold,
+    AnswerLater,
     /// Sends half of its reply and closes.
     Break,
 }
@@ -165,12 +165,12 @@ async fn serve(mut stream: TcpStream, state: Arc<Mutex<State>>) {
                 state.asked.push(body.clone());
                 state.acts.pop_front().unwrap_or(Act::Answer)
             };
-            if matches!(act, Act::Hold) {
+            if matches!(act, Act::AnswerLater) {
                 let gate = Arc::clone(&state.lock().unwrap().gate);
                 gate.acquire().await.expect("nobody closes it").forget();
             }
             match act {
-                Act::Answer | Act::Hold => {
+                Act::Answer | Act::AnswerLater => {
                     let word = last_word(&body);
                     state.lock().unwrap().answered.push(word.clone());
                     http(200, "", &answer(&path, &word))
