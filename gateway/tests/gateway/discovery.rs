@@ -79,7 +79,7 @@ async fn a_removed_server_finishes_what_it_has_and_goes_with_its_metrics_and_its
     assert_eq!(operator.post("/v1/replicas", &entry("a", &a)).await.status, 200);
     until_up(&server, 2).await;
     for replica in [&a, &b] {
-        replica.next(std::iter::repeat_n(Act::Wait, 6));
+        replica.next(std::iter::repeat_n(Act::AnswerLater, 6));
     }
     let first = asking(&server, 6);
     server.until("all rows are out", |_| a.state().asked.len() + b.state().asked.len() == 6).await;
@@ -113,7 +113,7 @@ async fn a_server_that_leaves_and_is_named_again_stays_with_what_it_has() {
     let a = FakeReplica::start().await;
     let (server, operator) = serve_operated(fleet(vec![a.executor()])).await;
     until_up(&server, 1).await;
-    a.next([Act::Wait]);
+    a.next([Act::AnswerLater]);
     let reply = asking(&server, 1);
     server.until("it has the row", |_| a.state().asked.len() == 1).await;
     assert_eq!(operator.delete("/v1/replicas/0").await.status, 200);

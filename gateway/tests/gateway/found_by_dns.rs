@@ -65,7 +65,7 @@ async fn the_addresses_of_a_service_are_the_replicas_and_a_change_is_followed_wh
     let server = serve_fleet(config).await;
     until_named(&server, &[one.address, two.address]).await;
     until_up(&server, 2).await;
-    one.next(std::iter::repeat_n(Act::Wait, 4));
+    one.next(std::iter::repeat_n(Act::AnswerLater, 4));
     let (client, body) = (server.client.clone(), table(40));
     let asking = tokio::spawn(async move { client.post("/v1/relqueries", &body).await.json() });
     server.until("the first has all that it may have", |_| one.state().asked.len() == 4).await;

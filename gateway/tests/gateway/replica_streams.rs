@@ -35,7 +35,7 @@ async fn text_goes_out_as_the_server_says_it_and_is_counted_once() {
     let a = FakeReplica::start().await;
     let server = front(&a).await;
     let goes_on = Arc::new(Notify::new());
-    a.next([Act::Hold(Arc::clone(&goes_on))]);
+    a.next([Act::StreamHalf(Arc::clone(&goes_on))]);
     let mut stream = server.client.begin("/v1/chat/completions", &chat("greetings")).await;
     let first = read_until(&mut stream, "gree").await;
     assert!(!first.contains("tings"), "the rest was not said yet: {first}");
@@ -89,7 +89,7 @@ async fn a_server_that_fails_in_the_middle_ends_the_stream_with_an_error_and_not
 async fn a_client_that_leaves_in_the_middle_ends_the_servers_stream() {
     let a = FakeReplica::start().await;
     let server = front(&a).await;
-    a.next([Act::Hold(Arc::default())]);
+    a.next([Act::StreamHalf(Arc::default())]);
     let mut stream = server.client.begin("/v1/chat/completions", &chat("greetings")).await;
     read_until(&mut stream, "gree").await;
     drop(stream);

@@ -123,7 +123,7 @@ impl Fleet {
             if !keys.iter().any(|key| key.id == *id)
                 && let Some(query) = self.queries.get(id)
             {
-                let key = query.key_under(self.scheduler.policy);
+                let key = query.key_under(&self.scheduler);
                 queued.push(QueuedRelQuery { key, waiting: 0, row_tokens: 0 });
             }
         }

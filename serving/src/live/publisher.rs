@@ -227,7 +227,13 @@ mod tests {
         let subscription = live.join(Viewer::Operator).expect("there is room");
         assert!(publisher.wants_snapshot(Time(0), false));
         let (stats, scheduler, names) = Default::default();
-        publisher.snapshot_taken(LiveSnapshot { at: Time(0), policy: Policy::Fcfs, stats, scheduler, names });
+        publisher.snapshot_taken(LiveSnapshot {
+            at: Time(0),
+            policy: ::scheduler::Policy::Fcfs,
+            stats,
+            scheduler,
+            names,
+        });
         assert!(!publisher.wants_snapshot(Time(1_000_000), false), "not twice in 250 ms");
         assert!(publisher.wants_snapshot(Time(1_000_000), true));
         assert!(publisher.wants_snapshot(Time(250_000_000), false));

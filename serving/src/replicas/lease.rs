@@ -210,9 +210,8 @@ mod tests {
             leases.share(ReplicaId(id), Some(url), Time(0));
         }
         let demand = |id| ReplicaDemand { replica: ReplicaId(id), held: Load::default(), queue: Vec::new() };
-        let reports = leases.reports(vec![demand(0), demand(2)], Policy::Fcfs, |id| ReplicaConfig {
-            rows_max: id.0 + 1,
-            tokens_max: None,
+        let reports = leases.reports(vec![demand(0), demand(2)], Policy::Fcfs, |id| {
+            Some(ReplicaConfig { rows_max: id.0 + 1, tokens_max: None })
         });
         let told: Vec<_> = reports.iter().map(|one| (one.server.as_str(), one.capacity.rows_max)).collect();
         assert_eq!(told, [("http://x", 1), ("http://x 2", 3)]);

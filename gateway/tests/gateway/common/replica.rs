@@ -24,11 +24,11 @@ pub enum Act {
     /// Never replies.
     Hang,
     /// Answers once [`FakeReplica::release`] lets it.
-    Wait,
+    AnswerLater,
     /// Sends half of its reply and closes; of a stream, half of its text.
     Break,
     /// Streams half of its text, and the rest when it is told to.
-    Hold(Arc<Notify>),
+    StreamHalf(Arc<Notify>),
 }
 
 /// What it is to do, and what it did.
@@ -201,13 +201,13 @@ async fn serve(mut stream: TcpStream, state: Arc<Mutex<State>>) {
             }
             // Before the client can know that it has ended.
             state.lock().unwrap().running -= 1;
-            if matches!(act, Act::Wait) {
+            if matches!(act, Act::AnswerLater) {
                 let held = Arc::clone(&state.lock().unwrap().held);
                 held.acquire().await.expect("nobody closes it").forget();
             }
             let hides_logprobs = state.lock().unwrap().hides_logprobs;
             match act {
-                Act::Answer | Act::Break | Act::Hold(_) if body["stream"] == true => {
+                Act::Answer | Act::Break | Act::StreamHalf(_) if body["stream"] == true => {
                     let word = last_word(&body);
                     if say(&mut stream, (&path, &word), act).await {
                         state.lock().unwrap().answered.push(word);
@@ -216,8 +216,8 @@ async fn serve(mut stream: TcpStream, state: Arc<Mutex<State>>) {
                     }
                     return;
                 }
-                Act::Hold(_) => panic!("nobody asked for a stream"),
-                Act::Answer | Act::Wait => {
+                Act::StreamHalf(_) => panic!("nobody asked for a stream"),
+                Act::Answer | Act::AnswerLater => {
                     let word = last_word(&body);
                     state.lock().unwrap().answered.push(word.clone());
                     let mut reply = answer(&path, &word);
@@ -300,7 +300,7 @@ async fn say(stream: &mut TcpStream, (path, word): (&str, &str), act: Act) -> bo
     }
     match act {
         Act::Break => return true,
-        Act::Hold(goes_on) => {
+        Act::StreamHalf(goes_on) => {
             let mut byte = [0; 1];
             tokio::select! {
                 () = goes_on.notified() => {}
