@@ -44,4 +44,3 @@ mod support;
 mod tenancy;
 mod tickets;
 mod tier;
-mod vllm;
