@@ -39,8 +39,7 @@ enum NightlyPart {
     Soak,
     /// Our server and its peers on the same relQueries.
     Race,
-    /// A real vLLM alone, behind us, and beside our own engine, on the paper's workload at four loads; and as
-    /// a replica in the gateway's test.
+    /// A real vLLM alone, behind us, and beside our own engine, on the paper's workload at four loads.
     Vllm,
     /// Clients of Postgres that are too heavy for every change: JDBC, ODBC, dbt, pgcli, Superset, DuckDB.
     Clients,
@@ -115,7 +114,6 @@ const VLLM_COMPARE: [&str; 7] = [
 
 fn vllm() -> Result<(), Failed> {
     program(VLLM, &[])?;
-    cargo("nextest run --workspace -E", &["package(gateway) & test(vllm::)".into()])?;
     checkpoint(&VLLM_MODEL.map(str::to_owned))?;
     compare(&VLLM_COMPARE.map(str::to_owned))
 }

@@ -51,4 +51,3 @@ mod support;
 mod tenancy;
 mod tickets;
 mod tier;
-mod vllm;
