@@ -252,8 +252,10 @@ async fn of_many_queries_those_that_share_documents_run_together_and_begin_with_
         vec!["common", "about y", "q2"],
         vec!["lonely", "q1"],
     ];
-    let system = |rest: &Vec<&str>| [&["Answer from the documents."][..], rest].concat();
-    assert_eq!(asked, expected.iter().map(system).collect::<Vec<_>>(), "as a trie is walked");
+    fn system<'a>(rest: &[&'a str]) -> Vec<&'a str> {
+        [&["Answer from the documents."][..], rest].concat()
+    }
+    assert_eq!(asked, expected.iter().map(|rest| system(rest)).collect::<Vec<_>>(), "as a trie is walked");
 }
 
 fn contents(asked: &Value) -> Vec<String> {
