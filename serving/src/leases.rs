@@ -23,7 +23,7 @@ const SOONER: u32 = 10;
 
 /// A queue as gateways tell each other of it.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct ToldQueue {
+struct PublishedQueue {
     /// The policy that orders it: numbers of two policies do not compare.
     policy: String,
     /// Class, priority (ns), age (ms), rows, tokens of the largest row.
@@ -135,7 +135,7 @@ fn decide(
         });
         // The same order on every gateway, so that all divide alike.
         let place = others.partition_point(|other| other.node.as_str() < node);
-        let mut queues: Vec<(ToldQueue, UnixMillis)> =
+        let mut queues: Vec<(PublishedQueue, UnixMillis)> =
             others.iter().map(|other| (read(&other.lease.queue), other.renewed)).collect();
         queues.insert(place, (read(&told), now));
         let queues = comparable(&queues);
@@ -168,7 +168,7 @@ fn told(report: &LeaseReport, asked: Time) -> String {
     let stretch = |one: &QueueStretch| {
         (one.class, one.priority, asked.since(one.arrival).0 / 1_000_000, one.rows, one.row_tokens.0)
     };
-    let queue = ToldQueue {
+    let queue = PublishedQueue {
         policy: report.policy.name().to_owned(),
         stretches: report.queue.iter().map(stretch).collect(),
     };
@@ -176,13 +176,13 @@ fn told(report: &LeaseReport, asked: Time) -> String {
 }
 
 /// A queue that was told; what a gateway of another version tells counts as no queue.
-fn read(told: &str) -> ToldQueue {
-    serde_json::from_str(told).unwrap_or(ToldQueue { policy: String::new(), stretches: Vec::new() })
+fn read(told: &str) -> PublishedQueue {
+    serde_json::from_str(told).unwrap_or(PublishedQueue { policy: String::new(), stretches: Vec::new() })
 }
 
 /// Queues told at different times, on the database's clock. Where they are not ordered by one policy, what came
 /// first goes first.
-fn comparable(queues: &[(ToldQueue, UnixMillis)]) -> Vec<Vec<QueueStretch>> {
+fn comparable(queues: &[(PublishedQueue, UnixMillis)]) -> Vec<Vec<QueueStretch>> {
     let mut policies = queues.iter().filter(|(queue, _)| !queue.stretches.is_empty());
     let first = policies.next().map(|(queue, _)| queue.policy.as_str());
     let is_one_order = policies.all(|(queue, _)| Some(queue.policy.as_str()) == first);
@@ -193,7 +193,7 @@ fn comparable(queues: &[(ToldQueue, UnixMillis)]) -> Vec<Vec<QueueStretch>> {
             let arrival = Time(0) + Nanos::from(Millis(at.before(Millis(age)).0));
             QueueStretch { class, priority, arrival, rows, row_tokens: TokenCount(tokens) }
         };
-    let queue = |(queue, at): &(ToldQueue, UnixMillis)| {
+    let queue = |(queue, at): &(PublishedQueue, UnixMillis)| {
         let mut stretches: Vec<QueueStretch> = queue.stretches.iter().map(|one| stretch(*at, one)).collect();
         if !is_one_order {
             stretches.sort_by_key(|one| one.arrival);
@@ -210,12 +210,12 @@ mod tests {
 
     use super::*;
 
-    const ASKED: Time = Time(50_000_000_000);
+    const REPORTED: Time = Time(50_000_000_000);
     const NOW: UnixMillis = UnixMillis(1_700_000_000_000);
 
     /// Rows of one relQuery that arrived some seconds before the report.
     fn report(policy: Policy, (priority, age, rows): (u64, u64, u32), held: u32) -> LeaseReport {
-        let arrival = Time(ASKED.0 - age * 1_000_000_000);
+        let arrival = Time(REPORTED.0 - age * 1_000_000_000);
         let class = ServiceClass::Interactive;
         LeaseReport {
             server: "http://x".into(),
@@ -228,14 +228,15 @@ mod tests {
 
     /// What another gateway wrote down `before` milliseconds ago.
     fn other(node: &str, report: &LeaseReport, before: u64) -> OtherLease {
-        let (mut leases, _) = decide(std::slice::from_ref(report), node, &[], (NOW, ASKED));
+        let (mut leases, _) = decide(std::slice::from_ref(report), node, &[], (NOW, REPORTED));
         let lease = ReplicaLease { held_rows: report.held.rows, ..leases.remove(0) };
         OtherLease { node: node.into(), lease, renewed: NOW.before(Millis(before)) }
     }
 
     /// What the gateway `b` may use, and holds.
     fn decided(report: &LeaseReport, others: &[OtherLease]) -> (u32, u32, bool) {
-        let (leases, (grants, is_settled)) = decide(std::slice::from_ref(report), "b", others, (NOW, ASKED));
+        let (leases, (grants, is_settled)) =
+            decide(std::slice::from_ref(report), "b", others, (NOW, REPORTED));
         assert_eq!((leases.len(), grants.len()), (1, 1));
         (grants[0].share.rows, leases[0].held_rows, is_settled)
     }
