@@ -4,7 +4,6 @@
 //! HTTP or tensors, and it never reads a clock: a replay is a function of its trace and configuration.
 
 pub mod ablation;
-pub mod auto;
 pub mod chaos;
 pub mod comparison;
 pub mod draws;
@@ -39,6 +38,7 @@ pub use machine::Machine;
 pub use paper::{Dataset, Offline, Workload, generate};
 pub use progress::{ProgressStep, RelQueryProgress};
 pub use record::{Finished, Iteration, Members};
+pub use replay::auto;
 pub use replay::{Replay, SimError, replay, replay_lowered, replay_watched, replay_with_faults};
 pub use replay_config::ReplayConfig;
 pub use report::{reference_name, results};

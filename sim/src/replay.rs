@@ -1,12 +1,14 @@
 //! One trace under one policy.
 
+pub mod auto;
+
 use std::collections::BTreeMap;
 
+use auto::Switch;
 use base::RelQueryId;
 use scheduler::{ConfigError, Event, Policy, Refused, Scheduler, SchedulerConfig};
 use serde::Serialize;
 
-use crate::auto::{self, Switch};
 use crate::executor::SimExecutor;
 use crate::faults::{FaultError, FaultPlan, UserAction};
 use crate::progress::{ProgressTracker, RelQueryProgress};

@@ -119,7 +119,7 @@ mod tests {
         assert!(!config.marginal_work.marginal_key);
         check("unit_waiting_ms_max=null", Ok(()));
         check("sequences_max", Err("not of the form key=value"));
-        check("sequence_max=1", Err("there are attempts_max, block_tokens"));
+        check("sequence_max=1", Err("there are attempts_max, auto, block_tokens"));
         check("marginal_work.nonsense=1", Err("`marginal_work.nonsense` is no setting; there are"));
         check("ours.marginal_key=false", Err("`ours` is called `marginal_work` now"));
         check("sequences_max.deeper=1", Err("no fields in it"));

@@ -249,10 +249,10 @@ async function tall(then) {
 
 /** The live view while a column runs: bars, steps by mouse and by key, the queue, the memory, the what-if. */
 async function live(run) {
-  const letters = Array.from({ length: 600 }, (_, i) => `"Letter ${run}-${i} is ${["kind", "rude"][i % 2]}, and long enough to take a while"`);
+  const letters = Array.from({ length: 1_500 }, (_, i) => `"Letter ${run}-${i} is ${["kind", "rude"][i % 2]}, and long enough to take a while"`);
   await importFile("letters.csv", "text/csv", Buffer.from(letters.join("\n")));
   const release = hold();
-  await type("B1", '=AI.SUMMARIZE(A1:A600)');
+  await type("B1", '=AI.SUMMARIZE(A1:A1500)');
   await until("the column is asked", () => asked().some(({ body }) => body.includes(`Letter ${run}-0 `)));
   await page.click("#view-live");
   await page.waitForFunction(() => document.querySelector("#live > [role=status]").textContent === "live");

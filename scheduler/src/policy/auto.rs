@@ -54,7 +54,7 @@ impl Policy {
     /// mixed steps where they save time, else the paper's.
     pub fn resolved(self, cost: &CostModel) -> Self {
         match self {
-            Self::Auto if cost.mixing_saves() > 0 => Self::MarginalWork,
+            Self::Auto if cost.mixing_saves() >= 0 => Self::MarginalWork,
             Self::Auto => Self::RelServe,
             named => named,
         }

@@ -13,7 +13,7 @@ use crate::json::JsonFields;
 /// Most likely tokens that can be told beside each.
 const TOP_MAX: u64 = 20;
 /// Why none are told.
-const UNTOLD: &str =
+const TOP_LOGPROBS_ALONE: &str =
     "are not supported where the local engine runs rows: servers behind it (`[[replicas]]`) tell them";
 
 /// Takes `logprobs` and `top_logprobs` of a conversation: how many of the most likely tokens are told beside
@@ -41,7 +41,7 @@ pub(super) fn of_completion(fields: &mut JsonFields, model: &Model) -> Result<Op
 fn checked(fields: &JsonFields, model: &Model, top: u64) -> Result<u32, RequestError> {
     match u32::try_from(top) {
         Ok(top) if model.has_logprobs => Ok(top),
-        _ => fields.bad("logprobs", UNTOLD),
+        _ => fields.bad("logprobs", TOP_LOGPROBS_ALONE),
     }
 }
 

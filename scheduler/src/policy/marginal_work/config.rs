@@ -89,7 +89,7 @@ impl Default for MarginalWorkConfig {
             grouped_rows: true,
             gain: Some(Gain::default()),
             age_half_ms: Some(Millis(120_000)),
-            age_half_works: 100,
+            age_half_works: 0,
             prefill_tokens_min: TokenCount(1_000),
             tenant_lag_ms_max: Millis(5_000),
             dashboard_wait_ms_max: Millis(60_000),
