@@ -138,6 +138,7 @@ impl Scheduler {
         }
         let slots = flight.slots.len() as u64;
         let modelled: u128 = flight.slots.iter().map(|slot| u128::from(self.time_of(slot, slots).0)).sum();
+        self.queues.tenants.measured(modelled, elapsed);
         for slot in &flight.slots {
             let Some((id, _)) = self.queues.requests.get(&slot.request) else { continue };
             let part = u128::from(self.time_of(slot, slots).0) * u128::from(elapsed.0) / modelled.max(1);

@@ -57,6 +57,36 @@ pub(crate) struct Tenants {
     active: BTreeSet<(Service, TenantId)>,
     /// The same in the order of what they allow others.
     allowing: BTreeSet<(Service, TenantId)>,
+    pace: Pace,
+}
+
+/// What steps took, over what the model said: work that waits is counted as it will be charged.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pace {
+    modelled: u128,
+    measured: u128,
+}
+
+/// Modelled time, ns, after which older steps count half.
+const PACE_WINDOW: u128 = 60_000_000_000;
+
+impl Pace {
+    fn add(&mut self, modelled: u128, measured: Nanos) {
+        self.modelled += modelled;
+        self.measured += u128::from(measured.0);
+        if self.modelled > PACE_WINDOW {
+            (self.modelled, self.measured) = (self.modelled / 2, self.measured / 2);
+        }
+    }
+
+    /// The time that modelled work takes; as modelled while nothing has been measured.
+    fn time(&self, work: Nanos) -> Nanos {
+        if self.modelled == 0 {
+            return work;
+        }
+        let time = u128::from(work.0) * self.measured / self.modelled;
+        Nanos(u64::try_from(time).unwrap_or(u64::MAX))
+    }
 }
 
 impl Tenants {
@@ -105,6 +135,16 @@ impl Tenants {
     /// The tenant was served for this long.
     pub(crate) fn charge(&mut self, id: TenantId, time: Nanos) {
         self.change(id, |tenant| tenant.service += scaled(time.0.into(), tenant.weight));
+    }
+
+    /// A step took `measured`, of which the model said `modelled` ns.
+    pub(crate) fn measured(&mut self, modelled: u128, measured: Nanos) {
+        self.pace.add(modelled, measured);
+    }
+
+    /// The time that modelled work takes, as measured so far.
+    pub(crate) fn time_of(&self, work: Nanos) -> Nanos {
+        self.pace.time(work)
     }
 
     /// Changes a tenant and its places among the waiting ones.
@@ -251,6 +291,18 @@ mod tests {
         tenants.join(busy, 1_000);
         tenants.place(busy, None, Some(key(3)));
         assert_eq!(tenants.lead(busy), Nanos(700));
+    }
+
+    #[test]
+    fn work_waits_in_the_time_that_steps_take_whatever_the_model_says() {
+        let mut tenants = Tenants::default();
+        assert_eq!(tenants.time_of(Nanos(700)), Nanos(700), "nothing is known");
+        tenants.measured(2_500, Nanos(100));
+        assert_eq!(tenants.time_of(Nanos(700)), Nanos(28));
+        for _ in 0..200 {
+            tenants.measured(1_000_000_000, Nanos(2_000_000_000));
+        }
+        assert_eq!(tenants.time_of(Nanos(700)).0 / 10, 139, "what was long ago fades");
     }
 
     #[test]

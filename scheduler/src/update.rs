@@ -88,7 +88,7 @@ impl Scheduler {
         if !self.config.policy.shares_by_tenant() {
             return;
         }
-        let work = if waits { relquery.breakdown.work() } else { Nanos(0) };
+        let work = if waits { self.queues.tenants.time_of(relquery.breakdown.work()) } else { Nanos(0) };
         let old_work = std::mem::replace(&mut relquery.waiting_work, work);
         if old != relquery.waiting_key {
             self.queues.tenants.place(tenant, old, relquery.waiting_key);

@@ -171,7 +171,8 @@ fn a_deadline_brings_a_large_relquery_forward() {
 #[test]
 fn a_large_relquery_is_overtaken_for_a_while_and_not_for_ever() {
     let flooded = |age_half_ms| {
-        let mut desk = Desk::new(MarginalWorkConfig { age_half_ms, gain: None, ..bare() }, 4);
+        let mut desk =
+            Desk::new(MarginalWorkConfig { age_half_ms, age_half_works: 0, gain: None, ..bare() }, 4);
         desk.submit(1, 30, |one| one);
         for id in 2..3_000 {
             desk.submit(id, 2, |one| one);
