@@ -5,7 +5,7 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use base::{Millis, RelQueryId, ServiceClass, Submission, TenantId, Time};
+use base::{Millis, Nanos, RelQueryId, ServiceClass, StepOutcome, Submission, TenantId, Time};
 use common::{Memory, item, submission};
 use scheduler::{CostModel, Event, MarginalWorkConfig, Policy, Scheduler, SchedulerConfig, Steps};
 
@@ -46,7 +46,9 @@ impl Desk {
     fn step(&mut self) -> bool {
         let Some(plan) = self.scheduler.plan(Time(self.now)) else { return false };
         self.now += STEP;
-        let events = self.scheduler.apply(&self.memory.step(&plan), Time(self.now));
+        // Tenants are charged what a step took: it must be what the desk's time went on by.
+        let outcome = StepOutcome { elapsed: Nanos(STEP), ..self.memory.step(&plan) };
+        let events = self.scheduler.apply(&outcome, Time(self.now));
         for event in events {
             if let Event::RelQueryDone { relquery, .. } = event {
                 self.done.insert(relquery, self.now);
@@ -188,6 +190,9 @@ fn a_large_relquery_is_overtaken_for_a_while_and_not_for_ever() {
     assert_eq!(flooded(None), None, "without age a flood of small relQueries starves it");
 }
 
+/// Four steps. In the model's time a step of the desk is some 25 times as long; tenants are charged what it took.
+const LAG: Millis = Millis(4);
+
 /// Mean end of tenant 2's relQueries, one every 40 steps, while tenant 1 floods or does nothing.
 fn others_latency(flood: bool, lag: Millis) -> u64 {
     let mut desk = Desk::new(MarginalWorkConfig { tenant_lag_ms_max: lag, gain: None, ..bare() }, 4);
@@ -211,8 +216,8 @@ fn others_latency(flood: bool, lag: Millis) -> u64 {
 
 #[test]
 fn a_flood_raises_anothers_latency_by_no_more_than_its_share_explains() {
-    let alone = others_latency(false, Millis(100));
-    let shared = others_latency(true, Millis(100));
+    let alone = others_latency(false, LAG);
+    let shared = others_latency(true, LAG);
     let unfair = others_latency(true, Millis(1_000_000_000));
     // With half the machine, twice the time; rows of the flood that hold seats end first.
     assert!(shared < 3 * alone, "{shared} ns beside a flood, {alone} ns alone");
