@@ -41,7 +41,8 @@ fn where_prompts_hide_the_mean_is_much_lower() {
 #[test]
 fn where_nothing_hides_the_mean_is_still_lower() {
     check(1.0, 0, 1.15, 1.0 / 0.9);
-    check(0.8, 0, 1.18, 1.0 / 0.9);
+    // The rule that was tuned had 1.18 here.
+    check(0.8, 0, 1.17, 1.0 / 0.9);
     check(0.6, 0, 1.18, 1.0 / 0.9);
 }
 
