@@ -4,6 +4,8 @@
 //! cargo run --release -p sim --example auto [SEED]
 //! ```
 
+#![allow(clippy::print_stdout, reason = "it is what the example is for")]
+
 use base::{Nanos, TokenCount};
 use scheduler::{CostModel, Policy};
 use sim::{Dataset, Offline, ReplayConfig, Trace, Workload, generate, replay};

@@ -50,7 +50,7 @@ fn waits(work: Nanos, HalfLife { least, works }: HalfLife) -> u128 {
     let usual = half.checked_div(works.into()).unwrap_or(u64::MAX).max(1);
     let below = (u128::from(half) * u128::from(log2_q16(work.0.min(usual)))) >> 16;
     let beyond = u128::from(work.0.saturating_sub(usual)) * u128::from(works);
-    below + (beyond * ONE_OVER_LN_2_Q16 >> 16)
+    below + ((beyond * ONE_OVER_LN_2_Q16) >> 16)
 }
 
 /// `1 / ln 2` in 1/65536.
