@@ -4,7 +4,7 @@
 //! cargo run --release -p sim --example auto [SEED]
 //! ```
 
-#![allow(clippy::print_stdout, reason = "it is what the example is for")]
+#![expect(clippy::print_stdout, reason = "a report is its purpose")]
 
 use base::{Nanos, TokenCount};
 use scheduler::{CostModel, Policy};
