@@ -202,12 +202,12 @@ impl Contestant {
 }
 
 /// A server that runs, with its upstream where it has one; at least one of both is there.
-pub struct Running {
+pub struct RunningContestant {
     own: Option<ServerProcess>,
     upstream: Option<ServerProcess>,
 }
 
-impl Running {
+impl RunningContestant {
     /// Starts a server and, before it, its upstream.
     pub async fn start(contest: &Contest, server: &Contestant, timeout: Duration) -> Result<Self, Error> {
         let upstream = match contest.upstream(server) {

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::Error;
 use crate::client::{self, ApiTarget};
-use crate::contest::{Contest, Contestant, Running, Sent};
+use crate::contest::{Contest, Contestant, RunningContestant, Sent};
 use crate::record::RelQueryOutcome;
 use crate::scenario::Scenario;
 use crate::single::{self, Route, named_model};
@@ -50,7 +50,7 @@ pub async fn race(
     for round in 1..=rounds {
         for contestant in &contest.servers {
             let timeout = Duration::from_millis(scenario.timeout_ms);
-            let server = Running::start(contest, contestant, timeout).await?;
+            let server = RunningContestant::start(contest, contestant, timeout).await?;
             let runner = Runner::new(server.target()?, contestant, scenario).await?;
             for relquery in trace {
                 let lap = runner.lap(round, relquery).await;

@@ -104,7 +104,7 @@ struct Gateway {
 }
 
 #[derive(Clone, Debug)]
-enum Act {
+enum GatewayAct {
     Submit(usize, u32, u64),
     Send(usize),
     End(usize),
@@ -115,26 +115,26 @@ enum Act {
     Lose(usize),
 }
 
-fn act() -> impl Strategy<Value = Act> {
+fn act() -> impl Strategy<Value = GatewayAct> {
     let which = 0..3_usize;
     prop_oneof![
-        1 => (which.clone(), 0..30_u32, 0..9_u64).prop_map(|(which, rows, priority)| Act::Submit(which, rows, priority)),
-        6 => which.clone().prop_map(Act::Send),
-        5 => which.clone().prop_map(Act::End),
-        3 => which.clone().prop_map(Act::Report),
-        3 => which.clone().prop_map(Act::Commit),
-        3 => which.clone().prop_map(Act::Apply),
-        1 => which.prop_map(Act::Lose),
+        1 => (which.clone(), 0..30_u32, 0..9_u64).prop_map(|(which, rows, priority)| GatewayAct::Submit(which, rows, priority)),
+        6 => which.clone().prop_map(GatewayAct::Send),
+        5 => which.clone().prop_map(GatewayAct::End),
+        3 => which.clone().prop_map(GatewayAct::Report),
+        3 => which.clone().prop_map(GatewayAct::Commit),
+        3 => which.clone().prop_map(GatewayAct::Apply),
+        1 => which.prop_map(GatewayAct::Lose),
     ]
 }
 
 /// Gateways that share a replica of twelve rows.
-struct World([Gateway; 3]);
+struct SharedReplica([Gateway; 3]);
 
 const ROWS_MAX: u32 = 12;
 const ROWS: ReplicaConfig = ReplicaConfig { rows_max: ROWS_MAX, tokens_max: None };
 
-impl World {
+impl SharedReplica {
     fn new() -> Self {
         let fresh = Gateway {
             share: 0,
@@ -170,26 +170,26 @@ impl World {
         (self.0[which].held, self.0[which].answered) = (held.rows, Some(share.rows));
     }
 
-    fn act(&mut self, act: &Act) {
+    fn act(&mut self, act: &GatewayAct) {
         match *act {
-            Act::Submit(which, rows, priority) => {
+            GatewayAct::Submit(which, rows, priority) => {
                 self.0[which].waiting += rows;
                 self.0[which].priority = priority;
             }
-            Act::Send(which) => self.send(which),
-            Act::End(which) => self.0[which].in_flight = self.0[which].in_flight.saturating_sub(1),
+            GatewayAct::Send(which) => self.send(which),
+            GatewayAct::End(which) => self.0[which].in_flight = self.0[which].in_flight.saturating_sub(1),
             // One report at a time.
-            Act::Report(which) if self.0[which].answered.is_none() => {
+            GatewayAct::Report(which) if self.0[which].answered.is_none() => {
                 let one = &mut self.0[which];
                 one.reported.get_or_insert(one.share.max(one.in_flight));
             }
-            Act::Report(_) => {}
-            Act::Commit(which) => self.commit(which),
-            Act::Apply(which) => {
+            GatewayAct::Report(_) => {}
+            GatewayAct::Commit(which) => self.commit(which),
+            GatewayAct::Apply(which) => {
                 let one = &mut self.0[which];
                 one.share = one.answered.take().unwrap_or(one.share);
             }
-            Act::Lose(which) => self.0[which].answered = None,
+            GatewayAct::Lose(which) => self.0[which].answered = None,
         }
     }
 
@@ -204,7 +204,7 @@ impl World {
 proptest! {
     #[test]
     fn all_together_never_have_more_in_flight_than_the_replica_runs(acts in prop::collection::vec(act(), 0..300)) {
-        let mut world = World::new();
+        let mut world = SharedReplica::new();
         for act in &acts {
             world.act(act);
             let in_flight: u32 = world.0.iter().map(|one| one.in_flight).sum();
@@ -215,11 +215,11 @@ proptest! {
         let rows: u32 = world.0.iter().map(|one| one.waiting + one.in_flight).sum();
         for _ in 0..4 * rows + 12 {
             for which in 0..3 {
-                for act in [Act::Report(which), Act::Commit(which), Act::Apply(which)] {
+                for act in [GatewayAct::Report(which), GatewayAct::Commit(which), GatewayAct::Apply(which)] {
                     world.act(&act);
                 }
                 (0..ROWS_MAX).for_each(|_| world.send(which));
-                world.act(&Act::End(which));
+                world.act(&GatewayAct::End(which));
             }
         }
         prop_assert_eq!(world.0.iter().map(|one| one.waiting).sum::<u32>(), 0);

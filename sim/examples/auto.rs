@@ -11,7 +11,7 @@ use scheduler::{CostModel, Policy};
 use sim::{Dataset, Offline, ReplayConfig, Trace, Workload, generate, replay};
 
 /// A machine and what arrives there.
-struct Case {
+struct LoadedMachine {
     name: &'static str,
     config: ReplayConfig,
     trace: Trace,
@@ -52,11 +52,11 @@ fn bursts(mut trace: Trace) -> Trace {
     trace
 }
 
-fn cases(seed: u64) -> Vec<Case> {
+fn cases(seed: u64) -> Vec<LoadedMachine> {
     let demo = cpu([6_000, 400_000, 60_000, 500_000], 0);
     let small = cpu([250_000, 5_000_000, 800_000, 12_000_000], 2_000_000);
     let two = |rate| Workload { offline: Some(Offline::default()), ..paper(rate, 120, (1, 100), seed) };
-    let case = |name, config: &ReplayConfig, trace| Case { name, config: config.clone(), trace };
+    let case = |name, config: &ReplayConfig, trace| LoadedMachine { name, config: config.clone(), trace };
     vec![
         case("opt-13b hide 0, 0.6/s", &opt13b(0, 10_000), generate(&paper(0.6, 150, (1, 100), seed))),
         case("opt-13b hide 0, 1.0/s", &opt13b(0, 10_000), generate(&paper(1.0, 200, (1, 100), seed))),
@@ -82,7 +82,7 @@ fn late_mean(trace: &Trace, t_done: &[f64]) -> f64 {
 
 fn main() -> Result<(), sim::SimError> {
     let seed = std::env::args().nth(1).and_then(|seed| seed.parse().ok()).unwrap_or(0);
-    for Case { name, config, trace } in cases(seed) {
+    for LoadedMachine { name, config, trace } in cases(seed) {
         let mut line = format!("{name:26}");
         let mut best = f64::INFINITY;
         for policy in Policy::ALL {

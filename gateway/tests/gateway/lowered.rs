@@ -20,12 +20,12 @@ fn checkpoint(family: Family) -> Synthetic {
 }
 
 /// A RelServe, and gateways in front of it: one that sends messages, one that sends tokens.
-struct Lowered {
+struct LoweredQuery {
     replica: Server,
     fronts: [Server; 2],
 }
 
-async fn lowered(family: Family) -> Lowered {
+async fn lowered(family: Family) -> LoweredQuery {
     let store = Store::open("sqlite::memory:").await.unwrap();
     let mut settings = config();
     settings.engine.kv_bytes = base::Bytes(16 << 20);
@@ -42,7 +42,7 @@ async fn lowered(family: Family) -> Lowered {
         up(config).await
     };
     let fronts = [front(None).await, front(Some(folder.path().to_owned())).await];
-    Lowered { replica, fronts }
+    LoweredQuery { replica, fronts }
 }
 
 /// A gateway whose replicas are all up.
@@ -75,7 +75,7 @@ fn generated(body: Value) -> Value {
 #[actix_web::test]
 async fn a_prompt_of_modules_says_what_the_same_chat_says_and_finds_its_beginning_in_the_servers_cache() {
     for family in [Family::Llama, Family::Qwen2] {
-        let Lowered { replica, fronts } = lowered(family).await;
+        let LoweredQuery { replica, fronts } = lowered(family).await;
         for front in &fronts {
             let schema = ask(&front.client, "/v1/schemas", &json!({"schema": CITIES})).await;
             assert_eq!(schema["usage"]["prompt_tokens"], 0, "a server's cache is its own: {schema}");
@@ -118,7 +118,7 @@ async fn a_prompt_of_modules_says_what_the_same_chat_says_and_finds_its_beginnin
 
 #[actix_web::test]
 async fn a_relserve_behind_streams_what_it_says_and_tells_no_log_probabilities() {
-    let Lowered { replica, fronts } = lowered(Family::Llama).await;
+    let LoweredQuery { replica, fronts } = lowered(Family::Llama).await;
     let mut body =
         generated(json!({"model": "random", "messages": [{"role": "user", "content": "Tell me."}]}));
     let plain = ask(&replica.client, "/v1/chat/completions", &body).await;
@@ -143,7 +143,7 @@ async fn a_relserve_behind_streams_what_it_says_and_tells_no_log_probabilities()
 
 #[actix_web::test]
 async fn a_prompt_without_messages_is_a_completion_and_what_servers_cannot_be_sent_is_refused() {
-    let Lowered { replica, fronts } = lowered(Family::Llama).await;
+    let LoweredQuery { replica, fronts } = lowered(Family::Llama).await;
     let raw = "<schema name=\"raw\">Begin here. <module name=\"more\">More of it. </module></schema>";
     for front in &fronts {
         ask(&front.client, "/v1/schemas", &json!({"schema": raw})).await;
@@ -178,7 +178,7 @@ fn rag(documents: &[&str], question: &str) -> Value {
 
 #[actix_web::test]
 async fn a_span_query_says_what_the_same_chats_say_outputs_among_their_inputs() {
-    let Lowered { replica, fronts } = lowered(Family::Qwen2).await;
+    let LoweredQuery { replica, fronts } = lowered(Family::Qwen2).await;
     let inner = json!({"g": {"max_tokens": 6, "temperature": 0, "input": {"user": "Write a short mail."}}});
     let query = json!({"g": {"max_tokens": 8, "temperature": 0, "input": {"seq": [
         {"system": "You rank mails."}, {"plus": [inner, {"user": "Dear all, the end is near."}]}, {"user": "Which one?"},
@@ -213,7 +213,7 @@ async fn a_span_query_says_what_the_same_chats_say_outputs_among_their_inputs() 
 
 #[actix_web::test]
 async fn documents_stand_in_one_order_and_a_server_finds_them_again() {
-    let Lowered { fronts, .. } = lowered(Family::Llama).await;
+    let LoweredQuery { fronts, .. } = lowered(Family::Llama).await;
     let [a, b] = ["first", "second"].map(|name| format!("The {name} document has many words. ").repeat(8));
     for front in &fronts {
         let one = ask(&front.client, "/v1/query", &json!({"query": rag(&[&a, &b], "What of this?")})).await;

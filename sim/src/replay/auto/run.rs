@@ -16,12 +16,12 @@ use crate::world::World;
 
 /// What has been seen of rows so far: their outputs, once they have ended.
 #[derive(Default)]
-struct Seen {
+struct EndedRows {
     events: usize,
     outputs: BTreeMap<(RelQueryId, u32), i64>,
 }
 
-impl Seen {
+impl EndedRows {
     fn read(&mut self, events: &[(Time, Event)]) {
         for (_, event) in &events[self.events..] {
             if let Event::RowDone { relquery, row, usage, .. } = event {
@@ -56,7 +56,7 @@ pub fn run(
 ) -> Result<Vec<Switch>, SimError> {
     let settings = &config.scheduler.auto;
     let (every, window) = (Nanos::from(settings.every_ms), Nanos::from(settings.window_ms));
-    let (mut switches, mut seen) = (Vec::new(), Seen::default());
+    let (mut switches, mut seen) = (Vec::new(), EndedRows::default());
     let mut next = Time(every.0);
     loop {
         world.run_until(next, watch).map_err(SimError::Broken)?;
