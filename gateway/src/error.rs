@@ -165,12 +165,13 @@ pub fn status(error: &RequestError) -> StatusCode {
         RequestError::Overloaded { .. } | RequestError::Constraints { .. } | RequestError::Busy { .. } => {
             StatusCode::TOO_MANY_REQUESTS
         }
-        RequestError::NotConfigured(_) | RequestError::NeedsEngine(_) => StatusCode::NOT_IMPLEMENTED,
+        RequestError::NotConfigured(_) => StatusCode::NOT_IMPLEMENTED,
         RequestError::Cancelled | RequestError::KeyReused(_) => StatusCode::CONFLICT,
         RequestError::Deadline => StatusCode::GATEWAY_TIMEOUT,
-        RequestError::ShuttingDown | RequestError::Dead | RequestError::NoDatabase => {
-            StatusCode::SERVICE_UNAVAILABLE
-        }
+        RequestError::ShuttingDown
+        | RequestError::Dead
+        | RequestError::NoDatabase
+        | RequestError::NoReplica => StatusCode::SERVICE_UNAVAILABLE,
         RequestError::Row(_) | RequestError::Internal => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }
@@ -182,7 +183,7 @@ fn retry_after(error: &RequestError) -> Option<Millis> {
         | RequestError::Constraints { retry_after, .. }
         | RequestError::Busy { retry_after, .. } => Some(*retry_after),
         RequestError::ShuttingDown => Some(Millis(5_000)),
-        RequestError::NoDatabase => Some(Millis(1_000)),
+        RequestError::NoDatabase | RequestError::NoReplica => Some(Millis(1_000)),
         RequestError::Invalid { .. }
         | RequestError::Malformed(_)
         | RequestError::TooLong { .. }
@@ -191,7 +192,6 @@ fn retry_after(error: &RequestError) -> Option<Millis> {
         | RequestError::ModelNotFound(_)
         | RequestError::KeyReused(_)
         | RequestError::NotConfigured(_)
-        | RequestError::NeedsEngine(_)
         | RequestError::Cancelled
         | RequestError::Deadline
         | RequestError::Dead

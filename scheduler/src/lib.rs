@@ -92,6 +92,7 @@ use flight::Flight;
 use isolation::FaultIsolation;
 use kv::{Hasher, Ledger};
 use pins::Pins;
+use policy::marginal_work::age::HalfLife;
 use policy::marginal_work::lengths::Lengths;
 use queues::Queues;
 use refit::Refit;
@@ -132,6 +133,8 @@ struct Estimates {
     lengths: Lengths,
     /// RelQueries that have come since the machine was idle; counted for policy `marginal-work` only.
     arrived: u64,
+    /// How fast age counts, for the same policy.
+    half_life: HalfLife,
 }
 
 /// Steps: the next one's number, the one that is out, and what to tell with the next one.
@@ -174,7 +177,13 @@ impl Scheduler {
                 ledger: Ledger::new(config.kv_blocks, config.host_kv_blocks, config.host_kv_reused_only),
                 pins: Pins::default(),
             },
-            estimates: Estimates { refit: Refit::new(&cost), cost, lengths: Lengths::default(), arrived: 0 },
+            estimates: Estimates {
+                refit: Refit::new(&cost),
+                cost,
+                lengths: Lengths::default(),
+                arrived: 0,
+                half_life: HalfLife::default(),
+            },
             steps: StepState { next_step: 1, flight: None, retired: Vec::new() },
             config,
             relqueries: BTreeMap::new(),

@@ -1,7 +1,7 @@
 //! What is left of a relQuery whose steps are planned here: Eq. 11, Algorithm 1 and marginal work asked about
 //! the rows it has, for whichever policy needs them.
 
-use base::{Time, TokenCount};
+use base::{Nanos, Time, TokenCount};
 
 use crate::cache_view::CacheView;
 use crate::config::SchedulerConfig;
@@ -9,6 +9,7 @@ use crate::cost::CostModel;
 use crate::decompose::{Batches, Limits, Remaining, Running, decompose};
 use crate::miss_ratio::{MissRatio, sample_positions};
 use crate::paper_variant::DecompositionReading;
+use crate::policy::marginal_work::age::HalfLife;
 use crate::policy::marginal_work::config::MarginalWorkConfig;
 use crate::policy::marginal_work::lengths::{Expected, Lengths};
 use crate::policy::marginal_work::work::{Capacity, Work};
@@ -74,6 +75,7 @@ pub(crate) struct PlannedRelQuery<'a> {
     pub(crate) config: &'a SchedulerConfig,
     pub(crate) cost: &'a CostModel,
     pub(crate) lengths: &'a Lengths,
+    pub(crate) half_life: &'a HalfLife,
 }
 
 impl RelQueryView for PlannedRelQuery<'_> {
@@ -88,6 +90,10 @@ impl RelQueryView for PlannedRelQuery<'_> {
 
     fn settings(&self) -> &MarginalWorkConfig {
         &self.config.marginal_work
+    }
+
+    fn half_life(&self) -> Option<Nanos> {
+        self.half_life.get(self.settings())
     }
 
     fn arrival(&self) -> Time {

@@ -29,13 +29,17 @@ impl Scheduler {
             config: &self.config,
             cost: &self.estimates.cost,
             lengths: &self.estimates.lengths,
+            half_life: &self.estimates.half_life,
             relquery,
         };
         let (priority, breakdown) = (self.config.policy.rules().priority)(&mut seen);
-        relquery.priority = Some(priority.0);
+        let is_first = relquery.priority.replace(priority.0).is_none();
         relquery.breakdown = breakdown;
         relquery.priced_for = StepId(self.steps.next_step);
         self.place(id);
+        if is_first && breakdown.is_aged {
+            self.count_work(breakdown.work());
+        }
     }
 
     /// Remembers, for whoever asks why the step is what it is, what was looked at: the first waiting

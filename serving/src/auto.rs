@@ -11,26 +11,22 @@ use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use base::{Nanos, RelQueryId, Time, TokenCount};
-use scheduler::fleet::ReplicaConfig;
-use scheduler::{AutoConfig, FleetConfig, Policy, SchedulerConfig};
-use sim::auto::{Judge, Verdict, choose};
-use sim::fleet::FleetMachine;
+use base::{Nanos, RelQueryId, Time};
+use scheduler::AutoConfig;
+use sim::SimError;
+use sim::auto::{Verdict, choose};
 use sim::watch::{Mark, Watcher};
-use sim::{Fitted, SimError};
 
 use crate::live::auto::{AutoState, Chosen};
 use crate::live::record::RelQueryRecord;
 use crate::live::trace::recorded_with_open;
-use crate::live::what_if::like;
+use crate::live::what_if::ReplayMachine;
 use crate::shared::Shared;
 
 /// The thread rests this many times as long as its last replay took.
 const REST: u64 = 9;
 /// Longest wait for the loop.
 const ANSWER: Duration = Duration::from_secs(10);
-/// Tokens of a step of the replicas that are imitated: what vLLM computes at once where nothing else is said.
-const REPLICA_STEP_TOKENS: u64 = 2_048;
 
 /// Ends a replay when the server ends.
 struct UntilStopped<'a>(&'a AutoState);
@@ -46,19 +42,14 @@ impl Watcher for UntilStopped<'_> {
 /// What is imitated.
 pub(crate) struct AutoPolicy {
     shared: Arc<Shared>,
-    /// Limits and settings, with the sizes of the model's memory.
-    scheduler: SchedulerConfig,
-    /// The settings of a fleet, where rows run on replicas.
-    fleet: Option<FleetConfig>,
+    machine: ReplayMachine,
     settings: AutoConfig,
-    tokens_max: TokenCount,
 }
 
 impl AutoPolicy {
-    /// For a server with these settings; `fleet` where rows run on replicas.
-    pub(crate) fn new(shared: Arc<Shared>, scheduler: SchedulerConfig, fleet: Option<FleetConfig>) -> Self {
-        let tokens_max = shared.live.settings().what_if_tokens_max;
-        Self { settings: scheduler.auto.clone(), shared, scheduler, fleet, tokens_max }
+    /// For a server like this machine.
+    pub(crate) fn new(shared: Arc<Shared>, machine: ReplayMachine) -> Self {
+        Self { settings: machine.limits.auto.clone(), shared, machine }
     }
 
     /// Begins, on a thread of its own.
@@ -96,43 +87,13 @@ impl AutoPolicy {
     fn choose(&self, ended: Vec<Arc<RelQueryRecord>>) -> Result<Option<Verdict>, SimError> {
         let view = self.shared.view.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let open: BTreeMap<RelQueryId, Arc<RelQueryRecord>> = self.open();
-        let trace = recorded_with_open(ended, open.into_values().collect(), self.tokens_max).trace;
-        let judge = match &self.fleet {
-            None => {
-                let mut config = match Fitted::of("this server".into(), &self.scheduler, view.cost).config() {
-                    Ok(config) => config,
-                    Err(error) => {
-                        tracing::warn!(%error, "this machine cannot be imitated");
-                        return Ok(None);
-                    }
-                };
-                config.scheduler = like(&self.scheduler, config.scheduler);
-                Judge::Engine(Box::new(config))
-            }
-            Some(fleet) => {
-                let up = view.replicas.iter().filter(|replica| replica.is_up);
-                let Some(largest) = up.clone().max_by_key(|replica| replica.rows_max) else {
-                    return Ok(None);
-                };
-                let rows_max = largest.rows_max;
-                let inner = SchedulerConfig {
-                    policy: Policy::Sarathi,
-                    fairness: Some(false),
-                    chunk_tokens: TokenCount(REPLICA_STEP_TOKENS.max(u64::from(rows_max) + 1)),
-                    sequences_max: rows_max,
-                    kv_blocks: u32::MAX / 16,
-                    block_tokens: 16,
-                    ..self.scheduler.clone()
-                };
-                Judge::Fleet(Box::new(FleetMachine {
-                    replicas: u32::try_from(up.count()).unwrap_or(u32::MAX),
-                    replica: ReplicaConfig { rows_max, tokens_max: None },
-                    inner,
-                    cost: view.cost,
-                    transport: Nanos(0),
-                    fleet: fleet.clone(),
-                    queue: self.scheduler.clone(),
-                }))
+        let trace = recorded_with_open(ended, open.into_values().collect(), self.settings.tokens_max).trace;
+        let judge = match self.machine.judge(&view) {
+            Ok(Some(judge)) => judge,
+            Ok(None) => return Ok(None),
+            Err(error) => {
+                tracing::warn!(%error, "this machine cannot be imitated");
+                return Ok(None);
             }
         };
         choose(trace, view.policy, &judge, &mut UntilStopped(&self.shared.auto))

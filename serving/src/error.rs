@@ -82,9 +82,9 @@ pub enum RequestError {
     /// The server was started without what this needs.
     #[error("this server is not set up for this: its setting `{0}` is not set")]
     NotConfigured(&'static str),
-    /// Only the local engine does this.
-    #[error("{0} need the local engine, and this server's rows run on other replicas too")]
-    NeedsEngine(&'static str),
+    /// Nothing can be said of replicas of which none is in service.
+    #[error("no replica is in service")]
+    NoReplica,
     /// The work was cancelled by its owner.
     #[error("the relQuery was cancelled")]
     Cancelled,
@@ -129,10 +129,10 @@ impl RequestError {
             | Self::KeyReused(_)
             | Self::RowRefused(_) => "invalid_request_error",
             Self::Overloaded { .. } | Self::Constraints { .. } | Self::Busy { .. } => "rate_limit_exceeded",
-            Self::NotConfigured(_) | Self::NeedsEngine(_) => "not_configured",
+            Self::NotConfigured(_) => "not_configured",
             Self::Cancelled => "cancelled",
             Self::Deadline => "timeout",
-            Self::ShuttingDown | Self::Dead | Self::NoDatabase => "service_unavailable",
+            Self::ShuttingDown | Self::Dead | Self::NoDatabase | Self::NoReplica => "service_unavailable",
             Self::Row(_) | Self::Internal => "server_error",
         }
     }
@@ -146,7 +146,7 @@ impl RequestError {
             Self::Constraints { .. } => Some("constraint_limit"),
             Self::Busy { .. } => Some("busy"),
             Self::NotConfigured(_) => Some("not_configured"),
-            Self::NeedsEngine(_) => Some("needs_engine"),
+            Self::NoReplica => Some("no_replica"),
             Self::Malformed(_) => Some("malformed_json"),
             Self::TooLarge { .. } => Some("too_large"),
             Self::KeyReused(_) => Some("idempotency_key_reused"),
@@ -170,7 +170,7 @@ impl RequestError {
             Self::KeyReused(header) => Some((*header).into()),
             Self::Busy { .. }
             | Self::NotConfigured(_)
-            | Self::NeedsEngine(_)
+            | Self::NoReplica
             | Self::Malformed(_)
             | Self::TooLarge { .. }
             | Self::NotFound(_)

@@ -16,6 +16,7 @@ use crate::health::Pulse;
 use crate::intake::Intake;
 use crate::live::Live;
 use crate::live::auto::AutoState;
+use crate::live::what_if::ReplayMachine;
 use crate::load::LoadedModel;
 use crate::metrics::{Metrics, SeriesLimits};
 use crate::model::Model;
@@ -93,10 +94,8 @@ pub fn start(
     };
     let (backend, members) = backend(settings.backend, &mut model, engine, &shared)?;
     if settings.scheduler.policy == Policy::Auto && settings.live.record_relqueries_max > 0 {
-        let fleet = settings.backend.has_fleet().then(|| settings.backend.fleet.clone());
-        AutoPolicy::new(Arc::clone(&shared), sized(settings.scheduler, &model), fleet)
-            .spawn()
-            .map_err(StartError::Thread)?;
+        let machine = imitated(settings.scheduler, settings.backend, &model);
+        AutoPolicy::new(Arc::clone(&shared), machine).spawn().map_err(StartError::Thread)?;
     }
     let coalescing =
         Coalescing { age_max: settings.coalesce.age_ms_max.into(), rows_max: settings.coalesce.rows_max };
@@ -134,6 +133,12 @@ fn sized(settings: &SchedulerConfig, model: &Model) -> SchedulerConfig {
         block_tokens: model.block_tokens,
         ..settings.clone()
     }
+}
+
+/// The server as the simulator needs it.
+pub fn imitated(settings: &SchedulerConfig, backend: BackendConfig<'_>, model: &Model) -> ReplayMachine {
+    let fleet = backend.has_fleet().then(|| backend.fleet.clone());
+    ReplayMachine { limits: sized(settings, model), fleet }
 }
 
 /// What renews leases of replicas, where another gateway may use them by the same database.

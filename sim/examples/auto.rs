@@ -1,18 +1,20 @@
 //! `auto` beside every fixed policy: mean latency of the relQueries that arrive after the first minute.
 //!
 //! ```text
-//! cargo run --release -p sim --example auto [SEED]
+//! cargo run --release -p sim --example auto [SEED] [CASE] [KEY=VALUE]..
 //! ```
 
 #![expect(clippy::print_stdout, reason = "a report is its purpose")]
 
-use base::{Nanos, TokenCount};
-use scheduler::{CostModel, Policy};
+use std::time::Instant;
+
+use scheduler::Policy;
+use sim::regret::{Shape, machines, service_seconds, trace};
 use sim::{Dataset, Offline, ReplayConfig, Trace, Workload, generate, replay};
 
 /// A machine and what arrives there.
 struct LoadedMachine {
-    name: &'static str,
+    name: String,
     config: ReplayConfig,
     trace: Trace,
 }
@@ -25,18 +27,12 @@ fn opt13b(hide: u64, kv_tokens: u32) -> ReplayConfig {
     config
 }
 
-/// A machine with steps as a CPU has them: ns per prompt token, of a prefill, per sequence, of a decode.
-fn cpu([a_p, b_p, a_d, b_d]: [u64; 4], hidden: i64) -> ReplayConfig {
-    let mut config = opt13b(0, 65_536);
-    config.cost = CostModel {
-        prefill_per_token: Nanos(a_p),
-        prefill_base: Nanos(b_p),
-        decode_per_sequence: Nanos(a_d),
-        decode_base: Nanos(b_d),
-        mixed_hidden: hidden,
-    };
-    config.scheduler.step_tokens_max = TokenCount(2_048);
-    config
+/// A machine that was fitted to two CPU cores, so busy for `load` hundredths of the time.
+fn fitted(machine: &str, load: u32, relqueries: usize, seed: u64) -> Result<LoadedMachine, sim::SimError> {
+    let config = machines().into_iter().find(|case| case.name == machine).map(|case| case.config);
+    let config = config.unwrap_or_default();
+    let trace = trace(Shape::One, load, service_seconds(&config)?, relqueries, seed);
+    Ok(LoadedMachine { name: format!("{machine}, {load} %"), config, trace })
 }
 
 fn paper(rate: f64, relqueries: usize, rows: (u64, u64), seed: u64) -> Workload {
@@ -52,12 +48,14 @@ fn bursts(mut trace: Trace) -> Trace {
     trace
 }
 
-fn cases(seed: u64) -> Vec<LoadedMachine> {
-    let demo = cpu([6_000, 400_000, 60_000, 500_000], 0);
-    let small = cpu([250_000, 5_000_000, 800_000, 12_000_000], 2_000_000);
+fn cases(seed: u64) -> Result<Vec<LoadedMachine>, sim::SimError> {
     let two = |rate| Workload { offline: Some(Offline::default()), ..paper(rate, 120, (1, 100), seed) };
-    let case = |name, config: &ReplayConfig, trace| LoadedMachine { name, config: config.clone(), trace };
-    vec![
+    let case = |name: &str, config: &ReplayConfig, trace| LoadedMachine {
+        name: name.into(),
+        config: config.clone(),
+        trace,
+    };
+    Ok(vec![
         case("opt-13b hide 0, 0.6/s", &opt13b(0, 10_000), generate(&paper(0.6, 150, (1, 100), seed))),
         case("opt-13b hide 0, 1.0/s", &opt13b(0, 10_000), generate(&paper(1.0, 200, (1, 100), seed))),
         case("opt-13b hide 0.75, 0.8/s", &opt13b(750, 10_000), generate(&paper(0.8, 200, (1, 100), seed))),
@@ -68,9 +66,9 @@ fn cases(seed: u64) -> Vec<LoadedMachine> {
         case("hide 0, two tenants", &opt13b(0, 10_000), generate(&two(0.4))),
         case("hide 1, two tenants", &opt13b(1_000, 10_000), generate(&two(0.4))),
         case("hide 0, bursts, 0.7/s", &opt13b(0, 10_000), bursts(generate(&paper(0.7, 150, (1, 100), seed)))),
-        case("demo CPU, 12/s", &demo, generate(&paper(12.0, 2_000, (1, 100), seed))),
-        case("125M CPU, 3/s", &small, generate(&paper(2.0, 400, (1, 16), seed))),
-    ]
+        fitted("demo, 2 cores", 90, 800, seed)?,
+        fitted("llama-125m f32, 2 cores", 90, 100, seed)?,
+    ])
 }
 
 /// Mean latency, in seconds, of what arrives after the first minute.
@@ -80,22 +78,40 @@ fn late_mean(trace: &Trace, t_done: &[f64]) -> f64 {
     latencies.iter().sum::<f64>() / latencies.len().max(1) as f64
 }
 
-fn main() -> Result<(), sim::SimError> {
-    let seed = std::env::args().nth(1).and_then(|seed| seed.parse().ok()).unwrap_or(0);
-    for LoadedMachine { name, config, trace } in cases(seed) {
-        let mut line = format!("{name:26}");
-        let mut best = f64::INFINITY;
-        for policy in Policy::ALL {
-            let mean = late_mean(&trace, &replay(&trace, policy, &config)?.t_done);
-            best = best.min(mean);
-            line += &format!(" {:>8.3}", mean);
+/// Runs a case under every policy; the line of the table, and the changes of `auto`.
+fn report(LoadedMachine { name, config, trace }: &LoadedMachine) -> Result<String, sim::SimError> {
+    let begun = Instant::now();
+    let mut line = format!("{name:26}");
+    let mut best = f64::INFINITY;
+    for policy in Policy::ALL {
+        let mean = late_mean(trace, &replay(trace, policy, config)?.t_done);
+        best = best.min(mean);
+        line += &format!(" {mean:>8.3}");
+    }
+    let fixed = begun.elapsed().as_secs_f64();
+    let auto = replay(trace, Policy::Auto, config)?;
+    let mean = late_mean(trace, &auto.t_done);
+    let took = begun.elapsed().as_secs_f64() - fixed;
+    line += &format!(" | auto {mean:>8.3} {:.3} | {fixed:.1} s, auto {took:.1} s", mean / best);
+    for switch in &auto.switches {
+        line += &format!("\n    {:>6.1} s: {}", switch.at.as_seconds(), switch.verdict);
+    }
+    Ok(line)
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut args: Vec<String> = std::env::args().skip(1).collect();
+    let settings: Vec<String> = args.extract_if(.., |arg| arg.contains('=')).collect();
+    let seed = args.first().and_then(|seed| seed.parse().ok()).unwrap_or(0);
+    let wanted = args.get(1).cloned().unwrap_or_default();
+    print!("{:26}", "case");
+    Policy::ALL.iter().for_each(|policy| print!(" {policy}"));
+    println!(" | auto, x best | the time that this took");
+    for mut case in cases(seed)?.into_iter().filter(|case| case.name.contains(&wanted)) {
+        for setting in &settings {
+            sim::set(&mut case.config.scheduler, setting)?;
         }
-        let auto = replay(&trace, Policy::Auto, &config)?;
-        let mean = late_mean(&trace, &auto.t_done);
-        println!("{line} | auto {mean:>8.3} {:.3}", mean / best);
-        for switch in &auto.switches {
-            println!("    {:>6.1} s: {}", switch.at.as_seconds(), switch.verdict);
-        }
+        println!("{}", report(&case)?);
     }
     Ok(())
 }

@@ -13,12 +13,18 @@ pub struct SimExecutor {
     move_per_block: Nanos,
     /// True output length by row seed. The scheduler never sees it.
     lengths: BTreeMap<u64, u64>,
+    is_mute: bool,
 }
 
 impl SimExecutor {
     /// An executor as fast as `cost` says.
     pub fn new(cost: CostModel) -> Self {
-        Self { cost, move_per_block: Nanos(0), lengths: BTreeMap::new() }
+        Self { cost, move_per_block: Nanos(0), lengths: BTreeMap::new(), is_mute: false }
+    }
+
+    /// Its tokens have no text from now on, for those who read none.
+    pub fn mute(&mut self) {
+        self.is_mute = true;
     }
 
     /// Tells what moving a block takes; nothing where that is not told. A step's moves come before its work,
@@ -44,7 +50,8 @@ impl SimExecutor {
             (false, false) => None,
         };
         let word = (spec.seed.wrapping_mul(31) + output) % 1_000;
-        let sampled = Sampled::one(TokenId(word as u32), format!("w{word} "), end);
+        let text = if self.is_mute { String::new() } else { format!("w{word} ") };
+        let sampled = Sampled::one(TokenId(word as u32), text, end);
         Some(RowOutcome { request: slot.request, result: Ok(sampled) })
     }
 }

@@ -5,7 +5,7 @@ pub mod auto;
 use std::collections::BTreeMap;
 
 use auto::Switch;
-use base::RelQueryId;
+use base::{RelQueryId, Time};
 use scheduler::{ConfigError, Event, Policy, Refused, Scheduler, SchedulerConfig};
 use serde::Serialize;
 
@@ -130,6 +130,35 @@ pub fn replay_with_faults(
     Ok(Replay { switches, ..outcome(&ids, &tenants, policy, &world, progress)? })
 }
 
+/// The latency of each relQuery alone, in seconds, in file order; nothing else of the replay is kept.
+pub fn replay_latencies(
+    trace: &Trace,
+    policy: Policy,
+    config: &ReplayConfig,
+    watch: &mut dyn Watcher,
+) -> Result<Vec<f64>, SimError> {
+    let lowered = trace.lower()?;
+    let mut world = world(&lowered, policy, config)?;
+    world.keep_ends_alone();
+    let begun: Vec<(RelQueryId, Time)> =
+        lowered.submissions.iter().map(|submission| (submission.id, submission.arrival)).collect();
+    for submission in lowered.submissions {
+        world.submit(submission);
+    }
+    world.run_watched(watch).map_err(SimError::Broken)?;
+    if world.is_stopped() {
+        return Err(SimError::Stopped);
+    }
+    if let Some((relquery, reason)) = world.refused().first().cloned() {
+        return Err(SimError::Refused { relquery, reason });
+    }
+    let latency = |(id, arrival): &(RelQueryId, Time)| {
+        let end = world.finished().get(id).map(|end| end.at.since(*arrival).as_seconds());
+        end.ok_or_else(|| SimError::Broken(format!("relQuery {id} never ended")))
+    };
+    begun.iter().map(latency).collect()
+}
+
 /// Replays submissions that come from elsewhere than a trace, all of one tenant.
 pub fn replay_lowered(lowered: Lowered, policy: Policy, config: &ReplayConfig) -> Result<Replay, SimError> {
     let mut world = world(&lowered, policy, config)?;
@@ -146,6 +175,8 @@ pub fn replay_lowered(lowered: Lowered, policy: Policy, config: &ReplayConfig) -
 fn world(lowered: &Lowered, policy: Policy, config: &ReplayConfig) -> Result<World<SimExecutor>, SimError> {
     let settings = SchedulerConfig { policy, ..config.scheduler.clone() };
     let mut executor = SimExecutor::new(config.cost);
+    // Nobody reads a trace's texts.
+    executor.mute();
     executor.set_move(config.move_per_token * u64::from(settings.block_tokens));
     for (seed, length) in &lowered.lengths {
         executor.set_length(*seed, *length);

@@ -118,6 +118,23 @@ impl Trace {
         }
     }
 
+    /// Drops the oldest relQueries, so many that what stays weighs no more than `most` in a replay. The first that
+    /// stays arrives when the trace begins.
+    pub fn keep_newest(&mut self, most: TokenCount) {
+        let mut left = most.0;
+        let fits = |relquery: &&TraceRelQuery| {
+            let template = self.templates.iter().find(|template| template.id == relquery.template_id);
+            let after =
+                left.checked_sub(relquery.replay_weight(template.map_or(0, |template| template.tokens)));
+            left = after.unwrap_or(left);
+            after.is_some()
+        };
+        let kept = self.relqueries.iter().rev().take_while(fits).count();
+        self.relqueries.drain(..self.relqueries.len() - kept);
+        let from = self.relqueries.first().map_or(0.0, |first| first.arrival);
+        self.relqueries.iter_mut().for_each(|relquery| relquery.arrival -= from);
+    }
+
     /// Turns lengths into submissions.
     pub fn lower(&self) -> Result<Lowered, TraceError> {
         let mut segments = Segments::default();
@@ -136,7 +153,26 @@ impl Trace {
     }
 }
 
+/// An output token in prompt tokens, where the size of a replay is bounded: what its step weighs.
+const OUTPUT_WEIGHT: u64 = 16;
+
+/// What a relQuery with so many prompt and output tokens weighs in a replay, in prompt tokens.
+pub fn replay_weight(prompt: u64, output: u64) -> u64 {
+    prompt.saturating_add(output.saturating_mul(OUTPUT_WEIGHT))
+}
+
 impl TraceRelQuery {
+    /// What it weighs in a replay, where its template has so many tokens; a row without an output counts with its
+    /// prompt alone.
+    fn replay_weight(&self, template: u64) -> u64 {
+        let shared = |group: i64| usize::try_from(group).ok().and_then(|group| self.groups.get(group));
+        let whole = |tokens: i64| u64::try_from(tokens).unwrap_or(0);
+        let prompt =
+            |[group, unique, _]: &[i64; 3]| template + shared(*group).copied().unwrap_or(0) + whole(*unique);
+        let prompts = self.rows.iter().map(prompt).sum();
+        replay_weight(prompts, self.rows.iter().map(|row| whole(row[2])).sum())
+    }
+
     fn lower(
         &self,
         tenant: TenantId,

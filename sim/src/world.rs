@@ -34,6 +34,7 @@ pub struct World<E> {
     checks: bool,
     is_stopped: bool,
     lists_members: bool,
+    keeps_ends_alone: bool,
     iterations: Vec<Iteration>,
     events: Vec<(Time, Event)>,
     finished: BTreeMap<RelQueryId, Finished>,
@@ -54,6 +55,7 @@ impl<E: Executor> World<E> {
             checks: false,
             is_stopped: false,
             lists_members: false,
+            keeps_ends_alone: false,
             iterations: Vec::new(),
             events: Vec::new(),
             finished: BTreeMap::new(),
@@ -70,6 +72,11 @@ impl<E: Executor> World<E> {
     /// Lists from now on whose rows each iteration prefilled and decoded.
     pub fn list_members(&mut self) {
         self.lists_members = true;
+    }
+
+    /// Keeps from now on when relQueries end, and neither steps nor events: for replays that are many.
+    pub fn keep_ends_alone(&mut self) {
+        self.keeps_ends_alone = true;
     }
 
     /// Lets steps run into these faults.
@@ -234,13 +241,15 @@ impl<E: Executor> World<E> {
                 }
             }
         }
-        self.iterations.push(Iteration {
-            start,
-            duration: outcome.elapsed,
-            uncached: plan.prefill_tokens(),
-            decoding: plan.decode_sequences(),
-            members: self.lists_members.then(|| self.members(plan)),
-        });
+        if !self.keeps_ends_alone {
+            self.iterations.push(Iteration {
+                start,
+                duration: outcome.elapsed,
+                uncached: plan.prefill_tokens(),
+                decoding: plan.decode_sequences(),
+                members: self.lists_members.then(|| self.members(plan)),
+            });
+        }
         watch.mark(Mark::ApplyBegins);
         let events = self.scheduler.apply(&outcome, self.now);
         watch.mark(Mark::Applied);
@@ -267,7 +276,9 @@ impl<E: Executor> World<E> {
             if let Event::RelQueryDone { relquery, periods, usage } = event {
                 self.finished.insert(relquery, Finished { relquery, at: self.now, periods, usage });
             }
-            self.events.push((self.now, event));
+            if !self.keeps_ends_alone {
+                self.events.push((self.now, event));
+            }
         }
     }
 

@@ -5,21 +5,17 @@
 use sim::regret::{Regret, Shape, machines, service_seconds, trace};
 
 const SEEDS: u64 = 1;
-/// Off by default, for it costs the 99th percentile: under overload age then counts less for what is large.
-const AGE_HALF_WORKS: u32 = 100;
 
 /// On the machine whose name begins so, the cells of these shapes: their geometric mean is at most `mean_max`, and
 /// none is above 1.04, which is what traces of a hundred relQueries differ by.
 fn check(name: &str, shapes: &[Shape], mean_max: f64) {
     let machines = machines();
     let machine = machines.iter().find(|machine| machine.name.starts_with(name)).expect("a machine");
-    let mut config = machine.config.clone();
-    config.scheduler.marginal_work.age_half_works = AGE_HALF_WORKS;
-    let service = service_seconds(&config).expect("a replay");
+    let service = service_seconds(&machine.config).expect("a replay");
     let (mut logs, mut cells) = (0.0, 0.0);
     for (shape, load) in shapes.iter().flat_map(|shape| [(*shape, 80), (*shape, 110)]) {
         let traces: Vec<_> = (0..SEEDS).map(|seed| trace(shape, load, service, 100, seed)).collect();
-        let regret = Regret::of(&traces, &config).expect("a replay");
+        let regret = Regret::of(&traces, &machine.config).expect("a replay");
         let mean = regret.mean();
         eprintln!("{}, {}, {load} %: mean {mean:.3}, p99 {:.2}", machine.name, shape.name(), regret.p99());
         assert!(mean <= 1.04, "{}, {}, {load} %: {mean:.3}", machine.name, shape.name());

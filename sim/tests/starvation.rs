@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use base::{Millis, Nanos, RelQueryId, Time};
-use scheduler::policy::marginal_work::age::{HalfLife, overtaken_until};
+use scheduler::policy::marginal_work::age::overtaken_until;
 use scheduler::policy::marginal_work::work::{Capacity, Work, marginal_work};
 use scheduler::{CostModel, Event, MarginalWorkConfig, Policy, Scheduler, SchedulerConfig};
 use sim::{ReplayConfig, SimExecutor, Workload, World, generate};
@@ -44,7 +44,7 @@ fn check(half: Millis, rate: f64) -> (u64, u64) {
             most_work(&machine.cost, &config, &submission),
             submission.arrival,
             least,
-            HalfLife { least: half, works: 0 },
+            Nanos::from(half),
         );
         bounds.insert(submission.id, (submission.arrival, until));
         world.submit(submission);

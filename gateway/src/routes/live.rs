@@ -13,8 +13,9 @@ use serving::error::{RequestError, internal};
 use serving::live::record::RelQueryRecord;
 use serving::live::subscriptions::Subscription;
 use serving::live::trace::recorded;
-use serving::live::what_if::{self, ReplayDeadline, ReplayMachine, WhatIfError};
+use serving::live::what_if::{self, ReplayDeadline, WhatIfError};
 use serving::live::{Cursor, Viewer};
+use serving::start::imitated;
 
 use crate::auth;
 use crate::error::ApiError;
@@ -203,6 +204,7 @@ pub async fn trace(app: Data<App>, Viewing(viewer): Viewing) -> Result<HttpRespo
         (status = 200, body = WhatIfReply),
         (status = 400, body = crate::error::ErrorBody),
         (status = 429, body = crate::error::ErrorBody, description = "another replay runs"),
+        (status = 503, body = crate::error::ErrorBody, description = "no replica is in service"),
         (status = 504, body = crate::error::ErrorBody, description = "it took longer than live.what_if_ms_max"),
     ),
     security(("key" = []))
@@ -213,11 +215,9 @@ pub async fn what_if(
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
-    if app.config.backend().has_fleet() {
-        return Err(RequestError::NeedsEngine("replays").into());
-    }
     let body = read_body(&app, &request, payload).await?;
-    let asked = WhatIfRequest::read(json::object(&body)?, app.runtime.view().policy)?;
+    let has_fleet = app.config.backend().has_fleet();
+    let asked = WhatIfRequest::read(json::object(&body)?, app.runtime.view().policy, has_fleet)?;
     let permit = app.runtime.shared.live.begin_replay().ok_or(RequestError::Busy {
         what: "replay at a time",
         limit: "one".into(),
@@ -240,15 +240,12 @@ fn replayed(app: &App, viewer: Viewer, asked: &WhatIfRequest) -> Result<WhatIfRe
     let ended = records.iter().filter(|record| viewer.sees(record.tenant)).count() as u64;
     let recorded = recorded(records, app.runtime.shared.live.settings().what_if_tokens_max);
     let replays = if recorded.records.iter().any(|record| viewer.sees(record.tenant)) {
-        let mut limits = app.config.scheduler.clone();
-        // The pool is the engine's.
-        (limits.kv_blocks, limits.block_tokens) =
-            (app.runtime.model.kv_blocks, app.runtime.model.block_tokens);
-        limits.host_kv_blocks = app.runtime.model.host_kv_blocks;
-        let machine = ReplayMachine { limits: &limits, cost: app.runtime.view().cost };
+        let machine = imitated(&app.config.scheduler, app.config.backend(), &app.runtime.model);
+        let judge = machine.judge(&app.runtime.view()).map_err(|error| failed(error.into()))?;
+        let judge = judge.ok_or_else(|| failed(WhatIfError::NoReplica))?;
         let patience: Nanos = app.runtime.shared.live.settings().what_if_ms_max.into();
         let deadline = ReplayDeadline { clock, end: clock.now() + patience };
-        what_if::replay(&recorded.trace, &asked.policies, machine, deadline).map_err(failed)?
+        what_if::replay(&recorded.trace, &asked.policies, &judge, deadline).map_err(failed)?
     } else {
         Vec::new()
     };
@@ -261,6 +258,7 @@ fn replayed(app: &App, viewer: Viewer, asked: &WhatIfRequest) -> Result<WhatIfRe
 fn failed(error: WhatIfError) -> RequestError {
     match error {
         WhatIfError::TooLong => RequestError::Deadline,
+        WhatIfError::NoReplica => RequestError::NoReplica,
         error @ (WhatIfError::Machine(_) | WhatIfError::Replay(_)) => internal(error),
     }
 }

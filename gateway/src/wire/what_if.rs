@@ -8,7 +8,7 @@ use serving::error::RequestError;
 use serving::live::Viewer;
 use serving::live::record::RelQueryRecord;
 use serving::live::trace::Recorded;
-use serving::live::what_if::{IterationCounts, LatencySummary, Replay, policies};
+use serving::live::what_if::{IterationCounts, LatencySummary, PolicyReplay, policies};
 use utoipa::ToSchema;
 
 use crate::json::JsonFields;
@@ -20,15 +20,22 @@ pub struct WhatIfRequest {
     pub policies: Vec<Policy>,
 }
 
+/// All orders that differ in front of replicas, whose steps are their own.
+const FLEET_POLICIES: [Policy; 4] =
+    [Policy::Fcfs, Policy::StaticPriority, Policy::RelServe, Policy::MarginalWork];
+
 impl WhatIfRequest {
-    /// Reads it.
-    pub fn read(mut fields: JsonFields, present: Policy) -> Result<Self, RequestError> {
+    /// Reads it; `has_fleet` where rows run on replicas.
+    pub fn read(mut fields: JsonFields, present: Policy, has_fleet: bool) -> Result<Self, RequestError> {
         let names = fields.string("policy")?;
         let Some(names) = names else {
             return fields.bad("policy", "is required: a policy's name, or `all`");
         };
         fields.finish()?;
-        let asked = policies(&names).map_err(|error| RequestError::invalid("policy", error.to_string()))?;
+        let asked = match (names.as_str(), has_fleet) {
+            ("all", true) => FLEET_POLICIES.to_vec(),
+            _ => policies(&names).map_err(|error| RequestError::invalid("policy", error.to_string()))?,
+        };
         let mut policies = vec![present];
         for policy in asked {
             if !policies.contains(&policy) {
@@ -73,7 +80,7 @@ pub struct PolicyReply {
     pub latency: Latency,
     /// Share of prompt tokens that the prefix cache supplied; told to operators.
     pub prefix_hits: Option<f64>,
-    /// Steps; told to operators.
+    /// Steps, of all replicas together; told to operators.
     pub steps: Option<u64>,
 }
 
@@ -131,7 +138,7 @@ pub struct Around<'a> {
 
 impl WhatIfReply {
     /// The answer for a viewer.
-    pub fn new(replays: &[Replay], around: Around<'_>) -> Self {
+    pub fn new(replays: &[PolicyReplay], around: Around<'_>) -> Self {
         let Around { recorded, viewer, ended, running, took } = around;
         let own = |(record, _): &(&RelQueryRecord, _)| viewer.sees(record.tenant);
         let seen: Vec<_> = recorded.of_trace().filter(own).collect();
@@ -154,7 +161,11 @@ impl WhatIfReply {
 }
 
 /// A policy as a viewer sees it.
-fn policy((place, replay): (usize, &Replay), recorded: &Recorded, viewer: Viewer) -> Option<PolicyReply> {
+fn policy(
+    (place, replay): (usize, &PolicyReplay),
+    recorded: &Recorded,
+    viewer: Viewer,
+) -> Option<PolicyReply> {
     let summary = match viewer {
         Viewer::Operator => &replay.summary,
         Viewer::Tenant(tenant) => replay.tenants.get(recorded.name_of(tenant)?)?,
@@ -165,7 +176,7 @@ fn policy((place, replay): (usize, &Replay), recorded: &Recorded, viewer: Viewer
         is_present: place == 0,
         latency: Latency::from(summary),
         prefix_hits: is_operator.then_some(replay.summary.hit),
-        steps: is_operator.then_some(replay.counts.iters),
+        steps: is_operator.then_some(replay.steps),
     })
 }
 
@@ -181,7 +192,7 @@ mod tests {
 
     fn read(body: serde_json::Value) -> Result<WhatIfRequest, String> {
         let fields = crate::json::object(body.to_string().as_bytes()).expect("an object");
-        WhatIfRequest::read(fields, Policy::MarginalWork).map_err(|error| error.to_string())
+        WhatIfRequest::read(fields, Policy::MarginalWork, false).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -190,6 +201,12 @@ mod tests {
         assert_eq!(policies("fcfs"), Ok(vec![Policy::MarginalWork, Policy::Fcfs]));
         assert_eq!(policies("marginal-work,relserve"), Ok(vec![Policy::MarginalWork, Policy::RelServe]));
         assert_eq!(policies("all").map(|all| all.len()), Ok(7));
+        let fields = crate::json::object(br#"{"policy": "all"}"#).expect("an object");
+        let asked = WhatIfRequest::read(fields, Policy::RelServe, true).expect("it is right");
+        assert_eq!(
+            asked.policies,
+            [Policy::RelServe, Policy::Fcfs, Policy::StaticPriority, Policy::MarginalWork]
+        );
         assert!(policies("best").is_err_and(|error| error.contains("`policy`") && error.contains("sarathi")));
         assert!(read(json!({})).is_err_and(|error| error.contains("is required")));
         assert!(read(json!({"policy": "fcfs", "x": 1})).is_err_and(|error| error.contains("`x`")));

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use sim::Trace;
 
 use crate::common::client::Client;
-use crate::common::{Parties, Server, config, model, serve, serve_parties, serve_with};
+use crate::common::replica::{FakeReplica, fleet};
+use crate::common::{Parties, Server, config, model, serve, serve_fleet, serve_parties, serve_with};
 
 const WHAT_IF: &str = "/v1/scheduler/what-if";
 
@@ -198,4 +199,40 @@ async fn a_relquery_that_was_called_off_counts_with_what_it_got() {
     let rows = &trace.relqueries[0].rows;
     assert!(rows.len() == 3 && rows.iter().all(|row| (2..=8).contains(&row[2])), "{rows:?}");
     assert_eq!(what_if(&server, "fcfs").await["measured"], json!(null));
+}
+
+#[actix_web::test]
+async fn in_front_of_replicas_the_queue_is_replayed_on_as_many_as_are_in_service() {
+    let (one, other) = (FakeReplica::start().await, FakeReplica::start().await);
+    let server = serve_fleet(fleet(vec![one.executor(), other.executor()])).await;
+    let up = |server: &Server, count: usize| {
+        server.running.app.runtime.view().replicas.iter().filter(|replica| replica.is_up).count() == count
+    };
+    server.until("both are up", |server| up(server, 2)).await;
+    for rows in [30, 2, 5] {
+        run(&server, rows).await;
+    }
+    until_remembered(&server, 3).await;
+    let answer = what_if(&server, "all").await;
+    assert_eq!(
+        (&answer["relqueries"], &answer["rows"], &answer["left_out"]),
+        (&json!(3), &json!(37), &json!(0))
+    );
+    let replays = answer["replays"].as_array().unwrap();
+    let names: Vec<_> = replays.iter().map(|replay| replay["policy"].as_str().unwrap()).collect();
+    assert_eq!(
+        names,
+        ["marginal-work", "fcfs", "static-priority", "relserve"],
+        "the orders that differ there"
+    );
+    for replay in replays {
+        assert_eq!(replay["latency"]["relqueries"], 3);
+        let ms = |name: &str| replay["latency"][name].as_f64().unwrap();
+        assert!(ms("mean_ms") > 0.0 && ms("max_ms") >= ms("mean_ms"), "{replay}");
+    }
+    one.kill().await;
+    other.kill().await;
+    server.until("both are down", |server| up(server, 0)).await;
+    let reply = server.client.post(WHAT_IF, &json!({"policy": "fcfs"})).await;
+    assert_eq!((reply.status, reply.json()["error"]["code"].as_str()), (503, Some("no_replica")));
 }

@@ -3,7 +3,7 @@
 //! It is no formula of its own. The simulator is exact enough to be the judge (DESIGN 12): the owner of a
 //! scheduler replays its last minutes under each candidate, and tells the scheduler by `set_policy`.
 
-use base::Millis;
+use base::{Millis, TokenCount};
 use serde::{Deserialize, Serialize};
 
 use super::Policy;
@@ -17,6 +17,8 @@ pub struct AutoConfig {
     pub every_ms: Millis,
     /// RelQueries that came in so long a time are replayed.
     pub window_ms: Millis,
+    /// The newest of them are, that together have no more tokens than this, an output token counted as 16.
+    pub tokens_max: TokenCount,
     /// Fewer of them say too little.
     pub relqueries_min: u32,
     /// By how many thousandths another policy's mean latency must be lower for a change.
@@ -29,7 +31,8 @@ impl Default for AutoConfig {
     fn default() -> Self {
         Self {
             every_ms: Millis(10_000),
-            window_ms: Millis(180_000),
+            window_ms: Millis(600_000),
+            tokens_max: TokenCount(8_000_000),
             relqueries_min: 10,
             gain_permille_min: 10,
             p99_permille_max: 1_250,

@@ -1,7 +1,7 @@
 //! What a policy sees of a relQuery when it gives it a priority: the same of one whose steps are planned here
 //! and of one whose rows are sent to replicas (DESIGN 12).
 
-use base::Time;
+use base::{Nanos, Time};
 
 use super::marginal_work::config::MarginalWorkConfig;
 use super::marginal_work::work::{Capacity, Work};
@@ -19,6 +19,11 @@ pub(crate) trait RelQueryView {
 
     /// Settings of policy `marginal-work`.
     fn settings(&self) -> &MarginalWorkConfig;
+
+    /// The waiting that makes its work count half (O6); `None` where age does not count.
+    fn half_life(&self) -> Option<Nanos> {
+        self.settings().age_half_ms.map(Nanos::from)
+    }
 
     /// When it came.
     fn arrival(&self) -> Time;

@@ -8,12 +8,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use base::{TenantId, Time, TokenCount};
-use sim::trace::{Trace, TraceRelQuery, TraceTemplate};
+use sim::trace::{Trace, TraceRelQuery, TraceTemplate, replay_weight};
 
 use super::record::{RecordedRow, RelQueryRecord};
-
-/// An output token in prompt tokens, where the size of a replay is bounded: what its events weigh in memory.
-const OUTPUT_WEIGHT: u64 = 16;
 
 /// A trace, and what it says of how things went.
 #[derive(Clone, Debug, Default)]
@@ -38,7 +35,7 @@ impl Recorded {
 
 /// What a relQuery weighs in a replay.
 fn weight(record: &RelQueryRecord) -> u64 {
-    record.prompt_tokens().saturating_add(record.output_tokens().saturating_mul(OUTPUT_WEIGHT))
+    replay_weight(record.prompt_tokens(), record.output_tokens())
 }
 
 /// The newest of these records that together weigh no more than `most`, in the order of their arrival. Those

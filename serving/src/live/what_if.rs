@@ -2,13 +2,24 @@
 //! the cost model as it is fitted now (RelServe, Eq. 9). The simulator's own world does the work; this bounds
 //! it in time.
 
-use base::Time;
-use scheduler::{CostModel, Policy, SchedulerConfig};
+use std::collections::BTreeMap;
+
+use base::{Nanos, Time, TokenCount};
+use scheduler::fleet::ReplicaConfig;
+use scheduler::{FleetConfig, Policy, SchedulerConfig};
+use sim::auto::Judge;
+use sim::fleet::{FleetMachine, replay_fleet};
 use sim::watch::{Mark, Watcher};
-use sim::{Fitted, SimError, Trace};
-pub use sim::{IterationCounts, LatencySummary, Replay, policies};
+use sim::{Fitted, MachineError, Replay, SimError, Trace};
+pub use sim::{IterationCounts, LatencySummary, policies};
 
 use crate::clock::Clock;
+use crate::view::View;
+
+/// Tokens of a step of the replicas that are imitated: what vLLM computes at once where nothing else is said.
+const REPLICA_STEP_TOKENS: u64 = 2_048;
+/// Positions of their blocks, of which they are taken to have enough: nobody knows how many.
+const REPLICA_BLOCK_TOKENS: u32 = 16;
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -16,21 +27,69 @@ pub enum WhatIfError {
     /// It took too long.
     #[error("the replay took longer than it may")]
     TooLong,
+    /// There is nothing to imitate.
+    #[error("no replica is in service")]
+    NoReplica,
     /// The machine cannot be replayed on.
     #[error(transparent)]
-    Machine(#[from] sim::MachineError),
+    Machine(#[from] MachineError),
     /// The trace cannot be replayed.
     #[error(transparent)]
     Replay(SimError),
 }
 
-/// The machine that is imitated.
-#[derive(Clone, Copy, Debug)]
-pub struct ReplayMachine<'a> {
-    /// Its scheduler's settings; the policy is the replay's own.
-    pub limits: &'a SchedulerConfig,
-    /// What its steps take.
-    pub cost: CostModel,
+/// The server as the simulator needs it.
+#[derive(Clone, Debug)]
+pub struct ReplayMachine {
+    /// Limits and settings, with the sizes of the model's memory; the policy is the replay's own.
+    pub limits: SchedulerConfig,
+    /// The settings of a fleet, where rows run on replicas.
+    pub fleet: Option<FleetConfig>,
+}
+
+impl ReplayMachine {
+    /// With the costs as they are fitted now, and as many replicas as are in service; `None` where there is none.
+    pub fn judge(&self, view: &View) -> Result<Option<Judge>, MachineError> {
+        let Some(fleet) = &self.fleet else {
+            let mut config = Fitted::of("this server".into(), &self.limits, view.cost).config()?;
+            config.scheduler = like(&self.limits, config.scheduler);
+            return Ok(Some(Judge::Engine(Box::new(config))));
+        };
+        let up = view.replicas.iter().filter(|replica| replica.is_up);
+        let Some(rows_max) = up.clone().map(|replica| replica.rows_max).max() else {
+            return Ok(None);
+        };
+        let inner = SchedulerConfig {
+            policy: Policy::Sarathi,
+            fairness: Some(false),
+            chunk_tokens: TokenCount(REPLICA_STEP_TOKENS.max(u64::from(rows_max) + 1)),
+            sequences_max: rows_max,
+            kv_blocks: u32::MAX / REPLICA_BLOCK_TOKENS,
+            block_tokens: REPLICA_BLOCK_TOKENS,
+            ..self.limits.clone()
+        };
+        Ok(Some(Judge::Fleet(Box::new(FleetMachine {
+            replicas: u32::try_from(up.count()).unwrap_or(u32::MAX),
+            replica: ReplicaConfig { rows_max, tokens_max: None },
+            inner,
+            cost: view.cost,
+            transport: Nanos(0),
+            fleet: fleet.clone(),
+            queue: self.limits.clone(),
+        }))))
+    }
+}
+
+/// What a policy would have made of them.
+#[derive(Clone, Debug)]
+pub struct PolicyReplay {
+    pub policy: Policy,
+    /// Latencies of all relQueries.
+    pub summary: LatencySummary,
+    /// The same for each tenant, by name.
+    pub tenants: BTreeMap<String, LatencySummary>,
+    /// Steps of the engine, or of all replicas together.
+    pub steps: u64,
 }
 
 /// When replays give up: the clock is read between steps.
@@ -67,16 +126,24 @@ pub(crate) fn like(settings: &SchedulerConfig, replay: SchedulerConfig) -> Sched
 pub fn replay(
     trace: &Trace,
     policies: &[Policy],
-    ReplayMachine { limits, cost }: ReplayMachine<'_>,
+    judge: &Judge,
     mut deadline: ReplayDeadline,
-) -> Result<Vec<Replay>, WhatIfError> {
-    let mut config = Fitted::of("this server".into(), limits, cost).config()?;
-    config.scheduler = like(limits, config.scheduler);
-    let replays = policies.iter().map(|policy| {
-        sim::replay_watched(trace, *policy, &config, &mut deadline).map_err(|error| match error {
-            SimError::Stopped => WhatIfError::TooLong,
-            error => WhatIfError::Replay(error),
-        })
-    });
-    replays.collect()
+) -> Result<Vec<PolicyReplay>, WhatIfError> {
+    let one = |policy: &Policy| match judge {
+        Judge::Engine(config) => {
+            let Replay { policy, summary, tenants, counts, .. } =
+                sim::replay_watched(trace, *policy, config, &mut deadline)?;
+            Ok(PolicyReplay { policy, summary, tenants, steps: counts.iters })
+        }
+        Judge::Fleet(machine) => {
+            let replay = replay_fleet(trace, *policy, machine, &mut deadline)?;
+            let (summary, tenants) = (replay.summary, replay.tenants);
+            Ok(PolicyReplay { policy: *policy, summary, tenants, steps: replay.steps })
+        }
+    };
+    let failed = |error| match error {
+        SimError::Stopped => WhatIfError::TooLong,
+        error => WhatIfError::Replay(error),
+    };
+    policies.iter().map(one).collect::<Result<_, _>>().map_err(failed)
 }

@@ -39,6 +39,10 @@ pub struct FleetReplay {
     pub policy: Policy,
     /// Latencies of relQueries.
     pub summary: LatencySummary,
+    /// The same for each tenant, by name; what the caches supplied is not told apart.
+    pub tenants: BTreeMap<String, LatencySummary>,
+    /// Steps of all replicas together.
+    pub steps: u64,
     /// End of each in seconds, in file order.
     pub t_done: Vec<f64>,
     /// Rows that each replica answered.
@@ -67,6 +71,7 @@ struct SimReplica {
     executor: SimExecutor,
     outcome: Option<base::StepOutcome>,
     answered: u64,
+    steps: u64,
 }
 
 struct FleetWorld<'a> {
@@ -95,9 +100,10 @@ pub fn replay_fleet(
     let queue = SchedulerConfig { policy, ..machine.queue.clone() };
     let replica = || -> Result<SimReplica, SimError> {
         let mut executor = SimExecutor::new(machine.cost);
+        executor.mute();
         lowered.lengths.iter().for_each(|(seed, length)| executor.set_length(*seed, *length));
         let scheduler = Scheduler::new(machine.inner.clone(), machine.cost)?;
-        Ok(SimReplica { scheduler, executor, outcome: None, answered: 0 })
+        Ok(SimReplica { scheduler, executor, outcome: None, answered: 0, steps: 0 })
     };
     let mut world = FleetWorld {
         machine,
@@ -121,7 +127,8 @@ pub fn replay_fleet(
         world.happens(happening, now, &mut submissions)?;
         world.dispatch(now)?;
     }
-    world.outcome(policy, &ids)
+    let tenants: Vec<&str> = trace.relqueries.iter().map(|relquery| relquery.tenant.as_str()).collect();
+    world.outcome(policy, &ids, &tenants)
 }
 
 impl FleetWorld<'_> {
@@ -199,6 +206,7 @@ impl FleetWorld<'_> {
         let outcome = replica.executor.step(&plan).map_err(|error| SimError::Broken(error.to_string()))?;
         let end = now + outcome.elapsed;
         replica.outcome = Some(outcome);
+        replica.steps += 1;
         self.plan(end, Happening::Step(id));
         Ok(())
     }
@@ -231,7 +239,7 @@ impl FleetWorld<'_> {
         }
     }
 
-    fn outcome(self, policy: Policy, ids: &[RelQueryId]) -> Result<FleetReplay, SimError> {
+    fn outcome(self, policy: Policy, ids: &[RelQueryId], tenants: &[&str]) -> Result<FleetReplay, SimError> {
         let ends: Vec<&(Time, Periods)> = ids.iter().filter_map(|id| self.finished.get(id)).collect();
         if ends.len() != ids.len() {
             return Err(SimError::Broken(format!("{} relQueries never ended", ids.len() - ends.len())));
@@ -239,11 +247,21 @@ impl FleetWorld<'_> {
         let periods: Vec<Periods> = ends.iter().map(|(_, periods)| *periods).collect();
         let last = ends.iter().map(|(at, _)| *at).max().unwrap_or_default();
         let TokenCount(prompt) = self.usage.prompt;
+        let steps = self.replicas.iter().map(|replica| replica.steps).sum();
         let counts =
             IterationCounts { prompt, uncached: self.usage.computed.0, ..IterationCounts::default() };
+        let mut by_tenant: BTreeMap<String, (Time, Vec<Periods>)> = BTreeMap::new();
+        for ((at, periods), tenant) in ends.iter().zip(tenants) {
+            let (last, all) = by_tenant.entry((*tenant).to_owned()).or_default();
+            *last = (*last).max(*at);
+            all.push(*periods);
+        }
+        let summary = |(last, periods): &(Time, Vec<Periods>)| LatencySummary::of(periods, *last, &counts);
         Ok(FleetReplay {
             policy,
             summary: LatencySummary::of(&periods, last, &counts),
+            tenants: by_tenant.iter().map(|(tenant, ends)| (tenant.clone(), summary(ends))).collect(),
+            steps,
             t_done: ends.iter().map(|(at, _)| at.0 as f64 / 1e9).collect(),
             answered: self.replicas.iter().map(|replica| replica.answered).collect(),
             fitted: self.fleet.cost(),

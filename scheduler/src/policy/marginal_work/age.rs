@@ -4,16 +4,11 @@
 //! relQueries, which the order serves first anyway. Serving the oldest first now and then works, but
 //! costs the mean more for the same longest wait than this does.
 
-use base::{Millis, Nanos, Time};
+use base::{Nanos, Time};
 
-/// The waiting that makes a relQuery's work count half.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HalfLife {
-    /// At least this.
-    pub least: Millis,
-    /// And at least so many times the work.
-    pub works: u32,
-}
+use super::config::MarginalWorkConfig;
+use crate::Scheduler;
+use crate::breakdown::PriorityParts;
 
 /// A number that orders relQueries by `work / 2^(age / half)` at every instant, without changing as
 /// they age: the logarithm of it, less what all of them share.
@@ -23,38 +18,80 @@ pub struct HalfLife {
 /// ```
 ///
 /// So a relQuery is overtaken by a later one only if that arrives within `half * log2(work / other's
-/// work)` after it: the bound on starvation that [`overtaken_until`] states. Where the half-life grows with
-/// the work, the integral of it over the logarithm takes the place of the product.
-pub fn aged(work: Nanos, arrival: Time, half: Option<HalfLife>) -> Nanos {
+/// work)` after it: the bound on starvation that [`overtaken_until`] states.
+pub fn aged(work: Nanos, arrival: Time, half: Option<Nanos>) -> Nanos {
     let Some(half) = half else { return work };
-    Nanos(overtaken_within(work, Nanos(1), half).0.saturating_add(arrival.0))
+    Nanos(log_scaled(work, half).saturating_add(arrival.0))
 }
 
 /// The last instant at which a relQuery may arrive that goes before one that waits since `arrival`.
 /// `least` is the least work that any relQuery is.
-pub fn overtaken_until(work: Nanos, arrival: Time, least: Nanos, half: HalfLife) -> Time {
-    arrival + overtaken_within(work, least, half)
+pub fn overtaken_until(work: Nanos, arrival: Time, least: Nanos, half: Nanos) -> Time {
+    arrival + Nanos(log_scaled(work, half).saturating_sub(log_scaled(least, half)))
 }
 
-/// How much longer a relQuery of so much work may wait than one of the least: `half * log2(work / least)`, and
-/// beyond the work from which on `works` times the work is longer than the half-life, `works / ln 2` times what it
-/// is more. Rounded down.
-fn overtaken_within(work: Nanos, least: Nanos, half: HalfLife) -> Nanos {
-    let span = waits(work, half).saturating_sub(waits(least, half));
-    Nanos(u64::try_from(span).unwrap_or(u64::MAX))
+/// `half * log2(work)`, rounded down.
+fn log_scaled(work: Nanos, half: Nanos) -> u64 {
+    let product = u128::from(half.0) * u128::from(log2_q16(work.0));
+    u64::try_from(product >> 16).unwrap_or(u64::MAX)
 }
 
-/// The integral of the half-life over the logarithm of the work, from 1 ns on.
-fn waits(work: Nanos, HalfLife { least, works }: HalfLife) -> u128 {
-    let half = Nanos::from(least).0;
-    let usual = half.checked_div(works.into()).unwrap_or(u64::MAX).max(1);
-    let below = (u128::from(half) * u128::from(log2_q16(work.0.min(usual)))) >> 16;
-    let beyond = u128::from(work.0.saturating_sub(usual)) * u128::from(works);
-    below + ((beyond * ONE_OVER_LN_2_Q16) >> 16)
+/// RelQueries after which older ones count half in the mean work.
+const WINDOW: u64 = 64;
+
+/// The half-life of age on the machine's own scale of time: so many times the mean work of the relQueries that came
+/// lately. What keeps one machine busy for a minute and another for a second is overtaken on both for as many
+/// relQueries' time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct HalfLife {
+    relqueries: u64,
+    /// Their work together, in ns.
+    work: u128,
+    /// Which many times the mean is in force.
+    scaled: Nanos,
 }
 
-/// `1 / ln 2` in 1/65536.
-const ONE_OVER_LN_2_Q16: u128 = 94_548;
+impl HalfLife {
+    /// The half-life in force; `None` where age does not count.
+    pub(crate) fn get(&self, settings: &MarginalWorkConfig) -> Option<Nanos> {
+        settings.age_half_ms.map(|least| Nanos::from(least).max(self.scaled))
+    }
+
+    /// Counts a relQuery that came. True where another half-life is in force now: the keys of all must be made
+    /// anew, so it follows the mean only where that has moved by a quarter.
+    fn count(&mut self, work: Nanos, settings: &MarginalWorkConfig) -> bool {
+        if self.relqueries >= WINDOW {
+            (self.relqueries, self.work) = (self.relqueries / 2, self.work / 2);
+        }
+        (self.relqueries, self.work) = (self.relqueries + 1, self.work + u128::from(work.0));
+        let before = self.get(settings);
+        let wanted = self.work / u128::from(self.relqueries) * u128::from(settings.age_half_works);
+        let wanted = u64::try_from(wanted).unwrap_or(u64::MAX);
+        if wanted.abs_diff(self.scaled.0) > self.scaled.0 / 4 {
+            self.scaled = Nanos(wanted);
+        }
+        self.get(settings) != before
+    }
+}
+
+impl Scheduler {
+    /// A relQuery got its first priority: its work counts in the half-life.
+    pub(crate) fn count_work(&mut self, work: Nanos) {
+        if !self.estimates.half_life.count(work, &self.config.marginal_work) {
+            return;
+        }
+        let half = self.estimates.half_life.get(&self.config.marginal_work);
+        let ids: Vec<base::RelQueryId> = self.relqueries.keys().copied().collect();
+        for id in ids {
+            let Some(relquery) = self.relqueries.get_mut(&id) else { continue };
+            if relquery.priority.is_some() && relquery.breakdown.parts != PriorityParts::First {
+                let key = aged(relquery.breakdown.work(), relquery.arrival, half);
+                relquery.priority = Some(key.0);
+                self.place(id);
+            }
+        }
+    }
+}
 
 /// The binary logarithm in 1/65536, rounded down; 0 of 0.
 fn log2_q16(value: u64) -> u64 {
@@ -75,6 +112,8 @@ fn log2_q16(value: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use base::Millis;
+
     use super::*;
 
     #[test]
@@ -90,7 +129,7 @@ mod tests {
 
     #[test]
     fn waiting_half_a_life_halves_the_work() {
-        let half = Some(HalfLife { least: Millis(1), works: 0 });
+        let half = Some(Nanos(1_000_000));
         let old = aged(Nanos(2_000_000), Time(0), half);
         assert!(aged(Nanos(1_000_001), Time(999_000), half) < old, "less work, a little later");
         assert!(aged(Nanos(1_000_001), Time(1_000_100), half) > old, "the half-life has passed");
@@ -99,7 +138,7 @@ mod tests {
 
     #[test]
     fn nobody_is_overtaken_by_what_arrives_after_its_bound() {
-        let half = HalfLife { least: Millis(20), works: 0 };
+        let half = Nanos(20_000_000);
         let (work, arrival) = (Nanos(3_000_000), Time(77));
         let until = overtaken_until(work, arrival, Nanos(1_000), half);
         let mine = aged(work, arrival, Some(half));
@@ -110,15 +149,22 @@ mod tests {
     }
 
     #[test]
-    fn a_half_life_of_so_many_works_is_longer_for_large_ones_alone() {
-        let plain = HalfLife { least: Millis(20), works: 0 };
-        let scaled = HalfLife { least: Millis(20), works: 100 };
-        let at = |work, half| aged(Nanos(work), Time(0), Some(half)).0;
-        for work in [1_000, 100_000, 200_000] {
-            assert_eq!(at(work, scaled), at(work, plain), "20 ms are 100 times 200 us");
-        }
-        // From 1 to 2 ms of work: 100 / ln 2 ms more instead of one half-life of 20 ms.
-        assert_eq!((at(2_000_000, scaled) - at(1_000_000, scaled)) / 1_000, 144_268);
-        assert_eq!((at(2_000_000, plain) - at(1_000_000, plain)) / 1_000, 20_000);
+    fn the_half_life_follows_the_work_that_comes_and_is_never_less_than_is_set() {
+        let settings = MarginalWorkConfig {
+            age_half_ms: Some(Millis(100)),
+            age_half_works: 10,
+            ..MarginalWorkConfig::default()
+        };
+        let mut half = HalfLife::default();
+        assert!(!half.count(Nanos(5_000_000), &settings), "ten times 5 ms are less than 100");
+        assert_eq!(half.get(&settings), Some(Nanos(100_000_000)));
+        assert!(half.count(Nanos(45_000_000), &settings), "25 ms on average");
+        assert_eq!(half.get(&settings), Some(Nanos(250_000_000)));
+        assert!(!half.count(Nanos(40_000_000), &settings), "the mean has moved by a fifth");
+        let changes = (0..200).filter(|_| half.count(Nanos(60_000_000), &settings)).count();
+        let Some(Nanos(followed)) = half.get(&settings) else { panic!("age counts") };
+        assert!((450_000_000..=600_000_000).contains(&followed), "{followed} of 600 ms");
+        assert!(changes <= 5, "{changes} times all keys were made anew");
+        assert_eq!(half.get(&MarginalWorkConfig { age_half_ms: None, ..settings }), None);
     }
 }

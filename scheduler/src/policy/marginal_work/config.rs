@@ -57,8 +57,8 @@ pub struct MarginalWorkConfig {
     /// Waiting that makes a relQuery's work count half; absent: age does not count. The less, the
     /// shorter the longest waits and the longer the mean.
     pub age_half_ms: Option<Millis>,
-    /// The same in times a relQuery's own work, where that is longer: one that keeps the machine busy for
-    /// minutes waits for more than one of seconds. 0: age counts alike for all.
+    /// The same in times the mean work of the relQueries that came lately, where that is longer: minutes mean less
+    /// where each keeps the machine busy for one. 0: `age_half_ms` alone.
     pub age_half_works: u32,
     /// Two-phase: fewest prompt tokens worth a prefill step while memory is what limits it.
     pub prefill_tokens_min: TokenCount,
@@ -89,7 +89,7 @@ impl Default for MarginalWorkConfig {
             grouped_rows: true,
             gain: Some(Gain::default()),
             age_half_ms: Some(Millis(120_000)),
-            age_half_works: 0,
+            age_half_works: 100,
             prefill_tokens_min: TokenCount(1_000),
             tenant_lag_ms_max: Millis(5_000),
             dashboard_wait_ms_max: Millis(60_000),

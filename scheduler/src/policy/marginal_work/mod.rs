@@ -29,7 +29,7 @@ use crate::breakdown::{PriorityBreakdown, PriorityParts};
 use crate::miss_ratio::MissRatio;
 use crate::priority::estimate;
 use crate::remaining::{expected, remaining_batches};
-use age::{HalfLife, aged};
+use age::aged;
 use lengths::Expected;
 use work::marginal_work;
 
@@ -45,8 +45,7 @@ fn priority(relquery: &mut dyn RelQueryView) -> (Nanos, PriorityBreakdown) {
     if relquery.is_promoted() {
         return (Nanos(0), PriorityBreakdown { parts: PriorityParts::First, is_aged: false });
     }
-    let MarginalWorkConfig { marginal_key, age_half_ms, age_half_works, .. } = *relquery.settings();
-    let (left, parts) = if marginal_key {
+    let (left, parts) = if relquery.settings().marginal_key {
         let work = relquery.work();
         let work = marginal_work(relquery.cost(), &work, relquery.capacity());
         (work.total(), PriorityParts::Work(work))
@@ -55,8 +54,8 @@ fn priority(relquery: &mut dyn RelQueryView) -> (Nanos, PriorityBreakdown) {
         let alone = estimate(relquery.cost(), &relquery.batches(ratio), ratio);
         (alone.total(), PriorityParts::Estimate(alone))
     };
-    let breakdown = PriorityBreakdown { parts, is_aged: age_half_ms.is_some() };
-    let half = age_half_ms.map(|half| HalfLife { least: half, works: age_half_works });
+    let half = relquery.half_life();
+    let breakdown = PriorityBreakdown { parts, is_aged: half.is_some() };
     (aged(left, relquery.arrival(), half), breakdown)
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use base::{Nanos, RelQueryId, Time};
+use base::{Nanos, RelQueryId, Time, TokenCount};
 use scheduler::Event;
 
 use super::{Judge, Switch, choose};
@@ -33,7 +33,7 @@ impl EndedRows {
     }
 
     /// The part of a trace that arrived from `from` until now, with the lengths that are known.
-    fn part(&self, trace: &Trace, (from, now): (Time, Time)) -> Trace {
+    fn part(&self, trace: &Trace, (from, now): (Time, Time), most: TokenCount) -> Trace {
         let at = |seconds: f64| Time((seconds * 1e9).round() as u64);
         let came = trace.relqueries.iter().filter(|one| (from..=now).contains(&at(one.arrival)));
         let mut relqueries: Vec<_> = came.cloned().collect();
@@ -41,9 +41,10 @@ impl EndedRows {
             for (row, lengths) in (0..).zip(&mut relquery.rows) {
                 lengths[2] = self.outputs.get(&(RelQueryId(relquery.rel_id), row)).copied().unwrap_or(0);
             }
-            relquery.arrival -= from.0 as f64 / 1e9;
         }
-        Trace { relqueries, ..trace.clone() }
+        let mut part = Trace { relqueries, templates: trace.templates.clone(), ..Trace::default() };
+        part.keep_newest(most);
+        part
     }
 }
 
@@ -65,7 +66,7 @@ pub fn run(
         }
         seen.read(world.events());
         let from = Time(next.0.saturating_sub(window.0));
-        let replayed = seen.part(trace, (from, next));
+        let replayed = seen.part(trace, (from, next), settings.tokens_max);
         let present = world.scheduler.config().policy;
         let cost = world.scheduler.cost();
         let judge = Judge::Engine(Box::new(ReplayConfig { cost, ..config.clone() }));
