@@ -472,7 +472,7 @@ impl Fleet {
             ReplicaView {
                 name: replica.name().to_owned(),
                 source: replica.member.source,
-                is_local: matches!(replica.transport, Transport::Local(_)),
+                is_local: replica.is_local(),
                 is_up,
                 state: replica.state(now),
                 breaker: replica.passage(now).name(),

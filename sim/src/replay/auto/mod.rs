@@ -103,14 +103,6 @@ impl Judge {
         }
     }
 
-    /// What is chosen among there. In front of replicas some policies are one: a step is the replica's own.
-    fn candidates(&self) -> &'static [Policy] {
-        match self {
-            Self::Engine(_) => &Policy::CANDIDATES,
-            Self::Fleet(_) => &Policy::FLEET_CANDIDATES,
-        }
-    }
-
     fn replay(
         &self,
         trace: &Trace,
@@ -144,10 +136,10 @@ pub fn choose(
         return Ok(None);
     }
     expect_lengths(&mut trace);
-    let mut outcomes = Vec::with_capacity(judge.candidates().len());
-    for policy in judge.candidates() {
-        let summary = judge.replay(&trace, *policy, watch)?;
-        outcomes.push(CandidateOutcome { policy: *policy, mean: summary.mean, p99: summary.p99 });
+    let mut outcomes = Vec::with_capacity(Policy::CANDIDATES.len());
+    for policy in Policy::CANDIDATES {
+        let summary = judge.replay(&trace, policy, watch)?;
+        outcomes.push(CandidateOutcome { policy, mean: summary.mean, p99: summary.p99 });
     }
     Ok(Some(Verdict::of(present, trace.relqueries.len(), outcomes, settings)))
 }
