@@ -108,15 +108,13 @@ fn a_relquery_with_less_left_goes_before_what_runs() {
 fn rows_that_should_have_ended_hold_nobody_back() {
     let (mut fleet, now) = known(Policy::MarginalWork, &BARE);
     assert_eq!(joins(&mut fleet, now).1, []);
-    let mut timers = 0;
-    while let Some(at) = fleet.next_timer() {
+    let (mut timers, mut sent) = (0, 0);
+    while sent < 9 {
+        let at = fleet.next_timer().expect("rows that wait have their time");
+        sent += fleet.dispatch(at).len();
         timers += 1;
-        assert!(timers < 9, "time alone releases them");
-        if fleet.dispatch(at).len() == 9 {
-            return;
-        }
+        assert!(timers < 50, "time alone releases them");
     }
-    panic!("they wait for good");
 }
 
 #[test]

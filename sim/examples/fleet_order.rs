@@ -57,39 +57,30 @@ fn machine([a_p, b_p, a_d, b_d]: [u64; 4], hidden: i64, rows_max: u32, gain: boo
 
 fn main() -> Result<(), sim::SimError> {
     let seed = std::env::args().nth(1).and_then(|seed| seed.parse().ok()).unwrap_or(0);
+    // `marginal-work` with and without holding rows back; `relserve-pp` is `relserve` without.
     let policies = [
-        (Policy::Fcfs, true),
-        (Policy::StaticPriority, true),
-        (Policy::RelServePrefill, true),
-        (Policy::RelServe, true),
-        (Policy::RelServeDecode, true),
-        (Policy::MarginalWork, false),
-        (Policy::MarginalWork, true),
+        ("fcfs", Policy::Fcfs, true),
+        ("static", Policy::StaticPriority, true),
+        ("relserve-pp", Policy::RelServePrefill, true),
+        ("relserve", Policy::RelServe, true),
+        ("relserve-dp", Policy::RelServeDecode, true),
+        ("marginal -", Policy::MarginalWork, false),
+        ("marginal", Policy::MarginalWork, true),
     ];
+    let names: String = policies.iter().map(|(name, ..)| format!(" {name:>15}")).collect();
+    println!("{:36}{names}   (mean, p99 in s)", "machine, rows, load");
     for (name, cost, hidden, rate, rows) in MACHINES {
-        for load in [1.0, 3.0] {
-            for rows_max in [64, 32] {
-                let workload =
-                    Workload { relqueries: 100, rows, ..Workload::new(Dataset::Rotten, rate * load, seed) };
-                let trace = generate(&workload);
-                let mut line = format!("{name:26} {:.2}/s {rows_max}", rate * load);
-                for (policy, gain) in policies {
-                    let machine = machine(cost, hidden, rows_max, gain);
-                    let replay = replay_fleet(&trace, policy, &machine, &mut Unwatched)?;
-                    let summary = replay.summary;
-                    if policy == Policy::MarginalWork {
-                        let f = replay.fitted;
-                        line += &format!(
-                            " [{} {} {}]",
-                            f.prefill_per_token.0 / 1000,
-                            f.decode_per_sequence.0 / 1000,
-                            f.decode_base.0 / 1000
-                        );
-                    }
-                    line += &format!(" | {:7.2} {:6.1}", summary.mean, summary.p99);
-                }
-                println!("{line}");
+        for load in [0.5, 1.0, 1.6, 3.0] {
+            let workload =
+                Workload { relqueries: 100, rows, ..Workload::new(Dataset::Rotten, rate * load, seed) };
+            let trace = generate(&workload);
+            print!("{name:28} {:5.2}/s", rate * load);
+            for (_, policy, gain) in policies {
+                let machine = machine(cost, hidden, 64, gain);
+                let summary = replay_fleet(&trace, policy, &machine, &mut Unwatched)?.summary;
+                print!(" {:7.2} {:7.1}", summary.mean, summary.p99);
             }
+            println!();
         }
     }
     Ok(())

@@ -17,7 +17,7 @@ use crate::cost::CostModel;
 /// Rows after which older ones count less by the factor e.
 const WINDOW: f64 = 256.0;
 /// Rows that the model one starts from counts as.
-const PRIOR: f64 = 0.1;
+const PRIOR: f64 = 0.001;
 /// Rows before a replica has a model of its own.
 const ROWS_MIN: u64 = 16;
 
