@@ -14,8 +14,11 @@ use sim::fleet::{FleetMachine, replay_fleet};
 use sim::watch::Unwatched;
 use sim::{Dataset, ReplayConfig, Workload, generate};
 
-/// ns per prompt token, of a prefill, per sequence, of a decode, and hidden in a mixed step.
-const MACHINES: [(&str, [u64; 4], i64, f64, (u64, u64)); 4] = [
+/// Its name, ns per prompt token, of a prefill, per sequence, of a decode, and hidden in a mixed step; relQueries per s
+/// of which it can do about as many, and their rows.
+type LoadedReplica = (&'static str, [u64; 4], i64, f64, (u64, u64));
+
+const MACHINES: [LoadedReplica; 4] = [
     ("125M bf16 CPU, rows 1..16", [200_000, 3_000_000, 700_000, 10_000_000], 0, 1.0, (1, 16)),
     ("60M bf16 CPU, rows 1..100", [90_000, 3_000_000, 350_000, 8_000_000], 0, 0.35, (1, 100)),
     ("small base, rows 1..100", [90_000, 500_000, 350_000, 1_000_000], 0, 0.35, (1, 100)),
@@ -23,8 +26,8 @@ const MACHINES: [(&str, [u64; 4], i64, f64, (u64, u64)); 4] = [
 ];
 
 fn machine([a_p, b_p, a_d, b_d]: [u64; 4], hidden: i64, rows_max: u32, gain: bool) -> FleetMachine {
-    let mut config = ReplayConfig::default();
-    config.cost = CostModel {
+    let scheduler = ReplayConfig::default().scheduler;
+    let cost = CostModel {
         prefill_per_token: Nanos(a_p),
         prefill_base: Nanos(b_p),
         decode_per_sequence: Nanos(a_d),
@@ -38,9 +41,9 @@ fn machine([a_p, b_p, a_d, b_d]: [u64; 4], hidden: i64, rows_max: u32, gain: boo
         step_tokens_max: TokenCount(2_048),
         sequences_max: rows_max,
         kv_blocks: 400_000,
-        ..config.scheduler.clone()
+        ..scheduler.clone()
     };
-    let mut queue = SchedulerConfig { refit: true, ..config.scheduler };
+    let mut queue = SchedulerConfig { refit: true, ..scheduler };
     if !gain {
         queue.marginal_work = MarginalWorkConfig { gain: None, ..queue.marginal_work };
     }
@@ -48,7 +51,7 @@ fn machine([a_p, b_p, a_d, b_d]: [u64; 4], hidden: i64, rows_max: u32, gain: boo
         replicas: 1,
         replica: ReplicaConfig { rows_max, tokens_max: None },
         inner,
-        cost: config.cost,
+        cost,
         transport: Nanos(2_000_000),
         fleet: FleetConfig { rows_max: u32::MAX, relqueries_max: u32::MAX, ..FleetConfig::default() },
         queue,
