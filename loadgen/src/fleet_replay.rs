@@ -96,6 +96,10 @@ impl MeasuredFleet {
 fn mean_replica(replicas: &[Value]) -> Option<Value> {
     let mut mean = replicas.first()?.clone();
     for (name, value) in mean["cost"].as_object_mut()? {
+        // A share of nothing is not told.
+        if value.is_null() {
+            continue;
+        }
         let each = replicas.iter().map(|replica| replica["cost"][name].as_f64());
         let sum = each.sum::<Option<f64>>()?;
         *value = json!((sum / replicas.len() as f64).round() as i64);
@@ -117,6 +121,7 @@ mod tests {
             "cost": {
                 "prefill_ns_per_token": prefill_ns_per_token, "prefill_ns": 10_000_000,
                 "decode_ns_per_sequence": 450_000, "decode_ns": 25_000_000, "mixed_hidden_ns": 0,
+                "hide_permille": null,
             },
             "kv_blocks": { "total": 4_000 }, "limits": { "kv_blocks": 4_000, "sequences_max": 64 },
         })
