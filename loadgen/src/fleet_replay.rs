@@ -87,7 +87,9 @@ impl MeasuredFleet {
     pub fn predict(&self, trace: &[RelQuery], records: &[Record]) -> Option<Simulated> {
         let policy = serde_json::from_value(self.policy.clone()).ok()?;
         let lowered = dry_run::lowered(trace, records)?;
-        let replay = replay_fleet_lowered(lowered, policy, &self.machine, &mut Unwatched).ok()?;
+        let replay = replay_fleet_lowered(lowered, policy, &self.machine, &mut Unwatched)
+            .map_err(|e| eprintln!("DBG {e}"))
+            .ok()?;
         Some(Simulated { mean_ms: replay.summary.mean * 1e3, hit: replay.summary.hit })
     }
 }
@@ -163,6 +165,12 @@ mod tests {
         assert!(two < one * 0.8, "{two} beside {one}");
         let far = mean_ms(&front, 2, times(25.0, 5.0)).expect("all is told");
         assert!(far > two + 1_500.0, "two seconds on the way: {far} beside {two}");
+        for policy in ["sarathi", "static-priority", "relserve", "marginal-work"] {
+            let mut other = front.clone();
+            (other["configured_policy"], other["limits"]["fairness"]) =
+                (json!(policy), json!(policy == "marginal-work"));
+            assert!(mean_ms(&other, 2, times(5.0, 5.0)).is_some(), "{policy}");
+        }
         let mut auto = front.clone();
         auto["configured_policy"] = json!("auto");
         assert_eq!(mean_ms(&auto, 2, times(5.0, 5.0)), None);
