@@ -51,3 +51,4 @@ mod support;
 mod tenancy;
 mod tickets;
 mod tier;
+mod vllm;
