@@ -10,6 +10,7 @@ use crate::auth::Authenticated;
 use crate::error::ApiError;
 use crate::error::ErrorBody;
 use crate::json::JsonFields;
+use crate::models::ServedModel;
 use crate::routes::{ask, only_get_delete, only_get_post};
 use crate::services::prepare::RequestContext;
 use crate::services::schemas::ready::Ready;
@@ -53,21 +54,21 @@ pub async fn create(
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let wanted = ask((&app, caller), &request, payload, read_request).await?;
-    let (ready, usage) = schemas::register(&app, caller, wanted).await?;
-    Ok(HttpResponse::Ok().json(SchemaReply { usage: Some(usage.into()), ..shown(&app, &ready) }))
+    let (model, wanted) = ask((&app, caller), &request, payload, read_request).await?;
+    let (ready, usage) = schemas::register((&app, &model), caller, wanted).await?;
+    Ok(HttpResponse::Ok().json(SchemaReply { usage: Some(usage.into()), ..shown(&model, &ready) }))
 }
 
 fn read_request(context: RequestContext<'_>, fields: JsonFields) -> Result<SchemaDraft, RequestError> {
     let SchemaRequest { pml, is_pinned } = SchemaRequest::read(fields, context.validation())?;
-    let layout = schemas::lay_out(context.app, &pml)?;
+    let layout = schemas::lay_out(context.model, &pml)?;
     Ok(SchemaDraft { pml, layout, is_pinned })
 }
 
-fn shown(app: &App, ready: &Ready) -> SchemaReply {
+fn shown(model: &ServedModel, ready: &Ready) -> SchemaReply {
     let Ready { stored, layout, pin } = ready;
     let held = pin.as_ref().map(|pin| pin.is_held());
-    SchemaReply::new(layout, &app.runtime.model, (stored.created.0, stored.updated.0), held)
+    SchemaReply::new(layout, model.model(), (stored.created.0, stored.updated.0), held)
 }
 
 /// The names of the caller's schemas.
@@ -90,10 +91,10 @@ pub async fn read(
     Authenticated(caller): Authenticated,
     name: Path<String>,
 ) -> Result<HttpResponse, ApiError> {
-    let Some(ready) = schemas::find(&app, caller.tenant, &name).await? else {
+    let Some(ready) = schemas::find((&app, app.models.usual()), caller.tenant, &name).await? else {
         return Err(not_found(&name).into());
     };
-    let reply = SchemaReply { schema: Some(ready.stored.pml.clone()), ..shown(&app, &ready) };
+    let reply = SchemaReply { schema: Some(ready.stored.pml.clone()), ..shown(app.models.usual(), &ready) };
     Ok(HttpResponse::Ok().json(reply))
 }
 
