@@ -1,6 +1,6 @@
 //! `/v1/schemas`: register a PML schema, look at it, forget it.
 
-use actix_web::web::{self, Data, Path, Payload, ServiceConfig};
+use actix_web::web::{self, Data, Path, Payload, Query, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
 use serde_json::json;
 use serving::error::RequestError;
@@ -11,7 +11,7 @@ use crate::error::ApiError;
 use crate::error::ErrorBody;
 use crate::json::JsonFields;
 use crate::models::ServedModel;
-use crate::routes::{ask, only_get_delete, only_get_post};
+use crate::routes::{AskedModel, ask, only_get_delete, only_get_post};
 use crate::services::prepare::RequestContext;
 use crate::services::schemas::ready::Ready;
 use crate::services::schemas::{self, SchemaDraft};
@@ -81,20 +81,23 @@ pub async fn list(app: Data<App>, Authenticated(caller): Authenticated) -> Resul
     Ok(HttpResponse::Ok().json(SchemaList { object: "list", data }))
 }
 
-/// A schema with its modules, positions and text.
+/// A schema with its modules, positions and text, as it lies in the tokens of a model.
 #[utoipa::path(
-    get, path = "/v1/schemas/{name}", tag = "pml", params(("name" = String, Path)),
+    get, path = "/v1/schemas/{name}", tag = "pml",
+    params(("name" = String, Path), ("model" = Option<String>, Query)),
     responses((status = 200, body = SchemaReply), (status = 404, body = ErrorBody)), security(("key" = []))
 )]
 pub async fn read(
     app: Data<App>,
     Authenticated(caller): Authenticated,
     name: Path<String>,
+    asked: Query<AskedModel>,
 ) -> Result<HttpResponse, ApiError> {
-    let Some(ready) = schemas::find((&app, app.models.usual()), caller.tenant, &name).await? else {
+    let model = asked.of(&app)?;
+    let Some(ready) = schemas::find((&app, model), caller.tenant, &name).await? else {
         return Err(not_found(&name).into());
     };
-    let reply = SchemaReply { schema: Some(ready.stored.pml.clone()), ..shown(app.models.usual(), &ready) };
+    let reply = SchemaReply { schema: Some(ready.stored.pml.clone()), ..shown(model, &ready) };
     Ok(HttpResponse::Ok().json(reply))
 }
 
