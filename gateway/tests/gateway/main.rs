@@ -26,6 +26,7 @@ mod leases;
 mod live;
 mod llama_cpp;
 mod lowered;
+mod models;
 mod operation;
 mod overload;
 mod pins;

@@ -134,7 +134,7 @@ impl Fleet {
             next_id: 0,
             flying: HashMap::new(),
             local: HashMap::new(),
-            leases: Leases::new(factory.shared.leases.as_ref()),
+            leases: Leases::new(factory.shared.leases.as_deref(), factory.shared.lease_suffix.clone()),
             shared: Arc::clone(&factory.shared),
             factory,
             _threads: threads,
