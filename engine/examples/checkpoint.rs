@@ -23,6 +23,7 @@ fn named(name: &str) -> Option<Synthetic> {
         "qwen3-tiny" => Some(Synthetic::tiny(Family::Qwen3, 1)),
         "opt-tiny" => Some(Synthetic::tiny(Family::Opt, 1)),
         "llama-125m" => Some(Synthetic::llama_125m(Dtype::F32, 1)),
+        "llama-60m-bf16" => Some(Synthetic::llama_60m(Dtype::Bf16, 1)),
         "llama-125m-bf16" => Some(Synthetic::llama_125m(Dtype::Bf16, 1)),
         // The same with room for many documents: positions are rotated, so that nothing else depends on their
         // number.
@@ -39,7 +40,7 @@ fn named(name: &str) -> Option<Synthetic> {
 }
 
 const USAGE: &str = "usage: checkpoint SHAPE DIR|FILE.json|FILE.gguf [BF16|Q8_0], where SHAPE is llama-3-8b, qwen2.5-7b, qwen2.5-0.5b, \
-                     llama-125m, llama-125m-bf16, llama-125m-long, or llama-tiny and likewise of mistral, qwen2, qwen3 and opt";
+                     llama-60m-bf16, llama-125m, llama-125m-bf16, llama-125m-long, or llama-tiny and likewise of mistral, qwen2, qwen3 and opt";
 
 /// Writes the checkpoint that the arguments name.
 fn write(arguments: &[String]) -> Result<(), String> {

@@ -10,14 +10,16 @@ use actix_web::HttpServer;
 use actix_web::dev::ServerHandle;
 use actix_web::dev::Service as _;
 use actix_web::web::{self, Data};
+use serving::Runtime;
+use serving::config::BackendConfig;
 use serving::error::RequestError;
 use serving::leases;
-use serving::load::LoadedModel;
+use serving::load::{self, LoadedModel};
 use serving::metrics::SeriesLimits;
 use serving::ownership;
 use serving::registry::Retention;
 use serving::relquery_state::Status;
-use serving::start::Settings;
+use serving::start::{Loop, Process, Settings};
 use sql::server::{ConnectionLimits, Tls};
 use store::Store;
 use tokio::sync::watch;
@@ -42,6 +44,12 @@ pub enum StartError {
     /// The runtime.
     #[error(transparent)]
     Serving(#[from] serving::start::StartError),
+    /// What is known of a model beside the default one.
+    #[error("the model `{model}`: {cause}")]
+    Load { model: String, cause: load::LoadError },
+    /// The runtime of a model beside the default one.
+    #[error("the model `{model}`: {cause}")]
+    Model { model: String, cause: serving::start::StartError },
     /// What handlers share.
     #[error(transparent)]
     State(#[from] crate::state::StateError),
@@ -71,7 +79,8 @@ pub struct Running {
     /// Its state.
     pub app: Data<App>,
     server: ServerHandle,
-    loop_thread: Option<std::thread::JoinHandle<()>>,
+    /// Of each model one.
+    loop_threads: Vec<std::thread::JoinHandle<()>>,
     stop_upkeep: watch::Sender<bool>,
     upkeep: tokio::task::JoinHandle<()>,
     /// Renews leases of replicas that other gateways use too.
@@ -86,33 +95,48 @@ struct SqlListener {
     task: tokio::task::JoinHandle<()>,
 }
 
-/// Starts the loop, the writer and the listener.
+/// The runtimes of all models, the default one first, and their loops.
+type StartedModels = (Vec<Arc<Runtime>>, Vec<Loop>);
+
+/// Makes the runtime of each model; `loaded`: the default one's.
+async fn start_models(
+    config: &Config,
+    loaded: LoadedModel,
+    store: &Store,
+) -> Result<StartedModels, StartError> {
+    let mut backends = config.backends().into_iter().map(|(_, backend)| backend);
+    let first = backends.next().unwrap_or_else(|| config.backend());
+    let process = Process::new(settings(config, first, true), store);
+    let own = serving::start::start(settings(config, first, true), loaded, store.clone(), &process)?;
+    let mut started = vec![own];
+    for backend in backends {
+        let model = || backend.model.name.unwrap_or_default().to_owned();
+        let loaded = load::prepare(backend, store, process.clock()).await;
+        let loaded = loaded.map_err(|cause| StartError::Load { model: model(), cause })?;
+        let runtime =
+            serving::start::start(settings(config, backend, false), loaded, store.clone(), &process);
+        started.push(runtime.map_err(|cause| StartError::Model { model: model(), cause })?);
+    }
+    Ok(started.into_iter().unzip())
+}
+
+/// Starts the loops, the writer and the listener.
 pub async fn start(config: Config, loaded: LoadedModel, store: Store) -> Result<Running, StartError> {
     config.validate()?;
-    let (runtime, ready) = serving::start::start(settings(&config), loaded, store)?;
-    let app = Data::new(App::new(runtime, config)?);
+    let (runtimes, loops) = start_models(&config, loaded, &store).await?;
+    let app = Data::new(App::new(runtimes.clone(), config)?);
     let sql = listen_sql(&app).await?;
     let (address, server) = listen(&app)?;
-    let loop_thread = ready.spawn()?;
+    let loop_threads = loops.into_iter().map(Loop::spawn).collect::<Result<_, _>>()?;
     let (stop_upkeep, stopped) = watch::channel(false);
-    let (runtime, node) = (Arc::clone(&app.runtime), app.config.store.node.clone());
-    let leases = tokio::spawn(leases::run(runtime, app.config.fleet.leases, node, stopped.clone()));
+    let node = app.config.store.node.clone();
+    let leases = tokio::spawn(leases::run(runtimes, app.config.fleet.leases, node, stopped.clone()));
     let lease = tickets::lease(&app);
     let is_left = tickets::resume(&app, &lease).await;
     batches::resume(&app, &lease).await;
     let upkeep = tokio::spawn(upkeep::run(app.clone().into_inner(), stopped, is_left));
     let sql_address = sql.as_ref().map(|sql| sql.address);
-    Ok(Running {
-        address,
-        sql_address,
-        app,
-        server,
-        loop_thread: Some(loop_thread),
-        stop_upkeep,
-        upkeep,
-        leases,
-        sql,
-    })
+    Ok(Running { address, sql_address, app, server, loop_threads, stop_upkeep, upkeep, leases, sql })
 }
 
 /// Binds the listener of the Postgres protocol and starts to serve it, where the configuration names one.
@@ -144,10 +168,11 @@ async fn listen_sql(app: &Data<App>) -> Result<Option<SqlListener>, StartError> 
     Ok(Some(SqlListener { address, stop, task }))
 }
 
-/// What the runtime is told.
-fn settings(config: &Config) -> Settings<'_> {
+/// What the runtime of a model is told.
+fn settings<'a>(config: &'a Config, backend: BackendConfig<'a>, is_default: bool) -> Settings<'a> {
     Settings {
-        backend: config.backend(),
+        backend,
+        is_default,
         scheduler: &config.scheduler,
         restart: &config.restart,
         cache: &config.cache,
@@ -225,9 +250,11 @@ impl Running {
     /// Stops taking work, lets running relQueries finish until `drain_ms_max` or until `now` resolves, ends
     /// the rest with an error, writes what is unwritten, and closes.
     pub async fn drain(mut self, now: impl Future<Output = ()>) {
-        self.app.runtime.begin_drain();
+        let runtimes: Vec<Arc<Runtime>> =
+            self.app.models.iter().map(|model| Arc::clone(&model.runtime)).collect();
+        runtimes.iter().for_each(|runtime| runtime.begin_drain());
         let patience = Duration::from_millis(self.app.config.server.drain_ms_max.0);
-        let running = self.app.runtime.registry.running();
+        let running: Vec<_> = runtimes.iter().flat_map(|runtime| runtime.registry.running()).collect();
         let all =
             futures_util::future::join_all(running.iter().map(|relquery| ownership::finished(relquery)));
         tokio::select! {
@@ -236,9 +263,11 @@ impl Running {
             () = now => {}
         }
         let at = self.app.runtime.shared.clock.now();
-        for relquery in self.app.runtime.registry.running() {
-            if relquery.end(Status::Failed(RequestError::ShuttingDown), at) {
-                self.app.runtime.shared.intake.leave(relquery);
+        for runtime in &runtimes {
+            for relquery in runtime.registry.running() {
+                if relquery.end(Status::Failed(RequestError::ShuttingDown), at) {
+                    runtime.shared.intake.leave(relquery);
+                }
             }
         }
         if let Some(sql) = self.sql.take() {
@@ -248,9 +277,9 @@ impl Running {
         }
         self.app.batches.ended().await;
         self.server.stop(true).await;
-        self.app.runtime.shared.intake.stop();
-        if let Some(thread) = self.loop_thread.take() {
-            // The loop ends after the step in flight.
+        runtimes.iter().for_each(|runtime| runtime.shared.intake.stop());
+        for thread in self.loop_threads {
+            // A loop ends after the step in flight.
             let joined = tokio::task::spawn_blocking(move || thread.join()).await;
             if !matches!(joined, Ok(Ok(()))) {
                 tracing::error!("the loop thread did not end well");

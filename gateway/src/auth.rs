@@ -84,7 +84,7 @@ impl FromRequest for Authenticated {
         Box::pin(async move {
             let app = app.ok_or_else(|| internal("no application state"))?;
             let member = authenticate(&app, key).await?;
-            Ok(Self(Caller::of(member, app.runtime.model.revision)))
+            Ok(Self(Caller::of(member)))
         })
     }
 }

@@ -5,6 +5,8 @@
 //! refused and [`Config::validate`] names the field that would not work.
 
 mod bulk;
+#[cfg(test)]
+mod model_tests;
 mod renamed;
 #[cfg(test)]
 mod replica_tests;
@@ -22,7 +24,7 @@ use scheduler::fleet::FleetConfig;
 use serde::{Deserialize, Serialize};
 use serving::config::{
     BackendConfig, CacheConfig, CoalesceConfig, DiscoveryConfig, InvalidConfig, LiveConfig, ModelConfig,
-    ReplicaSettings, RestartConfig, Secret, Variable, expand, invalid,
+    ModelPoolConfig, ReplicaSettings, RestartConfig, Secret, Variable, expand, invalid, validate_models,
 };
 pub use sql::{SqlBudget, SqlConfig};
 
@@ -83,6 +85,8 @@ pub struct Config {
     pub replicas: Vec<ReplicaSettings>,
     /// Where more replicas are found.
     pub discovery: DiscoveryConfig,
+    /// Further models, each on servers of its own.
+    pub models: Vec<ModelPoolConfig>,
 }
 
 /// The listener and its clients' patience.
@@ -352,23 +356,54 @@ impl Config {
         self.sql.validate()?;
         self.live.validate()?;
         self.restart.validate()?;
-        self.backend().validate()?;
+        validate_models(&self.backends())?;
         self.engine.validate().map_err(|(field, reason)| invalid(field, &reason))?;
         self.scheduler.validate().map_err(|error| invalid("scheduler", &error.to_string()))?;
         Ok(())
     }
 
-    /// What runs the model.
+    /// What runs the default model: `[model]`, or the first of `[[models]]` where nothing is said of that one.
     pub fn backend(&self) -> BackendConfig<'_> {
+        match self.models.first() {
+            Some(first) if !self.has_own_model() => self.backend_of(first),
+            _ => BackendConfig {
+                model: self.model.settings(),
+                engine: &self.engine,
+                scheduler: &self.scheduler,
+                fleet: &self.fleet,
+                replicas: &self.replicas,
+                discovery: &self.discovery,
+                variable,
+                output_tokens_max: self.limits.output_tokens_max,
+                is_further: false,
+            },
+        }
+    }
+
+    /// What runs each model, the default one first, with the place of its section; that of `[model]` is empty.
+    pub fn backends(&self) -> Vec<(String, BackendConfig<'_>)> {
+        let own = (self.models.is_empty() || self.has_own_model()).then(|| (String::new(), self.backend()));
+        let further = self.models.iter().enumerate();
+        let further = further.map(|(index, pool)| (format!("models[{index}]"), self.backend_of(pool)));
+        own.into_iter().chain(further).collect()
+    }
+
+    /// Whether anything is said of a model at the top: without, `[[models]]` are all that there is.
+    fn has_own_model(&self) -> bool {
+        self.model != ModelConfig::default() || !self.replicas.is_empty() || self.discovery.is_on()
+    }
+
+    fn backend_of<'a>(&'a self, pool: &'a ModelPoolConfig) -> BackendConfig<'a> {
         BackendConfig {
-            model: &self.model,
+            model: pool.model(),
             engine: &self.engine,
             scheduler: &self.scheduler,
             fleet: &self.fleet,
-            replicas: &self.replicas,
-            discovery: &self.discovery,
+            replicas: &pool.replicas,
+            discovery: &pool.discovery,
             variable,
             output_tokens_max: self.limits.output_tokens_max,
+            is_further: true,
         }
     }
 

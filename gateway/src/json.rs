@@ -199,6 +199,11 @@ impl JsonFields {
         }
     }
 
+    /// A string that is not taken yet; `None` where there is none.
+    pub fn text(&self, field: &str) -> Option<&str> {
+        self.map.get(field).and_then(Value::as_str)
+    }
+
     /// Takes a string.
     pub fn string(&mut self, field: &str) -> Result<Option<String>, RequestError> {
         match self.take(field) {

@@ -12,6 +12,7 @@ pub mod config;
 pub mod cors;
 pub mod error;
 pub mod json;
+pub mod models;
 pub mod openapi;
 pub mod routes;
 pub mod services;

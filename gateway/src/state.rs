@@ -2,16 +2,14 @@
 
 use std::sync::Arc;
 
-use ir::Tags;
 use serving::Runtime;
 
 use crate::auth::remembered::Remembered;
 use crate::config::Config;
+use crate::models::ServedModels;
 use crate::services::batches::running::Batches;
-use crate::services::constraints::Constraints;
 use crate::services::corpora::loaded::Corpora;
 use crate::services::idempotency::IdempotencyKeys;
-use crate::services::schemas::ready::Schemas;
 use crate::services::sql::tenants::Sql;
 
 /// Why there is no state.
@@ -20,6 +18,9 @@ pub enum StateError {
     /// The embedding model.
     #[error("retrieval.model: {0}")]
     Retrieval(#[from] retrieval::Error),
+    /// What the models are called.
+    #[error("models: {0}")]
+    Models(String),
     /// The memory of statements.
     #[error("sql: {0}")]
     Sql(#[from] sql::DataFusionError),
@@ -29,15 +30,12 @@ pub enum StateError {
 pub struct App {
     /// The configuration.
     pub config: Config,
-    /// The runtime behind all doors.
+    /// The models that are served.
+    pub models: ServedModels,
+    /// The runtime of the default model: what all share (the store, the clock) is read here.
     pub runtime: Arc<Runtime>,
     /// Verdicts about keys.
     pub remembered: Remembered,
-    /// What tenants have compiled.
-    pub constraints: Constraints,
-    tags: Result<Tags, String>,
-    /// PML schemas.
-    pub schemas: Schemas,
     /// Corpora in memory, and the embedding model.
     pub corpora: Corpora,
     pub idempotency: Arc<IdempotencyKeys>,
@@ -48,15 +46,15 @@ pub struct App {
 }
 
 impl App {
-    /// State over a runtime; opens the embedding model that the configuration names.
-    pub fn new(runtime: Arc<Runtime>, config: Config) -> Result<Self, StateError> {
-        let (model, clock) = (&runtime.model, runtime.shared.clock);
+    /// State over the runtimes of the models, the default one's first; opens the embedding model that the
+    /// configuration names.
+    pub fn new(runtimes: Vec<Arc<Runtime>>, config: Config) -> Result<Self, StateError> {
+        let models = ServedModels::new(runtimes, &config).map_err(StateError::Models)?;
+        let runtime = Arc::clone(&models.usual().runtime);
         Ok(Self {
+            models,
             remembered: Remembered::default(),
             corpora: Corpora::open(&config.retrieval)?,
-            constraints: Constraints::new(model.constraints.clone(), &config.limits, clock),
-            tags: model.tags(),
-            schemas: Schemas::new(&config.limits),
             idempotency: Arc::new(IdempotencyKeys::new(
                 config.limits.idempotency_keys_max,
                 config.store.ticket_ms_max,
@@ -66,10 +64,5 @@ impl App {
             runtime,
             config,
         })
-    }
-
-    /// The markup of messages, or why the model has none.
-    pub fn tags(&self) -> Result<&Tags, &str> {
-        self.tags.as_ref().map_err(String::as_str)
     }
 }

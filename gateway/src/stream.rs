@@ -5,6 +5,7 @@
 //! it drops the handle, which cancels the work.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::HttpResponse;
@@ -12,6 +13,7 @@ use actix_web::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use actix_web::web::{Bytes, Data};
 use futures_util::Stream;
 use serde::Serialize;
+use serving::Runtime;
 use serving::clock::Deadline;
 use serving::error::RequestError;
 use serving::ownership::OwnerHandle;
@@ -44,7 +46,7 @@ pub trait RowFormat: 'static {
     /// The event of a row that finished.
     fn row(&self, relquery: &RelQueryState, index: u32, row: &AnswerRow) -> String;
     /// The last event; `partial` when the deadline cut it short.
-    fn done(&self, app: &App, relquery: &RelQueryState, partial: bool) -> String;
+    fn done(&self, runtime: &Runtime, relquery: &RelQueryState, partial: bool) -> String;
 }
 
 struct RowReader<S> {
@@ -80,7 +82,7 @@ impl<S: RowFormat> RowReader<S> {
         loop {
             let handle = self.handle.as_ref()?;
             self.version.mark_unchanged();
-            let (chunk, ended) = changes(&self.app, &self.format, handle.relquery(), &mut self.sent);
+            let (chunk, ended) = changes(handle.runtime(), &self.format, handle.relquery(), &mut self.sent);
             if ended {
                 self.handle = None;
             }
@@ -103,9 +105,10 @@ impl<S: RowFormat> RowReader<S> {
     /// The deadline has passed: the work goes on for a ticket, the stream ends.
     async fn cut_short(&mut self) -> Option<String> {
         let handle = self.handle.take()?;
+        let runtime = Arc::clone(handle.runtime());
         let mut out = String::new();
         match tickets::make(&self.app, handle, &self.request).await {
-            Ok(relquery) => out.push_str(&self.format.done(&self.app, &relquery, true)),
+            Ok(relquery) => out.push_str(&self.format.done(&runtime, &relquery, true)),
             Err(error) => out.push_str(&event("error", &crate::error::body(&error))),
         }
         Some(out)
@@ -113,7 +116,12 @@ impl<S: RowFormat> RowReader<S> {
 }
 
 /// What is on the relQuery after the `sent` first rows that finished, and whether that was the end.
-fn changes(app: &App, format: &impl RowFormat, relquery: &RelQueryState, sent: &mut usize) -> (String, bool) {
+fn changes(
+    runtime: &Runtime,
+    format: &impl RowFormat,
+    relquery: &RelQueryState,
+    sent: &mut usize,
+) -> (String, bool) {
     let mut out = String::new();
     let state = relquery.read();
     let until = state.finished.len().min(*sent + ROWS_PER_CHUNK);
@@ -125,7 +133,7 @@ fn changes(app: &App, format: &impl RowFormat, relquery: &RelQueryState, sent: &
     drop(state);
     match &status {
         Status::Running => {}
-        Status::Completed => out.push_str(&format.done(app, relquery, false)),
+        Status::Completed => out.push_str(&format.done(runtime, relquery, false)),
         Status::Cancelled => out.push_str(&event("error", &crate::error::body(&RequestError::Cancelled))),
         Status::Failed(error) => out.push_str(&event("error", &crate::error::body(error))),
     }

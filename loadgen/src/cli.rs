@@ -121,13 +121,14 @@ pub(crate) struct CompareArguments {
     /// The policies.
     #[arg(long, value_delimiter = ',', default_value = "fcfs,static-priority,relserve")]
     pub(crate) policies: Vec<String>,
-    /// Mean arrivals per second, instead of the scenario's; several for different servers.
+    /// Mean arrivals per second, instead of the scenario's or, for different servers, of the loads in their file;
+    /// several for different servers.
     #[arg(long, value_delimiter = ',')]
     pub(crate) rate: Vec<f64>,
     /// How often each policy runs, in rounds of all of them; the median run of each is shown.
     #[arg(long, default_value_t = 1)]
     pub(crate) repeat: u32,
-    /// Where the records, comparison.json, report.html and, of different servers, latency.svg go.
+    /// Where the records, comparison.json, report.html and, of different servers, latency.svg and latency.csv go.
     #[arg(long, default_value = "loadgen-out")]
     pub(crate) out: PathBuf,
 }

@@ -1,5 +1,6 @@
 //! Sends a relQuery as one streamed request to a relQuery server.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
@@ -62,6 +63,35 @@ impl ApiTarget {
     }
 }
 
+/// Servers that are asked in turn, as a load balancer does that knows nothing of what they hold (round robin).
+#[derive(Debug)]
+pub struct Targets {
+    first: ApiTarget,
+    others: Vec<ApiTarget>,
+    asked: AtomicUsize,
+}
+
+impl Targets {
+    /// These servers; none where there is none.
+    pub fn new(targets: impl IntoIterator<Item = ApiTarget>) -> Option<Self> {
+        let mut targets = targets.into_iter();
+        let first = targets.next()?;
+        Some(Self { first, others: targets.collect(), asked: AtomicUsize::new(0) })
+    }
+
+    /// The one whose turn it is.
+    pub fn in_turn(&self) -> &ApiTarget {
+        let turn = self.asked.fetch_add(1, Ordering::Relaxed) % (self.others.len() + 1);
+        turn.checked_sub(1).and_then(|other| self.others.get(other)).unwrap_or(&self.first)
+    }
+}
+
+impl From<ApiTarget> for Targets {
+    fn from(first: ApiTarget) -> Self {
+        Self { first, others: Vec::new(), asked: AtomicUsize::new(0) }
+    }
+}
+
 /// The body of `POST /v1/relqueries`.
 pub fn body(scenario: &Scenario, relquery: &RelQuery) -> Value {
     let mut body = json!({
@@ -117,7 +147,7 @@ async fn follow(
     let rows = relquery.rows.len();
     let outcome =
         RelQueryOutcome { row_tokens: vec![TokenUsage::default(); rows], ..RelQueryOutcome::default() };
-    let mut answered = Answered { relquery, seen: vec![false; rows], outcome };
+    let mut answered = Answered { relquery, seen: vec![false; rows], again: None, outcome };
     let mut events = events(response);
     while let Some(event) = events.next().await {
         let event = match event {
@@ -140,11 +170,14 @@ async fn follow(
 struct Answered<'a> {
     relquery: &'a RelQuery,
     seen: Vec<bool>,
+    /// The first row that came twice.
+    again: Option<u64>,
     outcome: RelQueryOutcome,
 }
 
 impl Answered<'_> {
     fn fail(mut self, reason: String) -> RelQueryOutcome {
+        let reason = self.again.map_or(reason, |row| format!("row {row} came twice"));
         self.outcome.error = Some(cut(&reason));
         self.outcome
     }
@@ -167,7 +200,9 @@ impl Answered<'_> {
         let seen = usize::try_from(index).ok().and_then(|index| self.seen.get_mut(index));
         let seen = seen.ok_or_else(|| format!("row {index} was never asked"))?;
         if std::mem::replace(seen, true) {
-            return Err(format!("row {index} came twice"));
+            self.outcome.rows_twice += 1;
+            self.again.get_or_insert(index);
+            return Ok(());
         }
         if let Some(text) = data["text"].as_str() {
             if !self.relquery.allows(text) {
@@ -197,6 +232,7 @@ impl Answered<'_> {
         }
         match self.seen.iter().position(|seen| !seen) {
             Some(missing) => Err(format!("done, but row {missing} never came")),
+            None if self.again.is_some() => Err("done, but a row came twice".into()),
             None => Ok(()),
         }
     }

@@ -12,6 +12,7 @@ pub mod client;
 pub mod compare;
 pub mod contest;
 pub mod dry_run;
+pub mod fleet_replay;
 pub mod html;
 pub mod interference;
 pub mod peers;
@@ -30,6 +31,7 @@ pub mod single;
 pub mod soak;
 pub mod summary;
 pub mod table;
+pub mod upstreams;
 pub mod workload;
 
 /// Why a run could not be made. What goes wrong with one relQuery is in its record, not here.

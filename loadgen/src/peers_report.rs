@@ -1,9 +1,13 @@
 //! Different servers side by side: a table per load, and one picture of all. Pure.
 
+use std::path::Path;
+
+use crate::Error;
+use crate::agreement::ranking;
 use crate::chart::{Chart, LegendEntry, Marks, Panel};
 use crate::peers::{Load, PeerRun};
 use crate::plot::{Across, colour};
-use crate::summary::Stats;
+use crate::summary::{MeanPeriods, RunSummary, Stats};
 
 /// A table for each load; the last columns say how many times a baseline's mean latency is a server's.
 pub fn table(loads: &[Load], runs: &[PeerRun], baselines: &[String]) -> String {
@@ -18,8 +22,19 @@ pub fn table(loads: &[Load], runs: &[PeerRun], baselines: &[String]) -> String {
             load.trace.len()
         );
         text += &format!(
-            "{:<34}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>8}{:>8}",
-            "server (ms)", "mean", "p50", "p95", "p99", "waiting", "core", "tail", "done s", "hits %"
+            "{:<40}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>6}{:>7}{:>8}{:>8}",
+            "server (ms)",
+            "mean",
+            "p50",
+            "p95",
+            "p99",
+            "waiting",
+            "core",
+            "tail",
+            "lost",
+            "twice",
+            "done s",
+            "hits %"
         );
         for name in baselines {
             text += &format!("{:>14}", format!("{name}/it"));
@@ -37,9 +52,28 @@ pub fn table(loads: &[Load], runs: &[PeerRun], baselines: &[String]) -> String {
                 text += &format!("  ! {error}\n");
             }
         }
+        text += &agreement(&own);
         text.push('\n');
     }
     text
+}
+
+/// What the simulator says of a load's runs, and whether it puts them in the same order.
+fn agreement(runs: &[&PeerRun]) -> String {
+    let summaries: Vec<RunSummary> = runs.iter().map(|run| run.summary().clone()).collect();
+    let mut text = String::new();
+    for (run, summary) in runs.iter().zip(&summaries) {
+        let Some((live, simulated)) = summary.mean_ms().zip(summary.simulated) else { continue };
+        text += &format!(
+            "  simulated {:<38} mean {:>7.0}, live over simulated {:.3}, hits {:.1} %, live {}\n",
+            summary.name,
+            simulated.mean_ms,
+            live / simulated.mean_ms,
+            simulated.hit * 1e2,
+            run.hit.map_or_else(|| "-".into(), |hit| format!("{:.1} %", hit * 1e2)),
+        );
+    }
+    text + &ranking(&summaries)
 }
 
 fn line(run: &PeerRun) -> String {
@@ -53,11 +87,12 @@ fn line(run: &PeerRun) -> String {
         run.summary().periods.map(|periods| periods.core_ms),
         run.summary().periods.map(|periods| periods.tail_ms),
     ];
-    let mut text = format!("{:<34}", run.summary().name);
+    let mut text = format!("{:<40}", run.summary().name);
     for cell in cells {
         text += &cell.map_or(format!("{:>9}", "-"), |value| format!("{value:>9.0}"));
     }
-    text += &format!("{:>8.1}", run.summary().span_s);
+    let RunSummary { rows_lost, rows_twice, span_s, .. } = run.summary();
+    text += &format!("{rows_lost:>6}{rows_twice:>7}{span_s:>8.1}");
     text + &run.hit.map_or(format!("{:>8}", "-"), |hit| format!("{:>8.1}", hit * 1e2))
 }
 
@@ -69,6 +104,56 @@ fn gain(base: Option<&PeerRun>, run: &PeerRun) -> Option<f64> {
 /// Whether every row of every run was answered, each as long as was asked for.
 pub fn is_sound(runs: &[PeerRun]) -> bool {
     runs.iter().all(|run| run.summary().is_sound() && run.summary().errors.is_empty())
+}
+
+/// A line per run, times in milliseconds; what a server does not tell is empty.
+pub fn csv(runs: &[PeerRun]) -> Result<String, Error> {
+    let fail = |error: &dyn std::fmt::Display| Error::file(Path::new("latency.csv"), error);
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    let header = [
+        "rate_per_s",
+        "server",
+        "mean_ms",
+        "p50_ms",
+        "p95_ms",
+        "p99_ms",
+        "first_row_ms",
+        "waiting_ms",
+        "core_ms",
+        "tail_ms",
+        "span_s",
+        "hit",
+        "rows_done",
+        "rows_lost",
+        "rows_twice",
+        "simulated_mean_ms",
+    ];
+    writer.write_record(header).map_err(|error| fail(&error))?;
+    for run in runs {
+        let summary = run.summary();
+        let latency = |of: fn(&Stats) -> f64| summary.latency_ms.as_ref().map(of);
+        let period = |of: fn(&MeanPeriods) -> f64| summary.periods.as_ref().map(of);
+        let times = [
+            latency(|stats| stats.mean),
+            latency(|stats| stats.p50),
+            latency(|stats| stats.p95),
+            latency(|stats| stats.p99),
+            summary.first_row_ms.map(|stats| stats.mean),
+            period(|periods| periods.waiting_ms),
+            period(|periods| periods.core_ms),
+            period(|periods| periods.tail_ms),
+            Some(summary.span_s),
+            run.hit,
+        ];
+        let number = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{value:.3}"));
+        let rows = [summary.rows_done, summary.rows_lost, summary.rows_twice].map(|rows| rows.to_string());
+        let cells = [run.rate_per_s.to_string(), summary.name.clone()].into_iter();
+        let cells = cells.chain(times.map(number)).chain(rows);
+        let cells = cells.chain([number(summary.simulated.map(|simulated| simulated.mean_ms))]);
+        writer.write_record(cells.collect::<Vec<_>>()).map_err(|error| fail(&error))?;
+    }
+    let bytes = writer.into_inner().map_err(|error| fail(&error))?;
+    String::from_utf8(bytes).map_err(|error| fail(&error))
 }
 
 /// Mean, median and 99th percentile of each server over the loads.
@@ -117,7 +202,6 @@ mod tests {
     use super::*;
     use crate::html::RecordedRun;
     use crate::scenario::{Scenario, TableSpec};
-    use crate::summary::RunSummary;
     use crate::summary::tests::record;
     use crate::table::SourceTable;
     use crate::workload::trace;
@@ -131,7 +215,7 @@ mod tests {
     fn load(rate_per_s: f64) -> Load {
         let scenario = Scenario { rate_per_s, relqueries: 3, rows_max: 4, ..Scenario::default() };
         let table = SourceTable::load(&TableSpec::default(), 1).expect("generated");
-        Load { trace: trace(&scenario, &[table]), scenario }
+        Load { trace: trace(&scenario, &[table]), scenario, only: Vec::new() }
     }
 
     #[test]
@@ -149,6 +233,16 @@ mod tests {
         assert_eq!((words[2][0], ends(2)), ("vLLM", vec!["25.0", "1.00", "-"]), "{text}");
         assert_eq!((words[3][0], ends(3)), ("ours", vec!["-", "2.00", "-"]), "{text}");
         assert_eq!((words[8][0], ends(8)), ("ours", vec!["50.0", "5.00", "-"]), "{text}");
+    }
+
+    #[test]
+    fn a_line_of_the_csv_file_has_a_run_and_leaves_out_what_is_not_told() {
+        let text = csv(&[run(0.5, "a, b", 100.0, Some(0.25)), run(2.0, "c", 3.0, None)]).expect("text");
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 3, "{text}");
+        let times = "100.000,100.000,100.000,100.000,100.000,1.000,2.000,3.000,0.100";
+        assert_eq!(lines[1], format!("0.5,\"a, b\",{times},0.250,2,0,0,"));
+        assert!(lines[2].starts_with("2,c,3.000,") && lines[2].ends_with(",,2,0,0,"), "{text}");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use crate::Error;
-use crate::client::{self, ApiTarget};
+use crate::client::{self, Targets};
 use crate::contest::{Contest, Contestant, RunningContestant, Sent};
 use crate::record::RelQueryOutcome;
 use crate::scenario::Scenario;
@@ -51,7 +51,7 @@ pub async fn race(
         for contestant in &contest.servers {
             let timeout = Duration::from_millis(scenario.timeout_ms);
             let server = RunningContestant::start(contest, contestant, timeout).await?;
-            let runner = Runner::new(server.target()?, contestant, scenario).await?;
+            let runner = Runner::new(server.targets()?, contestant, scenario).await?;
             for relquery in trace {
                 let lap = runner.lap(round, relquery).await;
                 if relquery.index > 0 {
@@ -67,7 +67,7 @@ pub async fn race(
 
 /// A server that is asked.
 struct Runner<'a> {
-    target: &'a ApiTarget,
+    targets: Targets,
     contestant: &'a Contestant,
     scenario: &'a Scenario,
     /// Named in requests of single rows.
@@ -76,15 +76,15 @@ struct Runner<'a> {
 
 impl<'a> Runner<'a> {
     async fn new(
-        target: &'a ApiTarget,
+        targets: Targets,
         contestant: &'a Contestant,
         scenario: &'a Scenario,
     ) -> Result<Self, Error> {
         let model = match contestant.sent {
             Sent::RelQuery => String::new(),
-            Sent::Chat | Sent::Completions => named_model(target, scenario).await?,
+            Sent::Chat | Sent::Completions => named_model(targets.in_turn(), scenario).await?,
         };
-        Ok(Self { target, contestant, scenario, model })
+        Ok(Self { targets, contestant, scenario, model })
     }
 
     /// A relQuery on a template that the server has not seen, and before it a row of one token on another
@@ -115,14 +115,14 @@ impl<'a> Runner<'a> {
     }
 
     async fn send(&self, relquery: &RelQuery) -> (RelQueryOutcome, Option<f64>, f64) {
-        let (target, scenario) = (self.target, self.scenario);
+        let (targets, scenario) = (&self.targets, self.scenario);
         let start = Instant::now();
         let (outcome, first) = match self.contestant.sent.endpoint() {
-            None => client::send(target, scenario, relquery).await,
+            None => client::send(targets.in_turn(), scenario, relquery).await,
             Some(endpoint) => {
                 let choice = self.contestant.choice;
                 let route = Route { endpoint, choice, model: &self.model, priority: None };
-                single::send(target, route, scenario, relquery).await
+                single::send(targets, route, scenario, relquery).await
             }
         };
         let ms = |instant: Instant| instant.duration_since(start).as_secs_f64() * 1e3;

@@ -53,6 +53,8 @@ pub struct RelQueryOutcome {
     pub rows_done: u32,
     /// Rows that ended in an error of their own.
     pub rows_failed: u32,
+    /// Answers beyond the first of a row.
+    pub rows_twice: u32,
     /// The server's periods.
     pub periods: Option<Periods>,
     /// The server's tokens.
@@ -100,7 +102,10 @@ pub struct Record {
     pub rows_done: u32,
     /// Rows that ended in an error.
     pub rows_failed: u32,
-    /// Why the first of them did.
+    /// Answers beyond the first of a row.
+    #[serde(default)]
+    pub rows_twice: u32,
+    /// Why the first of the failed rows did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub row_error: Option<String>,
     /// Why it failed as a whole.
@@ -129,6 +134,7 @@ impl Record {
             row_tokens: outcome.row_tokens,
             rows_done: outcome.rows_done,
             rows_failed: outcome.rows_failed,
+            rows_twice: outcome.rows_twice,
             row_error: outcome.row_error,
             error: outcome.error,
         }

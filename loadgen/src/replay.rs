@@ -29,7 +29,7 @@ pub fn predict(trace: &[RelQuery], records: &[Record], state: &Value, policy: &s
 }
 
 /// The machine that the server describes: its cost model, and its limits where it tells them.
-fn machine(state: &Value) -> Option<ReplayConfig> {
+pub(crate) fn machine(state: &Value) -> Option<ReplayConfig> {
     let cost = &state["cost"];
     let cost = json!({
         "prefill_per_token": cost["prefill_ns_per_token"],

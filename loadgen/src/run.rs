@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, mpsc};
 
 use crate::Error;
-use crate::client::{self, ApiTarget};
+use crate::client::{self, Targets};
 use crate::record::{Record, RelQueryOutcome, write_line};
 use crate::scenario::Scenario;
 use crate::single::{self, ChoiceField, Endpoint};
@@ -33,16 +33,16 @@ pub enum Mode {
 
 /// What all sending tasks share.
 struct SendContext {
-    target: ApiTarget,
+    targets: Targets,
     scenario: Scenario,
     mode: Mode,
     in_flight: Arc<Semaphore>,
     start: Instant,
 }
 
-/// Sends the trace and gives its records in the order of arrival; each is appended to `lines` as it ends.
+/// Sends the trace, to several servers in turn, and gives its records in the order of arrival; each is appended to `lines` as it ends.
 pub async fn run(
-    target: ApiTarget,
+    targets: impl Into<Targets>,
     scenario: &Scenario,
     mode: Mode,
     trace: &[RelQuery],
@@ -50,7 +50,7 @@ pub async fn run(
 ) -> Result<Vec<Record>, Error> {
     let mut file = std::fs::File::create(lines).map_err(|error| Error::file(lines, error))?;
     let shared = Arc::new(SendContext {
-        target,
+        targets: targets.into(),
         scenario: scenario.clone(),
         mode,
         in_flight: Arc::new(Semaphore::new(scenario.requests_in_flight_max as usize)),
@@ -94,11 +94,11 @@ async fn attempt(shared: &SendContext, relquery: &RelQuery) -> Record {
         return Record::new(relquery, RelQueryOutcome::failed(reason), None, 0.0);
     };
     let (outcome, first) = match &shared.mode {
-        Mode::RelQuery => client::send(&shared.target, &shared.scenario, relquery).await,
+        Mode::RelQuery => client::send(shared.targets.in_turn(), &shared.scenario, relquery).await,
         Mode::Single { endpoint, choice, model, tokens_per_char } => {
             let priority = tokens_per_char.map(|tokens| relquery.total_tokens(tokens));
             let route = single::Route { endpoint: *endpoint, choice: *choice, model, priority };
-            single::send(&shared.target, route, &shared.scenario, relquery).await
+            single::send(&shared.targets, route, &shared.scenario, relquery).await
         }
     };
     let due = shared.start + relquery.arrival;

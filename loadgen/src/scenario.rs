@@ -92,6 +92,11 @@ pub struct Scenario {
     pub requests_in_flight_max: u32,
     /// When an answer is given up, counted from the sending.
     pub timeout_ms: u64,
+    /// How many made-up handbooks there are. Each relQuery's prompts begin with one of them, so that a prefix
+    /// cache has something to keep and a router something to choose by.
+    pub handbooks: u32,
+    /// How long a handbook is, in characters; 0: prompts begin with the task.
+    pub handbook_chars: usize,
     /// The kinds of questions; each relQuery draws one.
     pub tasks: Vec<TaskSpec>,
     /// The tables; each relQuery draws one.
@@ -113,6 +118,8 @@ impl Default for Scenario {
             cache: false,
             requests_in_flight_max: 20_000,
             timeout_ms: 1_800_000,
+            handbooks: 1,
+            handbook_chars: 0,
             tasks: paper_tasks(),
             tables: vec![TableSpec::default()],
         }
@@ -182,6 +189,8 @@ impl Scenario {
         )?;
         check(self.requests_in_flight_max >= 1, "requests_in_flight_max", "must be at least 1")?;
         check(self.timeout_ms >= 1, "timeout_ms", "must be at least 1")?;
+        check((1..=10_000).contains(&self.handbooks), "handbooks", "must be from 1 to 10,000")?;
+        check(self.handbook_chars <= 1_000_000, "handbook_chars", "must not be above 1,000,000")?;
         check(!self.tasks.is_empty(), "tasks", "must not be empty")?;
         check(!self.tables.is_empty(), "tables", "must not be empty")?;
         for (i, task) in self.tasks.iter().enumerate() {
@@ -221,6 +230,8 @@ mod tests {
             ("lengths = \"long\"", "lengths"),
             ("seed = -1", "seed"),
             ("tasks = []", "`tasks`"),
+            ("handbooks = 0", "`handbooks`"),
+            ("handbook_chars = 1000001", "`handbook_chars`"),
             ("[[tasks]]\nname = \"x\"\ninstruction = \"y\"\noutput_max = 0", "`tasks[0].output_max`"),
             ("[[tables]]\ncolumn = 3", "column"),
         ];
@@ -232,7 +243,7 @@ mod tests {
 
     #[test]
     fn the_shipped_scenarios_are_sound() {
-        for name in ["paper", "paper-125m", "smoke", "race", "race-choice"] {
+        for name in ["paper", "paper-60m", "paper-125m", "replicas", "smoke", "race", "race-choice"] {
             let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios").join(format!("{name}.toml"));
             Scenario::load(&path).expect(name);
         }

@@ -8,7 +8,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
 use crate::Error;
-use crate::client::{ApiTarget, chain};
+use crate::client::{ApiTarget, chain, refused};
 
 /// What the server prints before its first key, on standard output.
 const KEY_LINE: &str = "API key: ";
@@ -25,11 +25,11 @@ pub struct Launch<'a> {
     /// Its name in errors.
     pub name: &'a str,
     /// Program and arguments; `{port}` stands for a free loopback port, `{dir}` for a directory of its own,
-    /// `{config}` for a file in it that holds `config`, `{upstream}` for the server behind it.
+    /// `{config}` for a file in it that holds `config`, `{upstream}` for the first server behind it.
     pub command: &'a [String],
     /// The text of its settings' file, with the same words in braces.
     pub config: Option<&'a str>,
-    /// The server that it shall stand in front of, `http://HOST:PORT`.
+    /// The first server that it shall stand in front of, `http://HOST:PORT`.
     pub upstream: Option<&'a str>,
     /// What answers 200 when it is ready.
     pub ready: &'a str,
@@ -150,6 +150,23 @@ impl ServerProcess {
         key.ok_or_else(|| self.error(format!("no key was made: {}", String::from_utf8_lossy(&made.stderr))))
     }
 
+    /// What it was called when it was started.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Adds an entry of `[[replicas]]` on the route of RelServe that takes the operators' key.
+    pub async fn add_replica(&self, entry: &toml::Table, key: Option<String>) -> Result<(), Error> {
+        let path = "/v1/replicas";
+        let target = ApiTarget { key, ..self.target.clone() };
+        self.accepted(path, target.post(path, &serde_json::json!(entry))).await
+    }
+
+    /// Kills it as the machine would that loses power (SIGKILL).
+    pub async fn kill(&mut self) -> Result<(), Error> {
+        self.child.kill().await.map_err(|error| self.error(error.to_string()))
+    }
+
     /// What the server says of its scheduler, if it does: `GET /v1/scheduler` with a field `cost`.
     pub async fn scheduler(&self) -> Option<serde_json::Value> {
         let response = self.target.get("/v1/scheduler").send().await.ok()?;
@@ -165,6 +182,13 @@ impl ServerProcess {
         Some(metric(&text, "relserve_scheduler_seconds_sum")? / steps)
     }
 
+    /// What a histogram of seconds counted since the server's start, from `GET /metrics`.
+    pub async fn seconds(&self, name: &str) -> Option<SecondsCount> {
+        let text = self.metrics().await?;
+        let of = |part: &str| metric(&text, &format!("{name}_{part}"));
+        Some(SecondsCount { sum: of("sum")?, count: of("count")? })
+    }
+
     async fn metrics(&self) -> Option<String> {
         self.target.get("/metrics").send().await.ok()?.error_for_status().ok()?.text().await.ok()
     }
@@ -178,9 +202,17 @@ impl ServerProcess {
 
     /// Asks the server to forget what its prefix cache holds, on the route that it has for that.
     pub async fn reset(&self, path: &str) -> Result<(), Error> {
-        let asked = self.target.post(path, &serde_json::json!({})).send().await;
-        let answered = asked.and_then(reqwest::Response::error_for_status);
-        answered.map(drop).map_err(|error| self.error(format!("{path}: {}", chain(&error))))
+        self.accepted(path, self.target.post(path, &serde_json::json!({}))).await
+    }
+
+    /// Sends a request whose answer must be a success.
+    async fn accepted(&self, path: &str, request: reqwest::RequestBuilder) -> Result<(), Error> {
+        let fail = |reason: String| self.error(format!("{path}: {reason}"));
+        let response = request.send().await.map_err(|error| fail(chain(&error)))?;
+        match response.status().is_success() {
+            true => Ok(()),
+            false => Err(fail(refused(response).await.error.unwrap_or_default())),
+        }
     }
 
     /// Asks the server to end (SIGTERM) and waits; kills it where it does not.
@@ -225,6 +257,28 @@ pub struct PrefixCounts {
     pub asked: f64,
     /// Those of them that were found.
     pub hit: f64,
+}
+
+/// A histogram's sum and count.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct SecondsCount {
+    /// Seconds in all.
+    pub sum: f64,
+    /// How many things took them.
+    pub count: f64,
+}
+
+impl SecondsCount {
+    /// Both together.
+    pub fn plus(self, other: Self) -> Self {
+        Self { sum: self.sum + other.sum, count: self.count + other.count }
+    }
+
+    /// The mean of what was counted after `before`, s; none where nothing was.
+    pub fn mean_since(self, before: Self) -> Option<f64> {
+        let count = self.count - before.count;
+        (count > 0.0).then(|| (self.sum - before.sum) / count)
+    }
 }
 
 /// The sum over all label sets of a metric in Prometheus' text form; none where it is not there.

@@ -7,7 +7,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use serde_json::{Value, json};
 
 use crate::Error;
-use crate::client::{ApiTarget, chain, refused, tokens};
+use crate::client::{ApiTarget, Targets, chain, refused, tokens};
 use crate::record::{RelQueryOutcome, TokenUsage};
 use crate::scenario::Scenario;
 use crate::workload::RelQuery;
@@ -129,9 +129,10 @@ async fn first_model(target: &ApiTarget) -> Result<String, String> {
         .ok_or_else(|| format!("/v1/models answered {status} and names no model"))
 }
 
-/// Sends all rows at once and waits for all; also says when the first answer came.
+/// Sends all rows at once, each to the server whose turn it is, and waits for all; also says when the first
+/// answer came.
 pub async fn send(
-    target: &ApiTarget,
+    targets: &Targets,
     route: Route<'_>,
     scenario: &Scenario,
     relquery: &RelQuery,
@@ -139,7 +140,7 @@ pub async fn send(
     let mut rows: FuturesUnordered<_> = relquery
         .rows
         .iter()
-        .map(|row| one(target, route.endpoint, body(route, scenario, relquery, row), relquery))
+        .map(|row| one(targets.in_turn(), route.endpoint, body(route, scenario, relquery, row), relquery))
         .collect();
     let (mut outcome, mut first) =
         (RelQueryOutcome { tokens: TokenUsage::NONE_YET, ..RelQueryOutcome::default() }, None);

@@ -57,6 +57,10 @@ pub struct RunSummary {
     pub rows_done: u64,
     /// Rows that ended in an error.
     pub rows_failed: u64,
+    /// Rows without an answer, whatever became of them.
+    pub rows_lost: u64,
+    /// Answers beyond the first of a row.
+    pub rows_twice: u64,
     /// Latency of the completed relQueries, ms.
     pub latency_ms: Option<Stats>,
     /// Time to the first row, ms.
@@ -100,12 +104,15 @@ impl RunSummary {
                 errors.push(error.clone());
             }
         }
+        let sum = |of: fn(&Record) -> u32| records.iter().map(|record| u64::from(of(record))).sum();
         Self {
             name: name.to_owned(),
             relqueries: records.len(),
             completed: done.len(),
-            rows_done: records.iter().map(|record| u64::from(record.rows_done)).sum(),
-            rows_failed: records.iter().map(|record| u64::from(record.rows_failed)).sum(),
+            rows_done: sum(|record| record.rows_done),
+            rows_failed: sum(|record| record.rows_failed),
+            rows_lost: sum(|record| record.rows.saturating_sub(record.rows_done)),
+            rows_twice: sum(|record| record.rows_twice),
             latency_ms: Stats::of(done.iter().filter_map(|record| record.latency_ms)),
             first_row_ms: Stats::of(done.iter().filter_map(|record| record.first_row_ms)),
             periods: (!periods.is_empty()).then(|| MeanPeriods {
@@ -134,9 +141,9 @@ impl RunSummary {
         Some(self.tokens.cached? as f64 / prompt as f64)
     }
 
-    /// Whether every relQuery and every row was answered.
+    /// Whether every relQuery ended well and every row was answered once.
     pub fn is_sound(&self) -> bool {
-        self.completed == self.relqueries && self.rows_failed == 0
+        self.completed == self.relqueries && self.rows_lost == 0 && self.rows_twice == 0
     }
 
     /// A few lines for a terminal.
@@ -198,6 +205,7 @@ pub(crate) mod tests {
             row_tokens: Vec::new(),
             rows_done: if latency_ms.is_some() { 2 } else { 0 },
             rows_failed: 0,
+            rows_twice: 0,
             row_error: None,
             error: latency_ms.is_none().then(|| "HTTP 429: full".into()),
         }
@@ -221,6 +229,7 @@ pub(crate) mod tests {
         let records = [record(0, Some(100.0)), record(1, None), of_a_row];
         let summary = RunSummary::of("fcfs", &records);
         assert_eq!((summary.completed, summary.relqueries, summary.rows_done), (2, 3, 4));
+        assert_eq!((summary.rows_lost, summary.rows_twice), (2, 0));
         assert_eq!(summary.latency_ms.map(|stats| stats.mean), Some(200.0));
         assert_eq!(summary.tokens.prompt, Some(20));
         assert_eq!((summary.span_s, summary.tokens_per_s), (2.3, Some(24.0 / 2.3)));
@@ -229,5 +238,8 @@ pub(crate) mod tests {
         assert_eq!((nothing.latency_ms, nothing.periods, nothing.tokens_per_s), (None, None, None));
         assert!(nothing.text().contains("0 of 1"), "{}", nothing.text());
         assert_eq!(RunSummary::of("fcfs", &[]).span_s, 0.0);
+        assert!(RunSummary::of("fcfs", &[record(0, Some(1.0))]).is_sound() && !summary.is_sound());
+        let twice = Record { rows_twice: 1, ..record(0, Some(1.0)) };
+        assert!(!RunSummary::of("fcfs", &[twice]).is_sound());
     }
 }

@@ -85,6 +85,8 @@ pub fn trace(scenario: &Scenario, tables: &[SourceTable]) -> Vec<RelQuery> {
     let mut kinds = SplitMix64::new(scenario.seed, "kinds");
     let mut places = SplitMix64::new(scenario.seed, "places");
     let mut lengths = SplitMix64::new(scenario.seed, "lengths");
+    let mut handbooks = SplitMix64::new(scenario.seed, "handbooks");
+    let texts: Vec<String> = (1..=scenario.handbooks).map(|number| handbook(scenario, number)).collect();
     let arrivals = poisson(scenario.seed, scenario.rate_per_s, scenario.relqueries);
     (0u32..)
         .zip(arrivals)
@@ -105,7 +107,11 @@ pub fn trace(scenario: &Scenario, tables: &[SourceTable]) -> Vec<RelQuery> {
                 arrival,
                 task: task.name.clone(),
                 table: table.name.clone(),
-                template: template(&task.instruction, &table.columns),
+                template: template(
+                    handbooks.pick(&texts).expect("a valid scenario has handbooks"),
+                    &task.instruction,
+                    &table.columns,
+                ),
                 columns: table.columns.clone(),
                 rows,
                 max_tokens,
@@ -116,10 +122,46 @@ pub fn trace(scenario: &Scenario, tables: &[SourceTable]) -> Vec<RelQuery> {
         .collect()
 }
 
-/// The question, then every field under its name. What is the same in all rows comes first.
-fn template(instruction: &str, columns: &[String]) -> String {
+/// What rules of a handbook are put together from.
+const WHEN: [&str; 6] = [
+    "where the writer compares two things",
+    "where only the price is mentioned",
+    "where the text breaks off",
+    "where praise and blame are mixed",
+    "where the delivery is what went wrong",
+    "where somebody else is quoted",
+];
+const RULE: [&str; 6] = [
+    "the first of them counts.",
+    "take what the last sentence says.",
+    "decide by the words about the thing itself.",
+    "the answer leans to the worse side.",
+    "leave it out of account.",
+    "treat it as if the writer had said it.",
+];
+
+/// The rules of one handbook, as long as the scenario says; no two begin alike.
+fn handbook(scenario: &Scenario, number: u32) -> String {
+    if scenario.handbook_chars == 0 {
+        return String::new();
+    }
+    let mut random = SplitMix64::new(scenario.seed, &format!("handbook {number}"));
+    let mut pick = |from: &[&'static str]| *random.pick(from).expect("the lists are not empty");
+    let mut text = format!("Handbook no. {number}.");
+    let mut rule = 1;
+    while text.len() < scenario.handbook_chars {
+        text += &format!(" Rule {rule}: {}, {}", pick(&WHEN), pick(&RULE));
+        rule += 1;
+    }
+    // All of it is ASCII.
+    text.truncate(scenario.handbook_chars);
+    text + "\n\n"
+}
+
+/// The handbook, the question, then every field under its name. What is the same in all rows comes first.
+fn template(handbook: &str, instruction: &str, columns: &[String]) -> String {
     let fields: Vec<String> = columns.iter().map(|column| format!("{column}: {{{column}}}")).collect();
-    format!("{}\n\n{}\n", instruction.replace('{', "{{").replace('}', "}}"), fields.join("\n"))
+    format!("{handbook}{}\n\n{}\n", instruction.replace('{', "{{").replace('}', "}}"), fields.join("\n"))
 }
 
 #[cfg(test)]
@@ -162,10 +204,26 @@ mod tests {
     }
 
     #[test]
+    fn prompts_begin_with_one_of_the_handbooks() {
+        let scenario = Scenario { handbooks: 3, handbook_chars: 200, relqueries: 60, ..Scenario::default() };
+        let table = SourceTable::load(&TableSpec { rows: 50, ..TableSpec::default() }, 1).expect("generated");
+        let with = trace(&scenario, std::slice::from_ref(&table));
+        let mut beginnings: Vec<&str> = with.iter().map(|relquery| &relquery.template[..200]).collect();
+        beginnings.sort_unstable();
+        beginnings.dedup();
+        assert_eq!(beginnings.len(), 3, "{beginnings:?}");
+        let plain = trace(&Scenario { handbook_chars: 0, ..scenario }, &[table]);
+        for (with, plain) in with.iter().zip(&plain) {
+            assert_eq!(with.template[200..], format!("\n\n{}", plain.template));
+            assert_eq!((&with.rows, with.max_tokens), (&plain.rows, plain.max_tokens), "a stream of its own");
+        }
+    }
+
+    #[test]
     fn a_prompt_is_the_template_filled_once() {
         let columns = vec!["a".to_owned(), "b".to_owned()];
         let mut relquery = make(1, AnswerLengths::Drawn).swap_remove(0);
-        relquery.template = template("Say {so}:", &columns);
+        relquery.template = template("", "Say {so}:", &columns);
         relquery.columns = columns;
         let row = ["{b}".to_owned(), "}x{".to_owned()];
         assert_eq!(relquery.prompt(&row), "Say {so}:\n\na: {b}\nb: }x{\n");

@@ -1,13 +1,14 @@
 //! The comparison against a stand-in for the server: this test binary itself, started through a script.
 
+#[path = "support/program.rs"]
+mod program;
 mod support;
 
 use std::io::Write as _;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::sync::Arc;
 
+use program::{loadgen, stand_in};
 use support::{Reply, Request, serve, sound_stream};
 
 /// Carries the command line to the stand-in.
@@ -56,37 +57,16 @@ fn the_stand_in_for_the_server() {
     });
 }
 
-/// A program that is this binary in the stand-in's role.
-fn program(dir: &Path) -> PathBuf {
-    let path = dir.join("relserve");
-    let test = std::env::current_exe().expect("this test");
-    let script = format!(
-        "#!/bin/sh\n{FAKE_ARGUMENTS}=\"$*\" exec '{}' --exact the_stand_in_for_the_server --nocapture\n",
-        test.display()
-    );
-    std::fs::write(&path, script).expect("written");
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("executable");
-    path
-}
-
-fn loadgen(dir: &Path, policies: &str) -> std::process::Output {
-    let scenario = dir.join("s.toml");
-    std::fs::write(&scenario, "relqueries = 8\nrate_per_s = 500.0\nrows_max = 4\n").expect("written");
-    Command::new(env!("CARGO_BIN_EXE_loadgen"))
-        .arg("compare")
-        .arg(scenario)
-        .args(["--policies", policies, "--server-args", "--extra yes", "--server"])
-        .arg(program(dir))
-        .arg("--out")
-        .arg(dir.join("out"))
-        .output()
-        .expect("runs")
+fn compare(dir: &Path, policies: &str) -> std::process::Output {
+    let program = stand_in(dir, FAKE_ARGUMENTS, "the_stand_in_for_the_server").display().to_string();
+    let further = ["--policies", policies, "--server-args", "--extra yes", "--server", &program];
+    loadgen(dir, "compare", "relqueries = 8\nrate_per_s = 500.0\nrows_max = 4\n", &further)
 }
 
 #[test]
 fn one_command_compares_policies_on_one_trace_in_one_table() {
     let dir = tempfile::tempdir().expect("a directory");
-    let output = loadgen(dir.path(), "fcfs,relserve");
+    let output = compare(dir.path(), "fcfs,relserve");
     let (said, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{errors}");
     let lines: Vec<&str> = said.lines().collect();
@@ -124,7 +104,7 @@ fn one_command_compares_policies_on_one_trace_in_one_table() {
 #[test]
 fn a_server_that_does_not_start_is_named_with_its_last_words() {
     let dir = tempfile::tempdir().expect("a directory");
-    let output = loadgen(dir.path(), "broken");
+    let output = compare(dir.path(), "broken");
     assert!(!output.status.success());
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(errors.contains("`broken`") && errors.contains("no such policy"), "{errors}");
@@ -133,17 +113,11 @@ fn a_server_that_does_not_start_is_named_with_its_last_words() {
 #[test]
 fn a_run_against_nothing_leaves_its_records_and_says_so_by_its_exit_code() {
     let dir = tempfile::tempdir().expect("a directory");
-    let scenario = dir.path().join("s.toml");
-    std::fs::write(&scenario, "relqueries = 3\nrate_per_s = 500.0\n").expect("written");
     let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+    let url = format!("http://{}", port.expect("a free port"));
+    let scenario = "relqueries = 3\nrate_per_s = 500.0\n";
+    let output = loadgen(dir.path(), "run", scenario, &["--url", &url]);
     let out = dir.path().join("out");
-    let output = Command::new(env!("CARGO_BIN_EXE_loadgen"))
-        .arg("run")
-        .arg(&scenario)
-        .args(["--url", &format!("http://{}", port.expect("a free port")), "--out"])
-        .arg(&out)
-        .output()
-        .expect("runs");
     assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(String::from_utf8_lossy(&output.stdout).contains("0 of 3 relQueries"));
     for (name, word) in

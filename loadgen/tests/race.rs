@@ -1,12 +1,13 @@
 //! The race between stand-ins for servers: this test binary itself, started through a script.
 
+#[path = "support/program.rs"]
+mod program;
 mod support;
 
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 
+use program::{loadgen, stand_in};
 use serde_json::{Value, json};
 use support::{Reply, Request, serve, sound_stream};
 
@@ -51,14 +52,7 @@ fn completion(kind: &str, body: &Value) -> Value {
 }
 
 fn race(dir: &Path, scenario: &str, kinds: &[(&str, &str)]) -> (bool, String) {
-    let script = dir.join("server");
-    let test = std::env::current_exe().expect("this test");
-    let text = format!(
-        "#!/bin/sh\n{STAND_IN}=\"$*\" exec '{}' --exact the_stand_in_for_a_server_of_the_race --nocapture\n",
-        test.display()
-    );
-    std::fs::write(&script, text).expect("written");
-    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).expect("executable");
+    let script = stand_in(dir, STAND_IN, "the_stand_in_for_a_server_of_the_race");
     let server = |(kind, sent): &(&str, &str)| {
         format!(
             "[[servers]]\nname = \"{kind}\"\ncommand = [{:?}, \"{kind}\", \"{{port}}\"]\nsent = \"{sent}\"\n\
@@ -67,17 +61,10 @@ fn race(dir: &Path, scenario: &str, kinds: &[(&str, &str)]) -> (bool, String) {
         )
     };
     let servers: String = kinds.iter().map(server).collect();
-    std::fs::write(dir.join("servers.toml"), servers).expect("written");
-    std::fs::write(dir.join("s.toml"), scenario).expect("written");
-    let output = Command::new(env!("CARGO_BIN_EXE_loadgen"))
-        .arg("race")
-        .arg(dir.join("s.toml"))
-        .args(["--rounds", "2", "--servers"])
-        .arg(dir.join("servers.toml"))
-        .arg("--out")
-        .arg(dir.join("out"))
-        .output()
-        .expect("runs");
+    let path = dir.join("servers.toml");
+    std::fs::write(&path, servers).expect("written");
+    let further = ["--rounds", "2", "--servers", &path.display().to_string()];
+    let output = loadgen(dir, "race", scenario, &further);
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     (output.status.success(), said + &String::from_utf8_lossy(&output.stderr))
 }

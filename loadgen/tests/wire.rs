@@ -129,6 +129,7 @@ async fn whatever_goes_wrong_is_recorded_and_the_run_goes_on() {
             let error = record.error.expect(word);
             assert!(error.contains(word), "{word}: {error}");
             assert_eq!(record.latency_ms, None, "a failure has no latency");
+            assert_eq!(record.rows_twice, u32::from(word.contains("twice")), "{word}");
         }
     }
 }

@@ -37,20 +37,23 @@ pub struct Caller {
     pub tenant: TenantId,
     /// Its share of the machine relative to others, in thousandths.
     pub weight: u32,
-    /// Its prefix-cache namespace.
-    pub scope: u128,
 }
 
 impl Caller {
-    /// The caller of a tenant, on a model revision.
-    pub fn of(WeightedTenant { tenant, weight }: WeightedTenant, revision: u128) -> Self {
+    /// The caller of a tenant.
+    pub fn of(WeightedTenant { tenant, weight }: WeightedTenant) -> Self {
+        Self { tenant, weight }
+    }
+
+    /// Its prefix-cache namespace, on a model revision.
+    pub fn scope(self, revision: u128) -> u128 {
         let digest = Sha256::new()
             .chain_update(b"relserve prefix scope")
             .chain_update(revision.to_le_bytes())
-            .chain_update(tenant.0.to_le_bytes())
+            .chain_update(self.tenant.0.to_le_bytes())
             .finalize();
         let half: [u8; 16] = digest[..16].try_into().expect("a SHA-256 has 32 bytes");
-        Self { tenant, weight, scope: u128::from_le_bytes(half) }
+        u128::from_le_bytes(half)
     }
 }
 
@@ -60,7 +63,7 @@ mod tests {
 
     #[test]
     fn tenants_and_revisions_have_scopes_of_their_own() {
-        let scope = |tenant, revision| Caller::of(WeightedTenant::usual(TenantId(tenant)), revision).scope;
+        let scope = |tenant, revision| Caller::of(WeightedTenant::usual(TenantId(tenant))).scope(revision);
         assert_ne!(scope(1, 1), scope(2, 1));
         assert_ne!(scope(1, 1), scope(1, 2));
         assert_eq!(scope(1, 1), scope(1, 1));

@@ -30,13 +30,25 @@ struct PublishedQueue {
     stretches: Vec<(ServiceClass, u64, u64, u32, u64)>,
 }
 
-/// Renews the leases of all servers until told to stop, and ends them then.
-pub async fn run(runtime: Arc<Runtime>, config: LeaseConfig, node: String, mut stop: watch::Receiver<bool>) {
-    let Some(signal) = &runtime.shared.leases else { return };
+/// Renews the leases of all servers, whichever model's, until told to stop, and ends them then.
+pub async fn run(
+    runtimes: Vec<Arc<Runtime>>,
+    config: LeaseConfig,
+    node: String,
+    mut stop: watch::Receiver<bool>,
+) {
+    let fleets: Vec<&Runtime> =
+        runtimes.iter().map(|runtime| &**runtime).filter(|runtime| runtime.members.is_some()).collect();
+    let Some((runtime, signal)) =
+        fleets.first().and_then(|first| Some((*first, first.shared.leases.as_deref()?)))
+    else {
+        return;
+    };
     let every = Duration::from_millis(config.every_ms.0);
     let until = runtime.shared.clock.now() + signal.use_max;
+    let (is_failing, is_over) = (false, false);
     let mut renewal =
-        Renewal { runtime: &runtime, config, node: &node, signal, until, is_failing: false, is_over: false };
+        Renewal { runtime, fleets: &fleets, config, node: &node, signal, until, is_failing, is_over };
     let rounds = async {
         loop {
             let is_settled = renewal.round().await;
@@ -55,7 +67,9 @@ pub async fn run(runtime: Arc<Runtime>, config: LeaseConfig, node: String, mut s
 }
 
 struct Renewal<'a> {
+    /// The first of them.
     runtime: &'a Runtime,
+    fleets: &'a [&'a Runtime],
     config: LeaseConfig,
     node: &'a str,
     signal: &'a LeaseSignal,
@@ -70,11 +84,16 @@ impl Renewal<'_> {
     /// Reports and takes. False: to be repeated soon.
     async fn round(&mut self) -> bool {
         let shared = &self.runtime.shared;
-        let (reply, reports) = oneshot::channel();
         // A lease counts from before the database hears of it.
         let asked = shared.clock.now();
-        shared.intake.event(ReplicaEvent::LeaseDemand(reply));
-        let Ok(reports) = reports.await else { return true };
+        let demands = self.fleets.iter().map(|fleet| {
+            let (reply, reports) = oneshot::channel();
+            fleet.shared.intake.event(ReplicaEvent::LeaseDemand(reply));
+            reports
+        });
+        // One whose loop is over has nothing to tell.
+        let told = futures_util::future::join_all(demands).await;
+        let reports: Vec<LeaseReport> = told.into_iter().flatten().flatten().collect();
         let until = asked + self.signal.use_max;
         let renewed =
             self.runtime.store.renew_replica_leases(self.node, self.config.expire_ms, |others, now| {
@@ -86,7 +105,9 @@ impl Renewal<'_> {
             renewed.unwrap_or_else(|_| Err(store::Error::Away(format!("no answer within {patience:?}"))));
         match renewed {
             Ok((grants, is_settled)) => {
-                shared.intake.event(ReplicaEvent::Leased { grants, until });
+                for fleet in self.fleets {
+                    fleet.shared.intake.event(ReplicaEvent::Leased { grants: grants.clone(), until });
+                }
                 if std::mem::take(&mut self.is_failing) {
                     tracing::info!("leases of servers are renewed again");
                 }

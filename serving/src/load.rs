@@ -65,7 +65,7 @@ pub fn load(config: BackendConfig<'_>) -> Result<engine::Engine, LoadError> {
              name a real one with --model DIR (`relserve pull ORG/NAME` fetches one)"
         );
     }
-    read(config.model.dir.as_deref(), config.engine, &Arc::default())
+    read(config.model.dir, config.engine, &Arc::default())
 }
 
 fn read(
@@ -81,7 +81,7 @@ fn read(
 
 /// Loads the model again when its executor is lost.
 pub fn executor_factory(config: BackendConfig<'_>, model: &Model, cuda: Arc<CudaRuntime>) -> ExecutorFactory {
-    let (dir, engine, model) = (config.model.dir.clone(), config.engine.clone(), model.clone());
+    let (dir, engine, model) = (config.model.dir.map(Path::to_owned), config.engine.clone(), model.clone());
     Arc::new(move || {
         let executor = fresh(dir.as_deref(), &engine, &model, &cuda).map_err(|error| error.to_string())?;
         Ok(Box::new(executor))
@@ -112,8 +112,8 @@ fn fresh(
 pub fn model_of(engine: &engine::Engine, config: BackendConfig<'_>, clock: Clock) -> Model {
     let info = &engine.info;
     Model {
-        name: config.model.name.clone().unwrap_or_else(|| info.name.clone()),
-        aliases: config.model.aliases.clone(),
+        name: config.model.name.unwrap_or(&info.name).to_owned(),
+        aliases: config.model.aliases.to_vec(),
         description: format!("{:?}, {} parameters, {}", info.family, info.parameters, info.kept_as()),
         text: Arc::clone(&engine.text) as Arc<dyn crate::model::Text>,
         has_chat: engine.text.has_chat_template(),

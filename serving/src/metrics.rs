@@ -5,6 +5,7 @@
 //! scheduler counts is not counted again: a collector reads it at each scrape ([`published`]). `vllm:` names
 //! stand for what both servers have, so dashboards made for vLLM work. Must not know HTTP.
 
+mod models;
 mod published;
 mod register;
 mod relquery;
@@ -38,6 +39,8 @@ use crate::view::View;
 /// Handles of every metric, by topic.
 pub struct Metrics {
     registry: Registry,
+    /// The model's name.
+    model: String,
     /// Steps and what goes wrong with them.
     pub steps: StepMetrics,
     /// How rows end and what they cost.
@@ -80,6 +83,7 @@ impl Metrics {
             ),
             tenants: Tenants::register(&r, tenants),
             vllm: Vllm::register(&r),
+            model: model.to_owned(),
             registry,
         }
     }
@@ -99,10 +103,17 @@ impl Metrics {
         self.replicas.discovery(source)
     }
 
-    /// The text of `/metrics`.
+    /// The text of `/metrics` of one model.
     pub fn render(&self) -> String {
+        Self::render_all(&[self])
+    }
+
+    /// The text of `/metrics` of all models that are served, the default one first. Of several, series carry
+    /// the label `model`.
+    pub fn render_all(models: &[&Self]) -> String {
+        let gathered = models.iter().map(|one| (one.model.as_str(), one.registry.gather()));
         TextEncoder
-            .encode_to_string(&self.registry.gather())
+            .encode_to_string(&models::merged(gathered.collect()))
             .expect("a gathered family has a name and a series")
     }
 

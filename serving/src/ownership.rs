@@ -78,6 +78,11 @@ impl OwnerHandle {
         &self.relquery
     }
 
+    /// The runtime that runs it: that of its model.
+    pub fn runtime(&self) -> &Arc<Runtime> {
+        &self.runtime
+    }
+
     /// What all handles on the relQuery share.
     pub fn owners(&self) -> &Arc<Owners> {
         &self.owners

@@ -1,4 +1,5 @@
-//! What every door shares: the model, the store, the loop's state and the relQueries in memory.
+//! What every door shares of a model that is served: the store, the loop's state and the relQueries in memory.
+//! Each model has a runtime, and so a loop, of its own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +13,7 @@ use crate::replicas::ReplicaMembers;
 use crate::shared::Shared;
 use crate::view::View;
 
-/// What every door shares.
+/// What every door shares of a model.
 pub struct Runtime {
     pub model: Model,
     /// Which replicas run its rows; none where the local engine is alone.

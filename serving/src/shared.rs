@@ -25,8 +25,8 @@ pub struct Shared {
     pub clock: Clock,
     /// Every metric.
     pub metrics: Metrics,
-    /// Finished cells.
-    pub results: Results,
+    /// Finished cells, of all models: their keys hold the model's revision.
+    pub results: Arc<Results>,
     /// Tokens used, by tenant and route.
     pub accounts: Accounts,
     /// What the scheduler last said of itself.
@@ -36,9 +36,11 @@ pub struct Shared {
     /// What policy `auto` chose.
     pub auto: AutoState,
     /// Where other gateways use the replicas too: has leases of them renewed.
-    pub leases: Option<LeaseSignal>,
+    pub leases: Option<Arc<LeaseSignal>>,
+    /// What stands behind the names of servers in leases.
+    pub(crate) lease_suffix: String,
     /// Makes identifiers.
-    pub ids: Ids,
+    pub ids: Arc<Ids>,
 }
 
 /// Makes relQuery ids that are never used twice, restarts included: they count up from the start's wall time.

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use base::Nanos;
-use scheduler::{CostModel, Policy, Scheduler, SchedulerConfig};
+use scheduler::{CostModel, FleetConfig, Policy, Scheduler, SchedulerConfig};
 use store::Store;
 use tokio::sync::Notify;
 
@@ -21,7 +21,7 @@ use crate::load::LoadedModel;
 use crate::metrics::{Metrics, SeriesLimits};
 use crate::model::Model;
 use crate::registry::{Registry, Retention};
-use crate::replicas::{self, LeaseSignal, ReplicaMembers, StartedFleet};
+use crate::replicas::{self, LeaseSignal, ReplicaMembers, ReplicaNames, StartedFleet};
 use crate::results::Results;
 use crate::runtime::Runtime;
 use crate::shared::{Ids, Shared};
@@ -32,6 +32,8 @@ use crate::view::View;
 pub struct Settings<'a> {
     /// What runs the model.
     pub backend: BackendConfig<'a>,
+    /// Whether it is the one that requests mean that name none.
+    pub is_default: bool,
     /// How steps are planned; the model's own KV sizes replace those in it.
     pub scheduler: &'a SchedulerConfig,
     /// What is done when the engine loses its device.
@@ -64,6 +66,35 @@ pub enum StartError {
     Thread(std::io::Error),
 }
 
+/// What the runtimes of all models of a process have in common.
+pub struct Process {
+    clock: Clock,
+    ids: Arc<Ids>,
+    results: Arc<Results>,
+    replica_names: Arc<ReplicaNames>,
+    leases: Option<Arc<LeaseSignal>>,
+}
+
+impl Process {
+    /// For models that are served with these settings on this store.
+    pub fn new(settings: Settings<'_>, store: &Store) -> Self {
+        let clock = Clock::start();
+        let entries = if settings.cache.enabled { settings.cache.memory_entries_max } else { 0 };
+        Self {
+            clock,
+            ids: Arc::new(Ids::starting_at(clock.unix_ms())),
+            results: Arc::new(Results::new(entries)),
+            replica_names: Arc::default(),
+            leases: lease_signal(settings.backend.fleet, store).map(Arc::new),
+        }
+    }
+
+    /// Their clock.
+    pub fn clock(&self) -> Clock {
+        self.clock
+    }
+}
+
 /// The loop, ready to run.
 pub struct Loop(Driver);
 
@@ -76,15 +107,15 @@ impl Loop {
     }
 }
 
-/// Makes the runtime and its loop.
+/// Makes the runtime of a model, and its loop.
 pub fn start(
     settings: Settings<'_>,
     loaded: LoadedModel,
     store: Store,
+    process: &Process,
 ) -> Result<(Arc<Runtime>, Loop), StartError> {
     let LoadedModel { executor, fresh, mut model, cost } = loaded;
-    let leases = lease_signal(settings.backend, &store);
-    let shared = Arc::new(shared(settings, &model, cost, leases));
+    let shared = Arc::new(shared(settings, &model, cost, process));
     let engine = match executor {
         Some(executor) => {
             let scheduler = Scheduler::new(sized(settings.scheduler, &model), cost)?;
@@ -92,9 +123,11 @@ pub fn start(
         }
         None => None,
     };
-    let (backend, members) = backend(settings.backend, &mut model, engine, &shared)?;
+    let (backend, members) =
+        backend(settings.backend, (&mut model, engine), &shared, &process.replica_names)?;
     if settings.scheduler.policy == Policy::Auto && settings.live.record_relqueries_max > 0 {
-        let machine = imitated(settings.scheduler, settings.backend, &model);
+        let fleet = settings.backend.has_fleet().then(|| settings.backend.fleet.clone());
+        let machine = imitated(settings.scheduler, fleet, &model);
         AutoPolicy::new(Arc::clone(&shared), machine).spawn().map_err(StartError::Thread)?;
     }
     let coalescing =
@@ -108,9 +141,9 @@ pub fn start(
 /// What runs the rows: the engine alone, or the replicas that are named.
 fn backend(
     config: BackendConfig<'_>,
-    model: &mut Model,
-    engine: Option<Engine>,
+    (model, engine): (&mut Model, Option<Engine>),
     shared: &Arc<Shared>,
+    names: &Arc<ReplicaNames>,
 ) -> Result<(Backend, Option<Arc<ReplicaMembers>>), StartError> {
     match engine {
         Some(engine) if !config.has_fleet() => {
@@ -119,7 +152,7 @@ fn backend(
         }
         engine => {
             model.has_logprobs = !config.has_local_engine();
-            let StartedFleet { fleet, members } = replicas::start(config, model, engine, shared)?;
+            let StartedFleet { fleet, members } = replicas::start(config, model, engine, shared, names)?;
             Ok((Backend::Fleet(Box::new(fleet)), Some(members)))
         }
     }
@@ -136,35 +169,33 @@ fn sized(settings: &SchedulerConfig, model: &Model) -> SchedulerConfig {
 }
 
 /// The server as the simulator needs it.
-pub fn imitated(settings: &SchedulerConfig, backend: BackendConfig<'_>, model: &Model) -> ReplayMachine {
-    let fleet = backend.has_fleet().then(|| backend.fleet.clone());
+pub fn imitated(settings: &SchedulerConfig, fleet: Option<FleetConfig>, model: &Model) -> ReplayMachine {
     ReplayMachine { limits: sized(settings, model), fleet }
 }
 
 /// What renews leases of replicas, where another gateway may use them by the same database.
-fn lease_signal(config: BackendConfig<'_>, store: &Store) -> Option<LeaseSignal> {
-    let is_shared = config.has_fleet() && store.outlives_its_process();
+fn lease_signal(config: &FleetConfig, store: &Store) -> Option<LeaseSignal> {
     // The others take what this one had after the whole time: until then its rows in flight may end.
-    let use_max = Nanos::from(config.fleet.leases.expire_ms).0 / 2;
-    is_shared.then(|| LeaseSignal { wanted: Notify::new(), use_max: Nanos(use_max) })
+    let use_max = Nanos::from(config.leases.expire_ms).0 / 2;
+    store.outlives_its_process().then(|| LeaseSignal { wanted: Notify::new(), use_max: Nanos(use_max) })
 }
 
-fn shared(settings: Settings<'_>, model: &Model, cost: CostModel, leases: Option<LeaseSignal>) -> Shared {
-    let clock = Clock::start();
-    let entries = if settings.cache.enabled { settings.cache.memory_entries_max } else { 0 };
+fn shared(settings: Settings<'_>, model: &Model, cost: CostModel, process: &Process) -> Shared {
     let view = Arc::new(Mutex::new(View { cost, ..View::default() }));
     let live = Arc::new(Live::new(settings.live.clone()));
     Shared {
         intake: Intake::new(settings.queue_rows_max),
         pulse: Pulse::default(),
         metrics: Metrics::new(&model.name, settings.tenant_series, (Arc::clone(&view), Arc::clone(&live))),
-        results: Results::new(entries),
+        results: Arc::clone(&process.results),
         accounts: Accounts::default(),
         view,
         live,
         auto: AutoState::default(),
-        leases,
-        ids: Ids::starting_at(clock.unix_ms()),
-        clock,
+        leases: process.leases.clone().filter(|_| settings.backend.has_fleet()),
+        // No other name of a server holds a space.
+        lease_suffix: if settings.is_default { String::new() } else { format!(" model={}", model.name) },
+        ids: Arc::clone(&process.ids),
+        clock: process.clock,
     }
 }

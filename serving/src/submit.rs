@@ -184,7 +184,8 @@ pub(crate) async fn known(
     answer_from_cache(runtime, caller, relquery, &mut parts).await;
     let account = Account { tenant: caller.tenant, route };
     let (relquery, deadline) = (Arc::clone(relquery), deadline.map(Deadline::at));
-    Job { relquery, account, weight: caller.weight, scope: caller.scope, class, deadline, pin, parts }
+    let scope = caller.scope(runtime.model.revision);
+    Job { relquery, account, weight: caller.weight, scope, class, deadline, pin, parts }
 }
 
 /// Rows that are answered already need not run.

@@ -40,7 +40,8 @@ fn where_prompts_hide_the_mean_is_much_lower() {
 
 #[test]
 fn where_nothing_hides_the_mean_is_still_lower() {
-    check(1.0, 0, 1.15, 1.0 / 0.9);
+    // Age on the scale of the work that comes gives 1.104 here, and no mean above RelServe's on small bases.
+    check(1.0, 0, 1.15, 1.10);
     // The gain that was tuned to this machine gave 1.18 at these two.
     check(0.8, 0, 1.17, 1.0 / 0.9);
     check(0.6, 0, 1.16, 1.0 / 0.9);

@@ -51,8 +51,8 @@ enum Task {
         #[arg(default_value_t = 100_000)]
         cases: u64,
     },
-    /// What takes too long for every change: fuzz, chaos, soak, race, a real vLLM and the heavy clients of
-    /// SQL, one after another. All of them run, and all that failed are named at the end.
+    /// What takes too long for every change: fuzz, chaos, soak, race, a real vLLM, replicas and the
+    /// heavy clients of SQL, one after another. All of them run, and all that failed are named at the end.
     Nightly(Nightly),
     /// Starts the server with its built-in model; arguments go to `relserve serve`.
     Demo(Arguments),

@@ -41,6 +41,8 @@ enum NightlyPart {
     Race,
     /// A real vLLM alone, behind us, and beside our own engine, on the paper's workload at four loads.
     Vllm,
+    /// Two and four replicas in turn and behind us, one killed and one added.
+    Replicas,
     /// Clients of Postgres that are too heavy for every change: JDBC, ODBC, dbt, pgcli, Superset, DuckDB.
     Clients,
 }
@@ -72,7 +74,12 @@ impl NightlyPart {
                 Some(file) => format!("cargo xtask race {SCENARIO} --servers {file}"),
                 None => "race: skipped, since no --servers FILE names our server and its peers".into(),
             },
-            Self::Vllm => format!("{VLLM} && cargo xtask compare {}", VLLM_COMPARE.join(" ")),
+            Self::Vllm => format!(
+                "{VLLM} && cargo xtask checkpoint {} && cargo xtask compare {}",
+                VLLM_MODEL.join(" "),
+                VLLM_COMPARE.join(" ")
+            ),
+            Self::Replicas => format!("cargo xtask compare {}", REPLICAS.join(" ")),
             Self::Clients => format!("cargo build -p relserve && {CLIENTS} target/debug/relserve heavy"),
         }
     }
@@ -89,6 +96,7 @@ impl NightlyPart {
                 None => Ok(()),
             },
             Self::Vllm => vllm(),
+            Self::Replicas => compare(&REPLICAS.map(str::to_owned)),
             Self::Clients => clients(),
         }
     }
@@ -101,15 +109,22 @@ const SCENARIO: &str = "loadgen/scenarios/race.toml";
 const VLLM: &str = "tests/vllm/install.sh";
 
 /// What vLLM serves, and what is asked of it: the paper's workload, from light to saturated.
-const VLLM_MODEL: [&str; 2] = ["llama-125m-bf16", "target/llama-125m-bf16"];
-const VLLM_COMPARE: [&str; 7] = [
-    "loadgen/scenarios/paper-125m.toml",
+const VLLM_MODEL: [&str; 2] = ["llama-60m-bf16", "target/llama-60m-bf16"];
+const VLLM_COMPARE: [&str; 5] = [
+    "loadgen/scenarios/paper-60m.toml",
     "--servers",
     "loadgen/scenarios/vllm-servers.toml",
-    "--policies",
-    "fcfs,static-priority,relserve,marginal-work",
-    "--rate",
-    "1,2,4,6",
+    "--out",
+    "target/nightly/vllm",
+];
+
+/// Replicas in turn and behind us.
+const REPLICAS: [&str; 5] = [
+    "loadgen/scenarios/replicas.toml",
+    "--servers",
+    "loadgen/scenarios/replicas-servers.toml",
+    "--out",
+    "target/nightly/replicas",
 ];
 
 fn vllm() -> Result<(), Failed> {

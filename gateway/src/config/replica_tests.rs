@@ -4,7 +4,7 @@ use serving::config::{PromptForm, Secret};
 
 use super::*;
 
-fn check(text: &str, part: &str) {
+pub(super) fn check(text: &str, part: &str) {
     let said = match Config::parse(text, &|_| Some("k".into())).and_then(|config| config.validate()) {
         Ok(()) => "valid".to_owned(),
         Err(error) => error.to_string(),

@@ -1,8 +1,11 @@
 //! `/v1/cells`: a batch of cell-function calls, each with its own value or error.
 
+use std::sync::Arc;
+
 use actix_web::web::{self, Data, Path, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
 use serde_json::json;
+use serving::Runtime;
 use serving::relquery_state::{AnswerRow, RelQueryState};
 
 use crate::auth::Authenticated;
@@ -59,9 +62,10 @@ pub async fn create(
     if stream {
         return Ok(stream::reply(stream::rows(app, handle, Cells, deadline, body)));
     }
+    let runtime = Arc::clone(handle.runtime());
     let relquery = answered(&app, handle, deadline, &body).await?;
     let shape = ReplyShape { rows: true, partial: true };
-    Ok(HttpResponse::Ok().json(CellsReply::new(&relquery, &app.runtime.model, shape)))
+    Ok(HttpResponse::Ok().json(CellsReply::new(&relquery, &runtime.model, shape)))
 }
 
 /// The events of a batch of cells.
@@ -72,8 +76,8 @@ impl RowFormat for Cells {
         event("cell", &CellReply { index: Some(index), ..CellReply::new(relquery, index, row) })
     }
 
-    fn done(&self, app: &App, relquery: &RelQueryState, partial: bool) -> String {
-        event("done", &CellsReply::new(relquery, &app.runtime.model, ReplyShape { rows: false, partial }))
+    fn done(&self, runtime: &Runtime, relquery: &RelQueryState, partial: bool) -> String {
+        event("done", &CellsReply::new(relquery, &runtime.model, ReplyShape { rows: false, partial }))
     }
 }
 
@@ -88,9 +92,9 @@ pub async fn read(
     Authenticated(caller): Authenticated,
     id: Path<String>,
 ) -> Result<HttpResponse, ApiError> {
-    let relquery = look_up(&app, caller, PREFIX, &id).await?;
+    let (model, relquery) = look_up(&app, caller, PREFIX, &id).await?;
     let shape = ReplyShape { rows: true, partial: false };
-    Ok(HttpResponse::Ok().json(CellsReply::new(&relquery, &app.runtime.model, shape)))
+    Ok(HttpResponse::Ok().json(CellsReply::new(&relquery, model.model(), shape)))
 }
 
 /// Calls a batch of cells off.

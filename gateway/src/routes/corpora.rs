@@ -56,7 +56,7 @@ pub async fn add(
     let prepare = |context: crate::services::prepare::RequestContext<'_>, fields| {
         wire::addition(fields, &context.app.config.retrieval)
     };
-    let addition = ask((&app, caller), &request, payload, prepare).await?;
+    let (_, addition) = ask((&app, caller), &request, payload, prepare).await?;
     let (corpus, written) = corpora::add(&app, caller.tenant, addition).await?;
     Ok(HttpResponse::Ok().json(CorpusReply::new(&corpus, Some(written))))
 }
@@ -123,7 +123,7 @@ pub async fn search(
     let prepare = |context: crate::services::prepare::RequestContext<'_>, fields| {
         wire::question(fields, &context.app.config.retrieval)
     };
-    let question = ask((&app, caller), &request, payload, prepare).await?;
+    let (_, question) = ask((&app, caller), &request, payload, prepare).await?;
     let found = corpora::search(&app, caller.tenant, &name, &question.text, question.count).await?;
     Ok(HttpResponse::Ok().json(FoundReply::new(&name, &found)))
 }

@@ -4,23 +4,25 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use actix_web::web::{self, Bytes, Data, Payload, ServiceConfig};
+use actix_web::web::{self, Bytes, Data, Payload, Query, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
 use base::{Millis, Nanos, Time};
 use futures_util::Stream;
-use serving::clock;
 use serving::error::{RequestError, internal};
 use serving::live::record::RelQueryRecord;
 use serving::live::subscriptions::Subscription;
 use serving::live::trace::recorded;
 use serving::live::what_if::{self, ReplayDeadline, WhatIfError};
 use serving::live::{Cursor, Viewer};
+use serving::shared::Shared;
 use serving::start::imitated;
+use serving::clock;
 
 use crate::auth;
 use crate::error::ApiError;
 use crate::json;
-use crate::routes::{get_only, only_post, read_body};
+use crate::models::ServedModel;
+use crate::routes::{AskedModel, get_only, only_post, read_body};
 use crate::state::App;
 use crate::stream::{self, event};
 use crate::wire::live::snapshot::LastSent;
@@ -42,7 +44,7 @@ pub fn configure(routes: &mut ServiceConfig) {
 /// The scheduler at work, as server-sent events: `hello`, a `frame` ten times a second while there is news,
 /// `end`.
 #[utoipa::path(
-    get, path = "/v1/scheduler/events", tag = "operation",
+    get, path = "/v1/scheduler/events", tag = "operation", params(("model" = Option<String>, Query)),
     responses(
         (status = 200, content_type = "text/event-stream", body = String, description = "docs/LIVE.md has the fields. A \
             tenant sees its own relQueries and others as one load; the key `auth.admin_key` sees all"),
@@ -52,16 +54,21 @@ pub fn configure(routes: &mut ServiceConfig) {
     ),
     security(("key" = []))
 )]
-pub async fn events(app: Data<App>, Viewing(viewer): Viewing) -> Result<HttpResponse, ApiError> {
-    let live = &app.runtime.shared.live;
+pub async fn events(
+    app: Data<App>,
+    Viewing(viewer): Viewing,
+    asked: Query<AskedModel>,
+) -> Result<HttpResponse, ApiError> {
+    let model = Arc::clone(asked.of(&app)?);
+    let live = &model.runtime.shared.live;
     let subscription = live.join(viewer).map_err(|full| RequestError::Busy {
         what: full.what,
         limit: format!("{} ({})", full.limit, full.setting),
         retry_after: Millis(5_000),
     })?;
     // The loop may be asleep, with a queue that nobody has looked at.
-    app.runtime.shared.intake.look();
-    let now = app.runtime.shared.clock.now();
+    model.runtime.shared.intake.look();
+    let now = model.runtime.shared.clock.now();
     let reader = LiveReader {
         cursor: live.cursor(),
         told: LastSent::default(),
@@ -71,6 +78,7 @@ pub async fn events(app: Data<App>, Viewing(viewer): Viewing) -> Result<HttpResp
         is_greeted: false,
         viewer,
         _subscription: subscription,
+        model: Arc::clone(&model),
         app,
     };
     Ok(stream::reply(reader.stream()))
@@ -79,6 +87,8 @@ pub async fn events(app: Data<App>, Viewing(viewer): Viewing) -> Result<HttpResp
 /// One who follows the stream. It polls the buffer at its own pace: the loop wakes nobody.
 struct LiveReader {
     app: Data<App>,
+    /// Whose queue is shown.
+    model: Arc<ServedModel>,
     /// Held: given back with the reader.
     _subscription: Subscription,
     viewer: Viewer,
@@ -108,8 +118,8 @@ impl LiveReader {
             return Some(self.hello());
         }
         loop {
-            tokio::time::sleep_until(clock::until(self.app.runtime.shared.live.settings().frame_ms)).await;
-            let now = self.app.runtime.shared.clock.now();
+            tokio::time::sleep_until(clock::until(self.model.runtime.shared.live.settings().frame_ms)).await;
+            let now = self.model.runtime.shared.clock.now();
             if let Some(reason) = self.ends(now) {
                 self.is_over = true;
                 return Some(event("end", &Goodbye { reason }));
@@ -126,23 +136,23 @@ impl LiveReader {
     }
 
     fn hello(&self) -> String {
-        let settings = self.app.runtime.shared.live.settings();
+        let settings = self.model.runtime.shared.live.settings();
         let hello = Hello {
-            policy: self.app.runtime.view().policy.name(),
+            policy: self.model.runtime.view().policy.name(),
             configured_policy: self.app.config.scheduler.policy.name(),
-            limits_of_policy: self.app.config.backend().limits_of_policy(),
-            backend: if self.app.config.backend().has_fleet() { "fleet" } else { "engine" },
+            limits_of_policy: self.model.limits_of_policy.clone(),
+            backend: if self.model.has_fleet() { "fleet" } else { "engine" },
             visible_to: if self.viewer == Viewer::Operator { "all" } else { "own" },
             frame_ms: settings.frame_ms.0,
             snapshot_ms: settings.snapshot_ms.0,
-            at_us: self.app.runtime.shared.clock.now().0 / 1_000,
+            at_us: self.model.runtime.shared.clock.now().0 / 1_000,
         };
         event("hello", &hello)
     }
 
     /// Why the stream ends now, if it does.
     fn ends(&self, now: Time) -> Option<&'static str> {
-        match (self.app.runtime.is_draining(), now >= self.end) {
+        match (self.model.runtime.is_draining(), now >= self.end) {
             (true, _) => Some("shutting_down"),
             (_, true) => Some("again"),
             _ => None,
@@ -150,18 +160,18 @@ impl LiveReader {
     }
 
     fn frame(&mut self, now: Time) -> Option<String> {
-        let fresh = self.app.runtime.shared.live.read(&mut self.cursor);
+        let fresh = self.model.runtime.shared.live.read(&mut self.cursor);
         if fresh.is_empty() {
             return None;
         }
-        self.app.runtime.shared.metrics.live.lost_steps.inc_by(fresh.lost_steps);
-        let replicas = match (self.app.config.backend().has_fleet(), &fresh.snapshot) {
-            (true, Some(_)) => self.app.runtime.view().replicas,
+        self.model.runtime.shared.metrics.live.lost_steps.inc_by(fresh.lost_steps);
+        let replicas = match (self.model.has_fleet(), &fresh.snapshot) {
+            (true, Some(_)) => self.model.runtime.view().replicas,
             _ => Vec::new(),
         };
         let mut frame = self.told.frame(&fresh, self.viewer, now, &replicas);
         if let (Some(snapshot), Viewer::Operator) = (&mut frame.snapshot, self.viewer) {
-            let last = self.app.runtime.shared.auto.last();
+            let last = self.model.runtime.shared.auto.last();
             snapshot.explain_policy(last.map(|chosen| chosen.verdict.to_string()));
         }
         // Of what ended, all may be others'.
@@ -170,25 +180,30 @@ impl LiveReader {
 }
 
 /// What is remembered of the last minutes.
-fn remembered(app: &App) -> Vec<Arc<RelQueryRecord>> {
-    let window = Nanos::from(app.runtime.shared.live.settings().record_ms_max).0;
-    app.runtime.shared.live.records(Time(app.runtime.shared.clock.now().0.saturating_sub(window)))
+fn remembered(Shared { live, clock, .. }: &Shared) -> Vec<Arc<RelQueryRecord>> {
+    let window = Nanos::from(live.settings().record_ms_max).0;
+    live.records(Time(clock.now().0.saturating_sub(window)))
 }
 
 /// The last minutes as a trace (`relserve-trace/1`) for `relserve sim`: lengths and times, no text, no names.
 #[utoipa::path(
-    get, path = "/v1/scheduler/trace", tag = "operation",
+    get, path = "/v1/scheduler/trace", tag = "operation", params(("model" = Option<String>, Query)),
     responses(
         (status = 200, body = Object, description = "of a tenant its own relQueries, with the key `auth.admin_key` all"),
         (status = 401, body = crate::error::ErrorBody),
     ),
     security(("key" = []))
 )]
-pub async fn trace(app: Data<App>, Viewing(viewer): Viewing) -> Result<HttpResponse, ApiError> {
+pub async fn trace(
+    app: Data<App>,
+    Viewing(viewer): Viewing,
+    asked: Query<AskedModel>,
+) -> Result<HttpResponse, ApiError> {
+    let shared = Arc::clone(&asked.of(&app)?.runtime.shared);
     let work = web::block(move || {
-        let mut records = remembered(&app);
+        let mut records = remembered(&shared);
         records.retain(|record| viewer.sees(record.tenant));
-        serde_json::to_vec(&recorded(records, app.runtime.shared.live.settings().what_if_tokens_max).trace)
+        serde_json::to_vec(&recorded(records, shared.live.settings().what_if_tokens_max).trace)
     });
     let json = work.await.map_err(internal)?.map_err(internal)?;
     Ok(HttpResponse::Ok().content_type("application/json").body(json))
@@ -198,7 +213,7 @@ pub async fn trace(app: Data<App>, Viewing(viewer): Viewing) -> Result<HttpRespo
 /// model as it is fitted now. One at a time. A tenant is told of its own relQueries among all that ran, an
 /// operator of all.
 #[utoipa::path(
-    post, path = "/v1/scheduler/what-if", tag = "operation",
+    post, path = "/v1/scheduler/what-if", tag = "operation", params(("model" = Option<String>, Query)),
     request_body(content = Object, description = "policy: one, several with commas between them, or `all`"),
     responses(
         (status = 200, body = WhatIfReply),
@@ -212,20 +227,21 @@ pub async fn trace(app: Data<App>, Viewing(viewer): Viewing) -> Result<HttpRespo
 pub async fn what_if(
     app: Data<App>,
     Viewing(viewer): Viewing,
+    of: Query<AskedModel>,
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
+    let model = Arc::clone(of.of(&app)?);
     let body = read_body(&app, &request, payload).await?;
-    let has_fleet = app.config.backend().has_fleet();
-    let asked = WhatIfRequest::read(json::object(&body)?, app.runtime.view().policy, has_fleet)?;
-    let permit = app.runtime.shared.live.begin_replay().ok_or(RequestError::Busy {
+    let asked = WhatIfRequest::read(json::object(&body)?, model.runtime.view().policy, model.has_fleet())?;
+    let permit = model.runtime.shared.live.begin_replay().ok_or(RequestError::Busy {
         what: "replay at a time",
         limit: "one".into(),
         retry_after: Millis(1_000),
     })?;
-    app.runtime.shared.metrics.live.what_ifs.inc();
+    model.runtime.shared.metrics.live.what_ifs.inc();
     let work = web::block(move || {
-        let reply = replayed(&app, viewer, &asked);
+        let reply = replayed(&app, &model, viewer, &asked);
         drop(permit);
         reply
     });
@@ -233,24 +249,30 @@ pub async fn what_if(
     Ok(HttpResponse::Ok().json(reply))
 }
 
-fn replayed(app: &App, viewer: Viewer, asked: &WhatIfRequest) -> Result<WhatIfReply, RequestError> {
-    let clock = app.runtime.shared.clock;
+fn replayed(
+    app: &App,
+    model: &ServedModel,
+    viewer: Viewer,
+    asked: &WhatIfRequest,
+) -> Result<WhatIfReply, RequestError> {
+    let runtime = &model.runtime;
+    let clock = runtime.shared.clock;
     let begun = clock.now();
-    let records = remembered(app);
+    let records = remembered(&runtime.shared);
     let ended = records.iter().filter(|record| viewer.sees(record.tenant)).count() as u64;
-    let recorded = recorded(records, app.runtime.shared.live.settings().what_if_tokens_max);
+    let recorded = recorded(records, runtime.shared.live.settings().what_if_tokens_max);
     let replays = if recorded.records.iter().any(|record| viewer.sees(record.tenant)) {
-        let machine = imitated(&app.config.scheduler, app.config.backend(), &app.runtime.model);
-        let judge = machine.judge(&app.runtime.view()).map_err(|error| failed(error.into()))?;
+        let machine = imitated(&app.config.scheduler, model.fleet.clone(), &runtime.model);
+        let judge = machine.judge(&runtime.view()).map_err(|error| failed(error.into()))?;
         let judge = judge.ok_or_else(|| failed(WhatIfError::NoReplica))?;
-        let patience: Nanos = app.runtime.shared.live.settings().what_if_ms_max.into();
+        let patience: Nanos = runtime.shared.live.settings().what_if_ms_max.into();
         let deadline = ReplayDeadline { clock, end: clock.now() + patience };
         what_if::replay(&recorded.trace, &asked.policies, &judge, deadline).map_err(failed)?
     } else {
         Vec::new()
     };
     let running =
-        app.runtime.registry.running().iter().filter(|relquery| viewer.sees(relquery.tenant)).count() as u64;
+        runtime.registry.running().iter().filter(|relquery| viewer.sees(relquery.tenant)).count() as u64;
     let took = clock.now().since(begun);
     Ok(WhatIfReply::new(&replays, Around { recorded: &recorded, viewer, ended, running, took }))
 }

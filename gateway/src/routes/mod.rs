@@ -16,9 +16,12 @@ pub mod schemas;
 pub mod sql;
 pub(crate) mod start;
 
+use std::sync::Arc;
+
 use actix_web::web::{self, Bytes, Data, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
 use base::Time;
+use serde::Deserialize;
 use serving::caller::Caller;
 use serving::clock::Late;
 use serving::error::{RequestError, internal};
@@ -27,6 +30,7 @@ use crate::arrival::arrival_of;
 use crate::body::peek::Peek;
 use crate::body::{self, Timely};
 use crate::error::ApiError;
+use crate::models::ServedModel;
 use crate::services::constraints::Purpose;
 use crate::services::prepare::RequestContext;
 use crate::state::App;
@@ -110,8 +114,26 @@ pub async fn not_found(request: HttpRequest) -> Result<HttpResponse, ApiError> {
     Err(RequestError::NotFound(format!("`{}`", request.path())).into())
 }
 
+/// The query of a route that shows or changes something of one model.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AskedModel {
+    /// Its name or an alias; by default the default one.
+    model: Option<String>,
+}
+
+impl AskedModel {
+    /// The model.
+    pub(crate) fn of<'a>(&self, app: &'a App) -> Result<&'a Arc<ServedModel>, RequestError> {
+        app.models.named(self.model.as_deref())
+    }
+}
+
 /// What turns a request's fields into work.
 pub(crate) type Prepare<T> = fn(RequestContext<'_>, crate::json::JsonFields) -> Result<T, RequestError>;
+
+/// What a request asks for, with the model that it names.
+pub(crate) type Asked<T> = (Arc<ServedModel>, T);
 
 /// Reads a body and prepares its work.
 pub(crate) async fn ask<T: Send + 'static>(
@@ -119,7 +141,7 @@ pub(crate) async fn ask<T: Send + 'static>(
     request: &HttpRequest,
     payload: Payload,
     prepare: Prepare<T>,
-) -> Result<T, ApiError> {
+) -> Result<Asked<T>, ApiError> {
     let bytes = read_body(app, request, payload).await?;
     lower((app, caller), &bytes, arrival_of(request, app.runtime.shared.clock), prepare).await
 }
@@ -152,7 +174,7 @@ pub(crate) async fn ask_timely<T: Send + 'static>(
     request: &HttpRequest,
     payload: Payload,
     prepare: Prepare<T>,
-) -> Result<(Result<T, Late>, Peek), ApiError> {
+) -> Result<(Result<Asked<T>, Late>, Peek), ApiError> {
     let Arrived { body, peek } = read_timely(app, request, payload).await?;
     let work = lower((app, caller), &body, peek.arrival(), prepare);
     let prepared = app.runtime.shared.clock.within(peek.deadline(), work).await;
@@ -170,11 +192,12 @@ pub(crate) async fn lower<T: Send + 'static>(
     body: &Bytes,
     arrival: Time,
     prepare: Prepare<T>,
-) -> Result<T, ApiError> {
+) -> Result<Asked<T>, ApiError> {
     let clock = app.runtime.shared.clock;
     let begun = clock.now();
     let prepared = off_thread((app, caller), body, arrival, prepare).await;
-    app.runtime.shared.metrics.requests.prepare_seconds.observe(clock.now().since(begun).as_seconds());
+    let runtime = prepared.as_ref().map_or(&app.runtime, |(model, _)| &model.runtime);
+    runtime.shared.metrics.requests.prepare_seconds.observe(clock.now().since(begun).as_seconds());
     prepared
 }
 
@@ -184,11 +207,14 @@ pub(crate) async fn off_thread<T: Send + 'static>(
     body: &Bytes,
     arrival: Time,
     prepare: Prepare<T>,
-) -> Result<T, ApiError> {
+) -> Result<Asked<T>, ApiError> {
     let (state, body) = (app.clone(), body.clone());
-    let work = web::block(move || {
-        let context = RequestContext { app: &state, tenant: caller.tenant, purpose: Purpose::Run, arrival };
-        crate::json::object(&body).and_then(|fields| prepare(context, fields))
+    let work = web::block(move || -> Result<_, RequestError> {
+        let fields = crate::json::object(&body)?;
+        let model = state.models.of_request(&fields)?;
+        let (tenant, purpose) = (caller.tenant, Purpose::Run);
+        let context = RequestContext { app: &state, model, tenant, purpose, arrival };
+        Ok((Arc::clone(model), prepare(context, fields)?))
     });
     Ok(work.await.map_err(internal)??)
 }

@@ -18,6 +18,7 @@ use crate::auth::Authenticated;
 use crate::error::ApiError;
 use crate::error::too_late;
 use crate::error::{ErrorBody, Refusals};
+use crate::models::ServedModel;
 use crate::routes::{ask_timely, get_only, only_post};
 use crate::services::openai::{self as lower, PreparedRequest};
 use crate::state::App;
@@ -46,7 +47,12 @@ pub fn configure(routes: &mut ServiceConfig) {
     responses((status = 200, body = ModelList), (status = 401, body = ErrorBody)), security(("key" = []))
 )]
 pub async fn models(app: Data<App>, _: Authenticated) -> HttpResponse {
-    HttpResponse::Ok().json(ModelList { object: "list", data: ModelObject::all(&app.runtime.model) })
+    HttpResponse::Ok().json(ModelList { object: "list", data: models_of(&app) })
+}
+
+/// All models, each by its name and by its aliases.
+fn models_of(app: &App) -> Vec<ModelObject> {
+    app.models.iter().flat_map(|model| ModelObject::all(model.model())).collect()
 }
 
 /// A model by its name or an alias.
@@ -55,7 +61,7 @@ pub async fn models(app: Data<App>, _: Authenticated) -> HttpResponse {
     responses((status = 200, body = ModelObject), (status = 404, body = ErrorBody)), security(("key" = []))
 )]
 pub async fn model(app: Data<App>, _: Authenticated, id: Path<String>) -> Result<HttpResponse, ApiError> {
-    let known = ModelObject::all(&app.runtime.model).into_iter().find(|known| known.id == *id);
+    let known = models_of(&app).into_iter().find(|known| known.id == *id);
     let known = known.ok_or_else(|| RequestError::ModelNotFound(id.into_inner()))?;
     Ok(HttpResponse::Ok().json(known))
 }
@@ -80,7 +86,7 @@ pub async fn completions(
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
     match ask_timely((&app, caller), &request, payload, lower::completion).await? {
-        (Ok(asked), _) => answer(app, caller, asked).await,
+        (Ok((model, asked)), _) => answer(app, &model, caller, asked).await,
         (Err(Late), peek) => Ok(late(peek.is_stream())),
     }
 }
@@ -106,7 +112,7 @@ pub async fn chat_completions(
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
     match ask_timely((&app, caller), &request, payload, lower::chat).await? {
-        (Ok(asked), _) => answer(app, caller, asked).await,
+        (Ok((model, asked)), _) => answer(app, &model, caller, asked).await,
         (Err(Late), peek) => Ok(late(peek.is_stream())),
     }
 }
@@ -122,16 +128,17 @@ pub(crate) fn late(is_stream: bool) -> HttpResponse {
 /// Runs what was asked and answers in its shape. Dropping this future (the client is gone) cancels the work.
 pub(crate) async fn answer(
     app: Data<App>,
+    model: &ServedModel,
     caller: Caller,
     asked: PreparedRequest,
 ) -> Result<HttpResponse, ApiError> {
     let deadline = asked.work.deadline;
-    let submitted = submit::submit(&app.runtime, caller, asked.work, Resumed::default());
+    let submitted = submit::submit(&model.runtime, caller, asked.work, Resumed::default());
     let Ok(handle) = app.runtime.shared.clock.within(deadline, submitted).await else {
         return Ok(late(asked.stream));
     };
     let handle = handle?;
-    let envelope = Envelope::new(asked.api, handle.relquery(), &app.runtime.model);
+    let envelope = Envelope::new(asked.api, handle.relquery(), model.model());
     if asked.stream {
         return Ok(crate::stream::reply(stream::chunks(
             app,
@@ -142,7 +149,7 @@ pub(crate) async fn answer(
         )));
     }
     if !handle.wait(deadline).await {
-        ownership::cancel(&app.runtime, handle.relquery());
+        ownership::cancel(&model.runtime, handle.relquery());
         return Ok(HttpResponse::GatewayTimeout().json(too_late(handle.relquery().read().spent())));
     }
     let state = handle.relquery().read();

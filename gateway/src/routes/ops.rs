@@ -7,14 +7,16 @@ use ir::catalogue::{AnswerKind, Catalogue, Function, Parameter, ParameterKind};
 use serde::Deserialize;
 use serde_json::json;
 use serving::error::stored;
-use serving::health::Patience;
+use serving::health::{Patience, Pulse};
 use serving::live::Viewer;
+use serving::metrics::Metrics;
+use serving::model::Model;
 use store::UnixMillis;
 
 use super::live::Viewing;
 use crate::auth::Authenticated;
 use crate::error::ApiError;
-use crate::routes::{get_and_head, get_only, number};
+use crate::routes::{AskedModel, get_and_head, get_only, number};
 use crate::state::App;
 
 /// Days of usage that are shown where the caller does not say.
@@ -34,16 +36,21 @@ pub fn configure(routes: &mut ServiceConfig) {
         .service(get_only("/v1/usage", usage));
 }
 
-/// Whether steps finish while there is work; well too while a lost executor is replaced.
+/// Whether steps finish while there is work, of every model; well too while a lost executor is replaced.
 #[utoipa::path(get, path = "/healthz", tag = "operation", responses((status = 200), (status = 503)))]
 pub async fn healthz(app: Data<App>) -> HttpResponse {
-    let pulse = &app.runtime.shared.pulse;
     let patience = Patience {
         step: app.config.server.stuck_ms_max.into(),
         attempt: app.config.restart.attempt_ms_max.into(),
     };
-    let health = pulse.health(app.runtime.shared.clock.now(), patience);
-    let body = json!({ "status": health.name(), "steps": pulse.steps() });
+    let now = app.runtime.shared.clock.now();
+    let pulses = || app.models.iter().map(|model| &model.runtime.shared.pulse);
+    let health = |pulse: &Pulse| pulse.health(now, patience);
+    // One that is not well counts for all: only a restart of the process helps it.
+    let worst = pulses().map(health).find(|health| !health.is_well());
+    let health = worst.unwrap_or_else(|| health(&app.runtime.shared.pulse));
+    let steps: u64 = pulses().map(Pulse::steps).sum();
+    let body = json!({ "status": health.name(), "steps": steps });
     if health.is_well() {
         HttpResponse::Ok().json(body)
     } else {
@@ -51,28 +58,32 @@ pub async fn healthz(app: Data<App>) -> HttpResponse {
     }
 }
 
-/// Whether new work is taken.
+/// Whether new work is taken: of several models, by one at least; `not_ready` names the others.
 #[utoipa::path(get, path = "/readyz", tag = "operation", responses((status = 200), (status = 503)))]
 pub async fn readyz(app: Data<App>) -> HttpResponse {
-    let replicas = app.runtime.view().replicas;
-    let has_replica = !app.config.backend().has_fleet() || replicas.iter().any(|replica| replica.is_up);
-    let (ready, status) = match (app.runtime.shared.pulse.is_dead(), app.runtime.is_draining(), has_replica) {
-        (true, ..) => (false, "dead"),
-        (_, true, _) => (false, "draining"),
-        (_, _, false) => (false, "no replica is up"),
-        _ if app.runtime.shared.pulse.is_resting() => (true, "restarting"),
-        _ => (true, "ready"),
+    let models = app.models.iter().map(|model| (model.model().name.as_str(), model.not_ready()));
+    let (ready, not_ready): (Vec<_>, Vec<_>) = models.partition(|(_, reason)| reason.is_none());
+    let is_ready = !ready.is_empty();
+    let status = match not_ready.first().and_then(|(_, reason)| *reason) {
+        Some(reason) if !is_ready => reason,
+        _ if app.models.iter().any(|model| model.runtime.shared.pulse.is_resting()) => "restarting",
+        _ => "ready",
     };
-    let body = json!({ "status": status });
-    if ready { HttpResponse::Ok().json(body) } else { HttpResponse::ServiceUnavailable().json(body) }
+    let mut body = json!({ "status": status });
+    if app.models.are_several() {
+        let one = |(model, reason)| json!({ "model": model, "status": reason });
+        body["not_ready"] = not_ready.into_iter().map(one).collect();
+    }
+    if is_ready { HttpResponse::Ok().json(body) } else { HttpResponse::ServiceUnavailable().json(body) }
 }
 
 /// Prometheus text.
 #[utoipa::path(get, path = "/metrics", tag = "operation", responses((status = 200, body = String)))]
 pub async fn metrics(app: Data<App>) -> HttpResponse {
+    let all: Vec<&Metrics> = app.models.iter().map(|model| &model.runtime.shared.metrics).collect();
     HttpResponse::Ok()
         .insert_header((CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8"))
-        .body(app.runtime.shared.metrics.render())
+        .body(Metrics::render_all(&all))
 }
 
 /// The OpenAPI document of all routes, made at the start.
@@ -85,17 +96,24 @@ async fn document(description: Data<Description>) -> HttpResponse {
 /// The policy, the fitted cost model, the limits of a step, counts, and the last decision in words: to an
 /// operator with the relQueries that it compared, to a tenant without, for they may be another's.
 #[utoipa::path(
-    get, path = "/v1/scheduler", tag = "operation", responses((status = 200)), security(("key" = []))
+    get, path = "/v1/scheduler", tag = "operation", params(("model" = Option<String>, Query)),
+    responses((status = 200)), security(("key" = []))
 )]
-pub async fn scheduler(app: Data<App>, Viewing(viewer): Viewing) -> HttpResponse {
-    let view = app.runtime.view();
+pub async fn scheduler(
+    app: Data<App>,
+    Viewing(viewer): Viewing,
+    asked: Query<AskedModel>,
+) -> Result<HttpResponse, ApiError> {
+    let runtime = &asked.of(&app)?.runtime;
+    let view = runtime.view();
     let reason = view.decision.split(';').next().unwrap_or_default();
     let decision = if viewer == Viewer::Operator { &view.decision } else { reason };
     let stats = view.stats;
     // It tells of all tenants' latencies.
-    let choice = app.runtime.shared.auto.last().filter(|_| viewer == Viewer::Operator);
+    let choice = runtime.shared.auto.last().filter(|_| viewer == Viewer::Operator);
     let choice = choice.map(|chosen| json!({ "at_us": chosen.at.0 / 1_000, "verdict": chosen.verdict }));
-    HttpResponse::Ok().json(json!({
+    Ok(HttpResponse::Ok().json(json!({
+        "model": runtime.model.name,
         "policy": view.policy,
         "configured_policy": app.config.scheduler.policy,
         "choice": choice,
@@ -107,7 +125,7 @@ pub async fn scheduler(app: Data<App>, Viewing(viewer): Viewing) -> HttpResponse
             "mixed_hidden_ns": view.cost.mixed_hidden,
             "hide_permille": view.cost.hide_permille(),
         },
-        "limits": limits(&app),
+        "limits": limits(&app, &runtime.model),
         "relqueries": {
             "held": stats.relqueries,
             "waiting": stats.relqueries_waiting,
@@ -137,22 +155,22 @@ pub async fn scheduler(app: Data<App>, Viewing(viewer): Viewing) -> HttpResponse
         "accepted_tokens": stats.accepted_tokens,
         "preemptions": stats.preemptions,
         "last_decision": decision,
-    }))
+    })))
 }
 
 /// What bounds a step, under the names of the configuration's section `scheduler`: a simulation can run on
 /// it.
-fn limits(app: &App) -> serde_json::Value {
+fn limits(app: &App, model: &Model) -> serde_json::Value {
     let limits = &app.config.scheduler;
     json!({
         "step_tokens_max": limits.step_tokens_max,
         "chunk_tokens": limits.chunk_tokens,
         "sequences_max": limits.sequences_max,
         // The pool is the engine's.
-        "kv_blocks": app.runtime.model.kv_blocks,
-        "host_kv_blocks": app.runtime.model.host_kv_blocks,
+        "kv_blocks": model.kv_blocks,
+        "host_kv_blocks": model.host_kv_blocks,
         "host_kv_reused_only": limits.host_kv_reused_only,
-        "block_tokens": app.runtime.model.block_tokens,
+        "block_tokens": model.block_tokens,
         "watermark_permille": limits.watermark_permille,
         "sample_rows": limits.sample_rows,
         "unit_waiting_ms_max": limits.unit_waiting_ms_max,

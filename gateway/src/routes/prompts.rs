@@ -14,7 +14,9 @@ use crate::auth::Authenticated;
 use crate::error::ApiError;
 use crate::error::Refusals;
 use crate::json::JsonFields;
+use crate::models::ServedModel;
 use crate::routes::{ask_timely, only_post, openai};
+use crate::services::constraints::Purpose;
 use crate::services::openai::{COMPLETION_TOKENS, Endpoint, PreparedRequest, asked, lowering};
 use crate::services::prepare::RequestContext;
 use crate::services::prepare::rows::prompt_bytes_max;
@@ -49,15 +51,15 @@ pub async fn create(
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let (wanted, peek) = match ask_timely((&app, caller), &request, payload, read).await? {
-        (Ok(wanted), peek) => (wanted, peek),
+    let ((model, wanted), peek) = match ask_timely((&app, caller), &request, payload, read).await? {
+        (Ok(asked), peek) => (asked, peek),
         (Err(Late), peek) => return Ok(openai::late(peek.is_stream())),
     };
     let (stream, arrival) = (wanted.common.stream, peek.arrival());
     let deadline = wanted.common.deadline.map(|span| Deadline::new(arrival, span));
-    let assembled = assemble(&app, caller, wanted, arrival);
+    let assembled = assemble(&app, &model, caller, wanted, arrival);
     match app.runtime.shared.clock.within(deadline, assembled).await {
-        Ok(asked) => openai::answer(app, caller, asked?).await,
+        Ok(asked) => openai::answer(app, &model, caller, asked?).await,
         Err(Late) => Ok(openai::late(stream)),
     }
 }
@@ -65,21 +67,26 @@ pub async fn create(
 /// Finds the prompt's schema and puts the prompt together.
 async fn assemble(
     app: &Data<App>,
+    model: &Arc<ServedModel>,
     caller: Caller,
     wanted: PromptRequest,
     arrival: Time,
 ) -> Result<PreparedRequest, RequestError> {
-    let Some(ready) = schemas::find(app, caller.tenant, &wanted.prompt.schema).await? else {
+    let Some(ready) = schemas::find((app, model), caller.tenant, &wanted.prompt.schema).await? else {
         let reason = format!("there is no schema `{}`: POST /v1/schemas registers one", wanted.prompt.schema);
         return Err(pml_error("prompt", &PmlError { place: wanted.prompt.place, reason }));
     };
-    schemas::hold(app, caller, &ready);
-    let state = app.clone();
-    web::block(move || lower(&state, wanted, &ready, arrival)).await.map_err(internal)?
+    schemas::hold((app, model), caller, &ready);
+    let (state, model, tenant) = (app.clone(), Arc::clone(model), caller.tenant);
+    let lowered = web::block(move || {
+        let context = RequestContext { app: &state, model: &model, tenant, purpose: Purpose::Run, arrival };
+        lower(context, wanted, &ready)
+    });
+    lowered.await.map_err(internal)?
 }
 
 fn read(context: RequestContext<'_>, fields: JsonFields) -> Result<PromptRequest, RequestError> {
-    let bytes_max = prompt_bytes_max(&context.app.runtime.model, &context.app.config).0;
+    let bytes_max = prompt_bytes_max(context.model.model(), &context.app.config).0;
     PromptRequest::read(fields, context.validation(), bytes_max)
 }
 
@@ -92,15 +99,15 @@ struct Assembled {
 }
 
 /// Puts the prompt together: in sections for the engine, as one text for servers.
-fn assembled(app: &App, prompt: &PmlPrompt, ready: &Ready) -> Result<Assembled, RequestError> {
-    let model = &app.runtime.model;
+fn assembled(served: &ServedModel, prompt: &PmlPrompt, ready: &Ready) -> Result<Assembled, RequestError> {
+    let model = served.model();
     let wrong = |error: PmlError| pml_error("prompt", &error);
     let is_plain = !model.has_sections();
     // What is reserved and stays free takes no room of a plain prompt.
     let length_max = if is_plain { u32::MAX } else { u32::try_from(model.context_max.0).unwrap_or(u32::MAX) };
-    let assembly = ready.layout.assemble(prompt, &*model.text, app.tags(), length_max).map_err(wrong)?;
+    let assembly = ready.layout.assemble(prompt, &*model.text, served.tags(), length_max).map_err(wrong)?;
     if is_plain {
-        let tokens = assembly.plain(&*model.text, app.tags());
+        let tokens = assembly.plain(&*model.text, served.tags());
         model.check_prompt(&tokens).map_err(|reason| wrong(PmlError { place: prompt.place, reason }))?;
         let end = tokens.len() as u64;
         return Ok(Assembled { tokens, sections: Vec::new(), end });
@@ -111,23 +118,22 @@ fn assembled(app: &App, prompt: &PmlPrompt, ready: &Ready) -> Result<Assembled, 
 
 /// Makes a row of the prompt.
 fn lower(
-    app: &App,
+    context: RequestContext<'_>,
     request: PromptRequest,
     ready: &Ready,
-    arrival: Time,
 ) -> Result<PreparedRequest, RequestError> {
     let PromptRequest { common, prompt } = request;
-    let (model, config) = (&app.runtime.model, &app.config);
+    let (model, config) = (context.model.model(), &context.app.config);
     let limits = &config.limits;
-    let context = model.context_max.0;
+    let context_max = model.context_max.0;
     let output_max = common.max_tokens.unwrap_or(COMPLETION_TOKENS.min(limits.output_tokens_max));
-    let Assembled { tokens, sections, end } = assembled(app, &prompt, ready)?;
-    if end.saturating_add(output_max) > context {
+    let Assembled { tokens, sections, end } = assembled(context.model, &prompt, ready)?;
+    if end.saturating_add(output_max) > context_max {
         return Err(RequestError::TooLong {
             prompt: end,
             output: output_max,
             what: "context",
-            limit: context,
+            limit: context_max,
         });
     }
     if sections.len() > limits.prompt_sections_max {
@@ -161,7 +167,7 @@ fn lower(
         Endpoint { api: Api::Completion, route: "prompts" },
         &common,
         vec![item],
-        lowering(app, &common),
-        arrival,
+        lowering(context, &common),
+        context.arrival,
     ))
 }

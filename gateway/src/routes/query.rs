@@ -20,6 +20,7 @@ use crate::error::ApiError;
 use crate::error::Refusals;
 use crate::error::too_late;
 use crate::json::JsonFields;
+use crate::models::ServedModel;
 use crate::routes::{ask_timely, only_post};
 use crate::services::constraints::Purpose;
 use crate::services::prepare::RequestContext;
@@ -59,13 +60,13 @@ pub async fn create(
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let (asked, peek) = match ask_timely((&app, caller), &request, payload, read).await? {
-        (Ok(asked), peek) => (Arc::new(asked), peek),
+    let ((model, asked), peek) = match ask_timely((&app, caller), &request, payload, read).await? {
+        (Ok((model, asked)), peek) => ((model, Arc::new(asked)), peek),
         (Err(Late), peek) => return Ok(late(peek.is_stream())),
     };
     let deadline = asked.deadline.map(|span| Deadline::new(peek.arrival(), span));
     let asker = Asker { caller, class: asked.class, deadline };
-    let planned = plan(&app, (caller, peek.arrival()), &asked);
+    let planned = plan(&app, &model, (caller, peek.arrival()), &asked);
     let Ok(planned) = app.runtime.shared.clock.within(deadline, planned).await else {
         return Ok(late(asked.stream));
     };
@@ -73,9 +74,9 @@ pub async fn create(
     if asked.stream {
         let planned =
             planned.into_iter().next().ok_or(RequestError::Internal)?.map_err(|(_, error)| error)?;
-        return Ok(reply(events(app, asker, asked, planned)));
+        return Ok(reply(events(app, model, asker, asked, planned)));
     }
-    answer(&app, asker, &asked, planned).await
+    answer(&model, asker, &asked, planned).await
 }
 
 fn read(context: RequestContext<'_>, fields: JsonFields) -> Result<QueryRequest, RequestError> {
@@ -95,13 +96,15 @@ fn late(is_stream: bool) -> HttpResponse {
 /// Searches what the queries ask for, and plans them off the connection's thread.
 async fn plan(
     app: &Data<App>,
+    model: &Arc<ServedModel>,
     (caller, arrival): (Caller, Time),
     asked: &Arc<QueryRequest>,
 ) -> Result<Vec<Result<Planned, (usize, RequestError)>>, RequestError> {
     let searched = query::search(app, caller, &asked.queries).await;
-    let (state, asked) = (app.clone(), Arc::clone(asked));
+    let (state, model, asked) = (app.clone(), Arc::clone(model), Arc::clone(asked));
     let planned = web::block(move || {
-        let context = RequestContext { app: &state, tenant: caller.tenant, purpose: Purpose::Run, arrival };
+        let (tenant, purpose) = (caller.tenant, Purpose::Run);
+        let context = RequestContext { app: &state, model: &model, tenant, purpose, arrival };
         query::plan(context, &asked, &searched)
     });
     planned.await.map_err(internal)
@@ -109,7 +112,7 @@ async fn plan(
 
 /// Runs planned queries and replies when all have ended.
 async fn answer(
-    app: &Data<App>,
+    model: &Arc<ServedModel>,
     asker: Asker,
     asked: &QueryRequest,
     planned: Vec<Result<Planned, (usize, RequestError)>>,
@@ -122,12 +125,12 @@ async fn answer(
             Err((index, error)) => entries.push((index, Err(error))),
         }
     }
-    let outcomes = query::run(app, asker, &ready, None).await;
+    let outcomes = query::run(model, asker, &ready, None).await;
     let mut spent = Usage::default();
     for (planned, QueryOutcome { ended, usage }) in ready.iter().zip(outcomes) {
         spent += usage;
         let reply =
-            |ended: Vec<_>| QueryReply::new(&app.runtime.model.name, planned, &ended, usage, asked.explain);
+            |ended: Vec<_>| QueryReply::new(&model.model().name, planned, &ended, usage, asked.explain);
         entries.push((planned.index, ended.map(reply)));
     }
     if !asked.is_bulk {
@@ -151,6 +154,7 @@ async fn answer(
 /// `done` with the reply, or `error`.
 fn events(
     app: Data<App>,
+    model: Arc<ServedModel>,
     asker: Asker,
     asked: Arc<QueryRequest>,
     planned: Planned,
@@ -160,7 +164,7 @@ fn events(
     actix_web::rt::spawn(async move {
         let gone = sender.clone();
         tokio::select! {
-            () = tell(&app, asker, &asked, &planned, &sender) => {}
+            () = tell(&model, asker, &asked, &planned, &sender) => {}
             // The client left: what runs for it is called off with the future.
             () = gone.closed() => {}
         }
@@ -174,14 +178,14 @@ fn events(
 
 /// Runs a query and tells how it goes.
 async fn tell(
-    app: &Data<App>,
+    model: &Arc<ServedModel>,
     asker: Asker,
     asked: &QueryRequest,
     planned: &Planned,
     to: &mpsc::Sender<String>,
 ) {
     let (sender, mut told) = mpsc::channel(EVENTS_MAX);
-    let run = query::run(app, asker, std::slice::from_ref(planned), Some(sender));
+    let run = query::run(model, asker, std::slice::from_ref(planned), Some(sender));
     let pass = async {
         while let Some(one) = told.recv().await {
             // Nobody listens any more: the caller drops this.
@@ -191,7 +195,7 @@ async fn tell(
     let (outcomes, ()) = tokio::join!(run, pass);
     let last = match outcomes.into_iter().next() {
         Some(QueryOutcome { ended: Ok(ended), usage }) => {
-            event("done", &QueryReply::new(&app.runtime.model.name, planned, &ended, usage, asked.explain))
+            event("done", &QueryReply::new(&model.model().name, planned, &ended, usage, asked.explain))
         }
         Some(QueryOutcome { ended: Err(RequestError::Deadline), usage }) => event("error", &too_late(usage)),
         Some(QueryOutcome { ended: Err(error), .. }) => event("error", &crate::error::body(&error)),

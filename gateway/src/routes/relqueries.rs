@@ -5,6 +5,7 @@ use std::sync::Arc;
 use actix_web::web::{self, Data, Path, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
 use serde_json::json;
+use serving::Runtime;
 use serving::clock::Deadline;
 use serving::error::RequestError;
 use serving::ownership::OwnerHandle;
@@ -66,10 +67,10 @@ pub async fn create(
     if stream {
         return Ok(stream::reply(stream::rows(app, handle, RelQueryEvents, deadline, body)));
     }
+    let runtime = Arc::clone(handle.runtime());
     let relquery = answered(&app, handle, deadline, &body).await?;
-    let now = app.runtime.shared.clock.now();
     let shape = ReplyShape { rows: true, partial: true };
-    Ok(HttpResponse::Ok().json(RelQueryReply::new(&relquery, &app.runtime.model, now, shape)))
+    Ok(HttpResponse::Ok().json(reply(&runtime, &relquery, shape)))
 }
 
 /// Waits for a relQuery's end or its deadline, after which a ticket carries on.
@@ -90,6 +91,11 @@ pub(crate) async fn answered(
     }
 }
 
+/// A relQuery as it stands, on the runtime that runs it.
+fn reply(runtime: &Runtime, relquery: &RelQueryState, shape: ReplyShape) -> RelQueryReply {
+    RelQueryReply::new(relquery, &runtime.model, runtime.shared.clock.now(), shape)
+}
+
 /// The events of a relQuery.
 struct RelQueryEvents;
 
@@ -98,12 +104,8 @@ impl RowFormat for RelQueryEvents {
         event("row", &RowReply::new(index, row))
     }
 
-    fn done(&self, app: &App, relquery: &RelQueryState, partial: bool) -> String {
-        let shape = ReplyShape { rows: false, partial };
-        event(
-            "done",
-            &RelQueryReply::new(relquery, &app.runtime.model, app.runtime.shared.clock.now(), shape),
-        )
+    fn done(&self, runtime: &Runtime, relquery: &RelQueryState, partial: bool) -> String {
+        event("done", &reply(runtime, relquery, ReplyShape { rows: false, partial }))
     }
 }
 
@@ -118,10 +120,9 @@ pub async fn read(
     Authenticated(caller): Authenticated,
     id: Path<String>,
 ) -> Result<HttpResponse, ApiError> {
-    let relquery = look_up(&app, caller, PREFIX, &id).await?;
+    let (model, relquery) = look_up(&app, caller, PREFIX, &id).await?;
     let shape = ReplyShape { rows: true, partial: false };
-    let now = app.runtime.shared.clock.now();
-    Ok(HttpResponse::Ok().json(RelQueryReply::new(&relquery, &app.runtime.model, now, shape)))
+    Ok(HttpResponse::Ok().json(reply(&model.runtime, &relquery, shape)))
 }
 
 /// Calls a relQuery off.

@@ -10,7 +10,7 @@ use serving::replicas::{ReplicaMembers, ReplicaView, SourceStatus};
 
 use crate::auth::{self, Authenticated};
 use crate::error::ApiError;
-use crate::routes::{only_delete, only_get_post, only_post, read_body};
+use crate::routes::{AskedModel, only_delete, only_get_post, only_post, read_body};
 use crate::state::App;
 
 /// The routes.
@@ -45,14 +45,19 @@ pub fn configure(routes: &mut ServiceConfig) {
     get, path = "/v1/replicas", tag = "operation", responses((status = 200)), security(("key" = []))
 )]
 pub async fn list(app: Data<App>, _: Authenticated) -> HttpResponse {
-    let data: Vec<Value> = app.runtime.view().replicas.iter().map(shown).collect();
-    let statuses = app.runtime.members.as_ref().map_or_else(Vec::new, |members| members.statuses());
-    let discovery: Vec<Value> = statuses.iter().map(shown_status).collect();
+    let (mut data, mut discovery) = (Vec::new(), Vec::new());
+    for runtime in app.models.iter().map(|model| &model.runtime) {
+        let name = &runtime.model.name;
+        data.extend(runtime.view().replicas.iter().map(|replica| shown(name, replica)));
+        let statuses = runtime.members.as_ref().map_or_else(Vec::new, |members| members.statuses());
+        discovery.extend(statuses.iter().map(|status| shown_status(name, status)));
+    }
     HttpResponse::Ok().json(json!({ "object": "list", "data": data, "discovery": discovery }))
 }
 
-fn shown_status(status: &SourceStatus) -> Value {
+fn shown_status(model: &str, status: &SourceStatus) -> Value {
     json!({
+        "model": model,
         "source": status.source.name(),
         "status": if status.error.is_none() { "ok" } else { "failed" },
         "replicas": status.replicas,
@@ -65,10 +70,11 @@ fn shown_error(error: Option<&(String, u64)>) -> Option<Value> {
     error.map(|(message, at)| json!({ "message": message, "at_ms": at }))
 }
 
-fn shown(replica: &ReplicaView) -> Value {
+fn shown(model: &str, replica: &ReplicaView) -> Value {
     json!({
         "name": replica.name,
         "object": "replica",
+        "model": model,
         "kind": if replica.is_local { "local" } else { "openai" },
         "source": replica.source.name(),
         "state": replica.state,
@@ -117,20 +123,30 @@ pub async fn resume(
 
 fn set(app: &App, request: &HttpRequest, name: &str, is_drained: bool) -> Result<HttpResponse, ApiError> {
     auth::operator(app, request)?;
-    members(app, name)?.drain(name, is_drained)?;
+    of_any_model(app, name, |members| members.drain(name, is_drained))?;
     Ok(HttpResponse::Ok().json(json!({ "name": name, "object": "replica", "draining": is_drained })))
 }
 
-/// The replicas that the fleet should have, where there is one.
-fn members<'a>(app: &'a App, name: &str) -> Result<&'a ReplicaMembers, RequestError> {
-    let found = app.runtime.members.as_deref();
-    found.ok_or_else(|| RequestError::NotFound(format!("the replica `{name}`")))
+/// Does something with the replica of a name, whichever model it runs.
+fn of_any_model(
+    app: &App,
+    name: &str,
+    act: impl Fn(&ReplicaMembers) -> Result<(), RequestError>,
+) -> Result<(), RequestError> {
+    for members in app.models.iter().filter_map(|model| model.runtime.members.as_deref()) {
+        match act(members) {
+            Err(RequestError::NotFound(_)) => {}
+            done => return done,
+        }
+    }
+    Err(RequestError::NotFound(format!("the replica `{name}`")))
 }
 
 /// Adds a replica: the fields of an entry of `[[replicas]]`. An entry for a server that is there replaces its
-/// settings. It is forgotten when the process ends. Takes the key `auth.admin_key`.
+/// settings. It is forgotten when the process ends. Of several models, `model` in the query names the one that it
+/// runs (that of the body is the model's name at the server). Takes the key `auth.admin_key`.
 #[utoipa::path(
-    post, path = "/v1/replicas", tag = "operation",
+    post, path = "/v1/replicas", tag = "operation", params(("model" = Option<String>, Query)),
     request_body(content = Object, description = "the fields of an entry of `[[replicas]]`: url (required), name, model, \
         api_key, dialect, prompt, rows_max, tokens_max, priority, salt, and the rest"),
     responses(
@@ -139,9 +155,15 @@ fn members<'a>(app: &'a App, name: &str) -> Result<&'a ReplicaMembers, RequestEr
     ),
     security(("key" = []))
 )]
-pub async fn add(app: Data<App>, request: HttpRequest, payload: Payload) -> Result<HttpResponse, ApiError> {
+pub async fn add(
+    app: Data<App>,
+    request: HttpRequest,
+    asked: Query<AskedModel>,
+    payload: Payload,
+) -> Result<HttpResponse, ApiError> {
     auth::operator(&app, &request)?;
-    let members = app.runtime.members.as_deref().ok_or(RequestError::NotConfigured("replicas"))?;
+    let members = asked.of(&app)?.runtime.members.as_deref();
+    let members = members.ok_or(RequestError::NotConfigured("replicas"))?;
     let fields = crate::json::value(&read_body(&app, &request, payload).await?)?;
     let entry: ReplicaSettings = serde_json::from_value(fields)
         .map_err(|error| RequestError::invalid("replica", error.to_string()))?;
@@ -176,6 +198,6 @@ pub async fn remove(
     removal: Query<Removal>,
 ) -> Result<HttpResponse, ApiError> {
     auth::operator(&app, &request)?;
-    members(&app, &name)?.remove(&name, removal.now)?;
+    of_any_model(&app, &name, |members| members.remove(&name, removal.now))?;
     Ok(HttpResponse::Ok().json(json!({ "name": *name, "object": "replica", "deleted": true })))
 }

@@ -1,6 +1,6 @@
 //! `/v1/schemas`: register a PML schema, look at it, forget it.
 
-use actix_web::web::{self, Data, Path, Payload, ServiceConfig};
+use actix_web::web::{self, Data, Path, Payload, Query, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
 use serde_json::json;
 use serving::error::RequestError;
@@ -10,7 +10,8 @@ use crate::auth::Authenticated;
 use crate::error::ApiError;
 use crate::error::ErrorBody;
 use crate::json::JsonFields;
-use crate::routes::{ask, only_get_delete, only_get_post};
+use crate::models::ServedModel;
+use crate::routes::{AskedModel, ask, only_get_delete, only_get_post};
 use crate::services::prepare::RequestContext;
 use crate::services::schemas::ready::Ready;
 use crate::services::schemas::{self, SchemaDraft};
@@ -53,21 +54,21 @@ pub async fn create(
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let wanted = ask((&app, caller), &request, payload, read_request).await?;
-    let (ready, usage) = schemas::register(&app, caller, wanted).await?;
-    Ok(HttpResponse::Ok().json(SchemaReply { usage: Some(usage.into()), ..shown(&app, &ready) }))
+    let (model, wanted) = ask((&app, caller), &request, payload, read_request).await?;
+    let (ready, usage) = schemas::register((&app, &model), caller, wanted).await?;
+    Ok(HttpResponse::Ok().json(SchemaReply { usage: Some(usage.into()), ..shown(&model, &ready) }))
 }
 
 fn read_request(context: RequestContext<'_>, fields: JsonFields) -> Result<SchemaDraft, RequestError> {
     let SchemaRequest { pml, is_pinned } = SchemaRequest::read(fields, context.validation())?;
-    let layout = schemas::lay_out(context.app, &pml)?;
+    let layout = schemas::lay_out(context.model, &pml)?;
     Ok(SchemaDraft { pml, layout, is_pinned })
 }
 
-fn shown(app: &App, ready: &Ready) -> SchemaReply {
+fn shown(model: &ServedModel, ready: &Ready) -> SchemaReply {
     let Ready { stored, layout, pin } = ready;
     let held = pin.as_ref().map(|pin| pin.is_held());
-    SchemaReply::new(layout, &app.runtime.model, (stored.created.0, stored.updated.0), held)
+    SchemaReply::new(layout, model.model(), (stored.created.0, stored.updated.0), held)
 }
 
 /// The names of the caller's schemas.
@@ -80,20 +81,23 @@ pub async fn list(app: Data<App>, Authenticated(caller): Authenticated) -> Resul
     Ok(HttpResponse::Ok().json(SchemaList { object: "list", data }))
 }
 
-/// A schema with its modules, positions and text.
+/// A schema with its modules, positions and text, as it lies in the tokens of a model.
 #[utoipa::path(
-    get, path = "/v1/schemas/{name}", tag = "pml", params(("name" = String, Path)),
+    get, path = "/v1/schemas/{name}", tag = "pml",
+    params(("name" = String, Path), ("model" = Option<String>, Query)),
     responses((status = 200, body = SchemaReply), (status = 404, body = ErrorBody)), security(("key" = []))
 )]
 pub async fn read(
     app: Data<App>,
     Authenticated(caller): Authenticated,
     name: Path<String>,
+    asked: Query<AskedModel>,
 ) -> Result<HttpResponse, ApiError> {
-    let Some(ready) = schemas::find(&app, caller.tenant, &name).await? else {
+    let model = asked.of(&app)?;
+    let Some(ready) = schemas::find((&app, model), caller.tenant, &name).await? else {
         return Err(not_found(&name).into());
     };
-    let reply = SchemaReply { schema: Some(ready.stored.pml.clone()), ..shown(&app, &ready) };
+    let reply = SchemaReply { schema: Some(ready.stored.pml.clone()), ..shown(model, &ready) };
     Ok(HttpResponse::Ok().json(reply))
 }
 

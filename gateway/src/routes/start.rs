@@ -1,9 +1,12 @@
 //! How a request that makes a relQuery begins: prepared and submitted, or, with an `Idempotency-Key` that
 //! this tenant has sent with the same body before, joined to what that began.
 
+use std::sync::Arc;
+
 use actix_web::HttpRequest;
 use actix_web::http::header::HeaderMap;
 use actix_web::web::{Bytes, Data, Payload};
+use serving::Runtime;
 use serving::caller::Caller;
 use serving::clock::{Deadline, Late};
 use serving::error::{RequestError, internal};
@@ -79,31 +82,33 @@ async fn begin<W: Wanted>(app: &Data<App>, caller: Caller, arrived: Arrived) -> 
     let Arrived { body, peek } = arrived;
     let (clock, arrival) = (app.runtime.shared.clock, peek.arrival());
     let begun = clock.now();
-    let measure = move |state: &App| {
-        state.runtime.shared.metrics.requests.prepare_seconds.observe(clock.now().since(begun).as_seconds());
+    let measure = move |runtime: &Runtime| {
+        runtime.shared.metrics.requests.prepare_seconds.observe(clock.now().since(begun).as_seconds());
     };
     let wanted = off_thread((app, caller), &body, arrival, W::read).await;
-    let wanted = wanted.inspect_err(|_| measure(app))?;
+    let (model, wanted) = wanted.inspect_err(|_| measure(&app.runtime))?;
+    let runtime = Arc::clone(&model.runtime);
     let outline = wanted.outline();
     let deadline = outline.deadline.map(|span| Deadline::new(arrival, span));
     let state = app.clone();
     let mut lowering = tokio::task::spawn_blocking(move || {
-        let context = RequestContext { app: &state, tenant: caller.tenant, purpose: Purpose::Run, arrival };
+        let (tenant, purpose) = (caller.tenant, Purpose::Run);
+        let context = RequestContext { app: &state, model: &model, tenant, purpose, arrival };
         let asked = wanted.lower(context);
-        measure(&state);
+        measure(&model.runtime);
         asked.map(|asked| asked.work)
     });
     let handle = match clock.within(deadline, &mut lowering).await {
         Ok(lowered) => {
             let work = lowered.map_err(internal)??;
-            submit::submit(&app.runtime, caller, work, Resumed::default()).await?
+            submit::submit(&runtime, caller, work, Resumed::default()).await?
         }
         Err(Late) => {
-            let handle = submit::open(&app.runtime, caller, outline.kind, outline.rows)?;
-            let (state, relquery) = (app.clone(), handle.relquery().clone());
+            let handle = submit::open(&runtime, caller, outline.kind, outline.rows)?;
+            let relquery = handle.relquery().clone();
             tokio::spawn(async move {
                 let lowered = lowering.await.map_err(internal).flatten();
-                submit::submit_late(&state.runtime, caller, &relquery, lowered).await;
+                submit::submit_late(&runtime, caller, &relquery, lowered).await;
             });
             handle
         }
@@ -121,14 +126,14 @@ async fn rejoin(
     arrived: &Arrived,
 ) -> Result<Option<Started>, ApiError> {
     let Some(first) = guard.first() else { return Ok(None) };
-    let relquery = match look_up(app, caller, prefix, &first.id).await {
-        Ok(relquery) => relquery,
+    let (model, relquery) = match look_up(app, caller, prefix, &first.id).await {
+        Ok(found) => found,
         Err(RequestError::NotFound(_)) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
     let stream = first.stream;
     let deadline = first.deadline.map(|deadline| deadline.again(arrived.peek.arrival()));
-    let handle = first.owners.join(&app.runtime, relquery);
+    let handle = first.owners.join(&model.runtime, relquery);
     Ok(handle.map(|handle| Started { handle, stream, deadline, body: arrived.body.clone() }))
 }
 

@@ -9,9 +9,13 @@ use serving::ownership;
 use serving::relquery_state::RelQueryState;
 use store::{TicketState, UnixMillis};
 
+use crate::models::ServedModel;
 use crate::services::{sql, tickets};
 use crate::state::App;
 use crate::wire::relquery::{parse_id, public_id};
+
+/// A relQuery and the model that runs it.
+pub type FoundRelQuery = (Arc<ServedModel>, Arc<RelQueryState>);
 
 /// The caller's relQuery of a public id: the one in memory, or what its ticket left.
 pub async fn look_up(
@@ -19,9 +23,9 @@ pub async fn look_up(
     caller: Caller,
     prefix: &str,
     id: &str,
-) -> Result<Arc<RelQueryState>, RequestError> {
-    if let Some(relquery) = find(app, caller, prefix, id) {
-        return Ok(relquery);
+) -> Result<FoundRelQuery, RequestError> {
+    if let Some(found) = find(app, caller, prefix, id) {
+        return Ok(found);
     }
     let ticket = find_ticket(app, caller, id).await?;
     let state = app.clone();
@@ -29,9 +33,10 @@ pub async fn look_up(
 }
 
 /// The caller's relQuery of a public id, while it is in memory.
-fn find(app: &App, caller: Caller, prefix: &str, id: &str) -> Option<Arc<RelQueryState>> {
+fn find(app: &App, caller: Caller, prefix: &str, id: &str) -> Option<FoundRelQuery> {
     let number: RelQueryId = parse_id(prefix, id)?;
-    app.runtime.registry.get(caller.tenant, number).filter(|relquery| public_id(relquery) == id)
+    let (model, relquery) = app.models.relquery(caller.tenant, number)?;
+    (public_id(&relquery) == id).then(|| (Arc::clone(model), relquery))
 }
 
 /// The caller's ticket in the store.
@@ -59,8 +64,8 @@ async fn ticket_of_kind(
 
 /// Cancels what runs under a public id; false where it was over.
 pub async fn call_off(app: &App, caller: Caller, prefix: &str, id: &str) -> Result<bool, RequestError> {
-    if let Some(relquery) = find(app, caller, prefix, id) {
-        return Ok(ownership::cancel(&app.runtime, &relquery));
+    if let Some((model, relquery)) = find(app, caller, prefix, id) {
+        return Ok(ownership::cancel(&model.runtime, &relquery));
     }
     let ticket = find_ticket(app, caller, id).await?;
     if ticket.state != TicketState::Running {

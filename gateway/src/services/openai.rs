@@ -13,7 +13,6 @@ use serving::submit::Prepared;
 use crate::json::JsonFields;
 use crate::services::prepare::RequestContext;
 use crate::services::prepare::rows::{Lowering, job_row, lower_plan, prompt_bytes_max, row_error};
-use crate::state::App;
 use crate::wire::openai::{Api, ChatRequest, Common, CompletionPrompt, CompletionRequest};
 use crate::wire::relquery::Order;
 
@@ -40,7 +39,7 @@ pub(crate) fn completion(
 ) -> Result<PreparedRequest, RequestError> {
     let app = context.app;
     let CompletionRequest { common, prompts } = CompletionRequest::read(fields, context.validation())?;
-    let lowering = lowering(app, &common);
+    let lowering = lowering(context, &common);
     let output_max = common.max_tokens.unwrap_or(COMPLETION_TOKENS.min(app.config.limits.output_tokens_max));
     let generation =
         Generation { output_max: TokenCount(output_max), ..(*common.sampling.generation).clone() };
@@ -66,10 +65,10 @@ pub(crate) fn completion(
 pub(crate) fn chat(context: RequestContext<'_>, fields: JsonFields) -> Result<PreparedRequest, RequestError> {
     let app = context.app;
     let ChatRequest { common, messages } = ChatRequest::read(fields, context.validation())?;
-    if !app.runtime.model.has_chat {
+    if !context.model.model().has_chat {
         return Err(RequestError::invalid("messages", "the model has no chat template: use /v1/completions"));
     }
-    let lowering = lowering(app, &common);
+    let lowering = lowering(context, &common);
     // A limit is the most that may be said, not what must fit: clients send one number for every model. Room
     // for one token is asked first; then as much is given as the context leaves, and an answer that meets its
     // end says `length`.
@@ -85,10 +84,10 @@ pub(crate) fn chat(context: RequestContext<'_>, fields: JsonFields) -> Result<Pr
 }
 
 /// What a lowering of such a request needs.
-pub(crate) fn lowering<'a>(app: &'a App, common: &'a Common) -> Lowering<'a> {
+pub(crate) fn lowering<'a>(context: RequestContext<'a>, common: &'a Common) -> Lowering<'a> {
     Lowering {
-        model: &app.runtime.model,
-        config: &app.config,
+        model: context.model.model(),
+        config: &context.app.config,
         sampling: &common.sampling,
         cache: common.cache,
         order: Order::Rows,

@@ -8,12 +8,15 @@ mod columns;
 pub mod relquery;
 pub mod rows;
 
+use std::sync::Arc;
+
 use base::{Millis, TenantId, Time};
 use serving::error::RequestError;
 use serving::relquery_state::RelQueryKind;
 use serving::submit::Prepared;
 
 use crate::json::JsonFields;
+use crate::models::ServedModel;
 use crate::services::constraints::Purpose;
 use crate::state::App;
 use crate::wire::ValidationContext;
@@ -23,6 +26,8 @@ use crate::wire::ValidationContext;
 pub struct RequestContext<'a> {
     /// The server's state.
     pub app: &'a App,
+    /// What will run them.
+    pub model: &'a Arc<ServedModel>,
     /// Whose requests.
     pub tenant: TenantId,
     /// Why they are prepared.
@@ -34,8 +39,8 @@ pub struct RequestContext<'a> {
 impl<'a> RequestContext<'a> {
     /// What its requests are read against.
     pub fn validation(self) -> ValidationContext<'a> {
-        let constraints = self.app.constraints.of(self.tenant, self.purpose);
-        ValidationContext { limits: &self.app.config.limits, model: &self.app.runtime.model, constraints }
+        let constraints = self.model.constraints.of(self.tenant, self.purpose);
+        ValidationContext { limits: &self.app.config.limits, model: self.model.model(), constraints }
     }
 }
 

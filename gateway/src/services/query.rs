@@ -52,7 +52,7 @@ pub fn plan(
     request: &QueryRequest,
     searched: &Searched,
 ) -> Vec<Result<Planned, (usize, RequestError)>> {
-    let is_plain = !context.app.runtime.model.has_sections();
+    let is_plain = !context.model.model().has_sections();
     let rules = request.rules.clone();
     let rewriting = Rewriting {
         rules: if is_plain { rules.without(DISTRIBUTE) } else { rules },
@@ -109,8 +109,8 @@ fn plan_one(
     let plan = Plan::new(&rewritten).map_err(|error| span_error(path, error))?;
     let generations = plan.calls.iter().map(|call| prompt::generation(context, path, &call.params, known));
     let generations = generations.collect::<Result<_, _>>()?;
-    if context.app.runtime.model.has_sections() {
-        prompt::check_reuse(context.app, path, &plan)?;
+    if context.model.model().has_sections() {
+        prompt::check_reuse(context.model.model(), path, &plan)?;
     }
     Ok(Planned { index, plan: Arc::new(plan), generations, rewritten, log })
 }

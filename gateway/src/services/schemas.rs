@@ -23,16 +23,20 @@ use serving::submit::{self, Prepared, Resumed};
 use store::{NewSchema, SchemaLimits, SchemaPut, StoredSchema, UnixMillis};
 
 use crate::config::LimitsConfig;
+use crate::models::ServedModel;
 use crate::state::App;
 use crate::wire::openai::verdict;
 use crate::wire::pml::pml_error;
+
+/// The server's state, and the model that a schema is laid out for.
+type Serving<'a> = (&'a Arc<App>, &'a Arc<ServedModel>);
 
 /// How long what is held ready counts as what is stored: another server may replace it.
 const READY: Nanos = Nanos(2_000_000_000);
 
 /// Reads a schema and gives it its positions. Slow where it is long: call it off the connection's thread.
-pub fn lay_out(app: &App, pml: &str) -> Result<Layout, RequestError> {
-    let model = &app.runtime.model;
+pub fn lay_out(served: &ServedModel, pml: &str) -> Result<Layout, RequestError> {
+    let model = served.model();
     let Some(can_shift) = can_shift(model) else {
         let reason = "the model's attention has a window, which leaves no room for modules".to_owned();
         return Err(pml_error("schema", &PmlError { place: START, reason }));
@@ -41,7 +45,7 @@ pub fn lay_out(app: &App, pml: &str) -> Result<Layout, RequestError> {
     let length_max = u32::try_from(model.context_max.0.saturating_sub(1)).unwrap_or(u32::MAX);
     let schema = Schema::parse(pml).map_err(|error| pml_error("schema", &error))?;
     let positions = Positions { length_max, can_shift, bounds_arguments: model.has_ids() };
-    let layout = Layout::new(&schema, &*model.text, app.tags(), positions);
+    let layout = Layout::new(&schema, &*model.text, served.tags(), positions);
     layout.map_err(|error| pml_error("schema", &error))
 }
 
@@ -63,8 +67,9 @@ fn can_shift(model: &Model) -> Option<bool> {
 
 /// The rows that compute a schema's modules, one each: they are found again wherever prompts put them. None
 /// where servers run rows.
-fn rows(app: &App, layout: &Layout) -> Result<Vec<PendingRow>, RequestError> {
-    if !app.runtime.model.has_sections() {
+fn rows((app, served): (&App, &ServedModel), layout: &Layout) -> Result<Vec<PendingRow>, RequestError> {
+    let model = served.model();
+    if !model.has_sections() {
         return Ok(Vec::new());
     }
     let encodings = layout.encodings();
@@ -85,8 +90,7 @@ fn rows(app: &App, layout: &Layout) -> Result<Vec<PendingRow>, RequestError> {
             generation: Arc::clone(&generation),
             seed: 0,
         };
-        let (needed, room) =
-            (item.kv_tokens_max(app.runtime.model.block_tokens).0, app.runtime.model.kv_tokens());
+        let (needed, room) = (item.kv_tokens_max(model.block_tokens).0, model.kv_tokens());
         if needed > room {
             let name =
                 layout.units[unit].path.last().map_or("its own text".to_owned(), |name| format!("`{name}`"));
@@ -100,7 +104,7 @@ fn rows(app: &App, layout: &Layout) -> Result<Vec<PendingRow>, RequestError> {
 
 /// Computes a schema's modules through the scheduler, as any other rows; what that took.
 async fn encode(
-    app: &Arc<App>,
+    model: &ServedModel,
     caller: Caller,
     rows: Vec<PendingRow>,
     pin: Option<PinPermit>,
@@ -118,7 +122,7 @@ async fn encode(
         pin,
         parts: vec![TemplateRows { open: None, rows }],
     };
-    let handle = submit::submit(&app.runtime, caller, work, Resumed::default()).await?;
+    let handle = submit::submit(&model.runtime, caller, work, Resumed::default()).await?;
     handle.wait(None).await;
     let state = handle.relquery().read();
     verdict(&state)?;
@@ -138,18 +142,18 @@ pub struct SchemaDraft {
 
 /// Registers a schema in place of the one of its name, all of it or nothing: its modules are computed first.
 pub async fn register(
-    app: &Arc<App>,
+    (app, model): Serving<'_>,
     caller: Caller,
     wanted: SchemaDraft,
 ) -> Result<(Arc<Ready>, Usage), RequestError> {
     let SchemaDraft { pml, layout, is_pinned } = wanted;
-    if is_pinned && !app.runtime.model.has_sections() {
+    if is_pinned && !model.model().has_sections() {
         let reason =
             "cannot be held: servers (`[[replicas]]`) run the rows, and what their caches keep is theirs";
         return Err(RequestError::invalid("pin", reason.to_owned()));
     }
-    let rows = rows(app, &layout)?;
-    let pinned = if is_pinned { pinned(app, &rows)? } else { TokenCount(0) };
+    let rows = rows((app, model), &layout)?;
+    let pinned = if is_pinned { pinned((app, model.model()), &rows)? } else { TokenCount(0) };
     let limits = &app.config.limits;
     let new = NewSchema { tenant: caller.tenant, name: &layout.name, pml: &pml, pinned };
     let bounds = SchemaLimits {
@@ -159,8 +163,8 @@ pub async fn register(
     let allowed = |kept| allowed(limits, pinned, kept);
     allowed(stored(app.runtime.store.can_put_schema(new, bounds).await)?)?;
     // Until it is stored it is nobody's: what fails here lets go what it pinned.
-    let pin = (pinned.0 > 0).then(|| app.runtime.shared.pin());
-    let usage = encode(app, caller, rows, pin.as_ref().and_then(Pin::fill)).await?;
+    let pin = (pinned.0 > 0).then(|| model.runtime.shared.pin());
+    let usage = encode(model, caller, rows, pin.as_ref().and_then(Pin::fill)).await?;
     let now = UnixMillis(app.runtime.shared.clock.unix_ms());
     allowed(stored(app.runtime.store.put_schema(new, bounds, now).await)?)?;
     let name = layout.name.clone();
@@ -168,22 +172,23 @@ pub async fn register(
     // Replaced by another since: this one was registered all the same.
     let kept = kept.unwrap_or(StoredSchema { name, pml, pinned, created: now, updated: now });
     let ready = Arc::new(Ready { stored: kept, layout, pin });
-    app.schemas.ready().put(caller.tenant, Arc::clone(&ready), app.runtime.shared.clock.now());
+    app.models.iter().for_each(|other| other.schemas.ready().remove(caller.tenant, &ready.stored.name));
+    model.schemas.ready().put(caller.tenant, Arc::clone(&ready), app.runtime.shared.clock.now());
     // Removed since it was stored, it would stay ready, and its pin with it.
-    refresh(app.clone(), caller.tenant, Arc::clone(&ready)).await;
+    refresh((app, model), caller.tenant, Arc::clone(&ready)).await;
     Ok((ready, usage))
 }
 
 /// Tokens that a pin on what these rows compute would hold.
-fn pinned(app: &App, rows: &[PendingRow]) -> Result<TokenCount, RequestError> {
+fn pinned((app, model): (&App, &Model), rows: &[PendingRow]) -> Result<TokenCount, RequestError> {
     let (mut tokens, mut blocks) = (0, 0);
     for section in
         rows.iter().flat_map(|row| row.item.sections.split_last().map_or(&[][..], |(_, units)| units))
     {
         tokens += section.tokens.0;
-        blocks += section.tokens.0.div_ceil(u64::from(app.runtime.model.block_tokens));
+        blocks += section.tokens.0.div_ceil(u64::from(model.block_tokens));
     }
-    let share = SchedulerConfig { kv_blocks: app.runtime.model.kv_blocks, ..app.config.scheduler.clone() };
+    let share = SchedulerConfig { kv_blocks: model.kv_blocks, ..app.config.scheduler.clone() };
     let limit = u64::from(share.pinned_blocks_max());
     if blocks > limit {
         let reason = format!(
@@ -215,52 +220,57 @@ fn allowed(limits: &LimitsConfig, pinned: TokenCount, kept: SchemaPut) -> Result
 
 /// Sees to it that a pinned schema's modules are held: after a restart, or a loss, they are computed again.
 /// Nobody waits for that.
-pub fn hold(app: &Arc<App>, caller: Caller, ready: &Ready) {
-    if !app.runtime.model.has_sections() {
+pub fn hold((app, model): Serving<'_>, caller: Caller, ready: &Ready) {
+    if !model.model().has_sections() {
         return;
     }
     let Some(filling) = ready.pin.as_ref().and_then(Pin::fill) else { return };
-    let Ok(rows) = rows(app, &ready.layout) else { return };
-    let app = app.clone();
+    let Ok(rows) = rows((app, model), &ready.layout) else { return };
+    let model = Arc::clone(model);
     tokio::spawn(async move {
-        if let Err(error) = encode(&app, caller, rows, Some(filling)).await {
+        if let Err(error) = encode(&model, caller, rows, Some(filling)).await {
             tracing::warn!(%error, "a pinned schema's modules are not held");
         }
     });
 }
 
 /// A tenant's schema, ready for prompts; `None` where it has none of that name.
-pub async fn find(app: &Arc<App>, tenant: TenantId, name: &str) -> Result<Option<Arc<Ready>>, RequestError> {
+pub async fn find(
+    (app, model): Serving<'_>,
+    tenant: TenantId,
+    name: &str,
+) -> Result<Option<Arc<Ready>>, RequestError> {
     let now = app.runtime.shared.clock.now();
-    let found = app.schemas.ready().get(tenant, name, now, READY);
+    let found = model.schemas.ready().get(tenant, name, now, READY);
     let Some((ready, is_old)) = found else {
         let Some(kept) = stored(app.runtime.store.schema(tenant, name).await)? else { return Ok(None) };
-        let ready = load(app, kept).await?;
-        app.schemas.ready().put(tenant, Arc::clone(&ready), app.runtime.shared.clock.now());
+        let ready = load(model, kept).await?;
+        model.schemas.ready().put(tenant, Arc::clone(&ready), app.runtime.shared.clock.now());
         // Removed since it was read, it would stay ready, and its pin with it.
-        refresh(app.clone(), tenant, Arc::clone(&ready)).await;
+        refresh((app, model), tenant, Arc::clone(&ready)).await;
         return Ok(Some(ready));
     };
     if is_old {
         // Nobody waits for the store: what is ready serves until another is.
-        tokio::spawn(refresh(app.clone(), tenant, Arc::clone(&ready)));
+        let (app, model, ready) = (app.clone(), Arc::clone(model), Arc::clone(&ready));
+        tokio::spawn(async move { refresh((&app, &model), tenant, ready).await });
     }
     Ok(Some(ready))
 }
 
 /// Lays a stored schema out. That it once could be does not mean that it can: the model may be another one.
-async fn load(app: &Arc<App>, kept: StoredSchema) -> Result<Arc<Ready>, RequestError> {
-    let state = app.clone();
+async fn load(model: &Arc<ServedModel>, kept: StoredSchema) -> Result<Arc<Ready>, RequestError> {
+    let model = Arc::clone(model);
     let laid_out = tokio::task::spawn_blocking(move || {
-        let layout = lay_out(&state, &kept.pml)?;
-        let pin = (kept.pinned.0 > 0).then(|| state.runtime.shared.pin());
+        let layout = lay_out(&model, &kept.pml)?;
+        let pin = (kept.pinned.0 > 0).then(|| model.runtime.shared.pin());
         Ok(Arc::new(Ready { stored: kept, layout, pin }))
     });
     laid_out.await.map_err(internal)?
 }
 
 /// Looks whether what is ready is still what is stored.
-async fn refresh(app: Arc<App>, tenant: TenantId, ready: Arc<Ready>) {
+async fn refresh((app, model): Serving<'_>, tenant: TenantId, ready: Arc<Ready>) {
     let name = &ready.stored.name;
     let found = match app.runtime.store.schema(tenant, name).await {
         Ok(found) => found,
@@ -272,15 +282,15 @@ async fn refresh(app: Arc<App>, tenant: TenantId, ready: Arc<Ready>) {
     let next = match found {
         None => None,
         Some(kept) if kept == ready.stored => Some(Arc::clone(&ready)),
-        Some(kept) => load(&app, kept).await.ok(),
+        Some(kept) => load(model, kept).await.ok(),
     };
     let now = app.runtime.shared.clock.now();
-    app.schemas.ready().renew(tenant, &ready, next, now);
+    model.schemas.ready().renew(tenant, &ready, next, now);
 }
 
 /// Forgets a tenant's schema; says whether there was one.
 pub async fn remove(app: &App, tenant: TenantId, name: &str) -> Result<bool, RequestError> {
     let was_there = stored(app.runtime.store.delete_schema(tenant, name).await)?;
-    app.schemas.ready().remove(tenant, name);
+    app.models.iter().for_each(|model| model.schemas.ready().remove(tenant, name));
     Ok(was_there)
 }

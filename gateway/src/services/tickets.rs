@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use base::{End, TenantId, TokenCount};
 use serde_json::{Value, json};
+use serving::Runtime;
 use serving::caller::{Caller, WeightedTenant};
 use serving::error::stored;
 use serving::error::{RequestError, of_store};
@@ -20,6 +21,7 @@ use store::{ClaimKind, Lease, NewTicket, Ticket, TicketRow, TicketState, UnixMil
 
 use crate::json as strict;
 use crate::services::constraints::Purpose;
+use crate::services::lookup::FoundRelQuery;
 use crate::services::prepare::cells::WantedCells;
 use crate::services::prepare::{PreparedRequest, RequestContext, Wanted};
 use crate::services::sql;
@@ -65,9 +67,10 @@ pub async fn make(
         lease: &lease(app),
     };
     stored(app.runtime.store.create_ticket(ticket, now).await)?;
-    app.runtime.shared.metrics.requests.partial.inc();
+    let runtime = Arc::clone(handle.runtime());
+    runtime.shared.metrics.requests.partial.inc();
     let relquery = handle.release();
-    tokio::spawn(follow(app.clone(), Arc::clone(&relquery), 0));
+    tokio::spawn(follow((app.clone(), runtime), Arc::clone(&relquery), 0));
     Ok(relquery)
 }
 
@@ -83,7 +86,7 @@ fn kind_word(kind: &RelQueryKind) -> &'static str {
 
 /// Appends rows as they finish; the first `written` are in the store already. While the database is away,
 /// what has ended waits in the relQuery: a ticket ends with every row or not at all.
-async fn follow(app: Arc<App>, relquery: Arc<RelQueryState>, mut written: usize) {
+async fn follow((app, runtime): (Arc<App>, Arc<Runtime>), relquery: Arc<RelQueryState>, mut written: usize) {
     let id = relquery::public_id(&relquery);
     let mut version = relquery.follow();
     // Set when the ticket is gone or another gateway's: the relQuery goes on for whoever reads it here.
@@ -130,7 +133,7 @@ async fn follow(app: Arc<App>, relquery: Arc<RelQueryState>, mut written: usize)
         };
         let now = app.runtime.shared.clock.now();
         let shape = ReplyShape { rows: false, partial: false };
-        let summary = json!(RelQueryReply::new(&relquery, &app.runtime.model, now, shape)).to_string();
+        let summary = json!(RelQueryReply::new(&relquery, &runtime.model, now, shape)).to_string();
         let node = Some(&*app.config.store.node);
         while !is_lost
             && let Err(error) = app.runtime.store.finish_ticket(&id, node, state, Some(&summary)).await
@@ -140,7 +143,7 @@ async fn follow(app: Arc<App>, relquery: Arc<RelQueryState>, mut written: usize)
                 break;
             }
         }
-        app.runtime.registry.ended(&relquery);
+        runtime.registry.ended(&relquery);
         return;
     }
 }
@@ -226,13 +229,14 @@ async fn resume_one(app: &Arc<App>, ticket: Ticket) -> Result<bool, RequestError
     }
     let number = relquery::parse_id("rq-", &ticket.id).or_else(|| relquery::parse_id("cl-", &ticket.id));
     let id = number.ok_or(RequestError::Internal)?;
-    if app.runtime.registry.get(ticket.tenant, id).is_some() {
+    if app.models.relquery(ticket.tenant, id).is_some() {
         return Ok(false);
     }
     let caller = caller(app, ticket.tenant).await?;
     let fields = strict::object(ticket.request.as_bytes())?;
-    let arrival = app.runtime.shared.clock.now();
-    let context = RequestContext { app, tenant: ticket.tenant, purpose: Purpose::Resume, arrival };
+    let (arrival, tenant) = (app.runtime.shared.clock.now(), ticket.tenant);
+    let model = app.models.of_request(&fields)?;
+    let context = RequestContext { app, model, tenant, purpose: Purpose::Resume, arrival };
     let prepared = match ticket.kind.as_str() {
         "cells" => WantedCells::prepare(context, fields)?,
         _ => RelQueryRequest::prepare(context, fields)?,
@@ -241,8 +245,9 @@ async fn resume_one(app: &Arc<App>, ticket: Ticket) -> Result<bool, RequestError
     let written = rows.len();
     // Its client left with the deadline.
     let work = submit::Prepared { deadline: None, ..prepared.work };
-    let handle = submit::submit(&app.runtime, caller, work, Resumed { id: Some(id), rows }).await?;
-    tokio::spawn(follow(app.clone(), handle.release(), written));
+    let runtime = Arc::clone(&model.runtime);
+    let handle = submit::submit(&runtime, caller, work, Resumed { id: Some(id), rows }).await?;
+    tokio::spawn(follow((app.clone(), runtime), handle.release(), written));
     Ok(true)
 }
 
@@ -251,7 +256,7 @@ async fn caller(app: &App, id: TenantId) -> Result<Caller, RequestError> {
     let tenants = app.runtime.store.tenants().await.map_err(of_store)?;
     let tenant = tenants.into_iter().find(|tenant| tenant.id == id);
     let member = tenant.map_or(WeightedTenant::usual(id), |tenant| WeightedTenant::of(&tenant));
-    Ok(Caller::of(member, app.runtime.model.revision))
+    Ok(Caller::of(member))
 }
 
 /// A finished row as [`new_rows`] wrote it.
@@ -290,10 +295,11 @@ fn parse_error(message: &str, param: Option<&str>) -> RequestError {
 }
 
 /// A ticket that is not in memory, as a reply: its rows put back on a relQuery.
-pub fn restore(app: &App, ticket: &Ticket) -> Result<Arc<RelQueryState>, RequestError> {
+pub fn restore(app: &App, ticket: &Ticket) -> Result<FoundRelQuery, RequestError> {
     let fields = strict::object(ticket.request.as_bytes())?;
-    let arrival = app.runtime.shared.clock.now();
-    let context = RequestContext { app, tenant: ticket.tenant, purpose: Purpose::Show, arrival };
+    let (arrival, tenant) = (app.runtime.shared.clock.now(), ticket.tenant);
+    let model = app.models.of_request(&fields)?;
+    let context = RequestContext { app, model, tenant, purpose: Purpose::Show, arrival };
     let PreparedRequest { work, .. } = match ticket.kind.as_str() {
         "cells" => WantedCells::prepare(context, fields)?,
         _ => RelQueryRequest::prepare(context, fields)?,
@@ -323,7 +329,7 @@ pub fn restore(app: &App, ticket: &Ticket) -> Result<Arc<RelQueryState>, Request
             relquery.end(Status::Failed(RequestError::Internal), now);
         }
     }
-    Ok(relquery)
+    Ok((Arc::clone(model), relquery))
 }
 
 #[cfg(test)]

@@ -25,12 +25,14 @@ pub async fn run(app: Arc<App>, mut stop: watch::Receiver<bool>, mut is_left: bo
     loop {
         // Err: the sender is gone, which means stop too.
         let is_last = tokio::time::timeout(period, stop.changed()).await.is_ok();
-        usage_writer::write_usage(&app.runtime).await;
+        for model in app.models.iter() {
+            usage_writer::write_usage(&model.runtime).await;
+        }
         usage_writer::write_answers(&app.runtime).await;
         app.sql.budgets.keep(&app.runtime).await;
         round += 1;
         if round.is_multiple_of(ROUNDS_PER_LEASE) {
-            app.runtime.forget_idle_tenants();
+            app.models.iter().for_each(|model| model.runtime.forget_idle_tenants());
             // Tickets that had to wait are not renewed, so that the next claim finds them too. Those that run
             // are claimed along with them, which changes nothing.
             let lease = tickets::lease(&app);

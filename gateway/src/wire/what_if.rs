@@ -21,8 +21,14 @@ pub struct WhatIfRequest {
 }
 
 /// All orders that differ in front of replicas, whose steps are their own.
-const FLEET_POLICIES: [Policy; 4] =
-    [Policy::Fcfs, Policy::StaticPriority, Policy::RelServe, Policy::MarginalWork];
+const FLEET_POLICIES: [Policy; 6] = [
+    Policy::Fcfs,
+    Policy::StaticPriority,
+    Policy::RelServe,
+    Policy::RelServePrefill,
+    Policy::RelServeDecode,
+    Policy::MarginalWork,
+];
 
 impl WhatIfRequest {
     /// Reads it; `has_fleet` where rows run on replicas.

@@ -3,10 +3,8 @@
 //! `tests/llama/install.sh` installs it (`./test` does so first); where it cannot, the test says so and is
 //! skipped.
 
-use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::Command;
 
 use engine::checkpoint::Synthetic;
 use engine::checkpoint::config::Family;
@@ -15,67 +13,25 @@ use serde_json::{Value, json};
 use serving::config::Dialect;
 
 use crate::common::client::Client;
+use crate::common::program::{Program, free_port, installed, start};
 use crate::common::replica::{executor, fleet};
 use crate::common::serve_fleet;
 
-/// The server's process, killed at the end of its test.
-struct LlamaCpp {
-    process: Child,
-    address: SocketAddr,
-}
-
-impl Drop for LlamaCpp {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-/// The interpreter that has the server; why not, where it cannot be installed.
-fn python() -> Result<PathBuf, String> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let output = Command::new(root.join("tests/llama/install.sh")).output().expect("bash is there");
-    match output.status.code() {
-        Some(0) => Ok(root.join(".venv-llama/bin/python")),
-        _ => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
-    }
-}
-
-/// Starts the server on a port that is free, and waits for the line that says it listens.
-fn start(python: &Path, model: &Path) -> LlamaCpp {
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let mut process = Command::new(python)
+/// Starts the server on a port that is free.
+fn start_llama(python: &Path, model: &Path) -> Program {
+    let address = free_port();
+    let mut command = Command::new(python);
+    command
         .args(["-m", "llama_cpp.server", "--host", "127.0.0.1", "--n_ctx", "256", "--n_threads", "1"])
-        .args([
-            "--model_alias",
-            "tiny",
-            "--chat_format",
-            "chatml",
-            "--port",
-            &free.port().to_string(),
-            "--model",
-        ])
-        .arg(model)
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut said = String::new();
-    let mut lines = BufReader::new(process.stderr.take().unwrap()).lines().map_while(Result::ok);
-    let listens = lines.by_ref().any(|line| {
-        said += &line;
-        said.push('\n');
-        line.contains("Uvicorn running on")
-    });
-    assert!(listens, "it did not start:\n{said}");
-    // It writes on, and must not wait for a reader.
-    std::thread::spawn(move || lines.count());
-    LlamaCpp { process, address: free }
+        .args(["--model_alias", "tiny", "--chat_format", "chatml", "--port", &address.port().to_string()])
+        .arg("--model")
+        .arg(model);
+    start(&mut command, address, "Uvicorn running on")
 }
 
 #[actix_web::test]
 async fn llama_cpps_server_answers_rows_as_it_answers_when_it_is_asked_directly() {
-    let python = match python() {
+    let python = match installed("tests/llama/install.sh", &[], ".venv-llama/bin/python") {
         Ok(python) => python,
         Err(reason) => return eprintln!("skipped: llama.cpp's server cannot be installed: {reason}"),
     };
@@ -83,7 +39,7 @@ async fn llama_cpps_server_answers_rows_as_it_answers_when_it_is_asked_directly(
     let file = folder.path().join("tiny.gguf");
     let gguf = Synthetic::tiny(Family::Llama, 7).gguf(BlockFormat::F32).unwrap();
     std::fs::write(&file, gguf.finish()).unwrap();
-    let llama = start(&python, &file);
+    let llama = start_llama(&python, &file);
     let mut config = fleet(vec![executor(llama.address)]);
     config.model.name = Some("tiny".into());
     config.replicas[0].dialect = Dialect::LlamaCpp;

@@ -198,7 +198,7 @@ async fn a_pin_that_was_let_go_before_its_rows_came_holds_nothing() {
             rows: vec![PendingRow { targets: vec![0], item, key: None }],
         }],
     };
-    let caller = Caller::of(WeightedTenant::usual(DEFAULT_TENANT), app.runtime.model.revision);
+    let caller = Caller::of(WeightedTenant::usual(DEFAULT_TENANT));
     let handle = submit::submit(&app.runtime, caller, work, Resumed::default()).await.unwrap();
     handle.wait(None).await;
     drop(handle);

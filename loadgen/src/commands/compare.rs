@@ -56,11 +56,14 @@ async fn servers(arguments: CompareArguments) -> Result<bool, Error> {
         });
     }
     chosen.retain(|server| only.is_empty() || only.contains(&server.name));
-    let rates = if rate.is_empty() { vec![None] } else { rate.into_iter().map(Some).collect() };
     let mut loads = Vec::new();
-    for rate in rates {
+    for (rate, only) in rates(&contest, &rate) {
+        if let Some(name) = only.iter().find(|name| contest.under(&policies).iter().all(|s| s.name != **name))
+        {
+            return Err(Error::file(&file, format!("`loads.only`: no server is called `{name}`")));
+        }
         let (scenario, trace) = load(&scenario, rate)?;
-        loads.push(Load { scenario, trace });
+        loads.push(Load { scenario, trace, only });
     }
     create_folder(&out)?;
     let tell = |run: &PeerRun| {
@@ -74,6 +77,7 @@ async fn servers(arguments: CompareArguments) -> Result<bool, Error> {
     let body = format!("<h1>Servers on the same traces</h1>{}<pre>{}</pre>", chart.svg(), escape(&text));
     write(&out.join("report.html"), &document("loadgen: servers on the same traces", &body))?;
     write(&out.join("latency.svg"), &chart.file())?;
+    write(&out.join("latency.csv"), &peers_report::csv(&runs)?)?;
     write_json(&out.join("comparison.json"), &runs.iter().map(PeerRun::json).collect::<Vec<_>>())?;
     print(&text);
     let is_sound = peers_report::is_sound(&runs);
@@ -86,4 +90,20 @@ async fn servers(arguments: CompareArguments) -> Result<bool, Error> {
         write(&out.join(format!("{rate}")).join("report.html"), &page(&title, &own))?;
     }
     Ok(is_sound)
+}
+
+/// The loads and who runs at each: the rates of the command line, or else those of the servers' file, or else
+/// the scenario's own. The servers of a rate that the file names too are those of the file.
+fn rates(contest: &Contest, asked: &[f64]) -> Vec<(Option<f64>, Vec<String>)> {
+    let named = |rate: f64| {
+        let spec = contest.loads.iter().find(|load| load.rate_per_s == rate);
+        (Some(rate), spec.map_or_else(Vec::new, |load| load.only.clone()))
+    };
+    if !asked.is_empty() {
+        return asked.iter().copied().map(named).collect();
+    }
+    if contest.loads.is_empty() {
+        return vec![(None, Vec::new())];
+    }
+    contest.loads.iter().map(|load| named(load.rate_per_s)).collect()
 }

@@ -9,7 +9,10 @@ pub(crate) fn print(mut config: Config) -> Result<(), Failure> {
     if config.store.database.take().is_some() {
         say!("# store.database is set and not shown");
     }
-    for replica in config.replicas.iter_mut().chain([&mut config.discovery.replica]) {
+    let further = config.models.iter_mut();
+    let further = further.flat_map(|model| model.replicas.iter_mut().chain([&mut model.discovery.replica]));
+    let own = config.replicas.iter_mut().chain([&mut config.discovery.replica]);
+    for replica in own.chain(further) {
         if replica.api_key.take().is_some() {
             say!("# a replica's api_key is set and not shown");
         }
@@ -20,7 +23,9 @@ pub(crate) fn print(mut config: Config) -> Result<(), Failure> {
     if config.auth.admin_key.take().is_some() {
         say!("# auth.admin_key is set and not shown");
     }
-    for line in config.backend().limits_of_policy() {
+    // Of all models' servers they are the same.
+    let limits = config.backends().into_iter().map(|(_, backend)| backend.limits_of_policy());
+    for line in limits.into_iter().find(|lines| !lines.is_empty()).unwrap_or_default() {
         say!("# {line}");
     }
     say!("{}", toml::to_string_pretty(&config)?);

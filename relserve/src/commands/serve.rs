@@ -63,7 +63,6 @@ pub(crate) async fn run(config: Config) -> Result<(), Failure> {
     let clock = Clock::start();
     let backend = load::prepare(config.backend(), &store, clock).await?;
     let mode = config.auth.mode;
-    let model = backend.model.name.clone();
     // Signals are caught before the address is announced: whoever reads it may stop the server.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -75,7 +74,7 @@ pub(crate) async fn run(config: Config) -> Result<(), Failure> {
     let tenant = tenant.unwrap_or_default();
     // Of a key that is not known here, the tenant's name: it stands for all of them on this machine.
     let user = first_key.as_ref().map_or(tenant.clone(), |key| user_of(&tenant, key.info.id));
-    announce(&running, &model, first_key.as_ref().map(|key| key.plaintext.as_str()), &user);
+    announce(&running, first_key.as_ref().map(|key| key.plaintext.as_str()), &user);
     tokio::select! { _ = terminate.recv() => {} _ = interrupt.recv() => {} }
     tracing::info!("draining; a second signal ends at once");
     running
@@ -131,8 +130,9 @@ async fn first_key(mode: AuthMode, store: &Store, clock: Clock) -> Result<Option
     Ok(Some(store.create_key(new, UnixMillis(clock.unix_ms())).await?))
 }
 
-fn announce(running: &app::Running, model: &str, key: Option<&str>, user: &str) {
-    say!("RelServe serves {model} on http://{}", running.address);
+fn announce(running: &app::Running, key: Option<&str>, user: &str) {
+    let models: Vec<&str> = running.app.models.iter().map(|model| model.model().name.as_str()).collect();
+    say!("RelServe serves {} on http://{}", models.join(", "), running.address);
     if let Some(key) = key {
         say!("API key: {key}");
         say!("(shown this once; `relserve key create NAME` makes more)");

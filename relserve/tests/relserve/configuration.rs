@@ -3,6 +3,7 @@
 //!
 //! `cargo xtask docs` writes it anew.
 
+use std::collections::BTreeMap;
 use std::process::Command;
 
 use gateway::config::Config;
@@ -32,10 +33,19 @@ struct SectionPlace<'a> {
     printed: Option<&'a Table>,
 }
 
+impl SectionPlace<'_> {
+    /// The section's title, as a file has it.
+    fn title(&self) -> String {
+        if self.is_list { format!("[[{}]]", self.path) } else { format!("[{}]", self.path) }
+    }
+}
+
 /// A document that grows.
 struct Page<'a> {
     sources: &'a Sources,
     text: String,
+    /// The titles of structs that stand somewhere already.
+    titles: BTreeMap<String, String>,
 }
 
 impl Page<'_> {
@@ -52,7 +62,8 @@ impl Page<'_> {
         let (inner, keys): (Vec<&Key>, Vec<&Key>) =
             section.keys.iter().partition(|key| self.section_of(key).is_some());
         if !at.path.is_empty() {
-            let title = if at.is_list { format!("[[{}]]", at.path) } else { format!("[{}]", at.path) };
+            let title = at.title();
+            self.titles.entry(name.to_owned()).or_insert_with(|| title.clone());
             self.text += &format!("\n## `{title}`\n\n{}\n", document::wrapped(&section.meaning, ""));
             self.keys(&keys, at);
         }
@@ -60,6 +71,16 @@ impl Page<'_> {
             let path =
                 if at.path.is_empty() { key.name.clone() } else { format!("{}.{}", at.path, key.name) };
             let is_list = matches!(key.kind, KeyKind::Many(_));
+            if at.is_list
+                && let Some(known) = self.titles.get(self.section_of(key).unwrap_or_default())
+            {
+                // In a list of sections nothing of it has another default.
+                let title = SectionPlace { path, is_list, printed: None }.title();
+                let link = known.trim_matches(['[', ']']).replace('.', "");
+                let text = format!("{} Keys are those of [`{known}`](#{link}).", key.meaning);
+                self.text += &format!("\n## `{title}`\n\n{}\n", document::wrapped(&text, ""));
+                continue;
+            }
             let one = is_list.then(|| one_of(&path));
             let printed = match &one {
                 Some(table) => Some(table),
@@ -114,7 +135,7 @@ impl Page<'_> {
 
 /// Whether the program reads a word where the document offers it.
 fn check_word(at: &SectionPlace<'_>, key: &str, word: &str) {
-    let title = if at.is_list { format!("[[{}]]", at.path) } else { format!("[{}]", at.path) };
+    let title = at.title();
     let read = Config::parse(&format!("{title}\n{key} = \"{word}\"\n"), &|_| None);
     assert!(read.is_ok(), "{title} {key} = {word:?}: {:?}", read.err());
 }
@@ -152,7 +173,7 @@ fn printed() -> Table {
 #[test]
 fn the_document_of_the_configuration_is_what_the_code_says() {
     let (sources, printed) = (Sources::read(), printed());
-    let mut page = Page { sources: &sources, text: HEAD.to_owned() };
+    let mut page = Page { sources: &sources, text: HEAD.to_owned(), titles: BTreeMap::new() };
     page.section("Config", &SectionPlace { path: String::new(), is_list: false, printed: Some(&printed) });
     document::same("docs/CONFIGURATION.md", &page.text);
 }

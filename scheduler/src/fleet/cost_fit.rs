@@ -38,9 +38,10 @@ pub(crate) struct WorkClock {
 /// What the clock showed when a row was sent.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SentAt {
-    time: Time,
+    pub(crate) time: Time,
     row_time: u128,
-    prompts: u64,
+    /// Prompt tokens that the replica had been sent by then.
+    pub(crate) prompts: u64,
 }
 
 impl WorkClock {
@@ -57,6 +58,11 @@ impl WorkClock {
         self.rows += 1;
         self.prompts += computed;
         at
+    }
+
+    /// Prompt tokens that it was sent so far and has, or had, to compute.
+    pub(crate) fn prompts(&self) -> u64 {
+        self.prompts
     }
 
     /// A row has left.

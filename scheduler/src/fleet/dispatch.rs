@@ -89,11 +89,18 @@ impl Fleet {
     /// The next row and its replica.
     fn pick(&mut self, now: Time) -> Option<Pick> {
         loop {
-            let eligible = self.router.eligible(0, None);
-            if eligible.is_empty() {
+            self.release();
+            if self.router.eligible(0, None).is_empty() {
                 return None;
             }
             let keys = self.candidates(now);
+            let first = *keys.first()?;
+            self.weigh(first, now);
+            let eligible = self.router.eligible(0, None);
+            if eligible.is_empty() {
+                self.decision.held = Some(first.id);
+                return None;
+            }
             let again = keys.iter().find_map(|key| self.again(key.id, now));
             let picked = again.or_else(|| self.seen(&keys, &eligible));
             let picked = picked.or_else(|| keys.iter().find_map(|key| self.fresh(key.id, &eligible)));
@@ -239,7 +246,7 @@ impl Fleet {
         let known = |key: &&BlockKey| self.router.prefixes.latest(**key, |other| other == replica).is_some();
         let seen = row.chain.iter().take_while(known).count() as u64 * u64::from(self.config.prefix_block);
         let computed = (item.prompt.len() as u64).saturating_sub(seen).max(1);
-        let sent_at = self.router.send(replica, (tokens, computed), &row.chain, row.group);
+        let sent_at = self.router.send((replica, id), (tokens, computed), &row.chain, row.group);
         let answered_before = self.router.answered(replica);
         let key = query.key;
         query.launch(number, request, now);

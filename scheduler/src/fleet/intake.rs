@@ -27,6 +27,7 @@ impl Fleet {
         }
         self.check(None, &submission.items)?;
         let query = Query::new(&submission);
+        self.arrived = if self.queries.is_empty() { 1 } else { self.arrived + 1 };
         self.tenants.join(submission.tenant, submission.weight);
         self.queries.insert(id, query);
         self.add(id, submission.items);
@@ -125,6 +126,14 @@ impl Fleet {
         Ok(())
     }
 
+    /// Says of a replica that it weighs itself what runs beside what, as an engine of ours does: nothing is held
+    /// back from it while it has room.
+    pub fn set_plans_itself(&mut self, id: ReplicaId) {
+        if let Some(lane) = self.router.lanes.get_mut(&id) {
+            lane.plans_itself = true;
+        }
+    }
+
     /// What a replica runs at a time has changed. If it has more in flight, it gets nothing until it has not.
     pub fn resize(&mut self, id: ReplicaId, config: ReplicaConfig) -> Result<(), ConfigError> {
         config.validate()?;
@@ -165,7 +174,7 @@ impl Fleet {
         self.rows -= 1;
         let request = row.request?;
         let flying = self.requests.remove(&request)?;
-        self.router.end(flying.replica, flying.tokens, flying.group);
+        self.router.end(&flying);
         Some((flying.replica, request))
     }
 
@@ -204,10 +213,9 @@ impl Fleet {
         let pricing = Pricing { scheduler, cost, lengths: &self.lengths, router: &self.router };
         let Some(query) = self.queries.get_mut(&id) else { return };
         let old = query.key;
-        query.key = (query.waiting() > 0).then(|| {
-            pricing.update(query);
-            query.key_under(scheduler)
-        });
+        // What only runs keeps its place, by which others wait for it or not.
+        pricing.update(query);
+        query.key = (query.waiting() > 0).then(|| query.key_under(scheduler));
         if old == query.key {
             return;
         }

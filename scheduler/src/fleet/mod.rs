@@ -19,6 +19,7 @@ mod cost_fit;
 mod demand;
 mod dispatch;
 pub mod division;
+mod hold;
 mod intake;
 mod prefixes;
 mod priority;
@@ -102,9 +103,13 @@ pub struct Fleet {
     lengths: Lengths,
     /// When relQueries rise to the first class, or starve.
     timers: Timers,
+    /// When rows that wait for those that run go in any case, if nothing happens before.
+    held_until: Option<Time>,
     /// When rows that were taken back may be sent again.
     retries: BTreeSet<Time>,
     next_request: u64,
+    /// RelQueries that came since it was last idle.
+    arrived: u64,
     /// Rows held.
     rows: usize,
     /// Events that no call has returned yet, and relQueries that may be done.
@@ -137,8 +142,10 @@ impl Fleet {
             tenants: Tenants::default(),
             lengths: Lengths::default(),
             timers: Timers::default(),
+            held_until: None,
             retries: BTreeSet::new(),
             next_request: 1,
+            arrived: 0,
             rows: 0,
             pending: Vec::new(),
             emptied: Vec::new(),
@@ -177,8 +184,9 @@ impl Fleet {
     }
 
     /// When to call [`Fleet::dispatch`] next although nothing has happened: a relQuery rises to the first
-    /// class, or a row has waited since its replica failed.
+    /// class, a row has waited since its replica failed, or one for others that should have ended.
     pub fn next_timer(&self) -> Option<Time> {
-        self.timers.next().into_iter().chain(self.retries.first().copied()).min()
+        let others = [self.retries.first().copied(), self.held_until];
+        self.timers.next().into_iter().chain(others.into_iter().flatten()).min()
     }
 }

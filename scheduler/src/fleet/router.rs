@@ -9,11 +9,13 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use base::Time;
+use base::{RelQueryId, Time};
 
+use super::Flying;
 use super::config::{Health, ReplicaConfig, ReplicaId};
 use super::cost_fit::{CostFit, SentAt, WorkClock};
 use super::division::ReplicaShare;
+use super::hold::RowsAtReplica;
 use super::prefixes::Prefixes;
 use crate::kv::BlockKey;
 
@@ -24,6 +26,10 @@ pub(crate) struct Lane {
     /// The part of it that may be used, where other gateways use it too.
     pub(crate) share: Option<ReplicaShare>,
     pub(crate) health: Health,
+    /// It weighs itself what runs beside what.
+    pub(crate) plans_itself: bool,
+    /// Rows of the first waiting relQuery wait for those that run here.
+    pub(crate) is_held: bool,
     /// Rows in flight.
     pub(crate) rows: u32,
     /// Their unfinished tokens: the load.
@@ -42,6 +48,8 @@ impl Lane {
             config,
             share: None,
             health: Health::Up,
+            plans_itself: false,
+            is_held: false,
             rows: 0,
             tokens: 0,
             answered: 0,
@@ -56,7 +64,7 @@ impl Lane {
         let is_free = self.rows < self.config.rows_max && self.holds(tokens);
         let may =
             |share: ReplicaShare| self.rows < share.rows && share.tokens.is_none_or(|most| tokens <= most.0);
-        self.is_up() && is_free && self.share.is_none_or(may)
+        self.is_up() && !self.is_held && is_free && self.share.is_none_or(may)
     }
 
     /// Whether it has room for a row that this gateway may not use.
@@ -87,6 +95,8 @@ pub(crate) struct Router {
     pub(crate) prefixes: Prefixes,
     /// Rows in flight by replica and group.
     running: BTreeMap<(ReplicaId, BlockKey), u32>,
+    /// The same by relQuery.
+    at: BTreeMap<(ReplicaId, RelQueryId), RowsAtReplica>,
     /// The latest time that was told.
     pub(crate) now: Time,
 }
@@ -107,6 +117,7 @@ impl Router {
             lanes: BTreeMap::new(),
             prefixes: Prefixes::new(prefixes_max),
             running: BTreeMap::new(),
+            at: BTreeMap::new(),
             now: Time(0),
         }
     }
@@ -140,10 +151,16 @@ impl Router {
         }
     }
 
+    /// RelQueries with rows in flight at a replica.
+    pub(crate) fn at(&self, id: ReplicaId) -> impl Iterator<Item = (RelQueryId, &RowsAtReplica)> {
+        let all = (id, RelQueryId(0))..=(id, RelQueryId(u64::MAX));
+        self.at.range(all).map(|((_, relquery), rows)| (*relquery, rows))
+    }
+
     /// A row is sent: its load, and the tokens of its prompt that are to be computed.
     pub(crate) fn send(
         &mut self,
-        replica: ReplicaId,
+        (replica, relquery): (ReplicaId, RelQueryId),
         (tokens, computed): (u64, u64),
         chain: &[BlockKey],
         group: BlockKey,
@@ -153,7 +170,9 @@ impl Router {
         lane.tokens += tokens;
         self.prefixes.send(replica, chain);
         *self.running.entry((replica, group)).or_default() += 1;
-        lane.clock.sent(self.now, computed)
+        let at = lane.clock.sent(self.now, computed);
+        self.at.entry((replica, relquery)).or_default().add(at);
+        at
     }
 
     /// Rows that a replica has answered so far.
@@ -167,7 +186,8 @@ impl Router {
     }
 
     /// A row has ended, or was taken back.
-    pub(crate) fn end(&mut self, replica: ReplicaId, tokens: u64, group: BlockKey) {
+    pub(crate) fn end(&mut self, flying: &Flying) {
+        let Flying { relquery, replica, tokens, group, sent_at, .. } = *flying;
         let Some(lane) = self.lanes.get_mut(&replica) else { return };
         lane.rows -= 1;
         lane.tokens -= tokens;
@@ -178,12 +198,22 @@ impl Router {
                 self.running.remove(&(replica, group));
             }
         }
+        if let Some(rows) = self.at.get_mut(&(replica, relquery)) {
+            rows.remove(sent_at);
+            if rows.rows == 0 {
+                self.at.remove(&(replica, relquery));
+            }
+        }
     }
 
     /// Rows in flight by group are as many as those by replica.
     pub(crate) fn check(&self) -> Result<(), String> {
         let by_group: u32 = self.running.values().sum();
         let by_lane: u32 = self.lanes.values().map(|lane| lane.rows).sum();
+        let by_relquery: u32 = self.at.values().map(|at| at.rows).sum();
+        if by_relquery != by_lane || self.at.values().any(|at| at.rows == 0) {
+            return Err(format!("{by_relquery} rows in flight by relQuery, {by_lane} by replica"));
+        }
         if by_group != by_lane || self.running.values().any(|rows| *rows == 0) {
             return Err(format!("{by_group} rows in flight by group, {by_lane} by replica"));
         }

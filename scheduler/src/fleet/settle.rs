@@ -143,7 +143,7 @@ impl Fleet {
             Some(problem) => self.fail_row(relquery, row, RowError::Failed(problem)),
             None => {
                 self.requests.remove(&request);
-                self.router.end(replica, flying.tokens, flying.group);
+                self.router.end(&flying);
                 if let Some(query) = self.queries.get_mut(&relquery) {
                     query.requeue(row, taken);
                 }

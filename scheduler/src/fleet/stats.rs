@@ -51,11 +51,13 @@ pub struct FleetDecision {
     pub rows: u32,
     /// The last of them: its relQuery, its row, where it went, why, and how much of it was seen there.
     pub last: Option<(RelQueryId, u32, ReplicaId, Why, u64)>,
+    /// The relQuery whose rows wait for those that run, although there is room.
+    pub held: Option<RelQueryId>,
 }
 
 impl FleetDecision {
     pub(super) fn begin(&mut self, now: Time) {
-        (self.now, self.rows) = (now, 0);
+        (self.now, self.rows, self.held) = (now, 0, None);
     }
 
     pub(super) fn sent(&mut self, sent: &Dispatch, why: Why) {
@@ -79,7 +81,13 @@ impl std::fmt::Display for FleetDecision {
             f,
             "{} rows sent; the last, row {row} of relQuery {relquery}, to replica {replica}: {why}",
             self.rows
-        )
+        )?;
+        match self.held {
+            Some(held) => {
+                write!(f, ". Rows of relQuery {held} wait: beside what runs they cost more than they gain")
+            }
+            None => Ok(()),
+        }
     }
 }
 

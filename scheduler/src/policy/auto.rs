@@ -50,9 +50,6 @@ impl Policy {
         Self::StaticPriority,
     ];
 
-    /// The same in front of replicas, whose steps are their own: the orders that differ there.
-    pub const FLEET_CANDIDATES: [Self; 3] = [Self::MarginalWork, Self::RelServe, Self::StaticPriority];
-
     /// This policy, or, of `auto`, the one to begin with on a machine of which nothing but its costs is known:
     /// mixed steps where they save time, else the paper's.
     pub fn resolved(self, cost: &CostModel) -> Self {

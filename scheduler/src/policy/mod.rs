@@ -18,10 +18,11 @@ pub mod auto;
 mod fcfs;
 pub mod marginal_work;
 mod relserve;
-mod rules;
+pub(crate) mod rules;
 mod sarathi;
 mod static_priority;
 mod table;
+pub(crate) mod transition;
 pub(crate) mod view;
 
 use serde::{Deserialize, Serialize};

@@ -6,6 +6,7 @@
 use base::{Nanos, RelQueryId, ServiceClass, Time, TokenCount};
 
 use super::rules::Rules;
+use super::transition::sends_always;
 use super::view::RelQueryView;
 use crate::Scheduler;
 use crate::admit::Admission;
@@ -20,20 +21,21 @@ use crate::truncated::Truncated;
 
 pub(super) const RULES: Rules = Rules {
     priority,
-    choose: |scheduler| scheduler.arranged(Transition::Weighed),
+    choose: |scheduler| scheduler.arranged(InTransition::Weighed),
     on_arrival: Scheduler::set_starvation_timer,
     on_plan: update_priorities,
+    sends: |transition| transition.lowers_the_mean(),
 };
 
 pub(super) const PREFILL_FIRST: Rules =
-    Rules { choose: |scheduler| scheduler.arranged(Transition::Prefill), ..RULES };
+    Rules { choose: |scheduler| scheduler.arranged(InTransition::Prefill), sends: sends_always, ..RULES };
 
 pub(super) const DECODE_FIRST: Rules =
-    Rules { choose: |scheduler| scheduler.arranged(Transition::Decode), ..RULES };
+    Rules { choose: |scheduler| scheduler.arranged(InTransition::Decode), sends: |_| false, ..RULES };
 
 /// What runs in the transitional case: the first waiting relQuery goes behind one that runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Transition {
+enum InTransition {
     /// What lowers the mean latency (Eq. 15-17).
     Weighed,
     Prefill,
@@ -61,7 +63,7 @@ fn update_priorities(scheduler: &mut Scheduler, now: Time) {
 
 impl Scheduler {
     /// The adaptive batch arranger (RelServe, section 4.3, Eq. 14, on full keys; DESIGN 9).
-    fn arranged(&mut self, transition: Transition) -> Choice {
+    fn arranged(&mut self, transition: InTransition) -> Choice {
         let Some(front) = self.first_waiting(1).first().copied() else { return self.decode_all() };
         let first_running = self.queues.running.first().copied();
         let is_transition = first_running.is_some_and(|first| front > first);
@@ -69,7 +71,7 @@ impl Scheduler {
         if is_transition && front.class == ServiceClass::Bulk && self.bulk_part().is_some() {
             return self.decode_because(Reason::TransitionDecode);
         }
-        if is_transition && transition == Transition::Decode {
+        if is_transition && transition == InTransition::Decode {
             return self.decode_because(Reason::TransitionDecode);
         }
         let admission = self.admission(true, self.prefill_budget());
@@ -80,7 +82,7 @@ impl Scheduler {
             None => Reason::NothingRuns,
             Some(first) if first.id == front.id => Reason::Internal,
             Some(_) if !is_transition => Reason::Overtakes,
-            Some(_) if transition == Transition::Prefill => Reason::TransitionPrefill,
+            Some(_) if transition == InTransition::Prefill => Reason::TransitionPrefill,
             Some(_) => self.weigh(front.id, &admission),
         };
         if reason == Reason::TransitionDecode {

@@ -9,6 +9,7 @@ use crate::Scheduler;
 use crate::breakdown::PriorityBreakdown;
 use crate::choice::Choice;
 
+use super::transition::Transition;
 use super::view::RelQueryView;
 use crate::priority::RelQueryKey;
 
@@ -23,6 +24,8 @@ pub(crate) struct Rules {
     pub(crate) on_arrival: fn(&mut Scheduler, RelQueryId),
     /// A step is about to be planned: brings priorities up to date.
     pub(crate) on_plan: fn(&mut Scheduler, Time),
+    /// Whether rows of the first waiting relQuery go to a replica at which others run that come before it.
+    pub(crate) sends: fn(&Transition<'_>) -> bool,
 }
 
 impl Scheduler {

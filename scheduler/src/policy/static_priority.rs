@@ -5,17 +5,28 @@
 use base::{Nanos, TokenCount};
 
 use super::rules::{Rules, no_arrival, no_update};
+use super::transition::sends_always;
 use super::view::RelQueryView;
 use crate::Scheduler;
 use crate::breakdown::{PriorityBreakdown, PriorityParts};
 use crate::choice::Choice;
 use crate::priority::static_priority;
 
-pub(super) const RULES: Rules =
-    Rules { priority: linear, choose: Scheduler::prefill_first, on_arrival: no_arrival, on_plan: no_update };
+pub(super) const RULES: Rules = Rules {
+    priority: linear,
+    choose: Scheduler::prefill_first,
+    on_arrival: no_arrival,
+    on_plan: no_update,
+    sends: sends_always,
+};
 
-pub(super) const WEAK: Rules =
-    Rules { priority: token_sum, choose: prefill_or_evict, on_arrival: no_arrival, on_plan: no_update };
+pub(super) const WEAK: Rules = Rules {
+    priority: token_sum,
+    choose: prefill_or_evict,
+    on_arrival: no_arrival,
+    on_plan: no_update,
+    sends: sends_always,
+};
 
 /// Eq. 6-7 with linear L1 and L2.
 fn linear(relquery: &mut dyn RelQueryView) -> (Nanos, PriorityBreakdown) {

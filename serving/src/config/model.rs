@@ -1,6 +1,6 @@
 //! What is served.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use base::TokenCount;
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{InvalidConfig, invalid};
 
 /// What is served.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelConfig {
     /// A Hugging Face folder or a GGUF file; without it the built-in demo model runs.
@@ -27,19 +27,53 @@ pub struct ModelConfig {
     pub recalibrate: bool,
 }
 
+/// What is served, by whichever section says so.
+#[derive(Clone, Copy, Debug)]
+pub struct ModelSettings<'a> {
+    /// A checkpoint for the local engine.
+    pub dir: Option<&'a Path>,
+    pub name: Option<&'a str>,
+    pub aliases: &'a [String],
+    /// Makes the prompts of servers that take token ids.
+    pub tokenizer: Option<&'a Path>,
+    /// Most tokens of a prompt and its output, where only servers run rows.
+    pub context_max: Option<TokenCount>,
+    /// Whether the executor is measured whatever is stored.
+    pub recalibrate: bool,
+}
+
 impl ModelConfig {
-    /// Refuses aliases that name nothing, or the same twice.
+    /// The section's settings.
+    pub fn settings(&self) -> ModelSettings<'_> {
+        ModelSettings {
+            dir: self.dir.as_deref(),
+            name: self.name.as_deref(),
+            aliases: &self.aliases,
+            tokenizer: self.tokenizer.as_deref(),
+            context_max: self.context_max,
+            recalibrate: self.recalibrate,
+        }
+    }
+}
+
+impl ModelSettings<'_> {
+    /// Refuses names that are none, and aliases that are the model's name or the same twice.
     pub fn validate(&self) -> Result<(), InvalidConfig> {
-        let mut known: Vec<&String> = self.name.iter().collect();
-        for (index, alias) in self.aliases.iter().enumerate() {
-            let field = format!("model.aliases[{index}]");
-            if alias.is_empty() {
+        let mut known: Vec<&str> = Vec::new();
+        let aliases = self.aliases.iter().enumerate();
+        let aliases = aliases.map(|(index, alias)| (format!("model.aliases[{index}]"), alias.as_str()));
+        let name = self.name.map(|name| ("model.name".to_owned(), name));
+        for (field, name) in name.into_iter().chain(aliases) {
+            if name.is_empty() {
                 return Err(invalid(&field, "must not be empty"));
             }
-            if known.contains(&alias) {
+            if name.contains(char::is_control) {
+                return Err(invalid(&field, "must hold no control characters"));
+            }
+            if known.contains(&name) {
                 return Err(invalid(&field, "is a name of the model already"));
             }
-            known.push(alias);
+            known.push(name);
         }
         Ok(())
     }

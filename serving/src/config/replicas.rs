@@ -8,7 +8,7 @@ use scheduler::SchedulerConfig;
 use scheduler::fleet::FleetConfig;
 use serde::{Deserialize, Serialize};
 
-use super::{DiscoveryConfig, InvalidConfig, ModelConfig, invalid};
+use super::{DiscoveryConfig, InvalidConfig, ModelSettings, invalid};
 
 /// One that runs rows: the local engine, or a server that speaks the OpenAI API.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -222,6 +222,8 @@ pub struct FleetRules {
     pub form: PromptForm,
     /// The model's name at replicas that do not say another.
     pub model: Option<String>,
+    /// What stands before the names of replicas that name none.
+    pub name_prefix: String,
 }
 
 impl FleetRules {
@@ -244,14 +246,23 @@ impl FleetRules {
 
 /// Whether a name can be a label and a part of a path.
 fn is_plain(name: &str) -> bool {
-    !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.:".contains(c))
+    !name.is_empty() && name.chars().all(is_plain_char)
+}
+
+fn is_plain_char(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "-_.:".contains(c)
+}
+
+/// A text as a label and a part of a path can hold it.
+pub(crate) fn plain(text: &str) -> String {
+    text.chars().map(|c| if is_plain_char(c) { c } else { '-' }).collect()
 }
 
 /// What runs the model: the sections of the configuration that say so.
 #[derive(Clone, Copy, Debug)]
 pub struct BackendConfig<'a> {
     /// What is served.
-    pub model: &'a ModelConfig,
+    pub model: ModelSettings<'a>,
     /// How the local engine runs it.
     pub engine: &'a engine::EngineConfig,
     /// In which order relQueries are served.
@@ -266,6 +277,8 @@ pub struct BackendConfig<'a> {
     pub variable: fn(&str) -> Option<String>,
     /// Output tokens that a row may ask for: what an open end is worth.
     pub output_tokens_max: u64,
+    /// Whether it is one of `[[models]]`: replicas that name none are called after the model then.
+    pub is_further: bool,
 }
 
 impl BackendConfig<'_> {
@@ -309,16 +322,28 @@ impl BackendConfig<'_> {
 
     /// The entries of `[[replicas]]`, each with its name.
     pub fn named_replicas(&self) -> Vec<ReplicaSettings> {
+        let prefix = self.name_prefix();
         let named = |(index, replica): (usize, &ReplicaSettings)| {
-            let name = replica.name.clone().unwrap_or_else(|| index.to_string());
+            let name = replica.name.clone().unwrap_or_else(|| format!("{prefix}{index}"));
             ReplicaSettings { name: Some(name), ..replica.clone() }
         };
         self.replicas.iter().enumerate().map(named).collect()
     }
 
+    /// What stands before the names of replicas that name none: nothing, or of one of several models its name
+    /// in letters that a path can hold.
+    fn name_prefix(&self) -> String {
+        let name = self.model.name.filter(|_| self.is_further);
+        name.map_or_else(String::new, |name| format!("{}-", plain(name)))
+    }
+
     /// What every replica has to be, whoever names it.
     pub fn rules(&self) -> FleetRules {
-        FleetRules { form: self.prompt_form(), model: self.model.name.clone() }
+        FleetRules {
+            form: self.prompt_form(),
+            model: self.model.name.map(str::to_owned),
+            name_prefix: self.name_prefix(),
+        }
     }
 
     /// The entries that the configuration has, and what DNS finds more of.

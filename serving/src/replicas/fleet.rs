@@ -134,7 +134,7 @@ impl Fleet {
             next_id: 0,
             flying: HashMap::new(),
             local: HashMap::new(),
-            leases: Leases::new(factory.shared.leases.as_ref()),
+            leases: Leases::new(factory.shared.leases.as_deref(), factory.shared.lease_suffix.clone()),
             shared: Arc::clone(&factory.shared),
             factory,
             _threads: threads,
@@ -472,7 +472,7 @@ impl Fleet {
             ReplicaView {
                 name: replica.name().to_owned(),
                 source: replica.member.source,
-                is_local: matches!(replica.transport, Transport::Local(_)),
+                is_local: replica.is_local(),
                 is_up,
                 state: replica.state(now),
                 breaker: replica.passage(now).name(),

@@ -67,6 +67,9 @@ pub struct LeaseView {
 pub(super) struct Leases {
     /// How long one may be used; `None`: servers are not shared.
     use_max: Option<Nanos>,
+    /// Stands behind the servers' names, where a model beside the default one has them: the same server may
+    /// run several.
+    suffix: String,
     by_replica: BTreeMap<ReplicaId, HeldLease>,
     /// The relQuery for which more was asked last.
     asked_for: Option<RelQueryId>,
@@ -80,8 +83,9 @@ struct HeldLease {
 }
 
 impl Leases {
-    pub(super) fn new(signal: Option<&LeaseSignal>) -> Self {
-        Self { use_max: signal.map(|signal| signal.use_max), by_replica: BTreeMap::new(), asked_for: None }
+    pub(super) fn new(signal: Option<&LeaseSignal>, suffix: String) -> Self {
+        let use_max = signal.map(|signal| signal.use_max);
+        Self { use_max, suffix, by_replica: BTreeMap::new(), asked_for: None }
     }
 
     /// What may be used of a replica at `now`; `None`: all of it. A server that is new here has no lease yet.
@@ -126,7 +130,7 @@ impl Leases {
     /// in this order.
     fn servers(&self) -> BTreeMap<ReplicaId, String> {
         let mut seen: BTreeMap<&str, u32> = BTreeMap::new();
-        let name = |(id, lease): (&ReplicaId, &'_ HeldLease)| (*id, lease.url.clone());
+        let name = |(id, lease): (&ReplicaId, &'_ HeldLease)| (*id, format!("{}{}", lease.url, self.suffix));
         let mut servers: BTreeMap<ReplicaId, String> = self.by_replica.iter().map(name).collect();
         for (id, lease) in &self.by_replica {
             let count = seen.entry(&lease.url).or_default();
@@ -172,7 +176,7 @@ mod tests {
     const USE_MAX: Nanos = Nanos(100);
 
     fn leases() -> Leases {
-        Leases::new(Some(&LeaseSignal { wanted: Notify::new(), use_max: USE_MAX }))
+        Leases::new(Some(&LeaseSignal { wanted: Notify::new(), use_max: USE_MAX }), String::new())
     }
 
     fn share(rows: u32) -> ReplicaShare {
@@ -200,7 +204,7 @@ mod tests {
             Some(NOTHING),
             "another server has its number"
         );
-        assert_eq!(Leases::new(None).share(id, Some("http://x"), Time(0)), None);
+        assert_eq!(Leases::new(None, String::new()).share(id, Some("http://x"), Time(0)), None);
     }
 
     #[test]
@@ -217,6 +221,16 @@ mod tests {
         assert_eq!(told, [("http://x", 1), ("http://x 2", 3)]);
         leases.take(vec![grant("http://x 2", 5)], Time(50));
         assert_eq!(leases.share(ReplicaId(2), Some("http://x"), Time(1)), Some(share(5)));
+    }
+
+    #[test]
+    fn a_server_of_two_models_has_a_lease_for_each() {
+        let mut leases = Leases { suffix: " n".into(), ..leases() };
+        leases.share(ReplicaId(0), Some("http://x"), Time(0));
+        leases.take(vec![grant("http://x", 5)], Time(50));
+        assert_eq!(leases.share(ReplicaId(0), Some("http://x"), Time(1)), Some(NOTHING), "another model's");
+        leases.take(vec![grant("http://x n", 5)], Time(50));
+        assert_eq!(leases.share(ReplicaId(0), Some("http://x"), Time(1)), Some(share(5)));
     }
 
     #[test]

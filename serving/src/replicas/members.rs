@@ -9,8 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::ReplicaEvent;
 use super::client::Client;
+use super::names::ReplicaNames;
 use super::source::ReplicaSource;
-use crate::config::{Dialect, FleetRules, InvalidConfig, ReplicaKind, ReplicaSettings, invalid};
+use crate::config::{Dialect, FleetRules, InvalidConfig, ReplicaKind, ReplicaSettings, invalid, plain};
 use crate::error::RequestError;
 use crate::shared::Shared;
 
@@ -39,7 +40,7 @@ pub struct ReplicaMember {
 impl ReplicaMember {
     fn new(source: ReplicaSource, settings: &ReplicaSettings, rules: &FleetRules, occurrence: usize) -> Self {
         let key = key_of(settings, rules, occurrence);
-        Self { key, name: name_of(settings), source, settings: settings.clone() }
+        Self { key, name: name_of(settings, rules), source, settings: settings.clone() }
     }
 }
 
@@ -57,6 +58,10 @@ pub struct SourceStatus {
 pub struct ReplicaMembers {
     rules: FleetRules,
     shared: Arc<Shared>,
+    /// What replicas of all models are called.
+    names: Arc<ReplicaNames>,
+    /// The model that they run: its name at this gateway.
+    model: String,
     state: Mutex<MemberState>,
 }
 
@@ -78,12 +83,14 @@ impl ReplicaMembers {
         rules: FleetRules,
         replicas: Vec<ReplicaSettings>,
         dialects: impl IntoIterator<Item = Dialect>,
+        (model, names): (&str, Arc<ReplicaNames>),
         shared: Arc<Shared>,
     ) -> Result<Self, InvalidConfig> {
         let mut state = MemberState { dialects: dialects.into_iter().collect(), ..MemberState::default() };
         state.named.insert(ReplicaSource::Config, replicas);
         state.merge(&rules)?;
-        Ok(Self { rules, shared, state: Mutex::new(state) })
+        names.take(model, state.current.iter().map(|member| member.name.as_str()))?;
+        Ok(Self { rules, shared, names, model: model.to_owned(), state: Mutex::new(state) })
     }
 
     fn state(&self) -> MutexGuard<'_, MemberState> {
@@ -154,7 +161,7 @@ impl ReplicaMembers {
         self.rules.check("", &replica).map_err(refused)?;
         Client::new(&replica).map_err(|reason| RequestError::invalid("url", reason))?;
         let key = key_of(&replica, &self.rules, 0);
-        let name = name_of(&replica);
+        let name = name_of(&replica, &self.rules);
         self.change(|state| {
             if state.current.iter().any(|member| member.name == name && member.key != key) {
                 return Err(invalid("name", "is another replica's too"));
@@ -219,6 +226,9 @@ impl ReplicaMembers {
         change(&mut changed)?;
         changed.merge(&self.rules)?;
         let is_new = changed.current != state.current;
+        if is_new {
+            self.names.take(&self.model, changed.current.iter().map(|member| member.name.as_str()))?;
+        }
         *state = changed;
         if is_new {
             // Under the lock: lists reach the loop in the order in which they were made.
@@ -312,13 +322,12 @@ fn address_of(url: &str) -> String {
 }
 
 /// What a replica is called: by its entry, or by its host and port.
-fn name_of(replica: &ReplicaSettings) -> String {
+fn name_of(replica: &ReplicaSettings, rules: &FleetRules) -> String {
     let url = replica.url.as_deref().unwrap_or_default();
     let host = || {
         let rest = url.split_once("://").map_or(url, |(_, rest)| rest).trim_end_matches('/');
         let rest = rest.strip_suffix("/v1").unwrap_or(rest);
-        let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.:".contains(c) { c } else { '-' };
-        rest.chars().filter(|c| !"[]".contains(*c)).map(plain).collect()
+        format!("{}{}", rules.name_prefix, plain(&rest.replace(['[', ']'], "")))
     };
     replica.name.clone().unwrap_or_else(host)
 }
@@ -338,7 +347,7 @@ pub(super) mod tests {
     }
 
     fn rules() -> FleetRules {
-        FleetRules { form: PromptForm::Messages, model: Some("m".into()) }
+        FleetRules { form: PromptForm::Messages, model: Some("m".into()), name_prefix: String::new() }
     }
 
     fn merged(named: &[(ReplicaSource, Vec<ReplicaSettings>)]) -> Result<MemberState, String> {

@@ -19,6 +19,9 @@ impl Fleet {
         self.evict_other(&member);
         let replica = self.factory.make(id, member, engine)?;
         self.queue.add_replica(id, replica.size)?;
+        if replica.is_local() {
+            self.queue.set_plans_itself(id);
+        }
         self.replicas.insert(id, replica);
         Ok(())
     }

@@ -117,6 +117,11 @@ impl Replica {
         &self.member.name
     }
 
+    /// Whether it is the engine of this process.
+    pub(super) fn is_local(&self) -> bool {
+        matches!(self.transport, Transport::Local(_))
+    }
+
     /// Goes on with the settings of a fresh one of the same server; what is in flight stays.
     pub(super) fn take_settings_of(&mut self, fresh: Self) {
         let Self { member, transport, size, watch, breaker, metrics, .. } = fresh;

@@ -15,6 +15,7 @@ use super::discovery::{self, Findings};
 use super::factory::ReplicaFactory;
 use super::fleet::{Fleet, FleetThreads};
 use super::members::ReplicaMembers;
+use super::names::ReplicaNames;
 use super::source::ReplicaSource;
 use super::start_error::StartError;
 use super::text::PlainText;
@@ -33,8 +34,8 @@ const TEXT_CONTEXT: TokenCount = TokenCount(u32::MAX as u64);
 /// What is known of the model of a fleet without a local engine.
 pub fn model(config: BackendConfig<'_>, clock: Clock) -> Result<Model, StartError> {
     let form = config.prompt_form();
-    let first = config.known_replicas().find_map(|replica| replica.model.clone());
-    let name = config.model.name.clone().or(first).unwrap_or_default();
+    let first = config.known_replicas().find_map(|replica| replica.model.as_deref());
+    let name = config.model.name.or(first).unwrap_or_default().to_owned();
     let mut hash = Sha256::new().chain_update(b"relserve fleet").chain_update(name.as_bytes());
     // However many servers there are: answers that are kept stay good when one comes or goes.
     let models = config.known_replicas().filter_map(|replica| replica.model.as_deref());
@@ -44,7 +45,7 @@ pub fn model(config: BackendConfig<'_>, clock: Clock) -> Result<Model, StartErro
     }
     let plain = Defaults { temperature: 1.0, top_p: 1.0, top_k: None };
     let (text, has_chat, vocab, context_max, defaults): (Arc<dyn Text>, _, _, _, _) =
-        match &config.model.tokenizer {
+        match config.model.tokenizer {
             None => (Arc::new(PlainText), true, u32::MAX, TEXT_CONTEXT, plain),
             Some(folder) => {
                 let opened = engine::CheckpointText::folder(folder, config.engine.template_date)
@@ -65,7 +66,7 @@ pub fn model(config: BackendConfig<'_>, clock: Clock) -> Result<Model, StartErro
     let half: [u8; 16] = digest[..16].try_into().expect("a SHA-256 has 32 bytes");
     Ok(Model {
         name,
-        aliases: config.model.aliases.clone(),
+        aliases: config.model.aliases.to_vec(),
         description: "on replicas".to_owned(),
         text,
         has_chat,
@@ -97,6 +98,7 @@ pub fn start(
     model: &mut Model,
     engine: Option<Engine>,
     shared: &Arc<Shared>,
+    names: &Arc<ReplicaNames>,
 ) -> Result<StartedFleet, StartError> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(THREADS)
@@ -105,7 +107,7 @@ pub fn start(
         .build()?;
     let (handle, threads) = (runtime.handle().clone(), FleetThreads(Some(runtime)));
     let file = replica_file(config)?;
-    let members = Arc::new(members_of(config, file.as_ref(), shared)?);
+    let members = Arc::new(members_of(config, file.as_ref(), (&model.name, names), shared)?);
     let form = config.prompt_form();
     model.runs = Runs::Fleet(form);
     model.constraints =
@@ -149,13 +151,16 @@ fn replica_file(config: BackendConfig<'_>) -> Result<Option<FileAtStart>, StartE
 fn members_of(
     config: BackendConfig<'_>,
     file: Option<&FileAtStart>,
+    (model, names): (&str, &Arc<ReplicaNames>),
     shared: &Arc<Shared>,
 ) -> Result<ReplicaMembers, StartError> {
     let in_file = file.map_or(&[][..], |file| &file.replicas);
     let servers = config.known_replicas().chain(in_file);
     let servers = servers.filter(|replica| replica.kind == ReplicaKind::Openai);
     let dialects = servers.map(|replica| replica.dialect);
-    let members = ReplicaMembers::new(config.rules(), config.named_replicas(), dialects, Arc::clone(shared))?;
+    let names = (model, Arc::clone(names));
+    let (rules, named) = (config.rules(), config.named_replicas());
+    let members = ReplicaMembers::new(rules, named, dialects, names, Arc::clone(shared))?;
     if let Some(file) = file {
         members
             .set(ReplicaSource::File, file.replicas.clone())

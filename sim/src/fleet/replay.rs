@@ -11,7 +11,7 @@ use scheduler::{CostModel, Event, Fleet, Policy, Scheduler, SchedulerConfig, Usa
 use crate::executor::SimExecutor;
 use crate::replay::SimError;
 use crate::summary::{IterationCounts, LatencySummary};
-use crate::trace::Trace;
+use crate::trace::{Lowered, Trace};
 use crate::watch::Watcher;
 
 /// Replicas, and what stands in front of them.
@@ -94,7 +94,16 @@ pub fn replay_fleet(
     machine: &FleetMachine,
     watch: &mut dyn Watcher,
 ) -> Result<FleetReplay, SimError> {
-    let lowered = trace.lower()?;
+    replay_fleet_lowered(trace.lower()?, policy, machine, watch)
+}
+
+/// The same for submissions whose prompts are there already.
+pub fn replay_fleet_lowered(
+    lowered: Lowered,
+    policy: Policy,
+    machine: &FleetMachine,
+    watch: &mut dyn Watcher,
+) -> Result<FleetReplay, SimError> {
     let ids: Vec<RelQueryId> = lowered.submissions.iter().map(|submission| submission.id).collect();
     let each = (0..machine.replicas).map(|id| (ReplicaId(id), machine.replica));
     let queue = SchedulerConfig { policy, ..machine.queue.clone() };

@@ -70,7 +70,7 @@ impl ChunkReader {
                 return Some(": waiting\n\n".into());
             }
             let handle = self.handle.take()?;
-            ownership::cancel(&self.app.runtime, handle.relquery());
+            ownership::cancel(handle.runtime(), handle.relquery());
             return Some(event(&too_late(handle.relquery().read().spent()).to_string()));
         }
     }

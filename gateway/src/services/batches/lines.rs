@@ -4,6 +4,7 @@
 //! line alone. Must not know storage or how lines run.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -12,6 +13,7 @@ use serving::intake::PendingRow;
 use sha2::{Digest as _, Sha256};
 
 use crate::json::{self, JsonFields};
+use crate::models::ServedModel;
 use crate::services::files::FileChunk;
 use crate::services::openai as lower;
 use crate::services::prepare::RequestContext;
@@ -151,11 +153,13 @@ impl Checker {
 }
 
 /// A line, ready to run.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct ReadyLine {
     pub number: u32,
     /// The client's name for it.
     pub custom_id: String,
+    /// What runs it.
+    pub model: Arc<ServedModel>,
     /// How its reply is shaped.
     pub api: Api,
     /// Its rows: one, or one per prompt.
@@ -189,7 +193,7 @@ pub fn ready(
     let rows: Vec<PendingRow> = asked.work.parts.into_iter().flat_map(|part| part.rows).collect();
     let tokens: usize = rows.iter().map(|row| row.item.prompt.len()).sum();
     let bytes = (tokens * size_of::<base::TokenId>() + text_bytes) as u64;
-    Ok(ReadyLine { number, custom_id, api: asked.api, rows, bytes })
+    Ok(ReadyLine { number, custom_id, model: Arc::clone(context.model), api: asked.api, rows, bytes })
 }
 
 #[cfg(test)]

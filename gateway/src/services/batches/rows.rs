@@ -29,6 +29,7 @@ use super::Batch;
 use super::lines::{LineError, ReadyLine};
 use super::queue::QueueTicket;
 use super::watch::{Stop, Watch};
+use crate::models::ServedModel;
 use crate::state::App;
 
 /// Rows recorded in one write.
@@ -42,7 +43,7 @@ struct Flow<'a> {
     buffer: Buffer<TokenId, ReadyLine>,
     /// Followers of rows that run; each ends with why it could not go on, if so.
     running: JoinSet<Option<RequestError>>,
-    relqueries: Vec<Weak<RelQueryState>>,
+    relqueries: Vec<(Arc<ServedModel>, Weak<RelQueryState>)>,
     ended: mpsc::Sender<TicketRow>,
     /// Rows with the scheduler, and those that came back and are not recorded.
     in_flight: usize,
@@ -163,15 +164,17 @@ impl Flow<'_> {
                 return None;
             }
             let bucket = self.buffer.pop(room, must)?;
-            if let Err(stop) = self.submit(bucket.rows).await {
-                return Some(stop);
+            for (model, lines) in by_model(bucket.rows) {
+                if let Err(stop) = self.submit(&model, lines).await {
+                    return Some(stop);
+                }
             }
         }
         None
     }
 
-    /// Submits the lines of a bucket as one relQuery.
-    async fn submit(&mut self, lines: Vec<ReadyLine>) -> Result<(), Stop> {
+    /// Submits lines of a bucket that one model runs as one relQuery.
+    async fn submit(&mut self, model: &Arc<ServedModel>, lines: Vec<ReadyLine>) -> Result<(), Stop> {
         let mut rows: Vec<PendingRow> = Vec::with_capacity(lines.len());
         for row in lines.iter().flat_map(|line| &line.rows) {
             let mut row = row.clone();
@@ -190,17 +193,17 @@ impl Flow<'_> {
             pin: None,
             parts: vec![TemplateRows { open: None, rows }],
         };
-        match submit::submit(&self.app.runtime, self.caller, work, Resumed::default()).await {
+        match submit::submit(&model.runtime, self.caller, work, Resumed::default()).await {
             Ok(handle) => {
                 self.in_flight += lines.len();
-                self.relqueries.retain(|relquery| relquery.strong_count() > 0);
-                self.relqueries.push(Arc::downgrade(handle.relquery()));
+                self.relqueries.retain(|(_, relquery)| relquery.strong_count() > 0);
+                self.relqueries.push((Arc::clone(model), Arc::downgrade(handle.relquery())));
                 let to = To {
                     batch: self.batch.clone(),
                     ended: self.ended.clone(),
                     is_stopping: Arc::clone(&self.is_stopping),
                 };
-                self.running.spawn(follow(self.app.clone(), handle, lines, to));
+                self.running.spawn(follow(handle, lines, to));
                 Ok(())
             }
             Err(RequestError::Overloaded { rows: 1.., .. }) => {
@@ -246,8 +249,10 @@ impl Flow<'_> {
     async fn wind_down(&mut self, ends: &mut mpsc::Receiver<TicketRow>) -> Option<Stop> {
         self.is_stopping.store(true, Ordering::Release);
         if !self.app.runtime.is_draining() {
-            for relquery in self.relqueries.iter().filter_map(Weak::upgrade) {
-                ownership::cancel(&self.app.runtime, &relquery);
+            for (model, relquery) in &self.relqueries {
+                if let Some(relquery) = relquery.upgrade() {
+                    ownership::cancel(&model.runtime, &relquery);
+                }
             }
         }
         let mut got = Vec::new();
@@ -270,6 +275,18 @@ impl Flow<'_> {
             }
         }
     }
+}
+
+/// Lines by the model that runs them, in the order of their first lines.
+fn by_model(lines: Vec<ReadyLine>) -> Vec<(Arc<ServedModel>, Vec<ReadyLine>)> {
+    let mut models: Vec<(Arc<ServedModel>, Vec<ReadyLine>)> = Vec::new();
+    for line in lines {
+        match models.iter_mut().find(|(model, _)| Arc::ptr_eq(model, &line.model)) {
+            Some((_, own)) => own.push(line),
+            None => models.push((Arc::clone(&line.model), vec![line])),
+        }
+    }
+    models
 }
 
 /// The portion under way; never where there is none.

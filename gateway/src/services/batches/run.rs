@@ -88,7 +88,7 @@ async fn carry_out(
     let tenants = app.runtime.store.tenants().await?;
     let tenant = tenants.iter().find(|tenant| tenant.id == batch.tenant);
     let member = tenant.map_or(WeightedTenant::usual(batch.tenant), WeightedTenant::of);
-    rows::run(app, batch, Caller::of(member, app.runtime.model.revision), ticket_in_line).await
+    rows::run(app, batch, Caller::of(member), ticket_in_line).await
 }
 
 /// Goes through the whole input: how many requests it has, or why it cannot be run.

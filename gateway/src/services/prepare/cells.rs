@@ -143,22 +143,16 @@ fn cell_part(
     rows: TableRows,
     cache: bool,
 ) -> Result<(TemplateRows, Vec<(u32, RequestError)>), RequestError> {
-    let app = context.app;
+    let (app, model) = (context.app, context.model.model());
     let output_max = TokenCount(shared.output_max.0.min(app.config.limits.output_tokens_max));
     let (constraint, compiled) =
         constraint_of(constraint, &shared.answer, context.validation().constraints)?.unzip();
     let compiled = compiled.unwrap_or_default();
     let generation = Generation { output_max, constraint, compiled, ..Generation::default() };
     let sampling = Sampling { generation: Arc::new(generation.clone()), seed: None };
-    let lowering = Lowering {
-        model: &app.runtime.model,
-        config: &app.config,
-        sampling: &sampling,
-        cache,
-        order,
-        dependencies: &[],
-    };
-    let plan = |table| Plan::relquery(&shared.template, None, app.runtime.model.has_chat, table, generation);
+    let lowering =
+        Lowering { model, config: &app.config, sampling: &sampling, cache, order, dependencies: &[] };
+    let plan = |table| Plan::relquery(&shared.template, None, model.has_chat, table, generation);
     let (mut part, failed) = rows.lower(columns, plan, lowering)?;
     let template = shared.template.to_string();
     let answer = serde_json::to_vec(&sampling.generation.constraint).expect("a constraint is plain data");

@@ -37,7 +37,7 @@ fn lower_relquery(
     context: RequestContext<'_>,
     request: RelQueryRequest,
 ) -> Result<PreparedRequest, RequestError> {
-    let app = context.app;
+    let (app, model) = (context.app, context.model.model());
     let template = Template::parse(&request.template)
         .map_err(|error| RequestError::invalid("template", error.to_string()))?;
     let columns = columns(&request, &template)?;
@@ -55,12 +55,12 @@ fn lower_relquery(
             Err(error) => rows.failed.push((index, error)),
         }
     }
-    let chat = request.chat.unwrap_or(app.runtime.model.has_chat);
-    if chat && !app.runtime.model.has_chat {
+    let chat = request.chat.unwrap_or(model.has_chat);
+    if chat && !model.has_chat {
         return Err(RequestError::invalid("chat", "the model has no chat template"));
     }
     let lowering = Lowering {
-        model: &app.runtime.model,
+        model,
         config: &app.config,
         sampling: &request.sampling,
         cache: request.cache,

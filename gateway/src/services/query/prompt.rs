@@ -7,9 +7,10 @@ use base::{Generation, Section, SectionReuse, Sees, Span, SpanKind, TokenCount, 
 use ir::span::{CallId, Output, Params, Plan, SpanPart};
 use ir::{Encoder, Sectioned};
 use serving::error::RequestError;
+use serving::model::Model;
 
+use crate::models::ServedModel;
 use crate::services::prepare::RequestContext;
-use crate::state::App;
 use crate::wire::query::span_error;
 
 /// Output tokens of a call whose query does not say, where the context has room for so many: what the
@@ -36,12 +37,14 @@ pub(super) fn generation(
 }
 
 fn checked(context: RequestContext<'_>, path: &str, params: &Params) -> Result<Generation, RequestError> {
+    let models = &context.app.models;
     let context = context.validation();
     let refuse = |field: &str, reason: String| {
         Err(RequestError::invalid(path, format!("the `{field}` of a `g` {reason}")))
     };
     if let Some(name) = params.model.as_deref().filter(|name| !context.model.is_called(name)) {
-        return Err(RequestError::ModelNotFound(name.to_owned()));
+        models.named(Some(name))?;
+        return refuse("model", "must be the request's: the calls of a query run on one model".into());
     }
     let limit = context.limits.output_tokens_max;
     let output_max = params.max_tokens.unwrap_or(OUTPUT_TOKENS.min(limit));
@@ -75,8 +78,8 @@ fn checked(context: RequestContext<'_>, path: &str, params: &Params) -> Result<G
 }
 
 /// Refuses spans that the model cannot read elsewhere than where they were computed.
-pub(super) fn check_reuse(app: &App, path: &str, plan: &Plan) -> Result<(), RequestError> {
-    let why = match app.runtime.model.reuse {
+pub(super) fn check_reuse(model: &Model, path: &str, plan: &Plan) -> Result<(), RequestError> {
+    let why = match model.reuse {
         SectionReuse::Anywhere => return Ok(()),
         SectionReuse::InPlace => {
             "the model learned its positions, so that a span cannot be read at another one"
@@ -133,15 +136,15 @@ pub fn ahead(span: Vec<TokenId>) -> Sectioned {
 
 /// The row of a call, or of a span that is computed ahead.
 pub(super) fn item(
-    app: &App,
+    served: &ServedModel,
     plan: &Plan,
     generations: &[Arc<Generation>],
     (ask, outputs): (&Ask, &Outputs),
 ) -> Result<WorkItem, RequestError> {
-    let model = &app.runtime.model;
+    let model = served.model();
     let context = model.context_max.0.min(model.kv_tokens());
     let length_max = u32::try_from(context).unwrap_or(u32::MAX);
-    let tags = app.tags().map_err(|reason| RequestError::invalid("query", reason))?;
+    let tags = served.tags().map_err(|reason| RequestError::invalid("query", reason))?;
     let encoder = Encoder { tokenizer: &*model.text, tags: Some(tags) };
     let output = |id: CallId| outputs[id.0].as_ref().map_or(Output::Text(""), CallOutput::read);
     let (sectioned, mut generation, seed) = match ask {

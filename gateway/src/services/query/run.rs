@@ -23,7 +23,7 @@ use tokio::task::JoinError;
 use super::Planned;
 use super::progress::{Ended, QueryOutcome, QueryProgress};
 use super::prompt::{Ask, CallOutput, Outputs, item};
-use crate::state::App;
+use crate::models::ServedModel;
 
 /// What happens while queries run.
 #[derive(Clone, Debug)]
@@ -47,13 +47,13 @@ pub struct Asker {
 /// Runs queries to their ends; the outcomes stand in the order of the queries. Dropping the future calls off
 /// what runs.
 pub async fn run(
-    app: &Arc<App>,
+    model: &Arc<ServedModel>,
     asker: Asker,
     planned: &[Planned],
     events: Option<mpsc::Sender<QueryEvent>>,
 ) -> Vec<QueryOutcome> {
     let queries = planned.iter().map(QueryProgress::new).collect();
-    let mut runner = QueryRunner { app, asker, queries, flights: Vec::new(), events };
+    let mut runner = QueryRunner { model, asker, queries, flights: Vec::new(), events };
     runner.start().await;
     while !runner.queries.iter().all(QueryProgress::is_over) {
         if runner.flights.is_empty() {
@@ -94,7 +94,7 @@ struct CallFlight {
 }
 
 struct QueryRunner<'a> {
-    app: &'a Arc<App>,
+    model: &'a Arc<ServedModel>,
     asker: Asker,
     queries: Vec<QueryProgress>,
     flights: Vec<CallFlight>,
@@ -168,7 +168,7 @@ impl QueryRunner<'_> {
             pin: None,
             parts: vec![TemplateRows { open: None, rows }],
         };
-        match submit::submit(&self.app.runtime, self.asker.caller, work, Resumed::default()).await {
+        match submit::submit(&self.model.runtime, self.asker.caller, work, Resumed::default()).await {
             Ok(handle) => {
                 // It may have ended since: the loop does not wait for who asked.
                 let version = handle.relquery().follow_all();
@@ -201,15 +201,15 @@ impl QueryRunner<'_> {
                 (number, ask, (plan, generations, Arc::clone(&progress.outputs)))
             })
             .collect();
-        let app = self.app.clone();
+        let model = self.model.clone();
         let made = tokio::task::spawn_blocking(move || {
             let make = |(number, ask, (plan, generations, outputs)): (usize, Ask, RowInputs)| {
-                let item = item(&app, &plan, &generations, (&ask, &outputs));
+                let item = item(&model, &plan, &generations, (&ask, &outputs));
                 (number, ask, item)
             };
             inputs.into_iter().map(make).collect::<Vec<_>>()
         });
-        self.app.runtime.shared.clock.within(self.asker.deadline, made).await
+        self.model.runtime.shared.clock.within(self.asker.deadline, made).await
     }
 
     fn fail_all(&mut self, error: &RequestError) {
@@ -221,7 +221,7 @@ impl QueryRunner<'_> {
         let changes = self.flights.iter_mut().map(|flight| Box::pin(flight.version.changed()));
         // The sender lives in the relQuery, which the handle holds: it cannot be gone.
         let change = futures_util::future::select_all(changes);
-        self.app.runtime.shared.clock.within(self.asker.deadline, change).await.is_ok()
+        self.model.runtime.shared.clock.within(self.asker.deadline, change).await.is_ok()
     }
 
     /// Fails what has not ended. What it has put out is spent all the same.

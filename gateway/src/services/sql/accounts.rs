@@ -79,7 +79,6 @@ impl Accounts for SqlAccounts {
     }
 
     async fn session(&self, user: &str) -> Result<Session, AccountError> {
-        let revision = self.0.runtime.model.revision;
         let member = if self.is_open() {
             WeightedTenant::usual(store::DEFAULT_TENANT)
         } else {
@@ -87,7 +86,7 @@ impl Accounts for SqlAccounts {
             self.0.runtime.store.use_key(&key, self.now()).await.map_err(away)?;
             WeightedTenant::weighted(key.tenant, weight)
         };
-        let session = super::session(&self.0, Caller::of(member, revision)).await;
+        let session = super::session(&self.0, Caller::of(member)).await;
         session.map_err(|error| AccountError(error.to_string()))
     }
 

@@ -329,7 +329,8 @@ async fn prepared(
     let (app, column) = (app.clone(), column.clone());
     let arrival = app.runtime.shared.clock.now();
     let lowered = tokio::task::spawn_blocking(move || {
-        let context = RequestContext { app: &app, tenant: caller.tenant, purpose: Purpose::Run, arrival };
+        let (model, tenant) = (app.models.usual(), caller.tenant);
+        let context = RequestContext { app: &app, model, tenant, purpose: Purpose::Run, arrival };
         let count = rows.len();
         let (part, failed) = cells::column(context, column, order, rows)?;
         Ok(Prepared {

@@ -134,9 +134,8 @@ fn change<'a>(index: u32, row: &'a AnswerRow, sent: &mut Sent) -> Option<RowChan
     }
     let finish_reason = match row.state {
         RowProgress::Done { end, .. } => Some(finish_reason(end)),
-        RowProgress::Pending => None,
-        // The stream ends with the row's error.
-        RowProgress::Failed(_) => return None,
+        // Of a row that failed, the text that there is; then the stream ends with its error.
+        RowProgress::Pending | RowProgress::Failed(_) => None,
     };
     // Text only grows, by whole characters; were it ever replaced, nothing is better than a panic.
     let text = row.text.get(sent.bytes..).unwrap_or_default();

@@ -35,6 +35,8 @@ impl Left {
 pub(crate) struct Joining {
     /// Its waiting rows, as many as fit beside each other: they share each of its decode steps.
     pub(crate) rows: u64,
+    /// Rows that would share its steps if it waited.
+    pub(crate) beside: u64,
     /// Output tokens expected of a row.
     pub(crate) output: u64,
     /// Steps until the last of its rows can end, once they run.
@@ -60,7 +62,7 @@ fn gained(cost: &CostModel, ahead: &Left, joining: &Joining) -> u128 {
     let beyond = ahead.output.saturating_sub(ahead.rows * joining.output);
     let own = base * u128::from(ahead.steps) + sequence * u128::from(beyond);
     let others = base * u128::from(ahead.steps.min(joining.steps)) * u128::from(joining.behind);
-    (own + others) / u128::from(joining.rows.max(1))
+    own / u128::from(joining.rows.max(1)) + others / u128::from(joining.beside.max(joining.rows).max(1))
 }
 
 /// Most prompt tokens for which a row that joins is worth them:
@@ -92,7 +94,7 @@ mod tests {
         tokens_max(&CostModel::default().hiding(0), &ahead, &joining, 1_000)
     }
 
-    const ONE: Joining = Joining { rows: 50, output: 5, steps: 5, behind: 0, hidden_permille: 0 };
+    const ONE: Joining = Joining { rows: 50, beside: 0, output: 5, steps: 5, behind: 0, hidden_permille: 0 };
 
     #[test]
     fn a_short_relquery_joins_a_long_tail_of_few_rows() {

@@ -176,7 +176,7 @@ impl Scheduler {
         // While the machine is busy as many will still come as have come since it was: of these too some go behind.
         let all = self.relqueries.len().max(1) as u64;
         let later = self.estimates.arrived * (behind + 1) / all;
-        Joining { rows: rows.min(fit), output, steps, behind: behind + later, hidden_permille }
+        Joining { rows: rows.min(fit), beside: 0, output, steps, behind: behind + later, hidden_permille }
     }
 
     /// The same where prompts hide, by weights that were chosen:

@@ -107,14 +107,6 @@ impl Judge {
         }
     }
 
-    /// What is chosen among there. In front of replicas some policies are one: a step is the replica's own.
-    fn candidates(&self) -> &'static [Policy] {
-        match self {
-            Self::Engine(_) => &Policy::CANDIDATES,
-            Self::Fleet(_) => &Policy::FLEET_CANDIDATES,
-        }
-    }
-
     /// Latency of each relQuery, in seconds, in the order of the trace.
     fn replay(&self, trace: &Trace, policy: Policy, watch: &mut dyn Watcher) -> Result<Vec<f64>, SimError> {
         match self {
@@ -145,10 +137,10 @@ pub fn choose(
         return Ok(None);
     }
     expect_lengths(&mut trace);
-    let mut candidates = Vec::with_capacity(judge.candidates().len());
-    for policy in judge.candidates() {
-        let latencies = judge.replay(&trace, *policy, watch)?;
-        candidates.push(CandidateLatencies { policy: *policy, latencies });
+    let mut candidates = Vec::with_capacity(Policy::CANDIDATES.len());
+    for policy in Policy::CANDIDATES {
+        let latencies = judge.replay(&trace, policy, watch)?;
+        candidates.push(CandidateLatencies { policy, latencies });
     }
     Ok(Some(Verdict::of(present, &candidates, settings)))
 }

@@ -14,7 +14,6 @@ use tokio::sync::mpsc;
 use crate::services::batches::Batch;
 use crate::services::batches::finish::request_id;
 use crate::services::batches::lines::ReadyLine;
-use crate::state::App;
 use crate::wire::openai::{Api, Envelope};
 
 /// Where lines go that are over.
@@ -26,12 +25,7 @@ pub(super) struct To {
 }
 
 /// Sends on every line as it ends. Gives why not all did, unless they were called off.
-pub(super) async fn follow(
-    app: Arc<App>,
-    handle: OwnerHandle,
-    lines: Vec<ReadyLine>,
-    to: To,
-) -> Option<RequestError> {
+pub(super) async fn follow(handle: OwnerHandle, lines: Vec<ReadyLine>, to: To) -> Option<RequestError> {
     let To { batch, ended, is_stopping } = to;
     let relquery = handle.relquery().clone();
     let mut version = relquery.follow_all();
@@ -56,8 +50,8 @@ pub(super) async fn follow(
             (over, state.status.clone())
         };
         for (line, rows) in over {
-            let envelope =
-                Envelope::new(lines[line].api, &relquery, &app.runtime.model).numbered(lines[line].number);
+            let envelope = Envelope::new(lines[line].api, &relquery, &handle.runtime().model)
+                .numbered(lines[line].number);
             // Nobody takes it any more: it will run again.
             ended.send(render(&batch, &lines[line], envelope, &rows)).await.ok()?;
         }
@@ -79,7 +73,7 @@ pub(super) async fn follow(
         };
         // A relQuery of a batch is nobody's to fetch: it leaves no room to those that are.
         handle.release();
-        app.runtime.registry.remove(relquery.id);
+        handle.runtime().registry.remove(relquery.id);
         return error;
     }
 }

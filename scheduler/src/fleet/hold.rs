@@ -1,0 +1,169 @@
+//! When rows wait although a replica has room: the transitional case of RelServe's batch arranger (section 4.3)
+//! for a queue that decides when to send.
+//!
+//! A row that joins rows of other relQueries at a replica slows them down, and saves steps of its own. The policy
+//! weighs the two ([`Rules::sends`](crate::policy::rules::Rules)), by the replica's fitted cost; until that is known
+//! nothing is held back. What of a row is done by now is told by time, for replies come whole; a row that should
+//! have ended holds nobody back.
+
+use base::{Nanos, ServiceClass, Time, TokenCount};
+
+use super::Fleet;
+use super::config::ReplicaId;
+use super::cost_fit::SentAt;
+use super::query::Query;
+use super::router::Lane;
+use crate::arrange::Candidate;
+use crate::cost::CostModel;
+use crate::policy::marginal_work::joins::{Joining, Left};
+use crate::policy::transition::Transition;
+use crate::priority::RelQueryKey;
+
+/// A relQuery's rows at one replica.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RowsAtReplica {
+    pub(crate) rows: u32,
+    /// Times at which they were sent, ns, all together, and the prompt tokens that the replica had been sent by
+    /// then.
+    sent: u128,
+    prompts: u128,
+    /// The last of them.
+    last: SentAt,
+}
+
+impl RowsAtReplica {
+    pub(crate) fn add(&mut self, at: SentAt) {
+        self.rows += 1;
+        self.sent += u128::from(at.time.0);
+        self.prompts += u128::from(at.prompts);
+        self.last = at;
+    }
+
+    pub(crate) fn remove(&mut self, at: SentAt) {
+        self.rows -= 1;
+        self.sent -= u128::from(at.time.0);
+        self.prompts -= u128::from(at.prompts);
+    }
+
+    /// Output tokens that a row has by now, in the mean and of the last: the steps since it was sent, less the
+    /// time of the prompts that came since.
+    fn generated(&self, lane: &Lane, cost: &CostModel, now: Time) -> (u64, u64) {
+        let step = step(cost, lane);
+        let rows = u128::from(self.rows.max(1));
+        let of = |sent: u128, prompts: u128| {
+            let elapsed = u128::from(now.0).saturating_sub(sent);
+            let computed = u128::from(lane.clock.prompts()).saturating_sub(prompts);
+            let decoding = elapsed.saturating_sub(computed * u128::from(cost.prefill_per_token.0));
+            u64::try_from(decoding / u128::from(step.max(1))).unwrap_or(u64::MAX)
+        };
+        let last = of(u128::from(self.last.time.0), u128::from(self.last.prompts));
+        (of(self.sent / rows, self.prompts / rows), last)
+    }
+}
+
+impl Fleet {
+    /// Lets rows go to every replica with room.
+    pub(super) fn release(&mut self) {
+        self.router.lanes.values_mut().for_each(|lane| lane.is_held = false);
+        self.held_until = None;
+    }
+
+    /// Says of each replica whether rows of the first waiting relQuery wait for those that run there.
+    pub(super) fn weigh(&mut self, first: RelQueryKey, now: Time) {
+        let lanes = self.router.lanes.iter().filter(|(_, lane)| lane.rows > 0 && !lane.plans_itself);
+        let held = lanes.filter_map(|(id, lane)| Some((*id, self.held_until(first, *id, lane, now)?)));
+        let held: Vec<(ReplicaId, Time)> = held.collect();
+        for (id, until) in held {
+            self.held_until = self.held_until.into_iter().chain([until]).min();
+            if let Some(lane) = self.router.lanes.get_mut(&id) {
+                lane.is_held = true;
+            }
+        }
+    }
+
+    /// Until when rows of a relQuery wait for what runs at a replica, if nothing happens before; none: they go.
+    fn held_until(&self, key: RelQueryKey, id: ReplicaId, lane: &Lane, now: Time) -> Option<Time> {
+        let query = self.queries.get(&key.id)?;
+        let cost = lane.fit.cost(&self.prior)?;
+        let (mut ahead, mut running, mut is_lower) = (Left::default(), Vec::new(), false);
+        for (other, rows) in self.router.at(id).filter(|(other, _)| *other != key.id) {
+            let Some(other) = self.queries.get(&other) else { continue };
+            let Some(left) = self.left(other, rows, lane, (&cost, now)) else { continue };
+            running.push(other.output_max());
+            let is_higher = other.class < key.class;
+            is_lower |= is_higher;
+            // Nobody waits for one of several bulk relQueries: they run together.
+            let counts = key.class != ServiceClass::Bulk || is_higher;
+            if counts && other.key_under(&self.scheduler) < key {
+                ahead = ahead.and(left);
+            }
+        }
+        if ahead.relqueries == 0 {
+            return None;
+        }
+        let transition = Transition {
+            cost: &cost,
+            settings: &self.scheduler.marginal_work,
+            reading: self.scheduler.paper_variant.delta,
+            ahead,
+            running: &running,
+            is_lower,
+            candidate: candidate(query, lane),
+            joining: self.joining(query, lane),
+            waiting: self.waiting.len() as u64,
+        };
+        let is_sent = (self.scheduler.policy.rules().sends)(&transition);
+        let left = ahead.steps.max(1).saturating_mul(step(&cost, lane));
+        (!is_sent).then(|| now + Nanos(left.max(1)))
+    }
+
+    /// What is left of a relQuery's rows at a replica; none where all of them should have ended.
+    fn left(&self, query: &Query, rows: &RowsAtReplica, lane: &Lane, at: (&CostModel, Time)) -> Option<Left> {
+        let expected = query.expected(&self.lengths);
+        let (mean, last) = rows.generated(lane, at.0, at.1);
+        let most = query.output_max();
+        (last < most).then(|| Left {
+            relqueries: 1,
+            rows: rows.rows.into(),
+            output: u64::from(rows.rows) * expected.remaining(mean.min(most), most),
+            steps: most - last,
+        })
+    }
+
+    /// The first waiting relQuery, as policy `marginal-work` sees it.
+    fn joining(&self, query: &Query, lane: &Lane) -> Joining {
+        let output = query.expected(&self.lengths).remaining(0, query.output_max());
+        let behind = (self.waiting.len() as u64).saturating_sub(1);
+        // While the replicas are busy as many will still come as have come since they were.
+        let later = self.arrived * (behind + 1) / (self.queries.len() as u64).max(1);
+        Joining {
+            rows: fitting(query, lane, u64::from(lane.config.rows_max)),
+            beside: lane.rows.into(),
+            output,
+            steps: query.output_max(),
+            behind: behind + later,
+            hidden_permille: 0,
+        }
+    }
+}
+
+/// Time of a decode step with the rows that a replica has, in ns.
+fn step(cost: &CostModel, lane: &Lane) -> u64 {
+    cost.decode_base.0 + cost.decode_per_sequence.0 * u64::from(lane.rows)
+}
+
+/// Waiting rows of a relQuery, as many as `room` has places.
+fn fitting(query: &Query, lane: &Lane, room: u64) -> u64 {
+    let waiting = query.waiting() as u64;
+    let mean = (query.waiting_prompts() / waiting.max(1) + query.output_max()).max(1);
+    let tokens = lane.config.tokens_max.map_or(u64::MAX, |tokens| tokens.0 / mean);
+    waiting.min(room).min(tokens).max(1)
+}
+
+/// What would be sent now.
+fn candidate(query: &Query, lane: &Lane) -> Candidate {
+    let room = u64::from(lane.config.rows_max.saturating_sub(lane.rows));
+    let rows = fitting(query, lane, room);
+    let uncached = query.novel() * rows / (query.waiting() as u64).max(1);
+    Candidate { uncached: TokenCount(uncached), rows, output_max: query.output_max() }
+}
