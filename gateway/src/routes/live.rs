@@ -8,6 +8,7 @@ use actix_web::web::{self, Bytes, Data, Payload, Query, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
 use base::{Millis, Nanos, Time};
 use futures_util::Stream;
+use serving::clock;
 use serving::error::{RequestError, internal};
 use serving::live::record::RelQueryRecord;
 use serving::live::subscriptions::Subscription;
@@ -16,7 +17,6 @@ use serving::live::what_if::{self, ReplayDeadline, WhatIfError};
 use serving::live::{Cursor, Viewer};
 use serving::shared::Shared;
 use serving::start::imitated;
-use serving::clock;
 
 use crate::auth;
 use crate::error::ApiError;

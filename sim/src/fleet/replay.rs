@@ -105,6 +105,9 @@ pub fn replay_fleet_lowered(
     watch: &mut dyn Watcher,
 ) -> Result<FleetReplay, SimError> {
     let ids: Vec<RelQueryId> = lowered.submissions.iter().map(|submission| submission.id).collect();
+    let name = |submission: &Submission| lowered.tenants.get(submission.tenant.0 as usize).cloned();
+    let tenants: Vec<String> =
+        lowered.submissions.iter().map(|submission| name(submission).unwrap_or_default()).collect();
     let each = (0..machine.replicas).map(|id| (ReplicaId(id), machine.replica));
     let queue = SchedulerConfig { policy, ..machine.queue.clone() };
     let replica = || -> Result<SimReplica, SimError> {
@@ -136,7 +139,6 @@ pub fn replay_fleet_lowered(
         world.happens(happening, now, &mut submissions)?;
         world.dispatch(now)?;
     }
-    let tenants: Vec<&str> = trace.relqueries.iter().map(|relquery| relquery.tenant.as_str()).collect();
     world.outcome(policy, &ids, &tenants)
 }
 
@@ -248,7 +250,12 @@ impl FleetWorld<'_> {
         }
     }
 
-    fn outcome(self, policy: Policy, ids: &[RelQueryId], tenants: &[&str]) -> Result<FleetReplay, SimError> {
+    fn outcome(
+        self,
+        policy: Policy,
+        ids: &[RelQueryId],
+        tenants: &[String],
+    ) -> Result<FleetReplay, SimError> {
         let ends: Vec<&(Time, Periods)> = ids.iter().filter_map(|id| self.finished.get(id)).collect();
         if ends.len() != ids.len() {
             return Err(SimError::Broken(format!("{} relQueries never ended", ids.len() - ends.len())));
@@ -261,7 +268,7 @@ impl FleetWorld<'_> {
             IterationCounts { prompt, uncached: self.usage.computed.0, ..IterationCounts::default() };
         let mut by_tenant: BTreeMap<String, (Time, Vec<Periods>)> = BTreeMap::new();
         for ((at, periods), tenant) in ends.iter().zip(tenants) {
-            let (last, all) = by_tenant.entry((*tenant).to_owned()).or_default();
+            let (last, all) = by_tenant.entry(tenant.clone()).or_default();
             *last = (*last).max(*at);
             all.push(*periods);
         }
