@@ -28,7 +28,7 @@ const RECORDED: [(Policy, u64); 8] = [
     (Policy::RelServe, 0xa2b8_5ea7_5933_4165),
     (Policy::RelServePrefill, 0x3155_a112_2683_1050),
     (Policy::RelServeDecode, 0x4fbb_7ac5_8691_0aed),
-    (Policy::MarginalWork, 0x1225_170b_6f84_b32e),
+    (Policy::MarginalWork, 0xb10e_7bc6_1591_fadf),
 ];
 
 /// SplitMix64.
