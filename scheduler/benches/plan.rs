@@ -3,60 +3,23 @@
 //! 50 us at 10,000 waiting rows and near the same at 100,000. RelQueries are of 100 rows, one of all rows,
 //! or of one row each; `guessing`: with guesses, all of which are right.
 
+mod common;
+
 use std::cell::OnceCell;
 use std::hint::black_box;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use base::{
-    BatchPlan, End, Generation, Nanos, RelQueryId, RowOutcome, Sampled, ServiceClass, Span, SpanKind,
-    StepOutcome, Submission, TenantId, Time, TokenCount, TokenId, WorkItem,
-};
+use base::{BatchPlan, End, Nanos, RowOutcome, Sampled, StepOutcome, Time, TokenId};
+use common::submission;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use scheduler::{CostModel, Policy, Scheduler, SchedulerConfig, Speculation};
 
 /// Rows of a relQuery; the paper's largest.
 const ROWS: u64 = 100;
-/// Prompt tokens: a template and a value of its own.
-const TEMPLATE: u64 = 60;
-const VALUE: u64 = 140;
-/// Output tokens of a row, and its limit.
+/// Output tokens of a row.
 const OUTPUT: u32 = 20;
-const OUTPUT_MAX: u64 = 50;
 /// Rows that run at a time.
 const RUNNING: u64 = 64;
-
-fn submission(id: u64, rows: u64) -> Submission {
-    let generation = Arc::new(Generation { output_max: TokenCount(OUTPUT_MAX), ..Generation::default() });
-    let spans: Arc<[Span]> = Arc::from([
-        Span { kind: SpanKind::Template, tokens: TokenCount(TEMPLATE) },
-        Span { kind: SpanKind::Field, tokens: TokenCount(VALUE) },
-    ]);
-    let items = (0..rows)
-        .map(|row| {
-            let template = (0..TEMPLATE).map(|i| TokenId((id % 20 * 1_000 + i) as u32));
-            let value = (0..VALUE).map(|i| TokenId((id * 100_000 + row * 1_000 + i) as u32));
-            WorkItem {
-                row: row as u32,
-                prompt: template.chain(value).collect(),
-                spans: Arc::clone(&spans),
-                sections: Arc::default(),
-                generation: Arc::clone(&generation),
-                seed: id * 1_000 + row,
-            }
-        })
-        .collect();
-    Submission {
-        id: RelQueryId(id),
-        tenant: TenantId(1),
-        weight: 1_000,
-        scope: 1,
-        class: ServiceClass::Interactive,
-        arrival: Time(id),
-        deadline: None,
-        items,
-    }
-}
 
 fn outcome(plan: &BatchPlan) -> StepOutcome {
     let rows = plan

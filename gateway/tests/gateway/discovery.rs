@@ -215,7 +215,7 @@ async fn a_file_that_is_replaced_changes_the_fleet_and_a_broken_one_does_not() {
     };
     assert_eq!(
         status(&server).await,
-        json!({"source": "file", "status": "ok", "replicas": 1, "error": null})
+        json!({"model": "m", "source": "file", "status": "ok", "replicas": 1, "error": null})
     );
     let failures = "relserve_discovery_reads_total{outcome=\"failed\",source=\"file\"}";
     let mut failed = server.metric(failures);

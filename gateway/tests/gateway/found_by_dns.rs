@@ -139,7 +139,8 @@ async fn services_have_ports_of_their_own_and_one_that_the_configuration_names_t
     assert_eq!(names(&server), ["own".to_owned(), found.address.to_string()]);
     let shown = server.client.get("/v1/replicas").await.json();
     assert_eq!(shown["data"][0]["source"], "config");
-    assert_eq!(shown["discovery"][0], json!({"source": "dns", "status": "ok", "replicas": 2, "error": null}));
+    let read = json!({"model": "m", "source": "dns", "status": "ok", "replicas": 2, "error": null});
+    assert_eq!(shown["discovery"][0], read);
     assert_answered(&server.relquery(table(30)).await.json(), 30);
     assert_eq!(answered(&[&own, &found]), expected(30));
     dns.says(name, []);

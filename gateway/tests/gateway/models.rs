@@ -403,6 +403,7 @@ async fn a_name_that_the_default_model_turns_out_to_have_is_refused_at_the_start
     let pools = Pools::start().await;
     let mut config = config();
     config.models = pools.config().models;
+    config.model.dir = Some("a-checkpoint".into());
     let called = serving::model::Model { name: "nn".into(), ..model() };
     let store = Store::open("sqlite::memory:").await.unwrap();
     let error = crate::common::start_on(config, called, store).await.err().unwrap().to_string();

@@ -70,7 +70,8 @@ impl Fleet {
 
     /// Says of each replica whether rows of the first waiting relQuery wait for those that run there.
     pub(super) fn weigh(&mut self, first: RelQueryKey, now: Time) {
-        let lanes = self.router.lanes.iter().filter(|(_, lane)| lane.rows > 0 && !lane.plans_itself);
+        let has_room = |lane: &Lane| lane.rows > 0 && !lane.plans_itself && lane.takes(0);
+        let lanes = self.router.lanes.iter().filter(|(_, lane)| has_room(lane));
         let held = lanes.filter_map(|(id, lane)| Some((*id, self.held_until(first, *id, lane, now)?)));
         let held: Vec<(ReplicaId, Time)> = held.collect();
         for (id, until) in held {

@@ -59,7 +59,7 @@ impl Lane {
     }
 
     /// Whether a row of so many tokens may be sent now.
-    fn takes(&self, tokens: u64) -> bool {
+    pub(crate) fn takes(&self, tokens: u64) -> bool {
         let tokens = self.tokens + tokens;
         let is_free = self.rows < self.config.rows_max && self.holds(tokens);
         let may =
