@@ -77,6 +77,9 @@ impl ServedModel {
     }
 }
 
+/// A relQuery and the model that runs it.
+pub type FoundRelQuery = (Arc<ServedModel>, Arc<RelQueryState>);
+
 /// All models that are served.
 pub struct ServedModels {
     default: Arc<ServedModel>,

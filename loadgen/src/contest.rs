@@ -6,10 +6,8 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::Error;
-use crate::client::Targets;
 use crate::server::{Launch, ServerProcess};
 use crate::single::{ChoiceField, Endpoint};
-use crate::upstreams::RunningUpstreams;
 
 /// Stands for a policy in a server's name, command and settings.
 const POLICY: &str = "{policy}";
@@ -310,39 +308,6 @@ impl Contestant {
             prints_key: self.prints_key,
         };
         ServerProcess::launch(&launch, timeout).await.map(Some)
-    }
-}
-
-/// A server that runs, with its upstreams where it has any; one of them at least is there.
-pub struct RunningContestant<'a> {
-    own: Option<ServerProcess>,
-    upstreams: RunningUpstreams<'a>,
-}
-
-impl<'a> RunningContestant<'a> {
-    /// Starts a server and, before it, its upstreams.
-    pub async fn start(
-        contest: &'a Contest,
-        server: &'a Contestant,
-        timeout: Duration,
-    ) -> Result<Self, Error> {
-        let mut upstreams = RunningUpstreams::of(contest, &server.upstreams);
-        upstreams.refresh(timeout).await?;
-        let own = server.start(upstreams.servers(), timeout).await?;
-        Ok(Self { own, upstreams })
-    }
-
-    /// Where to send.
-    pub fn targets(&self) -> Result<Targets, Error> {
-        self.upstreams.targets(self.own.as_ref())
-    }
-
-    /// Ends all of them.
-    pub async fn stop(mut self) -> Result<(), Error> {
-        if let Some(own) = self.own {
-            own.stop().await?;
-        }
-        self.upstreams.stop().await
     }
 }
 

@@ -8,10 +8,11 @@ use serde::Serialize;
 
 use crate::Error;
 use crate::client::{self, Targets};
-use crate::contest::{Contest, Contestant, RunningContestant, Sent};
+use crate::contest::{Contest, Contestant, Sent};
 use crate::record::RelQueryOutcome;
 use crate::scenario::Scenario;
 use crate::single::{self, Route, named_model};
+use crate::upstreams::RunningContestant;
 use crate::workload::RelQuery;
 
 /// What one relQuery took.

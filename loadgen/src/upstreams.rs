@@ -111,3 +111,36 @@ impl<'a> RunningUpstreams<'a> {
         Ok(())
     }
 }
+
+/// A server that runs, with its upstreams where it has any; one of them at least is there.
+pub struct RunningContestant<'a> {
+    own: Option<ServerProcess>,
+    upstreams: RunningUpstreams<'a>,
+}
+
+impl<'a> RunningContestant<'a> {
+    /// Starts a server and, before it, its upstreams.
+    pub async fn start(
+        contest: &'a Contest,
+        server: &'a Contestant,
+        timeout: Duration,
+    ) -> Result<Self, Error> {
+        let mut upstreams = RunningUpstreams::of(contest, &server.upstreams);
+        upstreams.refresh(timeout).await?;
+        let own = server.start(upstreams.servers(), timeout).await?;
+        Ok(Self { own, upstreams })
+    }
+
+    /// Where to send.
+    pub fn targets(&self) -> Result<Targets, Error> {
+        self.upstreams.targets(self.own.as_ref())
+    }
+
+    /// Ends all of them.
+    pub async fn stop(mut self) -> Result<(), Error> {
+        if let Some(own) = self.own {
+            own.stop().await?;
+        }
+        self.upstreams.stop().await
+    }
+}

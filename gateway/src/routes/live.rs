@@ -22,7 +22,7 @@ use crate::auth;
 use crate::error::ApiError;
 use crate::json;
 use crate::models::ServedModel;
-use crate::routes::{AskedModel, get_only, only_post, read_body};
+use crate::routes::{ModelQuery, get_only, only_post, read_body};
 use crate::state::App;
 use crate::stream::{self, event};
 use crate::wire::live::snapshot::LastSent;
@@ -57,7 +57,7 @@ pub fn configure(routes: &mut ServiceConfig) {
 pub async fn events(
     app: Data<App>,
     Viewing(viewer): Viewing,
-    asked: Query<AskedModel>,
+    asked: Query<ModelQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let model = Arc::clone(asked.of(&app)?);
     let live = &model.runtime.shared.live;
@@ -197,7 +197,7 @@ fn remembered(Shared { live, clock, .. }: &Shared) -> Vec<Arc<RelQueryRecord>> {
 pub async fn trace(
     app: Data<App>,
     Viewing(viewer): Viewing,
-    asked: Query<AskedModel>,
+    asked: Query<ModelQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let shared = Arc::clone(&asked.of(&app)?.runtime.shared);
     let work = web::block(move || {
@@ -227,7 +227,7 @@ pub async fn trace(
 pub async fn what_if(
     app: Data<App>,
     Viewing(viewer): Viewing,
-    of: Query<AskedModel>,
+    of: Query<ModelQuery>,
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {

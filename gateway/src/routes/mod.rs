@@ -117,12 +117,12 @@ pub async fn not_found(request: HttpRequest) -> Result<HttpResponse, ApiError> {
 /// The query of a route that shows or changes something of one model.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct AskedModel {
+pub struct ModelQuery {
     /// Its name or an alias; by default the default one.
     model: Option<String>,
 }
 
-impl AskedModel {
+impl ModelQuery {
     /// The model.
     pub(crate) fn of<'a>(&self, app: &'a App) -> Result<&'a Arc<ServedModel>, RequestError> {
         app.models.named(self.model.as_deref())
@@ -133,7 +133,7 @@ impl AskedModel {
 pub(crate) type Prepare<T> = fn(RequestContext<'_>, crate::json::JsonFields) -> Result<T, RequestError>;
 
 /// What a request asks for, with the model that it names.
-pub(crate) type Asked<T> = (Arc<ServedModel>, T);
+pub(crate) type ForModel<T> = (Arc<ServedModel>, T);
 
 /// Reads a body and prepares its work.
 pub(crate) async fn ask<T: Send + 'static>(
@@ -141,7 +141,7 @@ pub(crate) async fn ask<T: Send + 'static>(
     request: &HttpRequest,
     payload: Payload,
     prepare: Prepare<T>,
-) -> Result<Asked<T>, ApiError> {
+) -> Result<ForModel<T>, ApiError> {
     let bytes = read_body(app, request, payload).await?;
     lower((app, caller), &bytes, arrival_of(request, app.runtime.shared.clock), prepare).await
 }
@@ -174,7 +174,7 @@ pub(crate) async fn ask_timely<T: Send + 'static>(
     request: &HttpRequest,
     payload: Payload,
     prepare: Prepare<T>,
-) -> Result<(Result<Asked<T>, Late>, Peek), ApiError> {
+) -> Result<(Result<ForModel<T>, Late>, Peek), ApiError> {
     let Arrived { body, peek } = read_timely(app, request, payload).await?;
     let work = lower((app, caller), &body, peek.arrival(), prepare);
     let prepared = app.runtime.shared.clock.within(peek.deadline(), work).await;
@@ -192,7 +192,7 @@ pub(crate) async fn lower<T: Send + 'static>(
     body: &Bytes,
     arrival: Time,
     prepare: Prepare<T>,
-) -> Result<Asked<T>, ApiError> {
+) -> Result<ForModel<T>, ApiError> {
     let clock = app.runtime.shared.clock;
     let begun = clock.now();
     let prepared = off_thread((app, caller), body, arrival, prepare).await;
@@ -207,7 +207,7 @@ pub(crate) async fn off_thread<T: Send + 'static>(
     body: &Bytes,
     arrival: Time,
     prepare: Prepare<T>,
-) -> Result<Asked<T>, ApiError> {
+) -> Result<ForModel<T>, ApiError> {
     let (state, body) = (app.clone(), body.clone());
     let work = web::block(move || -> Result<_, RequestError> {
         let fields = crate::json::object(&body)?;

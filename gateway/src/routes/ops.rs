@@ -16,7 +16,7 @@ use store::UnixMillis;
 use super::live::Viewing;
 use crate::auth::Authenticated;
 use crate::error::ApiError;
-use crate::routes::{AskedModel, get_and_head, get_only, number};
+use crate::routes::{ModelQuery, get_and_head, get_only, number};
 use crate::state::App;
 
 /// Days of usage that are shown where the caller does not say.
@@ -102,7 +102,7 @@ async fn document(description: Data<Description>) -> HttpResponse {
 pub async fn scheduler(
     app: Data<App>,
     Viewing(viewer): Viewing,
-    asked: Query<AskedModel>,
+    asked: Query<ModelQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let runtime = &asked.of(&app)?.runtime;
     let view = runtime.view();

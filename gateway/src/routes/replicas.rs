@@ -10,7 +10,7 @@ use serving::replicas::{ReplicaMembers, ReplicaView, SourceStatus};
 
 use crate::auth::{self, Authenticated};
 use crate::error::ApiError;
-use crate::routes::{AskedModel, only_delete, only_get_post, only_post, read_body};
+use crate::routes::{ModelQuery, only_delete, only_get_post, only_post, read_body};
 use crate::state::App;
 
 /// The routes.
@@ -158,7 +158,7 @@ fn of_any_model(
 pub async fn add(
     app: Data<App>,
     request: HttpRequest,
-    asked: Query<AskedModel>,
+    asked: Query<ModelQuery>,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
     auth::operator(&app, &request)?;

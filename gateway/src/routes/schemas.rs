@@ -11,7 +11,7 @@ use crate::error::ApiError;
 use crate::error::ErrorBody;
 use crate::json::JsonFields;
 use crate::models::ServedModel;
-use crate::routes::{AskedModel, ask, only_get_delete, only_get_post};
+use crate::routes::{ModelQuery, ask, only_get_delete, only_get_post};
 use crate::services::prepare::RequestContext;
 use crate::services::schemas::ready::Ready;
 use crate::services::schemas::{self, SchemaDraft};
@@ -91,7 +91,7 @@ pub async fn read(
     app: Data<App>,
     Authenticated(caller): Authenticated,
     name: Path<String>,
-    asked: Query<AskedModel>,
+    asked: Query<ModelQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let model = asked.of(&app)?;
     let Some(ready) = schemas::find((&app, model), caller.tenant, &name).await? else {

@@ -6,16 +6,12 @@ use base::RelQueryId;
 use serving::caller::Caller;
 use serving::error::{RequestError, internal, stored};
 use serving::ownership;
-use serving::relquery_state::RelQueryState;
 use store::{TicketState, UnixMillis};
 
-use crate::models::ServedModel;
+use crate::models::FoundRelQuery;
 use crate::services::{sql, tickets};
 use crate::state::App;
 use crate::wire::relquery::{parse_id, public_id};
-
-/// A relQuery and the model that runs it.
-pub type FoundRelQuery = (Arc<ServedModel>, Arc<RelQueryState>);
 
 /// The caller's relQuery of a public id: the one in memory, or what its ticket left.
 pub async fn look_up(

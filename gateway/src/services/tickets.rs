@@ -20,8 +20,8 @@ use serving::submit::{self, Resumed};
 use store::{ClaimKind, Lease, NewTicket, Ticket, TicketRow, TicketState, UnixMillis};
 
 use crate::json as strict;
+use crate::models::FoundRelQuery;
 use crate::services::constraints::Purpose;
-use crate::services::lookup::FoundRelQuery;
 use crate::services::prepare::cells::WantedCells;
 use crate::services::prepare::{PreparedRequest, RequestContext, Wanted};
 use crate::services::sql;

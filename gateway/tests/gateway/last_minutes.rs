@@ -222,7 +222,7 @@ async fn in_front_of_replicas_the_queue_is_replayed_on_as_many_as_are_in_service
     let names: Vec<_> = replays.iter().map(|replay| replay["policy"].as_str().unwrap()).collect();
     assert_eq!(
         names,
-        ["marginal-work", "fcfs", "static-priority", "relserve"],
+        ["marginal-work", "fcfs", "static-priority", "relserve", "relserve-pp", "relserve-dp"],
         "the orders that differ there"
     );
     for replay in replays {

@@ -374,6 +374,7 @@ async fn operators_change_the_servers_of_each_model() {
 async fn a_further_model_stands_beside_the_local_engine_and_none_needs_one() {
     let pools = Pools::start().await;
     let mut beside = config();
+    beside.model.dir = Some("a-checkpoint".into());
     beside.models = pools.config().models;
     let server = serve_on(beside, model(), Store::open("sqlite::memory:").await.unwrap()).await;
     until_up(&server, &[0, 2]).await;

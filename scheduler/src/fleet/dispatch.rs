@@ -95,10 +95,10 @@ impl Fleet {
             }
             let keys = self.candidates(now);
             let first = *keys.first()?;
-            self.weigh(first, now);
+            let is_held = self.weigh(first, now);
+            self.decision.held = is_held.then_some(first.id);
             let eligible = self.router.eligible(0, None);
             if eligible.is_empty() {
-                self.decision.held = Some(first.id);
                 return None;
             }
             let again = keys.iter().find_map(|key| self.again(key.id, now));

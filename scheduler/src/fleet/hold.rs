@@ -10,76 +10,35 @@ use base::{Nanos, ServiceClass, Time, TokenCount};
 
 use super::Fleet;
 use super::config::ReplicaId;
-use super::cost_fit::SentAt;
 use super::query::Query;
 use super::router::Lane;
+use super::rows_at::RowsAtReplica;
 use crate::arrange::Candidate;
 use crate::cost::CostModel;
 use crate::policy::marginal_work::joins::{Joining, Left};
 use crate::policy::transition::Transition;
 use crate::priority::RelQueryKey;
 
-/// A relQuery's rows at one replica.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct RowsAtReplica {
-    pub(crate) rows: u32,
-    /// Times at which they were sent, ns, all together, and the prompt tokens that the replica had been sent by
-    /// then.
-    sent: u128,
-    prompts: u128,
-    /// The last of them.
-    last: SentAt,
-}
-
-impl RowsAtReplica {
-    pub(crate) fn add(&mut self, at: SentAt) {
-        self.rows += 1;
-        self.sent += u128::from(at.time.0);
-        self.prompts += u128::from(at.prompts);
-        self.last = at;
-    }
-
-    pub(crate) fn remove(&mut self, at: SentAt) {
-        self.rows -= 1;
-        self.sent -= u128::from(at.time.0);
-        self.prompts -= u128::from(at.prompts);
-    }
-
-    /// Output tokens that a row has by now, in the mean and of the last: the steps since it was sent, less the
-    /// time of the prompts that came since.
-    fn generated(&self, lane: &Lane, cost: &CostModel, now: Time) -> (u64, u64) {
-        let step = step(cost, lane);
-        let rows = u128::from(self.rows.max(1));
-        let of = |sent: u128, prompts: u128| {
-            let elapsed = u128::from(now.0).saturating_sub(sent);
-            let computed = u128::from(lane.clock.prompts()).saturating_sub(prompts);
-            let decoding = elapsed.saturating_sub(computed * u128::from(cost.prefill_per_token.0));
-            u64::try_from(decoding / u128::from(step.max(1))).unwrap_or(u64::MAX)
-        };
-        let last = of(u128::from(self.last.time.0), u128::from(self.last.prompts));
-        (of(self.sent / rows, self.prompts / rows), last)
-    }
-}
-
 impl Fleet {
     /// Lets rows go to every replica with room.
     pub(super) fn release(&mut self) {
         self.router.lanes.values_mut().for_each(|lane| lane.is_held = false);
-        self.held_until = None;
+        (self.held_until, self.decision.held) = (None, None);
     }
 
-    /// Says of each replica whether rows of the first waiting relQuery wait for those that run there.
-    pub(super) fn weigh(&mut self, first: RelQueryKey, now: Time) {
+    /// Says of each replica whether rows of the first waiting relQuery wait for those that run there; whether of any.
+    pub(super) fn weigh(&mut self, first: RelQueryKey, now: Time) -> bool {
         let has_room = |lane: &Lane| lane.rows > 0 && !lane.plans_itself && lane.takes(0);
         let lanes = self.router.lanes.iter().filter(|(_, lane)| has_room(lane));
         let held = lanes.filter_map(|(id, lane)| Some((*id, self.held_until(first, *id, lane, now)?)));
         let held: Vec<(ReplicaId, Time)> = held.collect();
-        for (id, until) in held {
-            self.held_until = self.held_until.into_iter().chain([until]).min();
+        self.held_until = held.iter().map(|(_, until)| *until).min();
+        for (id, _) in held {
             if let Some(lane) = self.router.lanes.get_mut(&id) {
                 lane.is_held = true;
             }
         }
+        self.held_until.is_some()
     }
 
     /// Until when rows of a relQuery wait for what runs at a replica, if nothing happens before; none: they go.
@@ -121,7 +80,7 @@ impl Fleet {
     /// What is left of a relQuery's rows at a replica; none where all of them should have ended.
     fn left(&self, query: &Query, rows: &RowsAtReplica, lane: &Lane, at: (&CostModel, Time)) -> Option<Left> {
         let expected = query.expected(&self.lengths);
-        let (mean, last) = rows.generated(lane, at.0, at.1);
+        let (mean, last) = generated(rows, lane, at);
         let most = query.output_max();
         (last < most).then(|| Left {
             relqueries: 1,
@@ -146,6 +105,19 @@ impl Fleet {
             hidden_permille: 0,
         }
     }
+}
+
+/// Output tokens that a row has by now, in the mean and of the last: the steps since it was sent, less the time of
+/// the prompts that came since.
+fn generated(rows: &RowsAtReplica, lane: &Lane, (cost, now): (&CostModel, Time)) -> (u64, u64) {
+    let step = step(cost, lane);
+    let of = |(sent, prompts): (u128, u128)| {
+        let elapsed = u128::from(now.0).saturating_sub(sent);
+        let computed = u128::from(lane.clock.prompts()).saturating_sub(prompts);
+        let decoding = elapsed.saturating_sub(computed * u128::from(cost.prefill_per_token.0));
+        u64::try_from(decoding / u128::from(step.max(1))).unwrap_or(u64::MAX)
+    };
+    (of(rows.mean()), of(rows.last()))
 }
 
 /// Time of a decode step with the rows that a replica has, in ns.

@@ -25,6 +25,7 @@ mod prefixes;
 mod priority;
 mod query;
 mod router;
+mod rows_at;
 mod settle;
 mod stats;
 

@@ -15,8 +15,8 @@ use super::Flying;
 use super::config::{Health, ReplicaConfig, ReplicaId};
 use super::cost_fit::{CostFit, SentAt, WorkClock};
 use super::division::ReplicaShare;
-use super::hold::RowsAtReplica;
 use super::prefixes::Prefixes;
+use super::rows_at::RowsAtReplica;
 use crate::kv::BlockKey;
 
 /// A replica as the router sees it.

@@ -59,14 +59,19 @@ impl ReplayMachine {
         let Some(rows_max) = up.clone().map(|replica| replica.rows_max).max() else {
             return Ok(None);
         };
+        // Of their memory nobody knows.
+        let queue = SchedulerConfig {
+            kv_blocks: u32::MAX / REPLICA_BLOCK_TOKENS,
+            block_tokens: REPLICA_BLOCK_TOKENS,
+            host_kv_blocks: 0,
+            ..self.limits.clone()
+        };
         let inner = SchedulerConfig {
             policy: Policy::Sarathi,
             fairness: Some(false),
             chunk_tokens: TokenCount(REPLICA_STEP_TOKENS.max(u64::from(rows_max) + 1)),
             sequences_max: rows_max,
-            kv_blocks: u32::MAX / REPLICA_BLOCK_TOKENS,
-            block_tokens: REPLICA_BLOCK_TOKENS,
-            ..self.limits.clone()
+            ..queue.clone()
         };
         Ok(Some(Judge::Fleet(Box::new(FleetMachine {
             replicas: u32::try_from(up.count()).unwrap_or(u32::MAX),
@@ -75,7 +80,7 @@ impl ReplayMachine {
             cost: view.cost,
             transport: Nanos(0),
             fleet: fleet.clone(),
-            queue: self.limits.clone(),
+            queue,
         }))))
     }
 }

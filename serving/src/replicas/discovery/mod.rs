@@ -31,8 +31,8 @@ impl Findings {
                 true
             }
             Err(reason) => {
-                self.metrics.failed.inc();
                 self.members.failed(self.source, reason);
+                self.metrics.failed.inc();
                 false
             }
         }
