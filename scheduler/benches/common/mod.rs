@@ -14,7 +14,7 @@ const VALUE: u64 = 140;
 const OUTPUT_MAX: u64 = 50;
 
 /// A relQuery of so many rows; twenty templates take turns.
-pub fn submission(id: u64, rows: u64) -> Submission {
+pub(crate) fn submission(id: u64, rows: u64) -> Submission {
     let generation = Arc::new(Generation { output_max: TokenCount(OUTPUT_MAX), ..Generation::default() });
     let spans: Arc<[Span]> = Arc::from([
         Span { kind: SpanKind::Template, tokens: TokenCount(TEMPLATE) },

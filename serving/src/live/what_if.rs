@@ -20,6 +20,8 @@ use crate::view::View;
 const REPLICA_STEP_TOKENS: u64 = 2_048;
 /// Positions of their blocks, of which they are taken to have enough: nobody knows how many.
 const REPLICA_BLOCK_TOKENS: u32 = 16;
+/// Blocks that they have for a row: 16,384 tokens.
+const REPLICA_BLOCKS_PER_ROW: u32 = 1_024;
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -59,9 +61,9 @@ impl ReplayMachine {
         let Some(rows_max) = up.clone().map(|replica| replica.rows_max).max() else {
             return Ok(None);
         };
-        // Of their memory nobody knows.
+        // Of their memory nobody knows: enough for long rows, and little enough to keep books of.
         let queue = SchedulerConfig {
-            kv_blocks: u32::MAX / REPLICA_BLOCK_TOKENS,
+            kv_blocks: REPLICA_BLOCKS_PER_ROW.saturating_mul(rows_max.clamp(64, 4_096)),
             block_tokens: REPLICA_BLOCK_TOKENS,
             host_kv_blocks: 0,
             ..self.limits.clone()
