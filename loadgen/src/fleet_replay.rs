@@ -87,9 +87,7 @@ impl MeasuredFleet {
     pub fn predict(&self, trace: &[RelQuery], records: &[Record]) -> Option<Simulated> {
         let policy = serde_json::from_value(self.policy.clone()).ok()?;
         let lowered = dry_run::lowered(trace, records)?;
-        let replay = replay_fleet_lowered(lowered, policy, &self.machine, &mut Unwatched)
-            .map_err(|e| eprintln!("DBG {e}"))
-            .ok()?;
+        let replay = replay_fleet_lowered(lowered, policy, &self.machine, &mut Unwatched).ok()?;
         Some(Simulated { mean_ms: replay.summary.mean * 1e3, hit: replay.summary.hit })
     }
 }
@@ -98,13 +96,11 @@ impl MeasuredFleet {
 fn mean_replica(replicas: &[Value]) -> Option<Value> {
     let mut mean = replicas.first()?.clone();
     for (name, value) in mean["cost"].as_object_mut()? {
-        // A share of nothing is not told.
-        if value.is_null() {
-            continue;
-        }
         let each = replicas.iter().map(|replica| replica["cost"][name].as_f64());
-        let sum = each.sum::<Option<f64>>()?;
-        *value = json!((sum / replicas.len() as f64).round() as i64);
+        // The share that steps hide is told by replicas that have something to hide, and nothing reads it here.
+        if let Some(sum) = each.sum::<Option<f64>>() {
+            *value = json!((sum / replicas.len() as f64).round() as i64);
+        }
     }
     Some(mean)
 }
@@ -179,7 +175,10 @@ mod tests {
 
     #[test]
     fn replicas_of_different_speed_count_as_their_mean() {
-        let mean = mean_replica(&[state(100), state(301)]).expect("two");
+        let mut first = state(100);
+        // One that hides something beside one that has nothing to hide.
+        first["cost"]["hide_permille"] = json!(700);
+        let mean = mean_replica(&[first, state(301)]).expect("two");
         assert_eq!(mean["cost"]["prefill_ns_per_token"], 201);
         assert_eq!(mean["kv_blocks"]["total"], 4_000);
     }
