@@ -12,7 +12,6 @@ use std::sync::{Arc, Weak};
 
 use base::{ServiceClass, TokenId};
 use follow::{To, follow};
-use futures_util::future::BoxFuture;
 use ir::bucket::Buffer;
 use read::{LineReader, Portion};
 use serving::caller::Caller;
@@ -93,17 +92,20 @@ impl Flow<'_> {
     /// Until the last row, or until something stops it.
     async fn follow_to_its_end(&mut self, reader: LineReader, ends: &mut mpsc::Receiver<TicketRow>) -> Stop {
         let mut watch = Watch::new(self.app, self.batch);
-        let mut reading: Option<BoxFuture<'static, Portion>> = Some(Box::pin(reader.read(self.app.clone())));
+        // The portion under way: a task, as one that is only polled here would keep the store's connection to
+        // itself while rows are recorded, and a store has one connection where it is in memory.
+        let mut reading = JoinSet::new();
+        reading.spawn(reader.read(self.app.clone()));
         let mut got = Vec::new();
         loop {
-            if let Some(stop) = self.hand_out(reading.is_none()).await {
+            if let Some(stop) = self.hand_out(reading.is_empty()).await {
                 return stop;
             }
             if self.in_flight > 0 || self.is_held {
                 self.ticket_in_line.pass();
             }
-            if reading.is_none() && self.buffer.is_empty() && self.in_flight == 0 && self.unwritten.is_empty()
-            {
+            let is_read = reading.is_empty();
+            if is_read && self.buffer.is_empty() && self.in_flight == 0 && self.unwritten.is_empty() {
                 return Stop::Done;
             }
             let has_room = !self.buffer.is_full() && self.unwritten.len() < ROWS_PER_WRITE;
@@ -115,9 +117,10 @@ impl Flow<'_> {
                         return stop;
                     }
                 }
-                portion = next(&mut reading), if has_room && reading.is_some() => {
-                    match self.take(portion).await {
-                        Ok(reader) => reading = reader.map(|reader| reader.read(self.app.clone())).map(|read| Box::pin(read) as _),
+                Some(portion) = reading.join_next(), if has_room => {
+                    match self.take(portion.unwrap_or_else(Portion::unreadable)).await {
+                        Ok(Some(reader)) => drop(reading.spawn(reader.read(self.app.clone()))),
+                        Ok(None) => {}
                         Err(stop) => return stop,
                     }
                 }
@@ -287,14 +290,6 @@ fn by_model(lines: Vec<ReadyLine>) -> Vec<(Arc<ServedModel>, Vec<ReadyLine>)> {
         }
     }
     models
-}
-
-/// The portion under way; never where there is none.
-async fn next(reading: &mut Option<BoxFuture<'static, Portion>>) -> Portion {
-    match reading {
-        Some(portion) => portion.await,
-        None => std::future::pending().await,
-    }
 }
 
 /// An input that is not there any more.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serving::error::RequestError;
 use store::TicketRow;
+use tokio::task::JoinError;
 
 use super::{follow, gone};
 use crate::services::batches::Batch;
@@ -44,6 +45,14 @@ pub(super) struct Portion {
     pub(super) error: Option<LineError>,
 }
 
+impl Portion {
+    /// After a fault of the program that read it.
+    pub(super) fn unreadable(error: JoinError) -> Self {
+        let error = LineError::whole("unreadable", format!("the input cannot be read: {error}"));
+        Self { lines: Vec::new(), failed: Vec::new(), reader: None, error: Some(error) }
+    }
+}
+
 impl LineReader {
     pub(super) fn new(batch: &Batch, done: Vec<u32>) -> Self {
         let lines = Lines::of(&batch.request.input_file_id);
@@ -72,10 +81,7 @@ impl LineReader {
             return Portion { lines: Vec::new(), failed: Vec::new(), reader: None, error };
         };
         let block = tokio::task::spawn_blocking(move || self.ready(&app, &chunk));
-        block.await.unwrap_or_else(|error| {
-            let error = LineError::whole("unreadable", format!("the input cannot be read: {error}"));
-            Portion { lines: Vec::new(), failed: Vec::new(), reader: None, error: Some(error) }
-        })
+        block.await.unwrap_or_else(Portion::unreadable)
     }
 
     /// Makes a chunk's lines ready.
