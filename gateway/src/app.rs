@@ -43,13 +43,13 @@ pub enum StartError {
     Config(#[from] crate::config::ConfigError),
     /// The runtime.
     #[error(transparent)]
-    Serving(#[from] serving::start::StartError),
+    Serving(#[from] serving::start::RuntimeStartError),
     /// What is known of a model beside the default one.
     #[error("the model `{model}`: {cause}")]
     Load { model: String, cause: load::LoadError },
     /// The runtime of a model beside the default one.
     #[error("the model `{model}`: {cause}")]
-    Model { model: String, cause: serving::start::StartError },
+    Model { model: String, cause: serving::start::RuntimeStartError },
     /// What handlers share.
     #[error(transparent)]
     State(#[from] crate::state::StateError),

@@ -37,7 +37,7 @@ pub enum LoadError {
     Engine(#[from] engine::EngineError),
     /// The other replicas.
     #[error(transparent)]
-    Fleet(#[from] replicas::StartError),
+    Fleet(#[from] replicas::FleetStartError),
     /// The executor cannot even be measured.
     #[error("the model does not run: {0}")]
     Executor(#[from] base::ExecError),

@@ -54,13 +54,13 @@ pub struct Settings<'a> {
 
 /// Why the runtime did not start.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
+pub enum RuntimeStartError {
     /// The scheduler's configuration together with the model.
     #[error(transparent)]
     Scheduler(#[from] scheduler::ConfigError),
     /// The replicas.
     #[error(transparent)]
-    Fleet(#[from] replicas::StartError),
+    Fleet(#[from] replicas::FleetStartError),
     /// The loop thread.
     #[error("cannot start the loop thread: {0}")]
     Thread(std::io::Error),
@@ -100,10 +100,10 @@ pub struct Loop(Driver);
 
 impl Loop {
     /// Runs it on a thread of its own, until [`Intake::stop`].
-    pub fn spawn(self) -> Result<std::thread::JoinHandle<()>, StartError> {
+    pub fn spawn(self) -> Result<std::thread::JoinHandle<()>, RuntimeStartError> {
         let Self(driver) = self;
         let thread = std::thread::Builder::new().name("relserve-loop".into());
-        thread.spawn(move || driver.run()).map_err(StartError::Thread)
+        thread.spawn(move || driver.run()).map_err(RuntimeStartError::Thread)
     }
 }
 
@@ -113,7 +113,7 @@ pub fn start(
     loaded: LoadedModel,
     store: Store,
     process: &Process,
-) -> Result<(Arc<Runtime>, Loop), StartError> {
+) -> Result<(Arc<Runtime>, Loop), RuntimeStartError> {
     let LoadedModel { executor, fresh, mut model, cost } = loaded;
     let shared = Arc::new(shared(settings, &model, cost, process));
     let engine = match executor {
@@ -128,7 +128,7 @@ pub fn start(
     if settings.scheduler.policy == Policy::Auto && settings.live.record_relqueries_max > 0 {
         let fleet = settings.backend.has_fleet().then(|| settings.backend.fleet.clone());
         let machine = imitated(settings.scheduler, fleet, &model);
-        AutoPolicy::new(Arc::clone(&shared), machine).spawn().map_err(StartError::Thread)?;
+        AutoPolicy::new(Arc::clone(&shared), machine).spawn().map_err(RuntimeStartError::Thread)?;
     }
     let coalescing =
         Coalescing { age_max: settings.coalesce.age_ms_max.into(), rows_max: settings.coalesce.rows_max };
@@ -144,7 +144,7 @@ fn backend(
     (model, engine): (&mut Model, Option<Engine>),
     shared: &Arc<Shared>,
     names: &Arc<ReplicaNames>,
-) -> Result<(Backend, Option<Arc<ReplicaMembers>>), StartError> {
+) -> Result<(Backend, Option<Arc<ReplicaMembers>>), RuntimeStartError> {
     match engine {
         Some(engine) if !config.has_fleet() => {
             let woken = Arc::clone(shared);

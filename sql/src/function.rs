@@ -26,7 +26,7 @@ static OWN: LazyLock<Catalogue> = LazyLock::new(|| {
 
 /// What a call gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Output {
+pub enum ResultType {
     /// `yes` or `no`.
     Boolean,
     Text,
@@ -43,7 +43,7 @@ pub enum Output {
     Vector,
 }
 
-impl Output {
+impl ResultType {
     /// Its type in SQL.
     pub fn data_type(self) -> DataType {
         match self {
@@ -69,47 +69,47 @@ pub struct Function {
     pub name: &'static str,
     /// The function of a catalogue that it calls.
     target: &'static str,
-    output: Output,
+    output: ResultType,
 }
 
 /// Every AI function. Those of the cells that SQL has no word of its own for follow by their names.
 static NAMED: [Function; 12] = [
-    Function { name: "ai_if", target: "if", output: Output::Boolean },
-    Function { name: "ai_classify", target: "classify", output: Output::Text },
-    Function { name: "ai_classify_many", target: "tag", output: Output::Labels },
-    Function { name: "ai_score", target: "rate", output: Output::Number },
-    Function { name: "ai_extract", target: "extract", output: Output::Text },
-    Function { name: "ai_complete", target: "complete", output: Output::Text },
-    Function { name: "ai_translate", target: "translate", output: Output::Text },
-    Function { name: "ai_summarize", target: "summarize", output: Output::Text },
-    Function { name: "ai_sentiment", target: "classify", output: Output::Text },
-    Function { name: "ai_rank", target: "rank", output: Output::Integer },
-    Function { name: "ai_embed", target: "embed", output: Output::Vector },
-    Function { name: "ai_similarity", target: "similarity", output: Output::Number },
+    Function { name: "ai_if", target: "if", output: ResultType::Boolean },
+    Function { name: "ai_classify", target: "classify", output: ResultType::Text },
+    Function { name: "ai_classify_many", target: "tag", output: ResultType::Labels },
+    Function { name: "ai_score", target: "rate", output: ResultType::Number },
+    Function { name: "ai_extract", target: "extract", output: ResultType::Text },
+    Function { name: "ai_complete", target: "complete", output: ResultType::Text },
+    Function { name: "ai_translate", target: "translate", output: ResultType::Text },
+    Function { name: "ai_summarize", target: "summarize", output: ResultType::Text },
+    Function { name: "ai_sentiment", target: "classify", output: ResultType::Text },
+    Function { name: "ai_rank", target: "rank", output: ResultType::Integer },
+    Function { name: "ai_embed", target: "embed", output: ResultType::Vector },
+    Function { name: "ai_similarity", target: "similarity", output: ResultType::Number },
 ];
 
 /// The rest of the catalogue of cell functions.
 static CELLS: [Function; 7] = [
-    Function { name: "ai_ask", target: "ask", output: Output::Text },
-    Function { name: "ai_edit", target: "edit", output: Output::Text },
-    Function { name: "ai_fill", target: "fill", output: Output::Text },
-    Function { name: "ai_format", target: "format", output: Output::Text },
-    Function { name: "ai_list", target: "list", output: Output::Lines },
-    Function { name: "ai_rate", target: "rate", output: Output::Integer },
-    Function { name: "ai_tag", target: "tag", output: Output::Text },
+    Function { name: "ai_ask", target: "ask", output: ResultType::Text },
+    Function { name: "ai_edit", target: "edit", output: ResultType::Text },
+    Function { name: "ai_fill", target: "fill", output: ResultType::Text },
+    Function { name: "ai_format", target: "format", output: ResultType::Text },
+    Function { name: "ai_list", target: "list", output: ResultType::Lines },
+    Function { name: "ai_rate", target: "rate", output: ResultType::Integer },
+    Function { name: "ai_tag", target: "tag", output: ResultType::Text },
 ];
 
 /// What looks texts up, and asks no model.
 static SEARCHES: [Function; 1] =
-    [Function { name: "ai_retrieve", target: "retrieve", output: Output::Texts }];
+    [Function { name: "ai_retrieve", target: "retrieve", output: ResultType::Texts }];
 
 /// Fragments that `ai_retrieve` gives where the call does not say.
 const RETRIEVED: usize = 5;
 
 /// Functions of the texts of a group.
 static AGGREGATES: [Function; 2] = [
-    Function { name: "ai_agg", target: "aggregate", output: Output::Text },
-    Function { name: "ai_summarize_agg", target: "aggregate", output: Output::Text },
+    Function { name: "ai_agg", target: "aggregate", output: ResultType::Text },
+    Function { name: "ai_summarize_agg", target: "aggregate", output: ResultType::Text },
 ];
 
 /// What `ai_summarize_agg` asks for.
@@ -196,7 +196,7 @@ impl Function {
     }
 
     /// What a call gives.
-    pub fn output(self) -> Output {
+    pub fn output(self) -> ResultType {
         self.output
     }
 
@@ -268,7 +268,7 @@ impl Function {
                 (RowCells::Places(places.collect()), names.collect())
             }
         };
-        let labels = if self.output == Output::Labels { rest.first().map(cell::labels) } else { None };
+        let labels = if self.output == ResultType::Labels { rest.first().map(cell::labels) } else { None };
         let constraint = match (&options.schema, labels) {
             (Some(schema), _) => Some(Constraint::JsonSchema(schema.clone())),
             (None, Some(labels)) => Some(Constraint::Regex(some_of(&labels))),
@@ -342,13 +342,13 @@ impl Function {
         let SharedCall { answer, .. } = &column.shared;
         let value = answer.read(text).map_err(|error| error.to_string())?;
         Ok(match (self.output, value) {
-            (Output::Boolean, AnswerValue::Text(label)) => ScalarValue::from(label == YES_NO[0]),
-            (Output::Integer, AnswerValue::Text(number)) => number
+            (ResultType::Boolean, AnswerValue::Text(label)) => ScalarValue::from(label == YES_NO[0]),
+            (ResultType::Integer, AnswerValue::Text(number)) => number
                 .parse::<i64>()
                 .map(ScalarValue::from)
                 .map_err(|_| format!("the model answered `{number}`, which is no integer"))?,
-            (Output::Number, AnswerValue::Integer(number)) => ScalarValue::from(number as f64),
-            (Output::Labels, AnswerValue::Text(text)) => {
+            (ResultType::Number, AnswerValue::Integer(number)) => ScalarValue::from(number as f64),
+            (ResultType::Labels, AnswerValue::Text(text)) => {
                 let mut labels: Vec<&str> = Vec::new();
                 for label in text.split(',').map(str::trim).filter(|label| !label.is_empty()) {
                     if !labels.contains(&label) {
@@ -357,7 +357,7 @@ impl Function {
                 }
                 cell::text_list(labels.into_iter().map(str::to_owned))
             }
-            (Output::Texts, AnswerValue::Text(text)) => {
+            (ResultType::Texts, AnswerValue::Text(text)) => {
                 let texts: Vec<String> = serde_json::from_str(&text).map_err(|error| error.to_string())?;
                 cell::text_list(texts)
             }

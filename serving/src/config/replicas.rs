@@ -31,7 +31,8 @@ pub struct ReplicaSettings {
     pub dialect: Dialect,
     /// How prompts are sent; by default `tokens` where `model.tokenizer` is set, else `messages`.
     pub prompt: Option<PromptForm>,
-    /// Most rows in flight: what it can run at a time. More would wait there, where nothing re-ranks them.
+    /// Most rows in flight: what it can run at a time and a fifth more, so that the next ones are there when others
+    /// end. Still more would wait there, where nothing re-ranks them.
     pub rows_max: u32,
     /// Most unfinished tokens in flight, prompts and longest outputs: what its KV memory holds. Absent: rows
     /// alone count.

@@ -13,7 +13,7 @@ use super::local::Local;
 use super::members::ReplicaMember;
 use super::replica::{HealthWatch, Replica, Transport};
 use super::request::RequestStyle;
-use super::start_error::StartError;
+use super::start_error::FleetStartError;
 use crate::config::{PromptForm, ReplicaKind};
 use crate::driver::Engine;
 use crate::shared::Shared;
@@ -40,9 +40,9 @@ impl ReplicaFactory {
         id: ReplicaId,
         member: ReplicaMember,
         engine: Option<Engine>,
-    ) -> Result<Replica, StartError> {
+    ) -> Result<Replica, FleetStartError> {
         let metrics = self.shared.metrics.replica(&member.name);
-        let failed = |reason| StartError::Replica { name: member.name.clone(), reason };
+        let failed = |reason| FleetStartError::Replica { name: member.name.clone(), reason };
         let (transport, watch) = match (member.settings.kind, engine) {
             (ReplicaKind::Local, Some(engine)) => {
                 (Transport::Local(Local::start(id, engine, Arc::clone(&self.shared))?), None)

@@ -7,12 +7,16 @@ use scheduler::fleet::ReplicaId;
 
 use super::fleet::Fleet;
 use super::members::ReplicaMember;
-use super::start_error::StartError;
+use super::start_error::FleetStartError;
 use crate::driver::Engine;
 
 impl Fleet {
     /// Adds a replica; `engine`: the local one's.
-    pub(super) fn add(&mut self, member: ReplicaMember, engine: Option<Engine>) -> Result<(), StartError> {
+    pub(super) fn add(
+        &mut self,
+        member: ReplicaMember,
+        engine: Option<Engine>,
+    ) -> Result<(), FleetStartError> {
         let id = ReplicaId(self.next_id);
         self.next_id += 1;
         // Of an address that another model or name had, nothing of the old one stays.
@@ -53,7 +57,7 @@ impl Fleet {
     }
 
     /// Gives a replica other settings; what it has stays with it.
-    fn change(&mut self, id: ReplicaId, member: ReplicaMember) -> Result<(), StartError> {
+    fn change(&mut self, id: ReplicaId, member: ReplicaMember) -> Result<(), FleetStartError> {
         self.evict_other(&member);
         let Some(replica) = self.replicas.get_mut(&id) else { return Ok(()) };
         if replica.member.settings == member.settings && replica.name() == member.name {

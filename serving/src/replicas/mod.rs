@@ -37,6 +37,6 @@ pub use members::{ReplicaMembers, SourceStatus};
 pub use names::ReplicaNames;
 pub use source::ReplicaSource;
 pub use start::{ReplicaConstraints, StartedFleet, model, start};
-pub use start_error::StartError;
+pub use start_error::FleetStartError;
 pub use unhealthy::Unhealthy;
 pub use view::ReplicaView;

@@ -17,7 +17,7 @@ use super::fleet::{Fleet, FleetThreads};
 use super::members::ReplicaMembers;
 use super::names::ReplicaNames;
 use super::source::ReplicaSource;
-use super::start_error::StartError;
+use super::start_error::FleetStartError;
 use super::text::PlainText;
 use crate::clock::Clock;
 use crate::config::{BackendConfig, PromptForm, ReplicaKind, ReplicaSettings};
@@ -32,7 +32,7 @@ const THREADS: usize = 2;
 const TEXT_CONTEXT: TokenCount = TokenCount(u32::MAX as u64);
 
 /// What is known of the model of a fleet without a local engine.
-pub fn model(config: BackendConfig<'_>, clock: Clock) -> Result<Model, StartError> {
+pub fn model(config: BackendConfig<'_>, clock: Clock) -> Result<Model, FleetStartError> {
     let form = config.prompt_form();
     let first = config.known_replicas().find_map(|replica| replica.model.as_deref());
     let name = config.model.name.or(first).unwrap_or_default().to_owned();
@@ -49,7 +49,7 @@ pub fn model(config: BackendConfig<'_>, clock: Clock) -> Result<Model, StartErro
             None => (Arc::new(PlainText), true, u32::MAX, TEXT_CONTEXT, plain),
             Some(folder) => {
                 let opened = engine::CheckpointText::folder(folder, config.engine.template_date)
-                    .map_err(|error| StartError::Tokenizer(error.to_string()))?;
+                    .map_err(|error| FleetStartError::Tokenizer(error.to_string()))?;
                 hash.update(opened.revision.to_le_bytes());
                 let has_chat = opened.text.has_chat_template();
                 let own = TokenCount(opened.config.context_max as u64);
@@ -99,7 +99,7 @@ pub fn start(
     engine: Option<Engine>,
     shared: &Arc<Shared>,
     names: &Arc<ReplicaNames>,
-) -> Result<StartedFleet, StartError> {
+) -> Result<StartedFleet, FleetStartError> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(THREADS)
         .thread_name("relserve-fleet")
@@ -139,11 +139,11 @@ struct FileAtStart {
 
 /// Reads the file that the configuration names. At the start it has to be there and valid, as the
 /// configuration itself.
-fn replica_file(config: BackendConfig<'_>) -> Result<Option<FileAtStart>, StartError> {
+fn replica_file(config: BackendConfig<'_>) -> Result<Option<FileAtStart>, FleetStartError> {
     let Some(path) = config.discovery.file.clone() else { return Ok(None) };
     let reader = ReplicaFileReader { path, variable: config.variable };
-    let text = reader.text().map_err(StartError::File)?;
-    let replicas = reader.parse(&text).map_err(StartError::File)?;
+    let text = reader.text().map_err(FleetStartError::File)?;
+    let replicas = reader.parse(&text).map_err(FleetStartError::File)?;
     Ok(Some(FileAtStart { reader, text, replicas }))
 }
 
@@ -153,7 +153,7 @@ fn members_of(
     file: Option<&FileAtStart>,
     (model, names): (&str, &Arc<ReplicaNames>),
     shared: &Arc<Shared>,
-) -> Result<ReplicaMembers, StartError> {
+) -> Result<ReplicaMembers, FleetStartError> {
     let in_file = file.map_or(&[][..], |file| &file.replicas);
     let servers = config.known_replicas().chain(in_file);
     let servers = servers.filter(|replica| replica.kind == ReplicaKind::Openai);
@@ -164,7 +164,7 @@ fn members_of(
     if let Some(file) = file {
         members
             .set(ReplicaSource::File, file.replicas.clone())
-            .map_err(|error| StartError::File(format!("{}: {error}", file.reader.path.display())))?;
+            .map_err(|error| FleetStartError::File(format!("{}: {error}", file.reader.path.display())))?;
     }
     Ok(members)
 }
@@ -175,7 +175,7 @@ fn discover(
     file: Option<FileAtStart>,
     members: &Arc<ReplicaMembers>,
     factory: &ReplicaFactory,
-) -> Result<(), StartError> {
+) -> Result<(), FleetStartError> {
     let settings = config.discovery;
     let findings = |source: ReplicaSource| {
         let metrics = factory.shared.metrics.discovery(source.name());
@@ -186,7 +186,7 @@ fn discover(
         factory.runtime.spawn(discovery::file::follow(reader, every, text, findings(ReplicaSource::File)));
     }
     if settings.asks_dns() {
-        let reader = DnsReader::new(settings).map_err(StartError::Dns)?;
+        let reader = DnsReader::new(settings).map_err(FleetStartError::Dns)?;
         factory.runtime.spawn(discovery::dns::follow(reader, findings(ReplicaSource::Dns)));
     }
     Ok(())

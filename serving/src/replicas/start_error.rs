@@ -4,7 +4,7 @@ use crate::config::InvalidConfig;
 
 /// Why there is no fleet.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
+pub enum FleetStartError {
     /// A setting.
     #[error(transparent)]
     Config(#[from] scheduler::ConfigError),

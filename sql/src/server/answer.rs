@@ -12,13 +12,13 @@ use super::error::{SqlError, Stop, code};
 use super::frontend::Frontend;
 use super::rows::{self, Rows};
 use super::split::split;
-use super::transport::Output;
+use super::transport::ServerOutput;
 
 /// Answers one message, whole: what is written of it is flushed where the protocol says so.
 pub(super) async fn answer<S: AsyncWrite>(
     backend: &mut Backend,
     message: Frontend,
-    output: &mut Output<S>,
+    output: &mut ServerOutput<S>,
 ) -> Result<(), Stop> {
     match message {
         Frontend::Query(text) => {
@@ -56,7 +56,10 @@ pub(super) async fn answer<S: AsyncWrite>(
 }
 
 /// Says that the next request may come.
-pub(super) async fn ready<S: AsyncWrite>(backend: &mut Backend, output: &mut Output<S>) -> Result<(), Stop> {
+pub(super) async fn ready<S: AsyncWrite>(
+    backend: &mut Backend,
+    output: &mut ServerOutput<S>,
+) -> Result<(), Stop> {
     backend.report(output)?;
     let status = backend.transaction.status;
     output.put(PgWireBackendMessage::ReadyForQuery(ReadyForQuery::new(status)))?;
@@ -67,7 +70,7 @@ pub(super) async fn ready<S: AsyncWrite>(backend: &mut Backend, output: &mut Out
 async fn simple<S: AsyncWrite>(
     backend: &mut Backend,
     text: &str,
-    output: &mut Output<S>,
+    output: &mut ServerOutput<S>,
 ) -> Result<(), Stop> {
     if text.len() > backend.limits.statement_bytes_max {
         let max = backend.limits.statement_bytes_max;
@@ -90,7 +93,7 @@ pub(super) async fn deliver<S: AsyncWrite>(
     backend: &mut Backend,
     outcome: Outcome,
     formats: Option<&[i16]>,
-    output: &mut Output<S>,
+    output: &mut ServerOutput<S>,
 ) -> Result<(), Stop> {
     match outcome {
         Outcome::Done(tag) => Ok(complete(output, tag)?),
@@ -131,7 +134,7 @@ async fn send<S: AsyncWrite>(
     formats: Option<&[i16]>,
     own_formats: &[i16],
     rows_max: usize,
-    output: &mut Output<S>,
+    output: &mut ServerOutput<S>,
 ) -> Result<usize, Stop> {
     let fields = rows.columns.fields(formats.unwrap_or(own_formats))?;
     if formats.is_none() {
@@ -148,13 +151,13 @@ pub(super) fn tag(word: &str, rows: usize) -> String {
 }
 
 /// Says that a statement is done.
-pub(super) fn complete<S: AsyncWrite>(output: &mut Output<S>, tag: String) -> Result<(), SqlError> {
+pub(super) fn complete<S: AsyncWrite>(output: &mut ServerOutput<S>, tag: String) -> Result<(), SqlError> {
     output.put(PgWireBackendMessage::CommandComplete(CommandComplete::new(tag)))
 }
 
 impl Rows {
     /// Tells the client of calls that failed, and of answers that are not computed, since it was told.
-    pub(super) fn notice<S: AsyncWrite>(&mut self, output: &mut Output<S>) -> Result<(), SqlError> {
+    pub(super) fn notice<S: AsyncWrite>(&mut self, output: &mut ServerOutput<S>) -> Result<(), SqlError> {
         let failed = self.newly_failed();
         notice(failed, self.newly_unknown(), output)
     }
@@ -164,7 +167,7 @@ impl Rows {
 fn notice<S: AsyncWrite>(
     failed: u64,
     (unknown, why): (u64, String),
-    output: &mut Output<S>,
+    output: &mut ServerOutput<S>,
 ) -> Result<(), SqlError> {
     if failed > 0 {
         let message = format!("{failed} of the AI calls failed and are NULL; SELECT * FROM relserve.errors");
@@ -184,7 +187,7 @@ fn tell<S: AsyncWrite>(
     severity: &str,
     code: &str,
     message: String,
-    output: &mut Output<S>,
+    output: &mut ServerOutput<S>,
 ) -> Result<(), SqlError> {
     let mut info = ErrorInfo::new(severity.to_owned(), code.to_owned(), message);
     info.severity_nonlocalized = Some(severity.to_owned());

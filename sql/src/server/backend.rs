@@ -27,7 +27,7 @@ use super::prepared::{Portal, Prepared};
 use super::rows::{self, Columns, Rows};
 use super::settings::Settings;
 use super::split::split;
-use super::transport::Output;
+use super::transport::ServerOutput;
 use super::{ConnectionLimits, names};
 use crate::query::Query;
 use crate::{Session, tables};
@@ -128,7 +128,7 @@ impl Backend {
     }
 
     /// Tells the client of settings that have changed since it was told.
-    pub(super) fn report<S: AsyncWrite>(&mut self, output: &mut Output<S>) -> Result<(), SqlError> {
+    pub(super) fn report<S: AsyncWrite>(&mut self, output: &mut ServerOutput<S>) -> Result<(), SqlError> {
         let reported = self.settings().reported();
         for (name, value) in &reported {
             if !self.reported.contains(&(name, value.clone())) {

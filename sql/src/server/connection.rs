@@ -24,7 +24,7 @@ use super::frontend::Frontend;
 use super::settings::{self, Settings};
 use super::startup::{self, Parameters, Startup};
 use super::tls::Channel;
-use super::transport::{ClientInput, Output};
+use super::transport::{ClientInput, ServerOutput};
 use super::{Server, catalog};
 
 /// A client has so long to say who it is.
@@ -58,7 +58,7 @@ pub(super) async fn serve(
     let is_encrypted = channel.is_encrypted();
     let (read, write) = tokio::io::split(channel);
     let mut input = ClientInput::new(read, server.limits.message_bytes_max);
-    let mut output = Output::new(write);
+    let mut output = ServerOutput::new(write);
     let parameters = match startup {
         Ok(Startup::Cancel(key)) => return server.cancels.cancel(key),
         Ok(Startup::Session(parameters)) => parameters,
@@ -96,7 +96,7 @@ async fn greet<S: AsyncRead + AsyncWrite>(
     peer: SocketAddr,
     is_encrypted: bool,
     input: &mut ClientInput<S>,
-    output: &mut Output<S>,
+    output: &mut ServerOutput<S>,
 ) -> Result<(String, Backend, Cancel), Stop> {
     let account = startup::authenticate(server, parameters, peer, is_encrypted, input, output).await?;
     let session = server.accounts.session(&account).await.map_err(startup::unavailable)?;
@@ -124,7 +124,11 @@ async fn greet<S: AsyncRead + AsyncWrite>(
 }
 
 /// Tells the client why the connection ends, if it still listens, and ends it.
-async fn farewell<S: AsyncRead + AsyncWrite>(stop: Stop, input: &mut ClientInput<S>, output: &mut Output<S>) {
+async fn farewell<S: AsyncRead + AsyncWrite>(
+    stop: Stop,
+    input: &mut ClientInput<S>,
+    output: &mut ServerOutput<S>,
+) {
     let goodbye = async {
         let Stop::Failed(error) = stop else { return output.close().await };
         let error = SqlError { is_fatal: true, ..error };
@@ -144,7 +148,7 @@ struct Connection<'a, S> {
     /// Until the key is revoked.
     ended: Pin<Box<dyn Future<Output = Stop> + Send + 'a>>,
     input: ClientInput<S>,
-    output: Output<S>,
+    output: ServerOutput<S>,
     /// After an error in the extended protocol: nothing is answered until `Sync`.
     skips_to_sync: bool,
 }

@@ -16,7 +16,7 @@ use tokio::io::AsyncWrite;
 
 use super::error::{SqlError, Stop, code};
 use super::rows::{self, Rows, Writer};
-use super::transport::Output;
+use super::transport::ServerOutput;
 
 /// Rows that go out before the client is waited for, at most.
 const BATCH_ROWS_MAX: usize = 1_024;
@@ -180,7 +180,7 @@ impl Given {
 pub(super) async fn send<S: AsyncWrite>(
     rows: &mut Rows,
     format: &CopyFormat,
-    output: &mut Output<S>,
+    output: &mut ServerOutput<S>,
 ) -> Result<usize, Stop> {
     let is_binary = matches!(format, CopyFormat::Binary);
     let fields = rows.columns.fields(&[i16::from(is_binary)])?;

@@ -19,7 +19,7 @@ use super::names;
 use super::prepared::{Parameters, Portal, PortalState, Prepared};
 use super::rows::{self, Columns};
 use super::split::split;
-use super::transport::Output;
+use super::transport::ServerOutput;
 
 impl Backend {
     /// Prepares a statement.
@@ -28,7 +28,7 @@ impl Backend {
         name: String,
         text: String,
         types: &[u32],
-        output: &mut Output<S>,
+        output: &mut ServerOutput<S>,
     ) -> Result<(), Stop> {
         if !name.is_empty() {
             if self.statements.contains_key(&name) {
@@ -96,7 +96,11 @@ impl Backend {
     }
 
     /// Binds a prepared statement to parameters.
-    pub(super) fn bind<S: AsyncWrite>(&mut self, bind: Bind, output: &mut Output<S>) -> Result<(), Stop> {
+    pub(super) fn bind<S: AsyncWrite>(
+        &mut self,
+        bind: Bind,
+        output: &mut ServerOutput<S>,
+    ) -> Result<(), Stop> {
         let statement = Arc::clone(self.prepared(&bind.statement)?);
         let name = bind.portal.clone();
         if !name.is_empty() {
@@ -121,7 +125,7 @@ impl Backend {
         &self,
         target: Target,
         name: &str,
-        output: &mut Output<S>,
+        output: &mut ServerOutput<S>,
     ) -> Result<(), Stop> {
         let (statement, formats): (_, &[i16]) = match target {
             Target::Statement => {
@@ -152,7 +156,7 @@ impl Backend {
         &mut self,
         name: String,
         rows_max: usize,
-        output: &mut Output<S>,
+        output: &mut ServerOutput<S>,
     ) -> Result<(), Stop> {
         // Taken out: should the client give up in the middle, the query ends with the portal.
         let mut portal = self.portals.remove(&name).ok_or_else(|| no_portal(&name))?;
@@ -208,7 +212,7 @@ impl Backend {
         &mut self,
         target: Target,
         name: &str,
-        output: &mut Output<S>,
+        output: &mut ServerOutput<S>,
     ) -> Result<(), Stop> {
         match target {
             Target::Statement => drop(self.statements.remove(name)),

@@ -23,7 +23,7 @@ use tokio::io::AsyncWrite;
 
 use super::error::{SqlError, Stop, code};
 use super::names;
-use super::transport::Output;
+use super::transport::ServerOutput;
 use crate::query::Query;
 use crate::session::Running;
 
@@ -286,7 +286,7 @@ pub(super) async fn send<S: AsyncWrite>(
     rows: &mut Rows,
     fields: &[FieldInfo],
     rows_max: usize,
-    output: &mut Output<S>,
+    output: &mut ServerOutput<S>,
 ) -> Result<usize, Stop> {
     let mut sent = 0;
     while sent < rows_max {

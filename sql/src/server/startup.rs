@@ -14,7 +14,7 @@ use super::cancel::CancelKey;
 use super::error::{SqlError, Stop, code};
 use super::frontend::Frontend;
 use super::scram::{Exchange, MECHANISM, Verifier};
-use super::transport::{ClientInput, Output};
+use super::transport::{ClientInput, ServerOutput};
 
 /// Asks to cancel what another connection runs, in place of a protocol's version.
 const CANCEL_REQUEST: u32 = 80_877_102;
@@ -115,7 +115,7 @@ pub(super) async fn authenticate<S: AsyncRead + AsyncWrite>(
     peer: SocketAddr,
     is_encrypted: bool,
     input: &mut ClientInput<S>,
-    output: &mut Output<S>,
+    output: &mut ServerOutput<S>,
 ) -> Result<String, Stop> {
     if parameters.minor_version > 0 || !parameters.unsupported.is_empty() {
         let answer = NegotiateProtocolVersion::new(0, parameters.unsupported.clone());
@@ -151,7 +151,7 @@ pub(super) async fn authenticate<S: AsyncRead + AsyncWrite>(
     Ok(account)
 }
 
-fn put<S: AsyncWrite>(output: &mut Output<S>, message: Authentication) -> Result<(), SqlError> {
+fn put<S: AsyncWrite>(output: &mut ServerOutput<S>, message: Authentication) -> Result<(), SqlError> {
     output.put(PgWireBackendMessage::Authentication(message))
 }
 
@@ -170,7 +170,7 @@ async fn password<S: AsyncRead>(input: &mut ClientInput<S>) -> Result<Bytes, Sto
 async fn scram<S: AsyncRead + AsyncWrite>(
     verifier: Verifier,
     input: &mut ClientInput<S>,
-    output: &mut Output<S>,
+    output: &mut ServerOutput<S>,
 ) -> Result<bool, Stop> {
     put(output, Authentication::SASL(vec![MECHANISM.to_owned()]))?;
     output.flush().await?;

@@ -65,12 +65,12 @@ impl<S: AsyncRead> ClientInput<S> {
 }
 
 /// What goes to the client.
-pub(super) struct Output<S> {
+pub(super) struct ServerOutput<S> {
     half: WriteHalf<S>,
     pub(super) buffer: BytesMut,
 }
 
-impl<S: AsyncWrite> Output<S> {
+impl<S: AsyncWrite> ServerOutput<S> {
     pub(super) fn new(half: WriteHalf<S>) -> Self {
         Self { half, buffer: BytesMut::new() }
     }
