@@ -218,21 +218,22 @@ async fn a_file_that_is_replaced_changes_the_fleet_and_a_broken_one_does_not() {
         json!({"model": "m", "source": "file", "status": "ok", "replicas": 1, "error": null})
     );
     let failures = "relserve_discovery_reads_total{outcome=\"failed\",source=\"file\"}";
-    let mut failed = server.metric(failures);
     for (version, text, part) in [
         ("4", "[[replicas]]\nurl = 3", "line 2"),
         ("5", "[[replicas]]\nurl = \"http://x\"\ndialect = \"vllm\"\nrows_max = 0", "replicas[0].rows_max"),
         ("6", "[[replicas]]\nurl = \"${NO_SUCH_VARIABLE}\"", "NO_SUCH_VARIABLE"),
     ] {
         swap(folder.path(), version, text);
+        // A read of the file before may still be under way: the second from now on is of this one.
+        let failed = server.metric(failures);
         server.until("it is read and refused", |server| server.metric(failures) > failed + 1.0).await;
-        failed = server.metric(failures);
         let status = status(&server).await;
         assert_eq!((&status["status"], &status["replicas"]), (&json!("failed"), &json!(1)));
         assert!(status["error"]["message"].as_str().is_some_and(|error| error.contains(part)), "{status}");
         assert_answered(&server.relquery(table(6)).await.json(), 6);
     }
     std::fs::remove_file(folder.path().join("data")).unwrap();
+    let failed = server.metric(failures);
     server.until("it is away", |server| server.metric(failures) > failed + 1.0).await;
     assert_eq!(shown(&server).len(), 1);
     swap(folder.path(), "7", &file_of(&[(&a, 8)]));
