@@ -25,11 +25,13 @@ export interface Limits {
   retries: number;
   /** The first pause before asking again; it doubles. */
   pause: number;
+  /** Most new calls that go out without being allowed first (`allow`). */
+  freely: number;
 }
 
 /** What the page uses. */
 export const LIMITS: Limits = {
-  window: 100, calls: 5_000, characters: 4_000_000, requests: 4, retries: 6, pause: 1_000,
+  window: 100, calls: 5_000, characters: 4_000_000, requests: 4, retries: 6, pause: 1_000, freely: Infinity,
 };
 
 /** What the edge has to do. */
@@ -43,6 +45,8 @@ interface Entry {
   /** The request it is in; none while it waits. */
   request: number | undefined;
   tries: number;
+  /** Whether it may go out however many there are: it went out before, or was allowed. */
+  isAllowed: boolean;
 }
 
 interface Request {
@@ -59,6 +63,14 @@ export interface Failure {
   retryAfter: number | undefined;
   /** Whether a request of fewer calls may succeed. */
   isTooLarge?: boolean;
+  /** Whether no server was reached: nothing goes out until `online` is called. */
+  isUnreachable?: boolean;
+}
+
+/** A call that is open no more, and the cells that waited for it. */
+export interface Closed {
+  key: string;
+  cells: SubscriberId[];
 }
 
 /** The state machine. */
@@ -72,6 +84,11 @@ export class Batcher {
   private opens: number | undefined;
   private aborts: number[] = [];
   private lastRequest = 0;
+  /** Entries that are not allowed. */
+  private unallowed = 0;
+  /** Whether the last `poll` kept them back. */
+  private isHolding = false;
+  private isAway = false;
 
   /** Calls of one request as the server takes them: halved where it says that they are too many, and grown again. */
   private most: number;
@@ -90,6 +107,33 @@ export class Batcher {
     return this.requests.size;
   }
 
+  /** Whether the server cannot be reached, as far as is known. */
+  get isOffline(): boolean {
+    return this.isAway;
+  }
+
+  /** Keeps everything back until `online`. */
+  offline(): void {
+    this.isAway = true;
+  }
+
+  /** The server is there again: what waits goes out at the next `poll`. */
+  online(): void {
+    this.isAway = false;
+  }
+
+  /** New calls that wait until they are allowed or refused, once their window has closed; none where they are few. */
+  held(): Call[] {
+    if (!this.isHolding) return [];
+    return [...this.entries.values()].flatMap(({ call, isAllowed }) => (isAllowed ? [] : [call]));
+  }
+
+  /** Lets all calls that are open now go out. */
+  allow(): void {
+    for (const entry of this.entries.values()) entry.isAllowed = true;
+    this.unallowed = 0;
+  }
+
   /** Says which calls a cell wants now, instead of what it wanted before. */
   want(cell: SubscriberId, calls: ReadonlyMap<string, Call>, now: number): void {
     const before = this.wants.get(cell) ?? [];
@@ -101,7 +145,8 @@ export class Batcher {
         entry.cells.add(cell);
         continue;
       }
-      this.entries.set(key, { call, cells: new Set([cell]), request: undefined, tries: 0 });
+      this.entries.set(key, { call, cells: new Set([cell]), request: undefined, tries: 0, isAllowed: false });
+      this.unallowed += 1;
       this.queue.push(key);
       this.opens ??= now + this.limits.window;
     }
@@ -120,7 +165,7 @@ export class Batcher {
     entry.cells.delete(cell);
     if (entry.cells.size > 0) return;
     if (entry.request === undefined) {
-      this.entries.delete(key);
+      this.forget(key);
       return;
     }
     const request = this.requests.get(entry.request);
@@ -128,7 +173,12 @@ export class Batcher {
     if (!request || [...request.open].some((open) => (this.entries.get(open)?.cells.size ?? 0) > 0)) return;
     this.aborts.push(entry.request);
     this.requests.delete(entry.request);
-    for (const open of request.open) this.entries.delete(open);
+    for (const open of request.open) this.forget(open);
+  }
+
+  private forget(key: string): void {
+    if (this.entries.get(key)?.isAllowed === false) this.unallowed -= 1;
+    this.entries.delete(key);
   }
 
   /** What is due. */
@@ -136,7 +186,9 @@ export class Batcher {
     this.settle();
     const actions: Action[] = this.aborts.map((request) => ({ kind: "abort", request }));
     this.aborts = [];
-    if (this.opens === undefined || now < this.opens) return actions;
+    const isOpen = this.opens !== undefined && now >= this.opens;
+    this.isHolding = isOpen && this.unallowed > this.limits.freely;
+    if (!isOpen || this.isHolding || this.isAway) return actions;
     while (this.queue.length > 0 && this.requests.size < this.limits.requests) {
       const send = this.fill();
       if (send) actions.push(send);
@@ -160,6 +212,8 @@ export class Batcher {
         keys.push(key);
         calls.push(entry.call);
         entry.request = this.lastRequest + 1;
+        if (!entry.isAllowed) this.unallowed -= 1;
+        entry.isAllowed = true;
       }
       used += 1;
     }
@@ -170,14 +224,15 @@ export class Batcher {
     return { kind: "send", request: this.lastRequest, keys, calls };
   }
 
-  /** When `poll` is due next: at once for aborts and free places, else when the window closes. */
+  /** When `poll` is due next: at once for aborts and free places, else when the window closes; never for what is kept back. */
   wake(): number | undefined {
     if (this.aborts.length > 0 || this.left.length > 0) return 0;
+    if (this.isHolding || this.isAway) return undefined;
     return this.requests.size < this.limits.requests ? this.opens : undefined;
   }
 
   /** Call `index` of a request has its answer: its key, and the cells that waited for it. */
-  answered(request: number, index: number): { key: string; cells: SubscriberId[] } | undefined {
+  answered(request: number, index: number): Closed | undefined {
     const state = this.requests.get(request);
     const key = state?.keys[index];
     if (!state || key === undefined || !state.open.delete(key)) return undefined;
@@ -186,25 +241,26 @@ export class Batcher {
 
   private close(key: string): SubscriberId[] {
     const entry = this.entries.get(key);
-    this.entries.delete(key);
+    this.forget(key);
     return entry ? [...entry.cells] : [];
   }
 
   /** A request ended; gives what it left unanswered for good. The rest is asked again. */
-  ended(request: number, failure: Failure, now: number): { key: string; cells: SubscriberId[] }[] {
+  ended(request: number, failure: Failure, now: number): Closed[] {
     const state = this.requests.get(request);
     if (!state) return [];
     this.requests.delete(request);
+    if (failure.isUnreachable) this.offline();
     const isSplit = failure.isTooLarge === true && state.keys.length > 1;
     if (isSplit) this.most = Math.ceil(state.keys.length / 2);
     else if (state.open.size === 0) this.most = Math.min(2 * this.most, this.limits.calls);
-    const lost: { key: string; cells: SubscriberId[] }[] = [];
+    const lost: Closed[] = [];
     let tries = 0;
     for (const key of state.open) {
       const entry = this.entries.get(key);
       if (!entry) continue;
       if (entry.cells.size === 0) {
-        this.entries.delete(key);
+        this.forget(key);
       } else if (isSplit && !failure.again) {
         entry.request = undefined;
         this.queue.push(key);
@@ -219,16 +275,32 @@ export class Batcher {
       }
     }
     if (tries > 0) {
-      const pause = Math.max(failure.retryAfter ?? 0, this.limits.pause * 2 ** (tries - 1));
+      // A server that is away is waited for otherwise.
+      const growing = failure.isUnreachable ? 0 : this.limits.pause * 2 ** (tries - 1);
+      const pause = Math.max(failure.retryAfter ?? 0, growing);
       this.opens = Math.max(this.opens ?? 0, now + pause);
     }
     return lost;
+  }
+
+  /** Calls off all that has no answer: the requests to abort, and what they and the queue would have answered. */
+  stop(): { actions: Action[]; stopped: Closed[] } {
+    const stopped = [...this.entries.keys()].map((key) => ({ key, cells: this.close(key) }));
+    return { actions: this.clear(), stopped };
+  }
+
+  /** Calls off what waits to be allowed, and nothing else. */
+  refuse(): Closed[] {
+    const keys = [...this.entries].flatMap(([key, { isAllowed }]) => (isAllowed ? [] : [key]));
+    return keys.map((key) => ({ key, cells: this.close(key) }));
   }
 
   /** Drops everything; gives what to abort. */
   clear(): Action[] {
     const actions: Action[] = [...this.requests.keys()].map((request) => ({ kind: "abort", request }));
     for (const store of [this.entries, this.wants, this.requests]) store.clear();
+    this.unallowed = 0;
+    this.isHolding = false;
     this.queue = [];
     this.left = [];
     this.opens = undefined;

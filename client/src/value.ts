@@ -2,7 +2,7 @@
 
 /** The errors that a sheet shows. */
 export type ErrorCode =
-  | "#N/A" | "#VALUE!" | "#REF!" | "#NAME?" | "#DIV/0!" | "#NUM!" | "#NULL!" | "#SPILL!" | "#ERROR!";
+  | "#N/A" | "#VALUE!" | "#REF!" | "#NAME?" | "#DIV/0!" | "#NUM!" | "#NULL!" | "#SPILL!" | "#ERROR!" | "#STOPPED!";
 
 /** An error in a cell, with the words that explain it (often the server's own). */
 export class CellError {

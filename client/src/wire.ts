@@ -21,6 +21,11 @@ export class RequestError extends Error {
     return this.status === 0 || this.status === 429 || this.status >= 502;
   }
 
+  /** Whether no server was reached: no reply came, or a proxy says that there is none behind it. */
+  get isUnreachable(): boolean {
+    return this.status === 0 || this.status === 502 || this.status === 504;
+  }
+
   /** Whether fewer calls in a request may succeed. */
   get isTooLarge(): boolean {
     return this.status === 413 || this.status === 429 || (this.status === 400 && /exceeds the limit/.test(this.message));
@@ -66,9 +71,9 @@ export async function replyError(response: Response): Promise<RequestError> {
   return new RequestError(message, response.status, seconds > 0 ? seconds * 1_000 : undefined);
 }
 
-/** Reads a streamed reply of `/v1/cells`: each cell as it comes; gives its last event. */
+/** Reads a streamed reply of `/v1/cells`: each cell as it comes; gives its last event. `onHeard` is told of every piece. */
 export async function readCells<Done>(
-  response: Response, signal: AbortSignal, onCell: (cell: WireCell) => void,
+  response: Response, signal: AbortSignal, onCell: (cell: WireCell) => void, onHeard: () => void = () => undefined,
 ): Promise<Done> {
   if (!response.ok || !response.body) throw await replyError(response);
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -79,6 +84,7 @@ export async function readCells<Done>(
       throw new RequestError("the connection broke", 0, undefined);
     });
     if (done) throw new RequestError("the answers ended early", 0, undefined);
+    onHeard();
     for (const { name, data } of events.push(value)) {
       if (name === "cell") onCell(JSON.parse(data) as WireCell);
       else if (name === "error") {

@@ -75,7 +75,7 @@ export default defineConfig({
     reportCompressedSize: true,
   },
   server: {
-    proxy: { "/v1": "http://127.0.0.1:8080" },
+    proxy: { "/v1": "http://127.0.0.1:8080", "/healthz": "http://127.0.0.1:8080" },
     // All that the page is made of: its own folder, what it shares with the add-ins, and its sample.
     fs: { allow: [here("."), here("../../client"), here("../../examples")] },
   },

@@ -27,7 +27,8 @@ async function forward(server, incoming, outgoing, onCall) {
   const passed = { ...call.headers, host: target.host };
   const upstream = request(target, { method: incoming.method, headers: passed }, (reply) => {
     outgoing.writeHead(reply.statusCode, reply.headers);
-    if (call.hold) held(reply, outgoing, call.hold);
+    // The page may go away meanwhile, and takes the server's end with it.
+    if (call.hold) held(reply, outgoing, call.hold).catch(() => outgoing.destroy());
     else reply.pipe(outgoing);
   });
   upstream.on("error", () => outgoing.headersSent || outgoing.writeHead(502).end());
@@ -45,6 +46,7 @@ async function held(reply, outgoing, { answers, released }) {
     for (const event of events) {
       if (event.startsWith("event: cell")) passed += 1;
       if (passed > answers) await released;
+      if (outgoing.destroyed) return;
       outgoing.write(event);
     }
   }

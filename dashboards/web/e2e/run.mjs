@@ -11,12 +11,17 @@ import { fileURLToPath } from "node:url";
 
 import { chromium } from "playwright-core";
 
+import { aiColumns } from "./ai-column.mjs";
 import { arranging } from "./arrange.mjs";
 import { files } from "./files.mjs";
+import { loggingIn } from "./login.mjs";
+import { overriding } from "./override.mjs";
 import { proxy } from "./proxy.mjs";
+import { reconnecting } from "./reconnect.mjs";
 import { reviews } from "./reviews.mjs";
 import { screenshot } from "./screenshot.mjs";
 import { scrolling } from "./scroll.mjs";
+import { stopping } from "./stop.mjs";
 import { tabs } from "./tabs.mjs";
 
 const SERVER = process.argv[2] ?? "http://127.0.0.1:8080";
@@ -37,6 +42,9 @@ if (!KEY) {
 /** What the proxy saw, and the gate that holds calls back. */
 const calls = [];
 let gate = Promise.resolve();
+/** What questions whether the server is there wait for, and whether it was away, of which browsers complain. */
+let silence = Promise.resolve();
+let wasAway = false;
 /** Whether calls without a key get one on their way, which is a server whose `auth.mode` is "none" to the page. */
 let isOpen = false;
 /** How many answers the next requests for cells get before the rest is held back, and until when. */
@@ -44,6 +52,7 @@ let held;
 const asked = () => calls.filter(({ path, body }) => path === "/v1/cells" && body);
 const between = await proxy(SERVER, (call) => {
   calls.push(call);
+  if (call.path === "/healthz") return silence;
   if (isOpen) call.headers.authorization ??= `Bearer ${KEY}`;
   if (call.path !== "/v1/cells") return undefined;
   if (held) {
@@ -53,6 +62,27 @@ const between = await proxy(SERVER, (call) => {
   return gate;
 });
 const address = `http://127.0.0.1:${between.address().port}`;
+
+/** The network between page and server. */
+const network = {
+  async cut() {
+    wasAway = true;
+    await new Promise((then) => {
+      between.close(then);
+      between.closeAllConnections();
+    });
+  },
+  async mend() {
+    await new Promise((then) => between.listen(Number(new URL(address).port), "127.0.0.1", then));
+  },
+  silence() {
+    let speak;
+    silence = new Promise((resolve) => {
+      speak = resolve;
+    });
+    return speak;
+  },
+};
 
 function hold() {
   let release;
@@ -87,6 +117,7 @@ function watch(tab) {
   tab.on("console", (message) => {
     // The first question goes without a key, since some servers want none.
     if (!hasKey && message.location().url === `${address}/v1/models` && /status of 401/.test(message.text())) return;
+    if (wasAway && /Failed to load resource: net::ERR_/.test(message.text())) return;
     if (["error", "warning"].includes(message.type())) problems.push(`console: ${message.text()}`);
   });
   tab.on("pageerror", (error) => problems.push(`page: ${error.message}`));
@@ -121,11 +152,13 @@ async function request(number) {
   assert.equal(asked().length, number);
   return JSON.parse(asked()[number - 1].body).calls.length;
 }
-/** Prompt tokens that the model has seen in all. */
-async function promptTokens() {
-  const reply = await fetch(`${SERVER}/v1/scheduler`, { headers: { Authorization: `Bearer ${KEY}` } });
-  return (await reply.json()).prompt_tokens;
+/** What the server says itself, past the page. */
+async function fromServer(path) {
+  const reply = await fetch(`${SERVER}/${path}`, { headers: { Authorization: `Bearer ${KEY}` } });
+  return reply.json();
 }
+/** Prompt tokens that the model has seen in all. */
+const promptTokens = async () => (await fromServer("v1/scheduler")).prompt_tokens;
 /** Waits until nothing waits, and gives the texts of a column. */
 async function settled(letter, from, to) {
   await page.waitForFunction(() => document.querySelectorAll("#grid td.rs-pending").length === 0, undefined, { timeout: 120_000 });
@@ -143,6 +176,11 @@ async function typeInto(tab, name, formula) {
   await tab.press("#formula", "Enter");
 }
 const type = (name, formula) => typeInto(page, name, formula);
+/** Lets many cells go out, after what they cost. */
+async function allow() {
+  await page.waitForSelector("#estimate[open]");
+  await page.click("#estimate-run");
+}
 async function importFile(name, mimeType, buffer) {
   await page.setInputFiles("#file", { name, mimeType, buffer });
   await page.waitForFunction((expected) => document.querySelector("#sheets").selectedOptions[0]?.text === expected, name.replace(/\.\w+$/, ""));
@@ -158,14 +196,8 @@ async function logIn() {
   assert.equal(await page.locator("dialog[open]").count(), 0, "a server that wants no key is not asked for one");
   isOpen = false;
   await page.reload();
-  await page.waitForSelector("#login[open]");
-  await page.fill("#login-key", KEY);
-  await shot("1-login");
-  await page.click("#login-remember");
-  await page.press("#login-key", "Enter");
-  await page.waitForFunction(() => document.querySelector("#model").textContent !== "");
+  step(await loggingIn({ page, browser, address, cell, text, shot, until }, KEY));
   hasKey = true;
-  step("no key where none is wanted; logged in where one is");
 }
 
 async function run() {
@@ -174,12 +206,19 @@ async function run() {
 
   // A new subject each run: the server's cache must not know the first answers.
   const run = Date.now().toString(36);
-  const tools = { page, cell, text, type, importFile, settled, until, asked, request, hold, shot, step, promptTokens, ARTIFACTS };
+  const tools = {
+    page, cell, text, type, importFile, settled, until, asked, request, hold, holdAnswers, allow, shot, step, fromServer,
+    promptTokens, ARTIFACTS,
+  };
   await reviews(tools, run);
   await byHand();
+  step(await overriding(tools, run));
+  step(await aiColumns(tools, run));
   step(await files(tools, run));
   step(await tabs({ page, browser, address, watch, cellOf, type: typeInto, until }));
   step(await arranging(tools, run));
+  step(await stopping(tools, run));
+  step(await reconnecting({ ...tools, network }, run));
   await large(run);
   await live(run);
   await dark();
@@ -236,7 +275,13 @@ async function byHand() {
   await page.keyboard.press("F6");
   await page.keyboard.press("ArrowUp");
   assert.match(await page.textContent("#spoken"), /^D2, /, "the selected cell is spoken");
-  step("typed, filled by the handle, copied and pasted; F6 and arrows");
+  assert.equal(await page.textContent("#selection"), "", "one cell has no sum");
+  await cell("A1").click();
+  await page.keyboard.down("Shift");
+  for (const key of ["ArrowRight", "ArrowDown", "ArrowDown"]) await page.keyboard.press(key);
+  await page.keyboard.up("Shift");
+  assert.equal(await page.textContent("#selection"), "Sum 48 · Average 8 · Min 1 · Max 16 · Count 6");
+  step("typed, filled by the handle, copied and pasted; F6, arrows, and the sum of a selection");
 }
 
 /** Runs something on a page that is high enough to see all of it. */
@@ -253,6 +298,7 @@ async function live(run) {
   await importFile("letters.csv", "text/csv", Buffer.from(letters.join("\n")));
   const release = hold();
   await type("B1", '=AI.SUMMARIZE(A1:A1500)');
+  await allow();
   await until("the column is asked", () => asked().some(({ body }) => body.includes(`Letter ${run}-0 `)));
   await page.click("#view-live");
   await page.waitForFunction(() => document.querySelector("#live > [role=status]").textContent === "live");
@@ -319,6 +365,7 @@ async function large(run) {
   });
   const started = Date.now();
   await type("B1", `=AI.CLASSIFY(A1:A${LARGE}, "good, bad")`);
+  await allow();
   await page.waitForFunction(() => document.querySelector('#grid td[data-x="1"][data-y="0"]').textContent !== "", undefined, { timeout: 30_000 });
   await shot("4-large");
   // The page answers while it fills: a cell takes text.

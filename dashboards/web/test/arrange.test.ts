@@ -9,7 +9,8 @@ import { cellId, cellName } from "../src/core/address";
 import { type Edit, Refusal, type Step, follow, rearrange, widthsAfter } from "../src/core/arrange";
 import { Sheet } from "../src/core/sheet";
 import { shift } from "../src/core/shift";
-import { compare, sortRows } from "../src/core/sort";
+import { compare } from "../src/core/order";
+import { sortRows } from "../src/core/sort";
 
 const at = (name: string) => ({ row: Number(name.slice(1)) - 1, column: name.charCodeAt(0) - 65 });
 const edit = (kind: Edit["kind"], axis: Edit["axis"], first: number, count = 1): Edit => ({ kind, axis, at: first, count });

@@ -102,3 +102,59 @@ test("what was cancelled and is wanted again goes out once", () => {
   batcher.want(1, calls("a"), 20);
   expect(sent(batcher.poll(120))).toEqual([["a"]]);
 });
+
+test("stopping aborts what is under way and closes all that is open, sent or not", () => {
+  const batcher = new Batcher({ ...LIMITS, calls: 1, requests: 1 });
+  batcher.want(1, calls("a", "b"), 0);
+  batcher.want(2, calls("b"), 0);
+  expect(sent(batcher.poll(100))).toEqual([["a"]]);
+  const { actions, stopped } = batcher.stop();
+  expect(sent(actions)).toEqual(["abort 1"]);
+  expect(stopped).toEqual([{ key: keyOf(call("a")), cells: [1] }, { key: keyOf(call("b")), cells: [1, 2] }]);
+  expect([batcher.pending, batcher.inFlight, batcher.wake()]).toEqual([0, 0, undefined]);
+  expect(batcher.answered(1, 0)).toBeUndefined();
+  batcher.want(1, calls("a"), 200);
+  expect(sent(batcher.poll(300))).toEqual([["a"]]);
+});
+
+test("more new calls than may go freely wait until they are allowed or refused; the window does not spin meanwhile", () => {
+  const batcher = new Batcher({ ...LIMITS, freely: 2 });
+  batcher.want(1, calls("a", "b"), 0);
+  expect(sent(batcher.poll(100))).toEqual([["a", "b"]]);
+  batcher.want(2, calls("c", "d", "e"), 200);
+  expect(batcher.held()).toEqual([]);
+  expect(batcher.poll(300)).toEqual([]);
+  expect(batcher.held().map(({ args }) => args[0])).toEqual(["c", "d", "e"]);
+  expect(batcher.wake()).toBeUndefined();
+  batcher.allow();
+  expect(sent(batcher.poll(301))).toEqual([["c", "d", "e"]]);
+  // What broke is asked again without a question.
+  batcher.ended(2, { again: true, retryAfter: undefined }, 400);
+  expect(sent(batcher.poll(1_400))).toEqual([["c", "d", "e"]]);
+  batcher.want(3, calls("f", "g", "h"), 1_500);
+  batcher.poll(1_600);
+  expect(batcher.refuse()).toEqual(["f", "g", "h"].map((text) => ({ key: keyOf(call(text)), cells: [3] })));
+  expect([batcher.held(), batcher.pending]).toEqual([[], 5]);
+});
+
+test("what is held goes by itself once enough of it is wanted no more", () => {
+  const batcher = new Batcher({ ...LIMITS, freely: 2 });
+  batcher.want(1, calls("a", "b", "c"), 0);
+  expect(batcher.poll(100)).toEqual([]);
+  batcher.want(1, calls("a", "b"), 150);
+  expect(batcher.wake()).toBe(0);
+  expect(sent(batcher.poll(150))).toEqual([["a", "b"]]);
+});
+
+test("while the server is away nothing goes out; then what broke goes out at once", () => {
+  const batcher = new Batcher({ ...LIMITS, retries: 1 });
+  batcher.want(1, calls("a"), 0);
+  batcher.poll(100);
+  expect(batcher.ended(1, { again: true, retryAfter: undefined, isUnreachable: true }, 200)).toEqual([]);
+  batcher.want(2, calls("b"), 250);
+  expect([batcher.isOffline, batcher.poll(90_000), batcher.wake()]).toEqual([true, [], undefined]);
+  batcher.online();
+  expect(sent(batcher.poll(90_001))).toEqual([["a", "b"]]);
+  expect(batcher.ended(2, { again: true, retryAfter: undefined, isUnreachable: true }, 90_002), "each try counts")
+    .toEqual([{ key: keyOf(call("a")), cells: [1] }]);
+});

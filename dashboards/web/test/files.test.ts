@@ -13,6 +13,7 @@ import { typed } from "../src/core/typed";
 import { readXlsx, writeXlsx } from "../src/files/xlsx";
 
 const parseXml = (text: string) => new DOMParser().parseFromString(text, "text/xml") as unknown as Document;
+const rowsOf = (bytes: Uint8Array) => readXlsx(bytes, parseXml)[0]?.rows;
 
 test("CSV comes back as it went", () => {
   const rows = [["a", 'say "hi"', "x,y"], ["", "two\nlines", " padded "], ["é", "", "end"]];
@@ -70,7 +71,7 @@ test("XLSX comes back as it went, with its formulas and those of AI functions", 
     [{ value: "good", aiFormula: '=AI.CLASSIFY(A1, "good, bad")' }, { value: 3, formula: "B1*2" }],
     [{ value: "=not a formula" }, { value: "007" }, { value: null, error: "#N/A" }],
   ]);
-  expect(readXlsx(bytes, parseXml)).toEqual([
+  expect(rowsOf(bytes)).toEqual([
     ["text & <more>", "1.5", "TRUE"],
     ['=AI.CLASSIFY(A1, "good, bad")', "=B1*2"],
     ["'=not a formula", "'007", "#N/A"],
@@ -82,7 +83,7 @@ test("what spilled comes back as the formula that it was", () => {
     [{ value: "good", aiFormula: "=AI.TAG(C1:C2)", spill: "A1:A2" }, { value: 1, formula: "{1;2}", spill: "B1:B2" }],
     [{ value: "bad" }, { value: 2 }],
   ]);
-  expect(readXlsx(bytes, parseXml)).toEqual([["=AI.TAG(C1:C2)", "={1;2}"], ["", ""]]);
+  expect(rowsOf(bytes)).toEqual([["=AI.TAG(C1:C2)", "={1;2}"], ["", ""]]);
 });
 
 test("XLSX of Excel is read: shared strings, dates, cells left out", () => {
@@ -95,7 +96,23 @@ test("XLSX of Excel is read: shared strings, dates, cells left out", () => {
     "xl/worksheets/one.xml": `<worksheet ${main}><sheetData><row r="2"><c r="B2" t="s"><v>0</v></c><c r="C2" s="1"><v>45292</v></c></row></sheetData></worksheet>`,
   };
   const zip = zipSync(Object.fromEntries(Object.entries(files).map(([path, text]) => [path, strToU8(text)])));
-  expect(readXlsx(zip, parseXml)).toEqual([[], ["", "rich", "2024-01-01"]]);
+  expect(rowsOf(zip)).toEqual([[], ["", "rich", "2024-01-01"]]);
+});
+
+test("every sheet of a workbook is read that is shown and has cells; what reads another sheet is its value", () => {
+  const main = 'xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"';
+  const sheet = (cells: string) => `<worksheet ${main}><sheetData><row r="1">${cells}</row></sheetData></worksheet>`;
+  const names = [["First", ""], ["Gone", ' state="hidden"'], ["Chart", ""], ["Second", ""]];
+  const files = {
+    "xl/workbook.xml": `<workbook ${main} xmlns:r="http://schemas.openxmlformats.org/officeDocument/2006/relationships"><sheets>${names.map(([name, state], i) => `<sheet name="${name}" sheetId="${i}"${state} r:id="r${i}"/>`).join("")}</sheets></workbook>`,
+    "xl/_rels/workbook.xml.rels": `<Relationships>${names.map((_, i) => `<Relationship Id="r${i}" Target="s${i}.xml"/>`).join("")}</Relationships>`,
+    "xl/s0.xml": sheet('<c r="A1"><v>1</v></c><c r="B1"><f>Second!A1*2</f><v>14</v></c><c r="C1" t="str"><f>A1&amp;"!"</f><v>1!</v></c>'),
+    "xl/s1.xml": sheet('<c r="A1"><v>9</v></c>'),
+    "xl/s2.xml": `<chartsheet ${main}/>`,
+    "xl/s3.xml": sheet('<c r="A1"><v>7</v></c>'),
+  };
+  const zip = zipSync(Object.fromEntries(Object.entries(files).map(([path, text]) => [path, strToU8(text)])));
+  expect(readXlsx(zip, parseXml)).toEqual([{ name: "First", rows: [["1", "14", '=A1&"!"']] }, { name: "Second", rows: [["7"]] }]);
 });
 
 test("what is no XLSX is refused in words", () => {

@@ -14,6 +14,7 @@ interface Run {
   calls: Call[];
   signal: AbortSignal;
   onCell: (index: number, answer: Answer) => void;
+  onHeard: () => void;
   resolve: (usage: ServerUsage) => void;
   reject: (error: unknown) => void;
 }
@@ -23,6 +24,9 @@ class Toy implements SessionHost {
   time = 0;
   readonly runs: Run[] = [];
   refusals = 0;
+  /** Numbers of calls that were asked about, and what is said to the next question. */
+  readonly questions: number[] = [];
+  answer: (isAllowed: boolean) => void = () => undefined;
   private timers: { at: number; then: () => void }[] = [];
   readonly session = new Session(this, noUsage());
 
@@ -34,11 +38,24 @@ class Toy implements SessionHost {
       this.timers = this.timers.filter((other) => other !== timer);
     };
   };
-  run = (calls: Call[], signal: AbortSignal, onCell: Run["onCell"]) =>
+  run = (calls: Call[], signal: AbortSignal, onCell: Run["onCell"], onHeard: () => void) =>
     new Promise<ServerUsage>((resolve, reject) => {
       signal.addEventListener("abort", () => reject(new Error("aborted")));
-      this.runs.push({ calls, signal, onCell, resolve, reject });
+      this.runs.push({ calls, signal, onCell, onHeard, resolve, reject });
     });
+  /** Whether the server answers when it is asked so. */
+  isThere = true;
+  probes = 0;
+  probe = () => {
+    this.probes += 1;
+    return Promise.resolve(this.isThere);
+  };
+  allow = (calls: Call[]) => {
+    this.questions.push(calls.length);
+    return new Promise<boolean>((resolve) => {
+      this.answer = resolve;
+    });
+  };
   paint = () => undefined;
   progress = () => undefined;
   unauthorized = () => {
@@ -238,4 +255,96 @@ test("deleting the rows that wait drops their request, and deleting some of them
   await toy.pass(1);
   expect(last(toy).signal.aborted).toBe(true);
   expect([toy.runs.length, toy.session.pending.calls]).toEqual([1, 0]);
+});
+
+test("a stop keeps what is answered, calls the rest off, and asks for it only when told", async () => {
+  const toy = new Toy();
+  for (const [row, text] of ["a", "b", "c"].entries()) toy.set(row, 0, text);
+  toy.set(0, 1, "=AI.RATE(A1:A3)");
+  await toy.pass(100);
+  last(toy).onCell(1, { value: 4 });
+  await toy.pass(50);
+  toy.session.stop();
+  expect(last(toy).signal.aborted).toBe(true);
+  await toy.pass(60_000);
+  const column = () => [0, 1, 2].map((row) => toy.show(row, 1));
+  expect(column()).toEqual(["#STOPPED!", "4", "#STOPPED!"]);
+  expect([toy.runs.length, toy.session.pending.calls, toy.session.usage.cancelled, toy.session.usage.failed]).toEqual([1, 0, 2, 0]);
+  toy.set(2, 0, "d");
+  await toy.pass(100);
+  expect(last(toy).calls.map(({ args }) => args[0]), "an edit asks what is new").toEqual(["d"]);
+  toy.session.retry();
+  await toy.pass(100);
+  expect(last(toy).calls.map(({ args }) => args[0])).toEqual(["a"]);
+});
+
+test("many cells are asked about first: a no stops them, and a yes lets them go", async () => {
+  const toy = new Toy();
+  const rows = Array.from({ length: 1_200 }, (_, row) => ({ row, column: 0, raw: `text ${row}` }));
+  toy.session.set([...rows, { row: 0, column: 1, raw: "=AI.RATE(A1:A1200)" }]);
+  await toy.pass(5_000);
+  expect([toy.questions, toy.runs.length, toy.show(0, 1)]).toEqual([[1_200], 0, "…"]);
+  toy.answer(false);
+  await toy.pass(100);
+  expect([toy.runs.length, toy.show(0, 1), toy.show(1_199, 1), toy.session.pending.calls]).toEqual([0, "#STOPPED!", "#STOPPED!", 0]);
+  toy.session.retry();
+  await toy.pass(200);
+  toy.answer(true);
+  await toy.pass(100);
+  expect([toy.questions, toy.runs.map(({ calls }) => calls.length)]).toEqual([[1_200, 1_200], [1_200]]);
+});
+
+test("a server that falls silent is away within two seconds; nothing is asked until it is back, and then all goes on", async () => {
+  const toy = new Toy();
+  for (const [row, text] of ["a", "b"].entries()) toy.set(row, 0, text);
+  toy.set(0, 1, "=AI.RATE(A1:A2)");
+  await toy.pass(100);
+  await toy.pass(3_000);
+  expect([toy.session.isReconnecting, toy.probes > 0], "silent, but there").toEqual([false, true]);
+  toy.isThere = false;
+  await toy.pass(2_000);
+  expect([toy.session.isReconnecting, toy.show(0, 1)]).toEqual([true, "…"]);
+  toy.set(0, 2, '=AI.ASK("more")');
+  await toy.pass(600_000);
+  expect(toy.runs).toHaveLength(1);
+  toy.isThere = true;
+  await toy.pass(1_000);
+  expect(toy.session.isReconnecting).toBe(false);
+  expect(toy.runs.map(({ calls }) => calls.length), "what came meanwhile goes out").toEqual([2, 1]);
+  toy.runs[0]?.onCell(0, { value: 1 });
+  toy.runs[0]?.onHeard();
+  await toy.pass(60_000);
+  expect([toy.runs.length, toy.show(0, 1)], "a stream that speaks again goes on").toEqual([2, "1"]);
+});
+
+test("a lost connection waits for the server without a limit, and does not count as a try for each second of it", async () => {
+  const toy = new Toy();
+  toy.set(0, 0, '=AI.ASK("x")');
+  await toy.pass(100);
+  toy.isThere = false;
+  last(toy).reject(new RequestError("the connection broke", 0, undefined));
+  await toy.pass(50);
+  expect(toy.session.isReconnecting).toBe(true);
+  await toy.pass(3_600_000);
+  expect([toy.runs.length, toy.show(0, 0)]).toEqual([1, "…"]);
+  toy.isThere = true;
+  await toy.pass(1_000);
+  expect(toy.runs).toHaveLength(2);
+  last(toy).onCell(0, { value: "y" });
+  last(toy).resolve({});
+  await toy.pass(50);
+  expect(toy.show(0, 0)).toBe("y");
+});
+
+test("a stream that says nothing after the server was away is broken, and its cells are asked again", async () => {
+  const toy = new Toy();
+  toy.set(0, 0, '=AI.ASK("x")');
+  await toy.pass(100);
+  toy.isThere = false;
+  await toy.pass(5_000);
+  toy.isThere = true;
+  await toy.pass(15_000);
+  expect([toy.session.isReconnecting, toy.runs.length]).toEqual([false, 1]);
+  await toy.pass(10_000);
+  expect([toy.runs.length, toy.runs[0]?.signal.aborted, toy.session.usage.cancelled]).toEqual([2, true, 0]);
 });

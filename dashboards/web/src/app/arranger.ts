@@ -3,6 +3,7 @@
 
 import { ROWS_MAX, columnName } from "../core/address";
 import { type Edit, Refusal, type Step, rearrange, widthsAfter } from "../core/arrange";
+import { keepValues } from "../core/keep";
 import type { Sheet } from "../core/sheet";
 import { sortRows } from "../core/sort";
 import { type Grid, type Source, WIDTH } from "../ui/grid";
@@ -10,7 +11,8 @@ import type { Entry } from "../ui/menu";
 
 /** The commands. */
 export type Command =
-  | "insert-rows" | "delete-rows" | "insert-columns" | "delete-columns" | "sort-ascending" | "sort-descending";
+  | "insert-rows" | "delete-rows" | "insert-columns" | "delete-columns" | "sort-ascending" | "sort-descending"
+  | "keep-values";
 
 /** Rows and columns of the open sheet. */
 export class Arranger {
@@ -35,6 +37,7 @@ export class Arranger {
       { command: "delete-columns", label: `Delete ${count(wide, "column")}`, key: key("column", "−") },
       { command: "sort-ascending", label: `Sort by ${name}, A to Z`, key: "" },
       { command: "sort-descending", label: `Sort by ${name}, Z to A`, key: "" },
+      { command: "keep-values", label: "Keep as values", key: "" },
     ];
   }
 
@@ -57,6 +60,7 @@ export class Arranger {
   run(command: Command): void {
     const [verb, what] = command.split("-") as [string, string];
     if (verb === "sort") this.sort(what === "descending");
+    else if (verb === "keep") this.keep();
     else this.edit(verb as Edit["kind"], what === "rows" ? "row" : "column");
   }
 
@@ -108,6 +112,15 @@ export class Arranger {
     if (!done) return;
     const which = isSome ? `rows ${first + 1} to ${last + 1}` : hasHeader ? "all rows below row 1, the header," : "all rows";
     this.say(`Sorted ${which} by column ${columnName(column)}, ${isDescending ? "Z to A" : "A to Z"}.`);
+  }
+
+  /** Formulas of the selection, and those that fill it, give way to their values. */
+  private keep(): void {
+    this.grid.finishEdit();
+    const { row, column, rows, columns } = this.grid.selection();
+    const area = { row, column, rowEnd: row + rows - 1, columnEnd: column + columns - 1 };
+    const done = this.attempt((sheet) => keepValues(sheet, area), undefined);
+    if (done) this.say("What formulas had filled is kept as values; Ctrl+Z brings the formulas back.");
   }
 
   private attempt(change: (sheet: Sheet) => Step[], edit: Edit | undefined): boolean {

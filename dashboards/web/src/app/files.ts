@@ -2,12 +2,12 @@
 
 import { CellError, PENDING, shown } from "relserve-client/value";
 
-import { COLUMNS_MAX, ROWS_MAX, cellName } from "../core/address";
+import { COLUMNS_MAX, ROWS_MAX, cellId, cellName } from "../core/address";
 import { harmless, readCsv, writeCsv } from "../core/csv";
 import { decode } from "../core/decode";
 import type { Sheet } from "../core/sheet";
 import { asksModel, isFormula } from "../core/typed";
-import type { OutCell } from "../files/xlsx";
+import type { OutCell, ReadSheet } from "../files/xlsx";
 
 /** Largest file that is read. */
 const FILE_BYTES_MAX = 20 << 20;
@@ -47,33 +47,37 @@ export async function xlsxOf(sheet: Sheet, name: string): Promise<Uint8Array> {
       ...(value instanceof CellError ? { error: excelError(value) } : {}),
       ...(isFormula(raw) && !isOurs ? { formula: raw.slice(1) } : {}),
       ...(isOurs ? { aiFormula: raw } : {}),
+      ...(isOurs || sheet.overrides(cellId(y, x)) === undefined ? {} : { isEdited: true }),
       ...(spill ? { spill: `${cellName(spill.row, spill.column)}:${cellName(spill.rowEnd, spill.columnEnd)}` } : {}),
     };
   }));
 }
 
-/** Excel knows no `#SPILL!` and no `#ERROR!` in a file that older versions open too. */
+/** Excel knows no `#STOPPED!`, and no `#SPILL!` and no `#ERROR!` in a file that older versions open too. */
 function excelError(error: CellError): string {
+  if (error.code === "#STOPPED!") return "#N/A";
   return error.code === "#SPILL!" || error.code === "#ERROR!" ? "#VALUE!" : error.code;
 }
 
-/** The rows of a CSV or XLSX file, and what to say of how it was read. Throws in words where it cannot be. */
-export async function readFile(file: File): Promise<{ rows: string[][]; note: string }> {
+/** The sheets of a CSV or XLSX file, a CSV's without a name, and what to say of how it was read. Throws in words. */
+export async function readFile(file: File): Promise<{ sheets: ReadSheet[]; note: string }> {
   if (file.size > FILE_BYTES_MAX) throw new Error(`a file has ${FILE_BYTES_MAX >> 20} MiB at most`);
-  const { rows, note } = await parsed(file.name, new Uint8Array(await file.arrayBuffer()));
-  if (rows.length > ROWS_MAX || rows.some((row) => row.length > COLUMNS_MAX)) {
-    throw new Error(`a sheet ends at ${cellName(ROWS_MAX - 1, COLUMNS_MAX - 1)}, the file goes beyond`);
+  const { sheets, note } = await parsed(file.name, new Uint8Array(await file.arrayBuffer()));
+  for (const { name, rows } of sheets) {
+    if (rows.length <= ROWS_MAX && rows.every((row) => row.length <= COLUMNS_MAX)) continue;
+    const what = name ? `its sheet ${name}` : "the file";
+    throw new Error(`a sheet ends at ${cellName(ROWS_MAX - 1, COLUMNS_MAX - 1)}, ${what} goes beyond`);
   }
-  return { rows, note };
+  return { sheets, note };
 }
 
-async function parsed(name: string, bytes: Uint8Array): Promise<{ rows: string[][]; note: string }> {
+async function parsed(name: string, bytes: Uint8Array): Promise<{ sheets: ReadSheet[]; note: string }> {
   if (!/\.xlsx$/i.test(name)) {
     const { text, note } = decode(bytes);
-    return { rows: readCsv(text), note };
+    return { sheets: [{ name: "", rows: readCsv(text) }], note };
   }
   const { readXlsx } = await import("../files/xlsx");
-  return { rows: readXlsx(bytes, (text) => new DOMParser().parseFromString(text, "application/xml")), note: "" };
+  return { sheets: readXlsx(bytes, (text) => new DOMParser().parseFromString(text, "application/xml")), note: "" };
 }
 
 /** A cell that keeps its formula as text, where that would ask the model. */

@@ -1,6 +1,6 @@
 // An open sheet at work: the pure parts (sheet, memory, batcher) joined to a clock, a network and a screen.
 
-import { type Action, Batcher } from "relserve-client/batcher";
+import { type Action, Batcher, type Closed, LIMITS } from "relserve-client/batcher";
 import type { Answer, Call } from "relserve-client/calls";
 import { AnswerCache } from "relserve-client/answer-cache";
 import { type ServerUsage, type Usage, add } from "relserve-client/usage";
@@ -16,7 +16,13 @@ export interface SessionHost {
   /** Calls back after some milliseconds; gives what undoes that. */
   later(milliseconds: number, then: () => void): () => void;
   /** Sends calls; see `runCells`. */
-  run(calls: Call[], signal: AbortSignal, onCell: (index: number, answer: Answer) => void): Promise<ServerUsage>;
+  run(
+    calls: Call[], signal: AbortSignal, onCell: (index: number, answer: Answer) => void, onHeard: () => void,
+  ): Promise<ServerUsage>;
+  /** Whether the server answers at all. */
+  probe(): Promise<boolean>;
+  /** Asks whether so many calls may go out. */
+  allow(calls: Call[]): Promise<boolean>;
   /** Cells look different. */
   paint(cells: Set<CellId>): void;
   /** Progress or usage changed. */
@@ -28,21 +34,49 @@ export interface SessionHost {
 /** Answers are shown together this often: a column that fills must not redraw for every row. */
 const SHOW_MS = 40;
 
+/** More new calls than this are told with their costs before they go out. */
+const FREELY = 1_000;
+
+/** How often the server is looked after while something waits for it, and how long it may be silent before it is asked. */
+const WATCH_MS = 250;
+const SILENT_MS = 500;
+/** How often it is asked whether it is back. */
+const AWAY_MS = 1_000;
+/** A request from before the server was away, of which nothing is heard for so long, is broken: it speaks every 15 s. */
+const BROKEN_MS = 20_000;
+
+/** What stands in a cell whose call was called off by its user. */
+const STOPPED = new CellError("#STOPPED!", "stopped before its answer came; Ask again asks for it");
+
+/** A request under way. */
+interface Running {
+  abort: AbortController;
+  /** When anything came for it last. */
+  heard: number;
+  /** Whether the server was away since then. */
+  isDoubtful: boolean;
+}
+
 /** An open sheet. */
 export class Session {
   readonly sheet: Sheet;
   private readonly batcher: Batcher;
-  private readonly inFlight = new Map<number, AbortController>();
+  private readonly inFlight = new Map<number, Running>();
   private readonly arrived = new Set<CellId>();
   private stopShow: (() => void) | undefined;
   private stopWake: (() => void) | undefined;
+  private stopWatch: (() => void) | undefined;
+  private heard = 0;
   private isClosed = false;
+  private isAsking = false;
+  /** Calls that were called off by their user, all together. */
+  stopped = 0;
 
   constructor(
     private readonly host: SessionHost,
     readonly usage: Usage,
     private readonly memory = new AnswerCache(),
-    batcher = new Batcher(),
+    batcher = new Batcher({ ...LIMITS, freely: FREELY }),
   ) {
     this.batcher = batcher;
     this.sheet = new Sheet(memory, (cell, calls) => this.batcher.want(cell, calls, host.now()));
@@ -53,13 +87,41 @@ export class Session {
     return { calls: this.batcher.pending, requests: this.batcher.inFlight };
   }
 
+  /** Whether the server is away: it is asked until it is back, and then all goes on. */
+  get isReconnecting(): boolean {
+    return this.batcher.isOffline;
+  }
+
   /** Types into cells. */
   set(changes: Iterable<Change>): void {
     this.sheet.set(changes);
     this.refresh();
   }
 
-  /** Asks again what failed. */
+  /** Calls off all that has no answer, on the server too; answers that are there stay. */
+  stop(): void {
+    const { actions, stopped } = this.batcher.stop();
+    this.act(actions);
+    this.markStopped(stopped);
+  }
+
+  /** Lets what is open now go out without a question. */
+  allow(): void {
+    this.batcher.allow();
+    this.poll();
+  }
+
+  private markStopped(stopped: Closed[]): void {
+    this.stopped += stopped.length;
+    for (const { key, cells } of stopped) {
+      this.memory.put(key, { error: STOPPED });
+      for (const cell of cells) this.arrived.add(cell);
+    }
+    this.show();
+    this.host.progress();
+  }
+
+  /** Asks again what failed or was stopped. */
   retry(): void {
     this.memory.forgetFailures();
     this.sheet.touchUnfinished();
@@ -71,6 +133,7 @@ export class Session {
     this.isClosed = true;
     this.stopShow?.();
     this.stopWake?.();
+    this.stopWatch?.();
     this.act(this.batcher.clear());
   }
 
@@ -84,23 +147,39 @@ export class Session {
   private poll(): void {
     if (this.isClosed) return;
     this.act(this.batcher.poll(this.host.now()));
+    void this.askFirst();
     this.stopWake?.();
     const wake = this.batcher.wake();
     this.stopWake =
       wake === undefined ? undefined : this.host.later(Math.max(0, wake - this.host.now()), () => this.poll());
   }
 
+  /** Asks about calls that are too many to go out by themselves. */
+  private async askFirst(): Promise<void> {
+    const held = this.isAsking ? [] : this.batcher.held();
+    if (held.length === 0) return;
+    this.isAsking = true;
+    const isAllowed = await this.host.allow(held);
+    this.isAsking = false;
+    if (this.isClosed) return;
+    if (isAllowed) this.allow();
+    else this.markStopped(this.batcher.refuse());
+  }
+
   private act(actions: Action[]): void {
     for (const action of actions) {
       if (action.kind === "send") void this.send(action.request, action.keys, action.calls);
-      else this.inFlight.get(action.request)?.abort();
+      else this.inFlight.get(action.request)?.abort.abort();
     }
   }
 
   private async send(request: number, keys: string[], calls: Call[]): Promise<void> {
     const abort = new AbortController();
-    this.inFlight.set(request, abort);
     const started = this.host.now();
+    const running: Running = { abort, heard: started, isDoubtful: false };
+    this.inFlight.set(request, running);
+    this.heard = started;
+    this.watch();
     this.usage.requests += 1;
     this.usage.asked += keys.length;
     let done = 0;
@@ -108,18 +187,69 @@ export class Session {
       const usage = await this.host.run(calls, abort.signal, (index, answer) => {
         done += 1;
         this.answer(request, index, answer);
-      });
+      }, () => this.hear(running));
       add(this.usage, usage);
       this.end(request, new RequestError("the server left the cell out", 500, undefined));
     } catch (error) {
-      if (abort.signal.aborted) this.usage.cancelled += keys.length - done;
-      else this.end(request, error instanceof RequestError ? error : new RequestError(String(error), 500, undefined));
+      const reason: unknown = abort.signal.aborted ? abort.signal.reason : error;
+      if (reason instanceof RequestError) this.end(request, reason);
+      else if (abort.signal.aborted) this.usage.cancelled += keys.length - done;
+      else this.end(request, new RequestError(String(error), 500, undefined));
     }
     this.inFlight.delete(request);
     this.usage.lastMs = this.host.now() - started;
     this.usage.totalMs += this.usage.lastMs;
     this.poll();
+    this.watch();
     this.show();
+  }
+
+  private hear(running: Running): void {
+    this.heard = running.heard = this.host.now();
+    running.isDoubtful = false;
+    if (this.batcher.isOffline) this.back();
+  }
+
+  /** Looks after the server soon, while something waits for it. */
+  private watch(): void {
+    if (this.isClosed || this.stopWatch || (this.inFlight.size === 0 && !this.batcher.isOffline)) return;
+    const wait = this.batcher.isOffline ? AWAY_MS : WATCH_MS;
+    this.stopWatch = this.host.later(wait, () => void this.look());
+  }
+
+  private async look(): Promise<void> {
+    const isSilent = this.host.now() - this.heard >= SILENT_MS;
+    if (isSilent || this.batcher.isOffline) {
+      const isThere = await this.host.probe();
+      if (this.isClosed) return;
+      if (isThere) this.heard = this.host.now();
+      if (!isThere) this.away();
+      else if (this.batcher.isOffline) this.back();
+    }
+    this.dropBroken();
+    this.stopWatch = undefined;
+    this.watch();
+  }
+
+  private away(): void {
+    for (const running of this.inFlight.values()) running.isDoubtful = true;
+    if (this.batcher.isOffline) return;
+    this.batcher.offline();
+    this.host.progress();
+  }
+
+  private back(): void {
+    for (const running of this.inFlight.values()) running.heard = this.host.now();
+    this.batcher.online();
+    this.poll();
+    this.host.progress();
+  }
+
+  private dropBroken(): void {
+    for (const { abort, heard, isDoubtful } of this.inFlight.values()) {
+      const isBroken = isDoubtful && !this.batcher.isOffline && this.host.now() - heard >= BROKEN_MS;
+      if (isBroken) abort.abort(new RequestError("the connection broke", 0, undefined));
+    }
   }
 
   private answer(request: number, index: number, answer: Answer): void {
@@ -138,7 +268,8 @@ export class Session {
 
   private end(request: number, error: RequestError): void {
     if (error.status === 401) this.host.unauthorized();
-    const failure = { again: error.again, retryAfter: error.retryAfter, isTooLarge: error.isTooLarge };
+    const { again, retryAfter, isTooLarge, isUnreachable } = error;
+    const failure = { again, retryAfter, isTooLarge, isUnreachable };
     const lost = this.batcher.ended(request, failure, this.host.now());
     for (const closed of lost) this.take(closed, { error: new CellError("#N/A", error.message) });
   }

@@ -44,16 +44,23 @@ export class Transfer {
     if (count > 0) this.host.say(`${cells} empty in the file.`);
   }
 
-  /** Opens a file as a new sheet; asks before its formulas ask the model. */
+  /** Opens a file as a new sheet, or several; asks before its formulas ask the model. */
   async importFile(file: File): Promise<void> {
     try {
-      const { rows, note } = await readFile(file);
-      const asking = rows.flat().filter(asksModel).length;
+      const { sheets, note } = await readFile(file);
+      const asking = sheets.flatMap(({ rows }) => rows.flat().filter(asksModel)).length;
       const formulas = `${asking} ${asking === 1 ? "formula that asks" : "formulas that ask"}`;
       const question = `${file.name} has ${formulas} the model. Run them? Cancel keeps them as text.`;
-      const taken = asking > 0 && !confirm(question) ? rows.map((row) => row.map(unasked)) : rows;
-      this.host.add(newSheet(file.name.replace(/\.[a-z]+$/i, "").slice(0, 80), taken, fitWidths(taken)));
-      const count = `${rows.length} ${rows.length === 1 ? "row" : "rows"} read from ${file.name}.`;
+      const isText = asking > 0 && !confirm(question);
+      const title = file.name.replace(/\.[a-z]+$/i, "");
+      // The first one is added last: it is shown then.
+      for (const { name, rows } of sheets.toReversed()) {
+        const taken = isText ? rows.map((row) => row.map(unasked)) : rows;
+        const whole = sheets.length === 1 ? title : `${title}: ${name}`;
+        this.host.add(newSheet(whole.slice(0, 80), taken, fitWidths(taken)));
+      }
+      const rows = sheets.reduce((sum, sheet) => sum + sheet.rows.length, 0);
+      const count = `${rows} ${rows === 1 ? "row" : "rows"}${sheets.length > 1 ? ` in ${sheets.length} sheets` : ""} read from ${file.name}.`;
       this.host.say([count, note].filter(Boolean).join(" "));
     } catch (error) {
       this.host.say(`${file.name} is not imported: ${reason(error)}.`);

@@ -3,17 +3,25 @@
 import { noUsage } from "relserve-client/usage";
 
 import type { CellId } from "../core/address";
-import { runCells } from "../net/cells";
+import { tableOf } from "../core/column";
+import { rawOf } from "../core/typed";
+import { probe, runCells } from "../net/cells";
+import { estimateOf } from "../net/estimate";
 import { storedKey } from "../store/key";
 import { SHEETS_MAX, SheetStore, type StoredSheet, identifier, newSheet, noteShown, shownHere } from "../store/sheets";
 import { element, onClick } from "../ui/dom";
+import { AiColumnDialog } from "../ui/ai-column";
+import { EstimateDialog } from "../ui/estimate";
 import { Grid } from "../ui/grid";
 import { Menu } from "../ui/menu";
-import { Progress, showUsage } from "../ui/usage";
+import { Progress } from "../ui/progress";
+import { SelectionSummary } from "../ui/summary";
+import { showUsage } from "../ui/usage";
 import { Arranger, type Command } from "./arranger";
 import { SheetWriter, copyName } from "./sheet-writer";
 import { samples } from "./samples";
-import { Session } from "./session";
+import { previewColumn } from "./preview";
+import { Session, type SessionHost } from "./session";
 import { Transfer, reason } from "./transfer";
 
 /** Typing is saved this soon, in milliseconds. */
@@ -23,11 +31,13 @@ const SAVE_DELAY_MS = 300;
 export class Workspace {
   private readonly grid: Grid;
   private readonly progress = new Progress();
+  private readonly estimate = new EstimateDialog(estimateOf);
   private readonly picker = element("sheets", HTMLSelectElement);
   private readonly formula = element("formula", HTMLInputElement);
   private readonly name = element("name", HTMLOutputElement);
   private readonly note = element("note", HTMLOutputElement);
   private readonly spoken = element("spoken", HTMLDivElement);
+  private readonly summary = new SelectionSummary();
   private readonly arranger: Arranger;
   private readonly transfer: Transfer;
   private list: StoredSheet[] = [];
@@ -69,12 +79,18 @@ export class Workspace {
     this.buttons();
     this.menu();
     this.formulaBar();
+    this.columns();
     // At `pagehide` the store no longer answers in time; here it mostly does.
     addEventListener("beforeunload", () => this.save());
     document.addEventListener("visibilitychange", () => document.hidden && this.save());
     document.addEventListener("focusin", (event) => {
       if (!element("grid", HTMLDivElement).contains(event.target as Node)) this.grid.releaseKeys();
     });
+    // A dialog that closes leaves the keys to nobody where nobody had them before it: to itself, until it is drawn.
+    document.addEventListener("close", (event) => {
+      const active = document.activeElement;
+      if (active === document.body || (event.target as Node).contains(active)) this.grid.focus();
+    }, true);
     document.addEventListener("keydown", (event) => this.keys(event));
     // Before the grid, which would type a space.
     addEventListener("keydown", (event) => {
@@ -102,6 +118,46 @@ export class Workspace {
     this.session?.retry();
   }
 
+  /** Clock and network of a session, without a screen. */
+  private world(): SessionHost {
+    return {
+      now: () => performance.now(),
+      later: (milliseconds, then) => {
+        const timer = setTimeout(then, milliseconds);
+        return () => clearTimeout(timer);
+      },
+      run: (calls, signal, onCell, onHeard) => runCells(calls, storedKey(), signal, onCell, onHeard),
+      probe,
+      allow: (calls) => this.estimate.ask(calls),
+      paint: () => undefined,
+      progress: () => undefined,
+      unauthorized: () => this.unauthorized(),
+    };
+  }
+
+  /** The dialog for a column of answers. */
+  private columns(): void {
+    const sheet = () => this.session?.sheet;
+    new AiColumnDialog({
+      table: () => {
+        const open = sheet();
+        return open && tableOf(open);
+      },
+      value: (row, column) => sheet()?.value(row, column) ?? null,
+      preview: (formula, table, show) => {
+        const open = sheet();
+        return open ? previewColumn(open, formula, table, this.world(), show) : () => undefined;
+      },
+      add: (formula, name, { first, free }) => {
+        const header = first > 0 ? [{ row: first - 1, column: free, raw: rawOf(name) }] : [];
+        this.grid.type([...header, { row: first, column: free, raw: formula }]);
+        this.grid.focus();
+        this.grid.select(first, free);
+      },
+      say: (words) => this.progress.say(words),
+    });
+  }
+
   private show(sheet: StoredSheet): void {
     this.session?.close();
     // Until the grid shows this sheet, nothing of it is painted into the last one.
@@ -111,23 +167,15 @@ export class Workspace {
     noteShown(sheet.id);
     sheet.usage = { ...noUsage(), ...sheet.usage };
     const session: Session = new Session(
-      {
-        now: () => performance.now(),
-        later: (milliseconds, then) => {
-          const timer = setTimeout(then, milliseconds);
-          return () => clearTimeout(timer);
-        },
-        run: (calls, signal, onCell) => runCells(calls, storedKey(), signal, onCell),
-        paint: (cells) => this.paint(session, cells),
-        progress: () => this.showProgress(session),
-        unauthorized: () => this.unauthorized(),
-      },
+      { ...this.world(), paint: (cells) => this.paint(session, cells), progress: () => this.showProgress(session) },
       sheet.usage,
     );
     const typed = sheet.rows.flatMap((line, row) =>
       line.flatMap((raw, column) => (raw === "" ? [] : [{ row, column, raw }])),
     );
     session.set(typed);
+    // A sheet that has had so many answers asks for what the server's cache has.
+    if (sheet.usage.answered >= session.pending.calls) session.allow();
     this.session = session;
     this.grid.open(sheet.rows, sheet.widths, session.sheet);
     this.listSheets();
@@ -142,7 +190,8 @@ export class Workspace {
 
   private showProgress(session: Session): void {
     if (session !== this.session) return;
-    this.progress.show(session.pending.calls, session.usage, performance.now());
+    const { pending, stopped, usage, isReconnecting } = session;
+    this.progress.show({ pending: pending.calls, stopped, usage, now: performance.now(), isReconnecting });
     showUsage(session.usage);
     if (session.pending.calls === 0) this.saveSoon();
   }
@@ -233,6 +282,7 @@ export class Workspace {
     this.note.value = note;
     this.note.title = note;
     if (aloud) this.spoken.textContent = spoken;
+    this.summary.show(this.session?.sheet, this.grid.selection());
   }
 
   private formulaBar(): void {
@@ -257,6 +307,7 @@ export class Workspace {
   }
 
   private keys(event: KeyboardEvent): void {
+    if (document.querySelector("dialog:modal")) return;
     const inField = event.target instanceof HTMLInputElement || event.target instanceof HTMLTextAreaElement;
     if (event.key === "F6") {
       if (this.grid.hasKeys) this.formula.focus();
@@ -313,6 +364,7 @@ export class Workspace {
     onClick("fill", () => this.grid.fillDown());
     onClick("rows", () => this.grid.addRows(100));
     onClick("retry", () => this.retry());
+    onClick("stop", () => this.session?.stop());
     onClick("csv", () => this.transfer.exportCsv());
     onClick("xlsx", () => void this.transfer.exportXlsx());
     const file = element("file", HTMLInputElement);

@@ -56,7 +56,7 @@ const ANY = Symbol("any text");
 const ONE = Symbol("one letter");
 
 /** Matches whole texts, without case. In steps and not by a regular expression, which some patterns keep busy for hours. */
-function wildcards(pattern: string): (text: string) => boolean {
+export function wildcards(pattern: string): (text: string) => boolean {
   const lower = pattern.toLowerCase();
   if (!/[*?~]/.test(lower)) return (text) => text === pattern || text.toLowerCase() === lower;
   const parts: (string | symbol)[] = [];

@@ -4,6 +4,7 @@ import { CATALOGUE, type AiFunction } from "relserve-client/catalogue";
 import { CellError, type Matrix, PENDING, type Scalar, type Value, isMatrix } from "relserve-client/value";
 
 import type { Area } from "./address";
+import { ARRAYS } from "./arrays";
 import { chosen, count, criterion } from "./criteria";
 import { explained } from "./errors";
 import { COUNTING, ORDINARY } from "./functions";
@@ -19,8 +20,8 @@ export interface Context {
   area(area: Area): Matrix;
   /** The numbers of an area. */
   numbers(area: Area): Numbers;
-  /** An AI function over its arguments; `undefined` is one left out. */
-  ai(item: AiFunction, args: (Value | undefined)[]): Value;
+  /** An AI function over its arguments; `undefined` is one left out. `nodes` tell which call of the formula it is. */
+  ai(item: AiFunction, args: (Value | undefined)[], nodes: readonly Node[]): Value;
 }
 
 /** The value of an expression. */
@@ -53,11 +54,16 @@ export function evaluate(node: Node, context: Context): Value {
 
 function call(name: string, args: Node[], context: Context): Value {
   const item = CATALOGUE.get(name);
-  if (item) return context.ai(item, args.map((arg) => (arg.kind === "missing" ? undefined : evaluate(arg, context))));
+  if (item) return context.ai(item, args.map((arg) => (arg.kind === "missing" ? undefined : evaluate(arg, context))), args);
   const special = SPECIAL[name];
   if (special) return special(args, context);
   const numeric = OVER_NUMBERS[name];
   if (numeric) return overNumbers(name, args, context);
+  const array = ARRAYS[name];
+  if (array) {
+    const values = args.map((arg) => (arg.kind === "missing" ? undefined : evaluate(arg, context)));
+    return values.some((value) => value !== undefined && factsOf(asMatrix(value)).isPending) ? PENDING : array(values);
+  }
   const known = COUNTING[name] ?? ORDINARY[name];
   if (!known) {
     const help = name.startsWith("AI.") ? `; there are ${[...CATALOGUE.keys()].join(", ")}` : "";
@@ -124,6 +130,13 @@ function sumProduct(args: Node[], context: Context): Value {
   return apply(ORDINARY["SUMPRODUCT"] as Known, args.map((arg) => lift(evaluate(arg, context), noughts)), false);
 }
 
+/** `OVERRIDE(value, formula)`: the formula's answers with the first one typed over (`override.ts`). */
+function overrideFirst([value, formula]: Node[], context: Context): Value {
+  const answers = formula ? evaluate(formula, context) : null;
+  const first = value ? single(evaluate(value, context)) : null;
+  return isMatrix(answers) ? answers.map((row, y) => (y === 0 ? [first, ...row.slice(1)] : row)) : first;
+}
+
 /** Functions that evaluate what they need only, or that must see errors. */
 const SPECIAL: Record<string, (args: Node[], context: Context) => Value> = {
   IF: ([condition, then, otherwise], context) => {
@@ -134,6 +147,27 @@ const SPECIAL: Record<string, (args: Node[], context: Context) => Value> = {
     const branch = chosen ? then : otherwise;
     return branch ? evaluate(branch, context) : chosen;
   },
+  IFS: (args, context) => {
+    for (let i = 0; i + 1 < args.length; i += 2) {
+      const tested = single(evaluate(args[i] as Node, context));
+      if (tested === PENDING || tested instanceof CellError) return tested;
+      const isIt = truth(tested);
+      if (isIt instanceof CellError) return isIt;
+      if (isIt) return evaluate(args[i + 1] as Node, context);
+    }
+    return new CellError("#N/A", "IFS: no condition holds");
+  },
+  SWITCH: ([value, ...cases], context) => {
+    const sought = value ? single(evaluate(value, context)) : null;
+    if (sought === PENDING || sought instanceof CellError) return sought;
+    for (let i = 0; i + 1 < cases.length; i += 2) {
+      const is = binary("=", sought, single(evaluate(cases[i] as Node, context)));
+      if (is === PENDING || is instanceof CellError) return is;
+      if (is === true) return evaluate(cases[i + 1] as Node, context);
+    }
+    const otherwise = cases.length % 2 === 1 ? cases.at(-1) : undefined;
+    return otherwise ? evaluate(otherwise, context) : new CellError("#N/A", "SWITCH: no case fits");
+  },
   IFERROR: ([value, otherwise], context) => instead(value, otherwise, context, () => true),
   IFNA: ([value, otherwise], context) => instead(value, otherwise, context, (error) => error.code === "#N/A"),
   ISERROR: ([value], context) => about(value, context, (read) => read instanceof CellError),
@@ -143,6 +177,7 @@ const SPECIAL: Record<string, (args: Node[], context: Context) => Value> = {
   ISTEXT: ([value], context) => about(value, context, (read) => typeof read === "string"),
   NA: () => new CellError("#N/A"),
   PI: () => Math.PI,
+  OVERRIDE: overrideFirst,
   SUMPRODUCT: sumProduct,
   COUNTIF: conditional("COUNTIF"),
   SUMIF: conditional("SUMIF"),

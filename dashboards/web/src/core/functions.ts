@@ -38,7 +38,7 @@ export const ORDINARY: Record<string, Implementation> = {
   SUBSTITUTE: substitute, REPLACE: library.REPLACE, REPT: repeat, EXACT: library.EXACT,
   TEXTJOIN: join, VALUE: library.VALUE, CHAR: library.CHAR, CODE: library.CODE,
   AND: library.AND, OR: library.OR, XOR: library.XOR, NOT: library.NOT,
-  VLOOKUP: library.VLOOKUP, MATCH: library.MATCH, INDEX: library.INDEX,
+  VLOOKUP: library.VLOOKUP, HLOOKUP: library.HLOOKUP, CHOOSE: library.CHOOSE, MATCH: library.MATCH, INDEX: library.INDEX,
 };
 
 /** Functions that look at errors instead of passing them on. */

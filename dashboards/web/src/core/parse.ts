@@ -36,7 +36,7 @@ const TOKEN = new RegExp(
     "(?<space>\\s+)",
     "(?<number>(?:\\d+\\.?\\d*|\\.\\d+)(?:[eE][+-]?\\d+)?(?![A-Za-z_]))",
     '(?<text>"(?:[^"]|"")*")',
-    "(?<error>#(?:N/A|VALUE!|REF!|NAME\\?|DIV/0!|NUM!|NULL!|SPILL!|ERROR!))",
+    "(?<error>#(?:N/A|VALUE!|REF!|NAME\\?|DIV/0!|NUM!|NULL!|SPILL!|ERROR!|STOPPED!))",
     "(?<word>\\$?[A-Za-z_][A-Za-z0-9_.$]*|\\$?\\d+)",
     "(?<sign><=|>=|<>|[-+*/^&=<>%(),;:{}])",
   ].join("|"),
@@ -44,11 +44,12 @@ const TOKEN = new RegExp(
 );
 
 /** Longest formula that is read, as in Excel. */
-const LENGTH_MAX = 8_192;
+export const LENGTH_MAX = 8_192;
 /** Deepest nesting: far above what people write, far below what a stack holds. */
 const DEPTH_MAX = 64;
 
-function tokens(source: string): Token[] {
+/** The words and signs of a formula without its `=`. Throws `FormulaError`. */
+export function tokens(source: string): Token[] {
   const out: Token[] = [];
   TOKEN.lastIndex = 0;
   while (TOKEN.lastIndex < source.length) {

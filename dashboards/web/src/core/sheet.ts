@@ -23,6 +23,10 @@ interface Cell {
 interface Formula {
   tree: Node;
   areas: Area[];
+  /** Whether it asks the model: what is typed over its answers stands, and does not stop it. */
+  isAi: boolean;
+  /** Whether something stands in front of its first answer. */
+  isOverridden: boolean;
   /** The answer's rows where it is more than one cell. */
   spill: Matrix | undefined;
   /** Where it spills, or would. */
@@ -46,6 +50,8 @@ export class Sheet {
   private readonly dependents = new Dependents();
   /** The owners of cells that a neighbour's answer spilled into. */
   private readonly owners = new Map<CellId, CellId>();
+  /** Typed cells that stand for an answer, and the formula whose answer it is. */
+  private readonly overriding = new Map<CellId, CellId>();
   /** Formulas with a reach. */
   private readonly spilling = new Set<CellId>();
   private readonly dirty = new CellSet();
@@ -88,6 +94,11 @@ export class Sheet {
   spillOf(row: number, column: number): Area | undefined {
     const formula = this.cells.get(cellId(row, column))?.formula;
     return formula?.spill ? formula.reach : undefined;
+  }
+
+  /** The formula one of whose answers was typed over in this cell: its own cell where the first one was. */
+  overrides(id: CellId): CellId | undefined {
+    return this.cells.get(id)?.formula?.isOverridden ? id : this.overriding.get(id);
   }
 
   /** Whether an AI function stands in the cell, or spilled into it. */
@@ -158,7 +169,9 @@ export class Sheet {
       const tree = parse(raw);
       const areas = areasOf(tree);
       this.dependents.set(id, [], areas);
-      return { raw, value: null, formula: { tree, areas, spill: undefined, reach: undefined, wants: 0 } };
+      const isOverridden = tree.kind === "call" && tree.name === "OVERRIDE";
+      const formula = { tree, areas, isAi: asksModel(raw), isOverridden, spill: undefined, reach: undefined, wants: 0 };
+      return { raw, value: null, formula };
     } catch (error) {
       if (!(error instanceof FormulaError)) throw error;
       return { raw, value: new CellError("#ERROR!", error.message), formula: undefined };
@@ -174,10 +187,15 @@ export class Sheet {
       if (cell.formula.wants > 0) this.onWants(id, new Map());
     }
     this.cells.delete(id);
+    this.overriding.delete(id);
   }
 
   private unspill(owner: CellId, formula: Formula): void {
     for (const id of spillCells(owner, formula.spill)) {
+      if (this.overriding.get(id) === owner) {
+        this.overriding.delete(id);
+        this.changed.add(id);
+      }
       if (this.owners.get(id) !== owner) continue;
       this.owners.delete(id);
       this.unuse(id);
@@ -278,10 +296,11 @@ export class Sheet {
 
   private finish(id: CellId, cell: Cell, formula: Formula): void {
     const wants = new Map<string, Call>();
+    const whole = wholeCall(formula);
     const context: Context = {
       area: (area) => this.ranges.matrix(this.clipped(area)),
       numbers: (area) => this.ranges.numbers(this.clipped(area)),
-      ai: (item, args) => this.ask(item, args, wants),
+      ai: (item, args, nodes) => this.ask(item, args, wants, nodes === whole ? id : undefined),
     };
     this.place(id, cell, formula, evaluate(formula.tree, context), wants);
   }
@@ -297,11 +316,18 @@ export class Sheet {
     };
   }
 
-  private ask(item: AiFunction, args: (Value | undefined)[], wants: Map<string, Call>): Value {
+  /** An AI function; of a formula that is nothing else, `owner` is the cell, and what is typed over is not asked. */
+  private ask(item: AiFunction, args: (Value | undefined)[], wants: Map<string, Call>, owner: CellId | undefined): Value {
     const { rows, isRange } = plan(item, args);
-    const values = rows.map((row) =>
-      row.map((asked): Value => {
+    const isTypedOver = (y: number, x: number) =>
+      isRange && owner !== undefined &&
+      (y + x === 0
+        ? this.cells.get(owner)?.formula?.isOverridden === true
+        : this.cells.has(cellId(rowOf(owner) + y, columnOfId(owner) + x)));
+    const values = rows.map((row, y) =>
+      row.map((asked, x): Value => {
         if ("known" in asked) return asked.known;
+        if (isTypedOver(y, x)) return null;
         const key = keyOf(asked.call);
         const answer = this.memory.get(key);
         if (answer) return answered(answer);
@@ -339,7 +365,9 @@ export class Sheet {
     if (reach.rowEnd >= ROWS_MAX || reach.columnEnd >= COLUMNS_MAX) {
       return new CellError("#SPILL!", `the answer needs ${rows.length} rows and does not fit the sheet`);
     }
-    const blocked = [...spillCells(id, rows)].find((at) => this.cells.has(at) || (this.owners.get(at) ?? id) !== id);
+    const isFree = (at: CellId) =>
+      this.cells.has(at) ? formula.isAi && (this.overriding.get(at) ?? id) === id : (this.owners.get(at) ?? id) === id;
+    const blocked = [...spillCells(id, rows)].find((at) => !isFree(at));
     if (blocked !== undefined) return new CellError("#SPILL!", `${nameOf(blocked)} is in the way of the answer`);
     const before = formula.spill;
     const isSameShape = before?.length === rows.length && before[0]?.length === rows[0]?.length;
@@ -349,8 +377,14 @@ export class Sheet {
     this.spilling.add(id);
     cell.value = first;
     for (const at of spillCells(id, rows)) {
+      if (this.cells.has(at)) {
+        this.owners.delete(at);
+        this.overriding.set(at, id);
+        this.changed.add(at);
+        continue;
+      }
       const [y, x] = [rowOf(at) - rowOf(id), columnOfId(at) - columnOfId(id)];
-      if (isSameShape && before?.[y]?.[x] === rows[y]?.[x]) continue;
+      if (isSameShape && this.owners.get(at) === id && before?.[y]?.[x] === rows[y]?.[x]) continue;
       this.owners.set(at, id);
       this.use(at);
       this.altered(at);
@@ -358,6 +392,12 @@ export class Sheet {
     }
     return rows;
   }
+}
+
+/** The arguments of the AI call that a formula is, where it is no more than that, with or without an `OVERRIDE`. */
+function wholeCall({ tree, isOverridden }: Formula): readonly Node[] | undefined {
+  const inner = isOverridden && tree.kind === "call" ? tree.args[1] : tree;
+  return inner?.kind === "call" ? inner.args : undefined;
 }
 
 function reachOf(id: CellId, rows: Matrix): Area {

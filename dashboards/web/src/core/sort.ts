@@ -1,12 +1,15 @@
 // Rows in the order of a column. Whole rows move, with what is typed in them; what refers to them stays.
 //  - In a formula that moves, a relative reference to its own row moves along, as in Excel; any other stays.
 //  - A formula whose answer spills over several rows stays where it is: its answers come again out of the sorted
-//    rows that it reads, from the page's memory, and so follow them.
+//    rows that it reads, from the page's memory, and so follow them. What was typed over such an answer moves with
+//    its row, also where that is the formula's own.
 
-import { CellError, PENDING, type Scalar } from "relserve-client/value";
+import { PENDING, type Scalar } from "relserve-client/value";
 
 import { type Area, type CellId, cellId, columnName, columnOfId, contains, nameOf } from "./address";
 import { type Step, Refusal, differences } from "./arrange";
+import { compare } from "./order";
+import { override, overridden } from "./override";
 import { type Corner, rewrite } from "./references";
 import type { Sheet } from "./sheet";
 
@@ -16,28 +19,6 @@ export interface Order {
   rowEnd: number;
   column: number;
   isDescending: boolean;
-}
-
-const TEXTS = new Intl.Collator(undefined, { sensitivity: "accent" });
-
-/** Numbers, texts, truth values, errors, as Excel has them. */
-function rank(value: Scalar): number {
-  return typeof value === "number" ? 0 : typeof value === "string" ? 1 : typeof value === "boolean" ? 2 : 3;
-}
-
-function isBlank(value: Scalar): boolean {
-  return value === null || value === "";
-}
-
-/** Which of two values comes first; blank ones are last in both directions. */
-export function compare(a: Scalar, b: Scalar, isDescending: boolean): number {
-  if (isBlank(a) || isBlank(b)) return Number(isBlank(a)) - Number(isBlank(b));
-  let order = rank(a) - rank(b);
-  if (order === 0) {
-    if (a instanceof CellError) return 0;
-    order = typeof a === "string" ? TEXTS.compare(a, String(b)) : Number(a) - Number(b);
-  }
-  return isDescending ? -order : order;
 }
 
 /** What sorting changes in what is typed. Throws a `Refusal` where it would be by halves. */
@@ -52,16 +33,20 @@ export function sortRows(sheet: Sheet, { row, rowEnd, column, isDescending }: Or
   const order = keys.map((_, i) => i).sort((a, b) => compare(keys[a] as Scalar, keys[b] as Scalar, isDescending));
   const places = new Map(order.map((from, to) => [row + from, row + to]));
   const staying = spillsIn(sheet, row, end);
-  const [before, after] = [new Map<CellId, string>(), new Map<CellId, string>()];
+  const [before, after, overrides] = [new Map<CellId, string>(), new Map<CellId, string>(), new Map<CellId, string>()];
   for (const typed of sheet.typed()) {
     const place = places.get(typed.row);
     if (place === undefined) continue;
     const id = cellId(typed.row, typed.column);
     before.set(id, typed.raw);
-    if (staying.has(id)) after.set(id, typed.raw);
-    else after.set(cellId(place, typed.column), inRow(typed.raw, typed.row, place));
+    const held = staying.has(id) ? overridden(typed.raw) : { raw: typed.raw, formula: undefined };
+    if (staying.has(id)) after.set(id, held?.formula ?? typed.raw);
+    else refuseMixed(sheet, id, place, staying);
+    if (!held) continue;
+    const to = cellId(place, typed.column);
+    (staying.has(to) ? overrides : after).set(to, inRow(held.raw, typed.row, place));
   }
-  refuseMixed(before.keys(), staying);
+  for (const [id, raw] of overrides) after.set(id, override(after.get(id) ?? "", raw) ?? raw);
   return differences(before, after);
 }
 
@@ -76,15 +61,13 @@ function spillsIn(sheet: Sheet, row: number, rowEnd: number): Map<CellId, Area> 
   return found;
 }
 
-/** Text beside answers in one column cannot change places with them. */
-function refuseMixed(sorted: Iterable<CellId>, staying: ReadonlyMap<CellId, Area>): void {
-  for (const id of sorted) {
-    if (staying.has(id)) continue;
-    for (const [owner, area] of staying) {
-      if (!contains(area, area.row, columnOfId(id))) continue;
-      const rows = `${area.row + 1} to ${area.rowEnd + 1}`;
-      throw new Refusal(`${nameOf(id)} stands in a column that ${nameOf(owner)} fills: select rows out of ${rows} and sort them alone`);
-    }
+/** Text beside answers in one column cannot change places with them, but for what stands for one and goes on doing so. */
+function refuseMixed(sheet: Sheet, id: CellId, place: number, staying: ReadonlyMap<CellId, Area>): void {
+  for (const [owner, area] of staying) {
+    if (!contains(area, area.row, columnOfId(id))) continue;
+    if (sheet.overrides(id) === owner && contains(area, place, columnOfId(id))) continue;
+    const rows = `${area.row + 1} to ${area.rowEnd + 1}`;
+    throw new Refusal(`${nameOf(id)} stands in a column that ${nameOf(owner)} fills: select rows out of ${rows} and sort them alone`);
   }
 }
 

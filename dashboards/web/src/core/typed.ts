@@ -1,6 +1,6 @@
 // What somebody types into a cell, as a value, and what a formula may make of texts.
 
-import { CellError, type Scalar } from "relserve-client/value";
+import { CellError, type Scalar, shown } from "relserve-client/value";
 
 /** Most characters of a text that a formula makes, as in Excel. */
 export const TEXT_MAX = 32_767;
@@ -35,4 +35,11 @@ export function isFormula(raw: string): boolean {
 /** Whether it is one that asks the model. */
 export function asksModel(raw: string): boolean {
   return isFormula(raw) && /\bAI\.[A-Z]/i.test(raw);
+}
+
+/** What somebody would type to have a value: text that would be read as something else gets an apostrophe. */
+export function rawOf(value: Scalar): string {
+  const text = shown(value);
+  const isText = typeof value === "string";
+  return isText && text !== "" && (typed(text) !== text || isFormula(text)) ? `'${text}` : text;
 }

@@ -2,7 +2,8 @@
 // the libraries that read and write formulas are unmaintained or several times this page. Loaded when needed.
 //
 // No other program knows `AI.*`, so a cell with an AI function leaves as its value; its formula is kept in a
-// second sheet, from which an import into RelServe restores it.
+// second sheet, from which an import into RelServe restores it. That sheet also names the cells in which an answer was
+// typed over.
 
 import { strFromU8, strToU8, unzipSync, zipSync } from "fflate";
 
@@ -19,10 +20,14 @@ export interface OutCell {
   aiFormula?: string;
   /** The area that its answer spilled to, itself included: `B2:B51`. */
   spill?: string;
+  /** Whether it stands for an answer that was typed over. */
+  isEdited?: boolean;
 }
 
 /** The sheet that holds the AI formulas. */
 const FORMULAS = "RelServe formulas";
+/** What stands there beside a cell that was typed over. */
+const EDITED = "edited";
 /** Largest unpacked part that is read: a small file may claim to be a huge one. */
 const PART_BYTES_MAX = 64 << 20;
 
@@ -57,16 +62,18 @@ function sheetXml(rows: OutCell[][]): string {
   return `${HEAD}<worksheet xmlns="${MAIN}"><sheetData>${lines.join("")}</sheetData></worksheet>`;
 }
 
+/** What the second sheet remembers of a cell. */
+function kept(name: string, { aiFormula, spill, isEdited }: OutCell): OutCell[][] {
+  const line = aiFormula ? [name, aiFormula, spill ?? ""] : isEdited ? [name, EDITED] : [];
+  return line.length > 0 ? [line.map((value) => ({ value }))] : [];
+}
+
 /** A workbook of one sheet. */
 export function writeXlsx(name: string, rows: OutCell[][]): Uint8Array {
-  const kept = rows.flatMap((row, y) =>
-    row.flatMap((cell, x) =>
-      cell.aiFormula ? [[cellName(y, x), cell.aiFormula, cell.spill ?? ""].map((value) => ({ value }))] : [],
-    ),
-  );
+  const remembered = rows.flatMap((row, y) => row.flatMap((cell, x) => kept(cellName(y, x), cell)));
   // Excel refuses some letters in a sheet's name, and more than 31 of them.
   const title = name.replace(/[\\/?*[\]:]/g, " ").slice(0, 31).trim() || "Sheet";
-  const names = kept.length > 0 ? [title === FORMULAS ? "Sheet" : title, FORMULAS] : [title];
+  const names = remembered.length > 0 ? [title === FORMULAS ? "Sheet" : title, FORMULAS] : [title];
   const sheets = names.map((text, i) => `<sheet name="${escape(text)}" sheetId="${i + 1}" r:id="rId${i + 1}"/>`);
   const links = names.map(
     (_, i) => `<Relationship Id="rId${i + 1}" Type="${OFFICE}/worksheet" Target="worksheets/sheet${i + 1}.xml"/>`,
@@ -82,15 +89,21 @@ export function writeXlsx(name: string, rows: OutCell[][]): Uint8Array {
     "xl/_rels/workbook.xml.rels": `${HEAD}<Relationships xmlns="${PACKAGE}/relationships">${links.join("")}</Relationships>`,
     "xl/worksheets/sheet1.xml": sheetXml(rows),
   };
-  if (kept.length > 0) files["xl/worksheets/sheet2.xml"] = sheetXml(kept);
+  if (remembered.length > 0) files["xl/worksheets/sheet2.xml"] = sheetXml(remembered);
   return zipSync(Object.fromEntries(Object.entries(files).map(([path, text]) => [path, strToU8(text)])));
 }
 
 /** Makes a document of XML; the browser's parser, or a test's. */
 export type ParseXml = (text: string) => Document;
 
-/** The first sheet of a workbook, as what would be typed. Throws with words for people. */
-export function readXlsx(bytes: Uint8Array, parseXml: ParseXml): string[][] {
+/** A sheet of a workbook, as what would be typed. */
+export interface ReadSheet {
+  name: string;
+  rows: string[][];
+}
+
+/** The sheets of a workbook that are not hidden, one at least. Throws with words for people. */
+export function readXlsx(bytes: Uint8Array, parseXml: ParseXml): ReadSheet[] {
   let files: Record<string, Uint8Array>;
   try {
     files = unzipSync(bytes, {
@@ -115,23 +128,31 @@ export function readXlsx(bytes: Uint8Array, parseXml: ParseXml): string[][] {
   );
   const sheets = all(workbook, "sheet").map((sheet) => ({
     name: sheet.getAttribute("name") ?? "",
+    isHidden: (sheet.getAttribute("state") ?? "visible") !== "visible",
     document: open(targets.get(sheet.getAttribute("r:id") ?? "") ?? ""),
   }));
   const book: Book = {
     strings: all(open("xl/sharedStrings.xml"), "si").map(textOf),
     dates: dateStyles(open("xl/styles.xml")),
   };
-  const first = sheets.find(({ name }) => name !== FORMULAS);
-  if (!first?.document) throw new Error("the workbook has no sheet");
-  const rows = readSheet(first.document, book);
-  const kept = sheets.find(({ name }) => name === FORMULAS)?.document;
-  for (const [name = "", formula = "", spill = ""] of kept ? readSheet(kept, { ...book, isPlain: true }) : []) {
+  // A sheet of charts has no cells.
+  const shown = sheets.flatMap(({ name, isHidden, document }) =>
+    name === FORMULAS || isHidden || all(document, "sheetData").length === 0 || !document ? [] : [{ name, rows: readSheet(document, book) }]);
+  if (!shown[0]) throw new Error("the workbook has no sheet");
+  const second = sheets.find(({ name }) => name === FORMULAS)?.document;
+  if (second) restore(shown[0].rows, readSheet(second, { ...book, isPlain: true }));
+  return shown;
+}
+
+/** Puts formulas back that only RelServe knows. */
+function restore(rows: string[][], remembered: string[][]): void {
+  const edited = new Set(remembered.flatMap(([name = "", what]) => (what === EDITED ? [name] : [])));
+  for (const [name = "", formula = "", spill = ""] of remembered) {
     const [row, column] = place(name);
     if (row < 0 || !formula.startsWith("=")) continue;
-    clear(rows, spill);
+    clear(rows, spill, edited);
     put(rows, row, column, formula);
   }
-  return rows;
 }
 
 interface Book {
@@ -169,12 +190,12 @@ function put(rows: string[][], row: number, column: number, raw: string): void {
   line[column] = raw;
 }
 
-/** Empties an area: its values come out of a formula again. */
-function clear(rows: string[][], area: string): void {
+/** Empties an area, but for some cells: its values come out of a formula again. */
+function clear(rows: string[][], area: string, stays: ReadonlySet<string> = new Set()): void {
   const [[row, column], [rowEnd, columnEnd]] = [place(area.split(":")[0] ?? ""), place(area.split(":")[1] ?? "")];
   if (row < 0 || rowEnd < 0) return;
-  for (const line of rows.slice(row, rowEnd + 1)) {
-    for (let x = column; x <= columnEnd && x < line.length; x += 1) line[x] = "";
+  for (const [y, line] of rows.slice(row, rowEnd + 1).entries()) {
+    for (let x = column; x <= columnEnd && x < line.length; x += 1) if (!stays.has(cellName(row + y, x))) line[x] = "";
   }
 }
 
@@ -205,8 +226,9 @@ function readSheet(sheet: Document, book: Book): string[][] {
 function readCell(cell: Element, book: Book): string {
   const value = all(cell, "v")[0]?.textContent ?? "";
   const formula = all(cell, "f")[0]?.textContent ?? "";
-  // A shared formula has its text in one cell only; elsewhere its last value stands.
-  if (formula) return `=${formula.replace(/_xlfn\.|_xlws\./g, "")}`;
+  // A shared formula has its text in one cell only; elsewhere its last value stands, as where other sheets are read.
+  const isElsewhere = formula.replace(/"[^"]*"|#\w+[!?]/g, "").includes("!");
+  if (formula && !isElsewhere) return `=${formula.replace(/_xlfn\.|_xlws\./g, "")}`;
   switch (cell.getAttribute("t")) {
     case "s":
       return asText(book.strings[Number(value)] ?? "", book);

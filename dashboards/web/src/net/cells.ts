@@ -4,9 +4,22 @@ import type { Answer, Call } from "relserve-client/calls";
 import type { ServerUsage } from "relserve-client/usage";
 import { RequestError, failure, headers, readCells } from "relserve-client/wire";
 
-/** Runs calls; `onCell` is told each answer as it comes. Gives the usage at the end. */
+/** Whether a server answers; a silent one counts as none after this time. */
+const PROBE_MS = 1_250;
+
+/** Whether a server is there, behind whatever proxies stand before it. */
+export async function probe(): Promise<boolean> {
+  try {
+    const { status } = await fetch("healthz", { cache: "no-store", signal: AbortSignal.timeout(PROBE_MS) });
+    return !new RequestError("", status, undefined).isUnreachable;
+  } catch {
+    return false;
+  }
+}
+
+/** Runs calls; `onCell` is told each answer as it comes, `onHeard` of any life. Gives the usage at the end. */
 export async function runCells(
-  calls: Call[], key: string, signal: AbortSignal, onCell: (index: number, answer: Answer) => void,
+  calls: Call[], key: string, signal: AbortSignal, onCell: (index: number, answer: Answer) => void, onHeard: () => void,
 ): Promise<ServerUsage> {
   let response: Response;
   try {
@@ -20,8 +33,9 @@ export async function runCells(
     if (signal.aborted) throw error;
     throw new RequestError("the server cannot be reached", 0, undefined);
   }
+  if (response.ok) onHeard();
   const done = await readCells<{ usage?: ServerUsage }>(response, signal, (cell) =>
-    onCell(cell.index, cell.error ? { error: failure(cell.error) } : { value: cell.value ?? "" }),
+    onCell(cell.index, cell.error ? { error: failure(cell.error) } : { value: cell.value ?? "" }), onHeard,
   );
   return done.usage ?? {};
 }

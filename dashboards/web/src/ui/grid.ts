@@ -7,12 +7,13 @@ import { CellError, PENDING, shown } from "relserve-client/value";
 import "jsuites/dist/jsuites.css";
 import "jspreadsheet-ce/dist/jspreadsheet.css";
 
-import { COLUMNS_MAX, type CellId, ROWS_MAX, cellName, columnOfId, nameOf, rowOf } from "../core/address";
+import { COLUMNS_MAX, type CellId, ROWS_MAX, cellId, cellName, columnOfId, nameOf, rowOf } from "../core/address";
 import type { Step } from "../core/arrange";
+import { overtyped } from "../core/override";
 import type { Change, Sheet } from "../core/sheet";
 import { shift } from "../core/shift";
 import { isFormula } from "../core/typed";
-import { addStep, applyStep, setWidths, trim } from "./history";
+import { addStep, applyStep, setWidths, trim, typedRecords } from "./history";
 import { RowWindow } from "./row-window";
 
 type Worksheet = jspreadsheet.WorksheetInstance;
@@ -34,6 +35,8 @@ const SPARE_ROWS = 20;
 const LEAST_ROWS = 100;
 const LEAST_COLUMNS = 10;
 const SPARE_COLUMNS = 2;
+/** What is said of an answer that somebody typed over. */
+const EDITED = "edited: what was typed stands here instead of the model's answer";
 /** A column that nobody has made wider or narrower. */
 export const WIDTH = 130;
 
@@ -67,6 +70,12 @@ export class Grid {
   constructor(private readonly host: HTMLDivElement, private readonly events: GridEvents) {
     host.addEventListener("mousedown", (event) => this.startFill(event), true);
     new ResizeObserver(() => this.fit()).observe(host);
+    // Before the grid, which listens to the whole document: a key pasted into the login dialog is no cell.
+    for (const name of ["keydown", "paste", "copy", "cut"]) {
+      addEventListener(name, () => {
+        if (this.isElsewhere()) jspreadsheet.current = null;
+      }, true);
+    }
     // What keys do, they do at the selected cell; the grid does not find one that was scrolled away.
     addEventListener("keydown", (event) => {
       const isCommand = event.ctrlKey || event.metaKey || ["Control", "Shift", "Alt", "Meta"].includes(event.key);
@@ -136,6 +145,8 @@ export class Grid {
     this.fit();
     for (let y = 0; y < count; y += 1) for (let x = 0; x < columns; x += 1) this.paintCell(y, x);
     worksheet.updateSelectionFromCoords(0, 0, 0, 0);
+    // A new grid takes the keys, also from somebody who types elsewhere.
+    if (this.isElsewhere()) this.releaseKeys();
   }
 
   /** Lays in what another tab typed, selection and scrolling as they are, with an empty history; gives what is new. */
@@ -180,6 +191,13 @@ export class Grid {
     if (!this.worksheet) return;
     jspreadsheet.current = this.worksheet;
     if (!this.worksheet.selectedCell) this.selectArea(this.last);
+  }
+
+  /** Whether keys and the clipboard belong to something else: an open dialog, or a field beside the grid. */
+  private isElsewhere(): boolean {
+    const active = document.activeElement;
+    const isField = active?.matches("input, select, textarea") === true && !this.host.contains(active);
+    return isField || document.querySelector("dialog:modal") !== null;
   }
 
   /** The grid listens to the whole page; while something else has the focus it must not. */
@@ -257,6 +275,7 @@ export class Grid {
     const worksheet = this.worksheet;
     if (!worksheet) return;
     this.grow(Math.max(...changes.map(({ row }) => row)) + 1);
+    this.growColumns(Math.max(...changes.map(({ column }) => column)) + 1);
     worksheet.setValue(changes.map(({ row, column, raw }) => ({ x: column, y: row, value: raw })));
   }
 
@@ -358,21 +377,27 @@ export class Grid {
     set("rs-ai", value !== null && sheet.isAi(row, column));
     set("rs-pending", value === PENDING);
     set("rs-error", value instanceof CellError);
+    set("rs-stopped", value instanceof CellError && value.code === "#STOPPED!");
+    const overrides = sheet.overrides(cellId(row, column)) !== undefined;
     set("rs-spilled", owner !== undefined);
+    set("rs-edited", overrides);
     set("rs-number", typeof value === "number");
-    const note = value instanceof CellError ? value.note : text.length > 18 ? text : "";
+    const note = value instanceof CellError ? value.note : overrides ? EDITED : text.length > 18 ? text : "";
     if (note) cell.title = note;
     else cell.removeAttribute("title");
     if (value instanceof CellError) cell.setAttribute("aria-label", `${value.code} ${value.note}`);
     else if (value === PENDING) cell.setAttribute("aria-label", "waiting for its answer");
+    else if (overrides) cell.setAttribute("aria-label", `${text}, edited`);
     else cell.removeAttribute("aria-label");
   }
 
   /** Describes a cell for the formula bar and for people who listen. */
   describe(row: number, column: number): { name: string; raw: string; spoken: string; note: string } {
     const value = this.sheet?.value(row, column) ?? null;
-    const owner = this.sheet?.spilledFrom(row, column);
-    const note = value instanceof CellError ? value.note : owner === undefined ? "" : `filled by ${nameOf(owner)}`;
+    const [owner, edited] = [this.sheet?.spilledFrom(row, column), this.sheet?.overrides(cellId(row, column))];
+    const filled = owner === undefined ? "" : `filled by ${nameOf(owner)}`;
+    const origin = edited === undefined ? filled : `edited; Delete brings the answer of ${nameOf(edited)} back`;
+    const note = value instanceof CellError ? value.note : origin;
     const name = cellName(row, column);
     const words = value === PENDING ? "waiting" : value === null ? "empty" : shown(value);
     return { name, raw: this.typedAt(row, column), spoken: [name, words, note].filter(Boolean).join(", "), note };
@@ -423,16 +448,15 @@ export class Grid {
   private afterChanges(): void {
     if (this.moving) this.move(this.moving);
     this.moving = undefined;
+    this.keepFormulas();
     this.sync();
   }
 
   /** Corrects the formulas of the step that was just made: the grid copies them as they stand. */
   private move(source: Source): void {
-    const worksheet = this.worksheet;
-    const step = worksheet?.history[worksheet.historyIndex];
-    const data = worksheet?.options.data as unknown[][] | undefined;
-    if (!step || !data || step.action !== "setValue") return;
-    const records = step["records"] as { x: number | string; y: number | string; value: unknown; newValue?: unknown }[];
+    const data = this.worksheet?.options.data as unknown[][] | undefined;
+    const records = this.worksheet && typedRecords(this.worksheet);
+    if (!records || !data) return;
     const top = Math.min(...records.map(({ y }) => Number(y)));
     const left = Math.min(...records.map(({ x }) => Number(x)));
     for (const record of records) {
@@ -442,6 +466,21 @@ export class Grid {
       const moved = shift(String(record.value), y - source.row - dy, x - source.column - dx);
       record.value = moved;
       (data[y] as unknown[])[x] = moved;
+    }
+  }
+
+  /** Corrects the step that was just made: what is typed over the first answer of an AI formula leaves the formula there. */
+  private keepFormulas(): void {
+    const [sheet, data] = [this.sheet, this.worksheet?.options.data as unknown[][] | undefined];
+    const records = this.worksheet && typedRecords(this.worksheet);
+    if (!sheet || !data || !records) return;
+    const all = new Map(records.map(({ x, y, value }) => [cellId(Number(y), Number(x)), String(value ?? "")]));
+    for (const record of records) {
+      const [row, column] = [Number(record.y), Number(record.x)];
+      const raw = overtyped(sheet, row, column, String(record.value ?? ""), all);
+      if (raw === undefined) continue;
+      record.value = raw;
+      (data[row] as unknown[])[column] = raw;
     }
   }
 

@@ -40,6 +40,19 @@ export function applyStep(worksheet: Worksheet, record: unknown, isForward: bool
   return true;
 }
 
+/** A cell of a step that typed into cells, with what stands in it after the step. */
+export interface TypedRecord {
+  x: number | string;
+  y: number | string;
+  value: unknown;
+}
+
+/** The cells of the last step, where that typed into cells. */
+export function typedRecords(worksheet: Worksheet): TypedRecord[] | undefined {
+  const step = worksheet.history[worksheet.historyIndex];
+  return step?.action === "setValue" ? (step["records"] as TypedRecord[]) : undefined;
+}
+
 function stepOf(record: unknown): Arranged | undefined {
   const { action, step } = (record ?? {}) as { action?: string; step?: Arranged };
   return action === ACTION ? step : undefined;

@@ -10,6 +10,12 @@ export function make<K extends keyof HTMLElementTagNameMap>(
   return made;
 }
 
+/** A number with its thousands apart. */
+export const count = (value: number) => value.toLocaleString("en");
+
+/** Milliseconds as seconds. */
+export const seconds = (ms: number) => `${(ms / 1_000).toFixed(ms < 10_000 ? 2 : 1)} s`;
+
 /** A part of the view under a heading. */
 export function section(id: string, title: string, ...children: Node[]): HTMLElement {
   return make("section", { "aria-labelledby": id }, make("h2", { id }, title), ...children);

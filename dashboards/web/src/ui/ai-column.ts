@@ -1,0 +1,134 @@
+// The dialog that adds a column of answers: what to do with which column, five rows of it to look at, then all.
+
+import type { AiFunction } from "relserve-client/catalogue";
+import { type Scalar, shown } from "relserve-client/value";
+
+import { COLUMNS_MAX } from "../core/address";
+import { type AiColumn, COLUMN_FUNCTIONS, ColumnError, type Table, formulaOf } from "../core/column";
+import { element, onClick } from "./dom";
+import { make, row } from "./make";
+
+/** Rows that are looked at before all are asked. */
+export const PREVIEW_ROWS = 5;
+
+/** What the dialog needs of the open sheet. */
+export interface ColumnHost {
+  table(): Table | undefined;
+  /** Asks the first rows of a column; `show` is told their answers as they come. Gives what calls that off. */
+  preview(formula: string, table: Table, show: (answers: Scalar[]) => void): () => void;
+  /** A cell's value. */
+  value(row: number, column: number): Scalar;
+  /** Puts a column with its header into the sheet. */
+  add(formula: string, name: string, table: Table): void;
+  say(words: string): void;
+}
+
+/** The dialog. */
+export class AiColumnDialog {
+  private readonly dialog = element("column", HTMLDialogElement);
+  private readonly what = element("column-function", HTMLSelectElement);
+  private readonly over = element("column-over", HTMLSelectElement);
+  private readonly inputs = element("column-inputs", HTMLDivElement);
+  private readonly name = element("column-name", HTMLInputElement);
+  private readonly error = element("column-error", HTMLParagraphElement);
+  private readonly rows = element("column-preview", HTMLTableSectionElement);
+  private table: Table | undefined;
+  private stop: (() => void) | undefined;
+
+  constructor(private readonly host: ColumnHost) {
+    const label = (name: string, { summary }: AiFunction) => (name === "AI.ASK" ? "Ask anything of each row" : `${name.slice(3).toLowerCase()}: ${summary}`);
+    this.what.append(...COLUMN_FUNCTIONS.map(([name, item]) => new Option(label(name, item), name)));
+    this.what.addEventListener("change", () => this.fields());
+    onClick("add-column", () => this.open());
+    onClick("column-try", () => this.preview());
+    onClick("column-cancel", () => this.dialog.close());
+    this.dialog.addEventListener("close", () => this.stop?.());
+    this.dialog.querySelector("form")?.addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.attempt((formula, table) => {
+        this.dialog.close();
+        this.host.add(formula, this.name.value.trim() || this.item().name, table);
+      });
+    });
+  }
+
+  private open(): void {
+    this.table = this.host.table();
+    if (!this.table) return this.host.say("There are no rows yet: type or import some first.");
+    if (this.table.free >= COLUMNS_MAX) return this.host.say(`A sheet has ${COLUMNS_MAX} columns at most, and all are in use.`);
+    this.over.replaceChildren(...this.table.headers.map(({ name, column }) => new Option(name, String(column))));
+    this.error.textContent = this.name.value = "";
+    this.rows.replaceChildren();
+    this.fields();
+    this.dialog.showModal();
+    this.what.focus();
+  }
+
+  private item(): AiFunction {
+    const [, item] = COLUMN_FUNCTIONS.find(([name]) => name === this.what.value) ?? COLUMN_FUNCTIONS[0] ?? [];
+    if (!item) throw new Error("the catalogue is empty");
+    return item;
+  }
+
+  /** The fields of the chosen function. */
+  private fields(): void {
+    const item = this.item();
+    const isPrompt = item.name === "ask";
+    (this.over.closest("label") as HTMLElement).hidden = isPrompt;
+    const wanted = item.arguments.filter(({ name }, i) => (i === item.over ? isPrompt : name !== "context"));
+    this.inputs.replaceChildren(...wanted.map(({ name, optional }) => {
+      const field = name === "prompt" ? make("textarea", { name, rows: "3" }) : make("input", { name, autocomplete: "off" });
+      const words = name === "labels" || name === "tags" ? `${name}, separated by commas` : optional ? `${name} (may stay empty)` : name;
+      return make("label", {}, words, field);
+    }));
+    if (isPrompt) this.inputs.append(this.chips());
+  }
+
+  /** Buttons that write a column's name into the prompt. */
+  private chips(): HTMLElement {
+    const chips = (this.table?.headers ?? []).map(({ name }) => {
+      const chip = make("button", { type: "button", class: "chip" }, `{${name}}`);
+      chip.addEventListener("click", () => {
+        const prompt = this.inputs.querySelector("textarea");
+        prompt?.setRangeText(`{${name}}`, prompt.selectionStart, prompt.selectionEnd, "end");
+        prompt?.focus();
+      });
+      return chip;
+    });
+    return make("div", { class: "chips", role: "group", "aria-label": "Columns to name in the prompt" }, ...chips);
+  }
+
+  private wanted(): AiColumn {
+    const fields = this.inputs.querySelectorAll<HTMLInputElement | HTMLTextAreaElement>("input, textarea");
+    return {
+      function: this.what.value, over: Number(this.over.value),
+      texts: Object.fromEntries(Array.from(fields, ({ name, value }) => [name, value])),
+    };
+  }
+
+  private preview(): void {
+    this.attempt((_, whole) => {
+      const table = { ...whole, last: Math.min(whole.last, whole.first + PREVIEW_ROWS - 1) };
+      this.stop?.();
+      this.stop = this.host.preview(formulaOf(this.wanted(), table), table, (answers) => this.show(table, answers));
+    });
+  }
+
+  private show({ first, headers }: Table, answers: Scalar[]): void {
+    const column = this.item().name === "ask" ? (headers[0]?.column ?? 0) : Number(this.over.value);
+    this.rows.replaceChildren(...answers.map((answer, i) => row(shown(this.host.value(first + i, column)), shown(answer))));
+  }
+
+  /** Does something with the formula, or says what is wrong with it. */
+  private attempt(then: (formula: string, table: Table) => void): void {
+    if (!this.table) return;
+    try {
+      const formula = formulaOf(this.wanted(), this.table);
+      this.error.textContent = "";
+      then(formula, this.table);
+    } catch (error) {
+      if (!(error instanceof ColumnError)) throw error;
+      this.error.textContent = `${error.message[0]?.toUpperCase() ?? ""}${error.message.slice(1)}.`;
+    }
+  }
+}

@@ -1,0 +1,34 @@
+// Sum, average and count of the selected cells, as every spreadsheet shows them below.
+
+import { shown } from "relserve-client/value";
+
+import type { Sheet } from "../core/sheet";
+import { summarize } from "../core/summary";
+import { element } from "./dom";
+import type { Source } from "./grid";
+import { count } from "./make";
+
+/** More cells are not gone through while somebody draws a selection over them. */
+const CELLS_MAX = 50_000;
+
+/** The line. */
+export class SelectionSummary {
+  private readonly line = element("selection", HTMLOutputElement);
+
+  /** Shows what an area holds; nothing for one cell. */
+  show(sheet: Sheet | undefined, { row, column, rows, columns }: Source): void {
+    const words = sheet && rows * columns > 1 ? wordsFor(sheet, row, column, rows, columns) : "";
+    if (this.line.value !== words) this.line.value = words;
+  }
+}
+
+function wordsFor(sheet: Sheet, row: number, column: number, rows: number, columns: number): string {
+  const used = sheet.extent();
+  const cells = Math.min(rows, Math.max(0, used.rows - row)) * Math.min(columns, Math.max(0, used.columns - column));
+  if (cells > CELLS_MAX) return `more than ${count(CELLS_MAX)} cells`;
+  const { filled, numbers, sum, least, most } =
+    summarize(sheet, { row, column, rowEnd: row + rows - 1, columnEnd: column + columns - 1 });
+  if (numbers === 0) return filled > 0 ? `Count ${count(filled)}` : "";
+  const parts = [`Sum ${shown(sum)}`, `Average ${shown(sum / numbers)}`, `Min ${shown(least)}`, `Max ${shown(most)}`, `Count ${count(filled)}`];
+  return parts.join(" · ");
+}
