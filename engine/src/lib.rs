@@ -13,7 +13,7 @@ pub mod device;
 pub mod executor;
 pub mod hub;
 mod load;
-mod memory;
+pub mod memory;
 pub mod parallel;
 pub mod pool;
 mod rope;

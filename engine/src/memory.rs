@@ -4,7 +4,7 @@ use base::Bytes;
 
 /// The least of what the machine has free and what the process's control group leaves it. `None`
 /// where neither can be read (not Linux).
-pub(crate) fn available() -> Option<Bytes> {
+pub fn available() -> Option<Bytes> {
     let read = |path: &str| std::fs::read_to_string(path).ok();
     let machine = read("/proc/meminfo").and_then(|text| meminfo_available(&text));
     let limit = read("/sys/fs/cgroup/memory.max").and_then(|text| text.trim().parse::<u64>().ok());

@@ -28,6 +28,7 @@ use utoipa::OpenApi as _;
 use crate::config::Config;
 use crate::error::ApiError;
 use crate::openapi::Document;
+use crate::ports::{BoundPort, Endpoint, PortError, Ports};
 use crate::routes::ops::Description;
 use crate::services::sql::accounts::SqlAccounts;
 use crate::services::sql::tenants;
@@ -53,9 +54,9 @@ pub enum StartError {
     /// What handlers share.
     #[error(transparent)]
     State(#[from] crate::state::StateError),
-    /// The listener of the Postgres protocol.
-    #[error("cannot listen on {address} for SQL: {cause}; `--sql ADDRESS` or sql.listen names another")]
-    ListenSql { address: SocketAddr, cause: std::io::Error },
+    /// An address that cannot be listened on.
+    #[error(transparent)]
+    Port(#[from] PortError),
     /// A folder of tables.
     #[error("sql.folder: {folder} cannot be made: {cause}")]
     SqlFolder { folder: String, cause: std::io::Error },
@@ -65,9 +66,6 @@ pub enum StartError {
     /// The listener's TLS.
     #[error("sql.certificate: {0}")]
     Tls(std::io::Error),
-    /// The listener.
-    #[error("cannot listen on {address}: {cause}")]
-    Listen { address: SocketAddr, cause: std::io::Error },
 }
 
 /// A running server.
@@ -120,13 +118,25 @@ async fn start_models(
     Ok(started.into_iter().unzip())
 }
 
-/// Starts the loops, the writer and the listener.
+/// Binds the addresses of a configuration and starts the server on them.
 pub async fn start(config: Config, loaded: LoadedModel, store: Store) -> Result<Running, StartError> {
+    config.validate()?;
+    let ports = Ports::bind(&config)?;
+    start_on(ports, config, loaded, store).await
+}
+
+/// Starts the loops, the writer and the listeners, on addresses that were bound before the model was loaded.
+pub async fn start_on(
+    ports: Ports,
+    config: Config,
+    loaded: LoadedModel,
+    store: Store,
+) -> Result<Running, StartError> {
     config.validate()?;
     let (runtimes, loops) = start_models(&config, loaded, &store).await?;
     let app = Data::new(App::new(runtimes.clone(), config)?);
-    let sql = listen_sql(&app).await?;
-    let (address, server) = listen(&app)?;
+    let sql = listen_sql(&app, ports.sql).await?;
+    let (address, server) = listen(&app, ports.http)?;
     let loop_threads = loops.into_iter().map(Loop::spawn).collect::<Result<_, _>>()?;
     let (stop_upkeep, stopped) = watch::channel(false);
     let node = app.config.store.node.clone();
@@ -139,23 +149,23 @@ pub async fn start(config: Config, loaded: LoadedModel, store: Store) -> Result<
     Ok(Running { address, sql_address, app, server, loop_threads, stop_upkeep, upkeep, leases, sql })
 }
 
-/// Binds the listener of the Postgres protocol and starts to serve it, where the configuration names one.
-async fn listen_sql(app: &Data<App>) -> Result<Option<SqlListener>, StartError> {
+/// Starts to serve the Postgres protocol, where an address was bound for it.
+async fn listen_sql(app: &Data<App>, port: Option<BoundPort>) -> Result<Option<SqlListener>, StartError> {
+    let Some(port) = port else { return Ok(None) };
     let settings = &app.config.sql;
-    let Some(wanted) = settings.listen else { return Ok(None) };
-    let failed = |cause| StartError::ListenSql { address: wanted, cause };
+    let address = port.address();
     let tls = match (&settings.certificate, &settings.certificate_key) {
         (Some(certificate), Some(key)) => Some(Tls::from_files(certificate, key).map_err(StartError::Tls)?),
         _ => None,
     };
-    let listener = tokio::net::TcpListener::bind(wanted).await.map_err(failed)?;
     for tenant in app.runtime.store.tenants().await? {
         tenants::made_folder(&app.config, tenant.id).map_err(|cause| StartError::SqlFolder {
             folder: tenants::folder(&app.config, tenant.id).display().to_string(),
             cause,
         })?;
     }
-    let address = listener.local_addr().map_err(failed)?;
+    let listener = tokio::net::TcpListener::from_std(port.listen()?);
+    let listener = listener.map_err(|cause| PortError { endpoint: Endpoint::Sql, address, cause })?;
     let limits =
         ConnectionLimits { connections_max: settings.connections_max, ..ConnectionLimits::default() };
     let (stop, stopped) = watch::channel(false);
@@ -187,10 +197,10 @@ fn settings<'a>(config: &'a Config, backend: BackendConfig<'a>, is_default: bool
     }
 }
 
-/// Binds the listener and starts to serve.
-fn listen(app: &Data<App>) -> Result<(SocketAddr, ServerHandle), StartError> {
+/// Starts to serve HTTP.
+fn listen(app: &Data<App>, port: BoundPort) -> Result<(SocketAddr, ServerHandle), StartError> {
     let settings = &app.config.server;
-    let failed = |cause| StartError::Listen { address: settings.listen, cause };
+    let address = port.address();
     let write_max = Duration::from_millis(settings.write_ms_max.0);
     let state = app.clone();
     let description = Data::new(Description(Document::openapi()));
@@ -224,9 +234,8 @@ fn listen(app: &Data<App>) -> Result<(SocketAddr, ServerHandle), StartError> {
     })
     .disable_signals()
     .shutdown_timeout(SHUTDOWN_SECONDS)
-    .bind(settings.listen)
-    .map_err(failed)?;
-    let address = server.addrs().first().copied().ok_or_else(|| failed(std::io::ErrorKind::Other.into()))?;
+    .listen(port.listen()?)
+    .map_err(|cause| PortError { endpoint: Endpoint::Http, address, cause })?;
     let server = server.run();
     let handle = server.handle();
     tokio::spawn(server);

@@ -354,6 +354,10 @@ impl Config {
         self.retrieval.validate()?;
         self.bulk.validate()?;
         self.sql.validate()?;
+        let listen = self.server.listen;
+        if self.sql.listen == Some(listen) && listen.port() != 0 {
+            return Err(invalid("sql.listen", "must not be the address of server.listen").into());
+        }
         self.live.validate()?;
         self.restart.validate()?;
         validate_models(&self.backends())?;
@@ -433,9 +437,19 @@ pub fn hub_token() -> Option<String> {
     std::env::var("HF_TOKEN").ok().filter(|token| !token.is_empty())
 }
 
-/// What is logged: `RELSERVE_LOG`, in the syntax of `tracing_subscriber::EnvFilter`.
-pub fn log_filter() -> String {
-    std::env::var("RELSERVE_LOG").unwrap_or_else(|_| "info".into())
+/// Whether a terminal may be written to in colour: `NO_COLOR` and `TERM=dumb` say no.
+pub fn wants_color() -> bool {
+    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) && !is_dumb_terminal()
+}
+
+/// Whether the terminal takes lines alone, as `TERM=dumb` says.
+pub fn is_dumb_terminal() -> bool {
+    std::env::var_os("TERM").is_some_and(|term| term == "dumb")
+}
+
+/// What is logged: `RELSERVE_LOG`, in the syntax of `tracing_subscriber::EnvFilter`, or else `default`.
+pub fn log_filter(default: &str) -> String {
+    std::env::var("RELSERVE_LOG").unwrap_or_else(|_| default.to_owned())
 }
 
 #[cfg(test)]
@@ -476,6 +490,7 @@ mod tests {
         refused("[live]\nframe_ms = 0", "live.frame_ms");
         refused("[store]\ndatabase = \"mysql://x\"", "store.database");
         refused("[server]\nlisten = \"nowhere\"", "line 2");
+        refused("[sql]\nlisten = \"127.0.0.1:8080\"", "sql.listen");
     }
 
     #[test]

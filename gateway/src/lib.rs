@@ -14,6 +14,7 @@ pub mod error;
 pub mod json;
 pub mod models;
 pub mod openapi;
+pub mod ports;
 pub mod routes;
 pub mod services;
 pub mod state;

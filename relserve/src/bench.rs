@@ -113,8 +113,8 @@ struct EngineBench<'a> {
 /// What to measure.
 #[derive(Debug, clap::Args)]
 pub struct Choice {
-    /// Only the cases whose names begin like this: `--only "decode, 100"`.
-    #[arg(long, default_value = "")]
+    /// Only the cases whose names begin like this: `--only "decode, 100"` [default: all].
+    #[arg(long, default_value = "", hide_default_value = true)]
     only: String,
     /// How often a case runs; the median counts.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=100_000))]

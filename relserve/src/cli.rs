@@ -1,9 +1,10 @@
 //! The `relserve` command line: what may be said, the configuration it makes, and which command runs.
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use gateway::config::Config;
+use gateway::config::{Config, StoreConfig};
 
 use crate::commands::bench::Bench;
 use crate::commands::eval::Eval;
@@ -12,23 +13,30 @@ use crate::commands::measured::Measured;
 use crate::commands::model_info::ModelInfo;
 use crate::commands::pull::Pull;
 use crate::commands::serve::{self, Serve};
-use crate::commands::{Failure, calibrate, config, open, say};
+use crate::commands::{Failure, calibrate, config, doctor, say};
 use crate::jobs;
 use crate::reorder::Reorder;
 use crate::simulate::Simulate;
+use crate::terminal::with_default;
 
 /// A self-hosted backend for LLM spreadsheet functions and dashboard columns.
 #[derive(Debug, Parser)]
 #[command(name = "relserve", version)]
 pub struct Cli {
-    /// The configuration file (TOML).
-    #[arg(long, global = true)]
+    /// The configuration file (TOML) [default: none; every setting has a default].
+    #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Where the server writes its files.
-    #[arg(long, global = true)]
+    #[arg(
+        long,
+        global = true,
+        help = with_default(
+            "Where the server writes its files", StoreConfig::default().data_dir.display()
+        )
+    )]
     data_dir: Option<PathBuf>,
-    /// `sqlite://...` or `postgres://...`.
-    #[arg(long, global = true)]
+    /// `sqlite://...` or `postgres://...` [default: the SQLite file relserve.db in the data folder].
+    #[arg(long, global = true, value_name = "URL")]
     database: Option<String>,
     #[command(subcommand)]
     command: Command,
@@ -38,20 +46,25 @@ pub struct Cli {
 enum Command {
     /// Serves a model.
     Serve(Serve),
+    /// Says whether `serve` with the same flags would find all that it needs: the model, GPU libraries,
+    /// ports, the database and disk. Changes nothing; fails where the server would.
+    Doctor(Serve),
     /// Prints the configuration in force, every default included, as TOML.
     Config,
     /// API keys.
-    #[command(subcommand)]
     Key(Key),
     /// Fetches a model from a hub into a folder.
     Pull(Pull),
     /// Runs a prompt template over every row of a table and writes the table with a column of answers.
     ///
-    /// A job that was stopped or killed goes on when the same command is run again.
+    /// A job that was stopped or killed goes on when the same command is run again. Exits with 0 where all
+    /// rows have answers, with 3 where some failed, with 1 where the job could not run.
     Batch(Box<jobs::Options>),
     /// Replays a trace under several policies in virtual time.
     Sim(Box<Simulate>),
     /// Says which order of a table's rows and fields shares most, and what that saves.
+    ///
+    /// `--input -` is CSV on standard input.
     Reorder(Box<Reorder>),
     /// Says what a model folder or GGUF file holds.
     ModelInfo(ModelInfo),
@@ -79,34 +92,40 @@ impl Cli {
         if let Some(url) = &self.database {
             config.store.database = Some(url.clone());
         }
-        if let Command::Serve(flags) = &self.command {
+        if let Command::Serve(flags) | Command::Doctor(flags) = &self.command {
             flags.apply(&mut config);
         }
         config.validate()?;
         Ok(config)
     }
 
-    /// Runs the command.
-    pub async fn run(self) -> Result<(), Failure> {
-        let config = self.configuration()?;
+    /// What is logged where nothing else is said: of a job that shows how far it is, what is wrong alone.
+    pub fn log_level(&self) -> &'static str {
         match self.command {
-            Command::Serve(_) => serve::run(config).await,
-            Command::Config => config::print(config),
-            Command::Key(key) => key::run(key, &open(&config).await?).await,
-            Command::Pull(pull) => pull.run(&config),
-            Command::Batch(options) => jobs::run(*options, config).await,
-            Command::Sim(simulate) => {
-                say!("{}", simulate.run()?);
-                Ok(())
-            }
-            Command::Reorder(reorder) => {
-                say!("{}", reorder.run(config)?);
-                Ok(())
-            }
-            Command::ModelInfo(info) => info.run(config),
-            Command::Calibrate(measured) => calibrate::run(measured, config),
-            Command::Bench(bench) => bench.run(config).await,
-            Command::Eval(eval) => eval.run(config),
+            Command::Batch(_) => "warn",
+            _ => "info",
         }
+    }
+
+    /// Runs the command; how the process is to exit.
+    pub async fn run(self) -> Result<ExitCode, Failure> {
+        let config = self.configuration();
+        match (self.command, config) {
+            // A configuration that is wrong is one of its findings.
+            (Command::Doctor(_), config) => return Ok(doctor::run(config).await),
+            (_, Err(failure)) => return Err(failure),
+            (Command::Serve(_), Ok(config)) => serve::run(config).await?,
+            (Command::Config, Ok(config)) => config::print(config)?,
+            (Command::Key(key), Ok(config)) => key::run(key, &config).await?,
+            (Command::Pull(pull), Ok(config)) => pull.run(&config)?,
+            (Command::Batch(options), Ok(config)) => return jobs::run(*options, config).await,
+            (Command::Sim(simulate), Ok(_)) => say!("{}", simulate.run()?),
+            (Command::Reorder(reorder), Ok(config)) => say!("{}", reorder.run(config).await?),
+            (Command::ModelInfo(info), Ok(config)) => info.run(config)?,
+            (Command::Calibrate(measured), Ok(config)) => calibrate::run(measured, config)?,
+            (Command::Bench(bench), Ok(config)) => bench.run(config).await?,
+            (Command::Eval(eval), Ok(config)) => eval.run(config)?,
+        }
+        Ok(ExitCode::SUCCESS)
     }
 }

@@ -8,7 +8,6 @@
 
 mod client;
 mod flow;
-mod input;
 mod journal;
 mod layout;
 mod options;
@@ -18,31 +17,26 @@ mod server;
 mod window;
 
 use std::path::Path;
+use std::process::ExitCode;
 
 use gateway::config::Config;
-use input::Input;
 use journal::{Journal, Opened};
-use options::Format;
 pub use options::Options;
 use output::OutputFile;
+
+use crate::input::Input;
+pub(crate) use crate::terminal::tell;
+
+/// How the command exits where the job is over and some rows failed: the output has the others.
+pub const ROWS_FAILED: u8 = 3;
 
 /// What went wrong, for a person at a terminal.
 pub(crate) type Failure = Box<dyn std::error::Error>;
 
-/// Says a thing to the person at the terminal, beside what the command puts out.
-macro_rules! tell {
-    ($($arg:tt)*) => {{
-        use std::io::Write as _;
-        // Nobody listens any more: nothing is left to do about it.
-        let _ = writeln!(std::io::stderr(), $($arg)*);
-    }};
-}
-pub(crate) use tell;
-
-/// Runs a job to its end.
-pub async fn run(options: Options, config: Config) -> Result<(), Failure> {
+/// Runs a job to its end. The exit is a success where all rows have answers, and else [`ROWS_FAILED`].
+pub async fn run(options: Options, config: Config) -> Result<ExitCode, Failure> {
     let target = OutputFile::of(&options.output)?;
-    let input = Input::open(&options).await?;
+    let input = Input::open(&options.source).await?;
     let template = options.template()?;
     let columns = input.columns().to_vec();
     let layout = layout::Layout::new(&options, &columns, &template)?;
@@ -50,24 +44,33 @@ pub async fn run(options: Options, config: Config) -> Result<(), Failure> {
     let dependencies = options.dependencies(&template, &layout.sent)?;
     let fingerprint = journal::fingerprint(&input.identity()?, &request, &layout);
     let folder = target.beside("job");
-    let journal = match Journal::open(&folder, &fingerprint, options.restart)? {
+    let (journal, is_new) = match Journal::open(&folder, &fingerprint, options.restart)? {
         Opened::Finished => {
             journal::clean_up(&folder)?;
             tell!("all rows are in {} already", options.output.display());
-            return Ok(());
+            return Ok(ExitCode::SUCCESS);
         }
         Opened::New(_) if options.output.exists() && !options.restart => {
             let _ = std::fs::remove_dir_all(&folder);
             return Err(exists(&options.output).into());
         }
-        Opened::New(journal) => journal,
+        Opened::New(journal) => (journal, true),
         Opened::Begun(journal) => {
             let counts = journal.counts();
             tell!("going on: {} rows are done, {} failed", counts.done, counts.failed);
-            journal
+            (journal, false)
         }
     };
-    let mut server = server::Server::of(&options, config, &folder).await?;
+    let mut server = match server::Server::of(&options, config, &folder).await {
+        Ok(server) => server,
+        Err(reason) => {
+            // A job that has not begun leaves nothing behind.
+            if is_new {
+                let _ = std::fs::remove_dir_all(&folder);
+            }
+            return Err(reason);
+        }
+    };
     let job = flow::Job { options: &options, template: &template, layout: &layout, request, dependencies };
     let ended = flow::run(job, input, journal, server.client()).await;
     server.stop().await;
@@ -81,17 +84,18 @@ fn finish(
     target: &OutputFile,
     layout: &layout::Layout,
     journal: Journal,
-) -> Result<(), Failure> {
+) -> Result<ExitCode, Failure> {
     let counts = journal.counts();
     output::write(target, layout, &journal)?;
     let errors = output::write_errors(target, layout, &journal)?;
     tell!("{} rows in {}", counts.done, options.output.display());
     if counts.failed == 0 {
-        return journal.finish();
+        journal.finish()?;
+        return Ok(ExitCode::SUCCESS);
     }
     tell!("{} rows failed: {}", counts.failed, errors.display());
     tell!("`--retry-errors` with the same command runs those again");
-    Ok(())
+    Ok(ExitCode::from(ROWS_FAILED))
 }
 
 fn exists(path: &Path) -> String {
@@ -99,18 +103,4 @@ fn exists(path: &Path) -> String {
         "the output {} exists and no job of it is under way: name another, or use --restart",
         path.display()
     )
-}
-
-impl Format {
-    /// The format of a file's name.
-    fn of(path: &Path) -> Result<Self, String> {
-        let name = path.extension().and_then(|name| name.to_str()).map(str::to_ascii_lowercase);
-        match name.as_deref() {
-            Some("csv") => Ok(Self::Csv),
-            Some("tsv") => Ok(Self::Tsv),
-            Some("jsonl" | "ndjson") => Ok(Self::Jsonl),
-            Some("parquet") => Ok(Self::Parquet),
-            _ => Err(format!("{}: must end in .csv, .tsv, .jsonl or .parquet", path.display())),
-        }
-    }
 }

@@ -20,7 +20,8 @@ use serving::clock::Clock;
 use serving::load;
 use sim::SimExecutor;
 
-use crate::tables::{FileTable, Price, Question, TableError, TableRunner, answer_of};
+use crate::input::{Input, TableArgs};
+use crate::tables::{FileTable, Price, Question, TableRunner, answer_of};
 
 /// What went wrong, for a person at a terminal.
 type Failure = Box<dyn std::error::Error>;
@@ -28,11 +29,8 @@ type Failure = Box<dyn std::error::Error>;
 /// Says which order of a table's rows and fields shares most, and what that saves.
 #[derive(Clone, Debug, Args)]
 pub struct Reorder {
-    /// A CSV file with a header; `-` is standard input.
-    table: PathBuf,
-    /// The columns that stand in prompts, with commas between them; without it all.
-    #[arg(long, value_delimiter = ',')]
-    fields: Vec<String>,
+    #[command(flatten)]
+    source: TableArgs,
     /// Columns that determine each other, with commas between them; checked. Without it dependencies are
     /// looked for.
     #[arg(long = "fd", value_name = "COLUMNS")]
@@ -40,25 +38,25 @@ pub struct Reorder {
     /// Text around the record `{*}`.
     #[arg(long, default_value = "{*}")]
     template: String,
-    /// Instructions in front.
+    /// Instructions in front [default: none].
     #[arg(long)]
     system: Option<String>,
-    /// Whose tokens are counted: a folder or GGUF file; the configured model without it.
+    /// Whose tokens are counted: a folder or GGUF file [default: the configured model].
     #[arg(long)]
     model: Option<PathBuf>,
     /// What lengths of fields are counted in, for the order.
     #[arg(long, value_enum, default_value = "tokens")]
     lengths: Lengths,
-    /// Looks at the first rows of the file only.
+    /// Looks at the first rows of the table only [default: all].
     #[arg(long, default_value_t = usize::MAX, hide_default_value = true)]
     rows: usize,
-    /// Shuffles the rows first.
+    /// Shuffles the rows first; without it they stay as they lie.
     #[arg(long, value_name = "SEED")]
     shuffle: Option<u64>,
     /// When the search stops early.
     #[arg(long, value_enum, default_value = "never")]
     stop: Stop,
-    /// Looks for the best order of all too, and gives up after so many splits.
+    /// Looks for the best order of all too, and gives up after so many splits [default: no such search].
     #[arg(long, value_name = "SPLITS")]
     ophr: Option<u64>,
     /// Tokens that the prefix cache holds; rows that run have to fit too.
@@ -70,7 +68,7 @@ pub struct Reorder {
     /// Prices: openai, anthropic, or dollars for a million tokens as UNCACHED:CACHED.
     #[arg(long, value_name = "PRICE")]
     prices: Vec<Price>,
-    /// Writes the plan: a line of JSON for each row, in the order of running.
+    /// Writes the plan: a line of JSON for each row, in the order of running; without it it is not kept.
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -118,11 +116,11 @@ impl OrderLines {
 
 impl Reorder {
     /// Solves, writes the plan; what to print.
-    pub fn run(&self, mut config: Config) -> Result<String, Failure> {
+    pub async fn run(&self, mut config: Config) -> Result<String, Failure> {
         config.model.dir = self.model.clone().or(config.model.dir);
         let engine = load::load(config.backend())?;
         let text = &*engine.text;
-        let file = self.read()?;
+        let file = self.read().await?;
         let clock = Clock::start();
         let table = file.interned(&|texts| match self.lengths {
             Lengths::Tokens => text.count_stretches(texts),
@@ -159,17 +157,23 @@ impl Reorder {
         Ok(out)
     }
 
-    fn read(&self) -> Result<FileTable, TableError> {
-        // A shuffled sample is one of the whole file.
+    async fn read(&self) -> Result<FileTable, Failure> {
+        // A shuffled sample is one of the whole table.
         let read_max = if self.shuffle.is_some() { usize::MAX } else { self.rows };
-        let mut file = FileTable::read(&self.table, read_max)?;
+        let mut file = match self.source.input.as_str() {
+            "-" => FileTable::read(Path::new("-"), read_max)?,
+            _ => FileTable::of(Input::open(&self.source).await?, read_max).await?,
+        };
         if let Some(seed) = self.shuffle {
             use rand::SeedableRng;
             use rand::seq::SliceRandom;
             file.rows.shuffle(&mut rand::rngs::StdRng::seed_from_u64(seed));
             file.rows.truncate(self.rows);
         }
-        if self.fields.is_empty() { Ok(file) } else { file.select(&self.fields) }
+        match &self.source.columns {
+            Some(columns) => Ok(file.select(columns)?),
+            None => Ok(file),
+        }
     }
 
     /// The declared dependencies, all of which must hold; or all that are found.
@@ -355,9 +359,10 @@ mod tests {
     }
 
     fn run(path: &Path, more: &[&str]) -> Result<String, String> {
-        let words = ["reorder", path.to_str().expect("a plain path")];
+        let words = ["reorder", "--input", path.to_str().expect("a plain path")];
         let command = Command::try_parse_from(words.iter().chain(more)).map_err(|error| error.to_string())?;
-        command.reorder.run(Config::default()).map_err(|error| error.to_string())
+        let ran = actix_web::rt::System::new().block_on(command.reorder.run(Config::default()));
+        ran.map_err(|error| error.to_string())
     }
 
     /// The figures of a line.
@@ -416,7 +421,7 @@ mod tests {
     fn what_cannot_be_is_said_by_name() {
         let (_folder, path) = reviews();
         let cases = [
-            (&["--fields", "film,stars"][..], "no column `stars`"),
+            (&["--columns", "film,stars"][..], "no column `stars`"),
             (&["--fd", "film,review"], "rows with the same `film` differ in `review`"),
             (&["--fd", "film,star"], "no column `star`"),
             (&["--template", "x"], "--template: needs `{*}`"),
@@ -427,7 +432,7 @@ mod tests {
             assert!(error.contains(reason), "{error}");
         }
         assert!(
-            run(&path, &["--fd", "film,plot", "--fields", "film,plot", "--lengths", "characters"]).is_ok()
+            run(&path, &["--fd", "film,plot", "--columns", "film,plot", "--lengths", "characters"]).is_ok()
         );
     }
 }

@@ -9,47 +9,49 @@ use sim::{
     Comparison, Dataset, FaultPlan, Fitted, Machine, Offline, ReplayConfig, Trace, Workload, generate,
 };
 
+use crate::terminal::Meter;
+
 /// What went wrong, for a person at a terminal.
 type Failure = Box<dyn std::error::Error>;
 
 /// Replays a trace under several policies in virtual time, and prints a table.
 #[derive(Clone, Debug, Args)]
 pub struct Simulate {
-    /// A trace (`relserve-trace/1`).
-    #[arg(required_unless_present = "workload")]
-    trace: Option<PathBuf>,
-    /// A workload to draw instead.
-    #[arg(long, conflicts_with = "trace")]
+    /// A trace (`relserve-trace/1`); `-` is standard input. Without it --workload draws one.
+    #[arg(long, value_name = "FILE", required_unless_present = "workload")]
+    input: Option<PathBuf>,
+    /// A workload to draw; without it --input is read.
+    #[arg(long, conflicts_with = "input")]
     workload: Option<DrawnWorkload>,
     /// Whose lengths it has: amazon, rotten, beer or pdmx.
-    #[arg(long, default_value = "rotten", conflicts_with = "trace")]
+    #[arg(long, default_value = "rotten", conflicts_with = "input")]
     dataset: Dataset,
     /// Its relQueries per second.
-    #[arg(long, default_value_t = 1.0, value_parser = rate, conflicts_with = "trace")]
+    #[arg(long, default_value_t = 1.0, value_parser = rate, conflicts_with = "input")]
     rate: f64,
     /// How many relQueries it has.
     #[arg(
         long,
         default_value_t = 100,
         value_parser = clap::value_parser!(u32).range(1..=100_000),
-        conflicts_with = "trace"
+        conflicts_with = "input"
     )]
     relqueries: u32,
     /// Puts a second tenant of class `bulk` beside it: 300 to 900 rows every 30 seconds.
-    #[arg(long, conflicts_with = "trace")]
+    #[arg(long, conflicts_with = "input")]
     offline: bool,
     /// What it is drawn from.
-    #[arg(long, default_value_t = 1, conflicts_with = "trace")]
+    #[arg(long, default_value_t = 1, conflicts_with = "input")]
     seed: u64,
-    /// Draws so many, with seeds from that one on, and prints means over all.
+    /// Draws so many, with seeds from that one on, and prints means over all [default: one].
     #[arg(
         long,
         value_parser = clap::value_parser!(u64).range(1..=1_000),
-        conflicts_with_all = ["trace", "save_trace", "explain", "out"]
+        conflicts_with_all = ["input", "save_trace", "explain", "output"]
     )]
     seeds: Option<u64>,
-    /// Writes the trace that was drawn.
-    #[arg(long, value_name = "FILE", conflicts_with = "trace")]
+    /// Writes the trace that was drawn; without it it is not kept.
+    #[arg(long, value_name = "FILE", conflicts_with = "input")]
     save_trace: Option<PathBuf>,
     /// `all`, or policies with commas between them.
     #[arg(long, default_value = "all")]
@@ -59,21 +61,21 @@ pub struct Simulate {
     #[arg(long, default_value = Machine::Opt13b.id(), value_name = "NAME|FILE")]
     machine: String,
     /// How much of the difference between a decode and a prefill step's base a mixed step hides, from 0
-    /// to 1; by default what the machine says, 1 for named ones.
+    /// to 1 [default: what the machine says, 1 for named ones].
     #[arg(long, value_parser = hide)]
     hide: Option<u64>,
     /// Sets a field of the scheduler's configuration: `sequences_max=64`, `marginal_work.marginal_key=false`.
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// A list of faults (JSON), or `seed:N` for 20 drawn from a seed.
+    /// A list of faults (JSON), or `seed:N` for 20 drawn from a seed [default: none].
     #[arg(long, value_name = "FILE|seed:N")]
     faults: Option<String>,
-    /// Prints why each of these steps is what it is, under each policy.
+    /// Prints why each of these steps is what it is, under each policy [default: none].
     #[arg(long, value_name = "STEP[..STEP]", value_parser = steps)]
     explain: Option<RangeInclusive<u64>>,
-    /// Writes the results (`relserve-expected/1`).
+    /// Writes the results (`relserve-expected/1`); without it they are printed as a table alone.
     #[arg(long, value_name = "FILE")]
-    out: Option<PathBuf>,
+    output: Option<PathBuf>,
 }
 
 /// Workloads that can be drawn.
@@ -111,7 +113,12 @@ fn steps(text: &str) -> Result<RangeInclusive<u64>, String> {
 }
 
 fn read(path: &Path) -> Result<String, Failure> {
-    std::fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()).into())
+    let text = if path == Path::new("-") {
+        std::io::read_to_string(std::io::stdin())
+    } else {
+        std::fs::read_to_string(path)
+    };
+    text.map_err(|error| format!("cannot read {}: {error}", path.display()).into())
 }
 
 fn write(path: &Path, value: &impl serde::Serialize) -> Result<(), Failure> {
@@ -141,7 +148,7 @@ impl Simulate {
             ));
         }
         let comparison = self.compare(&trace, &config, &faults)?;
-        if let Some(path) = &self.out {
+        if let Some(path) = &self.output {
             write(path, &comparison.results(&trace, &config))?;
         }
         Ok(format!("{headline}\n{comparison}"))
@@ -160,16 +167,19 @@ impl Simulate {
     /// What so many traces come to on average.
     fn mean(&self, seeds: u64) -> Result<sim::PolicyTable, Failure> {
         let config = self.config()?;
-        let table = |index| {
+        let mut meter = Meter::new();
+        let table = |index: u64| {
+            meter.show(index as f64 / seeds as f64, || format!("{index} of {seeds} seeds"));
             let trace = Self { seed: self.seed.wrapping_add(index), ..self.clone() }.trace()?;
             Ok(self.compare(&trace, &config, &self.faults(&trace)?)?.table())
         };
         let tables = (0..seeds).map(table).collect::<Result<Vec<_>, Failure>>()?;
+        meter.end();
         Ok(sim::PolicyTable::mean_of(&tables))
     }
 
     fn trace(&self) -> Result<Trace, Failure> {
-        match &self.trace {
+        match &self.input {
             Some(path) => Trace::parse(&read(path)?).map_err(|error| within(path)(&error)),
             None => {
                 let relqueries = self.relqueries as usize;

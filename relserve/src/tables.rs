@@ -14,6 +14,9 @@ use ir::rewrite::Measure;
 use ir::{Cell, LowerOptions, Plan, Table, TableRow, Template};
 pub use price::Price;
 pub use run::{Ran, TableRunner};
+use serde_json::Value;
+
+use crate::input::{Failure, Input};
 
 /// Why a table cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -95,6 +98,24 @@ impl FileTable {
         Self::parse(input, rows_max).map_err(|reason| TableError::Malformed { file: path.to_owned(), reason })
     }
 
+    /// The rows of a table, at most `rows_max`; a row that is not whole is an error.
+    pub(crate) async fn of(input: Input, rows_max: usize) -> Result<Self, Failure> {
+        let (name, columns) = (input.name().to_owned(), input.columns().to_vec());
+        let mut rows = Vec::new();
+        let mut read = input.start();
+        while rows.len() < rows_max
+            && let Some(row) = read.next().await
+        {
+            // What is wrong with the whole table names it already.
+            let row = row?;
+            if let Some(reason) = row.bad {
+                return Err(format!("{name}: {reason}").into());
+            }
+            rows.push(row.cells.iter().map(cell).collect());
+        }
+        if rows.is_empty() { Err(format!("{name}: has no row").into()) } else { Ok(Self { columns, rows }) }
+    }
+
     fn parse(input: impl Read, rows_max: usize) -> Result<Self, String> {
         let mut reader = csv::Reader::from_reader(input);
         let header = reader.headers().map_err(|error| error.to_string())?;
@@ -158,6 +179,14 @@ impl FileTable {
             answer.map_err(|problem| TableError::Row { row, problem })?;
         }
         Ok(lowered.items)
+    }
+}
+
+/// A cell of a table; an empty text is none.
+fn cell(value: &Value) -> Cell {
+    match value {
+        Value::String(text) if text.is_empty() => Cell::Null,
+        other => Cell::from_json(other).unwrap_or_else(|| Cell::Text(other.to_string())),
     }
 }
 

@@ -17,6 +17,9 @@ const STEPS: [&str; 6] = [
     include_str!("replica_leases.sql"),
 ];
 
+/// The version that this program brings a schema to.
+pub(crate) const KNOWN: i64 = STEPS.len() as i64;
+
 /// Applies the steps that the database does not have yet, in a transaction of the caller's, who holds the
 /// schema's lock.
 pub(crate) async fn migrate(tx: &mut AnyConnection) -> Result<(), Error> {
@@ -25,9 +28,8 @@ pub(crate) async fn migrate(tx: &mut AnyConnection) -> Result<(), Error> {
         .await?;
     let (found,): (i64,) =
         sqlx::query_as("SELECT COALESCE(MAX(version), 0) FROM schema_version").fetch_one(&mut *tx).await?;
-    let known = STEPS.len() as i64;
-    if found > known {
-        return Err(Error::Newer { found, known });
+    if found > KNOWN {
+        return Err(Error::Newer { found, known: KNOWN });
     }
     for (version, step) in (1i64..).zip(STEPS).skip_while(|(version, _)| *version <= found) {
         for statement in step.split("\n--;\n") {

@@ -195,7 +195,10 @@ const SQLITE_SETTINGS: &str = "PRAGMA busy_timeout = 5000; PRAGMA journal_mode =
     PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;";
 
 /// `call`, or a transient error after `span`.
-async fn limit<T>(span: Duration, call: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+pub(crate) async fn limit<T>(
+    span: Duration,
+    call: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
     tokio::time::timeout(span, call)
         .await
         .unwrap_or_else(|_| Err(Error::Away(format!("no answer within {span:?}"))))
@@ -212,14 +215,14 @@ async fn check_is_database(address: &Address) -> Result<(), Error> {
 
 /// A database's address, understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Address {
+pub(crate) enum Address {
     Memory,
     File(PathBuf),
     Postgres(String),
 }
 
 impl Address {
-    fn parse(url: &str) -> Result<Self, Error> {
+    pub(crate) fn parse(url: &str) -> Result<Self, Error> {
         if url.starts_with("postgres://") || url.starts_with("postgresql://") {
             return Ok(Self::Postgres(url.to_owned()));
         }
@@ -243,7 +246,7 @@ impl Address {
     }
 
     /// The address in sqlx's form: a path's odd bytes are percent-encoded.
-    fn to_url(&self) -> String {
+    pub(crate) fn to_url(&self) -> String {
         match self {
             Self::Memory => "sqlite::memory:".to_owned(),
             Self::Postgres(url) => url.clone(),

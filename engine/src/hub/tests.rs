@@ -1,91 +1,20 @@
 //! Pulls from a hub of the test's own, on the loopback address.
 
+mod fake_hub;
+
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
+use std::net::TcpListener;
+
+use fake_hub::{COMMIT, Hub};
 
 use super::*;
 use crate::checkpoint::Synthetic;
 use crate::checkpoint::config::Family;
 
-const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
-
-/// A hub with one model, `org/model`.
-struct Hub {
-    endpoint: String,
-    /// Requests so far: path and first byte of the range.
-    log: Arc<Mutex<Vec<(String, u64)>>>,
-    /// A file of which the next answer breaks off half way.
-    breaks: Arc<Mutex<Option<String>>>,
-}
-
 impl Hub {
-    fn with(files: BTreeMap<String, Vec<u8>>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let endpoint = format!("http://{}", listener.local_addr().expect("it is bound"));
-        let hub = Self { endpoint, log: Arc::default(), breaks: Arc::default() };
-        let (log, breaks) = (hub.log.clone(), hub.breaks.clone());
-        std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                // A client that goes away early is its own affair.
-                let _ = stream.and_then(|stream| answer(stream, &files, &log, &breaks));
-            }
-        });
-        hub
-    }
-
     fn request(&self) -> PullRequest {
         PullRequest { endpoint: self.endpoint.clone(), ..PullRequest::new("org/model") }
     }
-}
-
-/// Answers one request and closes.
-fn answer(
-    mut stream: TcpStream,
-    files: &BTreeMap<String, Vec<u8>>,
-    log: &Mutex<Vec<(String, u64)>>,
-    breaks: &Mutex<Option<String>>,
-) -> std::io::Result<()> {
-    let mut lines = BufReader::new(stream.try_clone()?).lines();
-    let path = lines.next().transpose()?.unwrap_or_default().split(' ').nth(1).unwrap_or_default().to_owned();
-    let (mut start, mut end) = (0, None);
-    for line in lines {
-        let line = line?.to_lowercase();
-        if let Some((from, to)) = line.strip_prefix("range: bytes=").and_then(|range| range.split_once('-')) {
-            (start, end) = (from.parse().unwrap_or(0), to.parse::<u64>().ok());
-        }
-        if line.is_empty() {
-            break;
-        }
-    }
-    log.lock().expect("no panic").push((path.clone(), start));
-    let info = "/api/models/org/model/revision/";
-    if path == format!("{info}main") || path == format!("{info}{COMMIT}") {
-        let names: Vec<_> = files.keys().map(|name| serde_json::json!({ "rfilename": name })).collect();
-        let body = serde_json::json!({ "sha": COMMIT, "siblings": names }).to_string();
-        return write!(
-            stream,
-            "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
-            body.len()
-        );
-    }
-    let name = path.strip_prefix(&format!("/org/model/resolve/{COMMIT}/")).unwrap_or_default();
-    let Some(content) = files.get(name) else {
-        return write!(stream, "HTTP/1.1 404 Not Found\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
-    };
-    let last = end.map_or(content.len(), |end| end as usize + 1);
-    let body = &content[start as usize..last];
-    write!(
-        stream,
-        "HTTP/1.1 206 Partial Content\r\nConnection: close\r\nETag: \"etag-{name}\"\r\nX-Repo-Commit: {COMMIT}\r\n\
-         Content-Range: bytes {start}-{}/{}\r\nContent-Length: {}\r\n\r\n",
-        last - 1,
-        content.len(),
-        body.len()
-    )?;
-    let is_whole = end.is_some() || breaks.lock().expect("no panic").take_if(|file| file == name).is_none();
-    stream.write_all(if is_whole { body } else { &body[..body.len() / 2] })
 }
 
 /// The files of a synthetic checkpoint.

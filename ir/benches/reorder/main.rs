@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Medians of five runs on one thread. The limit of a solver that reads a table once is what summing its
-//! cells takes, which is measured beside it. Real tables: `relserve reorder TABLE.csv`.
+//! cells takes, which is measured beside it. Real tables: `relserve reorder --input TABLE.csv`.
 #![expect(clippy::disallowed_methods, clippy::print_stdout, reason = "a stopwatch for people")]
 
 mod made;

@@ -23,23 +23,23 @@ use super::server::BenchServer;
 /// What to run.
 #[derive(Debug, clap::Args)]
 pub struct Tables {
-    /// A folder of CSV files: movies.csv, products.csv, bird.csv, pdmx.csv, beer.csv, squad.csv; made-up
-    /// tables without it.
+    /// A folder of CSV files: movies.csv, products.csv, bird.csv, pdmx.csv, beer.csv, squad.csv [default:
+    /// made-up tables].
     #[arg(long)]
     data: Option<PathBuf>,
     /// Rows of each table.
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     rows: u32,
-    /// Only queries whose name has this in it.
-    #[arg(long, default_value = "")]
+    /// Only queries whose name has this in it [default: all].
+    #[arg(long, default_value = "", hide_default_value = true)]
     only: String,
-    /// Tokens of the KV pool that are used; rows that run have to fit too.
+    /// Tokens of the KV pool that are used [default: all of it]; rows that run have to fit too.
     #[arg(long)]
     cache_tokens: Option<u32>,
     /// What shuffled files are shuffled by, and tables are made up from.
     #[arg(long, default_value_t = 7)]
     seed: u64,
-    /// A folder with an embedding model for the RAG queries; a made-up one without it.
+    /// A folder with an embedding model for the RAG queries [default: a made-up one].
     #[arg(long)]
     embedding: Option<PathBuf>,
 }

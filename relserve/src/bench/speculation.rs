@@ -25,7 +25,7 @@ use crate::eval;
 /// What to run.
 #[derive(Debug, clap::Args)]
 pub struct SpeculationArgs {
-    /// A file of prompts, one a line; a small set of labelling prompts without it.
+    /// A file of prompts, one a line [default: a small set of labelling prompts].
     #[arg(long)]
     prompts: Option<PathBuf>,
     /// Most output tokens of a row.

@@ -14,8 +14,8 @@ use super::server::BenchServer;
 /// What to measure.
 #[derive(Clone, Debug, clap::Args)]
 pub struct SqlSizes {
-    /// Only parts whose name has this in it: overhead, dashboards, predicates.
-    #[arg(long, default_value = "")]
+    /// Only parts whose name has this in it: overhead, dashboards, predicates [default: all].
+    #[arg(long, default_value = "", hide_default_value = true)]
     only: String,
     /// Rows of the column of which SQL is compared with HTTP.
     #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(1..=20_000))]

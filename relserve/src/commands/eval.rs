@@ -13,19 +13,19 @@ pub(crate) enum Eval {
     /// What keeping weights in fewer bits does: greedy agreement with weights in f32, and how far the
     /// distributions are.
     Quant {
-        /// The folder; the built-in demo model without it.
+        /// The folder [default: the built-in demo model].
         dir: Option<PathBuf>,
-        /// A file of prompts, one a line; a small set of labelling prompts without it.
+        /// A file of prompts, one a line [default: a small set of labelling prompts].
         #[arg(long)]
         prompts: Option<PathBuf>,
     },
     /// What computing spans and modules apart does: greedy agreement with undivided prompts, and how far the
     /// distributions are.
     Spans {
-        /// The folder; the built-in demo model without it.
+        /// The folder [default: the built-in demo model].
         dir: Option<PathBuf>,
         /// A file of prompts, JSON in each line: `{"query": ..}` as `/v1/query` takes it, or `{"schema": ..,
-        /// "prompt": ..}` as `/v1/schemas` and `/v1/prompts` do; a small set without it.
+        /// "prompt": ..}` as `/v1/schemas` and `/v1/prompts` do [default: a small set].
         #[arg(long)]
         prompts: Option<PathBuf>,
     },

@@ -1,23 +1,33 @@
 //! `relserve key`: API keys, made, listed and revoked in the store.
 
-use base::{Millis, TenantId};
-use clap::Subcommand;
+use base::Millis;
+use clap::{Args, Subcommand};
+use gateway::config::Config;
 use gateway::services::sql::accounts::user_of;
 use serving::clock::Clock;
-use store::{DEFAULT_TENANT, NewKey, Store, UnixMillis};
+use store::{DEFAULT_TENANT, KeyInfo, NewKey, Store, Tenant, UnixMillis};
 
-use super::{Failure, say};
+use super::{Failure, open_or_ask, say, tell};
+
+#[derive(Debug, Args)]
+pub(crate) struct Key {
+    #[command(subcommand)]
+    command: KeyCommand,
+    /// Makes the database where there is none, and does not ask.
+    #[arg(long, global = true)]
+    yes: bool,
+}
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Key {
+enum KeyCommand {
     /// Makes a key and prints it, once.
     Create {
         /// What to call it.
         name: String,
-        /// The tenant's name; made where there is none of that name.
+        /// The tenant's name [default: default]; made where there is none of that name.
         #[arg(long)]
         tenant: Option<String>,
-        /// Days until it expires.
+        /// Days until it expires [default: never].
         #[arg(long)]
         days: Option<u64>,
     },
@@ -31,33 +41,28 @@ pub(crate) enum Key {
 }
 
 /// Makes, lists or revokes.
-pub(crate) async fn run(command: Key, store: &Store) -> Result<(), Failure> {
+pub(crate) async fn run(key: Key, config: &Config) -> Result<(), Failure> {
+    let store = open_or_ask(config, key.yes).await?;
     let now = UnixMillis(Clock::start().unix_ms());
-    match command {
-        Key::Create { name, tenant, days } => {
-            let tenant = tenant_of(store, tenant, now).await?;
+    match key.command {
+        KeyCommand::Create { name, tenant, days } => {
+            let tenant = tenant_of(&store, tenant, now).await?;
             let expires = days.map(|days| now.after(Millis(days.saturating_mul(86_400_000))));
-            let created = store.create_key(NewKey { tenant, name: &name, expires }, now).await?;
+            let created = store.create_key(NewKey { tenant: tenant.id, name: &name, expires }, now).await?;
             say!("API key: {}", created.plaintext);
-            say!("number {}, tenant {}; shown this once", created.info.id, created.info.tenant);
-            say!(
-                "SQL user: {} (the key is its password)",
-                user_of(&tenant_name(store, tenant).await?, created.info.id)
-            );
+            say!("number {}, tenant {} ({}); shown this once", created.info.id, tenant.name, tenant.id);
+            say!("SQL user: {} (the key is its password)", user_of(&tenant.name, created.info.id));
         }
-        Key::List => {
-            let tenants = store.tenants().await?;
-            for key in store.keys(None).await? {
-                let state = if key.revoked.is_some() { "revoked" } else { "valid" };
-                let tenant = tenants.iter().find(|tenant| tenant.id == key.tenant);
-                let user = tenant.map(|tenant| user_of(&tenant.name, key.id)).unwrap_or_default();
-                // Without a verifier, the key itself crosses the net.
-                let login = if key.verifier.is_some() { "SCRAM" } else { "clear text: TLS or loopback only" };
-                let (id, shown, tenant, name) = (key.id, key.shown, key.tenant, key.name);
-                say!("{id}\t{shown}...\ttenant {tenant}\t{state}\t{name}\tSQL user {user} ({login})");
+        KeyCommand::List => {
+            let (tenants, keys) = (store.tenants().await?, store.keys(None).await?);
+            if keys.is_empty() {
+                tell!("there are no keys; `key create NAME` makes one");
+            }
+            for key in keys {
+                say!("{}", line(&key, &tenants, now));
             }
         }
-        Key::Revoke { id } => {
+        KeyCommand::Revoke { id } => {
             if !store.revoke_key(id, now).await? {
                 return Err(format!("there is no key {id}").into());
             }
@@ -67,15 +72,38 @@ pub(crate) async fn run(command: Key, store: &Store) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn tenant_name(store: &Store, id: TenantId) -> Result<String, Failure> {
-    let tenants = store.tenants().await?;
-    Ok(tenants.into_iter().find(|tenant| tenant.id == id).map(|tenant| tenant.name).unwrap_or_default())
+/// What a list says of a key.
+fn line(key: &KeyInfo, tenants: &[Tenant], now: UnixMillis) -> String {
+    let state = match (key.revoked, key.expires) {
+        (Some(_), _) => "revoked",
+        (None, Some(expires)) if expires <= now => "expired",
+        (None, _) => "valid",
+    };
+    let name =
+        tenants.iter().find(|tenant| tenant.id == key.tenant).map_or("", |tenant| tenant.name.as_str());
+    // Without a verifier, the key itself crosses the net.
+    let login = if key.verifier.is_some() { "SCRAM" } else { "clear text: TLS or loopback only" };
+    format!(
+        "{}\t{}...\ttenant {name} ({})\t{state}\t{}\tSQL user {} ({login})",
+        key.id,
+        key.shown,
+        key.tenant,
+        key.name,
+        user_of(name, key.id)
+    )
 }
 
-async fn tenant_of(store: &Store, name: Option<String>, now: UnixMillis) -> Result<TenantId, Failure> {
-    let Some(name) = name else { return Ok(DEFAULT_TENANT) };
+/// The tenant of a name; made where there is none.
+async fn tenant_of(store: &Store, name: Option<String>, now: UnixMillis) -> Result<Tenant, Failure> {
+    let Some(name) = name else { return default_tenant(store).await };
     match store.tenant_named(&name).await? {
-        Some(tenant) => Ok(tenant.id),
-        None => Ok(store.create_tenant(&name, 1.0, now).await?.id),
+        Some(tenant) => Ok(tenant),
+        None => Ok(store.create_tenant(&name, 1.0, now).await?),
     }
+}
+
+async fn default_tenant(store: &Store) -> Result<Tenant, Failure> {
+    let is_default = |tenant: &Tenant| tenant.id == DEFAULT_TENANT;
+    let found = store.tenants().await?.into_iter().find(is_default);
+    found.ok_or_else(|| format!("the database has no tenant {}", DEFAULT_TENANT).into())
 }

@@ -3,13 +3,15 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use engine::{KvFormat, Quantize};
+use engine::{EngineConfig, KvFormat, Quantize};
 use gateway::config::Config;
+
+use crate::terminal::with_default;
 
 /// The model of a measurement.
 #[derive(Debug, Args)]
 pub(crate) struct Measured {
-    /// The folder or GGUF file; the built-in demo model without it.
+    /// The folder or GGUF file [default: the built-in demo model].
     dir: Option<PathBuf>,
     #[command(flatten)]
     weights: Weights,
@@ -20,11 +22,22 @@ pub(crate) struct Measured {
 /// Where a model runs.
 #[derive(Debug, Args)]
 pub(crate) struct DeviceArgs {
-    /// Where the model runs: auto, cpu, cuda:0, cuda:0,1 and so on.
-    #[arg(long)]
+    /// Where the model runs.
+    #[arg(
+        long,
+        help = with_default(
+            "Where the model runs: auto, cpu, cuda:0, cuda:0,1 and so on", EngineConfig::default().device
+        )
+    )]
     device: Option<engine::Device>,
-    /// Ranks that the model is cut into (tensor parallelism).
-    #[arg(long, value_name = "RANKS")]
+    /// Ranks that the model is cut into.
+    #[arg(
+        long,
+        value_name = "RANKS",
+        help = with_default(
+            "Ranks that the model is cut into (tensor parallelism)", EngineConfig::default().tensor_parallel
+        )
+    )]
     tp: Option<usize>,
 }
 
@@ -41,11 +54,11 @@ impl DeviceArgs {
 #[derive(Debug, Args)]
 pub(crate) struct Weights {
     /// Keeps weights in fewer bits than they are stored: q8, eight-bit integers, on the processor; fp8,
-    /// eight-bit floats, on GPUs.
+    /// eight-bit floats, on GPUs [default: as they are stored].
     #[arg(long, value_parser = quantize)]
     quantize: Option<Quantize>,
-    /// What keys and values of tokens are kept as: f32, bf16 or q8. Without it bf16 where weights are bf16 or
-    /// fewer bits.
+    /// What keys and values of tokens are kept as: f32, bf16 or q8 [default: bf16 where weights are bf16 or
+    /// fewer bits, else f32].
     #[arg(long, value_parser = kv_format)]
     kv: Option<KvFormat>,
 }

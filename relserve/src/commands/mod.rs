@@ -3,28 +3,23 @@
 pub(crate) mod bench;
 pub(crate) mod calibrate;
 pub(crate) mod config;
+pub(crate) mod doctor;
 pub(crate) mod eval;
 pub(crate) mod key;
 pub(crate) mod measured;
 pub(crate) mod model_info;
+pub(crate) mod port_holder;
 pub(crate) mod pull;
 pub(crate) mod serve;
 
 use gateway::config::Config;
 use store::Store;
 
+use crate::terminal::confirm;
+pub(crate) use crate::terminal::{say, tell};
+
 /// What went wrong, for a person at a terminal.
 pub(crate) type Failure = Box<dyn std::error::Error>;
-
-/// Prints what the command was asked for.
-macro_rules! say {
-    ($($arg:tt)*) => {{
-        use std::io::Write;
-        // Nobody listens any more: nothing is left to do about it.
-        let _ = writeln!(std::io::stdout(), $($arg)*);
-    }};
-}
-pub(crate) use say;
 
 /// Opens the store, making its folder where it is missing.
 pub(crate) async fn open(config: &Config) -> Result<Store, Failure> {
@@ -34,4 +29,28 @@ pub(crate) async fn open(config: &Config) -> Result<Store, Failure> {
             .map_err(|error| format!("cannot make the data folder {}: {error}", folder.display()))?;
     }
     Ok(Store::open(&config.store.url()).await?)
+}
+
+/// Opens the database and says which it is. A new one is made only where the person at the terminal, or
+/// `--yes`, says so: in another folder than the server's a command would list no keys, and make some for no
+/// server.
+pub(crate) async fn open_or_ask(config: &Config, is_agreed: bool) -> Result<Store, Failure> {
+    let url = config.store.url();
+    let shown = Store::shown(&url)?;
+    let found = Store::inspect(&url).await.map_err(|error| format!("{shown}: {error}"))?;
+    if found.schema.is_none() && !is_agreed {
+        match confirm(&format!("There is no database of RelServe at {shown}. Make one?")) {
+            Some(true) => {}
+            Some(false) => return Err(format!("no database was made at {shown}").into()),
+            None => {
+                return Err(format!(
+                    "there is no database of RelServe at {shown}: name the server's by --data-dir or \
+                     --database, or make this one with --yes"
+                )
+                .into());
+            }
+        }
+    }
+    tell!("database: {shown}");
+    open(config).await
 }

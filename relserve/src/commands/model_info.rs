@@ -11,7 +11,7 @@ use super::{Failure, say};
 
 #[derive(Debug, Args)]
 pub(crate) struct ModelInfo {
-    /// The folder or file.
+    /// The folder or file [default: the built-in demo model].
     dir: Option<PathBuf>,
 }
 

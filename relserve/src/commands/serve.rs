@@ -6,37 +6,43 @@ use std::time::Duration;
 
 use clap::Args;
 use gateway::app;
-use gateway::config::{AuthMode, Config};
+use gateway::config::{AuthMode, Config, ServerConfig};
+use gateway::ports::Ports;
 use gateway::services::sql::accounts::user_of;
 use gateway::services::sql::tenants;
-use scheduler::Policy;
+use scheduler::{Policy, SchedulerConfig};
 use serving::clock::Clock;
 use serving::load;
 use store::{CreatedKey, DEFAULT_TENANT, NewKey, NodeClaim, Store, UnixMillis};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::measured::{DeviceArgs, Weights};
-use super::{Failure, open, say};
+use super::{Failure, open, port_holder, say};
+use crate::terminal::with_default;
 
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
     /// Address and port.
-    #[arg(long)]
+    #[arg(long, help = with_default("Address and port", ServerConfig::default().listen))]
     listen: Option<SocketAddr>,
-    /// Address and port of the Postgres protocol.
+    /// Address and port of the Postgres protocol [default: it is not served].
     #[arg(long = "sql", value_name = "LISTEN")]
     sql_listen: Option<SocketAddr>,
-    /// A Hugging Face folder or a GGUF file.
+    /// A Hugging Face folder or a GGUF file [default: the built-in demo model].
     #[arg(long)]
     model: Option<PathBuf>,
     #[command(flatten)]
     place: DeviceArgs,
     #[command(flatten)]
     weights: Weights,
-    /// fcfs, sarathi, static-priority, static-priority-weak, relserve, relserve-pp, relserve-dp or
-    /// marginal-work.
-    #[arg(long)]
+    /// The order of work.
+    #[arg(long, help = with_default(&policies(), SchedulerConfig::default().policy))]
     policy: Option<Policy>,
+}
+
+/// The policies that can be named.
+fn policies() -> String {
+    format!("In which order work is done: {}", Policy::WITH_VARIANTS.map(Policy::name).join(", "))
 }
 
 impl Serve {
@@ -58,15 +64,17 @@ pub(crate) async fn run(config: Config) -> Result<(), Failure> {
     for warning in config.warnings() {
         tracing::warn!("{warning}");
     }
+    // First of all: a port in use is known at once, and a model takes long to read.
+    let ports = Ports::bind(&config).map_err(|error| port_holder::explained(&error))?;
     let store = open(&config).await?;
     let _node = claim(&store, &config.store.node).await?;
     let clock = Clock::start();
     let backend = load::prepare(config.backend(), &store, clock).await?;
-    let mode = config.auth.mode;
+    let (mode, make_key) = (config.auth.mode, make_key(&config));
     // Signals are caught before the address is announced: whoever reads it may stop the server.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let running = app::start(config, backend, store).await?;
+    let running = app::start_on(ports, config, backend, store).await?;
     // Last, when nothing can fail any more: a key that is made but not shown is lost.
     let first_key = first_key(mode, &running.app.runtime.store, clock).await?;
     let tenants = running.app.runtime.store.tenants().await?;
@@ -74,7 +82,12 @@ pub(crate) async fn run(config: Config) -> Result<(), Failure> {
     let tenant = tenant.unwrap_or_default();
     // Of a key that is not known here, the tenant's name: it stands for all of them on this machine.
     let user = first_key.as_ref().map_or(tenant.clone(), |key| user_of(&tenant, key.info.id));
-    announce(&running, first_key.as_ref().map(|key| key.plaintext.as_str()), &user);
+    let key = match (mode, &first_key) {
+        (AuthMode::None, _) => ShownKey::NotNeeded,
+        (AuthMode::Keys, Some(key)) => ShownKey::New(&key.plaintext),
+        (AuthMode::Keys, None) => ShownKey::Old,
+    };
+    announce(&running, key, &user, &make_key);
     tokio::select! { _ = terminate.recv() => {} _ = interrupt.recv() => {} }
     tracing::info!("draining; a second signal ends at once");
     running
@@ -130,21 +143,67 @@ async fn first_key(mode: AuthMode, store: &Store, clock: Clock) -> Result<Option
     Ok(Some(store.create_key(new, UnixMillis(clock.unix_ms())).await?))
 }
 
-fn announce(running: &app::Running, key: Option<&str>, user: &str) {
+/// The key of the commands that are printed.
+#[derive(Clone, Copy)]
+enum ShownKey<'a> {
+    /// The first one, which was just made.
+    New(&'a str),
+    /// One of those that were made before, of which only hashes are known.
+    Old,
+    NotNeeded,
+}
+
+impl ShownKey<'_> {
+    /// How it stands between double quotes of a shell.
+    fn in_shell(&self) -> &str {
+        match self {
+            Self::New(key) => key,
+            Self::Old => "$RELSERVE_KEY",
+            Self::NotNeeded => "none",
+        }
+    }
+
+    /// Its header, as an argument of curl.
+    fn header(&self) -> String {
+        match self {
+            Self::NotNeeded => String::new(),
+            Self::New(_) | Self::Old => format!("-H \"Authorization: Bearer {}\" ", self.in_shell()),
+        }
+    }
+}
+
+/// The command that makes a key of this server's, from any folder.
+fn make_key(config: &Config) -> String {
+    let program = std::env::args_os().next().unwrap_or_else(|| "relserve".into());
+    let data = std::path::absolute(&config.store.data_dir).unwrap_or_else(|_| config.store.data_dir.clone());
+    // An address may hold a password.
+    let database = if config.store.database.is_some() { " --database URL" } else { "" };
+    format!("{} --data-dir {}{database} key create NAME", program.display(), data.display())
+}
+
+fn announce(running: &app::Running, key: ShownKey<'_>, user: &str, make_key: &str) {
     let models: Vec<&str> = running.app.models.iter().map(|model| model.model().name.as_str()).collect();
     say!("RelServe serves {} on http://{}", models.join(", "), running.address);
-    if let Some(key) = key {
-        say!("API key: {key}");
-        say!("(shown this once; `relserve key create NAME` makes more)");
+    match key {
+        ShownKey::New(key) => {
+            say!("API key: {key}");
+            say!("(shown this once; `{make_key}` makes more)");
+        }
+        ShownKey::Old => {
+            say!("Put a key of yours into RELSERVE_KEY: the first start showed one, `{make_key}` makes more");
+        }
+        ShownKey::NotNeeded => {}
     }
-    let key = key.unwrap_or("$RELSERVE_KEY");
+    // Double quotes around the header: a shell puts the variable's value in.
     say!(
-        "Try: curl -N http://{}/v1/relqueries -H 'Authorization: Bearer {key}' \
+        "Try: curl -N http://{}/v1/relqueries {}\
          -H 'Content-Type: application/json' -d '{{\"template\": \"Classify the text. Answer with one of these \
          labels: positive, negative.\\n\\nText: {{text}}\", \"rows\": [[\"A wonderful film.\"], [\"Two lost hours.\"]], \
          \"stream\": true}}'",
-        running.address
+        running.address,
+        key.header()
     );
+    let key = key.in_shell();
     if let Some(address) = running.sql_address {
         let (host, port) = (address.ip(), address.port());
         say!(

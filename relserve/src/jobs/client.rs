@@ -1,15 +1,18 @@
 //! Sends relQueries to a server and reads what comes back; what may pass is tried again.
 
-use std::sync::Once;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use reqwest::header::RETRY_AFTER;
-use reqwest::{Response, StatusCode};
+use reqwest::{RequestBuilder, Response, StatusCode};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::journal::RowError;
+use crate::http::{self, cause};
 
+/// Longest time for a connection, and for the first sign of life.
+const CONNECT_MAX: Duration = Duration::from_secs(10);
 /// Shortest and longest wait before another try.
 const WAIT: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
 
@@ -17,10 +20,13 @@ const WAIT: (Duration, Duration) = (Duration::from_millis(50), Duration::from_se
 #[derive(Clone, Debug)]
 pub(super) struct Client {
     http: reqwest::Client,
-    url: String,
+    /// Without `/v1`.
+    address: String,
     key: Option<String>,
     /// For how long a server that does not answer is tried again.
     patience: Duration,
+    /// Why the last request got no answer, if it did not.
+    outage: Arc<Mutex<Option<String>>>,
 }
 
 /// What a request comes to, where it does not come to answers.
@@ -95,18 +101,48 @@ pub(super) type Answers = Vec<Result<String, RowError>>;
 impl Client {
     /// A client of the server at an address.
     pub(super) fn new(address: &str, key: Option<String>, patience: Duration) -> Result<Self, String> {
-        static PROVIDER: Once = Once::new();
-        PROVIDER.call_once(|| {
-            // Err: this process has one already, which will do.
-            let _ = rustls::crypto::ring::default_provider().install_default();
-        });
         let address = address.trim_end_matches('/').trim_end_matches("/v1");
         if !address.starts_with("http://") && !address.starts_with("https://") {
             return Err(format!("--server: {address} must begin with http:// or https://"));
         }
-        let http = reqwest::Client::builder().connect_timeout(Duration::from_secs(10)).build();
-        let http = http.map_err(|error| format!("--server: {error}"))?;
-        Ok(Self { http, url: format!("{address}/v1/relqueries"), key, patience })
+        let http = http::client(CONNECT_MAX).map_err(|error| format!("--server: {error}"))?;
+        Ok(Self { http, address: address.to_owned(), key, patience, outage: Arc::default() })
+    }
+
+    /// Asks the server for a sign of life, once.
+    ///
+    /// # Errors
+    /// Where nothing answers at the address, or the key is refused.
+    pub(super) async fn reach(&self) -> Result<(), String> {
+        let request = self.with_key(self.http.get(format!("{}/v1/models", self.address)));
+        let response = request.timeout(CONNECT_MAX).send().await.map_err(|error| {
+            let (address, cause) = (&self.address, cause(&error.without_url()));
+            format!("--server: cannot reach {address}: {cause}; does a server run there?")
+        })?;
+        match response.status() {
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+                let refused = response.json::<Refused>().await.map(|refused| refused.error.message);
+                Err(format!("--key: {}", refused.unwrap_or_else(|_| "the server refuses it".into())))
+            }
+            // What else it says of this route says nothing of the one that rows go to.
+            _ => Ok(()),
+        }
+    }
+
+    /// Why the server does not answer just now; `None` where it does.
+    pub(super) fn outage(&self) -> Option<String> {
+        self.outage.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_outage(&self, reason: Option<String>) {
+        *self.outage.lock().unwrap_or_else(PoisonError::into_inner) = reason;
+    }
+
+    fn with_key(&self, request: RequestBuilder) -> RequestBuilder {
+        match &self.key {
+            Some(key) => request.bearer_auth(key),
+            None => request,
+        }
     }
 
     /// Runs a relQuery of so many rows.
@@ -114,13 +150,18 @@ impl Client {
         let mut wait = WAIT.0;
         let mut waited = Duration::ZERO;
         loop {
-            let (reason, after) = match self.try_once(body).await {
+            let tried = self.try_once(body).await;
+            self.set_outage(match &tried {
+                Try::Later(reason, None) => Some(format!("{}: {reason}", self.address)),
+                Try::Later(_, Some(_)) | Try::Reply(_) | Try::Refusal(_) => None,
+            });
+            let (reason, after) = match tried {
                 Try::Reply(reply) => return read(reply, rows),
                 Try::Refusal(refusal) => return Err(refusal),
                 Try::Later(reason, after) => (reason, after),
             };
             if waited >= self.patience {
-                return Err(Refusal::Job(format!("{}: {reason}", self.url)));
+                return Err(Refusal::Job(format!("{}: {reason}", self.address)));
             }
             // A server that says when to come back works: only silence uses patience up.
             if after.is_none() {
@@ -132,11 +173,8 @@ impl Client {
     }
 
     async fn try_once(&self, body: &Value) -> Try {
-        let mut request = self.http.post(&self.url).json(body);
-        if let Some(key) = &self.key {
-            request = request.bearer_auth(key);
-        }
-        let response = match request.send().await {
+        let request = self.with_key(self.http.post(format!("{}/v1/relqueries", self.address)));
+        let response = match request.json(body).send().await {
             Ok(response) => response,
             Err(error) => return Try::Later(cause(&error), None),
         };
@@ -188,15 +226,4 @@ fn read(reply: Reply, rows: usize) -> Result<(Answers, RequestTokens), Refusal> 
         (None, None) => Err(RowError { message: "the server left the row out".into(), code: None }),
     };
     Ok((reply.rows.into_iter().map(answer).collect(), tokens))
-}
-
-/// An error with its causes, on one line.
-fn cause(error: &reqwest::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }

@@ -13,13 +13,13 @@ use serde_json::{Map, Value};
 use tokio::task::JoinSet;
 
 use super::client::{Answers, Client, Refusal, RequestTokens};
-use super::input::{Input, InputRow, InputRows};
 use super::journal::{Journal, JournalRecord, JournalState, RowError};
 use super::layout::Layout;
 use super::options::Options;
 use super::progress::Progress;
 use super::window::{Window, WindowRow};
 use super::{Failure, tell};
+use crate::input::{Input, InputRow, InputRows};
 
 /// Records written down at a time, where they come without a request.
 const RECORDS_PER_WRITE: usize = 500;
@@ -88,6 +88,8 @@ struct Flow<'a> {
     /// Rows that are over without having run.
     unwritten: Vec<JournalRecord>,
     number: u64,
+    /// Whether it was said that the server does not answer.
+    is_away: bool,
 }
 
 /// Runs all rows that are not over. Stopped by Ctrl-C, it leaves the journal for the next time.
@@ -115,7 +117,9 @@ pub(super) async fn run(
         running: JoinSet::new(),
         unwritten: Vec::new(),
         number: 0,
+        is_away: false,
     };
+    flow.progress.show(flow.journal.counts());
     let mut rows = input.start();
     let ended = tokio::select! {
         ended = flow.course(&mut rows) => ended,
@@ -154,9 +158,26 @@ impl Flow<'_> {
                 Some(ran) = self.running.join_next(), if !self.running.is_empty() => {
                     self.record(ran??)?;
                 }
-                _ = looks.tick() => self.progress.show(self.journal.counts()),
+                _ = looks.tick() => {
+                    self.tell_outage();
+                    self.progress.show(self.journal.counts());
+                }
             }
         }
+    }
+
+    /// Says that the server has stopped answering, and that it answers again.
+    fn tell_outage(&mut self) {
+        let outage = self.client.outage();
+        match &outage {
+            Some(reason) if !self.is_away => {
+                let patience = self.job.options.patience;
+                self.progress.note(&format!("{reason}; trying again for up to {patience} s"));
+            }
+            None if self.is_away => self.progress.note("the server answers again"),
+            Some(_) | None => {}
+        }
+        self.is_away = outage.is_some();
     }
 
     /// Takes a row of the input in.

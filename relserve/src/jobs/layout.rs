@@ -36,8 +36,8 @@ impl Layout {
             return Err(format!("--template: there is no column {missing}; there are {known}").into());
         }
         let is_kept = |name: &String| {
-            options.columns.as_ref().is_none_or(|wanted| wanted.contains(name))
-                || options.id.as_ref() == Some(name)
+            options.source.columns.as_ref().is_none_or(|wanted| wanted.contains(name))
+                || options.source.id.as_ref() == Some(name)
         };
         let places: Vec<usize> = (0..columns.len()).filter(|place| is_kept(&columns[*place])).collect();
         let kept: Vec<String> = places.iter().map(|place| columns[*place].clone()).collect();
@@ -57,7 +57,7 @@ impl Layout {
         if options.row_column == options.output_column {
             return Err("--row-column and --output-column must differ".into());
         }
-        let id = options.id.as_ref().and_then(|id| kept.iter().position(|column| column == id));
+        let id = options.source.id.as_ref().and_then(|id| kept.iter().position(|column| column == id));
         let (row, output) = (options.row_column.clone(), options.output_column.clone());
         Ok(Self { row, kept, output, sent, fields, places, id })
     }

@@ -3,39 +3,29 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use gateway::wire::sampling::Absent;
 use ir::Template;
 use serde_json::{Map, Value, json};
 
 use super::Failure;
+use crate::input::TableArgs;
+use crate::terminal::with_default;
 
 /// Runs a prompt template over every row of a table and writes the table with a column of answers.
 ///
 /// A job that was stopped or killed goes on when the same command is run again.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// A .csv, .tsv, .jsonl or .parquet file, or a database: sqlite:PATH, postgres://...
-    #[arg(long)]
-    pub input: String,
-    /// The table of the database.
-    #[arg(long, conflicts_with = "query")]
-    pub table: Option<String>,
-    /// The query to the database; it must give its rows in the same order each time.
-    #[arg(long)]
-    pub query: Option<String>,
+    #[command(flatten)]
+    pub source: TableArgs,
     /// The prompt, with {column} where a cell goes and {*} for all other columns; @FILE reads it from a file.
     #[arg(long)]
     pub template: String,
-    /// Instructions before it; @FILE reads them from a file.
+    /// Instructions before it [default: none]; @FILE reads them from a file.
     #[arg(long)]
     pub system: Option<String>,
-    /// Columns to read, by name, comma-separated; all without it.
-    #[arg(long, value_delimiter = ',')]
-    pub columns: Option<Vec<String>>,
-    /// The column that names a row in the error file; a database table is read in its order.
-    #[arg(long)]
-    pub id: Option<String>,
     /// A .csv, .tsv, .jsonl or .parquet file to write.
-    #[arg(long)]
+    #[arg(long, value_name = "FILE")]
     pub output: PathBuf,
     /// What to call the column of answers.
     #[arg(long, default_value = "output")]
@@ -43,28 +33,34 @@ pub struct Options {
     /// What to call the column of row numbers, which count from 1.
     #[arg(long, default_value = "row")]
     pub row_column: String,
-    /// A running server; without it the model is loaded into this process.
-    #[arg(long)]
+    /// A running server, such as http://127.0.0.1:8080; without it the model is loaded into this process.
+    #[arg(long, value_name = "URL")]
     pub server: Option<String>,
-    /// The server's API key; @FILE reads it from a file.
+    /// The server's API key [default: none is sent]; @FILE reads it from a file.
     #[arg(long)]
     pub key: Option<String>,
-    /// The model in this process: a Hugging Face folder or a GGUF file.
+    /// The model in this process, a Hugging Face folder or a GGUF file; without it that of the configuration,
+    /// or else the built-in demo model.
     #[arg(long, conflicts_with = "server")]
     pub model: Option<PathBuf>,
     /// Most tokens of an answer.
-    #[arg(long)]
+    #[arg(long, help = with_default("Most tokens of an answer", Absent::default().max_tokens))]
     pub max_tokens: Option<u64>,
     /// 0 is greedy.
-    #[arg(long)]
+    #[arg(long, help = with_default("0 is greedy", Absent::default().temperature))]
     pub temperature: Option<f64>,
     /// Keeps the most likely tokens whose probabilities sum to this.
-    #[arg(long)]
+    #[arg(
+        long,
+        help = with_default(
+            "Keeps the most likely tokens whose probabilities sum to this", Absent::default().top_p
+        )
+    )]
     pub top_p: Option<f64>,
-    /// Keeps this many most likely tokens.
+    /// Keeps this many most likely tokens [default: all].
     #[arg(long)]
     pub top_k: Option<u64>,
-    /// Makes warm answers repeatable.
+    /// Makes answers above temperature 0 repeatable [default: another for each row].
     #[arg(long)]
     pub seed: Option<u64>,
     /// Text that ends an answer; may be given several times.
@@ -73,19 +69,19 @@ pub struct Options {
     /// An answer that is allowed; given several times, answers are one of these.
     #[arg(long, group = "constraint")]
     pub choice: Vec<String>,
-    /// Answers are integers from MIN to MAX.
+    /// Answers are integers from MIN to MAX; without it, --choice, --regex or --json-schema any text will do.
     #[arg(long, value_name = "MIN..MAX", group = "constraint")]
     pub integer: Option<String>,
-    /// Answers match this regular expression.
+    /// Answers match this regular expression; without it see --integer.
     #[arg(long, group = "constraint")]
     pub regex: Option<String>,
-    /// Answers are JSON that fits the schema in this file.
+    /// Answers are JSON that fits the schema in this file; without it see --integer.
     #[arg(long, value_name = "FILE", group = "constraint")]
     pub json_schema: Option<PathBuf>,
     /// Answers are computed even where the server knows them.
     #[arg(long)]
     pub no_cache: bool,
-    /// What may be moved so that neighbours share more: rows (the default); fields too, where the caller says
+    /// What may be moved so that neighbours share more [default: rows]: fields too, where the caller says
     /// that their order in a record says nothing; or exact: rows go to the scheduler as they were sent.
     #[arg(long, value_parser = ["exact", "rows", "fields"])]
     pub order: Option<String>,
@@ -93,7 +89,7 @@ pub struct Options {
     /// times. Used where the rows bear it out. Without it dependencies are looked for.
     #[arg(long = "fd", value_name = "COLUMNS")]
     pub dependencies: Vec<String>,
-    /// Whether the chat template frames the prompt; by default where the model has one.
+    /// Whether the chat template frames the prompt [default: where the model has one].
     #[arg(long)]
     pub chat: Option<bool>,
     /// Forgets a job of this output that was begun, and overwrites the output.
@@ -111,26 +107,10 @@ pub struct Options {
     /// Rows held back to find those with a common prefix; with --order fields, rows that are ordered together.
     #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub buffer_rows: u64,
-    /// Bytes of one row of the input; a longer one fails alone, or ends the job where its end cannot be
-    /// found.
-    #[arg(long, default_value_t = 16 << 20)]
-    pub row_bytes_max: u64,
-    /// Seconds for which a server that does not answer is tried again.
+    /// Seconds for which a server that stops answering is tried again; one that cannot be reached at all ends
+    /// the command at once.
     #[arg(long, default_value_t = 60)]
     pub patience: u64,
-}
-
-/// How a file holds a table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Format {
-    /// Commas.
-    Csv,
-    /// Tabs.
-    Tsv,
-    /// An object a line.
-    Jsonl,
-    /// Columns.
-    Parquet,
 }
 
 /// A value, or what stands in the file that it names.

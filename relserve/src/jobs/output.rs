@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use super::Failure;
 use super::journal::{Journal, JournalRecord};
 use super::layout::Layout;
-use super::options::Format;
+use crate::input::Format;
 
 /// Where the output goes.
 pub(super) struct OutputFile {

@@ -1,47 +1,25 @@
-//! How far a job is, for the person at the terminal: a bar, or a line now and then where there is no
-//! terminal.
-
-use std::io::IsTerminal as _;
-
-use base::Nanos;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use serving::clock::Clock;
+//! How far a job is, for the person at the terminal.
 
 use super::client::RequestTokens;
-use super::input::InputSize;
 use super::journal::Counts;
-use super::tell;
-
-/// Time between two lines where there is no terminal.
-const LINE: Nanos = Nanos(10_000_000_000);
-/// Parts of a bar whose length in rows is not known.
-const PARTS: u64 = 10_000;
+use crate::input::InputSize;
+use crate::terminal::{Meter, tell};
 
 /// How far a job is.
 pub(super) struct Progress {
-    clock: Clock,
-    bar: Option<ProgressBar>,
+    meter: Meter,
     size: InputSize,
     /// Bytes of the input read.
     position: u64,
     /// Rows that were over before.
     before: Counts,
     tokens: RequestTokens,
-    /// When the last line was put out.
-    last: base::Time,
 }
 
 impl Progress {
     /// A job whose input is of this size, of which some rows are over.
     pub(super) fn new(size: InputSize, before: Counts) -> Self {
-        let bar = std::io::stderr().is_terminal().then(|| {
-            let bar = ProgressBar::with_draw_target(Some(PARTS), ProgressDrawTarget::stderr());
-            let style = ProgressStyle::with_template("[{elapsed_precise}] {bar:30} {percent:>3}% {msg}");
-            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-            bar
-        });
-        let clock = Clock::start();
-        Self { clock, bar, size, position: 0, before, tokens: RequestTokens::default(), last: base::Time(0) }
+        Self { meter: Meter::new(), size, position: 0, before, tokens: RequestTokens::default() }
     }
 
     /// The input is read up to here.
@@ -63,24 +41,20 @@ impl Progress {
 
     /// Shows where the job stands.
     pub(super) fn show(&mut self, counts: Counts) {
-        if let Some(bar) = &self.bar {
-            bar.set_position((self.share(counts) * PARTS as f64) as u64);
-            bar.set_message(self.message(counts));
-            return;
-        }
-        let now = self.clock.now();
-        if now.since(self.last) >= LINE {
-            self.last = now;
-            tell!("{}", self.message(counts));
-        }
+        let (share, seconds) = (self.share(counts), self.meter.seconds());
+        let message = self.message(counts, seconds);
+        self.meter.show(share, || message);
+    }
+
+    /// Says a thing at once.
+    pub(super) fn note(&self, text: &str) {
+        self.meter.note(text);
     }
 
     /// Shows where the job has ended.
     pub(super) fn end(&self, counts: Counts) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
-        tell!("{}", self.message(counts));
+        self.meter.end();
+        tell!("{}", self.message(counts, self.meter.seconds()));
     }
 
     /// Which share is over, as far as that can be known.
@@ -93,8 +67,8 @@ impl Progress {
         if whole == 0 { 0.0 } else { (part as f64 / whole as f64).min(1.0) }
     }
 
-    fn message(&self, counts: Counts) -> String {
-        let seconds = self.clock.now().since(base::Time(0)).as_seconds().max(0.001);
+    fn message(&self, counts: Counts, seconds: f64) -> String {
+        let seconds = seconds.max(0.001);
         let total = match self.size {
             InputSize::Rows(rows) => format!("/{rows}"),
             InputSize::Bytes(_) => String::new(),

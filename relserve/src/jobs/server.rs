@@ -21,11 +21,12 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Finds or starts the server of a job.
+    /// Finds or starts the server of a job. One that cannot be reached is an error at once.
     pub(super) async fn of(options: &Options, config: Config, folder: &Path) -> Result<Self, Failure> {
         let patience = Duration::from_secs(options.patience);
         if let Some(address) = &options.server {
             let client = Client::new(address, options.key()?, patience)?;
+            client.reach().await?;
             return Ok(Self { client, own: None });
         }
         let (running, key) = start(options, config, folder).await?;

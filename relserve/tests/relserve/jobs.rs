@@ -8,9 +8,11 @@ use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use serde_json::{Value, json};
 use serving::model::Model;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
 
 use crate::common::{Server, config, lasting_store, model, serve_on};
+use crate::program::{run as run_program, start as start_program, told};
 
 /// A folder for a job's files, and a server.
 struct Workplace {
@@ -77,6 +79,11 @@ fn said(output: &Output) -> String {
 /// The job's output is this.
 fn done(output: &Output) {
     assert!(output.status.success(), "{}", said(output));
+}
+
+/// The job is over, and some rows failed.
+fn rows_failed(output: &Output) {
+    assert_eq!(output.status.code(), Some(3), "{}", said(output));
 }
 
 /// The job has said no, and why.
@@ -151,7 +158,7 @@ async fn a_bad_row_fails_alone_and_is_tried_again_alone() {
     place.put("in.csv", [text.as_bytes(), b"\xff\n"].concat());
     let job = [&JOB[..], &["--id", "id"]].concat();
     let output = place.run(&job).await;
-    done(&output);
+    rows_failed(&output);
     assert!(said(&output).contains("3 rows failed"), "{}", said(&output));
     assert_eq!(place.read("out.csv"), "row,id,word,output\n1,1,a,a\n4,4,,Say\n5,5,e,e\n");
     let errors: Vec<Value> =
@@ -164,9 +171,9 @@ async fn a_bad_row_fails_alone_and_is_tried_again_alone() {
     assert!(message(2).contains("line 7: `word` is not UTF-8"), "{}", message(2));
 
     let ran = place.ran();
-    done(&place.run(&job).await);
+    rows_failed(&place.run(&job).await);
     assert_eq!(place.ran(), ran, "nothing is left to run");
-    done(&place.run(&[&job[..], &["--retry-errors"]].concat()).await);
+    rows_failed(&place.run(&[&job[..], &["--retry-errors"]].concat()).await);
     assert_eq!(place.ran(), ran, "the long one and the bad ones cannot run");
     assert_eq!(place.read("out.csv").lines().count(), 4);
     assert_eq!(place.read("out.csv.errors.jsonl").lines().count(), 3);
@@ -176,7 +183,7 @@ async fn a_bad_row_fails_alone_and_is_tried_again_alone() {
 async fn rows_that_failed_run_again_alone_and_take_their_places() {
     let mut place = Workplace::with(Model { context_max: base::TokenCount(64), ..model() }).await;
     place.put("in.csv", format!("word\na\n{}\nc\n", "b".repeat(100)));
-    done(&place.run(&JOB).await);
+    rows_failed(&place.run(&JOB).await);
     assert_eq!(place.read("out.csv"), "row,word,output\n1,a,a\n3,c,c\n");
     assert_eq!(place.read("out.csv.errors.jsonl").lines().count(), 1);
     // A server with room for it.
@@ -235,6 +242,62 @@ async fn what_cannot_run_is_refused_before_anything_runs() {
     refused(&place.run(&fd).await, &["--fd id,word", "`word`"]);
     assert_eq!(place.ran(), 0);
     assert!(!place.path("out.csv").exists());
+}
+
+#[actix_web::test]
+async fn a_server_that_cannot_be_reached_or_refuses_the_key_ends_a_job_at_once() {
+    let place = Workplace::new().await;
+    place.put("in.csv", "id,word\n1,a\n");
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let address = format!("http://{closed}");
+    // A job that tried again would not end.
+    let patient = [&JOB[..], &["--patience", "1000000"]].concat();
+    let job = [&patient[..], &["--server", &address]].concat();
+    let output = program(place.dir.path(), &job).output().await.unwrap();
+    refused(&output, &["--server", &address, "refused", "does a server run there?"]);
+    let known = format!("http://{}", place.server.client.address);
+    let job = [&patient[..], &["--server", &known, "--key", "rs-nobody"]].concat();
+    refused(
+        &program(place.dir.path(), &job).output().await.unwrap(),
+        &["--key", "unknown or revoked API key"],
+    );
+    assert_eq!(fs::read_dir(place.dir.path()).unwrap().count(), 1, "nothing but the input is there");
+}
+
+#[actix_web::test]
+async fn a_job_says_at_once_that_its_server_is_gone_and_that_it_is_back() {
+    let place = tempfile::tempdir().unwrap();
+    let rows: String = (0..20_000).map(|row| format!("{row}\n")).collect();
+    fs::write(place.path().join("in.csv"), format!("word\n{rows}")).unwrap();
+    let data = place.path().join("data");
+    let (mut server, said) = start_program(&data);
+    let address = told(&said, " on http://").unwrap().to_owned();
+    let key = told(&said, "API key: ").unwrap().to_owned();
+    let url = format!("http://{address}");
+    let job = [&JOB[..], &["--server", &url, "--key", &key]].concat();
+    let mut job = program(place.path(), &job).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(job.stderr.take().unwrap()).lines();
+    let mut until = async |part: &str| loop {
+        let line = lines.next_line().await.unwrap().unwrap_or_else(|| panic!("it ended without `{part}`"));
+        if line.contains(part) {
+            return line;
+        }
+    };
+    let journal = place.path().join("out.csv.job/results.jsonl");
+    let mut looks = tokio::time::interval(std::time::Duration::from_millis(20));
+    while fs::metadata(&journal).map_or(0, |results| results.len()) == 0 {
+        looks.tick().await;
+    }
+    server.kill().unwrap();
+    server.wait().unwrap();
+    let gone = until("trying again for up to 60 s").await;
+    assert!(gone.contains(&address), "{gone}");
+    let mut again = std::process::Command::new(env!("CARGO_BIN_EXE_relserve"));
+    let (mut server, _) = run_program(again.args(["serve", "--listen", &address, "--data-dir"]).arg(&data));
+    until("the server answers again").await;
+    job.kill().await.unwrap();
+    server.kill().unwrap();
+    server.wait().unwrap();
 }
 
 #[actix_web::test]
@@ -369,6 +432,7 @@ async fn without_a_server_the_model_runs_in_the_process() {
     let output = { output }.output().await.unwrap();
     done(&output);
     assert!(said(&output).contains("2/2 rows"), "{}", said(&output));
+    assert!(!said(&output).contains(['\r', '\u{1b}']), "in a file are lines: {:?}", said(&output));
     let written = fs::read_to_string(dir.path().join("out.jsonl")).unwrap();
     for line in written.lines() {
         let line: Value = serde_json::from_str(line).unwrap();
@@ -404,7 +468,7 @@ async fn a_table_of_a_sqlite_database_is_read_by_name_or_query() {
     };
     refused(&run(with(&[], ["--table", "words"])).await, &["--id"]);
     refused(&run(with(&["--id", "id"], ["--table", "none"])).await, &["none"]);
-    done(&run(with(&["--id", "id"], ["--table", "words"])).await);
+    rows_failed(&run(with(&["--id", "id"], ["--table", "words"])).await);
     let text = place.read("out.jsonl");
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines[0], r#"{"row":1,"id":1,"word":"a","weight":null,"raw":null,"output":"a"}"#);

@@ -9,16 +9,25 @@ mod api;
 #[expect(dead_code, reason = "the gateway's tests use the rest")]
 mod common;
 mod configuration;
+mod doctor;
 mod document;
 mod examples;
+#[path = "../../../engine/src/hub/tests/fake_hub.rs"]
+mod fake_hub;
+mod help;
 mod jobs;
+mod keys;
 mod kills;
+mod ports;
 mod program;
+mod progress;
 mod python_client;
+mod reorder;
 mod simulate;
 mod sources;
 mod sql_clients;
 #[path = "../../../store/tests/support/mod.rs"]
 #[expect(dead_code, reason = "the gateway's tests use the rest")]
 mod support;
+mod terminal;
 mod web;

@@ -15,7 +15,8 @@ fn serve(folder: &std::path::Path) -> Command {
     command
 }
 
-fn run(command: &mut Command) -> (Child, Vec<String>) {
+/// Starts a command that serves and waits for the last line it says.
+pub fn run(command: &mut Command) -> (Child, Vec<String>) {
     // With SQL, how to reach it is said last.
     let last = if command.get_args().any(|arg| arg == "--sql") { "SQL: " } else { "Try: " };
     let mut server = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
@@ -70,7 +71,7 @@ impl Drop for Program {
 }
 
 /// Asks it to stop, as a supervisor does.
-fn terminate(mut server: Child) -> ExitStatus {
+pub fn terminate(mut server: Child) -> ExitStatus {
     let sent = Command::new("kill").args(["-TERM", &server.id().to_string()]).status().unwrap();
     assert!(sent.success());
     server.wait().unwrap()
@@ -95,12 +96,12 @@ fn a_first_start_that_cannot_listen_makes_no_key_that_nobody_sees() {
     let folder = tempfile::tempdir().unwrap();
     let relserve = |arguments: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_relserve"));
-        command.arg("--data-dir").arg(folder.path()).args(arguments).output().unwrap()
+        command.arg("--data-dir").arg(folder.path()).args(arguments).stdin(Stdio::null()).output().unwrap()
     };
     let start = relserve(&["serve", "--listen", &address]);
     assert!(!start.status.success());
     assert!(String::from_utf8_lossy(&start.stderr).contains(&address), "the address is named");
-    let list = relserve(&["key", "list"]);
+    let list = relserve(&["key", "list", "--yes"]);
     assert!(list.status.success() && list.stdout.is_empty(), "{list:?}");
 }
 

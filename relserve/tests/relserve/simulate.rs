@@ -32,7 +32,8 @@ fn complaint(folder: &Path, arguments: &[&str]) -> String {
 #[test]
 fn a_trace_is_replayed_under_the_policies_and_its_results_are_written() {
     let folder = tempfile::tempdir().unwrap();
-    let asked = ["two.json", "--policy", "vllm,relserve-dp", "--explain", "2..3", "--out", "out.json"];
+    let asked =
+        ["--input", "two.json", "--policy", "vllm,relserve-dp", "--explain", "2..3", "--output", "out.json"];
     let text = said(&sim(folder.path(), &asked));
     assert!(
         text.starts_with("two: 2 relQueries, 5 rows; opt-13b-a100, 10000 tokens of KV, hide 1.00"),
@@ -70,7 +71,7 @@ fn a_workload_is_drawn_saved_and_replayed_from_its_file_alike() {
     assert!(text.contains("llama2-70b-4xa100 (an estimate)"), "{text}");
     assert!(text.contains("hide 0.00; 20 faults"), "{text}");
     assert!(text.lines().any(|line| line.starts_with("offline  ")), "a second tenant: {text}");
-    let again = said(&sim(folder.path(), &[&["drawn.json"][..], &more[..]].concat()));
+    let again = said(&sim(folder.path(), &[&["--input", "drawn.json"][..], &more[..]].concat()));
     assert_eq!(again, text);
 }
 
@@ -88,8 +89,10 @@ fn several_seeds_are_averaged() {
     assert!((both - (one + other) / 2.0).abs() < 2e-3, "{one} and {other}, together {both}");
     let complain = |arguments: &[&str]| complaint(folder.path(), arguments);
     assert!(complain(&["--workload", "paper", "--seeds", "0"]).contains("is not in 1..=1000"));
-    assert!(complain(&["two.json", "--seeds", "2"]).contains("cannot be used with"));
-    assert!(complain(&["--workload", "paper", "--seeds", "2", "--out", "x"]).contains("cannot be used with"));
+    assert!(complain(&["--input", "two.json", "--seeds", "2"]).contains("cannot be used with"));
+    assert!(
+        complain(&["--workload", "paper", "--seeds", "2", "--output", "x"]).contains("cannot be used with")
+    );
     let wrong = complain(&["--workload", "paper", "--dataset", "imdb"]);
     assert!(wrong.contains("dataset `imdb` is not one of amazon, rotten, beer, pdmx"), "{wrong}");
 }
@@ -102,6 +105,7 @@ fn a_measured_machine_and_any_setting_can_be_given_and_a_wrong_one_is_named() {
         "sequences_max": 8, "watermark_permille": 0, "publish_generated": true}"#;
     std::fs::write(folder.path().join("mine.json"), machine).unwrap();
     let asked = [
+        "--input",
         "two.json",
         "--machine",
         "mine.json",
@@ -111,21 +115,21 @@ fn a_measured_machine_and_any_setting_can_be_given_and_a_wrong_one_is_named() {
         "kv_blocks=50",
     ];
     assert!(said(&sim(folder.path(), &asked)).contains("mine.json, 800 tokens of KV, hide 0.00"));
-    let complain = |arguments: &[&str]| complaint(folder.path(), arguments);
-    assert!(complain(&["two.json", "--set", "kv_block=1"]).contains("`kv_block` is no setting"));
-    assert!(complain(&["two.json", "--set", "kv_blocks=0"]).contains("must be positive"));
-    assert!(complain(&["two.json", "--set", "kv_blocks=9"]).contains("needs"));
-    assert!(complain(&["two.json", "--hide", "2"]).contains("must be from 0 to 1"));
+    let complain =
+        |arguments: &[&str]| complaint(folder.path(), &[&["--input", "two.json"], arguments].concat());
+    assert!(complain(&["--set", "kv_block=1"]).contains("`kv_block` is no setting"));
+    assert!(complain(&["--set", "kv_blocks=0"]).contains("must be positive"));
+    assert!(complain(&["--set", "kv_blocks=9"]).contains("needs"));
+    assert!(complain(&["--hide", "2"]).contains("must be from 0 to 1"));
     assert!(
-        complain(&["two.json", "--machine", "tpu"])
-            .contains("machine `tpu` is neither a file nor one of opt-13b-a100")
+        complain(&["--machine", "tpu"]).contains("machine `tpu` is neither a file nor one of opt-13b-a100")
     );
-    assert!(complain(&["two.json", "--policy", "best"]).contains("policy `best` is not one of"));
-    assert!(complain(&["none.json"]).contains("cannot read none.json"));
-    assert!(complain(&[]).contains("required"));
-    assert!(complain(&["two.json", "--seed", "4"]).contains("cannot be used with"));
+    assert!(complain(&["--policy", "best"]).contains("policy `best` is not one of"));
+    assert!(complaint(folder.path(), &["--input", "none.json"]).contains("cannot read none.json"));
+    assert!(complaint(folder.path(), &[]).contains("required"));
+    assert!(complain(&["--seed", "4"]).contains("cannot be used with"));
     std::fs::write(folder.path().join("f.json"), r#"{"faults": [{"kind": "cancel", "at": 1, "rel_id": 7}]}"#)
         .unwrap();
-    let wrong = complain(&["two.json", "--faults", "f.json"]);
+    let wrong = complain(&["--faults", "f.json"]);
     assert!(wrong.contains("f.json: faults[0].rel_id is no relQuery of the trace"), "{wrong}");
 }

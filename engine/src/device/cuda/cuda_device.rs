@@ -36,6 +36,13 @@ pub fn device_count() -> Result<usize, CudaError> {
     Ok(count as usize)
 }
 
+/// The libraries beside the driver that `ranks` GPUs need and that are not found, each with where it is to be
+/// had.
+pub fn missing_libraries(ranks: usize) -> Vec<CudaError> {
+    let needed = [Some(compile::require()), Some(products::require()), (ranks > 1).then(nccl::require)];
+    needed.into_iter().flatten().filter_map(Result::err).collect()
+}
+
 /// A GPU, opened.
 pub struct CudaDevice {
     runtime: Arc<CudaRuntime>,

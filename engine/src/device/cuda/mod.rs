@@ -11,7 +11,7 @@ mod gpu;
 mod kernels;
 mod runtime;
 
-pub use cuda_device::{CudaDevice, device_count};
+pub use cuda_device::{CudaDevice, device_count, missing_libraries};
 pub use error::CudaError;
 pub use gpu::{Address, Buffer, Element, Factors, Gpu, GpuError, Graph, Grid, HostBuffer, Linear};
 pub(crate) use kernels::Args;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use cudarc::driver::sys::CUstream;
 use cudarc::nccl::{result, sys};
 
-use super::{CudaDevice, device_count, require};
+use super::{CudaDevice, device_count};
 use crate::device::cuda::{Address, CudaError, CudaRuntime, Gpu, GpuError};
 
 /// How long an orderly end is waited for.
@@ -29,6 +29,14 @@ pub(super) struct Comm {
     ranks: usize,
 }
 
+/// Fails where the library is missing.
+pub(super) fn require() -> Result<(), CudaError> {
+    let remedy = "it comes with PyPI's nvidia-nccl-cu13, whose folder needs a link libnccl.so to libnccl.so.2 and a \
+                  place in LD_LIBRARY_PATH";
+    // SAFETY: it looks for a library and closes it again.
+    super::require(unsafe { sys::is_culib_present() }, "NCCL (libnccl.so)", remedy)
+}
+
 fn failed(error: result::NcclError) -> GpuError {
     GpuError::Lost(format!("NCCL: {:?}", error.0))
 }
@@ -45,10 +53,7 @@ impl CudaRuntime {
             return Ok(vec![Arc::new(open(ordinals[0])?)]);
         }
         device_count()?;
-        let remedy = "it comes with PyPI's nvidia-nccl-cu13, whose folder needs a link libnccl.so to libnccl.so.2 and a \
-                      place in LD_LIBRARY_PATH";
-        // SAFETY: it looks for a library and closes it again.
-        require(unsafe { sys::is_culib_present() }, "NCCL (libnccl.so)", remedy)?;
+        require()?;
         // First all that may fail: in the group each waits for the others.
         let jobs = ordinals.iter().map(|ordinal| move || open(*ordinal)).collect();
         let mut devices: Vec<CudaDevice> = side_by_side(jobs)?;

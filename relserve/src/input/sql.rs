@@ -11,9 +11,7 @@ use sqlx::{
 };
 
 use super::jsonl::Pairs;
-use super::{InputRow, Sender};
-use crate::jobs::Failure;
-use crate::jobs::options::Options;
+use super::{Failure, InputRow, Sender, TableArgs};
 
 /// A table, or what a query gives.
 pub(super) struct SqlTable {
@@ -51,7 +49,7 @@ fn quoted(name: &str) -> String {
 }
 
 /// What to ask the database.
-fn query_of(options: &Options, shown: &str) -> Result<String, Failure> {
+fn query_of(options: &TableArgs, shown: &str) -> Result<String, Failure> {
     match (&options.table, &options.query, &options.id) {
         (Some(table), _, Some(id)) => Ok(format!("SELECT * FROM {} ORDER BY {}", quoted(table), quoted(id))),
         (Some(_), _, None) => {
@@ -106,7 +104,7 @@ impl Pool {
 
 impl SqlTable {
     /// Connects, and asks for the columns and the number of rows.
-    pub(super) async fn open(options: &Options) -> Result<Self, Failure> {
+    pub(super) async fn open(options: &TableArgs) -> Result<Self, Failure> {
         let shown = shown(&options.input);
         let query = query_of(options, &shown)?;
         let cannot = |error: sqlx::Error| format!("{shown}: {error}");

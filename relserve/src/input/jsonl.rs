@@ -9,8 +9,7 @@ use gateway::json::BYTE_ORDER_MARK;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 
-use super::{InputRow, Sender};
-use crate::jobs::Failure;
+use super::{Failure, InputRow, Sender};
 
 /// A table at its first line.
 pub(super) struct JsonLines {

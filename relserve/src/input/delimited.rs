@@ -9,8 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use csv::{ByteRecord, Reader, ReaderBuilder};
 use serde_json::Value;
 
-use super::{InputRow, Sender};
-use crate::jobs::Failure;
+use super::{Failure, InputRow, Sender};
 
 /// A table, behind its header.
 pub(super) struct DelimitedTable {

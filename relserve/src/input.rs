@@ -1,4 +1,5 @@
-//! The table that comes in: a stream of rows with the names of its columns, whatever it is kept in.
+//! A table that comes in, for `batch` and `reorder`: how it is named, and a stream of its rows with the names
+//! of its columns, whatever it is kept in.
 //!
 //! A bad row is an item like any other, with its place and what is wrong, so that it fails alone. What makes
 //! the whole table unreadable is an error that names file, line and column.
@@ -12,13 +13,66 @@ use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 
+use clap::Args;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use super::Failure;
-use super::options::{Format, Options};
+/// What went wrong, for a person at a terminal.
+pub(crate) type Failure = Box<dyn std::error::Error>;
+
+/// A table to read. `sim` names its trace by `--input` too.
+#[derive(Clone, Debug, Args)]
+pub struct TableArgs {
+    /// A .csv, .tsv, .jsonl or .parquet file, or a database: sqlite:PATH, postgres://...
+    #[arg(long, value_name = "FILE|DATABASE")]
+    pub input: String,
+    /// The table of the database; without it --query says what to read.
+    #[arg(long, conflicts_with = "query")]
+    pub table: Option<String>,
+    /// The query to the database; it must give its rows in the same order each time. Without it --table does.
+    #[arg(long)]
+    pub query: Option<String>,
+    /// Columns to read, by name, with commas between them [default: all].
+    #[arg(long, value_delimiter = ',')]
+    pub columns: Option<Vec<String>>,
+    /// The column that names a row where one failed [default: its number]; a database's table is read in its
+    /// order.
+    #[arg(long, value_name = "COLUMN")]
+    pub id: Option<String>,
+    /// Bytes of one row of the input; a longer one fails alone, or ends the command where its end cannot be
+    /// found.
+    #[arg(long, default_value_t = 16 << 20)]
+    pub row_bytes_max: u64,
+}
+
+/// How a file holds a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// Commas.
+    Csv,
+    /// Tabs.
+    Tsv,
+    /// An object a line.
+    Jsonl,
+    /// Columns.
+    Parquet,
+}
+
+impl Format {
+    /// The format of a file's name.
+    pub(crate) fn of(path: &Path) -> Result<Self, String> {
+        let name = path.extension().and_then(|name| name.to_str()).map(str::to_ascii_lowercase);
+        match name.as_deref() {
+            Some("csv") => Ok(Self::Csv),
+            Some("tsv") => Ok(Self::Tsv),
+            Some("jsonl" | "ndjson") => Ok(Self::Jsonl),
+            Some("parquet") => Ok(Self::Parquet),
+            _ => Err(format!("{}: must end in .csv, .tsv, .jsonl or .parquet", path.display())),
+        }
+    }
+}
 
 /// Rows read ahead.
 const AHEAD: usize = 1_024;
@@ -29,24 +83,24 @@ const COLUMNS_MAX: usize = 10_000;
 
 /// A row.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct InputRow {
+pub(crate) struct InputRow {
     /// Its cells, in the order of the columns; of a bad row what could be read.
-    pub(super) cells: Vec<Value>,
+    pub(crate) cells: Vec<Value>,
     /// Why it cannot be run.
-    pub(super) bad: Option<String>,
+    pub(crate) bad: Option<String>,
     /// Bytes of the input read so far.
-    pub(super) position: u64,
+    pub(crate) position: u64,
 }
 
 /// Rows, and then perhaps why there are no more.
-pub(super) struct InputRows {
+pub(crate) struct InputRows {
     rows: mpsc::Receiver<Result<InputRow, String>>,
     reader: JoinHandle<()>,
 }
 
 impl InputRows {
     /// The next row; `None` where the table has ended. A reader that did not come to the end is an error.
-    pub(super) async fn next(&mut self) -> Option<Result<InputRow, String>> {
+    pub(crate) async fn next(&mut self) -> Option<Result<InputRow, String>> {
         if let Some(row) = self.rows.recv().await {
             return Some(row);
         }
@@ -59,17 +113,17 @@ impl InputRows {
 type Sender = mpsc::Sender<Result<InputRow, String>>;
 
 /// A table, opened.
-pub(super) struct Input {
+pub(crate) struct Input {
     name: String,
     columns: Vec<String>,
     source: InputReader,
     /// Bytes of it, or rows, where known.
-    pub(super) size: InputSize,
+    pub(crate) size: InputSize,
 }
 
 /// How much there is to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum InputSize {
+pub(crate) enum InputSize {
     Bytes(u64),
     Rows(u64),
 }
@@ -83,7 +137,7 @@ enum InputReader {
 
 impl Input {
     /// Opens a table and reads the names of its columns.
-    pub(super) async fn open(options: &Options) -> Result<Self, Failure> {
+    pub(crate) async fn open(options: &TableArgs) -> Result<Self, Failure> {
         let name = &options.input;
         if sql::is_database(name) {
             let table = sql::SqlTable::open(options).await?;
@@ -142,7 +196,7 @@ impl Input {
         columns: Vec<String>,
         source: InputReader,
         size: InputSize,
-        options: &Options,
+        options: &TableArgs,
     ) -> Result<Self, Failure> {
         if columns.len() > COLUMNS_MAX {
             return Err(
@@ -162,13 +216,18 @@ impl Input {
         Ok(Self { name, columns, source, size })
     }
 
+    /// What to call it in errors: its path, or its address without a password.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// The names of the columns.
-    pub(super) fn columns(&self) -> &[String] {
+    pub(crate) fn columns(&self) -> &[String] {
         &self.columns
     }
 
     /// What tells this table from another.
-    pub(super) fn identity(&self) -> Result<String, Failure> {
+    pub(crate) fn identity(&self) -> Result<String, Failure> {
         match &self.source {
             InputReader::Sql(table) => Ok(table.identity()),
             InputReader::Delimited(_) | InputReader::Jsonl(_) | InputReader::Columnar(_) => {
@@ -178,7 +237,7 @@ impl Input {
     }
 
     /// Reads the rows, as fast as they are taken.
-    pub(super) fn start(self) -> InputRows {
+    pub(crate) fn start(self) -> InputRows {
         let (sender, rows) = mpsc::channel(AHEAD);
         let reader = match self.source {
             InputReader::Delimited(table) => spawn_blocking(move || table.send(&sender)),

@@ -7,8 +7,7 @@ use parquet::file::reader::{FileReader as _, SerializedFileReader};
 use parquet::record::Field;
 use serde_json::Value;
 
-use super::{InputRow, Sender};
-use crate::jobs::Failure;
+use super::{Failure, InputRow, Sender};
 
 /// A table.
 pub(super) struct ColumnarTable {

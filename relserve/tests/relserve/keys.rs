@@ -1,0 +1,85 @@
+//! `relserve key`: which database is meant, and whether one is made.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use crate::terminal;
+
+fn relserve(folder: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_relserve"));
+    command.args(arguments).current_dir(folder).stdin(Stdio::null()).output().unwrap()
+}
+
+fn said(output: &Output) -> (String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (text(&output.stdout), text(&output.stderr))
+}
+
+/// Where a command in this folder looks for its database.
+fn database(folder: &Path) -> PathBuf {
+    folder.canonicalize().unwrap().join("relserve-data/relserve.db")
+}
+
+#[test]
+fn without_a_terminal_a_key_command_names_its_database_and_makes_none_unasked() {
+    let folder = tempfile::tempdir().unwrap();
+    let shown = database(folder.path()).display().to_string();
+    for command in [&["key", "list"][..], &["key", "create", "mine"], &["key", "revoke", "1"]] {
+        let output = relserve(folder.path(), command);
+        let (out, error) = said(&output);
+        assert_eq!(output.status.code(), Some(1), "{error}");
+        let expected = format!("error: there is no database of RelServe at {shown}: ");
+        assert!(error.contains(&expected), "{error}");
+        assert!(["--data-dir", "--database", "--yes"].iter().all(|flag| error.contains(flag)), "{error}");
+        assert_eq!(out, "");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing was made");
+    }
+}
+
+#[test]
+fn keys_are_listed_with_the_names_of_their_tenants_from_any_folder() {
+    let (folder, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let shown = format!("database: {}\n", database(folder.path()).display());
+    let made = relserve(folder.path(), &["key", "create", "mine", "--tenant", "acme", "--yes"]);
+    let (out, error) = said(&made);
+    assert!(
+        made.status.success() && out.contains("API key: rs-") && out.contains("tenant acme (2)"),
+        "{out}{error}"
+    );
+    assert!(error.contains(&shown), "{error}");
+    // A database that is there is not asked about.
+    assert!(relserve(folder.path(), &["key", "create", "gone", "--days", "0"]).status.success());
+    assert!(relserve(folder.path(), &["key", "create", "lost"]).status.success());
+    assert!(relserve(folder.path(), &["key", "revoke", "3"]).status.success());
+    let data = folder.path().join("relserve-data");
+    let list = relserve(elsewhere.path(), &["key", "list", "--data-dir", data.to_str().unwrap()]);
+    let (out, error) = said(&list);
+    assert!(list.status.success() && error.contains(&shown), "{error}");
+    let lines: Vec<Vec<&str>> = out.lines().map(|line| line.split('\t').collect()).collect();
+    let shown: Vec<_> = lines.iter().map(|line| (line[0], line[2], line[3], line[4])).collect();
+    let expected = [
+        ("1", "tenant acme (2)", "valid", "mine"),
+        ("2", "tenant default (1)", "expired", "gone"),
+        ("3", "tenant default (1)", "revoked", "lost"),
+    ];
+    assert_eq!(shown, expected, "{out}");
+    assert_eq!(std::fs::read_dir(elsewhere.path()).unwrap().count(), 0, "nothing was made there");
+}
+
+#[test]
+fn on_a_terminal_a_new_database_is_asked_about() {
+    let folder = tempfile::tempdir().unwrap();
+    let command = format!("{} key create mine", terminal::program());
+    let question =
+        format!("There is no database of RelServe at {}. Make one? [y/N]", database(folder.path()).display());
+    for no in ["n\n", "\n", "nonsense\n"] {
+        let seen = terminal::run(folder.path(), &command, no, |_| ());
+        assert!(seen.text.contains(&question), "{}", seen.text);
+        assert_eq!(seen.status.code(), Some(1), "{}", seen.text);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing was made");
+    }
+    let seen = terminal::run(folder.path(), &command, "y\n", |_| ());
+    assert!(seen.status.success() && seen.text.contains("API key: rs-"), "{}", seen.text);
+    let again = terminal::run(folder.path(), &command, "", |_| ());
+    assert!(again.status.success() && !again.text.contains("Make one?"), "{}", again.text);
+}
