@@ -80,7 +80,7 @@ pub(crate) async fn run(config: Result<Config, Failure>) -> ExitCode {
     }
     let count = |verdict| findings.iter().filter(|finding| finding.verdict == verdict).count();
     let (warnings, failures) = (count(Verdict::Warning), count(Verdict::Failure));
-    say!("{} checks, {warnings} warnings, {failures} failures", findings.len());
+    say!("checks: {}, warnings: {warnings}, failures: {failures}", findings.len());
     if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

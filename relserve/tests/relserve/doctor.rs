@@ -61,7 +61,7 @@ fn a_new_folder_is_well_and_nothing_is_made_in_it() {
     );
     let disk = report.lines.iter().find(|line| line.contains(" disk: ")).expect("the disk is looked at");
     assert!(disk.contains("iB are free for ") && disk.contains(&here), "{disk}");
-    assert!(report.lines.last().unwrap().ends_with(" 0 failures"), "{:#?}", report.lines);
+    assert!(report.lines.last().unwrap().ends_with(" failures: 0"), "{:#?}", report.lines);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing was made");
 }
 
@@ -95,7 +95,7 @@ fn each_thing_that_keeps_a_server_from_starting_is_a_failure_with_what_to_do() {
         assert_eq!(report.code, Some(1), "{flags:?}: {:#?}", report.lines);
         report.one("failure ", parts);
         report.one(&format!("failure {subject}"), &["; to do: "]);
-        assert!(report.lines.last().unwrap().ends_with(" 1 failures"), "{:#?}", report.lines);
+        assert!(report.lines.last().unwrap().ends_with(" failures: 1"), "{:#?}", report.lines);
         assert!(report.lines.iter().all(|line| !line.contains("secret")), "{:#?}", report.lines);
     }
 }
