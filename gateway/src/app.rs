@@ -28,7 +28,7 @@ use utoipa::OpenApi as _;
 use crate::config::Config;
 use crate::error::ApiError;
 use crate::openapi::Document;
-use crate::ports::{BoundPort, Endpoint, PortError, Ports};
+use crate::ports::{BoundPort, ListenerKind, PortError, Ports};
 use crate::routes::ops::Description;
 use crate::services::sql::accounts::SqlAccounts;
 use crate::services::sql::tenants;
@@ -165,7 +165,7 @@ async fn listen_sql(app: &Data<App>, port: Option<BoundPort>) -> Result<Option<S
         })?;
     }
     let listener = tokio::net::TcpListener::from_std(port.listen()?);
-    let listener = listener.map_err(|cause| PortError { endpoint: Endpoint::Sql, address, cause })?;
+    let listener = listener.map_err(|cause| PortError { listener: ListenerKind::Sql, address, cause })?;
     let limits =
         ConnectionLimits { connections_max: settings.connections_max, ..ConnectionLimits::default() };
     let (stop, stopped) = watch::channel(false);
@@ -235,7 +235,7 @@ fn listen(app: &Data<App>, port: BoundPort) -> Result<(SocketAddr, ServerHandle)
     .disable_signals()
     .shutdown_timeout(SHUTDOWN_SECONDS)
     .listen(port.listen()?)
-    .map_err(|cause| PortError { endpoint: Endpoint::Http, address, cause })?;
+    .map_err(|cause| PortError { listener: ListenerKind::Http, address, cause })?;
     let server = server.run();
     let handle = server.handle();
     tokio::spawn(server);

@@ -17,14 +17,14 @@ const BACKLOG: i32 = 1_024;
 
 /// What an address is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Endpoint {
+pub enum ListenerKind {
     /// The API and the page.
     Http,
     /// The Postgres protocol.
     Sql,
 }
 
-impl Endpoint {
+impl ListenerKind {
     /// What it speaks, in a word.
     pub fn name(self) -> &'static str {
         match self {
@@ -46,11 +46,11 @@ impl Endpoint {
 #[derive(Debug, thiserror::Error)]
 #[error(
     "cannot listen on {address} for {}: {}; {} names another",
-    .endpoint.name(), Reason(.cause), .endpoint.setting()
+    .listener.name(), Reason(.cause), .listener.setting()
 )]
 pub struct PortError {
     /// What it is for.
-    pub endpoint: Endpoint,
+    pub listener: ListenerKind,
     /// The address.
     pub address: SocketAddr,
     /// What the system said.
@@ -74,7 +74,7 @@ impl fmt::Display for Reason<'_> {
 /// An address that is this process's, and on which nobody listens yet.
 #[derive(Debug)]
 pub struct BoundPort {
-    endpoint: Endpoint,
+    listener: ListenerKind,
     /// The address, with the port that the system chose where 0 was asked for.
     address: SocketAddr,
     socket: Socket,
@@ -85,8 +85,8 @@ impl BoundPort {
     ///
     /// # Errors
     /// Where another process listens there, or this one may not.
-    pub fn bind(endpoint: Endpoint, address: SocketAddr) -> Result<Self, PortError> {
-        let failed = |cause| PortError { endpoint, address, cause };
+    pub fn bind(listener: ListenerKind, address: SocketAddr) -> Result<Self, PortError> {
+        let failed = |cause| PortError { listener, address, cause };
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP));
         let socket = socket.map_err(failed)?;
         // Connections of a server that has just ended do not keep the port; one that listens does.
@@ -94,7 +94,7 @@ impl BoundPort {
         socket.set_reuse_address(true).map_err(failed)?;
         socket.bind(&address.into()).map_err(failed)?;
         let bound = socket.local_addr().map_err(failed)?.as_socket();
-        Ok(Self { endpoint, address: bound.unwrap_or(address), socket })
+        Ok(Self { listener, address: bound.unwrap_or(address), socket })
     }
 
     /// The address, with the port that the system chose where 0 was asked for.
@@ -107,8 +107,8 @@ impl BoundPort {
     /// # Errors
     /// Where another process has begun to listen there meanwhile.
     pub fn listen(self) -> Result<TcpListener, PortError> {
-        let Self { endpoint, address, socket } = self;
-        let failed = |cause| PortError { endpoint, address, cause };
+        let Self { listener, address, socket } = self;
+        let failed = |cause| PortError { listener, address, cause };
         socket.listen(BACKLOG).map_err(failed)?;
         socket.set_nonblocking(true).map_err(failed)?;
         Ok(socket.into())
@@ -130,8 +130,8 @@ impl Ports {
     /// # Errors
     /// The first that cannot be bound.
     pub fn bind(config: &Config) -> Result<Self, PortError> {
-        let http = BoundPort::bind(Endpoint::Http, config.server.listen)?;
-        let sql = config.sql.listen.map(|address| BoundPort::bind(Endpoint::Sql, address)).transpose()?;
+        let http = BoundPort::bind(ListenerKind::Http, config.server.listen)?;
+        let sql = config.sql.listen.map(|address| BoundPort::bind(ListenerKind::Sql, address)).transpose()?;
         Ok(Self { http, sql })
     }
 }
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_bound_port_refuses_clients_until_it_is_listened_on() {
-        let port = BoundPort::bind(Endpoint::Http, loopback()).expect("a free port");
+        let port = BoundPort::bind(ListenerKind::Http, loopback()).expect("a free port");
         let address = port.address();
         assert!(address.port() > 0, "it is the one that the system chose");
         let refused = std::net::TcpStream::connect(address).expect_err("nobody listens");
@@ -159,7 +159,7 @@ mod tests {
     fn a_port_that_is_in_use_is_named_with_what_names_another() {
         let taken = TcpListener::bind(loopback()).expect("a free port");
         let address = taken.local_addr().expect("it is bound");
-        let error = BoundPort::bind(Endpoint::Sql, address).expect_err("it is taken").to_string();
+        let error = BoundPort::bind(ListenerKind::Sql, address).expect_err("it is taken").to_string();
         let other = "`--sql ADDRESS` or sql.listen names another";
         assert_eq!(error, format!("cannot listen on {address} for SQL: the port is in use; {other}"));
     }

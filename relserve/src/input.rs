@@ -19,8 +19,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, spawn_blocking};
 
-/// What went wrong, for a person at a terminal.
-pub(crate) type Failure = Box<dyn std::error::Error>;
+pub(crate) use crate::terminal::Failure;
 
 /// A table to read. `sim` names its trace by `--input` too.
 #[derive(Clone, Debug, Args)]
@@ -155,40 +154,23 @@ impl Input {
         }
         let size = InputSize::Bytes(length.len());
         let most = options.row_bytes_max;
-        match Format::of(&path)? {
-            Format::Csv | Format::Tsv => {
-                let delimiter = if Format::of(&path)? == Format::Tsv { b'\t' } else { b',' };
+        let (columns, source, size) = match Format::of(&path)? {
+            format @ (Format::Csv | Format::Tsv) => {
+                let delimiter = if format == Format::Tsv { b'\t' } else { b',' };
                 let table = delimited::DelimitedTable::open(&path, delimiter, most)?;
-                Self::new(
-                    name.clone(),
-                    table.columns.clone(),
-                    InputReader::Delimited(Box::new(table)),
-                    size,
-                    options,
-                )
+                (table.columns.clone(), InputReader::Delimited(Box::new(table)), size)
             }
             Format::Jsonl => {
                 let table = jsonl::JsonLines::open(&path, most, options.columns.as_deref())?;
-                Self::new(
-                    name.clone(),
-                    table.columns.clone(),
-                    InputReader::Jsonl(Box::new(table)),
-                    size,
-                    options,
-                )
+                (table.columns.clone(), InputReader::Jsonl(Box::new(table)), size)
             }
             Format::Parquet => {
                 let table = columnar::ColumnarTable::open(&path)?;
                 let size = InputSize::Rows(table.rows);
-                Self::new(
-                    name.clone(),
-                    table.columns.clone(),
-                    InputReader::Columnar(Box::new(table)),
-                    size,
-                    options,
-                )
+                (table.columns.clone(), InputReader::Columnar(Box::new(table)), size)
             }
-        }
+        };
+        Self::new(name.clone(), columns, source, size, options)
     }
 
     fn new(

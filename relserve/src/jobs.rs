@@ -25,13 +25,10 @@ pub use options::Options;
 use output::OutputFile;
 
 use crate::input::Input;
-pub(crate) use crate::terminal::tell;
+pub(crate) use crate::terminal::{Failure, tell};
 
 /// How the command exits where the job is over and some rows failed: the output has the others.
 pub const ROWS_FAILED: u8 = 3;
-
-/// What went wrong, for a person at a terminal.
-pub(crate) type Failure = Box<dyn std::error::Error>;
 
 /// Runs a job to its end. The exit is a success where all rows have answers, and else [`ROWS_FAILED`].
 pub async fn run(options: Options, config: Config) -> Result<ExitCode, Failure> {

@@ -22,9 +22,7 @@ use sim::SimExecutor;
 
 use crate::input::{Input, TableArgs};
 use crate::tables::{FileTable, Price, Question, TableRunner, answer_of};
-
-/// What went wrong, for a person at a terminal.
-type Failure = Box<dyn std::error::Error>;
+use crate::terminal::Failure;
 
 /// Says which order of a table's rows and fields shares most, and what that saves.
 #[derive(Clone, Debug, Args)]

@@ -9,10 +9,7 @@ use sim::{
     Comparison, Dataset, FaultPlan, Fitted, Machine, Offline, ReplayConfig, Trace, Workload, generate,
 };
 
-use crate::terminal::Meter;
-
-/// What went wrong, for a person at a terminal.
-type Failure = Box<dyn std::error::Error>;
+use crate::terminal::{Failure, Meter};
 
 /// Replays a trace under several policies in virtual time, and prints a table.
 #[derive(Clone, Debug, Args)]

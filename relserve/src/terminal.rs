@@ -8,6 +8,9 @@ use gateway::config::is_dumb_terminal;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serving::clock::Clock;
 
+/// What went wrong, for a person at a terminal.
+pub(crate) type Failure = Box<dyn std::error::Error>;
+
 /// Prints what the command was asked for.
 macro_rules! say {
     ($($arg:tt)*) => {{

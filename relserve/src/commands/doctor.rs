@@ -14,7 +14,7 @@ use super::{Failure, say};
 
 /// How a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
+enum CheckStatus {
     Ok,
     /// The server starts, but not as one may think.
     Warning,
@@ -22,7 +22,7 @@ enum Verdict {
     Failure,
 }
 
-impl Verdict {
+impl CheckStatus {
     fn name(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -35,7 +35,7 @@ impl Verdict {
 /// A thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Finding {
-    verdict: Verdict,
+    status: CheckStatus,
     subject: &'static str,
     text: String,
     /// What to do about it.
@@ -44,21 +44,21 @@ struct Finding {
 
 impl Finding {
     fn ok(subject: &'static str, text: impl Into<String>) -> Self {
-        Self { verdict: Verdict::Ok, subject, text: text.into(), remedy: None }
+        Self { status: CheckStatus::Ok, subject, text: text.into(), remedy: None }
     }
 
     fn warning(subject: &'static str, text: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { verdict: Verdict::Warning, remedy: Some(remedy.into()), ..Self::ok(subject, text) }
+        Self { status: CheckStatus::Warning, remedy: Some(remedy.into()), ..Self::ok(subject, text) }
     }
 
     fn failure(subject: &'static str, text: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { verdict: Verdict::Failure, remedy: Some(remedy.into()), ..Self::ok(subject, text) }
+        Self { status: CheckStatus::Failure, remedy: Some(remedy.into()), ..Self::ok(subject, text) }
     }
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:<8}{}: {}", self.verdict.name(), self.subject, self.text)?;
+        write!(f, "{:<8}{}: {}", self.status.name(), self.subject, self.text)?;
         match &self.remedy {
             Some(remedy) => write!(f, "; to do: {remedy}"),
             None => Ok(()),
@@ -78,8 +78,8 @@ pub(crate) async fn run(config: Result<Config, Failure>) -> ExitCode {
     for finding in &findings {
         say!("{finding}");
     }
-    let count = |verdict| findings.iter().filter(|finding| finding.verdict == verdict).count();
-    let (warnings, failures) = (count(Verdict::Warning), count(Verdict::Failure));
+    let count = |status| findings.iter().filter(|finding| finding.status == status).count();
+    let (warnings, failures) = (count(CheckStatus::Warning), count(CheckStatus::Failure));
     say!("checks: {}, warnings: {warnings}, failures: {failures}", findings.len());
     if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

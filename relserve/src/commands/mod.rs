@@ -16,10 +16,7 @@ use gateway::config::Config;
 use store::Store;
 
 use crate::terminal::confirm;
-pub(crate) use crate::terminal::{say, tell};
-
-/// What went wrong, for a person at a terminal.
-pub(crate) type Failure = Box<dyn std::error::Error>;
+pub(crate) use crate::terminal::{Failure, say, tell};
 
 /// Opens the store, making its folder where it is missing.
 pub(crate) async fn open(config: &Config) -> Result<Store, Failure> {

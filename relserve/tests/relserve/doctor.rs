@@ -11,12 +11,12 @@ use engine::checkpoint::config::Family;
 use crate::program::{start, terminate, told};
 
 /// What was found, line by line, and how it ended.
-struct Report {
+struct DoctorReport {
     lines: Vec<String>,
     code: Option<i32>,
 }
 
-impl Report {
+impl DoctorReport {
     /// The lines that begin like this.
     fn of(&self, start: &str) -> Vec<&str> {
         self.lines.iter().map(String::as_str).filter(|line| line.starts_with(start)).collect()
@@ -33,7 +33,7 @@ impl Report {
 }
 
 /// Examines a folder's server, on free ports unless the flags say others.
-fn doctor(folder: &Path, flags: &[&str]) -> Report {
+fn doctor(folder: &Path, flags: &[&str]) -> DoctorReport {
     let mut command = Command::new(env!("CARGO_BIN_EXE_relserve"));
     command.arg("doctor").args(flags).current_dir(folder).stdin(Stdio::null()).stderr(Stdio::null());
     if !flags.contains(&"--listen") {
@@ -41,7 +41,7 @@ fn doctor(folder: &Path, flags: &[&str]) -> Report {
     }
     let output = command.output().unwrap();
     let lines = String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect();
-    Report { lines, code: output.status.code() }
+    DoctorReport { lines, code: output.status.code() }
 }
 
 #[test]

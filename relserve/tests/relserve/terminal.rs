@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 
 /// What a person would have seen, and how the command ended.
-pub struct Seen {
+pub struct TerminalOutput {
     pub text: String,
     pub status: ExitStatus,
 }
@@ -16,7 +16,7 @@ pub fn program() -> String {
 }
 
 /// Runs a shell's command in a folder, on a terminal into which `typed` is typed; `change` may set variables.
-pub fn run(folder: &Path, command: &str, typed: &str, change: impl FnOnce(&mut Command)) -> Seen {
+pub fn run(folder: &Path, command: &str, typed: &str, change: impl FnOnce(&mut Command)) -> TerminalOutput {
     let mut script = Command::new("script");
     script
         .args(["-qefc", command, "/dev/null"])
@@ -31,5 +31,5 @@ pub fn run(folder: &Path, command: &str, typed: &str, change: impl FnOnce(&mut C
     // The keyboard stays until the command has ended.
     let output = child.wait_with_output().unwrap();
     drop(keyboard);
-    Seen { text: String::from_utf8_lossy(&output.stdout).into_owned(), status: output.status }
+    TerminalOutput { text: String::from_utf8_lossy(&output.stdout).into_owned(), status: output.status }
 }

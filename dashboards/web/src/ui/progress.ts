@@ -26,6 +26,8 @@ export class Progress {
   private readonly line = element("status", HTMLOutputElement);
   private readonly bar = element("run-progress", HTMLProgressElement);
   private readonly left = element("run-left", HTMLSpanElement);
+  /** For those who hear the page: tenths. */
+  private readonly share = element("run-share", HTMLOutputElement);
   private readonly stop = element("stop", HTMLButtonElement);
   /** What was said last, which stays in front of the progress that follows. */
   private note = "";
@@ -51,11 +53,13 @@ export class Progress {
     this.open(done, now, failed);
     this.bar.classList.toggle("bad", isReconnecting);
     if (isReconnecting) {
-      this.left.textContent = `${count(done)} done, ${count(pending)} wait`;
+      this.left.textContent = `${count(done)} of ${count(this.most)} cells`;
       this.write("Reconnecting: the server cannot be reached. The cells go on by themselves when it is back.");
       return;
     }
-    this.write(`${Math.floor((100 * Math.floor((STEPS * done) / this.most)) / STEPS)} % of ${count(this.most)} cells`);
+    this.write("");
+    const share = `${(100 * Math.floor((STEPS * done) / this.most)) / STEPS} % of ${count(this.most)} cells`;
+    if (this.share.value !== share) this.share.value = share;
   }
 
   /** Begins anew: another sheet is shown. */
@@ -77,12 +81,13 @@ export class Progress {
     const share = done / this.most;
     const rest = share < SECONDS_FROM ? "" : `, about ${seconds(((now - this.started) * (1 - share)) / share)} left`;
     const bad = failed > 0 ? `, ${count(failed)} failed` : "";
-    this.left.textContent = `${count(done)} done${bad}${rest}`;
+    this.left.textContent = `${count(done)} of ${count(this.most)} cells${bad}${rest}`;
   }
 
   private end(): void {
     this.most = 0;
     this.bar.hidden = this.left.hidden = true;
+    this.share.value = "";
     // A button that goes takes the focus with it, and the keys would be nobody's.
     if (document.activeElement === this.stop) element("retry", HTMLButtonElement).focus();
     this.stop.hidden = true;

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use engine::Device;
 use engine::device::cuda::{CudaError, device_count, missing_libraries};
 use gateway::config::Config;
-use gateway::ports::{BoundPort, Endpoint};
+use gateway::ports::{BoundPort, ListenerKind};
 
 use super::Finding;
 use crate::commands::port_holder::{PortHolder, explained};
@@ -64,23 +64,23 @@ fn usable(last: usize, ranks: usize) -> Result<usize, String> {
 
 /// Binds each address for a moment.
 pub(super) fn ports(config: &Config) -> Vec<Finding> {
-    let http = port(Endpoint::Http, config.server.listen);
+    let http = port(ListenerKind::Http, config.server.listen);
     let sql = match config.sql.listen {
-        Some(address) => port(Endpoint::Sql, address),
+        Some(address) => port(ListenerKind::Sql, address),
         None => Finding::ok("port", "SQL is not served; `--sql ADDRESS` or sql.listen would"),
     };
     vec![http, sql]
 }
 
-fn port(endpoint: Endpoint, address: SocketAddr) -> Finding {
-    let error = match BoundPort::bind(endpoint, address) {
+fn port(listener: ListenerKind, address: SocketAddr) -> Finding {
+    let error = match BoundPort::bind(listener, address) {
         Ok(_) if address.port() == 0 => {
             return Finding::ok(
                 "port",
-                format!("{} takes any free one of {}", endpoint.name(), address.ip()),
+                format!("{} takes any free one of {}", listener.name(), address.ip()),
             );
         }
-        Ok(_) => return Finding::ok("port", format!("{address} is free for {}", endpoint.name())),
+        Ok(_) => return Finding::ok("port", format!("{address} is free for {}", listener.name())),
         Err(error) => error,
     };
     let is_ours = error.cause.kind() == ErrorKind::AddrInUse

@@ -8,7 +8,7 @@ use gateway::config::Config;
 use indicatif::BinaryBytes;
 use store::{Inspection, Store};
 
-use super::{Finding, Verdict};
+use super::{CheckStatus, Finding};
 
 /// Below this a database cannot grow, and answers are not kept.
 const DISK_MIN: Bytes = Bytes(64 << 20);
@@ -81,18 +81,18 @@ pub(super) fn disk(config: &Config) -> Finding {
     let text = format!("{} are free for {shown}", BinaryBytes(free.0));
     let remedy = "delete what is not needed, or name another folder by `--data-dir` or store.data_dir";
     match enough(free) {
-        Verdict::Ok => Finding::ok("disk", text),
-        Verdict::Warning => Finding::warning("disk", text, remedy),
-        Verdict::Failure => Finding::failure("disk", text, remedy),
+        CheckStatus::Ok => Finding::ok("disk", text),
+        CheckStatus::Warning => Finding::warning("disk", text, remedy),
+        CheckStatus::Failure => Finding::failure("disk", text, remedy),
     }
 }
 
 /// How so much room is.
-fn enough(free: Bytes) -> Verdict {
+fn enough(free: Bytes) -> CheckStatus {
     match free {
-        free if free < DISK_MIN => Verdict::Failure,
-        free if free < DISK_ENOUGH => Verdict::Warning,
-        _ => Verdict::Ok,
+        free if free < DISK_MIN => CheckStatus::Failure,
+        free if free < DISK_ENOUGH => CheckStatus::Warning,
+        _ => CheckStatus::Ok,
     }
 }
 
@@ -102,9 +102,9 @@ mod tests {
 
     #[test]
     fn a_full_disk_is_a_failure_and_a_nearly_full_one_a_warning() {
-        let verdicts = [0, 64 << 20, 1 << 30].map(|free| enough(Bytes(free)));
-        assert_eq!(verdicts, [Verdict::Failure, Verdict::Warning, Verdict::Ok]);
-        assert_eq!(enough(Bytes((64 << 20) - 1)), Verdict::Failure);
+        let statuses = [0, 64 << 20, 1 << 30].map(|free| enough(Bytes(free)));
+        assert_eq!(statuses, [CheckStatus::Failure, CheckStatus::Warning, CheckStatus::Ok]);
+        assert_eq!(enough(Bytes((64 << 20) - 1)), CheckStatus::Failure);
     }
 
     #[test]
