@@ -70,7 +70,7 @@ mod tests {
         let scenario = Scenario { relqueries: 1, ..Scenario::default() };
         let trace = trace(&scenario, &[SourceTable::load(&TableSpec::default(), 1).expect("generated")]);
         let record = Record::new(&trace[0], RelQueryOutcome::default(), None, measured);
-        let simulated = simulated.map(|mean_ms| Simulated { mean_ms, hit: 0.0 });
+        let simulated = simulated.map(|mean_ms| Simulated { mean_ms, ..Simulated::default() });
         RunSummary { simulated, ..RunSummary::of(name, &[record]) }
     }
 

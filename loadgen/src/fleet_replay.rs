@@ -1,7 +1,10 @@
 //! What the simulator says of a run in front of replicas: the queue that served in virtual time, and replicas
 //! as fast as they say they are, under their own limits. What a row takes on its way is measured: the server in
-//! front counts the time of its tries, those behind count that of their rows.
+//! front counts the time of its tries, those behind count that of their rows. So is the time between two steps,
+//! in which what else runs on a replica's cores (its own sockets, and the queue on a machine that they share)
+//! keeps the next one waiting: no cost model of steps knows it.
 
+use base::Nanos;
 use serde_json::{Value, json};
 use sim::fleet::{FleetMachine, replay_fleet_lowered};
 use sim::watch::Unwatched;
@@ -14,29 +17,37 @@ use crate::server::{SecondsCount, ServerProcess};
 use crate::workload::RelQuery;
 
 /// Times of rows as both sides count them since their start.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RowTimes {
     /// Tries, by the server in front.
     tries: SecondsCount,
     /// Rows, by the servers behind it.
     rows: SecondsCount,
+    /// Between two of their steps.
+    gaps: SecondsCount,
 }
 
 impl RowTimes {
     /// Asks both sides; none where one of them does not count.
     pub async fn read(front: Option<&ServerProcess>, upstreams: &[ServerProcess]) -> Option<Self> {
         let tries = front?.seconds("relserve_replica_try_seconds").await?;
-        let mut rows = SecondsCount::default();
+        let (mut rows, mut gaps) = (SecondsCount::default(), SecondsCount::default());
         for upstream in upstreams {
             rows = rows.plus(upstream.seconds("relserve_relquery_seconds").await?);
+            gaps = gaps.plus(upstream.seconds("relserve_step_gap_seconds").await?);
         }
-        Some(Self { tries, rows })
+        Some(Self { tries, rows, gaps })
     }
 
     /// What a try took beyond its row since `before`, s.
     fn transport_s(self, before: Self) -> Option<f64> {
         let (tries, rows) = (self.tries.mean_since(before.tries)?, self.rows.mean_since(before.rows)?);
         Some((tries - rows).max(0.0))
+    }
+
+    /// What passed between two steps since `before`, s.
+    fn gap_s(self, before: Self) -> f64 {
+        self.gaps.mean_since(before.gaps).unwrap_or_default()
     }
 }
 
@@ -75,12 +86,12 @@ impl MeasuredFleet {
             replica: serde_json::from_value(limits).ok()?,
             inner,
             cost: one.cost,
-            transport: base::Nanos((after.transport_s(before)? * 1e9) as u64),
+            transport: nanos(after.transport_s(before)?),
             fleet: Default::default(),
             queue: machine(&queue)?.scheduler,
         };
         (fleet.fleet.rows_max, fleet.fleet.relqueries_max) = (u32::MAX, u32::MAX);
-        Some(Self { policy, machine: fleet })
+        Some(Self { policy, machine: fleet.with_gaps(nanos(after.gap_s(before))) })
     }
 
     /// What the run should have come to, from the tokens that its records tell.
@@ -88,8 +99,12 @@ impl MeasuredFleet {
         let policy = serde_json::from_value(self.policy.clone()).ok()?;
         let lowered = dry_run::lowered(trace, records)?;
         let replay = replay_fleet_lowered(lowered, policy, &self.machine, &mut Unwatched).ok()?;
-        Some(Simulated { mean_ms: replay.summary.mean * 1e3, hit: replay.summary.hit })
+        Some(Simulated::of(&replay.summary))
     }
+}
+
+fn nanos(seconds: f64) -> Nanos {
+    Nanos((seconds * 1e9) as u64)
 }
 
 /// One replica as fast as all are on average; its limits are the first one's.
@@ -134,7 +149,7 @@ mod tests {
 
     fn times(tries_s: f64, rows_s: f64) -> RowTimes {
         let seconds = |sum: f64| SecondsCount { sum, count: 10.0 };
-        RowTimes { tries: seconds(tries_s), rows: seconds(rows_s) }
+        RowTimes { tries: seconds(tries_s), rows: seconds(rows_s), gaps: SecondsCount::default() }
     }
 
     /// The mean of a busy trace on so many replicas.
@@ -147,7 +162,7 @@ mod tests {
             Record::new(relquery, RelQueryOutcome { tokens, ..RelQueryOutcome::default() }, None, 1.0)
         };
         let records: Vec<Record> = trace.iter().map(record).collect();
-        let none = RowTimes { tries: SecondsCount::default(), rows: SecondsCount::default() };
+        let none = RowTimes::default();
         let states = vec![state(100_000); replicas];
         let fleet = MeasuredFleet::of(&contestant(), front, &states, [none, after])?;
         fleet.predict(&trace, &records).map(|run| run.mean_ms)
@@ -158,6 +173,9 @@ mod tests {
         let front = state(1);
         let one = mean_ms(&front, 1, times(5.0, 5.0)).expect("all is told");
         let two = mean_ms(&front, 2, times(5.0, 5.0)).expect("all is told");
+        let gaps = SecondsCount { sum: 0.1, count: 10.0 };
+        let held_up = mean_ms(&front, 2, RowTimes { gaps, ..times(5.0, 5.0) }).expect("all is told");
+        assert!(held_up > two * 1.2, "steps of 10 to 60 ms, 10 ms between two: {held_up} beside {two}");
         assert!(two < one * 0.8, "{two} beside {one}");
         let far = mean_ms(&front, 2, times(25.0, 5.0)).expect("all is told");
         assert!(far > two + 1_500.0, "two seconds on the way: {far} beside {two}");

@@ -171,7 +171,7 @@ mod tests {
                 Record::new(relquery, outcome, Some(8.0), 17.0)
             };
             let records: Vec<Record> = trace.iter().enumerate().map(record).collect();
-            let simulated = Some(Simulated { mean_ms: 34.0, hit: 0.0 });
+            let simulated = Some(Simulated { mean_ms: 34.0, ..Simulated::default() });
             RecordedRun { summary: RunSummary { simulated, ..RunSummary::of(name, &records) }, records }
         };
         let page = page("A & B", &[run("fcfs"), run("relserve")]);

@@ -65,10 +65,11 @@ fn agreement(runs: &[&PeerRun]) -> String {
     for (run, summary) in runs.iter().zip(&summaries) {
         let Some((live, simulated)) = summary.mean_ms().zip(summary.simulated) else { continue };
         text += &format!(
-            "  simulated {:<38} mean {:>7.0}, live over simulated {:.3}, hits {:.1} %, live {}\n",
+            "  simulated {:<38} mean {:>7.0}, live over simulated {:.3}, done s {:.1}, hits {:.1} %, live {}\n",
             summary.name,
             simulated.mean_ms,
             live / simulated.mean_ms,
+            simulated.done_s,
             simulated.hit * 1e2,
             run.hit.map_or_else(|| "-".into(), |hit| format!("{:.1} %", hit * 1e2)),
         );

@@ -4,19 +4,28 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use sim::{ReplayConfig, replay_lowered};
+use sim::{LatencySummary, ReplayConfig, replay_lowered};
 
 use crate::dry_run;
 use crate::record::Record;
 use crate::workload::RelQuery;
 
 /// A simulated run.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Simulated {
     /// Mean latency, ms.
     pub mean_ms: f64,
+    /// When the last relQuery ended, s.
+    pub done_s: f64,
     /// Share of prompt tokens from the prefix cache.
     pub hit: f64,
+}
+
+impl Simulated {
+    /// What of a replay is compared with a run.
+    pub(crate) fn of(summary: &LatencySummary) -> Self {
+        Self { mean_ms: summary.mean * 1e3, done_s: summary.makespan, hit: summary.hit }
+    }
 }
 
 /// What a run of `policy` should have come to, from the tokens that its records tell and `state`, the
@@ -25,7 +34,7 @@ pub struct Simulated {
 pub fn predict(trace: &[RelQuery], records: &[Record], state: &Value, policy: &str) -> Option<Simulated> {
     let policy = serde_json::from_value(json!(policy)).ok()?;
     let replay = replay_lowered(dry_run::lowered(trace, records)?, policy, &machine(state)?).ok()?;
-    Some(Simulated { mean_ms: replay.summary.mean * 1e3, hit: replay.summary.hit })
+    Some(Simulated::of(&replay.summary))
 }
 
 /// The machine that the server describes: its cost model, and its limits where it tells them.

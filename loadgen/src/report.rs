@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn the_table_relates_every_policy_to_fcfs() {
-        let simulated = |mean_ms| Some(Simulated { mean_ms, hit: 0.5 });
+        let simulated = |mean_ms| Some(Simulated { mean_ms, hit: 0.5, ..Simulated::default() });
         let runs = [
             RunSummary {
                 simulated: simulated(40.0),

@@ -41,7 +41,7 @@ enum NightlyPart {
     Race,
     /// A real vLLM alone, behind us, and beside our own engine, on the paper's workload at four loads.
     Vllm,
-    /// Two and four replicas in turn and behind us, one killed and one added.
+    /// Two and four replicas in turn and behind us, one killed and one added; two beside what the simulator says.
     Replicas,
     /// Clients of Postgres that are too heavy for every change: JDBC, ODBC, dbt, pgcli, Superset, DuckDB.
     Clients,
@@ -76,10 +76,15 @@ impl NightlyPart {
             },
             Self::Vllm => format!(
                 "{VLLM} && cargo xtask checkpoint {} && cargo xtask compare {}",
-                VLLM_MODEL.join(" "),
+                PAPER_MODEL.join(" "),
                 VLLM_COMPARE.join(" ")
             ),
-            Self::Replicas => format!("cargo xtask compare {}", REPLICAS.join(" ")),
+            Self::Replicas => format!(
+                "cargo xtask compare {} && cargo xtask checkpoint {} && cargo xtask compare {}",
+                REPLICAS.join(" "),
+                PAPER_MODEL.join(" "),
+                TWO_REPLICAS.join(" ")
+            ),
             Self::Clients => format!("cargo build -p relserve && {CLIENTS} target/debug/relserve heavy"),
         }
     }
@@ -96,7 +101,7 @@ impl NightlyPart {
                 None => Ok(()),
             },
             Self::Vllm => vllm(),
-            Self::Replicas => compare(&REPLICAS.map(str::to_owned)),
+            Self::Replicas => replicas(),
             Self::Clients => clients(),
         }
     }
@@ -108,8 +113,8 @@ const SCENARIO: &str = "loadgen/scenarios/race.toml";
 /// What installs vLLM.
 const VLLM: &str = "tests/vllm/install.sh";
 
-/// What vLLM serves, and what is asked of it: the paper's workload, from light to saturated.
-const VLLM_MODEL: [&str; 2] = ["llama-60m-bf16", "target/llama-60m-bf16"];
+/// What vLLM serves, and two replicas of ours, and what is asked of them: the paper's workload.
+const PAPER_MODEL: [&str; 2] = ["llama-60m-bf16", "target/llama-60m-bf16"];
 const VLLM_COMPARE: [&str; 5] = [
     "loadgen/scenarios/paper-60m.toml",
     "--servers",
@@ -127,9 +132,24 @@ const REPLICAS: [&str; 5] = [
     "target/nightly/replicas",
 ];
 
+/// Two of them, each on a core of its own, beside what the simulator says of them.
+const TWO_REPLICAS: [&str; 5] = [
+    "loadgen/scenarios/paper-60m.toml",
+    "--servers",
+    "loadgen/scenarios/two-replicas-servers.toml",
+    "--out",
+    "target/nightly/two-replicas",
+];
+
+fn replicas() -> Result<(), Failed> {
+    compare(&REPLICAS.map(str::to_owned))?;
+    checkpoint(&PAPER_MODEL.map(str::to_owned))?;
+    compare(&TWO_REPLICAS.map(str::to_owned))
+}
+
 fn vllm() -> Result<(), Failed> {
     program(VLLM, &[])?;
-    checkpoint(&VLLM_MODEL.map(str::to_owned))?;
+    checkpoint(&PAPER_MODEL.map(str::to_owned))?;
     compare(&VLLM_COMPARE.map(str::to_owned))
 }
 
