@@ -12,6 +12,7 @@ import { fileURLToPath } from "node:url";
 import { chromium } from "playwright-core";
 
 import { aiColumns } from "./ai-column.mjs";
+import { analysing } from "./analyst.mjs";
 import { arranging } from "./arrange.mjs";
 import { files } from "./files.mjs";
 import { loggingIn } from "./login.mjs";
@@ -217,6 +218,7 @@ async function run() {
   step(await files(tools, run));
   step(await tabs({ page, browser, address, watch, cellOf, type: typeInto, until }));
   step(await arranging(tools, run));
+  step(await analysing(tools, run));
   step(await stopping(tools, run));
   step(await reconnecting({ ...tools, network }, run));
   await large(run);

@@ -9,6 +9,7 @@ import { expect, test } from "vitest";
 import { unasked } from "../src/app/files";
 import { harmless, readCsv, writeCsv } from "../src/core/csv";
 import { decode } from "../src/core/decode";
+import { PLAIN } from "../src/core/layout";
 import { typed } from "../src/core/typed";
 import { readXlsx, writeXlsx } from "../src/files/xlsx";
 
@@ -66,11 +67,11 @@ test("text that another program would run leaves with an apostrophe, which is ta
 });
 
 test("XLSX comes back as it went, with its formulas and those of AI functions", () => {
-  const bytes = writeXlsx("A/B: [x]", [
+  const bytes = writeXlsx([{ name: "A/B: [x]", rows: [
     [{ value: "text & <more>" }, { value: 1.5 }, { value: true }, { value: null }],
     [{ value: "good", aiFormula: '=AI.CLASSIFY(A1, "good, bad")' }, { value: 3, formula: "B1*2" }],
     [{ value: "=not a formula" }, { value: "007" }, { value: null, error: "#N/A" }],
-  ]);
+  ] }]);
   expect(rowsOf(bytes)).toEqual([
     ["text & <more>", "1.5", "TRUE"],
     ['=AI.CLASSIFY(A1, "good, bad")', "=B1*2"],
@@ -79,10 +80,10 @@ test("XLSX comes back as it went, with its formulas and those of AI functions", 
 });
 
 test("what spilled comes back as the formula that it was", () => {
-  const bytes = writeXlsx("S", [
+  const bytes = writeXlsx([{ name: "S", rows: [
     [{ value: "good", aiFormula: "=AI.TAG(C1:C2)", spill: "A1:A2" }, { value: 1, formula: "{1;2}", spill: "B1:B2" }],
     [{ value: "bad" }, { value: 2 }],
-  ]);
+  ] }]);
   expect(rowsOf(bytes)).toEqual([["=AI.TAG(C1:C2)", "={1;2}"], ["", ""]]);
 });
 
@@ -99,20 +100,47 @@ test("XLSX of Excel is read: shared strings, dates, cells left out", () => {
   expect(rowsOf(zip)).toEqual([[], ["", "rich", "2024-01-01"]]);
 });
 
-test("every sheet of a workbook is read that is shown and has cells; what reads another sheet is its value", () => {
+test("every sheet of a workbook is read that is shown and has cells; what reads one that is not is its value", () => {
   const main = 'xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"';
   const sheet = (cells: string) => `<worksheet ${main}><sheetData><row r="1">${cells}</row></sheetData></worksheet>`;
   const names = [["First", ""], ["Gone", ' state="hidden"'], ["Chart", ""], ["Second", ""]];
   const files = {
     "xl/workbook.xml": `<workbook ${main} xmlns:r="http://schemas.openxmlformats.org/officeDocument/2006/relationships"><sheets>${names.map(([name, state], i) => `<sheet name="${name}" sheetId="${i}"${state} r:id="r${i}"/>`).join("")}</sheets></workbook>`,
     "xl/_rels/workbook.xml.rels": `<Relationships>${names.map((_, i) => `<Relationship Id="r${i}" Target="s${i}.xml"/>`).join("")}</Relationships>`,
-    "xl/s0.xml": sheet('<c r="A1"><v>1</v></c><c r="B1"><f>Second!A1*2</f><v>14</v></c><c r="C1" t="str"><f>A1&amp;"!"</f><v>1!</v></c>'),
+    "xl/s0.xml": sheet('<c r="A1"><v>1</v></c><c r="B1"><f>Second!A1*2</f><v>14</v></c><c r="C1" t="str"><f>A1&amp;"!"</f><v>1!</v></c><c r="D1"><f>Gone!A1</f><v>9</v></c><c r="E1"><f>[1]Second!A1</f><v>8</v></c>'),
     "xl/s1.xml": sheet('<c r="A1"><v>9</v></c>'),
     "xl/s2.xml": `<chartsheet ${main}/>`,
     "xl/s3.xml": sheet('<c r="A1"><v>7</v></c>'),
   };
   const zip = zipSync(Object.fromEntries(Object.entries(files).map(([path, text]) => [path, strToU8(text)])));
-  expect(readXlsx(zip, parseXml)).toEqual([{ name: "First", rows: [["1", "14", '=A1&"!"']] }, { name: "Second", rows: [["7"]] }]);
+  expect(readXlsx(zip, parseXml)).toEqual([{ name: "First", rows: [["1", "=Second!A1*2", '=A1&"!"', "9", "8"]] }, { name: "Second", rows: [["7"]] }]);
+});
+
+test("sheets, formats, dates and what is frozen come back as they went", () => {
+  const bytes = writeXlsx([
+    { name: "Data", frozenRows: 1, frozenColumns: 2, rows: [
+      [{ value: "n" }, { value: "day" }],
+      [{ value: 1.5, format: "#,##0.00" }, { value: 46_082, format: "dd.mm.yyyy" }],
+      [{ value: 2.5, format: "#,##0.00" }, { value: 46_083.5, format: "yyyy-mm-dd hh:mm" }],
+    ] },
+    { name: "It's all", rows: [[{ value: 4, formula: "SUM(Data!A2:A3)", format: "0%" }, { value: "good", aiFormula: "=AI.TAG(Data!A1:A2)", spill: "B1:B2" }], [{ value: null }, { value: "bad" }]] },
+  ]);
+  expect(readXlsx(bytes, parseXml)).toEqual([
+    {
+      name: "Data", rows: [["n", "day"], ["1.5", "2026-03-01"], ["2.5", "2026-03-02 12:00:00"]],
+      layout: {
+        ...PLAIN, frozenRows: 1, frozenColumns: 2, formats: [
+          { row: 1, rowEnd: 1, column: 1, columnEnd: 1, code: "dd.mm.yyyy" },
+          { row: 1, rowEnd: 2, column: 0, columnEnd: 0, code: "#,##0.00" },
+          { row: 2, rowEnd: 2, column: 1, columnEnd: 1, code: "yyyy-mm-dd hh:mm" },
+        ],
+      },
+    },
+    {
+      name: "It's all", rows: [["=SUM(Data!A2:A3)", "=AI.TAG(Data!A1:A2)"], ["", ""]],
+      layout: { ...PLAIN, formats: [{ row: 0, rowEnd: 0, column: 0, columnEnd: 0, code: "0%" }] },
+    },
+  ]);
 });
 
 test("what is no XLSX is refused in words", () => {

@@ -157,7 +157,7 @@ test("a sort takes typed answers along with their rows, onto the formula's own c
 test("typed answers leave in an XLSX and come back with their formula", async () => {
   const world = filled();
   world.type({ B2: "zzz", B4: "aaa", B5: "=UPPER(A5)" });
-  const bytes = await xlsxOf(world.sheet, "S");
+  const bytes = await xlsxOf([{ name: "S", sheet: world.sheet }], "S", new Map());
   const parse = (text: string) => new DOMParser().parseFromString(text, "text/xml") as unknown as Document;
   const again = new World(ANSWERS);
   for (const [row, line] of (readXlsx(bytes, parse)[0]?.rows ?? []).entries()) {

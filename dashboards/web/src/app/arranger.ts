@@ -2,11 +2,14 @@
 // words about it. The changes themselves are made in `core/arrange` and `core/sort`.
 
 import { ROWS_MAX, columnName } from "../core/address";
-import { type Edit, Refusal, type Step, rearrange, widthsAfter } from "../core/arrange";
+import { type Edit, Refusal, type Step, followElsewhere, rearrange, widthsAfter } from "../core/arrange";
+import type { Book } from "../core/book";
 import { keepValues } from "../core/keep";
 import type { Sheet } from "../core/sheet";
+import { layoutAfter } from "../core/layout";
 import { sortRows } from "../core/sort";
 import { type Grid, type Source, WIDTH } from "../ui/grid";
+import type { StepElsewhere } from "../ui/history";
 import type { Entry } from "../ui/menu";
 
 /** The commands. */
@@ -17,7 +20,8 @@ export type Command =
 /** Rows and columns of the open sheet. */
 export class Arranger {
   constructor(
-    private readonly grid: Grid, private readonly sheet: () => Sheet | undefined, private readonly say: (words: string) => void,
+    private readonly grid: Grid, private readonly open: () => { book: Book; sheet: Sheet } | undefined,
+    private readonly say: (words: string) => void,
   ) {}
 
   /** The menu for what is selected. */
@@ -83,7 +87,7 @@ export class Arranger {
     const at = axis === "row" ? area.row : area.column;
     const count = axis === "row" ? area.rows : area.columns;
     const edit: Edit = { kind, axis, at, count };
-    const done = this.attempt((sheet) => rearrange(sheet.typed(), edit), edit);
+    const done = this.attempt((sheet, name) => rearrange(sheet.typed(), edit, name), edit);
     if (!done) return;
     const name = (place: number) => (axis === "row" ? String(place + 1) : columnName(place));
     const thing = `${axis}${count === 1 ? "" : "s"}`;
@@ -123,21 +127,33 @@ export class Arranger {
     if (done) this.say("What formulas had filled is kept as values; Ctrl+Z brings the formulas back.");
   }
 
-  private attempt(change: (sheet: Sheet) => Step[], edit: Edit | undefined): boolean {
-    const sheet = this.sheet();
-    if (!sheet) return false;
+  private attempt(change: (sheet: Sheet, name: string | undefined) => Step[], edit: Edit | undefined): boolean {
+    const open = this.open();
+    if (!open) return false;
+    const { book, sheet } = open;
     try {
-      const widths = this.grid.widths();
-      const steps = change(sheet);
+      const [widths, layout] = [this.grid.widths(), this.grid.layout];
+      const name = book.members.find((member) => member.sheet === sheet)?.name;
+      const steps = change(sheet, name);
       const after = edit ? widthsAfter(widths, edit, WIDTH) : widths;
-      const isSame = steps.length === 0 && after.every((width, column) => width === widths[column]);
+      const looks = edit ? layoutAfter(layout, edit) : layout;
+      const isSame = steps.length === 0 && after.every((width, column) => width === widths[column]) &&
+        JSON.stringify(looks) === JSON.stringify(layout);
+      const elsewhere = edit && name !== undefined ? this.elsewhere(book, sheet, edit, name) : [];
       // A step that changes nothing would be an undo that does nothing.
-      if (!isSame) this.grid.step(steps, after);
+      if (!isSame || elsewhere.length > 0) this.grid.step(steps, after, looks, elsewhere);
       return true;
     } catch (error) {
       if (!(error instanceof Refusal)) throw error;
       this.say(`Not done: ${error.message}.`);
       return false;
     }
+  }
+
+  /** What other sheets read of the one that is edited. */
+  private elsewhere(book: Book, sheet: Sheet, edit: Edit, name: string): StepElsewhere[] {
+    return book.members.filter((member) => member.sheet !== sheet)
+      .map((member) => ({ sheet: member.name, cells: followElsewhere(member.sheet.typed(), edit, name) }))
+      .filter(({ cells }) => cells.length > 0);
   }
 }

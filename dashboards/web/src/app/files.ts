@@ -2,12 +2,16 @@
 
 import { CellError, PENDING, shown } from "relserve-client/value";
 
+import type { Member } from "../core/book";
 import { COLUMNS_MAX, ROWS_MAX, cellId, cellName } from "../core/address";
 import { harmless, readCsv, writeCsv } from "../core/csv";
+import { serialOf } from "../core/dates";
 import { decode } from "../core/decode";
+import { type Layout, PLAIN, formatAt } from "../core/layout";
+import { isDate } from "../core/number-format";
 import type { Sheet } from "../core/sheet";
 import { asksModel, isFormula } from "../core/typed";
-import type { OutCell, ReadSheet } from "../files/xlsx";
+import type { OutCell, OutSheet, ReadSheet } from "../files/xlsx";
 
 /** Largest file that is read. */
 const FILE_BYTES_MAX = 20 << 20;
@@ -34,23 +38,36 @@ export function csvOf(sheet: Sheet): string {
   return `\uFEFF${writeCsv(rows)}`;
 }
 
-/** The sheet as XLSX, with its formulas. */
-export async function xlsxOf(sheet: Sheet, name: string): Promise<Uint8Array> {
+/** The workbook as XLSX, with its formulas, formats and what is frozen. One sheet alone is named as the workbook. */
+export async function xlsxOf(
+  members: readonly Pick<Member, "name" | "sheet">[], name: string, looks: ReadonlyMap<string, { layout: Layout }>,
+): Promise<Uint8Array> {
   const { writeXlsx } = await import("../files/xlsx");
-  return writeXlsx(name, cells(sheet, (y, x): OutCell => {
-    const value = sheet.value(y, x);
-    const raw = sheet.raw(y, x);
-    const isOurs = asksModel(raw);
-    const spill = sheet.spillOf(y, x);
-    return {
-      value: value instanceof CellError || value === PENDING ? null : value,
-      ...(value instanceof CellError ? { error: excelError(value) } : {}),
-      ...(isFormula(raw) && !isOurs ? { formula: raw.slice(1) } : {}),
-      ...(isOurs ? { aiFormula: raw } : {}),
-      ...(isOurs || sheet.overrides(cellId(y, x)) === undefined ? {} : { isEdited: true }),
-      ...(spill ? { spill: `${cellName(spill.row, spill.column)}:${cellName(spill.rowEnd, spill.columnEnd)}` } : {}),
-    };
+  return writeXlsx(members.map((member): OutSheet => {
+    const layout = looks.get(member.name)?.layout ?? PLAIN;
+    const { frozenRows, frozenColumns } = layout;
+    const rows = cells(member.sheet, (y, x) => outCell(member.sheet, layout, y, x));
+    return { name: members.length === 1 ? name : member.name, rows, frozenRows, frozenColumns };
   }));
+}
+
+function outCell(sheet: Sheet, layout: Layout, y: number, x: number): OutCell {
+  const value = sheet.value(y, x);
+  const raw = sheet.raw(y, x);
+  const isOurs = asksModel(raw);
+  const spill = sheet.spillOf(y, x);
+  const format = formatAt(layout, y, x) ?? sheet.usualFormat(y, x);
+  // Elsewhere a date is a number with a format.
+  const date = typeof value === "string" && format && isDate(format) ? serialOf(value) : undefined;
+  return {
+    value: date ?? (value instanceof CellError || value === PENDING ? null : value),
+    ...(value instanceof CellError ? { error: excelError(value) } : {}),
+    ...(isFormula(raw) && !isOurs ? { formula: raw.slice(1) } : {}),
+    ...(isOurs ? { aiFormula: raw } : {}),
+    ...(isOurs || sheet.overrides(cellId(y, x)) === undefined ? {} : { isEdited: true }),
+    ...(spill ? { spill: `${cellName(spill.row, spill.column)}:${cellName(spill.rowEnd, spill.columnEnd)}` } : {}),
+    ...(format ? { format } : {}),
+  };
 }
 
 /** Excel knows no `#STOPPED!`, and no `#SPILL!` and no `#ERROR!` in a file that older versions open too. */

@@ -8,11 +8,14 @@ import { CellError } from "relserve-client/value";
 import { RequestError } from "relserve-client/wire";
 
 import type { CellId } from "../core/address";
-import { type Change, Sheet } from "../core/sheet";
+import { Book, type BookCell, type Member } from "../core/book";
+import type { Change, Sheet } from "../core/sheet";
 
 /** What a session needs of the page. */
 export interface SessionHost {
   now(): number;
+  /** The date and time as a number, for `TODAY`; where there is none they are errors. */
+  clock?(): number;
   /** Calls back after some milliseconds; gives what undoes that. */
   later(milliseconds: number, then: () => void): () => void;
   /** Sends calls; see `runCells`. */
@@ -59,10 +62,11 @@ interface Running {
 
 /** An open sheet. */
 export class Session {
-  readonly sheet: Sheet;
+  readonly book: Book;
+  private shown: Member;
   private readonly batcher: Batcher;
   private readonly inFlight = new Map<number, Running>();
-  private readonly arrived = new Set<CellId>();
+  private readonly arrived = new Set<BookCell>();
   private stopShow: (() => void) | undefined;
   private stopWake: (() => void) | undefined;
   private stopWatch: (() => void) | undefined;
@@ -79,7 +83,36 @@ export class Session {
     batcher = new Batcher({ ...LIMITS, freely: FREELY }),
   ) {
     this.batcher = batcher;
-    this.sheet = new Sheet(memory, (cell, calls) => this.batcher.want(cell, calls, host.now()));
+    this.book = new Book(memory, (cell, calls) => this.batcher.want(cell, calls, host.now()), () => host.clock?.() ?? Number.NaN);
+    this.shown = this.book.add("Sheet1");
+  }
+
+  /** The sheet that is shown: what is typed goes there, and only its cells are painted. */
+  get sheet(): Sheet {
+    return this.shown.sheet;
+  }
+
+  /** Shows another sheet. */
+  open(member: Member): void {
+    this.shown = member;
+  }
+
+  /** Fills a workbook that nothing was typed into: the sheet that is there, and others beside it. */
+  load(sheets: readonly { name: string; cells: Iterable<Change> }[]): void {
+    const members = sheets.map(({ name }, i) => (i === 0 ? this.shown : this.book.add(name)));
+    for (const [i, { name, cells }] of sheets.entries()) {
+      const member = members[i] as Member;
+      if (member.name !== name) this.book.rename(member, name);
+      member.sheet.set(cells);
+    }
+    this.refresh();
+  }
+
+  /** Does something to other sheets than the one that is shown, or to the list of them. */
+  change(what: (book: Book) => void): void {
+    what(this.book);
+    this.book.edited();
+    this.refresh();
   }
 
   /** Cells without an answer, and requests under way. */
@@ -95,6 +128,7 @@ export class Session {
   /** Types into cells. */
   set(changes: Iterable<Change>): void {
     this.sheet.set(changes);
+    this.book.edited();
     this.refresh();
   }
 
@@ -124,7 +158,7 @@ export class Session {
   /** Asks again what failed or was stopped. */
   retry(): void {
     this.memory.forgetFailures();
-    this.sheet.touchUnfinished();
+    for (const { sheet } of this.book.members) sheet.touchUnfinished();
     this.refresh();
   }
 
@@ -138,8 +172,8 @@ export class Session {
   }
 
   private refresh(): void {
-    const changed = this.sheet.recalculate();
-    if (changed.size > 0) this.host.paint(changed);
+    const changed = this.book.recalculate().get(this.shown);
+    if (changed && changed.size > 0) this.host.paint(changed);
     this.poll();
     this.host.progress();
   }
@@ -258,7 +292,7 @@ export class Session {
     this.take(closed, answer);
   }
 
-  private take({ key, cells }: { key: string; cells: CellId[] }, answer: Answer): void {
+  private take({ key, cells }: { key: string; cells: BookCell[] }, answer: Answer): void {
     if (answer.error) this.usage.failed += 1;
     else this.usage.answered += 1;
     this.memory.put(key, answer);
@@ -279,7 +313,7 @@ export class Session {
     if (this.isClosed) return;
     this.stopShow ??= this.host.later(SHOW_MS, () => {
       this.stopShow = undefined;
-      this.sheet.touch(this.arrived);
+      this.book.touch(this.arrived);
       this.arrived.clear();
       this.refresh();
     });

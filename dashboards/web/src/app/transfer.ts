@@ -1,18 +1,21 @@
 // Files in and out of the workspace: what is downloaded, what is imported, and what is said of it.
 
+import type { Book } from "../core/book";
+import type { Layout } from "../core/layout";
 import type { Sheet } from "../core/sheet";
 import { asksModel } from "../core/typed";
 import { fitWidths } from "../core/widths";
 import { type StoredSheet, newSheet } from "../store/sheets";
 import { download } from "../ui/dom";
 import { csvOf, readFile, unasked, waiting, xlsxOf } from "./files";
+import { TABS_MAX, keepSheets } from "./tabs";
 
 const XLSX_TYPE = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet";
 
 /** What it needs of the workspace. */
 export interface TransferHost {
-  /** The sheet that is shown. */
-  open(): { sheet: Sheet; name: string } | undefined;
+  /** The workbook that is open, its sheet that is shown, and how each looks. */
+  open(): { book: Book; sheet: Sheet; name: string; looks: ReadonlyMap<string, { layout: Layout }> } | undefined;
   /** Shows a new sheet. */
   add(sheet: StoredSheet): void;
   say(words: string): void;
@@ -30,21 +33,21 @@ export class Transfer {
     this.sayEmpty(open.sheet);
   }
 
-  /** Downloads the open sheet with its formulas. */
+  /** Downloads the open workbook with its formulas. */
   async exportXlsx(): Promise<void> {
     const open = this.host.open();
     if (!open) return;
-    download(`${open.name}.xlsx`, XLSX_TYPE, await xlsxOf(open.sheet, open.name));
-    this.sayEmpty(open.sheet);
+    download(`${open.name}.xlsx`, XLSX_TYPE, await xlsxOf(open.book.members, open.name, open.looks));
+    this.sayEmpty(...open.book.members.map(({ sheet }) => sheet));
   }
 
-  private sayEmpty(sheet: Sheet): void {
-    const count = waiting(sheet);
+  private sayEmpty(...sheets: Sheet[]): void {
+    const count = sheets.reduce((sum, sheet) => sum + waiting(sheet), 0);
     const cells = count === 1 ? "1 cell still waits and is" : `${count} cells still wait and are`;
     if (count > 0) this.host.say(`${cells} empty in the file.`);
   }
 
-  /** Opens a file as a new sheet, or several; asks before its formulas ask the model. */
+  /** Opens a file as a new workbook; asks before its formulas ask the model. */
   async importFile(file: File): Promise<void> {
     try {
       const { sheets, note } = await readFile(file);
@@ -53,12 +56,13 @@ export class Transfer {
       const question = `${file.name} has ${formulas} the model. Run them? Cancel keeps them as text.`;
       const isText = asking > 0 && !confirm(question);
       const title = file.name.replace(/\.[a-z]+$/i, "");
-      // The first one is added last: it is shown then.
-      for (const { name, rows } of sheets.toReversed()) {
+      if (sheets.length > TABS_MAX) throw new Error(`a workbook has ${TABS_MAX} sheets at most, this one has ${sheets.length}`);
+      const workbook = newSheet(title.slice(0, 80));
+      keepSheets(workbook, sheets.map(({ name, rows, layout }) => {
         const taken = isText ? rows.map((row) => row.map(unasked)) : rows;
-        const whole = sheets.length === 1 ? title : `${title}: ${name}`;
-        this.host.add(newSheet(whole.slice(0, 80), taken, fitWidths(taken)));
-      }
+        return { name: sheets.length === 1 ? "Sheet1" : name, rows: taken, widths: fitWidths(taken), ...(layout ? { layout } : {}) };
+      }));
+      this.host.add(workbook);
       const rows = sheets.reduce((sum, sheet) => sum + sheet.rows.length, 0);
       const count = `${rows} ${rows === 1 ? "row" : "rows"}${sheets.length > 1 ? ` in ${sheets.length} sheets` : ""} read from ${file.name}.`;
       this.host.say([count, note].filter(Boolean).join(" "));

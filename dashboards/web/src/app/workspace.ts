@@ -17,11 +17,14 @@ import { Menu } from "../ui/menu";
 import { Progress } from "../ui/progress";
 import { SelectionSummary } from "../ui/summary";
 import { showUsage } from "../ui/usage";
+import { serialOfInstant } from "../core/dates";
 import { Arranger, type Command } from "./arranger";
 import { SheetWriter, copyName } from "./sheet-writer";
 import { samples } from "./samples";
 import { previewColumn } from "./preview";
 import { Session, type SessionHost } from "./session";
+import { SheetTools } from "./sheet-tools";
+import { Tabs } from "./tabs";
 import { Transfer, reason } from "./transfer";
 
 /** Typing is saved this soon, in milliseconds. */
@@ -40,6 +43,8 @@ export class Workspace {
   private readonly summary = new SelectionSummary();
   private readonly arranger: Arranger;
   private readonly transfer: Transfer;
+  private readonly tabs: Tabs;
+  private readonly tools: SheetTools;
   private list: StoredSheet[] = [];
   private current: StoredSheet = newSheet("Sheet");
   private session: Session | undefined;
@@ -60,8 +65,13 @@ export class Workspace {
       selected: (row, column) => this.select(row, column),
       arranged: () => this.edited(),
       walked: (isForward) => this.progress.say(isForward ? "Done again." : "Undone."),
+      laidOut: () => this.tools.show(),
+      elsewhere: (steps, isForward) => this.tabs.follow(steps, isForward),
     });
-    this.arranger = new Arranger(this.grid, () => this.session?.sheet, (words) => this.progress.say(words));
+    const say = (words: string) => this.progress.say(words);
+    this.arranger = new Arranger(this.grid, () => this.session, say);
+    this.tools = new SheetTools(this.grid, () => this.session?.sheet, say);
+    this.tabs = new Tabs(this.grid, { session: () => this.session, edited: () => this.edited(), shown: () => this.tools.show(), say });
     this.writer = store && new SheetWriter(store, {
       wrote: (id) => this.otherTabs.postMessage(id),
       conflicted: (sheet, other) => this.goOnAsCopy(sheet, other),
@@ -72,7 +82,7 @@ export class Workspace {
     });
     this.otherTabs.addEventListener("message", ({ data }) => void this.onOtherTab(String(data)));
     this.transfer = new Transfer({
-      open: () => this.session && { sheet: this.session.sheet, name: this.current.name },
+      open: () => this.session && { book: this.session.book, sheet: this.session.sheet, name: this.current.name, looks: this.tabs.looks() },
       add: (sheet) => this.add(sheet),
       say: (words) => this.progress.say(words),
     });
@@ -122,6 +132,7 @@ export class Workspace {
   private world(): SessionHost {
     return {
       now: () => performance.now(),
+      clock: () => serialOfInstant(new Date()),
       later: (milliseconds, then) => {
         const timer = setTimeout(then, milliseconds);
         return () => clearTimeout(timer);
@@ -170,14 +181,11 @@ export class Workspace {
       { ...this.world(), paint: (cells) => this.paint(session, cells), progress: () => this.showProgress(session) },
       sheet.usage,
     );
-    const typed = sheet.rows.flatMap((line, row) =>
-      line.flatMap((raw, column) => (raw === "" ? [] : [{ row, column, raw }])),
-    );
-    session.set(typed);
+    this.tabs.load(sheet, session);
     // A sheet that has had so many answers asks for what the server's cache has.
     if (sheet.usage.answered >= session.pending.calls) session.allow();
     this.session = session;
-    this.grid.open(sheet.rows, sheet.widths, session.sheet);
+    this.tabs.open(session);
     this.listSheets();
     this.showProgress(session);
   }
@@ -185,6 +193,7 @@ export class Workspace {
   private paint(session: Session, cells: Set<CellId>): void {
     if (session !== this.session) return;
     this.grid.paint(cells);
+    this.tools.charts.soon();
     this.describe(false);
   }
 
@@ -193,6 +202,7 @@ export class Workspace {
     const { pending, stopped, usage, isReconnecting } = session;
     this.progress.show({ pending: pending.calls, stopped, usage, now: performance.now(), isReconnecting });
     showUsage(session.usage);
+    this.tools.progress(pending.calls);
     if (session.pending.calls === 0) this.saveSoon();
   }
 
@@ -229,8 +239,7 @@ export class Workspace {
     clearTimeout(this.saveTimer);
     const sheet = this.current;
     if (!this.list.includes(sheet) || !this.session) return;
-    sheet.rows = this.grid.rows();
-    sheet.widths = this.grid.widths();
+    this.tabs.store(sheet);
     void this.writer?.save(sheet);
   }
 
@@ -251,7 +260,7 @@ export class Workspace {
     // The session counts in the usage that it was given.
     Object.assign(sheet, fresh, { usage: sheet.usage });
     if (sheet !== this.current) return;
-    this.session?.set(this.grid.adopt(sheet.rows, sheet.widths));
+    if (!this.session || !this.tabs.adopt(sheet, this.session)) this.show(sheet);
     this.describe(false);
     this.progress.say("Another tab changed this sheet: this is its version.");
   }
@@ -282,6 +291,7 @@ export class Workspace {
     this.note.value = note;
     this.note.title = note;
     if (aloud) this.spoken.textContent = spoken;
+    if (aloud) this.tools.select();
     this.summary.show(this.session?.sheet, this.grid.selection());
   }
 
@@ -314,7 +324,7 @@ export class Workspace {
       else this.grid.focus();
     } else if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "d" && !inField) {
       this.grid.fillDown();
-    } else return;
+    } else if (!this.tools.key(event)) return;
     event.preventDefault();
   }
 

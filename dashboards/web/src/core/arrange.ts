@@ -3,7 +3,7 @@
 // to a deleted cell is `#REF!`. What spills is not typed: it moves because its formula does.
 
 import { COLUMNS_MAX, type CellId, ROWS_MAX, cellId, columnName, columnOfId, nameOf, rowOf } from "./address";
-import { type Corner, type Reference, rewrite } from "./references";
+import { type Corner, type Reference, isSameSheet, rewrite } from "./references";
 import type { Change } from "./sheet";
 
 /** Rows or columns that come or go. */
@@ -36,9 +36,10 @@ export function moved(position: number, { kind, at, count }: Edit): number | und
   return position < at + count ? undefined : position - count;
 }
 
-/** A formula after an edit. */
-export function follow(raw: string, edit: Edit): string {
-  return rewrite(raw, (reference) => along(reference, edit));
+/** A formula after an edit of the sheets that references name so; no name is its own sheet. */
+export function follow(raw: string, edit: Edit, sheets: readonly (string | undefined)[] = [undefined]): string {
+  return rewrite(raw, (reference) =>
+    sheets.some((sheet) => isSameSheet(reference.sheet, sheet)) ? along(reference, edit) : reference);
 }
 
 function along(reference: Reference, edit: Edit): Reference | undefined {
@@ -49,18 +50,18 @@ function along(reference: Reference, edit: Edit): Reference | undefined {
   if (from === undefined) return reference;
   if (to === undefined) {
     const place = moved(from, edit);
-    return place === from ? reference : place === undefined ? undefined : { start: at(start, axis, place), end };
+    return place === from ? reference : place === undefined ? undefined : { ...reference, start: at(start, axis, place) };
   }
-  const span = spanAlong(Math.min(from, to), Math.max(from, to), edit);
+  const span = spanAfter(Math.min(from, to), Math.max(from, to), edit);
   if (!span) return undefined;
   const [low, high] = span;
   const [first, last] = from <= to ? [low, high] : [high, low];
   if (first === from && last === to) return reference;
-  return { start: at(start, axis, first), end: at(end as Corner, axis, last) };
+  return { ...reference, start: at(start, axis, first), end: at(end as Corner, axis, last) };
 }
 
 /** Both ends of a range after an edit; an end that is deleted gives way to its neighbour inside. */
-function spanAlong(low: number, high: number, edit: Edit): [number, number] | undefined {
+export function spanAfter(low: number, high: number, edit: Edit): [number, number] | undefined {
   const last = most[edit.axis] - 1;
   const after = edit.at + edit.count;
   if (edit.kind === "delete" && low >= edit.at && high < after) return undefined;
@@ -75,7 +76,7 @@ function at(corner: Corner, axis: Edit["axis"], place: number): Corner {
 }
 
 /** What an edit changes in what is typed. Throws a `Refusal` if something would fall off the sheet. */
-export function rearrange(typed: Iterable<Change>, edit: Edit): Step[] {
+export function rearrange(typed: Iterable<Change>, edit: Edit, name?: string): Step[] {
   const [before, after] = [new Map<CellId, string>(), new Map<CellId, string>()];
   for (const { row, column, raw } of typed) {
     before.set(cellId(row, column), raw);
@@ -85,9 +86,19 @@ export function rearrange(typed: Iterable<Change>, edit: Edit): Step[] {
       const end = edit.axis === "row" ? `row ${ROWS_MAX}` : `column ${columnName(COLUMNS_MAX - 1)}`;
       throw new Refusal(`the sheet ends with ${end}, and ${nameOf(cellId(row, column))} would be pushed off it`);
     }
-    after.set(cellId(y, x), follow(raw, edit));
+    after.set(cellId(y, x), follow(raw, edit, [undefined, name]));
   }
   return differences(before, after);
+}
+
+/** What an edit of another sheet, which has a name, changes in formulas that read it. */
+export function followElsewhere(typed: Iterable<Change>, edit: Edit, sheet: string): Step[] {
+  const steps: Step[] = [];
+  for (const { row, column, raw } of typed) {
+    const after = follow(raw, edit, [sheet]);
+    if (after !== raw) steps.push({ row, column, before: raw, after });
+  }
+  return steps;
 }
 
 /** What is different between two states of what is typed. */

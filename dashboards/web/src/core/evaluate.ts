@@ -6,6 +6,7 @@ import { CellError, type Matrix, PENDING, type Scalar, type Value, isMatrix } fr
 import type { Area } from "./address";
 import { ARRAYS } from "./arrays";
 import { chosen, count, criterion } from "./criteria";
+import { type Clock, callDateFunction, isDateFunction } from "./date-functions";
 import { explained } from "./errors";
 import { COUNTING, ORDINARY } from "./functions";
 import { type Known, apply, factsOf, returned } from "./library";
@@ -16,10 +17,11 @@ import { type Numbers, numbersOf } from "./ranges";
 
 /** What an expression reads. */
 export interface Context {
-  /** The values of an area; they belong to all formulas. */
-  area(area: Area): Matrix;
+  /** The values of an area, of another sheet where one is named; they belong to all formulas. */
+  area(area: Area, sheet: string | undefined): Matrix;
   /** The numbers of an area. */
-  numbers(area: Area): Numbers;
+  numbers(area: Area, sheet: string | undefined): Numbers;
+  clock: Clock;
   /** An AI function over its arguments; `undefined` is one left out. `nodes` tell which call of the formula it is. */
   ai(item: AiFunction, args: (Value | undefined)[], nodes: readonly Node[]): Value;
 }
@@ -36,7 +38,7 @@ export function evaluate(node: Node, context: Context): Value {
     case "missing":
       return null;
     case "area": {
-      const rows = context.area(node.area);
+      const rows = context.area(node.area, node.sheet);
       return node.isCell ? (rows[0]?.[0] ?? null) : rows;
     }
     case "array":
@@ -64,6 +66,7 @@ function call(name: string, args: Node[], context: Context): Value {
     const values = args.map((arg) => (arg.kind === "missing" ? undefined : evaluate(arg, context)));
     return values.some((value) => value !== undefined && factsOf(asMatrix(value)).isPending) ? PENDING : array(values);
   }
+  if (isDateFunction(name)) return callDateFunction(name, args.map((arg) => evaluate(arg, context)), context.clock);
   const known = COUNTING[name] ?? ORDINARY[name];
   if (!known) {
     const help = name.startsWith("AI.") ? `; there are ${[...CATALOGUE.keys()].join(", ")}` : "";
@@ -100,7 +103,7 @@ function overNumbers(name: string, args: Node[], context: Context): Value {
 /** What a range holds beside numbers is left out, as in every spreadsheet: `5 stars` is not 5. */
 function numbersIn(arg: Node, context: Context): Numbers {
   // A cell is a range of one: a text in it is left out too.
-  if (arg.kind === "area") return context.numbers(arg.area);
+  if (arg.kind === "area") return context.numbers(arg.area, arg.sheet);
   const value = evaluate(arg, context);
   if (isMatrix(value)) return numbersOf(value.flat());
   return numbersOf(value === null ? [] : [asNumber(value)]);

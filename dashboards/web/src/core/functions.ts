@@ -32,6 +32,7 @@ function join(between: unknown, skipsBlanks: unknown, ...texts: unknown[]): unkn
 export const ORDINARY: Record<string, Implementation> = {
   SUMPRODUCT: library.SUMPRODUCT,
   ROUND: library.ROUND, ROUNDUP: library.ROUNDUP, ROUNDDOWN: library.ROUNDDOWN, INT: library.INT, MOD: library.MOD,
+  TRUNC: library.TRUNC, MROUND: library.MROUND, CEILING: library.CEILING, FLOOR: library.FLOOR, SIGN: library.SIGN,
   ABS: library.ABS, SQRT: library.SQRT, POWER: library.POWER, EXP: library.EXP, LN: library.LN, LOG10: library.LOG10,
   LEN: library.LEN, UPPER: library.UPPER, LOWER: library.LOWER, PROPER: library.PROPER, TRIM: library.TRIM,
   LEFT: library.LEFT, RIGHT: library.RIGHT, MID: library.MID, FIND: library.FIND, SEARCH: library.SEARCH,

@@ -5,6 +5,7 @@ import {
   CellError, type Matrix, PENDING, type Scalar, type Value, isMatrix, shown,
 } from "relserve-client/value";
 
+import { serialOf } from "./dates";
 import { explained } from "./errors";
 import { bounded } from "./typed";
 
@@ -38,7 +39,7 @@ export function pairwise(left: Value, right: Value, apply: (left: Scalar, right:
 function toNumber(value: Scalar): number | CellError {
   if (value === null) return 0;
   if (typeof value === "boolean") return value ? 1 : 0;
-  const read = typeof value === "number" ? value : Number(String(value).trim() || Number.NaN);
+  const read = typeof value === "number" ? value : (serialOf(String(value)) ?? Number(String(value).trim() || Number.NaN));
   return Number.isNaN(read) ? new CellError("#VALUE!", `\`${shown(value)}\` is no number`) : read;
 }
 
@@ -79,8 +80,11 @@ function compare(operator: string, left: Scalar, right: Scalar): boolean {
   // A blank cell is nought beside a number and empty beside a text.
   const fill = (value: Scalar, other: Scalar): Scalar =>
     value !== null ? value : typeof other === "number" ? 0 : typeof other === "boolean" ? false : "";
-  const a: Scalar = fill(left, right);
-  const b: Scalar = fill(right, left);
+  // A date that was typed is a text, and beside a number its number.
+  const dated = (value: Scalar, other: Scalar): Scalar =>
+    typeof value === "string" && typeof other === "number" ? (serialOf(value) ?? value) : value;
+  const a: Scalar = dated(fill(left, right), right);
+  const b: Scalar = dated(fill(right, left), left);
   let order = rank(a) - rank(b);
   if (order === 0) {
     const [x, y] = typeof a === "string" ? [a.toLowerCase(), String(b).toLowerCase()] : [Number(a), Number(b)];

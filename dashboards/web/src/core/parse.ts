@@ -12,7 +12,7 @@ export type Node =
   | { kind: "boolean"; value: boolean }
   | { kind: "error"; code: ErrorCode; note: string }
   | { kind: "missing" }
-  | { kind: "area"; area: Area; isCell: boolean }
+  | { kind: "area"; area: Area; isCell: boolean; sheet?: string }
   | { kind: "array"; rows: Node[][] }
   | { kind: "unary"; operator: string; operand: Node }
   | { kind: "binary"; operator: string; left: Node; right: Node }
@@ -26,9 +26,18 @@ export class FormulaError extends Error {
 }
 
 interface Token {
-  kind: "number" | "text" | "word" | "sign" | "error" | "end";
+  kind: "number" | "text" | "word" | "sign" | "error" | "sheet" | "end";
   text: string;
   at: number;
+}
+
+/** The sheet that a reference names, with its `!`: in quotes where it is more than a word. */
+export const SHEET = "(?:'(?:[^']|'')+'|[\\p{L}_][\\p{L}\\d_.]*)!";
+
+/** The name in such a text. */
+export function sheetNamed(text: string): string {
+  const name = text.slice(0, -1);
+  return name.startsWith("'") ? name.slice(1, -1).replaceAll("''", "'") : name;
 }
 
 const TOKEN = new RegExp(
@@ -37,10 +46,11 @@ const TOKEN = new RegExp(
     "(?<number>(?:\\d+\\.?\\d*|\\.\\d+)(?:[eE][+-]?\\d+)?(?![A-Za-z_]))",
     '(?<text>"(?:[^"]|"")*")',
     "(?<error>#(?:N/A|VALUE!|REF!|NAME\\?|DIV/0!|NUM!|NULL!|SPILL!|ERROR!|STOPPED!))",
+    `(?<sheet>${SHEET})`,
     "(?<word>\\$?[A-Za-z_][A-Za-z0-9_.$]*|\\$?\\d+)",
     "(?<sign><=|>=|<>|[-+*/^&=<>%(),;:{}])",
   ].join("|"),
-  "y",
+  "yu",
 );
 
 /** Longest formula that is read, as in Excel. */
@@ -56,7 +66,7 @@ export function tokens(source: string): Token[] {
     const at = TOKEN.lastIndex;
     const groups = TOKEN.exec(source)?.groups;
     if (!groups) throw new FormulaError(`\`${source[at]}\` is not understood here`, at);
-    const kind = (["number", "text", "error", "word", "sign"] as const).find((name) => groups[name] !== undefined);
+    const kind = (["number", "text", "error", "sheet", "word", "sign"] as const).find((name) => groups[name] !== undefined);
     if (kind) out.push({ kind, text: groups[kind] ?? "", at });
   }
   out.push({ kind: "end", text: "", at: source.length });
@@ -132,7 +142,14 @@ class Parser {
       case "text":
         return { kind: "text", value: token.text.slice(1, -1).replaceAll('""', '"') };
       case "error":
-        return { kind: "error", code: token.text as ErrorCode, note: token.text === "#REF!" ? "the formula refers to a cell that was deleted" : "" };
+        return this.deleted(token);
+      case "sheet": {
+        const next = this.take();
+        const node = next.kind === "error" ? this.deleted(next) : this.word(next);
+        if (node.kind === "area") return { ...node, sheet: sheetNamed(token.text) };
+        if (node.kind === "error") return node;
+        throw new FormulaError(`\`${token.text}\` is not followed by a cell or a range`, token.at);
+      }
       case "word":
         return this.word(token);
       case "sign":
@@ -150,6 +167,10 @@ class Parser {
     }
     if (token.text === "{") return this.array();
     throw new FormulaError(`\`${token.text}\` is not understood here`, token.at);
+  }
+
+  private deleted({ text }: Token): Node {
+    return { kind: "error", code: text as ErrorCode, note: text === "#REF!" ? "the formula refers to a cell that was deleted" : "" };
   }
 
   private array(): Node {
@@ -229,24 +250,30 @@ export function parse(formula: string): Node {
   return new Parser(tokens(source)).whole();
 }
 
+/** An area that an expression reads, and the other sheet that it is of, if it is. */
+export interface Read {
+  area: Area;
+  sheet: string | undefined;
+}
+
 /** The areas that an expression reads. */
-export function areasOf(node: Node, out: Area[] = []): Area[] {
+export function readsOf(node: Node, out: Read[] = []): Read[] {
   switch (node.kind) {
     case "area":
-      out.push(node.area);
+      out.push({ area: node.area, sheet: node.sheet });
       break;
     case "array":
-      for (const row of node.rows) for (const item of row) areasOf(item, out);
+      for (const row of node.rows) for (const item of row) readsOf(item, out);
       break;
     case "unary":
-      areasOf(node.operand, out);
+      readsOf(node.operand, out);
       break;
     case "binary":
-      areasOf(node.left, out);
-      areasOf(node.right, out);
+      readsOf(node.left, out);
+      readsOf(node.right, out);
       break;
     case "call":
-      for (const arg of node.args) areasOf(arg, out);
+      for (const arg of node.args) readsOf(arg, out);
       break;
     default:
   }

@@ -2,6 +2,7 @@
 // stays as they wrote it; texts in quotes, function names and errors are left alone.
 
 import { COLUMNS_MAX, ROWS_MAX, columnName, columnOf } from "./address";
+import { SHEET, sheetNamed } from "./parse";
 
 /** A corner as it is written: `$B7`, or `B` alone where a whole column is meant. */
 export interface Corner {
@@ -15,6 +16,8 @@ export interface Corner {
 export interface Reference {
   start: Corner;
   end: Corner | undefined;
+  /** The other sheet that is named, if one is. */
+  sheet?: string;
 }
 
 const CELL = "\\$?[A-Za-z]{1,3}\\$?[1-9]\\d*";
@@ -24,11 +27,11 @@ const PIECE = new RegExp(
     '"(?:[^"]|"")*"',
     "#[A-Z/0-9]+[!?]?",
     "[A-Za-z_][A-Za-z0-9_.]*\\(",
-    `(?<cell>${CELL})(?:\\s*:\\s*(?<cellEnd>${CELL}))?(?![A-Za-z0-9_(.$])`,
-    `(?<column>${COLUMN})\\s*:\\s*(?<columnEnd>${COLUMN})(?![A-Za-z0-9_(.$])`,
+    `(?<cellSheet>${SHEET})?(?<cell>${CELL})(?:\\s*:\\s*(?<cellEnd>${CELL}))?(?![A-Za-z0-9_(.$])`,
+    `(?<columnSheet>${SHEET})?(?<column>${COLUMN})\\s*:\\s*(?<columnEnd>${COLUMN})(?![A-Za-z0-9_(.$])`,
     "[A-Za-z0-9_.]+",
   ].join("|"),
-  "g",
+  "gu",
 );
 
 /** The formula with each reference as `change` makes it; the same object leaves its text alone, none is `#REF!`. */
@@ -41,11 +44,29 @@ export function rewrite(raw: string, change: (reference: Reference) => Reference
     const second = groups["cellEnd"] ?? groups["columnEnd"];
     const [start, end] = [corner(first), second === undefined ? undefined : corner(second)];
     if (!inside(start) || (end && !inside(end))) return whole;
-    const reference: Reference = { start, end };
+    const named = groups["cellSheet"] ?? groups["columnSheet"];
+    const reference: Reference = named === undefined ? { start, end } : { start, end, sheet: sheetNamed(named) };
     const changed = change(reference);
     if (changed === reference) return whole;
     if (!changed || !inside(changed.start) || (changed.end && !inside(changed.end))) return "#REF!";
-    return changed.end ? `${written(changed.start)}:${written(changed.end)}` : written(changed.start);
+    const sheet = changed.sheet === reference.sheet ? (named ?? "") : `${sheetText(changed.sheet ?? "")}!`;
+    return sheet + (changed.end ? `${written(changed.start)}:${written(changed.end)}` : written(changed.start));
+  });
+}
+
+/** A sheet's name as a formula has it: in quotes where it is more than a word, or could be a cell. */
+export function sheetText(name: string): string {
+  return /^[\p{L}_][\p{L}\d_]*$/u.test(name) && !/^[A-Za-z]{1,3}\d+$/.test(name) ? name : `'${name.replaceAll("'", "''")}'`;
+}
+
+/** Whether two names are of one sheet. */
+export const isSameSheet = (a: string | undefined, b: string | undefined) => a?.toLowerCase() === b?.toLowerCase();
+
+/** A formula after a sheet has got another name; `#REF!` for what read it where it is gone. */
+export function renameSheet(raw: string, before: string, after: string | undefined): string {
+  return rewrite(raw, (reference) => {
+    if (reference.sheet === undefined || !isSameSheet(reference.sheet, before)) return reference;
+    return after === undefined ? undefined : { ...reference, sheet: after };
   });
 }
 

@@ -10,8 +10,10 @@ import { type Area, type CellId, COLUMNS_MAX, ROWS_MAX, cellId, columnOfId, cont
 import { CellSet } from "./cell-set";
 import { Dependents, type Large } from "./dependents";
 import { type Context, evaluate } from "./evaluate";
-import { FormulaError, type Node, areasOf, parse } from "./parse";
-import { Ranges } from "./ranges";
+import { type Clock, GIVES_DATE } from "./date-functions";
+import { FormulaError, type Node, type Read, parse, readsOf } from "./parse";
+import { type Numbers, Ranges, numbersOf } from "./ranges";
+import { isSameSheet } from "./references";
 import { asksModel, isFormula, typed } from "./typed";
 
 interface Cell {
@@ -23,6 +25,8 @@ interface Cell {
 interface Formula {
   tree: Node;
   areas: Area[];
+  /** What it reads of other sheets. */
+  elsewhere: Read[];
   /** Whether it asks the model: what is typed over its answers stands, and does not stop it. */
   isAi: boolean;
   /** Whether something stands in front of its first answer. */
@@ -40,6 +44,15 @@ export interface Change {
   column: number;
   raw: string;
 }
+
+/** What a sheet takes of the world around it. */
+export interface Surroundings {
+  /** The sheet of a name beside this one. */
+  other(name: string): Sheet | undefined;
+  clock: Clock;
+}
+
+const ALONE: Surroundings = { other: () => undefined, clock: () => Number.NaN };
 
 /** Passes over what spilling touched. More only happen where spills feed on each other. */
 const PASSES_MAX = 16;
@@ -63,10 +76,14 @@ export class Sheet {
   /** Counts cells that spilling has changed. */
   private spills = 0;
   private changed = new Set<CellId>();
+  /** Formulas that read other sheets, and those that do so in a circle. */
+  private readonly outward = new Set<CellId>();
+  private readonly circular = new Set<CellId>();
 
   constructor(
     private readonly memory: AnswerCache,
     private readonly onWants: (cell: CellId, calls: ReadonlyMap<string, Call>) => void,
+    private readonly around = ALONE,
   ) {}
 
   /** What was typed. */
@@ -106,6 +123,22 @@ export class Sheet {
     const owner = this.spilledFrom(row, column);
     const raw = owner === undefined ? this.raw(row, column) : (this.cells.get(owner)?.raw ?? "");
     return asksModel(raw);
+  }
+
+  /** How a formula's date is shown where nobody has chosen a format. */
+  usualFormat(row: number, column: number): string | undefined {
+    const tree = this.cells.get(cellId(row, column))?.formula?.tree;
+    return tree && dateFormat(tree);
+  }
+
+  /** The values of an area, for another sheet's formula. */
+  area(area: Area): Matrix {
+    return this.ranges.matrix(this.clipped(area));
+  }
+
+  /** The numbers of an area, for another sheet's formula. */
+  numbers(area: Area): Numbers {
+    return this.ranges.numbers(this.clipped(area));
   }
 
   /** All that is typed, in no order. */
@@ -167,10 +200,13 @@ export class Sheet {
     if (!isFormula(raw)) return { raw, value: typed(raw), formula: undefined };
     try {
       const tree = parse(raw);
-      const areas = areasOf(tree);
+      const reads = readsOf(tree);
+      const areas = reads.filter(({ sheet }) => sheet === undefined).map(({ area }) => area);
+      const elsewhere = reads.filter(({ sheet }) => sheet !== undefined);
       this.dependents.set(id, [], areas);
+      if (elsewhere.length > 0) this.outward.add(id);
       const isOverridden = tree.kind === "call" && tree.name === "OVERRIDE";
-      const formula = { tree, areas, isAi: asksModel(raw), isOverridden, spill: undefined, reach: undefined, wants: 0 };
+      const formula = { tree, areas, elsewhere, isAi: asksModel(raw), isOverridden, spill: undefined, reach: undefined, wants: 0 };
       return { raw, value: null, formula };
     } catch (error) {
       if (!(error instanceof FormulaError)) throw error;
@@ -188,6 +224,8 @@ export class Sheet {
     }
     this.cells.delete(id);
     this.overriding.delete(id);
+    this.outward.delete(id);
+    this.circular.delete(id);
   }
 
   private unspill(owner: CellId, formula: Formula): void {
@@ -210,6 +248,30 @@ export class Sheet {
   /** Formulas to compute again, since answers came in. */
   touch(ids: Iterable<CellId>): void {
     for (const id of ids) if (this.cells.get(id)?.formula) this.mark(id);
+  }
+
+  /** Formulas that read some of these cells of another sheet, or the sheet itself where no cells are named; whether there are any. */
+  touchReaders(sheet: string, cells?: ReadonlySet<CellId>): boolean {
+    const reads = (id: CellId) => this.cells.get(id)?.formula?.elsewhere.some((read) => {
+      if (!isSameSheet(read.sheet, sheet)) return false;
+      if (!cells) return true;
+      for (const cell of cells) if (contains(read.area, rowOf(cell), columnOfId(cell))) return true;
+      return false;
+    });
+    const readers = [...this.outward].filter((id) => !this.circular.has(id) && reads(id));
+    this.touch(readers);
+    return readers.length > 0;
+  }
+
+  /** Ends a circle through several sheets: what reads another one and is out of date is an error until something is typed. */
+  cutCircle(): void {
+    for (const id of this.outward) if (this.dirty.has(id)) this.circular.add(id);
+  }
+
+  /** Tries again what was in a circle. */
+  joinCircle(): void {
+    this.touch(this.circular);
+    this.circular.clear();
   }
 
   /** Formulas that have an error or wait: to be asked again. */
@@ -298,11 +360,25 @@ export class Sheet {
     const wants = new Map<string, Call>();
     const whole = wholeCall(formula);
     const context: Context = {
-      area: (area) => this.ranges.matrix(this.clipped(area)),
-      numbers: (area) => this.ranges.numbers(this.clipped(area)),
+      area: (area, name) => {
+        const from = this.source(id, name);
+        return from instanceof CellError ? [[from]] : from.area(area);
+      },
+      numbers: (area, name) => {
+        const from = this.source(id, name);
+        return from instanceof CellError ? numbersOf([from]) : from.numbers(area);
+      },
+      clock: this.around.clock,
       ai: (item, args, nodes) => this.ask(item, args, wants, nodes === whole ? id : undefined),
     };
     this.place(id, cell, formula, evaluate(formula.tree, context), wants);
+  }
+
+  /** The sheet that a reference means. */
+  private source(id: CellId, name: string | undefined): Sheet | CellError {
+    if (name === undefined) return this;
+    if (this.circular.has(id)) return new CellError("#REF!", `${nameOf(id)} depends on itself through the sheet ${name}`);
+    return this.around.other(name) ?? new CellError("#REF!", `there is no sheet ${name}`);
   }
 
   /** `A:A` ends where the sheet does. */
@@ -398,6 +474,15 @@ export class Sheet {
 function wholeCall({ tree, isOverridden }: Formula): readonly Node[] | undefined {
   const inner = isOverridden && tree.kind === "call" ? tree.args[1] : tree;
   return inner?.kind === "call" ? inner.args : undefined;
+}
+
+/** A date that a formula gives, or a date and days more or less. */
+function dateFormat(tree: Node): string | undefined {
+  if (tree.kind === "call") return GIVES_DATE[tree.name];
+  if (tree.kind !== "binary" || !"+-".includes(tree.operator)) return undefined;
+  const [left, right] = [dateFormat(tree.left), dateFormat(tree.right)];
+  if (left && right) return undefined;
+  return tree.operator === "-" ? left : (left ?? right);
 }
 
 function reachOf(id: CellId, rows: Matrix): Area {

@@ -9,5 +9,5 @@ export function shift(raw: string, rows: number, columns: number): string {
     column: corner.column + (corner.isColumnFixed ? 0 : columns),
     row: corner.row === undefined ? undefined : corner.row + (corner.isRowFixed ? 0 : rows),
   });
-  return rewrite(raw, ({ start, end }) => ({ start: moved(start), end: end && moved(end) }));
+  return rewrite(raw, (reference) => ({ ...reference, start: moved(reference.start), end: reference.end && moved(reference.end) }));
 }

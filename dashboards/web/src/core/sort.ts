@@ -75,8 +75,8 @@ function inRow(raw: string, from: number, to: number): string {
   if (from === to) return raw;
   const isOwn = (corner: Corner) => corner.row === from && !corner.isRowFixed;
   return rewrite(raw, (reference) => {
-    const { start, end } = reference;
-    if (!isOwn(start) || (end && !isOwn(end))) return reference;
+    const { start, end, sheet } = reference;
+    if (sheet !== undefined || !isOwn(start) || (end && !isOwn(end))) return reference;
     return { start: { ...start, row: to }, end: end && { ...end, row: to } };
   });
 }

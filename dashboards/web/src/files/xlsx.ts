@@ -1,13 +1,20 @@
-// XLSX both ways, on fflate (MIT) for the ZIP and no library for the rest: a workbook of one grid is small, and
+// XLSX both ways, on fflate (MIT) for the ZIP and no library for the rest: such a workbook is small, and
 // the libraries that read and write formulas are unmaintained or several times this page. Loaded when needed.
 //
 // No other program knows `AI.*`, so a cell with an AI function leaves as its value; its formula is kept in a
-// second sheet, from which an import into RelServe restores it. That sheet also names the cells in which an answer was
+// last sheet, from which an import into RelServe restores it. That sheet also names the cells in which an answer was
 // typed over.
 
 import { strFromU8, strToU8, unzipSync, zipSync } from "fflate";
 
+import { getFormatFromId } from "numfmt";
+
 import { COLUMNS_MAX, ROWS_MAX, cellName, columnName, columnOf } from "../core/address";
+import { isoOf } from "../core/dates";
+import { type FormatArea, FROZEN_COLUMNS_MAX, FROZEN_ROWS_MAX, type Layout, PLAIN, keptLayout } from "../core/layout";
+import { isDate } from "../core/number-format";
+import { SHEET, sheetNamed } from "../core/parse";
+import { sheetText } from "../core/references";
 
 /** A cell on its way out. */
 export interface OutCell {
@@ -22,6 +29,16 @@ export interface OutCell {
   spill?: string;
   /** Whether it stands for an answer that was typed over. */
   isEdited?: boolean;
+  /** Its number format. */
+  format?: string;
+}
+
+/** A sheet on its way out. */
+export interface OutSheet {
+  name: string;
+  rows: OutCell[][];
+  frozenRows?: number;
+  frozenColumns?: number;
 }
 
 /** The sheet that holds the AI formulas. */
@@ -34,6 +51,9 @@ const PART_BYTES_MAX = 64 << 20;
 const HEAD = '<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\n';
 const MAIN = "http://schemas.openxmlformats.org/spreadsheetml/2006/main";
 const OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships";
+const SPREADSHEET = "application/vnd.openxmlformats-officedocument.spreadsheetml";
+/** Own formats count from here. */
+const FIRST_FORMAT = 164;
 const PACKAGE = "http://schemas.openxmlformats.org/package/2006";
 
 function escape(text: string): string {
@@ -43,23 +63,52 @@ function escape(text: string): string {
     .replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;").replaceAll('"', "&quot;");
 }
 
-function cellXml(name: string, cell: OutCell): string {
-  const array = cell.spill ? ` t="array" ref="${cell.spill}"` : "";
-  const formula = cell.formula ? `<f${array}>${escape(cell.formula)}</f>` : "";
-  if (cell.error) return `<c r="${name}" t="e">${formula}<v>${escape(cell.error)}</v></c>`;
-  if (typeof cell.value === "number") return `<c r="${name}">${formula}<v>${cell.value}</v></c>`;
-  if (typeof cell.value === "boolean") return `<c r="${name}" t="b">${formula}<v>${Number(cell.value)}</v></c>`;
-  if (cell.value === null) return formula ? `<c r="${name}">${formula}</c>` : "";
-  if (formula) return `<c r="${name}" t="str">${formula}<v>${escape(cell.value)}</v></c>`;
-  return `<c r="${name}" t="inlineStr"><is><t xml:space="preserve">${escape(cell.value)}</t></is></c>`;
+/** The formats of a workbook; a cell names its own by its place, 0 is none. */
+class Styles {
+  private readonly codes: string[] = [];
+
+  /** What a cell has as its style. */
+  attribute(code: string | undefined): string {
+    if (!code) return "";
+    if (!this.codes.includes(code)) this.codes.push(code);
+    return ` s="${this.codes.indexOf(code) + 1}"`;
+  }
+
+  /** Excel opens no file whose styles lack a font, a fill and a border. */
+  xml(): string {
+    const own = this.codes.map((code, i) => `<numFmt numFmtId="${FIRST_FORMAT + i}" formatCode="${escape(code)}"/>`).join("");
+    const cells = this.codes.map((_, i) => `<xf numFmtId="${FIRST_FORMAT + i}" fontId="0" fillId="0" borderId="0" xfId="0" applyNumberFormat="1"/>`).join("");
+    return `${HEAD}<styleSheet xmlns="${MAIN}">${own && `<numFmts count="${this.codes.length}">${own}</numFmts>`}` +
+      '<fonts count="1"><font><sz val="11"/><name val="Calibri"/></font></fonts>' +
+      '<fills count="2"><fill><patternFill patternType="none"/></fill><fill><patternFill patternType="gray125"/></fill></fills>' +
+      '<borders count="1"><border><left/><right/><top/><bottom/><diagonal/></border></borders>' +
+      '<cellStyleXfs count="1"><xf numFmtId="0" fontId="0" fillId="0" borderId="0"/></cellStyleXfs>' +
+      `<cellXfs count="${this.codes.length + 1}"><xf numFmtId="0" fontId="0" fillId="0" borderId="0" xfId="0"/>${cells}</cellXfs></styleSheet>`;
+  }
 }
 
-function sheetXml(rows: OutCell[][]): string {
+function cellXml(name: string, cell: OutCell, styles: Styles): string {
+  const style = styles.attribute(cell.format);
+  const array = cell.spill ? ` t="array" ref="${cell.spill}"` : "";
+  const formula = cell.formula ? `<f${array}>${escape(cell.formula)}</f>` : "";
+  if (cell.error) return `<c r="${name}"${style} t="e">${formula}<v>${escape(cell.error)}</v></c>`;
+  if (typeof cell.value === "number") return `<c r="${name}"${style}>${formula}<v>${cell.value}</v></c>`;
+  if (typeof cell.value === "boolean") return `<c r="${name}"${style} t="b">${formula}<v>${Number(cell.value)}</v></c>`;
+  if (cell.value === null) return formula || style ? `<c r="${name}"${style}>${formula}</c>` : "";
+  if (formula) return `<c r="${name}"${style} t="str">${formula}<v>${escape(cell.value)}</v></c>`;
+  return `<c r="${name}"${style} t="inlineStr"><is><t xml:space="preserve">${escape(cell.value)}</t></is></c>`;
+}
+
+function sheetXml({ rows, frozenRows = 0, frozenColumns = 0 }: Omit<OutSheet, "name">, styles: Styles): string {
+  const splits = (frozenColumns ? ` xSplit="${frozenColumns}"` : "") + (frozenRows ? ` ySplit="${frozenRows}"` : "");
+  const pane = frozenRows && frozenColumns ? "bottomRight" : frozenRows ? "bottomLeft" : "topRight";
+  const views = splits &&
+    `<sheetViews><sheetView workbookViewId="0"><pane${splits} topLeftCell="${cellName(frozenRows, frozenColumns)}" activePane="${pane}" state="frozen"/></sheetView></sheetViews>`;
   const lines = rows.map((row, y) => {
-    const cells = row.map((cell, x) => cellXml(cellName(y, x), cell)).join("");
+    const cells = row.map((cell, x) => cellXml(cellName(y, x), cell, styles)).join("");
     return cells ? `<row r="${y + 1}">${cells}</row>` : "";
   });
-  return `${HEAD}<worksheet xmlns="${MAIN}"><sheetData>${lines.join("")}</sheetData></worksheet>`;
+  return `${HEAD}<worksheet xmlns="${MAIN}">${views}<sheetData>${lines.join("")}</sheetData></worksheet>`;
 }
 
 /** What the second sheet remembers of a cell. */
@@ -68,28 +117,32 @@ function kept(name: string, { aiFormula, spill, isEdited }: OutCell): OutCell[][
   return line.length > 0 ? [line.map((value) => ({ value }))] : [];
 }
 
-/** A workbook of one sheet. */
-export function writeXlsx(name: string, rows: OutCell[][]): Uint8Array {
-  const remembered = rows.flatMap((row, y) => row.flatMap((cell, x) => kept(cellName(y, x), cell)));
-  // Excel refuses some letters in a sheet's name, and more than 31 of them.
-  const title = name.replace(/[\\/?*[\]:]/g, " ").slice(0, 31).trim() || "Sheet";
-  const names = remembered.length > 0 ? [title === FORMULAS ? "Sheet" : title, FORMULAS] : [title];
-  const sheets = names.map((text, i) => `<sheet name="${escape(text)}" sheetId="${i + 1}" r:id="rId${i + 1}"/>`);
-  const links = names.map(
-    (_, i) => `<Relationship Id="rId${i + 1}" Type="${OFFICE}/worksheet" Target="worksheets/sheet${i + 1}.xml"/>`,
-  );
-  const parts = names.map(
-    (_, i) =>
-      `<Override PartName="/xl/worksheets/sheet${i + 1}.xml" ContentType="application/vnd.openxmlformats-officedocument.spreadsheetml.worksheet+xml"/>`,
-  );
+/** Excel refuses some letters in a sheet's name, and more than 31 of them. */
+function titleOf(name: string): string {
+  return name.replace(/[\\/?*[\]:]/g, " ").slice(0, 31).trim() || "Sheet";
+}
+
+/** A workbook. */
+export function writeXlsx(sheets: readonly OutSheet[]): Uint8Array {
+  const remembered = sheets.flatMap(({ name, rows }, i) => rows.flatMap((row, y) =>
+    row.flatMap((cell, x) => kept(`${i === 0 ? "" : `${sheetText(titleOf(name))}!`}${cellName(y, x)}`, cell))));
+  const titled = sheets.map((sheet) => ({ ...sheet, name: titleOf(sheet.name) === FORMULAS ? "Sheet" : titleOf(sheet.name) }));
+  const written = remembered.length > 0 ? [...titled, { name: FORMULAS, rows: remembered }] : titled;
+  const numbers = written.map((_, i) => i + 1);
+  const listed = written.map(({ name }, i) => `<sheet name="${escape(name)}" sheetId="${i + 1}" r:id="rId${i + 1}"/>`);
+  const links = numbers.map((number) => `<Relationship Id="rId${number}" Type="${OFFICE}/worksheet" Target="worksheets/sheet${number}.xml"/>`);
+  const styled = `<Relationship Id="rId${written.length + 1}" Type="${OFFICE}/styles" Target="styles.xml"/>`;
+  const parts = numbers.map((number) => `<Override PartName="/xl/worksheets/sheet${number}.xml" ContentType="${SPREADSHEET}.worksheet+xml"/>`);
+  const styles = new Styles();
+  const worksheets = written.map((sheet, i) => [`xl/worksheets/sheet${i + 1}.xml`, sheetXml(sheet, styles)]);
   const files: Record<string, string> = {
-    "[Content_Types].xml": `${HEAD}<Types xmlns="${PACKAGE}/content-types"><Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/><Default Extension="xml" ContentType="application/xml"/><Override PartName="/xl/workbook.xml" ContentType="application/vnd.openxmlformats-officedocument.spreadsheetml.sheet.main+xml"/>${parts.join("")}</Types>`,
+    "[Content_Types].xml": `${HEAD}<Types xmlns="${PACKAGE}/content-types"><Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/><Default Extension="xml" ContentType="application/xml"/><Override PartName="/xl/workbook.xml" ContentType="${SPREADSHEET}.sheet.main+xml"/><Override PartName="/xl/styles.xml" ContentType="${SPREADSHEET}.styles+xml"/>${parts.join("")}</Types>`,
     "_rels/.rels": `${HEAD}<Relationships xmlns="${PACKAGE}/relationships"><Relationship Id="rId1" Type="${OFFICE}/officeDocument" Target="xl/workbook.xml"/></Relationships>`,
-    "xl/workbook.xml": `${HEAD}<workbook xmlns="${MAIN}" xmlns:r="${OFFICE}"><sheets>${sheets.join("")}</sheets></workbook>`,
-    "xl/_rels/workbook.xml.rels": `${HEAD}<Relationships xmlns="${PACKAGE}/relationships">${links.join("")}</Relationships>`,
-    "xl/worksheets/sheet1.xml": sheetXml(rows),
+    "xl/workbook.xml": `${HEAD}<workbook xmlns="${MAIN}" xmlns:r="${OFFICE}"><sheets>${listed.join("")}</sheets></workbook>`,
+    "xl/_rels/workbook.xml.rels": `${HEAD}<Relationships xmlns="${PACKAGE}/relationships">${links.join("")}${styled}</Relationships>`,
+    ...Object.fromEntries(worksheets),
+    "xl/styles.xml": styles.xml(),
   };
-  if (remembered.length > 0) files["xl/worksheets/sheet2.xml"] = sheetXml(remembered);
   return zipSync(Object.fromEntries(Object.entries(files).map(([path, text]) => [path, strToU8(text)])));
 }
 
@@ -100,6 +153,8 @@ export type ParseXml = (text: string) => Document;
 export interface ReadSheet {
   name: string;
   rows: string[][];
+  /** Formats, and what is frozen, where there is any. */
+  layout?: Layout;
 }
 
 /** The sheets of a workbook that are not hidden, one at least. Throws with words for people. */
@@ -133,32 +188,37 @@ export function readXlsx(bytes: Uint8Array, parseXml: ParseXml): ReadSheet[] {
   }));
   const book: Book = {
     strings: all(open("xl/sharedStrings.xml"), "si").map(textOf),
-    dates: dateStyles(open("xl/styles.xml")),
+    formats: formatsOf(open("xl/styles.xml")),
+    names: new Set(sheets.filter(({ isHidden }) => !isHidden).map(({ name }) => name.toLowerCase())),
   };
   // A sheet of charts has no cells.
   const shown = sheets.flatMap(({ name, isHidden, document }) =>
-    name === FORMULAS || isHidden || all(document, "sheetData").length === 0 || !document ? [] : [{ name, rows: readSheet(document, book) }]);
+    name === FORMULAS || isHidden || all(document, "sheetData").length === 0 || !document ? [] : [{ name, ...readSheet(document, book) }]);
   if (!shown[0]) throw new Error("the workbook has no sheet");
   const second = sheets.find(({ name }) => name === FORMULAS)?.document;
-  if (second) restore(shown[0].rows, readSheet(second, { ...book, isPlain: true }));
+  if (second) restore(shown, readSheet(second, { ...book, isPlain: true }).rows);
   return shown;
 }
 
 /** Puts formulas back that only RelServe knows. */
-function restore(rows: string[][], remembered: string[][]): void {
+function restore(sheets: readonly ReadSheet[], remembered: string[][]): void {
   const edited = new Set(remembered.flatMap(([name = "", what]) => (what === EDITED ? [name] : [])));
   for (const [name = "", formula = "", spill = ""] of remembered) {
-    const [row, column] = place(name);
+    const [, sheet = "", cell = ""] = /^(?:(.*)!)?([^!]*)$/.exec(name) ?? [];
+    const { rows } = sheets.find((one) => one.name === sheetNamed(`${sheet}!`)) ?? (sheets[0] as ReadSheet);
+    const [row, column] = place(cell);
     if (row < 0 || !formula.startsWith("=")) continue;
-    clear(rows, spill, edited);
+    clear(rows, spill, edited, sheet ? `${sheet}!` : "");
     put(rows, row, column, formula);
   }
 }
 
 interface Book {
   strings: string[];
-  /** Styles that show a number as a date. */
-  dates: Set<string>;
+  /** Number formats by style. */
+  formats: Map<string, string>;
+  /** The sheets that a formula may read, in small letters. */
+  names: ReadonlySet<string>;
   /** Whether text stays as it is, although it looks like a formula. */
   isPlain?: boolean;
 }
@@ -191,16 +251,17 @@ function put(rows: string[][], row: number, column: number, raw: string): void {
 }
 
 /** Empties an area, but for some cells: its values come out of a formula again. */
-function clear(rows: string[][], area: string, stays: ReadonlySet<string> = new Set()): void {
+function clear(rows: string[][], area: string, stays: ReadonlySet<string> = new Set(), sheet = ""): void {
   const [[row, column], [rowEnd, columnEnd]] = [place(area.split(":")[0] ?? ""), place(area.split(":")[1] ?? "")];
   if (row < 0 || rowEnd < 0) return;
   for (const [y, line] of rows.slice(row, rowEnd + 1).entries()) {
-    for (let x = column; x <= columnEnd && x < line.length; x += 1) if (!stays.has(cellName(row + y, x))) line[x] = "";
+    for (let x = column; x <= columnEnd && x < line.length; x += 1) if (!stays.has(sheet + cellName(row + y, x))) line[x] = "";
   }
 }
 
-function readSheet(sheet: Document, book: Book): string[][] {
+function readSheet(sheet: Document, book: Book): { rows: string[][]; layout?: Layout } {
   const rows: string[][] = [];
+  const runs = new FormatRuns();
   const arrays: { y: number; x: number; raw: string; area: string }[] = [];
   let row = -1;
   for (const line of all(sheet, "row")) {
@@ -211,6 +272,7 @@ function readSheet(sheet: Document, book: Book): string[][] {
       const [y, x] = place(name);
       column = x < 0 ? column + 1 : x;
       const raw = y < 0 ? "" : readCell(cell, book);
+      if (y >= 0) runs.add(y, x, book.formats.get(cell.getAttribute("s") ?? "") ?? "");
       if (raw !== "") put(rows, y, x, raw);
       const array = all(cell, "f").find((formula) => formula.getAttribute("t") === "array");
       if (array && raw !== "") arrays.push({ y, x, raw, area: array.getAttribute("ref") ?? "" });
@@ -220,14 +282,46 @@ function readSheet(sheet: Document, book: Book): string[][] {
     clear(rows, area);
     put(rows, y, x, raw);
   }
-  return rows;
+  const pane = all(sheet, "pane").find((one) => one.getAttribute("state") === "frozen");
+  const frozen = (name: string, most: number) => Math.min(most, Math.floor(Number(pane?.getAttribute(name) ?? 0)));
+  const layout = keptLayout({
+    ...PLAIN, formats: runs.areas(), frozenRows: frozen("ySplit", FROZEN_ROWS_MAX), frozenColumns: frozen("xSplit", FROZEN_COLUMNS_MAX),
+  });
+  return { rows, ...(layout ? { layout } : {}) };
+}
+
+/** Formats cell by cell, row by row, as areas down their columns. */
+class FormatRuns {
+  private readonly open = new Map<number, FormatArea>();
+  private readonly done: FormatArea[] = [];
+
+  add(row: number, column: number, code: string): void {
+    const run = this.open.get(column);
+    // A cell that is left out between two has no format.
+    if (run?.code === code && run.rowEnd === row - 1) run.rowEnd = row;
+    else {
+      this.end(column);
+      if (code !== "") this.open.set(column, { row, rowEnd: row, column, columnEnd: column, code });
+    }
+  }
+
+  areas(): FormatArea[] {
+    for (const column of [...this.open.keys()]) this.end(column);
+    return this.done;
+  }
+
+  private end(column: number): void {
+    const run = this.open.get(column);
+    if (run) this.done.push(run);
+    this.open.delete(column);
+  }
 }
 
 function readCell(cell: Element, book: Book): string {
   const value = all(cell, "v")[0]?.textContent ?? "";
   const formula = all(cell, "f")[0]?.textContent ?? "";
-  // A shared formula has its text in one cell only; elsewhere its last value stands, as where other sheets are read.
-  const isElsewhere = formula.replace(/"[^"]*"|#\w+[!?]/g, "").includes("!");
+  // A shared formula has its text in one cell only; elsewhere its last value stands, as where sheets are read that are not here.
+  const isElsewhere = !readsKnown(formula, book.names);
   if (formula && !isElsewhere) return `=${formula.replace(/_xlfn\.|_xlws\./g, "")}`;
   switch (cell.getAttribute("t")) {
     case "s":
@@ -241,7 +335,7 @@ function readCell(cell: Element, book: Book): string {
     case "e":
       return value;
     default:
-      return book.dates.has(cell.getAttribute("s") ?? "") ? date(Number(value)) : value;
+      return value !== "" && isDate(book.formats.get(cell.getAttribute("s") ?? "") ?? "") ? dated(Number(value)) : value;
   }
 }
 
@@ -251,23 +345,26 @@ function asText(text: string, book: Book): string {
   return isOther && !book.isPlain ? `'${text}` : text;
 }
 
-function dateStyles(styles: Document | undefined): Set<string> {
+/** Whether all sheets are there that a formula names. */
+function readsKnown(formula: string, names: ReadonlySet<string>): boolean {
+  const bare = formula.replace(/"[^"]*"|#\w+[!?]/g, "");
+  if (!bare.includes("!")) return true;
+  // In brackets: another file.
+  const named = [...bare.matchAll(new RegExp(SHEET, "gu"))].map(([text]) => sheetNamed(text).toLowerCase());
+  return !bare.includes("[") && named.length > 0 && named.every((name) => names.has(name));
+}
+
+/** The number formats of styles; general ones are left out. */
+function formatsOf(styles: Document | undefined): Map<string, string> {
   const own = new Map(
     all(styles, "numFmt").map((format) => [format.getAttribute("numFmtId"), format.getAttribute("formatCode") ?? ""]),
   );
-  const isDate = (id: string | null) => {
-    const code = own.get(id);
-    if (code !== undefined) return /[ymdhs]/i.test(code.replace(/"[^"]*"|\[[^\]]*\]|\\./g, ""));
-    const number = Number(id);
-    return (number >= 14 && number <= 22) || (number >= 45 && number <= 47);
-  };
-  const formats = all(all(styles, "cellXfs")[0], "xf");
-  return new Set(formats.flatMap((format, i) => (isDate(format.getAttribute("numFmtId")) ? [String(i)] : [])));
+  const code = (id: string | null) => own.get(id) ?? (Number(id) > 0 ? getFormatFromId(Number(id)) : "");
+  const cells = all(all(styles, "cellXfs")[0], "xf").map((format, i) => [String(i), code(format.getAttribute("numFmtId"))] as const);
+  return new Map(cells.filter(([, format]) => format && format !== "General"));
 }
 
-/** Days since the end of 1899, as Excel counts them (with its 29 February 1900), as a date that sorts. */
-function date(serial: number): string {
-  if (!Number.isFinite(serial)) return "";
-  const text = new Date(Math.round((serial - 25_569) * 86_400) * 1_000).toISOString();
-  return serial % 1 === 0 ? text.slice(0, 10) : text.slice(0, 19).replace("T", " ");
+/** A number of days as a date that sorts. */
+function dated(serial: number): string {
+  return Number.isFinite(serial) ? isoOf(serial) : "";
 }

@@ -3,7 +3,17 @@
 
 import { type Usage, noUsage } from "relserve-client/usage";
 
-/** A sheet at rest. */
+import type { Layout } from "../core/layout";
+
+/** A further sheet of a workbook at rest. */
+export interface FurtherSheet {
+  name: string;
+  rows: string[][];
+  widths: number[];
+  layout?: Partial<Layout>;
+}
+
+/** A workbook at rest, with its first sheet; older pages knew no more than that, and read no more of it. */
 export interface StoredSheet {
   id: string;
   name: string;
@@ -15,6 +25,11 @@ export interface StoredSheet {
   updated: number;
   /** Writes that changed it, by any tab. */
   version: number;
+  /** How the first sheet looks, and its own name. */
+  layout?: Partial<Layout>;
+  first?: string;
+  /** The sheets behind it. */
+  further?: FurtherSheet[];
 }
 
 /** Most sheets, and most typed cells of one. */
@@ -53,7 +68,8 @@ export class SheetStore {
 
   /** Keeps a sheet if version `base` is there (0: or none); false where another tab wrote since. One transaction. */
   async put(sheet: StoredSheet, base: number): Promise<boolean> {
-    const cells = sheet.rows.reduce((sum, row) => sum + row.filter((raw) => raw !== "").length, 0);
+    const cells = [sheet, ...(sheet.further ?? [])].flatMap(({ rows }) => rows)
+      .reduce((sum, row) => sum + row.filter((raw) => raw !== "").length, 0);
     if (cells > CELLS_MAX) throw new Error(`a sheet has ${count(CELLS_MAX)} cells at most, this one has ${count(cells)}`);
     const store = this.store("readwrite");
     const there = (await finished(store.get(sheet.id))) as Kept | undefined;

@@ -9,12 +9,16 @@ import "jspreadsheet-ce/dist/jspreadsheet.css";
 
 import { COLUMNS_MAX, type CellId, ROWS_MAX, cellId, cellName, columnOfId, nameOf, rowOf } from "../core/address";
 import type { Step } from "../core/arrange";
+import { hiddenRows, textAt } from "../core/filter";
+import { type Layout, PLAIN } from "../core/layout";
 import { overtyped } from "../core/override";
 import type { Change, Sheet } from "../core/sheet";
 import { shift } from "../core/shift";
 import { isFormula } from "../core/typed";
-import { addStep, applyStep, setWidths, trim, typedRecords } from "./history";
+import { Frozen } from "./frozen";
+import { type StepElsewhere, addStep, applyStep, setWidths, trim, typedRecords } from "./history";
 import { RowWindow } from "./row-window";
+import { type Source, source } from "./selection";
 
 type Worksheet = jspreadsheet.WorksheetInstance;
 
@@ -28,6 +32,10 @@ export interface GridEvents {
   arranged(): void;
   /** A step was undone, or done again. */
   walked(isForward: boolean): void;
+  /** The sheet looks different: formats, filters, what is frozen, charts. */
+  laidOut(layout: Layout): void;
+  /** A step changes cells of another sheet along. */
+  elsewhere(steps: readonly StepElsewhere[], isForward: boolean): void;
 }
 
 /** Empty rows and columns to type into. */
@@ -39,14 +47,7 @@ const SPARE_COLUMNS = 2;
 const EDITED = "edited: what was typed stands here instead of the model's answer";
 /** A column that nobody has made wider or narrower. */
 export const WIDTH = 130;
-
-/** An area that cells are copied from, so that formulas move with them. */
-export interface Source {
-  row: number;
-  column: number;
-  rows: number;
-  columns: number;
-}
+export type { Source } from "./selection";
 
 /** What was copied last. */
 interface Copied extends Source {
@@ -59,7 +60,10 @@ interface Copied extends Source {
 export class Grid {
   private worksheet: Worksheet | undefined;
   private window: RowWindow | undefined;
+  private frozen: Frozen | undefined;
   private sheet: Sheet | undefined;
+  private looks: Layout = PLAIN;
+  private hidden: ReadonlySet<number> = new Set();
   private copied: Copied | undefined;
   /** The source of a fill by the handle that is under way. */
   private moving: Source | undefined;
@@ -84,9 +88,10 @@ export class Grid {
   }
 
   /** Shows a sheet from its beginning, with an empty history. */
-  open(rows: string[][], widths: number[], sheet: Sheet): void {
+  open(rows: string[][], widths: number[], sheet: Sheet, layout: Layout): void {
     this.close();
     this.sheet = sheet;
+    this.looks = layout;
     const used = sheet.extent();
     const count = Math.min(ROWS_MAX, Math.max(LEAST_ROWS, Math.max(rows.length, used.rows) + SPARE_ROWS));
     const widest = rows.reduce((most, row) => Math.max(most, row.length), 0);
@@ -136,6 +141,7 @@ export class Grid {
     if (!worksheet) throw new Error("the grid could not be made");
     this.worksheet = worksheet;
     this.window = new RowWindow(worksheet);
+    this.frozen = new Frozen(worksheet, this.window);
     worksheet.table.setAttribute("role", "grid");
     worksheet.table.setAttribute("aria-label", "Sheet");
     worksheet.table.setAttribute("aria-rowcount", String(count));
@@ -144,6 +150,7 @@ export class Grid {
     worksheet.content.addEventListener("focus", () => this.takeKeys());
     this.fit();
     for (let y = 0; y < count; y += 1) for (let x = 0; x < columns; x += 1) this.paintCell(y, x);
+    this.applyRows();
     worksheet.updateSelectionFromCoords(0, 0, 0, 0);
     // A new grid takes the keys, also from somebody who types elsewhere.
     if (this.isElsewhere()) this.releaseKeys();
@@ -173,7 +180,7 @@ export class Grid {
   close(): void {
     const holder = this.host.firstElementChild as jspreadsheet.JspreadsheetInstanceElement | null;
     if (this.worksheet && holder) jspreadsheet.destroy(holder, false);
-    this.worksheet = this.window = undefined;
+    this.worksheet = this.window = this.frozen = undefined;
     jspreadsheet.current = null;
   }
 
@@ -210,6 +217,13 @@ export class Grid {
     this.worksheet?.updateSelectionFromCoords(column, row, column, row);
   }
 
+  /** Selects a cell and scrolls to it. */
+  reach(row: number, column: number): void {
+    this.window?.reveal(row);
+    this.select(row, column);
+    this.worksheet?.records[row]?.[column]?.element.scrollIntoView({ block: "nearest", inline: "nearest" });
+  }
+
   /** The selected area. */
   selection(): Source {
     const area = this.worksheet?.selectedCell?.map(Number);
@@ -243,14 +257,61 @@ export class Grid {
     return this.worksheet?.records[row]?.[column]?.element.getBoundingClientRect();
   }
 
-  /** Changes many cells, and the columns' widths, as one step of the history. */
-  step(cells: Step[], widths: number[]): void {
+  /** How the sheet looks. */
+  get layout(): Layout {
+    return this.looks;
+  }
+
+  /** How many rows the filters hide. */
+  get hiddenCount(): number {
+    return this.hidden.size;
+  }
+
+  /** Whether a row is seen when it is scrolled to. */
+  isHidden(row: number): boolean {
+    return this.hidden.has(row);
+  }
+
+  /** Decides again which rows the filters hide. */
+  filterAgain(): void {
+    this.applyRows();
+    this.events.laidOut(this.looks);
+  }
+
+  private lay(layout: Layout): void {
+    const isRepainted = layout.formats !== this.looks.formats;
+    this.looks = layout;
+    if (isRepainted) {
+      const used = this.sheet?.extent() ?? { rows: 0, columns: 0 };
+      for (let y = 0; y < used.rows; y += 1) for (let x = 0; x < used.columns; x += 1) this.paintCell(y, x);
+    }
+    this.applyRows();
+    this.events.laidOut(layout);
+  }
+
+  /** Lays out what the filters hide and what is frozen. */
+  private applyRows(): void {
+    if (!this.sheet) return;
+    this.hidden = hiddenRows(this.sheet, this.looks);
+    this.window?.arrange(this.hidden, this.looks.frozenRows);
+    this.frozen?.show(this.looks, this.widths());
+  }
+
+  /** Changes how the sheet looks, as one step of the history. */
+  stepLayout(layout: Layout): void {
+    this.step([], this.widths(), layout);
+  }
+
+  /** Changes many cells, the columns' widths and how the sheet looks as one step of the history. */
+  step(cells: Step[], widths: number[], layout = this.looks, elsewhere: readonly StepElsewhere[] = []): void {
     const worksheet = this.worksheet;
     if (!worksheet) return;
     this.grow(cells.reduce((most, { row }) => Math.max(most, row + 1), 0));
     this.growColumns(cells.reduce((most, { column }) => Math.max(most, column + 1), 0));
     const selection = this.selection();
-    this.again(addStep(worksheet, { cells, widths: { before: this.widths(), after: widths } }), true);
+    this.again(addStep(worksheet, {
+      cells, widths: { before: this.widths(), after: widths }, layout: { before: this.looks, after: layout }, elsewhere,
+    }), true);
     this.selectArea(selection);
   }
 
@@ -262,12 +323,16 @@ export class Grid {
 
   /** Shows a step that was just done, undone or done again. The grid does its own steps itself. */
   private again(record: unknown, isForward: boolean): void {
-    if (this.worksheet && applyStep(this.worksheet, record, isForward)) {
+    const step = this.worksheet && applyStep(this.worksheet, record, isForward);
+    if (step) {
       // What was copied stands elsewhere now.
       this.copied = undefined;
-      this.events.arranged();
+      if (step.elsewhere.length > 0) this.events.elsewhere(step.elsewhere, isForward);
     }
     this.sync();
+    if (!step) return;
+    this.lay(isForward ? step.layout.after : step.layout.before);
+    this.events.arranged();
   }
 
   /** Types into cells, as one step of the history. */
@@ -342,7 +407,7 @@ export class Grid {
     worksheet.ignoreHistory = true;
     worksheet.insertRow(Math.min(ROWS_MAX, rows + SPARE_ROWS) - have, have - 1);
     worksheet.ignoreHistory = before;
-    this.window?.place();
+    this.window?.arrange(this.hidden, this.looks.frozenRows);
     worksheet.table.setAttribute("aria-rowcount", String(worksheet.options.data?.length ?? 0));
   }
 
@@ -370,7 +435,7 @@ export class Grid {
     // While somebody types in it, it is theirs.
     if (worksheet.edition?.[0] === cell) return;
     const value = sheet.value(row, column);
-    const text = shown(value);
+    const text = textAt(sheet, this.looks, row, column);
     if (cell.textContent !== text) cell.textContent = text;
     const owner = sheet.spilledFrom(row, column);
     const set = (name: string, on: boolean) => cell.classList.toggle(name, on);
@@ -399,7 +464,8 @@ export class Grid {
     const origin = edited === undefined ? filled : `edited; Delete brings the answer of ${nameOf(edited)} back`;
     const note = value instanceof CellError ? value.note : origin;
     const name = cellName(row, column);
-    const words = value === PENDING ? "waiting" : value === null ? "empty" : shown(value);
+    const text = this.sheet ? textAt(this.sheet, this.looks, row, column) : "";
+    const words = value === PENDING ? "waiting" : value === null ? "empty" : text;
     return { name, raw: this.typedAt(row, column), spoken: [name, words, note].filter(Boolean).join(", "), note };
   }
 
@@ -408,6 +474,8 @@ export class Grid {
     this.at = [this.last.row, this.last.column];
     // The grid may have put other rows into the page, and scrolls to the cell next.
     this.window?.place();
+    // It scrolls after this, and knows of nothing that is frozen.
+    queueMicrotask(() => this.frozen?.uncover(...this.at));
     this.events.selected(...this.at);
   }
 
@@ -516,11 +584,6 @@ export class Grid {
     content.style.maxHeight = content.style.height = `${this.host.clientHeight}px`;
     content.style.width = content.style.maxWidth = `${this.host.clientWidth}px`;
     this.window?.refresh();
+    this.frozen?.show(this.looks, this.widths());
   }
-}
-
-function source([x1 = 0, y1 = 0, x2 = 0, y2 = 0]: number[]): Source {
-  return {
-    row: Math.min(y1, y2), column: Math.min(x1, x2), rows: Math.abs(y2 - y1) + 1, columns: Math.abs(x2 - x1) + 1,
-  };
 }

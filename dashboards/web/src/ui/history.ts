@@ -4,13 +4,22 @@
 import type jspreadsheet from "jspreadsheet-ce";
 
 import type { Step } from "../core/arrange";
+import type { Layout } from "../core/layout";
 
 type Worksheet = jspreadsheet.WorksheetInstance;
 
-/** A step of many cells. */
+/** Cells of another sheet of the workbook that change along. */
+export interface StepElsewhere {
+  sheet: string;
+  cells: readonly Step[];
+}
+
+/** A step of many cells, and of how the sheet looks. */
 export interface Arranged {
   cells: readonly Step[];
   widths: { before: readonly number[]; after: readonly number[] };
+  layout: { before: Layout; after: Layout };
+  elsewhere: readonly StepElsewhere[];
 }
 
 const ACTION = "relserve-arrange";
@@ -27,17 +36,17 @@ export function addStep(worksheet: Worksheet, step: Arranged): unknown {
   return record;
 }
 
-/** Lays a step of ours into the grid's data, forwards or backwards; false for a step of the grid's own. */
-export function applyStep(worksheet: Worksheet, record: unknown, isForward: boolean): boolean {
+/** Lays a step of ours into the grid's data, forwards or backwards, and gives it; none for a step of the grid's own. */
+export function applyStep(worksheet: Worksheet, record: unknown, isForward: boolean): Arranged | undefined {
   const step = stepOf(record);
   const data = worksheet.options.data as unknown[][] | undefined;
-  if (!step || !data) return false;
+  if (!step || !data) return undefined;
   for (const { row, column, before, after } of step.cells) {
     const line = data[row];
     if (line) line[column] = isForward ? after : before;
   }
   setWidths(worksheet, isForward ? step.widths.after : step.widths.before);
-  return true;
+  return step;
 }
 
 /** A cell of a step that typed into cells, with what stands in it after the step. */

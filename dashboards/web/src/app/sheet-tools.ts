@@ -1,0 +1,172 @@
+// The bar of formats and views: what it does to how the open sheet looks. Each is one step of the grid's history.
+
+import { type Area, ROWS_MAX, columnName } from "../core/address";
+import {
+  CHARTS_MAX, FROZEN_COLUMNS_MAX, FROZEN_ROWS_MAX, type Layout, formatAt, withFormat,
+} from "../core/layout";
+import { FORMATS, FORMAT_MAX, isFormat, withDecimals } from "../core/number-format";
+import type { Sheet } from "../core/sheet";
+import { ask } from "../ui/ask";
+import { ChartPanel } from "../ui/chart-panel";
+import { element, onClick } from "../ui/dom";
+import { FilterDialog } from "../ui/filter-dialog";
+import { FindBar } from "../ui/find-bar";
+import type { Grid } from "../ui/grid";
+import { count } from "../ui/make";
+import { Menu } from "../ui/menu";
+
+/** In the list of formats, what asks for one. */
+const OWN = "own";
+
+type Command = "row" | "rows" | "column" | "columns" | "none";
+
+/** The bar. */
+export class SheetTools {
+  private readonly format = element("format", HTMLSelectElement);
+  private readonly filtered = element("filtered", HTMLOutputElement);
+  private readonly filterDialog: FilterDialog;
+  private readonly findBar: FindBar;
+  readonly charts: ChartPanel;
+  private isWaiting = false;
+
+  constructor(
+    private readonly grid: Grid, private readonly sheet: () => Sheet | undefined, private readonly say: (words: string) => void,
+  ) {
+    this.filterDialog = new FilterDialog((layout) => this.change(layout));
+    this.findBar = new FindBar(grid, sheet);
+    this.charts = new ChartPanel(grid, sheet);
+    this.format.append(...FORMATS.map(({ name, code }) => new Option(name, code)), new Option("Custom…", OWN));
+    this.format.addEventListener("change", () => void this.setFormat());
+    onClick("decimals-more", () => this.decimals(1));
+    onClick("decimals-fewer", () => this.decimals(-1));
+    onClick("filter", () => this.openFilter());
+    onClick("filter-again", () => grid.filterAgain());
+    onClick("chart", () => this.addChart());
+    onClick("find-open", () => this.findBar.open());
+    this.freezing();
+  }
+
+  /** The layout has changed, or another sheet is shown. */
+  show(): void {
+    const { filters } = this.grid.layout;
+    const rows = Math.max(0, (this.sheet()?.extent().rows ?? 0) - 1);
+    this.filtered.value = filters.length === 0 ? "" : `${count(rows - this.grid.hiddenCount)} of ${count(rows)} rows`;
+    element("filter-again", HTMLButtonElement).hidden = filters.length === 0;
+    this.select();
+    this.charts.show();
+  }
+
+  /** Cells wait for so many answers: when the last one is there, the filters are decided again. */
+  progress(pending: number): void {
+    const isOver = this.isWaiting && pending === 0;
+    this.isWaiting = pending > 0;
+    if (isOver && this.grid.layout.filters.length > 0) this.grid.filterAgain();
+  }
+
+  /** Another cell is selected. */
+  select(): void {
+    const { row, column } = this.grid.selection();
+    const code = formatAt(this.grid.layout, row, column) ?? "";
+    const isNamed = FORMATS.some((format) => format.code === code);
+    const own = this.format.querySelector<HTMLOptionElement>("option[data-own]");
+    if (isNamed) own?.remove();
+    else if (own?.value !== code) {
+      own?.remove();
+      const option = new Option(code, code);
+      option.dataset["own"] = "";
+      this.format.add(option, 0);
+    }
+    this.format.value = code;
+  }
+
+  /** Ctrl+F, and Ctrl+Shift+L as Excel has it; false for other keys. */
+  key(event: KeyboardEvent): boolean {
+    if (!(event.ctrlKey || event.metaKey) || event.altKey) return false;
+    const key = event.key.toLowerCase();
+    if (key === "f" && !event.shiftKey) this.findBar.open();
+    else if (key === "l" && event.shiftKey) this.openFilter();
+    else return false;
+    return true;
+  }
+
+  private change(layout: Layout): void {
+    this.grid.stepLayout(layout);
+    this.grid.focus();
+  }
+
+  private area(): Area {
+    const { row, column, rows, columns } = this.grid.selection();
+    // A whole column as far as there are rows means those to come too.
+    const isWhole = rows >= this.grid.size().rows;
+    return { row, column, rowEnd: isWhole ? ROWS_MAX - 1 : row + rows - 1, columnEnd: column + columns - 1 };
+  }
+
+  private lay(code: string): void {
+    this.change(withFormat(this.grid.layout, this.area(), code));
+  }
+
+  private async setFormat(): Promise<void> {
+    const { row, column } = this.grid.selection();
+    const before = formatAt(this.grid.layout, row, column) ?? "";
+    if (this.format.value !== OWN) return this.lay(this.format.value);
+    const refuse = (code: string) => (isFormat(code) ? "" : `This is no number format, or has more than ${FORMAT_MAX} characters.`);
+    const code = await ask("Number format", "As Excel writes it, such as 0.0% or dd/mm/yyyy", before || "#,##0.00", refuse);
+    if (code === undefined) this.select();
+    else this.lay(code);
+  }
+
+  private decimals(change: 1 | -1): void {
+    const { row, column } = this.grid.selection();
+    this.lay(withDecimals(formatAt(this.grid.layout, row, column) ?? "", change));
+  }
+
+  private openFilter(): void {
+    const sheet = this.sheet();
+    if (!sheet) return;
+    this.grid.finishEdit();
+    if (sheet.extent().rows < 2) this.say("There are no rows under a header to filter.");
+    else this.filterDialog.open(sheet, this.grid.layout, this.grid.selection().column);
+  }
+
+  private addChart(): void {
+    const { row, column, rows, columns } = this.grid.selection();
+    const { layout } = this.grid;
+    const area = { row, column, rowEnd: row + rows - 1, columnEnd: column + columns - 1 };
+    if (rows < 2) return this.say("Select the rows to draw first: names, and numbers beside them; or a column of texts, which is counted.");
+    if (layout.charts.length >= CHARTS_MAX) return this.say(`A sheet has ${CHARTS_MAX} charts at most.`);
+    const title = `Chart ${layout.charts.length + 1}`;
+    this.change({ ...layout, charts: [...layout.charts, { kind: "column", title, area }] });
+  }
+
+  private freezing(): void {
+    const menu = new Menu<Command>("Freeze", () => {
+      const { row, column } = this.grid.selection();
+      const [rows, columns] = [Math.min(row + 1, FROZEN_ROWS_MAX), Math.min(column + 1, FROZEN_COLUMNS_MAX)];
+      return [
+        { command: "row", label: "First row", key: "" },
+        { command: "rows", label: `Up to row ${rows}`, key: "" },
+        { command: "column", label: "First column", key: "" },
+        { command: "columns", label: `Up to column ${columnName(columns - 1)}`, key: "" },
+        { command: "none", label: "Nothing", key: "" },
+      ];
+    }, (command) => this.freeze(command), () => this.grid.focus());
+    const button = element("freeze", HTMLButtonElement);
+    // The grid would take the press for the end of its selection.
+    button.addEventListener("mousedown", (event) => event.stopPropagation());
+    button.addEventListener("click", () => {
+      const { left, bottom } = button.getBoundingClientRect();
+      menu.open(left, bottom);
+    });
+  }
+
+  private freeze(command: Command): void {
+    const { row, column } = this.grid.selection();
+    const { layout } = this.grid;
+    const frozen = {
+      row: { frozenRows: 1 }, rows: { frozenRows: Math.min(row + 1, FROZEN_ROWS_MAX) },
+      column: { frozenColumns: 1 }, columns: { frozenColumns: Math.min(column + 1, FROZEN_COLUMNS_MAX) },
+      none: { frozenRows: 0, frozenColumns: 0 },
+    }[command];
+    this.change({ ...layout, ...frozen });
+  }
+}
