@@ -36,7 +36,8 @@ export const LIMITS: Limits = {
 
 /** What the edge has to do. */
 export type Action =
-  | { kind: "send"; request: number; keys: string[]; calls: Call[] }
+  // `askers`: for each call the one that wanted it first.
+  | { kind: "send"; request: number; keys: string[]; calls: Call[]; askers: (SubscriberId | undefined)[] }
   | { kind: "abort"; request: number };
 
 interface Entry {
@@ -201,6 +202,7 @@ export class Batcher {
   private fill(): Action | undefined {
     const keys: string[] = [];
     const calls: Call[] = [];
+    const askers: (SubscriberId | undefined)[] = [];
     let characters = 0;
     let used = 0;
     for (const key of this.queue) {
@@ -211,6 +213,8 @@ export class Batcher {
         characters += key.length;
         keys.push(key);
         calls.push(entry.call);
+        const [asker] = entry.cells;
+        askers.push(asker);
         entry.request = this.lastRequest + 1;
         if (!entry.isAllowed) this.unallowed -= 1;
         entry.isAllowed = true;
@@ -221,7 +225,7 @@ export class Batcher {
     if (keys.length === 0) return undefined;
     this.lastRequest += 1;
     this.requests.set(this.lastRequest, { keys, open: new Set(keys) });
-    return { kind: "send", request: this.lastRequest, keys, calls };
+    return { kind: "send", request: this.lastRequest, keys, calls, askers };
   }
 
   /** When `poll` is due next: at once for aborts and free places, else when the window closes; never for what is kept back. */

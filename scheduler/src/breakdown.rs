@@ -37,8 +37,13 @@ pub enum PriorityParts {
 }
 
 impl PriorityBreakdown {
+    /// Whether it goes first, whatever its work: it waited too long, or is urgent.
+    pub fn is_first(&self) -> bool {
+        self.parts == PriorityParts::First
+    }
+
     /// Machine time that it says is left; 0 where the order is not one of work.
-    pub(crate) fn work(&self) -> Nanos {
+    pub fn work(&self) -> Nanos {
         match self.parts {
             PriorityParts::Estimate(estimate) => estimate.total(),
             PriorityParts::Work(work) => work.total(),

@@ -95,6 +95,26 @@ impl CostModel {
         }
     }
 
+    /// An engine whose steps take `measured` where this one's take `modelled`; the same where either is 0.
+    pub fn paced(&self, measured: Nanos, modelled: Nanos) -> Self {
+        if measured.0 == 0 || modelled.0 == 0 {
+            return *self;
+        }
+        let (times, over) = (i128::from(measured.0), i128::from(modelled.0));
+        let of = |span: Nanos| {
+            let span = i128::from(span.0).saturating_mul(times) / over;
+            Nanos(u64::try_from(span).unwrap_or(u64::MAX))
+        };
+        let hidden = i128::from(self.mixed_hidden).saturating_mul(times) / over;
+        Self {
+            prefill_per_token: of(self.prefill_per_token),
+            prefill_base: of(self.prefill_base),
+            decode_per_sequence: of(self.decode_per_sequence),
+            decode_base: of(self.decode_base),
+            mixed_hidden: i64::try_from(hidden).unwrap_or(if hidden < 0 { i64::MIN } else { i64::MAX }),
+        }
+    }
+
     /// The same engine, of whose difference `b_d - b_p` a mixed step hides `permille` thousandths
     /// (1000: the roofline; 0: nothing).
     pub fn hiding(self, permille: u64) -> Self {

@@ -106,6 +106,33 @@ pub struct SchedulerSnapshot {
     pub tenants: Vec<(TenantId, u32)>,
 }
 
+/// A relQuery that begins, and whom it leaves waiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Start {
+    /// As its first step was planned.
+    pub first: RelQueryStatus,
+    /// Of those with rows that wait, the one with the most, as far as was looked.
+    pub rival: Option<RelQueryStatus>,
+}
+
+/// RelQueries that run, and of those that wait, among which a rival is looked for.
+const RIVALS_MAX: usize = 64;
+
+/// The relQuery with the most rows that wait, among those that `counts` accepts.
+fn most_waiting(all: &[RelQueryStatus], counts: impl Fn(&RelQueryStatus) -> bool) -> Option<RelQueryStatus> {
+    let open = all.iter().filter(|one| one.rows.waiting > 0 && counts(one));
+    open.max_by_key(|one| (one.rows.waiting, std::cmp::Reverse(one.arrival))).copied()
+}
+
+impl SchedulerSnapshot {
+    /// How a relQuery of the snapshot stands beside the others, where it is listed.
+    pub fn start_of(&self, id: RelQueryId) -> Option<Start> {
+        let listed = &self.relqueries.listed;
+        let first = listed.iter().find(|one| one.id == id)?;
+        Some(Start { first: *first, rival: most_waiting(listed, |one| one.id != id) })
+    }
+}
+
 /// A tenant's part of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TenantPart {
@@ -168,6 +195,30 @@ impl Scheduler {
         let left_out = u32::try_from(self.relqueries.len() - listed.len()).unwrap_or(u32::MAX);
         let (blocks, tenants) = self.held_blocks();
         SchedulerSnapshot { relqueries: Truncated { listed, left_out }, blocks, tenants }
+    }
+
+    /// The relQueries whose first rows are in the step in flight, each with the one that it left waiting.
+    pub fn starts(&self) -> Vec<Start> {
+        let Some(flight) = &self.steps.flight else { return Vec::new() };
+        let planned = Some(self.telemetry.decision.now);
+        let mut ids: Vec<RelQueryId> = Vec::new();
+        for slot in flight.slots.iter().filter(|slot| slot.is_new) {
+            let is_first = self.relqueries.get(&slot.relquery).is_some_and(|one| one.started == planned);
+            if is_first && !ids.contains(&slot.relquery) {
+                ids.push(slot.relquery);
+            }
+        }
+        if ids.is_empty() {
+            return Vec::new();
+        }
+        let running = self.queues.running.iter().map(|key| key.id).take(RIVALS_MAX);
+        let waiting = self.queues.waiting.iter().map(|key| key.id).take(RIVALS_MAX);
+        let looked: Vec<RelQueryStatus> = running.chain(waiting).filter_map(|id| self.status(id)).collect();
+        let start = |id| {
+            let rival = most_waiting(&looked, |one| one.id != id);
+            Some(Start { first: self.status(id)?, rival })
+        };
+        ids.into_iter().filter_map(start).collect()
     }
 
     fn status(&self, id: RelQueryId) -> Option<RelQueryStatus> {
@@ -312,5 +363,37 @@ mod tests {
         let first = scheduler.snapshot(9).relqueries.listed[0];
         assert_eq!((first.period(), first.prefilled), (Period::Tail, Some(Time(9))));
         assert_eq!(scheduler.tenant_of(first.id), Some(first.tenant));
+    }
+
+    #[test]
+    fn a_relquery_that_begins_is_told_with_the_one_that_it_leaves_waiting() {
+        let config = SchedulerConfig {
+            policy: Policy::RelServe,
+            kv_blocks: 400,
+            block_tokens: 2,
+            sequences_max: 2,
+            ..SchedulerConfig::default()
+        };
+        let mut scheduler = Scheduler::new(config, CostModel::default()).expect("a valid configuration");
+        let mut memory = Memory::new(2);
+        for (id, count) in [(1, 30), (2, 2)] {
+            let items = rows(count, id * 100);
+            memory.know(&items);
+            assert_eq!(scheduler.submit(submission(id, id, items)), Ok(()));
+        }
+        assert!(scheduler.starts().is_empty(), "nothing is planned");
+        let plan = scheduler.plan(Time(7)).expect("rows wait");
+        let starts = scheduler.starts();
+        assert_eq!(starts.len(), 1, "there is room for two rows alone");
+        let (first, rival) = (starts[0].first, starts[0].rival.expect("the other waits"));
+        assert_eq!((first.id, rival.id), (RelQueryId(2), RelQueryId(1)), "the short one goes first");
+        assert_eq!((rival.rows.waiting, rival.arrival < first.arrival), (30, true));
+        let work = |one: &RelQueryStatus| one.breakdown.map(|breakdown| breakdown.work());
+        assert!(work(&first) < work(&rival), "less work is left of it");
+        scheduler.apply(&memory.step(&plan), Time(9));
+        assert!(scheduler.starts().is_empty(), "the step is over");
+        let snapshot = scheduler.snapshot(9);
+        let start = snapshot.start_of(RelQueryId(2)).expect("it is listed");
+        assert_eq!((start.first.id, start.rival.map(|one| one.id)), (RelQueryId(2), Some(RelQueryId(1))));
     }
 }

@@ -71,7 +71,7 @@ impl AutoPolicy {
             if last.is_none() || last == std::mem::replace(&mut newest, last) {
                 continue;
             }
-            match self.choose(ended) {
+            match self.choose(ended, since) {
                 Ok(Some(verdict)) => self.chosen(begun, verdict),
                 Ok(None) => {}
                 Err(SimError::Stopped) => return,
@@ -83,12 +83,12 @@ impl AutoPolicy {
         }
     }
 
-    /// Replays what there is.
-    fn choose(&self, ended: Vec<Arc<RelQueryRecord>>) -> Result<Option<Verdict>, SimError> {
+    /// Replays what there is, as quickly as steps went since `since`.
+    fn choose(&self, ended: Vec<Arc<RelQueryRecord>>, since: Time) -> Result<Option<Verdict>, SimError> {
         let view = self.shared.view.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let open: BTreeMap<RelQueryId, Arc<RelQueryRecord>> = self.open();
         let trace = recorded_with_open(ended, open.into_values().collect(), self.settings.tokens_max).trace;
-        let judge = match self.machine.judge(&view) {
+        let judge = match self.machine.judge(&view, self.shared.live.pace(since, &view.cost)) {
             Ok(Some(judge)) => judge,
             Ok(None) => return Ok(None),
             Err(error) => {

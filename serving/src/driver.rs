@@ -24,6 +24,7 @@ pub use restart::ExecutorFactory;
 use crate::account::Account;
 use crate::error::RequestError;
 use crate::intake::{CellKey, Message, OpenKey, Wait};
+use crate::label::Label;
 use crate::live::publisher::LivePublisher;
 use crate::pins::{self, Pin, PinPermit};
 use crate::relquery_state::{AnswerSource, RelQueryState, Status};
@@ -47,6 +48,8 @@ struct RowFlight {
     targets: Vec<AnswerTarget>,
     text: String,
     tokens: u64,
+    /// Steps that gave its tokens; 0 where they came as text.
+    samplings: u32,
     /// When its last output came.
     said: Option<Time>,
     key: Option<CellKey>,
@@ -55,6 +58,9 @@ struct RowFlight {
 /// A relQuery of the scheduler.
 struct RelQueryFlight {
     account: Account,
+    label: Option<Arc<Label>>,
+    /// Whether a row of it has begun.
+    has_started: bool,
     open: Option<OpenKey>,
     opened: Time,
     /// The relQuery it was made for, while nobody else's rows joined.
@@ -173,6 +179,7 @@ impl Driver {
     /// Has the backend do what can be done now. False: there was nothing to do.
     fn advance(&mut self) -> bool {
         let result = self.backend.advance(&self.shared);
+        self.keep_report();
         if self.shared.pulse.is_resting() && !matches!(result, StepResult::Restarting(_)) {
             self.shared.pulse.wake(self.shared.clock.now());
         }

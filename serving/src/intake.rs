@@ -13,6 +13,7 @@ use base::{Nanos, PinId, ServiceClass, Time, WorkItem};
 use scheduler::Policy;
 
 use crate::account::Account;
+use crate::label::Label;
 use crate::live::record::RelQueryRecord;
 use crate::pins::PinPermit;
 use crate::relquery_state::RelQueryState;
@@ -57,6 +58,8 @@ impl Job {
 pub struct TemplateRows {
     /// Present where rows may join, and be joined by, other calls of the tenant with this template.
     pub open: Option<OpenKey>,
+    /// What it is for.
+    pub label: Option<Arc<Label>>,
     pub rows: Vec<PendingRow>,
 }
 

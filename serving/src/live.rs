@@ -6,7 +6,9 @@
 //! became of relQueries is kept, for the last minutes (`record`). Must not know HTTP.
 
 pub mod auto;
+pub mod decision;
 pub mod describe;
+pub mod pace;
 pub mod publisher;
 pub mod record;
 pub mod ring;
@@ -19,13 +21,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use base::{RelQueryId, TenantId, Time};
+use decision::DecisionRecord;
 use describe::Step;
+use pace::{Pace, TIMED_STEPS_MAX, TimedStep};
 use record::RelQueryRecord;
 use ring::Ring;
-use scheduler::{Policy, SchedulerSnapshot, Stats};
+use scheduler::{CostModel, Policy, SchedulerSnapshot, Stats};
 use subscriptions::{Full, Subscription, Subscriptions};
 
 use crate::config::LiveConfig;
+use crate::label::Label;
 
 /// Steps that one frame carries at most.
 pub const FRAME_STEPS_MAX: usize = 256;
@@ -33,12 +38,14 @@ pub const FRAME_STEPS_MAX: usize = 256;
 pub const FRAME_ENDED_MAX: usize = 128;
 
 /// How a relQuery of the scheduler is called outside.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RelQueryName {
     /// The route that it came by.
     pub route: &'static str,
     /// The request that it was made for, while nobody else's rows joined.
     pub request: Option<RelQueryId>,
+    /// What it is for, where its client said so.
+    pub label: Option<Arc<Label>>,
 }
 
 /// What was held at a time.
@@ -60,6 +67,8 @@ pub struct LiveSnapshot {
 pub struct LiveBuffer {
     steps: Ring<Arc<Step>>,
     ended: Ring<Arc<RelQueryRecord>>,
+    decisions: Ring<Arc<DecisionRecord>>,
+    timed: Ring<TimedStep>,
     snapshot: Option<Arc<LiveSnapshot>>,
     snapshots: u64,
 }
@@ -69,6 +78,7 @@ pub struct LiveBuffer {
 pub struct Cursor {
     steps: u64,
     ended: u64,
+    decisions: u64,
     snapshots: u64,
 }
 
@@ -80,6 +90,8 @@ pub struct Fresh {
     pub lost_steps: u64,
     /// RelQueries that ended.
     pub ended: Vec<Arc<RelQueryRecord>>,
+    /// RelQueries that began.
+    pub decisions: Vec<Arc<DecisionRecord>>,
     /// What is held, if somebody looked at it since.
     pub snapshot: Option<Arc<LiveSnapshot>>,
 }
@@ -87,7 +99,8 @@ pub struct Fresh {
 impl Fresh {
     /// Whether there is nothing to say.
     pub fn is_empty(&self) -> bool {
-        self.steps.is_empty() && self.lost_steps == 0 && self.ended.is_empty() && self.snapshot.is_none()
+        let nothing_ran = self.steps.is_empty() && self.lost_steps == 0;
+        nothing_ran && self.ended.is_empty() && self.decisions.is_empty() && self.snapshot.is_none()
     }
 }
 
@@ -106,6 +119,8 @@ impl Live {
         let buffer = LiveBuffer {
             steps: Ring::new(settings.steps_max, u64::MAX),
             ended: Ring::new(settings.record_relqueries_max, settings.record_rows_max),
+            decisions: Ring::new(settings.record_relqueries_max, u64::MAX),
+            timed: Ring::new(TIMED_STEPS_MAX, u64::MAX),
             snapshot: None,
             snapshots: 0,
         };
@@ -156,12 +171,13 @@ impl Live {
         }
     }
 
-    /// Where a new reader begins: with the steps that one frame carries, and what ended lately.
-    pub fn cursor(&self) -> Cursor {
+    /// Where a new reader begins: with the steps that one frame carries, and what began and ended since `since`.
+    pub fn cursor(&self, since: Time) -> Cursor {
         let buffer = self.buffer();
         Cursor {
             steps: buffer.steps.end().saturating_sub(FRAME_STEPS_MAX as u64).max(buffer.steps.start()),
-            ended: buffer.ended.end().saturating_sub(FRAME_ENDED_MAX as u64).max(buffer.ended.start()),
+            ended: buffer.ended.first_where(|record| record.end >= since),
+            decisions: buffer.decisions.first_where(|decision| decision.at >= since),
             snapshots: 0,
         }
     }
@@ -171,15 +187,22 @@ impl Live {
         let buffer = self.buffer();
         let (steps, lost_steps) = buffer.steps.after(&mut cursor.steps, FRAME_STEPS_MAX);
         let (ended, _) = buffer.ended.after(&mut cursor.ended, FRAME_ENDED_MAX);
+        let (decisions, _) = buffer.decisions.after(&mut cursor.decisions, FRAME_ENDED_MAX);
         let is_new = cursor.snapshots != buffer.snapshots;
         cursor.snapshots = buffer.snapshots;
-        Fresh { steps, lost_steps, ended, snapshot: buffer.snapshot.clone().filter(|_| is_new) }
+        let snapshot = buffer.snapshot.clone().filter(|_| is_new);
+        Fresh { steps, lost_steps, ended, decisions, snapshot }
     }
 
     /// What is remembered of relQueries that arrived after `since`.
     pub fn records(&self, since: Time) -> Vec<Arc<RelQueryRecord>> {
         let buffer = self.buffer();
         buffer.ended.iter().filter(|record| record.arrival >= since).cloned().collect()
+    }
+
+    /// The steps since `since`, as far as they are kept, beside what a cost model says of them.
+    pub fn pace(&self, since: Time, cost: &CostModel) -> Pace {
+        Pace::of(self.buffer().timed.iter().filter(|step| step.at >= since), cost)
     }
 }
 

@@ -12,6 +12,7 @@ use crate::caller::Caller;
 use crate::clock::Deadline;
 use crate::error::RequestError;
 use crate::intake::{CellKey, Full, Job, PendingRow, TemplateRows};
+use crate::label::Label;
 use crate::ownership::OwnerHandle;
 use crate::pins::PinPermit;
 use crate::relquery_state::{AnswerSource, Arrival, RelQueryKind, RelQueryState, RowProgress, Status, Usage};
@@ -37,6 +38,16 @@ pub struct Prepared {
     pub pin: Option<PinPermit>,
     /// Rows to run.
     pub parts: Vec<TemplateRows>,
+}
+
+impl Prepared {
+    /// The same, where parts that do not say what they are for are for this.
+    pub fn labelled(mut self, label: Option<&Arc<Label>>) -> Self {
+        for part in self.parts.iter_mut().filter(|part| part.label.is_none()) {
+            part.label = label.map(Arc::clone);
+        }
+        self
+    }
 }
 
 /// The identity of new work, or of work that a restart interrupted.

@@ -234,6 +234,7 @@ fn draw_relquery(
         template_id: place as u64,
         ol: task.output_max,
         groups: values,
+        samplings: Vec::new(),
     }
 }
 

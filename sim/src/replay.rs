@@ -178,9 +178,7 @@ fn world(lowered: &Lowered, policy: Policy, config: &ReplayConfig) -> Result<Wor
     // Nobody reads a trace's texts.
     executor.mute();
     executor.set_move(config.move_per_token * u64::from(settings.block_tokens));
-    for (seed, length) in &lowered.lengths {
-        executor.set_length(*seed, *length);
-    }
+    executor.set_outputs(lowered);
     Ok(World::new(Scheduler::new(settings, config.cost)?, executor))
 }
 

@@ -84,6 +84,10 @@ pub struct TraceRelQuery {
     pub groups: Vec<u64>,
     /// `[group or -1, unique tokens, true output tokens]` per row.
     pub rows: Vec<[i64; 3]>,
+    /// Steps that give each row its output, where they are fewer than its tokens: constraints force some, and
+    /// guesses come true. 0, or no list: one a token.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub samplings: Vec<u64>,
 }
 
 /// What a simulation needs of a trace.
@@ -95,6 +99,8 @@ pub struct Lowered {
     pub tenants: Vec<String>,
     /// True output length of each row, by its seed.
     pub lengths: Vec<(u64, u64)>,
+    /// Steps that give it, by the row's seed, where they are told.
+    pub samplings: Vec<(u64, u64)>,
 }
 
 /// Hands out segments: a segment is one token id repeated, so different ones differ in their first token.
@@ -207,6 +213,7 @@ impl TraceRelQuery {
             let seed = lowered.lengths.len() as u64;
             let out = u64::try_from(*out).map_err(|_| invalid("a negative length"))?;
             lowered.lengths.push((seed, out));
+            lowered.samplings.extend(self.samplings.get(row).map(|samplings| (seed, *samplings)));
             items.push(prompt.into_item(row as u32, &generation, seed));
         }
         lowered.submissions.push(Submission {
@@ -273,5 +280,29 @@ mod tests {
         assert!(matches!(Trace::parse("{}"), Err(TraceError::Json(_))));
         let other = r#"{"schema":"other/1","name":"t","templates":[],"relqueries":[]}"#;
         assert!(matches!(Trace::parse(other), Err(TraceError::Schema(_))));
+    }
+
+    #[test]
+    fn a_row_may_say_in_how_many_steps_it_gets_its_output() {
+        let json = r#"{"schema":"relserve-trace/1","name":"t","templates":[{"id":0,"tokens":2}],
+            "relqueries":[{"rel_id":1,"tenant":"a","arrival":0,"template_id":0,"ol":9,"groups":[],
+            "rows":[[-1,1,8],[-1,1,8]],"samplings":[2,0]}]}"#;
+        let trace = Trace::parse(json).expect("a trace");
+        let lowered = trace.lower().expect("it can be replayed");
+        assert_eq!((lowered.lengths, lowered.samplings), (vec![(0, 8), (1, 8)], vec![(0, 2), (1, 0)]));
+        let steps = |trace: &Trace| {
+            let replay = crate::replay(trace, scheduler::Policy::Fcfs, &crate::ReplayConfig::default());
+            replay.expect("a replay").counts.iters
+        };
+        let plain = |rows: &[[i64; 3]]| {
+            let mut plain = trace.clone();
+            plain.relqueries[0].samplings.clear();
+            plain.relqueries[0].rows = rows.to_vec();
+            steps(&plain)
+        };
+        assert_eq!(steps(&trace), plain(&[[-1, 1, 8], [-1, 1, 8]]), "the other row takes a step a token");
+        let mut both = trace.clone();
+        both.relqueries[0].samplings = vec![2, 2];
+        assert_eq!(steps(&both), plain(&[[-1, 1, 2], [-1, 1, 2]]), "both get theirs in two");
     }
 }

@@ -86,6 +86,8 @@ pub struct Query {
     /// What it may still compute.
     pub budget: Arc<StatementBudget>,
     pub progress: Progress,
+    /// As it was written.
+    statement: Arc<str>,
     columns: Mutex<HashMap<(AnsweredBy, Arc<AiColumn>), ColumnId>>,
     known: Cache<CallKey, Outcome, AnswerBytes>,
 }
@@ -124,6 +126,7 @@ impl Query {
             limits,
             budget: StatementBudget::new(limits.budget(), budget),
             progress: Progress::new(text),
+            statement: text.into(),
             columns: Mutex::default(),
             known: Cache::with_weighter(KNOWN_EXPECTED, KNOWN_BYTES_MAX, AnswerBytes),
         })
@@ -135,6 +138,7 @@ impl Query {
             cached_only: self.limits.cached_only,
             order: self.limits.order,
             budget: Some(Arc::clone(&self.budget)),
+            statement: Some(Arc::clone(&self.statement)),
         }
     }
 

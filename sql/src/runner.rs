@@ -115,6 +115,8 @@ pub struct RunOptions {
     pub order: PromptOrder,
     /// What the query may still compute: whoever runs its rows sets their most aside before they run.
     pub budget: Option<Arc<StatementBudget>>,
+    /// The statement that the column is of, as it was written.
+    pub statement: Option<Arc<str>>,
 }
 
 /// A row for the model.

@@ -4,7 +4,7 @@
 // With SCREENSHOT=docs/images/sheet.png it takes the README's picture and tries nothing else.
 
 import assert from "node:assert/strict";
-import { mkdirSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -15,6 +15,7 @@ import { aiColumns } from "./ai-column.mjs";
 import { analysing } from "./analyst.mjs";
 import { arranging } from "./arrange.mjs";
 import { files } from "./files.mjs";
+import { live } from "./live.mjs";
 import { loggingIn } from "./login.mjs";
 import { overriding } from "./override.mjs";
 import { proxy } from "./proxy.mjs";
@@ -46,6 +47,9 @@ let gate = Promise.resolve();
 /** What questions whether the server is there wait for, and whether it was away, of which browsers complain. */
 let silence = Promise.resolve();
 let wasAway = false;
+/** The key of operators, where it is given; questions about the scheduler go with it while `isOperating`. */
+const OPERATOR_KEY = process.env.RELSERVE_ADMIN_KEY;
+let isOperating = false;
 /** Whether calls without a key get one on their way, which is a server whose `auth.mode` is "none" to the page. */
 let isOpen = false;
 /** How many answers the next requests for cells get before the rest is held back, and until when. */
@@ -55,6 +59,7 @@ const between = await proxy(SERVER, (call) => {
   calls.push(call);
   if (call.path === "/healthz") return silence;
   if (isOpen) call.headers.authorization ??= `Bearer ${KEY}`;
+  if (isOperating && call.path.startsWith("/v1/scheduler")) call.headers.authorization = `Bearer ${OPERATOR_KEY}`;
   if (call.path !== "/v1/cells") return undefined;
   if (held) {
     call.hold = held;
@@ -84,6 +89,11 @@ const network = {
     return speak;
   },
 };
+
+/** Has the live view ask as an operator, or as the tenant. */
+function operate(on) {
+  isOperating = on;
+}
 
 function hold() {
   let release;
@@ -222,7 +232,7 @@ async function run() {
   step(await stopping(tools, run));
   step(await reconnecting({ ...tools, network }, run));
   await large(run);
-  await live(run);
+  step(await live({ ...tools, browser, address, watch, tall, calls, operate: OPERATOR_KEY && operate }, run));
   await dark();
 }
 
@@ -292,58 +302,6 @@ async function tall(then) {
   await page.evaluate(() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn))));
   await then();
   await page.setViewportSize({ width: 1280, height: 760 });
-}
-
-/** The live view while a column runs: bars, steps by mouse and by key, the queue, the memory, the what-if. */
-async function live(run) {
-  const letters = Array.from({ length: 1_500 }, (_, i) => `"Letter ${run}-${i} is ${["kind", "rude"][i % 2]}, and long enough to take a while"`);
-  await importFile("letters.csv", "text/csv", Buffer.from(letters.join("\n")));
-  const release = hold();
-  await type("B1", '=AI.SUMMARIZE(A1:A1500)');
-  await allow();
-  await until("the column is asked", () => asked().some(({ body }) => body.includes(`Letter ${run}-0 `)));
-  await page.click("#view-live");
-  await page.waitForFunction(() => document.querySelector("#live > [role=status]").textContent === "live");
-  await page.setViewportSize({ width: 1280, height: 1_900 });
-  release();
-  await page.waitForFunction(() => document.querySelectorAll("#live-steps [role=option]").length > 2);
-  await page.waitForFunction(() => document.querySelector('#live table[aria-label="Queue"] tbody td:nth-child(5)')?.textContent);
-  await shot("6-live");
-  await page.setViewportSize({ width: 1280, height: 760 });
-  await page.focus("#live-steps");
-  await page.keyboard.press("End");
-  await page.keyboard.press("ArrowLeft");
-  assert.match(await page.textContent("#live .step"), /^Step \d+: (prefill|decode|mixed), .*Why: /s, "a step is told by key");
-  assert.equal(await page.locator('#live-steps [aria-selected="true"]').count(), 1);
-  const chosen = await page.getAttribute("#live-steps", "aria-activedescendant");
-  const newest = () => page.locator("#live-steps [role=option]").last().getAttribute("id");
-  const before = await newest();
-  const isOver = () => page.locator('#live table[aria-label="relQueries over time"]').textContent().then((bars) => bars.includes("completed: "));
-  await until("another step comes, or it is over", async () => (await newest()) !== before || isOver());
-  assert.equal(await page.locator(`#${chosen}`).count(), 1, "what is looked at stays");
-  await page.keyboard.press("Escape");
-  await page.hover("#live-steps [role=option]:last-child");
-  assert.match(await page.textContent("#live .step"), /^Step \d+/, "and by mouse");
-  await page.mouse.move(5, 5);
-  await page.waitForFunction(() => document.querySelector('#live table[aria-label="relQueries over time"]').textContent.includes("completed: "), undefined, { timeout: 120_000 });
-  for (const kind of ["core", "tail"]) assert.ok((await page.locator(`#live .track.time i.${kind}`).count()) > 0, `a bar's ${kind}`);
-  assert.match(await page.textContent('#live table[aria-label="Shares of step time, last minute"]'), /you.*%/s);
-  await page.selectOption("#what-if-policy", "fcfs");
-  await page.click("#what-if");
-  await page.waitForFunction(() => /under fcfs|nothing|longer than/.test(document.querySelector("#what-if-answer").textContent), undefined, { timeout: 30_000 });
-  const answer = await page.textContent("#what-if-answer");
-  assert.match(answer, /average latency .* under [a-z-]+; under fcfs /);
-  assert.equal(await page.locator('#live table[aria-label="Latencies by policy"] tbody tr').count(), 3, "two policies, and as it was");
-  await tall(() => shot("7-live-what-if"));
-  const [file] = await Promise.all([page.waitForEvent("download"), page.click("#save-trace")]);
-  const trace = join(ARTIFACTS, "trace.json");
-  await file.saveAs(trace);
-  assert.equal(JSON.parse(readFileSync(trace, "utf8")).schema, "relserve-trace/1");
-  const streams = () => calls.filter(({ path, isEnded }) => path === "/v1/scheduler/events" && !isEnded).length;
-  assert.equal(streams(), 1, "one stream");
-  await page.click("#view-sheet");
-  await until("nobody looks, nobody asks", () => streams() === 0);
-  step(`live view: ${answer}`);
 }
 
 /** A large column: bounded requests, and a page that still answers. */

@@ -35,7 +35,7 @@ export async function stopping({ page, type, importFile, until, asked, holdAnswe
       const cells = document.querySelectorAll("#grid td.rs-ai:not(.rs-pending):not(.rs-error)");
       return Object.fromEntries(Array.from(cells, (td) => [td.dataset.y, td.textContent]));
     });
-  await until("the first answers are there", async () => (await page.textContent("#run-left")).startsWith(`${ANSWERS} done`));
+  await until("the first answers are there", async () => (await page.textContent("#run-left")).startsWith(`${ANSWERS} of `));
   assert.equal(await page.getAttribute("#run-progress", "max"), String(ROWS));
   const kept = await answers();
   await shot("13-running");

@@ -4,8 +4,8 @@ import type { Ended, Frame, RelQueryStatus, Snapshot, Step } from "../src/core/l
 import { type Bar, BARS_MAX, LiveModel, POINTS_MAX, STEPS_MAX } from "../src/core/live/model";
 import { policyFacts, policyName } from "../src/core/live/policy";
 import { hitRate, segments, shares } from "../src/core/live/summary";
-import { delta, describe as read, label, periods, priority, span } from "../src/core/live/words";
-import { type Latency, type WhatIf, verdict } from "../src/core/what-if";
+import { delta, describe as read, periods, plainReason, priority, span } from "../src/core/live/words";
+import { type Latency, type WhatIf, check, drawn, verdict } from "../src/core/what-if";
 
 const hello = { policy: "marginal-work", configured_policy: "auto", backend: "engine", visible_to: "own", frame_ms: 100, snapshot_ms: 250, at_us: 0 } as const;
 
@@ -33,7 +33,7 @@ function snapshot(at_us: number, relqueries: RelQueryStatus[], more: Partial<Sna
 }
 
 function frame(at_us: number, more: Partial<Frame> = {}): Frame {
-  return { at_us, lost_steps: 0, steps: [], ended: [], ...more };
+  return { at_us, lost_steps: 0, steps: [], decisions: [], ended: [], ...more };
 }
 
 function ended(id: string, end_us: number, more: Partial<Ended> = {}): Ended {
@@ -64,7 +64,6 @@ describe("a relQuery over time", () => {
     model.take(frame(500, { ended: [ended("a", 460, { arrival_us: 400 })] }));
     expect(lengths(bar(model, "a"), 900)).toEqual([["waiting", 10], ["core", 20], ["tail", 30]]);
     expect(periods(bar(model, "a"), 900)).toBe("waiting 10 µs, core 20 µs, tail 30 µs");
-    expect(label(bar(model, "a"))).toBe("cells …a");
   });
 
   it("that was called off before it began is one stretch", () => {
@@ -106,7 +105,10 @@ describe("what the page keeps", () => {
     model.take(frame(80, { steps: [step(2), step(3)], lost_steps: 1 }));
     expect(model.steps.map((one) => one.step)).toEqual([1, 2, 3]);
     expect(model.lost).toBe(4);
-    model.greet({ ...hello, at_us: 5 });
+    model.greet({ ...hello, at_us: 90, visible_to: "all" });
+    expect(model.steps.length, "of another who looks nothing stays").toBe(0);
+    model.take(frame(95, { steps: [step(9)] }));
+    model.greet({ ...hello, at_us: 5, visible_to: "all" });
     expect([model.steps.length, model.lost, model.bars().length]).toEqual([0, 0, 0]);
   });
 });
@@ -144,6 +146,8 @@ describe("figures", () => {
     expect(text).toContain("2 prompts, 120 tokens computed; 1 rows gave up their memory");
     expect(text).toContain("Δ = 27 ms lost − 125 ms gained = -99 ms (Eq. 15-17)");
     expect(delta(step(1))).toBeUndefined();
+    expect(read(step(1)).join()).toContain("Why: no row was waiting, so answers went on");
+    expect(plainReason("a reason of a newer server")).toBe("a reason of a newer server");
     expect(delta(step(1, { delta: { total_us: 151_500, lost_us: 26_500, gained_us: 125_000 } }))).toContain("lost + 125 ms");
   });
 });
@@ -154,17 +158,49 @@ describe("the what-if", () => {
   const replay = (policy: string, mean_ms: number) =>
     ({ policy, is_present: policy === "marginal-work", latency: latency(mean_ms), prefix_hits: 0, steps: 1 });
   const answer = (replays: WhatIf["replays"]): WhatIf =>
-    ({ span_ms: 61_000, relqueries: 3, rows: 40, left_out: 0, running: 0, measured: null, replays, took_ms: 1 });
+    ({
+      span_ms: 61_000, relqueries: 3, rows: 40, left_out: 0, running: 0, measured: null, replays, error: null, pace: 1, timelines: [], took_ms: 1,
+    });
 
   it("says both averages and how far apart they are", () => {
     const text = verdict(answer([replay("marginal-work", 800), replay("fcfs", 1_200), replay("relserve", 800.5)]));
     expect(text).toBe(
-      "3 relQueries of 40 rows in 61.00 s: average latency 800 ms under marginal-work; under fcfs 1.20 s, 50 % longer; under relserve 801 ms, the same.",
+      '3 relQueries of 40 rows in 61.00 s: average latency 800 ms under "Least work added first", as now; ' +
+        'under "First come, first served" 1.20 s, 50 % longer; under "Least time left first" 801 ms, the same.',
     );
   });
 
   it("says that there is nothing", () => {
     expect(verdict(answer([]))).toContain("nothing to replay");
+  });
+
+  it("says how far the simulator is off, and when that is far", () => {
+    const off = (error: number | null) =>
+      check({ ...answer([replay("marginal-work", 75)]), measured: latency(72), error });
+    expect(off(75 / 72 - 1)).toBe("As it was: 72 ms were measured, where the simulator says 75 ms, 4 % too long.");
+    expect(off(-0.5)).toContain("50 % too short. It is far off");
+    expect(off(0.001)).toContain("no more than rounding apart");
+    expect(check(answer([replay("fcfs", 1)]))).toBe("");
+  });
+
+  it("draws both timelines of what took longest", () => {
+    const spans = (waiting_ms: number, core_ms: number, tail_ms: number) => ({ waiting_ms, core_ms, tail_ms });
+    const one = (id: string, arrival_ms: number, long: number) => ({
+      id, tenant: "you", route: "cells", class: "interactive", label: { column: id }, rows: 3, arrival_ms,
+      measured: spans(long, 1, 2), replays: [spans(long, 1, 2), spans(2 * long, 1, 0)],
+    });
+    const timelines = [one("A", 0, 5), ...Array.from({ length: 20 }, (_, at) => one(`short ${at}`, 3, 1)), one("B", 10, 9)];
+    const lanes = drawn({ ...answer([replay("marginal-work", 5), replay("fcfs", 9)]), timelines }, 1);
+    expect(lanes.relqueries).toBe(15);
+    expect(lanes.names.slice(0, 4)).toEqual(["A", "as it was", "simulated", "First come, first served"]);
+    expect([lanes.names.length, lanes.of.slice(0, 5)]).toEqual([60, ["A", "A", "A", "A", "short 0"]]);
+    expect([...lanes.heads].slice(0, 3)).toEqual([0, 4, 8]);
+    expect(lanes.pieces.filter(({ lane }) => lane === 3)).toEqual([
+      { lane: 3, kind: "waiting", from: 0, to: 10_000 }, { lane: 3, kind: "core", from: 10_000, to: 11_000 },
+    ]);
+    expect(lanes.to).toBe(29_000);
+    const off = drawn({ ...answer([replay("fcfs", 9)]), timelines: [{ ...one("C", 0, 1), measured: null }] }, 0);
+    expect(off.names).toEqual(["C", "simulated"]);
   });
 });
 
@@ -173,9 +209,9 @@ describe("the policy", () => {
 
   it("is named with who chose it", () => {
     expect(policyName(undefined, undefined)).toBe("–");
-    expect(policyName(hello, undefined)).toBe("auto: marginal-work");
-    expect(policyName(hello, chosen)).toBe("auto: relserve");
-    expect(policyName({ ...hello, configured_policy: "fcfs" }, { ...chosen, policy: "fcfs" })).toBe("fcfs");
+    expect(policyName(hello, undefined)).toBe("Least work added first, chosen by the server");
+    expect(policyName(hello, chosen)).toBe("Least time left first, chosen by the server");
+    expect(policyName({ ...hello, configured_policy: "fcfs" }, { ...chosen, policy: "fcfs" })).toBe("First come, first served");
   });
 
   it("is explained, and so is what it cannot do in front of servers", () => {

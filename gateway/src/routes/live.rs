@@ -26,7 +26,7 @@ use crate::routes::{ModelQuery, get_only, only_post, read_body};
 use crate::state::App;
 use crate::stream::{self, event};
 use crate::wire::live::snapshot::LastSent;
-use crate::wire::live::{Goodbye, Hello};
+use crate::wire::live::{Audience, Goodbye, Hello};
 use crate::wire::what_if::{Around, WhatIfReply, WhatIfRequest};
 
 /// The routes.
@@ -70,13 +70,14 @@ pub async fn events(
     model.runtime.shared.intake.look();
     let now = model.runtime.shared.clock.now();
     let reader = LiveReader {
-        cursor: live.cursor(),
+        cursor: live.cursor(remembered_since(&model.runtime.shared)),
         told: LastSent::default(),
         end: now + Nanos::from(live.settings().stream_ms_max),
         said: now,
         is_over: false,
         is_greeted: false,
-        viewer,
+        audience: Audience::new(viewer),
+        names_until: now,
         _subscription: subscription,
         model: Arc::clone(&model),
         app,
@@ -91,7 +92,9 @@ struct LiveReader {
     model: Arc<ServedModel>,
     /// Held: given back with the reader.
     _subscription: Subscription,
-    viewer: Viewer,
+    audience: Audience,
+    /// When the tenants' names are to be looked up again.
+    names_until: Time,
     cursor: Cursor,
     told: LastSent,
     /// When the client has to ask anew.
@@ -124,6 +127,7 @@ impl LiveReader {
                 self.is_over = true;
                 return Some(event("end", &Goodbye { reason }));
             }
+            self.learn_names(now).await;
             if let Some(frame) = self.frame(now) {
                 self.said = now;
                 return Some(frame);
@@ -142,12 +146,21 @@ impl LiveReader {
             configured_policy: self.app.config.scheduler.policy.name(),
             limits_of_policy: self.model.limits_of_policy.clone(),
             backend: if self.model.has_fleet() { "fleet" } else { "engine" },
-            visible_to: if self.viewer == Viewer::Operator { "all" } else { "own" },
+            visible_to: if self.audience.viewer == Viewer::Operator { "all" } else { "own" },
             frame_ms: settings.frame_ms.0,
             snapshot_ms: settings.snapshot_ms.0,
             at_us: self.model.runtime.shared.clock.now().0 / 1_000,
         };
         event("hello", &hello)
+    }
+
+    /// Looks the tenants' names up for operators, now and then. Without them they are numbers.
+    async fn learn_names(&mut self, now: Time) {
+        if now < self.names_until {
+            return;
+        }
+        self.names_until = now + NAMES_KEPT;
+        learn_names(&mut self.audience, &self.app).await;
     }
 
     /// Why the stream ends now, if it does.
@@ -169,8 +182,8 @@ impl LiveReader {
             (true, Some(_)) => self.model.runtime.view().replicas,
             _ => Vec::new(),
         };
-        let mut frame = self.told.frame(&fresh, self.viewer, now, &replicas);
-        if let (Some(snapshot), Viewer::Operator) = (&mut frame.snapshot, self.viewer) {
+        let mut frame = self.told.frame(&fresh, &self.audience, now, &replicas);
+        if let (Some(snapshot), Viewer::Operator) = (&mut frame.snapshot, self.audience.viewer) {
             let last = self.model.runtime.shared.auto.last();
             snapshot.explain_policy(last.map(|chosen| chosen.verdict.to_string()));
         }
@@ -179,10 +192,27 @@ impl LiveReader {
     }
 }
 
+/// How long an operator's stream keeps the tenants' names.
+const NAMES_KEPT: Nanos = Nanos(10_000_000_000);
+
+async fn learn_names(audience: &mut Audience, app: &App) {
+    if audience.viewer != Viewer::Operator {
+        return;
+    }
+    match app.runtime.store.tenants().await {
+        Ok(tenants) => audience.learn(&tenants),
+        Err(error) => tracing::warn!(%error, "the tenants' names cannot be read"),
+    }
+}
+
+/// The beginning of what is remembered.
+fn remembered_since(Shared { live, clock, .. }: &Shared) -> Time {
+    Time(clock.now().0.saturating_sub(Nanos::from(live.settings().record_ms_max).0))
+}
+
 /// What is remembered of the last minutes.
-fn remembered(Shared { live, clock, .. }: &Shared) -> Vec<Arc<RelQueryRecord>> {
-    let window = Nanos::from(live.settings().record_ms_max).0;
-    live.records(Time(clock.now().0.saturating_sub(window)))
+fn remembered(shared: &Shared) -> Vec<Arc<RelQueryRecord>> {
+    shared.live.records(remembered_since(shared))
 }
 
 /// The last minutes as a trace (`relserve-trace/1`) for `relserve sim`: lengths and times, no text, no names.
@@ -234,6 +264,8 @@ pub async fn what_if(
     let model = Arc::clone(of.of(&app)?);
     let body = read_body(&app, &request, payload).await?;
     let asked = WhatIfRequest::read(json::object(&body)?, model.runtime.view().policy, model.has_fleet())?;
+    let mut audience = Audience::new(viewer);
+    learn_names(&mut audience, &app).await;
     let permit = model.runtime.shared.live.begin_replay().ok_or(RequestError::Busy {
         what: "replay at a time",
         limit: "one".into(),
@@ -241,7 +273,7 @@ pub async fn what_if(
     })?;
     model.runtime.shared.metrics.live.what_ifs.inc();
     let work = web::block(move || {
-        let reply = replayed(&app, &model, viewer, &asked);
+        let reply = replayed(&app, &model, &audience, &asked);
         drop(permit);
         reply
     });
@@ -252,29 +284,31 @@ pub async fn what_if(
 fn replayed(
     app: &App,
     model: &ServedModel,
-    viewer: Viewer,
+    audience: &Audience,
     asked: &WhatIfRequest,
 ) -> Result<WhatIfReply, RequestError> {
-    let runtime = &model.runtime;
-    let clock = runtime.shared.clock;
+    let Shared { clock, live, .. } = &*model.runtime.shared;
     let begun = clock.now();
-    let records = remembered(&runtime.shared);
-    let ended = records.iter().filter(|record| viewer.sees(record.tenant)).count() as u64;
-    let recorded = recorded(records, runtime.shared.live.settings().what_if_tokens_max);
-    let replays = if recorded.records.iter().any(|record| viewer.sees(record.tenant)) {
-        let machine = imitated(&app.config.scheduler, model.fleet.clone(), &runtime.model);
-        let judge = machine.judge(&runtime.view()).map_err(|error| failed(error.into()))?;
+    let records = remembered(&model.runtime.shared);
+    let ended = records.iter().filter(|record| audience.sees(record.tenant)).count() as u64;
+    let recorded = recorded(records, live.settings().what_if_tokens_max);
+    let view = model.runtime.view();
+    let from = recorded.records.first().map(|record| record.arrival).unwrap_or_default();
+    let pace = live.pace(from, &view.cost);
+    let replays = if recorded.records.iter().any(|record| audience.sees(record.tenant)) {
+        let machine = imitated(&app.config.scheduler, model.fleet.clone(), &model.runtime.model);
+        let judge = machine.judge(&view, pace).map_err(|error| failed(error.into()))?;
         let judge = judge.ok_or_else(|| failed(WhatIfError::NoReplica))?;
-        let patience: Nanos = runtime.shared.live.settings().what_if_ms_max.into();
-        let deadline = ReplayDeadline { clock, end: clock.now() + patience };
+        let patience: Nanos = live.settings().what_if_ms_max.into();
+        let deadline = ReplayDeadline { clock: *clock, end: clock.now() + patience };
         what_if::replay(&recorded.trace, &asked.policies, &judge, deadline).map_err(failed)?
     } else {
         Vec::new()
     };
-    let running =
-        runtime.registry.running().iter().filter(|relquery| viewer.sees(relquery.tenant)).count() as u64;
+    let running = model.runtime.registry.running();
+    let running = running.iter().filter(|relquery| audience.sees(relquery.tenant)).count() as u64;
     let took = clock.now().since(begun);
-    Ok(WhatIfReply::new(&replays, Around { recorded: &recorded, viewer, ended, running, took }))
+    Ok(WhatIfReply::new(&replays, Around { recorded: &recorded, audience, ended, running, pace, took }))
 }
 
 fn failed(error: WhatIfError) -> RequestError {

@@ -22,6 +22,7 @@ use crate::models::ServedModel;
 use crate::routes::{ask_timely, get_only, only_post};
 use crate::services::openai::{self as lower, PreparedRequest};
 use crate::state::App;
+use crate::wire::label;
 use crate::wire::openai::{Api, ChatChoice, CompletionChoice, Envelope, ModelList, ModelObject, Reply};
 
 /// The routes. A model's name may hold slashes.
@@ -86,7 +87,10 @@ pub async fn completions(
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
     match ask_timely((&app, caller), &request, payload, lower::completion).await? {
-        (Ok((model, asked)), _) => answer(app, &model, caller, asked).await,
+        (Ok((model, asked)), _) => {
+            let asked = asked.labelled(label::of_client(request.headers()));
+            answer(app, &model, caller, asked).await
+        }
         (Err(Late), peek) => Ok(late(peek.is_stream())),
     }
 }
@@ -112,7 +116,10 @@ pub async fn chat_completions(
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
     match ask_timely((&app, caller), &request, payload, lower::chat).await? {
-        (Ok((model, asked)), _) => answer(app, &model, caller, asked).await,
+        (Ok((model, asked)), _) => {
+            let asked = asked.labelled(label::of_client(request.headers()));
+            answer(app, &model, caller, asked).await
+        }
         (Err(Late), peek) => Ok(late(peek.is_stream())),
     }
 }

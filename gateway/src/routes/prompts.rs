@@ -23,6 +23,7 @@ use crate::services::prepare::rows::prompt_bytes_max;
 use crate::services::schemas;
 use crate::services::schemas::ready::Ready;
 use crate::state::App;
+use crate::wire::label;
 use crate::wire::openai::{Api, CompletionChoice, Reply};
 use crate::wire::pml::{PromptRequest, pml_error};
 
@@ -59,7 +60,10 @@ pub async fn create(
     let deadline = wanted.common.deadline.map(|span| Deadline::new(arrival, span));
     let assembled = assemble(&app, &model, caller, wanted, arrival);
     match app.runtime.shared.clock.within(deadline, assembled).await {
-        Ok(asked) => openai::answer(app, &model, caller, asked?).await,
+        Ok(asked) => {
+            let asked = asked?.labelled(label::of_client(request.headers()));
+            openai::answer(app, &model, caller, asked).await
+        }
         Err(Late) => Ok(openai::late(stream)),
     }
 }

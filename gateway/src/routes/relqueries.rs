@@ -43,7 +43,7 @@ pub fn configure(routes: &mut ServiceConfig) {
     post, path = "/v1/relqueries", tag = "relqueries",
     request_body(content = Object, description = "template, rows, columns, system, max_tokens, temperature, top_p, \
         top_k, seed, stop, ignore_eos, constraint ({choice: [..]}, {integer: {min, max}}, {regex} or {json_schema}), chat, \
-        order, dependencies, cache, class, stream, deadline_ms"),
+        order, dependencies, cache, class, label, stream, deadline_ms"),
     responses(
         (status = 200, body = RelQueryReply),
         (status = 400, body = crate::error::ErrorBody),

@@ -10,6 +10,7 @@ use serving::Runtime;
 use serving::caller::Caller;
 use serving::clock::{Deadline, Late};
 use serving::error::{RequestError, internal};
+use serving::label::Label;
 use serving::ownership::OwnerHandle;
 use serving::submit::{self, Resumed};
 use sha2::{Digest as _, Sha256};
@@ -21,6 +22,7 @@ use crate::services::idempotency::{Digest, First, IdempotencyGuard};
 use crate::services::lookup::look_up;
 use crate::services::prepare::{RequestContext, Wanted};
 use crate::state::App;
+use crate::wire::label;
 use crate::wire::relquery::public_id;
 
 /// The header.
@@ -55,8 +57,9 @@ pub(crate) async fn start<W: Wanted>(
     prefix: &str,
 ) -> Result<Started, ApiError> {
     let key = key_of(request.headers())?;
+    let client = label::of_client(request.headers());
     let arrived = read_timely(app, request, payload).await?;
-    let Some(key) = key else { return begin::<W>(app, caller, arrived).await };
+    let Some(key) = key else { return begin::<W>(app, caller, arrived, client).await };
     let digest = digest_of(request.path(), &arrived.body);
     let now = app.runtime.shared.clock.now();
     let guard = app.idempotency.claim(caller.tenant, key, digest, now).await;
@@ -66,7 +69,7 @@ pub(crate) async fn start<W: Wanted>(
         return Ok(started);
     }
     guard.set(None);
-    let started = begin::<W>(app, caller, arrived).await?;
+    let started = begin::<W>(app, caller, arrived, client).await?;
     guard.set(Some(First {
         id: public_id(started.handle.relquery()),
         owners: started.handle.owners().clone(),
@@ -78,7 +81,12 @@ pub(crate) async fn start<W: Wanted>(
 
 /// Prepares and submits. Where the deadline passes while rows are tokenized, the relQuery is opened before
 /// they are, and what was being prepared starts on it: there will be a ticket for it.
-async fn begin<W: Wanted>(app: &Data<App>, caller: Caller, arrived: Arrived) -> Result<Started, ApiError> {
+async fn begin<W: Wanted>(
+    app: &Data<App>,
+    caller: Caller,
+    arrived: Arrived,
+    client: Option<Arc<Label>>,
+) -> Result<Started, ApiError> {
     let Arrived { body, peek } = arrived;
     let (clock, arrival) = (app.runtime.shared.clock, peek.arrival());
     let begun = clock.now();
@@ -96,7 +104,7 @@ async fn begin<W: Wanted>(app: &Data<App>, caller: Caller, arrived: Arrived) -> 
         let context = RequestContext { app: &state, model: &model, tenant, purpose, arrival };
         let asked = wanted.lower(context);
         measure(&model.runtime);
-        asked.map(|asked| asked.work)
+        asked.map(|asked| asked.work.labelled(client.as_ref()))
     });
     let handle = match clock.within(deadline, &mut lowering).await {
         Ok(lowered) => {

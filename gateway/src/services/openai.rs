@@ -7,6 +7,7 @@ use ir::{Plan, RowProblem};
 use serving::clock::Deadline;
 use serving::error::{RequestError, internal};
 use serving::intake::{PendingRow, TemplateRows};
+use serving::label::Label;
 use serving::relquery_state::RelQueryKind;
 use serving::submit::Prepared;
 
@@ -30,6 +31,13 @@ pub(crate) struct PreparedRequest {
     pub(crate) stream: bool,
     /// With a last chunk of usage.
     pub(crate) include_usage: bool,
+}
+
+impl PreparedRequest {
+    /// The same, for this where it does not say what it is for.
+    pub(crate) fn labelled(self, label: Option<Arc<Label>>) -> Self {
+        Self { work: self.work.labelled(label.as_ref()), ..self }
+    }
 }
 
 /// A body of `/v1/completions`.
@@ -178,7 +186,7 @@ pub(crate) fn asked(
         failed: Vec::new(),
         deadline: common.deadline.map(|span| Deadline::new(arrival, span)),
         pin: None,
-        parts: vec![TemplateRows { open: None, rows }],
+        parts: vec![TemplateRows { open: None, label: None, rows }],
     };
     PreparedRequest { api, work, stream: common.stream, include_usage: common.include_usage }
 }

@@ -120,7 +120,7 @@ async fn encode(
         failed: Vec::new(),
         deadline: None,
         pin,
-        parts: vec![TemplateRows { open: None, rows }],
+        parts: vec![TemplateRows { open: None, label: None, rows }],
     };
     let handle = submit::submit(&model.runtime, caller, work, Resumed::default()).await?;
     handle.wait(None).await;

@@ -1,10 +1,13 @@
 //! `/v1/cells` on the wire: calls in, values or errors out, in the same order.
 
+use std::sync::Arc;
+
 use base::{Constraint, Millis};
 use ir::catalogue::AnswerValue;
 use serde::Serialize;
 use serde_json::Value;
 use serving::error::RequestError;
+use serving::label::Label;
 use serving::model::Model;
 use serving::relquery_state::{AnswerRow, RelQueryKind, RelQueryState, RowProgress, Status};
 use utoipa::ToSchema;
@@ -13,7 +16,7 @@ use crate::error::ErrorObject;
 use crate::json::JsonFields;
 use crate::wire::relquery::{Progress, ReplyShape, check_model, deadline, progress, public_id, status_word};
 use crate::wire::usage::UsageReply;
-use crate::wire::{ValidationContext, constraint};
+use crate::wire::{ValidationContext, constraint, label};
 
 /// One call as it was sent.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,6 +27,8 @@ pub struct Call {
     pub args: Vec<Value>,
     /// What its answer must look like, for functions that answer with text.
     pub constraint: Option<Constraint>,
+    /// What it is for.
+    pub label: Option<Arc<Label>>,
 }
 
 /// A batch of cell calls.
@@ -51,7 +56,8 @@ impl CellsRequest {
             let limit = format!("{} calls", context.limits.rows_max);
             return Err(RequestError::TooLarge { what: "`calls`".into(), limit });
         }
-        let one = |(index, item)| call(index, item, context);
+        let labels = label::labels(&mut fields)?;
+        let one = |(index, item)| call(index, item, context, &labels);
         let calls = items.into_iter().enumerate().map(one).collect();
         let request = Self {
             calls,
@@ -64,16 +70,28 @@ impl CellsRequest {
     }
 }
 
-fn call(index: usize, item: Value, context: ValidationContext<'_>) -> Result<Call, RequestError> {
+fn call(
+    index: usize,
+    item: Value,
+    context: ValidationContext<'_>,
+    labels: &[Option<Arc<Label>>],
+) -> Result<Call, RequestError> {
     let mut fields = JsonFields::nested(format!("calls[{index}]"), item)?;
     let Some(function) = fields.string("function")? else {
         return fields.bad("function", "is required");
     };
     let args = fields.array("args")?.unwrap_or_default();
+    let label = match fields.integer("label", 0, label::LABELS_MAX as u64)? {
+        None => None,
+        Some(number) => match labels.get(number as usize) {
+            Some(label) => label.clone(),
+            None => return fields.bad("label", format!("is {number}, `labels` has {}", labels.len())),
+        },
+    };
     // Its compiled form is kept, and found again by the relQuery that the call becomes a row of.
     let constraint = constraint::take(&mut fields, context)?.map(|(constraint, _)| constraint);
     fields.finish()?;
-    Ok(Call { function, args, constraint })
+    Ok(Call { function, args, constraint, label })
 }
 
 /// One cell on the wire: a value, an error, or pending.

@@ -3,15 +3,22 @@
 //!
 //! A tenant sees its own relQueries in full and all others as one load; an operator sees all.
 
+pub mod decision;
 pub mod snapshot;
 pub mod step;
 
-use base::{Nanos, TenantId, Time};
+use std::collections::HashMap;
+
+use base::{Nanos, ServiceClass, TenantId, Time};
 use serde::Serialize;
+use serving::label::Label;
 use serving::live::record::{Outcome, RelQueryRecord};
 use serving::live::{Fresh, RelQueryName, Viewer, why};
 use serving::replicas::ReplicaView;
+use store::Tenant;
+use utoipa::ToSchema;
 
+use self::decision::DecisionEvent;
 use self::snapshot::{LastSent, SnapshotEvent};
 use self::step::StepEvent;
 
@@ -54,6 +61,8 @@ pub struct Frame {
     pub lost_steps: u64,
     /// Steps, the oldest first.
     pub steps: Vec<StepEvent>,
+    /// RelQueries that began, and which each left waiting.
+    pub decisions: Vec<DecisionEvent>,
     /// RelQueries that ended.
     pub ended: Vec<EndedEvent>,
     /// Queue and memory, where somebody looked at them since.
@@ -64,7 +73,8 @@ pub struct Frame {
 impl Frame {
     /// Whether there is nothing in it for its reader.
     pub fn is_empty(&self) -> bool {
-        self.snapshot.is_none() && self.steps.is_empty() && self.lost_steps == 0 && self.ended.is_empty()
+        let nothing_ran = self.steps.is_empty() && self.lost_steps == 0;
+        nothing_ran && self.decisions.is_empty() && self.ended.is_empty() && self.snapshot.is_none()
     }
 }
 
@@ -75,12 +85,53 @@ pub struct Goodbye {
     pub reason: &'static str,
 }
 
-/// What a tenant is called before a viewer.
-fn tenant_label(viewer: Viewer, tenant: TenantId) -> String {
-    match viewer {
-        Viewer::Operator => format!("tenant {}", tenant.0),
-        Viewer::Tenant(own) if own == tenant => "you".to_owned(),
-        Viewer::Tenant(_) => "others".to_owned(),
+/// Who looks, and what tenants are called before them.
+#[derive(Clone, Debug)]
+pub struct Audience {
+    /// Who.
+    pub viewer: Viewer,
+    /// The tenants' names, told to operators alone.
+    names: HashMap<TenantId, String>,
+}
+
+impl Audience {
+    /// Without anybody's name.
+    pub fn new(viewer: Viewer) -> Self {
+        Self { viewer, names: HashMap::new() }
+    }
+
+    /// Learns the tenants' names; of no use to tenants, whom they are not told.
+    pub fn learn(&mut self, tenants: &[Tenant]) {
+        if self.viewer == Viewer::Operator {
+            self.names = tenants.iter().map(|tenant| (tenant.id, tenant.name.clone())).collect();
+        }
+    }
+
+    /// Whether it may see what is this tenant's.
+    pub fn sees(&self, tenant: TenantId) -> bool {
+        self.viewer.sees(tenant)
+    }
+
+    /// What a tenant is called.
+    fn label(&self, tenant: TenantId) -> String {
+        match self.viewer {
+            Viewer::Operator => {
+                self.names.get(&tenant).cloned().unwrap_or_else(|| format!("tenant {}", tenant.0))
+            }
+            Viewer::Tenant(own) if own == tenant => "you".to_owned(),
+            Viewer::Tenant(_) => "others".to_owned(),
+        }
+    }
+
+    /// How a relQuery of a tenant is called, which may be seen.
+    pub fn called(&self, name: &RelQueryName, tenant: TenantId, class: ServiceClass) -> Called {
+        Called {
+            tenant: self.label(tenant),
+            route: name.route,
+            request: name.request.map(|id| id.0.to_string()),
+            class: why::class(class),
+            label: name.label.as_deref().cloned(),
+        }
     }
 }
 
@@ -111,24 +162,27 @@ struct PeriodsEvent {
 }
 
 /// How a relQuery is called.
-#[derive(Debug, Serialize)]
-struct Called {
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct Called {
     tenant: String,
     route: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     request: Option<String>,
     class: &'static str,
+    #[schema(value_type = Option<Object>)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    label: Option<Label>,
 }
 
 impl EndedEvent {
-    fn new(record: &RelQueryRecord, viewer: Viewer) -> Self {
+    fn new(record: &RelQueryRecord, audience: &Audience) -> Self {
         let (outcome, periods) = match record.outcome {
             Outcome::Completed { periods } => ("completed", Some(periods)),
             Outcome::Cancelled => ("cancelled", None),
         };
         Self {
             id: record.id.0.to_string(),
-            called: called(record.name, tenant_label(viewer, record.tenant), why::class(record.class)),
+            called: audience.called(&record.name, record.tenant, record.class),
             arrival_us: at(record.arrival),
             end_us: at(record.end),
             outcome,
@@ -146,21 +200,24 @@ impl EndedEvent {
     }
 }
 
-fn called(name: RelQueryName, label: String, class: &'static str) -> Called {
-    let request = name.request.map(|id| id.0.to_string());
-    Called { tenant: label, route: name.route, request, class }
-}
-
 impl LastSent {
     /// The next frame.
-    pub fn frame(&mut self, fresh: &Fresh, viewer: Viewer, now: Time, replicas: &[ReplicaView]) -> Frame {
-        let ended = fresh.ended.iter().filter(|record| viewer.sees(record.tenant));
+    pub fn frame(
+        &mut self,
+        fresh: &Fresh,
+        audience: &Audience,
+        now: Time,
+        replicas: &[ReplicaView],
+    ) -> Frame {
+        let ended = fresh.ended.iter().filter(|record| audience.sees(record.tenant));
+        let decisions = fresh.decisions.iter();
         Frame {
             at_us: at(now),
             lost_steps: fresh.lost_steps,
-            steps: fresh.steps.iter().map(|step| StepEvent::new(step, viewer)).collect(),
-            ended: ended.map(|record| EndedEvent::new(record, viewer)).collect(),
-            snapshot: fresh.snapshot.as_ref().map(|snapshot| self.snapshot(snapshot, viewer, replicas)),
+            steps: fresh.steps.iter().map(|step| StepEvent::new(step, audience)).collect(),
+            decisions: decisions.filter_map(|one| DecisionEvent::new(one, audience)).collect(),
+            ended: ended.map(|record| EndedEvent::new(record, audience)).collect(),
+            snapshot: fresh.snapshot.as_ref().map(|snapshot| self.snapshot(snapshot, audience, replicas)),
         }
     }
 }

@@ -11,6 +11,7 @@ pub mod cells;
 pub mod constraint;
 pub mod corpora;
 pub mod files;
+pub mod label;
 pub mod live;
 pub mod openai;
 pub mod pml;

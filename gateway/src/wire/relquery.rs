@@ -1,9 +1,12 @@
 //! `/v1/relqueries` on the wire.
 
+use std::sync::Arc;
+
 use base::{Millis, ServiceClass};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use serving::error::RequestError;
+use serving::label::Label;
 use serving::model::Model;
 use serving::relquery_state::{AnswerRow, RelQueryState, RowProgress, State, Status};
 use utoipa::ToSchema;
@@ -11,9 +14,9 @@ use utoipa::ToSchema;
 use crate::config::LimitsConfig;
 use crate::error::ErrorObject;
 use crate::json::JsonFields;
-use crate::wire::ValidationContext;
 use crate::wire::sampling::{Absent, Sampling};
 use crate::wire::usage::UsageReply;
+use crate::wire::{ValidationContext, label};
 
 /// One row of the table as it was sent.
 #[derive(Clone, Debug, PartialEq)]
@@ -65,6 +68,8 @@ pub struct RelQueryRequest {
     pub class: ServiceClass,
     /// Whether rows stream.
     pub stream: bool,
+    /// What it is for.
+    pub label: Option<Arc<Label>>,
     /// When a partial reply goes out.
     pub deadline: Option<Millis>,
 }
@@ -89,6 +94,7 @@ impl RelQueryRequest {
             class: class(&mut fields)?,
             stream: fields.bool("stream")?.unwrap_or(false),
             deadline: deadline(&mut fields)?,
+            label: label::label(&mut fields)?,
         };
         fields.finish()?;
         Ok(request)

@@ -1,17 +1,19 @@
 //! What `/v1/scheduler/what-if` is asked and answers. Latencies are those of relQueries, in milliseconds,
 //! with the three periods of RelServe's Eq. 2.
 
-use base::{Nanos, Periods};
+use base::{Nanos, Periods, Time};
 use scheduler::Policy;
 use serde::Serialize;
 use serving::error::RequestError;
 use serving::live::Viewer;
+use serving::live::pace::Pace;
 use serving::live::record::RelQueryRecord;
 use serving::live::trace::Recorded;
-use serving::live::what_if::{IterationCounts, LatencySummary, PolicyReplay, policies};
+use serving::live::what_if::{IterationCounts, LatencySummary, PolicyReplay, TraceRelQuery, policies};
 use utoipa::ToSchema;
 
 use crate::json::JsonFields;
+use crate::wire::live::{Audience, Called};
 
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,8 +54,12 @@ impl WhatIfRequest {
     }
 }
 
+/// RelQueries whose times are told one by one.
+const TIMELINES_MAX: usize = 200;
+
 /// The answer: of all relQueries to an operator, of its own to a tenant, though what is replayed is always
-/// the whole load.
+/// the whole load. All latencies in it are of the same relQueries: of those that completed, or where none did, of
+/// all that were replayed.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct WhatIfReply {
     /// From the first arrival to the last end.
@@ -71,8 +77,51 @@ pub struct WhatIfReply {
     /// How it comes out in the simulator, the present policy first; nothing where there is nothing to tell
     /// of.
     pub replays: Vec<PolicyReply>,
+    /// The average latency of the replay under the present policy over the measured one, less 1: how far the
+    /// simulator is off. 0.1: it says 10 % too much.
+    pub error: Option<f64>,
+    /// What steps of these minutes took over what the cost model says of them: the replays go at their pace.
+    /// Nothing where the steps are not known, as in front of replicas.
+    pub pace: Option<f64>,
+    /// RelQueries one by one, in the order of their arrival, the newest where they are too many.
+    pub timelines: Vec<Timeline>,
     /// Time that the replay took.
     pub took_ms: f64,
+}
+
+/// A relQuery as it was and as it would have been.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct Timeline {
+    /// Its id.
+    pub id: String,
+    /// How it is called.
+    #[serde(flatten)]
+    pub called: Called,
+    /// Its rows that were replayed.
+    pub rows: u64,
+    /// When it arrived, from the first arrival on.
+    pub arrival_ms: f64,
+    /// As it was; nothing of one that was called off.
+    pub measured: Option<PeriodsReply>,
+    /// Under each policy of `replays`, in their order.
+    pub replays: Vec<PeriodsReply>,
+}
+
+/// The three periods of RelServe's Eq. 2, in milliseconds.
+#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+pub struct PeriodsReply {
+    /// Before the first prefill.
+    pub waiting_ms: f64,
+    /// From there to the end of the last prefill.
+    pub core_ms: f64,
+    /// From there to the end.
+    pub tail_ms: f64,
+}
+
+impl From<&Periods> for PeriodsReply {
+    fn from(Periods { waiting, core, tail }: &Periods) -> Self {
+        Self { waiting_ms: millis(*waiting), core_ms: millis(*core), tail_ms: millis(*tail) }
+    }
 }
 
 /// One policy.
@@ -133,57 +182,95 @@ pub struct Around<'a> {
     /// What was replayed.
     pub recorded: &'a Recorded,
     /// For whom the reply is.
-    pub viewer: Viewer,
-    /// The viewer's relQueries that ended in the time that was looked at.
+    pub audience: &'a Audience,
+    /// RelQueries that they may see that ended in the time that was looked at.
     pub ended: u64,
-    /// The viewer's relQueries that have not ended.
+    /// RelQueries that they may see that have not ended.
     pub running: u64,
+    /// How quick the steps were.
+    pub pace: Pace,
     /// Time that the replay took.
     pub took: Nanos,
 }
 
+/// A relQuery of the trace that may be seen, with its place in it.
+type Seen<'a> = (usize, &'a RelQueryRecord, &'a TraceRelQuery);
+
 impl WhatIfReply {
-    /// The answer for a viewer.
+    /// The answer for those who asked.
     pub fn new(replays: &[PolicyReplay], around: Around<'_>) -> Self {
-        let Around { recorded, viewer, ended, running, took } = around;
-        let own = |(record, _): &(&RelQueryRecord, _)| viewer.sees(record.tenant);
-        let seen: Vec<_> = recorded.of_trace().filter(own).collect();
+        let Around { recorded, audience, ended, running, pace, took } = around;
+        let places = recorded.of_trace().enumerate().map(|(place, (record, traced))| (place, record, traced));
+        let seen: Vec<Seen<'_>> = places.filter(|(_, record, _)| audience.sees(record.tenant)).collect();
         let relqueries = seen.len() as u64;
-        let from = seen.iter().map(|(record, _)| record.arrival).min().unwrap_or_default();
-        let until = seen.iter().map(|(record, _)| record.end).max().unwrap_or_default();
-        let measured: Vec<Periods> = seen.iter().filter_map(|(record, _)| record.periods()).collect();
-        let summary = LatencySummary::of(&measured, until, &IterationCounts::default());
+        let from = seen.iter().map(|(_, record, _)| record.arrival).min().unwrap_or_default();
+        let until = seen.iter().map(|(_, record, _)| record.end).max().unwrap_or_default();
+        let measured: Vec<Periods> = seen.iter().filter_map(|(_, record, _)| record.periods()).collect();
+        let is_counted = |record: &RelQueryRecord| measured.is_empty() || record.periods().is_some();
+        let counted: Vec<usize> =
+            seen.iter().filter(|(_, record, _)| is_counted(record)).map(|(place, ..)| *place).collect();
+        let is_told = !counted.is_empty();
+        let replies: Vec<PolicyReply> = (0..)
+            .zip(replays.iter().filter(|_| is_told))
+            .map(|at| policy(at, &counted, audience.viewer))
+            .collect();
+        let measured = (!measured.is_empty()).then(|| latency(&measured));
+        let error = match (replies.first(), &measured) {
+            (Some(present), Some(was)) if was.mean_ms > 0.0 => {
+                Some(present.latency.mean_ms / was.mean_ms - 1.0)
+            }
+            _ => None,
+        };
+        let newest = seen.len().saturating_sub(TIMELINES_MAX);
         Self {
             span_ms: millis(until.since(from)),
             relqueries,
-            rows: seen.iter().map(|(_, traced)| traced.rows.len() as u64).sum(),
+            rows: seen.iter().map(|(.., traced)| traced.rows.len() as u64).sum(),
             left_out: ended.saturating_sub(relqueries),
             running,
-            measured: (!measured.is_empty()).then(|| Latency::from(&summary)),
-            replays: (0..).zip(replays).filter_map(|at| policy(at, recorded, viewer)).collect(),
+            measured,
+            replays: replies,
+            error,
+            pace: pace.ratio(),
+            timelines: seen[newest..].iter().map(|one| timeline(one, from, replays, audience)).collect(),
             took_ms: millis(took),
         }
     }
 }
 
-/// A policy as a viewer sees it.
-fn policy(
-    (place, replay): (usize, &PolicyReplay),
-    recorded: &Recorded,
-    viewer: Viewer,
-) -> Option<PolicyReply> {
-    let summary = match viewer {
-        Viewer::Operator => &replay.summary,
-        Viewer::Tenant(tenant) => replay.tenants.get(recorded.name_of(tenant)?)?,
-    };
+fn latency(periods: &[Periods]) -> Latency {
+    Latency::from(&LatencySummary::of(periods, Time(0), &IterationCounts::default()))
+}
+
+/// A policy, by the relQueries at these places of the trace.
+fn policy((number, replay): (usize, &PolicyReplay), places: &[usize], viewer: Viewer) -> PolicyReply {
+    let periods: Vec<Periods> =
+        places.iter().filter_map(|place| replay.periods.get(*place)).copied().collect();
     let is_operator = viewer == Viewer::Operator;
-    Some(PolicyReply {
+    PolicyReply {
         policy: replay.policy.name(),
-        is_present: place == 0,
-        latency: Latency::from(summary),
-        prefix_hits: is_operator.then_some(replay.summary.hit),
+        is_present: number == 0,
+        latency: latency(&periods),
+        prefix_hits: is_operator.then_some(replay.hit),
         steps: is_operator.then_some(replay.steps),
-    })
+    }
+}
+
+fn timeline(
+    (place, record, traced): &Seen<'_>,
+    from: Time,
+    replays: &[PolicyReplay],
+    audience: &Audience,
+) -> Timeline {
+    let replayed = replays.iter().filter_map(|replay| replay.periods.get(*place));
+    Timeline {
+        id: record.id.0.to_string(),
+        called: audience.called(&record.name, record.tenant, record.class),
+        rows: traced.rows.len() as u64,
+        arrival_ms: millis(record.arrival.since(from)),
+        measured: record.periods().as_ref().map(PeriodsReply::from),
+        replays: replayed.map(PeriodsReply::from).collect(),
+    }
 }
 
 fn millis(span: Nanos) -> f64 {

@@ -41,7 +41,7 @@ async fn serve_limited(limits: LimitsConfig) -> (Running, Client) {
 }
 
 /// How many steps of this kind have run.
-fn steps(running: &Running, kind: &str) -> u64 {
+pub fn steps(running: &Running, kind: &str) -> u64 {
     let text = running.app.runtime.shared.metrics.render();
     let name = format!("relserve_steps_total{{kind=\"{kind}\"}} ");
     text.lines().find_map(|line| line.strip_prefix(&name)?.parse().ok()).unwrap_or(0)

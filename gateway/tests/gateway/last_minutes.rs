@@ -3,11 +3,17 @@
 use base::{Millis, TokenCount};
 use gateway::config::Config;
 use serde_json::{Value, json};
+use serving::live::pace::Pace;
+use serving::live::trace::recorded;
+use serving::live::what_if::{ReplayDeadline, replay};
 use sim::Trace;
 
 use crate::common::client::Client;
 use crate::common::replica::{FakeReplica, fleet};
-use crate::common::{Parties, Server, config, model, serve, serve_fleet, serve_parties, serve_with};
+use crate::common::{
+    Parties, Server, config, model, seen_in_time, serve, serve_fleet, serve_parties, serve_with,
+};
+use crate::constraints::{serve_demo, steps};
 
 const WHAT_IF: &str = "/v1/scheduler/what-if";
 
@@ -235,4 +241,127 @@ async fn in_front_of_replicas_the_queue_is_replayed_on_as_many_as_are_in_service
     server.until("both are down", |server| up(server, 0)).await;
     let reply = server.client.post(WHAT_IF, &json!({"policy": "fcfs"})).await;
     assert_eq!((reply.status, reply.json()["error"]["code"].as_str()), (503, Some("no_replica")));
+}
+
+#[actix_web::test]
+async fn what_was_measured_and_what_is_replayed_are_of_the_same_relqueries() {
+    let server = serve().await;
+    run(&server, 3).await;
+    until_remembered(&server, 1).await;
+    server.gate.shut();
+    let before = server.gate.passed();
+    let body = json!({"template": "Repeat: {w}", "columns": ["w"], "rows": [["word0000"], ["word0001"]], "max_tokens": 8,
+        "cache": false, "stream": true});
+    let stream = server.client.begin("/v1/relqueries", &body).await;
+    server.until("a step waits", |server| server.gate.passed() == before + 1).await;
+    server.gate.allow(1);
+    server.until("a step ran, the next waits", |server| server.gate.passed() == before + 2).await;
+    drop(stream);
+    let is_off = |server: &Server| server.running.app.runtime.registry.running().is_empty();
+    server.until("the work is called off", is_off).await;
+    server.gate.release();
+    until_remembered(&server, 2).await;
+    let answer = what_if(&server, "fcfs").await;
+    assert_eq!(
+        (&answer["relqueries"], &answer["measured"]["relqueries"]),
+        (&json!(2), &json!(1)),
+        "{answer}"
+    );
+    for replay in answer["replays"].as_array().unwrap() {
+        assert_eq!(
+            replay["latency"]["relqueries"], 1,
+            "the one that was called off has no latency to compare"
+        );
+    }
+    let ms = |latency: &Value| latency["mean_ms"].as_f64().unwrap();
+    let off = ms(&answer["replays"][0]["latency"]) / ms(&answer["measured"]) - 1.0;
+    assert!((answer["error"].as_f64().unwrap() - off).abs() < 1e-9, "{answer}");
+    assert!(answer["pace"].as_f64() > Some(0.0), "the steps were timed: {answer}");
+    let timelines = answer["timelines"].as_array().unwrap();
+    assert_eq!(timelines.len(), 2);
+    assert!(timelines[0]["measured"]["core_ms"].is_f64() && timelines[1]["measured"].is_null(), "{answer}");
+    for one in timelines {
+        assert_eq!((one["replays"].as_array().unwrap().len(), &one["tenant"]), (2, &json!("you")));
+    }
+    assert!(timelines[0]["arrival_ms"] == 0.0 && timelines[1]["arrival_ms"].as_f64() > Some(0.0));
+    let sum: f64 = ["waiting_ms", "core_ms", "tail_ms"]
+        .iter()
+        .map(|part| timelines[0]["replays"][0][part].as_f64().unwrap())
+        .sum();
+    assert!((sum - ms(&answer["replays"][0]["latency"])).abs() < 1e-9, "its latency is the average of one");
+}
+
+#[actix_web::test]
+async fn answers_whose_tokens_are_forced_are_replayed_in_the_steps_that_they_took() {
+    let (running, client) = serve_demo().await;
+    let schema = json!({"type": "object", "properties": {"what_the_reviewer_thinks": {"type": "boolean"}},
+        "required": ["what_the_reviewer_thinks"], "additionalProperties": false});
+    let body = json!({"template": "Classify the text: {text}", "rows": [["A wonderful film, I loved it."]],
+        "max_tokens": 60, "constraint": {"json_schema": schema}, "cache": false});
+    let reply = client.post("/v1/relqueries", &body).await;
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    let live = running.app.runtime.shared.live.clone();
+    let mut looks = tokio::time::interval(std::time::Duration::from_millis(2));
+    seen_in_time("it is remembered", async {
+        while live.records(base::Time(0)).is_empty() {
+            looks.tick().await;
+        }
+    })
+    .await;
+    let trace = Trace::parse(&client.get("/v1/scheduler/trace").await.body).unwrap();
+    let one = &trace.relqueries[0];
+    let (tokens, samplings) = (one.rows[0][2], one.samplings.first().copied().unwrap_or_default());
+    assert!(samplings > 0 && (samplings as i64) < tokens, "{tokens} tokens in {samplings} steps: {one:?}");
+    let ran: u64 = ["prefill", "decode", "mixed"].map(|kind| steps(&running, kind)).iter().sum();
+    let replay = sim::replay(&trace, scheduler::Policy::MarginalWork, &sim::ReplayConfig::default()).unwrap();
+    assert_eq!(replay.counts.iters, ran, "as many steps as there were: {one:?}");
+    running.drain(std::future::pending()).await;
+}
+
+/// Prints what a replay of a few columns says with the cost model as it is fitted, at the pace of the steps, and what
+/// was measured: `docs/LIVE.md` has the numbers of one run.
+#[actix_web::test]
+async fn a_replay_goes_at_the_pace_that_the_steps_had() {
+    let (running, client) = serve_demo().await;
+    for (column, rows) in [(0, 12), (1, 12), (2, 12), (3, 50), (4, 50)] {
+        let call = |row: u64| {
+            let text = format!("Order {column}-{row}: the thing arrived late and it broke after {row} days.");
+            json!({"function": "classify", "args": [text, ["good", "bad"]]})
+        };
+        let calls: Vec<Value> = (0..rows).map(call).collect();
+        assert_eq!(client.post("/v1/cells", &json!({ "calls": calls })).await.status, 200);
+    }
+    let runtime = &running.app.runtime;
+    let live = runtime.shared.live.clone();
+    let mut looks = tokio::time::interval(std::time::Duration::from_millis(2));
+    seen_in_time("all is remembered", async {
+        while live.records(base::Time(0)).len() < 5 {
+            looks.tick().await;
+        }
+    })
+    .await;
+    let cost = runtime.view().cost;
+    let pace = live.pace(base::Time(0), &cost);
+    let ran: u64 = ["prefill", "decode", "mixed"].map(|kind| steps(&running, kind)).iter().sum();
+    assert_eq!(pace.steps, ran, "each step was timed, though nobody looked");
+    let paced = live.pace(base::Time(0), &cost.paced(pace.measured, pace.modelled));
+    assert!(paced.ratio().is_some_and(|ratio| (ratio - 1.0).abs() < 0.01), "{paced:?}");
+    let machine = serving::start::imitated(&running.app.config.scheduler, None, &runtime.model);
+    let recorded = recorded(live.records(base::Time(0)), TokenCount(8_000_000));
+    let mean = |periods: &[base::Periods]| {
+        periods.iter().map(|one| one.total().as_seconds() * 1e3).sum::<f64>() / periods.len() as f64
+    };
+    let replayed = |pace| {
+        let judge = machine.judge(&runtime.view(), pace).unwrap().unwrap();
+        let clock = runtime.shared.clock;
+        let deadline = ReplayDeadline { clock, end: clock.now() + base::Nanos(60_000_000_000) };
+        let replays = replay(&recorded.trace, &[scheduler::Policy::MarginalWork], &judge, deadline).unwrap();
+        mean(&replays[0].periods)
+    };
+    let measured: Vec<base::Periods> =
+        recorded.records.iter().filter_map(|record| record.periods()).collect();
+    println!("{ran} steps, pace {:.2}", pace.ratio().unwrap_or_default());
+    println!("as fitted {:.1} ms, at the pace {:.1} ms", replayed(Pace::default()), replayed(pace));
+    println!("measured {:.1} ms", mean(&measured));
+    running.drain(std::future::pending()).await;
 }

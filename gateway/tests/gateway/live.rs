@@ -173,8 +173,7 @@ async fn a_tenant_sees_others_as_one_load_and_an_operator_sees_all() {
         tenants
     };
     assert_eq!(tenants(&others), ["others", "you"]);
-    assert_eq!(tenants(&all).len(), 2);
-    assert!(tenants(&all).iter().all(|tenant| tenant.starts_with("tenant ")));
+    assert_eq!(tenants(&all), ["default", "other"], "by their names");
     let wrong = server.client.with_key("not the operator's");
     assert_eq!(wrong.get("/v1/scheduler/events").await.status, 401);
 }
@@ -279,4 +278,103 @@ async fn of_a_fleet_the_queue_and_the_replicas_are_shown() {
         (snapshot["kv"]["total"].as_u64(), snapshot["replicas"][0]["state"].as_str()),
         (Some(0), Some("up"))
     );
+}
+
+/// A relQuery that says what it is for.
+fn labelled(column: &str, rows: usize) -> Value {
+    let mut body = table(rows);
+    body["label"] =
+        json!({"workbook": "Reviews", "sheet": "Sheet 1", "column": column, "formula": "=AI.RATE(A2)"});
+    body
+}
+
+#[actix_web::test]
+async fn a_relquery_goes_by_the_label_of_its_client_and_only_its_tenant_and_operators_read_it() {
+    let Parties { server, theirs, operators } = serve_parties(config()).await;
+    let mut mine = Watcher::open(&server.client).await;
+    let mut others = Watcher::open(&theirs).await;
+    let mut all = Watcher::open(&operators).await;
+    assert_eq!(server.relquery(labelled("C Sentiment", 3)).await.status, 200);
+    let call = |text: &str, label: u32| json!({"function": "ask", "args": [text], "label": label});
+    let cells = json!({"calls": [call("one", 1), call("two", 0)], "labels": [{"column": "D"}, {"column": "E"}], "cache": false});
+    assert_eq!(server.client.post("/v1/cells", &cells).await.status, 200);
+    theirs.post("/v1/relqueries", &table(2)).await;
+    mine.until("mine", |watcher| ended(watcher, 2) && is_at_rest(watcher)).await;
+    others.until("theirs", |watcher| ended(watcher, 1) && is_at_rest(watcher)).await;
+    all.until("all", |watcher| ended(watcher, 3) && is_at_rest(watcher)).await;
+    let labels = |watcher: &Watcher| -> Vec<Value> {
+        watcher.each("ended").iter().map(|one| one["label"].clone()).collect()
+    };
+    let whole = json!({"workbook": "Reviews", "sheet": "Sheet 1", "column": "C Sentiment", "formula": "=AI.RATE(A2)"});
+    assert!(labels(&mine).contains(&whole), "{:?}", labels(&mine));
+    assert!(
+        labels(&mine).contains(&json!({"column": "E"})),
+        "what the first of its calls says: {:?}",
+        labels(&mine)
+    );
+    assert!(!others.text().contains("Sentiment"), "another tenant's labels are not told");
+    assert!(labels(&all).contains(&whole));
+    let tenants: Vec<Value> = all.each("ended").iter().map(|one| one["tenant"].clone()).collect();
+    assert!(
+        tenants.contains(&json!("default")) && tenants.contains(&json!("other")),
+        "by their names: {tenants:?}"
+    );
+    let decided = |watcher: &Watcher| watcher.each("decisions").len();
+    assert_eq!((decided(&mine), decided(&others), decided(&all)), (2, 1, 3), "each that began is told once");
+    let call = json!({"function": "ask", "args": ["x"], "label": 2});
+    let reply = server.client.post("/v1/cells", &json!({"calls": [call], "labels": [{}]})).await;
+    assert!(
+        reply.body.contains("`calls[0].label`") && reply.body.contains("`labels` has 1"),
+        "{}",
+        reply.body
+    );
+}
+
+#[actix_web::test]
+async fn a_statement_of_sql_goes_by_its_text_and_a_client_by_its_name() {
+    let server = serve().await;
+    let query = "SELECT count(*) AS n FROM generate_series(1, 3) WHERE ai_if(prompt('{0} yes', value))";
+    assert_eq!(server.client.post("/v1/sql", &json!({ "query": query })).await.status, 200);
+    let body = json!({"prompt": "Say it", "max_tokens": 2, "cache": false}).to_string();
+    let request = server.client.request("POST", "/v1/completions", "application/json", body.as_bytes());
+    let request = String::from_utf8(request).unwrap().replacen(
+        "Host: test",
+        "Host: test\r\nUser-Agent: toy/1.2 (x)",
+        1,
+    );
+    assert_eq!(server.client.raw(request.as_bytes()).await.status, 200);
+    let mut late = Watcher::open(&server.client).await;
+    late.until("both are told, who looks afterwards too", |watcher| ended(watcher, 2)).await;
+    let labels: Vec<Value> = late.each("ended").iter().map(|one| one["label"].clone()).collect();
+    assert_eq!(labels, [json!({ "sql": query }), json!({"client": "toy/1.2"})]);
+}
+
+#[actix_web::test]
+async fn who_looks_when_the_work_is_over_still_reads_what_went_before_what() {
+    let mut config = config();
+    config.scheduler.sequences_max = 2;
+    let server = serve_with(config, model()).await;
+    server.gate.shut();
+    let long = server.client.begin("/v1/relqueries", &labelled("long", 40)).await;
+    server.until("a step waits", |server| server.gate.passed() == 1).await;
+    let short = server.client.begin("/v1/relqueries", &labelled("short", 1)).await;
+    let both = |server: &Server| server.running.app.runtime.shared.intake.unfinished() == 41;
+    server.until("both are there", both).await;
+    server.gate.release();
+    for stream in [long, short] {
+        assert_eq!(crate::common::client::finish(stream).await.status, 200);
+    }
+    let mut late = Watcher::open(&server.client).await;
+    late.until("what ended", |watcher| ended(watcher, 2) && watcher.each("decisions").len() == 2).await;
+    let decisions = late.each("decisions");
+    let of = |side: &Value| (side["label"]["column"].clone(), side["rows"].as_u64());
+    assert_eq!((of(&decisions[0]["first"]), decisions[0].get("rival")), ((json!("long"), Some(40)), None));
+    let [first, rival] = ["first", "rival"].map(|side| decisions[1][side].clone());
+    assert_eq!((of(&first), &rival["label"]["column"]), ((json!("short"), Some(1)), &json!("long")));
+    assert!(
+        rival["waiting_rows"].as_u64() > Some(0)
+            && rival["arrival_us"].as_u64() < first["arrival_us"].as_u64()
+    );
+    assert!(first["work_us"].as_u64() < rival["work_us"].as_u64(), "less work was left: {first} {rival}");
+    assert_eq!(decisions[1]["policy"], "marginal-work");
 }

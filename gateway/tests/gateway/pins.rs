@@ -195,6 +195,7 @@ async fn a_pin_that_was_let_go_before_its_rows_came_holds_nothing() {
         pin: Some(filling),
         parts: vec![TemplateRows {
             open: None,
+            label: None,
             rows: vec![PendingRow { targets: vec![0], item, key: None }],
         }],
     };

@@ -36,6 +36,9 @@ pub fn told<'a>(said: &'a [String], part: &str) -> Option<&'a str> {
     said.iter().find_map(|line| line.split_once(part).map(|(_, rest)| rest))
 }
 
+/// The key of operators of a [`Program`] that was started without more.
+pub const OPERATOR_KEY: &str = "operators";
+
 /// The program on a new folder, killed at the end of its test.
 pub struct Program {
     process: Child,
@@ -48,8 +51,13 @@ pub struct Program {
 }
 
 impl Program {
+    /// With a key of operators.
     pub fn start(folder: &std::path::Path) -> Self {
-        Self::configured(folder, |_| ())
+        let config = folder.join("operators.toml");
+        std::fs::write(&config, format!("[auth]\nadmin_key = \"{OPERATOR_KEY}\"\n")).unwrap();
+        Self::configured(folder, |command| {
+            command.arg("--config").arg(&config);
+        })
     }
 
     /// The same, told more.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::common::{browser, serve};
-use crate::program::Program;
+use crate::program::{OPERATOR_KEY, Program};
 
 fn web() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../dashboards/web")
@@ -81,7 +81,11 @@ fn a_browser_fills_edits_undoes_reloads_and_exports_a_sheet() {
     let folder = tempfile::tempdir().unwrap();
     let server = Program::start(folder.path());
     let mut command = Command::new("node");
-    command.args(["e2e/run.mjs", &server.address]).env("RELSERVE_KEY", &server.key).env("CHROMIUM", browser);
+    command
+        .args(["e2e/run.mjs", &server.address])
+        .env("RELSERVE_KEY", &server.key)
+        .env("RELSERVE_ADMIN_KEY", OPERATOR_KEY)
+        .env("CHROMIUM", browser);
     let said = run(&mut command);
     assert!(said.contains("e2e: all passed"), "{said}");
     println!("{said}");

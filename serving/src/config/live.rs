@@ -29,7 +29,7 @@ pub struct LiveConfig {
     pub record_ms_max: Millis,
     /// How many of them; 0: none.
     pub record_relqueries_max: usize,
-    /// Their rows, together: 16 bytes each.
+    /// Their rows, together: 20 bytes each.
     pub record_rows_max: u64,
     /// Time that one what-if may take, all its policies together.
     pub what_if_ms_max: Millis,

@@ -7,11 +7,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use base::{BatchPlan, ExecError, Executor, StepOutcome, Time};
+use scheduler::snapshot::Start;
 use scheduler::{Event, Scheduler};
 
 use super::restart::{ExecutorFactory, PendingRestart, Report, Wake, drop_apart, words};
 use crate::config::RestartConfig;
 use crate::live::describe::{Step, StepTiming};
+use crate::live::pace::TimedStep;
 use crate::shared::Shared;
 
 /// An engine and what is wanted of it.
@@ -25,8 +27,19 @@ pub struct Engine {
     wake: Wake,
     /// When the last step ended, while steps follow one another.
     last_end: Option<Time>,
+    /// What is kept of the last step whether anybody looks or not.
+    report: StepReport,
     /// Executors in a row that ran no step.
     failures: u32,
+}
+
+/// What a step leaves to be kept of it.
+#[derive(Debug, Default)]
+pub(crate) struct StepReport {
+    /// RelQueries that began with it.
+    pub(crate) starts: Vec<Start>,
+    /// How long it took; nothing of one that failed.
+    pub(crate) timed: Option<TimedStep>,
 }
 
 /// What runs steps.
@@ -73,6 +86,7 @@ impl Engine {
             restart,
             wake: Arc::new(|| ()),
             last_end: None,
+            report: StepReport::default(),
             failures: 0,
         }
     }
@@ -80,6 +94,11 @@ impl Engine {
     /// The same, where `wake` brings about its next turn when a fresh executor has something to say.
     pub(crate) fn woken_by(self, wake: Wake) -> Self {
         Self { wake, ..self }
+    }
+
+    /// Takes what the last step left.
+    pub(crate) fn take_report(&mut self) -> StepReport {
+        std::mem::take(&mut self.report)
     }
 
     /// Plans and runs one step.
@@ -98,13 +117,14 @@ impl Engine {
         };
         shared.pulse.busy(planning);
         let planned = clock.now();
+        self.report = StepReport { starts: self.scheduler.starts(), timed: None };
         let gap = self.last_end.map(|end| planned.since(end));
         let end = run(executor, &plan);
         let now = clock.now();
         let mut told = shared.live.is_watched().then(|| Box::new(Step::of(&self.scheduler, &plan)));
         let is_failed = !matches!(end, StepEnd::Ran(_));
         let events = match end {
-            StepEnd::Ran(outcome) => self.applied(outcome, planning, now),
+            StepEnd::Ran(outcome) => self.applied(&plan, outcome, planning, now),
             StepEnd::Failed(reason) => {
                 tracing::warn!(step = plan.step.0, reason, "a step failed");
                 self.failed(shared, |scheduler| scheduler.abort_step(plan.step, &reason, now))
@@ -131,10 +151,14 @@ impl Engine {
 
     /// The scheduler's model of the executor is fitted to the time from step to step, not to the executor's
     /// alone: planning, fan-out and whoever else has the processor are what a step costs as well.
-    fn applied(&mut self, outcome: StepOutcome, planning: Time, now: Time) -> Vec<Event> {
+    fn applied(&mut self, plan: &BatchPlan, outcome: StepOutcome, planning: Time, now: Time) -> Vec<Event> {
         self.failures = 0;
         let begun = self.last_end.replace(now).unwrap_or(planning);
-        self.scheduler.apply(&StepOutcome { elapsed: now.since(begun), ..outcome }, now)
+        let elapsed = now.since(begun);
+        let tokens = plan.prefill_tokens() + plan.decode_extra();
+        let sequences = plan.decode_sequences() + plan.guesses();
+        self.report.timed = Some(TimedStep { at: now, tokens, sequences, elapsed });
+        self.scheduler.apply(&StepOutcome { elapsed, ..outcome }, now)
     }
 
     /// A step failed whole: the rows that fail with it are quarantined.

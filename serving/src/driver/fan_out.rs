@@ -9,16 +9,24 @@ use scheduler::Event;
 use super::{AnswerTarget, Driver, RowFlight};
 use crate::account::{Account, Spent};
 use crate::error::RequestError;
-use crate::live::record::RowOutcome;
+use crate::live::record::{RowEnd, RowOutcome};
 use crate::relquery_state::{AnswerSource, RowProgress, Status, Usage};
 use crate::replicas::RowLogprobs;
 use crate::results::Answer;
+
+impl RowFlight {
+    /// Its end, as it is recorded.
+    pub(super) fn end(&self, usage: Usage, outcome: RowOutcome) -> RowEnd {
+        RowEnd { output: usage.output.0, samplings: self.samplings, outcome }
+    }
+}
 
 impl Driver {
     /// Writes one event to the relQueries it concerns.
     pub(super) fn event(&mut self, event: Event, now: Time) {
         match event {
             Event::Started { relquery, row } => {
+                self.row_began(relquery, now);
                 let row = self.flights.get(&relquery).and_then(|flight| flight.rows.get(&row));
                 for target in row.into_iter().flat_map(|row| &row.targets) {
                     target.relquery.started(now);
@@ -35,7 +43,7 @@ impl Driver {
                     flight.pin = None;
                 }
                 self.spend(account, usage);
-                self.publisher.row_ended(relquery, row, usage.output.0, RowOutcome::Failed);
+                self.publisher.row_ended(relquery, row, flight.end(usage, RowOutcome::Failed));
                 self.shared.metrics.rows.failed.inc();
                 let error = match error {
                     RowError::Refused(reason) => RequestError::RowRefused(reason),
@@ -61,8 +69,10 @@ impl Driver {
         let row = self.flights.get_mut(&id).and_then(|flight| flight.rows.get_mut(&number));
         let Some(row) = row else { return };
         row.tokens += 1;
-        row.text.push_str(text);
         // Tokens of one step come together.
+        let is_further = row.said.is_none_or(|before| before < now);
+        row.samplings += u32::from(token.is_some() && is_further);
+        row.text.push_str(text);
         if let Some(before) = row.said.replace(now).filter(|before| *before < now) {
             self.shared.metrics.token_after(now.since(before));
         }
@@ -86,7 +96,7 @@ impl Driver {
     fn row_done(&mut self, id: RelQueryId, number: u32, end: End, usage: Usage, now: Time) {
         let Some((account, row)) = self.finish_row(id, number) else { return };
         self.spend(account, usage);
-        self.publisher.row_ended(id, number, usage.output.0, RowOutcome::Done);
+        self.publisher.row_ended(id, number, row.end(usage, RowOutcome::Done));
         self.shared.metrics.row_done(account.tenant, end, usage, now);
         if let Some(key) = row.key {
             let answer =

@@ -11,8 +11,9 @@ use super::{AnswerTarget, Driver, PlacedRelQuery, RelQueryFlight, RowFlight, Row
 use crate::account::Account;
 use crate::error::RequestError;
 use crate::intake::{Job, OpenKey, PendingRow, TemplateRows};
+use crate::label::Label;
 use crate::live::RelQueryName;
-use crate::live::record::RowOutcome;
+use crate::live::record::{RowEnd, RowOutcome};
 use crate::pins::PinPermit;
 use crate::relquery_state::{AnswerSource, RelQueryKind, RelQueryState, RowProgress, Status};
 
@@ -25,6 +26,7 @@ const PLACES_MIN: usize = 1_024;
 /// Where rows go.
 struct Destination {
     account: Account,
+    label: Option<Arc<Label>>,
     open: Option<OpenKey>,
     join: bool,
     /// Whether all of its rows are of one relQuery, in windows.
@@ -60,6 +62,7 @@ impl Driver {
             last: None,
         });
         for part in parts {
+            let label = part.label.clone();
             let (open, fresh) = self.join_in_flight(&relquery, tenant, part);
             if fresh.is_empty() {
                 continue;
@@ -74,7 +77,7 @@ impl Driver {
             let items = Vec::new();
             let empty = Submission { id, tenant, weight, scope, class, arrival, deadline, items };
             let (open, join) = (open.map(|(_, key)| key), joined.is_some());
-            let place = Destination { account, open, join, is_column, pin: pin.take() };
+            let place = Destination { account, label, open, join, is_column, pin: pin.take() };
             self.launch(&relquery, empty, place, fresh);
         }
         self.touched.insert(relquery.id, relquery);
@@ -142,7 +145,7 @@ impl Driver {
         &mut self,
         relquery: &Arc<RelQueryState>,
         mut submission: Submission,
-        Destination { account, open, join, is_column, pin }: Destination,
+        Destination { account, label, open, join, is_column, pin }: Destination,
         rows: Vec<PendingRow>,
     ) {
         let (id, tenant) = (submission.id, submission.tenant);
@@ -156,13 +159,17 @@ impl Driver {
                 source: if i == 0 { AnswerSource::Model } else { AnswerSource::Shared },
             });
             let targets = targets.collect();
-            let flight = RowFlight { targets, text: String::new(), tokens: 0, said: None, key: row.key };
+            let text = String::new();
+            let flight = RowFlight { targets, text, tokens: 0, samplings: 0, said: None, key: row.key };
             flights.insert(number, flight);
         }
         let count = submission.items.len();
         let arrival = submission.arrival;
         let request = (is_column || !join).then_some(relquery.id);
-        let name = RelQueryName { route: account.route, request };
+        // Rows that join an open relQuery go by its name.
+        let known = self.flights.get(&id).filter(|_| join).and_then(|flight| flight.label.clone());
+        let label = known.or(label);
+        let name = RelQueryName { route: account.route, request, label: label.clone() };
         let measured = self.publisher.measure(&submission, name);
         let result = if join {
             if !is_column {
@@ -195,6 +202,8 @@ impl Driver {
         let owner = (!join).then(|| Arc::clone(relquery));
         let flight = self.flights.entry(id).or_insert(RelQueryFlight {
             account,
+            label,
+            has_started: false,
             open,
             opened: arrival,
             owner: None,
@@ -242,10 +251,11 @@ impl Driver {
             if !row.targets.is_empty() {
                 continue;
             }
-            let (key, tokens) = (row.key, row.tokens);
+            let (output, samplings, outcome) = (row.tokens, row.samplings, RowOutcome::Cancelled);
+            let key = row.key;
             flight.pin = None;
             flight.rows.remove(&number);
-            self.publisher.row_ended(id, number, tokens, RowOutcome::Cancelled);
+            self.publisher.row_ended(id, number, RowEnd { output, samplings, outcome });
             if let Some(key) = key {
                 self.in_flight.remove(&(flight.account.tenant, key));
             }

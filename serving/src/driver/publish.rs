@@ -1,7 +1,13 @@
 //! What the loop shows of itself to those who look: queue and memory now and then, and all that waits to be
-//! told.
+//! told; and what it keeps whether anybody looks or not.
+
+use std::sync::Arc;
+
+use base::{RelQueryId, Time};
+use scheduler::snapshot::{RelQueryStatus, Start};
 
 use super::Driver;
+use crate::live::decision::{Contender, DecisionRecord};
 use crate::live::{LiveSnapshot, RelQueryName};
 
 impl Driver {
@@ -18,16 +24,50 @@ impl Driver {
         self.publisher.hand_over();
     }
 
-    fn snapshot(&self, at: base::Time) -> LiveSnapshot {
-        let (stats, scheduler) = self.backend.snapshot(self.shared.live.settings().relqueries_max);
-        let name = |id| match self.flights.get(&id) {
+    /// Keeps what the last step left, before its events end what it was about.
+    pub(super) fn keep_report(&mut self) {
+        let report = self.backend.take_report();
+        if let Some(step) = report.timed {
+            self.publisher.timed(step);
+        }
+        for start in report.starts {
+            let at = start.first.started.unwrap_or_default();
+            self.keep_start(at, start);
+        }
+    }
+
+    /// A row of a relQuery has begun: where it is the first, and in a fleet, the decision is kept.
+    pub(super) fn row_began(&mut self, id: RelQueryId, now: Time) {
+        let flight = self.flights.get_mut(&id);
+        if flight.is_none_or(|flight| std::mem::replace(&mut flight.has_started, true)) {
+            return;
+        }
+        if let Some(start) = self.backend.start_of(id) {
+            self.keep_start(now, start);
+        }
+    }
+
+    fn keep_start(&mut self, at: Time, Start { first, rival }: Start) {
+        let contender = |status: RelQueryStatus| Contender { name: self.name_of(status.id), status };
+        let (first, rival) = (contender(first), rival.map(contender));
+        self.publisher.decided(DecisionRecord { at, policy: self.backend.policy(), first, rival });
+    }
+
+    /// How a relQuery of the scheduler is called outside.
+    fn name_of(&self, id: RelQueryId) -> RelQueryName {
+        match self.flights.get(&id) {
             Some(flight) => RelQueryName {
                 route: flight.account.route,
                 request: flight.owner.as_ref().map(|relquery| relquery.id),
+                label: flight.label.as_ref().map(Arc::clone),
             },
-            None => RelQueryName { route: "", request: None },
-        };
-        let names = scheduler.relqueries.listed.iter().map(|status| name(status.id)).collect();
+            None => RelQueryName { route: "", request: None, label: None },
+        }
+    }
+
+    fn snapshot(&self, at: Time) -> LiveSnapshot {
+        let (stats, scheduler) = self.backend.snapshot(self.shared.live.settings().relqueries_max);
+        let names = scheduler.relqueries.listed.iter().map(|status| self.name_of(status.id)).collect();
         LiveSnapshot { at, policy: self.backend.policy(), stats, scheduler, names }
     }
 }

@@ -8,8 +8,10 @@ use std::sync::Arc;
 
 use base::{Periods, RelQueryId, Submission, Time};
 
+use super::decision::DecisionRecord;
 use super::describe::Step;
-use super::record::{Outcome, RelQueryRecord, RowOutcome};
+use super::pace::{TIMED_STEPS_MAX, TimedStep};
+use super::record::{Outcome, RelQueryRecord, RowEnd};
 use super::ring::Ring;
 use super::{Live, LiveSnapshot, RelQueryName};
 
@@ -50,6 +52,8 @@ pub struct LivePublisher {
     live: Arc<Live>,
     steps: Outbox<Arc<Step>>,
     ended: Outbox<Arc<RelQueryRecord>>,
+    decisions: Outbox<Arc<DecisionRecord>>,
+    timed: Outbox<TimedStep>,
     snapshot: Option<Arc<LiveSnapshot>>,
     /// When somebody last looked at queue and memory.
     snapshot_at: Option<Time>,
@@ -63,8 +67,9 @@ pub struct Measured(Box<RelQueryRecord>);
 impl LivePublisher {
     /// With nothing to tell.
     pub fn new(live: Arc<Live>) -> Self {
-        let (steps, ended) = Default::default();
-        Self { live, steps, ended, snapshot: None, snapshot_at: None, open: HashMap::new() }
+        let (steps, ended, decisions, timed) = Default::default();
+        let (snapshot, snapshot_at, open) = (None, None, HashMap::new());
+        Self { live, steps, ended, decisions, timed, snapshot, snapshot_at, open }
     }
 
     /// Rows are about to be handed over, to a new relQuery or to one that is open; none where nothing is
@@ -74,7 +79,7 @@ impl LivePublisher {
             return None;
         }
         let known = self.open.get(&submission.id).cloned();
-        let mut record = known.unwrap_or_else(|| Box::new(RelQueryRecord::begun(submission, name)));
+        let mut record = known.unwrap_or_else(|| Box::new(RelQueryRecord::begun(submission, name.clone())));
         record.name = name;
         record.add(submission.scope, &submission.items);
         Some(Measured(record))
@@ -87,10 +92,10 @@ impl LivePublisher {
         }
     }
 
-    /// A row has ended with so many tokens of output.
-    pub fn row_ended(&mut self, id: RelQueryId, row: u32, output: u64, outcome: RowOutcome) {
+    /// A row has ended.
+    pub fn row_ended(&mut self, id: RelQueryId, row: u32, end: RowEnd) {
         if let Some(record) = self.open.get_mut(&id) {
-            record.row_ended(row, output, outcome);
+            record.row_ended(row, end);
         }
     }
 
@@ -121,6 +126,19 @@ impl LivePublisher {
         self.steps.push(Arc::new(step), 1, self.live.settings().steps_max);
     }
 
+    /// How long a step took.
+    pub fn timed(&mut self, step: TimedStep) {
+        self.timed.push(step, 1, TIMED_STEPS_MAX);
+    }
+
+    /// A relQuery began.
+    pub fn decided(&mut self, decision: DecisionRecord) {
+        let most = self.live.settings().record_relqueries_max;
+        if most > 0 {
+            self.decisions.push(Arc::new(decision), 1, most);
+        }
+    }
+
     /// Whether queue and memory should be looked at: somebody looks, and has not seen them for a while, or
     /// there is nothing in them, so that this may be the last look for long.
     pub fn wants_snapshot(&self, now: Time, is_empty: bool) -> bool {
@@ -136,17 +154,20 @@ impl LivePublisher {
 
     /// Whether there is something to tell that no reader can see yet.
     pub fn has_more(&self) -> bool {
-        !self.steps.waiting.is_empty() || !self.ended.waiting.is_empty() || self.snapshot.is_some()
+        let told = !self.steps.waiting.is_empty() || !self.ended.waiting.is_empty();
+        told || !self.decisions.waiting.is_empty() || self.snapshot.is_some()
     }
 
     /// Puts all that there is into the buffer, unless a reader is at it.
     pub fn hand_over(&mut self) {
-        if !self.has_more() {
+        if !self.has_more() && self.timed.waiting.is_empty() {
             return;
         }
         let Some(mut buffer) = self.live.try_buffer() else { return };
         self.steps.empty_into(&mut buffer.steps);
         self.ended.empty_into(&mut buffer.ended);
+        self.decisions.empty_into(&mut buffer.decisions);
+        self.timed.empty_into(&mut buffer.timed);
         if let Some(snapshot) = self.snapshot.take() {
             buffer.snapshot = Some(snapshot);
             buffer.snapshots += 1;
@@ -157,10 +178,13 @@ impl LivePublisher {
 #[cfg(test)]
 mod tests {
     use base::Nanos;
+    use scheduler::snapshot::{RelQueryStatus, RowCounts};
 
     use super::*;
     use crate::config::LiveConfig;
     use crate::live::Viewer;
+    use crate::live::decision::Contender;
+    use crate::live::record::RowOutcome;
     use crate::live::record::tests::{NAME, item, submission};
 
     fn publisher(settings: LiveConfig) -> (Arc<Live>, LivePublisher) {
@@ -173,7 +197,7 @@ mod tests {
         submission.items = vec![item(0, 2, &[1, 2, 3])];
         let measured = publisher.measure(&submission, NAME);
         publisher.arrived(measured);
-        publisher.row_ended(RelQueryId(id), 0, 4, RowOutcome::Done);
+        publisher.row_ended(RelQueryId(id), 0, RowEnd { output: 4, samplings: 2, outcome: RowOutcome::Done });
         publisher.ended(RelQueryId(id), periods, Time(id + 10));
         publisher.hand_over();
     }
@@ -181,7 +205,7 @@ mod tests {
     #[test]
     fn the_loop_does_not_wait_for_a_reader_and_tells_later_what_it_could_not() {
         let (live, mut publisher) = publisher(LiveConfig::default());
-        let mut cursor = live.cursor();
+        let mut cursor = live.cursor(Time(0));
         let buffer = live.buffer();
         tell(&mut publisher, 1, None);
         drop(buffer);
@@ -199,7 +223,7 @@ mod tests {
     fn what_waits_for_the_buffer_is_bounded_and_counted() {
         let (live, mut publisher) =
             publisher(LiveConfig { record_relqueries_max: 2, ..LiveConfig::default() });
-        let mut cursor = live.cursor();
+        let mut cursor = live.cursor(Time(0));
         let buffer = live.buffer();
         (1..=4).for_each(|id| tell(&mut publisher, id, None));
         drop(buffer);
@@ -248,5 +272,43 @@ mod tests {
         assert!(permit.is_some() && live.begin_replay().is_none());
         drop(permit);
         assert!(live.begin_replay().is_some());
+    }
+
+    #[test]
+    fn steps_are_timed_and_decisions_kept_while_nobody_looks_and_a_late_reader_gets_what_is_young() {
+        let (live, mut publisher) = publisher(LiveConfig::default());
+        let status = |id, waiting| RelQueryStatus {
+            id: RelQueryId(id),
+            tenant: base::TenantId(1),
+            class: base::ServiceClass::Interactive,
+            arrival: Time(0),
+            started: None,
+            prefilled: None,
+            rows: RowCounts { submitted: waiting, waiting, prefilling: 0, running: 0 },
+            priority: 0,
+            breakdown: None,
+            is_new: true,
+        };
+        let contender = |id, waiting| Contender { status: status(id, waiting), name: NAME };
+        for (id, at) in [(1, 10), (2, 90)] {
+            let (first, rival) = (contender(id, 5), Some(contender(9, 5_000)));
+            publisher.decided(DecisionRecord {
+                at: Time(at),
+                policy: ::scheduler::Policy::Fcfs,
+                first,
+                rival,
+            });
+            let (tokens, sequences) = (base::TokenCount(8), 0);
+            publisher.timed(TimedStep { at: Time(at), tokens, sequences, elapsed: Nanos(50) });
+        }
+        tell(&mut publisher, 3, None);
+        let cost = ::scheduler::CostModel::default();
+        assert_eq!((live.pace(Time(0), &cost).steps, live.pace(Time(50), &cost).steps), (2, 1));
+        let fresh = live.read(&mut live.cursor(Time(50)));
+        let begun: Vec<u64> = fresh.decisions.iter().map(|one| one.first.status.id.0).collect();
+        assert_eq!((begun, fresh.ended.len()), (vec![2], 0), "what is older is left out");
+        let all = live.read(&mut live.cursor(Time(0)));
+        assert_eq!((all.decisions.len(), all.ended.len()), (2, 1));
+        assert_eq!(all.decisions[0].rival.as_ref().map(|one| one.status.rows.waiting), Some(5_000));
     }
 }

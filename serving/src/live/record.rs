@@ -35,6 +35,16 @@ pub enum RowOutcome {
     Cancelled,
 }
 
+/// How a row ended, and with what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowEnd {
+    /// Tokens of its output.
+    pub output: u64,
+    /// Steps that gave them; 0 where nobody knows.
+    pub samplings: u32,
+    pub outcome: RowOutcome,
+}
+
 /// One row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordedRow {
@@ -44,6 +54,8 @@ pub struct RecordedRow {
     pub own: u32,
     /// Tokens of its output: those it had when it ended.
     pub output: u32,
+    /// Steps that gave them, fewer where constraints forced some or guesses came true; 0 where nobody knows.
+    pub samplings: u32,
 }
 
 /// One relQuery.
@@ -120,7 +132,7 @@ impl RelQueryRecord {
             self.output_max = self.output_max.max(item.generation.output_max.0);
             let own = count(item.prompt.len().saturating_sub(lead));
             let group = self.group(shared, &mut members);
-            self.rows.push(RecordedRow { group, own, output: 0 });
+            self.rows.push(RecordedRow { group, own, output: 0, samplings: 0 });
         }
     }
 
@@ -145,8 +157,8 @@ impl RelQueryRecord {
         Some(group)
     }
 
-    /// A row has ended with so many tokens.
-    pub fn row_ended(&mut self, number: u32, output: u64, outcome: RowOutcome) {
+    /// A row has ended.
+    pub fn row_ended(&mut self, number: u32, RowEnd { output, samplings, outcome }: RowEnd) {
         match outcome {
             RowOutcome::Done => {}
             RowOutcome::Failed => self.failed += 1,
@@ -154,6 +166,7 @@ impl RelQueryRecord {
         }
         if let Some(row) = self.rows.get_mut(number as usize) {
             row.output = u32::try_from(output).unwrap_or(u32::MAX);
+            row.samplings = samplings;
         }
     }
 
@@ -244,7 +257,12 @@ pub(crate) mod tests {
         }
     }
 
-    pub(crate) const NAME: RelQueryName = RelQueryName { route: "relqueries", request: None };
+    pub(crate) const NAME: RelQueryName = RelQueryName { route: "relqueries", request: None, label: None };
+
+    /// The end of a row that took a step a token.
+    pub(crate) fn ended(output: u64, outcome: RowOutcome) -> RowEnd {
+        RowEnd { output, samplings: output as u32, outcome }
+    }
 
     #[test]
     fn lengths_and_what_neighbours_share_are_kept() {
@@ -256,10 +274,10 @@ pub(crate) mod tests {
         let rows: Vec<_> = record.rows.iter().map(|row| (row.group, row.own)).collect();
         assert_eq!(rows, [(Some(0), 3), (Some(0), 4), (None, 2)]);
         assert_eq!(record.prompt_tokens(), 5 + 6 + 4);
-        record.row_ended(2, 4, RowOutcome::Done);
-        record.row_ended(0, 3, RowOutcome::Failed);
-        record.row_ended(1, 2, RowOutcome::Cancelled);
-        record.row_ended(99, 1, RowOutcome::Done);
+        record.row_ended(2, ended(4, RowOutcome::Done));
+        record.row_ended(0, ended(3, RowOutcome::Failed));
+        record.row_ended(1, ended(2, RowOutcome::Cancelled));
+        record.row_ended(99, ended(1, RowOutcome::Done));
         assert_eq!((record.output_tokens(), record.failed, record.cancelled), (9, 1, 1));
     }
 

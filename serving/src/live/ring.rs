@@ -57,6 +57,12 @@ impl<T> Ring<T> {
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.items.iter().map(|(.., item)| item)
     }
+
+    /// The number of the oldest item of which this is so, of those that are there; else of the next one.
+    pub fn first_where(&self, is_wanted: impl Fn(&T) -> bool) -> u64 {
+        let found = self.items.iter().find(|(.., item)| is_wanted(item));
+        found.map_or(self.next, |(number, ..)| *number)
+    }
 }
 
 impl<T: Clone> Ring<T> {
@@ -117,5 +123,13 @@ mod tests {
         assert_eq!(ring.after(&mut from, 9), (vec![0], 5));
         assert_eq!((from, ring.end()), (6, 6));
         assert!(self::ring(0, 100, &[1]).iter().next().is_none(), "a ring of no items keeps none");
+    }
+
+    #[test]
+    fn a_reader_may_begin_at_the_first_of_which_something_is_so() {
+        let ring = ring(3, 100, &[1, 1, 1, 1, 1]);
+        assert_eq!(ring.first_where(|item| *item >= 3), 3);
+        assert_eq!(ring.first_where(|_| true), 2, "the oldest that is there");
+        assert_eq!(ring.first_where(|item| *item > 9), 5, "none is: it waits for the next");
     }
 }

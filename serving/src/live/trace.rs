@@ -93,7 +93,7 @@ fn write(records: &[Arc<RelQueryRecord>], from: Time, counts: fn(&RecordedRow) -
         });
         let next = tenants.len() + 1;
         let tenant = *tenants.entry(record.tenant).or_insert(next);
-        let rows = record.rows.iter().filter(|row| counts(row));
+        let rows = || record.rows.iter().filter(|row| counts(row));
         let row = |row: &RecordedRow| match row.group {
             Some(group) => {
                 let shared = record.groups[group as usize];
@@ -111,10 +111,18 @@ fn write(records: &[Arc<RelQueryRecord>], from: Time, counts: fn(&RecordedRow) -
             template_id,
             ol: record.output_max,
             groups: record.groups.iter().map(|tokens| u64::from(*tokens)).collect(),
-            rows: rows.map(row).collect(),
+            rows: rows().map(row).collect(),
+            samplings: samplings(rows()),
         });
     }
     trace
+}
+
+/// The steps that gave rows their outputs; nothing where all took a step a token.
+fn samplings<'a>(rows: impl Iterator<Item = &'a RecordedRow>) -> Vec<u64> {
+    let told = |row: &RecordedRow| if row.samplings < row.output { row.samplings } else { 0 };
+    let steps: Vec<u64> = rows.map(|row| told(row).into()).collect();
+    if steps.iter().any(|steps| *steps > 0) { steps } else { Vec::new() }
 }
 
 #[cfg(test)]
@@ -122,7 +130,7 @@ mod tests {
     use base::{Nanos, Periods, RelQueryId};
 
     use super::*;
-    use crate::live::record::tests::{NAME, item, submission};
+    use crate::live::record::tests::{NAME, ended, item, submission};
     use crate::live::record::{Outcome, RowOutcome};
 
     fn record(id: u64, tenant: u64, arrival: u64, outputs: &[u64]) -> Arc<RelQueryRecord> {
@@ -130,7 +138,7 @@ mod tests {
         let items: Vec<_> =
             (0..).zip(outputs).map(|(row, _)| item(row, 2, &[1, 2, 3, 40 + row, 50 + row])).collect();
         record.add(u128::from(tenant), &items);
-        (0..).zip(outputs).for_each(|(row, output)| record.row_ended(row, *output, RowOutcome::Done));
+        (0..).zip(outputs).for_each(|(row, output)| record.row_ended(row, ended(*output, RowOutcome::Done)));
         record.end = Time(arrival + 1_000_000_000);
         let periods = Periods { waiting: Nanos(0), core: Nanos(1), tail: Nanos(2) };
         record.outcome = Outcome::Completed { periods };
@@ -171,5 +179,13 @@ mod tests {
         assert_eq!(ids, [RelQueryId(4), RelQueryId(5)]);
         let none = recorded(vec![record(1, 1, 1, &[0])], TokenCount(1_000));
         assert!(none.records.is_empty());
+    }
+
+    #[test]
+    fn rows_whose_tokens_came_several_a_step_say_so() {
+        let row = |output, samplings| RecordedRow { group: None, own: 3, output, samplings };
+        let told = |rows: &[RecordedRow]| samplings(rows.iter());
+        assert_eq!(told(&[row(8, 8), row(5, 5)]), Vec::<u64>::new(), "a step a token goes without saying");
+        assert_eq!(told(&[row(8, 2), row(5, 5), row(7, 0)]), [2, 0, 0], "0: one a token, or unknown");
     }
 }

@@ -2,17 +2,16 @@
 //! the cost model as it is fitted now (RelServe, Eq. 9). The simulator's own world does the work; this bounds
 //! it in time.
 
-use std::collections::BTreeMap;
-
-use base::{Nanos, Time, TokenCount};
+use base::{Nanos, Periods, Time, TokenCount};
 use scheduler::fleet::ReplicaConfig;
 use scheduler::{FleetConfig, Policy, SchedulerConfig};
 use sim::auto::Judge;
 use sim::fleet::{FleetMachine, replay_fleet};
 use sim::watch::{Mark, Watcher};
 use sim::{Fitted, MachineError, Replay, SimError, Trace};
-pub use sim::{IterationCounts, LatencySummary, policies};
+pub use sim::{IterationCounts, LatencySummary, TraceRelQuery, policies};
 
+use super::pace::Pace;
 use crate::clock::Clock;
 use crate::view::View;
 
@@ -50,10 +49,12 @@ pub struct ReplayMachine {
 }
 
 impl ReplayMachine {
-    /// With the costs as they are fitted now, and as many replicas as are in service; `None` where there is none.
-    pub fn judge(&self, view: &View) -> Result<Option<Judge>, MachineError> {
+    /// With the costs as they are fitted now, at the pace of the steps that were measured (a fleet tells none), and as
+    /// many replicas as are in service; `None` where there is none.
+    pub fn judge(&self, view: &View, pace: Pace) -> Result<Option<Judge>, MachineError> {
         let Some(fleet) = &self.fleet else {
-            let mut config = Fitted::of("this server".into(), &self.limits, view.cost).config()?;
+            let cost = view.cost.paced(pace.measured, pace.modelled);
+            let mut config = Fitted::of("this server".into(), &self.limits, cost).config()?;
             config.scheduler = like(&self.limits, config.scheduler);
             return Ok(Some(Judge::Engine(Box::new(config))));
         };
@@ -91,10 +92,10 @@ impl ReplayMachine {
 #[derive(Clone, Debug)]
 pub struct PolicyReplay {
     pub policy: Policy,
-    /// Latencies of all relQueries.
-    pub summary: LatencySummary,
-    /// The same for each tenant, by name.
-    pub tenants: BTreeMap<String, LatencySummary>,
+    /// The latency of each relQuery in three parts, in the trace's order.
+    pub periods: Vec<Periods>,
+    /// Share of prompt tokens that the prefix cache supplied.
+    pub hit: f64,
     /// Steps of the engine, or of all replicas together.
     pub steps: u64,
 }
@@ -138,14 +139,15 @@ pub fn replay(
 ) -> Result<Vec<PolicyReplay>, WhatIfError> {
     let one = |policy: &Policy| match judge {
         Judge::Engine(config) => {
-            let Replay { policy, summary, tenants, counts, .. } =
+            let Replay { policy, summary, counts, progress, .. } =
                 sim::replay_watched(trace, *policy, config, &mut deadline)?;
-            Ok(PolicyReplay { policy, summary, tenants, steps: counts.iters })
+            let periods = progress.iter().map(|one| one.periods).collect();
+            Ok(PolicyReplay { policy, periods, hit: summary.hit, steps: counts.iters })
         }
         Judge::Fleet(machine) => {
             let replay = replay_fleet(trace, *policy, machine, &mut deadline)?;
-            let (summary, tenants) = (replay.summary, replay.tenants);
-            Ok(PolicyReplay { policy: *policy, summary, tenants, steps: replay.steps })
+            let (periods, hit) = (replay.periods, replay.summary.hit);
+            Ok(PolicyReplay { policy: *policy, periods, hit, steps: replay.steps })
         }
     };
     let failed = |error| match error {

@@ -51,6 +51,8 @@ pub struct FleetReplay {
     pub summary: LatencySummary,
     /// The same for each tenant, by name; what the caches supplied is not told apart.
     pub tenants: BTreeMap<String, LatencySummary>,
+    /// Of each relQuery, in file order.
+    pub periods: Vec<Periods>,
     /// Steps of all replicas together.
     pub steps: u64,
     /// End of each in seconds, in file order.
@@ -123,7 +125,7 @@ pub fn replay_fleet_lowered(
     let replica = || -> Result<SimReplica, SimError> {
         let mut executor = SimExecutor::new(machine.cost);
         executor.mute();
-        lowered.lengths.iter().for_each(|(seed, length)| executor.set_length(*seed, *length));
+        executor.set_outputs(&lowered);
         let scheduler = Scheduler::new(machine.inner.clone(), machine.cost)?;
         Ok(SimReplica { scheduler, executor, outcome: None, answered: 0, steps: 0 })
     };
@@ -287,6 +289,7 @@ impl FleetWorld<'_> {
             policy,
             summary: LatencySummary::of(&periods, last, &counts),
             tenants: by_tenant.iter().map(|(tenant, ends)| (tenant.clone(), summary(ends))).collect(),
+            periods,
             steps,
             t_done: ends.iter().map(|(at, _)| at.0 as f64 / 1e9).collect(),
             answered: self.replicas.iter().map(|replica| replica.answered).collect(),

@@ -3,6 +3,7 @@
 import { type Action, Batcher, type Closed, LIMITS } from "relserve-client/batcher";
 import type { Answer, Call } from "relserve-client/calls";
 import { AnswerCache } from "relserve-client/answer-cache";
+import { type Label, type LabelledCall, type LabelledCalls, labelled } from "relserve-client/labels";
 import { type ServerUsage, type Usage, add } from "relserve-client/usage";
 import { CellError } from "relserve-client/value";
 import { RequestError } from "relserve-client/wire";
@@ -20,8 +21,11 @@ export interface SessionHost {
   later(milliseconds: number, then: () => void): () => void;
   /** Sends calls; see `runCells`. */
   run(
-    calls: Call[], signal: AbortSignal, onCell: (index: number, answer: Answer) => void, onHeard: () => void,
+    calls: LabelledCall[], signal: AbortSignal, onCell: (index: number, answer: Answer) => void, onHeard: () => void,
+    labels: Label[],
   ): Promise<ServerUsage>;
+  /** What a cell's calls are for. */
+  label?: (cell: CellId) => Label;
   /** Whether the server answers at all. */
   probe(): Promise<boolean>;
   /** Asks whether so many calls may go out. */
@@ -202,12 +206,17 @@ export class Session {
 
   private act(actions: Action[]): void {
     for (const action of actions) {
-      if (action.kind === "send") void this.send(action.request, action.keys, action.calls);
+      if (action.kind === "send") void this.send(action.request, action.keys, this.labelled(action.calls, action.askers));
       else this.inFlight.get(action.request)?.abort.abort();
     }
   }
 
-  private async send(request: number, keys: string[], calls: Call[]): Promise<void> {
+  private labelled(calls: Call[], askers: (CellId | undefined)[]): LabelledCalls {
+    const { label } = this.host;
+    return label ? labelled(calls, askers, label) : { calls, labels: [] };
+  }
+
+  private async send(request: number, keys: string[], { calls, labels }: LabelledCalls): Promise<void> {
     const abort = new AbortController();
     const started = this.host.now();
     const running: Running = { abort, heard: started, isDoubtful: false };
@@ -221,7 +230,7 @@ export class Session {
       const usage = await this.host.run(calls, abort.signal, (index, answer) => {
         done += 1;
         this.answer(request, index, answer);
-      }, () => this.hear(running));
+      }, () => this.hear(running), labels);
       add(this.usage, usage);
       this.end(request, new RequestError("the server left the cell out", 500, undefined));
     } catch (error) {

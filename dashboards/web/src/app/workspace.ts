@@ -3,6 +3,7 @@
 import { noUsage } from "relserve-client/usage";
 
 import type { CellId } from "../core/address";
+import { cellLabel } from "../core/cell-label";
 import { tableOf } from "../core/column";
 import { rawOf } from "../core/typed";
 import { probe, runCells } from "../net/cells";
@@ -137,7 +138,7 @@ export class Workspace {
         const timer = setTimeout(then, milliseconds);
         return () => clearTimeout(timer);
       },
-      run: (calls, signal, onCell, onHeard) => runCells(calls, storedKey(), signal, onCell, onHeard),
+      run: (calls, signal, onCell, onHeard, labels) => runCells(calls, storedKey(), signal, onCell, onHeard, labels),
       probe,
       allow: (calls) => this.estimate.ask(calls),
       paint: () => undefined,
@@ -178,7 +179,12 @@ export class Workspace {
     noteShown(sheet.id);
     sheet.usage = { ...noUsage(), ...sheet.usage };
     const session: Session = new Session(
-      { ...this.world(), paint: (cells) => this.paint(session, cells), progress: () => this.showProgress(session) },
+      {
+        ...this.world(),
+        label: (cell) => cellLabel(sheet.name, session.sheet, cell),
+        paint: (cells) => this.paint(session, cells),
+        progress: () => this.showProgress(session),
+      },
       sheet.usage,
     );
     this.tabs.load(sheet, session);

@@ -1,4 +1,10 @@
-// What another policy would have made of the last minutes: the server's answer, and what is said of it. No browser.
+// What another policy would have made of the last minutes: the server's answer, what is said of it, and how it is drawn. No
+// browser.
+
+import type { RelQueryIdentity } from "./live/events";
+import type { LaneData, Piece } from "./live/lanes";
+import { title } from "./live/names";
+import { plainName } from "./live/policy";
 
 /** Latencies of relQueries, in milliseconds. */
 export interface Latency {
@@ -22,6 +28,21 @@ export interface Replay {
   steps: number | null;
 }
 
+/** The three periods of a relQuery. */
+export interface Periods {
+  waiting_ms: number;
+  core_ms: number;
+  tail_ms: number;
+}
+
+/** A relQuery as it was and as it would have been under each policy of `replays`. */
+export interface Timeline extends RelQueryIdentity {
+  rows: number;
+  arrival_ms: number;
+  measured: Periods | null;
+  replays: Periods[];
+}
+
 /** The answer of `POST /v1/scheduler/what-if`: to an operator of all relQueries, to others of their own among all. */
 export interface WhatIf {
   span_ms: number;
@@ -31,27 +52,103 @@ export interface WhatIf {
   running: number;
   measured: Latency | null;
   replays: Replay[];
+  /** The simulated average under the present policy over the measured one, less 1. */
+  error: number | null;
+  pace: number | null;
+  timelines: Timeline[];
   took_ms: number;
 }
 
-/** The policies that can be asked for. */
-export const POLICIES = ["fcfs", "sarathi", "static-priority", "relserve", "relserve-pp", "relserve-dp", "marginal-work", "all"] as const;
+/** An error up to which the comparison is taken as it is. */
+const ERROR_MAX = 0.25;
+/** RelQueries in the chart: those that took longest. */
+export const DRAWN_MAX = 15;
 
 /** Milliseconds in words. */
 export function milliseconds(ms: number): string {
+  if (ms === 0) return "0 ms";
   return ms < 1_000 ? `${ms.toFixed(ms < 10 ? 2 : 0)} ms` : `${(ms / 1_000).toFixed(2)} s`;
 }
 
-/** The answer in a sentence. */
+/** How far apart two averages are, in words. */
+function apart(ratio: number): string {
+  const by = Math.round(Math.abs(ratio - 1) * 100);
+  return by === 0 ? "the same" : `${by} % ${ratio > 1 ? "longer" : "shorter"}`;
+}
+
+/** The answer in a sentence: the present policy beside the others, both simulated. */
 export function verdict(answer: WhatIf): string {
   const [present, ...others] = answer.replays;
   if (!present) return "Nothing that you may see has ended in the last minutes: there is nothing to replay.";
   const of = `${answer.relqueries} relQueries of ${answer.rows} rows in ${milliseconds(answer.span_ms)}`;
-  const others_ = others.map((other) => {
-    const ratio = present.latency.mean_ms > 0 ? other.latency.mean_ms / present.latency.mean_ms : 1;
-    const by = Math.round(Math.abs(ratio - 1) * 100);
-    const words = by === 0 ? "the same" : `${by} % ${ratio > 1 ? "longer" : "shorter"}`;
-    return `under ${other.policy} ${milliseconds(other.latency.mean_ms)}, ${words}`;
+  const mean = present.latency.mean_ms;
+  const compared = others.map((other) => {
+    const ratio = mean > 0 ? other.latency.mean_ms / mean : 1;
+    return `under "${plainName(other.policy)}" ${milliseconds(other.latency.mean_ms)}, ${apart(ratio)}`;
   });
-  return `${of}: average latency ${milliseconds(present.latency.mean_ms)} under ${present.policy}${others_.length > 0 ? "; " : ""}${others_.join("; ")}.`;
+  const now = `average latency ${milliseconds(mean)} under "${plainName(present.policy)}", as now`;
+  return `${of}: ${[now, ...compared].join("; ")}.`;
+}
+
+/** How far the simulator is off, in a sentence; nothing where nothing was measured. */
+export function check({ replays, measured, error }: WhatIf): string {
+  const present = replays[0];
+  if (!present || !measured || error === null) return "";
+  const by = Math.round(Math.abs(error) * 100);
+  const off = by === 0 ? "no more than rounding apart" : `${by} % too ${error > 0 ? "long" : "short"}`;
+  const said = `As it was: ${milliseconds(measured.mean_ms)} were measured, where the simulator says ${milliseconds(present.latency.mean_ms)}, ${off}.`;
+  return Math.abs(error) > ERROR_MAX ? `${said} It is far off: take the comparison as a hint alone.` : said;
+}
+
+const US = 1_000;
+
+/** The stretches of a relQuery that took these periods. */
+function stretches(lane: number, arrival_ms: number, { waiting_ms, core_ms, tail_ms }: Periods): Piece[] {
+  const started = arrival_ms + waiting_ms;
+  const prefilled = started + core_ms;
+  const all: Piece[] = [
+    { lane, kind: "waiting", from: arrival_ms * US, to: started * US },
+    { lane, kind: "core", from: started * US, to: prefilled * US },
+    { lane, kind: "tail", from: prefilled * US, to: (prefilled + tail_ms) * US },
+  ];
+  return all.filter(({ from, to }) => to > from);
+}
+
+const length = ({ waiting_ms, core_ms, tail_ms }: Periods) => waiting_ms + core_ms + tail_ms;
+
+/** Lanes under the names of their relQueries. */
+export interface Drawn extends LaneData {
+  heads: Set<number>;
+  /** What each lane is of. */
+  of: string[];
+  relqueries: number;
+}
+
+/** Both timelines of the relQueries that took longest: as measured, and as replayed under the present policy and another. */
+export function drawn(answer: WhatIf, other: number): Drawn {
+  const longest = (one: Timeline) => Math.max(...[one.measured, ...one.replays].map((periods) => (periods ? length(periods) : 0)));
+  const chosen = [...answer.timelines].sort((a, b) => longest(b) - longest(a)).slice(0, DRAWN_MAX);
+  chosen.sort((a, b) => a.arrival_ms - b.arrival_ms);
+  const names: string[] = [];
+  const of: string[] = [];
+  const pieces: Piece[] = [];
+  const heads = new Set<number>();
+  const add = (name: string, one: Timeline, periods: Periods | null | undefined) => {
+    if (!periods) return;
+    pieces.push(...stretches(names.length, one.arrival_ms, periods));
+    of.push(title(one));
+    names.push(name);
+  };
+  for (const one of chosen) {
+    heads.add(names.length);
+    of.push(title(one));
+    names.push(title(one));
+    add("as it was", one, one.measured);
+    for (const at of new Set([0, other])) {
+      const replay = answer.replays[at];
+      if (replay) add(at === 0 ? "simulated" : plainName(replay.policy), one, one.replays[at]);
+    }
+  }
+  const to = Math.max(1, ...pieces.map((piece) => piece.to));
+  return { names, of, heads, pieces, from: 0, to, relqueries: chosen.length };
 }

@@ -1,6 +1,7 @@
 // One batch of cell calls over the wire: POST /v1/cells with `stream: true`, each cell as it finishes.
 
-import type { Answer, Call } from "relserve-client/calls";
+import type { Answer } from "relserve-client/calls";
+import type { Label, LabelledCall } from "relserve-client/labels";
 import type { ServerUsage } from "relserve-client/usage";
 import { RequestError, failure, headers, readCells } from "relserve-client/wire";
 
@@ -19,14 +20,15 @@ export async function probe(): Promise<boolean> {
 
 /** Runs calls; `onCell` is told each answer as it comes, `onHeard` of any life. Gives the usage at the end. */
 export async function runCells(
-  calls: Call[], key: string, signal: AbortSignal, onCell: (index: number, answer: Answer) => void, onHeard: () => void,
+  calls: LabelledCall[], key: string, signal: AbortSignal, onCell: (index: number, answer: Answer) => void,
+  onHeard: () => void, labels: Label[],
 ): Promise<ServerUsage> {
   let response: Response;
   try {
     response = await fetch("v1/cells", {
       method: "POST",
       headers: { "Content-Type": "application/json", ...headers(key) },
-      body: JSON.stringify({ calls, stream: true }),
+      body: JSON.stringify({ calls, labels, stream: true }),
       signal,
     });
   } catch (error) {

@@ -78,6 +78,7 @@ export function curves(host: HTMLElement, points: readonly Point[]): void {
     const seconds = (point.at_us - before.at_us) / 1e6;
     return seconds > 0 ? Math.max(0, (read(point) - read(before)) / seconds) : 0;
   });
+  if (points.length < 2) return host.replaceChildren();
   host.replaceChildren(
     chart("Waiting rows", points.map((point) => point.waiting)),
     chart("Running rows", points.map((point) => point.running)),

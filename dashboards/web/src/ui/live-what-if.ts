@@ -1,17 +1,27 @@
-// The what-if button: the last minutes under another policy, beside the present one.
+// The what-if: the last minutes under another policy beside the present one, as numbers and as both timelines, and how far
+// the simulator is off.
 
-import { type Latency, POLICIES, type WhatIf, milliseconds, verdict } from "../core/what-if";
+import { fullName, plainName, POLICIES } from "../core/live/policy";
+import { span } from "../core/live/words";
+import { type Latency, type WhatIf, check, drawn, milliseconds, verdict } from "../core/what-if";
 import { trace, whatIf } from "../net/live";
 import { download } from "./dom";
+import { LaneBox } from "./lane-box";
 import { make, row, section, table } from "./make";
 
 /** The form and its answer. */
 export class WhatIfForm {
-  private readonly policy = make("select", { id: "what-if-policy" }, ...POLICIES.map((name) => make("option", { value: name }, name)));
+  private readonly policy = make(
+    "select", { id: "what-if-policy" },
+    ...POLICIES.map((name) => make("option", { value: name, title: name }, plainName(name))), make("option", { value: "all" }, "Each of them"),
+  );
   private readonly ask = make("button", { type: "submit", class: "main", id: "what-if" }, "What if?");
   private readonly save = make("button", { type: "button", id: "save-trace" }, "Save the trace");
   private readonly answer = make("p", { role: "status", id: "what-if-answer" });
+  private readonly checked = make("p", { id: "what-if-check" });
   private readonly table = table("Latencies by policy", ["Policy", "Average latency", "Waiting", "Core", "Tail", "95th percentile"]);
+  private readonly box = new LaneBox("what-if-lanes", "Both timelines", ["Timeline", "Waiting", "Core", "Tail"]);
+  private readonly drawn = make("p", { class: "quiet" });
   readonly host: HTMLElement;
 
   constructor() {
@@ -22,7 +32,8 @@ export class WhatIfForm {
     });
     this.save.addEventListener("click", () => void this.saveTrace());
     this.table.host.hidden = true;
-    this.host = section("live-what-if", "What if", form, this.answer, this.table.host);
+    this.box.host.hidden = true;
+    this.host = section("live-what-if", "What if", form, this.answer, this.checked, this.table.host, this.box.host, this.drawn);
   }
 
   private async run(): Promise<void> {
@@ -40,14 +51,37 @@ export class WhatIfForm {
 
   private show(answer: WhatIf): void {
     this.answer.textContent = verdict(answer);
+    this.checked.textContent = check(answer);
     this.table.host.hidden = answer.replays.length === 0;
+    this.box.host.hidden = answer.replays.length === 0;
     const cells = (one: Latency) => [one.mean_ms, one.waiting_ms, one.core_ms, one.tail_ms, one.p95_ms].map(milliseconds);
     const rows = answer.replays.map((replay) => {
-      const name = replay.is_present ? make("b", {}, `${replay.policy} (present)`) : replay.policy;
+      const name = replay.is_present ? make("b", {}, `${fullName(replay.policy)}, as now`) : fullName(replay.policy);
       return row(name, ...cells(replay.latency));
     });
     if (answer.measured) rows.push(row(`as it was, ${answer.measured.relqueries} measured`, ...cells(answer.measured)));
     this.table.body.replaceChildren(...rows);
+    this.showLanes(answer);
+  }
+
+  /** Both timelines: of the policies that were asked for the best. */
+  private showLanes(answer: WhatIf): void {
+    const others = answer.replays.map((replay, at) => ({ at, mean: replay.latency.mean_ms })).slice(1);
+    const best = others.sort((a, b) => a.mean - b.mean)[0];
+    const lanes = drawn(answer, best?.at ?? 0);
+    const view = {
+      ...lanes, unit: "time from the first arrival", axis: (us: number) => span(Math.max(0, us)), origin: 0,
+      words: (lane: number) => [lanes.of[lane] ?? "", lanes.names[lane] ?? ""],
+    };
+    const length = (lane: number, kind: string) => {
+      const found = lanes.pieces.find((piece) => piece.lane === lane && piece.kind === kind);
+      return span(found ? found.to - found.from : 0);
+    };
+    const timed = lanes.names.flatMap((name, lane) => (lanes.heads.has(lane) ? [] : [{ name, lane }]));
+    const rows = () => timed.map(({ name, lane }) => [`${lanes.of[lane]}: ${name}`, ...["waiting", "core", "tail"].map((kind) => length(lane, kind))]);
+    this.box.draw(view, rows, "Nothing can be drawn.");
+    const more = answer.relqueries - lanes.relqueries;
+    this.drawn.textContent = more > 0 ? `The ${lanes.relqueries} relQueries that take longest are drawn, ${more} are not.` : "";
   }
 
   private async saveTrace(): Promise<void> {
@@ -61,5 +95,6 @@ export class WhatIfForm {
   private fail(error: unknown): void {
     this.answer.className = "bad";
     this.answer.textContent = error instanceof Error ? error.message : "the server cannot be reached";
+    this.checked.textContent = "";
   }
 }

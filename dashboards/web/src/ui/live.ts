@@ -2,14 +2,15 @@
 // made of the last minutes. It draws what `core/live` knows, at most four times a second.
 
 import { LiveModel } from "../core/live/model";
-import { policyFacts, policyName } from "../core/live/policy";
+import { plainName, policyFacts, policyName } from "../core/live/policy";
 import { hitRate } from "../core/live/summary";
 import type { Counts } from "../core/live/wire";
 import { span } from "../core/live/words";
 import { type Source, stream } from "../net/live";
 import { element, fillList } from "./dom";
 import "./live.css";
-import { Bars, Queue } from "./live-queue";
+import { Lanes } from "./live-lanes";
+import { Queue } from "./live-queue";
 import { Timeline } from "./live-steps";
 import { KvMemory, Shares, curves, tiles } from "./live-memory";
 import { WhatIfForm } from "./live-what-if";
@@ -25,7 +26,7 @@ export class LiveView {
   private readonly tiles = make("div", { class: "tiles" });
   private readonly facts = make("dl", {});
   private readonly curves = make("div", { class: "curves" });
-  private readonly bars = new Bars();
+  private readonly lanes = new Lanes();
   private readonly queue = new Queue();
   private readonly timeline = new Timeline();
   private readonly memory = new KvMemory();
@@ -38,7 +39,7 @@ export class LiveView {
   constructor(private readonly source: Source = stream) {
     this.host.classList.add("live");
     const whatIf = new WhatIfForm();
-    this.details.append(this.bars.host, this.timeline.host, this.queue.host, this.memory.host, this.shares.host, whatIf.host);
+    this.details.append(this.lanes.host, this.timeline.host, this.queue.host, this.memory.host, this.shares.host, whatIf.host);
     this.details.hidden = true;
     this.host.replaceChildren(this.state, this.tiles, this.facts, this.details, this.curves);
   }
@@ -90,14 +91,13 @@ export class LiveView {
       ["relQueries here", `${(snapshot?.relqueries.length ?? 0) + (snapshot?.others.relqueries ?? 0)}`],
       ["Rows running", `${snapshot?.rows_running ?? 0}`],
       ["Rows waiting", `${snapshot?.rows_waiting ?? 0}`],
-      ["Prefix hits, last minute", percent(recent)],
-      ["Prefix hits, since start", percent(overall)],
+      recent === undefined ? ["Prefix hits, since start", percent(overall)] : ["Prefix hits, last minute", percent(recent)],
       ["Last step", last ? `${last.kind} ${span(last.took_us)}` : "–"],
-      ["Steps not seen", `${model.lost}`],
+      ...(model.lost > 0 ? [["Steps not seen", `${model.lost}`] as const] : []),
     ]);
     if (hello) fillList(this.facts, policyFacts(hello, snapshot));
     const isFleet = hello?.backend === "fleet";
-    this.bars.draw(model);
+    this.lanes.draw(model);
     this.timeline.draw(model, isFleet);
     this.queue.draw(snapshot, hello, (id) => model.reasons(id));
     this.memory.draw(snapshot, isFleet);
@@ -110,7 +110,7 @@ export class LiveView {
     this.details.hidden = true;
     const hits = counts.prompt_tokens > 0 ? (100 * counts.prefix_hit_tokens) / counts.prompt_tokens : 0;
     tiles(this.tiles, [
-      ["Policy", counts.policy],
+      ["Policy", plainName(counts.policy)],
       ["relQueries running", `${counts.relqueries.running}`],
       ["relQueries waiting", `${counts.relqueries.waiting}`],
       ["Prefix hits", `${hits.toFixed(1)} %`],

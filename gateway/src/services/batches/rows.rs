@@ -194,7 +194,7 @@ impl Flow<'_> {
             failed: Vec::new(),
             deadline: None,
             pin: None,
-            parts: vec![TemplateRows { open: None, rows }],
+            parts: vec![TemplateRows { open: None, label: None, rows }],
         };
         match submit::submit(&model.runtime, self.caller, work, Resumed::default()).await {
             Ok(handle) => {

@@ -9,6 +9,7 @@ use ir::{Cell, Plan};
 use serving::clock::Deadline;
 use serving::error::RequestError;
 use serving::intake::TemplateRows;
+use serving::label::Label;
 use serving::relquery_state::RelQueryKind;
 use serving::submit::Prepared;
 use sql::runner::{AiColumn, PromptOrder};
@@ -24,10 +25,13 @@ use crate::wire::constraint::Checked;
 use crate::wire::relquery::Order;
 use crate::wire::sampling::Sampling;
 
+/// The rows of a relQuery, and what they are for: what the first of them says.
+type LabelledRows = (CallGroup, TableRows, Option<Arc<Label>>);
+
 /// Calls of cell functions, bound to their functions.
 #[derive(Debug)]
 pub struct WantedCells {
-    groups: Vec<(CallGroup, TableRows)>,
+    groups: Vec<LabelledRows>,
     answers: Arc<[Answer]>,
     failed: Vec<(u32, RequestError)>,
     deadline: Option<Millis>,
@@ -54,14 +58,15 @@ fn bind_all(context: RequestContext<'_>, request: CellsRequest) -> WantedCells {
     let app = context.app;
     let mut failed = Vec::new();
     let mut answers = Vec::with_capacity(request.calls.len());
-    let mut groups: Vec<(CallGroup, TableRows)> = Vec::new();
+    let mut groups: Vec<LabelledRows> = Vec::new();
     let mut group_of: HashMap<CallGroup, usize> = HashMap::new();
     for (index, call) in (0..).zip(request.calls) {
+        let label = call.as_ref().ok().and_then(|call| call.label.clone());
         match call.and_then(|call| bind(index, &call, &app.config.limits)) {
             Ok((group, row)) => {
                 answers.push(group.0.answer.clone());
                 let group = *group_of.entry(group).or_insert_with_key(|group| {
-                    groups.push((group.clone(), TableRows::default()));
+                    groups.push((group.clone(), TableRows::default(), label));
                     groups.len() - 1
                 });
                 groups[group].1.push(index, vec![row]);
@@ -79,11 +84,11 @@ fn bind_all(context: RequestContext<'_>, request: CellsRequest) -> WantedCells {
 fn lower_cells(context: RequestContext<'_>, wanted: WantedCells) -> Result<PreparedRequest, RequestError> {
     let WantedCells { groups, answers, mut failed, deadline, cache, stream } = wanted;
     let mut parts = Vec::with_capacity(groups.len());
-    for (group, rows) in groups {
+    for (group, rows, label) in groups {
         let columns = (group.0.columns(), Order::Rows);
         let (part, bad) = cell_part(context, group, columns, rows, cache)?;
         failed.extend(bad);
-        parts.push(part);
+        parts.push(TemplateRows { label, ..part });
     }
     let work = Prepared {
         rows: answers.len(),

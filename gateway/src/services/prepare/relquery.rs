@@ -4,6 +4,7 @@ use ir::{Cell, Plan, Template};
 use serde_json::Value;
 use serving::clock::Deadline;
 use serving::error::RequestError;
+use serving::intake::TemplateRows;
 use serving::relquery_state::RelQueryKind;
 use serving::submit::Prepared;
 
@@ -81,7 +82,7 @@ fn lower_relquery(
         failed: some_can_run(total, failed)?,
         deadline: request.deadline.map(|span| Deadline::new(context.arrival, span)),
         pin: None,
-        parts: vec![part],
+        parts: vec![TemplateRows { label: request.label, ..part }],
     };
     Ok(PreparedRequest { work, stream: request.stream })
 }

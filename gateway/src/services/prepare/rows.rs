@@ -98,7 +98,7 @@ impl TableRows {
                 Err(problem) => failed.push((*number, row_error(*number, &problem, lowering.model))),
             }
         }
-        Ok((TemplateRows { open: None, rows: job }, failed))
+        Ok((TemplateRows { open: None, label: None, rows: job }, failed))
     }
 }
 

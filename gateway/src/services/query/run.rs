@@ -166,7 +166,7 @@ impl QueryRunner<'_> {
             failed: Vec::new(),
             deadline: self.asker.deadline,
             pin: None,
-            parts: vec![TemplateRows { open: None, rows }],
+            parts: vec![TemplateRows { open: None, label: None, rows }],
         };
         match submit::submit(&self.model.runtime, self.asker.caller, work, Resumed::default()).await {
             Ok(handle) => {

@@ -13,6 +13,7 @@ use serving::caller::Caller;
 use serving::column::{ColumnAnswers, OpenColumn};
 use serving::config::ReplicaSettings;
 use serving::error::RequestError;
+use serving::label::Label;
 use serving::relquery_state::{AnswerRow, AnswerSource, RelQueryKind, RowProgress};
 use serving::submit::{self, Prepared};
 use sql::budget::{BudgetSpent, ComputedCalls, Reservation};
@@ -64,6 +65,8 @@ struct OpenRows {
     caller: Caller,
     column: AiColumn,
     options: RunOptions,
+    /// What its relQuery is for: the statement.
+    label: Option<Arc<Label>>,
     answers: UnboundedSender<RowAnswer>,
     /// Opened with the first rows that are to be computed.
     relquery: Option<OpenColumn>,
@@ -82,7 +85,8 @@ impl Runner for Rows {
         let (app, caller) = (self.app.clone(), self.caller);
         let (column, tasks) = (column.clone(), JoinSet::new());
         let reserved = Arc::default();
-        Box::new(OpenRows { app, caller, column, options, answers, relquery: None, reserved, tasks })
+        let label = options.statement.as_deref().and_then(Label::of_sql);
+        Box::new(OpenRows { app, caller, column, options, label, answers, relquery: None, reserved, tasks })
     }
 
     fn prompt_chars_max(&self) -> usize {
@@ -213,7 +217,9 @@ impl OpenRows {
     }
 
     async fn prepared(&self, cells: &[Vec<Cell>]) -> Result<Prepared, RequestError> {
-        prepared(&self.app, self.caller, (&self.column, self.options.order), cells.to_vec()).await
+        let column = (&self.column, self.options.order);
+        let prepared = prepared(&self.app, self.caller, column, cells.to_vec()).await?;
+        Ok(prepared.labelled(self.label.as_ref()))
     }
 
     /// Hands rows to the loop: as many as a relQuery may have are held at a time, and of those as many as the

@@ -6,10 +6,10 @@ use base::RelQueryId;
 use scheduler::snapshot::{Period, RelQueryStatus};
 use scheduler::{SchedulerSnapshot, Stats};
 use serde::Serialize;
-use serving::live::{LiveSnapshot, RelQueryName, Viewer, why};
+use serving::live::{LiveSnapshot, why};
 use serving::replicas::ReplicaView;
 
-use super::{Called, at, called, tenant_label};
+use super::{Audience, Called, at};
 
 /// Queue and memory.
 #[derive(Debug, Serialize)]
@@ -127,14 +127,14 @@ impl LastSent {
     pub(super) fn snapshot(
         &mut self,
         snapshot: &LiveSnapshot,
-        viewer: Viewer,
+        audience: &Audience,
         replicas: &[ReplicaView],
     ) -> SnapshotEvent {
         let LiveSnapshot { at: time, policy, stats, scheduler, names } = snapshot;
         let listed = scheduler.relqueries.listed.iter().zip(names).zip(1..);
-        let own: Vec<_> = listed.filter(|((status, _), _)| viewer.sees(status.tenant)).collect();
+        let own: Vec<_> = listed.filter(|((status, _), _)| audience.sees(status.tenant)).collect();
         let relqueries = own.iter().map(|((status, name), place)| {
-            self.status(status, **name, *place, tenant_label(viewer, status.tenant))
+            self.status(status, audience.called(name, status.tenant, status.class), *place)
         });
         let relqueries = relqueries.collect();
         self.0 = own.iter().map(|((status, _), _)| (status.id, **status)).collect();
@@ -146,7 +146,7 @@ impl LastSent {
             others: others(stats, own.iter().map(|((status, _), _)| *status)),
             rows_waiting: stats.rows_waiting,
             rows_running: stats.rows_running,
-            kv: kv(stats, scheduler, viewer),
+            kv: kv(stats, scheduler, audience),
             prompt_tokens: stats.prompt_tokens,
             prefix_hit_tokens: stats.prefix_hit_tokens,
             output_tokens: stats.output_tokens,
@@ -156,17 +156,11 @@ impl LastSent {
         }
     }
 
-    fn status(
-        &self,
-        status: &RelQueryStatus,
-        name: RelQueryName,
-        place: usize,
-        label: String,
-    ) -> RelQueryEvent {
+    fn status(&self, status: &RelQueryStatus, called: Called, place: usize) -> RelQueryEvent {
         let rows = status.rows;
         RelQueryEvent {
             id: status.id.0.to_string(),
-            called: called(name, label, why::class(status.class)),
+            called,
             place,
             period: match status.period() {
                 Period::Waiting => "waiting",
@@ -210,11 +204,11 @@ fn others<'a>(stats: &Stats, listed: impl Iterator<Item = &'a RelQueryStatus>) -
     })
 }
 
-fn kv(stats: &Stats, scheduler: &SchedulerSnapshot, viewer: Viewer) -> Kv {
+fn kv(stats: &Stats, scheduler: &SchedulerSnapshot, audience: &Audience) -> Kv {
     let blocks = scheduler.blocks;
     let mut held: Vec<Held> = Vec::new();
     for (tenant, count) in &scheduler.tenants {
-        let label = tenant_label(viewer, *tenant);
+        let label = audience.label(*tenant);
         match held.iter_mut().find(|held| held.tenant == label) {
             Some(held) => held.blocks += count,
             None => held.push(Held { tenant: label, blocks: *count }),

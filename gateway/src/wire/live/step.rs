@@ -1,10 +1,10 @@
 //! A step in the live view: what it computed, why, and whose its time was.
 
 use serde::Serialize;
-use serving::live::Viewer;
+
 use serving::live::describe::{BatchSize, Seen, Step};
 
-use super::{at, micros, tenant_label};
+use super::{Audience, at, micros};
 
 /// Signed microseconds of a difference in nanoseconds.
 fn signed(nanos: i128) -> i64 {
@@ -86,8 +86,8 @@ fn is_zero(number: &u64) -> bool {
 }
 
 impl StepEvent {
-    pub(super) fn new(step: &Step, viewer: Viewer) -> Self {
-        let shares = shares(step, viewer);
+    pub(super) fn new(step: &Step, audience: &Audience) -> Self {
+        let shares = shares(step, audience);
         let sum = |part: fn(&Share) -> u64| shares.iter().map(part).sum();
         let size = |size: BatchSize| CandidateEvent {
             relqueries: size.relqueries,
@@ -95,7 +95,7 @@ impl StepEvent {
             tokens: size.tokens,
         };
         let seen = |seen: Seen| TouchedEvent {
-            id: viewer.sees(seen.tenant).then(|| seen.id.0.to_string()),
+            id: audience.sees(seen.tenant).then(|| seen.id.0.to_string()),
             priority: seen.priority,
         };
         Self {
@@ -133,12 +133,12 @@ impl StepEvent {
 }
 
 /// The step's time, shared out as the cost model weighs its rows.
-fn shares(step: &Step, viewer: Viewer) -> Vec<Share> {
+fn shares(step: &Step, audience: &Audience) -> Vec<Share> {
     let work: u128 = step.parts.iter().map(|part| u128::from(part.work.0)).sum();
     let took = u128::from(micros(step.timing.took));
     let mut shares: Vec<Share> = Vec::new();
     for part in &step.parts {
-        let label = tenant_label(viewer, part.tenant);
+        let label = audience.label(part.tenant);
         let place = shares.iter().position(|share| share.tenant == label).unwrap_or_else(|| {
             shares.push(Share {
                 tenant: label,
@@ -164,6 +164,7 @@ mod tests {
     use base::{BatchKind, Nanos, RelQueryId, StepId, TenantId};
     use scheduler::Reason;
     use scheduler::snapshot::TenantPart;
+    use serving::live::Viewer;
     use serving::live::describe::StepTiming;
 
     use super::*;
@@ -195,7 +196,7 @@ mod tests {
 
     #[test]
     fn a_tenant_sees_its_part_of_a_step_and_all_others_as_one() {
-        let event = StepEvent::new(&step(), Viewer::Tenant(TenantId(1)));
+        let event = StepEvent::new(&step(), &Audience::new(Viewer::Tenant(TenantId(1))));
         let shares: Vec<_> = event
             .shares
             .iter()
@@ -204,13 +205,14 @@ mod tests {
         assert_eq!(shares, [("you", 1_000, 2), ("others", 3_000, 4)]);
         assert_eq!((event.prefill.rows, event.prefill.tokens, event.decode_rows), (3, 30, 6));
         assert_eq!(event.front.map(|front| front.id), Some(None), "another's id is not told");
-        let json = serde_json::to_string(&StepEvent::new(&step(), Viewer::Tenant(TenantId(1))));
+        let json =
+            serde_json::to_string(&StepEvent::new(&step(), &Audience::new(Viewer::Tenant(TenantId(1)))));
         assert!(json.is_ok_and(|json| !json.contains("21") && !json.contains("tenant ")));
     }
 
     #[test]
     fn an_operator_sees_whose_everything_is() {
-        let event = StepEvent::new(&step(), Viewer::Operator);
+        let event = StepEvent::new(&step(), &Audience::new(Viewer::Operator));
         let shares: Vec<_> = event.shares.iter().map(|share| share.tenant.as_str()).collect();
         assert_eq!(shares, ["tenant 1", "tenant 2", "tenant 3"]);
         assert_eq!(event.front.and_then(|front| front.id).as_deref(), Some("21"));

@@ -1,6 +1,8 @@
 // What the server's stream tells (`docs/LIVE.md`), in the words of the page. `wire.ts` reads it out of the
 // stream's JSON.
 
+import type { Label } from "relserve-client/labels";
+
 /** The first event of a stream. */
 export interface Hello {
   policy: string;
@@ -51,6 +53,13 @@ export interface Step {
   shares: Share[];
 }
 
+/** What a relQuery is for, in its client's words. */
+export interface RelQueryLabel extends Label {
+  sql?: string;
+  /** What an API client calls itself. */
+  client?: string;
+}
+
 /** What a relQuery is told apart by. */
 export interface RelQueryIdentity {
   id: string;
@@ -58,6 +67,7 @@ export interface RelQueryIdentity {
   route: string;
   request?: string;
   class: string;
+  label?: RelQueryLabel;
 }
 
 /** A relQuery that ended. */
@@ -119,11 +129,32 @@ export interface Snapshot {
   replicas?: { name: string; state: string; rows: number; rows_max: number; tokens: number }[];
 }
 
+/** A relQuery as a decision found it; of another tenant's there is no name. */
+export interface Contender extends Partial<RelQueryIdentity> {
+  arrival_us: number;
+  /** Rows that had not ended. */
+  rows: number;
+  /** Rows of which nothing had been computed. */
+  waiting_rows: number;
+  /** Machine time that its priority says was left; absent where priorities are no times. */
+  work_us?: number;
+  is_urgent?: boolean;
+}
+
+/** A relQuery began, and left another waiting. */
+export interface Decision {
+  at_us: number;
+  policy: string;
+  first: Contender;
+  rival?: Contender;
+}
+
 /** What happened since the frame before. */
 export interface Frame {
   at_us: number;
   lost_steps: number;
   steps: Step[];
+  decisions: Decision[];
   ended: Ended[];
   snapshot?: Snapshot;
 }

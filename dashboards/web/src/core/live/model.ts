@@ -1,11 +1,12 @@
 // What the live view knows: the stream's events put together. No browser, no clock; all that is kept is
 // bounded.
 
-import type { Ended, Frame, Hello, Period, RelQueryIdentity, Snapshot, Step } from "./events";
+import type { Decision, Ended, Frame, Hello, Period, RelQueryIdentity, Snapshot, Step } from "./events";
 
 /** Bounds of what the page keeps. */
 export const STEPS_MAX = 2_000;
-export const BARS_MAX = 40;
+export const BARS_MAX = 400;
+export const DECISIONS_MAX = 400;
 export const POINTS_MAX = 240;
 const REASONS_MAX = 4;
 /** Snapshots without a relQuery after which it is taken for gone, where nobody said how it ended. */
@@ -48,11 +49,14 @@ export class LiveModel {
   lost = 0;
   readonly steps: Step[] = [];
   readonly points: Point[] = [];
+  /** The newest last. */
+  readonly decisions: Decision[] = [];
   private readonly known = new Map<string, Bar>();
 
-  /** A stream begins; what an earlier one told stays, unless the server started anew. */
+  /** A stream begins; what an earlier one told stays, unless the server started anew or tells another who looks. */
   greet(hello: Hello): void {
-    if (hello.at_us < this.now) this.clear();
+    const isOther = this.hello !== undefined && this.hello.visible_to !== hello.visible_to;
+    if (hello.at_us < this.now || isOther) this.clear();
     this.hello = hello;
     this.now = hello.at_us;
   }
@@ -62,6 +66,7 @@ export class LiveModel {
     this.lost = 0;
     this.steps.length = 0;
     this.points.length = 0;
+    this.decisions.length = 0;
     this.known.clear();
   }
 
@@ -75,6 +80,7 @@ export class LiveModel {
     this.steps.splice(0, this.steps.length - STEPS_MAX);
     if (frame.snapshot) this.takeSnapshot(frame.snapshot);
     for (const one of frame.ended) this.end(one);
+    this.decide(frame.decisions);
     this.forget();
   }
 
@@ -117,6 +123,14 @@ export class LiveModel {
     });
   }
 
+  /** A stream that begins anew tells some decisions again. */
+  private decide(decisions: readonly Decision[]): void {
+    const told = new Set(this.decisions.map(decisionKey));
+    this.decisions.push(...decisions.filter((one) => !told.has(decisionKey(one))));
+    this.decisions.sort((a, b) => a.at_us - b.at_us);
+    this.decisions.splice(0, this.decisions.length - DECISIONS_MAX);
+  }
+
   /** Those that ended first make room, then those that came last. */
   private forget(): void {
     const over = this.known.size - BARS_MAX;
@@ -140,6 +154,8 @@ export class LiveModel {
   }
 }
 
-function identity({ id, tenant, route, request, class: service }: RelQueryIdentity): RelQueryIdentity {
-  return { id, tenant, route, class: service, ...(request === undefined ? {} : { request }) };
+function identity({ id, tenant, route, request, class: service, label }: RelQueryIdentity): RelQueryIdentity {
+  return { id, tenant, route, class: service, ...(request === undefined ? {} : { request }), ...(label === undefined ? {} : { label }) };
 }
+
+const decisionKey = ({ at_us, first, rival }: Decision) => `${at_us} ${first.id} ${first.rows} ${rival?.id}`;

@@ -1,0 +1,122 @@
+// RelQueries over time: a lane for each with waiting, core and tail, as they are or as they were in the last minutes; and the
+// decisions of those minutes, each in a sentence.
+
+import { firstArrival, firstWindow, laneWords, lanesAt } from "../core/live/lanes";
+import type { LiveModel } from "../core/live/model";
+import { detail, title } from "../core/live/names";
+import { Replay, SPEEDS } from "../core/live/replay";
+import { sentence } from "../core/live/sentences";
+import { periods, span } from "../core/live/words";
+import { LaneBox } from "./lane-box";
+import { make, section } from "./make";
+
+/** Between two drawings of a replay. */
+const PLAY_MS = 100;
+const DECISIONS_SHOWN = 12;
+
+/** A time beside another in words. */
+export function ago(us: number, now: number): string {
+  return us >= now - 500 ? "now" : `−${span(now - us)}`;
+}
+
+/** The lanes. */
+export class Lanes {
+  private readonly play = make("button", { type: "button", id: "replay-play" }, "Replay");
+  private readonly live = make("button", { type: "button", id: "replay-live" }, "Show the present");
+  private readonly place = make("input", { type: "range", id: "replay-at", min: "0", max: "1000", value: "1000" });
+  private readonly speed = make("select", { id: "replay-speed" }, ...SPEEDS.map((speed) => make("option", { value: String(speed) }, `${speed} times as fast`)));
+  private readonly said = make("output", { class: "quiet", id: "replay-said" });
+  private readonly decisions = make("ol", { class: "decisions", id: "decisions" });
+  private readonly box = new LaneBox(
+    "lanes", "relQueries over time", ["relQuery", "What for", "Rows", "Periods", "State"],
+    make("div", { class: "line", role: "group", "aria-label": "Replay of the last minutes" },
+      this.play, make("label", { for: "replay-at" }, "Time"), this.place, make("label", { for: "replay-speed" }, "Speed"), this.speed, this.live, this.said),
+  );
+  readonly host = section(
+    "live-bars", "relQueries over time", this.box.host,
+    make("h3", { id: "decisions-title" }, "What went before what"), this.decisions,
+  );
+  private readonly replay = new Replay();
+  private model: LiveModel | undefined;
+  private timer: number | undefined;
+
+  constructor() {
+    this.speed.value = String(this.replay.speed);
+    this.decisions.setAttribute("aria-labelledby", "decisions-title");
+    this.decisions.tabIndex = 0;
+    this.play.addEventListener("click", () => this.toggle());
+    this.live.addEventListener("click", () => this.act(() => this.replay.follow()));
+    this.place.addEventListener("input", () => this.act(() => this.seek()));
+    this.speed.addEventListener("change", () => this.act(() => {
+      this.replay.speed = Number(this.speed.value);
+    }));
+  }
+
+  /** Shows what is known. */
+  draw(model: LiveModel): void {
+    this.model = model;
+    const { now } = model;
+    const time = this.replay.time(now);
+    const bars = model.bars();
+    const first = firstArrival(bars, now);
+    const ofAll = model.hello?.visible_to === "all";
+    const lanes = lanesAt(bars, time, ofAll);
+    const view = {
+      ...lanes, from: first, to: Math.max(now, first + 1), unit: "time before the present", axis: (us: number) => ago(us, now), origin: now,
+      words: (lane: number) => { const bar = lanes.bars[lane]; return bar ? laneWords(bar) : []; },
+      ...(this.replay.isLive ? {} : { at: time }),
+      window: this.replay.isLive ? firstWindow(bars, now) : { from: first, to: Math.max(now, first + 1) },
+    };
+    const rows = () => lanes.bars.map((bar) => [
+      ofAll ? `${bar.tenant}: ${title(bar)}` : title(bar), detail(bar),
+      bar.failed > 0 ? `${bar.rows}, ${bar.failed} failed` : bar.rows, periods(bar, time), bar.period,
+    ]);
+    this.box.draw(view, rows, "Nothing has run in the last minutes. Fill a column of the sheet or send a request: it appears here as a lane.");
+    this.tell(time, now, first);
+    this.decide(model, time, now);
+  }
+
+  private tell(time: number, now: number, first: number): void {
+    this.play.textContent = this.replay.isPlaying ? "Pause" : "Replay";
+    this.live.disabled = this.replay.isLive;
+    const part = now > first ? (1_000 * (time - first)) / (now - first) : 1_000;
+    if (document.activeElement !== this.place || !this.replay.isLive) this.place.value = String(Math.round(part));
+    const words = time >= now ? "the present" : `${span(now - time)} ago`;
+    this.place.setAttribute("aria-valuetext", words);
+    this.said.textContent = `Shows ${words}.`;
+  }
+
+  private decide(model: LiveModel, time: number, now: number): void {
+    const shown = model.decisions.filter((one) => one.at_us <= time).slice(-DECISIONS_SHOWN).reverse();
+    const none = make("li", { class: "quiet" }, "Each relQuery that begins is told here, with what it went before and why.");
+    const items = shown.map((one) => make("li", {}, make("span", { class: "quiet" }, `${ago(one.at_us, now)} `), sentence(one)));
+    this.decisions.replaceChildren(...(items.length > 0 ? items : [none]));
+  }
+
+  private toggle(): void {
+    this.act((model) => {
+      if (this.replay.isPlaying) return this.replay.pause();
+      const first = firstArrival(model.bars(), model.now);
+      // At its end it begins again.
+      const from = this.replay.isLive || this.replay.time(model.now) >= model.now ? first : this.replay.time(model.now);
+      this.replay.play(from, performance.now());
+    });
+  }
+
+  private seek(): void {
+    if (!this.model) return;
+    const first = firstArrival(this.model.bars(), this.model.now);
+    this.replay.seek(first + ((this.model.now - first) * Number(this.place.value)) / 1_000);
+  }
+
+  /** Does something and draws; goes on drawing while a replay plays. */
+  private act(then: (model: LiveModel) => void): void {
+    const { model } = this;
+    if (!model) return;
+    then(model);
+    this.draw(model);
+    clearTimeout(this.timer);
+    if (!this.replay.isPlaying) return;
+    this.timer = window.setTimeout(() => this.act(() => this.replay.tick(performance.now(), model.now)), PLAY_MS);
+  }
+}
