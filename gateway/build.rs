@@ -1,5 +1,7 @@
-//! Tells Cargo that the page is part of the program: a new build of `dashboards/web` makes a new `relserve`.
+//! Tells Cargo that the page and the add-ins are part of the program: a new build of `dashboards/web` or `addins`
+//! makes a new `relserve`.
 
 fn main() {
     println!("cargo::rerun-if-changed=../dashboards/web/dist");
+    println!("cargo::rerun-if-changed=../addins/dist");
 }

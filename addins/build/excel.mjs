@@ -1,4 +1,4 @@
-// Builds `excel/dist`: the page of the shared runtime, its script, the functions' metadata and the manifest.
+// Builds Excel's add-in: the page of the shared runtime, its script, the functions' metadata and the manifest.
 
 import { cp, mkdir, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -24,10 +24,9 @@ async function metadataOf(functions) {
   }
 }
 
-/** The build for an address; functions are source text. */
-export async function buildExcel(functions, address) {
+/** The build for an address, into a folder; functions are source text. */
+export async function buildExcel(functions, address, dist) {
   if (!/^https:\/\/[^\s/?#]+(\/[^\s?#]*)?$/.test(address)) throw new Error(`Excel takes https addresses only, not ${address}`);
-  const dist = at("dist");
   await rm(dist, { recursive: true, force: true });
   await mkdir(dist, { recursive: true });
   const made = await build({

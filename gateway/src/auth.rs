@@ -1,4 +1,4 @@
-//! Who calls: API key -> tenant and its weight.
+//! Who calls: API key -> tenant and its weight, and whether it is an operator's.
 //!
 //! Keys are looked up by hash in the store; a verdict is remembered for `auth.remember_ms`, which bounds how
 //! long a revoked key still works.
@@ -11,6 +11,7 @@ use actix_web::http::header::AUTHORIZATION;
 use actix_web::web::Data;
 use actix_web::{FromRequest, HttpRequest, dev::Payload};
 use futures_util::future::LocalBoxFuture;
+use remembered::KeyHolder;
 use serving::caller::{Caller, WeightedTenant};
 use serving::error::{RequestError, internal, of_store};
 use sha2::{Digest, Sha256};
@@ -32,28 +33,37 @@ pub(crate) fn bearer(request: &HttpRequest) -> Option<String> {
     (scheme.eq_ignore_ascii_case("bearer") && fits).then(|| key.to_owned())
 }
 
-/// Refuses whoever does not hold the key of operators.
-pub(crate) fn operator(app: &App, request: &HttpRequest) -> Result<(), ApiError> {
-    let Some(key) = &app.config.auth.admin_key else {
-        return Err(RequestError::NotConfigured("auth.admin_key").into());
-    };
-    let given = bearer(request).ok_or(ApiError::Unauthorized)?;
-    // Of hashes, so that the time of comparing says nothing of the key.
-    if Sha256::digest(given.as_bytes()) != Sha256::digest(key.0.as_bytes()) {
-        return Err(ApiError::Unauthorized);
+/// Refuses whoever is no operator: neither the key `auth.admin_key` nor an operator's own comes with the request.
+pub(crate) async fn operator(app: &App, request: &HttpRequest) -> Result<(), ApiError> {
+    let given = bearer(request);
+    if given.as_deref().is_some_and(|given| is_admin_key(app, given)) {
+        return Ok(());
     }
-    Ok(())
+    if app.config.auth.mode == AuthMode::None {
+        return Err(match &app.config.auth.admin_key {
+            None => RequestError::NotConfigured("auth.admin_key").into(),
+            Some(_) => ApiError::Unauthorized,
+        });
+    }
+    if authenticate(app, given).await?.is_operator { Ok(()) } else { Err(ApiError::Forbidden) }
 }
 
-async fn authenticate(app: &App, key: Option<String>) -> Result<WeightedTenant, ApiError> {
+/// Whether a key is the one that the configuration names.
+fn is_admin_key(app: &App, given: &str) -> bool {
+    let key = app.config.auth.admin_key.as_ref();
+    // Of hashes, so that the time of comparing says nothing of the key.
+    key.is_some_and(|key| Sha256::digest(given.as_bytes()) == Sha256::digest(key.0.as_bytes()))
+}
+
+async fn authenticate(app: &App, key: Option<String>) -> Result<KeyHolder, ApiError> {
     if app.config.auth.mode == AuthMode::None {
-        return Ok(WeightedTenant::usual(DEFAULT_TENANT));
+        return Ok(KeyHolder { tenant: WeightedTenant::usual(DEFAULT_TENANT), is_operator: false });
     }
     let key = key.ok_or(ApiError::Unauthorized)?;
     let hash: [u8; 32] = Sha256::digest(key.as_bytes()).into();
     let now = app.runtime.shared.clock.now();
-    if let Some(tenant) = app.remembered.get(&hash, now, app.config.auth.remember_ms.into()) {
-        return Ok(tenant);
+    if let Some(holder) = app.remembered.get(&hash, now, app.config.auth.remember_ms.into()) {
+        return Ok(holder);
     }
     match app
         .runtime
@@ -63,9 +73,10 @@ async fn authenticate(app: &App, key: Option<String>) -> Result<WeightedTenant, 
         .map_err(of_store)?
     {
         KeyLookup::Valid { key, weight, .. } => {
-            let member = WeightedTenant::weighted(key.tenant, weight);
-            app.remembered.put(hash, member, now);
-            Ok(member)
+            let tenant = WeightedTenant::weighted(key.tenant, weight);
+            let holder = KeyHolder { tenant, is_operator: key.is_operator };
+            app.remembered.put(hash, holder, now);
+            Ok(holder)
         }
         KeyLookup::Revoked | KeyLookup::Expired | KeyLookup::Unknown => Err(ApiError::Unauthorized),
     }
@@ -83,8 +94,25 @@ impl FromRequest for Authenticated {
         let key = bearer(request);
         Box::pin(async move {
             let app = app.ok_or_else(|| internal("no application state"))?;
-            let member = authenticate(&app, key).await?;
-            Ok(Self(Caller::of(member)))
+            let holder = authenticate(&app, key).await?;
+            Ok(Self(Caller::of(holder.tenant)))
+        })
+    }
+}
+
+/// An operator: the request carries the key `auth.admin_key`, or an operator's own.
+pub struct Operator;
+
+impl FromRequest for Operator {
+    type Error = ApiError;
+    type Future = LocalBoxFuture<'static, Result<Self, ApiError>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        let request = request.clone();
+        Box::pin(async move {
+            let app = request.app_data::<Data<App>>().ok_or_else(|| internal("no application state"))?;
+            operator(app, &request).await?;
+            Ok(Self)
         })
     }
 }

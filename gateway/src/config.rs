@@ -12,6 +12,7 @@ mod renamed;
 mod replica_tests;
 mod retrieval;
 mod sql;
+mod workbooks;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -27,6 +28,7 @@ use serving::config::{
     ModelPoolConfig, ReplicaSettings, RestartConfig, Secret, Variable, expand, invalid, validate_models,
 };
 pub use sql::{SqlBudget, SqlConfig};
+pub use workbooks::WorkbooksConfig;
 
 /// Why the server does not start.
 #[derive(Debug, thiserror::Error)]
@@ -77,6 +79,8 @@ pub struct Config {
     pub sql: SqlConfig,
     /// Files and batches.
     pub bulk: BulkConfig,
+    /// Workbooks that the page keeps on the server.
+    pub workbooks: WorkbooksConfig,
     /// The live view.
     pub live: LiveConfig,
     /// How rows are shared out among replicas.
@@ -160,15 +164,25 @@ pub struct AuthConfig {
     pub mode: AuthMode,
     /// A revoked key stops working within this time.
     pub remember_ms: Millis,
-    /// The key of operators' routes; without it they are off. Write `${NAME}` to take it from the
-    /// environment.
+    /// A key of operators beside those that `relserve key create --operator` makes. Write `${NAME}` to take it from
+    /// the environment.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub admin_key: Option<Secret>,
+    /// How long a link that signs the page in works; it works once.
+    pub sign_in_ms_max: Millis,
+    /// How long the key works that such a link is exchanged for.
+    pub sign_in_key_ms_max: Millis,
 }
 
 impl Default for AuthConfig {
     fn default() -> Self {
-        Self { mode: AuthMode::Keys, remember_ms: Millis(2_000), admin_key: None }
+        Self {
+            mode: AuthMode::Keys,
+            remember_ms: Millis(2_000),
+            admin_key: None,
+            sign_in_ms_max: Millis(10 * 60_000),
+            sign_in_key_ms_max: Millis(30 * 86_400_000),
+        }
     }
 }
 
@@ -322,6 +336,8 @@ impl Config {
             ("server.keep_alive_ms", self.server.keep_alive_ms.0),
             ("server.stuck_ms_max", self.server.stuck_ms_max.0),
             ("server.metric_tenant_idle_ms_max", self.server.metric_tenant_idle_ms_max.0),
+            ("auth.sign_in_ms_max", self.auth.sign_in_ms_max.0),
+            ("auth.sign_in_key_ms_max", self.auth.sign_in_key_ms_max.0),
             ("limits.body_bytes_max", self.limits.body_bytes_max.0),
             ("limits.rows_max", self.limits.rows_max as u64),
             ("limits.columns_max", self.limits.columns_max as u64),
@@ -353,6 +369,7 @@ impl Config {
         }
         self.retrieval.validate()?;
         self.bulk.validate()?;
+        self.workbooks.validate()?;
         self.sql.validate()?;
         let listen = self.server.listen;
         if self.sql.listen == Some(listen) && listen.port() != 0 {

@@ -19,6 +19,17 @@ pub enum ApiError {
     /// No key, or one that is not (any more) valid.
     #[error("unknown or revoked API key; send it as `Authorization: Bearer rs-...`")]
     Unauthorized,
+    /// A good key, but not an operator's.
+    #[error(
+        "this takes an operator's key: `auth.admin_key`, or one by `relserve key create NAME --operator`"
+    )]
+    Forbidden,
+    /// A link's token was used, is past its date, or never was.
+    #[error("{0}")]
+    InvalidToken(&'static str),
+    /// Something was saved since the version that a save stands on.
+    #[error("{0}")]
+    StaleVersion(String),
     /// The body has a content type that is not served.
     #[error("unsupported content type; send application/json")]
     MediaType,
@@ -46,6 +57,9 @@ impl ApiError {
     pub fn body(&self) -> ErrorBody {
         let (kind, code) = match self {
             Self::Unauthorized => ("authentication_error", Some("invalid_api_key")),
+            Self::Forbidden => ("permission_error", Some("operator_key_required")),
+            Self::InvalidToken(_) => ("authentication_error", Some("invalid_link")),
+            Self::StaleVersion(_) => ("invalid_request_error", Some("stale_version")),
             Self::MediaType | Self::MethodNotAllowed(_) | Self::BodyTimeout => {
                 ("invalid_request_error", None)
             }
@@ -113,7 +127,9 @@ pub struct ErrorObject {
 impl ResponseError for ApiError {
     fn status_code(&self) -> StatusCode {
         match self {
-            Self::Unauthorized => StatusCode::UNAUTHORIZED,
+            Self::Unauthorized | Self::InvalidToken(_) => StatusCode::UNAUTHORIZED,
+            Self::Forbidden => StatusCode::FORBIDDEN,
+            Self::StaleVersion(_) => StatusCode::CONFLICT,
             Self::MediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::MethodNotAllowed(_) => StatusCode::METHOD_NOT_ALLOWED,
             Self::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
@@ -137,7 +153,11 @@ impl ResponseError for ApiError {
                     response.insert_header((RETRY_AFTER, ms.div_ceil(1000).max(1).to_string()));
                 }
             }
-            Self::Unauthorized | Self::MediaType => {}
+            Self::Unauthorized
+            | Self::Forbidden
+            | Self::InvalidToken(_)
+            | Self::StaleVersion(_)
+            | Self::MediaType => {}
         }
         match self {
             Self::Late => response.json(too_late(Usage::default())),

@@ -4,7 +4,8 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
 use crate::routes::{
-    batches, cells, corpora, files, live, openai, ops, prompts, query, relqueries, replicas, schemas, sql,
+    admin, batches, cells, corpora, files, live, openai, ops, prompts, query, relqueries, replicas, schemas,
+    sign_ins, sql, workbooks,
 };
 
 /// The document.
@@ -50,6 +51,25 @@ use crate::routes::{
         replicas::remove,
         replicas::drain,
         replicas::resume,
+        workbooks::list,
+        workbooks::save,
+        workbooks::read,
+        workbooks::versions,
+        workbooks::delete,
+        workbooks::share,
+        workbooks::shares,
+        workbooks::end_share,
+        workbooks::shared,
+        sign_ins::exchange,
+        sign_ins::create,
+        admin::me,
+        admin::keys,
+        admin::create_key,
+        admin::revoke_key,
+        admin::tenants,
+        admin::create_tenant,
+        admin::set_weight,
+        admin::usage,
         live::events,
         live::trace,
         live::what_if,

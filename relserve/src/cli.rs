@@ -13,6 +13,7 @@ use crate::commands::measured::Measured;
 use crate::commands::model_info::ModelInfo;
 use crate::commands::pull::Pull;
 use crate::commands::serve::{self, Serve};
+use crate::commands::sign_in::{self, SignInArgs};
 use crate::commands::{Failure, calibrate, config, doctor, say};
 use crate::jobs;
 use crate::reorder::Reorder;
@@ -53,6 +54,8 @@ enum Command {
     Config,
     /// API keys.
     Key(Key),
+    /// Prints a link that signs a browser in to the page, once.
+    SignIn(SignInArgs),
     /// Fetches a model from a hub into a folder.
     Pull(Pull),
     /// Runs a prompt template over every row of a table and writes the table with a column of answers.
@@ -117,6 +120,7 @@ impl Cli {
             (Command::Serve(_), Ok(config)) => serve::run(config).await?,
             (Command::Config, Ok(config)) => config::print(config)?,
             (Command::Key(key), Ok(config)) => key::run(key, &config).await?,
+            (Command::SignIn(asked), Ok(config)) => sign_in::run(asked, &config).await?,
             (Command::Pull(pull), Ok(config)) => pull.run(&config)?,
             (Command::Batch(options), Ok(config)) => return jobs::run(*options, config).await,
             (Command::Sim(simulate), Ok(_)) => say!("{}", simulate.run()?),

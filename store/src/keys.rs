@@ -18,7 +18,7 @@ use crate::time::{UnixMillis, from_sql, instant, to_sql};
 
 /// What every key begins with.
 pub const KEY_PREFIX: &str = "rs-";
-/// Random bytes of a key.
+/// Random bytes of a key or a token.
 const KEY_BYTES: usize = 32;
 /// Characters of a key that lists show: enough to tell keys apart, of no use to a thief.
 const SHOWN_CHARS: usize = 9;
@@ -34,6 +34,8 @@ pub struct NewKey<'a> {
     pub name: &'a str,
     /// When it stops working, if ever.
     pub expires: Option<UnixMillis>,
+    /// Whether it is an operator's, who sees all tenants and changes them.
+    pub is_operator: bool,
 }
 
 /// A key as lists show it.
@@ -58,6 +60,8 @@ pub struct KeyInfo {
     /// What a SCRAM-SHA-256 login is checked against, in Postgres' own form: of no use to who steals it. A
     /// key that an older version made has none.
     pub verifier: Option<String>,
+    /// Whether it is an operator's.
+    pub is_operator: bool,
 }
 
 /// A new key, with the only copy of its text that will ever exist.
@@ -104,6 +108,7 @@ struct KeyColumns {
     expires: Option<i64>,
     revoked: Option<i64>,
     verifier: Option<String>,
+    operator: i64,
 }
 
 // By hand: the derive would compile all drivers a second time, for the compiler's own use.
@@ -119,6 +124,7 @@ impl<'r> FromRow<'r, AnyRow> for KeyColumns {
             expires: row.try_get("expires")?,
             revoked: row.try_get("revoked")?,
             verifier: row.try_get("verifier")?,
+            operator: row.try_get("operator")?,
         })
     }
 }
@@ -144,8 +150,8 @@ impl<'r> FromRow<'r, AnyRow> for FoundColumns {
 macro_rules! select_key {
     ($condition:literal) => {
         concat!(
-            "SELECT k.id, k.tenant, k.name, k.shown, k.created, k.last_used, k.expires, k.revoked, k.verifier, ",
-            "t.name AS tenant_name, t.weight AS weight ",
+            "SELECT k.id, k.tenant, k.name, k.shown, k.created, k.last_used, k.expires, k.revoked, ",
+            "k.verifier, k.operator, t.name AS tenant_name, t.weight AS weight ",
             "FROM api_keys k JOIN tenants t ON t.id = k.tenant WHERE ",
             $condition
         )
@@ -177,6 +183,7 @@ impl From<KeyColumns> for KeyInfo {
             expires: columns.expires.map(instant),
             revoked: columns.revoked.map(instant),
             verifier: columns.verifier,
+            is_operator: columns.operator != 0,
         }
     }
 }
@@ -184,7 +191,7 @@ impl From<KeyColumns> for KeyInfo {
 impl Store {
     /// Makes a key and returns its text, which is kept nowhere.
     pub async fn create_key(&self, new: NewKey<'_>, now: UnixMillis) -> Result<CreatedKey, Error> {
-        let plaintext = random_key()?;
+        let plaintext = random_secret(KEY_PREFIX)?;
         let shown: String = plaintext.chars().take(SHOWN_CHARS).collect();
         let verifier = scram_sha_256(plaintext.as_bytes());
         self.bounded(async {
@@ -192,8 +199,8 @@ impl Store {
             let id = next_id(&mut tx, "key").await?;
             sqlx::query(
                 "INSERT INTO api_keys \
-                 (id, tenant, name, sha256, shown, created, last_used, expires, revoked, verifier) \
-                 VALUES ($1, $2, $3, $4, $5, $6, NULL, $7, NULL, $8)",
+                 (id, tenant, name, sha256, shown, created, last_used, expires, revoked, verifier, operator) \
+                 VALUES ($1, $2, $3, $4, $5, $6, NULL, $7, NULL, $8, $9)",
             )
             .bind(id)
             .bind(to_sql(new.tenant.0))
@@ -203,6 +210,7 @@ impl Store {
             .bind(now.to_sql())
             .bind(new.expires.map(UnixMillis::to_sql))
             .bind(&verifier)
+            .bind(i64::from(new.is_operator))
             .execute(&mut *tx)
             .await
             .map_err(|error| foreign(error, Error::Missing("tenant")))?;
@@ -217,6 +225,7 @@ impl Store {
                 expires: new.expires,
                 revoked: None,
                 verifier: Some(verifier),
+                is_operator: new.is_operator,
             };
             Ok(CreatedKey { info, plaintext })
         })
@@ -276,7 +285,8 @@ impl Store {
     pub async fn keys(&self, tenant: Option<TenantId>) -> Result<Vec<KeyInfo>, Error> {
         self.bounded(async {
             let rows: Vec<KeyColumns> = sqlx::query_as(
-                "SELECT id, tenant, name, shown, created, last_used, expires, revoked, verifier FROM api_keys \
+                "SELECT id, tenant, name, shown, created, last_used, expires, revoked, verifier, operator \
+                 FROM api_keys \
                  WHERE $1 IS NULL OR tenant = $1 ORDER BY id",
             )
             .bind(tenant.map(|tenant| to_sql(tenant.0)))
@@ -296,16 +306,16 @@ impl Store {
     }
 }
 
-/// A new key's text.
-fn random_key() -> Result<String, Error> {
+/// A prefix and 256 random bits: a new key's text, or a token's.
+pub(crate) fn random_secret(prefix: &str) -> Result<String, Error> {
     let mut bytes = [0u8; KEY_BYTES];
     rand::TryRngCore::try_fill_bytes(&mut rand::rngs::OsRng, &mut bytes)
         .map_err(|error| Error::Entropy(error.to_string()))?;
-    Ok(format!("{KEY_PREFIX}{}", hex(&bytes)))
+    Ok(format!("{prefix}{}", hex(&bytes)))
 }
 
-/// What the store keeps of a key.
-fn hash(key: &str) -> String {
+/// What the store keeps of a key or a token.
+pub(crate) fn hash(key: &str) -> String {
     hex(&Sha256::digest(key.as_bytes()))
 }
 

@@ -1,10 +1,10 @@
 //! What survives a restart: tenants, keys, usage, results, tickets, batches, files, schemas, corpora,
-//! calibration and what SQL has spent; and what several gateways tell each other.
+//! workbooks, calibration and what SQL has spent; and what several gateways tell each other.
 //!
 //! One [`Store`] over SQLite (a file, the default) or Postgres (several gateways), with one schema and one
 //! set of statements for both. Each table family has its file with its SQL in sight: [`tenants`], [`keys`],
-//! [`usage`], [`spending`], [`results`], [`tickets`], [`batches`], [`files`], [`schemas`], [`corpora`],
-//! [`calibration`], [`nodes`], [`replica_leases`].
+//! [`sign_ins`], [`usage`], [`spending`], [`results`], [`tickets`], [`batches`], [`files`], [`schemas`], [`corpora`],
+//! [`workbooks`], [`calibration`], [`nodes`], [`replica_leases`].
 //!
 //! The store reads no clock: every instant is an argument, in unix milliseconds. (Leases of replicas count by the
 //! database's, which all gateways share.) It must not know HTTP, scheduling or models; JSON passes through it as
@@ -23,11 +23,13 @@ mod open;
 pub mod replica_leases;
 pub mod results;
 pub mod schemas;
+pub mod sign_ins;
 pub mod spending;
 pub mod tenants;
 pub mod tickets;
 pub mod time;
 pub mod usage;
+pub mod workbooks;
 
 pub use batches::BatchEnd;
 pub use corpora::{Corpus, CorpusLimits, CorpusOf, FragmentKey, NewCorpus, NewDocument, StoredFragment};
@@ -40,8 +42,12 @@ pub use open::{Store, StoreOptions};
 pub use replica_leases::{OtherLease, ReplicaLease};
 pub use results::{NewResult, ResultKey, ResultLimits};
 pub use schemas::{NewSchema, SchemaLimits, SchemaPut, StoredSchema};
+pub use sign_ins::SignIn;
 pub use spending::Spending;
 pub use tenants::{DEFAULT_TENANT, Tenant};
 pub use tickets::{BATCH, ClaimKind, Lease, NewTicket, Page, RowCounts, Ticket, TicketRow, TicketState};
 pub use time::UnixMillis;
 pub use usage::{UsageKey, UsageRow, Used};
+pub use workbooks::{
+    Workbook, WorkbookDraft, WorkbookLimits, WorkbookSaved, WorkbookShare, WorkbookUsage, WorkbookVersion,
+};

@@ -8,13 +8,15 @@ use sqlx::AnyConnection;
 use crate::error::Error;
 
 /// The steps, oldest first; step `i` brings the schema to version `i + 1`. Never edited, only added to.
-const STEPS: [&str; 6] = [
+const STEPS: [&str; 8] = [
     include_str!("schema.sql"),
     include_str!("schemas.sql"),
     include_str!("corpora.sql"),
     include_str!("jobs.sql"),
     include_str!("sql.sql"),
     include_str!("replica_leases.sql"),
+    include_str!("sign_ins.sql"),
+    include_str!("workbooks.sql"),
 ];
 
 /// The version that this program brings a schema to.

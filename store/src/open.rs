@@ -60,6 +60,8 @@ pub(crate) enum Lock {
     Files = 0x7265_6c08,
     /// Leases of replicas: keeps what all hold within what there is.
     ReplicaLeases = 0x7265_6c09,
+    /// Saves of workbooks: keeps versions in order and the bounds strict.
+    Workbooks = 0x7265_6c0a,
 }
 
 /// The database. Cheap to clone; clones share the connections.

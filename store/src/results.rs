@@ -10,7 +10,7 @@ use sqlx::{Any, AnyConnection, AssertSqlSafe};
 use crate::error::{Error, foreign};
 use crate::keys::hex;
 use crate::open::{Lock, Store};
-use crate::time::{UnixMillis, to_sql};
+use crate::time::{UnixMillis, from_sql, to_sql};
 
 /// Keys per statement: below SQLite's and Postgres' limits on parameters, above a usual batch.
 const CHUNK: usize = 256;
@@ -154,6 +154,21 @@ impl Store {
             trim(&mut tx, tenant, limits, now).await?;
             tx.commit().await?;
             Ok(())
+        })
+        .await
+    }
+
+    /// How many results each tenant has that has any, those past their date included until they are swept.
+    pub async fn result_counts(&self) -> Result<Vec<(TenantId, u64)>, Error> {
+        self.bounded(async {
+            let rows: Vec<(i64, i64)> =
+                sqlx::query_as("SELECT tenant, COUNT(*) FROM results GROUP BY tenant")
+                    .fetch_all(self.pool())
+                    .await?;
+            Ok(rows
+                .into_iter()
+                .map(|(tenant, count)| (TenantId(from_sql(tenant)), from_sql(count)))
+                .collect())
         })
         .await
     }

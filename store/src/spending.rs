@@ -40,6 +40,23 @@ impl Store {
         .await
     }
 
+    /// The sums of a day, of each tenant that has one.
+    pub async fn spendings(&self, day: u64) -> Result<Vec<(TenantId, Spending)>, Error> {
+        self.bounded(async {
+            let rows: Vec<(i64, i64, i64)> =
+                sqlx::query_as("SELECT tenant, tokens, calls FROM sql_spending WHERE day = $1")
+                    .bind(to_sql(day))
+                    .fetch_all(self.pool())
+                    .await?;
+            let spending = |(tenant, tokens, calls)| {
+                let spent = Spending { tokens: from_sql(tokens), calls: from_sql(calls) };
+                (TenantId(from_sql(tenant)), spent)
+            };
+            Ok(rows.into_iter().map(spending).collect())
+        })
+        .await
+    }
+
     /// The sum of a tenant's day.
     pub async fn spending(&self, tenant: TenantId, day: u64) -> Result<Spending, Error> {
         self.bounded(async {

@@ -5,7 +5,7 @@ mod support;
 
 use base::Millis;
 use store::{DEFAULT_TENANT, KeyLookup, NewKey, Store, StoreOptions};
-use suite::{at, batches, cases, corpora, leases, schemas, sql, tickets};
+use suite::{at, batches, cases, corpora, leases, migration, schemas, sql, tickets, workbooks};
 use support::Server;
 
 macro_rules! on_postgres {
@@ -36,7 +36,7 @@ async fn a_server_that_crashes_gives_transient_errors_and_then_everything_works_
     let store = Store::open_with(&url, StoreOptions { call_ms_max: Millis(20_000), ..IMPATIENT })
         .await
         .expect("opens");
-    let new = NewKey { tenant: DEFAULT_TENANT, name: "k", expires: None };
+    let new = NewKey { tenant: DEFAULT_TENANT, name: "k", expires: None, is_operator: false };
     let key = store.create_key(new.clone(), at(0)).await.expect("created");
     let lease = suite::lease("a", 60);
     store.create_ticket(suite::ticket("rq-1", DEFAULT_TENANT, &lease), at(0)).await.expect("made");

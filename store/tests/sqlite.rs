@@ -3,7 +3,7 @@
 mod suite;
 
 use store::{Error, Store};
-use suite::{batches, cases, corpora, leases, schemas, sql, tickets};
+use suite::{batches, cases, corpora, leases, migration, schemas, sql, tickets, workbooks};
 
 macro_rules! on_sqlite {
     ($($module:ident::$case:ident),* $(,)?) => {$(
@@ -31,6 +31,29 @@ async fn the_file_is_its_owners_alone() {
         let mode = entry.metadata().expect("metadata").permissions().mode();
         assert_eq!(mode & 0o777, 0o600, "{}", entry.path().display());
     }
+}
+
+#[tokio::test]
+async fn no_file_has_a_key_or_a_token() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = suite::open(&format!("sqlite:{}", dir.path().join("store.db").display())).await;
+    let (tenant, is_operator) = (store::DEFAULT_TENANT, true);
+    let new = store::NewKey { tenant, name: "desk", expires: None, is_operator };
+    let key = store.create_key(new, suite::at(1)).await.expect("made").plaintext;
+    let sign_in = store::SignIn { tenant, is_operator };
+    let token = store.create_sign_in(sign_in, suite::at(9), suite::at(1)).await.expect("made");
+    workbooks::kept(&store, ("a", "{}"), 0, 1).await;
+    let (_, link) = store.create_share((tenant, "a"), 1, suite::at(9), suite::at(1)).await.expect("made");
+    let mut read = 0;
+    for entry in std::fs::read_dir(dir.path()).expect("readable") {
+        let bytes = std::fs::read(entry.expect("entry").path()).expect("readable");
+        read += bytes.len();
+        for secret in [&key, &token, &link] {
+            let secret = secret.split_once('-').expect("a prefix").1.as_bytes();
+            assert!(!bytes.windows(secret.len()).any(|window| window == secret), "only hashes are kept");
+        }
+    }
+    assert!(read > 0, "the files were read");
 }
 
 #[tokio::test]

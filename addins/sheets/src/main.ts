@@ -26,7 +26,10 @@ interface Menu {
 declare const UrlFetchApp: { fetchAll(requests: HttpRequest[]): HttpReply[] };
 declare const CacheService: { getUserCache(): Cache };
 declare const PropertiesService: { getUserProperties(): Properties };
-declare const HtmlService: { createHtmlOutputFromFile(name: string): Html };
+/** What the build puts in front: the server's address where it is known, and the page of the dialog. */
+declare const RELSERVE_URL: string;
+declare const RELSERVE_DIALOG: string;
+declare const HtmlService: { createHtmlOutput(page: string): Html };
 declare const SpreadsheetApp: menu.Sheets & {
   getUi(): Ui;
   getActive(): { getSpreadsheetTimeZone(): string };
@@ -77,7 +80,7 @@ export function open(): void {
 
 /** The dialog for server and key. */
 export function dialog(): void {
-  const html = HtmlService.createHtmlOutputFromFile("Dialog").setWidth(420).setHeight(330);
+  const html = HtmlService.createHtmlOutput(RELSERVE_DIALOG).setWidth(420).setHeight(330);
   SpreadsheetApp.getUi().showModalDialog(html, "RelServe: server and key");
 }
 
@@ -88,13 +91,35 @@ export function act(entry: "fetchLate" | "askAgain" | "keepValues" | "keepInForm
 
 /** For the dialog: what is set. */
 export function shownSettings(): { url: string; hasKey: boolean } {
-  return settings.shown(PropertiesService.getUserProperties());
+  return settings.shown(PropertiesService.getUserProperties(), RELSERVE_URL);
 }
 
 /** For the dialog: checks, keeps, and asks the server who it is; gives its words. */
 export function saveSettings(url: string, key: string): string {
+  refuseOperator(settings.checkedUrl(url), key.trim());
   settings.save(PropertiesService.getUserProperties(), url, key);
   return usage();
+}
+
+/**
+ * Refuses an operator's key: formulas of everybody who edits this sheet run with it, and who edits the sheet may edit this
+ * script. A server that does not answer, or does not know the question, is met when the key is tried.
+ */
+function refuseOperator(url: string, key: string): void {
+  if (key === "") return;
+  const headers = { Authorization: `Bearer ${key}` };
+  let reply: HttpReply | undefined;
+  try {
+    [reply] = UrlFetchApp.fetchAll([{ url: `${url}/v1/me`, method: "get", headers, muteHttpExceptions: true }]);
+  } catch {
+    return;
+  }
+  if (!reply || reply.getResponseCode() !== 200) return;
+  const { operator, tenant } = JSON.parse(reply.getContentText()) as { operator: boolean; tenant: string };
+  if (!operator) return;
+  throw new Error(
+    `This is an operator's key, and formulas of everybody who edits this sheet run with it. Take a member's: relserve key create sheet --tenant ${tenant}`,
+  );
 }
 
 /** For the dialog: forgets server and key. */

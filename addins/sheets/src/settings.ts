@@ -26,9 +26,12 @@ export function load(properties: Properties): Settings {
   return { url, key };
 }
 
-/** The address that is set, and whether a key is: what the dialog shows. The key itself never goes back to a page. */
-export function shown(properties: Properties): { url: string; hasKey: boolean } {
-  return { url: properties.getProperty(URL_PROPERTY) ?? "", hasKey: Boolean(properties.getProperty(KEY_PROPERTY)) };
+/**
+ * The address that is set, else the one that this script came from, and whether a key is: what the dialog shows. The key
+ * itself never goes back to a page.
+ */
+export function shown(properties: Properties, usual: string): { url: string; hasKey: boolean } {
+  return { url: properties.getProperty(URL_PROPERTY) ?? usual, hasKey: Boolean(properties.getProperty(KEY_PROPERTY)) };
 }
 
 /** Checks and keeps both; an empty key leaves the old one. */

@@ -41,7 +41,7 @@ test("every entry of the menu is a function that Sheets finds", () => {
   project.onOpen?.();
   expect(items).toHaveLength(5);
   for (const item of items) expect(typeof project[item]).toBe("function");
-  const dialog = readFileSync(new URL("../dist/Dialog.html", import.meta.url), "utf8");
+  const dialog = readFileSync(new URL("../src/Dialog.html", import.meta.url), "utf8");
   const called = [...dialog.matchAll(/\.(relserve\w+)\(/g)].map(([, name]) => name ?? "");
   expect(called).toHaveLength(3);
   for (const name of called) expect(typeof project[name]).toBe("function");

@@ -2,10 +2,15 @@
 
 import { CATALOGUE, signature } from "relserve-client/catalogue";
 
+import { signInByLink } from "./app/sign-in";
 import { Workspace } from "./app/workspace";
+import { me } from "./net/people";
+import { storesOf } from "./store/scope";
+import { AdminView } from "./ui/admin";
 import { element, fillList, onClick } from "./ui/dom";
 import { LiveView } from "./ui/live";
 import { Login } from "./ui/login";
+import { showShared } from "./ui/shared-view";
 import "./ui/style.css";
 
 const help = element("functions", HTMLDialogElement);
@@ -16,23 +21,55 @@ fillList(
 onClick("help", () => help.showModal());
 
 const live = new LiveView();
+const admin = new AdminView();
+const adminLink = element("view-admin", HTMLAnchorElement);
 function view(): void {
-  const isLive = location.hash === "#live";
-  for (const [name, on] of [["sheet", !isLive], ["live", isLive]] as const) {
-    element(name, HTMLElement).hidden = !on;
+  const shown = location.hash === "#live" ? "live" : location.hash === "#admin" && !adminLink.hidden ? "admin" : "sheet";
+  for (const name of ["sheet", "live", "admin"]) {
+    element(name, HTMLElement).hidden = name !== shown;
     const link = element(`view-${name}`, HTMLAnchorElement);
-    if (on) link.setAttribute("aria-current", "page");
+    if (name === shown) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  live.show(isLive);
+  live.show(shown === "live");
+  admin.show(shown === "admin");
 }
-addEventListener("hashchange", view);
+
+/** Learns who is signed in; gives the stores of its sheets. */
+async function signedIn(): Promise<ReturnType<typeof storesOf>> {
+  const caller = await me().catch(() => undefined);
+  element("tenant", HTMLSpanElement).textContent = caller ? `${caller.tenant}${caller.operator ? " (operator)" : ""}` : "";
+  adminLink.hidden = !caller?.operator;
+  view();
+  return storesOf(caller?.workbooks);
+}
+
+/** Another view; or a link that was opened over the page, which begins anew. */
+function navigated(): void {
+  if (/^#(sign-in|shared)=/.test(location.hash)) location.reload();
+  else view();
+}
 
 async function start(): Promise<void> {
+  addEventListener("hashchange", navigated);
   let workspace: Workspace | undefined;
-  const login = new Login(() => workspace?.retry());
-  await login.start();
+  let opened: string | undefined;
+  const login = new Login(() => void accepted());
+  async function accepted(): Promise<void> {
+    const stores = await signedIn();
+    // Another tenant's sheets are in another store.
+    if (opened !== undefined && stores.sheets !== opened) return location.reload();
+    workspace?.retry();
+    await workspace?.keep(stores.marks);
+  }
+  const isIn = await login.start(await signInByLink());
+  const stores = isIn ? await signedIn() : storesOf(undefined);
   view();
-  workspace = await Workspace.open(() => login.refused());
+  opened = stores.sheets;
+  workspace = await Workspace.open(stores.sheets, () => login.refused());
+  if (isIn) await workspace.keep(stores.marks);
 }
-void start();
+
+const SHARED = "#shared=";
+if (location.hash.startsWith(SHARED)) void showShared(location.hash.slice(SHARED.length));
+else void start();

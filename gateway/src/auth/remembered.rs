@@ -9,22 +9,30 @@ use serving::caller::WeightedTenant;
 /// Most verdicts remembered; beyond it all are forgotten, which costs one lookup each.
 const REMEMBERED_MAX: usize = 10_000;
 
+/// What a working key is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyHolder {
+    pub tenant: WeightedTenant,
+    /// Whether it is an operator's, who sees all tenants and changes them.
+    pub is_operator: bool,
+}
+
 /// Verdicts about keys, by hash of the key.
 #[derive(Debug, Default)]
-pub struct Remembered(Mutex<HashMap<[u8; 32], (WeightedTenant, Time)>>);
+pub struct Remembered(Mutex<HashMap<[u8; 32], (KeyHolder, Time)>>);
 
 impl Remembered {
-    pub(super) fn get(&self, hash: &[u8; 32], now: Time, lifetime: Nanos) -> Option<WeightedTenant> {
+    pub(super) fn get(&self, hash: &[u8; 32], now: Time, lifetime: Nanos) -> Option<KeyHolder> {
         let verdicts = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        verdicts.get(hash).filter(|(_, since)| now.since(*since) < lifetime).map(|(tenant, _)| *tenant)
+        verdicts.get(hash).filter(|(_, since)| now.since(*since) < lifetime).map(|(holder, _)| *holder)
     }
 
-    pub(super) fn put(&self, hash: [u8; 32], tenant: WeightedTenant, now: Time) {
+    pub(super) fn put(&self, hash: [u8; 32], holder: KeyHolder, now: Time) {
         let mut verdicts = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if verdicts.len() >= REMEMBERED_MAX {
             verdicts.clear();
         }
-        verdicts.insert(hash, (tenant, now));
+        verdicts.insert(hash, (holder, now));
     }
 }
 
@@ -37,9 +45,9 @@ mod tests {
     #[test]
     fn a_verdict_is_forgotten_after_its_lifetime() {
         let remembered = Remembered::default();
-        let member = WeightedTenant::usual(TenantId(4));
-        remembered.put([1; 32], member, Time(100));
-        assert_eq!(remembered.get(&[1; 32], Time(109), Nanos(10)), Some(member));
+        let holder = KeyHolder { tenant: WeightedTenant::usual(TenantId(4)), is_operator: false };
+        remembered.put([1; 32], holder, Time(100));
+        assert_eq!(remembered.get(&[1; 32], Time(109), Nanos(10)), Some(holder));
         assert_eq!(remembered.get(&[1; 32], Time(110), Nanos(10)), None);
     }
 }

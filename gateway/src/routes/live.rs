@@ -319,7 +319,7 @@ fn failed(error: WhatIfError) -> RequestError {
     }
 }
 
-/// Who looks: an operator by the admin key, else the caller's tenant.
+/// Who looks: an operator by a key of operators, else the caller's tenant.
 pub struct Viewing(pub Viewer);
 
 impl actix_web::FromRequest for Viewing {
@@ -327,11 +327,13 @@ impl actix_web::FromRequest for Viewing {
     type Future = futures_util::future::LocalBoxFuture<'static, Result<Self, ApiError>>;
 
     fn from_request(request: &HttpRequest, payload: &mut actix_web::dev::Payload) -> Self::Future {
-        let app = request.app_data::<Data<App>>().map(|data| Arc::clone(data));
-        if app.is_some_and(|app| auth::operator(&app, request).is_ok()) {
-            return Box::pin(std::future::ready(Ok(Self(Viewer::Operator))));
-        }
+        let operator = auth::Operator::from_request(request, payload);
         let caller = auth::Authenticated::from_request(request, payload);
-        Box::pin(async move { Ok(Self(Viewer::Tenant(caller.await?.0.tenant))) })
+        Box::pin(async move {
+            if operator.await.is_ok() {
+                return Ok(Self(Viewer::Operator));
+            }
+            Ok(Self(Viewer::Tenant(caller.await?.0.tenant)))
+        })
     }
 }

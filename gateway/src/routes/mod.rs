@@ -1,5 +1,7 @@
 //! Handlers, one file per public API: extract, call, convert.
 
+pub mod addins;
+pub mod admin;
 pub mod batches;
 pub mod cells;
 pub mod corpora;
@@ -13,8 +15,10 @@ pub mod query;
 pub mod relqueries;
 pub mod replicas;
 pub mod schemas;
+pub mod sign_ins;
 pub mod sql;
 pub(crate) mod start;
+pub mod workbooks;
 
 use std::sync::Arc;
 
@@ -48,9 +52,13 @@ pub fn configure(routes: &mut ServiceConfig) {
     files::configure(routes);
     batches::configure(routes);
     replicas::configure(routes);
+    workbooks::configure(routes);
+    sign_ins::configure(routes);
+    admin::configure(routes);
     live::configure(routes);
     ops::configure(routes);
     page::configure(routes);
+    addins::configure(routes);
 }
 
 /// A resource that answers GET.

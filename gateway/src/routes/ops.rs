@@ -1,5 +1,7 @@
 //! What operators and tools ask: health, metrics, the scheduler's mind, usage, the API document.
 
+use std::ops::RangeInclusive;
+
 use actix_web::HttpResponse;
 use actix_web::http::header::CONTENT_TYPE;
 use actix_web::web::{Data, Query, ServiceConfig};
@@ -234,23 +236,30 @@ pub async fn usage(
     Authenticated(caller): Authenticated,
     query: Query<Days>,
 ) -> Result<HttpResponse, ApiError> {
+    let days = usage_days(&app, &query)?;
+    let rows = stored(app.runtime.store.usage(Some(caller.tenant), days).await)?;
+    let data: Vec<_> = rows.iter().map(usage_entry).collect();
+    Ok(HttpResponse::Ok().json(json!({ "object": "list", "data": data })))
+}
+
+/// The days that are asked for, counted from 1970-01-01, up to today.
+pub(super) fn usage_days(app: &App, query: &Days) -> Result<RangeInclusive<u64>, ApiError> {
     let days = u64::from(number("days", query.days.as_deref(), (USAGE_DAYS, USAGE_DAYS_MAX))?);
     let today = UnixMillis(app.runtime.shared.clock.unix_ms()).day();
-    let rows =
-        stored(app.runtime.store.usage(Some(caller.tenant), (today + 1).saturating_sub(days)..=today).await)?;
-    let entry = |row: &store::UsageRow| {
-        json!({
-            "day": row.key.day,
-            "model": row.key.model,
-            "route": row.key.route,
-            "requests": row.used.requests,
-            "rows": row.used.rows,
-            "prompt_tokens": row.used.prompt.0,
-            "cached_tokens": row.used.cached.0,
-            "computed_tokens": row.used.computed.0,
-            "completion_tokens": row.used.output.0,
-        })
-    };
-    let data: Vec<_> = rows.iter().map(entry).collect();
-    Ok(HttpResponse::Ok().json(json!({ "object": "list", "data": data })))
+    Ok((today + 1).saturating_sub(days)..=today)
+}
+
+/// A sum of usage.
+pub(super) fn usage_entry(row: &store::UsageRow) -> serde_json::Value {
+    json!({
+        "day": row.key.day,
+        "model": row.key.model,
+        "route": row.key.route,
+        "requests": row.used.requests,
+        "rows": row.used.rows,
+        "prompt_tokens": row.used.prompt.0,
+        "cached_tokens": row.used.cached.0,
+        "computed_tokens": row.used.computed.0,
+        "completion_tokens": row.used.output.0,
+    })
 }

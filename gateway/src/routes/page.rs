@@ -7,7 +7,7 @@ use actix_web::http::header::{
 };
 use actix_web::middleware::Compress;
 use actix_web::web::ServiceConfig;
-use actix_web::{HttpRequest, HttpResponse};
+use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder};
 use rust_embed::{Embed, EmbeddedFile};
 use serving::error::RequestError;
 
@@ -44,12 +44,19 @@ async fn file(request: HttpRequest) -> Result<HttpResponse, ApiError> {
         None if name == ENTRY => ("text/html".to_owned(), WITHOUT_WEB.into()),
         None => return Err(RequestError::NotFound(format!("`{}`", request.path())).into()),
     };
-    let kind = if kind.starts_with("text/") { format!("{kind}; charset=utf-8") } else { kind };
-    Ok(HttpResponse::Ok()
-        .insert_header((CONTENT_TYPE, kind))
+    Ok(static_file(kind, name.starts_with("assets/"))
         .insert_header((CONTENT_SECURITY_POLICY, POLICY))
+        .body(body))
+}
+
+/// The reply with a file of this type; `forever`: its name changes with its contents.
+pub(super) fn static_file(kind: String, forever: bool) -> HttpResponseBuilder {
+    let kind = if kind.starts_with("text/") { format!("{kind}; charset=utf-8") } else { kind };
+    let mut reply = HttpResponse::Ok();
+    reply
+        .insert_header((CONTENT_TYPE, kind))
         .insert_header((REFERRER_POLICY, "no-referrer"))
         .insert_header((X_CONTENT_TYPE_OPTIONS, "nosniff"))
-        .insert_header((CACHE_CONTROL, if name.starts_with("assets/") { FOREVER } else { "no-cache" }))
-        .body(body))
+        .insert_header((CACHE_CONTROL, if forever { FOREVER } else { "no-cache" }));
+    reply
 }

@@ -8,7 +8,7 @@ use serving::config::ReplicaSettings;
 use serving::error::RequestError;
 use serving::replicas::{ReplicaMembers, ReplicaView, SourceStatus};
 
-use crate::auth::{self, Authenticated};
+use crate::auth::{Authenticated, Operator};
 use crate::error::ApiError;
 use crate::routes::{ModelQuery, only_delete, only_get_post, only_post, read_body};
 use crate::state::App;
@@ -87,42 +87,33 @@ fn shown(model: &str, replica: &ReplicaView) -> Value {
     })
 }
 
-/// Lets a replica finish what it has and gives it nothing new. Takes the key `auth.admin_key`.
+/// Lets a replica finish what it has and gives it nothing new. Takes an operator's key.
 #[utoipa::path(
     post, path = "/v1/replicas/{name}/drain", tag = "operation", params(("name" = String, Path)),
     responses(
         (status = 200), (status = 401, body = crate::error::ErrorBody), (status = 404, body = crate::error::ErrorBody),
-        (status = 501, body = crate::error::ErrorBody, description = "no setting auth.admin_key"),
+        (status = 403, body = crate::error::ErrorBody, description = "not an operator's key"),
     ),
     security(("key" = []))
 )]
-pub async fn drain(
-    app: Data<App>,
-    request: HttpRequest,
-    name: Path<String>,
-) -> Result<HttpResponse, ApiError> {
-    set(&app, &request, &name, true)
+pub async fn drain(app: Data<App>, _: Operator, name: Path<String>) -> Result<HttpResponse, ApiError> {
+    set(&app, &name, true)
 }
 
-/// Takes a replica back into service. Takes the key `auth.admin_key`.
+/// Takes a replica back into service. Takes an operator's key.
 #[utoipa::path(
     post, path = "/v1/replicas/{name}/resume", tag = "operation", params(("name" = String, Path)),
     responses(
         (status = 200), (status = 401, body = crate::error::ErrorBody), (status = 404, body = crate::error::ErrorBody),
-        (status = 501, body = crate::error::ErrorBody, description = "no setting auth.admin_key"),
+        (status = 403, body = crate::error::ErrorBody, description = "not an operator's key"),
     ),
     security(("key" = []))
 )]
-pub async fn resume(
-    app: Data<App>,
-    request: HttpRequest,
-    name: Path<String>,
-) -> Result<HttpResponse, ApiError> {
-    set(&app, &request, &name, false)
+pub async fn resume(app: Data<App>, _: Operator, name: Path<String>) -> Result<HttpResponse, ApiError> {
+    set(&app, &name, false)
 }
 
-fn set(app: &App, request: &HttpRequest, name: &str, is_drained: bool) -> Result<HttpResponse, ApiError> {
-    auth::operator(app, request)?;
+fn set(app: &App, name: &str, is_drained: bool) -> Result<HttpResponse, ApiError> {
     of_any_model(app, name, |members| members.drain(name, is_drained))?;
     Ok(HttpResponse::Ok().json(json!({ "name": name, "object": "replica", "draining": is_drained })))
 }
@@ -144,24 +135,25 @@ fn of_any_model(
 
 /// Adds a replica: the fields of an entry of `[[replicas]]`. An entry for a server that is there replaces its
 /// settings. It is forgotten when the process ends. Of several models, `model` in the query names the one that it
-/// runs (that of the body is the model's name at the server). Takes the key `auth.admin_key`.
+/// runs (that of the body is the model's name at the server). Takes an operator's key.
 #[utoipa::path(
     post, path = "/v1/replicas", tag = "operation", params(("model" = Option<String>, Query)),
     request_body(content = Object, description = "the fields of an entry of `[[replicas]]`: url (required), name, model, \
         api_key, dialect, prompt, rows_max, tokens_max, priority, salt, and the rest"),
     responses(
         (status = 200), (status = 400, body = crate::error::ErrorBody), (status = 401, body = crate::error::ErrorBody),
-        (status = 501, body = crate::error::ErrorBody, description = "no setting auth.admin_key, or no fleet"),
+        (status = 501, body = crate::error::ErrorBody, description = "no fleet"),
+        (status = 403, body = crate::error::ErrorBody, description = "not an operator's key"),
     ),
     security(("key" = []))
 )]
 pub async fn add(
     app: Data<App>,
+    _: Operator,
     request: HttpRequest,
     asked: Query<ModelQuery>,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
-    auth::operator(&app, &request)?;
     let members = asked.of(&app)?.runtime.members.as_deref();
     let members = members.ok_or(RequestError::NotConfigured("replicas"))?;
     let fields = crate::json::value(&read_body(&app, &request, payload).await?)?;
@@ -181,23 +173,22 @@ pub struct Removal {
 }
 
 /// Takes a replica out: it finishes what it has, or with `now=true` its rows go elsewhere at once. It stays out
-/// until it is added, what names it stops doing so, or the process ends. Takes the key `auth.admin_key`.
+/// until it is added, what names it stops doing so, or the process ends. Takes an operator's key.
 #[utoipa::path(
     delete, path = "/v1/replicas/{name}", tag = "operation",
     params(("name" = String, Path), ("now" = Option<bool>, Query)),
     responses(
         (status = 200), (status = 401, body = crate::error::ErrorBody), (status = 404, body = crate::error::ErrorBody),
-        (status = 501, body = crate::error::ErrorBody, description = "no setting auth.admin_key"),
+        (status = 403, body = crate::error::ErrorBody, description = "not an operator's key"),
     ),
     security(("key" = []))
 )]
 pub async fn remove(
     app: Data<App>,
-    request: HttpRequest,
+    _: Operator,
     name: Path<String>,
     removal: Query<Removal>,
 ) -> Result<HttpResponse, ApiError> {
-    auth::operator(&app, &request)?;
     of_any_model(&app, &name, |members| members.remove(&name, removal.now))?;
     Ok(HttpResponse::Ok().json(json!({ "name": *name, "object": "replica", "deleted": true })))
 }

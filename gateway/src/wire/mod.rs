@@ -2,10 +2,12 @@
 //! side changes alone.
 
 use serving::model::Model;
+use store::UnixMillis;
 
 use crate::config::LimitsConfig;
 use crate::services::constraints::TenantConstraints;
 
+pub mod admin;
 pub mod batches;
 pub mod cells;
 pub mod constraint;
@@ -21,6 +23,7 @@ pub mod sampling;
 pub mod sql;
 pub mod usage;
 pub mod what_if;
+pub mod workbooks;
 
 /// What a request is read against.
 #[derive(Clone, Copy)]
@@ -31,4 +34,9 @@ pub struct ValidationContext<'a> {
     pub model: &'a Model,
     /// Compiles its constraints, on its tenant's account.
     pub constraints: TenantConstraints<'a>,
+}
+
+/// An instant as clients read it: whole seconds since 1970.
+pub(crate) fn seconds(instant: UnixMillis) -> u64 {
+    instant.0 / 1_000
 }

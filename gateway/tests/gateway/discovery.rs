@@ -155,15 +155,15 @@ async fn an_entry_that_cannot_work_is_refused_in_the_words_of_the_configuration(
     }
     assert_eq!(
         server.client.post("/v1/replicas", &entry("b", &b)).await.status,
-        401,
+        403,
         "a tenant is no operator"
     );
-    assert_eq!(server.client.delete("/v1/replicas/0").await.status, 401);
+    assert_eq!(server.client.delete("/v1/replicas/0").await.status, 403);
     assert_eq!(operator.delete("/v1/replicas/none?now=true").await.status, 404);
     assert_eq!(operator.get("/v1/replicas/0").await.status, 405);
     assert_eq!(shown(&server).len(), 1, "nothing has changed");
     let alone = serve().await;
-    assert_eq!(alone.client.post("/v1/replicas", &entry("b", &b)).await.status, 501, "no operator");
+    assert_eq!(alone.client.post("/v1/replicas", &entry("b", &b)).await.status, 403, "no operator");
 }
 
 /// Writes a file of replicas as Kubernetes does: into a folder of its own, to which a link is then pointed.

@@ -184,14 +184,14 @@ async fn an_operator_takes_a_server_out_of_service_and_back() {
         ..fleet(vec![a.executor(), b.executor()])
     };
     let closed = serve_fleet(with_key(None)).await;
-    assert_eq!(closed.client.post("/v1/replicas/0/drain", &json!({})).await.status, 501);
+    assert_eq!(closed.client.post("/v1/replicas/0/drain", &json!({})).await.status, 403);
 
     let server = serve_fleet(with_key(Some("op"))).await;
     until_up(&server, 2).await;
     let operator = server.client.with_key("op");
     assert_eq!(
         server.client.post("/v1/replicas/0/drain", &json!({})).await.status,
-        401,
+        403,
         "a tenant is no operator"
     );
     assert_eq!(operator.post("/v1/replicas/7/drain", &json!({})).await.status, 404);

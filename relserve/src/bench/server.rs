@@ -45,7 +45,7 @@ impl BenchServer {
         // What one run has answered is not given to the next.
         config.cache.enabled = false;
         let store = Store::open("sqlite::memory:").await?;
-        let new = NewKey { tenant: DEFAULT_TENANT, name: "bench", expires: None };
+        let new = NewKey { tenant: DEFAULT_TENANT, name: "bench", expires: None, is_operator: false };
         let key = store.create_key(new, UnixMillis(Clock::start().unix_ms())).await?.plaintext;
         let mut loaded = load::prepare(config.backend(), &store, Clock::start()).await?;
         let model = &mut loaded.model;

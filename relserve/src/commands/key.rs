@@ -30,6 +30,9 @@ enum KeyCommand {
         /// Days until it expires [default: never].
         #[arg(long)]
         days: Option<u64>,
+        /// Makes it an operator's, who sees all tenants, makes keys and sets weights.
+        #[arg(long)]
+        operator: bool,
     },
     /// Lists keys.
     List,
@@ -45,10 +48,11 @@ pub(crate) async fn run(key: Key, config: &Config) -> Result<(), Failure> {
     let store = open_or_ask(config, key.yes).await?;
     let now = UnixMillis(Clock::start().unix_ms());
     match key.command {
-        KeyCommand::Create { name, tenant, days } => {
+        KeyCommand::Create { name, tenant, days, operator } => {
             let tenant = tenant_of(&store, tenant, now).await?;
             let expires = days.map(|days| now.after(Millis(days.saturating_mul(86_400_000))));
-            let created = store.create_key(NewKey { tenant: tenant.id, name: &name, expires }, now).await?;
+            let new = NewKey { tenant: tenant.id, name: &name, expires, is_operator: operator };
+            let created = store.create_key(new, now).await?;
             say!("API key: {}", created.plaintext);
             say!("number {}, tenant {} ({}); shown this once", created.info.id, tenant.name, tenant.id);
             say!("SQL user: {} (the key is its password)", user_of(&tenant.name, created.info.id));
@@ -83,8 +87,9 @@ fn line(key: &KeyInfo, tenants: &[Tenant], now: UnixMillis) -> String {
         tenants.iter().find(|tenant| tenant.id == key.tenant).map_or("", |tenant| tenant.name.as_str());
     // Without a verifier, the key itself crosses the net.
     let login = if key.verifier.is_some() { "SCRAM" } else { "clear text: TLS or loopback only" };
+    let role = if key.is_operator { "\toperator" } else { "" };
     format!(
-        "{}\t{}...\ttenant {name} ({})\t{state}\t{}\tSQL user {} ({login})",
+        "{}\t{}...\ttenant {name} ({})\t{state}\t{}\tSQL user {} ({login}){role}",
         key.id,
         key.shown,
         key.tenant,

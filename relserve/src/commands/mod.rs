@@ -11,6 +11,7 @@ pub(crate) mod model_info;
 pub(crate) mod port_holder;
 pub(crate) mod pull;
 pub(crate) mod serve;
+pub(crate) mod sign_in;
 
 use gateway::config::Config;
 use store::Store;

@@ -17,7 +17,7 @@ use store::{CreatedKey, DEFAULT_TENANT, NewKey, NodeClaim, Store, UnixMillis};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::measured::{DeviceArgs, Weights};
-use super::{Failure, open, port_holder, say};
+use super::{Failure, open, port_holder, say, sign_in};
 use crate::terminal::with_default;
 
 #[derive(Debug, Args)]
@@ -70,7 +70,7 @@ pub(crate) async fn run(config: Config) -> Result<(), Failure> {
     let _node = claim(&store, &config.store.node).await?;
     let clock = Clock::start();
     let backend = load::prepare(config.backend(), &store, clock).await?;
-    let (mode, make_key) = (config.auth.mode, make_key(&config));
+    let (mode, command) = (config.auth.mode, command(&config));
     // Signals are caught before the address is announced: whoever reads it may stop the server.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -87,7 +87,13 @@ pub(crate) async fn run(config: Config) -> Result<(), Failure> {
         (AuthMode::Keys, Some(key)) => ShownKey::New(&key.plaintext),
         (AuthMode::Keys, None) => ShownKey::Old,
     };
-    announce(&running, key, &user, &make_key);
+    let (store, config) = (&running.app.runtime.store, &running.app.config);
+    let invitation = sign_in::invitation(store, config, running.address, &command).await;
+    let invitation = invitation.unwrap_or_else(|error| {
+        tracing::warn!(%error, "no link that signs in was made");
+        None
+    });
+    announce(&running, key, &user, &command, invitation.as_deref());
     tokio::select! { _ = terminate.recv() => {} _ = interrupt.recv() => {} }
     tracing::info!("draining; a second signal ends at once");
     running
@@ -139,7 +145,7 @@ async fn first_key(mode: AuthMode, store: &Store, clock: Clock) -> Result<Option
     if mode == AuthMode::None || !store.keys(None).await?.is_empty() {
         return Ok(None);
     }
-    let new = NewKey { tenant: DEFAULT_TENANT, name: "first", expires: None };
+    let new = NewKey { tenant: DEFAULT_TENANT, name: "first", expires: None, is_operator: false };
     Ok(Some(store.create_key(new, UnixMillis(clock.unix_ms())).await?))
 }
 
@@ -172,25 +178,31 @@ impl ShownKey<'_> {
     }
 }
 
-/// The command that makes a key of this server's, from any folder.
-fn make_key(config: &Config) -> String {
+/// The program with what makes it mean this server's database from any folder; a command follows.
+fn command(config: &Config) -> String {
     let program = std::env::args_os().next().unwrap_or_else(|| "relserve".into());
     let data = std::path::absolute(&config.store.data_dir).unwrap_or_else(|_| config.store.data_dir.clone());
     // An address may hold a password.
     let database = if config.store.database.is_some() { " --database URL" } else { "" };
-    format!("{} --data-dir {}{database} key create NAME", program.display(), data.display())
+    format!("{} --data-dir {}{database}", program.display(), data.display())
 }
 
-fn announce(running: &app::Running, key: ShownKey<'_>, user: &str, make_key: &str) {
+fn announce(running: &app::Running, key: ShownKey<'_>, user: &str, command: &str, invitation: Option<&str>) {
     let models: Vec<&str> = running.app.models.iter().map(|model| model.model().name.as_str()).collect();
     say!("RelServe serves {} on http://{}", models.join(", "), running.address);
+    if let Some(invitation) = invitation {
+        say!("{invitation}");
+    }
     match key {
         ShownKey::New(key) => {
             say!("API key: {key}");
-            say!("(shown this once; `{make_key}` makes more)");
+            say!("(shown this once; `{command} key create NAME` makes more)");
         }
         ShownKey::Old => {
-            say!("Put a key of yours into RELSERVE_KEY: the first start showed one, `{make_key}` makes more");
+            say!(
+                "Put a key of yours into RELSERVE_KEY: the first start showed one, `{command} key create NAME` \
+                 makes more"
+            );
         }
         ShownKey::NotNeeded => {}
     }

@@ -56,7 +56,7 @@ async fn start(options: &Options, mut config: Config, folder: &Path) -> Result<(
     config.validate()?;
     let store = Store::open(&config.store.url()).await?;
     let clock = Clock::start();
-    let new = NewKey { tenant: DEFAULT_TENANT, name: "job", expires: None };
+    let new = NewKey { tenant: DEFAULT_TENANT, name: "job", expires: None, is_operator: false };
     let key = store.create_key(new, UnixMillis(clock.unix_ms())).await?.plaintext;
     let engine = load::load(config.backend())?;
     let backend = load::ready(engine, config.backend(), &store, clock).await?;

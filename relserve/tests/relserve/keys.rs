@@ -24,7 +24,7 @@ fn database(folder: &Path) -> PathBuf {
 fn without_a_terminal_a_key_command_names_its_database_and_makes_none_unasked() {
     let folder = tempfile::tempdir().unwrap();
     let shown = database(folder.path()).display().to_string();
-    for command in [&["key", "list"][..], &["key", "create", "mine"], &["key", "revoke", "1"]] {
+    for command in [&["key", "list"][..], &["key", "create", "mine"], &["key", "revoke", "1"], &["sign-in"]] {
         let output = relserve(folder.path(), command);
         let (out, error) = said(&output);
         assert_eq!(output.status.code(), Some(1), "{error}");

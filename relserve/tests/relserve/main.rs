@@ -23,6 +23,7 @@ mod program;
 mod progress;
 mod python_client;
 mod reorder;
+mod sign_in;
 mod simulate;
 mod sources;
 mod sql_clients;

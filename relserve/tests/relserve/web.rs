@@ -90,3 +90,29 @@ fn a_browser_fills_edits_undoes_reloads_and_exports_a_sheet() {
     assert!(said.contains("e2e: all passed"), "{said}");
     println!("{said}");
 }
+
+#[test]
+fn people_sign_in_by_a_link_share_sheets_and_lose_no_letter() {
+    if let Some(reason) = missing() {
+        return eprintln!("skipped: {reason}");
+    }
+    let Some(browser) = browser() else {
+        return eprintln!("skipped: no Chromium (Debian's package `chromium`, or its path in CHROMIUM)");
+    };
+    let folder = tempfile::tempdir().unwrap();
+    // Every save is a version of its own, so that there are some to go back to.
+    let config = folder.path().join("config.toml");
+    std::fs::write(&config, "[workbooks]\nversion_ms = 0\n").unwrap();
+    let server = Program::configured(folder.path(), |command| {
+        command.arg("--config").arg(&config);
+    });
+    let mut link = Command::new(env!("CARGO_BIN_EXE_relserve"));
+    link.arg("--data-dir").arg(folder.path()).args(["sign-in", "--url", &server.address]);
+    let link = run(&mut link);
+    let link = link.lines().find(|line| line.contains("#sign-in=")).unwrap();
+    let mut command = Command::new("node");
+    command.arg("e2e/people.mjs").env("RELSERVE_SIGN_IN", link).env("CHROMIUM", browser);
+    let said = run(&mut command);
+    assert!(said.contains("people: all passed"), "{said}");
+    println!("{said}");
+}

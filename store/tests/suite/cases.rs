@@ -8,7 +8,8 @@ use store::{
 
 use super::{at, open, second_tenant};
 
-const NEW_KEY: NewKey<'static> = NewKey { tenant: DEFAULT_TENANT, name: "laptop", expires: None };
+const NEW_KEY: NewKey<'static> =
+    NewKey { tenant: DEFAULT_TENANT, name: "laptop", expires: None, is_operator: false };
 
 pub(crate) async fn a_key_is_shown_once_and_found_by_its_hash(url: String) {
     let store = open(&url).await;

@@ -4,9 +4,11 @@ pub(crate) mod batches;
 pub(crate) mod cases;
 pub(crate) mod corpora;
 pub(crate) mod leases;
+pub(crate) mod migration;
 pub(crate) mod schemas;
 pub(crate) mod sql;
 pub(crate) mod tickets;
+pub(crate) mod workbooks;
 
 use base::{Millis, TenantId};
 use store::{Lease, NewTicket, Store, StoreOptions, TicketRow, UnixMillis};
@@ -42,6 +44,7 @@ macro_rules! for_each_case {
             corpora::a_corpus_keeps_whole_documents_and_survives_a_restart,
             corpora::a_corpus_is_never_above_its_limits,
             corpora::a_tenant_has_no_part_in_anothers_corpora,
+            migration::a_database_of_version_6_keeps_what_it_has_and_takes_what_is_new,
             leases::gateways_see_what_others_hold_and_replace_their_own,
             leases::a_gateway_that_is_not_heard_of_loses_its_leases,
             leases::gateways_that_renew_at_once_never_hold_more_than_there_is,
@@ -56,6 +59,16 @@ macro_rules! for_each_case {
             tickets::deleted_and_expired_tickets_take_no_more_rows,
             tickets::a_restarted_gateway_claims_its_own_tickets_and_others_wait_for_the_lease,
             tickets::an_acknowledged_ticket_survives_kill_dash_nine,
+            workbooks::a_save_stands_on_the_version_it_names_or_is_refused,
+            workbooks::of_two_saves_at_once_one_is_kept,
+            workbooks::saves_of_a_stretch_are_one_version_and_old_ones_go,
+            workbooks::a_closed_version_is_not_written_over,
+            workbooks::a_tenants_workbooks_stay_within_its_quota,
+            workbooks::a_tenant_has_no_part_in_anothers_workbooks,
+            workbooks::a_link_shows_a_workbook_until_it_ends,
+            workbooks::a_sign_in_token_works_once_and_not_for_long,
+            workbooks::an_operators_key_is_told_from_a_tenants,
+            workbooks::a_database_keeps_its_identity,
         }
     };
 }

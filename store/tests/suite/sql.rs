@@ -6,7 +6,7 @@ use super::{at, lease, open, row, second_tenant, ticket};
 
 pub(crate) async fn a_key_has_a_verifier_that_is_not_the_key(url: String) {
     let store = open(&url).await;
-    let new = NewKey { tenant: DEFAULT_TENANT, name: "laptop", expires: Some(at(10)) };
+    let new = NewKey { tenant: DEFAULT_TENANT, name: "laptop", expires: Some(at(10)), is_operator: false };
     let created = store.create_key(new, at(0)).await.expect("created");
     let again = store.create_key(new_like(&created.info), at(0)).await.expect("created");
     let verifier = created.info.verifier.clone().expect("a verifier");
@@ -29,7 +29,7 @@ pub(crate) async fn a_key_has_a_verifier_that_is_not_the_key(url: String) {
 }
 
 fn new_like(key: &store::KeyInfo) -> NewKey<'_> {
-    NewKey { tenant: key.tenant, name: &key.name, expires: key.expires }
+    NewKey { tenant: key.tenant, name: &key.name, expires: key.expires, is_operator: false }
 }
 
 pub(crate) async fn what_sql_spends_adds_up_by_tenant_and_day(url: String) {

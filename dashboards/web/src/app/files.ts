@@ -12,6 +12,7 @@ import { isDate } from "../core/number-format";
 import type { Sheet } from "../core/sheet";
 import { asksModel, isFormula } from "../core/typed";
 import type { OutCell, OutSheet, ReadSheet } from "../files/xlsx";
+import type { ShownSheet } from "./workbook-sync";
 
 /** Largest file that is read. */
 const FILE_BYTES_MAX = 20 << 20;
@@ -25,6 +26,17 @@ function cells<T>(sheet: Sheet, read: (row: number, column: number) => T): T[][]
 /** How many cells still wait for an answer. */
 export function waiting(sheet: Sheet): number {
   return cells(sheet, (y, x) => sheet.value(y, x) === PENDING).flat().filter(Boolean).length;
+}
+
+/** Sheets as they are shown, for readers who cannot ask the model; what waits is empty. */
+export function shownOf(sheets: readonly { name: string; sheet: Sheet }[]): ShownSheet[] {
+  return sheets.map(({ name, sheet }) => ({
+    name,
+    rows: cells(sheet, (y, x) => {
+      const value = sheet.value(y, x);
+      return value === PENDING ? "" : shown(value);
+    }),
+  }));
 }
 
 /** The sheet's values as CSV. */

@@ -8,6 +8,7 @@ import { tableOf } from "../core/column";
 import { rawOf } from "../core/typed";
 import { probe, runCells } from "../net/cells";
 import { estimateOf } from "../net/estimate";
+import { dropUnsaved, keepUnsaved, recover } from "../store/journal";
 import { storedKey } from "../store/key";
 import { SHEETS_MAX, SheetStore, type StoredSheet, identifier, newSheet, noteShown, shownHere } from "../store/sheets";
 import { element, onClick } from "../ui/dom";
@@ -16,16 +17,19 @@ import { EstimateDialog } from "../ui/estimate";
 import { Grid } from "../ui/grid";
 import { Menu } from "../ui/menu";
 import { Progress } from "../ui/progress";
+import { ShareDialog } from "../ui/share";
 import { SelectionSummary } from "../ui/summary";
 import { showUsage } from "../ui/usage";
 import { serialOfInstant } from "../core/dates";
 import { Arranger, type Command } from "./arranger";
+import { shownOf } from "./files";
+import { Keeping } from "./keeping";
 import { SheetWriter, copyName } from "./sheet-writer";
 import { samples } from "./samples";
 import { previewColumn } from "./preview";
 import { Session, type SessionHost } from "./session";
 import { SheetTools } from "./sheet-tools";
-import { Tabs } from "./tabs";
+import { Tabs, keepSheets, sheetsIn } from "./tabs";
 import { Transfer, reason } from "./transfer";
 
 /** Typing is saved this soon, in milliseconds. */
@@ -52,6 +56,9 @@ export class Workspace {
   private selected: [number, number] = [0, 0];
   private saveTimer: number | undefined;
   private readonly writer: SheetWriter | undefined;
+  private keeping: Keeping | undefined;
+  /** Calls of the open sheet that had no answer when it was last looked at. */
+  private pending = 0;
   /** Tells other tabs which sheet was written or deleted. */
   private readonly otherTabs = new BroadcastChannel("relserve-sheets");
 
@@ -74,10 +81,14 @@ export class Workspace {
     this.tools = new SheetTools(this.grid, () => this.session?.sheet, say);
     this.tabs = new Tabs(this.grid, { session: () => this.session, edited: () => this.edited(), shown: () => this.tools.show(), say });
     this.writer = store && new SheetWriter(store, {
-      wrote: (id) => this.otherTabs.postMessage(id),
+      wrote: (id) => {
+        this.otherTabs.postMessage(id);
+        this.keeping?.soon();
+      },
       conflicted: (sheet, other) => this.goOnAsCopy(sheet, other),
       settled: () => {
         document.body.dataset.saved = "yes";
+        dropUnsaved();
       },
       failed: (error) => this.progress.say(`The sheet is not kept: ${reason(error)}.`),
     });
@@ -91,9 +102,13 @@ export class Workspace {
     this.menu();
     this.formulaBar();
     this.columns();
-    // At `pagehide` the store no longer answers in time; here it mostly does.
     addEventListener("beforeunload", () => this.save());
-    document.addEventListener("visibilitychange", () => document.hidden && this.save());
+    addEventListener("pagehide", () => this.leave());
+    document.addEventListener("visibilitychange", () => document.hidden && this.leave());
+    new ShareDialog({
+      open: () => (this.keeping ? this.current : undefined),
+      restore: (sheet) => this.restore(sheet),
+    });
     document.addEventListener("focusin", (event) => {
       if (!element("grid", HTMLDivElement).contains(event.target as Node)) this.grid.releaseKeys();
     });
@@ -112,16 +127,33 @@ export class Workspace {
   }
 
   /** Opens the sheet that this tab showed last, else the one that was changed last. */
-  static async open(unauthorized: () => void): Promise<Workspace> {
+  static async open(sheets: string, unauthorized: () => void): Promise<Workspace> {
     // Private windows of some browsers have no store: sheets then live as long as the page.
-    const store = await SheetStore.open().catch(() => undefined);
+    const store = await SheetStore.open(sheets).catch(() => undefined);
+    const copies = store ? await recover(store) : [];
     const workspace = new Workspace(store, unauthorized);
     workspace.list = (await store?.list()) ?? [];
     const first = workspace.list.find(({ id }) => id === shownHere()) ?? workspace.list[0];
     if (first) workspace.show(first);
     else workspace.add(newSheet("Sheet 1"));
     if (!store) workspace.progress.say("This browser keeps no sheets: export what you need.");
+    else if (copies.length > 0) workspace.progress.say(`What was typed last is kept as ${copies.map((name) => `"${name}"`).join(", ")}.`);
     return workspace;
+  }
+
+  /** Has the server keep the sheets; what it has of them is noted under a name. */
+  async keep(marks: string): Promise<void> {
+    if (!this.store || this.keeping) return;
+    const changed = (id: string, words: string) => {
+      this.otherTabs.postMessage(id);
+      void this.onOtherTab(id, words);
+    };
+    this.keeping = await Keeping.open(this.store, marks, {
+      changed,
+      conflicted: (id, copy, words) => void this.goOnAsServersCopy(id, copy, words),
+      said: (words) => this.progress.say(words),
+      shown: (id) => (id === this.current.id && this.session ? shownOf(this.session.book.members) : undefined),
+    });
   }
 
   /** Asks again what failed, such as after a new key. */
@@ -209,7 +241,11 @@ export class Workspace {
     this.progress.show({ pending: pending.calls, stopped, usage, now: performance.now(), isReconnecting });
     showUsage(session.usage);
     this.tools.progress(pending.calls);
-    if (session.pending.calls === 0) this.saveSoon();
+    if (session.pending.calls === 0) {
+      this.saveSoon();
+      if (this.pending > 0) this.keeping?.answered(this.current.id);
+    }
+    this.pending = session.pending.calls;
   }
 
   private listSheets(): void {
@@ -249,26 +285,35 @@ export class Workspace {
     void this.writer?.save(sheet);
   }
 
-  /** Another tab wrote or deleted a sheet. */
-  private async onOtherTab(id: string): Promise<void> {
+  /** The page goes, or may: what the store has not taken is kept where it is kept at once. */
+  private leave(): void {
+    this.save();
+    if (!this.writer?.hasUnsaved(this.current)) return;
+    keepUnsaved(this.current);
+    this.keeping?.leave(this.current);
+  }
+
+  /** Another tab, or the server, wrote or deleted a sheet. */
+  private async onOtherTab(id: string, words = ""): Promise<void> {
     const fresh = await this.store?.get(id);
     const known = this.list.find((sheet) => sheet.id === id);
     // What was edited here is decided by its own write, which may have been made while this was read.
     if (known && this.writer?.hasUnsaved(known)) return;
     if (known && fresh && fresh.version <= known.version) return;
-    if (known && fresh) this.adopt(known, fresh);
-    else if (known) this.drop(known, `"${known.name}" was deleted in another tab.`);
+    if (known && fresh) this.adopt(known, fresh, words);
+    else if (known) this.drop(known, words || `"${known.name}" was deleted in another tab.`);
     else if (fresh) this.list.push(fresh);
     this.listSheets();
   }
 
-  private adopt(sheet: StoredSheet, fresh: StoredSheet): void {
+  private adopt(sheet: StoredSheet, fresh: StoredSheet, words: string): void {
     // The session counts in the usage that it was given.
     Object.assign(sheet, fresh, { usage: sheet.usage });
+    keepSheets(sheet, sheetsIn(fresh));
     if (sheet !== this.current) return;
     if (!this.session || !this.tabs.adopt(sheet, this.session)) this.show(sheet);
     this.describe(false);
-    this.progress.say("Another tab changed this sheet: this is its version.");
+    this.progress.say(words || "Another tab changed this sheet: this is its version.");
   }
 
   /** Goes on with a copy, since another tab was first to write. */
@@ -283,6 +328,29 @@ export class Workspace {
     this.progress.say(`${what}: what you did here goes on as "${sheet.name}".`);
     if (sheet === this.current) noteShown(sheet.id);
     this.listSheets();
+  }
+
+  /** Both this browser and another machine changed a sheet: it is theirs now, `copy` has what was done here. */
+  private async goOnAsServersCopy(id: string, copy: StoredSheet, words: string): Promise<void> {
+    const isShown = id === this.current.id;
+    this.list.push(copy);
+    this.otherTabs.postMessage(copy.id);
+    this.otherTabs.postMessage(id);
+    await this.onOtherTab(id, words);
+    if (isShown) this.show(copy);
+    this.listSheets();
+    this.progress.say(words);
+  }
+
+  /** Goes back to an older version of the open sheet, by an edit like any other; what is there now stays a version. */
+  private async restore(older: StoredSheet): Promise<void> {
+    await this.keeping?.closeVersion(this.current.id);
+    this.current.name = older.name;
+    keepSheets(this.current, sheetsIn(older));
+    if (!this.session || !this.tabs.adopt(this.current, this.session)) this.show(this.current);
+    this.describe(false);
+    this.listSheets();
+    this.edited();
   }
 
   private select(row: number, column: number): void {
@@ -406,6 +474,7 @@ export class Workspace {
     this.drop(gone, "");
     await this.store?.remove(gone.id);
     this.otherTabs.postMessage(gone.id);
+    this.keeping?.soon();
   }
 
   /** Takes a sheet off the list, and shows the next where it was the open one. */

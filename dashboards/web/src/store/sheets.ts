@@ -4,6 +4,7 @@
 import { type Usage, noUsage } from "relserve-client/usage";
 
 import type { Layout } from "../core/layout";
+import { finished } from "./indexed";
 
 /** A further sheet of a workbook at rest. */
 export interface FurtherSheet {
@@ -36,7 +37,8 @@ export interface StoredSheet {
 export const SHEETS_MAX = 50;
 export const CELLS_MAX = 200_000;
 
-const NAME = "relserve";
+/** The store of a browser that has known one server. */
+export const NAME = "relserve";
 const STORE = "sheets";
 /** The sheet that a tab shows, in the tab's own memory. */
 const SHOWN = "relserve-sheet";
@@ -47,9 +49,9 @@ const count = (number: number) => number.toLocaleString("en");
 export class SheetStore {
   private constructor(private readonly database: IDBDatabase) {}
 
-  /** Opens the store. */
-  static async open(): Promise<SheetStore> {
-    const opening = indexedDB.open(NAME, 1);
+  /** Opens a store, by default the one that this browser has always had. */
+  static async open(name = NAME): Promise<SheetStore> {
+    const opening = indexedDB.open(name, 1);
     opening.onupgradeneeded = () => opening.result.createObjectStore(STORE, { keyPath: "id" });
     return new SheetStore(await finished(opening));
   }
@@ -93,13 +95,6 @@ type Kept = Omit<StoredSheet, "version"> & { version?: number };
 
 function versioned(kept: Kept): StoredSheet {
   return { ...kept, version: kept.version ?? 0 };
-}
-
-function finished<T>(request: IDBRequest<T>): Promise<T> {
-  return new Promise((resolve, reject) => {
-    request.onsuccess = () => resolve(request.result);
-    request.onerror = () => reject(request.error ?? new Error("the browser's store failed"));
-  });
 }
 
 /** A new sheet. */

@@ -46,12 +46,16 @@ export class Login {
     });
   }
 
-  /** Tries the kept key, or none, which is enough where `auth.mode` is "none"; asks for one where it does not do. */
-  async start(): Promise<void> {
+  /**
+   * Tries the kept key, or none, which is enough where `auth.mode` is "none"; asks for one where it does not do, with why a
+   * link did not sign in. Gives whether the key does.
+   */
+  async start(problem = ""): Promise<boolean> {
     const checked = await checkKey(storedKey());
     if ("model" in checked) this.model.textContent = checked.model;
-    else if (checked.isRefused) this.refused();
+    else if (checked.isRefused) this.open(problem || (storedKey() ? REFUSED : ""));
     else this.model.textContent = checked.message;
+    return "model" in checked;
   }
 
   /** Asks for a key, since the server did not take the kept one, or wants one. */

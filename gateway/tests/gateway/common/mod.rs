@@ -152,7 +152,7 @@ pub fn browser() -> Option<PathBuf> {
 
 /// A new key of a tenant.
 pub async fn key_of(store: &Store, tenant: base::TenantId) -> String {
-    let new = NewKey { tenant, name: "test", expires: None };
+    let new = NewKey { tenant, name: "test", expires: None, is_operator: false };
     store.create_key(new, UnixMillis(1)).await.unwrap().plaintext
 }
 

@@ -1,0 +1,309 @@
+// People, in a real browser against a real server: a link signs in once, a second machine sees what the first typed, both
+// keep what they typed where they differ, the last letters survive the page's end, an older version comes back, what the
+// browser kept before there were workbooks goes to the server, readers read, operators see all tenants.
+//   RELSERVE_SIGN_IN=http://127.0.0.1:8080/#sign-in=si-... node e2e/people.mjs
+// The link is one that `relserve sign-in` prints, of a server whose `workbooks.version_ms` is 0. Any failed expectation, console error or request to another host ends it
+// with exit code 1.
+
+import assert from "node:assert/strict";
+import { mkdirSync } from "node:fs";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+import { chromium } from "playwright-core";
+
+const LINK = process.env.RELSERVE_SIGN_IN ?? "";
+const ARTIFACTS = fileURLToPath(new URL("../artifacts/", import.meta.url));
+const FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync"];
+
+if (!LINK.includes("#sign-in=")) {
+  console.error("set RELSERVE_SIGN_IN to a link that `relserve sign-in` prints");
+  process.exit(2);
+}
+const address = new URL(LINK).origin;
+const browser = await chromium.launch({
+  executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", headless: true, args: FLAGS,
+});
+const problems = [];
+
+/** Waits until something is so, as long as it takes up to a minute. */
+async function until(what, isSo) {
+  for (const end = Date.now() + 60_000; !(await isSo()); await new Promise((then) => setTimeout(then, 20))) {
+    if (Date.now() > end) throw new Error(`never: ${what}`);
+  }
+}
+
+/** A browser of its own; what may fail on it stands in its `mayFail`. */
+async function machine() {
+  const context = await browser.newContext({ viewport: { width: 1280, height: 760 } });
+  const page = await context.newPage();
+  page.on("console", (message) => {
+    if (page.mayFail?.test(message.location().url) && /Failed to load resource/.test(message.text())) return;
+    if (["error", "warning"].includes(message.type())) problems.push(`console: ${message.text()} ${message.location().url}`);
+  });
+  page.on("pageerror", (error) => problems.push(`page: ${error.message}`));
+  page.on("request", (request) => {
+    const url = request.url();
+    if (!url.startsWith(`${address}/`) && !/^(data|blob|about):/.test(url)) problems.push(`another host: ${url}`);
+  });
+  page.on("dialog", (dialog) => dialog.accept(page.answer));
+  return page;
+}
+
+const cellOf = (page, name) => {
+  const [, letter, digits] = /^([A-Z])(\d+)$/.exec(name);
+  return page.locator(`#grid td[data-x="${letter.charCodeAt(0) - 65}"][data-y="${Number(digits) - 1}"]`);
+};
+const shot = (page, name) => page.screenshot({ path: join(ARTIFACTS, `${name}.png`) });
+const kept = (page) => until("the server has it", () =>
+  page.evaluate(() => document.body.dataset.saved === "yes" && document.body.dataset.kept === "yes"));
+const shows = (page, at, text) => until(`${at} is ${text}`, async () => (await cellOf(page, at).textContent()) === text);
+const names = (page) => page.evaluate(() => Array.from(document.querySelector("#sheets").options, ({ text }) => text));
+const told = async (page, words) => assert.match(await page.textContent("#status"), words);
+
+async function type(page, name, text) {
+  await cellOf(page, name).click();
+  await page.fill("#formula", text);
+  await page.press("#formula", "Enter");
+}
+
+async function open(page, name) {
+  await until(`${name} is listed`, async () => (await names(page)).includes(name));
+  await page.selectOption("#sheets", { label: name });
+}
+
+/** Opens the link on a machine, and a second time on another. */
+async function signIn() {
+  const page = await machine();
+  await page.goto(LINK);
+  await until("the link signs in", async () => (await page.textContent("#model")) !== "");
+  assert.equal(await page.evaluate(() => location.href), `${address}/`, "the token is out of the address bar");
+  await until("it is told who", async () => /\(operator\)/.test(await page.textContent("#tenant")));
+  assert.equal(await page.locator("dialog[open]").count(), 0);
+  const used = await machine();
+  used.mayFail = /v1\/(sign-in|models)/;
+  await used.goto(LINK);
+  await used.waitForSelector("#login[open]");
+  assert.match(await used.textContent("#login-error"), /Not signed in: this link was used/);
+  await used.context().close();
+  console.log("- a link signed in, once");
+  return page;
+}
+
+/** Two machines with one sheet, and one of them away. */
+async function together(first, second) {
+  await first.click("#new");
+  await type(first, "A1", "typed here");
+  first.answer = "Ours";
+  await first.click("#rename");
+  await kept(first);
+  await second.goto(address);
+  await open(second, "Ours");
+  await shows(second, "A1", "typed here");
+  await type(second, "B1", "typed there");
+  await shows(first, "B1", "typed there");
+  await told(first, /"Ours" was changed elsewhere/);
+
+  // Neither hears of the other until both have typed.
+  await kept(second);
+  second.mayFail = /v1\//;
+  await second.context().setOffline(true);
+  await type(second, "A1", "offline");
+  await until("it is said", async () =>
+    /Kept in this browser only: the server cannot be reached/.test(await second.textContent("#kept")));
+  await type(first, "A1", "online");
+  await kept(first);
+  await second.context().setOffline(false);
+  await until("the one that comes second keeps a copy", async () => (await names(second)).includes("Ours (copy)"));
+  await told(second, /"Ours" was changed elsewhere too: what you did here goes on as "Ours \(copy\)"/);
+  await shows(second, "A1", "offline");
+  await open(second, "Ours");
+  await shows(second, "A1", "online");
+  await open(first, "Ours (copy)");
+  await shows(first, "A1", "offline");
+  second.mayFail = undefined;
+  console.log("- two machines: each saw the other's edits, and where both changed a sheet both were kept");
+}
+
+/** The page goes right after the last letter. */
+async function leave(first, second) {
+  await open(first, "Ours");
+  await shows(first, "A1", "online");
+  await type(first, "C1", "the last letters");
+  await first.goto("about:blank");
+  await first.goto(address);
+  await open(first, "Ours");
+  await shows(first, "C1", "the last letters");
+  await open(second, "Ours");
+  await shows(second, "C1", "the last letters");
+  console.log("- the last letters before the page went are there, here and on the other machine");
+}
+
+/** What a browser kept before workbooks were on the server: sheets without a version. */
+async function adopt(second, key) {
+  const page = await machine();
+  // A page of the same address that opens no database.
+  await page.goto(`${address}/addins`);
+  await page.evaluate((kept) => new Promise((then, fail) => {
+    localStorage.setItem("relserve-key", kept);
+    const opening = indexedDB.open("relserve", 1);
+    opening.onupgradeneeded = () => opening.result.createObjectStore("sheets", { keyPath: "id" });
+    opening.onerror = fail;
+    opening.onsuccess = () => {
+      const writing = opening.result.transaction("sheets", "readwrite");
+      writing.objectStore("sheets").put({
+        id: "0123456789abcdef", name: "From before", rows: [["kept", "=1+1"]], widths: [90], usage: { calls: 3 }, updated: 1,
+      });
+      writing.oncomplete = () => {
+        opening.result.close();
+        then();
+      };
+    };
+  }), key);
+  await page.goto(address);
+  await open(page, "From before");
+  await shows(page, "A1", "kept");
+  await shows(page, "B1", "2");
+  await open(second, "From before");
+  await shows(second, "B1", "2");
+  await page.context().close();
+  console.log("- a sheet that a browser kept by itself before is open there, and on the other machine");
+}
+
+/** An older version of the open sheet, and back to what was there before. */
+async function goBack(first, second) {
+  await open(first, "Ours");
+  await open(second, "Ours");
+  await kept(first);
+  const back = async () => {
+    await first.click("#share");
+    await first.locator("#share-versions button").first().click();
+    await first.waitForSelector("#share-dialog[open]", { state: "detached" });
+  };
+  await back();
+  await shows(first, "C1", "");
+  await shows(second, "C1", "");
+  await shows(first, "A1", "online");
+  await kept(first);
+  await back();
+  await shows(first, "C1", "the last letters");
+  await shows(second, "C1", "the last letters");
+  console.log("- an older version came back, and then what was there before it");
+}
+
+/** The page of the add-ins. */
+async function addIns(page) {
+  await page.click("text=Add-ins");
+  await page.waitForURL(`${address}/addins`);
+  const pictures = await page.locator("img").evaluateAll((all) => all.map((one) => one.naturalWidth));
+  assert.equal(pictures.filter((width) => width > 0).length, 6, `${pictures}`);
+  assert.match(await page.textContent("body"), new RegExp(address));
+  await page.screenshot({ path: join(ARTIFACTS, "12-addins.png"), fullPage: true });
+  console.log("- the add-ins' page has its pictures and this server's address");
+}
+
+/** A link for readers, and its end. */
+async function share(page) {
+  await page.click("#add-tab");
+  await type(page, "B2", "=20+3");
+  await page.getByRole("tab", { name: "Sheet1", exact: true }).click();
+  await shows(page, "A1", "online");
+  await kept(page);
+  await page.click("#share");
+  await page.click("#share-make");
+  await until("a link is made", async () => (await page.inputValue("#share-link")) !== "");
+  await shot(page, "10-share");
+  const link = await page.inputValue("#share-link");
+  await page.keyboard.press("Escape");
+  const reader = await machine();
+  await reader.goto(link);
+  await reader.waitForSelector("#shared table");
+  await shot(reader, "13-shared");
+  const cells = await reader.locator("#shared tbody tr").first().locator("td").allTextContents();
+  assert.deepEqual(cells, ["online", "typed there", "the last letters"]);
+  const second = await reader.locator("#shared table").nth(1).locator("tbody td").allTextContents();
+  assert.deepEqual(second, ["", "", "", "23"], "the second sheet, as it was shown");
+  assert.equal(await reader.locator("header nav:visible, header button:visible").count(), 0, "nothing to go to");
+  assert.equal(await reader.locator("#shared input, #shared [contenteditable], #sheet:visible").count(), 0, "nothing can be typed");
+  await page.click("#share");
+  await page.click("#share-links button");
+  await until("the link has ended", async () => /No link/.test(await page.textContent("#share-links")));
+  await page.keyboard.press("Escape");
+  reader.mayFail = /v1\/shared/;
+  await reader.reload();
+  await until("it says so", async () => /The link does not work/.test(await reader.textContent("#shared")));
+  await reader.context().close();
+  console.log("- a link showed the sheet to a reader until it was ended");
+}
+
+/** Somebody who had the page open already opens an operator's invitation. */
+async function invited(tenant, link) {
+  const page = await machine();
+  page.mayFail = /v1\/models/;
+  await page.goto(address);
+  await page.waitForSelector("#login[open]");
+  await page.evaluate((to) => location.assign(to), link);
+  await until("the link signs in", async () => (await page.textContent("#tenant")) === tenant);
+  assert.equal(await page.evaluate(() => location.href), `${address}/`);
+  assert.equal(await page.locator("#view-admin:visible").count(), 0, "a member is no operator");
+  assert.deepEqual((await names(page)).filter((name) => name.startsWith("Ours")), [], "another tenant's sheets are not there");
+  await page.context().close();
+}
+
+/** The operators' page by hand. */
+async function administer(page) {
+  await page.click("#view-admin");
+  const tenant = `acme-${Date.now().toString(36)}`;
+  await page.fill("#admin input[name=tenant]", tenant);
+  await page.keyboard.press("Enter");
+  const weight = page.getByLabel(`Weight of ${tenant}`);
+  await weight.fill("2.5");
+  await weight.press("Tab");
+  await until("the weight is set", async () => (await page.getByLabel(`Weight of ${tenant}`).inputValue()) === "2.5");
+  await until("it can have keys", () => page.evaluate((name) => Array.from(document.querySelector("#admin select[name=tenant]").options).some(({ value }) => value === name), tenant));
+  await page.selectOption("#admin select[name=tenant]", tenant);
+  await page.fill("#admin input[name=name]", "laptop");
+  await page.keyboard.press("Enter");
+  await until("a key is told", async () => /rs-[0-9a-f]{64}/.test(await page.textContent("#admin-told")));
+  const revoke = page.getByRole("button", { name: /^Revoke key \d+, laptop$/ }).last();
+  await revoke.click();
+  await until("it is revoked", () => page.locator("tr", { hasText: tenant }).filter({ hasText: "revoked" }).count());
+  await page.click("text=Invite by a link");
+  await until("a link is told", async () => /#sign-in=si-/.test(await page.textContent("#admin-told")));
+  await page.selectOption("#admin select[name=by]", "route");
+  await until("usage is shown", async () => /Nothing was used|cells/.test(await page.locator("table[aria-label=Usage]").textContent()));
+  assert.match(await page.locator("#admin").textContent(), /KV blocks in use/);
+  await shot(page, "11-admin");
+  await invited(tenant, /http\S+/.exec(await page.textContent("#admin-told"))[0]);
+  console.log("- the operators' page: a tenant, its weight, a key made and revoked, an invitation");
+}
+
+async function run() {
+  mkdirSync(ARTIFACTS, { recursive: true });
+  const first = await signIn();
+  const key = await first.evaluate(() => localStorage.getItem("relserve-key"));
+  const second = await machine();
+  await second.addInitScript((value) => localStorage.setItem("relserve-key", value), key);
+  await together(first, second);
+  await leave(first, second);
+  await adopt(second, key);
+  await goBack(first, second);
+  await share(first);
+  await administer(first);
+  await addIns(first);
+}
+
+let failure;
+try {
+  await run();
+  assert.deepEqual(problems, [], "no console errors, no other host");
+} catch (error) {
+  failure = error;
+}
+await browser.close();
+if (failure) {
+  console.error(failure);
+  for (const problem of problems) console.error(problem);
+  process.exit(1);
+}
+console.log("people: all passed");

@@ -1,0 +1,72 @@
+// Has the server keep what this browser has: when both sides are brought together, and what is said of it.
+
+import { noUsage } from "relserve-client/usage";
+
+import { workbooks } from "../net/workbooks";
+import { SHEETS_MAX, type SheetStore, type StoredSheet, identifier } from "../store/sheets";
+import { openMarks } from "../store/sync-marks";
+import { element } from "../ui/dom";
+import { type SyncEvents, WorkbookSync } from "./workbook-sync";
+
+/** Other machines are looked for this often, in milliseconds, while the page is seen. */
+const LOOK_MS = 5_000;
+/** Held by the tab of this browser that asks the server. */
+const LOCK = "relserve-sync";
+
+/** One tab at a time; where the browser has no locks (plain HTTP to another machine) equal contents settle it. */
+async function alone(run: () => Promise<void>): Promise<void> {
+  const locks = (navigator as { locks?: LockManager }).locks;
+  await (locks ? locks.request(LOCK, run) : run());
+}
+
+/** The line that says where sheets are kept. */
+function showState(problem: string): void {
+  const line = element("kept", HTMLOutputElement);
+  const words = problem ? `Kept in this browser only: ${problem}` : "Kept on the server";
+  if (line.value !== words) line.value = words;
+  line.classList.toggle("bad", problem !== "");
+  document.body.dataset.kept = problem ? "no" : "yes";
+}
+
+/** The keeping of one page. */
+export class Keeping {
+  private readonly sync: WorkbookSync;
+
+  private constructor(store: SheetStore, marks: Awaited<ReturnType<typeof openMarks>>, events: Omit<SyncEvents, "state">) {
+    this.sync = new WorkbookSync(workbooks, store, marks, { ...events, state: showState }, {
+      now: () => Date.now(), identifier, noUsage, alone, sheetsMax: SHEETS_MAX,
+    });
+    setInterval(() => !document.hidden && this.soon(), LOOK_MS);
+    document.addEventListener("visibilitychange", () => !document.hidden && this.soon());
+    addEventListener("online", () => this.soon());
+    this.soon();
+  }
+
+  /** Begins to keep the sheets of a store; what the server has of them is noted under a name. */
+  static async open(store: SheetStore, marks: string, events: Omit<SyncEvents, "state">): Promise<Keeping> {
+    return new Keeping(store, await openMarks(marks), events);
+  }
+
+  /** Something was written or deleted. */
+  soon(): void {
+    document.body.dataset.kept = "no";
+    void this.sync.run();
+  }
+
+  /** Answers came to a sheet. */
+  answered(id: string): void {
+    this.sync.answered(id);
+    this.soon();
+  }
+
+  /** Has the server keep a sheet as it is now, whatever is saved next; throws where that failed. */
+  async closeVersion(id: string): Promise<void> {
+    await this.sync.closeVersion(id);
+  }
+
+  /** The page goes, and the browser may not have taken what was typed last. */
+  leave(sheet: StoredSheet): void {
+    // Nobody is there any more to be told.
+    void this.sync.flush(sheet).catch(() => undefined);
+  }
+}

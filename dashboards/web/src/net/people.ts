@@ -1,0 +1,99 @@
+// Who calls, links that sign somebody in, and what operators see and change: docs/API.md has the routes.
+
+import { type List, call } from "./api";
+
+/** Who calls. */
+export interface Caller {
+  tenant: string;
+  operator: boolean;
+  /** What tells the tenant's workbooks from all others'. */
+  workbooks: string;
+}
+
+/** An amount, its bound, and the setting that sets it. */
+export interface Amount {
+  used: number;
+  max: number | null;
+  setting: string | null;
+}
+
+/** A tenant and what it has. */
+export interface Tenant {
+  name: string;
+  weight: number;
+  keys: number;
+  workbooks: Amount;
+  workbook_bytes: Amount;
+  cached_answers: number;
+  sql_day_tokens: Amount;
+  sql_day_calls: Amount;
+}
+
+/** A key; times are unix seconds. */
+export interface Key {
+  id: number;
+  name: string;
+  tenant: string;
+  shown: string;
+  operator: boolean;
+  created: number;
+  last_used: number | null;
+  expires: number | null;
+  revoked: number | null;
+  /** Told once. */
+  key?: string;
+}
+
+/** A sum of usage; `day` counts from 1970-01-01. */
+export interface UsageEntry {
+  day: number;
+  tenant: string;
+  model: string;
+  route: string;
+  requests: number;
+  rows: number;
+  prompt_tokens: number;
+  cached_tokens: number;
+  completion_tokens: number;
+}
+
+/** What runs rows. */
+export interface Replica {
+  name: string;
+  model: string;
+  kind: string;
+  state: string;
+  in_flight: { rows: number; rows_max: number };
+  last_error: { message: string } | null;
+}
+
+/** The blocks of keys and values, and what they saved. */
+export interface CacheView {
+  kv_blocks: { total: number; used: number; cached: number; free: number; pinned: number };
+  host_kv_blocks: { total: number; used: number };
+  prompt_tokens: number;
+  prefix_hit_tokens: number;
+}
+
+const data = async <T>(path: string) => (await call<List<T>>("GET", path)).data;
+
+export const me = () => call<Caller>("GET", "v1/me");
+/** Exchanges a link's token; no key goes along. */
+export const signIn = (token: string) =>
+  call<{ key: string; tenant: string; operator: boolean }>("POST", "v1/sign-in", { body: { token }, key: "" });
+
+export const tenants = () => data<Tenant>("v1/tenants");
+export const createTenant = (name: string, weight: number) => call("POST", "v1/tenants", { body: { name, weight } });
+export const setWeight = (name: string, weight: number) =>
+  call("POST", `v1/tenants/${encodeURIComponent(name)}`, { body: { weight } });
+export const keys = () => data<Key>("v1/keys");
+export const createKey = (wanted: { name: string; tenant: string; days?: number; operator: boolean }) =>
+  call<Key>("POST", "v1/keys", { body: wanted });
+export const revokeKey = (id: number) => call("DELETE", `v1/keys/${id}`);
+export const invite = (tenant: string, operator: boolean) =>
+  call<{ path: string }>("POST", "v1/sign-in/links", { body: { tenant, operator } });
+export const usage = (days: number) => data<UsageEntry>(`v1/usage/tenants?days=${days}`);
+export const replicas = () => data<Replica>("v1/replicas");
+export const setDraining = (name: string, on: boolean) =>
+  call("POST", `v1/replicas/${encodeURIComponent(name)}/${on ? "drain" : "resume"}`);
+export const caches = () => call<CacheView>("GET", "v1/scheduler");

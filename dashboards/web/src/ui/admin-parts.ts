@@ -1,0 +1,61 @@
+// What the sections of the operators' view are made of.
+
+import { make } from "./make";
+
+/** A part of the view. */
+export interface AdminSection {
+  title: string;
+  host: HTMLElement;
+  /** Reads and draws it anew. */
+  refresh(): Promise<void>;
+}
+
+/** An error as people read it. */
+export function words(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
+
+/** A form whose button does something with its fields; says why not where that is refused. */
+export function form(submit: string, act: () => Promise<void>, ...fields: Node[]): HTMLFormElement {
+  const problem = make("p", { class: "bad", role: "alert" });
+  const made = make("form", { class: "bar" }, ...fields, make("button", { type: "submit", class: "main" }, submit), problem);
+  made.addEventListener("submit", (event) => {
+    event.preventDefault();
+    problem.textContent = "";
+    void act().catch((error: unknown) => {
+      problem.textContent = words(error);
+    });
+  });
+  return made;
+}
+
+/** A field with its label. */
+export function labelled(label: string, field: HTMLElement): HTMLLabelElement {
+  return make("label", {}, `${label} `, field);
+}
+
+/** A button that does something, and says why not in its place where that is refused. */
+export function action(label: string, what: string, act: () => Promise<unknown>, then: () => void): HTMLButtonElement {
+  const made = make("button", { type: "button", "aria-label": what }, label);
+  made.addEventListener("click", () => {
+    made.disabled = true;
+    void act().then(then, (error: unknown) => {
+      made.disabled = false;
+      made.textContent = words(error);
+    });
+  });
+  return made;
+}
+
+/** Whether somebody is typing in a part of the page: it is not drawn anew under their hands. */
+export function isInUse(host: HTMLElement): boolean {
+  return host.contains(document.activeElement) && document.activeElement instanceof HTMLInputElement;
+}
+
+/** An amount as people read it. */
+export const count = (value: number) => value.toLocaleString("en");
+
+/** Unix seconds as people read them; nothing for never. */
+export function when(seconds: number | null): string {
+  return seconds === null ? "" : new Date(seconds * 1_000).toLocaleString("en", { dateStyle: "medium", timeStyle: "short" });
+}

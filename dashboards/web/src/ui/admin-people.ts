@@ -1,0 +1,104 @@
+// Tenants and keys, as operators see and change them.
+
+import { type Amount, type Key, type Tenant, createKey, createTenant, invite, keys, revokeKey, setWeight, tenants } from "../net/people";
+import { type AdminSection, action, count, form, isInUse, labelled, when } from "./admin-parts";
+import { make, row, table } from "./make";
+
+const megabytes = (bytes: number) => `${(bytes / 1_048_576).toFixed(bytes < 10_485_760 ? 1 : 0)} MiB`;
+
+/** An amount and its bound; the setting that sets it is told by the pointer. */
+function amount({ used, max, setting }: Amount, write = count): HTMLElement {
+  const share = max === null || max === 0 ? "" : ` of ${write(max)}`;
+  const made = make("span", setting ? { title: setting } : {}, write(used) + share);
+  if (max !== null && used >= max) made.className = "bad";
+  return made;
+}
+
+/** Tenants: weights, keys, workbooks, budgets. */
+export class TenantSection implements AdminSection {
+  readonly title = "Tenants";
+  readonly host: HTMLElement;
+  private readonly rows = table("Tenants", ["Tenant", "Weight", "Keys", "Workbooks", "Bytes of workbooks", "Answers cached", "SQL today: tokens", "SQL today: calls"]);
+
+  constructor(private readonly changed: () => void) {
+    const name = make("input", { name: "tenant", required: "", maxlength: "100" });
+    const add = form("Add tenant", async () => {
+      await createTenant(name.value, 1);
+      name.value = "";
+      changed();
+    }, labelled("Name", name));
+    this.host = make("div", {}, this.rows.host, add);
+  }
+
+  async refresh(): Promise<void> {
+    const all = await tenants();
+    if (!isInUse(this.rows.host)) this.rows.body.replaceChildren(...all.map((tenant) => this.tenant(tenant)));
+  }
+
+  private tenant(tenant: Tenant): HTMLTableRowElement {
+    const weight = make("input", {
+      type: "number", value: String(tenant.weight), min: "0.001", step: "any", "aria-label": `Weight of ${tenant.name}`,
+    });
+    const problem = make("span", { class: "bad", role: "alert" });
+    weight.addEventListener("change", () => {
+      void setWeight(tenant.name, Number(weight.value)).then(() => {
+        weight.blur();
+        this.changed();
+      }, (error: unknown) => {
+        problem.textContent = error instanceof Error ? error.message : String(error);
+      });
+    });
+    return row(
+      tenant.name, make("span", {}, weight, problem), tenant.keys, amount(tenant.workbooks), amount(tenant.workbook_bytes, megabytes),
+      tenant.cached_answers, amount(tenant.sql_day_tokens), amount(tenant.sql_day_calls),
+    );
+  }
+}
+
+/** Keys: made, shown once, revoked; and links that sign somebody in. */
+export class KeySection implements AdminSection {
+  readonly title = "Keys";
+  readonly host: HTMLElement;
+  private readonly rows = table("Keys", ["Number", "Name", "Tenant", "Begins with", "Rights", "Last used", "Expires", "State", ""]);
+  private readonly tenant = make("select", { name: "tenant" });
+  private readonly told = make("output", { id: "admin-told", class: "secret" });
+
+  constructor(private readonly changed: () => void) {
+    const name = make("input", { name: "name", required: "", maxlength: "100" });
+    const days = make("input", { name: "days", type: "number", min: "1", max: "36500", placeholder: "never" });
+    const operator = make("input", { name: "operator", type: "checkbox" });
+    const add = form("Make a key", async () => {
+      const wanted = { name: name.value, tenant: this.tenant.value, operator: operator.checked };
+      const made = await createKey(days.value ? { ...wanted, days: Number(days.value) } : wanted);
+      this.told.replaceChildren(`The key "${made.name}", shown this once: `, make("code", {}, made.key ?? ""));
+      name.value = "";
+      changed();
+    }, labelled("Name", name), labelled("Tenant", this.tenant), labelled("Days", days), labelled("Operator", operator));
+    const link = make("button", { type: "button" }, "Invite by a link");
+    link.addEventListener("click", () => {
+      void invite(this.tenant.value, operator.checked).then(({ path }) => {
+        const address = new URL(path, location.href).href;
+        this.told.replaceChildren("A link that signs somebody in, once and within minutes: ", make("code", {}, address));
+      }, (error: unknown) => this.told.replaceChildren(error instanceof Error ? error.message : String(error)));
+    });
+    add.append(link);
+    this.host = make("div", {}, this.rows.host, add, this.told);
+  }
+
+  async refresh(): Promise<void> {
+    const [all, known] = await Promise.all([keys(), tenants()]);
+    this.rows.body.replaceChildren(...all.map((key) => this.key(key)));
+    const chosen = this.tenant.value;
+    this.tenant.replaceChildren(...known.map(({ name }) => new Option(name, name, false, name === chosen)));
+  }
+
+  private key(key: Key): HTMLTableRowElement {
+    const isExpired = key.expires !== null && key.expires * 1_000 <= Date.now();
+    const state = key.revoked !== null ? "revoked" : isExpired ? "expired" : "works";
+    const revoke = action("Revoke", `Revoke key ${key.id}, ${key.name}`, () => revokeKey(key.id), this.changed);
+    return row(
+      key.id, key.name, key.tenant, make("code", {}, `${key.shown}…`), key.operator ? "operator" : "", when(key.last_used),
+      when(key.expires), state, state === "works" ? revoke : "",
+    );
+  }
+}

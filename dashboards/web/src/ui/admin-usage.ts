@@ -1,0 +1,44 @@
+// Usage over time, by tenant, model or route.
+
+import { type UsageKey, type UsageSeries, dayName, seriesOf } from "../core/usage-days";
+import { usage } from "../net/people";
+import { type AdminSection, count, labelled } from "./admin-parts";
+import { make, row, table } from "./make";
+
+const SPANS = [7, 30, 90] as const;
+const KEYS: readonly UsageKey[] = ["tenant", "model", "route"];
+
+/** Tokens of each day as bars; the number of each is in its title and in the table's row. */
+function bars(series: UsageSeries, most: number, today: number): HTMLElement {
+  const days = series.days.map((tokens, at) => {
+    const bar = make("i", { title: `${dayName(today - series.days.length + 1 + at)}: ${count(tokens)} tokens` });
+    bar.style.height = `${most > 0 ? Math.round((100 * tokens) / most) : 0}%`;
+    return bar;
+  });
+  return make("span", { class: "days", role: "img", "aria-label": `${series.name}: ${count(series.tokens)} tokens over the days` }, ...days);
+}
+
+/** The section. */
+export class UsageSection implements AdminSection {
+  readonly title = "Usage";
+  readonly host: HTMLElement;
+  private readonly span = make("select", { name: "span" }, ...SPANS.map((days) => new Option(`${days} days`, String(days))));
+  private readonly by = make("select", { name: "by" }, ...KEYS.map((key) => new Option(key, key)));
+  private readonly rows = table("Usage", ["", "Requests", "Rows", "Tokens", "of them cached", "By day"]);
+
+  constructor() {
+    for (const choice of [this.span, this.by]) choice.addEventListener("change", () => void this.refresh());
+    const choices = make("div", { class: "bar" }, labelled("By", this.by), labelled("Over", this.span));
+    this.host = make("div", {}, choices, this.rows.host);
+  }
+
+  async refresh(): Promise<void> {
+    const span = Number(this.span.value);
+    const today = Math.floor(Date.now() / 86_400_000);
+    const all = seriesOf(await usage(span), this.by.value as UsageKey, span, today);
+    const most = Math.max(0, ...all.flatMap(({ days }) => days));
+    const none = row(make("span", { class: "quiet" }, "Nothing was used in these days."));
+    this.rows.body.replaceChildren(...(all.length === 0 ? [none] : all.map((series) =>
+      row(series.name, series.requests, series.rows, series.tokens, series.cached, bars(series, most, today)))));
+  }
+}

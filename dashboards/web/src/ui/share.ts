@@ -1,0 +1,106 @@
+// The dialog of the open sheet on the server: links that show it to readers, and its older versions.
+
+import { RequestError } from "relserve-client/wire";
+
+import { sheetOf } from "../app/workbook-sync";
+import * as server from "../net/workbooks";
+import type { StoredSheet } from "../store/sheets";
+import { element, onClick } from "./dom";
+import { make } from "./make";
+
+/** What the dialog needs of the page. */
+export interface ShareHost {
+  /** The open sheet, where the server keeps sheets. */
+  open(): StoredSheet | undefined;
+  /** Goes back to an older version; throws where what is there now could not be kept. */
+  restore(older: StoredSheet): Promise<void>;
+}
+
+const date = (seconds: number) => new Date(seconds * 1_000).toLocaleString("en", { dateStyle: "medium", timeStyle: "medium" });
+const kilobytes = (bytes: number) => `${Math.max(1, Math.round(bytes / 1_000)).toLocaleString("en")} kB`;
+
+/** A button of a list. */
+function button(label: string, what: string, then: () => Promise<void>): HTMLButtonElement {
+  const made = make("button", { type: "button", "aria-label": what }, label);
+  made.addEventListener("click", () => void then());
+  return made;
+}
+
+/** The dialog. */
+export class ShareDialog {
+  private readonly dialog = element("share-dialog", HTMLDialogElement);
+  private readonly days = element("share-days", HTMLSelectElement);
+  private readonly made = element("share-link", HTMLInputElement);
+  private readonly links = element("share-links", HTMLUListElement);
+  private readonly versions = element("share-versions", HTMLUListElement);
+  private readonly problem = element("share-problem", HTMLParagraphElement);
+
+  constructor(private readonly host: ShareHost) {
+    onClick("share", () => void this.open());
+    onClick("share-make", () => void this.attempt((id) => this.makeLink(id)));
+    onClick("share-copy", () => {
+      this.made.select();
+      // Without HTTPS there is no clipboard; what is selected can be copied by hand.
+      void navigator.clipboard?.writeText(this.made.value);
+    });
+  }
+
+  private async open(): Promise<void> {
+    this.showLink("");
+    this.links.replaceChildren();
+    this.versions.replaceChildren();
+    this.problem.textContent = "";
+    this.dialog.showModal();
+    if (this.host.open()) await this.attempt((id) => this.refresh(id));
+    else this.problem.textContent = "The server does not keep this sheet: sign in first.";
+  }
+
+  /** Does something with the open sheet on the server, and says why not where it refuses. */
+  private async attempt(act: (id: string) => Promise<void>): Promise<void> {
+    const sheet = this.host.open();
+    if (!sheet) return;
+    this.problem.textContent = "";
+    try {
+      await act(sheet.id);
+    } catch (error) {
+      const isUnknown = error instanceof RequestError && error.status === 404;
+      const words = error instanceof Error ? error.message : String(error);
+      this.problem.textContent = isUnknown ? "The server does not have this sheet yet: type something, or wait a moment." : words;
+    }
+  }
+
+  private async makeLink(id: string): Promise<void> {
+    const { path = "" } = await server.share(id, Number(this.days.value));
+    this.showLink(new URL(path, location.href).href);
+    this.made.select();
+    await this.refresh(id);
+  }
+
+  private showLink(link: string): void {
+    this.made.value = link;
+    element("share-made", HTMLDivElement).hidden = link === "";
+  }
+
+  private async refresh(id: string): Promise<void> {
+    const [links, versions] = await Promise.all([server.shares(id), server.versions(id)]);
+    const end = (link: number) => this.attempt(async () => {
+      await server.endShare(id, link);
+      await this.refresh(id);
+    });
+    this.links.replaceChildren(...links.map(({ id: number, created, expires }) =>
+      make("li", {}, `Made ${date(created)}, works until ${date(expires)} `, button("End", `End the link of ${date(created)}`, () => end(number)))));
+    if (links.length === 0) this.links.replaceChildren(make("li", { class: "quiet" }, "No link shows this sheet."));
+    const [newest, ...older] = versions;
+    const restore = (number: number) => this.attempt(async () => {
+      const read = await server.version(id, number);
+      const sheet = this.host.open();
+      if (sheet) await this.host.restore(sheetOf(id, read, sheet, Date.now()));
+      this.dialog.close();
+    });
+    this.versions.replaceChildren(
+      ...(newest ? [make("li", {}, `${date(newest.saved)}, ${kilobytes(newest.bytes)}: the newest`)] : []),
+      ...older.map((one) => make("li", {}, `${date(one.saved)}, ${kilobytes(one.bytes)} `,
+        button("Go back to this", `Go back to the version of ${date(one.saved)}`, () => restore(one.version)))),
+    );
+  }
+}

@@ -1,0 +1,57 @@
+// What a read-only link shows: the newest version of a sheet, as it was shown where it was saved. Nothing can be typed and
+// nothing asks the model: whoever has the link has no key.
+
+import type { WorkbookContent } from "../app/workbook-sync";
+import { shared } from "../net/workbooks";
+import { columnName } from "../core/address";
+import { element } from "./dom";
+import { make } from "./make";
+
+/** Rows that are shown at once; more come by the button below. */
+const ROWS_SHOWN = 500;
+
+/** Shows what a link's token shows, in place of everything else. */
+export async function showShared(token: string): Promise<void> {
+  const host = element("shared", HTMLElement);
+  for (const name of ["sheet", "live", "admin"]) element(name, HTMLElement).hidden = true;
+  for (const part of document.querySelectorAll<HTMLElement>("header nav, header #key")) part.hidden = true;
+  host.hidden = false;
+  try {
+    const { name, saved, content } = await shared(token);
+    const when = new Date(saved * 1_000).toLocaleString("en", { dateStyle: "medium", timeStyle: "short" });
+    document.title = `${name} · RelServe`;
+    host.replaceChildren(
+      make("h2", {}, name), make("p", { class: "quiet" }, `Read only. Last changed ${when}.`),
+      ...sheetsOf(name, content),
+    );
+  } catch (error) {
+    const words = error instanceof Error ? error.message : String(error);
+    host.replaceChildren(make("h2", {}, "Nothing to see here"), make("p", { role: "alert" }, `The link does not work: ${words}.`));
+  }
+}
+
+/** Its sheets, each under its name where there are several. */
+function sheetsOf(name: string, { shown: sheets, rows }: WorkbookContent): HTMLElement[] {
+  const all = sheets ?? [{ name, rows }];
+  if (all.length === 1) return all.map((sheet) => tableOf(name, sheet.rows));
+  return all.flatMap((sheet) => [make("h3", {}, sheet.name), tableOf(sheet.name, sheet.rows)]);
+}
+
+function tableOf(name: string, rows: string[][]): HTMLElement {
+  const width = rows.reduce((most, row) => Math.max(most, row.length), 0);
+  const columns = Array.from({ length: width }, (_, at) => at);
+  const head = make("tr", {}, make("th", {}), ...columns.map((at) => make("th", { scope: "col" }, columnName(at))));
+  const body = make("tbody", {});
+  const table = make("table", { "aria-label": name }, make("thead", {}, head), body);
+  const more = make("button", { type: "button" }, "Show more rows");
+  const add = () => {
+    const from = body.rows.length;
+    const added = rows.slice(from, from + ROWS_SHOWN).map((row, at) =>
+      make("tr", {}, make("th", { scope: "row" }, String(from + at + 1)), ...columns.map((x) => make("td", {}, row[x] ?? ""))));
+    body.append(...added);
+    more.hidden = body.rows.length >= rows.length;
+  };
+  more.addEventListener("click", add);
+  add();
+  return make("div", { class: "scroll" }, table, more);
+}

@@ -1,0 +1,269 @@
+// Browsers that keep their sheets on one server: a server of versions, and browsers with stores of their own.
+
+import { noUsage } from "relserve-client/usage";
+import { expect, test } from "vitest";
+
+import {
+  type LocalSheets, type SaveOptions, type SaveOutcome, type SyncMark, type SyncMarks, type WorkbookContent, type WorkbookRead, type WorkbookServer,
+  WorkbookSync, contentOf,
+} from "../src/app/workbook-sync";
+import { type StoredSheet, newSheet } from "../src/store/sheets";
+
+/** A server that keeps the newest versions. */
+class Server implements WorkbookServer {
+  readonly kept = new Map<string, WorkbookRead>();
+  isAway = false;
+  /** What is said of the sheet "S" in place of saving it. */
+  refusal: string | undefined;
+  /** Whether the reply to the next save is lost on its way. */
+  losesReply = false;
+  saves = 0;
+
+  list = async () => {
+    this.answer();
+    return [...this.kept].map(([id, { name, version }]) => ({ id, name, version }));
+  };
+  read = async (id: string) => {
+    this.answer();
+    return structuredClone(this.kept.get(id));
+  };
+  /** Versions that were closed. */
+  readonly closed: number[] = [];
+  save = async (
+    id: string, name: string, content: WorkbookContent, base: number, { closesVersion = false }: SaveOptions = {},
+  ): Promise<SaveOutcome> => {
+    this.answer();
+    if (this.refusal && name === "S") throw new Error(this.refusal);
+    const there = this.kept.get(id);
+    if (!there && base > 0) return "gone";
+    if ((there?.version ?? 0) !== base) return "stale";
+    this.saves += 1;
+    if (closesVersion) this.closed.push(base + 1);
+    this.kept.set(id, { name, version: base + 1, content: structuredClone(content) });
+    if (this.losesReply) {
+      this.losesReply = false;
+      throw new Error("the connection broke");
+    }
+    return { version: base + 1 };
+  };
+  remove = async (id: string) => {
+    this.answer();
+    this.kept.delete(id);
+  };
+
+  cells(): Record<string, string> {
+    return Object.fromEntries([...this.kept.values()].map(({ name, content }) => [name, content.rows.flat().join()]));
+  }
+
+  private answer(): void {
+    if (this.isAway) throw new Error("the server cannot be reached");
+  }
+}
+
+/** A browser with its own stores. */
+class Browser implements LocalSheets {
+  readonly sheets = new Map<string, StoredSheet>();
+  readonly told: string[] = [];
+  readonly sync: WorkbookSync;
+  state = "";
+  private readonly kept = new Map<string, SyncMark>();
+  private readonly marks: SyncMarks = {
+    all: async () => structuredClone([...this.kept.values()]),
+    put: async (mark) => void this.kept.set(mark.id, mark),
+    remove: async (id) => void this.kept.delete(id),
+  };
+  private count = 0;
+
+  constructor(server: Server, name = "b") {
+    this.sync = new WorkbookSync(server, this, this.marks, {
+      changed: (_, words) => words && this.told.push(words),
+      conflicted: (_id, _copy, words) => this.told.push(words),
+      said: (words) => this.told.push(words),
+      shown: () => undefined,
+      state: (problem) => {
+        this.state = problem;
+      },
+    }, {
+      now: () => 1,
+      identifier: () => `${name}${(this.count += 1)}`,
+      noUsage,
+      alone: (run) => run(),
+      sheetsMax: 5,
+    });
+  }
+
+  list = async () => structuredClone([...this.sheets.values()]);
+  put = async (sheet: StoredSheet, base: number) => {
+    if ((this.sheets.get(sheet.id)?.version ?? 0) !== base) return false;
+    this.sheets.set(sheet.id, structuredClone(sheet));
+    return true;
+  };
+  remove = async (id: string) => void this.sheets.delete(id);
+
+  /** Types a text into the sheet of a name, which is made where there is none. */
+  type(name: string, text: string): StoredSheet {
+    const there = [...this.sheets.values()].find((sheet) => sheet.name === name) ?? newSheet(name);
+    const typed = { ...there, rows: [[text]], version: there.version + 1 };
+    this.sheets.set(typed.id, typed);
+    return typed;
+  }
+
+  cells(): Record<string, string> {
+    return Object.fromEntries([...this.sheets.values()].map(({ name, rows }) => [name, rows.flat().join()]));
+  }
+}
+
+test("a second browser sees what the first typed, and each other's edits", async () => {
+  const server = new Server();
+  const [one, other] = [new Browser(server), new Browser(server)];
+  one.type("S", "a");
+  await one.sync.run();
+  await other.sync.run();
+  expect(other.cells()).toEqual({ S: "a" });
+  other.type("S", "b");
+  await other.sync.run();
+  await one.sync.run();
+  expect([one.cells(), one.told]).toEqual([{ S: "b" }, ['"S" was changed elsewhere: this is its version.']]);
+  await one.sync.run();
+  await other.sync.run();
+  expect(server.saves).toBe(2);
+});
+
+test("a workbook goes with all of its sheets, also where its first has nothing in it", async () => {
+  const server = new Server();
+  const [one, other] = [new Browser(server), new Browser(server)];
+  const book = newSheet("Book");
+  const further = [{ name: "Prices", rows: [["3", "=A1+1"]], widths: [80], layout: { frozenRows: 1 } }];
+  one.sheets.set(book.id, { ...book, first: "Summary", further, version: 1 });
+  await one.sync.run();
+  await other.sync.run();
+  expect(other.sheets.get(book.id)).toMatchObject({ name: "Book", rows: [], first: "Summary", further });
+  await one.sync.run();
+  expect(server.saves).toBe(1);
+});
+
+test("where both changed a sheet both are kept, under two names", async () => {
+  const server = new Server();
+  const [one, other] = [new Browser(server, "x"), new Browser(server, "y")];
+  one.type("S", "a");
+  await one.sync.run();
+  await other.sync.run();
+  one.type("S", "one");
+  other.type("S", "other");
+  await one.sync.run();
+  await other.sync.run();
+  expect(other.told).toEqual(['"S" was changed elsewhere too: what you did here goes on as "S (copy)".']);
+  expect(other.cells()).toEqual({ S: "one", "S (copy)": "other" });
+  await one.sync.run();
+  expect(one.cells()).toEqual({ S: "one", "S (copy)": "other" });
+  expect(server.cells()).toEqual({ S: "one", "S (copy)": "other" });
+});
+
+test("without a server everything goes on, and it has all of it once it is back", async () => {
+  const server = new Server();
+  const browser = new Browser(server);
+  server.isAway = true;
+  browser.type("S", "a");
+  await browser.sync.run();
+  expect(browser.state).toBe("the server cannot be reached");
+  browser.type("S", "b");
+  server.isAway = false;
+  await browser.sync.run();
+  expect([server.cells(), browser.state]).toEqual([{ S: "b" }, ""]);
+});
+
+test("a save whose reply was lost is no conflict", async () => {
+  const server = new Server();
+  const browser = new Browser(server);
+  server.losesReply = true;
+  browser.type("S", "a");
+  await browser.sync.run();
+  expect(browser.state).toBe("the connection broke");
+  await browser.sync.run();
+  expect([browser.cells(), server.cells(), browser.told, browser.state]).toEqual([{ S: "a" }, { S: "a" }, [], ""]);
+  browser.type("S", "b");
+  await browser.sync.run();
+  expect(server.cells()).toEqual({ S: "b" });
+});
+
+test("a refusal is told and keeps no other sheet from the server", async () => {
+  const server = new Server();
+  const browser = new Browser(server);
+  server.refusal = "what the tenant keeps in workbooks exceeds the limit of 9 bytes (workbooks.tenant_bytes_max)";
+  browser.type("S", "a");
+  browser.type("T", "t");
+  await browser.sync.run();
+  expect([browser.state, browser.cells(), server.cells()]).toEqual([server.refusal, { S: "a", T: "t" }, { T: "t" }]);
+  server.refusal = undefined;
+  await browser.sync.run();
+  expect([browser.state, server.cells()]).toEqual(["", { T: "t", S: "a" }]);
+});
+
+test("a deletion goes everywhere, but not over an edit", async () => {
+  const server = new Server();
+  const [one, other] = [new Browser(server), new Browser(server)];
+  const sheet = one.type("S", "a");
+  one.type("T", "t");
+  await one.sync.run();
+  await other.sync.run();
+  one.sheets.delete(sheet.id);
+  await one.sync.run();
+  expect(server.cells()).toEqual({ T: "t" });
+  await other.sync.run();
+  expect([other.cells(), other.told]).toEqual([{ T: "t" }, ['"S" was deleted elsewhere.']]);
+
+  const [last] = [...one.sheets.values()];
+  one.sheets.delete(last?.id ?? "");
+  other.type("T", "edited");
+  await one.sync.run();
+  await other.sync.run();
+  expect([server.cells(), other.cells()]).toEqual([{ T: "edited" }, { T: "edited" }]);
+  expect(other.told.slice(1)).toEqual(['"T" was deleted elsewhere; it is kept, since you changed it.']);
+
+  const [again] = [...other.sheets.values()];
+  await one.sync.run();
+  other.sheets.delete(again?.id ?? "");
+  one.type("T", "changed");
+  await one.sync.run();
+  await other.sync.run();
+  expect(other.cells()).toEqual({ T: "changed" });
+  expect(other.told.at(-1)).toBe('"T" was changed elsewhere after it was deleted here: it is back.');
+});
+
+test("a version can be closed, edited since or not, and only by a server that is there", async () => {
+  const server = new Server();
+  const browser = new Browser(server);
+  const { id } = browser.type("S", "a");
+  await browser.sync.closeVersion(id);
+  expect(server.closed).toEqual([1]);
+  await browser.sync.run();
+  expect(server.saves).toBe(1);
+  // A run that goes on has read the sheets already.
+  void browser.sync.run();
+  await browser.sync.closeVersion(id);
+  expect(server.closed).toEqual([1, 2]);
+  server.isAway = true;
+  await expect(browser.sync.closeVersion(id)).rejects.toThrow("the server cannot be reached");
+  server.isAway = false;
+  browser.type("S", "b");
+  await browser.sync.run();
+  expect([server.closed, server.cells()]).toEqual([[1, 2], { S: "b" }]);
+});
+
+test("what is of a browser alone does not go to the server", () => {
+  const sheet = { ...newSheet("S", [["a"]], [80]), version: 7 };
+  expect(contentOf(sheet, [{ name: "Sheet1", rows: [["A"]] }])).toEqual({
+    rows: [["a"]], widths: [80], shown: [{ name: "Sheet1", rows: [["A"]] }],
+  });
+});
+
+test("a browser takes no more sheets than it keeps", async () => {
+  const server = new Server();
+  const [one, other] = [new Browser(server), new Browser(server)];
+  for (let number = 0; number < 5; number += 1) one.type(`S${number}`, "a");
+  await one.sync.run();
+  other.type("Own", "b");
+  await other.sync.run();
+  expect(other.sheets.size).toBe(5);
+  expect(server.kept.size).toBe(6);
+});

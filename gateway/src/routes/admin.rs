@@ -1,0 +1,199 @@
+//! What operators see and change over HTTP: keys, tenants with their weights and budgets, usage of all tenants.
+
+use actix_web::http::header::CACHE_CONTROL;
+use actix_web::web::{self, Data, Path, Payload, Query, ServiceConfig};
+use actix_web::{HttpRequest, HttpResponse};
+use base::Millis;
+use serde_json::json;
+use serving::error::{RequestError, stored};
+use store::{NewKey, UnixMillis};
+
+use super::ops::{Days, usage_days, usage_entry};
+use crate::auth::{self, Authenticated, Operator};
+use crate::error::{ApiError, ErrorBody};
+use crate::routes::{get_only, only_delete, only_get_post, only_post, read_body};
+use crate::services::{tenancy, workbooks};
+use crate::state::App;
+use crate::wire::admin::{self as wire, CallerReply, KeyReply, TenantReply};
+
+/// The routes.
+pub fn configure(routes: &mut ServiceConfig) {
+    routes
+        .service(
+            web::resource("/v1/keys")
+                .route(web::get().to(keys))
+                .route(web::post().to(create_key))
+                .default_service(web::to(only_get_post)),
+        )
+        .service(
+            web::resource("/v1/keys/{id}")
+                .route(web::delete().to(revoke_key))
+                .default_service(web::to(only_delete)),
+        )
+        .service(
+            web::resource("/v1/tenants")
+                .route(web::get().to(tenants))
+                .route(web::post().to(create_tenant))
+                .default_service(web::to(only_get_post)),
+        )
+        .service(
+            web::resource("/v1/tenants/{name}")
+                .route(web::post().to(set_weight))
+                .default_service(web::to(only_post)),
+        )
+        .service(get_only("/v1/me", me))
+        .service(get_only("/v1/usage/tenants", usage));
+}
+
+/// Who calls: the tenant, whether the key is an operator's, and what tells the tenant's workbooks from all others', of
+/// other servers too.
+#[utoipa::path(
+    get, path = "/v1/me", tag = "operation", responses((status = 200, body = CallerReply)), security(("key" = []))
+)]
+pub async fn me(
+    app: Data<App>,
+    Authenticated(caller): Authenticated,
+    request: HttpRequest,
+) -> Result<HttpResponse, ApiError> {
+    let is_operator = auth::operator(&app, &request).await.is_ok();
+    let tenant = tenancy::name_of(&app, caller.tenant).await?;
+    let scope = workbooks::scope(&app, caller.tenant).await?;
+    Ok(HttpResponse::Ok().json(CallerReply::new(tenant, is_operator, scope)))
+}
+
+/// All keys of all tenants, the oldest first, revoked ones too. Takes an operator's key.
+#[utoipa::path(
+    get, path = "/v1/keys", tag = "operation",
+    responses((status = 200, body = Vec<KeyReply>), (status = 403, body = ErrorBody)), security(("key" = []))
+)]
+pub async fn keys(app: Data<App>, _: Operator) -> Result<HttpResponse, ApiError> {
+    let names = tenancy::names(&app).await?;
+    let keys = stored(app.runtime.store.keys(None).await)?;
+    let shown = |key: store::KeyInfo| {
+        let tenant = names.get(&key.tenant).map_or("", String::as_str);
+        KeyReply::new(key, tenant)
+    };
+    let data: Vec<_> = keys.into_iter().map(shown).collect();
+    Ok(HttpResponse::Ok().json(json!({ "object": "list", "data": data })))
+}
+
+/// Makes a key of a tenant and tells its text, once. Takes an operator's key.
+#[utoipa::path(
+    post, path = "/v1/keys", tag = "operation",
+    request_body(content = Object, description = "name, tenant (its name), days (until it expires; never), operator \
+        (whether it is an operator's)"),
+    responses(
+        (status = 200, body = KeyReply), (status = 403, body = ErrorBody),
+        (status = 404, body = ErrorBody, description = "no such tenant"),
+    ),
+    security(("key" = []))
+)]
+pub async fn create_key(
+    app: Data<App>,
+    _: Operator,
+    request: HttpRequest,
+    payload: Payload,
+) -> Result<HttpResponse, ApiError> {
+    let asked = wire::key(crate::json::object(&read_body(&app, &request, payload).await?)?)?;
+    let tenant = tenancy::named(&app, &asked.tenant).await?;
+    let now = UnixMillis(app.runtime.shared.clock.unix_ms());
+    let new = NewKey {
+        tenant: tenant.id,
+        name: &asked.name,
+        expires: asked.days.map(|days| now.after(Millis(days * 86_400_000))),
+        is_operator: asked.is_operator,
+    };
+    let created = stored(app.runtime.store.create_key(new, now).await)?;
+    Ok(HttpResponse::Ok()
+        .insert_header((CACHE_CONTROL, "no-store"))
+        .json(KeyReply::created(created, &tenant.name)))
+}
+
+/// Revokes a key: it stops working within `auth.remember_ms`. Takes an operator's key.
+#[utoipa::path(
+    delete, path = "/v1/keys/{id}", tag = "operation", params(("id" = u64, Path)),
+    responses((status = 200), (status = 403, body = ErrorBody), (status = 404, body = ErrorBody)),
+    security(("key" = []))
+)]
+pub async fn revoke_key(app: Data<App>, _: Operator, id: Path<String>) -> Result<HttpResponse, ApiError> {
+    let unknown = || RequestError::NotFound(format!("the key `{id}`"));
+    let number: u64 = id.parse().map_err(|_| unknown())?;
+    let now = UnixMillis(app.runtime.shared.clock.unix_ms());
+    if !stored(app.runtime.store.revoke_key(number, now).await)? {
+        return Err(unknown().into());
+    }
+    Ok(HttpResponse::Ok().json(json!({ "id": number, "object": "key", "revoked": true })))
+}
+
+/// All tenants: weight, working keys, workbooks, cached answers, and what SQL computed today, each with its bound
+/// and the setting that sets it. Takes an operator's key.
+#[utoipa::path(
+    get, path = "/v1/tenants", tag = "operation",
+    responses((status = 200, body = Vec<TenantReply>), (status = 403, body = ErrorBody)), security(("key" = []))
+)]
+pub async fn tenants(app: Data<App>, _: Operator) -> Result<HttpResponse, ApiError> {
+    let overviews = tenancy::overviews(&app).await?;
+    let data: Vec<_> =
+        overviews.into_iter().map(|overview| TenantReply::with_amounts(overview, &app.config)).collect();
+    Ok(HttpResponse::Ok().json(json!({ "object": "list", "data": data })))
+}
+
+/// Makes a tenant. Takes an operator's key.
+#[utoipa::path(
+    post, path = "/v1/tenants", tag = "operation",
+    request_body(content = Object, description = "name, weight (its share of the machine relative to others; 1)"),
+    responses(
+        (status = 200, body = TenantReply), (status = 400, body = ErrorBody, description = "also: the name is taken"),
+        (status = 403, body = ErrorBody),
+    ),
+    security(("key" = []))
+)]
+pub async fn create_tenant(
+    app: Data<App>,
+    _: Operator,
+    request: HttpRequest,
+    payload: Payload,
+) -> Result<HttpResponse, ApiError> {
+    let (name, weight) = wire::tenant(crate::json::object(&read_body(&app, &request, payload).await?)?)?;
+    let tenant = tenancy::create(&app, &name, weight).await?;
+    Ok(HttpResponse::Ok().json(TenantReply::from(tenant)))
+}
+
+/// Changes a tenant's weight: keys of it count by the new one within `auth.remember_ms`. Takes an operator's key.
+#[utoipa::path(
+    post, path = "/v1/tenants/{name}", tag = "operation", params(("name" = String, Path)),
+    request_body(content = Object, description = "weight (its share of the machine relative to others)"),
+    responses(
+        (status = 200, body = TenantReply), (status = 403, body = ErrorBody), (status = 404, body = ErrorBody),
+    ),
+    security(("key" = []))
+)]
+pub async fn set_weight(
+    app: Data<App>,
+    _: Operator,
+    name: Path<String>,
+    request: HttpRequest,
+    payload: Payload,
+) -> Result<HttpResponse, ApiError> {
+    let weight = wire::weight(crate::json::object(&read_body(&app, &request, payload).await?)?)?;
+    let tenant = tenancy::set_weight(&app, &name, weight).await?;
+    Ok(HttpResponse::Ok().json(TenantReply::from(tenant)))
+}
+
+/// What every tenant has used, by day, tenant, model and route. Takes an operator's key.
+#[utoipa::path(
+    get, path = "/v1/usage/tenants", tag = "operation", params(("days" = Option<u64>, Query)),
+    responses((status = 200), (status = 403, body = ErrorBody)), security(("key" = []))
+)]
+pub async fn usage(app: Data<App>, _: Operator, query: Query<Days>) -> Result<HttpResponse, ApiError> {
+    let days = usage_days(&app, &query)?;
+    let names = tenancy::names(&app).await?;
+    let rows = stored(app.runtime.store.usage(None, days).await)?;
+    let entry = |row: &store::UsageRow| {
+        let mut entry = usage_entry(row);
+        entry["tenant"] = json!(names.get(&row.key.tenant));
+        entry
+    };
+    let data: Vec<_> = rows.iter().map(entry).collect();
+    Ok(HttpResponse::Ok().json(json!({ "object": "list", "data": data })))
+}

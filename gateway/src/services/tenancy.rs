@@ -1,0 +1,92 @@
+//! Tenants as operators see and change them: weights, keys, budgets, and what each keeps on the server.
+//!
+//! Must not know HTTP.
+
+use std::collections::HashMap;
+
+use base::{Bytes, TenantId};
+use serving::error::{RequestError, of_store, stored};
+use sql::budget::BudgetLimits;
+use store::{Spending, Tenant, UnixMillis};
+
+use crate::state::App;
+
+/// A tenant and what it has.
+#[derive(Clone, Debug)]
+pub struct TenantOverview {
+    pub tenant: Tenant,
+    /// Keys that work.
+    pub keys: u64,
+    pub workbooks: u64,
+    /// Of all versions of the workbooks.
+    pub workbook_bytes: Bytes,
+    /// Answers in the result cache.
+    pub cached_answers: u64,
+    /// What SQL has computed today (UTC), half a second late.
+    pub spent: Spending,
+    /// What SQL may compute in a day.
+    pub day_budget: BudgetLimits,
+}
+
+/// The tenant of a name.
+pub async fn named(app: &App, name: &str) -> Result<Tenant, RequestError> {
+    let found = stored(app.runtime.store.tenant_named(name).await)?;
+    found.ok_or_else(|| RequestError::NotFound(format!("the tenant `{name}`")))
+}
+
+/// A tenant's name.
+pub async fn name_of(app: &App, id: TenantId) -> Result<String, RequestError> {
+    Ok(names(app).await?.remove(&id).unwrap_or_default())
+}
+
+/// The names of all tenants.
+pub async fn names(app: &App) -> Result<HashMap<TenantId, String>, RequestError> {
+    let tenants = stored(app.runtime.store.tenants().await)?;
+    Ok(tenants.into_iter().map(|tenant| (tenant.id, tenant.name)).collect())
+}
+
+/// Makes a tenant; a name that is taken is refused.
+pub async fn create(app: &App, name: &str, weight: f64) -> Result<Tenant, RequestError> {
+    let now = UnixMillis(app.runtime.shared.clock.unix_ms());
+    app.runtime.store.create_tenant(name, weight, now).await.map_err(|error| match error {
+        store::Error::Taken { .. } => RequestError::invalid("name", format!("`{name}` is a tenant already")),
+        error => of_store(error),
+    })
+}
+
+/// Changes a tenant's weight; servers follow within `auth.remember_ms`.
+pub async fn set_weight(app: &App, name: &str, weight: f64) -> Result<Tenant, RequestError> {
+    let tenant = named(app, name).await?;
+    stored(app.runtime.store.set_weight(tenant.id, weight).await)?;
+    Ok(Tenant { weight, ..tenant })
+}
+
+/// All tenants with what each has, the oldest first.
+pub async fn overviews(app: &App) -> Result<Vec<TenantOverview>, RequestError> {
+    let store = &app.runtime.store;
+    let now = UnixMillis(app.runtime.shared.clock.unix_ms());
+    let mut keys: HashMap<TenantId, u64> = HashMap::new();
+    for key in stored(store.keys(None).await)? {
+        let works = key.revoked.is_none() && key.expires.is_none_or(|expires| expires > now);
+        *keys.entry(key.tenant).or_default() += u64::from(works);
+    }
+    let workbooks: HashMap<TenantId, _> =
+        stored(store.workbook_usage(None).await)?.into_iter().map(|usage| (usage.tenant, usage)).collect();
+    let cached: HashMap<_, _> = stored(store.result_counts().await)?.into_iter().collect();
+    let spent: HashMap<_, _> = stored(store.spendings(now.day()).await)?.into_iter().collect();
+    let overview = |tenant: Tenant| {
+        let id = tenant.id;
+        let kept = workbooks.get(&id);
+        let [_, day_budget] = app.config.sql.budget_of(&tenant.name);
+        TenantOverview {
+            tenant,
+            keys: keys.get(&id).copied().unwrap_or_default(),
+            workbooks: kept.map_or(0, |usage| usage.workbooks),
+            workbook_bytes: kept.map_or(Bytes(0), |usage| usage.bytes),
+            cached_answers: cached.get(&id).copied().unwrap_or_default(),
+            spent: spent.get(&id).copied().unwrap_or_default(),
+            day_budget,
+        }
+    };
+    Ok(stored(store.tenants().await)?.into_iter().map(overview).collect())
+}

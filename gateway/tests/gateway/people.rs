@@ -1,0 +1,245 @@
+//! Operators over HTTP: keys, tenants, weights, usage of all; links that sign somebody in.
+
+use base::Millis;
+use gateway::services::sign_ins;
+use serde_json::{Value, json};
+use serving::clock::Clock;
+use store::{DEFAULT_TENANT, NewKey, SignIn, Store, UnixMillis};
+
+use crate::common::client::Client;
+use crate::common::{Parties, Server, config, lasting_store, model, serve_on, serve_parties};
+
+/// A server on a store, and a client with an operator's own key.
+async fn serve_operator(mut config: gateway::config::Config, store: Store) -> (Server, Client) {
+    config.auth.remember_ms = Millis(0);
+    let new = NewKey { tenant: DEFAULT_TENANT, name: "desk", expires: None, is_operator: true };
+    let key = store.create_key(new, UnixMillis(1)).await.unwrap().plaintext;
+    let server = serve_on(config, model(), store).await;
+    let operator = server.client.with_key(&key);
+    (server, operator)
+}
+
+/// Every route of operators.
+const ROUTES: [(&str, &str); 8] = [
+    ("GET", "/v1/keys"),
+    ("POST", "/v1/keys"),
+    ("DELETE", "/v1/keys/1"),
+    ("GET", "/v1/tenants"),
+    ("POST", "/v1/tenants"),
+    ("POST", "/v1/tenants/default"),
+    ("GET", "/v1/usage/tenants"),
+    ("POST", "/v1/sign-in/links"),
+];
+
+#[actix_web::test]
+async fn only_operators_come_in() {
+    let Parties { server, operators, .. } = serve_parties(config()).await;
+    let ask = |client: Client, (method, path): (&'static str, &'static str)| async move {
+        client.raw(&client.request(method, path, "application/json", b"{}")).await
+    };
+    let mut nobody = server.client.clone();
+    nobody.key = None;
+    for route in ROUTES {
+        assert_eq!(ask(nobody.clone(), route).await.status, 401, "{route:?}");
+        assert_eq!(ask(server.client.with_key("rs-wrong"), route).await.status, 401, "{route:?}");
+        let refused = ask(server.client.clone(), route).await;
+        assert_eq!(refused.status, 403, "{route:?}");
+        assert_eq!(refused.json()["error"]["code"], "operator_key_required", "{}", refused.error());
+    }
+    for path in ["/v1/keys", "/v1/tenants", "/v1/usage/tenants"] {
+        assert_eq!(operators.get(path).await.status, 200, "the configured key: {path}");
+    }
+}
+
+#[actix_web::test]
+async fn an_operator_makes_lists_and_revokes_keys() {
+    let store = Store::open("sqlite::memory:").await.unwrap();
+    store.create_tenant("acme", 1.0, UnixMillis(1)).await.unwrap();
+    let (server, operator) = serve_operator(config(), store).await;
+    let body = json!({"name": "laptop", "tenant": "acme", "days": 3});
+    let made = operator.post("/v1/keys", &body).await;
+    assert_eq!((made.status, made.header("cache-control")), (200, Some("no-store")), "{}", made.body);
+    let made = made.json();
+    let theirs = server.client.with_key(made["key"].as_str().unwrap());
+    assert_eq!(theirs.get("/v1/usage").await.status, 200);
+    assert_eq!(theirs.get("/v1/keys").await.status, 403);
+    assert_eq!((&made["tenant"], &made["operator"]), (&json!("acme"), &json!(false)));
+    assert_eq!(made["sql_user"], json!(format!("acme-{}", made["id"])));
+    assert_eq!(made["expires"].as_u64().unwrap() - made["created"].as_u64().unwrap(), 3 * 86_400);
+
+    let list = operator.get("/v1/keys").await.json();
+    let listed = list["data"].as_array().unwrap();
+    let names: Vec<_> = listed.iter().map(|key| key["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["desk", "test", "laptop"]);
+    assert!(!list.to_string().contains(made["key"].as_str().unwrap()), "a key is told once");
+    let path = format!("/v1/keys/{}", made["id"]);
+    assert_eq!(operator.delete(&path).await.status, 200);
+    assert_eq!(theirs.get("/v1/usage").await.status, 401);
+    assert!(operator.get("/v1/keys").await.json()["data"][2]["revoked"].is_u64());
+    for id in ["99", "x"] {
+        let unknown = operator.delete(&format!("/v1/keys/{id}")).await;
+        assert_eq!(unknown.status, 404);
+        assert!(unknown.error().contains(&format!("`{id}`")), "{}", unknown.body);
+    }
+    let unknown = operator.post("/v1/keys", &json!({"name": "n", "tenant": "nobody"})).await;
+    assert_eq!(unknown.status, 404);
+    assert!(unknown.error().contains("`nobody`"), "{}", unknown.body);
+
+    let second =
+        operator.post("/v1/keys", &json!({"name": "n", "tenant": "acme", "operator": true})).await.json();
+    assert_eq!(server.client.with_key(second["key"].as_str().unwrap()).get("/v1/keys").await.status, 200);
+}
+
+#[actix_web::test]
+async fn an_operator_makes_tenants_and_sets_weights_and_sees_what_each_has() {
+    let mut config = config();
+    config.sql.budgets = vec![gateway::config::SqlBudget {
+        tenant: Some("acme".into()),
+        day_calls_max: Some(7),
+        ..Default::default()
+    }];
+    let store = Store::open("sqlite::memory:").await.unwrap();
+    let (server, operator) = serve_operator(config, store.clone()).await;
+    let made = operator.post("/v1/tenants", &json!({"name": "acme"})).await.json();
+    assert_eq!((&made["name"], &made["weight"]), (&json!("acme"), &json!(1.0)));
+    let twice = operator.post("/v1/tenants", &json!({"name": "acme"})).await;
+    assert_eq!((twice.status, &twice.json()["error"]["param"]), (400, &json!("name")), "{}", twice.body);
+    let changed = operator.post("/v1/tenants/acme", &json!({"weight": 2.5})).await.json();
+    assert_eq!(changed["weight"], json!(2.5));
+    assert_eq!(operator.post("/v1/tenants/nobody", &json!({"weight": 2.5})).await.status, 404);
+    assert_eq!(operator.post("/v1/tenants/acme", &json!({"weight": 0})).await.status, 400);
+
+    let key = operator.post("/v1/keys", &json!({"name": "n", "tenant": "acme"})).await.json();
+    let theirs = server.client.with_key(key["key"].as_str().unwrap());
+    let body = json!({"name": "W", "content": {}, "base": 0});
+    assert_eq!(theirs.post("/v1/workbooks/w", &body).await.status, 200);
+    let spent = store::Spending { tokens: 40, calls: 3 };
+    let today = UnixMillis(Clock::start().unix_ms()).day();
+    let acme = store.tenant_named("acme").await.unwrap().unwrap().id;
+    store.add_spending(acme, today, spent).await.unwrap();
+
+    let list = operator.get("/v1/tenants").await.json();
+    let of = |name: &str| -> Value {
+        list["data"].as_array().unwrap().iter().find(|tenant| tenant["name"] == name).unwrap().clone()
+    };
+    assert_eq!((&of("default")["keys"], &of("default")["weight"]), (&json!(2), &json!(1.0)));
+    let acme = of("acme");
+    assert_eq!((&acme["keys"], &acme["weight"]), (&json!(1), &json!(2.5)));
+    assert_eq!(acme["workbooks"]["used"], 1);
+    assert_eq!(
+        acme["workbook_bytes"],
+        json!({
+            "used": 3, "max": 256 << 20, "setting": "workbooks.tenant_bytes_max"
+        })
+    );
+    assert_eq!(
+        acme["sql_day_calls"],
+        json!({
+            "used": 3, "max": 7, "setting": "sql.budgets[acme].day_calls_max"
+        })
+    );
+    assert_eq!(acme["sql_day_tokens"], json!({"used": 40, "max": null, "setting": null}));
+}
+
+#[actix_web::test]
+async fn an_operator_sees_the_usage_and_the_cache_of_every_tenant() {
+    let (_dir, store) = lasting_store().await;
+    let acme = store.create_tenant("acme", 1.0, UnixMillis(1)).await.unwrap().id;
+    let key = crate::common::key_of(&store, acme).await;
+    let (server, _) = serve_operator(config(), store.clone()).await;
+    let body = json!({"template": "Say {w}", "rows": [["x"], ["y"]]});
+    server.relquery(body.clone()).await;
+    server.client.with_key(&key).post("/v1/relqueries", &body).await;
+    server.running.drain(std::future::pending()).await;
+
+    let (_server, operator) = serve_operator(config(), store).await;
+    let usage = operator.get("/v1/usage/tenants?days=2").await.json();
+    let rows = usage["data"].as_array().unwrap();
+    let told: Vec<_> =
+        rows.iter().map(|row| (row["tenant"].as_str().unwrap(), row["rows"].as_u64())).collect();
+    assert_eq!(told, [("default", Some(2)), ("acme", Some(2))]);
+    assert_eq!((&rows[0]["model"], &rows[0]["route"]), (&json!("double"), &json!("relqueries")));
+    assert_eq!(operator.get("/v1/usage/tenants?days=0").await.status, 400);
+    let list = operator.get("/v1/tenants").await.json();
+    let cached: Vec<_> =
+        list["data"].as_array().unwrap().iter().map(|one| one["cached_answers"].clone()).collect();
+    assert_eq!(cached, [2, 2]);
+    let scheduler = operator.get("/v1/scheduler").await.json();
+    assert!(
+        scheduler["kv_blocks"]["total"].is_u64(),
+        "an operator's own key opens what the tenant's does too"
+    );
+}
+
+/// A link's token, made as the program makes it at its terminal.
+async fn token_of(store: &Store, is_operator: bool, span: Millis) -> String {
+    let sign_in = SignIn { tenant: DEFAULT_TENANT, is_operator };
+    sign_ins::create(store, sign_in, span, UnixMillis(Clock::start().unix_ms())).await.unwrap()
+}
+
+#[actix_web::test]
+async fn a_link_signs_in_once_with_a_key_of_its_own() {
+    let store = Store::open("sqlite::memory:").await.unwrap();
+    let server = serve_on(config(), model(), store.clone()).await;
+    let mut nobody = server.client.clone();
+    nobody.key = None;
+    let token = token_of(&store, true, Millis(60_000)).await;
+    let body = json!({"token": token});
+    let (one, other) = tokio::join!(nobody.post("/v1/sign-in", &body), nobody.post("/v1/sign-in", &body));
+    let (good, bad) = if one.status == 200 { (one, other) } else { (other, one) };
+    assert_eq!((good.status, bad.status), (200, 401), "once: {} {}", good.body, bad.body);
+    assert_eq!(bad.json()["error"]["code"], "invalid_link");
+    assert!(bad.error().contains("relserve sign-in"), "{}", bad.body);
+    assert_eq!(good.header("cache-control"), Some("no-store"));
+    let good = good.json();
+    assert_eq!((&good["tenant"], &good["operator"]), (&json!("default"), &json!(true)));
+    assert_ne!(good["key"], server.client.key.clone().unwrap(), "nobody else's key is given away");
+    let signed_in = nobody.with_key(good["key"].as_str().unwrap());
+    assert_eq!(signed_in.get("/v1/usage").await.status, 200);
+    let keys = signed_in.get("/v1/keys").await.json();
+    let last = keys["data"].as_array().unwrap().last().unwrap().clone();
+    let lives = last["expires"].as_u64().unwrap() - last["created"].as_u64().unwrap();
+    assert_eq!(lives, 30 * 86_400, "auth.sign_in_key_ms_max");
+
+    let late = token_of(&store, false, Millis(0)).await;
+    assert_eq!(nobody.post("/v1/sign-in", &json!({"token": late})).await.status, 401, "past its date");
+    assert_eq!(nobody.post("/v1/sign-in", &json!({"token": "si-wrong"})).await.status, 401);
+    let empty = nobody.post("/v1/sign-in", &json!({})).await;
+    assert_eq!((empty.status, &empty.json()["error"]["param"]), (400, &json!("token")));
+    assert_eq!(signed_in.with_key(&token).get("/v1/usage").await.status, 401, "a token is no key");
+}
+
+#[actix_web::test]
+async fn an_operator_invites_somebody_to_a_tenant_by_a_link() {
+    let store = Store::open("sqlite::memory:").await.unwrap();
+    store.create_tenant("acme", 1.0, UnixMillis(1)).await.unwrap();
+    let (server, operator) = serve_operator(config(), store).await;
+    let link = operator.post("/v1/sign-in/links", &json!({"tenant": "acme"})).await.json();
+    assert_eq!(link["path"], json!(format!("/#sign-in={}", link["token"].as_str().unwrap())));
+    let signed_in = server.client.post("/v1/sign-in", &json!({"token": link["token"]})).await.json();
+    assert_eq!((&signed_in["tenant"], &signed_in["operator"]), (&json!("acme"), &json!(false)));
+    let theirs = server.client.with_key(signed_in["key"].as_str().unwrap());
+    assert_eq!((theirs.get("/v1/usage").await.status, theirs.get("/v1/keys").await.status), (200, 403));
+    assert_eq!(operator.post("/v1/sign-in/links", &json!({"tenant": "nobody"})).await.status, 404);
+}
+
+#[actix_web::test]
+async fn a_caller_learns_who_it_is() {
+    let store = Store::open("sqlite::memory:").await.unwrap();
+    let acme = store.create_tenant("acme", 1.0, UnixMillis(1)).await.unwrap().id;
+    let key = crate::common::key_of(&store, acme).await;
+    let (server, operator) = serve_operator(config(), store).await;
+    let [own, theirs, desk] = [
+        server.client.get("/v1/me").await,
+        server.client.with_key(&key).get("/v1/me").await,
+        operator.get("/v1/me").await,
+    ]
+    .map(|reply| reply.json());
+    assert_eq!((&own["tenant"], &own["operator"]), (&json!("default"), &json!(false)));
+    assert_eq!((&theirs["tenant"], &desk["operator"]), (&json!("acme"), &json!(true)));
+    assert_eq!(own["workbooks"], desk["workbooks"]);
+    assert_ne!(own["workbooks"], theirs["workbooks"], "each tenant has its own");
+    let elsewhere = crate::common::serve().await.client.get("/v1/me").await.json();
+    assert_ne!(own["workbooks"], elsewhere["workbooks"], "and each database");
+    assert_eq!(server.client.with_key("rs-wrong").get("/v1/me").await.status, 401);
+}

@@ -1,0 +1,104 @@
+//! Links that sign the page in: `relserve sign-in` prints one, and so does `relserve serve` on a terminal.
+//!
+//! A link works once and for minutes, and is exchanged for a key, so that nobody has to copy keys about. A server
+//! whose output goes to a file prints none: what stands in a log is read by others, later.
+
+use std::io::IsTerminal as _;
+use std::net::{IpAddr, SocketAddr};
+
+use clap::Args;
+use gateway::config::{AuthMode, Config};
+use gateway::services::sign_ins;
+use serving::clock::Clock;
+use store::{DEFAULT_TENANT, SignIn, Store, UnixMillis};
+
+use super::{Failure, open_or_ask, say};
+
+/// How `relserve sign-in` is told whom the link signs in.
+#[derive(Debug, Args)]
+pub(crate) struct SignInArgs {
+    /// The tenant whose member the link signs in [default: an operator of the tenant `default`].
+    #[arg(long)]
+    tenant: Option<String>,
+    /// Makes an operator of the member: who sees all tenants, makes keys and sets weights.
+    #[arg(long)]
+    operator: bool,
+    /// The server's address as browsers reach it [default: that of `server.listen`].
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
+    /// Makes the database where there is none, and does not ask.
+    #[arg(long)]
+    yes: bool,
+}
+
+/// Prints a link for a server on this database.
+pub(crate) async fn run(asked: SignInArgs, config: &Config) -> Result<(), Failure> {
+    if config.auth.mode == AuthMode::None {
+        return Err("auth.mode is \"none\": nobody has to sign in".into());
+    }
+    let store = open_or_ask(config, asked.yes).await?;
+    let tenant = match &asked.tenant {
+        None => DEFAULT_TENANT,
+        Some(name) => {
+            store.tenant_named(name).await?.ok_or_else(|| format!("there is no tenant `{name}`"))?.id
+        }
+    };
+    let sign_in = SignIn { tenant, is_operator: asked.operator || asked.tenant.is_none() };
+    let address = asked.url.unwrap_or_else(|| url_of(config.server.listen));
+    say!("{}", link(&store, config, sign_in, &address).await?);
+    Ok(())
+}
+
+/// What tells whoever starts a server how to sign in: by a link on a terminal, else by the command that makes one.
+/// `command` is the program with what makes it mean this server's database.
+pub(crate) async fn invitation(
+    store: &Store,
+    config: &Config,
+    address: SocketAddr,
+    command: &str,
+) -> Result<Option<String>, Failure> {
+    if config.auth.mode == AuthMode::None {
+        return Ok(None);
+    }
+    if !std::io::stdout().is_terminal() {
+        return Ok(Some(format!("Page: `{command} sign-in` prints a link that signs a browser in")));
+    }
+    let sign_in = SignIn { tenant: DEFAULT_TENANT, is_operator: true };
+    let minutes = config.auth.sign_in_ms_max.0.div_ceil(60_000);
+    let link = link(store, config, sign_in, &url_of(address)).await?;
+    let more = format!("(signs in once, within {minutes} min; `{command} sign-in` prints another)");
+    Ok(Some(format!("Open: {link}\n{more}")))
+}
+
+async fn link(store: &Store, config: &Config, sign_in: SignIn, address: &str) -> Result<String, Failure> {
+    let now = UnixMillis(Clock::start().unix_ms());
+    let token = sign_ins::create(store, sign_in, config.auth.sign_in_ms_max, now).await?;
+    Ok(format!("{}{}", address.trim_end_matches('/'), sign_ins::path(&token)))
+}
+
+/// Where a browser on this machine finds a server. One that listens everywhere is found on loopback too.
+fn url_of(address: SocketAddr) -> String {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::from([127, 0, 0, 1]),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1]),
+        ip => ip,
+    };
+    format!("http://{}", SocketAddr::new(ip, address.port()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_listens_everywhere_is_opened_on_loopback() {
+        for (listen, url) in [
+            ("127.0.0.1:8080", "http://127.0.0.1:8080"),
+            ("0.0.0.0:80", "http://127.0.0.1:80"),
+            ("[::]:81", "http://[::1]:81"),
+            ("10.0.0.7:82", "http://10.0.0.7:82"),
+        ] {
+            assert_eq!(url_of(listen.parse().expect("an address")), url);
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Sign-in tokens: 256 random bits in a link, good for one sign-in within minutes.
+//!
+//! Whoever opens the link gets a key of its own in exchange, so no key ever stands in a link. Only a token's hash is
+//! kept, for the reasons that [`crate::keys`] gives.
+
+use base::TenantId;
+
+use crate::error::{Error, foreign};
+use crate::keys::{hash, random_secret};
+use crate::open::{Lock, Store};
+use crate::time::{UnixMillis, from_sql, to_sql};
+
+/// What every token begins with.
+pub const SIGN_IN_PREFIX: &str = "si-";
+
+/// Whom a link signs in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SignIn {
+    pub tenant: TenantId,
+    /// Whether the key that it is exchanged for is an operator's.
+    pub is_operator: bool,
+}
+
+impl Store {
+    /// Makes a token that works until `expires`; its text is kept nowhere.
+    pub async fn create_sign_in(
+        &self,
+        sign_in: SignIn,
+        expires: UnixMillis,
+        now: UnixMillis,
+    ) -> Result<String, Error> {
+        let token = random_secret(SIGN_IN_PREFIX)?;
+        self.bounded(async {
+            // Those that nobody used.
+            sqlx::query("DELETE FROM sign_in_tokens WHERE expires <= $1")
+                .bind(now.to_sql())
+                .execute(self.pool())
+                .await?;
+            sqlx::query(
+                "INSERT INTO sign_in_tokens (sha256, tenant, operator, expires) VALUES ($1, $2, $3, $4)",
+            )
+            .bind(hash(&token))
+            .bind(to_sql(sign_in.tenant.0))
+            .bind(i64::from(sign_in.is_operator))
+            .bind(expires.to_sql())
+            .execute(self.pool())
+            .await
+            .map_err(|error| foreign(error, Error::Missing("tenant")))?;
+            Ok(())
+        })
+        .await?;
+        Ok(token)
+    }
+
+    /// Uses a token up. `None` where it was used, is past its date or never was; of several who present it at
+    /// once one is served.
+    pub async fn take_sign_in(&self, token: &str, now: UnixMillis) -> Result<Option<SignIn>, Error> {
+        self.bounded(async {
+            // Anybody may ask: a guess takes no lock from those who write.
+            let known: Option<(i64,)> =
+                sqlx::query_as("SELECT expires FROM sign_in_tokens WHERE sha256 = $1")
+                    .bind(hash(token))
+                    .fetch_optional(self.pool())
+                    .await?;
+            if known.is_none() {
+                return Ok(None);
+            }
+            let mut tx = self.begin_write(Lock::Counters).await?;
+            let taken: Option<(i64, i64, i64)> = sqlx::query_as(
+                "DELETE FROM sign_in_tokens WHERE sha256 = $1 RETURNING tenant, operator, expires",
+            )
+            .bind(hash(token))
+            .fetch_optional(&mut *tx)
+            .await?;
+            tx.commit().await?;
+            let taken = taken.filter(|(_, _, expires)| from_sql(*expires) > now.0);
+            Ok(taken.map(|(tenant, operator, _)| SignIn {
+                tenant: TenantId(from_sql(tenant)),
+                is_operator: operator != 0,
+            }))
+        })
+        .await
+    }
+}
