@@ -1,6 +1,7 @@
 // Answers that were seen, by call. Bounded by count and by characters, least recently used out first.
 
 import type { Answer } from "./calls";
+import { DETAILS_CHARACTERS } from "./details";
 
 /** What the cache holds at most. */
 export interface Bounds {
@@ -61,5 +62,5 @@ export class AnswerCache {
 
 function weight(key: string, answer: Answer): number {
   const text = answer.error ? answer.error.note : JSON.stringify(answer.value);
-  return key.length + text.length;
+  return key.length + text.length + (answer.details ? DETAILS_CHARACTERS : 0);
 }

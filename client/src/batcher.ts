@@ -90,6 +90,7 @@ export class Batcher {
   /** Whether the last `poll` kept them back. */
   private isHolding = false;
   private isAway = false;
+  private isHeld = false;
 
   /** Calls of one request as the server takes them: halved where it says that they are too many, and grown again. */
   private most: number;
@@ -111,6 +112,46 @@ export class Batcher {
   /** Whether the server cannot be reached, as far as is known. */
   get isOffline(): boolean {
     return this.isAway;
+  }
+
+  /** Whether its user keeps everything back. */
+  get isPaused(): boolean {
+    return this.isHeld;
+  }
+
+  /**
+   * Keeps everything back until `resume`: gives the requests to abort. What they have not answered waits as well, since
+   * a whole column may be one request, and goes out again then.
+   */
+  pause(now: number): Action[] {
+    this.isHeld = true;
+    const actions: Action[] = [];
+    const open: string[] = [];
+    for (const [request, state] of this.requests) {
+      actions.push({ kind: "abort", request });
+      for (const key of state.open) {
+        const entry = this.entries.get(key);
+        if (!entry) continue;
+        entry.request = undefined;
+        open.push(key);
+      }
+    }
+    this.requests.clear();
+    // In front of what was never sent: the order stays.
+    this.queue.unshift(...open);
+    if (open.length > 0) this.opens ??= now;
+    return actions;
+  }
+
+  /** What waits goes out at the next `poll`. */
+  resume(): void {
+    this.isHeld = false;
+  }
+
+  /** Whether a call is open, and whether it has gone out. */
+  stateOf(key: string): "sent" | "waiting" | undefined {
+    const entry = this.entries.get(key);
+    return entry && (entry.request === undefined ? "waiting" : "sent");
   }
 
   /** Keeps everything back until `online`. */
@@ -189,7 +230,7 @@ export class Batcher {
     this.aborts = [];
     const isOpen = this.opens !== undefined && now >= this.opens;
     this.isHolding = isOpen && this.unallowed > this.limits.freely;
-    if (!isOpen || this.isHolding || this.isAway) return actions;
+    if (!isOpen || this.isHolding || this.isAway || this.isHeld) return actions;
     while (this.queue.length > 0 && this.requests.size < this.limits.requests) {
       const send = this.fill();
       if (send) actions.push(send);
@@ -231,7 +272,7 @@ export class Batcher {
   /** When `poll` is due next: at once for aborts and free places, else when the window closes; never for what is kept back. */
   wake(): number | undefined {
     if (this.aborts.length > 0 || this.left.length > 0) return 0;
-    if (this.isHolding || this.isAway) return undefined;
+    if (this.isHolding || this.isAway || this.isHeld) return undefined;
     return this.requests.size < this.limits.requests ? this.opens : undefined;
   }
 
@@ -304,7 +345,7 @@ export class Batcher {
     const actions: Action[] = [...this.requests.keys()].map((request) => ({ kind: "abort", request }));
     for (const store of [this.entries, this.wants, this.requests]) store.clear();
     this.unallowed = 0;
-    this.isHolding = false;
+    this.isHolding = this.isHeld = false;
     this.queue = [];
     this.left = [];
     this.opens = undefined;

@@ -7,6 +7,7 @@
 //  - any other argument takes one cell, or a range of the same shape, read pair by pair.
 
 import type { AiFunction, Argument } from "./catalogue";
+import type { CellDetails } from "./details";
 import { CellError, type Matrix, PENDING, type Scalar, type Value, isMatrix, shown } from "./value";
 
 /** What JSON carries of a cell. */
@@ -18,10 +19,11 @@ export interface Call {
   args: (JsonCell | JsonCell[][])[];
 }
 
-/** What came back for a call. */
-export type Answer =
+/** What came back for a call, and how the server came to it, where it was asked. */
+export type Answer = { details?: CellDetails } & (
   | { value: string | number | string[]; error?: undefined }
-  | { error: CellError; value?: undefined };
+  | { error: CellError; value?: undefined }
+);
 
 /** Calls that are equal have equal keys; identical cells are asked once. */
 export function keyOf(call: Call): string {

@@ -23,6 +23,8 @@ export interface Estimate {
   /** Prompt tokens, and those of them that each row has for itself: the others are computed once. */
   promptTokens: number;
   ownTokens: number;
+  /** Prompt tokens that are computed where the cache knows nothing: what rows share counts once. */
+  computedTokens: number;
   /** Most tokens of answers. */
   outputTokensMax: number;
   /** Milliseconds on an idle server, from answers of no further step to the longest ones; none where it tells no costs. */
@@ -53,7 +55,7 @@ export function estimate(calls: readonly Call[], served: readonly ServedFunction
     outputTokensMax += functions.get(name)?.max_tokens ?? 0;
   }
   const ms = time(calls.length, ownTokens + sharedTokens, outputTokensMax, costs);
-  return { rows: calls.length, promptTokens, ownTokens, outputTokensMax, ms };
+  return { rows: calls.length, promptTokens, ownTokens, computedTokens: ownTokens + sharedTokens, outputTokensMax, ms };
 }
 
 /** Every step has its own price, every token and every sequence of a step another (RelServe, Eq. 9). */

@@ -1,6 +1,7 @@
 // Cell calls as the server speaks of them: key, errors, and the streamed reply of `POST /v1/cells`. Who asks, and when, is
 // decided elsewhere.
 
+import type { CellDetails } from "./details";
 import { EventReader } from "./sse";
 import { CellError } from "./value";
 
@@ -12,13 +13,20 @@ export class RequestError extends Error {
     readonly status: number,
     /** Milliseconds that the server asks us to wait. */
     readonly retryAfter: number | undefined,
+    /** The server's word for it. */
+    readonly code?: string,
   ) {
     super(message);
   }
 
   /** Whether the same request may succeed later. */
   get again(): boolean {
-    return this.status === 0 || this.status === 429 || this.status >= 502;
+    return this.status === 0 || (this.status === 429 && !this.isSpent) || this.status >= 502;
+  }
+
+  /** Whether the tenant's tokens of the day are spent: asking again, or for less, is of no use today. */
+  get isSpent(): boolean {
+    return this.code === "budget_spent";
   }
 
   /** Whether no server was reached: no reply came, or a proxy says that there is none behind it. */
@@ -28,7 +36,7 @@ export class RequestError extends Error {
 
   /** Whether fewer calls in a request may succeed. */
   get isTooLarge(): boolean {
-    return this.status === 413 || this.status === 429 || (this.status === 400 && /exceeds the limit/.test(this.message));
+    return this.status === 413 || (this.status === 429 && !this.isSpent) || (this.status === 400 && /exceeds the limit/.test(this.message));
   }
 }
 
@@ -46,6 +54,8 @@ export interface WireCell {
   error?: WireError;
   /** Set while it has neither. */
   pending?: boolean;
+  /** How it came to that, where it was asked for. */
+  details?: CellDetails;
 }
 
 /** The header that carries the key; none without one. */
@@ -61,14 +71,16 @@ export function failure(error: WireError): CellError {
 /** The error of a reply that is none. */
 export async function replyError(response: Response): Promise<RequestError> {
   let message = `the server answered ${response.status}`;
+  let code: string | undefined;
   try {
-    const body = (await response.json()) as { error?: { message?: string } };
+    const body = (await response.json()) as { error?: { message?: string; code?: string | null } };
     message = body.error?.message ?? message;
+    code = body.error?.code ?? undefined;
   } catch {
     // A proxy's page: its status says enough.
   }
   const seconds = Number(response.headers.get("Retry-After"));
-  return new RequestError(message, response.status, seconds > 0 ? seconds * 1_000 : undefined);
+  return new RequestError(message, response.status, seconds > 0 ? seconds * 1_000 : undefined, code);
 }
 
 /** Reads a streamed reply of `/v1/cells`: each cell as it comes; gives its last event. `onHeard` is told of every piece. */

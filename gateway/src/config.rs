@@ -233,6 +233,10 @@ pub struct LimitsConfig {
     pub finished_rows_max: usize,
     /// Idempotency keys remembered of one tenant.
     pub idempotency_keys_max: usize,
+    /// Tokens of prompts and answers that a tenant's cells (`/v1/cells`) compute in a day (UTC); known answers
+    /// cost nothing. Once they are spent more cells get a 429; what began before runs to its end. Without it
+    /// there is no limit.
+    pub tenant_day_cell_tokens_max: Option<u64>,
 }
 
 impl Default for LimitsConfig {
@@ -259,6 +263,7 @@ impl Default for LimitsConfig {
             finished_max: 512,
             finished_rows_max: 200_000,
             idempotency_keys_max: 10_000,
+            tenant_day_cell_tokens_max: None,
         }
     }
 }

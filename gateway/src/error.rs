@@ -182,9 +182,10 @@ pub fn status(error: &RequestError) -> StatusCode {
         | RequestError::RowRefused(_) => StatusCode::BAD_REQUEST,
         RequestError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
         RequestError::NotFound(_) | RequestError::ModelNotFound(_) => StatusCode::NOT_FOUND,
-        RequestError::Overloaded { .. } | RequestError::Constraints { .. } | RequestError::Busy { .. } => {
-            StatusCode::TOO_MANY_REQUESTS
-        }
+        RequestError::Overloaded { .. }
+        | RequestError::BudgetSpent { .. }
+        | RequestError::Constraints { .. }
+        | RequestError::Busy { .. } => StatusCode::TOO_MANY_REQUESTS,
         RequestError::NotConfigured(_) => StatusCode::NOT_IMPLEMENTED,
         RequestError::Cancelled | RequestError::KeyReused(_) => StatusCode::CONFLICT,
         RequestError::Deadline => StatusCode::GATEWAY_TIMEOUT,
@@ -200,6 +201,7 @@ pub fn status(error: &RequestError) -> StatusCode {
 fn retry_after(error: &RequestError) -> Option<Millis> {
     match error {
         RequestError::Overloaded { retry_after, .. }
+        | RequestError::BudgetSpent { retry_after, .. }
         | RequestError::Constraints { retry_after, .. }
         | RequestError::Busy { retry_after, .. } => Some(*retry_after),
         RequestError::ShuttingDown => Some(Millis(5_000)),

@@ -19,6 +19,7 @@ use crate::routes::{
         cells::create,
         cells::read,
         cells::delete,
+        cells::prompts,
         corpora::add,
         corpora::list,
         corpora::read,

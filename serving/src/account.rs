@@ -42,6 +42,12 @@ impl Accounts {
         spent.usage += more.usage;
     }
 
+    /// What a sum holds that was not taken yet.
+    pub fn of(&self, account: Account) -> Spent {
+        let sums = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        sums.get(&account).copied().unwrap_or_default()
+    }
+
     /// Takes the sums, to be written.
     pub fn take(&self) -> BTreeMap<Account, Spent> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))

@@ -59,6 +59,20 @@ pub enum RequestError {
         /// When a retry has a chance.
         retry_after: Millis,
     },
+    /// What a tenant may compute in a day is spent.
+    #[error(
+        "`{setting}` is {max}: {used} tokens were computed today; the count begins anew in {retry_after}"
+    )]
+    BudgetSpent {
+        /// What bounds it.
+        setting: &'static str,
+        /// Its value.
+        max: u64,
+        /// Tokens of today.
+        used: u64,
+        /// Until the day ends.
+        retry_after: Millis,
+    },
     /// The tenant's bound on constraints is reached.
     #[error("`{field}`: {reason}; retry after {retry_after}")]
     Constraints {
@@ -129,6 +143,7 @@ impl RequestError {
             | Self::KeyReused(_)
             | Self::RowRefused(_) => "invalid_request_error",
             Self::Overloaded { .. } | Self::Constraints { .. } | Self::Busy { .. } => "rate_limit_exceeded",
+            Self::BudgetSpent { .. } => "insufficient_quota",
             Self::NotConfigured(_) => "not_configured",
             Self::Cancelled => "cancelled",
             Self::Deadline => "timeout",
@@ -143,6 +158,7 @@ impl RequestError {
             Self::TooLong { .. } => Some("context_length_exceeded"),
             Self::ModelNotFound(_) => Some("model_not_found"),
             Self::Overloaded { .. } => Some("queue_full"),
+            Self::BudgetSpent { .. } => Some("budget_spent"),
             Self::Constraints { .. } => Some("constraint_limit"),
             Self::Busy { .. } => Some("busy"),
             Self::NotConfigured(_) => Some("not_configured"),
@@ -175,6 +191,7 @@ impl RequestError {
             | Self::TooLarge { .. }
             | Self::NotFound(_)
             | Self::Overloaded { .. }
+            | Self::BudgetSpent { .. }
             | Self::Cancelled
             | Self::Deadline
             | Self::ShuttingDown

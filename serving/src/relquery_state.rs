@@ -4,8 +4,7 @@
 //! Readers come at their own pace and read state, not messages, so a slow one costs nothing and a state
 //! is never larger than the relQuery itself. A version counter wakes readers. Must not know HTTP.
 
-use std::sync::Arc;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use base::{End, Nanos, Periods, RelQueryId, TenantId, Time, TokenCount, TokenId};
 /// Tokens of a row or of many, as the scheduler counts them; of a whole cached answer all prompt tokens are
@@ -56,8 +55,30 @@ pub struct AnswerRow {
     pub tokens: Vec<TokenId>,
     /// Log probabilities of its tokens, where they were asked for and the server that answered told them.
     pub logprobs: Vec<TokenLogprob>,
+    /// When its prefill began; of rows that ran themselves, or that joined one before it began.
+    pub start: Option<RowStart>,
+    /// When it finished or failed.
+    pub ended: Option<Time>,
     /// How far it is.
     pub state: RowProgress,
+}
+
+/// The start of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowStart {
+    /// When.
+    pub at: Time,
+    /// Rows of its relQuery that had started before.
+    pub before: u32,
+}
+
+/// What the server held when a relQuery came.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueDepth {
+    /// Rows that waited, of all tenants.
+    pub waiting: u32,
+    /// Rows that ran.
+    pub running: u32,
 }
 
 /// When a relQuery came, on two clocks.
@@ -105,6 +126,8 @@ pub struct State {
     pub periods: Option<Periods>,
     /// From its arrival to the first token of any row.
     pub first_token: Option<Nanos>,
+    /// Rows that have started.
+    started: u32,
     /// Whether further rows may come, so that the last answer so far is not its end.
     takes_rows: bool,
     /// Numbers of rows whose answers were taken, for further rows.
@@ -153,6 +176,7 @@ impl State {
             RowProgress::Failed(_) => self.failed += 1,
         }
         row.state = state;
+        row.ended = Some(now);
         self.finished.push(index);
         if self.finished.len() == self.held() && !self.takes_rows {
             self.end(Status::Completed, now, arrival);
@@ -191,6 +215,8 @@ impl AnswerRow {
             pieces: 0,
             tokens: Vec::new(),
             logprobs: Vec::new(),
+            start: None,
+            ended: None,
             state: RowProgress::Pending,
         }
     }
@@ -214,6 +240,7 @@ pub struct RelQueryState {
     pub created_ms: u64,
     /// When it came, on the loop's clock.
     pub arrival: Time,
+    queue: OnceLock<QueueDepth>,
     state: Mutex<State>,
     version: watch::Sender<u64>,
 }
@@ -238,6 +265,7 @@ impl RelQueryState {
             ended: None,
             periods: None,
             first_token: None,
+            started: 0,
             takes_rows: kind == RelQueryKind::Column,
             free: Vec::new(),
             first_start: None,
@@ -245,7 +273,8 @@ impl RelQueryState {
         };
         let (version, _) = watch::channel(0);
         let Arrival { unix_ms: created_ms, time: arrival } = arrival;
-        Arc::new(Self { id, tenant, kind, created_ms, arrival, state: Mutex::new(state), version })
+        let (queue, state) = (OnceLock::new(), Mutex::new(state));
+        Arc::new(Self { id, tenant, kind, created_ms, arrival, queue, state, version })
     }
 
     /// Reads the state. Short: the loop thread waits meanwhile.
@@ -271,10 +300,24 @@ impl RelQueryState {
         self.version.send_modify(|version| *version += 1);
     }
 
-    /// A row's prefill began.
-    pub fn started(&self, now: Time) {
+    /// Notes what the server held when it came; what is noted later is of rows that came later.
+    pub fn came_behind(&self, queue: QueueDepth) {
+        self.queue.get_or_init(|| queue);
+    }
+
+    /// What the server held when it came, as the loop had last published it.
+    pub fn queue(&self) -> Option<QueueDepth> {
+        self.queue.get().copied()
+    }
+
+    /// A row's prefill began, as is known at the end of its step; after a preemption, again.
+    pub fn started(&self, index: u32, begun: Time, now: Time) {
         let mut state = self.read();
         state.first_start.get_or_insert(now);
+        if state.rows[index as usize].start.is_none() {
+            state.rows[index as usize].start = Some(RowStart { at: begun, before: state.started });
+            state.started += 1;
+        }
     }
 
     /// Output of a row; the first ends its prefill.
@@ -407,7 +450,9 @@ mod tests {
     #[test]
     fn the_three_periods_add_up_to_the_latency() {
         let relquery = relquery(2);
-        relquery.started(Time(30));
+        relquery.started(0, Time(25), Time(30));
+        relquery.started(0, Time(35), Time(35));
+        relquery.started(1, Time(36), Time(36));
         relquery.token(0, "a", true, Time(40));
         relquery.token(1, "b", true, Time(60));
         relquery.settle(0, done(1), Time(60));
@@ -418,6 +463,10 @@ mod tests {
         assert_eq!((periods.waiting, periods.core, periods.tail), (Nanos(20), Nanos(30), Nanos(40)));
         assert_eq!(periods.total(), relquery.age(&state, Time(999)));
         assert_eq!((state.usage.output, &state.finished[..]), (TokenCount(3), &[0, 1][..]));
+        let start = |row: usize| state.rows[row].start.expect("it started");
+        assert_eq!(start(0), RowStart { at: Time(25), before: 0 }, "a second start is no start");
+        assert_eq!(start(1), RowStart { at: Time(36), before: 1 });
+        assert_eq!(state.rows[1].ended, Some(Time(100)));
     }
 
     #[test]

@@ -15,7 +15,9 @@ use crate::intake::{CellKey, Full, Job, PendingRow, TemplateRows};
 use crate::label::Label;
 use crate::ownership::OwnerHandle;
 use crate::pins::PinPermit;
-use crate::relquery_state::{AnswerSource, Arrival, RelQueryKind, RelQueryState, RowProgress, Status, Usage};
+use crate::relquery_state::{
+    AnswerSource, Arrival, QueueDepth, RelQueryKind, RelQueryState, RowProgress, Status, Usage,
+};
 use crate::results::Answer;
 use crate::runtime::Runtime;
 
@@ -191,6 +193,8 @@ pub(crate) async fn known(
     for (index, error) in failed {
         relquery.settle(index, RowProgress::Failed(error), now);
     }
+    let stats = runtime.view().stats;
+    relquery.came_behind(QueueDepth { waiting: stats.rows_waiting, running: stats.rows_running });
     drop_settled(relquery, &mut parts);
     answer_from_cache(runtime, caller, relquery, &mut parts).await;
     let account = Account { tenant: caller.tenant, route };

@@ -3,7 +3,7 @@
 import { createServer, request } from "node:http";
 
 /**
- * Starts on a free port; `onCall` is told the path, the headers, the body and the end of each call, may change its
+ * Starts on a free port; `onCall` is told the path without its query, the headers, the body and the end of each call, may change its
  * headers, and may give a promise that the call waits for: a slow network, for tests that must see cells wait. With
  * `hold` in the call its answers stop on their way.
  */
@@ -16,7 +16,7 @@ async function forward(server, incoming, outgoing, onCall) {
   const chunks = [];
   for await (const chunk of incoming) chunks.push(chunk);
   const body = Buffer.concat(chunks);
-  const call = { path: incoming.url, headers: { ...incoming.headers }, body: body.toString(), isCut: false, isEnded: false };
+  const call = { path: incoming.url.split("?")[0], headers: { ...incoming.headers }, body: body.toString(), isCut: false, isEnded: false };
   outgoing.on("close", () => {
     call.isEnded = true;
     call.isCut = !outgoing.writableFinished;

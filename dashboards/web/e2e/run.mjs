@@ -11,13 +11,18 @@ import { fileURLToPath } from "node:url";
 
 import { chromium } from "playwright-core";
 
+import { askingAgain } from "./again.mjs";
 import { aiColumns } from "./ai-column.mjs";
 import { analysing } from "./analyst.mjs";
 import { arranging } from "./arrange.mjs";
+import { budgeting } from "./budget.mjs";
 import { files } from "./files.mjs";
+import { beginning } from "./gallery.mjs";
+import { inspecting } from "./inspect.mjs";
 import { live } from "./live.mjs";
 import { loggingIn } from "./login.mjs";
 import { overriding } from "./override.mjs";
+import { pausing } from "./pause.mjs";
 import { proxy } from "./proxy.mjs";
 import { reconnecting } from "./reconnect.mjs";
 import { reviews } from "./reviews.mjs";
@@ -228,6 +233,11 @@ async function run() {
   step(await files(tools, run));
   step(await tabs({ page, browser, address, watch, cellOf, type: typeInto, until }));
   step(await arranging(tools, run));
+  step(await beginning(tools));
+  step(await inspecting(tools, run));
+  step(await askingAgain(tools, run));
+  step(await pausing(tools, run));
+  step(await budgeting(tools, run));
   step(await analysing(tools, run));
   step(await stopping(tools, run));
   step(await reconnecting({ ...tools, network }, run));

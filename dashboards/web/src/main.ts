@@ -12,6 +12,7 @@ import { LiveView } from "./ui/live";
 import { Login } from "./ui/login";
 import { showShared } from "./ui/shared-view";
 import "./ui/style.css";
+import "./ui/panels.css";
 
 const help = element("functions", HTMLDialogElement);
 fillList(

@@ -158,3 +158,30 @@ test("while the server is away nothing goes out; then what broke goes out at onc
   expect(batcher.ended(2, { again: true, retryAfter: undefined, isUnreachable: true }, 90_002), "each try counts")
     .toEqual([{ key: keyOf(call("a")), cells: [1] }]);
 });
+
+test("a pause calls off what is under way and keeps it, and what comes, until it ends; answers that came stay away", () => {
+  const batcher = new Batcher({ ...LIMITS, calls: 2 });
+  batcher.want(1, calls("a", "b", "c"), 0);
+  expect(sent(batcher.poll(100))).toEqual([["a", "b"], ["c"]]);
+  batcher.answered(1, 0);
+  expect(batcher.pause(150)).toEqual([{ kind: "abort", request: 1 }, { kind: "abort", request: 2 }]);
+  expect([batcher.pending, batcher.inFlight, batcher.isPaused]).toEqual([2, 0, true]);
+  expect(batcher.stateOf(keyOf(call("b")))).toBe("waiting");
+  batcher.want(2, calls("d"), 160);
+  expect([batcher.poll(900), batcher.wake()]).toEqual([[], undefined]);
+  expect(batcher.ended(1, { again: true, retryAfter: undefined }, 900)).toEqual([]);
+  batcher.resume();
+  expect(batcher.wake()).toBeLessThanOrEqual(900);
+  expect(sent(batcher.poll(900))).toEqual([["b", "c"], ["d"]]);
+  expect(batcher.stateOf(keyOf(call("b")))).toBe("sent");
+  expect(batcher.stateOf(keyOf(call("a")))).toBeUndefined();
+});
+
+test("what is stopped during a pause ends the pause", () => {
+  const batcher = new Batcher();
+  batcher.want(1, calls("a"), 0);
+  batcher.poll(100);
+  batcher.pause(110);
+  expect(batcher.stop().stopped.map(({ cells }) => cells)).toEqual([[1]]);
+  expect(batcher.isPaused).toBe(false);
+});

@@ -9,9 +9,10 @@ import { keepSheets, refuseName, sheetsIn } from "../src/app/tabs";
 import { cellId } from "../src/core/address";
 import { follow, followElsewhere, rearrange } from "../src/core/arrange";
 import { Book, type BookCell, type Member } from "../src/core/book";
+import type { StoredOrigins } from "../src/core/origins";
 import { renameSheet, rewrite, sheetText } from "../src/core/references";
 import { shift } from "../src/core/shift";
-import type { StoredSheet } from "../src/store/sheets";
+import type { FurtherSheet, StoredSheet } from "../src/store/sheets";
 
 function bookOf(...names: string[]): { book: Book; members: Member[]; wants: Map<BookCell, number> } {
   const wants = new Map<BookCell, number>();
@@ -86,6 +87,13 @@ test("a workbook of before opens, and one sheet alone is kept as it was", () => 
   const old: StoredSheet = { id: "1", name: "Old", rows: [["a"]], widths: [100], usage: noUsage(), updated: 1, version: 3 };
   const sheets = sheetsIn(structuredClone(old));
   expect(sheets).toEqual([{ name: "Sheet1", rows: [["a"]], widths: [100] }]);
+  const origins: StoredOrigins = [[cellId(0, 0), "=AI.RATE(B1)", "0"]];
+  expect(sheetsIn({ ...old, origins })).toEqual([{ ...sheets[0], origins }]);
+  const known = structuredClone(old);
+  keepSheets(known, [{ ...(sheets[0] as FurtherSheet), origins }]);
+  expect(known).toEqual({ ...old, origins });
+  keepSheets(known, sheets);
+  expect(known).toEqual(old);
   const kept = structuredClone(old);
   keepSheets(kept, sheets);
   expect(kept).toEqual(old);

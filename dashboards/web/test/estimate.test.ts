@@ -1,5 +1,6 @@
 // What calls will cost, by hand.
 
+import { fitOf } from "relserve-client/budget";
 import type { Call } from "relserve-client/calls";
 import { estimate } from "relserve-client/estimate";
 import { expect, test } from "vitest";
@@ -15,7 +16,7 @@ test("each row counts its own text, and what rows share is computed once", () =>
   const calls = [rate("y".repeat(20)), rate("z".repeat(18)), rate("y".repeat(4), "size of it.")];
   // 5 + 5 + 1 of their own, twice 10 of the template, once 10 with 3 more of the criterion (51 characters).
   expect(estimate(calls, SERVED, {})).toEqual({
-    rows: 3, promptTokens: 5 + 5 + 1 + 10 + 10 + 13, ownTokens: 11, outputTokensMax: 12, ms: undefined,
+    rows: 3, promptTokens: 5 + 5 + 1 + 10 + 10 + 13, ownTokens: 11, computedTokens: 11 + 10 + 13, outputTokensMax: 12, ms: undefined,
   });
 });
 
@@ -30,4 +31,17 @@ test("a server that tells no costs, or has fitted none, leaves the time unknown"
   const none = { ...COSTS, cost: { ...COSTS.cost, prefill_ns_per_token: 0 } };
   expect(estimate([rate("a")], SERVED, none).ms).toBeUndefined();
   expect(estimate([{ function: "new", args: [] }], SERVED, COSTS).rows).toBe(1);
+});
+
+test("a budget has room for calls, has it only for short answers, or surely has none", () => {
+  // 10 computed tokens of prompts, 20 of the template once, 4 tokens of an answer each.
+  const wanted = estimate([rate("y".repeat(20)), rate("z".repeat(20))], SERVED, {});
+  expect([wanted.computedTokens, wanted.outputTokensMax]).toEqual([20, 8]);
+  const fit = (used: number, max: number | null) => fitOf(wanted, { used, max, setting: null });
+  expect(fit(0, null)).toEqual({ kind: "unlimited" });
+  expect(fit(2, 30)).toEqual({ kind: "fits", left: 28 });
+  expect(fit(3, 30)).toEqual({ kind: "may-not", left: 27 });
+  expect(fit(10, 30)).toEqual({ kind: "may-not", left: 20 });
+  expect(fit(11, 30)).toEqual({ kind: "over", left: 19 });
+  expect(fit(99, 30)).toEqual({ kind: "over", left: 0 });
 });

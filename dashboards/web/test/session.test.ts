@@ -2,7 +2,7 @@
 
 import type { Answer, Call } from "relserve-client/calls";
 import { type ServerUsage, noUsage } from "relserve-client/usage";
-import { shown } from "relserve-client/value";
+import { CellError, shown } from "relserve-client/value";
 import { RequestError } from "relserve-client/wire";
 import { expect, test } from "vitest";
 
@@ -15,6 +15,7 @@ interface Run {
   signal: AbortSignal;
   onCell: (index: number, answer: Answer) => void;
   onHeard: () => void;
+  isFresh: boolean;
   resolve: (usage: ServerUsage) => void;
   reject: (error: unknown) => void;
 }
@@ -38,10 +39,12 @@ class Toy implements SessionHost {
       this.timers = this.timers.filter((other) => other !== timer);
     };
   };
-  run = (calls: Call[], signal: AbortSignal, onCell: Run["onCell"], onHeard: () => void) =>
+  run = (
+    calls: Call[], signal: AbortSignal, onCell: Run["onCell"], onHeard: () => void, _labels: unknown, isFresh: boolean,
+  ) =>
     new Promise<ServerUsage>((resolve, reject) => {
       signal.addEventListener("abort", () => reject(new Error("aborted")));
-      this.runs.push({ calls, signal, onCell, onHeard, resolve, reject });
+      this.runs.push({ calls, signal, onCell, onHeard, isFresh, resolve, reject });
     });
   /** Whether the server answers when it is asked so. */
   isThere = true;
@@ -347,4 +350,64 @@ test("a stream that says nothing after the server was away is broken, and its ce
   expect([toy.session.isReconnecting, toy.runs.length]).toEqual([false, 1]);
   await toy.pass(10_000);
   expect([toy.runs.length, toy.runs[0]?.signal.aborted, toy.session.usage.cancelled]).toEqual([2, true, 0]);
+});
+
+test("a pause calls the request off and keeps its answers; resumed, the rest is asked and nothing else", async () => {
+  const toy = new Toy();
+  for (const [row, text] of ["a", "b", "c"].entries()) toy.set(row, 0, text);
+  toy.set(0, 1, "=AI.RATE(A1:A3)");
+  await toy.pass(100);
+  last(toy).onCell(1, { value: 4 });
+  await toy.pass(50);
+  toy.session.pause();
+  expect([last(toy).signal.aborted, toy.session.isPaused]).toEqual([true, true]);
+  await toy.pass(60_000);
+  expect(toy.runs).toHaveLength(1);
+  expect([toy.show(0, 1), toy.show(1, 1)]).toEqual(["…", "4"]);
+  expect(toy.session.pending.calls).toBe(2);
+  toy.session.resume();
+  await toy.pass(100);
+  expect(last(toy).calls.map(({ args }) => args[0])).toEqual(["a", "c"]);
+  last(toy).onCell(0, { value: 1 });
+  last(toy).onCell(1, { value: 3 });
+  last(toy).resolve({});
+  await toy.pass(50);
+  expect([toy.show(0, 1), toy.show(1, 1), toy.show(2, 1)]).toEqual(["1", "4", "3"]);
+});
+
+test("cells that are asked again ask the model past the cache, and no other cell is asked", async () => {
+  const toy = new Toy();
+  for (const [row, text] of ["a", "b", "c"].entries()) toy.set(row, 0, text);
+  toy.set(0, 1, "=AI.RATE(A1:A3)");
+  await toy.pass(100);
+  expect(last(toy).isFresh).toBe(false);
+  for (const index of [0, 1, 2]) last(toy).onCell(index, { value: index });
+  last(toy).resolve({});
+  await toy.pass(50);
+  toy.set(2, 1, "mine");
+  expect(toy.session.again({ row: 1, rowEnd: 2, column: 1, columnEnd: 1 })).toBe(1);
+  expect([toy.show(0, 1), toy.show(1, 1), toy.show(2, 1)]).toEqual(["0", "…", "mine"]);
+  await toy.pass(100);
+  expect(toy.runs).toHaveLength(2);
+  expect([last(toy).isFresh, last(toy).calls.map(({ args }) => args[0])]).toEqual([true, ["b"]]);
+  last(toy).onCell(0, { value: 5 });
+  last(toy).resolve({});
+  await toy.pass(50);
+  expect(toy.show(1, 1)).toBe("5");
+  expect(toy.session.again({ row: 0, rowEnd: 9, column: 0, columnEnd: 0 })).toBe(0);
+  toy.set(3, 0, "d");
+  toy.set(3, 1, "=AI.RATE(A4)");
+  await toy.pass(100);
+  expect(last(toy).isFresh).toBe(false);
+  last(toy).onCell(0, { value: 1 });
+  last(toy).resolve({});
+  await toy.pass(50);
+  toy.session.again({ row: 3, rowEnd: 3, column: 1, columnEnd: 1 });
+  await toy.pass(100);
+  last(toy).onCell(0, { error: new CellError("#N/A", "no") });
+  last(toy).resolve({});
+  await toy.pass(50);
+  toy.session.retry();
+  await toy.pass(100);
+  expect([toy.runs.length, last(toy).isFresh], "once past the cache, not for ever").toEqual([5, false]);
 });

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use actix_web::web::{self, Data, Path, Payload, ServiceConfig};
+use actix_web::web::{self, Data, Path, Payload, Query, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
+use serde::Deserialize;
 use serde_json::json;
 use serving::Runtime;
 use serving::relquery_state::{AnswerRow, RelQueryState};
@@ -12,11 +13,14 @@ use crate::auth::Authenticated;
 use crate::error::ApiError;
 use crate::routes::relqueries::answered;
 use crate::routes::start::{Incoming, Started, start};
-use crate::routes::{only_get_delete, only_post};
+use crate::routes::{ask, only_get_delete, only_post};
+use crate::services::cell_budget;
 use crate::services::lookup::{call_off, look_up};
+use crate::services::prepare::Wanted as _;
 use crate::services::prepare::cells::WantedCells;
 use crate::state::App;
 use crate::stream::{self, RowFormat, event};
+use crate::wire::cell_prompts::CellPromptsReply;
 use crate::wire::cells::{CellReply, CellsReply};
 use crate::wire::relquery::ReplyShape;
 
@@ -28,11 +32,24 @@ pub fn configure(routes: &mut ServiceConfig) {
     routes
         .service(web::resource("/v1/cells").route(web::post().to(create)).default_service(web::to(only_post)))
         .service(
+            web::resource("/v1/cells/prompts")
+                .route(web::post().to(prompts))
+                .default_service(web::to(only_post)),
+        )
+        .service(
             web::resource("/v1/cells/{id}")
                 .route(web::get().to(read))
                 .route(web::delete().to(delete))
                 .default_service(web::to(only_get_delete)),
         );
+}
+
+/// What is told of cells.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CellsQuery {
+    #[serde(default)]
+    details: bool,
 }
 
 /// Runs cell-function calls; `GET /v1/catalogue` lists the functions.
@@ -45,7 +62,8 @@ pub fn configure(routes: &mut ServiceConfig) {
         (status = 409, body = crate::error::ErrorBody, description = "the idempotency key names another request"),
         (status = 429, body = crate::error::ErrorBody),
     ),
-    params(("Idempotency-Key" = Option<String>, Header, description = "Names this request for good: sent again \
+    params(("details" = Option<bool>, Query, description = "with each cell's tokens, times and source"),
+        ("Idempotency-Key" = Option<String>, Header, description = "Names this request for good: sent again \
         with the same body, it gets the same run and its answers, also while that is under way. Forgotten with the \
         answers, after a restart, and when every client left before the end.")),
     security(("key" = []))
@@ -53,37 +71,44 @@ pub fn configure(routes: &mut ServiceConfig) {
 pub async fn create(
     app: Data<App>,
     Authenticated(caller): Authenticated,
+    Query(CellsQuery { details }): Query<CellsQuery>,
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
+    cell_budget::hold(&app, caller.tenant).await?;
     let incoming = Incoming { request: &request, payload };
     let Started { handle, stream, deadline, body } =
         start::<WantedCells>(&app, caller, incoming, PREFIX).await?;
     if stream {
-        return Ok(stream::reply(stream::rows(app, handle, Cells, deadline, body)));
+        return Ok(stream::reply(stream::rows(app, handle, Cells { details }, deadline, body)));
     }
     let runtime = Arc::clone(handle.runtime());
     let relquery = answered(&app, handle, deadline, &body).await?;
     let shape = ReplyShape { rows: true, partial: true };
-    Ok(HttpResponse::Ok().json(CellsReply::new(&relquery, &runtime.model, shape)))
+    Ok(HttpResponse::Ok().json(CellsReply::new(&relquery, &runtime.model, shape, details)))
 }
 
 /// The events of a batch of cells.
-struct Cells;
+struct Cells {
+    details: bool,
+}
 
 impl RowFormat for Cells {
     fn row(&self, relquery: &RelQueryState, index: u32, row: &AnswerRow) -> String {
-        event("cell", &CellReply { index: Some(index), ..CellReply::new(relquery, index, row) })
+        let cell = CellReply::new(relquery, index, row, self.details);
+        event("cell", &CellReply { index: Some(index), ..cell })
     }
 
     fn done(&self, runtime: &Runtime, relquery: &RelQueryState, partial: bool) -> String {
-        event("done", &CellsReply::new(relquery, &runtime.model, ReplyShape { rows: false, partial }))
+        let shape = ReplyShape { rows: false, partial };
+        event("done", &CellsReply::new(relquery, &runtime.model, shape, false))
     }
 }
 
 /// A batch of cells as it stands.
 #[utoipa::path(
-    get, path = "/v1/cells/{id}", tag = "cells", params(("id" = String, Path)),
+    get, path = "/v1/cells/{id}", tag = "cells",
+    params(("id" = String, Path), ("details" = Option<bool>, Query)),
     responses((status = 200, body = CellsReply), (status = 404, body = crate::error::ErrorBody)),
     security(("key" = []))
 )]
@@ -91,10 +116,11 @@ pub async fn read(
     app: Data<App>,
     Authenticated(caller): Authenticated,
     id: Path<String>,
+    Query(CellsQuery { details }): Query<CellsQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let (model, relquery) = look_up(&app, caller, PREFIX, &id).await?;
     let shape = ReplyShape { rows: true, partial: false };
-    Ok(HttpResponse::Ok().json(CellsReply::new(&relquery, model.model(), shape)))
+    Ok(HttpResponse::Ok().json(CellsReply::new(&relquery, model.model(), shape, details)))
 }
 
 /// Calls a batch of cells off.
@@ -110,4 +136,21 @@ pub async fn delete(
 ) -> Result<HttpResponse, ApiError> {
     let cancelled = call_off(&app, caller, PREFIX, &id).await?;
     Ok(HttpResponse::Ok().json(json!({ "id": *id, "object": "cells.deleted", "cancelled": cancelled })))
+}
+
+/// The prompts that calls would be sent as, with their tokens; nothing runs.
+#[utoipa::path(
+    post, path = "/v1/cells/prompts", tag = "cells",
+    request_body(content = Object, description = "as of `POST /v1/cells`"),
+    responses((status = 200, body = CellPromptsReply), (status = 400, body = crate::error::ErrorBody)),
+    security(("key" = []))
+)]
+pub async fn prompts(
+    app: Data<App>,
+    Authenticated(caller): Authenticated,
+    request: HttpRequest,
+    payload: Payload,
+) -> Result<HttpResponse, ApiError> {
+    let (model, prepared) = ask((&app, caller), &request, payload, WantedCells::prepare).await?;
+    Ok(HttpResponse::Ok().json(CellPromptsReply::new(&prepared.work, model.model())))
 }

@@ -19,6 +19,7 @@ use super::live::Viewing;
 use crate::auth::Authenticated;
 use crate::error::ApiError;
 use crate::routes::{ModelQuery, get_and_head, get_only, number};
+use crate::services::cell_budget;
 use crate::state::App;
 
 /// Days of usage that are shown where the caller does not say.
@@ -226,7 +227,7 @@ pub struct Days {
     days: Option<String>,
 }
 
-/// What the caller's tenant has used, by day, model and route.
+/// What the caller's tenant has used, by day, model and route, and what its cells may still compute today.
 #[utoipa::path(
     get, path = "/v1/usage", tag = "operation", params(("days" = Option<u64>, Query)),
     responses((status = 200)), security(("key" = []))
@@ -239,7 +240,13 @@ pub async fn usage(
     let days = usage_days(&app, &query)?;
     let rows = stored(app.runtime.store.usage(Some(caller.tenant), days).await)?;
     let data: Vec<_> = rows.iter().map(usage_entry).collect();
-    Ok(HttpResponse::Ok().json(json!({ "object": "list", "data": data })))
+    let max = app.config.limits.tenant_day_cell_tokens_max;
+    let cells = json!({
+        "used": cell_budget::used(&app, caller.tenant).await?,
+        "max": max,
+        "setting": max.map(|_| cell_budget::SETTING),
+    });
+    Ok(HttpResponse::Ok().json(json!({ "object": "list", "data": data, "cells_day_tokens": cells })))
 }
 
 /// The days that are asked for, counted from 1970-01-01, up to today.

@@ -2,6 +2,7 @@
 //! them.
 
 pub mod batches;
+pub mod cell_budget;
 pub mod constraints;
 pub mod corpora;
 pub mod encoded;

@@ -14,6 +14,7 @@ use utoipa::ToSchema;
 
 use crate::error::ErrorObject;
 use crate::json::JsonFields;
+use crate::wire::cell_details::CellDetails;
 use crate::wire::relquery::{Progress, ReplyShape, check_model, deadline, progress, public_id, status_word};
 use crate::wire::usage::UsageReply;
 use crate::wire::{ValidationContext, constraint, label};
@@ -109,19 +110,22 @@ pub struct CellReply {
     /// Set while it is unfinished.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pending: Option<bool>,
+    /// How it came to that, where it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub details: Option<CellDetails>,
 }
 
 impl CellReply {
-    /// The cell of a relQuery's row.
-    pub fn new(relquery: &RelQueryState, index: u32, row: &AnswerRow) -> Self {
+    /// The cell of a relQuery's row, with how it came to its answer where that is asked for.
+    pub fn new(relquery: &RelQueryState, index: u32, row: &AnswerRow, details: bool) -> Self {
+        let details = if details { CellDetails::new(relquery, row) } else { None };
+        let cell = Self { details, ..Self::default() };
         match &row.state {
-            RowProgress::Pending => Self { pending: Some(true), ..Self::default() },
-            RowProgress::Failed(error) => {
-                Self { error: Some(crate::error::body(error).error), ..Self::default() }
-            }
+            RowProgress::Pending => Self { pending: Some(true), ..cell },
+            RowProgress::Failed(error) => Self { error: Some(crate::error::body(error).error), ..cell },
             RowProgress::Done { .. } => match value(&relquery.kind, index, &row.text) {
-                Ok(value) => Self { value: Some(value), ..Self::default() },
-                Err(error) => Self { error: Some(crate::error::body(&error).error), ..Self::default() },
+                Ok(value) => Self { value: Some(value), ..cell },
+                Err(error) => Self { error: Some(crate::error::body(&error).error), ..cell },
             },
         }
     }
@@ -166,11 +170,11 @@ pub struct CellsReply {
 
 impl CellsReply {
     /// A relQuery as it stands.
-    pub fn new(relquery: &RelQueryState, model: &Model, shape: ReplyShape) -> Self {
+    pub fn new(relquery: &RelQueryState, model: &Model, shape: ReplyShape, details: bool) -> Self {
         let state = relquery.read();
         let is_partial = shape.partial && !state.is_over();
-        let cells =
-            || (0..).zip(&state.rows).map(|(index, row)| CellReply::new(relquery, index, row)).collect();
+        let cell = |(index, row)| CellReply::new(relquery, index, row, details);
+        let cells = || (0..).zip(&state.rows).map(cell).collect();
         Self {
             id: public_id(relquery),
             object: "cells",

@@ -9,6 +9,8 @@ use crate::services::constraints::TenantConstraints;
 
 pub mod admin;
 pub mod batches;
+pub mod cell_details;
+pub mod cell_prompts;
 pub mod cells;
 pub mod constraint;
 pub mod corpora;

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::common::client::finish;
-use crate::common::serve;
+use crate::common::{Server, config, model, serve, serve_with};
 
 #[actix_web::test]
 async fn every_call_has_its_own_value_or_error_in_order() {
@@ -30,6 +30,116 @@ async fn every_call_has_its_own_value_or_error_in_order() {
     assert!(cells[5]["error"]["message"].as_str().unwrap().contains("one cell"));
     assert_eq!(cells[6], json!({"value": "there"}));
     assert!(json["usage"]["prompt_tokens"].as_u64().unwrap() > 0);
+}
+
+#[actix_web::test]
+async fn details_say_what_a_cell_took_and_what_began_before_it() {
+    let server = serve().await;
+    let call = |text: &str| json!({"function": "ask", "args": [text]});
+    let nonsense = json!({"function": "nonsense", "args": ["x"]});
+    let calls = json!({"calls": [call("say a"), call("say b"), call("say a"), nonsense]});
+    let plain = server.client.post("/v1/cells", &calls).await.json();
+    assert_eq!(plain["cells"][0], json!({"value": "a"}), "who does not ask is told the value alone");
+    let fresh = json!({"calls": [call("say c"), call("say d"), call("say c")], "stream": true});
+    let reply = server.client.post("/v1/cells?details=true", &fresh).await;
+    let mut cells: Vec<_> = reply.events().into_iter().filter(|(name, _)| name == "cell").collect();
+    cells.sort_by_key(|(_, cell)| cell["index"].as_u64());
+    let details: Vec<_> = cells.iter().map(|(_, cell)| cell["details"].clone()).collect();
+    let sources: Vec<_> = details.iter().map(|one| one["source"].as_str()).collect();
+    assert_eq!(sources, [Some("model"), Some("model"), Some("shared")]);
+    let usage = &details[0]["usage"];
+    let parts = usage["computed_tokens"].as_u64().unwrap()
+        + usage["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap();
+    assert_eq!(usage["prompt_tokens"].as_u64(), Some(parts));
+    assert_eq!(details[2]["usage"]["computed_tokens"], 0);
+    let mut before: Vec<_> =
+        details.iter().map(|one| one["timing"]["cells_before"].as_u64().unwrap()).collect();
+    before.sort_unstable();
+    assert_eq!(before, [0, 1, 2], "each began after those before it");
+    assert!(details[0]["timing"]["running_ms"].as_f64().unwrap() > 0.0);
+    assert_eq!(details[0]["finish_reason"], "stop");
+    let again = server.client.post("/v1/cells?details=true", &calls).await.json();
+    assert_eq!(again["cells"][0]["details"]["source"], "cache");
+    assert_eq!(again["cells"][0]["details"]["timing"], serde_json::Value::Null, "what is known does not run");
+    assert!(again["cells"][3]["error"].is_object());
+    assert_eq!(server.client.post("/v1/cells?detail=1", &calls).await.status, 400);
+}
+
+#[actix_web::test]
+async fn what_was_on_the_server_before_a_request_is_told_with_its_cells() {
+    let server = serve().await;
+    server.gate.shut();
+    let ask = |texts: &[&str]| {
+        let calls: Vec<_> = texts.iter().map(|text| json!({"function": "ask", "args": [text]})).collect();
+        json!({"calls": calls, "cache": false})
+    };
+    let first = server.client.begin("/v1/cells", &ask(&["1 one", "2 two"])).await;
+    server.until("a step waits", |server| server.gate.passed() == 1).await;
+    server.gate.allow(1);
+    let running = |server: &Server| server.running.app.runtime.view().stats.rows_running;
+    server.until("a step's end is published", |server| running(server) == 2).await;
+    let second = server.client.begin("/v1/cells?details=true", &ask(&["3 three"])).await;
+    server.until("both are there", |server| server.running.app.runtime.registry.running().len() == 2).await;
+    server.gate.release();
+    finish(first).await;
+    let timing = finish(second).await.json()["cells"][0]["details"]["timing"].clone();
+    assert_eq!(
+        (timing["rows_running"].as_u64(), timing["rows_waiting"].as_u64()),
+        (Some(2), Some(0)),
+        "{timing}"
+    );
+    assert!(timing["waiting_ms"].as_f64().unwrap() > 0.0);
+}
+
+#[actix_web::test]
+async fn prompts_are_told_as_they_are_sent_and_nothing_runs() {
+    let server = serve().await;
+    let calls = json!({"calls": [
+        {"function": "classify", "args": ["a film that is good", ["Good", "bad"]]},
+        {"function": "classify", "args": ["a film that is good", ["Good", "bad"]]},
+        {"function": "nonsense", "args": ["x"]},
+    ]});
+    let reply = server.client.post("/v1/cells/prompts", &calls).await;
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    let json = reply.json();
+    let prompts = json["prompts"].as_array().unwrap();
+    assert_eq!((json["object"].as_str(), prompts.len()), (Some("cells.prompts"), 3));
+    let text = prompts[0]["text"].as_str().unwrap();
+    assert!(
+        text.contains("one of these labels: Good, bad.") && text.contains("a film that is good"),
+        "{text}"
+    );
+    assert_eq!(prompts[0], prompts[1]);
+    assert!(prompts[2]["error"]["message"].as_str().unwrap().contains("nonsense"));
+    assert_eq!(server.running.app.runtime.view().stats.steps, 0, "nothing ran");
+    let run = server.client.post("/v1/cells?details=true", &calls).await.json();
+    assert_eq!(run["cells"][0]["details"]["usage"]["prompt_tokens"], prompts[0]["tokens"]);
+    assert_eq!(server.client.get("/v1/cells/prompts").await.status, 405);
+}
+
+#[actix_web::test]
+async fn cells_of_a_tenant_whose_day_is_spent_are_refused_with_what_is_left() {
+    let mut config = config();
+    config.limits.tenant_day_cell_tokens_max = Some(10);
+    let server = serve_with(config, model()).await;
+    let ask = |text: &str| json!({"calls": [{"function": "ask", "args": [text]}]});
+    let budget = || async { server.client.get("/v1/usage?days=1").await.json()["cells_day_tokens"].clone() };
+    let setting = "limits.tenant_day_cell_tokens_max";
+    assert_eq!(budget().await, json!({"used": 0, "max": 10, "setting": setting}));
+    let first = server.client.post("/v1/cells", &ask("say that the first request runs to its end")).await;
+    assert_eq!(first.status, 200, "it begins below the limit: {}", first.body);
+    let usage = &first.json()["usage"];
+    let computed = usage["computed_tokens"].as_u64().unwrap() + usage["completion_tokens"].as_u64().unwrap();
+    assert!(computed >= 10);
+    assert_eq!(budget().await["used"].as_u64(), Some(computed));
+    let refused = server.client.post("/v1/cells", &ask("say no")).await;
+    assert_eq!(refused.status, 429, "{}", refused.body);
+    let error = refused.json()["error"].clone();
+    assert_eq!(error["code"], "budget_spent");
+    assert!(error["message"].as_str().unwrap().contains(setting));
+    let other = server.relquery(json!({"template": "Say {w}", "rows": [["x"]]})).await;
+    assert_eq!(other.status, 200, "other routes have no part in it");
+    assert_eq!(budget().await["used"].as_u64(), Some(computed));
 }
 
 #[actix_web::test]

@@ -51,10 +51,10 @@ pub struct Program {
 }
 
 impl Program {
-    /// With a key of operators.
-    pub fn start(folder: &std::path::Path) -> Self {
+    /// With a key of operators, and further sections of its configuration.
+    pub fn start(folder: &std::path::Path, sections: &str) -> Self {
         let config = folder.join("operators.toml");
-        std::fs::write(&config, format!("[auth]\nadmin_key = \"{OPERATOR_KEY}\"\n")).unwrap();
+        std::fs::write(&config, format!("[auth]\nadmin_key = \"{OPERATOR_KEY}\"\n{sections}")).unwrap();
         Self::configured(folder, |command| {
             command.arg("--config").arg(&config);
         })

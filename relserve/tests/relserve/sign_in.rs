@@ -30,7 +30,7 @@ async fn sign_in(client: &Client, token: &str) -> (u16, Value) {
 #[actix_web::test]
 async fn a_link_of_the_command_signs_in_to_the_running_server_once() {
     let folder = tempfile::tempdir().unwrap();
-    let server = Program::start(folder.path());
+    let server = Program::start(folder.path(), "");
     let address = server.address.strip_prefix("http://").unwrap().parse().unwrap();
     let nobody = Client { address, key: None };
     let link = token(folder.path(), &[]);

@@ -79,7 +79,8 @@ fn a_browser_fills_edits_undoes_reloads_and_exports_a_sheet() {
         return eprintln!("skipped: no Chromium (Debian's package `chromium`, or its path in CHROMIUM)");
     };
     let folder = tempfile::tempdir().unwrap();
-    let server = Program::start(folder.path());
+    // More than the browser's cells compute, and less than it then asks for at once.
+    let server = Program::start(folder.path(), "[limits]\ntenant_day_cell_tokens_max = 1_500_000\n");
     let mut command = Command::new("node");
     command
         .args(["e2e/run.mjs", &server.address])

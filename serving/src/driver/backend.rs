@@ -1,7 +1,7 @@
 //! What runs rows, as the loop sees it: the local engine alone, or a fleet. Both take the same work and tell
 //! of it in the same events, so that flights, coalescing, single-flight and cancellation are one code path.
 
-use base::{Nanos, PinId, RelQueryId, Submission, WorkItem};
+use base::{Nanos, PinId, RelQueryId, Submission, Time, WorkItem};
 use scheduler::snapshot::Start;
 use scheduler::{Event, Policy, Refused, SchedulerSnapshot, Stats};
 
@@ -130,6 +130,14 @@ impl Backend {
                 events if events.is_empty() => StepResult::Idle,
                 events => StepResult::Stepped(events, shared.clock.now(), None),
             },
+        }
+    }
+
+    /// When the step began whose events came last; a fleet's come as they happen.
+    pub(super) fn step_begun(&self) -> Option<Time> {
+        match self {
+            Self::Engine(engine) => engine.begun(),
+            Self::Fleet(_) => None,
         }
     }
 

@@ -25,6 +25,8 @@ pub struct Engine {
     factory: Option<ExecutorFactory>,
     restart: RestartConfig,
     wake: Wake,
+    /// When the last step was begun to be planned.
+    begun: Option<Time>,
     /// When the last step ended, while steps follow one another.
     last_end: Option<Time>,
     /// What is kept of the last step whether anybody looks or not.
@@ -85,6 +87,7 @@ impl Engine {
             factory: factory.filter(|_| restart.failures_max > 0),
             restart,
             wake: Arc::new(|| ()),
+            begun: None,
             last_end: None,
             report: StepReport::default(),
             failures: 0,
@@ -94,6 +97,11 @@ impl Engine {
     /// The same, where `wake` brings about its next turn when a fresh executor has something to say.
     pub(crate) fn woken_by(self, wake: Wake) -> Self {
         Self { wake, ..self }
+    }
+
+    /// When the last step began: what it says comes at its end.
+    pub(crate) fn begun(&self) -> Option<Time> {
+        self.begun
     }
 
     /// Takes what the last step left.
@@ -116,6 +124,7 @@ impl Engine {
             return StepResult::Idle;
         };
         shared.pulse.busy(planning);
+        self.begun = Some(planning);
         let planned = clock.now();
         self.report = StepReport { starts: self.scheduler.starts(), timed: None };
         let gap = self.last_end.map(|end| planned.since(end));

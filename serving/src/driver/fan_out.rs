@@ -28,8 +28,9 @@ impl Driver {
             Event::Started { relquery, row } => {
                 self.row_began(relquery, now);
                 let row = self.flights.get(&relquery).and_then(|flight| flight.rows.get(&row));
+                let begun = self.backend.step_begun().unwrap_or(now);
                 for target in row.into_iter().flat_map(|row| &row.targets) {
-                    target.relquery.started(now);
+                    target.relquery.started(target.index, begun, now);
                 }
             }
             Event::Token { relquery, row, token, text } => {

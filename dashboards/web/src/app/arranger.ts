@@ -7,7 +7,8 @@ import type { Book } from "../core/book";
 import { keepValues } from "../core/keep";
 import type { Sheet } from "../core/sheet";
 import { layoutAfter } from "../core/layout";
-import { sortRows } from "../core/sort";
+import { type Origins, afterEdit, afterKeeping, afterSort } from "../core/origins";
+import { placesOf, sortRows } from "../core/sort";
 import { type Grid, type Source, WIDTH } from "../ui/grid";
 import type { StepElsewhere } from "../ui/history";
 import type { Entry } from "../ui/menu";
@@ -21,6 +22,7 @@ export type Command =
 export class Arranger {
   constructor(
     private readonly grid: Grid, private readonly open: () => { book: Book; sheet: Sheet } | undefined,
+    private readonly origins: () => Origins,
     private readonly say: (words: string) => void,
   ) {}
 
@@ -87,7 +89,9 @@ export class Arranger {
     const at = axis === "row" ? area.row : area.column;
     const count = axis === "row" ? area.rows : area.columns;
     const edit: Edit = { kind, axis, at, count };
-    const done = this.attempt((sheet, name) => rearrange(sheet.typed(), edit, name), edit);
+    const done = this.attempt(
+      (sheet, name) => [rearrange(sheet.typed(), edit, name), afterEdit(this.origins(), edit, name)], edit,
+    );
     if (!done) return;
     const name = (place: number) => (axis === "row" ? String(place + 1) : columnName(place));
     const thing = `${axis}${count === 1 ? "" : "s"}`;
@@ -112,7 +116,11 @@ export class Arranger {
     const hasHeader = !isSome && row === 0;
     const first = isSome ? row : hasHeader ? 1 : 0;
     const last = isSome ? row + rows - 1 : ROWS_MAX - 1;
-    const done = this.attempt((sheet) => sortRows(sheet, { row: first, rowEnd: last, column, isDescending }), undefined);
+    const order = { row: first, rowEnd: last, column, isDescending };
+    const done = this.attempt((sheet) => {
+      const places = placesOf(sheet, order);
+      return [sortRows(sheet, order, places), afterSort(this.origins(), places)];
+    }, undefined);
     if (!done) return;
     const which = isSome ? `rows ${first + 1} to ${last + 1}` : hasHeader ? "all rows below row 1, the header," : "all rows";
     this.say(`Sorted ${which} by column ${columnName(column)}, ${isDescending ? "Z to A" : "A to Z"}.`);
@@ -123,25 +131,30 @@ export class Arranger {
     this.grid.finishEdit();
     const { row, column, rows, columns } = this.grid.selection();
     const area = { row, column, rowEnd: row + rows - 1, columnEnd: column + columns - 1 };
-    const done = this.attempt((sheet) => keepValues(sheet, area), undefined);
+    const done = this.attempt((sheet) => {
+      const steps = keepValues(sheet, area);
+      return [steps, afterKeeping(sheet, this.origins(), steps)];
+    }, undefined);
     if (done) this.say("What formulas had filled is kept as values; Ctrl+Z brings the formulas back.");
   }
 
-  private attempt(change: (sheet: Sheet, name: string | undefined) => Step[], edit: Edit | undefined): boolean {
+  private attempt(
+    change: (sheet: Sheet, name: string | undefined) => [Step[], Origins], edit: Edit | undefined,
+  ): boolean {
     const open = this.open();
     if (!open) return false;
     const { book, sheet } = open;
     try {
       const [widths, layout] = [this.grid.widths(), this.grid.layout];
       const name = book.members.find((member) => member.sheet === sheet)?.name;
-      const steps = change(sheet, name);
+      const [before, [steps, origins]] = [this.origins(), change(sheet, name)];
       const after = edit ? widthsAfter(widths, edit, WIDTH) : widths;
       const looks = edit ? layoutAfter(layout, edit) : layout;
       const isSame = steps.length === 0 && after.every((width, column) => width === widths[column]) &&
         JSON.stringify(looks) === JSON.stringify(layout);
       const elsewhere = edit && name !== undefined ? this.elsewhere(book, sheet, edit, name) : [];
       // A step that changes nothing would be an undo that does nothing.
-      if (!isSame || elsewhere.length > 0) this.grid.step(steps, after, looks, elsewhere);
+      if (!isSame || elsewhere.length > 0) this.grid.step(steps, after, looks, elsewhere, { before, after: origins });
       return true;
     } catch (error) {
       if (!(error instanceof Refusal)) throw error;

@@ -1,11 +1,16 @@
-// Sample sheets. The reviews are real ones; the tickets were written for this project.
+// Templates: tasks with a small table each, whose AI columns fill as soon as it opens. The reviews are real ones; the other
+// texts were written for this project.
 
 import reviews from "@examples/reviews.csv?raw";
 import { readCsv } from "../core/csv";
 
-/** A sheet to try. */
-export interface Sample {
+/** A sheet to begin with. */
+export interface Template {
   name: string;
+  /** What it does, in one line. */
+  about: string;
+  /** Whether it is beyond the built-in demo model, which knows labels and ratings. */
+  isBeyondDemo: boolean;
   rows: string[][];
   widths: number[];
 }
@@ -22,35 +27,127 @@ const TICKETS = [
   "Password reset mails never arrive.", "The courier left the box in the rain.",
 ];
 
-/** Every sample, in the order of the menu. */
-export function samples(): Sample[] {
-  return [
-    {
-      name: "Reviews",
-      widths: [430, 110, 90, 110, 200],
-      rows: [
-        ["Review", "Class", "Rating", "Raters said", "Negative by the model"],
-        ...REVIEWS.map(({ review, raters }, i) => [
-          review,
-          i === 0 ? `=AI.CLASSIFY(A2:A${REVIEWS.length + 1}, "positive, negative")` : "",
-          i === 0 ? `=AI.RATE(A2:A${REVIEWS.length + 1})` : "",
-          raters,
-          i === 0 ? `=COUNTIF(B2:B${REVIEWS.length + 1}, "negative")/${REVIEWS.length}` : "",
-        ]),
-      ],
-    },
-    {
-      name: "Support tickets",
-      widths: [400, 130, 110, 120],
-      rows: [
-        ["Ticket", "Topic", "Urgency", "Topics"],
-        ...TICKETS.map((ticket, i) => [
-          ticket,
-          `=AI.CLASSIFY(A${i + 2}, $D$2:$D$5)`,
-          `=AI.RATE(A${i + 2}, "how urgent it is")`,
-          ["billing", "delivery", "account", "bug"][i] ?? "",
-        ]),
-      ],
-    },
-  ];
+const LEADS = [
+  "Head of data at a bank: wants a price for 200 seats by Friday.", "Student: asks whether there is a free licence.",
+  "Retailer with 40 shops: had a demo, asks for a contract.", "Someone asks which of our posts is the newest.",
+  "Hospital IT: compares three products, decides next quarter.", "Recruiter: offers us candidates.",
+  "Start-up founder: signed up yesterday, invited six colleagues.", "University: would like a talk for its students.",
+];
+
+const INVOICES = [
+  "Invoice 2041 of Nordlicht GmbH, 14 March 2026. 3 desks at 410.00, delivery 35.00. Total due: EUR 1,265.00",
+  "RIVERA & SONS - Inv. no. RS-118 - consulting, 12 h x 95.00 - amount payable USD 1,140.00 - 2 May 2026",
+  "Papeterie Lune, facture F-77, le 9 avril 2026, cartouches d'encre, total TTC 88,40 EUR",
+  "Bill 5530, Acme Cloud, period June 2026, storage 12.50, traffic 7.25, sum USD 19.75",
+  "Statement from Kato Print, ref KP/26/014, 500 flyers, JPY 24,000 incl. tax, 21 Jan 2026",
+];
+
+const PHRASES = [
+  "Where can I collect my parcel?", "Your order has been shipped.", "Please restart the app and try again.",
+  "We are sorry for the delay.", "The invoice is attached.", "Your password expires in three days.",
+];
+
+const THREADS = [
+  "Customer: the export stops at 40 %. Agent: which version? Customer: 3.2 on Windows. Agent: fixed in 3.3, please update. " +
+    "Customer: it works now, thanks.",
+  "Customer: two charges of 29 euros in May. Agent: one is the yearly plan, one a second seat. Customer: I never added a seat. " +
+    "Agent: refunded, three to five days.",
+  "Customer: parcel marked delivered, nothing here. Agent: the courier left it with a neighbour in number 12. Customer: found it.",
+  "Customer: can I move my data to the Frankfurt region? Agent: yes, it takes a night, during which reports are read-only. " +
+    "Customer: please do it on Sunday.",
+];
+
+const NAMES = [
+  "MUELLER, ANNA", "dr. john  o'neill", "Garcia Lopez Maria", "li wei (Mr)", "Smith,J.", "prof. Aiko TANAKA", "jean-luc  PICARD",
+  "van der Berg, Tom",
+];
+
+/** Rows under a header, with a formula for each further column in the first of them. */
+function filled(header: string[], texts: readonly string[], ...formulas: string[]): string[][] {
+  return [header, ...texts.map((text, i) => [text, ...(i === 0 ? formulas : [])])];
 }
+
+/** Every template, in the order of the gallery. */
+export const TEMPLATES: readonly Template[] = [
+  {
+    name: "Reviews",
+    about: "Classify reviews as positive or negative, and rate them",
+    isBeyondDemo: false,
+    widths: [430, 110, 90, 110, 200],
+    rows: [
+      ["Review", "Class", "Rating", "Raters said", "Negative by the model"],
+      ...REVIEWS.map(({ review, raters }, i) => [
+        review,
+        i === 0 ? `=AI.CLASSIFY(A2:A${REVIEWS.length + 1}, "positive, negative")` : "",
+        i === 0 ? `=AI.RATE(A2:A${REVIEWS.length + 1})` : "",
+        raters,
+        i === 0 ? `=COUNTIF(B2:B${REVIEWS.length + 1}, "negative")/${REVIEWS.length}` : "",
+      ]),
+    ],
+  },
+  {
+    name: "Support tickets",
+    about: "Sort tickets by topic, out of a list of topics, and by urgency",
+    isBeyondDemo: false,
+    widths: [400, 130, 110, 120],
+    rows: [
+      ["Ticket", "Topic", "Urgency", "Topics"],
+      ...TICKETS.map((ticket, i) => [
+        ticket,
+        `=AI.CLASSIFY(A${i + 2}, $D$2:$D$5)`,
+        `=AI.RATE(A${i + 2}, "how urgent it is")`,
+        ["billing", "delivery", "account", "bug"][i] ?? "",
+      ]),
+    ],
+  },
+  {
+    name: "Leads",
+    about: "Score leads by how likely they are to buy, and say whether to call",
+    isBeyondDemo: false,
+    widths: [430, 90, 110],
+    rows: filled(
+      ["Lead", "Score", "Call"], LEADS,
+      `=AI.RATE(A2:A${LEADS.length + 1}, "how likely they are to buy soon")`, `=AI.CLASSIFY(A2:A${LEADS.length + 1}, "call, wait")`,
+    ),
+  },
+  {
+    name: "Invoices",
+    about: "Extract number and total out of invoices of any layout",
+    isBeyondDemo: true,
+    widths: [520, 150, 150],
+    rows: filled(
+      ["Invoice", "Number", "Total"], INVOICES,
+      `=AI.EXTRACT(A2:A${INVOICES.length + 1}, "the invoice number")`,
+      `=AI.EXTRACT(A2:A${INVOICES.length + 1}, "the total amount with its currency")`,
+    ),
+  },
+  {
+    name: "Translations",
+    about: "Translate phrases into German and French",
+    isBeyondDemo: true,
+    widths: [300, 260, 260],
+    rows: filled(
+      ["English", "German", "French"], PHRASES,
+      `=AI.TRANSLATE(A2:A${PHRASES.length + 1}, "German")`, `=AI.TRANSLATE(A2:A${PHRASES.length + 1}, "French")`,
+    ),
+  },
+  {
+    name: "Summaries",
+    about: "Summarize conversations with customers in one sentence",
+    isBeyondDemo: true,
+    widths: [520, 360, 110],
+    rows: filled(
+      ["Conversation", "Summary", "Solved"], THREADS,
+      `=AI.SUMMARIZE(A2:A${THREADS.length + 1}, "one sentence")`, `=AI.CLASSIFY(A2:A${THREADS.length + 1}, "solved, open")`,
+    ),
+  },
+  {
+    name: "Names",
+    about: "Clean names up: given name first, no titles, one way of writing",
+    isBeyondDemo: true,
+    widths: [240, 240],
+    rows: filled(
+      ["As typed", "Name"], NAMES, `=AI.FORMAT(A2:A${NAMES.length + 1}, "given name, then family name, without titles")`,
+    ),
+  },
+];

@@ -8,7 +8,7 @@ import { type ServerUsage, type Usage, add } from "relserve-client/usage";
 import { CellError } from "relserve-client/value";
 import { RequestError } from "relserve-client/wire";
 
-import type { CellId } from "../core/address";
+import { type Area, type CellId, columnOfId, rowOf } from "../core/address";
 import { Book, type BookCell, type Member } from "../core/book";
 import type { Change, Sheet } from "../core/sheet";
 
@@ -22,7 +22,7 @@ export interface SessionHost {
   /** Sends calls; see `runCells`. */
   run(
     calls: LabelledCall[], signal: AbortSignal, onCell: (index: number, answer: Answer) => void, onHeard: () => void,
-    labels: Label[],
+    labels: Label[], isFresh: boolean,
   ): Promise<ServerUsage>;
   /** What a cell's calls are for. */
   label?: (cell: CellId) => Label;
@@ -77,6 +77,8 @@ export class Session {
   private heard = 0;
   private isClosed = false;
   private isAsking = false;
+  /** Calls that the model is to be asked, whatever the server's result cache knows. */
+  private readonly fresh = new Set<string>();
   /** Calls that were called off by their user, all together. */
   stopped = 0;
 
@@ -124,6 +126,11 @@ export class Session {
     return { calls: this.batcher.pending, requests: this.batcher.inFlight };
   }
 
+  /** Whether its user keeps back what has no answer. */
+  get isPaused(): boolean {
+    return this.batcher.isPaused;
+  }
+
   /** Whether the server is away: it is asked until it is back, and then all goes on. */
   get isReconnecting(): boolean {
     return this.batcher.isOffline;
@@ -143,6 +150,27 @@ export class Session {
     this.markStopped(stopped);
   }
 
+  /**
+   * Keeps back what has no answer, until `resume`. Requests under way are called off on the server: a column is one
+   * request, and a pause that let it run to its end would be none. What they have answered stays.
+   */
+  pause(): void {
+    this.act(this.batcher.pause(this.host.now()));
+    this.host.progress();
+  }
+
+  /** Lets it go on. */
+  resume(): void {
+    this.batcher.resume();
+    this.poll();
+    this.host.progress();
+  }
+
+  /** How a call stands: its answer, or whether it has gone out. */
+  stateOf(key: string): { answer: Answer | undefined; open: "sent" | "waiting" | undefined } {
+    return { answer: this.memory.get(key), open: this.batcher.stateOf(key) };
+  }
+
   /** Lets what is open now go out without a question. */
   allow(): void {
     this.batcher.allow();
@@ -152,6 +180,7 @@ export class Session {
   private markStopped(stopped: Closed[]): void {
     this.stopped += stopped.length;
     for (const { key, cells } of stopped) {
+      this.fresh.delete(key);
       this.memory.put(key, { error: STOPPED });
       for (const cell of cells) this.arrived.add(cell);
     }
@@ -164,6 +193,22 @@ export class Session {
     this.memory.forgetFailures();
     for (const { sheet } of this.book.members) sheet.touchUnfinished();
     this.refresh();
+  }
+
+  /** Asks again for the cells of an area, past the server's result cache; gives how many calls that are. */
+  again(area: Area): number {
+    const cells = this.sheet.callsIn(area);
+    const keys = new Set([...cells].flatMap(([id, calls]) =>
+      // What somebody typed stands, whatever the model says.
+      this.sheet.overrides(id) === undefined ? [...calls.keys()] : []));
+    const asked = [...keys].filter((key) => this.batcher.stateOf(key) === undefined);
+    for (const key of asked) {
+      this.memory.forget(key);
+      this.fresh.add(key);
+    }
+    this.sheet.touch([...cells.keys()].map((id) => this.sheet.spilledFrom(rowOf(id), columnOfId(id)) ?? id));
+    this.refresh();
+    return asked.length;
   }
 
   /** Calls all requests off. */
@@ -230,7 +275,7 @@ export class Session {
       const usage = await this.host.run(calls, abort.signal, (index, answer) => {
         done += 1;
         this.answer(request, index, answer);
-      }, () => this.hear(running), labels);
+      }, () => this.hear(running), labels, keys.some((key) => this.fresh.has(key)));
       add(this.usage, usage);
       this.end(request, new RequestError("the server left the cell out", 500, undefined));
     } catch (error) {
@@ -302,6 +347,7 @@ export class Session {
   }
 
   private take({ key, cells }: { key: string; cells: BookCell[] }, answer: Answer): void {
+    this.fresh.delete(key);
     if (answer.error) this.usage.failed += 1;
     else this.usage.answered += 1;
     this.memory.put(key, answer);

@@ -3,6 +3,7 @@
 
 import type { Book, Member } from "../core/book";
 import { type Layout, keptLayout, layoutOf } from "../core/layout";
+import { type Origins, renamed, restored, stored as storedOrigins } from "../core/origins";
 import { renameSheet } from "../core/references";
 import type { Change, Sheet } from "../core/sheet";
 import type { FurtherSheet, StoredSheet } from "../store/sheets";
@@ -32,6 +33,7 @@ interface Page {
   rows: string[][];
   widths: number[];
   layout: Layout;
+  origins: Origins;
 }
 
 /** What is typed, cell by cell. */
@@ -53,18 +55,19 @@ function rowsOf(sheet: Sheet): string[][] {
 
 /** All sheets of a workbook at rest. */
 export function sheetsIn(stored: StoredSheet): FurtherSheet[] {
-  const { rows, widths, layout, first = "Sheet1", further = [] } = stored;
-  return [{ name: first, rows, widths, ...(layout ? { layout } : {}) }, ...further];
+  const { rows, widths, layout, origins, first = "Sheet1", further = [] } = stored;
+  return [{ name: first, rows, widths, ...(layout ? { layout } : {}), ...(origins ? { origins } : {}) }, ...further];
 }
 
 /** Puts the sheets of a workbook where they are kept; the one of a workbook that has no more is kept as it always was. */
 export function keepSheets(stored: StoredSheet, sheets: readonly FurtherSheet[]): void {
   const [first, ...further] = sheets;
   if (!first) return;
-  const { rows, widths, layout, name } = first;
+  const { rows, widths, layout, origins, name } = first;
   Object.assign(stored, { rows, widths });
-  for (const key of ["layout", "first", "further"] as const) delete stored[key];
+  for (const key of ["layout", "origins", "first", "further"] as const) delete stored[key];
   if (layout) stored.layout = layout;
+  if (origins) stored.origins = origins;
   if (further.length > 0 || name !== "Sheet1") stored.first = name;
   if (further.length > 0) stored.further = further;
 }
@@ -97,8 +100,8 @@ export class Tabs {
   load(stored: StoredSheet, session: Session): void {
     const sheets = sheetsIn(stored);
     session.load(sheets.map(({ name, rows }) => ({ name, cells: cellsOf(rows) })));
-    this.pages = sheets.map(({ rows, widths, layout }, i) => ({
-      member: session.book.members[i] as Member, rows, widths, layout: layoutOf(layout),
+    this.pages = sheets.map(({ rows, widths, layout, origins }, i) => ({
+      member: session.book.members[i] as Member, rows, widths, layout: layoutOf(layout), origins: restored(origins),
     }));
     this.at = 0;
   }
@@ -111,6 +114,16 @@ export class Tabs {
     this.grid.open(page.rows, page.widths, page.member.sheet, page.layout);
     this.bar.show(this.names(), this.at);
     this.host.shown();
+  }
+
+  /** Where values of the sheet that is shown come from that stand instead of answers. */
+  get origins(): Origins {
+    return this.pages[this.at]?.origins ?? new Map();
+  }
+
+  set origins(origins: Origins) {
+    const page = this.pages[this.at];
+    if (page) page.origins = origins;
   }
 
   /** How each sheet looks, by its name. */
@@ -126,15 +139,17 @@ export class Tabs {
     const isSame = this.pages.length === 1 && further.length === 0 && first?.name === page?.member.name;
     if (!isSame || !first || JSON.stringify(layoutOf(first.layout)) !== JSON.stringify(this.grid.layout)) return false;
     session.set(this.grid.adopt(first.rows, first.widths));
+    this.origins = restored(first.origins);
     return true;
   }
 
   /** Lays a workbook into what is kept of it. */
   store(stored: StoredSheet): void {
     this.take();
-    keepSheets(stored, this.pages.map(({ member, rows, widths, layout }) => {
+    keepSheets(stored, this.pages.map(({ member, rows, widths, layout, origins }) => {
       const kept = keptLayout(layout);
-      return { name: member.name, rows, widths, ...(kept ? { layout: kept } : {}) };
+      const from = origins.size > 0 ? { origins: storedOrigins(origins) } : {};
+      return { name: member.name, rows, widths, ...(kept ? { layout: kept } : {}), ...from };
     }));
   }
 
@@ -183,7 +198,7 @@ export class Tabs {
     let number = this.pages.length + 1;
     while (refuseName(`Sheet${number}`, this.names()) !== "") number += 1;
     session.change((book) => {
-      this.pages.push({ member: book.add(`Sheet${number}`), rows: [], widths: [], layout: layoutOf(undefined) });
+      this.pages.push({ member: book.add(`Sheet${number}`), rows: [], widths: [], layout: layoutOf(undefined), origins: new Map() });
     });
     this.show(this.pages.length - 1);
     this.host.edited();
@@ -225,6 +240,7 @@ export class Tabs {
     session.change((book) => {
       done(book);
       for (const page of this.pages) {
+        page.origins = renamed(page.origins, change);
         const changes = cellsOf(page.rows).flatMap(({ row, column, raw }) => {
           const after = change(raw);
           return after === raw ? [] : [{ row, column, raw: after }];

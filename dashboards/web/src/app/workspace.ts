@@ -5,6 +5,7 @@ import { noUsage } from "relserve-client/usage";
 import type { CellId } from "../core/address";
 import { cellLabel } from "../core/cell-label";
 import { tableOf } from "../core/column";
+import { afterTyping } from "../core/origins";
 import { rawOf } from "../core/typed";
 import { probe, runCells } from "../net/cells";
 import { estimateOf } from "../net/estimate";
@@ -14,7 +15,9 @@ import { SHEETS_MAX, SheetStore, type StoredSheet, identifier, newSheet, noteSho
 import { element, onClick } from "../ui/dom";
 import { AiColumnDialog } from "../ui/ai-column";
 import { EstimateDialog } from "../ui/estimate";
+import { Gallery } from "../ui/gallery";
 import { Grid } from "../ui/grid";
+import { type Inspected, Inspector } from "../ui/inspector";
 import { Menu } from "../ui/menu";
 import { Progress } from "../ui/progress";
 import { ShareDialog } from "../ui/share";
@@ -22,10 +25,12 @@ import { SelectionSummary } from "../ui/summary";
 import { showUsage } from "../ui/usage";
 import { serialOfInstant } from "../core/dates";
 import { Arranger, type Command } from "./arranger";
+import { type AskCommand, Asking } from "./asking";
 import { shownOf } from "./files";
+import { Inspection } from "./inspection";
 import { Keeping } from "./keeping";
 import { SheetWriter, copyName } from "./sheet-writer";
-import { samples } from "./samples";
+import { TEMPLATES } from "./samples";
 import { previewColumn } from "./preview";
 import { Session, type SessionHost } from "./session";
 import { SheetTools } from "./sheet-tools";
@@ -47,6 +52,10 @@ export class Workspace {
   private readonly spoken = element("spoken", HTMLDivElement);
   private readonly summary = new SelectionSummary();
   private readonly arranger: Arranger;
+  private readonly inspection: Inspection;
+  private readonly inspector: Inspector;
+  private readonly asking: Asking;
+  private readonly gallery: Gallery;
   private readonly transfer: Transfer;
   private readonly tabs: Tabs;
   private readonly tools: SheetTools;
@@ -64,22 +73,41 @@ export class Workspace {
 
   private constructor(private readonly store: SheetStore | undefined, private readonly unauthorized: () => void) {
     this.grid = new Grid(element("grid", HTMLDivElement), {
-      changed: (changes) => {
+      changed: (changes, isStep) => {
         // What was said was about the sheet before.
         this.progress.say("");
         this.session?.set(changes);
+        if (this.session && !isStep) this.tabs.origins = afterTyping(this.session.sheet, this.tabs.origins, changes);
         this.edited();
+        this.gallery.show(this.isEmpty());
       },
       selected: (row, column) => this.select(row, column),
-      arranged: () => this.edited(),
+      arranged: (origins) => {
+        this.tabs.origins = origins ?? this.tabs.origins;
+        this.edited();
+      },
       walked: (isForward) => this.progress.say(isForward ? "Done again." : "Undone."),
       laidOut: () => this.tools.show(),
       elsewhere: (steps, isForward) => this.tabs.follow(steps, isForward),
     });
     const say = (words: string) => this.progress.say(words);
-    this.arranger = new Arranger(this.grid, () => this.session, say);
+    this.arranger = new Arranger(this.grid, () => this.session, () => this.tabs.origins, say);
     this.tools = new SheetTools(this.grid, () => this.session?.sheet, say);
     this.tabs = new Tabs(this.grid, { session: () => this.session, edited: () => this.edited(), shown: () => this.tools.show(), say });
+    this.inspection = new Inspection(() => this.inspector.show());
+    this.inspector = new Inspector({
+      inspect: () => this.inspect(),
+      again: () => {
+        const [row, column] = this.selected;
+        this.asking.ask({ row, rowEnd: row, column, columnEnd: column });
+      },
+      closed: () => this.grid.focus(),
+    });
+    this.asking = new Asking({
+      grid: this.grid, session: () => this.session, origins: () => this.tabs.origins, inspect: () => this.inspector.open(), say,
+    });
+    this.gallery = new Gallery(TEMPLATES, (template) => this.add(newSheet(template.name, template.rows, template.widths)),
+      () => this.grid.focus());
     this.writer = store && new SheetWriter(store, {
       wrote: (id) => {
         this.otherTabs.postMessage(id);
@@ -170,7 +198,8 @@ export class Workspace {
         const timer = setTimeout(then, milliseconds);
         return () => clearTimeout(timer);
       },
-      run: (calls, signal, onCell, onHeard, labels) => runCells(calls, storedKey(), signal, onCell, onHeard, labels),
+      run: (calls, signal, onCell, onHeard, labels, isFresh) =>
+        runCells(calls, storedKey(), signal, onCell, onHeard, labels, isFresh),
       probe,
       allow: (calls) => this.estimate.ask(calls),
       paint: () => undefined,
@@ -224,6 +253,7 @@ export class Workspace {
     if (sheet.usage.answered >= session.pending.calls) session.allow();
     this.session = session;
     this.tabs.open(session);
+    this.gallery.show(this.isEmpty());
     this.listSheets();
     this.showProgress(session);
   }
@@ -237,8 +267,9 @@ export class Workspace {
 
   private showProgress(session: Session): void {
     if (session !== this.session) return;
-    const { pending, stopped, usage, isReconnecting } = session;
-    this.progress.show({ pending: pending.calls, stopped, usage, now: performance.now(), isReconnecting });
+    const { pending, stopped, usage, isReconnecting, isPaused } = session;
+    this.progress.show({ pending: pending.calls, stopped, usage, now: performance.now(), isReconnecting, isPaused });
+    this.inspector.show();
     showUsage(session.usage);
     this.tools.progress(pending.calls);
     if (session.pending.calls === 0) {
@@ -312,6 +343,7 @@ export class Workspace {
     keepSheets(sheet, sheetsIn(fresh));
     if (sheet !== this.current) return;
     if (!this.session || !this.tabs.adopt(sheet, this.session)) this.show(sheet);
+    this.gallery.show(this.isEmpty());
     this.describe(false);
     this.progress.say(words || "Another tab changed this sheet: this is its version.");
   }
@@ -365,8 +397,22 @@ export class Workspace {
     this.note.value = note;
     this.note.title = note;
     if (aloud) this.spoken.textContent = spoken;
-    if (aloud) this.tools.select();
+    if (aloud) {
+      this.tools.select();
+      this.inspector.show();
+    }
     this.summary.show(this.session?.sheet, this.grid.selection());
+  }
+
+  /** Whether nothing was typed yet. */
+  private isEmpty(): boolean {
+    return this.session?.book.members.every(({ sheet }) => sheet.extent().rows === 0) === true;
+  }
+
+  private inspect(): Inspected {
+    const { session } = this;
+    if (!session) return { name: "", about: "", error: "", lines: [], again: "", prompts: undefined };
+    return this.inspection.of(session, this.tabs.origins, ...this.selected);
   }
 
   private formulaBar(): void {
@@ -398,14 +444,22 @@ export class Workspace {
       else this.grid.focus();
     } else if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "d" && !inField) {
       this.grid.fillDown();
+    } else if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "i" && !inField) {
+      this.inspector.open();
     } else if (!this.tools.key(event)) return;
     event.preventDefault();
   }
 
   /** Rows and columns: by the button, by a right click, and by the menu key. */
   private menu(): void {
-    const menu = new Menu<Command>(
-      "Rows and columns", () => this.arranger.entries(), (command) => this.arranger.run(command), () => this.grid.focus(),
+    const menu = new Menu<{ of: "answers"; what: AskCommand } | { of: "rows"; what: Command }>(
+      "Cells, rows and columns",
+      () => [
+        ...this.asking.entries().map((entry) => ({ ...entry, command: { of: "answers" as const, what: entry.command } })),
+        ...this.arranger.entries().map((entry) => ({ ...entry, command: { of: "rows" as const, what: entry.command } })),
+      ],
+      (command) => (command.of === "answers" ? this.asking.run(command.what) : this.arranger.run(command.what)),
+      () => this.grid.focus(),
     );
     const button = element("arrange", HTMLButtonElement);
     // The grid would take the press for the end of its selection.
@@ -433,10 +487,9 @@ export class Workspace {
       if (chosen) this.show(chosen);
     });
     const menu = element("samples", HTMLSelectElement);
-    const offered = samples();
-    menu.append(...offered.map(({ name }) => new Option(name, name)));
+    menu.append(...TEMPLATES.map(({ name }) => new Option(name, name)));
     menu.addEventListener("change", () => {
-      const sample = offered.find(({ name }) => name === menu.value);
+      const sample = TEMPLATES.find(({ name }) => name === menu.value);
       menu.value = "";
       if (sample) this.add(newSheet(sample.name, sample.rows, sample.widths));
     });
@@ -449,6 +502,7 @@ export class Workspace {
     onClick("rows", () => this.grid.addRows(100));
     onClick("retry", () => this.retry());
     onClick("stop", () => this.session?.stop());
+    onClick("pause", () => (this.session?.isPaused ? this.session.resume() : this.session?.pause()));
     onClick("csv", () => this.transfer.exportCsv());
     onClick("xlsx", () => void this.transfer.exportXlsx());
     const file = element("file", HTMLInputElement);

@@ -1,12 +1,13 @@
 // A sheet: what was typed, what it is worth, and what has to be computed again. Pure: AI calls that have no
 // answer yet are reported through `onWants`, answers arrive in `memory`, and `touch` says which formulas to redo.
 
-import { type Call, answered, keyOf, plan } from "relserve-client/calls";
+import { type Call, type Item, type Plan, answered, keyOf, plan } from "relserve-client/calls";
 import type { AiFunction } from "relserve-client/catalogue";
 import type { AnswerCache } from "relserve-client/answer-cache";
 import { CellError, type Matrix, PENDING, type Scalar, type Value, isMatrix } from "relserve-client/value";
 
 import { type Area, type CellId, COLUMNS_MAX, ROWS_MAX, cellId, columnOfId, contains, nameOf, rowOf } from "./address";
+import { callsFor } from "./cell-calls";
 import { CellSet } from "./cell-set";
 import { Dependents, type Large } from "./dependents";
 import { type Context, evaluate } from "./evaluate";
@@ -123,6 +124,45 @@ export class Sheet {
     const owner = this.spilledFrom(row, column);
     const raw = owner === undefined ? this.raw(row, column) : (this.cells.get(owner)?.raw ?? "");
     return asksModel(raw);
+  }
+
+  /** The calls that formulas make for each cell of an area; for what was typed over an answer, those of the answer. */
+  callsIn(area: Area): Map<CellId, Map<string, Call>> {
+    const [found, plans] = [new Map<CellId, Map<string, Call>>(), new Map<CellId, Plan[]>()];
+    const { rows, columns } = this.extent();
+    for (let row = area.row; row <= Math.min(area.rowEnd, rows - 1); row += 1) {
+      for (let column = area.column; column <= Math.min(area.columnEnd, columns - 1); column += 1) {
+        const id = cellId(row, column);
+        const owner = this.overriding.get(id) ?? this.owners.get(id) ?? id;
+        const formula = this.cells.get(owner)?.formula;
+        if (!formula) continue;
+        const planned = plans.get(owner) ?? this.plansOf(owner, formula.tree);
+        plans.set(owner, planned);
+        const calls = callsFor(planned, [row - rowOf(owner), column - columnOfId(owner)], formula.spill);
+        if (calls.size > 0) found.set(id, calls);
+      }
+    }
+    return found;
+  }
+
+  /** The calls that a formula would make in a cell. */
+  callsOf(raw: string, cell: CellId): Map<string, Call> {
+    try {
+      return callsFor(this.plansOf(cell, parse(raw)), [0, 0], undefined);
+    } catch (error) {
+      if (!(error instanceof FormulaError)) throw error;
+      return new Map();
+    }
+  }
+
+  private plansOf(id: CellId, tree: Node): Plan[] {
+    const plans: Plan[] = [];
+    evaluate(tree, this.context(id, (item, args) => {
+      const planned = plan(item, args);
+      plans.push(planned);
+      return this.values(planned, (asked) => this.seen(asked) ?? PENDING);
+    }));
+    return plans;
   }
 
   /** How a formula's date is shown where nobody has chosen a format. */
@@ -359,7 +399,12 @@ export class Sheet {
   private finish(id: CellId, cell: Cell, formula: Formula): void {
     const wants = new Map<string, Call>();
     const whole = wholeCall(formula);
-    const context: Context = {
+    const context = this.context(id, (item, args, nodes) => this.ask(item, args, wants, nodes === whole ? id : undefined));
+    this.place(id, cell, formula, evaluate(formula.tree, context), wants);
+  }
+
+  private context(id: CellId, ai: Context["ai"]): Context {
+    return {
       area: (area, name) => {
         const from = this.source(id, name);
         return from instanceof CellError ? [[from]] : from.area(area);
@@ -369,9 +414,8 @@ export class Sheet {
         return from instanceof CellError ? numbersOf([from]) : from.numbers(area);
       },
       clock: this.around.clock,
-      ai: (item, args, nodes) => this.ask(item, args, wants, nodes === whole ? id : undefined),
+      ai,
     };
-    this.place(id, cell, formula, evaluate(formula.tree, context), wants);
   }
 
   /** The sheet that a reference means. */
@@ -394,23 +438,29 @@ export class Sheet {
 
   /** An AI function; of a formula that is nothing else, `owner` is the cell, and what is typed over is not asked. */
   private ask(item: AiFunction, args: (Value | undefined)[], wants: Map<string, Call>, owner: CellId | undefined): Value {
-    const { rows, isRange } = plan(item, args);
+    const planned = plan(item, args);
     const isTypedOver = (y: number, x: number) =>
-      isRange && owner !== undefined &&
+      planned.isRange && owner !== undefined &&
       (y + x === 0
         ? this.cells.get(owner)?.formula?.isOverridden === true
         : this.cells.has(cellId(rowOf(owner) + y, columnOfId(owner) + x)));
-    const values = rows.map((row, y) =>
-      row.map((asked, x): Value => {
-        if ("known" in asked) return asked.known;
-        if (isTypedOver(y, x)) return null;
-        const key = keyOf(asked.call);
-        const answer = this.memory.get(key);
-        if (answer) return answered(answer);
-        wants.set(key, asked.call);
-        return PENDING;
-      }),
-    );
+    return this.values(planned, (asked, y, x) => {
+      if ("call" in asked && isTypedOver(y, x)) return null;
+      const value = this.seen(asked);
+      if (value === undefined && "call" in asked) wants.set(keyOf(asked.call), asked.call);
+      return value ?? (value === undefined ? PENDING : null);
+    });
+  }
+
+  /** What is known of a cell of an answer without asking; nothing where it has to be asked. */
+  private seen(asked: Item): Value | undefined {
+    if ("known" in asked) return asked.known;
+    const answer = this.memory.get(keyOf(asked.call));
+    return answer && answered(answer);
+  }
+
+  private values({ rows, isRange }: Plan, value: (asked: Item, y: number, x: number) => Value): Value {
+    const values = rows.map((row, y) => row.map((asked, x) => value(asked, y, x)));
     if (!isRange) return values[0]?.[0] ?? null;
     // A list inside a range has no place of its own: its lines share the cell.
     return values.map((row) => row.map((value) => (isMatrix(value) ? value.flat().join("\n") : value)));

@@ -21,8 +21,8 @@ export interface Order {
   isDescending: boolean;
 }
 
-/** What sorting changes in what is typed. Throws a `Refusal` where it would be by halves. */
-export function sortRows(sheet: Sheet, { row, rowEnd, column, isDescending }: Order): Step[] {
+/** The new place of each row. Throws a `Refusal` where a row waits. */
+export function placesOf(sheet: Sheet, { row, rowEnd, column, isDescending }: Order): Map<number, number> {
   const end = Math.min(rowEnd, sheet.extent().rows - 1);
   const keys = Array.from({ length: Math.max(0, end - row + 1) }, (_, i) => sheet.value(row + i, column));
   const waiting = keys.indexOf(PENDING);
@@ -31,8 +31,13 @@ export function sortRows(sheet: Sheet, { row, rowEnd, column, isDescending }: Or
     throw new Refusal(`${name} still waits for its answer: sort when column ${columnName(column)} is filled`);
   }
   const order = keys.map((_, i) => i).sort((a, b) => compare(keys[a] as Scalar, keys[b] as Scalar, isDescending));
-  const places = new Map(order.map((from, to) => [row + from, row + to]));
-  const staying = spillsIn(sheet, row, end);
+  return new Map(order.map((from, to) => [row + from, row + to]));
+}
+
+/** What sorting changes in what is typed, with the places of `placesOf`. Throws a `Refusal` where it would be by halves. */
+export function sortRows(sheet: Sheet, order: Order, places = placesOf(sheet, order)): Step[] {
+  const { row, rowEnd } = order;
+  const staying = spillsIn(sheet, row, Math.min(rowEnd, sheet.extent().rows - 1));
   const [before, after, overrides] = [new Map<CellId, string>(), new Map<CellId, string>(), new Map<CellId, string>()];
   for (const typed of sheet.typed()) {
     const place = places.get(typed.row);
@@ -71,7 +76,8 @@ function refuseMixed(sheet: Sheet, id: CellId, place: number, staying: ReadonlyM
   }
 }
 
-function inRow(raw: string, from: number, to: number): string {
+/** A formula that moves to another row. */
+export function inRow(raw: string, from: number, to: number): string {
   if (from === to) return raw;
   const isOwn = (corner: Corner) => corner.row === from && !corner.isRowFixed;
   return rewrite(raw, (reference) => {

@@ -18,17 +18,20 @@ export async function probe(): Promise<boolean> {
   }
 }
 
-/** Runs calls; `onCell` is told each answer as it comes, `onHeard` of any life. Gives the usage at the end. */
+/**
+ * Runs calls; `onCell` is told each answer as it comes, `onHeard` of any life. Gives the usage at the end. With
+ * `isFresh` the model is asked also where the server has the answer in its result cache.
+ */
 export async function runCells(
   calls: LabelledCall[], key: string, signal: AbortSignal, onCell: (index: number, answer: Answer) => void,
-  onHeard: () => void, labels: Label[],
+  onHeard: () => void, labels: Label[], isFresh = false,
 ): Promise<ServerUsage> {
   let response: Response;
   try {
-    response = await fetch("v1/cells", {
+    response = await fetch("v1/cells?details=true", {
       method: "POST",
       headers: { "Content-Type": "application/json", ...headers(key) },
-      body: JSON.stringify({ calls, labels, stream: true }),
+      body: JSON.stringify({ calls, labels, stream: true, ...(isFresh ? { cache: false } : {}) }),
       signal,
     });
   } catch (error) {
@@ -36,8 +39,8 @@ export async function runCells(
     throw new RequestError("the server cannot be reached", 0, undefined);
   }
   if (response.ok) onHeard();
-  const done = await readCells<{ usage?: ServerUsage }>(response, signal, (cell) =>
-    onCell(cell.index, cell.error ? { error: failure(cell.error) } : { value: cell.value ?? "" }), onHeard,
+  const done = await readCells<{ usage?: ServerUsage }>(response, signal, ({ index, value, error, details }) =>
+    onCell(index, { ...(error ? { error: failure(error) } : { value: value ?? "" }), ...(details ? { details } : {}) }), onHeard,
   );
   return done.usage ?? {};
 }

@@ -4,6 +4,7 @@
 import { type Usage, noUsage } from "relserve-client/usage";
 
 import type { Layout } from "../core/layout";
+import type { StoredOrigins } from "../core/origins";
 import { finished } from "./indexed";
 
 /** A further sheet of a workbook at rest. */
@@ -12,6 +13,7 @@ export interface FurtherSheet {
   rows: string[][];
   widths: number[];
   layout?: Partial<Layout>;
+  origins?: StoredOrigins;
 }
 
 /** A workbook at rest, with its first sheet; older pages knew no more than that, and read no more of it. */
@@ -31,6 +33,8 @@ export interface StoredSheet {
   first?: string;
   /** The sheets behind it. */
   further?: FurtherSheet[];
+  /** Where values come from that stand instead of answers. */
+  origins?: StoredOrigins;
 }
 
 /** Most sheets, and most typed cells of one. */

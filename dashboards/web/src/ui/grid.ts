@@ -11,12 +11,13 @@ import { COLUMNS_MAX, type CellId, ROWS_MAX, cellId, cellName, columnOfId, nameO
 import type { Step } from "../core/arrange";
 import { hiddenRows, textAt } from "../core/filter";
 import { type Layout, PLAIN } from "../core/layout";
+import type { Origins } from "../core/origins";
 import { overtyped } from "../core/override";
 import type { Change, Sheet } from "../core/sheet";
 import { shift } from "../core/shift";
 import { isFormula } from "../core/typed";
 import { Frozen } from "./frozen";
-import { type StepElsewhere, addStep, applyStep, setWidths, trim, typedRecords } from "./history";
+import { type Arranged, type StepElsewhere, addStep, applyStep, setWidths, trim, typedRecords } from "./history";
 import { RowWindow } from "./row-window";
 import { type Source, source } from "./selection";
 
@@ -24,12 +25,12 @@ type Worksheet = jspreadsheet.WorksheetInstance;
 
 /** What the grid tells. */
 export interface GridEvents {
-  /** Cells were typed into. */
-  changed(changes: Change[]): void;
+  /** Cells were typed into, or changed by a step that moved them. */
+  changed(changes: Change[], isStep: boolean): void;
   /** Another cell is selected. */
   selected(row: number, column: number): void;
-  /** Widths or sizes changed. */
-  arranged(): void;
+  /** Widths or sizes changed, or cells moved, with the origins that stand now where that changed them. */
+  arranged(origins?: Origins): void;
   /** A step was undone, or done again. */
   walked(isForward: boolean): void;
   /** The sheet looks different: formats, filters, what is frozen, charts. */
@@ -302,15 +303,18 @@ export class Grid {
     this.step([], this.widths(), layout);
   }
 
-  /** Changes many cells, the columns' widths and how the sheet looks as one step of the history. */
-  step(cells: Step[], widths: number[], layout = this.looks, elsewhere: readonly StepElsewhere[] = []): void {
+  /** Changes many cells, the columns' widths, how the sheet looks and where values come from, as one step of the history. */
+  step(
+    cells: Step[], widths: number[], layout = this.looks, elsewhere: readonly StepElsewhere[] = [],
+    origins?: Arranged["origins"],
+  ): void {
     const worksheet = this.worksheet;
     if (!worksheet) return;
     this.grow(cells.reduce((most, { row }) => Math.max(most, row + 1), 0));
     this.growColumns(cells.reduce((most, { column }) => Math.max(most, column + 1), 0));
     const selection = this.selection();
     this.again(addStep(worksheet, {
-      cells, widths: { before: this.widths(), after: widths }, layout: { before: this.looks, after: layout }, elsewhere,
+      cells, widths: { before: this.widths(), after: widths }, layout: { before: this.looks, after: layout }, elsewhere, origins,
     }), true);
     this.selectArea(selection);
   }
@@ -328,11 +332,10 @@ export class Grid {
       // What was copied stands elsewhere now.
       this.copied = undefined;
       if (step.elsewhere.length > 0) this.events.elsewhere(step.elsewhere, isForward);
+      this.events.arranged(isForward ? step.origins?.after : step.origins?.before);
     }
-    this.sync();
-    if (!step) return;
-    this.lay(isForward ? step.layout.after : step.layout.before);
-    this.events.arranged();
+    this.sync(step !== undefined);
+    if (step) this.lay(isForward ? step.layout.after : step.layout.before);
   }
 
   /** Types into cells, as one step of the history. */
@@ -567,11 +570,11 @@ export class Grid {
   }
 
   /** Tells what differs from the sheet. */
-  private sync(): void {
+  private sync(isStep = false): void {
     if (!this.worksheet) return;
     const changes = this.differences();
     trim(this.worksheet);
-    if (changes.length > 0) this.events.changed(changes);
+    if (changes.length > 0) this.events.changed(changes, isStep);
     // An undo selects without telling.
     const { row, column } = this.selection();
     this.at = [row, column];

@@ -5,6 +5,7 @@ import type jspreadsheet from "jspreadsheet-ce";
 
 import type { Step } from "../core/arrange";
 import type { Layout } from "../core/layout";
+import type { Origins } from "../core/origins";
 
 type Worksheet = jspreadsheet.WorksheetInstance;
 
@@ -20,6 +21,8 @@ export interface Arranged {
   widths: { before: readonly number[]; after: readonly number[] };
   layout: { before: Layout; after: Layout };
   elsewhere: readonly StepElsewhere[];
+  /** Where values come from that stand instead of answers, where the step moves or makes some. */
+  origins?: { before: Origins; after: Origins } | undefined;
 }
 
 const ACTION = "relserve-arrange";

@@ -19,6 +19,8 @@ export interface RunState {
   now: number;
   /** Whether the server that they wait for is away. */
   isReconnecting: boolean;
+  /** Whether their user keeps them back. */
+  isPaused: boolean;
 }
 
 /** The run bar. */
@@ -29,6 +31,9 @@ export class Progress {
   /** For those who hear the page: tenths. */
   private readonly share = element("run-share", HTMLOutputElement);
   private readonly stop = element("stop", HTMLButtonElement);
+  private readonly pause = element("pause", HTMLButtonElement);
+  /** When the pause began that lasts. */
+  private pausedAt: number | undefined;
   /** What was said last, which stays in front of the progress that follows. */
   private note = "";
   private most = 0;
@@ -37,7 +42,7 @@ export class Progress {
   private stoppedBefore = 0;
 
   /** Shows how many calls are open; `stopped` were called off by now. */
-  show({ pending, stopped, usage, now, isReconnecting }: RunState): void {
+  show({ pending, stopped, usage, now, isReconnecting, isPaused }: RunState): void {
     if (pending > this.most) {
       if (this.most === 0) [this.started, this.failedBefore, this.stoppedBefore] = [now, usage.failed, stopped];
       this.most = pending;
@@ -50,7 +55,13 @@ export class Progress {
       return;
     }
     const done = this.most - pending;
+    this.rest(isPaused, now);
     this.open(done, now, failed);
+    if (isPaused) {
+      this.left.textContent = `${count(done)} done, ${count(pending)} wait`;
+      this.write(`Paused at ${count(done)} of ${count(this.most)} cells. Resume goes on.`);
+      return;
+    }
     this.bar.classList.toggle("bad", isReconnecting);
     if (isReconnecting) {
       this.left.textContent = `${count(done)} of ${count(this.most)} cells`;
@@ -74,8 +85,18 @@ export class Progress {
     this.write("");
   }
 
+  /** A pause does not count as time of the run. */
+  private rest(isPaused: boolean, now: number): void {
+    if (isPaused) this.pausedAt ??= now;
+    else if (this.pausedAt !== undefined) {
+      this.started += now - this.pausedAt;
+      this.pausedAt = undefined;
+    }
+    this.pause.textContent = isPaused ? "Resume" : "Pause";
+  }
+
   private open(done: number, now: number, failed: number): void {
-    this.bar.hidden = this.stop.hidden = this.left.hidden = false;
+    this.bar.hidden = this.stop.hidden = this.pause.hidden = this.left.hidden = false;
     this.bar.max = this.most;
     this.bar.value = done;
     const share = done / this.most;
@@ -89,8 +110,9 @@ export class Progress {
     this.bar.hidden = this.left.hidden = true;
     this.share.value = "";
     // A button that goes takes the focus with it, and the keys would be nobody's.
-    if (document.activeElement === this.stop) element("retry", HTMLButtonElement).focus();
-    this.stop.hidden = true;
+    if ([this.stop, this.pause].includes(document.activeElement as HTMLButtonElement)) element("retry", HTMLButtonElement).focus();
+    this.stop.hidden = this.pause.hidden = true;
+    this.pausedAt = undefined;
   }
 
   private summary(now: number, failed: number, stopped: number): string {

@@ -1,0 +1,55 @@
+// The empty page: tasks to begin with, by keys and by mouse. One click, and a column fills.
+
+import assert from "node:assert/strict";
+
+import { looks } from "./looks.mjs";
+
+/** Works on the page with the helpers of `run.mjs`. */
+export async function beginning(tools) {
+  const { page, cell, settled, until, asked } = tools;
+  const gallery = page.locator("#gallery");
+  await page.click("#new");
+  await gallery.waitFor({ state: "visible" });
+  const cards = gallery.locator("button.card");
+  assert.ok((await cards.count()) >= 5, "five tasks at least");
+  const names = await cards.evaluateAll((all) => all.map((card) => card.textContent));
+  assert.equal(new Set(names).size, names.length);
+  await looks(tools, "20-gallery", "#gallery");
+
+  // Who wants to type just types, and the offer goes away.
+  await cell("A1").click();
+  await page.keyboard.type("mine");
+  await page.keyboard.press("Enter");
+  await gallery.waitFor({ state: "hidden" });
+  await page.keyboard.press("Control+z");
+  await gallery.waitFor({ state: "visible" });
+
+  // By keys: out of the formula bar, along the cards.
+  await page.focus("#gallery-close");
+  for (let tabs = 0; tabs < 3; tabs += 1) await page.keyboard.press("Tab");
+  assert.match(await page.evaluate(() => document.activeElement.textContent), /^Leads Score leads/);
+  await page.keyboard.press("Enter");
+  await gallery.waitFor({ state: "hidden" });
+  assert.equal(await page.locator("#sheets").evaluate((list) => list.selectedOptions[0].text), "Leads");
+  const scores = await settled("B", 2, 9);
+  assert.ok(scores.every((score) => /^[1-5]$/.test(score)), `scores: ${scores}`);
+  const calls = await settled("C", 2, 9);
+  assert.ok(calls.every((call) => ["call", "wait"].includes(call)), `calls: ${calls}`);
+  assert.equal(await page.evaluate(() => document.activeElement.closest("#grid") !== null), true, "the keys are the grid's");
+
+  // By mouse, and each task opens with a column that fills.
+  for (const name of ["Names", "Invoices"]) {
+    const before = asked().length;
+    await page.click("#new");
+    await gallery.getByRole("button", { name: new RegExp(`^${name} `) }).click();
+    await until(`${name} is open`, async () => (await page.locator("#sheets").evaluate((list) => list.selectedOptions[0].text)) === name);
+    await until("its column is asked", () => asked().length > before);
+    await settled("B", 2, 6);
+  }
+  await page.click("#new");
+  await gallery.waitFor({ state: "visible" });
+  await page.focus("#gallery-close");
+  await page.keyboard.press("Escape");
+  await gallery.waitFor({ state: "hidden" });
+  return `${names.length} tasks on the empty page, reached by keys and by mouse; one of them opened by Enter and filled`;
+}

@@ -1,0 +1,114 @@
+// What is known of one cell: from the sheet what it asks, from the session how that stands, from the server the prompt
+// and what it holds now.
+
+import { type Call, keyOf } from "relserve-client/calls";
+import { CellError, PENDING, type Scalar, shown } from "relserve-client/value";
+
+import { type CellId, cellId, cellName, nameOf } from "../core/address";
+import { type CellState, type Line, type ServerQueue, linesOf } from "../core/inspect";
+import { type Origins, changedCells } from "../core/origins";
+import { answered, told } from "../net/told";
+import type { Inspected } from "../ui/inspector";
+import type { Session } from "./session";
+import { reason } from "./transfer";
+
+/** Calls of a cell whose prompts are shown; a sum over a column has thousands. */
+const PROMPTS_MAX = 5;
+
+interface PromptsReply {
+  model: string;
+  prompts: { text?: string; tokens?: number; max_tokens?: number; error?: { message: string } }[];
+}
+
+/** Of a value on cells that are different now. */
+const CHANGED: Line = ["Changed since", "what it would ask now is not what had been asked: “Ask again: what changed” is in the cell's menu"];
+
+/** Tells about cells of a session. */
+export class Inspection {
+  private cell: CellId | undefined;
+  private asked = "";
+  private prompts: Promise<readonly Line[]> | undefined;
+  private queue: ServerQueue | undefined;
+  private isLooking = false;
+
+  /** `changed`: there is news about the cell. */
+  constructor(private readonly changed: () => void) {}
+
+  /** A cell. */
+  of(session: Session, origins: Origins, row: number, column: number): Inspected {
+    const id = cellId(row, column);
+    const { sheet } = session;
+    const calls = [...(sheet.callsIn({ row, column, rowEnd: row, columnEnd: column }).get(id)?.values() ?? [])];
+    const value = sheet.value(row, column);
+    const name = cellName(row, column);
+    this.refresh(id, calls);
+    const edited = sheet.overrides(id);
+    const kept = calls.length === 0 && sheet.raw(row, column) !== "" ? origins.get(id)?.formula : undefined;
+    const hasChanged = changedCells(sheet, origins, [id]).length > 0;
+    const about = kept ? `Kept as a value: “${shown(value)}”.` : aboutOf(value, sheet.isAi(row, column), calls.length, edited);
+    const lines: Line[] = [...(kept ? [["Kept from", kept] as const] : []), ...(hasChanged ? [CHANGED] : [])];
+    if (calls.length === 0) return { name, about, error: "", lines, again: "", prompts: undefined };
+    const state = this.state(session, calls, value);
+    const error = value instanceof CellError ? value.note : "";
+    if (edited === undefined) lines.push(...linesOf(state));
+    const isOver = state.kind === "answered" || state.kind === "failed" || state.kind === "stopped";
+    const again = !isOver || edited !== undefined ? "" : state.kind === "answered" ? "Ask again" : "Retry";
+    return { name, about, error, lines, again, prompts: this.prompts };
+  }
+
+  private state(session: Session, calls: readonly Call[], value: Scalar): CellState {
+    const all = calls.map((call) => session.stateOf(keyOf(call)));
+    if (value === PENDING || all.some(({ open }) => open !== undefined)) {
+      if (session.isPaused) return { kind: "paused" };
+      if (session.isReconnecting) return { kind: "away" };
+      if (!all.some(({ open }) => open === "sent")) return { kind: "queued" };
+      void this.look();
+      return { kind: "sent", queue: this.queue };
+    }
+    if (value instanceof CellError && value.code === "#STOPPED!") return { kind: "stopped" };
+    const known = all.find(({ answer }) => answer?.error) ?? all.find(({ answer }) => answer !== undefined);
+    const kind = value instanceof CellError ? "failed" : "answered";
+    return { kind, details: known?.answer?.details, isKnown: known?.answer !== undefined };
+  }
+
+  /** Asks for the prompts of another cell. */
+  private refresh(id: CellId, calls: readonly Call[]): void {
+    const asked = calls.map(keyOf).join("\n");
+    if (id === this.cell && asked === this.asked) return;
+    [this.cell, this.asked, this.queue] = [id, asked, undefined];
+    this.prompts = calls.length > 0 ? promptsOf(calls) : undefined;
+  }
+
+  /** What the server holds, asked once for a cell. */
+  private async look(): Promise<void> {
+    if (this.isLooking || this.queue) return;
+    this.isLooking = true;
+    const cell = this.cell;
+    const queue = await told<ServerQueue>("v1/scheduler");
+    this.isLooking = false;
+    if (cell !== this.cell || !queue) return;
+    this.queue = queue;
+    this.changed();
+  }
+}
+
+async function promptsOf(calls: readonly Call[]): Promise<readonly Line[]> {
+  try {
+    const { model, prompts } = await answered<PromptsReply>("v1/cells/prompts", { calls: calls.slice(0, PROMPTS_MAX) });
+    const lines = prompts.map(({ text, tokens, max_tokens, error }): Line =>
+      error ? ["No prompt is sent", error.message]
+        : [`Prompt as sent to ${model}: ${tokens ?? 0} tokens, and ${max_tokens ?? 0} at most for the answer`, text ?? ""]);
+    const more = calls.length - prompts.length;
+    return more > 0 ? [...lines, ["And more", `${more.toLocaleString("en")} further prompts count in this cell`]] : lines;
+  } catch (error) {
+    return [["Prompt as sent", `This server does not tell it: ${reason(error)}.`]];
+  }
+}
+
+function aboutOf(value: Scalar, isAi: boolean, calls: number, edited: CellId | undefined): string {
+  if (edited !== undefined) return `Edited: “${shown(value)}” stands instead of an answer of ${nameOf(edited)}. Delete brings the answer back.`;
+  if (value === PENDING) return "Waiting for its answer.";
+  if (calls === 0) return isAi ? "It asks nothing: what it would ask about is blank." : "No AI formula stands here or fills this cell.";
+  const many = calls > 1 ? ` Out of ${calls.toLocaleString("en")} answers.` : "";
+  return `${value instanceof CellError ? `No answer: ${value.code}` : `“${shown(value)}”`}${many}`;
+}

@@ -1,0 +1,58 @@
+// What an empty sheet offers: tasks to begin with, each a button with the first rows of its table. It lies over the lower
+// part of the grid, so that who wants to type just types.
+
+import type { Template } from "../app/samples";
+import { element, onClick } from "./dom";
+import { make } from "./make";
+
+/** Rows of a table that its card shows, the header's included. */
+const ROWS = 3;
+const COLUMNS = 2;
+
+/** The built-in model, which knows labels and ratings. */
+const DEMO = "relserve-demo";
+
+/** The gallery. */
+export class Gallery {
+  private readonly panel = element("gallery", HTMLElement);
+  /** Whether somebody has put it away, for as long as the page is open. */
+  private isPutAway = false;
+
+  constructor(templates: readonly Template[], chosen: (template: Template) => void, closed: () => void) {
+    element("gallery-list", HTMLUListElement).append(...templates.map((template) => make("li", {}, card(template, () => {
+      chosen(template);
+      // Its button goes away with the gallery.
+      closed();
+    }))));
+    // The grid takes a press beside it for the end of its selection.
+    this.panel.addEventListener("mousedown", (event) => event.stopPropagation());
+    const close = () => {
+      this.isPutAway = true;
+      this.show(false);
+      closed();
+    };
+    onClick("gallery-close", close);
+    this.panel.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") close();
+    });
+  }
+
+  /** Shows it where the sheet is empty. */
+  show(isEmpty: boolean): void {
+    this.panel.classList.toggle("demo", element("model", HTMLSpanElement).textContent === DEMO);
+    this.panel.hidden = !isEmpty || this.isPutAway;
+  }
+}
+
+/** A button whose name is what it does; the table in it is only to look at. */
+function card({ name, about, isBeyondDemo, rows }: Template, chosen: () => void): HTMLButtonElement {
+  const lines = rows.slice(0, ROWS).map((row, y) =>
+    make("tr", {}, ...Array.from({ length: COLUMNS }, (_, x) =>
+      make(y === 0 ? "th" : "td", {}, y > 0 && x > 0 ? "…" : (row[x] ?? "")))));
+  const note = isBeyondDemo ? [" ", make("span", { class: "quiet beyond" }, "Beyond the built-in demo model")] : [];
+  const button = make("button", { type: "button", class: "card" },
+    make("strong", {}, name), " ", make("span", {}, about), ...note,
+    make("span", { class: "sample", "aria-hidden": "true" }, make("table", {}, make("tbody", {}, ...lines))));
+  button.addEventListener("click", chosen);
+  return button;
+}

@@ -1,0 +1,42 @@
+//! What cells of a tenant may compute in a day, held against the usage that the store keeps of their route.
+//!
+//! Beside [`super::sql::budgets`], which sets aside what a statement may take: cells are asked by the
+//! thousand and mostly known, so a request is let in while anything is left, and runs to its end. Must not
+//! know HTTP.
+
+use base::{Millis, TenantId};
+use serving::account::Account;
+use serving::error::{RequestError, stored};
+use store::UnixMillis;
+
+use crate::state::App;
+
+/// The route whose tokens count, as usage has it.
+const ROUTE: &str = "cells";
+/// The setting.
+pub const SETTING: &str = "limits.tenant_day_cell_tokens_max";
+const DAY_MS: u64 = 24 * 60 * 60 * 1_000;
+
+/// Tokens of prompts and answers that a tenant's cells have computed today, of all models.
+pub async fn used(app: &App, tenant: TenantId) -> Result<u64, RequestError> {
+    let today = UnixMillis(app.runtime.shared.clock.unix_ms()).day();
+    let rows = stored(app.runtime.store.usage(Some(tenant), today..=today).await)?;
+    let kept = rows.iter().filter(|row| row.key.route == ROUTE);
+    let kept: u64 = kept.map(|row| row.used.computed.0 + row.used.output.0).sum();
+    let unwritten = app.models.iter().map(|model| {
+        let spent = model.runtime.shared.accounts.of(Account { tenant, route: ROUTE });
+        spent.usage.computed.0 + spent.usage.output.0
+    });
+    Ok(kept + unwritten.sum::<u64>())
+}
+
+/// Refuses cells of a tenant whose tokens of today are spent.
+pub async fn hold(app: &App, tenant: TenantId) -> Result<(), RequestError> {
+    let Some(max) = app.config.limits.tenant_day_cell_tokens_max else { return Ok(()) };
+    let used = used(app, tenant).await?;
+    if used < max {
+        return Ok(());
+    }
+    let retry_after = Millis(DAY_MS - app.runtime.shared.clock.unix_ms() % DAY_MS);
+    Err(RequestError::BudgetSpent { setting: SETTING, max, used, retry_after })
+}
