@@ -73,6 +73,7 @@ export class Engine {
     }
     this.formulas.set(id, formula);
     if (formula.answers.size > 0) show(this.valueOf(formula));
+    if (this.batcher.pending === 0) this.answersSeen.begin();
     this.batcher.want(id, open, this.host.now());
     this.poll();
     return () => void this.host.later(this.limits.window, () => this.leave(id));

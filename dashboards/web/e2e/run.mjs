@@ -134,7 +134,7 @@ function watch(tab) {
     // The first question goes without a key, since some servers want none.
     if (!hasKey && message.location().url === `${address}/v1/models` && /status of 401/.test(message.text())) return;
     if (wasAway && /Failed to load resource: net::ERR_/.test(message.text())) return;
-    if (["error", "warning"].includes(message.type())) problems.push(`console: ${message.text()}`);
+    if (["error", "warning"].includes(message.type())) problems.push(`console: ${message.text()} ${message.location().url}`);
   });
   tab.on("pageerror", (error) => problems.push(`page: ${error.message}`));
   tab.on("request", (request) => {

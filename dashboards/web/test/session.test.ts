@@ -1,5 +1,6 @@
 // A session against a world of the test's own: no clock, no network, no screen.
 
+import { AnswerCache } from "relserve-client/answer-cache";
 import type { Answer, Call } from "relserve-client/calls";
 import { type ServerUsage, noUsage } from "relserve-client/usage";
 import { CellError, shown } from "relserve-client/value";
@@ -29,7 +30,11 @@ class Toy implements SessionHost {
   readonly questions: number[] = [];
   answer: (isAllowed: boolean) => void = () => undefined;
   private timers: { at: number; then: () => void }[] = [];
-  readonly session = new Session(this, noUsage());
+  readonly session: Session;
+
+  constructor(memory = new AnswerCache()) {
+    this.session = new Session(this, noUsage(), memory);
+  }
 
   now = () => this.time;
   later = (milliseconds: number, then: () => void) => {
@@ -118,6 +123,29 @@ test("cells fill as their events come, and usage is counted at the end", async (
     asked: 2, answered: 2, promptTokens: 30, cachedTokens: 16, outputTokens: 2, fromCache: 1, requests: 1,
   });
   expect(toy.session.pending).toEqual({ calls: 0, requests: 0 });
+});
+
+test("a column of more text than the memory's bound is asked once, and the next one may take its place", async () => {
+  const memory = new AnswerCache({ entries: 3, characters: 1_000_000 });
+  const toy = new Toy(memory);
+  for (let row = 0; row < 6; row += 1) toy.set(row, 0, `text ${row}`);
+  const fill = async () => {
+    const run = last(toy);
+    for (const index of run.calls.keys()) {
+      run.onCell(index, { value: index + 1 });
+      await toy.pass(50);
+    }
+    run.resolve({});
+    await toy.pass(200);
+  };
+  toy.set(0, 1, "=AI.RATE(A1:A6)");
+  await toy.pass(100);
+  await fill();
+  expect([toy.runs.length, toy.session.pending.calls, toy.show(0, 1), toy.show(5, 1), memory.size]).toEqual([1, 0, "1", "6", 6]);
+  toy.set(0, 2, '=AI.CLASSIFY(A1:A6, "a, b")');
+  await toy.pass(100);
+  await fill();
+  expect([toy.runs.length, toy.session.pending.calls, memory.size]).toEqual([2, 0, 6]);
 });
 
 test("deleting the last cell that waits drops the request; what comes back by undo is asked again", async () => {

@@ -89,7 +89,10 @@ export class Session {
     batcher = new Batcher({ ...LIMITS, freely: FREELY }),
   ) {
     this.batcher = batcher;
-    this.book = new Book(memory, (cell, calls) => this.batcher.want(cell, calls, host.now()), () => host.clock?.() ?? Number.NaN);
+    this.book = new Book(memory, (cell, calls) => {
+      if (calls.size > 0 && this.batcher.pending === 0) memory.begin();
+      this.batcher.want(cell, calls, host.now());
+    }, () => host.clock?.() ?? Number.NaN);
     this.shown = this.book.add("Sheet1");
   }
 
