@@ -60,13 +60,19 @@ pub(crate) async fn invitation(
     if config.auth.mode == AuthMode::None {
         return Ok(None);
     }
+    let url = url_of(address);
+    let another = match url == url_of(Config::default().server.listen) {
+        true => format!("`{command} sign-in`"),
+        // It reads no flags of the server's.
+        false => format!("`{command} sign-in --url {url}`"),
+    };
     if !std::io::stdout().is_terminal() {
-        return Ok(Some(format!("Page: `{command} sign-in` prints a link that signs a browser in")));
+        return Ok(Some(format!("Page: {another} prints a link that signs a browser in")));
     }
     let sign_in = SignIn { tenant: DEFAULT_TENANT, is_operator: true };
     let minutes = config.auth.sign_in_ms_max.0.div_ceil(60_000);
-    let link = link(store, config, sign_in, &url_of(address)).await?;
-    let more = format!("(signs in once, within {minutes} min; `{command} sign-in` prints another)");
+    let link = link(store, config, sign_in, &url).await?;
+    let more = format!("(signs in once, within {minutes} min; {another} prints another)");
     Ok(Some(format!("Open: {link}\n{more}")))
 }
 

@@ -61,7 +61,9 @@ fn a_server_whose_output_is_no_terminal_prints_no_link() {
     let folder = tempfile::tempdir().unwrap();
     let (mut server, said) = start(folder.path());
     assert!(!said.iter().any(|line| line.contains("si-")), "{said:?}");
-    assert!(told(&said, "Page: ").is_some_and(|how| how.contains(" sign-in` prints a link")), "{said:?}");
+    let address = told(&said, "RelServe serves relserve-demo on ").expect("where it listens");
+    let how = format!(" sign-in --url {address}` prints a link");
+    assert!(told(&said, "Page: ").is_some_and(|page| page.contains(&how)), "{said:?}");
     server.kill().unwrap();
     server.wait().unwrap();
 }
