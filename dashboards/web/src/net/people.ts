@@ -1,5 +1,6 @@
 // Who calls, links that sign somebody in, and what operators see and change: docs/API.md has the routes.
 
+import type { DayUsage } from "../core/usage-days";
 import { type List, call } from "./api";
 
 /** Who calls. */
@@ -44,19 +45,6 @@ export interface Key {
   key?: string;
 }
 
-/** A sum of usage; `day` counts from 1970-01-01. */
-export interface UsageEntry {
-  day: number;
-  tenant: string;
-  model: string;
-  route: string;
-  requests: number;
-  rows: number;
-  prompt_tokens: number;
-  cached_tokens: number;
-  completion_tokens: number;
-}
-
 /** What runs rows. */
 export interface Replica {
   name: string;
@@ -92,7 +80,7 @@ export const createKey = (wanted: { name: string; tenant: string; days?: number;
 export const revokeKey = (id: number) => call("DELETE", `v1/keys/${id}`);
 export const invite = (tenant: string, operator: boolean) =>
   call<{ path: string }>("POST", "v1/sign-in/links", { body: { tenant, operator } });
-export const usage = (days: number) => data<UsageEntry>(`v1/usage/tenants?days=${days}`);
+export const usage = (days: number) => data<DayUsage>(`v1/usage/tenants?days=${days}`);
 export const replicas = () => data<Replica>("v1/replicas");
 export const setDraining = (name: string, on: boolean) =>
   call("POST", `v1/replicas/${encodeURIComponent(name)}/${on ? "drain" : "resume"}`);
