@@ -15,10 +15,11 @@ export async function files({ page, text, importFile, settled, until, asked }, r
 
   const before = asked().length;
   const table = Buffer.from(`Letter ${run} to a friend,=AI.RATE(A1),=1+1\nLetter ${run} to a foe,=AI.RATE(A2),=C1*2\n`);
-  page.answer = false;
-  await importFile("kept.csv", "text/csv", table);
-  page.answer = undefined;
-  assert.match(page.asked, /kept\.csv has 2 formulas that ask the model/);
+  await importFile("kept.csv", "text/csv", table, async () => {
+    assert.match(await page.textContent("dialog[open] h2"), /kept\.csv has 2 formulas that ask the model/);
+    // What is in front does nothing that costs.
+    await page.keyboard.press("Enter");
+  });
   assert.deepEqual([await text("B1"), await text("C1"), await text("C2")], ["=AI.RATE(A1)", "2", "4"]);
   await importFile("run.csv", "text/csv", table);
   const ratings = await settled("B", 1, 2);

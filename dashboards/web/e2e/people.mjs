@@ -46,7 +46,10 @@ async function machine() {
     const url = request.url();
     if (!url.startsWith(`${address}/`) && !/^(data|blob|about):/.test(url)) problems.push(`another host: ${url}`);
   });
-  page.on("dialog", (dialog) => dialog.accept(page.answer));
+  page.on("dialog", (dialog) => {
+    problems.push(`a dialog of the browser's own: ${dialog.message()}`);
+    return dialog.dismiss();
+  });
   return page;
 }
 
@@ -94,8 +97,9 @@ async function signIn() {
 async function together(first, second) {
   await first.click("#new");
   await type(first, "A1", "typed here");
-  first.answer = "Ours";
   await first.click("#rename");
+  await first.keyboard.type("Ours");
+  await first.keyboard.press("Enter");
   await kept(first);
   await second.goto(address);
   await open(second, "Ours");

@@ -128,7 +128,7 @@ const browser = await chromium.launchPersistentContext(profile, {
 const page = browser.pages()[0] ?? (await browser.newPage());
 const problems = [];
 let hasKey = false;
-/** Notes what must not happen on a page; its questions get its `answer`, false for no, and stand in its `asked`. */
+/** Notes what must not happen on a page. */
 function watch(tab) {
   tab.on("console", (message) => {
     // The first question goes without a key, since some servers want none.
@@ -142,8 +142,8 @@ function watch(tab) {
     if (!url.startsWith(`${address}/`) && !/^(data|blob):/.test(url)) problems.push(`another host: ${url}`);
   });
   tab.on("dialog", (dialog) => {
-    tab.asked = dialog.message();
-    return tab.answer === false ? dialog.dismiss() : dialog.accept(tab.answer);
+    problems.push(`a dialog of the browser's own: ${dialog.message()}`);
+    return dialog.dismiss();
   });
 }
 watch(page);
@@ -197,9 +197,15 @@ async function allow() {
   await page.waitForSelector("#estimate[open]");
   await page.click("#estimate-run");
 }
-async function importFile(name, mimeType, buffer) {
+/** Imports a file; where its formulas would ask the model, `decide` presses a button of the question. */
+async function importFile(name, mimeType, buffer, decide = () => page.click("dialog[open] .main")) {
   await page.setInputFiles("#file", { name, mimeType, buffer });
-  await page.waitForFunction((expected) => document.querySelector("#sheets").selectedOptions[0]?.text === expected, name.replace(/\.\w+$/, ""));
+  const title = name.replace(/\.\w+$/, "");
+  const isOpen = () => page.evaluate(() => document.querySelector("#sheets").selectedOptions[0]?.text).then((shown) => shown === title);
+  const isAsked = () => page.locator("dialog[open]", { hasText: name }).isVisible();
+  await until("it is open, or there is a question", async () => (await isOpen()) || (await isAsked()));
+  if (await isAsked()) await decide();
+  await until("it is open", isOpen);
 }
 const step = (words) => console.log(`- ${words}`);
 const round = (milliseconds) => `${Math.round(milliseconds)} ms`;

@@ -17,9 +17,10 @@ export async function tabs({ page, browser, address, watch, cellOf, type, until 
     return tab;
   };
   const rename = async (tab, to) => {
-    tab.answer = to;
     await tab.click("#rename");
-    tab.answer = undefined;
+    await tab.keyboard.type(to);
+    await tab.keyboard.press("Enter");
+    await tab.waitForSelector("dialog[open]", { state: "detached" });
   };
 
   await page.click("#new");
@@ -52,6 +53,10 @@ export async function tabs({ page, browser, address, watch, cellOf, type, until 
   assert.deepEqual([await cellOf(page, "A1").textContent(), await cellOf(page, "A2").textContent()], ["first", ""]);
 
   await page.click("#delete");
+  await page.keyboard.press("Escape");
+  assert.equal(await name(page), "Ours", "Escape deletes nothing");
+  await page.click("#delete");
+  await page.click("dialog[open] .main");
   await until("a deletion is seen", async () => !(await names(other)).includes("Ours"));
   assert.match(await other.textContent("#status"), /"Ours" was deleted in another tab/);
   await deaf.reload();

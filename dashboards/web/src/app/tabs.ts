@@ -7,7 +7,7 @@ import { type Origins, renamed, restored, stored as storedOrigins } from "../cor
 import { renameSheet } from "../core/references";
 import type { Change, Sheet } from "../core/sheet";
 import type { FurtherSheet, StoredSheet } from "../store/sheets";
-import { ask } from "../ui/ask";
+import { ask, confirmed } from "../ui/ask";
 import type { Grid } from "../ui/grid";
 import type { StepElsewhere } from "../ui/history";
 import { TabBar } from "../ui/tab-bar";
@@ -92,7 +92,7 @@ export class Tabs {
       chosen: (index) => this.show(index),
       added: () => this.add(),
       renamed: (index) => void this.rename(index),
-      removed: (index) => this.remove(index),
+      removed: (index) => void this.remove(index),
     });
   }
 
@@ -215,13 +215,13 @@ export class Tabs {
     this.host.edited();
   }
 
-  private remove(index: number): void {
-    const page = this.pages[index];
+  private async remove(asked: number): Promise<void> {
+    const page = this.pages[asked];
     if (!page || this.pages.length === 1) return this.host.say("A workbook has one sheet at least.");
     const { name } = page.member;
-    if (!confirm(`Delete the sheet "${name}" with all that is in it? This is not undone.`)) return;
-    const session = this.host.session();
-    if (!session) return;
+    if (!(await confirmed(`Delete the sheet "${name}" with all that is in it? This is not undone.`, "Delete"))) return;
+    const index = this.pages.indexOf(page);
+    if (index < 0 || this.pages.length === 1 || !this.host.session()) return;
     if (index === this.at) this.show(index === 0 ? 1 : index - 1);
     this.pages.splice(index, 1);
     if (index < this.at) this.at -= 1;

@@ -5,7 +5,8 @@ import type { Layout } from "../core/layout";
 import type { Sheet } from "../core/sheet";
 import { asksModel } from "../core/typed";
 import { fitWidths } from "../core/widths";
-import { type StoredSheet, newSheet } from "../store/sheets";
+import { type StoredSheet, TITLE_MAX, newSheet } from "../store/sheets";
+import { confirmed } from "../ui/ask";
 import { download } from "../ui/dom";
 import { csvOf, readFile, unasked, waiting, xlsxOf } from "./files";
 import { TABS_MAX, keepSheets } from "./tabs";
@@ -53,11 +54,11 @@ export class Transfer {
       const { sheets, note } = await readFile(file);
       const asking = sheets.flatMap(({ rows }) => rows.flat().filter(asksModel)).length;
       const formulas = `${asking} ${asking === 1 ? "formula that asks" : "formulas that ask"}`;
-      const question = `${file.name} has ${formulas} the model. Run them? Cancel keeps them as text.`;
-      const isText = asking > 0 && !confirm(question);
+      const question = `${file.name} has ${formulas} the model. Run them?`;
+      const isText = asking > 0 && !(await confirmed(question, "Run", "Keep as text"));
       const title = file.name.replace(/\.[a-z]+$/i, "");
       if (sheets.length > TABS_MAX) throw new Error(`a workbook has ${TABS_MAX} sheets at most, this one has ${sheets.length}`);
-      const workbook = newSheet(title.slice(0, 80));
+      const workbook = newSheet(title.slice(0, TITLE_MAX));
       keepSheets(workbook, sheets.map(({ name, rows, layout }) => {
         const taken = isText ? rows.map((row) => row.map(unasked)) : rows;
         return { name: sheets.length === 1 ? "Sheet1" : name, rows: taken, widths: fitWidths(taken), ...(layout ? { layout } : {}) };

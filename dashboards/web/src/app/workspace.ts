@@ -11,7 +11,8 @@ import { probe, runCells } from "../net/cells";
 import { estimateOf } from "../net/estimate";
 import { dropUnsaved, keepUnsaved, recover } from "../store/journal";
 import { storedKey } from "../store/key";
-import { SHEETS_MAX, SheetStore, type StoredSheet, identifier, newSheet, noteShown, shownHere } from "../store/sheets";
+import { SHEETS_MAX, SheetStore, TITLE_MAX, type StoredSheet, identifier, newSheet, noteShown, shownHere } from "../store/sheets";
+import { ask, confirmed } from "../ui/ask";
 import { element, onClick } from "../ui/dom";
 import { AiColumnDialog } from "../ui/ai-column";
 import { EstimateDialog } from "../ui/estimate";
@@ -494,7 +495,7 @@ export class Workspace {
       if (sample) this.add(newSheet(sample.name, sample.rows, sample.widths));
     });
     onClick("new", () => this.add(newSheet(`Sheet ${this.list.length + 1}`)));
-    onClick("rename", () => this.rename());
+    onClick("rename", () => void this.rename());
     onClick("delete", () => void this.remove());
     onClick("undo", () => this.grid.undo());
     onClick("redo", () => this.grid.redo());
@@ -514,17 +515,20 @@ export class Workspace {
     });
   }
 
-  private rename(): void {
-    const name = prompt("Name of the sheet", this.current.name)?.trim();
-    if (!name) return;
-    this.current.name = name.slice(0, 80);
+  private async rename(): Promise<void> {
+    const renamed = this.current;
+    const name = await ask("Rename this workbook", "Its new name", renamed.name, (title) => title === "" ? "It needs a name." : title.length > TITLE_MAX ? `A name has ${TITLE_MAX} characters at most.` : "");
+    // Another may have been opened from another tab meanwhile.
+    if (name === undefined || renamed !== this.current) return;
+    renamed.name = name;
     this.listSheets();
     this.edited();
   }
 
   private async remove(): Promise<void> {
-    if (!confirm(`Delete the sheet "${this.current.name}"?`)) return;
     const gone = this.current;
+    if (!(await confirmed(`Delete "${gone.name}" with all of its sheets?`, "Delete"))) return;
+    if (!this.list.includes(gone)) return;
     this.drop(gone, "");
     await this.store?.remove(gone.id);
     this.otherTabs.postMessage(gone.id);

@@ -40,6 +40,8 @@ export interface StoredSheet {
 /** Most sheets, and most typed cells of one. */
 export const SHEETS_MAX = 50;
 export const CELLS_MAX = 200_000;
+/** Longest name of a workbook, in characters. */
+export const TITLE_MAX = 80;
 
 /** The store of a browser that has known one server. */
 export const NAME = "relserve";

@@ -1,4 +1,4 @@
-// A question with a line to answer it: the browser's own would not fit the page, and phones hide theirs.
+// Questions in a dialog of the page's own: the browser's would not fit it, and phones hide theirs.
 
 import { make } from "./make";
 
@@ -6,20 +6,35 @@ import { make } from "./make";
 export function ask(title: string, label: string, value: string, refuse: (text: string) => string = () => ""): Promise<string | undefined> {
   const input = make("input", { autocomplete: "off", spellcheck: "false" });
   const error = make("p", { class: "bad", role: "alert" });
-  const cancel = make("button", { type: "button" }, "Cancel");
-  const form = make("form", { method: "dialog" },
-    make("h2", { id: "ask-title" }, title), make("label", {}, label, input), error,
-    make("div", { class: "bar" }, make("span", { class: "grow" }), cancel, make("button", { type: "submit", class: "main" }, "OK")));
-  const dialog = make("dialog", { "aria-labelledby": "ask-title" }, form);
   input.value = value;
+  const answer = answered({ title, action: "OK", cancel: "Cancel" }, [make("label", {}, label, input), error], () => {
+    const text = input.value.trim();
+    error.textContent = refuse(text);
+    return error.textContent === "" ? text : undefined;
+  });
+  input.select();
+  return answer;
+}
+
+/** Asks whether to go on. The button that does not is in front: Enter and Escape do nothing. */
+export async function confirmed(title: string, action: string, cancel = "Cancel"): Promise<boolean> {
+  return (await answered({ title, action, cancel }, [], () => true)) ?? false;
+}
+
+/** Shows a dialog until it is closed, or until `read` finds an answer in it. */
+function answered<T>(
+  words: { title: string; action: string; cancel: string }, parts: Node[], read: () => T | undefined,
+): Promise<T | undefined> {
+  const cancel = make("button", { type: "button" }, words.cancel);
+  const form = make("form", { method: "dialog" }, make("h2", { id: "ask-title" }, words.title), ...parts,
+    make("div", { class: "bar" }, make("span", { class: "grow" }), cancel, make("button", { type: "submit", class: "main" }, words.action)));
+  const dialog = make("dialog", { "aria-labelledby": "ask-title" }, form);
   document.body.append(dialog);
   return new Promise((resolve) => {
-    let answer: string | undefined;
+    let answer: T | undefined;
     form.addEventListener("submit", (event) => {
-      const text = input.value.trim();
-      error.textContent = refuse(text);
-      if (error.textContent !== "") event.preventDefault();
-      else answer = text;
+      answer = read();
+      if (answer === undefined) event.preventDefault();
     });
     cancel.addEventListener("click", () => dialog.close());
     dialog.addEventListener("close", () => {
@@ -27,6 +42,5 @@ export function ask(title: string, label: string, value: string, refuse: (text: 
       resolve(answer);
     });
     dialog.showModal();
-    input.select();
   });
 }
