@@ -95,7 +95,8 @@ export class Batcher {
   /** Calls of one request as the server takes them: halved where it says that they are too many, and grown again. */
   private most: number;
 
-  constructor(private readonly limits: Limits = LIMITS) {
+  /** `isApart`: calls that go in requests without others. */
+  constructor(private readonly limits: Limits = LIMITS, private readonly isApart: (key: string) => boolean = () => false) {
     this.most = limits.calls;
   }
 
@@ -133,7 +134,9 @@ export class Batcher {
         const entry = this.entries.get(key);
         if (!entry) continue;
         entry.request = undefined;
-        open.push(key);
+        // What nobody wants any more was left in a request that others wanted: it need not go out again.
+        if (entry.cells.size === 0) this.forget(key);
+        else open.push(key);
       }
     }
     this.requests.clear();
@@ -250,7 +253,8 @@ export class Batcher {
       const entry = this.entries.get(key);
       if (entry && entry.request === undefined) {
         const isFull = keys.length >= this.most || characters + key.length > this.limits.characters;
-        if (isFull && keys.length > 0) break;
+        const isOther = this.isApart(key) !== this.isApart(keys[0] ?? key);
+        if ((isFull || isOther) && keys.length > 0) break;
         characters += key.length;
         keys.push(key);
         calls.push(entry.call);

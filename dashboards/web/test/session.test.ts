@@ -439,3 +439,61 @@ test("cells that are asked again ask the model past the cache, and no other cell
   await toy.pass(100);
   expect([toy.runs.length, last(toy).isFresh], "once past the cache, not for ever").toEqual([5, false]);
 });
+
+test("an edit below a column of more text than the memory's bound asks for that row, and for no other again", async () => {
+  const toy = new Toy(new AnswerCache({ entries: 3, characters: 1_000_000 }));
+  for (let row = 0; row < 6; row += 1) toy.set(row, 0, `text ${row}`);
+  toy.set(0, 1, "=AI.RATE(A1:A6)");
+  await toy.pass(100);
+  const fill = async () => {
+    for (const index of last(toy).calls.keys()) last(toy).onCell(index, { value: index });
+    last(toy).resolve({});
+    await toy.pass(200);
+  };
+  await fill();
+  toy.set(5, 0, "edited");
+  await toy.pass(100);
+  expect(last(toy).calls.map(({ args }) => args[0])).toEqual(["edited"]);
+  await fill();
+  expect([toy.runs.length, toy.session.pending.calls]).toEqual([2, 0]);
+});
+
+test("what is asked again changes in every cell that asks it, takes nothing else past the cache, and leaves hidden rows alone", async () => {
+  const toy = new Toy();
+  for (const [row, text] of ["a", "b", "c"].entries()) toy.set(row, 0, text);
+  for (const [row, raw] of ["=AI.RATE(A1)", "=AI.RATE(A2)", "=AI.RATE(A3)"].entries()) toy.set(row, 1, raw);
+  toy.set(0, 2, "=IFERROR(AI.RATE(A1), 0)");
+  const texts = () => last(toy).calls.map(({ args }) => args[0]);
+  const fill = async (value: number) => {
+    for (const index of last(toy).calls.keys()) last(toy).onCell(index, { value });
+    last(toy).resolve({});
+    await toy.pass(200);
+  };
+  await toy.pass(100);
+  await fill(1);
+  toy.session.pause();
+  toy.set(3, 0, "d");
+  toy.set(3, 1, "=AI.RATE(A4)");
+  expect(toy.session.again({ row: 0, rowEnd: 2, column: 1, columnEnd: 1 }, (row) => row > 0)).toBe(1);
+  toy.session.resume();
+  await toy.pass(200);
+  expect(toy.runs.slice(1).map(({ isFresh, calls }) => [isFresh, calls.map(({ args }) => args[0])])).toEqual([[false, ["d"]], [true, ["a"]]]);
+  expect(texts()).toEqual(["a"]);
+  await fill(5);
+  expect([toy.show(0, 1), toy.show(0, 2), toy.show(1, 1)]).toEqual(["5", "5", "1"]);
+});
+
+test("what nobody wants any more when a run is paused is not asked when it goes on", async () => {
+  const toy = new Toy();
+  for (const [row, text] of ["a", "b", "c"].entries()) {
+    toy.set(row, 0, text);
+    toy.set(row, 1, `=AI.RATE(A${row + 1})`);
+  }
+  await toy.pass(100);
+  toy.set(0, 1, "");
+  toy.session.pause();
+  expect(toy.session.pending.calls).toBe(2);
+  toy.session.resume();
+  await toy.pass(100);
+  expect(last(toy).calls.map(({ args }) => args[0])).toEqual(["b", "c"]);
+});

@@ -48,9 +48,9 @@ export class Asking {
     this.ask({ row, column, rowEnd: row + rows - 1, columnEnd: column + columns - 1 });
   }
 
-  /** Asks for the answers of an area, past the server's result cache. */
+  /** Asks for the answers of an area, past the server's result cache; nobody means rows that a filter hides. */
   ask(area: Area): void {
-    const asked = this.host.session()?.again(area) ?? 0;
+    const asked = this.host.session()?.again(area, (row) => this.host.grid.isHidden(row)) ?? 0;
     if (asked === 0) this.host.say("Nothing is asked: no AI formula's answer stands there that could be asked for again.");
     else this.host.say(`Asked the model again: ${count(asked)} ${asked === 1 ? "call" : "calls"}, past the server's result cache.`);
   }

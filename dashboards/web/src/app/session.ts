@@ -8,7 +8,7 @@ import { type ServerUsage, type Usage, add } from "relserve-client/usage";
 import { CellError } from "relserve-client/value";
 import { RequestError } from "relserve-client/wire";
 
-import { type Area, type CellId, columnOfId, rowOf } from "../core/address";
+import { type Area, type CellId, rowOf } from "../core/address";
 import { Book, type BookCell, type Member } from "../core/book";
 import type { Change, Sheet } from "../core/sheet";
 
@@ -86,13 +86,11 @@ export class Session {
     private readonly host: SessionHost,
     readonly usage: Usage,
     private readonly memory = new AnswerCache(),
-    batcher = new Batcher({ ...LIMITS, freely: FREELY }),
   ) {
-    this.batcher = batcher;
-    this.book = new Book(memory, (cell, calls) => {
-      if (calls.size > 0 && this.batcher.pending === 0) memory.begin();
-      this.batcher.want(cell, calls, host.now());
-    }, () => host.clock?.() ?? Number.NaN);
+    // What is asked past the server's result cache takes no other call along.
+    this.batcher = new Batcher({ ...LIMITS, freely: FREELY }, (key) => this.fresh.has(key));
+    this.book = new Book(memory, (cell, calls) => this.batcher.want(cell, calls, host.now()),
+      () => host.clock?.() ?? Number.NaN);
     this.shown = this.book.add("Sheet1");
   }
 
@@ -198,20 +196,20 @@ export class Session {
     this.refresh();
   }
 
-  /** Asks again for the cells of an area, past the server's result cache; gives how many calls that are. */
-  again(area: Area): number {
-    const cells = this.sheet.callsIn(area);
-    const keys = new Set([...cells].flatMap(([id, calls]) =>
+  /** Asks again for the cells of an area that are seen, past the server's result cache; gives how many calls that are. */
+  again(area: Area, isHidden: (row: number) => boolean = () => false): number {
+    const keys = new Set([...this.sheet.callsIn(area)].flatMap(([id, calls]) =>
       // What somebody typed stands, whatever the model says.
-      this.sheet.overrides(id) === undefined ? [...calls.keys()] : []));
-    const asked = [...keys].filter((key) => this.batcher.stateOf(key) === undefined);
+      this.sheet.overrides(id) === undefined && !isHidden(rowOf(id)) ? [...calls.keys()] : []));
+    const asked = new Set([...keys].filter((key) => this.batcher.stateOf(key) === undefined));
     for (const key of asked) {
       this.memory.forget(key);
       this.fresh.add(key);
     }
-    this.sheet.touch([...cells.keys()].map((id) => this.sheet.spilledFrom(rowOf(id), columnOfId(id)) ?? id));
+    // Others that ask the same show the same answer.
+    for (const { sheet } of this.book.members) sheet.touchCallers(asked);
     this.refresh();
-    return asked.length;
+    return asked.size;
   }
 
   /** Calls all requests off. */
@@ -224,6 +222,8 @@ export class Session {
   }
 
   private refresh(): void {
+    // A run begins before anything is read for it: what it reads is held until the next one.
+    if (this.batcher.pending === 0) this.memory.begin();
     const changed = this.book.recalculate().get(this.shown);
     if (changed && changed.size > 0) this.host.paint(changed);
     this.poll();

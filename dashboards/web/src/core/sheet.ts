@@ -290,6 +290,12 @@ export class Sheet {
     for (const id of ids) if (this.cells.get(id)?.formula) this.mark(id);
   }
 
+  /** Formulas that make one of some calls. */
+  touchCallers(keys: ReadonlySet<string>): void {
+    const asks = (id: CellId, tree: Node) => [...callsFor(this.plansOf(id, tree), [0, 0], undefined).keys()].some((key) => keys.has(key));
+    this.touch([...this.cells].flatMap(([id, { formula }]) => (formula?.isAi && asks(id, formula.tree) ? [id] : [])));
+  }
+
   /** Formulas that read some of these cells of another sheet, or the sheet itself where no cells are named; whether there are any. */
   touchReaders(sheet: string, cells?: ReadonlySet<CellId>): boolean {
     const reads = (id: CellId) => this.cells.get(id)?.formula?.elsewhere.some((read) => {
