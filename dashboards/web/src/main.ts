@@ -61,14 +61,14 @@ async function start(): Promise<void> {
     // Another tenant's sheets are in another store.
     if (opened !== undefined && stores.sheets !== opened) return location.reload();
     workspace?.retry();
-    await workspace?.keep(stores.marks);
+    await workspace?.keep(stores);
   }
   const isIn = await login.start(await signInByLink());
   const stores = isIn ? await signedIn() : storesOf(undefined);
   view();
   opened = stores.sheets;
   workspace = await Workspace.open(stores.sheets, () => login.refused());
-  if (isIn) await workspace.keep(stores.marks);
+  if (isIn) await workspace.keep(stores);
 }
 
 const SHARED = "#shared=";

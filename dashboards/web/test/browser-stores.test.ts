@@ -2,7 +2,8 @@
 
 import { expect, test } from "vitest";
 
-import { dropUnsaved, keepUnsaved, recover } from "../src/store/journal";
+import { committed } from "../src/store/indexed";
+import { Journal } from "../src/store/journal";
 import { storesOf } from "../src/store/scope";
 import { type StoredSheet, newSheet } from "../src/store/sheets";
 
@@ -39,11 +40,10 @@ function store(...sheets: StoredSheet[]) {
   };
 }
 
-/** What an earlier page left, as this one finds it: entries of its own it would take for its own. */
+/** What an earlier page left. */
 function left(sheet: StoredSheet): Texts {
-  const [written, texts] = [new Texts(), new Texts()];
-  keepUnsaved(sheet, written);
-  texts.setItem("relserve-unsaved-of-an-earlier-page", written.getItem(written.key(0) ?? "") ?? "");
+  const texts = new Texts();
+  new Journal("relserve", texts).keep(sheet);
   return texts;
 }
 
@@ -52,34 +52,66 @@ const sheet = { ...newSheet("S", [["typed"]]), version: 3 };
 test("what was typed when the page went is put on top of what the store has", async () => {
   const kept = store({ ...sheet, rows: [["old"]] });
   const texts = left(sheet);
-  expect(await recover(kept, texts)).toEqual([]);
+  expect(await new Journal("relserve", texts).recover(kept)).toEqual([]);
   expect([kept.held.get(sheet.id)?.rows, kept.held.get(sheet.id)?.version, texts.length]).toEqual([[["typed"]], 4, 0]);
 });
 
 test("what the store took after all is left alone, and what another tab wrote is not written over", async () => {
   const same = store({ ...sheet, version: 4 });
-  expect(await recover(same, left(sheet))).toEqual([]);
+  expect(await new Journal("relserve", left(sheet)).recover(same)).toEqual([]);
   expect([...same.held.values()].map(({ version }) => version)).toEqual([4]);
   const other = store({ ...sheet, rows: [["other"]], version: 5 });
-  expect(await recover(other, left(sheet))).toEqual(["S (unsaved)"]);
+  expect(await new Journal("relserve", left(sheet)).recover(other)).toEqual(["S (unsaved)"]);
   expect([...other.held.values()].map(({ name, rows }) => [name, rows])).toEqual([["S", [["other"]]], ["S (unsaved)", [["typed"]]]]);
 });
 
 test("a full browser is no error, and what the store took is forgotten", async () => {
   const texts = new Texts();
+  const journal = new Journal("relserve", texts);
   texts.room = 10;
-  expect(keepUnsaved(sheet, texts)).toBe(false);
+  expect(journal.keep(sheet)).toBe(false);
   texts.room = Infinity;
-  expect(keepUnsaved(sheet, texts)).toBe(true);
-  dropUnsaved(texts);
+  expect(journal.keep(sheet)).toBe(true);
+  journal.drop();
   expect(texts.length).toBe(0);
+});
+
+test("what one tenant typed last is not put among another's sheets", async () => {
+  const texts = left(sheet);
+  const other = store();
+  expect(await new Journal("relserve-b2", texts).recover(other)).toEqual([]);
+  expect([other.held.size, texts.length]).toEqual([0, 1]);
+  const own = store();
+  await new Journal("relserve", texts).recover(own);
+  expect([[...own.held.values()].map(({ rows }) => rows), texts.length]).toEqual([[[["typed"]]], 0]);
+});
+
+test("what a full store does not take waits for the next page, and what cannot be read stops none", async () => {
+  const texts = left(sheet);
+  texts.setItem("relserve-unsaved-0", "{");
+  const full = { get: async () => undefined, put: () => Promise.reject(new Error("QuotaExceededError")) };
+  expect(await new Journal("relserve", texts).recover(full)).toEqual([]);
+  expect(texts.length).toBe(1);
+  const kept = store();
+  expect(await new Journal("relserve", texts).recover(kept)).toEqual(["S (unsaved)"]);
+  expect(texts.length).toBe(0);
+});
+
+test("a write counts once its transaction has ended, not when it was taken", async () => {
+  const transaction = { oncomplete: () => undefined, onabort: () => undefined, error: new Error("QuotaExceededError") };
+  const wait = () => committed(transaction as unknown as IDBTransaction).then(() => "written", ({ message }: Error) => message);
+  const good = wait();
+  transaction.oncomplete();
+  const bad = wait();
+  transaction.onabort();
+  expect([await good, await bad]).toEqual(["written", "QuotaExceededError"]);
 });
 
 test("another tenant's sheets are in another store, and come back with it", () => {
   const texts = new Texts();
-  expect(storesOf(undefined, texts)).toEqual({ sheets: "relserve", marks: "relserve-sync-" });
-  expect(storesOf("a1", texts)).toEqual({ sheets: "relserve", marks: "relserve-sync-a1" });
-  expect(storesOf("b2", texts)).toEqual({ sheets: "relserve-b2", marks: "relserve-sync-b2" });
-  expect(storesOf(undefined, texts)).toEqual({ sheets: "relserve-b2", marks: "relserve-sync-b2" });
+  expect(storesOf(undefined, texts)).toEqual({ sheets: "relserve", marks: "relserve-sync-", scope: undefined });
+  expect(storesOf("a1", texts)).toEqual({ sheets: "relserve", marks: "relserve-sync-a1", scope: "a1" });
+  expect(storesOf("b2", texts)).toEqual({ sheets: "relserve-b2", marks: "relserve-sync-b2", scope: "b2" });
+  expect(storesOf(undefined, texts)).toEqual({ sheets: "relserve-b2", marks: "relserve-sync-b2", scope: "b2" });
   expect(storesOf("a1", texts).sheets).toBe("relserve");
 });

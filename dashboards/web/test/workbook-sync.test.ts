@@ -7,6 +7,7 @@ import {
   type LocalSheets, type SaveOptions, type SaveOutcome, type SyncMark, type SyncMarks, type WorkbookContent, type WorkbookRead, type WorkbookServer,
   WorkbookSync, contentOf,
 } from "../src/app/workbook-sync";
+import { readable } from "../src/app/workbook-content";
 import { type StoredSheet, newSheet } from "../src/store/sheets";
 
 /** A server that keeps the newest versions. */
@@ -93,7 +94,9 @@ class Browser implements LocalSheets {
   }
 
   list = async () => structuredClone([...this.sheets.values()]);
+  isFull: (sheet: StoredSheet) => boolean = () => false;
   put = async (sheet: StoredSheet, base: number) => {
+    if (this.isFull(sheet)) throw new Error("QuotaExceededError");
     if ((this.sheets.get(sheet.id)?.version ?? 0) !== base) return false;
     this.sheets.set(sheet.id, structuredClone(sheet));
     return true;
@@ -266,4 +269,55 @@ test("a browser takes no more sheets than it keeps", async () => {
   await other.sync.run();
   expect(other.sheets.size).toBe(5);
   expect(server.kept.size).toBe(6);
+});
+
+test("what was sent when the page was left is no conflict for what is typed when it is seen again", async () => {
+  const server = new Server();
+  const browser = new Browser(server);
+  browser.type("S", "a");
+  await browser.sync.run();
+  await browser.sync.flush({ ...browser.type("S", "ab"), version: 1 });
+  browser.type("S", "abc");
+  await browser.sync.run();
+  expect([browser.cells(), server.cells(), browser.told]).toEqual([{ S: "abc" }, { S: "abc" }, []]);
+  server.losesReply = true;
+  browser.type("S", "abcd");
+  await browser.sync.run();
+  browser.type("S", "abcde");
+  await browser.sync.run();
+  expect([browser.cells(), server.cells(), browser.told]).toEqual([{ S: "abcde" }, { S: "abcde" }, []]);
+});
+
+test("a browser that cannot take the server's version leaves no copy behind for each time that it tries", async () => {
+  const server = new Server();
+  const [one, other] = [new Browser(server, "x"), new Browser(server, "y")];
+  one.type("S", "a");
+  await one.sync.run();
+  await other.sync.run();
+  one.type("S", "one");
+  other.type("S", "other");
+  await one.sync.run();
+  other.isFull = (sheet) => sheet.rows[0]?.[0] === "one";
+  await other.sync.run();
+  await other.sync.run();
+  expect([other.cells(), other.state]).toEqual([{ S: "other" }, "QuotaExceededError"]);
+  other.isFull = () => false;
+  await other.sync.run();
+  expect(other.cells()).toEqual({ S: "one", "S (copy)": "other" });
+});
+
+test("a workbook that no page saved is told, and stops neither the page nor the others", () => {
+  const sheet = { name: "S", content: { rows: [["a"]], widths: [130] } };
+  expect(readable(sheet)).toBe(sheet);
+  const area = { row: 0, column: 0, rowEnd: 1, columnEnd: 0 };
+  const layout = { formats: [{ ...area, code: "0" }], filters: [{ column: 0, hidden: ["a"], criterion: "" }], charts: [{ kind: "pie", title: "T", area }] };
+  const whole = { ...sheet.content, layout, first: "One", further: [{ ...sheet.content, name: "Two" }], origins: [[1, "", "f"]], shown: [{ name: "One", rows: [["a"]] }] };
+  expect(readable({ name: "S", content: whole }).content).toBe(whole);
+  for (const odd of [
+    undefined, {}, { rows: [[1]], widths: [] }, { rows: ["a"], widths: [] }, { ...sheet.content, further: [{ rows: [], widths: [] }] },
+    { ...sheet.content, layout: { formats: {} } }, { ...sheet.content, layout: { charts: [{ kind: "map", title: "", area }] } },
+    { ...sheet.content, rows: Array.from({ length: 20_001 }, () => []) }, { ...sheet.content, origins: [[1]] },
+  ]) {
+    expect(() => readable({ name: "S", content: odd }), JSON.stringify(odd)?.slice(0, 80)).toThrow(/"S" was not saved by this page/);
+  }
 });

@@ -2,7 +2,8 @@
 
 import { noUsage } from "relserve-client/usage";
 
-import { workbooks } from "../net/workbooks";
+import { workbooksOf } from "../net/workbooks";
+import type { Stores } from "../store/scope";
 import { SHEETS_MAX, type SheetStore, type StoredSheet, identifier } from "../store/sheets";
 import { openMarks } from "../store/sync-marks";
 import { element } from "../ui/dom";
@@ -32,8 +33,10 @@ function showState(problem: string): void {
 export class Keeping {
   private readonly sync: WorkbookSync;
 
-  private constructor(store: SheetStore, marks: Awaited<ReturnType<typeof openMarks>>, events: Omit<SyncEvents, "state">) {
-    this.sync = new WorkbookSync(workbooks, store, marks, { ...events, state: showState }, {
+  private constructor(
+    store: SheetStore, marks: Awaited<ReturnType<typeof openMarks>>, scope: string | undefined, events: Omit<SyncEvents, "state">,
+  ) {
+    this.sync = new WorkbookSync(workbooksOf(scope), store, marks, { ...events, state: showState }, {
       now: () => Date.now(), identifier, noUsage, alone, sheetsMax: SHEETS_MAX,
     });
     setInterval(() => !document.hidden && this.soon(), LOOK_MS);
@@ -42,9 +45,9 @@ export class Keeping {
     this.soon();
   }
 
-  /** Begins to keep the sheets of a store; what the server has of them is noted under a name. */
-  static async open(store: SheetStore, marks: string, events: Omit<SyncEvents, "state">): Promise<Keeping> {
-    return new Keeping(store, await openMarks(marks), events);
+  /** Begins to keep the sheets of a store on the server, as those of the tenant whose they are. */
+  static async open(store: SheetStore, { marks, scope }: Stores, events: Omit<SyncEvents, "state">): Promise<Keeping> {
+    return new Keeping(store, await openMarks(marks), scope, events);
   }
 
   /** Something was written or deleted. */

@@ -92,6 +92,9 @@ export interface SyncEvents {
 /** Characters of a save that browsers let go on when the page goes; they take 64 KiB. */
 const KEEPALIVE_CHARACTERS_MAX = 30_000;
 
+/** Versions of a sheet that are remembered as sent: a server that refuses one gets the next with each edit. */
+const SENT_MAX = 3;
+
 /** The sheet as the server keeps it. */
 export function contentOf(sheet: StoredSheet, shown: ShownSheet[] | undefined): WorkbookContent {
   const { id: _id, name: _name, version: _version, updated: _updated, usage: _usage, ...content } = sheet;
@@ -133,6 +136,8 @@ export class WorkbookSync {
   private problem = "";
   /** What is known of both sides since the last round: a page that goes has no time to look. */
   private known: SyncMark[] = [];
+  /** What was sent of a sheet, by its version, and not heard of: the server may have it all the same. */
+  private readonly sent = new Map<string, Map<number, StoredSheet>>();
 
   constructor(
     private readonly server: WorkbookServer,
@@ -185,6 +190,7 @@ export class WorkbookSync {
     const mark = this.known.find(({ id }) => id === sheet.id);
     const content = contentOf(sheet, this.events.shown(sheet.id));
     if (JSON.stringify(content).length > KEEPALIVE_CHARACTERS_MAX) return;
+    this.sends(sheet);
     await this.server.save(sheet.id, sheet.name, content, mark?.remote ?? 0, { keepalive: true });
   }
 
@@ -230,14 +236,27 @@ export class WorkbookSync {
   private async save(sheet: StoredSheet, base: number, sheets: StoredSheet[]): Promise<void> {
     const content = contentOf(sheet, this.events.shown(sheet.id));
     const options = this.closing.has(sheet.id) ? { closesVersion: true } : {};
+    this.sends(sheet);
     const outcome = await this.server.save(sheet.id, sheet.name, content, base, options);
     this.reshown.delete(sheet.id);
     if (outcome === "gone") this.isWanted = true;
     else if (outcome === "stale") await this.settle(sheet, sheets);
     else {
       this.closing.delete(sheet.id);
-      await this.marks.put({ id: sheet.id, remote: outcome.version, local: sheet.version });
+      await this.standsOn(sheet, outcome.version);
     }
+  }
+
+  private sends(sheet: StoredSheet): void {
+    const sent = this.sent.get(sheet.id) ?? new Map<number, StoredSheet>();
+    this.sent.set(sheet.id, sent.set(sheet.version, structuredClone(sheet)));
+    for (const oldest of sent.keys()) if (sent.size > SENT_MAX) sent.delete(oldest);
+  }
+
+  /** A sheet of this browser, at its version, is the server's of a version. */
+  private async standsOn({ id, version }: StoredSheet, remote: number): Promise<void> {
+    this.sent.delete(id);
+    await this.marks.put({ id, remote, local: version });
   }
 
   /** The server has another version than the one that an edit stands on. */
@@ -247,22 +266,29 @@ export class WorkbookSync {
       this.isWanted = true;
       return;
     }
-    // Another tab saved it, or this one did and never heard so.
-    if (isSame(sheet, read)) {
-      await this.marks.put({ id: sheet.id, remote: read.version, local: sheet.version });
+    // Another tab saved it, or this one did and never heard so; what was typed since stands on that.
+    const saved = [sheet, ...(this.sent.get(sheet.id)?.values() ?? [])].find((one) => isSame(one, read));
+    if (saved) {
+      this.isWanted ||= saved !== sheet;
+      await this.standsOn(saved, read.version);
       return;
     }
     const name = copyName(sheet.name, sheets.map((one) => one.name));
     const copy = { ...structuredClone(sheet), id: this.host.identifier(), name, version: 1 };
     const theirs = sheetOf(sheet.id, read, sheet, this.host.now());
     await this.local.put(copy, 0);
-    if (!(await this.local.put(theirs, sheet.version))) {
-      // Something was typed meanwhile: what it became is looked at again.
-      await this.local.remove(copy.id);
+    let isTheirs = false;
+    try {
+      isTheirs = await this.local.put(theirs, sheet.version);
+    } finally {
+      // Something was typed meanwhile, or a full browser takes no more: each later round would leave a copy.
+      if (!isTheirs) await this.local.remove(copy.id);
+    }
+    if (!isTheirs) {
       this.isWanted = true;
       return;
     }
-    await this.marks.put({ id: sheet.id, remote: read.version, local: theirs.version });
+    await this.standsOn(theirs, read.version);
     sheets.push(copy);
     const words = `"${sheet.name}" was changed elsewhere too: what you did here goes on as "${name}".`;
     this.events.conflicted(sheet.id, copy, words);
@@ -275,7 +301,7 @@ export class WorkbookSync {
     if (!read) return;
     const sheet = sheetOf(id, read, { usage: this.host.noUsage(), version: 0 }, this.host.now());
     if (!(await this.local.put(sheet, 0))) return;
-    await this.marks.put({ id, remote: read.version, local: sheet.version });
+    await this.standsOn(sheet, read.version);
     this.events.changed(id, words && `"${sheet.name}" was ${words}.`);
   }
 
@@ -284,16 +310,13 @@ export class WorkbookSync {
     const read = await this.server.read(sheet.id);
     if (!read) return;
     // Answers came to it elsewhere, and no more.
-    if (isSame(sheet, read)) {
-      await this.marks.put({ id: sheet.id, remote: read.version, local: sheet.version });
-      return;
-    }
+    if (isSame(sheet, read)) return this.standsOn(sheet, read.version);
     const theirs = sheetOf(sheet.id, read, sheet, this.host.now());
     if (!(await this.local.put(theirs, sheet.version))) {
       this.isWanted = true;
       return;
     }
-    await this.marks.put({ id: sheet.id, remote: read.version, local: theirs.version });
+    await this.standsOn(theirs, read.version);
     this.events.changed(sheet.id, `"${sheet.name}" was changed elsewhere: this is its version.`);
   }
 

@@ -9,8 +9,9 @@ import { afterTyping } from "../core/origins";
 import { rawOf } from "../core/typed";
 import { probe, runCells } from "../net/cells";
 import { estimateOf } from "../net/estimate";
-import { dropUnsaved, keepUnsaved, recover } from "../store/journal";
+import { Journal } from "../store/journal";
 import { storedKey } from "../store/key";
+import type { Stores } from "../store/scope";
 import { SHEETS_MAX, SheetStore, TITLE_MAX, type StoredSheet, identifier, newSheet, noteShown, shownHere } from "../store/sheets";
 import { ask, confirmed } from "../ui/ask";
 import { element, onClick } from "../ui/dom";
@@ -72,7 +73,9 @@ export class Workspace {
   /** Tells other tabs which sheet was written or deleted. */
   private readonly otherTabs = new BroadcastChannel("relserve-sheets");
 
-  private constructor(private readonly store: SheetStore | undefined, private readonly unauthorized: () => void) {
+  private constructor(
+    private readonly store: SheetStore | undefined, private readonly journal: Journal, private readonly unauthorized: () => void,
+  ) {
     this.grid = new Grid(element("grid", HTMLDivElement), {
       changed: (changes, isStep) => {
         // What was said was about the sheet before.
@@ -117,7 +120,7 @@ export class Workspace {
       conflicted: (sheet, other) => this.goOnAsCopy(sheet, other),
       settled: () => {
         document.body.dataset.saved = "yes";
-        dropUnsaved();
+        this.journal.drop();
       },
       failed: (error) => this.progress.say(`The sheet is not kept: ${reason(error)}.`),
     });
@@ -159,8 +162,9 @@ export class Workspace {
   static async open(sheets: string, unauthorized: () => void): Promise<Workspace> {
     // Private windows of some browsers have no store: sheets then live as long as the page.
     const store = await SheetStore.open(sheets).catch(() => undefined);
-    const copies = store ? await recover(store) : [];
-    const workspace = new Workspace(store, unauthorized);
+    const journal = new Journal(sheets);
+    const copies = store ? await journal.recover(store) : [];
+    const workspace = new Workspace(store, journal, unauthorized);
     workspace.list = (await store?.list()) ?? [];
     const first = workspace.list.find(({ id }) => id === shownHere()) ?? workspace.list[0];
     if (first) workspace.show(first);
@@ -170,14 +174,14 @@ export class Workspace {
     return workspace;
   }
 
-  /** Has the server keep the sheets; what it has of them is noted under a name. */
-  async keep(marks: string): Promise<void> {
+  /** Has the server keep the sheets, as those of the tenant whose stores they are in. */
+  async keep(stores: Stores): Promise<void> {
     if (!this.store || this.keeping) return;
     const changed = (id: string, words: string) => {
       this.otherTabs.postMessage(id);
       void this.onOtherTab(id, words);
     };
-    this.keeping = await Keeping.open(this.store, marks, {
+    this.keeping = await Keeping.open(this.store, stores, {
       changed,
       conflicted: (id, copy, words) => void this.goOnAsServersCopy(id, copy, words),
       said: (words) => this.progress.say(words),
@@ -321,7 +325,7 @@ export class Workspace {
   private leave(): void {
     this.save();
     if (!this.writer?.hasUnsaved(this.current)) return;
-    keepUnsaved(this.current);
+    this.journal.keep(this.current);
     this.keeping?.leave(this.current);
   }
 

@@ -1,6 +1,7 @@
 // Who calls, links that sign somebody in, and what operators see and change: docs/API.md has the routes.
 
 import type { DayUsage } from "../core/usage-days";
+import { storedKey } from "../store/key";
 import { type List, call } from "./api";
 
 /** Who calls. */
@@ -65,7 +66,8 @@ export interface CacheView {
 
 const data = async <T>(path: string) => (await call<List<T>>("GET", path)).data;
 
-export const me = () => call<Caller>("GET", "v1/me");
+/** Who has a key, by default the page's. */
+export const me = (key = storedKey()) => call<Caller>("GET", "v1/me", { key });
 /** Exchanges a link's token; no key goes along. */
 export const signIn = (token: string) =>
   call<{ key: string; tenant: string; operator: boolean }>("POST", "v1/sign-in", { body: { token }, key: "" });

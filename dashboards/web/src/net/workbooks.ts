@@ -2,42 +2,63 @@
 
 import { RequestError } from "relserve-client/wire";
 
-import type { SaveOutcome, WorkbookContent, WorkbookRead, WorkbookServer, WorkbookSummary } from "../app/workbook-sync";
+import type { SaveOutcome, WorkbookRead, WorkbookServer, WorkbookSummary } from "../app/workbook-sync";
+import { readable } from "../app/workbook-content";
+import { storedKey } from "../store/key";
 import { type List, call } from "./api";
+import { me } from "./people";
 
 const path = (id: string) => `v1/workbooks/${encodeURIComponent(id)}`;
 
-/** The server's workbooks. */
-export const workbooks: WorkbookServer = {
-  list: async () => (await call<List<WorkbookSummary>>("GET", "v1/workbooks")).data,
+/**
+ * The workbooks of one tenant. The key that the page has may become another tenant's at any time, since another tab signs in
+ * with it: it is looked at before each round, and is used for all of that round.
+ */
+export function workbooksOf(scope: string | undefined): WorkbookServer {
+  /** The last key that was found to be the tenant's. */
+  let key: string | undefined;
+  const as = () => {
+    if (key === undefined) throw new Error("nobody is signed in yet");
+    return key;
+  };
+  return {
+    list: async () => {
+      const now = storedKey();
+      if (now !== key) {
+        if ((await me(now)).workbooks !== scope) throw new Error("these are another tenant's sheets than the key's: reload the page");
+        key = now;
+      }
+      return (await call<List<WorkbookSummary>>("GET", "v1/workbooks", { key })).data;
+    },
 
-  read: async (id) => {
-    try {
-      return await call<WorkbookRead>("GET", path(id));
-    } catch (error) {
-      if (error instanceof RequestError && error.status === 404) return undefined;
-      throw error;
-    }
-  },
+    read: async (id) => {
+      try {
+        return readable(await call<WorkbookRead>("GET", path(id), { key: as() }));
+      } catch (error) {
+        if (error instanceof RequestError && error.status === 404) return undefined;
+        throw error;
+      }
+    },
 
-  save: async (id, name, content, base, { keepalive = false, closesVersion } = {}): Promise<SaveOutcome> => {
-    try {
-      const body = { name, content, base, ...(closesVersion ? { close_version: true } : {}) };
-      const saved = await call<WorkbookSummary>("POST", path(id), { body, keepalive });
-      return { version: saved.version };
-    } catch (error) {
-      if (error instanceof RequestError && error.status === 409) return "stale";
-      if (error instanceof RequestError && error.status === 404) return "gone";
-      throw error;
-    }
-  },
+    save: async (id, name, content, base, { keepalive = false, closesVersion } = {}): Promise<SaveOutcome> => {
+      try {
+        const body = { name, content, base, ...(closesVersion ? { close_version: true } : {}) };
+        const saved = await call<WorkbookSummary>("POST", path(id), { body, keepalive, key: as() });
+        return { version: saved.version };
+      } catch (error) {
+        if (error instanceof RequestError && error.status === 409) return "stale";
+        if (error instanceof RequestError && error.status === 404) return "gone";
+        throw error;
+      }
+    },
 
-  remove: async (id) => {
-    await call("DELETE", path(id)).catch((error: unknown) => {
-      if (!(error instanceof RequestError && error.status === 404)) throw error;
-    });
-  },
-};
+    remove: async (id) => {
+      await call("DELETE", path(id), { key: as() }).catch((error: unknown) => {
+        if (!(error instanceof RequestError && error.status === 404)) throw error;
+      });
+    },
+  };
+}
 
 /** A version that the server keeps. */
 export interface Version {
@@ -62,7 +83,8 @@ export interface Share {
 export const versions = async (id: string) => (await call<List<Version>>("GET", `${path(id)}/versions`)).data;
 
 /** A version with what was saved. */
-export const version = (id: string, number: number) => call<WorkbookRead>("GET", `${path(id)}?version=${number}`);
+export const version = async (id: string, number: number) =>
+  readable(await call<WorkbookRead>("GET", `${path(id)}?version=${number}`));
 
 /** The links that show a workbook. */
 export const shares = async (id: string) => (await call<List<Share>>("GET", `${path(id)}/shares`)).data;
@@ -74,5 +96,5 @@ export const share = (id: string, days: number) => call<Share>("POST", `${path(i
 export const endShare = (id: string, number: number) => call("DELETE", `${path(id)}/shares/${number}`);
 
 /** What a link shows. */
-export const shared = (token: string) =>
-  call<{ name: string; saved: number; content: WorkbookContent }>("GET", "v1/shared", { key: token });
+export const shared = async (token: string) =>
+  readable(await call<WorkbookRead & { saved: number }>("GET", "v1/shared", { key: token }));

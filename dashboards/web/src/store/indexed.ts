@@ -7,3 +7,11 @@ export function finished<T>(request: IDBRequest<T>): Promise<T> {
     request.onerror = () => reject(request.error ?? new Error("the browser's store failed"));
   });
 }
+
+/** Waits until the browser has what a transaction wrote; a disk that is full is only found out at its end. */
+export function committed(transaction: IDBTransaction): Promise<void> {
+  return new Promise((resolve, reject) => {
+    transaction.oncomplete = () => resolve();
+    transaction.onabort = () => reject(transaction.error ?? new Error("the browser's store failed"));
+  });
+}

@@ -11,6 +11,8 @@ const LAST = "relserve-scope-last";
 export interface Stores {
   sheets: string;
   marks: string;
+  /** The scope, where one was ever known. */
+  scope: string | undefined;
 }
 
 /** The stores of a scope; while the server cannot be asked for it, of the one that was shown last. */
@@ -20,5 +22,5 @@ export function storesOf(scope: string | undefined, storage: Storage = localStor
   const owner = storage.getItem(OWNER);
   if (shown && !owner) storage.setItem(OWNER, shown);
   const isFirst = !shown || !owner || owner === shown;
-  return { sheets: isFirst ? NAME : `${NAME}-${shown}`, marks: `relserve-sync-${shown ?? ""}` };
+  return { sheets: isFirst ? NAME : `${NAME}-${shown}`, marks: `relserve-sync-${shown ?? ""}`, scope: shown };
 }

@@ -5,7 +5,7 @@ import { type Usage, noUsage } from "relserve-client/usage";
 
 import type { Layout } from "../core/layout";
 import type { StoredOrigins } from "../core/origins";
-import { finished } from "./indexed";
+import { committed, finished } from "./indexed";
 
 /** A further sheet of a workbook at rest. */
 export interface FurtherSheet {
@@ -64,13 +64,13 @@ export class SheetStore {
 
   /** All sheets, the one changed last first. */
   async list(): Promise<StoredSheet[]> {
-    const all = (await finished(this.store("readonly").getAll())) as Kept[];
+    const all = (await finished(this.store().getAll())) as Kept[];
     return all.map(versioned).sort((a, b) => b.updated - a.updated);
   }
 
   /** A sheet as it is now; none where it was deleted. */
   async get(id: string): Promise<StoredSheet | undefined> {
-    const kept = (await finished(this.store("readonly").get(id))) as Kept | undefined;
+    const kept = (await finished(this.store().get(id))) as Kept | undefined;
     return kept && versioned(kept);
   }
 
@@ -79,20 +79,24 @@ export class SheetStore {
     const cells = [sheet, ...(sheet.further ?? [])].flatMap(({ rows }) => rows)
       .reduce((sum, row) => sum + row.filter((raw) => raw !== "").length, 0);
     if (cells > CELLS_MAX) throw new Error(`a sheet has ${count(CELLS_MAX)} cells at most, this one has ${count(cells)}`);
-    const store = this.store("readwrite");
+    const transaction = this.database.transaction(STORE, "readwrite");
+    const store = transaction.objectStore(STORE);
     const there = (await finished(store.get(sheet.id))) as Kept | undefined;
     if ((there?.version ?? 0) !== base) return false;
-    await finished(store.put(sheet));
+    store.put(sheet);
+    await committed(transaction);
     return true;
   }
 
   /** Drops a sheet. */
   async remove(id: string): Promise<void> {
-    await finished(this.store("readwrite").delete(id));
+    const transaction = this.database.transaction(STORE, "readwrite");
+    transaction.objectStore(STORE).delete(id);
+    await committed(transaction);
   }
 
-  private store(mode: IDBTransactionMode): IDBObjectStore {
-    return this.database.transaction(STORE, mode).objectStore(STORE);
+  private store(): IDBObjectStore {
+    return this.database.transaction(STORE).objectStore(STORE);
   }
 }
 

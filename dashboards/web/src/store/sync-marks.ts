@@ -2,7 +2,7 @@
 // not change its form, which tabs of an older page would block.
 
 import type { SyncMark, SyncMarks } from "../app/workbook-sync";
-import { finished } from "./indexed";
+import { committed, finished } from "./indexed";
 
 const STORE = "marks";
 
@@ -11,10 +11,14 @@ export async function openMarks(name: string): Promise<SyncMarks> {
   const opening = indexedDB.open(name, 1);
   opening.onupgradeneeded = () => opening.result.createObjectStore(STORE, { keyPath: "id" });
   const database = await finished(opening);
-  const store = (mode: IDBTransactionMode) => database.transaction(STORE, mode).objectStore(STORE);
+  const write = (change: (store: IDBObjectStore) => void) => {
+    const transaction = database.transaction(STORE, "readwrite");
+    change(transaction.objectStore(STORE));
+    return committed(transaction);
+  };
   return {
-    all: () => finished(store("readonly").getAll() as IDBRequest<SyncMark[]>),
-    put: async (mark) => void (await finished(store("readwrite").put(mark))),
-    remove: async (id) => void (await finished(store("readwrite").delete(id))),
+    all: () => finished(database.transaction(STORE).objectStore(STORE).getAll() as IDBRequest<SyncMark[]>),
+    put: (mark) => write((store) => store.put(mark)),
+    remove: (id) => write((store) => store.delete(id)),
   };
 }
