@@ -369,19 +369,21 @@ export class Workspace {
 
   /** Both this browser and another machine changed a sheet: it is theirs now, `copy` has what was done here. */
   private async goOnAsServersCopy(id: string, copy: StoredSheet, words: string): Promise<void> {
-    const isShown = id === this.current.id;
     this.list.push(copy);
     this.otherTabs.postMessage(copy.id);
     this.otherTabs.postMessage(id);
     await this.onOtherTab(id, words);
-    if (isShown) this.show(copy);
+    // What was typed since is in the grid alone: its own write comes second as well, and makes a copy that has it.
+    if (id === this.current.id && !this.writer?.hasUnsaved(this.current)) this.show(copy);
     this.listSheets();
     this.progress.say(words);
   }
 
   /** Goes back to an older version of the open sheet, by an edit like any other; what is there now stays a version. */
   private async restore(older: StoredSheet): Promise<void> {
-    await this.keeping?.closeVersion(this.current.id);
+    await this.keeping?.closeVersion(older.id);
+    // Another machine may have put another sheet here meanwhile.
+    if (older.id !== this.current.id) return;
     this.current.name = older.name;
     keepSheets(this.current, sheetsIn(older));
     if (!this.session || !this.tabs.adopt(this.current, this.session)) this.show(this.current);
