@@ -88,6 +88,10 @@ export class Arranger {
     const area = this.area(axis);
     const at = axis === "row" ? area.row : area.column;
     const count = axis === "row" ? area.rows : area.columns;
+    const hidden = axis === "row" ? Array.from({ length: count }, (_, i) => at + i).filter((row) => this.grid.isHidden(row)).length : 0;
+    if (kind === "delete" && hidden > 0) {
+      return this.say(`Not done: a filter hides ${hidden} of these rows, which would go too: show all rows first.`);
+    }
     const edit: Edit = { kind, axis, at, count };
     const done = this.attempt(
       (sheet, name) => [rearrange(sheet.typed(), edit, name), afterEdit(this.origins(), edit, name)], edit,

@@ -209,7 +209,8 @@ export class Tabs {
     const before = page?.member.name ?? "";
     const others = this.names().filter((_, i) => i !== index);
     const name = await ask("Rename this sheet", "Its new name", before, (text) => refuseName(text, others));
-    if (!page || name === undefined || name === before) return;
+    // Another workbook may have been opened from another tab of the browser meanwhile.
+    if (!page || !this.pages.includes(page) || name === undefined || name === before) return;
     this.rewrite((raw) => renameSheet(raw, before, name), (book) => book.rename(page.member, name));
     this.bar.show(this.names(), this.at);
     this.host.edited();
@@ -236,7 +237,6 @@ export class Tabs {
     if (!session) return;
     this.take();
     const shown = this.pages[this.at];
-    let isShownChanged = false;
     session.change((book) => {
       done(book);
       for (const page of this.pages) {
@@ -248,10 +248,9 @@ export class Tabs {
         if (changes.length === 0) continue;
         page.member.sheet.set(changes);
         page.rows = rowsOf(page.member.sheet);
-        if (page === shown) isShownChanged = true;
       }
     });
-    // Steps of its history would bring formulas back that name what is not there.
-    if (isShownChanged && shown) session.set(this.grid.adopt(shown.rows, shown.widths));
+    // Steps of its history would bring formulas back that name what is not there, into this sheet or into others.
+    if (shown) session.set(this.grid.adopt(shown.rows, shown.widths));
   }
 }

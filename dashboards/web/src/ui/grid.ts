@@ -347,15 +347,12 @@ export class Grid {
     worksheet.setValue(changes.map(({ row, column, raw }) => ({ x: column, y: row, value: raw })));
   }
 
-  /** Fills the first row of the selection down it, formulas moving along. */
+  /** Fills the first row of the selection down it, formulas moving along; rows that a filter hides stay as they are. */
   fillDown(): void {
     const { row, column, rows, columns } = this.selection();
-    const changes: Change[] = [];
-    for (let y = 1; y < rows; y += 1) {
-      for (let x = 0; x < columns; x += 1) {
-        changes.push({ row: row + y, column: column + x, raw: shift(this.typedAt(row, column + x), y, 0) });
-      }
-    }
+    const [first, ...rest] = Array.from({ length: rows }, (_, y) => row + y).filter((y) => !this.isHidden(y));
+    const changes = rest.flatMap((y) => Array.from({ length: columns }, (_, x): Change =>
+      ({ row: y, column: column + x, raw: shift(this.typedAt(first ?? row, column + x), y - (first ?? row), 0) })));
     if (changes.length > 0) this.type(changes);
   }
 
