@@ -77,3 +77,8 @@ test("decimals more and fewer", () => {
   expect([withDecimals("#,##0.00", 1), withDecimals("#,##0.0", -1), withDecimals("#,##0", -1), withDecimals("", 1), withDecimals("0%", 1), withDecimals("0.00E+00", 1), withDecimals("yyyy-mm-dd", 1)])
     .toEqual(["#,##0.000", "#,##0", "#,##0", "#,##0.0", "0.0%", "0.000E+00", "#,##0.0"]);
 });
+
+test("what is no date and no time is an error and no number that is none", () => {
+  const odd = ['=DATEDIF(0,1E20,"Y")', "=TIME(1E308,0,0)", "=TIME(-1,0,0)", "=WEEKDAY(-10)", "=EDATE(1E300,1)", "=DATE(1E308,1,1)", "=YEAR(1E300)"];
+  expect(worth(odd)).toEqual(Array(odd.length).fill("#NUM!"));
+});

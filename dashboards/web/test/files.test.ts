@@ -1,12 +1,14 @@
 // CSV, XLSX, event streams and the memory of answers.
 
 import { DOMParser } from "@xmldom/xmldom";
-import { zipSync, strToU8 } from "fflate";
+import { zipSync, strFromU8, strToU8, unzipSync } from "fflate";
 import { AnswerCache } from "relserve-client/answer-cache";
 import { EventReader } from "relserve-client/sse";
 import { expect, test } from "vitest";
 
-import { unasked } from "../src/app/files";
+import { unasked, xlsxOf } from "../src/app/files";
+import { Book } from "../src/core/book";
+import { rewrite } from "../src/core/references";
 import { harmless, readCsv, writeCsv } from "../src/core/csv";
 import { decode } from "../src/core/decode";
 import { PLAIN } from "../src/core/layout";
@@ -141,6 +143,71 @@ test("sheets, formats, dates and what is frozen come back as they went", () => {
       layout: { ...PLAIN, formats: [{ row: 0, rowEnd: 0, column: 0, columnEnd: 0, code: "0%" }] },
     },
   ]);
+});
+
+/** A workbook of one sheet as other programs write it. */
+function foreign(cells: string, formats: readonly string[] = []): Uint8Array {
+  const files = {
+    "xl/workbook.xml": '<workbook xmlns:r="r"><sheets><sheet name="S" r:id="r1"/></sheets></workbook>',
+    "xl/_rels/workbook.xml.rels": '<Relationships><Relationship Id="r1" Target="s.xml"/></Relationships>',
+    "xl/styles.xml": `<styleSheet><numFmts>${formats.map((code, i) => `<numFmt numFmtId="${200 + i}" formatCode="${code}"/>`).join("")}</numFmts><cellXfs><xf numFmtId="0"/>${formats.map((_, i) => `<xf numFmtId="${200 + i}"/>`).join("")}</cellXfs></styleSheet>`,
+    "xl/s.xml": `<worksheet><sheetData>${cells}</sheetData></worksheet>`,
+  };
+  return zipSync(Object.fromEntries(Object.entries(files).map(([path, text]) => [path, strToU8(text)])));
+}
+
+/** The cells of the first sheet of a file, as XML. */
+async function written(sheets: Record<string, readonly string[]>): Promise<string> {
+  const book = new Book(new AnswerCache(), () => undefined, () => Number.NaN);
+  for (const [name, raws] of Object.entries(sheets)) book.add(name).sheet.set(raws.map((raw, row) => ({ row, column: 0, raw })));
+  book.recalculate();
+  return strFromU8(unzipSync(await xlsxOf(book.members, "W", new Map()))["xl/worksheets/sheet1.xml"] ?? new Uint8Array());
+}
+
+test("a formula that is none here leaves as text, and one that names a sheet that is not in the file as its value", async () => {
+  const xml = await written({ One: ["=cmd|'/C calc'!A0", "=1+", "=A1", "=Two!A1*2", "=Gone!A1"], Two: ["21"] });
+  const shown = Array.from(xml.matchAll(/<c r="A(\d)"[^>]*>(.*?)<\/c>/g), ([, row, cell]) => `${row} ${cell?.replace(/<is>|<\/is>/g, "")}`);
+  expect(shown).toEqual([
+    `1 <t xml:space="preserve">=cmd|'/C calc'!A0</t>`, '2 <t xml:space="preserve">=1+</t>', "3 <f>A1</f><v>#VALUE!</v>",
+    "4 <f>Two!A1*2</f><v>42</v>", "5 <v>#REF!</v>",
+  ]);
+  // One sheet alone is named as its workbook.
+  expect(await written({ One: ["7", "=One!A1"] })).toContain('<c r="A2"><v>7</v></c>');
+});
+
+test("newer functions leave under the names that Excel has for them in a file, and come back", async () => {
+  const formulas = ['=XLOOKUP(1,B1:B2,C1:C2,"SORT(")', "=SUM(FILTER(B1:B2,B1:B2>0))", "=ifs(TRUE,1)"];
+  const xml = await written({ One: formulas, Two: [] });
+  for (const formula of ['_xlfn.XLOOKUP(1,B1:B2,C1:C2,&quot;SORT(&quot;)', "SUM(_xlfn._xlws.FILTER(B1:B2,", "_xlfn.ifs("]) expect(xml).toContain(formula);
+  const bytes = writeXlsx([{ name: "S", rows: formulas.map((formula) => [{ value: 1, formula: formula.slice(1) }]) }]);
+  expect(rowsOf(bytes)?.flat()).toEqual(formulas);
+});
+
+test("what Excel would refuse does not get into a file: long texts, quotes around a sheet's name", () => {
+  const bytes = writeXlsx([{ name: "'S'", rows: [[{ value: "x".repeat(40_000) }]] }]);
+  const [sheet] = readXlsx(bytes, parseXml);
+  expect([sheet?.name, sheet?.rows[0]?.[0]?.length]).toEqual(["S", 32_767]);
+});
+
+test("times and numbers that are no dates stay numbers; texts that look like values stay texts", () => {
+  const cells = [["1", "45292"], ["2", "0.5"], ["1", "1e300"], ["1", "-5"]].map(([style, value], i) => `<c r="A${i + 1}" s="${style}"><v>${value}</v></c>`);
+  const texts = ["TRUE", "5%", "007", "plain"].map((text, i) => `<c r="A${i + 5}" t="inlineStr"><is><t>${text}</t></is></c>`);
+  expect(rowsOf(foreign(`<row>${[...cells, ...texts].join("")}</row>`, ["yyyy-mm-dd", "hh:mm"]))?.flat())
+    .toEqual(["2024-01-01", "0.5", "1e300", "-5", "'TRUE", "'5%", "'007", "plain"]);
+});
+
+test("a file of many formats or of formulas without an end opens in bounded time and memory", () => {
+  const rows = Array.from({ length: 2_100 }, (_, y) => `<row r="${y + 1}"><c r="A${y + 1}" s="${1 + (y % 2)}"><v>1</v></c></row>`);
+  expect(readXlsx(foreign(rows.join(""), ["0.0", "0.00"]), parseXml)[0]?.layout?.formats).toHaveLength(2_000);
+  // No formula is that long; quotes without an end in such a text are looked through for hours.
+  const endless = `A1${"+A1".repeat(3_000)}`;
+  expect(rowsOf(foreign(`<row><c r="A1"><f>${endless}</f><v>3</v></c></row>`))).toEqual([["3"]]);
+  expect(rewrite(`=${endless}`, () => undefined)).toBe(`=${endless}`);
+  const bomb = zipSync({ "xl/a.xml": strToU8("a"), "xl/b.xml": strToU8("b"), "xl/c.xml": strToU8("c") });
+  // What each part unpacks to stands in the list at the end.
+  const view = new DataView(bomb.buffer, bomb.byteOffset);
+  for (let at = 0; at + 28 < bomb.length; at += 1) if (view.getUint32(at, true) === 0x02014b50) view.setUint32(at + 24, 60 << 20, true);
+  expect(() => readXlsx(bomb, parseXml)).toThrow(/more than 128 MiB/);
 });
 
 test("what is no XLSX is refused in words", () => {

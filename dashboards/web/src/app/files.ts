@@ -9,6 +9,7 @@ import { serialOf } from "../core/dates";
 import { decode } from "../core/decode";
 import { type Layout, PLAIN, formatAt } from "../core/layout";
 import { isDate } from "../core/number-format";
+import { isSameSheet } from "../core/references";
 import type { Sheet } from "../core/sheet";
 import { asksModel, isFormula } from "../core/typed";
 import type { OutCell, OutSheet, ReadSheet } from "../files/xlsx";
@@ -55,18 +56,23 @@ export async function xlsxOf(
   members: readonly Pick<Member, "name" | "sheet">[], name: string, looks: ReadonlyMap<string, { layout: Layout }>,
 ): Promise<Uint8Array> {
   const { writeXlsx } = await import("../files/xlsx");
+  const names = members.length === 1 ? [] : members.map((member) => member.name);
   return writeXlsx(members.map((member): OutSheet => {
     const layout = looks.get(member.name)?.layout ?? PLAIN;
     const { frozenRows, frozenColumns } = layout;
-    const rows = cells(member.sheet, (y, x) => outCell(member.sheet, layout, y, x));
+    const rows = cells(member.sheet, (y, x) => outCell(member.sheet, layout, y, x, names));
     return { name: members.length === 1 ? name : member.name, rows, frozenRows, frozenColumns };
   }));
 }
 
-function outCell(sheet: Sheet, layout: Layout, y: number, x: number): OutCell {
+function outCell(sheet: Sheet, layout: Layout, y: number, x: number, names: readonly string[]): OutCell {
   const value = sheet.value(y, x);
   const raw = sheet.raw(y, x);
   const isOurs = asksModel(raw);
+  const read = sheet.sheetsRead(y, x);
+  // What is no formula here may be one elsewhere, and one that starts a program: it leaves as the text that it is.
+  if (isFormula(raw) && !isOurs && !read) return { value: raw };
+  const isWhole = read?.every((other) => names.some((name) => isSameSheet(name, other))) === true;
   const spill = sheet.spillOf(y, x);
   const format = formatAt(layout, y, x) ?? sheet.usualFormat(y, x);
   // Elsewhere a date is a number with a format.
@@ -74,7 +80,7 @@ function outCell(sheet: Sheet, layout: Layout, y: number, x: number): OutCell {
   return {
     value: date ?? (value instanceof CellError || value === PENDING ? null : value),
     ...(value instanceof CellError ? { error: excelError(value) } : {}),
-    ...(isFormula(raw) && !isOurs ? { formula: raw.slice(1) } : {}),
+    ...(isWhole && !isOurs ? { formula: raw.slice(1) } : {}),
     ...(isOurs ? { aiFormula: raw } : {}),
     ...(isOurs || sheet.overrides(cellId(y, x)) === undefined ? {} : { isEdited: true }),
     ...(spill ? { spill: `${cellName(spill.row, spill.column)}:${cellName(spill.rowEnd, spill.columnEnd)}` } : {}),

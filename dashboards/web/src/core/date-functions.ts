@@ -41,6 +41,7 @@ const monthsOn = (isEnd: boolean) => whole((start = 0, months = 0) => {
 });
 
 function weekday(serial = 0, kind = 1): Scalar {
+  if (typeof inRange(serial) !== "number") return outside();
   const sunday = (Math.floor(serial) + 6) % 7;
   if (kind === 1) return sunday + 1;
   if (kind === 2) return ((sunday + 6) % 7) + 1;
@@ -53,6 +54,7 @@ function dateDif(values: Scalar[]): Scalar {
   const to = asNumber(values[1] ?? null);
   if (typeof from !== "number") return from;
   if (typeof to !== "number") return to;
+  if (typeof inRange(from) !== "number" || typeof inRange(to) !== "number") return outside();
   if (from > to) return new CellError("#NUM!", "DATEDIF: the first date is the later one");
   const [start, end] = [dateOf(Math.floor(from)), dateOf(Math.floor(to))];
   const isShort = end.getUTCDate() < start.getUTCDate();
@@ -76,7 +78,10 @@ const FUNCTIONS: Record<string, readonly [Takes, OfScalars]> = {
   TODAY: [[0, 0], (_, clock) => now(clock, Math.floor)],
   NOW: [[0, 0], (_, clock) => now(clock, (serial) => serial)],
   DATE: [[3, 3], whole((year = 0, month = 0, day = 0) => inRange(serialOfDay(year < 1900 ? year + 1900 : year, month, day)))],
-  TIME: [[3, 3], whole((hour = 0, minute = 0, second = 0) => ((hour * 3_600 + minute * 60 + second) / 86_400) % 1)],
+  TIME: [[3, 3], whole((hour = 0, minute = 0, second = 0) => {
+    const seconds = hour * 3_600 + minute * 60 + second;
+    return seconds >= 0 && Number.isFinite(seconds) ? (seconds / 86_400) % 1 : new CellError("#NUM!", "a time has no hours below nought");
+  })],
   DATEVALUE: [[1, 1], ([text = null]) => {
     const serial = serialOf(shown(text));
     return serial === undefined ? wrong(`\`${shown(text)}\` is no date: write 2026-03-01`) : Math.floor(serial);

@@ -2,7 +2,7 @@
 // stays as they wrote it; texts in quotes, function names and errors are left alone.
 
 import { COLUMNS_MAX, ROWS_MAX, columnName, columnOf } from "./address";
-import { SHEET, sheetNamed } from "./parse";
+import { LENGTH_MAX, SHEET, sheetNamed } from "./parse";
 
 /** A corner as it is written: `$B7`, or `B` alone where a whole column is meant. */
 export interface Corner {
@@ -36,7 +36,8 @@ const PIECE = new RegExp(
 
 /** The formula with each reference as `change` makes it; the same object leaves its text alone, none is `#REF!`. */
 export function rewrite(raw: string, change: (reference: Reference) => Reference | undefined): string {
-  if (!raw.startsWith("=")) return raw;
+  // What is too long is no formula, and finding references in it could take hours.
+  if (!raw.startsWith("=") || raw.length > LENGTH_MAX + 1) return raw;
   return raw.replace(PIECE, (whole: string, ...rest: unknown[]) => {
     const groups = rest.at(-1) as Record<string, string | undefined>;
     const first = groups["cell"] ?? groups["column"];

@@ -165,6 +165,11 @@ export class Sheet {
     return plans;
   }
 
+  /** The other sheets that a cell's formula names; nothing where no formula stands that can be read. */
+  sheetsRead(row: number, column: number): string[] | undefined {
+    return this.cells.get(cellId(row, column))?.formula?.elsewhere.map(({ sheet }) => sheet ?? "");
+  }
+
   /** How a formula's date is shown where nobody has chosen a format. */
   usualFormat(row: number, column: number): string | undefined {
     const tree = this.cells.get(cellId(row, column))?.formula?.tree;

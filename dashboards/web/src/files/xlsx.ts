@@ -10,11 +10,12 @@ import { strFromU8, strToU8, unzipSync, zipSync } from "fflate";
 import { getFormatFromId } from "numfmt";
 
 import { COLUMNS_MAX, ROWS_MAX, cellName, columnName, columnOf } from "../core/address";
-import { isoOf } from "../core/dates";
-import { type FormatArea, FROZEN_COLUMNS_MAX, FROZEN_ROWS_MAX, type Layout, PLAIN, keptLayout } from "../core/layout";
+import { SERIAL_MAX, isoOf } from "../core/dates";
+import { FORMAT_AREAS_MAX, type FormatArea, FROZEN_COLUMNS_MAX, FROZEN_ROWS_MAX, type Layout, PLAIN, keptLayout } from "../core/layout";
 import { isDate } from "../core/number-format";
-import { SHEET, sheetNamed } from "../core/parse";
+import { LENGTH_MAX, SHEET, sheetNamed } from "../core/parse";
 import { sheetText } from "../core/references";
+import { rawOf } from "../core/typed";
 
 /** A cell on its way out. */
 export interface OutCell {
@@ -45,8 +46,11 @@ export interface OutSheet {
 const FORMULAS = "RelServe formulas";
 /** What stands there beside a cell that was typed over. */
 const EDITED = "edited";
-/** Largest unpacked part that is read: a small file may claim to be a huge one. */
+/** Largest unpacked part that is read, and all of them together: a small file may claim to be a huge one. */
 const PART_BYTES_MAX = 64 << 20;
+const BYTES_MAX = 2 * PART_BYTES_MAX;
+/** Longest text of a cell that Excel opens. */
+const TEXT_MAX = 32_767;
 
 const HEAD = '<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\n';
 const MAIN = "http://schemas.openxmlformats.org/spreadsheetml/2006/main";
@@ -61,6 +65,19 @@ function escape(text: string): string {
   return text
     .replace(/[\u0000-\u0008\u000B\u000C\u000E-\u001F\uFFFE\uFFFF]/g, "")
     .replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;").replaceAll('"', "&quot;");
+}
+
+/** Functions that Excel knows in a file only under another name: those that came after its file format. */
+const PREFIXES: Record<string, string> = {
+  ...Object.fromEntries(["FILTER", "SORT"].map((name) => [name, "_xlfn._xlws."])),
+  ...Object.fromEntries([
+    "XLOOKUP", "UNIQUE", "SORTBY", "SEQUENCE", "IFS", "SWITCH", "TEXTJOIN", "CONCAT", "MAXIFS", "MINIFS", "IFNA", "XOR", "DAYS",
+  ].map((name) => [name, "_xlfn."])),
+};
+
+/** A formula as a file has it; texts and names of sheets in quotes stay. */
+function filed(formula: string): string {
+  return formula.replace(/"[^"]*"|'[^']*'|[A-Za-z_][\w.]*(?=\()/g, (word) => (PREFIXES[word.toUpperCase()] ?? "") + word);
 }
 
 /** The formats of a workbook; a cell names its own by its place, 0 is none. */
@@ -90,13 +107,14 @@ class Styles {
 function cellXml(name: string, cell: OutCell, styles: Styles): string {
   const style = styles.attribute(cell.format);
   const array = cell.spill ? ` t="array" ref="${cell.spill}"` : "";
-  const formula = cell.formula ? `<f${array}>${escape(cell.formula)}</f>` : "";
+  const formula = cell.formula ? `<f${array}>${escape(filed(cell.formula))}</f>` : "";
+  const text = typeof cell.value === "string" ? escape(cell.value.slice(0, TEXT_MAX)) : "";
   if (cell.error) return `<c r="${name}"${style} t="e">${formula}<v>${escape(cell.error)}</v></c>`;
   if (typeof cell.value === "number") return `<c r="${name}"${style}>${formula}<v>${cell.value}</v></c>`;
   if (typeof cell.value === "boolean") return `<c r="${name}"${style} t="b">${formula}<v>${Number(cell.value)}</v></c>`;
   if (cell.value === null) return formula || style ? `<c r="${name}"${style}>${formula}</c>` : "";
-  if (formula) return `<c r="${name}"${style} t="str">${formula}<v>${escape(cell.value)}</v></c>`;
-  return `<c r="${name}"${style} t="inlineStr"><is><t xml:space="preserve">${escape(cell.value)}</t></is></c>`;
+  if (formula) return `<c r="${name}"${style} t="str">${formula}<v>${text}</v></c>`;
+  return `<c r="${name}"${style} t="inlineStr"><is><t xml:space="preserve">${text}</t></is></c>`;
 }
 
 function sheetXml({ rows, frozenRows = 0, frozenColumns = 0 }: Omit<OutSheet, "name">, styles: Styles): string {
@@ -117,9 +135,9 @@ function kept(name: string, { aiFormula, spill, isEdited }: OutCell): OutCell[][
   return line.length > 0 ? [line.map((value) => ({ value }))] : [];
 }
 
-/** Excel refuses some letters in a sheet's name, and more than 31 of them. */
+/** Excel refuses some letters in a sheet's name, quotes at its ends, and more than 31 letters. */
 function titleOf(name: string): string {
-  return name.replace(/[\\/?*[\]:]/g, " ").slice(0, 31).trim() || "Sheet";
+  return name.replace(/[\\/?*[\]:]/g, " ").slice(0, 31).replace(/^[\s']+|[\s']+$/g, "") || "Sheet";
 }
 
 /** A workbook. */
@@ -160,11 +178,15 @@ export interface ReadSheet {
 /** The sheets of a workbook that are not hidden, one at least. Throws with words for people. */
 export function readXlsx(bytes: Uint8Array, parseXml: ParseXml): ReadSheet[] {
   let files: Record<string, Uint8Array>;
+  let left = BYTES_MAX;
   try {
     files = unzipSync(bytes, {
       filter: ({ name, originalSize }) => {
         if (originalSize > PART_BYTES_MAX) throw new Error(`${name} is larger than ${PART_BYTES_MAX >> 20} MiB`);
-        return name.startsWith("xl/") && /\.(xml|rels)$/.test(name);
+        const isRead = name.startsWith("xl/") && /\.(xml|rels)$/.test(name);
+        if (isRead) left -= originalSize;
+        if (left < 0) throw new Error(`it unpacks to more than ${BYTES_MAX >> 20} MiB`);
+        return isRead;
       },
     });
   } catch (error) {
@@ -307,7 +329,7 @@ class FormatRuns {
 
   areas(): FormatArea[] {
     for (const column of [...this.open.keys()]) this.end(column);
-    return this.done;
+    return this.done.slice(0, FORMAT_AREAS_MAX);
   }
 
   private end(column: number): void {
@@ -321,8 +343,8 @@ function readCell(cell: Element, book: Book): string {
   const value = all(cell, "v")[0]?.textContent ?? "";
   const formula = all(cell, "f")[0]?.textContent ?? "";
   // A shared formula has its text in one cell only; elsewhere its last value stands, as where sheets are read that are not here.
-  const isElsewhere = !readsKnown(formula, book.names);
-  if (formula && !isElsewhere) return `=${formula.replace(/_xlfn\.|_xlws\./g, "")}`;
+  const isRead = formula !== "" && formula.length <= LENGTH_MAX && readsKnown(formula, book.names);
+  if (isRead) return `=${formula.replace(/_xlfn\.|_xlws\./g, "")}`;
   switch (cell.getAttribute("t")) {
     case "s":
       return asText(book.strings[Number(value)] ?? "", book);
@@ -335,13 +357,13 @@ function readCell(cell: Element, book: Book): string {
     case "e":
       return value;
     default:
-      return value !== "" && isDate(book.formats.get(cell.getAttribute("s") ?? "") ?? "") ? dated(Number(value)) : value;
+      return value !== "" && isDate(book.formats.get(cell.getAttribute("s") ?? "") ?? "") ? dated(value) : value;
   }
 }
 
 /** Text that would be read as something else gets the apostrophe that keeps it text. */
 function asText(text: string, book: Book): string {
-  const isOther = text.startsWith("=") || text.startsWith("'") || (text.trim() !== "" && !Number.isNaN(Number(text)));
+  const isOther = rawOf(text) !== text || (text.trim() !== "" && !Number.isNaN(Number(text)));
   return isOther && !book.isPlain ? `'${text}` : text;
 }
 
@@ -364,7 +386,11 @@ function formatsOf(styles: Document | undefined): Map<string, string> {
   return new Map(cells.filter(([, format]) => format && format !== "General"));
 }
 
-/** A number of days as a date that sorts. */
-function dated(serial: number): string {
-  return Number.isFinite(serial) ? isoOf(serial) : "";
+/** The first day that every program counts alike: Excel has a 29th of February 1900. */
+const FIRST_DAY = 61;
+
+/** A number of days as a date that sorts; a time alone, and what is no date, stays the number that its format shows. */
+function dated(value: string): string {
+  const serial = Number(value);
+  return serial >= FIRST_DAY && serial < SERIAL_MAX + 1 ? isoOf(serial) : value;
 }
