@@ -52,6 +52,48 @@ test("a circle through two sheets is an error, and heals", () => {
   expect([read(a), read(b)]).toEqual(["2", "1"]);
 });
 
+test("a large circle ends soon, and is not gone around again for what is no formula", () => {
+  const { book, members: [a, b, c] } = bookOf("A", "B", "C");
+  const column = (member: Member | undefined, raw: (row: number) => string) =>
+    member?.sheet.set(Array.from({ length: 500 }, (_, row) => ({ row, column: 0, raw: raw(row + 1) })));
+  column(a, (row) => `=B!A${row}+1`);
+  column(b, (row) => `=A!A${row}+1`);
+  type(c, { A1: "=COUNT(A!A1:A500)", A2: "5" });
+  let computed = 0;
+  for (const member of [a, b]) {
+    const { area } = member?.sheet as unknown as { area: (area: unknown) => unknown };
+    Object.assign(member?.sheet as object, { area: (asked: unknown) => {
+      computed += 1;
+      return area.call(member?.sheet, asked);
+    } });
+  }
+  book.edited();
+  book.recalculate();
+  expect([read(a), read(b, 499), read(c)]).toEqual(["#REF!", "#REF!", "0"]);
+  expect(computed).toBeLessThan(10 * 500);
+  computed = 0;
+  type(c, { A2: "6" });
+  book.edited();
+  book.recalculate();
+  expect(computed).toBe(0);
+});
+
+test("what changes in one sheet is looked for once in a range that many formulas of another read, and not cell by cell", () => {
+  const { book, members: [a, b] } = bookOf("A", "B");
+  a?.sheet.set(Array.from({ length: 3_000 }, (_, row) => ({ row, column: 3, raw: String(row) })));
+  b?.sheet.set(Array.from({ length: 3_000 }, (_, row) => ({ row, column: 0, raw: row % 2 ? "=SUM(A!A:B)" : `=A!D${row + 1}` })));
+  book.recalculate();
+  expect([read(b, 2_998), read(b, 2_999)]).toEqual(["2998", "0"]);
+  const changed = new Set(Array.from({ length: 3_000 }, (_, row) => cellId(row, 3)));
+  let looked = 0;
+  const counted = Object.assign(changed, { [Symbol.iterator]: () => {
+    looked += 1;
+    return Set.prototype.values.call(changed);
+  } });
+  expect(b?.sheet.touchReaders("A", counted)).toBe(true);
+  expect(looked).toBe(1);
+});
+
 test("a sheet that is not there is an error, until it is; its cells wait under numbers of their own", () => {
   const { book, members: [a], wants } = bookOf("A");
   type(a, { A1: "=Later!A1" });

@@ -84,3 +84,19 @@ test("a chart has names, series and headers, leaves hidden rows out, and counts 
     .toEqual({ labels: ["North", "South"], series: [{ name: "Count of Region", values: [2, 1] }], axis: "Region" });
   expect(chartData(sheet, PLAIN, area(1, 2, 3, 2), () => false)).toEqual({ labels: ["2", "3", "4"], series: [{ name: "C", values: [10, 200, 30] }], axis: "Row" });
 });
+
+test("the format of a cell is that of the last area over it, however many there are", () => {
+  let seed = 7;
+  const random = (most: number) => (seed = (seed * 48_271) % 2_147_483_647) % most;
+  const formats = Array.from({ length: 300 }, (_, i) => {
+    const [row, column] = [random(40), random(6)];
+    return { row, rowEnd: row + random(12), column, columnEnd: column + random(3), code: i % 5 ? `0.${"0".repeat(i % 7)}` : "" };
+  });
+  const layout = { ...PLAIN, formats };
+  for (let row = 0; row < 55; row += 1) {
+    for (let column = 0; column < 9; column += 1) {
+      const over = formats.findLast((area) => area.row <= row && row <= area.rowEnd && area.column <= column && column <= area.columnEnd);
+      expect(formatAt(layout, row, column)).toBe(over?.code || undefined);
+    }
+  }
+});

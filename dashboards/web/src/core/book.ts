@@ -75,9 +75,10 @@ export class Book {
     for (const { sheet } of this.list) sheet.touchReaders(name);
   }
 
-  /** Something was typed: what was in a circle may be in none now. */
+  /** Something was typed: where formulas changed, what was in a circle may be in none now. */
   edited(): void {
-    for (const { sheet } of this.list) sheet.joinCircle();
+    const changed = this.list.filter(({ sheet }) => sheet.tookFormulas());
+    if (changed.length > 0) for (const { sheet } of this.list) sheet.joinCircle();
   }
 
   /** Formulas to compute again, since answers came in. */
@@ -95,8 +96,12 @@ export class Book {
   /** Computes what is out of date in all sheets; gives the cells of each that may look different. */
   recalculate(): Map<Member, Set<CellId>> {
     const all = new Map<Member, Set<CellId>>();
+    let before = "";
     for (let pass = 0; this.pass(all); pass += 1) {
-      if (pass === PASSES_MAX) for (const { sheet } of this.list) sheet.cutCircle();
+      // Where a pass leaves just what it began with, each of that depends on another of it.
+      const stale = this.list.map(({ sheet }) => sheet.stale().join()).join(";");
+      if (stale === before || pass === PASSES_MAX) for (const { sheet } of this.list) sheet.cutCircle();
+      before = stale;
     }
     return all;
   }

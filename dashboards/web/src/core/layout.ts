@@ -55,13 +55,42 @@ export function layoutOf(kept: Partial<Layout> | undefined): Layout {
   return { ...PLAIN, ...kept };
 }
 
+/** The formats down a column: where each stretch begins, and its code. */
+interface Stretches {
+  starts: number[];
+  codes: (string | undefined)[];
+}
+
+/** Of formats, column by column: a file may have thousands, and each cell that is drawn asks for its own. */
+const STRETCHES = new WeakMap<readonly FormatArea[], Map<number, Stretches>>();
+
+function stretchesOf(formats: readonly FormatArea[], column: number): Stretches {
+  const known = STRETCHES.get(formats) ?? new Map<number, Stretches>();
+  STRETCHES.set(formats, known);
+  const made = known.get(column) ?? stretches(formats.filter(({ column: first, columnEnd }) => first <= column && column <= columnEnd));
+  known.set(column, made);
+  return made;
+}
+
+function stretches(formats: readonly FormatArea[]): Stretches {
+  const starts = [...new Set([0, ...formats.flatMap(({ row, rowEnd }) => [row, rowEnd + 1])])].sort((a, b) => a - b);
+  const places = new Map(starts.map((start, place) => [start, place]));
+  const codes = starts.map((): string | undefined => undefined);
+  for (const { row, rowEnd, code } of formats) codes.fill(code || undefined, places.get(row), places.get(rowEnd + 1));
+  return { starts, codes };
+}
+
 /** The format of a cell, where somebody chose one; "" is none again. */
 export function formatAt({ formats }: Layout, row: number, column: number): string | undefined {
-  for (let i = formats.length - 1; i >= 0; i -= 1) {
-    const format = formats[i] as FormatArea;
-    if (contains(format, row, column)) return format.code === "" ? undefined : format.code;
+  if (formats.length === 0) return undefined;
+  const { starts, codes } = stretchesOf(formats, column);
+  let [low, high] = [0, starts.length];
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if ((starts[middle] as number) <= row) low = middle;
+    else high = middle;
   }
-  return undefined;
+  return codes[low];
 }
 
 /** The layout with a format for an area. What lies under it whole is forgotten. */

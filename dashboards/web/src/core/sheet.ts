@@ -80,6 +80,7 @@ export class Sheet {
   /** Formulas that read other sheets, and those that do so in a circle. */
   private readonly outward = new Set<CellId>();
   private readonly circular = new Set<CellId>();
+  private hasNewFormulas = false;
 
   constructor(
     private readonly memory: AnswerCache,
@@ -225,6 +226,7 @@ export class Sheet {
       if ((before?.raw ?? "") === change.raw) continue;
       this.retract(id, before);
       if (change.raw !== "") this.cells.set(id, this.read(id, change.raw));
+      if (before?.formula || isFormula(change.raw)) this.hasNewFormulas = true;
       if (change.raw !== "") this.use(id);
       else this.unuse(id);
       this.altered(id);
@@ -303,12 +305,9 @@ export class Sheet {
 
   /** Formulas that read some of these cells of another sheet, or the sheet itself where no cells are named; whether there are any. */
   touchReaders(sheet: string, cells?: ReadonlySet<CellId>): boolean {
-    const reads = (id: CellId) => this.cells.get(id)?.formula?.elsewhere.some((read) => {
-      if (!isSameSheet(read.sheet, sheet)) return false;
-      if (!cells) return true;
-      for (const cell of cells) if (contains(read.area, rowOf(cell), columnOfId(cell))) return true;
-      return false;
-    });
+    const meets = cells ? meeting(cells) : () => true;
+    const reads = (id: CellId) =>
+      this.cells.get(id)?.formula?.elsewhere.some((read) => isSameSheet(read.sheet, sheet) && meets(read.area));
     const readers = [...this.outward].filter((id) => !this.circular.has(id) && reads(id));
     this.touch(readers);
     return readers.length > 0;
@@ -316,13 +315,25 @@ export class Sheet {
 
   /** Ends a circle through several sheets: what reads another one and is out of date is an error until something is typed. */
   cutCircle(): void {
-    for (const id of this.outward) if (this.dirty.has(id)) this.circular.add(id);
+    for (const id of this.stale()) this.circular.add(id);
+  }
+
+  /** What reads other sheets and is out of date. */
+  stale(): CellId[] {
+    return [...this.outward].filter((id) => this.dirty.has(id));
   }
 
   /** Tries again what was in a circle. */
   joinCircle(): void {
     this.touch(this.circular);
     this.circular.clear();
+  }
+
+  /** Whether formulas came, went or changed since it was asked last: nothing else makes a circle or ends one. */
+  tookFormulas(): boolean {
+    const took = this.hasNewFormulas;
+    this.hasNewFormulas = false;
+    return took;
   }
 
   /** Formulas that have an error or wait: to be asked again. */
@@ -549,6 +560,23 @@ function dateFormat(tree: Node): string | undefined {
 function reachOf(id: CellId, rows: Matrix): Area {
   const [row, column] = [rowOf(id), columnOfId(id)];
   return { row, column, rowEnd: row + rows.length - 1, columnEnd: column + (rows[0]?.length ?? 1) - 1 };
+}
+
+/** Whether areas have some of these cells in them; a large one that many formulas read is looked at once. */
+function meeting(cells: ReadonlySet<CellId>): (area: Area) => boolean {
+  const known = new Map<string, boolean>();
+  const isMet = (area: Area) => {
+    for (const cell of cells) if (contains(area, rowOf(cell), columnOfId(cell))) return true;
+    return false;
+  };
+  return (area) => {
+    const { row, column, rowEnd, columnEnd } = area;
+    if (row === rowEnd && column === columnEnd) return cells.has(cellId(row, column));
+    const key = `${row},${column},${rowEnd},${columnEnd}`;
+    const met = known.get(key) ?? isMet(area);
+    known.set(key, met);
+    return met;
+  };
 }
 
 function overlap(a: Area, b: Area): boolean {

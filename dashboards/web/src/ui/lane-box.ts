@@ -15,7 +15,8 @@ export type LaneRow = (Node | string | number)[];
 /** The box. */
 export class LaneBox {
   private readonly area = make("div", { class: "lanes", role: "img" });
-  private readonly shown = make("output", { class: "quiet" });
+  /** Written with each drawing, several times a second: nobody listens to that. */
+  private readonly shown = make("output", { class: "quiet", "aria-live": "off" });
   private readonly none = make("p", { class: "quiet" });
   private readonly rows: ReturnType<typeof table>;
   private readonly details: HTMLDetailsElement;

@@ -25,7 +25,7 @@ export class Lanes {
   private readonly live = make("button", { type: "button", id: "replay-live" }, "Show the present");
   private readonly place = make("input", { type: "range", id: "replay-at", min: "0", max: "1000", value: "1000" });
   private readonly speed = make("select", { id: "replay-speed" }, ...SPEEDS.map((speed) => make("option", { value: String(speed) }, `${speed} times as fast`)));
-  private readonly said = make("output", { class: "quiet", id: "replay-said" });
+  private readonly said = make("output", { class: "quiet", id: "replay-said", "aria-live": "off" });
   private readonly decisions = make("ol", { class: "decisions", id: "decisions" });
   private readonly box = new LaneBox(
     "lanes", "relQueries over time", ["relQuery", "What for", "Rows", "Periods", "State"],
