@@ -12,20 +12,30 @@ const here = (path: string) => fileURLToPath(new URL(path, import.meta.url));
  * `style.css` stands in for. Both are cut out, so that the page holds under a policy without `unsafe-eval` and
  * `unsafe-inline`, and nothing can bring them back to life.
  */
-const CUTS: readonly (readonly [RegExp, string])[] = [
+const GRID_CUTS: readonly Cut[] = [
   [/eval\("typeof\("\+tokens\[i\]\+'\) == "undefined"'\)/, "false"],
   [/\w+\.corner\.setAttribute\("onselectstart","return false"\),/, ""],
 ];
+/** Each grid has a menu, which the page does not use: it listens to the window for ever, and would keep its grid in memory. */
+const PARTS_CUTS: readonly Cut[] = [
+  [/window\.addEventListener\("mousewheel", function \(\) \{\s*obj\.close\(\);\s*\}\);/, ""],
+];
+type Cut = readonly [RegExp, string];
+
+function without(code: string, cuts: readonly Cut[], name: string): string {
+  return cuts.reduce((left, [what, instead]) => {
+    if (!what.test(left)) throw new Error(`${name} changed: look for ${what} again`);
+    return left.replace(what, instead);
+  }, code);
+}
+
 const withoutInline: Plugin = {
   name: "without-inline",
   enforce: "pre",
   transform(code, id) {
+    if (id.endsWith("jsuites/dist/jsuites.js")) return without(code, PARTS_CUTS, "jsuites");
     if (!id.endsWith("jspreadsheet-ce/dist/index.js")) return undefined;
-    let cut = code;
-    for (const [what, instead] of CUTS) {
-      if (!what.test(cut)) throw new Error(`jspreadsheet-ce changed: look for ${what} again`);
-      cut = cut.replace(what, instead);
-    }
+    const cut = without(code, GRID_CUTS, "jspreadsheet-ce");
     if (/\beval\(|setAttribute\("on/.test(cut)) throw new Error("jspreadsheet-ce has another `eval` or inline handler");
     return cut;
   },

@@ -82,6 +82,7 @@ async function filters({ page, cell, text, until }) {
     return last !== undefined && last.top < bottom;
   }));
   await page.keyboard.press("Control+ArrowUp");
+  await hiddenStays({ page, cell, text, type });
   await cell("C2").click();
   await page.click("#filter");
   await page.fill("#filter-criterion", ">2000");
@@ -93,6 +94,26 @@ async function filters({ page, cell, text, until }) {
   await page.keyboard.press("Control+z");
   assert.equal(await page.textContent("#filtered"), "", "filters are undone");
   assert.deepEqual((await rowsSeen(page)).slice(0, 4), [1, 2, 3, 4]);
+}
+
+/** What is done to a selection is not done to rows that a filter hides in it: row 3 is one. */
+async function hiddenStays({ page, cell, text, type }) {
+  await type("E2", "down");
+  await cell("E2").click();
+  await page.keyboard.press("Shift+ArrowDown");
+  await page.keyboard.press("Shift+ArrowDown");
+  await page.keyboard.press("Control+d");
+  assert.deepEqual([await text("E4"), await text("E5")], ["down", "down"]);
+  await page.click("#arrange");
+  await page.getByRole("menuitem", { name: "Delete 4 rows" }).click();
+  assert.match(await page.textContent("#status"), /^Not done: a filter hides 1 of these rows/);
+  assert.match(await text("D5"), /-3$/, "nothing is deleted");
+  await cell("B2").click();
+  await page.keyboard.press("Control+Shift+L");
+  await page.click("#filter-remove");
+  assert.equal(await text("E3"), "", "the hidden row was not filled");
+  for (let i = 0; i < 3; i += 1) await page.keyboard.press("Control+z");
+  assert.deepEqual([await text("E2"), await page.textContent("#filtered")], ["", "200 of 300 rows"], "all of it is undone");
 }
 
 /** Where a cell stands, and whether it is what one sees there. */
@@ -168,6 +189,40 @@ async function sheets({ page, cell, text, type, until }) {
   await tab(page, "Sheet1").click();
   await type("F5", "='All in all'!A2+1");
   assert.equal(await text("F5"), "101");
+  await renamed({ page, cell, until });
+  await letGo(page);
+}
+
+/** A step from before a sheet got its name leads nowhere: it would bring back formulas that read a sheet that is not there. */
+async function renamed({ page, cell, until }) {
+  await page.locator('#grid tbody td.jss_row[data-y="4"]').click();
+  await page.keyboard.press("Control++");
+  await tab(page, "Sheet1").dblclick();
+  await page.locator("dialog[open] input").fill("Day's sales");
+  await page.keyboard.press("Enter");
+  await until("it has its new name", async () => (await tab(page, "Day's sales").count()) === 1);
+  await page.click("#undo");
+  await tab(page, "All in all").click();
+  await cell("A1").click();
+  assert.equal(await page.inputValue("#formula"), "=SUM('Day''s sales'!C2:C302)");
+  await tab(page, "Day's sales").click();
+  await page.locator('#grid tbody td.jss_row[data-y="4"]').click();
+  await page.keyboard.press("Control+-");
+}
+
+/** A sheet that is shown no more leaves nothing of its grid in memory. */
+async function letGo(page) {
+  const tools = await page.context().newCDPSession(page);
+  await tools.send("HeapProfiler.enable");
+  const walk = async (times) => {
+    for (let i = 0; i < times; i += 1) await tab(page, i % 2 ? "Day's sales" : "All in all").click();
+    await tools.send("HeapProfiler.collectGarbage");
+    return (await tools.send("Memory.getDOMCounters")).nodes;
+  };
+  const before = await walk(4);
+  const after = await walk(10);
+  assert.ok(after < 1.2 * before, `${before} nodes, and ${after} after ten more sheets`);
+  await tools.detach();
 }
 
 async function charts({ page, cell, until }) {

@@ -132,6 +132,8 @@ async function replay({ page, until }) {
   await until("it is played to its end", async () => (await page.textContent("#replay-said")) === "Shows the present." && (await last()) > 0);
   await page.click("#replay-live");
   assert.equal(await lanes(), whole);
+  const loud = await page.locator("#live output").evaluateAll((all) => all.filter((one) => one.getAttribute("aria-live") !== "off").map(({ id }) => id));
+  assert.deepEqual(loud, [], "what changes with each drawing is not read out");
 }
 
 /** Both timelines, and how far the simulator is off. */
