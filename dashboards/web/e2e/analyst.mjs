@@ -65,7 +65,7 @@ async function formats({ page, cell, text, type, until }) {
   assert.match(await text("F4"), /^\d{4}-\d{2}-\d{2}$/, "today is a date");
 }
 
-async function filters({ page, cell, text, until }) {
+async function filters({ page, cell, text, type, until }) {
   await cell("B3").click();
   await page.keyboard.press("Control+Shift+L");
   await page.locator("#filter-list").getByLabel("South").uncheck();
