@@ -93,7 +93,11 @@ class Browser implements LocalSheets {
     });
   }
 
-  list = async () => structuredClone([...this.sheets.values()]);
+  reads = 0;
+  list = async () => {
+    this.reads += 1;
+    return structuredClone([...this.sheets.values()]);
+  };
   isFull: (sheet: StoredSheet) => boolean = () => false;
   put = async (sheet: StoredSheet, base: number) => {
     if (this.isFull(sheet)) throw new Error("QuotaExceededError");
@@ -320,4 +324,28 @@ test("a workbook that no page saved is told, and stops neither the page nor the 
   ]) {
     expect(() => readable({ name: "S", content: odd }), JSON.stringify(odd)?.slice(0, 80)).toThrow(/"S" was not saved by this page/);
   }
+});
+
+test("a look reads no sheet while nothing is new, and finds what is; a server that went is told and looked for", async () => {
+  const server = new Server();
+  const [one, other] = [new Browser(server, "x"), new Browser(server, "y")];
+  one.type("S", "a");
+  await one.sync.run();
+  // What it saved itself is new to it once.
+  await one.sync.look();
+  const { reads } = one;
+  await one.sync.look();
+  await one.sync.look();
+  expect(one.reads).toBe(reads);
+  await other.sync.run();
+  other.type("S", "b");
+  await other.sync.run();
+  await one.sync.look();
+  expect(one.cells()).toEqual({ S: "b" });
+  server.isAway = true;
+  await one.sync.look();
+  expect(one.state).toBe("the server cannot be reached");
+  server.isAway = false;
+  await one.sync.look();
+  expect(one.state).toBe("");
 });

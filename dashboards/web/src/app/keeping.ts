@@ -39,8 +39,8 @@ export class Keeping {
     this.sync = new WorkbookSync(workbooksOf(scope), store, marks, { ...events, state: showState }, {
       now: () => Date.now(), identifier, noUsage, alone, sheetsMax: SHEETS_MAX,
     });
-    setInterval(() => !document.hidden && this.soon(), LOOK_MS);
-    document.addEventListener("visibilitychange", () => !document.hidden && this.soon());
+    setInterval(() => !document.hidden && void this.sync.look(), LOOK_MS);
+    document.addEventListener("visibilitychange", () => !document.hidden && void this.sync.look());
     addEventListener("online", () => this.soon());
     this.soon();
   }

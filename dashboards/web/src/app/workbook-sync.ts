@@ -134,6 +134,8 @@ export class WorkbookSync {
   /** Sheets whose version on the server is to stay as it is. */
   private readonly closing = new Set<string>();
   private problem = "";
+  /** What the server had at the last round, if that was a good one. */
+  private seen = "";
   /** What is known of both sides since the last round: a page that goes has no time to look. */
   private known: SyncMark[] = [];
   /** What was sent of a sheet, by its version, and not heard of: the server may have it all the same. */
@@ -163,12 +165,20 @@ export class WorkbookSync {
     await this.running;
   }
 
+  /** Looks for what other machines did. Where that is nothing, the sheets of this browser, which may be large, are not read. */
+  async look(): Promise<void> {
+    if (this.running || this.seen === "") return this.run();
+    const there = await this.server.list().catch(() => undefined);
+    if (JSON.stringify(there) !== this.seen) await this.run();
+  }
+
   private async rounds(): Promise<void> {
     while (this.isWanted) {
       this.isWanted = false;
       await this.host.alone(() => this.round()).catch((error: unknown) => {
         this.problem = error instanceof Error ? error.message : String(error);
       });
+      if (this.problem) this.seen = "";
     }
     this.events.state(this.problem);
   }
@@ -198,6 +208,7 @@ export class WorkbookSync {
     this.problem = "";
     const [there, sheets, marks] = await Promise.all([this.server.list(), this.local.list(), this.marks.all()]);
     this.known = marks;
+    this.seen = JSON.stringify(there);
     const ids = new Set([...sheets, ...marks, ...there].map(({ id }) => id));
     let left = this.host.sheetsMax - sheets.length;
     for (const id of ids) {
