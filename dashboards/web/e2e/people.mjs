@@ -129,6 +129,39 @@ async function together(first, second) {
   console.log("- two machines: each saw the other's edits, and where both changed a sheet both were kept");
 }
 
+/** Letters that are typed while the other machine's version is put in their sheet's place: each is in one of the copies. */
+async function late(first, second) {
+  const sheet = "Ours (copy)";
+  await open(first, sheet);
+  await open(second, sheet);
+  await kept(second);
+  second.mayFail = /v1\//;
+  await second.context().setOffline(true);
+  await type(second, "A1", "mine");
+  await until("it is in the browser", () => second.evaluate(() => document.body.dataset.saved === "yes"));
+  await type(first, "A1", "theirs");
+  await kept(first);
+  // The page tells other tabs of its copy before it shows it.
+  await second.evaluate(() => {
+    const heard = new BroadcastChannel("relserve-sheets");
+    heard.onmessage = () => {
+      heard.close();
+      const bar = document.querySelector("#formula");
+      bar.focus();
+      bar.value = "late";
+      bar.dispatchEvent(new KeyboardEvent("keydown", { key: "Enter", bubbles: true, cancelable: true }));
+    };
+  });
+  await second.context().setOffline(false);
+  await until("there is a copy of all of it", async () => (await names(second)).includes(`${sheet} (copy 2)`));
+  await shows(second, "A1", "mine");
+  await shows(second, "A2", "late");
+  await open(second, sheet);
+  await shows(second, "A1", "theirs");
+  second.mayFail = undefined;
+  console.log("- letters typed while the other machine's version came are there");
+}
+
 /** The page goes right after the last letter. */
 async function leave(first, second) {
   await open(first, "Ours");
@@ -289,6 +322,7 @@ async function run() {
   const second = await machine();
   await second.addInitScript((value) => localStorage.setItem("relserve-key", value), key);
   await together(first, second);
+  await late(first, second);
   await leave(first, second);
   await adopt(second, key);
   await goBack(first, second);
