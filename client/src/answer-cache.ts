@@ -37,7 +37,8 @@ export class AnswerCache {
   /** The answer of a call, if seen. */
   get(key: string): Answer | undefined {
     const answer = this.answers.get(key);
-    if (answer !== undefined) {
+    // What is held stays whatever its place: a column that fills reads all of its answers with each that comes.
+    if (answer !== undefined && !this.held.has(key)) {
       this.answers.delete(key);
       this.answers.set(key, answer);
       this.held.add(key);

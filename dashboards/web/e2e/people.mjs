@@ -8,55 +8,32 @@
 import assert from "node:assert/strict";
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
 
 import { chromium } from "playwright-core";
 
+import { ARTIFACTS, BROWSER, FLAGS, VIEWPORT, cellSelector, conclude, until, watch } from "./harness.mjs";
+import { firstAnswer, inWords } from "./newcomer.mjs";
+
 const LINK = process.env.RELSERVE_SIGN_IN ?? "";
-const ARTIFACTS = fileURLToPath(new URL("../artifacts/", import.meta.url));
-const FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync"];
 
 if (!LINK.includes("#sign-in=")) {
   console.error("set RELSERVE_SIGN_IN to a link that `relserve sign-in` prints");
   process.exit(2);
 }
 const address = new URL(LINK).origin;
-const browser = await chromium.launch({
-  executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", headless: true, args: FLAGS,
-});
+const browser = await chromium.launch({ executablePath: BROWSER, headless: true, args: FLAGS });
 const problems = [];
-
-/** Waits until something is so, as long as it takes up to a minute. */
-async function until(what, isSo) {
-  for (const end = Date.now() + 60_000; !(await isSo()); await new Promise((then) => setTimeout(then, 20))) {
-    if (Date.now() > end) throw new Error(`never: ${what}`);
-  }
-}
 
 /** A browser of its own; what may fail on it stands in its `mayFail`. */
 async function machine() {
-  const context = await browser.newContext({ viewport: { width: 1280, height: 760 } });
+  const context = await browser.newContext({ viewport: VIEWPORT });
   const page = await context.newPage();
-  page.on("console", (message) => {
-    if (page.mayFail?.test(message.location().url) && /Failed to load resource/.test(message.text())) return;
-    if (["error", "warning"].includes(message.type())) problems.push(`console: ${message.text()} ${message.location().url}`);
-  });
-  page.on("pageerror", (error) => problems.push(`page: ${error.message}`));
-  page.on("request", (request) => {
-    const url = request.url();
-    if (!url.startsWith(`${address}/`) && !/^(data|blob|about):/.test(url)) problems.push(`another host: ${url}`);
-  });
-  page.on("dialog", (dialog) => {
-    problems.push(`a dialog of the browser's own: ${dialog.message()}`);
-    return dialog.dismiss();
-  });
+  watch(page, address, problems, (message) =>
+    page.mayFail?.test(message.location().url) && /Failed to load resource/.test(message.text()));
   return page;
 }
 
-const cellOf = (page, name) => {
-  const [, letter, digits] = /^([A-Z])(\d+)$/.exec(name);
-  return page.locator(`#grid td[data-x="${letter.charCodeAt(0) - 65}"][data-y="${Number(digits) - 1}"]`);
-};
+const cellOf = (page, name) => page.locator(cellSelector(name));
 const shot = (page, name) => page.screenshot({ path: join(ARTIFACTS, `${name}.png`) });
 const kept = (page) => until("the server has it", () =>
   page.evaluate(() => document.body.dataset.saved === "yes" && document.body.dataset.kept === "yes"));
@@ -78,8 +55,8 @@ async function open(page, name) {
 /** Opens the link on a machine, and a second time on another. */
 async function signIn() {
   const page = await machine();
-  await page.goto(LINK);
-  await until("the link signs in", async () => (await page.textContent("#model")) !== "");
+  const took = await firstAnswer(page, LINK);
+  assert.notEqual(await page.textContent("#model"), "", "the link signs in");
   assert.equal(await page.evaluate(() => location.href), `${address}/`, "the token is out of the address bar");
   await until("it is told who", async () => /\(operator\)/.test(await page.textContent("#tenant")));
   assert.equal(await page.locator("dialog[open]").count(), 0);
@@ -89,7 +66,7 @@ async function signIn() {
   await used.waitForSelector("#login[open]");
   assert.match(await used.textContent("#login-error"), /Not signed in: this link was used/);
   await used.context().close();
-  console.log("- a link signed in, once");
+  console.log(`- a link signed in, once; ${inWords(took)}`);
   return page;
 }
 
@@ -331,17 +308,4 @@ async function run() {
   await addIns(first);
 }
 
-let failure;
-try {
-  await run();
-  assert.deepEqual(problems, [], "no console errors, no other host");
-} catch (error) {
-  failure = error;
-}
-await browser.close();
-if (failure) {
-  console.error(failure);
-  for (const problem of problems) console.error(problem);
-  process.exit(1);
-}
-console.log("people: all passed");
+await conclude("people", problems, run, () => browser.close());

@@ -5,7 +5,8 @@ import { createServer, request } from "node:http";
 /**
  * Starts on a free port; `onCall` is told the path without its query, the headers, the body and the end of each call, may change its
  * headers, and may give a promise that the call waits for: a slow network, for tests that must see cells wait. With
- * `hold` in the call its answers stop on their way.
+ * `hold` in the call its answers stop on their way, with `change` each event goes on as that makes it, and with `refusal`
+ * (status, headers, body) the server is not asked at all.
  */
 export function proxy(server, onCall = () => {}) {
   const between = createServer((incoming, outgoing) => forward(server, incoming, outgoing, onCall));
@@ -23,12 +24,17 @@ async function forward(server, incoming, outgoing, onCall) {
   });
   await onCall(call);
   if (outgoing.closed) return;
+  if (call.refusal) {
+    const { status, headers, body: words } = call.refusal;
+    outgoing.writeHead(status, { "Content-Type": "application/json", ...headers }).end(JSON.stringify(words));
+    return;
+  }
   const target = new URL(incoming.url, server);
   const passed = { ...call.headers, host: target.host };
   const upstream = request(target, { method: incoming.method, headers: passed }, (reply) => {
     outgoing.writeHead(reply.statusCode, reply.headers);
     // The page may go away meanwhile, and takes the server's end with it.
-    if (call.hold) held(reply, outgoing, call.hold).catch(() => outgoing.destroy());
+    if (call.hold || call.change) passOn(reply, outgoing, call).catch(() => outgoing.destroy());
     else reply.pipe(outgoing);
   });
   upstream.on("error", () => outgoing.headersSent || outgoing.writeHead(502).end());
@@ -36,8 +42,8 @@ async function forward(server, incoming, outgoing, onCall) {
   upstream.end(body);
 }
 
-/** Passes a stream of answers on as far as its `answers`-th cell, and the rest once `released`. */
-async function held(reply, outgoing, { answers, released }) {
+/** Passes a stream of answers on, event by event: as far as its `answers`-th cell, and the rest once `released`. */
+async function passOn(reply, outgoing, { hold: { answers, released } = { answers: Infinity }, change = (event) => event }) {
   let passed = 0;
   let rest = "";
   for await (const piece of reply.setEncoding("utf8")) {
@@ -47,7 +53,7 @@ async function held(reply, outgoing, { answers, released }) {
       if (event.startsWith("event: cell")) passed += 1;
       if (passed > answers) await released;
       if (outgoing.destroyed) return;
-      outgoing.write(event);
+      outgoing.write(change(event));
     }
   }
   outgoing.end(rest);

@@ -42,6 +42,20 @@ export async function scrolling({ page, cell, text, until, shot }, rows) {
   const name = await page.textContent("#name");
   assert.ok(Math.abs(row - Number(name.slice(1))) < 30, `${name} is seen around row ${row}`);
   await drag(0.5);
+  // What stays in sight stays in the page: only new rows are laid out.
+  const came = await page.evaluate(async () => {
+    const content = document.querySelector("#grid .jss_content");
+    let rows = 0;
+    const watching = new MutationObserver((changes) => {
+      for (const { addedNodes } of changes) rows += addedNodes.length;
+    });
+    watching.observe(content.querySelector("tbody.draggable, tbody:not(.rs-frozen)"), { childList: true });
+    content.scrollTop += 1_500;
+    await new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)));
+    watching.disconnect();
+    return rows;
+  });
+  assert.ok(came > 0 && came < 80, `${came} rows came into the page`);
   await page.click("#view-live");
   await page.setViewportSize({ width: 1280, height: 1_900 });
   await page.click("#view-sheet");

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 
 /** Works on a page and on a second and third one of the same browser. */
-export async function tabs({ page, browser, address, watch, cellOf, type, until }) {
+export async function tabs({ page, browser, address, watch, cellOf, type, until, shot }) {
   const saved = (tab) => until("the sheet is saved", () => tab.evaluate(() => document.body.dataset.saved === "yes"));
   const name = (tab) => tab.evaluate(() => document.querySelector("#sheets").selectedOptions[0].text);
   const names = (tab) => tab.evaluate(() => Array.from(document.querySelector("#sheets").options, ({ text }) => text).sort());
@@ -36,6 +36,7 @@ export async function tabs({ page, browser, address, watch, cellOf, type, until 
   await rename(other, "Ours");
   await until("a rename is seen", async () => (await name(page)) === "Ours");
   assert.match(await page.textContent("#status"), /Another tab changed this sheet/);
+  await shot("34-two-tabs");
   await saved(other);
 
   // This one does not hear what is written, so that it is surely second.

@@ -1,7 +1,8 @@
 // What the page weighs and how it moves: bytes with gzip, first paint, and the frames of scrolling through 10,000 cells
 // while they fill, out of the built page and a server that answers at a fixed pace. Medians of five fresh browsers.
 //   npm run weight
-// Prints figures and judges none of them: they depend on the machine.
+// Prints figures and judges none of them: they depend on the machine. Without a GPU the browser also paints with the
+// processor, on threads of its own; what the page itself takes of a frame is beside the frames.
 
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -10,13 +11,14 @@ import { fileURLToPath, pathToFileURL } from "node:url";
 
 import { chromium } from "playwright-core";
 
+import { BROWSER, FLAGS, VIEWPORT } from "./harness.mjs";
 import { pageServer } from "./page-server.mjs";
 
-const BROWSER = process.env.CHROMIUM ?? "/usr/bin/chromium";
 const DIST = fileURLToPath(new URL("../dist", import.meta.url));
 const RUNS = 5;
 const ROWS = 10_000;
-const FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"];
+/** What a screen shows in a second. */
+const FRAMES_PER_SECOND = 60;
 
 /** The middle one. */
 export const median = (numbers) => numbers.toSorted((a, b) => a - b)[numbers.length >> 1];
@@ -25,7 +27,7 @@ export const median = (numbers) => numbers.toSorted((a, b) => a - b)[numbers.len
 export async function fresh() {
   const profile = mkdtempSync(join(tmpdir(), "relserve-weight-"));
   const browser = await chromium.launchPersistentContext(profile, {
-    executablePath: BROWSER, headless: true, args: FLAGS, viewport: { width: 1280, height: 760 },
+    executablePath: BROWSER, headless: true, args: FLAGS, viewport: VIEWPORT,
   });
   const page = browser.pages()[0] ?? (await browser.newPage());
   const close = async () => {
@@ -42,6 +44,17 @@ export const firstPaint = (page) =>
     if (seen) then(seen.startTime);
     else new PerformanceObserver((list) => then(list.getEntries()[0].startTime)).observe({ type: "paint", buffered: true });
   }));
+
+/** The browser's own counts of what a page's thread did, in milliseconds since it began. */
+async function pageTimes(page) {
+  const cdp = await page.context().newCDPSession(page);
+  await cdp.send("Performance.enable");
+  return async () => {
+    const { metrics } = await cdp.send("Performance.getMetrics");
+    const ms = (name) => 1_000 * metrics.find((metric) => metric.name === name).value;
+    return { script: ms("ScriptDuration"), layout: ms("LayoutDuration") + ms("RecalcStyleDuration"), all: ms("TaskDuration") };
+  };
+}
 
 /** Turns the wheel over the middle of the page while `until` is open; gives frames a second, the worst frame and long tasks. */
 export async function scrolling(page, until) {
@@ -60,17 +73,22 @@ export async function scrolling(page, until) {
   void until.then(() => {
     isOver = true;
   });
+  const times = await pageTimes(page);
+  const before = await times();
   const started = Date.now();
   await page.mouse.move(500, 420);
   for (let turn = 0; !isOver; turn += 1) await page.mouse.wheel(0, turn % 400 < 200 ? 120 : -120);
   await until;
   const tookMs = Date.now() - started;
+  const after = await times();
   const { frames, tasks } = await page.evaluate(() => {
     window.measured.isOver = true;
     return window.measured;
   });
   const total = frames.reduce((sum, ms) => sum + ms, 0);
+  const perFrame = (of) => (after[of] - before[of]) / frames.length;
   return {
+    scriptMs: perFrame("script"), layoutMs: perFrame("layout"), pageMs: perFrame("all"),
     tookMs, framesPerSecond: (1_000 * frames.length) / total, worstFrameMs: Math.max(...frames),
     slowFrames: frames.filter((ms) => ms > 34).length / frames.length,
     longTasks: tasks.length, longTasksMs: tasks.reduce((sum, ms) => sum + ms, 0),
@@ -132,5 +150,7 @@ if (import.meta.url === pathToFileURL(process.argv[1] ?? "").href) {
   console.log(`${ROWS.toLocaleString("en")} rows opened in ${ms(of.openMs)}; accessibility tree: ${of.grid} grid, ${of.gridcell} gridcells`);
   console.log(`filling ${ROWS.toLocaleString("en")} cells while scrolling: ${ms(of.tookMs)}, ${of.framesPerSecond.toFixed(1)} frames a second, ` +
     `${(100 * of.slowFrames).toFixed(1)} % of frames over 34 ms, worst ${ms(of.worstFrameMs)}, ${of.longTasks} long tasks of ${ms(of.longTasksMs)} in all`);
+  console.log(`of a frame's ${(1_000 / FRAMES_PER_SECOND).toFixed(1)} ms the page's thread took ${of.pageMs.toFixed(1)} ms: ` +
+    `JavaScript ${of.scriptMs.toFixed(1)} ms, style and layout ${of.layoutMs.toFixed(1)} ms, the rest painting and input`);
   console.log(`refused by the Content-Security-Policy: ${of.refused}`);
 }

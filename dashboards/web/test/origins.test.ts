@@ -7,7 +7,7 @@ import { cellId, nameOf } from "../src/core/address";
 import { rearrange } from "../src/core/arrange";
 import { keepValues } from "../src/core/keep";
 import {
-  type Origins, afterEdit, afterKeeping, afterSort, afterTyping, alone, askChanged, changedCells, renamed, restored, stored,
+  type Origins, afterEdit, afterKeeping, afterSort, afterTyping, alone, askChanged, changedCells, followed, renamed, restored, stored,
 } from "../src/core/origins";
 import { Sheet } from "../src/core/sheet";
 import { placesOf, sortRows } from "../src/core/sort";
@@ -138,4 +138,11 @@ test("only ranges as large as what is filled become cells", () => {
   expect(alone('=AI.CLASSIFY(A2:A5, D$1:D$3)&A2', area, 3, 1)).toBe('=AI.CLASSIFY(A4, D$1:D$3)&A2');
   expect(alone("=AI.RATE($A$2:$A$5)", area, 2, 1)).toBe("=AI.RATE($A$3)");
   expect(alone("=AI.RATE(A2)", { ...area, rowEnd: 1 }, 1, 1)).toBe("=AI.RATE(A2)");
+});
+
+test("what was kept from a formula that reads another sheet follows that sheet's rows; other tables stay the same ones", () => {
+  const origins: Origins = new Map([[cellId(0, 1), { formula: "=AI.RATE(Data!A5)", asked: "x" }]]);
+  const insert = { kind: "insert", axis: "row", at: 2, count: 2 } as const;
+  expect(followed(origins, insert, "Data").get(cellId(0, 1))).toEqual({ formula: "=AI.RATE(Data!A7)", asked: "x" });
+  expect(followed(origins, insert, "Other")).toBe(origins);
 });

@@ -1,108 +1,13 @@
-// A session against a world of the test's own: no clock, no network, no screen.
+// A session against a world of the test's own.
 
 import { AnswerCache } from "relserve-client/answer-cache";
-import type { Answer, Call } from "relserve-client/calls";
-import { type ServerUsage, noUsage } from "relserve-client/usage";
-import { CellError, shown } from "relserve-client/value";
+import { CellError } from "relserve-client/value";
 import { RequestError } from "relserve-client/wire";
 import { expect, test } from "vitest";
 
-import { Session, type SessionHost } from "../src/app/session";
 import { type Edit, type Step, rearrange } from "../src/core/arrange";
 import { fitWidths } from "../src/core/widths";
-
-interface Run {
-  calls: Call[];
-  signal: AbortSignal;
-  onCell: (index: number, answer: Answer) => void;
-  onHeard: () => void;
-  isFresh: boolean;
-  resolve: (usage: ServerUsage) => void;
-  reject: (error: unknown) => void;
-}
-
-/** Time stands still until the test says so; requests end when it says so. */
-class Toy implements SessionHost {
-  time = 0;
-  readonly runs: Run[] = [];
-  refusals = 0;
-  /** Numbers of calls that were asked about, and what is said to the next question. */
-  readonly questions: number[] = [];
-  answer: (isAllowed: boolean) => void = () => undefined;
-  private timers: { at: number; then: () => void }[] = [];
-  readonly session: Session;
-
-  constructor(memory = new AnswerCache()) {
-    this.session = new Session(this, noUsage(), memory);
-  }
-
-  now = () => this.time;
-  later = (milliseconds: number, then: () => void) => {
-    const timer = { at: this.time + milliseconds, then };
-    this.timers.push(timer);
-    return () => {
-      this.timers = this.timers.filter((other) => other !== timer);
-    };
-  };
-  run = (
-    calls: Call[], signal: AbortSignal, onCell: Run["onCell"], onHeard: () => void, _labels: unknown, isFresh: boolean,
-  ) =>
-    new Promise<ServerUsage>((resolve, reject) => {
-      signal.addEventListener("abort", () => reject(new Error("aborted")));
-      this.runs.push({ calls, signal, onCell, onHeard, isFresh, resolve, reject });
-    });
-  /** Whether the server answers when it is asked so. */
-  isThere = true;
-  probes = 0;
-  probe = () => {
-    this.probes += 1;
-    return Promise.resolve(this.isThere);
-  };
-  allow = (calls: Call[]) => {
-    this.questions.push(calls.length);
-    return new Promise<boolean>((resolve) => {
-      this.answer = resolve;
-    });
-  };
-  paint = () => undefined;
-  progress = () => undefined;
-  unauthorized = () => {
-    this.refusals += 1;
-  };
-
-  /** Lets time pass, timers and all that they promise. */
-  async pass(milliseconds: number): Promise<void> {
-    const end = this.time + milliseconds;
-    for (;;) {
-      await settle();
-      const due = this.timers.filter(({ at }) => at <= end).sort((a, b) => a.at - b.at)[0];
-      if (!due) break;
-      this.timers = this.timers.filter((timer) => timer !== due);
-      this.time = Math.max(this.time, due.at);
-      due.then();
-    }
-    this.time = end;
-  }
-
-  set(row: number, column: number, raw: string): void {
-    this.session.set([{ row, column, raw }]);
-  }
-
-  show(row: number, column: number): string {
-    return shown(this.session.sheet.value(row, column));
-  }
-}
-
-/** Promises that are ready take their turn. */
-async function settle(): Promise<void> {
-  for (let turn = 0; turn < 10; turn += 1) await Promise.resolve();
-}
-
-function last(toy: Toy): Run {
-  const run = toy.runs.at(-1);
-  if (!run) throw new Error("nothing was asked");
-  return run;
-}
+import { Toy, last } from "./toy";
 
 test("cells fill as their events come, and usage is counted at the end", async () => {
   const toy = new Toy();
@@ -230,6 +135,7 @@ test("a closed session calls everything off and asks no more", async () => {
 
 test("columns are as wide as what they hold, within bounds", () => {
   expect(fitWidths([["x", "", "=AI.ASK(A1)"], ["y".repeat(30), "z".repeat(500)]])).toEqual([232, 420, 90]);
+  expect(fitWidths([["2026-01-01", "1234567890.5"]]), "digits are wide, and none may be missing").toEqual([106, 124]);
 });
 
 /** Does to a session what the grid would. */
@@ -241,10 +147,7 @@ function arrange(toy: Toy, edit: Edit): Step[] {
 
 test("cells that wait move with their rows and keep waiting: nothing is dropped or asked twice", async () => {
   const toy = new Toy();
-  for (const [row, text] of ["a", "b", "c"].entries()) {
-    toy.set(row, 0, text);
-    toy.set(row, 1, `=AI.RATE(A${row + 1})`);
-  }
+  toy.rate(["a", "b", "c"]);
   toy.set(0, 2, "=AI.RATE(A1:A3, \"size\")");
   await toy.pass(100);
   expect(last(toy).calls).toHaveLength(6);
@@ -274,10 +177,7 @@ test("cells that wait move with their rows and keep waiting: nothing is dropped 
 
 test("deleting the rows that wait drops their request, and deleting some of them does not", async () => {
   const toy = new Toy();
-  for (const [row, text] of ["a", "b"].entries()) {
-    toy.set(row, 0, text);
-    toy.set(row, 1, `=AI.RATE(A${row + 1})`);
-  }
+  toy.rate(["a", "b"]);
   await toy.pass(100);
   arrange(toy, { kind: "delete", axis: "row", at: 0, count: 1 });
   await toy.pass(1);

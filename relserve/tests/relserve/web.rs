@@ -92,6 +92,27 @@ fn a_browser_fills_edits_undoes_reloads_and_exports_a_sheet() {
     println!("{said}");
 }
 
+/// Debian's Firefox, or the one in `FIREFOX`.
+fn firefox() -> Option<PathBuf> {
+    let named = std::env::var_os("FIREFOX").map(PathBuf::from);
+    named.or_else(|| Some("/usr/bin/firefox-esr".into())).filter(|path| path.exists())
+}
+
+/// A server, and a link that signs in to it.
+fn invitation(folder: &Path) -> (Program, String) {
+    // Every save is a version of its own, so that there are some to go back to.
+    let config = folder.join("config.toml");
+    std::fs::write(&config, "[workbooks]\nversion_ms = 0\n").unwrap();
+    let server = Program::configured(folder, |command| {
+        command.arg("--config").arg(&config);
+    });
+    let mut command = Command::new(env!("CARGO_BIN_EXE_relserve"));
+    command.arg("--data-dir").arg(folder).args(["sign-in", "--url", &server.address]);
+    let said = run(&mut command);
+    let link = said.lines().find(|line| line.contains("#sign-in=")).unwrap().to_owned();
+    (server, link)
+}
+
 #[test]
 fn people_sign_in_by_a_link_share_sheets_and_lose_no_letter() {
     if let Some(reason) = missing() {
@@ -101,19 +122,27 @@ fn people_sign_in_by_a_link_share_sheets_and_lose_no_letter() {
         return eprintln!("skipped: no Chromium (Debian's package `chromium`, or its path in CHROMIUM)");
     };
     let folder = tempfile::tempdir().unwrap();
-    // Every save is a version of its own, so that there are some to go back to.
-    let config = folder.path().join("config.toml");
-    std::fs::write(&config, "[workbooks]\nversion_ms = 0\n").unwrap();
-    let server = Program::configured(folder.path(), |command| {
-        command.arg("--config").arg(&config);
-    });
-    let mut link = Command::new(env!("CARGO_BIN_EXE_relserve"));
-    link.arg("--data-dir").arg(folder.path()).args(["sign-in", "--url", &server.address]);
-    let link = run(&mut link);
-    let link = link.lines().find(|line| line.contains("#sign-in=")).unwrap();
+    let (_server, link) = invitation(folder.path());
     let mut command = Command::new("node");
     command.arg("e2e/people.mjs").env("RELSERVE_SIGN_IN", link).env("CHROMIUM", browser);
     let said = run(&mut command);
     assert!(said.contains("people: all passed"), "{said}");
+    println!("{said}");
+}
+
+#[test]
+fn firefox_signs_in_fills_a_column_stops_a_run_and_shows_the_live_view() {
+    if let Some(reason) = missing() {
+        return eprintln!("skipped: {reason}");
+    }
+    let Some(firefox) = firefox() else {
+        return eprintln!("skipped: no Firefox (Debian's package `firefox-esr`, or its path in FIREFOX)");
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let (_server, link) = invitation(folder.path());
+    let mut command = Command::new("node");
+    command.arg("e2e/firefox.mjs").env("RELSERVE_SIGN_IN", link).env("FIREFOX", firefox);
+    let said = run(&mut command);
+    assert!(said.contains("firefox: all passed"), "{said}");
     println!("{said}");
 }

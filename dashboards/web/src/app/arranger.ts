@@ -7,7 +7,7 @@ import type { Book } from "../core/book";
 import { keepValues } from "../core/keep";
 import type { Sheet } from "../core/sheet";
 import { layoutAfter } from "../core/layout";
-import { type Origins, afterEdit, afterKeeping, afterSort } from "../core/origins";
+import { type Origins, afterEdit, afterKeeping, afterSort, followed } from "../core/origins";
 import { placesOf, sortRows } from "../core/sort";
 import { type Grid, type Source, WIDTH } from "../ui/grid";
 import type { StepElsewhere } from "../ui/history";
@@ -22,7 +22,8 @@ export type Command =
 export class Arranger {
   constructor(
     private readonly grid: Grid, private readonly open: () => { book: Book; sheet: Sheet } | undefined,
-    private readonly origins: () => Origins,
+    /** Those of the open sheet, or of the one of a name. */
+    private readonly origins: (sheet?: string) => Origins,
     private readonly say: (words: string) => void,
   ) {}
 
@@ -170,7 +171,11 @@ export class Arranger {
   /** What other sheets read of the one that is edited. */
   private elsewhere(book: Book, sheet: Sheet, edit: Edit, name: string): StepElsewhere[] {
     return book.members.filter((member) => member.sheet !== sheet)
-      .map((member) => ({ sheet: member.name, cells: followElsewhere(member.sheet.typed(), edit, name) }))
-      .filter(({ cells }) => cells.length > 0);
+      .map((member) => {
+        const before = this.origins(member.name);
+        const origins = { before, after: followed(before, edit, name) };
+        return { sheet: member.name, cells: followElsewhere(member.sheet.typed(), edit, name), origins };
+      })
+      .filter(({ cells, origins }) => cells.length > 0 || origins.after !== origins.before);
   }
 }

@@ -48,7 +48,7 @@ export class Asking {
     this.ask({ row, column, rowEnd: row + rows - 1, columnEnd: column + columns - 1 });
   }
 
-  /** Asks for the answers of an area, past the server's result cache; nobody means rows that a filter hides. */
+  /** Asks for the answers of an area that are seen, past the server's result cache: what a filter hides is not meant. */
   ask(area: Area): void {
     const asked = this.host.session()?.again(area, (row) => this.host.grid.isHidden(row)) ?? 0;
     if (asked === 0) this.host.say("Nothing is asked: no AI formula's answer stands there that could be asked for again.");

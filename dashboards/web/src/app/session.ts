@@ -40,6 +40,8 @@ export interface SessionHost {
 
 /** Answers are shown together this often: a column that fills must not redraw for every row. */
 const SHOW_MS = 40;
+/** Showing takes a fifth of the time at most: on a slow machine a large column fills in fewer, larger steps. */
+const SHOW_SHARE = 5;
 
 /** More new calls than this are told with their costs before they go out. */
 const FREELY = 1_000;
@@ -51,6 +53,14 @@ const SILENT_MS = 500;
 const AWAY_MS = 1_000;
 /** A request from before the server was away, of which nothing is heard for so long, is broken: it speaks every 15 s. */
 const BROKEN_MS = 20_000;
+
+/** With no answer for so long a server that is there is busy. */
+const BUSY_MS = 5_000;
+/** What a server answers that takes no more for now. */
+const FULL = [429, 503];
+
+/** Why answers that are due do not come from a server that is there: it works on others, or takes no more for now. */
+export type Delay = "busy" | "full";
 
 /** What stands in a cell whose call was called off by its user. */
 const STOPPED = new CellError("#STOPPED!", "stopped before its answer came; Ask again asks for it");
@@ -72,9 +82,16 @@ export class Session {
   private readonly inFlight = new Map<number, Running>();
   private readonly arrived = new Set<BookCell>();
   private stopShow: (() => void) | undefined;
+  /** Milliseconds that showing took last. */
+  private showTook = 0;
   private stopWake: (() => void) | undefined;
   private stopWatch: (() => void) | undefined;
   private heard = 0;
+  /** When an answer came last, or calls went out. */
+  private moved = 0;
+  /** Whether the server said that it takes no more, and has answered nothing since. */
+  private isFull = false;
+  private told: Delay | undefined;
   private isClosed = false;
   private isAsking = false;
   /** Calls that the model is to be asked, whatever the server's result cache knows. */
@@ -135,6 +152,13 @@ export class Session {
   /** Whether the server is away: it is asked until it is back, and then all goes on. */
   get isReconnecting(): boolean {
     return this.batcher.isOffline;
+  }
+
+  /** Why nothing comes, where the server is there and something is due. */
+  get delay(): Delay | undefined {
+    if (this.batcher.pending === 0 || this.isReconnecting || this.isPaused) return undefined;
+    if (this.batcher.inFlight === 0) return this.isFull ? "full" : undefined;
+    return this.host.now() - this.moved >= BUSY_MS ? "busy" : undefined;
   }
 
   /** Types into cells. */
@@ -269,7 +293,7 @@ export class Session {
     const started = this.host.now();
     const running: Running = { abort, heard: started, isDoubtful: false };
     this.inFlight.set(request, running);
-    this.heard = started;
+    this.heard = this.moved = started;
     this.watch();
     this.usage.requests += 1;
     this.usage.asked += keys.length;
@@ -318,6 +342,8 @@ export class Session {
       else if (this.batcher.isOffline) this.back();
     }
     this.dropBroken();
+    if (this.delay !== this.told) this.host.progress();
+    this.told = this.delay;
     this.stopWatch = undefined;
     this.watch();
   }
@@ -344,6 +370,8 @@ export class Session {
   }
 
   private answer(request: number, index: number, answer: Answer): void {
+    this.moved = this.host.now();
+    this.isFull = false;
     const closed = this.batcher.answered(request, index);
     if (!closed) return;
     this.take(closed, answer);
@@ -360,6 +388,7 @@ export class Session {
 
   private end(request: number, error: RequestError): void {
     if (error.status === 401) this.host.unauthorized();
+    this.isFull = error.again && FULL.includes(error.status);
     const { again, retryAfter, isTooLarge, isUnreachable } = error;
     const failure = { again, retryAfter, isTooLarge, isUnreachable };
     const lost = this.batcher.ended(request, failure, this.host.now());
@@ -369,11 +398,13 @@ export class Session {
   /** Shows what arrived, soon and together. */
   private show(): void {
     if (this.isClosed) return;
-    this.stopShow ??= this.host.later(SHOW_MS, () => {
+    this.stopShow ??= this.host.later(Math.max(SHOW_MS, (SHOW_SHARE - 1) * this.showTook), () => {
+      const began = this.host.now();
       this.stopShow = undefined;
       this.book.touch(this.arrived);
       this.arrived.clear();
       this.refresh();
+      this.showTook = this.host.now() - began;
     });
   }
 }

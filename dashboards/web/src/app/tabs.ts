@@ -22,8 +22,12 @@ const NAME_MAX = 31;
 export interface TabsHost {
   session(): Session | undefined;
   edited(): void;
-  /** Another sheet is in the grid. */
-  shown(): void;
+  /** Another sheet is in the grid: the one at a place. */
+  shown(place: number): void;
+  /** What goes back to the workbook as it stands, and to the sheet at a place. */
+  snapshot(place: number): () => void;
+  /** Says something, and offers to go back. */
+  offer(words: string, back: () => void): void;
   say(words: string): void;
 }
 
@@ -96,14 +100,14 @@ export class Tabs {
     });
   }
 
-  /** Loads a workbook into a session. */
-  load(stored: StoredSheet, session: Session): void {
+  /** Loads a workbook into a session; the sheet at a place is shown, where there is one. */
+  load(stored: StoredSheet, session: Session, place = 0): void {
     const sheets = sheetsIn(stored);
     session.load(sheets.map(({ name, rows }) => ({ name, cells: cellsOf(rows) })));
     this.pages = sheets.map(({ rows, widths, layout, origins }, i) => ({
       member: session.book.members[i] as Member, rows, widths, layout: layoutOf(layout), origins: restored(origins),
     }));
-    this.at = 0;
+    this.at = this.pages[place] ? place : 0;
   }
 
   /** Puts the sheet that is shown into the grid. */
@@ -113,12 +117,17 @@ export class Tabs {
     session.open(page.member);
     this.grid.open(page.rows, page.widths, page.member.sheet, page.layout);
     this.bar.show(this.names(), this.at);
-    this.host.shown();
+    this.host.shown(this.at);
   }
 
   /** Where values of the sheet that is shown come from that stand instead of answers. */
   get origins(): Origins {
-    return this.pages[this.at]?.origins ?? new Map();
+    return this.originsOf(this.pages[this.at]?.member.name);
+  }
+
+  /** And those of the sheet of a name. */
+  originsOf(name: string | undefined): Origins {
+    return this.pages.find(({ member }) => member.name === name)?.origins ?? new Map();
   }
 
   set origins(origins: Origins) {
@@ -167,7 +176,9 @@ export class Tabs {
   /** Changes cells of other sheets along with a step of the one that is shown. */
   follow(steps: readonly StepElsewhere[], isForward: boolean): void {
     this.host.session()?.change((book) => {
-      for (const { sheet, cells } of steps) {
+      for (const { sheet, cells, origins } of steps) {
+        const page = this.pages.find(({ member }) => member.name === sheet);
+        if (page) page.origins = isForward ? origins.after : origins.before;
         const changes = cells.map(({ row, column, before, after }) => ({ row, column, raw: isForward ? after : before }));
         book.named(sheet)?.sheet.set(changes);
       }
@@ -220,15 +231,17 @@ export class Tabs {
     const page = this.pages[asked];
     if (!page || this.pages.length === 1) return this.host.say("A workbook has one sheet at least.");
     const { name } = page.member;
-    if (!(await confirmed(`Delete the sheet "${name}" with all that is in it? This is not undone.`, "Delete"))) return;
+    if (!(await confirmed(`Delete the sheet "${name}" with all that is in it?`, "Delete"))) return;
     const index = this.pages.indexOf(page);
     if (index < 0 || this.pages.length === 1 || !this.host.session()) return;
+    const back = this.host.snapshot(index);
     if (index === this.at) this.show(index === 0 ? 1 : index - 1);
     this.pages.splice(index, 1);
     if (index < this.at) this.at -= 1;
     this.rewrite((raw) => renameSheet(raw, name, undefined), (book) => book.remove(page.member));
     this.bar.show(this.names(), this.at);
     this.host.edited();
+    this.host.offer(`Deleted the sheet "${name}".`, back);
   }
 
   /** Writes formulas of all sheets anew, after something was done to the list of sheets. */

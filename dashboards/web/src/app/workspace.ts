@@ -12,7 +12,7 @@ import { estimateOf } from "../net/estimate";
 import { Journal } from "../store/journal";
 import { storedKey } from "../store/key";
 import type { Stores } from "../store/scope";
-import { SHEETS_MAX, SheetStore, TITLE_MAX, type StoredSheet, identifier, newSheet, noteShown, shownHere } from "../store/sheets";
+import { SHEETS_MAX, SheetStore, TITLE_MAX, type StoredSheet, identifier, newSheet, noteShown, noteTab, shownHere, tabShownHere } from "../store/sheets";
 import { ask, confirmed } from "../ui/ask";
 import { element, onClick } from "../ui/dom";
 import { AiColumnDialog } from "../ui/ai-column";
@@ -95,9 +95,18 @@ export class Workspace {
       elsewhere: (steps, isForward) => this.tabs.follow(steps, isForward),
     });
     const say = (words: string) => this.progress.say(words);
-    this.arranger = new Arranger(this.grid, () => this.session, () => this.tabs.origins, say);
+    this.arranger = new Arranger(this.grid, () => this.session,
+      (sheet) => (sheet === undefined ? this.tabs.origins : this.tabs.originsOf(sheet)), say);
     this.tools = new SheetTools(this.grid, () => this.session?.sheet, say);
-    this.tabs = new Tabs(this.grid, { session: () => this.session, edited: () => this.edited(), shown: () => this.tools.show(), say });
+    this.tabs = new Tabs(this.grid, {
+      session: () => this.session, edited: () => this.edited(), say,
+      shown: (place) => {
+        noteTab(this.current.id, place);
+        this.tools.show();
+      },
+      snapshot: (place) => this.snapshot(place),
+      offer: (words, back) => this.progress.offer(words, back),
+    });
     this.inspection = new Inspection(() => this.inspector.show());
     this.inspector = new Inspector({
       inspect: () => this.inspect(),
@@ -253,7 +262,7 @@ export class Workspace {
       },
       sheet.usage,
     );
-    this.tabs.load(sheet, session);
+    this.tabs.load(sheet, session, tabShownHere(sheet.id));
     // A sheet that has had so many answers asks for what the server's cache has.
     if (sheet.usage.answered >= session.pending.calls) session.allow();
     this.session = session;
@@ -272,8 +281,8 @@ export class Workspace {
 
   private showProgress(session: Session): void {
     if (session !== this.session) return;
-    const { pending, stopped, usage, isReconnecting, isPaused } = session;
-    this.progress.show({ pending: pending.calls, stopped, usage, now: performance.now(), isReconnecting, isPaused });
+    const { pending, stopped, usage, isReconnecting, isPaused, delay } = session;
+    this.progress.show({ pending: pending.calls, stopped, usage, now: performance.now(), isReconnecting, isPaused, delay });
     this.inspector.show();
     showUsage(session.usage);
     this.tools.progress(pending.calls);
@@ -302,6 +311,8 @@ export class Workspace {
   }
 
   private edited(): void {
+    // What a step back would lead to is not what was there.
+    this.progress.withdraw();
     this.writer?.edited(this.current);
     this.current.updated = Date.now();
     this.saveSoon();
@@ -384,6 +395,22 @@ export class Workspace {
     await this.keeping?.closeVersion(older.id);
     // Another machine may have put another sheet here meanwhile.
     if (older.id !== this.current.id) return;
+    this.goTo(older);
+  }
+
+  /** The open workbook as it stands; gives what goes back to it, to the sheet at a place, until something is edited. */
+  private snapshot(place: number): () => void {
+    this.tabs.store(this.current);
+    const before = structuredClone(this.current);
+    return () => {
+      noteTab(this.current.id, place);
+      this.goTo(before);
+      this.progress.say("Brought back.");
+    };
+  }
+
+  /** Has the open workbook be what it was, by an edit. */
+  private goTo(older: StoredSheet): void {
     this.current.name = older.name;
     keepSheets(this.current, sheetsIn(older));
     if (!this.session || !this.tabs.adopt(this.current, this.session)) this.show(this.current);
@@ -535,7 +562,11 @@ export class Workspace {
     const gone = this.current;
     if (!(await confirmed(`Delete "${gone.name}" with all of its sheets?`, "Delete"))) return;
     if (!this.list.includes(gone)) return;
+    if (gone === this.current) this.tabs.store(gone);
+    // Another one with all that is in it: other machines have been told that the first is gone.
+    const back = { ...structuredClone(gone), id: identifier(), version: 0 };
     this.drop(gone, "");
+    this.progress.offer(`Deleted "${gone.name}".`, () => this.add(back));
     await this.store?.remove(gone.id);
     this.otherTabs.postMessage(gone.id);
     this.keeping?.soon();

@@ -109,6 +109,12 @@ export function renamed(before: Origins, change: (raw: string) => string): Origi
   return new Map([...before].map(([id, { formula, asked }]) => [id, { formula: change(formula), asked }]));
 }
 
+/** The origins once rows or columns of another sheet came or went; the same table where none of their formulas reads those. */
+export function followed(before: Origins, edit: Edit, sheet: string): Origins {
+  const after = renamed(before, (raw) => follow(raw, edit, [sheet]));
+  return [...after].some(([id, { formula }]) => formula !== before.get(id)?.formula) ? after : before;
+}
+
 /** The origins once rows were sorted; `places` has the new place of each. */
 export function afterSort(before: Origins, places: ReadonlyMap<number, number>): Origins {
   return new Map([...before].map(([id, { formula, asked }]) => {

@@ -1,8 +1,7 @@
 // A sheet: what was typed, what it is worth, and what has to be computed again. Pure: AI calls that have no
 // answer yet are reported through `onWants`, answers arrive in `memory`, and `touch` says which formulas to redo.
 
-import { type Call, type Item, type Plan, answered, keyOf, plan } from "relserve-client/calls";
-import type { AiFunction } from "relserve-client/catalogue";
+import { type Call, type Plan, answered } from "relserve-client/calls";
 import type { AnswerCache } from "relserve-client/answer-cache";
 import { CellError, type Matrix, PENDING, type Scalar, type Value, isMatrix } from "relserve-client/value";
 
@@ -13,6 +12,7 @@ import { Dependents, type Large } from "./dependents";
 import { type Context, evaluate } from "./evaluate";
 import { type Clock, GIVES_DATE } from "./date-functions";
 import { FormulaError, type Node, type Read, parse, readsOf } from "./parse";
+import { type KeyedPlan, Plans } from "./plans";
 import { type Numbers, Ranges, numbersOf } from "./ranges";
 import { isSameSheet } from "./references";
 import { asksModel, isFormula, typed } from "./typed";
@@ -71,6 +71,7 @@ export class Sheet {
   private readonly dirty = new CellSet();
   /** Ranges whose readers are all out of date; none while formulas are computed, which ends that one by one. */
   private met: Set<Large> | undefined = new Set();
+  private readonly plans = new Plans();
   private readonly ranges = new Ranges((row, column) => this.value(row, column));
   /** One past the last row and column in use, until a cell goes. */
   private used: { rows: number; columns: number } | undefined = { rows: 0, columns: 0 };
@@ -158,10 +159,16 @@ export class Sheet {
 
   private plansOf(id: CellId, tree: Node): Plan[] {
     const plans: Plan[] = [];
-    evaluate(tree, this.context(id, (item, args) => {
-      const planned = plan(item, args);
+    const whole = wholeCall(tree);
+    evaluate(tree, this.context(id, (item, args, nodes) => {
+      const planned = this.plans.of(item, args, nodes);
       plans.push(planned);
-      return this.values(planned, (asked) => this.seen(asked) ?? PENDING);
+      // Nothing else of the formula reads what it is worth.
+      if (nodes === whole) return null;
+      return this.values(planned, (_, key) => {
+        const answer = this.memory.get(key);
+        return answer ? answered(answer) : PENDING;
+      });
     }));
     return plans;
   }
@@ -420,8 +427,9 @@ export class Sheet {
 
   private finish(id: CellId, cell: Cell, formula: Formula): void {
     const wants = new Map<string, Call>();
-    const whole = wholeCall(formula);
-    const context = this.context(id, (item, args, nodes) => this.ask(item, args, wants, nodes === whole ? id : undefined));
+    const whole = wholeCall(formula.tree);
+    const context = this.context(id, (item, args, nodes) =>
+      this.ask(this.plans.of(item, args, nodes), nodes, wants, nodes === whole ? id : undefined));
     this.place(id, cell, formula, evaluate(formula.tree, context), wants);
   }
 
@@ -459,33 +467,38 @@ export class Sheet {
   }
 
   /** An AI function; of a formula that is nothing else, `owner` is the cell, and what is typed over is not asked. */
-  private ask(item: AiFunction, args: (Value | undefined)[], wants: Map<string, Call>, owner: CellId | undefined): Value {
-    const planned = plan(item, args);
+  private ask(planned: KeyedPlan, nodes: readonly Node[], wants: Map<string, Call>, owner: CellId | undefined): Value {
+    let waiting = 0;
     const isTypedOver = (y: number, x: number) =>
       planned.isRange && owner !== undefined &&
       (y + x === 0
         ? this.cells.get(owner)?.formula?.isOverridden === true
         : this.cells.has(cellId(rowOf(owner) + y, columnOfId(owner) + x)));
-    return this.values(planned, (asked, y, x) => {
-      if ("call" in asked && isTypedOver(y, x)) return null;
-      const value = this.seen(asked);
-      if (value === undefined && "call" in asked) wants.set(keyOf(asked.call), asked.call);
-      return value ?? (value === undefined ? PENDING : null);
+    const value = this.values(planned, (call, key, y, x) => {
+      if (isTypedOver(y, x)) return null;
+      const answer = this.memory.get(key);
+      if (answer) return answered(answer);
+      waiting += 1;
+      wants.set(key, call);
+      return PENDING;
     });
+    if (waiting === 0) this.plans.drop(nodes);
+    return value;
   }
 
-  /** What is known of a cell of an answer without asking; nothing where it has to be asked. */
-  private seen(asked: Item): Value | undefined {
-    if ("known" in asked) return asked.known;
-    const answer = this.memory.get(keyOf(asked.call));
-    return answer && answered(answer);
-  }
-
-  private values({ rows, isRange }: Plan, value: (asked: Item, y: number, x: number) => Value): Value {
-    const values = rows.map((row, y) => row.map((asked, x) => value(asked, y, x)));
-    if (!isRange) return values[0]?.[0] ?? null;
-    // A list inside a range has no place of its own: its lines share the cell.
-    return values.map((row) => row.map((value) => (isMatrix(value) ? value.flat().join("\n") : value)));
+  /** The answer in its shape, of what is known without asking and what each call is worth. */
+  private values(planned: KeyedPlan, worth: (call: Call, key: string, y: number, x: number) => Value): Value {
+    const one = (y: number, x: number): Value => {
+      const [asked, key] = [planned.rows[y]?.[x], planned.keys[y]?.[x]];
+      if (!asked) return null;
+      return "known" in asked ? asked.known : worth(asked.call, key as string, y, x);
+    };
+    if (!planned.isRange) return one(0, 0);
+    return planned.rows.map((row, y) => row.map((_, x) => {
+      const value = one(y, x);
+      // A list inside a range has no place of its own: its lines share the cell.
+      return isMatrix(value) ? value.flat().join("\n") : value;
+    }));
   }
 
   private place(id: CellId, cell: Cell, formula: Formula, value: Value, wants: Map<string, Call>): void {
@@ -515,8 +528,9 @@ export class Sheet {
     }
     const isFree = (at: CellId) =>
       this.cells.has(at) ? formula.isAi && (this.overriding.get(at) ?? id) === id : (this.owners.get(at) ?? id) === id;
-    const blocked = [...spillCells(id, rows)].find((at) => !isFree(at));
-    if (blocked !== undefined) return new CellError("#SPILL!", `${nameOf(blocked)} is in the way of the answer`);
+    for (const at of spillCells(id, rows)) {
+      if (!isFree(at)) return new CellError("#SPILL!", `${nameOf(at)} is in the way of the answer`);
+    }
     const before = formula.spill;
     const isSameShape = before?.length === rows.length && before[0]?.length === rows[0]?.length;
     if (before && !isSameShape) this.unspill(id, formula);
@@ -543,8 +557,9 @@ export class Sheet {
 }
 
 /** The arguments of the AI call that a formula is, where it is no more than that, with or without an `OVERRIDE`. */
-function wholeCall({ tree, isOverridden }: Formula): readonly Node[] | undefined {
-  const inner = isOverridden && tree.kind === "call" ? tree.args[1] : tree;
+function wholeCall(tree: Node): readonly Node[] | undefined {
+  const isOverridden = tree.kind === "call" && tree.name === "OVERRIDE";
+  const inner = isOverridden ? tree.args[1] : tree;
   return inner?.kind === "call" ? inner.args : undefined;
 }
 

@@ -1,19 +1,22 @@
 // Widths of columns that nobody has set: wide enough for most of what stands in them.
 
-/** Pixels of a letter, of what is around a text, and the bounds of a column. */
+/** Pixels of a letter, of a digit of the widest usual font, of what is around a text, and the bounds of a column. */
 const LETTER = 7.2;
+const DIGIT = 9;
 const AROUND = 16;
 const LEAST = 90;
 const MOST = 420;
 /** Rows that are looked at. */
 const ROWS = 200;
+/** Numbers and dates, which are not cut where they do not fit. */
+const NUMBER = /^[-+\d.,:/%\s]+$/;
 
 /** A width for each column of rows; a formula's length says nothing of its answer's. */
 export function fitWidths(rows: readonly (readonly string[])[]): number[] {
   const widths: number[] = [];
   for (const row of rows.slice(0, ROWS)) {
     for (const [column, raw] of row.entries()) {
-      const wish = raw.startsWith("=") ? 0 : AROUND + raw.length * LETTER;
+      const wish = raw.startsWith("=") ? 0 : AROUND + raw.length * (NUMBER.test(raw) ? DIGIT : LETTER);
       widths[column] = Math.round(Math.min(MOST, Math.max(LEAST, widths[column] ?? 0, wish)));
     }
   }

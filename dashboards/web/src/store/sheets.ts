@@ -48,6 +48,7 @@ export const NAME = "relserve";
 const STORE = "sheets";
 /** The sheet that a tab shows, in the tab's own memory. */
 const SHOWN = "relserve-sheet";
+const SHOWN_TAB = "relserve-shown-tab";
 
 const count = (number: number) => number.toLocaleString("en");
 
@@ -120,6 +121,17 @@ export function shownHere(): string | null {
 /** Notes which sheet this tab shows: a reload comes back to it, whatever other tabs have changed. */
 export function noteShown(id: string): void {
   sessionStorage.setItem(SHOWN, id);
+}
+
+/** Notes which sheet of a workbook this tab shows, by its place. */
+export function noteTab(id: string, place: number): void {
+  sessionStorage.setItem(SHOWN_TAB, `${place} ${id}`);
+}
+
+/** The place of the sheet that this tab showed last of a workbook; the first of one that it showed longer ago. */
+export function tabShownHere(id: string): number {
+  const [place, of] = (sessionStorage.getItem(SHOWN_TAB) ?? "").split(" ");
+  return of === id ? Number(place) : 0;
 }
 
 /** `crypto.randomUUID` is only there under HTTPS and on localhost; a gateway may be reached by plain HTTP. */

@@ -10,14 +10,15 @@ import "jspreadsheet-ce/dist/jspreadsheet.css";
 import { COLUMNS_MAX, type CellId, ROWS_MAX, cellId, cellName, columnOfId, nameOf, rowOf } from "../core/address";
 import type { Step } from "../core/arrange";
 import { hiddenRows, textAt } from "../core/filter";
-import { type Layout, PLAIN } from "../core/layout";
+import { type Layout, PLAIN, formatAt } from "../core/layout";
 import type { Origins } from "../core/origins";
 import { overtyped } from "../core/override";
 import type { Change, Sheet } from "../core/sheet";
 import { shift } from "../core/shift";
 import { isFormula } from "../core/typed";
+import { CellPainter } from "./cell-painter";
 import { Frozen } from "./frozen";
-import { type Arranged, type StepElsewhere, addStep, applyStep, setWidths, trim, typedRecords } from "./history";
+import { type Arranged, type StepElsewhere, addStep, applyStep, changesWidths, setWidths, trim, typedRecords } from "./history";
 import { RowWindow } from "./row-window";
 import { type Source, source } from "./selection";
 
@@ -44,8 +45,6 @@ const SPARE_ROWS = 20;
 const LEAST_ROWS = 100;
 const LEAST_COLUMNS = 10;
 const SPARE_COLUMNS = 2;
-/** What is said of an answer that somebody typed over. */
-const EDITED = "edited: what was typed stands here instead of the model's answer";
 /** A column that nobody has made wider or narrower. */
 export const WIDTH = 130;
 export type { Source } from "./selection";
@@ -60,6 +59,7 @@ interface Copied extends Source {
 /** The grid. */
 export class Grid {
   private worksheet: Worksheet | undefined;
+  private painter: CellPainter | undefined;
   private window: RowWindow | undefined;
   private frozen: Frozen | undefined;
   private sheet: Sheet | undefined;
@@ -114,7 +114,10 @@ export class Grid {
       oninsertrow: () => this.sync(),
       onselection: (_, x1, y1, x2, y2) => this.onSelection(x1, y1, x2, y2),
       oneditionend: (_, __, x, y) => queueMicrotask(() => this.paintCell(Number(y), Number(x))),
-      onresizecolumn: () => this.events.arranged(),
+      onresizecolumn: () => {
+        this.paintAll();
+        this.events.arranged();
+      },
       oncopy: (_, area, __, cut) => this.onCopy(area, cut ?? false),
       // Its type knows no rows, but rows are what is taken.
       onbeforepaste: (_, pasted, x, y) => this.onPaste(pasted, Number(y), Number(x)) as unknown as undefined,
@@ -141,6 +144,7 @@ export class Grid {
     });
     if (!worksheet) throw new Error("the grid could not be made");
     this.worksheet = worksheet;
+    this.painter = new CellPainter(worksheet.records[0]?.[0]?.element ?? worksheet.table);
     this.window = new RowWindow(worksheet);
     this.frozen = new Frozen(worksheet, this.window);
     worksheet.table.setAttribute("role", "grid");
@@ -282,10 +286,7 @@ export class Grid {
   private lay(layout: Layout): void {
     const isRepainted = layout.formats !== this.looks.formats;
     this.looks = layout;
-    if (isRepainted) {
-      const used = this.sheet?.extent() ?? { rows: 0, columns: 0 };
-      for (let y = 0; y < used.rows; y += 1) for (let x = 0; x < used.columns; x += 1) this.paintCell(y, x);
-    }
+    if (isRepainted) this.paintAll();
     this.applyRows();
     this.events.laidOut(layout);
   }
@@ -335,6 +336,8 @@ export class Grid {
       this.events.arranged(isForward ? step.origins?.after : step.origins?.before);
     }
     this.sync(step !== undefined);
+    // What fits a column is another text in a wider one.
+    if (changesWidths(record)) this.paintAll();
     if (step) this.lay(isForward ? step.layout.after : step.layout.before);
   }
 
@@ -372,7 +375,11 @@ export class Grid {
 
   /** The widths of the columns. */
   widths(): number[] {
-    return this.worksheet?.cols.map(({ colElement }) => Number(colElement.getAttribute("width")) || WIDTH) ?? [];
+    return this.worksheet?.cols.map((_, column) => this.width(column)) ?? [];
+  }
+
+  private width(column: number): number {
+    return Number(this.worksheet?.cols[column]?.colElement.getAttribute("width")) || WIDTH;
   }
 
   /** What is typed, without the empty rest. */
@@ -434,26 +441,16 @@ export class Grid {
     if (!worksheet || !sheet || !cell) return;
     // While somebody types in it, it is theirs.
     if (worksheet.edition?.[0] === cell) return;
-    const value = sheet.value(row, column);
     const text = textAt(sheet, this.looks, row, column);
-    if (cell.textContent !== text) cell.textContent = text;
-    const owner = sheet.spilledFrom(row, column);
-    const set = (name: string, on: boolean) => cell.classList.toggle(name, on);
-    set("rs-ai", value !== null && sheet.isAi(row, column));
-    set("rs-pending", value === PENDING);
-    set("rs-error", value instanceof CellError);
-    set("rs-stopped", value instanceof CellError && value.code === "#STOPPED!");
-    const overrides = sheet.overrides(cellId(row, column)) !== undefined;
-    set("rs-spilled", owner !== undefined);
-    set("rs-edited", overrides);
-    set("rs-number", typeof value === "number");
-    const note = value instanceof CellError ? value.note : overrides ? EDITED : text.length > 18 ? text : "";
-    if (note) cell.title = note;
-    else cell.removeAttribute("title");
-    if (value instanceof CellError) cell.setAttribute("aria-label", `${value.code} ${value.note}`);
-    else if (value === PENDING) cell.setAttribute("aria-label", "waiting for its answer");
-    else if (overrides) cell.setAttribute("aria-label", `${text}, edited`);
-    else cell.removeAttribute("aria-label");
+    const isFormatted = formatAt(this.looks, row, column) !== undefined;
+    const seen = this.painter?.fitting(sheet.value(row, column), text, isFormatted, this.width(column)) ?? text;
+    this.painter?.paint(cell, sheet, [row, column], text, seen);
+  }
+
+  /** Paints all cells in use. */
+  private paintAll(): void {
+    const used = this.sheet?.extent() ?? { rows: 0, columns: 0 };
+    for (let y = 0; y < used.rows; y += 1) for (let x = 0; x < used.columns; x += 1) this.paintCell(y, x);
   }
 
   /** Describes a cell for the formula bar and for people who listen. */

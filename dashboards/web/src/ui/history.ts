@@ -13,6 +13,8 @@ type Worksheet = jspreadsheet.WorksheetInstance;
 export interface StepElsewhere {
   sheet: string;
   cells: readonly Step[];
+  /** Where its values come from that stand instead of answers: their formulas read the edited sheet too. */
+  origins: { before: Origins; after: Origins };
 }
 
 /** A step of many cells, and of how the sheet looks. */
@@ -50,6 +52,13 @@ export function applyStep(worksheet: Worksheet, record: unknown, isForward: bool
   }
   setWidths(worksheet, isForward ? step.widths.after : step.widths.before);
   return step;
+}
+
+/** Whether a step, of ours or of the grid's own, changes widths of columns. */
+export function changesWidths(record: unknown): boolean {
+  const step = stepOf(record);
+  if (!step) return (record as { action?: string } | undefined)?.action === "setWidth";
+  return step.widths.before.some((width, column) => width !== step.widths.after[column]);
 }
 
 /** A cell of a step that typed into cells, with what stands in it after the step. */

@@ -7,6 +7,8 @@ import { element, onClick } from "./dom";
 
 /** What people read when a key is not taken. */
 const REFUSED = "The server does not know this key.";
+/** Of one that it took before. */
+const ENDED = "This key works no more: it was revoked or has expired. With another one the cells go on.";
 
 /** What the server says of a key, or without one: its model's name, or why not. */
 export async function checkKey(key: string): Promise<{ model: string } | { message: string; isRefused: boolean }> {
@@ -60,7 +62,8 @@ export class Login {
 
   /** Asks for a key, since the server did not take the kept one, or wants one. */
   refused(): void {
-    this.open(storedKey() ? REFUSED : "");
+    const worked = this.model.textContent !== "";
+    this.open(worked && storedKey() ? ENDED : storedKey() ? REFUSED : "");
   }
 
   /** Opens the dialog with a message. */

@@ -10,6 +10,12 @@ const STEPS = 10;
 /** The rest is guessed out of what is done, from this part on: the first answers wait for their prompts. */
 const SECONDS_FROM = 0.02;
 
+/** What is said where nothing comes from a server that is there. */
+const DELAYS = {
+  busy: "The server is busy: these cells wait for their turn.",
+  full: "The server is full: these cells are asked again by themselves.",
+};
+
 /** How a sheet's calls stand: those that are open, and those that were ever called off. */
 export interface RunState {
   pending: number;
@@ -21,6 +27,8 @@ export interface RunState {
   isReconnecting: boolean;
   /** Whether their user keeps them back. */
   isPaused: boolean;
+  /** Why none of them comes, where the server is there. */
+  delay: keyof typeof DELAYS | undefined;
 }
 
 /** The run bar. */
@@ -32,6 +40,9 @@ export class Progress {
   private readonly share = element("run-share", HTMLOutputElement);
   private readonly stop = element("stop", HTMLButtonElement);
   private readonly pause = element("pause", HTMLButtonElement);
+  private readonly undelete = element("undelete", HTMLButtonElement);
+  /** What the button beside the words does, where there is one. */
+  private back: (() => void) | undefined;
   /** When the pause began that lasts. */
   private pausedAt: number | undefined;
   /** What was said last, which stays in front of the progress that follows. */
@@ -41,8 +52,16 @@ export class Progress {
   private failedBefore = 0;
   private stoppedBefore = 0;
 
+  constructor() {
+    this.undelete.addEventListener("click", () => {
+      const { back } = this;
+      this.withdraw();
+      back?.();
+    });
+  }
+
   /** Shows how many calls are open; `stopped` were called off by now. */
-  show({ pending, stopped, usage, now, isReconnecting, isPaused }: RunState): void {
+  show({ pending, stopped, usage, now, isReconnecting, isPaused, delay }: RunState): void {
     if (pending > this.most) {
       if (this.most === 0) [this.started, this.failedBefore, this.stoppedBefore] = [now, usage.failed, stopped];
       this.most = pending;
@@ -68,7 +87,7 @@ export class Progress {
       this.write("Reconnecting: the server cannot be reached. The cells go on by themselves when it is back.");
       return;
     }
-    this.write("");
+    this.write(delay ? DELAYS[delay] : "");
     const share = `${(100 * Math.floor((STEPS * done) / this.most)) / STEPS} % of ${count(this.most)} cells`;
     if (this.share.value !== share) this.share.value = share;
   }
@@ -81,8 +100,22 @@ export class Progress {
 
   /** Shows words, until others are said. */
   say(words: string): void {
+    this.withdraw();
     this.note = words;
     this.write("");
+  }
+
+  /** Shows words and a button that takes back what they tell, until others are said or it can be taken back no more. */
+  offer(words: string, back: () => void): void {
+    this.say(words);
+    this.back = back;
+    this.undelete.hidden = false;
+  }
+
+  /** It can be taken back no more. */
+  withdraw(): void {
+    this.back = undefined;
+    this.undelete.hidden = true;
   }
 
   /** A pause does not count as time of the run. */
@@ -118,7 +151,7 @@ export class Progress {
   private summary(now: number, failed: number, stopped: number): string {
     const took = seconds(now - this.started);
     if (stopped > 0) return `Stopped: ${count(this.most - stopped)} of ${count(this.most)} cells are answered and stay, after ${took}`;
-    const but = failed > 0 ? `, ${count(failed)} of them without an answer` : "";
+    const but = failed > 0 ? `, ${count(failed)} of them without an answer: Ask again asks for those` : "";
     return `${count(this.most)} ${this.most === 1 ? "cell" : "cells"} in ${took}${but}`;
   }
 

@@ -104,12 +104,24 @@ export class RowWindow {
   }
 
   private show(from: number, least = LEAST): void {
-    const { rows, tbody } = this.worksheet;
+    const { rows } = this.worksheet;
     const count = Math.max(LEAST, least);
     const first = Math.max(0, Math.min(from, this.total - count));
     const shown = this.order ? this.order.slice(first, first + count).map((row) => rows[row]) : rows.slice(first, first + count);
-    tbody.replaceChildren(...shown.flatMap((row) => (row ? [row.element] : [])));
+    this.put(shown.flatMap((row) => (row ? [row.element] : [])));
     this.place();
+  }
+
+  /** Puts rows into the page, in their order. Those that are there stay: only what is new is laid out anew. */
+  private put(shown: readonly HTMLTableRowElement[]): void {
+    const { tbody } = this.worksheet;
+    const stays = new Set<Element>(shown);
+    for (const row of [...tbody.children]) if (!stays.has(row)) row.remove();
+    let next = tbody.firstElementChild;
+    for (const row of shown) {
+      if (row === next) next = next.nextElementSibling;
+      else tbody.insertBefore(row, next);
+    }
   }
 
   /** How many rows scroll. */
