@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 ../npm-ci.sh "$PWD"
-sources=(package-lock.json build excel/manifest.xml excel/src page shared sheets/src ../client/src)
+sources=(package-lock.json build excel/manifest.xml excel/src libreoffice page pane shared sheets/src sheets/panel ../client/src)
 if [ ! -e dist/page/index.html ] || [ -n "$(find "${sources[@]}" -newer dist/page/index.html -print -quit)" ]; then
   node build/build.mjs --served
 fi

@@ -22,7 +22,19 @@ async function shared() {
   return import(`data:text/javascript;base64,${Buffer.from(made.outputFiles[0].contents).toString("base64")}`);
 }
 
-/** The Apps Script project as one file; `address` is what its dialog offers. */
+/** The sidebar as one page: Apps Script serves no files beside it. */
+async function sheetsPanel() {
+  const made = await build({
+    entryPoints: [at("sheets/panel/main.ts")], bundle: true, format: "iife", target: "es2022", charset: "utf8",
+    legalComments: "none", minify: true, write: false,
+  });
+  const [page, pane, style] = await Promise.all(
+    ["sheets/panel/panel.html", "pane/pane.html", "pane/pane.css"].map((path) => readFile(at(path), "utf8")));
+  return page.replace("<!-- pane -->\n", () => pane).replace("/* style */\n", () => style)
+    .replace("/* script */\n", () => made.outputFiles[0].text);
+}
+
+/** The Apps Script project as one file; `address` is what its panel offers. */
 async function sheetsScript(functions, address) {
   // Plain functions: Apps Script has no modules, and finds custom functions by their top-level names.
   const made = await build({
@@ -30,8 +42,8 @@ async function sheetsScript(functions, address) {
     target: "es2019", charset: "utf8", legalComments: "none", write: false,
   });
   const globals = await readFile(at("sheets/src/globals.js"), "utf8");
-  const dialog = await readFile(at("sheets/src/Dialog.html"), "utf8");
-  const constants = [`const RELSERVE_URL = ${JSON.stringify(address)};`, `const RELSERVE_DIALOG = ${JSON.stringify(dialog)};`, ""];
+  const panel = await sheetsPanel();
+  const constants = [`const RELSERVE_URL = ${JSON.stringify(address)};`, `const RELSERVE_PANEL = ${JSON.stringify(panel)};`, ""];
   return [functions, globals, ...constants, made.outputFiles[0].text].join("\n");
 }
 
@@ -45,16 +57,26 @@ async function buildSheets(functions) {
 
 /** What the server carries. The page comes last: it says that all is there. */
 async function buildServed(catalogue) {
-  for (const part of ["excel", "sheets", "page"]) await rm(at(`dist/${part}`), { recursive: true, force: true });
+  for (const part of ["excel", "sheets", "libreoffice", "page"]) await rm(at(`dist/${part}`), { recursive: true, force: true });
   await buildExcel(excelFunctions(catalogue), `${SERVED}/addins/excel`, at("dist/excel"));
   await mkdir(at("dist/sheets"), { recursive: true });
   await writeFile(at("dist/sheets/RelServe.gs"), await sheetsScript(sheetsFunctions(catalogue), SERVED));
+  await buildExtension(at("dist/libreoffice"));
   await cp(at("page"), at("dist/page"), { recursive: true });
+}
+
+/** LibreOffice's extension as a folder: the server makes the zip of it, with its address. */
+async function buildExtension(dist) {
+  for (const part of ["META-INF", "Addons.xcu", "description.xml", "pythonpath/relserve_cells.py", "relserve.components", "relserve.py"]) {
+    await cp(at(`libreoffice/${part}`), `${dist}/${part}`, { recursive: true });
+  }
 }
 
 const catalogue = await shared();
 if (process.argv[2] === "--served") await buildServed(catalogue);
 else {
+  await rm(at("libreoffice/dist"), { recursive: true, force: true });
+  await buildExtension(at("libreoffice/dist"));
   await buildSheets(sheetsFunctions(catalogue));
   await buildExcel(excelFunctions(catalogue), process.argv[2] ?? "https://localhost:3000", at("excel/dist"));
 }

@@ -35,7 +35,9 @@ export async function buildExcel(functions, address, dist) {
   });
   await writeFile(`${dist}/functions.js`, `${made.outputFiles[0].text}\n${functions}`);
   await writeFile(`${dist}/functions.json`, `${await metadataOf(functions)}\n`);
-  for (const page of ["taskpane.html", "taskpane.css"]) await cp(at(`src/${page}`), `${dist}/${page}`);
+  const [page, pane] = await Promise.all([readFile(at("src/taskpane.html"), "utf8"), readFile(at("../pane/pane.html"), "utf8")]);
+  await writeFile(`${dist}/taskpane.html`, page.replace("<!-- pane -->\n", () => pane));
+  await cp(at("../pane/pane.css"), `${dist}/taskpane.css`);
   for (const size of [16, 32, 64, 80]) await writeFile(`${dist}/icon-${size}.png`, icon(size));
   const manifest = await readFile(at("manifest.xml"), "utf8");
   await writeFile(`${dist}/manifest.xml`, manifest.replaceAll("https://localhost:3000", address.replace(/\/+$/, "")));

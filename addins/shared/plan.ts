@@ -15,6 +15,11 @@ export function errorOf(error: WireError): CellError {
   return new CellError(code, note.replace(/^invalid `calls\[\d+\][^`]*`: /, ""));
 }
 
+/** The answer that a cell of a reply has; not for one that waits. */
+export function answerOf({ value, error, details }: Cell): Answer {
+  return { ...(error ? { error: errorOf(error) } : { value: value ?? "" }), ...(details ? { details } : {}) };
+}
+
 /** The calls of one formula. */
 export interface Question {
   plan: Plan;

@@ -2,16 +2,18 @@
 
 import { RequestError } from "relserve-client/wire";
 
-import { Engine } from "./engine";
-import { startPane } from "./pane";
+import { startPane } from "../../pane/pane";
+import { Engine } from "../../shared/engine";
+import { type Net, askCells, probe } from "../../shared/wire";
+import { excelHost } from "./host";
 import * as settings from "./settings";
 import { type Given, isGiven, shown, valueFrom } from "./values";
-import { type Net, askCells } from "./wire";
 
 const net: Net = {
   fetch: (url, init) => fetch(url, init),
   sleep: (milliseconds, signal) =>
     new Promise((resolve, reject) => {
+      if (signal.aborted) return reject(signal.reason);
       const timer = setTimeout(resolve, milliseconds);
       signal.addEventListener("abort", () => {
         clearTimeout(timer);
@@ -33,11 +35,12 @@ const engine = new Engine({
     const timer = setTimeout(then, milliseconds);
     return () => clearTimeout(timer);
   },
-  ask: (calls, signal, onCell) => {
+  ask: (calls, signal, onCell, onHeard) => {
     const server = settings.load(localStorage, partition());
-    if (!server) throw new RequestError("no server is set: open the RelServe pane on the Home tab", 401, undefined);
-    return askCells(net, server, calls, signal, onCell);
+    if (!server) throw new RequestError("no server is set: open the RelServe pane on the Home tab", 401, undefined, "no_server");
+    return askCells(net, server, calls, signal, { onCell, onHeard });
   },
+  probe: () => probe(net, settings.load(localStorage, partition())?.url ?? location.origin),
   progress: () => changed(),
 });
 
@@ -55,6 +58,6 @@ export function run(
 // Node has no page: a test loads the functions alone.
 if (typeof document !== "undefined") {
   void Office.onReady(() => {
-    changed = startPane({ engine, store: localStorage, partition: partition(), net });
+    changed = startPane(engine, excelHost({ store: localStorage, partition: partition(), net }));
   });
 }

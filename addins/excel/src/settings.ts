@@ -1,6 +1,6 @@
 // Server and key: in this browser's or Excel's storage for the add-in, never in the workbook.
 
-import type { Server } from "./wire";
+import type { Server } from "../../shared/wire";
 
 const NAME = "relserve";
 
@@ -14,8 +14,8 @@ export interface Store {
 /** What is set; `undefined` where nothing is. */
 export function load(store: Store, partition = ""): Server | undefined {
   try {
-    const { url, key } = JSON.parse(store.getItem(partition + NAME) ?? "null") as Partial<Server>;
-    return typeof url === "string" && typeof key === "string" ? { url, key } : undefined;
+    const { url, key, model } = JSON.parse(store.getItem(partition + NAME) ?? "null") as Partial<Server>;
+    return typeof url === "string" && typeof key === "string" ? { url, key, ...(typeof model === "string" ? { model } : {}) } : undefined;
   } catch {
     return undefined;
   }

@@ -6,7 +6,7 @@ import { CellError, PENDING, type Value } from "relserve-client/value";
 import { RequestError } from "relserve-client/wire";
 import { beforeEach, expect, test } from "vitest";
 
-import { Engine } from "../src/engine";
+import { Engine, STOPPED } from "../../shared/engine";
 
 interface Run {
   calls: Call[];
@@ -18,6 +18,7 @@ interface Run {
 
 class Toy {
   now = 0;
+  isThere = true;
   runs: Run[] = [];
   private timers: { at: number; then: () => void }[] = [];
   readonly engine = new Engine({
@@ -34,6 +35,7 @@ class Toy {
         signal.addEventListener("abort", () => reject(new Error("aborted")));
         this.runs.push({ calls, signal, onCell, resolve, reject });
       }),
+    probe: () => Promise.resolve(this.isThere),
     progress: () => undefined,
   });
 
@@ -186,6 +188,59 @@ test("a column that fills is shown a few times, not for every row", async () => 
   await toy.pass(300);
   expect(formula.seen.length).toBeLessThan(8);
   expect(formula.seen.at(-1)).toEqual(rows.map(() => ["a"]));
+});
+
+test("Stop drops what has no answer, keeps the rest, and it can be asked again", async () => {
+  const formula = toy.add([["x"], ["y"], ["z"]]);
+  await toy.pass(100);
+  toy.run(0).onCell(0, { value: "a", details: { usage: { prompt_tokens: 9, completion_tokens: 2, computed_tokens: 9, prompt_tokens_details: { cached_tokens: 0 } } } });
+  expect(toy.engine.tokens).toEqual({ prompt: 9, output: 2 });
+  toy.engine.stop();
+  expect(toy.run(0).signal.aborted).toBe(true);
+  expect(toy.engine.state).toMatchObject({ pending: 0, stopped: 2 });
+  await toy.pass(300);
+  expect(formula.seen.at(-1)).toEqual([["a"], [STOPPED], [STOPPED]]);
+  expect(toy.engine.usage).toMatchObject({ cancelled: 2, failed: 0, promptTokens: 9 });
+  expect(toy.engine.tokens).toEqual({ prompt: 9, output: 2 });
+  expect(toy.engine.hasFailures).toBe(true);
+  toy.engine.retry();
+  await toy.pass(100);
+  expect(toy.texts[1]).toEqual(["y", "z"]);
+});
+
+test("a server that is away is told within two seconds, waited for, and all goes on when it is back", async () => {
+  const formula = toy.add([["x"], ["y"]]);
+  await toy.pass(100);
+  toy.run(0).onCell(0, { value: "a" });
+  toy.isThere = false;
+  await toy.pass(1_900);
+  expect(toy.engine.state.isReconnecting).toBe(true);
+  toy.run(0).reject(new RequestError("the connection broke", 0, undefined));
+  await toy.pass(600_000);
+  expect([toy.runs.length, toy.engine.pending]).toEqual([1, 1]);
+  toy.isThere = true;
+  await toy.pass(1_100);
+  expect(toy.engine.state.isReconnecting).toBe(false);
+  expect(toy.texts[1]).toEqual(["y"]);
+  toy.run(1).onCell(0, { value: "b" });
+  await toy.pass(300);
+  expect(formula.seen.at(-1)).toEqual([["a"], ["b"]]);
+});
+
+test("why a request failed as a whole is told until one succeeds; what is known would not be asked", async () => {
+  toy.add("x");
+  await toy.pass(100);
+  toy.run(0).reject(new RequestError("spent", 429, undefined, "budget_spent"));
+  await toy.pass(10);
+  expect(toy.engine.problem?.isSpent).toBe(true);
+  expect(toy.engine.unknown("AI.CLASSIFY", [[["x"], ["x"], ["y"]], "a,b"])).toHaveLength(2);
+  toy.engine.retry();
+  await toy.pass(100);
+  toy.run(1).onCell(0, { value: "a" });
+  toy.run(1).resolve({});
+  await toy.pass(10);
+  expect(toy.engine.problem).toBeUndefined();
+  expect(toy.engine.unknown("AI.CLASSIFY", [[["x"], ["x"], ["y"]], "a,b"])).toHaveLength(1);
 });
 
 test("a call that makes no sense says so without asking", () => {

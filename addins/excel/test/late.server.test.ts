@@ -2,7 +2,7 @@
 
 import { describe, expect, test } from "vitest";
 
-import { type Net, askCells } from "../src/wire";
+import { type Net, askCells } from "../../shared/wire";
 
 const url = process.env.RELSERVE_URL ?? "";
 const key = process.env.RELSERVE_KEY ?? "";
@@ -20,8 +20,11 @@ describe.skipIf(!url || !process.env.RELSERVE_LATE)("against a server that is la
     const calls = Array.from({ length: 500 }, (_, i) => ({ function: "summarize", args: [`text ${i} of the tardy`] }));
     const seen = new Set<number>();
     const bounds = { deadlineMs: 60, lookMs: 50, looksMs: 200, failures: 3 };
-    await askCells(net, { url, key }, calls, new AbortController().signal, (index, answer) => {
-      if (answer.value !== undefined) seen.add(index);
+    await askCells(net, { url, key }, calls, new AbortController().signal, {
+      onCell: (index, answer) => {
+        if (answer.value !== undefined) seen.add(index);
+      },
+      onHeard: () => undefined,
     }, bounds);
     expect(seen.size).toBe(500);
     expect(fetches[0]).toBe("POST");

@@ -3,7 +3,7 @@
 import type { Answer } from "relserve-client/calls";
 import { expect, test } from "vitest";
 
-import { type Net, BOUNDS, askCells } from "../src/wire";
+import { type Net, BOUNDS, askCells } from "../../shared/wire";
 
 const SERVER = { url: "https://x.example", key: "rs-1" };
 const CALLS = ["a", "b"].map((text) => ({ function: "ask", args: [text] }));
@@ -35,7 +35,7 @@ const whole = () => json({ status: "completed", cells: [{ value: "A" }, { value:
 
 async function ask(at: Net, signal = new AbortController().signal) {
   const cells: [number, Answer][] = [];
-  const usage = await askCells(at, SERVER, CALLS, signal, (index, answer) => cells.push([index, answer]));
+  const usage = await askCells(at, SERVER, CALLS, signal, { onCell: (index, answer) => cells.push([index, answer]), onHeard: () => undefined });
   return { cells, usage };
 }
 
@@ -45,7 +45,17 @@ test("a stream gives each cell as it comes, and the usage at its end", async () 
   const { cells, usage } = await ask(at);
   expect(cells).toEqual([[1, { value: "B" }], [0, { error: { code: "#N/A", note: "no" } }]]);
   expect(usage).toEqual({ prompt_tokens: 5 });
-  expect(asked).toEqual([{ method: "POST", url: "https://x.example/v1/cells", body: { calls: CALLS, stream: true, deadline_ms: BOUNDS.deadlineMs } }]);
+  expect(asked).toEqual([{ method: "POST", url: "https://x.example/v1/cells?details=true", body: { calls: CALLS, stream: true, deadline_ms: BOUNDS.deadlineMs } }]);
+});
+
+test("a chosen model goes with the calls, and tokens come with the cells", async () => {
+  const details = { usage: { prompt_tokens: 4, completion_tokens: 1 } };
+  const { at, asked } = net(new Response(event("cell", { index: 0, value: "A", details }) + event("done", { status: "completed" })));
+  const seen: Answer[] = [];
+  const listener = { onCell: (_: number, answer: Answer) => seen.push(answer), onHeard: () => undefined };
+  await askCells(at, { ...SERVER, model: "small" }, CALLS, new AbortController().signal, listener);
+  expect(asked[0]?.body).toMatchObject({ model: "small" });
+  expect(seen).toEqual([{ value: "A", details }]);
 });
 
 test("what the deadline cut off comes by the ticket, each cell once, however often the connection breaks", async () => {

@@ -5,7 +5,7 @@ import { CellError, PENDING, type Scalar, type Value, isMatrix } from "relserve-
 import { question, scalar, valueOf } from "../../shared/plan";
 import { fetchAnswers } from "./fetch-answers";
 import type { ScriptHost } from "./google";
-import { load } from "./settings";
+import { loadForFormulas } from "./settings";
 
 /** What a cell of a range shows while its answer is not ready. */
 export const PENDING_MARK = "#PENDING!";
@@ -23,7 +23,7 @@ export function run(host: ScriptHost, name: string, args: unknown[], kept: unkno
   const given = valueFrom(host, kept);
   if (given !== undefined && !isBlank(given)) return shownValue(given);
   const asked = question(name, args.map((arg) => valueFrom(host, arg)));
-  const answers = asked.calls.size > 0 ? fetchAnswers(host, load(host.properties), asked.calls.values(), started) : new Map();
+  const answers = asked.calls.size > 0 ? fetchAnswers(host, loadForFormulas(host.properties), asked.calls.values(), started) : new Map();
   const value = valueOf(asked, (key) => answers.get(key));
   if (isMatrix(value)) {
     const error = sameError(value);
@@ -35,8 +35,8 @@ export function run(host: ScriptHost, name: string, args: unknown[], kept: unkno
 /** An argument as a value: `undefined` where it is left out, nothing where the cell is blank. */
 function valueFrom(host: ScriptHost, raw: unknown): Value | undefined {
   if (raw === undefined) return undefined;
-  if (!Array.isArray(raw)) return cellFrom(host, raw);
-  const rows = raw.map((row: unknown) => (Array.isArray(row) ? row : [row]).map((cell) => cellFrom(host, cell)));
+  if (!Array.isArray(raw)) return scalarOf(host, raw);
+  const rows = raw.map((row: unknown) => (Array.isArray(row) ? row : [row]).map((cell) => scalarOf(host, cell)));
   // A range of one cell is that cell, also where the range is blank.
   const [first] = rows;
   return rows.length === 1 && first?.length === 1 ? first[0] : rows;
@@ -46,7 +46,8 @@ function isBlank(value: Value): boolean {
   return isMatrix(value) ? value.flat().every((cell) => cell === null) : value === null;
 }
 
-function cellFrom(host: ScriptHost, raw: unknown): Scalar {
+/** A cell as Sheets gives it, as a value. */
+export function scalarOf(host: Pick<ScriptHost, "dateText">, raw: unknown): Scalar {
   if (raw === undefined || raw === null) return null;
   if (typeof raw === "number" || typeof raw === "boolean" || typeof raw === "string") return scalar(raw);
   // A date of another realm is no `instanceof Date` here.

@@ -115,18 +115,24 @@ function ask(host: ScriptHost, settings: Settings, due: Chunk[], time: { end: nu
 
 /** What to do about an exception of `UrlFetchApp`, whose own words are about Google's insides. */
 function transportError(error: unknown, { url }: Settings): string {
-  const words = String(error);
-  if (/too many times|quota|rate limit/i.test(words)) return "this account's requests of today are used up, says Google; go on tomorrow";
-  if (/permission|authori[sz]/i.test(words)) return "the script may not call servers yet: menu RelServe > Server and key, and allow it";
-  return `the server at ${url} cannot be reached`;
+  return refusedByGoogle(error) ?? `the server at ${url} cannot be reached`;
 }
 
-function request({ url, key }: Settings, chunk: Chunk, left: number): HttpRequest {
+/** What Google has against a request, and what to do; nothing where it was sent and no server answered. */
+export function refusedByGoogle(error: unknown): string | undefined {
+  const words = String(error);
+  if (/too many times|quota|rate limit/i.test(words)) return "this account's requests of today are used up, says Google; go on tomorrow";
+  if (/permission|authori[sz]/i.test(words)) return "the script may not call servers yet: menu RelServe > Panel, and allow it";
+  return undefined;
+}
+
+function request({ url, key, model }: Settings, chunk: Chunk, left: number): HttpRequest {
   const headers = { Authorization: `Bearer ${key}` };
   if (chunk.ticket !== undefined) {
     return { url: `${url}/v1/cells/${encodeURIComponent(chunk.ticket)}`, method: "get", headers, muteHttpExceptions: true };
   }
-  const payload = `{"calls":${chunk.text},"deadline_ms":${Math.floor(left)}}`;
+  const chosen = model === undefined ? "" : `,"model":${JSON.stringify(model)}`;
+  const payload = `{"calls":${chunk.text},"deadline_ms":${Math.floor(left)}${chosen}}`;
   return { url: `${url}/v1/cells`, method: "post", headers, contentType: "application/json", payload, muteHttpExceptions: true };
 }
 

@@ -10,8 +10,8 @@ function onInstall() {
   RelServe.open();
 }
 
-function relserveDialog() {
-  RelServe.dialog();
+function relservePanel() {
+  RelServe.panel();
 }
 
 function relserveFetchLate() {
@@ -30,14 +30,44 @@ function relserveKeepInFormulas() {
   RelServe.act("keepInFormulas");
 }
 
+// What the sidebar calls, as whoever looks at it.
+
 function relserveSettings() {
   return RelServe.shownSettings();
 }
 
-function relserveSave(url, key) {
-  return RelServe.saveSettings(url, key);
+function relserveSignIn(url, key) {
+  return RelServe.signIn(url, key);
 }
 
 function relserveForget() {
   return RelServe.forgetSettings();
+}
+
+function relserveChooseModel(model) {
+  return RelServe.chooseModel(model);
+}
+
+function relserveAllowFormulas(isAllowed) {
+  return RelServe.allowFormulas(isAllowed);
+}
+
+function relserveRelay(method, path, body) {
+  return RelServe.relay(method, path, body);
+}
+
+function relserveRead() {
+  return RelServe.readSheet();
+}
+
+function relserveWriteCell(place, content) {
+  return RelServe.writeCell(place, content);
+}
+
+function relserveWriteAnswers(place, answers) {
+  return RelServe.writeAnswers(place, answers);
+}
+
+function relserveTool(entry) {
+  return RelServe.tool(entry);
 }

@@ -10,7 +10,7 @@ export interface HttpReply {
 /** A request of `UrlFetchApp.fetchAll`. */
 export interface HttpRequest {
   url: string;
-  method: "get" | "post";
+  method: "get" | "post" | "delete";
   headers: Record<string, string>;
   contentType?: string;
   payload?: string;

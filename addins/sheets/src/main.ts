@@ -1,19 +1,20 @@
 // What the project's global functions call: the pure parts joined to Apps Script.
 
 import { run as runIn } from "./ask";
+import type { Place, SheetCells } from "../../pane/host";
 import type { Cache, HttpReply, HttpRequest, Properties, ScriptHost } from "./google";
 import * as menu from "./menu";
+import * as panelServer from "./panel-server";
+import * as panelSheet from "./panel-sheet";
 import * as settings from "./settings";
 
 interface Html {
   setTitle(title: string): Html;
-  setWidth(width: number): Html;
-  setHeight(height: number): Html;
 }
 
 interface Ui {
   createMenu(name: string): Menu;
-  showModalDialog(html: Html, title: string): void;
+  showSidebar(html: Html): void;
   alert(text: string): unknown;
 }
 
@@ -26,13 +27,13 @@ interface Menu {
 declare const UrlFetchApp: { fetchAll(requests: HttpRequest[]): HttpReply[] };
 declare const CacheService: { getUserCache(): Cache };
 declare const PropertiesService: { getUserProperties(): Properties };
-/** What the build puts in front: the server's address where it is known, and the page of the dialog. */
+/** What the build puts in front: the server's address where it is known, and the page of the sidebar. */
 declare const RELSERVE_URL: string;
-declare const RELSERVE_DIALOG: string;
+declare const RELSERVE_PANEL: string;
 declare const HtmlService: { createHtmlOutput(page: string): Html };
 declare const SpreadsheetApp: menu.Sheets & {
   getUi(): Ui;
-  getActive(): { getSpreadsheetTimeZone(): string };
+  getActive(): panelSheet.PanelBook & { getSpreadsheetTimeZone(): string };
 };
 declare const Utilities: {
   sleep(milliseconds: number): void;
@@ -52,11 +53,13 @@ function host(): ScriptHost {
     properties: PropertiesService.getUserProperties(),
     digest: (text) =>
       Utilities.base64EncodeWebSafe(Utilities.computeDigest(Utilities.DigestAlgorithm.SHA_256, text, Utilities.Charset.UTF_8)),
-    dateText: (date) => {
-      const text = Utilities.formatDate(date, SpreadsheetApp.getActive().getSpreadsheetTimeZone(), "yyyy-MM-dd HH:mm:ss");
-      return text.replace(/ 00:00:00$/, "");
-    },
+    dateText,
   };
+}
+
+function dateText(date: Date): string {
+  const text = Utilities.formatDate(date, SpreadsheetApp.getActive().getSpreadsheetTimeZone(), "yyyy-MM-dd HH:mm:ss");
+  return text.replace(/ 00:00:00$/, "");
 }
 
 /** A custom function. */
@@ -68,7 +71,7 @@ export function run(name: string, args: unknown[], kept: unknown): unknown {
 export function open(): void {
   SpreadsheetApp.getUi()
     .createMenu("RelServe")
-    .addItem("Server and key…", "relserveDialog")
+    .addItem("Panel", "relservePanel")
     .addSeparator()
     .addItem("Fetch late answers", "relserveFetchLate")
     .addItem("Ask the selection again", "relserveAskAgain")
@@ -78,10 +81,9 @@ export function open(): void {
     .addToUi();
 }
 
-/** The dialog for server and key. */
-export function dialog(): void {
-  const html = HtmlService.createHtmlOutput(RELSERVE_DIALOG).setWidth(420).setHeight(330);
-  SpreadsheetApp.getUi().showModalDialog(html, "RelServe: server and key");
+/** The sidebar: signing in, the model, columns of answers. */
+export function panel(): void {
+  SpreadsheetApp.getUi().showSidebar(HtmlService.createHtmlOutput(RELSERVE_PANEL).setTitle("RelServe"));
 }
 
 /** One of the entries that work on cells, with a message at its end. */
@@ -89,69 +91,52 @@ export function act(entry: "fetchLate" | "askAgain" | "keepValues" | "keepInForm
   SpreadsheetApp.getUi().alert(menu[entry](SpreadsheetApp));
 }
 
-/** For the dialog: what is set. */
-export function shownSettings(): { url: string; hasKey: boolean } {
+/** The same for the sidebar, which has a place for the message. */
+export function tool(entry: "fetchLate" | "askAgain" | "keepValues" | "keepInFormulas"): string {
+  return menu[entry](SpreadsheetApp);
+}
+
+/** What is set for whoever looks at the sidebar. */
+export function shownSettings(): ReturnType<typeof settings.shown> {
   return settings.shown(PropertiesService.getUserProperties(), RELSERVE_URL);
 }
 
-/** For the dialog: checks, keeps, and asks the server who it is; gives its words. */
-export function saveSettings(url: string, key: string): string {
-  refuseOperator(settings.checkedUrl(url), key.trim());
-  settings.save(PropertiesService.getUserProperties(), url, key);
-  return usage();
+/** Tries address and key, and keeps them where the server takes them. */
+export function signIn(url: string, key: string): void {
+  panelServer.signIn((requests) => UrlFetchApp.fetchAll(requests), PropertiesService.getUserProperties(), url, key);
 }
 
-/**
- * Refuses an operator's key: formulas of everybody who edits this sheet run with it, and who edits the sheet may edit this
- * script. A server that does not answer, or does not know the question, is met when the key is tried.
- */
-function refuseOperator(url: string, key: string): void {
-  if (key === "") return;
-  const headers = { Authorization: `Bearer ${key}` };
-  let reply: HttpReply | undefined;
-  try {
-    [reply] = UrlFetchApp.fetchAll([{ url: `${url}/v1/me`, method: "get", headers, muteHttpExceptions: true }]);
-  } catch {
-    return;
-  }
-  if (!reply || reply.getResponseCode() !== 200) return;
-  const { operator, tenant } = JSON.parse(reply.getContentText()) as { operator: boolean; tenant: string };
-  if (!operator) return;
-  throw new Error(
-    `This is an operator's key, and formulas of everybody who edits this sheet run with it. Take a member's: relserve key create sheet --tenant ${tenant}`,
-  );
-}
-
-/** For the dialog: forgets server and key. */
+/** Forgets all that is set. */
 export function forgetSettings(): void {
   settings.clear(PropertiesService.getUserProperties());
 }
 
-interface UsageRow {
-  day: number;
-  rows: number;
-  prompt_tokens: number;
-  completion_tokens: number;
+/** Chooses the model; an empty name is the server's own choice. */
+export function chooseModel(model: string): void {
+  settings.chooseModel(PropertiesService.getUserProperties(), model);
 }
 
-/** For the dialog: what this key's tenant has used on the last day with any use; throws what is wrong with server or key. */
-export function usage(): string {
-  const { url, key } = settings.load(PropertiesService.getUserProperties());
-  const headers = { Authorization: `Bearer ${key}` };
-  let reply: HttpReply | undefined;
-  try {
-    [reply] = UrlFetchApp.fetchAll([{ url: `${url}/v1/usage`, method: "get", headers, muteHttpExceptions: true }]);
-  } catch {
-    throw new Error(`the server at ${url} cannot be reached from Google's servers`);
-  }
-  const status = reply?.getResponseCode();
-  if (status === 401) throw new Error("the server does not know this key");
-  if (!reply || status !== 200) throw new Error(`the server answered ${status}`);
-  const { data } = JSON.parse(reply.getContentText()) as { data: UsageRow[] };
-  const day = Math.max(...data.map((row) => row.day));
-  const rows = data.filter((row) => row.day === day);
-  const sum = (what: "rows" | "prompt_tokens" | "completion_tokens") => rows.reduce((all, row) => all + row[what], 0);
-  if (rows.length === 0) return "Connected. Nothing used yet.";
-  const date = new Date(day * 24 * 3_600_000).toISOString().slice(0, 10);
-  return `Connected. ${date}: ${sum("rows")} cells and rows, ${sum("prompt_tokens")} prompt tokens, ${sum("completion_tokens")} answer tokens.`;
+/** Says whether formulas may use the key. */
+export function allowFormulas(isAllowed: boolean): void {
+  settings.allowFormulas(PropertiesService.getUserProperties(), isAllowed);
+}
+
+/** Hands a request of the sidebar on to the server. */
+export function relay(method: string, path: string, body: string): panelServer.Relayed {
+  return panelServer.relay((requests) => UrlFetchApp.fetchAll(requests), PropertiesService.getUserProperties(), method, path, body);
+}
+
+/** The open sheet. */
+export function readSheet(): SheetCells | null {
+  return panelSheet.read(SpreadsheetApp.getActive(), dateText);
+}
+
+/** Writes one cell. */
+export function writeCell(place: Place, content: string): void {
+  panelSheet.writeCell(SpreadsheetApp.getActive(), place, content);
+}
+
+/** Writes answers downwards. */
+export function writeAnswers(place: Place, answers: (string | number | null)[]): void {
+  panelSheet.writeAnswers(SpreadsheetApp.getActive(), place, answers);
 }

@@ -1,5 +1,5 @@
 // What is remembered of a request between two calculations: its answers, or the ticket under which the server
-// works on. Named by server, key and calls, so another server or key finds nothing of it.
+// works on. Named by server, key, model and calls, so another server, key or model finds nothing of it.
 
 import type { Cell } from "../../shared/plan";
 import type { ScriptHost } from "./google";
@@ -13,8 +13,8 @@ export type Remembered = { cells: Cell[] } | { ticket: string };
 const VALUE_BYTES_MAX = 100_000;
 
 /** The name of a request. */
-export function nameOf(host: ScriptHost, { url, key }: Settings, calls: string): string {
-  return `relserve:${host.digest(`${url}\n${key}\n${calls}`)}`;
+export function nameOf(host: ScriptHost, { url, key, model }: Settings, calls: string): string {
+  return `relserve:${host.digest(`${url}\n${key}\n${model ?? ""}\n${calls}`)}`;
 }
 
 /** What is remembered of a request. */

@@ -55,6 +55,7 @@ export function testHost(answer: (request: HttpRequest, clock: { now: number }) 
   const properties = memory();
   properties.setProperty("relserve.url", "https://relserve.example");
   properties.setProperty("relserve.key", "rs-test");
+  properties.setProperty("relserve.formulas", "yes");
   return {
     clock,
     asked,
@@ -118,15 +119,34 @@ export function urlFetchApp(): { fetchAll(requests: HttpRequest[]): HttpReply[];
 /** A global function of the built project. */
 export type Globals = Record<string, (...args: any[]) => unknown>;
 
-/** Loads the built project as Apps Script would, over these services. */
-export function load(services: { UrlFetchApp: unknown; SpreadsheetApp?: unknown }): Globals & { cache: Cache; properties: Properties } {
+/** Who opens and shares the spreadsheet of a test. */
+export const OWNER = "owner";
+
+/** The built project as Apps Script runs it: every user has their own properties and cache; custom functions get the owner's. */
+export interface Project {
+  /** The project's global functions, as somebody calls them: the menu, the sidebar, and formulas. */
+  as(user: string): Globals;
+  properties(user: string): Properties;
+}
+
+/** Loads the built project over these services, for several users. */
+export function loadShared(services: { UrlFetchApp: unknown; SpreadsheetApp?: unknown }): Project {
   const code = readFileSync(new URL("../dist/Code.js", import.meta.url), "utf8");
-  const cache = memory();
-  const properties = memory();
+  const stores = new Map<string, { cache: Cache; properties: Properties }>();
+  let runsAs = OWNER;
+  const store = (user: string) => {
+    if (!stores.has(user)) stores.set(user, { cache: memory(), properties: memory() });
+    return stores.get(user) as { cache: Cache; properties: Properties };
+  };
+  const shared = () => {
+    throw new Error("every editor reads these properties");
+  };
   const context: Record<string, unknown> = {
     ...services,
-    CacheService: { getUserCache: () => cache },
-    PropertiesService: { getUserProperties: () => properties },
+    CacheService: { getUserCache: () => store(runsAs).cache, getDocumentCache: shared, getScriptCache: shared },
+    PropertiesService: {
+      getUserProperties: () => store(runsAs).properties, getDocumentProperties: shared, getScriptProperties: shared,
+    },
     SpreadsheetApp: services.SpreadsheetApp ?? { getActive: () => ({ getSpreadsheetTimeZone: () => "Etc/UTC" }) },
     Utilities: {
       sleep: (milliseconds: number) => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, milliseconds),
@@ -136,9 +156,27 @@ export function load(services: { UrlFetchApp: unknown; SpreadsheetApp?: unknown 
       base64EncodeWebSafe: (bytes: number[]) => Buffer.from(bytes).toString("base64url"),
       formatDate: (date: Date) => new Date(date.getTime()).toISOString().slice(0, 19).replace("T", " "),
     },
+    HtmlService: { createHtmlOutput: (page: string) => ({ page, setTitle: (title: string) => ({ page, title }) }) },
   };
   // Younger than the V8 that Apps Script may run: the project must do without.
   const without = "delete Array.prototype.at; delete Array.prototype.findLast; delete String.prototype.replaceAll; delete Object.hasOwn;";
   runInNewContext(`${without}\n${code}`, context);
-  return Object.assign(context as Globals, { cache, properties });
+  const as = (user: string): Globals =>
+    new Proxy(context as Globals, {
+      get: (globals, name: string) => {
+        const called = globals[name];
+        if (typeof called !== "function") return called;
+        return (...args: unknown[]) => {
+          runsAs = name.startsWith("AI_") ? OWNER : user;
+          return called(...args);
+        };
+      },
+    });
+  return { as, properties: (user) => store(user).properties };
+}
+
+/** The built project for one user, who owns the spreadsheet. */
+export function load(services: { UrlFetchApp: unknown; SpreadsheetApp?: unknown }): Globals & { properties: Properties } {
+  const project = loadShared(services);
+  return Object.assign(project.as(OWNER), { properties: project.properties(OWNER) });
 }

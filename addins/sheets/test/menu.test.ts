@@ -41,9 +41,9 @@ test("every entry of the menu is a function that Sheets finds", () => {
   project.onOpen?.();
   expect(items).toHaveLength(5);
   for (const item of items) expect(typeof project[item]).toBe("function");
-  const dialog = readFileSync(new URL("../src/Dialog.html", import.meta.url), "utf8");
-  const called = [...dialog.matchAll(/\.(relserve\w+)\(/g)].map(([, name]) => name ?? "");
-  expect(called).toHaveLength(3);
+  const panel = readFileSync(new URL("../panel/main.ts", import.meta.url), "utf8") + readFileSync(new URL("../panel/net.ts", import.meta.url), "utf8");
+  const called = new Set([...panel.matchAll(/"(relserve\w+)"/g)].map(([, name]) => name ?? ""));
+  expect(called.size).toBe(10);
   for (const name of called) expect(typeof project[name]).toBe("function");
 });
 

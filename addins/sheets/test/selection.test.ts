@@ -4,8 +4,7 @@ import { expect, test } from "vitest";
 
 import { isAi, shapeOf, withKept, withoutKept } from "../../shared/formula";
 import { again, asValues, inFormulas, unfinished } from "../src/selection";
-import { checkedUrl, save, shown } from "../src/settings";
-import { testHost } from "./google";
+import { checkedUrl } from "../src/settings";
 
 test("an AI formula is known by its name, not by a text that holds it", () => {
   expect(isAi('=AI_CLASSIFY(A2,"a,b")', "_")).toBe(true);
@@ -93,14 +92,4 @@ test("an address is checked, and a key never travels in the clear", () => {
   for (const bad of ["x.example", "http://x.example", "ftp://x", "https://u:p@x.example", "https://x.example?a=b"]) {
     expect(() => checkedUrl(bad), bad).toThrow("address");
   }
-});
-
-test("the key is kept with the user and never shown", () => {
-  const { properties } = testHost(() => ({ status: 200, body: {} }));
-  properties.deleteProperty("relserve.url");
-  expect(shown(properties, "https://usual.example").url).toBe("https://usual.example");
-  save(properties, "https://x.example/", "rs-1");
-  save(properties, "https://y.example", "");
-  expect(shown(properties, "https://usual.example")).toEqual({ url: "https://y.example", hasKey: true });
-  expect(properties.getProperty("relserve.key")).toBe("rs-1");
 });

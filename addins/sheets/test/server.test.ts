@@ -16,6 +16,7 @@ describe.skipIf(!url)("against a running server", () => {
     const made = load({ UrlFetchApp: http });
     made.properties.setProperty("relserve.url", settings.url ?? url);
     made.properties.setProperty("relserve.key", settings.key ?? key);
+    made.properties.setProperty("relserve.formulas", "yes");
     http.asked.length = 0;
     return made;
   }
@@ -63,12 +64,14 @@ describe.skipIf(!url)("against a running server", () => {
     );
   });
 
-  test("the dialog keeps a key only with an address, and says what was used", () => {
+  test("the panel keeps a key only where the server takes it", () => {
     const made = load({ UrlFetchApp: http });
-    expect(() => made.relserveSave?.("http://example.org", key)).toThrow("https://");
-    expect(made.relserveSettings?.()).toEqual({ url: "", hasKey: false });
-    expect(made.relserveSave?.(url, key)).toMatch(/^Connected/);
-    expect(made.relserveSettings?.()).toEqual({ url, hasKey: true });
-    expect(() => made.relserveSave?.(url, "rs-nobody")).toThrow("does not know this key");
+    expect(() => made.relserveSignIn?.("http://example.org", key)).toThrow("https://");
+    expect(() => made.relserveSignIn?.(url, "rs-nobody")).toThrow("does not know this key");
+    expect(made.relserveSettings?.()).toMatchObject({ url: "", hasKey: false });
+    made.relserveSignIn?.(url, key);
+    expect(made.relserveSettings?.()).toMatchObject({ url, hasKey: true, formulas: false });
+    const models = made.relserveRelay?.("GET", "/v1/models", "") as { status: number; text: string };
+    expect(models).toMatchObject({ status: 200, text: expect.stringContaining('"id"') as string });
   });
 });

@@ -1,9 +1,10 @@
 // Columns of answers: what somebody chooses in the dialog, as a formula.
 
 import { AnswerCache } from "relserve-client/answer-cache";
+import { type AiColumn, COLUMN_FUNCTIONS, ColumnError, type Dialect, type Table, fieldsOf, formulaOf, previewOf, tableOf, valuesOf } from "relserve-client/column";
+import type { Scalar } from "relserve-client/value";
 import { describe, expect, test } from "vitest";
 
-import { type AiColumn, COLUMN_FUNCTIONS, ColumnError, type Table, formulaOf, tableOf } from "../src/core/column";
 import { Sheet } from "../src/core/sheet";
 
 const TABLE: Table = {
@@ -33,6 +34,31 @@ describe("a column is a formula over the rows", () => {
     expect(() => formulaOf(column, TABLE)).toThrow(ColumnError);
     expect(() => formulaOf(column, TABLE)).toThrow(words);
   });
+});
+
+test("a sheet of other separators and names gets its own formula", () => {
+  const sheets: Dialect = { name: (name) => name.replace(".", "_"), separator: "; ", joined: (text) => `ARRAYFORMULA(${text})` };
+  expect(formulaOf(wanted("AI.RATE", { low: "0" }), TABLE, sheets)).toBe("=AI_RATE(A2:A10; ; 0)");
+  expect(formulaOf(wanted("AI.ASK", { prompt: "Is {Review} kind?" }), TABLE, sheets)).toBe('=AI_ASK(ARRAYFORMULA("Is "&A2:A10&" kind?"))');
+  expect(formulaOf(wanted("AI.ASK", { prompt: "{Review}" }), TABLE, sheets)).toBe("=AI_ASK(A2:A10)");
+});
+
+test("the values of a column are those that its formula would compute", () => {
+  const table = { ...TABLE, last: 3 };
+  const rows: Scalar[][] = [["Review", "Stars", null], ["fine", 5, null], [null, null, null], ["poor", null, "x"]];
+  const value = (row: number, column: number) => rows[row]?.[column] ?? null;
+  expect(valuesOf(wanted("AI.CLASSIFY", { labels: "a, b" }), table, value)).toEqual([[["fine"], [null], ["poor"]], "a, b"]);
+  expect(valuesOf(wanted("AI.RATE", { high: "9" }, 1), table, value)).toEqual([[[5], [null], [null]], undefined, undefined, 9]);
+  expect(valuesOf(wanted("AI.ASK", { prompt: "{Review}: {stars}?" }), table, value)).toEqual(
+    [[["fine: 5?"], [null], ["poor: ?"]], undefined]);
+  expect(() => valuesOf(wanted("AI.ASK", { prompt: "why?" }), table, value)).toThrow(/names no column/);
+});
+
+test("the wizard asks for what a column does not say, and looks at five rows first", () => {
+  const fields = Object.fromEntries(COLUMN_FUNCTIONS.map(([name, item]) => [name, fieldsOf(item).map((field) => field.name)]));
+  expect(fields).toMatchObject({ "AI.ASK": ["prompt"], "AI.CLASSIFY": ["labels"], "AI.RATE": ["criterion", "low", "high"] });
+  expect(previewOf(TABLE)).toMatchObject({ first: 1, last: 5 });
+  expect(previewOf({ ...TABLE, last: 2 })).toMatchObject({ first: 1, last: 2 });
 });
 
 test("every function that is offered makes a formula", () => {

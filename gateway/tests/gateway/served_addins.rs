@@ -69,7 +69,7 @@ async fn the_add_ins_come_with_the_servers_own_address() {
     assert_eq!(script.header("content-type"), Some("text/plain; charset=utf-8"));
     assert!(script.body.contains("const RELSERVE_URL = \"https://sheets.example.org\";"));
     assert!(
-        script.body.contains("function AI_CLASSIFY(") && script.body.contains("RELSERVE_DIALOG"),
+        script.body.contains("function AI_CLASSIFY(") && script.body.contains("RELSERVE_PANEL"),
         "one file"
     );
 }

@@ -1,9 +1,9 @@
 // A few rows of a column, asked apart from the sheet: nothing of it is typed, and closing it calls it off.
 
+import type { Table } from "relserve-client/column";
 import { noUsage } from "relserve-client/usage";
 import type { Scalar } from "relserve-client/value";
 
-import type { Table } from "../core/column";
 import type { Sheet } from "../core/sheet";
 import { rawOf } from "../core/typed";
 import { Session, type SessionHost } from "./session";

@@ -4,6 +4,7 @@ import { type Action, Batcher, type Closed, LIMITS } from "relserve-client/batch
 import type { Answer, Call } from "relserve-client/calls";
 import { AnswerCache } from "relserve-client/answer-cache";
 import { type Label, type LabelledCall, type LabelledCalls, labelled } from "relserve-client/labels";
+import { ServerWatch } from "relserve-client/server-watch";
 import { type ServerUsage, type Usage, add } from "relserve-client/usage";
 import { CellError } from "relserve-client/value";
 import { RequestError } from "relserve-client/wire";
@@ -46,14 +47,6 @@ const SHOW_SHARE = 5;
 /** More new calls than this are told with their costs before they go out. */
 const FREELY = 1_000;
 
-/** How often the server is looked after while something waits for it, and how long it may be silent before it is asked. */
-const WATCH_MS = 250;
-const SILENT_MS = 500;
-/** How often it is asked whether it is back. */
-const AWAY_MS = 1_000;
-/** A request from before the server was away, of which nothing is heard for so long, is broken: it speaks every 15 s. */
-const BROKEN_MS = 20_000;
-
 /** With no answer for so long a server that is there is busy. */
 const BUSY_MS = 5_000;
 /** What a server answers that takes no more for now. */
@@ -65,28 +58,18 @@ export type Delay = "busy" | "full";
 /** What stands in a cell whose call was called off by its user. */
 const STOPPED = new CellError("#STOPPED!", "stopped before its answer came; Ask again asks for it");
 
-/** A request under way. */
-interface Running {
-  abort: AbortController;
-  /** When anything came for it last. */
-  heard: number;
-  /** Whether the server was away since then. */
-  isDoubtful: boolean;
-}
-
 /** An open sheet. */
 export class Session {
   readonly book: Book;
   private shown: Member;
   private readonly batcher: Batcher;
-  private readonly inFlight = new Map<number, Running>();
+  private readonly inFlight = new Map<number, AbortController>();
   private readonly arrived = new Set<BookCell>();
   private stopShow: (() => void) | undefined;
   /** Milliseconds that showing took last. */
   private showTook = 0;
   private stopWake: (() => void) | undefined;
-  private stopWatch: (() => void) | undefined;
-  private heard = 0;
+  private readonly watch: ServerWatch;
   /** When an answer came last, or calls went out. */
   private moved = 0;
   /** Whether the server said that it takes no more, and has answered nothing since. */
@@ -109,6 +92,11 @@ export class Session {
     this.book = new Book(memory, (cell, calls) => this.batcher.want(cell, calls, host.now()),
       () => host.clock?.() ?? Number.NaN);
     this.shown = this.book.add("Sheet1");
+    this.watch = new ServerWatch({
+      now: () => host.now(), later: (milliseconds, then) => host.later(milliseconds, then), probe: () => host.probe(),
+      isOffline: () => this.batcher.isOffline, away: () => this.away(), back: () => this.back(),
+      looked: () => this.looked(),
+    });
   }
 
   /** The sheet that is shown: what is typed goes there, and only its cells are painted. */
@@ -241,7 +229,7 @@ export class Session {
     this.isClosed = true;
     this.stopShow?.();
     this.stopWake?.();
-    this.stopWatch?.();
+    this.watch.close();
     this.act(this.batcher.clear());
   }
 
@@ -279,7 +267,7 @@ export class Session {
   private act(actions: Action[]): void {
     for (const action of actions) {
       if (action.kind === "send") void this.send(action.request, action.keys, this.labelled(action.calls, action.askers));
-      else this.inFlight.get(action.request)?.abort.abort();
+      else this.inFlight.get(action.request)?.abort();
     }
   }
 
@@ -291,10 +279,9 @@ export class Session {
   private async send(request: number, keys: string[], { calls, labels }: LabelledCalls): Promise<void> {
     const abort = new AbortController();
     const started = this.host.now();
-    const running: Running = { abort, heard: started, isDoubtful: false };
-    this.inFlight.set(request, running);
-    this.heard = this.moved = started;
-    this.watch();
+    this.inFlight.set(request, abort);
+    this.moved = started;
+    const watched = this.watch.begin(() => abort.abort(new RequestError("the connection broke", 0, undefined)));
     this.usage.requests += 1;
     this.usage.asked += keys.length;
     let done = 0;
@@ -302,7 +289,7 @@ export class Session {
       const usage = await this.host.run(calls, abort.signal, (index, answer) => {
         done += 1;
         this.answer(request, index, answer);
-      }, () => this.hear(running), labels, keys.some((key) => this.fresh.has(key)));
+      }, () => this.watch.hear(watched), labels, keys.some((key) => this.fresh.has(key)));
       add(this.usage, usage);
       this.end(request, new RequestError("the server left the cell out", 500, undefined));
     } catch (error) {
@@ -315,58 +302,24 @@ export class Session {
     this.usage.lastMs = this.host.now() - started;
     this.usage.totalMs += this.usage.lastMs;
     this.poll();
-    this.watch();
+    this.watch.end(watched);
     this.show();
   }
 
-  private hear(running: Running): void {
-    this.heard = running.heard = this.host.now();
-    running.isDoubtful = false;
-    if (this.batcher.isOffline) this.back();
-  }
-
-  /** Looks after the server soon, while something waits for it. */
-  private watch(): void {
-    if (this.isClosed || this.stopWatch || (this.inFlight.size === 0 && !this.batcher.isOffline)) return;
-    const wait = this.batcher.isOffline ? AWAY_MS : WATCH_MS;
-    this.stopWatch = this.host.later(wait, () => void this.look());
-  }
-
-  private async look(): Promise<void> {
-    const isSilent = this.host.now() - this.heard >= SILENT_MS;
-    if (isSilent || this.batcher.isOffline) {
-      const isThere = await this.host.probe();
-      if (this.isClosed) return;
-      if (isThere) this.heard = this.host.now();
-      if (!isThere) this.away();
-      else if (this.batcher.isOffline) this.back();
-    }
-    this.dropBroken();
+  private looked(): void {
     if (this.delay !== this.told) this.host.progress();
     this.told = this.delay;
-    this.stopWatch = undefined;
-    this.watch();
   }
 
   private away(): void {
-    for (const running of this.inFlight.values()) running.isDoubtful = true;
-    if (this.batcher.isOffline) return;
     this.batcher.offline();
     this.host.progress();
   }
 
   private back(): void {
-    for (const running of this.inFlight.values()) running.heard = this.host.now();
     this.batcher.online();
     this.poll();
     this.host.progress();
-  }
-
-  private dropBroken(): void {
-    for (const { abort, heard, isDoubtful } of this.inFlight.values()) {
-      const isBroken = isDoubtful && !this.batcher.isOffline && this.host.now() - heard >= BROKEN_MS;
-      if (isBroken) abort.abort(new RequestError("the connection broke", 0, undefined));
-    }
   }
 
   private answer(request: number, index: number, answer: Answer): void {

@@ -1,10 +1,10 @@
 // The open sheet and its neighbours: which one is shown, when it is saved, and what the toolbar does to it.
 
+import { tableOf } from "relserve-client/column";
 import { noUsage } from "relserve-client/usage";
 
 import type { CellId } from "../core/address";
 import { cellLabel } from "../core/cell-label";
-import { tableOf } from "../core/column";
 import { afterTyping } from "../core/origins";
 import { rawOf } from "../core/typed";
 import { probe, runCells } from "../net/cells";

@@ -1,15 +1,12 @@
 // The dialog that adds a column of answers: what to do with which column, five rows of it to look at, then all.
 
 import type { AiFunction } from "relserve-client/catalogue";
+import { type AiColumn, COLUMN_FUNCTIONS, ColumnError, type Table, fieldsOf, formulaOf, previewOf } from "relserve-client/column";
 import { type Scalar, shown } from "relserve-client/value";
 
 import { COLUMNS_MAX } from "../core/address";
-import { type AiColumn, COLUMN_FUNCTIONS, ColumnError, type Table, formulaOf } from "../core/column";
 import { element, onClick } from "./dom";
 import { make, row } from "./make";
-
-/** Rows that are looked at before all are asked. */
-export const PREVIEW_ROWS = 5;
 
 /** What the dialog needs of the open sheet. */
 export interface ColumnHost {
@@ -75,8 +72,7 @@ export class AiColumnDialog {
     const item = this.item();
     const isPrompt = item.name === "ask";
     (this.over.closest("label") as HTMLElement).hidden = isPrompt;
-    const wanted = item.arguments.filter(({ name }, i) => (i === item.over ? isPrompt : name !== "context"));
-    this.inputs.replaceChildren(...wanted.map(({ name, optional }) => {
+    this.inputs.replaceChildren(...fieldsOf(item).map(({ name, optional }) => {
       const field = name === "prompt" ? make("textarea", { name, rows: "3" }) : make("input", { name, autocomplete: "off" });
       const words = name === "labels" || name === "tags" ? `${name}, separated by commas` : optional ? `${name} (may stay empty)` : name;
       return make("label", {}, words, field);
@@ -108,7 +104,7 @@ export class AiColumnDialog {
 
   private preview(): void {
     this.attempt((_, whole) => {
-      const table = { ...whole, last: Math.min(whole.last, whole.first + PREVIEW_ROWS - 1) };
+      const table = previewOf(whole);
       this.stop?.();
       this.stop = this.host.preview(formulaOf(this.wanted(), table), table, (answers) => this.show(table, answers));
     });

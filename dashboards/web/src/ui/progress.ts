@@ -1,14 +1,12 @@
 // The run bar: how far the cells are that were asked, how long the rest may take, and what was said last.
 
-import type { Usage } from "relserve-client/usage";
+import { RunProgress, type RunState, type RunView } from "relserve-client/run-progress";
 
 import { element } from "./dom";
 import { count, seconds } from "./make";
 
 /** A live region that is told every cell would never stop talking: it hears tenths. */
 const STEPS = 10;
-/** The rest is guessed out of what is done, from this part on: the first answers wait for their prompts. */
-const SECONDS_FROM = 0.02;
 
 /** What is said where nothing comes from a server that is there. */
 const DELAYS = {
@@ -16,18 +14,8 @@ const DELAYS = {
   full: "The server is full: these cells are asked again by themselves.",
 };
 
-/** How a sheet's calls stand: those that are open, and those that were ever called off. */
-export interface RunState {
-  pending: number;
-  stopped: number;
-  usage: Usage;
-  /** Milliseconds of the page's clock. */
-  now: number;
-  /** Whether the server that they wait for is away. */
-  isReconnecting: boolean;
-  /** Whether their user keeps them back. */
-  isPaused: boolean;
-  /** Why none of them comes, where the server is there. */
+/** A run, and why none of its answers comes where the server is there. */
+interface PageRun extends RunState {
   delay: keyof typeof DELAYS | undefined;
 }
 
@@ -43,14 +31,9 @@ export class Progress {
   private readonly undelete = element("undelete", HTMLButtonElement);
   /** What the button beside the words does, where there is one. */
   private back: (() => void) | undefined;
-  /** When the pause began that lasts. */
-  private pausedAt: number | undefined;
+  private readonly run = new RunProgress();
   /** What was said last, which stays in front of the progress that follows. */
   private note = "";
-  private most = 0;
-  private started = 0;
-  private failedBefore = 0;
-  private stoppedBefore = 0;
 
   constructor() {
     this.undelete.addEventListener("click", () => {
@@ -60,35 +43,30 @@ export class Progress {
     });
   }
 
-  /** Shows how many calls are open; `stopped` were called off by now. */
-  show({ pending, stopped, usage, now, isReconnecting, isPaused, delay }: RunState): void {
-    if (pending > this.most) {
-      if (this.most === 0) [this.started, this.failedBefore, this.stoppedBefore] = [now, usage.failed, stopped];
-      this.most = pending;
-    }
-    if (this.most === 0) return;
-    const failed = usage.failed - this.failedBefore;
-    if (pending === 0) {
-      this.write(this.summary(now, failed, stopped - this.stoppedBefore));
+  /** Shows how calls stand. */
+  show(state: PageRun): void {
+    const view = this.run.update(state);
+    if (view.kind === "idle") return;
+    if (view.kind === "ended") {
+      this.write(summary(view));
       this.end();
       return;
     }
-    const done = this.most - pending;
-    this.rest(isPaused, now);
-    this.open(done, now, failed);
-    if (isPaused) {
-      this.left.textContent = `${count(done)} done, ${count(pending)} wait`;
-      this.write(`Paused at ${count(done)} of ${count(this.most)} cells. Resume goes on.`);
+    this.open(view);
+    const { kind, done, most } = view;
+    if (kind === "paused") {
+      this.left.textContent = `${count(done)} done, ${count(most - done)} wait`;
+      this.write(`Paused at ${count(done)} of ${count(most)} cells. Resume goes on.`);
       return;
     }
-    this.bar.classList.toggle("bad", isReconnecting);
-    if (isReconnecting) {
-      this.left.textContent = `${count(done)} of ${count(this.most)} cells`;
+    this.bar.classList.toggle("bad", kind === "reconnecting");
+    if (kind === "reconnecting") {
+      this.left.textContent = `${count(done)} of ${count(most)} cells`;
       this.write("Reconnecting: the server cannot be reached. The cells go on by themselves when it is back.");
       return;
     }
-    this.write(delay ? DELAYS[delay] : "");
-    const share = `${(100 * Math.floor((STEPS * done) / this.most)) / STEPS} % of ${count(this.most)} cells`;
+    this.write(state.delay ? DELAYS[state.delay] : "");
+    const share = `${(100 * Math.floor((STEPS * done) / most)) / STEPS} % of ${count(most)} cells`;
     if (this.share.value !== share) this.share.value = share;
   }
 
@@ -118,45 +96,34 @@ export class Progress {
     this.undelete.hidden = true;
   }
 
-  /** A pause does not count as time of the run. */
-  private rest(isPaused: boolean, now: number): void {
-    if (isPaused) this.pausedAt ??= now;
-    else if (this.pausedAt !== undefined) {
-      this.started += now - this.pausedAt;
-      this.pausedAt = undefined;
-    }
-    this.pause.textContent = isPaused ? "Resume" : "Pause";
-  }
-
-  private open(done: number, now: number, failed: number): void {
+  private open({ kind, done, most, failed, leftMs }: Extract<RunView, { done: number }>): void {
+    this.pause.textContent = kind === "paused" ? "Resume" : "Pause";
     this.bar.hidden = this.stop.hidden = this.pause.hidden = this.left.hidden = false;
-    this.bar.max = this.most;
+    this.bar.max = most;
     this.bar.value = done;
-    const share = done / this.most;
-    const rest = share < SECONDS_FROM ? "" : `, about ${seconds(((now - this.started) * (1 - share)) / share)} left`;
+    const rest = leftMs === undefined ? "" : `, about ${seconds(leftMs)} left`;
     const bad = failed > 0 ? `, ${count(failed)} failed` : "";
-    this.left.textContent = `${count(done)} of ${count(this.most)} cells${bad}${rest}`;
+    this.left.textContent = `${count(done)} of ${count(most)} cells${bad}${rest}`;
   }
 
   private end(): void {
-    this.most = 0;
+    this.run.reset();
     this.bar.hidden = this.left.hidden = true;
     this.share.value = "";
     // A button that goes takes the focus with it, and the keys would be nobody's.
     if ([this.stop, this.pause].includes(document.activeElement as HTMLButtonElement)) element("retry", HTMLButtonElement).focus();
     this.stop.hidden = this.pause.hidden = true;
-    this.pausedAt = undefined;
-  }
-
-  private summary(now: number, failed: number, stopped: number): string {
-    const took = seconds(now - this.started);
-    if (stopped > 0) return `Stopped: ${count(this.most - stopped)} of ${count(this.most)} cells are answered and stay, after ${took}`;
-    const but = failed > 0 ? `, ${count(failed)} of them without an answer: Ask again asks for those` : "";
-    return `${count(this.most)} ${this.most === 1 ? "cell" : "cells"} in ${took}${but}`;
   }
 
   private write(progress: string): void {
     const words = [this.note, progress].filter(Boolean).join(" ");
     if (this.line.value !== words) this.line.value = words;
   }
+}
+
+function summary({ most, failed, stopped, tookMs }: Extract<RunView, { kind: "ended" }>): string {
+  const took = seconds(tookMs);
+  if (stopped > 0) return `Stopped: ${count(most - stopped)} of ${count(most)} cells are answered and stay, after ${took}`;
+  const but = failed > 0 ? `, ${count(failed)} of them without an answer: Ask again asks for those` : "";
+  return `${count(most)} ${most === 1 ? "cell" : "cells"} in ${took}${but}`;
 }

@@ -6,13 +6,15 @@ import type { Answer, Call } from "relserve-client/calls";
 import type { ServerUsage } from "relserve-client/usage";
 import { RequestError, type WireError, headers, readCells, replyError } from "relserve-client/wire";
 
-import { type Cell, errorOf } from "../../shared/plan";
+import { type Cell, answerOf } from "./plan";
 
 /** Where calls go. */
 export interface Server {
   /** Without a slash at the end. */
   url: string;
   key: string;
+  /** The model that answers; the server's own where none is chosen. */
+  model?: string | undefined;
 }
 
 /** What talking needs of the world. */
@@ -36,6 +38,19 @@ export interface Bounds {
 /** What the add-in uses. */
 export const BOUNDS: Bounds = { deadlineMs: 60_000, lookMs: 1_000, looksMs: 10_000, failures: 8 };
 
+/** A server that is silent so long when it is asked whether it is there counts as none. */
+const PROBE_MS = 1_250;
+
+/** Whether a server is there, behind whatever proxies stand before it. */
+export async function probe(net: Net, url: string): Promise<boolean> {
+  try {
+    const { status } = await net.fetch(`${url}/healthz`, { cache: "no-store", signal: AbortSignal.timeout(PROBE_MS) });
+    return !new RequestError("", status, undefined).isUnreachable;
+  } catch {
+    return false;
+  }
+}
+
 interface CellsReply {
   status: string;
   ticket?: string;
@@ -44,17 +59,23 @@ interface CellsReply {
   error?: WireError;
 }
 
-/** Asks calls; `onCell` is told each answer once, as it comes. Gives the usage at the end. */
+/** Who is told what comes: each answer once, and any life of the server. */
+export interface Listener {
+  onCell(index: number, answer: Answer): void;
+  onHeard(): void;
+}
+
+/** Asks calls. Gives the usage at the end. */
 export async function askCells(
-  net: Net, server: Server, calls: Call[], signal: AbortSignal, onCell: (index: number, answer: Answer) => void,
-  bounds: Bounds = BOUNDS,
+  net: Net, server: Server, calls: Call[], signal: AbortSignal, { onCell, onHeard }: Listener, bounds: Bounds = BOUNDS,
 ): Promise<ServerUsage> {
   const seen = new Set<number>();
-  const take = (index: number, cell: Cell) => {
-    if (cell.pending || seen.has(index)) return;
+  const cell = (index: number, told: Cell) => {
+    if (told.pending || seen.has(index)) return;
     seen.add(index);
-    onCell(index, cell.error ? { error: errorOf(cell.error) } : { value: cell.value ?? "" });
+    onCell(index, answerOf(told));
   };
+  const take: Taker = { cell, heard: onHeard };
   let done: CellsReply;
   try {
     done = await stream(net, server, calls, signal, take, bounds);
@@ -62,36 +83,42 @@ export async function askCells(
     if (!(error instanceof RequestError) || ![400, 413].includes(error.status)) throw error;
     // No call of the request makes sense: the formulas' own fault, not an answer that did not come.
     const refused = { error: { message: error.message, type: "invalid_request_error" } };
-    calls.forEach((_, index) => take(index, refused));
+    calls.forEach((_, index) => cell(index, refused));
     return {};
   }
   if (done.ticket === undefined) return done.usage ?? {};
   return follow(net, server, done.ticket, signal, take, bounds);
 }
 
+interface Taker {
+  cell(index: number, cell: Cell): void;
+  heard(): void;
+}
+
 async function stream(
-  net: Net, server: Server, calls: Call[], signal: AbortSignal, take: (index: number, cell: Cell) => void, bounds: Bounds,
+  net: Net, server: Server, calls: Call[], signal: AbortSignal, take: Taker, bounds: Bounds,
 ): Promise<CellsReply> {
-  const body = JSON.stringify({ calls, stream: true, deadline_ms: bounds.deadlineMs });
-  const response = await send(net, `${server.url}/v1/cells`, {
+  const body = JSON.stringify({ calls, stream: true, deadline_ms: bounds.deadlineMs, model: server.model });
+  const response = await send(net, server.url, "/v1/cells?details=true", {
     method: "POST", headers: { "Content-Type": "application/json", ...headers(server.key) }, body, signal,
   });
-  return readCells<CellsReply>(response, signal, (cell) => take(cell.index, cell));
+  return readCells<CellsReply>(response, signal, (cell) => take.cell(cell.index, cell), take.heard);
 }
 
 /** Looks at a ticket until it is over. Nobody waits any more: it is called off, for it would go on by itself. */
 async function follow(
-  net: Net, server: Server, ticket: string, signal: AbortSignal, take: (index: number, cell: Cell) => void, bounds: Bounds,
+  net: Net, server: Server, ticket: string, signal: AbortSignal, take: Taker, bounds: Bounds,
 ): Promise<ServerUsage> {
-  const url = `${server.url}/v1/cells/${encodeURIComponent(ticket)}`;
+  const path = `/v1/cells/${encodeURIComponent(ticket)}`;
   let pause = bounds.lookMs;
   let failures = 0;
   for (;;) {
     try {
       await net.sleep(pause, signal);
-      const reply = await look(net, url, server.key, signal);
+      const reply = await look(net, server, `${path}?details=true`, signal);
       failures = 0;
-      reply.cells?.forEach((cell, index) => take(index, cell));
+      take.heard();
+      reply.cells?.forEach((cell, index) => take.cell(index, cell));
       if (reply.status !== "running") {
         if (reply.status === "completed") return reply.usage ?? {};
         throw new RequestError(reply.error?.message ?? `the request was ${reply.status}`, 500, undefined);
@@ -99,7 +126,7 @@ async function follow(
       pause = Math.min(pause * 1.5, bounds.looksMs);
     } catch (error) {
       if (signal.aborted) {
-        net.fetch(url, { method: "DELETE", headers: headers(server.key) }).catch(() => undefined);
+        net.fetch(`${server.url}${path}`, { method: "DELETE", headers: headers(server.key) }).catch(() => undefined);
         throw error;
       }
       // The ticket is gone with the server's store: the calls are asked again.
@@ -111,19 +138,19 @@ async function follow(
   }
 }
 
-async function look(net: Net, url: string, key: string, signal: AbortSignal): Promise<CellsReply> {
-  const response = await send(net, url, { headers: headers(key), signal });
+async function look(net: Net, { url, key }: Server, path: string, signal: AbortSignal): Promise<CellsReply> {
+  const response = await send(net, url, path, { headers: headers(key), signal });
   if (!response.ok) throw await replyError(response);
   return (await response.json().catch(() => {
     throw new RequestError("the connection broke", 0, undefined);
   })) as CellsReply;
 }
 
-async function send(net: Net, url: string, init: RequestInit & { signal: AbortSignal }): Promise<Response> {
+async function send(net: Net, url: string, path: string, init: RequestInit & { signal: AbortSignal }): Promise<Response> {
   try {
-    return await net.fetch(url, init);
+    return await net.fetch(`${url}${path}`, init);
   } catch (error) {
     if (init.signal.aborted) throw error;
-    throw new RequestError(`the server at ${new URL(url).origin} cannot be reached`, 0, undefined);
+    throw new RequestError(`the server at ${url} cannot be reached`, 0, undefined);
   }
 }
