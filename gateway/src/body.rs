@@ -38,6 +38,9 @@ pub struct Timely<'a> {
     pub peek: &'a mut Peek,
 }
 
+/// Bytes of a body by which nobody knows yet who sends it.
+const UNKNOWN_SENDER_BYTES_MAX: u64 = 4 << 10;
+
 /// Reads the body of at most `limits.body_bytes_max`, in at most `server.body_ms_max`.
 pub async fn read(
     headers: &HeaderMap,
@@ -45,8 +48,27 @@ pub async fn read(
     config: &Config,
     timely: Option<Timely<'_>>,
 ) -> Result<Bytes, ApiError> {
-    check_type(headers)?;
     let limit = config.limits.body_bytes_max.0;
+    read_at_most(limit, headers, payload, config, timely).await
+}
+
+/// Reads the body of a request that anybody may send: a small one.
+pub async fn read_of_anybody(
+    headers: &HeaderMap,
+    payload: Payload,
+    config: &Config,
+) -> Result<Bytes, ApiError> {
+    read_at_most(UNKNOWN_SENDER_BYTES_MAX, headers, payload, config, None).await
+}
+
+async fn read_at_most(
+    limit: u64,
+    headers: &HeaderMap,
+    payload: Payload,
+    config: &Config,
+    timely: Option<Timely<'_>>,
+) -> Result<Bytes, ApiError> {
+    check_type(headers)?;
     let too_large =
         || RequestError::TooLarge { what: "the request body".into(), limit: format!("{limit} bytes") };
     let declared = header(headers, &CONTENT_LENGTH).and_then(|length| length.parse::<u64>().ok());

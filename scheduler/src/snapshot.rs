@@ -116,21 +116,15 @@ pub struct Start {
 }
 
 /// RelQueries that run, and of those that wait, among which a rival is looked for.
-const RIVALS_MAX: usize = 64;
+pub(crate) const RIVALS_MAX: usize = 64;
 
 /// The relQuery with the most rows that wait, among those that `counts` accepts.
-fn most_waiting(all: &[RelQueryStatus], counts: impl Fn(&RelQueryStatus) -> bool) -> Option<RelQueryStatus> {
+pub(crate) fn most_waiting(
+    all: &[RelQueryStatus],
+    counts: impl Fn(&RelQueryStatus) -> bool,
+) -> Option<RelQueryStatus> {
     let open = all.iter().filter(|one| one.rows.waiting > 0 && counts(one));
     open.max_by_key(|one| (one.rows.waiting, std::cmp::Reverse(one.arrival))).copied()
-}
-
-impl SchedulerSnapshot {
-    /// How a relQuery of the snapshot stands beside the others, where it is listed.
-    pub fn start_of(&self, id: RelQueryId) -> Option<Start> {
-        let listed = &self.relqueries.listed;
-        let first = listed.iter().find(|one| one.id == id)?;
-        Some(Start { first: *first, rival: most_waiting(listed, |one| one.id != id) })
-    }
 }
 
 /// A tenant's part of a step.
@@ -392,8 +386,5 @@ mod tests {
         assert!(work(&first) < work(&rival), "less work is left of it");
         scheduler.apply(&memory.step(&plan), Time(9));
         assert!(scheduler.starts().is_empty(), "the step is over");
-        let snapshot = scheduler.snapshot(9);
-        let start = snapshot.start_of(RelQueryId(2)).expect("it is listed");
-        assert_eq!((start.first.id, start.rival.map(|one| one.id)), (RelQueryId(2), Some(RelQueryId(1))));
     }
 }

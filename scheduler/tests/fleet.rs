@@ -103,6 +103,30 @@ fn classes_come_before_work_and_work_before_arrival() {
     assert_eq!(run(&mut fleet), [4, 3, 3, 3, 2, 1]);
 }
 
+#[test]
+fn a_relquery_that_begins_is_told_with_the_one_that_it_leaves_waiting_however_many_run() {
+    let mut fleet = fleet(config(), 1, 200);
+    for id in 1..=150 {
+        fleet.submit(submission(id, id, rows(id as u32, 0..1))).expect("room");
+    }
+    let sent = fleet.dispatch(Time(200));
+    let starts = fleet.starts(&sent, Time(200));
+    assert_eq!((starts.len(), starts.iter().filter(|one| one.rival.is_some()).count()), (150, 0));
+    fleet.submit(submission(151, 201, rows(151, 0..60))).expect("room");
+    fleet.submit(submission(152, 202, rows(152, 0..1))).expect("room");
+    let sent = fleet.dispatch(Time(300));
+    assert_eq!(sent.len(), 50);
+    let starts = fleet.starts(&sent, Time(300));
+    let told: Vec<_> = starts
+        .iter()
+        .map(|one| (one.first.id.0, one.rival.map(|rival| (rival.id.0, rival.rows.waiting))))
+        .collect();
+    assert_eq!(told, [(152, Some((151, 11))), (151, None)]);
+    done(&mut fleet, &sent[0], Time(400));
+    let sent = fleet.dispatch(Time(400));
+    assert_eq!((sent.len(), fleet.starts(&sent, Time(400)).len()), (1, 0), "it had begun before");
+}
+
 /// The order in which a replica of one row serves relQueries of 3, 1 and 2 rows that came in this order.
 fn order_under(policy: Policy) -> Vec<u64> {
     let mut fleet = one_row_at_a_time_under(policy);

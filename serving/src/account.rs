@@ -3,9 +3,10 @@
 //! Bounded by tenants times routes. Must not know where the sums are stored.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 
 use base::TenantId;
+use tokio::sync::{RwLockReadGuard, RwLockWriteGuard};
 
 use crate::relquery_state::Usage;
 
@@ -30,12 +31,31 @@ pub struct Spent {
 
 /// The sums.
 #[derive(Debug, Default)]
-pub struct Accounts(Mutex<BTreeMap<Account, Spent>>);
+pub struct Accounts {
+    sums: Mutex<BTreeMap<Account, Spent>>,
+    /// Held from taking the sums to having written them: whoever adds these to the store's meanwhile would miss
+    /// them.
+    writing: tokio::sync::RwLock<()>,
+}
 
 impl Accounts {
+    fn sums(&self) -> MutexGuard<'_, BTreeMap<Account, Spent>> {
+        self.sums.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// While this is held, each sum is either here or in the store.
+    pub async fn settled(&self) -> RwLockReadGuard<'_, ()> {
+        self.writing.read().await
+    }
+
+    /// The right to move sums from here to the store.
+    pub async fn moving(&self) -> RwLockWriteGuard<'_, ()> {
+        self.writing.write().await
+    }
+
     /// Adds to a sum.
     pub fn add(&self, account: Account, more: Spent) {
-        let mut sums = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut sums = self.sums();
         let spent = sums.entry(account).or_default();
         spent.requests += more.requests;
         spent.rows += more.rows;
@@ -44,13 +64,12 @@ impl Accounts {
 
     /// What a sum holds that was not taken yet.
     pub fn of(&self, account: Account) -> Spent {
-        let sums = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        sums.get(&account).copied().unwrap_or_default()
+        self.sums().get(&account).copied().unwrap_or_default()
     }
 
     /// Takes the sums, to be written.
     pub fn take(&self) -> BTreeMap<Account, Spent> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
+        std::mem::take(&mut *self.sums())
     }
 
     /// Puts sums back that could not be written.

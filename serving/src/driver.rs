@@ -59,8 +59,6 @@ struct RowFlight {
 struct RelQueryFlight {
     account: Account,
     label: Option<Arc<Label>>,
-    /// Whether a row of it has begun.
-    has_started: bool,
     open: Option<OpenKey>,
     opened: Time,
     /// The relQuery it was made for, while nobody else's rows joined.

@@ -15,6 +15,7 @@ const ANSWERS_PER_WRITE: usize = 1_000;
 
 /// Writes the sums of usage.
 pub async fn write_usage(runtime: &Runtime) {
+    let _moving = runtime.shared.accounts.moving().await;
     let sums = runtime.shared.accounts.take();
     if sums.is_empty() {
         return;

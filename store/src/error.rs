@@ -36,7 +36,10 @@ pub enum Error {
     #[error("no such {0}")]
     Missing(&'static str),
     /// The database was made by a newer program.
-    #[error("the store's schema is version {found}, this program knows up to {known}")]
+    #[error(
+        "the store's schema is version {found}, this program knows up to {known}: a newer one has made it, and only \
+         such a one can read it"
+    )]
     Newer {
         /// What the database says.
         found: i64,

@@ -92,8 +92,13 @@ async fn schema_of(address: &Address) -> Result<Option<i64>, Error> {
 /// An address without its user, password and parameters.
 fn without_secrets(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("postgres", url));
-    let rest = rest.split(['?', '#']).next().unwrap_or_default();
-    let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
+    let shown = rest.split(['?', '#']).next().unwrap_or_default();
+    let host = match shown.rsplit_once('@') {
+        Some((_, host)) => host,
+        // A password that holds one of these marks, which an address must not: what stands before it is a part of it.
+        None if rest.contains('@') => "...",
+        None => shown,
+    };
     format!("{scheme}://{host}")
 }
 
@@ -125,6 +130,9 @@ mod tests {
         let shown = |url: &str| Store::shown(url).expect("an address");
         assert_eq!(shown("postgres://me:se@cret@host:5432/shop?password=x"), "postgres://host:5432/shop");
         assert_eq!(shown("postgresql://host/shop"), "postgresql://host/shop");
+        for url in ["postgres://me:se?cret@host/shop", "postgres://me:se#cret@host/shop"] {
+            assert_eq!(shown(url), "postgres://...");
+        }
         let error = Store::shown("mysql://me:secret@host/shop").expect_err("no such scheme").to_string();
         assert!(!error.contains("secret"), "{error}");
     }

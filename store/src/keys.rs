@@ -9,7 +9,7 @@ use base::{Millis, TenantId};
 use postgres_protocol::password::scram_sha_256;
 use sha2::{Digest, Sha256};
 use sqlx::any::AnyRow;
-use sqlx::{FromRow, Row as _};
+use sqlx::{AnyConnection, FromRow, Row as _};
 
 use crate::error::{Error, foreign};
 use crate::open::{Lock, Store};
@@ -191,43 +191,12 @@ impl From<KeyColumns> for KeyInfo {
 impl Store {
     /// Makes a key and returns its text, which is kept nowhere.
     pub async fn create_key(&self, new: NewKey<'_>, now: UnixMillis) -> Result<CreatedKey, Error> {
-        let plaintext = random_secret(KEY_PREFIX)?;
-        let shown: String = plaintext.chars().take(SHOWN_CHARS).collect();
-        let verifier = scram_sha_256(plaintext.as_bytes());
+        let secret = KeySecret::random()?;
         self.bounded(async {
             let mut tx = self.begin_write(Lock::Counters).await?;
-            let id = next_id(&mut tx, "key").await?;
-            sqlx::query(
-                "INSERT INTO api_keys \
-                 (id, tenant, name, sha256, shown, created, last_used, expires, revoked, verifier, operator) \
-                 VALUES ($1, $2, $3, $4, $5, $6, NULL, $7, NULL, $8, $9)",
-            )
-            .bind(id)
-            .bind(to_sql(new.tenant.0))
-            .bind(new.name)
-            .bind(hash(&plaintext))
-            .bind(&shown)
-            .bind(now.to_sql())
-            .bind(new.expires.map(UnixMillis::to_sql))
-            .bind(&verifier)
-            .bind(i64::from(new.is_operator))
-            .execute(&mut *tx)
-            .await
-            .map_err(|error| foreign(error, Error::Missing("tenant")))?;
+            let created = insert_key(&mut tx, new, secret, (KeyOrigin::Made, now)).await?;
             tx.commit().await?;
-            let info = KeyInfo {
-                id: from_sql(id),
-                tenant: new.tenant,
-                name: new.name.to_owned(),
-                shown,
-                created: now,
-                last_used: None,
-                expires: new.expires,
-                revoked: None,
-                verifier: Some(verifier),
-                is_operator: new.is_operator,
-            };
-            Ok(CreatedKey { info, plaintext })
+            Ok(created)
         })
         .await
     }
@@ -304,6 +273,71 @@ impl Store {
             .bind(to_sql(id));
         Ok(self.changed(query).await? > 0)
     }
+}
+
+/// Where a key comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeyOrigin {
+    /// Somebody made it, and clears it away.
+    Made,
+    /// A sign-in link was exchanged for it: it goes when it is past its date.
+    SignIn,
+}
+
+/// A new key's text, and what is kept of it. Made before a lock is taken: the verifier takes thousands of hashes.
+pub(crate) struct KeySecret {
+    plaintext: String,
+    verifier: String,
+}
+
+impl KeySecret {
+    pub(crate) fn random() -> Result<Self, Error> {
+        let plaintext = random_secret(KEY_PREFIX)?;
+        let verifier = scram_sha_256(plaintext.as_bytes());
+        Ok(Self { plaintext, verifier })
+    }
+}
+
+/// Keeps a new key, inside the caller's transaction.
+pub(crate) async fn insert_key(
+    tx: &mut AnyConnection,
+    new: NewKey<'_>,
+    KeySecret { plaintext, verifier }: KeySecret,
+    (origin, now): (KeyOrigin, UnixMillis),
+) -> Result<CreatedKey, Error> {
+    let shown: String = plaintext.chars().take(SHOWN_CHARS).collect();
+    let id = next_id(tx, "key").await?;
+    sqlx::query(
+        "INSERT INTO api_keys \
+         (id, tenant, name, sha256, shown, created, last_used, expires, revoked, verifier, operator, signed_in) \
+         VALUES ($1, $2, $3, $4, $5, $6, NULL, $7, NULL, $8, $9, $10)",
+    )
+    .bind(id)
+    .bind(to_sql(new.tenant.0))
+    .bind(new.name)
+    .bind(hash(&plaintext))
+    .bind(&shown)
+    .bind(now.to_sql())
+    .bind(new.expires.map(UnixMillis::to_sql))
+    .bind(&verifier)
+    .bind(i64::from(new.is_operator))
+    .bind(i64::from(origin == KeyOrigin::SignIn))
+    .execute(tx)
+    .await
+    .map_err(|error| foreign(error, Error::Missing("tenant")))?;
+    let info = KeyInfo {
+        id: from_sql(id),
+        tenant: new.tenant,
+        name: new.name.to_owned(),
+        shown,
+        created: now,
+        last_used: None,
+        expires: new.expires,
+        revoked: None,
+        verifier: Some(verifier),
+        is_operator: new.is_operator,
+    };
+    Ok(CreatedKey { info, plaintext })
 }
 
 /// A prefix and 256 random bits: a new key's text, or a token's.

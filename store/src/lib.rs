@@ -4,7 +4,7 @@
 //! One [`Store`] over SQLite (a file, the default) or Postgres (several gateways), with one schema and one
 //! set of statements for both. Each table family has its file with its SQL in sight: [`tenants`], [`keys`],
 //! [`sign_ins`], [`usage`], [`spending`], [`results`], [`tickets`], [`batches`], [`files`], [`schemas`], [`corpora`],
-//! [`workbooks`], [`calibration`], [`nodes`], [`replica_leases`].
+//! [`workbooks`], [`shares`], [`calibration`], [`nodes`], [`replica_leases`].
 //!
 //! The store reads no clock: every instant is an argument, in unix milliseconds. (Leases of replicas count by the
 //! database's, which all gateways share.) It must not know HTTP, scheduling or models; JSON passes through it as
@@ -23,6 +23,7 @@ mod open;
 pub mod replica_leases;
 pub mod results;
 pub mod schemas;
+pub mod shares;
 pub mod sign_ins;
 pub mod spending;
 pub mod tenants;
@@ -42,6 +43,7 @@ pub use open::{Store, StoreOptions};
 pub use replica_leases::{OtherLease, ReplicaLease};
 pub use results::{NewResult, ResultKey, ResultLimits};
 pub use schemas::{NewSchema, SchemaLimits, SchemaPut, StoredSchema};
+pub use shares::WorkbookShare;
 pub use sign_ins::SignIn;
 pub use spending::Spending;
 pub use tenants::{DEFAULT_TENANT, Tenant};
@@ -49,5 +51,5 @@ pub use tickets::{BATCH, ClaimKind, Lease, NewTicket, Page, RowCounts, Ticket, T
 pub use time::UnixMillis;
 pub use usage::{UsageKey, UsageRow, Used};
 pub use workbooks::{
-    Workbook, WorkbookDraft, WorkbookLimits, WorkbookSaved, WorkbookShare, WorkbookUsage, WorkbookVersion,
+    Workbook, WorkbookDeleted, WorkbookDraft, WorkbookLimits, WorkbookSaved, WorkbookUsage, WorkbookVersion,
 };

@@ -8,7 +8,7 @@ use sqlx::AnyConnection;
 use crate::error::Error;
 
 /// The steps, oldest first; step `i` brings the schema to version `i + 1`. Never edited, only added to.
-const STEPS: [&str; 8] = [
+const STEPS: [&str; 9] = [
     include_str!("schema.sql"),
     include_str!("schemas.sql"),
     include_str!("corpora.sql"),
@@ -17,6 +17,7 @@ const STEPS: [&str; 8] = [
     include_str!("replica_leases.sql"),
     include_str!("sign_ins.sql"),
     include_str!("workbooks.sql"),
+    include_str!("upkeep.sql"),
 ];
 
 /// The version that this program brings a schema to.

@@ -3,10 +3,10 @@
 //! Whoever opens the link gets a key of its own in exchange, so no key ever stands in a link. Only a token's hash is
 //! kept, for the reasons that [`crate::keys`] gives.
 
-use base::TenantId;
+use base::{Millis, TenantId};
 
 use crate::error::{Error, foreign};
-use crate::keys::{hash, random_secret};
+use crate::keys::{CreatedKey, KeyOrigin, KeySecret, NewKey, hash, insert_key, random_secret};
 use crate::open::{Lock, Store};
 use crate::time::{UnixMillis, from_sql, to_sql};
 
@@ -52,9 +52,16 @@ impl Store {
         Ok(token)
     }
 
-    /// Uses a token up. `None` where it was used, is past its date or never was; of several who present it at
-    /// once one is served.
-    pub async fn take_sign_in(&self, token: &str, now: UnixMillis) -> Result<Option<SignIn>, Error> {
+    /// Uses a token up for a new key that works for `lifetime`, both or neither. `None` where the token was used, is
+    /// past its date or never was; of several who present it at once one is served.
+    ///
+    /// Such keys are deleted once they are past their date: people sign in often, and nobody else clears them away.
+    pub async fn exchange_sign_in(
+        &self,
+        token: &str,
+        (name, lifetime): (&str, Millis),
+        now: UnixMillis,
+    ) -> Result<Option<CreatedKey>, Error> {
         self.bounded(async {
             // Anybody may ask: a guess takes no lock from those who write.
             let known: Option<(i64,)> =
@@ -65,6 +72,7 @@ impl Store {
             if known.is_none() {
                 return Ok(None);
             }
+            let secret = KeySecret::random()?;
             let mut tx = self.begin_write(Lock::Counters).await?;
             let taken: Option<(i64, i64, i64)> = sqlx::query_as(
                 "DELETE FROM sign_in_tokens WHERE sha256 = $1 RETURNING tenant, operator, expires",
@@ -72,13 +80,26 @@ impl Store {
             .bind(hash(token))
             .fetch_optional(&mut *tx)
             .await?;
-            tx.commit().await?;
             let taken = taken.filter(|(_, _, expires)| from_sql(*expires) > now.0);
-            Ok(taken.map(|(tenant, operator, _)| SignIn {
-                tenant: TenantId(from_sql(tenant)),
-                is_operator: operator != 0,
-            }))
+            let created = match taken {
+                None => None,
+                Some((tenant, operator, _)) => {
+                    let tenant = TenantId(from_sql(tenant));
+                    let expires = Some(now.after(lifetime));
+                    let new = NewKey { tenant, name, expires, is_operator: operator != 0 };
+                    Some(insert_key(&mut tx, new, secret, (KeyOrigin::SignIn, now)).await?)
+                }
+            };
+            tx.commit().await?;
+            Ok(created)
         })
         .await
+    }
+
+    /// Deletes the keys that links were exchanged for and that are past their date; says how many.
+    pub async fn expire_signed_in_keys(&self, now: UnixMillis) -> Result<u64, Error> {
+        let query =
+            sqlx::query("DELETE FROM api_keys WHERE signed_in = 1 AND expires <= $1").bind(now.to_sql());
+        self.changed(query).await
     }
 }

@@ -4,7 +4,7 @@ mod suite;
 mod support;
 
 use base::Millis;
-use store::{DEFAULT_TENANT, KeyLookup, NewKey, Store, StoreOptions};
+use store::{DEFAULT_TENANT, KeyLookup, NewKey, Store, StoreOptions, WorkbookDeleted};
 use suite::{at, batches, cases, corpora, leases, migration, schemas, sql, tickets, workbooks};
 use support::Server;
 
@@ -68,6 +68,8 @@ async fn a_server_that_crashes_gives_transient_errors_and_then_everything_works_
 async fn a_server_that_does_not_answer_gives_an_error_and_no_hang() {
     let Some(server) = Server::start() else { return };
     let url = server.create_database("stuck").await;
+    // Made with time for it: what is bounded here is a call.
+    suite::open(&url).await.close().await;
     let store = Store::open_with(&url, IMPATIENT).await.expect("opens");
     let other = sqlx::AnyPool::connect(&url).await.expect("connects");
     let mut holding = other.begin().await.expect("begins");
@@ -80,6 +82,26 @@ async fn a_server_that_does_not_answer_gives_an_error_and_no_hang() {
     store.ping().await.expect("other connections still serve");
     holding.rollback().await.expect("unlocks");
     assert_eq!(store.tenants().await.expect("listed").len(), 1);
+}
+
+#[tokio::test]
+async fn a_workbook_is_not_deleted_under_a_save() {
+    let Some(server) = Server::start() else { return };
+    let url = server.create_database("workbooks").await;
+    let store = suite::open(&url).await;
+    workbooks::kept(&store, ("a", "{}"), 0, 1).await;
+    let other = sqlx::AnyPool::connect(&url).await.expect("connects");
+    let mut saving = other.begin().await.expect("begins");
+    // What a save holds from its first look to its end.
+    sqlx::query("SELECT pg_advisory_xact_lock(1919249418)").execute(&mut *saving).await.expect("locks");
+    let waits = async {
+        let sql = "SELECT COUNT(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
+        while sqlx::query_as::<_, (i64,)>(sql).fetch_one(&other).await.expect("looked") == (0,) {}
+    };
+    let mut deletion = std::pin::pin!(store.delete_workbook(DEFAULT_TENANT, ("a", None), at(2)));
+    tokio::select! { deleted = &mut deletion => panic!("{deleted:?} under a save"), () = waits => {} }
+    saving.rollback().await.expect("unlocks");
+    assert_eq!(deletion.await.expect("nobody holds it"), WorkbookDeleted::Yes);
 }
 
 #[tokio::test]

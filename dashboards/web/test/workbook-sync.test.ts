@@ -40,15 +40,23 @@ class Server implements WorkbookServer {
     if ((there?.version ?? 0) !== base) return "stale";
     this.saves += 1;
     if (closesVersion) this.closed.push(base + 1);
-    this.kept.set(id, { name, version: base + 1, content: structuredClone(content) });
+    const version = (there?.version ?? this.deleted.get(id) ?? 0) + 1;
+    this.kept.set(id, { name, version, content: structuredClone(content) });
     if (this.losesReply) {
       this.losesReply = false;
       throw new Error("the connection broke");
     }
-    return { version: base + 1 };
+    return { version };
   };
-  remove = async (id: string) => {
+  /** The last versions of what was deleted. */
+  private readonly deleted = new Map<string, number>();
+  /** What another browser does between this one's look and its deletion. */
+  beforeRemoval = async (): Promise<void> => {};
+  remove = async (id: string, version: number) => {
     this.answer();
+    await this.beforeRemoval();
+    if (this.kept.get(id)?.version !== version) return;
+    this.deleted.set(id, version);
     this.kept.delete(id);
   };
 
@@ -235,6 +243,35 @@ test("a deletion goes everywhere, but not over an edit", async () => {
   await other.sync.run();
   expect(other.cells()).toEqual({ T: "changed" });
   expect(other.told.at(-1)).toBe('"T" was changed elsewhere after it was deleted here: it is back.');
+});
+
+test("what was deleted and made anew is not taken for what it was", async () => {
+  const server = new Server();
+  const [one, other, third] = [new Browser(server, "x"), new Browser(server, "y"), new Browser(server, "z")];
+  const { id } = one.type("S", "a");
+  for (const browser of [one, other, third]) await browser.sync.run();
+  one.sheets.delete(id);
+  await one.sync.run();
+  other.type("S", "made anew");
+  await other.sync.run();
+  third.type("S", "third");
+  await third.sync.run();
+  expect(third.cells()).toEqual({ S: "made anew", "S (copy)": "third" });
+  expect(server.cells()).toMatchObject({ S: "made anew" });
+});
+
+test("what is saved while it is being deleted elsewhere stays", async () => {
+  const server = new Server();
+  const [one, other] = [new Browser(server, "x"), new Browser(server, "y")];
+  const { id } = one.type("S", "a");
+  for (const browser of [one, other]) await browser.sync.run();
+  one.sheets.delete(id);
+  other.type("S", "b");
+  server.beforeRemoval = () => other.sync.run();
+  await one.sync.run();
+  expect(server.cells()).toEqual({ S: "b" });
+  await one.sync.run();
+  expect(one.cells()).toEqual({ S: "b" });
 });
 
 test("a version can be closed, edited since or not, and only by a server that is there", async () => {

@@ -7,6 +7,7 @@ use actix_web::{HttpRequest, HttpResponse};
 use serde::Deserialize;
 use serde_json::json;
 use serving::Runtime;
+use serving::error::internal;
 use serving::relquery_state::{AnswerRow, RelQueryState};
 
 use crate::auth::Authenticated;
@@ -14,7 +15,6 @@ use crate::error::ApiError;
 use crate::routes::relqueries::answered;
 use crate::routes::start::{Incoming, Started, start};
 use crate::routes::{ask, only_get_delete, only_post};
-use crate::services::cell_budget;
 use crate::services::lookup::{call_off, look_up};
 use crate::services::prepare::Wanted as _;
 use crate::services::prepare::cells::WantedCells;
@@ -75,7 +75,6 @@ pub async fn create(
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
-    cell_budget::hold(&app, caller.tenant).await?;
     let incoming = Incoming { request: &request, payload };
     let Started { handle, stream, deadline, body } =
         start::<WantedCells>(&app, caller, incoming, PREFIX).await?;
@@ -152,5 +151,7 @@ pub async fn prompts(
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
     let (model, prepared) = ask((&app, caller), &request, payload, WantedCells::prepare).await?;
-    Ok(HttpResponse::Ok().json(CellPromptsReply::new(&prepared.work, model.model())))
+    // Texts of thousands of prompts: off the connection's thread.
+    let reply = web::block(move || CellPromptsReply::new(&prepared.work, model.model()));
+    Ok(HttpResponse::Ok().json(reply.await.map_err(internal)?))
 }

@@ -47,7 +47,7 @@ pub fn configure(routes: &mut ServiceConfig) {
     get, path = "/v1/scheduler/events", tag = "operation", params(("model" = Option<String>, Query)),
     responses(
         (status = 200, content_type = "text/event-stream", body = String, description = "docs/LIVE.md has the fields. A \
-            tenant sees its own relQueries and others as one load; the key `auth.admin_key` sees all"),
+            tenant sees its own relQueries and others as one load; an operator's key sees all"),
         (status = 401, body = crate::error::ErrorBody),
         (status = 429, body = crate::error::ErrorBody, description = "as many look as may; the message names \
             the setting"),
@@ -219,7 +219,7 @@ fn remembered(shared: &Shared) -> Vec<Arc<RelQueryRecord>> {
 #[utoipa::path(
     get, path = "/v1/scheduler/trace", tag = "operation", params(("model" = Option<String>, Query)),
     responses(
-        (status = 200, body = Object, description = "of a tenant its own relQueries, with the key `auth.admin_key` all"),
+        (status = 200, body = Object, description = "of a tenant its own relQueries, with an operator's key all"),
         (status = 401, body = crate::error::ErrorBody),
     ),
     security(("key" = []))

@@ -9,12 +9,12 @@ use store::{SignIn, UnixMillis};
 
 use crate::auth::Operator;
 use crate::error::{ApiError, ErrorBody};
-use crate::json;
 use crate::routes::{only_post, read_body};
 use crate::services::{sign_ins, tenancy};
 use crate::state::App;
 use crate::wire::admin::{SignInReply, required};
 use crate::wire::seconds;
+use crate::{body, json};
 
 /// The routes.
 pub fn configure(routes: &mut ServiceConfig) {
@@ -36,6 +36,7 @@ pub fn configure(routes: &mut ServiceConfig) {
     responses(
         (status = 200, body = SignInReply),
         (status = 401, body = ErrorBody, description = "the link was used, is too old, or never was"),
+        (status = 413, body = ErrorBody, description = "the body has more than 4 KiB"),
     )
 )]
 pub async fn exchange(
@@ -43,7 +44,8 @@ pub async fn exchange(
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let mut fields = json::object(&read_body(&app, &request, payload).await?)?;
+    let body = body::read_of_anybody(request.headers(), payload, &app.config).await?;
+    let mut fields = json::object(&body)?;
     let token = required(&mut fields, "token")?;
     fields.finish()?;
     let now = UnixMillis(app.runtime.shared.clock.unix_ms());

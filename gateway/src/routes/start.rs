@@ -87,6 +87,7 @@ async fn begin<W: Wanted>(
     arrived: Arrived,
     client: Option<Arc<Label>>,
 ) -> Result<Started, ApiError> {
+    W::admit(app, caller.tenant).await?;
     let Arrived { body, peek } = arrived;
     let (clock, arrival) = (app.runtime.shared.clock, peek.arrival());
     let begun = clock.now();

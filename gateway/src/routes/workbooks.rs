@@ -8,7 +8,7 @@ use base::Millis;
 use serde::Deserialize;
 use serde_json::json;
 use serving::error::internal;
-use store::{WorkbookDraft, WorkbookSaved, WorkbookVersion};
+use store::{WorkbookDeleted, WorkbookDraft, WorkbookSaved, WorkbookVersion};
 
 use crate::auth::{self, Authenticated};
 use crate::error::{ApiError, ErrorBody};
@@ -121,6 +121,7 @@ pub async fn read(
     id: Path<String>,
     asked: Query<VersionQuery>,
 ) -> Result<HttpResponse, ApiError> {
+    wire::check_id(&id)?;
     let found = workbooks::read(&app, caller.tenant, &id, asked.version).await?;
     with_content(found)
 }
@@ -145,23 +146,41 @@ pub async fn versions(
     Authenticated(caller): Authenticated,
     id: Path<String>,
 ) -> Result<HttpResponse, ApiError> {
+    wire::check_id(&id)?;
     let versions = workbooks::versions(&app, caller.tenant, &id).await?;
     let data: Vec<_> = versions.into_iter().map(VersionReply::from).collect();
     Ok(HttpResponse::Ok().json(json!({ "object": "list", "data": data })))
 }
 
-/// Deletes a workbook with its versions and links.
+/// Deletes a workbook with its versions and links. Where a version is named and another was saved meanwhile nothing
+/// is deleted: 409 with the number that is there.
 #[utoipa::path(
-    delete, path = "/v1/workbooks/{id}", tag = "workbooks", params(("id" = String, Path)),
-    responses((status = 200), (status = 404, body = ErrorBody)), security(("key" = []))
+    delete, path = "/v1/workbooks/{id}", tag = "workbooks",
+    params(("id" = String, Path), ("version" = Option<u64>, Query)),
+    responses(
+        (status = 200), (status = 404, body = ErrorBody),
+        (status = 409, body = ErrorBody, description = "another version was saved meanwhile"),
+    ),
+    security(("key" = []))
 )]
 pub async fn delete(
     app: Data<App>,
     Authenticated(caller): Authenticated,
     id: Path<String>,
+    asked: Query<VersionQuery>,
 ) -> Result<HttpResponse, ApiError> {
-    workbooks::delete(&app, caller.tenant, &id).await?;
-    Ok(HttpResponse::Ok().json(json!({ "id": *id, "object": "workbook.deleted", "deleted": true })))
+    wire::check_id(&id)?;
+    match workbooks::delete(&app, caller.tenant, (&id, asked.version)).await? {
+        WorkbookDeleted::Yes => {
+            let reply = json!({ "id": *id, "object": "workbook.deleted", "deleted": true });
+            Ok(HttpResponse::Ok().json(reply))
+        }
+        WorkbookDeleted::Gone => Err(workbooks::gone(&id).into()),
+        WorkbookDeleted::Stale(there) => Err(ApiError::StaleVersion(format!(
+            "the workbook `{id}` is at version {}, which is not the one to delete: read it first",
+            there.version
+        ))),
+    }
 }
 
 /// Makes a link that shows a workbook to whoever has it, and lets nobody change it. Its token is told once.
@@ -182,6 +201,7 @@ pub async fn share(
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
+    wire::check_id(&id)?;
     let body = read_body(&app, &request, payload).await?;
     let span = wire::share(crate::json::object(&body)?, &app.config.workbooks)?;
     let (share, token) = workbooks::share(&app, (caller.tenant, &id), Millis(span)).await?;
@@ -200,6 +220,7 @@ pub async fn shares(
     Authenticated(caller): Authenticated,
     id: Path<String>,
 ) -> Result<HttpResponse, ApiError> {
+    wire::check_id(&id)?;
     let shares = workbooks::shares(&app, caller.tenant, &id).await?;
     let data: Vec<_> = shares.into_iter().map(|share| ShareReply::new(share, None)).collect();
     Ok(HttpResponse::Ok().json(json!({ "object": "list", "data": data })))
@@ -217,6 +238,7 @@ pub async fn end_share(
     place: Path<(String, String)>,
 ) -> Result<HttpResponse, ApiError> {
     let (id, share) = place.into_inner();
+    wire::check_id(&id)?;
     let share = share.parse().map_err(|_| workbooks::share_gone(&id, &share))?;
     workbooks::end_share(&app, caller.tenant, &id, share).await?;
     Ok(HttpResponse::Ok().json(json!({ "id": share, "object": "workbook.share.deleted", "deleted": true })))

@@ -55,6 +55,10 @@ pub struct PreparedRequest {
 
 /// A request for rows, read and checked. To lower it takes a while: its rows are tokenized.
 pub trait Wanted: Send + Sized + 'static {
+    /// Refuses a tenant that may have no more of it now; work that has begun is joined without being asked.
+    fn admit(_: &App, _: TenantId) -> impl Future<Output = Result<(), RequestError>> {
+        std::future::ready(Ok(()))
+    }
     /// Reads a body's fields.
     fn read(context: RequestContext<'_>, fields: JsonFields) -> Result<Self, RequestError>;
     /// What is known of it before it is lowered.

@@ -3,7 +3,7 @@
 //! The `relserve` command makes them too, on a store alone. Must not know HTTP.
 
 use base::Millis;
-use store::{CreatedKey, NewKey, SignIn, Store, UnixMillis};
+use store::{CreatedKey, SignIn, Store, UnixMillis};
 
 /// What the key is called that a link is exchanged for.
 const KEY_NAME: &str = "signed in by a link";
@@ -31,7 +31,5 @@ pub async fn exchange(
     span: Millis,
     now: UnixMillis,
 ) -> Result<Option<CreatedKey>, store::Error> {
-    let Some(SignIn { tenant, is_operator }) = store.take_sign_in(token, now).await? else { return Ok(None) };
-    let new = NewKey { tenant, name: KEY_NAME, expires: Some(now.after(span)), is_operator };
-    store.create_key(new, now).await.map(Some)
+    store.exchange_sign_in(token, (KEY_NAME, span), now).await
 }

@@ -30,7 +30,11 @@ pub struct TenantOverview {
 
 /// The tenant of a name.
 pub async fn named(app: &App, name: &str) -> Result<Tenant, RequestError> {
-    let found = stored(app.runtime.store.tenant_named(name).await)?;
+    // No tenant has such a name, and Postgres takes no text with a NUL.
+    let found = match name.contains('\0') {
+        true => None,
+        false => stored(app.runtime.store.tenant_named(name).await)?,
+    };
     found.ok_or_else(|| RequestError::NotFound(format!("the tenant `{name}`")))
 }
 

@@ -6,7 +6,9 @@
 use base::{Bytes, Millis, TenantId};
 use serving::error::{RequestError, of_store, stored};
 use sha2::{Digest as _, Sha256};
-use store::{UnixMillis, Workbook, WorkbookDraft, WorkbookSaved, WorkbookShare, WorkbookVersion};
+use store::{
+    UnixMillis, Workbook, WorkbookDeleted, WorkbookDraft, WorkbookSaved, WorkbookShare, WorkbookVersion,
+};
 
 use crate::state::App;
 
@@ -52,9 +54,13 @@ pub async fn versions(app: &App, tenant: TenantId, id: &str) -> Result<Vec<Workb
     if versions.is_empty() { Err(gone(id)) } else { Ok(versions) }
 }
 
-/// Deletes a workbook with its versions and links.
-pub async fn delete(app: &App, tenant: TenantId, id: &str) -> Result<(), RequestError> {
-    if stored(app.runtime.store.delete_workbook(tenant, id).await)? { Ok(()) } else { Err(gone(id)) }
+/// Deletes a workbook with its versions and links; where a version is named, only while that is its newest.
+pub async fn delete(
+    app: &App,
+    tenant: TenantId,
+    place: (&str, Option<u64>),
+) -> Result<WorkbookDeleted, RequestError> {
+    stored(app.runtime.store.delete_workbook(tenant, place, now(app)).await)
 }
 
 /// Makes a link that shows a workbook for a while; gives its token, which is kept nowhere.

@@ -32,7 +32,7 @@ pub struct SaveRequest {
     pub closes: bool,
 }
 
-/// Refuses what cannot be a workbook's identity.
+/// Refuses what cannot be a workbook's identity: databases do not take every text.
 pub fn check_id(id: &str) -> Result<(), RequestError> {
     let is_id = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     if id.len() <= ID_BYTES_MAX && id.bytes().all(is_id) {

@@ -1,6 +1,8 @@
 //! Cell functions: values, errors, and calls that find each other.
 
+use gateway::services::cell_budget;
 use serde_json::json;
+use store::DEFAULT_TENANT;
 
 use crate::common::client::finish;
 use crate::common::{Server, config, model, serve, serve_with};
@@ -140,6 +142,50 @@ async fn cells_of_a_tenant_whose_day_is_spent_are_refused_with_what_is_left() {
     let other = server.relquery(json!({"template": "Say {w}", "rows": [["x"]]})).await;
     assert_eq!(other.status, 200, "other routes have no part in it");
     assert_eq!(budget().await["used"].as_u64(), Some(computed));
+}
+
+#[actix_web::test]
+async fn cells_that_began_are_joined_though_the_day_is_spent_meanwhile() {
+    let mut config = config();
+    config.limits.tenant_day_cell_tokens_max = Some(1);
+    let server = serve_with(config, model()).await;
+    let body = json!({"calls": [{"function": "ask", "args": ["say it"]}]}).to_string();
+    let ask = |body: &str| {
+        let request = server.client.request("POST", "/v1/cells", "application/json", body.as_bytes());
+        let named = "Host: test\r\nIdempotency-Key: one";
+        String::from_utf8(request).unwrap().replacen("Host: test", named, 1)
+    };
+    let first = server.client.raw(ask(&body).as_bytes()).await;
+    assert_eq!(first.status, 200, "{}", first.body);
+    let again = server.client.raw(ask(&body).as_bytes()).await;
+    assert_eq!((again.status, &again.json()["id"]), (200, &first.json()["id"]), "{}", again.body);
+    let other = server.client.post("/v1/cells", &json!({"calls": []})).await;
+    assert_eq!(other.status, 429, "the day is spent: {}", other.body);
+}
+
+#[actix_web::test]
+async fn what_is_on_its_way_to_the_store_counts_as_computed() {
+    let mut config = config();
+    config.limits.tenant_day_cell_tokens_max = Some(1);
+    let server = serve_with(config, model()).await;
+    let ask = |text: &str| json!({"calls": [{"function": "ask", "args": [text]}]});
+    assert_eq!(server.client.post("/v1/cells", &ask("say it")).await.status, 200);
+    let app = &server.running.app;
+    let whole = cell_budget::used(app, DEFAULT_TENANT).await.unwrap();
+    assert!(whole > 0);
+    let accounts = &app.runtime.shared.accounts;
+    let moving = accounts.moving().await;
+    let sums = accounts.take();
+    let written = async {
+        // As long as a slow store takes.
+        for _ in 0..20 {
+            app.runtime.store.tenants().await.unwrap();
+        }
+        accounts.put_back(sums);
+        drop(moving);
+    };
+    let (used, ()) = tokio::join!(cell_budget::used(app, DEFAULT_TENANT), written);
+    assert_eq!(used.unwrap(), whole);
 }
 
 #[actix_web::test]

@@ -280,6 +280,23 @@ async fn of_a_fleet_the_queue_and_the_replicas_are_shown() {
     );
 }
 
+#[actix_web::test]
+async fn of_a_fleet_too_each_relquery_that_began_is_told() {
+    let replica = FakeReplica::start().await;
+    let server = serve_fleet(fleet(vec![replica.executor()])).await;
+    let is_up =
+        |server: &Server| server.running.app.runtime.view().replicas.iter().any(|executor| executor.is_up);
+    server.until("the replica is up", is_up).await;
+    for (column, rows) in [("one", 1), ("more", 3)] {
+        assert_eq!(server.relquery(labelled(column, rows)).await.status, 200);
+    }
+    let mut late = Watcher::open(&server.client).await;
+    late.until("what ended", |watcher| ended(watcher, 2)).await;
+    let first = |decision: &Value| decision["first"]["label"]["column"].clone();
+    let begun: Vec<Value> = late.each("decisions").iter().map(first).collect();
+    assert_eq!(begun, ["one", "more"]);
+}
+
 /// A relQuery that says what it is for.
 fn labelled(column: &str, rows: usize) -> Value {
     let mut body = table(rows);

@@ -106,7 +106,10 @@ async fn an_operator_makes_tenants_and_sets_weights_and_sees_what_each_has() {
     assert_eq!((twice.status, &twice.json()["error"]["param"]), (400, &json!("name")), "{}", twice.body);
     let changed = operator.post("/v1/tenants/acme", &json!({"weight": 2.5})).await.json();
     assert_eq!(changed["weight"], json!(2.5));
-    assert_eq!(operator.post("/v1/tenants/nobody", &json!({"weight": 2.5})).await.status, 404);
+    for nobody in ["nobody", "%00"] {
+        let path = format!("/v1/tenants/{nobody}");
+        assert_eq!(operator.post(&path, &json!({"weight": 2.5})).await.status, 404, "{path}");
+    }
     assert_eq!(operator.post("/v1/tenants/acme", &json!({"weight": 0})).await.status, 400);
 
     let key = operator.post("/v1/keys", &json!({"name": "n", "tenant": "acme"})).await.json();
@@ -207,6 +210,30 @@ async fn a_link_signs_in_once_with_a_key_of_its_own() {
     let empty = nobody.post("/v1/sign-in", &json!({})).await;
     assert_eq!((empty.status, &empty.json()["error"]["param"]), (400, &json!("token")));
     assert_eq!(signed_in.with_key(&token).get("/v1/usage").await.status, 401, "a token is no key");
+}
+
+#[actix_web::test]
+async fn keys_of_links_are_not_listed_for_ever() {
+    let (_dir, store) = lasting_store().await;
+    let server = serve_on(config(), model(), store.clone()).await;
+    let token = token_of(&store, false, Millis(60_000)).await;
+    let now = UnixMillis(Clock::start().unix_ms());
+    let created = sign_ins::exchange(&store, &token, Millis(0), now).await.unwrap();
+    let past = created.expect("the link is new").info.id;
+    let listed = |keys: Vec<store::KeyInfo>| keys.iter().any(|key| key.id == past);
+    assert!(listed(store.keys(None).await.unwrap()));
+    server.running.drain(std::future::pending()).await;
+    assert!(!listed(store.keys(None).await.unwrap()), "upkeep has deleted it");
+}
+
+#[actix_web::test]
+async fn who_is_not_known_yet_sends_little() {
+    let server = crate::common::serve().await;
+    let mut nobody = server.client.clone();
+    nobody.key = None;
+    let reply = nobody.post("/v1/sign-in", &json!({"token": "x".repeat(5_000)})).await;
+    assert_eq!(reply.status, 413, "{}", reply.body);
+    assert!(reply.error().contains("4096 bytes"), "{}", reply.body);
 }
 
 #[actix_web::test]

@@ -189,3 +189,34 @@ async fn what_is_no_workbook_is_refused_by_its_field() {
         server.client.raw(&server.client.request("PUT", "/v1/workbooks/w", "application/json", b"{}")).await;
     assert_eq!((wrong.status, wrong.header("allow")), (405, Some("get, post, delete")));
 }
+
+#[actix_web::test]
+async fn what_was_saved_meanwhile_is_not_deleted() {
+    let server = serve().await;
+    save(&server.client, "w", &json!({"v": 1}), 0).await;
+    save(&server.client, "w", &json!({"v": 2}), 1).await;
+    let stale = server.client.delete("/v1/workbooks/w?version=1").await;
+    assert_eq!((stale.status, &stale.json()["error"]["code"]), (409, &json!("stale_version")));
+    assert!(stale.error().contains("is at version 2"), "{}", stale.body);
+    assert_eq!(server.client.get("/v1/workbooks/w").await.json()["content"], json!({"v": 2}));
+    assert_eq!(server.client.delete("/v1/workbooks/w?version=2").await.status, 200);
+    assert_eq!(server.client.delete("/v1/workbooks/w?version=2").await.status, 404);
+}
+
+#[actix_web::test]
+async fn what_can_be_no_identity_is_named() {
+    let server = serve().await;
+    let client = &server.client;
+    let replies = [
+        client.get("/v1/workbooks/%00").await,
+        client.post("/v1/workbooks/a%00", &json!({"name": "n", "content": {}, "base": 0})).await,
+        client.delete("/v1/workbooks/a%20b").await,
+        client.get("/v1/workbooks/%00/versions").await,
+        client.get("/v1/workbooks/%00/shares").await,
+        client.post("/v1/workbooks/%00/shares", &json!({})).await,
+        client.delete("/v1/workbooks/%00/shares/1").await,
+    ];
+    for reply in replies {
+        assert_eq!((reply.status, &reply.json()["error"]["param"]), (400, &json!("id")), "{}", reply.body);
+    }
+}

@@ -8,7 +8,7 @@ use super::dispatch::{Dispatch, Why};
 use super::query::Query;
 use super::{Counters, Fleet};
 use crate::event::{Stats, Usage};
-use crate::snapshot::{RelQueryStatus, RowCounts, SchedulerSnapshot};
+use crate::snapshot::{RIVALS_MAX, RelQueryStatus, RowCounts, SchedulerSnapshot, Start, most_waiting};
 use crate::truncated::Truncated;
 
 /// A replica's part of the load.
@@ -154,6 +154,28 @@ impl Fleet {
         let listed: Vec<RelQueryStatus> = listed.take(most).map(|query| self.status(query)).collect();
         let left_out = u32::try_from(self.queries.len() - listed.len()).unwrap_or(u32::MAX);
         SchedulerSnapshot { relqueries: Truncated { listed, left_out }, ..SchedulerSnapshot::default() }
+    }
+
+    /// The relQueries whose first rows are among these, which were sent just now, each with the one that it left
+    /// waiting: looked for at the head of the queue, so that a long queue costs no more than a short one.
+    pub fn starts(&self, sent: &[Dispatch], now: Time) -> Vec<Start> {
+        let mut ids: Vec<RelQueryId> = Vec::new();
+        for id in sent.iter().map(|dispatch| dispatch.relquery) {
+            let is_first = self.queries.get(&id).is_some_and(|query| query.started == Some(now));
+            if is_first && !ids.contains(&id) {
+                ids.push(id);
+            }
+        }
+        if ids.is_empty() {
+            return Vec::new();
+        }
+        let queued = self.waiting.iter().take(RIVALS_MAX).filter_map(|key| self.queries.get(&key.id));
+        let looked: Vec<RelQueryStatus> = queued.map(|query| self.status(query)).collect();
+        let start = |id| {
+            let first = self.status(self.queries.get(&id)?);
+            Some(Start { first, rival: most_waiting(&looked, |one| one.id != id) })
+        };
+        ids.into_iter().filter_map(start).collect()
     }
 
     fn status(&self, query: &Query) -> RelQueryStatus {

@@ -2,16 +2,12 @@
 //! of it in the same events, so that flights, coalescing, single-flight and cancellation are one code path.
 
 use base::{Nanos, PinId, RelQueryId, Submission, Time, WorkItem};
-use scheduler::snapshot::Start;
 use scheduler::{Event, Policy, Refused, SchedulerSnapshot, Stats};
 
 use super::engine::{Engine, StepReport, StepResult};
 use crate::replicas::{Fleet, ReplicaEvent, RowLogprobs};
 use crate::shared::Shared;
 use crate::view::View;
-
-/// RelQueries of a fleet among which the one is looked for that another leaves waiting.
-const RIVALS_MAX: usize = 128;
 
 /// What runs rows.
 pub enum Backend {
@@ -145,15 +141,7 @@ impl Backend {
     pub(super) fn take_report(&mut self) -> StepReport {
         match self {
             Self::Engine(engine) => engine.take_report(),
-            Self::Fleet(_) => StepReport::default(),
-        }
-    }
-
-    /// How a relQuery that has begun stands beside the others, in a fleet; the engine tells that with its step.
-    pub(super) fn start_of(&self, id: RelQueryId) -> Option<Start> {
-        match self {
-            Self::Engine(_) => None,
-            Self::Fleet(fleet) => fleet.snapshot(RIVALS_MAX).1.start_of(id),
+            Self::Fleet(fleet) => StepReport { starts: fleet.take_starts(), timed: None },
         }
     }
 

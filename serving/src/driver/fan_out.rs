@@ -26,7 +26,6 @@ impl Driver {
     pub(super) fn event(&mut self, event: Event, now: Time) {
         match event {
             Event::Started { relquery, row } => {
-                self.row_began(relquery, now);
                 let row = self.flights.get(&relquery).and_then(|flight| flight.rows.get(&row));
                 let begun = self.backend.step_begun().unwrap_or(now);
                 for target in row.into_iter().flat_map(|row| &row.targets) {

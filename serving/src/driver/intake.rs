@@ -203,7 +203,6 @@ impl Driver {
         let flight = self.flights.entry(id).or_insert(RelQueryFlight {
             account,
             label,
-            has_started: false,
             open,
             opened: arrival,
             owner: None,

@@ -30,27 +30,12 @@ impl Driver {
         if let Some(step) = report.timed {
             self.publisher.timed(step);
         }
-        for start in report.starts {
-            let at = start.first.started.unwrap_or_default();
-            self.keep_start(at, start);
+        for Start { first, rival } in report.starts {
+            let at = first.started.unwrap_or_default();
+            let contender = |status: RelQueryStatus| Contender { name: self.name_of(status.id), status };
+            let (first, rival) = (contender(first), rival.map(contender));
+            self.publisher.decided(DecisionRecord { at, policy: self.backend.policy(), first, rival });
         }
-    }
-
-    /// A row of a relQuery has begun: where it is the first, and in a fleet, the decision is kept.
-    pub(super) fn row_began(&mut self, id: RelQueryId, now: Time) {
-        let flight = self.flights.get_mut(&id);
-        if flight.is_none_or(|flight| std::mem::replace(&mut flight.has_started, true)) {
-            return;
-        }
-        if let Some(start) = self.backend.start_of(id) {
-            self.keep_start(now, start);
-        }
-    }
-
-    fn keep_start(&mut self, at: Time, Start { first, rival }: Start) {
-        let contender = |status: RelQueryStatus| Contender { name: self.name_of(status.id), status };
-        let (first, rival) = (contender(first), rival.map(contender));
-        self.publisher.decided(DecisionRecord { at, policy: self.backend.policy(), first, rival });
     }
 
     /// How a relQuery of the scheduler is called outside.

@@ -19,7 +19,7 @@ pub struct Contender {
 /// A relQuery began.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecisionRecord {
-    /// When its first step was planned; in a fleet, when its first row was heard of.
+    /// When its first step was planned; in a fleet, when its first row was sent.
     pub at: Time,
     /// The policy in force.
     pub policy: Policy,

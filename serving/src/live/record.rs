@@ -1,5 +1,6 @@
 //! What is remembered of a relQuery after its end: when it came, how long its rows were and what they shared,
-//! how it went. Lengths only: no token, no text, and nothing of rows that a cache answered.
+//! how it went. Of prompts and answers lengths alone, no token and no text; beside them the name that its client
+//! gave it. Nothing of rows that a cache answered.
 //!
 //! A relQuery's prompts are compared once, when they come, each with the one before it; the scheduler does
 //! the same to order them.

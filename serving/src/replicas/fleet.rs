@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use base::{Generation, Nanos, RelQueryId, RequestId, RowError, Submission, Time, WorkItem};
 use scheduler::fleet::{Dispatch, Failure, Finish, Health, ReplicaId};
+use scheduler::snapshot::Start;
 use scheduler::{Event, FleetConfig, Policy, Refused, SchedulerConfig, SchedulerSnapshot, Stats};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
@@ -107,6 +108,8 @@ pub struct Fleet {
     _threads: FleetThreads,
     /// What servers told of answers that the next events have.
     logprobs: Vec<RowLogprobs>,
+    /// RelQueries that began, until the loop takes them, which it does at once.
+    starts: Vec<Start>,
 }
 
 /// Threads that send requests, look at servers and for servers. They end with this, which waits for none: it
@@ -139,6 +142,7 @@ impl Fleet {
             factory,
             _threads: threads,
             logprobs: Vec::new(),
+            starts: Vec::new(),
         })
     }
 
@@ -228,7 +232,10 @@ impl Fleet {
         let now = shared.clock.now();
         self.stand(now);
         let mut events = self.queue.drain_events(now);
-        for dispatch in self.queue.dispatch(now) {
+        let sent = self.queue.dispatch(now);
+        // Before they are handed on: a row that cannot be sent ends its relQuery.
+        self.starts.extend(self.queue.starts(&sent, now));
+        for dispatch in sent {
             events.extend(self.send(dispatch, now));
         }
         events.extend(self.queue.drain_events(now));
@@ -460,6 +467,11 @@ impl Fleet {
     /// The queue, with the first `most` relQueries.
     pub(crate) fn snapshot(&self, most: usize) -> (Stats, SchedulerSnapshot) {
         (self.queue.stats().totals, self.queue.snapshot(most))
+    }
+
+    /// Takes the relQueries that began since this was last asked.
+    pub(crate) fn take_starts(&mut self) -> Vec<Start> {
+        std::mem::take(&mut self.starts)
     }
 
     /// What it says of itself.

@@ -1,21 +1,26 @@
 //! Databases of older versions of the program.
 
-use store::{DEFAULT_TENANT, KeyLookup, SignIn, WorkbookDraft, WorkbookLimits, WorkbookSaved};
+use base::Millis;
+use store::{
+    DEFAULT_TENANT, KeyLookup, SignIn, Store, WorkbookDeleted, WorkbookDraft, WorkbookLimits, WorkbookSaved,
+};
 
 use super::{at, open};
 
-/// The steps that a database of version 6 had.
-const VERSION_6: [&str; 6] = [
+/// The steps that a database of version 8 had.
+static STEPS: [&str; 8] = [
     include_str!("../../src/schema.sql"),
     include_str!("../../src/schemas.sql"),
     include_str!("../../src/corpora.sql"),
     include_str!("../../src/jobs.sql"),
     include_str!("../../src/sql.sql"),
     include_str!("../../src/replica_leases.sql"),
+    include_str!("../../src/sign_ins.sql"),
+    include_str!("../../src/workbooks.sql"),
 ];
 
-/// What a program of version 6 left: its schema, a tenant and a key of it.
-async fn leave_version_6(url: &str) {
+/// What a program of a version left: its schema, a tenant and a key of it, and more.
+async fn leave(url: &str, version: usize, more: &[&'static str]) {
     sqlx::any::install_default_drivers();
     // A file is made by who asks so.
     let url = if url.starts_with("sqlite:") { format!("{url}?mode=rwc") } else { url.to_owned() };
@@ -24,35 +29,67 @@ async fn leave_version_6(url: &str) {
         VALUES (7, 2, 'old', 'its hash', 'rs-old', 1)";
     let left = [
         "CREATE TABLE schema_version (version BIGINT PRIMARY KEY)",
-        "INSERT INTO schema_version VALUES (1), (2), (3), (4), (5), (6)",
         "INSERT INTO tenants (id, name, weight, created) VALUES (2, 'acme', 2, 1)",
         key,
         "UPDATE counters SET last = 7 WHERE name = 'key'",
     ];
-    for statement in VERSION_6.iter().flat_map(|step| step.split("\n--;\n")).chain(left) {
+    let steps = STEPS[..version].iter().flat_map(|step| step.split("\n--;\n"));
+    for statement in steps.chain(left).chain(more.iter().copied()) {
         sqlx::query(sqlx::AssertSqlSafe(statement)).execute(&pool).await.expect("as it was");
+    }
+    for number in 1..=version as i64 {
+        let sql = "INSERT INTO schema_version VALUES ($1)";
+        sqlx::query(sql).bind(number).execute(&pool).await.expect("as it was");
     }
     pool.close().await;
 }
 
-pub(crate) async fn a_database_of_version_6_keeps_what_it_has_and_takes_what_is_new(url: String) {
-    leave_version_6(&url).await;
-    let store = open(&url).await;
+/// Saves of any workbook are kept.
+const LIMITS: WorkbookLimits =
+    WorkbookLimits { workbooks: 9, bytes: base::Bytes(100), versions: 1, version_span: Millis(0) };
+
+/// A database takes all that is new.
+async fn takes_what_is_new(store: &Store) {
     let KeyLookup::Valid { key, weight, .. } = store.key_by_id(7, at(2)).await.expect("asked") else {
         panic!("it works")
     };
     assert_eq!((key.name.as_str(), key.is_operator, weight), ("old", false, 2.0));
     let tenant = key.tenant;
     let draft = WorkbookDraft { id: "a", name: "Sales", content: "{}", base: 0, closes: false };
-    let limits =
-        WorkbookLimits { workbooks: 1, bytes: base::Bytes(100), versions: 1, version_span: base::Millis(0) };
-    let saved = store.save_workbook(tenant, draft, limits, at(3)).await.expect("answered");
+    let saved = store.save_workbook(tenant, draft, LIMITS, at(3)).await.expect("answered");
     assert!(matches!(saved, WorkbookSaved::Yes(_)), "{saved:?}");
     let (share, _) = store.create_share((tenant, "a"), 1, at(9), at(3)).await.expect("made");
     assert_eq!(share.id, 1);
     let sign_in = SignIn { tenant: DEFAULT_TENANT, is_operator: true };
     let token = store.create_sign_in(sign_in, at(9), at(3)).await.expect("made");
-    assert_eq!(store.take_sign_in(&token, at(4)).await.expect("asked"), Some(sign_in));
+    let created = store.exchange_sign_in(&token, ("by a link", Millis(1)), at(4)).await.expect("asked");
+    assert!(created.is_some_and(|key| key.info.is_operator && key.info.id == 8));
+}
+
+pub(crate) async fn a_database_of_version_6_keeps_what_it_has_and_takes_what_is_new(url: String) {
+    leave(&url, 6, &[]).await;
+    let store = open(&url).await;
+    takes_what_is_new(&store).await;
     drop(store);
-    assert_eq!(open(&url).await.workbooks(tenant).await.expect("listed").len(), 1, "opened again");
+    let tenants = open(&url).await.workbook_usage(None).await.expect("read");
+    assert_eq!(tenants.len(), 1, "opened again");
+}
+
+pub(crate) async fn a_database_of_version_8_keeps_what_it_has_and_takes_what_is_new(url: String) {
+    let key = "INSERT INTO api_keys (id, tenant, name, sha256, shown, created, expires) \
+        VALUES (6, 1, 'signed in by a link', 'another', 'rs-old', 1, 5000)";
+    let version = "INSERT INTO workbook_versions VALUES (2, 'w', 5, 'W', '{\"v\":5}', 8, 1, 0, 1)";
+    let workbook = "INSERT INTO workbooks VALUES (2, 'w', 'W', 5, 8, 1, 1)";
+    leave(&url, 8, &[key, workbook, version]).await;
+    let store = open(&url).await;
+    takes_what_is_new(&store).await;
+    assert_eq!(store.expire_signed_in_keys(at(5)).await.expect("deleted"), 2, "old ones too");
+    let tenant = store.tenant_named("acme").await.expect("asked").expect("there").id;
+    let kept = store.workbook_content(tenant, "w", None).await.expect("read").expect("there");
+    assert_eq!((kept.0.version, kept.1.as_str()), (5, "{\"v\":5}"));
+    let deleted = store.delete_workbook(tenant, ("w", None), at(6)).await.expect("answered");
+    assert_eq!(deleted, WorkbookDeleted::Yes);
+    let draft = WorkbookDraft { id: "w", name: "W", content: "{}", base: 0, closes: false };
+    let saved = store.save_workbook(tenant, draft, LIMITS, at(7)).await.expect("answered");
+    assert!(matches!(saved, WorkbookSaved::Yes(anew) if anew.version == 6));
 }

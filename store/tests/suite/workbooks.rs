@@ -2,8 +2,8 @@
 
 use base::{Bytes, Millis, TenantId};
 use store::{
-    DEFAULT_TENANT, Error, KeyLookup, NewKey, SignIn, Store, Workbook, WorkbookDraft, WorkbookLimits,
-    WorkbookSaved, WorkbookUsage,
+    CreatedKey, DEFAULT_TENANT, Error, KeyLookup, NewKey, SignIn, Store, Workbook, WorkbookDeleted,
+    WorkbookDraft, WorkbookLimits, WorkbookSaved, WorkbookUsage,
 };
 
 use super::{at, open, second_tenant};
@@ -36,6 +36,10 @@ async fn content(store: &Store, id: &str, version: Option<u64>) -> Option<String
     found.map(|(_, content)| content)
 }
 
+async fn delete(store: &Store, id: &str, version: Option<u64>) -> WorkbookDeleted {
+    store.delete_workbook(DEFAULT_TENANT, (id, version), at(4)).await.expect("answered")
+}
+
 /// The numbers of the versions that are kept.
 async fn versions(store: &Store, id: &str) -> Vec<u64> {
     let found = store.workbook_versions(DEFAULT_TENANT, id).await.expect("read");
@@ -57,11 +61,32 @@ pub(crate) async fn a_save_stands_on_the_version_it_names_or_is_refused(url: Str
     drop(store);
     let store = open(&url).await;
     assert_eq!(store.workbooks(DEFAULT_TENANT).await.expect("listed"), std::slice::from_ref(&second));
-    assert_eq!(store.workbook(DEFAULT_TENANT, "a").await.expect("read"), Some(second));
+    assert_eq!(store.workbook(DEFAULT_TENANT, "a").await.expect("read"), Some(second.clone()));
     assert_eq!(content(&store, "a", None).await.as_deref(), Some("{}"));
-    assert!(store.delete_workbook(DEFAULT_TENANT, "a").await.expect("deleted"));
-    assert!(!store.delete_workbook(DEFAULT_TENANT, "a").await.expect("deleted"));
+    assert_eq!(delete(&store, "a", Some(1)).await, WorkbookDeleted::Stale(second), "it was saved since");
+    assert_eq!(delete(&store, "a", Some(2)).await, WorkbookDeleted::Yes);
+    assert_eq!(delete(&store, "a", None).await, WorkbookDeleted::Gone);
     assert_eq!(content(&store, "a", None).await, None);
+}
+
+pub(crate) async fn a_workbook_made_anew_is_none_of_the_versions_of_the_deleted_one(url: String) {
+    let store = open(&url).await;
+    kept(&store, ("a", "{}"), 0, 1).await;
+    let second = kept(&store, ("a", "{}"), 1, 2).await;
+    assert_eq!(delete(&store, "a", None).await, WorkbookDeleted::Yes);
+    let gone = save(&store, DEFAULT_TENANT, ("a", "{}"), 2, 4).await.expect("answered");
+    assert_eq!(gone, WorkbookSaved::Gone);
+    let anew = kept(&store, ("a", "{\"new\":1}"), 0, 5).await;
+    assert_eq!((anew.version, anew.created), (second.version + 1, at(5)));
+    for base in [1, 2] {
+        let stale = save(&store, DEFAULT_TENANT, ("a", "{\"lost\":1}"), base, 6).await.expect("answered");
+        assert_eq!(stale, WorkbookSaved::Stale(anew.clone()), "on {base}");
+    }
+    assert_eq!(delete(&store, "a", None).await, WorkbookDeleted::Yes, "again");
+    assert_eq!(kept(&store, ("a", "{}"), 0, 8).await.version, 4);
+    let other = second_tenant(&store).await;
+    let theirs = save(&store, other, ("a", "{}"), 0, 9).await.expect("answered");
+    assert!(matches!(theirs, WorkbookSaved::Yes(Workbook { version: 1, .. })), "{theirs:?}");
 }
 
 pub(crate) async fn of_two_saves_at_once_one_is_kept(url: String) {
@@ -138,6 +163,26 @@ pub(crate) async fn a_tenants_workbooks_stay_within_its_quota(url: String) {
     assert!(matches!(full, Err(Error::Full { what: "workbooks", limit: 3 })), "{full:?}");
 }
 
+pub(crate) async fn what_is_new_is_never_refused_for_what_is_old(url: String) {
+    let store = open(&url).await;
+    // 5 bytes of name each.
+    let text = |bytes: usize| "x".repeat(bytes - 5);
+    for (base, now) in [(0, 0), (1, 100), (2, 200)] {
+        kept(&store, ("a", &text(20)), base, now).await;
+    }
+    kept(&store, ("b", &text(20)), 0, 150).await;
+    kept(&store, ("b", &text(20)), 1, 250).await;
+    assert_eq!((versions(&store, "a").await, versions(&store, "b").await), (vec![3, 2, 1], vec![2, 1]));
+    kept(&store, ("c", &text(30)), 0, 300).await;
+    assert_eq!((versions(&store, "a").await, versions(&store, "b").await), (vec![3], vec![2, 1]));
+    kept(&store, ("c", &text(31)), 1, 400).await;
+    assert_eq!(versions(&store, "c").await, [2], "its own old versions go before those of others");
+    assert_eq!((versions(&store, "a").await, versions(&store, "b").await), (vec![3], vec![2, 1]));
+    let full = save(&store, DEFAULT_TENANT, ("c", &text(61)), 2, 500).await;
+    assert!(matches!(full, Err(Error::Full { what: "bytes in workbooks", limit: 100 })), "{full:?}");
+    assert_eq!(versions(&store, "b").await, [2, 1], "a save that is refused takes nothing away");
+}
+
 pub(crate) async fn a_tenant_has_no_part_in_anothers_workbooks(url: String) {
     let store = open(&url).await;
     let other = second_tenant(&store).await;
@@ -146,7 +191,8 @@ pub(crate) async fn a_tenant_has_no_part_in_anothers_workbooks(url: String) {
     assert_eq!(store.workbook(other, "a").await.expect("read"), None);
     assert_eq!(store.workbook_content(other, "a", None).await.expect("read"), None);
     assert_eq!(store.workbook_versions(other, "a").await.expect("read"), []);
-    assert!(!store.delete_workbook(other, "a").await.expect("answered"));
+    let deleted = store.delete_workbook(other, ("a", None), at(4)).await.expect("answered");
+    assert_eq!(deleted, WorkbookDeleted::Gone);
     assert_eq!(save(&store, other, ("a", "{}"), 1, 2).await.expect("answered"), WorkbookSaved::Gone);
     let share = store.create_share((other, "a"), 9, at(9), at(1)).await;
     assert!(matches!(share, Err(Error::Missing("workbook"))), "{share:?}");
@@ -176,8 +222,13 @@ pub(crate) async fn a_link_shows_a_workbook_until_it_ends(url: String) {
     assert!(store.delete_share(DEFAULT_TENANT, "a", second.id).await.expect("ended"));
     assert_eq!(store.shared_workbook(&other, at(11)).await.expect("read"), None);
     assert_eq!(store.shares(DEFAULT_TENANT, "a", at(11)).await.expect("listed"), [third]);
-    assert!(store.delete_workbook(DEFAULT_TENANT, "a").await.expect("deleted"));
+    assert_eq!(delete(&store, "a", None).await, WorkbookDeleted::Yes);
     assert_eq!(store.shares(DEFAULT_TENANT, "a", at(11)).await.expect("listed"), []);
+}
+
+/// Uses a sign-in token up for a key of 20 seconds.
+async fn exchanged(store: &Store, token: &str, now: u64) -> Option<CreatedKey> {
+    store.exchange_sign_in(token, ("by a link", Millis(20_000)), at(now)).await.expect("asked")
 }
 
 pub(crate) async fn a_sign_in_token_works_once_and_not_for_long(url: String) {
@@ -185,16 +236,36 @@ pub(crate) async fn a_sign_in_token_works_once_and_not_for_long(url: String) {
     let operator = SignIn { tenant: DEFAULT_TENANT, is_operator: true };
     let token = store.create_sign_in(operator, at(10), at(1)).await.expect("made");
     assert!(token.starts_with("si-") && token.len() == 67, "{token}");
-    assert_eq!(store.take_sign_in("si-wrong", at(2)).await.expect("asked"), None);
-    let (one, other) = tokio::join!(store.take_sign_in(&token, at(9)), store.take_sign_in(&token, at(9)));
-    let mut taken = [one.expect("asked"), other.expect("asked")];
-    taken.sort_by_key(Option::is_none);
-    assert_eq!(taken, [Some(operator), None], "one of two");
+    assert!(exchanged(&store, "si-wrong", 2).await.is_none());
+    let (one, other) = tokio::join!(exchanged(&store, &token, 9), exchanged(&store, &token, 9));
+    let [Some(key), None] = (if one.is_some() { [one, other] } else { [other, one] }) else {
+        panic!("one of two is served")
+    };
+    assert_eq!((key.info.tenant, key.info.is_operator), (DEFAULT_TENANT, true));
+    assert_eq!((key.info.name.as_str(), key.info.expires), ("by a link", Some(at(29))));
+    assert!(matches!(store.find_key(&key.plaintext, at(28)).await, Ok(KeyLookup::Valid { .. })));
     let late = store.create_sign_in(operator, at(10), at(1)).await.expect("made");
-    assert_eq!(store.take_sign_in(&late, at(10)).await.expect("asked"), None, "past its date");
+    assert!(exchanged(&store, &late, 10).await.is_none(), "past its date");
+    assert_eq!(store.keys(None).await.expect("listed").len(), 1, "and no key was made");
     let orphan = SignIn { tenant: TenantId(99), is_operator: false };
     let orphan = store.create_sign_in(orphan, at(10), at(1)).await;
     assert!(matches!(orphan, Err(Error::Missing("tenant"))), "{orphan:?}");
+}
+
+pub(crate) async fn keys_of_links_go_when_they_are_past_their_date_and_no_others(url: String) {
+    let store = open(&url).await;
+    let new = NewKey { tenant: DEFAULT_TENANT, name: "made", expires: Some(at(5)), is_operator: false };
+    store.create_key(new, at(1)).await.expect("made");
+    let member = SignIn { tenant: DEFAULT_TENANT, is_operator: false };
+    for now in [1, 2] {
+        let token = store.create_sign_in(member, at(10), at(now)).await.expect("made");
+        exchanged(&store, &token, now).await.expect("it is new");
+    }
+    assert_eq!(store.expire_signed_in_keys(at(20)).await.expect("none is old"), 0);
+    assert_eq!(store.expire_signed_in_keys(at(21)).await.expect("the first is"), 1);
+    let left = store.keys(None).await.expect("listed");
+    let left: Vec<_> = left.iter().map(|key| (key.id, key.name.as_str())).collect();
+    assert_eq!(left, [(1, "made"), (3, "by a link")], "who makes a key clears it away");
 }
 
 pub(crate) async fn an_operators_key_is_told_from_a_tenants(url: String) {

@@ -50,7 +50,8 @@ export interface WorkbookServer {
   read(id: string): Promise<WorkbookRead | undefined>;
   /** Saves on top of version `base`, 0 of a new workbook. */
   save(id: string, name: string, content: WorkbookContent, base: number, options?: SaveOptions): Promise<SaveOutcome>;
-  remove(id: string): Promise<void>;
+  /** Deletes it, if this is its newest version still. */
+  remove(id: string, version: number): Promise<void>;
 }
 
 /** The browser's side. */
@@ -226,7 +227,7 @@ export class WorkbookSync {
 
   private async bringTogether(id: string, { sheet, mark, there }: Sides, sheets: StoredSheet[]): Promise<void> {
     if (!sheet) {
-      if (there && mark && there.version === mark.remote) await this.server.remove(id);
+      if (there && mark && there.version === mark.remote) await this.server.remove(id, there.version);
       else if (there) await this.fetch(id, mark ? "changed elsewhere after it was deleted here: it is back" : "");
       if (!there || mark?.remote === there.version) await this.marks.remove(id);
       return;

@@ -52,9 +52,10 @@ export function workbooksOf(scope: string | undefined): WorkbookServer {
       }
     },
 
-    remove: async (id) => {
-      await call("DELETE", path(id), { key: as() }).catch((error: unknown) => {
-        if (!(error instanceof RequestError && error.status === 404)) throw error;
+    remove: async (id, version) => {
+      await call("DELETE", `${path(id)}?version=${version}`, { key: as() }).catch((error: unknown) => {
+        // It is gone already, or somebody saved it meanwhile: the next look brings it back.
+        if (!(error instanceof RequestError && (error.status === 404 || error.status === 409))) throw error;
       });
     },
   };

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use base::{Constraint, Generation, Millis, TokenCount};
+use base::{Constraint, Generation, Millis, TenantId, TokenCount};
 use ir::catalogue::{Answer, Argument, BoundCall, Catalogue, SharedCall};
 use ir::{Cell, Plan};
 use serving::clock::Deadline;
@@ -19,7 +19,9 @@ use super::rows::{Lowering, TableRows};
 use super::{Outline, PreparedRequest, RequestContext, Wanted};
 use crate::config::LimitsConfig;
 use crate::json::JsonFields;
+use crate::services::cell_budget;
 use crate::services::constraints::TenantConstraints;
+use crate::state::App;
 use crate::wire::cells::{Call, CellsRequest};
 use crate::wire::constraint::Checked;
 use crate::wire::relquery::Order;
@@ -40,6 +42,10 @@ pub struct WantedCells {
 }
 
 impl Wanted for WantedCells {
+    async fn admit(app: &App, tenant: TenantId) -> Result<(), RequestError> {
+        cell_budget::hold(app, tenant).await
+    }
+
     fn read(context: RequestContext<'_>, fields: JsonFields) -> Result<Self, RequestError> {
         Ok(bind_all(context, CellsRequest::read(fields, context.validation())?))
     }
