@@ -62,6 +62,8 @@ async function buildServed(catalogue) {
   await mkdir(at("dist/sheets"), { recursive: true });
   await writeFile(at("dist/sheets/RelServe.gs"), await sheetsScript(sheetsFunctions(catalogue), SERVED));
   await buildExtension(at("dist/libreoffice"));
+  await mkdir(at("dist/page"), { recursive: true });
+  await cp(at("../client/src/tokens.css"), at("dist/page/tokens.css"));
   await cp(at("page"), at("dist/page"), { recursive: true });
 }
 

@@ -2,6 +2,7 @@
 
 import { readFileSync, readdirSync, rmSync } from "node:fs";
 import { fileURLToPath } from "node:url";
+import { type IconNode, icons as drawings } from "lucide";
 import type { Plugin } from "vite";
 import { defineConfig } from "vitest/config";
 
@@ -9,7 +10,7 @@ const here = (path: string) => fileURLToPath(new URL(path, import.meta.url));
 
 /**
  * The one `eval` of the grid stands in its formula engine, which is off; and its corner has an inline handler, which
- * `style.css` stands in for. Both are cut out, so that the page holds under a policy without `unsafe-eval` and
+ * `ui/grid.css` stands in for. Both are cut out, so that the page holds under a policy without `unsafe-eval` and
  * `unsafe-inline`, and nothing can bring them back to life.
  */
 const GRID_CUTS: readonly Cut[] = [
@@ -62,6 +63,21 @@ const licenses: Plugin = {
   },
 };
 
+/**
+ * Icons of `index.html`: `<i data-icon="undo-2"></i>` becomes Lucide's drawing of that name, so that they are there with the
+ * first paint and without a request. `src/ui/icon.ts` makes those that come later.
+ */
+const icons: Plugin = {
+  name: "icons",
+  transformIndexHtml: (html) => html.replace(/<i data-icon="([\w-]+)"><\/i>/g, (_, name: string) => {
+    const drawing = (drawings as Record<string, IconNode>)[name.replace(/(?:^|-)(\w)/g, (_, letter: string) => letter.toUpperCase())];
+    if (!drawing) throw new Error(`Lucide has no icon ${name}`);
+    const shapes = drawing.map(([tag, attributes]) =>
+      `<${tag} ${Object.entries(attributes).map(([key, value]) => `${key}="${value}"`).join(" ")}/>`);
+    return `<svg class="icon" viewBox="0 0 24 24" aria-hidden="true">${shapes.join("")}</svg>`;
+  }),
+};
+
 /** Old hashed files must not ship; `dist` itself stays, because the gateway's build watches it. */
 const withoutOld: Plugin = {
   name: "without-old",
@@ -71,7 +87,7 @@ const withoutOld: Plugin = {
 
 export default defineConfig({
   base: "./",
-  plugins: [withoutInline, withoutOld, licenses],
+  plugins: [icons, withoutInline, withoutOld, licenses],
   resolve: {
     // The grid's own formula engine makes code out of cell texts (`src/core/parse.ts` says more): it is left out.
     alias: { "@jspreadsheet/formula": here("./src/ui/no-formula.ts"), "@examples": here("../../examples") },

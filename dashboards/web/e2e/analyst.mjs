@@ -6,6 +6,8 @@ import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join } from "node:path";
 
+import { fromFile } from "./menus.mjs";
+
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const ROWS = 300;
 
@@ -278,7 +280,7 @@ async function same({ page, text, until }, when) {
 async function throughFile(tools) {
   const { page, ARTIFACTS, until } = tools;
   assert.equal(await page.locator("#charts section").count(), 1, "the chart after a reload");
-  const [file] = await Promise.all([page.waitForEvent("download"), page.click("#xlsx")]);
+  const [file] = await Promise.all([page.waitForEvent("download"), fromFile(page, "#xlsx")]);
   const path = join(ARTIFACTS, "analyst.xlsx");
   await file.saveAs(path);
   await page.setInputFiles("#file", path);

@@ -3,12 +3,13 @@
 import assert from "node:assert/strict";
 
 import { looks } from "./looks.mjs";
+import { fromFile } from "./menus.mjs";
 
 /** Works on the page with the helpers of `run.mjs`. */
 export async function beginning(tools) {
   const { page, cell, settled, until, asked } = tools;
   const gallery = page.locator("#gallery");
-  await page.click("#new");
+  await fromFile(page, "#new");
   await gallery.waitFor({ state: "visible" });
   const cards = gallery.locator("button.card");
   assert.ok((await cards.count()) >= 5, "five tasks at least");
@@ -40,13 +41,13 @@ export async function beginning(tools) {
   // By mouse, and each task opens with a column that fills.
   for (const name of ["Names", "Invoices"]) {
     const before = asked().length;
-    await page.click("#new");
+    await fromFile(page, "#new");
     await gallery.getByRole("button", { name: new RegExp(`^${name} `) }).click();
     await until(`${name} is open`, async () => (await page.locator("#sheets").evaluate((list) => list.selectedOptions[0].text)) === name);
     await until("its column is asked", () => asked().length > before);
     await settled("B", 2, 6);
   }
-  await page.click("#new");
+  await fromFile(page, "#new");
   await gallery.waitFor({ state: "visible" });
   await page.focus("#gallery-close");
   await page.keyboard.press("Escape");

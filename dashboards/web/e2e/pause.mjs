@@ -24,7 +24,7 @@ export async function pausing(tools, run) {
   assert.equal(await page.textContent("#pause"), "Resume");
   assert.match(await page.textContent("#status"), new RegExp(`Paused at ${ANSWERS} of ${ROWS} cells`));
   assert.equal(await page.evaluate(() => document.activeElement.id), "pause", "the button keeps the keys");
-  await looks(tools, "24-paused", "footer.bar");
+  await looks(tools, "24-paused", "footer.status");
   await until("the server has nothing more to do", async () => {
     const { rows: all } = await fromServer("v1/scheduler");
     return all.waiting + all.running === 0;

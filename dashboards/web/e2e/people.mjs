@@ -13,6 +13,8 @@ import { chromium } from "playwright-core";
 
 import { ARTIFACTS, BROWSER, FLAGS, VIEWPORT, cellSelector, conclude, until, watch } from "./harness.mjs";
 import { firstAnswer, inWords } from "./newcomer.mjs";
+import { looks } from "./looks.mjs";
+import { fromFile } from "./menus.mjs";
 
 const LINK = process.env.RELSERVE_SIGN_IN ?? "";
 
@@ -72,9 +74,9 @@ async function signIn() {
 
 /** Two machines with one sheet, and one of them away. */
 async function together(first, second) {
-  await first.click("#new");
+  await fromFile(first, "#new");
   await type(first, "A1", "typed here");
-  await first.click("#rename");
+  await fromFile(first, "#rename");
   await first.keyboard.type("Ours");
   await first.keyboard.press("Enter");
   await kept(first);
@@ -209,10 +211,12 @@ async function goBack(first, second) {
 async function addIns(page) {
   await page.click("text=Add-ins");
   await page.waitForURL(`${address}/addins`);
-  const pictures = await page.locator("img").evaluateAll((all) => all.map((one) => one.naturalWidth));
+  const pictures = await page.locator("main img").evaluateAll((all) => all.map((one) => one.naturalWidth));
   assert.equal(pictures.filter((width) => width > 0).length, 6, `${pictures}`);
   assert.match(await page.textContent("body"), new RegExp(address));
   await page.screenshot({ path: join(ARTIFACTS, "12-addins.png"), fullPage: true });
+  assert.match(await page.evaluate(() => getComputedStyle(document.documentElement).getPropertyValue("--paper")), /light-dark/, "it has the page's tokens");
+  await looks({ page, shot: (name) => shot(page, name) }, "32-addins", "body");
   console.log("- the add-ins' page has its pictures and this server's address");
 }
 
@@ -233,6 +237,7 @@ async function share(page) {
   await reader.goto(link);
   await reader.waitForSelector("#shared table");
   await shot(reader, "13-shared");
+  await looks({ page: reader, shot: (name) => shot(reader, name) }, "33-shared", "body");
   const cells = await reader.locator("#shared tbody tr").first().locator("td").allTextContents();
   assert.deepEqual(cells, ["online", "typed there", "the last letters"]);
   const second = await reader.locator("#shared table").nth(1).locator("tbody td").allTextContents();
@@ -285,9 +290,11 @@ async function administer(page) {
   await page.click("text=Invite by a link");
   await until("a link is told", async () => /#sign-in=si-/.test(await page.textContent("#admin-told")));
   await page.selectOption("#admin select[name=by]", "route");
-  await until("usage is shown", async () => /Nothing was used|cells/.test(await page.locator("table[aria-label=Usage]").textContent()));
+  await until("usage is shown", async () => /Nothing was used|cells/.test(await page.locator("#admin section", { hasText: "By day" }).innerText()));
   assert.match(await page.locator("#admin").textContent(), /KV blocks in use/);
   await shot(page, "11-admin");
+  await looks({ page, shot: (name) => shot(page, name) }, "31-admin", "body");
+  assert.doesNotMatch(await page.textContent("#admin"), /0\.0 MiB/, "a size has the unit that fits");
   await invited(tenant, /http\S+/.exec(await page.textContent("#admin-told"))[0]);
   console.log("- the operators' page: a tenant, its weight, a key made and revoked, an invitation");
 }

@@ -4,6 +4,8 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 
+import { fromFile } from "./menus.mjs";
+
 const round = (milliseconds) => `${Math.round(milliseconds)} ms`;
 const texts = (page) =>
   page.evaluate(() => Array.from(document.querySelectorAll("#grid tbody td"), (td) => td.textContent).slice(0, 300));
@@ -29,7 +31,7 @@ async function waits({ page, type, request, shot, step, ARTIFACTS }) {
   await page.waitForFunction(() => document.querySelectorAll("#grid td.rs-pending").length === 50);
   assert.equal(await request(1), 50, "50 cells are one request");
   await shot("2-pending");
-  const [part] = await Promise.all([page.waitForEvent("download"), page.click("#csv")]);
+  const [part] = await Promise.all([page.waitForEvent("download"), fromFile(page, "#csv")]);
   await part.saveAs(join(ARTIFACTS, "pending.csv"));
   assert.ok(readFileSync(join(ARTIFACTS, "pending.csv"), "utf8").includes('it broke",\r\n'), "what waits is empty in a file");
   assert.match(await page.textContent("#status"), /50 cells still wait and are empty in the file/);
@@ -104,7 +106,7 @@ async function reloads({ page, until, settled, promptTokens, step }, ratings) {
 
 /** The sheet as it was, out of its own export. */
 async function comesBack({ page, cell, importFile, settled, step, ARTIFACTS }) {
-  const [file] = await Promise.all([page.waitForEvent("download"), page.click("#xlsx")]);
+  const [file] = await Promise.all([page.waitForEvent("download"), fromFile(page, "#xlsx")]);
   const path = join(ARTIFACTS, "reviews.xlsx");
   await file.saveAs(path);
   const shown = await texts(page);

@@ -21,6 +21,9 @@ import { beginning } from "./gallery.mjs";
 import { inspecting } from "./inspect.mjs";
 import { live } from "./live.mjs";
 import { loggingIn } from "./login.mjs";
+import { looking } from "./look.mjs";
+import { looks } from "./looks.mjs";
+import { begin, fromFile } from "./menus.mjs";
 import { overriding } from "./override.mjs";
 import { pausing } from "./pause.mjs";
 import { proxy } from "./proxy.mjs";
@@ -211,6 +214,14 @@ async function logIn() {
   await page.goto(address);
   step(await loggingIn({ page, browser, address, cell, text, shot, until }, KEY));
   hasKey = true;
+  const { steps } = await fromServer("v1/scheduler");
+  if (steps > 0) return;
+  await page.click("#view-live");
+  await page.locator("#live .empty", { hasText: "Nothing has run yet" }).waitFor();
+  await looks({ page, shot }, "34-idle", "#live");
+  await page.getByRole("link", { name: "To the sheet" }).click();
+  await cell("A1").waitFor();
+  step("a live view of nothing says what will be there");
 }
 
 async function run() {
@@ -242,13 +253,14 @@ async function run() {
   await troubles({ ...tools, server: SERVER, key: KEY, operatorKey: OPERATOR_KEY }, run);
   await large(run);
   step(await live({ ...tools, browser, address, watch, tall, calls, operate: OPERATOR_KEY && operate }, run));
+  step(await looking(tools));
   await dark();
 }
 
 /** The page in the colours of the night. */
 async function dark() {
   await page.emulateMedia({ colorScheme: "dark" });
-  await page.selectOption("#samples", "Support tickets");
+  await begin(page, "Support tickets");
   await settled("B", 2, 13);
   await page.click("#usage summary");
   await shot("8-dark");
@@ -260,7 +272,7 @@ async function dark() {
 
 /** Typing, filling by the handle, copying and pasting, as hands do it. */
 async function byHand() {
-  await page.click("#new");
+  await fromFile(page, "#new");
   assert.equal(await page.textContent("#status"), "", "what was said of another sheet is gone");
   await cell("A1").click();
   for (const line of ["1", "2", "3"]) {

@@ -4,6 +4,8 @@ import { mkdirSync } from "node:fs";
 import { dirname, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 
+import { begin } from "./menus.mjs";
+
 const ROOT = fileURLToPath(new URL("../../../", import.meta.url));
 
 /** Answers that are let through before the picture is taken: of the 100 of the sheet, some of each column. */
@@ -17,7 +19,7 @@ export async function screenshot({ page, cell, settled, holdAnswers }, file) {
   const path = resolve(ROOT, file);
   await page.setViewportSize({ width: 1300, height: 680 });
   const release = holdAnswers(ANSWERS);
-  await page.selectOption("#samples", "Reviews");
+  await begin(page, "Reviews");
   await page.waitForFunction(
     (count) => document.querySelectorAll("#grid td.rs-ai:not(.rs-pending)").length >= count, ANSWERS, { timeout: 120_000 },
   );

@@ -2,6 +2,8 @@
 
 import assert from "node:assert/strict";
 
+import { fromFile } from "./menus.mjs";
+
 /** Works on a page and on a second and third one of the same browser. */
 export async function tabs({ page, browser, address, watch, cellOf, type, until, shot }) {
   const saved = (tab) => until("the sheet is saved", () => tab.evaluate(() => document.body.dataset.saved === "yes"));
@@ -17,13 +19,13 @@ export async function tabs({ page, browser, address, watch, cellOf, type, until,
     return tab;
   };
   const rename = async (tab, to) => {
-    await tab.click("#rename");
+    await fromFile(tab, "#rename");
     await tab.keyboard.type(to);
     await tab.keyboard.press("Enter");
     await tab.waitForSelector("dialog[open]", { state: "detached" });
   };
 
-  await page.click("#new");
+  await fromFile(page, "#new");
   await type(page, "A1", "one");
   await rename(page, "Shared");
   await saved(page);
@@ -53,10 +55,10 @@ export async function tabs({ page, browser, address, watch, cellOf, type, until,
   await until("the copy is told", async () => (await names(page)).includes("Ours (copy)"));
   assert.deepEqual([await cellOf(page, "A1").textContent(), await cellOf(page, "A2").textContent()], ["first", ""]);
 
-  await page.click("#delete");
+  await fromFile(page, "#delete");
   await page.keyboard.press("Escape");
   assert.equal(await name(page), "Ours", "Escape deletes nothing");
-  await page.click("#delete");
+  await fromFile(page, "#delete");
   await page.click("dialog[open] .main");
   await until("a deletion is seen", async () => !(await names(other)).includes("Ours"));
   assert.match(await other.textContent("#status"), /"Ours" was deleted in another tab/);

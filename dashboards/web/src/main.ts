@@ -11,7 +11,10 @@ import { element, fillList, onClick } from "./ui/dom";
 import { LiveView } from "./ui/live";
 import { Login } from "./ui/login";
 import { showShared } from "./ui/shared-view";
-import "./ui/style.css";
+import "relserve-client/tokens.css";
+import "./ui/base.css";
+import "./ui/shell.css";
+import "./ui/grid.css";
 import "./ui/panels.css";
 
 const help = element("functions", HTMLDialogElement);
@@ -26,6 +29,7 @@ const admin = new AdminView();
 const adminLink = element("view-admin", HTMLAnchorElement);
 function view(): void {
   const shown = location.hash === "#live" ? "live" : location.hash === "#admin" && !adminLink.hidden ? "admin" : "sheet";
+  document.body.dataset["view"] = shown;
   for (const name of ["sheet", "live", "admin"]) {
     element(name, HTMLElement).hidden = name !== shown;
     const link = element(`view-${name}`, HTMLAnchorElement);

@@ -38,13 +38,13 @@ export class Arranger {
     const wide = whole === "row" ? 1 : columns;
     const key = (axis: Edit["axis"], sign: string) => (whole === axis ? `Ctrl ${sign}` : "");
     return [
-      { command: "insert-rows", label: `Insert ${count(row, "row")} above`, key: key("row", "+") },
+      { command: "insert-rows", label: `Insert ${count(row, "row")} above`, key: key("row", "+"), begins: true },
       { command: "delete-rows", label: `Delete ${count(row, "row")}`, key: key("row", "−") },
       { command: "insert-columns", label: `Insert ${count(wide, "column")} left`, key: key("column", "+") },
       { command: "delete-columns", label: `Delete ${count(wide, "column")}`, key: key("column", "−") },
-      { command: "sort-ascending", label: `Sort by ${name}, A to Z`, key: "" },
+      { command: "sort-ascending", label: `Sort by ${name}, A to Z`, key: "", begins: true },
       { command: "sort-descending", label: `Sort by ${name}, Z to A`, key: "" },
-      { command: "keep-values", label: "Keep as values", key: "" },
+      { command: "keep-values", label: "Keep as values", key: "", begins: true },
     ];
   }
 

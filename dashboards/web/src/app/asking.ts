@@ -28,7 +28,7 @@ export class Asking {
     const { rows, columns } = this.host.grid.selection();
     return [
       { command: "inspect", label: "Inspect this cell", key: "Ctrl I" },
-      { command: "ask-selected", label: rows * columns === 1 ? "Ask again: this cell" : "Ask again: selected cells", key: "" },
+      { command: "ask-selected", label: rows * columns === 1 ? "Ask again: this cell" : "Ask again: selected cells", key: "", begins: true },
       { command: "ask-failed", label: "Ask again: what failed", key: "" },
       { command: "ask-changed", label: "Ask again: what changed", key: "" },
     ];

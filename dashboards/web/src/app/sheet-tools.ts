@@ -145,14 +145,12 @@ export class SheetTools {
       return [
         { command: "row", label: "First row", key: "" },
         { command: "rows", label: `Up to row ${rows}`, key: "" },
-        { command: "column", label: "First column", key: "" },
+        { command: "column", label: "First column", key: "", begins: true },
         { command: "columns", label: `Up to column ${columnName(columns - 1)}`, key: "" },
-        { command: "none", label: "Nothing", key: "" },
+        { command: "none", label: "Nothing", key: "", begins: true },
       ];
     }, (command) => this.freeze(command), () => this.grid.focus());
     const button = element("freeze", HTMLButtonElement);
-    // The grid would take the press for the end of its selection.
-    button.addEventListener("mousedown", (event) => event.stopPropagation());
     button.addEventListener("click", () => {
       const { left, bottom } = button.getBoundingClientRect();
       menu.open(left, bottom);

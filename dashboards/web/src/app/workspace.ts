@@ -13,9 +13,10 @@ import { Journal } from "../store/journal";
 import { storedKey } from "../store/key";
 import type { Stores } from "../store/scope";
 import { SHEETS_MAX, SheetStore, TITLE_MAX, type StoredSheet, identifier, newSheet, noteShown, noteTab, shownHere, tabShownHere } from "../store/sheets";
-import { ask, confirmed } from "../ui/ask";
+import { confirmed } from "../ui/ask";
 import { element, onClick } from "../ui/dom";
 import { AiColumnDialog } from "../ui/ai-column";
+import { BookBar } from "../ui/book-bar";
 import { EstimateDialog } from "../ui/estimate";
 import { Gallery } from "../ui/gallery";
 import { Grid } from "../ui/grid";
@@ -24,6 +25,7 @@ import { Menu } from "../ui/menu";
 import { Progress } from "../ui/progress";
 import { ShareDialog } from "../ui/share";
 import { SelectionSummary } from "../ui/summary";
+import { Toolbar } from "../ui/toolbar";
 import { showUsage } from "../ui/usage";
 import { serialOfInstant } from "../core/dates";
 import { Arranger, type Command } from "./arranger";
@@ -47,7 +49,6 @@ export class Workspace {
   private readonly grid: Grid;
   private readonly progress = new Progress();
   private readonly estimate = new EstimateDialog(estimateOf);
-  private readonly picker = element("sheets", HTMLSelectElement);
   private readonly formula = element("formula", HTMLInputElement);
   private readonly name = element("name", HTMLOutputElement);
   private readonly note = element("note", HTMLOutputElement);
@@ -58,6 +59,7 @@ export class Workspace {
   private readonly inspector: Inspector;
   private readonly asking: Asking;
   private readonly gallery: Gallery;
+  private readonly books: BookBar;
   private readonly transfer: Transfer;
   private readonly tabs: Tabs;
   private readonly tools: SheetTools;
@@ -139,6 +141,7 @@ export class Workspace {
       add: (sheet) => this.add(sheet),
       say: (words) => this.progress.say(words),
     });
+    this.books = this.bookBar();
     this.buttons();
     this.menu();
     this.formulaBar();
@@ -294,8 +297,7 @@ export class Workspace {
   }
 
   private listSheets(): void {
-    const options = this.list.map((sheet) => new Option(sheet.name, sheet.id, false, sheet === this.current));
-    this.picker.replaceChildren(...options);
+    this.books.show(this.list, this.current);
   }
 
   private add(sheet: StoredSheet): void {
@@ -430,6 +432,7 @@ export class Workspace {
     if (document.activeElement !== this.formula) this.formula.value = raw;
     this.note.value = note;
     this.note.title = note;
+    this.formula.classList.toggle("filled", note !== "");
     if (aloud) this.spoken.textContent = spoken;
     if (aloud) {
       this.tools.select();
@@ -496,8 +499,6 @@ export class Workspace {
       () => this.grid.focus(),
     );
     const button = element("arrange", HTMLButtonElement);
-    // The grid would take the press for the end of its selection.
-    button.addEventListener("mousedown", (event) => event.stopPropagation());
     button.addEventListener("click", () => {
       this.grid.finishEdit();
       const { left, bottom } = button.getBoundingClientRect();
@@ -514,22 +515,26 @@ export class Workspace {
     });
   }
 
+  private bookBar(): BookBar {
+    return new BookBar({
+      opened: (id) => {
+        const chosen = this.list.find((sheet) => sheet.id === id);
+        this.save();
+        if (chosen) this.show(chosen);
+      },
+      created: () => this.add(newSheet(`Sheet ${this.list.length + 1}`)),
+      renamed: (name) => this.rename(name),
+      deleted: () => void this.remove(),
+      begun: ({ name, rows, widths }) => this.add(newSheet(name, rows, widths)),
+      read: (file) => void this.transfer.importFile(file),
+      csv: () => this.transfer.exportCsv(),
+      xlsx: () => void this.transfer.exportXlsx(),
+      left: () => this.grid.focus(),
+    }, TEMPLATES, TITLE_MAX);
+  }
+
   private buttons(): void {
-    this.picker.addEventListener("change", () => {
-      const chosen = this.list.find(({ id }) => id === this.picker.value);
-      this.save();
-      if (chosen) this.show(chosen);
-    });
-    const menu = element("samples", HTMLSelectElement);
-    menu.append(...TEMPLATES.map(({ name }) => new Option(name, name)));
-    menu.addEventListener("change", () => {
-      const sample = TEMPLATES.find(({ name }) => name === menu.value);
-      menu.value = "";
-      if (sample) this.add(newSheet(sample.name, sample.rows, sample.widths));
-    });
-    onClick("new", () => this.add(newSheet(`Sheet ${this.list.length + 1}`)));
-    onClick("rename", () => void this.rename());
-    onClick("delete", () => void this.remove());
+    new Toolbar(() => this.grid.finishEdit());
     onClick("undo", () => this.grid.undo());
     onClick("redo", () => this.grid.redo());
     onClick("fill", () => this.grid.fillDown());
@@ -537,23 +542,10 @@ export class Workspace {
     onClick("retry", () => this.retry());
     onClick("stop", () => this.session?.stop());
     onClick("pause", () => (this.session?.isPaused ? this.session.resume() : this.session?.pause()));
-    onClick("csv", () => this.transfer.exportCsv());
-    onClick("xlsx", () => void this.transfer.exportXlsx());
-    const file = element("file", HTMLInputElement);
-    onClick("import", () => file.click());
-    file.addEventListener("change", () => {
-      const chosen = file.files?.[0];
-      file.value = "";
-      if (chosen) void this.transfer.importFile(chosen);
-    });
   }
 
-  private async rename(): Promise<void> {
-    const renamed = this.current;
-    const name = await ask("Rename this workbook", "Its new name", renamed.name, (title) => title === "" ? "It needs a name." : title.length > TITLE_MAX ? `A name has ${TITLE_MAX} characters at most.` : "");
-    // Another may have been opened from another tab meanwhile.
-    if (name === undefined || renamed !== this.current) return;
-    renamed.name = name;
+  private rename(name: string): void {
+    this.current.name = name;
     this.listSheets();
     this.edited();
   }

@@ -1,9 +1,11 @@
 // What runs rows, and what it keeps so that it need not run them again.
 
+import { Server } from "lucide";
+
 import { type Replica, caches, replicas, setDraining } from "../net/people";
 import { type AdminSection, action, count } from "./admin-parts";
 import { fillList } from "./dom";
-import { make, row, table } from "./make";
+import { empty, make, row, table } from "./make";
 
 /** Replicas: their state, and out of service and back. */
 export class ReplicaSection implements AdminSection {
@@ -11,14 +13,19 @@ export class ReplicaSection implements AdminSection {
   readonly host: HTMLElement;
   private readonly rows = table("Replicas", ["Replica", "Model", "State", "Rows in flight", "Last error", ""]);
 
+  private readonly none = empty(
+    Server, "No replicas", "The local engine answers alone. Replicas are named in the server's configuration, ", make("code", {}, "[[replicas]]"), ".",
+  );
+
   constructor(private readonly changed: () => void) {
-    this.host = this.rows.host;
+    this.host = make("div", {}, this.rows.host, this.none);
   }
 
   async refresh(): Promise<void> {
     const all = await replicas();
-    const none = row(make("span", { class: "quiet" }, "None: the local engine is alone."));
-    this.rows.body.replaceChildren(...(all.length === 0 ? [none] : all.map((replica) => this.replica(replica))));
+    this.none.hidden = all.length > 0;
+    this.rows.host.hidden = all.length === 0;
+    this.rows.body.replaceChildren(...all.map((replica) => this.replica(replica)));
   }
 
   private replica(replica: Replica): HTMLTableRowElement {

@@ -1,10 +1,9 @@
 // Tenants and keys, as operators see and change them.
 
 import { type Amount, type Key, type Tenant, createKey, createTenant, invite, keys, revokeKey, setWeight, tenants } from "../net/people";
+import { bytesText } from "../core/bytes";
 import { type AdminSection, action, count, form, isInUse, labelled, when } from "./admin-parts";
 import { make, row, table } from "./make";
-
-const megabytes = (bytes: number) => `${(bytes / 1_048_576).toFixed(bytes < 10_485_760 ? 1 : 0)} MiB`;
 
 /** An amount and its bound; the setting that sets it is told by the pointer. */
 function amount({ used, max, setting }: Amount, write = count): HTMLElement {
@@ -49,7 +48,7 @@ export class TenantSection implements AdminSection {
       });
     });
     return row(
-      tenant.name, make("span", {}, weight, problem), tenant.keys, amount(tenant.workbooks), amount(tenant.workbook_bytes, megabytes),
+      tenant.name, make("span", {}, weight, problem), tenant.keys, amount(tenant.workbooks), amount(tenant.workbook_bytes, bytesText),
       tenant.cached_answers, amount(tenant.sql_day_tokens), amount(tenant.sql_day_calls),
     );
   }

@@ -1,9 +1,11 @@
 // Usage over time, by tenant, model or route.
 
+import { ChartColumn } from "lucide";
+
 import { type UsageKey, type UsageSeries, dayName, seriesOf } from "../core/usage-days";
 import { usage } from "../net/people";
 import { type AdminSection, count, labelled } from "./admin-parts";
-import { make, row, table } from "./make";
+import { empty, make, row, table } from "./make";
 
 const SPANS = [7, 30, 90] as const;
 const KEYS: readonly UsageKey[] = ["tenant", "model", "route"];
@@ -26,10 +28,14 @@ export class UsageSection implements AdminSection {
   private readonly by = make("select", { name: "by" }, ...KEYS.map((key) => new Option(key, key)));
   private readonly rows = table("Usage", ["", "Requests", "Rows", "Tokens", "of them cached", "By day"]);
 
+  private readonly none = empty(
+    ChartColumn, "Nothing was used in these days", "Fill a column of a sheet, or send a request with one of the keys above: it is counted here by day.",
+  );
+
   constructor() {
     for (const choice of [this.span, this.by]) choice.addEventListener("change", () => void this.refresh());
     const choices = make("div", { class: "bar" }, labelled("By", this.by), labelled("Over", this.span));
-    this.host = make("div", {}, choices, this.rows.host);
+    this.host = make("div", {}, choices, this.rows.host, this.none);
   }
 
   async refresh(): Promise<void> {
@@ -37,8 +43,9 @@ export class UsageSection implements AdminSection {
     const today = Math.floor(Date.now() / 86_400_000);
     const all = seriesOf(await usage(span), this.by.value as UsageKey, span, today);
     const most = Math.max(0, ...all.flatMap(({ days }) => days));
-    const none = row(make("span", { class: "quiet" }, "Nothing was used in these days."));
-    this.rows.body.replaceChildren(...(all.length === 0 ? [none] : all.map((series) =>
-      row(series.name, series.requests, series.rows, series.tokens, series.cached, bars(series, most, today)))));
+    this.none.hidden = all.length > 0;
+    this.rows.host.hidden = all.length === 0;
+    this.rows.body.replaceChildren(...all.map((series) =>
+      row(series.name, series.requests, series.rows, series.tokens, series.cached, bars(series, most, today))));
   }
 }

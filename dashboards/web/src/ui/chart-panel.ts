@@ -1,5 +1,7 @@
 // The charts of a sheet, beside the grid (below it on a narrow page): each with its kind, its name and what it is of.
 
+import { ChartColumn } from "lucide";
+
 import { cellName } from "../core/address";
 import { type ChartData, chartData } from "../core/chart-data";
 import { CHART_KINDS, type ChartKind, type ChartOptions } from "../core/layout";
@@ -7,7 +9,7 @@ import type { Sheet } from "../core/sheet";
 import type { ChartView } from "./chart-view";
 import { element } from "./dom";
 import type { Grid } from "./grid";
-import { make } from "./make";
+import { empty, make } from "./make";
 
 /** Charts are drawn again this long after cells have changed. */
 const REDRAW_MS = 250;
@@ -31,7 +33,12 @@ export class ChartPanel {
   private cards: Card[] = [];
   private timer: number | undefined;
 
-  constructor(private readonly grid: Grid, private readonly sheet: () => Sheet | undefined) {}
+  constructor(private readonly grid: Grid, private readonly sheet: () => Sheet | undefined) {
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+      for (const card of this.cards) card.drawn = "";
+      this.redraw();
+    });
+  }
 
   /** Shows the charts of the grid's layout. */
   show(): void {
@@ -67,8 +74,16 @@ export class ChartPanel {
     card.drawn = drawn;
     card.place.setAttribute("aria-label", `${title}: ${NAMES[kind]}. ${spoken(data)}`);
     card.place.dataset["drawn"] = "no";
+    if (data.series.length === 0) {
+      card.view?.close();
+      card.view = undefined;
+      card.place.replaceChildren(empty(ChartColumn, "Nothing to draw here", "Put numbers into its cells, or texts to count: the chart follows."));
+      card.place.dataset["drawn"] = "yes";
+      return;
+    }
     const { ChartView: View } = await import("./chart-view");
     if (!card.place.isConnected) return;
+    if (!card.view) card.place.replaceChildren();
     card.view ??= new View(card.place);
     card.view.show(kind, data);
     card.place.dataset["drawn"] = "yes";

@@ -56,7 +56,7 @@ export class FindBar {
     const at = by === 0 || (by === 1 && !isOnOne) ? here : (here + by + found.length) % Math.max(1, found.length);
     const cell = found[at];
     const total = found.length === FOUND_MAX ? `${count(FOUND_MAX)} or more` : count(found.length);
-    this.told.value = this.input.value === "" ? "" : cell === undefined ? "not found" : `${count(at + 1)} of ${total}`;
+    this.told.value = this.input.value === "" ? "" : cell === undefined ? "No match in this sheet" : `${count(at + 1)} of ${total}`;
     if (cell !== undefined) this.grid.reach(rowOf(cell), columnOfId(cell));
   }
 }

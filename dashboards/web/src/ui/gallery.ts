@@ -12,6 +12,9 @@ const COLUMNS = 2;
 /** The built-in model, which knows labels and ratings. */
 const DEMO = "relserve-demo";
 
+/** Whether the built-in model answers. */
+export const isDemo = () => element("model", HTMLSpanElement).textContent === DEMO;
+
 /** The gallery. */
 export class Gallery {
   private readonly panel = element("gallery", HTMLElement);
@@ -39,13 +42,13 @@ export class Gallery {
 
   /** Shows it where the sheet is empty. */
   show(isEmpty: boolean): void {
-    this.panel.classList.toggle("demo", element("model", HTMLSpanElement).textContent === DEMO);
+    this.panel.classList.toggle("demo", isDemo());
     this.panel.hidden = !isEmpty || this.isPutAway;
   }
 }
 
 /** A button whose name is what it does; the table in it is only to look at. */
-function card({ name, about, isBeyondDemo, rows }: Template, chosen: () => void): HTMLButtonElement {
+export function card({ name, about, isBeyondDemo, rows }: Template, chosen: () => void): HTMLButtonElement {
   const lines = rows.slice(0, ROWS).map((row, y) =>
     make("tr", {}, ...Array.from({ length: COLUMNS }, (_, x) =>
       make(y === 0 ? "th" : "td", {}, y > 0 && x > 0 ? "…" : (row[x] ?? "")))));

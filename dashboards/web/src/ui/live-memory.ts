@@ -4,7 +4,7 @@ import type { Snapshot } from "../core/live/events";
 import { type LiveModel, type Point, POINTS_MAX } from "../core/live/model";
 import { shares } from "../core/live/summary";
 import { span } from "../core/live/words";
-import { legend, make, place, row, section, table } from "./make";
+import { legend, make, none, place, row, section, table } from "./make";
 
 const KINDS = [
   ["shared", "held by several rows"], ["private", "held by one row"], ["independent", "modules and spans in use"],
@@ -45,7 +45,7 @@ export class KvMemory {
     const parts = KINDS.map(([kind, text]) => ({ name: `${kv[kind]} ${text}`, mark: `kv-${kind}`, part: kv[kind] / kv.total }));
     this.bar.replaceChildren(split(`${kv.total} blocks: ${words}`, parts), make("p", {}, `${kv.total} blocks: ${words}.${tier}`));
     const rows = kv.held.map(({ tenant, blocks }) => row(tenant, blocks, `${((100 * blocks) / kv.total).toFixed(1)} %`));
-    this.table.body.replaceChildren(...(rows.length > 0 ? rows : [row("nobody", 0, "0 %")]));
+    this.table.body.replaceChildren(...(rows.length > 0 ? rows : [none(3, "Nobody holds blocks now.")]));
   }
 }
 
@@ -61,8 +61,8 @@ export class Shares {
       const percent = `${(100 * part).toFixed(1)} %`;
       return row(tenant, span(took_us), percent, split(`${tenant}: ${percent}`, [{ name: tenant, mark: "core", part }]));
     });
-    const none = isFleet ? "not known of replicas" : "no step in the last minute";
-    this.table.body.replaceChildren(...(rows.length > 0 ? rows : [row(none, "", "", "")]));
+    const why = isFleet ? "Not known of replicas." : "No step ran in the last minute.";
+    this.table.body.replaceChildren(...(rows.length > 0 ? rows : [none(4, why)]));
   }
 }
 

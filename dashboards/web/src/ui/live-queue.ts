@@ -3,11 +3,13 @@
 import type { Hello, RelQueryStatus, Snapshot } from "../core/live/events";
 import { detail, title } from "../core/live/names";
 import { priority } from "../core/live/words";
-import { make, row, section, table } from "./make";
+import { make, none, row, section, table } from "./make";
+
+const COLUMNS = ["Place", "relQuery", "Class", "Rows", "Priority", "Breakdown", "Why it changed"];
 
 /** The queue. */
 export class Queue {
-  private readonly table = table("Queue", ["Place", "relQuery", "Class", "Rows", "Priority", "Breakdown", "Why it changed"]);
+  private readonly table = table("Queue", COLUMNS);
   private readonly others = make("p", { class: "quiet" });
   readonly host = section("live-queue", "Queue", this.table.host, this.others);
 
@@ -15,7 +17,7 @@ export class Queue {
   draw(snapshot: Snapshot | undefined, hello: Hello | undefined, reasons: (id: string) => string[]): void {
     const isFleet = hello?.backend === "fleet";
     const rows = (snapshot?.relqueries ?? []).map((one) => statusRow(one, isFleet, reasons(one.id)));
-    this.table.body.replaceChildren(...(rows.length > 0 ? rows : [row("", "nothing of yours is held", "", "", "", "", "")]));
+    this.table.body.replaceChildren(...(rows.length > 0 ? rows : [none(COLUMNS.length, "Nothing of yours waits or runs now. What you ask next stands here, with its priority and why.")]));
     const { relqueries = 0, rows_waiting = 0, rows_running = 0 } = snapshot?.others ?? {};
     const which = hello?.visible_to === "all" ? "more" : "of others";
     this.others.textContent = relqueries > 0 ? `${relqueries} relQueries ${which}: ${rows_running} rows run, ${rows_waiting} wait.` : "";

@@ -1,6 +1,8 @@
 // The live view: the queue, the steps, the memory and the tenants' shares as they are, and what another policy would have
 // made of the last minutes. It draws what `core/live` knows, at most four times a second.
 
+import { Activity } from "lucide";
+
 import { LiveModel } from "../core/live/model";
 import { plainName, policyFacts, policyName } from "../core/live/policy";
 import { hitRate } from "../core/live/summary";
@@ -14,7 +16,7 @@ import { Queue } from "./live-queue";
 import { Timeline } from "./live-steps";
 import { KvMemory, Shares, curves, tiles } from "./live-memory";
 import { WhatIfForm } from "./live-what-if";
-import { make } from "./make";
+import { empty, make } from "./make";
 
 const DRAW_MS = 250;
 
@@ -32,6 +34,10 @@ export class LiveView {
   private readonly memory = new KvMemory();
   private readonly shares = new Shares();
   private readonly details = make("div", { class: "sections" });
+  private readonly idle = empty(
+    Activity, "Nothing has run yet", "Fill a column of a sheet, or send a request: it appears here as a lane, with what it waited for and why. ",
+    make("a", { href: "#sheet" }, "To the sheet"),
+  );
   private stop: (() => void) | undefined;
   private drawn = 0;
   private timer: number | undefined;
@@ -40,8 +46,8 @@ export class LiveView {
     this.host.classList.add("live");
     const whatIf = new WhatIfForm();
     this.details.append(this.lanes.host, this.timeline.host, this.queue.host, this.memory.host, this.shares.host, whatIf.host);
-    this.details.hidden = true;
-    this.host.replaceChildren(this.state, this.tiles, this.facts, this.details, this.curves);
+    this.details.hidden = this.idle.hidden = true;
+    this.host.replaceChildren(this.state, this.tiles, this.facts, this.idle, this.details, this.curves);
   }
 
   /** Starts or stops. */
@@ -52,7 +58,6 @@ export class LiveView {
     this.stop = this.source({
       hello: (hello) => {
         this.model.greet(hello);
-        this.details.hidden = false;
         fillList(this.facts, policyFacts(hello, undefined));
         this.draw();
       },
@@ -97,6 +102,9 @@ export class LiveView {
     ]);
     if (hello) fillList(this.facts, policyFacts(hello, snapshot));
     const isFleet = hello?.backend === "fleet";
+    const isIdle = model.steps.length === 0 && model.bars().length === 0 && (snapshot?.others.relqueries ?? 0) === 0;
+    this.idle.hidden = !isIdle;
+    this.details.hidden = this.curves.hidden = isIdle;
     this.lanes.draw(model);
     this.timeline.draw(model, isFleet);
     this.queue.draw(snapshot, hello, (id) => model.reasons(id));
@@ -107,7 +115,7 @@ export class LiveView {
 
   /** What `GET /v1/scheduler` tells: counts, and no more. */
   private fallBack(counts: Counts): void {
-    this.details.hidden = true;
+    this.details.hidden = this.idle.hidden = true;
     const hits = counts.prompt_tokens > 0 ? (100 * counts.prefix_hit_tokens) / counts.prompt_tokens : 0;
     tiles(this.tiles, [
       ["Policy", plainName(counts.policy)],

@@ -1,5 +1,9 @@
 // Elements in one line. Text is always text, never markup.
 
+import type { IconNode } from "lucide";
+
+import { icon } from "./icon";
+
 /** An element with attributes and children. */
 export function make<K extends keyof HTMLElementTagNameMap>(
   tag: K, attributes: Record<string, string>, ...children: (Node | string)[]
@@ -21,12 +25,13 @@ export function section(id: string, title: string, ...children: Node[]): HTMLEle
   return make("section", { "aria-labelledby": id }, make("h2", { id }, title), ...children);
 }
 
-/** A table with a head; its body is given apart, to be filled. */
+/** A table with a head, which leaves out what needs no name; its body is given apart, to be filled. */
 export function table(label: string, heads: readonly string[]): { host: HTMLElement; body: HTMLTableSectionElement } {
   const body = make("tbody", {});
-  const head = make("tr", {}, ...heads.map((name) => make("th", { scope: "col" }, name)));
+  const head = make("tr", {}, ...heads.map((name) => (name ? make("th", { scope: "col" }, name) : make("td", {}))));
   const whole = make("table", { "aria-label": label }, make("thead", {}, head), body);
-  return { host: make("div", { class: "scroll" }, whole), body };
+  // Keys scroll what is wider than the page.
+  return { host: make("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": label }, whole), body };
 }
 
 /** A row of a table; numbers stand right. */
@@ -34,6 +39,16 @@ export function row(...cells: (Node | string | number)[]): HTMLTableRowElement {
   const made = cells.map((cell) =>
     typeof cell === "number" ? make("td", { class: "number" }, cell.toLocaleString("en")) : make("td", {}, cell));
   return make("tr", {}, ...made);
+}
+
+/** The row of a table that has none. */
+export function none(columns: number, words: string): HTMLTableRowElement {
+  return make("tr", {}, make("td", { colspan: String(columns), class: "quiet" }, words));
+}
+
+/** What stands where there is nothing yet: what it is, and what to do. */
+export function empty(drawing: IconNode, title: string, ...words: (Node | string)[]): HTMLElement {
+  return make("div", { class: "empty" }, icon(drawing), make("strong", {}, title), make("span", {}, ...words));
 }
 
 /** A line that says what marks mean. */

@@ -8,6 +8,8 @@ export interface Entry<Command> {
   label: string;
   /** The keys that do the same, where some do. */
   key: string;
+  /** Whether a group of commands begins with it. */
+  begins?: boolean;
 }
 
 /** The menu; one is open at most. */
@@ -39,8 +41,9 @@ export class Menu<Command> {
     this.focus(0);
   }
 
-  private item({ command, label, key }: Entry<Command>): HTMLButtonElement {
+  private item({ command, label, key, begins }: Entry<Command>): HTMLButtonElement {
     const made = make("button", { type: "button", role: "menuitem", tabindex: "-1" }, make("span", {}, label));
+    if (begins) made.classList.add("begins");
     if (key) made.append(make("kbd", {}, key));
     made.addEventListener("click", () => {
       this.close();

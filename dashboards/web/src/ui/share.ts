@@ -89,7 +89,7 @@ export class ShareDialog {
     });
     this.links.replaceChildren(...links.map(({ id: number, created, expires }) =>
       make("li", {}, `Made ${date(created)}, works until ${date(expires)} `, button("End", `End the link of ${date(created)}`, () => end(number)))));
-    if (links.length === 0) this.links.replaceChildren(make("li", { class: "quiet" }, "No link shows this sheet."));
+    if (links.length === 0) this.links.replaceChildren(make("li", { class: "quiet" }, "No link shows this sheet. Make one above to show it to somebody."));
     const [newest, ...older] = versions;
     const restore = (number: number) => this.attempt(async () => {
       const read = await server.version(id, number);
@@ -102,5 +102,6 @@ export class ShareDialog {
       ...older.map((one) => make("li", {}, `${date(one.saved)}, ${kilobytes(one.bytes)} `,
         button("Go back to this", `Go back to the version of ${date(one.saved)}`, () => restore(one.version)))),
     );
+    if (!newest) this.versions.replaceChildren(make("li", { class: "quiet" }, "No version yet: what is typed is kept as one after a while."));
   }
 }

@@ -14,8 +14,9 @@ const ROWS_SHOWN = 500;
 export async function showShared(token: string): Promise<void> {
   const host = element("shared", HTMLElement);
   for (const name of ["sheet", "live", "admin"]) element(name, HTMLElement).hidden = true;
-  for (const part of document.querySelectorAll<HTMLElement>("header nav, header #key")) part.hidden = true;
+  for (const part of document.querySelectorAll<HTMLElement>("header nav, header button")) part.hidden = true;
   host.hidden = false;
+  document.body.dataset["view"] = "shared";
   try {
     const { name, saved, content } = await shared(token);
     const when = new Date(saved * 1_000).toLocaleString("en", { dateStyle: "medium", timeStyle: "short" });
@@ -40,7 +41,7 @@ function sheetsOf(name: string, { shown: sheets, rows }: WorkbookContent): HTMLE
 function tableOf(name: string, rows: string[][]): HTMLElement {
   const width = rows.reduce((most, row) => Math.max(most, row.length), 0);
   const columns = Array.from({ length: width }, (_, at) => at);
-  const head = make("tr", {}, make("th", {}), ...columns.map((at) => make("th", { scope: "col" }, columnName(at))));
+  const head = make("tr", {}, make("td", {}), ...columns.map((at) => make("th", { scope: "col" }, columnName(at))));
   const body = make("tbody", {});
   const table = make("table", { "aria-label": name }, make("thead", {}, head), body);
   const more = make("button", { type: "button" }, "Show more rows");
