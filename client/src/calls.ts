@@ -9,6 +9,7 @@
 import type { AiFunction, Argument } from "./catalogue";
 import type { CellDetails } from "./details";
 import { CellError, type Matrix, PENDING, type Scalar, type Value, isMatrix, shown } from "./value";
+import { words } from "./words";
 
 /** What JSON carries of a cell. */
 export type JsonCell = string | number | boolean | null;
@@ -45,10 +46,10 @@ export function plan(item: AiFunction, values: (Value | undefined)[]): Plan {
   const name = `AI.${item.name.toUpperCase()}`;
   const whole = (known: Scalar): Plan => ({ rows: [[{ known }]], isRange: false });
   if (values.length > item.arguments.length) {
-    return whole(new CellError("#VALUE!", `${name} takes ${item.arguments.length} arguments at most, got ${values.length}`));
+    return whole(new CellError("#VALUE!", words.tooMany(name, item.arguments.length, values.length)));
   }
   const missing = item.arguments.find((argument, i) => !argument.optional && values[i] === undefined);
-  if (missing) return whole(new CellError("#VALUE!", `${name}: argument \`${missing.name}\` is missing`));
+  if (missing) return whole(new CellError("#VALUE!", words.missing(name, missing.name)));
   const over = values[item.over] ?? null;
   if (!isMatrix(over)) return { rows: [[one(item, values, over, 0, 0, undefined)]], isRange: false };
   const rows = over.map((row, y) => row.map((value, x) => one(item, values, value, y, x, over)));
@@ -88,8 +89,7 @@ function readArgument(
   }
   if (value.length === 1 && value[0]?.length === 1) return value[0][0] ?? null;
   if (over && value.length === over.length && value[0]?.length === over[0]?.length) return value[y]?.[x] ?? null;
-  const words = `AI.${item.name.toUpperCase()}: argument \`${argument.name}\` must be one cell, or a range of the same shape`;
-  return new CellError("#VALUE!", words);
+  return new CellError("#VALUE!", words.shape(`AI.${item.name.toUpperCase()}`, argument.name));
 }
 
 /** A range as text: a line a row, without blank rows, cells parted by bars. */

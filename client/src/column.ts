@@ -4,6 +4,7 @@
 import { cellName, columnName } from "./a1";
 import { type AiFunction, type Argument, CATALOGUE } from "./catalogue";
 import { type Matrix, type Scalar, type Value, shown } from "./value";
+import { words } from "./words";
 
 /** Rows that are looked at before all are asked. */
 export const PREVIEW_ROWS = 5;
@@ -117,12 +118,12 @@ interface Writers<T> {
 
 function argumentsOf<T>(wanted: AiColumn, write: Writers<T>): T[] {
   const item = CATALOGUE.get(wanted.function);
-  if (!item) throw new ColumnError(`there is no function ${wanted.function}`);
+  if (!item) throw new ColumnError(words.noFunction(wanted.function));
   return item.arguments.map(({ name, kind, optional }, i) => {
     const text = (wanted.texts[name] ?? "").trim();
     if (i === item.over) return name === "prompt" ? write.prompt(text) : write.column(wanted.over);
-    if (text === "" && !optional) throw new ColumnError(`${name} is missing`);
-    if (kind === "number" && text !== "" && !Number.isFinite(Number(text))) throw new ColumnError(`${name} is no number`);
+    if (text === "" && !optional) throw new ColumnError(words.leftEmpty(name));
+    if (kind === "number" && text !== "" && !Number.isFinite(Number(text))) throw new ColumnError(words.notNumber(name));
     if (text === "") return write.left();
     return kind === "number" ? write.number(Number(text)) : write.text(text);
   });
@@ -131,11 +132,11 @@ function argumentsOf<T>(wanted: AiColumn, write: Writers<T>): T[] {
 /** A text with columns in braces, as texts and columns. */
 function partsOf(text: string, table: Table): (string | number)[] {
   const parts = text.split(/\{([^{}]+)\}/);
-  if (parts.length === 1) throw new ColumnError("the prompt names no column: write one in braces, such as {Review}");
+  if (parts.length === 1) throw new ColumnError(words.noColumns);
   return parts.flatMap((part, i): (string | number)[] => {
     if (i % 2 === 0) return part === "" ? [] : [part];
     const header = table.headers.find(({ name }) => name.toLowerCase() === part.trim().toLowerCase());
-    if (!header) throw new ColumnError(`there is no column {${part.trim()}}`);
+    if (!header) throw new ColumnError(words.unknownColumn(part.trim()));
     return [header.column];
   });
 }

@@ -4,6 +4,7 @@
 import type { CellDetails } from "./details";
 import { EventReader } from "./sse";
 import { CellError } from "./value";
+import { words } from "./words";
 
 /** A request that failed as a whole. */
 export class RequestError extends Error {
@@ -70,7 +71,7 @@ export function failure(error: WireError): CellError {
 
 /** The error of a reply that is none. */
 export async function replyError(response: Response): Promise<RequestError> {
-  let message = `the server answered ${response.status}`;
+  let message = words.status(response.status);
   let code: string | undefined;
   try {
     const body = (await response.json()) as { error?: { message?: string; code?: string | null } };
@@ -93,9 +94,9 @@ export async function readCells<Done>(
   for (;;) {
     const { value, done } = await reader.read().catch((error: unknown) => {
       if (signal.aborted) throw error;
-      throw new RequestError("the connection broke", 0, undefined);
+      throw new RequestError(words.broke, 0, undefined);
     });
-    if (done) throw new RequestError("the answers ended early", 0, undefined);
+    if (done) throw new RequestError(words.endedEarly, 0, undefined);
     onHeard();
     for (const { name, data } of events.push(value)) {
       if (name === "cell") onCell(JSON.parse(data) as WireCell);

@@ -6,6 +6,8 @@ import { signInByLink } from "./app/sign-in";
 import { Workspace } from "./app/workspace";
 import { me } from "./net/people";
 import { storesOf } from "./store/scope";
+import { t } from "./text";
+import { summaryOf } from "./text/functions";
 import { AdminView } from "./ui/admin";
 import { element, fillList, onClick } from "./ui/dom";
 import { LiveView } from "./ui/live";
@@ -20,7 +22,7 @@ import "./ui/panels.css";
 const help = element("functions", HTMLDialogElement);
 fillList(
   element("functions-list", HTMLDListElement),
-  [...CATALOGUE.values()].map((item) => [signature(item), item.summary] as const),
+  [...CATALOGUE.values()].map((item) => [signature(item), summaryOf(item)] as const),
 );
 onClick("help", () => help.showModal());
 
@@ -43,7 +45,7 @@ function view(): void {
 /** Learns who is signed in; gives the stores of its sheets. */
 async function signedIn(): Promise<ReturnType<typeof storesOf>> {
   const caller = await me().catch(() => undefined);
-  element("tenant", HTMLSpanElement).textContent = caller ? `${caller.tenant}${caller.operator ? " (operator)" : ""}` : "";
+  element("tenant", HTMLSpanElement).textContent = caller ? `${caller.tenant}${caller.operator ? ` (${t.operator})` : ""}` : "";
   adminLink.hidden = !caller?.operator;
   view();
   return storesOf(caller?.workbooks);

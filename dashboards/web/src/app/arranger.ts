@@ -9,6 +9,7 @@ import type { Sheet } from "../core/sheet";
 import { layoutAfter } from "../core/layout";
 import { type Origins, afterEdit, afterKeeping, afterSort, followed } from "../core/origins";
 import { placesOf, sortRows } from "../core/sort";
+import { t } from "../text";
 import { type Grid, type Source, WIDTH } from "../ui/grid";
 import type { StepElsewhere } from "../ui/history";
 import type { Entry } from "../ui/menu";
@@ -31,20 +32,19 @@ export class Arranger {
   entries(): Entry<Command>[] {
     const { rows, columns, column } = this.grid.selection();
     const whole = this.whole();
-    const count = (number: number, thing: string) => (number === 1 ? thing : `${number} ${thing}s`);
     const name = columnName(column);
     // Of whole columns all rows are selected, and nobody means those.
     const row = whole === "column" ? 1 : rows;
     const wide = whole === "row" ? 1 : columns;
-    const key = (axis: Edit["axis"], sign: string) => (whole === axis ? `Ctrl ${sign}` : "");
+    const key = (axis: Edit["axis"], sign: string) => (whole === axis ? t.control(sign) : "");
     return [
-      { command: "insert-rows", label: `Insert ${count(row, "row")} above`, key: key("row", "+"), begins: true },
-      { command: "delete-rows", label: `Delete ${count(row, "row")}`, key: key("row", "−") },
-      { command: "insert-columns", label: `Insert ${count(wide, "column")} left`, key: key("column", "+") },
-      { command: "delete-columns", label: `Delete ${count(wide, "column")}`, key: key("column", "−") },
-      { command: "sort-ascending", label: `Sort by ${name}, A to Z`, key: "", begins: true },
-      { command: "sort-descending", label: `Sort by ${name}, Z to A`, key: "" },
-      { command: "keep-values", label: "Keep as values", key: "", begins: true },
+      { command: "insert-rows", label: t.arrange.insertRows(row), key: key("row", "+"), begins: true },
+      { command: "delete-rows", label: t.arrange.deleteRows(row), key: key("row", "−") },
+      { command: "insert-columns", label: t.arrange.insertColumns(wide), key: key("column", "+") },
+      { command: "delete-columns", label: t.arrange.deleteColumns(wide), key: key("column", "−") },
+      { command: "sort-ascending", label: t.arrange.ascending(name), key: "", begins: true },
+      { command: "sort-descending", label: t.arrange.descending(name), key: "" },
+      { command: "keep-values", label: t.arrange.keepValues, key: "", begins: true },
     ];
   }
 
@@ -91,17 +91,14 @@ export class Arranger {
     const count = axis === "row" ? area.rows : area.columns;
     const hidden = axis === "row" ? Array.from({ length: count }, (_, i) => at + i).filter((row) => this.grid.isHidden(row)).length : 0;
     if (kind === "delete" && hidden > 0) {
-      return this.say(`Not done: a filter hides ${hidden} of these rows, which would go too: show all rows first.`);
+      return this.say(t.arrange.refused(t.failure.hiddenRows(hidden)));
     }
     const edit: Edit = { kind, axis, at, count };
     const done = this.attempt(
       (sheet, name) => [rearrange(sheet.typed(), edit, name), afterEdit(this.origins(), edit, name)], edit,
     );
     if (!done) return;
-    const name = (place: number) => (axis === "row" ? String(place + 1) : columnName(place));
-    const thing = `${axis}${count === 1 ? "" : "s"}`;
-    if (kind === "insert") this.say(`Inserted ${count} ${thing} before ${axis} ${name(at)}.`);
-    else this.say(`Deleted ${thing} ${name(at)}${count === 1 ? "" : ` to ${name(at + count - 1)}`}; Ctrl+Z brings back what was there.`);
+    this.say(axis === "row" ? rowsWords(kind, at, count) : columnsWords(kind, at, count));
   }
 
   /** Whole columns hold every row, but a command for rows then means the first one; and the other way round. */
@@ -127,8 +124,9 @@ export class Arranger {
       return [sortRows(sheet, order, places), afterSort(this.origins(), places)];
     }, undefined);
     if (!done) return;
-    const which = isSome ? `rows ${first + 1} to ${last + 1}` : hasHeader ? "all rows below row 1, the header," : "all rows";
-    this.say(`Sorted ${which} by column ${columnName(column)}, ${isDescending ? "Z to A" : "A to Z"}.`);
+    const [name, direction] = [columnName(column), isDescending ? t.arrange.downwards : t.arrange.upwards];
+    if (isSome) this.say(t.arrange.sortedRows(first + 1, last + 1, name, direction));
+    else this.say((hasHeader ? t.arrange.sortedBelow : t.arrange.sortedAll)(name, direction));
   }
 
   /** Formulas of the selection, and those that fill it, give way to their values. */
@@ -140,7 +138,7 @@ export class Arranger {
       const steps = keepValues(sheet, area);
       return [steps, afterKeeping(sheet, this.origins(), steps)];
     }, undefined);
-    if (done) this.say("What formulas had filled is kept as values; Ctrl+Z brings the formulas back.");
+    if (done) this.say(t.arrange.kept);
   }
 
   private attempt(
@@ -163,7 +161,7 @@ export class Arranger {
       return true;
     } catch (error) {
       if (!(error instanceof Refusal)) throw error;
-      this.say(`Not done: ${error.message}.`);
+      this.say(t.arrange.refused(error.message));
       return false;
     }
   }
@@ -178,4 +176,17 @@ export class Arranger {
       })
       .filter(({ cells, origins }) => cells.length > 0 || origins.after !== origins.before);
   }
+}
+
+/** What was done to rows. */
+function rowsWords(kind: Edit["kind"], at: number, count: number): string {
+  if (kind === "insert") return t.arrange.insertedRows(count, at + 1);
+  return count === 1 ? t.arrange.deletedRow(at + 1) : t.arrange.deletedRows(at + 1, at + count);
+}
+
+/** What was done to columns. */
+function columnsWords(kind: Edit["kind"], at: number, count: number): string {
+  const [first, last] = [columnName(at), columnName(at + count - 1)];
+  if (kind === "insert") return t.arrange.insertedColumns(count, first);
+  return count === 1 ? t.arrange.deletedColumn(first) : t.arrange.deletedColumns(first, last);
 }

@@ -2,8 +2,8 @@
 
 import type { Area } from "../core/address";
 import { type Origins, askChanged } from "../core/origins";
+import { t } from "../text";
 import type { Grid } from "../ui/grid";
-import { count } from "../ui/make";
 import type { Entry } from "../ui/menu";
 import type { Session } from "./session";
 
@@ -27,10 +27,10 @@ export class Asking {
   entries(): Entry<AskCommand>[] {
     const { rows, columns } = this.host.grid.selection();
     return [
-      { command: "inspect", label: "Inspect this cell", key: "Ctrl I" },
-      { command: "ask-selected", label: rows * columns === 1 ? "Ask again: this cell" : "Ask again: selected cells", key: "", begins: true },
-      { command: "ask-failed", label: "Ask again: what failed", key: "" },
-      { command: "ask-changed", label: "Ask again: what changed", key: "" },
+      { command: "inspect", label: t.asking.inspect, key: t.control("I") },
+      { command: "ask-selected", label: rows * columns === 1 ? t.asking.thisCell : t.asking.selected, key: "", begins: true },
+      { command: "ask-failed", label: t.asking.failed, key: "" },
+      { command: "ask-changed", label: t.asking.changed, key: "" },
     ];
   }
 
@@ -51,8 +51,8 @@ export class Asking {
   /** Asks for the answers of an area that are seen, past the server's result cache: what a filter hides is not meant. */
   ask(area: Area): void {
     const asked = this.host.session()?.again(area, (row) => this.host.grid.isHidden(row)) ?? 0;
-    if (asked === 0) this.host.say("Nothing is asked: no AI formula's answer stands there that could be asked for again.");
-    else this.host.say(`Asked the model again: ${count(asked)} ${asked === 1 ? "call" : "calls"}, past the server's result cache.`);
+    if (asked === 0) this.host.say(t.asking.noAnswer);
+    else this.host.say(t.asking.asked(asked));
   }
 
   private changed(): void {
@@ -60,11 +60,10 @@ export class Asking {
     if (!session) return;
     const changes = askChanged(session.sheet, this.host.origins());
     if (changes.length === 0) {
-      this.host.say("Nothing is asked: no edited or kept value stands on cells that have changed since.");
+      this.host.say(t.asking.noChange);
       return;
     }
     this.host.grid.type(changes);
-    const which = changes.length === 1 ? "1 value that stood on changed cells is" : `${count(changes.length)} values that stood on changed cells are`;
-    this.host.say(`${which} asked again; Ctrl+Z brings what stood there back.`);
+    this.host.say(t.asking.askedChanged(changes.length));
   }
 }

@@ -13,6 +13,7 @@ import { isSameSheet } from "../core/references";
 import type { Sheet } from "../core/sheet";
 import { asksModel, isFormula } from "../core/typed";
 import type { OutCell, OutSheet, ReadSheet } from "../files/xlsx";
+import { t } from "../text";
 import type { ShownSheet } from "./workbook-sync";
 
 /** Largest file that is read. */
@@ -96,12 +97,12 @@ function excelError(error: CellError): string {
 
 /** The sheets of a CSV or XLSX file, a CSV's without a name, and what to say of how it was read. Throws in words. */
 export async function readFile(file: File): Promise<{ sheets: ReadSheet[]; note: string }> {
-  if (file.size > FILE_BYTES_MAX) throw new Error(`a file has ${FILE_BYTES_MAX >> 20} MiB at most`);
+  if (file.size > FILE_BYTES_MAX) throw new Error(t.failure.fileMax(FILE_BYTES_MAX >> 20));
   const { sheets, note } = await parsed(file.name, new Uint8Array(await file.arrayBuffer()));
   for (const { name, rows } of sheets) {
     if (rows.length <= ROWS_MAX && rows.every((row) => row.length <= COLUMNS_MAX)) continue;
-    const what = name ? `its sheet ${name}` : "the file";
-    throw new Error(`a sheet ends at ${cellName(ROWS_MAX - 1, COLUMNS_MAX - 1)}, ${what} goes beyond`);
+    const last = cellName(ROWS_MAX - 1, COLUMNS_MAX - 1);
+    throw new Error(name ? t.failure.beyondSheet(last, name) : t.failure.beyondFile(last));
   }
   return { sheets, note };
 }

@@ -8,6 +8,7 @@ import { type CellId, cellId, cellName, nameOf } from "../core/address";
 import { type CellState, type Line, type ServerQueue, linesOf } from "../core/inspect";
 import { type Origins, changedCells } from "../core/origins";
 import { answered, told } from "../net/told";
+import { t } from "../text";
 import type { Inspected } from "../ui/inspector";
 import type { Session } from "./session";
 import { reason } from "./transfer";
@@ -21,7 +22,7 @@ interface PromptsReply {
 }
 
 /** Of a value on cells that are different now. */
-const CHANGED: Line = ["Changed since", "what it would ask now is not what had been asked: “Ask again: what changed” is in the cell's menu"];
+const CHANGED: Line = [t.inspect.changedTerm, t.inspect.changed];
 
 /** Tells about cells of a session. */
 export class Inspection {
@@ -45,14 +46,14 @@ export class Inspection {
     const edited = sheet.overrides(id);
     const kept = calls.length === 0 && sheet.raw(row, column) !== "" ? origins.get(id)?.formula : undefined;
     const hasChanged = changedCells(sheet, origins, [id]).length > 0;
-    const about = kept ? `Kept as a value: “${shown(value)}”.` : aboutOf(value, sheet.isAi(row, column), calls.length, edited);
-    const lines: Line[] = [...(kept ? [["Kept from", kept] as const] : []), ...(hasChanged ? [CHANGED] : [])];
+    const about = kept ? t.inspect.kept(shown(value)) : aboutOf(value, sheet.isAi(row, column), calls.length, edited);
+    const lines: Line[] = [...(kept ? [[t.inspect.keptFrom, kept] as const] : []), ...(hasChanged ? [CHANGED] : [])];
     if (calls.length === 0) return { name, about, error: "", lines, again: "", prompts: undefined };
     const state = this.state(session, calls, value);
     const error = value instanceof CellError ? value.note : "";
     if (edited === undefined) lines.push(...linesOf(state));
     const isOver = state.kind === "answered" || state.kind === "failed" || state.kind === "stopped";
-    const again = !isOver || edited !== undefined ? "" : state.kind === "answered" ? "Ask again" : "Retry";
+    const again = !isOver || edited !== undefined ? "" : state.kind === "answered" ? t.inspect.again : t.inspect.retry;
     return { name, about, error, lines, again, prompts: this.prompts };
   }
 
@@ -96,19 +97,19 @@ async function promptsOf(calls: readonly Call[]): Promise<readonly Line[]> {
   try {
     const { model, prompts } = await answered<PromptsReply>("v1/cells/prompts", { calls: calls.slice(0, PROMPTS_MAX) });
     const lines = prompts.map(({ text, tokens, max_tokens, error }): Line =>
-      error ? ["No prompt is sent", error.message]
-        : [`Prompt as sent to ${model}: ${tokens ?? 0} tokens, and ${max_tokens ?? 0} at most for the answer`, text ?? ""]);
+      error ? [t.inspect.noPrompt, error.message]
+        : [t.inspect.promptTo(model, tokens ?? 0, max_tokens ?? 0), text ?? ""]);
     const more = calls.length - prompts.length;
-    return more > 0 ? [...lines, ["And more", `${more.toLocaleString("en")} further prompts count in this cell`]] : lines;
+    return more > 0 ? [...lines, [t.inspect.more, t.inspect.morePrompts(more)]] : lines;
   } catch (error) {
-    return [["Prompt as sent", `This server does not tell it: ${reason(error)}.`]];
+    return [[t.inspect.prompt, t.inspect.promptUntold(reason(error))]];
   }
 }
 
 function aboutOf(value: Scalar, isAi: boolean, calls: number, edited: CellId | undefined): string {
-  if (edited !== undefined) return `Edited: “${shown(value)}” stands instead of an answer of ${nameOf(edited)}. Delete brings the answer back.`;
-  if (value === PENDING) return "Waiting for its answer.";
-  if (calls === 0) return isAi ? "It asks nothing: what it would ask about is blank." : "No AI formula stands here or fills this cell.";
-  const many = calls > 1 ? ` Out of ${calls.toLocaleString("en")} answers.` : "";
-  return `${value instanceof CellError ? `No answer: ${value.code}` : `“${shown(value)}”`}${many}`;
+  if (edited !== undefined) return t.inspect.edited(shown(value), nameOf(edited));
+  if (value === PENDING) return t.inspect.waiting;
+  if (calls === 0) return isAi ? t.inspect.asksNothing : t.inspect.noFormula;
+  const many = calls > 1 ? t.inspect.outOf(calls) : "";
+  return `${value instanceof CellError ? t.inspect.noAnswer(value.code) : t.inspect.answer(shown(value))}${many}`;
 }

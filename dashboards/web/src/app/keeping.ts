@@ -6,6 +6,7 @@ import { workbooksOf } from "../net/workbooks";
 import type { Stores } from "../store/scope";
 import { SHEETS_MAX, type SheetStore, type StoredSheet, identifier } from "../store/sheets";
 import { openMarks } from "../store/sync-marks";
+import { t } from "../text";
 import { element } from "../ui/dom";
 import { type SyncEvents, WorkbookSync } from "./workbook-sync";
 
@@ -23,7 +24,7 @@ async function alone(run: () => Promise<void>): Promise<void> {
 /** The line that says where sheets are kept. */
 function showState(problem: string): void {
   const line = element("kept", HTMLOutputElement);
-  const words = problem ? `Kept in this browser only: ${problem}` : "Kept on the server";
+  const words = problem ? t.workbook.keptHere(problem) : t.workbook.keptOnServer;
   if (line.value !== words) line.value = words;
   line.classList.toggle("bad", problem !== "");
   document.body.dataset.kept = problem ? "no" : "yes";

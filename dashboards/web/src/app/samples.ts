@@ -1,8 +1,10 @@
 // Templates: tasks with a small table each, whose AI columns fill as soon as it opens. The reviews are real ones; the other
-// texts were written for this project.
+// texts were written for this project. Tables are data and English in every language, as are the labels that the built-in
+// demo model knows.
 
 import reviews from "@examples/reviews.csv?raw";
 import { readCsv } from "../core/csv";
+import { t } from "../text";
 
 /** A sheet to begin with. */
 export interface Template {
@@ -67,11 +69,12 @@ function filled(header: string[], texts: readonly string[], ...formulas: string[
   return [header, ...texts.map((text, i) => [text, ...(i === 0 ? formulas : [])])];
 }
 
+const called = ([name, about]: readonly [string, string]) => ({ name, about });
+
 /** Every template, in the order of the gallery. */
 export const TEMPLATES: readonly Template[] = [
   {
-    name: "Reviews",
-    about: "Classify reviews as positive or negative, and rate them",
+    ...called(t.templates.reviews),
     isBeyondDemo: false,
     widths: [430, 110, 90, 110, 200],
     rows: [
@@ -86,8 +89,7 @@ export const TEMPLATES: readonly Template[] = [
     ],
   },
   {
-    name: "Support tickets",
-    about: "Sort tickets by topic, out of a list of topics, and by urgency",
+    ...called(t.templates.tickets),
     isBeyondDemo: false,
     widths: [400, 130, 110, 120],
     rows: [
@@ -101,8 +103,7 @@ export const TEMPLATES: readonly Template[] = [
     ],
   },
   {
-    name: "Leads",
-    about: "Score leads by how likely they are to buy, and say whether to call",
+    ...called(t.templates.leads),
     isBeyondDemo: false,
     widths: [430, 90, 110],
     rows: filled(
@@ -111,8 +112,7 @@ export const TEMPLATES: readonly Template[] = [
     ),
   },
   {
-    name: "Invoices",
-    about: "Extract number and total out of invoices of any layout",
+    ...called(t.templates.invoices),
     isBeyondDemo: true,
     widths: [520, 150, 150],
     rows: filled(
@@ -122,8 +122,7 @@ export const TEMPLATES: readonly Template[] = [
     ),
   },
   {
-    name: "Translations",
-    about: "Translate phrases into German and French",
+    ...called(t.templates.translations),
     isBeyondDemo: true,
     widths: [300, 260, 260],
     rows: filled(
@@ -132,8 +131,7 @@ export const TEMPLATES: readonly Template[] = [
     ),
   },
   {
-    name: "Summaries",
-    about: "Summarize conversations with customers in one sentence",
+    ...called(t.templates.summaries),
     isBeyondDemo: true,
     widths: [520, 360, 110],
     rows: filled(
@@ -142,8 +140,7 @@ export const TEMPLATES: readonly Template[] = [
     ),
   },
   {
-    name: "Names",
-    about: "Clean names up: given name first, no titles, one way of writing",
+    ...called(t.templates.names),
     isBeyondDemo: true,
     widths: [240, 240],
     rows: filled(

@@ -12,6 +12,7 @@ import { RequestError } from "relserve-client/wire";
 import { type Area, type CellId, rowOf } from "../core/address";
 import { Book, type BookCell, type Member } from "../core/book";
 import type { Change, Sheet } from "../core/sheet";
+import { t } from "../text";
 
 /** What a session needs of the page. */
 export interface SessionHost {
@@ -56,7 +57,7 @@ const FULL = [429, 503];
 export type Delay = "busy" | "full";
 
 /** What stands in a cell whose call was called off by its user. */
-const STOPPED = new CellError("#STOPPED!", "stopped before its answer came; Ask again asks for it");
+const STOPPED = new CellError("#STOPPED!", t.cell.stopped);
 
 /** An open sheet. */
 export class Session {
@@ -281,7 +282,7 @@ export class Session {
     const started = this.host.now();
     this.inFlight.set(request, abort);
     this.moved = started;
-    const watched = this.watch.begin(() => abort.abort(new RequestError("the connection broke", 0, undefined)));
+    const watched = this.watch.begin(() => abort.abort(new RequestError(t.client.broke, 0, undefined)));
     this.usage.requests += 1;
     this.usage.asked += keys.length;
     let done = 0;
@@ -291,7 +292,7 @@ export class Session {
         this.answer(request, index, answer);
       }, () => this.watch.hear(watched), labels, keys.some((key) => this.fresh.has(key)));
       add(this.usage, usage);
-      this.end(request, new RequestError("the server left the cell out", 500, undefined));
+      this.end(request, new RequestError(t.failure.leftOut, 500, undefined));
     } catch (error) {
       const reason: unknown = abort.signal.aborted ? abort.signal.reason : error;
       if (reason instanceof RequestError) this.end(request, reason);

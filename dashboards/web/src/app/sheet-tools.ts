@@ -6,13 +6,13 @@ import {
 } from "../core/layout";
 import { FORMATS, FORMAT_MAX, isFormat, withDecimals } from "../core/number-format";
 import type { Sheet } from "../core/sheet";
+import { t } from "../text";
 import { ask } from "../ui/ask";
 import { ChartPanel } from "../ui/chart-panel";
 import { element, onClick } from "../ui/dom";
 import { FilterDialog } from "../ui/filter-dialog";
 import { FindBar } from "../ui/find-bar";
 import type { Grid } from "../ui/grid";
-import { count } from "../ui/make";
 import { Menu } from "../ui/menu";
 
 /** In the list of formats, what asks for one. */
@@ -35,7 +35,7 @@ export class SheetTools {
     this.filterDialog = new FilterDialog((layout) => this.change(layout));
     this.findBar = new FindBar(grid, sheet);
     this.charts = new ChartPanel(grid, sheet);
-    this.format.append(...FORMATS.map(({ name, code }) => new Option(name, code)), new Option("Custom…", OWN));
+    this.format.append(...FORMATS.map(({ name, code }) => new Option(name, code)), new Option(t.formats.custom, OWN));
     this.format.addEventListener("change", () => void this.setFormat());
     onClick("decimals-more", () => this.decimals(1));
     onClick("decimals-fewer", () => this.decimals(-1));
@@ -50,7 +50,7 @@ export class SheetTools {
   show(): void {
     const { filters } = this.grid.layout;
     const rows = Math.max(0, (this.sheet()?.extent().rows ?? 0) - 1);
-    this.filtered.value = filters.length === 0 ? "" : `${count(rows - this.grid.hiddenCount)} of ${count(rows)} rows`;
+    this.filtered.value = filters.length === 0 ? "" : t.filter.rows(rows - this.grid.hiddenCount, rows);
     element("filter-again", HTMLButtonElement).hidden = filters.length === 0;
     this.select();
     this.charts.show();
@@ -109,8 +109,8 @@ export class SheetTools {
     const { row, column } = this.grid.selection();
     const before = formatAt(this.grid.layout, row, column) ?? "";
     if (this.format.value !== OWN) return this.lay(this.format.value);
-    const refuse = (code: string) => (isFormat(code) ? "" : `This is no number format, or has more than ${FORMAT_MAX} characters.`);
-    const code = await ask("Number format", "As Excel writes it, such as 0.0% or dd/mm/yyyy", before || "#,##0.00", refuse);
+    const refuse = (code: string) => (isFormat(code) ? "" : t.formats.refused(FORMAT_MAX));
+    const code = await ask(t.formats.title, t.formats.label, before || "#,##0.00", refuse);
     if (code === undefined) this.select();
     else this.lay(code);
   }
@@ -124,7 +124,7 @@ export class SheetTools {
     const sheet = this.sheet();
     if (!sheet) return;
     this.grid.finishEdit();
-    if (sheet.extent().rows < 2) this.say("There are no rows under a header to filter.");
+    if (sheet.extent().rows < 2) this.say(t.filter.nothing);
     else this.filterDialog.open(sheet, this.grid.layout, this.grid.selection().column);
   }
 
@@ -132,22 +132,22 @@ export class SheetTools {
     const { row, column, rows, columns } = this.grid.selection();
     const { layout } = this.grid;
     const area = { row, column, rowEnd: row + rows - 1, columnEnd: column + columns - 1 };
-    if (rows < 2) return this.say("Select the rows to draw first: names, and numbers beside them; or a column of texts, which is counted.");
-    if (layout.charts.length >= CHARTS_MAX) return this.say(`A sheet has ${CHARTS_MAX} charts at most.`);
-    const title = `Chart ${layout.charts.length + 1}`;
+    if (rows < 2) return this.say(t.chart.selectFirst);
+    if (layout.charts.length >= CHARTS_MAX) return this.say(t.chart.most(CHARTS_MAX));
+    const title = t.chart.title(layout.charts.length + 1);
     this.change({ ...layout, charts: [...layout.charts, { kind: "column", title, area }] });
   }
 
   private freezing(): void {
-    const menu = new Menu<Command>("Freeze", () => {
+    const menu = new Menu<Command>(t.freeze.menu, () => {
       const { row, column } = this.grid.selection();
       const [rows, columns] = [Math.min(row + 1, FROZEN_ROWS_MAX), Math.min(column + 1, FROZEN_COLUMNS_MAX)];
       return [
-        { command: "row", label: "First row", key: "" },
-        { command: "rows", label: `Up to row ${rows}`, key: "" },
-        { command: "column", label: "First column", key: "", begins: true },
-        { command: "columns", label: `Up to column ${columnName(columns - 1)}`, key: "" },
-        { command: "none", label: "Nothing", key: "", begins: true },
+        { command: "row", label: t.freeze.row, key: "" },
+        { command: "rows", label: t.freeze.rows(rows), key: "" },
+        { command: "column", label: t.freeze.column, key: "", begins: true },
+        { command: "columns", label: t.freeze.columns(columnName(columns - 1)), key: "" },
+        { command: "none", label: t.freeze.none, key: "", begins: true },
       ];
     }, (command) => this.freeze(command), () => this.grid.focus());
     const button = element("freeze", HTMLButtonElement);

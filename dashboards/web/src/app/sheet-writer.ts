@@ -3,6 +3,7 @@
 // wrote.
 
 import type { StoredSheet } from "../store/sheets";
+import { t } from "../text";
 
 /** Where sheets are written, each with the number of its version. */
 export interface VersionedStore {
@@ -107,7 +108,7 @@ export class SheetWriter {
 /** A name for a copy that no sheet has. */
 export function copyName(name: string, taken: readonly string[]): string {
   for (let number = 1; ; number += 1) {
-    const copy = number === 1 ? `${name} (copy)` : `${name} (copy ${number})`;
+    const copy = number === 1 ? t.workbook.copy(name) : t.workbook.copyNumber(name, number);
     if (!taken.includes(copy)) return copy;
   }
 }

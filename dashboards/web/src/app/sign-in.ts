@@ -5,6 +5,7 @@ import { RequestError } from "relserve-client/wire";
 
 import { signIn } from "../net/people";
 import { storeKey } from "../store/key";
+import { t } from "../text";
 
 /** The address bar. */
 export interface AddressBar {
@@ -38,6 +39,6 @@ export async function signInByLink(address: AddressBar = bar, exchange = signIn,
     keep(key, true);
     return "";
   } catch (error) {
-    return error instanceof RequestError ? `Not signed in: ${error.message}.` : "Not signed in by the link.";
+    return error instanceof RequestError ? t.login.linkRefused(error.message) : t.login.linkFailed;
   }
 }

@@ -6,7 +6,8 @@ import { type Layout, keptLayout, layoutOf } from "../core/layout";
 import { type Origins, renamed, restored, stored as storedOrigins } from "../core/origins";
 import { renameSheet } from "../core/references";
 import type { Change, Sheet } from "../core/sheet";
-import type { FurtherSheet, StoredSheet } from "../store/sheets";
+import { type FurtherSheet, type StoredSheet, UNNAMED } from "../store/sheets";
+import { t } from "../text";
 import { ask, confirmed } from "../ui/ask";
 import type { Grid } from "../ui/grid";
 import type { StepElsewhere } from "../ui/history";
@@ -59,7 +60,7 @@ function rowsOf(sheet: Sheet): string[][] {
 
 /** All sheets of a workbook at rest. */
 export function sheetsIn(stored: StoredSheet): FurtherSheet[] {
-  const { rows, widths, layout, origins, first = "Sheet1", further = [] } = stored;
+  const { rows, widths, layout, origins, first = UNNAMED, further = [] } = stored;
   return [{ name: first, rows, widths, ...(layout ? { layout } : {}), ...(origins ? { origins } : {}) }, ...further];
 }
 
@@ -72,17 +73,17 @@ export function keepSheets(stored: StoredSheet, sheets: readonly FurtherSheet[])
   for (const key of ["layout", "origins", "first", "further"] as const) delete stored[key];
   if (layout) stored.layout = layout;
   if (origins) stored.origins = origins;
-  if (further.length > 0 || name !== "Sheet1") stored.first = name;
+  if (further.length > 0 || name !== UNNAMED) stored.first = name;
   if (further.length > 0) stored.further = further;
 }
 
 /** Why a name is none for a sheet. */
 export function refuseName(name: string, taken: readonly string[]): string {
-  if (name === "") return "A sheet needs a name.";
-  if (name.length > NAME_MAX) return `A name has ${NAME_MAX} characters at most.`;
-  if (/[\\/?*[\]:]/.test(name) || name.startsWith("'") || name.endsWith("'")) return "A name has none of \\ / ? * [ ] : and no ' at its ends.";
+  if (name === "") return t.tabs.needsName;
+  if (name.length > NAME_MAX) return t.workbook.nameMax(NAME_MAX);
+  if (/[\\/?*[\]:]/.test(name) || name.startsWith("'") || name.endsWith("'")) return t.tabs.signs;
   const isTaken = taken.some((other) => other.toLowerCase() === name.toLowerCase());
-  return isTaken ? `There is a sheet ${name} already.` : "";
+  return isTaken ? t.tabs.taken(name) : "";
 }
 
 /** The tabs. */
@@ -205,11 +206,11 @@ export class Tabs {
   private add(): void {
     const session = this.host.session();
     if (!session) return;
-    if (this.pages.length >= TABS_MAX) return this.host.say(`A workbook has ${TABS_MAX} sheets at most.`);
+    if (this.pages.length >= TABS_MAX) return this.host.say(t.tabs.most(TABS_MAX));
     let number = this.pages.length + 1;
-    while (refuseName(`Sheet${number}`, this.names()) !== "") number += 1;
+    while (refuseName(t.workbook.tab(number), this.names()) !== "") number += 1;
     session.change((book) => {
-      this.pages.push({ member: book.add(`Sheet${number}`), rows: [], widths: [], layout: layoutOf(undefined), origins: new Map() });
+      this.pages.push({ member: book.add(t.workbook.tab(number)), rows: [], widths: [], layout: layoutOf(undefined), origins: new Map() });
     });
     this.show(this.pages.length - 1);
     this.host.edited();
@@ -219,7 +220,7 @@ export class Tabs {
     const page = this.pages[index];
     const before = page?.member.name ?? "";
     const others = this.names().filter((_, i) => i !== index);
-    const name = await ask("Rename this sheet", "Its new name", before, (text) => refuseName(text, others));
+    const name = await ask(t.tabs.renameTitle, t.workbook.newName, before, (text) => refuseName(text, others));
     // Another workbook may have been opened from another tab of the browser meanwhile.
     if (!page || !this.pages.includes(page) || name === undefined || name === before) return;
     this.rewrite((raw) => renameSheet(raw, before, name), (book) => book.rename(page.member, name));
@@ -229,9 +230,9 @@ export class Tabs {
 
   private async remove(asked: number): Promise<void> {
     const page = this.pages[asked];
-    if (!page || this.pages.length === 1) return this.host.say("A workbook has one sheet at least.");
+    if (!page || this.pages.length === 1) return this.host.say(t.tabs.least);
     const { name } = page.member;
-    if (!(await confirmed(`Delete the sheet "${name}" with all that is in it?`, "Delete"))) return;
+    if (!(await confirmed(t.tabs.deleteTitle(name), t.workbook.delete))) return;
     const index = this.pages.indexOf(page);
     if (index < 0 || this.pages.length === 1 || !this.host.session()) return;
     const back = this.host.snapshot(index);
@@ -241,7 +242,7 @@ export class Tabs {
     this.rewrite((raw) => renameSheet(raw, name, undefined), (book) => book.remove(page.member));
     this.bar.show(this.names(), this.at);
     this.host.edited();
-    this.host.offer(`Deleted the sheet "${name}".`, back);
+    this.host.offer(t.tabs.deleted(name), back);
   }
 
   /** Writes formulas of all sheets anew, after something was done to the list of sheets. */

@@ -6,6 +6,7 @@ import type { Sheet } from "../core/sheet";
 import { asksModel } from "../core/typed";
 import { fitWidths } from "../core/widths";
 import { type StoredSheet, TITLE_MAX, newSheet } from "../store/sheets";
+import { t } from "../text";
 import { confirmed } from "../ui/ask";
 import { download } from "../ui/dom";
 import { csvOf, readFile, unasked, waiting, xlsxOf } from "./files";
@@ -44,8 +45,7 @@ export class Transfer {
 
   private sayEmpty(...sheets: Sheet[]): void {
     const count = sheets.reduce((sum, sheet) => sum + waiting(sheet), 0);
-    const cells = count === 1 ? "1 cell still waits and is" : `${count} cells still wait and are`;
-    if (count > 0) this.host.say(`${cells} empty in the file.`);
+    if (count > 0) this.host.say(t.transfer.stillWaiting(count));
   }
 
   /** Opens a file as a new workbook; asks before its formulas ask the model. */
@@ -53,22 +53,21 @@ export class Transfer {
     try {
       const { sheets, note } = await readFile(file);
       const asking = sheets.flatMap(({ rows }) => rows.flat().filter(asksModel)).length;
-      const formulas = `${asking} ${asking === 1 ? "formula that asks" : "formulas that ask"}`;
-      const question = `${file.name} has ${formulas} the model. Run them?`;
-      const isText = asking > 0 && !(await confirmed(question, "Run", "Keep as text"));
+      const question = t.transfer.question(file.name, asking);
+      const isText = asking > 0 && !(await confirmed(question, t.transfer.run, t.transfer.asText));
       const title = file.name.replace(/\.[a-z]+$/i, "");
-      if (sheets.length > TABS_MAX) throw new Error(`a workbook has ${TABS_MAX} sheets at most, this one has ${sheets.length}`);
+      if (sheets.length > TABS_MAX) throw new Error(t.failure.tabsMax(TABS_MAX, sheets.length));
       const workbook = newSheet(title.slice(0, TITLE_MAX));
       keepSheets(workbook, sheets.map(({ name, rows, layout }) => {
         const taken = isText ? rows.map((row) => row.map(unasked)) : rows;
-        return { name: sheets.length === 1 ? "Sheet1" : name, rows: taken, widths: fitWidths(taken), ...(layout ? { layout } : {}) };
+        return { name: sheets.length === 1 ? t.workbook.tab(1) : name, rows: taken, widths: fitWidths(taken), ...(layout ? { layout } : {}) };
       }));
       this.host.add(workbook);
       const rows = sheets.reduce((sum, sheet) => sum + sheet.rows.length, 0);
-      const count = `${rows} ${rows === 1 ? "row" : "rows"}${sheets.length > 1 ? ` in ${sheets.length} sheets` : ""} read from ${file.name}.`;
+      const count = sheets.length > 1 ? t.transfer.readSheets(rows, sheets.length, file.name) : t.transfer.read(rows, file.name);
       this.host.say([count, note].filter(Boolean).join(" "));
     } catch (error) {
-      this.host.say(`${file.name} is not imported: ${reason(error)}.`);
+      this.host.say(t.transfer.notImported(file.name, reason(error)));
     }
   }
 }

@@ -3,6 +3,7 @@
 
 import { COLUMNS_MAX, ROWS_MAX } from "../core/address";
 import { CHART_KINDS } from "../core/layout";
+import { t } from "../text";
 
 type Check = (value: unknown) => boolean;
 
@@ -38,6 +39,6 @@ const isContent = isObject({
 
 /** The workbook as it is. Throws in words where its content is none of a page's. */
 export function readable<T extends { name: string; content: unknown }>(read: T): T {
-  if (!isContent(read.content)) throw new Error(`the workbook "${read.name}" was not saved by this page and cannot be shown`);
+  if (!isContent(read.content)) throw new Error(t.failure.notReadable(read.name));
   return read;
 }

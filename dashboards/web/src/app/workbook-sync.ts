@@ -3,6 +3,7 @@
 // the sheet becomes the server's, and what was done here goes on as a copy.
 
 import type { StoredSheet } from "../store/sheets";
+import { t } from "../text";
 import { copyName } from "./sheet-writer";
 
 /** A sheet of a workbook, as it is shown. */
@@ -188,7 +189,7 @@ export class WorkbookSync {
   async closeVersion(id: string): Promise<void> {
     this.closing.add(id);
     await this.run();
-    if (this.closing.delete(id)) throw new Error(this.problem || "the server does not have this sheet as it is now");
+    if (this.closing.delete(id)) throw new Error(this.problem || t.failure.notSaved);
   }
 
   /** Notes that answers came to a sheet: the next run saves how it is shown. */
@@ -228,7 +229,7 @@ export class WorkbookSync {
   private async bringTogether(id: string, { sheet, mark, there }: Sides, sheets: StoredSheet[]): Promise<void> {
     if (!sheet) {
       if (there && mark && there.version === mark.remote) await this.server.remove(id, there.version);
-      else if (there) await this.fetch(id, mark ? "changed elsewhere after it was deleted here: it is back" : "");
+      else if (there) await this.fetch(id, mark !== undefined);
       if (!there || mark?.remote === there.version) await this.marks.remove(id);
       return;
     }
@@ -241,7 +242,7 @@ export class WorkbookSync {
     // What the server would refuse is not sent.
     if (there && there.version !== mark?.remote) return this.settle(sheet, sheets);
     await this.save(sheet, there?.version ?? 0, sheets);
-    if (mark && !there) this.events.said(`"${sheet.name}" was deleted elsewhere; it is kept, since you changed it.`);
+    if (mark && !there) this.events.said(t.workbook.deletedButKept(sheet.name));
   }
 
   /** Saves a sheet on top of the version that it stands on. */
@@ -302,19 +303,19 @@ export class WorkbookSync {
     }
     await this.standsOn(theirs, read.version);
     sheets.push(copy);
-    const words = `"${sheet.name}" was changed elsewhere too: what you did here goes on as "${name}".`;
+    const words = t.workbook.conflictElsewhere(sheet.name, name);
     this.events.conflicted(sheet.id, copy, words);
     this.isWanted = true;
   }
 
   /** Takes a workbook of the server that this browser does not have. */
-  private async fetch(id: string, words: string): Promise<void> {
+  private async fetch(id: string, isBack: boolean): Promise<void> {
     const read = await this.server.read(id);
     if (!read) return;
     const sheet = sheetOf(id, read, { usage: this.host.noUsage(), version: 0 }, this.host.now());
     if (!(await this.local.put(sheet, 0))) return;
     await this.standsOn(sheet, read.version);
-    this.events.changed(id, words && `"${sheet.name}" was ${words}.`);
+    this.events.changed(id, isBack ? t.workbook.backFromElsewhere(sheet.name) : "");
   }
 
   /** Takes the server's version of a sheet that was not edited here. */
@@ -329,13 +330,13 @@ export class WorkbookSync {
       return;
     }
     await this.standsOn(theirs, read.version);
-    this.events.changed(sheet.id, `"${sheet.name}" was changed elsewhere: this is its version.`);
+    this.events.changed(sheet.id, t.workbook.changedElsewhere(sheet.name));
   }
 
   /** Drops a sheet that was deleted elsewhere and not edited here. */
   private async forget(sheet: StoredSheet): Promise<void> {
     await this.local.remove(sheet.id);
     await this.marks.remove(sheet.id);
-    this.events.changed(sheet.id, `"${sheet.name}" was deleted elsewhere.`);
+    this.events.changed(sheet.id, t.workbook.deletedElsewhere(sheet.name));
   }
 }

@@ -13,6 +13,7 @@ import { Journal } from "../store/journal";
 import { storedKey } from "../store/key";
 import type { Stores } from "../store/scope";
 import { SHEETS_MAX, SheetStore, TITLE_MAX, type StoredSheet, identifier, newSheet, noteShown, noteTab, shownHere, tabShownHere } from "../store/sheets";
+import { t } from "../text";
 import { confirmed } from "../ui/ask";
 import { element, onClick } from "../ui/dom";
 import { AiColumnDialog } from "../ui/ai-column";
@@ -64,7 +65,7 @@ export class Workspace {
   private readonly tabs: Tabs;
   private readonly tools: SheetTools;
   private list: StoredSheet[] = [];
-  private current: StoredSheet = newSheet("Sheet");
+  private current: StoredSheet = newSheet("");
   private session: Session | undefined;
   private selected: [number, number] = [0, 0];
   private saveTimer: number | undefined;
@@ -92,7 +93,7 @@ export class Workspace {
         this.tabs.origins = origins ?? this.tabs.origins;
         this.edited();
       },
-      walked: (isForward) => this.progress.say(isForward ? "Done again." : "Undone."),
+      walked: (isForward) => this.progress.say(isForward ? t.workbook.done : t.workbook.undone),
       laidOut: () => this.tools.show(),
       elsewhere: (steps, isForward) => this.tabs.follow(steps, isForward),
     });
@@ -133,7 +134,7 @@ export class Workspace {
         document.body.dataset.saved = "yes";
         this.journal.drop();
       },
-      failed: (error) => this.progress.say(`The sheet is not kept: ${reason(error)}.`),
+      failed: (error) => this.progress.say(t.workbook.notKept(reason(error))),
     });
     this.otherTabs.addEventListener("message", ({ data }) => void this.onOtherTab(String(data)));
     this.transfer = new Transfer({
@@ -180,9 +181,9 @@ export class Workspace {
     workspace.list = (await store?.list()) ?? [];
     const first = workspace.list.find(({ id }) => id === shownHere()) ?? workspace.list[0];
     if (first) workspace.show(first);
-    else workspace.add(newSheet("Sheet 1"));
-    if (!store) workspace.progress.say("This browser keeps no sheets: export what you need.");
-    else if (copies.length > 0) workspace.progress.say(`What was typed last is kept as ${copies.map((name) => `"${name}"`).join(", ")}.`);
+    else workspace.add(newSheet(t.workbook.name(1)));
+    if (!store) workspace.progress.say(t.workbook.noStore);
+    else if (copies.length > 0) workspace.progress.say(t.workbook.recovered(copies));
     return workspace;
   }
 
@@ -302,7 +303,7 @@ export class Workspace {
 
   private add(sheet: StoredSheet): void {
     if (this.list.length >= SHEETS_MAX) {
-      this.progress.say(`This browser keeps ${SHEETS_MAX} sheets at most: delete one first.`);
+      this.progress.say(t.workbook.most(SHEETS_MAX));
       return;
     }
     this.save();
@@ -350,7 +351,7 @@ export class Workspace {
     if (known && this.writer?.hasUnsaved(known)) return;
     if (known && fresh && fresh.version <= known.version) return;
     if (known && fresh) this.adopt(known, fresh, words);
-    else if (known) this.drop(known, words || `"${known.name}" was deleted in another tab.`);
+    else if (known) this.drop(known, words || t.workbook.deletedInTab(known.name));
     else if (fresh) this.list.push(fresh);
     this.listSheets();
   }
@@ -363,7 +364,7 @@ export class Workspace {
     if (!this.session || !this.tabs.adopt(sheet, this.session)) this.show(sheet);
     this.gallery.show(this.isEmpty());
     this.describe(false);
-    this.progress.say(words || "Another tab changed this sheet: this is its version.");
+    this.progress.say(words || t.workbook.changedInTab);
   }
 
   /** Goes on with a copy, since another tab was first to write. */
@@ -374,8 +375,7 @@ export class Workspace {
       sheet.name = copyName(name, this.list.map((one) => one.name));
       this.list.push(other);
     }
-    const what = other ? `Another tab changed "${name}" too` : `Another tab deleted "${name}"`;
-    this.progress.say(`${what}: what you did here goes on as "${sheet.name}".`);
+    this.progress.say((other ? t.workbook.conflictInTab : t.workbook.goneInTab)(name, sheet.name));
     if (sheet === this.current) noteShown(sheet.id);
     this.listSheets();
   }
@@ -407,7 +407,7 @@ export class Workspace {
     return () => {
       noteTab(this.current.id, place);
       this.goTo(before);
-      this.progress.say("Brought back.");
+      this.progress.say(t.workbook.back);
     };
   }
 
@@ -490,7 +490,7 @@ export class Workspace {
   /** Rows and columns: by the button, by a right click, and by the menu key. */
   private menu(): void {
     const menu = new Menu<{ of: "answers"; what: AskCommand } | { of: "rows"; what: Command }>(
-      "Cells, rows and columns",
+      t.workbook.menu,
       () => [
         ...this.asking.entries().map((entry) => ({ ...entry, command: { of: "answers" as const, what: entry.command } })),
         ...this.arranger.entries().map((entry) => ({ ...entry, command: { of: "rows" as const, what: entry.command } })),
@@ -522,7 +522,7 @@ export class Workspace {
         this.save();
         if (chosen) this.show(chosen);
       },
-      created: () => this.add(newSheet(`Sheet ${this.list.length + 1}`)),
+      created: () => this.add(newSheet(t.workbook.name(this.list.length + 1))),
       renamed: (name) => this.rename(name),
       deleted: () => void this.remove(),
       begun: ({ name, rows, widths }) => this.add(newSheet(name, rows, widths)),
@@ -552,13 +552,13 @@ export class Workspace {
 
   private async remove(): Promise<void> {
     const gone = this.current;
-    if (!(await confirmed(`Delete "${gone.name}" with all of its sheets?`, "Delete"))) return;
+    if (!(await confirmed(t.workbook.deleteTitle(gone.name), t.workbook.delete))) return;
     if (!this.list.includes(gone)) return;
     if (gone === this.current) this.tabs.store(gone);
     // Another one with all that is in it: other machines have been told that the first is gone.
     const back = { ...structuredClone(gone), id: identifier(), version: 0 };
     this.drop(gone, "");
-    this.progress.offer(`Deleted "${gone.name}".`, () => this.add(back));
+    this.progress.offer(t.workbook.deleted(gone.name), () => this.add(back));
     await this.store?.remove(gone.id);
     this.otherTabs.postMessage(gone.id);
     this.keeping?.soon();
@@ -571,7 +571,7 @@ export class Workspace {
     if (gone !== this.current) return;
     const [next] = this.list;
     if (next) this.show(next);
-    else this.add(newSheet("Sheet 1"));
+    else this.add(newSheet(t.workbook.name(1)));
     this.progress.say(words);
   }
 }

@@ -2,6 +2,7 @@
 // them moves, and every reference with it, relative or fixed: a range that a row is put into grows, a reference
 // to a deleted cell is `#REF!`. What spills is not typed: it moves because its formula does.
 
+import { t } from "../text";
 import { COLUMNS_MAX, type CellId, ROWS_MAX, cellId, columnName, columnOfId, nameOf, rowOf } from "./address";
 import { type Corner, type Reference, isSameSheet, rewrite } from "./references";
 import type { Change } from "./sheet";
@@ -83,8 +84,8 @@ export function rearrange(typed: Iterable<Change>, edit: Edit, name?: string): S
     const [y, x] = edit.axis === "row" ? [moved(row, edit), column] : [row, moved(column, edit)];
     if (y === undefined || x === undefined) continue;
     if (y >= ROWS_MAX || x >= COLUMNS_MAX) {
-      const end = edit.axis === "row" ? `row ${ROWS_MAX}` : `column ${columnName(COLUMNS_MAX - 1)}`;
-      throw new Refusal(`the sheet ends with ${end}, and ${nameOf(cellId(row, column))} would be pushed off it`);
+      const cell = nameOf(cellId(row, column));
+      throw new Refusal(edit.axis === "row" ? t.failure.rowsEnd(ROWS_MAX, cell) : t.failure.columnsEnd(columnName(COLUMNS_MAX - 1), cell));
     }
     after.set(cellId(y, x), follow(raw, edit, [undefined, name]));
   }

@@ -3,6 +3,7 @@
 
 import { CellError, type Matrix, type Scalar, type Value, isMatrix } from "relserve-client/value";
 
+import { t } from "../text";
 import { criterion, wildcards } from "./criteria";
 import { explained } from "./errors";
 import { OVER_NUMBERS } from "./numeric";
@@ -56,10 +57,10 @@ function place(keys: readonly Scalar[], sought: Scalar, mode: number, isBackward
 function xlookup([sought = null, lookup = null, give = null, missing, mode, search]: Arguments): Value {
   const [table, results] = [asMatrix(lookup), asMatrix(give)];
   const isRow = table.length === 1 && columns(table) > 1;
-  if (!isRow && columns(table) > 1) return wrong("XLOOKUP looks through one row or one column");
+  if (!isRow && columns(table) > 1) return wrong(t.cell.lookupShape);
   const keys = isRow ? (table[0] ?? []) : table.map((row) => row[0] ?? null);
   if (keys.length !== (isRow ? columns(results) : results.length)) {
-    return wrong("XLOOKUP: the range to look through and the range to give back have different sizes");
+    return wrong(t.cell.lookupSizes);
   }
   const [how, direction] = [numberOr(mode, 0), numberOr(search, 1)];
   if (how instanceof CellError) return how;
@@ -77,7 +78,7 @@ function filter([array = null, include = null, empty]: Arguments): Value {
   const [rows, conditions] = [asMatrix(array), asMatrix(include)];
   const isByColumn = conditions.length === 1 && conditions.length !== rows.length;
   const [lines, flags] = isByColumn ? [turned(rows), turned(conditions)] : [rows, conditions];
-  if (flags.length !== lines.length) return wrong("FILTER: the range and its conditions have different sizes");
+  if (flags.length !== lines.length) return wrong(t.cell.filterSizes);
   const kept: Matrix = [];
   for (const [i, line] of lines.entries()) {
     const flag = flags[i]?.[0] ?? null;
@@ -85,7 +86,7 @@ function filter([array = null, include = null, empty]: Arguments): Value {
     if (isKept instanceof CellError) return isKept;
     if (isKept) kept.push(line);
   }
-  if (kept.length === 0) return empty ?? new CellError("#N/A", "FILTER: no row fulfils the condition");
+  if (kept.length === 0) return empty ?? new CellError("#N/A", t.cell.filterNone);
   return unwrapped(isByColumn ? turned(kept) : kept);
 }
 
@@ -101,7 +102,7 @@ function unique([array = null, byColumn, onlyOnce]: Arguments): Value {
     seen.add(key(row));
     return isFirst && !(isSet(onlyOnce) && times.get(key(row)) !== 1);
   });
-  if (kept.length === 0) return new CellError("#N/A", "UNIQUE: nothing stands there once");
+  if (kept.length === 0) return new CellError("#N/A", t.cell.uniqueNone);
   return unwrapped(isSet(byColumn) ? turned(kept) : kept);
 }
 
@@ -122,7 +123,7 @@ function sort([array = null, index, direction, byColumn]: Arguments): Value {
   const [by, sign] = [numberOr(index, 1), numberOr(direction, 1)];
   if (by instanceof CellError) return by;
   if (sign instanceof CellError) return sign;
-  if (!Number.isInteger(by) || by < 1 || by > columns(lines)) return wrong(`SORT: there is no column ${by} in the range`);
+  if (!Number.isInteger(by) || by < 1 || by > columns(lines)) return wrong(t.cell.sortColumn(by));
   const sorted = ordered(lines, [{ values: lines.map((line) => line[by - 1] ?? null), isDescending: sign < 0 }]);
   return unwrapped(isSet(byColumn) ? turned(sorted) : sorted);
 }
@@ -134,7 +135,7 @@ function sortBy([array = null, ...rest]: Arguments): Value {
     const values = asMatrix(rest[i] ?? null).flat();
     const sign = numberOr(rest[i + 1], 1);
     if (sign instanceof CellError) return sign;
-    if (values.length !== rows.length) return wrong("SORTBY: the range and what it is sorted by have different sizes");
+    if (values.length !== rows.length) return wrong(t.cell.sortBySizes);
     keys.push({ values, isDescending: sign < 0 });
   }
   return unwrapped(ordered(rows, keys));
@@ -145,7 +146,7 @@ function sequence(values: Arguments): Value {
   for (const one of [rows, width, start, step]) if (one instanceof CellError) return one;
   const [height, wide, from, by] = [rows, width, start, step] as [number, number, number, number];
   if (!(height >= 1 && wide >= 1) || height * wide > SEQUENCE_MAX) {
-    return wrong(`SEQUENCE gives from 1 to ${SEQUENCE_MAX} cells, not ${height} times ${wide}`);
+    return wrong(t.cell.sequence(SEQUENCE_MAX, height, wide));
   }
   return unwrapped(Array.from({ length: Math.floor(height) }, (_, y) =>
     Array.from({ length: Math.floor(wide) }, (__, x) => from + by * (y * Math.floor(wide) + x))));
@@ -159,7 +160,7 @@ function chosen(name: string, values: Matrix | undefined, pairs: Arguments): Sca
     const range = asMatrix(pairs[i] ?? null);
     const sought = single(pairs[i + 1] ?? null);
     if (sought instanceof CellError) return sought;
-    if (range.length !== shape.length || columns(range) !== columns(shape)) return wrong(`${name}: the ranges have different sizes`);
+    if (range.length !== shape.length || columns(range) !== columns(shape)) return wrong(t.cell.rangeSizes(name));
     tests.push({ range, test: criterion(sought) });
   }
   return shape.flatMap((row, y) => row.filter((_, x) => tests.every(({ range, test }) => test(range[y]?.[x] ?? null))));
@@ -186,7 +187,7 @@ export const ARRAYS: Record<string, (values: Arguments) => Value> = {
   TRANSPOSE: ([array = null]) => unwrapped(turned(asMatrix(array))),
   COUNTIFS: countIfs,
   SUMIFS: overChosen("SUMIFS", "SUM", 0),
-  AVERAGEIFS: overChosen("AVERAGEIFS", "AVERAGE", new CellError("#DIV/0!", "there is no number")),
+  AVERAGEIFS: overChosen("AVERAGEIFS", "AVERAGE", new CellError("#DIV/0!", t.cell.noNumber)),
   MINIFS: overChosen("MINIFS", "MIN", 0),
   MAXIFS: overChosen("MAXIFS", "MAX", 0),
 };

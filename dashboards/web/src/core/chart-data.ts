@@ -3,6 +3,7 @@
 
 import { type Scalar, shown } from "relserve-client/value";
 
+import { t } from "../text";
 import { type Area, columnName } from "./address";
 import { textAt } from "./filter";
 import type { Layout } from "./layout";
@@ -49,7 +50,7 @@ export function chartData(
   return {
     labels: rows.map((row) => (isAxis ? text(row, first) : String(row + 1))),
     series: drawn.map((column) => ({ name: name(column), values: rows.map((row) => number(sheet.value(row, column))) })),
-    axis: isAxis ? name(first) : "Row",
+    axis: isAxis ? name(first) : t.chart.row,
   };
 }
 
@@ -66,5 +67,5 @@ function counted(texts: readonly string[], name: string): ChartData {
   const counts = new Map<string, number>();
   for (const text of texts) if (text !== "") counts.set(text, (counts.get(text) ?? 0) + 1);
   const sorted = [...counts].sort(([, a], [, b]) => b - a).slice(0, 100);
-  return { labels: sorted.map(([text]) => text), series: sorted.length > 0 ? [{ name: `Count of ${name}`, values: sorted.map(([, count]) => count) }] : [], axis: name };
+  return { labels: sorted.map(([text]) => text), series: sorted.length > 0 ? [{ name: t.chart.countOf(name), values: sorted.map(([, count]) => count) }] : [], axis: name };
 }

@@ -3,6 +3,8 @@
 
 import Papa from "papaparse";
 
+import { t } from "../text";
+
 /** The rows of a CSV text. Throws where a quote is never closed: all that follows it would be one cell. */
 export function readCsv(source: string): string[][] {
   const text = source.replace(/^\uFEFF/, "");
@@ -17,7 +19,7 @@ export function readCsv(source: string): string[][] {
   const open = errors.find(({ code }) => code === "MissingQuotes");
   if (open) {
     const line = lines.slice(0, open.index).split(/\r\n|\r|\n/).length;
-    throw new Error(`the quote that opens in line ${line} is never closed`);
+    throw new Error(t.failure.openQuote(line));
   }
   // The last line end ends a row and begins none.
   if (lines.endsWith("\n")) data.pop();

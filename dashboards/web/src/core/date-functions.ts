@@ -3,6 +3,7 @@
 
 import { CellError, PENDING, type Scalar, type Value, isMatrix, shown } from "relserve-client/value";
 
+import { t } from "../text";
 import { SERIAL_MAX, dateOf, serialOf, serialOfDay } from "./dates";
 import { displayed } from "./number-format";
 import { asMatrix, asNumber } from "./operators";
@@ -13,7 +14,7 @@ export type Clock = () => number;
 type OfScalars = (values: Scalar[], clock: Clock) => Scalar;
 
 const wrong = (words: string) => new CellError("#VALUE!", words);
-const outside = () => new CellError("#NUM!", "dates go from 1900 to 9999");
+const outside = () => new CellError("#NUM!", t.cell.dates);
 
 /** A function over whole numbers, cut towards nought; what is left out is nought. */
 const whole = (apply: (...numbers: number[]) => Scalar, isCut = true): OfScalars => (values) => {
@@ -45,7 +46,7 @@ function weekday(serial = 0, kind = 1): Scalar {
   const sunday = (Math.floor(serial) + 6) % 7;
   if (kind === 1) return sunday + 1;
   if (kind === 2) return ((sunday + 6) % 7) + 1;
-  return kind === 3 ? (sunday + 6) % 7 : new CellError("#NUM!", "WEEKDAY counts by 1, 2 or 3");
+  return kind === 3 ? (sunday + 6) % 7 : new CellError("#NUM!", t.cell.weekday);
 }
 
 /** Whole years, months or days between two days, and what is left of them. */
@@ -55,7 +56,7 @@ function dateDif(values: Scalar[]): Scalar {
   if (typeof from !== "number") return from;
   if (typeof to !== "number") return to;
   if (typeof inRange(from) !== "number" || typeof inRange(to) !== "number") return outside();
-  if (from > to) return new CellError("#NUM!", "DATEDIF: the first date is the later one");
+  if (from > to) return new CellError("#NUM!", t.cell.dateDifOrder);
   const [start, end] = [dateOf(Math.floor(from)), dateOf(Math.floor(to))];
   const isShort = end.getUTCDate() < start.getUTCDate();
   const months = 12 * (end.getUTCFullYear() - start.getUTCFullYear()) + end.getUTCMonth() - start.getUTCMonth() - Number(isShort);
@@ -67,7 +68,7 @@ function dateDif(values: Scalar[]): Scalar {
     case "YM": return months % 12;
     case "MD": return Math.floor(to) - serialOfDay(start.getUTCFullYear(), start.getUTCMonth() + 1 + months, start.getUTCDate());
     case "YD": return Math.floor(to) - serialOfDay(start.getUTCFullYear() + Math.floor(months / 12), start.getUTCMonth() + 1, start.getUTCDate());
-    default: return new CellError("#NUM!", 'DATEDIF knows "Y", "M", "D", "YM", "MD" and "YD"');
+    default: return new CellError("#NUM!", t.cell.dateDifUnits);
   }
 }
 
@@ -80,11 +81,11 @@ const FUNCTIONS: Record<string, readonly [Takes, OfScalars]> = {
   DATE: [[3, 3], whole((year = 0, month = 0, day = 0) => inRange(serialOfDay(year < 1900 ? year + 1900 : year, month, day)))],
   TIME: [[3, 3], whole((hour = 0, minute = 0, second = 0) => {
     const seconds = hour * 3_600 + minute * 60 + second;
-    return seconds >= 0 && Number.isFinite(seconds) ? (seconds / 86_400) % 1 : new CellError("#NUM!", "a time has no hours below nought");
+    return seconds >= 0 && Number.isFinite(seconds) ? (seconds / 86_400) % 1 : new CellError("#NUM!", t.cell.time);
   })],
   DATEVALUE: [[1, 1], ([text = null]) => {
     const serial = serialOf(shown(text));
-    return serial === undefined ? wrong(`\`${shown(text)}\` is no date: write 2026-03-01`) : Math.floor(serial);
+    return serial === undefined ? wrong(t.cell.notDate(shown(text))) : Math.floor(serial);
   }],
   YEAR: [[1, 1], part((date) => date.getUTCFullYear())],
   MONTH: [[1, 1], part((date) => date.getUTCMonth() + 1)],
@@ -102,7 +103,7 @@ const FUNCTIONS: Record<string, readonly [Takes, OfScalars]> = {
 
 function now(clock: Clock, cut: (serial: number) => number): Scalar {
   const serial = clock();
-  return Number.isNaN(serial) ? new CellError("#N/A", "there is no clock here") : cut(serial);
+  return Number.isNaN(serial) ? new CellError("#N/A", t.cell.noClock) : cut(serial);
 }
 
 /** Functions that give a date, or a date with its time, where no format says otherwise. */
@@ -118,7 +119,7 @@ export const isDateFunction = (name: string) => Object.hasOwn(FUNCTIONS, name);
 export function callDateFunction(name: string, values: Value[], clock: Clock): Value {
   const [[least, most], run] = FUNCTIONS[name] as readonly [Takes, OfScalars];
   if (values.length < least || values.length > most) {
-    return new CellError("#N/A", `${name} takes ${least === most ? least : `${least} or ${most}`} argument${most === 1 ? "" : "s"}`);
+    return new CellError("#N/A", t.cell.takesArguments(name, least, most));
   }
   const one = (cells: Scalar[]): Scalar =>
     cells.find((cell) => cell instanceof CellError) ?? (cells.includes(PENDING) ? PENDING : run(cells, clock));

@@ -2,16 +2,10 @@
 
 import { CellError, type ErrorCode } from "relserve-client/value";
 
+import { t } from "../text";
+
 /** What a library's error means, which has no words of its own. */
-const MEANINGS: Partial<Record<ErrorCode, string>> = {
-  "#N/A": "nothing like it was found",
-  "#VALUE!": "the function does not take such an argument",
-  "#REF!": "that place is outside of the range",
-  "#NAME?": "the function does not know such a name",
-  "#DIV/0!": "a division by zero",
-  "#NUM!": "there is no such number, or it is too large",
-  "#NULL!": "the ranges have no cell in common",
-};
+const MEANINGS: Partial<Record<ErrorCode, string>> = t.cell.meanings;
 
 /** An error of this code, explained; of another code, a `#VALUE!`. */
 export function explained(code: string): CellError {

@@ -3,6 +3,7 @@
 import { CATALOGUE, type AiFunction } from "relserve-client/catalogue";
 import { CellError, type Matrix, PENDING, type Scalar, type Value, isMatrix } from "relserve-client/value";
 
+import { t } from "../text";
 import type { Area } from "./address";
 import { ARRAYS } from "./arrays";
 import { chosen, count, criterion } from "./criteria";
@@ -69,16 +70,16 @@ function call(name: string, args: Node[], context: Context): Value {
   if (isDateFunction(name)) return callDateFunction(name, args.map((arg) => evaluate(arg, context)), context.clock);
   const known = COUNTING[name] ?? ORDINARY[name];
   if (!known) {
-    const help = name.startsWith("AI.") ? `; there are ${[...CATALOGUE.keys()].join(", ")}` : "";
-    return new CellError("#NAME?", `there is no function \`${name}\`${help}`);
+    const isAi = name.startsWith("AI.");
+    return new CellError("#NAME?", isAi ? t.cell.noAiFunction(name, [...CATALOGUE.keys()].join(", ")) : t.cell.noFunction(name));
   }
   return apply(known, args.map((arg) => evaluate(arg, context)), COUNTING[name] !== undefined);
 }
 
 const NO_NUMBER: Record<string, Scalar> = {
   SUM: 0, PRODUCT: 0, MIN: 0, MAX: 0,
-  AVERAGE: new CellError("#DIV/0!", "there is no number"), STDEV: new CellError("#DIV/0!", "there is no number"),
-  VAR: new CellError("#DIV/0!", "there is no number"),
+  AVERAGE: new CellError("#DIV/0!", t.cell.noNumber), STDEV: new CellError("#DIV/0!", t.cell.noNumber),
+  VAR: new CellError("#DIV/0!", t.cell.noNumber),
 };
 
 /** `LARGE` and `SMALL` have a place behind their range; the others take any number of ranges and values. */
@@ -93,7 +94,7 @@ function overNumbers(name: string, args: Node[], context: Context): Value {
   if (place === PENDING || all.some((one) => one.isPending)) return PENDING;
   const [first] = all;
   const numbers = all.length === 1 && first ? first : numbersOf(all.flatMap(({ list }) => list as number[]));
-  if (numbers.list.length === 0) return NO_NUMBER[name] ?? new CellError("#NUM!", "there is no number");
+  if (numbers.list.length === 0) return NO_NUMBER[name] ?? new CellError("#NUM!", t.cell.noNumber);
   const key = `${name} ${place}`;
   const result = numbers.results.get(key) ?? OVER_NUMBERS[name]?.(numbers.list, place) ?? 0;
   numbers.results.set(key, result);
@@ -112,7 +113,7 @@ function numbersIn(arg: Node, context: Context): Numbers {
 /** `COUNTIF`, `SUMIF` and `AVERAGEIF`: a range, what is looked for in it, and what to take instead of what is found. */
 const conditional = (name: "COUNTIF" | "SUMIF" | "AVERAGEIF") => (args: Node[], context: Context): Value => {
   if (args.length < 2 || args.length > (name === "COUNTIF" ? 2 : 3)) {
-    return new CellError("#N/A", `${name} takes a range and a criterion${name === "COUNTIF" ? "" : ", and may take a range to add up"}`);
+    return new CellError("#N/A", name === "COUNTIF" ? t.cell.takesCriterion(name) : t.cell.takesCriterionAndRange(name));
   }
   const [range = [], values = []] = [args[0], args[2] ?? args[0]].map((arg) => asMatrix(arg ? evaluate(arg, context) : null));
   if (factsOf(range).isPending || factsOf(values).isPending) return PENDING;
@@ -122,7 +123,7 @@ const conditional = (name: "COUNTIF" | "SUMIF" | "AVERAGEIF") => (args: Node[], 
     if (name === "COUNTIF") return count(range, test);
     const { list, error } = numbersOf(chosen(range, test, values));
     if (error) return error;
-    if (list.length === 0) return name === "SUMIF" ? 0 : new CellError("#DIV/0!", "there is no number");
+    if (list.length === 0) return name === "SUMIF" ? 0 : new CellError("#DIV/0!", t.cell.noNumber);
     return returned(OVER_NUMBERS[name === "SUMIF" ? "SUM" : "AVERAGE"]?.(list, 1)) as Scalar;
   });
 };
@@ -158,7 +159,7 @@ const SPECIAL: Record<string, (args: Node[], context: Context) => Value> = {
       if (isIt instanceof CellError) return isIt;
       if (isIt) return evaluate(args[i + 1] as Node, context);
     }
-    return new CellError("#N/A", "IFS: no condition holds");
+    return new CellError("#N/A", t.cell.noCondition);
   },
   SWITCH: ([value, ...cases], context) => {
     const sought = value ? single(evaluate(value, context)) : null;
@@ -169,7 +170,7 @@ const SPECIAL: Record<string, (args: Node[], context: Context) => Value> = {
       if (is === true) return evaluate(cases[i + 1] as Node, context);
     }
     const otherwise = cases.length % 2 === 1 ? cases.at(-1) : undefined;
-    return otherwise ? evaluate(otherwise, context) : new CellError("#N/A", "SWITCH: no case fits");
+    return otherwise ? evaluate(otherwise, context) : new CellError("#N/A", t.cell.noCase);
   },
   IFERROR: ([value, otherwise], context) => instead(value, otherwise, context, () => true),
   IFNA: ([value, otherwise], context) => instead(value, otherwise, context, (error) => error.code === "#N/A"),

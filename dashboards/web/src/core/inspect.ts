@@ -3,6 +3,8 @@
 
 import type { CellDetails } from "relserve-client/details";
 
+import { count, decimal, t } from "../text";
+
 /** How a cell stands. */
 export type CellState =
   | { kind: "answered" | "failed"; details: CellDetails | undefined; isKnown: boolean }
@@ -19,21 +21,16 @@ export interface ServerQueue {
 /** A term and what is said of it. */
 export type Line = readonly [term: string, text: string];
 
-const count = (value: number) => value.toLocaleString("en");
-const rows = (value: number) => (value === 1 ? "1 row" : `${count(value)} rows`);
-const cells = (value: number) => (value === 1 ? "1 cell" : `${count(value)} cells`);
-const span = (ms: number) => (ms < 1_000 ? `${ms < 10 ? ms.toFixed(1) : Math.round(ms)} ms` : `${(ms / 1_000).toFixed(2)} s`);
+const span = (ms: number) => (ms < 1_000 ? `${decimal(ms, ms < 10 ? 1 : 0)} ms` : `${decimal(ms / 1_000, 2)} s`);
 
-const PROBABILITY: Line =
-  ["Probability", "not known: cells are asked without log probabilities, which would keep their answers out of the result cache"];
+const PROBABILITY: Line = [t.inspect.probabilityTerm, t.inspect.probability];
 
 /** The lines about a cell's answer. */
 export function linesOf(state: CellState): Line[] {
-  if (!("isKnown" in state)) return [["Why it waits", waits(state)]];
+  if (!("isKnown" in state)) return [[t.inspect.whyWaits, waits(state)]];
   const { details, isKnown } = state;
   if (!details) {
-    const why = isKnown ? "this server does not tell" : "this answer is no longer in the page's memory; Ask again asks for it anew";
-    return [["Tokens, time, wait", `not known: ${why}`]];
+    return [[t.inspect.detailsTerm, isKnown ? t.inspect.untold : t.inspect.forgotten]];
   }
   return [
     ...tokens(details),
@@ -43,50 +40,49 @@ export function linesOf(state: CellState): Line[] {
 }
 
 function tokens({ usage, source, finish_reason }: CellDetails): Line[] {
-  if (!usage) return [["Tokens", "none were counted"]];
+  if (!usage) return [[t.inspect.tokens, t.inspect.noTokens]];
   const { prompt_tokens, computed_tokens, completion_tokens, prompt_tokens_details } = usage;
-  const cut = finish_reason === "length" ? ", cut at the most that the function allows" : "";
-  const from = source === "cache" ? "the server's result cache: the model did not run"
-    : source === "shared" ? "another cell that asks the same: the model ran once" : "the model";
+  const cut = finish_reason === "length" ? t.inspect.cut : "";
+  const from = source === "cache" ? t.inspect.fromCache
+    : source === "shared" ? t.inspect.fromShared : t.inspect.fromModel;
   return [
-    ["Answer from", from],
-    ["Prompt tokens", `${count(prompt_tokens)}: ${count(computed_tokens)} computed, ${count(prompt_tokens_details.cached_tokens)} cached`],
-    ["Answer tokens", `${count(completion_tokens)}${cut}`],
+    [t.inspect.from, from],
+    [t.inspect.promptTokens, t.inspect.promptCount(prompt_tokens, computed_tokens, prompt_tokens_details.cached_tokens)],
+    [t.inspect.answerTokens, `${count(completion_tokens)}${cut}`],
   ];
 }
 
 function times({ timing, source }: CellDetails): Line[] {
   if (!timing) {
-    const why = source === "cache" ? "It did not: the answer was known."
-      : source === "shared" ? "It waited for the other cell's answer; how long is not told." : "Not told: it never began.";
-    return [["Why it waited", why]];
+    const why = source === "cache" ? t.inspect.notCached
+      : source === "shared" ? t.inspect.waitedShared : t.inspect.neverBegan;
+    return [[t.inspect.whyWaited, why]];
   }
   const { waiting_ms, running_ms, cells_before, rows_waiting, rows_running } = timing;
   return [
-    ["Time on the server", `waited ${span(waiting_ms)}, ran ${span(running_ms)}`],
-    ["Why it waited", ahead(cells_before, rows_waiting, rows_running)],
+    [t.inspect.time, t.inspect.waitedRan(span(waiting_ms), span(running_ms))],
+    [t.inspect.whyWaited, ahead(cells_before, rows_waiting, rows_running)],
   ];
 }
 
 function ahead(before: number, waiting: number | undefined, running: number | undefined): string {
-  const own = before > 0 ? `${cells(before)} of the same request began before it` : "it was the first of its request to begin";
-  if (waiting === undefined || running === undefined) return `${own}; what else the server held is not told.`;
-  if (waiting + running === 0) return `When its request came the server had nothing to do; ${own}.`;
-  return `When its request came, ${rows(running)} ran and ${rows(waiting)} waited on the server, of everybody; ${own}. ` +
-    "Which of the others went first is under Live.";
+  const own = before > 0 ? t.inspect.ownBefore(before) : t.inspect.ownFirst;
+  if (waiting === undefined || running === undefined) return t.inspect.restUntold(own);
+  if (waiting + running === 0) return t.inspect.idle(own);
+  return t.inspect.busy(running, waiting, own);
 }
 
 function waits(state: Exclude<CellState, { kind: "answered" | "failed" }>): string {
   switch (state.kind) {
-    case "stopped": return "It was stopped; Ask again asks for it.";
-    case "paused": return "The run is paused; Resume lets it go on.";
-    case "away": return "The server cannot be reached; it goes on by itself when that is back.";
-    case "queued": return "It has not been sent: other requests of this page go first, or its formula waits for another cell.";
+    case "stopped": return t.inspect.stopped;
+    case "paused": return t.inspect.paused;
+    case "away": return t.inspect.away;
+    case "queued": return t.inspect.queued;
     case "sent": {
-      if (!state.queue) return "The server has it, and does not tell what is before it.";
+      if (!state.queue) return t.inspect.sent;
       const { rows: held, last_decision } = state.queue;
-      const why = last_decision ? ` Its last step: ${last_decision}.` : "";
-      return `The server has it: ${rows(held.running)} run and ${rows(held.waiting)} wait there, of everybody, this one counted.${why}`;
+      const why = last_decision ? t.inspect.lastStep(last_decision) : "";
+      return `${t.inspect.held(held.running, held.waiting)}${why}`;
     }
   }
 }

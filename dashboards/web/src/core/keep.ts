@@ -2,6 +2,8 @@
 
 import { PENDING } from "relserve-client/value";
 
+import { t } from "../text";
+
 import { type Area, type CellId, cellId, columnOfId, nameOf, rowOf } from "./address";
 import { Refusal, type Step } from "./arrange";
 import type { Sheet } from "./sheet";
@@ -18,7 +20,7 @@ export function keepValues(sheet: Sheet, area: Area): Step[] {
         const id = cellId(y, x);
         if (id !== owner && sheet.spilledFrom(y, x) !== owner) continue;
         const value = sheet.value(y, x);
-        if (value === PENDING) throw new Refusal(`${nameOf(id)} still waits for its answer`);
+        if (value === PENDING) throw new Refusal(t.failure.waits(nameOf(id)));
         steps.push({ row: y, column: x, before: sheet.raw(y, x), after: rawOf(value) });
       }
     }

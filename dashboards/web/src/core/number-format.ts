@@ -4,6 +4,7 @@
 import { format, isDateFormat } from "numfmt";
 import { CellError, PENDING, type Scalar, shown } from "relserve-client/value";
 
+import { t } from "../text";
 import { serialOf } from "./dates";
 
 /** A format with a name people know. */
@@ -14,19 +15,19 @@ export interface NamedFormat {
 
 /** What the toolbar offers; the first is none. */
 export const FORMATS: readonly NamedFormat[] = [
-  { name: "Automatic", code: "" },
-  { name: "Number", code: "#,##0.00" },
-  { name: "Whole number", code: "#,##0" },
-  { name: "Percent", code: "0.00%" },
-  { name: "Euro", code: "#,##0.00 [$€]" },
-  { name: "US dollar", code: "[$$]#,##0.00" },
-  { name: "Scientific", code: "0.00E+00" },
-  { name: "Date", code: "yyyy-mm-dd" },
-  { name: "Date, day first", code: "dd.mm.yyyy" },
-  { name: "Long date", code: "d mmmm yyyy" },
-  { name: "Date and time", code: "yyyy-mm-dd hh:mm" },
-  { name: "Time", code: "hh:mm:ss" },
-  { name: "Plain text", code: "@" },
+  { name: t.formats.automatic, code: "" },
+  { name: t.formats.number, code: "#,##0.00" },
+  { name: t.formats.whole, code: "#,##0" },
+  { name: t.formats.percent, code: "0.00%" },
+  { name: t.formats.euro, code: "#,##0.00 [$€]" },
+  { name: t.formats.dollar, code: "[$$]#,##0.00" },
+  { name: t.formats.scientific, code: "0.00E+00" },
+  { name: t.formats.date, code: "yyyy-mm-dd" },
+  { name: t.formats.dayFirst, code: "dd.mm.yyyy" },
+  { name: t.formats.longDate, code: "d mmmm yyyy" },
+  { name: t.formats.dateAndTime, code: "yyyy-mm-dd hh:mm" },
+  { name: t.formats.time, code: "hh:mm:ss" },
+  { name: t.formats.text, code: "@" },
 ];
 
 /** Longest format, as in Excel. */

@@ -5,6 +5,7 @@ import {
   CellError, type Matrix, PENDING, type Scalar, type Value, isMatrix, shown,
 } from "relserve-client/value";
 
+import { t } from "../text";
 import { serialOf } from "./dates";
 import { explained } from "./errors";
 import { bounded } from "./typed";
@@ -29,7 +30,7 @@ export function pairwise(left: Value, right: Value, apply: (left: Scalar, right:
   const at = (matrix: Matrix, y: number, x: number): Scalar => {
     const row = matrix.length === 1 ? matrix[0] : matrix[y];
     const value = row?.length === 1 ? row[0] : row?.[x];
-    return value === undefined ? new CellError("#N/A", "the ranges have different sizes") : value;
+    return value === undefined ? new CellError("#N/A", t.cell.sizes) : value;
   };
   return Array.from({ length: rows }, (_, y) =>
     Array.from({ length: columns }, (_, x) => apply(at(a, y, x), at(b, y, x))),
@@ -40,7 +41,7 @@ function toNumber(value: Scalar): number | CellError {
   if (value === null) return 0;
   if (typeof value === "boolean") return value ? 1 : 0;
   const read = typeof value === "number" ? value : (serialOf(String(value)) ?? Number(String(value).trim() || Number.NaN));
-  return Number.isNaN(read) ? new CellError("#VALUE!", `\`${shown(value)}\` is no number`) : read;
+  return Number.isNaN(read) ? new CellError("#VALUE!", t.cell.notNumber(shown(value))) : read;
 }
 
 /** A sign or `%`. */
@@ -69,7 +70,7 @@ export function binary(operator: string, left: Scalar, right: Scalar): Scalar {
   const [a, b] = [toNumber(left), toNumber(right)];
   if (a instanceof CellError) return a;
   if (b instanceof CellError) return b;
-  if (operator === "/" && b === 0) return new CellError("#DIV/0!", "a division by zero");
+  if (operator === "/" && b === 0) return new CellError("#DIV/0!", t.cell.meanings["#DIV/0!"]);
   const result = ARITHMETIC[operator]?.(a, b) ?? Number.NaN;
   return Number.isFinite(result) ? result : explained("#NUM!");
 }
@@ -112,7 +113,7 @@ export function truth(value: Scalar): boolean | CellError {
   if (typeof value === "string") {
     if (/^true$/i.test(value)) return true;
     if (/^false$/i.test(value)) return false;
-    return new CellError("#VALUE!", `\`${value}\` is neither true nor false`);
+    return new CellError("#VALUE!", t.cell.notTruth(value));
   }
   return Boolean(value);
 }

@@ -3,6 +3,7 @@
 
 import type { ErrorCode } from "relserve-client/value";
 
+import { t } from "../text";
 import { type Area, COLUMNS_MAX, ROWS_MAX, columnOf } from "./address";
 
 /** An expression. */
@@ -21,7 +22,7 @@ export type Node =
 /** A formula that cannot be read; `at` counts characters after the `=`. */
 export class FormulaError extends Error {
   constructor(message: string, readonly at: number) {
-    super(`${message} (at character ${at + 1})`);
+    super(t.formula.at(message, at + 1));
   }
 }
 
@@ -65,7 +66,7 @@ export function tokens(source: string): Token[] {
   while (TOKEN.lastIndex < source.length) {
     const at = TOKEN.lastIndex;
     const groups = TOKEN.exec(source)?.groups;
-    if (!groups) throw new FormulaError(`\`${source[at]}\` is not understood here`, at);
+    if (!groups) throw new FormulaError(t.formula.notUnderstood(source[at] ?? ""), at);
     const kind = (["number", "text", "error", "sheet", "word", "sign"] as const).find((name) => groups[name] !== undefined);
     if (kind) out.push({ kind, text: groups[kind] ?? "", at });
   }
@@ -88,7 +89,7 @@ class Parser {
   whole(): Node {
     const node = this.expression(0);
     const { kind, text, at } = this.peek();
-    if (kind !== "end") throw new FormulaError(`\`${text}\` is one too many`, at);
+    if (kind !== "end") throw new FormulaError(t.formula.tooMany(text), at);
     return node;
   }
 
@@ -111,12 +112,12 @@ class Parser {
 
   private expect(sign: string): void {
     const { at, text } = this.peek();
-    if (!this.takes(sign)) throw new FormulaError(`\`${sign}\` is missing before \`${text || "the end"}\``, at);
+    if (!this.takes(sign)) throw new FormulaError(t.formula.missing(sign, text || t.formula.end), at);
   }
 
   private expression(least: number): Node {
     this.depth += 1;
-    if (this.depth > DEPTH_MAX) throw new FormulaError("the formula is nested too deeply", this.peek().at);
+    if (this.depth > DEPTH_MAX) throw new FormulaError(t.formula.tooDeep, this.peek().at);
     let left = this.prefix();
     for (;;) {
       if (this.takes("%")) {
@@ -148,14 +149,14 @@ class Parser {
         const node = next.kind === "error" ? this.deleted(next) : this.word(next);
         if (node.kind === "area") return { ...node, sheet: sheetNamed(token.text) };
         if (node.kind === "error") return node;
-        throw new FormulaError(`\`${token.text}\` is not followed by a cell or a range`, token.at);
+        throw new FormulaError(t.formula.notFollowed(token.text), token.at);
       }
       case "word":
         return this.word(token);
       case "sign":
         break;
       case "end":
-        throw new FormulaError("the formula ends too early", token.at);
+        throw new FormulaError(t.formula.endsEarly, token.at);
     }
     if (token.text === "-" || token.text === "+") {
       return { kind: "unary", operator: token.text, operand: this.expression(SIGN_BINDING) };
@@ -166,11 +167,11 @@ class Parser {
       return inner;
     }
     if (token.text === "{") return this.array();
-    throw new FormulaError(`\`${token.text}\` is not understood here`, token.at);
+    throw new FormulaError(t.formula.notUnderstood(token.text), token.at);
   }
 
   private deleted({ text }: Token): Node {
-    return { kind: "error", code: text as ErrorCode, note: text === "#REF!" ? "the formula refers to a cell that was deleted" : "" };
+    return { kind: "error", code: text as ErrorCode, note: text === "#REF!" ? t.formula.deleted : "" };
   }
 
   private array(): Node {
@@ -189,17 +190,17 @@ class Parser {
     if (/^true$/i.test(text)) return { kind: "boolean", value: true };
     if (/^false$/i.test(text)) return { kind: "boolean", value: false };
     const start = corner(text);
-    if (!start) return { kind: "error", code: "#NAME?", note: `\`${text}\` is no cell, range or function` };
+    if (!start) return { kind: "error", code: "#NAME?", note: t.formula.noName(text) };
     if (!this.takes(":")) {
       if (start.row === undefined || start.column === undefined) {
-        return { kind: "error", code: "#NAME?", note: `\`${text}\` is no cell` };
+        return { kind: "error", code: "#NAME?", note: t.formula.noCell(text) };
       }
       const { row, column } = start;
       return { kind: "area", area: { row, column, rowEnd: row, columnEnd: column }, isCell: true };
     }
     const end = corner(this.take().text);
     if (!end || (end.row === undefined) !== (start.row === undefined) || start.column === undefined) {
-      throw new FormulaError("a range is written as A2:B9 or A:B", at);
+      throw new FormulaError(t.formula.range, at);
     }
     return { kind: "area", area: area(start, end), isCell: false };
   }
@@ -246,7 +247,7 @@ function area(start: Corner, end: Corner): Area {
 /** Reads a formula, with its `=`. Throws `FormulaError`. */
 export function parse(formula: string): Node {
   const source = formula.slice(1);
-  if (source.length > LENGTH_MAX) throw new FormulaError(`a formula has ${LENGTH_MAX} characters at most`, LENGTH_MAX);
+  if (source.length > LENGTH_MAX) throw new FormulaError(t.formula.tooLong(LENGTH_MAX), LENGTH_MAX);
   return new Parser(tokens(source)).whole();
 }
 

@@ -5,6 +5,7 @@ import { type Call, type Plan, answered } from "relserve-client/calls";
 import type { AnswerCache } from "relserve-client/answer-cache";
 import { CellError, type Matrix, PENDING, type Scalar, type Value, isMatrix } from "relserve-client/value";
 
+import { t } from "../text";
 import { type Area, type CellId, COLUMNS_MAX, ROWS_MAX, cellId, columnOfId, contains, nameOf, rowOf } from "./address";
 import { callsFor } from "./cell-calls";
 import { CellSet } from "./cell-set";
@@ -408,7 +409,7 @@ export class Sheet {
       const cell = this.cells.get(top.id);
       if (!cell?.formula) continue;
       if (next.done) this.finish(top.id, cell, cell.formula);
-      else this.place(top.id, cell, cell.formula, new CellError("#REF!", `${nameOf(top.id)} depends on itself`), new Map());
+      else this.place(top.id, cell, cell.formula, new CellError("#REF!", t.cell.onItself(nameOf(top.id))), new Map());
     }
   }
 
@@ -451,8 +452,8 @@ export class Sheet {
   /** The sheet that a reference means. */
   private source(id: CellId, name: string | undefined): Sheet | CellError {
     if (name === undefined) return this;
-    if (this.circular.has(id)) return new CellError("#REF!", `${nameOf(id)} depends on itself through the sheet ${name}`);
-    return this.around.other(name) ?? new CellError("#REF!", `there is no sheet ${name}`);
+    if (this.circular.has(id)) return new CellError("#REF!", t.cell.onItselfThrough(nameOf(id), name));
+    return this.around.other(name) ?? new CellError("#REF!", t.cell.noSheet(name));
   }
 
   /** `A:A` ends where the sheet does. */
@@ -524,12 +525,12 @@ export class Sheet {
     if (rows.length <= 1 && (rows[0]?.length ?? 0) <= 1) return first;
     const reach = reachOf(id, rows);
     if (reach.rowEnd >= ROWS_MAX || reach.columnEnd >= COLUMNS_MAX) {
-      return new CellError("#SPILL!", `the answer needs ${rows.length} rows and does not fit the sheet`);
+      return new CellError("#SPILL!", t.cell.spillMax(rows.length));
     }
     const isFree = (at: CellId) =>
       this.cells.has(at) ? formula.isAi && (this.overriding.get(at) ?? id) === id : (this.owners.get(at) ?? id) === id;
     for (const at of spillCells(id, rows)) {
-      if (!isFree(at)) return new CellError("#SPILL!", `${nameOf(at)} is in the way of the answer`);
+      if (!isFree(at)) return new CellError("#SPILL!", t.cell.spillBlocked(nameOf(at)));
     }
     const before = formula.spill;
     const isSameShape = before?.length === rows.length && before[0]?.length === rows[0]?.length;

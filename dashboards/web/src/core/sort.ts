@@ -6,6 +6,7 @@
 
 import { PENDING, type Scalar } from "relserve-client/value";
 
+import { t } from "../text";
 import { type Area, type CellId, cellId, columnName, columnOfId, contains, nameOf } from "./address";
 import { type Step, Refusal, differences } from "./arrange";
 import { compare } from "./order";
@@ -28,7 +29,7 @@ export function placesOf(sheet: Sheet, { row, rowEnd, column, isDescending }: Or
   const waiting = keys.indexOf(PENDING);
   if (waiting >= 0) {
     const name = nameOf(cellId(row + waiting, column));
-    throw new Refusal(`${name} still waits for its answer: sort when column ${columnName(column)} is filled`);
+    throw new Refusal(t.failure.sortWaits(name, columnName(column)));
   }
   const order = keys.map((_, i) => i).sort((a, b) => compare(keys[a] as Scalar, keys[b] as Scalar, isDescending));
   return new Map(order.map((from, to) => [row + from, row + to]));
@@ -71,8 +72,7 @@ function refuseMixed(sheet: Sheet, id: CellId, place: number, staying: ReadonlyM
   for (const [owner, area] of staying) {
     if (!contains(area, area.row, columnOfId(id))) continue;
     if (sheet.overrides(id) === owner && contains(area, place, columnOfId(id))) continue;
-    const rows = `${area.row + 1} to ${area.rowEnd + 1}`;
-    throw new Refusal(`${nameOf(id)} stands in a column that ${nameOf(owner)} fills: select rows out of ${rows} and sort them alone`);
+    throw new Refusal(t.failure.sortMixed(nameOf(id), nameOf(owner), area.row + 1, area.rowEnd + 1));
   }
 }
 

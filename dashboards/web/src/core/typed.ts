@@ -2,12 +2,14 @@
 
 import { CellError, type Scalar, shown } from "relserve-client/value";
 
+import { t } from "../text";
+
 /** Most characters of a text that a formula makes, as in Excel. */
 export const TEXT_MAX = 32_767;
 
 /** A text that a formula made, where it is not too long. */
 export function bounded(text: string): string | CellError {
-  return text.length <= TEXT_MAX ? text : new CellError("#VALUE!", `a formula's text has ${TEXT_MAX} characters at most`);
+  return text.length <= TEXT_MAX ? text : new CellError("#VALUE!", t.cell.textMax(TEXT_MAX));
 }
 
 /** What somebody typed, as a value: a number where it is one, else the text as it is. */

@@ -1,6 +1,7 @@
 // What another policy would have made of the last minutes: the server's answer, what is said of it, and how it is drawn. No
 // browser.
 
+import { decimal, t } from "../text";
 import type { RelQueryIdentity } from "./live/events";
 import type { LaneData, Piece } from "./live/lanes";
 import { title } from "./live/names";
@@ -67,26 +68,26 @@ export const DRAWN_MAX = 15;
 /** Milliseconds in words. */
 export function milliseconds(ms: number): string {
   if (ms === 0) return "0 ms";
-  return ms < 1_000 ? `${ms.toFixed(ms < 10 ? 2 : 0)} ms` : `${(ms / 1_000).toFixed(2)} s`;
+  return ms < 1_000 ? `${decimal(ms, ms < 10 ? 2 : 0)} ms` : `${decimal(ms / 1_000, 2)} s`;
 }
 
 /** How far apart two averages are, in words. */
 function apart(ratio: number): string {
   const by = Math.round(Math.abs(ratio - 1) * 100);
-  return by === 0 ? "the same" : `${by} % ${ratio > 1 ? "longer" : "shorter"}`;
+  return by === 0 ? t.whatIf.same : (ratio > 1 ? t.whatIf.longer : t.whatIf.shorter)(by);
 }
 
 /** The answer in a sentence: the present policy beside the others, both simulated. */
 export function verdict(answer: WhatIf): string {
   const [present, ...others] = answer.replays;
-  if (!present) return "Nothing that you may see has ended in the last minutes: there is nothing to replay.";
-  const of = `${answer.relqueries} relQueries of ${answer.rows} rows in ${milliseconds(answer.span_ms)}`;
+  if (!present) return t.whatIf.nothing;
+  const of = t.whatIf.of(answer.relqueries, answer.rows, milliseconds(answer.span_ms));
   const mean = present.latency.mean_ms;
   const compared = others.map((other) => {
     const ratio = mean > 0 ? other.latency.mean_ms / mean : 1;
-    return `under "${plainName(other.policy)}" ${milliseconds(other.latency.mean_ms)}, ${apart(ratio)}`;
+    return t.whatIf.other(plainName(other.policy), milliseconds(other.latency.mean_ms), apart(ratio));
   });
-  const now = `average latency ${milliseconds(mean)} under "${plainName(present.policy)}", as now`;
+  const now = t.whatIf.now(milliseconds(mean), plainName(present.policy));
   return `${of}: ${[now, ...compared].join("; ")}.`;
 }
 
@@ -95,9 +96,9 @@ export function check({ replays, measured, error }: WhatIf): string {
   const present = replays[0];
   if (!present || !measured || error === null) return "";
   const by = Math.round(Math.abs(error) * 100);
-  const off = by === 0 ? "no more than rounding apart" : `${by} % too ${error > 0 ? "long" : "short"}`;
-  const said = `As it was: ${milliseconds(measured.mean_ms)} were measured, where the simulator says ${milliseconds(present.latency.mean_ms)}, ${off}.`;
-  return Math.abs(error) > ERROR_MAX ? `${said} It is far off: take the comparison as a hint alone.` : said;
+  const off = by === 0 ? t.whatIf.exact : (error > 0 ? t.whatIf.tooLong : t.whatIf.tooShort)(by);
+  const said = t.whatIf.check(milliseconds(measured.mean_ms), milliseconds(present.latency.mean_ms), off);
+  return Math.abs(error) > ERROR_MAX ? `${said} ${t.whatIf.farOff}` : said;
 }
 
 const US = 1_000;
@@ -143,10 +144,10 @@ export function drawn(answer: WhatIf, other: number): Drawn {
     heads.add(names.length);
     of.push(title(one));
     names.push(title(one));
-    add("as it was", one, one.measured);
+    add(t.whatIf.asItWas, one, one.measured);
     for (const at of new Set([0, other])) {
       const replay = answer.replays[at];
-      if (replay) add(at === 0 ? "simulated" : plainName(replay.policy), one, one.replays[at]);
+      if (replay) add(at === 0 ? t.whatIf.simulated : plainName(replay.policy), one, one.replays[at]);
     }
   }
   const to = Math.max(1, ...pieces.map((piece) => piece.to));

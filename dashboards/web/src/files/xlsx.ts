@@ -16,6 +16,7 @@ import { isDate } from "../core/number-format";
 import { LENGTH_MAX, SHEET, sheetNamed } from "../core/parse";
 import { sheetText } from "../core/references";
 import { rawOf } from "../core/typed";
+import { t } from "../text";
 
 /** A cell on its way out. */
 export interface OutCell {
@@ -182,22 +183,22 @@ export function readXlsx(bytes: Uint8Array, parseXml: ParseXml): ReadSheet[] {
   try {
     files = unzipSync(bytes, {
       filter: ({ name, originalSize }) => {
-        if (originalSize > PART_BYTES_MAX) throw new Error(`${name} is larger than ${PART_BYTES_MAX >> 20} MiB`);
+        if (originalSize > PART_BYTES_MAX) throw new Error(t.failure.partMax(name, PART_BYTES_MAX >> 20));
         const isRead = name.startsWith("xl/") && /\.(xml|rels)$/.test(name);
         if (isRead) left -= originalSize;
-        if (left < 0) throw new Error(`it unpacks to more than ${BYTES_MAX >> 20} MiB`);
+        if (left < 0) throw new Error(t.failure.unpacksMax(BYTES_MAX >> 20));
         return isRead;
       },
     });
   } catch (error) {
-    throw new Error(`this is no XLSX file that can be read: ${error instanceof Error ? error.message : "unknown"}`);
+    throw new Error(t.failure.noXlsx(error instanceof Error ? error.message : t.failure.unknown));
   }
   const open = (path: string) => {
     const part = files[path];
     return part ? parseXml(strFromU8(part)) : undefined;
   };
   const workbook = open("xl/workbook.xml");
-  if (!workbook) throw new Error("this is no XLSX file: it has no workbook");
+  if (!workbook) throw new Error(t.failure.noWorkbook);
   const targets = new Map(
     all(open("xl/_rels/workbook.xml.rels"), "Relationship").map((link) => [
       link.getAttribute("Id") ?? "", target(link.getAttribute("Target") ?? ""),
@@ -216,7 +217,7 @@ export function readXlsx(bytes: Uint8Array, parseXml: ParseXml): ReadSheet[] {
   // A sheet of charts has no cells.
   const shown = sheets.flatMap(({ name, isHidden, document }) =>
     name === FORMULAS || isHidden || all(document, "sheetData").length === 0 || !document ? [] : [{ name, ...readSheet(document, book) }]);
-  if (!shown[0]) throw new Error("the workbook has no sheet");
+  if (!shown[0]) throw new Error(t.failure.noSheet);
   const second = sheets.find(({ name }) => name === FORMULAS)?.document;
   if (second) restore(shown, readSheet(second, { ...book, isPlain: true }).rows);
   return shown;

@@ -3,6 +3,7 @@
 import { RequestError, headers, replyError } from "relserve-client/wire";
 
 import { storedKey } from "../store/key";
+import { t } from "../text";
 
 /** What a call may say beside its body. */
 export interface CallOptions {
@@ -22,7 +23,7 @@ export async function call<T>(method: "GET" | "POST" | "DELETE", path: string, o
     request.body = JSON.stringify(body);
   }
   const response = await fetch(path, request).catch(() => {
-    throw new RequestError("the server cannot be reached", 0, undefined);
+    throw new RequestError(t.unreachable, 0, undefined);
   });
   if (!response.ok) throw await replyError(response);
   return (await response.json()) as T;

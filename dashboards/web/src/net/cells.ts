@@ -5,6 +5,8 @@ import type { Label, LabelledCall } from "relserve-client/labels";
 import type { ServerUsage } from "relserve-client/usage";
 import { RequestError, failure, headers, readCells } from "relserve-client/wire";
 
+import { t } from "../text";
+
 /** Whether a server answers; a silent one counts as none after this time. */
 const PROBE_MS = 1_250;
 
@@ -36,7 +38,7 @@ export async function runCells(
     });
   } catch (error) {
     if (signal.aborted) throw error;
-    throw new RequestError("the server cannot be reached", 0, undefined);
+    throw new RequestError(t.unreachable, 0, undefined);
   }
   if (response.ok) onHeard();
   const done = await readCells<{ usage?: ServerUsage }>(response, signal, ({ index, value, error, details }) =>

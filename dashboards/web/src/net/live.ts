@@ -8,6 +8,7 @@ import type { Frame, Hello } from "../core/live/events";
 import { type Counts, readFrame, readHello } from "../core/live/wire";
 import type { WhatIf } from "../core/what-if";
 import { storedKey } from "../store/key";
+import { t } from "../text";
 
 /** Who is told. */
 export interface Listener {
@@ -25,7 +26,7 @@ const POLL_MS = 1_000;
 /** Waits before the server is asked again, longer each time. */
 const AGAIN_MS = [500, 1_000, 2_000, 5_000, 10_000];
 
-const words = (error: unknown) => (error instanceof Error ? error.message : "the server cannot be reached");
+const words = (error: unknown) => (error instanceof Error ? error.message : t.unreachable);
 
 /** Waits for a time, or until the signal comes. */
 function pause(ms: number, signal: AbortSignal): Promise<void> {
@@ -57,7 +58,7 @@ async function follow(listener: Listener, signal: AbortSignal): Promise<"missing
   const response = await fetch("v1/scheduler/events", { headers: headers(storedKey()), signal });
   if (response.status === 404) return "missing";
   if (!response.ok || !response.body) throw await replyError(response);
-  listener.state("live", false);
+  listener.state(t.live.stream, false);
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   const events = new EventReader();
   for (;;) {
@@ -93,7 +94,7 @@ export const stream: Source = (listener) => {
         failures = 0;
       } catch (error) {
         if (!open.signal.aborted) {
-          listener.state(`${words(error)}; trying again`, true);
+          listener.state(t.live.again(words(error)), true);
           failures += 1;
         }
       } finally {
@@ -119,7 +120,7 @@ export const poll: Source = (listener) => {
       try {
         const response = await fetch("v1/scheduler", { headers: headers(storedKey()), signal: stopped.signal });
         if (!response.ok) throw await replyError(response);
-        listener.state("asked once a second: this server has no stream", false);
+        listener.state(t.live.poll, false);
         listener.counts((await response.json()) as Counts);
       } catch (error) {
         if (!stopped.signal.aborted) listener.state(words(error), true);

@@ -5,6 +5,7 @@ import { RequestError } from "relserve-client/wire";
 import type { SaveOutcome, WorkbookRead, WorkbookServer, WorkbookSummary } from "../app/workbook-sync";
 import { readable } from "../app/workbook-content";
 import { storedKey } from "../store/key";
+import { t } from "../text";
 import { type List, call } from "./api";
 import { me } from "./people";
 
@@ -18,14 +19,14 @@ export function workbooksOf(scope: string | undefined): WorkbookServer {
   /** The last key that was found to be the tenant's. */
   let key: string | undefined;
   const as = () => {
-    if (key === undefined) throw new Error("nobody is signed in yet");
+    if (key === undefined) throw new Error(t.failure.notSignedIn);
     return key;
   };
   return {
     list: async () => {
       const now = storedKey();
       if (now !== key) {
-        if ((await me(now)).workbooks !== scope) throw new Error("these are another tenant's sheets than the key's: reload the page");
+        if ((await me(now)).workbooks !== scope) throw new Error(t.failure.otherTenant);
         key = now;
       }
       return (await call<List<WorkbookSummary>>("GET", "v1/workbooks", { key })).data;

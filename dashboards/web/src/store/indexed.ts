@@ -1,10 +1,12 @@
 // The browser's database, whose requests become promises.
 
+import { t } from "../text";
+
 /** What a request gives. */
 export function finished<T>(request: IDBRequest<T>): Promise<T> {
   return new Promise((resolve, reject) => {
     request.onsuccess = () => resolve(request.result);
-    request.onerror = () => reject(request.error ?? new Error("the browser's store failed"));
+    request.onerror = () => reject(request.error ?? new Error(t.failure.store));
   });
 }
 
@@ -12,6 +14,6 @@ export function finished<T>(request: IDBRequest<T>): Promise<T> {
 export function committed(transaction: IDBTransaction): Promise<void> {
   return new Promise((resolve, reject) => {
     transaction.oncomplete = () => resolve();
-    transaction.onabort = () => reject(transaction.error ?? new Error("the browser's store failed"));
+    transaction.onabort = () => reject(transaction.error ?? new Error(t.failure.store));
   });
 }

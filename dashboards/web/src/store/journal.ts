@@ -2,6 +2,7 @@
 // answers too late, and put into it by the next page.
 
 import type { VersionedStore } from "../app/sheet-writer";
+import { t } from "../text";
 import { type StoredSheet, identifier } from "./sheets";
 
 /** What the pages of a store of sheets leave: another tenant's page does not find it. */
@@ -66,7 +67,7 @@ async function putBack(sheet: StoredSheet, store: VersionedStore): Promise<strin
   // The database took it after all.
   if (there && isSame(there, sheet)) return undefined;
   if (await store.put({ ...sheet, version: sheet.version + 1 }, sheet.version)) return undefined;
-  const copy = { ...sheet, id: identifier(), name: `${sheet.name} (unsaved)`, version: 1 };
+  const copy = { ...sheet, id: identifier(), name: t.workbook.unsaved(sheet.name), version: 1 };
   return (await store.put(copy, 0)) ? copy.name : undefined;
 }
 

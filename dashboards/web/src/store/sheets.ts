@@ -5,6 +5,7 @@ import { type Usage, noUsage } from "relserve-client/usage";
 
 import type { Layout } from "../core/layout";
 import type { StoredOrigins } from "../core/origins";
+import { t } from "../text";
 import { committed, finished } from "./indexed";
 
 /** A further sheet of a workbook at rest. */
@@ -50,8 +51,6 @@ const STORE = "sheets";
 const SHOWN = "relserve-sheet";
 const SHOWN_TAB = "relserve-shown-tab";
 
-const count = (number: number) => number.toLocaleString("en");
-
 /** The sheets of this browser. */
 export class SheetStore {
   private constructor(private readonly database: IDBDatabase) {}
@@ -79,7 +78,7 @@ export class SheetStore {
   async put(sheet: StoredSheet, base: number): Promise<boolean> {
     const cells = [sheet, ...(sheet.further ?? [])].flatMap(({ rows }) => rows)
       .reduce((sum, row) => sum + row.filter((raw) => raw !== "").length, 0);
-    if (cells > CELLS_MAX) throw new Error(`a sheet has ${count(CELLS_MAX)} cells at most, this one has ${count(cells)}`);
+    if (cells > CELLS_MAX) throw new Error(t.failure.cellsMax(CELLS_MAX, cells));
     const transaction = this.database.transaction(STORE, "readwrite");
     const store = transaction.objectStore(STORE);
     const there = (await finished(store.get(sheet.id))) as Kept | undefined;
@@ -108,9 +107,14 @@ function versioned(kept: Kept): StoredSheet {
   return { ...kept, version: kept.version ?? 0 };
 }
 
+/** What a first sheet is called that is kept without a name. */
+export const UNNAMED = "Sheet1";
+
 /** A new sheet. */
 export function newSheet(name: string, rows: string[][] = [], widths: number[] = []): StoredSheet {
-  return { id: identifier(), name, rows, widths, usage: noUsage(), updated: Date.now(), version: 0 };
+  const first = t.workbook.tab(1);
+  const named = first === UNNAMED ? {} : { first };
+  return { id: identifier(), name, rows, widths, usage: noUsage(), updated: Date.now(), version: 0, ...named };
 }
 
 /** The sheet that this tab showed last. */

@@ -1,5 +1,6 @@
 // What the sections of the operators' view are made of.
 
+import { moment } from "../text";
 import { make } from "./make";
 
 /** A part of the view. */
@@ -52,10 +53,7 @@ export function isInUse(host: HTMLElement): boolean {
   return host.contains(document.activeElement) && document.activeElement instanceof HTMLInputElement;
 }
 
-/** An amount as people read it. */
-export const count = (value: number) => value.toLocaleString("en");
-
 /** Unix seconds as people read them; nothing for never. */
 export function when(seconds: number | null): string {
-  return seconds === null ? "" : new Date(seconds * 1_000).toLocaleString("en", { dateStyle: "medium", timeStyle: "short" });
+  return seconds === null ? "" : moment(seconds);
 }

@@ -2,30 +2,31 @@
 
 import { type Amount, type Key, type Tenant, createKey, createTenant, invite, keys, revokeKey, setWeight, tenants } from "../net/people";
 import { bytesText } from "../core/bytes";
-import { type AdminSection, action, count, form, isInUse, labelled, when } from "./admin-parts";
+import { count, t } from "../text";
+import { type AdminSection, action, form, isInUse, labelled, when } from "./admin-parts";
 import { make, row, table } from "./make";
 
 /** An amount and its bound; the setting that sets it is told by the pointer. */
 function amount({ used, max, setting }: Amount, write = count): HTMLElement {
-  const share = max === null || max === 0 ? "" : ` of ${write(max)}`;
-  const made = make("span", setting ? { title: setting } : {}, write(used) + share);
+  const text = max === null || max === 0 ? write(used) : t.admin.of(write(used), write(max));
+  const made = make("span", setting ? { title: setting } : {}, text);
   if (max !== null && used >= max) made.className = "bad";
   return made;
 }
 
 /** Tenants: weights, keys, workbooks, budgets. */
 export class TenantSection implements AdminSection {
-  readonly title = "Tenants";
+  readonly title = t.admin.tenants;
   readonly host: HTMLElement;
-  private readonly rows = table("Tenants", ["Tenant", "Weight", "Keys", "Workbooks", "Bytes of workbooks", "Answers cached", "SQL today: tokens", "SQL today: calls"]);
+  private readonly rows = table(t.admin.tenants, t.admin.tenantHeads);
 
   constructor(private readonly changed: () => void) {
     const name = make("input", { name: "tenant", required: "", maxlength: "100" });
-    const add = form("Add tenant", async () => {
+    const add = form(t.admin.addTenant, async () => {
       await createTenant(name.value, 1);
       name.value = "";
       changed();
-    }, labelled("Name", name));
+    }, labelled(t.admin.name, name));
     this.host = make("div", {}, this.rows.host, add);
   }
 
@@ -36,7 +37,7 @@ export class TenantSection implements AdminSection {
 
   private tenant(tenant: Tenant): HTMLTableRowElement {
     const weight = make("input", {
-      type: "number", value: String(tenant.weight), min: "0.001", step: "any", "aria-label": `Weight of ${tenant.name}`,
+      type: "number", value: String(tenant.weight), min: "0.001", step: "any", "aria-label": t.admin.weightOf(tenant.name),
     });
     const problem = make("span", { class: "bad", role: "alert" });
     weight.addEventListener("change", () => {
@@ -56,28 +57,28 @@ export class TenantSection implements AdminSection {
 
 /** Keys: made, shown once, revoked; and links that sign somebody in. */
 export class KeySection implements AdminSection {
-  readonly title = "Keys";
+  readonly title = t.admin.keys;
   readonly host: HTMLElement;
-  private readonly rows = table("Keys", ["Number", "Name", "Tenant", "Begins with", "Rights", "Last used", "Expires", "State", ""]);
+  private readonly rows = table(t.admin.keys, t.admin.keyHeads);
   private readonly tenant = make("select", { name: "tenant" });
   private readonly told = make("output", { id: "admin-told", class: "secret" });
 
   constructor(private readonly changed: () => void) {
     const name = make("input", { name: "name", required: "", maxlength: "100" });
-    const days = make("input", { name: "days", type: "number", min: "1", max: "36500", placeholder: "never" });
+    const days = make("input", { name: "days", type: "number", min: "1", max: "36500", placeholder: t.admin.never });
     const operator = make("input", { name: "operator", type: "checkbox" });
-    const add = form("Make a key", async () => {
+    const add = form(t.admin.makeKey, async () => {
       const wanted = { name: name.value, tenant: this.tenant.value, operator: operator.checked };
       const made = await createKey(days.value ? { ...wanted, days: Number(days.value) } : wanted);
-      this.told.replaceChildren(`The key "${made.name}", shown this once: `, make("code", {}, made.key ?? ""));
+      this.told.replaceChildren(t.admin.newKey(made.name), make("code", {}, made.key ?? ""));
       name.value = "";
       changed();
-    }, labelled("Name", name), labelled("Tenant", this.tenant), labelled("Days", days), labelled("Operator", operator));
-    const link = make("button", { type: "button" }, "Invite by a link");
+    }, labelled(t.admin.name, name), labelled(t.admin.tenant, this.tenant), labelled(t.admin.days, days), labelled(t.admin.operator, operator));
+    const link = make("button", { type: "button" }, t.admin.invite);
     link.addEventListener("click", () => {
       void invite(this.tenant.value, operator.checked).then(({ path }) => {
         const address = new URL(path, location.href).href;
-        this.told.replaceChildren("A link that signs somebody in, once and within minutes: ", make("code", {}, address));
+        this.told.replaceChildren(t.admin.invitation, make("code", {}, address));
       }, (error: unknown) => this.told.replaceChildren(error instanceof Error ? error.message : String(error)));
     });
     add.append(link);
@@ -94,10 +95,10 @@ export class KeySection implements AdminSection {
   private key(key: Key): HTMLTableRowElement {
     const isExpired = key.expires !== null && key.expires * 1_000 <= Date.now();
     const state = key.revoked !== null ? "revoked" : isExpired ? "expired" : "works";
-    const revoke = action("Revoke", `Revoke key ${key.id}, ${key.name}`, () => revokeKey(key.id), this.changed);
+    const revoke = action(t.admin.revoke, t.admin.revokeOf(key.id, key.name), () => revokeKey(key.id), this.changed);
     return row(
-      key.id, key.name, key.tenant, make("code", {}, `${key.shown}…`), key.operator ? "operator" : "", when(key.last_used),
-      when(key.expires), state, state === "works" ? revoke : "",
+      key.id, key.name, key.tenant, make("code", {}, `${key.shown}…`), key.operator ? t.operator : "", when(key.last_used),
+      when(key.expires), t.admin.states[state], state === "works" ? revoke : "",
     );
   }
 }

@@ -4,7 +4,8 @@ import { ChartColumn } from "lucide";
 
 import { type UsageKey, type UsageSeries, dayName, seriesOf } from "../core/usage-days";
 import { usage } from "../net/people";
-import { type AdminSection, count, labelled } from "./admin-parts";
+import { t } from "../text";
+import { type AdminSection, labelled } from "./admin-parts";
 import { empty, make, row, table } from "./make";
 
 const SPANS = [7, 30, 90] as const;
@@ -13,28 +14,28 @@ const KEYS: readonly UsageKey[] = ["tenant", "model", "route"];
 /** Tokens of each day as bars; the number of each is in its title and in the table's row. */
 function bars(series: UsageSeries, most: number, today: number): HTMLElement {
   const days = series.days.map((tokens, at) => {
-    const bar = make("i", { title: `${dayName(today - series.days.length + 1 + at)}: ${count(tokens)} tokens` });
+    const bar = make("i", { title: t.admin.dayTokens(dayName(today - series.days.length + 1 + at), tokens) });
     bar.style.height = `${most > 0 ? Math.round((100 * tokens) / most) : 0}%`;
     return bar;
   });
-  return make("span", { class: "days", role: "img", "aria-label": `${series.name}: ${count(series.tokens)} tokens over the days` }, ...days);
+  return make("span", { class: "days", role: "img", "aria-label": t.admin.daysOf(series.name, series.tokens) }, ...days);
 }
 
 /** The section. */
 export class UsageSection implements AdminSection {
-  readonly title = "Usage";
+  readonly title = t.admin.usage;
   readonly host: HTMLElement;
-  private readonly span = make("select", { name: "span" }, ...SPANS.map((days) => new Option(`${days} days`, String(days))));
-  private readonly by = make("select", { name: "by" }, ...KEYS.map((key) => new Option(key, key)));
-  private readonly rows = table("Usage", ["", "Requests", "Rows", "Tokens", "of them cached", "By day"]);
+  private readonly span = make("select", { name: "span" }, ...SPANS.map((days) => new Option(t.admin.spanDays(days), String(days))));
+  private readonly by = make("select", { name: "by" }, ...KEYS.map((key) => new Option(t.admin.keysOfUsage[key], key)));
+  private readonly rows = table(t.admin.usage, t.admin.usageHeads);
 
   private readonly none = empty(
-    ChartColumn, "Nothing was used in these days", "Fill a column of a sheet, or send a request with one of the keys above: it is counted here by day.",
+    ChartColumn, t.admin.noUsage, t.admin.noUsageHint,
   );
 
   constructor() {
     for (const choice of [this.span, this.by]) choice.addEventListener("change", () => void this.refresh());
-    const choices = make("div", { class: "bar" }, labelled("By", this.by), labelled("Over", this.span));
+    const choices = make("div", { class: "bar" }, labelled(t.admin.by, this.by), labelled(t.admin.over, this.span));
     this.host = make("div", {}, choices, this.rows.host, this.none);
   }
 

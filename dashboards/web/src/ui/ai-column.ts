@@ -5,6 +5,8 @@ import { type AiColumn, COLUMN_FUNCTIONS, ColumnError, type Table, fieldsOf, for
 import { type Scalar, shown } from "relserve-client/value";
 
 import { COLUMNS_MAX } from "../core/address";
+import { t } from "../text";
+import { argumentName, summaryOf } from "../text/functions";
 import { element, onClick } from "./dom";
 import { make, row } from "./make";
 
@@ -33,7 +35,7 @@ export class AiColumnDialog {
   private stop: (() => void) | undefined;
 
   constructor(private readonly host: ColumnHost) {
-    const label = (name: string, { summary }: AiFunction) => (name === "AI.ASK" ? "Ask anything of each row" : `${name.slice(3).toLowerCase()}: ${summary}`);
+    const label = (name: string, item: AiFunction) => (name === "AI.ASK" ? t.column.anything : `${item.name}: ${summaryOf(item)}`);
     this.what.append(...COLUMN_FUNCTIONS.map(([name, item]) => new Option(label(name, item), name)));
     this.what.addEventListener("change", () => this.fields());
     onClick("add-column", () => this.open());
@@ -51,8 +53,8 @@ export class AiColumnDialog {
 
   private open(): void {
     this.table = this.host.table();
-    if (!this.table) return this.host.say("There are no rows yet: type or import some first.");
-    if (this.table.free >= COLUMNS_MAX) return this.host.say(`A sheet has ${COLUMNS_MAX} columns at most, and all are in use.`);
+    if (!this.table) return this.host.say(t.column.noRows);
+    if (this.table.free >= COLUMNS_MAX) return this.host.say(t.column.most(COLUMNS_MAX));
     this.over.replaceChildren(...this.table.headers.map(({ name, column }) => new Option(name, String(column))));
     this.error.textContent = this.name.value = "";
     this.rows.replaceChildren();
@@ -74,7 +76,8 @@ export class AiColumnDialog {
     (this.over.closest("label") as HTMLElement).hidden = isPrompt;
     this.inputs.replaceChildren(...fieldsOf(item).map(({ name, optional }) => {
       const field = name === "prompt" ? make("textarea", { name, rows: "3" }) : make("input", { name, autocomplete: "off" });
-      const words = name === "labels" || name === "tags" ? `${name}, separated by commas` : optional ? `${name} (may stay empty)` : name;
+      const called = argumentName(name);
+      const words = name === "labels" || name === "tags" ? t.column.byCommas(called) : optional ? t.column.optional(called) : called;
       return make("label", {}, words, field);
     }));
     if (isPrompt) this.inputs.append(this.chips());
@@ -91,7 +94,7 @@ export class AiColumnDialog {
       });
       return chip;
     });
-    return make("div", { class: "chips", role: "group", "aria-label": "Columns to name in the prompt" }, ...chips);
+    return make("div", { class: "chips", role: "group", "aria-label": t.column.chips }, ...chips);
   }
 
   private wanted(): AiColumn {

@@ -1,5 +1,6 @@
 // Questions in a dialog of the page's own: the browser's would not fit it, and phones hide theirs.
 
+import { t } from "../text";
 import { make } from "./make";
 
 /** Asks for a text; `refuse` says why one will not do. Nothing where it is closed. */
@@ -7,7 +8,7 @@ export function ask(title: string, label: string, value: string, refuse: (text: 
   const input = make("input", { autocomplete: "off", spellcheck: "false" });
   const error = make("p", { class: "bad", role: "alert" });
   input.value = value;
-  const answer = answered({ title, action: "OK", cancel: "Cancel" }, [make("label", {}, label, input), error], () => {
+  const answer = answered({ title, action: t.ok, cancel: t.cancel }, [make("label", {}, label, input), error], () => {
     const text = input.value.trim();
     error.textContent = refuse(text);
     return error.textContent === "" ? text : undefined;
@@ -17,7 +18,7 @@ export function ask(title: string, label: string, value: string, refuse: (text: 
 }
 
 /** Asks whether to go on. The button that does not is in front: Enter and Escape do nothing. */
-export async function confirmed(title: string, action: string, cancel = "Cancel"): Promise<boolean> {
+export async function confirmed(title: string, action: string, cancel = t.cancel): Promise<boolean> {
   return (await answered({ title, action, cancel }, [], () => true)) ?? false;
 }
 

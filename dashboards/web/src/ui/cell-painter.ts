@@ -5,9 +5,8 @@ import { CellError, PENDING, type Scalar } from "relserve-client/value";
 import { type CellId, cellId } from "../core/address";
 import { fitted } from "../core/fit";
 import type { Sheet } from "../core/sheet";
+import { t } from "../text";
 
-/** What is said of an answer that somebody typed over. */
-const EDITED = "edited: what was typed stands here instead of the model's answer";
 /** A text of more characters is told whole by its tooltip. */
 const SHORT = 18;
 
@@ -52,12 +51,12 @@ export class CellPainter {
     set("rs-spilled", owner !== undefined);
     set("rs-edited", overrides);
     set("rs-number", typeof value === "number");
-    const note = value instanceof CellError ? value.note : overrides ? EDITED : text.length > SHORT || seen !== text ? text : "";
+    const note = value instanceof CellError ? value.note : overrides ? t.grid.editedNote : text.length > SHORT || seen !== text ? text : "";
     if (note) cell.title = note;
     else cell.removeAttribute("title");
     if (value instanceof CellError) cell.setAttribute("aria-label", `${value.code} ${value.note}`);
-    else if (value === PENDING) cell.setAttribute("aria-label", "waiting for its answer");
-    else if (overrides) cell.setAttribute("aria-label", `${text}, edited`);
+    else if (value === PENDING) cell.setAttribute("aria-label", t.grid.waitingLabel);
+    else if (overrides) cell.setAttribute("aria-label", t.grid.editedLabel(text));
     else if (seen !== text) cell.setAttribute("aria-label", text);
     else cell.removeAttribute("aria-label");
   }

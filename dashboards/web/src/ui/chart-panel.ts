@@ -6,6 +6,7 @@ import { cellName } from "../core/address";
 import { type ChartData, chartData } from "../core/chart-data";
 import { CHART_KINDS, type ChartKind, type ChartOptions } from "../core/layout";
 import type { Sheet } from "../core/sheet";
+import { t } from "../text";
 import type { ChartView } from "./chart-view";
 import { element } from "./dom";
 import type { Grid } from "./grid";
@@ -15,9 +16,7 @@ import { empty, make } from "./make";
 const REDRAW_MS = 250;
 
 /** What people call the kinds. */
-const NAMES: Record<ChartKind, string> = {
-  column: "Columns", bar: "Bars", line: "Line", area: "Area", pie: "Pie", scatter: "Points",
-};
+const NAMES: Record<ChartKind, string> = t.chart.kinds;
 
 interface Card {
   chart: ChartOptions;
@@ -77,7 +76,7 @@ export class ChartPanel {
     if (data.series.length === 0) {
       card.view?.close();
       card.view = undefined;
-      card.place.replaceChildren(empty(ChartColumn, "Nothing to draw here", "Put numbers into its cells, or texts to count: the chart follows."));
+      card.place.replaceChildren(empty(ChartColumn, t.chart.empty, t.chart.emptyHint));
       card.place.dataset["drawn"] = "yes";
       return;
     }
@@ -92,9 +91,9 @@ export class ChartPanel {
   private card(chart: ChartOptions, index: number): Card {
     const place = make("div", { class: "chart", role: "img" });
     const name = `${chart.title}, ${cellName(chart.area.row, chart.area.column)}:${cellName(chart.area.rowEnd, chart.area.columnEnd)}`;
-    const kind = make("select", { "aria-label": `Kind of ${name}` }, ...CHART_KINDS.map((one) => new Option(NAMES[one], one, false, one === chart.kind)));
+    const kind = make("select", { "aria-label": t.chart.kindOf(name) }, ...CHART_KINDS.map((one) => new Option(NAMES[one], one, false, one === chart.kind)));
     kind.addEventListener("change", () => this.change(index, { ...chart, kind: kind.value as ChartKind }));
-    const remove = make("button", { type: "button", "aria-label": `Remove ${name}` }, "Remove");
+    const remove = make("button", { type: "button", "aria-label": t.chart.removeNamed(name) }, t.remove);
     remove.addEventListener("click", () => this.change(index, undefined));
     const head = make("div", { class: "bar" }, make("h2", {}, chart.title), make("span", { class: "grow" }), kind, remove);
     return { chart, place, whole: make("section", { "aria-label": name }, head, place), view: undefined, drawn: "" };
@@ -108,9 +107,9 @@ export class ChartPanel {
 
 /** What a chart shows, for those who do not see it. */
 function spoken({ labels, series }: ChartData): string {
-  if (series.length === 0) return "There is nothing to draw.";
+  if (series.length === 0) return t.chart.nothing;
   const first = series[0]?.values ?? [];
-  const some = labels.slice(0, 10).map((label, i) => `${label} ${first[i] ?? "none"}`).join(", ");
-  const more = labels.length > 10 ? ` and ${labels.length - 10} more` : "";
+  const some = labels.slice(0, 10).map((label, i) => `${label} ${first[i] ?? t.chart.none}`).join(", ");
+  const more = labels.length > 10 ? t.chart.more(labels.length - 10) : "";
   return `${series.map(({ name }) => name).join(", ")}. ${some}${more}.`;
 }

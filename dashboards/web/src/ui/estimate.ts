@@ -4,8 +4,9 @@ import { type Budget, fitOf } from "relserve-client/budget";
 import type { Call } from "relserve-client/calls";
 import type { Estimate } from "relserve-client/estimate";
 
+import { count, t } from "../text";
 import { element, fillList } from "./dom";
-import { count, seconds } from "./make";
+import { seconds } from "./make";
 
 /** What calls will cost, and what of it the tenant may still compute today, where the server tells that. */
 export interface Told {
@@ -25,14 +26,14 @@ export class EstimateDialog {
 
   /** Asks whether the calls may go out; closing the dialog is a no. */
   ask(calls: readonly Call[]): Promise<boolean> {
-    const rows = ["Cells to ask", count(calls.length)] as const;
-    fillList(this.list, [rows, ["Tokens and time", "…"]]);
+    const rows = [t.estimate.cells, count(calls.length)] as const;
+    fillList(this.list, [rows, [t.estimate.pending, "…"]]);
     this.asked = calls;
     this.run.disabled = false;
     this.refusal.textContent = "";
     void this.estimateOf(calls).then(({ estimate, budget }) => {
       if (this.asked !== calls) return;
-      fillList(this.list, [rows, ...lines(estimate), ["Budget of today", budget ? budgetLine(budget) : "this server tells none"]]);
+      fillList(this.list, [rows, ...lines(estimate), [t.estimate.budget, budget ? budgetLine(budget) : t.estimate.noBudget]]);
       this.hold(estimate, budget);
     });
     this.dialog.returnValue = "";
@@ -50,27 +51,22 @@ export class EstimateDialog {
       // The button is disabled: the keys are for what is left to do.
       if (document.activeElement === this.run) element("estimate-cancel", HTMLButtonElement).focus();
       this.run.disabled = true;
-      this.refusal.textContent =
-        `Over today's budget: these cells compute about ${count(estimate.computedTokens)} tokens of prompts alone, and ` +
-        `${count(fit.left)} are left (${budget.setting ?? "a limit"}). Ask fewer cells, or whoever runs the server for more; ` +
-        "the count begins anew at midnight UTC.";
+      this.refusal.textContent = t.estimate.over(estimate.computedTokens, fit.left, budget.setting ?? t.estimate.limit);
     } else if (fit.kind === "may-not") {
-      this.refusal.textContent =
-        `With the longest answers these cells compute more than the ${count(fit.left)} tokens that are left today: ` +
-        "the last of them may be refused.";
+      this.refusal.textContent = t.estimate.mayNotFit(fit.left);
     }
   }
 }
 
 function budgetLine({ used, max }: Budget): string {
-  if (max === null) return `no limit; ${count(used)} tokens computed so far`;
-  return `${count(Math.max(0, max - used))} of ${count(max)} tokens left`;
+  if (max === null) return t.estimate.noLimit(used);
+  return t.estimate.left(Math.max(0, max - used), max);
 }
 
 function lines({ promptTokens, ownTokens, outputTokensMax, ms }: Estimate): (readonly [string, string])[] {
   return [
-    ["Prompt tokens", `about ${count(promptTokens)}; ${count(ownTokens)} are the rows' own, the rest is computed once`],
-    ["Answer tokens", `${count(outputTokensMax)} at most`],
-    ["Time on an idle server", ms ? `about ${seconds(ms.least)}, at most ${seconds(ms.most)}` : "this server tells no costs"],
+    [t.estimate.promptTokens, t.estimate.prompt(promptTokens, ownTokens)],
+    [t.estimate.answerTokens, t.estimate.atMost(outputTokensMax)],
+    [t.estimate.time, ms ? t.estimate.between(seconds(ms.least), seconds(ms.most)) : t.estimate.noCosts],
   ];
 }

@@ -5,8 +5,9 @@ import { textsOf } from "../core/filter";
 import { type Layout, withFilter } from "../core/layout";
 import type { Sheet } from "../core/sheet";
 import { shown } from "relserve-client/value";
+import { count, t } from "../text";
 import { element, onClick } from "./dom";
-import { count, make } from "./make";
+import { make } from "./make";
 
 /** Texts to choose among; more are filtered by a criterion. */
 const TEXTS_MAX = 500;
@@ -40,13 +41,13 @@ export class FilterDialog {
     this.layout = layout;
     const filter = layout.filters.find((one) => one.column === column);
     const header = shown(sheet.value(0, column)).trim();
-    this.title.textContent = `Filter column ${columnName(column)}${header ? `, ${header}` : ""}`;
+    this.title.textContent = header ? t.filter.titleNamed(columnName(column), header) : t.filter.title(columnName(column));
     this.criterion.value = filter?.criterion ?? "";
     const counts = textsOf(sheet, layout, column);
     const hidden = new Set(filter?.hidden);
     this.texts = [...counts.keys()].slice(0, TEXTS_MAX);
     this.list.replaceChildren(...this.texts.map((text) => this.line(text, counts.get(text) ?? 0, !hidden.has(text))));
-    this.note.textContent = counts.size > TEXTS_MAX ? `The first ${count(TEXTS_MAX)} of ${count(counts.size)} texts; a criterion reaches all.` : "";
+    this.note.textContent = counts.size > TEXTS_MAX ? t.filter.some(TEXTS_MAX, counts.size) : "";
     this.dialog.showModal();
     this.criterion.focus();
   }
@@ -54,7 +55,7 @@ export class FilterDialog {
   private line(text: string, times: number, isShown: boolean): HTMLElement {
     const box = make("input", { type: "checkbox" });
     box.checked = isShown;
-    return make("label", { class: "line" }, box, make("span", {}, text === "" ? "(blank)" : text), make("span", { class: "quiet" }, count(times)));
+    return make("label", { class: "line" }, box, make("span", {}, text === "" ? t.filter.blank : text), make("span", { class: "quiet" }, count(times)));
   }
 
   private boxes(): HTMLInputElement[] {

@@ -3,9 +3,9 @@
 import { type CellId, columnOfId, rowOf } from "../core/address";
 import { FOUND_MAX, find } from "../core/find";
 import type { Sheet } from "../core/sheet";
+import { t } from "../text";
 import { element, onClick } from "./dom";
 import type { Grid } from "./grid";
-import { count } from "./make";
 
 /** The bar. */
 export class FindBar {
@@ -55,8 +55,8 @@ export class FindBar {
     const isOnOne = found[here] !== undefined && rowOf(found[here]) === row && columnOfId(found[here]) === column;
     const at = by === 0 || (by === 1 && !isOnOne) ? here : (here + by + found.length) % Math.max(1, found.length);
     const cell = found[at];
-    const total = found.length === FOUND_MAX ? `${count(FOUND_MAX)} or more` : count(found.length);
-    this.told.value = this.input.value === "" ? "" : cell === undefined ? "No match in this sheet" : `${count(at + 1)} of ${total}`;
+    const place = found.length === FOUND_MAX ? t.find.placeOfMore(at + 1, FOUND_MAX) : t.find.place(at + 1, found.length);
+    this.told.value = this.input.value === "" ? "" : cell === undefined ? t.find.none : place;
     if (cell !== undefined) this.grid.reach(rowOf(cell), columnOfId(cell));
   }
 }

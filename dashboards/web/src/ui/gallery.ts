@@ -2,6 +2,7 @@
 // part of the grid, so that who wants to type just types.
 
 import type { Template } from "../app/samples";
+import { t } from "../text";
 import { element, onClick } from "./dom";
 import { make } from "./make";
 
@@ -52,10 +53,10 @@ export function card({ name, about, isBeyondDemo, rows }: Template, chosen: () =
   const lines = rows.slice(0, ROWS).map((row, y) =>
     make("tr", {}, ...Array.from({ length: COLUMNS }, (_, x) =>
       make(y === 0 ? "th" : "td", {}, y > 0 && x > 0 ? "…" : (row[x] ?? "")))));
-  const note = isBeyondDemo ? [" ", make("span", { class: "quiet beyond" }, "Beyond the built-in demo model")] : [];
+  const note = isBeyondDemo ? [" ", make("span", { class: "quiet beyond" }, t.templates.beyond)] : [];
   const button = make("button", { type: "button", class: "card" },
     make("strong", {}, name), " ", make("span", {}, about), ...note,
-    make("span", { class: "sample", "aria-hidden": "true" }, make("table", {}, make("tbody", {}, ...lines))));
+    make("span", { class: "sample", "aria-hidden": "true", lang: "en" }, make("table", {}, make("tbody", {}, ...lines))));
   button.addEventListener("click", chosen);
   return button;
 }

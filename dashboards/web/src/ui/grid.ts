@@ -4,6 +4,7 @@
 
 import jspreadsheet from "jspreadsheet-ce";
 import { CellError, PENDING, shown } from "relserve-client/value";
+import { t } from "../text";
 import "jsuites/dist/jsuites.css";
 import "jspreadsheet-ce/dist/jspreadsheet.css";
 
@@ -148,10 +149,10 @@ export class Grid {
     this.window = new RowWindow(worksheet);
     this.frozen = new Frozen(worksheet, this.window);
     worksheet.table.setAttribute("role", "grid");
-    worksheet.table.setAttribute("aria-label", "Sheet");
+    worksheet.table.setAttribute("aria-label", t.grid.name);
     worksheet.table.setAttribute("aria-rowcount", String(count));
     worksheet.content.tabIndex = 0;
-    worksheet.content.setAttribute("aria-label", "Sheet. Arrow keys move, F2 edits, F6 leaves the grid.");
+    worksheet.content.setAttribute("aria-label", t.grid.hint);
     worksheet.content.addEventListener("focus", () => this.takeKeys());
     this.fit();
     for (let y = 0; y < count; y += 1) for (let x = 0; x < columns; x += 1) this.paintCell(y, x);
@@ -457,12 +458,12 @@ export class Grid {
   describe(row: number, column: number): { name: string; raw: string; spoken: string; note: string } {
     const value = this.sheet?.value(row, column) ?? null;
     const [owner, edited] = [this.sheet?.spilledFrom(row, column), this.sheet?.overrides(cellId(row, column))];
-    const filled = owner === undefined ? "" : `filled by ${nameOf(owner)}`;
-    const origin = edited === undefined ? filled : `edited; Delete brings the answer of ${nameOf(edited)} back`;
+    const filled = owner === undefined ? "" : t.grid.filledBy(nameOf(owner));
+    const origin = edited === undefined ? filled : t.grid.editedOf(nameOf(edited));
     const note = value instanceof CellError ? value.note : origin;
     const name = cellName(row, column);
     const text = this.sheet ? textAt(this.sheet, this.looks, row, column) : "";
-    const words = value === PENDING ? "waiting" : value === null ? "empty" : text;
+    const words = value === PENDING ? t.grid.waiting : value === null ? t.grid.empty : text;
     return { name, raw: this.typedAt(row, column), spoken: [name, words, note].filter(Boolean).join(", "), note };
   }
 

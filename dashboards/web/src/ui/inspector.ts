@@ -1,6 +1,7 @@
 // The panel that tells all about one cell. It stays open while other cells are selected, and tells about those then.
 
 import type { Line } from "../core/inspect";
+import { t } from "../text";
 import { element, fillList, onClick } from "./dom";
 
 /** What the panel shows. */
@@ -11,8 +12,8 @@ export interface Inspected {
   /** What went wrong, in the server's words. */
   error: string;
   lines: readonly Line[];
-  /** Whether a call is behind the cell that can be asked again; what its button says. */
-  again: "" | "Retry" | "Ask again";
+  /** What the button says that asks again; nothing where no call is behind the cell. */
+  again: string;
   /** The prompts of the cell's calls; the panel waits for them. */
   prompts: Promise<readonly Line[]> | undefined;
 }
@@ -89,7 +90,7 @@ export class Inspector {
     // The same cell that fills keeps its prompt on the screen.
     if (before?.prompts === shown.prompts) return;
     this.prompts.replaceChildren();
-    if (shown.prompts) this.tell("Prompt as sent", "…");
+    if (shown.prompts) this.tell(t.inspect.prompt, "…");
     void shown.prompts?.then((lines) => {
       if (this.shown?.prompts !== shown.prompts) return;
       this.prompts.replaceChildren();

@@ -1,13 +1,11 @@
 // A lane chart with what hands need to use it: its buttons, what is shown in words, and the same as a table for those who do
 // not see the chart. The chart itself is loaded when it is first drawn.
 
+import { t } from "../text";
 import type { LaneChart, LaneView, Range } from "./lane-chart";
 import { legend, make, row, table } from "./make";
 
-const LEGEND = [
-  ["waiting", "waiting: before the first prompt is computed"], ["core", "core: prompts are computed"],
-  ["tail", "tail: only answers are left"], ["cancelled", "called off"],
-] as const;
+const LEGEND = (["waiting", "core", "tail", "cancelled"] as const).map((kind) => [kind, t.live.legend[kind]] as const);
 
 /** The words of a lane's stretches. */
 export type LaneRow = (Node | string | number)[];
@@ -30,17 +28,17 @@ export class LaneBox {
 
   constructor(id: string, private readonly label: string, heads: readonly string[], ...more: Node[]) {
     this.rows = table(label, heads);
-    this.details = make("details", { id: `${id}-table` }, make("summary", {}, "As a table"), this.rows.host);
+    this.details = make("details", { id: `${id}-table` }, make("summary", {}, t.live.table), this.rows.host);
     this.details.addEventListener("toggle", () => this.fill());
     const act: [string, string, (chart: LaneChart) => void][] = [
-      ["in", "Zoom in", (chart) => chart.zoom(0.5)], ["out", "Zoom out", (chart) => chart.zoom(2)],
-      ["earlier", "Earlier", (chart) => chart.pan(-0.5)], ["later", "Later", (chart) => chart.pan(0.5)], ["all", "All", (chart) => chart.all()],
+      ["in", t.live.zoomIn, (chart) => chart.zoom(0.5)], ["out", t.live.zoomOut, (chart) => chart.zoom(2)],
+      ["earlier", t.live.earlier, (chart) => chart.pan(-0.5)], ["later", t.live.later, (chart) => chart.pan(0.5)], ["all", t.live.all, (chart) => chart.all()],
     ];
-    this.buttons = make("div", { class: "line", role: "group", "aria-label": `${label}: zoom` }, ...act.map(([name, text, then]) => {
+    this.buttons = make("div", { class: "line", role: "group", "aria-label": t.live.zoomOf(label) }, ...act.map(([name, text, then]) => {
       const button = make("button", { type: "button", id: `${id}-${name}` }, text);
       button.addEventListener("click", () => this.chart && then(this.chart));
       return button;
-    }), this.shown, make("span", { class: "quiet" }, "Ctrl and the wheel, or two fingers, zoom; drag to move."));
+    }), this.shown, make("span", { class: "quiet" }, t.live.zoomHint));
     this.shown.id = `${id}-shown`;
     this.more = make("div", {}, ...more);
     this.host = make("div", { class: "lane-box" }, legend(LEGEND), this.none, this.area, this.buttons, this.more, this.details);
@@ -54,7 +52,7 @@ export class LaneBox {
     this.none.textContent = empty;
     this.cells = has ? rows : () => [[empty]];
     this.fill();
-    this.area.setAttribute("aria-label", has ? `${this.label}: ${view.names.length} lanes; the table below has the same` : this.label);
+    this.area.setAttribute("aria-label", has ? t.live.lanesOf(this.label, view.names.length) : this.label);
     this.next = view;
     // What has no size yet cannot be drawn into.
     if (!has || this.area.clientWidth === 0) return;
@@ -75,7 +73,7 @@ export class LaneBox {
       this.chart = new Chart(this.area, (range) => this.tell(range));
       if (this.next) this.chart.draw(this.next);
     } catch (error) {
-      this.shown.textContent = `The chart cannot be loaded (${error instanceof Error ? error.message : "no reason given"}); the table has the same.`;
+      this.shown.textContent = t.live.notLoaded(error instanceof Error ? error.message : t.live.noReason);
       this.details.open = true;
     } finally {
       this.isLoading = false;
@@ -85,6 +83,6 @@ export class LaneBox {
   private tell({ from, to }: Range): void {
     // For tests: what is shown, as times of the server.
     Object.assign(this.area.dataset, { from: from.toFixed(0), to: to.toFixed(0) });
-    if (this.next) this.shown.textContent = `Shown: ${this.next.axis(from)} to ${this.next.axis(to)}`;
+    if (this.next) this.shown.textContent = t.live.shown(this.next.axis(from), this.next.axis(to));
   }
 }

@@ -8,6 +8,7 @@ import { CanvasRenderer } from "echarts/renderers";
 
 import type { LaneData, Piece } from "../core/live/lanes";
 import { span } from "../core/live/words";
+import { t } from "../text";
 
 use([CustomChart, DataZoomComponent, GridComponent, TooltipComponent, CanvasRenderer]);
 
@@ -273,7 +274,7 @@ export class LaneChart {
   private tip(index: number): string {
     const piece = this.view?.pieces[index];
     if (!piece || !this.view) return "";
-    const when = `${piece.kind}: ${span(piece.to - piece.from)}, from ${this.view.axis(piece.from)}`;
+    const when = t.live.pieceFrom(t.live.periods[piece.kind], span(piece.to - piece.from), this.view.axis(piece.from));
     return [...this.view.words(piece.lane), when].join("\n");
   }
 }

@@ -7,6 +7,7 @@ import { detail, title } from "../core/live/names";
 import { Replay, SPEEDS } from "../core/live/replay";
 import { sentence } from "../core/live/sentences";
 import { periods, span } from "../core/live/words";
+import { t } from "../text";
 import { LaneBox } from "./lane-box";
 import { make, section } from "./make";
 
@@ -16,25 +17,25 @@ const DECISIONS_SHOWN = 12;
 
 /** A time beside another in words. */
 export function ago(us: number, now: number): string {
-  return us >= now - 500 ? "now" : `−${span(now - us)}`;
+  return us >= now - 500 ? t.live.now : `−${span(now - us)}`;
 }
 
 /** The lanes. */
 export class Lanes {
-  private readonly play = make("button", { type: "button", id: "replay-play" }, "Replay");
-  private readonly live = make("button", { type: "button", id: "replay-live" }, "Show the present");
+  private readonly play = make("button", { type: "button", id: "replay-play" }, t.live.replay);
+  private readonly live = make("button", { type: "button", id: "replay-live" }, t.live.present);
   private readonly place = make("input", { type: "range", id: "replay-at", min: "0", max: "1000", value: "1000" });
-  private readonly speed = make("select", { id: "replay-speed" }, ...SPEEDS.map((speed) => make("option", { value: String(speed) }, `${speed} times as fast`)));
+  private readonly speed = make("select", { id: "replay-speed" }, ...SPEEDS.map((speed) => make("option", { value: String(speed) }, t.live.speed(speed))));
   private readonly said = make("output", { class: "quiet", id: "replay-said", "aria-live": "off" });
   private readonly decisions = make("ol", { class: "decisions", id: "decisions" });
   private readonly box = new LaneBox(
-    "lanes", "relQueries over time", ["relQuery", "What for", "Rows", "Periods", "State"],
-    make("div", { class: "line", role: "group", "aria-label": "Replay of the last minutes" },
-      this.play, make("label", { for: "replay-at" }, "Time"), this.place, make("label", { for: "replay-speed" }, "Speed"), this.speed, this.live, this.said),
+    "lanes", t.live.lanes, t.live.lanesHeads,
+    make("div", { class: "line", role: "group", "aria-label": t.live.replayOf },
+      this.play, make("label", { for: "replay-at" }, t.live.replayTime), this.place, make("label", { for: "replay-speed" }, t.live.replaySpeed), this.speed, this.live, this.said),
   );
   readonly host = section(
-    "live-bars", "relQueries over time", this.box.host,
-    make("h3", { id: "decisions-title" }, "What went before what"), this.decisions,
+    "live-bars", t.live.lanes, this.box.host,
+    make("h3", { id: "decisions-title" }, t.live.decisions), this.decisions,
   );
   private readonly replay = new Replay();
   private model: LiveModel | undefined;
@@ -62,33 +63,33 @@ export class Lanes {
     const ofAll = model.hello?.visible_to === "all";
     const lanes = lanesAt(bars, time, ofAll);
     const view = {
-      ...lanes, from: first, to: Math.max(now, first + 1), unit: "time before the present", axis: (us: number) => ago(us, now), origin: now,
+      ...lanes, from: first, to: Math.max(now, first + 1), unit: t.live.beforePresent, axis: (us: number) => ago(us, now), origin: now,
       words: (lane: number) => { const bar = lanes.bars[lane]; return bar ? laneWords(bar) : []; },
       ...(this.replay.isLive ? {} : { at: time }),
       window: this.replay.isLive ? firstWindow(bars, now) : { from: first, to: Math.max(now, first + 1) },
     };
     const rows = () => lanes.bars.map((bar) => [
       ofAll ? `${bar.tenant}: ${title(bar)}` : title(bar), detail(bar),
-      bar.failed > 0 ? `${bar.rows}, ${bar.failed} failed` : bar.rows, periods(bar, time), bar.period,
+      bar.failed > 0 ? t.live.rowsFailed(bar.rows, bar.failed) : bar.rows, periods(bar, time), t.live.periods[bar.period],
     ]);
-    this.box.draw(view, rows, "Nothing has run in the last minutes. Fill a column of the sheet or send a request: it appears here as a lane.");
+    this.box.draw(view, rows, t.live.noLanes);
     this.tell(time, now, first);
     this.decide(model, time, now);
   }
 
   private tell(time: number, now: number, first: number): void {
-    this.play.textContent = this.replay.isPlaying ? "Pause" : "Replay";
+    this.play.textContent = this.replay.isPlaying ? t.live.pause : t.live.replay;
     this.live.disabled = this.replay.isLive;
     const part = now > first ? (1_000 * (time - first)) / (now - first) : 1_000;
     if (document.activeElement !== this.place || !this.replay.isLive) this.place.value = String(Math.round(part));
-    const words = time >= now ? "the present" : `${span(now - time)} ago`;
+    const words = time >= now ? t.live.thePresent : t.live.ago(span(now - time));
     this.place.setAttribute("aria-valuetext", words);
-    this.said.textContent = `Shows ${words}.`;
+    this.said.textContent = t.live.shows(words);
   }
 
   private decide(model: LiveModel, time: number, now: number): void {
     const shown = model.decisions.filter((one) => one.at_us <= time).slice(-DECISIONS_SHOWN).reverse();
-    const none = make("li", { class: "quiet" }, "Each relQuery that begins is told here, with what it went before and why.");
+    const none = make("li", { class: "quiet" }, t.live.noDecisions);
     const items = shown.map((one) => make("li", {}, make("span", { class: "quiet" }, `${ago(one.at_us, now)} `), sentence(one)));
     this.decisions.replaceChildren(...(items.length > 0 ? items : [none]));
   }

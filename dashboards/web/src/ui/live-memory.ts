@@ -4,12 +4,10 @@ import type { Snapshot } from "../core/live/events";
 import { type LiveModel, type Point, POINTS_MAX } from "../core/live/model";
 import { shares } from "../core/live/summary";
 import { span } from "../core/live/words";
+import { decimal, percent, t } from "../text";
 import { legend, make, none, place, row, section, table } from "./make";
 
-const KINDS = [
-  ["shared", "held by several rows"], ["private", "held by one row"], ["independent", "modules and spans in use"],
-  ["pinned", "pinned"], ["cached", "cached"], ["free", "free"],
-] as const;
+const KINDS = (["shared", "private", "independent", "pinned", "cached", "free"] as const).map((kind) => [kind, t.live.memory[kind]] as const);
 
 /** Steps that count for the shares: those of the last minute. */
 const WINDOW_US = 60e6;
@@ -30,38 +28,38 @@ function split(label: string, parts: readonly { name: string; mark: string; part
 /** KV blocks by kind, and the tenants whose rows hold them. */
 export class KvMemory {
   private readonly bar = make("div", {});
-  private readonly table = table("KV blocks by tenant", ["Tenant", "Blocks", "Part of the pool"]);
-  readonly host = section("live-memory", "KV blocks", this.bar, legend(KINDS.map(([kind, text]) => [`kv-${kind}`, text])), this.table.host);
+  private readonly table = table(t.live.blocksByTenant, t.live.blocksHeads);
+  readonly host = section("live-memory", t.live.blocks, this.bar, legend(KINDS.map(([kind, text]) => [`kv-${kind}`, text])), this.table.host);
 
   /** Shows a snapshot. */
   draw(snapshot: Snapshot | undefined, isFleet: boolean): void {
     if (!snapshot || snapshot.kv.total === 0) {
-      this.bar.replaceChildren(make("p", { class: "quiet" }, isFleet ? "The replicas keep their own memory." : "No snapshot of the memory yet."));
+      this.bar.replaceChildren(make("p", { class: "quiet" }, isFleet ? t.live.memoryOfReplicas : t.live.noMemory));
       return;
     }
     const { kv } = snapshot;
     const words = KINDS.map(([kind, text]) => `${kv[kind]} ${text}`).join(", ");
-    const tier = kv.host_total > 0 ? ` ${kv.host} of ${kv.host_total} on the host hold what has left the pool.` : "";
+    const tier = kv.host_total > 0 ? t.live.hostBlocks(kv.host, kv.host_total) : "";
     const parts = KINDS.map(([kind, text]) => ({ name: `${kv[kind]} ${text}`, mark: `kv-${kind}`, part: kv[kind] / kv.total }));
-    this.bar.replaceChildren(split(`${kv.total} blocks: ${words}`, parts), make("p", {}, `${kv.total} blocks: ${words}.${tier}`));
-    const rows = kv.held.map(({ tenant, blocks }) => row(tenant, blocks, `${((100 * blocks) / kv.total).toFixed(1)} %`));
-    this.table.body.replaceChildren(...(rows.length > 0 ? rows : [none(3, "Nobody holds blocks now.")]));
+    this.bar.replaceChildren(split(t.live.blocksAll(kv.total, words), parts), make("p", {}, `${t.live.blocksAll(kv.total, words)}.${tier}`));
+    const rows = kv.held.map(({ tenant, blocks }) => row(tenant, blocks, percent(blocks / kv.total, 1)));
+    this.table.body.replaceChildren(...(rows.length > 0 ? rows : [none(3, t.live.nobody)]));
   }
 }
 
 /** Each tenant's share of the machine's time. */
 export class Shares {
-  private readonly table = table("Shares of step time, last minute", ["Tenant", "Time", "Share", ""]);
-  readonly host = section("live-shares", "Shares of step time, last minute", this.table.host);
+  private readonly table = table(t.live.shares, t.live.sharesHeads);
+  readonly host = section("live-shares", t.live.shares, this.table.host);
 
   /** Shows the last minute. */
   draw(model: LiveModel, isFleet: boolean): void {
     const all = shares(model.steps, model.now - WINDOW_US);
     const rows = all.map(({ tenant, took_us, part }) => {
-      const percent = `${(100 * part).toFixed(1)} %`;
-      return row(tenant, span(took_us), percent, split(`${tenant}: ${percent}`, [{ name: tenant, mark: "core", part }]));
+      const share = percent(part, 1);
+      return row(tenant, span(took_us), share, split(`${tenant}: ${share}`, [{ name: tenant, mark: "core", part }]));
     });
-    const why = isFleet ? "Not known of replicas." : "No step ran in the last minute.";
+    const why = isFleet ? t.live.sharesUnknown : t.live.noStepLately;
     this.table.body.replaceChildren(...(rows.length > 0 ? rows : [none(4, why)]));
   }
 }
@@ -80,18 +78,18 @@ export function curves(host: HTMLElement, points: readonly Point[]): void {
   });
   if (points.length < 2) return host.replaceChildren();
   host.replaceChildren(
-    chart("Waiting rows", points.map((point) => point.waiting)),
-    chart("Running rows", points.map((point) => point.running)),
-    chart("Prompt tokens a second", rate((point) => point.prompt)),
-    chart("Answer tokens a second", rate((point) => point.output)),
-    chart("Steps a second", rate((point) => point.steps)),
+    chart(t.live.curveWaiting, points.map((point) => point.waiting)),
+    chart(t.live.curveRunning, points.map((point) => point.running)),
+    chart(t.live.curvePrompt, rate((point) => point.prompt)),
+    chart(t.live.curveAnswer, rate((point) => point.output)),
+    chart(t.live.curveSteps, rate((point) => point.steps)),
   );
 }
 
 function chart(name: string, values: number[]): HTMLElement {
   const most = Math.max(1, ...values);
   const now = values.at(-1) ?? 0;
-  const title = `${name}: ${now.toFixed(now < 10 && now % 1 !== 0 ? 1 : 0)} (most ${most.toFixed(0)})`;
+  const title = t.live.curve(name, decimal(now, now < 10 && now % 1 !== 0 ? 1 : 0), decimal(most, 0));
   const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
   svg.setAttribute("viewBox", `0 0 ${POINTS_MAX} 100`);
   svg.setAttribute("preserveAspectRatio", "none");

@@ -4,6 +4,7 @@
 import type { Step } from "../core/live/events";
 import type { LiveModel } from "../core/live/model";
 import { delta, describe, span } from "../core/live/words";
+import { t } from "../text";
 import { legend, make, section } from "./make";
 
 const STEPS_SHOWN = 120;
@@ -24,10 +25,10 @@ export class Timeline {
   });
   private readonly words = make("div", { class: "step", "aria-live": "polite" });
   private readonly state = make("p", { class: "quiet", id: "live-steps-help" });
-  private readonly follow = make("button", { type: "button" }, "Follow");
+  private readonly follow = make("button", { type: "button" }, t.live.follow);
   readonly host = section(
-    "live-timeline", "Steps",
-    legend([["prefill", "prefill: prompts"], ["decode", "decode: answers"], ["mixed", "mixed: both"], ["failed", "failed"]]),
+    "live-timeline", t.live.steps,
+    legend((["prefill", "decode", "mixed", "failed"] as const).map((kind) => [kind, t.live.legend[kind]] as const)),
     this.list, make("div", { class: "line" }, this.follow, this.state), this.words,
   );
   private shown: readonly Step[] = [];
@@ -46,7 +47,7 @@ export class Timeline {
   draw(model: LiveModel, isFleet: boolean): void {
     if (this.chosen !== undefined) return;
     if (isFleet) {
-      this.state.textContent = "Steps run inside the replicas of this fleet; the gateway does not see them.";
+      this.state.textContent = t.live.stepsOfReplicas;
       return;
     }
     // While the mouse is over it, it must not run away either.
@@ -55,8 +56,8 @@ export class Timeline {
     const most = Math.max(1, ...this.shown.map((step) => step.took_us));
     this.list.replaceChildren(...this.shown.map((step) => column(step, most)));
     this.state.textContent = this.shown.length > 0
-      ? `The last ${this.shown.length} steps; the highest took ${span(most)}. Arrow keys look at one.`
-      : "No step yet. Arrow keys look at one when there is.";
+      ? t.live.lastSteps(this.shown.length, span(most))
+      : t.live.noSteps;
   }
 
   private step(number: number | undefined): Step | undefined {
@@ -93,14 +94,14 @@ export class Timeline {
   }
 
   private say(step: Step | undefined): void {
-    const lines = step ? describe(step) : ["Choose a step to read what it was made of and why."];
+    const lines = step ? describe(step) : [t.live.chooseStep];
     this.words.replaceChildren(...lines.map((line, place) => make(place === 0 ? "b" : "p", {}, line)));
   }
 }
 
 function column(step: Step, most: number): HTMLElement {
   const traded = delta(step);
-  const words = `${step.step}, ${step.kind}, ${span(step.took_us)}, ${step.reason}${traded ? `, ${traded}` : ""}`;
+  const words = `${step.step}, ${t.live.kinds[step.kind]}, ${span(step.took_us)}, ${step.reason}${traded ? `, ${traded}` : ""}`;
   const one = make("div", {
     id: `live-step-${step.step}`, "data-step": String(step.step), role: "option", "aria-selected": "false", "aria-label": words,
   });

@@ -5,6 +5,7 @@ import { fullName, plainName, POLICIES } from "../core/live/policy";
 import { span } from "../core/live/words";
 import { type Latency, type WhatIf, check, drawn, milliseconds, verdict } from "../core/what-if";
 import { trace, whatIf } from "../net/live";
+import { t } from "../text";
 import { download } from "./dom";
 import { LaneBox } from "./lane-box";
 import { make, row, section, table } from "./make";
@@ -13,19 +14,19 @@ import { make, row, section, table } from "./make";
 export class WhatIfForm {
   private readonly policy = make(
     "select", { id: "what-if-policy" },
-    ...POLICIES.map((name) => make("option", { value: name, title: name }, plainName(name))), make("option", { value: "all" }, "Each of them"),
+    ...POLICIES.map((name) => make("option", { value: name, title: name }, plainName(name))), make("option", { value: "all" }, t.whatIf.each),
   );
-  private readonly ask = make("button", { type: "submit", class: "main", id: "what-if" }, "What if?");
-  private readonly save = make("button", { type: "button", id: "save-trace" }, "Save the trace");
+  private readonly ask = make("button", { type: "submit", class: "main", id: "what-if" }, t.whatIf.ask);
+  private readonly save = make("button", { type: "button", id: "save-trace" }, t.whatIf.save);
   private readonly answer = make("p", { role: "status", id: "what-if-answer" });
   private readonly checked = make("p", { id: "what-if-check" });
-  private readonly table = table("Latencies by policy", ["Policy", "Average latency", "Waiting", "Core", "Tail", "95th percentile"]);
-  private readonly box = new LaneBox("what-if-lanes", "Both timelines", ["Timeline", "Waiting", "Core", "Tail"]);
+  private readonly table = table(t.whatIf.table, t.whatIf.heads);
+  private readonly box = new LaneBox("what-if-lanes", t.whatIf.lanes, t.whatIf.lanesHeads);
   private readonly drawn = make("p", { class: "quiet" });
   readonly host: HTMLElement;
 
   constructor() {
-    const form = make("form", { class: "line" }, make("label", { for: "what-if-policy" }, "The last minutes under"), this.policy, this.ask, this.save);
+    const form = make("form", { class: "line" }, make("label", { for: "what-if-policy" }, t.whatIf.under), this.policy, this.ask, this.save);
     form.addEventListener("submit", (event) => {
       event.preventDefault();
       void this.run();
@@ -33,13 +34,13 @@ export class WhatIfForm {
     this.save.addEventListener("click", () => void this.saveTrace());
     this.table.host.hidden = true;
     this.box.host.hidden = true;
-    this.host = section("live-what-if", "What if", form, this.answer, this.checked, this.table.host, this.box.host, this.drawn);
+    this.host = section("live-what-if", t.whatIf.title, form, this.answer, this.checked, this.table.host, this.box.host, this.drawn);
   }
 
   private async run(): Promise<void> {
     this.ask.disabled = true;
     this.answer.className = "";
-    this.answer.textContent = "The simulator replays the last minutes…";
+    this.answer.textContent = t.whatIf.running;
     try {
       this.show(await whatIf(this.policy.value));
     } catch (error) {
@@ -56,10 +57,10 @@ export class WhatIfForm {
     this.box.host.hidden = answer.replays.length === 0;
     const cells = (one: Latency) => [one.mean_ms, one.waiting_ms, one.core_ms, one.tail_ms, one.p95_ms].map(milliseconds);
     const rows = answer.replays.map((replay) => {
-      const name = replay.is_present ? make("b", {}, `${fullName(replay.policy)}, as now`) : fullName(replay.policy);
+      const name = replay.is_present ? make("b", {}, t.whatIf.asNow(fullName(replay.policy))) : fullName(replay.policy);
       return row(name, ...cells(replay.latency));
     });
-    if (answer.measured) rows.push(row(`as it was, ${answer.measured.relqueries} measured`, ...cells(answer.measured)));
+    if (answer.measured) rows.push(row(t.whatIf.measured(answer.measured.relqueries), ...cells(answer.measured)));
     this.table.body.replaceChildren(...rows);
     this.showLanes(answer);
   }
@@ -70,7 +71,7 @@ export class WhatIfForm {
     const best = others.sort((a, b) => a.mean - b.mean)[0];
     const lanes = drawn(answer, best?.at ?? 0);
     const view = {
-      ...lanes, unit: "time from the first arrival", axis: (us: number) => span(Math.max(0, us)), origin: 0,
+      ...lanes, unit: t.whatIf.unit, axis: (us: number) => span(Math.max(0, us)), origin: 0,
       words: (lane: number) => [lanes.of[lane] ?? "", lanes.names[lane] ?? ""],
     };
     const length = (lane: number, kind: string) => {
@@ -79,9 +80,9 @@ export class WhatIfForm {
     };
     const timed = lanes.names.flatMap((name, lane) => (lanes.heads.has(lane) ? [] : [{ name, lane }]));
     const rows = () => timed.map(({ name, lane }) => [`${lanes.of[lane]}: ${name}`, ...["waiting", "core", "tail"].map((kind) => length(lane, kind))]);
-    this.box.draw(view, rows, "Nothing can be drawn.");
+    this.box.draw(view, rows, t.whatIf.nothingDrawn);
     const more = answer.relqueries - lanes.relqueries;
-    this.drawn.textContent = more > 0 ? `The ${lanes.relqueries} relQueries that take longest are drawn, ${more} are not.` : "";
+    this.drawn.textContent = more > 0 ? t.whatIf.notDrawn(lanes.relqueries, more) : "";
   }
 
   private async saveTrace(): Promise<void> {
@@ -94,7 +95,7 @@ export class WhatIfForm {
 
   private fail(error: unknown): void {
     this.answer.className = "bad";
-    this.answer.textContent = error instanceof Error ? error.message : "the server cannot be reached";
+    this.answer.textContent = error instanceof Error ? error.message : t.unreachable;
     this.checked.textContent = "";
   }
 }

@@ -9,6 +9,7 @@ import { hitRate } from "../core/live/summary";
 import type { Counts } from "../core/live/wire";
 import { span } from "../core/live/words";
 import { type Source, stream } from "../net/live";
+import { count, percent, t } from "../text";
 import { element, fillList } from "./dom";
 import "./live.css";
 import { Lanes } from "./live-lanes";
@@ -35,8 +36,7 @@ export class LiveView {
   private readonly shares = new Shares();
   private readonly details = make("div", { class: "sections" });
   private readonly idle = empty(
-    Activity, "Nothing has run yet", "Fill a column of a sheet, or send a request: it appears here as a lane, with what it waited for and why. ",
-    make("a", { href: "#sheet" }, "To the sheet"),
+    Activity, t.live.idle, t.live.idleHint, make("a", { href: "#sheet" }, t.live.toSheet),
   );
   private stop: (() => void) | undefined;
   private drawn = 0;
@@ -89,16 +89,16 @@ export class LiveView {
     const { hello, snapshot } = model;
     const recent = hitRate(model.points);
     const overall = snapshot && snapshot.prompt_tokens > 0 ? snapshot.prefix_hit_tokens / snapshot.prompt_tokens : undefined;
-    const percent = (part: number | undefined) => (part === undefined ? "–" : `${(100 * part).toFixed(1)} %`);
+    const share = (part: number | undefined) => (part === undefined ? "–" : percent(part, 1));
     const last = model.steps.at(-1);
     tiles(this.tiles, [
-      ["Policy", policyName(hello, snapshot)],
-      ["relQueries here", `${(snapshot?.relqueries.length ?? 0) + (snapshot?.others.relqueries ?? 0)}`],
-      ["Rows running", `${snapshot?.rows_running ?? 0}`],
-      ["Rows waiting", `${snapshot?.rows_waiting ?? 0}`],
-      recent === undefined ? ["Prefix hits, since start", percent(overall)] : ["Prefix hits, last minute", percent(recent)],
-      ["Last step", last ? `${last.kind} ${span(last.took_us)}` : "–"],
-      ...(model.lost > 0 ? [["Steps not seen", `${model.lost}`] as const] : []),
+      [t.live.policy, policyName(hello, snapshot)],
+      [t.live.here, `${(snapshot?.relqueries.length ?? 0) + (snapshot?.others.relqueries ?? 0)}`],
+      [t.live.rowsRunning, `${snapshot?.rows_running ?? 0}`],
+      [t.live.rowsWaiting, `${snapshot?.rows_waiting ?? 0}`],
+      recent === undefined ? [t.live.hitsOverall, share(overall)] : [t.live.hitsRecent, share(recent)],
+      [t.live.lastStep, last ? `${t.live.kinds[last.kind]} ${span(last.took_us)}` : "–"],
+      ...(model.lost > 0 ? [[t.live.stepsLost, `${model.lost}`] as const] : []),
     ]);
     if (hello) fillList(this.facts, policyFacts(hello, snapshot));
     const isFleet = hello?.backend === "fleet";
@@ -116,19 +116,19 @@ export class LiveView {
   /** What `GET /v1/scheduler` tells: counts, and no more. */
   private fallBack(counts: Counts): void {
     this.details.hidden = this.idle.hidden = true;
-    const hits = counts.prompt_tokens > 0 ? (100 * counts.prefix_hit_tokens) / counts.prompt_tokens : 0;
+    const hits = counts.prompt_tokens > 0 ? counts.prefix_hit_tokens / counts.prompt_tokens : 0;
     tiles(this.tiles, [
-      ["Policy", plainName(counts.policy)],
-      ["relQueries running", `${counts.relqueries.running}`],
-      ["relQueries waiting", `${counts.relqueries.waiting}`],
-      ["Prefix hits", `${hits.toFixed(1)} %`],
-      ["Preemptions", `${counts.preemptions}`],
-      ["Steps", counts.steps.toLocaleString("en")],
+      [t.live.policy, plainName(counts.policy)],
+      [t.live.relqueriesRunning, `${counts.relqueries.running}`],
+      [t.live.relqueriesWaiting, `${counts.relqueries.waiting}`],
+      [t.live.hits, percent(hits, 1)],
+      [t.live.preemptions, `${counts.preemptions}`],
+      [t.live.steps, count(counts.steps)],
     ]);
     const blocks = counts.kv_blocks;
     fillList(this.facts, [
-      ["KV blocks", `${blocks.used} used, ${blocks.cached} cached, ${blocks.free} free of ${blocks.total}`],
-      ["Last decision", counts.last_decision || "none yet"],
+      [t.live.blocks, t.live.blocksNow(blocks.used, blocks.cached, blocks.free, blocks.total)],
+      [t.live.lastDecision, counts.last_decision || t.live.noDecision],
     ]);
   }
 }

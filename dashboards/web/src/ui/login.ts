@@ -3,12 +3,8 @@
 import { headers } from "relserve-client/wire";
 
 import { forgetKey, isRemembered, storeKey, storedKey } from "../store/key";
+import { t } from "../text";
 import { element, onClick } from "./dom";
-
-/** What people read when a key is not taken. */
-const REFUSED = "The server does not know this key.";
-/** Of one that it took before. */
-const ENDED = "This key works no more: it was revoked or has expired. With another one the cells go on.";
 
 /** What the server says of a key, or without one: its model's name, or why not. */
 export async function checkKey(key: string): Promise<{ model: string } | { message: string; isRefused: boolean }> {
@@ -19,9 +15,9 @@ export async function checkKey(key: string): Promise<{ model: string } | { messa
       return { model: body.data?.[0]?.id ?? "" };
     }
     const isRefused = response.status === 401;
-    return { message: isRefused ? REFUSED : `The server answered ${response.status}.`, isRefused };
+    return { message: isRefused ? t.login.refused : t.login.status(response.status), isRefused };
   } catch {
-    return { message: "The server cannot be reached.", isRefused: false };
+    return { message: t.login.unreachable, isRefused: false };
   }
 }
 
@@ -40,7 +36,7 @@ export class Login {
       forgetKey();
       this.input.value = "";
       this.model.textContent = "";
-      this.error.textContent = "The key is forgotten.";
+      this.error.textContent = t.login.forgotten;
     });
     this.dialog.querySelector("form")?.addEventListener("submit", (event) => {
       event.preventDefault();
@@ -55,7 +51,7 @@ export class Login {
   async start(problem = ""): Promise<boolean> {
     const checked = await checkKey(storedKey());
     if ("model" in checked) this.model.textContent = checked.model;
-    else if (checked.isRefused) this.open(problem || (storedKey() ? REFUSED : ""));
+    else if (checked.isRefused) this.open(problem || (storedKey() ? t.login.refused : ""));
     else this.model.textContent = checked.message;
     return "model" in checked;
   }
@@ -63,7 +59,7 @@ export class Login {
   /** Asks for a key, since the server did not take the kept one, or wants one. */
   refused(): void {
     const worked = this.model.textContent !== "";
-    this.open(worked && storedKey() ? ENDED : storedKey() ? REFUSED : "");
+    this.open(worked && storedKey() ? t.login.ended : storedKey() ? t.login.refused : "");
   }
 
   /** Opens the dialog with a message. */

@@ -2,6 +2,7 @@
 
 import type { IconNode } from "lucide";
 
+import { count, decimal } from "../text";
 import { icon } from "./icon";
 
 /** An element with attributes and children. */
@@ -14,11 +15,8 @@ export function make<K extends keyof HTMLElementTagNameMap>(
   return made;
 }
 
-/** A number with its thousands apart. */
-export const count = (value: number) => value.toLocaleString("en");
-
 /** Milliseconds as seconds. */
-export const seconds = (ms: number) => `${(ms / 1_000).toFixed(ms < 10_000 ? 2 : 1)} s`;
+export const seconds = (ms: number) => `${decimal(ms / 1_000, ms < 10_000 ? 2 : 1)} s`;
 
 /** A part of the view under a heading. */
 export function section(id: string, title: string, ...children: Node[]): HTMLElement {
@@ -37,7 +35,7 @@ export function table(label: string, heads: readonly string[]): { host: HTMLElem
 /** A row of a table; numbers stand right. */
 export function row(...cells: (Node | string | number)[]): HTMLTableRowElement {
   const made = cells.map((cell) =>
-    typeof cell === "number" ? make("td", { class: "number" }, cell.toLocaleString("en")) : make("td", {}, cell));
+    typeof cell === "number" ? make("td", { class: "number" }, count(cell)) : make("td", {}, cell));
   return make("tr", {}, ...made);
 }
 

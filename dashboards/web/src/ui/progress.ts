@@ -2,17 +2,15 @@
 
 import { RunProgress, type RunState, type RunView } from "relserve-client/run-progress";
 
+import { percent, t } from "../text";
 import { element } from "./dom";
-import { count, seconds } from "./make";
+import { seconds } from "./make";
 
 /** A live region that is told every cell would never stop talking: it hears tenths. */
 const STEPS = 10;
 
 /** What is said where nothing comes from a server that is there. */
-const DELAYS = {
-  busy: "The server is busy: these cells wait for their turn.",
-  full: "The server is full: these cells are asked again by themselves.",
-};
+const DELAYS = { busy: t.run.busy, full: t.run.full };
 
 /** A run, and why none of its answers comes where the server is there. */
 interface PageRun extends RunState {
@@ -55,18 +53,18 @@ export class Progress {
     this.open(view);
     const { kind, done, most } = view;
     if (kind === "paused") {
-      this.left.textContent = `${count(done)} done, ${count(most - done)} wait`;
-      this.write(`Paused at ${count(done)} of ${count(most)} cells. Resume goes on.`);
+      this.left.textContent = t.run.pausedLeft(done, most - done);
+      this.write(t.run.paused(done, most));
       return;
     }
     this.bar.classList.toggle("bad", kind === "reconnecting");
     if (kind === "reconnecting") {
-      this.left.textContent = `${count(done)} of ${count(most)} cells`;
-      this.write("Reconnecting: the server cannot be reached. The cells go on by themselves when it is back.");
+      this.left.textContent = t.run.done(done, most);
+      this.write(t.run.reconnecting);
       return;
     }
     this.write(state.delay ? DELAYS[state.delay] : "");
-    const share = `${(100 * Math.floor((STEPS * done) / most)) / STEPS} % of ${count(most)} cells`;
+    const share = t.run.share(percent(Math.floor((STEPS * done) / most) / STEPS), most);
     if (this.share.value !== share) this.share.value = share;
   }
 
@@ -97,13 +95,13 @@ export class Progress {
   }
 
   private open({ kind, done, most, failed, leftMs }: Extract<RunView, { done: number }>): void {
-    this.pause.textContent = kind === "paused" ? "Resume" : "Pause";
+    this.pause.textContent = kind === "paused" ? t.run.resume : t.run.pause;
     this.bar.hidden = this.stop.hidden = this.pause.hidden = this.left.hidden = false;
     this.bar.max = most;
     this.bar.value = done;
-    const rest = leftMs === undefined ? "" : `, about ${seconds(leftMs)} left`;
-    const bad = failed > 0 ? `, ${count(failed)} failed` : "";
-    this.left.textContent = `${count(done)} of ${count(most)} cells${bad}${rest}`;
+    const rest = leftMs === undefined ? "" : t.run.left(seconds(leftMs));
+    const bad = failed > 0 ? t.run.failed(failed) : "";
+    this.left.textContent = `${t.run.done(done, most)}${bad}${rest}`;
   }
 
   private end(): void {
@@ -123,7 +121,7 @@ export class Progress {
 
 function summary({ most, failed, stopped, tookMs }: Extract<RunView, { kind: "ended" }>): string {
   const took = seconds(tookMs);
-  if (stopped > 0) return `Stopped: ${count(most - stopped)} of ${count(most)} cells are answered and stay, after ${took}`;
-  const but = failed > 0 ? `, ${count(failed)} of them without an answer: Ask again asks for those` : "";
-  return `${count(most)} ${most === 1 ? "cell" : "cells"} in ${took}${but}`;
+  if (stopped > 0) return t.run.stopped(most - stopped, most, took);
+  const but = failed > 0 ? t.run.withoutAnswer(failed) : "";
+  return `${t.run.over(most, took)}${but}`;
 }

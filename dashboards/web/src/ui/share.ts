@@ -5,6 +5,7 @@ import { RequestError } from "relserve-client/wire";
 import { sheetOf } from "../app/workbook-sync";
 import * as server from "../net/workbooks";
 import type { StoredSheet } from "../store/sheets";
+import { count, moment, t } from "../text";
 import { element, onClick } from "./dom";
 import { make } from "./make";
 
@@ -16,8 +17,8 @@ export interface ShareHost {
   restore(older: StoredSheet): Promise<void>;
 }
 
-const date = (seconds: number) => new Date(seconds * 1_000).toLocaleString("en", { dateStyle: "medium", timeStyle: "medium" });
-const kilobytes = (bytes: number) => `${Math.max(1, Math.round(bytes / 1_000)).toLocaleString("en")} kB`;
+const date = (seconds: number) => moment(seconds, "medium");
+const kilobytes = (bytes: number) => `${count(Math.max(1, Math.round(bytes / 1_000)))} kB`;
 
 /** A button of a list. */
 function button(label: string, what: string, then: () => Promise<void>): HTMLButtonElement {
@@ -52,7 +53,7 @@ export class ShareDialog {
     this.problem.textContent = "";
     this.dialog.showModal();
     if (this.host.open()) await this.attempt((id) => this.refresh(id));
-    else this.problem.textContent = "The server does not keep this sheet: sign in first.";
+    else this.problem.textContent = t.share.signInFirst;
   }
 
   /** Does something with the open sheet on the server, and says why not where it refuses. */
@@ -65,7 +66,7 @@ export class ShareDialog {
     } catch (error) {
       const isUnknown = error instanceof RequestError && error.status === 404;
       const words = error instanceof Error ? error.message : String(error);
-      this.problem.textContent = isUnknown ? "The server does not have this sheet yet: type something, or wait a moment." : words;
+      this.problem.textContent = isUnknown ? t.share.notThere : words;
     }
   }
 
@@ -88,8 +89,8 @@ export class ShareDialog {
       await this.refresh(id);
     });
     this.links.replaceChildren(...links.map(({ id: number, created, expires }) =>
-      make("li", {}, `Made ${date(created)}, works until ${date(expires)} `, button("End", `End the link of ${date(created)}`, () => end(number)))));
-    if (links.length === 0) this.links.replaceChildren(make("li", { class: "quiet" }, "No link shows this sheet. Make one above to show it to somebody."));
+      make("li", {}, `${t.share.link(date(created), date(expires))} `, button(t.share.end, t.share.endOf(date(created)), () => end(number)))));
+    if (links.length === 0) this.links.replaceChildren(make("li", { class: "quiet" }, t.share.noLink));
     const [newest, ...older] = versions;
     const restore = (number: number) => this.attempt(async () => {
       const read = await server.version(id, number);
@@ -98,10 +99,10 @@ export class ShareDialog {
       this.dialog.close();
     });
     this.versions.replaceChildren(
-      ...(newest ? [make("li", {}, `${date(newest.saved)}, ${kilobytes(newest.bytes)}: the newest`)] : []),
-      ...older.map((one) => make("li", {}, `${date(one.saved)}, ${kilobytes(one.bytes)} `,
-        button("Go back to this", `Go back to the version of ${date(one.saved)}`, () => restore(one.version)))),
+      ...(newest ? [make("li", {}, t.share.newest(date(newest.saved), kilobytes(newest.bytes)))] : []),
+      ...older.map((one) => make("li", {}, `${t.share.version(date(one.saved), kilobytes(one.bytes))} `,
+        button(t.share.restore, t.share.restoreOf(date(one.saved)), () => restore(one.version)))),
     );
-    if (!newest) this.versions.replaceChildren(make("li", { class: "quiet" }, "No version yet: what is typed is kept as one after a while."));
+    if (!newest) this.versions.replaceChildren(make("li", { class: "quiet" }, t.share.noVersion));
   }
 }

@@ -4,6 +4,7 @@
 import type { WorkbookContent } from "../app/workbook-sync";
 import { shared } from "../net/workbooks";
 import { columnName } from "../core/address";
+import { moment, t } from "../text";
 import { element } from "./dom";
 import { make } from "./make";
 
@@ -19,15 +20,14 @@ export async function showShared(token: string): Promise<void> {
   document.body.dataset["view"] = "shared";
   try {
     const { name, saved, content } = await shared(token);
-    const when = new Date(saved * 1_000).toLocaleString("en", { dateStyle: "medium", timeStyle: "short" });
     document.title = `${name} · RelServe`;
     host.replaceChildren(
-      make("h2", {}, name), make("p", { class: "quiet" }, `Read only. Last changed ${when}.`),
+      make("h2", {}, name), make("p", { class: "quiet" }, t.share.readOnly(moment(saved))),
       ...sheetsOf(name, content),
     );
   } catch (error) {
     const words = error instanceof Error ? error.message : String(error);
-    host.replaceChildren(make("h2", {}, "Nothing to see here"), make("p", { role: "alert" }, `The link does not work: ${words}.`));
+    host.replaceChildren(make("h2", {}, t.share.nothing), make("p", { role: "alert" }, t.share.broken(words)));
   }
 }
 
@@ -44,7 +44,7 @@ function tableOf(name: string, rows: string[][]): HTMLElement {
   const head = make("tr", {}, make("td", {}), ...columns.map((at) => make("th", { scope: "col" }, columnName(at))));
   const body = make("tbody", {});
   const table = make("table", { "aria-label": name }, make("thead", {}, head), body);
-  const more = make("button", { type: "button" }, "Show more rows");
+  const more = make("button", { type: "button" }, t.share.more);
   const add = () => {
     const from = body.rows.length;
     const added = rows.slice(from, from + ROWS_SHOWN).map((row, at) =>

@@ -4,9 +4,9 @@ import { shown } from "relserve-client/value";
 
 import type { Sheet } from "../core/sheet";
 import { summarize } from "../core/summary";
+import { t } from "../text";
 import { element } from "./dom";
 import type { Source } from "./grid";
-import { count } from "./make";
 
 /** More cells are not gone through while somebody draws a selection over them. */
 const CELLS_MAX = 50_000;
@@ -25,10 +25,9 @@ export class SelectionSummary {
 function wordsFor(sheet: Sheet, row: number, column: number, rows: number, columns: number): string {
   const used = sheet.extent();
   const cells = Math.min(rows, Math.max(0, used.rows - row)) * Math.min(columns, Math.max(0, used.columns - column));
-  if (cells > CELLS_MAX) return `more than ${count(CELLS_MAX)} cells`;
+  if (cells > CELLS_MAX) return t.selection.tooMany(CELLS_MAX);
   const { filled, numbers, sum, least, most } =
     summarize(sheet, { row, column, rowEnd: row + rows - 1, columnEnd: column + columns - 1 });
-  if (numbers === 0) return filled > 0 ? `Count ${count(filled)}` : "";
-  const parts = [`Sum ${shown(sum)}`, `Average ${shown(sum / numbers)}`, `Min ${shown(least)}`, `Max ${shown(most)}`, `Count ${count(filled)}`];
-  return parts.join(" · ");
+  if (numbers === 0) return filled > 0 ? t.selection.count(filled) : "";
+  return t.selection.all(shown(sum), shown(sum / numbers), shown(least), shown(most), filled);
 }

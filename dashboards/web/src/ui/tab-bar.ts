@@ -1,5 +1,6 @@
 // The names of a workbook's sheets below the grid.
 
+import { t } from "../text";
 import { element } from "./dom";
 import { make } from "./make";
 import { Menu } from "./menu";
@@ -23,9 +24,9 @@ export class TabBar {
 
   constructor(private readonly events: TabBarEvents) {
     element("add-tab", HTMLButtonElement).addEventListener("click", () => events.added());
-    this.menu = new Menu<Command>("This sheet", () => [
-      { command: "rename", label: "Rename", key: "F2" },
-      { command: "delete", label: "Delete", key: "" },
+    this.menu = new Menu<Command>(t.tabs.menu, () => [
+      { command: "rename", label: t.tabs.rename, key: "F2" },
+      { command: "delete", label: t.workbook.delete, key: "" },
     ], (command) => (command === "rename" ? events.renamed(this.meant) : events.removed(this.meant)), () => this.tab(this.meant)?.focus());
     this.list.addEventListener("keydown", (event) => this.key(event));
   }
@@ -51,7 +52,7 @@ export class TabBar {
   private made(name: string, index: number): HTMLElement {
     const tab = make("button", {
       type: "button", role: "tab", id: `tab-${index}`, "aria-controls": "grid",
-      title: "Double click renames; right click for more",
+      title: t.tabs.hint,
     }, name);
     tab.addEventListener("click", () => this.events.chosen(index));
     tab.addEventListener("dblclick", () => this.events.renamed(index));

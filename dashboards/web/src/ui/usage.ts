@@ -2,24 +2,25 @@
 
 import type { Usage } from "relserve-client/usage";
 
+import { count, percent, t } from "../text";
 import { element, fillList } from "./dom";
-import { count, seconds } from "./make";
+import { seconds } from "./make";
 
 /** Shows what a sheet has cost. */
 export function showUsage(usage: Usage): void {
-  const cached = usage.promptTokens > 0 ? ` (${Math.round((100 * usage.cachedTokens) / usage.promptTokens)} %)` : "";
+  const cached = usage.promptTokens > 0 ? ` (${percent(usage.cachedTokens / usage.promptTokens)})` : "";
   fillList(element("usage-list", HTMLElement), [
-    ["Cells asked", count(usage.asked)],
-    ["Answered", count(usage.answered)],
-    ["Failed", count(usage.failed)],
-    ["Cancelled", count(usage.cancelled)],
-    ["From the server's cache", count(usage.fromCache)],
-    ["Computed once for several", count(usage.deduplicated)],
-    ["Prompt tokens", count(usage.promptTokens)],
-    ["of them cached", count(usage.cachedTokens) + cached],
-    ["Answer tokens", count(usage.outputTokens)],
-    ["Requests", count(usage.requests)],
-    ["Time, last request", seconds(usage.lastMs)],
-    ["Time, all requests", seconds(usage.totalMs)],
+    [t.usage.asked, count(usage.asked)],
+    [t.usage.answered, count(usage.answered)],
+    [t.usage.failed, count(usage.failed)],
+    [t.usage.cancelled, count(usage.cancelled)],
+    [t.usage.fromCache, count(usage.fromCache)],
+    [t.usage.deduplicated, count(usage.deduplicated)],
+    [t.usage.promptTokens, count(usage.promptTokens)],
+    [t.usage.cached, count(usage.cachedTokens) + cached],
+    [t.usage.answerTokens, count(usage.outputTokens)],
+    [t.usage.requests, count(usage.requests)],
+    [t.usage.lastTime, seconds(usage.lastMs)],
+    [t.usage.totalTime, seconds(usage.totalMs)],
   ]);
 }

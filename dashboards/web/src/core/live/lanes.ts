@@ -1,5 +1,6 @@
 // RelQueries as lanes of a chart: each with its three periods, as they are or as they were at an earlier time. No browser.
 
+import { t } from "../../text";
 import type { Period } from "./events";
 import type { Bar } from "./model";
 import { detail, title } from "./names";
@@ -65,6 +66,6 @@ export function firstWindow(bars: readonly Bar[], now: number): { from: number; 
 
 /** A lane in words, for those who point at it. */
 export function laneWords(bar: Bar): string[] {
-  const rows = `${bar.rows.toLocaleString("en")} rows${bar.failed > 0 ? `, ${bar.failed} failed` : ""}`;
+  const rows = bar.failed > 0 ? t.live.laneFailed(bar.rows, bar.failed) : t.live.laneRows(bar.rows);
   return [title(bar), detail(bar), rows];
 }

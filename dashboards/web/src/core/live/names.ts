@@ -1,6 +1,7 @@
 // What relQueries are called before people: by column, workbook and formula, by their statement, by their client. No
 // browser.
 
+import { t } from "../../text";
 import type { RelQueryIdentity } from "./events";
 
 /** Characters of a statement in a title. */
@@ -28,6 +29,5 @@ export function detail({ label, request, route, id }: RelQueryIdentity): string 
 /** What its rows are called: cells where a sheet asked. */
 export function noun(one: { route?: string; label?: RelQueryIdentity["label"] }, count: number): string {
   const isSheet = one.route === "cells" || one.label?.workbook !== undefined || one.label?.column !== undefined;
-  const word = isSheet ? "cell" : "row";
-  return count === 1 ? word : `${word}s`;
+  return isSheet ? t.decision.cells(count) : t.decision.rows(count);
 }

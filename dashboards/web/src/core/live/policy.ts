@@ -1,18 +1,9 @@
 // The policies by plain names, the one in force, and why. No browser.
 
+import { t } from "../../text";
 import type { Hello, Snapshot } from "./events";
 
-/** What each policy does, in the words of people who do not read papers; its own name stays beside it. */
-const NAMES: Readonly<Record<string, string>> = {
-  fcfs: "First come, first served",
-  sarathi: "First come, first served, prompts in pieces",
-  "static-priority": "Shortest first, judged once",
-  relserve: "Least time left first",
-  "relserve-pp": "Least time left first, new rows before answers",
-  "relserve-dp": "Least time left first, answers before new rows",
-  "marginal-work": "Least work added first",
-  auto: "Chosen by the server",
-};
+const NAMES: Readonly<Record<string, string>> = t.live.policies;
 
 /** The policies that can be asked for, the plainest first. */
 export const POLICIES = ["fcfs", "sarathi", "static-priority", "relserve", "relserve-pp", "relserve-dp", "marginal-work"] as const;
@@ -32,12 +23,12 @@ export function fullName(policy: string): string {
 export function policyName(hello: Hello | undefined, snapshot: Snapshot | undefined): string {
   const policy = snapshot?.policy ?? hello?.policy;
   if (policy === undefined) return "–";
-  return hello?.configured_policy === "auto" ? `${plainName(policy)}, chosen by the server` : plainName(policy);
+  return hello?.configured_policy === "auto" ? t.live.chosenByServer(plainName(policy)) : plainName(policy);
 }
 
 /** What there is to say about it, as terms and texts. */
 export function policyFacts(hello: Hello, snapshot: Snapshot | undefined): [string, string][] {
-  const facts: [string, string][] = (hello.limits_of_policy ?? []).map((line) => ["In front of servers", line]);
-  if (snapshot?.choice !== undefined) facts.unshift(["Why this policy", snapshot.choice]);
+  const facts: [string, string][] = (hello.limits_of_policy ?? []).map((line) => [t.live.inFront, line]);
+  if (snapshot?.choice !== undefined) facts.unshift([t.live.whyPolicy, snapshot.choice]);
   return facts;
 }
