@@ -10,6 +10,7 @@ import { t } from "./text";
 import { summaryOf } from "./text/functions";
 import { AdminView } from "./ui/admin";
 import { element, fillList, onClick } from "./ui/dom";
+import { speak } from "./ui/language";
 import { LiveView } from "./ui/live";
 import { Login } from "./ui/login";
 import { showShared } from "./ui/shared-view";
@@ -19,6 +20,7 @@ import "./ui/shell.css";
 import "./ui/grid.css";
 import "./ui/panels.css";
 
+speak();
 const help = element("functions", HTMLDialogElement);
 fillList(
   element("functions-list", HTMLDListElement),

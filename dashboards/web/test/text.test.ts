@@ -8,7 +8,7 @@ import { parseAst, transformWithEsbuild } from "vite";
 import { describe, expect, test } from "vitest";
 
 import de from "../src/text/de";
-import { type Messages, en } from "../src/text/en";
+import { type Messages, PAGE, en } from "../src/text/en";
 import { formatsOf } from "../src/text/formats";
 import { LANGUAGES, type Language, firstKnown } from "../src/text/language";
 
@@ -59,7 +59,7 @@ describe.each(OTHERS)("%s", (language) => {
 const SAME: Partial<Record<Language, string[]>> = {
   de: [
     "admin.caches", "admin.keyHeads.1", "admin.name", "formats.euro", "live.lanesHeads.0", "live.pause", "live.queueHeads.1",
-    "live.stream", "ok", "run.pause",
+    "live.stream", "ok", "page.Add-ins", "page.Filter", "page.Links", "page.Live", "page.Pause", "run.pause",
   ],
 };
 
@@ -78,6 +78,17 @@ test("numbers and dates are written as the language writes them", () => {
   expect([english.percent(0.1234, 1), german.percent(0.1234, 1)]).toEqual(["12.3 %", "12,3 %"]);
   expect([english.decimal(0.5, 2), german.decimal(0.5, 2)]).toEqual(["0.50", "0,50"]);
   expect(german.moment(1_700_000_000)).toMatch(/^\d\d\.11\.2023, \d\d:\d\d$/);
+});
+
+test("index.html and its messages have the same texts", () => {
+  const html = readFileSync(fileURLToPath(new URL("../index.html", import.meta.url)), "utf8")
+    .replace(/<head>[^]*<\/head>|<code>.*?<\/code>/g, "<>");
+  const attributes = [...html.matchAll(/ (?:title|aria-label|placeholder)="([^"]*)"/g)].map(([, text = ""]) => text);
+  const texts = [...attributes, ...html.split(/<[^>]*>/)]
+    .map((text) => text.trim().replace(/\s+/g, " ").replace(/&quot;/g, '"').replace(/&lt;/g, "<").replace(/&gt;/g, ">"))
+    // A name, and how a key begins.
+    .filter((text) => /\p{L}{2}/u.test(text) && !["RelServe", "rs-…"].includes(text));
+  expect([...new Set(texts)].sort()).toEqual([...PAGE].sort());
 });
 
 describe("no text stands beside the messages", () => {
@@ -113,5 +124,13 @@ describe("no text stands beside the messages", () => {
       /\p{Ll}{2},? +\p{L}{2}/u.test(words) || (/^\p{Lu}\p{Ll}{2,}([^\p{L}\w-]|$)/u.test(words) && !KEYS.test(words.trim())));
     expect(said.filter((literal) => !ALLOWED.includes(literal) && !SELECTOR.test(literal))).toEqual([]);
     expect(source).not.toMatch(/toLocale\w*\("/);
+  });
+
+  test("and no message is left that nobody says", () => {
+    const sources = files.concat("app/samples.ts", "files/xlsx.ts", "text/index.ts").map((file) => readFileSync(root + file, "utf8")).join("\n");
+    // Of lists by name, such as `live.reasons`, the list is asked for.
+    const paths = flat(LOADED.en).map(([path]) => path.split(".")).filter(([first]) => first !== "page");
+    const unsaid = paths.filter(([first, second]) => !new RegExp(`\\bt\\.${first}\\b(\\.${second}\\b|(?!\\.))`).test(sources));
+    expect(unsaid.map((path) => path.join("."))).toEqual([]);
   });
 });

@@ -8,20 +8,62 @@ import type { Formats } from "./formats";
 
 export type Messages = ReturnType<typeof en>;
 
+/** The texts of `index.html`, where they stand in English; in another language they are laid over it (`lay.ts`). */
+export const PAGE = [
+  // The line of the workbook, and the views.
+  "Workbook", "Name of this workbook", "Rename this workbook", "Open a workbook", "Open another workbook", "File",
+  "File: new, import, download, delete", "New workbook", "New from a template…", "Import a file…", "Download as CSV",
+  "Download as XLSX", "Rename", "Delete this workbook…", "A CSV or XLSX file", "Views", "Sheet", "Live", "Admin", "Add-ins",
+  "The model that answers", "Whose key this browser has", "Language", "Share", "Links for readers, and older versions",
+  "Functions and keys", "API key",
+  // The tools.
+  "History", "Undo", "Undo (Ctrl+Z)", "Redo", "Redo (Ctrl+Y)", "Numbers", "Number format", "Number format of the selected cells",
+  "Fewer decimals", "More decimals", "Rows and columns", "Filter", "Show some rows only, by the selected column (Ctrl+Shift+L)",
+  "Freeze", "Rows and columns that stay while the rest scrolls", "Arrange",
+  "Rows and columns: insert, delete, sort (or right click)", "Fill down", "Fill the first row of the selection down (Ctrl+D)",
+  "Add 100 rows", "Add 100 rows at the end", "Chart and search", "Chart", "A chart of the selected cells", "Find",
+  "Find words in this sheet (Ctrl+F)", "Model", "Add AI column", "Ask again",
+  "Ask again for cells with an error and for those that were stopped", "Filtered rows", "Filtered", "Filter again",
+  "Decide again which rows are shown, after cells have changed", "More tools",
+  // The formula bar, what lies around the grid, the line at the bottom.
+  "Selected cell", "Contents of the selected cell", 'text, number or =AI.CLASSIFY(A2:A51, "good, bad")', "Inspect this cell",
+  "What this cell's answer took, and its prompt (Ctrl+I)", "Find in this sheet", "Previous", "Previous (Shift+Enter)", "Next",
+  "Next (Enter)", "Close", "Close (Escape)", "Begin with a task", "or just type, or import a file", "Start empty", "Charts", "Cell",
+  "Sheets of this workbook", "Add a sheet to this workbook", "Add a sheet", "Cells answered",
+  "Keep back what has no answer yet, until Resume", "Pause", "Call off what has no answer yet; answers that are there stay", "Stop",
+  "The selected cells", "Usage of this sheet",
+  // The dialogs.
+  "The server prints a key at its first start;", "makes more.", "Key", "Remember in this browser (else: until this tab closes)",
+  "Forget key", "Use key",
+  "This sheet on the server", "A link shows the sheet, with its formulas, to whoever has it. It lets nobody change it, nor ask the model.",
+  "It works for", "a day", "a week", "30 days", "a year", "Make a link", "The link, shown this once", "Copy", "Links", "Versions",
+  "Add an AI column", "What to do", "With the column", "Name of the new column", "The first rows", "Row", "Answer", "Try five rows",
+  "Add and run",
+  "Ask this many cells?",
+  "Cells whose answers the server has in its cache cost nothing. Pause keeps the rest back at any time, Stop calls it off.",
+  "Not now", "Run", "New from a template",
+  "Rows that have", "words, or >3, <>good, >=2026-01-01, late*", "All", "None", "Texts that are shown", "Remove filter", "Apply",
+  "Functions", "Over a range a function runs once a cell and its answers fill the cells below:",
+  ". Labels, tags and examples take a range as a list. A range as", "is one table.",
+  "Keys: arrows move, F2 edits, Ctrl+D fills down, Ctrl+Z and Ctrl+Y undo and redo, F6 leaves the grid, Ctrl+F finds, Ctrl+Shift+L filters.",
+  "Shift+Space selects rows, Ctrl+Space columns; Ctrl and + inserts, Ctrl and − deletes them. Ctrl+I tells all about a cell.",
+  "A right click or the menu key opens the menu of cells, rows and columns.",
+] as const;
+
 export const en = ({ count, plural }: Formats) => {
   const cells = (n: number) => plural(n, { one: "1 cell", other: `${count(n)} cells` });
   const rows = (n: number) => plural(n, { one: "1 row", other: `${count(n)} rows` });
   return {
+    page: Object.fromEntries(PAGE.map((text) => [text, text])) as Record<(typeof PAGE)[number], string>,
+
     // What the part says that the add-ins share.
     client: words,
 
     // Words that several parts of the page say.
     unreachable: "the server cannot be reached",
-    close: "Close",
     cancel: "Cancel",
     ok: "OK",
     remove: "Remove",
-    language: "Language",
     operator: "operator",
     control: (key: string) => `Ctrl ${key}`,
     bytes: (n: number) => `${count(n)} bytes`,
@@ -178,9 +220,7 @@ export const en = ({ count, plural }: Formats) => {
       undone: "Undone.",
       back: "Brought back.",
       deleted: (name: string) => `Deleted "${name}".`,
-      renameTitle: "Rename this workbook",
       newName: "Its new name",
-      needsName: "It needs a name.",
       nameMax: (most: number) => `A name has ${most} characters at most.`,
       deleteTitle: (name: string) => `Delete "${name}" with all of its sheets?`,
       delete: "Delete",

@@ -14,7 +14,7 @@ const LOADERS: Record<Language, () => Promise<(formats: Formats) => Messages>> =
   de: async () => (await import("./de")).default,
 };
 
-const language = wantedLanguage();
+export const language = wantedLanguage();
 const formats = formatsOf(language);
 
 /** The texts. */
