@@ -28,7 +28,7 @@ const problems = [];
 
 /** A browser of its own; what may fail on it stands in its `mayFail`. */
 async function machine() {
-  const context = await browser.newContext({ viewport: VIEWPORT });
+  const context = await browser.newContext({ locale: "en-US", viewport: VIEWPORT });
   const page = await context.newPage();
   watch(page, address, problems, (message) =>
     page.mayFail?.test(message.location().url) && /Failed to load resource/.test(message.text()));

@@ -18,6 +18,7 @@ import { budgeting } from "./budget.mjs";
 import { ARTIFACTS, BROWSER, FLAGS, VIEWPORT, cellSelector, conclude, until, watch as watchPage } from "./harness.mjs";
 import { files } from "./files.mjs";
 import { beginning } from "./gallery.mjs";
+import { german } from "./german.mjs";
 import { inspecting } from "./inspect.mjs";
 import { live } from "./live.mjs";
 import { loggingIn } from "./login.mjs";
@@ -132,7 +133,7 @@ function holdAnswers(answers) {
 
 const profile = mkdtempSync(join(tmpdir(), "relserve-web-"));
 const browser = await chromium.launchPersistentContext(profile, {
-  executablePath: BROWSER, headless: true, args: FLAGS, viewport: VIEWPORT, acceptDownloads: true,
+  executablePath: BROWSER, headless: true, args: FLAGS, viewport: VIEWPORT, acceptDownloads: true, locale: "en-US",
 });
 const page = browser.pages()[0] ?? (await browser.newPage());
 const problems = [];
@@ -254,6 +255,7 @@ async function run() {
   await large(run);
   step(await live({ ...tools, browser, address, watch, tall, calls, operate: OPERATOR_KEY && operate }, run));
   step(await looking(tools));
+  step(await german({ address, problems, keys: { member: KEY, operator: OPERATOR_KEY } }, run));
   await dark();
 }
 

@@ -31,7 +31,7 @@ export const PAGE = [
   "Next (Enter)", "Close", "Close (Escape)", "Begin with a task", "or just type, or import a file", "Start empty", "Charts", "Cell",
   "Sheets of this workbook", "Add a sheet to this workbook", "Add a sheet", "Cells answered",
   "Keep back what has no answer yet, until Resume", "Pause", "Call off what has no answer yet; answers that are there stay", "Stop",
-  "The selected cells", "Usage of this sheet",
+  "The selected cells", "Usage of this sheet", "Bring back what was deleted",
   // The dialogs.
   "The server prints a key at its first start;", "makes more.", "Key", "Remember in this browser (else: until this tab closes)",
   "Forget key", "Use key",
