@@ -17,17 +17,17 @@ const MENU = "body > .menu:not([hidden])";
 
 /** What is data, wherever it stands: cells and what is typed, prompts, code, samples, names of models, tenants, policies. */
 const DATA = [
-  "#grid td", "#grid th", "#grid thead", "#tabs", "#formula", "#title", "#sheets", "#charts h2", "pre", "code", "body [lang]", "#model", "#tenant", ".chip",
+  "#grid td", "#grid th", "#grid thead", "#formula", "#title", "#sheets", "#charts h2", "pre", "code", "body [lang]", "#model", "#tenant", ".chip",
   "#column-over", "#column-preview td", "#filter-list span:first-of-type", "#admin-told code", "#share-link", "#shared h2", "#shared td", "#shared th",
-  "#functions-list dt", ".brand",
+  "#functions-list dt", ".brand", ".chart", "#admin select[name=tenant]", "section[aria-labelledby=live-shares] .track",
 ].join(", ");
 /** What the server says, word for word, and what relQueries are called by their data, by the column of a table. */
 const SERVERS = [
   ["live-queue", [2, 3, 6, 7]], ["live-bars", [1, 2]], ["live-memory", [1]], ["live-shares", [1]], ["live-what-if", [1]],
   ["admin-0", [1]], ["admin-1", [2, 3, 4]], ["admin-2", [1]], ["admin-3", [1, 2, 3]],
 ].flatMap(([section, columns]) => columns.map((at) => `section[aria-labelledby=${section}] tbody td:nth-child(${at})`)).join(", ");
-/** Units, and words that are the same in all languages. */
-const WORDS = /\b(ms|min|kB|MiB|GiB|rs|RelServe)\b/g;
+/** Units, functions in front of what they do, and settings. */
+const WORDS = /µs\b|\b(ms|min|kB|[KMG]iB|rs|RelServe|(classify|extract|summarize|translate|tag|format|edit|rate)(?=: )|workbooks\.\w+|sql\.\w+)\b/g;
 
 /** Puts each message of the language's file between marks. */
 async function marked(context) {
@@ -49,15 +49,20 @@ function unmarked(page) {
       for (let before = ""; before !== left;) [before, left] = [left, left.replace(/⟦[^⟦⟧]*⟧/g, " ")];
       return left.replace(new RegExp(words, "g"), " ");
     };
+    const cells = new Set(Array.from(document.querySelectorAll("#grid td"), ({ textContent }) => textContent));
     const found = new Set();
     const note = (element, text, what) => {
-      if (!/\p{L}{2}/u.test(bare(text)) || element.closest(data) || element.closest(servers)) return;
+      // What is read out of a cell is its name, what is in it, and what there is to say.
+      const said = element.id === "spoken" ? text.split(", ").filter((part) => !cells.has(part)).join(", ") : text;
+      if (!/\p{L}{2}/u.test(bare(said)) || element.closest(data) || element.closest(servers)) return;
       found.add(`${what} of ${element.localName}${element.id && `#${element.id}`}: ${text}`);
     };
     const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
     for (let node = walker.nextNode(); node; node = walker.nextNode()) {
       const parent = node.parentElement;
       // Options of a list, and what is read out alone, are told too.
+      // The name of a sheet is data, what is said of its tab is not.
+      if (parent.closest("#tabs")) continue;
       const isSeen = parent.checkVisibility() || parent.closest("select")?.checkVisibility();
       if (isSeen) note(parent, node.data, "text");
     }

@@ -148,6 +148,8 @@ export class Grid {
     this.painter = new CellPainter(worksheet.records[0]?.[0]?.element ?? worksheet.table);
     this.window = new RowWindow(worksheet);
     this.frozen = new Frozen(worksheet, this.window);
+    // The grid names the place of its tabs, which are off, in English.
+    for (const named of holder.querySelectorAll("[aria-label]")) named.removeAttribute("aria-label");
     worksheet.table.setAttribute("role", "grid");
     worksheet.table.setAttribute("aria-label", t.grid.name);
     worksheet.table.setAttribute("aria-rowcount", String(count));

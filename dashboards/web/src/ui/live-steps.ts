@@ -3,7 +3,7 @@
 
 import type { Step } from "../core/live/events";
 import type { LiveModel } from "../core/live/model";
-import { delta, describe, span } from "../core/live/words";
+import { delta, describe, plainReason, span } from "../core/live/words";
 import { t } from "../text";
 import { legend, make, section } from "./make";
 
@@ -101,7 +101,7 @@ export class Timeline {
 
 function column(step: Step, most: number): HTMLElement {
   const traded = delta(step);
-  const words = `${step.step}, ${t.live.kinds[step.kind]}, ${span(step.took_us)}, ${step.reason}${traded ? `, ${traded}` : ""}`;
+  const words = `${step.step}, ${t.live.kinds[step.kind]}, ${span(step.took_us)}, ${plainReason(step.reason)}${traded ? `, ${traded}` : ""}`;
   const one = make("div", {
     id: `live-step-${step.step}`, "data-step": String(step.step), role: "option", "aria-selected": "false", "aria-label": words,
   });
