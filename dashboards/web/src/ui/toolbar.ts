@@ -20,8 +20,8 @@ export class Toolbar {
     this.leaving = groups.map((group) => ({ group, next: group.nextElementSibling }))
       .sort((a, b) => Number(a.group.dataset["leaves"]) - Number(b.group.dataset["leaves"]));
     const observer = new ResizeObserver(() => this.fit());
-    // A group grows where filters say how many rows they show.
-    for (const part of [this.bar, ...groups]) observer.observe(part);
+    // A group grows where filters say how many rows they show, and in another language.
+    for (const part of [this.bar, this.last, ...groups]) observer.observe(part);
     this.bar.addEventListener("keydown", (event) => this.key(event));
     this.bar.addEventListener("focusin", (event) => this.rove(event.target as HTMLElement));
     this.bar.addEventListener("mousedown", (event) => {
