@@ -20,7 +20,7 @@ const DAY_MS: u64 = 24 * 60 * 60 * 1_000;
 /// Tokens of prompts and answers that a tenant's cells have computed today, of all models.
 pub async fn used(app: &App, tenant: TenantId) -> Result<u64, RequestError> {
     // Held to the end: what is on its way to the store is in neither sum.
-    let mut settled = Vec::with_capacity(app.models.len());
+    let mut settled = Vec::new();
     for model in app.models.iter() {
         settled.push(model.runtime.shared.accounts.settled().await);
     }

@@ -171,7 +171,7 @@ impl Fleet {
         }
         let queued = self.waiting.iter().take(RIVALS_MAX).filter_map(|key| self.queries.get(&key.id));
         let looked: Vec<RelQueryStatus> = queued.map(|query| self.status(query)).collect();
-        let start = |id| {
+        let start = |id: RelQueryId| {
             let first = self.status(self.queries.get(&id)?);
             Some(Start { first, rival: most_waiting(&looked, |one| one.id != id) })
         };
