@@ -2,7 +2,7 @@
 
 import { AnswerCache } from "relserve-client/answer-cache";
 import { noUsage } from "relserve-client/usage";
-import { shown } from "relserve-client/value";
+import { type CellError, shown } from "relserve-client/value";
 import { expect, test } from "vitest";
 
 import { keepSheets, refuseName, sheetsIn } from "../src/app/tabs";
@@ -148,4 +148,15 @@ test("a workbook of before opens, and one sheet alone is kept as it was", () => 
 test("names that a formula could not hold are refused", () => {
   expect(refuseName("Totals", ["Sheet1"])).toBe("");
   for (const name of ["", "sheet1", "a/b", "'x", "n".repeat(32)]) expect(refuseName(name, ["Sheet1"])).not.toBe("");
+});
+
+test("a formula of thousands of steps is refused in words, however it nests, and stops no other", () => {
+  const { book, members: [a] } = bookOf("A");
+  const sum = (terms: number) => Array(terms).fill("1").join("+");
+  type(a, {
+    A1: `=${sum(4_000)}`, A2: `=1${"%".repeat(8_000)}`, A3: `=((${sum(900)})+${sum(900)})+${sum(900)}`, A4: `=${sum(900)}`, A5: "=A1&A4",
+  });
+  book.recalculate();
+  expect([read(a), read(a, 1), read(a, 2), read(a, 3), read(a, 4)]).toEqual(["#ERROR!", "#ERROR!", "#ERROR!", "900", "#ERROR!"]);
+  expect((a?.sheet.value(0, 0) as CellError).note).toMatch(/more than 1000 steps/);
 });

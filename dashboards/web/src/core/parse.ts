@@ -58,6 +58,8 @@ const TOKEN = new RegExp(
 export const LENGTH_MAX = 8_192;
 /** Deepest nesting: far above what people write, far below what a stack holds. */
 const DEPTH_MAX = 64;
+/** Deepest tree: a sum of so many terms, each on top of the sum before it. */
+const TREE_MAX = 1_000;
 
 /** The words and signs of a formula without its `=`. Throws `FormulaError`. */
 export function tokens(source: string): Token[] {
@@ -90,6 +92,7 @@ class Parser {
     const node = this.expression(0);
     const { kind, text, at } = this.peek();
     if (kind !== "end") throw new FormulaError(t.formula.tooMany(text), at);
+    if (isTooDeep(node)) throw new FormulaError(t.formula.tooLong(TREE_MAX), 0);
     return node;
   }
 
@@ -219,6 +222,26 @@ class Parser {
   }
 }
 
+/** Whether what goes through a tree by calls would run out of stack. Goes through it without. */
+function isTooDeep(tree: Node): boolean {
+  let level = [tree];
+  for (let depth = 0; level.length > 0; depth += 1) {
+    if (depth > TREE_MAX) return true;
+    level = level.flatMap(partsOf);
+  }
+  return false;
+}
+
+function partsOf(node: Node): readonly Node[] {
+  switch (node.kind) {
+    case "array": return node.rows.flat();
+    case "unary": return [node.operand];
+    case "binary": return [node.left, node.right];
+    case "call": return node.args;
+    default: return [];
+  }
+}
+
 interface Corner {
   row: number | undefined;
   column: number | undefined;
@@ -259,24 +282,7 @@ export interface Read {
 
 /** The areas that an expression reads. */
 export function readsOf(node: Node, out: Read[] = []): Read[] {
-  switch (node.kind) {
-    case "area":
-      out.push({ area: node.area, sheet: node.sheet });
-      break;
-    case "array":
-      for (const row of node.rows) for (const item of row) readsOf(item, out);
-      break;
-    case "unary":
-      readsOf(node.operand, out);
-      break;
-    case "binary":
-      readsOf(node.left, out);
-      readsOf(node.right, out);
-      break;
-    case "call":
-      for (const arg of node.args) readsOf(arg, out);
-      break;
-    default:
-  }
+  if (node.kind === "area") out.push({ area: node.area, sheet: node.sheet });
+  for (const part of partsOf(node)) readsOf(part, out);
   return out;
 }

@@ -271,6 +271,7 @@ const de = ({ count, plural }: Formats): Messages => {
       at: (problem: string, character: number) => `${problem} (bei Zeichen ${character})`,
       notUnderstood: (text: string) => `\`${text}\` ist an dieser Stelle nicht verständlich`,
       tooMany: (text: string) => `\`${text}\` ist überzählig`,
+      tooLong: (most: number) => `die Formel hat mehr als ${count(most)} Schritte hintereinander: ein Bereich lässt sich summieren`,
       missing: (sign: string, before: string) => `\`${sign}\` fehlt vor \`${before}\``,
       end: "dem Ende",
       tooDeep: "die Formel ist zu tief verschachtelt",

@@ -157,6 +157,7 @@ export const en = ({ count, plural }: Formats) => {
       at: (problem: string, character: number) => `${problem} (at character ${character})`,
       notUnderstood: (text: string) => `\`${text}\` is not understood here`,
       tooMany: (text: string) => `\`${text}\` is one too many`,
+      tooLong: (most: number) => `the formula has more than ${count(most)} steps one after the other: add up a range`,
       missing: (sign: string, before: string) => `\`${sign}\` is missing before \`${before}\``,
       end: "the end",
       tooDeep: "the formula is nested too deeply",
