@@ -348,8 +348,9 @@ export class Grid {
   type(changes: Change[]): void {
     const worksheet = this.worksheet;
     if (!worksheet) return;
-    this.grow(Math.max(...changes.map(({ row }) => row)) + 1);
-    this.growColumns(Math.max(...changes.map(({ column }) => column)) + 1);
+    // One by one: a filled sheet has more cells than a call may have arguments.
+    this.grow(changes.reduce((most, { row }) => Math.max(most, row + 1), 0));
+    this.growColumns(changes.reduce((most, { column }) => Math.max(most, column + 1), 0));
     worksheet.setValue(changes.map(({ row, column, raw }) => ({ x: column, y: row, value: raw })));
   }
 
@@ -525,8 +526,8 @@ export class Grid {
     const data = this.worksheet?.options.data as unknown[][] | undefined;
     const records = this.worksheet && typedRecords(this.worksheet);
     if (!records || !data) return;
-    const top = Math.min(...records.map(({ y }) => Number(y)));
-    const left = Math.min(...records.map(({ x }) => Number(x)));
+    const top = records.reduce((least, { y }) => Math.min(least, Number(y)), Infinity);
+    const left = records.reduce((least, { x }) => Math.min(least, Number(x)), Infinity);
     for (const record of records) {
       const [y, x] = [Number(record.y), Number(record.x)];
       const [dy, dx] = [(y - top) % source.rows, (x - left) % source.columns];
