@@ -174,10 +174,17 @@ async function sheets({ page, cell, text, type, until }) {
   await page.locator('#grid tbody td.jss_row[data-y="4"]').click();
   await page.keyboard.press("Control+-");
   await page.keyboard.press("Control+z");
+  await tab(page, "Sheet2").click();
+  await cell("A1").click();
+  assert.equal(await page.inputValue("#formula"), "=SUM(Sheet1!C2:C302)", "and so is the undoing of one that went");
+  await tab(page, "Sheet1").click();
+  await page.locator('#grid tbody td.jss_row[data-y="4"]').click();
+  await page.keyboard.press("Control+-");
+  await page.keyboard.press("Control+z");
   await page.keyboard.press("Control+y");
   await tab(page, "Sheet2").click();
   await cell("A1").click();
-  assert.equal(await page.inputValue("#formula"), "=SUM(Sheet1!C2:C301)", "and so is its undoing");
+  assert.equal(await page.inputValue("#formula"), "=SUM(Sheet1!C2:C301)", "and its doing again");
   await tab(page, "Sheet2").dblclick();
   await page.locator("dialog[open] input").fill("sheet1");
   await page.keyboard.press("Enter");

@@ -397,3 +397,47 @@ test("what nobody wants any more when a run is paused is not asked when it goes 
   await toy.pass(100);
   expect(last(toy).calls.map(({ args }) => args[0])).toEqual(["b", "c"]);
 });
+
+test("whatever is typed, paused, stopped, broken or asked again, every cell ends with an answer, and none is asked for ever", async () => {
+  for (let seed = 1; seed <= 60; seed += 1) {
+    let state = seed * 7_919 + 13;
+    const random = (most: number) => (state = (state * 48_271) % 2_147_483_647) % most;
+    const toy = new Toy(new AnswerCache({ entries: 6, characters: 1_000_000 }));
+    const over = new Set<Run>();
+    const open = () => toy.runs.find((run) => !run.signal.aborted && !over.has(run));
+    const end = (run: Run, how: () => void) => {
+      over.add(run);
+      how();
+    };
+    const fill = (run: Run) => end(run, () => {
+      for (const index of run.calls.keys()) run.onCell(index, { value: 4 });
+      run.resolve({});
+    });
+    const steps: ((run: Run | undefined) => void)[] = [
+      () => toy.set(random(6), 0, `text ${random(8)}`), () => toy.set(random(6), 1, `=AI.RATE(A${1 + random(6)})`),
+      () => toy.set(0, 2, "=AI.RATE(A1:A6)"), () => toy.set(random(6), 1 + random(2), ""), () => toy.set(random(6), 2, "mine"),
+      () => toy.session.pause(), () => toy.session.resume(), () => toy.session.stop(), () => toy.session.retry(),
+      () => toy.session.again({ row: random(6), rowEnd: 5, column: 1, columnEnd: 2 }),
+      () => {
+        toy.isThere = !toy.isThere;
+      },
+      (run) => run?.onCell(random(run.calls.length), { value: 3 }), (run) => run && fill(run),
+      (run) => run && end(run, () => run.reject(new RequestError("x", [0, 429, 500, 503][random(4)] ?? 0, undefined))),
+    ];
+    for (let i = 0; i < 60; i += 1) {
+      steps[random(steps.length)]?.(open());
+      await toy.pass(random(600));
+    }
+    toy.isThere = true;
+    toy.session.resume();
+    let requests = 0;
+    for (; requests < 20; requests += 1) {
+      await toy.pass(70_000);
+      const run = open();
+      if (!run) break;
+      fill(run);
+    }
+    expect([toy.session.pending, requests < 20], `seed ${seed}`).toEqual([{ calls: 0, requests: 0 }, true]);
+    for (let row = 0; row < 6; row += 1) expect([toy.show(row, 1), toy.show(row, 2)], `seed ${seed}`).not.toContain("…");
+  }
+});

@@ -83,7 +83,7 @@ class Browser implements LocalSheets {
   };
   private count = 0;
 
-  constructor(server: Server, name = "b") {
+  constructor(server: Server, name = "b", sheetsMax = 5) {
     this.sync = new WorkbookSync(server, this, this.marks, {
       changed: (_, words) => words && this.told.push(words),
       conflicted: (_id, _copy, words) => this.told.push(words),
@@ -97,7 +97,7 @@ class Browser implements LocalSheets {
       identifier: () => `${name}${(this.count += 1)}`,
       noUsage,
       alone: (run) => run(),
-      sheetsMax: 5,
+      sheetsMax,
     });
   }
 
@@ -385,4 +385,42 @@ test("a look reads no sheet while nothing is new, and finds what is; a server th
   server.isAway = false;
   await one.sync.look();
   expect(one.state).toBe("");
+});
+
+test("whatever is typed, lost on its way or sent twice, no text is lost and all browsers end alike", async () => {
+  for (let seed = 1; seed <= 80; seed += 1) {
+    let state = seed * 7_919 + 13;
+    const random = (most: number) => (state = (state * 48_271) % 2_147_483_647) % most;
+    const server = new Server();
+    const browsers = ["x", "y", "z"].map((name) => new Browser(server, name, 500));
+    const typed: string[] = [];
+    const typeInto = (browser: Browser) => {
+      const sheets = [...browser.sheets.values()];
+      const sheet = random(5) > 0 ? sheets[random(sheets.length || 1)] : undefined;
+      const text = `text ${typed.push("")}`;
+      typed[typed.length - 1] = text;
+      const { version, rows, ...rest } = sheet ?? newSheet(`S${random(3)}`);
+      const after = { ...rest, rows: [...rows, [text]], version: version + 1 };
+      browser.sheets.set(after.id, after);
+      return { ...after, version };
+    };
+    for (let i = 0; i < 50; i += 1) {
+      const browser = browsers[random(3)] as Browser;
+      const running = random(2) > 0 ? browser.sync.run() : undefined;
+      if (random(3) > 0) typeInto(browser);
+      if (random(8) === 0) await browser.sync.flush(typeInto(browser)).catch(() => undefined);
+      if (random(8) === 0) server.losesReply = true;
+      if (random(8) === 0) server.isAway = !server.isAway;
+      await running;
+    }
+    server.isAway = server.losesReply = false;
+    for (let round = 0; round < 6; round += 1) for (const { sync } of browsers) await sync.run();
+    const there = Object.fromEntries([...server.kept].map(([id, { name, content }]) => [id, [name, content.rows]]));
+    for (const { sheets, state: problem } of browsers) {
+      expect(problem, `seed ${seed}`).toBe("");
+      expect(Object.fromEntries([...sheets].map(([id, { name, rows }]) => [id, [name, rows]])), `seed ${seed}`).toEqual(there);
+    }
+    const kept = new Set([...server.kept.values()].flatMap(({ content }) => content.rows.flat()));
+    expect(typed.filter((text) => !kept.has(text)), `seed ${seed}`).toEqual([]);
+  }
 });
