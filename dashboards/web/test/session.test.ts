@@ -7,7 +7,7 @@ import { expect, test } from "vitest";
 
 import { type Edit, type Step, rearrange } from "../src/core/arrange";
 import { fitWidths } from "../src/core/widths";
-import { Toy, last } from "./toy";
+import { type Run, Toy, last } from "./toy";
 
 test("cells fill as their events come, and usage is counted at the end", async () => {
   const toy = new Toy();
