@@ -3,8 +3,8 @@
 
 import type { Usage } from "./usage";
 
-/** The rest is guessed out of what is done, from this part on: the first answers wait for their prompts. */
-const GUESS_FROM = 0.02;
+/** The rest is estimated out of what is done, from this part on: the first answers wait for their prompts. */
+const ESTIMATE_FROM = 0.02;
 
 /** How calls stand: those that are open, and those that were ever called off. */
 export interface RunState {
@@ -27,7 +27,7 @@ export type RunView =
       done: number;
       most: number;
       failed: number;
-      /** Milliseconds that the rest may take, once that can be guessed. */
+      /** Milliseconds that the rest may take, once that can be estimated. */
       leftMs: number | undefined;
     }
   /** It is over. `stopped` calls were called off. */
@@ -58,7 +58,7 @@ export class RunProgress {
     }
     this.rest(isPaused, now);
     const share = (most - pending) / most;
-    const leftMs = share < GUESS_FROM ? undefined : ((now - this.started) * (1 - share)) / share;
+    const leftMs = share < ESTIMATE_FROM ? undefined : ((now - this.started) * (1 - share)) / share;
     const kind = isPaused ? "paused" : isReconnecting ? "reconnecting" : "running";
     return { kind, done: most - pending, most, failed, leftMs };
   }
