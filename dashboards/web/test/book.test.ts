@@ -158,5 +158,5 @@ test("a formula of thousands of steps is refused in words, however it nests, and
   });
   book.recalculate();
   expect([read(a), read(a, 1), read(a, 2), read(a, 3), read(a, 4)]).toEqual(["#ERROR!", "#ERROR!", "#ERROR!", "900", "#ERROR!"]);
-  expect((a?.sheet.value(0, 0) as CellError).note).toMatch(/more than 1000 steps/);
+  expect((a?.sheet.value(0, 0) as CellError).note).toMatch(/more than 1,000 steps/);
 });

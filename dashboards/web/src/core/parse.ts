@@ -92,7 +92,7 @@ class Parser {
     const node = this.expression(0);
     const { kind, text, at } = this.peek();
     if (kind !== "end") throw new FormulaError(t.formula.tooMany(text), at);
-    if (isTooDeep(node)) throw new FormulaError(t.formula.tooLong(TREE_MAX), 0);
+    if (isTooDeep(node)) throw new FormulaError(t.formula.tooManySteps(TREE_MAX), 0);
     return node;
   }
 

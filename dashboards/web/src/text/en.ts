@@ -22,7 +22,8 @@ export const PAGE = [
   "Freeze", "Rows and columns that stay while the rest scrolls", "Arrange",
   "Rows and columns: insert, delete, sort (or right click)", "Fill down", "Fill the first row of the selection down (Ctrl+D)",
   "Add 100 rows", "Add 100 rows at the end", "Chart and search", "Chart", "A chart of the selected cells", "Find",
-  "Find words in this sheet (Ctrl+F)", "Model", "Add AI column", "Ask again",
+  "Find words in this sheet (Ctrl+F)", "Model", "Add AI column",
+  "A column of answers: by a function, or by a prompt of your own", "Ask again",
   "Ask again for cells with an error and for those that were stopped", "Filtered rows", "Filtered", "Filter again",
   "Decide again which rows are shown, after cells have changed", "More tools",
   // The formula bar, what lies around the grid, the line at the bottom.
@@ -157,7 +158,7 @@ export const en = ({ count, plural }: Formats) => {
       at: (problem: string, character: number) => `${problem} (at character ${character})`,
       notUnderstood: (text: string) => `\`${text}\` is not understood here`,
       tooMany: (text: string) => `\`${text}\` is one too many`,
-      tooLong: (most: number) => `the formula has more than ${count(most)} steps one after the other: add up a range`,
+      tooManySteps: (most: number) => `the formula has more than ${count(most)} steps one after the other: add up a range`,
       missing: (sign: string, before: string) => `\`${sign}\` is missing before \`${before}\``,
       end: "the end",
       tooDeep: "the formula is nested too deeply",
