@@ -58,11 +58,14 @@ async function steps({ page, until }) {
   assert.match(await page.textContent("#live .step"), /^Step \d+: (prefill|decode|mixed), .*Why: /s, "a step is told by key");
   assert.equal(await page.locator('#live-steps [aria-selected="true"]').count(), 1);
   const chosen = await page.getAttribute("#live-steps", "aria-activedescendant");
+  await page.evaluate((id) => {
+    document.getElementById(id).dataset.lookedAt = "yes";
+  }, chosen);
   const newest = () => page.locator("#live-steps [role=option]").last().getAttribute("id");
   const before = await newest();
   const isOver = async () => /B, letters.*completed/s.test(await page.textContent(LANES));
   await until("another step comes, or it is over", async () => (await newest()) !== before || isOver());
-  assert.equal(await page.locator(`#${chosen}`).count(), 1, "what is looked at stays");
+  assert.equal(await page.locator(`#${chosen}[data-looked-at][aria-selected="true"]`).count(), 1, "what is looked at stays, and is not drawn anew");
   await page.keyboard.press("Escape");
   await page.hover("#live-steps [role=option]:last-child");
   assert.match(await page.textContent("#live .step"), /^Step \d+/, "and by mouse");
@@ -114,6 +117,9 @@ async function zoom({ page, until, address }, run) {
   await page.focus("#lanes-all");
   await page.keyboard.press("Enter");
   await until("all comes back", async () => (await shown()).from === all.from && (await shown()).to > all.to);
+  const back = await shown();
+  await until("time goes on", async () => (await shown()).to > back.to);
+  assert.equal((await shown()).from, all.from, "and all of it stays, from its beginning");
   await page.mouse.move(5, 5);
 }
 
