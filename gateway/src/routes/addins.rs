@@ -3,12 +3,15 @@
 //!
 //! Where the program was built without Node there are none; the page then says so.
 
-use actix_web::http::header::CONTENT_SECURITY_POLICY;
+use std::io::{Cursor, Write as _};
+
+use actix_web::http::header::{CONTENT_DISPOSITION, CONTENT_SECURITY_POLICY};
 use actix_web::middleware::Compress;
 use actix_web::web::ServiceConfig;
 use actix_web::{HttpRequest, HttpResponse};
 use rust_embed::{Embed, EmbeddedFile};
 use serving::error::RequestError;
+use zip::write::{SimpleFileOptions, ZipWriter};
 
 use crate::error::ApiError;
 use crate::routes::get_and_head;
@@ -36,6 +39,7 @@ pub fn configure(routes: &mut ServiceConfig) {
     for path in ["/addins", "/addins/page/{name}", "/addins/excel/{name}", "/addins/sheets/{name}"] {
         routes.service(get_and_head(path, file).wrap(Compress::default()));
     }
+    routes.service(get_and_head("/addins/relserve.oxt", extension));
 }
 
 async fn file(request: HttpRequest) -> Result<HttpResponse, ApiError> {
@@ -51,6 +55,28 @@ async fn file(request: HttpRequest) -> Result<HttpResponse, ApiError> {
     let body = with_address(&request, body)?;
     let policy = if name.starts_with("excel/") { EXCEL_POLICY } else { PAGE_POLICY };
     Ok(static_file(kind, false).insert_header((CONTENT_SECURITY_POLICY, policy)).body(body))
+}
+
+/// LibreOffice's extension: a zip of the build's files, made here because one of them holds the address.
+async fn extension(request: HttpRequest) -> Result<HttpResponse, ApiError> {
+    let mut archive = ZipWriter::new(Cursor::new(Vec::new()));
+    let mut count = 0;
+    for path in AddIns::iter() {
+        let Some(name) = path.strip_prefix("libreoffice/") else { continue };
+        let file = AddIns::get(&path).expect("a file that is listed is there");
+        let body = with_address(&request, file.data.into_owned())?;
+        let stored = SimpleFileOptions::default().compression_method(zip::CompressionMethod::Stored);
+        archive.start_file(name, stored).expect("a name of ours, in memory");
+        archive.write_all(&body).expect("memory takes it");
+        count += 1;
+    }
+    if count == 0 {
+        return Err(RequestError::NotFound(format!("`{}`", request.path())).into());
+    }
+    let body = archive.finish().expect("memory takes it").into_inner();
+    Ok(static_file("application/vnd.openofficeorg.extension".to_owned(), false)
+        .insert_header((CONTENT_DISPOSITION, "attachment; filename=\"relserve.oxt\""))
+        .body(body))
 }
 
 /// A file with this server's address in place of the build's placeholder.

@@ -40,7 +40,7 @@ async fn the_add_ins_come_with_the_servers_own_address() {
         assert_eq!((reply.status, reply.header("content-type")), (200, Some("image/svg+xml")), "{picture}");
         count += 1;
     }
-    assert_eq!(count, 6, "three steps each");
+    assert_eq!(count, 9, "three steps each");
 
     for path in ["/addins", "/addins/excel/manifest.xml", "/addins/sheets/RelServe.gs"] {
         let reply = through_proxy(&server.client, path, "sheets.example.org").await;
@@ -72,6 +72,26 @@ async fn the_add_ins_come_with_the_servers_own_address() {
         script.body.contains("function AI_CLASSIFY(") && script.body.contains("RELSERVE_PANEL"),
         "one file"
     );
+}
+
+#[actix_web::test]
+async fn libreoffices_extension_is_a_zip_with_the_servers_own_address() {
+    if !is_built() {
+        return eprintln!("skipped: `addins/build.sh` has not been run");
+    }
+    let server = serve().await;
+    let reply = through_proxy(&server.client, "/addins/relserve.oxt", "sheets.example.org").await;
+    assert_eq!(
+        (reply.status, reply.header("content-type")),
+        (200, Some("application/vnd.openofficeorg.extension"))
+    );
+    assert!(reply.body.starts_with("PK"), "a zip");
+    // It is stored without compression: its files can be read in it.
+    for file in ["META-INF/manifest.xml", "description.xml", "Addons.xcu", "relserve.py"] {
+        assert!(reply.body.contains(file), "{file}");
+    }
+    assert!(reply.body.contains("ADDRESS = \"https://sheets.example.org\""));
+    assert!(!reply.body.contains("relserve.invalid"));
 }
 
 #[actix_web::test]
