@@ -32,7 +32,9 @@ describe.skipIf(!url)("against a running server", () => {
     expect(shown).toHaveLength(1_000);
     expect(shown.every((row) => row.length === 1 && LABELS.includes(String(row[0])))).toBe(true);
     expect(one).toEqual([shown[7]]);
-    expect(fetches).toHaveBeenCalledTimes(1);
+    // A server that is slow to answer is asked beside it whether it is there.
+    const asked = fetches.mock.calls.filter(([url]) => String(url).includes("/v1/cells"));
+    expect(asked).toHaveLength(1);
     expect(formula(run, rows.slice(0, 9), labels, null).seen).toEqual([shown.slice(0, 9)]);
   });
 
