@@ -204,7 +204,8 @@ def fill(server, model, calls, show, told):
         try:
             server.cells([json.loads(key) for key in keys], model, answered)
         except Unreachable:
-            wait_for(server, told)
+            if not server.is_stopped:
+                wait_for(server, told)
         except Problem as error:
             return done, str(error)
         else:
