@@ -12,6 +12,8 @@ pub struct PriorityBreakdown {
     /// Whether the number is that of `policy::marginal_work::age::aged`, in which waiting makes work count
     /// less, and not the sum of the parts.
     pub is_aged: bool,
+    /// Whether it goes before all that is on time, whatever its work (`crate::tail`).
+    pub is_late: bool,
 }
 
 /// What a priority was computed from.
@@ -37,9 +39,14 @@ pub enum PriorityParts {
 }
 
 impl PriorityBreakdown {
+    /// Of these parts, which age does not change.
+    pub fn of(parts: PriorityParts) -> Self {
+        Self { parts, ..Self::default() }
+    }
+
     /// Whether it goes first, whatever its work: it waited too long, or is urgent.
     pub fn is_first(&self) -> bool {
-        self.parts == PriorityParts::First
+        self.is_late || self.parts == PriorityParts::First
     }
 
     /// Machine time that it says is left; 0 where the order is not one of work.

@@ -138,7 +138,8 @@ impl fmt::Display for Touched {
             self.id, self.breakdown.parts
         )?;
         let age = if self.breakdown.is_aged { "aged by" } else { "here for" };
-        write!(f, "; {age} {:.6} s", seconds(self.age))
+        write!(f, "; {age} {:.6} s", seconds(self.age))?;
+        if self.breakdown.is_late { write!(f, "; late") } else { Ok(()) }
     }
 }
 

@@ -68,6 +68,7 @@ pub mod speculate;
 pub mod starvation;
 mod stats;
 mod switch;
+mod tail;
 mod tenants;
 mod timers;
 mod trial;
@@ -97,6 +98,7 @@ use policy::marginal_work::lengths::Lengths;
 use queues::Queues;
 use refit::Refit;
 use relquery::RelQuery;
+use tail::TailBound;
 use timers::Timers;
 
 /// The scheduler of one executor.
@@ -135,6 +137,8 @@ struct Estimates {
     arrived: u64,
     /// How fast age counts, for the same policy.
     half_life: HalfLife,
+    /// What waits longer than it may, for the same policy.
+    tail: TailBound,
 }
 
 /// Steps: the next one's number, the one that is out, and what to tell with the next one.
@@ -183,6 +187,7 @@ impl Scheduler {
                 lengths: Lengths::default(),
                 arrived: 0,
                 half_life: HalfLife::default(),
+                tail: TailBound::default(),
             },
             steps: StepState { next_step: 1, flight: None, retired: Vec::new() },
             config,

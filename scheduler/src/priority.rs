@@ -16,6 +16,8 @@ use crate::miss_ratio::MissRatio;
 pub struct RelQueryKey {
     /// Who waits; always `Interactive` where classes do not count.
     pub class: ServiceClass,
+    /// Whether it may wait for those that need less; what is late goes before (`tail`).
+    pub is_on_time: bool,
     /// Prio(R) in ns; 0 under the first-come policies.
     pub priority: u64,
     /// When the relQuery arrived.
@@ -35,7 +37,12 @@ impl RelQueryKey {
     ) -> Self {
         let class = if config.is_fair() { class } else { ServiceClass::Interactive };
         let priority = if config.policy.is_prioritised() { priority.0 } else { 0 };
-        Self { class, priority, arrival, id }
+        Self { class, is_on_time: true, priority, arrival, id }
+    }
+
+    /// The same of a relQuery that `is_late`.
+    pub(crate) fn late(self, is_late: bool) -> Self {
+        Self { is_on_time: !is_late, ..self }
     }
 }
 

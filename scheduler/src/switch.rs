@@ -4,6 +4,7 @@
 use base::{Nanos, RelQueryId};
 
 use crate::policy::Policy;
+use crate::tail::TailBound;
 use crate::tenants::Tenants;
 use crate::{Fleet, Scheduler};
 
@@ -41,6 +42,7 @@ impl Scheduler {
         self.queues.waiting.clear();
         self.queues.running.clear();
         self.queues.tenants = Tenants::default();
+        self.estimates.tail = TailBound::default();
         let shares = self.config.is_fair();
         for (id, relquery) in &mut self.relqueries {
             (relquery.waiting_key, relquery.running_key) = (None, None);
@@ -71,6 +73,7 @@ impl Fleet {
             return;
         }
         self.scheduler.policy = policy;
+        self.tail = TailBound::default();
         let ids: Vec<RelQueryId> = self.queries.keys().copied().collect();
         for id in ids {
             if let Some(query) = self.queries.get_mut(&id) {

@@ -236,7 +236,13 @@ mod tests {
     use super::*;
 
     fn key(priority: u64) -> RelQueryKey {
-        RelQueryKey { class: ServiceClass::Interactive, priority, arrival: Time(0), id: RelQueryId(priority) }
+        RelQueryKey {
+            class: ServiceClass::Interactive,
+            is_on_time: true,
+            priority,
+            arrival: Time(0),
+            id: RelQueryId(priority),
+        }
     }
 
     fn order(tenants: &Tenants, lag: u64) -> Option<Vec<u64>> {

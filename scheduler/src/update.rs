@@ -36,6 +36,9 @@ impl Scheduler {
         let is_first = relquery.priority.replace(priority.0).is_none();
         relquery.breakdown = breakdown;
         relquery.priced_for = StepId(self.steps.next_step);
+        if is_first {
+            self.estimates.tail.arrived(relquery.class, breakdown.work());
+        }
         self.place(id);
         if is_first && breakdown.is_aged {
             self.count_work(breakdown.work());
@@ -70,6 +73,8 @@ impl Scheduler {
         let Some(relquery) = self.relqueries.get_mut(&id) else { return };
         let priority = Nanos(relquery.priority.unwrap_or(0));
         let key = RelQueryKey::new(&self.config, relquery.class, priority, relquery.arrival, id);
+        relquery.breakdown.is_late = self.estimates.tail.is_late(relquery.class, id);
+        let key = key.late(relquery.breakdown.is_late);
         let (waits, runs) = (relquery.waiting_len() > 0, !relquery.running.is_empty());
         let tenant = relquery.tenant;
         let old = relquery.waiting_key;

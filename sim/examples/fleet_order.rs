@@ -25,7 +25,13 @@ const MACHINES: [LoadedReplica; 4] = [
     ("OPT-13B A100, rows 1..100", [100_000, 5_000_000, 450_000, 25_000_000], 20_000_000, 0.3, (1, 100)),
 ];
 
-fn machine([a_p, b_p, a_d, b_d]: [u64; 4], hidden: i64, rows_max: u32, gain: bool) -> FleetMachine {
+fn machine(
+    [a_p, b_p, a_d, b_d]: [u64; 4],
+    hidden: i64,
+    rows_max: u32,
+    gain: bool,
+    tail: u32,
+) -> FleetMachine {
     let scheduler = ReplayConfig::default().scheduler;
     let cost = CostModel {
         prefill_per_token: Nanos(a_p),
@@ -53,22 +59,31 @@ fn machine([a_p, b_p, a_d, b_d]: [u64; 4], hidden: i64, rows_max: u32, gain: boo
         inner,
         cost,
         transport: Nanos(2_000_000),
-        fleet: FleetConfig { rows_max: u32::MAX, relqueries_max: u32::MAX, ..FleetConfig::default() },
+        fleet: FleetConfig {
+            rows_max: u32::MAX,
+            relqueries_max: u32::MAX,
+            tail_permille_max: tail,
+            ..FleetConfig::default()
+        },
         queue,
     }
 }
 
 fn main() -> Result<(), sim::SimError> {
     let seed = std::env::args().nth(1).and_then(|seed| seed.parse().ok()).unwrap_or(0);
-    // `marginal-work` with and without holding rows back; `relserve-pp` is `relserve` without.
+    // `marginal-work` with and without holding rows back, and under bounds on the longest latency; `relserve-pp` is
+    // `relserve` without.
     let policies = [
-        ("fcfs", Policy::Fcfs, true),
-        ("static", Policy::StaticPriority, true),
-        ("relserve-pp", Policy::RelServePrefill, true),
-        ("relserve", Policy::RelServe, true),
-        ("relserve-dp", Policy::RelServeDecode, true),
-        ("marginal -", Policy::MarginalWork, false),
-        ("marginal", Policy::MarginalWork, true),
+        ("fcfs", Policy::Fcfs, true, 0),
+        ("static", Policy::StaticPriority, true, 0),
+        ("relserve-pp", Policy::RelServePrefill, true, 0),
+        ("relserve", Policy::RelServe, true, 0),
+        ("relserve-dp", Policy::RelServeDecode, true, 0),
+        ("marginal -", Policy::MarginalWork, false, 0),
+        ("marginal", Policy::MarginalWork, true, 0),
+        ("m. 2.0", Policy::MarginalWork, true, 2_000),
+        ("m. 1.5", Policy::MarginalWork, true, 1_500),
+        ("m. 1.0", Policy::MarginalWork, true, 1_000),
     ];
     let names: String = policies.iter().map(|(name, ..)| format!(" {name:>15}")).collect();
     println!("{:36}{names}   (mean, p99 in s)", "machine, rows, load");
@@ -78,8 +93,8 @@ fn main() -> Result<(), sim::SimError> {
                 Workload { relqueries: 100, rows, ..Workload::new(Dataset::Rotten, rate * load, seed) };
             let trace = generate(&workload);
             print!("{name:28} {:5.2}/s", rate * load);
-            for (_, policy, gain) in policies {
-                let machine = machine(cost, hidden, 64, gain);
+            for (_, policy, gain, tail) in policies {
+                let machine = machine(cost, hidden, 64, gain, tail);
                 let summary = replay_fleet(&trace, policy, &machine, &mut Unwatched)?.summary;
                 print!(" {:7.2} {:7.1}", summary.mean, summary.p99);
             }

@@ -11,9 +11,10 @@ missing() { echo "$*" >&2; exit 3; }
 [ "${1:-}" != --check ] || missing "vLLM is not installed: tests/vllm/install.sh"
 [ "$(uname -sm)" = "Linux x86_64" ] || missing "vLLM's build for processors is for Linux on x86-64"
 grep -qw avx512f /proc/cpuinfo || grep -qw avx2 /proc/cpuinfo || missing "vLLM needs a processor with AVX2"
-python=$(command -v python3.12 || command -v python3.11 || command -v python3) || missing "no python3"
-"$python" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info[:2] not in [(3, 11), (3, 12), (3, 13)])' 2>/dev/null ||
-  missing "no python3.11, 3.12 or 3.13 with venv"
+# A name may stand for no program: pyenv's stand for versions that are not chosen.
+is_usable() { "$1" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info[:2] not in [(3, 11), (3, 12), (3, 13)])' 2>/dev/null; }
+for python in python3.12 python3.11 python3.13 python3 ""; do is_usable "$python" && break; done
+[ -n "$python" ] || missing "no python3.11, 3.12 or 3.13 with venv"
 free=$(df -Pk . | awk 'NR == 2 { print int($4 / 1048576) }')
 [ "$free" -ge 12 ] || missing "vLLM takes 7 GB and as much while it is unpacked; $free GB are free"
 rm -rf .venv-vllm

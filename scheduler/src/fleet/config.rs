@@ -109,6 +109,9 @@ pub struct FleetConfig {
     pub bulk_window: u32,
     /// The first bulk relQuery, once it is so old, is not passed over for the sake of a prefix any more.
     pub bulk_overtaken_ms_max: Millis,
+    /// The longest latency that is borne, in thousandths of the longest that first come, first served would have
+    /// had lately, under a policy that bounds it (`marginal-work`). 0: any.
+    pub tail_permille_max: u32,
     /// Most rows held, waiting and in flight.
     pub rows_max: u32,
     /// Most relQueries held.
@@ -138,6 +141,7 @@ impl Default for FleetConfig {
             prefixes_max: 4_096,
             bulk_window: 256,
             bulk_overtaken_ms_max: Millis(60_000),
+            tail_permille_max: 1_500,
             rows_max: 100_000,
             relqueries_max: 10_000,
             tries_max: 8,

@@ -15,8 +15,8 @@ use super::{Fleet, Flying, intake};
 use crate::kv::BlockKey;
 use crate::priority::RelQueryKey;
 
-/// Bits of a priority in a rank; 2^60 ns are 36 years.
-const RANK_BITS: u32 = 60;
+/// Bits of a priority in a rank; 2^59 ns are 18 years.
+const RANK_BITS: u32 = 59;
 /// RelQueries that are looked at behind those whose rows wait for another replica than the one with room.
 const PARKED_MAX: usize = 64;
 
@@ -78,6 +78,7 @@ impl Fleet {
     pub fn dispatch(&mut self, now: Time) -> Vec<Dispatch> {
         self.router.now = self.router.now.max(now);
         self.run_timers(now);
+        self.bound_tail(now);
         let mut sent = Vec::new();
         self.decision.begin(now);
         while let Some(pick) = self.pick(now) {
@@ -289,11 +290,11 @@ impl Fleet {
     }
 }
 
-/// The rank of a key: its class above its priority.
+/// The rank of a key: its class, whether it is on time, its priority.
 fn rank(key: RelQueryKey) -> i64 {
     let most = (1_u64 << RANK_BITS) - 1;
-    let class = i64::from(key.class as u8) << RANK_BITS;
-    class + i64::try_from(key.priority.min(most)).unwrap_or(i64::MAX >> 2)
+    let above = 2 * i64::from(key.class as u8) + i64::from(key.is_on_time);
+    (above << RANK_BITS) + i64::try_from(key.priority.min(most)).unwrap_or(i64::MAX >> 4)
 }
 
 #[cfg(test)]
@@ -302,7 +303,13 @@ mod tests {
 
     #[test]
     fn a_rank_orders_by_class_and_then_by_priority() {
-        let key = |class, priority| RelQueryKey { class, priority, arrival: Time(0), id: RelQueryId(1) };
+        let key = |class, priority| RelQueryKey {
+            class,
+            is_on_time: true,
+            priority,
+            arrival: Time(0),
+            id: RelQueryId(1),
+        };
         let ranks = [
             rank(key(ServiceClass::Interactive, 5)),
             rank(key(ServiceClass::Interactive, u64::MAX)),

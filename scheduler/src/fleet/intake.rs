@@ -13,6 +13,7 @@ use super::settle::Cause;
 use crate::config::ConfigError;
 use crate::event::{Event, Refused};
 use crate::starvation::starves_at;
+use crate::tail::OpenWork;
 
 impl Fleet {
     /// Takes a relQuery, or nothing of it.
@@ -114,6 +115,9 @@ impl Fleet {
         }
         self.set_timer(id);
         self.place(id);
+        if let Some(query) = self.queries.get(&id) {
+            self.tail.arrived(query.class, query.breakdown.work());
+        }
     }
 
     /// Adds a replica, empty and up.
@@ -215,6 +219,7 @@ impl Fleet {
         let old = query.key;
         // What only runs keeps its place, by which others wait for it or not.
         pricing.update(query);
+        query.breakdown.is_late = self.tail.is_late(query.class, id);
         query.key = (query.waiting() > 0).then(|| query.key_under(scheduler));
         if old == query.key {
             return;
@@ -238,6 +243,26 @@ impl Fleet {
                 None => {}
             }
             self.place(id);
+        }
+    }
+
+    /// Lets what is late go first, under a policy that bounds the longest latency.
+    pub(crate) fn bound_tail(&mut self, now: Time) {
+        let permille = self.config.tail_permille_max;
+        if permille == 0 || !self.scheduler.policy.bounds_tail() || !self.tail.is_due(now) {
+            return;
+        }
+        let open = self.queries.iter().map(|(id, query)| OpenWork {
+            id: *id,
+            class: query.class,
+            arrival: query.arrival,
+            work: query.breakdown.work(),
+        });
+        let open: Vec<OpenWork> = open.collect();
+        if self.tail.look(now, permille, &open) {
+            for one in open {
+                self.place(one.id);
+            }
         }
     }
 

@@ -46,6 +46,7 @@ use crate::event::Event;
 use crate::kv::{BlockKey, Hasher};
 use crate::policy::marginal_work::lengths::Lengths;
 use crate::priority::RelQueryKey;
+use crate::tail::TailBound;
 use crate::tenants::Tenants;
 use crate::timers::Timers;
 use cost_fit::SentAt;
@@ -102,6 +103,8 @@ pub struct Fleet {
     /// Their tenants' shares, in the time of a machine.
     tenants: Tenants,
     lengths: Lengths,
+    /// What waits longer than it may.
+    pub(crate) tail: TailBound,
     /// When relQueries rise to the first class, or starve.
     timers: Timers,
     /// When rows that wait for those that run go in any case, if nothing happens before.
@@ -142,6 +145,7 @@ impl Fleet {
             waiting: BTreeSet::new(),
             tenants: Tenants::default(),
             lengths: Lengths::default(),
+            tail: TailBound::default(),
             timers: Timers::default(),
             held_until: None,
             retries: BTreeSet::new(),

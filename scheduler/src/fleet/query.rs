@@ -319,6 +319,7 @@ impl Query {
     /// The key that orders it.
     pub(crate) fn key_under(&self, config: &SchedulerConfig) -> RelQueryKey {
         RelQueryKey::new(config, self.class, self.priority, self.arrival, self.id)
+            .late(self.breakdown.is_late)
     }
 
     /// The greatest output limit of its rows.

@@ -84,6 +84,7 @@ struct Traits {
     imitates: &'static str,
     is_prioritised: bool,
     is_fair: bool,
+    bounds_tail: bool,
     reads_the_paper: bool,
     prompts: Prompts,
 }
@@ -96,6 +97,7 @@ impl Traits {
             imitates,
             is_prioritised: false,
             is_fair: false,
+            bounds_tail: false,
             reads_the_paper: false,
             prompts: Prompts::Whole,
         }
@@ -160,6 +162,7 @@ impl Policy {
             Self::RelServeDecode => Traits::of_the_paper("relserve-dp"),
             Self::MarginalWork => Traits {
                 is_fair: true,
+                bounds_tail: true,
                 prompts: Prompts::WholeOrCut,
                 ..Traits::prioritised("marginal-work", "marginal-work")
             },
@@ -194,6 +197,11 @@ impl Policy {
     /// ([`SchedulerConfig::fairness`](crate::SchedulerConfig::fairness)); the published policies know none.
     pub(crate) fn is_fair(self) -> bool {
         self.traits().is_fair
+    }
+
+    /// Whether it bounds the longest latency by the one that first come, first served would have.
+    pub(crate) fn bounds_tail(self) -> bool {
+        self.traits().bounds_tail
     }
 
     /// Whether a prompt may be computed in several steps.

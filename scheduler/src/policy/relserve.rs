@@ -44,7 +44,7 @@ enum InTransition {
 
 /// Eq. 10 from Eq. 11 and Algorithm 1; zero once it starves (Eq. 13).
 fn priority(relquery: &mut dyn RelQueryView) -> (Nanos, PriorityBreakdown) {
-    let of = |parts| PriorityBreakdown { parts, is_aged: false };
+    let of = PriorityBreakdown::of;
     if relquery.is_promoted() {
         return (Nanos(0), of(PriorityParts::First));
     }

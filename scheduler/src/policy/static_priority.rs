@@ -42,7 +42,7 @@ fn token_sum(relquery: &mut dyn RelQueryView) -> (Nanos, PriorityBreakdown) {
 }
 
 fn breakdown(prompt: u64, output: u64) -> PriorityBreakdown {
-    PriorityBreakdown { parts: PriorityParts::Static { prompt, output }, is_aged: false }
+    PriorityBreakdown::of(PriorityParts::Static { prompt, output })
 }
 
 /// Prefills; if nothing can be admitted, makes room for the first waiting row and decodes.

@@ -19,7 +19,7 @@ pub fn class(class: ServiceClass) -> &'static str {
 /// What a priority is made of.
 pub fn breakdown(status: &RelQueryStatus) -> String {
     match status.breakdown {
-        Some(PriorityBreakdown { parts, is_aged: true }) => format!("{parts}; less for its age"),
+        Some(PriorityBreakdown { parts, is_aged: true, .. }) => format!("{parts}; less for its age"),
         Some(PriorityBreakdown { parts, .. }) => parts.to_string(),
         None => "what is left of it, in prompt tokens or their like".to_owned(),
     }
@@ -34,6 +34,12 @@ pub fn changed(before: Option<&RelQueryStatus>, now: &RelQueryStatus) -> Option<
     }
     let goes_first =
         |one: &RelQueryStatus| one.breakdown.is_some_and(|breakdown| breakdown.parts == PriorityParts::First);
+    let is_late = |one: &RelQueryStatus| one.breakdown.is_some_and(|breakdown| breakdown.is_late);
+    if is_late(now) && !is_late(before) {
+        said.push(
+            "nothing that came later goes before it any more: it has waited long enough (O13)".to_owned(),
+        );
+    }
     if goes_first(now) && !goes_first(before) {
         said.push("it waited too long, or is urgent, and goes first (Eq. 13)".to_owned());
     }
@@ -139,7 +145,7 @@ mod tests {
             prefilled: None,
             rows: RowCounts { submitted, waiting, prefilling, running },
             priority: 5,
-            breakdown: Some(PriorityBreakdown { parts, is_aged: false }),
+            breakdown: Some(PriorityBreakdown::of(parts)),
             is_new: true,
         }
     }

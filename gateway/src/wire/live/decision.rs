@@ -97,7 +97,7 @@ mod tests {
             prefilled: None,
             rows: RowCounts { submitted: rows, waiting: rows, prefilling: 0, running: 0 },
             priority: work,
-            breakdown: Some(PriorityBreakdown { parts, is_aged: true }),
+            breakdown: Some(PriorityBreakdown { is_aged: true, ..PriorityBreakdown::of(parts) }),
             is_new: true,
         };
         Contender { status, name: RelQueryName { route: "cells", request: None, label: label.bounded() } }

@@ -60,6 +60,9 @@ pub struct MarginalWorkConfig {
     /// The same in times the mean work of the relQueries that came lately, where that is longer: minutes mean less
     /// where each keeps the machine busy for one. 0: `age_half_ms` alone.
     pub age_half_works: u32,
+    /// The longest latency that is borne, in thousandths of the longest that first come, first served would have
+    /// had lately. 0: any. Replicas have a bound of their own.
+    pub tail_permille_max: u32,
     /// Two-phase: fewest prompt tokens worth a prefill step while memory is what limits it.
     pub prefill_tokens_min: TokenCount,
     /// How far, in time of the machine at its weight, a tenant may be served ahead of another that waits, beside
@@ -90,6 +93,7 @@ impl Default for MarginalWorkConfig {
             gain: Some(Gain::default()),
             age_half_ms: Some(Millis(120_000)),
             age_half_works: 100,
+            tail_permille_max: 0,
             prefill_tokens_min: TokenCount(1_000),
             tenant_lag_ms_max: Millis(5_000),
             dashboard_wait_ms_max: Millis(60_000),

@@ -29,6 +29,7 @@ use crate::breakdown::{PriorityBreakdown, PriorityParts};
 use crate::miss_ratio::MissRatio;
 use crate::priority::estimate;
 use crate::remaining::{expected, remaining_batches};
+use crate::tail::OpenWork;
 use age::aged;
 use lengths::Expected;
 use work::marginal_work;
@@ -44,7 +45,7 @@ pub(super) const RULES: Rules = Rules {
 /// The number that orders relQueries: the work that is left, and since when it waits.
 fn priority(relquery: &mut dyn RelQueryView) -> (Nanos, PriorityBreakdown) {
     if relquery.is_promoted() {
-        return (Nanos(0), PriorityBreakdown { parts: PriorityParts::First, is_aged: false });
+        return (Nanos(0), PriorityBreakdown::of(PriorityParts::First));
     }
     let (left, parts) = if relquery.settings().marginal_key {
         let work = relquery.work();
@@ -56,7 +57,7 @@ fn priority(relquery: &mut dyn RelQueryView) -> (Nanos, PriorityBreakdown) {
         (alone.total(), PriorityParts::Estimate(alone))
     };
     let half = relquery.half_life();
-    let breakdown = PriorityBreakdown { parts, is_aged: half.is_some() };
+    let breakdown = PriorityBreakdown { is_aged: half.is_some(), ..PriorityBreakdown::of(parts) };
     (aged(left, relquery.arrival(), half), breakdown)
 }
 
@@ -64,6 +65,7 @@ fn priority(relquery: &mut dyn RelQueryView) -> (Nanos, PriorityBreakdown) {
 fn update_priorities(scheduler: &mut Scheduler, now: Time) {
     scheduler.run_timers(now);
     scheduler.update_running();
+    scheduler.bound_tail(now);
 }
 
 impl Scheduler {
@@ -86,6 +88,26 @@ impl Scheduler {
         let batches = remaining_batches(relquery, MissRatio::ALL, &self.config);
         let alone = estimate(&self.estimates.cost, &batches, MissRatio::ALL).total();
         self.set_timer(id, alone);
+    }
+
+    /// Lets what is late go first.
+    fn bound_tail(&mut self, now: Time) {
+        let permille = self.config.marginal_work.tail_permille_max;
+        if permille == 0 || !self.estimates.tail.is_due(now) {
+            return;
+        }
+        let open = self.relqueries.iter().map(|(id, relquery)| OpenWork {
+            id: *id,
+            class: relquery.class,
+            arrival: relquery.arrival,
+            work: relquery.breakdown.work(),
+        });
+        let open: Vec<OpenWork> = open.collect();
+        if self.estimates.tail.look(now, permille, &open) {
+            for one in open {
+                self.place(one.id);
+            }
+        }
     }
 
     /// How long a row of the relQuery is expected to be.

@@ -1,0 +1,240 @@
+//! Nobody is done much later than first come, first served would have had somebody be done (MARGINAL-WORK.md, O13).
+//!
+//! Least work first lets large relQueries wait for as long as smaller ones come: under more load than the machine can
+//! do, to the end. What arrives last under first come, first served is done when all that is here is done, so the
+//! longest that anybody would wait there is known at any time: the longest that the backlog lasted.
+//!
+//! ```text
+//! D        = tail x max over the relQueries that came lately of (work that was here, itself included) / pace
+//! late(R)  : arrival(R) + D <= now + (work of R and of all that came before it) / pace
+//! ```
+//!
+//! Of all that is here in the order of arrival, what stands up to the first late one goes before the rest, in the
+//! order of work among itself: whatever order it is served in, the late one is done in time with it. It is the rule
+//! of the earliest deadline with least work first wherever there is time to spare.
+
+use base::{Nanos, RelQueryId, ServiceClass, Time};
+
+/// RelQueries after which the longest backlog before them is forgotten; it is remembered for up to twice as many.
+const WINDOW: u32 = 128;
+/// Parts of D in which it is looked at again at the earliest, and at the latest.
+const LOOKS: (u64, u64) = (64, 8);
+/// Part of D by which what was late must have gained before it is late no more.
+const GAINED: u64 = 16;
+const CLASSES: usize = 3;
+
+/// An open relQuery: when it came, and the work that is left of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OpenWork {
+    pub(crate) id: RelQueryId,
+    pub(crate) class: ServiceClass,
+    pub(crate) arrival: Time,
+    pub(crate) work: Nanos,
+}
+
+/// What is late, by service class: each is measured against its own backlog.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TailBound {
+    classes: [ClassTail; CLASSES],
+    next: Time,
+}
+
+#[derive(Clone, Debug, Default)]
+struct ClassTail {
+    /// All up to this one go before what came later.
+    late_until: Option<RelQueryId>,
+    /// When it was looked at last, and the backlog then.
+    looked: Time,
+    backlog: u128,
+    /// Work that has come since.
+    arrived: u128,
+    /// Work done in so much time while there was any.
+    served: u128,
+    busy: u128,
+    /// How long the backlog lasted, at most: of the window before this one, and of this one.
+    longest: [Nanos; 2],
+    relqueries: u32,
+}
+
+impl TailBound {
+    /// Whether the relQuery goes before those that are on time.
+    pub(crate) fn is_late(&self, class: ServiceClass, id: RelQueryId) -> bool {
+        self.classes[class as usize].late_until.is_some_and(|until| id <= until)
+    }
+
+    /// A relQuery came.
+    pub(crate) fn arrived(&mut self, class: ServiceClass, work: Nanos) {
+        let class = &mut self.classes[class as usize];
+        if class.backlog + class.arrived == 0 {
+            self.next = Time(0);
+        }
+        class.arrived += u128::from(work.0);
+        class.relqueries += 1;
+        if class.relqueries > WINDOW {
+            class.longest = [class.longest[1], Nanos(0)];
+            (class.served, class.busy) = (class.served / 2, class.busy / 2);
+            class.relqueries = 0;
+        }
+    }
+
+    /// Whether it is time to look again.
+    pub(crate) fn is_due(&self, now: Time) -> bool {
+        now >= self.next
+    }
+
+    /// Looks at all that is here, in the order of arrival. True where other relQueries are late than before.
+    pub(crate) fn look(&mut self, now: Time, permille: u32, open: &[OpenWork]) -> bool {
+        let mut has_changed = false;
+        let mut next = u64::MAX;
+        for (number, class) in self.classes.iter_mut().enumerate() {
+            let before = class.late_until;
+            let own = open.iter().filter(|one| one.class as usize == number);
+            next = next.min(class.look(now, permille, own).0);
+            has_changed |= before != class.late_until;
+        }
+        self.next = now + Nanos(next);
+        has_changed
+    }
+}
+
+impl ClassTail {
+    /// Gives the time until it should be looked at again; with nothing here that is when something comes.
+    fn look<'a>(
+        &mut self,
+        now: Time,
+        permille: u32,
+        open: impl Iterator<Item = &'a OpenWork> + Clone,
+    ) -> Nanos {
+        let backlog = open.clone().map(|one| u128::from(one.work.0)).sum::<u128>();
+        if self.backlog > 0 {
+            self.busy += u128::from(now.since(self.looked).0);
+            self.served += (self.backlog + self.arrived).saturating_sub(backlog);
+        }
+        (self.looked, self.backlog, self.arrived) = (now, backlog, 0);
+        let before = self.late_until.take();
+        if backlog == 0 {
+            return Nanos(u64::MAX);
+        }
+        let lasts = self.time(backlog);
+        self.longest[1] = self.longest[1].max(lasts);
+        let longest = self.longest[0].max(self.longest[1]);
+        let bound = u64::try_from(u128::from(longest.0) * u128::from(permille) / 1_000).unwrap_or(u64::MAX);
+        let (mut work, mut least) = (0, bound);
+        for one in open {
+            work += u128::from(one.work.0);
+            let deadline = one.arrival.0.saturating_add(bound);
+            let spare = deadline.saturating_sub(now.0.saturating_add(self.time(work).0));
+            let enough = if before.is_some_and(|until| one.id <= until) { bound / GAINED } else { 0 };
+            if spare <= enough {
+                self.late_until = Some(one.id);
+                least = 0;
+                break;
+            }
+            least = least.min(spare);
+        }
+        Nanos(least.clamp(bound / LOOKS.0, bound / LOOKS.1).max(1_000_000))
+    }
+
+    /// The time that so much work takes, as measured; as modelled until as much was done.
+    fn time(&self, work: u128) -> Nanos {
+        let prior = self.backlog.max(1);
+        let time = work * (self.busy + prior) / (self.served + prior);
+        Nanos(u64::try_from(time).unwrap_or(u64::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn open(id: u64, arrival: u64, work: u64) -> OpenWork {
+        OpenWork {
+            id: RelQueryId(id),
+            class: ServiceClass::Interactive,
+            arrival: Time(arrival * SECOND),
+            work: Nanos(work * SECOND),
+        }
+    }
+
+    /// Which are late, looked at in this second.
+    fn late(tail: &mut TailBound, second: u64, permille: u32, open: &[OpenWork]) -> Vec<u64> {
+        tail.look(Time(second * SECOND), permille, open);
+        let late = open.iter().filter(|one| tail.is_late(one.class, one.id));
+        late.map(|one| one.id.0).collect()
+    }
+
+    #[test]
+    fn a_large_one_is_overtaken_until_it_would_be_done_later_than_it_may() {
+        let mut tail = TailBound::default();
+        tail.arrived(ServiceClass::Interactive, Nanos(10 * SECOND));
+        assert_eq!(late(&mut tail, 0, 1_500, &[open(1, 0, 10)]), [0_u64; 0], "15 s are borne");
+        // The first second goes to the large one; from then on one of a second comes every second, and is served.
+        for second in 1..=5 {
+            tail.arrived(ServiceClass::Interactive, Nanos(SECOND));
+            let here = [open(1, 0, 9), open(second + 1, second, 1)];
+            assert_eq!(late(&mut tail, second, 1_500, &here), [0_u64; 0], "second {second}");
+        }
+        tail.arrived(ServiceClass::Interactive, Nanos(SECOND));
+        let here = [open(1, 0, 9), open(7, 6, 1)];
+        assert_eq!(late(&mut tail, 6, 1_500, &here), [1], "9 s of work, 9 s before the 15 s are over");
+    }
+
+    #[test]
+    fn what_came_before_the_late_one_is_late_with_it() {
+        let mut tail = TailBound::default();
+        let here = [open(1, 10, 1), open(2, 10, 8), open(3, 20, 11)];
+        assert_eq!(
+            late(&mut tail, 20, 1_100, &here),
+            [0_u64; 0],
+            "20 s of work are here, so that 22 s are borne"
+        );
+        let here = [open(1, 10, 1), open(2, 10, 8), open(3, 20, 7)];
+        assert_eq!(late(&mut tail.clone(), 24, 2_000, &here), [0_u64; 0]);
+        // The first has 7 s to spare, and stands before the second: 9 s of work until second 32.
+        assert_eq!(late(&mut tail, 24, 1_100, &here), [1, 2]);
+    }
+
+    #[test]
+    fn the_first_late_one_goes_before_the_next() {
+        let mut tail = TailBound::default();
+        let here = [open(1, 0, 1), open(2, 8, 8), open(3, 10, 11)];
+        assert_eq!(late(&mut tail, 10, 1_100, &here), [0_u64; 0], "22 s are borne");
+        tail.arrived(ServiceClass::Interactive, Nanos(2 * SECOND));
+        // The second must be done at second 30 and could just be.
+        let here = [open(1, 0, 1), open(2, 8, 8), open(4, 21, 2)];
+        assert_eq!(late(&mut tail, 21, 1_100, &here), [1]);
+        assert_eq!(late(&mut tail, 22, 1_100, &here[1..]), [2]);
+    }
+
+    #[test]
+    fn classes_are_measured_apart_and_a_long_backlog_is_forgotten() {
+        let bulk = OpenWork { class: ServiceClass::Bulk, ..open(1, 0, 50) };
+        let mut tail = TailBound::default();
+        assert_eq!(late(&mut tail, 0, 1_100, &[bulk, open(2, 0, 1)]), [0_u64; 0]);
+        assert_eq!(late(&mut tail, 2, 1_100, &[bulk, open(2, 0, 1)]), [2], "1.1 s are borne in its class");
+        assert_eq!(late(&mut tail, 3, 1_100, &[bulk]), [0_u64; 0], "55 s");
+        let short = OpenWork { class: ServiceClass::Bulk, ..open(9, 4, 1) };
+        assert_eq!(late(&mut tail.clone(), 5, 1_100, &[short]), [0_u64; 0]);
+        for _ in 0..=2 * WINDOW + 1 {
+            tail.arrived(ServiceClass::Bulk, Nanos(0));
+        }
+        assert_eq!(late(&mut tail, 5, 1_100, &[short]), [9], "the long backlog is too long ago to count");
+    }
+
+    #[test]
+    fn it_is_looked_at_again_before_anything_can_be_late_and_when_the_first_of_a_class_comes() {
+        let mut tail = TailBound::default();
+        assert!(tail.is_due(Time(0)));
+        tail.look(Time(0), 1_500, &[open(1, 0, 64)]);
+        assert!(!tail.is_due(Time(SECOND)), "a bound of 96 s");
+        assert!(tail.is_due(Time(12 * SECOND)));
+        tail.look(Time(90 * SECOND), 1_500, &[open(1, 0, 64)]);
+        assert!(tail.is_due(Time(96 * SECOND)));
+        tail.look(Time(100 * SECOND), 1_500, &[]);
+        assert!(!tail.is_due(Time(1_000 * SECOND)), "nothing is here");
+        tail.arrived(ServiceClass::Dashboard, Nanos(SECOND));
+        assert!(tail.is_due(Time(100 * SECOND)));
+    }
+}

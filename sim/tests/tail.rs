@@ -1,0 +1,88 @@
+//! The bound on the longest latency (MARGINAL-WORK.md, O13): what it is for, and what it may cost.
+
+use base::{Nanos, TokenCount};
+use scheduler::fleet::{FleetConfig, ReplicaConfig};
+use scheduler::{CostModel, Policy, SchedulerConfig};
+use sim::fleet::{FleetMachine, replay_fleet};
+use sim::summary::LatencySummary;
+use sim::watch::Unwatched;
+use sim::{ReplayConfig, Trace, Workload, generate, replay};
+
+/// Means over traces.
+fn over(traces: &[Trace], run: impl Fn(&Trace) -> LatencySummary) -> (f64, f64) {
+    let runs: Vec<LatencySummary> = traces.iter().map(run).collect();
+    let mean = |of: fn(&LatencySummary) -> f64| runs.iter().map(of).sum::<f64>() / runs.len() as f64;
+    (mean(|one| one.mean), mean(|one| one.p99))
+}
+
+/// Seeds under which somebody waits long without a bound: that differs much from trace to trace, and examples `tail` and
+/// `fleet_order` give the means of six.
+fn traces(rate: f64, seeds: [u64; 2]) -> Vec<Trace> {
+    seeds.into_iter().map(|seed| generate(&Workload { rate, seed, ..Workload::default() })).collect()
+}
+
+#[test]
+fn on_an_overloaded_engine_the_longest_is_bounded_and_the_mean_stays_far_below_fcfs() {
+    let traces = traces(1.0, [1, 2]);
+    let run = |policy, tail| {
+        let mut machine = ReplayConfig::default();
+        machine.scheduler.marginal_work.tail_permille_max = tail;
+        over(&traces, |trace| replay(trace, policy, &machine).expect("a replay").summary)
+    };
+    let (fcfs, free, bound) =
+        (run(Policy::Fcfs, 0), run(Policy::MarginalWork, 0), run(Policy::MarginalWork, 1_250));
+    eprintln!("mean, p99: fcfs {fcfs:?}, without a bound {free:?}, with {bound:?}");
+    assert!(free.1 > 1.3 * fcfs.1, "nothing to bound");
+    assert!(bound.1 < 0.75 * free.1 && bound.1 < fcfs.1 && bound.0 < 0.4 * fcfs.0);
+}
+
+/// One server of rows, with room for 64 of them, behind our queue.
+fn server(tail: u32) -> FleetMachine {
+    let scheduler = ReplayConfig::default().scheduler;
+    let inner = SchedulerConfig {
+        policy: Policy::Sarathi,
+        fairness: Some(false),
+        chunk_tokens: TokenCount(2_048),
+        step_tokens_max: TokenCount(2_048),
+        sequences_max: 64,
+        kv_blocks: 400_000,
+        ..scheduler.clone()
+    };
+    FleetMachine {
+        replicas: 1,
+        replica: ReplicaConfig { rows_max: 64, tokens_max: None },
+        inner,
+        cost: CostModel {
+            prefill_per_token: Nanos(90_000),
+            prefill_base: Nanos(3_000_000),
+            decode_per_sequence: Nanos(350_000),
+            decode_base: Nanos(8_000_000),
+            mixed_hidden: 0,
+        },
+        transport: Nanos(2_000_000),
+        fleet: FleetConfig {
+            rows_max: u32::MAX,
+            relqueries_max: u32::MAX,
+            tail_permille_max: tail,
+            ..FleetConfig::default()
+        },
+        queue: SchedulerConfig { refit: true, ..scheduler },
+    }
+}
+
+#[test]
+fn in_front_of_an_overloaded_server_the_longest_is_bounded_where_nothing_else_is_set() {
+    let traces = traces(0.7, [2, 4]);
+    let run = |policy, tail| {
+        let machine = server(tail);
+        over(&traces, |trace| {
+            replay_fleet(trace, policy, &machine, &mut Unwatched).expect("a replay").summary
+        })
+    };
+    let default = FleetConfig::default().tail_permille_max;
+    let (fcfs, free, bound) =
+        (run(Policy::Fcfs, 0), run(Policy::MarginalWork, 0), run(Policy::MarginalWork, default));
+    eprintln!("mean, p99: fcfs {fcfs:?}, without a bound {free:?}, with {bound:?}");
+    assert!(free.1 > 1.6 * fcfs.1, "nothing to bound");
+    assert!(bound.1 < 0.7 * free.1 && bound.0 < 1.15 * free.0 && bound.0 < 0.7 * fcfs.0);
+}
