@@ -9,6 +9,7 @@ import { join } from "node:path";
 
 import { firefox } from "./bidi.mjs";
 import { ARTIFACTS, cellSelector, conclude, until } from "./harness.mjs";
+import { fromFile } from "./menus.mjs";
 import { proxy } from "./proxy.mjs";
 
 const LINK = new URL(process.env.RELSERVE_SIGN_IN ?? "about:blank");
@@ -44,7 +45,7 @@ async function signIn() {
 
 /** Types down a column, and a formula that fills the next one. */
 async function fill() {
-  await page.click("#new");
+  await fromFile(page, "#new");
   await page.click(cellSelector("A1"));
   for (let row = 1; row <= ROWS; row += 1) {
     await page.type(`Parcel ${Date.now().toString(36)}-${row} was ${row % 2 ? "late" : "fine"}`);

@@ -3,6 +3,8 @@
 
 import assert from "node:assert/strict";
 
+import { fromFile } from "./menus.mjs";
+
 const ROWS = 6;
 
 /** Works on the page with the helpers of `run.mjs`. */
@@ -37,7 +39,7 @@ async function filtered({ page, cell, type, importFile, settled, until, asked, s
 }
 
 async function narrow({ page, cell, text, type, until, shot }) {
-  await page.click("#new");
+  await fromFile(page, "#new");
   await type("A1", "123456789");
   await type("A2", "=2/3");
   await type("A3", "1234.5");
@@ -67,7 +69,7 @@ async function behind({ page, cell, text, type, settled, until }, run) {
     await cell(at).click({ button: "right" });
     await page.getByRole("menuitem", { name: item }).click();
   };
-  await page.click("#new");
+  await fromFile(page, "#new");
   await type("A1", `Cup ${run} is red`);
   await page.click("#add-tab");
   await type("A1", '=AI.CLASSIFY(Sheet1!A1, "warm, cold")');
@@ -90,7 +92,7 @@ async function deleted({ page, text, type, until, shot }) {
   const names = () => page.locator("#sheets option").allTextContents();
   const tabs = () => page.locator("#tabs [role=tab]").allTextContents();
   const confirm = () => page.click("dialog[open] .main");
-  await page.click("#new");
+  await fromFile(page, "#new");
   await page.click("#add-tab");
   await type("A1", "behind");
   await page.getByRole("tab", { name: "Sheet1", exact: true }).click();
@@ -115,13 +117,13 @@ async function deleted({ page, text, type, until, shot }) {
   assert.equal(await page.locator("#undelete:visible").count(), 0);
 
   const workbook = await name();
-  await page.click("#delete");
+  await fromFile(page, "#delete");
   await confirm();
   await until("the workbook is gone", async () => !(await names()).includes(workbook));
   await page.click("#undelete");
   await until("and back", async () => (await name()) === workbook && (await text("B1")) === "behind1");
   // Something else was said since: there is nothing to take back.
-  await page.click("#delete");
+  await fromFile(page, "#delete");
   await confirm();
   await page.locator("#undelete").waitFor({ state: "visible" });
   await type("A1", "typed");
