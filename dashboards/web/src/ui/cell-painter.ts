@@ -28,7 +28,7 @@ export class CellPainter {
   }
 
   /** A value's text as a column of so many pixels has room for it; texts flow over, or are cut where that is seen. */
-  fitting(value: Scalar, text: string, isFormatted: boolean, width: number): string {
+  private fitting(value: Scalar, text: string, isFormatted: boolean, width: number): string {
     const isDate = typeof value === "string" && isFormatted && text !== value;
     if (typeof value !== "number" && !isDate) return text;
     const room = width - this.beside;
@@ -36,9 +36,13 @@ export class CellPainter {
     return fitted(text, Number(value), isFormatted || isDate, fits);
   }
 
-  /** Lays a text into a cell; `text` is the whole one. */
-  paint(cell: HTMLTableCellElement, sheet: Sheet, [row, column]: readonly [number, number], text: string, seen: string): void {
+  /** Lays a text into a cell of a column that is so many pixels wide. */
+  paint(
+    cell: HTMLTableCellElement, sheet: Sheet, [row, column]: readonly [number, number],
+    text: string, isFormatted: boolean, width: number,
+  ): void {
     const value = sheet.value(row, column);
+    const seen = this.fitting(value, text, isFormatted, width);
     const id: CellId = cellId(row, column);
     if (cell.textContent !== seen) cell.textContent = seen;
     const owner = sheet.spilledFrom(row, column);

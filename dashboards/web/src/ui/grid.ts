@@ -62,6 +62,8 @@ export class Grid {
   private worksheet: Worksheet | undefined;
   private painter: CellPainter | undefined;
   private window: RowWindow | undefined;
+  /** Cells outside of the page that have changed: few of a large sheet are ever looked at. */
+  private readonly unpainted = new Set<CellId>();
   private frozen: Frozen | undefined;
   private sheet: Sheet | undefined;
   private looks: Layout = PLAIN;
@@ -146,7 +148,7 @@ export class Grid {
     if (!worksheet) throw new Error("the grid could not be made");
     this.worksheet = worksheet;
     this.painter = new CellPainter(worksheet.records[0]?.[0]?.element ?? worksheet.table);
-    this.window = new RowWindow(worksheet);
+    this.window = new RowWindow(worksheet, (rows) => this.paintRows(rows));
     this.frozen = new Frozen(worksheet, this.window);
     // The grid names the place of its tabs, which are off, in English.
     for (const named of holder.querySelectorAll("[aria-label]")) named.removeAttribute("aria-label");
@@ -189,6 +191,7 @@ export class Grid {
     const holder = this.host.firstElementChild as jspreadsheet.JspreadsheetInstanceElement | null;
     if (this.worksheet && holder) jspreadsheet.destroy(holder, false);
     this.worksheet = this.window = this.frozen = undefined;
+    this.unpainted.clear();
     jspreadsheet.current = null;
   }
 
@@ -442,13 +445,19 @@ export class Grid {
   private paintCell(row: number, column: number): void {
     const [worksheet, sheet] = [this.worksheet, this.sheet];
     const cell = worksheet?.records[row]?.[column]?.element;
-    if (!worksheet || !sheet || !cell) return;
     // While somebody types in it, it is theirs.
-    if (worksheet.edition?.[0] === cell) return;
+    if (!worksheet || !sheet || !cell || worksheet.edition?.[0] === cell) return;
+    if (!cell.isConnected) return void this.unpainted.add(cellId(row, column));
     const text = textAt(sheet, this.looks, row, column);
-    const isFormatted = formatAt(this.looks, row, column) !== undefined;
-    const seen = this.painter?.fitting(sheet.value(row, column), text, isFormatted, this.width(column)) ?? text;
-    this.painter?.paint(cell, sheet, [row, column], text, seen);
+    this.painter?.paint(cell, sheet, [row, column], text, formatAt(this.looks, row, column) !== undefined, this.width(column));
+  }
+
+  /** Paints the cells of rows that have come into the page that have changed since they were last there. */
+  private paintRows(rows: Iterable<number>): void {
+    if (this.unpainted.size === 0) return;
+    for (const row of rows) {
+      for (const column of this.worksheet?.cols.keys() ?? []) if (this.unpainted.delete(cellId(row, column))) this.paintCell(row, column);
+    }
   }
 
   /** Paints all cells in use. */

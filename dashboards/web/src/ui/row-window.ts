@@ -25,14 +25,18 @@ export class RowWindow {
   /** The height of a row when one was last there. */
   private height = 0;
 
-  constructor(private readonly worksheet: Worksheet) {
+  /** `came`: rows are in the page that were not, before it is drawn. */
+  constructor(private readonly worksheet: Worksheet, private readonly came: (rows: Iterable<number>) => void) {
     const { content, table, tbody } = worksheet;
     content.insertBefore(this.above, table);
     table.after(this.below);
     this.frozen.classList.add("rs-frozen");
     content.style.setProperty("overflow-anchor", "none");
     content.addEventListener("scroll", () => this.cover());
-    new MutationObserver(() => this.refresh()).observe(tbody, { childList: true });
+    new MutationObserver((changes) => {
+      this.came(changes.flatMap(({ addedNodes }) => [...addedNodes].map((row) => Number((row as HTMLElement).dataset["y"]))));
+      this.refresh();
+    }).observe(tbody, { childList: true });
     // The grid calls it, and has none.
     Object.assign(worksheet, { loadPage: (hundred: number) => this.show(this.placeFrom(hundred * LEAST)) });
     this.place();
@@ -54,6 +58,7 @@ export class RowWindow {
     this.frozen.replaceChildren(...rows.slice(0, frozenRows).map(({ element }) => element));
     if (frozenRows > 0) table.insertBefore(this.frozen, tbody);
     else this.frozen.remove();
+    this.came(Array.from({ length: frozenRows }, (_, row) => row));
     this.show(first);
     this.cover();
   }
@@ -107,8 +112,10 @@ export class RowWindow {
     const { rows } = this.worksheet;
     const count = Math.max(LEAST, least);
     const first = Math.max(0, Math.min(from, this.total - count));
-    const shown = this.order ? this.order.slice(first, first + count).map((row) => rows[row]) : rows.slice(first, first + count);
-    this.put(shown.flatMap((row) => (row ? [row.element] : [])));
+    const shown = this.order?.slice(first, first + count) ?? Array.from({ length: Math.min(count, rows.length - first) }, (_, place) => first + place);
+    this.put(shown.flatMap((row) => rows[row]?.element ?? []));
+    // Before their height is measured, so that they are laid out once.
+    this.came(shown);
     this.place();
   }
 
