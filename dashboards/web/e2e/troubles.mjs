@@ -85,7 +85,7 @@ async function revoked({ page, type, importFile, settled, until, hold, interfere
 }
 
 /** Five thousand rows, of which each third has no answer. */
-async function failing({ page, cell, type, importFile, until, asked, allow, interfere, shot }, run) {
+async function failing({ page, cell, text, type, importFile, until, asked, allow, interfere, shot }, run) {
   await importFile("failing.csv", "text/csv", rowsOf(run, "Bus", LARGE));
   const error = { message: "the answer was no label", type: "server_error" };
   const change = (event) => {
@@ -119,5 +119,8 @@ async function failing({ page, cell, type, importFile, until, asked, allow, inte
   await until("those are answered", async () => new RegExp(`^${FAILED.toLocaleString("en")} cells in [^,]*$`).test(await page.textContent("#status")));
   const again = asked().slice(before).reduce((sum, { body }) => sum + JSON.parse(body).calls.length, 0);
   assert.equal(again, FAILED, "only what failed is asked again");
+  await cell("B3").click();
+  await page.keyboard.press("Control+ArrowDown");
+  assert.match(await text(`B${LARGE}`), /^(good|bad)$/, "rows that come into the page show what came while they were not there");
   return `${LARGE} rows of which ${FAILED} failed: counted while they came and at the end, and only those were asked again`;
 }
