@@ -214,7 +214,7 @@ async function addIns(page) {
   await page.click("text=Add-ins");
   await page.waitForURL(`${address}/addins`);
   const pictures = await page.locator("main img").evaluateAll((all) => all.map((one) => one.naturalWidth));
-  assert.equal(pictures.filter((width) => width > 0).length, 6, `${pictures}`);
+  assert.equal(pictures.filter((width) => width > 0).length, 9, `${pictures}`);
   assert.match(await page.textContent("body"), new RegExp(address));
   await page.screenshot({ path: join(ARTIFACTS, "12-addins.png"), fullPage: true });
   assert.match(await page.evaluate(() => getComputedStyle(document.documentElement).getPropertyValue("--paper")), /light-dark/, "it has the page's tokens");

@@ -40,7 +40,7 @@ async fn the_add_ins_come_with_the_servers_own_address() {
         assert_eq!((reply.status, reply.header("content-type")), (200, Some("image/svg+xml")), "{picture}");
         count += 1;
     }
-    assert_eq!(count, 9, "three steps each");
+    assert_eq!(count, 10, "three steps each, and the product's sign");
 
     for path in ["/addins", "/addins/excel/manifest.xml", "/addins/sheets/RelServe.gs"] {
         let reply = through_proxy(&server.client, path, "sheets.example.org").await;
