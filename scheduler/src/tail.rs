@@ -15,6 +15,8 @@
 
 use base::{Nanos, RelQueryId, ServiceClass, Time};
 
+use crate::cost::CostModel;
+
 /// RelQueries after which the longest backlog before them is forgotten; it is remembered for up to twice as many.
 const WINDOW: u32 = 128;
 /// Parts of D in which it is looked at again at the earliest, and at the latest.
@@ -22,6 +24,20 @@ const LOOKS: (u64, u64) = (64, 8);
 /// Part of D by which what was late must have gained before it is late no more.
 const GAINED: u64 = 16;
 const CLASSES: usize = 3;
+/// Parts of the yardstick in which work is counted.
+const PARTS: u128 = 1 << 20;
+
+/// Machine time of a piece of work that stays the same, by a cost model: work is counted in it, because a model that is
+/// fitted anew can make all that is here half as much again or half, while nothing came and nothing was done.
+fn yardstick(cost: &CostModel) -> u128 {
+    let decode = u128::from(cost.decode_base.0) + 64 * u128::from(cost.decode_per_sequence.0);
+    let prefill = u128::from(cost.prefill_base.0) + 2_048 * u128::from(cost.prefill_per_token.0);
+    (prefill + 16 * decode).max(1)
+}
+
+fn parts(work: Nanos, yardstick: u128) -> u128 {
+    u128::from(work.0) * PARTS / yardstick
+}
 
 /// An open relQuery: when it came, and the work that is left of it.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +46,8 @@ pub(crate) struct OpenWork {
     pub(crate) class: ServiceClass,
     pub(crate) arrival: Time,
     pub(crate) work: Nanos,
+    /// Whether rows of it wait: what only runs gains nothing by going first.
+    pub(crate) has_waiting: bool,
 }
 
 /// What is late, by service class: each is measured against its own backlog.
@@ -48,7 +66,7 @@ struct ClassTail {
     backlog: u128,
     /// Work that has come since.
     arrived: u128,
-    /// Work done in so much time while there was any.
+    /// Work done in so much time, ns, while there was any.
     served: u128,
     busy: u128,
     /// How long the backlog lasted, at most: of the window before this one, and of this one.
@@ -63,12 +81,12 @@ impl TailBound {
     }
 
     /// A relQuery came.
-    pub(crate) fn arrived(&mut self, class: ServiceClass, work: Nanos) {
+    pub(crate) fn arrived(&mut self, class: ServiceClass, work: Nanos, cost: &CostModel) {
         let class = &mut self.classes[class as usize];
         if class.backlog + class.arrived == 0 {
             self.next = Time(0);
         }
-        class.arrived += u128::from(work.0);
+        class.arrived += parts(work, yardstick(cost));
         class.relqueries += 1;
         if class.relqueries > WINDOW {
             class.longest = [class.longest[1], Nanos(0)];
@@ -83,13 +101,14 @@ impl TailBound {
     }
 
     /// Looks at all that is here, in the order of arrival. True where other relQueries are late than before.
-    pub(crate) fn look(&mut self, now: Time, permille: u32, open: &[OpenWork]) -> bool {
+    pub(crate) fn look(&mut self, now: Time, permille: u32, open: &[OpenWork], cost: &CostModel) -> bool {
+        let yardstick = yardstick(cost);
         let mut has_changed = false;
         let mut next = u64::MAX;
         for (number, class) in self.classes.iter_mut().enumerate() {
             let before = class.late_until;
             let own = open.iter().filter(|one| one.class as usize == number);
-            next = next.min(class.look(now, permille, own).0);
+            next = next.min(class.look(now, permille, own, yardstick).0);
             has_changed |= before != class.late_until;
         }
         self.next = now + Nanos(next);
@@ -104,8 +123,9 @@ impl ClassTail {
         now: Time,
         permille: u32,
         open: impl Iterator<Item = &'a OpenWork> + Clone,
+        yardstick: u128,
     ) -> Nanos {
-        let backlog = open.clone().map(|one| u128::from(one.work.0)).sum::<u128>();
+        let backlog = open.clone().map(|one| parts(one.work, yardstick)).sum::<u128>();
         if self.backlog > 0 {
             self.busy += u128::from(now.since(self.looked).0);
             self.served += (self.backlog + self.arrived).saturating_sub(backlog);
@@ -115,15 +135,18 @@ impl ClassTail {
         if backlog == 0 {
             return Nanos(u64::MAX);
         }
-        let lasts = self.time(backlog);
+        let lasts = self.time(backlog, yardstick);
         self.longest[1] = self.longest[1].max(lasts);
         let longest = self.longest[0].max(self.longest[1]);
         let bound = u64::try_from(u128::from(longest.0) * u128::from(permille) / 1_000).unwrap_or(u64::MAX);
-        let (mut work, mut least) = (0, bound);
+        let (mut work, mut least) = (0_u128, bound);
         for one in open {
-            work += u128::from(one.work.0);
+            work += parts(one.work, yardstick);
+            if !one.has_waiting {
+                continue;
+            }
             let deadline = one.arrival.0.saturating_add(bound);
-            let spare = deadline.saturating_sub(now.0.saturating_add(self.time(work).0));
+            let spare = deadline.saturating_sub(now.0.saturating_add(self.time(work, yardstick).0));
             let enough = if before.is_some_and(|until| one.id <= until) { bound / GAINED } else { 0 };
             if spare <= enough {
                 self.late_until = Some(one.id);
@@ -136,9 +159,9 @@ impl ClassTail {
     }
 
     /// The time that so much work takes, as measured; as modelled until as much was done.
-    fn time(&self, work: u128) -> Nanos {
+    fn time(&self, work: u128, yardstick: u128) -> Nanos {
         let prior = self.backlog.max(1);
-        let time = work * (self.busy + prior) / (self.served + prior);
+        let time = work * (self.busy + prior * yardstick / PARTS) / (self.served + prior);
         Nanos(u64::try_from(time).unwrap_or(u64::MAX))
     }
 }
@@ -155,12 +178,13 @@ mod tests {
             class: ServiceClass::Interactive,
             arrival: Time(arrival * SECOND),
             work: Nanos(work * SECOND),
+            has_waiting: true,
         }
     }
 
     /// Which are late, looked at in this second.
     fn late(tail: &mut TailBound, second: u64, permille: u32, open: &[OpenWork]) -> Vec<u64> {
-        tail.look(Time(second * SECOND), permille, open);
+        tail.look(Time(second * SECOND), permille, open, &CostModel::default());
         let late = open.iter().filter(|one| tail.is_late(one.class, one.id));
         late.map(|one| one.id.0).collect()
     }
@@ -168,15 +192,15 @@ mod tests {
     #[test]
     fn a_large_one_is_overtaken_until_it_would_be_done_later_than_it_may() {
         let mut tail = TailBound::default();
-        tail.arrived(ServiceClass::Interactive, Nanos(10 * SECOND));
+        tail.arrived(ServiceClass::Interactive, Nanos(10 * SECOND), &CostModel::default());
         assert_eq!(late(&mut tail, 0, 1_500, &[open(1, 0, 10)]), [0_u64; 0], "15 s are borne");
         // The first second goes to the large one; from then on one of a second comes every second, and is served.
         for second in 1..=5 {
-            tail.arrived(ServiceClass::Interactive, Nanos(SECOND));
+            tail.arrived(ServiceClass::Interactive, Nanos(SECOND), &CostModel::default());
             let here = [open(1, 0, 9), open(second + 1, second, 1)];
             assert_eq!(late(&mut tail, second, 1_500, &here), [0_u64; 0], "second {second}");
         }
-        tail.arrived(ServiceClass::Interactive, Nanos(SECOND));
+        tail.arrived(ServiceClass::Interactive, Nanos(SECOND), &CostModel::default());
         let here = [open(1, 0, 9), open(7, 6, 1)];
         assert_eq!(late(&mut tail, 6, 1_500, &here), [1], "9 s of work, 9 s before the 15 s are over");
     }
@@ -201,11 +225,43 @@ mod tests {
         let mut tail = TailBound::default();
         let here = [open(1, 0, 1), open(2, 8, 8), open(3, 10, 11)];
         assert_eq!(late(&mut tail, 10, 1_100, &here), [0_u64; 0], "22 s are borne");
-        tail.arrived(ServiceClass::Interactive, Nanos(2 * SECOND));
+        tail.arrived(ServiceClass::Interactive, Nanos(2 * SECOND), &CostModel::default());
         // The second must be done at second 30 and could just be.
         let here = [open(1, 0, 1), open(2, 8, 8), open(4, 21, 2)];
         assert_eq!(late(&mut tail, 21, 1_100, &here), [1]);
         assert_eq!(late(&mut tail, 22, 1_100, &here[1..]), [2]);
+    }
+
+    #[test]
+    fn what_only_runs_lets_the_next_late_one_go_first() {
+        let mut tail = TailBound::default();
+        let here = [open(1, 0, 4), open(2, 0, 4), open(3, 0, 4)];
+        assert_eq!(late(&mut tail, 0, 1_100, &here), [0_u64; 0], "13.2 s are borne");
+        // Smaller ones came and went.
+        tail.arrived(ServiceClass::Interactive, Nanos(10 * SECOND), &CostModel::default());
+        assert_eq!(late(&mut tail.clone(), 10, 1_100, &here), [1]);
+        let runs = OpenWork { has_waiting: false, ..open(1, 0, 4) };
+        assert_eq!(late(&mut tail, 10, 1_100, &[runs, here[1], here[2]]), [1, 2]);
+    }
+
+    #[test]
+    fn a_cost_model_that_is_fitted_anew_makes_no_backlog_longer() {
+        let mut tail = TailBound::default();
+        let cost = CostModel::default();
+        let twice = CostModel {
+            prefill_per_token: Nanos(2 * cost.prefill_per_token.0),
+            prefill_base: Nanos(2 * cost.prefill_base.0),
+            decode_per_sequence: Nanos(2 * cost.decode_per_sequence.0),
+            decode_base: Nanos(2 * cost.decode_base.0),
+            ..cost
+        };
+        tail.look(Time(0), 1_100, &[open(1, 0, 90), open(2, 0, 10)], &cost);
+        tail.look(Time(90 * SECOND), 1_100, &[open(2, 0, 10)], &cost);
+        // 90 s of work were done in 90 s, and 20 s of the new model's are left: 10 s or little more, 110 s being borne.
+        tail.look(Time(91 * SECOND), 1_100, &[open(2, 0, 20)], &twice);
+        assert!(!tail.is_late(ServiceClass::Interactive, RelQueryId(2)));
+        tail.look(Time(99 * SECOND), 1_100, &[open(2, 0, 20)], &twice);
+        assert!(tail.is_late(ServiceClass::Interactive, RelQueryId(2)));
     }
 
     #[test]
@@ -218,7 +274,7 @@ mod tests {
         let short = OpenWork { class: ServiceClass::Bulk, ..open(9, 4, 1) };
         assert_eq!(late(&mut tail.clone(), 5, 1_100, &[short]), [0_u64; 0]);
         for _ in 0..=2 * WINDOW + 1 {
-            tail.arrived(ServiceClass::Bulk, Nanos(0));
+            tail.arrived(ServiceClass::Bulk, Nanos(0), &CostModel::default());
         }
         assert_eq!(late(&mut tail, 5, 1_100, &[short]), [9], "the long backlog is too long ago to count");
     }
@@ -227,14 +283,14 @@ mod tests {
     fn it_is_looked_at_again_before_anything_can_be_late_and_when_the_first_of_a_class_comes() {
         let mut tail = TailBound::default();
         assert!(tail.is_due(Time(0)));
-        tail.look(Time(0), 1_500, &[open(1, 0, 64)]);
+        tail.look(Time(0), 1_500, &[open(1, 0, 64)], &CostModel::default());
         assert!(!tail.is_due(Time(SECOND)), "a bound of 96 s");
         assert!(tail.is_due(Time(12 * SECOND)));
-        tail.look(Time(90 * SECOND), 1_500, &[open(1, 0, 64)]);
+        tail.look(Time(90 * SECOND), 1_500, &[open(1, 0, 64)], &CostModel::default());
         assert!(tail.is_due(Time(96 * SECOND)));
-        tail.look(Time(100 * SECOND), 1_500, &[]);
+        tail.look(Time(100 * SECOND), 1_500, &[], &CostModel::default());
         assert!(!tail.is_due(Time(1_000 * SECOND)), "nothing is here");
-        tail.arrived(ServiceClass::Dashboard, Nanos(SECOND));
+        tail.arrived(ServiceClass::Dashboard, Nanos(SECOND), &CostModel::default());
         assert!(tail.is_due(Time(100 * SECOND)));
     }
 }

@@ -37,7 +37,7 @@ impl Scheduler {
         relquery.breakdown = breakdown;
         relquery.priced_for = StepId(self.steps.next_step);
         if is_first {
-            self.estimates.tail.arrived(relquery.class, breakdown.work());
+            self.estimates.tail.arrived(relquery.class, breakdown.work(), &self.estimates.cost);
         }
         self.place(id);
         if is_first && breakdown.is_aged {

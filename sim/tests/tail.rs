@@ -84,5 +84,5 @@ fn in_front_of_an_overloaded_server_the_longest_is_bounded_where_nothing_else_is
         (run(Policy::Fcfs, 0), run(Policy::MarginalWork, 0), run(Policy::MarginalWork, default));
     eprintln!("mean, p99: fcfs {fcfs:?}, without a bound {free:?}, with {bound:?}");
     assert!(free.1 > 1.6 * fcfs.1, "nothing to bound");
-    assert!(bound.1 < 0.7 * free.1 && bound.0 < 1.15 * free.0 && bound.0 < 0.7 * fcfs.0);
+    assert!(bound.1 < 0.7 * free.1 && bound.0 < 1.2 * free.0 && bound.0 < 0.7 * fcfs.0);
 }

@@ -116,7 +116,7 @@ impl Fleet {
         self.set_timer(id);
         self.place(id);
         if let Some(query) = self.queries.get(&id) {
-            self.tail.arrived(query.class, query.breakdown.work());
+            self.tail.arrived(query.class, query.breakdown.work(), &self.cost);
         }
     }
 
@@ -257,9 +257,10 @@ impl Fleet {
             class: query.class,
             arrival: query.arrival,
             work: query.breakdown.work(),
+            has_waiting: query.waiting() > 0,
         });
         let open: Vec<OpenWork> = open.collect();
-        if self.tail.look(now, permille, &open) {
+        if self.tail.look(now, permille, &open, &self.cost) {
             for one in open {
                 self.place(one.id);
             }

@@ -101,9 +101,10 @@ impl Scheduler {
             class: relquery.class,
             arrival: relquery.arrival,
             work: relquery.breakdown.work(),
+            has_waiting: relquery.waiting_len() > 0,
         });
         let open: Vec<OpenWork> = open.collect();
-        if self.estimates.tail.look(now, permille, &open) {
+        if self.estimates.tail.look(now, permille, &open, &self.estimates.cost) {
             for one in open {
                 self.place(one.id);
             }
