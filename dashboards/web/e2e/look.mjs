@@ -148,6 +148,7 @@ async function everyState(tools) {
     ["live", "#live", async () => {
       await page.click("#view-live");
       await until("it is live", async () => (await page.textContent("#live > [role=status]")) === "live");
+      await page.locator("#lanes-in").waitFor();
     }, () => page.click("#view-sheet")],
   ];
   for (const [name, selector, open, close] of states) {

@@ -20,6 +20,8 @@ import { WhatIfForm } from "./live-what-if";
 import { empty, make } from "./make";
 
 const DRAW_MS = 250;
+/** The first frame tells what ran before; a server that has nothing to tell sends none for so long. */
+const FIRST_MS = 1_000;
 
 /** The view. */
 export class LiveView {
@@ -41,6 +43,9 @@ export class LiveView {
   private stop: (() => void) | undefined;
   private drawn = 0;
   private timer: number | undefined;
+  /** Draws once more where no frame came after the greeting. */
+  private greeting: number | undefined;
+  private isGreeted = false;
 
   constructor(private readonly source: Source = stream) {
     this.host.classList.add("live");
@@ -54,12 +59,19 @@ export class LiveView {
   show(on: boolean): void {
     this.stop?.();
     this.stop = undefined;
+    clearTimeout(this.greeting);
     if (!on) return;
+    this.isGreeted = false;
     this.stop = this.source({
       hello: (hello) => {
         this.model.greet(hello);
         fillList(this.facts, policyFacts(hello, undefined));
         this.draw();
+        clearTimeout(this.greeting);
+        this.greeting = window.setTimeout(() => {
+          this.isGreeted = true;
+          this.draw();
+        }, FIRST_MS);
       },
       frame: (frame) => {
         this.model.take(frame);
@@ -103,8 +115,10 @@ export class LiveView {
     if (hello) fillList(this.facts, policyFacts(hello, snapshot));
     const isFleet = hello?.backend === "fleet";
     const isIdle = model.steps.length === 0 && model.bars().length === 0 && (snapshot?.others.relqueries ?? 0) === 0;
-    this.idle.hidden = !isIdle;
-    this.details.hidden = this.curves.hidden = isIdle;
+    // Before the first frame nobody knows whether something ran.
+    const isKnown = snapshot !== undefined || this.isGreeted;
+    this.idle.hidden = !isIdle || !isKnown;
+    this.details.hidden = this.curves.hidden = isIdle || !isKnown;
     this.lanes.draw(model);
     this.timeline.draw(model, isFleet);
     this.queue.draw(snapshot, hello, (id) => model.reasons(id));
