@@ -7,6 +7,7 @@ import type { CellId } from "../core/address";
 import { cellLabel } from "../core/cell-label";
 import { afterTyping } from "../core/origins";
 import { rawOf } from "../core/typed";
+import { widthsOn } from "../core/widths";
 import { probe, runCells } from "../net/cells";
 import { estimateOf } from "../net/estimate";
 import { Journal } from "../store/journal";
@@ -35,7 +36,7 @@ import { shownOf } from "./files";
 import { Inspection } from "./inspection";
 import { Keeping } from "./keeping";
 import { SheetWriter, copyName } from "./sheet-writer";
-import { TEMPLATES } from "./samples";
+import { TEMPLATES, type Template } from "./samples";
 import { previewColumn } from "./preview";
 import { Session, type SessionHost } from "./session";
 import { SheetTools } from "./sheet-tools";
@@ -117,12 +118,14 @@ export class Workspace {
         const [row, column] = this.selected;
         this.asking.ask({ row, rowEnd: row, column, columnEnd: column });
       },
+      // The grid takes its new height when the page is laid out.
+      opened: () => requestAnimationFrame(() => requestAnimationFrame(() => this.grid.show(...this.selected))),
       closed: () => this.grid.focus(),
     });
     this.asking = new Asking({
       grid: this.grid, session: () => this.session, origins: () => this.tabs.origins, inspect: () => this.inspector.open(), say,
     });
-    this.gallery = new Gallery(TEMPLATES, (template) => this.add(newSheet(template.name, template.rows, template.widths)),
+    this.gallery = new Gallery(TEMPLATES, (template) => this.begin(template),
       () => this.grid.focus());
     this.writer = store && new SheetWriter(store, {
       wrote: (id) => {
@@ -311,6 +314,10 @@ export class Workspace {
     this.writer?.edited(sheet);
     this.show(sheet);
     this.save();
+  }
+
+  private begin({ name, rows, widths }: Template): void {
+    this.add(newSheet(name, rows, widthsOn(innerWidth, widths)));
   }
 
   private edited(): void {
@@ -525,7 +532,7 @@ export class Workspace {
       created: () => this.add(newSheet(t.workbook.name(this.list.length + 1))),
       renamed: (name) => this.rename(name),
       deleted: () => void this.remove(),
-      begun: ({ name, rows, widths }) => this.add(newSheet(name, rows, widths)),
+      begun: (template) => this.begin(template),
       read: (file) => void this.transfer.importFile(file),
       csv: () => this.transfer.exportCsv(),
       xlsx: () => void this.transfer.exportXlsx(),

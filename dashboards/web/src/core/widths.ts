@@ -10,6 +10,15 @@ const MOST = 420;
 const ROWS = 200;
 /** Numbers and dates, which are not cut where they do not fit. */
 const NUMBER = /^[-+\d.,:/%\s]+$/;
+/** Up to this width a screen is narrow, and a column takes so much of it at most: one of texts leaves room for its answers. */
+const NARROW = 720;
+const PART = 0.45;
+
+/** Widths on a screen of so many pixels. */
+export function widthsOn(screen: number, widths: readonly number[]): number[] {
+  const most = screen > NARROW ? Number.POSITIVE_INFINITY : Math.max(LEAST, Math.round(PART * screen));
+  return widths.map((width) => Math.min(width, most));
+}
 
 /** A width for each column of rows; a formula's length says nothing of its answer's. */
 export function fitWidths(rows: readonly (readonly string[])[]): number[] {

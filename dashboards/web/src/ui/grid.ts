@@ -232,6 +232,12 @@ export class Grid {
   reach(row: number, column: number): void {
     this.window?.reveal(row);
     this.select(row, column);
+    this.show(row, column);
+  }
+
+  /** Scrolls to a cell. */
+  show(row: number, column: number): void {
+    this.window?.reveal(row);
     this.worksheet?.records[row]?.[column]?.element.scrollIntoView({ block: "nearest", inline: "nearest" });
   }
 

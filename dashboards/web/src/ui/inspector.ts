@@ -24,6 +24,8 @@ export interface InspectorHost {
   inspect(): Inspected;
   /** Asks for it again. */
   again(): void;
+  /** The panel takes room of the grid. */
+  opened(): void;
   /** The keys go back to the grid. */
   closed(): void;
 }
@@ -68,6 +70,7 @@ export class Inspector {
     this.button.setAttribute("aria-expanded", "true");
     this.show();
     this.panel.focus();
+    this.host.opened();
   }
 
   /** Another cell is selected, or the cell is worth something else. */
