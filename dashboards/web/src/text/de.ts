@@ -108,12 +108,13 @@ const de = ({ count, plural }: Formats): Messages => {
       "The selected cells": "Die ausgewählten Zellen",
       "Usage of this sheet": "Verbrauch dieser Arbeitsmappe",
       "Bring back what was deleted": "Zurückholen, was gelöscht wurde",
-      "The server prints a key at its first start;": "Der Server gibt beim ersten Start einen Schlüssel aus;",
-      "makes more.": "erstellt weitere.",
+      "Sign in to RelServe": "Bei RelServe anmelden",
+      "Paste your key, or open the invitation link you were sent. No key? Ask whoever runs this server; they make one under Admin or with":
+        "Den Schlüssel einfügen oder den Einladungslink öffnen. Kein Schlüssel? Wer diesen Server betreibt, erstellt einen unter Verwaltung oder mit",
       "Key": "Schlüssel",
-      "Remember in this browser (else: until this tab closes)": "In diesem Browser merken (sonst: bis dieser Tab geschlossen wird)",
+      "Stay signed in on this browser": "In diesem Browser angemeldet bleiben",
       "Forget key": "Schlüssel vergessen",
-      "Use key": "Schlüssel benutzen",
+      "Sign in": "Anmelden",
       "This sheet on the server": "Diese Arbeitsmappe auf dem Server",
       "A link shows the sheet, with its formulas, to whoever has it. It lets nobody change it, nor ask the model.":
         "Ein Link zeigt die Arbeitsmappe mit ihren Formeln allen, die ihn haben. Ändern oder das Modell fragen kann damit niemand.",

@@ -34,8 +34,9 @@ export const PAGE = [
   "Keep back what has no answer yet, until Resume", "Pause", "Call off what has no answer yet; answers that are there stay", "Stop",
   "The selected cells", "Usage of this sheet", "Bring back what was deleted",
   // The dialogs.
-  "The server prints a key at its first start;", "makes more.", "Key", "Remember in this browser (else: until this tab closes)",
-  "Forget key", "Use key",
+  "Sign in to RelServe",
+  "Paste your key, or open the invitation link you were sent. No key? Ask whoever runs this server; they make one under Admin or with",
+  "Key", "Stay signed in on this browser", "Forget key", "Sign in",
   "This sheet on the server", "A link shows the sheet, with its formulas, to whoever has it. It lets nobody change it, nor ask the model.",
   "It works for", "a day", "a week", "30 days", "a year", "Make a link", "The link, shown this once", "Copy", "Links", "Versions",
   "Add an AI column", "What to do", "With the column", "Name of the new column", "The first rows", "Row", "Answer", "Try five rows",

@@ -35,6 +35,8 @@ export class Login {
     onClick("login-forget", () => {
       forgetKey();
       this.input.value = "";
+      this.showForget();
+      this.input.focus();
       this.model.textContent = "";
       this.error.textContent = t.login.forgotten;
     });
@@ -69,8 +71,14 @@ export class Login {
     if (this.dialog.open) return;
     this.input.value = storedKey();
     this.remember.checked = isRemembered();
+    this.showForget();
     this.dialog.showModal();
     this.input.focus();
+  }
+
+  /** A key that is not there cannot be forgotten. */
+  private showForget(): void {
+    element("login-forget", HTMLButtonElement).hidden = storedKey() === "";
   }
 
   private async use(): Promise<void> {
