@@ -14,6 +14,8 @@ export interface Template {
   /** Whether it is beyond the built-in demo model, which knows labels and ratings. */
   isBeyondDemo: boolean;
   rows: string[][];
+  /** What its card shows as the first answers, written by hand. */
+  sample: string[];
   widths: number[];
 }
 
@@ -76,6 +78,7 @@ export const TEMPLATES: readonly Template[] = [
   {
     ...called(t.templates.reviews),
     isBeyondDemo: false,
+    sample: ["positive", "positive"],
     widths: [430, 110, 90, 110, 200],
     rows: [
       ["Review", "Class", "Rating", "Raters said", "Negative by the model"],
@@ -91,6 +94,7 @@ export const TEMPLATES: readonly Template[] = [
   {
     ...called(t.templates.tickets),
     isBeyondDemo: false,
+    sample: ["billing", "delivery"],
     widths: [400, 130, 110, 120],
     rows: [
       ["Ticket", "Topic", "Urgency", "Topics"],
@@ -105,6 +109,7 @@ export const TEMPLATES: readonly Template[] = [
   {
     ...called(t.templates.leads),
     isBeyondDemo: false,
+    sample: ["5", "1"],
     widths: [430, 90, 110],
     rows: filled(
       ["Lead", "Score", "Call"], LEADS,
@@ -114,6 +119,7 @@ export const TEMPLATES: readonly Template[] = [
   {
     ...called(t.templates.invoices),
     isBeyondDemo: true,
+    sample: ["2041", "RS-118"],
     widths: [520, 150, 150],
     rows: filled(
       ["Invoice", "Number", "Total"], INVOICES,
@@ -124,6 +130,7 @@ export const TEMPLATES: readonly Template[] = [
   {
     ...called(t.templates.translations),
     isBeyondDemo: true,
+    sample: ["Wo kann ich mein Paket abholen?", "Ihre Bestellung wurde versandt."],
     widths: [300, 260, 260],
     rows: filled(
       ["English", "German", "French"], PHRASES,
@@ -133,6 +140,7 @@ export const TEMPLATES: readonly Template[] = [
   {
     ...called(t.templates.summaries),
     isBeyondDemo: true,
+    sample: ["Export fixed by updating to 3.3.", "Double charge refunded."],
     widths: [520, 360, 110],
     rows: filled(
       ["Conversation", "Summary", "Solved"], THREADS,
@@ -142,6 +150,7 @@ export const TEMPLATES: readonly Template[] = [
   {
     ...called(t.templates.names),
     isBeyondDemo: true,
+    sample: ["Anna Mueller", "John O'Neill"],
     widths: [240, 240],
     rows: filled(
       ["As typed", "Name"], NAMES, `=AI.FORMAT(A2:A${NAMES.length + 1}, "given name, then family name, without titles")`,
