@@ -38,12 +38,12 @@ export class Arranger {
     const wide = whole === "row" ? 1 : columns;
     const key = (axis: Edit["axis"], sign: string) => (whole === axis ? t.control(sign) : "");
     return [
+      { command: "sort-ascending", label: t.arrange.ascending(name), key: "" },
+      { command: "sort-descending", label: t.arrange.descending(name), key: "" },
       { command: "insert-rows", label: t.arrange.insertRows(row), key: key("row", "+"), begins: true },
       { command: "delete-rows", label: t.arrange.deleteRows(row), key: key("row", "−") },
       { command: "insert-columns", label: t.arrange.insertColumns(wide), key: key("column", "+") },
       { command: "delete-columns", label: t.arrange.deleteColumns(wide), key: key("column", "−") },
-      { command: "sort-ascending", label: t.arrange.ascending(name), key: "", begins: true },
-      { command: "sort-descending", label: t.arrange.descending(name), key: "" },
       { command: "keep-values", label: t.arrange.keepValues, key: "", begins: true },
     ];
   }

@@ -27,7 +27,7 @@ export class Asking {
   entries(): Entry<AskCommand>[] {
     const { rows, columns } = this.host.grid.selection();
     return [
-      { command: "inspect", label: t.asking.inspect, key: t.control("I") },
+      { command: "inspect", label: t.asking.inspect, key: t.control("I"), begins: true },
       { command: "ask-selected", label: rows * columns === 1 ? t.asking.thisCell : t.asking.selected, key: "", begins: true },
       { command: "ask-failed", label: t.asking.failed, key: "" },
       { command: "ask-changed", label: t.asking.changed, key: "" },

@@ -499,8 +499,8 @@ export class Workspace {
     const menu = new Menu<{ of: "answers"; what: AskCommand } | { of: "rows"; what: Command }>(
       t.workbook.menu,
       () => [
-        ...this.asking.entries().map((entry) => ({ ...entry, command: { of: "answers" as const, what: entry.command } })),
         ...this.arranger.entries().map((entry) => ({ ...entry, command: { of: "rows" as const, what: entry.command } })),
+        ...this.asking.entries().map((entry) => ({ ...entry, command: { of: "answers" as const, what: entry.command } })),
       ],
       (command) => (command.of === "answers" ? this.asking.run(command.what) : this.arranger.run(command.what)),
       () => this.grid.focus(),

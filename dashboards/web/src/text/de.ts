@@ -59,7 +59,7 @@ const de = ({ count, plural }: Formats): Messages => {
       "Show some rows only, by the selected column (Ctrl+Shift+L)": "Nur manche Zeilen zeigen, nach der ausgewählten Spalte (Strg+Umschalt+L)",
       "Freeze": "Fixieren",
       "Rows and columns that stay while the rest scrolls": "Zeilen und Spalten, die stehen bleiben, während der Rest rollt",
-      "Arrange": "Anordnen",
+      "Rows & columns": "Zeilen & Spalten",
       "Rows and columns: insert, delete, sort (or right click)": "Zeilen und Spalten: einfügen, löschen, sortieren (auch per Rechtsklick)",
       "Fill down": "Nach unten ausfüllen",
       "Fill the first row of the selection down (Ctrl+D)": "Die erste Zeile der Auswahl nach unten ausfüllen (Strg+D)",

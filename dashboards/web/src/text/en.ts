@@ -19,7 +19,7 @@ export const PAGE = [
   // The tools.
   "History", "Undo", "Undo (Ctrl+Z)", "Redo", "Redo (Ctrl+Y)", "Numbers", "Number format", "Number format of the selected cells",
   "Fewer decimals", "More decimals", "Rows and columns", "Filter", "Show some rows only, by the selected column (Ctrl+Shift+L)",
-  "Freeze", "Rows and columns that stay while the rest scrolls", "Arrange",
+  "Freeze", "Rows and columns that stay while the rest scrolls", "Rows & columns",
   "Rows and columns: insert, delete, sort (or right click)", "Fill down", "Fill the first row of the selection down (Ctrl+D)",
   "Add 100 rows", "Add 100 rows at the end", "Chart and search", "Chart", "A chart of the selected cells", "Find",
   "Find words in this sheet (Ctrl+F)", "Model", "Add AI column",

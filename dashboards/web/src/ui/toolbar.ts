@@ -47,10 +47,12 @@ export class Toolbar {
     // What is moved loses the keys.
     if (this.panel.matches(":popover-open")) return;
     for (const { group, next } of this.leaving.toReversed()) if (group.parentElement === this.panel) this.bar.insertBefore(group, this.home(next));
-    this.bar.classList.remove("tight");
+    this.bar.classList.remove("tight", "brief", "briefest");
     // A button that is hidden while it is measured without would lose the keys.
     this.more.hidden = false;
     this.bar.scrollLeft = 0;
+    // Names go before tools do.
+    for (const less of ["brief", "briefest"]) this.bar.classList.toggle(less, this.isTight(false));
     let hasLeft = false;
     for (const { group } of this.leaving) {
       if (!this.isTight(hasLeft)) break;
