@@ -490,8 +490,8 @@ export const en = ({ count, plural }: Formats) => {
       signInFirst: "The server does not keep this sheet: sign in first.",
       notThere: "The server does not have this sheet yet: type something, or wait a moment.",
       link: (created: string, expires: string) => `Made ${created}, works until ${expires}`,
-      end: "End",
-      endOf: (created: string) => `End the link of ${created}`,
+      end: "Revoke",
+      endOf: (created: string) => `Revoke the link of ${created}`,
       noLink: "No link shows this sheet. Make one above to show it to somebody.",
       noVersion: "No version yet: what is typed is kept as one after a while.",
       newest: (saved: string, size: string) => `${saved}, ${size}: the newest`,
@@ -502,6 +502,7 @@ export const en = ({ count, plural }: Formats) => {
       nothing: "Nothing to see here",
       broken: (why: string) => `The link does not work: ${why}.`,
       more: "Show more rows",
+      emptySheet: "This sheet is empty.",
     },
 
     // Templates.

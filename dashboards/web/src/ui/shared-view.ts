@@ -10,6 +10,9 @@ import { make } from "./make";
 
 /** Rows that are shown at once; more come by the button below. */
 const ROWS_SHOWN = 500;
+/** Texts that stand right, as in the grid: what is shown of numbers and dates. */
+const NUMBER = /^(?:[-−+(]?\s*[$€£]?\s*\d[\d.,'\s]*(?:E[-+]?\d+)?\s*[%€$£]?\)?|\d{4}-\d\d-\d\d)$/i;
+const ERROR = /^#(?:N\/A|[A-Z]+(?:\/0)?[!?])$/;
 
 /** Shows what a link's token shows, in place of everything else. */
 export async function showShared(token: string): Promise<void> {
@@ -38,7 +41,12 @@ function sheetsOf(name: string, { shown: sheets, rows }: WorkbookContent): HTMLE
   return all.flatMap((sheet) => [make("h3", {}, sheet.name), tableOf(sheet.name, sheet.rows)]);
 }
 
+function cellOf(text: string): HTMLTableCellElement {
+  return make("td", NUMBER.test(text) ? { class: "number" } : ERROR.test(text) ? { class: "bad" } : {}, text);
+}
+
 function tableOf(name: string, rows: string[][]): HTMLElement {
+  if (rows.every((row) => row.every((text) => text === ""))) return make("p", { class: "quiet" }, t.share.emptySheet);
   const width = rows.reduce((most, row) => Math.max(most, row.length), 0);
   const columns = Array.from({ length: width }, (_, at) => at);
   const head = make("tr", {}, make("td", {}), ...columns.map((at) => make("th", { scope: "col" }, columnName(at))));
@@ -48,7 +56,7 @@ function tableOf(name: string, rows: string[][]): HTMLElement {
   const add = () => {
     const from = body.rows.length;
     const added = rows.slice(from, from + ROWS_SHOWN).map((row, at) =>
-      make("tr", {}, make("th", { scope: "row" }, String(from + at + 1)), ...columns.map((x) => make("td", {}, row[x] ?? ""))));
+      make("tr", {}, make("th", { scope: "row" }, String(from + at + 1)), ...columns.map((x) => cellOf(row[x] ?? ""))));
     body.append(...added);
     more.hidden = body.rows.length >= rows.length;
   };
