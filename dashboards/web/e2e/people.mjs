@@ -285,19 +285,20 @@ async function administer(page) {
   await page.selectOption("#admin select[name=tenant]", tenant);
   await page.fill("#admin input[name=name]", "laptop");
   await page.keyboard.press("Enter");
-  await until("a key is told", async () => /rs-[0-9a-f]{64}/.test(await page.textContent("#admin-told")));
+  await until("a key is told", async () => /^rs-[0-9a-f]{64}$/.test(await page.inputValue("#admin-secret")));
   const revoke = page.getByRole("button", { name: /^Revoke key \d+, laptop$/ }).last();
   await revoke.click();
   await until("it is revoked", () => page.locator("tr", { hasText: tenant }).filter({ hasText: "revoked" }).count());
+  await page.selectOption("#admin select[name=guests]", tenant);
   await page.click("text=Invite by a link");
-  await until("a link is told", async () => /#sign-in=si-/.test(await page.textContent("#admin-told")));
+  await until("a link is told", async () => /#sign-in=si-/.test(await page.inputValue("#admin-secret")));
   await page.selectOption("#admin select[name=by]", "route");
   await until("usage is shown", async () => /Nothing was used|cells/.test(await page.locator("#admin section", { hasText: "By day" }).innerText()));
   assert.match(await page.locator("#admin").textContent(), /KV blocks in use/);
   await shot(page, "11-admin");
   await looks({ page, shot: (name) => shot(page, name) }, "31-admin", "body");
   assert.doesNotMatch(await page.textContent("#admin"), /0\.0 MiB/, "a size has the unit that fits");
-  await invited(tenant, /http\S+/.exec(await page.textContent("#admin-told"))[0]);
+  await invited(tenant, await page.inputValue("#admin-secret"));
   console.log("- the operators' page: a tenant, its weight, a key made and revoked, an invitation");
 }
 

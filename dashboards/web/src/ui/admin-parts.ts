@@ -1,6 +1,6 @@
 // What the sections of the operators' view are made of.
 
-import { moment } from "../text";
+import { moment, t } from "../text";
 import { make } from "./make";
 
 /** A part of the view. */
@@ -53,7 +53,19 @@ export function isInUse(host: HTMLElement): boolean {
   return host.contains(document.activeElement) && document.activeElement instanceof HTMLInputElement;
 }
 
-/** Unix seconds as people read them; nothing for never. */
+/** Unix seconds as people read them; a word for never. */
 export function when(seconds: number | null): string {
-  return seconds === null ? "" : moment(seconds);
+  return seconds === null ? t.admin.never : moment(seconds);
+}
+
+/** Something that is shown once, in a field that it is copied from. */
+export function shownOnce(words: string, secret: string): Node[] {
+  const field = make("input", { readonly: "", id: "admin-secret", value: secret });
+  const copy = make("button", { type: "button" }, t.copy);
+  copy.addEventListener("click", () => {
+    field.select();
+    // Without HTTPS there is no clipboard; what is selected can be copied by hand.
+    void navigator.clipboard?.writeText(secret);
+  });
+  return [make("label", { for: "admin-secret" }, words), make("span", { class: "once" }, field, copy)];
 }

@@ -3,14 +3,14 @@
 import { type Amount, type Key, type Tenant, createKey, createTenant, invite, keys, revokeKey, setWeight, tenants } from "../net/people";
 import { bytesText } from "../core/bytes";
 import { count, t } from "../text";
-import { type AdminSection, action, form, isInUse, labelled, when } from "./admin-parts";
+import { type AdminSection, action, form, isInUse, labelled, shownOnce, when } from "./admin-parts";
 import { make, row, table } from "./make";
 
 /** An amount and its bound; the setting that sets it is told by the pointer. */
-function amount({ used, max, setting }: Amount, write = count): HTMLElement {
+function amount({ used, max, setting }: Amount, write = count): HTMLTableCellElement {
   const text = max === null || max === 0 ? write(used) : t.admin.of(write(used), write(max));
-  const made = make("span", setting ? { title: setting } : {}, text);
-  if (max !== null && used >= max) made.className = "bad";
+  const made = make("td", { class: "number", ...(setting ? { title: setting } : {}) }, text);
+  made.classList.toggle("bad", max !== null && used >= max);
   return made;
 }
 
@@ -61,7 +61,8 @@ export class KeySection implements AdminSection {
   readonly host: HTMLElement;
   private readonly rows = table(t.admin.keys, t.admin.keyHeads);
   private readonly tenant = make("select", { name: "tenant" });
-  private readonly told = make("output", { id: "admin-told", class: "secret" });
+  private readonly guests = make("select", { name: "guests" });
+  private readonly told = make("div", { id: "admin-told", class: "secret", role: "status" });
 
   constructor(private readonly changed: () => void) {
     const name = make("input", { name: "name", required: "", maxlength: "100" });
@@ -70,26 +71,25 @@ export class KeySection implements AdminSection {
     const add = form(t.admin.makeKey, async () => {
       const wanted = { name: name.value, tenant: this.tenant.value, operator: operator.checked };
       const made = await createKey(days.value ? { ...wanted, days: Number(days.value) } : wanted);
-      this.told.replaceChildren(t.admin.newKey(made.name), make("code", {}, made.key ?? ""));
+      this.told.replaceChildren(...shownOnce(t.admin.newKey(made.name), made.key ?? ""));
       name.value = "";
       changed();
     }, labelled(t.admin.name, name), labelled(t.admin.tenant, this.tenant), labelled(t.admin.days, days), labelled(t.admin.operator, operator));
-    const link = make("button", { type: "button" }, t.admin.invite);
-    link.addEventListener("click", () => {
-      void invite(this.tenant.value, operator.checked).then(({ path }) => {
-        const address = new URL(path, location.href).href;
-        this.told.replaceChildren(t.admin.invitation, make("code", {}, address));
-      }, (error: unknown) => this.told.replaceChildren(error instanceof Error ? error.message : String(error)));
-    });
-    add.append(link);
-    this.host = make("div", {}, this.rows.host, add, this.told);
+    const operates = make("input", { name: "operates", type: "checkbox" });
+    const ask = form(t.admin.invite, async () => {
+      const { path } = await invite(this.guests.value, operates.checked);
+      this.told.replaceChildren(...shownOnce(t.admin.invitation, new URL(path, location.href).href));
+    }, labelled(t.admin.tenant, this.guests), labelled(t.admin.operator, operates));
+    this.host = make("div", {}, this.rows.host, add, ask, this.told);
   }
 
   async refresh(): Promise<void> {
     const [all, known] = await Promise.all([keys(), tenants()]);
     this.rows.body.replaceChildren(...all.map((key) => this.key(key)));
-    const chosen = this.tenant.value;
-    this.tenant.replaceChildren(...known.map(({ name }) => new Option(name, name, false, name === chosen)));
+    for (const list of [this.tenant, this.guests]) {
+      const chosen = list.value;
+      list.replaceChildren(...known.map(({ name }) => new Option(name, name, false, name === chosen)));
+    }
   }
 
   private key(key: Key): HTMLTableRowElement {

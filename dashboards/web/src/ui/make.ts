@@ -32,10 +32,10 @@ export function table(label: string, heads: readonly string[]): { host: HTMLElem
   return { host: make("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": label }, whole), body };
 }
 
-/** A row of a table; numbers stand right. */
+/** A row of a table; numbers stand right, and a cell that is made already stays what it is. */
 export function row(...cells: (Node | string | number)[]): HTMLTableRowElement {
-  const made = cells.map((cell) =>
-    typeof cell === "number" ? make("td", { class: "number" }, count(cell)) : make("td", {}, cell));
+  const made = cells.map((cell) => cell instanceof HTMLTableCellElement ? cell
+    : typeof cell === "number" ? make("td", { class: "number" }, count(cell)) : make("td", {}, cell));
   return make("tr", {}, ...made);
 }
 
