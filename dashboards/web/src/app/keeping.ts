@@ -25,7 +25,7 @@ async function alone(run: () => Promise<void>): Promise<void> {
 function showState(problem: string): void {
   const line = element("kept", HTMLOutputElement);
   const words = problem ? t.workbook.keptHere(problem) : t.workbook.keptOnServer;
-  if (line.value !== words) line.value = words;
+  if (line.value !== words) line.value = line.title = words;
   line.classList.toggle("bad", problem !== "");
   document.body.dataset.kept = problem ? "no" : "yes";
 }

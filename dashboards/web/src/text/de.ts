@@ -330,7 +330,7 @@ const de = ({ count, plural }: Formats): Messages => {
       backFromElsewhere: (name: string) => `„${name}“ wurde anderswo geändert, nachdem sie hier gelöscht war: sie ist wieder da.`,
       conflictElsewhere: (name: string, copy: string) => `„${name}“ wurde anderswo auch geändert: die hiesige Fassung geht als „${copy}“ weiter.`,
       keptHere: (problem: string) => `Nur in diesem Browser gespeichert: ${problem}`,
-      keptOnServer: "Auf dem Server gespeichert",
+      keptOnServer: "Gespeichert",
       done: "Wiederholt.",
       undone: "Rückgängig gemacht.",
       back: "Zurückgeholt.",
@@ -486,7 +486,7 @@ const de = ({ count, plural }: Formats): Messages => {
     run: {
       pausedLeft: (done: number, waiting: number) => `${count(done)} fertig, ${count(waiting)} warten`,
       paused: (done: number, all: number) => `Pause bei ${count(done)} von ${count(all)} Zellen. „Fortsetzen“ macht weiter.`,
-      reconnecting: "Verbindung wird wiederhergestellt: der Server ist nicht erreichbar. Die Zellen machen von selbst weiter, sobald er wieder da ist.",
+      reconnecting: "Der Server ist nicht erreichbar. Die Zellen machen von selbst weiter.",
       busy: "Der Server ist ausgelastet: diese Zellen warten, bis sie an der Reihe sind.",
       full: "Der Server ist voll: diese Zellen werden von selbst erneut gefragt.",
       done: (done: number, all: number) => `${count(done)} von ${count(all)} Zellen`,

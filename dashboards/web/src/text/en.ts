@@ -219,7 +219,7 @@ export const en = ({ count, plural }: Formats) => {
       backFromElsewhere: (name: string) => `"${name}" was changed elsewhere after it was deleted here: it is back.`,
       conflictElsewhere: (name: string, copy: string) => `"${name}" was changed elsewhere too: what you did here goes on as "${copy}".`,
       keptHere: (problem: string) => `Kept in this browser only: ${problem}`,
-      keptOnServer: "Kept on the server",
+      keptOnServer: "Saved",
       done: "Done again.",
       undone: "Undone.",
       back: "Brought back.",
@@ -382,7 +382,7 @@ export const en = ({ count, plural }: Formats) => {
     run: {
       pausedLeft: (done: number, waiting: number) => `${count(done)} done, ${count(waiting)} wait`,
       paused: (done: number, all: number) => `Paused at ${count(done)} of ${count(all)} cells. Resume goes on.`,
-      reconnecting: "Reconnecting: the server cannot be reached. The cells go on by themselves when it is back.",
+      reconnecting: "Reconnecting: the server cannot be reached. Cells go on by themselves.",
       busy: "The server is busy: these cells wait for their turn.",
       full: "The server is full: these cells are asked again by themselves.",
       done: (done: number, all: number) => `${count(done)} of ${count(all)} cells`,
