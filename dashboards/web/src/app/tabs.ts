@@ -8,7 +8,7 @@ import { renameSheet } from "../core/references";
 import type { Change, Sheet } from "../core/sheet";
 import { type FurtherSheet, type StoredSheet, UNNAMED } from "../store/sheets";
 import { t } from "../text";
-import { ask, confirmed } from "../ui/ask";
+import { ask, confirmedDeletion } from "../ui/ask";
 import type { Grid } from "../ui/grid";
 import type { StepElsewhere } from "../ui/history";
 import { TabBar } from "../ui/tab-bar";
@@ -232,7 +232,7 @@ export class Tabs {
     const page = this.pages[asked];
     if (!page || this.pages.length === 1) return this.host.say(t.tabs.least);
     const { name } = page.member;
-    if (!(await confirmed(t.tabs.deleteTitle(name), t.workbook.delete))) return;
+    if (!(await confirmedDeletion(t.tabs.deleteTitle(name)))) return;
     const index = this.pages.indexOf(page);
     if (index < 0 || this.pages.length === 1 || !this.host.session()) return;
     const back = this.host.snapshot(index);

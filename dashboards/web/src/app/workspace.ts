@@ -15,7 +15,7 @@ import { storedKey } from "../store/key";
 import type { Stores } from "../store/scope";
 import { SHEETS_MAX, SheetStore, TITLE_MAX, type StoredSheet, identifier, newSheet, noteShown, noteTab, shownHere, tabShownHere } from "../store/sheets";
 import { t } from "../text";
-import { confirmed } from "../ui/ask";
+import { confirmedDeletion } from "../ui/ask";
 import { element, onClick } from "../ui/dom";
 import { AiColumnDialog } from "../ui/ai-column";
 import { BookBar } from "../ui/book-bar";
@@ -559,7 +559,7 @@ export class Workspace {
 
   private async remove(): Promise<void> {
     const gone = this.current;
-    if (!(await confirmed(t.workbook.deleteTitle(gone.name), t.workbook.delete))) return;
+    if (!(await confirmedDeletion(t.workbook.deleteTitle(gone.name)))) return;
     if (!this.list.includes(gone)) return;
     if (gone === this.current) this.tabs.store(gone);
     // Another one with all that is in it: other machines have been told that the first is gone.

@@ -17,6 +17,11 @@ export function ask(title: string, label: string, value: string, refuse: (text: 
   return answer;
 }
 
+/** Asks whether to delete something. */
+export async function confirmedDeletion(title: string): Promise<boolean> {
+  return (await answered({ title, action: t.workbook.delete, cancel: t.cancel, isBad: true }, [], () => true)) ?? false;
+}
+
 /** Asks whether to go on. The button that does not is in front: Enter and Escape do nothing. */
 export async function confirmed(title: string, action: string, cancel = t.cancel): Promise<boolean> {
   return (await answered({ title, action, cancel }, [], () => true)) ?? false;
@@ -24,11 +29,13 @@ export async function confirmed(title: string, action: string, cancel = t.cancel
 
 /** Shows a dialog until it is closed, or until `read` finds an answer in it. */
 function answered<T>(
-  words: { title: string; action: string; cancel: string }, parts: Node[], read: () => T | undefined,
+  words: { title: string; action: string; cancel: string; isBad?: boolean }, parts: Node[], read: () => T | undefined,
 ): Promise<T | undefined> {
   const cancel = make("button", { type: "button" }, words.cancel);
+  const go = make("button", { type: "submit", class: "main" }, words.action);
+  go.classList.toggle("bad", words.isBad === true);
   const form = make("form", { method: "dialog" }, make("h2", { id: "ask-title" }, words.title), ...parts,
-    make("div", { class: "bar" }, make("span", { class: "grow" }), cancel, make("button", { type: "submit", class: "main" }, words.action)));
+    make("div", { class: "bar" }, make("span", { class: "grow" }), cancel, go));
   const dialog = make("dialog", { "aria-labelledby": "ask-title" }, form);
   document.body.append(dialog);
   return new Promise((resolve) => {
