@@ -10,6 +10,11 @@ import { t } from "../text";
 /** A text of more characters is told whole by its tooltip. */
 const SHORT = 18;
 
+/** Whether a text is a date that a format shows in its own way. */
+function isTypedDate(value: Scalar, text: string, isFormatted: boolean): boolean {
+  return typeof value === "string" && isFormatted && text !== value;
+}
+
 /** Paints cells of one grid. */
 export class CellPainter {
   private readonly pen = document.createElement("canvas").getContext("2d");
@@ -29,7 +34,7 @@ export class CellPainter {
 
   /** A value's text as a column of so many pixels has room for it; texts flow over, or are cut where that is seen. */
   private fitting(value: Scalar, text: string, isFormatted: boolean, width: number): string {
-    const isDate = typeof value === "string" && isFormatted && text !== value;
+    const isDate = isTypedDate(value, text, isFormatted);
     if (typeof value !== "number" && !isDate) return text;
     const room = width - this.beside;
     const fits = (one: string) => one.length * this.height <= room || (this.pen?.measureText(one).width ?? 0) <= room;
@@ -54,7 +59,7 @@ export class CellPainter {
     const overrides = sheet.overrides(id) !== undefined;
     set("rs-spilled", owner !== undefined);
     set("rs-edited", overrides);
-    set("rs-number", typeof value === "number");
+    set("rs-number", typeof value === "number" || isTypedDate(value, text, isFormatted));
     const note = value instanceof CellError ? value.note : overrides ? t.grid.editedNote : text.length > SHORT || seen !== text ? text : "";
     if (note) cell.title = note;
     else cell.removeAttribute("title");
