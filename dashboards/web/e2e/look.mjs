@@ -137,7 +137,7 @@ async function everyState(tools) {
     ["find", "#find", async () => {
       await page.click("#find-open");
       await page.fill("#find-words", "no such words");
-      assert.equal(await page.textContent("#find-count"), "No match in this sheet");
+      assert.equal(await page.textContent("#find-count"), "No match");
     }, escape],
     ["chart-of-nothing", "#charts", async () => {
       await cell("E2").click();

@@ -413,7 +413,7 @@ const de = ({ count, plural }: Formats): Messages => {
       nothing: "Unter einer Kopfzeile sind keine Zeilen, die sich filtern ließen.",
     },
     find: {
-      none: "Kein Treffer auf diesem Blatt",
+      none: "Kein Treffer",
       place: (at: number, all: number) => `${count(at)} von ${count(all)}`,
       placeOfMore: (at: number, most: number) => `${count(at)} von ${count(most)} oder mehr`,
     },

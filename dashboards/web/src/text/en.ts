@@ -304,7 +304,7 @@ export const en = ({ count, plural }: Formats) => {
       nothing: "There are no rows under a header to filter.",
     },
     find: {
-      none: "No match in this sheet",
+      none: "No match",
       place: (at: number, all: number) => `${count(at)} of ${count(all)}`,
       placeOfMore: (at: number, most: number) => `${count(at)} of ${count(most)} or more`,
     },
