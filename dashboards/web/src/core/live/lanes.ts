@@ -57,11 +57,18 @@ export function firstArrival(bars: readonly Bar[], now: number): number {
 /** What is shown at first of the last minutes. */
 const WINDOW_US = 60e6;
 
-/** The stretch that is shown at first: the last minute, or all where nothing happened in that. */
+/** Around what ended, so much of it; and the shortest stretch that is shown. */
+const MARGIN = 0.05;
+const LEAST_US = 1e6;
+
+/** The stretch that is shown at first: the work of the last minute, or all where nothing happened in that. */
 export function firstWindow(bars: readonly Bar[], now: number): { from: number; to: number } {
   const first = firstArrival(bars, now);
-  const isBusy = bars.some((bar) => (bar.end_us ?? now) > now - WINDOW_US);
-  return { from: isBusy ? Math.max(first, now - WINDOW_US) : first, to: Math.max(now, first + 1) };
+  const late = bars.filter((bar) => (bar.end_us ?? now) > now - WINDOW_US);
+  if (late.length === 0) return { from: first, to: Math.max(now, first + 1) };
+  const [from, to] = [Math.max(firstArrival(late, now), now - WINDOW_US), Math.max(...late.map((bar) => bar.end_us ?? now))];
+  const margin = Math.max(MARGIN * (to - from), (LEAST_US - (to - from)) / 2);
+  return { from: Math.max(first, from - margin), to: Math.max(first + 1, Math.min(now, to + margin)) };
 }
 
 /** A lane in words, for those who point at it. */
