@@ -18,7 +18,7 @@ export async function live({ page, browser, address, watch, importFile, type, un
   const body = JSON.parse(asked().find(({ body }) => body.includes(`Letter ${run}-0 `)).body);
   assert.deepEqual(body.labels, [{ workbook: "letters", column: "B", formula: "=AI.SUMMARIZE(A1:A1500)" }], "it says what it is for");
   await page.click("#view-live");
-  await page.waitForFunction(() => document.querySelector("#live > [role=status]").textContent === "live");
+  await page.waitForFunction(() => document.querySelector("#live > [role=status]").textContent === "Live");
   await page.setViewportSize({ width: 1280, height: 1_900 });
   release();
   await page.waitForFunction(() => document.querySelectorAll("#live-steps [role=option]").length > 2);

@@ -147,7 +147,7 @@ async function everyState(tools) {
     }, () => page.keyboard.press("Control+z")],
     ["live", "#live", async () => {
       await page.click("#view-live");
-      await until("it is live", async () => (await page.textContent("#live > [role=status]")) === "live");
+      await until("it is live", async () => (await page.textContent("#live > [role=status]")) === "Live");
       await page.locator("#lanes-in").waitFor();
     }, () => page.click("#view-sheet")],
   ];

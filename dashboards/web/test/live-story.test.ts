@@ -17,7 +17,7 @@ describe("names", () => {
   it("are those that people know", () => {
     const label = { workbook: "Reviews", sheet: "Sheet 1", column: "C Sentiment", formula: "=AI.RATE(A2)" };
     expect(title({ ...names, label })).toBe("C Sentiment, Reviews · Sheet 1");
-    expect(detail({ ...names, request: "77", label })).toBe("=AI.RATE(A2) · request 77 · cells");
+    expect(detail({ ...names, request: "77", label })).toBe("=AI.RATE(A2) · cells");
     expect(title({ ...names, label: { workbook: "Reviews" } })).toBe("Reviews");
     expect(title({ ...names, route: "sql", label: { sql: "SELECT 1" } })).toBe("SELECT 1");
     expect(title({ ...names, route: "sql", label: { sql: "S".repeat(99) } })).toBe(`${"S".repeat(59)}…`);

@@ -631,7 +631,7 @@ const de = ({ count, plural }: Formats): Messages => {
       idle: "Noch ist nichts gelaufen",
       idleHint: "Eine Spalte füllen oder eine Anfrage senden: sie erscheint hier als Spur, mit dem, worauf sie gewartet hat, und warum. ",
       toSheet: "Zur Tabelle",
-      stream: "live",
+      stream: "Live",
       poll: "einmal je Sekunde abgefragt: dieser Server hat keinen Datenstrom",
       again: (why: string) => `${why}; neuer Versuch`,
       policy: "Strategie",

@@ -529,7 +529,7 @@ export const en = ({ count, plural }: Formats) => {
       idle: "Nothing has run yet",
       idleHint: "Fill a column of a sheet, or send a request: it appears here as a lane, with what it waited for and why. ",
       toSheet: "To the sheet",
-      stream: "live",
+      stream: "Live",
       poll: "asked once a second: this server has no stream",
       again: (why: string) => `${why}; trying again`,
       policy: "Policy",

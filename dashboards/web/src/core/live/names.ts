@@ -22,7 +22,10 @@ export function title({ label, route, id }: Pick<RelQueryIdentity, "route" | "id
 
 /** All that is known of it beside its title, for who looks closer. */
 export function detail({ label, request, route, id }: RelQueryIdentity): string {
-  const parts = [label?.formula, label?.sql, request === undefined ? `relQuery ${id}` : `request ${request}`, route];
+  // Numbers are for those that have no words.
+  const isTold = label?.formula !== undefined || label?.sql !== undefined;
+  const number = request === undefined ? `relQuery ${id}` : `request ${request}`;
+  const parts = [label?.formula, label?.sql, isTold ? undefined : number, route];
   return parts.filter((part) => part !== undefined && part !== "").join(" · ");
 }
 
