@@ -244,7 +244,7 @@ async function charts({ page, cell, until }) {
   await page.click("#chart");
   const chart = page.locator("#charts .chart");
   await until("the chart is drawn", async () => (await chart.getAttribute("data-drawn")) === "yes");
-  assert.match(await chart.getAttribute("aria-label"), /Chart 1: Columns\. Amount\. North 1000, South 7\.25/);
+  assert.match(await chart.getAttribute("aria-label"), /Amount by Region: Columns\. Amount\. North 1000, South 7\.25/);
   assert.ok(await painted(page), "something is painted");
   await page.locator("#charts select").selectOption("line");
   await until("it is a line", async () => /Line/.test(await page.locator("#charts .chart").getAttribute("aria-label")));

@@ -1,6 +1,7 @@
 // The bar of formats and views: what it does to how the open sheet looks. Each is one step of the grid's history.
 
 import { type Area, ROWS_MAX, columnName } from "../core/address";
+import { chartData } from "../core/chart-data";
 import {
   CHARTS_MAX, FROZEN_COLUMNS_MAX, FROZEN_ROWS_MAX, type Layout, formatAt, withFormat,
 } from "../core/layout";
@@ -17,6 +18,9 @@ import { Menu } from "../ui/menu";
 
 /** In the list of formats, what asks for one. */
 const OWN = "own";
+
+/** Characters of a chart's title that is made of its columns. */
+const TITLE_MAX = 40;
 
 type Command = "row" | "rows" | "column" | "columns" | "none";
 
@@ -134,8 +138,18 @@ export class SheetTools {
     const area = { row, column, rowEnd: row + rows - 1, columnEnd: column + columns - 1 };
     if (rows < 2) return this.say(t.chart.selectFirst);
     if (layout.charts.length >= CHARTS_MAX) return this.say(t.chart.most(CHARTS_MAX));
-    const title = t.chart.title(layout.charts.length + 1);
+    const title = this.chartTitle(area);
     this.change({ ...layout, charts: [...layout.charts, { kind: "column", title, area }] });
+  }
+
+  /** What a chart of an area is called: its numbers by its names, as far as both are called something. */
+  private chartTitle(area: Area): string {
+    const { layout } = this.grid;
+    const sheet = this.sheet();
+    const data = sheet && chartData(sheet, layout, area, (row) => this.grid.isHidden(row));
+    const names = data?.series.map(({ name }) => name).join(", ") ?? "";
+    if (!data || names === "" || names.length > TITLE_MAX) return t.chart.title(layout.charts.length + 1);
+    return data.axis === t.chart.row || names === t.chart.countOf(data.axis) ? names : t.chart.by(names, data.axis);
   }
 
   private freezing(): void {

@@ -420,6 +420,7 @@ const de = ({ count, plural }: Formats): Messages => {
     chart: {
       kinds: { column: "Säulen", bar: "Balken", line: "Linie", area: "Fläche", pie: "Kreis", scatter: "Punkte" },
       title: (number: number) => `Diagramm ${number}`,
+      by: (numbers: string, names: string) => `${numbers} nach ${names}`,
       kindOf: (name: string) => `Art von ${name}`,
       removeNamed: (name: string) => `${name} entfernen`,
       selectFirst: "Zuerst die Zeilen auswählen: Namen und Zahlen daneben; oder eine Spalte mit Texten, die dann gezählt werden.",

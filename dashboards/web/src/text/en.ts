@@ -311,6 +311,7 @@ export const en = ({ count, plural }: Formats) => {
     chart: {
       kinds: { column: "Columns", bar: "Bars", line: "Line", area: "Area", pie: "Pie", scatter: "Points" },
       title: (number: number) => `Chart ${number}`,
+      by: (numbers: string, names: string) => `${numbers} by ${names}`,
       kindOf: (name: string) => `Kind of ${name}`,
       removeNamed: (name: string) => `Remove ${name}`,
       selectFirst: "Select the rows to draw first: names, and numbers beside them; or a column of texts, which is counted.",
