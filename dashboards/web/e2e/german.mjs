@@ -282,7 +282,7 @@ export async function german({ address, problems, keys }, run) {
   assert.equal(await page.getAttribute("html", "lang"), "de");
   for (const [state, words] of [
     ["login", /Der Server kennt diesen Schlüssel nicht\./], ["gallery", /Mit einer Aufgabe beginnen.*Support-Tickets/s],
-    ["menu of a cell", /Erneut fragen: diese Zelle.*Zeile darüber einfügen.*Als Werte behalten/s], ["AI column", /Kategorien, durch Kommas getrennt/],
+    ["menu of a cell", /Zeile darüber einfügen.*Als Werte behalten.*Erneut fragen: diese Zelle/s], ["AI column", /Kategorien, durch Kommas getrennt/],
     ["inspector", /Prompt, wie er an .* geht: \d+ Token/], ["a run that is over", /3 Zellen in \d+,\d+ s/], ["estimate", /Zu fragende Zellen\s+1\.200/],
     ["imported", /1200 Zeilen aus viele\.csv gelesen\./], ["live", /unter „Wer zuerst kommt“ [\d,]+ m?s, (ebenso lang|\d+ % (länger|kürzer))/],
   ]) assert.match(seen.get(state), words, state);
