@@ -61,12 +61,12 @@ const WINDOW_US = 60e6;
 const MARGIN = 0.05;
 const LEAST_US = 1e6;
 
-/** The stretch that is shown at first: the work of the last minute, or all where nothing happened in that. */
+/** The stretch that is shown at first: the work of the last minute, or all work where nothing happened in that. */
 export function firstWindow(bars: readonly Bar[], now: number): { from: number; to: number } {
   const first = firstArrival(bars, now);
   const late = bars.filter((bar) => (bar.end_us ?? now) > now - WINDOW_US);
-  if (late.length === 0) return { from: first, to: Math.max(now, first + 1) };
-  const [from, to] = [Math.max(firstArrival(late, now), now - WINDOW_US), Math.max(...late.map((bar) => bar.end_us ?? now))];
+  const from = late.length === 0 ? first : Math.max(firstArrival(late, now), now - WINDOW_US);
+  const to = Math.max(from, ...(late.length === 0 ? bars : late).map((bar) => bar.end_us ?? now));
   const margin = Math.max(MARGIN * (to - from), (LEAST_US - (to - from)) / 2);
   return { from: Math.max(first, from - margin), to: Math.max(first + 1, Math.min(now, to + margin)) };
 }
