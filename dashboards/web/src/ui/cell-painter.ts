@@ -3,16 +3,18 @@
 import { CellError, PENDING, type Scalar } from "relserve-client/value";
 
 import { type CellId, cellId } from "../core/address";
+import { serialOf } from "../core/dates";
 import { fitted } from "../core/fit";
+import { isDate } from "../core/number-format";
 import type { Sheet } from "../core/sheet";
 import { t } from "../text";
 
 /** A text of more characters is told whole by its tooltip. */
 const SHORT = 18;
 
-/** Whether a text is a date that a format shows in its own way. */
-function isTypedDate(value: Scalar, text: string, isFormatted: boolean): boolean {
-  return typeof value === "string" && isFormatted && text !== value;
+/** Whether a text is a date that a format of dates shows as one. */
+function isTypedDate(value: Scalar, code: string | undefined): boolean {
+  return typeof value === "string" && code !== undefined && isDate(code) && serialOf(value) !== undefined;
 }
 
 /** Paints cells of one grid. */
@@ -33,21 +35,21 @@ export class CellPainter {
   }
 
   /** A value's text as a column of so many pixels has room for it; texts flow over, or are cut where that is seen. */
-  private fitting(value: Scalar, text: string, isFormatted: boolean, width: number): string {
-    const isDate = isTypedDate(value, text, isFormatted);
-    if (typeof value !== "number" && !isDate) return text;
+  private fitting(value: Scalar, text: string, code: string | undefined, width: number): string {
+    const isTyped = isTypedDate(value, code);
+    if (typeof value !== "number" && !isTyped) return text;
     const room = width - this.beside;
     const fits = (one: string) => one.length * this.height <= room || (this.pen?.measureText(one).width ?? 0) <= room;
-    return fitted(text, Number(value), isFormatted || isDate, fits);
+    return fitted(text, Number(value), code !== undefined, fits);
   }
 
   /** Lays a text into a cell of a column that is so many pixels wide. */
   paint(
     cell: HTMLTableCellElement, sheet: Sheet, [row, column]: readonly [number, number],
-    text: string, isFormatted: boolean, width: number,
+    text: string, code: string | undefined, width: number,
   ): void {
     const value = sheet.value(row, column);
-    const seen = this.fitting(value, text, isFormatted, width);
+    const seen = this.fitting(value, text, code, width);
     const id: CellId = cellId(row, column);
     if (cell.textContent !== seen) cell.textContent = seen;
     const owner = sheet.spilledFrom(row, column);
@@ -59,7 +61,7 @@ export class CellPainter {
     const overrides = sheet.overrides(id) !== undefined;
     set("rs-spilled", owner !== undefined);
     set("rs-edited", overrides);
-    set("rs-number", typeof value === "number" || isTypedDate(value, text, isFormatted));
+    set("rs-number", typeof value === "number" || isTypedDate(value, code));
     const note = value instanceof CellError ? value.note : overrides ? t.grid.editedNote : text.length > SHORT || seen !== text ? text : "";
     if (note) cell.title = note;
     else cell.removeAttribute("title");

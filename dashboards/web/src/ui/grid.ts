@@ -455,7 +455,7 @@ export class Grid {
     if (!worksheet || !sheet || !cell || worksheet.edition?.[0] === cell) return;
     if (!cell.isConnected) return void this.unpainted.add(cellId(row, column));
     const text = textAt(sheet, this.looks, row, column);
-    this.painter?.paint(cell, sheet, [row, column], text, formatAt(this.looks, row, column) !== undefined, this.width(column));
+    this.painter?.paint(cell, sheet, [row, column], text, formatAt(this.looks, row, column), this.width(column));
   }
 
   /** Paints the cells of rows that have come into the page that have changed since they were last there. */
