@@ -59,7 +59,7 @@ const WINDOW_US = 60e6;
 
 /** Around what ended, so much of it; and the shortest stretch that is shown. */
 const MARGIN = 0.05;
-const LEAST_US = 1e6;
+const LEAST_US = 200e3;
 
 /** The stretch that is shown at first: the work of the last minute, or all work where nothing happened in that. */
 export function firstWindow(bars: readonly Bar[], now: number): { from: number; to: number } {
