@@ -108,6 +108,7 @@ async function hiddenStays({ page, cell, text, type }) {
   await page.keyboard.press("Shift+ArrowDown");
   await page.keyboard.press("Control+d");
   assert.deepEqual([await text("E4"), await text("E5")], ["down", "down"]);
+  assert.equal(await page.textContent("#selection"), "Count 3", "what is hidden is not counted");
   await page.click("#arrange");
   await page.getByRole("menuitem", { name: "Delete 4 rows" }).click();
   assert.match(await page.textContent("#status"), /^Not done: a filter hides 1 of these rows/);

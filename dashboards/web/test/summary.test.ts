@@ -15,4 +15,6 @@ test("numbers are added up, everything that stands there is counted, as far as t
   expect(summarize(sheet, all)).toEqual({ filled: 7, numbers: 3, sum: 0.5, least: -3, most: 2.5 });
   expect(summarize(sheet, { ...all, column: 1, columnEnd: 1 })).toMatchObject({ filled: 3, numbers: 0, sum: 0 });
   expect(summarize(sheet, { ...all, row: 9, column: 9 })).toMatchObject({ filled: 0, numbers: 0 });
+  expect(summarize(sheet, all, (row) => row === 1), "a row that a filter hides").toMatchObject({ filled: 5, numbers: 3, sum: 0.5 });
+  expect(summarize(sheet, all, (row) => row !== 1)).toMatchObject({ filled: 2, numbers: 0 });
 });

@@ -95,7 +95,10 @@ export class Workspace {
         this.edited();
       },
       walked: (isForward) => this.progress.say(isForward ? t.workbook.done : t.workbook.undone),
-      laidOut: () => this.tools.show(),
+      laidOut: () => {
+        this.tools.show();
+        this.sumUp();
+      },
       elsewhere: (steps, isForward) => this.tabs.follow(steps, isForward),
     });
     const say = (words: string) => this.progress.say(words);
@@ -445,7 +448,11 @@ export class Workspace {
       this.tools.select();
       this.inspector.show();
     }
-    this.summary.show(this.session?.sheet, this.grid.selection());
+    this.sumUp();
+  }
+
+  private sumUp(): void {
+    this.summary.show(this.session?.sheet, this.grid.selection(), (row) => this.grid.isHidden(row));
   }
 
   /** Whether nothing was typed yet. */

@@ -14,11 +14,14 @@ export interface Summary {
   most: number;
 }
 
-/** Sums up an area, as far as the sheet is used. */
-export function summarize(sheet: Pick<Sheet, "value" | "extent">, { row, column, rowEnd, columnEnd }: Area): Summary {
+/** Sums up an area, as far as the sheet is used and rows are seen. */
+export function summarize(
+  sheet: Pick<Sheet, "value" | "extent">, { row, column, rowEnd, columnEnd }: Area, isHidden: (row: number) => boolean = () => false,
+): Summary {
   const used = sheet.extent();
   const summary = { filled: 0, numbers: 0, sum: 0, least: Infinity, most: -Infinity };
   for (let y = row; y <= Math.min(rowEnd, used.rows - 1); y += 1) {
+    if (isHidden(y)) continue;
     for (let x = column; x <= Math.min(columnEnd, used.columns - 1); x += 1) {
       const value = sheet.value(y, x);
       if (value === null) continue;

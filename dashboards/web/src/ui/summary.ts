@@ -15,19 +15,19 @@ const CELLS_MAX = 50_000;
 export class SelectionSummary {
   private readonly line = element("selection", HTMLOutputElement);
 
-  /** Shows what an area holds; nothing for one cell. */
-  show(sheet: Sheet | undefined, { row, column, rows, columns }: Source): void {
-    const words = sheet && rows * columns > 1 ? wordsFor(sheet, row, column, rows, columns) : "";
+  /** Shows what an area holds, without the rows that a filter hides; nothing for one cell. */
+  show(sheet: Sheet | undefined, { row, column, rows, columns }: Source, isHidden: (row: number) => boolean): void {
+    const words = sheet && rows * columns > 1 ? wordsFor(sheet, { row, column, rows, columns }, isHidden) : "";
     if (this.line.value !== words) this.line.value = words;
   }
 }
 
-function wordsFor(sheet: Sheet, row: number, column: number, rows: number, columns: number): string {
+function wordsFor(sheet: Sheet, { row, column, rows, columns }: Source, isHidden: (row: number) => boolean): string {
   const used = sheet.extent();
   const cells = Math.min(rows, Math.max(0, used.rows - row)) * Math.min(columns, Math.max(0, used.columns - column));
   if (cells > CELLS_MAX) return t.selection.tooMany(CELLS_MAX);
   const { filled, numbers, sum, least, most } =
-    summarize(sheet, { row, column, rowEnd: row + rows - 1, columnEnd: column + columns - 1 });
+    summarize(sheet, { row, column, rowEnd: row + rows - 1, columnEnd: column + columns - 1 }, isHidden);
   if (numbers === 0) return filled > 0 ? t.selection.count(filled) : "";
   return t.selection.all(shown(sum), shown(sum / numbers), shown(least), shown(most), filled);
 }
