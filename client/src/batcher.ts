@@ -338,9 +338,9 @@ export class Batcher {
     return { actions: this.clear(), stopped };
   }
 
-  /** Calls off what waits to be allowed, and nothing else. */
-  refuse(): Closed[] {
-    const keys = [...this.entries].flatMap(([key, { isAllowed }]) => (isAllowed ? [] : [key]));
+  /** Calls off what waits to be allowed, or those of it that `isMeant`, and nothing else. */
+  refuse(isMeant: (key: string) => boolean = () => true): Closed[] {
+    const keys = [...this.entries].flatMap(([key, { isAllowed }]) => (isAllowed || !isMeant(key) ? [] : [key]));
     return keys.map((key) => ({ key, cells: this.close(key) }));
   }
 

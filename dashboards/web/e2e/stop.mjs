@@ -21,10 +21,15 @@ export async function stopping({ page, type, importFile, until, asked, holdAnswe
   const costs = await page.textContent("#estimate-list");
   assert.match(costs, /Cells to ask3,000Prompt tokensabout [\d,]+; [\d,]+ are the rows' own.*Answer tokens36,000 at most/);
   await shot("15-estimate");
+  await questionWaits({ page, until });
   await page.keyboard.press("Escape");
   await until("nothing waits", async () => (await count(".rs-pending")) === 0);
   assert.ok((await count(".rs-stopped")) > 0, "a no stops them");
   assert.match(await page.textContent("#status"), /Stopped: 0 of 3,000 cells/);
+  await until("it is kept", () => page.evaluate(() => document.body.dataset.saved === "yes"));
+  await page.reload();
+  await until("a no stays a no over a reload", async () => (await count(".rs-stopped")) > 0 && (await count(".rs-pending")) === 0);
+  assert.equal(await page.locator("dialog[open]").count(), 0);
   assert.equal(asked().length, before, "and nothing was asked");
   await page.click("#retry");
   await page.waitForSelector("#estimate[open]");
@@ -69,4 +74,17 @@ export async function stopping({ page, type, importFile, until, asked, holdAnswe
   const all = await answers();
   assert.deepEqual(Object.fromEntries(Object.keys(kept).map((row) => [row, all[row]])), kept);
   return `said what ${ROWS} cells cost (${costs}); stopped after ${ANSWERS} of ${ROWS} answers: they stayed, the server computed ${computed} rows; the rest came when asked again`;
+}
+
+/** The question of a page that opens with another view comes with the sheet's. */
+async function questionWaits({ page, until }) {
+  await until("the sheet is kept", () => page.evaluate(() => document.body.dataset.saved === "yes"));
+  await page.evaluate(() => {
+    location.hash = "#live";
+    location.reload();
+  });
+  await page.locator("#live .tiles > *").first().waitFor();
+  await until("the cells wait", async () => (await page.locator("#grid td.rs-pending").count()) > 0);
+  await page.click("#view-sheet");
+  await page.waitForSelector("#estimate[open]");
 }

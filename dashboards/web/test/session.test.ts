@@ -210,6 +210,26 @@ test("a stop keeps what is answered, calls the rest off, and asks for it only wh
   expect(last(toy).calls.map(({ args }) => args[0])).toEqual(["a"]);
 });
 
+test("what was called off stays so in the next page, which asks the rest, until it is asked for again", async () => {
+  const before = new Toy();
+  before.rate(["a", "b"]);
+  await before.pass(100);
+  last(before).onCell(1, { value: 4 });
+  before.session.stop();
+  const toy = new Toy(undefined, new Set(before.session.calledOff));
+  toy.rate(["a", "b"]);
+  await toy.pass(5_000);
+  expect([toy.show(0, 1), toy.runs.map(({ calls }) => calls.map(({ args }) => args[0]))]).toEqual(["#STOPPED!", [["b"]]]);
+  expect(toy.session.again({ row: 0, rowEnd: 0, column: 1, columnEnd: 1 })).toBe(1);
+  await toy.pass(100);
+  expect([last(toy).calls.map(({ args }) => args[0]), toy.session.calledOff.size]).toEqual([["a"], 0]);
+  const third = new Toy(undefined, new Set(before.session.calledOff));
+  third.rate(["a", "b"]);
+  third.session.retry();
+  await third.pass(100);
+  expect([last(third).calls.length, third.session.calledOff.size]).toEqual([2, 0]);
+});
+
 test("many cells are asked about first: a no stops them, and a yes lets them go", async () => {
   const toy = new Toy();
   const rows = Array.from({ length: 1_200 }, (_, row) => ({ row, column: 0, raw: `text ${row}` }));

@@ -29,8 +29,8 @@ export class Toy implements SessionHost {
   private timers: { at: number; then: () => void }[] = [];
   readonly session: Session;
 
-  constructor(memory = new AnswerCache()) {
-    this.session = new Session(this, noUsage(), memory);
+  constructor(memory = new AnswerCache(), calledOff = new Set<string>()) {
+    this.session = new Session(this, noUsage(), memory, calledOff);
   }
 
   now = () => this.time;

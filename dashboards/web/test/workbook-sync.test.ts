@@ -5,7 +5,7 @@ import { expect, test } from "vitest";
 
 import {
   type LocalSheets, type SaveOptions, type SaveOutcome, type SyncMark, type SyncMarks, type WorkbookContent, type WorkbookRead, type WorkbookServer,
-  WorkbookSync, contentOf,
+  WorkbookSync, contentOf, sheetOf,
 } from "../src/app/workbook-sync";
 import { readable } from "../src/app/workbook-content";
 import { type StoredSheet, newSheet } from "../src/store/sheets";
@@ -295,10 +295,12 @@ test("a version can be closed, edited since or not, and only by a server that is
 });
 
 test("what is of a browser alone does not go to the server", () => {
-  const sheet = { ...newSheet("S", [["a"]], [80]), version: 7 };
+  const sheet = { ...newSheet("S", [["a"]], [80]), version: 7, calledOff: ["0"] };
   expect(contentOf(sheet, [{ name: "Sheet1", rows: [["A"]] }])).toEqual({
     rows: [["a"]], widths: [80], shown: [{ name: "Sheet1", rows: [["A"]] }],
   });
+  const read = { name: "S", version: 2, content: { rows: [["b"]], widths: [], calledOff: "of another" } };
+  expect([sheetOf("S", read, sheet, 0).calledOff, sheetOf("S", read, newSheet("S"), 0).calledOff]).toEqual([["0"], undefined]);
 });
 
 test("a browser takes no more sheets than it keeps", async () => {

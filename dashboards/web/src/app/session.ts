@@ -11,6 +11,7 @@ import { RequestError } from "relserve-client/wire";
 
 import { type Area, type CellId, rowOf } from "../core/address";
 import { Book, type BookCell, type Member } from "../core/book";
+import { fingerprintOf } from "../core/origins";
 import type { Change, Sheet } from "../core/sheet";
 import { t } from "../text";
 
@@ -87,6 +88,8 @@ export class Session {
     private readonly host: SessionHost,
     readonly usage: Usage,
     private readonly memory = new AnswerCache(),
+    /** What stands for calls that their user called off: they stay so until they are asked for again. */
+    readonly calledOff = new Set<string>(),
   ) {
     // What is asked past the server's result cache takes no other call along.
     this.batcher = new Batcher({ ...LIMITS, freely: FREELY }, (key) => this.fresh.has(key));
@@ -195,6 +198,7 @@ export class Session {
     this.stopped += stopped.length;
     for (const { key, cells } of stopped) {
       this.fresh.delete(key);
+      this.calledOff.add(fingerprintOf(key));
       this.memory.put(key, { error: STOPPED });
       for (const cell of cells) this.arrived.add(cell);
     }
@@ -204,6 +208,7 @@ export class Session {
 
   /** Asks again what failed or was stopped. */
   retry(): void {
+    this.calledOff.clear();
     this.memory.forgetFailures();
     for (const { sheet } of this.book.members) sheet.touchUnfinished();
     this.refresh();
@@ -217,6 +222,7 @@ export class Session {
     const asked = new Set([...keys].filter((key) => this.batcher.stateOf(key) === undefined));
     for (const key of asked) {
       this.memory.forget(key);
+      this.calledOff.delete(fingerprintOf(key));
       this.fresh.add(key);
     }
     // Others that ask the same show the same answer.
@@ -239,8 +245,16 @@ export class Session {
     if (this.batcher.pending === 0) this.memory.begin();
     const changed = this.book.recalculate().get(this.shown);
     if (changed && changed.size > 0) this.host.paint(changed);
+    this.leaveOff();
     this.poll();
     this.host.progress();
+  }
+
+  /** What was called off, by an earlier page too, is neither asked nor asked about. */
+  private leaveOff(): void {
+    if (this.calledOff.size === 0) return;
+    const off = this.batcher.refuse((key) => this.calledOff.has(fingerprintOf(key)));
+    if (off.length > 0) this.markStopped(off);
   }
 
   private poll(): void {

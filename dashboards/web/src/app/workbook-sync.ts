@@ -99,14 +99,17 @@ const SENT_MAX = 3;
 
 /** The sheet as the server keeps it. */
 export function contentOf(sheet: StoredSheet, shown: ShownSheet[] | undefined): WorkbookContent {
-  const { id: _id, name: _name, version: _version, updated: _updated, usage: _usage, ...content } = sheet;
+  const { id: _id, name: _name, version: _version, updated: _updated, usage: _usage, calledOff: _calledOff, ...content } = sheet;
   return { ...content, ...(shown ? { shown } : {}) };
 }
 
 /** A workbook of the server as a sheet of the browser, in place of one, or new. */
-export function sheetOf(id: string, read: WorkbookRead, before: Pick<StoredSheet, "usage" | "version">, now: number): StoredSheet {
-  const { shown: _shown, ...content } = read.content;
-  return { ...content, id, name: read.name, usage: before.usage, version: before.version + 1, updated: now };
+export function sheetOf(
+  id: string, read: WorkbookRead, before: Pick<StoredSheet, "usage" | "version" | "calledOff">, now: number,
+): StoredSheet {
+  const { shown: _shown, calledOff: _calledOff, ...content } = read.content;
+  const off = before.calledOff ? { calledOff: before.calledOff } : {};
+  return { ...content, id, name: read.name, usage: before.usage, version: before.version + 1, updated: now, ...off };
 }
 
 /** Whether two have the same cells under the same name, however they are shown. */

@@ -46,6 +46,20 @@ import { Transfer, reason } from "./transfer";
 /** Typing is saved this soon, in milliseconds. */
 const SAVE_DELAY_MS = 300;
 
+/** Waits until the sheet's view is shown: a question about its cells makes no sense over another. */
+function sheetShown(): Promise<void> {
+  const isShown = () => document.body.dataset.view === "sheet";
+  if (isShown()) return Promise.resolve();
+  return new Promise((resolve) => {
+    const observer = new MutationObserver(() => {
+      if (!isShown()) return;
+      observer.disconnect();
+      resolve();
+    });
+    observer.observe(document.body, { attributeFilter: ["data-view"] });
+  });
+}
+
 /** The sheet view. */
 export class Workspace {
   private readonly grid: Grid;
@@ -269,8 +283,12 @@ export class Workspace {
         label: (cell) => cellLabel(sheet.name, session.sheet, cell),
         paint: (cells) => this.paint(session, cells),
         progress: () => this.showProgress(session),
+        allow: async (calls) => {
+          await sheetShown();
+          return session === this.session && this.estimate.ask(calls);
+        },
       },
-      sheet.usage,
+      sheet.usage, undefined, new Set(sheet.calledOff),
     );
     this.tabs.load(sheet, session, tabShownHere(sheet.id));
     // A sheet that has had so many answers asks for what the server's cache has.
@@ -295,12 +313,22 @@ export class Workspace {
     this.progress.show({ pending: pending.calls, stopped, usage, now: performance.now(), isReconnecting, isPaused, delay });
     this.inspector.show();
     showUsage(session.usage);
+    this.keepCalledOff(session);
     this.tools.progress(pending.calls);
     if (session.pending.calls === 0) {
       this.saveSoon();
       if (this.pending > 0) this.keeping?.answered(this.current.id);
     }
     this.pending = session.pending.calls;
+  }
+
+  /** Keeps with the sheet what was called off: who opens it again has said no to that. */
+  private keepCalledOff({ calledOff }: Session): void {
+    const { current } = this;
+    if (calledOff.size === (current.calledOff?.length ?? 0)) return;
+    if (calledOff.size > 0) current.calledOff = [...calledOff];
+    else delete current.calledOff;
+    this.saveSoon();
   }
 
   private listSheets(): void {

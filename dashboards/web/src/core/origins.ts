@@ -28,7 +28,11 @@ export type StoredOrigins = [id: CellId, formula: string, asked: string][];
 
 /** What stands for calls: equal for equal ones. */
 export function fingerprint(calls: ReadonlyMap<string, Call>): string {
-  const text = [...calls.keys()].join("\n");
+  return fingerprintOf([...calls.keys()].join("\n"));
+}
+
+/** What stands for a text, such as a call's key. */
+export function fingerprintOf(text: string): string {
   // FNV-1a, twice from different beginnings: 64 bits are enough for cells of one sheet.
   let [a, b] = [0x811c9dc5, 0x01000193];
   for (let i = 0; i < text.length; i += 1) {

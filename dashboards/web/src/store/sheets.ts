@@ -36,6 +36,8 @@ export interface StoredSheet {
   further?: FurtherSheet[];
   /** Where values come from that stand instead of answers. */
   origins?: StoredOrigins;
+  /** What stands for calls that were called off here, and are not asked when it is opened. */
+  calledOff?: string[];
 }
 
 /** Most sheets, and most typed cells of one. */
