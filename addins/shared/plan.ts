@@ -9,10 +9,9 @@ import { type WireCell, type WireError, failure } from "relserve-client/wire";
 /** A cell of a whole reply, where its place in the array is its place among the calls. */
 export type Cell = Omit<WireCell, "index">;
 
-/** A cell's error. The place of a call within its request says nothing to who reads the cell. */
+/** A cell's error. */
 export function errorOf(error: WireError): CellError {
-  const { code, note } = failure(error);
-  return new CellError(code, note.replace(/^invalid `calls\[\d+\][^`]*`: /, ""));
+  return failure(error);
 }
 
 /** The answer that a cell of a reply has; not for one that waits. */

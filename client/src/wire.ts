@@ -64,9 +64,14 @@ export function headers(key: string): Record<string, string> {
   return key ? { Authorization: `Bearer ${key}` } : {};
 }
 
+/** The server's words without the place of a call within its request, which says nothing to who reads the cell. */
+export function withoutPlace(message: string): string {
+  return message.replace(/^invalid `calls\[\d+\][^`]*`: /, "");
+}
+
 /** Calls that make no sense are the sheet's fault (#VALUE!), all else is an answer that is not there (#N/A). */
 export function failure(error: WireError): CellError {
-  return new CellError(error.type === "invalid_request_error" ? "#VALUE!" : "#N/A", error.message);
+  return new CellError(error.type === "invalid_request_error" ? "#VALUE!" : "#N/A", withoutPlace(error.message));
 }
 
 /** The error of a reply that is none. */

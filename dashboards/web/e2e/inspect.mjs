@@ -71,23 +71,36 @@ export async function inspecting(tools, run) {
   return `inspected a cell that waited, one that ran (${lines["Prompt tokens"]}), one that was known and one that failed`;
 }
 
-/** An argument that makes no sense fails on the server, with words; Retry asks once more. */
+/** An argument that makes no sense fails on the server, with words, and is not tried again; what broke is, by Retry. */
 async function failed(tools, run, { panel }) {
-  const { page, cell, type, settled, until, asked } = tools;
+  const { page, cell, type, settled, until, asked, interfere } = tools;
   await type("F2", `=AI.RATE(A2, "taste", 9, 1)`);
   await settled("F", 2, 2);
   await cell("F2").click();
   await page.click("#inspect");
   await panel.waitFor({ state: "visible" });
-  assert.match(await page.textContent("#inspector-error"), /must be above `low`/);
-  assert.equal(await page.textContent("#inspector-again"), "Retry");
+  assert.match(await page.textContent("#inspector-error"), /^rate: .*must be above `low`/);
+  assert.ok(await page.isHidden("#inspector-again"), "to ask the same once more is of no use");
+  await until("there is no prompt", async () => (await page.textContent("#inspector-prompts")) === "No prompt is sent");
+  assert.equal(await page.locator("#inspector-prompts pre").count(), 0, "and no empty box");
   await looks(tools, "22-inspector-failed", "#inspector");
+
+  const error = { message: "the answer was no number", type: "server_error" };
+  const mend = interfere({
+    change: (event) => (/^event: cell\n/.test(event) ? `event: cell\ndata: ${JSON.stringify({ index: 0, error })}\n\n` : event),
+  });
+  await type("G2", `=AI.RATE(A2, "crust of ${run}")`);
+  await settled("G", 2, 2);
+  mend();
+  await cell("G2").click();
+  assert.equal(await page.textContent("#inspector-again"), "Retry");
   const before = asked().length;
   await page.focus("#inspector-again");
   await page.keyboard.press("Enter");
   await until("it is asked once more", () => asked().length === before + 1);
   assert.equal(JSON.parse(asked()[before].body).calls.length, 1);
-  await settled("F", 2, 2);
+  const [answer] = await settled("G", 2, 2);
+  assert.match(answer, /^\d+$/, "it has an answer now");
   await page.click("#inspect");
   await panel.waitFor({ state: "hidden" });
 }

@@ -252,7 +252,7 @@ async function share(page) {
   await page.keyboard.press("Escape");
   reader.mayFail = /v1\/shared/;
   await reader.reload();
-  await until("it says so", async () => /The link does not work/.test(await reader.textContent("#shared")));
+  await until("it says so", async () => /The link does not work: it was ended, or has expired\./.test(await reader.textContent("#shared")));
   await reader.context().close();
   console.log("- a link showed the sheet to a reader until it was ended");
 }

@@ -4,6 +4,7 @@ import { readFileSync } from "node:fs";
 import { answered, keyOf, plan } from "relserve-client/calls";
 import { CATALOGUE } from "relserve-client/catalogue";
 import { CellError, PENDING, type Value } from "relserve-client/value";
+import { failure } from "relserve-client/wire";
 import { expect, test } from "vitest";
 
 function of(name: string, ...values: (Value | undefined)[]) {
@@ -74,6 +75,13 @@ test("arguments left out at the end change no key", () => {
   const [a, b] = [of("AI.RATE", "a").rows[0]?.[0], of("AI.RATE", "a", undefined, undefined).rows[0]?.[0]];
   if (!a || !b || !("call" in a) || !("call" in b)) throw new Error("both are calls");
   expect(keyOf(a.call)).toBe(keyOf(b.call));
+});
+
+test("a call that makes no sense says why, and not its place within the request", () => {
+  const message = "invalid `calls[12].args[1]`: rate: argument `high` must be above `low`";
+  const said = "rate: argument `high` must be above `low`";
+  expect(failure({ message, type: "invalid_request_error" })).toEqual(new CellError("#VALUE!", said));
+  expect(failure({ message: "calls[1] broke", type: "server_error" })).toEqual(new CellError("#N/A", "calls[1] broke"));
 });
 
 test("a list spills down", () => {

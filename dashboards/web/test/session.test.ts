@@ -120,6 +120,7 @@ test("a key that is refused is told once and asks nothing again by itself", asyn
   last(toy).reject(new RequestError("no valid key", 401, undefined));
   await toy.pass(60_000);
   expect([toy.refusals, toy.runs.length, toy.show(0, 0)]).toEqual([1, 1, "#N/A"]);
+  expect(toy.session.sheet.value(0, 0), "in the page's words, not the server's").toMatchObject({ note: "the key no longer works" });
 });
 
 test("a closed session calls everything off and asks no more", async () => {

@@ -3,15 +3,16 @@
 
 import { type Call, keyOf } from "relserve-client/calls";
 import { CellError, PENDING, type Scalar, shown } from "relserve-client/value";
+import { withoutPlace } from "relserve-client/wire";
 
 import { type CellId, cellId, cellName, nameOf } from "../core/address";
 import { type CellState, type Line, type ServerQueue, linesOf } from "../core/inspect";
 import { type Origins, changedCells } from "../core/origins";
 import { answered, told } from "../net/told";
 import { t } from "../text";
-import type { Inspected } from "../ui/inspector";
+import type { Inspected, Prompt } from "../ui/inspector";
+import { reason } from "./reason";
 import type { Session } from "./session";
-import { reason } from "./transfer";
 
 /** Calls of a cell whose prompts are shown; a sum over a column has thousands. */
 const PROMPTS_MAX = 5;
@@ -28,7 +29,7 @@ const CHANGED: Line = [t.inspect.changedTerm, t.inspect.changed];
 export class Inspection {
   private cell: CellId | undefined;
   private asked = "";
-  private prompts: Promise<readonly Line[]> | undefined;
+  private prompts: Promise<readonly Prompt[]> | undefined;
   private queue: ServerQueue | undefined;
   private isLooking = false;
 
@@ -53,7 +54,9 @@ export class Inspection {
     const error = value instanceof CellError ? value.note : "";
     if (edited === undefined) lines.push(...linesOf(state));
     const isOver = state.kind === "answered" || state.kind === "failed" || state.kind === "stopped";
-    const again = !isOver || edited !== undefined ? "" : state.kind === "answered" ? t.inspect.again : t.inspect.retry;
+    // An argument that makes no sense makes none the next time either.
+    const isInvalid = state.kind === "failed" && value instanceof CellError && value.code === "#VALUE!";
+    const again = !isOver || isInvalid || edited !== undefined ? "" : state.kind === "answered" ? t.inspect.again : t.inspect.retry;
     return { name, about, error, lines, again, prompts: this.prompts };
   }
 
@@ -93,16 +96,16 @@ export class Inspection {
   }
 }
 
-async function promptsOf(calls: readonly Call[]): Promise<readonly Line[]> {
+async function promptsOf(calls: readonly Call[]): Promise<readonly Prompt[]> {
   try {
     const { model, prompts } = await answered<PromptsReply>("v1/cells/prompts", { calls: calls.slice(0, PROMPTS_MAX) });
-    const lines = prompts.map(({ text, tokens, max_tokens, error }): Line =>
-      error ? [t.inspect.noPrompt, error.message]
-        : [t.inspect.promptTo(model, tokens ?? 0, max_tokens ?? 0), text ?? ""]);
+    const told = prompts.map(({ text, tokens, max_tokens, error }): Prompt =>
+      error ? { term: t.inspect.noPrompt, text: withoutPlace(error.message), isNote: true }
+        : { term: t.inspect.promptTo(model, tokens ?? 0, max_tokens ?? 0), text: text ?? "" });
     const more = calls.length - prompts.length;
-    return more > 0 ? [...lines, [t.inspect.more, t.inspect.morePrompts(more)]] : lines;
+    return more > 0 ? [...told, { term: t.inspect.more, text: t.inspect.morePrompts(more), isNote: true }] : told;
   } catch (error) {
-    return [[t.inspect.prompt, t.inspect.promptUntold(reason(error))]];
+    return [{ term: t.inspect.prompt, text: t.inspect.promptUntold(reason(error)), isNote: true }];
   }
 }
 

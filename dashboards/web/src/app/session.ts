@@ -14,6 +14,7 @@ import { Book, type BookCell, type Member } from "../core/book";
 import { fingerprintOf } from "../core/origins";
 import type { Change, Sheet } from "../core/sheet";
 import { t } from "../text";
+import { reason } from "./reason";
 
 /** What a session needs of the page. */
 export interface SessionHost {
@@ -360,7 +361,7 @@ export class Session {
     const { again, retryAfter, isTooLarge, isUnreachable } = error;
     const failure = { again, retryAfter, isTooLarge, isUnreachable };
     const lost = this.batcher.ended(request, failure, this.host.now());
-    for (const closed of lost) this.take(closed, { error: new CellError("#N/A", error.message) });
+    for (const closed of lost) this.take(closed, { error: new CellError("#N/A", reason(error)) });
   }
 
   /** Shows what arrived, soon and together. */

@@ -10,6 +10,7 @@ import { t } from "../text";
 import { confirmed } from "../ui/ask";
 import { download } from "../ui/dom";
 import { csvOf, readFile, unasked, waiting, xlsxOf } from "./files";
+import { reason } from "./reason";
 import { TABS_MAX, keepSheets } from "./tabs";
 
 const XLSX_TYPE = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet";
@@ -70,9 +71,4 @@ export class Transfer {
       this.host.say(t.transfer.notImported(file.name, reason(error)));
     }
   }
-}
-
-/** An error in words. */
-export function reason(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
 }

@@ -4,6 +4,7 @@
 
 import type { StoredSheet } from "../store/sheets";
 import { t } from "../text";
+import { reason } from "./reason";
 import { copyName } from "./sheet-writer";
 
 /** A sheet of a workbook, as it is shown. */
@@ -181,7 +182,7 @@ export class WorkbookSync {
     while (this.isWanted) {
       this.isWanted = false;
       await this.host.alone(() => this.round()).catch((error: unknown) => {
-        this.problem = error instanceof Error ? error.message : String(error);
+        this.problem = reason(error);
       });
       if (this.problem) this.seen = "";
     }
@@ -224,7 +225,7 @@ export class WorkbookSync {
       if (isNew) left -= 1;
       await this.bringTogether(id, sides, sheets).catch((error: unknown) => {
         // One sheet that the server refuses keeps no other from it.
-        this.problem = error instanceof Error ? error.message : String(error);
+        this.problem = reason(error);
       });
     }
   }

@@ -36,12 +36,13 @@ import { shownOf } from "./files";
 import { Inspection } from "./inspection";
 import { Keeping } from "./keeping";
 import { SheetWriter, copyName } from "./sheet-writer";
+import { reason } from "./reason";
 import { TEMPLATES, type Template } from "./samples";
 import { previewColumn } from "./preview";
 import { Session, type SessionHost } from "./session";
 import { SheetTools } from "./sheet-tools";
 import { Tabs, keepSheets, sheetsIn } from "./tabs";
-import { Transfer, reason } from "./transfer";
+import { Transfer } from "./transfer";
 
 /** Typing is saved this soon, in milliseconds. */
 const SAVE_DELAY_MS = 300;

@@ -3,6 +3,14 @@
 import type { Line } from "../core/inspect";
 import { t } from "../text";
 import { element, fillList, onClick } from "./dom";
+import { make } from "./make";
+
+/** A prompt under a heading; or a note on one that is not there. */
+export interface Prompt {
+  term: string;
+  text: string;
+  isNote?: boolean;
+}
 
 /** What the panel shows. */
 export interface Inspected {
@@ -15,7 +23,7 @@ export interface Inspected {
   /** What the button says that asks again; nothing where no call is behind the cell. */
   again: string;
   /** The prompts of the cell's calls; the panel waits for them. */
-  prompts: Promise<readonly Line[]> | undefined;
+  prompts: Promise<readonly Prompt[]> | undefined;
 }
 
 /** What the panel needs of the page. */
@@ -91,23 +99,23 @@ export class Inspector {
       this.said = said;
     }
     // The same cell that fills keeps its prompt on the screen.
-    if (before?.prompts === shown.prompts) return;
+    if (before?.prompts === shown.prompts && before?.error === shown.error) return;
     this.prompts.replaceChildren();
-    if (shown.prompts) this.tell(t.inspect.prompt, "…");
-    void shown.prompts?.then((lines) => {
+    if (shown.prompts) this.tell({ term: t.inspect.prompt, text: "…" });
+    void shown.prompts?.then((prompts) => {
       if (this.shown?.prompts !== shown.prompts) return;
       this.prompts.replaceChildren();
-      for (const [term, text] of lines) this.tell(term, text);
+      for (const prompt of prompts) this.tell(prompt);
     });
   }
 
-  private tell(term: string, text: string): void {
-    const [head, body] = [document.createElement("h3"), document.createElement("pre")];
-    head.textContent = term;
-    body.textContent = text;
+  private tell({ term, text, isNote = false }: Prompt): void {
+    const head = make("h3", {}, term);
     // What is longer than its box is scrolled by keys.
-    body.tabIndex = 0;
-    this.prompts.append(head, body);
+    const body = isNote ? make("p", {}, text) : make("pre", { tabindex: "0" }, text);
+    this.prompts.append(head);
+    // Why there is none is told above, where it is why the cell has no answer.
+    if (text !== this.shown?.error) this.prompts.append(body);
   }
 
   private close(): void {

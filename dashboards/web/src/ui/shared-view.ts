@@ -1,6 +1,9 @@
 // What a read-only link shows: the newest version of a sheet, as it was shown where it was saved. Nothing can be typed and
 // nothing asks the model: whoever has the link has no key.
 
+import { RequestError } from "relserve-client/wire";
+
+import { reason } from "../app/reason";
 import type { WorkbookContent } from "../app/workbook-sync";
 import { shared } from "../net/workbooks";
 import { columnName } from "../core/address";
@@ -29,7 +32,8 @@ export async function showShared(token: string): Promise<void> {
       ...sheetsOf(name, content),
     );
   } catch (error) {
-    const words = error instanceof Error ? error.message : String(error);
+    const isOver = error instanceof RequestError && error.status === 401;
+    const words = isOver ? t.share.ended : reason(error);
     host.replaceChildren(make("h2", {}, t.share.nothing), make("p", { role: "alert" }, t.share.broken(words)));
   }
 }
