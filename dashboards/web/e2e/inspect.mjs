@@ -30,6 +30,10 @@ export async function inspecting(tools, run) {
   // Once it is there.
   await until("the answer is told", async () => (await said())["Answer from"] === "the model");
   const lines = await said();
+  assert.equal(await page.locator("#inspector-list dt").first().textContent(), "Formula");
+  assert.equal(lines["Formula"], '=AI.CLASSIFY(A2:A7, "good, bad")', "that of the cell that fills it");
+  assert.equal(await page.inputValue("#formula"), "", "nothing is typed there");
+  assert.equal(await page.getAttribute("#formula", "placeholder"), lines["Formula"]);
   assert.match(lines["Prompt tokens"], /^[1-9]\d*: \d+ computed, \d+ cached$/);
   assert.match(lines["Answer tokens"], /^[1-9]/);
   assert.match(lines["Time on the server"], /^waited [\d.]+ m?s, ran [\d.]+ m?s$/);
@@ -48,6 +52,7 @@ export async function inspecting(tools, run) {
   assert.equal(await title(), "B4");
   await cell("A2").click();
   assert.equal(await page.textContent("#inspector-about"), "No AI formula stands here or fills this cell.");
+  assert.equal(await page.locator("#inspector-list dt").count(), 0);
   assert.ok(await page.isHidden("#inspector-again"));
   await page.focus("#inspector-close");
   await page.keyboard.press("Escape");

@@ -72,8 +72,11 @@ test("a cell's calls are its own in a range, and all where all of them count", (
   const found = sheet.callsIn({ row: 0, rowEnd: 9, column: 0, columnEnd: 9 });
   const asked = Object.fromEntries([...found].map(([id, calls]) => [nameOf(id), [...calls.values()].map(({ args }) => args[0])]));
   expect(asked).toEqual({ B1: ["a"], B2: ["b"], C1: ["a", "b"] });
+  const formulas = () => [[0, 1], [1, 1], [1, 2], [1, 0]].map(([row = 0, column = 0]) => sheet.formulaOf(row, column));
+  expect(formulas(), "of the cell that fills it").toEqual(["=AI.RATE(A1:A2)", "=AI.RATE(A1:A2)", "=B2+1", "b"]);
   sheet.set([{ row: 1, column: 1, raw: "mine" }]);
   sheet.recalculate();
+  expect(formulas()[1], "also where its answer was typed over").toBe("=AI.RATE(A1:A2)");
   expect([...(sheet.callsIn({ row: 1, rowEnd: 1, column: 1, columnEnd: 1 }).get(cellId(1, 1)) ?? [])]).toHaveLength(1);
 });
 

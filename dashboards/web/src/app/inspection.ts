@@ -49,7 +49,8 @@ export class Inspection {
     const hasChanged = changedCells(sheet, origins, [id]).length > 0;
     const about = kept ? t.inspect.kept(shown(value)) : aboutOf(value, sheet.isAi(row, column), calls.length, edited);
     const lines: Line[] = [...(kept ? [[t.inspect.keptFrom, kept] as const] : []), ...(hasChanged ? [CHANGED] : [])];
-    if (calls.length === 0) return { name, about, error: "", lines, again: "", prompts: undefined };
+    const formula = calls.length > 0 || sheet.isAi(row, column) ? sheet.formulaOf(row, column) : "";
+    if (calls.length === 0) return { name, about, formula, error: "", lines, again: "", prompts: undefined };
     const state = this.state(session, calls, value);
     const error = value instanceof CellError ? value.note : "";
     if (edited === undefined) lines.push(...linesOf(state));
@@ -57,7 +58,7 @@ export class Inspection {
     // An argument that makes no sense makes none the next time either.
     const isInvalid = state.kind === "failed" && value instanceof CellError && value.code === "#VALUE!";
     const again = !isOver || isInvalid || edited !== undefined ? "" : state.kind === "answered" ? t.inspect.again : t.inspect.retry;
-    return { name, about, error, lines, again, prompts: this.prompts };
+    return { name, about, formula, error, lines, again, prompts: this.prompts };
   }
 
   private state(session: Session, calls: readonly Call[], value: Scalar): CellState {

@@ -67,6 +67,8 @@ export class Workspace {
   private readonly progress = new Progress();
   private readonly estimate = new EstimateDialog(estimateOf);
   private readonly formula = element("formula", HTMLInputElement);
+  /** What the formula bar says of an empty cell. */
+  private readonly hint = this.formula.placeholder;
   private readonly name = element("name", HTMLOutputElement);
   private readonly note = element("note", HTMLOutputElement);
   private readonly spoken = element("spoken", HTMLDivElement);
@@ -466,12 +468,12 @@ export class Workspace {
   }
 
   private describe(aloud: boolean): void {
-    const { name, raw, spoken, note } = this.grid.describe(...this.selected);
+    const { name, raw, behind, spoken, note } = this.grid.describe(...this.selected);
     this.name.value = name;
     if (document.activeElement !== this.formula) this.formula.value = raw;
     this.note.value = note;
     this.note.title = note;
-    this.formula.classList.toggle("filled", note !== "");
+    this.formula.placeholder = behind || this.hint;
     if (aloud) this.spoken.textContent = spoken;
     if (aloud) {
       this.tools.select();
@@ -491,7 +493,7 @@ export class Workspace {
 
   private inspect(): Inspected {
     const { session } = this;
-    if (!session) return { name: "", about: "", error: "", lines: [], again: "", prompts: undefined };
+    if (!session) return { name: "", about: "", formula: "", error: "", lines: [], again: "", prompts: undefined };
     return this.inspection.of(session, this.tabs.origins, ...this.selected);
   }
 

@@ -122,11 +122,17 @@ export class Sheet {
     return this.cells.get(id)?.formula?.isOverridden ? id : this.overriding.get(id);
   }
 
+  /** What was typed where a cell's answer comes from: in it, or in the one whose answer spilled into it or was typed over. */
+  formulaOf(row: number, column: number): string {
+    const id = cellId(row, column);
+    const owner = this.overriding.get(id) ?? this.spilledFrom(row, column) ?? id;
+    return this.cells.get(owner)?.raw ?? "";
+  }
+
   /** Whether an AI function stands in the cell, or spilled into it. */
   isAi(row: number, column: number): boolean {
     const owner = this.spilledFrom(row, column);
-    const raw = owner === undefined ? this.raw(row, column) : (this.cells.get(owner)?.raw ?? "");
-    return asksModel(raw);
+    return asksModel(owner === undefined ? this.raw(row, column) : this.formulaOf(row, column));
   }
 
   /** The calls that formulas make for each cell of an area; for what was typed over an answer, those of the answer. */

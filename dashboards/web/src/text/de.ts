@@ -509,6 +509,7 @@ const de = ({ count, plural }: Formats): Messages => {
     },
 
     inspect: {
+      formula: "Formel",
       changedTerm: "Seither geändert",
       changed: "was jetzt gefragt würde, ist nicht mehr, was gefragt wurde: „Erneut fragen: was sich geändert hat“ steht im Menü der Zelle",
       kept: (text: string) => `Als Wert behalten: „${text}“.`,

@@ -406,6 +406,7 @@ export const en = ({ count, plural }: Formats) => {
 
     // All about one cell.
     inspect: {
+      formula: "Formula",
       changedTerm: "Changed since",
       changed: "what it would ask now is not what had been asked: “Ask again: what changed” is in the cell's menu",
       kept: (text: string) => `Kept as a value: “${text}”.`,

@@ -473,7 +473,7 @@ export class Grid {
   }
 
   /** Describes a cell for the formula bar and for people who listen. */
-  describe(row: number, column: number): { name: string; raw: string; spoken: string; note: string } {
+  describe(row: number, column: number): { name: string; raw: string; behind: string; spoken: string; note: string } {
     const value = this.sheet?.value(row, column) ?? null;
     const [owner, edited] = [this.sheet?.spilledFrom(row, column), this.sheet?.overrides(cellId(row, column))];
     const filled = owner === undefined ? "" : t.grid.filledBy(nameOf(owner));
@@ -482,7 +482,9 @@ export class Grid {
     const name = cellName(row, column);
     const text = this.sheet ? textAt(this.sheet, this.looks, row, column) : "";
     const words = value === PENDING ? t.grid.waiting : value === null ? t.grid.empty : text;
-    return { name, raw: this.typedAt(row, column), spoken: [name, words, note].filter(Boolean).join(", "), note };
+    // The formula that fills a cell in which nothing was typed.
+    const behind = owner === undefined ? "" : (this.sheet?.formulaOf(row, column) ?? "");
+    return { name, raw: this.typedAt(row, column), behind, spoken: [name, words, note].filter(Boolean).join(", "), note };
   }
 
   private onSelection(x1: number, y1: number, x2: number, y2: number): void {

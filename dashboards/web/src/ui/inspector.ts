@@ -17,6 +17,8 @@ export interface Inspected {
   /** `B4`, and what it holds in a few words. */
   name: string;
   about: string;
+  /** The formula behind it, its own or of the cell that fills it; nothing where none asks the model. */
+  formula: string;
   /** What went wrong, in the server's words. */
   error: string;
   lines: readonly Line[];
@@ -94,6 +96,7 @@ export class Inspector {
       this.about.textContent = shown.about;
       this.error.textContent = shown.error;
       fillList(this.list, shown.lines);
+      if (shown.formula) this.list.prepend(make("dt", {}, t.inspect.formula), make("dd", {}, make("code", {}, shown.formula)));
       this.again.hidden = shown.again === "";
       this.again.textContent = shown.again;
       this.said = said;
