@@ -38,7 +38,6 @@ export async function inspecting(tools, run) {
   assert.match(lines["Answer tokens"], /^[1-9]/);
   assert.match(lines["Time on the server"], /^waited [\d.]+ m?s, ran [\d.]+ m?s$/);
   assert.match(lines["Why it waited"], /began before it|first of its request/);
-  assert.match(lines["Probability"], /^not known: /);
   await until("the prompt is there", async () => (await page.locator("#inspector-prompts pre").textContent()).includes(`Meal ${run}-1`));
   const prompt = await page.locator("#inspector-prompts pre").textContent();
   assert.match(prompt, /^Classify the text\. Answer with one of these labels: good, bad\.\n\nText: Meal/);

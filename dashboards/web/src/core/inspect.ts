@@ -23,8 +23,6 @@ export type Line = readonly [term: string, text: string];
 
 const span = (ms: number) => (ms < 1_000 ? `${decimal(ms, ms < 10 ? 1 : 0)} ms` : `${decimal(ms / 1_000, 2)} s`);
 
-const PROBABILITY: Line = [t.inspect.probabilityTerm, t.inspect.probability];
-
 /** The lines about a cell's answer. */
 export function linesOf(state: CellState): Line[] {
   if (!("isKnown" in state)) return [[t.inspect.whyWaits, waits(state)]];
@@ -32,11 +30,7 @@ export function linesOf(state: CellState): Line[] {
   if (!details) {
     return [[t.inspect.detailsTerm, isKnown ? t.inspect.untold : t.inspect.forgotten]];
   }
-  return [
-    ...tokens(details),
-    ...(details.usage ? [PROBABILITY] : []),
-    ...times(details),
-  ];
+  return [...tokens(details), ...times(details)];
 }
 
 function tokens({ usage, source, finish_reason }: CellDetails): Line[] {

@@ -529,9 +529,6 @@ const de = ({ count, plural }: Formats): Messages => {
       noAnswer: (code: string) => `Keine Antwort: ${code}`,
       answer: (text: string) => `„${text}“`,
       outOf: (n: number) => ` Aus ${count(n)} Antworten.`,
-      probabilityTerm: "Wahrscheinlichkeit",
-      probability:
-        "nicht bekannt: Zellen werden ohne Log-Wahrscheinlichkeiten gefragt, die ihre Antworten vom Ergebnis-Cache ausschließen würden",
       whyWaits: "Warum sie wartet",
       detailsTerm: "Token, Zeit, Wartezeit",
       untold: "nicht bekannt: dieser Server nennt es nicht",

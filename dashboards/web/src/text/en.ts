@@ -426,8 +426,6 @@ export const en = ({ count, plural }: Formats) => {
       noAnswer: (code: string) => `No answer: ${code}`,
       answer: (text: string) => `“${text}”`,
       outOf: (n: number) => ` Out of ${count(n)} answers.`,
-      probabilityTerm: "Probability",
-      probability: "not known: cells are asked without log probabilities, which would keep their answers out of the result cache",
       whyWaits: "Why it waits",
       detailsTerm: "Tokens, time, wait",
       untold: "not known: this server does not tell",
