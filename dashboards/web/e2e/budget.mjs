@@ -19,13 +19,14 @@ export async function budgeting(tools, run) {
   await type("B1", `=AI.RATE(A1:A${CELLS})`);
   await page.waitForSelector("#estimate[open]");
   const costs = () => page.textContent("#estimate-list");
-  await until("the budget is there", async () => /Budget of today.*token/.test(await costs()));
+  await until("the budget is there", async () => /Today's budget.*token/.test(await costs()));
   if (max === null) {
-    assert.match(await costs(), /Budget of todayno limit; [\d,]+ tokens computed so far/);
+    assert.match(await costs(), /Today's budgetno limit; [\d,]+ tokens computed so far/);
   } else {
-    assert.match(await costs(), new RegExp(`Budget of today[\\d,]+ of ${max.toLocaleString("en")} tokens left`));
+    assert.match(await costs(), new RegExp(`Today's budget[\\d,]+ of ${max.toLocaleString("en")} tokens left`));
     const refusal = await page.textContent("#estimate-refusal");
-    assert.match(refusal, /^Over today's budget: these cells compute about [\d,]+ tokens .* \(limits\.tenant_day_cell_tokens_max/);
+    assert.match(refusal, /^Over today's budget by about [1-9][\d,]* tokens\. Run fewer rows/);
+    assert.equal(await page.getAttribute("#estimate-refusal", "title"), "limits.tenant_day_cell_tokens_max");
     assert.ok(await page.isDisabled("#estimate-run"), "what surely does not fit cannot be run");
   }
   await looks(tools, "25-budget", "#estimate");

@@ -19,7 +19,8 @@ export async function stopping({ page, type, importFile, until, asked, holdAnswe
   await page.waitForSelector("#estimate[open]");
   await until("the costs are there", async () => /at most [\d.]+ s/.test(await page.textContent("#estimate-list")));
   const costs = await page.textContent("#estimate-list");
-  assert.match(costs, /Cells to ask3,000Prompt tokensabout [\d,]+; [\d,]+ are the rows' own.*Answer tokens36,000 at most/);
+  assert.equal(await page.textContent("#estimate-title"), "Run 3,000 cells?");
+  assert.match(costs, /Prompt tokensabout [\d,]+, of which [\d,]+ are the rows' own.*Answer tokens36,000 at most.*Time if the server is free/);
   await shot("15-estimate");
   await questionWaits({ page, until });
   await page.keyboard.press("Escape");

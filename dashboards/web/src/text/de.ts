@@ -137,7 +137,6 @@ const de = ({ count, plural }: Formats): Messages => {
       "Answer": "Antwort",
       "Try five rows": "Fünf Zeilen probieren",
       "Add and run": "Hinzufügen und ausführen",
-      "Ask this many cells?": "So viele Zellen fragen?",
       "Cells whose answers the server has in its cache cost nothing. Pause keeps the rest back at any time, Stop calls it off.":
         "Zellen, deren Antworten der Server im Cache hat, kosten nichts. „Pause“ hält den Rest jederzeit zurück, „Stoppen“ bricht ihn ab.",
       "Not now": "Jetzt nicht",
@@ -463,25 +462,22 @@ const de = ({ count, plural }: Formats): Messages => {
       chips: "Spalten für den Prompt",
     },
     estimate: {
-      cells: "Zu fragende Zellen",
+      title: (n: number) => plural(n, { one: "1 Zelle ausführen?", other: `${count(n)} Zellen ausführen?` }),
       pending: "Token und Zeit",
-      budget: "Budget für heute",
+      budget: "Heutiges Budget",
       noBudget: "dieser Server nennt keines",
       noLimit: (used: number) => `keine Grenze; bisher ${count(used)} Token berechnet`,
       left: (left: number, most: number) => `noch ${count(left)} von ${count(most)} Token`,
-      over: (needed: number, left: number, setting: string) =>
-        `Über dem heutigen Budget: allein für die Prompts dieser Zellen werden etwa ${count(needed)} Token berechnet, übrig sind ` +
-        `${count(left)} (${setting}). Weniger Zellen fragen, oder beim Betreiber des Servers um mehr bitten; um Mitternacht UTC ` +
-        "beginnt die Zählung neu.",
-      limit: "eine Grenze",
+      over: (by: number) =>
+        `Etwa ${count(by)} Token über dem heutigen Budget. Weniger Zeilen ausführen, oder bei der Verwaltung des Servers um mehr bitten.`,
       mayNotFit: (left: number) =>
         `Bei den längsten Antworten werden für diese Zellen mehr als die ${count(left)} Token berechnet, die heute übrig sind: ` +
         "die letzten werden dann womöglich abgelehnt.",
       promptTokens: "Prompt-Token",
-      prompt: (all: number, own: number) => `etwa ${count(all)}; davon ${count(own)} nur für einzelne Zeilen, der Rest wird einmal berechnet`,
+      prompt: (all: number, own: number) => `etwa ${count(all)}, davon ${count(own)} der Zeilen selbst (der gemeinsame Teil wird einmal berechnet)`,
       answerTokens: "Antwort-Token",
       atMost: (most: number) => `höchstens ${count(most)}`,
-      time: "Zeit auf unbelastetem Server",
+      time: "Zeit, wenn der Server frei ist",
       between: (least: string, most: string) => `etwa ${least}, höchstens ${most}`,
       noCosts: "dieser Server nennt keine Kosten",
     },

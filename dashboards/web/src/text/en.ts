@@ -41,7 +41,6 @@ export const PAGE = [
   "It works for", "a day", "a week", "30 days", "a year", "Make a link", "The link, shown this once", "Copy", "Links", "Versions",
   "Add an AI column", "What to do", "With the column", "Name of the new column", "The first rows", "Row", "Answer", "Try five rows",
   "Add and run",
-  "Ask this many cells?",
   "Cells whose answers the server has in its cache cost nothing. Pause keeps the rest back at any time, Stop calls it off.",
   "Not now", "Run", "New from a template",
   "Rows that have", "words, or >3, <>good, >=2026-01-01, late*", "All", "None", "Texts that are shown", "Remove filter", "Apply",
@@ -359,24 +358,22 @@ export const en = ({ count, plural }: Formats) => {
       chips: "Columns to name in the prompt",
     },
     estimate: {
-      cells: "Cells to ask",
+      title: (n: number) => `Run ${cells(n)}?`,
       pending: "Tokens and time",
-      budget: "Budget of today",
+      budget: "Today's budget",
       noBudget: "this server tells none",
       noLimit: (used: number) => `no limit; ${count(used)} tokens computed so far`,
       left: (left: number, most: number) => `${count(left)} of ${count(most)} tokens left`,
-      over: (needed: number, left: number, setting: string) =>
-        `Over today's budget: these cells compute about ${count(needed)} tokens of prompts alone, and ${count(left)} are left ` +
-        `(${setting}). Ask fewer cells, or whoever runs the server for more; the count begins anew at midnight UTC.`,
-      limit: "a limit",
+      over: (by: number) =>
+        `Over today's budget by about ${count(by)} tokens. Run fewer rows, or ask your administrator for more.`,
       mayNotFit: (left: number) =>
         `With the longest answers these cells compute more than the ${count(left)} tokens that are left today: ` +
         "the last of them may be refused.",
       promptTokens: "Prompt tokens",
-      prompt: (all: number, own: number) => `about ${count(all)}; ${count(own)} are the rows' own, the rest is computed once`,
+      prompt: (all: number, own: number) => `about ${count(all)}, of which ${count(own)} are the rows' own (the shared part is computed once)`,
       answerTokens: "Answer tokens",
       atMost: (most: number) => `${count(most)} at most`,
-      time: "Time on an idle server",
+      time: "Time if the server is free",
       between: (least: string, most: string) => `about ${least}, at most ${most}`,
       noCosts: "this server tells no costs",
     },

@@ -4,7 +4,7 @@ import { type Budget, fitOf } from "relserve-client/budget";
 import type { Call } from "relserve-client/calls";
 import type { Estimate } from "relserve-client/estimate";
 
-import { count, t } from "../text";
+import { t } from "../text";
 import { element, fillList } from "./dom";
 import { seconds } from "./make";
 
@@ -17,6 +17,7 @@ export interface Told {
 /** The dialog; one question at a time. */
 export class EstimateDialog {
   private readonly dialog = element("estimate", HTMLDialogElement);
+  private readonly title = element("estimate-title", HTMLHeadingElement);
   private readonly list = element("estimate-list", HTMLDListElement);
   private readonly run = element("estimate-run", HTMLButtonElement);
   private readonly refusal = element("estimate-refusal", HTMLParagraphElement);
@@ -26,14 +27,14 @@ export class EstimateDialog {
 
   /** Asks whether the calls may go out; closing the dialog is a no. */
   ask(calls: readonly Call[]): Promise<boolean> {
-    const rows = [t.estimate.cells, count(calls.length)] as const;
-    fillList(this.list, [rows, [t.estimate.pending, "…"]]);
+    this.title.textContent = t.estimate.title(calls.length);
+    fillList(this.list, [[t.estimate.pending, "…"]]);
     this.asked = calls;
     this.run.disabled = false;
-    this.refusal.textContent = "";
+    this.refusal.textContent = this.refusal.title = "";
     void this.estimateOf(calls).then(({ estimate, budget }) => {
       if (this.asked !== calls) return;
-      fillList(this.list, [rows, ...lines(estimate), [t.estimate.budget, budget ? budgetLine(budget) : t.estimate.noBudget]]);
+      fillList(this.list, [...lines(estimate), [t.estimate.budget, budget ? budgetLine(budget) : t.estimate.noBudget]]);
       this.hold(estimate, budget);
     });
     this.dialog.returnValue = "";
@@ -51,7 +52,9 @@ export class EstimateDialog {
       // The button is disabled: the keys are for what is left to do.
       if (document.activeElement === this.run) element("estimate-cancel", HTMLButtonElement).focus();
       this.run.disabled = true;
-      this.refusal.textContent = t.estimate.over(estimate.computedTokens, fit.left, budget.setting ?? t.estimate.limit);
+      this.refusal.textContent = t.estimate.over(estimate.computedTokens - fit.left);
+      // For those who can change it.
+      this.refusal.title = budget.setting ?? "";
     } else if (fit.kind === "may-not") {
       this.refusal.textContent = t.estimate.mayNotFit(fit.left);
     }
