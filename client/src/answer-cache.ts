@@ -21,12 +21,18 @@ export class AnswerCache {
   /** Of those, the ones of the run under way. */
   private readonly held = new Set<string>();
   private characters = 0;
+  private failures = 0;
 
   constructor(private readonly bounds: Bounds = BOUNDS) {}
 
   /** How many are held. */
   get size(): number {
     return this.answers.size;
+  }
+
+  /** Whether failures are held, which `forgetFailures` drops. */
+  get hasFailures(): boolean {
+    return this.failures > 0;
   }
 
   /** A run of calls begins: what earlier ones left may be dropped. */
@@ -52,6 +58,7 @@ export class AnswerCache {
     this.answers.set(key, answer);
     this.held.add(key);
     this.characters += weight(key, answer);
+    if (answer.error) this.failures += 1;
     for (const oldest of this.answers.keys()) {
       if (this.answers.size <= this.bounds.entries && this.characters <= this.bounds.characters) break;
       // What is held was touched later than anything that is not.
@@ -65,6 +72,7 @@ export class AnswerCache {
     const answer = this.answers.get(key);
     if (answer === undefined) return;
     this.characters -= weight(key, answer);
+    if (answer.error) this.failures -= 1;
     this.answers.delete(key);
     this.held.delete(key);
   }

@@ -42,7 +42,8 @@ export async function askingAgain({ page, cell, text, type, importFile, settled,
   await type("C2", '=AI.RATE(A2, "size", 9, 1)');
   await settled("C", 2, 2);
   assert.equal(await text("C2"), "#VALUE!");
-  await menu("A1", "Ask again: what failed");
+  assert.ok(await page.isEnabled("#retry"), "it failed, and can be tried again");
+  await menu("A1", "Retry failed");
   await until("what failed is asked once more", () => asked().length === before + 2);
   assert.equal(sent(before).length, 2, "and nothing else");
   await settled("C", 2, 2);

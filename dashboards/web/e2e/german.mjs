@@ -190,7 +190,6 @@ async function walk({ page, keys, address }, look) {
   await page.keyboard.press("Enter");
   await cell("B3").click();
   await look("an answer typed over", "body");
-  await page.click("#retry");
   await page.click("#undo");
   await look("undone", ".status");
 
@@ -283,7 +282,7 @@ export async function german({ address, problems, keys }, run) {
   for (const [state, words] of [
     ["login", /Der Server kennt diesen Schlüssel nicht\./], ["gallery", /Mit einer Aufgabe beginnen.*Support-Tickets/s],
     ["menu of a cell", /Zeile darüber einfügen.*Als Werte behalten.*Erneut fragen: diese Zelle/s], ["AI column", /Kategorien, durch Kommas getrennt/],
-    ["inspector", /Prompt, wie er an .* geht: \d+ Token/], ["a run that is over", /3 Zellen in \d+,\d+ s/], ["estimate", /Zu fragende Zellen\s+1\.200/],
+    ["inspector", /Prompt, wie er an .* geht: \d+ Token/], ["a run that is over", /3 Zellen in \d+,\d+ s/], ["estimate", /1\.200 Zellen ausführen\?/],
     ["imported", /1200 Zeilen aus viele\.csv gelesen\./], ["live", /unter „Wer zuerst kommt“ [\d,]+ m?s, (ebenso lang|\d+ % (länger|kürzer))/],
   ]) assert.match(seen.get(state), words, state);
   await others(read, link, async (state, selector) => {

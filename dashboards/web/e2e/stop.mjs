@@ -12,6 +12,7 @@ export async function stopping({ page, type, importFile, until, asked, holdAnswe
   const rows = Array.from({ length: ROWS }, (_, i) => `"Parcel ${run}-${i} came ${["early", "late"][i % 2]}"`);
   await importFile("parcels.csv", "text/csv", Buffer.from(rows.join("\n")));
   assert.ok(await page.isHidden("#stop"), "nothing runs, nothing to stop");
+  assert.ok(await page.isDisabled("#retry"), "and nothing failed, to be tried again");
   const before = asked().length;
   const release = holdAnswers(ANSWERS);
   const count = (name) => page.locator(`#grid td${name}`).count();

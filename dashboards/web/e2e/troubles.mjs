@@ -105,7 +105,7 @@ async function failing({ page, cell, text, type, importFile, until, asked, allow
   await allow();
   await until("the bar tells how many failed", async () => /cells, [\d,]+ failed/.test(await page.textContent("#run-left")));
   await shot("29-failing");
-  const over = new RegExp(`^5,000 cells in .*, ${FAILED.toLocaleString("en")} of them without an answer: Ask again`);
+  const over = new RegExp(`^5,000 cells in .*, ${FAILED.toLocaleString("en")} of them without an answer: “Retry failed”`);
   await until("it is over", async () => over.test(await page.textContent("#status")));
   mend();
   assert.equal(await page.locator("dialog[open]").count(), 0, "no dialog for any of them");

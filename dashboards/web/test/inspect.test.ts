@@ -50,7 +50,7 @@ test("one that waits says for what", () => {
   expect(waits({ kind: "queued" })).toMatch(/has not been sent/);
   expect(waits({ kind: "paused" })).toMatch(/Resume/);
   expect(waits({ kind: "away" })).toMatch(/cannot be reached/);
-  expect(waits({ kind: "stopped" })).toMatch(/Ask again/);
+  expect(waits({ kind: "stopped" })).toMatch(/Retry/);
   expect(waits({ kind: "sent", queue: undefined })).toMatch(/does not tell/);
   const queue = { rows: { waiting: 7, running: 1 }, last_decision: "step 3: decode" };
   expect(waits({ kind: "sent", queue })).toBe(

@@ -203,12 +203,14 @@ test("a stop keeps what is answered, calls the rest off, and asks for it only wh
   const column = () => [0, 1, 2].map((row) => toy.show(row, 1));
   expect(column()).toEqual(["#STOPPED!", "4", "#STOPPED!"]);
   expect([toy.runs.length, toy.session.pending.calls, toy.session.usage.cancelled, toy.session.usage.failed]).toEqual([1, 0, 2, 0]);
+  expect(toy.session.hasFailed).toBe(true);
   toy.set(2, 0, "d");
   await toy.pass(100);
   expect(last(toy).calls.map(({ args }) => args[0]), "an edit asks what is new").toEqual(["d"]);
   toy.session.retry();
   await toy.pass(100);
   expect(last(toy).calls.map(({ args }) => args[0])).toEqual(["a"]);
+  expect(toy.session.hasFailed, "nothing is left to retry").toBe(false);
 });
 
 test("what was called off stays so in the next page, which asks the rest, until it is asked for again", async () => {

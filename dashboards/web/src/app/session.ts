@@ -207,6 +207,11 @@ export class Session {
     this.host.progress();
   }
 
+  /** Whether something failed or was stopped, for which `retry` asks again. */
+  get hasFailed(): boolean {
+    return this.memory.hasFailures;
+  }
+
   /** Asks again what failed or was stopped. */
   retry(): void {
     this.calledOff.clear();

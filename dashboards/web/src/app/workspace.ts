@@ -70,6 +70,7 @@ export class Workspace {
   /** What the formula bar says of an empty cell. */
   private readonly hint = this.formula.placeholder;
   private readonly name = element("name", HTMLOutputElement);
+  private readonly again = element("retry", HTMLButtonElement);
   private readonly note = element("note", HTMLOutputElement);
   private readonly spoken = element("spoken", HTMLDivElement);
   private readonly summary = new SelectionSummary();
@@ -313,6 +314,8 @@ export class Workspace {
   private showProgress(session: Session): void {
     if (session !== this.session) return;
     const { pending, stopped, usage, isReconnecting, isPaused, delay } = session;
+    // Before a button beside the progress goes, which leaves the keys to this one.
+    this.showRetry(session);
     this.progress.show({ pending: pending.calls, stopped, usage, now: performance.now(), isReconnecting, isPaused, delay });
     this.inspector.show();
     showUsage(session.usage);
@@ -323,6 +326,11 @@ export class Workspace {
       if (this.pending > 0) this.keeping?.answered(this.current.id);
     }
     this.pending = session.pending.calls;
+  }
+
+  private showRetry({ hasFailed }: Session): void {
+    if (!hasFailed && document.activeElement === this.again) this.grid.focus();
+    this.again.disabled = !hasFailed;
   }
 
   /** Keeps with the sheet what was called off: who opens it again has said no to that. */

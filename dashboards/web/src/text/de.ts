@@ -73,7 +73,7 @@ const de = ({ count, plural }: Formats): Messages => {
       "Model": "Modell",
       "Add AI column": "KI-Spalte hinzufügen",
       "A column of answers: by a function, or by a prompt of your own": "Eine Spalte aus Antworten: nach einer Funktion oder einem eigenen Prompt",
-      "Ask again": "Erneut fragen",
+      "Retry failed": "Fehlgeschlagene wiederholen",
       "Ask again for cells with an error and for those that were stopped": "Für Zellen mit Fehler und für gestoppte erneut fragen",
       "Filtered rows": "Gefilterte Zeilen",
       "Filtered": "Gefiltert",
@@ -233,7 +233,7 @@ const de = ({ count, plural }: Formats): Messages => {
         "#NUM!": "eine solche Zahl gibt es nicht, oder sie ist zu groß",
         "#NULL!": "die Bereiche haben keine gemeinsame Zelle",
       },
-      stopped: "vor der Antwort gestoppt; „Erneut fragen“ fragt danach",
+      stopped: "vor der Antwort gestoppt; „Fehlgeschlagene wiederholen“ fragt danach",
       noNumber: "hier steht keine Zahl",
       notNumber: (text: string) => `\`${text}\` ist keine Zahl`,
       notTruth: (text: string) => `\`${text}\` ist weder wahr noch falsch`,
@@ -439,7 +439,7 @@ const de = ({ count, plural }: Formats): Messages => {
       inspect: "Diese Zelle untersuchen",
       thisCell: "Erneut fragen: diese Zelle",
       selected: "Erneut fragen: ausgewählte Zellen",
-      failed: "Erneut fragen: was fehlgeschlagen ist",
+      failed: "Fehlgeschlagene wiederholen",
       changed: "Erneut fragen: was sich geändert hat",
       noAnswer: "Nichts gefragt: hier steht keine Antwort einer KI-Formel, nach der erneut gefragt werden könnte.",
       asked: (n: number) => plural(n, {
@@ -496,7 +496,7 @@ const de = ({ count, plural }: Formats): Messages => {
       failed: (n: number) => `, ${count(n)} fehlgeschlagen`,
       stopped: (done: number, all: number, time: string) => `Gestoppt: ${count(done)} von ${count(all)} Zellen sind beantwortet und bleiben, nach ${time}`,
       over: (n: number, time: string) => `${cells(n)} in ${time}`,
-      withoutAnswer: (n: number) => `, davon ${count(n)} ohne Antwort: „Erneut fragen“ fragt danach`,
+      withoutAnswer: (n: number) => `, davon ${count(n)} ohne Antwort: „Fehlgeschlagene wiederholen“ fragt danach`,
     },
     usage: {
       asked: "Gefragte Zellen", answered: "Beantwortet", failed: "Fehlgeschlagen", cancelled: "Abgebrochen", fromCache: "Aus dem Cache des Servers",
@@ -554,7 +554,7 @@ const de = ({ count, plural }: Formats): Messages => {
       busy: (running: number, waiting: number, own: string) =>
         `Als ihre Anfrage kam, gab es auf dem Server ${rows(running)} in Arbeit und ${rows(waiting)} in der Schlange, von allen zusammen; ${own}. ` +
         "Was davon zuerst an der Reihe war, steht unter Live.",
-      stopped: "Sie wurde gestoppt; „Erneut fragen“ fragt danach.",
+      stopped: "Sie wurde gestoppt; „Erneut versuchen“ fragt danach.",
       paused: "Der Lauf macht Pause; „Fortsetzen“ macht weiter.",
       away: "Der Server ist nicht erreichbar; es geht von selbst weiter, sobald er wieder da ist.",
       queued: "Sie ist noch nicht gesendet: andere Anfragen dieser Seite gehen vor, oder ihre Formel wartet auf eine andere Zelle.",

@@ -23,7 +23,7 @@ export const PAGE = [
   "Rows and columns: insert, delete, sort (or right click)", "Fill down", "Fill the first row of the selection down (Ctrl+D)",
   "Add 100 rows", "Add 100 rows at the end", "Chart and search", "Chart", "A chart of the selected cells", "Find",
   "Find words in this sheet (Ctrl+F)", "Model", "Add AI column",
-  "A column of answers: by a function, or by a prompt of your own", "Ask again",
+  "A column of answers: by a function, or by a prompt of your own", "Retry failed",
   "Ask again for cells with an error and for those that were stopped", "Filtered rows", "Filtered", "Filter again",
   "Decide again which rows are shown, after cells have changed", "More tools",
   // The formula bar, what lies around the grid, the line at the bottom.
@@ -119,7 +119,7 @@ export const en = ({ count, plural }: Formats) => {
         "#NUM!": "there is no such number, or it is too large",
         "#NULL!": "the ranges have no cell in common",
       },
-      stopped: "stopped before its answer came; Ask again asks for it",
+      stopped: "stopped before its answer came; “Retry failed” asks for it",
       noNumber: "there is no number",
       notNumber: (text: string) => `\`${text}\` is no number`,
       notTruth: (text: string) => `\`${text}\` is neither true nor false`,
@@ -331,7 +331,7 @@ export const en = ({ count, plural }: Formats) => {
       inspect: "Inspect this cell",
       thisCell: "Ask again: this cell",
       selected: "Ask again: selected cells",
-      failed: "Ask again: what failed",
+      failed: "Retry failed",
       changed: "Ask again: what changed",
       noAnswer: "Nothing is asked: no AI formula's answer stands there that could be asked for again.",
       asked: (n: number) => plural(n, {
@@ -393,7 +393,7 @@ export const en = ({ count, plural }: Formats) => {
       failed: (n: number) => `, ${count(n)} failed`,
       stopped: (done: number, all: number, time: string) => `Stopped: ${count(done)} of ${count(all)} cells are answered and stay, after ${time}`,
       over: (n: number, time: string) => `${cells(n)} in ${time}`,
-      withoutAnswer: (n: number) => `, ${count(n)} of them without an answer: Ask again asks for those`,
+      withoutAnswer: (n: number) => `, ${count(n)} of them without an answer: “Retry failed” asks for those`,
     },
     usage: {
       asked: "Cells asked", answered: "Answered", failed: "Failed", cancelled: "Cancelled", fromCache: "From the server's cache",
@@ -450,7 +450,7 @@ export const en = ({ count, plural }: Formats) => {
       busy: (running: number, waiting: number, own: string) =>
         `When its request came, ${rows(running)} ran and ${rows(waiting)} waited on the server, of everybody; ${own}. ` +
         "Which of the others went first is under Live.",
-      stopped: "It was stopped; Ask again asks for it.",
+      stopped: "It was stopped; Retry asks for it.",
       paused: "The run is paused; Resume lets it go on.",
       away: "The server cannot be reached; it goes on by itself when that is back.",
       queued: "It has not been sent: other requests of this page go first, or its formula waits for another cell.",

@@ -109,7 +109,10 @@ export class Progress {
     this.bar.hidden = this.left.hidden = true;
     this.share.value = "";
     // A button that goes takes the focus with it, and the keys would be nobody's.
-    if ([this.stop, this.pause].includes(document.activeElement as HTMLButtonElement)) element("retry", HTMLButtonElement).focus();
+    if ([this.stop, this.pause].includes(document.activeElement as HTMLButtonElement)) {
+      const retry = element("retry", HTMLButtonElement);
+      (retry.disabled ? element("add-column", HTMLButtonElement) : retry).focus();
+    }
     this.stop.hidden = this.pause.hidden = true;
   }
 

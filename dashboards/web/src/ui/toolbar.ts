@@ -23,6 +23,8 @@ export class Toolbar {
     // A group grows where filters say how many rows they show, and in another language.
     for (const part of [this.bar, this.last, ...groups]) observer.observe(part);
     this.bar.addEventListener("keydown", (event) => this.key(event));
+    // The stop for Tab may be taken out of use.
+    new MutationObserver(() => this.rove()).observe(this.bar, { subtree: true, attributeFilter: ["disabled"] });
     this.bar.addEventListener("focusin", (event) => this.rove(event.target as HTMLElement));
     this.bar.addEventListener("mousedown", (event) => {
       // The grid would take the press for the end of its selection, and the keys would leave it.
