@@ -158,7 +158,7 @@ export class Workspace {
         document.body.dataset.saved = "yes";
         this.journal.drop();
       },
-      failed: (error) => this.progress.say(t.workbook.notKept(reason(error))),
+      failed: (error) => this.progress.say(t.workbook.notKept(reason(error)), true),
     });
     this.otherTabs.addEventListener("message", ({ data }) => void this.onOtherTab(String(data)));
     this.transfer = new Transfer({
@@ -206,8 +206,8 @@ export class Workspace {
     const first = workspace.list.find(({ id }) => id === shownHere()) ?? workspace.list[0];
     if (first) workspace.show(first);
     else workspace.add(newSheet(t.workbook.name(1)));
-    if (!store) workspace.progress.say(t.workbook.noStore);
-    else if (copies.length > 0) workspace.progress.say(t.workbook.recovered(copies));
+    if (!store) workspace.progress.say(t.workbook.noStore, true);
+    else if (copies.length > 0) workspace.progress.say(t.workbook.recovered(copies), true);
     return workspace;
   }
 
@@ -424,7 +424,7 @@ export class Workspace {
       sheet.name = copyName(name, this.list.map((one) => one.name));
       this.list.push(other);
     }
-    this.progress.say((other ? t.workbook.conflictInTab : t.workbook.goneInTab)(name, sheet.name));
+    this.progress.say((other ? t.workbook.conflictInTab : t.workbook.goneInTab)(name, sheet.name), true);
     if (sheet === this.current) noteShown(sheet.id);
     this.listSheets();
   }
@@ -438,7 +438,7 @@ export class Workspace {
     // What was typed since is in the grid alone: its own write comes second as well, and makes a copy that has it.
     if (id === this.current.id && !this.writer?.hasUnsaved(this.current)) this.show(copy);
     this.listSheets();
-    this.progress.say(words);
+    this.progress.say(words, true);
   }
 
   /** Goes back to an older version of the open sheet, by an edit like any other; what is there now stays a version. */

@@ -484,7 +484,7 @@ const de = ({ count, plural }: Formats): Messages => {
 
     run: {
       pausedLeft: (done: number, waiting: number) => `${count(done)} fertig, ${count(waiting)} warten`,
-      paused: (done: number, all: number) => `Pause bei ${count(done)} von ${count(all)} Zellen. „Fortsetzen“ macht weiter.`,
+      paused: "Angehalten.",
       reconnecting: "Server nicht erreichbar. Die Zellen machen von selbst weiter.",
       busy: "Der Server ist ausgelastet: diese Zellen warten, bis sie an der Reihe sind.",
       full: "Der Server ist voll: diese Zellen werden von selbst erneut gefragt.",

@@ -381,7 +381,7 @@ export const en = ({ count, plural }: Formats) => {
     // The line at the bottom while cells wait, and the usage beside it.
     run: {
       pausedLeft: (done: number, waiting: number) => `${count(done)} done, ${count(waiting)} wait`,
-      paused: (done: number, all: number) => `Paused at ${count(done)} of ${count(all)} cells. Resume goes on.`,
+      paused: "Paused.",
       reconnecting: "Reconnecting: the server cannot be reached. Cells go on by themselves.",
       busy: "The server is busy: these cells wait for their turn.",
       full: "The server is full: these cells are asked again by themselves.",

@@ -2,6 +2,7 @@
 
 import { RunProgress, type RunState, type RunView } from "relserve-client/run-progress";
 
+import { StatusLine } from "../core/status-line";
 import { percent, t } from "../text";
 import { element } from "./dom";
 import { seconds } from "./make";
@@ -17,6 +18,12 @@ interface PageRun extends RunState {
   delay: keyof typeof DELAYS | undefined;
 }
 
+/** What calls back after a while, in the browser. */
+const later = (milliseconds: number, then: () => void) => {
+  const timer = setTimeout(then, milliseconds);
+  return () => clearTimeout(timer);
+};
+
 /** The run bar. */
 export class Progress {
   private readonly line = element("status", HTMLOutputElement);
@@ -30,8 +37,9 @@ export class Progress {
   /** What the button beside the words does, where there is one. */
   private back: (() => void) | undefined;
   private readonly run = new RunProgress();
-  /** What was said last, which stays in front of the progress that follows. */
-  private note = "";
+  private readonly words = new StatusLine(later, (words) => {
+    if (this.line.value !== words) this.line.value = words;
+  });
 
   constructor() {
     this.undelete.addEventListener("click", () => {
@@ -46,7 +54,8 @@ export class Progress {
     const view = this.run.update(state);
     if (view.kind === "idle") return;
     if (view.kind === "ended") {
-      this.write(summary(view));
+      // What can be retried is told until it is.
+      this.words.tell(summary(view), view.failed + view.stopped > 0);
       this.end();
       return;
     }
@@ -54,16 +63,16 @@ export class Progress {
     const { kind, done, most } = view;
     if (kind === "paused") {
       this.left.textContent = t.run.pausedLeft(done, most - done);
-      this.write(t.run.paused(done, most));
+      this.words.tell(t.run.paused);
       return;
     }
     this.bar.classList.toggle("bad", kind === "reconnecting");
     if (kind === "reconnecting") {
       this.left.textContent = t.run.done(done, most);
-      this.write(t.run.reconnecting);
+      this.words.tell(t.run.reconnecting);
       return;
     }
-    this.write(state.delay ? DELAYS[state.delay] : "");
+    this.words.tell(state.delay ? DELAYS[state.delay] : "");
     const share = t.run.share(percent(Math.floor((STEPS * done) / most) / STEPS), most);
     if (this.share.value !== share) this.share.value = share;
   }
@@ -74,16 +83,15 @@ export class Progress {
     this.say("");
   }
 
-  /** Shows words, until others are said. */
-  say(words: string): void {
+  /** Shows words for a while; those that last, until others are said. */
+  say(words: string, lasts = false): void {
     this.withdraw();
-    this.note = words;
-    this.write("");
+    this.words.say(words, lasts);
   }
 
   /** Shows words and a button that takes back what they tell, until others are said or it can be taken back no more. */
   offer(words: string, back: () => void): void {
-    this.say(words);
+    this.say(words, true);
     this.back = back;
     this.undelete.hidden = false;
   }
@@ -114,11 +122,6 @@ export class Progress {
       (retry.disabled ? element("add-column", HTMLButtonElement) : retry).focus();
     }
     this.stop.hidden = this.pause.hidden = true;
-  }
-
-  private write(progress: string): void {
-    const words = [this.note, progress].filter(Boolean).join(" ");
-    if (this.line.value !== words) this.line.value = words;
   }
 }
 
