@@ -10,6 +10,8 @@ export async function aiColumns({ page, text, cell, importFile, settled, until, 
   const callsOf = (request) => JSON.parse(request.body).calls;
 
   await page.click("#add-column");
+  const isDemo = (await page.textContent("#model")) === "relserve-demo";
+  assert.equal(await page.locator("#column .beyond").isVisible(), isDemo, "the demo model answers no prompt");
   await page.focus("#column textarea");
   await page.keyboard.type("Shorten: ");
   await page.getByRole("button", { name: "{Mail}" }).click();
@@ -29,6 +31,7 @@ export async function aiColumns({ page, text, cell, importFile, settled, until, 
   await shot("17-ai-column");
 
   await page.selectOption("#column-function", "AI.CLASSIFY");
+  assert.equal(await page.locator("#column .beyond").count(), 0, "but it picks labels");
   await page.selectOption("#column-over", { label: "Mail" });
   await page.click("#column-name");
   await page.keyboard.type("Tone");

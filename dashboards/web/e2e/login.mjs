@@ -40,6 +40,8 @@ export async function loggingIn({ page, browser, address, cell, text, shot, unti
   await page.keyboard.press("Control+v");
   await page.keyboard.press("Enter");
   await page.waitForFunction(() => document.querySelector("#model").textContent !== "");
+  const isDemo = (await page.textContent("#model")) === "relserve-demo";
+  assert.equal(await page.locator("#gallery .beyond").first().isVisible(), isDemo, "what the demo model cannot do is told from the start");
   await isUntouched("logging in");
   assert.equal(await text("A1"), "");
   return "a key was pasted, refused, escaped and taken in the dialog; no cell saw it";

@@ -460,6 +460,7 @@ const de = ({ count, plural }: Formats): Messages => {
       byCommas: (name: string) => `${name}, durch Kommas getrennt`,
       optional: (name: string) => `${name} (kann leer bleiben)`,
       chips: "Spalten für den Prompt",
+      beyond: "Das eingebaute Demo-Modell wählt nur Kategorien und Wertungen, und das grob. Für echte Antworten ein Modell anschließen.",
     },
     estimate: {
       title: (n: number) => plural(n, { one: "1 Zelle ausführen?", other: `${count(n)} Zellen ausführen?` }),

@@ -356,6 +356,7 @@ export const en = ({ count, plural }: Formats) => {
       byCommas: (name: string) => `${name}, separated by commas`,
       optional: (name: string) => `${name} (may stay empty)`,
       chips: "Columns to name in the prompt",
+      beyond: "The built-in demo model only picks labels and ratings, roughly. Connect a model for real answers.",
     },
     estimate: {
       title: (n: number) => `Run ${cells(n)}?`,

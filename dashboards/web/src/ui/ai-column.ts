@@ -10,6 +10,9 @@ import { argumentName, summaryOf } from "../text/functions";
 import { element, onClick } from "./dom";
 import { make, row } from "./make";
 
+/** What the built-in model can do. */
+const DEMO_KNOWS = ["classify", "rate"];
+
 /** What the dialog needs of the open sheet. */
 export interface ColumnHost {
   table(): Table | undefined;
@@ -81,6 +84,7 @@ export class AiColumnDialog {
       return make("label", {}, words, field);
     }));
     if (isPrompt) this.inputs.append(this.chips());
+    if (!DEMO_KNOWS.includes(item.name)) this.inputs.append(make("p", { class: "quiet beyond" }, t.column.beyond));
   }
 
   /** Buttons that write a column's name into the prompt. */

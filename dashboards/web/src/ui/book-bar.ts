@@ -3,7 +3,7 @@
 import type { Template } from "../app/samples";
 import { element, onClick } from "./dom";
 import { dropDown } from "./drop-down";
-import { card, isDemo } from "./gallery";
+import { card } from "./gallery";
 import { make } from "./make";
 
 /** What it tells. */
@@ -49,10 +49,7 @@ export class BookBar {
       file.value = "";
       if (chosen) events.read(chosen);
     });
-    onClick("templates-open", () => {
-      this.templates.classList.toggle("demo", isDemo());
-      this.templates.showModal();
-    });
+    onClick("templates-open", () => this.templates.showModal());
     element("templates-list", HTMLUListElement).append(...templates.map((template) => make("li", {}, card(template, () => {
       this.templates.close();
       events.begun(template);

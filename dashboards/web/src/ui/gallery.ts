@@ -10,12 +10,6 @@ import { make } from "./make";
 const ROWS = 3;
 const COLUMNS = 2;
 
-/** The built-in model, which knows labels and ratings. */
-const DEMO = "relserve-demo";
-
-/** Whether the built-in model answers. */
-export const isDemo = () => element("model", HTMLSpanElement).textContent === DEMO;
-
 /** The gallery. */
 export class Gallery {
   private readonly panel = element("gallery", HTMLElement);
@@ -43,7 +37,6 @@ export class Gallery {
 
   /** Shows it where the sheet is empty. */
   show(isEmpty: boolean): void {
-    this.panel.classList.toggle("demo", isDemo());
     this.panel.hidden = !isEmpty || this.isPutAway;
   }
 }

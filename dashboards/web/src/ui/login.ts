@@ -6,6 +6,9 @@ import { forgetKey, isRemembered, storeKey, storedKey } from "../store/key";
 import { t } from "../text";
 import { element, onClick } from "./dom";
 
+/** The built-in model, which knows labels and ratings. */
+const DEMO = "relserve-demo";
+
 /** What the server says of a key, or without one: its model's name, or why not. */
 export async function checkKey(key: string): Promise<{ model: string } | { message: string; isRefused: boolean }> {
   try {
@@ -37,7 +40,7 @@ export class Login {
       this.input.value = "";
       this.showForget();
       this.input.focus();
-      this.model.textContent = "";
+      this.setModel("");
       this.error.textContent = t.login.forgotten;
     });
     this.dialog.querySelector("form")?.addEventListener("submit", (event) => {
@@ -52,9 +55,9 @@ export class Login {
    */
   async start(problem = ""): Promise<boolean> {
     const checked = await checkKey(storedKey());
-    if ("model" in checked) this.model.textContent = checked.model;
+    if ("model" in checked) this.setModel(checked.model);
     else if (checked.isRefused) this.open(problem || (storedKey() ? t.login.refused : ""));
-    else this.model.textContent = checked.message;
+    else this.setModel(checked.message);
     return "model" in checked;
   }
 
@@ -62,6 +65,12 @@ export class Login {
   refused(): void {
     const worked = this.model.textContent !== "";
     this.open(worked && storedKey() ? t.login.ended : storedKey() ? t.login.refused : "");
+  }
+
+  /** Shows who answers; what the built-in model cannot do is told while it does. */
+  private setModel(name: string): void {
+    this.model.textContent = name;
+    document.body.classList.toggle("demo", name === DEMO);
   }
 
   /** Opens the dialog with a message. */
@@ -89,7 +98,7 @@ export class Login {
       return;
     }
     storeKey(key, this.remember.checked);
-    this.model.textContent = checked.model;
+    this.setModel(checked.model);
     this.dialog.close();
     this.accepted();
   }
