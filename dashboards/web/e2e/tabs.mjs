@@ -37,7 +37,7 @@ export async function tabs({ page, browser, address, watch, cellOf, type, until,
   await shows(page, "B1", "TWO");
   await rename(other, "Ours");
   await until("a rename is seen", async () => (await name(page)) === "Ours");
-  assert.match(await page.textContent("#status"), /Another tab changed this sheet/);
+  assert.match(await page.textContent("#status"), /Another tab changed this workbook/);
   await shot("34-two-tabs");
   await saved(other);
 

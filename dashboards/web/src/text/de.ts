@@ -106,7 +106,7 @@ const de = ({ count, plural }: Formats): Messages => {
       "Call off what has no answer yet; answers that are there stay": "Abbrechen, was noch keine Antwort hat; vorhandene Antworten bleiben",
       "Stop": "Stoppen",
       "The selected cells": "Die ausgewählten Zellen",
-      "Usage of this sheet": "Verbrauch dieser Arbeitsmappe",
+      "Usage of this workbook": "Verbrauch dieser Arbeitsmappe",
       "Bring back what was deleted": "Zurückholen, was gelöscht wurde",
       "Sign in to RelServe": "Bei RelServe anmelden",
       "Paste your key, or open the invitation link you were sent. No key? Ask whoever runs this server; they make one under Admin or with":
@@ -115,8 +115,8 @@ const de = ({ count, plural }: Formats): Messages => {
       "Stay signed in on this browser": "In diesem Browser angemeldet bleiben",
       "Forget key": "Schlüssel vergessen",
       "Sign in": "Anmelden",
-      "This sheet on the server": "Diese Arbeitsmappe auf dem Server",
-      "A link shows the sheet, with its formulas, to whoever has it. It lets nobody change it, nor ask the model.":
+      "Share this workbook": "Diese Arbeitsmappe teilen",
+      "A link shows the workbook, with its formulas, to whoever has it. It lets nobody change it, nor ask the model.":
         "Ein Link zeigt die Arbeitsmappe mit ihren Formeln allen, die ihn haben. Ändern oder das Modell fragen kann damit niemand.",
       "It works for": "Gültig für",
       "a day": "einen Tag",
