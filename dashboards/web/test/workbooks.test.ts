@@ -39,7 +39,7 @@ test("a tab whose browser signed in to another tenant sends it nothing and takes
   const workbooks = workbooksOf("a");
   await workbooks.list();
   held.key = "key-b";
-  await expect(workbooks.list()).rejects.toThrow("another tenant's sheets");
+  await expect(workbooks.list()).rejects.toThrow("another tenant's workbooks");
   // What was under way, or is sent as the page goes, is still the first tenant's.
   await workbooks.save("s", "S", { rows: [], widths: [] }, 1);
   expect(asked.slice(2)).toEqual(["GET v1/me key-b", "POST v1/workbooks/s key-a"]);
