@@ -12,6 +12,10 @@ export async function aiColumns({ page, text, cell, importFile, settled, until, 
   await page.click("#add-column");
   const isDemo = (await page.textContent("#model")) === "relserve-demo";
   assert.equal(await page.locator("#column .beyond").isVisible(), isDemo, "the demo model answers no prompt");
+  assert.match(await page.locator("#column-inputs label").first().textContent(), /^Prompt/);
+  assert.equal(await page.getAttribute("#column textarea", "placeholder"), "Summarize {Mail} in five words");
+  assert.equal(await page.getAttribute("#column-name", "placeholder"), "Ask");
+  assert.equal(await page.textContent("#column-cancel"), "Cancel");
   await page.focus("#column textarea");
   await page.keyboard.type("Shorten: ");
   await page.getByRole("button", { name: "{Mail}" }).click();
@@ -33,6 +37,7 @@ export async function aiColumns({ page, text, cell, importFile, settled, until, 
   await page.selectOption("#column-function", "AI.CLASSIFY");
   assert.equal(await page.locator("#column .beyond").count(), 0, "but it picks labels");
   await page.selectOption("#column-over", { label: "Mail" });
+  assert.equal(await page.getAttribute("#column-name", "placeholder"), "Classify", "what it is called without a name");
   await page.click("#column-name");
   await page.keyboard.type("Tone");
   await page.keyboard.press("Enter");

@@ -18,7 +18,7 @@ const MENU = "body > .menu:not([hidden])";
 /** What is data, wherever it stands: cells and what is typed, prompts, code, samples, names of models, tenants, policies. */
 const DATA = [
   "#grid td", "#grid th", "#grid thead", "#formula", "#title", "#sheets", "#charts h2", "pre", "code", "body [lang]", "#model", "#tenant", ".chip",
-  "#column-over", "#column-preview td", "#filter-list span:first-of-type", "#admin-secret", "#share-link", "#shared h2", "#shared td", "#shared th",
+  "#column-over", "#column-name", "#column-preview td", "#filter-list span:first-of-type", "#admin-secret", "#share-link", "#shared h2", "#shared td", "#shared th",
   "#functions-list dt", ".brand", ".chart", "#admin select[name=tenant]", "#admin select[name=guests]", "section[aria-labelledby=live-shares] .track",
 ].join(", ");
 /** What the server says, word for word, and what relQueries are called by their data, by the column of a table. */

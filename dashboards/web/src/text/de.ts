@@ -135,6 +135,7 @@ const de = ({ count, plural }: Formats): Messages => {
       "The first rows": "Die ersten Zeilen",
       "Row": "Zeile",
       "Answer": "Antwort",
+      "Cancel": "Abbrechen",
       "Try five rows": "Fünf Zeilen probieren",
       "Add and run": "Hinzufügen und ausführen",
       "Cells whose answers the server has in its cache cost nothing. Pause keeps the rest back at any time, Stop calls it off.":
@@ -459,6 +460,7 @@ const de = ({ count, plural }: Formats): Messages => {
       arguments: ARGUMENTS,
       byCommas: (name: string) => `${name}, durch Kommas getrennt`,
       optional: (name: string) => `${name} (kann leer bleiben)`,
+      example: (column: string) => `{${column}} in fünf Wörtern zusammenfassen`,
       chips: "Spalten für den Prompt",
       beyond: "Das eingebaute Demo-Modell wählt nur Kategorien und Wertungen, und das grob. Für echte Antworten ein Modell anschließen.",
     },

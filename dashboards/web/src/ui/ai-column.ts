@@ -25,6 +25,9 @@ export interface ColumnHost {
   say(words: string): void;
 }
 
+/** A text as it begins a line. */
+const capital = (text: string) => `${text[0]?.toUpperCase() ?? ""}${text.slice(1)}`;
+
 /** The dialog. */
 export class AiColumnDialog {
   private readonly dialog = element("column", HTMLDialogElement);
@@ -49,7 +52,7 @@ export class AiColumnDialog {
       event.preventDefault();
       this.attempt((formula, table) => {
         this.dialog.close();
-        this.host.add(formula, this.name.value.trim() || this.item().name, table);
+        this.host.add(formula, this.name.value.trim() || this.name.placeholder, table);
       });
     });
   }
@@ -78,13 +81,20 @@ export class AiColumnDialog {
     const isPrompt = item.name === "ask";
     (this.over.closest("label") as HTMLElement).hidden = isPrompt;
     this.inputs.replaceChildren(...fieldsOf(item).map(({ name, optional }) => {
-      const field = name === "prompt" ? make("textarea", { name, rows: "3" }) : make("input", { name, autocomplete: "off" });
-      const called = argumentName(name);
+      const field = name === "prompt" ? make("textarea", { name, rows: "3", placeholder: this.example() }) : make("input", { name, autocomplete: "off" });
+      const called = capital(argumentName(name));
       const words = name === "labels" || name === "tags" ? t.column.byCommas(called) : optional ? t.column.optional(called) : called;
       return make("label", {}, words, field);
     }));
+    this.name.placeholder = capital(item.name);
     if (isPrompt) this.inputs.append(this.chips());
     if (!DEMO_KNOWS.includes(item.name)) this.inputs.append(make("p", { class: "quiet beyond" }, t.column.beyond));
+  }
+
+  /** A prompt that could be, of the first column. */
+  private example(): string {
+    const [first] = this.table?.headers ?? [];
+    return first ? t.column.example(first.name) : "";
   }
 
   /** Buttons that write a column's name into the prompt. */
@@ -131,7 +141,7 @@ export class AiColumnDialog {
       then(formula, this.table);
     } catch (error) {
       if (!(error instanceof ColumnError)) throw error;
-      this.error.textContent = `${error.message[0]?.toUpperCase() ?? ""}${error.message.slice(1)}.`;
+      this.error.textContent = `${capital(error.message)}.`;
     }
   }
 }
