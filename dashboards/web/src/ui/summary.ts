@@ -29,5 +29,10 @@ function wordsFor(sheet: Sheet, { row, column, rows, columns }: Source, isHidden
   const { filled, numbers, sum, least, most } =
     summarize(sheet, { row, column, rowEnd: row + rows - 1, columnEnd: column + columns - 1 }, isHidden);
   if (numbers === 0) return filled > 0 ? t.selection.count(filled) : "";
-  return t.selection.all(shown(sum), shown(sum / numbers), shown(least), shown(most), filled);
+  return t.selection.all(rounded(sum), rounded(sum / numbers), rounded(least), rounded(most), filled);
+}
+
+/** A number as the line has room for it: two decimals, or seven digits of a small one. */
+function rounded(number: number): string {
+  return shown(Number(Math.abs(number) < 100_000 ? number.toPrecision(7) : number.toFixed(2)));
 }
