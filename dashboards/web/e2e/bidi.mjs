@@ -110,17 +110,33 @@ class Page {
     return this.evaluate((at) => document.querySelector(at)?.checkVisibility() === true, selector);
   }
 
-  /** Clicks into the middle of what a selector finds, once it is there. */
-  async click(selector, { button = 0, count = 1 } = {}) {
-    await until(`${selector} is seen`, () => this.isVisible(selector));
-    const { x, y } = await this.evaluate((at) => {
+  /** Whether what a selector finds is seen, stands still for two frames, and nothing lies over its middle. */
+  isStill(selector) {
+    return this.evaluate(async (at) => {
       const found = document.querySelector(at);
+      if (found?.checkVisibility() !== true) return false;
       found.scrollIntoView({ block: "nearest", inline: "nearest" });
-      const { left, top, width, height } = found.getBoundingClientRect();
-      return { x: Math.round(left + width / 2), y: Math.round(top + height / 2) };
+      const place = () => {
+        const { left, top, width, height } = found.getBoundingClientRect();
+        return [left + width / 2, top + height / 2];
+      };
+      const before = place();
+      await new Promise((then) => requestAnimationFrame(() => requestAnimationFrame(then)));
+      const after = place();
+      return after.every((one, i) => one === before[i]) && found.contains(document.elementFromPoint(...after));
     }, selector);
+  }
+
+  /** Clicks into the middle of what a selector finds, once it is there and stands still. */
+  async click(selector, { button = 0, count = 1 } = {}) {
+    await until(`${selector} is seen and stands still`, () => this.isStill(selector));
+    // The browser looks for the place when it presses: what moves meanwhile is met all the same.
+    const { result: { sharedId } } = await this.send("script.evaluate", {
+      expression: `document.querySelector(${JSON.stringify(selector)})`, target: { context: this.context }, awaitPromise: false,
+    });
     const press = [{ type: "pointerDown", button }, { type: "pointerUp", button }];
-    const actions = [{ type: "pointerMove", x, y }, ...Array.from({ length: count }, () => press).flat()];
+    const move = { type: "pointerMove", x: 0, y: 0, origin: { type: "element", element: { sharedId } } };
+    const actions = [move, ...Array.from({ length: count }, () => press).flat()];
     await this.send("input.performActions", { actions: [{ type: "pointer", id: "mouse", actions }] });
   }
 

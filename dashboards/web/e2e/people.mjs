@@ -120,23 +120,29 @@ async function late(first, second) {
   await until("it is in the browser", () => second.evaluate(() => document.body.dataset.saved === "yes"));
   await type(first, "A1", "theirs");
   await kept(first);
-  // The page tells other tabs of its copy before it shows it.
+  // The page tells other tabs when it goes on as its copy.
   await second.evaluate(() => {
+    window.typed = (words) => {
+      const bar = document.querySelector("#formula");
+      bar.focus();
+      bar.value = words;
+      bar.dispatchEvent(new KeyboardEvent("keydown", { key: "Enter", bubbles: true, cancelable: true }));
+    };
     const heard = new BroadcastChannel("relserve-sheets");
     heard.onmessage = () => {
       heard.close();
-      const bar = document.querySelector("#formula");
-      bar.focus();
-      bar.value = "late";
-      bar.dispatchEvent(new KeyboardEvent("keydown", { key: "Enter", bubbles: true, cancelable: true }));
+      window.typed("late");
     };
   });
   await second.context().setOffline(false);
   await until("what was done here goes on under another name", async () =>
     (await second.evaluate(() => document.querySelector("#sheets").selectedOptions[0]?.text)).startsWith(`${sheet} (copy`));
   await shows(second, "A1", "mine");
-  // In the copy that the page made, or in another that its own write made, where the letters came before the copy was shown.
+  // In the copy that the page made, or in another that its own write made, and where they were typed.
   await shows(second, "A2", "late");
+  await second.evaluate(() => window.typed("later"));
+  await shows(second, "A3", "later");
+  await kept(second);
   await open(second, sheet);
   await shows(second, "A1", "theirs");
   second.mayFail = undefined;

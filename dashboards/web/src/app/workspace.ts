@@ -431,12 +431,15 @@ export class Workspace {
 
   /** Both this browser and another machine changed a sheet: it is theirs now, `copy` has what was done here. */
   private async goOnAsServersCopy(id: string, copy: StoredSheet, words: string): Promise<void> {
-    this.list.push(copy);
+    // What the grid shows is the copy already: it goes on under that name, with the selection and what is half typed. Where
+    // something is not in the store yet, its own write comes second as well, and makes a copy that has it.
+    if (id === this.current.id && !this.writer?.hasUnsaved(this.current)) {
+      Object.assign(this.current, { id: copy.id, name: copy.name, version: copy.version });
+      noteShown(copy.id);
+    } else this.list.push(copy);
     this.otherTabs.postMessage(copy.id);
     this.otherTabs.postMessage(id);
     await this.onOtherTab(id, words);
-    // What was typed since is in the grid alone: its own write comes second as well, and makes a copy that has it.
-    if (id === this.current.id && !this.writer?.hasUnsaved(this.current)) this.show(copy);
     this.listSheets();
     this.progress.say(words, true);
   }
