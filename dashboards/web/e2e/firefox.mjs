@@ -39,6 +39,9 @@ const status = () => page.evaluate(() => document.querySelector("#status").value
 async function signIn() {
   await page.goto(`${address}/${LINK.hash}`);
   await until("the link signs in", async () => (await page.text("#model")) !== "");
+  // Its name moves what stands beside it.
+  await until("a workbook is open", () => page.evaluate(() => document.querySelector("#title").value !== ""));
+  await until("its sheet is there", () => page.isVisible(cellSelector("A1")));
   assert.equal(await page.evaluate(() => location.href), `${address}/`, "the token is out of the address bar");
   assert.equal(await page.isVisible("dialog[open]"), false);
 }
