@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use crate::ids::{BlockId, HostBlockId, RequestId, StepId, TokenId};
+use crate::likelihood::TokenLogprob;
 use crate::units::{Nanos, TokenCount};
 use crate::work::Generation;
 
@@ -202,28 +203,33 @@ pub enum RowError {
 
 /// What a slot that samples adds to its row's output: the sampled token, and those that its constraint then
 /// leaves no choice about; before them, as many of the slot's guesses as were drawn.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sampled {
     /// The tokens, in order; never empty, and never more than the output may still take. The keys and values
     /// of those that begin the slot's guesses too are in the pool; the row's next slot computes the others,
     /// the last in any case.
     pub tokens: Vec<TokenId>,
+    /// How likely each was, where the row asks for log probabilities and the token has text; else empty.
+    pub logprobs: Vec<Option<TokenLogprob>>,
     /// Text that is final with these tokens; empty while a character or a possible stop string is
     /// incomplete. The concatenation over a row is the row's whole output.
     pub text: String,
     /// Set with the row's last tokens.
     pub end: Option<End>,
+    /// With the end: how likely the whole output was among those that its constraint allows, 0 to 1. Of
+    /// constraints that list all outputs, however a tokenizer may cut them.
+    pub probability: Option<f64>,
 }
 
 impl Sampled {
     /// A single token.
     pub fn one(token: TokenId, text: String, end: Option<End>) -> Self {
-        Self { tokens: vec![token], text, end }
+        Self { tokens: vec![token], text, end, ..Self::default() }
     }
 }
 
 /// What became of one slot that sampled.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct RowOutcome {
     /// The slot's request.
     pub request: RequestId,

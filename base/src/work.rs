@@ -32,7 +32,7 @@ pub struct Generation {
     #[serde(skip)]
     pub compiled: Compiled,
     /// Log probabilities of the output's tokens, each with so many of the most likely ones there; `None` asks
-    /// for none. Servers that run rows tell them, the engine does not.
+    /// for none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logprobs: Option<u32>,
     /// Whether text goes out as a server says it. It cannot be taken back: such a row is not tried again once

@@ -5,6 +5,8 @@ export interface CellDetails {
   /** It ran, an equal cell ran for it, or it was known. */
   source?: "model" | "shared" | "cache";
   finish_reason?: "stop" | "length";
+  /** How likely its text was among all that its function allows, 0 to 1. */
+  probability?: number;
   usage?: {
     prompt_tokens: number;
     completion_tokens: number;

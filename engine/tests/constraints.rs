@@ -50,7 +50,7 @@ fn run(engine: &mut Engine, rows: &mut [Row]) -> Vec<Outcome> {
         for (at, result) in live.into_iter().zip(results) {
             match result {
                 Err(error) => outcomes[at] = Err(error),
-                Ok(Sampled { tokens: drawn, text, end }) => {
+                Ok(Sampled { tokens: drawn, text, end, .. }) => {
                     rows[at].tokens.extend(&drawn);
                     if let Ok((tokens, written)) = &mut outcomes[at] {
                         tokens.push(drawn);
@@ -210,4 +210,43 @@ fn a_limit_or_a_stop_string_inside_a_forced_stretch_ends_the_row_there() {
         stopped.len() < whole.len() && whole.starts_with(&stopped),
         "what follows the stop is not counted"
     );
+}
+
+#[test]
+fn the_probabilities_of_two_labels_are_one_together_whichever_is_drawn() {
+    let mut engine = demo();
+    let mut blocks = Blocks::default();
+    let labels = ["positive", "negative"];
+    let mut found = [None; 2];
+    for seed in 0..200 {
+        let mut one = row(&engine, seed, "a film, neither here nor there", choice(&labels), &mut blocks);
+        let generation = Generation { temperature: 2.0, ..(*one.generation).clone() };
+        (one.generation, one.seed) = (Arc::new(generation), seed);
+        let mut text = String::new();
+        let mut slot = one.rest(0);
+        let probability = loop {
+            let drawn = step(&mut engine.executor, vec![slot]).remove(0).expect("it keeps its constraint");
+            text.push_str(&drawn.text);
+            if drawn.end.is_some() {
+                break drawn.probability;
+            }
+            let computed = one.tokens.len();
+            one.tokens.extend(drawn.tokens);
+            slot = one.rest(computed);
+        };
+        let label = labels.iter().position(|label| *label == text).expect("one of the labels");
+        let probability = probability.expect("its answer is one of a list");
+        let before = *found[label].get_or_insert(probability);
+        // A space in front decides nothing: what follows it is known where it was drawn, and taken for the same
+        // where it was not.
+        assert!(
+            (before - probability).abs() < 0.02,
+            "{text}: {before} and {probability}, of the same prompt"
+        );
+        if let [Some(one), Some(other)] = found {
+            assert!((one + other - 1.0f64).abs() < 0.02, "{one} and {other}");
+            return;
+        }
+    }
+    panic!("only one label in 200 draws: {found:?}");
 }

@@ -61,7 +61,6 @@ fn model() -> Model {
         defaults: Defaults { temperature: 1.0, top_p: 1.0, top_k: None },
         created: 0,
         runs: Runs::Engine,
-        has_logprobs: false,
     }
 }
 

@@ -31,7 +31,7 @@ fn outcome(plan: &BatchPlan) -> StepOutcome {
             // All rows say the same, so all guesses are right.
             let tokens: Vec<TokenId> = (index..OUTPUT).take(1 + slot.guesses as usize).map(TokenId).collect();
             let end = (index + tokens.len() as u32 >= OUTPUT).then_some(End::Stop);
-            let sampled = Sampled { tokens, text: String::new(), end };
+            let sampled = Sampled { tokens, end, ..Sampled::default() };
             RowOutcome { request: slot.request, result: Ok(sampled) }
         })
         .collect();

@@ -1,6 +1,6 @@
 //! What the scheduler tells its owner: refusals, events, counts. Plain data.
 
-use base::{End, Periods, RelQueryId, RowError, TokenCount, TokenId};
+use base::{End, Periods, RelQueryId, RowError, TokenCount, TokenId, TokenLogprob};
 
 use crate::kv::TierStats;
 
@@ -92,7 +92,7 @@ impl std::ops::AddAssign for Usage {
 
 /// What happened to a row or relQuery. A relQuery's events end with `RelQueryDone`, unless it is
 /// cancelled: then they just stop.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// The row's first step has run.
     Started { relquery: RelQueryId, row: u32 },
@@ -103,6 +103,8 @@ pub enum Event {
         token: TokenId,
         /// Text that is final with it.
         text: String,
+        /// How likely it was, where the row asks for that.
+        logprob: Option<Box<TokenLogprob>>,
     },
     /// Text of a row whose tokens are not known: it comes from a replica that sends text.
     Text { relquery: RelQueryId, row: u32, text: String },
@@ -113,6 +115,8 @@ pub enum Event {
         end: End,
         /// Its tokens.
         usage: Usage,
+        /// How likely its output was among those that its constraint allows, where that is known.
+        probability: Option<f64>,
     },
     /// The row has failed; its neighbours go on.
     RowFailed {

@@ -239,9 +239,10 @@ impl Scheduler {
             relquery.drafter.count(drafted, kept);
             self.take_drafted(id, index, slot.end, kept);
         }
-        for (left, token) in (0..tokens.len()).rev().zip(tokens) {
-            let text = if left == 0 { sampled.text.clone() } else { String::new() };
-            events.push(Event::Token { relquery: id, row: number, token: *token, text });
+        for (at, token) in tokens.iter().enumerate() {
+            let text = if at + 1 == tokens.len() { sampled.text.clone() } else { String::new() };
+            let logprob = sampled.logprobs.get(at).cloned().flatten().map(Box::new);
+            events.push(Event::Token { relquery: id, row: number, token: *token, text, logprob });
         }
         if let Some(end) = sampled.end.or(is_full.then_some(End::Length)) {
             let Some(relquery) = self.relqueries.get_mut(&id) else { return };
@@ -251,7 +252,13 @@ impl Scheduler {
                 let (row, drafter) = relquery.row_and_drafter(index);
                 drafter.learn(&row.generated);
             }
-            events.push(Event::RowDone { relquery: id, row: number, end, usage });
+            events.push(Event::RowDone {
+                relquery: id,
+                row: number,
+                end,
+                usage,
+                probability: sampled.probability,
+            });
             self.keep_sections(id, index);
             self.remove_row(id, index);
         }

@@ -131,7 +131,7 @@ impl SectionMemory {
             output.push(token);
             let is_full = output.len() as u64 == sample.generation.output_max.0;
             let sampled =
-                Sampled { tokens: vec![token], text: String::new(), end: is_full.then_some(End::Length) };
+                Sampled { tokens: vec![token], end: is_full.then_some(End::Length), ..Sampled::default() };
             rows.push(RowOutcome { request: slot.request, result: Ok(sampled) });
         }
         StepOutcome { step: plan.step, elapsed: Nanos(1_000), rows }

@@ -70,7 +70,8 @@ fn full(answer: &Answer) -> Results {
 
 fn bench(criterion: &mut Criterion) {
     let text: Arc<str> = "Positive".into();
-    let answer = Answer { text, end: End::Stop, prompt: TokenCount(120), output: TokenCount(2) };
+    let answer =
+        Answer { text, end: End::Stop, prompt: TokenCount(120), output: TokenCount(2), probability: None };
     let keys: Vec<[u8; 32]> = (0..ENTRIES).map(key).collect();
     let results = full(&answer);
     let mut turn = (0..keys.len()).cycle();

@@ -52,6 +52,8 @@ struct RowFlight {
     samplings: u32,
     /// When its last output came.
     said: Option<Time>,
+    /// How likely its answer is, where that is known before its end.
+    probability: Option<f64>,
     key: Option<CellKey>,
 }
 
@@ -148,7 +150,8 @@ impl Driver {
                     Message::ReplicaEvent(event) => {
                         let events = self.backend.poll(event, &self.shared);
                         // Before the answers: who sees one end finds them with it.
-                        self.backend.take_logprobs().into_iter().for_each(|told| self.keep_logprobs(told));
+                        let told = self.backend.take_likelihoods();
+                        told.iter().for_each(|told| self.keep_likelihood(told));
                         let now = self.shared.clock.now();
                         events.into_iter().for_each(|event| self.event(event, now));
                     }

@@ -132,7 +132,6 @@ pub fn model_of(engine: &engine::Engine, config: BackendConfig<'_>, clock: Clock
         },
         created: clock.unix_ms() / 1_000,
         runs: Runs::Engine,
-        has_logprobs: false,
     }
 }
 

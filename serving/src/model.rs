@@ -69,8 +69,6 @@ pub struct Model {
     pub created: u64,
     /// What runs its rows.
     pub runs: Runs,
-    /// Whether all that run rows tell log probabilities: servers do, the local engine does not.
-    pub has_logprobs: bool,
 }
 
 impl Model {

@@ -6,14 +6,13 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use base::{End, Nanos, Periods, RelQueryId, TenantId, Time, TokenCount, TokenId};
+use base::{End, Nanos, Periods, RelQueryId, TenantId, Time, TokenCount, TokenId, TokenLogprob};
 /// Tokens of a row or of many, as the scheduler counts them; of a whole cached answer all prompt tokens are
 /// cached.
 pub use scheduler::Usage;
 use tokio::sync::watch;
 
 use crate::error::RequestError;
-use crate::replicas::logprobs::TokenLogprob;
 
 /// Where a row's answer came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,8 +52,10 @@ pub struct AnswerRow {
     pub pieces: u64,
     /// Those tokens, where the relQuery is of [`RelQueryKind::Calls`].
     pub tokens: Vec<TokenId>,
-    /// Log probabilities of its tokens, where they were asked for and the server that answered told them.
+    /// Log probabilities of its tokens, where they were asked for.
     pub logprobs: Vec<TokenLogprob>,
+    /// How likely its output was among all that its constraint allowed, where that is known.
+    pub probability: Option<f64>,
     /// When its prefill began; of rows that ran themselves, or that joined one before it began.
     pub start: Option<RowStart>,
     /// When it finished or failed.
@@ -215,6 +216,7 @@ impl AnswerRow {
             pieces: 0,
             tokens: Vec::new(),
             logprobs: Vec::new(),
+            probability: None,
             start: None,
             ended: None,
             state: RowProgress::Pending,
@@ -342,9 +344,18 @@ impl RelQueryState {
         }
     }
 
-    /// Log probabilities of a row's output.
+    /// Further log probabilities of a row's output.
     pub fn keep_logprobs(&self, index: u32, logprobs: &[TokenLogprob]) {
-        self.read().rows[index as usize].logprobs = logprobs.to_vec();
+        self.read().rows[index as usize].logprobs.extend_from_slice(logprobs);
+    }
+
+    /// How likely the output of a row was that is about to be settled.
+    pub fn keep_probability(&self, index: u32, probability: Option<f64>) {
+        let mut state = self.read();
+        let row = &mut state.rows[index as usize];
+        if row.state == RowProgress::Pending {
+            row.probability = probability;
+        }
     }
 
     /// A row finished or failed.

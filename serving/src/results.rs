@@ -13,13 +13,15 @@ use quick_cache::sync::Cache;
 use crate::intake::CellKey;
 
 /// A finished cell.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
     pub text: Arc<str>,
     /// Why it ended.
     pub end: End,
     pub prompt: TokenCount,
     pub output: TokenCount,
+    /// How likely it was among all that its constraint allowed, where that is known.
+    pub probability: Option<f64>,
 }
 
 type TenantCell = (TenantId, CellKey);
@@ -82,7 +84,13 @@ mod tests {
     use super::*;
 
     fn answer(text: &str) -> Answer {
-        Answer { text: text.into(), end: End::Stop, prompt: TokenCount(1), output: TokenCount(1) }
+        Answer {
+            text: text.into(),
+            end: End::Stop,
+            prompt: TokenCount(1),
+            output: TokenCount(1),
+            probability: None,
+        }
     }
 
     fn key(number: u32) -> CellKey {

@@ -151,7 +151,6 @@ fn backend(
             Ok((Backend::Engine(Box::new(engine.woken_by(Arc::new(move || woken.intake.look())))), None))
         }
         engine => {
-            model.has_logprobs = !config.has_local_engine();
             let StartedFleet { fleet, members } = replicas::start(config, model, engine, shared, names)?;
             Ok((Backend::Fleet(Box::new(fleet)), Some(members)))
         }

@@ -258,9 +258,10 @@ async fn answer_from_cache(
             };
             runtime.shared.metrics.rows.cache_hits.inc();
             for index in &row.targets {
-                let Answer { prompt, output, end, .. } = answer;
+                let Answer { prompt, output, end, probability, .. } = answer;
                 let usage = Usage { prompt, cached: prompt, output, ..Usage::default() };
                 let state = RowProgress::Done { end, usage, source: AnswerSource::Cache };
+                relquery.keep_probability(*index, probability);
                 relquery.answer(*index, &answer.text, state, now);
             }
             false
@@ -271,9 +272,13 @@ async fn answer_from_cache(
 
 /// An answer as the stored cache keeps it.
 pub fn render_answer(answer: &Answer) -> String {
-    let stop = answer.end == End::Stop;
-    json!({ "text": *answer.text, "stop": stop, "prompt": answer.prompt.0, "output": answer.output.0 })
-        .to_string()
+    let Answer { text, end, prompt, output, probability } = answer;
+    let stop = *end == End::Stop;
+    let mut value = json!({ "text": **text, "stop": stop, "prompt": prompt.0, "output": output.0 });
+    if let Some(probability) = probability {
+        value["probability"] = (*probability).into();
+    }
+    value.to_string()
 }
 
 fn parse_answer(value: &str) -> Option<Answer> {
@@ -283,6 +288,7 @@ fn parse_answer(value: &str) -> Option<Answer> {
         end: if value["stop"].as_bool()? { End::Stop } else { End::Length },
         prompt: TokenCount(value["prompt"].as_u64()?),
         output: TokenCount(value["output"].as_u64()?),
+        probability: value["probability"].as_f64(),
     })
 }
 

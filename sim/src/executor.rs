@@ -94,7 +94,10 @@ impl SimExecutor {
         let word = |output: u64| (spec.seed.wrapping_mul(31) + output) % 1_000;
         let text = if self.is_mute { String::new() } else { format!("w{} ", word(output)) };
         let tokens = (before + 1..=output).map(|output| TokenId(word(output) as u32)).collect();
-        Some(RowOutcome { request: slot.request, result: Ok(Sampled { tokens, text, end }) })
+        Some(RowOutcome {
+            request: slot.request,
+            result: Ok(Sampled { tokens, text, end, ..Sampled::default() }),
+        })
     }
 }
 

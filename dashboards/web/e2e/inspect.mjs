@@ -36,6 +36,7 @@ export async function inspecting(tools, run) {
   assert.equal(await page.getAttribute("#formula", "placeholder"), lines["Formula"]);
   assert.match(lines["Prompt tokens"], /^[1-9]\d*: \d+ computed, \d+ cached$/);
   assert.match(lines["Answer tokens"], /^[1-9]/);
+  assert.match(lines["Probability"], /^[<>]? ?[\d.]+ ?%, among all answers that the function allows$/);
   assert.match(lines["Time on the server"], /^waited [\d.]+ m?s, ran [\d.]+ m?s$/);
   assert.match(lines["Why it waited"], /began before it|first of its request/);
   await until("the prompt is there", async () => (await page.locator("#inspector-prompts pre").textContent()).includes(`Meal ${run}-1`));
@@ -69,6 +70,7 @@ export async function inspecting(tools, run) {
   await page.getByRole("menuitem", { name: "Inspect this cell" }).click();
   await until("its source is told", async () => (await said())["Answer from"]?.startsWith("the server's result cache"));
   assert.equal((await said())["Why it waited"], "It did not: the answer was known.");
+  assert.match((await said())["Probability"], /^[<>]? ?[\d.]+ ?%, among all/, "known with the answer");
   await page.click("#inspector-close");
 
   await failed(tools, run, { panel, said });

@@ -18,7 +18,8 @@ const said = (details: CellDetails | undefined, isKnown = true) =>
 const waits = (state: CellState) => Object.fromEntries(linesOf(state))["Why it waits"];
 
 test("a cell that ran says its tokens, its times, and what was before it", () => {
-  expect(said({ source: "model", finish_reason: "stop", usage, timing })).toEqual({
+  expect(said({ source: "model", finish_reason: "stop", probability: 0.9234, usage, timing })).toEqual({
+    "Probability": "92.3 %, among all answers that the function allows",
     "Answer from": "the model",
     "Prompt tokens": "61: 20 computed, 41 cached",
     "Answer tokens": "3",
@@ -33,6 +34,14 @@ test("a cell that ran says its tokens, its times, and what was before it", () =>
   expect(idle["Answer tokens"]).toBe("3, cut at the most that the function allows");
   const { rows_waiting: _, ...unknown } = { ...timing, cells_before: 1 };
   expect(said({ usage, timing: unknown })["Why it waited"]).toBe("1 cell of the same request began before it; what else the server held is not told.");
+});
+
+test("a probability is not rounded to what it is not", () => {
+  const likely = (probability?: number) => said({ usage, ...(probability === undefined ? {} : { probability }) }).Probability;
+  expect([1, 0.99999, 0.999, 0.5, 0.00001].map((of) => likely(of)?.split(",")[0])).toEqual([
+    "100 %", "> 99.9 %", "99.9 %", "50.0 %", "< 0.1 %",
+  ]);
+  expect(likely()).toMatch(/^not known/);
 });
 
 test("one that did not run, or of which nothing is known, says so", () => {

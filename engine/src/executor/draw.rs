@@ -8,10 +8,12 @@ use std::sync::Arc;
 use base::{ConstraintError, RowError, TokenId};
 use llguidance::toktrie::SimpleVob;
 
+use super::likely::Distribution;
 use super::rows::RowConstraint;
-use super::sampled_slot::{Drawn, SampledSlot};
+use super::sampled_slot::{Drawn, DrawnToken, SampledSlot};
 use crate::constraint::Pushed;
-use crate::sample::{all_finite, forbid};
+use crate::device::Cpu;
+use crate::sample::{DrawKey, all_finite, forbid, sample};
 
 /// How many of the first slots have their logits in memory together, at least one, and the rows of them,
 /// `most` where that is more than one slot.
@@ -26,12 +28,12 @@ pub(super) fn together(slots: &[SampledSlot<'_>], most: usize) -> (usize, usize)
     (count, rows)
 }
 
-/// Draws from `logits` `[1 + guesses, vocab]`, each row by `sample` at its output position.
+/// Draws from `logits` `[1 + guesses, vocab]`, of which those from `ids_end` on are padding.
 pub(super) fn draw(
-    logits: &mut [f32],
+    cpu: &Cpu,
+    (logits, ids_end): (&mut [f32], usize),
     slot: &SampledSlot<'_>,
     state: &mut RowConstraint,
-    sample: impl Fn(&mut [f32], u32) -> Result<TokenId, RowError>,
 ) -> Result<Drawn, RowError> {
     // A guess may be forced instead of drawn: then nobody looks at its own logits, which say whether it is
     // computed.
@@ -42,7 +44,7 @@ pub(super) fn draw(
     let vocab = logits.len() / slot.rows();
     draw_rows(slot, |row, index| {
         let logits = &mut logits[row * vocab..][..vocab];
-        draw_one(logits, state, slot.forces, |logits| sample(logits, index))
+        draw_one(cpu, (logits, ids_end), slot, (state, index))
     })
 }
 
@@ -52,15 +54,16 @@ pub(super) fn draw(
 /// it are sound: it fails there, unless the output ends with them.
 pub(super) fn draw_rows(
     slot: &SampledSlot<'_>,
-    mut one: impl FnMut(usize, u32) -> Result<(TokenId, Pushed), RowError>,
+    mut one: impl FnMut(usize, u32) -> Result<(DrawnToken, Pushed), RowError>,
 ) -> Result<Drawn, RowError> {
-    let mut tokens = Vec::new();
+    let mut tokens: Vec<DrawnToken> = Vec::new();
     for row in 0..slot.rows() {
         // Forced tokens are guessed as well, or the logits behind them are not here.
         if row < tokens.len() {
             continue;
         }
-        if tokens.len() >= slot.left() || tokens[..] != slot.guesses[..row] {
+        let is_guessed = tokens.iter().map(|drawn| drawn.token).eq(slot.guesses[..row].iter().copied());
+        if tokens.len() >= slot.left() || !is_guessed {
             break;
         }
         let index = slot.spec.output_index + row as u32;
@@ -73,7 +76,7 @@ pub(super) fn draw_rows(
             }
             Ok((token, Pushed::Open(forced))) => {
                 tokens.push(token);
-                tokens.extend(forced);
+                tokens.extend(forced.into_iter().map(DrawnToken::forced));
             }
         }
     }
@@ -82,16 +85,21 @@ pub(super) fn draw_rows(
 
 /// Draws a token among those that the row's constraint allows, and tells the constraint.
 fn draw_one(
-    logits: &mut [f32],
-    state: &mut RowConstraint,
-    forces: bool,
-    sample: impl FnOnce(&mut [f32]) -> Result<TokenId, RowError>,
-) -> Result<(TokenId, Pushed), RowError> {
-    if let Some(allowed) = allowed(state)? {
+    cpu: &Cpu,
+    (logits, ids_end): (&mut [f32], usize),
+    slot: &SampledSlot<'_>,
+    (state, index): (&mut RowConstraint, u32),
+) -> Result<(DrawnToken, Pushed), RowError> {
+    let (allowed, wanted) = (allowed(state)?, slot.wanted());
+    let distribution = Distribution::of(cpu, (logits, ids_end), allowed.as_deref(), wanted);
+    if let Some(allowed) = allowed {
         forbid_others(logits, &allowed);
     }
-    let token = sample(logits)?;
-    pushed(state, token, forces)
+    let key = DrawKey { seed: slot.spec.seed, index };
+    let token = sample(cpu, logits, ids_end, &slot.spec.generation, key)?;
+    let likely = distribution.as_ref().zip(wanted.asked).and_then(|(all, top)| all.likely(cpu, token, top));
+    let odds = distribution.filter(|_| wanted.odds).map(|all| all.odds()).unwrap_or_default();
+    Ok((DrawnToken { likely, odds, ..DrawnToken::plain(token) }, pushed(state, token, slot.forces)?))
 }
 
 /// Makes sure that only tokens of a mask can be drawn.
@@ -108,17 +116,13 @@ pub(super) fn allowed(state: &mut RowConstraint) -> Result<Option<Arc<SimpleVob>
     }
 }
 
-/// The token, and what it did to its row's constraint.
-pub(super) fn pushed(
-    state: &mut RowConstraint,
-    token: TokenId,
-    forces: bool,
-) -> Result<(TokenId, Pushed), RowError> {
-    let Some(state) = state.as_mut().map_err(|error| failed(error.clone()))? else {
-        return Ok((token, Pushed::Open(Vec::new())));
-    };
-    let pushed = if forces { state.push(token) } else { state.take(token) };
-    Ok((token, pushed.map_err(failed)?))
+/// What a token did to its row's constraint.
+pub(super) fn pushed(state: &mut RowConstraint, token: TokenId, forces: bool) -> Result<Pushed, RowError> {
+    match state.as_mut().map_err(|error| failed(error.clone()))? {
+        None => Ok(Pushed::Open(Vec::new())),
+        Some(state) if forces => state.push(token).map_err(failed),
+        Some(state) => state.take(token).map_err(failed),
+    }
 }
 
 fn failed(error: ConstraintError) -> RowError {

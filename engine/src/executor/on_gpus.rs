@@ -9,7 +9,7 @@ use llguidance::toktrie::SimpleVob;
 
 use super::draw::{allowed, draw, draw_rows, forbid_others, pushed, together};
 use super::rows::{RowConstraint, RowStates};
-use super::sampled_slot::SampledSlot;
+use super::sampled_slot::{DrawnToken, SampledSlot};
 use crate::decoder::{LogitQueries, SampleQuery};
 use crate::parallel::{GpuRanks, RowDraw, RowStats, StepError};
 use crate::sample::{DrawFrom, DrawKey, sample as sample_logits, sample_nucleus, sample_query, sample_top_k};
@@ -78,15 +78,13 @@ fn sample_together(
         at = own.end;
         let drawn = if is_whole(slot) {
             let mut logits = gpus.queried_logits(own)?;
-            let SampleSpec { generation, seed, .. } = slot.spec;
-            draw(&mut logits, slot, &mut state, |logits, index| {
-                sample_logits(gpus.cpu(), logits, ids_end, generation, DrawKey { seed: *seed, index })
-            })
+            draw(gpus.cpu(), (&mut logits, ids_end), slot, &mut state)
         } else {
             mask.and_then(|_| {
                 draw_rows(slot, |row, _| {
                     let token = tokens[own.start + row].clone().expect("its slot is not sampled as a whole");
-                    pushed(&mut state, token?, slot.forces)
+                    let token = token?;
+                    Ok((DrawnToken::plain(token), pushed(&mut state, token, slot.forces)?))
                 })
             })
         };
@@ -95,9 +93,10 @@ fn sample_together(
     Ok(())
 }
 
-/// Whether all of a slot's logits are needed: behind a guess nobody knows yet what a constraint allows.
+/// Whether all of a slot's logits are needed: behind a guess nobody knows yet what a constraint allows, and
+/// probabilities are of all.
 fn is_whole(slot: &SampledSlot<'_>) -> bool {
-    slot.is_constrained() && slot.rows() > 1
+    (slot.is_constrained() && slot.rows() > 1) || slot.asked().is_some()
 }
 
 /// A slot's rows, and what is asked of each.

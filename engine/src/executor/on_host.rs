@@ -6,9 +6,9 @@ use rayon::prelude::*;
 
 use super::draw::{draw, draw_rows, pushed, together};
 use super::rows::RowStates;
-use super::sampled_slot::{Drawn, SampledSlot};
+use super::sampled_slot::{Drawn, DrawnToken, SampledSlot};
 use crate::parallel::{HiddenStates, Ranks, StepError};
-use crate::sample::{DrawKey, sample as sample_logits, sample_top_k, top_k_wanted};
+use crate::sample::{DrawKey, sample_top_k, top_k_wanted};
 
 /// Rows whose logits are in memory together: bounds them at a vocabulary's width each.
 const LOGIT_ROWS_MAX: usize = 64;
@@ -35,7 +35,7 @@ pub(super) fn sample(
             let drawn = draw_rows(slot, |row, index| {
                 let key = DrawKey { seed: *seed, index };
                 let token = sample_top_k(ranks.model().cpu(), &own[row], generation, key)?;
-                pushed(&mut state, token, slot.forces)
+                Ok((DrawnToken::plain(token), pushed(&mut state, token, slot.forces)?))
             });
             outcomes.push(rows.outcome(slot, drawn, state));
         }
@@ -72,10 +72,7 @@ fn sample_from_logits(
     }
     let cpu = ranks.model().cpu();
     let one = |(logits, slot, state): (&mut [f32], &SampledSlot<'_>, &mut _)| {
-        let SampleSpec { generation, seed, .. } = slot.spec;
-        draw(logits, slot, state, |logits, index| {
-            sample_logits(cpu, logits, ids_end, generation, DrawKey { seed: *seed, index })
-        })
+        draw(cpu, (logits, ids_end), slot, state)
     };
     let drawn: Vec<Result<Drawn, RowError>> = cpu.run(|| jobs.into_par_iter().map(one).collect());
     for ((slot, drawn), state) in slots.iter().zip(drawn).zip(states) {
@@ -89,7 +86,8 @@ fn wanted(slots: &[SampledSlot<'_>]) -> Option<Vec<usize>> {
     let mut rows = Vec::new();
     for slot in slots {
         let generation = &slot.spec.generation;
-        let wanted = top_k_wanted(generation).filter(|_| generation.constraint.is_none())?;
+        let is_plain = generation.constraint.is_none() && slot.asked().is_none();
+        let wanted = top_k_wanted(generation).filter(|_| is_plain)?;
         rows.extend(std::iter::repeat_n(wanted, slot.rows()));
     }
     Some(rows)

@@ -5,9 +5,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use base::{ConstraintError, End, RequestId, RowError, RowOutcome, SampleSpec, Sampled, Slot, TokenId};
+use base::{
+    ConstraintError, End, Logprob, RequestId, RowError, RowOutcome, SampleSpec, Sampled, Slot, TokenId,
+    TokenLogprob,
+};
 
-use super::sampled_slot::{Drawn, SampledSlot};
+use super::answer_odds::{AnswerOdds, is_listed};
+use super::likely::Likely;
+use super::sampled_slot::{Drawn, DrawnToken, SampledSlot};
 use crate::constraint::{ConstraintState, Constraints};
 use crate::stop::StopText;
 use crate::text::{DecodeState, TokenText};
@@ -28,6 +33,8 @@ struct RowState {
     decode: DecodeState,
     stop: StopText,
     constraint: Option<ConstraintState>,
+    /// How likely its answer is so far, where it is one of a list and that is known.
+    odds: Option<AnswerOdds>,
 }
 
 impl RowStates {
@@ -79,7 +86,7 @@ impl RowStates {
             stop.push(&self.text.push(&mut decode, *token), &spec.generation.stop);
             state = state.and_then(|mut state| state.take(*token).is_ok().then_some(state));
         }
-        RowState { decode, stop, constraint: state }
+        RowState { decode, stop, constraint: state, odds: None }
     }
 
     /// What became of a slot: its constraint is kept wherever it stands.
@@ -122,13 +129,21 @@ impl RowStates {
             decode: self.text.start(),
             stop: StopText::default(),
             constraint: None,
+            odds: is_listed(generation.constraint.as_ref()).then(AnswerOdds::default),
         });
         output.constraint = state;
         let left = slot.left();
         let obeys_end = !generation.ignore_end || !is_free;
-        let (mut tokens, mut text, mut end) = (Vec::new(), String::new(), None);
-        for token in drawn.tokens.into_iter().take(left) {
+        let (mut tokens, mut logprobs, mut text, mut end) = (Vec::new(), Vec::new(), String::new(), None);
+        for DrawnToken { token, is_forced, likely, odds } in drawn.tokens.into_iter().take(left) {
             tokens.push(token);
+            if slot.asked().is_some() {
+                logprobs.push(likely.and_then(|likely| logprob(&*self.text, token, likely)));
+            }
+            output.odds = output.odds.take().filter(|_| is_forced || !odds.is_empty()).map(|mut answer| {
+                answer.push(&self.text.bytes(token).unwrap_or_default(), odds);
+                answer
+            });
             if (obeys_end && self.ends.contains(&token)) || generation.stop_tokens.contains(&token) {
                 end = Some(End::Stop);
                 break;
@@ -136,8 +151,15 @@ impl RowStates {
             let released = output.stop.push(&self.text.push(&mut output.decode, token), &generation.stop);
             text += &released.text;
             if released.is_stopped {
-                return Sampled { tokens, text, end: Some(End::Stop) };
+                return Sampled { tokens, logprobs, text, end: Some(End::Stop), probability: None };
             }
+        }
+        let mut probability = None;
+        if let (Some(odds), Some(constraint)) = (&output.odds, &generation.constraint)
+            && (end.is_some() || drawn.rest.is_some())
+        {
+            let rest = drawn.rest.as_deref().unwrap_or_default();
+            probability = odds.clone().probability(rest, constraint, |token| self.text.bytes(token));
         }
         if end.is_none() {
             if let Some(rest) = drawn.rest {
@@ -155,6 +177,18 @@ impl RowStates {
             }
             text += &output.stop.flush();
         }
-        Sampled { tokens, text, end }
+        Sampled { tokens, logprobs, text, end, probability }
     }
+}
+
+/// How likely a token was, as it is told; nothing of one without text.
+fn logprob(text: &dyn TokenText, token: TokenId, likely: Likely) -> Option<TokenLogprob> {
+    let one = |token, logprob: f32| {
+        let bytes = text.bytes(token)?;
+        let shown = String::from_utf8_lossy(&bytes).into_owned();
+        Some(Logprob { token: shown, logprob: logprob.into(), bytes: Some(bytes) })
+    };
+    let Likely { logprob, top } = likely;
+    let top = top.into_iter().filter_map(|(token, logprob)| one(token, logprob)).collect();
+    Some(TokenLogprob { chosen: one(token, logprob)?, top })
 }

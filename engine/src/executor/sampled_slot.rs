@@ -2,6 +2,9 @@
 
 use base::{RequestId, SampleSpec, Slot, TokenId};
 
+use super::answer_odds::is_listed;
+use super::likely::{Likely, Wanted};
+
 /// A slot that samples.
 pub(super) struct SampledSlot<'a> {
     pub(super) request: RequestId,
@@ -29,6 +32,16 @@ impl<'a> SampledSlot<'a> {
         self.spec.generation.constraint.is_some()
     }
 
+    /// Whether its row asks how likely its tokens are, and beside how many of the most likely ones each.
+    pub(super) fn asked(&self) -> Option<u32> {
+        self.spec.generation.logprobs
+    }
+
+    /// What is wanted of the distributions that its tokens are drawn from.
+    pub(super) fn wanted(&self) -> Wanted {
+        Wanted { asked: self.asked(), odds: is_listed(self.spec.generation.constraint.as_ref()) }
+    }
+
     /// Tokens that the output may still take.
     pub(super) fn left(&self) -> usize {
         let SampleSpec { generation, output_index, .. } = self.spec;
@@ -37,10 +50,34 @@ impl<'a> SampledSlot<'a> {
     }
 }
 
+/// A token that was drawn or forced.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct DrawnToken {
+    pub(super) token: TokenId,
+    /// Whether it followed from the one before it.
+    pub(super) is_forced: bool,
+    /// How likely it was, where that is asked for.
+    pub(super) likely: Option<Likely>,
+    /// The probability of each token that was allowed in its place; empty where nobody wants it, or they are many.
+    pub(super) odds: Vec<(TokenId, f32)>,
+}
+
+impl DrawnToken {
+    /// One of which nobody asks how likely it was.
+    pub(super) fn plain(token: TokenId) -> Self {
+        Self { token, is_forced: false, likely: None, odds: Vec::new() }
+    }
+
+    /// One without which the output would not be what it must be.
+    pub(super) fn forced(token: TokenId) -> Self {
+        Self { is_forced: true, likely: Some(Likely::default()), ..Self::plain(token) }
+    }
+}
+
 /// Tokens that were drawn, with those that they forced.
 #[derive(Debug, PartialEq)]
 pub(super) struct Drawn {
-    pub(super) tokens: Vec<TokenId>,
+    pub(super) tokens: Vec<DrawnToken>,
     /// Set where the row's constraint has ended: what is forced behind them, unsampled.
     pub(super) rest: Option<Vec<u8>>,
 }

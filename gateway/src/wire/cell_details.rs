@@ -17,6 +17,10 @@ pub struct CellDetails {
     /// `stop`, or `length`: cut at the function's most tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     finish_reason: Option<&'static str>,
+    /// How likely its text was among all that its function allows, 0 to 1; absent where nobody knows: of free text,
+    /// and of text from other servers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    probability: Option<f64>,
     /// Its tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     usage: Option<UsageReply>,
@@ -47,7 +51,7 @@ impl CellDetails {
     pub fn new(relquery: &RelQueryState, row: &AnswerRow) -> Option<Self> {
         let ended = row.ended?;
         let timing = row.start.map(|start| timing((start, ended), relquery.arrival, relquery.queue()));
-        let empty = Self { source: None, finish_reason: None, usage: None, timing };
+        let empty = Self { source: None, finish_reason: None, probability: None, usage: None, timing };
         let RowProgress::Done { end, usage, source } = row.state else { return Some(empty) };
         let source = match source {
             AnswerSource::Model => "model",
@@ -57,6 +61,7 @@ impl CellDetails {
         Some(Self {
             source: Some(source),
             finish_reason: Some(finish_reason(end)),
+            probability: row.probability,
             usage: Some(usage.into()),
             ..empty
         })

@@ -88,7 +88,7 @@ impl Common {
         context: ValidationContext<'_>,
     ) -> Result<Self, RequestError> {
         let common = Self::take(fields, context, &["max_tokens"])?;
-        Ok(common.with_logprobs(logprobs::of_completion(fields, context.model)?))
+        Ok(common.with_logprobs(logprobs::of_completion(fields)?))
     }
 
     /// With log probabilities of its tokens, each with so many of the most likely ones.
@@ -168,7 +168,6 @@ mod tests {
             defaults: Defaults { temperature: 0.7, top_p: 0.9, top_k: Some(40) },
             created: 1,
             runs: Runs::Engine,
-            has_logprobs: false,
         }
     }
 

@@ -47,7 +47,7 @@ pub fn steps(running: &Running, kind: &str) -> u64 {
     text.lines().find_map(|line| line.strip_prefix(&name)?.parse().ok()).unwrap_or(0)
 }
 
-async fn posted(client: &Client, path: &str, body: Value) -> Value {
+pub async fn posted(client: &Client, path: &str, body: Value) -> Value {
     let reply = client.post(path, &body).await;
     assert_eq!(reply.status, 200, "{body}: {}", reply.body);
     reply.json()

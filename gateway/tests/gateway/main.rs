@@ -23,6 +23,7 @@ mod idempotency;
 mod isolation;
 mod last_minutes;
 mod leases;
+mod likelihoods;
 mod live;
 mod llama_cpp;
 mod lowered;

@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 
 use crate::common::client::{Reply, read_until};
 use crate::common::replica::{Act, FakeReplica, fleet};
-use crate::common::{Server, serve, serve_fleet};
+use crate::common::{Server, serve_fleet};
 
 async fn front(replica: &FakeReplica) -> Server {
     let server = serve_fleet(fleet(vec![replica.executor()])).await;
@@ -168,14 +168,4 @@ async fn who_tells_no_log_probabilities_says_so() {
     let reply = server.client.post("/v1/completions", &text).await;
     assert!(reply.error().contains("its answer has no log probabilities"), "{}", reply.body);
     assert_eq!(a.state().asked.len(), 2, "another server might have told them");
-
-    let engine = serve().await;
-    let text = json!({"model": "double", "prompt": "say hello", "max_tokens": 5, "logprobs": 0});
-    let reply = engine.client.post("/v1/completions", &text).await;
-    assert_eq!(reply.status, 400);
-    assert!(
-        reply.error().contains("`logprobs`") && reply.error().contains("[[replicas]]"),
-        "{}",
-        reply.error()
-    );
 }

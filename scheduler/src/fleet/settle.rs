@@ -89,7 +89,7 @@ impl Fleet {
         query.ended += usage;
         self.lengths.add(query.kind, finish.output.0);
         self.counters.ended(usage);
-        events.push(Event::RowDone { relquery, row, end: finish.end, usage });
+        events.push(Event::RowDone { relquery, row, end: finish.end, usage, probability: None });
         if let Some(lane) = self.router.lanes.get_mut(&flying.replica) {
             lane.answered += 1;
             lane.fit.answered(&lane.clock, flying.sent_at, now, finish.output.0);
@@ -214,7 +214,7 @@ fn said(relquery: RelQueryId, row: u32, text: String, tokens: &[TokenId]) -> Vec
         let is_said = !text.is_empty();
         return is_said.then_some(Event::Text { relquery, row, text }).into_iter().collect();
     };
-    let token = |token: &TokenId, text| Event::Token { relquery, row, token: *token, text };
+    let token = |token: &TokenId, text| Event::Token { relquery, row, token: *token, text, logprob: None };
     let mut events: Vec<Event> = earlier.iter().map(|one| token(one, String::new())).collect();
     events.push(token(last, text));
     events

@@ -201,7 +201,7 @@ impl Memory {
         let tokens: Vec<TokenId> = (said..said + right + 1 + self.forced).map(truth).collect();
         let output = self.outputs.entry(slot.request).or_default();
         assert_eq!(output.len(), said, "no token is sampled twice");
-        let mut sampled = Sampled { tokens: Vec::new(), text: String::new(), end: None };
+        let mut sampled = Sampled::default();
         for token in tokens {
             output.push(token);
             sampled.tokens.push(token);

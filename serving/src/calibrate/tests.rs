@@ -52,7 +52,6 @@ fn calibrate(cost: CostModel, (blocks, block_tokens, context_max): (u32, u32, u6
         defaults: crate::model::Defaults { temperature: 0.0, top_p: 1.0, top_k: None },
         created: 0,
         runs: crate::model::Runs::Engine,
-        has_logprobs: false,
     };
     let mut executor = Lines { cost, blocks, block_tokens, context_max, tokens: 0 };
     let calibration = measure(&mut executor, &model).expect("the executor never fails");

@@ -5,7 +5,7 @@ use base::{Nanos, PinId, RelQueryId, Submission, Time, WorkItem};
 use scheduler::{Event, Policy, Refused, SchedulerSnapshot, Stats};
 
 use super::engine::{Engine, StepReport, StepResult};
-use crate::replicas::{Fleet, ReplicaEvent, RowLogprobs};
+use crate::replicas::{Fleet, ReplicaEvent, RowLikelihood};
 use crate::shared::Shared;
 use crate::view::View;
 
@@ -110,11 +110,11 @@ impl Backend {
         }
     }
 
-    /// What servers told of the answers that the last events have.
-    pub(super) fn take_logprobs(&mut self) -> Vec<RowLogprobs> {
+    /// How likely the answers are that the last events have, of a fleet; an engine's events tell it themselves.
+    pub(super) fn take_likelihoods(&mut self) -> Vec<RowLikelihood> {
         match self {
             Self::Engine(_) => Vec::new(),
-            Self::Fleet(fleet) => fleet.take_logprobs(),
+            Self::Fleet(fleet) => fleet.take_likelihoods(),
         }
     }
 

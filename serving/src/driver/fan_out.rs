@@ -3,18 +3,24 @@
 
 use std::sync::Arc;
 
-use base::{End, RelQueryId, RowError, Time, TokenCount, TokenId};
+use base::{End, RelQueryId, RowError, Time, TokenCount, TokenId, TokenLogprob};
 use scheduler::Event;
 
 use super::{AnswerTarget, Driver, RowFlight};
 use crate::account::{Account, Spent};
 use crate::error::RequestError;
+use crate::intake::CellKey;
 use crate::live::record::{RowEnd, RowOutcome};
 use crate::relquery_state::{AnswerSource, RowProgress, Status, Usage};
-use crate::replicas::RowLogprobs;
+use crate::replicas::RowLikelihood;
 use crate::results::Answer;
 
 impl RowFlight {
+    /// One that begins with this text.
+    pub(super) fn new(targets: Vec<AnswerTarget>, text: String, key: Option<CellKey>) -> Self {
+        Self { targets, text, tokens: 0, samplings: 0, said: None, probability: None, key }
+    }
+
     /// Its end, as it is recorded.
     pub(super) fn end(&self, usage: Usage, outcome: RowOutcome) -> RowEnd {
         RowEnd { output: usage.output.0, samplings: self.samplings, outcome }
@@ -32,11 +38,14 @@ impl Driver {
                     target.relquery.started(target.index, begun, now);
                 }
             }
-            Event::Token { relquery, row, token, text } => {
+            Event::Token { relquery, row, token, text, logprob } => {
+                self.keep_logprobs(relquery, row, logprob.as_deref().map(std::slice::from_ref));
                 self.said(relquery, row, (Some(token), &text), now);
             }
             Event::Text { relquery, row, text } => self.said(relquery, row, (None, &text), now),
-            Event::RowDone { relquery, row, end, usage } => self.row_done(relquery, row, end, usage, now),
+            Event::RowDone { relquery, row, end, usage, probability } => {
+                self.row_done((relquery, row), (end, usage, probability), now);
+            }
             Event::RowFailed { relquery, row, error, usage } => {
                 let Some((account, flight)) = self.finish_row(relquery, row) else { return };
                 if let Some(flight) = self.flights.get_mut(&relquery) {
@@ -85,22 +94,40 @@ impl Driver {
         }
     }
 
-    /// Puts log probabilities beside the answer that they are of.
-    pub(super) fn keep_logprobs(&mut self, RowLogprobs { relquery, row, logprobs }: RowLogprobs) {
-        let row = self.flights.get(&relquery).and_then(|flight| flight.rows.get(&row));
+    /// Puts log probabilities beside the output that they are of.
+    fn keep_logprobs(&self, id: RelQueryId, number: u32, logprobs: Option<&[TokenLogprob]>) {
+        let Some(logprobs) = logprobs else { return };
+        let row = self.flights.get(&id).and_then(|flight| flight.rows.get(&number));
         for target in row.into_iter().flat_map(|row| &row.targets) {
-            target.relquery.keep_logprobs(target.index, &logprobs);
+            target.relquery.keep_logprobs(target.index, logprobs);
         }
     }
 
-    fn row_done(&mut self, id: RelQueryId, number: u32, end: End, usage: Usage, now: Time) {
+    /// Puts how likely an answer was beside it, where that comes before its end.
+    pub(super) fn keep_likelihood(&mut self, told: &RowLikelihood) {
+        let RowLikelihood { relquery, row, probability, logprobs } = told;
+        self.keep_logprobs(*relquery, *row, Some(logprobs));
+        let row = self.flights.get_mut(relquery).and_then(|flight| flight.rows.get_mut(row));
+        row.into_iter().for_each(|row| row.probability = *probability);
+    }
+
+    fn row_done(
+        &mut self,
+        (id, number): (RelQueryId, u32),
+        (end, usage, probability): (End, Usage, Option<f64>),
+        now: Time,
+    ) {
         let Some((account, row)) = self.finish_row(id, number) else { return };
         self.spend(account, usage);
         self.publisher.row_ended(id, number, row.end(usage, RowOutcome::Done));
         self.shared.metrics.row_done(account.tenant, end, usage, now);
+        let probability = probability.or(row.probability);
+        for target in &row.targets {
+            target.relquery.keep_probability(target.index, probability);
+        }
         if let Some(key) = row.key {
-            let answer =
-                Answer { text: row.text.as_str().into(), end, prompt: usage.prompt, output: usage.output };
+            let text = row.text.as_str().into();
+            let answer = Answer { text, end, prompt: usage.prompt, output: usage.output, probability };
             self.shared.results.put(account.tenant, key, answer);
         }
         let done = |source| {

@@ -160,7 +160,7 @@ impl Driver {
             });
             let targets = targets.collect();
             let text = String::new();
-            let flight = RowFlight { targets, text, tokens: 0, samplings: 0, said: None, key: row.key };
+            let flight = RowFlight::new(targets, text, row.key);
             flights.insert(number, flight);
         }
         let count = submission.items.len();

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use base::{Generation, Nanos, RelQueryId, RequestId, RowError, Submission, Time, WorkItem};
+use base::{Generation, Nanos, RelQueryId, RequestId, RowError, Submission, Time, TokenLogprob, WorkItem};
 use scheduler::fleet::{Dispatch, Failure, Finish, Health, ReplicaId};
 use scheduler::snapshot::Start;
 use scheduler::{Event, FleetConfig, Policy, Refused, SchedulerConfig, SchedulerSnapshot, Stats};
@@ -20,7 +20,6 @@ use super::constraint_check::violation;
 use super::factory::ReplicaFactory;
 use super::lease::{LeaseGrant, LeaseReport, Leases};
 use super::local::LocalCommand;
-use super::logprobs::TokenLogprob;
 use super::members::ReplicaMember;
 use super::replica::{Replica, Transport};
 use super::reply::{LossKind, Outcome};
@@ -84,10 +83,13 @@ struct InFlightRow {
     abort: Option<AbortHandle>,
 }
 
-/// Log probabilities of the tokens of a row's answer.
-pub(crate) struct RowLogprobs {
+/// How likely a row's answer is.
+pub(crate) struct RowLikelihood {
     pub(crate) relquery: RelQueryId,
     pub(crate) row: u32,
+    /// Among those that its constraint allows, where that is known.
+    pub(crate) probability: Option<f64>,
+    /// Of its tokens, where they were asked for.
     pub(crate) logprobs: Vec<TokenLogprob>,
 }
 
@@ -106,8 +108,10 @@ pub struct Fleet {
     pub(super) shared: Arc<Shared>,
     /// They end with the fleet.
     _threads: FleetThreads,
-    /// What servers told of answers that the next events have.
-    logprobs: Vec<RowLogprobs>,
+    /// How likely the answers are that the next events have.
+    likelihoods: Vec<RowLikelihood>,
+    /// Of tokens of rows that the local engine runs.
+    local_logprobs: HashMap<RequestId, Vec<TokenLogprob>>,
     /// RelQueries that began, until the loop takes them, which it does at once.
     starts: Vec<Start>,
 }
@@ -141,7 +145,8 @@ impl Fleet {
             shared: Arc::clone(&factory.shared),
             factory,
             _threads: threads,
-            logprobs: Vec::new(),
+            likelihoods: Vec::new(),
+            local_logprobs: HashMap::new(),
             starts: Vec::new(),
         })
     }
@@ -190,6 +195,7 @@ impl Fleet {
 
     /// A request is in flight no more.
     fn land(&mut self, request: RequestId) -> Option<InFlightRow> {
+        self.local_logprobs.remove(&request);
         let flying = self.flying.remove(&request)?;
         if self.local.get(&flying.row) == Some(&request) {
             self.local.remove(&flying.row);
@@ -369,7 +375,7 @@ impl Fleet {
         match outcome {
             Outcome::Answered { mut finish, logprobs } => {
                 if let Some((relquery, row)) = self.queue.row_of(request).filter(|_| !logprobs.is_empty()) {
-                    self.logprobs.push(RowLogprobs { relquery, row, logprobs });
+                    self.likelihoods.push(RowLikelihood { relquery, row, probability: None, logprobs });
                 }
                 replica.answered();
                 // Of a text the gateway knows bytes, and no tokens.
@@ -416,20 +422,31 @@ impl Fleet {
         }
     }
 
-    /// What servers told of the answers that the last events have.
-    pub(crate) fn take_logprobs(&mut self) -> Vec<RowLogprobs> {
-        std::mem::take(&mut self.logprobs)
+    /// How likely the answers are that the last events have.
+    pub(crate) fn take_likelihoods(&mut self) -> Vec<RowLikelihood> {
+        std::mem::take(&mut self.likelihoods)
     }
 
     /// An event of the local engine as one of the queue's; of a row that was called off, nothing.
     fn local(&mut self, replica: ReplicaId, event: Event, now: Time) -> Vec<Event> {
         let request = |relquery: RelQueryId, row: u32| self.local.get(&(relquery, row)).copied();
         match event {
-            Event::Token { relquery, row, text, .. } | Event::Text { relquery, row, text, .. } => {
+            Event::Token { relquery, row, text, logprob, .. } => {
+                let Some(request) = request(relquery, row) else { return Vec::new() };
+                if let Some(logprob) = logprob {
+                    self.local_logprobs.entry(request).or_default().push(*logprob);
+                }
+                self.queue.text(request, text, now)
+            }
+            Event::Text { relquery, row, text } => {
                 request(relquery, row).map_or_else(Vec::new, |request| self.queue.text(request, text, now))
             }
-            Event::RowDone { relquery, row, end, usage } => {
+            Event::RowDone { relquery, row, end, usage, probability } => {
                 let Some(request) = request(relquery, row) else { return Vec::new() };
+                let logprobs = self.local_logprobs.remove(&request).unwrap_or_default();
+                if let Some((relquery, row)) = self.queue.row_of(request) {
+                    self.likelihoods.push(RowLikelihood { relquery, row, probability, logprobs });
+                }
                 self.land(request);
                 let finish = Finish {
                     text: String::new(),

@@ -1,26 +1,8 @@
 //! Log probabilities of an answer's tokens, in the two forms that servers tell them: that of conversations
 //! (`content`, an object a token) and that of completions (`tokens`, a list for each thing). Pure.
 
+use base::{Logprob, TokenLogprob};
 use serde_json::Value;
-
-/// A token that a model may say, and how likely it was.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Logprob {
-    /// Its text; of a part of a character, what the server shows instead.
-    pub token: String,
-    /// Natural logarithm of its probability.
-    pub logprob: f64,
-    /// Its bytes, where the server tells them.
-    pub bytes: Option<Vec<u8>>,
-}
-
-/// A token of an answer.
-#[derive(Clone, Debug, PartialEq)]
-pub struct TokenLogprob {
-    pub chosen: Logprob,
-    /// The most likely tokens in its place, as many as were asked for at most.
-    pub top: Vec<Logprob>,
-}
 
 /// What a choice's `logprobs` say; nothing, where it says nothing that can be read.
 pub fn told(logprobs: &Value) -> Vec<TokenLogprob> {

@@ -30,7 +30,7 @@ pub mod text;
 mod unhealthy;
 pub mod view;
 
-pub(crate) use fleet::RowLogprobs;
+pub(crate) use fleet::RowLikelihood;
 pub use fleet::{Fleet, ReplicaEvent};
 pub use lease::{LeaseGrant, LeaseReport, LeaseSignal, LeaseView};
 pub use members::{ReplicaMembers, SourceStatus};

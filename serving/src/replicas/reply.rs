@@ -1,10 +1,10 @@
 //! What a server's reply means: an answer, an error of the row, or a failure of the server. Pure.
 
-use base::{End, Nanos, TokenCount};
+use base::{End, Nanos, TokenCount, TokenLogprob};
 use scheduler::fleet::Finish;
 use serde_json::Value;
 
-use super::logprobs::{self, TokenLogprob};
+use super::logprobs;
 
 /// Characters of a server's error that are passed on.
 const ERROR_CHARS_MAX: usize = 400;

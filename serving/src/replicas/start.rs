@@ -82,7 +82,6 @@ pub fn model(config: BackendConfig<'_>, clock: Clock) -> Result<Model, FleetStar
         defaults,
         created: clock.unix_ms() / 1_000,
         runs: Runs::Fleet(form),
-        has_logprobs: true,
     })
 }
 

@@ -346,7 +346,7 @@ impl<'a> World<'a> {
             self.draws.one_in(self.setup.rates.stops).then_some(End::Stop)
         };
         let tokens = (index..index + count).map(|index| token(sample.seed, index as usize)).collect();
-        let sampled = Sampled { tokens, text: String::new(), end };
+        let sampled = Sampled { tokens, end, ..Sampled::default() };
         Some(RowOutcome { request: slot.request, result: Ok(sampled) })
     }
 

@@ -3,7 +3,7 @@
 
 import type { CellDetails } from "relserve-client/details";
 
-import { count, decimal, t } from "../text";
+import { count, decimal, percent, t } from "../text";
 
 /** How a cell stands. */
 export type CellState =
@@ -30,7 +30,20 @@ export function linesOf(state: CellState): Line[] {
   if (!details) {
     return [[t.inspect.detailsTerm, isKnown ? t.inspect.untold : t.inspect.forgotten]];
   }
-  return [...tokens(details), ...times(details)];
+  return [...likelihood(details), ...tokens(details), ...times(details)];
+}
+
+/** How sure the model was. */
+function likelihood({ probability, usage }: CellDetails): Line[] {
+  if (!usage) return [];
+  return [[t.inspect.probability, probability === undefined ? t.inspect.unlikely : t.inspect.likely(share(probability))]];
+}
+
+/** A probability in percent; next to certain and next to impossible are not rounded to what they are not. */
+function share(of: number): string {
+  if (of < 1 && of > 0.999) return `> ${percent(0.999, 1)}`;
+  if (of < 0.001) return `< ${percent(0.001, 1)}`;
+  return percent(of, of === 1 ? 0 : 1);
 }
 
 function tokens({ usage, source, finish_reason }: CellDetails): Line[] {

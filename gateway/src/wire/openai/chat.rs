@@ -35,7 +35,7 @@ impl ChatRequest {
     /// Reads and checks the fields.
     pub fn read(mut fields: JsonFields, context: ValidationContext<'_>) -> Result<Self, RequestError> {
         let common = Common::take(&mut fields, context, &["max_tokens", "max_completion_tokens"])?;
-        let common = common.with_logprobs(logprobs::of_chat(&mut fields, context.model)?);
+        let common = common.with_logprobs(logprobs::of_chat(&mut fields)?);
         let messages = take_messages(&mut fields)?;
         neutral::finish(fields, BodyKind::Chat)?;
         Ok(Self { common, messages })

@@ -3,10 +3,10 @@
 //! Pure: it reads a state and remembers how much of it was sent, so a client at any pace gets every
 //! byte once, and one that is slow gets fewer, larger chunks instead of a backlog.
 
+use base::TokenLogprob;
 use serde::Serialize;
 use serving::error::{RequestError, internal};
 use serving::relquery_state::{AnswerRow, RowProgress, State};
-use serving::replicas::logprobs::TokenLogprob;
 
 use super::logprobs::{ChatLogprobs, CompletionLogprobs};
 use super::reply::{Api, ChatChoice, CompletionChoice, Delta, Envelope, verdict};

@@ -2,23 +2,19 @@
 
 use std::collections::BTreeMap;
 
+use base::{Logprob, TokenLogprob};
 use serde::Serialize;
 use serving::error::RequestError;
-use serving::model::Model;
-use serving::replicas::logprobs::{Logprob, TokenLogprob};
 use utoipa::ToSchema;
 
 use crate::json::JsonFields;
 
 /// Most likely tokens that can be told beside each.
 const TOP_MAX: u64 = 20;
-/// Why none are told.
-const TOP_LOGPROBS_ALONE: &str =
-    "are not supported where the local engine runs rows: servers behind it (`[[replicas]]`) tell them";
 
 /// Takes `logprobs` and `top_logprobs` of a conversation: how many of the most likely tokens are told beside
 /// each, where any are asked for.
-pub(super) fn of_chat(fields: &mut JsonFields, model: &Model) -> Result<Option<u32>, RequestError> {
+pub(super) fn of_chat(fields: &mut JsonFields) -> Result<Option<u32>, RequestError> {
     let wanted = fields.bool("logprobs")?.unwrap_or(false);
     let top = fields.integer("top_logprobs", 0, TOP_MAX)?;
     if !wanted {
@@ -27,22 +23,17 @@ pub(super) fn of_chat(fields: &mut JsonFields, model: &Model) -> Result<Option<u
             Some(_) => fields.bad("top_logprobs", "is only allowed when `logprobs` is true"),
         };
     }
-    checked(fields, model, top.unwrap_or(0)).map(Some)
+    Ok(Some(within(top.unwrap_or(0))))
 }
 
 /// Takes `logprobs` of a completion: a number.
-pub(super) fn of_completion(fields: &mut JsonFields, model: &Model) -> Result<Option<u32>, RequestError> {
-    match fields.integer("logprobs", 0, TOP_MAX)? {
-        None => Ok(None),
-        Some(top) => checked(fields, model, top).map(Some),
-    }
+pub(super) fn of_completion(fields: &mut JsonFields) -> Result<Option<u32>, RequestError> {
+    Ok(fields.integer("logprobs", 0, TOP_MAX)?.map(within))
 }
 
-fn checked(fields: &JsonFields, model: &Model, top: u64) -> Result<u32, RequestError> {
-    match u32::try_from(top) {
-        Ok(top) if model.has_logprobs => Ok(top),
-        _ => fields.bad("logprobs", TOP_LOGPROBS_ALONE),
-    }
+/// A number of tokens that was found to be at most [`TOP_MAX`].
+fn within(top: u64) -> u32 {
+    u32::try_from(top).unwrap_or(TOP_MAX as u32)
 }
 
 /// Of a conversation's answer.

@@ -1,0 +1,186 @@
+//! How likely a whole answer was, where its constraint lists all answers: labels, and integers of a short
+//! range.
+//!
+//! The product of its tokens' probabilities is less than that: a tokenizer cuts a text in many ways
+//! (`positive`, `pos` and `itive`, each with or without a space in front), and all of them are the same
+//! answer. So at each token the others that lead to the answer count with it.
+
+use base::{Constraint, TokenId};
+
+/// Longer lists are not looked through.
+const ANSWERS_MAX: usize = 512;
+
+/// Whether a constraint lists all answers, and not too many.
+pub(super) fn is_listed(constraint: Option<&Constraint>) -> bool {
+    match constraint {
+        Some(Constraint::Choice(texts)) => texts.len() <= ANSWERS_MAX,
+        Some(Constraint::Integer { low, high }) => high.abs_diff(*low) < ANSWERS_MAX as u64,
+        _ => false,
+    }
+}
+
+/// What is remembered of a row whose answer is one of a list.
+#[derive(Clone, Debug, Default)]
+pub(super) struct AnswerOdds {
+    written: Vec<u8>,
+    steps: Vec<Step>,
+}
+
+/// A token that was drawn.
+#[derive(Clone, Debug)]
+struct Step {
+    /// How much was written before it.
+    before: usize,
+    /// The probability of each token that was allowed.
+    odds: Vec<(TokenId, f32)>,
+}
+
+impl AnswerOdds {
+    /// Takes a token's bytes, and the probabilities of those that were allowed in its place; of a forced one
+    /// none.
+    pub(super) fn push(&mut self, bytes: &[u8], odds: Vec<(TokenId, f32)>) {
+        if !odds.is_empty() {
+            self.steps.push(Step { before: self.written.len(), odds });
+        }
+        self.written.extend_from_slice(bytes);
+    }
+
+    /// How likely the answer was that ends with `rest`. `bytes` tells those of a token, where it has any.
+    ///
+    /// From its end to its beginning: what leads to no other answer counts as it is; what may still lead to
+    /// others counts for this one by as much as the token did that was drawn, of which alone the rest is
+    /// known.
+    pub(super) fn probability(
+        mut self,
+        rest: &[u8],
+        constraint: &Constraint,
+        bytes: impl Fn(TokenId) -> Option<Vec<u8>>,
+    ) -> Option<f64> {
+        self.written.extend_from_slice(rest);
+        let answers = answers(constraint);
+        let own = answers.iter().position(|answer| is_answer(&self.written, answer))?;
+        let mut ahead = 1.0f64;
+        for Step { before, odds } in self.steps.iter().rev() {
+            let before = &self.written[..*before];
+            let counts = |(token, probability): &(TokenId, f32)| {
+                let reached = match bytes(*token) {
+                    Some(bytes) => {
+                        let written = [before, &bytes].concat();
+                        reached(&answers, |answer| leads_to(&written, answer))
+                    }
+                    // An end.
+                    None => reached(&answers, |answer| is_answer(before, answer)),
+                };
+                match reached.as_slice() {
+                    [only] if *only == own => f64::from(*probability),
+                    all if all.contains(&own) => f64::from(*probability) * ahead,
+                    _ => 0.0,
+                }
+            };
+            ahead = odds.iter().map(counts).sum();
+        }
+        Some(ahead.min(1.0))
+    }
+}
+
+/// The numbers of the answers of which something is so.
+fn reached(answers: &[Vec<u8>], is_so: impl Fn(&[u8]) -> bool) -> Vec<usize> {
+    (0..answers.len()).filter(|answer| is_so(&answers[*answer])).collect()
+}
+
+/// Whether what is written is an answer; a space in front of it is none of its own.
+fn is_answer(written: &[u8], answer: &[u8]) -> bool {
+    written == answer || written.strip_prefix(b" ") == Some(answer)
+}
+
+/// Whether an answer begins so.
+fn leads_to(written: &[u8], answer: &[u8]) -> bool {
+    answer.starts_with(written) || written.strip_prefix(b" ").is_some_and(|rest| answer.starts_with(rest))
+}
+
+/// All answers that a constraint lists.
+fn answers(constraint: &Constraint) -> Vec<Vec<u8>> {
+    match constraint {
+        Constraint::Choice(texts) => texts.iter().map(|text| text.clone().into_bytes()).collect(),
+        Constraint::Integer { low, high } => {
+            (*low..=*high).map(|number| number.to_string().into_bytes()).collect()
+        }
+        Constraint::Regex(_) | Constraint::JsonSchema(_) => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Token 0 ends, the others are these.
+    const TEXTS: [&str; 9] = ["", "p", "pos", " pos", " ", "n", "good", " enough", "itive"];
+
+    fn bytes(token: TokenId) -> Option<Vec<u8>> {
+        (token.0 > 0).then(|| TEXTS[token.0 as usize].as_bytes().to_vec())
+    }
+
+    fn odds(of: &[(&str, f32)]) -> Vec<(TokenId, f32)> {
+        let id =
+            |text: &str| TokenId(TEXTS.iter().position(|one| *one == text).expect("it is a token") as u32);
+        of.iter().map(|(text, odds)| (id(text), *odds)).collect()
+    }
+
+    fn choice(texts: &[&str]) -> Constraint {
+        Constraint::Choice(texts.iter().map(|text| (*text).to_owned()).collect())
+    }
+
+    /// Of tokens, each with the odds of its place, and what follows by itself.
+    fn probability(
+        tokens: &[(&str, Vec<(TokenId, f32)>)],
+        rest: &str,
+        constraint: &Constraint,
+    ) -> Option<f64> {
+        let mut row = AnswerOdds::default();
+        tokens.iter().for_each(|(text, odds)| row.push(text.as_bytes(), odds.clone()));
+        row.probability(rest.as_bytes(), constraint, bytes)
+    }
+
+    #[track_caller]
+    fn close(found: Option<f64>, expected: f64) {
+        let found = found.expect("it is known");
+        assert!((found - expected).abs() < 1e-6, "{found}, not {expected}");
+    }
+
+    #[test]
+    fn all_ways_to_write_an_answer_count() {
+        let labels = choice(&["positive", "negative"]);
+        let first = odds(&[("p", 0.1), ("pos", 0.2), (" pos", 0.3), ("n", 0.4)]);
+        close(probability(&[(" pos", first.clone())], "itive", &labels), 0.6);
+        close(probability(&[("n", first.clone())], "egative", &labels), 0.4);
+        let only = odds(&[("p", 0.5), ("pos", 0.2), (" pos", 0.3)]);
+        close(probability(&[("pos", only)], "itive", &choice(&["positive"])), 1.0);
+    }
+
+    #[test]
+    fn what_decides_nothing_counts_by_what_follows_it() {
+        let labels = choice(&["positive", "negative"]);
+        let first = odds(&[(" ", 0.5), ("p", 0.2), ("n", 0.3)]);
+        let second = odds(&[("p", 0.6), ("n", 0.4)]);
+        close(probability(&[(" ", first), ("p", second)], "ositive", &labels), 0.2 + 0.5 * 0.6);
+    }
+
+    #[test]
+    fn an_answer_that_begins_another_ends_by_its_end() {
+        let labels = choice(&["good", "good enough"]);
+        let first = odds(&[("good", 1.0)]);
+        let second = odds(&[("", 0.7), (" enough", 0.3)]);
+        close(probability(&[("good", first.clone()), ("", second.clone())], "", &labels), 0.7);
+        close(probability(&[("good", first), (" enough", second)], "", &labels), 0.3);
+    }
+
+    #[test]
+    fn numbers_of_a_short_range_are_listed_and_others_are_not() {
+        assert!(is_listed(Some(&Constraint::Integer { low: 1, high: 5 })));
+        assert!(!is_listed(Some(&Constraint::Integer { low: i64::MIN, high: i64::MAX })));
+        assert!(!is_listed(Some(&Constraint::Regex("a".into()))) && !is_listed(None));
+        let rating = Constraint::Integer { low: 1, high: 5 };
+        assert_eq!(probability(&[], "4", &rating), Some(1.0), "nothing was to decide");
+        assert_eq!(probability(&[], "9", &rating), None, "no answer of the list");
+    }
+}

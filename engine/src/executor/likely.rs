@@ -1,0 +1,147 @@
+//! How likely what is drawn was: the model's own distribution over the tokens that the row's constraint allows, before
+//! temperature, top-k and top-p.
+
+use base::TokenId;
+use llguidance::toktrie::SimpleVob;
+
+use crate::device::Cpu;
+
+/// Of so many allowed tokens at most, probabilities are found whether anybody asks or not: those of labels cost nothing
+/// beside their row's product with the vocabulary.
+const ALLOWED_FREE: usize = 4096;
+
+/// What is wanted of a distribution.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    /// How likely the drawn token was, beside so many of the most likely ones.
+    pub(super) asked: Option<u32>,
+    /// All of it, where that costs nothing.
+    pub(super) odds: bool,
+}
+
+/// How likely a token was.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Likely {
+    /// Natural logarithm of its probability; 0 of a forced one.
+    pub(super) logprob: f32,
+    /// The most likely tokens in its place, where they are asked for, the likeliest first.
+    pub(super) top: Vec<(TokenId, f32)>,
+}
+
+/// The distribution that a token is drawn from.
+pub(super) struct Distribution {
+    /// Tokens that are allowed.
+    ids: Vec<u32>,
+    /// Theirs.
+    logits: Vec<f32>,
+    max: f32,
+    /// Logarithm of the sum of `e^(logit - max)`.
+    log_sum: f32,
+}
+
+impl Distribution {
+    /// That over the tokens of `allowed`, or over all below `ids_end`; `None` where nothing of it is wanted.
+    pub(super) fn of(
+        cpu: &Cpu,
+        (logits, ids_end): (&[f32], usize),
+        allowed: Option<&SimpleVob>,
+        wanted: Wanted,
+    ) -> Option<Self> {
+        let end = ids_end.min(logits.len());
+        let ids: Vec<u32> = match allowed {
+            Some(mask) if wanted.asked.is_some() || (wanted.odds && mask.num_set() <= ALLOWED_FREE) => {
+                let mut ids = Vec::with_capacity(mask.num_set());
+                mask.iter_set_entries(|id| ids.push(id as u32));
+                ids.retain(|id| (*id as usize) < end);
+                ids
+            }
+            None if wanted.asked.is_some() => (0..end as u32).collect(),
+            _ => return None,
+        };
+        let logits: Vec<f32> = ids.iter().map(|id| logits[*id as usize]).collect();
+        let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let mut weights = logits.clone();
+        cpu.exp(&mut weights, max, 1.0);
+        let sum: f64 = weights.iter().map(|weight| f64::from(*weight)).sum();
+        Some(Self { ids, logits, max, log_sum: sum.ln() as f32 })
+    }
+
+    /// How likely a token is, beside the `top` most likely ones.
+    pub(super) fn likely(&self, cpu: &Cpu, token: TokenId, top: u32) -> Option<Likely> {
+        let at = self.ids.binary_search(&token.0).ok()?;
+        let found = (top > 0).then(|| cpu.top_k_of(&self.logits, top as usize, self.logits.len()));
+        let found = found.as_ref().and_then(|found| found.kept()).unwrap_or_default();
+        let top = found.iter().map(|(logit, at)| (TokenId(self.ids[*at as usize]), self.logprob(*logit)));
+        Some(Likely { logprob: self.logprob(self.logits[at]), top: top.collect() })
+    }
+
+    /// The probability of each allowed token; none where they are many.
+    pub(super) fn odds(&self) -> Vec<(TokenId, f32)> {
+        if self.ids.len() > ALLOWED_FREE {
+            return Vec::new();
+        }
+        let odds = self.ids.iter().zip(&self.logits);
+        odds.map(|(id, logit)| (TokenId(*id), self.logprob(*logit).exp())).collect()
+    }
+
+    fn logprob(&self, logit: f32) -> f32 {
+        // Not above 0, however sums are rounded.
+        (logit - self.max - self.log_sum).min(0.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ODDS: Wanted = Wanted { asked: None, odds: true };
+
+    fn asked(top: u32) -> Wanted {
+        Wanted { asked: Some(top), odds: false }
+    }
+
+    fn mask(of: usize, tokens: &[u32]) -> SimpleVob {
+        let mut mask = SimpleVob::alloc(of);
+        tokens.iter().for_each(|token| mask.allow_token(*token));
+        mask
+    }
+
+    #[test]
+    fn probabilities_are_those_of_the_definition_over_what_is_allowed() {
+        let cpu = Cpu::new(Some(1)).expect("a thread starts");
+        // Number 4 is padding.
+        let logits = [1.0f32, 2.0, 3.0, 4.0, 99.0];
+        let exact = |allowed: &[usize], token: usize| {
+            let sum: f64 = allowed.iter().map(|token| f64::from(logits[*token]).exp()).sum();
+            (f64::from(logits[token]) - sum.ln()) as f32
+        };
+        let close = |x: f32, y: f32| assert!((x - y).abs() < 1e-5, "{x} {y}");
+
+        assert!(Distribution::of(&cpu, (&logits, 4), None, ODDS).is_none(), "nobody asks");
+        let all = Distribution::of(&cpu, (&logits, 4), None, asked(2)).unwrap();
+        let likely = all.likely(&cpu, TokenId(1), 2).unwrap();
+        close(likely.logprob, exact(&[0, 1, 2, 3], 1));
+        assert_eq!(likely.top.iter().map(|(token, _)| token.0).collect::<Vec<_>>(), [3, 2]);
+        close(likely.top[0].1, exact(&[0, 1, 2, 3], 3));
+        assert_eq!(all.likely(&cpu, TokenId(4), 0), None, "padding is never drawn");
+
+        let labels = Distribution::of(&cpu, (&logits, 4), Some(&mask(5, &[0, 2, 4])), ODDS).unwrap();
+        close(labels.likely(&cpu, TokenId(2), 0).unwrap().logprob, exact(&[0, 2], 2));
+        let odds = labels.odds();
+        assert_eq!(odds.iter().map(|(token, _)| token.0).collect::<Vec<_>>(), [0, 2]);
+        close(odds.iter().map(|(_, odds)| odds).sum(), 1.0);
+        let only = Distribution::of(&cpu, (&logits, 4), Some(&mask(5, &[1])), ODDS).unwrap();
+        assert_eq!(only.likely(&cpu, TokenId(1), 0), Some(Likely::default()));
+    }
+
+    #[test]
+    fn a_wide_mask_is_looked_at_for_who_asks_only() {
+        let cpu = Cpu::new(Some(1)).expect("a thread starts");
+        let logits = vec![0.0f32; 2 * ALLOWED_FREE];
+        let wide = mask(logits.len(), &(0..=ALLOWED_FREE as u32).collect::<Vec<_>>());
+        assert!(Distribution::of(&cpu, (&logits, logits.len()), Some(&wide), ODDS).is_none());
+        let found = Distribution::of(&cpu, (&logits, logits.len()), Some(&wide), asked(0)).unwrap();
+        let likely = found.likely(&cpu, TokenId(7), 0).unwrap();
+        assert!((likely.logprob + ((ALLOWED_FREE + 1) as f32).ln()).abs() < 1e-4, "{}", likely.logprob);
+    }
+}
