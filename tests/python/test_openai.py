@@ -93,6 +93,16 @@ class Chat(Case):
         split = self.chat(messages=[MESSAGES[0], {"role": "user", "content": parts}])
         self.assertEqual(split.usage.prompt_tokens, self.chat().usage.prompt_tokens)
 
+    def test_tokens_come_with_their_log_probabilities(self):
+        choice = self.chat(logprobs=True, top_logprobs=2).choices[0]
+        tokens = choice.logprobs.content
+        said = b"".join(bytes(token.bytes) for token in tokens).decode(errors="replace")
+        self.assertEqual(said.strip(), choice.message.content.strip())
+        for token in tokens:
+            self.assertLessEqual(token.logprob, 0)
+            # Greedy takes the likeliest.
+            self.assertEqual((token.top_logprobs[0].token, token.top_logprobs[0].logprob), (token.token, token.logprob))
+
     def test_a_stream_says_what_the_reply_says_and_ends_with_usage(self):
         whole = self.chat()
         text, reasons, usages, roles = "", [], [], []
@@ -297,7 +307,6 @@ class Errors(Case):
         self.refused(bad, "top_p", self.chat, top_p=0)
         self.refused(bad, "n", self.chat, n=2)
         self.refused(bad, "max_tokens", self.chat, max_tokens=0)
-        self.refused(bad, "logprobs", self.chat, logprobs=True)
         self.refused(bad, "messages", self.chat, messages=[])
         self.refused(bad, "messages[0].role", self.chat, messages=[{"role": "x", "content": "a"}])
         self.refused(bad, "response_format.type", self.chat, response_format={"type": "grammar"})

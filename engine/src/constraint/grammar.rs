@@ -52,6 +52,26 @@ fn unanchored(pattern: &str) -> &str {
     }
 }
 
+/// Properties of one object: compiling goes as deep as they are many.
+const PROPERTIES_MAX: usize = 2_000;
+
+/// Refuses objects of very many properties.
+fn check_properties(schema: &Value) -> Result<(), ConstraintError> {
+    match schema {
+        Value::Object(keywords) => {
+            let count = keywords.get("properties").and_then(Value::as_object).map_or(0, |all| all.len());
+            if count > PROPERTIES_MAX {
+                return Err(ConstraintError(format!(
+                    "has an object of {count} properties; at most {PROPERTIES_MAX} are allowed"
+                )));
+            }
+            keywords.values().try_for_each(check_properties)
+        }
+        Value::Array(schemas) => schemas.iter().try_for_each(check_properties),
+        _ => Ok(()),
+    }
+}
+
 /// The grammar of a schema. White space is fixed: a weak model would go on with it for ever, and the more is
 /// forced, the less is computed.
 fn json_grammar(space: &str, schema: Value) -> Result<String, ConstraintError> {
@@ -60,6 +80,7 @@ fn json_grammar(space: &str, schema: Value) -> Result<String, ConstraintError> {
         Value::Bool(true) => json!({}),
         _ => return Err(ConstraintError("a JSON schema must be an object".into())),
     };
+    check_properties(&schema)?;
     let options = JsonCompileOptions {
         item_separator: ", ".into(),
         key_separator: ": ".into(),

@@ -28,8 +28,15 @@ const MASK_NODES_MAX: u64 = 200_000;
 const STATES_MAX: usize = 8_000;
 /// Symbols of a grammar.
 const SYMBOLS_MAX: usize = 100_000;
+/// What may come next at one place, in symbols: an optional property takes four.
+const OPEN_MAX: usize = 8_000;
+/// Tokens that are tried of a new constraint: what it cannot keep to shows at its beginning, mostly.
+const TRIED: usize = 8;
 /// A token of this byte marks special tokens to llguidance; no text holds it.
 const MARKER: u8 = TokTrie::SPECIAL_TOKEN_MARKER;
+
+/// Said of a constraint that nothing can keep to.
+const NO_TEXT: &str = "allows no text: does something in it require itself without an end?";
 
 /// Compiles constraints for one model.
 pub struct Constraints {
@@ -64,6 +71,26 @@ impl Constraints {
         ConstraintState::new(parser)
     }
 
+    /// Writes the first tokens of an output: what fails here would fail every row.
+    fn try_out(&self, start: &ConstraintState) -> Result<(), ConstraintError> {
+        let mut state = start.fresh();
+        for count in 0..TRIED {
+            let allowed = state.allowed()?;
+            let token = allowed.iter().map(TokenId).find(|token| !self.ends.contains(token));
+            match token {
+                None if count == 0 => {
+                    return Err(ConstraintError(NO_TEXT.into()));
+                }
+                None => break,
+                Some(token) => match state.push(token)? {
+                    Pushed::Open(_) => {}
+                    Pushed::Ended(_) => break,
+                },
+            }
+        }
+        Ok(())
+    }
+
     fn make_factory(&self) -> Result<ParserFactory, ConstraintError> {
         let Some(end) = self.ends.first() else {
             return Err(ConstraintError("the model has no end token".into()));
@@ -80,6 +107,7 @@ impl Constraints {
             limits.initial_lexer_fuel = START_NODES_MAX;
             limits.step_lexer_fuel = MASK_NODES_MAX;
             limits.max_lexer_states = STATES_MAX;
+            limits.max_items_in_row = OPEN_MAX;
             limits.max_grammar_size = SYMBOLS_MAX;
             limits.verbose_errors = false;
             Ok(factory)
@@ -116,7 +144,9 @@ impl TokenizerEnv for Vocabulary {
 
 impl ConstraintCompiler for Constraints {
     fn compile(&self, constraint: &Constraint) -> Result<Compiled, ConstraintError> {
-        self.compile_start(constraint).map(Compiled::new)
+        let start = self.compile_start(constraint)?;
+        self.try_out(&start)?;
+        Ok(Compiled::new(start))
     }
 }
 
@@ -125,10 +155,38 @@ impl ConstraintCompiler for Constraints {
 fn reason(error: &impl std::fmt::Display) -> ConstraintError {
     const CHARS_MAX: usize = 300;
     let text = error.to_string();
+    if let Some(limit) = limit(&text) {
+        return ConstraintError(limit);
+    }
     let mut lines = text.lines().map(str::trim);
     let mut line = lines.next().unwrap_or_default().trim_end_matches("<non-verbose/>").to_owned();
     if let (true, Some(said)) = (line.ends_with(':'), lines.find_map(|line| line.strip_prefix("error:"))) {
         line += said;
     }
     ConstraintError(line.chars().take(CHARS_MAX).collect())
+}
+
+/// Which limit was reached, in words that say what of a constraint is too large.
+fn limit(error: &str) -> Option<String> {
+    let has = |part: &str| error.contains(part);
+    if has("NoExtension") {
+        return Some(NO_TEXT.into());
+    }
+    if has("too many states") {
+        return Some(format!("is too large: what it repeats takes more than {STATES_MAX} states"));
+    }
+    if has("items; max is") {
+        return Some(format!(
+            "leaves too much open at one place: more than {OPEN_MAX} symbols may come next (an optional property \
+             takes four)"
+        ));
+    }
+    if has("Too many items") {
+        return Some(
+            "requires more text than can be followed: does something in it require itself without an end?"
+                .into(),
+        );
+    }
+    has("fuel")
+        .then(|| format!("is too large: following it takes more than {MASK_NODES_MAX} nodes at a token"))
 }

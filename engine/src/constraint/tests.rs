@@ -242,6 +242,41 @@ fn what_cannot_be_compiled_is_refused_with_its_reason() {
 }
 
 #[test]
+fn what_no_row_could_keep_to_is_refused_in_words_that_say_what_is_too_large() {
+    let node = |next: &str| {
+        format!(
+            r##"{{"$defs":{{"n":{{"type":"object","properties":{{"next":{next}}},"required":["next"],
+            "additionalProperties":false}}}},"$ref":"#/$defs/n"}}"##
+        )
+    };
+    let refused = [
+        (Constraint::Regex("a{1000000}".into()), "more than 8000 states"),
+        (Constraint::Regex("(a{1000}){1000}".into()), "more than 8000 states"),
+        (Constraint::JsonSchema(r##"{"$ref":"#"}"##.into()), "allows no text"),
+        (Constraint::JsonSchema(node(r##"{"$ref":"#/$defs/n"}"##)), "require itself without an end"),
+        (optional(5_000), "has an object of 5000 properties; at most 2000"),
+    ];
+    for (constraint, expected) in refused {
+        let error = constraints().compile(&constraint).expect_err(expected).to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+    // And what can be bounded is kept to.
+    let list = node(r##"{"anyOf":[{"$ref":"#/$defs/n"},{"type":"null"}]}"##);
+    assert!(writes(&Constraint::JsonSchema(list), r#"{"next": {"next": null}}"#));
+    constraints().compile(&optional(1_000)).expect("a thousand optional properties");
+    assert!(writes(&optional(1_000), r#"{"p7": 1, "p999": 2}"#));
+}
+
+/// An object of so many optional properties.
+fn optional(count: usize) -> Constraint {
+    let properties: serde_json::Map<String, serde_json::Value> =
+        (0..count).map(|number| (format!("p{number}"), serde_json::json!({"type": "integer"}))).collect();
+    let schema =
+        serde_json::json!({"type": "object", "properties": properties, "additionalProperties": false});
+    Constraint::JsonSchema(schema.to_string())
+}
+
+#[test]
 fn a_wild_constraint_fails_its_own_row_at_worst() {
     let nested =
         r##"{"type":"object","properties":{"b":{"$ref":"#"},"a":"##.repeat(50) + "{}" + &"}}".repeat(50);

@@ -115,7 +115,7 @@ impl RowStates {
             Some(_) if spec.generation.constraint.is_none() => Ok(None),
             Some(output) => match output.constraint.take() {
                 Some(state) => Ok(Some(state)),
-                None => Err(ConstraintError("where the row stands in it was lost".into())),
+                None => Err(ConstraintError("was left at a place that is lost".into())),
             },
             None => self.constraints.start(&spec.generation),
         }

@@ -197,6 +197,47 @@ async fn every_dialect_of_a_constraint_is_kept_to() {
 }
 
 #[actix_web::test]
+async fn a_strict_schema_has_the_properties_that_it_names_and_no_others() {
+    let (running, client) = serve_demo().await;
+    let ask = |strict: bool| {
+        let label = json!({"type": "object", "properties": {"of": {"enum": ["a", "b"]}}, "required": ["of"]});
+        let schema = json!({"type": "object", "required": ["label", "all"],
+            "properties": {"label": {"$ref": "#/$defs/label"}, "all": {"type": "array", "items": label, "maxItems": 2}},
+            "$defs": {"label": label}});
+        json!({"model": "relserve-demo", "max_tokens": 200, "temperature": 2.0, "seed": 11,
+            "messages": [{"role": "user", "content": "How was it?"}], "response_format": {"type": "json_schema",
+            "json_schema": {"name": "answer", "strict": strict, "schema": schema}}})
+    };
+    let reply = posted(&client, "/v1/chat/completions", ask(true)).await;
+    let text = reply["choices"][0]["message"]["content"].as_str().unwrap();
+    let value: Value = serde_json::from_str(text).unwrap_or_else(|_| panic!("{text}"));
+    let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    assert_eq!(keys(&value), ["label", "all"], "in the order of the schema");
+    let labels = value["all"].as_array().unwrap().iter().chain([&value["label"]]);
+    labels.for_each(|label| assert_eq!(keys(label), ["of"]));
+    let open = posted(&client, "/v1/chat/completions", ask(false)).await;
+    let text = open["choices"][0]["message"]["content"].as_str().unwrap();
+    assert!(text.len() > value.to_string().len(), "an open one may go on: {text}");
+    running.drain(std::future::pending()).await;
+}
+
+#[actix_web::test]
+async fn what_no_row_could_keep_to_is_the_requests_fault() {
+    let (running, client) = serve_demo().await;
+    for (fields, param, words) in [
+        (json!({"regex": "a{1000000}"}), "regex", "more than 8000 states"),
+        (json!({"guided_json": {"$ref": "#"}}), "guided_json", "allows no text"),
+    ] {
+        let mut body = json!({"model": "relserve-demo", "prompt": "It was", "max_tokens": 8});
+        body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        let reply = client.post("/v1/completions", &body).await;
+        assert_eq!((reply.status, &reply.json()["error"]["param"]), (400, &json!(param)), "{}", reply.body);
+        assert!(reply.error().contains(words), "{}", reply.body);
+    }
+    running.drain(std::future::pending()).await;
+}
+
+#[actix_web::test]
 async fn a_bad_constraint_is_refused_by_name_with_its_limit() {
     let (running, client) = serve_demo().await;
     let many: Vec<String> = (0..1_001).map(|number| number.to_string()).collect();

@@ -65,9 +65,12 @@ fn take_response_format(fields: &mut JsonFields) -> Result<Option<Named>, Reques
             let mut inner = JsonFields::nested(format.name("json_schema"), value)?;
             inner.string("name")?;
             inner.string("description")?;
-            inner.bool("strict")?; // a schema is always kept to
-            let (field, value) = (inner.name("schema"), inner.take("schema"));
+            // A schema is always kept to. Strict ones are closed, as OpenAI has them: an object has the properties that
+            // are named, or a model writes others until it is cut off.
+            let is_strict = inner.bool("strict")?.unwrap_or(false);
+            let (field, mut value) = (inner.name("schema"), inner.take("schema"));
             inner.finish()?;
+            value.iter_mut().filter(|_| is_strict).for_each(close);
             let constraint = value.map_or_else(|| Ok(any_object()), |value| schema(&field, &value))?;
             Some((field, constraint))
         }
@@ -76,6 +79,26 @@ fn take_response_format(fields: &mut JsonFields) -> Result<Option<Named>, Reques
     };
     format.finish()?;
     Ok(constraint)
+}
+
+/// Closes all objects of a schema that do not say whether they are. Those whose properties stand in several schemas
+/// (`allOf`) stay as they are: each of them alone would refuse the others' properties.
+fn close(schema: &mut Value) {
+    let Value::Object(keywords) = schema else { return };
+    for (keyword, value) in keywords.iter_mut() {
+        match (keyword.as_str(), value) {
+            ("properties" | "$defs" | "definitions", Value::Object(schemas)) => {
+                schemas.values_mut().for_each(close);
+            }
+            ("anyOf" | "oneOf" | "prefixItems", Value::Array(schemas)) => schemas.iter_mut().for_each(close),
+            ("items", items) => close(items),
+            _ => {}
+        }
+    }
+    let says = ["additionalProperties", "patternProperties", "allOf", "unevaluatedProperties"];
+    if keywords.contains_key("properties") && !says.iter().any(|keyword| keywords.contains_key(*keyword)) {
+        keywords.insert("additionalProperties".into(), false.into());
+    }
 }
 
 /// Any JSON object.
@@ -125,5 +148,40 @@ fn structured(field: String, value: Value, limits: &LimitsConfig) -> Result<Opti
     match (last, found.is_empty()) {
         (Some((field, _)), false) => Err(RequestError::invalid(field, "only one constraint can be kept to")),
         (last, _) => Ok(last),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_are_closed_at_every_depth_but_where_they_say_or_share_their_properties() {
+        let object = |more: Value| {
+            let mut object = json!({"type": "object", "properties": {"a": {"type": "string"}}});
+            let Value::Object(more) = more else { panic!("an object") };
+            object.as_object_mut().expect("an object").extend(more);
+            object
+        };
+        let closed = || object(json!({"additionalProperties": false}));
+        let same = [
+            object(json!({"additionalProperties": true})),
+            object(json!({"patternProperties": {"^x": {}}})),
+            json!({"allOf": [object(json!({})), object(json!({}))]}),
+            json!({"type": "object"}),
+            json!({"enum": [object(json!({}))]}),
+        ];
+        for schema in same {
+            let mut after = schema.clone();
+            close(&mut after);
+            assert_eq!(after, schema);
+        }
+        let nested = |inner: &Value| {
+            json!({"$defs": {"d": inner}, "anyOf": [inner, {"type": "array", "items": inner, "prefixItems": [inner]}],
+                "properties": {"p": inner}, "additionalProperties": false})
+        };
+        let mut schema = nested(&object(json!({})));
+        close(&mut schema);
+        assert_eq!(schema, nested(&closed()));
     }
 }
