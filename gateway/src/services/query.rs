@@ -65,7 +65,10 @@ pub fn plan(
         let at = request.path(index);
         let unfound = query.retrievals().iter().find_map(|retrieval| searched.failed.get(retrieval).cloned());
         let planned = match unfound {
-            None => plan_one(context, QueryAt { index, path: &at, query }, &rewriting, &mut known),
+            None => {
+                let at = QueryAt { index, path: &at, query, explains: request.explain };
+                plan_one(context, at, &rewriting, &mut known)
+            }
             Some(error) => Err(error),
         };
         planned.map_err(|error| (index, error))
@@ -97,16 +100,19 @@ struct QueryAt<'a> {
     index: usize,
     path: &'a str,
     query: &'a SpanQuery,
+    /// Whether it is to be explained, which a query without a call can be too.
+    explains: bool,
 }
 
 fn plan_one(
     context: RequestContext<'_>,
-    QueryAt { index, path, query }: QueryAt<'_>,
+    QueryAt { index, path, query, explains }: QueryAt<'_>,
     rewriting: &Rewriting<'_>,
     known: &mut prompt::GenerationsByParams,
 ) -> Result<Planned, RequestError> {
     let (rewritten, log) = rewrite(query.clone(), rewriting).map_err(|error| span_error(path, error))?;
-    let plan = Plan::new(&rewritten).map_err(|error| span_error(path, error))?;
+    let plan = if explains { Plan::to_explain(&rewritten) } else { Plan::new(&rewritten) };
+    let plan = plan.map_err(|error| span_error(path, error))?;
     let generations = plan.calls.iter().map(|call| prompt::generation(context, path, &call.params, known));
     let generations = generations.collect::<Result<_, _>>()?;
     if context.model.model().has_sections() {

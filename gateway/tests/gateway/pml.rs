@@ -192,10 +192,18 @@ async fn two_prompts_at_once_read_one_copy_of_a_module_at_different_positions() 
 #[actix_web::test]
 async fn the_published_schemas_and_prompts_are_served_or_refused_for_what_is_wrong_with_them() {
     let server = fresh().await;
+    // Nearly every byte is a token to this model, so that a scaffold needs more room.
+    let short = include_str!("../../../ir/tests/pml/default.schema.xml");
+    let refused = server.client.post("/v1/schemas", &json!({"schema": short})).await;
+    assert!(
+        refused.error().contains("line 14, column 9: the scaffold of `param-name` has"),
+        "{}",
+        refused.body
+    );
     for schema in [
         include_str!("../../../ir/tests/pml/persona_generation.xml"),
         include_str!("../../../ir/tests/pml/parameterized_prompts.xml"),
-        include_str!("../../../ir/tests/pml/default.schema.xml"),
+        &short.replace("length=\"5\"", "length=\"20\""),
         include_str!("../../../ir/tests/pml/code_generation_bookstore.xml"),
         include_str!("../../../ir/tests/pml/personalization-education.xml"),
     ] {
@@ -215,7 +223,6 @@ async fn the_published_schemas_and_prompts_are_served_or_refused_for_what_is_wro
         refused.body
     );
     let mended: String = default.lines().filter(|line| !line.contains("task2")).collect();
-    // Nearly every byte is a token to this model.
     let mended = mended.replace("just doing some test", "a test");
     let education =
         r#"<prompt schema="personalization-education"><high-school/><expert/><user>Begin.</user></prompt>"#;
@@ -265,7 +272,7 @@ async fn bad_documents_are_refused_by_line_and_column_and_leave_what_was_registe
         ),
         (
             "<schema name=\"travel\"><module name=\"a\">\n<param name=\"p\" len=\"60000\"/></module></schema>",
-            "line 2, column 1: the schema up to here needs more than the 32767 positions",
+            "line 2, column 1: here end the 32767 positions that there are; the schema needs 600",
         ),
     ] {
         let refused = server.client.post("/v1/schemas", &json!({"schema": schema})).await;

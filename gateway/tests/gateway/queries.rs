@@ -124,6 +124,41 @@ async fn a_judge_finds_what_the_candidates_left_and_nothing_is_cropped() {
 }
 
 #[actix_web::test]
+async fn a_judge_reads_outputs_alone_where_their_prompts_would_not_fit() {
+    let server = fresh(Family::Llama).await;
+    let few = answer(&server, judge(2)).await;
+    let (candidate, of_judge) = (prompt_tokens(&few["calls"][0])[0], prompt_tokens(&few["calls"][2])[0]);
+    let model = &server.running.app.runtime.model;
+    let context = model.context_max.0.min(model.kv_tokens());
+    // Too many for their prompts and outputs.
+    let many = context / (candidate + 24) + 1;
+    let judged = answer(&server, judge(many)).await;
+    let calls = judged["calls"].as_array().unwrap();
+    let read = prompt_tokens(&calls[calls.len() - 1])[0];
+    assert_eq!(calls.len() as u64, many + 1);
+    assert!(read <= context && read < many * (of_judge / 2), "{read} of {context} tokens");
+    let body = json!({"query": judge(many), "rules_off": ["distribute_plus"]});
+    let apart = ask(&server, body).await.json();
+    let apart = prompt_tokens(&apart["calls"].as_array().unwrap()[calls.len() - 1])[0];
+    assert_eq!(read, apart, "as it is without the rule");
+    server.until_free().await;
+}
+
+#[actix_web::test]
+async fn a_query_that_asks_no_model_can_be_explained() {
+    let server = fresh(Family::Llama).await;
+    let query = json!({"seq": [{"seq": [{"system": "You rank mails."}]}, {"plus": [{"user": "One."}, {"user": "Two."}]}]});
+    let refused = ask(&server, json!({"query": query})).await;
+    assert_eq!(refused.status, 400, "{}", refused.body);
+    let reply = ask(&server, json!({"query": query, "explain": true})).await;
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    let reply = reply.json();
+    assert_eq!((&reply["calls"], &reply["usage"]["total_tokens"]), (&json!([]), &json!(0)));
+    assert_eq!(reply["result"].as_array().unwrap().len(), 3, "{reply}");
+    assert!(reply["explain"].as_str().unwrap().contains("flatten"), "{reply}");
+}
+
+#[actix_web::test]
 async fn a_tree_of_judges_is_made_on_request() {
     let server = fresh(Family::Llama).await;
     let reply = ask(&server, json!({"query": judge(8), "tree_reduce": 2, "explain": true})).await;

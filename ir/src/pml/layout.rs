@@ -138,6 +138,8 @@ impl Layout {
             is_first: true,
             lead: Text::default(),
             length_max,
+            here: TextPosition { line: 1, column: 1 },
+            end: None,
         };
         // A conversation begins as the template begins it, a raw prompt as the tokenizer does.
         if let Some((role, place)) = first {
@@ -147,7 +149,13 @@ impl Layout {
             builder.lead.markup(&start);
         }
         let nodes = builder.nodes(0, &schema.parts)?;
-        let LayoutBuilder { units, at: length, .. } = builder;
+        let LayoutBuilder { units, at: length, end, .. } = builder;
+        if let Some(place) = end {
+            let over = length.saturating_sub(length_max);
+            return Err(place.error(format!(
+                "here end the {length_max} positions that there are; the schema needs {length}, {over} too many"
+            )));
+        }
         let first_message = first.map(|(_, place)| place);
         let name = schema.name.clone();
         Ok(Self { name, units, nodes, length, first_message, can_shift, bounds_arguments })
@@ -173,6 +181,10 @@ struct LayoutBuilder<'a> {
     is_first: bool,
     /// What stands in front of everything, until it is placed.
     lead: Text,
+    /// Where the last text stands.
+    here: TextPosition,
+    /// Where the positions end that there are: what is behind is counted, and not placed.
+    end: Option<TextPosition>,
     length_max: u32,
 }
 
@@ -181,7 +193,7 @@ impl LayoutBuilder<'_> {
     fn nodes(&mut self, unit: usize, parts: &[SchemaPart]) -> Result<Vec<Node>, PmlError> {
         let (mut nodes, mut text) = (Vec::new(), Text::default());
         self.parts(unit, parts, &mut text, &mut nodes)?;
-        self.end_piece(unit, &mut text, &mut nodes, None)?;
+        self.end_piece(unit, &mut text, &mut nodes);
         Ok(nodes)
     }
 
@@ -194,22 +206,25 @@ impl LayoutBuilder<'_> {
     ) -> Result<(), PmlError> {
         for part in parts {
             match part {
-                SchemaPart::Text(words, _) => text.data(words),
+                SchemaPart::Text(words, place) => {
+                    self.here = *place;
+                    text.data(words);
+                }
                 SchemaPart::Message(role, parts, place) => {
                     text.open(*role, self.words.tags(*place)?);
                     self.parts(unit, parts, text, nodes)?;
                     text.markup(self.words.tags(*place)?.close(*role));
                 }
                 SchemaPart::Parameter(parameter) => {
-                    self.end_piece(unit, text, nodes, Some(parameter.place))?;
+                    self.end_piece(unit, text, nodes);
                     nodes.push(self.parameter(unit, parameter)?);
                 }
                 SchemaPart::Module(module) => {
-                    self.end_piece(unit, text, nodes, Some(module.place))?;
+                    self.end_piece(unit, text, nodes);
                     nodes.push(self.module(unit, module)?);
                 }
                 SchemaPart::Union(union) => {
-                    self.end_piece(unit, text, nodes, Some(union.place))?;
+                    self.end_piece(unit, text, nodes);
                     nodes.push(self.union(unit, union)?);
                 }
             }
@@ -218,41 +233,30 @@ impl LayoutBuilder<'_> {
     }
 
     /// Makes a piece of the text so far.
-    fn end_piece(
-        &mut self,
-        unit: usize,
-        text: &mut Text,
-        nodes: &mut Vec<Node>,
-        place: Option<TextPosition>,
-    ) -> Result<(), PmlError> {
+    fn end_piece(&mut self, unit: usize, text: &mut Text, nodes: &mut Vec<Node>) {
         let mut whole = std::mem::take(&mut self.lead);
         whole.append(text);
         let tokens = whole.take(self.words.tokenizer, self.is_first);
         let text = std::mem::take(text);
         if !tokens.is_empty() {
             let piece = Piece { start: self.at, tokens, is_placeholder: false, text };
-            nodes.push(self.piece(unit, piece, place)?);
+            nodes.push(self.piece(unit, piece, self.here));
         }
-        Ok(())
     }
 
-    fn piece(&mut self, unit: usize, piece: Piece, place: Option<TextPosition>) -> Result<Node, PmlError> {
-        self.advance(piece.tokens.len(), place)?;
+    fn piece(&mut self, unit: usize, piece: Piece, place: TextPosition) -> Node {
+        self.advance(piece.tokens.len(), place);
         self.is_first = false;
         let pieces = &mut self.units[unit].pieces;
         pieces.push(piece);
-        Ok(Node::Piece(unit, pieces.len() - 1))
+        Node::Piece(unit, pieces.len() - 1)
     }
 
-    fn advance(&mut self, tokens: usize, place: Option<TextPosition>) -> Result<(), PmlError> {
-        let limit = self.length_max;
-        let end = u32::try_from(tokens).ok().and_then(|tokens| self.at.checked_add(tokens));
-        let too_long = || {
-            let place = place.unwrap_or(TextPosition { line: 1, column: 1 });
-            place.error(format!("the schema up to here needs more than the {limit} positions that there are"))
-        };
-        self.at = end.filter(|end| *end <= limit).ok_or_else(too_long)?;
-        Ok(())
+    fn advance(&mut self, tokens: usize, place: TextPosition) {
+        self.at = self.at.saturating_add(u32::try_from(tokens).unwrap_or(u32::MAX));
+        if self.at > self.length_max {
+            self.end.get_or_insert(place);
+        }
     }
 
     /// Reserves a parameter's positions and encodes what stands in for its argument.
@@ -261,19 +265,26 @@ impl LayoutBuilder<'_> {
         let tokenizer = self.words.tokenizer;
         // The paper's <unk> is white space to the model; few models have such a token, all have a space.
         let mut tokens = tokenizer.encode_data(parameter.scaffold.as_deref().unwrap_or_default());
-        tokens.truncate(length);
+        let name = &parameter.name;
+        let Some(missing) = length.checked_sub(tokens.len()) else {
+            return Err(parameter.place.error(format!(
+                "the scaffold of `{name}` has {} tokens, and its length is {length}",
+                tokens.len()
+            )));
+        };
+        // What finds no place is not made.
+        let missing = if self.at.saturating_add(parameter.length) > self.length_max { 0 } else { missing };
         let space = tokenizer.encode_data(" ");
-        let missing = length - tokens.len();
         tokens.extend(space.iter().copied().cycle().take(if space.is_empty() { 0 } else { missing }));
         let start = self.at;
         if !tokens.is_empty() {
             // No node: a prompt never takes it.
             let piece = Piece { start, tokens, is_placeholder: true, text: Text::default() };
-            self.piece(unit, piece, Some(parameter.place))?;
+            self.piece(unit, piece, parameter.place);
         }
-        let param = Param { name: parameter.name.clone(), unit, start, length: parameter.length };
+        let param = Param { name: name.clone(), unit, start, length: parameter.length };
         self.at = start;
-        self.advance(length, Some(parameter.place))?;
+        self.advance(length, parameter.place);
         Ok(Node::Param(param))
     }
 

@@ -375,7 +375,23 @@ fn what_is_too_deep_or_too_long_is_refused() {
     let wide = format!("<schema name=\"s\">{}</schema>", "<!---->".repeat(100_001));
     assert!(refused(&wide, "").contains("more than 100000 elements"));
     let long = format!("<schema name=\"s\"><module name=\"m\">{}</module></schema>", "x".repeat(100_001));
-    assert!(refused(&long, "").contains("more than the 100000 positions"));
+    let found = refused(&long, "");
+    assert!(
+        found.contains("100000 positions that there are; the schema needs 100001, 1 too many"),
+        "{found}"
+    );
+    let later = format!(
+        "<schema name=\"s\"><module name=\"m\">{}</module>\n<module name=\"n\">{}</module><module name=\"o\">{}\
+        <param name=\"p\" length=\"9000\"/></module></schema>",
+        "x".repeat(60_000),
+        "y".repeat(60_000),
+        "z".repeat(1_000)
+    );
+    let found = refused(&later, "");
+    assert!(found.starts_with("line 2, ") && found.contains("needs 130000, 30000 too many"), "{found}");
+    let scaffold = "<schema name=\"s\"><module name=\"m\"><param name=\"p\" length=\"2\" scaffold=\"abc\"/></module></schema>";
+    let found = refused(scaffold, "");
+    assert!(found.contains("the scaffold of `p` has 3 tokens, and its length is 2"), "{found}");
     let halves = format!("<schema name=\"s\"><module name=\"m\">{}</module></schema>", "x".repeat(60_000));
     let text = format!("<prompt schema=\"s\"><m/>{}</prompt>", "y".repeat(60_000));
     assert!(refused(&halves, &text).contains("the prompt up to here needs more than the 100000 positions"));
@@ -412,15 +428,19 @@ fn the_reference_implementations_cases_are_read_or_refused() {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/pml").join(name);
         std::fs::read_to_string(path).expect("the case is there")
     };
+    // Its scaffold is longer than its parameter, over bytes at least.
+    let roomy = || file("default.schema.xml").replace("length=\"5\"", "length=\"20\"");
     let units = |name: &str| layout(&file(name)).units.len();
     assert_eq!(units("code_generation_bookstore.xml"), 6);
     assert_eq!(units("parameterized_prompts.xml"), 12);
     assert_eq!(units("persona_generation.xml"), 36);
     assert_eq!(units("personalization-education.xml"), 31);
-    assert_eq!(units("default.schema.xml"), 12);
+    assert_eq!(layout(&roomy()).units.len(), 12);
+    let short = refused(&file("default.schema.xml"), "");
+    assert!(short.contains("the scaffold of `param-name` has 20 tokens, and its length is 5"), "{short}");
     let game = refused(&file("code_generation_game.xml"), "");
     assert!(game.starts_with("line 167, column "), "{game}");
-    let default = refused(&file("default.schema.xml"), &file("default.prompt.xml"));
+    let default = refused(&roomy(), &file("default.prompt.xml"));
     assert!(default.contains("the module `preface` has no `task2`"), "{default}");
     let persona = layout(&file("persona_generation.xml"));
     let assembly = assemble(&persona, &file("persona.prompt.xml")).expect("valid");

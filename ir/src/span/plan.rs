@@ -75,15 +75,18 @@ pub enum SpanPart {
 }
 
 impl Plan {
-    /// Plans a query in which no sugar is left.
+    /// Plans a query in which no sugar is left, and which asks a model.
     pub fn new(query: &SpanQuery) -> Result<Self, SpanError> {
+        let plan = Self::to_explain(query)?;
+        if plan.calls.is_empty() { Err(SpanError::NoGenerate) } else { Ok(plan) }
+    }
+
+    /// The same of a query that may ask no model: there is nothing to run then, and something to explain.
+    pub fn to_explain(query: &SpanQuery) -> Result<Self, SpanError> {
         let mut planner = Planner { calls: Vec::new() };
         let mut output = Vec::new();
         planner.parts(query, &mut output)?;
         let mut calls = planner.calls;
-        if calls.is_empty() {
-            return Err(SpanError::NoGenerate);
-        }
         number_batches(&mut calls);
         Ok(Self { calls, output })
     }
@@ -94,6 +97,20 @@ impl Plan {
     /// Where the number is another plan's.
     pub fn call(&self, id: CallId) -> &Call {
         &self.calls[id.0]
+    }
+
+    /// The plan in which a call reads other calls' outputs alone, not behind their prompts: as it was before
+    /// `distribute_plus`. `None` where it reads no prompt.
+    pub fn without_prompts(&self, id: CallId) -> Option<Self> {
+        let mut plan = self.clone();
+        let mut is_other = false;
+        for part in plan.calls[id.0].items.iter_mut().flat_map(Item::parts_mut) {
+            if let SpanPart::Whole(inner) = *part {
+                *part = SpanPart::Output(inner);
+                is_other = true;
+            }
+        }
+        is_other.then_some(plan)
     }
 }
 
@@ -201,6 +218,14 @@ impl Planner {
 }
 
 impl Item {
+    fn parts_mut(&mut self) -> impl Iterator<Item = &mut SpanPart> {
+        let (own, members) = match self {
+            Self::Part(part) => (Some(part), &mut [][..]),
+            Self::Group(members) => (None, members.as_mut_slice()),
+        };
+        own.into_iter().chain(members.iter_mut().flat_map(|member| &mut member.parts))
+    }
+
     /// All parts in it.
     pub fn parts(&self) -> impl Iterator<Item = &SpanPart> {
         let (own, members) = match self {

@@ -134,8 +134,22 @@ pub fn ahead(span: Vec<TokenId>) -> Sectioned {
     Sectioned { prompt: span.into_iter().chain(last).collect(), sections }
 }
 
-/// The row of a call, or of a span that is computed ahead.
+/// The row of a call, or of a span that is computed ahead. What a rule made too long to fit is as it was without that rule.
 pub(super) fn item(
+    served: &ServedModel,
+    plan: &Plan,
+    generations: &[Arc<Generation>],
+    (ask, outputs): (&Ask, &Outputs),
+) -> Result<WorkItem, RequestError> {
+    let made = item_of(served, plan, generations, (ask, outputs));
+    let (Ask::Call(id), Err(_)) = (ask, &made) else { return made };
+    match plan.without_prompts(*id) {
+        Some(plan) => item_of(served, &plan, generations, (ask, outputs)),
+        None => made,
+    }
+}
+
+fn item_of(
     served: &ServedModel,
     plan: &Plan,
     generations: &[Arc<Generation>],
