@@ -113,7 +113,7 @@ fn constrained_rows_leave_the_others_their_tokens_and_fail_alone() {
     let text = &mixed[1].as_ref().expect("a label").1;
     assert!(["negative", "negative, mostly"].contains(&text.as_str()), "{text}");
     assert!(
-        matches!(&mixed[2], Err(RowError::Failed(reason)) if reason.contains("constraint")),
+        matches!(&mixed[2], Err(RowError::Refused(reason)) if reason.contains("constraint")),
         "{:?}",
         mixed[2]
     );

@@ -126,5 +126,5 @@ pub(super) fn pushed(state: &mut RowConstraint, token: TokenId, forces: bool) ->
 }
 
 fn failed(error: ConstraintError) -> RowError {
-    RowError::Refused(format!("its constraint cannot be kept: it {error}"))
+    RowError::Refused(format!("its constraint cannot be kept: {error}"))
 }

@@ -235,7 +235,18 @@ async fn what_cannot_be_run_is_named() {
         (
             json!({"query": {"g": {"max_tokens": 99_999, "input": {"user": "a"}}}}),
             400,
-            "limits.output_tokens_max",
+            "`query.g.max_tokens`: is 99999, the limit is",
+        ),
+        (
+            json!({"query": g(json!({"plus": [{"g": {"top_k": 1_000_000, "input": {"user": "a"}}}]}))}),
+            400,
+            "`query.g.input.plus[0].g.top_k`",
+        ),
+        (
+            json!({"query": {"seq": [g(json!({"user": "a"})), {"repeat": {"n": 2, "g": {"input": {"user": "b"},
+                "constraint": {"regex": "("}}}}]}}),
+            400,
+            "`query.seq[1].repeat.g.constraint`",
         ),
         (json!({"query": {"g": {"max_tokens": 5_000, "input": {"user": "a"}}}}), 400, "4096"),
         (json!({"queries": [g(json!({"user": "a"}))], "stream": true}), 400, "`stream`"),
@@ -248,8 +259,11 @@ async fn what_cannot_be_run_is_named() {
     let copies = |n: u64| json!({"g": {"max_tokens": 4, "input": {"plus": [{"repeat": {"n": n, "g": g(json!({"user": "a"}))["g"]}}]}}});
     for (query, part) in [
         (g(json!({"plus": vec![json!({"user": "a"}); 100_000]})), "4096"),
-        (g(json!({"plus": []})), "nothing in its input"),
-        (g(json!({"cross": []})), "nothing in its input"),
+        (g(json!({"plus": []})), "`query.g`: has nothing in its input"),
+        (
+            json!({"seq": [{"user": "a"}, g(json!({"cross": []}))]}),
+            "`query.seq[1].g`: has nothing in its input",
+        ),
         (copies(0), "`query.g.input.plus[0].repeat.n`"),
         (copies(256), "255"),
         (g(json!({"plus": vec![copies(255); 20]})), "4096"),

@@ -22,9 +22,6 @@ pub enum SpanError {
     /// Nothing to call a model for.
     #[error("the query generates nothing: it has no `g`")]
     NoGenerate,
-    /// A call without a prompt.
-    #[error("a `g` has nothing in its input")]
-    EmptyInput,
     /// A node that rules take out of the way first.
     #[error("a query with `{0}` in it must be rewritten before it is planned")]
     Sugar(&'static str),

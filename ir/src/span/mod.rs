@@ -24,6 +24,7 @@ pub use assemble::{Output, Outputs};
 pub use cluster::cluster_bulk;
 pub use error::SpanError;
 pub use explain::{explain, explain_rules};
+pub use path::Place;
 pub use plain::lower_plain;
 pub use plan::{Call, CallId, Item, Plan, SpanMember, SpanPart};
 pub use query::{Generate, Params, Retrieval, SpanQuery};

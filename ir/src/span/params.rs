@@ -109,6 +109,7 @@ pub(super) fn read(fields: SpanFields<'_>) -> Result<Params, SpanError> {
         seed: fields.read("seed", seed, "an integer of 64 bits")?,
         stop: stops(fields)?,
         constraint: fields.get("constraint").map(|value| constraint(value, fields.path)).transpose()?,
+        place: fields.path.into(),
     })
 }
 

@@ -1,6 +1,7 @@
 //! Where in the JSON of a query something stands.
 
 use std::fmt;
+use std::sync::Arc;
 
 use super::error::SpanError;
 
@@ -24,6 +25,41 @@ impl Path<'_> {
     /// The same, as a result.
     pub(super) fn bad<T>(&self, reason: impl Into<String>) -> Result<T, SpanError> {
         Err(self.error(reason))
+    }
+}
+
+/// Where something stands in the query that was written. Of two things alike it makes no others.
+#[derive(Clone)]
+pub struct Place(Arc<str>);
+
+impl Place {
+    /// The path, `$` for the whole.
+    pub fn path(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Default for Place {
+    fn default() -> Self {
+        Self("$".into())
+    }
+}
+
+impl From<&Path<'_>> for Place {
+    fn from(path: &Path<'_>) -> Self {
+        Self(path.to_string().into())
+    }
+}
+
+impl PartialEq for Place {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Place")
     }
 }
 

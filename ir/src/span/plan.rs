@@ -149,7 +149,8 @@ impl Planner {
         let mut items = Vec::new();
         self.items(&generate.input, &mut items)?;
         if items.is_empty() {
-            return Err(SpanError::EmptyInput);
+            let path = generate.params.place.path().to_owned();
+            return Err(SpanError::At { path, reason: "has nothing in its input".into() });
         }
         let mut inputs: Vec<CallId> = items.iter().flat_map(Item::parts).filter_map(SpanPart::call).collect();
         inputs.sort_unstable();

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use base::{Constraint, Role};
 
+use super::path::Place;
+
 /// A span query, or a part of one.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SpanQuery {
@@ -71,6 +73,8 @@ pub struct Params {
     pub stop: Vec<String>,
     /// The form of the output.
     pub constraint: Option<Constraint>,
+    /// The node that says so.
+    pub place: Place,
 }
 
 impl Default for Params {
@@ -85,6 +89,7 @@ impl Default for Params {
             seed: None,
             stop: Vec::new(),
             constraint: None,
+            place: Place::default(),
         }
     }
 }
@@ -92,7 +97,7 @@ impl Default for Params {
 impl Params {
     /// Whether they say the same but for the seed.
     pub fn is_like(&self, other: &Self) -> bool {
-        let Self { model, max_tokens, temperature, top_p, top_k, seed: _, stop, constraint } = self;
+        let Self { model, max_tokens, temperature, top_p, top_k, seed: _, stop, constraint, place: _ } = self;
         (model, max_tokens, temperature, top_p)
             == (&other.model, &other.max_tokens, &other.temperature, &other.top_p)
             && (top_k, stop, constraint) == (&other.top_k, &other.stop, &other.constraint)

@@ -39,9 +39,9 @@ pub(super) fn generation(
 fn checked(context: RequestContext<'_>, path: &str, params: &Params) -> Result<Generation, RequestError> {
     let models = &context.app.models;
     let context = context.validation();
-    let refuse = |field: &str, reason: String| {
-        Err(RequestError::invalid(path, format!("the `{field}` of a `g` {reason}")))
-    };
+    let inside = params.place.path();
+    let place = format!("{path}{}", inside.strip_prefix('$').unwrap_or(inside));
+    let refuse = |field: &str, reason: String| Err(RequestError::invalid(format!("{place}.{field}"), reason));
     if let Some(name) = params.model.as_deref().filter(|name| !context.model.is_called(name)) {
         models.named(Some(name))?;
         return refuse("model", "must be the request's: the calls of a query run on one model".into());
@@ -60,7 +60,8 @@ fn checked(context: RequestContext<'_>, path: &str, params: &Params) -> Result<G
     if let Some(top_k) = params.top_k.filter(|top_k| *top_k > context.model.vocab) {
         return refuse("top_k", format!("is {top_k}, the model has {} tokens", context.model.vocab));
     }
-    let compile = |constraint| context.constraints.compile(path, constraint);
+    let field = format!("{place}.constraint");
+    let compile = |constraint| context.constraints.compile(&field, constraint);
     let compiled = params.constraint.as_ref().map(compile).transpose()?.unwrap_or_default();
     Ok(Generation {
         output_max: TokenCount(output_max),

@@ -112,7 +112,7 @@ fn a_query_that_cannot_be_run_says_so() {
     assert_eq!(planned(r#"{"user":"a"}"#), "the query generates nothing: it has no `g`");
     assert_eq!(
         planned(r#"{"g":{"input":{"seq":[{"print":"x"},{"plus":[]}]}}}"#),
-        "a `g` has nothing in its input"
+        "`$.g`: has nothing in its input"
     );
     let search = r#"{"g":{"input":{"retrieval":{"corpus":"c","k":1,"query":"q"}}}}"#;
     assert_eq!(planned(search), "a query with `retrieval` in it must be rewritten before it is planned");
@@ -134,8 +134,9 @@ fn parameters_are_read_in_quotes_or_without() {
         seed: Some(u64::MAX),
         stop: vec!["x".into()],
         constraint: Some(base::Constraint::Integer { low: 1, high: 5 }),
+        ..Params::default()
     };
-    assert_eq!(*g.params, expected);
+    assert_eq!((&*g.params, g.params.place.path()), (&expected, "$.g"));
 }
 
 #[test]
