@@ -9,6 +9,7 @@ use std::time::Duration;
 use actix_web::HttpServer;
 use actix_web::dev::ServerHandle;
 use actix_web::dev::Service as _;
+use actix_web::middleware;
 use actix_web::web::{self, Data};
 use serving::Runtime;
 use serving::config::BackendConfig;
@@ -212,6 +213,7 @@ fn listen(app: &Data<App>, port: BoundPort) -> Result<(SocketAddr, ServerHandle)
                 web::QueryConfig::default()
                     .error_handler(|error, _| ApiError::invalid("query", error.to_string()).into()),
             )
+            .wrap(middleware::from_fn(routes::without_nul))
             .wrap(cors::policy(&state.config.server.cors_origins))
             // The last is the outermost: nothing is waited for before it.
             .wrap_fn(|request, next| {

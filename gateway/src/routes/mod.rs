@@ -22,6 +22,9 @@ pub mod workbooks;
 
 use std::sync::Arc;
 
+use actix_web::body::MessageBody;
+use actix_web::dev::{ServiceRequest, ServiceResponse};
+use actix_web::middleware::Next;
 use actix_web::web::{self, Bytes, Data, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
 use base::Time;
@@ -120,6 +123,21 @@ pub(crate) async fn only_get_post() -> Result<HttpResponse, ApiError> {
 /// The answer to a path that is none.
 pub async fn not_found(request: HttpRequest) -> Result<HttpResponse, ApiError> {
     Err(RequestError::NotFound(format!("`{}`", request.path())).into())
+}
+
+/// Answers what names something with a NUL in it: nothing has such a name, and Postgres takes no text with one.
+pub async fn without_nul(
+    request: ServiceRequest,
+    next: Next<impl MessageBody>,
+) -> Result<ServiceResponse<impl MessageBody>, actix_web::Error> {
+    const NUL: &str = "%00";
+    if request.path().contains(NUL) {
+        return Err(ApiError::from(RequestError::NotFound(format!("`{}`", request.path()))).into());
+    }
+    if request.query_string().contains(NUL) {
+        return Err(ApiError::invalid("query", "must not have a NUL (`%00`)").into());
+    }
+    next.call(request).await
 }
 
 /// The query of a route that shows or changes something of one model.

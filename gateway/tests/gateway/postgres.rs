@@ -48,6 +48,22 @@ async fn on_postgres_keys_answers_usage_and_tickets_survive_a_crash() {
 }
 
 #[actix_web::test]
+async fn on_postgres_what_has_a_nul_in_its_name_is_not_found() {
+    let Some(postgres) = support::Server::start() else { return };
+    let url = postgres.create_database("nul").await;
+    let server = serve_on(config(), model(), Store::open(&url).await.unwrap()).await;
+    for path in ["relqueries", "cells", "batches", "files", "schemas", "corpora", "workbooks"] {
+        for name in ["%00", "a%00b"] {
+            let reply = server.client.get(&format!("/v1/{path}/{name}")).await;
+            assert_eq!(reply.status, 404, "{path}: {}", reply.body);
+            assert_eq!(reply.json()["error"]["type"], "invalid_request_error", "{path}: {}", reply.body);
+        }
+    }
+    let reply = server.client.get("/v1/batches?after=%00").await;
+    assert_eq!(reply.status, 400, "{}", reply.body);
+}
+
+#[actix_web::test]
 async fn on_postgres_a_batch_outlives_a_crash_of_the_database_and_a_change_of_gateways() {
     let Some(postgres) = support::Server::start() else { return };
     let url = postgres.create_database("batches").await;

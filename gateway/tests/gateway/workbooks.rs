@@ -208,13 +208,13 @@ async fn what_can_be_no_identity_is_named() {
     let server = serve().await;
     let client = &server.client;
     let replies = [
-        client.get("/v1/workbooks/%00").await,
-        client.post("/v1/workbooks/a%00", &json!({"name": "n", "content": {}, "base": 0})).await,
+        client.get("/v1/workbooks/%01").await,
+        client.post("/v1/workbooks/a%01", &json!({"name": "n", "content": {}, "base": 0})).await,
         client.delete("/v1/workbooks/a%20b").await,
-        client.get("/v1/workbooks/%00/versions").await,
-        client.get("/v1/workbooks/%00/shares").await,
-        client.post("/v1/workbooks/%00/shares", &json!({})).await,
-        client.delete("/v1/workbooks/%00/shares/1").await,
+        client.get("/v1/workbooks/%01/versions").await,
+        client.get("/v1/workbooks/%01/shares").await,
+        client.post("/v1/workbooks/%01/shares", &json!({})).await,
+        client.delete("/v1/workbooks/%01/shares/1").await,
     ];
     for reply in replies {
         assert_eq!((reply.status, &reply.json()["error"]["param"]), (400, &json!("id")), "{}", reply.body);
