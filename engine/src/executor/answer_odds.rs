@@ -57,24 +57,22 @@ impl AnswerOdds {
         bytes: impl Fn(TokenId) -> Option<Vec<u8>>,
     ) -> Option<f64> {
         self.written.extend_from_slice(rest);
-        let answers = answers(constraint);
-        let own = answers.iter().position(|answer| is_answer(&self.written, answer))?;
+        let answers = Answers::of(constraint);
+        let own = answers.all.iter().position(|answer| is_answer(&self.written, answer))?;
         let mut ahead = 1.0f64;
         for Step { before, odds } in self.steps.iter().rev() {
             let before = &self.written[..*before];
             let counts = |(token, probability): &(TokenId, f32)| {
-                let reached = match bytes(*token) {
-                    Some(bytes) => {
-                        let written = [before, &bytes].concat();
-                        reached(&answers, |answer| leads_to(&written, answer))
-                    }
-                    // An end.
-                    None => reached(&answers, |answer| is_answer(before, answer)),
+                let probability = f64::from(*probability);
+                let Some(bytes) = bytes(*token) else {
+                    // An end: of what is written, and of nothing else.
+                    return if is_answer(before, &answers.all[own]) { probability } else { 0.0 };
                 };
-                match reached.as_slice() {
-                    [only] if *only == own => f64::from(*probability),
-                    all if all.contains(&own) => f64::from(*probability) * ahead,
-                    _ => 0.0,
+                let written = [before, &bytes].concat();
+                match answers.led_to(&written) {
+                    _ if !leads_to(&written, &answers.all[own]) => 0.0,
+                    1 => probability,
+                    _ => probability * ahead,
                 }
             };
             ahead = odds.iter().map(counts).sum();
@@ -83,9 +81,40 @@ impl AnswerOdds {
     }
 }
 
-/// The numbers of the answers of which something is so.
-fn reached(answers: &[Vec<u8>], is_so: impl Fn(&[u8]) -> bool) -> Vec<usize> {
-    (0..answers.len()).filter(|answer| is_so(&answers[*answer])).collect()
+/// Answers in the order of their bytes: those that begin alike stand together.
+struct Answers {
+    all: Vec<Vec<u8>>,
+}
+
+impl Answers {
+    /// All that a constraint lists.
+    fn of(constraint: &Constraint) -> Self {
+        let mut all: Vec<Vec<u8>> = match constraint {
+            Constraint::Choice(texts) => texts.iter().map(|text| text.clone().into_bytes()).collect(),
+            Constraint::Integer { low, high } => {
+                (*low..=*high).map(|number| number.to_string().into_bytes()).collect()
+            }
+            Constraint::Regex(_) | Constraint::JsonSchema(_) => Vec::new(),
+        };
+        all.sort_unstable();
+        all.dedup();
+        Self { all }
+    }
+
+    /// How many of them what is written leads to.
+    fn led_to(&self, written: &[u8]) -> usize {
+        match written.strip_prefix(b" ") {
+            // Nothing but the space that counts for nothing.
+            Some([]) => self.all.len(),
+            Some(rest) => self.beginning(written) + self.beginning(rest),
+            None => self.beginning(written),
+        }
+    }
+
+    fn beginning(&self, prefix: &[u8]) -> usize {
+        let from = self.all.partition_point(|answer| answer.as_slice() < prefix);
+        self.all[from..].partition_point(|answer| answer.starts_with(prefix))
+    }
 }
 
 /// Whether what is written is an answer; a space in front of it is none of its own.
@@ -96,17 +125,6 @@ fn is_answer(written: &[u8], answer: &[u8]) -> bool {
 /// Whether an answer begins so.
 fn leads_to(written: &[u8], answer: &[u8]) -> bool {
     answer.starts_with(written) || written.strip_prefix(b" ").is_some_and(|rest| answer.starts_with(rest))
-}
-
-/// All answers that a constraint lists.
-fn answers(constraint: &Constraint) -> Vec<Vec<u8>> {
-    match constraint {
-        Constraint::Choice(texts) => texts.iter().map(|text| text.clone().into_bytes()).collect(),
-        Constraint::Integer { low, high } => {
-            (*low..=*high).map(|number| number.to_string().into_bytes()).collect()
-        }
-        Constraint::Regex(_) | Constraint::JsonSchema(_) => Vec::new(),
-    }
 }
 
 #[cfg(test)]
@@ -172,6 +190,24 @@ mod tests {
         let second = odds(&[("", 0.7), (" enough", 0.3)]);
         close(probability(&[("good", first.clone()), ("", second.clone())], "", &labels), 0.7);
         close(probability(&[("good", first), (" enough", second)], "", &labels), 0.3);
+    }
+
+    #[test]
+    fn what_is_written_leads_to_the_answers_that_begin_so() {
+        let answers = Answers::of(&choice(&["good", "good enough", "goods", "bad", " odd"]));
+        for (written, expected) in [
+            ("", 5),
+            (" ", 5),
+            ("g", 3),
+            (" good", 3),
+            ("good ", 1),
+            ("goods", 1),
+            (" o", 1),
+            ("  o", 1),
+            ("x", 0),
+        ] {
+            assert_eq!(answers.led_to(written.as_bytes()), expected, "`{written}`");
+        }
     }
 
     #[test]
