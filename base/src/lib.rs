@@ -5,7 +5,7 @@
 
 pub mod constraint;
 pub mod ids;
-pub mod likelihood;
+pub mod logprob;
 pub mod step;
 pub mod text;
 pub mod units;
@@ -13,7 +13,7 @@ pub mod work;
 
 pub use constraint::{Compiled, Constraint, ConstraintCompiler, ConstraintError};
 pub use ids::{BlockId, HostBlockId, PinId, RelQueryId, RequestId, StepId, TenantId, TokenId};
-pub use likelihood::{Logprob, TokenLogprob};
+pub use logprob::{Logprob, TokenLogprob};
 pub use step::{
     BatchKind, BatchPlan, End, ExecError, Executor, MoveBack, MoveOut, Moves, RowError, RowOutcome, Run,
     SampleSpec, Sampled, Slot, StepOutcome,

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use crate::ids::{BlockId, HostBlockId, RequestId, StepId, TokenId};
-use crate::likelihood::TokenLogprob;
+use crate::logprob::TokenLogprob;
 use crate::units::{Nanos, TokenCount};
 use crate::work::Generation;
 

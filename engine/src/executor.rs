@@ -4,10 +4,10 @@
 //! of a request. It trusts nothing in a plan: what contradicts pool, vocabulary or context is refused before
 //! anything is written.
 
-mod answer_odds;
+mod answer_probability;
 mod check;
+mod distribution;
 mod draw;
-mod likely;
 mod on_gpus;
 mod on_host;
 mod rows;

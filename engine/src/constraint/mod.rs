@@ -187,6 +187,5 @@ fn limit(error: &str) -> Option<String> {
                 .into(),
         );
     }
-    has("fuel")
-        .then(|| format!("is too large: following it takes more than {MASK_NODES_MAX} nodes at a token"))
+    has("fuel").then(|| "is too large to be followed token by token".into())
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use base::{ConstraintError, RowError, TokenId};
 use llguidance::toktrie::SimpleVob;
 
-use super::likely::Distribution;
+use super::distribution::Distribution;
 use super::rows::RowConstraint;
 use super::sampled_slot::{Drawn, DrawnToken, SampledSlot};
 use crate::constraint::Pushed;
@@ -97,9 +97,14 @@ fn draw_one(
     }
     let key = DrawKey { seed: slot.spec.seed, index };
     let token = sample(cpu, logits, ids_end, &slot.spec.generation, key)?;
-    let likely = distribution.as_ref().zip(wanted.asked).and_then(|(all, top)| all.likely(cpu, token, top));
-    let odds = distribution.filter(|_| wanted.odds).map(|all| all.odds()).unwrap_or_default();
-    Ok((DrawnToken { likely, odds, ..DrawnToken::plain(token) }, pushed(state, token, slot.forces)?))
+    let logprob =
+        distribution.as_ref().zip(wanted.top_logprobs).and_then(|(all, top)| all.logprob_of(cpu, token, top));
+    let probabilities =
+        distribution.filter(|_| wanted.probabilities).map(|all| all.probabilities()).unwrap_or_default();
+    Ok((
+        DrawnToken { logprob, probabilities, ..DrawnToken::plain(token) },
+        pushed(state, token, slot.forces)?,
+    ))
 }
 
 /// Makes sure that only tokens of a mask can be drawn.
@@ -111,20 +116,21 @@ pub(super) fn forbid_others(logits: &mut [f32], mask: &SimpleVob) {
 pub(super) fn allowed(state: &mut RowConstraint) -> Result<Option<Arc<SimpleVob>>, RowError> {
     match state.as_mut() {
         Ok(None) => Ok(None),
-        Ok(Some(state)) => state.allowed().map(Some).map_err(failed),
-        Err(error) => Err(failed(error.clone())),
+        Ok(Some(state)) => state.allowed().map(Some).map_err(refused),
+        Err(error) => Err(error.clone()),
     }
 }
 
 /// What a token did to its row's constraint.
 pub(super) fn pushed(state: &mut RowConstraint, token: TokenId, forces: bool) -> Result<Pushed, RowError> {
-    match state.as_mut().map_err(|error| failed(error.clone()))? {
+    match state.as_mut().map_err(|error| error.clone())? {
         None => Ok(Pushed::Open(Vec::new())),
-        Some(state) if forces => state.push(token).map_err(failed),
-        Some(state) => state.take(token).map_err(failed),
+        Some(state) if forces => state.push(token).map_err(refused),
+        Some(state) => state.take(token).map_err(refused),
     }
 }
 
-fn failed(error: ConstraintError) -> RowError {
+/// A constraint that cannot be kept: whoever sent it can mend that.
+pub(super) fn refused(error: ConstraintError) -> RowError {
     RowError::Refused(format!("its constraint cannot be kept: {error}"))
 }

@@ -96,7 +96,7 @@ fn sample_together(
 /// Whether all of a slot's logits are needed: behind a guess nobody knows yet what a constraint allows, and
 /// probabilities are of all.
 fn is_whole(slot: &SampledSlot<'_>) -> bool {
-    (slot.is_constrained() && slot.rows() > 1) || slot.asked().is_some()
+    (slot.is_constrained() && slot.rows() > 1) || slot.top_logprobs().is_some()
 }
 
 /// A slot's rows, and what is asked of each.

@@ -86,7 +86,7 @@ fn wanted(slots: &[SampledSlot<'_>]) -> Option<Vec<usize>> {
     let mut rows = Vec::new();
     for slot in slots {
         let generation = &slot.spec.generation;
-        let is_plain = generation.constraint.is_none() && slot.asked().is_none();
+        let is_plain = generation.constraint.is_none() && slot.top_logprobs().is_none();
         let wanted = top_k_wanted(generation).filter(|_| is_plain)?;
         rows.extend(std::iter::repeat_n(wanted, slot.rows()));
     }

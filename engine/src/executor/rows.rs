@@ -5,20 +5,18 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use base::{
-    ConstraintError, End, Logprob, RequestId, RowError, RowOutcome, SampleSpec, Sampled, Slot, TokenId,
-    TokenLogprob,
-};
+use base::{End, Logprob, RequestId, RowError, RowOutcome, SampleSpec, Sampled, Slot, TokenId, TokenLogprob};
 
-use super::answer_odds::{AnswerOdds, is_listed};
-use super::likely::Likely;
+use super::answer_probability::{AnswerProbability, is_listed};
+use super::distribution::DrawnLogprob;
+use super::draw::refused;
 use super::sampled_slot::{Drawn, DrawnToken, SampledSlot};
 use crate::constraint::{ConstraintState, Constraints};
 use crate::stop::StopText;
 use crate::text::{DecodeState, TokenText};
 
 /// Where a row stands in its constraint, if it has one; or why it cannot be kept.
-pub(super) type RowConstraint = Result<Option<ConstraintState>, ConstraintError>;
+pub(super) type RowConstraint = Result<Option<ConstraintState>, RowError>;
 
 /// Rows that are not yet retired.
 pub(super) struct RowStates {
@@ -33,8 +31,8 @@ struct RowState {
     decode: DecodeState,
     stop: StopText,
     constraint: Option<ConstraintState>,
-    /// How likely its answer is so far, where it is one of a list and that is known.
-    odds: Option<AnswerOdds>,
+    /// What its answer's probability is made of so far, where it is one of a list and that is known.
+    answer: Option<AnswerProbability>,
 }
 
 impl RowStates {
@@ -86,7 +84,7 @@ impl RowStates {
             stop.push(&self.text.push(&mut decode, *token), &spec.generation.stop);
             state = state.and_then(|mut state| state.take(*token).is_ok().then_some(state));
         }
-        RowState { decode, stop, constraint: state, odds: None }
+        RowState { decode, stop, constraint: state, answer: None }
     }
 
     /// What became of a slot: its constraint is kept wherever it stands.
@@ -115,9 +113,9 @@ impl RowStates {
             Some(_) if spec.generation.constraint.is_none() => Ok(None),
             Some(output) => match output.constraint.take() {
                 Some(state) => Ok(Some(state)),
-                None => Err(ConstraintError("was left at a place that is lost".into())),
+                None => Err(RowError::Failed("where it stood in its constraint was lost".into())),
             },
-            None => self.constraints.start(&spec.generation),
+            None => self.constraints.start(&spec.generation).map_err(refused),
         }
     }
 
@@ -129,21 +127,22 @@ impl RowStates {
             decode: self.text.start(),
             stop: StopText::default(),
             constraint: None,
-            odds: is_listed(generation.constraint.as_ref()).then(AnswerOdds::default),
+            answer: is_listed(generation.constraint.as_ref()).then(AnswerProbability::default),
         });
         output.constraint = state;
         let left = slot.left();
         let obeys_end = !generation.ignore_end || !is_free;
         let (mut tokens, mut logprobs, mut text, mut end) = (Vec::new(), Vec::new(), String::new(), None);
-        for DrawnToken { token, is_forced, likely, odds } in drawn.tokens.into_iter().take(left) {
+        for DrawnToken { token, is_forced, logprob, probabilities } in drawn.tokens.into_iter().take(left) {
             tokens.push(token);
-            if slot.asked().is_some() {
-                logprobs.push(likely.and_then(|likely| logprob(&*self.text, token, likely)));
+            if slot.top_logprobs().is_some() {
+                logprobs.push(logprob.and_then(|drawn| told(&*self.text, token, drawn)));
             }
-            output.odds = output.odds.take().filter(|_| is_forced || !odds.is_empty()).map(|mut answer| {
-                answer.push(&self.text.bytes(token).unwrap_or_default(), odds);
-                answer
-            });
+            if !is_forced && probabilities.is_empty() {
+                output.answer = None;
+            } else if let Some(answer) = &mut output.answer {
+                answer.push(&self.text.bytes(token).unwrap_or_default(), probabilities);
+            }
             if (obeys_end && self.ends.contains(&token)) || generation.stop_tokens.contains(&token) {
                 end = Some(End::Stop);
                 break;
@@ -155,11 +154,12 @@ impl RowStates {
             }
         }
         let mut probability = None;
-        if let (Some(odds), Some(constraint)) = (&output.odds, &generation.constraint)
+        if let Some(constraint) = &generation.constraint
             && (end.is_some() || drawn.rest.is_some())
         {
-            let rest = drawn.rest.as_deref().unwrap_or_default();
-            probability = odds.clone().probability(rest, constraint, |token| self.text.bytes(token));
+            let (answer, rest) = (output.answer.take(), drawn.rest.as_deref().unwrap_or_default());
+            probability = answer
+                .and_then(|answer| answer.probability(rest, constraint, |token| self.text.bytes(token)));
         }
         if end.is_none() {
             if let Some(rest) = drawn.rest {
@@ -182,13 +182,13 @@ impl RowStates {
 }
 
 /// How likely a token was, as it is told; nothing of one without text.
-fn logprob(text: &dyn TokenText, token: TokenId, likely: Likely) -> Option<TokenLogprob> {
+fn told(text: &dyn TokenText, token: TokenId, drawn: DrawnLogprob) -> Option<TokenLogprob> {
     let one = |token, logprob: f32| {
         let bytes = text.bytes(token)?;
         let shown = String::from_utf8_lossy(&bytes).into_owned();
         Some(Logprob { token: shown, logprob: logprob.into(), bytes: Some(bytes) })
     };
-    let Likely { logprob, top } = likely;
+    let DrawnLogprob { logprob, top } = drawn;
     let top = top.into_iter().filter_map(|(token, logprob)| one(token, logprob)).collect();
     Some(TokenLogprob { chosen: one(token, logprob)?, top })
 }

@@ -2,8 +2,8 @@
 
 use base::{RequestId, SampleSpec, Slot, TokenId};
 
-use super::answer_odds::is_listed;
-use super::likely::{Likely, Wanted};
+use super::answer_probability::is_listed;
+use super::distribution::{DistributionRequest, DrawnLogprob};
 
 /// A slot that samples.
 pub(super) struct SampledSlot<'a> {
@@ -33,13 +33,16 @@ impl<'a> SampledSlot<'a> {
     }
 
     /// Whether its row asks how likely its tokens are, and beside how many of the most likely ones each.
-    pub(super) fn asked(&self) -> Option<u32> {
+    pub(super) fn top_logprobs(&self) -> Option<u32> {
         self.spec.generation.logprobs
     }
 
     /// What is wanted of the distributions that its tokens are drawn from.
-    pub(super) fn wanted(&self) -> Wanted {
-        Wanted { asked: self.asked(), odds: is_listed(self.spec.generation.constraint.as_ref()) }
+    pub(super) fn wanted(&self) -> DistributionRequest {
+        DistributionRequest {
+            top_logprobs: self.top_logprobs(),
+            probabilities: is_listed(self.spec.generation.constraint.as_ref()),
+        }
     }
 
     /// Tokens that the output may still take.
@@ -57,20 +60,20 @@ pub(super) struct DrawnToken {
     /// Whether it followed from the one before it.
     pub(super) is_forced: bool,
     /// How likely it was, where that is asked for.
-    pub(super) likely: Option<Likely>,
+    pub(super) logprob: Option<DrawnLogprob>,
     /// The probability of each token that was allowed in its place; empty where nobody wants it, or they are many.
-    pub(super) odds: Vec<(TokenId, f32)>,
+    pub(super) probabilities: Vec<(TokenId, f32)>,
 }
 
 impl DrawnToken {
     /// One of which nobody asks how likely it was.
     pub(super) fn plain(token: TokenId) -> Self {
-        Self { token, is_forced: false, likely: None, odds: Vec::new() }
+        Self { token, is_forced: false, logprob: None, probabilities: Vec::new() }
     }
 
     /// One without which the output would not be what it must be.
     pub(super) fn forced(token: TokenId) -> Self {
-        Self { is_forced: true, likely: Some(Likely::default()), ..Self::plain(token) }
+        Self { is_forced: true, logprob: Some(DrawnLogprob::default()), ..Self::plain(token) }
     }
 }
 

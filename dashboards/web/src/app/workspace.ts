@@ -13,7 +13,7 @@ import { estimateOf } from "../net/estimate";
 import { Journal } from "../store/journal";
 import { storedKey } from "../store/key";
 import type { Stores } from "../store/scope";
-import { SHEETS_MAX, SheetStore, TITLE_MAX, type StoredSheet, identifier, newSheet, noteShown, noteTab, shownHere, tabShownHere } from "../store/sheets";
+import { SHEETS_MAX, SheetStore, TITLE_MAX, type StoredSheet, identifier, newSheet, noteIdentity, noteShown, noteTab, shownHere, tabShownHere } from "../store/sheets";
 import { t } from "../text";
 import { confirmedDeletion } from "../ui/ask";
 import { element, onClick } from "../ui/dom";
@@ -418,14 +418,14 @@ export class Workspace {
 
   /** Goes on with a copy, since another tab was first to write. */
   private goOnAsCopy(sheet: StoredSheet, other: StoredSheet | undefined): void {
-    const { name } = sheet;
+    const { id, name } = sheet;
     Object.assign(sheet, { id: identifier(), version: 0 });
     if (other) {
       sheet.name = copyName(name, this.list.map((one) => one.name));
       this.list.push(other);
     }
     this.progress.say((other ? t.workbook.conflictInTab : t.workbook.goneInTab)(name, sheet.name), true);
-    if (sheet === this.current) noteShown(sheet.id);
+    if (sheet === this.current) noteIdentity(id, sheet.id);
     this.listSheets();
   }
 
@@ -435,7 +435,7 @@ export class Workspace {
     // something is not in the store yet, its own write comes second as well, and makes a copy that has it.
     if (id === this.current.id && !this.writer?.hasUnsaved(this.current)) {
       Object.assign(this.current, { id: copy.id, name: copy.name, version: copy.version });
-      noteShown(copy.id);
+      noteIdentity(id, copy.id);
     } else this.list.push(copy);
     this.otherTabs.postMessage(copy.id);
     this.otherTabs.postMessage(id);

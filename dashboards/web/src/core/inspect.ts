@@ -30,13 +30,13 @@ export function linesOf(state: CellState): Line[] {
   if (!details) {
     return [[t.inspect.detailsTerm, isKnown ? t.inspect.untold : t.inspect.forgotten]];
   }
-  return [...likelihood(details), ...tokens(details), ...times(details)];
+  return [...probabilityOf(details), ...tokens(details), ...times(details)];
 }
 
 /** How sure the model was. */
-function likelihood({ probability, usage }: CellDetails): Line[] {
+function probabilityOf({ probability, usage }: CellDetails): Line[] {
   if (!usage) return [];
-  return [[t.inspect.probability, probability === undefined ? t.inspect.unlikely : t.inspect.likely(share(probability))]];
+  return [[t.inspect.probability, probability === undefined ? t.inspect.probabilityUnknown : t.inspect.probabilityOf(share(probability))]];
 }
 
 /** A probability in percent; next to certain and next to impossible are not rounded to what they are not. */

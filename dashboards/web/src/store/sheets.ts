@@ -134,6 +134,12 @@ export function noteTab(id: string, place: number): void {
   sessionStorage.setItem(SHOWN_TAB, `${place} ${id}`);
 }
 
+/** Notes that what this tab shows has another identity now: a reload comes back to the same of its sheets. */
+export function noteIdentity(id: string, now: string): void {
+  noteTab(now, tabShownHere(id));
+  noteShown(now);
+}
+
 /** The place of the sheet that this tab showed last of a workbook; the first of one that it showed longer ago. */
 export function tabShownHere(id: string): number {
   const [place, of] = (sessionStorage.getItem(SHOWN_TAB) ?? "").split(" ");

@@ -21,26 +21,26 @@ pub(super) fn is_listed(constraint: Option<&Constraint>) -> bool {
 
 /// What is remembered of a row whose answer is one of a list.
 #[derive(Clone, Debug, Default)]
-pub(super) struct AnswerOdds {
+pub(super) struct AnswerProbability {
     written: Vec<u8>,
-    steps: Vec<Step>,
+    places: Vec<DrawnPlace>,
 }
 
 /// A token that was drawn.
 #[derive(Clone, Debug)]
-struct Step {
+struct DrawnPlace {
     /// How much was written before it.
     before: usize,
     /// The probability of each token that was allowed.
-    odds: Vec<(TokenId, f32)>,
+    probabilities: Vec<(TokenId, f32)>,
 }
 
-impl AnswerOdds {
+impl AnswerProbability {
     /// Takes a token's bytes, and the probabilities of those that were allowed in its place; of a forced one
     /// none.
-    pub(super) fn push(&mut self, bytes: &[u8], odds: Vec<(TokenId, f32)>) {
-        if !odds.is_empty() {
-            self.steps.push(Step { before: self.written.len(), odds });
+    pub(super) fn push(&mut self, bytes: &[u8], probabilities: Vec<(TokenId, f32)>) {
+        if !probabilities.is_empty() {
+            self.places.push(DrawnPlace { before: self.written.len(), probabilities });
         }
         self.written.extend_from_slice(bytes);
     }
@@ -60,7 +60,7 @@ impl AnswerOdds {
         let answers = Answers::of(constraint);
         let own = answers.all.iter().position(|answer| is_answer(&self.written, answer))?;
         let mut ahead = 1.0f64;
-        for Step { before, odds } in self.steps.iter().rev() {
+        for DrawnPlace { before, probabilities } in self.places.iter().rev() {
             let before = &self.written[..*before];
             let counts = |(token, probability): &(TokenId, f32)| {
                 let probability = f64::from(*probability);
@@ -75,7 +75,7 @@ impl AnswerOdds {
                     _ => probability * ahead,
                 }
             };
-            ahead = odds.iter().map(counts).sum();
+            ahead = probabilities.iter().map(counts).sum();
         }
         Some(ahead.min(1.0))
     }
@@ -138,24 +138,24 @@ mod tests {
         (token.0 > 0).then(|| TEXTS[token.0 as usize].as_bytes().to_vec())
     }
 
-    fn odds(of: &[(&str, f32)]) -> Vec<(TokenId, f32)> {
+    fn of(of: &[(&str, f32)]) -> Vec<(TokenId, f32)> {
         let id =
             |text: &str| TokenId(TEXTS.iter().position(|one| *one == text).expect("it is a token") as u32);
-        of.iter().map(|(text, odds)| (id(text), *odds)).collect()
+        of.iter().map(|(text, probability)| (id(text), *probability)).collect()
     }
 
     fn choice(texts: &[&str]) -> Constraint {
         Constraint::Choice(texts.iter().map(|text| (*text).to_owned()).collect())
     }
 
-    /// Of tokens, each with the odds of its place, and what follows by itself.
+    /// Of tokens, each with the probabilities of its place, and what follows by itself.
     fn probability(
         tokens: &[(&str, Vec<(TokenId, f32)>)],
         rest: &str,
         constraint: &Constraint,
     ) -> Option<f64> {
-        let mut row = AnswerOdds::default();
-        tokens.iter().for_each(|(text, odds)| row.push(text.as_bytes(), odds.clone()));
+        let mut row = AnswerProbability::default();
+        tokens.iter().for_each(|(text, allowed)| row.push(text.as_bytes(), allowed.clone()));
         row.probability(rest.as_bytes(), constraint, bytes)
     }
 
@@ -168,26 +168,26 @@ mod tests {
     #[test]
     fn all_ways_to_write_an_answer_count() {
         let labels = choice(&["positive", "negative"]);
-        let first = odds(&[("p", 0.1), ("pos", 0.2), (" pos", 0.3), ("n", 0.4)]);
+        let first = of(&[("p", 0.1), ("pos", 0.2), (" pos", 0.3), ("n", 0.4)]);
         close(probability(&[(" pos", first.clone())], "itive", &labels), 0.6);
         close(probability(&[("n", first.clone())], "egative", &labels), 0.4);
-        let only = odds(&[("p", 0.5), ("pos", 0.2), (" pos", 0.3)]);
+        let only = of(&[("p", 0.5), ("pos", 0.2), (" pos", 0.3)]);
         close(probability(&[("pos", only)], "itive", &choice(&["positive"])), 1.0);
     }
 
     #[test]
     fn what_decides_nothing_counts_by_what_follows_it() {
         let labels = choice(&["positive", "negative"]);
-        let first = odds(&[(" ", 0.5), ("p", 0.2), ("n", 0.3)]);
-        let second = odds(&[("p", 0.6), ("n", 0.4)]);
+        let first = of(&[(" ", 0.5), ("p", 0.2), ("n", 0.3)]);
+        let second = of(&[("p", 0.6), ("n", 0.4)]);
         close(probability(&[(" ", first), ("p", second)], "ositive", &labels), 0.2 + 0.5 * 0.6);
     }
 
     #[test]
     fn an_answer_that_begins_another_ends_by_its_end() {
         let labels = choice(&["good", "good enough"]);
-        let first = odds(&[("good", 1.0)]);
-        let second = odds(&[("", 0.7), (" enough", 0.3)]);
+        let first = of(&[("good", 1.0)]);
+        let second = of(&[("", 0.7), (" enough", 0.3)]);
         close(probability(&[("good", first.clone()), ("", second.clone())], "", &labels), 0.7);
         close(probability(&[("good", first), (" enough", second)], "", &labels), 0.3);
     }

@@ -12,16 +12,16 @@ const ALLOWED_FREE: usize = 4096;
 
 /// What is wanted of a distribution.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted {
+pub(super) struct DistributionRequest {
     /// How likely the drawn token was, beside so many of the most likely ones.
-    pub(super) asked: Option<u32>,
+    pub(super) top_logprobs: Option<u32>,
     /// All of it, where that costs nothing.
-    pub(super) odds: bool,
+    pub(super) probabilities: bool,
 }
 
 /// How likely a token was.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Likely {
+pub(super) struct DrawnLogprob {
     /// Natural logarithm of its probability; 0 of a forced one.
     pub(super) logprob: f32,
     /// The most likely tokens in its place, where they are asked for, the likeliest first.
@@ -45,17 +45,20 @@ impl Distribution {
         cpu: &Cpu,
         (logits, ids_end): (&[f32], usize),
         allowed: Option<&SimpleVob>,
-        wanted: Wanted,
+        wanted: DistributionRequest,
     ) -> Option<Self> {
         let end = ids_end.min(logits.len());
         let ids: Vec<u32> = match allowed {
-            Some(mask) if wanted.asked.is_some() || (wanted.odds && mask.num_set() <= ALLOWED_FREE) => {
+            Some(mask)
+                if wanted.top_logprobs.is_some()
+                    || (wanted.probabilities && mask.num_set() <= ALLOWED_FREE) =>
+            {
                 let mut ids = Vec::with_capacity(mask.num_set());
                 mask.iter_set_entries(|id| ids.push(id as u32));
                 ids.retain(|id| (*id as usize) < end);
                 ids
             }
-            None if wanted.asked.is_some() => (0..end as u32).collect(),
+            None if wanted.top_logprobs.is_some() => (0..end as u32).collect(),
             _ => return None,
         };
         let logits: Vec<f32> = ids.iter().map(|id| logits[*id as usize]).collect();
@@ -67,21 +70,21 @@ impl Distribution {
     }
 
     /// How likely a token is, beside the `top` most likely ones.
-    pub(super) fn likely(&self, cpu: &Cpu, token: TokenId, top: u32) -> Option<Likely> {
+    pub(super) fn logprob_of(&self, cpu: &Cpu, token: TokenId, top: u32) -> Option<DrawnLogprob> {
         let at = self.ids.binary_search(&token.0).ok()?;
         let found = (top > 0).then(|| cpu.top_k_of(&self.logits, top as usize, self.logits.len()));
         let found = found.as_ref().and_then(|found| found.kept()).unwrap_or_default();
         let top = found.iter().map(|(logit, at)| (TokenId(self.ids[*at as usize]), self.logprob(*logit)));
-        Some(Likely { logprob: self.logprob(self.logits[at]), top: top.collect() })
+        Some(DrawnLogprob { logprob: self.logprob(self.logits[at]), top: top.collect() })
     }
 
     /// The probability of each allowed token; none where they are many.
-    pub(super) fn odds(&self) -> Vec<(TokenId, f32)> {
+    pub(super) fn probabilities(&self) -> Vec<(TokenId, f32)> {
         if self.ids.len() > ALLOWED_FREE {
             return Vec::new();
         }
-        let odds = self.ids.iter().zip(&self.logits);
-        odds.map(|(id, logit)| (TokenId(*id), self.logprob(*logit).exp())).collect()
+        let probabilities = self.ids.iter().zip(&self.logits);
+        probabilities.map(|(id, logit)| (TokenId(*id), self.logprob(*logit).exp())).collect()
     }
 
     fn logprob(&self, logit: f32) -> f32 {
@@ -94,10 +97,11 @@ impl Distribution {
 mod tests {
     use super::*;
 
-    const ODDS: Wanted = Wanted { asked: None, odds: true };
+    const PROBABILITIES: DistributionRequest =
+        DistributionRequest { top_logprobs: None, probabilities: true };
 
-    fn asked(top: u32) -> Wanted {
-        Wanted { asked: Some(top), odds: false }
+    fn asked(top: u32) -> DistributionRequest {
+        DistributionRequest { top_logprobs: Some(top), probabilities: false }
     }
 
     fn mask(of: usize, tokens: &[u32]) -> SimpleVob {
@@ -117,21 +121,21 @@ mod tests {
         };
         let close = |x: f32, y: f32| assert!((x - y).abs() < 1e-5, "{x} {y}");
 
-        assert!(Distribution::of(&cpu, (&logits, 4), None, ODDS).is_none(), "nobody asks");
+        assert!(Distribution::of(&cpu, (&logits, 4), None, PROBABILITIES).is_none(), "nobody asks");
         let all = Distribution::of(&cpu, (&logits, 4), None, asked(2)).unwrap();
-        let likely = all.likely(&cpu, TokenId(1), 2).unwrap();
-        close(likely.logprob, exact(&[0, 1, 2, 3], 1));
-        assert_eq!(likely.top.iter().map(|(token, _)| token.0).collect::<Vec<_>>(), [3, 2]);
-        close(likely.top[0].1, exact(&[0, 1, 2, 3], 3));
-        assert_eq!(all.likely(&cpu, TokenId(4), 0), None, "padding is never drawn");
+        let found = all.logprob_of(&cpu, TokenId(1), 2).unwrap();
+        close(found.logprob, exact(&[0, 1, 2, 3], 1));
+        assert_eq!(found.top.iter().map(|(token, _)| token.0).collect::<Vec<_>>(), [3, 2]);
+        close(found.top[0].1, exact(&[0, 1, 2, 3], 3));
+        assert_eq!(all.logprob_of(&cpu, TokenId(4), 0), None, "padding is never drawn");
 
-        let labels = Distribution::of(&cpu, (&logits, 4), Some(&mask(5, &[0, 2, 4])), ODDS).unwrap();
-        close(labels.likely(&cpu, TokenId(2), 0).unwrap().logprob, exact(&[0, 2], 2));
-        let odds = labels.odds();
-        assert_eq!(odds.iter().map(|(token, _)| token.0).collect::<Vec<_>>(), [0, 2]);
-        close(odds.iter().map(|(_, odds)| odds).sum(), 1.0);
-        let only = Distribution::of(&cpu, (&logits, 4), Some(&mask(5, &[1])), ODDS).unwrap();
-        assert_eq!(only.likely(&cpu, TokenId(1), 0), Some(Likely::default()));
+        let labels = Distribution::of(&cpu, (&logits, 4), Some(&mask(5, &[0, 2, 4])), PROBABILITIES).unwrap();
+        close(labels.logprob_of(&cpu, TokenId(2), 0).unwrap().logprob, exact(&[0, 2], 2));
+        let probabilities = labels.probabilities();
+        assert_eq!(probabilities.iter().map(|(token, _)| token.0).collect::<Vec<_>>(), [0, 2]);
+        close(probabilities.iter().map(|(_, probability)| probability).sum(), 1.0);
+        let only = Distribution::of(&cpu, (&logits, 4), Some(&mask(5, &[1])), PROBABILITIES).unwrap();
+        assert_eq!(only.logprob_of(&cpu, TokenId(1), 0), Some(DrawnLogprob::default()));
     }
 
     #[test]
@@ -139,9 +143,9 @@ mod tests {
         let cpu = Cpu::new(Some(1)).expect("a thread starts");
         let logits = vec![0.0f32; 2 * ALLOWED_FREE];
         let wide = mask(logits.len(), &(0..=ALLOWED_FREE as u32).collect::<Vec<_>>());
-        assert!(Distribution::of(&cpu, (&logits, logits.len()), Some(&wide), ODDS).is_none());
+        assert!(Distribution::of(&cpu, (&logits, logits.len()), Some(&wide), PROBABILITIES).is_none());
         let found = Distribution::of(&cpu, (&logits, logits.len()), Some(&wide), asked(0)).unwrap();
-        let likely = found.likely(&cpu, TokenId(7), 0).unwrap();
-        assert!((likely.logprob + ((ALLOWED_FREE + 1) as f32).ln()).abs() < 1e-4, "{}", likely.logprob);
+        let found = found.logprob_of(&cpu, TokenId(7), 0).unwrap();
+        assert!((found.logprob + ((ALLOWED_FREE + 1) as f32).ln()).abs() < 1e-4, "{}", found.logprob);
     }
 }
