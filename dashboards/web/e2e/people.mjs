@@ -108,9 +108,8 @@ async function together(first, second) {
   console.log("- two machines: each saw the other's edits, and where both changed a sheet both were kept");
 }
 
-/** Letters that are typed while the other machine's version is put in their sheet's place: each is in one of the copies. */
-async function late(first, second) {
-  const sheet = "Ours (copy)";
+/** Has two machines change A1 of a sheet, the second without hearing of the first. */
+async function diverge(first, second, sheet) {
   await open(first, sheet);
   await open(second, sheet);
   await kept(second);
@@ -120,6 +119,20 @@ async function late(first, second) {
   await until("it is in the browser", () => second.evaluate(() => document.body.dataset.saved === "yes"));
   await type(first, "A1", "theirs");
   await kept(first);
+}
+
+/** Lets the second hear, which goes on with a copy. */
+async function meet(second, sheet) {
+  await second.context().setOffline(false);
+  await until("what was done here goes on under another name", async () =>
+    (await second.evaluate(() => document.querySelector("#sheets").selectedOptions[0]?.text)).startsWith(`${sheet} (copy`));
+  await shows(second, "A1", "mine");
+}
+
+/** Letters that are typed while and after the other machine's version is put in their sheet's place: where they were typed. */
+async function late(first, second) {
+  const sheet = "Ours (copy)";
+  await diverge(first, second, sheet);
   // The page tells other tabs when it goes on as its copy.
   await second.evaluate(() => {
     window.typed = (words) => {
@@ -134,19 +147,25 @@ async function late(first, second) {
       window.typed("late");
     };
   });
-  await second.context().setOffline(false);
-  await until("what was done here goes on under another name", async () =>
-    (await second.evaluate(() => document.querySelector("#sheets").selectedOptions[0]?.text)).startsWith(`${sheet} (copy`));
-  await shows(second, "A1", "mine");
-  // In the copy that the page made, or in another that its own write made, and where they were typed.
+  await meet(second, sheet);
+  // In the copy that the page made, or in another that its own write made.
   await shows(second, "A2", "late");
+  await open(second, sheet);
+  await shows(second, "A1", "theirs");
+
+  await type(first, "A1", "");
+  await kept(first);
+  await shows(second, "A1", "");
+  await diverge(first, second, sheet);
+  await meet(second, sheet);
   await second.evaluate(() => window.typed("later"));
-  await shows(second, "A3", "later");
+  await shows(second, "A2", "later");
+  await shows(second, "A1", "mine");
   await kept(second);
   await open(second, sheet);
   await shows(second, "A1", "theirs");
   second.mayFail = undefined;
-  console.log("- letters typed while the other machine's version came are there");
+  console.log("- letters typed while and after the other machine's version came are where they were typed");
 }
 
 /** The page goes right after the last letter. */
