@@ -5,11 +5,11 @@
 
 use std::sync::Arc;
 
-use base::{ConstraintError, RowError, TokenId};
+use base::{RowError, TokenId};
 use llguidance::toktrie::SimpleVob;
 
 use super::distribution::Distribution;
-use super::rows::RowConstraint;
+use super::rows::{RowConstraint, refused};
 use super::sampled_slot::{Drawn, DrawnToken, SampledSlot};
 use crate::constraint::Pushed;
 use crate::device::Cpu;
@@ -128,9 +128,4 @@ pub(super) fn pushed(state: &mut RowConstraint, token: TokenId, forces: bool) ->
         Some(state) if forces => state.push(token).map_err(refused),
         Some(state) => state.take(token).map_err(refused),
     }
-}
-
-/// A constraint that cannot be kept: whoever sent it can mend that.
-pub(super) fn refused(error: ConstraintError) -> RowError {
-    RowError::Refused(format!("its constraint cannot be kept: {error}"))
 }

@@ -5,11 +5,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use base::{End, Logprob, RequestId, RowError, RowOutcome, SampleSpec, Sampled, Slot, TokenId, TokenLogprob};
+use base::{
+    ConstraintError, End, Logprob, RequestId, RowError, RowOutcome, SampleSpec, Sampled, Slot, TokenId,
+    TokenLogprob,
+};
 
 use super::answer_probability::{AnswerProbability, is_listed};
 use super::distribution::DrawnLogprob;
-use super::draw::refused;
 use super::sampled_slot::{Drawn, DrawnToken, SampledSlot};
 use crate::constraint::{ConstraintState, Constraints};
 use crate::stop::StopText;
@@ -191,4 +193,9 @@ fn told(text: &dyn TokenText, token: TokenId, drawn: DrawnLogprob) -> Option<Tok
     let DrawnLogprob { logprob, top } = drawn;
     let top = top.into_iter().filter_map(|(token, logprob)| one(token, logprob)).collect();
     Some(TokenLogprob { chosen: one(token, logprob)?, top })
+}
+
+/// A constraint that cannot be kept: whoever sent it can mend that.
+pub(super) fn refused(error: ConstraintError) -> RowError {
+    RowError::Refused(format!("its constraint cannot be kept: {error}"))
 }
