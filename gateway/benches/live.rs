@@ -48,6 +48,7 @@ fn model() -> Model {
         name: "instantly".into(),
         aliases: Vec::new(),
         description: "answers at once".into(),
+        picks_only: false,
         text: Arc::new(ByteText),
         has_chat: false,
         constraints: None,

@@ -459,6 +459,16 @@ pub fn hub_token() -> Option<String> {
     std::env::var("HF_TOKEN").ok().filter(|token| !token.is_empty())
 }
 
+/// The hub's address, from the variable that its own tools read.
+pub fn hub_endpoint() -> Option<String> {
+    std::env::var("HF_ENDPOINT").ok().filter(|endpoint| !endpoint.is_empty())
+}
+
+/// Whether models may not be fetched: `RELSERVE_OFFLINE`, set to anything but nothing or 0.
+pub fn is_offline() -> bool {
+    std::env::var_os("RELSERVE_OFFLINE").is_some_and(|value| !value.is_empty() && value != "0")
+}
+
 /// Whether a terminal may be written to in colour: `NO_COLOR` and `TERM=dumb` say no.
 pub fn wants_color() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) && !is_dumb_terminal()

@@ -56,7 +56,7 @@ enum Command {
     Key(Key),
     /// Prints a link that signs a browser in to the page, once.
     SignIn(SignInArgs),
-    /// Fetches a model from a hub into a folder.
+    /// Fetches a model from a hub into a folder; without a name, lists models that have one here.
     Pull(Pull),
     /// Runs a prompt template over every row of a table and writes the table with a column of answers.
     ///
@@ -117,7 +117,7 @@ impl Cli {
             // A configuration that is wrong is one of its findings.
             (Command::Doctor(_), config) => return Ok(doctor::run(config).await),
             (_, Err(failure)) => return Err(failure),
-            (Command::Serve(_), Ok(config)) => serve::run(config).await?,
+            (Command::Serve(flags), Ok(config)) => serve::run(&flags, config).await?,
             (Command::Config, Ok(config)) => config::print(config)?,
             (Command::Key(key), Ok(config)) => key::run(key, &config).await?,
             (Command::SignIn(asked), Ok(config)) => sign_in::run(asked, &config).await?,

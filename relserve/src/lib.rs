@@ -12,6 +12,7 @@ pub mod eval;
 mod http;
 pub mod input;
 pub mod jobs;
+mod models;
 pub mod reorder;
 pub mod simulate;
 pub mod tables;

@@ -8,6 +8,9 @@ use engine::ModelFiles;
 /// The name clients see.
 pub const NAME: &str = "relserve-demo";
 
+/// What it is, and what it can do.
+pub const CAN: &str = "demo model: labels, ratings and yes or no only";
+
 /// The prompts of the model's own tests: its makers' texts, as its cell functions put them.
 pub fn prompts() -> Vec<String> {
     #[derive(serde::Deserialize)]

@@ -18,6 +18,7 @@ pub mod driver;
 pub mod error;
 pub mod health;
 pub mod intake;
+pub mod known_models;
 pub mod label;
 pub mod leases;
 pub mod live;

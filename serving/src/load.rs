@@ -11,7 +11,7 @@ use store::Store;
 
 use crate::calibrate;
 use crate::clock::Clock;
-use crate::config::BackendConfig;
+use crate::config::{BackendConfig, DemoFunctions};
 use crate::demo;
 use crate::driver::ExecutorFactory;
 use crate::model::{Defaults, Model, Runs};
@@ -61,8 +61,8 @@ pub fn load(config: BackendConfig<'_>) -> Result<engine::Engine, LoadError> {
     if config.model.dir.is_none() {
         tracing::warn!(
             model = demo::NAME,
-            "serving the built-in demo model, for labels, ratings and yes-no questions only; \
-             name a real one with --model DIR (`relserve pull ORG/NAME` fetches one)"
+            "serving the built-in {}; name a real one with --model (`relserve pull` lists some)",
+            demo::CAN
         );
     }
     read(config.model.dir, config.engine, &Arc::default())
@@ -111,10 +111,13 @@ fn fresh(
 /// What the gateway knows of a loaded engine.
 pub fn model_of(engine: &engine::Engine, config: BackendConfig<'_>, clock: Clock) -> Model {
     let info = &engine.info;
+    let is_demo = config.model.dir.is_none();
+    let description = format!("{:?}, {} parameters, {}", info.family, info.parameters, info.kept_as());
     Model {
         name: config.model.name.unwrap_or(&info.name).to_owned(),
         aliases: config.model.aliases.to_vec(),
-        description: format!("{:?}, {} parameters, {}", info.family, info.parameters, info.kept_as()),
+        description: if is_demo { format!("{}; {description}", demo::CAN) } else { description },
+        picks_only: is_demo && config.model.demo_functions == DemoFunctions::Picks,
         text: Arc::clone(&engine.text) as Arc<dyn crate::model::Text>,
         has_chat: engine.text.has_chat_template(),
         constraints: Some(engine.executor.constraints()),

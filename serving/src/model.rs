@@ -43,6 +43,8 @@ pub struct Model {
     pub aliases: Vec<String>,
     /// Family and size, for people.
     pub description: String,
+    /// Whether it answers functions only where it picks among given answers: what it would write is nonsense.
+    pub picks_only: bool,
     /// Text to tokens and back.
     pub text: Arc<dyn Text>,
     /// Whether the checkpoint brings a chat template.

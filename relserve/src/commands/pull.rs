@@ -1,19 +1,23 @@
 //! `relserve pull`: a model from a hub into a folder.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
-use engine::hub::{self, PullProgress, PullRequest};
+use engine::hub::{self, PullRequest};
+use engine::memory;
 use gateway::config::Config;
 use indicatif::BinaryBytes;
+use serving::known_models::{self, KnownModel};
 
 use super::{Failure, say};
-use crate::terminal::{Meter, with_default};
+use crate::models::{FileMeter, Sources, fetch};
+use crate::terminal::with_default;
 
+/// Models of a hub, or of the list that the command prints without a name.
 #[derive(Debug, Args)]
 pub(crate) struct Pull {
-    /// ORG/NAME.
-    repo: String,
+    /// ORG/NAME, or a name of the list [default: prints the list, with what fits this machine].
+    model: Option<String>,
     /// The folder [default: NAME under the data folder's `models`].
     #[arg(long)]
     into: Option<PathBuf>,
@@ -25,43 +29,56 @@ pub(crate) struct Pull {
     revision: Option<String>,
 }
 
-/// How far a pull is, for the person at the terminal: each file is named once, and on a terminal has a bar.
-struct FileMeter {
-    meter: Meter,
-    file: String,
-}
-
-impl FileMeter {
-    fn show(&mut self, progress: PullProgress<'_>) {
-        let PullProgress { file, done, total } = progress;
-        if self.file != file {
-            file.clone_into(&mut self.file);
-            self.meter.note(&format!("{file} ({})", BinaryBytes(total)));
-        }
-        let share = done as f64 / total.max(1) as f64;
-        self.meter.show(share, || format!("{file}, {} of {}", BinaryBytes(done), BinaryBytes(total)));
-    }
-}
-
 impl Pull {
     pub(crate) fn run(self, config: &Config) -> Result<(), Failure> {
-        let folder = self.into.unwrap_or_else(|| {
-            let name = self.repo.rsplit('/').next().unwrap_or(&self.repo);
-            config.store.data_dir.join("models").join(name)
-        });
-        let mut request = PullRequest::new(self.repo);
-        request.token = gateway::config::hub_token();
+        let data_dir = &config.store.data_dir;
+        let Some(model) = self.model else {
+            list(data_dir);
+            return Ok(());
+        };
+        let Sources { hub: mut request, is_offline } = Sources::usual();
+        request.repo.clone_from(&model);
         request.endpoint = self.endpoint.unwrap_or(request.endpoint);
         request.revision = self.revision.unwrap_or(request.revision);
-        let mut files = FileMeter { meter: Meter::new(), file: String::new() };
-        let commit = hub::pull(&request, &folder, &mut |progress| files.show(progress))?;
-        files.meter.end();
-        say!(
-            "{} is in {}; serve it with: relserve serve --model {}",
-            commit,
-            folder.display(),
-            folder.display()
-        );
+        let mut files = FileMeter::new();
+        let named = known_models::named(&model).filter(|_| self.into.is_none());
+        let (said, place) = match named {
+            Some(known) => {
+                let sources = Sources { hub: request, is_offline };
+                let place = fetch(known, data_dir, &sources, &mut |progress| files.show(progress))?;
+                (known.name.clone(), place)
+            }
+            None => {
+                if let Some(known) = known_models::named(&model) {
+                    request.repo.clone_from(&known.repo);
+                }
+                let name = request.repo.rsplit('/').next().unwrap_or(&request.repo);
+                let folder = self.into.unwrap_or_else(|| data_dir.join("models").join(name));
+                let commit = hub::pull(&request, &folder, &mut |progress| files.show(progress))?;
+                (commit, folder)
+            }
+        };
+        files.end();
+        let place = place.display();
+        say!("{said} is in {place}; serve it with: relserve serve --model {place}");
         Ok(())
     }
+}
+
+/// The models that have names, and which of them this machine can serve.
+fn list(data_dir: &Path) {
+    let memory = memory::available();
+    say!("{:<22} {:>10} {:>10}  {:<10}  ", "NAME", "DOWNLOAD", "MEMORY", "LICENCE");
+    for model in known_models::all() {
+        let KnownModel { name, licence, about, .. } = model;
+        let state = match memory {
+            _ if model.fetched(data_dir).is_some() => " (fetched)",
+            Some(memory) if !model.fits(memory) => " (more than this machine has free)",
+            _ => "",
+        };
+        let (download, memory) = (BinaryBytes(model.download().0), BinaryBytes(model.memory().0));
+        let (download, memory) = (download.to_string(), memory.to_string());
+        say!("{name:<22} {download:>10} {memory:>10}  {licence:<10}  {about}{state}");
+    }
+    say!("Fetch one with: relserve pull NAME; any other in safetensors with: relserve pull ORG/NAME");
 }

@@ -12,12 +12,14 @@ use gateway::services::sql::accounts::user_of;
 use gateway::services::sql::tenants;
 use scheduler::{Policy, SchedulerConfig};
 use serving::clock::Clock;
+use serving::known_models::{self, KnownModel};
 use serving::load;
 use store::{CreatedKey, DEFAULT_TENANT, NewKey, NodeClaim, Store, UnixMillis};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::measured::{DeviceArgs, Weights};
 use super::{Failure, open, port_holder, say, sign_in};
+use crate::models;
 use crate::terminal::with_default;
 
 #[derive(Debug, Args)]
@@ -28,9 +30,14 @@ pub(crate) struct Serve {
     /// Address and port of the Postgres protocol [default: it is not served].
     #[arg(long = "sql", value_name = "LISTEN")]
     sql_listen: Option<SocketAddr>,
-    /// A Hugging Face folder or a GGUF file [default: the built-in demo model].
-    #[arg(long)]
+    /// A Hugging Face folder, a GGUF file, or a name that `relserve pull` lists, which is fetched first where it is
+    /// not there [default: the built-in demo model].
+    #[arg(long, value_name = "PATH|NAME")]
     model: Option<PathBuf>,
+    /// A name that `relserve pull` lists: the model where neither `--model` nor the configuration names one. Where it
+    /// cannot be had, the built-in demo model is served.
+    #[arg(long, value_name = "NAME", conflicts_with = "model", value_parser = known)]
+    default_model: Option<&'static KnownModel>,
     #[command(flatten)]
     place: DeviceArgs,
     #[command(flatten)]
@@ -38,6 +45,14 @@ pub(crate) struct Serve {
     /// The order of work.
     #[arg(long, help = with_default(&policies(), SchedulerConfig::default().policy))]
     policy: Option<Policy>,
+}
+
+/// A model of the list.
+fn known(name: &str) -> Result<&'static KnownModel, String> {
+    known_models::named(name).ok_or_else(|| {
+        let names = known_models::all().iter().map(|model| model.name.as_str());
+        format!("is none of {}", names.collect::<Vec<_>>().join(", "))
+    })
 }
 
 /// The policies that can be named.
@@ -60,12 +75,13 @@ impl Serve {
 }
 
 /// Serves until a signal, then drains.
-pub(crate) async fn run(config: Config) -> Result<(), Failure> {
+pub(crate) async fn run(flags: &Serve, mut config: Config) -> Result<(), Failure> {
     for warning in config.warnings() {
         tracing::warn!("{warning}");
     }
     // First of all: a port in use is known at once, and a model takes long to read.
     let ports = Ports::bind(&config).map_err(|error| port_holder::explained(&error))?;
+    models::settle(&mut config, flags.default_model)?;
     let store = open(&config).await?;
     let _node = claim(&store, &config.store.node).await?;
     let clock = Clock::start();

@@ -18,6 +18,7 @@ mod help;
 mod jobs;
 mod keys;
 mod kills;
+mod models;
 mod ports;
 mod program;
 mod progress;

@@ -39,6 +39,7 @@ fn calibrate(cost: CostModel, (blocks, block_tokens, context_max): (u32, u32, u6
         name: "lines".into(),
         aliases: Vec::new(),
         description: "by arithmetic".into(),
+        picks_only: false,
         text: Arc::new(base::text::ByteText),
         has_chat: false,
         constraints: None,

@@ -12,7 +12,7 @@ mod variables;
 pub use cache::{CacheConfig, CoalesceConfig};
 pub use discovery::DiscoveryConfig;
 pub use live::LiveConfig;
-pub use model::{ModelConfig, ModelSettings};
+pub use model::{DemoFunctions, ModelConfig, ModelSettings};
 pub use pool::{ModelPoolConfig, validate_models};
 pub(crate) use replicas::plain;
 pub use replicas::{BackendConfig, Dialect, FleetRules, PromptForm, ReplicaKind, ReplicaSettings, Secret};

@@ -11,8 +11,12 @@ use super::{InvalidConfig, invalid};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelConfig {
-    /// A Hugging Face folder or a GGUF file; without it the built-in demo model runs.
+    /// A Hugging Face folder or a GGUF file, or a name that `relserve pull` lists, which `serve` fetches where it is
+    /// not there; without it the built-in demo model runs.
     pub dir: Option<PathBuf>,
+    /// What the built-in demo model may be asked by a function: what it can do, or all, nonsense included, to try what
+    /// is around it.
+    pub demo_functions: DemoFunctions,
     /// The name clients see; by default the checkpoint's own.
     pub name: Option<String>,
     /// Other names that clients may ask for it by; `/v1/models` lists them, and replies carry `name`.
@@ -27,11 +31,24 @@ pub struct ModelConfig {
     pub recalibrate: bool,
 }
 
+/// What the built-in demo model may be asked by a function.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DemoFunctions {
+    /// To pick among given answers: labels, ratings, yes or no. The rest is refused.
+    #[default]
+    Picks,
+    /// Anything.
+    All,
+}
+
 /// What is served, by whichever section says so.
 #[derive(Clone, Copy, Debug)]
 pub struct ModelSettings<'a> {
     /// A checkpoint for the local engine.
     pub dir: Option<&'a Path>,
+    /// See [`ModelConfig::demo_functions`].
+    pub demo_functions: DemoFunctions,
     pub name: Option<&'a str>,
     pub aliases: &'a [String],
     /// Makes the prompts of servers that take token ids.
@@ -47,6 +64,7 @@ impl ModelConfig {
     pub fn settings(&self) -> ModelSettings<'_> {
         ModelSettings {
             dir: self.dir.as_deref(),
+            demo_functions: self.demo_functions,
             name: self.name.as_deref(),
             aliases: &self.aliases,
             tokenizer: self.tokenizer.as_deref(),

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use base::TokenCount;
 use serde::{Deserialize, Serialize};
 
-use super::{BackendConfig, DiscoveryConfig, InvalidConfig, ModelSettings, ReplicaSettings, invalid};
+use super::{
+    BackendConfig, DemoFunctions, DiscoveryConfig, InvalidConfig, ModelSettings, ReplicaSettings, invalid,
+};
 
 /// A further model behind this gateway, on servers of its own: a request's `model` picks it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -31,6 +33,7 @@ impl ModelPoolConfig {
     /// The settings of its model.
     pub fn model(&self) -> ModelSettings<'_> {
         ModelSettings {
+            demo_functions: DemoFunctions::default(),
             dir: None,
             name: Some(&self.name),
             aliases: &self.aliases,

@@ -68,6 +68,7 @@ pub fn model(config: BackendConfig<'_>, clock: Clock) -> Result<Model, FleetStar
         name,
         aliases: config.model.aliases.to_vec(),
         description: "on replicas".to_owned(),
+        picks_only: false,
         text,
         has_chat,
         constraints: None,

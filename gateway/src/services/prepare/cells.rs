@@ -7,9 +7,11 @@ use base::{Constraint, Generation, Millis, TenantId, TokenCount};
 use ir::catalogue::{Answer, Argument, BoundCall, Catalogue, SharedCall};
 use ir::{Cell, Plan};
 use serving::clock::Deadline;
+use serving::demo;
 use serving::error::RequestError;
 use serving::intake::TemplateRows;
 use serving::label::Label;
+use serving::model::Model;
 use serving::relquery_state::RelQueryKind;
 use serving::submit::Prepared;
 use sql::runner::{AiColumn, PromptOrder};
@@ -68,7 +70,7 @@ fn bind_all(context: RequestContext<'_>, request: CellsRequest) -> WantedCells {
     let mut group_of: HashMap<CallGroup, usize> = HashMap::new();
     for (index, call) in (0..).zip(request.calls) {
         let label = call.as_ref().ok().and_then(|call| call.label.clone());
-        match call.and_then(|call| bind(index, &call, &app.config.limits)) {
+        match call.and_then(|call| bind(index, &call, &app.config.limits, context.model.model())) {
             Ok((group, row)) => {
                 answers.push(group.0.answer.clone());
                 let group = *group_of.entry(group).or_insert_with_key(|group| {
@@ -113,7 +115,12 @@ fn lower_cells(context: RequestContext<'_>, wanted: WantedCells) -> Result<Prepa
 pub type CallGroup = (SharedCall, Option<Constraint>);
 
 /// Binds a call to its function.
-fn bind(index: u32, call: &Call, limits: &LimitsConfig) -> Result<(CallGroup, Cell), RequestError> {
+fn bind(
+    index: u32,
+    call: &Call,
+    limits: &LimitsConfig,
+    model: &Model,
+) -> Result<(CallGroup, Cell), RequestError> {
     let field = || format!("calls[{index}]");
     let mut arguments = Vec::with_capacity(call.args.len());
     for (number, value) in call.args.iter().enumerate() {
@@ -143,7 +150,31 @@ fn bind(index: u32, call: &Call, limits: &LimitsConfig) -> Result<(CallGroup, Ce
             format!("is only for functions that answer with text; `{}` has its own", shared.function);
         return Err(RequestError::invalid(format!("calls[{index}].constraint"), reason));
     }
-    Ok(((shared, call.constraint.clone()), row))
+    let group = (shared, call.constraint.clone());
+    check_model(model, &group, || format!("calls[{index}].function"))?;
+    Ok((group, row))
+}
+
+/// Refuses what the model would answer with nonsense.
+fn check_model(
+    model: &Model,
+    (shared, constraint): &CallGroup,
+    field: impl FnOnce() -> String,
+) -> Result<(), RequestError> {
+    let picks = match (&shared.answer, constraint) {
+        (_, Some(Constraint::Choice(_) | Constraint::Integer { .. })) => true,
+        (answer, None) => matches!(answer, Answer::Label { .. } | Answer::Integer { .. }),
+        (_, Some(_)) => false,
+    };
+    if picks || !model.picks_only {
+        return Ok(());
+    }
+    let reason = format!(
+        "`{}` is beyond the built-in {}; serve a real model: `./run` fetches one, `relserve pull` lists more",
+        shared.function,
+        demo::CAN
+    );
+    Err(RequestError::invalid(field(), reason))
 }
 
 /// The rows of one function with one set of shared arguments.
@@ -178,6 +209,8 @@ pub fn column(
     order: PromptOrder,
     rows: Vec<Vec<Cell>>,
 ) -> Result<(TemplateRows, Vec<(u32, RequestError)>), RequestError> {
+    let group = (column.shared.clone(), column.constraint.clone());
+    check_model(context.model.model(), &group, || "function".to_owned())?;
     let bytes_max = context.app.config.limits.cell_bytes_max.0;
     let mut table = TableRows::default();
     let mut refused = Vec::new();
@@ -196,8 +229,7 @@ pub fn column(
         PromptOrder::Fields => Order::Fields,
     };
     let columns = (column.columns(), order);
-    let (mut part, mut failed) =
-        cell_part(context, (column.shared, column.constraint), columns, table, true)?;
+    let (mut part, mut failed) = cell_part(context, group, columns, table, true)?;
     failed.append(&mut refused);
     part.open = None;
     Ok((part, failed))

@@ -123,6 +123,8 @@ pub struct ModelObject {
     /// Absent where only the servers that run it know.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_model_len: Option<u64>,
+    /// What it is (our extension).
+    pub description: String,
 }
 
 /// The models that can be called.
@@ -152,6 +154,7 @@ impl ModelObject {
             owned_by: "relserve",
             root: None,
             max_model_len: model.has_ids().then_some(model.context_max.0),
+            description: model.description.clone(),
         }
     }
 }

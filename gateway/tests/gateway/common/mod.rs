@@ -42,6 +42,7 @@ pub fn model() -> Model {
         name: "double".into(),
         aliases: Vec::new(),
         description: "a table lookup".into(),
+        picks_only: false,
         text: Arc::new(ByteText),
         has_chat: false,
         constraints: None,
