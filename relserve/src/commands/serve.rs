@@ -35,7 +35,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "PATH|NAME")]
     model: Option<PathBuf>,
     /// A name that `relserve pull` lists: the model where neither `--model` nor the configuration names one. Where it
-    /// cannot be had, the built-in demo model is served.
+    /// cannot be had, the built-in demo model is served, and without it too.
     #[arg(long, value_name = "NAME", conflicts_with = "model", value_parser = known)]
     default_model: Option<&'static KnownModel>,
     #[command(flatten)]
