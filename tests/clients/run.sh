@@ -20,8 +20,10 @@ id,review,stars
 4,Terrible screen and worse sound,1
 5,Best purchase this year,5
 CSV
+# The clients are tried, not the model: it may say anything.
+printf '[model]\ndemo_functions = "all"\n' >"$work/relserve.toml"
 . tests/server.sh
-serve "$program" --sql 127.0.0.1:0
+serve "$program" --sql 127.0.0.1:0 --config "$work/relserve.toml"
 export PGHOST=127.0.0.1 PGPORT="$sql_port" PGUSER=default PGDATABASE=default PGPASSWORD="$key"
 export CLIENTS_WORK="$work"
 
