@@ -413,6 +413,46 @@ async fn a_name_that_the_default_model_turns_out_to_have_is_refused_at_the_start
     assert!(error.contains("`nn` is what two models are called"), "{error}");
 }
 
+/// What a statement gives, line by line.
+async fn sql(server: &Server, body: &Value) -> Vec<Value> {
+    let reply = server.client.post("/v1/sql", body).await;
+    assert_eq!(reply.status, 200, "{body}: {}", reply.body);
+    reply.body.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[actix_web::test]
+async fn a_statement_asks_the_models_that_it_names() {
+    let pools = Pools::start().await;
+    let server = pools.serve().await;
+    let of = |options: &str| {
+        format!(
+            "SELECT ai_complete(prompt('say w{{0}}', value){options}) AS t FROM generate_series(1, 6) ORDER BY 1"
+        )
+    };
+    let words: Vec<Value> = (1..=6).map(|i| json!({ "t": format!("w{i}") })).collect();
+    assert_eq!(sql(&server, &json!({"query": of("")})).await, words);
+    assert_eq!(pools.asked(), [6, 0], "the default one");
+    assert_eq!(sql(&server, &json!({"query": of(", model => 'nn'")})).await, words);
+    assert_eq!(pools.asked(), [6, 6]);
+    let session = json!({"query": of(""), "settings": {"relserve.model": "n", "relserve.cached_only": true}});
+    assert_eq!(sql(&server, &session).await, words, "what a model said is known of that model");
+    let both = "SELECT ai_complete(prompt('say x{0}', value), model => 'm') AS m, \
+                ai_complete(prompt('say x{0}', value)) AS n FROM generate_series(1, 3)";
+    let session = json!({"query": both, "settings": {"relserve.model": "n"}});
+    let said: Vec<Value> = (1..=3).map(|i| json!({"m": format!("x{i}"), "n": format!("x{i}")})).collect();
+    assert_eq!(sql(&server, &session).await, said);
+    assert_eq!(pools.asked(), [9, 9], "each its own three");
+    let served = "the model `o` does not exist; served: `m`, `n`";
+    for body in [
+        json!({"query": of(", model => 'o'")}),
+        json!({"query": of(""), "settings": {"relserve.model": "o"}}),
+    ] {
+        let refused = server.client.post("/v1/sql", &body).await;
+        assert_eq!(refused.status, 400, "{}", refused.body);
+        assert!(refused.error().contains(served), "{}", refused.body);
+    }
+}
+
 #[actix_web::test]
 async fn known_models_are_listed_with_what_is_here_and_how_to_serve_them() {
     let [first, second, third, ..] = known_models::all() else { panic!("there are more") };
