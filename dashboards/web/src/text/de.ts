@@ -37,7 +37,21 @@ const de = ({ count, plural }: Formats): Messages => {
       "Live": "Live",
       "Admin": "Verwaltung",
       "Add-ins": "Add-ins",
-      "The model that answers": "Das Modell, das antwortet",
+      "Models": "Modelle",
+      "The model that answers, and others that could": "Das Modell, das antwortet, und andere, die es könnten",
+      "Demo model: labels, ratings and yes-no only": "Demo-Modell: nur Kategorien, Wertungen und Ja oder Nein",
+      "Demo model: labels, ratings and yes-no only.": "Demo-Modell: nur Kategorien, Wertungen und Ja oder Nein.",
+      "Every other function is refused. One of the models below answers them all.":
+        "Alle anderen Funktionen lehnt es ab. Eines der Modelle unten beantwortet sie alle.",
+      "Where several models are served,": "Wo es mehrere Modelle gibt, fragt",
+      "asks one of them; the dialog of models chooses for the whole workbook.":
+        "eines davon; der Dialog der Modelle wählt für die ganze Arbeitsmappe.",
+      "Served here": "Hier verfügbar",
+      "Models to serve instead": "Andere Modelle zum Betreiben",
+      "This workbook asks": "Diese Arbeitsmappe fragt",
+      "Stop the server and start it by the command, or in a checkout by":
+        "Den Server anhalten und mit dem Befehl starten, im Quellverzeichnis auch mit",
+      ". What is not there yet is fetched once.": ". Was noch nicht da ist, wird einmal geladen.",
       "Whose key this browser has": "Wessen Schlüssel dieser Browser hat",
       "Language": "Sprache",
       "Share": "Teilen",
@@ -250,6 +264,7 @@ const de = ({ count, plural }: Formats): Messages => {
       takesArguments: (name: string, least: number, most: number) =>
         `${name} nimmt ${least === most ? least : `${least} oder ${most}`} ${most === 1 ? "Argument" : "Argumente"}`,
       takesCriterion: (name: string) => `${name} nimmt einen Bereich und ein Kriterium`,
+      takesModel: (name: string) => `${name} nimmt den Namen eines Modells und eine Formel, die es fragt`,
       takesCriterionAndRange: (name: string) =>
         `${name} nimmt einen Bereich und ein Kriterium, dazu auf Wunsch einen Bereich, der summiert wird`,
       noCondition: "IFS: keine Bedingung ist erfüllt",
@@ -462,7 +477,20 @@ const de = ({ count, plural }: Formats): Messages => {
       optional: (name: string) => `${name} (kann leer bleiben)`,
       example: (column: string) => `{${column}} in fünf Wörtern zusammenfassen`,
       chips: "Spalten für den Prompt",
-      beyond: "Das eingebaute Demo-Modell wählt nur Kategorien und Wertungen, und das grob. Für echte Antworten ein Modell anschließen.",
+      beyond: "Das Demo-Modell lehnt das ab: es kann nur Kategorien, Wertungen und Ja oder Nein. Sein Name oben führt zu Modellen, die es können.",
+      refused: (label: string) => `${label} (nicht mit dem Demo-Modell)`,
+    },
+    models: {
+      served: "Hier verfügbar",
+      servedHeads: ["Modell", "Prompt und Antwort zusammen"],
+      known: "Andere Modelle zum Betreiben",
+      knownHeads: ["Modell", "Lizenz", "Größe", "Speicher", "Hier", "Befehl"],
+      availability: { served: "läuft", fetched: "geladen", not_fetched: "nicht geladen" },
+      tooLarge: (state: string) => `${state}; braucht mehr Speicher, als hier frei ist`,
+      tokens: (most: number) => `höchstens ${count(most)} Token`,
+      usual: (name: string) => `das Standardmodell des Servers (${name})`,
+      gone: (name: string) => `${name} (hier nicht verfügbar)`,
+      unknown: (why: string) => `Andere Modelle sind nicht bekannt: ${why}.`,
     },
     estimate: {
       title: (n: number) => plural(n, { one: "1 Zelle ausführen?", other: `${count(n)} Zellen ausführen?` }),
