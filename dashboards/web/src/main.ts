@@ -32,7 +32,7 @@ onClick("help", () => {
   help.showModal();
 });
 
-const live = new LiveView();
+const live = new LiveView(answering);
 const admin = new AdminView();
 const adminLink = element("view-admin", HTMLAnchorElement);
 function view(): void {

@@ -666,6 +666,7 @@ const de = ({ count, plural }: Formats): Messages => {
       stream: "Live",
       poll: "einmal je Sekunde abgefragt: dieser Server hat keinen Datenstrom",
       again: (why: string) => `${why}; neuer Versuch`,
+      model: "Modell",
       policy: "Strategie",
       here: "relQueries hier",
       rowsRunning: "Zeilen in Arbeit",

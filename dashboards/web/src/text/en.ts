@@ -556,6 +556,7 @@ export const en = ({ count, plural }: Formats) => {
       stream: "Live",
       poll: "asked once a second: this server has no stream",
       again: (why: string) => `${why}; trying again`,
+      model: "Model",
       policy: "Policy",
       here: "relQueries here",
       rowsRunning: "Rows running",
