@@ -249,9 +249,13 @@ export class Batcher {
     const askers: (SubscriberId | undefined)[] = [];
     let characters = 0;
     let used = 0;
+    /** Calls of other models, which go in requests of their own. */
+    const others: string[] = [];
     for (const key of this.queue) {
       const entry = this.entries.get(key);
-      if (entry && entry.request === undefined) {
+      if (entry && entry.request === undefined && keys.length > 0 && entry.call.model !== calls[0]?.model) {
+        others.push(key);
+      } else if (entry && entry.request === undefined) {
         const isFull = keys.length >= this.most || characters + key.length > this.limits.characters;
         const isOther = this.isApart(key) !== this.isApart(keys[0] ?? key);
         if ((isFull || isOther) && keys.length > 0) break;
@@ -266,7 +270,7 @@ export class Batcher {
       }
       used += 1;
     }
-    this.queue = this.queue.slice(used);
+    this.queue = others.concat(this.queue.slice(used));
     if (keys.length === 0) return undefined;
     this.lastRequest += 1;
     this.requests.set(this.lastRequest, { keys, open: new Set(keys) });

@@ -18,6 +18,14 @@ export type JsonCell = string | number | boolean | null;
 export interface Call {
   function: string;
   args: (JsonCell | JsonCell[][])[];
+  /** The model that answers; without, the server's default one. All calls of a request have the same. */
+  model?: string;
+}
+
+/** What a request says of its calls: the model that they have in common, and each without it. */
+export function requestOf<C extends Call>(calls: readonly C[]): { model?: string; calls: Omit<C, "model">[] } {
+  const model = calls[0]?.model;
+  return { ...(model === undefined ? {} : { model }), calls: calls.map(({ model: _model, ...call }) => call) };
 }
 
 /** What came back for a call, and how the server came to it, where it was asked. */
@@ -27,8 +35,8 @@ export type Answer = { details?: CellDetails } & (
 );
 
 /** Calls that are equal have equal keys; identical cells are asked once. */
-export function keyOf(call: Call): string {
-  return JSON.stringify([call.function, call.args]);
+export function keyOf({ function: name, args, model }: Call): string {
+  return JSON.stringify(model === undefined ? [name, args] : [name, args, model]);
 }
 
 /** One cell of a function's answer: to be asked, or known without asking. */
@@ -41,8 +49,8 @@ export interface Plan {
   isRange: boolean;
 }
 
-/** Plans a function over the values of its arguments; `undefined` is an argument that was left out. */
-export function plan(item: AiFunction, values: (Value | undefined)[]): Plan {
+/** Plans a function over the values of its arguments; `undefined` is an argument that was left out. `model`: who is asked. */
+export function plan(item: AiFunction, values: (Value | undefined)[], model?: string): Plan {
   const name = `AI.${item.name.toUpperCase()}`;
   const whole = (known: Scalar): Plan => ({ rows: [[{ known }]], isRange: false });
   if (values.length > item.arguments.length) {
@@ -50,9 +58,10 @@ export function plan(item: AiFunction, values: (Value | undefined)[]): Plan {
   }
   const missing = item.arguments.find((argument, i) => !argument.optional && values[i] === undefined);
   if (missing) return whole(new CellError("#VALUE!", words.missing(name, missing.name)));
+  const of = (asked: Item): Item => (model !== undefined && "call" in asked ? { call: { ...asked.call, model } } : asked);
   const over = values[item.over] ?? null;
-  if (!isMatrix(over)) return { rows: [[one(item, values, over, 0, 0, undefined)]], isRange: false };
-  const rows = over.map((row, y) => row.map((value, x) => one(item, values, value, y, x, over)));
+  if (!isMatrix(over)) return { rows: [[of(one(item, values, over, 0, 0, undefined))]], isRange: false };
+  const rows = over.map((row, y) => row.map((value, x) => of(one(item, values, value, y, x, over))));
   return { rows, isRange: over.length > 1 || (over[0]?.length ?? 0) > 1 };
 }
 

@@ -181,7 +181,7 @@ pub fn status(error: &RequestError) -> StatusCode {
         | RequestError::TooLong { .. }
         | RequestError::RowRefused(_) => StatusCode::BAD_REQUEST,
         RequestError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-        RequestError::NotFound(_) | RequestError::ModelNotFound(_) => StatusCode::NOT_FOUND,
+        RequestError::NotFound(_) | RequestError::ModelNotFound { .. } => StatusCode::NOT_FOUND,
         RequestError::Overloaded { .. }
         | RequestError::BudgetSpent { .. }
         | RequestError::Constraints { .. }
@@ -211,7 +211,7 @@ fn retry_after(error: &RequestError) -> Option<Millis> {
         | RequestError::TooLong { .. }
         | RequestError::TooLarge { .. }
         | RequestError::NotFound(_)
-        | RequestError::ModelNotFound(_)
+        | RequestError::ModelNotFound { .. }
         | RequestError::KeyReused(_)
         | RequestError::NotConfigured(_)
         | RequestError::Cancelled

@@ -129,7 +129,12 @@ impl ServedModels {
     pub fn named(&self, name: Option<&str>) -> Result<&Arc<ServedModel>, RequestError> {
         let Some(name) = name else { return Ok(&self.default) };
         let found = self.iter().find(|one| one.model().is_called(name));
-        found.ok_or_else(|| RequestError::ModelNotFound(name.to_owned()))
+        found.ok_or_else(|| self.unknown(name))
+    }
+
+    /// That none has this name.
+    pub fn unknown(&self, name: &str) -> RequestError {
+        RequestError::unknown_model(name, self.iter().map(|one| one.model().name.as_str()))
     }
 
     /// The one that a body's field `model` names. What is no name at all is left to who reads the field.

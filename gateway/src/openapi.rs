@@ -4,8 +4,8 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
 use crate::routes::{
-    admin, batches, cells, corpora, files, live, openai, ops, prompts, query, relqueries, replicas, schemas,
-    sign_ins, sql, workbooks,
+    admin, batches, cells, corpora, files, known_models, live, openai, ops, prompts, query, relqueries,
+    replicas, schemas, sign_ins, sql, workbooks,
 };
 
 /// The document.
@@ -29,6 +29,7 @@ use crate::routes::{
         openai::model,
         openai::completions,
         openai::chat_completions,
+        known_models::list,
         files::upload,
         files::list,
         files::read,

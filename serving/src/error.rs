@@ -43,9 +43,14 @@ pub enum RequestError {
     /// Nothing here under that path or id, or nothing of this tenant's.
     #[error("{0} not found")]
     NotFound(String),
-    /// The model asked for is not the one served.
-    #[error("the model `{0}` does not exist; GET /v1/models lists what does")]
-    ModelNotFound(String),
+    /// No served model has the name that was asked for.
+    #[error("the model `{name}` does not exist; served: {served}")]
+    ModelNotFound {
+        /// The name as it came.
+        name: String,
+        /// Those that are served.
+        served: String,
+    },
     /// A header that names one request for good came with another.
     #[error("`{0}` was used with another request before; send a new value with a new request")]
     KeyReused(&'static str),
@@ -131,6 +136,12 @@ impl RequestError {
         Self::Invalid { field: field.into(), reason: reason.into() }
     }
 
+    /// A model that none of these is.
+    pub fn unknown_model<'a>(name: impl Into<String>, served: impl Iterator<Item = &'a str>) -> Self {
+        let served: Vec<String> = served.map(|name| format!("`{name}`")).collect();
+        Self::ModelNotFound { name: name.into(), served: served.join(", ") }
+    }
+
     /// The error's class, in OpenAI's words where they have one.
     pub fn kind(&self) -> &'static str {
         match self {
@@ -139,7 +150,7 @@ impl RequestError {
             | Self::TooLong { .. }
             | Self::TooLarge { .. }
             | Self::NotFound(_)
-            | Self::ModelNotFound(_)
+            | Self::ModelNotFound { .. }
             | Self::KeyReused(_)
             | Self::RowRefused(_) => "invalid_request_error",
             Self::Overloaded { .. } | Self::Constraints { .. } | Self::Busy { .. } => "rate_limit_exceeded",
@@ -156,7 +167,7 @@ impl RequestError {
     pub fn code(&self) -> Option<&'static str> {
         match self {
             Self::TooLong { .. } => Some("context_length_exceeded"),
-            Self::ModelNotFound(_) => Some("model_not_found"),
+            Self::ModelNotFound { .. } => Some("model_not_found"),
             Self::Overloaded { .. } => Some("queue_full"),
             Self::BudgetSpent { .. } => Some("budget_spent"),
             Self::Constraints { .. } => Some("constraint_limit"),
@@ -182,7 +193,7 @@ impl RequestError {
         match self {
             Self::Invalid { field, .. } | Self::Constraints { field, .. } => Some(field.clone()),
             Self::TooLong { .. } => Some("max_tokens".into()),
-            Self::ModelNotFound(_) => Some("model".into()),
+            Self::ModelNotFound { .. } => Some("model".into()),
             Self::KeyReused(header) => Some((*header).into()),
             Self::Busy { .. }
             | Self::NotConfigured(_)

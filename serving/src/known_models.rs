@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 
 use base::Bytes;
 use engine::checkpoint_reader::Checkpoint;
+use engine::memory;
 use serde::Deserialize;
 
 /// Bytes of a published weight.
@@ -66,6 +67,19 @@ pub fn named(name: &str) -> Option<&'static KnownModel> {
     all().iter().find(|model| model.name.eq_ignore_ascii_case(name))
 }
 
+/// Memory for a server that takes this one's place: what is free, and what this process would give back. `None` where
+/// the system does not say.
+pub fn memory_after_restart() -> Option<Bytes> {
+    let held = std::fs::read_to_string("/proc/self/status").ok().and_then(|status| anonymous(&status));
+    memory::available().map(|free| Bytes(free.0 + held.unwrap_or_default()))
+}
+
+/// `RssAnon` of /proc/self/status, in bytes: mapped weights are not in it, they count as free already.
+fn anonymous(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
+    line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1_024)
+}
+
 impl KnownModel {
     /// What a hub sends.
     pub fn download(&self) -> Bytes {
@@ -120,6 +134,12 @@ mod tests {
         let smallest = &all()[0];
         assert_eq!(smallest.download(), Bytes(269_030_016));
         assert!(smallest.fits(Bytes(2 << 30)) && !smallest.fits(Bytes(1 << 30)));
+    }
+
+    #[test]
+    fn what_this_process_holds_counts_as_free_after_a_restart() {
+        assert_eq!(anonymous("VmRSS:\t  90 kB\nRssAnon:\t   16 kB\n"), Some(16_384));
+        assert_eq!(anonymous("VmRSS:\t  90 kB\n"), None);
     }
 
     #[test]

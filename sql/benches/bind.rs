@@ -33,7 +33,11 @@ impl Runner for AtOnce {
         Box::new(AnsweredColumn(answers))
     }
 
-    fn prompt_chars_max(&self) -> usize {
+    fn model(&self, name: &str) -> Result<String, RunError> {
+        Err(RunError(format!("the model `{name}` does not exist")))
+    }
+
+    fn prompt_chars_max(&self, _: Option<&str>) -> usize {
         8_000
     }
 

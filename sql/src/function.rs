@@ -274,7 +274,8 @@ impl Function {
             (None, Some(labels)) => Some(Constraint::Regex(some_of(&labels))),
             (None, None) => None,
         };
-        let column = AiColumn { shared, constraint, record, search: None };
+        let model = options.model.clone();
+        let column = AiColumn { shared, constraint, record, search: None, model };
         Ok(BoundColumn { column, cells })
     }
 
@@ -302,7 +303,7 @@ impl Function {
             answer: Answer::Text,
         };
         let search = Some(CorpusSearch { corpus: corpus.to_owned(), count });
-        let column = AiColumn { shared, constraint: None, record: Vec::new(), search };
+        let column = AiColumn { shared, constraint: None, record: Vec::new(), search, model: None };
         Ok(BoundColumn { column, cells: RowCells::Data })
     }
 

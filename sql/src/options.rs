@@ -18,6 +18,9 @@ use datafusion::sql::sqlparser::ast::{
 /// Begins the name that carries options through the planner.
 const CARRIER: &str = "relserve_option";
 
+/// Functions that texts are looked up or made vectors for.
+const NO_MODEL: [&str; 3] = ["ai_embed", "ai_similarity", "ai_retrieve"];
+
 /// What a failed row becomes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum OnError {
@@ -32,6 +35,8 @@ pub enum OnError {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CallOptions {
     pub on_error: OnError,
+    /// The model that is asked, where the session's is not meant.
+    pub model: Option<String>,
     /// JSON Schema of the answer.
     pub schema: Option<String>,
     /// Most tokens of the answer, where the function's own limit is not meant.
@@ -175,6 +180,15 @@ impl CallOptions {
                 Some("error") => self.on_error = OnError::Error,
                 _ => return plan_err!("{function}: on_error must be 'null' or 'error'"),
             },
+            ("model", _) if NO_MODEL.contains(&function) => {
+                return plan_err!(
+                    "{function}: no language model answers it, so that it has no option `model`"
+                );
+            }
+            ("model", value) => match text(value).filter(|name| !name.is_empty()) {
+                Some(name) => self.model = Some(name.to_owned()),
+                None => return plan_err!("{function}: model must be the name of a model as text"),
+            },
             ("schema", value) if matches!(function, "ai_complete" | "ai_extract") => match text(value) {
                 Some(schema) => self.schema = Some(schema.to_owned()),
                 None => return plan_err!("{function}: schema must be a JSON Schema as text"),
@@ -187,7 +201,7 @@ impl CallOptions {
             }
             (name, _) => {
                 return plan_err!(
-                    "{function}: has no option `{name}`; there are: on_error (all), multi => true (ai_classify), \
+                    "{function}: has no option `{name}`; there are: on_error (all), model (all that ask one), multi => true (ai_classify), \
                      schema (ai_complete and ai_extract), max_tokens (ai_ask, ai_complete and ai_summarize)"
                 );
             }

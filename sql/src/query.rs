@@ -1,6 +1,6 @@
 //! What a running query has: who runs its calls, what it remembers and may spend, and how far it is.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -10,6 +10,7 @@ use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
 use crate::budget::{BudgetLimit, BudgetLimits, StatementBudget, TenantBudget};
+use crate::program::AiCall;
 use crate::runner::{AiColumn, Outcome, PromptOrder, RunOptions, Runner, Tokens};
 use crate::scans::ScanningTool;
 
@@ -83,6 +84,8 @@ impl Default for QueryLimits {
 pub struct Query {
     pub runner: Arc<dyn Runner>,
     pub limits: QueryLimits,
+    /// The model that answers calls which name none; without, the default one.
+    model: Option<String>,
     /// What it may still compute.
     pub budget: Arc<StatementBudget>,
     pub progress: Progress,
@@ -115,21 +118,27 @@ impl Weighter<CallKey, Outcome> for AnswerBytes {
 
 impl Query {
     /// A query of a session.
-    pub fn new(
-        runner: Arc<dyn Runner>,
-        limits: QueryLimits,
-        budget: Arc<TenantBudget>,
-        text: &str,
-    ) -> Arc<Self> {
-        Arc::new(Self {
+    pub fn new(runner: Arc<dyn Runner>, limits: QueryLimits, budget: Arc<TenantBudget>, text: &str) -> Self {
+        Self {
             runner,
             limits,
+            model: None,
             budget: StatementBudget::new(limits.budget(), budget),
             progress: Progress::new(text),
             statement: text.into(),
             columns: Mutex::default(),
             known: Cache::with_weighter(KNOWN_EXPECTED, KNOWN_BYTES_MAX, AnswerBytes),
-        })
+        }
+    }
+
+    /// The same with another model than the default one.
+    pub fn with_model(self, model: Option<String>) -> Self {
+        Self { model, ..self }
+    }
+
+    /// The model of a call that names this one, or none.
+    pub fn model<'a>(&'a self, named: Option<&'a str>) -> Option<&'a str> {
+        named.or(self.model.as_deref())
     }
 
     /// How its rows are to run.
@@ -142,8 +151,17 @@ impl Query {
         }
     }
 
+    /// The models of calls, each once.
+    pub(crate) fn models(&self, calls: &[AiCall]) -> Vec<Option<String>> {
+        let of = |call: &AiCall| self.model(call.options.model.as_deref()).map(str::to_owned);
+        calls.iter().map(of).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
     /// The column that is equal to this one, or this one as a further column of the query.
-    pub fn column(&self, answered_by: AnsweredBy, column: AiColumn) -> QueryColumn {
+    pub fn column(&self, answered_by: AnsweredBy, mut column: AiColumn) -> QueryColumn {
+        if answered_by == AnsweredBy::Model && column.search.is_none() && column.model.is_none() {
+            column.model.clone_from(&self.model);
+        }
         let mut columns = self.columns.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let next = ColumnId(columns.len());
         let key = (answered_by, Arc::new(column));
@@ -228,11 +246,12 @@ impl Progress {
     /// A further AI operator of the query.
     pub fn operator(
         &self,
-        label: &str,
+        (label, models): (&str, Vec<Option<String>>),
         metrics: &ExecutionPlanMetricsSet,
         partition: usize,
     ) -> Arc<OperatorProgress> {
-        let operator = Arc::new(OperatorProgress::new(label, metrics, partition));
+        let operator = OperatorProgress { models, ..OperatorProgress::new(label, metrics, partition) };
+        let operator = Arc::new(operator);
         self.operators.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(Arc::clone(&operator));
         operator
     }
@@ -287,6 +306,8 @@ impl Progress {
 pub struct OperatorProgress {
     /// Its calls, as they were written.
     pub label: String,
+    /// The models that its calls ask; `None` is the default one.
+    pub models: Vec<Option<String>>,
     /// Rows that came in.
     pub rows: Count,
     /// Rows that are decided.
@@ -312,6 +333,7 @@ impl OperatorProgress {
         let count = |name: &'static str| MetricBuilder::new(metrics).counter(name, partition);
         Self {
             label: label.to_owned(),
+            models: Vec::new(),
             rows: count("input_rows"),
             decided: count("decided_rows"),
             sent: count("prompts"),

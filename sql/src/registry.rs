@@ -144,7 +144,8 @@ fn queries(queries: &[(u64, Arc<Query>)]) -> (SchemaRef, Vec<ArrayRef>) {
 fn prices(rows: &[(u64, &Arc<Query>, Arc<OperatorProgress>)]) -> ArrayRef {
     let price = |(_, query, operator): &(u64, &Arc<Query>, Arc<OperatorProgress>)| {
         let (prompt, output) = (operator.prompt_tokens.value(), operator.output_tokens.value());
-        query.runner.price().map(|price| price.of(prompt as u64, output as u64))
+        let prices = operator.models.iter().filter_map(|model| query.runner.price(model.as_deref()));
+        prices.map(|price| price.of(prompt as u64, output as u64)).max_by(f64::total_cmp)
     };
     Arc::new(Float64Array::from(rows.iter().map(price).collect::<Vec<_>>()))
 }

@@ -25,6 +25,8 @@ pub struct AiColumn {
     pub record: Vec<String>,
     /// Where rows are looked for in a corpus, and no model is asked.
     pub search: Option<CorpusSearch>,
+    /// The model that is asked; without, the default one.
+    pub model: Option<String>,
 }
 
 /// Fragments of a corpus that are most like a row's text; the answer is a JSON array of their texts.
@@ -62,7 +64,7 @@ impl AiColumn {
         template.push_field("text");
         let output_max = TokenCount(0);
         let shared = SharedCall { function: "embed".into(), template, output_max, answer: Answer::Text };
-        Self { shared, constraint: None, record: Vec::new(), search: None }
+        Self::plain(shared)
     }
 
     /// Puts the row's own text before what all rows share: calls over the same texts then begin alike, and what
@@ -102,7 +104,11 @@ impl AiColumn {
             output_max: TokenCount(4),
             answer: Answer::Label { labels: (1..=texts).map(|number| number.to_string()).collect() },
         };
-        Self { shared, constraint: None, record: Vec::new(), search: None }
+        Self::plain(shared)
+    }
+
+    fn plain(shared: SharedCall) -> Self {
+        Self { shared, constraint: None, record: Vec::new(), search: None, model: None }
     }
 }
 
@@ -233,16 +239,19 @@ pub trait Runner: Debug + Send + Sync + 'static {
         answers: UnboundedSender<RowAnswer>,
     ) -> Box<dyn Run>;
 
-    /// Characters of a prompt that surely fit.
-    fn prompt_chars_max(&self) -> usize;
+    /// The name of the model that is called so; else an error that names those that are served.
+    fn model(&self, name: &str) -> Result<String, RunError>;
+
+    /// Characters of a prompt that surely fit a model, by default the default one.
+    fn prompt_chars_max(&self, model: Option<&str>) -> usize;
 
     /// The embedding model; where there is none, an error that names its setting.
     fn embedder(&self) -> Result<Arc<dyn TextEmbedder>, RunError> {
         Err(RunError("there is no embedding model".to_owned()))
     }
 
-    /// What computed tokens cost, where a replica has a price: that of the dearest.
-    fn price(&self) -> Option<TokenPrice> {
+    /// What computed tokens of a model cost, where a replica of it has a price: that of the dearest.
+    fn price(&self, _model: Option<&str>) -> Option<TokenPrice> {
         None
     }
 

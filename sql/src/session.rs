@@ -9,11 +9,11 @@ use datafusion::arrow::array::{ArrayRef, RecordBatch, StringArray};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::catalog::Session as CatalogSession;
 use datafusion::common::Result;
-use datafusion::common::config::ConfigOptions;
+use datafusion::common::config::{ConfigExtension as _, ConfigOptions};
 use datafusion::datasource::ViewTable;
 use datafusion::execution::context::{QueryPlanner, SessionContext};
 use datafusion::execution::{SendableRecordBatchStream, SessionStateBuilder, TaskContext};
-use datafusion::logical_expr::{DdlStatement, LogicalPlan};
+use datafusion::logical_expr::{DdlStatement, LogicalPlan, LogicalPlanBuilder, Statement as PlanStatement};
 use datafusion::optimizer::AnalyzerRule as _;
 use datafusion::optimizer::analyzer::type_coercion::TypeCoercion;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -25,7 +25,7 @@ use datafusion::sql::sqlparser::ast;
 use futures_util::StreamExt as _;
 
 use crate::budget::TenantBudget;
-use crate::exec::{Planner, estimates, has_calls};
+use crate::exec::{Planner, estimates, has_calls, named_models};
 use crate::lift::{JoinSubqueries, Lift};
 use crate::place::{LimitRankings, PlaceFilters};
 use crate::prune::PruneCalls;
@@ -252,13 +252,35 @@ impl Session {
             LogicalPlan::Explain(explain) => Some(Arc::clone(&explain.plan)),
             _ => None,
         };
+        if let LogicalPlan::Statement(PlanStatement::SetVariable(set)) = &plan
+            && set.variable.eq_ignore_ascii_case(AiSettings::MODEL)
+            && !set.value.is_empty()
+        {
+            self.model(&set.value)?;
+        }
+        let plan = match &plan {
+            LogicalPlan::Statement(PlanStatement::ResetVariable(reset)) => {
+                let is_done = self.reset(&reset.variable)?;
+                if is_done { LogicalPlanBuilder::empty(false).build()? } else { plan }
+            }
+            _ => plan,
+        };
         let frame = tables::statement::execute(&self.context, plan, text).await?;
         let (state, plan) = frame.into_parts();
         let settings = state.config_options().extensions.get::<AiSettings>().cloned().unwrap_or_default();
         let physical = state.create_physical_plan(&plan).await?;
+        let explained = match explained {
+            Some(inner) => Some(state.create_physical_plan(&inner).await?),
+            None => None,
+        };
+        for name in named_models(explained.as_ref().unwrap_or(&physical)) {
+            self.model(&name)?;
+        }
+        let model = settings.model().map(|name| self.model(name)).transpose()?;
         let limits = settings.limits(|| self.scanning_tool(&physical, text))?;
         let budget = Arc::clone(&self.policy.budget);
         let query = Query::new(Arc::clone(&self.runner), limits, budget, text);
+        let query = Arc::new(query.with_model(model));
         let config = state.config().clone().with_extension(Arc::clone(&query));
         let task = TaskContext::from(&state).with_session_config(config);
         self.registry.add(&query);
@@ -267,7 +289,6 @@ impl Session {
         let stream = execute_stream(Arc::clone(&physical), Arc::clone(&task))?;
         let stream = match explained {
             Some(inner) => {
-                let inner = state.create_physical_plan(&inner).await?;
                 let lines = estimates(&inner, &query, &task).await?;
                 with_estimates(stream, &lines)?
             }
@@ -315,6 +336,27 @@ impl Session {
             _ => return datafusion::common::plan_err!("it makes neither a view nor an external table"),
         }
         self.context.execute_logical_plan(plan).await.map(drop)
+    }
+
+    /// Resets a setting of AI functions; false where the setting is another's.
+    fn reset(&self, variable: &str) -> Result<bool> {
+        let variable = variable.to_ascii_lowercase();
+        let Some(name) = variable.strip_prefix(AiSettings::PREFIX).and_then(|name| name.strip_prefix('.'))
+        else {
+            return Ok(false);
+        };
+        let state = self.context.state_ref();
+        let mut state = state.write();
+        let settings = state.config_mut().options_mut().extensions.get_mut::<AiSettings>();
+        settings.map_or(Ok(true), |settings| settings.reset(name).map(|()| true))
+    }
+
+    /// The name of the model that is called so.
+    ///
+    /// # Errors
+    /// Where none is, with those that are served.
+    fn model(&self, name: &str) -> Result<String> {
+        self.runner.model(name).map_err(|error| datafusion::common::plan_datafusion_err!("{error}"))
     }
 
     /// The tool that makes such a statement by itself, where the statement would ask a model.

@@ -10,6 +10,8 @@ use crate::scans::ScanningTool;
 extensions_options! {
     /// Settings of AI functions: `SET relserve.max_tokens = 100000`.
     pub struct AiSettings {
+        /// The model that answers calls which name none; unset: the server's default one.
+        pub model: Option<String>, default = None
         /// Tokens that a query may compute, prompts and answers; 0: any number.
         pub max_tokens: u64, default = 0
         /// Calls that a query may compute; 0: any number.
@@ -32,6 +34,33 @@ impl ConfigExtension for AiSettings {
 }
 
 impl AiSettings {
+    /// The setting of the model, as it is set.
+    pub(crate) const MODEL: &str = "relserve.model";
+
+    /// The model that is set. An empty name is none.
+    pub(crate) fn model(&self) -> Option<&str> {
+        self.model.as_deref().filter(|name| !name.is_empty())
+    }
+
+    /// Gives a setting the value that it has at first: DataFusion resets its own settings only.
+    ///
+    /// # Errors
+    /// Where there is no setting of this name.
+    pub(crate) fn reset(&mut self, name: &str) -> Result<()> {
+        let usual = Self::default();
+        match name {
+            "model" => self.model = usual.model,
+            "max_tokens" => self.max_tokens = usual.max_tokens,
+            "max_calls" => self.max_calls = usual.max_calls,
+            "cached_only" => self.cached_only = usual.cached_only,
+            "window_rows" => self.window_rows = usual.window_rows,
+            "order" => self.order = usual.order,
+            "place_filters" => self.place_filters = usual.place_filters,
+            other => return plan_err!("there is no setting relserve.{other}"),
+        }
+        Ok(())
+    }
+
     /// What they let a query do; `scan`: the tool that makes it by itself.
     ///
     /// # Errors
@@ -52,5 +81,36 @@ impl AiSettings {
             order,
             scan,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::common::config::ExtensionOptions as _;
+
+    use super::AiSettings;
+
+    #[test]
+    fn every_setting_can_be_reset() {
+        let usual = AiSettings::default();
+        for entry in usual.entries() {
+            let mut settings = AiSettings::default();
+            let value = match entry.value.as_deref() {
+                Some("true") => "false",
+                Some(number) if number.parse::<u64>().is_ok() => "7",
+                Some(_) => "fields",
+                None => "true",
+            };
+            let name = entry.key.rsplit('.').next().unwrap_or_default().to_owned();
+            let shown = |settings: &AiSettings| {
+                let found = settings.entries().into_iter().find(|other| other.key == entry.key);
+                found.and_then(|found| found.value)
+            };
+            settings.set(&name, value).expect("it can be set");
+            assert_eq!(shown(&settings).as_deref(), Some(value), "{name}");
+            settings.reset(&name).expect("it can be reset");
+            assert_eq!(shown(&settings), entry.value, "{name}");
+        }
+        assert!(AiSettings::default().reset("none").is_err());
     }
 }

@@ -3,15 +3,17 @@
 import assert from "node:assert/strict";
 
 /** Works on the page with the helpers of `run.mjs`. */
-export async function aiColumns({ page, text, cell, importFile, settled, until, asked, shot }, run) {
+export async function aiColumns({ page, text, cell, importFile, settled, until, asked, shot, picksOnly }, run) {
   const rows = Array.from({ length: 8 }, (_, i) => `"Mail ${run}-${i} is ${i % 2 ? "kind" : "rude"}",Shop ${i % 3}`);
   await importFile("mails.csv", "text/csv", Buffer.from(`Mail,Place\n${rows.join("\n")}\n`));
   const before = asked().length;
   const callsOf = (request) => JSON.parse(request.body).calls;
 
   await page.click("#add-column");
-  const isDemo = (await page.textContent("#model")) === "relserve-demo";
+  const isDemo = await picksOnly();
   assert.equal(await page.locator("#column .beyond").isVisible(), isDemo, "the demo model answers no prompt");
+  const first = await page.locator("#column-function option").first().textContent();
+  assert.equal(first.endsWith("(not with the demo model)"), isDemo, first);
   assert.match(await page.locator("#column-inputs label").first().textContent(), /^Prompt/);
   assert.equal(await page.getAttribute("#column textarea", "placeholder"), "Summarize {Mail} in five words");
   assert.equal(await page.getAttribute("#column-name", "placeholder"), "Ask");

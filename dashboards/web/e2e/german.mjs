@@ -130,6 +130,10 @@ async function walk({ page, keys, address }, look) {
   await cell("B1").click();
   await open("#filter", "#filter-dialog", "filter");
   await open("#help", "#functions", "functions");
+  await page.click("#models-open");
+  await page.waitForSelector("#models-known tbody tr");
+  await look("models", "#models");
+  await page.keyboard.press("Escape");
   await page.click("#share");
   await page.click("#share-make");
   await page.waitForSelector("#share-links button");

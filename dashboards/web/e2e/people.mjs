@@ -62,6 +62,7 @@ async function signIn() {
   assert.equal(await page.evaluate(() => location.href), `${address}/`, "the token is out of the address bar");
   await until("it is told who", async () => /\(operator\)/.test(await page.textContent("#tenant")));
   assert.equal(await page.locator("dialog[open]").count(), 0);
+  await demo(page);
   const used = await machine();
   used.mayFail = /v1\/(sign-in|models)/;
   await used.goto(LINK);
@@ -70,6 +71,20 @@ async function signIn() {
   await used.context().close();
   console.log(`- a link signed in, once; ${inWords(took)}`);
   return page;
+}
+
+/** The demo model answers: what it can do is said, and what it refuses is marked. */
+async function demo(page) {
+  assert.equal(await page.textContent(".status .beyond"), "Demo model: labels, ratings and yes-no only");
+  assert.equal(await page.locator(".status .beyond").isVisible(), true);
+  await page.click("#add-column");
+  const options = await page.locator("#column-function option").allTextContents();
+  const answered = options.filter((option) => !option.endsWith(" (not with the demo model)"));
+  assert.deepEqual(answered.map((option) => option.split(":")[0]), ["classify", "rate"]);
+  await page.keyboard.press("Escape");
+  await page.click("#models-open");
+  assert.match(await page.textContent("#models .beyond"), /Every other function is refused/);
+  await page.keyboard.press("Escape");
 }
 
 /** Two machines with one sheet, and one of them away. */

@@ -25,6 +25,7 @@ import { loggingIn } from "./login.mjs";
 import { looking } from "./look.mjs";
 import { looks } from "./looks.mjs";
 import { begin, fromFile } from "./menus.mjs";
+import { models } from "./models.mjs";
 import { overriding } from "./override.mjs";
 import { pausing } from "./pause.mjs";
 import { proxy } from "./proxy.mjs";
@@ -166,6 +167,8 @@ async function fromServer(path) {
   return reply.json();
 }
 /** Prompt tokens that the model has seen in all. */
+/** Whether the model refuses functions that write text. */
+const picksOnly = async () => (await fromServer("v1/models")).data[0].picks_only === true;
 const promptTokens = async () => (await fromServer("v1/scheduler")).prompt_tokens;
 /** Waits until nothing waits, and gives the texts of a column. */
 async function settled(letter, from, to) {
@@ -213,8 +216,9 @@ async function logIn() {
   await page.goto("about:blank");
   isOpen = false;
   await page.goto(address);
-  step(await loggingIn({ page, browser, address, cell, text, shot, until }, KEY));
+  step(await loggingIn({ page, browser, address, cell, text, shot, until, picksOnly }, KEY));
   hasKey = true;
+  step(await models({ page, until, shot, picksOnly }));
   const { steps } = await fromServer("v1/scheduler");
   if (steps > 0) return;
   await page.click("#view-live");
@@ -232,7 +236,7 @@ async function run() {
   // A new subject each run: the server's cache must not know the first answers.
   const run = Date.now().toString(36);
   const tools = {
-    page, cell, text, type, importFile, settled, until, asked, request, hold, holdAnswers, allow, shot, step, fromServer,
+    page, cell, text, type, importFile, settled, until, asked, request, hold, holdAnswers, allow, shot, step, fromServer, picksOnly,
     promptTokens, interfere, ARTIFACTS,
   };
   await reviews(tools, run);

@@ -1,14 +1,16 @@
 // Where the page starts.
 
-import { CATALOGUE, signature } from "relserve-client/catalogue";
+import { type AiFunction, CATALOGUE, signature } from "relserve-client/catalogue";
 
 import { signInByLink } from "./app/sign-in";
 import { Workspace } from "./app/workspace";
+import { refuses } from "./core/models";
 import { me } from "./net/people";
 import { storesOf } from "./store/scope";
 import { t } from "./text";
 import { summaryOf } from "./text/functions";
 import { AdminView } from "./ui/admin";
+import { AnsweringModel } from "./ui/answering";
 import { element, fillList, onClick } from "./ui/dom";
 import { speak } from "./ui/language";
 import { LiveView } from "./ui/live";
@@ -21,14 +23,16 @@ import "./ui/grid.css";
 import "./ui/panels.css";
 
 speak();
+const answering = new AnsweringModel();
 const help = element("functions", HTMLDialogElement);
-fillList(
-  element("functions-list", HTMLDListElement),
-  [...CATALOGUE.values()].map((item) => [signature(item), summaryOf(item)] as const),
-);
-onClick("help", () => help.showModal());
+onClick("help", () => {
+  const called = (item: AiFunction) => (refuses(answering.current, item.name) ? t.column.refused(signature(item)) : signature(item));
+  const list = element("functions-list", HTMLDListElement);
+  fillList(list, [...CATALOGUE.values()].map((item) => [called(item), summaryOf(item)] as const));
+  help.showModal();
+});
 
-const live = new LiveView();
+const live = new LiveView(answering);
 const admin = new AdminView();
 const adminLink = element("view-admin", HTMLAnchorElement);
 function view(): void {
@@ -63,7 +67,7 @@ async function start(): Promise<void> {
   addEventListener("hashchange", navigated);
   let workspace: Workspace | undefined;
   let opened: string | undefined;
-  const login = new Login(() => void accepted());
+  const login = new Login(answering, () => void accepted());
   async function accepted(): Promise<void> {
     const stores = await signedIn();
     // Another tenant's sheets are in another store.
@@ -75,7 +79,7 @@ async function start(): Promise<void> {
   const stores = isIn ? await signedIn() : storesOf(undefined);
   view();
   opened = stores.sheets;
-  workspace = await Workspace.open(stores.sheets, () => login.refused());
+  workspace = await Workspace.open(stores.sheets, answering, () => login.refused());
   if (isIn) await workspace.keep(stores);
 }
 

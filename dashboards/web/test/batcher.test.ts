@@ -1,7 +1,7 @@
 // What is asked when, without a clock.
 
 import { type Action, Batcher, LIMITS } from "relserve-client/batcher";
-import { type Call, keyOf } from "relserve-client/calls";
+import { type Call, keyOf, requestOf } from "relserve-client/calls";
 import { expect, test } from "vitest";
 
 const call = (text: string): Call => ({ function: "rate", args: [text] });
@@ -184,4 +184,18 @@ test("what is stopped during a pause ends the pause", () => {
   batcher.pause(110);
   expect(batcher.stop().stopped.map(({ cells }) => cells)).toEqual([[1]]);
   expect(batcher.isPaused).toBe(false);
+});
+
+test("calls of another model go in a request of their own, and keep nobody waiting", () => {
+  const batcher = new Batcher();
+  const of = (text: string, model?: string): Call => ({ ...call(text), ...(model === undefined ? {} : { model }) });
+  const mixed = [of("a"), of("a", "n"), of("b"), of("b", "n"), of("c", "m")];
+  batcher.want(1, new Map(mixed.map((one) => [keyOf(one), one])), 0);
+  const actions = batcher.poll(100);
+  const told = actions.flatMap((action) => (action.kind === "send" ? [requestOf(action.calls)] : []));
+  expect(told).toEqual([
+    { calls: [call("a"), call("b")] }, { model: "n", calls: [call("a"), call("b")] }, { model: "m", calls: [call("c")] },
+  ]);
+  expect(batcher.inFlight).toBe(3);
+  expect(batcher.answered(2, 1)?.key).toBe('["rate",["b"],"n"]');
 });

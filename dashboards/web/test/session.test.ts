@@ -465,3 +465,49 @@ test("whatever is typed, paused, stopped, broken or asked again, every cell ends
     for (let row = 0; row < 6; row += 1) expect([toy.show(row, 1), toy.show(row, 2)], `seed ${seed}`).not.toContain("…");
   }
 });
+
+test("a formula names its model, the workbook that of all others, and another choice asks anew", async () => {
+  const toy = new Toy();
+  toy.set(0, 0, "a");
+  toy.set(1, 0, "b");
+  toy.set(0, 1, '=AI.MODEL("n", AI.RATE(A1:A2))');
+  toy.set(0, 2, "=AI.RATE(A1)");
+  toy.set(0, 3, '=AI.MODEL("n", AI.MODEL("m", AI.RATE(A1)) + AI.RATE(A2))');
+  await toy.pass(100);
+  const asked = () => toy.runs.map(({ calls }) => calls.map(({ args, model }) => `${args[0]} ${model}`));
+  expect(asked()).toEqual([["a n", "b n"], ["a undefined"], ["a m"]]);
+  for (const [i, run] of toy.runs.entries()) {
+    for (const index of run.calls.keys()) run.onCell(index, { value: 10 * i + index + 1 });
+    run.resolve({});
+  }
+  await toy.pass(100);
+  // A range of answers fills the cells below, through the name of a model too.
+  expect([0, 1, 2, 3].map((column) => toy.show(0, column))).toEqual(["a", "1", "11", "23"]);
+  expect(toy.show(1, 1)).toBe("2");
+
+  toy.chosen = "n";
+  toy.session.modelChanged();
+  await toy.pass(100);
+  expect([toy.runs.length, toy.show(0, 2)], "what it said is known").toEqual([3, "1"]);
+  toy.chosen = "x";
+  toy.session.modelChanged();
+  expect(toy.show(0, 2)).toBe("…");
+  await toy.pass(100);
+  expect(asked().at(-1)).toEqual(["a x"]);
+  last(toy).reject(new RequestError("the model `x` does not exist; served: `m`, `n`", 404, undefined));
+  await toy.pass(100);
+  expect(toy.session.sheet.value(0, 2)).toMatchObject({ code: "#N/A", note: expect.stringContaining("served: `m`, `n`") });
+  toy.chosen = undefined;
+  toy.session.modelChanged();
+  await toy.pass(100);
+  expect([toy.runs.length, toy.show(0, 2)]).toEqual([4, "11"]);
+});
+
+test("a model's name must be a text, and there is one formula to it", () => {
+  const toy = new Toy();
+  for (const formula of ["=AI.MODEL()", '=AI.MODEL("n")', '=AI.MODEL("", AI.RATE("a"))', '=AI.MODEL(3, AI.RATE("a"))', '=AI.MODEL("n", 1, 2)']) {
+    toy.set(0, 0, formula);
+    expect(toy.session.sheet.value(0, 0), formula).toMatchObject({ code: "#VALUE!", note: expect.stringContaining("AI.MODEL") });
+  }
+  expect(toy.session.pending.calls).toBe(0);
+});

@@ -34,6 +34,9 @@ export class Toy implements SessionHost {
   }
 
   now = () => this.time;
+  /** The model that the workbook names. */
+  chosen: string | undefined;
+  model = () => this.chosen;
   later = (milliseconds: number, then: () => void) => {
     const timer = { at: this.time + milliseconds, then };
     this.timers.push(timer);

@@ -7,6 +7,7 @@ import {
   type LocalSheets, type SaveOptions, type SaveOutcome, type SyncMark, type SyncMarks, type WorkbookContent, type WorkbookRead, type WorkbookServer,
   WorkbookSync, contentOf, sheetOf,
 } from "../src/app/workbook-sync";
+import { keepModel } from "../src/app/tabs";
 import { readable } from "../src/app/workbook-content";
 import { type StoredSheet, newSheet } from "../src/store/sheets";
 
@@ -425,4 +426,16 @@ test("whatever is typed, lost on its way or sent twice, no text is lost and all 
     const kept = new Set([...server.kept.values()].flatMap(({ content }) => content.rows.flat()));
     expect(typed.filter((text) => !kept.has(text)), `seed ${seed}`).toEqual([]);
   }
+});
+
+test("the model that a workbook asks is kept with it, on the server too", () => {
+  const sheet = newSheet("S", [["a"]]);
+  keepModel(sheet, "large");
+  const content = contentOf(sheet, undefined);
+  expect(content).toMatchObject({ model: "large" });
+  const there = { name: "S", version: 1, content };
+  expect(sheetOf("s", readable(there), sheet, 0).model).toBe("large");
+  expect(() => readable({ ...there, content: { ...content, model: 3 } })).toThrow(/S/);
+  keepModel(sheet, undefined);
+  expect(Object.keys(contentOf(sheet, undefined))).not.toContain("model");
 });

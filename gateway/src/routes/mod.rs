@@ -6,6 +6,7 @@ pub mod batches;
 pub mod cells;
 pub mod corpora;
 pub mod files;
+pub mod known_models;
 pub mod live;
 pub mod openai;
 pub mod ops;
@@ -48,6 +49,7 @@ pub fn configure(routes: &mut ServiceConfig) {
     cells::configure(routes);
     corpora::configure(routes);
     openai::configure(routes);
+    known_models::configure(routes);
     schemas::configure(routes);
     sql::configure(routes);
     prompts::configure(routes);

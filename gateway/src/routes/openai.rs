@@ -9,7 +9,6 @@ use actix_web::web::{self, Data, Path, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
 use serving::caller::Caller;
 use serving::clock::Late;
-use serving::error::RequestError;
 use serving::ownership;
 use serving::relquery_state::Usage;
 use serving::submit::{self, Resumed};
@@ -63,7 +62,7 @@ fn models_of(app: &App) -> Vec<ModelObject> {
 )]
 pub async fn model(app: Data<App>, _: Authenticated, id: Path<String>) -> Result<HttpResponse, ApiError> {
     let known = models_of(&app).into_iter().find(|known| known.id == *id);
-    let known = known.ok_or_else(|| RequestError::ModelNotFound(id.into_inner()))?;
+    let known = known.ok_or_else(|| app.models.unknown(&id))?;
     Ok(HttpResponse::Ok().json(known))
 }
 

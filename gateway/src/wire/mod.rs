@@ -15,6 +15,7 @@ pub mod cells;
 pub mod constraint;
 pub mod corpora;
 pub mod files;
+pub mod known_models;
 pub mod label;
 pub mod live;
 pub mod openai;

@@ -254,6 +254,7 @@ mod tests {
 
     #[test]
     fn another_model_is_not_found() {
-        assert_eq!(take(r#"{"model":"gpt-4o"}"#), Err(RequestError::ModelNotFound("gpt-4o".into())));
+        let error = take(r#"{"model":"gpt-4o"}"#).expect_err("another model is served");
+        assert_eq!(error.to_string(), "the model `gpt-4o` does not exist; served: `m`");
     }
 }

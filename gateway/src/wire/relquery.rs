@@ -104,7 +104,9 @@ impl RelQueryRequest {
 /// Refuses a model that is not the one served.
 pub fn check_model(fields: &mut JsonFields, model: &Model) -> Result<(), RequestError> {
     match fields.string("model")? {
-        Some(name) if !model.is_called(&name) => Err(RequestError::ModelNotFound(name)),
+        Some(name) if !model.is_called(&name) => {
+            Err(RequestError::unknown_model(name, std::iter::once(model.name.as_str())))
+        }
         _ => Ok(()),
     }
 }

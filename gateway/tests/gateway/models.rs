@@ -4,6 +4,7 @@ use base::Millis;
 use gateway::config::Config;
 use serde_json::{Value, json};
 use serving::config::{ModelPoolConfig, Secret};
+use serving::known_models;
 use store::{DEFAULT_TENANT, Store, UnixMillis};
 
 use crate::common::batch::{line, make, read, until_over, upload};
@@ -99,6 +100,7 @@ async fn rows_run_on_the_servers_of_the_model_that_is_named() {
     assert!(pools.n.iter().all(|replica| replica.state().asked.iter().all(|asked| asked["model"] == "n")));
     let unknown = server.relquery(table_of("o", 1)).await;
     assert_eq!((unknown.status, &unknown.json()["error"]["code"]), (404, &json!("model_not_found")));
+    assert_eq!(unknown.error(), "the model `o` does not exist; served: `m`, `n`");
     let listed = server.client.get("/v1/models").await.json();
     let listed = listed["data"].as_array().unwrap().iter();
     assert_eq!(listed.map(|one| one["id"].as_str().unwrap()).collect::<Vec<_>>(), ["m", "n", "nn"]);
@@ -409,4 +411,85 @@ async fn a_name_that_the_default_model_turns_out_to_have_is_refused_at_the_start
     let store = Store::open("sqlite::memory:").await.unwrap();
     let error = crate::common::start_on(config, called, store).await.err().unwrap().to_string();
     assert!(error.contains("`nn` is what two models are called"), "{error}");
+}
+
+/// What a statement gives, line by line.
+async fn sql(server: &Server, body: &Value) -> Vec<Value> {
+    let reply = server.client.post("/v1/sql", body).await;
+    assert_eq!(reply.status, 200, "{body}: {}", reply.body);
+    reply.body.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[actix_web::test]
+async fn a_statement_asks_the_models_that_it_names() {
+    let pools = Pools::start().await;
+    let server = pools.serve().await;
+    let of = |options: &str| {
+        format!(
+            "SELECT ai_complete(prompt('say w{{0}}', value){options}) AS t FROM generate_series(1, 6) ORDER BY 1"
+        )
+    };
+    let words: Vec<Value> = (1..=6).map(|i| json!({ "t": format!("w{i}") })).collect();
+    assert_eq!(sql(&server, &json!({"query": of("")})).await, words);
+    assert_eq!(pools.asked(), [6, 0], "the default one");
+    assert_eq!(sql(&server, &json!({"query": of(", model => 'nn'")})).await, words);
+    assert_eq!(pools.asked(), [6, 6]);
+    let session = json!({"query": of(""), "settings": {"relserve.model": "n", "relserve.cached_only": true}});
+    assert_eq!(sql(&server, &session).await, words, "what a model said is known of that model");
+    let both = "SELECT ai_complete(prompt('say x{0}', value), model => 'm') AS m, \
+                ai_complete(prompt('say x{0}', value)) AS n FROM generate_series(1, 3)";
+    let session = json!({"query": both, "settings": {"relserve.model": "n"}});
+    let said: Vec<Value> = (1..=3).map(|i| json!({"m": format!("x{i}"), "n": format!("x{i}")})).collect();
+    assert_eq!(sql(&server, &session).await, said);
+    assert_eq!(pools.asked(), [9, 9], "each its own three");
+    let served = "the model `o` does not exist; served: `m`, `n`";
+    for body in [
+        json!({"query": of(", model => 'o'")}),
+        json!({"query": of(""), "settings": {"relserve.model": "o"}}),
+    ] {
+        let refused = server.client.post("/v1/sql", &body).await;
+        assert_eq!(refused.status, 400, "{}", refused.body);
+        assert!(refused.error().contains(served), "{}", refused.body);
+    }
+}
+
+#[actix_web::test]
+async fn known_models_are_listed_with_what_is_here_and_how_to_serve_them() {
+    let [first, second, third, ..] = known_models::all() else { panic!("there are more") };
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = config();
+    config.store.data_dir = folder.path().to_owned();
+    // The second is whole, the third was broken off.
+    let demo = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/demo");
+    for (model, files) in
+        [(second, &["config.json", "model.safetensors", "tokenizer.json"][..]), (third, &["config.json"])]
+    {
+        let into = model.folder(folder.path());
+        std::fs::create_dir_all(&into).unwrap();
+        for file in files {
+            std::fs::copy(demo.join(file), into.join(file)).unwrap();
+        }
+    }
+    let called = serving::model::Model { name: first.name.clone(), picks_only: true, ..model() };
+    let server = serve_on(config, called, Store::open("sqlite::memory:").await.unwrap()).await;
+    let listed = server.client.get("/v1/known-models").await.json();
+    let data = listed["data"].as_array().unwrap();
+    assert_eq!((data.len(), &listed["object"]), (known_models::all().len(), &json!("list")));
+    let mut shown = data[0].clone();
+    assert_eq!(shown.as_object_mut().unwrap().remove("fits"), Some(true.into()), "it runs");
+    let expected = json!({
+        "name": first.name, "description": first.about, "licence": "Apache-2.0", "parameters": 134_515_008,
+        "download_bytes": 269_030_016, "memory_bytes": 269_030_016 + (3_u64 << 29), "availability": "served",
+        "command": "relserve serve --model smollm2-135m-instruct",
+    });
+    assert_eq!(shown, expected);
+    let availability = data.iter().map(|one| one["availability"].as_str().unwrap()).take(3);
+    assert_eq!(availability.collect::<Vec<_>>(), ["served", "fetched", "not_fetched"]);
+    if let Some(memory) = listed["memory_bytes"].as_u64() {
+        let fits =
+            data.iter().skip(1).all(|one| one["fits"] == (one["memory_bytes"].as_u64() <= Some(memory)));
+        assert!(fits, "{listed}");
+    }
+    assert_eq!(server.client.get("/v1/models").await.json()["data"][0]["picks_only"], true);
+    assert_eq!(server.client.with_key("rs-none").get("/v1/known-models").await.status, 401);
 }

@@ -55,6 +55,8 @@ struct Reduced {
 struct GroupCall {
     function: Function,
     rest: Vec<ScalarValue>,
+    /// The model that it names.
+    model: Option<String>,
     /// Whether the texts come first, before what is asked.
     has_shared_texts: bool,
 }
@@ -123,7 +125,8 @@ impl Asked {
         if function.is_aggregate() {
             let (input, rest) = values.at(own, at)?;
             let BoundInput::Value(list) = input else { return Ok(Some(function.output().null())) };
-            let group = GroupCall { function, rest, has_shared_texts: own.has_shared_texts };
+            let model = call.options.model.clone();
+            let group = GroupCall { function, rest, model, has_shared_texts: own.has_shared_texts };
             return match self.reduce(group, &list, waiter) {
                 Ok(Some((column, outcome))) => self.value(call, &column, &outcome).map(Some),
                 Ok(None) => Ok(None),
@@ -172,14 +175,16 @@ impl Asked {
     ) -> Result<Option<(Arc<AiColumn>, Outcome)>, String> {
         loop {
             let Some(Reduced { reduction, call }) = self.reductions.get_mut(&number) else { return Ok(None) };
-            let prompts = packed(&texts, self.pending.query.runner.prompt_chars_max());
+            let query = &self.pending.query;
+            let prompts = packed(&texts, query.runner.prompt_chars_max(query.model(call.model.as_deref())));
             let call = call.clone();
+            let options = CallOptions { model: call.model.clone(), ..CallOptions::default() };
             reduction.begin(prompts.len());
             let is_last = prompts.len() == 1;
             let mut is_whole = false;
             for (place, prompt) in prompts.into_iter().enumerate() {
                 let input = BoundInput::Value(ScalarValue::from(prompt));
-                let bound = call.function.bind(&input, &call.rest, &CallOptions::default());
+                let bound = call.function.bind(&input, &call.rest, &options);
                 let bound = bound.inspect_err(|_| drop(self.reductions.remove(&number)))?;
                 let Some(Bound { mut column, cells }) = bound else { continue };
                 if call.has_shared_texts {

@@ -56,7 +56,8 @@ pub async fn estimates(
         lines.push(format!(
             "{}: {}",
             exec.program().calls[0].written,
-            comparisons(&mut seen, ranking, query).await?
+            comparisons(&mut seen, ranking, (query, exec.program().calls[0].options.model.as_deref()))
+                .await?
         ));
         return Ok(lines);
     }
@@ -126,7 +127,11 @@ impl Seen {
 }
 
 /// Comparisons of a ranking, at most, with their tokens and what they take.
-async fn comparisons(seen: &mut Seen, ranking: Ranking, query: &Query) -> Result<String> {
+async fn comparisons(
+    seen: &mut Seen,
+    ranking: Ranking,
+    (query, model): (&Query, Option<&str>),
+) -> Result<String> {
     let texts = &mut seen.texts;
     texts.sort();
     let calls = texts.calls_max(ranking.fetch.unwrap_or(usize::MAX));
@@ -137,7 +142,7 @@ async fn comparisons(seen: &mut Seen, ranking: Ranking, query: &Query) -> Result
         texts.distinct(),
     );
     let mut first: HashMap<_, Vec<Vec<Cell>>> = HashMap::new();
-    for (column, cells) in texts.first(&*query.runner).into_iter().take(PROMPTS_MAX) {
+    for (column, cells) in texts.first(query, model).into_iter().take(PROMPTS_MAX) {
         first.entry(column).or_default().push(cells);
     }
     let mut cost = Cost::default();
@@ -207,6 +212,13 @@ impl Cost {
             line.push_str(&format!(", at most {:.4} by the replicas' prices", price * scale));
         }
     }
+}
+
+/// The models that calls of a plan name.
+pub fn named_models(plan: &Arc<dyn ExecutionPlan>) -> Vec<String> {
+    let calls = plan.downcast_ref::<AiExec>().map_or(&[][..], |exec| &exec.program().calls);
+    let own = calls.iter().filter_map(|call| call.options.model.clone());
+    own.chain(plan.children().into_iter().flat_map(named_models)).collect()
 }
 
 /// Whether a plan asks a model.

@@ -62,7 +62,8 @@ impl RowFlow {
         partition: usize,
     ) -> SendableRecordBatchStream {
         let labels: Vec<&str> = exec.program().calls.iter().map(|call| call.written.as_str()).collect();
-        let progress = query.progress.operator(&labels.join(", "), &exec.metrics, partition);
+        let models = query.models(&exec.program().calls);
+        let progress = query.progress.operator((&labels.join(", "), models), &exec.metrics, partition);
         let flow = Self {
             work: exec.work.clone(),
             schema: exec.schema(),

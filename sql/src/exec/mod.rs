@@ -41,7 +41,7 @@ use datafusion::physical_plan::{
 };
 use datafusion::physical_planner::{ExtensionPlanner, PhysicalPlanner};
 
-pub use self::estimate::{estimates, has_calls};
+pub use self::estimate::{estimates, has_calls, named_models};
 use self::flow::RowFlow;
 use self::outer::Unmatched;
 use self::rows::Held;

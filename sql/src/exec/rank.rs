@@ -23,7 +23,7 @@ use crate::cell;
 use crate::node::Ranking;
 use crate::program::AiCall;
 use crate::query::{AnsweredBy, Query, QueryColumn};
-use crate::runner::{AiColumn, Outcome, Runner};
+use crate::runner::{AiColumn, Outcome};
 
 /// Texts that one call compares: more take fewer calls, and are harder to tell apart.
 pub(super) const GROUP_TEXTS: usize = 4;
@@ -88,18 +88,21 @@ impl Texts {
     }
 
     /// The first comparisons, which every text takes part in.
-    pub(super) fn first(&self, runner: &dyn Runner) -> Vec<(AiColumn, Vec<Cell>)> {
+    pub(super) fn first(&self, query: &Query, model: Option<&str>) -> Vec<(AiColumn, Vec<Cell>)> {
         let all: Vec<usize> = (0..self.distinct()).collect();
         let groups = all.chunks(GROUP_TEXTS).filter(|group| group.len() > 1);
-        groups.map(|group| self.comparison(runner, group)).collect()
+        groups.map(|group| self.comparison((query, model), group)).collect()
     }
 
     /// The prompt that compares some texts: its column, and the texts, cut so that they fit.
-    fn comparison(&self, runner: &dyn Runner, texts: &[usize]) -> (AiColumn, Vec<Cell>) {
-        let chars_max = runner.prompt_chars_max() / GROUP_TEXTS;
+    fn comparison(&self, (query, model): (&Query, Option<&str>), texts: &[usize]) -> (AiColumn, Vec<Cell>) {
+        let model = query.model(model);
+        let chars_max = query.runner.prompt_chars_max(model) / GROUP_TEXTS;
         let cut = |text: &usize| Cell::from(self.texts[*text].chars().take(chars_max).collect::<String>());
         let criterion = self.criterion.as_deref().unwrap_or_default();
-        (AiColumn::comparison(criterion, texts.len()), texts.iter().map(cut).collect())
+        let column = AiColumn::comparison(criterion, texts.len());
+        let column = AiColumn { model: model.map(str::to_owned), ..column };
+        (column, texts.iter().map(cut).collect())
     }
 }
 
@@ -139,7 +142,8 @@ pub(super) fn stream(
     context: Arc<TaskContext>,
 ) -> Result<SendableRecordBatchStream> {
     let call = exec.program().calls[0].clone();
-    let progress = query.progress.operator(&call.written, &exec.metrics, partition);
+    let models = query.models(std::slice::from_ref(&call));
+    let progress = query.progress.operator((&call.written, models), &exec.metrics, partition);
     let memory = MemoryConsumer::new("AiRank").register(context.memory_pool());
     let fetch = ranking.fetch.into_iter().chain(exec.fetch).min();
     let flow = RankFlow {
@@ -271,7 +275,8 @@ impl RankFlow {
             return Ok(());
         }
         let query = Arc::clone(&self.pending.query);
-        let (column, cells) = self.texts.comparison(&*query.runner, &candidates);
+        let model = self.call.options.model.as_deref();
+        let (column, cells) = self.texts.comparison((&query, model), &candidates);
         let column =
             self.columns.entry(candidates.len()).or_insert_with(|| query.column(AnsweredBy::Model, column));
         let known = self.pending.put(column, cells, group);

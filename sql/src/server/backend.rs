@@ -30,6 +30,7 @@ use super::split::split;
 use super::transport::ServerOutput;
 use super::{ConnectionLimits, names};
 use crate::query::Query;
+use crate::settings::AiSettings;
 use crate::{Session, tables};
 
 /// A connection's state.
@@ -206,6 +207,10 @@ impl Backend {
             SessionCommand::Set { name, value, is_local } => self.set(name, value.as_deref(), *is_local),
             SessionCommand::ResetAll => {
                 self.settings().reset();
+                // The next who gets a connection of a pool is not to ask the model of the last.
+                let usual = self.options.extensions.get::<AiSettings>().cloned().unwrap_or_default();
+                let state = self.session.context().state_ref();
+                state.write().config_mut().options_mut().extensions.insert(usual);
                 self.follow_settings();
                 done("RESET")
             }
@@ -444,9 +449,11 @@ impl Backend {
     /// A setting of ours, which DataFusion sets and does not show.
     fn own_setting(&self, name: &str) -> Option<String> {
         let state = self.session.context().state();
-        let settings = state.config_options().extensions.get::<crate::settings::AiSettings>()?;
+        let settings = state.config_options().extensions.get::<AiSettings>()?;
         let entry = settings.entries().into_iter().find(|entry| entry.key == name)?;
-        Some(entry.value.unwrap_or_else(|| "auto".to_owned()))
+        // Without a model the server's default one is asked; of the others the session decides.
+        let unset = if name == "model" { "" } else { "auto" };
+        Some(entry.value.unwrap_or_else(|| unset.to_owned()))
     }
 
     fn show_all(&self) -> Result<Outcome, SqlError> {

@@ -46,7 +46,14 @@ impl Runner for ModelRunner {
         Box::new(Open { model: Arc::clone(&self.0), answers, template })
     }
 
-    fn prompt_chars_max(&self) -> usize {
+    fn model(&self, name: &str) -> Result<String, RunError> {
+        match name {
+            "other" => Ok(name.to_owned()),
+            _ => Err(RunError(format!("the model `{name}` does not exist; served: `usual`, `other`"))),
+        }
+    }
+
+    fn prompt_chars_max(&self, _: Option<&str>) -> usize {
         8_000
     }
 

@@ -22,6 +22,9 @@ async fn settings_are_kept_shown_and_reset() {
         ("SET myapp.tenant = '7'", "myapp.tenant", "7"),
         ("SET NAMES 'UTF8'", "client_encoding", "UTF8"),
         ("SET relserve.max_tokens = 1000", "relserve.max_tokens", "1000"),
+        ("SET relserve.model = 'other'", "relserve.model", "other"),
+        ("RESET relserve.model", "relserve.model", ""),
+        ("RESET relserve.max_tokens", "relserve.max_tokens", "0"),
         ("RESET extra_float_digits", "extra_float_digits", "1"),
         ("SET application_name TO DEFAULT", "application_name", ""),
         ("DISCARD ALL", "timezone", "UTC"),
@@ -39,12 +42,16 @@ async fn settings_are_kept_shown_and_reset() {
     }
     assert_eq!(error(&client, "SHOW no_such_setting").await.0, "42704");
     assert_eq!(error(&client, "SET no_such_setting = 1").await.0, "42704");
+    let (_, message) = error(&client, "SET relserve.model = 'gone'").await;
+    assert!(message.contains("the model `gone` does not exist; served: `usual`, `other`"), "{message}");
     assert_eq!(value(&client, "SELECT set_config('application_name', 'x', false)").await, "x");
     assert_eq!(value(&client, "SHOW application_name").await, "x");
     assert!(first_column(&client, "SHOW ALL").await.len() > 50);
     // What asyncpg sends when a connection goes back to its pool.
     let reset = "SELECT pg_advisory_unlock_all(); CLOSE ALL; UNLISTEN *; RESET ALL;";
+    client.simple_query("SET relserve.model = 'other'").await.unwrap();
     client.simple_query(reset).await.unwrap();
+    assert_eq!(value(&client, "SHOW relserve.model").await, "");
 }
 
 #[tokio::test]

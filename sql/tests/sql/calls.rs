@@ -503,3 +503,52 @@ async fn aggregates_of_the_same_texts_ask_about_them_in_prompts_that_begin_alike
     shown(&session, alone).await;
     assert!(model.asked()[2].starts_with("What is praised?"), "rows of a relQuery share what comes first");
 }
+
+#[tokio::test]
+async fn a_call_or_the_session_names_the_model_that_answers() {
+    let model = bright();
+    let session = session(&model, &[REVIEWS]).await;
+    let asked = async |text: &str| {
+        let said = shown(&session, text).await;
+        assert!(!said.contains("error"), "{text}: {said}");
+        model.take_models()
+    };
+    let n = || Some("n".to_owned());
+    let [mine, usual, group, rank] = [
+        "SELECT ai_if(text, model => 'n') FROM reviews",
+        "SELECT ai_if(text) FROM reviews",
+        "SELECT ai_agg(text, 'What is it?', model => 'n') FROM reviews",
+        "SELECT id FROM reviews ORDER BY ai_rank(text, 'the best', model => 'n') LIMIT 1",
+    ];
+    assert_eq!(asked(mine).await, [n()]);
+    assert_eq!(asked(usual).await, [None]);
+    assert_eq!(asked(group).await, [n()]);
+    assert_eq!(asked(rank).await, [n()]);
+    let both = "SELECT ai_if(text, model => 'n'), ai_if(text) FROM reviews";
+    assert_eq!(asked(both).await, [None, n()], "equal prompts of two models are two");
+    shown(&session, "SET relserve.model = 'nn'").await;
+    assert_eq!(asked(usual).await, [n()], "by its own name");
+    assert_eq!(asked("SELECT ai_if(text, model => 'm') FROM reviews").await, [Some("m".to_owned())]);
+    assert_eq!(asked("SELECT id FROM reviews ORDER BY ai_rank(text, 'the best') LIMIT 1").await, [n()]);
+    shown(&session, "RESET relserve.model").await;
+    assert_eq!(asked(usual).await, [None]);
+    for text in [
+        "SELECT ai_if(text, model => 'o') FROM reviews",
+        "EXPLAIN SELECT ai_if(text, model => 'o') FROM reviews",
+        "SET relserve.model = 'o'",
+    ] {
+        let error = shown(&session, text).await;
+        assert!(error.contains("the model `o` does not exist; served: `m`, `n`"), "{text}: {error}");
+    }
+    assert_eq!(asked(usual).await, [None], "a model that there is not is not set");
+    for (text, said) in [
+        ("SELECT ai_if(text, model => id) FROM reviews", "model must be the name of a model as text"),
+        ("SELECT ai_if(text, model => '') FROM reviews", "model must be the name of a model as text"),
+        ("SELECT ai_embed(text, model => 'n') FROM reviews", "no language model answers it"),
+        ("SELECT ai_similarity(text, 'a', model => 'n') FROM reviews", "no language model answers it"),
+        ("SELECT ai_retrieve(text, 'c', model => 'n') FROM reviews", "no language model answers it"),
+    ] {
+        let error = shown(&session, text).await;
+        assert!(error.contains(said), "{text}: {error}");
+    }
+}

@@ -25,6 +25,8 @@ pub(crate) struct Model {
     says: Box<Says>,
     /// Every prompt, in the order in which they were computed.
     asked: Mutex<Vec<String>>,
+    /// The model that each of them was for; `None` is the default one.
+    models: Mutex<Vec<Option<String>>>,
     /// Rows of each `send`.
     windows: Mutex<Vec<usize>>,
     /// Words whose numbers in a text are its vector; without any there is no embedding model.
@@ -46,8 +48,9 @@ impl Model {
     }
 
     fn of(says: impl Fn(&str) -> Result<String, String> + Send + Sync + 'static) -> Self {
-        let (asked, windows, embedded) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Self { says: Box::new(says), asked, windows, vector_of: &[], embedded, price: None }
+        let (asked, models) = (Mutex::default(), Mutex::default());
+        let (windows, embedded) = (Mutex::default(), Mutex::default());
+        Self { says: Box::new(says), asked, models, windows, vector_of: &[], embedded, price: None }
     }
 
     /// Embeds texts by the words that they have.
@@ -70,6 +73,14 @@ impl Model {
 
     pub(crate) fn asked(&self) -> Vec<String> {
         self.asked.lock().unwrap().clone()
+    }
+
+    /// The models that were asked since this was looked at last, each once.
+    pub(crate) fn take_models(&self) -> Vec<Option<String>> {
+        let mut models = std::mem::take(&mut *self.models.lock().unwrap());
+        models.sort();
+        models.dedup();
+        models
     }
 
     pub(crate) fn embedded(&self) -> Vec<Vec<String>> {
@@ -130,7 +141,16 @@ impl Runner for ModelRunner {
         Box::new(Open { model: Arc::clone(&self.0), column: column.clone(), options, answers })
     }
 
-    fn prompt_chars_max(&self) -> usize {
+    /// `m` is the default model, `n` another, which may be called `nn`.
+    fn model(&self, name: &str) -> Result<String, RunError> {
+        match name {
+            "m" | "n" => Ok(name.to_owned()),
+            "nn" => Ok("n".to_owned()),
+            _ => Err(RunError(format!("the model `{name}` does not exist; served: `m`, `n`"))),
+        }
+    }
+
+    fn prompt_chars_max(&self, _: Option<&str>) -> usize {
         200
     }
 
@@ -141,7 +161,7 @@ impl Runner for ModelRunner {
         }
     }
 
-    fn price(&self) -> Option<TokenPrice> {
+    fn price(&self, _: Option<&str>) -> Option<TokenPrice> {
         self.0.price
     }
 
@@ -189,6 +209,7 @@ impl Run for Open {
                     (Outcome::Unknown, false)
                 } else {
                     self.model.asked.lock().unwrap().push(prompt.clone());
+                    self.model.models.lock().unwrap().push(self.column.model.clone());
                     ((self.model.says)(&prompt).map_or_else(Outcome::Failed, Outcome::Text), true)
                 };
                 let tokens = Tokens {

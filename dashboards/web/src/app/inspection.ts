@@ -1,14 +1,14 @@
 // What is known of one cell: from the sheet what it asks, from the session how that stands, from the server the prompt
 // and what it holds now.
 
-import { type Call, keyOf } from "relserve-client/calls";
+import { type Call, keyOf, requestOf } from "relserve-client/calls";
 import { CellError, PENDING, type Scalar, shown } from "relserve-client/value";
 import { withoutPlace } from "relserve-client/wire";
 
 import { type CellId, cellId, cellName, nameOf } from "../core/address";
 import { type CellState, type Line, type ServerQueue, linesOf } from "../core/inspect";
 import { type Origins, changedCells } from "../core/origins";
-import { answered, told } from "../net/told";
+import { answered, ofModel, told } from "../net/told";
 import { t } from "../text";
 import type { Inspected, Prompt } from "../ui/inspector";
 import { reason } from "./reason";
@@ -67,7 +67,7 @@ export class Inspection {
       if (session.isPaused) return { kind: "paused" };
       if (session.isReconnecting) return { kind: "away" };
       if (!all.some(({ open }) => open === "sent")) return { kind: "queued" };
-      void this.look();
+      void this.look(calls[0]?.model);
       return { kind: "sent", queue: this.queue };
     }
     if (value instanceof CellError && value.code === "#STOPPED!") return { kind: "stopped" };
@@ -85,11 +85,11 @@ export class Inspection {
   }
 
   /** What the server holds, asked once for a cell. */
-  private async look(): Promise<void> {
+  private async look(model: string | undefined): Promise<void> {
     if (this.isLooking || this.queue) return;
     this.isLooking = true;
     const cell = this.cell;
-    const queue = await told<ServerQueue>("v1/scheduler");
+    const queue = await told<ServerQueue>(`v1/scheduler${ofModel(model)}`);
     this.isLooking = false;
     if (cell !== this.cell || !queue) return;
     this.queue = queue;
@@ -98,8 +98,10 @@ export class Inspection {
 }
 
 async function promptsOf(calls: readonly Call[]): Promise<readonly Prompt[]> {
+  // A formula that names several models shows the prompts of the first.
+  const own = calls.filter(({ model }) => model === calls[0]?.model);
   try {
-    const { model, prompts } = await answered<PromptsReply>("v1/cells/prompts", { calls: calls.slice(0, PROMPTS_MAX) });
+    const { model, prompts } = await answered<PromptsReply>("v1/cells/prompts", requestOf(own.slice(0, PROMPTS_MAX)));
     const told = prompts.map(({ text, tokens, max_tokens, error }): Prompt =>
       error ? { term: t.inspect.noPrompt, text: withoutPlace(error.message), isNote: true }
         : { term: t.inspect.promptTo(model, tokens ?? 0, max_tokens ?? 0), text: text ?? "" });

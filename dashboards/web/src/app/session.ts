@@ -21,6 +21,8 @@ export interface SessionHost {
   now(): number;
   /** The date and time as a number, for `TODAY`; where there is none they are errors. */
   clock?(): number;
+  /** The model that formulas ask which name none; the server's default one where there is none. */
+  model?(): string | undefined;
   /** Calls back after some milliseconds; gives what undoes that. */
   later(milliseconds: number, then: () => void): () => void;
   /** Sends calls; see `runCells`. */
@@ -95,7 +97,7 @@ export class Session {
     // What is asked past the server's result cache takes no other call along.
     this.batcher = new Batcher({ ...LIMITS, freely: FREELY }, (key) => this.fresh.has(key));
     this.book = new Book(memory, (cell, calls) => this.batcher.want(cell, calls, host.now()),
-      () => host.clock?.() ?? Number.NaN);
+      () => host.clock?.() ?? Number.NaN, () => host.model?.());
     this.shown = this.book.add("Sheet1");
     this.watch = new ServerWatch({
       now: () => host.now(), later: (milliseconds, then) => host.later(milliseconds, then), probe: () => host.probe(),
@@ -217,6 +219,12 @@ export class Session {
     this.calledOff.clear();
     this.memory.forgetFailures();
     for (const { sheet } of this.book.members) sheet.touchUnfinished();
+    this.refresh();
+  }
+
+  /** The workbook asks another model: what it says is not what the one before said, which is known still. */
+  modelChanged(): void {
+    for (const { sheet } of this.book.members) sheet.touchAi();
     this.refresh();
   }
 

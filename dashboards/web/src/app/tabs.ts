@@ -77,6 +77,12 @@ export function keepSheets(stored: StoredSheet, sheets: readonly FurtherSheet[])
   if (further.length > 0) stored.further = further;
 }
 
+/** Keeps with a workbook which model it asks; one that asks the default one says nothing, as it always did. */
+export function keepModel(stored: StoredSheet, model: string | undefined): void {
+  if (model === undefined) delete stored.model;
+  else stored.model = model;
+}
+
 /** Why a name is none for a sheet. */
 export function refuseName(name: string, taken: readonly string[]): string {
   if (name === "") return t.tabs.needsName;

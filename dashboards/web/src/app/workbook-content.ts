@@ -33,6 +33,7 @@ const SHEET = {
 const isContent = isObject({
   ...SHEET,
   first: isOptional(isText),
+  model: isOptional(isText),
   further: isOptional(isList(isObject({ ...SHEET, name: isText }))),
   shown: isOptional(isList(isObject({ name: isText, rows: isList(isList(isText)) }))),
 });

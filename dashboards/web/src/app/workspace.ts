@@ -5,6 +5,7 @@ import { noUsage } from "relserve-client/usage";
 
 import type { CellId } from "../core/address";
 import { cellLabel } from "../core/cell-label";
+import { refuses } from "../core/models";
 import { afterTyping } from "../core/origins";
 import { rawOf } from "../core/typed";
 import { widthsOn } from "../core/widths";
@@ -15,6 +16,7 @@ import { storedKey } from "../store/key";
 import type { Stores } from "../store/scope";
 import { SHEETS_MAX, SheetStore, TITLE_MAX, type StoredSheet, identifier, newSheet, noteIdentity, noteShown, noteTab, shownHere, tabShownHere } from "../store/sheets";
 import { t } from "../text";
+import type { AnsweringModel } from "../ui/answering";
 import { confirmedDeletion } from "../ui/ask";
 import { element, onClick } from "../ui/dom";
 import { AiColumnDialog } from "../ui/ai-column";
@@ -24,6 +26,7 @@ import { Gallery } from "../ui/gallery";
 import { Grid } from "../ui/grid";
 import { type Inspected, Inspector } from "../ui/inspector";
 import { Menu } from "../ui/menu";
+import { ModelsDialog } from "../ui/models";
 import { Progress } from "../ui/progress";
 import { ShareDialog } from "../ui/share";
 import { SelectionSummary } from "../ui/summary";
@@ -41,7 +44,7 @@ import { TEMPLATES, type Template } from "./samples";
 import { previewColumn } from "./preview";
 import { Session, type SessionHost } from "./session";
 import { SheetTools } from "./sheet-tools";
-import { Tabs, keepSheets, sheetsIn } from "./tabs";
+import { Tabs, keepModel, keepSheets, sheetsIn } from "./tabs";
 import { Transfer } from "./transfer";
 
 /** Typing is saved this soon, in milliseconds. */
@@ -96,7 +99,8 @@ export class Workspace {
   private readonly otherTabs = new BroadcastChannel("relserve-sheets");
 
   private constructor(
-    private readonly store: SheetStore | undefined, private readonly journal: Journal, private readonly unauthorized: () => void,
+    private readonly store: SheetStore | undefined, private readonly journal: Journal, private readonly answering: AnsweringModel,
+    private readonly unauthorized: () => void,
   ) {
     this.grid = new Grid(element("grid", HTMLDivElement), {
       changed: (changes, isStep) => {
@@ -174,6 +178,7 @@ export class Workspace {
     addEventListener("beforeunload", () => this.save());
     addEventListener("pagehide", () => this.leave());
     document.addEventListener("visibilitychange", () => document.hidden && this.leave());
+    new ModelsDialog(this.answering, (name) => this.choose(name));
     new ShareDialog({
       open: () => (this.keeping ? this.current : undefined),
       restore: (sheet) => this.restore(sheet),
@@ -196,12 +201,12 @@ export class Workspace {
   }
 
   /** Opens the sheet that this tab showed last, else the one that was changed last. */
-  static async open(sheets: string, unauthorized: () => void): Promise<Workspace> {
+  static async open(sheets: string, answering: AnsweringModel, unauthorized: () => void): Promise<Workspace> {
     // Private windows of some browsers have no store: sheets then live as long as the page.
     const store = await SheetStore.open(sheets).catch(() => undefined);
     const journal = new Journal(sheets);
     const copies = store ? await journal.recover(store) : [];
-    const workspace = new Workspace(store, journal, unauthorized);
+    const workspace = new Workspace(store, journal, answering, unauthorized);
     workspace.list = (await store?.list()) ?? [];
     const first = workspace.list.find(({ id }) => id === shownHere()) ?? workspace.list[0];
     if (first) workspace.show(first);
@@ -236,6 +241,7 @@ export class Workspace {
     return {
       now: () => performance.now(),
       clock: () => serialOfInstant(new Date()),
+      model: () => this.current.model,
       later: (milliseconds, then) => {
         const timer = setTimeout(then, milliseconds);
         return () => clearTimeout(timer);
@@ -259,6 +265,7 @@ export class Workspace {
         return open && tableOf(open);
       },
       value: (row, column) => sheet()?.value(row, column) ?? null,
+      refuses: (name) => refuses(this.answering.current, name),
       preview: (formula, table, show) => {
         const open = sheet();
         return open ? previewColumn(open, formula, table, this.world(), show) : () => undefined;
@@ -278,6 +285,7 @@ export class Workspace {
     // Until the grid shows this sheet, nothing of it is painted into the last one.
     this.session = undefined;
     this.current = sheet;
+    this.answering.choose(sheet.model);
     this.progress.reset();
     noteShown(sheet.id);
     sheet.usage = { ...noUsage(), ...sheet.usage };
@@ -407,9 +415,12 @@ export class Workspace {
 
   private adopt(sheet: StoredSheet, fresh: StoredSheet, words: string): void {
     // The session counts in the usage that it was given.
+    const hasOtherModel = sheet.model !== fresh.model;
     Object.assign(sheet, fresh, { usage: sheet.usage });
     keepSheets(sheet, sheetsIn(fresh));
+    keepModel(sheet, fresh.model);
     if (sheet !== this.current) return;
+    if (hasOtherModel) this.asksOther();
     if (!this.session || !this.tabs.adopt(sheet, this.session)) this.show(sheet);
     this.gallery.show(this.isEmpty());
     this.describe(false);
@@ -467,6 +478,10 @@ export class Workspace {
   private goTo(older: StoredSheet): void {
     this.current.name = older.name;
     keepSheets(this.current, sheetsIn(older));
+    if (this.current.model !== older.model) {
+      keepModel(this.current, older.model);
+      this.asksOther();
+    }
     if (!this.session || !this.tabs.adopt(this.current, this.session)) this.show(this.current);
     this.describe(false);
     this.listSheets();
@@ -598,6 +613,19 @@ export class Workspace {
     onClick("retry", () => this.retry());
     onClick("stop", () => this.session?.stop());
     onClick("pause", () => (this.session?.isPaused ? this.session.resume() : this.session?.pause()));
+  }
+
+  /** Has the open workbook ask the model of a name, or the server's default one. */
+  private choose(name: string | undefined): void {
+    keepModel(this.current, name);
+    this.asksOther();
+    this.edited();
+  }
+
+  /** The open workbook asks another model than before. */
+  private asksOther(): void {
+    this.answering.choose(this.current.model);
+    this.session?.modelChanged();
   }
 
   private rename(name: string): void {

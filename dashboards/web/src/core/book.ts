@@ -33,6 +33,8 @@ export class Book {
     private readonly memory: AnswerCache,
     private readonly onWants: (cell: BookCell, calls: ReadonlyMap<string, Call>) => void,
     private readonly clock: Clock,
+    /** The model that formulas ask which name none. */
+    private readonly model: () => string | undefined = () => undefined,
   ) {}
 
   get members(): readonly Member[] {
@@ -49,7 +51,7 @@ export class Book {
     const number = this.made;
     this.made += 1;
     const wants = (cell: CellId, calls: ReadonlyMap<string, Call>) => this.onWants(number * STRIDE + cell, calls);
-    const around = { other: (other: string) => this.named(other)?.sheet, clock: this.clock };
+    const around = { other: (other: string) => this.named(other)?.sheet, clock: this.clock, model: this.model };
     const member: Member = { name, number, sheet: new Sheet(this.memory, wants, around) };
     this.list.push(member);
     this.touchReaders(name);

@@ -23,8 +23,8 @@ export interface Context {
   /** The numbers of an area. */
   numbers(area: Area, sheet: string | undefined): Numbers;
   clock: Clock;
-  /** An AI function over its arguments; `undefined` is one left out. `nodes` tell which call of the formula it is. */
-  ai(item: AiFunction, args: (Value | undefined)[], nodes: readonly Node[]): Value;
+  /** An AI function over its arguments; `undefined` is one left out. `nodes` tell which call of the formula it is, `model` who is asked. */
+  ai(item: AiFunction, args: (Value | undefined)[], nodes: readonly Node[], model?: string): Value;
 }
 
 /** The value of an expression. */
@@ -71,7 +71,7 @@ function call(name: string, args: Node[], context: Context): Value {
   const known = COUNTING[name] ?? ORDINARY[name];
   if (!known) {
     const isAi = name.startsWith("AI.");
-    return new CellError("#NAME?", isAi ? t.cell.noAiFunction(name, [...CATALOGUE.keys()].join(", ")) : t.cell.noFunction(name));
+    return new CellError("#NAME?", isAi ? t.cell.noAiFunction(name, [...CATALOGUE.keys(), MODEL].join(", ")) : t.cell.noFunction(name));
   }
   return apply(known, args.map((arg) => evaluate(arg, context)), COUNTING[name] !== undefined);
 }
@@ -141,6 +141,18 @@ function overrideFirst([value, formula]: Node[], context: Context): Value {
   return isMatrix(answers) ? answers.map((row, y) => (y === 0 ? [first, ...row.slice(1)] : row)) : first;
 }
 
+/** The function that names a model. */
+export const MODEL = "AI.MODEL";
+
+/** `AI.MODEL(name, formula)`: what the formula asks, it asks the model of this name; one that is named inside of it counts more. */
+function ofModel([model, formula, ...others]: Node[], context: Context): Value {
+  const named = model ? single(evaluate(model, context)) : null;
+  if (named === PENDING || named instanceof CellError) return named;
+  const name = typeof named === "string" ? named.trim() : "";
+  if (name === "" || !formula || others.length > 0) return new CellError("#VALUE!", t.cell.takesModel(MODEL));
+  return evaluate(formula, { ...context, ai: (item, args, nodes, inner = name) => context.ai(item, args, nodes, inner) });
+}
+
 /** Functions that evaluate what they need only, or that must see errors. */
 const SPECIAL: Record<string, (args: Node[], context: Context) => Value> = {
   IF: ([condition, then, otherwise], context) => {
@@ -182,6 +194,7 @@ const SPECIAL: Record<string, (args: Node[], context: Context) => Value> = {
   NA: () => new CellError("#N/A"),
   PI: () => Math.PI,
   OVERRIDE: overrideFirst,
+  [MODEL]: ofModel,
   SUMPRODUCT: sumProduct,
   COUNTIF: conditional("COUNTIF"),
   SUMIF: conditional("SUMIF"),

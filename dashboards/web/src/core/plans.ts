@@ -14,21 +14,21 @@ export interface KeyedPlan extends Plan {
 }
 
 /** A function's plan over values of its arguments. */
-function keyedPlan(item: AiFunction, args: (Value | undefined)[]): KeyedPlan {
-  const planned = plan(item, args);
+function keyedPlan(item: AiFunction, args: (Value | undefined)[], model: string | undefined): KeyedPlan {
+  const planned = plan(item, args, model);
   return { ...planned, keys: planned.rows.map((row) => row.map((one) => ("call" in one ? keyOf(one.call) : undefined))) };
 }
 
 /** The plans of AI functions, by the arguments as they stand in their formula. */
 export class Plans {
-  private readonly kept = new WeakMap<readonly Node[], { args: (Value | undefined)[]; planned: KeyedPlan }>();
+  private readonly kept = new WeakMap<readonly Node[], { args: (Value | undefined)[]; model: string | undefined; planned: KeyedPlan }>();
 
   /** The plan; the one of the last time where no argument is another value. Ranges that are the same are the same object. */
-  of(item: AiFunction, args: (Value | undefined)[], nodes: readonly Node[]): KeyedPlan {
+  of(item: AiFunction, args: (Value | undefined)[], nodes: readonly Node[], model?: string): KeyedPlan {
     const last = this.kept.get(nodes);
-    if (last?.args.every((arg, i) => arg === args[i])) return last.planned;
-    const planned = keyedPlan(item, args);
-    this.kept.set(nodes, { args, planned });
+    if (last?.model === model && last?.args.every((arg, i) => arg === args[i])) return last.planned;
+    const planned = keyedPlan(item, args, model);
+    this.kept.set(nodes, { args, model, planned });
     return planned;
   }
 

@@ -10,7 +10,7 @@ import { type Area, type CellId, COLUMNS_MAX, ROWS_MAX, cellId, columnOfId, cont
 import { callsFor } from "./cell-calls";
 import { CellSet } from "./cell-set";
 import { Dependents, type Large } from "./dependents";
-import { type Context, evaluate } from "./evaluate";
+import { type Context, MODEL, evaluate } from "./evaluate";
 import { type Clock, GIVES_DATE } from "./date-functions";
 import { FormulaError, type Node, type Read, parse, readsOf } from "./parse";
 import { type KeyedPlan, Plans } from "./plans";
@@ -52,6 +52,8 @@ export interface Surroundings {
   /** The sheet of a name beside this one. */
   other(name: string): Sheet | undefined;
   clock: Clock;
+  /** The model that formulas ask which name none; the server's default one without. */
+  model?(): string | undefined;
 }
 
 const ALONE: Surroundings = { other: () => undefined, clock: () => Number.NaN };
@@ -167,8 +169,8 @@ export class Sheet {
   private plansOf(id: CellId, tree: Node): Plan[] {
     const plans: Plan[] = [];
     const whole = wholeCall(tree);
-    evaluate(tree, this.context(id, (item, args, nodes) => {
-      const planned = this.plans.of(item, args, nodes);
+    evaluate(tree, this.context(id, (item, args, nodes, model) => {
+      const planned = this.plans.of(item, args, nodes, model);
       plans.push(planned);
       // Nothing else of the formula reads what it is worth.
       if (nodes === whole) return null;
@@ -311,6 +313,11 @@ export class Sheet {
     for (const id of ids) if (this.cells.get(id)?.formula) this.mark(id);
   }
 
+  /** Formulas that ask a model. */
+  touchAi(): void {
+    this.touch([...this.cells].flatMap(([id, { formula }]) => (formula?.isAi ? [id] : [])));
+  }
+
   /** Formulas that make one of some calls. */
   touchCallers(keys: ReadonlySet<string>): void {
     const asks = (id: CellId, tree: Node) => [...callsFor(this.plansOf(id, tree), [0, 0], undefined).keys()].some((key) => keys.has(key));
@@ -435,8 +442,8 @@ export class Sheet {
   private finish(id: CellId, cell: Cell, formula: Formula): void {
     const wants = new Map<string, Call>();
     const whole = wholeCall(formula.tree);
-    const context = this.context(id, (item, args, nodes) =>
-      this.ask(this.plans.of(item, args, nodes), nodes, wants, nodes === whole ? id : undefined));
+    const context = this.context(id, (item, args, nodes, model) =>
+      this.ask(this.plans.of(item, args, nodes, model), nodes, wants, nodes === whole ? id : undefined));
     this.place(id, cell, formula, evaluate(formula.tree, context), wants);
   }
 
@@ -451,7 +458,7 @@ export class Sheet {
         return from instanceof CellError ? numbersOf([from]) : from.numbers(area);
       },
       clock: this.around.clock,
-      ai,
+      ai: (item, args, nodes, model = this.around.model?.()) => ai(item, args, nodes, model),
     };
   }
 
@@ -563,11 +570,10 @@ export class Sheet {
   }
 }
 
-/** The arguments of the AI call that a formula is, where it is no more than that, with or without an `OVERRIDE`. */
-function wholeCall(tree: Node): readonly Node[] | undefined {
-  const isOverridden = tree.kind === "call" && tree.name === "OVERRIDE";
-  const inner = isOverridden ? tree.args[1] : tree;
-  return inner?.kind === "call" ? inner.args : undefined;
+/** The arguments of the AI call that a formula is, where it is no more than that, with or without `OVERRIDE` and `AI.MODEL`. */
+function wholeCall(tree: Node | undefined): readonly Node[] | undefined {
+  if (tree?.kind !== "call") return undefined;
+  return tree.name === "OVERRIDE" || tree.name === MODEL ? wholeCall(tree.args[1]) : tree.args;
 }
 
 /** A date that a formula gives, or a date and days more or less. */

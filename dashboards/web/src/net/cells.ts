@@ -1,6 +1,6 @@
 // One batch of cell calls over the wire: POST /v1/cells with `stream: true`, each cell as it finishes.
 
-import type { Answer } from "relserve-client/calls";
+import { type Answer, requestOf } from "relserve-client/calls";
 import type { Label, LabelledCall } from "relserve-client/labels";
 import type { ServerUsage } from "relserve-client/usage";
 import { RequestError, failure, headers, readCells } from "relserve-client/wire";
@@ -33,7 +33,7 @@ export async function runCells(
     response = await fetch("v1/cells?details=true", {
       method: "POST",
       headers: { "Content-Type": "application/json", ...headers(key) },
-      body: JSON.stringify({ calls, labels, stream: true, ...(isFresh ? { cache: false } : {}) }),
+      body: JSON.stringify({ ...requestOf(calls), labels, stream: true, ...(isFresh ? { cache: false } : {}) }),
       signal,
     });
   } catch (error) {

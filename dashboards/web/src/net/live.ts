@@ -9,6 +9,7 @@ import { type Counts, readFrame, readHello } from "../core/live/wire";
 import type { WhatIf } from "../core/what-if";
 import { storedKey } from "../store/key";
 import { t } from "../text";
+import { ofModel } from "./told";
 
 /** Who is told. */
 export interface Listener {
@@ -19,8 +20,8 @@ export interface Listener {
   state(words: string, bad: boolean): void;
 }
 
-/** Where news comes from; gives what stops it. */
-export type Source = (listener: Listener) => () => void;
+/** Where news of a model comes from, by default of the default one; gives what stops it. */
+export type Source = (listener: Listener, model?: string) => () => void;
 
 const POLL_MS = 1_000;
 /** Waits before the server is asked again, longer each time. */
@@ -54,8 +55,8 @@ function visible(signal: AbortSignal): Promise<void> {
 }
 
 /** One stream to its end: `missing` where the server has none. */
-async function follow(listener: Listener, signal: AbortSignal): Promise<"missing" | "ended"> {
-  const response = await fetch("v1/scheduler/events", { headers: headers(storedKey()), signal });
+async function follow(listener: Listener, model: string | undefined, signal: AbortSignal): Promise<"missing" | "ended"> {
+  const response = await fetch(`v1/scheduler/events${ofModel(model)}`, { headers: headers(storedKey()), signal });
   if (response.status === 404) return "missing";
   if (!response.ok || !response.body) throw await replyError(response);
   listener.state(t.live.stream, false);
@@ -72,7 +73,7 @@ async function follow(listener: Listener, signal: AbortSignal): Promise<"missing
 }
 
 /** The server's stream, taken up again when it ends or breaks; the poll where there is none. */
-export const stream: Source = (listener) => {
+export const stream: Source = (listener, model) => {
   const stopped = new AbortController();
   let stopPoll: (() => void) | undefined;
   const run = async () => {
@@ -87,8 +88,8 @@ export const stream: Source = (listener) => {
       document.addEventListener("visibilitychange", close);
       stopped.signal.addEventListener("abort", close, { once: true });
       try {
-        if ((await follow(listener, open.signal)) === "missing") {
-          stopPoll = poll(listener);
+        if ((await follow(listener, model, open.signal)) === "missing") {
+          stopPoll = poll(listener, model);
           return;
         }
         failures = 0;
@@ -112,13 +113,13 @@ export const stream: Source = (listener) => {
 };
 
 /** Asks once a second. */
-export const poll: Source = (listener) => {
+export const poll: Source = (listener, model) => {
   const stopped = new AbortController();
   const run = async () => {
     while (!stopped.signal.aborted) {
       await visible(stopped.signal);
       try {
-        const response = await fetch("v1/scheduler", { headers: headers(storedKey()), signal: stopped.signal });
+        const response = await fetch(`v1/scheduler${ofModel(model)}`, { headers: headers(storedKey()), signal: stopped.signal });
         if (!response.ok) throw await replyError(response);
         listener.state(t.live.poll, false);
         listener.counts((await response.json()) as Counts);
@@ -132,9 +133,9 @@ export const poll: Source = (listener) => {
   return () => stopped.abort();
 };
 
-/** Replays the last minutes under another policy. */
-export async function whatIf(policy: string): Promise<WhatIf> {
-  const response = await fetch("v1/scheduler/what-if", {
+/** Replays a model's last minutes under another policy. */
+export async function whatIf(policy: string, model: string | undefined): Promise<WhatIf> {
+  const response = await fetch(`v1/scheduler/what-if${ofModel(model)}`, {
     method: "POST",
     headers: { "Content-Type": "application/json", ...headers(storedKey()) },
     body: JSON.stringify({ policy }),
@@ -143,9 +144,9 @@ export async function whatIf(policy: string): Promise<WhatIf> {
   return (await response.json()) as WhatIf;
 }
 
-/** The last minutes as a trace for `relserve sim`. */
-export async function trace(): Promise<string> {
-  const response = await fetch("v1/scheduler/trace", { headers: headers(storedKey()) });
+/** A model's last minutes as a trace for `relserve sim`. */
+export async function trace(model: string | undefined): Promise<string> {
+  const response = await fetch(`v1/scheduler/trace${ofModel(model)}`, { headers: headers(storedKey()) });
   if (!response.ok) throw await replyError(response);
   return response.text();
 }

@@ -4,6 +4,9 @@ import { headers, replyError } from "relserve-client/wire";
 
 import { storedKey } from "../store/key";
 
+/** The query of a route that tells of one model. */
+export const ofModel = (model: string | undefined) => (model === undefined ? "" : `?model=${encodeURIComponent(model)}`);
+
 /** What a route says; nothing where it cannot be asked. */
 export async function told<T>(path: string): Promise<T | undefined> {
   try {

@@ -36,6 +36,8 @@ export interface StoredSheet {
   further?: FurtherSheet[];
   /** Where values come from that stand instead of answers. */
   origins?: StoredOrigins;
+  /** The model that its formulas ask which name none; the server's default one without. */
+  model?: string;
   /** What stands for calls that were called off here, and are not asked when it is opened. */
   calledOff?: string[];
 }

@@ -10,9 +10,6 @@ import { argumentName, summaryOf } from "../text/functions";
 import { element, onClick } from "./dom";
 import { make, row } from "./make";
 
-/** What the built-in model can do. */
-const DEMO_KNOWS = ["classify", "rate"];
-
 /** What the dialog needs of the open sheet. */
 export interface ColumnHost {
   table(): Table | undefined;
@@ -20,6 +17,8 @@ export interface ColumnHost {
   preview(formula: string, table: Table, show: (answers: Scalar[]) => void): () => void;
   /** A cell's value. */
   value(row: number, column: number): Scalar;
+  /** Whether the model that answers refuses a function. */
+  refuses(name: string): boolean;
   /** Puts a column with its header into the sheet. */
   add(formula: string, name: string, table: Table): void;
   say(words: string): void;
@@ -41,8 +40,7 @@ export class AiColumnDialog {
   private stop: (() => void) | undefined;
 
   constructor(private readonly host: ColumnHost) {
-    const label = (name: string, item: AiFunction) => (name === "AI.ASK" ? t.column.anything : `${item.name}: ${summaryOf(item)}`);
-    this.what.append(...COLUMN_FUNCTIONS.map(([name, item]) => new Option(label(name, item), name)));
+    this.what.append(...COLUMN_FUNCTIONS.map(([name]) => new Option(name, name)));
     this.what.addEventListener("change", () => this.fields());
     onClick("add-column", () => this.open());
     onClick("column-try", () => this.preview());
@@ -57,7 +55,17 @@ export class AiColumnDialog {
     });
   }
 
+  /** Says what each function does, and which of them the model that answers refuses. */
+  private describe(): void {
+    for (const [i, [name, item]] of COLUMN_FUNCTIONS.entries()) {
+      const words = name === "AI.ASK" ? t.column.anything : `${item.name}: ${summaryOf(item)}`;
+      const option = this.what.options[i];
+      if (option) option.text = this.host.refuses(item.name) ? t.column.refused(words) : words;
+    }
+  }
+
   private open(): void {
+    this.describe();
     this.table = this.host.table();
     if (!this.table) return this.host.say(t.column.noRows);
     if (this.table.free >= COLUMNS_MAX) return this.host.say(t.column.most(COLUMNS_MAX));
@@ -88,7 +96,7 @@ export class AiColumnDialog {
     }));
     this.name.placeholder = capital(item.name);
     if (isPrompt) this.inputs.append(this.chips());
-    if (!DEMO_KNOWS.includes(item.name)) this.inputs.append(make("p", { class: "quiet beyond" }, t.column.beyond));
+    if (this.host.refuses(item.name)) this.inputs.append(make("p", { class: "quiet beyond" }, t.column.beyond));
   }
 
   /** A prompt that could be, of the first column. */

@@ -25,7 +25,8 @@ export class WhatIfForm {
   private readonly drawn = make("p", { class: "quiet" });
   readonly host: HTMLElement;
 
-  constructor() {
+  /** `model`: whose last minutes. */
+  constructor(private readonly model: () => string | undefined) {
     const form = make("form", { class: "line" }, make("label", { for: "what-if-policy" }, t.whatIf.under), this.policy, this.ask, this.save);
     form.addEventListener("submit", (event) => {
       event.preventDefault();
@@ -37,12 +38,18 @@ export class WhatIfForm {
     this.host = section("live-what-if", t.whatIf.title, form, this.answer, this.checked, this.table.host, this.box.host, this.drawn);
   }
 
+  /** Forgets the answer: another model's minutes are shown. */
+  clear(): void {
+    for (const words of [this.answer, this.checked, this.drawn]) words.textContent = "";
+    this.table.host.hidden = this.box.host.hidden = true;
+  }
+
   private async run(): Promise<void> {
     this.ask.disabled = true;
     this.answer.className = "";
     this.answer.textContent = t.whatIf.running;
     try {
-      this.show(await whatIf(this.policy.value));
+      this.show(await whatIf(this.policy.value, this.model()));
     } catch (error) {
       this.fail(error);
     } finally {
@@ -87,7 +94,7 @@ export class WhatIfForm {
 
   private async saveTrace(): Promise<void> {
     try {
-      download("relserve-trace.json", "application/json", await trace());
+      download("relserve-trace.json", "application/json", await trace(this.model()));
     } catch (error) {
       this.fail(error);
     }

@@ -8,8 +8,10 @@ import { plainName, policyFacts, policyName } from "../core/live/policy";
 import { hitRate } from "../core/live/summary";
 import type { Counts } from "../core/live/wire";
 import { span } from "../core/live/words";
+import { modelsOf } from "../core/models";
 import { type Source, stream } from "../net/live";
 import { count, percent, t } from "../text";
+import type { AnsweringModel } from "./answering";
 import { element, fillList } from "./dom";
 import "./live.css";
 import { Lanes } from "./live-lanes";
@@ -40,6 +42,11 @@ export class LiveView {
   private readonly idle = empty(
     Activity, t.live.idle, t.live.idleHint, make("a", { href: "#sheet" }, t.live.toSheet),
   );
+  private readonly which = make("select", { id: "live-model" });
+  private readonly chooser = make("label", { class: "line" }, t.live.model, this.which);
+  private readonly whatIf = new WhatIfForm(() => this.shown);
+  /** The model that is looked at; the default one without. */
+  private shown: string | undefined;
   private stop: (() => void) | undefined;
   private drawn = 0;
   private timer: number | undefined;
@@ -47,12 +54,12 @@ export class LiveView {
   private greeting: number | undefined;
   private isGreeted = false;
 
-  constructor(private readonly source: Source = stream) {
+  constructor(private readonly answering: AnsweringModel, private readonly source: Source = stream) {
     this.host.classList.add("live");
-    const whatIf = new WhatIfForm();
-    this.details.append(this.lanes.host, this.timeline.host, this.queue.host, this.memory.host, this.shares.host, whatIf.host);
+    this.which.addEventListener("change", () => this.look(this.which.value));
+    this.details.append(this.lanes.host, this.timeline.host, this.queue.host, this.memory.host, this.shares.host, this.whatIf.host);
     this.details.hidden = this.idle.hidden = true;
-    this.host.replaceChildren(this.state, this.tiles, this.facts, this.idle, this.details, this.curves);
+    this.host.replaceChildren(this.state, this.chooser, this.tiles, this.facts, this.idle, this.details, this.curves);
   }
 
   /** Starts or stops. */
@@ -61,6 +68,7 @@ export class LiveView {
     this.stop = undefined;
     clearTimeout(this.greeting);
     if (!on) return;
+    this.choices();
     this.isGreeted = false;
     this.stop = this.source({
       hello: (hello) => {
@@ -82,7 +90,24 @@ export class LiveView {
         this.state.textContent = words;
         this.state.className = bad ? "bad" : "quiet";
       },
-    });
+    }, this.shown);
+  }
+
+  /** The models to look at; nothing to choose where there is one. */
+  private choices(): void {
+    const names = modelsOf(this.answering.models).map(({ id }) => id);
+    if (this.shown !== undefined && !names.includes(this.shown)) this.shown = undefined;
+    this.chooser.hidden = names.length < 2;
+    this.which.replaceChildren(...names.map((name) => new Option(name, name)));
+    this.which.value = this.shown ?? names[0] ?? "";
+  }
+
+  /** Looks at another model. */
+  private look(name: string): void {
+    this.shown = name;
+    this.model.clear();
+    this.whatIf.clear();
+    this.show(true);
   }
 
   /** Draws now, or soon where it was drawn just before. */

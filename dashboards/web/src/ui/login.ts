@@ -2,20 +2,19 @@
 
 import { headers } from "relserve-client/wire";
 
+import type { ServedModel } from "../core/models";
 import { forgetKey, isRemembered, storeKey, storedKey } from "../store/key";
 import { t } from "../text";
+import type { AnsweringModel } from "./answering";
 import { element, onClick } from "./dom";
 
-/** The built-in model, which knows labels and ratings. */
-const DEMO = "relserve-demo";
-
-/** What the server says of a key, or without one: its model's name, or why not. */
-export async function checkKey(key: string): Promise<{ model: string } | { message: string; isRefused: boolean }> {
+/** What the server says of a key, or without one: its models, or why not. */
+export async function checkKey(key: string): Promise<{ models: ServedModel[] } | { message: string; isRefused: boolean }> {
   try {
     const response = await fetch("v1/models", { headers: headers(key) });
     if (response.ok) {
-      const body = (await response.json()) as { data?: { id: string }[] };
-      return { model: body.data?.[0]?.id ?? "" };
+      const body = (await response.json()) as { data?: ServedModel[] };
+      return { models: body.data ?? [] };
     }
     const isRefused = response.status === 401;
     return { message: isRefused ? t.login.refused : t.login.status(response.status), isRefused };
@@ -30,9 +29,8 @@ export class Login {
   private readonly input = element("login-key", HTMLInputElement);
   private readonly remember = element("login-remember", HTMLInputElement);
   private readonly error = element("login-error", HTMLParagraphElement);
-  private readonly model = element("model", HTMLSpanElement);
 
-  constructor(private readonly accepted: () => void) {
+  constructor(private readonly answering: AnsweringModel, private readonly accepted: () => void) {
     onClick("key", () => this.open(""));
     onClick("login-cancel", () => this.dialog.close());
     onClick("login-forget", () => {
@@ -40,7 +38,7 @@ export class Login {
       this.input.value = "";
       this.showForget();
       this.input.focus();
-      this.setModel("");
+      this.answering.lost("");
       this.error.textContent = t.login.forgotten;
     });
     this.dialog.querySelector("form")?.addEventListener("submit", (event) => {
@@ -55,22 +53,16 @@ export class Login {
    */
   async start(problem = ""): Promise<boolean> {
     const checked = await checkKey(storedKey());
-    if ("model" in checked) this.setModel(checked.model);
+    if ("models" in checked) this.answering.found(checked.models);
     else if (checked.isRefused) this.open(problem || (storedKey() ? t.login.refused : ""));
-    else this.setModel(checked.message);
-    return "model" in checked;
+    else this.answering.lost(checked.message);
+    return "models" in checked;
   }
 
   /** Asks for a key, since the server did not take the kept one, or wants one. */
   refused(): void {
-    const worked = this.model.textContent !== "";
+    const worked = this.answering.current !== undefined;
     this.open(worked && storedKey() ? t.login.ended : storedKey() ? t.login.refused : "");
-  }
-
-  /** Shows who answers; what the built-in model cannot do is told while it does. */
-  private setModel(name: string): void {
-    this.model.textContent = name;
-    document.body.classList.toggle("demo", name === DEMO);
   }
 
   /** Opens the dialog with a message. */
@@ -93,12 +85,12 @@ export class Login {
   private async use(): Promise<void> {
     const key = this.input.value.trim();
     const checked = await checkKey(key);
-    if (!("model" in checked)) {
+    if (!("models" in checked)) {
       this.error.textContent = checked.message;
       return;
     }
     storeKey(key, this.remember.checked);
-    this.setModel(checked.model);
+    this.answering.found(checked.models);
     this.dialog.close();
     this.accepted();
   }

@@ -24,6 +24,7 @@ use sql::runner::{
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinSet;
 
+use crate::models::ServedModel;
 use crate::services::constraints::Purpose;
 use crate::services::corpora;
 use crate::services::prepare::{RequestContext, cells};
@@ -57,12 +58,19 @@ impl Rows {
     pub fn new(app: Data<App>, caller: Caller) -> Arc<Self> {
         Arc::new(Self { app, caller })
     }
+
+    /// The model of a column. It was looked for when its statement was planned, and none goes while the server runs.
+    fn served(&self, model: Option<&str>) -> Result<&Arc<ServedModel>, RunError> {
+        self.app.models.named(model).map_err(refused)
+    }
 }
 
 /// A column that takes rows.
 struct OpenRows {
     app: Data<App>,
     caller: Caller,
+    /// Who answers.
+    model: Result<Arc<ServedModel>, RequestError>,
     column: AiColumn,
     options: RunOptions,
     /// What its relQuery is for: the statement.
@@ -83,14 +91,20 @@ impl Runner for Rows {
         answers: UnboundedSender<RowAnswer>,
     ) -> Box<dyn Run> {
         let (app, caller) = (self.app.clone(), self.caller);
+        let model = self.app.models.named(column.model.as_deref()).cloned();
         let (column, tasks) = (column.clone(), JoinSet::new());
         let reserved = Arc::default();
         let label = options.statement.as_deref().and_then(Label::of_sql);
-        Box::new(OpenRows { app, caller, column, options, label, answers, relquery: None, reserved, tasks })
+        let relquery = None;
+        Box::new(OpenRows { app, caller, model, column, options, label, answers, relquery, reserved, tasks })
     }
 
-    fn prompt_chars_max(&self) -> usize {
-        let model = &self.app.runtime.model;
+    fn model(&self, name: &str) -> Result<String, RunError> {
+        self.served(Some(name)).map(|served| served.model().name.clone())
+    }
+
+    fn prompt_chars_max(&self, model: Option<&str>) -> usize {
+        let model = self.served(model).unwrap_or(self.app.models.usual()).model();
         let tokens = model.context_max.0.min(model.kv_tokens()).saturating_sub(AROUND_TOKENS);
         // Seldom fewer than two characters a token, whatever the language.
         usize::try_from(tokens.max(64) * 2).unwrap_or(usize::MAX).min(PROMPT_CHARS_MAX)
@@ -101,10 +115,14 @@ impl Runner for Rows {
         Ok(Arc::new(CallerEmbedder { app: self.app.clone(), caller: self.caller }))
     }
 
-    fn price(&self) -> Option<TokenPrice> {
-        let found = self.app.runtime.members.as_ref().map_or_else(Vec::new, |members| members.list());
+    fn price(&self, model: Option<&str>) -> Option<TokenPrice> {
+        let served = self.served(model).ok()?;
+        let found = served.runtime.members.as_ref().map_or_else(Vec::new, |members| members.list());
         let found: Vec<ReplicaSettings> = found.into_iter().map(|member| member.settings).collect();
-        let (prompt, output) = self.app.config.backend().price(&found)?;
+        // Backends stand in the order of their models.
+        let place = self.app.models.iter().position(|one| Arc::ptr_eq(one, served))?;
+        let (_, backend) = self.app.config.backends().into_iter().nth(place)?;
+        let (prompt, output) = backend.price(&found)?;
         Some(TokenPrice { prompt, output })
     }
 
@@ -117,24 +135,25 @@ impl Runner for Rows {
             if column.search.is_some() {
                 return Ok(Estimate::default());
             }
-            let count = rows.len();
+            let (count, named) = (rows.len(), column.model.as_deref());
+            let model = self.served(named)?;
             let column = (column, PromptOrder::Exact);
-            let prepared = prepared(&self.app, self.caller, column, rows).await.map_err(refused)?;
+            let context = (&self.app, model);
+            let prepared = prepared(context, self.caller, column, rows).await.map_err(refused)?;
             let items = prepared.parts.iter().flat_map(|part| &part.rows);
             let (prompt, output) = items.fold((0, 0), |(prompt, output), row| {
                 (prompt + row.item.prompt.len() as u64, output + row.item.generation.output_max.0)
             });
-            let known = submit::known_answers(&self.app.runtime, self.caller, prepared).await;
+            let known = submit::known_answers(&model.runtime, self.caller, prepared).await;
             let known = known.read().finished.len();
-            let cost =
-                self.app.runtime.shared.view.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).cost;
+            let cost = model.runtime.view().cost;
             // Rows that are known cost nothing; of the others each prompt token is computed, which prefixes
             // that rows share make less.
             let share = (count - known.min(count)) as f64 / count.max(1) as f64;
             let prefill = cost.prefill_per_token.0 as f64 * prompt as f64;
             let decode = cost.decode_per_sequence.0 as f64 * output as f64;
             let seconds = Some((prefill + decode) * share / 1e9);
-            let price = self.price().map(|price| price.of(prompt, output) * share);
+            let price = self.price(named).map(|price| price.of(prompt, output) * share);
             Ok(Estimate { prompt: TokenCount(prompt), known, seconds, price })
         })
     }
@@ -203,12 +222,17 @@ impl Run for OpenRows {
 }
 
 impl OpenRows {
+    fn model(&self) -> Result<&Arc<ServedModel>, RequestError> {
+        self.model.as_ref().map_err(Clone::clone)
+    }
+
     /// The relQuery of the column; opened where it is not.
     fn open(&mut self) -> Result<&OpenColumn, RequestError> {
+        let model = Arc::clone(self.model()?);
         match &mut self.relquery {
             Some(relquery) => Ok(relquery),
             none => {
-                let (relquery, answers) = OpenColumn::open(&self.app.runtime, self.caller, ROUTE)?;
+                let (relquery, answers) = OpenColumn::open(&model.runtime, self.caller, ROUTE)?;
                 let told = (self.answers.clone(), Arc::clone(&self.reserved));
                 self.tasks.spawn(tell(answers, told, is_whole_only(&self.column)));
                 Ok(none.insert(relquery))
@@ -218,7 +242,8 @@ impl OpenRows {
 
     async fn prepared(&self, cells: &[Vec<Cell>]) -> Result<Prepared, RequestError> {
         let column = (&self.column, self.options.order);
-        let prepared = prepared(&self.app, self.caller, column, cells.to_vec()).await?;
+        let context = (&self.app, self.model()?);
+        let prepared = prepared(context, self.caller, column, cells.to_vec()).await?;
         Ok(prepared.labelled(self.label.as_ref()))
     }
 
@@ -249,7 +274,8 @@ impl OpenRows {
         let mut most = computed_at_most(&prepared);
         if budget.is_limited() {
             let again = self.prepared(cells).await.map_err(refused)?;
-            let known = submit::known_answers(&self.app.runtime, self.caller, again).await;
+            let model = self.model().map_err(refused)?;
+            let known = submit::known_answers(&model.runtime, self.caller, again).await;
             for row in &known.read().finished {
                 most[*row as usize] = ComputedCalls::default();
             }
@@ -279,7 +305,7 @@ impl OpenRows {
     /// Tells what is known of rows, and that the others are not.
     async fn tell_known(&self, ids: &[u64], cells: &[Vec<Cell>]) -> Result<(), RequestError> {
         let prepared = self.prepared(cells).await?;
-        let known = submit::known_answers(&self.app.runtime, self.caller, prepared).await;
+        let known = submit::known_answers(&self.model()?.runtime, self.caller, prepared).await;
         let state = known.read();
         for (row, id) in state.rows.iter().zip(ids) {
             let (outcome, tokens, _) = outcome(row, is_whole_only(&self.column));
@@ -327,16 +353,16 @@ fn computed_at_most(prepared: &Prepared) -> Vec<ComputedCalls> {
 
 /// Lowers rows of a column, off the thread: a window's prompts are tokenized.
 async fn prepared(
-    app: &Data<App>,
+    (app, model): (&Data<App>, &Arc<ServedModel>),
     caller: Caller,
     (column, order): (&AiColumn, PromptOrder),
     rows: Vec<Vec<Cell>>,
 ) -> Result<Prepared, RequestError> {
-    let (app, column) = (app.clone(), column.clone());
+    let (app, model, column) = (app.clone(), Arc::clone(model), column.clone());
     let arrival = app.runtime.shared.clock.now();
     let lowered = tokio::task::spawn_blocking(move || {
-        let (model, tenant) = (app.models.usual(), caller.tenant);
-        let context = RequestContext { app: &app, model, tenant, purpose: Purpose::Run, arrival };
+        let (tenant, purpose) = (caller.tenant, Purpose::Run);
+        let context = RequestContext { app: &app, model: &model, tenant, purpose, arrival };
         let count = rows.len();
         let (part, failed) = cells::column(context, column, order, rows)?;
         Ok(Prepared {

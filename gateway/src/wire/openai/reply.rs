@@ -125,6 +125,10 @@ pub struct ModelObject {
     pub max_model_len: Option<u64>,
     /// What it is (our extension).
     pub description: String,
+    /// Whether functions that write text are refused, since it can only pick among given answers: the demo model. Absent
+    /// where it is not so (our extension).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub picks_only: bool,
 }
 
 /// The models that can be called.
@@ -155,6 +159,7 @@ impl ModelObject {
             root: None,
             max_model_len: model.has_ids().then_some(model.context_max.0),
             description: model.description.clone(),
+            picks_only: model.picks_only,
         }
     }
 }

@@ -61,7 +61,8 @@ export class LiveModel {
     this.now = hello.at_us;
   }
 
-  private clear(): void {
+  /** Forgets all: another queue is shown. */
+  clear(): void {
     this.snapshot = undefined;
     this.lost = 0;
     this.steps.length = 0;

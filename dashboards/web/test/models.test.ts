@@ -1,0 +1,24 @@
+// What the page makes of the server's models.
+
+import { CATALOGUE } from "relserve-client/catalogue";
+import { expect, test } from "vitest";
+
+import { PICKING, type ServedModel, answering, modelsOf, refuses } from "../src/core/models";
+
+const SERVED: ServedModel[] = [{ id: "relserve-demo", picks_only: true }, { id: "large" }, { id: "l", root: "large" }];
+
+test("the model that answers is the default one, or the one that is named, by its alias too", () => {
+  expect(answering(SERVED, undefined)?.id).toBe("relserve-demo");
+  expect(answering(SERVED, "l")?.root).toBe("large");
+  expect(answering(SERVED, "gone")).toBeUndefined();
+  expect(answering([], undefined)).toBeUndefined();
+  expect(modelsOf(SERVED).map(({ id }) => id)).toEqual(["relserve-demo", "large"]);
+});
+
+test("the demo model refuses all functions but those that pick; others refuse none", () => {
+  const names = [...CATALOGUE.values()].map(({ name }) => name);
+  const [demo, large] = SERVED;
+  expect(names.filter((name) => !refuses(demo, name))).toEqual(names.filter((name) => PICKING.includes(name)));
+  expect(PICKING.every((name) => names.includes(name))).toBe(true);
+  expect(names.filter((name) => refuses(large, name) || refuses(undefined, name))).toEqual([]);
+});
