@@ -9,4 +9,5 @@ pub(super) mod groups;
 pub(super) mod packed;
 pub(super) mod pairs;
 pub(super) mod strip;
+pub(super) mod tiles;
 pub(super) mod wide;
