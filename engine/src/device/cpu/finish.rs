@@ -98,18 +98,23 @@ pub(super) unsafe fn finish(
 /// A tile's sums, `bias` empty where there is none.
 #[inline(always)]
 fn finish_tile_body(how: Finish, sums: &[f32], bias: &[f32], target: &FinishTarget) {
+    // Loops, not iterators' folds: those are functions of their own, compiled for any processor.
     match target.y {
-        // SAFETY: `finish` is the only caller, and its contract says so.
-        FinishPlace::Single(y) => unsafe { target.rows(y, sums) }.for_each(|(y, sums)| {
-            finish_row(how, sums, bias, y);
-        }),
-        // SAFETY: as above.
-        FinishPlace::Rounded(y) => unsafe { target.rows(y, sums) }.for_each(|(y, sums)| {
-            let mut row = [0.0; WIDTH_MAX];
-            let row = &mut row[..target.columns];
-            finish_row(how, sums, bias, row);
-            round_body(row, y);
-        }),
+        FinishPlace::Single(y) => {
+            // SAFETY: `finish` is the only caller, and its contract says so.
+            for (y, sums) in unsafe { target.rows(y, sums) } {
+                finish_row(how, sums, bias, y);
+            }
+        }
+        FinishPlace::Rounded(y) => {
+            // SAFETY: as above.
+            for (y, sums) in unsafe { target.rows(y, sums) } {
+                let mut row = [0.0; WIDTH_MAX];
+                let row = &mut row[..target.columns];
+                finish_row(how, sums, bias, row);
+                round_body(row, y);
+            }
+        }
     }
 }
 

@@ -15,7 +15,8 @@ use rayon::prelude::*;
 use super::finish::{Finish, FinishPlace, FinishTarget, finish};
 use super::highest::{SumsPlace, TopK, look};
 use super::isa::Isa;
-use super::layout::blocks::{LANES, RowBlock};
+use super::layout::aligned::Aligned;
+use super::layout::blocks::RowBlock;
 use super::layout::tiles::step_count;
 use super::operand::{Result as OperandResult, place_in_tiles};
 
@@ -253,26 +254,9 @@ pub(super) fn multiply(
     });
 }
 
-/// Sums in a cache line.
-#[repr(C, align(64))]
-#[derive(Clone, Copy)]
-struct SumsLine([f32; LANES]);
-
 thread_local! {
     /// Sums under way, as many as any product of this thread needed: fresh pages would cost it more.
-    static SUMS: RefCell<Vec<SumsLine>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Runs `work` with so many numbers, on cache lines of their own, of whatever values.
-fn with_sums(count: usize, work: impl FnOnce(&mut [f32])) {
-    SUMS.with_borrow_mut(|lines| {
-        let wanted = count.div_ceil(LANES);
-        lines.resize(wanted.max(lines.len()), SumsLine([0.0; LANES]));
-        let lines = &mut lines[..wanted];
-        // SAFETY: a line is so many numbers and nothing else.
-        let numbers = unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), wanted * LANES) };
-        work(&mut numbers[..count]);
-    });
+    static SUMS: RefCell<Aligned<f32>> = const { RefCell::new(Aligned::EMPTY) };
 }
 
 /// The products of some row blocks with some panels of `width`; `done` takes each panel's and block's sums
@@ -300,7 +284,8 @@ fn sum_panels(
         Order::PanelsOutermost => 1,
         Order::DepthOutermost => panels.len(),
     };
-    with_sums(of_panel * panels_under_way, |all_sums| {
+    SUMS.with_borrow_mut(|all_sums| {
+        all_sums.resize(of_panel * panels_under_way);
         kernel.on_thread(&mut || {
             for number in 0..count {
                 let (panel, steps) = piece(number);

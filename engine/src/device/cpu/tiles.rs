@@ -12,7 +12,7 @@ use std::marker::PhantomData;
 
 use super::isa::Isa;
 use super::kernels::avx512_bf16;
-use super::kernels::matrix_unit::{TileOperands, Unit, add};
+use super::kernels::matrix_unit::{Shapes, TileOperands, Unit, add};
 use super::layout::blocks::RowBlock;
 use super::layout::pairs::Pair;
 use super::layout::tiles::{self, Line, PANEL, ROWS_MAX, TILE, lay_out, tile_count};
@@ -75,7 +75,7 @@ impl<U: Unit> Kernel for Tiles<'_, U> {
 
     fn on_thread(&self, work: &mut dyn FnMut()) {
         // SAFETY: a `Cpu` holds available kernels only.
-        unsafe { U::configured(work) };
+        unsafe { U::configured(Shapes::Products, work) };
     }
 
     unsafe fn add(&self, block: RowBlock, panel: usize, steps: Steps, sums: &mut [f32], next: Option<Next>) {

@@ -12,7 +12,7 @@ mod unit {
     use std::sync::OnceLock;
 
     use super::super::emulated::Emulated;
-    use super::super::matrix_unit::{ROW_BYTES, Unit, agree};
+    use super::super::matrix_unit::{ROW_BYTES, Shapes, Unit, agree};
     use crate::device::cpu::layout::tiles::TILE;
 
     /// Whether the processor has the unit for bf16 and this process is allowed its state.
@@ -68,7 +68,7 @@ mod unit {
     pub(crate) struct Amx(());
 
     impl Unit for Amx {
-        unsafe fn configured(work: &mut dyn FnMut()) {
+        unsafe fn configured(shapes: Shapes, work: &mut dyn FnMut()) {
             /// Leaves no tiles behind, whatever happens.
             struct Released;
             impl Drop for Released {
@@ -81,6 +81,10 @@ mod unit {
                 Config { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
             config.row_bytes[..8].fill(ROW_BYTES as u16);
             config.rows[..8].fill(TILE as u8);
+            if shapes == Shapes::Attention {
+                config.row_bytes[5] = ROW_BYTES as u16 / 2;
+                config.rows[7] = TILE as u8 / 2;
+            }
             // SAFETY: it reads the 64 bytes of `config`.
             unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const config, options(nostack, readonly)) };
             let _released = Released;
@@ -116,6 +120,16 @@ mod unit {
                     options(nostack, readonly)
                 );
             }
+        }
+
+        unsafe fn load_narrow<const T: usize>(&mut self, from: *const u8, row_bytes: usize) {
+            // SAFETY: the tile's shape is in its configuration.
+            unsafe { self.load::<T>(from, row_bytes) };
+        }
+
+        unsafe fn load_short<const T: usize>(&mut self, from: *const u8, row_bytes: usize) {
+            // SAFETY: as above.
+            unsafe { self.load::<T>(from, row_bytes) };
         }
 
         unsafe fn multiply<const SUMS: usize, const A: usize, const B: usize>(&mut self) {

@@ -4,7 +4,7 @@
 
 use half::bf16;
 
-use super::matrix_unit::{ROW_BYTES, Unit};
+use super::matrix_unit::{ROW_BYTES, Shapes, Unit};
 use crate::device::cpu::layout::tiles::TILE;
 
 /// Eight tiles in memory.
@@ -30,8 +30,27 @@ fn pair(row: &[u8; ROW_BYTES], index: usize) -> [f32; 2] {
     [at(4 * index), at(4 * index + 2)]
 }
 
+impl Emulated {
+    /// Reads a tile of so many rows and bytes of each; the rest of it is zero, as the unit leaves it.
+    ///
+    /// # Safety
+    /// `from` holds the rows.
+    unsafe fn load_shape<const T: usize>(
+        &mut self,
+        (rows, bytes): (usize, usize),
+        from: *const u8,
+        row_bytes: usize,
+    ) {
+        self.tiles[T] = [[0; ROW_BYTES]; TILE];
+        for (number, row) in self.tiles[T][..rows].iter_mut().enumerate() {
+            // SAFETY: passed on from this function's own contract.
+            unsafe { std::ptr::copy_nonoverlapping(from.add(number * row_bytes), row.as_mut_ptr(), bytes) };
+        }
+    }
+}
+
 impl Unit for Emulated {
-    unsafe fn configured(work: &mut dyn FnMut()) {
+    unsafe fn configured(_shapes: Shapes, work: &mut dyn FnMut()) {
         work();
     }
 
@@ -40,17 +59,23 @@ impl Unit for Emulated {
     }
 
     unsafe fn load<const T: usize>(&mut self, from: *const u8, row_bytes: usize) {
-        for (number, row) in self.tiles[T].iter_mut().enumerate() {
-            // SAFETY: passed on from this function's own contract.
-            unsafe {
-                std::ptr::copy_nonoverlapping(from.add(number * row_bytes), row.as_mut_ptr(), ROW_BYTES);
-            }
-        }
+        // SAFETY: passed on from this function's own contract.
+        unsafe { self.load_shape::<T>((TILE, ROW_BYTES), from, row_bytes) };
     }
 
     unsafe fn load_passing<const T: usize>(&mut self, from: *const u8, row_bytes: usize) {
-        // SAFETY: passed on from this function's own contract.
+        // SAFETY: as above.
         unsafe { self.load::<T>(from, row_bytes) };
+    }
+
+    unsafe fn load_narrow<const T: usize>(&mut self, from: *const u8, row_bytes: usize) {
+        // SAFETY: as above.
+        unsafe { self.load_shape::<T>((TILE, ROW_BYTES / 2), from, row_bytes) };
+    }
+
+    unsafe fn load_short<const T: usize>(&mut self, from: *const u8, row_bytes: usize) {
+        // SAFETY: as above.
+        unsafe { self.load_shape::<T>((TILE / 2, ROW_BYTES), from, row_bytes) };
     }
 
     unsafe fn multiply<const SUMS: usize, const A: usize, const B: usize>(&mut self) {

@@ -12,15 +12,25 @@ use crate::device::cpu::layout::tiles::{Line, PANEL, TILE, TILE_BYTES};
 /// Bytes of a tile's row: 16 pairs, or 16 singles.
 pub(crate) const ROW_BYTES: usize = 64;
 
-/// Eight tiles of 16 rows of 64 bytes.
+/// What tiles are configured for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shapes {
+    /// Eight tiles of 16 rows of 64 bytes.
+    Products,
+    /// The same, but for tile 5, whose rows have 32 bytes ([`Unit::load_narrow`]), and tile 7, which has 8 rows
+    /// ([`Unit::load_short`]).
+    Attention,
+}
+
+/// Eight tiles of at most 16 rows of 64 bytes.
 ///
 /// A value of it is the tiles of the thread that has it, inside [`Unit::configured`].
 pub(crate) trait Unit: Default {
-    /// Runs `work` while this thread's tiles have 16 rows each.
+    /// Runs `work` while this thread's tiles have these shapes.
     ///
     /// # Safety
     /// The processor has the unit, and this process may use it.
-    unsafe fn configured(work: &mut dyn FnMut());
+    unsafe fn configured(shapes: Shapes, work: &mut dyn FnMut());
 
     /// Empties tile `T`.
     ///
@@ -39,6 +49,18 @@ pub(crate) trait Unit: Default {
     /// # Safety
     /// As [`Self::load`].
     unsafe fn load_passing<const T: usize>(&mut self, from: *const u8, row_bytes: usize);
+
+    /// Reads tile `T`, of 16 rows of 32 bytes, its rows `row_bytes` apart.
+    ///
+    /// # Safety
+    /// The tile is configured so; `from` holds its rows.
+    unsafe fn load_narrow<const T: usize>(&mut self, from: *const u8, row_bytes: usize);
+
+    /// Reads tile `T`, of 8 rows of 64 bytes, its rows `row_bytes` apart.
+    ///
+    /// # Safety
+    /// The tile is configured so; `from` holds its rows.
+    unsafe fn load_short<const T: usize>(&mut self, from: *const u8, row_bytes: usize);
 
     /// Adds to tile `SUMS` the products of the pairs of `A`'s rows with `B`'s columns, in single precision.
     ///
@@ -173,7 +195,7 @@ pub(crate) unsafe fn multiply_in_place<U: Unit>(times: usize) {
     let tile = |number: usize| operands[number * TILE * TILE..].as_ptr().cast::<u8>();
     // SAFETY: the unit is the caller's to vouch for; operands and sums are whole tiles.
     unsafe {
-        U::configured(&mut || {
+        U::configured(Shapes::Products, &mut || {
             let mut unit = U::default();
             unit.load::<4>(tile(0), ROW_BYTES);
             unit.load::<5>(tile(1), ROW_BYTES);
@@ -214,7 +236,7 @@ unsafe fn sample<U: Unit>(tiles: usize) -> Vec<u32> {
     let mut c = vec![7.5; tiles * TILE * PANEL];
     // SAFETY: the unit is the caller's to vouch for, and configured meanwhile.
     unsafe {
-        U::configured(&mut || {
+        U::configured(Shapes::Products, &mut || {
             for accumulate in [false, true] {
                 let operands = TileOperands { steps: STEPS, a: &a, b: &b, c: &mut c, accumulate, next: &[] };
                 add(&mut U::default(), operands);

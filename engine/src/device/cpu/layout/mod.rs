@@ -3,6 +3,7 @@
 //! Plain data and the functions that put numbers in their places. Nothing here knows an instruction set or a
 //! kernel.
 
+pub(super) mod aligned;
 pub(super) mod blocks;
 pub(super) mod bytes;
 pub(super) mod groups;
