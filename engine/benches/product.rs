@@ -52,6 +52,7 @@ struct Subject {
 fn subjects() -> Vec<Subject> {
     let bf16 = Format::Plain(Dtype::Bf16);
     let all = [
+        ("bf16 amx", Isa::Amx, bf16),
         ("bf16 pairs", Isa::Avx512Bf16, bf16),
         ("bf16 widened", Isa::Avx512, bf16),
         ("bf16 avx2", Isa::Avx2, bf16),

@@ -12,7 +12,8 @@ mod tiles;
 
 use rayon::prelude::*;
 
-use crate::device::cpu::{Product, Rounded, Singles, Widened};
+use crate::device::Isa;
+use crate::device::cpu::{Amx, OnUnit, Product, Rounded, Singles, Widened, fits};
 use crate::pool::KvElement;
 use crate::settings::KvFormat;
 pub(crate) use layer::{Heads, Layer, PARTIAL_BYTES_MAX};
@@ -37,6 +38,7 @@ impl Layer<'_> {
         let tasks = self.tasks(plan, &mut partials[..size]);
         match self.pool.shape().format {
             KvFormat::F32 => self.compute::<Singles>(tasks),
+            KvFormat::Bf16 | KvFormat::Q8 if self.is_on_unit() => self.compute::<OnUnit<Amx>>(tasks),
             KvFormat::Bf16 | KvFormat::Q8 if self.cpu.isa().rounds_activations() => {
                 self.compute::<Rounded>(tasks);
             }
@@ -60,8 +62,20 @@ impl Layer<'_> {
     fn compute<P: Product<Right: KvElement>>(&self, tasks: Vec<Task<'_>>) {
         tasks.into_par_iter().for_each_init(
             || partial::TaskScratch::<P>::new(self),
-            |scratch, task| partial::compute(self, task, scratch),
+            |scratch, task| {
+                let mut task = Some(task);
+                P::on_thread(&mut || {
+                    if let Some(task) = task.take() {
+                        partial::compute(self, task, scratch);
+                    }
+                });
+            },
         );
+    }
+
+    /// Whether its products run on a matrix unit.
+    fn is_on_unit(&self) -> bool {
+        self.cpu.isa() == Isa::Amx && fits(self.heads.dim, self.pool.shape().block_tokens)
     }
 
     /// Cuts a tile's work into tasks, each with its own piece of `partials`: part, head, row.

@@ -6,10 +6,13 @@
 
 use super::layer::{Layer, TILE_ROWS, Task, two_to};
 use crate::device::cpu::{
-    KeyBlocks, PIECES_MAX, Product, ROWS_MAX, SCORES_MAX, ScaledScores, Stored, Strided, StridedMut,
-    ValuePiece, ValuePieces, row_blocks, rows_max, scale, strip_scores, strip_values,
+    Aligned, KeyBlocks, LANES, Product, SCORES_MAX, STRIP_ROWS, ScaledScores, Stored, Strided, StridedMut,
+    ValueBlocks, row_blocks, scale,
 };
 use crate::pool::{Kept, KvElement, LayerHead, ReadMemory};
+
+/// Most blocks of a chunk.
+const BLOCKS_MAX: usize = SCORES_MAX / LANES;
 
 /// Memory that a thread reuses from task to task.
 pub(super) struct TaskScratch<P: Product> {
@@ -18,7 +21,7 @@ pub(super) struct TaskScratch<P: Product> {
     /// A query, rotated and scaled.
     rotated: Vec<f32>,
     /// The rows' queries as they meet keys.
-    packed: Vec<P::Left>,
+    packed: Aligned<P::Left>,
     /// Keys and values of a chunk, where they have to be widened.
     widened: ReadMemory,
     strip: StripScratch<P>,
@@ -26,29 +29,28 @@ pub(super) struct TaskScratch<P: Product> {
 
 /// What a strip of rows reuses.
 struct StripScratch<P: Product> {
-    scores: Vec<f32>,
+    scores: Aligned<f32>,
     /// A row of weights that are yet to meet the scales of their values.
     plain: Vec<f32>,
     /// What weighs its values.
-    weights: Vec<P::Left>,
-    /// Values at both ends of a chunk that the part has a share of.
-    ends: Vec<P::Right>,
+    weights: Aligned<P::Left>,
+    /// Values of blocks that the part has a share of.
+    ends: Aligned<P::Right>,
 }
 
 impl<P: Product> TaskScratch<P> {
     pub(super) fn new(layer: &Layer<'_>) -> Self {
-        let (numbers, none) = (P::Right::NUMBERS, P::LEFT_ZERO);
-        let dim = layer.heads.dim;
+        let (numbers, dim) = (P::Right::NUMBERS, layer.heads.dim);
         Self {
             queries: Vec::with_capacity(TILE_ROWS),
             rotated: vec![0.0; dim],
-            packed: vec![none; TILE_ROWS * dim.div_ceil(numbers)],
+            packed: Aligned::zeros((TILE_ROWS + STRIP_ROWS) * dim.div_ceil(numbers)),
             widened: ReadMemory::default(),
             strip: StripScratch {
-                scores: vec![0.0; ROWS_MAX * SCORES_MAX],
+                scores: Aligned::zeros(STRIP_ROWS * SCORES_MAX),
                 plain: vec![0.0; SCORES_MAX],
-                weights: vec![none; ROWS_MAX * SCORES_MAX / numbers],
-                ends: vec![P::Right::ZERO; 2 * layer.pool.shape().head_lanes()],
+                weights: Aligned::zeros(STRIP_ROWS * SCORES_MAX / numbers),
+                ends: Aligned::EMPTY,
             },
         }
     }
@@ -132,11 +134,11 @@ pub(super) fn compute<P: Product<Right: KvElement>>(
         let head = LayerHead { layer: layer.layer, head: task.kv_head };
         let kept = layer.pool.read(isa, head, blocks, &mut scratch.widened);
         let read = Read { chunk: Chunk { first: 0, ..chunk }, kept: &kept, is_causal: part.is_causal };
-        for block in row_blocks(rows, rows_max(isa)) {
+        for block in row_blocks(rows, P::rows_max(isa)) {
             let (first, end) = (block.first, block.first + block.rows);
             let rows = QueryRows {
                 queries: &scratch.queries[first..end],
-                packed: &scratch.packed[first * depth..end * depth],
+                packed: Strided { elements: &scratch.packed[first * depth..], stride: depth },
             };
             let partial = &mut task.partial[first * stride..end * stride];
             add_chunk(layer, &read, rows, &mut scratch.strip, partial);
@@ -190,8 +192,8 @@ struct Read<'a, E> {
 /// Some of the task's rows.
 struct QueryRows<'a, L> {
     queries: &'a [Query],
-    /// As they meet keys.
-    packed: &'a [L],
+    /// As they meet keys; behind them what belongs to others.
+    packed: Strided<'a, L>,
 }
 
 /// Adds a chunk to the partial results of a strip of rows.
@@ -213,7 +215,7 @@ fn add_chunk<P: Product<Right: KvElement>>(
     let scales = read.kept.scales.map(|scales| scales.map(|of_lanes| &of_lanes[from..from + width]));
     let keys = KeyBlocks { blocks: keys, lanes };
     let to = StridedMut { elements: scores, stride: SCORES_MAX };
-    strip_scores::<P>(isa, queries.len(), packed, keys, to);
+    P::scores(isa, queries.len(), packed, keys, to);
     let weights_row = SCORES_MAX / P::Right::NUMBERS;
     for (row, query) in queries.iter().enumerate() {
         let scores = &mut scores[row * SCORES_MAX..][..width];
@@ -236,8 +238,19 @@ fn add_chunk<P: Product<Right: KvElement>>(
         };
         add_sum(partial, max, sum);
     }
-    let values = &read.kept.values[chunk.first..chunk.first + chunk.blocks];
-    add_values::<P>(layer, &ChunkValues { chunk, values }, weights, ends, partial);
+    let mut seen = [(0, 0); BLOCKS_MAX];
+    for (number, seen) in seen[..chunk.blocks].iter_mut().enumerate() {
+        *seen = chunk.lanes(number, (chunk.low, chunk.high));
+    }
+    let values = ValueBlocks {
+        blocks: &read.kept.values[chunk.first..chunk.first + chunk.blocks],
+        width: layer.pool.shape().head_lanes(),
+        lanes,
+        block_tokens: chunk.block_tokens,
+        seen: &seen[..chunk.blocks],
+    };
+    let weights = Strided { elements: &weights[..], stride: weights_row };
+    P::add_values(isa, queries.len(), weights, values, ends, StridedMut { elements: partial, stride });
 }
 
 /// Positions of the chunk's part that a query sees.
@@ -275,60 +288,4 @@ fn add_sum(partial: &mut [f32], max: f32, sum: f32) {
     }
     partial[tail] = max;
     partial[tail + 1] += sum;
-}
-
-/// The values of a chunk's blocks.
-struct ChunkValues<'a, E> {
-    chunk: Chunk,
-    values: &'a [&'a [E]],
-}
-
-/// `partial[m, ..] += weights[m, lane] * v[lane, ..]`, over the lanes that belong to the part only: others
-/// may hold anything.
-fn add_values<P: Product<Right: KvElement>>(
-    layer: &Layer<'_>,
-    ChunkValues { chunk, values }: &ChunkValues<'_, P::Right>,
-    weights: &[P::Left],
-    ends: &mut [P::Right],
-    partial: &mut [f32],
-) {
-    let numbers = P::Right::NUMBERS;
-    let (shape, stride) = (layer.pool.shape(), layer.stride());
-    let (width, lanes) = (shape.head_lanes(), shape.lanes() / numbers);
-    let (start, end) = ends.split_at_mut(width);
-    let mut end_pieces = [None; 2];
-    let mut pieces = [ValuePiece { skip: 0, values: &[][..] }; PIECES_MAX];
-    for (number, (piece, values)) in pieces.iter_mut().zip(*values).enumerate() {
-        let (first, last) = chunk.lanes(number, (chunk.low, chunk.high));
-        let mut only = |lane: usize, place: usize, to: &mut [P::Right]| {
-            let element = lane / numbers;
-            for (to, value) in to.iter_mut().zip(&values[element * width..][..width]) {
-                *to = value.only(place);
-            }
-            end_pieces[usize::from(place == 0)] = Some(number * lanes + element);
-        };
-        if first < last && !first.is_multiple_of(numbers) {
-            only(first, 1, start);
-        }
-        let last = if last == shape.block_tokens { last.next_multiple_of(numbers) } else { last }; // padding is zero
-        if first < last && !last.is_multiple_of(numbers) {
-            only(last, 0, end);
-        }
-        let (first, last) = (first.div_ceil(numbers), last / numbers);
-        if first < last {
-            *piece =
-                ValuePiece { skip: number * lanes + first, values: &values[first * width..last * width] };
-        }
-    }
-    let mut count = chunk.blocks;
-    for (skip, values) in end_pieces.into_iter().zip([start, end]) {
-        if let Some(skip) = skip {
-            pieces[count] = ValuePiece { skip, values };
-            count += 1;
-        }
-    }
-    let rows = partial.len() / stride;
-    let weights = Strided { elements: weights, stride: SCORES_MAX / numbers };
-    let pieces = ValuePieces { pieces: &pieces[..count], width };
-    strip_values::<P>(layer.cpu.isa(), rows, weights, pieces, StridedMut { elements: partial, stride });
 }

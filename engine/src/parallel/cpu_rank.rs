@@ -41,7 +41,8 @@ impl RankWeights for Decoder {
     }
 
     fn start(self: Arc<Self>, shape: PoolShape) -> Result<Box<dyn Rank>, GpuError> {
-        let (pool, work) = (KvPool::new(shape), Workspace::default());
+        let (mut pool, work) = (KvPool::new(shape), Workspace::default());
+        self.cpu().run(|| pool.fault_in());
         Ok(Box::new(CpuRank { decoder: self, pool, tier: None, work }))
     }
 }

@@ -34,7 +34,7 @@ pub struct Cell {
 }
 
 impl KvPool {
-    /// Allocates the pool; the system hands out its pages as they are first written.
+    /// Allocates the pool; the system hands out its pages as they are first written, or at [`Self::fault_in`].
     pub fn new(shape: PoolShape) -> Self {
         let memory = match shape.format {
             KvFormat::F32 => PoolMemory::Singles(Packed::zeros(shape.elements::<f32>())),
@@ -42,6 +42,15 @@ impl KvPool {
             KvFormat::Q8 => PoolMemory::Bytes(Packed::zeros(shape.elements::<BytePair>())),
         };
         Self { shape, memory }
+    }
+
+    /// Has the system hand out all its pages now, in parallel: a prefill into fresh memory waits for each page.
+    pub(crate) fn fault_in(&mut self) {
+        match &mut self.memory {
+            PoolMemory::Singles(memory) => memory.fault_in(),
+            PoolMemory::Pairs(memory) => memory.fault_in(),
+            PoolMemory::Bytes(memory) => memory.fault_in(),
+        }
     }
 
     /// Its extents.

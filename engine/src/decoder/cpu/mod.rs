@@ -10,7 +10,7 @@ use base::Slot;
 use super::layer::{self, LayerWeights};
 use crate::checkpoint::ModelConfig;
 use crate::device::cpu::{Norm, TopK};
-use crate::device::{Cpu, Matrix, Scratch};
+use crate::device::{Cpu, Left, Matrix, Operand, Scratch};
 use crate::parallel::{Broken, Collective};
 use crate::pool::KvPool;
 use crate::rope::{Angles, Rope};
@@ -41,11 +41,13 @@ pub struct Decoder {
 #[derive(Default)]
 pub struct Workspace {
     x: Vec<f32>,
+    /// What a block reads.
+    input: Operand,
     normed: Vec<f32>,
     qkv: Vec<f32>,
     attended: Vec<f32>,
     wide: Vec<f32>,
-    inner: Vec<f32>,
+    inner: Operand,
     partials: Vec<f32>,
     logits: Vec<f32>,
     scratch: Scratch,
@@ -177,7 +179,7 @@ impl Decoder {
     /// the sum.
     fn add_product(
         &self,
-        input: &[f32],
+        input: Left<'_>,
         weights: &Matrix,
         x: &mut [f32],
         scratch: &mut Scratch,

@@ -8,8 +8,8 @@ use crate::attention::plan::{AttentionPlan, Cut};
 use crate::attention::{Heads, Layer as Attention, PARTIAL_BYTES_MAX};
 use crate::checkpoint::config::Position;
 use crate::decoder::layer::{LayerOps, LayerWeights};
-use crate::device::Matrix;
 use crate::device::cpu::Norm;
+use crate::device::{Left, Matrix};
 use crate::parallel::Broken;
 use crate::pool::{Cell, KvPool};
 
@@ -99,7 +99,7 @@ impl LayerOps for CpuStep<'_> {
         decoder.collective.all_reduce(embedded)?;
         let x = sized(&mut work.x, *tokens * hidden);
         match &decoder.project_in {
-            Some(project) => decoder.cpu.linear(embedded, project, x, &mut work.scratch),
+            Some(project) => decoder.cpu.linear(&*embedded, project, x, &mut work.scratch),
             None => x.copy_from_slice(embedded),
         }
         if let (Some(table), Position::Learned { offset }) = (&decoder.positions, decoder.config.position) {
@@ -110,20 +110,19 @@ impl LayerOps for CpuStep<'_> {
         Ok(())
     }
 
-    fn block_input(&mut self, norm: Option<&Norm>, _: &Matrix) -> Result<(), Broken> {
+    fn block_input(&mut self, norm: Option<&Norm>, weights: &Matrix) -> Result<(), Broken> {
         self.reads_normed = norm.is_some();
         if let Some(norm) = norm {
-            let Workspace { x, normed, .. } = &mut *self.work;
-            let x = &x[..self.rows * self.decoder.config.hidden];
-            self.decoder.cpu.norm(x, norm, sized(normed, x.len()));
+            let Workspace { x, input, .. } = &mut *self.work;
+            self.decoder.cpu.norm_for(&x[..self.rows * self.decoder.config.hidden], norm, weights, input);
         }
         Ok(())
     }
 
     fn project_qkv(&mut self, qkv: &Matrix) -> Result<(), Broken> {
-        let Workspace { x, normed, qkv: out, scratch, .. } = &mut *self.work;
-        let input = if self.reads_normed { normed } else { x };
-        let input = &input[..self.rows * self.decoder.config.hidden];
+        let Workspace { x, input, qkv: out, scratch, .. } = &mut *self.work;
+        let x = &x[..self.rows * self.decoder.config.hidden];
+        let input = if self.reads_normed { Left::from(&*input) } else { Left::from(x) };
         self.decoder.cpu.linear(input, qkv, sized(out, self.rows * qkv.outputs()), scratch);
         Ok(())
     }
@@ -191,21 +190,21 @@ impl LayerOps for CpuStep<'_> {
         let len = self.rows * self.attention_width();
         let Workspace { x, attended, scratch, .. } = &mut *self.work;
         let x = &mut x[..self.rows * self.decoder.config.hidden];
-        self.decoder.add_product(&attended[..len], out, x, scratch)
+        self.decoder.add_product(Left::from(&attended[..len]), out, x, scratch)
     }
 
     fn project_up(&mut self, layer: &LayerWeights<Matrix, Norm>) -> Result<(), Broken> {
-        let Workspace { x, normed, inner, scratch, .. } = &mut *self.work;
-        let input = if self.reads_normed { normed } else { x };
-        let input = &input[..self.rows * self.decoder.config.hidden];
-        self.decoder.cpu.linear(input, &layer.up, sized(inner, self.rows * layer.up.outputs()), scratch);
+        let Workspace { x, input, inner, scratch, .. } = &mut *self.work;
+        let x = &x[..self.rows * self.decoder.config.hidden];
+        let input = if self.reads_normed { Left::from(&*input) } else { Left::from(x) };
+        self.decoder.cpu.linear_for(input, &layer.up, &layer.down, inner, scratch);
         Ok(())
     }
 
     fn add_inner(&mut self, down: &Matrix) -> Result<(), Broken> {
         let Workspace { x, inner, scratch, .. } = &mut *self.work;
         let x = &mut x[..self.rows * self.decoder.config.hidden];
-        self.decoder.add_product(&inner[..self.rows * down.inputs()], down, x, scratch)
+        self.decoder.add_product(Left::from(&*inner), down, x, scratch)
     }
 
     fn normalise_stream(&mut self, norm: &Norm) -> Result<(), Broken> {

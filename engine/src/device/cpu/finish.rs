@@ -2,9 +2,11 @@
 //!
 //! Written so that the compiler turns it into vectors; compiled once per instruction set.
 
+use half::bf16;
+
 use super::isa::Isa;
 use super::per_isa::per_isa;
-use super::softmax::exp;
+use super::softmax::{exp, round_body};
 
 /// What a product does with its sums, their biases added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,10 +30,22 @@ impl Finish {
     }
 }
 
+/// Most sums of a panel's row.
+const WIDTH_MAX: usize = 64;
+
+/// Where a tile's first finished sum goes.
+#[derive(Clone, Copy)]
+pub(super) enum FinishPlace {
+    /// As it is.
+    Single(*mut f32),
+    /// Rounded to bf16.
+    Rounded(*mut bf16),
+}
+
 /// Where the finished sums of a tile go.
 pub(super) struct FinishTarget {
     /// The first row's first column.
-    pub(super) y: *mut f32,
+    pub(super) y: FinishPlace,
     /// How many rows.
     pub(super) rows: usize,
     /// Elements from one row to the next.
@@ -41,21 +55,26 @@ pub(super) struct FinishTarget {
 }
 
 impl FinishTarget {
-    /// Each row of the target with the sums that belong to it.
+    /// Each row of the target, which begins at `y`, with the sums that belong to it.
     ///
     /// # Safety
     /// The rows lie apart from each other, and nobody else reads or writes them meanwhile.
     #[inline(always)]
-    unsafe fn rows<'a>(&'a self, sums: &'a [f32]) -> impl Iterator<Item = (&'a mut [f32], &'a [f32])> + 'a {
+    unsafe fn rows<'a, T: 'a>(
+        &'a self,
+        y: *mut T,
+        sums: &'a [f32],
+    ) -> impl Iterator<Item = (&'a mut [T], &'a [f32])> + 'a {
         let width = sums.len() / self.rows;
         sums.chunks_exact(width).enumerate().map(move |(m, sums)| {
             // SAFETY: passed on from this function's own contract.
-            (unsafe { std::slice::from_raw_parts_mut(self.y.add(m * self.row), self.columns) }, sums)
+            (unsafe { std::slice::from_raw_parts_mut(y.add(m * self.row), self.columns) }, sums)
         })
     }
 }
 
-/// Finishes a tile: `sums` are `target.rows` rows of a panel's width, `bias` one number per lane.
+/// Finishes a tile: `sums` are `target.rows` rows of a panel's width, `bias` one number per lane. Nothing is
+/// added to what is rounded.
 ///
 /// # Safety
 /// The target's rows lie apart from each other, and nobody else reads or writes them meanwhile.
@@ -68,6 +87,7 @@ pub(super) unsafe fn finish(
 ) {
     let width = sums.len() / target.rows;
     assert!(sums.len() == target.rows * width && target.columns <= how.columns(width));
+    assert!(width <= WIDTH_MAX && (how != Finish::Add || matches!(target.y, FinishPlace::Single(_))));
     assert!(bias.is_none_or(|bias| bias.len() == width));
     match bias {
         Some(bias) => finish_tile(isa, how, sums, bias, target),
@@ -78,18 +98,38 @@ pub(super) unsafe fn finish(
 /// A tile's sums, `bias` empty where there is none.
 #[inline(always)]
 fn finish_tile_body(how: Finish, sums: &[f32], bias: &[f32], target: &FinishTarget) {
-    // SAFETY: `finish` is the only caller, and its contract says so.
-    for (y, sums) in unsafe { target.rows(sums) } {
-        match how {
-            Finish::Write => each(y, (sums, bias), |_, sum| sum),
-            Finish::Add => each(y, (sums, bias), |before, sum| before + sum),
-            Finish::Relu => each(y, (sums, bias), |_, sum| if sum < 0.0 { 0.0 } else { sum }),
-            Finish::GatedSilu => {
-                let (gates, ups) = sums.split_at(sums.len() / 2);
-                let (gate_bias, up_bias) = bias.split_at(bias.len() / 2);
-                each(y, (gates, gate_bias), |_, gate| gate / (1.0 + exp(-gate)));
-                each(y, (ups, up_bias), |gate, up| gate * up);
+    // Loops, not iterators' folds: those are functions of their own, compiled for any processor.
+    match target.y {
+        FinishPlace::Single(y) => {
+            // SAFETY: `finish` is the only caller, and its contract says so.
+            for (y, sums) in unsafe { target.rows(y, sums) } {
+                finish_row(how, sums, bias, y);
             }
+        }
+        FinishPlace::Rounded(y) => {
+            // SAFETY: as above.
+            for (y, sums) in unsafe { target.rows(y, sums) } {
+                let mut row = [0.0; WIDTH_MAX];
+                let row = &mut row[..target.columns];
+                finish_row(how, sums, bias, row);
+                round_body(row, y);
+            }
+        }
+    }
+}
+
+/// A row of it.
+#[inline(always)]
+fn finish_row(how: Finish, sums: &[f32], bias: &[f32], y: &mut [f32]) {
+    match how {
+        Finish::Write => each(y, (sums, bias), |_, sum| sum),
+        Finish::Add => each(y, (sums, bias), |before, sum| before + sum),
+        Finish::Relu => each(y, (sums, bias), |_, sum| if sum < 0.0 { 0.0 } else { sum }),
+        Finish::GatedSilu => {
+            let (gates, ups) = sums.split_at(sums.len() / 2);
+            let (gate_bias, up_bias) = bias.split_at(bias.len() / 2);
+            each(y, (gates, gate_bias), |_, gate| gate / (1.0 + exp(-gate)));
+            each(y, (ups, up_bias), |gate, up| gate * up);
         }
     }
 }
@@ -118,9 +158,20 @@ mod tests {
         let sums = [-1.0, 2.0, -3.0, 4.0, 5.0, f32::NAN, 7.0, -8.0];
         let columns = how.columns(4) - 1;
         let mut y = vec![before; 2 * (columns + 2)];
-        let target = FinishTarget { y: y.as_mut_ptr(), rows: 2, row: columns + 2, columns };
+        let place = FinishPlace::Single(y.as_mut_ptr());
+        let target = FinishTarget { y: place, rows: 2, row: columns + 2, columns };
         // SAFETY: `y` has two rows of as many columns, and two more.
         unsafe { finish(isa, how, &sums, bias, &target) };
+        if how != Finish::Add {
+            let mut rounded = vec![bf16::from_f32(before); y.len()];
+            let target = FinishTarget { y: FinishPlace::Rounded(rounded.as_mut_ptr()), ..target };
+            // SAFETY: as above.
+            unsafe { finish(isa, how, &sums, bias, &target) };
+            let same = |(y, rounded): (&f32, &bf16)| {
+                bf16::from_f32(*y).to_bits() == rounded.to_bits() || y.is_nan() && rounded.is_nan()
+            };
+            assert!(y.iter().zip(&rounded).all(same), "{isa:?} {how:?}: {rounded:?} for {y:?}");
+        }
         assert!(y.chunks_exact(columns + 2).all(|row| row[columns..] == [before; 2]), "{how:?}");
         y.chunks_exact(columns + 2).flat_map(|row| row[..columns].to_vec()).collect()
     }

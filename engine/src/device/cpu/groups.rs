@@ -11,7 +11,7 @@ use super::isa::Isa;
 use super::kernels::{avx2_bytes, avx512_vnni, portable, quantise};
 use super::layout::blocks::{BlockLayout, RowBlock};
 use super::layout::groups::{Block, DEPTH_BLOCK, EMPTY, GroupTile, group_bytes, panel_bytes};
-use super::product::{Kernel, Steps};
+use super::product::{Kernel, Next, Steps};
 
 /// Outputs of a panel.
 pub(super) fn panel(isa: Isa) -> usize {
@@ -68,7 +68,7 @@ impl Kernel for Groups<'_> {
         DEPTH_BLOCK
     }
 
-    unsafe fn add(&self, block: RowBlock, panel: usize, steps: Steps, sums: &mut [f32]) {
+    unsafe fn add(&self, block: RowBlock, panel: usize, steps: Steps, sums: &mut [f32], _next: Option<Next>) {
         let bytes = group_bytes(self.group, self.width);
         let of_panel = &self.panels[panel * panel_bytes(self.inputs, self.group, self.width)..];
         let tile = GroupTile {

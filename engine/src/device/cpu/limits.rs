@@ -8,7 +8,12 @@ use std::time::{Duration, Instant};
 use rayon::prelude::*;
 
 use super::isa::Isa;
+use super::kernels::amx::Amx;
+use super::kernels::matrix_unit::{multiply_in_place, operations_in_place};
 use super::processor::Cpu;
+
+/// Rounds of products on a matrix unit.
+const TILE_TIMES: usize = 200_000;
 
 /// Runs of each measurement; the shortest counts, for others only ever make it longer.
 const RUNS: usize = 5;
@@ -39,8 +44,14 @@ impl Limits {
         };
         let (lanes, kernel) = kernels::single(isa);
         let single = rate(2.0 * (lanes * kernels::SUMS * kernels::TIMES) as f64, kernel);
-        let bf16 = kernels::pairs(isa)
-            .map(|(lanes, kernel)| rate(4.0 * (lanes * kernels::SUMS * kernels::TIMES) as f64, kernel));
+        let bf16 = match isa {
+            // SAFETY: a device has only kernels that its processor has (`Cpu::with_isa`).
+            Isa::Amx => Some(rate(operations_in_place(TILE_TIMES) as f64, || unsafe {
+                multiply_in_place::<Amx>(TILE_TIMES);
+            })),
+            _ => kernels::pairs(isa)
+                .map(|(lanes, kernel)| rate(4.0 * (lanes * kernels::SUMS * kernels::TIMES) as f64, kernel)),
+        };
         let int8 = kernels::bytes(isa)
             .map(|(lanes, kernel)| rate(8.0 * (lanes * kernels::SUMS * kernels::TIMES) as f64, kernel));
         Self { read: read_rate(cpu), single, bf16, int8 }

@@ -1,18 +1,24 @@
 //! Linear layers: weights packed for the kernels of their device ([`super::pack`]), and the product with
 //! them.
 
+use std::marker::PhantomData;
+
 use super::finish::Finish;
 use super::groups::{Groups, quantise_rows};
 use super::highest::TopK;
 use super::isa::Isa;
+use super::kernels::amx::Amx;
 use super::layout::blocks::{RowBlock, row_blocks};
 use super::layout::groups::{self, ROWS_MAX};
 use super::layout::packed::Packed;
 use super::layout::pairs::{Pair, pair_count};
+use super::layout::tiles::{Line, PANEL, TILE, full_blocks, step_count, unpack as unpack_tiles};
 use super::layout::wide::{WeightElement, pack_blocks};
+use super::operand::{Left, Operand, Result as OperandResult, Tiled};
 use super::pairs::{self, Pairs};
 use super::processor::Cpu;
 use super::product::{Kernel, Panels, ProductOutputs, Wanted, multiply, top_k};
+use super::tiles::{self, Tiles};
 use super::wide::Wide;
 use crate::checkpoint::Dtype;
 
@@ -43,6 +49,8 @@ pub(super) enum Values {
     Bf16(Packed<half::bf16>),
     /// bf16 for kernels that multiply them as they are.
     Bf16Pairs(Packed<Pair>),
+    /// The same in the tiles of a matrix unit.
+    Bf16Tiles(Packed<Pair>),
     /// Panels of groups of eight-bit integers, and the inputs of a group.
     Q8(Packed<u8>, usize),
 }
@@ -67,6 +75,7 @@ pub struct Matrix {
 pub struct Scratch {
     packed: Vec<f32>,
     rounded: Vec<Pair>,
+    tiles: Vec<Line>,
     quantised: Vec<groups::Block>,
 }
 
@@ -93,7 +102,7 @@ impl Matrix {
             Values::F32(values) => size_of_val(&values[..]),
             Values::F16(values) => size_of_val(&values[..]),
             Values::Bf16(values) => size_of_val(&values[..]),
-            Values::Bf16Pairs(values) => size_of_val(&values[..]),
+            Values::Bf16Pairs(values) | Values::Bf16Tiles(values) => size_of_val(&values[..]),
             Values::Q8(values, _) => values.len(),
         }
     }
@@ -113,6 +122,10 @@ impl Matrix {
                 for (two, pair) in row.chunks_mut(2).zip(column.iter().step_by(width)) {
                     two.iter_mut().zip(pair).for_each(|(value, weight)| *value = weight.to_f32());
                 }
+            }
+            Values::Bf16Tiles(values) => {
+                let len = step_count(self.inputs) * TILE * PANEL;
+                unpack_tiles(&values[panel * len..][..len], lane, row);
             }
             Values::Q8(values, group) => {
                 let bytes = groups::panel_bytes(self.inputs, *group, width);
@@ -149,14 +162,35 @@ impl Cpu {
     ///
     /// Where [`Isa::rounds_activations`], rows are rounded to bf16 for weights that are kept as bf16; for
     /// weights kept as eight-bit integers they are rounded to such everywhere.
-    pub fn linear(&self, x: &[f32], weights: &Matrix, y: &mut [f32], scratch: &mut Scratch) {
+    pub fn linear<'a>(&self, x: impl Into<Left<'a>>, weights: &Matrix, y: &mut [f32], scratch: &mut Scratch) {
+        self.product(x.into(), weights, weights.finish(), OperandResult::Singles(y), scratch);
+    }
+
+    /// The same into `y` as the weights of the `next` product want it.
+    pub fn linear_for<'a>(
+        &self,
+        x: impl Into<Left<'a>>,
+        weights: &Matrix,
+        next: &Matrix,
+        y: &mut Operand,
+        scratch: &mut Scratch,
+    ) {
+        assert!(next.inputs == weights.outputs);
+        let x = x.into();
+        let y = y.make_room(x.rows(weights.inputs), next);
         self.product(x, weights, weights.finish(), y, scratch);
     }
 
     /// `y +=` what [`Self::linear`] gives, for a layer without activation.
-    pub fn linear_add(&self, x: &[f32], weights: &Matrix, y: &mut [f32], scratch: &mut Scratch) {
+    pub fn linear_add<'a>(
+        &self,
+        x: impl Into<Left<'a>>,
+        weights: &Matrix,
+        y: &mut [f32],
+        scratch: &mut Scratch,
+    ) {
         assert!(weights.activation == Activation::None, "only sums are added");
-        self.product(x, weights, Finish::Add, y, scratch);
+        self.product(x.into(), weights, Finish::Add, OperandResult::Singles(y), scratch);
     }
 
     /// The highest of what [`Self::linear`] would give for each row of `x`, as many as `wanted` says: all
@@ -176,14 +210,20 @@ impl Cpu {
         }
         let panels = Panels { count: weights.outputs, width: weights.width };
         let wanted = Wanted { counts: wanted, end };
-        self.with_kernel(x, weights, scratch, |kernel, blocks| {
+        self.with_kernel(Left::Singles(x), weights, scratch, |kernel, blocks| {
             top_k(self.isa, kernel, blocks, panels, wanted)
         })
     }
 
-    fn product(&self, x: &[f32], weights: &Matrix, finish: Finish, y: &mut [f32], scratch: &mut Scratch) {
-        assert!(y.len() * weights.inputs == x.len() * weights.outputs);
-        if x.is_empty() {
+    fn product(
+        &self,
+        x: Left<'_>,
+        weights: &Matrix,
+        finish: Finish,
+        y: OperandResult<'_>,
+        scratch: &mut Scratch,
+    ) {
+        if x.rows(weights.inputs) == 0 {
             return;
         }
         let (count, width) = (weights.outputs, weights.width);
@@ -197,22 +237,33 @@ impl Cpu {
     /// rows.
     fn with_kernel<T>(
         &self,
-        x: &[f32],
+        x: Left<'_>,
         weights: &Matrix,
         scratch: &mut Scratch,
         then: impl FnOnce(&dyn Kernel, &[RowBlock]) -> T,
     ) -> T {
         let (inputs, isa, width) = (weights.inputs, self.isa, weights.width);
-        let rows = x.len() / inputs;
-        assert!(x.len() == rows * inputs);
+        let rows = x.rows(inputs);
         assert!(weights.isa == isa, "the matrix was packed by this device");
-        let rows_max = match &weights.values {
-            Values::Bf16Pairs(_) => pairs::rows_max(isa),
-            Values::Q8(..) => ROWS_MAX,
-            _ => isa.rows_max(),
+        let blocks: Vec<RowBlock> = match &weights.values {
+            Values::Bf16Tiles(_) => full_blocks(rows).collect(),
+            Values::Q8(..) => row_blocks(rows, ROWS_MAX).collect(),
+            _ => row_blocks(rows, isa.rows_max()).collect(),
         };
-        let blocks: Vec<RowBlock> = row_blocks(rows, rows_max).collect();
         let packed = &mut scratch.packed;
+        let x = match (&weights.values, x) {
+            (Values::Bf16Tiles(panels), x) => {
+                let activations = match x {
+                    Left::Singles(x) => tiles::round_rows(isa, x, inputs, &mut scratch.tiles),
+                    Left::Tiles { lines: Tiled(lines), .. } => lines,
+                };
+                let steps = step_count(inputs);
+                let kernel = Tiles { steps, activations, panels, unit: PhantomData::<fn() -> Amx> };
+                return then(&kernel, &blocks);
+            }
+            (_, Left::Singles(x)) => x,
+            (_, Left::Tiles { .. }) => unreachable!("rows lie as their weights want them"),
+        };
         match &weights.values {
             Values::F32(panels) => {
                 then(&weights.widened(panels, pack_blocks(x, inputs, &blocks, packed)), &blocks)
@@ -226,8 +277,9 @@ impl Cpu {
             Values::Bf16Pairs(panels) => {
                 let activations = pairs::round_rows(isa, x, inputs, &mut scratch.rounded);
                 let pairs = pair_count(inputs);
-                then(&Pairs { isa, rows, pairs, width, activations, panels }, &blocks)
+                then(&Pairs { rows, pairs, width, activations, panels }, &blocks)
             }
+            Values::Bf16Tiles(_) => unreachable!("taken above"),
             Values::Q8(panels, group) => {
                 let group = *group;
                 let activations = quantise_rows(isa, x, (inputs, group), &mut scratch.quantised);

@@ -21,6 +21,8 @@ mod kernels;
 mod layout;
 mod limits;
 mod matrix;
+mod on_unit;
+mod operand;
 mod pack;
 mod pairs;
 mod per_isa;
@@ -30,23 +32,27 @@ mod rows;
 mod softmax;
 mod stored;
 mod strip;
+mod tiles;
 mod wide;
 
 pub(crate) use bytes::{kept_scales, scale, widen};
 pub(crate) use highest::KEPT_MAX;
 pub use highest::TopK;
 pub use isa::Isa;
+pub(crate) use kernels::amx::Amx;
+pub(crate) use layout::aligned::Aligned;
 pub(crate) use layout::blocks::{LANES, row_blocks};
 pub(crate) use layout::bytes::BytePair;
 pub(crate) use layout::packed::Packed;
 pub(crate) use layout::pairs::Pair;
-pub(crate) use layout::strip::{PIECES_MAX, ROWS_MAX, SCORES_MAX};
+pub(crate) use layout::strip::SCORES_MAX;
 pub use limits::Limits;
 pub use matrix::{Activation, Format, Matrix, Scratch};
+pub(crate) use on_unit::{OnUnit, fits};
+pub use operand::{Left, Operand};
 pub use processor::Cpu;
 pub use rows::Norm;
 pub(crate) use stored::Stored;
 pub(crate) use strip::{
-    KeyBlocks, Product, Rounded, ScaledScores, Singles, Strided, StridedMut, ValuePiece, ValuePieces,
-    Widened, rows_max, strip_scores, strip_values,
+    KeyBlocks, Product, Rounded, STRIP_ROWS, ScaledScores, Singles, Strided, StridedMut, ValueBlocks, Widened,
 };

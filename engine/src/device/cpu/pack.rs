@@ -1,7 +1,8 @@
 //! Weights as they are stored to weights as kernels read them: packed once, when a model is loaded.
 
 use super::groups::panel;
-use super::layout::{groups, pairs, wide};
+use super::isa::Isa;
+use super::layout::{groups, pairs, tiles, wide};
 use super::matrix::{Activation, Format, Matrix, Values};
 use super::processor::Cpu;
 use crate::checkpoint::{Dtype, Q8Blocks, RawTensor};
@@ -97,6 +98,9 @@ impl Cpu {
             match format {
                 Format::Plain(Dtype::F32) => Values::F32(wide::pack_panels(count, inputs, width, read)),
                 Format::Plain(Dtype::F16) => Values::F16(wide::pack_panels(count, inputs, width, read)),
+                Format::Plain(Dtype::Bf16) if isa == Isa::Amx => {
+                    Values::Bf16Tiles(tiles::pack_panels(count, inputs, read))
+                }
                 Format::Plain(Dtype::Bf16) if isa.rounds_activations() => {
                     Values::Bf16Pairs(pairs::pack_panels(count, inputs, width, read))
                 }

@@ -7,16 +7,10 @@
 use half::bf16;
 
 use super::isa::Isa;
-use super::kernels::amx::Amx;
-use super::kernels::{avx512_bf16, matrix_unit};
+use super::kernels::avx512_bf16;
 use super::layout::blocks::{BlockLayout, RowBlock};
 use super::layout::pairs::{DEPTH_BLOCK, Pair, PairTile, ZERO};
-use super::product::{Kernel, Steps};
-
-/// Most rows of a block.
-pub(super) fn rows_max(isa: Isa) -> usize {
-    if isa == Isa::Amx { matrix_unit::ROWS_MAX } else { isa.rows_max() }
-}
+use super::product::{Kernel, Next, Steps};
 
 /// Rounds rows of `inputs` and lays them out as kernels read them.
 pub(super) fn round_rows<'a>(isa: Isa, x: &[f32], inputs: usize, packed: &'a mut Vec<Pair>) -> &'a [Pair] {
@@ -35,8 +29,6 @@ pub(super) fn round_rows<'a>(isa: Isa, x: &[f32], inputs: usize, packed: &'a mut
 
 /// A product of rounded rows with packed weights.
 pub(super) struct Pairs<'a> {
-    /// Its instructions.
-    pub(super) isa: Isa,
     /// How many rows there are.
     pub(super) rows: usize,
     /// Length of the sums: [`super::layout::pairs::pair_count`].
@@ -58,37 +50,16 @@ impl Kernel for Pairs<'_> {
         DEPTH_BLOCK
     }
 
-    unsafe fn add(&self, block: RowBlock, panel: usize, steps: Steps, sums: &mut [f32]) {
-        let tile = self.tile(block, panel, steps, sums);
-        // SAFETY: the instructions are this function's own contract.
-        unsafe {
-            match self.isa {
-                Isa::Amx => matrix_unit::add(&mut Amx::default(), block.rows, tile),
-                _ => avx512_bf16::add(block.rows, tile),
-            }
-        }
-    }
-}
-
-impl Pairs<'_> {
-    /// The operands of a row block and a piece of a panel.
-    pub(super) fn tile<'a>(
-        &'a self,
-        block: RowBlock,
-        panel: usize,
-        steps: Steps,
-        sums: &'a mut [f32],
-    ) -> PairTile<'a> {
+    unsafe fn add(&self, block: RowBlock, panel: usize, steps: Steps, sums: &mut [f32], _next: Option<Next>) {
         let row = steps.first / DEPTH_BLOCK * self.rows + block.first;
-        PairTile {
+        let tile = PairTile {
             depth: steps.count,
             a: &self.activations[row * DEPTH_BLOCK..][..block.rows * DEPTH_BLOCK],
             b: &self.panels[(panel * self.pairs + steps.first) * self.width..][..steps.count * self.width],
             c: sums,
             accumulate: steps.first > 0,
-        }
+        };
+        // SAFETY: the instructions are this function's own contract.
+        unsafe { avx512_bf16::add(block.rows, tile) };
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,19 +1,24 @@
 //! The loop of every product: which task computes which rows and outputs, and what becomes of the sums.
 //!
 //! A kernel adds a row block's products with a piece of a panel; how its operands are packed, and what it
-//! rounds, is the kernel's own. Sums of a panel lie close together in a task's own memory until they are
+//! rounds, is the kernel's own. Sums of a panel lie close together in a thread's own memory until they are
 //! whole; then they are finished (bias, activation, residual) into the result while the cache still has them.
 //! Pieces follow each other in order and rows do not see each other, so an output's bits do not depend on
 //! what else is in the batch.
 
+use std::cell::RefCell;
 use std::ops::Range;
 
+use half::bf16;
 use rayon::prelude::*;
 
-use super::finish::{Finish, FinishTarget, finish};
+use super::finish::{Finish, FinishPlace, FinishTarget, finish};
 use super::highest::{SumsPlace, TopK, look};
 use super::isa::Isa;
+use super::layout::aligned::Aligned;
 use super::layout::blocks::RowBlock;
+use super::layout::tiles::step_count;
+use super::operand::{Result as OperandResult, place_in_tiles};
 
 /// Row blocks that one task takes over a panel: their packed activations stay in cache.
 pub(super) const ROW_BLOCKS_PER_TASK: usize = 16;
@@ -21,11 +26,33 @@ pub(super) const ROW_BLOCKS_PER_TASK: usize = 16;
 /// Tasks that a thread finds at least, where there are as many panels: those that end early take from others.
 const TASKS_PER_THREAD: usize = 4;
 
+/// The same where a task reads all activations for its panels.
+const DEEP_TASKS_PER_THREAD: usize = 1;
+
 /// A piece of the sums, in a kernel's own steps.
 #[derive(Clone, Copy)]
 pub(super) struct Steps {
     pub(super) first: usize,
     pub(super) count: usize,
+}
+
+/// A part of a panel's piece that a kernel will meet soon: one of so many, each row block's while the piece
+/// before it is at work.
+#[derive(Clone, Copy)]
+pub(super) struct Next {
+    pub(super) panel: usize,
+    pub(super) steps: Steps,
+    pub(super) part: usize,
+    pub(super) parts: usize,
+}
+
+/// In which order pieces of a task's sums are computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// All of a panel's, then the next panel's: the sums of one panel are under way.
+    PanelsOutermost,
+    /// The first of every panel, then the second of every panel: those of all panels are.
+    DepthOutermost,
 }
 
 /// One way to multiply, with both operands packed for it.
@@ -36,12 +63,28 @@ pub(super) trait Kernel: Sync {
     /// Most steps taken at once where a panel meets `blocks` row blocks one after another.
     fn depth_step(&self, blocks: usize) -> usize;
 
+    /// How it goes through the pieces of so many row blocks.
+    fn order(&self, _blocks: usize) -> Order {
+        Order::PanelsOutermost
+    }
+
+    /// Rows of sums that it needs for a block of `rows`; those beyond them are its own.
+    fn sums_rows(&self, rows: usize) -> usize {
+        rows
+    }
+
+    /// Runs `work`, all of whose [`Self::add`] are this kernel's, on this thread, made ready for it.
+    fn on_thread(&self, work: &mut dyn FnMut()) {
+        work();
+    }
+
     /// Adds to `sums`, `[rows, width]`, the products of a row block with some steps of `panel`, of which the
-    /// first is a multiple of [`Self::depth_step`]; overwrites them where that is 0.
+    /// first is a multiple of [`Self::depth_step`]; overwrites them where that is 0. What comes `next` it may
+    /// bring near meanwhile.
     ///
     /// # Safety
-    /// The processor has the kernel's instructions.
-    unsafe fn add(&self, block: RowBlock, panel: usize, steps: Steps, sums: &mut [f32]);
+    /// The processor has the kernel's instructions, and this is inside [`Self::on_thread`].
+    unsafe fn add(&self, block: RowBlock, panel: usize, steps: Steps, sums: &mut [f32], next: Option<Next>);
 }
 
 /// What a product's outputs look like.
@@ -58,20 +101,45 @@ pub(super) struct ProductOutputs<'a> {
 
 /// The result of a product while several threads fill different columns of it.
 #[derive(Clone, Copy)]
-struct SharedResult(*mut f32);
+enum SharedResult {
+    Singles(*mut f32),
+    /// Rounded, in rows of so many steps.
+    Tiles(*mut bf16, usize),
+}
 // SAFETY: tasks write disjoint columns or rows (see `multiply`).
 unsafe impl Send for SharedResult {}
 // SAFETY: as above.
 unsafe impl Sync for SharedResult {}
 
 impl SharedResult {
-    /// Its element `index`.
+    fn new(y: OperandResult<'_>, rows: usize, outputs: usize) -> Self {
+        match y {
+            OperandResult::Singles(y) => {
+                assert!(y.len() == rows * outputs);
+                Self::Singles(y.as_mut_ptr())
+            }
+            OperandResult::Tiles(lines) => {
+                assert!(lines.len() >= rows * step_count(outputs));
+                Self::Tiles(lines.as_mut_ptr().cast(), step_count(outputs))
+            }
+        }
+    }
+
+    /// Where a block's sums from `column` on go, of so many `outputs`, and elements from row to row.
     ///
     /// # Safety
-    /// There is one.
-    unsafe fn at(self, index: usize) -> *mut f32 {
+    /// It has them.
+    unsafe fn at(self, block: RowBlock, column: usize, outputs: usize) -> (FinishPlace, usize) {
         // SAFETY: passed on from this function's own contract.
-        unsafe { self.0.add(index) }
+        unsafe {
+            match self {
+                Self::Singles(y) => (FinishPlace::Single(y.add(block.first * outputs + column)), outputs),
+                Self::Tiles(y, steps) => {
+                    let (first, row) = place_in_tiles(block, column, steps);
+                    (FinishPlace::Rounded(y.add(first)), row)
+                }
+            }
+        }
     }
 }
 
@@ -84,8 +152,12 @@ struct Tasks<'a> {
 }
 
 impl<'a> Tasks<'a> {
-    fn new(blocks: &'a [RowBlock], panels: usize) -> Self {
-        let chunks = panels.min(TASKS_PER_THREAD * rayon::current_num_threads());
+    fn new(kernel: &dyn Kernel, blocks: &'a [RowBlock], panels: usize) -> Self {
+        let per_thread = match kernel.order(blocks.len().min(ROW_BLOCKS_PER_TASK)) {
+            Order::PanelsOutermost => TASKS_PER_THREAD,
+            Order::DepthOutermost => DEEP_TASKS_PER_THREAD,
+        };
+        let chunks = panels.min(per_thread * rayon::current_num_threads());
         Self { groups: blocks.chunks(ROW_BLOCKS_PER_TASK).collect(), panels, chunks }
     }
 
@@ -132,20 +204,17 @@ pub(super) fn top_k(
     Wanted { counts: wanted, end }: Wanted<'_>,
 ) -> Vec<TopK> {
     assert!(wanted.len() == rows_of(blocks));
-    let tasks = Tasks::new(blocks, count.div_ceil(width));
+    let tasks = Tasks::new(kernel, blocks, count.div_ceil(width));
     let none = |wanted: &[usize]| wanted.iter().map(|wanted| TopK::new(*wanted)).collect::<Vec<_>>();
-    let parts = (0..tasks.count()).into_par_iter().map_init(Vec::new, |sums, task| {
+    let parts = (0..tasks.count()).into_par_iter().map(|task| {
         let (group, panels) = tasks.get(task);
         let (first_row, rows) = (group[0].first, rows_of(group));
         let mut found = none(&wanted[first_row..first_row + rows]);
-        sums.resize(rows * width, 0.0);
-        for panel in panels {
+        sum_panels(kernel, group, (panels, width), |panel, block, sums| {
             let first = panel * width;
             let place = SumsPlace { width, columns: width.min(count - first), first, end };
-            panel_sums(kernel, group, panel, sums, |block, sums| {
-                look(isa, sums, place, &mut found[block.first - first_row..][..block.rows]);
-            });
-        }
+            look(isa, sums, place, &mut found[block.first - first_row..][..block.rows]);
+        });
         found
     });
     let mut all = none(wanted);
@@ -157,63 +226,84 @@ pub(super) fn top_k(
 }
 
 /// `y[t, o]` = the finished sums of the kernel, for the rows of all `blocks`, which are those of `y` in
-/// order.
+/// order. Into tiles go blocks of a tile's rows.
 pub(super) fn multiply(
     isa: Isa,
     kernel: &dyn Kernel,
     blocks: &[RowBlock],
     outputs: ProductOutputs<'_>,
-    y: &mut [f32],
+    y: OperandResult<'_>,
 ) {
     let rows = rows_of(blocks);
-    assert!(y.len() == rows * outputs.count);
     assert!(blocks.iter().all(|block| block.first + block.rows <= rows));
     let columns = outputs.finish.columns(outputs.width);
     let panels = outputs.count.div_ceil(columns);
     assert!(outputs.bias.is_none_or(|bias| bias.len() == panels * outputs.width));
-    let (tasks, result) = (Tasks::new(blocks, panels), SharedResult(y.as_mut_ptr()));
-    (0..tasks.count()).into_par_iter().for_each_init(Vec::new, |sums, task| {
+    let (tasks, result) = (Tasks::new(kernel, blocks, panels), SharedResult::new(y, rows, outputs.count));
+    (0..tasks.count()).into_par_iter().for_each(|task| {
         let (group, panels) = tasks.get(task);
-        sums.resize(rows_of(group) * outputs.width, 0.0);
-        for panel in panels {
-            let of_panel = |RowBlock { first, rows }: RowBlock| FinishTarget {
-                // SAFETY: the rows and the panel's first column are inside `y`.
-                y: unsafe { result.at(first * outputs.count + panel * columns) },
-                rows,
-                row: outputs.count,
-                columns: columns.min(outputs.count - panel * columns),
-            };
+        sum_panels(kernel, group, (panels, outputs.width), |panel, block, sums| {
+            // SAFETY: the rows and the panel's first column are inside `y`.
+            let (y, row) = unsafe { result.at(block, panel * columns, outputs.count) };
+            let columns = columns.min(outputs.count - panel * columns);
+            let target = FinishTarget { y, rows: block.rows, row, columns };
             let bias = outputs.bias.map(|bias| &bias[panel * outputs.width..][..outputs.width]);
-            // SAFETY: a `Cpu` holds available kernels only; each task owns its panels' columns in its groups'
-            // rows of `y`.
-            panel_sums(kernel, group, panel, sums, |block, sums| unsafe {
-                finish(isa, outputs.finish, sums, bias, &of_panel(block));
-            });
-        }
+            // SAFETY: each task owns its panels' columns in its groups' rows of `y`.
+            unsafe { finish(isa, outputs.finish, sums, bias, &target) };
+        });
     });
 }
 
-/// The products of some row blocks with one panel; `done` takes each block's sums when they are whole.
-fn panel_sums(
+thread_local! {
+    /// Sums under way, as many as any product of this thread needed: fresh pages would cost it more.
+    static SUMS: RefCell<Aligned<f32>> = const { RefCell::new(Aligned::EMPTY) };
+}
+
+/// The products of some row blocks with some panels of `width`; `done` takes each panel's and block's sums
+/// when they are whole.
+fn sum_panels(
     kernel: &dyn Kernel,
     blocks: &[RowBlock],
-    panel: usize,
-    sums: &mut [f32],
-    mut done: impl FnMut(RowBlock, &[f32]),
+    (panels, width): (Range<usize>, usize),
+    mut done: impl FnMut(usize, RowBlock, &[f32]),
 ) {
-    let width = sums.len() / rows_of(blocks);
-    let step = kernel.depth_step(blocks.len()).max(1);
-    for first in (0..kernel.depth()).step_by(step) {
-        let steps = Steps { first, count: step.min(kernel.depth() - first) };
-        let mut rest = &mut *sums;
-        for block in blocks {
-            let (sums, after) = rest.split_at_mut(block.rows * width);
-            // SAFETY: a `Cpu` holds available kernels only.
-            unsafe { kernel.add(*block, panel, steps, sums) };
-            if steps.first + steps.count == kernel.depth() {
-                done(*block, sums);
+    let (depth, step, order) =
+        (kernel.depth(), kernel.depth_step(blocks.len()).max(1), kernel.order(blocks.len()));
+    let of_panel = blocks.iter().map(|block| kernel.sums_rows(block.rows) * width).sum::<usize>();
+    let pieces = depth.div_ceil(step);
+    let count = pieces * panels.len();
+    let piece = |number: usize| {
+        let (panel, piece) = match order {
+            Order::PanelsOutermost => (number / pieces, number % pieces),
+            Order::DepthOutermost => (number % panels.len(), number / panels.len()),
+        };
+        let first = piece * step;
+        (panel, Steps { first, count: step.min(depth - first) })
+    };
+    let panels_under_way = match order {
+        Order::PanelsOutermost => 1,
+        Order::DepthOutermost => panels.len(),
+    };
+    SUMS.with_borrow_mut(|all_sums| {
+        all_sums.resize(of_panel * panels_under_way);
+        kernel.on_thread(&mut || {
+            for number in 0..count {
+                let (panel, steps) = piece(number);
+                let mut rest = &mut all_sums[panel % panels_under_way * of_panel..][..of_panel];
+                let next = (number + 1 < count).then(|| piece(number + 1));
+                for (part, block) in blocks.iter().enumerate() {
+                    let (sums, after) = rest.split_at_mut(kernel.sums_rows(block.rows) * width);
+                    let parts = blocks.len();
+                    let next =
+                        next.map(|(panel, steps)| Next { panel: panels.start + panel, steps, part, parts });
+                    // SAFETY: a `Cpu` holds available kernels only.
+                    unsafe { kernel.add(*block, panels.start + panel, steps, sums, next) };
+                    if steps.first + steps.count == depth {
+                        done(panels.start + panel, *block, &sums[..block.rows * width]);
+                    }
+                    rest = after;
+                }
             }
-            rest = after;
-        }
-    }
+        });
+    });
 }

@@ -29,7 +29,7 @@ impl Norm {
     }
 
     /// `out` = one row, normalised.
-    fn apply_to(&self, row: &[f32], out: &mut [f32]) {
+    pub(super) fn apply_to(&self, row: &[f32], out: &mut [f32]) {
         let (mean, scale) = self.moments(row);
         for ((out, x), weight) in out.iter_mut().zip(row).zip(&self.weight) {
             *out = (*x - mean) * scale * weight;

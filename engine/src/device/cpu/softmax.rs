@@ -131,7 +131,7 @@ fn sum_of(sums: [f32; LANES], max: f32) -> f32 {
 }
 
 #[inline(always)]
-fn round_body(from: &[f32], to: &mut [bf16]) {
+pub(super) fn round_body(from: &[f32], to: &mut [bf16]) {
     for (to, from) in to.iter_mut().zip(from) {
         *to = bf16::from_bits((round(*from) >> 16) as u16);
     }

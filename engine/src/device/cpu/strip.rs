@@ -6,6 +6,7 @@
 
 use super::isa::Isa;
 use super::kernels::{avx2, avx512, avx512_bf16, portable};
+use super::layout::aligned::Aligned;
 use super::layout::blocks::LANES;
 use super::layout::packed::Bits;
 use super::layout::pairs::Pair;
@@ -21,13 +22,12 @@ pub(crate) struct ScaledScores<'a> {
 }
 
 /// A way to multiply with what is stored.
-pub(crate) trait Product: Send + Sync + 'static {
+pub(crate) trait Product: Sized + Send + Sync + 'static {
     /// What meets it: as many numbers as a stored element has.
     type Left: Bits;
     /// How it is stored.
     type Right: Stored;
     /// Zeros on the left.
-    const LEFT_ZERO: Self::Left;
     /// `row` as what meets keys; numbers that are missing in the last element are zero.
     fn narrow(isa: Isa, row: &[f32], to: &mut [Self::Left]);
     /// [`softmax::soften`] into what meets values.
@@ -45,12 +45,47 @@ pub(crate) trait Product: Send + Sync + 'static {
         Self::narrow(isa, plain, weights);
         found
     }
-    /// The kernel.
+    /// The kernel of strips.
     ///
     /// # Safety
     /// As [`Strip`] says, and `isa` is available.
     unsafe fn strip(isa: Isa, rows: usize, columns: usize, strip: &Strip<'_, Self::Left, Self::Right>);
+    /// Most rows that it takes at once.
+    fn rows_max(isa: Isa) -> usize {
+        rows_max(isa)
+    }
+    /// Runs `work`, all of whose products are of this kind, on this thread, made ready for it.
+    fn on_thread(work: &mut dyn FnMut()) {
+        work();
+    }
+    /// `scores[m, block * lanes + lane] = queries[m] · keys[lane]` over some blocks of keys. Behind the queries
+    /// and scores of `rows` there is memory for [`STRIP_ROWS`] of them, of any values.
+    fn scores(
+        isa: Isa,
+        rows: usize,
+        queries: Strided<'_, Self::Left>,
+        keys: KeyBlocks<'_, Self::Right>,
+        scores: StridedMut<'_, f32>,
+    ) {
+        strip_scores::<Self>(isa, rows, queries, keys, scores);
+    }
+    /// `out[m, ..] += sum of weights[m, lane] * values[lane, ..]` over the lanes that the part has, and no
+    /// others: these may hold anything. Behind the weights of `rows` there is memory for [`STRIP_ROWS`] of them.
+    /// `ends` is memory for blocks of which the part has only some lanes.
+    fn add_values(
+        isa: Isa,
+        rows: usize,
+        weights: Strided<'_, Self::Left>,
+        values: ValueBlocks<'_, Self::Right>,
+        ends: &mut Aligned<Self::Right>,
+        out: StridedMut<'_, f32>,
+    ) {
+        strip_blocks::<Self>(isa, rows, weights, values, ends, out);
+    }
 }
+
+/// Rows that memory of queries, scores and weights is for, whatever kernel takes them.
+pub(crate) const STRIP_ROWS: usize = 16;
 
 /// Single precision on both sides.
 pub(crate) struct Singles;
@@ -64,7 +99,6 @@ pub(crate) struct Rounded;
 impl Product for Singles {
     type Left = f32;
     type Right = f32;
-    const LEFT_ZERO: Self::Left = 0.0;
 
     fn narrow(_isa: Isa, row: &[f32], to: &mut [f32]) {
         to.copy_from_slice(row);
@@ -91,7 +125,6 @@ impl Product for Singles {
 impl Product for Widened {
     type Left = [f32; 2];
     type Right = Pair;
-    const LEFT_ZERO: Self::Left = [0.0; 2];
 
     fn narrow(_isa: Isa, row: &[f32], to: &mut [[f32; 2]]) {
         let (numbers, padding) = to.as_flattened_mut().split_at_mut(row.len());
@@ -120,7 +153,6 @@ impl Product for Widened {
 impl Product for Rounded {
     type Left = Pair;
     type Right = Pair;
-    const LEFT_ZERO: Self::Left = Pair::ZERO;
 
     fn narrow(isa: Isa, row: &[f32], to: &mut [Pair]) {
         Pair::narrow(isa, row, to);
@@ -145,7 +177,7 @@ fn columns_max(isa: Isa) -> usize {
 }
 
 /// Most rows that a kernel of `isa` takes at once.
-pub(crate) fn rows_max(isa: Isa) -> usize {
+fn rows_max(isa: Isa) -> usize {
     match isa {
         Isa::Portable | Isa::Avx2 => 4,
         Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => ROWS_MAX,
@@ -172,17 +204,16 @@ pub(crate) struct KeyBlocks<'a, R> {
     pub(crate) lanes: usize,
 }
 
-/// `scores[m, block * lanes + lane] = queries[m] · keys[lane]` over some blocks of keys; `queries` are
-/// rows of `depth`.
-pub(crate) fn strip_scores<P: Product>(
+/// [`Product::scores`] in strips.
+fn strip_scores<P: Product>(
     isa: Isa,
     rows: usize,
-    queries: &[P::Left],
+    Strided { elements: queries, stride: depth }: Strided<'_, P::Left>,
     KeyBlocks { blocks, lanes }: KeyBlocks<'_, P::Right>,
     StridedMut { elements: scores, stride: scores_row }: StridedMut<'_, f32>,
 ) {
-    let (depth, columns) = (queries.len() / rows, blocks.len() * lanes / LANES);
-    assert!(rows <= rows_max(isa) && queries.len() == rows * depth && lanes.is_multiple_of(LANES));
+    let columns = blocks.len() * lanes / LANES;
+    assert!(rows <= rows_max(isa) && queries.len() >= rows * depth && lanes.is_multiple_of(LANES));
     assert!(blocks.iter().all(|block| block.len() == depth * lanes));
     assert!(scores.len() >= (rows - 1) * scores_row + columns * LANES);
     for first in (0..columns).step_by(columns_max(isa)) {
@@ -206,25 +237,87 @@ pub(crate) fn strip_scores<P: Product>(
     }
 }
 
+/// Blocks of values, `[block_tokens / numbers, width]` each.
+#[derive(Clone, Copy)]
+pub(crate) struct ValueBlocks<'a, R> {
+    pub(crate) blocks: &'a [&'a [R]],
+    /// Elements of a row of values.
+    pub(crate) width: usize,
+    /// Lanes of a block's weights.
+    pub(crate) lanes: usize,
+    /// Tokens of a block.
+    pub(crate) block_tokens: usize,
+    /// Of each block the lanes that the part has: the first, and the first behind them.
+    pub(crate) seen: &'a [(usize, usize)],
+}
+
 /// Values that follow each other.
 #[derive(Clone, Copy)]
-pub(crate) struct ValuePiece<'a, R> {
+struct ValuePiece<'a, R> {
     /// The first element of weights that they meet.
-    pub(crate) skip: usize,
+    skip: usize,
     /// `[depth, width]`
-    pub(crate) values: &'a [R],
+    values: &'a [R],
 }
 
 /// Pieces of values.
 #[derive(Clone, Copy)]
-pub(crate) struct ValuePieces<'a, R> {
-    pub(crate) pieces: &'a [ValuePiece<'a, R>],
+struct ValuePieces<'a, R> {
+    pieces: &'a [ValuePiece<'a, R>],
     /// Elements of a row of values.
-    pub(crate) width: usize,
+    width: usize,
+}
+
+/// [`Product::add_values`] in strips.
+fn strip_blocks<P: Product>(
+    isa: Isa,
+    rows: usize,
+    weights: Strided<'_, P::Left>,
+    ValueBlocks { blocks, width, lanes, block_tokens, seen }: ValueBlocks<'_, P::Right>,
+    ends: &mut Aligned<P::Right>,
+    out: StridedMut<'_, f32>,
+) {
+    let numbers = P::Right::NUMBERS;
+    let lanes = lanes / numbers;
+    ends.resize(2 * width);
+    let (start, end) = ends.split_at_mut(width);
+    let mut end_pieces = [None; 2];
+    let mut pieces = [ValuePiece { skip: 0, values: &[][..] }; PIECES_MAX];
+    let blocks_seen = blocks.iter().zip(seen);
+    for (number, (piece, (values, (first, last)))) in pieces.iter_mut().zip(blocks_seen).enumerate() {
+        let mut only = |lane: usize, place: usize, to: &mut [P::Right]| {
+            let element = lane / numbers;
+            for (to, value) in to.iter_mut().zip(&values[element * width..][..width]) {
+                *to = value.only(place);
+            }
+            end_pieces[usize::from(place == 0)] = Some(number * lanes + element);
+        };
+        if first < last && !first.is_multiple_of(numbers) {
+            only(*first, 1, start);
+        }
+        // Padding is zero.
+        let last = if *last == block_tokens { last.next_multiple_of(numbers) } else { *last };
+        if *first < last && !last.is_multiple_of(numbers) {
+            only(last, 0, end);
+        }
+        let (first, last) = (first.div_ceil(numbers), last / numbers);
+        if first < last {
+            *piece =
+                ValuePiece { skip: number * lanes + first, values: &values[first * width..last * width] };
+        }
+    }
+    let mut count = blocks.len();
+    for (skip, values) in end_pieces.into_iter().zip([start, end]) {
+        if let Some(skip) = skip {
+            pieces[count] = ValuePiece { skip, values };
+            count += 1;
+        }
+    }
+    strip_values::<P>(isa, rows, weights, ValuePieces { pieces: &pieces[..count], width }, out);
 }
 
 /// `out[m, ..] += sum of weights[m, skip + k] * values[k, ..]` over some pieces.
-pub(crate) fn strip_values<P: Product>(
+fn strip_values<P: Product>(
     isa: Isa,
     rows: usize,
     Strided { elements: weights, stride: weights_row }: Strided<'_, P::Left>,

@@ -6,7 +6,7 @@ use super::isa::Isa;
 use super::kernels::{avx2, avx512, portable};
 use super::layout::blocks::RowBlock;
 use super::layout::wide::{DEPTH_BLOCK, Tile, WeightElement};
-use super::product::{Kernel, Steps};
+use super::product::{Kernel, Next, Steps};
 
 /// An element that every instruction set has a tile kernel for.
 pub(super) trait TileElement: WeightElement {
@@ -62,7 +62,14 @@ impl<E: TileElement> Kernel for Wide<'_, E> {
         if blocks > 1 { DEPTH_BLOCK } else { self.inputs }
     }
 
-    unsafe fn add(&self, RowBlock { first, rows }: RowBlock, panel: usize, steps: Steps, sums: &mut [f32]) {
+    unsafe fn add(
+        &self,
+        RowBlock { first, rows }: RowBlock,
+        panel: usize,
+        steps: Steps,
+        sums: &mut [f32],
+        _next: Option<Next>,
+    ) {
         let depth = steps.count;
         let a = &self.rows[first * self.inputs + steps.first * rows..][..depth * rows];
         let b = &self.panels[(panel * self.inputs + steps.first) * self.width..][..depth * self.width];

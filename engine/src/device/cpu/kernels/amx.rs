@@ -1,10 +1,9 @@
 //! The matrix unit of Intel's processors (AMX), by its instructions; the intrinsics are not stable yet.
 //!
-//! It has never been run: no machine of this project's had the unit. So it is used only where one product on
-//! it has the very bits that its software twin gives.
+//! It is used only where products on it have the very bits that its software twin gives.
 //!
-//! Tiles are state of a thread that the compiler does not know, so each kernel configures them before it uses
-//! them and leaves none behind.
+//! Tiles are state of a thread that the compiler does not know: a task configures them once for all its
+//! products and leaves none behind.
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod unit {
@@ -13,7 +12,8 @@ mod unit {
     use std::sync::OnceLock;
 
     use super::super::emulated::Emulated;
-    use super::super::matrix_unit::{ROW_BYTES, Unit, agrees_with};
+    use super::super::matrix_unit::{ROW_BYTES, Shapes, Unit, agree};
+    use crate::device::cpu::layout::tiles::TILE;
 
     /// Whether the processor has the unit for bf16 and this process is allowed its state.
     ///
@@ -25,7 +25,7 @@ mod unit {
             let features = __cpuid_count(7, 0).edx;
             let is_present = features & (1 << 22) != 0 && features & (1 << 24) != 0;
             // SAFETY: the processor has the unit and the kernel lets this process use it.
-            is_present && ask_for_tiles() && unsafe { agrees_with(Amx::default(), Emulated::default()) }
+            is_present && ask_for_tiles() && unsafe { agree::<Amx, Emulated>() }
         })
     }
 
@@ -63,27 +63,37 @@ mod unit {
         rows: [u8; 16],
     }
 
-    /// The unit itself; configured from [`Unit::configure`] until it is dropped.
+    /// The unit itself: the tiles of the thread that uses it.
     #[derive(Default)]
     pub(crate) struct Amx(());
 
-    impl Drop for Amx {
-        fn drop(&mut self) {
-            // SAFETY: whoever made it vouched for the unit.
-            unsafe { asm!("tilerelease", options(nostack, nomem)) };
-        }
-    }
-
     impl Unit for Amx {
-        unsafe fn configure(&mut self, rows: [u8; 8]) {
+        unsafe fn configured(shapes: Shapes, work: &mut dyn FnMut()) {
+            /// Leaves no tiles behind, whatever happens.
+            struct Released;
+            impl Drop for Released {
+                fn drop(&mut self) {
+                    // SAFETY: whoever configured the tiles vouched for the unit.
+                    unsafe { asm!("tilerelease", options(nostack, nomem)) };
+                }
+            }
             let mut config =
                 Config { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
-            for (tile, rows) in rows.into_iter().enumerate().filter(|(_, rows)| *rows > 0) {
-                config.row_bytes[tile] = ROW_BYTES as u16;
-                config.rows[tile] = rows;
+            config.row_bytes[..8].fill(ROW_BYTES as u16);
+            config.rows[..8].fill(TILE as u8);
+            if shapes == Shapes::Attention {
+                config.row_bytes[5] = ROW_BYTES as u16 / 2;
+                config.rows[7] = TILE as u8 / 2;
             }
             // SAFETY: it reads the 64 bytes of `config`.
             unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const config, options(nostack, readonly)) };
+            let _released = Released;
+            work();
+        }
+
+        unsafe fn clear<const T: usize>(&mut self) {
+            // SAFETY: it touches no memory.
+            unsafe { asm!("tilezero tmm{t}", t = const T, options(nostack, nomem)) };
         }
 
         unsafe fn load<const T: usize>(&mut self, from: *const u8, row_bytes: usize) {
@@ -97,6 +107,29 @@ mod unit {
                     options(nostack, readonly)
                 );
             }
+        }
+
+        unsafe fn load_passing<const T: usize>(&mut self, from: *const u8, row_bytes: usize) {
+            // SAFETY: passed on from this function's own contract.
+            unsafe {
+                asm!(
+                    "tileloaddt1 tmm{t}, [{from} + {row}*1]",
+                    t = const T,
+                    from = in(reg) from,
+                    row = in(reg) row_bytes,
+                    options(nostack, readonly)
+                );
+            }
+        }
+
+        unsafe fn load_narrow<const T: usize>(&mut self, from: *const u8, row_bytes: usize) {
+            // SAFETY: the tile's shape is in its configuration.
+            unsafe { self.load::<T>(from, row_bytes) };
+        }
+
+        unsafe fn load_short<const T: usize>(&mut self, from: *const u8, row_bytes: usize) {
+            // SAFETY: as above.
+            unsafe { self.load::<T>(from, row_bytes) };
         }
 
         unsafe fn multiply<const SUMS: usize, const A: usize, const B: usize>(&mut self) {

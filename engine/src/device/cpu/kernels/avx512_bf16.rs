@@ -15,6 +15,7 @@ mod kernels {
     use super::super::by_rows::by_rows;
     use super::super::strip_loop::strip_kernel;
     use crate::device::cpu::layout::pairs::{DEPTH_BLOCK, Pair, PairTile};
+    use crate::device::cpu::layout::tiles::{Line, TILE, round_portable};
 
     /// Vectors of a panel.
     const VECTORS: usize = 2;
@@ -37,6 +38,28 @@ mod kernels {
         }
         for (from, to) in rest.iter().zip(rest_rounded) {
             *to = bf16::from_f32(*from);
+        }
+    }
+
+    /// `from`, rounded to nearest even, in lines of which every `of_step`th is written; zeros behind it.
+    ///
+    /// # Safety
+    /// The processor has AVX-512 BF16.
+    #[target_feature(enable = "avx512f,avx512bf16")]
+    pub(crate) unsafe fn round_lines(from: &[f32], to: &mut [Line], of_step: usize) {
+        let (whole, rest) = from.as_chunks::<{ 2 * TILE }>();
+        let mut lines = to.iter_mut().step_by(of_step);
+        for (from, to) in whole.iter().zip(&mut lines) {
+            // SAFETY: there are twice 16 numbers, and a line has as many places; vectors of 32 bf16 are 32 times
+            // 16 bits.
+            unsafe {
+                let [low, high] = [0, TILE].map(|at| _mm512_loadu_ps(from.as_ptr().add(at)));
+                let both = _mm512_cvtne2ps_pbh(high, low);
+                _mm512_store_si512(to.0.as_mut_ptr().cast(), transmute::<__m512bh, __m512i>(both));
+            }
+        }
+        if let (false, Some(line)) = (rest.is_empty(), lines.next()) {
+            round_portable(rest, std::slice::from_mut(line), 1);
         }
     }
 
@@ -141,12 +164,21 @@ mod kernels {
 mod kernels {
     use crate::device::cpu::layout::pairs::{Pair, PairTile};
     use crate::device::cpu::layout::strip::Strip;
+    use crate::device::cpu::layout::tiles::Line;
 
     /// Not on this processor.
     ///
     /// # Safety
     /// Never called.
     pub(crate) unsafe fn round(_from: &[f32], _to: &mut [half::bf16]) {
+        unreachable!("no device of this processor multiplies pairs")
+    }
+
+    /// Not on this processor.
+    ///
+    /// # Safety
+    /// Never called.
+    pub(crate) unsafe fn round_lines(_from: &[f32], _to: &mut [Line], _of_step: usize) {
         unreachable!("no device of this processor multiplies pairs")
     }
 
@@ -175,4 +207,4 @@ mod kernels {
     }
 }
 
-pub(crate) use kernels::{add, round, strip, widen};
+pub(crate) use kernels::{add, round, round_lines, strip, widen};

@@ -4,17 +4,18 @@
 
 use half::bf16;
 
-use super::matrix_unit::{ROW_BYTES, TILE, Unit};
+use super::matrix_unit::{ROW_BYTES, Shapes, Unit};
+use crate::device::cpu::layout::tiles::TILE;
 
-/// Eight tiles in memory; a use of the unit that it would refuse panics.
+/// Eight tiles in memory.
 pub(crate) struct Emulated {
-    rows: [u8; 8],
     tiles: [[[u8; ROW_BYTES]; TILE]; 8],
 }
 
 impl Default for Emulated {
     fn default() -> Self {
-        Self { rows: [0; 8], tiles: [[[0; ROW_BYTES]; TILE]; 8] }
+        // Not empty: who reads what nobody wrote sees it.
+        Self { tiles: [[[0xFF; ROW_BYTES]; TILE]; 8] }
     }
 }
 
@@ -29,26 +30,56 @@ fn pair(row: &[u8; ROW_BYTES], index: usize) -> [f32; 2] {
     [at(4 * index), at(4 * index + 2)]
 }
 
+impl Emulated {
+    /// Reads a tile of so many rows and bytes of each; the rest of it is zero, as the unit leaves it.
+    ///
+    /// # Safety
+    /// `from` holds the rows.
+    unsafe fn load_shape<const T: usize>(
+        &mut self,
+        (rows, bytes): (usize, usize),
+        from: *const u8,
+        row_bytes: usize,
+    ) {
+        self.tiles[T] = [[0; ROW_BYTES]; TILE];
+        for (number, row) in self.tiles[T][..rows].iter_mut().enumerate() {
+            // SAFETY: passed on from this function's own contract.
+            unsafe { std::ptr::copy_nonoverlapping(from.add(number * row_bytes), row.as_mut_ptr(), bytes) };
+        }
+    }
+}
+
 impl Unit for Emulated {
-    unsafe fn configure(&mut self, rows: [u8; 8]) {
-        assert!(rows.iter().all(|rows| usize::from(*rows) <= TILE));
-        *self = Self { rows, ..Self::default() };
+    unsafe fn configured(_shapes: Shapes, work: &mut dyn FnMut()) {
+        work();
+    }
+
+    unsafe fn clear<const T: usize>(&mut self) {
+        self.tiles[T] = [[0; ROW_BYTES]; TILE];
     }
 
     unsafe fn load<const T: usize>(&mut self, from: *const u8, row_bytes: usize) {
-        assert!(self.rows[T] > 0);
-        for row in 0..usize::from(self.rows[T]) {
-            // SAFETY: passed on from this function's own contract.
-            unsafe {
-                let to = self.tiles[T][row].as_mut_ptr();
-                std::ptr::copy_nonoverlapping(from.add(row * row_bytes), to, ROW_BYTES);
-            }
-        }
+        // SAFETY: passed on from this function's own contract.
+        unsafe { self.load_shape::<T>((TILE, ROW_BYTES), from, row_bytes) };
+    }
+
+    unsafe fn load_passing<const T: usize>(&mut self, from: *const u8, row_bytes: usize) {
+        // SAFETY: as above.
+        unsafe { self.load::<T>(from, row_bytes) };
+    }
+
+    unsafe fn load_narrow<const T: usize>(&mut self, from: *const u8, row_bytes: usize) {
+        // SAFETY: as above.
+        unsafe { self.load_shape::<T>((TILE, ROW_BYTES / 2), from, row_bytes) };
+    }
+
+    unsafe fn load_short<const T: usize>(&mut self, from: *const u8, row_bytes: usize) {
+        // SAFETY: as above.
+        unsafe { self.load_shape::<T>((TILE / 2, ROW_BYTES), from, row_bytes) };
     }
 
     unsafe fn multiply<const SUMS: usize, const A: usize, const B: usize>(&mut self) {
-        assert!(self.rows[SUMS] > 0 && self.rows[SUMS] == self.rows[A] && self.rows[B] == TILE as u8);
-        for m in 0..usize::from(self.rows[SUMS]) {
+        for m in 0..TILE {
             let mut sums = [[0.0f32; 2]; TILE];
             for k in 0..TILE {
                 let a = pair(&self.tiles[A][m], k);
@@ -66,12 +97,10 @@ impl Unit for Emulated {
     }
 
     unsafe fn store<const T: usize>(&mut self, to: *mut u8, row_bytes: usize) {
-        assert!(self.rows[T] > 0);
-        for row in 0..usize::from(self.rows[T]) {
+        for (number, row) in self.tiles[T].iter().enumerate() {
             // SAFETY: passed on from this function's own contract.
             unsafe {
-                let from = self.tiles[T][row].as_ptr();
-                std::ptr::copy_nonoverlapping(from, to.add(row * row_bytes), ROW_BYTES);
+                std::ptr::copy_nonoverlapping(row.as_ptr(), to.add(number * row_bytes), ROW_BYTES);
             }
         }
     }

@@ -3,10 +3,12 @@
 //! Plain data and the functions that put numbers in their places. Nothing here knows an instruction set or a
 //! kernel.
 
+pub(super) mod aligned;
 pub(super) mod blocks;
 pub(super) mod bytes;
 pub(super) mod groups;
 pub(super) mod packed;
 pub(super) mod pairs;
 pub(super) mod strip;
+pub(super) mod tiles;
 pub(super) mod wide;

@@ -8,6 +8,8 @@ use std::ops::{Deref, DerefMut};
 
 use half::{bf16, f16};
 use memmap2::MmapMut;
+#[cfg(target_os = "linux")]
+use rayon::prelude::*;
 
 /// Bytes from which huge pages (of 2 MiB) are asked for: of less, the rest that fills none is so large a
 /// share that reading was slower (the product bench, 768 x 3072 in eight bits).
@@ -55,6 +57,24 @@ impl<T: Bits> Packed<T> {
         }
         Self { map, len, element: PhantomData }
     }
+
+    /// Has the system hand out all its pages now, on all threads of the current pool: each is cleared once, and
+    /// whoever writes it first would wait for that.
+    pub(crate) fn fault_in(&mut self) {
+        #[cfg(target_os = "linux")]
+        {
+            /// Bytes that a task asks for at once: huge pages are not cut by it.
+            const PIECE: usize = 32 << 20;
+            let bytes = size_of_val(&self[..]);
+            let asked = (0..bytes).into_par_iter().step_by(PIECE).try_for_each(|first| {
+                let len = PIECE.min(bytes - first);
+                self.map.advise_range(memmap2::Advice::PopulateWrite, first, len)
+            });
+            if let Err(error) = asked {
+                tracing::debug!(%error, "memory is handed out as it is written");
+            }
+        }
+    }
 }
 
 impl<T: Bits> Deref for Packed<T> {
@@ -82,6 +102,8 @@ mod tests {
         for len in [0, 1, 5, 3 << 20] {
             let mut packed = Packed::<[bf16; 2]>::zeros(len);
             assert!(packed.len() == len && packed.iter().all(|pair| *pair == [bf16::ZERO; 2]));
+            packed.fault_in();
+            assert!(packed.iter().all(|pair| *pair == [bf16::ZERO; 2]));
             if let Some(last) = packed.last_mut() {
                 *last = [bf16::ONE; 2];
             }

@@ -1,0 +1,167 @@
+//! The left operand of a product: rows in single precision, or rounded already and laid out as the product's
+//! weights meet them.
+//!
+//! What lies between two operations of a layer is read once, by a product: an operation that knows its weights
+//! writes the rows as these want them, half as many bytes, and the product packs nothing.
+
+use half::bf16;
+use rayon::prelude::*;
+
+use super::layout::blocks::RowBlock;
+use super::layout::pairs::ZERO;
+use super::layout::tiles::{Line, TILE, full_blocks, step_count, tile_count};
+use super::matrix::{Matrix, Values};
+use super::processor::Cpu;
+use super::rows::Norm;
+use super::tiles::round_row;
+
+/// Rows for a product, in memory that is kept for the next.
+#[derive(Default)]
+pub struct Operand {
+    rows: usize,
+    form: Form,
+    singles: Vec<f32>,
+    tiles: Vec<Line>,
+}
+
+/// How rows lie.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Form {
+    /// One after another, in single precision.
+    #[default]
+    Singles,
+    /// Rounded to bf16, in the tiles of a matrix unit.
+    Tiles,
+}
+
+/// What a product reads on the left.
+#[derive(Clone, Copy)]
+pub enum Left<'a> {
+    /// `[rows, inputs]`
+    Singles(&'a [f32]),
+    /// In the tiles of a matrix unit.
+    Tiles {
+        rows: usize,
+        /// Blocks of rows, as weights in tiles meet them.
+        lines: Tiled<'a>,
+    },
+}
+
+/// Rows in tiles; how these lie is the device's own.
+#[derive(Clone, Copy)]
+pub struct Tiled<'a>(pub(super) &'a [Line]);
+
+impl<'a> From<&'a [f32]> for Left<'a> {
+    fn from(singles: &'a [f32]) -> Self {
+        Self::Singles(singles)
+    }
+}
+
+impl<'a> From<&'a Vec<f32>> for Left<'a> {
+    fn from(singles: &'a Vec<f32>) -> Self {
+        Self::Singles(singles)
+    }
+}
+
+impl<'a> From<&'a Operand> for Left<'a> {
+    fn from(operand: &'a Operand) -> Self {
+        match operand.form {
+            Form::Singles => Self::Singles(&operand.singles),
+            Form::Tiles => Self::Tiles { rows: operand.rows, lines: Tiled(&operand.tiles) },
+        }
+    }
+}
+
+impl Left<'_> {
+    /// How many rows of `inputs` there are.
+    pub(super) fn rows(&self, inputs: usize) -> usize {
+        match self {
+            Self::Singles(numbers) => {
+                assert!(numbers.len().is_multiple_of(inputs));
+                numbers.len() / inputs
+            }
+            Self::Tiles { rows, .. } => *rows,
+        }
+    }
+}
+
+/// Where a product's finished sums go.
+pub(super) enum Result<'a> {
+    /// `[rows, outputs]`
+    Singles(&'a mut [f32]),
+    /// Rounded, for weights in tiles.
+    Tiles(&'a mut [Line]),
+}
+
+impl Operand {
+    /// Room for `rows` of `inputs` as `weights` want them.
+    pub(super) fn make_room(&mut self, rows: usize, weights: &Matrix) -> Result<'_> {
+        let inputs = weights.inputs();
+        self.rows = rows;
+        if let Values::Bf16Tiles(_) = weights.values {
+            self.form = Form::Tiles;
+            let steps = step_count(inputs);
+            let len = full_blocks(rows).map(|block| tile_count(block.rows) * TILE * steps).sum();
+            self.tiles.resize(len, Line([ZERO; TILE]));
+            if !inputs.is_multiple_of(2 * TILE) {
+                self.clear_last_steps(steps);
+            }
+            return Result::Tiles(&mut self.tiles);
+        }
+        self.form = Form::Singles;
+        self.singles.resize(rows * inputs, 0.0);
+        Result::Singles(&mut self.singles)
+    }
+
+    /// Empties what is behind the rows' ends: weights are zero there, but nothing times zero may be no number.
+    fn clear_last_steps(&mut self, steps: usize) {
+        let mut rest = &mut self.tiles[..];
+        for block in full_blocks(self.rows) {
+            let of_step = tile_count(block.rows) * TILE;
+            let (lines, after) = rest.split_at_mut(of_step * steps);
+            lines[of_step * (steps - 1)..].fill(Line([ZERO; TILE]));
+            rest = after;
+        }
+    }
+}
+
+impl Cpu {
+    /// `out` = `norm(x)`, row by row, as `weights` want rows.
+    pub fn norm_for(&self, x: &[f32], norm: &Norm, weights: &Matrix, out: &mut Operand) {
+        let width = weights.inputs();
+        assert!(norm.weight.len() == width && x.len().is_multiple_of(width));
+        match out.make_room(x.len() / width, weights) {
+            Result::Singles(out) => self.norm(x, norm, out),
+            Result::Tiles(lines) => {
+                let mut rest = lines;
+                let mut blocks: Vec<(RowBlock, &mut [Line])> = Vec::new();
+                for block in full_blocks(x.len() / width) {
+                    let (lines, after) = rest.split_at_mut(tile_count(block.rows) * TILE * step_count(width));
+                    blocks.push((block, lines));
+                    rest = after;
+                }
+                blocks.into_par_iter().for_each_init(
+                    || vec![0.0; width],
+                    |normed, (block, lines)| {
+                        let of_step = tile_count(block.rows) * TILE;
+                        let rows = x[block.first * width..][..block.rows * width].chunks_exact(width);
+                        for (number, row) in rows.enumerate() {
+                            norm.apply_to(row, normed);
+                            round_row(self.isa, normed, &mut lines[number..], of_step);
+                        }
+                    },
+                );
+            }
+        }
+    }
+}
+
+/// The place of a block's `column` in rows for weights in tiles, of [`step_count`] `steps`: its first row's, and
+/// numbers from one row to the next.
+pub(super) fn place_in_tiles(block: RowBlock, column: usize, steps: usize) -> (usize, usize) {
+    let step = column / (2 * TILE);
+    let line = block.first * steps + step * tile_count(block.rows) * TILE;
+    (line * 2 * TILE + column % (2 * TILE), 2 * TILE)
+}
+
+const _: () = assert!(size_of::<Line>() == 2 * TILE * size_of::<bf16>());
