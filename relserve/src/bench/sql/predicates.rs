@@ -82,7 +82,11 @@ impl Runner for KnownAnswers {
         Box::new(KnownColumn { percent, place: place as u64, calls, answers })
     }
 
-    fn prompt_chars_max(&self) -> usize {
+    fn model(&self, name: &str) -> Result<String, RunError> {
+        Ok(name.to_owned())
+    }
+
+    fn prompt_chars_max(&self, _: Option<&str>) -> usize {
         1_000
     }
 
