@@ -23,27 +23,37 @@ use plan::AttentionPlan;
 impl Layer<'_> {
     /// `out[t, h * dim ..] = softmax(q k / sqrt(dim)) v` over all that token `t` may see.
     pub(crate) fn run(&self, out: &mut [f32], partials: &mut Vec<f32>) {
+        match self.pool.shape().format {
+            KvFormat::F32 => self.run_as::<Singles>(out, partials),
+            KvFormat::Bf16 | KvFormat::Q8 if self.is_on_unit() => self.run_as::<OnUnit<Amx>>(out, partials),
+            KvFormat::Bf16 | KvFormat::Q8 if self.cpu.isa().rounds_activations() => {
+                self.run_as::<Rounded>(out, partials);
+            }
+            KvFormat::Bf16 | KvFormat::Q8 => self.run_as::<Widened>(out, partials),
+        }
+    }
+
+    /// The same by products of one kind.
+    fn run_as<P: Product<Right: KvElement>>(&self, out: &mut [f32], partials: &mut Vec<f32>) {
         let width = self.heads.queries * self.heads.dim;
         let row_bytes = self.heads.queries * self.stride() * size_of::<f32>();
         for (tokens, plan) in self.plan.tiles(self.partial_bytes_max / row_bytes) {
-            self.run_tile(&plan, &mut out[tokens.start * width..tokens.end * width], partials);
+            self.run_tile::<P>(&plan, &mut out[tokens.start * width..tokens.end * width], partials);
         }
     }
 
     /// Attention of a tile's tokens.
-    fn run_tile(&self, plan: &AttentionPlan, out: &mut [f32], partials: &mut Vec<f32>) {
+    fn run_tile<P: Product<Right: KvElement>>(
+        &self,
+        plan: &AttentionPlan,
+        out: &mut [f32],
+        partials: &mut Vec<f32>,
+    ) {
         let (stride, group) = (self.stride(), self.heads.group());
         let size = plan.rows() * self.heads.queries * stride;
         partials.resize(size.max(partials.len()), 0.0);
         let tasks = self.tasks(plan, &mut partials[..size]);
-        match self.pool.shape().format {
-            KvFormat::F32 => self.compute::<Singles>(tasks),
-            KvFormat::Bf16 | KvFormat::Q8 if self.is_on_unit() => self.compute::<OnUnit<Amx>>(tasks),
-            KvFormat::Bf16 | KvFormat::Q8 if self.cpu.isa().rounds_activations() => {
-                self.compute::<Rounded>(tasks);
-            }
-            KvFormat::Bf16 | KvFormat::Q8 => self.compute::<Widened>(tasks),
-        }
+        self.compute::<P>(tasks);
         let partials = &partials[..size];
         let width = self.heads.queries * self.heads.dim;
         out.par_chunks_exact_mut(width).enumerate().with_min_len(4).for_each(|(token, out)| {
@@ -98,3 +108,5 @@ impl Layer<'_> {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod unit_tests;

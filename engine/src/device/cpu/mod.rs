@@ -40,6 +40,8 @@ pub(crate) use highest::KEPT_MAX;
 pub use highest::TopK;
 pub use isa::Isa;
 pub(crate) use kernels::amx::Amx;
+#[cfg(test)]
+pub(crate) use kernels::emulated::Emulated;
 pub(crate) use layout::aligned::Aligned;
 pub(crate) use layout::blocks::{LANES, row_blocks};
 pub(crate) use layout::bytes::BytePair;

@@ -257,3 +257,6 @@ unsafe fn store<U: Unit>(unit: &mut U, count: usize, to: *mut f32, row: usize) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
