@@ -71,8 +71,8 @@ fn attended<P: Product<Right: KvElement>>(isa: Isa, slots: &[Slot], window: Opti
     });
     for slot in slots {
         let own = slot.write_offset as usize;
-        let stretches = slot.context.iter().map(|run| (&run.blocks, 0, run.tokens.0 as usize));
-        for (blocks, first, count) in stretches.chain([(&slot.write_blocks, own, slot.input.len())]) {
+        let stretches = slot.context.iter().map(|run| (&run.blocks[..], 0, run.tokens.0 as usize));
+        for (blocks, first, count) in stretches.chain([(&slot.write_blocks[..], own, slot.input.len())]) {
             let cells: Vec<Cell> = (first..first + count)
                 .map(|at| Cell { block: blocks[at / BLOCK].0 as usize, lane: at % BLOCK })
                 .collect();

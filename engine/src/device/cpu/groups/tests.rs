@@ -61,7 +61,7 @@ impl Case {
         let blocks: Vec<RowBlock> = row_blocks(rows, ROWS_MAX).collect();
         let mut y = vec![f32::NAN; rows * outputs];
         let outputs = ProductOutputs { count: outputs, width, finish: Finish::Write, bias: None };
-        cpu.run(|| multiply(isa, &kernel, &blocks, outputs, &mut y));
+        cpu.run(|| multiply(isa, &kernel, &blocks, outputs, Result::Singles(&mut y)));
         y
     }
 

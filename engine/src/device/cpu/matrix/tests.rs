@@ -238,7 +238,7 @@ fn stacked_parts_are_one_matrix() {
     ];
     let matrix = cpu.pack(&parts, None, None);
     let mut y = [0.0; 3];
-    cpu.linear(&[1.0, 10.0], &matrix, &mut y, &mut Scratch::default());
+    cpu.linear(&[1.0, 10.0][..], &matrix, &mut y, &mut Scratch::default());
     assert_eq!(y, [21.0, 43.0, 65.0]);
 }
 
