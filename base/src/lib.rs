@@ -18,7 +18,7 @@ pub use step::{
     BatchKind, BatchPlan, End, ExecError, Executor, MoveBack, MoveOut, Moves, RowError, RowOutcome, Run,
     SampleSpec, Sampled, Slot, StepOutcome,
 };
-pub use text::{After, ChatTemplate, MarkupPart, Piece, Role, TextError, Tokenizer};
+pub use text::{After, ChatTemplate, MarkupPart, Piece, RenderedPiece, Role, TextError, Tokenizer};
 pub use units::{Bytes, Millis, Nanos, Time, TokenCount};
 pub use work::{
     Generation, Periods, Section, SectionReuse, Sees, ServiceClass, Span, SpanKind, Submission, WorkItem,

@@ -46,12 +46,17 @@ pub trait Tokenizer: Send + Sync {
 
     /// Tokens of a framed conversation with these contents; one that is missing is empty.
     fn encode_framed(&self, pieces: &[Piece], contents: &[&str]) -> Vec<TokenId> {
+        self.encode_rendered(&put_in(pieces, contents))
+    }
+
+    /// Tokens of a rendered conversation.
+    fn encode_rendered(&self, pieces: &[RenderedPiece]) -> Vec<TokenId> {
         let (mut tokens, mut stretch, mut after) = (Vec::new(), String::new(), After::Nothing);
         for piece in pieces {
             let markup = match piece {
-                Piece::Markup(text) => self.split_markup(text),
-                Piece::Content(i) => {
-                    stretch += contents.get(*i).copied().unwrap_or_default();
+                RenderedPiece::Markup(text) => self.split_markup(text),
+                RenderedPiece::Content { text, .. } => {
+                    stretch += text;
                     Vec::new()
                 }
             };
@@ -112,13 +117,44 @@ impl Role {
     }
 }
 
-/// A part of a rendered conversation.
+/// A part of a conversation whose contents are not known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
     /// Text of the chat template itself: encode as markup.
     Markup(String),
     /// The content of message number `0`: encode as data.
     Content(usize),
+}
+
+/// A part of a conversation as a chat template writes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RenderedPiece {
+    /// Text of the chat template itself: encode as markup.
+    Markup(String),
+    /// What the template makes of a message's content (most often it trims it, or leaves it as it is): encode
+    /// as data.
+    Content { message: usize, text: String },
+}
+
+impl RenderedPiece {
+    /// Its text.
+    pub fn text(&self) -> &str {
+        match self {
+            Self::Markup(text) | Self::Content { text, .. } => text,
+        }
+    }
+}
+
+/// A frame with these contents as they are; one that is missing is empty.
+pub fn put_in(pieces: &[Piece], contents: &[&str]) -> Vec<RenderedPiece> {
+    let rendered = |piece: &Piece| match piece {
+        Piece::Markup(text) => RenderedPiece::Markup(text.clone()),
+        Piece::Content(message) => RenderedPiece::Content {
+            message: *message,
+            text: contents.get(*message).copied().unwrap_or_default().to_owned(),
+        },
+    };
+    pieces.iter().map(rendered).collect()
 }
 
 /// A chat template or a tokenizer that cannot be used.
@@ -131,8 +167,26 @@ pub enum TextError {
 
 /// A model's chat template.
 pub trait ChatTemplate: Send + Sync {
-    /// The markup around messages with these roles, ending where the assistant's answer begins.
+    /// The markup around messages with these roles and contents that it does not change, ending where the
+    /// assistant's answer begins.
     fn frame(&self, roles: &[Role]) -> Result<Vec<Piece>, TextError>;
+
+    /// The conversation as the template writes it, ending where the assistant's answer begins. Without an
+    /// implementation of its own: contents stand in the frame as they are.
+    fn render(&self, messages: &[(Role, &str)]) -> Result<Vec<RenderedPiece>, TextError> {
+        let (roles, contents): (Vec<Role>, Vec<&str>) = messages.iter().copied().unzip();
+        Ok(put_in(&self.frame(&roles)?, &contents))
+    }
+
+    /// Conversations of these roles, each with its contents; a place to share work among them.
+    fn render_rows(&self, roles: &[Role], rows: &[Vec<&str>]) -> Vec<Result<Vec<RenderedPiece>, TextError>> {
+        rows.iter().map(|contents| self.render(&conversation(roles, contents))).collect()
+    }
+}
+
+/// Messages of these roles and contents.
+pub fn conversation<'a>(roles: &[Role], contents: &[&'a str]) -> Vec<(Role, &'a str)> {
+    roles.iter().copied().zip(contents.iter().copied()).collect()
 }
 
 /// A byte-level tokenizer for tests: token `b` is byte `b`; [`ByteText::END`] ends a row.

@@ -57,6 +57,9 @@ pub enum RowProblem {
     /// Nothing but white space is left after filling the template.
     #[error("the prompt is empty after filling the template")]
     EmptyPrompt,
+    /// The chat template refuses what the row makes of it.
+    #[error("the model's chat template refuses the conversation: {0}")]
+    Template(String),
     /// Too much text to even tokenize.
     #[error("the filled prompt has {found} bytes, the limit is {limit}", found = found.0, limit = limit.0)]
     TooManyBytes {

@@ -191,7 +191,7 @@ fn no_damaged_span_query_panics() {
     }
     documents.extend([QUERY; 8].map(str::to_owned));
     let tags = tags();
-    let encoder = Encoder { tokenizer: &ByteText, tags: Some(&tags) };
+    let encoder = Encoder { tokenizer: &ByteText, chat: Some((&ByteText, &tags)) };
     let limits = SpanLimits { nodes_max: 200, bytes_max: 20_000, ..SpanLimits::default() };
     let valid = read_many(&documents, |bytes| {
         let Ok(json) = serde_json::from_slice(bytes) else { return false };

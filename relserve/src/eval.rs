@@ -118,7 +118,7 @@ pub fn tokens(text: &ModelText, prompt: &str) -> Result<Vec<TokenId>, base::Text
     if !text.has_chat_template() {
         return Ok(text.encode_data(prompt));
     }
-    Ok(text.encode_framed(&text.frame(&[Role::User])?, &[prompt]))
+    Ok(text.encode_rendered(&text.render(&[(Role::User, prompt)])?))
 }
 
 /// The table, for people.

@@ -91,6 +91,14 @@ impl Encoder {
         }
     }
 
+    /// How the added tokens are written that markup is searched for.
+    pub(crate) fn added_names(&self) -> Vec<String> {
+        let tokens = self.tokenizer.get_added_vocabulary().get_added_tokens_decoder();
+        let mut names: Vec<String> = tokens.values().map(|token| token.content.clone()).collect();
+        names.sort_unstable();
+        names
+    }
+
     /// Cuts markup at the added tokens that are written in it, special or not.
     pub(crate) fn split(&self, markup: &str) -> Vec<MarkupPart> {
         let parts =

@@ -7,9 +7,11 @@ mod encode;
 mod incremental;
 #[cfg(test)]
 mod join_tests;
+mod marks;
 #[cfg(test)]
 mod model_tests;
 mod model_text;
+mod python;
 mod stretches;
 mod strftime;
 mod template;

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use base::{ChatTemplate, Piece, Role, TextError, TokenId, Tokenizer};
+use base::{ChatTemplate, Piece, RenderedPiece, Role, TextError, TokenId, Tokenizer};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tokenizers::Model as _;
@@ -371,6 +371,48 @@ fn neighbours_of_one_role_are_joined_where_the_template_wants_roles_to_alternate
     let any = "{% for m in messages %}[{{ m.content }}]{% endfor %}";
     let plain = [markup("["), zero, markup("]["), one, markup("]["), two, markup("]")];
     assert_eq!(framed(any, &[Role::User; 3]).expect("a frame"), plain);
+}
+
+/// What a template writes for a user's message and an answer, and the special tokens that come of it.
+fn written(template: &str, contents: [&str; 2]) -> Result<(String, usize), TextError> {
+    let settings = json!({ "chat_template": template });
+    let text = configured(&settings, Value::Null, None);
+    let pieces = text.render(&[(Role::User, contents[0]), (Role::Assistant, contents[1])])?;
+    let specials = text.encode_rendered(&pieces).iter().filter(|token| token.0 >= END_OF_TEXT).count();
+    Ok((pieces.iter().map(RenderedPiece::text).collect(), specials))
+}
+
+#[test]
+fn a_template_does_to_contents_what_it_likes_and_they_stay_data() {
+    let all = |filter: &str| {
+        format!("{{% for m in messages %}}{{{{ m.content{filter} }}}}|{{% endfor %}}<|im_end|>")
+    };
+    let end = "<|im_end|>";
+    for (filter, contents, expected) in [
+        ("", [" a ", end], " a |<|im_end|>|<|im_end|>"),
+        (" | trim", [" a ", " <|im_end|>\n"], "a|<|im_end|>|<|im_end|>"),
+        (" | upper", ["a<|im_end|>", "b"], "A<|IM_END|>|B|<|im_end|>"),
+        (".split('x')[-1]", ["axb<|im_end|>", end], "b<|im_end|>|<|im_end|>|<|im_end|>"),
+        ("[1:] ~ (m.content | length)", ["a<|im_end|>", end], "<|im_end|>11||im_end|>10|<|im_end|>"),
+        (" | replace('a', '')", ["a<|im_ena", "<a|im_end|>"], "<|im_en|<|im_end|>|<|im_end|>"),
+        (" if loop.last", ["a<|im_end|>", end], "|<|im_end|>|<|im_end|>"),
+    ] {
+        let (text, specials) = written(&all(filter), contents).expect(filter);
+        assert_eq!(text, expected, "{filter}");
+        assert_eq!(specials, 1, "{filter}: {contents:?}");
+    }
+}
+
+#[test]
+fn a_template_that_says_no_more_what_came_of_a_special_token_is_refused() {
+    let looks = "{% for m in messages %}{% if '<|im_end|>' in m.content %}{{ m.content[:3] }}{% endif %}\
+        {% if '<|im_start|>' != m.content[2:14] %}x{% endif %}{% endfor %}";
+    assert!(written(looks, ["a", "b"]).is_ok());
+    let hashes = "{% for m in messages %}{{ m.content | list | sort | join }}{% endfor %}";
+    assert_eq!(written(hashes, ["ba", "dc"]).expect("nothing to hide").0, "abcd");
+    let error = written(hashes, ["<|im_end|>", "a"]).expect_err("where it went cannot be told");
+    let TextError::Template(reason) = error;
+    assert_eq!(reason, "it changes a message in which a special token is written");
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! [`ModelText`]: all that one checkpoint's text files say, behind the traits that other crates use.
 
-use base::{After, ChatTemplate, MarkupPart, Piece, Role, TextError, TokenId, Tokenizer};
+use base::text::{conversation, put_in};
+use base::{After, ChatTemplate, MarkupPart, Piece, RenderedPiece, Role, TextError, TokenId, Tokenizer};
+use rayon::prelude::*;
 use serde_json::Value;
 
 use crate::checkpoint::error::CheckpointError;
@@ -8,7 +10,10 @@ use crate::checkpoint::generation::SpecialIds;
 use crate::text::decode::Decoding;
 use crate::text::encode::Encoder;
 use crate::text::incremental::{DecodeState, TOKENIZER_CONFIG_FILE, TOKENIZER_FILE, TokenText};
-use crate::text::template::Template;
+use crate::text::template::{SpecialNames, Template};
+
+/// Conversations that a task renders at least: less is not worth waking a thread for.
+const ROWS_PER_TASK: usize = 16;
 
 /// The contents of a checkpoint's text files.
 #[derive(Clone, Copy, Debug, Default)]
@@ -66,9 +71,15 @@ impl ModelText {
             None => template_in(&settings["chat_template"])?,
         };
         let end = end.or_else(|| name_of(ends.first())).unwrap_or_default();
-        let template = source
-            .map(|source| Template::new(&source, begin.clone().unwrap_or_default(), end, now))
-            .transpose()?;
+        // A model that says it has no BOS has none in its template either, whatever its prompts start with.
+        let bos_token = begin.clone().filter(|_| settings.get("bos_token") != Some(&Value::Null));
+        let names = SpecialNames {
+            bos_token: bos_token.unwrap_or_default(),
+            eos_token: end,
+            reserved: encoder.added_names(),
+        };
+        let template = source.map(|source| Template::new(&source, names, now)).transpose()?;
+        template.iter().for_each(warn_of_loss);
         let begin = begin.filter(|_| begin_id.is_some() && begin_id == starts_with);
         let ends = ends.into_iter().map(TokenId).collect();
         Ok(Self { encoder, decoding, template, prompt_start, begin, ends })
@@ -133,6 +144,19 @@ impl ChatTemplate for ModelText {
         let lines = (0..roles.len()).flat_map(|i| [Piece::Content(i), Piece::Markup("\n".to_owned())]);
         Ok(begin.chain(lines).collect())
     }
+
+    fn render(&self, messages: &[(Role, &str)]) -> Result<Vec<RenderedPiece>, TextError> {
+        if let Some(template) = &self.template {
+            return template.render(messages);
+        }
+        let (roles, contents): (Vec<Role>, Vec<&str>) = messages.iter().copied().unzip();
+        Ok(put_in(&self.frame(&roles)?, &contents))
+    }
+
+    fn render_rows(&self, roles: &[Role], rows: &[Vec<&str>]) -> Vec<Result<Vec<RenderedPiece>, TextError>> {
+        let rows = rows.par_iter().with_min_len(ROWS_PER_TASK);
+        rows.map(|contents| self.render(&conversation(roles, contents))).collect()
+    }
 }
 
 impl TokenText for ModelText {
@@ -164,6 +188,15 @@ impl TokenText for ModelText {
     fn ids_end(&self) -> u32 {
         let last_end = self.ends.last().map_or(0, |end| end.0);
         self.encoder.largest().max(last_end) + 1
+    }
+}
+
+/// Tells who runs the model where a template says nothing of what the system says: it is run as written.
+fn warn_of_loss(template: &Template) {
+    let pieces = template.render(&[(Role::System, "x"), (Role::User, "x")]);
+    let is_system = |piece: &RenderedPiece| matches!(piece, RenderedPiece::Content { message: 0, .. });
+    if pieces.is_ok_and(|pieces| !pieces.iter().any(is_system)) {
+        tracing::warn!("the model's chat template leaves system messages out");
     }
 }
 

@@ -1,40 +1,62 @@
-//! The checkpoint's chat template: Jinja, as Hugging Face tokenizers carry it.
+//! The checkpoint's chat template: Jinja, as Hugging Face tokenizers carry it, run as it is written over the
+//! contents as they are.
 //!
-//! A conversation is framed before its contents are known: the template is rendered with stand-ins,
-//! and the text is cut where they come out. So contents stay apart from markup, whatever they hold,
-//! and nothing the template would do to a content (`trim`) is done to it.
+//! It may trim a content, look into it, change it or leave it out; what it writes is the prompt. Contents stay
+//! apart from markup all the same, whatever they hold: the conversation is rendered a second time with marks in
+//! its contents, and where both say the same but for the marks, the marks tell what came out of which content.
 
-use base::{Piece, Role, TextError};
+use base::{Piece, RenderedPiece, Role, TextError};
 use minijinja::{Environment, Error, ErrorKind, Value, context};
 
 use crate::checkpoint::error::CheckpointError;
+use crate::text::marks::{Guard, Marks};
+use crate::text::python;
 use crate::text::strftime::strftime;
 
 /// What the template is called in errors.
 const NAME: &str = "chat_template";
 
+/// Which neighbours are joined into one message, a blank line between, by their roles: none; where the template
+/// refuses that, neighbours of one role; then also a system message and the user's behind it, which is what
+/// Mistral's templates do.
+const JOINS: [fn(Role, Role) -> bool; 3] = [
+    |_, _| false,
+    |before, role| before == role,
+    |before, role| before == role || (before, role) == (Role::System, Role::User),
+];
+
 /// A compiled chat template.
 #[derive(Debug)]
 pub(crate) struct Template {
     environment: Environment<'static>,
-    bos_token: String,
-    eos_token: String,
-    /// What stands in for contents; long and odd enough that no template holds it by chance.
-    stand_in: String,
+    names: SpecialNames,
+    /// Numbers of the special tokens that the template itself has words for.
+    own: Vec<usize>,
 }
+
+/// How special tokens are written.
+#[derive(Debug, Default)]
+pub(crate) struct SpecialNames {
+    /// Empty where there is none.
+    pub(crate) bos_token: String,
+    /// Empty where there is none.
+    pub(crate) eos_token: String,
+    /// All that markup is searched for.
+    pub(crate) reserved: Vec<String>,
+}
+
+/// A message as the template gets it: its role, and the numbers of the messages that it is made of.
+type Turn = (Role, Vec<usize>);
 
 impl Template {
     /// Compiles `source`. With `now` (unix seconds) the template may ask for the date.
-    pub(crate) fn new(
-        source: &str,
-        bos_token: String,
-        eos_token: String,
-        now: Option<u64>,
-    ) -> Result<Self, CheckpointError> {
+    pub(crate) fn new(source: &str, names: SpecialNames, now: Option<u64>) -> Result<Self, CheckpointError> {
         let mut environment = Environment::new();
         environment.set_trim_blocks(true);
         environment.set_lstrip_blocks(true);
-        environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment.set_unknown_method_callback(python::method);
+        environment.add_filter("trim", python::trim);
+        environment.add_filter("tojson", python::to_json);
         environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
             Err(Error::new(ErrorKind::InvalidOperation, message))
         });
@@ -44,106 +66,162 @@ impl Template {
         environment
             .add_template_owned(NAME, without_generation_blocks(source))
             .map_err(|error| CheckpointError::malformed(NAME, error))?;
-        let stand_in = stand_in(source);
-        Ok(Self { environment, bos_token, eos_token, stand_in })
+        let own = names.reserved.iter().enumerate().filter(|(_, name)| source.contains(name.as_str()));
+        let own = own.map(|(number, _)| number).collect();
+        Ok(Self { environment, names, own })
     }
 
-    /// The markup around messages with these roles.
-    ///
-    /// Where the template refuses or drops messages as they stand, neighbours of one role are joined, a blank
-    /// line between; where that is not enough, a system message joins the user message after it too: what
-    /// Mistral's templates do.
+    /// The conversation as the template writes it. Where it refuses the messages as they stand, some are joined
+    /// ([`JOINS`]).
+    pub(crate) fn render(&self, messages: &[(Role, &str)]) -> Result<Vec<RenderedPiece>, TextError> {
+        self.first_of(messages, &|_| Ok(()))
+    }
+
+    /// The markup around messages with these roles, as it is around contents that the template does not change.
     pub(crate) fn frame(&self, roles: &[Role]) -> Result<Vec<Piece>, TextError> {
-        let same = |before: Role, role: Role| before == role;
-        let is_led = |before: Role, role: Role| (before, role) == (Role::System, Role::User);
-        self.cut(&self.turns(roles, |_, _| false), roles.len()).or_else(|error| {
-            self.cut(&self.turns(roles, same), roles.len())
-                .or_else(|_| self.cut(&self.turns(roles, |a, b| same(a, b) || is_led(a, b)), roles.len()))
-                .map_err(|_| error)
-        })
+        const STAND_IN: &str = "x";
+        let messages: Vec<_> = roles.iter().map(|role| (*role, STAND_IN)).collect();
+        let pieces = self.first_of(&messages, &|pieces| {
+            let is_whole = |i: usize| {
+                let whole = RenderedPiece::Content { message: i, text: STAND_IN.to_owned() };
+                pieces.contains(&whole)
+            };
+            match (0..roles.len()).find(|i| !is_whole(*i)) {
+                Some(lost) => Err(format!("it leaves out or changes message {lost}")),
+                None => Ok(()),
+            }
+        })?;
+        let pieces = pieces.into_iter().map(|piece| match piece {
+            RenderedPiece::Markup(text) => Piece::Markup(text),
+            RenderedPiece::Content { message, .. } => Piece::Content(message),
+        });
+        Ok(pieces.collect())
     }
 
-    /// Messages that hold their stand-ins; one joins the message before it where `joins` says so of their
-    /// roles.
-    fn turns(&self, roles: &[Role], joins: impl Fn(Role, Role) -> bool) -> Vec<(Role, String)> {
-        let mut turns: Vec<(Role, String)> = Vec::with_capacity(roles.len());
-        for (i, role) in roles.iter().enumerate() {
-            match turns.last_mut() {
-                Some((before, text)) if joins(*before, *role) => {
-                    *before = *role;
-                    text.push_str("\n\n");
-                    text.push_str(&self.stand_in_of(i));
+    /// The first way to join messages that the template takes and `accept` likes; else why not, of the messages
+    /// as they stand.
+    fn first_of(
+        &self,
+        messages: &[(Role, &str)],
+        accept: &dyn Fn(&[RenderedPiece]) -> Result<(), String>,
+    ) -> Result<Vec<RenderedPiece>, TextError> {
+        let mut refusal = None;
+        for joins in JOINS {
+            let turns = turns(messages, joins);
+            let rendered = self.text(&turns, &|i| messages[i].1.to_owned());
+            let pieces = rendered.map_err(|error| reason(&error)).and_then(|text| {
+                let pieces = self.pieces(&turns, messages, &text)?;
+                accept(&pieces).map(|()| pieces)
+            });
+            match pieces {
+                Ok(pieces) => return Ok(pieces),
+                Err(reason) => _ = refusal.get_or_insert(reason),
+            }
+        }
+        Err(TextError::Template(refusal.unwrap_or_default()))
+    }
+
+    /// The pieces of `text`, which is these turns as the template writes them.
+    fn pieces(
+        &self,
+        turns: &[Turn],
+        messages: &[(Role, &str)],
+        text: &str,
+    ) -> Result<Vec<RenderedPiece>, String> {
+        let contents = messages.iter().map(|(_, content)| *content);
+        let marks = Marks::absent_from(contents.chain([text]), &self.names.reserved)
+            .ok_or("the messages hold every private character there is")?;
+        let read = |guards: &[Guard]| {
+            let marked = self.text(turns, &|i| marks.mark(messages[i].1, i, &guards[i])).ok()?;
+            marks.read(&marked, text)
+        };
+        if let Some(pieces) = read(&vec![Guard::Borders; messages.len()]) {
+            return Ok(pieces);
+        }
+        let names: Vec<Vec<usize>> = messages.iter().map(|(_, content)| marks.names_in(content)).collect();
+        match self.watched_pieces(messages, &names, &read) {
+            Some(pieces) => Ok(pieces),
+            None if names.iter().all(Vec::is_empty) => Ok(vec![RenderedPiece::Markup(text.to_owned())]),
+            None => Err("it changes a message in which a special token is written".to_owned()),
+        }
+    }
+
+    /// The pieces where the template minds marks at the ends of some contents, because it looks into them
+    /// (Qwen 3 cuts the thoughts off an answer). `names`: the special tokens that are written in each message.
+    ///
+    /// In these contents special tokens are hidden, so that none is taken for the template's; but for words of
+    /// the template's own whose absence changes what it writes. They are looked for among answers, then in
+    /// every message with such a word, then everywhere.
+    fn watched_pieces(
+        &self,
+        messages: &[(Role, &str)],
+        names: &[Vec<usize>],
+        read: &dyn Fn(&[Guard]) -> Option<Vec<RenderedPiece>>,
+    ) -> Option<Vec<RenderedPiece>> {
+        let has_own = |i: usize| names[i].iter().any(|name| self.own.contains(name));
+        let is_answer = |i: usize| messages[i].0 == Role::Assistant && has_own(i);
+        let guards = |is_watched: &dyn Fn(usize) -> bool, own: &[usize]| {
+            let guard = |i: usize| match is_watched(i) {
+                true => {
+                    let is_hidden = |name: &&usize| !self.own.contains(name) || own.contains(name);
+                    Guard::Hidden(names[i].iter().filter(is_hidden).copied().collect())
                 }
-                _ => turns.push((*role, self.stand_in_of(i))),
+                false => Guard::Borders,
+            };
+            (0..messages.len()).map(guard).collect::<Vec<_>>()
+        };
+        let watched: [&dyn Fn(usize) -> bool; 3] = [&is_answer, &has_own, &|_| true];
+        let found = watched.iter().find_map(|watched| Some((watched, read(&guards(*watched, &[]))?)));
+        let (watched, mut pieces) = found?;
+        let mut hidden = Vec::new();
+        for name in &self.own {
+            hidden.push(*name);
+            match read(&guards(*watched, &hidden)) {
+                Some(better) => pieces = better,
+                None => _ = hidden.pop(),
             }
         }
-        turns
-    }
-
-    /// What stands in for message `i`; fixed in length, so that none begins another.
-    fn stand_in_of(&self, i: usize) -> String {
-        format!("{}{i:08}", self.stand_in)
-    }
-
-    /// Renders and cuts; every one of `count` contents must come out, in any order.
-    fn cut(&self, messages: &[(Role, String)], count: usize) -> Result<Vec<Piece>, TextError> {
-        let text = self.render(messages).map_err(|error| TextError::Template(reason(&error)))?;
-        let mut pieces = Vec::new();
-        let mut seen = vec![false; count];
-        for (n, part) in text.split(&self.stand_in).enumerate() {
-            let mut markup = part;
-            if n > 0 {
-                let number = part.get(..8).and_then(|digits| digits.parse::<usize>().ok());
-                let number = number.filter(|number| *number < count);
-                let number =
-                    number.ok_or_else(|| TextError::Template("it changes a message's content".into()))?;
-                seen[number] = true;
-                pieces.push(Piece::Content(number));
-                markup = &part[8..];
-            }
-            if !markup.is_empty() {
-                pieces.push(Piece::Markup(markup.to_owned()));
-            }
-        }
-        match seen.iter().position(|seen| !seen) {
-            Some(lost) => Err(TextError::Template(format!("it leaves out or changes message {lost}"))),
-            None => Ok(pieces),
-        }
+        Some(pieces)
     }
 
     /// Renders, ending where the answer begins.
-    fn render(&self, messages: &[(Role, String)]) -> Result<String, Error> {
-        let messages: Vec<Value> = messages
-            .iter()
-            .map(|(role, content)| context! { role => role.name(), content => content.as_str() })
-            .collect();
+    fn text(&self, turns: &[Turn], content: &dyn Fn(usize) -> String) -> Result<String, Error> {
+        let message = |(role, numbers): &Turn| {
+            let content = numbers.iter().map(|i| content(*i)).collect::<Vec<_>>().join("\n\n");
+            context! { role => role.name(), content => content }
+        };
         self.environment.get_template(NAME)?.render(context! {
-            messages => messages,
+            messages => turns.iter().map(message).collect::<Vec<Value>>(),
+            // Transformers says that there are none; templates ask whether they are, or are `none`.
+            tools => (),
+            documents => (),
             add_generation_prompt => true,
-            bos_token => self.bos_token,
-            eos_token => self.eos_token,
+            bos_token => self.names.bos_token,
+            eos_token => self.names.eos_token,
             // A cell has no room for a model's reasoning; templates that know the switch obey it (Qwen3).
             enable_thinking => false,
         })
     }
 }
 
+/// The messages that the template gets; one joins the message before it where `joins` says so of their roles.
+fn turns(messages: &[(Role, &str)], joins: fn(Role, Role) -> bool) -> Vec<Turn> {
+    let mut turns: Vec<Turn> = Vec::with_capacity(messages.len());
+    for (i, (role, _)) in messages.iter().enumerate() {
+        match turns.last_mut() {
+            Some((before, numbers)) if joins(*before, *role) => {
+                *before = *role;
+                numbers.push(i);
+            }
+            _ => turns.push((*role, vec![i])),
+        }
+    }
+    turns
+}
+
 /// What a person should read of a template's refusal.
 fn reason(error: &Error) -> String {
     error.detail().map_or_else(|| error.to_string(), str::to_owned)
-}
-
-/// A text that does not stand in `source`. Digits and lower-case letters pass `trim`, `lower` and
-/// escapes unchanged; a template that still changes it is found out when its parts are missing.
-fn stand_in(source: &str) -> String {
-    let mut n = 0u128;
-    loop {
-        let text = format!("0x{:032x}", 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c834_u128.wrapping_add(n));
-        if !source.contains(&text) {
-            return text;
-        }
-        n += 1;
-    }
 }
 
 /// `{% generation %}` marks the assistant's part for training; it has no effect on the text.

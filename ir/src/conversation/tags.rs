@@ -5,9 +5,10 @@
 //! it. So small conversations are rendered and taken apart, and put together again: a template that does not
 //! treat messages one by one (it folds the system's into the user's, say) is refused. A first message is a
 //! case of its own: templates say something in place of a system message that is not there (Qwen 2.5), or put
-//! words into the one that is (Llama 3.1).
+//! words into the one that is (Llama 3.1). What a template does to the ends of a content (Llama 3 trims it) is
+//! tried out, a character at a time; one that changes what is inside is refused.
 
-use base::{ChatTemplate, MarkupPart, Piece, Role, TextError, Tokenizer};
+use base::{ChatTemplate, MarkupPart, Piece, RenderedPiece, Role, TextError, Tokenizer};
 
 use crate::error::IrError;
 
@@ -30,11 +31,16 @@ pub struct Tags {
     pub(crate) answer: Markup,
 }
 
-/// The markup in front of a message and behind it.
+/// The markup in front of a message and behind it, and the white space that the template takes away between
+/// them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct RoleTags {
     open: Markup,
     close: Markup,
+    /// At the beginning of the content.
+    trimmed_start: Vec<char>,
+    /// At its end.
+    trimmed_end: Vec<char>,
 }
 
 const SEPARATE: &str =
@@ -54,17 +60,23 @@ impl Tags {
         let open_user = without_begin(&repeated[1], &close_user)?;
         let begin = without_end(&talk[0], &open_user)?;
         let later = later.and_then(|later| without_begin(&later[1], &close_user).ok());
+        let role = |role, open, close| {
+            let [trimmed_start, trimmed_end] = trimmed(chat, role)?;
+            Ok::<_, IrError>(RoleTags { open, close, trimmed_start, trimmed_end })
+        };
         let tags = Self {
-            system: RoleTags {
-                open: later.map_or_else(|| without_begin(&led[0], &begin), Ok)?,
-                close: without_end(&led[1], &open_user)?,
-            },
-            assistant: RoleTags {
-                open: without_begin(&talk[1], &close_user)?,
-                close: without_end(&talk[2], &open_user)?,
-            },
+            system: role(
+                System,
+                later.map_or_else(|| without_begin(&led[0], &begin), Ok)?,
+                without_end(&led[1], &open_user)?,
+            )?,
+            assistant: role(
+                Assistant,
+                without_begin(&talk[1], &close_user)?,
+                without_end(&talk[2], &open_user)?,
+            )?,
             answer: without_begin(&talk[3], &close_user)?,
-            user: RoleTags { open: open_user, close: close_user },
+            user: role(User, open_user, close_user)?,
             begin,
             lead: led.into_iter().next().expect("two messages have three stretches of markup"),
         };
@@ -95,6 +107,21 @@ impl Tags {
         &self.pair(role).close
     }
 
+    /// A content as the template writes it.
+    pub(crate) fn content<'a>(&self, role: Role, text: &'a str) -> &'a str {
+        self.content_end(role, self.content_start(role, text))
+    }
+
+    /// The beginning of a content as the template writes it.
+    pub(crate) fn content_start<'a>(&self, role: Role, text: &'a str) -> &'a str {
+        text.trim_start_matches(&*self.pair(role).trimmed_start)
+    }
+
+    /// The end of a content as the template writes it.
+    pub(crate) fn content_end<'a>(&self, role: Role, text: &'a str) -> &'a str {
+        text.trim_end_matches(&*self.pair(role).trimmed_end)
+    }
+
     fn pair(&self, role: Role) -> &RoleTags {
         match role {
             Role::System => &self.system,
@@ -119,6 +146,69 @@ impl Tags {
         }
         between
     }
+}
+
+/// Stands inside contents that are tried out.
+const INNER: &str = "a \"b\"  'c'\n\n{{ d }} <e> & \u{c9}";
+
+/// The white space that a template takes away at the beginning and at the end of a role's contents.
+fn trimmed(chat: &dyn ChatTemplate, role: Role) -> Result<[Vec<char>; 2], IrError> {
+    let around = around(chat, role)?;
+    let [mut start, mut end] = [Vec::new(), Vec::new()];
+    // Four separators count in Python.
+    for space in ('\0'..='\u{3000}').filter(|c| c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(c)) {
+        let whole = text_of(&chat.render(&around.messages(&format!("{space}{INNER}{space}")))?);
+        let content = whole.strip_prefix(&*around.before).and_then(|rest| rest.strip_suffix(&*around.behind));
+        let (lead, trail) = content.and_then(|content| content.split_once(INNER)).ok_or_else(separate)?;
+        for (trimmed, left) in [(&mut start, lead), (&mut end, trail)] {
+            match left {
+                "" => trimmed.push(space),
+                _ if left.chars().eq([space]) => {}
+                _ => return Err(separate()),
+            }
+        }
+    }
+    Ok([start, end])
+}
+
+/// A conversation around a message, as text.
+struct Around {
+    roles: Vec<Role>,
+    /// The message's number.
+    at: usize,
+    before: String,
+    behind: String,
+}
+
+/// Stands in for contents that are of no interest.
+const STAND_IN: &str = "x";
+
+/// A conversation around a message of this role.
+fn around(chat: &dyn ChatTemplate, role: Role) -> Result<Around, IrError> {
+    let (roles, at) = match role {
+        Role::System => (vec![Role::System, Role::User], 0),
+        Role::User => (vec![Role::User], 0),
+        Role::Assistant => (vec![Role::User, Role::Assistant, Role::User], 1),
+    };
+    let mut around = Around { roles, at, before: String::new(), behind: String::new() };
+    let pieces = chat.render(&around.messages(STAND_IN))?;
+    let is_it =
+        |piece: &RenderedPiece| matches!(piece, RenderedPiece::Content { message, .. } if *message == at);
+    let place = pieces.iter().position(is_it).ok_or_else(separate)?;
+    (around.before, around.behind) = (text_of(&pieces[..place]), text_of(&pieces[place + 1..]));
+    Ok(around)
+}
+
+impl Around {
+    /// The conversation with this content in the message.
+    fn messages<'a>(&self, content: &'a str) -> Vec<(Role, &'a str)> {
+        let content = |i| if i == self.at { content } else { STAND_IN };
+        self.roles.iter().enumerate().map(|(i, role)| (*role, content(i))).collect()
+    }
+}
+
+fn text_of(pieces: &[RenderedPiece]) -> String {
+    pieces.iter().map(RenderedPiece::text).collect()
 }
 
 fn separate() -> IrError {
@@ -330,5 +420,44 @@ mod tests {
         check(&llama);
         let tags = Tags::of(&llama, &Bars).expect("messages stand one by one");
         assert_eq!(tags.before(Some(Role::System)), tags.begin, "where it cannot be put into another's");
+    }
+
+    /// Takes this white space away at both ends of the user's contents, and changes letters inside.
+    struct Ends(&'static str, fn(&str) -> String);
+
+    impl ChatTemplate for Ends {
+        fn frame(&self, roles: &[Role]) -> Result<Vec<Piece>, TextError> {
+            CHATML.frame(roles)
+        }
+
+        fn render(&self, messages: &[(Role, &str)]) -> Result<Vec<RenderedPiece>, TextError> {
+            let written = messages.iter().map(|(role, content)| match role {
+                Role::User => (self.1)(content.trim_matches(|c| self.0.contains(c))),
+                Role::System | Role::Assistant => (*content).to_owned(),
+            });
+            let written: Vec<String> = written.collect();
+            let written: Vec<&str> = written.iter().map(String::as_str).collect();
+            let roles: Vec<Role> = messages.iter().map(|(role, _)| *role).collect();
+            Ok(base::text::put_in(&self.frame(&roles)?, &written))
+        }
+    }
+
+    #[test]
+    fn white_space_at_the_ends_is_taken_away_where_the_template_does() {
+        let tags = Tags::of(&Ends(" \n\u{1c}", str::to_owned), &Bars).expect("messages stand one by one");
+        let text = "\n \t\u{1c} a \n b\t \u{1c}\n";
+        assert_eq!(tags.content(Role::User, text), "\t\u{1c} a \n b\t");
+        assert_eq!(tags.content_start(Role::User, text), &text[2..]);
+        assert_eq!(tags.content_end(Role::User, text), &text[..text.len() - 3]);
+        assert_eq!(tags.content(Role::User, " \n"), "");
+        assert_eq!(tags.content(Role::System, text), text);
+        assert_eq!(tags.content(Role::Assistant, text), text);
+    }
+
+    #[test]
+    fn a_template_that_changes_what_is_inside_is_refused() {
+        let error = Tags::of(&Ends("", str::to_uppercase), &Bars).expect_err("it changes letters");
+        assert_eq!(error, separate());
+        Tags::of(&Ends("", |text| text.replace("  ", " ")), &Bars).expect_err("it changes white space");
     }
 }

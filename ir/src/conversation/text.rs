@@ -1,6 +1,6 @@
 //! Text of messages on its way to tokens: markup and data, told apart until the last.
 
-use base::{After, MarkupPart, Role, TokenId, Tokenizer};
+use base::{After, ChatTemplate, MarkupPart, Role, TokenId, Tokenizer};
 
 use super::tags::Tags;
 
@@ -9,8 +9,8 @@ use super::tags::Tags;
 pub struct Encoder<'a> {
     /// The model's tokenizer.
     pub tokenizer: &'a dyn Tokenizer,
-    /// The markup of messages, where the model has a chat template.
-    pub tags: Option<&'a Tags>,
+    /// The model's chat template, and the markup of messages.
+    pub chat: Option<(&'a dyn ChatTemplate, &'a Tags)>,
 }
 
 /// Markup and text that follow one another, before they are tokens.
@@ -48,6 +48,26 @@ impl Text {
     /// Whose message is the first that begins in it.
     pub(crate) fn first(&self) -> Option<Role> {
         self.first
+    }
+
+    /// The same behind what the template begins a conversation with, which may put words into the first system
+    /// message.
+    pub(crate) fn begun(&self, tags: &Tags) -> Self {
+        let mut open = Self::default();
+        open.markup(tags.open(Role::System));
+        let mut whole = Self { bits: Vec::new(), first: self.first };
+        let rest = match self.bits.strip_prefix(&*open.bits) {
+            Some(rest) if self.first == Some(Role::System) => {
+                whole.markup(&tags.lead);
+                rest
+            }
+            _ => {
+                whole.markup(tags.before(self.first));
+                &self.bits
+            }
+        };
+        whole.bits.extend_from_slice(rest);
+        whole
     }
 
     /// Adds what is tokens already: a model's own output.

@@ -1,4 +1,4 @@
-//! Filling: a stretch's text in one row, and which of its tokens came out of cells.
+//! Filling: a message's text in one row, and which of a stretch's tokens came out of cells.
 
 use base::{Bytes, Span, SpanKind, TokenCount, TokenId};
 
@@ -6,7 +6,7 @@ use crate::plan::TableRow;
 use crate::shape::{ContentPart, Section};
 use crate::template::record_name;
 
-/// A part of a stretch to fill; texts are never adjacent.
+/// A part of a message to fill; texts are never adjacent.
 pub(super) enum Content {
     /// The same for all rows.
     Text(String),
@@ -17,14 +17,6 @@ pub(super) enum Content {
 }
 
 impl Content {
-    /// The text, where it is the same for all rows.
-    pub(super) fn text(&self) -> Option<&str> {
-        match self {
-            Self::Text(text) => Some(text),
-            Self::Field(_) | Self::Record(_) => None,
-        }
-    }
-
     /// Calls `see` for each stretch of the part's text in a row.
     fn write(&self, row: &TableRow, see: &mut dyn FnMut(SpanKind, &str)) {
         match self {
@@ -53,7 +45,7 @@ impl Content {
 }
 
 /// Appends a part, neighbouring texts joined.
-pub(super) fn push(contents: &mut Vec<Content>, part: Content) {
+fn push(contents: &mut Vec<Content>, part: Content) {
     match (contents.last_mut(), part) {
         (Some(Content::Text(last)), Content::Text(text)) => last.push_str(&text),
         (_, Content::Text(text)) if text.is_empty() => {}
@@ -89,7 +81,8 @@ pub(super) fn is_blank(parts: &[Content], row: &TableRow) -> bool {
     })
 }
 
-/// A stretch's text in one row, and where each of its parts ends (bytes).
+/// Text in one row, and where each of its parts ends (bytes); neighbours differ in kind.
+#[derive(Clone, Debug, Default)]
 pub(super) struct Filled {
     pub(super) text: String,
     ends: Vec<(SpanKind, usize)>,
@@ -104,15 +97,51 @@ impl Filled {
         Bytes(bytes)
     }
 
-    /// Fills a stretch's parts from a row.
+    /// Fills parts from a row.
     pub(super) fn new(parts: &[Content], row: &TableRow) -> Self {
-        let mut filled = Self { text: String::new(), ends: Vec::with_capacity(parts.len()) };
-        let mut see = |kind, text: &str| {
-            filled.text.push_str(text);
-            filled.ends.push((kind, filled.text.len()));
-        };
-        parts.iter().for_each(|part| part.write(row, &mut see));
+        let mut filled = Self::default();
+        parts.iter().for_each(|part| part.write(row, &mut |kind, text| filled.push(kind, text)));
         filled
+    }
+
+    /// Adds text of one kind.
+    pub(super) fn push(&mut self, kind: SpanKind, text: &str) {
+        self.text.push_str(text);
+        let end = self.text.len();
+        match self.ends.last_mut() {
+            _ if text.is_empty() => {}
+            Some(last) if last.0 == kind => last.1 = end,
+            _ => self.ends.push((kind, end)),
+        }
+    }
+
+    /// Adds what a chat template made of a filled message. Where that is no stretch of it, all of it counts as
+    /// its cells'.
+    pub(super) fn push_written(&mut self, written: &str, of: &Self) {
+        let Some(start) = of.text.find(written) else {
+            let has_field = of.ends.iter().any(|(kind, _)| *kind == SpanKind::Field);
+            self.push(if has_field { SpanKind::Field } else { SpanKind::Template }, written);
+            return;
+        };
+        let mut from = 0;
+        for (kind, end) in &of.ends {
+            let to = end.saturating_sub(start).clamp(from, written.len());
+            self.push(*kind, &written[from..to]);
+            from = to;
+        }
+    }
+
+    /// The text before the first field and the text after the last; neither where there is no field.
+    pub(super) fn outer(&self) -> (&str, &str) {
+        let head = match self.ends.first() {
+            Some((SpanKind::Template, end)) if self.ends.len() > 1 => &self.text[..*end],
+            _ => "",
+        };
+        let tail = match self.ends[..] {
+            [.., (_, end), (SpanKind::Template, _)] => &self.text[end..],
+            _ => "",
+        };
+        (head, tail)
     }
 
     /// Cuts the stretch's tokens at the parts' borders. The outer borders are exact: the tokens

@@ -1,25 +1,30 @@
-//! The frame: what all rows of a plan have in common, tokenized once, with places for the rest.
+//! Rows of a plan as prompts: each is filled, written by the chat template, cut at the template's special tokens
+//! and tokenized.
 //!
-//! A prompt is cut at the special tokens of the chat template's own text. Between two of them lies a stretch
-//! of text, of template and cells alike, which is tokenized whole: so a row has the tokens of its rendered
-//! prompt.
+//! The template is run for every row with the row's own contents, because it may do to them what it likes. What
+//! rows have in common is found in the prompts afterwards.
+
+use std::collections::BTreeMap;
 
 use base::{
-    After, Bytes, ChatTemplate, Generation, MarkupPart, Piece, Span, SpanKind, TextError, TokenCount,
+    After, Bytes, ChatTemplate, Generation, MarkupPart, RenderedPiece, Role, Span, TextError, TokenCount,
     TokenId, Tokenizer,
 };
 
-use super::fill::{Content, Filled, Spans, contents, is_blank, push};
+use super::fill::{Content, Filled, contents, is_blank};
 use super::options::LowerOptions;
+use super::stretches::{CutPrompt, encode};
 use crate::error::{IrError, RowProblem};
 use crate::plan::TableRow;
-use crate::shape::{PromptShape, Section};
+use crate::shape::PromptShape;
 
-/// A prompt, all that rows have in common tokenized.
+/// What the prompts of all rows are made of.
 pub(super) struct Frame<'a> {
-    chunks: Vec<FramePart>,
+    /// Whose messages the sections are, and what writes them; `None`: a raw prompt.
+    chat: Option<(Vec<Role>, &'a dyn ChatTemplate)>,
+    sections: Vec<Vec<Content>>,
     /// Sections that may not be blank: the last, and the last that has a field.
-    asked: [Vec<Content>; 2],
+    asked: [Option<usize>; 2],
     tokenizer: &'a dyn Tokenizer,
     options: &'a LowerOptions,
 }
@@ -27,46 +32,23 @@ pub(super) struct Frame<'a> {
 /// A row's tokens and spans.
 pub(super) type LoweredPrompt = Result<(Vec<TokenId>, Vec<Span>), RowProblem>;
 
-/// A part of a frame.
-enum FramePart {
-    /// Tokens that all rows share.
-    Fixed(Vec<TokenId>),
-    /// A stretch to fill, and the tokens of its text before the first and after the last field.
-    Filled { after: After, parts: Vec<Content>, head: Vec<TokenId>, tail: Vec<TokenId> },
-}
-
 impl<'a> Frame<'a> {
-    /// Tokenizes what rows have in common.
+    /// The frame of a plan of this shape.
     pub(super) fn new(
         shape: &PromptShape<'_>,
         tokenizer: &'a dyn Tokenizer,
-        chat: Option<&dyn ChatTemplate>,
+        chat: Option<&'a dyn ChatTemplate>,
         options: &'a LowerOptions,
     ) -> Result<Self, IrError> {
-        let mut builder =
-            FrameBuilder { chunks: Vec::new(), after: After::Nothing, stretch: Vec::new(), tokenizer };
-        let roles: Vec<_> = shape.sections.iter().filter_map(|section| section.role).collect();
-        if roles.is_empty() {
-            // Only raw prompts start with BOS here: a chat template writes its own.
-            builder.push_fixed(tokenizer.prompt_start());
-            shape.sections.iter().for_each(|section| builder.push_section(section));
-        } else {
-            for piece in chat.ok_or(IrError::NoChatTemplate)?.frame(&roles)? {
-                match piece {
-                    Piece::Markup(text) => builder.push_markup(&text),
-                    Piece::Content(i) => {
-                        let missing =
-                            || TextError::Template(format!("it names message {i}, which is not there"));
-                        builder.push_section(shape.sections.get(i).ok_or_else(missing)?);
-                    }
-                }
-            }
-        }
-        builder.end_stretch();
-        let filled = shape.sections.iter().rfind(|section| !section.is_fixed());
-        let asked = [shape.sections.last(), filled.or(shape.sections.last())];
-        let asked = asked.map(|section| section.map_or(Vec::new(), contents));
-        Ok(Self { chunks: builder.chunks, asked, tokenizer, options })
+        let roles: Vec<Role> = shape.sections.iter().filter_map(|section| section.role).collect();
+        let chat = match roles.is_empty() {
+            true => None,
+            false => Some((roles, chat.ok_or(IrError::NoChatTemplate)?)),
+        };
+        let last = shape.sections.len().checked_sub(1);
+        let filled = shape.sections.iter().rposition(|section| !section.is_fixed());
+        let sections = shape.sections.iter().map(contents).collect();
+        Ok(Self { chat, sections, asked: [last, filled.or(last)], tokenizer, options })
     }
 
     /// Fills and tokenizes rows: each one's tokens and spans, or why it has none.
@@ -76,47 +58,93 @@ impl<'a> Frame<'a> {
         columns: usize,
         generation: &Generation,
     ) -> Vec<LoweredPrompt> {
-        let begin = |row| self.check(row, columns).map(|()| (Vec::new(), Spans::default()));
-        let mut prompts: Vec<_> = rows.iter().map(begin).collect();
-        for chunk in &self.chunks {
-            let sound =
-                prompts.iter_mut().zip(rows).filter_map(|(prompt, row)| Some((prompt.as_mut().ok()?, row)));
-            match chunk {
-                FramePart::Fixed(tokens) => sound.for_each(|((prompt, spans), _)| {
-                    spans.push(SpanKind::Template, tokens.len());
-                    prompt.extend(tokens);
-                }),
-                FramePart::Filled { after, parts, head, tail } => {
-                    let (sound, filled): (Vec<_>, Vec<_>) =
-                        sound.map(|(prompt, row)| (prompt, Filled::new(parts, row))).unzip();
-                    let begin = parts.first().and_then(Content::text).unwrap_or_default();
-                    let texts: Vec<&str> = filled.iter().map(|filled| filled.text.as_str()).collect();
-                    let encoded = self.tokenizer.encode_stretches(*after, begin, &texts);
-                    for (((prompt, spans), filled), tokens) in sound.into_iter().zip(&filled).zip(encoded) {
-                        filled.spans(&tokens, head, tail, spans);
-                        prompt.extend(tokens);
-                    }
-                }
-            }
+        let filled = rows.iter().map(|row| self.fill(row, columns));
+        let cut: Vec<Result<CutPrompt, RowProblem>> = self.cut(filled.collect());
+        let (mut sound, mut problems) = (Vec::new(), Vec::with_capacity(cut.len()));
+        for prompt in cut {
+            problems.push(prompt.map(|prompt| sound.push(prompt)));
         }
-        let end = |(prompt, spans): (Vec<TokenId>, Spans)| {
-            self.check_length(&prompt, generation).map(|()| (prompt, spans.0))
+        let mut encoded = encode(self.tokenizer, &sound).into_iter();
+        let end = |problem: Result<(), RowProblem>| {
+            problem?;
+            let (prompt, spans) = encoded.next().expect("every sound prompt was encoded");
+            self.check_length(&prompt, generation)?;
+            Ok((prompt, spans.0))
         };
-        prompts.into_iter().map(|prompt| prompt.and_then(end)).collect()
+        problems.into_iter().map(end).collect()
     }
 
-    /// What can be said of a row before its tokens are known.
-    fn check(&self, row: &TableRow, columns: usize) -> Result<(), RowProblem> {
+    /// A row's sections, filled; or what can be said of the row before its tokens are known.
+    fn fill(&self, row: &TableRow, columns: usize) -> Result<Vec<Filled>, RowProblem> {
         if row.cells.len() != columns {
             return Err(RowProblem::CellCount { found: row.cells.len(), expected: columns });
         }
-        if self.asked.iter().any(|section| is_blank(section, row)) {
+        if self.asked.iter().any(|section| section.is_none_or(|at| is_blank(&self.sections[at], row))) {
             return Err(RowProblem::EmptyPrompt);
         }
-        self.chunks.iter().try_for_each(|chunk| match chunk {
-            FramePart::Fixed(_) => Ok(()),
-            FramePart::Filled { parts, .. } => self.check_bytes(Filled::bytes(parts, row)),
-        })
+        self.sections.iter().try_for_each(|parts| self.check_bytes(Filled::bytes(parts, row)))?;
+        Ok(self.sections.iter().map(|parts| Filled::new(parts, row)).collect())
+    }
+
+    /// Rows as prompts, cut at their special tokens.
+    fn cut(&self, filled: Vec<Result<Vec<Filled>, RowProblem>>) -> Vec<Result<CutPrompt, RowProblem>> {
+        let Some((roles, chat)) = &self.chat else {
+            return filled.into_iter().map(|row| row.and_then(|row| self.checked(self.raw(&row)))).collect();
+        };
+        let sound = filled.iter().filter_map(|row| row.as_ref().ok());
+        let sound: Vec<Vec<&str>> =
+            sound.map(|row| row.iter().map(|section| section.text.as_str()).collect()).collect();
+        let mut rendered = chat.render_rows(roles, &sound).into_iter();
+        // Rows have most of their markup in common.
+        let mut known = BTreeMap::new();
+        let cut = |row: &Result<Vec<Filled>, RowProblem>| {
+            let row = row.as_ref().map_err(Clone::clone)?;
+            let pieces = rendered.next().expect("every sound row was rendered");
+            let pieces = pieces.map_err(|TextError::Template(reason)| RowProblem::Template(reason))?;
+            self.checked(self.conversation(&pieces, row, &mut known))
+        };
+        filled.iter().map(cut).collect()
+    }
+
+    /// A raw prompt. Only these start with BOS here: a chat template writes its own.
+    fn raw(&self, row: &[Filled]) -> CutPrompt {
+        let mut prompt = CutPrompt::default();
+        self.tokenizer.prompt_start().into_iter().for_each(|token| prompt.push_start(token));
+        row.iter()
+            .filter(|section| !section.text.is_empty())
+            .for_each(|section| prompt.stretch(After::Nothing).push_written(&section.text, section));
+        prompt
+    }
+
+    /// A conversation; `known`: markup that was cut before.
+    fn conversation(
+        &self,
+        pieces: &[RenderedPiece],
+        row: &[Filled],
+        known: &mut BTreeMap<String, Vec<MarkupPart>>,
+    ) -> CutPrompt {
+        let mut prompt = CutPrompt::default();
+        for piece in pieces {
+            match piece {
+                RenderedPiece::Content { message, text } if !text.is_empty() => {
+                    prompt.stretch(After::Special).push_written(text, &row[*message]);
+                }
+                RenderedPiece::Content { .. } => {}
+                RenderedPiece::Markup(text) => {
+                    if !known.contains_key(text) {
+                        known.insert(text.clone(), self.tokenizer.split_markup(text));
+                    }
+                    prompt.push_markup(&known[text]);
+                }
+            }
+        }
+        prompt
+    }
+
+    /// Refuses stretches that are too long to even tokenize.
+    fn checked(&self, prompt: CutPrompt) -> Result<CutPrompt, RowProblem> {
+        prompt.texts().try_for_each(|text| self.check_bytes(Bytes(text.len() as u64)))?;
+        Ok(prompt)
     }
 
     fn check_bytes(&self, found: Bytes) -> Result<(), RowProblem> {
@@ -131,57 +159,6 @@ impl<'a> Frame<'a> {
             _ if prompt.is_empty() => Err(RowProblem::EmptyPrompt),
             Some(total) if total <= context.0 => Ok(()),
             _ => Err(RowProblem::TooLong { prompt: tokens, output_max, context }),
-        }
-    }
-}
-
-/// A frame in the making.
-struct FrameBuilder<'a> {
-    chunks: Vec<FramePart>,
-    /// What the stretch stands behind.
-    after: After,
-    /// The stretch so far.
-    stretch: Vec<Content>,
-    tokenizer: &'a dyn Tokenizer,
-}
-
-impl FrameBuilder<'_> {
-    fn push_fixed(&mut self, tokens: Vec<TokenId>) {
-        match self.chunks.last_mut() {
-            Some(FramePart::Fixed(last)) => last.extend(tokens),
-            _ => self.chunks.push(FramePart::Fixed(tokens)),
-        }
-    }
-
-    fn push_markup(&mut self, text: &str) {
-        for part in self.tokenizer.split_markup(text) {
-            match part {
-                MarkupPart::Text(text) => push(&mut self.stretch, Content::Text(text)),
-                MarkupPart::Special(token) => {
-                    self.end_stretch();
-                    self.push_fixed(vec![token]);
-                    self.after = After::Special;
-                }
-            }
-        }
-    }
-
-    fn push_section(&mut self, section: &Section<'_>) {
-        contents(section).into_iter().for_each(|part| push(&mut self.stretch, part));
-    }
-
-    /// Tokenizes what is known of the stretch.
-    fn end_stretch(&mut self) {
-        let (parts, after) = (std::mem::take(&mut self.stretch), self.after);
-        match &parts[..] {
-            [] => {}
-            [Content::Text(text)] => self.push_fixed(self.tokenizer.encode_stretch(after, text)),
-            [first, ..] => {
-                let head = first.text().map(|text| self.tokenizer.encode_stretch(after, text));
-                let tail = parts.last().and_then(Content::text).map(|text| self.tokenizer.encode_data(text));
-                let (head, tail) = (head.unwrap_or_default(), tail.unwrap_or_default());
-                self.chunks.push(FramePart::Filled { after, parts, head, tail });
-            }
         }
     }
 }

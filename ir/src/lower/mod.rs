@@ -3,18 +3,19 @@
 //! All text between two special tokens of the chat template (all of a raw prompt) is filled first and
 //! tokenized whole, as data: characters join across the borders of template and cell as they would in
 //! any client, and nothing a cell holds can become a special token. Only the chat template's own text
-//! is searched for those. What is equal for all rows is tokenized once, up to its special tokens. Rows
-//! are independent of each other: one bad row fails alone.
+//! is searched for those. The template is run for each row, and what rows turn out to have in common is
+//! tokenized once. Rows are independent of each other: one bad row fails alone.
 
 mod fill;
 mod frame;
 mod options;
+mod stretches;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 
-use base::{ChatTemplate, Tokenizer, WorkItem};
+use base::{ChatTemplate, TextError, Tokenizer, WorkItem};
 
 use crate::error::{IrError, RowProblem};
 use crate::plan::{Plan, TableRow};
@@ -56,7 +57,11 @@ pub fn lower(
     let mut items = Vec::with_capacity(rows.len());
     let mut answers = vec![None; answer_count(rows, options)?];
     let prompts = rows.chunks(ROWS_TOGETHER).flat_map(|rows| frame.rows(rows, columns, &generation));
+    let mut refusal = None;
     for (row, prompt) in rows.iter().zip(prompts) {
+        if let Err(RowProblem::Template(reason)) = &prompt {
+            refusal.get_or_insert_with(|| TextError::Template(reason.clone()));
+        }
         let first = row.answers.first().copied().unwrap_or_default();
         let number = options.first_row + first;
         let answer = prompt.map(|(prompt, spans)| {
@@ -76,8 +81,14 @@ pub fn lower(
             answers[*input as usize] = Some(answer.clone());
         }
     }
-    let answers = answers.into_iter().map(|answer| answer.expect("answer_count saw every row")).collect();
-    Ok(Lowered { items, answers })
+    let answers: Vec<RowAnswer> =
+        answers.into_iter().map(|answer| answer.expect("answer_count saw every row")).collect();
+    // A conversation that the template never takes is nothing that is wrong with a row.
+    let is_refused = |answer: &RowAnswer| matches!(answer, Err(RowProblem::Template(_)));
+    match refusal {
+        Some(refusal) if answers.iter().all(is_refused) => Err(refusal.into()),
+        _ => Ok(Lowered { items, answers }),
+    }
 }
 
 /// The number of input rows, each of which is answered exactly once.

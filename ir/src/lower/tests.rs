@@ -1,9 +1,9 @@
 //! What lowering promises, on a byte-level tokenizer.
 
-use base::text::ByteText;
+use base::text::{ByteText, conversation, put_in};
 use base::{
-    After, ChatTemplate, Generation, MarkupPart, Piece, Role, SpanKind, TextError, TokenCount, TokenId,
-    Tokenizer, WorkItem,
+    After, ChatTemplate, Generation, MarkupPart, Piece, RenderedPiece, Role, SpanKind, TextError, TokenCount,
+    TokenId, Tokenizer, WorkItem,
 };
 
 use super::*;
@@ -218,4 +218,78 @@ fn a_table_whose_answers_do_not_cover_the_input_is_refused() {
     assert_eq!(problem(&[&[1], &[0, 2]]), Ok(()));
     assert_eq!(problem(&[&[0], &[2]]), Err(IrError::RowMap { row: 1, times: 0 }));
     assert_eq!(problem(&[&[0, 1], &[1]]), Err(IrError::RowMap { row: 1, times: 2 }));
+}
+
+/// Llama 3's manner: contents are trimmed. A content that holds "No" is refused, as some refuse roles.
+struct Trims;
+
+impl ChatTemplate for Trims {
+    fn frame(&self, roles: &[Role]) -> Result<Vec<Piece>, TextError> {
+        ByteText.frame(roles)
+    }
+
+    fn render(&self, messages: &[(Role, &str)]) -> Result<Vec<RenderedPiece>, TextError> {
+        if messages.iter().any(|(_, content)| content.contains("No")) {
+            return Err(TextError::Template("no".into()));
+        }
+        let (roles, contents): (Vec<_>, Vec<_>) =
+            messages.iter().map(|(role, content)| (*role, content.trim())).unzip();
+        Ok(put_in(&self.frame(&roles)?, &contents))
+    }
+}
+
+#[test]
+fn a_row_is_what_the_chat_template_makes_of_its_own_contents() {
+    let rows: &[&[&str]] = &[&["so", " "], &[" \n so\n", "b "], &["<end> ", "No"], &["", "e"]];
+    let plan = relquery(" {a}\nand {b}\n", rows, true);
+    let lowered = lower(&plan, &ByteText, Some(&Trims), &LowerOptions::default()).expect("it lowers");
+    let prompts: Vec<String> = lowered.items.iter().map(shown).collect();
+    let prompt = |content: &str| format!("[system]Be brief.<END>[user]{content}<END>[assistant]");
+    assert_eq!(prompts, ["so\nand", "so\n\nand b", "and e"].map(prompt));
+    assert_eq!(lowered.answers[2], Err(RowProblem::Template("no".into())), "it fails alone");
+    use SpanKind::{Field, Template};
+    let spans =
+        |item: &WorkItem| item.spans.iter().map(|span| (span.kind, span.tokens.0)).collect::<Vec<_>>();
+    let markup = 24; // up to the second content
+    assert_eq!(spans(&lowered.items[0]), [(Template, markup), (Field, 2), (Template, 16)]);
+    assert_eq!(
+        spans(&lowered.items[1]),
+        [(Template, markup), (Field, 3), (Template, 5), (Field, 1), (Template, 12)]
+    );
+    let refused = relquery("No {a}", &[&["a"], &["b"]], true);
+    let error = lower(&refused, &ByteText, Some(&Trims), &LowerOptions::default());
+    assert_eq!(error, Err(TextError::Template("no".into()).into()), "nothing is wrong with one row alone");
+    for (role, content) in [(Role::User, " a\n"), (Role::User, "a")] {
+        let talk = Plan::conversation(vec![(role, content.into())], Generation::default());
+        let lowered = lower(&talk, &ByteText, Some(&Trims), &LowerOptions::default()).expect("it lowers");
+        assert_eq!(shown(&lowered.items[0]), "[user]a<END>[assistant]");
+        let rendered = Trims.render(&conversation(&[role], &[content])).expect("it renders");
+        assert_eq!(*lowered.items[0].prompt, ByteText.encode_rendered(&rendered));
+    }
+}
+
+#[test]
+fn rows_whose_markup_differs_have_each_its_own() {
+    /// Says how long a content is, and puts a special token between.
+    struct Counts;
+    impl ChatTemplate for Counts {
+        fn frame(&self, roles: &[Role]) -> Result<Vec<Piece>, TextError> {
+            ByteText.frame(roles)
+        }
+        fn render(&self, messages: &[(Role, &str)]) -> Result<Vec<RenderedPiece>, TextError> {
+            let text = messages[0].1;
+            let begin = if text.len() > 2 { "<end>" } else { "" };
+            let upper = RenderedPiece::Content { message: 0, text: text.to_uppercase() };
+            Ok(vec![RenderedPiece::Markup(format!("{begin}{}:", text.len())), upper])
+        }
+    }
+    let template = Template::parse("{a}").expect("the template parses");
+    let rows = ["a", "abc", "b", "abd"].map(|cell| vec![Cell::from(cell)]).to_vec();
+    let table = Table::new(vec!["a".into()], rows).expect("one column");
+    let plan = Plan::relquery(&template, None, true, table, Generation::default()).expect("it fits");
+    let lowered = lower(&plan, &ByteText, Some(&Counts), &LowerOptions::default()).expect("it lowers");
+    let prompts: Vec<String> = lowered.items.iter().map(shown).collect();
+    assert_eq!(prompts, ["1:A", "<END>3:ABC", "1:B", "<END>3:ABD"]);
+    let spans: Vec<u64> = lowered.items[1].spans.iter().map(|span| span.tokens.0).collect();
+    assert_eq!(spans, [3, 3], "what the template changed counts as the cell's");
 }

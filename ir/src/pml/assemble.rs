@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use base::{TokenId, Tokenizer};
 
 use super::document::{PmlError, TextPosition};
+use super::ends::trim_prompt;
 use super::layout::{Layout, Node, Param, Unit, Words};
 use super::prompt::{Import, PmlPrompt, PromptPart};
 use crate::conversation::{Tags, Text};
@@ -63,8 +64,12 @@ impl Layout {
             return Err(prompt.place.error(format!("the prompt is for the schema `{}`", prompt.schema)));
         }
         let words = Words { tokenizer, tags };
+        let mut written = prompt.parts.clone();
+        if let Ok(tags) = tags {
+            trim_prompt(&mut written, tags);
+        }
         let mut parts = Vec::new();
-        flatten(&prompt.parts, words, &mut parts)?;
+        flatten(&written, words, &mut parts)?;
         let mut assembler = Assembler {
             layout: self,
             words,
@@ -90,15 +95,10 @@ impl Assembly {
     /// servers, which know nothing of sections. It is the prompt that a chat with its messages has; one
     /// without messages is that of a completion.
     pub fn plain(&self, tokenizer: &dyn Tokenizer, tags: Result<&Tags, &str>) -> Vec<TokenId> {
-        let mut text = Text::default();
-        let mut tokens = match (self.plain.first(), tags) {
-            (first @ Some(_), Ok(tags)) => {
-                text.markup(tags.before(first));
-                Vec::new()
-            }
-            _ => tokenizer.prompt_start(),
+        let (mut text, mut tokens) = match (self.plain.first(), tags) {
+            (Some(_), Ok(tags)) => (self.plain.begun(tags), Vec::new()),
+            _ => (self.plain.clone(), tokenizer.prompt_start()),
         };
-        text.append(&self.plain);
         tokens.extend(text.take(tokenizer, true));
         tokens
     }

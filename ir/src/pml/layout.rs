@@ -8,6 +8,7 @@
 use base::{MarkupPart, Role, TokenId, Tokenizer};
 
 use super::document::{PmlError, TextPosition};
+use super::ends::trim_schema;
 use super::schema::{Module, Parameter, Schema, SchemaPart, Union};
 use crate::conversation::{Tags, Text};
 
@@ -131,6 +132,10 @@ impl Layout {
     ) -> Result<Self, PmlError> {
         let Positions { length_max, can_shift, bounds_arguments } = positions;
         let first = first_message(&schema.parts);
+        let mut parts = schema.parts.clone();
+        if let Ok(tags) = tags {
+            trim_schema(&mut parts, tags);
+        }
         let mut builder = LayoutBuilder {
             words: Words { tokenizer, tags },
             units: vec![Unit { path: Vec::new(), is_cached: true, pieces: Vec::new() }],
@@ -148,7 +153,7 @@ impl Layout {
             let start: Vec<_> = tokenizer.prompt_start().into_iter().map(MarkupPart::Special).collect();
             builder.lead.markup(&start);
         }
-        let nodes = builder.nodes(0, &schema.parts)?;
+        let nodes = builder.nodes(0, &parts)?;
         let LayoutBuilder { units, at: length, end, .. } = builder;
         if let Some(place) = end {
             let over = length.saturating_sub(length_max);
@@ -235,7 +240,10 @@ impl LayoutBuilder<'_> {
     /// Makes a piece of the text so far.
     fn end_piece(&mut self, unit: usize, text: &mut Text, nodes: &mut Vec<Node>) {
         let mut whole = std::mem::take(&mut self.lead);
-        whole.append(text);
+        match (text.first(), self.words.tags) {
+            (Some(Role::System), Ok(tags)) if self.is_first => whole = text.begun(tags),
+            _ => whole.append(text),
+        }
         let tokens = whole.take(self.words.tokenizer, self.is_first);
         let text = std::mem::take(text);
         if !tokens.is_empty() {

@@ -8,6 +8,7 @@
 
 mod assemble;
 mod document;
+mod ends;
 mod layout;
 mod prompt;
 mod schema;

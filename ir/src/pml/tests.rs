@@ -1,7 +1,7 @@
 //! Schemas, prompts and what is wrong with them, over bytes as tokens: a position is a byte.
 
 use base::text::ByteText;
-use base::{ChatTemplate, Piece, Role, Sees, TextError, TokenId, Tokenizer};
+use base::{ChatTemplate, Piece, RenderedPiece, Role, Sees, TextError, TokenId, Tokenizer};
 use proptest::prelude::*;
 
 use super::*;
@@ -533,6 +533,53 @@ fn a_plain_prompt_is_that_of_a_chat_or_of_a_completion_with_the_same_text() {
         plain(&raw, r#"<prompt schema="s"><m n="7"/> End</prompt>"#),
         ByteText.encode_data("Begin. More 7 End")
     );
+}
+
+/// Trims contents.
+struct Trims;
+
+impl ChatTemplate for Trims {
+    fn frame(&self, roles: &[Role]) -> Result<Vec<Piece>, TextError> {
+        ByteText.frame(roles)
+    }
+
+    fn render(&self, messages: &[(Role, &str)]) -> Result<Vec<RenderedPiece>, TextError> {
+        let (roles, contents): (Vec<_>, Vec<_>) =
+            messages.iter().map(|(role, content)| (*role, content.trim())).unzip();
+        Ok(base::text::put_in(&self.frame(&roles)?, &contents))
+    }
+}
+
+#[test]
+fn messages_of_schemas_and_prompts_are_trimmed_where_the_template_trims() {
+    let schema = "<schema name=\"s\"><system>\nBe brief.\n</system><module name=\"a\"><user>\nOne \n</user></module>\
+        <user><module name=\"b\">\nTwo\n</module> and\n<union><module name=\"c\"> three\n</module></union></user></schema>";
+    let prompt = "<prompt schema=\"s\"><a/><b/><c/><user>\nTell me.\n</user></prompt>";
+    let tags = Tags::of(&Trims, &ByteText).expect("messages stand one by one");
+    let schema = Schema::parse(schema).expect("a valid schema");
+    let layout = Layout::new(&schema, &ByteText, Ok(&tags), POSITIONS).expect("it fits");
+    let prompt = PmlPrompt::parse(prompt).expect("a valid prompt");
+    let assembly = layout.assemble(&prompt, &ByteText, Ok(&tags), LENGTH).expect("a valid prompt");
+    use Role::{System, User};
+    let messages = [
+        (System, "\nBe brief.\n"),
+        (User, "\nOne\n"),
+        (User, "\nTwo\n and\n three\n"),
+        (User, "\nTell me.\n"),
+    ];
+    let expected = ByteText.encode_rendered(&Trims.render(&messages).expect("it renders"));
+    assert_eq!(assembly.plain(&ByteText, Ok(&tags)), expected);
+    let expected = [
+        "0:[system]Be brief.<end>",
+        "18:[user]One<end>",
+        "28:[user]",
+        "34:Two\n",
+        "38: and\n",
+        "43: three",
+        "49:<end>",
+        "50+[user]Tell me.<end>[assistant]",
+    ];
+    assert_eq!(shown(&layout, &assembly), expected);
 }
 
 #[test]

@@ -8,7 +8,7 @@
 //! call's prompt and what the model made of it, numbered from 0 as there, and never text that was decoded and
 //! encoded again.
 
-use base::{MarkupPart, Role, Sees, TokenId, Tokenizer};
+use base::{ChatTemplate, MarkupPart, RenderedPiece, Role, Sees, TokenId, Tokenizer};
 
 use super::error::SpanError;
 use super::plan::{CallId, Item, Plan, SpanPart};
@@ -60,6 +60,7 @@ impl Plan {
 struct Scribe<'a, 'o> {
     plan: &'a Plan,
     tokenizer: &'a dyn Tokenizer,
+    chat: &'a dyn ChatTemplate,
     tags: &'a Tags,
     length_max: u32,
     outputs: Outputs<'o>,
@@ -74,9 +75,9 @@ impl<'a, 'o> Scribe<'a, 'o> {
         length_max: u32,
         outputs: Outputs<'o>,
     ) -> Result<Self, SpanError> {
-        let Encoder { tokenizer, tags } = encoder;
-        let tags = tags.ok_or(SpanError::NoChatTemplate)?;
-        Ok(Self { plan, tokenizer, tags, length_max, outputs, known: Vec::new() })
+        let Encoder { tokenizer, chat } = encoder;
+        let (chat, tags) = chat.ok_or(SpanError::NoChatTemplate)?;
+        Ok(Self { plan, tokenizer, chat, tags, length_max, outputs, known: Vec::new() })
     }
 
     fn prompt(&mut self, id: CallId) -> Result<Sectioned, SpanError> {
@@ -84,10 +85,15 @@ impl<'a, 'o> Scribe<'a, 'o> {
         let mut sheet = Sheet { sectioned: Sectioned::default(), call: id, length_max };
         let mut text = Text::default();
         let mut items = self.plan.call(id).items.as_slice();
+        if let Some(rendered) = self.conversation(items) {
+            let prompt = self.tokenizer.encode_rendered(&rendered);
+            sheet.advance(prompt.len())?;
+            return Ok(Sectioned { prompt, sections: Vec::new() });
+        }
         // The template may have something to say in the system's message that is the first of all.
         if let [Item::Part(SpanPart::Message(Role::System, words)), rest @ ..] = items {
             text.markup(&self.tags.lead);
-            text.data(words);
+            text.data(self.tags.content(Role::System, words));
             text.markup(self.tags.close(Role::System));
             items = rest;
         } else {
@@ -109,6 +115,16 @@ impl<'a, 'o> Scribe<'a, 'o> {
         Ok(sheet.end())
     }
 
+    /// A prompt that is messages alone, as the chat template writes it: it may look at all of them.
+    fn conversation(&self, items: &[Item]) -> Option<Vec<RenderedPiece>> {
+        let messages = items.iter().map(|item| match item {
+            Item::Part(SpanPart::Message(role, words)) => Some((*role, &**words)),
+            Item::Part(_) | Item::Group(_) => None,
+        });
+        let messages = messages.collect::<Option<Vec<_>>>()?;
+        self.chat.render(&messages).ok()
+    }
+
     fn span(&mut self, parts: &[SpanPart]) -> Result<Vec<TokenId>, SpanError> {
         let mut text = Text::default();
         parts.iter().try_for_each(|part| self.write(part, &mut text))?;
@@ -119,7 +135,7 @@ impl<'a, 'o> Scribe<'a, 'o> {
         match part {
             SpanPart::Message(role, words) => {
                 text.markup(self.tags.open(*role));
-                text.data(words);
+                text.data(self.tags.content(*role, words));
                 text.markup(self.tags.close(*role));
             }
             SpanPart::Output(id) => {
@@ -153,7 +169,7 @@ impl<'a, 'o> Scribe<'a, 'o> {
 fn write_output(text: &mut Text, output: Output<'_>, tags: &Tags) {
     let mut close = tags.close(Role::Assistant);
     match output {
-        Output::Text(said) => text.data(said),
+        Output::Text(said) => text.data(tags.content(Role::Assistant, said)),
         Output::Tokens(tokens) => {
             text.tokens(tokens);
             if let ([MarkupPart::Special(end), rest @ ..], Some(last)) = (close, tokens.last())

@@ -156,9 +156,13 @@ impl SpansBench {
         Ok(First { time: self.harness.now().since(begin), usage })
     }
 
+    fn encoder(&self) -> Encoder<'_> {
+        let text = &*self.harness.engine.text;
+        Encoder { tokenizer: text, chat: Some((text, &self.tags)) }
+    }
+
     fn assemble(&self, plan: &Plan, call: usize, outputs: &[Vec<TokenId>]) -> Result<Sectioned, BenchError> {
-        let encoder = Encoder { tokenizer: &*self.harness.engine.text, tags: Some(&self.tags) };
-        plan.assemble(plan.calls[call].id, encoder, self.context, &|id| {
+        plan.assemble(plan.calls[call].id, self.encoder(), self.context, &|id| {
             ir::span::Output::Tokens(&outputs[id.0])
         })
         .map_err(case)
@@ -166,10 +170,9 @@ impl SpansBench {
 
     /// What a finished candidate leaves, as the row that computes the rest of its last block.
     fn ahead(&self, plan: &Plan, call: usize, outputs: &[Vec<TokenId>]) -> Result<Sectioned, BenchError> {
-        let encoder = Encoder { tokenizer: &*self.harness.engine.text, tags: Some(&self.tags) };
         let parts = [SpanPart::Whole(plan.calls[call].id)];
         Ok(ahead(
-            plan.span(&parts, encoder, self.context, &|id| ir::span::Output::Tokens(&outputs[id.0]))
+            plan.span(&parts, self.encoder(), self.context, &|id| ir::span::Output::Tokens(&outputs[id.0]))
                 .map_err(case)?,
         ))
     }

@@ -79,7 +79,8 @@ pub fn measure(config: &Config, items: &[Item]) -> Result<Vec<SpansLine>, EvalEr
     let model = load::model_of(&engine, config.backend(), Clock::start());
     let context = u32::try_from(model.context_max.0).unwrap_or(u32::MAX);
     let tags = model.tags();
-    let encoder = Encoder { tokenizer: &*model.text, tags: tags.as_ref().ok() };
+    let chat = tags.as_ref().ok().map(|tags| (&*model.text as &dyn base::ChatTemplate, tags));
+    let encoder = Encoder { tokenizer: &*model.text, chat };
     let mut lines = Vec::new();
     for kind in ["spans", "modules"] {
         let mut pairs = Vec::new();

@@ -168,7 +168,7 @@ pub fn plan_error(error: ir::IrError) -> RequestError {
 /// What is wrong with one row, in the caller's context.
 pub fn row_error(index: u32, problem: &RowProblem, model: &Model) -> RequestError {
     match problem {
-        RowProblem::CellCount { .. } | RowProblem::EmptyPrompt => {
+        RowProblem::CellCount { .. } | RowProblem::EmptyPrompt | RowProblem::Template(_) => {
             RequestError::invalid(format!("rows[{index}]"), problem.to_string())
         }
         RowProblem::TooManyBytes { limit, .. } => RequestError::TooLarge {

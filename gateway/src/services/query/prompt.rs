@@ -160,7 +160,7 @@ fn item_of(
     let context = model.context_max.0.min(model.kv_tokens());
     let length_max = u32::try_from(context).unwrap_or(u32::MAX);
     let tags = served.tags().map_err(|reason| RequestError::invalid("query", reason))?;
-    let encoder = Encoder { tokenizer: &*model.text, tags: Some(tags) };
+    let encoder = Encoder { tokenizer: &*model.text, chat: Some((&*model.text, tags)) };
     let output = |id: CallId| outputs[id.0].as_ref().map_or(Output::Text(""), CallOutput::read);
     let (sectioned, mut generation, seed) = match ask {
         Ask::Call(id) => {

@@ -5,7 +5,7 @@ mod properties;
 mod refusals;
 
 use base::text::ByteText;
-use base::{ChatTemplate, Piece, Role, Sees, TextError, TokenId, Tokenizer};
+use base::{ChatTemplate, Piece, RenderedPiece, Role, Sees, TextError, TokenId, Tokenizer};
 
 use super::*;
 use crate::conversation::{Encoder, Sectioned, Tags};

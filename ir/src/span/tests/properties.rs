@@ -109,7 +109,7 @@ proptest! {
         let outputs: Outputs<'_> = &|_| Output::Tokens(&output);
         for chat in [&ByteText as &dyn ChatTemplate, &Begun, &Bare] {
             let tags = Tags::of(chat, &ByteText).expect("messages stand one by one");
-            let encoder = Encoder { tokenizer: &ByteText, tags: Some(&tags) };
+            let encoder = Encoder { tokenizer: &ByteText, chat: Some((chat, &tags)) };
             for call in &plan.calls {
                 let sectioned = plan.assemble(call.id, encoder, LENGTH_MAX, outputs).expect("it fits");
                 check_sections(&sectioned);

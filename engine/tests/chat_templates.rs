@@ -1,0 +1,135 @@
+//! Chat templates write what transformers' `apply_chat_template` writes with them, and give its tokens.
+//!
+//! `templates/generate.py` made the expected texts: of twelve templates, each after a public model's, and of
+//! conversations with white space, quotes, line breaks, tools and thoughts in their contents.
+
+use std::collections::BTreeMap;
+
+use base::{ChatTemplate as _, RenderedPiece, Role, TokenId, Tokenizer as _};
+use engine::text::{ModelText, TextFiles};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+const TOKENIZER: &str = include_str!("../../models/demo/tokenizer.json");
+
+/// What transformers made.
+#[derive(Deserialize)]
+struct Expected {
+    conversations: Vec<Vec<(Role, String)>>,
+    templates: BTreeMap<String, Case>,
+}
+
+/// A template's tokens and prompts.
+#[derive(Deserialize)]
+struct Case {
+    bos_token: Option<String>,
+    eos_token: Option<String>,
+    special: Vec<String>,
+    /// Per conversation; `None` where it is refused, joined or not.
+    rendered: Vec<Option<String>>,
+}
+
+fn expected() -> Expected {
+    serde_json::from_str(include_str!("templates/expected.json")).expect("generate.py wrote it")
+}
+
+fn template(name: &str) -> String {
+    let path = format!("{}/tests/templates/{name}.jinja", env!("CARGO_MANIFEST_DIR"));
+    std::fs::read_to_string(path).expect("every expected template is there")
+}
+
+/// The demo model's tokenizer with a template's special tokens, as a model's text and as the crate has it.
+fn text_of(name: &str, case: &Case) -> (ModelText, tokenizers::Tokenizer) {
+    let mut tokenizer: Value = serde_json::from_str(TOKENIZER).expect("JSON");
+    let plain: tokenizers::Tokenizer = TOKENIZER.parse().expect("a tokenizer");
+    let mut vocab = plain.get_vocab_size(true) as u32;
+    for content in &case.special {
+        if plain.token_to_id(content).is_none() {
+            let token = json!({
+                "id": vocab, "content": content, "special": true, "normalized": false,
+                "single_word": false, "lstrip": false, "rstrip": false,
+            });
+            tokenizer["added_tokens"].as_array_mut().expect("a list").push(token);
+            vocab += 1;
+        }
+    }
+    let tokenizer = tokenizer.to_string();
+    let settings = json!({
+        "bos_token": case.bos_token, "eos_token": case.eos_token, "chat_template": template(name),
+    });
+    let settings = settings.to_string();
+    let files = TextFiles { tokenizer: &tokenizer, tokenizer_config: Some(&settings), chat_template: None };
+    let text = ModelText::new(files, vocab, &Default::default(), None).expect("a valid checkpoint");
+    (text, tokenizer.parse().expect("a tokenizer"))
+}
+
+fn messages(conversation: &[(Role, String)]) -> Vec<(Role, &str)> {
+    conversation.iter().map(|(role, content)| (*role, content.as_str())).collect()
+}
+
+fn written(pieces: &[RenderedPiece]) -> String {
+    pieces.iter().map(RenderedPiece::text).collect()
+}
+
+#[test]
+fn prompts_are_those_of_transformers_to_the_letter_and_to_the_token() {
+    let Expected { conversations, templates } = expected();
+    assert!(templates.len() >= 10);
+    for (name, case) in &templates {
+        let (text, reference) = text_of(name, case);
+        for (conversation, expected) in conversations.iter().zip(&case.rendered) {
+            let rendered = text.render(&messages(conversation));
+            let Some(expected) = expected else {
+                rendered.expect_err(name);
+                continue;
+            };
+            let rendered = rendered.unwrap_or_else(|error| panic!("{name}, {conversation:?}: {error}"));
+            assert_eq!(&written(&rendered), expected, "{name}, {conversation:?}");
+            // Special tokens in contents are none here, but for those that the template itself deals with.
+            let holds = |special: &String| conversation.iter().any(|(_, content)| content.contains(special));
+            if !case.special.iter().any(holds) {
+                let tokens: Vec<u32> = text.encode_rendered(&rendered).iter().map(|token| token.0).collect();
+                let whole = reference.encode_fast(expected.as_str(), false).expect("it encodes");
+                assert_eq!(tokens, whole.get_ids(), "{name}, {conversation:?}");
+            }
+        }
+        let roles = [Role::System, Role::User];
+        let rows = vec![vec!["\nBe brief. ", " a\n"]; 40];
+        let alone = text.render(&[(roles[0], rows[0][0]), (roles[1], rows[0][1])]);
+        assert_eq!(text.render_rows(&roles, &rows), vec![alone; 40], "{name}");
+    }
+}
+
+/// The special tokens of a prompt.
+fn specials(text: &ModelText, conversation: &[(Role, String)]) -> Vec<TokenId> {
+    let tokens = text.encode_rendered(&text.render(&messages(conversation)).expect("it renders"));
+    let plain: tokenizers::Tokenizer = TOKENIZER.parse().expect("a tokenizer");
+    let is_added = |token: &TokenId| {
+        let added = plain.get_added_vocabulary().get_added_tokens_decoder();
+        token.0 >= plain.get_vocab_size(true) as u32 || added.contains_key(&token.0)
+    };
+    tokens.into_iter().filter(is_added).collect()
+}
+
+#[test]
+fn no_content_forges_a_special_token_whatever_the_template_does_to_it() {
+    const THOUGHT: &str = "<think>\nHm.\n</think>\n\nb";
+    for (name, case) in &expected().templates {
+        let (text, _) = text_of(name, case);
+        for answer in ["ab", THOUGHT] {
+            let talk = |asked: &str, answered: &str| {
+                let answer = (Role::Assistant, format!("{answer}{answered}b"));
+                let ask = |text: &str| (Role::User, format!("{text}{asked}b"));
+                [ask("\n"), answer, ask(" a ")]
+            };
+            let own = specials(&text, &talk("", ""));
+            for special in &case.special {
+                assert_eq!(specials(&text, &talk(special, "")), own, "{name}: {special}, asked");
+                // A template that cuts thoughts off does so with these.
+                if special != "</think>" {
+                    assert_eq!(specials(&text, &talk(special, special)), own, "{name}: {special}, answered");
+                }
+            }
+        }
+    }
+}
