@@ -10,6 +10,7 @@ mod assemble;
 mod cluster;
 mod error;
 mod explain;
+mod items;
 mod params;
 mod path;
 mod plain;

@@ -6,11 +6,14 @@
 //!           | {"g": {"input": node, PARAMS}} | {"chat": {"input": [node, ..], PARAMS}}
 //!           | {"retrieval": {"corpus": NAME, "query": TEXT or node, "k": COUNT}}
 //!           | {"repeat": {"n": COUNT, "g": {..}}} | {"repeat": {"n": COUNT, "query": node}}
+//!           | {"map": {"over": [item, ..], "query": node}}
+//! item      = TEXT | {NAME: TEXT, ..}
 //! PARAMS    = model, max_tokens, temperature, top_p, top_k, seed, stop, constraint: each may be absent
 //! ```
 //!
 //! Both spellings of `repeat` are found there, as are numbers in quotes. `chat` (C) and `retrieval` (R) are
-//! the paper's sugar, which the reference has no JSON for. Its Lisp and YAML notations are no wire format and
+//! the paper's sugar, which the reference has no JSON for; `map` is ours. It is written out as it is read: a
+//! copy for each item among the nodes around it, or a `cross` of them where one node is wanted. Its Lisp and YAML notations are no wire format and
 //! are not read.
 
 use std::sync::Arc;
@@ -19,6 +22,7 @@ use base::Role;
 use serde_json::Value;
 
 use super::error::SpanError;
+use super::items::{Item, fill};
 use super::params::{self, SpanFields, brief, whole};
 use super::path::{Path, shown};
 use super::query::{Generate, Params, Retrieval, SpanQuery};
@@ -45,12 +49,12 @@ impl Default for SpanLimits {
 }
 
 /// The keys of nodes.
-const NODES: &str = "system, user, assistant, seq, cross, plus, g, chat, retrieval, repeat, print";
+const NODES: &str = "system, user, assistant, seq, cross, plus, g, chat, retrieval, repeat, map, print";
 
 impl SpanQuery {
     /// Reads a query from JSON, in which no object had a key twice: who parsed it has seen to that.
     pub fn read(value: &Value, limits: &SpanLimits) -> Result<Self, SpanError> {
-        let mut reader = QueryReader { limits, depth: 0, copies: 1, nodes: 0, bytes: 0 };
+        let mut reader = QueryReader { limits, depth: 0, copies: 1, items: Vec::new(), nodes: 0, bytes: 0 };
         reader.node(value, &Path::Root)
     }
 }
@@ -61,12 +65,20 @@ struct QueryReader<'a> {
     depth: usize,
     /// Times that the node at hand will be there.
     copies: usize,
+    /// Of each `map` around the node at hand, outermost first, the item at hand.
+    items: Vec<Item>,
     nodes: usize,
     bytes: usize,
 }
 
 impl QueryReader<'_> {
     fn node(&mut self, value: &Value, path: &Path<'_>) -> Result<SpanQuery, SpanError> {
+        let mut nodes = self.spread(value, path)?;
+        Ok(if nodes.len() == 1 { nodes.remove(0) } else { SpanQuery::Cross(nodes) })
+    }
+
+    /// A node as it stands among others: a `map` is as many as it has items.
+    fn spread(&mut self, value: &Value, path: &Path<'_>) -> Result<Vec<SpanQuery>, SpanError> {
         let Value::Object(map) = value else {
             return path.bad(format!("must be an object with one of the keys {NODES}, not {}", brief(value)));
         };
@@ -80,9 +92,12 @@ impl QueryReader<'_> {
             return path.bad(format!("more than {} nodes inside one another", self.limits.depth_max));
         }
         self.count(path, self.copies)?;
-        let query = self.operator(key, value, path);
+        let nodes = match key.as_str() {
+            "map" => self.map(value, &Path::Key(path, key)),
+            _ => self.operator(key, value, path).map(|query| vec![query]),
+        };
         self.depth -= 1;
-        query
+        nodes
     }
 
     fn operator(&mut self, key: &str, value: &Value, parent: &Path<'_>) -> Result<SpanQuery, SpanError> {
@@ -121,8 +136,23 @@ impl QueryReader<'_> {
         let Value::Array(items) = value else {
             return path.bad(format!("must be an array of nodes, not {}", brief(value)));
         };
-        let node = |(index, item)| self.node(item, &Path::Index(path, index));
-        items.iter().enumerate().map(node).collect()
+        let mut nodes = Vec::with_capacity(items.len());
+        for (index, item) in items.iter().enumerate() {
+            nodes.extend(self.spread(item, &Path::Index(path, index))?);
+        }
+        Ok(nodes)
+    }
+
+    fn map(&mut self, value: &Value, path: &Path<'_>) -> Result<Vec<SpanQuery>, SpanError> {
+        let fields = SpanFields::of(value, path, &[&["over", "query"]])?;
+        let (over, query) = (fields.required("over")?, fields.required("query")?);
+        let mut copies = Vec::new();
+        for item in Item::all(over, &Path::Key(path, "over"))? {
+            self.items.push(item);
+            copies.extend(self.spread(query, &Path::Key(path, "query"))?);
+            self.items.pop();
+        }
+        Ok(copies)
     }
 
     fn repeat(&mut self, value: &Value, path: &Path<'_>) -> Result<SpanQuery, SpanError> {
@@ -182,13 +212,16 @@ impl QueryReader<'_> {
         let Value::String(text) = value else {
             return path.bad(format!("must be a text, not {}", brief(value)));
         };
-        self.bytes = self.bytes.saturating_add(text.len().saturating_mul(self.copies));
         let limit = self.limits.bytes_max;
-        if self.bytes > limit {
-            return path
-                .bad(format!("up to here the query has more than {limit} bytes of text, copies counted"));
+        let filled = fill(text, &self.items, limit, path)?;
+        let bytes = filled.as_ref().map_or(limit.saturating_add(1), |text| text.len());
+        self.bytes = self.bytes.saturating_add(bytes.saturating_mul(self.copies));
+        match filled {
+            Some(text) if self.bytes <= limit => Ok(text.into()),
+            _ => {
+                path.bad(format!("up to here the query has more than {limit} bytes of text, copies counted"))
+            }
         }
-        Ok(text.as_str().into())
     }
 
     /// Counts so many nodes.

@@ -68,7 +68,7 @@ const LENGTH_MAX: u32 = 100_000;
 
 fn assembled(plan: &Plan, id: usize, chat: &dyn ChatTemplate, outputs: Outputs<'_>) -> Sectioned {
     let tags = Tags::of(chat, &ByteText).expect("messages stand one by one");
-    let encoder = Encoder { tokenizer: &ByteText, tags: Some(&tags) };
+    let encoder = Encoder { tokenizer: &ByteText, chat: Some((chat, &tags)) };
     plan.assemble(CallId(id), encoder, LENGTH_MAX, outputs).expect("it fits")
 }
 
@@ -112,4 +112,36 @@ fn check_sections(sectioned: &Sectioned) {
     let before = |section: &base::Section| section.sees == Sees::Before;
     let is_cut = sectioned.sections.windows(2).any(|pair| pair.iter().all(before));
     assert!(!is_cut, "no text is cut without need: {sectioned:?}");
+}
+
+/// The same query, a map in it written out by hand.
+fn check_map(map: &str, written_out: &str) {
+    assert_eq!(parsed(map), parsed(written_out), "{map}");
+}
+
+#[test]
+fn a_map_is_a_copy_for_each_item() {
+    let call = |text: &str| format!(r#"{{"g":{{"max_tokens":"3","input":{{"user":"{text}"}}}}}}"#);
+    let of = |over: &str, text: &str| format!(r#"{{"map":{{"over":{over},"query":{}}}}}"#, call(text));
+    let both = format!("{},{}", call("Is a good?"), call("Is {b}} good?"));
+    // What is put in is not read again.
+    let map = of(r#"["a","{b}}"]"#, "Is {item} good?");
+    for list in ["seq", "plus", "cross"] {
+        check_map(
+            &format!(r#"{{"{list}":[{{"user":"x {{item}}"}},{map},{{"user":"y"}}]}}"#),
+            &format!(r#"{{"{list}":[{{"user":"x {{item}}"}},{both},{{"user":"y"}}]}}"#),
+        );
+    }
+    check_map(&map, &format!(r#"{{"cross":[{both}]}}"#));
+    let judge = |input: &str| format!(r#"{{"g":{{"input":{input}}}}}"#);
+    check_map(&judge(&map), &judge(&format!(r#"{{"cross":[{both}]}}"#)));
+    check_map(&of(r#"[{"a":1,"b":true}]"#, "{a}{b}{{a}}"), &call("1true{a}"));
+    let nested = r#"{"seq":[{"map":{"over":[{"city":"Rome"},{"city":"Oslo"}],"query":{"map":{"over":["sun","{city}"],
+        "query":{"user":"{item} in {city}"}}}}}]}"#;
+    let texts = ["sun in Rome", "{city} in Rome", "sun in Oslo", "{city} in Oslo"];
+    let texts = texts.map(|text| format!(r#"{{"user":"{text}"}}"#)).join(",");
+    check_map(nested, &format!(r#"{{"seq":[{texts}]}}"#));
+    let many = plan(&format!(r#"{{"seq":[{}]}}"#, of("[1,2,3]", "{item}")));
+    assert_eq!(many.calls.len(), 3, "each item its own call");
+    assert_eq!(many.output.len(), 3);
 }

@@ -43,6 +43,35 @@ fn an_error_says_where_and_why() {
         ),
         (r#"{"repeat":{"n":2}}"#, "`$.repeat`: must have `n` and one of `g` and `query`"),
         (r#"{"repeat":{"n":2,"g":{"input":{"user":7}}}}"#, "`$.repeat.g.input.user`: must be a text, not 7"),
+        (
+            r#"{"map":{"over":[],"query":{"user":"a"}}}"#,
+            "`$.map.over`: must be an array of at least one item, not an array of 0",
+        ),
+        (r#"{"map":{"over":["a"]}}"#, "`$.map`: `query` is missing"),
+        (
+            r#"{"map":{"over":["a",null],"query":{"user":"a"}}}"#,
+            "`$.map.over[1]`: must be a text, a number, true or false, not null",
+        ),
+        (
+            r#"{"map":{"over":[{"a":[1]}],"query":{"user":"a"}}}"#,
+            "`$.map.over[0].a`: must be a text, a number, true or false, not an array of 1",
+        ),
+        (
+            r#"{"map":{"over":[{"a":1,"b":2},{"a":1}],"query":{"plus":[{"user":"{b}"}]}}}"#,
+            "`$.map.query.plus[0].user`: `{b}` is in no item; the item has a",
+        ),
+        (
+            r#"{"map":{"over":["a"],"query":{"user":"{item"}}}"#,
+            "`$.map.query.user`: `{` at character 1 is never closed (write `{{` for a literal brace)",
+        ),
+        (
+            r#"{"map":{"over":["aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"],"query":{"user":"{item}{item}{item}"}}}"#,
+            "`$.map.query.user`: up to here the query has more than 100 bytes of text, copies counted",
+        ),
+        (
+            r#"{"map":{"over":[1,2,3,4,5,6,7],"query":{"seq":[{"user":"a"},{"user":"b"}]}}}"#,
+            "`$.map.query.seq[0]`: up to here the query has more than 20 nodes, copies counted",
+        ),
         (r#"{"retrieval":{"corpus":"c","k":1}}"#, "`$.retrieval`: `query` is missing"),
         (
             r#"{"retrieval":{"corpus":"c","k":9,"query":"q"}}"#,
