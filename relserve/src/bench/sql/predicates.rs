@@ -82,7 +82,11 @@ impl Runner for KnownAnswers {
         Box::new(KnownColumn { percent, place: place as u64, calls, answers })
     }
 
-    fn prompt_chars_max(&self) -> usize {
+    fn model(&self, name: &str) -> Result<String, RunError> {
+        Err(RunError(format!("the model `{name}` does not exist")))
+    }
+
+    fn prompt_chars_max(&self, _: Option<&str>) -> usize {
         1_000
     }
 
