@@ -94,6 +94,32 @@ fn a_browser_fills_edits_undoes_reloads_and_exports_a_sheet() {
     println!("{said}");
 }
 
+#[test]
+fn a_workbook_a_formula_and_the_live_view_choose_among_two_models() {
+    if let Some(reason) = missing() {
+        return eprintln!("skipped: {reason}");
+    }
+    let Some(browser) = browser() else {
+        return eprintln!("skipped: no Chromium (Debian's package `chromium`, or its path in CHROMIUM)");
+    };
+    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let behind = Program::start(folders[0].path(), "");
+    let sections = format!(
+        "[model]\nname = \"first\"\n[[models]]\nname = \"second\"\n[[models.replicas]]\nurl = \"{}\"\n\
+         model = \"relserve-demo\"\napi_key = \"{}\"\ndialect = \"vllm\"\n\
+         health_path = \"/healthz\"\nhealth_ms = 100\n",
+        behind.address, behind.key
+    );
+    let server = Program::start(folders[1].path(), &sections);
+    let mut command = Command::new("node");
+    command
+        .args(["e2e/two-models.mjs", &server.address])
+        .env("RELSERVE_KEY", &server.key)
+        .env("CHROMIUM", browser);
+    let said = run(&mut command);
+    assert!(said.contains("two models: all passed"), "{said}");
+}
+
 /// Debian's Firefox, or the one in `FIREFOX`.
 fn firefox() -> Option<PathBuf> {
     let named = std::env::var_os("FIREFOX").map(PathBuf::from);
