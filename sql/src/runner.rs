@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use base::{Constraint, TokenCount};
 use futures_util::future::BoxFuture;
-use ir::catalogue::{Answer, SharedCall};
+use ir::catalogue::{Answer, Guide, SharedCall};
 use ir::{Cell, Template, TemplatePart};
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -61,7 +61,7 @@ impl AiColumn {
         let mut template = Template::default();
         template.push_field("text");
         let output_max = TokenCount(0);
-        let shared = SharedCall { function: "embed".into(), template, output_max, answer: Answer::Text };
+        let shared = SharedCall::plain("embed", template, output_max, Answer::Text);
         Self { shared, constraint: None, record: Vec::new(), search: None }
     }
 
@@ -84,6 +84,8 @@ impl AiColumn {
             }
         }
         self.shared.template = template;
+        // Turns before it would not begin alike.
+        self.shared.guide = Guide::default();
     }
 
     /// A prompt that asks which of so many texts fits a criterion best.
@@ -96,12 +98,8 @@ impl AiColumn {
             template.push_text(&format!("\n{number}. "));
             template.push_field(&number.to_string());
         }
-        let shared = SharedCall {
-            function: "rank".into(),
-            template,
-            output_max: TokenCount(4),
-            answer: Answer::Label { labels: (1..=texts).map(|number| number.to_string()).collect() },
-        };
+        let answer = Answer::Label { labels: (1..=texts).map(|number| number.to_string()).collect() };
+        let shared = SharedCall::plain("rank", template, TokenCount(4), answer);
         Self { shared, constraint: None, record: Vec::new(), search: None }
     }
 }

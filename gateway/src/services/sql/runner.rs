@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use actix_web::web::Data;
-use base::{End, ServiceClass, TokenCount};
+use base::{Constraint, End, ServiceClass, TokenCount};
 use futures_util::future::BoxFuture;
 use ir::Cell;
 use serving::caller::Caller;
@@ -24,6 +24,7 @@ use sql::runner::{
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinSet;
 
+use crate::services::calibration::{self, Learning};
 use crate::services::constraints::Purpose;
 use crate::services::corpora;
 use crate::services::prepare::{RequestContext, cells};
@@ -118,7 +119,7 @@ impl Runner for Rows {
                 return Ok(Estimate::default());
             }
             let count = rows.len();
-            let column = (column, PromptOrder::Exact);
+            let column = (column, PromptOrder::Exact, Learning::Known);
             let prepared = prepared(&self.app, self.caller, column, rows).await.map_err(refused)?;
             let items = prepared.parts.iter().flat_map(|part| &part.rows);
             let (prompt, output) = items.fold((0, 0), |(prompt, output), row| {
@@ -217,7 +218,8 @@ impl OpenRows {
     }
 
     async fn prepared(&self, cells: &[Vec<Cell>]) -> Result<Prepared, RequestError> {
-        let column = (&self.column, self.options.order);
+        let learning = if self.options.cached_only { Learning::Known } else { Learning::Run };
+        let column = (&self.column, self.options.order, learning);
         let prepared = prepared(&self.app, self.caller, column, cells.to_vec()).await?;
         Ok(prepared.labelled(self.label.as_ref()))
     }
@@ -329,16 +331,19 @@ fn computed_at_most(prepared: &Prepared) -> Vec<ComputedCalls> {
 async fn prepared(
     app: &Data<App>,
     caller: Caller,
-    (column, order): (&AiColumn, PromptOrder),
+    (column, order, learning): (&AiColumn, PromptOrder, Learning),
     rows: Vec<Vec<Cell>>,
 ) -> Result<Prepared, RequestError> {
     let (app, column) = (app.clone(), column.clone());
     let arrival = app.runtime.shared.clock.now();
+    let group = (column.shared.clone(), column.constraint.clone());
+    let asked = (&group, cells::usual(&app, app.models.usual().model()), learning);
+    let priors = calibration::priors(&app, app.models.usual(), caller, asked).await;
     let lowered = tokio::task::spawn_blocking(move || {
         let (model, tenant) = (app.models.usual(), caller.tenant);
         let context = RequestContext { app: &app, model, tenant, purpose: Purpose::Run, arrival };
         let count = rows.len();
-        let (part, failed) = cells::column(context, column, order, rows)?;
+        let (part, failed) = cells::column(context, (column, priors), order, rows)?;
         Ok(Prepared {
             kind: RelQueryKind::Column,
             route: ROUTE,
@@ -380,7 +385,7 @@ async fn tell(
 
 /// Whether a part of an answer is none: of a JSON document, say.
 fn is_whole_only(column: &AiColumn) -> bool {
-    column.constraint.is_some()
+    column.constraint.is_some() || matches!(column.shared.form, Some(Constraint::Items(_)))
 }
 
 fn outcome(row: &AnswerRow, is_whole_only: bool) -> (Outcome, Tokens, bool) {
