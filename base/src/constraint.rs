@@ -22,6 +22,73 @@ pub enum Constraint {
     Regex(String),
     /// JSON that fits this JSON Schema, itself JSON text.
     JsonSchema(String),
+    /// A stretch of a text, from the beginning of a word to the end of one, to the letter.
+    Excerpt {
+        /// What it is copied from.
+        of: Source,
+        /// What may be answered instead, where the text has nothing to copy.
+        otherwise: Option<String>,
+    },
+    /// Items, one behind the other, no two of them alike.
+    Items(Items),
+}
+
+/// What an excerpt is copied from.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// The row's cell in the column of this name: whoever makes rows puts its text here. No executor can keep
+    /// to it as it is.
+    Field(String),
+    Text(String),
+}
+
+/// Items of an answer, with a separator between them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Items {
+    /// What an item may be, each once; without, any text of one line in which the separator's first character
+    /// does not stand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub texts: Option<Vec<String>>,
+    /// What stands between two items. Not empty.
+    pub separator: String,
+    /// Fewest; at least 1.
+    pub count_min: u32,
+    /// Most; not below `count_min`.
+    pub count_max: u32,
+    /// Most characters of an item that is any text.
+    pub chars_max: u32,
+}
+
+impl Constraint {
+    /// The constraint of one row: what names a column has that cell's text.
+    pub fn of_row(&self, text: impl FnOnce(&str) -> Option<String>) -> Option<Self> {
+        let Self::Excerpt { of: Source::Field(name), otherwise } = self else { return None };
+        let of = Source::Text(text(name)?);
+        Some(Self::Excerpt { of, otherwise: otherwise.clone() })
+    }
+
+    /// How many answers it lists, where it lists all that there can be.
+    pub fn listed(&self) -> Option<u64> {
+        match self {
+            Self::Choice(texts) => Some(texts.len() as u64),
+            Self::Integer { low, high } => high.abs_diff(*low).checked_add(1),
+            Self::Regex(_) | Self::JsonSchema(_) | Self::Excerpt { .. } | Self::Items(_) => None,
+        }
+    }
+}
+
+/// Which of the answers that a constraint lists is drawn, where that is not the model's choice alone.
+/// Without effect on constraints that list none.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AnswerScoring {
+    /// Contextual calibration (Zhao et al. 2021, arXiv 2102.09690, with a diagonal `W` and no bias): how likely
+    /// the model finds an answer is divided by how likely it finds it without any content. One probability for
+    /// each answer in the constraint's order, each above 0.
+    Calibrated(Vec<f32>),
+    /// The answer of this number is written, to learn how likely it was.
+    Only(u32),
 }
 
 /// A constraint that cannot be kept to.

@@ -11,7 +11,9 @@ pub mod text;
 pub mod units;
 pub mod work;
 
-pub use constraint::{Compiled, Constraint, ConstraintCompiler, ConstraintError};
+pub use constraint::{
+    AnswerScoring, Compiled, Constraint, ConstraintCompiler, ConstraintError, Items, Source,
+};
 pub use ids::{BlockId, HostBlockId, PinId, RelQueryId, RequestId, StepId, TenantId, TokenId};
 pub use logprob::{Logprob, TokenLogprob};
 pub use step::{

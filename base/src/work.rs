@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::constraint::{Compiled, Constraint};
+use crate::constraint::{AnswerScoring, Compiled, Constraint};
 use crate::ids::{RelQueryId, TenantId, TokenId};
 use crate::units::{Nanos, Time, TokenCount};
 
@@ -31,6 +31,9 @@ pub struct Generation {
     /// What `constraint` was compiled to; without it whoever runs the row compiles.
     #[serde(skip)]
     pub compiled: Compiled,
+    /// Which of the constraint's answers is drawn, where not simply the likeliest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scoring: Option<AnswerScoring>,
     /// Log probabilities of the output's tokens, each with so many of the most likely ones there; `None` asks
     /// for none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -53,6 +56,7 @@ impl Default for Generation {
             ignore_end: false,
             constraint: None,
             compiled: Compiled::default(),
+            scoring: None,
             logprobs: None,
             streams: false,
         }

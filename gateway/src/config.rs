@@ -5,6 +5,7 @@
 //! refused and [`Config::validate`] names the field that would not work.
 
 mod bulk;
+mod cells;
 #[cfg(test)]
 mod model_tests;
 mod renamed;
@@ -19,6 +20,7 @@ use std::path::{Path, PathBuf};
 
 use base::{Bytes, Millis};
 pub use bulk::BulkConfig;
+pub use cells::CellsConfig;
 pub use retrieval::RetrievalConfig;
 use scheduler::SchedulerConfig;
 use scheduler::fleet::FleetConfig;
@@ -73,6 +75,8 @@ pub struct Config {
     pub cache: CacheConfig,
     /// When single cell calls join an open relQuery.
     pub coalesce: CoalesceConfig,
+    /// How cell functions are put to a model.
+    pub cells: CellsConfig,
     /// Corpora and their embedding model.
     pub retrieval: RetrievalConfig,
     /// SQL for BI tools.

@@ -17,6 +17,7 @@ use serving::relquery_state::RelQueryState;
 
 use crate::config::{Config, LimitsConfig};
 use crate::json::JsonFields;
+use crate::services::calibration::Calibrations;
 use crate::services::constraints::Constraints;
 use crate::services::schemas::ready::Schemas;
 
@@ -29,6 +30,8 @@ pub struct ServedModel {
     tags: Result<Tags, String>,
     /// PML schemas, laid out in its tokens.
     pub schemas: Schemas,
+    /// How likely it finds labels without content.
+    pub calibrations: Calibrations,
     /// The settings of its queue, where servers run its rows.
     pub fleet: Option<FleetConfig>,
     /// What the policy cannot do where its rows run.
@@ -43,6 +46,7 @@ impl ServedModel {
             constraints: Constraints::new(model.constraints.clone(), limits, clock),
             tags: model.tags(),
             schemas: Schemas::new(limits),
+            calibrations: Calibrations::default(),
             fleet: backend.has_fleet().then(|| backend.fleet.clone()),
             limits_of_policy: backend.limits_of_policy(),
             runtime,

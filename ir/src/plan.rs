@@ -121,6 +121,24 @@ impl Plan {
         Ok(Self::Map { template: Box::new(template), rows })
     }
 
+    /// The same as a conversation: turns that were asked and answered, equal for all rows, then the template.
+    pub fn guided(
+        template: &Template,
+        turns: &[(String, String)],
+        rows: Table,
+        generation: Generation,
+    ) -> Result<Self, IrError> {
+        template.check_columns(&rows.columns)?;
+        let turn = |(asked, answer): &(String, String)| {
+            let message = |role, text: &String| Self::message(role, Self::Text(text.clone()));
+            [message(Role::User, asked), message(Role::Assistant, answer)]
+        };
+        let mut spans: Vec<Self> = turns.iter().flat_map(turn).collect();
+        spans.push(Self::message(Role::User, Self::of_template(template, &rows.columns)));
+        let template = Self::Generate { input: Box::new(Self::Seq(spans)), generation };
+        Ok(Self::Map { template: Box::new(template), rows })
+    }
+
     /// The template over a table with these columns.
     fn of_template(template: &Template, columns: &[String]) -> Self {
         let parts = template.parts().iter().map(|part| match part {

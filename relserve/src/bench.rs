@@ -9,7 +9,7 @@ pub mod buckets;
 mod first_token;
 pub mod pml;
 pub mod queries;
-mod server;
+pub(crate) mod server;
 pub mod spans;
 pub mod speculation;
 pub mod sql;
@@ -67,7 +67,7 @@ pub enum BenchError {
 
 impl BenchError {
     /// A file that cannot be written.
-    fn file(path: &std::path::Path) -> impl FnOnce(std::io::Error) -> Self {
+    pub(crate) fn file(path: &std::path::Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_owned();
         move |error| Self::Case(format!("{}: {error}", path.display()))
     }

@@ -128,7 +128,7 @@ impl Cli {
             (Command::ModelInfo(info), Ok(config)) => info.run(config)?,
             (Command::Calibrate(measured), Ok(config)) => calibrate::run(measured, config)?,
             (Command::Bench(bench), Ok(config)) => bench.run(config).await?,
-            (Command::Eval(eval), Ok(config)) => eval.run(config)?,
+            (Command::Eval(eval), Ok(config)) => eval.run(config).await?,
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -3,6 +3,7 @@
 //! The checkpoint is loaded in single precision and once more per format; the reference answers the prompts
 //! and every format is asked for the same distributions. No figure is judged here.
 
+pub mod functions;
 pub mod spans;
 
 use std::fmt::Write;

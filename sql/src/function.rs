@@ -252,6 +252,7 @@ impl Function {
         let mut shared = bound.shared;
         if self.target == "if" {
             shared.answer = Answer::Label { labels: YES_NO.map(str::to_owned).to_vec() };
+            shared.form = shared.answer.form();
         }
         if let Some(tokens) = options.max_tokens {
             shared.output_max = TokenCount(tokens);
@@ -261,6 +262,10 @@ impl Function {
             BoundInput::Value(_) => (RowCells::Own(vec![bound.row]), Vec::new()),
             BoundInput::Prompt(prompt, _) => {
                 shared.template = prompt::splice(&shared.template, &prompt.template);
+                shared.guide.template =
+                    shared.guide.template.take().map(|last| prompt::splice(&last, &prompt.template));
+                // A prompt of several values is no text to copy from.
+                shared.form = shared.form.take().filter(|form| !matches!(form, Constraint::Excerpt { .. }));
                 let placed = shared.columns();
                 let placed = placed.iter().filter_map(|name| name.parse().ok());
                 let places = placed.chain(prompt.record.iter().map(|(place, _)| *place));
@@ -268,12 +273,7 @@ impl Function {
                 (RowCells::Places(places.collect()), names.collect())
             }
         };
-        let labels = if self.output == ResultType::Labels { rest.first().map(cell::labels) } else { None };
-        let constraint = match (&options.schema, labels) {
-            (Some(schema), _) => Some(Constraint::JsonSchema(schema.clone())),
-            (None, Some(labels)) => Some(Constraint::Regex(some_of(&labels))),
-            (None, None) => None,
-        };
+        let constraint = options.schema.as_ref().map(|schema| Constraint::JsonSchema(schema.clone()));
         let model = options.model.clone();
         let column = AiColumn { shared, constraint, record, search: None, model };
         Ok(BoundColumn { column, cells })
@@ -296,12 +296,7 @@ impl Function {
             return Err(format!("{name}: takes a text, a corpus and a positive number of fragments"));
         };
         let template = Template::parse("{0}").map_err(|error| error.to_string())?;
-        let shared = SharedCall {
-            function: self.target.to_owned(),
-            template,
-            output_max: TokenCount(0),
-            answer: Answer::Text,
-        };
+        let shared = SharedCall::plain(self.target, template, TokenCount(0), Answer::Text);
         let search = Some(CorpusSearch { corpus: corpus.to_owned(), count });
         let column = AiColumn { shared, constraint: None, record: Vec::new(), search, model: None };
         Ok(BoundColumn { column, cells: RowCells::Data })
@@ -367,30 +362,6 @@ impl Function {
             (_, AnswerValue::List(items)) => cell::text_list(items),
         })
     }
-}
-
-/// What an answer of several labels matches: one of them, or more with commas.
-fn some_of(labels: &Argument) -> String {
-    let cells: Vec<Cell> = match labels {
-        Argument::Cell(cell) => cell.text().split([',', '\n']).map(Cell::from).collect(),
-        Argument::List(cells) => cells.clone(),
-        Argument::Range(rows) => rows.concat(),
-    };
-    let labels = cells.iter().filter(|cell| !cell.is_blank()).map(|cell| escaped(cell.text().trim()));
-    let one = format!("({})", labels.collect::<Vec<_>>().join("|"));
-    format!("{one}(, {one})*")
-}
-
-/// A text that a regular expression matches to the letter.
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for letter in text.chars() {
-        if letter.is_ascii_punctuation() {
-            out.push('\\');
-        }
-        out.push(letter);
-    }
-    out
 }
 
 /// A function as a plan has it before its calls are lifted.

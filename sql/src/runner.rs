@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use base::{Constraint, TokenCount};
 use futures_util::future::BoxFuture;
-use ir::catalogue::{Answer, SharedCall};
+use ir::catalogue::{Answer, Guide, SharedCall};
 use ir::{Cell, Template, TemplatePart};
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -63,8 +63,7 @@ impl AiColumn {
         let mut template = Template::default();
         template.push_field("text");
         let output_max = TokenCount(0);
-        let shared = SharedCall { function: "embed".into(), template, output_max, answer: Answer::Text };
-        Self::plain(shared)
+        Self::plain(SharedCall::plain("embed", template, output_max, Answer::Text))
     }
 
     /// Puts the row's own text before what all rows share: calls over the same texts then begin alike, and what
@@ -86,6 +85,8 @@ impl AiColumn {
             }
         }
         self.shared.template = template;
+        // Turns before it would not begin alike.
+        self.shared.guide = Guide::default();
     }
 
     /// A prompt that asks which of so many texts fits a criterion best.
@@ -98,13 +99,8 @@ impl AiColumn {
             template.push_text(&format!("\n{number}. "));
             template.push_field(&number.to_string());
         }
-        let shared = SharedCall {
-            function: "rank".into(),
-            template,
-            output_max: TokenCount(4),
-            answer: Answer::Label { labels: (1..=texts).map(|number| number.to_string()).collect() },
-        };
-        Self::plain(shared)
+        let answer = Answer::Label { labels: (1..=texts).map(|number| number.to_string()).collect() };
+        Self::plain(SharedCall::plain("rank", template, TokenCount(4), answer))
     }
 
     fn plain(shared: SharedCall) -> Self {

@@ -4,7 +4,10 @@
 //! over: as soon as nothing is left to decide. Who has a constraint compiled keeps the result. Knows nothing
 //! of logits, batches or HTTP.
 
+mod excerpt;
+mod follow;
 mod grammar;
+mod items;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -12,11 +15,15 @@ mod tests;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, OnceLock};
 
-use base::{Compiled, Constraint, ConstraintCompiler, ConstraintError, Generation, TokenId};
+use base::{Compiled, Constraint, ConstraintCompiler, ConstraintError, Generation, Items, Source, TokenId};
 use llguidance::toktrie::{TokEnv, TokRxInfo, TokTrie, TokenizerEnv};
 use llguidance::{ParserFactory, panic_utils};
 
+use excerpt::Excerpt;
+use follow::Follower;
+use items::{ItemList, TEXTS_MAX};
 pub(crate) use state::{ConstraintState, Pushed};
+use state::{Form, RowVocabulary};
 
 use crate::text::TokenText;
 
@@ -64,11 +71,34 @@ impl Constraints {
 
     /// The start of a constraint.
     fn compile_start(&self, constraint: &Constraint) -> Result<ConstraintState, ConstraintError> {
-        let grammar = grammar::grammar(constraint, self.text.drops_leading_space())?;
-        let factory = self.factory.get_or_init(|| self.make_factory()).as_ref().map_err(Clone::clone)?;
-        let mut parser = factory.create_parser(grammar).map_err(|error| reason(&error))?;
-        parser.start_without_prompt();
-        ConstraintState::new(parser)
+        let leading_space = self.text.drops_leading_space();
+        let factory = self.factory()?;
+        let form = match constraint {
+            Constraint::Excerpt { of: Source::Field(name), .. } => {
+                return Err(ConstraintError(format!(
+                    "copies from column `{name}`, which no row has filled in"
+                )));
+            }
+            Constraint::Excerpt { of: Source::Text(text), otherwise } => {
+                let excerpt = Excerpt::new(text, otherwise.as_deref());
+                if excerpt.is_empty() {
+                    return Err(ConstraintError("copies from a text without a word".into()));
+                }
+                Form::Excerpt(Follower::new(excerpt, leading_space))
+            }
+            Constraint::Items(items) => {
+                check_items(items)?;
+                Form::Items(Follower::new(ItemList::new(items), leading_space))
+            }
+            constraint => {
+                let grammar = grammar::grammar(constraint, leading_space)?;
+                let mut parser = factory.create_parser(grammar).map_err(|error| reason(&error))?;
+                parser.start_without_prompt();
+                Form::Grammar(Box::new(parser))
+            }
+        };
+        let vocabulary = RowVocabulary { env: factory.tok_env().clone(), ends: self.ends.as_slice().into() };
+        ConstraintState::new(form, vocabulary)
     }
 
     /// Writes the first tokens of an output: what fails here would fail every row.
@@ -89,6 +119,10 @@ impl Constraints {
             }
         }
         Ok(())
+    }
+
+    fn factory(&self) -> Result<&ParserFactory, ConstraintError> {
+        self.factory.get_or_init(|| self.make_factory()).as_ref().map_err(Clone::clone)
     }
 
     fn make_factory(&self) -> Result<ParserFactory, ConstraintError> {
@@ -144,10 +178,40 @@ impl TokenizerEnv for Vocabulary {
 
 impl ConstraintCompiler for Constraints {
     fn compile(&self, constraint: &Constraint) -> Result<Compiled, ConstraintError> {
+        if matches!(constraint, Constraint::Excerpt { of: Source::Field(_), .. }) {
+            // Each row begins its own; what all of them need is made now, and in no step.
+            self.factory()?;
+            return Ok(Compiled::default());
+        }
         let start = self.compile_start(constraint)?;
         self.try_out(&start)?;
         Ok(Compiled::new(start))
     }
+}
+
+/// Refuses items that no list can be made of.
+fn check_items(items: &Items) -> Result<(), ConstraintError> {
+    let Items { texts, separator, count_min, count_max, chars_max } = items;
+    let refuse = |reason: String| Err(ConstraintError(reason));
+    if let Some(texts) = texts {
+        if texts.is_empty() || texts.len() > TEXTS_MAX {
+            return refuse(format!("must have 1 to {TEXTS_MAX} items, has {}", texts.len()));
+        }
+        if texts.iter().any(String::is_empty) {
+            return refuse("has an empty item".into());
+        }
+    } else if *chars_max == 0 {
+        return refuse("must let an item have a character".into());
+    }
+    if separator.is_empty() || separator.len() > usize::from(u8::MAX) {
+        return refuse(format!("must have a separator of 1 to {} bytes, has {}", u8::MAX, separator.len()));
+    }
+    if *count_min == 0 || count_min > count_max {
+        return refuse(format!(
+            "must have 1 item or more, and no fewer most than least: {count_min} to {count_max}"
+        ));
+    }
+    Ok(())
 }
 
 /// The first line of a reason, shortened: llguidance may add its state, and a trace of a panic it caught.

@@ -4,9 +4,12 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use base::{ConstraintError, TokenId};
-use llguidance::toktrie::SimpleVob;
+use llguidance::toktrie::{SimpleVob, TokEnv};
 use llguidance::{TokenParser, panic_utils};
 
+use super::excerpt::Excerpt;
+use super::follow::Follower;
+use super::items::ItemList;
 use super::reason;
 
 /// Tokens that are forced at once: what a step has to compute of a row is bounded. More wait for the next.
@@ -14,9 +17,26 @@ const FORCED_MAX: usize = 32;
 
 /// Where a row stands in its constraint.
 pub(crate) struct ConstraintState {
-    parser: TokenParser,
+    form: Form,
+    vocabulary: RowVocabulary,
+    /// Bytes of the output so far.
+    written: Vec<u8>,
     /// What the first token may be: the same for all rows of the constraint.
     first: Option<Arc<SimpleVob>>,
+}
+
+/// Who says what may follow.
+pub(super) enum Form {
+    Grammar(Box<TokenParser>),
+    Excerpt(Follower<Excerpt>),
+    Items(Follower<ItemList>),
+}
+
+/// The tokens that rows are written in.
+#[derive(Clone)]
+pub(super) struct RowVocabulary {
+    pub(super) env: TokEnv,
+    pub(super) ends: Arc<[TokenId]>,
 }
 
 /// What a token did to its row.
@@ -30,22 +50,38 @@ pub(crate) enum Pushed {
 
 impl ConstraintState {
     /// The start of a constraint.
-    pub(super) fn new(mut parser: TokenParser) -> Result<Self, ConstraintError> {
-        let first = allowed(&mut parser)?;
-        Ok(Self { parser, first: Some(Arc::new(first)) })
+    pub(super) fn new(mut form: Form, vocabulary: RowVocabulary) -> Result<Self, ConstraintError> {
+        let first = allowed(&mut form, &vocabulary)?;
+        Ok(Self { form, vocabulary, written: Vec::new(), first: Some(Arc::new(first)) })
     }
 
     /// The same place for another row. Rows share no caches, so that none waits for, or breaks with, another.
     pub(super) fn fresh(&self) -> Self {
-        Self { parser: self.parser.deep_clone(), first: self.first.clone() }
+        let form = match &self.form {
+            Form::Grammar(parser) => Form::Grammar(Box::new(parser.deep_clone())),
+            Form::Excerpt(follower) => Form::Excerpt(follower.clone()),
+            Form::Items(follower) => Form::Items(follower.clone()),
+        };
+        let (vocabulary, written) = (self.vocabulary.clone(), self.written.clone());
+        Self { form, vocabulary, written, first: self.first.clone() }
     }
 
     /// The tokens that may come next, end tokens among them where the output may end here. Never none.
     pub(crate) fn allowed(&mut self) -> Result<Arc<SimpleVob>, ConstraintError> {
         match &self.first {
             Some(first) => Ok(Arc::clone(first)),
-            None => allowed(&mut self.parser).map(Arc::new),
+            None => allowed(&mut self.form, &self.vocabulary).map(Arc::new),
         }
+    }
+
+    /// Bytes of the output so far.
+    pub(crate) fn written(&self) -> &[u8] {
+        &self.written
+    }
+
+    /// Bytes of a token; none of one that ends the output.
+    pub(crate) fn bytes(&self, token: u32) -> &[u8] {
+        self.vocabulary.bytes(token)
     }
 
     /// Takes the token that came, one of those that may, and those that it forces.
@@ -59,20 +95,28 @@ impl ConstraintState {
     /// Takes the tokens that must come next, as the tokenizer cuts the text that is forced. Of its end they
     /// leave out what the free text behind might join.
     fn force(&mut self) -> Result<Vec<TokenId>, ConstraintError> {
-        let parser = &mut self.parser;
+        let Form::Grammar(parser) = &mut self.form else { return Ok(Vec::new()) };
         let forced = panic_utils::catch_unwind(AssertUnwindSafe(|| {
             let mut forced = parser.compute_ff_tokens();
             forced.truncate(FORCED_MAX);
             forced.iter().try_for_each(|token| parser.consume_token(*token).map(|_| ()))?;
             Ok(forced)
         }));
-        Ok(forced.map_err(|error| reason(&error))?.into_iter().map(TokenId).collect())
+        let forced = forced.map_err(|error| reason(&error))?;
+        forced.iter().for_each(|token| self.written.extend_from_slice(self.vocabulary.bytes(*token)));
+        Ok(forced.into_iter().map(TokenId).collect())
     }
 
     /// Takes the token that came and nothing more.
     pub(crate) fn take(&mut self, token: TokenId) -> Result<Pushed, ConstraintError> {
         self.first = None;
-        let parser = &mut self.parser;
+        let bytes = self.vocabulary.bytes(token.0);
+        self.written.extend_from_slice(bytes);
+        let parser = match &mut self.form {
+            Form::Grammar(parser) => parser,
+            Form::Excerpt(follower) => return follower.take(bytes).map_err(ConstraintError),
+            Form::Items(follower) => return follower.take(bytes).map_err(ConstraintError),
+        };
         let pushed = panic_utils::catch_unwind(AssertUnwindSafe(|| {
             parser.consume_token(token.0)?;
             if parser.check_stop()? {
@@ -86,9 +130,22 @@ impl ConstraintState {
     }
 }
 
+impl RowVocabulary {
+    fn bytes(&self, token: u32) -> &[u8] {
+        self.env.tok_trie().token(token)
+    }
+}
+
 /// The tokens that may come next.
-fn allowed(parser: &mut TokenParser) -> Result<SimpleVob, ConstraintError> {
-    let mask = panic_utils::catch_unwind(AssertUnwindSafe(|| parser.compute_mask()));
+fn allowed(
+    form: &mut Form,
+    RowVocabulary { env, ends }: &RowVocabulary,
+) -> Result<SimpleVob, ConstraintError> {
+    let mask = match form {
+        Form::Grammar(parser) => panic_utils::catch_unwind(AssertUnwindSafe(|| parser.compute_mask())),
+        Form::Excerpt(follower) => Ok(follower.allowed(env, ends)),
+        Form::Items(follower) => Ok(follower.allowed(env, ends)),
+    };
     match mask {
         Ok(mask) if !mask.is_zero() => Ok(mask),
         Ok(_) => Err(ConstraintError("no token of the model continues the constraint".into())),

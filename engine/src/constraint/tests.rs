@@ -214,6 +214,57 @@ fn forced_stretches_are_the_tokens_that_would_have_been_drawn_and_cost_no_choice
     }
 }
 
+fn tags(texts: &[&str], count: (u32, u32)) -> Constraint {
+    let texts = Some(texts.iter().map(|text| (*text).to_owned()).collect());
+    let (count_min, count_max) = count;
+    Constraint::Items(Items { texts, separator: ", ".into(), count_min, count_max, chars_max: 0 })
+}
+
+fn excerpt(text: &str) -> Constraint {
+    Constraint::Excerpt { of: Source::Text(text.into()), otherwise: Some("none".into()) }
+}
+
+#[test]
+fn tags_are_written_once_each_and_end_with_the_last_one() {
+    let form = tags(&["red", "blue", "dark blue"], (1, 9));
+    for answer in ["blue", "dark blue, red", "red, blue, dark blue"] {
+        assert_eq!(want(&form, answer).map(|(_, text)| text).as_deref(), Some(answer));
+    }
+    for answer in ["red, red", "green", "dark", "blue,red", "red, "] {
+        assert!(!writes(&form, answer), "{answer}");
+    }
+    let (count, text) = want(&tags(&["red", "blue"], (2, 2)), "blue, r").expect("the rest is forced");
+    assert_eq!(text, "blue, red");
+    assert!(count < 9, "what is forced is not sampled: {count}");
+}
+
+#[test]
+fn an_excerpt_is_copied_from_its_text_to_the_letter() {
+    let form = excerpt("Order 88213 was shipped to Z\u{fc}rich on 4 May, none the worse.");
+    for answer in ["88213", "Z\u{fc}rich", "4 May", "shipped to Z\u{fc}rich", "none"] {
+        assert_eq!(want(&form, answer).map(|(_, text)| text).as_deref(), Some(answer));
+    }
+    for answer in ["8821", "May 4", "Zurich", "order", "ship"] {
+        assert!(!writes(&form, answer), "{answer}");
+    }
+}
+
+#[test]
+fn items_and_excerpts_that_cannot_be_are_refused() {
+    let refused = |constraint: &Constraint, expected: &str| {
+        let error = constraints().compile_start(constraint).err().expect(expected).to_string();
+        assert!(error.contains(expected), "{error}");
+    };
+    refused(&tags(&[], (1, 1)), "must have 1 to 128 items, has 0");
+    refused(&tags(&["a", ""], (1, 1)), "has an empty item");
+    refused(&tags(&["a"], (0, 1)), "must have 1 item or more");
+    let blank = Constraint::Excerpt { of: Source::Text(" ".into()), otherwise: None };
+    refused(&blank, "copies from a text without a word");
+    let field = Constraint::Excerpt { of: Source::Field("text".into()), otherwise: None };
+    refused(&field, "copies from column `text`");
+    assert!(constraints().compile(&field).is_ok(), "each row begins its own");
+}
+
 #[test]
 fn what_cannot_be_compiled_is_refused_with_its_reason() {
     let refused = |constraint: Constraint| match constraints().compile(&constraint) {
@@ -330,6 +381,24 @@ proptest! {
         let mut draws = draws.into_iter();
         let (_, text) = write(&constraint, |_, allowed| Some(*draws.next()?.get(allowed))).expect("it picks");
         prop_assert!(texts.contains(&text), "{:?} is none of {:?}", text, texts);
+    }
+
+    #[test]
+    fn whatever_the_model_wants_it_copies_and_tags(
+        draws in prop::collection::vec(any::<prop::sample::Index>(), TOKENS_MAX),
+    ) {
+        let text = "Call Mar\u{ed}a at 555-0142, or \u{6771}\u{4eac}.";
+        let mut next = draws.iter();
+        let (_, copied) = write(&excerpt(text), |_, allowed| Some(*next.next()?.get(allowed))).expect("it picks");
+        prop_assert!(copied == "none" || text.contains(&copied), "{}", copied);
+        let mut next = draws.iter();
+        let form = tags(&["a", "ab", "b c"], (2, 3));
+        let (_, tagged) = write(&form, |_, allowed| Some(*next.next()?.get(allowed))).expect("it picks");
+        let mut items: Vec<&str> = tagged.split(", ").collect();
+        prop_assert!(items.iter().all(|item| ["a", "ab", "b c"].contains(item)), "{}", tagged);
+        items.sort_unstable();
+        items.dedup();
+        prop_assert!((2..=3).contains(&items.len()) && items.len() == tagged.split(", ").count(), "{}", tagged);
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! How likely a whole answer was, where its constraint lists all answers: labels, and integers of a short
-//! range.
+//! range. And what is added to logits so that another answer is drawn than the likeliest.
 //!
 //! The product of its tokens' probabilities is less than that: a tokenizer cuts a text in many ways
 //! (`positive`, `pos` and `itive`, each with or without a space in front), and all of them are the same
 //! answer. So at each token the others that lead to the answer count with it.
 
-use base::{Constraint, TokenId};
+use base::{AnswerScoring, Constraint, TokenId};
 
 /// Longer lists are not looked through.
 const ANSWERS_MAX: usize = 512;
@@ -58,7 +58,7 @@ impl AnswerProbability {
     ) -> Option<f64> {
         self.written.extend_from_slice(rest);
         let answers = Answers::of(constraint);
-        let own = answers.all.iter().position(|answer| is_answer(&self.written, answer))?;
+        let own = answers.all.iter().position(|(answer, _)| is_answer(&self.written, answer))?;
         let mut ahead = 1.0f64;
         for DrawnPlace { before, probabilities } in self.places.iter().rev() {
             let before = &self.written[..*before];
@@ -66,11 +66,11 @@ impl AnswerProbability {
                 let probability = f64::from(*probability);
                 let Some(bytes) = bytes(*token) else {
                     // An end: of what is written, and of nothing else.
-                    return if is_answer(before, &answers.all[own]) { probability } else { 0.0 };
+                    return if is_answer(before, &answers.all[own].0) { probability } else { 0.0 };
                 };
                 let written = [before, &bytes].concat();
                 match answers.led_to(&written) {
-                    _ if !leads_to(&written, &answers.all[own]) => 0.0,
+                    _ if !leads_to(&written, &answers.all[own].0) => 0.0,
                     1 => probability,
                     _ => probability * ahead,
                 }
@@ -83,37 +83,93 @@ impl AnswerProbability {
 
 /// Answers in the order of their bytes: those that begin alike stand together.
 struct Answers {
-    all: Vec<Vec<u8>>,
+    /// Each with its number in the constraint's order.
+    all: Vec<(Vec<u8>, usize)>,
 }
 
 impl Answers {
     /// All that a constraint lists.
     fn of(constraint: &Constraint) -> Self {
-        let mut all: Vec<Vec<u8>> = match constraint {
+        let texts: Vec<Vec<u8>> = match constraint {
             Constraint::Choice(texts) => texts.iter().map(|text| text.clone().into_bytes()).collect(),
             Constraint::Integer { low, high } => {
                 (*low..=*high).map(|number| number.to_string().into_bytes()).collect()
             }
-            Constraint::Regex(_) | Constraint::JsonSchema(_) => Vec::new(),
+            Constraint::Regex(_)
+            | Constraint::JsonSchema(_)
+            | Constraint::Excerpt { .. }
+            | Constraint::Items(_) => Vec::new(),
         };
+        let mut all: Vec<(Vec<u8>, usize)> = texts.into_iter().zip(0..).collect();
         all.sort_unstable();
-        all.dedup();
+        all.dedup_by(|later, earlier| later.0 == earlier.0);
         Self { all }
     }
 
     /// How many of them what is written leads to.
     fn led_to(&self, written: &[u8]) -> usize {
-        match written.strip_prefix(b" ") {
+        self.leading(written).map(<[_]>::len).sum()
+    }
+
+    /// Those that what is written leads to.
+    fn leading(&self, written: &[u8]) -> impl Iterator<Item = &[(Vec<u8>, usize)]> {
+        let (whole, bare) = match written.strip_prefix(b" ") {
             // Nothing but the space that counts for nothing.
-            Some([]) => self.all.len(),
-            Some(rest) => self.beginning(written) + self.beginning(rest),
-            None => self.beginning(written),
+            Some([]) => (None, Some(&[][..])),
+            bare => (Some(written), bare),
+        };
+        whole.into_iter().chain(bare).map(|prefix| self.beginning(prefix))
+    }
+
+    fn beginning(&self, prefix: &[u8]) -> &[(Vec<u8>, usize)] {
+        let from = self.all.partition_point(|(answer, _)| answer.as_slice() < prefix);
+        let rest = &self.all[from..];
+        &rest[..rest.partition_point(|(answer, _)| answer.starts_with(prefix))]
+    }
+}
+
+/// Which answer is drawn, where it is not simply the likeliest.
+pub(super) struct ScoredAnswers<'a> {
+    answers: Answers,
+    scoring: &'a AnswerScoring,
+}
+
+impl<'a> ScoredAnswers<'a> {
+    /// Of a constraint that lists its answers; `None` of any other.
+    pub(super) fn new(constraint: Option<&Constraint>, scoring: Option<&'a AnswerScoring>) -> Option<Self> {
+        let (constraint, scoring) = constraint.filter(|_| is_listed(constraint)).zip(scoring)?;
+        Some(Self { answers: Answers::of(constraint), scoring })
+    }
+
+    /// What is added to a token's logit before anything is made of it.
+    ///
+    /// A token stands for all answers that it leads to: it is divided by the sum of theirs, so that over a whole
+    /// answer every factor but its own falls out.
+    pub(super) fn before(&self, written: &[u8], token: &[u8]) -> f32 {
+        /// Keeps an answer that was never likely from winning by noise.
+        const LEAST: f32 = 1e-6;
+        let AnswerScoring::Calibrated(priors) = self.scoring else { return 0.0 };
+        let prior = |(_, number): &(Vec<u8>, usize)| priors.get(*number).copied().unwrap_or(LEAST);
+        let sum: f32 = self.meant(written, token).map(prior).sum();
+        -sum.max(LEAST).ln()
+    }
+
+    /// Whether a token may be drawn.
+    pub(super) fn may_be(&self, written: &[u8], token: &[u8]) -> bool {
+        match self.scoring {
+            AnswerScoring::Calibrated(_) => true,
+            AnswerScoring::Only(wanted) => {
+                self.meant(written, token).any(|(_, number)| *number == *wanted as usize)
+            }
         }
     }
 
-    fn beginning(&self, prefix: &[u8]) -> usize {
-        let from = self.all.partition_point(|answer| answer.as_slice() < prefix);
-        self.all[from..].partition_point(|answer| answer.starts_with(prefix))
+    /// The answers that may come of a token; of one that ends the output, the one that is written.
+    fn meant(&self, written: &[u8], token: &[u8]) -> impl Iterator<Item = &(Vec<u8>, usize)> {
+        let next = [written, token].concat();
+        let ends = token.is_empty();
+        let found: Vec<&(Vec<u8>, usize)> = self.answers.leading(&next).flatten().collect();
+        found.into_iter().filter(move |(answer, _)| !ends || is_answer(&next, answer))
     }
 }
 
@@ -208,6 +264,37 @@ mod tests {
         ] {
             assert_eq!(answers.led_to(written.as_bytes()), expected, "`{written}`");
         }
+    }
+
+    #[test]
+    fn calibration_divides_each_answer_by_its_own_probability_without_content() {
+        let labels = choice(&["pos", "posh", "neg"]);
+        let scoring = AnswerScoring::Calibrated(vec![0.3, 0.2, 0.5]);
+        let scored = ScoredAnswers::new(Some(&labels), Some(&scoring)).expect("labels are listed");
+        let close =
+            |found: f32, expected: f32| assert!((found - expected).abs() < 1e-5, "{found} {expected}");
+        close(scored.before(b"", b"ne"), -0.5f32.ln());
+        close(scored.before(b"", b"po"), -0.5f32.ln());
+        close(scored.before(b"", b" po"), -0.5f32.ln());
+        close(scored.before(b"po", b"sh"), -0.2f32.ln());
+        close(scored.before(b"pos", b""), -0.3f32.ln());
+        // Over all tokens of `pos`: what others share with it falls out.
+        close(scored.before(b"", b"pos") - scored.before(b"", b"neg"), 0.0);
+        assert!(scored.may_be(b"", b"neg"));
+        let rest = choice(&["a"]);
+        assert!(ScoredAnswers::new(Some(&rest), None).is_none());
+        assert!(ScoredAnswers::new(Some(&Constraint::Regex("a".into())), Some(&scoring)).is_none());
+    }
+
+    #[test]
+    fn one_answer_alone_may_be_asked_for() {
+        let labels = choice(&["posh", "pos", "neg"]);
+        let scoring = AnswerScoring::Only(1);
+        let scored = ScoredAnswers::new(Some(&labels), Some(&scoring)).expect("labels are listed");
+        let may = |written: &str, token: &str| scored.may_be(written.as_bytes(), token.as_bytes());
+        assert!(may("", "po") && may("po", "s") && may("pos", ""));
+        assert!(!may("", "ne") && !may("pos", "h") && !may("posh", ""));
+        assert!(scored.before(b"", b"po").abs() < 1e-6, "likelihoods stay as they are");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use base::{RowError, TokenId};
 use llguidance::toktrie::SimpleVob;
 
+use super::answer_probability::ScoredAnswers;
 use super::distribution::Distribution;
 use super::rows::{RowConstraint, refused};
 use super::sampled_slot::{Drawn, DrawnToken, SampledSlot};
@@ -42,9 +43,10 @@ pub(super) fn draw(
         return Err(RowError::NotANumber);
     }
     let vocab = logits.len() / slot.rows();
+    let scored = slot.scored();
     draw_rows(slot, |row, index| {
         let logits = &mut logits[row * vocab..][..vocab];
-        draw_one(cpu, (logits, ids_end), slot, (state, index))
+        draw_one(cpu, (logits, ids_end), (slot, scored.as_ref()), (state, index))
     })
 }
 
@@ -87,11 +89,27 @@ pub(super) fn draw_rows(
 fn draw_one(
     cpu: &Cpu,
     (logits, ids_end): (&mut [f32], usize),
-    slot: &SampledSlot<'_>,
+    (slot, scored): (&SampledSlot<'_>, Option<&ScoredAnswers<'_>>),
     (state, index): (&mut RowConstraint, u32),
 ) -> Result<(DrawnToken, Pushed), RowError> {
     let (allowed, wanted) = (allowed(state)?, slot.wanted());
+    let scored = scored.zip(allowed.as_deref()).zip(state.as_ref().ok().and_then(Option::as_ref));
+    if let Some(((scored, allowed), state)) = scored {
+        allowed.iter_set_entries(|token| {
+            if let Some(logit) = logits.get_mut(token) {
+                *logit += scored.before(state.written(), state.bytes(token as u32));
+            }
+        });
+    }
     let distribution = Distribution::of(cpu, (logits, ids_end), allowed.as_deref(), wanted);
+    if let Some(((scored, allowed), state)) = scored {
+        allowed.iter_set_entries(|token| {
+            let may_be = scored.may_be(state.written(), state.bytes(token as u32));
+            if let Some(logit) = logits.get_mut(token).filter(|_| !may_be) {
+                *logit = f32::MIN;
+            }
+        });
+    }
     if let Some(allowed) = allowed {
         forbid_others(logits, &allowed);
     }

@@ -94,9 +94,10 @@ fn sample_together(
 }
 
 /// Whether all of a slot's logits are needed: behind a guess nobody knows yet what a constraint allows, and
-/// probabilities are of all.
+/// probabilities are of all; so is what chooses an answer by them.
 fn is_whole(slot: &SampledSlot<'_>) -> bool {
-    (slot.is_constrained() && slot.rows() > 1) || slot.top_logprobs().is_some()
+    let is_scored = slot.spec.generation.scoring.is_some();
+    (slot.is_constrained() && slot.rows() > 1) || slot.top_logprobs().is_some() || is_scored
 }
 
 /// A slot's rows, and what is asked of each.

@@ -2,7 +2,7 @@
 
 use base::{RequestId, SampleSpec, Slot, TokenId};
 
-use super::answer_probability::is_listed;
+use super::answer_probability::{ScoredAnswers, is_listed};
 use super::distribution::{DistributionRequest, DrawnLogprob};
 
 /// A slot that samples.
@@ -30,6 +30,12 @@ impl<'a> SampledSlot<'a> {
     /// Whether its output must keep a constraint.
     pub(super) fn is_constrained(&self) -> bool {
         self.spec.generation.constraint.is_some()
+    }
+
+    /// Which of its constraint's answers is drawn, where not simply the likeliest.
+    pub(super) fn scored(&self) -> Option<ScoredAnswers<'a>> {
+        let generation = &self.spec.generation;
+        ScoredAnswers::new(generation.constraint.as_ref(), generation.scoring.as_ref())
     }
 
     /// Whether its row asks how likely its tokens are, and beside how many of the most likely ones each.

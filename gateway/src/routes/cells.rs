@@ -55,7 +55,8 @@ pub struct CellsQuery {
 /// Runs cell-function calls; `GET /v1/catalogue` lists the functions.
 #[utoipa::path(
     post, path = "/v1/cells", tag = "cells",
-    request_body(content = Object, description = "calls: [{function, args, constraint, label}], labels, deadline_ms, cache, stream"),
+    request_body(content = Object, description = "calls: [{function, args, constraint, label}], labels, deadline_ms, cache, stream, \
+        guidance: {examples, constraints, calibration}, each true or false"),
     responses(
         (status = 200, body = CellsReply),
         (status = 400, body = crate::error::ErrorBody),

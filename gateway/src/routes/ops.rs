@@ -209,7 +209,11 @@ pub async fn catalogue() -> HttpResponse {
             "template": function.template.to_string(),
             "max_tokens": function.output_max.0,
             "answer": match function.answer {
-                AnswerKind::Text => "text",
+                AnswerKind::Text
+                | AnswerKind::Excerpt
+                | AnswerKind::Tags
+                | AnswerKind::Format
+                | AnswerKind::Pair => "text",
                 AnswerKind::Label => "label",
                 AnswerKind::Lines => "lines",
                 AnswerKind::Integer => "integer",

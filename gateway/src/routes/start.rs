@@ -95,17 +95,21 @@ async fn begin<W: Wanted>(
         runtime.shared.metrics.requests.prepare_seconds.observe(clock.now().since(begun).as_seconds());
     };
     let wanted = off_thread((app, caller), &body, arrival, W::read).await;
-    let (model, wanted) = wanted.inspect_err(|_| measure(&app.runtime))?;
+    let (model, mut wanted) = wanted.inspect_err(|_| measure(&app.runtime))?;
     let runtime = Arc::clone(&model.runtime);
     let outline = wanted.outline();
     let deadline = outline.deadline.map(|span| Deadline::new(arrival, span));
     let state = app.clone();
-    let mut lowering = tokio::task::spawn_blocking(move || {
-        let (tenant, purpose) = (caller.tenant, Purpose::Run);
-        let context = RequestContext { app: &state, model: &model, tenant, purpose, arrival };
-        let asked = wanted.lower(context);
-        measure(&model.runtime);
-        asked.map(|asked| asked.work.labelled(client.as_ref()))
+    let mut lowering = tokio::spawn(async move {
+        wanted.settle(&state, &model, caller).await;
+        let lowered = tokio::task::spawn_blocking(move || {
+            let (tenant, purpose) = (caller.tenant, Purpose::Run);
+            let context = RequestContext { app: &state, model: &model, tenant, purpose, arrival };
+            let asked = wanted.lower(context);
+            measure(&model.runtime);
+            asked.map(|asked| asked.work.labelled(client.as_ref()))
+        });
+        lowered.await.map_err(internal).flatten()
     });
     let handle = match clock.within(deadline, &mut lowering).await {
         Ok(lowered) => {

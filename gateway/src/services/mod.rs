@@ -2,6 +2,7 @@
 //! them.
 
 pub mod batches;
+pub mod calibration;
 pub mod cell_budget;
 pub mod constraints;
 pub mod corpora;

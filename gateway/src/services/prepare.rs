@@ -11,6 +11,7 @@ pub mod rows;
 use std::sync::Arc;
 
 use base::{Millis, TenantId, Time};
+use serving::caller::Caller;
 use serving::error::RequestError;
 use serving::relquery_state::RelQueryKind;
 use serving::submit::Prepared;
@@ -58,6 +59,10 @@ pub trait Wanted: Send + Sized + 'static {
     /// Refuses a tenant that may have no more of it now; work that has begun is joined without being asked.
     fn admit(_: &App, _: TenantId) -> impl Future<Output = Result<(), RequestError>> {
         std::future::ready(Ok(()))
+    }
+    /// Learns what its rows need that only the model can say. Waits for the model.
+    fn settle(&mut self, _: &Arc<App>, _: &Arc<ServedModel>, _: Caller) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
     }
     /// Reads a body's fields.
     fn read(context: RequestContext<'_>, fields: JsonFields) -> Result<Self, RequestError>;

@@ -238,7 +238,11 @@ async fn resume_one(app: &Arc<App>, ticket: Ticket) -> Result<bool, RequestError
     let model = app.models.of_request(&fields)?;
     let context = RequestContext { app, model, tenant, purpose: Purpose::Resume, arrival };
     let prepared = match ticket.kind.as_str() {
-        "cells" => WantedCells::prepare(context, fields)?,
+        "cells" => {
+            let mut wanted = WantedCells::read(context, fields)?;
+            wanted.settle(app, model, caller).await;
+            wanted.lower(context)?
+        }
         _ => RelQueryRequest::prepare(context, fields)?,
     };
     let rows: Vec<_> = ticket.rows.iter().filter_map(parse_row).collect();
@@ -283,6 +287,11 @@ fn parse_row(row: &TicketRow) -> Option<(u32, String, RowProgress)> {
     Some((row.row, value["text"].as_str()?.to_owned(), state))
 }
 
+/// How likely a finished row's text was, where that was known.
+fn probability(row: &TicketRow) -> Option<f64> {
+    serde_json::from_str::<Value>(&row.result).ok()?["probability"].as_f64()
+}
+
 /// A row's error as it was shown, so that it is shown the same again.
 fn parse_error(message: &str, param: Option<&str>) -> RequestError {
     let invalid = param.and_then(|field| {
@@ -314,7 +323,9 @@ pub fn restore(app: &App, ticket: &Ticket) -> Result<FoundRelQuery, RequestError
         work.rows,
         arrival,
     );
-    for (index, text, state) in ticket.rows.iter().filter_map(parse_row) {
+    for row in &ticket.rows {
+        let Some((index, text, state)) = parse_row(row) else { continue };
+        relquery.keep_probability(index, probability(row));
         relquery.answer(index, &text, state, now);
     }
     match ticket.state {

@@ -12,6 +12,7 @@ use serving::model::Model;
 use serving::relquery_state::{AnswerRow, RelQueryKind, RelQueryState, RowProgress, Status};
 use utoipa::ToSchema;
 
+use crate::config::CellsConfig;
 use crate::error::ErrorObject;
 use crate::json::JsonFields;
 use crate::wire::cell_details::CellDetails;
@@ -43,11 +44,25 @@ pub struct CellsRequest {
     pub cache: bool,
     /// Whether cells stream.
     pub stream: bool,
+    /// How functions are put to the model.
+    pub guidance: AskedGuidance,
+}
+
+/// How functions are put to the model: as the configuration says, but for what the request says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AskedGuidance {
+    pub config: CellsConfig,
+    /// Whether the request itself asks for calibration: then it must be possible.
+    pub asks_calibration: bool,
 }
 
 impl CellsRequest {
     /// Reads and checks the fields.
-    pub fn read(mut fields: JsonFields, context: ValidationContext<'_>) -> Result<Self, RequestError> {
+    pub fn read(
+        mut fields: JsonFields,
+        context: ValidationContext<'_>,
+        usual: CellsConfig,
+    ) -> Result<Self, RequestError> {
         check_model(&mut fields, context.model)?;
         let Some(items) = fields.array("calls")? else { return fields.bad("calls", "is required") };
         if items.is_empty() {
@@ -65,10 +80,27 @@ impl CellsRequest {
             deadline: deadline(&mut fields)?,
             cache: fields.bool("cache")?.unwrap_or(true),
             stream: fields.bool("stream")?.unwrap_or(false),
+            guidance: guidance(&mut fields, usual)?,
         };
         fields.finish()?;
         Ok(request)
     }
+}
+
+/// Takes `guidance`.
+fn guidance(fields: &mut JsonFields, usual: CellsConfig) -> Result<AskedGuidance, RequestError> {
+    let Some(value) = fields.take("guidance") else {
+        return Ok(AskedGuidance { config: usual, asks_calibration: false });
+    };
+    let mut inner = JsonFields::nested("guidance", value)?;
+    let calibration = inner.bool("calibration")?;
+    let config = CellsConfig {
+        examples: inner.bool("examples")?.unwrap_or(usual.examples),
+        constraints: inner.bool("constraints")?.unwrap_or(usual.constraints),
+        calibration: calibration.unwrap_or(usual.calibration),
+    };
+    inner.finish()?;
+    Ok(AskedGuidance { config, asks_calibration: calibration == Some(true) })
 }
 
 fn call(

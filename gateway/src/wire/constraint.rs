@@ -62,6 +62,8 @@ pub fn checked(
         Constraint::Choice(texts) => texts.iter().map(String::len).sum(),
         Constraint::Integer { .. } => 0,
         Constraint::Regex(text) | Constraint::JsonSchema(text) => text.len(),
+        // Cell functions alone ask for these, with limits of their own.
+        Constraint::Excerpt { .. } | Constraint::Items(_) => 0,
     };
     let limit = context.limits.constraint_bytes_max.0;
     if bytes as u64 > limit {

@@ -258,6 +258,10 @@ pub struct RowReply {
     /// `stop` or `length`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub finish_reason: Option<&'static str>,
+    /// How likely its text was among all that its constraint allows, 0 to 1; of constraints that list them, where the
+    /// local engine ran it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub probability: Option<f64>,
     /// Its tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<UsageReply>,
@@ -272,13 +276,22 @@ pub struct RowReply {
 impl RowReply {
     /// The row at `index`.
     pub fn new(index: u32, row: &AnswerRow) -> Self {
-        let empty = Self { index, text: None, finish_reason: None, usage: None, error: None, pending: None };
+        let empty = Self {
+            index,
+            text: None,
+            finish_reason: None,
+            probability: None,
+            usage: None,
+            error: None,
+            pending: None,
+        };
         match &row.state {
             RowProgress::Pending => Self { pending: Some(true), ..empty },
             RowProgress::Failed(error) => Self { error: Some(crate::error::body(error).error), ..empty },
             RowProgress::Done { end, usage, .. } => Self {
                 text: Some(row.text.clone()),
                 finish_reason: Some(finish_reason(*end)),
+                probability: row.probability,
                 usage: Some((*usage).into()),
                 ..empty
             },

@@ -77,6 +77,7 @@ impl Sampling {
             ignore_end: fields.bool("ignore_eos")?.unwrap_or(false),
             constraint,
             compiled: compiled.unwrap_or_default(),
+            scoring: None,
             logprobs: None,
             streams: false,
         };

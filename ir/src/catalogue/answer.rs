@@ -1,5 +1,7 @@
 //! Reading answers: what a model wrote becomes a value, or an error that quotes it.
 
+use base::Constraint;
+
 /// How an answer is read, with what the call said about it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Answer {
@@ -64,6 +66,15 @@ pub enum AnswerError {
 }
 
 impl Answer {
+    /// The form of answers that can be read so; none where any can.
+    pub fn form(&self) -> Option<Constraint> {
+        match self {
+            Self::Text | Self::Lines { .. } => None,
+            Self::Label { labels } => Some(Constraint::Choice(labels.clone())),
+            Self::Integer { low, high } => Some(Constraint::Integer { low: *low, high: *high }),
+        }
+    }
+
     /// Reads what the model wrote.
     pub fn read(&self, text: &str) -> Result<AnswerValue, AnswerError> {
         match self {

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use base::TokenCount;
+use base::{Constraint, Items, Source, TokenCount};
 use serde_json::Value;
 
 use super::answer::Answer;
-use super::function::{AnswerKind, CallError, Function, Parameter, ParameterKind};
+use super::examples;
+use super::form;
+use super::function::{AnswerKind, CallError, Example, Function, Parameter, ParameterKind};
 use crate::cell::Cell;
 use crate::template::{Template, TemplatePart};
 
@@ -18,6 +20,14 @@ const LABEL_CHARS_MAX: usize = 200;
 const SHARED_CHARS_MAX: usize = 20_000;
 /// Largest number either way: it must fit the few output tokens of a rating.
 const NUMBER_MAX: i64 = 999;
+
+/// Most characters of an item of a list that is asked for.
+const ITEM_CHARS_MAX: u32 = 60;
+/// Most tags where none are given, and most characters of one.
+const FREE_TAGS_MAX: u32 = 5;
+const FREE_TAG_CHARS_MAX: u32 = 30;
+/// What is answered where a text has nothing to copy.
+const NOTHING: &str = "none";
 
 /// What a caller gives for one argument.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -43,13 +53,33 @@ pub struct SharedCall {
     pub function: String,
     /// The prompt, all but the row filled in.
     pub template: Template,
+    /// What is put before it for models that take turns.
+    pub guide: Guide,
     /// Most output tokens.
     pub output_max: TokenCount,
     /// How the answers are read.
     pub answer: Answer,
+    /// The form that answers have, where they have one: what they are held to.
+    pub form: Option<Constraint>,
+}
+
+/// How a call is put to models that take turns: examples first, as turns that were answered already, the same for
+/// every row.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Guide {
+    /// What was asked and answered.
+    pub turns: Vec<(String, String)>,
+    /// The prompt in the last turn, where it is another than without turns.
+    pub template: Option<Template>,
 }
 
 impl SharedCall {
+    /// A call without examples.
+    pub fn plain(function: &str, template: Template, output_max: TokenCount, answer: Answer) -> Self {
+        let form = answer.form();
+        Self { function: function.to_owned(), template, guide: Guide::default(), output_max, answer, form }
+    }
+
     /// The one column of the relQuery's table.
     pub fn columns(&self) -> Vec<String> {
         self.template.fields().into_iter().map(str::to_owned).collect()
@@ -78,11 +108,15 @@ impl Argument {
 
 /// The arguments of a call, checked.
 #[derive(Default)]
-struct Checked {
+pub(super) struct Checked {
     /// Text of each argument given or defaulted.
-    texts: BTreeMap<String, String>,
+    pub(super) texts: BTreeMap<String, String>,
     /// Items of the list argument.
     items: Vec<String>,
+    /// Names of the arguments that were given.
+    pub(super) given: Vec<String>,
+    /// What goes in and what comes out, of the pairs argument.
+    pub(super) pairs: Vec<(String, String)>,
     /// Numbers by name.
     numbers: BTreeMap<String, i64>,
 }
@@ -90,6 +124,24 @@ struct Checked {
 impl Function {
     /// Checks the arguments of a call and binds them.
     pub fn bind(&self, arguments: &[Argument]) -> Result<BoundCall, CallError> {
+        let (checked, template, own, row) = self.prompt(arguments)?;
+        let guide = self.guide(&checked, &own)?;
+        let shared = SharedCall {
+            function: self.name.clone(),
+            template,
+            guide,
+            output_max: self.output_max_for(&checked),
+            form: self.form_for(&checked, &own),
+            answer: self.answer_for(checked),
+        };
+        Ok(BoundCall { shared, row })
+    }
+
+    /// The prompt of a call with one field left: the arguments, the field's name, and the row's cell for it.
+    pub(super) fn prompt(
+        &self,
+        arguments: &[Argument],
+    ) -> Result<(Checked, Template, String, Cell), CallError> {
         let limit = self.parameters.len();
         if arguments.len() > limit {
             let function = self.name.clone();
@@ -99,20 +151,74 @@ impl Function {
         let mut cells = BTreeMap::new();
         for (i, parameter) in self.parameters.iter().enumerate() {
             let given = arguments.get(i).filter(|argument| !argument.is_absent());
+            if given.is_some() {
+                checked.given.push(parameter.name.clone());
+            }
             if let Some(Argument::Cell(cell)) = given {
                 cells.insert(parameter.name.as_str(), cell.clone());
             }
             self.check(parameter, given, &mut checked)?;
         }
         self.check_scale(&checked)?;
-        let (template, row) = self.fill(&checked, &cells)?;
-        let shared = SharedCall {
-            function: self.name.clone(),
-            template,
-            output_max: self.output_max_for(&checked),
-            answer: self.answer_for(checked),
+        let (template, own, row) = self.fill(&self.template, &checked, &cells)?;
+        Ok((checked, template, own, row))
+    }
+
+    /// The turns before a call.
+    fn guide(&self, checked: &Checked, own: &str) -> Result<Guide, CallError> {
+        if let Some(template) = &self.pair_template {
+            let turns =
+                checked.pairs.iter().filter(|(input, output)| !input.is_empty() && !output.is_empty());
+            return Ok(Guide { turns: turns.cloned().collect(), template: Some(template.clone()) });
+        }
+        let said = match (self.answer, checked.texts.get("target")) {
+            (AnswerKind::Format, Some(target)) => form::examples(target),
+            _ => Vec::new(),
         };
-        Ok(BoundCall { shared, row })
+        if !said.is_empty() {
+            let asked = |(value, answer): (String, String)| {
+                let arguments =
+                    [Argument::Cell(value.into()), Argument::Cell(checked.texts["target"].clone().into())];
+                self.asked(&arguments).map(|asked| (asked, answer))
+            };
+            let turns = said.into_iter().map(asked).collect::<Result<_, _>>()?;
+            return Ok(Guide { turns, template: None });
+        }
+        let chosen = examples::most_like(self, checked, own);
+        let scale = checked.numbers.get("low").copied().zip(checked.numbers.get("high").copied());
+        let turns = chosen.into_iter().map(|number| self.turn(number, scale)).collect::<Result<_, _>>()?;
+        Ok(Guide { turns, template: None })
+    }
+
+    /// An example as a turn; a rating on the scale of the call, whose ends and middle have names.
+    pub(super) fn turn(
+        &self,
+        number: usize,
+        scale: Option<(i64, i64)>,
+    ) -> Result<(String, String), CallError> {
+        let Example { arguments, answer } = &self.examples[number];
+        let Some((low, high)) = scale.filter(|_| self.answer == AnswerKind::Integer) else {
+            return Ok((self.asked(arguments)?, answer.clone()));
+        };
+        let mut arguments = arguments.clone();
+        arguments.extend([low, high].map(|end| Argument::Cell(Cell::Number(end.to_string()))));
+        let answer = match answer.as_str() {
+            "low" => low.to_string(),
+            "middle" => (low + (high - low) / 2).to_string(),
+            "high" => high.to_string(),
+            other => other.to_owned(),
+        };
+        Ok((self.asked(&arguments)?, answer))
+    }
+
+    /// The prompt of a call, filled in.
+    fn asked(&self, arguments: &[Argument]) -> Result<String, CallError> {
+        let (_, template, _, row) = self.prompt(arguments)?;
+        let parts = template.parts().iter().map(|part| match part {
+            TemplatePart::Text(text) => text.clone(),
+            TemplatePart::Field(_) | TemplatePart::Record => row.text().into_owned(),
+        });
+        Ok(parts.collect())
     }
 
     fn fail<T>(&self, argument: &str, reason: impl Into<String>) -> Result<T, CallError> {
@@ -154,7 +260,11 @@ impl Function {
                 checked.items = self.list(name, argument)?;
                 checked.items.join(", ")
             }
-            (Some(argument), ParameterKind::Pairs) => self.pairs(name, argument)?,
+            (Some(argument), ParameterKind::Pairs) => {
+                checked.pairs = self.pairs(name, argument)?;
+                let lines = checked.pairs.iter().map(|(input, output)| format!("{input} -> {output}"));
+                lines.collect::<Vec<_>>().join("\n")
+            }
         };
         checked.texts.insert(name.to_owned(), text);
         Ok(())
@@ -194,21 +304,21 @@ impl Function {
         Ok(items)
     }
 
-    fn pairs(&self, name: &str, argument: &Argument) -> Result<String, CallError> {
+    fn pairs(&self, name: &str, argument: &Argument) -> Result<Vec<(String, String)>, CallError> {
         let Argument::Range(rows) = argument else {
             return self.fail(name, "must be a range of two columns");
         };
         if rows.is_empty() || rows.len() > ITEMS_MAX {
             return self.fail(name, format!("must have 1 to {ITEMS_MAX} rows, has {}", rows.len()));
         }
-        let mut lines = Vec::with_capacity(rows.len());
+        let mut pairs = Vec::with_capacity(rows.len());
         for (row, number) in rows.iter().zip(1..) {
             let [input, output] = row.as_slice() else {
                 return self.fail(name, format!("must have two columns, row {number} has {}", row.len()));
             };
-            lines.push(format!("{} -> {}", input.text().trim(), output.text().trim()));
+            pairs.push((input.text().trim().to_owned(), output.text().trim().to_owned()));
         }
-        Ok(lines.join("\n"))
+        Ok(pairs)
     }
 
     /// Ranges that arguments must form together.
@@ -228,8 +338,13 @@ impl Function {
     }
 
     /// Fills in all but the row: the last argument of the template that the caller gave.
-    fn fill(&self, checked: &Checked, cells: &BTreeMap<&str, Cell>) -> Result<(Template, Cell), CallError> {
-        let fields = self.template.fields();
+    fn fill(
+        &self,
+        template: &Template,
+        checked: &Checked,
+        cells: &BTreeMap<&str, Cell>,
+    ) -> Result<(Template, String, Cell), CallError> {
+        let fields = template.fields();
         let is_text = |name: &str| {
             self.parameters
                 .iter()
@@ -242,7 +357,7 @@ impl Function {
             return self.fail(fields.first().copied().unwrap_or_default(), "is empty");
         };
         let mut filled = Template::default();
-        for part in self.template.parts() {
+        for part in template.parts() {
             match part {
                 TemplatePart::Text(text) => filled.push_text(text),
                 // A function's arguments are named one by one: the catalogue takes no template with a record.
@@ -258,7 +373,7 @@ impl Function {
             }
         }
         filled.trim_end();
-        Ok((filled, row))
+        Ok((filled, own_name.to_owned(), row))
     }
 
     fn output_max_for(&self, checked: &Checked) -> TokenCount {
@@ -268,10 +383,60 @@ impl Function {
         }
     }
 
+    /// The form that answers have; `own` is the field of the row.
+    fn form_for(&self, checked: &Checked, own: &str) -> Option<Constraint> {
+        let items = |separator: &str, count: (u32, u32), chars_max| Items {
+            texts: None,
+            separator: separator.to_owned(),
+            count_min: count.0,
+            count_max: count.1,
+            chars_max,
+        };
+        match self.answer {
+            AnswerKind::Text => None,
+            AnswerKind::Label => Some(Constraint::Choice(checked.items.clone())),
+            AnswerKind::Integer => {
+                let number = |name: &str, otherwise| checked.numbers.get(name).copied().unwrap_or(otherwise);
+                Some(Constraint::Integer {
+                    low: number("low", -NUMBER_MAX),
+                    high: number("high", NUMBER_MAX),
+                })
+            }
+            AnswerKind::Lines => {
+                let count = checked.numbers.get("count").and_then(|count| u32::try_from(*count).ok());
+                Some(Constraint::Items(items(
+                    "\n",
+                    count.map_or((1, ITEMS_MAX as u32), |count| (count, count)),
+                    ITEM_CHARS_MAX,
+                )))
+            }
+            AnswerKind::Tags if checked.items.is_empty() => {
+                Some(Constraint::Items(items(", ", (1, FREE_TAGS_MAX), FREE_TAG_CHARS_MAX)))
+            }
+            AnswerKind::Tags => {
+                let most = checked.items.len() as u32;
+                Some(Constraint::Items(Items {
+                    texts: Some(checked.items.clone()),
+                    ..items(", ", (1, most), 0)
+                }))
+            }
+            AnswerKind::Excerpt => Some(Constraint::Excerpt {
+                of: Source::Field(own.to_owned()),
+                otherwise: Some(NOTHING.to_owned()),
+            }),
+            AnswerKind::Format => form::of_target(checked.texts.get("target")?).map(Constraint::Regex),
+            AnswerKind::Pair => form::of_answers(checked.pairs.iter().map(|(_, output)| output.as_str())),
+        }
+    }
+
     fn answer_for(&self, checked: Checked) -> Answer {
         let number = |name: &str, otherwise| checked.numbers.get(name).copied().unwrap_or(otherwise);
         match self.answer {
-            AnswerKind::Text => Answer::Text,
+            AnswerKind::Text
+            | AnswerKind::Excerpt
+            | AnswerKind::Tags
+            | AnswerKind::Format
+            | AnswerKind::Pair => Answer::Text,
             AnswerKind::Label => Answer::Label { labels: checked.items },
             AnswerKind::Lines => Answer::Lines {
                 count_max: usize::try_from(number("count", ITEMS_MAX as i64)).unwrap_or(ITEMS_MAX),
@@ -345,6 +510,59 @@ mod tests {
             "Tag the text. Answer with all fitting tags, separated by commas. Tags: red, blue.\n\nText: {text}",
             "x",
         );
+    }
+
+    #[test]
+    fn examples_most_like_the_call_come_last_and_are_answered_as_it_is() {
+        let turns =
+            |function: &str, arguments: Value| bind(function, arguments).expect("good").shared.guide.turns;
+        let edits = turns("edit", json!(["x", "please correct the grammar"]));
+        assert_eq!(edits.len(), 4);
+        assert_eq!(
+            edits.last().map(|(asked, answer)| (asked.contains("correct the grammar"), answer.as_str())),
+            Some((true, "We saw him yesterday."))
+        );
+        let dates = turns("format", json!(["4 May 2021", "DD/MM/YYYY"]));
+        assert!(dates.iter().all(|(asked, _)| asked.contains("in this format: DD/MM/YYYY")), "{dates:?}");
+        assert_eq!(dates.last().map(|(_, answer)| answer.as_str()), Some("09/04/2018"));
+        let rated = turns("rate", json!(["x", "how urgent it is", 0, 10]));
+        let answers: Vec<&str> = rated.iter().map(|(_, answer)| answer.as_str()).collect();
+        assert_eq!(answers, ["10", "0", "5"]);
+        assert!(
+            rated[0].0.contains("by how urgent it is") && rated[0].0.contains("from 0 to 10"),
+            "{rated:?}"
+        );
+        let pairs = bind("fill", json!([[["a", "b"], ["c", "d"]], "e"])).expect("good").shared;
+        assert_eq!(pairs.guide.turns, [("a".into(), "b".into()), ("c".into(), "d".into())]);
+        assert_eq!(pairs.guide.template.map(|last| last.to_string()).as_deref(), Some("{input}"));
+    }
+
+    #[test]
+    fn functions_whose_answers_have_a_form_say_it() {
+        let form = |function: &str, arguments: Value| bind(function, arguments).expect("good").shared.form;
+        let named = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        assert_eq!(form("classify", json!(["x", "a, b"])), Some(Constraint::Choice(named(&["a", "b"]))));
+        assert_eq!(form("rate", json!(["x"])), Some(Constraint::Integer { low: 1, high: 5 }));
+        let tags = Items {
+            texts: Some(named(&["a", "b"])),
+            separator: ", ".into(),
+            count_min: 1,
+            count_max: 2,
+            chars_max: 0,
+        };
+        assert_eq!(form("tag", json!(["x", ["a", "b"]])), Some(Constraint::Items(tags)));
+        assert!(matches!(form("tag", json!(["x"])), Some(Constraint::Items(Items { texts: None, .. }))));
+        let copied = Constraint::Excerpt { of: Source::Field("text".into()), otherwise: Some("none".into()) };
+        assert_eq!(form("extract", json!(["x", "the date"])), Some(copied));
+        assert!(matches!(
+            form("list", json!(["x", 3])),
+            Some(Constraint::Items(Items { count_min: 3, count_max: 3, .. }))
+        ));
+        assert!(matches!(form("format", json!(["x", "YYYY-MM-DD"])), Some(Constraint::Regex(_))));
+        assert_eq!(form("format", json!(["x", "a friendly letter"])), None);
+        for free in ["summarize", "ask"] {
+            assert_eq!(form(free, json!(["x"])), None, "{free}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use base::TokenCount;
 use serde::Deserialize;
 
+use super::bind::Argument;
 use crate::template::Template;
 
 /// A cell function.
@@ -24,6 +25,19 @@ pub struct Function {
     pub output_max_per_item: Option<TokenCount>,
     /// How its answers are read.
     pub answer: AnswerKind,
+    /// Calls with their answers, for models that take turns; those are shown that are most like a call.
+    pub(super) examples: Vec<Example>,
+    /// Most examples that are shown.
+    pub(super) examples_max: usize,
+    /// The prompt behind turns made of the call's own pairs, where it has such an argument.
+    pub(super) pair_template: Option<Template>,
+}
+
+/// A call with its answer.
+#[derive(Clone, Debug)]
+pub(super) struct Example {
+    pub(super) arguments: Vec<Argument>,
+    pub(super) answer: String,
 }
 
 /// An argument a function takes.
@@ -65,6 +79,14 @@ pub enum AnswerKind {
     Lines,
     /// An integer of the range given.
     Integer,
+    /// A stretch of the row's text, or `none`.
+    Excerpt,
+    /// Some of the tags given, or any short ones, separated by commas.
+    Tags,
+    /// Text of the form that the target says.
+    Format,
+    /// Text of the form that the answers of the pairs have.
+    Pair,
 }
 
 /// A call that cannot be bound.
@@ -115,6 +137,23 @@ pub(super) struct FunctionEntry {
     answer: AnswerKind,
     #[serde(default)]
     defaults: BTreeMap<String, String>,
+    #[serde(default)]
+    examples: Vec<ExampleEntry>,
+    #[serde(default = "examples_max")]
+    examples_max: usize,
+    pair_template: Option<String>,
+}
+
+fn examples_max() -> usize {
+    4
+}
+
+/// An example as the file writes it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ExampleEntry {
+    arguments: Vec<serde_json::Value>,
+    answer: String,
 }
 
 impl Function {
@@ -140,14 +179,31 @@ impl Function {
         if !parameters.iter().is_sorted_by_key(|parameter| parameter.optional) {
             return Err(fail("optional arguments come last".into()));
         }
-        Ok(Self {
-            name,
+        let pair_template = entry.pair_template.as_deref().map(Template::parse).transpose();
+        let pair_template = pair_template.map_err(|error| fail(error.to_string()))?;
+        let example = |entry: ExampleEntry| {
+            let arguments: Option<Vec<Argument>> = entry.arguments.iter().map(Argument::from_json).collect();
+            Some(Example { arguments: arguments?, answer: entry.answer })
+        };
+        let examples = entry.examples.into_iter().map(example).collect::<Option<Vec<_>>>();
+        let function = Self {
+            examples: examples.ok_or_else(|| fail("an example has an argument that is no cell".into()))?,
+            examples_max: entry.examples_max,
+            pair_template,
+            name: name.clone(),
             summary: entry.summary,
             parameters,
             template,
             output_max: TokenCount(entry.output_max),
             output_max_per_item: entry.output_max_per_item.map(TokenCount),
             answer: entry.answer,
-        })
+        };
+        // Found out now, not by who calls first.
+        for number in 0..function.examples.len() {
+            function
+                .turn(number, Some((1, 5)))
+                .map_err(|error| fail(format!("example {}: {error}", number + 1)))?;
+        }
+        Ok(function)
     }
 }

@@ -6,13 +6,15 @@
 
 mod answer;
 mod bind;
+mod examples;
+mod form;
 mod function;
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 pub use answer::{Answer, AnswerError, AnswerValue};
-pub use bind::{Argument, BoundCall, SharedCall};
+pub use bind::{Argument, BoundCall, Guide, SharedCall};
 use function::FunctionEntry;
 pub use function::{AnswerKind, CallError, CatalogueError, Function, Parameter, ParameterKind};
 

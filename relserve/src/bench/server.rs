@@ -14,7 +14,7 @@ use store::{DEFAULT_TENANT, NewKey, Store, UnixMillis};
 use super::BenchError;
 
 /// A running server and a client with a key of its one tenant.
-pub(super) struct BenchServer {
+pub(crate) struct BenchServer {
     running: Running,
     client: reqwest::Client,
     url: String,
@@ -23,17 +23,17 @@ pub(super) struct BenchServer {
 
 /// What a request came to.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct TimedReply {
+pub(crate) struct TimedReply {
     /// The lines of its body.
-    pub(super) lines: Vec<String>,
+    pub(crate) lines: Vec<String>,
     /// Seconds until the first byte of the body, and until its last.
-    pub(super) first: f64,
-    pub(super) seconds: f64,
+    pub(crate) first: f64,
+    pub(crate) seconds: f64,
 }
 
 impl BenchServer {
     /// Starts a server whose tables are the files of `folder/1`. `cache_tokens` bounds the KV pool.
-    pub(super) async fn start(
+    pub(crate) async fn start(
         mut config: Config,
         folder: &Path,
         cache_tokens: Option<u32>,
@@ -61,25 +61,25 @@ impl BenchServer {
     }
 
     /// What runs here, in a line.
-    pub(super) fn model(&self) -> String {
+    pub(crate) fn model(&self) -> String {
         let model = &self.running.app.runtime.model;
         format!("{}: {}; KV pool of {} tokens", model.name, model.description, model.kv_tokens())
     }
 
     /// The folder of the tenant's tables.
-    pub(super) fn tables(folder: &Path) -> Result<PathBuf, BenchError> {
+    pub(crate) fn tables(folder: &Path) -> Result<PathBuf, BenchError> {
         let tables = folder.join(DEFAULT_TENANT.0.to_string());
         std::fs::create_dir_all(&tables).map_err(BenchError::file(&tables))?;
         Ok(tables)
     }
 
     /// Posts a body; the reply has to be a success.
-    pub(super) async fn post(&self, path: &str, body: &Value) -> Result<TimedReply, BenchError> {
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Result<TimedReply, BenchError> {
         self.post_and(path, body, async || Ok(())).await
     }
 
     /// The same; `then` is done when the first byte of the reply's body is there.
-    pub(super) async fn post_and(
+    pub(crate) async fn post_and(
         &self,
         path: &str,
         body: &Value,
@@ -107,7 +107,7 @@ impl BenchServer {
     }
 
     /// Runs a statement.
-    pub(super) async fn sql(&self, query: &str, settings: &Value) -> Result<TimedReply, BenchError> {
+    pub(crate) async fn sql(&self, query: &str, settings: &Value) -> Result<TimedReply, BenchError> {
         let answered = self.post("/v1/sql", &json!({ "query": query, "settings": settings })).await?;
         match answered.lines.last().filter(|line| line.starts_with(r#"{"error""#)) {
             Some(error) => Err(BenchError::Case(format!("{error} of: {query}"))),
@@ -116,7 +116,7 @@ impl BenchServer {
     }
 
     /// Ends it.
-    pub(super) async fn end(self) {
+    pub(crate) async fn end(self) {
         self.running.drain(async {}).await;
     }
 }

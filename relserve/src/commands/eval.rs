@@ -29,10 +29,18 @@ pub(crate) enum Eval {
         #[arg(long)]
         prompts: Option<PathBuf>,
     },
+    /// What examples, forms and calibration do for the cell functions, against bare prompts: small tables of
+    /// calls with known answers, by a server in this process.
+    Functions {
+        /// The folder or file of the model [default: the built-in demo model].
+        dir: Option<PathBuf>,
+        #[command(flatten)]
+        args: eval::functions::FunctionsArgs,
+    },
 }
 
 impl Eval {
-    pub(crate) fn run(self, mut config: Config) -> Result<(), Failure> {
+    pub(crate) async fn run(self, mut config: Config) -> Result<(), Failure> {
         match self {
             Self::Quant { dir, prompts } => {
                 config.model.dir = dir.or(config.model.dir);
@@ -44,6 +52,10 @@ impl Eval {
                 config.model.dir = dir.or(config.model.dir);
                 let items = eval::spans::items(prompts.as_deref())?;
                 say!("{}", eval::spans::text(&eval::spans::measure(&config, &items)?));
+            }
+            Self::Functions { dir, args } => {
+                config.model.dir = dir.or(config.model.dir);
+                eval::functions::measure(&config, &args, &mut |line| say!("{line}")).await?;
             }
         }
         Ok(())

@@ -3,7 +3,7 @@
 //!
 //! Of a JSON schema the plain keywords are looked at. What is not understood here fails no answer. Pure.
 
-use base::{Constraint, End};
+use base::{Constraint, End, Source};
 use regex::RegexBuilder;
 use serde_json::Value;
 
@@ -23,6 +23,8 @@ pub fn violation(constraint: &Constraint, text: &str, end: End) -> Option<String
         Constraint::Integer { low, high } => format!("no integer from {low} to {high}"),
         Constraint::Regex(pattern) => format!("not matched by the regex `{}`", cut(pattern)),
         Constraint::JsonSchema(_) => "no JSON of the schema".into(),
+        Constraint::Excerpt { .. } => "no stretch of the row's text".into(),
+        Constraint::Items(_) => "none of the items".into(),
     };
     Some(format!("its answer is {form}: {}", cut(text)))
 }
@@ -42,6 +44,16 @@ fn fits(constraint: &Constraint, text: &str) -> bool {
             (Err(_), _) => true,
             (_, Err(_)) => false,
         },
+        Constraint::Excerpt { of, otherwise } => {
+            let holds = |source: &str| source.contains(text.trim());
+            matches!(of, Source::Text(source) if holds(source)) || otherwise.as_deref() == Some(text.trim())
+        }
+        // Items that are alike are let through: servers hold outputs to a regex, which cannot see that.
+        Constraint::Items(items) => {
+            let is_item =
+                |item: &str| items.texts.as_ref().is_none_or(|texts| texts.iter().any(|text| text == item));
+            text.split(&items.separator).all(is_item)
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! Nothing is dropped in silence: an answer is the answer to what was asked, or the row fails and says why.
 
-use base::{Constraint, Generation};
+use base::{Constraint, Generation, Items};
 use serde_json::{Map, Value, json};
 
 use crate::config::Dialect;
@@ -78,7 +78,7 @@ pub fn constrained(
     dialect: Dialect,
     is_chat: bool,
 ) -> Result<(&'static str, Value), String> {
-    let form = Form::of(constraint);
+    let form = Form::of(constraint)?;
     let cannot = |what: &str| {
         let route = if is_chat { "" } else { " outside of conversations" };
         Err(format!("servers of dialect \"{}\" cannot hold outputs to {what}{route}", dialect.name()))
@@ -119,8 +119,8 @@ enum Form {
 }
 
 impl Form {
-    fn of(constraint: &Constraint) -> Self {
-        match constraint {
+    fn of(constraint: &Constraint) -> Result<Self, String> {
+        Ok(match constraint {
             Constraint::Integer { low, high } if low.abs_diff(*high) < CHOICES_MAX => {
                 Self::Choice((*low..=*high).map(|number| number.to_string()).collect())
             }
@@ -130,8 +130,26 @@ impl Form {
             Constraint::Choice(texts) => Self::Choice(texts.clone()),
             Constraint::Regex(regex) => Self::Regex(regex.clone()),
             Constraint::JsonSchema(text) => Self::Json(text.clone()),
-        }
+            Constraint::Items(items) => Self::Regex(items_regex(items)),
+            Constraint::Excerpt { .. } => {
+                return Err("no server takes a form for stretches of a row's own text".into());
+            }
+        })
     }
+}
+
+/// Items as a regular expression, which lets them be alike: it would have to count all orders of them.
+fn items_regex(items: &Items) -> String {
+    let Items { texts, separator, count_min, count_max, chars_max } = items;
+    let item = match texts {
+        Some(texts) => format!("({})", texts.iter().map(|text| escaped(text)).collect::<Vec<_>>().join("|")),
+        None => {
+            let begin: String = separator.chars().take(1).map(|c| escaped(&c.to_string())).collect();
+            format!("[^{begin}\\n]{{1,{chars_max}}}")
+        }
+    };
+    let more = (count_min.saturating_sub(1), count_max.saturating_sub(1));
+    format!("{item}({}{item}){{{},{}}}", escaped(separator), more.0, more.1)
 }
 
 fn schema(text: &str) -> Result<Value, String> {

@@ -3,15 +3,16 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use base::{Constraint, Generation, Millis, TenantId, TokenCount};
-use ir::catalogue::{Answer, Argument, BoundCall, Catalogue, SharedCall};
+use base::{AnswerScoring, Constraint, Generation, Millis, TenantId, TokenCount};
+use ir::catalogue::{Answer, Argument, BoundCall, Catalogue, Guide, SharedCall};
 use ir::{Cell, Plan};
+use serving::caller::Caller;
 use serving::clock::Deadline;
 use serving::demo;
 use serving::error::RequestError;
 use serving::intake::TemplateRows;
 use serving::label::Label;
-use serving::model::Model;
+use serving::model::{Model, Runs};
 use serving::relquery_state::RelQueryKind;
 use serving::submit::Prepared;
 use sql::runner::{AiColumn, PromptOrder};
@@ -19,8 +20,10 @@ use store::ResultKey;
 
 use super::rows::{Lowering, TableRows};
 use super::{Outline, PreparedRequest, RequestContext, Wanted};
-use crate::config::LimitsConfig;
+use crate::config::{CellsConfig, LimitsConfig};
 use crate::json::JsonFields;
+use crate::models::ServedModel;
+use crate::services::calibration::{self, ANSWERS_MAX, CONTENT_FREE, Learning, Priors};
 use crate::services::cell_budget;
 use crate::services::constraints::TenantConstraints;
 use crate::state::App;
@@ -36,6 +39,9 @@ type LabelledRows = (CallGroup, TableRows, Option<Arc<Label>>);
 #[derive(Debug)]
 pub struct WantedCells {
     groups: Vec<LabelledRows>,
+    /// What is known of each group's answers without content.
+    priors: Vec<Option<Priors>>,
+    guidance: CellsConfig,
     answers: Arc<[Answer]>,
     failed: Vec<(u32, RequestError)>,
     deadline: Option<Millis>,
@@ -48,8 +54,20 @@ impl Wanted for WantedCells {
         cell_budget::hold(app, tenant).await
     }
 
+    async fn settle(&mut self, app: &Arc<App>, model: &Arc<ServedModel>, caller: Caller) {
+        for ((group, ..), priors) in self.groups.iter().zip(&mut self.priors) {
+            *priors = calibration::priors(app, model, caller, (group, self.guidance, Learning::Run)).await;
+        }
+    }
+
     fn read(context: RequestContext<'_>, fields: JsonFields) -> Result<Self, RequestError> {
-        Ok(bind_all(context, CellsRequest::read(fields, context.validation())?))
+        let usual = usual(context.app, context.model.model());
+        let request = CellsRequest::read(fields, context.validation(), usual)?;
+        if request.guidance.asks_calibration && !tells_probabilities(context.model.model()) {
+            let reason = "is for models that the local engine runs: others tell no probabilities of labels";
+            return Err(RequestError::invalid("guidance.calibration", reason));
+        }
+        Ok(bind_all(context, request))
     }
 
     fn outline(&self) -> Outline {
@@ -85,16 +103,18 @@ fn bind_all(context: RequestContext<'_>, request: CellsRequest) -> WantedCells {
             }
         }
     }
-    let CellsRequest { deadline, cache, stream, .. } = request;
-    WantedCells { groups, answers: answers.into(), failed, deadline, cache, stream }
+    let CellsRequest { deadline, cache, stream, guidance, .. } = request;
+    let (priors, guidance) = (vec![None; groups.len()], guidance.config);
+    WantedCells { groups, priors, guidance, answers: answers.into(), failed, deadline, cache, stream }
 }
 
 fn lower_cells(context: RequestContext<'_>, wanted: WantedCells) -> Result<PreparedRequest, RequestError> {
-    let WantedCells { groups, answers, mut failed, deadline, cache, stream } = wanted;
+    let WantedCells { groups, priors, guidance, answers, mut failed, deadline, cache, stream } = wanted;
     let mut parts = Vec::with_capacity(groups.len());
-    for (group, rows, label) in groups {
+    for ((group, rows, label), priors) in groups.into_iter().zip(priors) {
         let columns = (group.0.columns(), Order::Rows);
-        let (part, bad) = cell_part(context, group, columns, rows, cache)?;
+        let options = RowOptions { guidance, scoring: calibrated(priors), cache };
+        let (part, bad) = cell_part(context, group, columns, rows, options)?;
         failed.extend(bad);
         parts.push(TemplateRows { label, ..part });
     }
@@ -177,35 +197,112 @@ fn check_model(
     Err(RequestError::invalid(field(), reason))
 }
 
+/// How rows of a function run.
+struct RowOptions {
+    guidance: CellsConfig,
+    /// Which of the answers is drawn, where not simply the likeliest.
+    scoring: Option<AnswerScoring>,
+    /// Whether answers may be shared and cached.
+    cache: bool,
+}
+
+fn calibrated(priors: Option<Priors>) -> Option<AnswerScoring> {
+    priors.map(|priors| AnswerScoring::Calibrated(priors.to_vec()))
+}
+
+/// Whether what runs a model's rows says how likely each of a few answers is.
+fn tells_probabilities(model: &Model) -> bool {
+    model.runs == Runs::Engine && model.constraints.is_some()
+}
+
+/// Whether the answers of a call can be calibrated: they are a few, and what runs the rows says how likely each
+/// is.
+pub fn can_calibrate(model: &Model, (shared, constraint): &CallGroup) -> bool {
+    let listed = shared.form.as_ref().and_then(Constraint::listed);
+    // A record has no cells to empty; and a yes to a question has no opposite that nothing would speak for.
+    let is_own = Catalogue::built_in().function(&shared.function).is_ok() && !shared.template.has_record();
+    // Ratings are no names of classes: measured, they get worse (docs/QUALITY.md).
+    let is_closed = is_own && matches!(shared.answer, Answer::Label { .. });
+    constraint.is_none()
+        && is_closed
+        && tells_probabilities(model)
+        && listed.is_some_and(|count| (2..=ANSWERS_MAX).contains(&count))
+}
+
+/// The rows from which is learned how likely a call's answers are without content: one part for each answer,
+/// whose rows are one for each content-free text, numbered in that order.
+pub fn content_free_parts(
+    context: RequestContext<'_>,
+    (shared, _): &CallGroup,
+    guidance: CellsConfig,
+) -> Result<Vec<TemplateRows>, RequestError> {
+    let answers = shared.form.as_ref().and_then(Constraint::listed).unwrap_or_default();
+    let columns = shared.columns();
+    let mut parts = Vec::new();
+    for answer in 0..answers as u32 {
+        let mut rows = TableRows::default();
+        for (number, text) in (answer * CONTENT_FREE.len() as u32..).zip(CONTENT_FREE) {
+            rows.push(number, vec![Cell::from(text); columns.len()]);
+        }
+        let options = RowOptions { guidance, scoring: Some(AnswerScoring::Only(answer)), cache: true };
+        let columns = (columns.clone(), Order::Exact);
+        let (part, mut failed) = cell_part(context, (shared.clone(), None), columns, rows, options)?;
+        if let Some((_, error)) = failed.pop() {
+            return Err(error);
+        }
+        parts.push(TemplateRows { open: None, ..part });
+    }
+    Ok(parts)
+}
+
 /// The rows of one function with one set of shared arguments.
 fn cell_part(
     context: RequestContext<'_>,
     (shared, constraint): CallGroup,
     (columns, order): (Vec<String>, Order),
     rows: TableRows,
-    cache: bool,
+    RowOptions { guidance, scoring, cache }: RowOptions,
 ) -> Result<(TemplateRows, Vec<(u32, RequestError)>), RequestError> {
     let (app, model) = (context.app, context.model.model());
     let output_max = TokenCount(shared.output_max.0.min(app.config.limits.output_tokens_max));
-    let (constraint, compiled) =
-        constraint_of(constraint, &shared.answer, context.validation().constraints)?.unzip();
+    let form = shared.form.as_ref().filter(|_| guidance.constraints);
+    let (constraint, compiled) = constraint_of(constraint, form, context.validation().constraints)?.unzip();
     let compiled = compiled.unwrap_or_default();
-    let generation = Generation { output_max, constraint, compiled, ..Generation::default() };
+    let generation = Generation { output_max, constraint, compiled, scoring, ..Generation::default() };
     let sampling = Sampling { generation: Arc::new(generation.clone()), seed: None };
     let lowering =
         Lowering { model, config: &app.config, sampling: &sampling, cache, order, dependencies: &[] };
-    let plan = |table| Plan::relquery(&shared.template, None, model.has_chat, table, generation);
+    let guide = (guidance.examples && takes_examples(model) && !shared.guide.turns.is_empty())
+        .then_some(&shared.guide);
+    let plan = |table| match guide {
+        Some(Guide { turns, template }) => {
+            Plan::guided(template.as_ref().unwrap_or(&shared.template), turns, table, generation)
+        }
+        None => Plan::relquery(&shared.template, None, model.has_chat, table, generation),
+    };
     let (mut part, failed) = rows.lower(columns, plan, lowering)?;
-    let template = shared.template.to_string();
-    let answer = serde_json::to_vec(&sampling.generation.constraint).expect("a constraint is plain data");
+    let template = format!("{} {guide:?}", shared.template);
+    let answer = serde_json::to_vec(&*sampling.generation).expect("a generation is plain data");
     part.open = Some(ResultKey::of(&[shared.function.as_bytes(), template.as_bytes(), &answer]).0);
     Ok((part, failed))
+}
+
+/// How functions are put to a model where a request does not say. One that was trained on the bare prompts has no
+/// lean towards a label to correct.
+pub fn usual(app: &App, model: &Model) -> CellsConfig {
+    let cells = app.config.cells;
+    CellsConfig { calibration: cells.calibration && !model.picks_only, ..cells }
+}
+
+/// Whether examples help a model: it takes turns, and was not made for the bare prompts.
+fn takes_examples(model: &Model) -> bool {
+    model.has_chat && !model.picks_only
 }
 
 /// Rows of an AI column of SQL: their relQuery is their own, which others' rows do not join.
 pub fn column(
     context: RequestContext<'_>,
-    column: AiColumn,
+    (column, priors): (AiColumn, Option<Priors>),
     order: PromptOrder,
     rows: Vec<Vec<Cell>>,
 ) -> Result<(TemplateRows, Vec<(u32, RequestError)>), RequestError> {
@@ -229,7 +326,12 @@ pub fn column(
         PromptOrder::Fields => Order::Fields,
     };
     let columns = (column.columns(), order);
-    let (mut part, mut failed) = cell_part(context, group, columns, table, true)?;
+    let options = RowOptions {
+        guidance: usual(context.app, context.model.model()),
+        scoring: calibrated(priors),
+        cache: true,
+    };
+    let (mut part, mut failed) = cell_part(context, group, columns, table, options)?;
     failed.append(&mut refused);
     part.open = None;
     Ok((part, failed))
@@ -239,16 +341,11 @@ pub fn column(
 /// executor cannot keep to it.
 fn constraint_of(
     asked: Option<Constraint>,
-    answer: &Answer,
+    form: Option<&Constraint>,
     constraints: TenantConstraints<'_>,
 ) -> Result<Option<Checked>, RequestError> {
-    let readable = match answer {
-        Answer::Text | Answer::Lines { .. } => None,
-        Answer::Label { labels } => Some(Constraint::Choice(labels.clone())),
-        Answer::Integer { low, high } => Some(Constraint::Integer { low: *low, high: *high }),
-    };
     let is_asked = asked.is_some();
-    let Some(constraint) = asked.or(readable) else { return Ok(None) };
+    let Some(constraint) = asked.or_else(|| form.cloned()) else { return Ok(None) };
     if !constraints.can_compile() && !is_asked {
         return Ok(None);
     }

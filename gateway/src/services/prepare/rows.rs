@@ -2,8 +2,9 @@
 //! row that cannot run.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use base::{Bytes, ChatTemplate, TokenCount, Tokenizer, WorkItem};
+use base::{Bytes, ChatTemplate, Constraint, Generation, Source, TokenCount, Tokenizer, WorkItem};
 use ir::{Cell, LowerOptions, Lowered, Plan, RowProblem, Rules, Table, TableRow};
 use serving::error::RequestError;
 use serving::intake::{CellKey, PendingRow, TemplateRows};
@@ -72,6 +73,11 @@ impl TableRows {
         lowering: Lowering<'_>,
     ) -> Result<(TemplateRows, Vec<(u32, RequestError)>), RequestError> {
         let Self { numbers, cells, records, mut failed } = self;
+        let mut sources = Sources::default();
+        let own = lowering.sampling.generation.constraint.as_ref();
+        if let Some(Constraint::Excerpt { of: Source::Field(name), .. }) = own {
+            sources = Sources::of(name, &columns, &cells);
+        }
         let rows = (0..).zip(cells).zip(records);
         let rows =
             rows.map(|((row, cells), record)| TableRow { cells, answers: vec![row], record }).collect();
@@ -83,7 +89,8 @@ impl TableRows {
         };
         let (plan, _) = ir::rewrite(plan, &rules, &|texts| lowering.model.text.count_stretches(texts));
         let seed = lowering.sampling.seed.unwrap_or_else(rand::random);
-        let Lowered { items, answers } = lower_plan(&plan, lowering, seed)?;
+        let Lowered { mut items, answers } = lower_plan(&plan, lowering, seed)?;
+        items.iter_mut().for_each(|item| sources.fill_in(item));
         let mut job: Vec<PendingRow> = items.into_iter().map(|item| job_row(item, lowering)).collect();
         let mut place_of = HashMap::with_capacity(job.len());
         for (place, row) in job.iter().enumerate() {
@@ -99,6 +106,32 @@ impl TableRows {
             }
         }
         Ok((TemplateRows { open: None, label: None, rows: job }, failed))
+    }
+}
+
+/// The texts that rows' answers are copied from.
+#[derive(Default)]
+struct Sources {
+    /// By row; none where nothing is copied.
+    texts: Option<Vec<String>>,
+}
+
+impl Sources {
+    /// The cells of a column; where there is no such column, no text.
+    fn of(name: &str, columns: &[String], cells: &[Vec<Cell>]) -> Self {
+        let text = |column: usize, row: &Vec<Cell>| row.get(column).map(|cell| cell.text().into_owned());
+        let column = columns.iter().position(|column| column == name);
+        let texts = cells.iter().map(|row| column.and_then(|column| text(column, row)).unwrap_or_default());
+        Self { texts: Some(texts.collect()) }
+    }
+
+    /// Gives a row the constraint with its own text; none where it has no text of its own.
+    fn fill_in(&mut self, item: &mut WorkItem) {
+        let Some(texts) = &mut self.texts else { return };
+        let text =
+            texts.get_mut(item.row as usize).map(std::mem::take).filter(|text| !text.trim().is_empty());
+        let constraint = item.generation.constraint.as_ref().and_then(|form| form.of_row(|_| text));
+        item.generation = Arc::new(Generation { constraint, ..(*item.generation).clone() });
     }
 }
 

@@ -73,6 +73,7 @@ fn checked(context: RequestContext<'_>, path: &str, params: &Params) -> Result<G
         ignore_end: false,
         constraint: params.constraint.clone(),
         compiled,
+        scoring: None,
         logprobs: None,
         streams: false,
     })

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use actix_web::web::Data;
-use base::{End, ServiceClass, TokenCount};
+use base::{Constraint, End, ServiceClass, TokenCount};
 use futures_util::future::BoxFuture;
 use ir::Cell;
 use serving::caller::Caller;
@@ -25,6 +25,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinSet;
 
 use crate::models::ServedModel;
+use crate::services::calibration::{self, Learning};
 use crate::services::constraints::Purpose;
 use crate::services::corpora;
 use crate::services::prepare::{RequestContext, cells};
@@ -137,7 +138,7 @@ impl Runner for Rows {
             }
             let (count, named) = (rows.len(), column.model.as_deref());
             let model = self.served(named)?;
-            let column = (column, PromptOrder::Exact);
+            let column = (column, PromptOrder::Exact, Learning::Known);
             let context = (&self.app, model);
             let prepared = prepared(context, self.caller, column, rows).await.map_err(refused)?;
             let items = prepared.parts.iter().flat_map(|part| &part.rows);
@@ -241,7 +242,8 @@ impl OpenRows {
     }
 
     async fn prepared(&self, cells: &[Vec<Cell>]) -> Result<Prepared, RequestError> {
-        let column = (&self.column, self.options.order);
+        let learning = if self.options.cached_only { Learning::Known } else { Learning::Run };
+        let column = (&self.column, self.options.order, learning);
         let context = (&self.app, self.model()?);
         let prepared = prepared(context, self.caller, column, cells.to_vec()).await?;
         Ok(prepared.labelled(self.label.as_ref()))
@@ -355,16 +357,19 @@ fn computed_at_most(prepared: &Prepared) -> Vec<ComputedCalls> {
 async fn prepared(
     (app, model): (&Data<App>, &Arc<ServedModel>),
     caller: Caller,
-    (column, order): (&AiColumn, PromptOrder),
+    (column, order, learning): (&AiColumn, PromptOrder, Learning),
     rows: Vec<Vec<Cell>>,
 ) -> Result<Prepared, RequestError> {
     let (app, model, column) = (app.clone(), Arc::clone(model), column.clone());
     let arrival = app.runtime.shared.clock.now();
+    let group = (column.shared.clone(), column.constraint.clone());
+    let asked = (&group, cells::usual(&app, model.model()), learning);
+    let priors = calibration::priors(&app, &model, caller, asked).await;
     let lowered = tokio::task::spawn_blocking(move || {
         let (tenant, purpose) = (caller.tenant, Purpose::Run);
         let context = RequestContext { app: &app, model: &model, tenant, purpose, arrival };
         let count = rows.len();
-        let (part, failed) = cells::column(context, column, order, rows)?;
+        let (part, failed) = cells::column(context, (column, priors), order, rows)?;
         Ok(Prepared {
             kind: RelQueryKind::Column,
             route: ROUTE,
@@ -406,7 +411,7 @@ async fn tell(
 
 /// Whether a part of an answer is none: of a JSON document, say.
 fn is_whole_only(column: &AiColumn) -> bool {
-    column.constraint.is_some()
+    column.constraint.is_some() || matches!(column.shared.form, Some(Constraint::Items(_)))
 }
 
 fn outcome(row: &AnswerRow, is_whole_only: bool) -> (Outcome, Tokens, bool) {

@@ -8,6 +8,7 @@ use super::super::layout::groups::{
     GROUP_MAX, GROUPS, LARGEST, PIECE, ROWS_MAX, copy_panels, group_of, pack_panels, unpack,
 };
 use super::super::layout::packed::Packed;
+use super::super::operand::Result;
 use super::super::processor::Cpu;
 use super::super::product::{ProductOutputs, multiply};
 use super::*;
