@@ -158,8 +158,10 @@ fn missing(text: &[u8]) -> usize {
     length.saturating_sub(following + 1)
 }
 
-/// An item without a number or bullet in front.
+/// An item without a number or bullet in front, and without punctuation behind.
 fn bare(item: &[u8]) -> &[u8] {
+    let behind = item.iter().rev().take_while(|byte| b".,;:!?".contains(byte)).count();
+    let item = &item[..item.len() - behind];
     let end = item.iter().position(|byte| !b"0123456789.)-* ".contains(byte)).unwrap_or(item.len());
     // Numbers are items too.
     match item[end..].is_empty() && item.iter().any(u8::is_ascii_digit) {
