@@ -145,6 +145,56 @@ async fn a_judge_reads_outputs_alone_where_their_prompts_would_not_fit() {
 }
 
 #[actix_web::test]
+async fn a_candidates_last_block_is_kept_however_little_is_in_it() {
+    let server = fresh(Family::Llama).await;
+    // They end one after another, inside blocks.
+    let candidate = |tokens: &u64| {
+        json!({"g": {"max_tokens": tokens, "temperature": 0, "input": {"seq": [
+            {"system": "You write short mails."}, {"user": format!("Write a mail about {tokens} mice.")},
+        ]}}})
+    };
+    let judged = |candidates: &[u64], question: &str| {
+        let candidates: Vec<Value> = candidates.iter().map(candidate).collect();
+        json!({"g": {"max_tokens": 2, "temperature": 0, "input": {"seq": [
+            {"system": "You rank mails."}, {"plus": candidates}, {"user": question},
+        ]}}})
+    };
+    let first = answer(&server, judged(&[5, 25, 45, 65, 85], "Which one, a?")).await;
+    let again = answer(&server, judged(&[5, 25, 45, 65, 85], "Which one, b?")).await;
+    let alone = answer(&server, judged(&[], "Which one, c?")).await;
+    let [own, ..] = prompt_tokens(&alone["calls"][0]);
+    let [.., computed] = prompt_tokens(&first["calls"][5]);
+    let [.., computed_again] = prompt_tokens(&again["calls"][5]);
+    // The last to end leaves its last block, and the end of its message, to the judge.
+    assert!(computed <= own + 24, "{computed} of its own {own}: {first}");
+    assert!(computed_again <= own, "{computed_again} of its own {own}: {again}");
+    server.until_free().await;
+}
+
+#[actix_web::test]
+async fn a_map_asks_its_query_once_for_each_item() {
+    let server = fresh(Family::Llama).await;
+    let ask_of = |text: &str| json!({"g": {"max_tokens": 4, "temperature": 0, "input": {"user": text}}});
+    let over = json!([{"city": "Rome", "days": 2}, {"city": "{city}", "days": 3}]);
+    let map = json!({"map": {"over": over, "query": ask_of("{days} days in {city}")}});
+    let reply = answer(&server, map.clone()).await;
+    let texts = ["2 days in Rome", "3 days in {city}"];
+    assert_eq!(reply["result"].as_array().unwrap().len(), 2, "{reply}");
+    for (number, text) in texts.iter().enumerate() {
+        let alone = answer(&server, ask_of(text)).await;
+        assert_eq!(content(&alone), reply["result"][number]["content"], "{text}");
+    }
+    let judged = json!({"g": {"max_tokens": 4, "temperature": 0, "input": {"plus": [map]}}});
+    let judged = answer(&server, judged).await;
+    assert_eq!(judged["calls"][2]["inputs"], json!([0, 1]), "{judged}");
+    let wrong = json!({"query": {"map": {"over": over, "query": ask_of("{town}")}}});
+    let refused = ask(&server, wrong).await;
+    assert_eq!(refused.status, 400, "{}", refused.body);
+    assert!(refused.body.contains("map.query.g.input.user"), "{}", refused.body);
+    server.until_free().await;
+}
+
+#[actix_web::test]
 async fn a_query_that_asks_no_model_can_be_explained() {
     let server = fresh(Family::Llama).await;
     let query = json!({"seq": [{"seq": [{"system": "You rank mails."}]}, {"plus": [{"user": "One."}, {"user": "Two."}]}]});
