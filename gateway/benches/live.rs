@@ -49,6 +49,7 @@ fn model() -> Model {
         aliases: Vec::new(),
         description: "answers at once".into(),
         picks_only: false,
+        knows_bare_prompts: false,
         text: Arc::new(ByteText),
         has_chat: false,
         constraints: None,

@@ -117,6 +117,7 @@ pub fn model_of(engine: &engine::Engine, config: BackendConfig<'_>, clock: Clock
         name: config.model.name.unwrap_or(&info.name).to_owned(),
         aliases: config.model.aliases.to_vec(),
         description: if is_demo { format!("{}; {description}", demo::CAN) } else { description },
+        knows_bare_prompts: is_demo,
         picks_only: is_demo && config.model.demo_functions == DemoFunctions::Picks,
         text: Arc::clone(&engine.text) as Arc<dyn crate::model::Text>,
         has_chat: engine.text.has_chat_template(),

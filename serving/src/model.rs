@@ -45,6 +45,8 @@ pub struct Model {
     pub description: String,
     /// Whether it answers functions only where it picks among given answers: what it would write is nonsense.
     pub picks_only: bool,
+    /// Whether it was trained on the functions' bare prompts: examples and calibration would lead it astray.
+    pub knows_bare_prompts: bool,
     /// Text to tokens and back.
     pub text: Arc<dyn Text>,
     /// Whether the checkpoint brings a chat template.

@@ -156,6 +156,7 @@ mod tests {
             aliases: Vec::new(),
             description: "bytes".into(),
             picks_only: false,
+            knows_bare_prompts: false,
             text: Arc::new(ByteText),
             has_chat: true,
             constraints: None,

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use suite::{SUITE, SuiteQuery};
 
 use super::BenchError;
-use super::server::BenchServer;
+use super::server::{BenchServer, saying_anything};
 
 /// What to run.
 #[derive(Debug, clap::Args)]
@@ -78,7 +78,7 @@ pub async fn measure(config: &Config, tables: &Tables, say: &mut dyn FnMut(&str)
         SUITE.iter().filter(is_chosen).partition(|query| written.tables.contains(query.table));
     let mut took: Vec<[WayCounts; WAYS.len()]> = vec![Default::default(); known.len()];
     for (way, (name, has_cache, order)) in WAYS.into_iter().enumerate() {
-        let mut config = config.clone();
+        let mut config = saying_anything(config);
         config.scheduler.policy = Policy::Fcfs;
         config.scheduler.prefix_cache = has_cache;
         if known.iter().any(|query| query.kind() == "T5") {

@@ -31,6 +31,13 @@ pub(crate) struct TimedReply {
     pub(crate) seconds: f64,
 }
 
+/// The configuration with a built-in model that may say anything: what is measured is speed.
+pub(super) fn saying_anything(config: &Config) -> Config {
+    let mut config = config.clone();
+    config.model.demo_functions = DemoFunctions::All;
+    config
+}
+
 impl BenchServer {
     /// Starts a server whose tables are the files of `folder/1`. `cache_tokens` bounds the KV pool.
     pub(crate) async fn start(
@@ -38,8 +45,6 @@ impl BenchServer {
         folder: &Path,
         cache_tokens: Option<u32>,
     ) -> Result<Self, BenchError> {
-        // What is measured is speed: the built-in model may say anything.
-        config.model.demo_functions = DemoFunctions::All;
         // Where something else has installed one already, that one is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
         config.server.listen = ([127, 0, 0, 1], 0).into();

@@ -9,7 +9,7 @@ use std::path::Path;
 use gateway::config::Config;
 
 use super::BenchError;
-use super::server::BenchServer;
+use super::server::{BenchServer, saying_anything};
 
 /// What to measure.
 #[derive(Clone, Debug, clap::Args)]
@@ -48,6 +48,7 @@ impl SqlSizes {
 
 /// Runs the parts; each line is said as soon as it is known.
 pub async fn measure(config: &Config, sizes: &SqlSizes, say: &mut dyn FnMut(&str)) -> Result<(), BenchError> {
+    let config = &saying_anything(config);
     let folder = tempfile::tempdir().map_err(BenchError::file(Path::new("a temporary folder")))?;
     let rows = sizes.rows.max(dashboards::TILES_FROM + sizes.tile_rows);
     let table = BenchServer::tables(folder.path())?.join("texts.csv");

@@ -56,7 +56,7 @@ pub struct FunctionsArgs {
     /// but who reads them.
     #[arg(long)]
     pub questions: bool,
-    /// Where every answer is written, JSON in each line.
+    /// Where every answer is written, JSON in each line [default: nowhere].
     #[arg(long)]
     pub answers: Option<PathBuf>,
 }
@@ -378,9 +378,9 @@ mod tests {
         ];
         insta::assert_snapshot!(text(&scores), @r"
         function    rows  measure                  plain           form       examples     calibrated
-        classify      24  equal              50 ± 20 %      75 ± 10 %      75 ± 10 %      100 ± 0 %
-        tag           24  F1 of tags           0 ± 0 %        0 ± 0 %        0 ± 0 %        0 ± 0 %
-        mean          48  of functions       25 ± 10 %       38 ± 5 %       38 ± 5 %       50 ± 0 %
+        classify      24  equal                50 ± 20 %      75 ± 10 %      75 ± 10 %      100 ± 0 %
+        tag           24  F1 of tags             0 ± 0 %        0 ± 0 %        0 ± 0 %        0 ± 0 %
+        mean          48  of functions         25 ± 10 %       38 ± 5 %       38 ± 5 %       50 ± 0 %
         ");
     }
 

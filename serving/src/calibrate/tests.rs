@@ -40,6 +40,7 @@ fn calibrate(cost: CostModel, (blocks, block_tokens, context_max): (u32, u32, u6
         aliases: Vec::new(),
         description: "by arithmetic".into(),
         picks_only: false,
+        knows_bare_prompts: false,
         text: Arc::new(base::text::ByteText),
         has_chat: false,
         constraints: None,

@@ -69,6 +69,7 @@ pub fn model(config: BackendConfig<'_>, clock: Clock) -> Result<Model, FleetStar
         aliases: config.model.aliases.to_vec(),
         description: "on replicas".to_owned(),
         picks_only: false,
+        knows_bare_prompts: false,
         text,
         has_chat,
         constraints: None,

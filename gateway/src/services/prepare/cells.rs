@@ -291,12 +291,12 @@ fn cell_part(
 /// lean towards a label to correct.
 pub fn usual(app: &App, model: &Model) -> CellsConfig {
     let cells = app.config.cells;
-    CellsConfig { calibration: cells.calibration && !model.picks_only, ..cells }
+    CellsConfig { calibration: cells.calibration && !model.knows_bare_prompts, ..cells }
 }
 
 /// Whether examples help a model: it takes turns, and was not made for the bare prompts.
 fn takes_examples(model: &Model) -> bool {
-    model.has_chat && !model.picks_only
+    model.has_chat && !model.knows_bare_prompts
 }
 
 /// Rows of an AI column of SQL: their relQuery is their own, which others' rows do not join.

@@ -43,6 +43,7 @@ pub fn model() -> Model {
         aliases: Vec::new(),
         description: "a table lookup".into(),
         picks_only: false,
+        knows_bare_prompts: false,
         text: Arc::new(ByteText),
         has_chat: false,
         constraints: None,
