@@ -17,8 +17,8 @@ use serving::relquery_state::RelQueryState;
 
 use crate::config::{Config, LimitsConfig};
 use crate::json::JsonFields;
-use crate::services::calibration::Calibrations;
 use crate::services::constraints::Constraints;
+use crate::services::priors::Calibrations;
 use crate::services::schemas::ready::Schemas;
 
 /// A model that is served, and what is kept for it alone.

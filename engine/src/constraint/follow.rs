@@ -6,7 +6,14 @@ use std::sync::Arc;
 use base::TokenId;
 use llguidance::toktrie::{Recognizer, SimpleVob, TokEnv};
 
-use super::state::Pushed;
+/// What a token did to its row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Pushed {
+    /// More is to be decided, once these tokens have followed: nothing else may.
+    Open(Vec<TokenId>),
+    /// Nothing is: these bytes follow, and the output is complete.
+    Ended(Vec<u8>),
+}
 
 /// What may be written, as states between bytes.
 pub(super) trait Automaton {

@@ -21,8 +21,9 @@ use llguidance::{ParserFactory, panic_utils};
 
 use excerpt::Excerpt;
 use follow::Follower;
+pub(crate) use follow::Pushed;
 use items::{ItemList, TEXTS_MAX};
-pub(crate) use state::{ConstraintState, Pushed};
+pub(crate) use state::ConstraintState;
 use state::{Form, RowVocabulary};
 
 use crate::text::TokenText;

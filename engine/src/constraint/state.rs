@@ -8,7 +8,7 @@ use llguidance::toktrie::{SimpleVob, TokEnv};
 use llguidance::{TokenParser, panic_utils};
 
 use super::excerpt::Excerpt;
-use super::follow::Follower;
+use super::follow::{Follower, Pushed};
 use super::items::ItemList;
 use super::reason;
 
@@ -37,15 +37,6 @@ pub(super) enum Form {
 pub(super) struct RowVocabulary {
     pub(super) env: TokEnv,
     pub(super) ends: Arc<[TokenId]>,
-}
-
-/// What a token did to its row.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Pushed {
-    /// More is to be decided, once these tokens have followed: nothing else may.
-    Open(Vec<TokenId>),
-    /// Nothing is: these bytes follow, and the output is complete.
-    Ended(Vec<u8>),
 }
 
 impl ConstraintState {

@@ -4,8 +4,7 @@
 //! What is asked runs as rows of the tenant whose call it is: they share the prefix of the rows that follow, and
 //! count as its usage. Where it cannot be learned the rows run without it. Must not know HTTP.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use base::ServiceClass;
 use serving::caller::Caller;
@@ -18,51 +17,12 @@ use crate::config::CellsConfig;
 use crate::models::ServedModel;
 use crate::services::constraints::Purpose;
 use crate::services::prepare::RequestContext;
-use crate::services::prepare::cells::{CallGroup, can_calibrate, content_free_parts};
+use crate::services::prepare::call_group::{CONTENT_FREE, CallGroup, can_calibrate, content_free_parts};
+use crate::services::priors::Priors;
 use crate::state::App;
 
-/// Templates of a model that are remembered.
-const KEPT_MAX: usize = 1_000;
-/// Answers of a choice that is corrected: each is asked for once per content-free text.
-pub const ANSWERS_MAX: u64 = 32;
-/// What stands where a text would: the paper's, but for the empty one, which no prompt may have.
-pub const CONTENT_FREE: [&str; 3] = ["N/A", "[MASK]", "..."];
 /// Below this a probability is noise; steps of it are the same on every run.
 const STEP: f64 = 1e-4;
-
-/// How likely answers are without content, one for each, in the constraint's order.
-pub type Priors = Arc<[f32]>;
-
-/// What was learned of a model's templates.
-#[derive(Default)]
-pub struct Calibrations {
-    known: Mutex<Known>,
-}
-
-#[derive(Default)]
-struct Known {
-    priors: HashMap<[u8; 32], Priors>,
-    /// Oldest first.
-    order: VecDeque<[u8; 32]>,
-}
-
-impl Calibrations {
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    fn keep(&self, key: [u8; 32], priors: &Priors) {
-        let mut known = self.known();
-        if known.priors.insert(key, Arc::clone(priors)).is_none() {
-            known.order.push_back(key);
-        }
-        while known.order.len() > KEPT_MAX {
-            if let Some(oldest) = known.order.pop_front() {
-                known.priors.remove(&oldest);
-            }
-        }
-    }
-}
 
 /// Whether the model may be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +44,7 @@ pub async fn priors(
         return None;
     }
     let key = key(caller, group, guidance);
-    let known = model.calibrations.known().priors.get(&key).cloned();
+    let known = model.calibrations.known(&key);
     if known.is_some() {
         return known;
     }
@@ -164,21 +124,5 @@ mod tests {
     fn priors_are_means_that_add_up_and_are_never_nothing() {
         let priors = mean(&[0.9, 0.7, 0.8, 0.1, 0.3, 0.2, 0.0, 0.0, 0.0]);
         assert_eq!(&*priors, [0.8, 0.2, 1e-4]);
-    }
-
-    #[test]
-    fn the_oldest_template_is_forgotten_first() {
-        let all = Calibrations::default();
-        let key = |number: usize| {
-            let mut key = [0; 32];
-            key[..8].copy_from_slice(&number.to_le_bytes());
-            key
-        };
-        for number in 0..=KEPT_MAX {
-            all.keep(key(number), &[number as f32][..].into());
-        }
-        let known = all.known();
-        assert_eq!((known.priors.len(), known.order.len()), (KEPT_MAX, KEPT_MAX));
-        assert!(!known.priors.contains_key(&key(0)) && known.priors.contains_key(&key(1)));
     }
 }

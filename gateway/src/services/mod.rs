@@ -12,6 +12,7 @@ pub mod idempotency;
 pub mod lookup;
 pub mod openai;
 pub mod prepare;
+pub mod priors;
 pub mod query;
 pub mod schemas;
 pub mod sign_ins;

@@ -3,6 +3,7 @@
 //! Pure but for randomness where the caller gives no seed; slow for large tables, so handlers call it off
 //! their thread. A row that cannot run fails alone; where no row can run, its error is the request's.
 
+pub mod call_group;
 pub mod cells;
 mod columns;
 pub mod relquery;

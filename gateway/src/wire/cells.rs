@@ -45,12 +45,12 @@ pub struct CellsRequest {
     /// Whether cells stream.
     pub stream: bool,
     /// How functions are put to the model.
-    pub guidance: AskedGuidance,
+    pub guidance: GuidanceRequest,
 }
 
 /// How functions are put to the model: as the configuration says, but for what the request says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AskedGuidance {
+pub struct GuidanceRequest {
     pub config: CellsConfig,
     /// Whether the request itself asks for calibration: then it must be possible.
     pub asks_calibration: bool,
@@ -88,9 +88,9 @@ impl CellsRequest {
 }
 
 /// Takes `guidance`.
-fn guidance(fields: &mut JsonFields, usual: CellsConfig) -> Result<AskedGuidance, RequestError> {
+fn guidance(fields: &mut JsonFields, usual: CellsConfig) -> Result<GuidanceRequest, RequestError> {
     let Some(value) = fields.take("guidance") else {
-        return Ok(AskedGuidance { config: usual, asks_calibration: false });
+        return Ok(GuidanceRequest { config: usual, asks_calibration: false });
     };
     let mut inner = JsonFields::nested("guidance", value)?;
     let calibration = inner.bool("calibration")?;
@@ -100,7 +100,7 @@ fn guidance(fields: &mut JsonFields, usual: CellsConfig) -> Result<AskedGuidance
         calibration: calibration.unwrap_or(usual.calibration),
     };
     inner.finish()?;
-    Ok(AskedGuidance { config, asks_calibration: calibration == Some(true) })
+    Ok(GuidanceRequest { config, asks_calibration: calibration == Some(true) })
 }
 
 fn call(

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use super::bind::{Argument, Checked};
+use super::argument::{Argument, Checked};
 use super::function::{Example, Function};
 
 /// Words that say nothing of what is asked.

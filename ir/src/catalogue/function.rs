@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use base::TokenCount;
 use serde::Deserialize;
 
-use super::bind::Argument;
+use super::argument::Argument;
 use crate::template::Template;
 
 /// A cell function.

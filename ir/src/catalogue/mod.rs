@@ -5,6 +5,7 @@
 //! of who calls.
 
 mod answer;
+mod argument;
 mod bind;
 mod examples;
 mod form;
@@ -14,7 +15,8 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 pub use answer::{Answer, AnswerError, AnswerValue};
-pub use bind::{Argument, BoundCall, Guide, SharedCall};
+pub use argument::Argument;
+pub use bind::{BoundCall, Guide, SharedCall};
 use function::FunctionEntry;
 pub use function::{AnswerKind, CallError, CatalogueError, Function, Parameter, ParameterKind};
 

@@ -3,6 +3,8 @@
 
 use std::marker::PhantomData;
 
+use rayon::prelude::*;
+
 use super::finish::Finish;
 use super::groups::{Groups, quantise_rows};
 use super::highest::TopK;
@@ -12,12 +14,13 @@ use super::layout::blocks::{RowBlock, row_blocks};
 use super::layout::groups::{self, ROWS_MAX};
 use super::layout::packed::Packed;
 use super::layout::pairs::{Pair, pair_count};
-use super::layout::tiles::{Line, PANEL, TILE, full_blocks, step_count, unpack as unpack_tiles};
+use super::layout::tiles::{Line, PANEL, TILE, full_blocks, step_count, tile_count, unpack as unpack_tiles};
 use super::layout::wide::{WeightElement, pack_blocks};
 use super::operand::{Left, Operand, Result as OperandResult, Tiled};
 use super::pairs::{self, Pairs};
 use super::processor::Cpu;
 use super::product::{Kernel, Panels, ProductOutputs, Wanted, multiply, top_k};
+use super::rows::Norm;
 use super::tiles::{self, Tiles};
 use super::wide::Wide;
 use crate::checkpoint::Dtype;
@@ -139,6 +142,11 @@ impl Matrix {
         Wide { isa: self.isa, inputs: self.inputs, width: self.width, rows, panels }
     }
 
+    /// Whether it meets rows in the tiles of a matrix unit.
+    fn is_in_tiles(&self) -> bool {
+        matches!(self.values, Values::Bf16Tiles(_))
+    }
+
     /// The layer's own end of its product.
     fn finish(&self) -> Finish {
         match self.activation {
@@ -157,6 +165,35 @@ fn gather<E: WeightElement>(column: &[E], width: usize, row: &mut [f32]) {
 }
 
 impl Cpu {
+    /// `out` = `norm(x)`, row by row, as `weights` want rows.
+    pub fn norm_for(&self, x: &[f32], norm: &Norm, weights: &Matrix, out: &mut Operand) {
+        let width = weights.inputs();
+        assert!(norm.weight.len() == width && x.len().is_multiple_of(width));
+        match out.make_room(x.len() / width, width, weights.is_in_tiles()) {
+            OperandResult::Singles(out) => self.norm(x, norm, out),
+            OperandResult::Tiles(lines) => {
+                let mut rest = lines;
+                let mut blocks: Vec<(RowBlock, &mut [Line])> = Vec::new();
+                for block in full_blocks(x.len() / width) {
+                    let (lines, after) = rest.split_at_mut(tile_count(block.rows) * TILE * step_count(width));
+                    blocks.push((block, lines));
+                    rest = after;
+                }
+                blocks.into_par_iter().for_each_init(
+                    || vec![0.0; width],
+                    |normed, (block, lines)| {
+                        let of_step = tile_count(block.rows) * TILE;
+                        let rows = x[block.first * width..][..block.rows * width].chunks_exact(width);
+                        for (number, row) in rows.enumerate() {
+                            norm.apply_to(row, normed);
+                            tiles::round_row(self.isa, normed, &mut lines[number..], of_step);
+                        }
+                    },
+                );
+            }
+        }
+    }
+
     /// `y[t, o] = sum over i of x[t, i] * weights[o, i] (+ bias[o])`, for as many rows `t` as `x` has, and
     /// the layer's activation of that.
     ///
@@ -177,7 +214,7 @@ impl Cpu {
     ) {
         assert!(next.inputs == weights.outputs);
         let x = x.into();
-        let y = y.make_room(x.rows(weights.inputs), next);
+        let y = y.make_room(x.rows(weights.inputs), next.inputs, next.is_in_tiles());
         self.product(x, weights, weights.finish(), y, scratch);
     }
 

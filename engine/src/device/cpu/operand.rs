@@ -5,15 +5,9 @@
 //! writes the rows as these want them, half as many bytes, and the product packs nothing.
 
 use half::bf16;
-use rayon::prelude::*;
 
-use super::layout::blocks::RowBlock;
 use super::layout::pairs::ZERO;
 use super::layout::tiles::{Line, TILE, full_blocks, step_count, tile_count};
-use super::matrix::{Matrix, Values};
-use super::processor::Cpu;
-use super::rows::Norm;
-use super::tiles::round_row;
 
 /// Rows for a product, in memory that is kept for the next.
 #[derive(Default)]
@@ -94,11 +88,10 @@ pub(super) enum Result<'a> {
 }
 
 impl Operand {
-    /// Room for `rows` of `inputs` as `weights` want them.
-    pub(super) fn make_room(&mut self, rows: usize, weights: &Matrix) -> Result<'_> {
-        let inputs = weights.inputs();
+    /// Room for `rows` of `inputs`, in tiles where the weights that they meet are.
+    pub(super) fn make_room(&mut self, rows: usize, inputs: usize, are_tiles: bool) -> Result<'_> {
         self.rows = rows;
-        if let Values::Bf16Tiles(_) = weights.values {
+        if are_tiles {
             self.form = Form::Tiles;
             let steps = step_count(inputs);
             let len = full_blocks(rows).map(|block| tile_count(block.rows) * TILE * steps).sum();
@@ -123,45 +116,6 @@ impl Operand {
             rest = after;
         }
     }
-}
-
-impl Cpu {
-    /// `out` = `norm(x)`, row by row, as `weights` want rows.
-    pub fn norm_for(&self, x: &[f32], norm: &Norm, weights: &Matrix, out: &mut Operand) {
-        let width = weights.inputs();
-        assert!(norm.weight.len() == width && x.len().is_multiple_of(width));
-        match out.make_room(x.len() / width, weights) {
-            Result::Singles(out) => self.norm(x, norm, out),
-            Result::Tiles(lines) => {
-                let mut rest = lines;
-                let mut blocks: Vec<(RowBlock, &mut [Line])> = Vec::new();
-                for block in full_blocks(x.len() / width) {
-                    let (lines, after) = rest.split_at_mut(tile_count(block.rows) * TILE * step_count(width));
-                    blocks.push((block, lines));
-                    rest = after;
-                }
-                blocks.into_par_iter().for_each_init(
-                    || vec![0.0; width],
-                    |normed, (block, lines)| {
-                        let of_step = tile_count(block.rows) * TILE;
-                        let rows = x[block.first * width..][..block.rows * width].chunks_exact(width);
-                        for (number, row) in rows.enumerate() {
-                            norm.apply_to(row, normed);
-                            round_row(self.isa, normed, &mut lines[number..], of_step);
-                        }
-                    },
-                );
-            }
-        }
-    }
-}
-
-/// The place of a block's `column` in rows for weights in tiles, of [`step_count`] `steps`: its first row's, and
-/// numbers from one row to the next.
-pub(super) fn place_in_tiles(block: RowBlock, column: usize, steps: usize) -> (usize, usize) {
-    let step = column / (2 * TILE);
-    let line = block.first * steps + step * tile_count(block.rows) * TILE;
-    (line * 2 * TILE + column % (2 * TILE), 2 * TILE)
 }
 
 const _: () = assert!(size_of::<Line>() == 2 * TILE * size_of::<bf16>());

@@ -17,8 +17,8 @@ use super::highest::{SumsPlace, TopK, look};
 use super::isa::Isa;
 use super::layout::aligned::Aligned;
 use super::layout::blocks::RowBlock;
-use super::layout::tiles::step_count;
-use super::operand::{Result as OperandResult, place_in_tiles};
+use super::layout::tiles::{place_in_tiles, step_count};
+use super::operand::Result as OperandResult;
 
 /// Row blocks that one task takes over a panel: their packed activations stay in cache.
 pub(super) const ROW_BLOCKS_PER_TASK: usize = 16;

@@ -53,6 +53,14 @@ fn place(pair: usize, lane: usize) -> usize {
     ((pair / TILE * 2 + lane / TILE) * TILE + pair % TILE) * TILE + lane % TILE
 }
 
+/// The place of a block's `column` in rows for weights in tiles, of `steps`: its first row's, and
+/// numbers from one row to the next.
+pub(crate) fn place_in_tiles(block: RowBlock, column: usize, steps: usize) -> (usize, usize) {
+    let step = column / (2 * TILE);
+    let line = block.first * steps + step * tile_count(block.rows) * TILE;
+    (line * 2 * TILE + column % (2 * TILE), 2 * TILE)
+}
+
 /// Rows `0..rows` of weights, which `read` puts into its buffer, as panels of [`PANEL`] outputs.
 pub(crate) fn pack_panels(
     rows: usize,
