@@ -406,7 +406,7 @@ impl Function {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::super::Catalogue;
     use super::*;
