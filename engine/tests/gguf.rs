@@ -12,7 +12,7 @@ use base::{Role, TokenId, Tokenizer as _};
 use candle_core::Device;
 use candle_core::quantized::gguf_file::Content;
 use candle_transformers::models::{quantized_llama, quantized_qwen2};
-use common::{Bare, Blocks, Row, decoder, difference, tokens};
+use common::{Bare, Blocks, Row, decoder, difference, keep, tokens};
 use engine::checkpoint::config::{Family, ModelConfig, Position, RopeScaling};
 use engine::checkpoint::ggml::BlockFormat;
 use engine::checkpoint::gguf::convert::Conversion;
@@ -23,7 +23,7 @@ use engine::checkpoint::weights::MapWeights;
 use engine::checkpoint::{Dtype, Synthetic, WeightSource};
 use engine::checkpoint_reader::Checkpoint;
 use engine::decoder::{Decoder, LoadOptions};
-use engine::device::Cpu;
+use engine::device::{Cpu, Isa};
 use engine::{Keep, Quantize};
 
 const FAMILIES: [Family; 4] = [Family::Llama, Family::Mistral, Family::Qwen2, Family::Qwen3];
@@ -46,7 +46,7 @@ fn open(bytes: Vec<u8>) -> (Decoder, ModelConfig) {
 }
 
 fn load(config: &ModelConfig, weights: &dyn WeightSource) -> Decoder {
-    load_keeping(Keep::default(), config, weights)
+    load_keeping(keep(Isa::detect()), config, weights)
 }
 
 fn load_keeping(keep: Keep, config: &ModelConfig, weights: &dyn WeightSource) -> Decoder {
