@@ -21,6 +21,7 @@ pub mod program;
 pub mod prompt;
 pub mod prune;
 pub mod query;
+mod read_ahead;
 pub mod registry;
 pub mod runner;
 pub mod scans;

@@ -30,6 +30,7 @@ use crate::lift::{JoinSubqueries, Lift};
 use crate::place::{LimitRankings, PlaceFilters};
 use crate::prune::PruneCalls;
 use crate::query::Query;
+use crate::read_ahead::read_ahead;
 use crate::registry::Registry;
 use crate::runner::Runner;
 use crate::scans::{self, ScanningTool};
@@ -298,7 +299,7 @@ impl Session {
         let stream = stream.inspect(move |_| {
             let _held = &ends;
         });
-        let stream = Box::pin(RecordBatchStreamAdapter::new(schema, stream));
+        let stream = read_ahead(Box::pin(RecordBatchStreamAdapter::new(schema, stream)));
         Ok(Running { stream, query, plan: physical })
     }
 
