@@ -5,4 +5,4 @@
 pub mod cpu;
 pub mod cuda;
 
-pub use cpu::{Activation, Cpu, Format, Isa, Left, Limits, Matrix, Operand, Scratch};
+pub use cpu::{Activation, Cpu, Format, Isa, LeftOperand, Limits, Matrix, Operand, Scratch};

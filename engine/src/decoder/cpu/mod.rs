@@ -10,7 +10,7 @@ use base::Slot;
 use super::layer::{self, LayerWeights};
 use crate::checkpoint::ModelConfig;
 use crate::device::cpu::{Norm, TopK};
-use crate::device::{Cpu, Left, Matrix, Operand, Scratch};
+use crate::device::{Cpu, LeftOperand, Matrix, Operand, Scratch};
 use crate::parallel::{Broken, Collective};
 use crate::pool::KvPool;
 use crate::rope::{Angles, Rope};
@@ -179,7 +179,7 @@ impl Decoder {
     /// the sum.
     fn add_product(
         &self,
-        input: Left<'_>,
+        input: LeftOperand<'_>,
         weights: &Matrix,
         x: &mut [f32],
         scratch: &mut Scratch,

@@ -9,7 +9,7 @@ use crate::attention::{Heads, Layer as Attention, PARTIAL_BYTES_MAX};
 use crate::checkpoint::config::Position;
 use crate::decoder::layer::{LayerOps, LayerWeights};
 use crate::device::cpu::Norm;
-use crate::device::{Left, Matrix};
+use crate::device::{LeftOperand, Matrix};
 use crate::parallel::Broken;
 use crate::pool::{Cell, KvPool};
 
@@ -122,7 +122,7 @@ impl LayerOps for CpuStep<'_> {
     fn project_qkv(&mut self, qkv: &Matrix) -> Result<(), Broken> {
         let Workspace { x, input, qkv: out, scratch, .. } = &mut *self.work;
         let x = &x[..self.rows * self.decoder.config.hidden];
-        let input = if self.reads_normed { Left::from(&*input) } else { Left::from(x) };
+        let input = if self.reads_normed { LeftOperand::from(&*input) } else { LeftOperand::from(x) };
         self.decoder.cpu.linear(input, qkv, sized(out, self.rows * qkv.outputs()), scratch);
         Ok(())
     }
@@ -190,13 +190,13 @@ impl LayerOps for CpuStep<'_> {
         let len = self.rows * self.attention_width();
         let Workspace { x, attended, scratch, .. } = &mut *self.work;
         let x = &mut x[..self.rows * self.decoder.config.hidden];
-        self.decoder.add_product(Left::from(&attended[..len]), out, x, scratch)
+        self.decoder.add_product(LeftOperand::from(&attended[..len]), out, x, scratch)
     }
 
     fn project_up(&mut self, layer: &LayerWeights<Matrix, Norm>) -> Result<(), Broken> {
         let Workspace { x, input, inner, scratch, .. } = &mut *self.work;
         let x = &x[..self.rows * self.decoder.config.hidden];
-        let input = if self.reads_normed { Left::from(&*input) } else { Left::from(x) };
+        let input = if self.reads_normed { LeftOperand::from(&*input) } else { LeftOperand::from(x) };
         self.decoder.cpu.linear_for(input, &layer.up, &layer.down, inner, scratch);
         Ok(())
     }
@@ -204,7 +204,7 @@ impl LayerOps for CpuStep<'_> {
     fn add_inner(&mut self, down: &Matrix) -> Result<(), Broken> {
         let Workspace { x, inner, scratch, .. } = &mut *self.work;
         let x = &mut x[..self.rows * self.decoder.config.hidden];
-        self.decoder.add_product(Left::from(&*inner), down, x, scratch)
+        self.decoder.add_product(LeftOperand::from(&*inner), down, x, scratch)
     }
 
     fn normalise_stream(&mut self, norm: &Norm) -> Result<(), Broken> {

@@ -16,7 +16,7 @@ use super::layout::packed::Packed;
 use super::layout::pairs::{Pair, pair_count};
 use super::layout::tiles::{Line, PANEL, TILE, full_blocks, step_count, tile_count, unpack as unpack_tiles};
 use super::layout::wide::{WeightElement, pack_blocks};
-use super::operand::{Left, Operand, Result as OperandResult, Tiled};
+use super::operand::{LeftOperand, Operand, ProductResult, TiledRows};
 use super::pairs::{self, Pairs};
 use super::processor::Cpu;
 use super::product::{Kernel, Panels, ProductOutputs, Wanted, multiply, top_k};
@@ -170,8 +170,8 @@ impl Cpu {
         let width = weights.inputs();
         assert!(norm.weight.len() == width && x.len().is_multiple_of(width));
         match out.make_room(x.len() / width, width, weights.is_in_tiles()) {
-            OperandResult::Singles(out) => self.norm(x, norm, out),
-            OperandResult::Tiles(lines) => {
+            ProductResult::Singles(out) => self.norm(x, norm, out),
+            ProductResult::Tiles(lines) => {
                 let mut rest = lines;
                 let mut blocks: Vec<(RowBlock, &mut [Line])> = Vec::new();
                 for block in full_blocks(x.len() / width) {
@@ -199,14 +199,20 @@ impl Cpu {
     ///
     /// Where [`Isa::rounds_activations`], rows are rounded to bf16 for weights that are kept as bf16; for
     /// weights kept as eight-bit integers they are rounded to such everywhere.
-    pub fn linear<'a>(&self, x: impl Into<Left<'a>>, weights: &Matrix, y: &mut [f32], scratch: &mut Scratch) {
-        self.product(x.into(), weights, weights.finish(), OperandResult::Singles(y), scratch);
+    pub fn linear<'a>(
+        &self,
+        x: impl Into<LeftOperand<'a>>,
+        weights: &Matrix,
+        y: &mut [f32],
+        scratch: &mut Scratch,
+    ) {
+        self.product(x.into(), weights, weights.finish(), ProductResult::Singles(y), scratch);
     }
 
     /// The same into `y` as the weights of the `next` product want it.
     pub fn linear_for<'a>(
         &self,
-        x: impl Into<Left<'a>>,
+        x: impl Into<LeftOperand<'a>>,
         weights: &Matrix,
         next: &Matrix,
         y: &mut Operand,
@@ -214,20 +220,22 @@ impl Cpu {
     ) {
         assert!(next.inputs == weights.outputs);
         let x = x.into();
-        let y = y.make_room(x.rows(weights.inputs), next.inputs, next.is_in_tiles());
+        // Sums are finished block by block of rows, and only a product of tiles has the blocks of tiles.
+        let is_tiled = weights.is_in_tiles() && next.is_in_tiles();
+        let y = y.make_room(x.rows(weights.inputs), next.inputs, is_tiled);
         self.product(x, weights, weights.finish(), y, scratch);
     }
 
     /// `y +=` what [`Self::linear`] gives, for a layer without activation.
     pub fn linear_add<'a>(
         &self,
-        x: impl Into<Left<'a>>,
+        x: impl Into<LeftOperand<'a>>,
         weights: &Matrix,
         y: &mut [f32],
         scratch: &mut Scratch,
     ) {
         assert!(weights.activation == Activation::None, "only sums are added");
-        self.product(x.into(), weights, Finish::Add, OperandResult::Singles(y), scratch);
+        self.product(x.into(), weights, Finish::Add, ProductResult::Singles(y), scratch);
     }
 
     /// The highest of what [`Self::linear`] would give for each row of `x`, as many as `wanted` says: all
@@ -247,17 +255,17 @@ impl Cpu {
         }
         let panels = Panels { count: weights.outputs, width: weights.width };
         let wanted = Wanted { counts: wanted, end };
-        self.with_kernel(Left::Singles(x), weights, scratch, |kernel, blocks| {
+        self.with_kernel(LeftOperand::Singles(x), weights, scratch, |kernel, blocks| {
             top_k(self.isa, kernel, blocks, panels, wanted)
         })
     }
 
     fn product(
         &self,
-        x: Left<'_>,
+        x: LeftOperand<'_>,
         weights: &Matrix,
         finish: Finish,
-        y: OperandResult<'_>,
+        y: ProductResult<'_>,
         scratch: &mut Scratch,
     ) {
         if x.rows(weights.inputs) == 0 {
@@ -274,7 +282,7 @@ impl Cpu {
     /// rows.
     fn with_kernel<T>(
         &self,
-        x: Left<'_>,
+        x: LeftOperand<'_>,
         weights: &Matrix,
         scratch: &mut Scratch,
         then: impl FnOnce(&dyn Kernel, &[RowBlock]) -> T,
@@ -291,15 +299,15 @@ impl Cpu {
         let x = match (&weights.values, x) {
             (Values::Bf16Tiles(panels), x) => {
                 let activations = match x {
-                    Left::Singles(x) => tiles::round_rows(isa, x, inputs, &mut scratch.tiles),
-                    Left::Tiles { lines: Tiled(lines), .. } => lines,
+                    LeftOperand::Singles(x) => tiles::round_rows(isa, x, inputs, &mut scratch.tiles),
+                    LeftOperand::Tiles { lines: TiledRows(lines), .. } => lines,
                 };
                 let steps = step_count(inputs);
                 let kernel = Tiles { steps, activations, panels, unit: PhantomData::<fn() -> Amx> };
                 return then(&kernel, &blocks);
             }
-            (_, Left::Singles(x)) => x,
-            (_, Left::Tiles { .. }) => unreachable!("rows lie as their weights want them"),
+            (_, LeftOperand::Singles(x)) => x,
+            (_, LeftOperand::Tiles { .. }) => unreachable!("rows lie as their weights want them"),
         };
         match &weights.values {
             Values::F32(panels) => {

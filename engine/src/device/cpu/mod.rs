@@ -51,7 +51,7 @@ pub(crate) use layout::strip::SCORES_MAX;
 pub use limits::Limits;
 pub use matrix::{Activation, Format, Matrix, Scratch};
 pub(crate) use on_unit::{OnUnit, fits};
-pub use operand::{Left, Operand};
+pub use operand::{LeftOperand, Operand};
 pub use processor::Cpu;
 pub use rows::Norm;
 pub(crate) use stored::Stored;

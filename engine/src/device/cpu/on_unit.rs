@@ -116,7 +116,8 @@ impl<U: Unit + 'static> Product for OnUnit<U> {
         let (sums, cleaned) = ends.split_at_mut(cleaned);
         // Sums are read and written by whole tiles: where rows are missing, in memory that has them.
         let sums = as_singles(sums);
-        let (from, row) = if rows == TILE && out.len() >= TILE * out_row {
+        let is_in_place = rows == TILE && out.len() >= TILE * out_row;
+        let (from, row) = if is_in_place {
             (out.as_mut_ptr(), out_row)
         } else {
             for (sums, out) in sums.chunks_exact_mut(width).zip(out.chunks(out_row)) {
@@ -156,7 +157,7 @@ impl<U: Unit + 'static> Product for OnUnit<U> {
                 store(&mut unit, count, from.add(first), row);
             }
         }
-        if row != out_row {
+        if !is_in_place {
             for (sums, out) in sums.chunks_exact(width).zip(out.chunks_mut(out_row)) {
                 out[..width].copy_from_slice(&sums[..width]);
             }

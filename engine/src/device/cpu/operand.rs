@@ -13,60 +13,51 @@ use super::layout::tiles::{Line, TILE, full_blocks, step_count, tile_count};
 #[derive(Default)]
 pub struct Operand {
     rows: usize,
-    form: Form,
+    /// Whether they lie in the tiles of a matrix unit, and not one after another.
+    is_tiled: bool,
     singles: Vec<f32>,
     tiles: Vec<Line>,
 }
 
-/// How rows lie.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Form {
-    /// One after another, in single precision.
-    #[default]
-    Singles,
-    /// Rounded to bf16, in the tiles of a matrix unit.
-    Tiles,
-}
-
 /// What a product reads on the left.
 #[derive(Clone, Copy)]
-pub enum Left<'a> {
+pub enum LeftOperand<'a> {
     /// `[rows, inputs]`
     Singles(&'a [f32]),
     /// In the tiles of a matrix unit.
     Tiles {
         rows: usize,
         /// Blocks of rows, as weights in tiles meet them.
-        lines: Tiled<'a>,
+        lines: TiledRows<'a>,
     },
 }
 
 /// Rows in tiles; how these lie is the device's own.
 #[derive(Clone, Copy)]
-pub struct Tiled<'a>(pub(super) &'a [Line]);
+pub struct TiledRows<'a>(pub(super) &'a [Line]);
 
-impl<'a> From<&'a [f32]> for Left<'a> {
+impl<'a> From<&'a [f32]> for LeftOperand<'a> {
     fn from(singles: &'a [f32]) -> Self {
         Self::Singles(singles)
     }
 }
 
-impl<'a> From<&'a Vec<f32>> for Left<'a> {
+impl<'a> From<&'a Vec<f32>> for LeftOperand<'a> {
     fn from(singles: &'a Vec<f32>) -> Self {
         Self::Singles(singles)
     }
 }
 
-impl<'a> From<&'a Operand> for Left<'a> {
+impl<'a> From<&'a Operand> for LeftOperand<'a> {
     fn from(operand: &'a Operand) -> Self {
-        match operand.form {
-            Form::Singles => Self::Singles(&operand.singles),
-            Form::Tiles => Self::Tiles { rows: operand.rows, lines: Tiled(&operand.tiles) },
+        if operand.is_tiled {
+            return Self::Tiles { rows: operand.rows, lines: TiledRows(&operand.tiles) };
         }
+        Self::Singles(&operand.singles)
     }
 }
 
-impl Left<'_> {
+impl LeftOperand<'_> {
     /// How many rows of `inputs` there are.
     pub(super) fn rows(&self, inputs: usize) -> usize {
         match self {
@@ -80,7 +71,7 @@ impl Left<'_> {
 }
 
 /// Where a product's finished sums go.
-pub(super) enum Result<'a> {
+pub(super) enum ProductResult<'a> {
     /// `[rows, outputs]`
     Singles(&'a mut [f32]),
     /// Rounded, for weights in tiles.
@@ -88,22 +79,20 @@ pub(super) enum Result<'a> {
 }
 
 impl Operand {
-    /// Room for `rows` of `inputs`, in tiles where the weights that they meet are.
-    pub(super) fn make_room(&mut self, rows: usize, inputs: usize, are_tiles: bool) -> Result<'_> {
-        self.rows = rows;
-        if are_tiles {
-            self.form = Form::Tiles;
+    /// Room for `rows` of `inputs`.
+    pub(super) fn make_room(&mut self, rows: usize, inputs: usize, is_tiled: bool) -> ProductResult<'_> {
+        (self.rows, self.is_tiled) = (rows, is_tiled);
+        if is_tiled {
             let steps = step_count(inputs);
             let len = full_blocks(rows).map(|block| tile_count(block.rows) * TILE * steps).sum();
             self.tiles.resize(len, Line([ZERO; TILE]));
             if !inputs.is_multiple_of(2 * TILE) {
                 self.clear_last_steps(steps);
             }
-            return Result::Tiles(&mut self.tiles);
+            return ProductResult::Tiles(&mut self.tiles);
         }
-        self.form = Form::Singles;
         self.singles.resize(rows * inputs, 0.0);
-        Result::Singles(&mut self.singles)
+        ProductResult::Singles(&mut self.singles)
     }
 
     /// Empties what is behind the rows' ends: weights are zero there, but nothing times zero may be no number.

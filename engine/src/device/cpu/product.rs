@@ -17,8 +17,8 @@ use super::highest::{SumsPlace, TopK, look};
 use super::isa::Isa;
 use super::layout::aligned::Aligned;
 use super::layout::blocks::RowBlock;
-use super::layout::tiles::{place_in_tiles, step_count};
-use super::operand::Result as OperandResult;
+use super::layout::tiles::{full_blocks, place_in_tiles, step_count};
+use super::operand::ProductResult;
 
 /// Row blocks that one task takes over a panel: their packed activations stay in cache.
 pub(super) const ROW_BLOCKS_PER_TASK: usize = 16;
@@ -112,13 +112,13 @@ unsafe impl Send for SharedResult {}
 unsafe impl Sync for SharedResult {}
 
 impl SharedResult {
-    fn new(y: OperandResult<'_>, rows: usize, outputs: usize) -> Self {
+    fn new(y: ProductResult<'_>, rows: usize, outputs: usize) -> Self {
         match y {
-            OperandResult::Singles(y) => {
+            ProductResult::Singles(y) => {
                 assert!(y.len() == rows * outputs);
                 Self::Singles(y.as_mut_ptr())
             }
-            OperandResult::Tiles(lines) => {
+            ProductResult::Tiles(lines) => {
                 assert!(lines.len() >= rows * step_count(outputs));
                 Self::Tiles(lines.as_mut_ptr().cast(), step_count(outputs))
             }
@@ -232,10 +232,15 @@ pub(super) fn multiply(
     kernel: &dyn Kernel,
     blocks: &[RowBlock],
     outputs: ProductOutputs<'_>,
-    y: OperandResult<'_>,
+    y: ProductResult<'_>,
 ) {
     let rows = rows_of(blocks);
     assert!(blocks.iter().all(|block| block.first + block.rows <= rows));
+    let is_tiled = matches!(y, ProductResult::Tiles(_));
+    assert!(
+        !is_tiled || blocks.iter().copied().eq(full_blocks(rows)),
+        "blocks of rows are those of the tiles"
+    );
     let columns = outputs.finish.columns(outputs.width);
     let panels = outputs.count.div_ceil(columns);
     assert!(outputs.bias.is_none_or(|bias| bias.len() == panels * outputs.width));

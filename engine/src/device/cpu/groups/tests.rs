@@ -8,7 +8,7 @@ use super::super::layout::groups::{
     GROUP_MAX, GROUPS, LARGEST, PIECE, ROWS_MAX, copy_panels, group_of, pack_panels, unpack,
 };
 use super::super::layout::packed::Packed;
-use super::super::operand::Result;
+use super::super::operand::ProductResult;
 use super::super::processor::Cpu;
 use super::super::product::{ProductOutputs, multiply};
 use super::*;
@@ -62,7 +62,7 @@ impl Case {
         let blocks: Vec<RowBlock> = row_blocks(rows, ROWS_MAX).collect();
         let mut y = vec![f32::NAN; rows * outputs];
         let outputs = ProductOutputs { count: outputs, width, finish: Finish::Write, bias: None };
-        cpu.run(|| multiply(isa, &kernel, &blocks, outputs, Result::Singles(&mut y)));
+        cpu.run(|| multiply(isa, &kernel, &blocks, outputs, ProductResult::Singles(&mut y)));
         y
     }
 

@@ -2,12 +2,29 @@
 //!
 //! Sums over a tile's even and its odd inputs run apart, each step fused; then both are added to the result.
 
+use std::cell::Cell;
+
 use half::bf16;
 
 use super::matrix_unit::{ROW_BYTES, Shapes, Unit};
 use crate::device::cpu::layout::tiles::TILE;
 
-/// Eight tiles in memory.
+thread_local! {
+    /// What this thread's tiles are configured for.
+    static CONFIGURED: Cell<Option<Shapes>> = const { Cell::new(None) };
+}
+
+/// Rows of a tile, and bytes of each, as this thread's are configured.
+fn shape(tile: usize) -> (usize, usize) {
+    match (CONFIGURED.get().expect("the unit is used inside `configured`"), tile) {
+        (Shapes::Attention, 5) => (TILE, ROW_BYTES / 2),
+        (Shapes::Attention, 7) => (TILE / 2, ROW_BYTES),
+        _ => (TILE, ROW_BYTES),
+    }
+}
+
+/// Eight tiles in memory; a use of the unit that it would refuse, or that reads another shape than is meant,
+/// panics.
 pub(crate) struct Emulated {
     tiles: [[[u8; ROW_BYTES]; TILE]; 8],
 }
@@ -41,6 +58,7 @@ impl Emulated {
         from: *const u8,
         row_bytes: usize,
     ) {
+        assert_eq!((rows, bytes), shape(T), "tile {T}");
         self.tiles[T] = [[0; ROW_BYTES]; TILE];
         for (number, row) in self.tiles[T][..rows].iter_mut().enumerate() {
             // SAFETY: passed on from this function's own contract.
@@ -50,8 +68,11 @@ impl Emulated {
 }
 
 impl Unit for Emulated {
-    unsafe fn configured(_shapes: Shapes, work: &mut dyn FnMut()) {
+    unsafe fn configured(shapes: Shapes, work: &mut dyn FnMut()) {
+        let before = CONFIGURED.replace(Some(shapes));
+        assert!(before.is_none(), "tiles are configured once for all products of a task");
         work();
+        CONFIGURED.set(None);
     }
 
     unsafe fn clear<const T: usize>(&mut self) {
@@ -79,6 +100,8 @@ impl Unit for Emulated {
     }
 
     unsafe fn multiply<const SUMS: usize, const A: usize, const B: usize>(&mut self) {
+        // As deep as the one's rows are wide, the other has rows.
+        assert!(shape(SUMS) == (TILE, ROW_BYTES) && shape(A).1 / 4 == shape(B).0, "tiles {A} and {B}");
         for m in 0..TILE {
             let mut sums = [[0.0f32; 2]; TILE];
             for k in 0..TILE {

@@ -33,14 +33,25 @@ pub(crate) fn pack_panels(
     width: usize,
     read: impl Fn(usize, &mut [f32]) + Sync,
 ) -> Packed<Pair> {
+    pack_panels_at(rows, inputs, width, |pair, lane| pair * width + lane, read)
+}
+
+/// The same in panels that keep a pair of a lane at `place`.
+pub(crate) fn pack_panels_at(
+    rows: usize,
+    inputs: usize,
+    width: usize,
+    place: impl Fn(usize, usize) -> usize + Sync,
+    read: impl Fn(usize, &mut [f32]) + Sync,
+) -> Packed<Pair> {
     let pairs = pair_count(inputs);
     let mut values = Packed::zeros(rows.div_ceil(width) * width * pairs);
     values.par_chunks_mut(width * pairs).enumerate().for_each(|(number, panel)| {
         let mut weights = vec![0.0; 2 * pairs]; // beyond the inputs it stays zero
         for (lane, row) in (number * width..rows.min((number + 1) * width)).enumerate() {
             read(row, &mut weights[..inputs]);
-            for (to, pair) in panel.chunks_exact_mut(width).zip(weights.as_chunks::<2>().0) {
-                to[lane] = pair.map(bf16::from_f32);
+            for (number, pair) in weights.as_chunks::<2>().0.iter().enumerate() {
+                panel[place(number, lane)] = pair.map(bf16::from_f32);
             }
         }
     });

@@ -11,7 +11,7 @@ use rayon::prelude::*;
 
 use super::blocks::RowBlock;
 use super::packed::Packed;
-use super::pairs::{Pair, ZERO, pair_count};
+use super::pairs::{Pair, ZERO, pack_panels_at, pair_count};
 
 /// Rows of a tile, and pairs, or sums, of each.
 pub(crate) const TILE: usize = 16;
@@ -67,18 +67,7 @@ pub(crate) fn pack_panels(
     inputs: usize,
     read: impl Fn(usize, &mut [f32]) + Sync,
 ) -> Packed<Pair> {
-    let pairs = pair_count(inputs);
-    let mut values = Packed::zeros(rows.div_ceil(PANEL) * PANEL * pairs);
-    values.par_chunks_mut(PANEL * pairs).enumerate().for_each(|(number, panel)| {
-        let mut weights = vec![0.0; 2 * pairs]; // beyond the inputs it stays zero
-        for (lane, row) in (number * PANEL..rows.min((number + 1) * PANEL)).enumerate() {
-            read(row, &mut weights[..inputs]);
-            for (number, pair) in weights.as_chunks::<2>().0.iter().enumerate() {
-                panel[place(number, lane)] = pair.map(bf16::from_f32);
-            }
-        }
-    });
-    values
+    pack_panels_at(rows, inputs, PANEL, place, read)
 }
 
 /// An output's weights, widened, out of its lane of a panel.
@@ -90,7 +79,7 @@ pub(crate) fn unpack(panel: &[Pair], lane: usize, row: &mut [f32]) {
 }
 
 /// Some steps of a block of rows that are yet to be rounded.
-struct Piece<'a> {
+struct RoundingTask<'a> {
     block: RowBlock,
     first_step: usize,
     lines: &'a mut [Line],
@@ -114,14 +103,14 @@ pub(crate) fn lay_out<'a>(
         let of_step = tile_count(block.rows) * TILE;
         let (lines, after) = rest.split_at_mut(of_step * steps);
         let per_task = NUMBERS_PER_TASK.div_ceil(2 * TILE * block.rows);
-        pieces.extend(lines.chunks_mut(of_step * per_task).enumerate().map(|(number, lines)| Piece {
+        pieces.extend(lines.chunks_mut(of_step * per_task).enumerate().map(|(number, lines)| RoundingTask {
             block,
             first_step: number * per_task,
             lines,
         }));
         rest = after;
     }
-    pieces.into_par_iter().for_each(|Piece { block, first_step, lines }| {
+    pieces.into_par_iter().for_each(|RoundingTask { block, first_step, lines }| {
         let of_step = tile_count(block.rows) * TILE;
         let from = first_step * 2 * TILE;
         let to = (from + lines.len() / of_step * 2 * TILE).min(inputs);

@@ -275,3 +275,38 @@ fn the_highest_of_a_product_are_those_of_its_outputs_in_every_format() {
         }
     }
 }
+
+#[test]
+fn a_product_for_another_gives_what_it_gives_by_itself_whatever_both_are_kept_as() {
+    let (rows, inputs, inner, outputs) = (45, 70, 50, 33);
+    let x: Vec<f32> = (0..rows * inputs).map(noise).collect();
+    let formats = [Format::Plain(Dtype::F32), Format::Plain(Dtype::Bf16), Format::Q8];
+    for isa in Isa::available() {
+        let cpu = Cpu::with_isa(Some(2), isa).expect("threads start");
+        let pack = |outputs: usize, inputs: usize, format| {
+            let data = bytes(Dtype::F32, &(0..outputs * inputs).map(noise).collect::<Vec<_>>());
+            let tensor =
+                RawTensor { dtype: Dtype::F32, shape: vec![outputs, inputs], data: data.as_slice().into() };
+            cpu.pack(&[tensor], None, Some(format))
+        };
+        for (first, second) in formats.iter().flat_map(|a| formats.map(|b| (*a, b))) {
+            let (up, down) = (pack(inner, inputs, first), pack(outputs, inner, second));
+            let mut scratch = Scratch::default();
+            let (mut between, mut expected) = (vec![0.0; rows * inner], vec![0.0; rows * outputs]);
+            cpu.run(|| {
+                cpu.linear(&x, &up, &mut between, &mut scratch);
+                cpu.linear(&between, &down, &mut expected, &mut scratch);
+            });
+            let (mut operand, mut found) = (Operand::default(), vec![0.0; rows * outputs]);
+            // Twice: what an earlier and larger use left there does not matter.
+            for count in [rows, 7] {
+                found.truncate(count * outputs);
+                cpu.run(|| {
+                    cpu.linear_for(&x[..count * inputs], &up, &down, &mut operand, &mut scratch);
+                    cpu.linear(&operand, &down, &mut found, &mut scratch);
+                });
+                assert_eq!(found, expected[..count * outputs], "{isa:?} {first:?} {second:?} {count} rows");
+            }
+        }
+    }
+}

@@ -7,7 +7,7 @@ use super::super::kernels::amx::{self, Amx};
 use super::super::kernels::emulated::Emulated;
 use super::super::kernels::matrix_unit::agree;
 use super::super::layout::tiles::{full_blocks, pack_panels, step_count};
-use super::super::operand::Result;
+use super::super::operand::ProductResult;
 use super::super::processor::Cpu;
 use super::super::product::{ProductOutputs, multiply};
 use super::*;
@@ -32,7 +32,7 @@ fn product<U: Unit>(x: &[f32], (rows, inputs, outputs): (usize, usize, usize)) -
     let mut y = vec![f32::NAN; rows * outputs];
     let cpu = Cpu::with_isa(Some(2), Isa::Portable).expect("threads start");
     let outputs = ProductOutputs { count: outputs, width: PANEL, finish: Finish::Write, bias: None };
-    cpu.run(|| multiply(Isa::Portable, &kernel, &blocks, outputs, Result::Singles(&mut y)));
+    cpu.run(|| multiply(Isa::Portable, &kernel, &blocks, outputs, ProductResult::Singles(&mut y)));
     y
 }
 
