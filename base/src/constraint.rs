@@ -25,7 +25,7 @@ pub enum Constraint {
     /// A stretch of a text, from the beginning of a word to the end of one, to the letter.
     Excerpt {
         /// What it is copied from.
-        of: Source,
+        of: ExcerptSource,
         /// What may be answered instead, where the text has nothing to copy.
         otherwise: Option<String>,
     },
@@ -36,7 +36,7 @@ pub enum Constraint {
 /// What an excerpt is copied from.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Source {
+pub enum ExcerptSource {
     /// The row's cell in the column of this name: whoever makes rows puts its text here. No executor can keep
     /// to it as it is.
     Field(String),
@@ -63,8 +63,8 @@ pub struct Items {
 impl Constraint {
     /// The constraint of one row: what names a column has that cell's text.
     pub fn of_row(&self, text: impl FnOnce(&str) -> Option<String>) -> Option<Self> {
-        let Self::Excerpt { of: Source::Field(name), otherwise } = self else { return None };
-        let of = Source::Text(text(name)?);
+        let Self::Excerpt { of: ExcerptSource::Field(name), otherwise } = self else { return None };
+        let of = ExcerptSource::Text(text(name)?);
         Some(Self::Excerpt { of, otherwise: otherwise.clone() })
     }
 

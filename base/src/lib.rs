@@ -12,7 +12,7 @@ pub mod units;
 pub mod work;
 
 pub use constraint::{
-    AnswerScoring, Compiled, Constraint, ConstraintCompiler, ConstraintError, Items, Source,
+    AnswerScoring, Compiled, Constraint, ConstraintCompiler, ConstraintError, ExcerptSource, Items,
 };
 pub use ids::{BlockId, HostBlockId, PinId, RelQueryId, RequestId, StepId, TenantId, TokenId};
 pub use logprob::{Logprob, TokenLogprob};

@@ -16,12 +16,12 @@ const TOKENIZER: &str = include_str!("../../models/demo/tokenizer.json");
 #[derive(Deserialize)]
 struct Expected {
     conversations: Vec<Vec<(Role, String)>>,
-    templates: BTreeMap<String, Case>,
+    templates: BTreeMap<String, TemplateCase>,
 }
 
 /// A template's tokens and prompts.
 #[derive(Deserialize)]
-struct Case {
+struct TemplateCase {
     bos_token: Option<String>,
     eos_token: Option<String>,
     special: Vec<String>,
@@ -39,7 +39,7 @@ fn template(name: &str) -> String {
 }
 
 /// The demo model's tokenizer with a template's special tokens, as a model's text and as the crate has it.
-fn text_of(name: &str, case: &Case) -> (ModelText, tokenizers::Tokenizer) {
+fn text_of(name: &str, case: &TemplateCase) -> (ModelText, tokenizers::Tokenizer) {
     let mut tokenizer: Value = serde_json::from_str(TOKENIZER).expect("JSON");
     let plain: tokenizers::Tokenizer = TOKENIZER.parse().expect("a tokenizer");
     let mut vocab = plain.get_vocab_size(true) as u32;

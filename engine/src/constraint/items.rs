@@ -21,7 +21,7 @@ pub(super) struct ItemList {
 
 /// Where a list stands; two such places where an item holds what might be a separator.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Place {
+pub(super) struct ListPosition {
     /// Where the item begins.
     start: u32,
     /// Bytes of the separator behind it.
@@ -49,7 +49,7 @@ impl ItemList {
     }
 
     /// The item at hand, if it may end here: what is used up with it.
-    fn complete(&self, place: &Place, written: &[u8]) -> Option<u128> {
+    fn complete(&self, place: &ListPosition, written: &[u8]) -> Option<u128> {
         let item = &written[place.start as usize..];
         if self.is_listed {
             let number = self.unused(place).find(|number| self.texts[*number] == item)?;
@@ -65,13 +65,13 @@ impl ItemList {
         (is_text && is_new()).then_some(place.used)
     }
 
-    fn unused(&self, place: &Place) -> impl Iterator<Item = usize> {
+    fn unused(&self, place: &ListPosition) -> impl Iterator<Item = usize> {
         let used = place.used;
         (0..self.texts.len()).filter(move |number| used & (1 << number) == 0)
     }
 
     /// Whether the item at hand may go on with a byte.
-    fn goes_on(&self, place: &Place, written: &[u8], byte: u8) -> bool {
+    fn goes_on(&self, place: &ListPosition, written: &[u8], byte: u8) -> bool {
         let item = &written[place.start as usize..];
         if self.is_listed {
             let begins =
@@ -92,11 +92,11 @@ impl ItemList {
         }
     }
 
-    fn place_after(&self, place: &Place, written: &[u8], byte: u8) -> [Option<Place>; 2] {
+    fn place_after(&self, place: &ListPosition, written: &[u8], byte: u8) -> [Option<ListPosition>; 2] {
         let next = written.len() as u32 + 1;
-        let separated = |place: &Place, bytes: u8| match usize::from(bytes) == self.separator.len() {
-            true => Place { start: next, separated: 0, count: place.count + 1, used: place.used },
-            false => Place { separated: bytes, ..*place },
+        let separated = |place: &ListPosition, bytes: u8| match usize::from(bytes) == self.separator.len() {
+            true => ListPosition { start: next, separated: 0, count: place.count + 1, used: place.used },
+            false => ListPosition { separated: bytes, ..*place },
         };
         if place.separated > 0 {
             let is_next = self.separator[usize::from(place.separated)] == byte;
@@ -107,16 +107,16 @@ impl ItemList {
         let ends = (has_more && self.separator.first() == Some(&byte))
             .then(|| self.complete(place, written))
             .flatten()
-            .map(|used| separated(&Place { used, ..*place }, 1));
+            .map(|used| separated(&ListPosition { used, ..*place }, 1));
         [goes_on, ends]
     }
 }
 
 impl Automaton for ItemList {
-    type State = [Option<Place>; 2];
+    type State = [Option<ListPosition>; 2];
 
     fn start(&self, skipped: usize) -> Self::State {
-        [Some(Place { start: skipped as u32, ..Place::default() }), None]
+        [Some(ListPosition { start: skipped as u32, ..ListPosition::default() }), None]
     }
 
     fn step(&self, state: &Self::State, written: &[u8], byte: u8) -> Option<Self::State> {
@@ -127,7 +127,7 @@ impl Automaton for ItemList {
     }
 
     fn can_end(&self, state: &Self::State, written: &[u8]) -> bool {
-        let ends = |place: &Place| {
+        let ends = |place: &ListPosition| {
             place.separated == 0 && place.count + 1 >= self.count.0 && self.complete(place, written).is_some()
         };
         state.iter().flatten().any(ends)

@@ -15,7 +15,9 @@ mod tests;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, OnceLock};
 
-use base::{Compiled, Constraint, ConstraintCompiler, ConstraintError, Generation, Items, Source, TokenId};
+use base::{
+    Compiled, Constraint, ConstraintCompiler, ConstraintError, ExcerptSource, Generation, Items, TokenId,
+};
 use llguidance::toktrie::{TokEnv, TokRxInfo, TokTrie, TokenizerEnv};
 use llguidance::{ParserFactory, panic_utils};
 
@@ -24,7 +26,7 @@ use follow::Follower;
 pub(crate) use follow::Pushed;
 use items::{ItemList, TEXTS_MAX};
 pub(crate) use state::ConstraintState;
-use state::{Form, RowVocabulary};
+use state::{FormState, RowVocabulary};
 
 use crate::text::TokenText;
 
@@ -75,27 +77,27 @@ impl Constraints {
         let leading_space = self.text.drops_leading_space();
         let factory = self.factory()?;
         let form = match constraint {
-            Constraint::Excerpt { of: Source::Field(name), .. } => {
+            Constraint::Excerpt { of: ExcerptSource::Field(name), .. } => {
                 return Err(ConstraintError(format!(
                     "copies from column `{name}`, which no row has filled in"
                 )));
             }
-            Constraint::Excerpt { of: Source::Text(text), otherwise } => {
+            Constraint::Excerpt { of: ExcerptSource::Text(text), otherwise } => {
                 let excerpt = Excerpt::new(text, otherwise.as_deref());
                 if excerpt.is_empty() {
                     return Err(ConstraintError("copies from a text without a word".into()));
                 }
-                Form::Excerpt(Follower::new(excerpt, leading_space))
+                FormState::Excerpt(Follower::new(excerpt, leading_space))
             }
             Constraint::Items(items) => {
                 check_items(items)?;
-                Form::Items(Follower::new(ItemList::new(items), leading_space))
+                FormState::Items(Follower::new(ItemList::new(items), leading_space))
             }
             constraint => {
                 let grammar = grammar::grammar(constraint, leading_space)?;
                 let mut parser = factory.create_parser(grammar).map_err(|error| reason(&error))?;
                 parser.start_without_prompt();
-                Form::Grammar(Box::new(parser))
+                FormState::Grammar(Box::new(parser))
             }
         };
         let vocabulary = RowVocabulary { env: factory.tok_env().clone(), ends: self.ends.as_slice().into() };
@@ -179,7 +181,7 @@ impl TokenizerEnv for Vocabulary {
 
 impl ConstraintCompiler for Constraints {
     fn compile(&self, constraint: &Constraint) -> Result<Compiled, ConstraintError> {
-        if matches!(constraint, Constraint::Excerpt { of: Source::Field(_), .. }) {
+        if matches!(constraint, Constraint::Excerpt { of: ExcerptSource::Field(_), .. }) {
             // Each row begins its own; what all of them need is made now, and in no step.
             self.factory()?;
             return Ok(Compiled::default());

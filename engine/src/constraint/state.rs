@@ -17,7 +17,7 @@ const FORCED_MAX: usize = 32;
 
 /// Where a row stands in its constraint.
 pub(crate) struct ConstraintState {
-    form: Form,
+    form: FormState,
     vocabulary: RowVocabulary,
     /// Bytes of the output so far.
     written: Vec<u8>,
@@ -26,7 +26,7 @@ pub(crate) struct ConstraintState {
 }
 
 /// Who says what may follow.
-pub(super) enum Form {
+pub(super) enum FormState {
     Grammar(Box<TokenParser>),
     Excerpt(Follower<Excerpt>),
     Items(Follower<ItemList>),
@@ -41,7 +41,7 @@ pub(super) struct RowVocabulary {
 
 impl ConstraintState {
     /// The start of a constraint.
-    pub(super) fn new(mut form: Form, vocabulary: RowVocabulary) -> Result<Self, ConstraintError> {
+    pub(super) fn new(mut form: FormState, vocabulary: RowVocabulary) -> Result<Self, ConstraintError> {
         let first = allowed(&mut form, &vocabulary)?;
         Ok(Self { form, vocabulary, written: Vec::new(), first: Some(Arc::new(first)) })
     }
@@ -49,9 +49,9 @@ impl ConstraintState {
     /// The same place for another row. Rows share no caches, so that none waits for, or breaks with, another.
     pub(super) fn fresh(&self) -> Self {
         let form = match &self.form {
-            Form::Grammar(parser) => Form::Grammar(Box::new(parser.deep_clone())),
-            Form::Excerpt(follower) => Form::Excerpt(follower.clone()),
-            Form::Items(follower) => Form::Items(follower.clone()),
+            FormState::Grammar(parser) => FormState::Grammar(Box::new(parser.deep_clone())),
+            FormState::Excerpt(follower) => FormState::Excerpt(follower.clone()),
+            FormState::Items(follower) => FormState::Items(follower.clone()),
         };
         let (vocabulary, written) = (self.vocabulary.clone(), self.written.clone());
         Self { form, vocabulary, written, first: self.first.clone() }
@@ -86,7 +86,7 @@ impl ConstraintState {
     /// Takes the tokens that must come next, as the tokenizer cuts the text that is forced. Of its end they
     /// leave out what the free text behind might join.
     fn force(&mut self) -> Result<Vec<TokenId>, ConstraintError> {
-        let Form::Grammar(parser) = &mut self.form else { return Ok(Vec::new()) };
+        let FormState::Grammar(parser) = &mut self.form else { return Ok(Vec::new()) };
         let forced = panic_utils::catch_unwind(AssertUnwindSafe(|| {
             let mut forced = parser.compute_ff_tokens();
             forced.truncate(FORCED_MAX);
@@ -104,9 +104,9 @@ impl ConstraintState {
         let bytes = self.vocabulary.bytes(token.0);
         self.written.extend_from_slice(bytes);
         let parser = match &mut self.form {
-            Form::Grammar(parser) => parser,
-            Form::Excerpt(follower) => return follower.take(bytes).map_err(ConstraintError),
-            Form::Items(follower) => return follower.take(bytes).map_err(ConstraintError),
+            FormState::Grammar(parser) => parser,
+            FormState::Excerpt(follower) => return follower.take(bytes).map_err(ConstraintError),
+            FormState::Items(follower) => return follower.take(bytes).map_err(ConstraintError),
         };
         let pushed = panic_utils::catch_unwind(AssertUnwindSafe(|| {
             parser.consume_token(token.0)?;
@@ -129,13 +129,13 @@ impl RowVocabulary {
 
 /// The tokens that may come next.
 fn allowed(
-    form: &mut Form,
+    form: &mut FormState,
     RowVocabulary { env, ends }: &RowVocabulary,
 ) -> Result<SimpleVob, ConstraintError> {
     let mask = match form {
-        Form::Grammar(parser) => panic_utils::catch_unwind(AssertUnwindSafe(|| parser.compute_mask())),
-        Form::Excerpt(follower) => Ok(follower.allowed(env, ends)),
-        Form::Items(follower) => Ok(follower.allowed(env, ends)),
+        FormState::Grammar(parser) => panic_utils::catch_unwind(AssertUnwindSafe(|| parser.compute_mask())),
+        FormState::Excerpt(follower) => Ok(follower.allowed(env, ends)),
+        FormState::Items(follower) => Ok(follower.allowed(env, ends)),
     };
     match mask {
         Ok(mask) if !mask.is_zero() => Ok(mask),

@@ -221,7 +221,7 @@ fn tags(texts: &[&str], count: (u32, u32)) -> Constraint {
 }
 
 fn excerpt(text: &str) -> Constraint {
-    Constraint::Excerpt { of: Source::Text(text.into()), otherwise: Some("none".into()) }
+    Constraint::Excerpt { of: ExcerptSource::Text(text.into()), otherwise: Some("none".into()) }
 }
 
 #[test]
@@ -258,9 +258,9 @@ fn items_and_excerpts_that_cannot_be_are_refused() {
     refused(&tags(&[], (1, 1)), "must have 1 to 128 items, has 0");
     refused(&tags(&["a", ""], (1, 1)), "has an empty item");
     refused(&tags(&["a"], (0, 1)), "must have 1 item or more");
-    let blank = Constraint::Excerpt { of: Source::Text(" ".into()), otherwise: None };
+    let blank = Constraint::Excerpt { of: ExcerptSource::Text(" ".into()), otherwise: None };
     refused(&blank, "copies from a text without a word");
-    let field = Constraint::Excerpt { of: Source::Field("text".into()), otherwise: None };
+    let field = Constraint::Excerpt { of: ExcerptSource::Field("text".into()), otherwise: None };
     refused(&field, "copies from column `text`");
     assert!(constraints().compile(&field).is_ok(), "each row begins its own");
 }

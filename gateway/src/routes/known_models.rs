@@ -9,7 +9,7 @@ use crate::auth::Authenticated;
 use crate::error::{ApiError, ErrorBody};
 use crate::routes::get_only;
 use crate::state::App;
-use crate::wire::known_models::{KnownModelList, KnownModelObject, Machine};
+use crate::wire::known_models::{KnownModelList, KnownModelObject, LocalMachine};
 
 /// The routes.
 pub fn configure(routes: &mut ServiceConfig) {
@@ -25,7 +25,7 @@ pub async fn list(app: Data<App>, _: Authenticated) -> Result<HttpResponse, ApiE
     // Files are looked at.
     let listed = web::block(move || {
         let memory = known_models::memory_after_restart();
-        let machine = Machine { data_dir: &app.config.store.data_dir, memory };
+        let machine = LocalMachine { data_dir: &app.config.store.data_dir, memory };
         let one = |model| KnownModelObject::new(model, machine, is_served(&app, model));
         let data = known_models::all().iter().map(one).collect();
         KnownModelList { object: "list", data, memory_bytes: memory.map(|memory| memory.0) }

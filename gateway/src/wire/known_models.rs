@@ -54,7 +54,7 @@ pub struct KnownModelList {
 
 /// What a list is made against.
 #[derive(Clone, Copy, Debug)]
-pub struct Machine<'a> {
+pub struct LocalMachine<'a> {
     /// Where models are fetched into.
     pub data_dir: &'a Path,
     /// What a server can have.
@@ -63,7 +63,7 @@ pub struct Machine<'a> {
 
 impl KnownModelObject {
     /// A model as it is here. Looks for its files.
-    pub fn new(model: &'static KnownModel, machine: Machine<'_>, is_served: bool) -> Self {
+    pub fn new(model: &'static KnownModel, machine: LocalMachine<'_>, is_served: bool) -> Self {
         let KnownModel { name, licence, parameters, about, .. } = model;
         let availability = match is_served {
             true => Availability::Served,
@@ -96,7 +96,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let [smallest, .., largest] = known_models::all() else { panic!("there are several") };
         let of = |model, memory, is_served| {
-            let machine = Machine { data_dir: folder.path(), memory };
+            let machine = LocalMachine { data_dir: folder.path(), memory };
             let shown = KnownModelObject::new(model, machine, is_served);
             (shown.fits, shown.availability)
         };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use base::{Constraint, Items, Source, TokenCount};
+use base::{Constraint, ExcerptSource, Items, TokenCount};
 
 use super::answer::Answer;
 use super::argument::{Argument, Checked};
@@ -377,7 +377,7 @@ impl Function {
                 }))
             }
             AnswerKind::Excerpt => Some(Constraint::Excerpt {
-                of: Source::Field(own.to_owned()),
+                of: ExcerptSource::Field(own.to_owned()),
                 otherwise: Some(NOTHING.to_owned()),
             }),
             AnswerKind::Format => form::of_target(checked.texts.get("target")?).map(Constraint::Regex),
@@ -508,7 +508,8 @@ mod tests {
         };
         assert_eq!(form("tag", json!(["x", ["a", "b"]])), Some(Constraint::Items(tags)));
         assert!(matches!(form("tag", json!(["x"])), Some(Constraint::Items(Items { texts: None, .. }))));
-        let copied = Constraint::Excerpt { of: Source::Field("text".into()), otherwise: Some("none".into()) };
+        let copied =
+            Constraint::Excerpt { of: ExcerptSource::Field("text".into()), otherwise: Some("none".into()) };
         assert_eq!(form("extract", json!(["x", "the date"])), Some(copied));
         assert!(matches!(
             form("list", json!(["x", 3])),

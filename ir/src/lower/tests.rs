@@ -221,9 +221,9 @@ fn a_table_whose_answers_do_not_cover_the_input_is_refused() {
 }
 
 /// Llama 3's manner: contents are trimmed. A content that holds "No" is refused, as some refuse roles.
-struct Trims;
+struct RefusingTemplate;
 
-impl ChatTemplate for Trims {
+impl ChatTemplate for RefusingTemplate {
     fn frame(&self, roles: &[Role]) -> Result<Vec<Piece>, TextError> {
         ByteText.frame(roles)
     }
@@ -242,7 +242,8 @@ impl ChatTemplate for Trims {
 fn a_row_is_what_the_chat_template_makes_of_its_own_contents() {
     let rows: &[&[&str]] = &[&["so", " "], &[" \n so\n", "b "], &["<end> ", "No"], &["", "e"]];
     let plan = relquery(" {a}\nand {b}\n", rows, true);
-    let lowered = lower(&plan, &ByteText, Some(&Trims), &LowerOptions::default()).expect("it lowers");
+    let lowered =
+        lower(&plan, &ByteText, Some(&RefusingTemplate), &LowerOptions::default()).expect("it lowers");
     let prompts: Vec<String> = lowered.items.iter().map(shown).collect();
     let prompt = |content: &str| format!("[system]Be brief.<END>[user]{content}<END>[assistant]");
     assert_eq!(prompts, ["so\nand", "so\n\nand b", "and e"].map(prompt));
@@ -257,13 +258,14 @@ fn a_row_is_what_the_chat_template_makes_of_its_own_contents() {
         [(Template, markup), (Field, 3), (Template, 5), (Field, 1), (Template, 12)]
     );
     let refused = relquery("No {a}", &[&["a"], &["b"]], true);
-    let error = lower(&refused, &ByteText, Some(&Trims), &LowerOptions::default());
+    let error = lower(&refused, &ByteText, Some(&RefusingTemplate), &LowerOptions::default());
     assert_eq!(error, Err(TextError::Template("no".into()).into()), "nothing is wrong with one row alone");
     for (role, content) in [(Role::User, " a\n"), (Role::User, "a")] {
         let talk = Plan::conversation(vec![(role, content.into())], Generation::default());
-        let lowered = lower(&talk, &ByteText, Some(&Trims), &LowerOptions::default()).expect("it lowers");
+        let lowered =
+            lower(&talk, &ByteText, Some(&RefusingTemplate), &LowerOptions::default()).expect("it lowers");
         assert_eq!(shown(&lowered.items[0]), "[user]a<END>[assistant]");
-        let rendered = Trims.render(&conversation(&[role], &[content])).expect("it renders");
+        let rendered = RefusingTemplate.render(&conversation(&[role], &[content])).expect("it renders");
         assert_eq!(*lowered.items[0].prompt, ByteText.encode_rendered(&rendered));
     }
 }
@@ -271,8 +273,8 @@ fn a_row_is_what_the_chat_template_makes_of_its_own_contents() {
 #[test]
 fn rows_whose_markup_differs_have_each_its_own() {
     /// Says how long a content is, and puts a special token between.
-    struct Counts;
-    impl ChatTemplate for Counts {
+    struct CountingTemplate;
+    impl ChatTemplate for CountingTemplate {
         fn frame(&self, roles: &[Role]) -> Result<Vec<Piece>, TextError> {
             ByteText.frame(roles)
         }
@@ -287,7 +289,8 @@ fn rows_whose_markup_differs_have_each_its_own() {
     let rows = ["a", "abc", "b", "abd"].map(|cell| vec![Cell::from(cell)]).to_vec();
     let table = Table::new(vec!["a".into()], rows).expect("one column");
     let plan = Plan::relquery(&template, None, true, table, Generation::default()).expect("it fits");
-    let lowered = lower(&plan, &ByteText, Some(&Counts), &LowerOptions::default()).expect("it lowers");
+    let lowered =
+        lower(&plan, &ByteText, Some(&CountingTemplate), &LowerOptions::default()).expect("it lowers");
     let prompts: Vec<String> = lowered.items.iter().map(shown).collect();
     assert_eq!(prompts, ["1:A", "<END>3:ABC", "1:B", "<END>3:ABD"]);
     let spans: Vec<u64> = lowered.items[1].spans.iter().map(|span| span.tokens.0).collect();

@@ -535,10 +535,10 @@ fn a_plain_prompt_is_that_of_a_chat_or_of_a_completion_with_the_same_text() {
     );
 }
 
-/// Trims contents.
-struct Trims;
+/// TrimmingTemplate contents.
+struct TrimmingTemplate;
 
-impl ChatTemplate for Trims {
+impl ChatTemplate for TrimmingTemplate {
     fn frame(&self, roles: &[Role]) -> Result<Vec<Piece>, TextError> {
         ByteText.frame(roles)
     }
@@ -555,7 +555,7 @@ fn messages_of_schemas_and_prompts_are_trimmed_where_the_template_trims() {
     let schema = "<schema name=\"s\"><system>\nBe brief.\n</system><module name=\"a\"><user>\nOne \n</user></module>\
         <user><module name=\"b\">\nTwo\n</module> and\n<union><module name=\"c\"> three\n</module></union></user></schema>";
     let prompt = "<prompt schema=\"s\"><a/><b/><c/><user>\nTell me.\n</user></prompt>";
-    let tags = Tags::of(&Trims, &ByteText).expect("messages stand one by one");
+    let tags = Tags::of(&TrimmingTemplate, &ByteText).expect("messages stand one by one");
     let schema = Schema::parse(schema).expect("a valid schema");
     let layout = Layout::new(&schema, &ByteText, Ok(&tags), POSITIONS).expect("it fits");
     let prompt = PmlPrompt::parse(prompt).expect("a valid prompt");
@@ -567,7 +567,7 @@ fn messages_of_schemas_and_prompts_are_trimmed_where_the_template_trims() {
         (User, "\nTwo\n and\n three\n"),
         (User, "\nTell me.\n"),
     ];
-    let expected = ByteText.encode_rendered(&Trims.render(&messages).expect("it renders"));
+    let expected = ByteText.encode_rendered(&TrimmingTemplate.render(&messages).expect("it renders"));
     assert_eq!(assembly.plain(&ByteText, Ok(&tags)), expected);
     let expected = [
         "0:[system]Be brief.<end>",

@@ -18,9 +18,9 @@ const NAME: &str = "item";
 
 /// An item: texts by their names.
 #[derive(Debug)]
-pub(super) struct Item(BTreeMap<String, String>);
+pub(super) struct MapItem(BTreeMap<String, String>);
 
-impl Item {
+impl MapItem {
     /// Reads the items of an array; there is one at least.
     pub(super) fn all(value: &Value, path: &Path<'_>) -> Result<Vec<Self>, SpanError> {
         let items = value.as_array().filter(|items| !items.is_empty());
@@ -56,7 +56,7 @@ fn text(value: &Value, path: &Path<'_>) -> Result<String, SpanError> {
 /// more bytes than there may be in all, `None`: a text that names a large item often is not made at all.
 pub(super) fn fill<'a>(
     text: &'a str,
-    items: &[Item],
+    items: &[MapItem],
     bytes_max: usize,
     path: &Path<'_>,
 ) -> Result<Option<Cow<'a, str>>, SpanError> {
@@ -78,7 +78,7 @@ pub(super) fn fill<'a>(
     Ok(Some(filled.into()))
 }
 
-fn find<'a>(name: &str, items: &'a [Item], path: &Path<'_>) -> Result<&'a str, SpanError> {
+fn find<'a>(name: &str, items: &'a [MapItem], path: &Path<'_>) -> Result<&'a str, SpanError> {
     let found = items.iter().rev().find_map(|item| item.0.get(name));
     found.map(String::as_str).ok_or_else(|| {
         let known = items.iter().flat_map(|item| item.0.keys()).map(|name| shown(name));

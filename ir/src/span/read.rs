@@ -22,7 +22,7 @@ use base::Role;
 use serde_json::Value;
 
 use super::error::SpanError;
-use super::items::{Item, fill};
+use super::items::{MapItem, fill};
 use super::params::{self, SpanFields, brief, whole};
 use super::path::{Path, shown};
 use super::query::{Generate, Params, Retrieval, SpanQuery};
@@ -66,7 +66,7 @@ struct QueryReader<'a> {
     /// Times that the node at hand will be there.
     copies: usize,
     /// Of each `map` around the node at hand, outermost first, the item at hand.
-    items: Vec<Item>,
+    items: Vec<MapItem>,
     nodes: usize,
     bytes: usize,
 }
@@ -147,7 +147,7 @@ impl QueryReader<'_> {
         let fields = SpanFields::of(value, path, &[&["over", "query"]])?;
         let (over, query) = (fields.required("over")?, fields.required("query")?);
         let mut copies = Vec::new();
-        for item in Item::all(over, &Path::Key(path, "over"))? {
+        for item in MapItem::all(over, &Path::Key(path, "over"))? {
             self.items.push(item);
             copies.extend(self.spread(query, &Path::Key(path, "query"))?);
             self.items.pop();

@@ -64,7 +64,7 @@ pub struct FunctionsArgs {
 /// A call with its answer.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Item {
+struct ScoredCall {
     args: Vec<Value>,
     #[serde(default)]
     expect: Value,
@@ -73,7 +73,7 @@ struct Item {
 /// A question, as `POST /v1/cells` takes it.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Question {
+struct SheetQuestion {
     function: String,
     args: Vec<Value>,
 }
@@ -98,7 +98,7 @@ pub async fn measure(
     let server = BenchServer::start(config.clone(), folder.path(), None).await?;
     say(&server.model());
     if args.questions {
-        for Question { function, args } in questions()? {
+        for SheetQuestion { function, args } in questions()? {
             let cell =
                 &post(&server, vec![json!({ "function": function, "args": args })], [true; 3]).await?[0];
             let answer = cell.get("value").unwrap_or(&cell["error"]["message"]);
@@ -155,7 +155,7 @@ async fn post(
     }
 }
 
-fn tables(args: &FunctionsArgs) -> Result<Vec<(String, Vec<Item>)>, BenchError> {
+fn tables(args: &FunctionsArgs) -> Result<Vec<(String, Vec<ScoredCall>)>, BenchError> {
     let mut found = Vec::new();
     for (function, built_in) in TABLES {
         if !args.only.is_empty() && !args.only.iter().any(|only| only == function) {
@@ -177,7 +177,7 @@ fn tables(args: &FunctionsArgs) -> Result<Vec<(String, Vec<Item>)>, BenchError> 
             let bad = |error| BenchError::Case(format!("line {number} of {name}: {error}"));
             serde_json::from_str(line).map_err(bad)
         };
-        let items = lines.map(read).collect::<Result<Vec<Item>, BenchError>>()?;
+        let items = lines.map(read).collect::<Result<Vec<ScoredCall>, BenchError>>()?;
         if !items.is_empty() {
             found.push((function.to_owned(), items));
         }
@@ -196,7 +196,7 @@ fn tables(args: &FunctionsArgs) -> Result<Vec<(String, Vec<Item>)>, BenchError> 
 }
 
 /// The questions that this program was built with.
-fn questions() -> Result<Vec<Question>, BenchError> {
+fn questions() -> Result<Vec<SheetQuestion>, BenchError> {
     let lines = include_str!("questions.jsonl").lines();
     let read = |line: &str| {
         serde_json::from_str(line).map_err(|error| BenchError::Case(format!("a question: {error}")))
@@ -205,7 +205,7 @@ fn questions() -> Result<Vec<Question>, BenchError> {
 }
 
 /// How good an answer is, 0 to 1: an answer that failed is 0.
-fn score(function: &str, Item { args, expect }: &Item, value: &Value) -> f64 {
+fn score(function: &str, ScoredCall { args, expect }: &ScoredCall, value: &Value) -> f64 {
     let said = match value {
         Value::String(text) => text.trim().to_owned(),
         Value::Null => return 0.0,
@@ -322,7 +322,7 @@ mod tests {
 
     fn scored(function: &str, args: Value, expect: Value, value: Value) -> f64 {
         let args = args.as_array().expect("arguments").clone();
-        score(function, &Item { args, expect }, &value)
+        score(function, &ScoredCall { args, expect }, &value)
     }
 
     #[test]
@@ -349,7 +349,7 @@ mod tests {
         let examples = include_str!("../../../ir/catalogue.toml");
         for (function, items) in tables(&FunctionsArgs::default()).expect("they are shipped") {
             assert!((20..=40).contains(&items.len()), "{function}: {}", items.len());
-            for Item { args, .. } in items {
+            for ScoredCall { args, .. } in items {
                 let arguments: Vec<_> = args
                     .iter()
                     .map(|value| ir::catalogue::Argument::from_json(value).expect("an argument"))

@@ -3,7 +3,7 @@
 //!
 //! Of a JSON schema the plain keywords are looked at. What is not understood here fails no answer. Pure.
 
-use base::{Constraint, End, Source};
+use base::{Constraint, End, ExcerptSource};
 use regex::RegexBuilder;
 use serde_json::Value;
 
@@ -46,7 +46,8 @@ fn fits(constraint: &Constraint, text: &str) -> bool {
         },
         Constraint::Excerpt { of, otherwise } => {
             let holds = |source: &str| source.contains(text.trim());
-            matches!(of, Source::Text(source) if holds(source)) || otherwise.as_deref() == Some(text.trim())
+            matches!(of, ExcerptSource::Text(source) if holds(source))
+                || otherwise.as_deref() == Some(text.trim())
         }
         // Items that are alike are let through: servers hold outputs to a regex, which cannot see that.
         Constraint::Items(items) => {

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use base::{Bytes, ChatTemplate, Constraint, Generation, Source, TokenCount, Tokenizer, WorkItem};
+use base::{Bytes, ChatTemplate, Constraint, ExcerptSource, Generation, TokenCount, Tokenizer, WorkItem};
 use ir::{Cell, LowerOptions, Lowered, Plan, RowProblem, Rules, Table, TableRow};
 use serving::error::RequestError;
 use serving::intake::{CellKey, PendingRow, TemplateRows};
@@ -73,10 +73,10 @@ impl TableRows {
         lowering: Lowering<'_>,
     ) -> Result<(TemplateRows, Vec<(u32, RequestError)>), RequestError> {
         let Self { numbers, cells, records, mut failed } = self;
-        let mut sources = Sources::default();
+        let mut sources = ExcerptTexts::default();
         let own = lowering.sampling.generation.constraint.as_ref();
-        if let Some(Constraint::Excerpt { of: Source::Field(name), .. }) = own {
-            sources = Sources::of(name, &columns, &cells);
+        if let Some(Constraint::Excerpt { of: ExcerptSource::Field(name), .. }) = own {
+            sources = ExcerptTexts::of(name, &columns, &cells);
         }
         let rows = (0..).zip(cells).zip(records);
         let rows =
@@ -111,12 +111,12 @@ impl TableRows {
 
 /// The texts that rows' answers are copied from.
 #[derive(Default)]
-struct Sources {
+struct ExcerptTexts {
     /// By row; none where nothing is copied.
     texts: Option<Vec<String>>,
 }
 
-impl Sources {
+impl ExcerptTexts {
     /// The cells of a column; where there is no such column, no text.
     fn of(name: &str, columns: &[String], cells: &[Vec<Cell>]) -> Self {
         let text = |column: usize, row: &Vec<Cell>| row.get(column).map(|cell| cell.text().into_owned());

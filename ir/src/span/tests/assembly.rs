@@ -43,10 +43,10 @@ fn a_prompt_without_spans_is_the_one_that_a_chat_has() {
     assert_eq!(shown(&alone.prompt), "[system]Today. Be kind.<end>[user]u<end>[assistant]");
 }
 
-/// Trims contents, and says how many messages there are where it is asked to.
-struct Trims;
+/// NumberingTemplate contents, and says how many messages there are where it is asked to.
+struct NumberingTemplate;
 
-impl ChatTemplate for Trims {
+impl ChatTemplate for NumberingTemplate {
     fn frame(&self, roles: &[Role]) -> Result<Vec<Piece>, TextError> {
         ByteText.frame(roles)
     }
@@ -67,7 +67,7 @@ fn contents_are_what_the_template_makes_of_them_in_every_span() {
     let plan = plan(text);
     let said = |id: CallId| if id.0 == 1 { Output::Text(" said\n") } else { Output::Tokens(&[TokenId(32)]) };
     let last = plan.calls.len() - 1;
-    let outer = assembled(&plan, last, &Trims, &said);
+    let outer = assembled(&plan, last, &NumberingTemplate, &said);
     let expected = [
         "0+[system]s<end>",
         "10:[user]one<end>",
@@ -75,8 +75,8 @@ fn contents_are_what_the_template_makes_of_them_in_every_span() {
         "43+[assistant]said<end>[user]q<end>[assistant]",
     ];
     assert_eq!(sections(&outer), expected);
-    assert_eq!(shown(&assembled(&plan, 0, &Trims, &said).prompt), "[user]two<end>[assistant]");
-    let many = shown(&assembled(&plan, 1, &Trims, &said).prompt);
+    assert_eq!(shown(&assembled(&plan, 0, &NumberingTemplate, &said).prompt), "[user]two<end>[assistant]");
+    let many = shown(&assembled(&plan, 1, &NumberingTemplate, &said).prompt);
     assert_eq!(many, "[user]2<end>[user]x<end>[assistant]", "a prompt of messages alone is rendered whole");
 }
 
