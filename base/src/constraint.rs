@@ -31,6 +31,27 @@ pub enum Constraint {
     },
     /// Items, one behind the other, no two of them alike.
     Items(Items),
+    /// What a row's own text says, in the form that is asked for: a choice of its readings, which are listed for each
+    /// row.
+    Reading {
+        /// Its text is the cell in the column of this name: whoever makes rows lists the readings. No executor can
+        /// keep to it as it is.
+        field: String,
+        /// What is read.
+        reading: TextReading,
+        /// What holds where a text is not understood.
+        otherwise: Option<Box<Constraint>>,
+    },
+}
+
+/// What is read in a text.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TextReading {
+    /// Its value, in the form that these words or this pattern name.
+    Formatted { target: String },
+    /// Its stretches that are what these words name.
+    Stretches { what: String },
 }
 
 /// What an excerpt is copied from.
@@ -68,12 +89,34 @@ impl Constraint {
         Some(Self::Excerpt { of, otherwise: otherwise.clone() })
     }
 
+    /// The column whose cell it needs for each row.
+    pub fn field(&self) -> Option<&str> {
+        match self {
+            Self::Excerpt { of: ExcerptSource::Field(field), .. } | Self::Reading { field, .. } => {
+                Some(field)
+            }
+            _ => None,
+        }
+    }
+
+    /// What holds of it where rows have no single text of their own.
+    pub fn without_field(self) -> Option<Self> {
+        match self {
+            Self::Reading { otherwise, .. } => otherwise.and_then(|otherwise| otherwise.without_field()),
+            form => form.field().is_none().then_some(form),
+        }
+    }
+
     /// How many answers it lists, where it lists all that there can be.
     pub fn listed(&self) -> Option<u64> {
         match self {
             Self::Choice(texts) => Some(texts.len() as u64),
             Self::Integer { low, high } => high.abs_diff(*low).checked_add(1),
-            Self::Regex(_) | Self::JsonSchema(_) | Self::Excerpt { .. } | Self::Items(_) => None,
+            Self::Regex(_)
+            | Self::JsonSchema(_)
+            | Self::Excerpt { .. }
+            | Self::Items(_)
+            | Self::Reading { .. } => None,
         }
     }
 }

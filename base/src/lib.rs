@@ -13,6 +13,7 @@ pub mod work;
 
 pub use constraint::{
     AnswerScoring, Compiled, Constraint, ConstraintCompiler, ConstraintError, ExcerptSource, Items,
+    TextReading,
 };
 pub use ids::{BlockId, HostBlockId, PinId, RelQueryId, RequestId, StepId, TenantId, TokenId};
 pub use logprob::{Logprob, TokenLogprob};

@@ -265,7 +265,7 @@ impl Function {
                 shared.guide.template =
                     shared.guide.template.take().map(|last| prompt::splice(&last, &prompt.template));
                 // A prompt of several values is no text to copy from.
-                shared.form = shared.form.take().filter(|form| !matches!(form, Constraint::Excerpt { .. }));
+                shared.form = shared.form.take().and_then(Constraint::without_field);
                 let placed = shared.columns();
                 let placed = placed.iter().filter_map(|name| name.parse().ok());
                 let places = placed.chain(prompt.record.iter().map(|(place, _)| *place));

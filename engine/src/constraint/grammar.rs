@@ -27,7 +27,7 @@ pub(super) fn grammar(
             let schema = serde_json::from_str(schema).map_err(|error| super::reason(&error))?;
             json_grammar(space, schema)?
         }
-        Constraint::Excerpt { .. } | Constraint::Items(_) => {
+        Constraint::Excerpt { .. } | Constraint::Items(_) | Constraint::Reading { .. } => {
             return Err(ConstraintError("is followed byte by byte, and is no grammar".into()));
         }
     };

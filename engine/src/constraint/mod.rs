@@ -82,6 +82,9 @@ impl Constraints {
                     "copies from column `{name}`, which no row has filled in"
                 )));
             }
+            Constraint::Reading { field, .. } => {
+                return Err(ConstraintError(format!("reads column `{field}`, which no row has filled in")));
+            }
             Constraint::Excerpt { of: ExcerptSource::Text(text), otherwise } => {
                 let excerpt = Excerpt::new(text, otherwise.as_deref());
                 if excerpt.is_empty() {
@@ -185,6 +188,10 @@ impl ConstraintCompiler for Constraints {
             // Each row begins its own; what all of them need is made now, and in no step.
             self.factory()?;
             return Ok(Compiled::default());
+        }
+        if let Constraint::Reading { otherwise, .. } = constraint {
+            // For the rows whose texts are not understood; the others list what theirs say.
+            return otherwise.as_ref().map_or(Ok(Compiled::default()), |otherwise| self.compile(otherwise));
         }
         let start = self.compile_start(constraint)?;
         self.try_out(&start)?;

@@ -98,7 +98,8 @@ impl Answers {
             Constraint::Regex(_)
             | Constraint::JsonSchema(_)
             | Constraint::Excerpt { .. }
-            | Constraint::Items(_) => Vec::new(),
+            | Constraint::Items(_)
+            | Constraint::Reading { .. } => Vec::new(),
         };
         let mut all: Vec<(Vec<u8>, usize)> = texts.into_iter().zip(0..).collect();
         all.sort_unstable();

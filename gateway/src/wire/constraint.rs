@@ -63,7 +63,7 @@ pub fn checked(
         Constraint::Integer { .. } => 0,
         Constraint::Regex(text) | Constraint::JsonSchema(text) => text.len(),
         // Cell functions alone ask for these, with limits of their own.
-        Constraint::Excerpt { .. } | Constraint::Items(_) => 0,
+        Constraint::Excerpt { .. } | Constraint::Items(_) | Constraint::Reading { .. } => 0,
     };
     let limit = context.limits.constraint_bytes_max.0;
     if bytes as u64 > limit {

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use base::{Constraint, ExcerptSource, Items, TokenCount};
+use base::{Constraint, ExcerptSource, Items, TextReading, TokenCount};
 
 use super::answer::Answer;
 use super::argument::{Argument, Checked};
 use super::examples;
 use super::form;
 use super::function::{AnswerKind, CallError, Example, Function, Parameter, ParameterKind};
+use super::reading::can_read;
 use crate::cell::Cell;
 use crate::template::{Template, TemplatePart};
 
@@ -27,7 +28,7 @@ const ITEM_CHARS_MAX: u32 = 60;
 const FREE_TAGS_MAX: u32 = 5;
 const FREE_TAG_CHARS_MAX: u32 = 30;
 /// What is answered where a text has nothing to copy.
-const NOTHING: &str = "none";
+pub(super) const NOTHING: &str = "none";
 
 /// A call, bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -376,11 +377,19 @@ impl Function {
                     ..items(", ", (1, most), 0)
                 }))
             }
-            AnswerKind::Excerpt => Some(Constraint::Excerpt {
-                of: ExcerptSource::Field(own.to_owned()),
-                otherwise: Some(NOTHING.to_owned()),
-            }),
-            AnswerKind::Format => form::of_target(checked.texts.get("target")?).map(Constraint::Regex),
+            AnswerKind::Excerpt => {
+                let excerpt = Constraint::Excerpt {
+                    of: ExcerptSource::Field(own.to_owned()),
+                    otherwise: Some(NOTHING.to_owned()),
+                };
+                let what = checked.texts.get("what").cloned().unwrap_or_default();
+                read(own, TextReading::Stretches { what }, Some(excerpt))
+            }
+            AnswerKind::Format => {
+                let target = checked.texts.get("target")?.clone();
+                let regex = form::of_target(&target).map(Constraint::Regex);
+                read(own, TextReading::Formatted { target }, regex)
+            }
             AnswerKind::Pair => form::of_answers(checked.pairs.iter().map(|(_, output)| output.as_str())),
         }
     }
@@ -402,6 +411,14 @@ impl Function {
             }
         }
     }
+}
+
+/// What a row's text says, where such calls can be read; else what holds without.
+fn read(own: &str, reading: TextReading, otherwise: Option<Constraint>) -> Option<Constraint> {
+    if !can_read(&reading) {
+        return otherwise;
+    }
+    Some(Constraint::Reading { field: own.to_owned(), reading, otherwise: otherwise.map(Box::new) })
 }
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ const DIGITS: [&str; 3] = ["81703652948170365294", "49360271854936027185", "3069
 
 /// A part of a pattern of dates and times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum MomentPart {
+pub(super) enum MomentPart {
     Year,
     ShortYear,
     Month,
@@ -54,44 +54,133 @@ enum MomentPart {
     Mark(char),
 }
 
+/// How letters are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LetterCase {
+    Upper,
+    Lower,
+    Title,
+}
+
+/// How a number is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NumberStyle {
+    Percent,
+    /// With so many digits behind the decimal mark.
+    Decimals(usize),
+    Thousands,
+    Whole,
+    Plain,
+}
+
+/// A target that is understood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    /// A date or a time of day.
+    Moment(Vec<MomentPart>),
+    /// Digits, each a `0`, with marks between them.
+    Digits(String),
+    Case(LetterCase),
+    Number(NumberStyle),
+}
+
+impl Target {
+    /// What a target's words or its pattern say, where that is understood.
+    pub(super) fn of(target: &str) -> Option<Self> {
+        let target = target.trim();
+        if let Some(parts) = moment(target) {
+            return Some(Self::Moment(parts));
+        }
+        if let Some(pattern) = digits(target) {
+            return Some(Self::Digits(pattern));
+        }
+        if target.chars().count() > TARGET_CHARS_MAX {
+            return None;
+        }
+        let words = target.to_lowercase();
+        let has = |any: &[&str]| any.iter().any(|word| words.contains(word));
+        if has(&["upper case", "uppercase", "upper-case", "all caps", "capital letters"]) {
+            return Some(Self::Case(LetterCase::Upper));
+        }
+        if has(&["lower case", "lowercase", "lower-case"]) {
+            return Some(Self::Case(LetterCase::Lower));
+        }
+        if has(&["title case", "title-case"]) {
+            return Some(Self::Case(LetterCase::Title));
+        }
+        if has(&["percent"]) {
+            return Some(Self::Number(NumberStyle::Percent));
+        }
+        if has(&["decimal"]) {
+            return decimals(&words).map(|places| Self::Number(NumberStyle::Decimals(places)));
+        }
+        if has(&["thousand"]) {
+            return Some(Self::Number(NumberStyle::Thousands));
+        }
+        if has(&["whole number", "integer"]) {
+            return Some(Self::Number(NumberStyle::Whole));
+        }
+        let is_plain = has(&["plain number", "number only", "just the number"])
+            || words == "number"
+            || words == "a number";
+        is_plain.then_some(Self::Number(NumberStyle::Plain))
+    }
+
+    /// What all values in this form match; none where any line may be one.
+    fn regex(&self) -> Option<String> {
+        Some(match self {
+            Self::Moment(parts) => parts.iter().map(|part| part.regex()).collect(),
+            Self::Digits(pattern) => pattern
+                .chars()
+                .map(|mark| if mark == '0' { r"[0-9]".into() } else { escaped(mark) })
+                .collect(),
+            Self::Case(LetterCase::Upper) => format!(r"[^\p{{Ll}}\n]{{1,{LINE_CHARS_MAX}}}"),
+            Self::Case(LetterCase::Lower) => format!(r"[^\p{{Lu}}\n]{{1,{LINE_CHARS_MAX}}}"),
+            Self::Case(LetterCase::Title) => return None,
+            Self::Number(NumberStyle::Percent) => r"-?[0-9]{1,12}(\.[0-9]{1,6})?%".into(),
+            Self::Number(NumberStyle::Decimals(places)) => format!(r"-?[0-9]{{1,12}}\.[0-9]{{{places}}}"),
+            Self::Number(NumberStyle::Thousands) => r"-?[0-9]{1,3}(,[0-9]{3}){0,5}(\.[0-9]{1,6})?".into(),
+            Self::Number(NumberStyle::Whole) => r"-?[0-9]{1,12}".into(),
+            Self::Number(NumberStyle::Plain) => r"-?[0-9]{1,12}(\.[0-9]{1,6})?".into(),
+        })
+    }
+}
+
+impl LetterCase {
+    /// A text of one line in this case; none of more, or of none.
+    pub(super) fn write(self, text: &str) -> Option<String> {
+        if text.is_empty() || text.contains('\n') || text.chars().count() > LINE_CHARS_MAX {
+            return None;
+        }
+        Some(match self {
+            Self::Upper => text.to_uppercase(),
+            Self::Lower => text.to_lowercase(),
+            Self::Title => {
+                let mut is_first = true;
+                let mut out = String::new();
+                for letter in text.chars() {
+                    match is_first {
+                        true => out.extend(letter.to_uppercase()),
+                        false => out.extend(letter.to_lowercase()),
+                    }
+                    is_first = letter.is_whitespace() || letter == '-';
+                }
+                out
+            }
+        })
+    }
+}
+
 /// The regular expression of a target's form, where it has one that is understood.
 pub(super) fn of_target(target: &str) -> Option<String> {
     let target = target.trim();
-    if let Some(parts) = moment(target) {
-        return Some(parts.iter().map(|part| part.regex()).collect());
-    }
-    if let Some(pattern) = digits(target) {
-        return Some(
-            pattern.chars().map(|mark| if mark == '0' { r"[0-9]".into() } else { escaped(mark) }).collect(),
-        );
+    if let Some(understood) = Target::of(target) {
+        return understood.regex();
     }
     if target.chars().count() > TARGET_CHARS_MAX {
         return None;
     }
     let words = target.to_lowercase();
-    let has = |any: &[&str]| any.iter().any(|word| words.contains(word));
-    if has(&["upper case", "uppercase", "upper-case", "all caps", "capital letters"]) {
-        return Some(format!(r"[^\p{{Ll}}\n]{{1,{LINE_CHARS_MAX}}}"));
-    }
-    if has(&["lower case", "lowercase", "lower-case"]) {
-        return Some(format!(r"[^\p{{Lu}}\n]{{1,{LINE_CHARS_MAX}}}"));
-    }
-    if has(&["percent"]) {
-        return Some(r"-?[0-9]{1,12}(\.[0-9]{1,6})?%".into());
-    }
-    if has(&["decimal"]) {
-        let places = decimals(&words)?;
-        return Some(format!(r"-?[0-9]{{1,12}}\.[0-9]{{{places}}}"));
-    }
-    if has(&["thousand"]) {
-        return Some(r"-?[0-9]{1,3}(,[0-9]{3}){0,5}(\.[0-9]{1,6})?".into());
-    }
-    if has(&["whole number", "integer"]) {
-        return Some(r"-?[0-9]{1,12}".into());
-    }
-    if has(&["plain number", "number only", "just the number"]) || words == "number" || words == "a number" {
-        return Some(r"-?[0-9]{1,12}(\.[0-9]{1,6})?".into());
-    }
     let choices: Vec<&str> =
         words.split([' ', '/', ',']).filter(|word| !word.is_empty() && *word != "or").collect();
     let is_choice = words.contains(" or ") || words.contains('/');
@@ -104,19 +193,39 @@ pub(super) fn of_target(target: &str) -> Option<String> {
     })
 }
 
+/// Whether a pattern has a date in it.
+pub(super) fn has_date(parts: &[MomentPart]) -> bool {
+    parts.iter().any(|part| part.is_of_date())
+}
+
+/// Whether a pattern has a time of day in it.
+pub(super) fn has_time(parts: &[MomentPart]) -> bool {
+    parts.contains(&MomentPart::Hour)
+}
+
+/// A moment in a pattern; none where the pattern asks for a part of the date that is not known (0).
+pub(super) fn write(parts: &[MomentPart], date: [u32; 3], time: [u32; 3]) -> Option<String> {
+    let [year, month, day] = date;
+    let is_known = |part: &MomentPart| match part {
+        MomentPart::Year | MomentPart::ShortYear => year > 0,
+        MomentPart::Month | MomentPart::MonthName => month > 0,
+        MomentPart::Day => day > 0,
+        _ => true,
+    };
+    parts.iter().all(is_known).then(|| parts.iter().map(|part| part.write(date, time)).collect())
+}
+
 /// Values with their answers in a target's form, where examples of it can be made: of dates, times and digits.
 pub(super) fn examples(target: &str) -> Vec<(String, String)> {
     let target = target.trim();
     if let Some(parts) = moment(target) {
-        let has_date = parts.iter().any(|part| part.is_of_date());
-        let has_time = parts.iter().any(|part| matches!(part, MomentPart::Hour));
-        let moments = match (has_date, has_time) {
+        let moments = match (has_date(&parts), has_time(&parts)) {
             (true, true) => return Vec::new(),
             (true, false) => &DATES,
             _ => &TIMES,
         };
         let one = |moment: &Moment| {
-            let written = parts.iter().map(|part| part.write(moment)).collect();
+            let written = parts.iter().map(|part| part.write(moment.date, moment.time)).collect();
             (moment.written.to_owned(), written)
         };
         return moments.iter().map(one).collect();
@@ -233,8 +342,7 @@ impl MomentPart {
         }
     }
 
-    fn write(self, moment: &Moment) -> String {
-        let ([year, month, day], [hour, minute, second]) = (moment.date, moment.time);
+    fn write(self, [year, month, day]: [u32; 3], [hour, minute, second]: [u32; 3]) -> String {
         match self {
             Self::Year => format!("{year:04}"),
             Self::ShortYear => format!("{:02}", year % 100),

@@ -10,6 +10,7 @@ mod bind;
 mod examples;
 mod form;
 mod function;
+mod reading;
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -19,6 +20,7 @@ pub use argument::Argument;
 pub use bind::{BoundCall, Guide, SharedCall};
 use function::FunctionEntry;
 pub use function::{AnswerKind, CallError, CatalogueError, Function, Parameter, ParameterKind};
+pub use reading::of_row as constraint_of_row;
 
 /// The catalogue this program was built with.
 static BUILT_IN: LazyLock<Catalogue> = LazyLock::new(|| {

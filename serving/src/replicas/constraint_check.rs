@@ -25,6 +25,7 @@ pub fn violation(constraint: &Constraint, text: &str, end: End) -> Option<String
         Constraint::JsonSchema(_) => "no JSON of the schema".into(),
         Constraint::Excerpt { .. } => "no stretch of the row's text".into(),
         Constraint::Items(_) => "none of the items".into(),
+        Constraint::Reading { .. } => "nothing that the row's text says".into(),
     };
     Some(format!("its answer is {form}: {}", cut(text)))
 }
@@ -49,6 +50,8 @@ fn fits(constraint: &Constraint, text: &str) -> bool {
             matches!(of, ExcerptSource::Text(source) if holds(source))
                 || otherwise.as_deref() == Some(text.trim())
         }
+        // Rows have the list of what their text says instead.
+        Constraint::Reading { .. } => false,
         // Items that are alike are let through: servers hold outputs to a regex, which cannot see that.
         Constraint::Items(items) => {
             let is_item =

@@ -131,7 +131,9 @@ impl Form {
             Constraint::Regex(regex) => Self::Regex(regex.clone()),
             Constraint::JsonSchema(text) => Self::Json(text.clone()),
             Constraint::Items(items) => Self::Regex(items_regex(items)),
-            Constraint::Excerpt { .. } => {
+            // Rows whose texts are understood list what they say.
+            Constraint::Reading { otherwise: Some(otherwise), .. } => return Self::of(otherwise),
+            Constraint::Excerpt { .. } | Constraint::Reading { .. } => {
                 return Err("no server takes a form for stretches of a row's own text".into());
             }
         })

@@ -4,7 +4,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use base::{Bytes, ChatTemplate, Constraint, ExcerptSource, Generation, TokenCount, Tokenizer, WorkItem};
+use base::{Bytes, ChatTemplate, Compiled, Constraint, Generation, TokenCount, Tokenizer, WorkItem};
+use ir::catalogue::constraint_of_row;
 use ir::{Cell, LowerOptions, Lowered, Plan, RowProblem, Rules, Table, TableRow};
 use serving::error::RequestError;
 use serving::intake::{CellKey, PendingRow, TemplateRows};
@@ -73,10 +74,10 @@ impl TableRows {
         lowering: Lowering<'_>,
     ) -> Result<(TemplateRows, Vec<(u32, RequestError)>), RequestError> {
         let Self { numbers, cells, records, mut failed } = self;
-        let mut sources = ExcerptTexts::default();
+        let mut sources = OwnTexts::default();
         let own = lowering.sampling.generation.constraint.as_ref();
-        if let Some(Constraint::Excerpt { of: ExcerptSource::Field(name), .. }) = own {
-            sources = ExcerptTexts::of(name, &columns, &cells);
+        if let Some(name) = own.and_then(Constraint::field) {
+            sources = OwnTexts::of(name, &columns, &cells);
         }
         let rows = (0..).zip(cells).zip(records);
         let rows =
@@ -109,14 +110,14 @@ impl TableRows {
     }
 }
 
-/// The texts that rows' answers are copied from.
+/// The texts that rows' answers are copied from, or are what is said there.
 #[derive(Default)]
-struct ExcerptTexts {
-    /// By row; none where nothing is copied.
+struct OwnTexts {
+    /// By row; none where answers have nothing to do with one.
     texts: Option<Vec<String>>,
 }
 
-impl ExcerptTexts {
+impl OwnTexts {
     /// The cells of a column; where there is no such column, no text.
     fn of(name: &str, columns: &[String], cells: &[Vec<Cell>]) -> Self {
         let text = |column: usize, row: &Vec<Cell>| row.get(column).map(|cell| cell.text().into_owned());
@@ -130,8 +131,14 @@ impl ExcerptTexts {
         let Some(texts) = &mut self.texts else { return };
         let text =
             texts.get_mut(item.row as usize).map(std::mem::take).filter(|text| !text.trim().is_empty());
-        let constraint = item.generation.constraint.as_ref().and_then(|form| form.of_row(|_| text));
-        item.generation = Arc::new(Generation { constraint, ..(*item.generation).clone() });
+        let shared = item.generation.constraint.as_ref();
+        let constraint = shared.zip(text).and_then(|(form, text)| constraint_of_row(form, &text));
+        let mut generation = (*item.generation).clone();
+        // What the rows have in common was compiled; a list of a row's own was not.
+        if matches!(constraint, Some(Constraint::Choice(_))) {
+            generation.compiled = Compiled::default();
+        }
+        item.generation = Arc::new(Generation { constraint, ..generation });
     }
 }
 
