@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::common::replica::{Act, FakeReplica, fleet};
 use crate::common::words::{answered, assert_answered, expected, table, until_up};
-use crate::common::{Server, serve_fleet};
+use crate::common::{Server, seen_in_time, serve_fleet};
 
 /// Starts a server on these replicas and waits until all are up.
 async fn serve(replicas: &[&FakeReplica]) -> Server {
@@ -147,6 +147,38 @@ async fn a_server_that_fails_for_a_while_costs_no_row() {
     a.next(std::iter::repeat_n(Act::Reply(500, "", "boom"), 12 + 8));
     assert_answered(&server.relquery(table(12)).await.json(), 12);
     assert_eq!(a.state().asked.len(), 12 + 8 + 12);
+}
+
+#[actix_web::test]
+async fn a_server_that_overstates_what_it_used_is_not_believed() {
+    let replica = FakeReplica::start().await;
+    let server = serve(&[&replica]).await;
+    replica.next([Act::Reply(
+        200,
+        "",
+        r#"{"choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "x"}}],
+            "usage": {"prompt_tokens": 4611686018427387904, "completion_tokens": 4611686018427387904,
+            "prompt_tokens_details": {"cached_tokens": 18446744073709551615}}}"#,
+    )]);
+    let mut body = table(2);
+    body["max_tokens"] = json!(8);
+    let reply = server.relquery(body.clone()).await.json();
+    let tokens = |name: &str| reply["usage"][name].as_u64().unwrap();
+    assert!(tokens("prompt_tokens") < 10_000, "{reply}");
+    assert_eq!(tokens("completion_tokens"), 8 + 2, "no more than was allowed: {reply}");
+    assert_eq!(server.metric("relserve_replica_overstated_usages_total{replica=\"0\"}"), 1.0);
+    // Usage is written, and goes on.
+    server.until_rows_end().await;
+    let is_written = async {
+        loop {
+            let usage = server.client.get("/v1/usage").await.json();
+            let row = &usage["data"][0];
+            if row["completion_tokens"] == json!(10) {
+                break;
+            }
+        }
+    };
+    seen_in_time("the usage is written", is_written).await;
 }
 
 #[actix_web::test]

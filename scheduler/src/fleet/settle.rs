@@ -25,6 +25,23 @@ pub struct Finish {
     pub tokens: Vec<TokenId>,
 }
 
+/// Tokens that a server's markup, with a system prompt of its own, may add to a prompt.
+const MARKUP_TOKENS_MAX: u64 = 4_096;
+
+impl Finish {
+    /// Holds the counts to what can be true of a row with a prompt of so many tokens (or bytes) and at most so many
+    /// tokens of output: tenants pay by them. Whether one was more.
+    fn hold_to(&mut self, prompt: u64, output_max: TokenCount) -> bool {
+        let told = (self.prompt, self.cached, self.output);
+        // A text has at most a token for each byte.
+        let prompt_max = TokenCount(prompt.saturating_add(MARKUP_TOKENS_MAX));
+        self.prompt = self.prompt.map(|prompt| prompt.min(prompt_max));
+        self.cached = self.cached.min(self.prompt.unwrap_or(TokenCount(prompt)));
+        self.output = self.output.min(output_max);
+        told != (self.prompt, self.cached, self.output)
+    }
+}
+
 /// What went wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
@@ -53,6 +70,14 @@ pub(crate) enum Cause {
 }
 
 impl Fleet {
+    /// Holds what a replica says that a request used to what it was asked for. Whether it said more.
+    pub fn hold_usage(&self, request: RequestId, finish: &mut Finish) -> bool {
+        let flying = self.requests.get(&request);
+        let row = flying.and_then(|flying| self.queries.get(&flying.relquery)?.row(flying.row));
+        let Some(FleetRow { item, .. }) = row else { return false };
+        finish.hold_to(item.prompt.len() as u64, item.generation.output_max)
+    }
+
     /// Text of a row that streams.
     pub fn text(&mut self, request: RequestId, text: String, now: Time) -> Vec<Event> {
         let Some(flying) = self.requests.get_mut(&request) else { return Vec::new() };

@@ -16,6 +16,7 @@ pub(super) struct ReplicaVecs {
     prompt_tokens: IntCounterVec,
     cached_tokens: IntCounterVec,
     output_tokens: IntCounterVec,
+    overstated: IntCounterVec,
     try_seconds: HistogramVec,
     reads: IntCounterVec,
 }
@@ -44,6 +45,8 @@ pub struct ReplicaMetrics {
     prompt_tokens: IntCounter,
     cached_tokens: IntCounter,
     output_tokens: IntCounter,
+    /// Replies whose usage was more than they can have used.
+    pub overstated: IntCounter,
     /// Time of one try.
     pub try_seconds: Histogram,
 }
@@ -63,6 +66,11 @@ impl ReplicaVecs {
                 &[REPLICA],
             ),
             output_tokens: r.counter_vec("relserve_replica_output_tokens_total", "Output tokens", &[REPLICA]),
+            overstated: r.counter_vec(
+                "relserve_replica_overstated_usages_total",
+                "Replies whose usage was more than was asked for: no more than that counts",
+                &[REPLICA],
+            ),
             try_seconds: r.latency_vec(
                 "relserve_replica_try_seconds",
                 "Time of one try of a row at a server",
@@ -88,7 +96,7 @@ impl ReplicaVecs {
         for outcome in OUTCOMES {
             let _ = self.rows.remove_label_values(&[replica, outcome]);
         }
-        for vec in [&self.prompt_tokens, &self.cached_tokens, &self.output_tokens] {
+        for vec in [&self.prompt_tokens, &self.cached_tokens, &self.output_tokens, &self.overstated] {
             let _ = vec.remove_label_values(&[replica]);
         }
         let _ = self.try_seconds.remove_label_values(&[replica]);
@@ -107,6 +115,7 @@ impl ReplicaVecs {
             prompt_tokens: self.prompt_tokens.with_label_values(&[replica]),
             cached_tokens: self.cached_tokens.with_label_values(&[replica]),
             output_tokens: self.output_tokens.with_label_values(&[replica]),
+            overstated: self.overstated.with_label_values(&[replica]),
             try_seconds: self.try_seconds.with_label_values(&[replica]),
         }
     }

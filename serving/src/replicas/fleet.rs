@@ -383,6 +383,10 @@ impl Fleet {
                 {
                     finish.prompt.get_or_insert_default();
                 }
+                if self.queue.hold_usage(request, &mut finish) {
+                    replica.metrics.overstated.inc();
+                    tracing::warn!(replica = replica.name(), "a reply's usage is more than was asked for");
+                }
                 replica.metrics.answered(&finish);
                 self.queue.finished(request, finish, now)
             }
