@@ -83,7 +83,7 @@ fn finish(
     journal: Journal,
 ) -> Result<ExitCode, Failure> {
     let counts = journal.counts();
-    output::write(target, layout, &journal)?;
+    output::write(target, layout, &journal, options.raw)?;
     let errors = output::write_errors(target, layout, &journal)?;
     tell!("{} rows in {}", counts.done, options.output.display());
     if counts.failed == 0 {

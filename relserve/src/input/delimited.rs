@@ -26,6 +26,17 @@ struct Guard {
     /// Bytes since the last record; set to 0 by who reads records.
     read: Arc<AtomicU64>,
     most: u64,
+    /// What is still to be read of [`END`], behind the file.
+    end: &'static [u8],
+}
+
+/// A last record, added to every file. Where a quote is not closed it is part of a cell, which tells so: the reader
+/// itself takes the end of a file for the end of a quote.
+const END: &[u8] = b"\n\0end of the table\0";
+
+/// Whether a cell holds the end of its file.
+fn holds_end(cell: Option<&[u8]>) -> bool {
+    cell.is_some_and(|cell| cell.ends_with(&END[1..]))
 }
 
 /// Bytes that the reader takes in at a time, whatever it needs.
@@ -38,7 +49,10 @@ impl Read for Guard {
             let reason = format!("a row of more than {most} bytes (--row-bytes-max); is a quote not closed?");
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, reason));
         }
-        let count = self.file.read(buffer)?;
+        let mut count = self.file.read(buffer)?;
+        if count == 0 {
+            count = self.end.read(buffer)?;
+        }
         self.read.fetch_add(count as u64, Ordering::Relaxed);
         Ok(count)
     }
@@ -54,15 +68,19 @@ impl DelimitedTable {
             .flexible(true)
             .delimiter(delimiter)
             .buffer_capacity(AHEAD as usize)
-            .from_reader(Guard { file, read: Arc::clone(&read), most });
+            .from_reader(Guard { file, read: Arc::clone(&read), most, end: END });
         let header = reader.byte_headers().map_err(|error| format!("{name}: line 1: {error}"))?.clone();
+        let is_empty = header.len() == 1 && header.get(0) == Some(&END[1..]);
+        if !is_empty && holds_end(header.iter().next_back()) {
+            return Err(format!("{name}: line 1: a quote is not closed").into());
+        }
         let mut columns = Vec::with_capacity(header.len());
         for (number, column) in (1..).zip(&header) {
             let column = std::str::from_utf8(column)
                 .map_err(|_| format!("{name}: line 1: the name of column {number} is not UTF-8"))?;
             columns.push(column.trim_start_matches('\u{feff}').to_owned());
         }
-        if columns.is_empty() || columns == [""] {
+        if is_empty || columns.is_empty() || columns == [""] {
             return Err(format!("{name}: is empty: its first line must name the columns").into());
         }
         Ok(Self { name, reader, read, columns })
@@ -75,6 +93,13 @@ impl DelimitedTable {
             self.read.store(0, Ordering::Relaxed);
             let item = match self.reader.read_byte_record(&mut record) {
                 Ok(false) => return,
+                Ok(true) if holds_end(record.iter().next_back()) => {
+                    if record.len() == 1 && record.get(0) == Some(&END[1..]) {
+                        return;
+                    }
+                    let line = record.position().map_or(0, csv::Position::line);
+                    Err(format!("{}: line {line}: a quote is not closed", self.name))
+                }
                 Ok(true) => Ok(self.row(&record)),
                 Err(error) => {
                     let line = self.reader.position().line();

@@ -33,6 +33,10 @@ pub struct Options {
     /// What to call the column of row numbers, which count from 1.
     #[arg(long, default_value = "row")]
     pub row_column: String,
+    /// Writes answers into .csv and .tsv files as they are. Without it one that a spreadsheet would take for a
+    /// formula has an apostrophe before it.
+    #[arg(long)]
+    pub raw: bool,
     /// A running server, such as http://127.0.0.1:8080; without it the model is loaded into this process.
     #[arg(long, value_name = "URL")]
     pub server: Option<String>,

@@ -63,16 +63,32 @@ fn whole(
     Ok(())
 }
 
-/// Writes the rows that have an answer.
-pub(super) fn write(target: &OutputFile, layout: &Layout, journal: &Journal) -> Result<(), Failure> {
+/// Writes the rows that have an answer; `is_raw`: formulas among them too, as they are.
+pub(super) fn write(
+    target: &OutputFile,
+    layout: &Layout,
+    journal: &Journal,
+    is_raw: bool,
+) -> Result<(), Failure> {
     let done =
         || journal.records().filter(|record| !matches!(record, Ok(JournalRecord { error: Some(_), .. })));
     whole(&target.path, |file| match target.format {
-        Format::Csv => delimited(file, b',', layout, done()),
-        Format::Tsv => delimited(file, b'\t', layout, done()),
+        Format::Csv => delimited(file, b',', (layout, is_raw), done()),
+        Format::Tsv => delimited(file, b'\t', (layout, is_raw), done()),
         Format::Jsonl => lines(file, layout, done()),
         Format::Parquet => columnar::write(file, layout, done),
     })
+}
+
+/// Whether a spreadsheet would compute an answer instead of showing it. A number is one either way.
+fn is_formula(answer: &str) -> bool {
+    answer.starts_with(['=', '+', '-', '@', '\t', '\r']) && answer.trim().parse::<f64>().is_err()
+}
+
+/// An answer as a cell of delimited text. Whoever wrote the rows may have had a part in what it says.
+fn answer(text: Option<String>, is_raw: bool) -> String {
+    let text = text.unwrap_or_default();
+    if !is_raw && is_formula(&text) { format!("'{text}") } else { text }
 }
 
 /// A cell as text: what it was, with null as the empty text.
@@ -87,7 +103,7 @@ fn text(cell: &Value) -> String {
 fn delimited(
     file: &mut BufWriter<File>,
     delimiter: u8,
-    layout: &Layout,
+    (layout, is_raw): (&Layout, bool),
     records: impl Iterator<Item = Result<JournalRecord, Failure>>,
 ) -> Result<(), Failure> {
     let mut writer = csv::WriterBuilder::new().delimiter(delimiter).from_writer(file);
@@ -99,7 +115,7 @@ fn delimited(
         for cell in &record.cells {
             writer.write_field(text(cell))?;
         }
-        writer.write_field(record.text.unwrap_or_default())?;
+        writer.write_field(answer(record.text, is_raw))?;
         writer.write_record(None::<&[u8]>)?;
     }
     writer.flush()?;
@@ -152,4 +168,21 @@ pub(super) fn write_errors(
 /// A row's id: what stands in its id's column, or else its number.
 fn id_of(layout: &Layout, record: &JournalRecord) -> Value {
     layout.id.and_then(|id| record.cells.get(id).cloned()).unwrap_or_else(|| json!(record.row))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_a_spreadsheet_would_compute_is_marked_as_text() {
+        for formula in ["=1+1", "+49 30 1234", "-x", "@SUM(A1)", "\t=1", "\r=1", "- a list"] {
+            assert_eq!(answer(Some(formula.into()), false), format!("'{formula}"));
+            assert_eq!(answer(Some(formula.into()), true), formula);
+        }
+        for text in ["-5", "+3.2", "-1e9", "good", "'=1", " =1", ""] {
+            assert_eq!(answer(Some(text.into()), false), text);
+        }
+        assert_eq!(answer(None, false), "");
+    }
 }

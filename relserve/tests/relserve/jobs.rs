@@ -233,6 +233,13 @@ async fn what_cannot_run_is_refused_before_anything_runs() {
     }
     let quote = [&with(&[(1, "quote.csv")])[..], &["--row-bytes-max", "1000"]].concat();
     refused(&place.run(&quote).await, &["quote.csv", "1000 bytes", "quote not closed"]);
+    place.put("open.csv", "id,word\n1,\"a\"\n2,\"b\n3,c\n4,d\n");
+    refused(
+        &place.run(&with(&[(1, "open.csv"), (5, "open out.csv")])).await,
+        &["open.csv", "line 3", "quote is not closed"],
+    );
+    place.put("open header.csv", "id,\"word\n1,a\n");
+    refused(&place.run(&with(&[(1, "open header.csv")])).await, &["line 1", "quote is not closed"]);
     refused(&place.run(&[&JOB[..], &["--temperature", "9"]].concat()).await, &["`temperature`"]);
     refused(&place.run(&[&JOB[..], &["--restart", "--integer", "five"]].concat()).await, &["--integer"]);
     refused(&place.run(&[&JOB[..], &["--order", "fields"]].concat()).await, &["--order fields", "{*}"]);
