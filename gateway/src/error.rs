@@ -33,6 +33,14 @@ pub enum ApiError {
     /// The body has a content type that is not served.
     #[error("unsupported content type; send application/json")]
     MediaType,
+    /// Without keys: the request names a host that is not known to be this one.
+    #[error(
+        "the host `{0}` is not known here: a server without keys is asked by address, or by a name in `server.hosts`"
+    )]
+    UnknownHost(String),
+    /// Without keys: a page of another origin has sent it.
+    #[error("pages of {0} may not ask a server without keys, unless `server.cors_origins` has them")]
+    ForeignOrigin(String),
     /// The path exists, but not with this method.
     #[error("method not allowed here; allowed: {0}")]
     MethodNotAllowed(&'static str),
@@ -60,6 +68,8 @@ impl ApiError {
             Self::Forbidden => ("permission_error", Some("operator_key_required")),
             Self::InvalidToken(_) => ("authentication_error", Some("invalid_link")),
             Self::StaleVersion(_) => ("invalid_request_error", Some("stale_version")),
+            Self::UnknownHost(_) => ("permission_error", Some("unknown_host")),
+            Self::ForeignOrigin(_) => ("permission_error", Some("foreign_origin")),
             Self::MediaType | Self::MethodNotAllowed(_) | Self::BodyTimeout => {
                 ("invalid_request_error", None)
             }
@@ -128,7 +138,7 @@ impl ResponseError for ApiError {
     fn status_code(&self) -> StatusCode {
         match self {
             Self::Unauthorized | Self::InvalidToken(_) => StatusCode::UNAUTHORIZED,
-            Self::Forbidden => StatusCode::FORBIDDEN,
+            Self::Forbidden | Self::UnknownHost(_) | Self::ForeignOrigin(_) => StatusCode::FORBIDDEN,
             Self::StaleVersion(_) => StatusCode::CONFLICT,
             Self::MediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::MethodNotAllowed(_) => StatusCode::METHOD_NOT_ALLOWED,
@@ -149,12 +159,18 @@ impl ResponseError for ApiError {
                 response.force_close();
             }
             Self::Request(error) => {
+                // The body may not have been read to its end.
+                if matches!(error, RequestError::Busy { .. }) {
+                    response.force_close();
+                }
                 if let Some(Millis(ms)) = retry_after(error) {
                     response.insert_header((RETRY_AFTER, ms.div_ceil(1000).max(1).to_string()));
                 }
             }
             Self::Unauthorized
             | Self::Forbidden
+            | Self::UnknownHost(_)
+            | Self::ForeignOrigin(_)
             | Self::InvalidToken(_)
             | Self::StaleVersion(_)
             | Self::MediaType => {}

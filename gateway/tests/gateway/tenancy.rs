@@ -77,7 +77,51 @@ async fn usage_is_added_up_by_tenant_and_route() {
 async fn without_keys_everyone_is_the_one_tenant() {
     let mut config = config();
     config.auth.mode = gateway::config::AuthMode::None;
+    config.server.hosts = vec!["test".into()];
     let mut server = serve_with(config, model()).await;
     server.client.key = None;
     assert_eq!(server.relquery(json!({"template": "Say {w}", "rows": [["x"]]})).await.status, 200);
+}
+
+#[actix_web::test]
+async fn without_keys_no_foreign_page_is_answered() {
+    let body = json!({"template": "Say {w}", "rows": [["x"]]}).to_string();
+    let mut config = config();
+    config.auth.mode = gateway::config::AuthMode::None;
+    let post = |host: &str, origin: &str, kind: &str| {
+        let origin = if origin.is_empty() { String::new() } else { format!("Origin: {origin}\r\n") };
+        format!(
+            "POST /v1/relqueries HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Type: {kind}\r\n\
+             {origin}Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        )
+    };
+    const JSON: &str = "application/json";
+    let cases = [
+        ("127.0.0.1:8080", "", JSON, 200, ""),
+        ("localhost:8080", "http://localhost:8080", JSON, 200, ""),
+        // A page whose name was made to point here.
+        ("evil.example:8080", "http://evil.example:8080", JSON, 403, "unknown_host"),
+        ("127.0.0.1:8080", "https://evil.example", JSON, 403, "foreign_origin"),
+        ("127.0.0.1:8080", "null", JSON, 403, "foreign_origin"),
+        ("127.0.0.1:8080", "http://127.0.0.1:3000", JSON, 403, "foreign_origin"),
+        // What a page sends without asking.
+        ("127.0.0.1:8080", "", "text/plain", 415, ""),
+    ];
+    let server = serve_with(config.clone(), model()).await;
+    for (host, origin, kind, status, code) in cases {
+        let reply = server.client.raw(post(host, origin, kind).as_bytes()).await;
+        assert_eq!(reply.status, status, "{host} {origin} {kind}: {}", reply.body);
+        let told = reply.json()["error"]["code"].as_str().unwrap_or_default().to_owned();
+        assert_eq!(told, code, "{host} {origin}");
+    }
+    config.server.cors_origins = vec!["https://addin.example".into()];
+    let server = serve_with(config, model()).await;
+    let reply =
+        server.client.raw(post("127.0.0.1:80", "https://addin.example", "text/plain").as_bytes()).await;
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    // With keys a page gains nothing, and nobody is asked where it is from.
+    let server = crate::common::serve().await;
+    let reply = server.client.raw(post("evil.example", "https://evil.example", JSON).as_bytes()).await;
+    assert_eq!(reply.status, 401);
 }
