@@ -1,7 +1,7 @@
 //! Who calls: API key -> tenant and its weight, and whether it is an operator's.
 //!
 //! Keys are looked up by hash in the store; a verdict is remembered for `auth.remember_ms`, which bounds how
-//! long a revoked key still works.
+//! long a revoked key still works. While the database is away verdicts hold for `auth.away_ms_max`.
 
 pub mod remembered;
 
@@ -15,7 +15,7 @@ use remembered::KeyHolder;
 use serving::caller::{Caller, WeightedTenant};
 use serving::error::{RequestError, internal, of_store};
 use sha2::{Digest, Sha256};
-use store::{DEFAULT_TENANT, KeyLookup, UnixMillis};
+use store::{DEFAULT_TENANT, KeyLookup, StoreOutage, UnixMillis};
 
 use crate::config::AuthMode;
 use crate::error::ApiError;
@@ -57,7 +57,8 @@ fn is_admin_key(app: &App, given: &str) -> bool {
 
 async fn authenticate(app: &App, key: Option<String>) -> Result<KeyHolder, ApiError> {
     if app.config.auth.mode == AuthMode::None {
-        return Ok(KeyHolder { tenant: WeightedTenant::usual(DEFAULT_TENANT), is_operator: false });
+        let tenant = WeightedTenant::usual(DEFAULT_TENANT);
+        return Ok(KeyHolder { tenant, is_operator: false, expires: None });
     }
     let key = key.ok_or(ApiError::Unauthorized)?;
     let hash: [u8; 32] = Sha256::digest(key.as_bytes()).into();
@@ -65,20 +66,31 @@ async fn authenticate(app: &App, key: Option<String>) -> Result<KeyHolder, ApiEr
     if let Some(holder) = app.remembered.get(&hash, now, app.config.auth.remember_ms.into()) {
         return Ok(holder);
     }
-    match app
-        .runtime
-        .store
-        .find_key(&key, UnixMillis(app.runtime.shared.clock.unix_ms()))
-        .await
-        .map_err(of_store)?
+    let unix_now = UnixMillis(app.runtime.shared.clock.unix_ms());
+    let store = &app.runtime.store;
+    let worked_before = || {
+        let holder = app.remembered.get(&hash, now, app.config.auth.away_ms_max.into());
+        holder.filter(|holder| holder.expires.is_none_or(|expires| expires > unix_now))
+    };
+    let is_away = || store.health().outage() == Some(StoreOutage::Away);
+    // Nobody waits for a database that is known to be away.
+    if is_away()
+        && let Some(holder) = worked_before()
     {
-        KeyLookup::Valid { key, weight, .. } => {
+        return Ok(holder);
+    }
+    match store.find_key(&key, unix_now).await {
+        Ok(KeyLookup::Valid { key, weight, .. }) => {
             let tenant = WeightedTenant::weighted(key.tenant, weight);
-            let holder = KeyHolder { tenant, is_operator: key.is_operator };
+            let holder = KeyHolder { tenant, is_operator: key.is_operator, expires: key.expires };
             app.remembered.put(hash, holder, now);
             Ok(holder)
         }
-        KeyLookup::Revoked | KeyLookup::Expired | KeyLookup::Unknown => Err(ApiError::Unauthorized),
+        Ok(KeyLookup::Revoked | KeyLookup::Expired | KeyLookup::Unknown) => {
+            app.remembered.forget(&hash);
+            Err(ApiError::Unauthorized)
+        }
+        Err(error) => worked_before().filter(|_| is_away()).ok_or_else(|| of_store(error).into()),
     }
 }
 

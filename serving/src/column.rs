@@ -31,7 +31,7 @@ pub struct RowReservation {
 impl RowReservation {
     fn submit(mut self, job: Job) {
         let reserved = std::mem::take(&mut self.rows);
-        self.runtime.shared.intake.submit_reserved(job, reserved);
+        self.runtime.shared.submit_reserved(job, reserved);
     }
 }
 

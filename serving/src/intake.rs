@@ -141,10 +141,11 @@ impl Intake {
         self.inbox.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Hands rows to the loop, or refuses.
-    pub fn submit(&self, job: Job) -> Result<(), Full> {
+    /// Hands rows to the loop, or refuses; `taken` comes before the loop can have seen them.
+    pub fn submit(&self, job: Job, taken: impl FnOnce()) -> Result<(), Full> {
         let mut inbox = self.inbox();
         self.take_room(job.rows())?;
+        taken();
         inbox.push_back(Message::Submit(job));
         self.wake.notify_one();
         Ok(())

@@ -13,12 +13,14 @@ mod replica;
 mod request;
 mod row;
 mod step;
+mod store;
 mod tenant;
 mod vllm;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
+use ::store::StoreHealth;
 use base::{End, Nanos, TenantId, Time};
 use prometheus::{IntCounter, Registry, TextEncoder};
 use register::Registrar;
@@ -60,12 +62,17 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Registers everything. `view` and `live` are what a scrape reads: what the loop published, and who
-    /// looks.
-    pub fn new(model: &str, tenants: SeriesLimits, (view, live): (Arc<Mutex<View>>, Arc<Live>)) -> Self {
+    /// Registers everything. The rest is what a scrape reads: what the loop published, who looks, and how the
+    /// store's calls fared.
+    pub fn new(
+        model: &str,
+        tenants: SeriesLimits,
+        (view, live, store): (Arc<Mutex<View>>, Arc<Live>, Arc<StoreHealth>),
+    ) -> Self {
         let registry = Registry::new();
         let r = Registrar { registry: &registry, model };
         published::register(&r, view);
+        store::register(&r, store);
         // What Prometheus' own clients export of the process; read from /proc at each scrape.
         #[cfg(target_os = "linux")]
         r.add(prometheus::process_collector::ProcessCollector::for_self());
@@ -163,7 +170,7 @@ pub(crate) mod tests {
 
     /// Metrics that read this view.
     pub(crate) fn over(tenants: SeriesLimits, view: Arc<Mutex<View>>) -> Metrics {
-        Metrics::new("demo", tenants, (view, Arc::new(Live::new(LiveConfig::default()))))
+        Metrics::new("demo", tenants, (view, Arc::new(Live::new(LiveConfig::default())), Arc::default()))
     }
 
     #[test]

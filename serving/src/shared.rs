@@ -7,7 +7,7 @@ use base::{PinId, RelQueryId};
 use crate::account::Accounts;
 use crate::clock::Clock;
 use crate::health::Pulse;
-use crate::intake::Intake;
+use crate::intake::{Full, Intake, Job};
 use crate::live::Live;
 use crate::live::auto::AutoState;
 use crate::metrics::Metrics;
@@ -60,9 +60,90 @@ impl Ids {
 }
 
 impl Shared {
+    /// Hands rows to the loop, or refuses. From now on there is work: a loop that never takes it in is stuck.
+    pub(crate) fn submit(&self, job: Job) -> Result<(), Full> {
+        self.intake.submit(job, || self.pulse.busy(self.clock.now()))
+    }
+
+    /// The same of rows that have room.
+    pub(crate) fn submit_reserved(&self, job: Job, reserved: u64) {
+        self.pulse.busy(self.clock.now());
+        self.intake.submit_reserved(job, reserved);
+    }
+
     /// An empty pin, of which the loop hears when it is dropped.
     pub fn pin(self: &Arc<Self>) -> Arc<Pin> {
         let shared = Arc::clone(self);
         Pin::new(PinId(self.ids.next().0), self.clock, Box::new(move |pin| shared.intake.unpin(pin)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::{Nanos, RelQueryId, TenantId, TokenId, WorkItem};
+
+    use super::*;
+    use crate::account::Account;
+    use crate::config::LiveConfig;
+    use crate::health::{Health, Patience};
+    use crate::intake::{PendingRow, TemplateRows};
+    use crate::relquery_state::{Arrival, RelQueryKind, RelQueryState};
+
+    /// What a loop shares that does not run.
+    fn without_loop(rows_max: u64) -> Shared {
+        Shared {
+            intake: Intake::new(rows_max),
+            pulse: Pulse::default(),
+            clock: Clock::start(),
+            metrics: crate::metrics::tests::fresh(),
+            results: Arc::new(Results::new(0)),
+            accounts: Accounts::default(),
+            view: Arc::default(),
+            live: Arc::new(Live::new(LiveConfig::default())),
+            auto: AutoState::default(),
+            leases: None,
+            lease_suffix: String::new(),
+            ids: Arc::new(Ids::starting_at(0)),
+        }
+    }
+
+    fn job() -> Job {
+        let arrival = Arrival { unix_ms: 0, time: base::Time(0) };
+        let item = WorkItem {
+            row: 0,
+            prompt: Arc::from([TokenId(1)]),
+            spans: Arc::from([]),
+            sections: Arc::from([]),
+            generation: Arc::default(),
+            seed: 0,
+        };
+        let row = PendingRow { targets: vec![0], item, key: None };
+        Job {
+            relquery: RelQueryState::new(RelQueryId(1), TenantId(1), RelQueryKind::RelQuery, 1, arrival),
+            account: Account { tenant: TenantId(1), route: "relqueries" },
+            weight: 1_000,
+            scope: 0,
+            class: base::ServiceClass::default(),
+            deadline: None,
+            pin: None,
+            parts: vec![TemplateRows { open: None, label: None, rows: vec![row] }],
+        }
+    }
+
+    #[test]
+    fn rows_that_a_loop_never_takes_in_are_work_without_progress_and_refused_ones_are_none() {
+        let patience = Patience { step: Nanos(30_000_000_000), attempt: Nanos(30_000_000_000) };
+        let health = |shared: &Shared, after| {
+            let later = base::Time(shared.clock.now().0 + after);
+            shared.pulse.health(later, patience)
+        };
+        const LATER: u64 = 60_000_000_000;
+        let shared = without_loop(1);
+        assert_eq!(health(&shared, LATER), Health::Ok, "idle");
+        shared.submit(job()).expect("there is room");
+        assert_eq!((health(&shared, 0), health(&shared, LATER)), (Health::Ok, Health::Stuck));
+        let full = without_loop(0);
+        full.submit(job()).expect_err("there is no room");
+        assert_eq!(health(&full, LATER), Health::Ok, "nothing waits");
     }
 }

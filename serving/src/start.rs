@@ -115,7 +115,7 @@ pub fn start(
     process: &Process,
 ) -> Result<(Arc<Runtime>, Loop), RuntimeStartError> {
     let LoadedModel { executor, fresh, mut model, cost } = loaded;
-    let shared = Arc::new(shared(settings, &model, cost, process));
+    let shared = Arc::new(shared(settings, &model, cost, (process, &store)));
     let engine = match executor {
         Some(executor) => {
             let scheduler = Scheduler::new(sized(settings.scheduler, &model), cost)?;
@@ -179,13 +179,22 @@ fn lease_signal(config: &FleetConfig, store: &Store) -> Option<LeaseSignal> {
     store.outlives_its_process().then(|| LeaseSignal { wanted: Notify::new(), use_max: Nanos(use_max) })
 }
 
-fn shared(settings: Settings<'_>, model: &Model, cost: CostModel, process: &Process) -> Shared {
+fn shared(
+    settings: Settings<'_>,
+    model: &Model,
+    cost: CostModel,
+    (process, store): (&Process, &Store),
+) -> Shared {
     let view = Arc::new(Mutex::new(View { cost, ..View::default() }));
     let live = Arc::new(Live::new(settings.live.clone()));
     Shared {
         intake: Intake::new(settings.queue_rows_max),
         pulse: Pulse::default(),
-        metrics: Metrics::new(&model.name, settings.tenant_series, (Arc::clone(&view), Arc::clone(&live))),
+        metrics: Metrics::new(
+            &model.name,
+            settings.tenant_series,
+            (Arc::clone(&view), Arc::clone(&live), Arc::clone(store.health())),
+        ),
         results: Arc::clone(&process.results),
         accounts: Accounts::default(),
         view,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use base::{End, Millis, RelQueryId, ServiceClass, TenantId, TokenCount};
 use serde_json::{Value, json};
-use store::{ResultKey, UnixMillis};
+use store::{ResultKey, StoreOutage, UnixMillis};
 
 use crate::account::{Account, Spent};
 use crate::caller::Caller;
@@ -84,7 +84,7 @@ pub async fn submit(
     }
     let handle = OwnerHandle::new(runtime, relquery);
     if job.rows() > 0
-        && let Err(full) = runtime.shared.intake.submit(job)
+        && let Err(full) = runtime.shared.submit(job)
     {
         handle.refuse();
         return Err(overloaded(runtime, caller.tenant, full));
@@ -142,7 +142,7 @@ pub async fn submit_late(
         }
     };
     match job {
-        Some(job) => runtime.shared.intake.submit_reserved(job, reserved),
+        Some(job) => runtime.shared.submit_reserved(job, reserved),
         None => runtime.shared.intake.finished(reserved),
     }
 }
@@ -235,7 +235,10 @@ async fn answer_from_cache(
         .map(|key| ResultKey(*key))
         .collect();
     let now = UnixMillis(runtime.shared.clock.unix_ms());
-    // A cache that cannot be read is a slower server, not a broken one.
+    // A cache that cannot be read is a slower server, not a broken one; and nobody waits for one that is known to be
+    // away.
+    let is_away = runtime.store.health().outage() == Some(StoreOutage::Away);
+    let unknown = if is_away { Vec::new() } else { unknown };
     let stored = match runtime.store.results(caller.tenant, &unknown, now).await {
         Ok(stored) => stored,
         Err(error) => {

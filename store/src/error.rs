@@ -1,5 +1,7 @@
 //! One error for the crate: the caller's only question is whether trying again may help.
 
+use std::path::{Path, PathBuf};
+
 /// Why the store could not do what was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -17,6 +19,9 @@ pub enum Error {
     /// The database is away, restarting, or locked by another writer. Trying again may help.
     #[error("the store is away or busy: {0}")]
     Away(String),
+    /// The database takes nothing for now: no room on its disk, or an error of it. Trying again may help.
+    #[error("the store cannot be written: {0}")]
+    Unwritable(String),
     /// The name is taken.
     #[error("a {what} named `{name}` exists already")]
     Taken {
@@ -57,41 +62,98 @@ pub enum Error {
     /// The operating system gave no random bytes for a new key.
     #[error("no randomness for a new key: {0}")]
     Entropy(String),
+    /// The database's own file is not what a database wrote.
+    #[error(
+        "the database{} is damaged: {reason}; restore it from a backup",
+        .file.as_ref().map_or(String::new(), |file| format!(" `{}`", file.display()))
+    )]
+    Damaged {
+        /// The file, where it is one.
+        file: Option<PathBuf>,
+        /// What the database said.
+        reason: String,
+    },
     /// Anything else the database refused; trying again will not help.
     #[error("the store failed: {0}")]
     Sql(sqlx::Error),
 }
 
 impl Error {
-    /// Whether the same call may succeed later: the database was away, restarting or locked.
+    /// The same, with the file that is the database.
+    pub(crate) fn of_file(self, path: Option<&Path>) -> Self {
+        match self {
+            Self::Damaged { file: None, reason } => Self::Damaged { file: path.map(Path::to_owned), reason },
+            other => other,
+        }
+    }
+
+    /// Whether the same call may succeed later: the database was away, restarting, locked or without room.
     pub fn is_transient(&self) -> bool {
-        matches!(self, Self::Away(_))
+        matches!(self, Self::Away(_) | Self::Unwritable(_))
     }
 }
 
+/// What is wrong with a database for the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreOutage {
+    /// It does not answer, or is busy for longer than a call may wait.
+    Away,
+    /// It is read, and takes nothing: no room, an error of the disk, a file system that is read-only.
+    Unwritable,
+}
+
 /// SQLite: 5 busy, 6 locked (primary result codes; extended codes carry them in the low byte).
-const SQLITE_TRANSIENT: [u32; 2] = [5, 6];
+const SQLITE_AWAY: [u32; 2] = [5, 6];
+/// SQLite: 8 read-only, 10 an error of the disk, 13 full, 14 a file cannot be opened.
+const SQLITE_UNWRITABLE: [u32; 4] = [8, 10, 13, 14];
 /// Postgres: connection lost, transaction rolled back by the server, out of resources, lock not
 /// available, operator intervention (shutting down, starting up).
-const POSTGRES_TRANSIENT: [&str; 5] = ["08", "40", "53", "55P03", "57P"];
+const POSTGRES_AWAY: [&str; 5] = ["08", "40", "53", "55P03", "57P"];
+/// Postgres: the disk is full, a transaction that may not write (a standby), an error of the disk.
+const POSTGRES_UNWRITABLE: [&str; 3] = ["53100", "25006", "58030"];
 
-/// Whether a database's own error code says that trying again may help.
-fn is_transient_code(code: &str) -> bool {
-    if code.len() == 5 {
-        return POSTGRES_TRANSIENT.iter().any(|prefix| code.starts_with(prefix));
+/// What a database's own error code says of it, where trying again may help.
+fn outage_of(code: &str) -> Option<StoreOutage> {
+    let (is_unwritable, is_away) = if code.len() == 5 {
+        let is_in = |prefixes: &[&str]| prefixes.iter().any(|prefix| code.starts_with(prefix));
+        (is_in(&POSTGRES_UNWRITABLE), is_in(&POSTGRES_AWAY))
+    } else {
+        let primary = code.parse::<u32>().ok()? & 0xff;
+        (SQLITE_UNWRITABLE.contains(&primary), SQLITE_AWAY.contains(&primary))
+    };
+    match (is_unwritable, is_away) {
+        (true, _) => Some(StoreOutage::Unwritable),
+        (_, true) => Some(StoreOutage::Away),
+        _ => None,
     }
-    code.parse::<u32>().is_ok_and(|code| SQLITE_TRANSIENT.contains(&(code & 0xff)))
+}
+
+/// SQLite: 11 corrupt, 26 no database. Postgres: corrupt data or index.
+const DAMAGED: [&str; 4] = ["11", "26", "XX001", "XX002"];
+
+/// Whether the database found that its own file is wrong.
+fn is_damage(error: &sqlx::Error) -> bool {
+    let sqlx::Error::Database(refusal) = error else { return false };
+    let Some(code) = refusal.code() else { return false };
+    // SQLite's extended codes carry the primary one in the low byte.
+    let primary = code.parse::<u32>().map_or_else(|_| code.to_string(), |code| (code & 0xff).to_string());
+    DAMAGED.contains(&&*primary) || DAMAGED.contains(&&*code)
 }
 
 impl From<sqlx::Error> for Error {
     fn from(error: sqlx::Error) -> Self {
         use sqlx::Error as E;
-        let transient = match &error {
-            E::Io(_) | E::Tls(_) | E::PoolTimedOut | E::WorkerCrashed => true,
-            E::Database(refusal) => refusal.code().is_some_and(|code| is_transient_code(&code)),
-            _ => false,
+        let outage = match &error {
+            E::Io(_) | E::Tls(_) | E::PoolTimedOut | E::WorkerCrashed => Some(StoreOutage::Away),
+            E::Database(refusal) => refusal.code().and_then(|code| outage_of(&code)),
+            _ => None,
         };
-        if transient { Self::Away(error.to_string()) } else { Self::Sql(error) }
+        match outage {
+            Some(StoreOutage::Away) => Self::Away(error.to_string()),
+            Some(StoreOutage::Unwritable) => Self::Unwritable(error.to_string()),
+            None if is_damage(&error) => Self::Damaged { file: None, reason: error.to_string() },
+            None => Self::Sql(error),
+        }
     }
 }
 
@@ -127,10 +189,13 @@ mod tests {
     #[test]
     fn codes_of_both_databases_tell_transient_from_permanent() {
         for code in ["5", "6", "261", "517", "08006", "40001", "40P01", "53300", "55P03", "57P01", "57P03"] {
-            assert!(is_transient_code(code), "{code}");
+            assert_eq!(outage_of(code), Some(StoreOutage::Away), "{code}");
+        }
+        for code in ["8", "10", "778", "13", "14", "53100", "25006", "58030"] {
+            assert_eq!(outage_of(code), Some(StoreOutage::Unwritable), "{code}");
         }
         for code in ["1", "19", "2067", "23505", "42601", "42P01", "57014", "not a code"] {
-            assert!(!is_transient_code(code), "{code}");
+            assert_eq!(outage_of(code), None, "{code}");
         }
     }
 

@@ -4,7 +4,8 @@
 //! One [`Store`] over SQLite (a file, the default) or Postgres (several gateways), with one schema and one
 //! set of statements for both. Each table family has its file with its SQL in sight: [`tenants`], [`keys`],
 //! [`sign_ins`], [`usage`], [`spending`], [`results`], [`tickets`], [`batches`], [`files`], [`schemas`], [`corpora`],
-//! [`workbooks`], [`shares`], [`calibration`], [`nodes`], [`replica_leases`].
+//! [`workbooks`], [`shares`], [`calibration`], [`nodes`], [`replica_leases`]. How its calls
+//! fared is told by [`health`].
 //!
 //! The store reads no clock: every instant is an argument, in unix milliseconds. (Leases of replicas count by the
 //! database's, which all gateways share.) It must not know HTTP, scheduling or models; JSON passes through it as
@@ -15,6 +16,7 @@ pub mod calibration;
 pub mod corpora;
 pub mod error;
 pub mod files;
+pub mod health;
 mod inspect;
 pub mod keys;
 mod migrate;
@@ -31,11 +33,13 @@ pub mod tickets;
 pub mod time;
 pub mod usage;
 pub mod workbooks;
+mod write;
 
 pub use batches::BatchEnd;
 pub use corpora::{Corpus, CorpusLimits, CorpusOf, FragmentKey, NewCorpus, NewDocument, StoredFragment};
-pub use error::Error;
+pub use error::{Error, StoreOutage};
 pub use files::{FileInfo, FileLimits, NewFile};
+pub use health::{StoreErrors, StoreHealth};
 pub use inspect::Inspection;
 pub use keys::{CreatedKey, KeyInfo, KeyLookup, NewKey};
 pub use nodes::NodeClaim;

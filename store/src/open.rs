@@ -4,15 +4,18 @@
 //! connection is set up, how writers queue) stands here and nowhere else.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use base::Millis;
 use sqlx::any::{Any, AnyArguments, AnyPoolOptions};
 use sqlx::query::Query;
-use sqlx::{AnyConnection, AnyPool, Connection, Executor, Transaction};
+use sqlx::{AnyConnection, AnyPool, Connection, Executor};
 
 use crate::error::Error;
+use crate::health::StoreHealth;
 use crate::migrate;
+use crate::write::WriteTransaction;
 
 /// Limits of a store's connections. The defaults suit one gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +75,7 @@ pub struct Store {
     /// The database, where it is a file.
     file: Option<PathBuf>,
     call_max: Duration,
+    health: Arc<StoreHealth>,
 }
 
 impl Store {
@@ -87,8 +91,13 @@ impl Store {
         let address = Address::parse(url)?;
         let call_max = Duration::from_millis(options.call_ms_max.0);
         if let Address::File(path) = &address {
+            // What a first start leaves that was cut off, or what is left of a database that was emptied.
+            if std::fs::metadata(path).is_ok_and(|file| file.len() == 0) {
+                tracing::warn!(file = %path.display(), "the file is empty: a new database is made in it");
+            }
             create_private(path)?;
-            limit(call_max, check_is_database(&address)).await?;
+            let checked = limit(call_max, check_is_database(&address)).await;
+            checked.map_err(|error| error.of_file(Some(path)))?;
         }
         let mut pool = AnyPoolOptions::new()
             .max_connections(options.connections_max)
@@ -105,13 +114,15 @@ impl Store {
         if address == Address::Memory {
             // An in-memory database belongs to its connection: exactly one, never replaced.
             pool = pool.max_connections(1).idle_timeout(None).max_lifetime(None);
+        } else {
+            pool = pool.before_acquire(|connection, _| Box::pin(async move { Ok(is_at_rest(connection)) }));
         }
         let pool = limit(call_max, async { Ok(pool.connect(&address.to_url()).await?) }).await?;
         let file = match address {
             Address::File(path) => Some(path),
             _ => None,
         };
-        let store = Self { pool, dialect, file, call_max };
+        let store = Self { pool, dialect, file, call_max, health: Arc::default() };
         store.bounded(store.migrate()).await?;
         Ok(store)
     }
@@ -159,12 +170,37 @@ impl Store {
 
     /// Runs one call of the store under its time limit, so that a database that hangs gives an error.
     pub(crate) async fn bounded<T>(&self, call: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-        limit(self.call_max, call).await
+        let result = limit(self.call_max, call).await.map_err(|error| error.of_file(self.database_file()));
+        self.health.called(&result);
+        result
+    }
+
+    /// What its calls came to.
+    pub fn health(&self) -> &Arc<StoreHealth> {
+        &self.health
     }
 
     /// Runs one statement; says how many rows it changed.
     pub(crate) async fn changed(&self, statement: Query<'_, Any, AnyArguments>) -> Result<u64, Error> {
-        self.bounded(async { Ok(statement.execute(self.pool()).await?.rows_affected()) }).await
+        let changed =
+            self.bounded(async { Ok(statement.execute(self.pool()).await?.rows_affected()) }).await?;
+        if changed > 0 {
+            self.health.wrote();
+        }
+        Ok(changed)
+    }
+
+    /// Writes and takes it back, to learn whether the database takes writes again. A server without work writes
+    /// nothing else.
+    pub async fn try_to_write(&self) -> Result<(), Error> {
+        self.bounded(async {
+            let mut tx = self.begin_write(Lock::Schema).await?;
+            // A row that comes and goes: SQLite leaves a page alone whose bytes stay as they are.
+            sqlx::query("INSERT INTO schema_version (version) VALUES (-1)").execute(&mut *tx).await?;
+            sqlx::query("DELETE FROM schema_version WHERE version = -1").execute(&mut *tx).await?;
+            Ok(tx.commit().await?)
+        })
+        .await
     }
 
     /// The database's own clock, in unix milliseconds: the one that all who use it share.
@@ -179,15 +215,16 @@ impl Store {
 
     /// Begins a transaction that will write, having waited for the writers it could collide with. A SQLite
     /// transaction that began as a reader could not wait: it would fail at its first write.
-    pub(crate) async fn begin_write(&self, lock: Lock) -> Result<Transaction<'static, Any>, Error> {
-        match self.dialect {
-            Dialect::Sqlite => Ok(self.pool.begin_with("BEGIN IMMEDIATE").await?),
+    pub(crate) async fn begin_write(&self, lock: Lock) -> Result<WriteTransaction, Error> {
+        let transaction = match self.dialect {
+            Dialect::Sqlite => self.pool.begin_with("BEGIN IMMEDIATE").await?,
             Dialect::Postgres => {
                 let mut tx = self.pool.begin().await?;
                 sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(lock as i64).execute(&mut *tx).await?;
-                Ok(tx)
+                tx
             }
-        }
+        };
+        Ok(WriteTransaction::new(transaction, Arc::clone(&self.health)))
     }
 }
 
@@ -195,6 +232,12 @@ impl Store {
 /// survive a power failure too; the busy timeout (ms) is how long a writer waits for another.
 const SQLITE_SETTINGS: &str = "PRAGMA busy_timeout = 5000; PRAGMA journal_mode = WAL; \
     PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;";
+
+/// Whether a connection has no transaction. SQLite ends one by itself where the disk is full or fails; the driver's
+/// own end of it then fails too, and the driver counts it as open for as long as the connection lives.
+fn is_at_rest(connection: &AnyConnection) -> bool {
+    !connection.is_in_transaction()
+}
 
 /// `call`, or a transient error after `span`.
 pub(crate) async fn limit<T>(
@@ -206,11 +249,11 @@ pub(crate) async fn limit<T>(
         .unwrap_or_else(|_| Err(Error::Away(format!("no answer within {span:?}"))))
 }
 
-/// Reads the file's header. The pool itself takes any failure of a new connection for "not up yet" and tries
-/// on, which would hide what is wrong with a file that is no database.
+/// Reads the file's header and what tables it has. The pool itself takes any failure of a new connection for "not up
+/// yet" and tries on, which would hide what is wrong with a file that is no database.
 async fn check_is_database(address: &Address) -> Result<(), Error> {
     let mut connection = AnyConnection::connect(&address.to_url()).await?;
-    connection.execute("PRAGMA schema_version").await?;
+    connection.execute("SELECT COUNT(*) FROM sqlite_schema").await?;
     connection.close().await?;
     Ok(())
 }

@@ -73,6 +73,7 @@ async fn a_file_that_is_no_database_or_cannot_be_made_is_an_error() {
         .expect("written");
     let error = Store::open(&format!("sqlite:{}", path.display())).await.expect_err("refused");
     assert!(!error.is_transient(), "{error}");
+    assert!(error.to_string().contains("notes.txt` is damaged"), "it names the file: {error}");
     let missing = dir.path().join("no/such/dir/store.db");
     assert!(matches!(Store::open(&format!("sqlite:{}", missing.display())).await, Err(Error::File { .. })));
 }
@@ -151,4 +152,62 @@ async fn a_nodes_name_is_one_processs_at_a_time() {
     let memory = Store::open("sqlite::memory:").await.expect("opens");
     let _claims =
         [memory.claim_node("a").await.expect("its own"), memory.claim_node("a").await.expect("its own")];
+}
+
+#[tokio::test]
+async fn a_transaction_that_sqlite_ends_by_itself_costs_no_later_write() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let url = format!("sqlite:{}", dir.path().join("store.db").display());
+    let store = suite::open(&url).await;
+    let other = sqlx::AnyPool::connect(&url).await.expect("connects");
+    // As where the disk is full: the statement fails and its transaction is gone.
+    let full = "CREATE TRIGGER full BEFORE INSERT ON tenants BEGIN SELECT RAISE(ROLLBACK, 'full'); END";
+    sqlx::query(full).execute(&other).await.expect("made");
+    for attempt in 0..20 {
+        let refused = store.create_tenant("zeta", 1.0, suite::at(0)).await.expect_err("refused");
+        assert!(refused.to_string().contains("full"), "attempt {attempt}: {refused}");
+    }
+    assert_eq!(store.health().errors().failed, 20);
+    sqlx::query("DROP TRIGGER full").execute(&other).await.expect("dropped");
+    store.create_tenant("zeta", 1.0, suite::at(0)).await.expect("written");
+}
+
+#[tokio::test]
+async fn a_database_with_wrong_bytes_is_named() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("store.db");
+    let url = format!("sqlite:{}", path.display());
+    let store = suite::open(&url).await;
+    for number in 0..500 {
+        store.create_tenant(&format!("tenant {number}"), 1.0, suite::at(0)).await.expect("made");
+    }
+    store.close().await;
+    let mut bytes = std::fs::read(&path).expect("readable");
+    // All but the header and the schema's first page.
+    bytes[4_096..].iter_mut().for_each(|byte| *byte ^= 0x5a);
+    std::fs::write(&path, bytes).expect("written");
+    for beside in ["-wal", "-shm"] {
+        let _ = std::fs::remove_file(format!("{}{beside}", path.display()));
+    }
+    let error = match Store::open(&url).await {
+        Ok(store) => store.tenants().await.expect_err("nothing can be read"),
+        Err(error) => error,
+    };
+    assert!(error.to_string().contains("store.db` is damaged"), "{error}");
+    assert!(!error.is_transient());
+}
+
+#[tokio::test]
+async fn a_write_that_works_ends_an_outage() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let url = format!("sqlite:{}", dir.path().join("store.db").display());
+    let options = store::StoreOptions { call_ms_max: base::Millis(200), ..Default::default() };
+    let store = Store::open_with(&url, options).await.expect("opens");
+    let other = sqlx::AnyPool::connect(&url).await.expect("connects");
+    let holding = other.begin_with("BEGIN IMMEDIATE").await.expect("locks");
+    assert!(store.try_to_write().await.is_err());
+    assert_eq!(store.health().outage(), Some(store::StoreOutage::Away));
+    holding.rollback().await.expect("unlocks");
+    while store.try_to_write().await.is_err() {}
+    assert_eq!(store.health().outage(), None);
 }

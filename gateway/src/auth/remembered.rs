@@ -5,6 +5,7 @@ use std::sync::Mutex;
 
 use base::{Nanos, Time};
 use serving::caller::WeightedTenant;
+use store::UnixMillis;
 
 /// Most verdicts remembered; beyond it all are forgotten, which costs one lookup each.
 const REMEMBERED_MAX: usize = 10_000;
@@ -15,6 +16,8 @@ pub struct KeyHolder {
     pub tenant: WeightedTenant,
     /// Whether it is an operator's, who sees all tenants and changes them.
     pub is_operator: bool,
+    /// When the key stops working, if ever.
+    pub expires: Option<UnixMillis>,
 }
 
 /// Verdicts about keys, by hash of the key.
@@ -34,6 +37,10 @@ impl Remembered {
         }
         verdicts.insert(hash, (holder, now));
     }
+
+    pub(super) fn forget(&self, hash: &[u8; 32]) {
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).remove(hash);
+    }
 }
 
 #[cfg(test)]
@@ -45,7 +52,8 @@ mod tests {
     #[test]
     fn a_verdict_is_forgotten_after_its_lifetime() {
         let remembered = Remembered::default();
-        let holder = KeyHolder { tenant: WeightedTenant::usual(TenantId(4)), is_operator: false };
+        let tenant = WeightedTenant::usual(TenantId(4));
+        let holder = KeyHolder { tenant, is_operator: false, expires: None };
         remembered.put([1; 32], holder, Time(100));
         assert_eq!(remembered.get(&[1; 32], Time(109), Nanos(10)), Some(holder));
         assert_eq!(remembered.get(&[1; 32], Time(110), Nanos(10)), None);

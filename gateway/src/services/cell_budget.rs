@@ -4,11 +4,14 @@
 //! thousand and mostly known, so a request is let in while anything is left, and runs to its end. Must not
 //! know HTTP.
 
+use std::sync::Arc;
+
 use base::{Millis, TenantId};
 use serving::account::Account;
 use serving::error::{RequestError, stored};
-use store::UnixMillis;
+use store::{StoreOutage, UnixMillis};
 
+use crate::models::ServedModel;
 use crate::state::App;
 
 /// The route whose tokens count, as usage has it.
@@ -28,17 +31,30 @@ pub async fn used(app: &App, tenant: TenantId) -> Result<u64, RequestError> {
     let rows = stored(app.runtime.store.usage(Some(tenant), today..=today).await)?;
     let kept = rows.iter().filter(|row| row.key.route == ROUTE);
     let kept: u64 = kept.map(|row| row.used.computed.0 + row.used.output.0).sum();
-    let unwritten = app.models.iter().map(|model| {
+    Ok(kept + unwritten(app, tenant))
+}
+
+/// Those that are not in the store yet.
+fn unwritten(app: &App, tenant: TenantId) -> u64 {
+    let of_model = |model: &Arc<ServedModel>| {
         let spent = model.runtime.shared.accounts.of(Account { tenant, route: ROUTE });
         spent.usage.computed.0 + spent.usage.output.0
-    });
-    Ok(kept + unwritten.sum::<u64>())
+    };
+    app.models.iter().map(of_model).sum()
 }
 
 /// Refuses cells of a tenant whose tokens of today are spent.
 pub async fn hold(app: &App, tenant: TenantId) -> Result<(), RequestError> {
     let Some(max) = app.config.limits.tenant_day_cell_tokens_max else { return Ok(()) };
-    let used = used(app, tenant).await?;
+    let is_away = || app.runtime.store.health().outage() == Some(StoreOutage::Away);
+    let used = match is_away() {
+        true => unwritten(app, tenant),
+        false => match used(app, tenant).await {
+            // Cells go on while the database is away: what they compute meanwhile is held in memory, and counts.
+            Err(RequestError::NoDatabase) if is_away() => unwritten(app, tenant),
+            used => used?,
+        },
+    };
     if used < max {
         return Ok(());
     }

@@ -30,6 +30,10 @@ pub async fn run(app: Arc<App>, mut stop: watch::Receiver<bool>, mut is_left: bo
         }
         usage_writer::write_answers(&app.runtime).await;
         app.sql.budgets.keep(&app.runtime).await;
+        // A server without work would never learn that the store takes writes again.
+        if app.runtime.store.health().outage().is_some() && app.runtime.store.try_to_write().await.is_ok() {
+            tracing::info!("the store takes writes again");
+        }
         round += 1;
         if round.is_multiple_of(ROUNDS_PER_LEASE) {
             app.models.iter().for_each(|model| model.runtime.forget_idle_tenants());

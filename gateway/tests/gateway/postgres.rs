@@ -6,7 +6,7 @@ use store::{Store, TicketState, UnixMillis};
 
 use crate::batches::{hasty, leave_half_done as leave_batch};
 use crate::common::batch::{lines, make, read, until, until_over, upload};
-use crate::common::{config, model, serve_on};
+use crate::common::{config, model, seen_in_time, serve_on};
 use crate::support;
 use crate::tickets::leave_half_done;
 
@@ -161,4 +161,53 @@ async fn on_postgres_a_ticket_keeps_rows_that_end_while_the_database_is_away() {
     let texts: Vec<serde_json::Value> =
         ticket.rows.iter().map(|row| serde_json::from_str(&row.result).unwrap()).collect();
     assert_eq!((&texts[0]["text"], &texts[1]["text"]), (&json!("a"), &json!("bbbbbbbbbb")));
+}
+
+#[actix_web::test]
+async fn on_postgres_online_work_goes_on_for_known_keys_while_the_database_is_away() {
+    let Some(postgres) = support::Server::start() else { return };
+    let store = Store::open(&postgres.create_database("online").await).await.unwrap();
+    let mut config = config();
+    // A verdict is asked for anew by each request.
+    config.auth.remember_ms = Millis(0);
+    config.limits.tenant_day_cell_tokens_max = Some(1_000_000);
+    let server = serve_on(config, model(), store.clone()).await;
+    let body = |word: String| json!({"template": "Say {w}", "rows": [[word]]});
+    assert_eq!(server.relquery(body("before".into())).await.status, 200);
+    assert_eq!(server.client.get("/readyz").await.json()["status"], "ready");
+    postgres.crash();
+    let mut words = 0;
+    let is_told = async {
+        while server.client.get("/readyz").await.status == 200 {
+            words += 1;
+            assert_eq!(server.relquery(body(format!("word {words}"))).await.status, 200);
+        }
+    };
+    seen_in_time("the outage is told", is_told).await;
+    assert_eq!(server.client.get("/readyz").await.json()["status"], "the store is away");
+    for word in ["a", "b", "c"] {
+        let reply = server.relquery(body(word.into())).await;
+        assert_eq!((reply.status, &reply.json()["rows"][0]["text"]), (200, &json!(word)));
+        let call = json!({"function": "ask", "args": [format!("Say {word}")]});
+        let cells = server.client.post("/v1/cells", &json!({"calls": [call]})).await;
+        assert_eq!(cells.status, 200, "{}", cells.body);
+        words += 2;
+    }
+    let unknown = server.client.with_key("rs-wrong").post("/v1/relqueries", &body("x".into())).await;
+    assert_eq!(unknown.status, 503, "nobody can tell whose it is: {}", unknown.body);
+    postgres.resume();
+    let is_told = async { while server.client.get("/readyz").await.status != 200 {} };
+    seen_in_time("it is there again", is_told).await;
+    assert_eq!(server.client.with_key("rs-wrong").get("/v1/usage").await.status, 401);
+    let is_counted = async {
+        loop {
+            let usage = store.usage(Some(store::DEFAULT_TENANT), 0..=1_000_000).await.unwrap();
+            let rows: u64 = usage.iter().map(|row| row.used.rows).sum();
+            assert!(rows <= words + 1, "each row once: {usage:?}");
+            if rows == words + 1 {
+                return;
+            }
+        }
+    };
+    seen_in_time("what ran meanwhile is counted", is_counted).await;
 }

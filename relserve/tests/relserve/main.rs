@@ -14,6 +14,7 @@ mod document;
 mod examples;
 #[path = "../../../engine/src/hub/tests/fake_hub.rs"]
 mod fake_hub;
+mod full_disk;
 mod help;
 mod jobs;
 mod keys;

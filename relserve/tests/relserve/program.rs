@@ -64,10 +64,20 @@ impl Program {
     pub fn configured(folder: &std::path::Path, more: impl FnOnce(&mut Command)) -> Self {
         let mut command = serve(folder);
         more(&mut command);
-        let (process, said) = run(&mut command);
+        Self::of(&mut command)
+    }
+
+    /// What a command serves.
+    pub fn of(command: &mut Command) -> Self {
+        let (process, said) = run(command);
         let told = |part| told(&said, part).expect("a first start says it").to_owned();
         let sql_port = self::told(&said, " -p ").and_then(|rest| rest.split(' ').next()?.parse().ok());
         Self { process, address: format!("http://{}", told(" on http://")), key: told("API key: "), sql_port }
+    }
+
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.process.id()
     }
 }
 
@@ -126,4 +136,20 @@ fn two_servers_of_one_name_do_not_share_a_database() {
     let (second, said) = run(serve(folder.path()).arg("--config").arg(&other));
     assert!(told(&said, " on http://").is_some(), "{said:?}");
     assert_eq!([terminate(first).code(), terminate(second).code()], [Some(0), Some(0)]);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_start_raises_the_limit_of_open_files_to_what_its_connections_need() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -Sn 64; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_relserve")]);
+    command.args(["serve", "--listen", "127.0.0.1:0", "--data-dir"]).arg(folder.path());
+    let (server, _) = run(&mut command);
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", server.id())).unwrap();
+    assert_eq!(terminate(server).code(), Some(0));
+    let files = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
+    let mut numbers = files.split_whitespace().map_while(|number| number.parse::<u64>().ok());
+    let (soft, hard) = (numbers.next().unwrap(), numbers.next().unwrap());
+    assert!(soft > 64 && (soft == hard || soft > 20_000), "{files}");
 }

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 
 use prometheus::proto::{LabelPair, MetricFamily};
 
+use super::store::OF_STORE;
+
 /// The label that tells models apart. What vLLM exports too has its own.
 const MODEL: &str = "model";
 const OF_VLLM: &str = "vllm:";
-/// What is of the process is said once.
-const OF_PROCESS: &str = "process_";
+/// What is of the process, or of the store that its models share, is said once.
+const OF_ALL: [&str; 2] = ["process_", OF_STORE];
 
 /// Families of all models, each with the series of all; of one model they are as they are.
 pub(super) fn merged(models: Vec<(&str, Vec<MetricFamily>)>) -> Vec<MetricFamily> {
@@ -19,7 +21,7 @@ pub(super) fn merged(models: Vec<(&str, Vec<MetricFamily>)>) -> Vec<MetricFamily
         .flat_map(|(model, families)| families.into_iter().map(move |family| (model, family)))
     {
         let name = family.name().to_owned();
-        if !is_one && !name.starts_with(OF_VLLM) && !name.starts_with(OF_PROCESS) {
+        if !is_one && !name.starts_with(OF_VLLM) && !is_of_all(&name) {
             for metric in family.mut_metric() {
                 let mut label = LabelPair::default();
                 label.set_name(MODEL.to_owned());
@@ -31,11 +33,15 @@ pub(super) fn merged(models: Vec<(&str, Vec<MetricFamily>)>) -> Vec<MetricFamily
         }
         match merged.get_mut(&name) {
             None => drop(merged.insert(name, family)),
-            Some(_) if name.starts_with(OF_PROCESS) => {}
+            Some(_) if is_of_all(&name) => {}
             Some(all) => all.mut_metric().extend(family.take_metric()),
         }
     }
     merged.into_values().collect()
+}
+
+fn is_of_all(name: &str) -> bool {
+    OF_ALL.iter().any(|prefix| name.starts_with(prefix))
 }
 
 #[cfg(test)]
@@ -51,7 +57,7 @@ mod tests {
     fn of(model: &str) -> Metrics {
         let live = Arc::new(Live::new(LiveConfig::default()));
         let limits = SeriesLimits { tenants_max: 1, idle_max: Nanos(1) };
-        Metrics::new(model, limits, (Arc::default(), live))
+        Metrics::new(model, limits, (Arc::default(), live, Arc::default()))
     }
 
     #[test]

@@ -197,34 +197,44 @@ impl PublishedFamily {
                 replicas.map(|one| self.metric(Some((REPLICA, &one.name)), read(one))).collect()
             }
         };
-        let mut family = MetricFamily::default();
-        family.set_name(self.desc.fq_name.clone());
-        family.set_help(self.desc.help.clone());
-        family.set_field_type(self.kind);
-        family.set_metric(metrics);
-        family
+        family(&self.desc, self.kind, metrics)
     }
 
     fn metric(&self, label: Option<(&str, &str)>, value: f64) -> Metric {
-        let mut labels = self.desc.const_label_pairs.clone();
-        labels.extend(label.map(|(name, value)| {
-            let mut pair = LabelPair::default();
-            pair.set_name(name.to_owned());
-            pair.set_value(value.to_owned());
-            pair
-        }));
-        let mut metric = Metric::from_label(labels);
-        if self.kind == MetricType::COUNTER {
-            let mut counter = Counter::default();
-            counter.set_value(value);
-            metric.set_counter(counter);
-        } else {
-            let mut gauge = Gauge::default();
-            gauge.set_value(value);
-            metric.set_gauge(gauge);
-        }
-        metric
+        metric(&self.desc, self.kind, label, value)
     }
+}
+
+/// A family as a scrape gets it.
+pub(super) fn family(desc: &Desc, kind: MetricType, metrics: Vec<Metric>) -> MetricFamily {
+    let mut family = MetricFamily::default();
+    family.set_name(desc.fq_name.clone());
+    family.set_help(desc.help.clone());
+    family.set_field_type(kind);
+    family.set_metric(metrics);
+    family
+}
+
+/// A series of a family, by a label's value.
+pub(super) fn metric(desc: &Desc, kind: MetricType, label: Option<(&str, &str)>, value: f64) -> Metric {
+    let mut labels = desc.const_label_pairs.clone();
+    labels.extend(label.map(|(name, value)| {
+        let mut pair = LabelPair::default();
+        pair.set_name(name.to_owned());
+        pair.set_value(value.to_owned());
+        pair
+    }));
+    let mut metric = Metric::from_label(labels);
+    if kind == MetricType::COUNTER {
+        let mut counter = Counter::default();
+        counter.set_value(value);
+        metric.set_counter(counter);
+    } else {
+        let mut gauge = Gauge::default();
+        gauge.set_value(value);
+        metric.set_gauge(gauge);
+    }
+    metric
 }
 
 #[cfg(test)]

@@ -24,10 +24,9 @@ pub(super) async fn database(config: &Config) -> Finding {
         Ok(found) => found,
         Err(error) => {
             let shown = Store::shown(&url).unwrap_or_else(|_| "store.database".to_owned());
-            let remedy = if error.is_transient() {
-                format!("start the database, or {NAMES_ANOTHER}")
-            } else {
-                NAMES_ANOTHER.to_owned()
+            let remedy = match error {
+                store::Error::Away(_) => format!("start the database, or {NAMES_ANOTHER}"),
+                _ => NAMES_ANOTHER.to_owned(),
             };
             return Finding::failure("database", format!("{shown}: {error}"), remedy);
         }
