@@ -35,7 +35,7 @@ use crate::services::sql::accounts::SqlAccounts;
 use crate::services::sql::tenants;
 use crate::services::{batches, tickets, upkeep};
 use crate::state::App;
-use crate::{arrival, cors, routes};
+use crate::{arrival, cors, origin_check, routes};
 
 /// Why the server did not start.
 #[derive(Debug, thiserror::Error)]
@@ -73,11 +73,14 @@ pub enum StartError {
 pub struct Running {
     /// Where it listens.
     pub address: SocketAddr,
+    /// Where it answers for its health alone.
+    pub health_address: Option<SocketAddr>,
     /// Where it listens for the Postgres protocol.
     pub sql_address: Option<SocketAddr>,
     /// Its state.
     pub app: Data<App>,
     server: ServerHandle,
+    health: Option<ServerHandle>,
     /// Of each model one.
     loop_threads: Vec<std::thread::JoinHandle<()>>,
     stop_upkeep: watch::Sender<bool>,
@@ -138,6 +141,8 @@ pub async fn start_on(
     let app = Data::new(App::new(runtimes.clone(), config)?);
     let sql = listen_sql(&app, ports.sql).await?;
     let (address, server) = listen(&app, ports.http)?;
+    let health = ports.health.map(|port| listen_for_health(&app, port)).transpose()?;
+    let (health_address, health) = health.unzip();
     let loop_threads = loops.into_iter().map(Loop::spawn).collect::<Result<_, _>>()?;
     let (stop_upkeep, stopped) = watch::channel(false);
     let node = app.config.store.node.clone();
@@ -147,7 +152,19 @@ pub async fn start_on(
     batches::resume(&app, &lease).await;
     let upkeep = tokio::spawn(upkeep::run(app.clone().into_inner(), stopped, is_left));
     let sql_address = sql.as_ref().map(|sql| sql.address);
-    Ok(Running { address, sql_address, app, server, loop_threads, stop_upkeep, upkeep, leases, sql })
+    Ok(Running {
+        address,
+        health_address,
+        sql_address,
+        app,
+        server,
+        health,
+        loop_threads,
+        stop_upkeep,
+        upkeep,
+        leases,
+        sql,
+    })
 }
 
 /// Starts to serve the Postgres protocol, where an address was bound for it.
@@ -214,6 +231,7 @@ fn listen(app: &Data<App>, port: BoundPort) -> Result<(SocketAddr, ServerHandle)
                     .error_handler(|error, _| ApiError::invalid("query", error.to_string()).into()),
             )
             .wrap(middleware::from_fn(routes::without_nul))
+            .wrap(middleware::from_fn(origin_check::of_no_foreign_page))
             .wrap(cors::policy(&state.config.server.cors_origins))
             // The last is the outermost: nothing is waited for before it.
             .wrap_fn(|request, next| {
@@ -238,6 +256,27 @@ fn listen(app: &Data<App>, port: BoundPort) -> Result<(SocketAddr, ServerHandle)
     .shutdown_timeout(SHUTDOWN_SECONDS)
     .listen(port.listen()?)
     .map_err(|cause| PortError { listener: ListenerKind::Http, address, cause })?;
+    let server = server.run();
+    let handle = server.handle();
+    tokio::spawn(server);
+    Ok((address, handle))
+}
+
+/// Starts to answer for health and metrics on an address of their own.
+fn listen_for_health(app: &Data<App>, port: BoundPort) -> Result<(SocketAddr, ServerHandle), StartError> {
+    let (address, state) = (port.address(), app.clone());
+    let server = HttpServer::new(move || {
+        actix_web::App::new()
+            .app_data(state.clone())
+            .configure(routes::ops::configure_health)
+            .default_service(web::to(routes::not_found))
+    })
+    .workers(1)
+    .client_request_timeout(Duration::from_millis(app.config.server.header_ms_max.0))
+    .disable_signals()
+    .shutdown_timeout(SHUTDOWN_SECONDS)
+    .listen(port.listen()?)
+    .map_err(|cause| PortError { listener: ListenerKind::Health, address, cause })?;
     let server = server.run();
     let handle = server.handle();
     tokio::spawn(server);
@@ -300,6 +339,9 @@ impl Running {
         self.stop_upkeep.send_replace(true);
         if self.upkeep.await.is_err() {
             tracing::error!("the writer did not end well");
+        }
+        if let Some(health) = self.health {
+            health.stop(true).await;
         }
         if self.leases.await.is_err() {
             tracing::error!("what renews leases of replicas did not end well");

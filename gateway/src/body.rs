@@ -1,18 +1,22 @@
 //! Reads a request body: content type, size, patience and deadline are checked before and while bytes arrive.
 
+pub mod budget;
 pub mod peek;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
-use actix_web::web::{Bytes, BytesMut, Payload};
+use actix_web::web::{Bytes, Payload};
+use base::Millis;
+use budget::BodyBudget;
 use futures_util::StreamExt;
 use peek::Peek;
 use serving::clock::{Clock, Late};
 use serving::error::RequestError;
 
-use crate::config::Config;
 use crate::error::ApiError;
+use crate::state::App;
 
 /// The header's text, where it is text.
 fn header<'a>(headers: &'a HeaderMap, name: &actix_web::http::header::HeaderName) -> Option<&'a str> {
@@ -45,27 +49,22 @@ const UNKNOWN_SENDER_BYTES_MAX: u64 = 4 << 10;
 pub async fn read(
     headers: &HeaderMap,
     payload: Payload,
-    config: &Config,
+    app: &App,
     timely: Option<Timely<'_>>,
 ) -> Result<Bytes, ApiError> {
-    let limit = config.limits.body_bytes_max.0;
-    read_at_most(limit, headers, payload, config, timely).await
+    read_at_most(app.config.limits.body_bytes_max.0, headers, payload, app, timely).await
 }
 
 /// Reads the body of a request that anybody may send: a small one.
-pub async fn read_of_anybody(
-    headers: &HeaderMap,
-    payload: Payload,
-    config: &Config,
-) -> Result<Bytes, ApiError> {
-    read_at_most(UNKNOWN_SENDER_BYTES_MAX, headers, payload, config, None).await
+pub async fn read_of_anybody(headers: &HeaderMap, payload: Payload, app: &App) -> Result<Bytes, ApiError> {
+    read_at_most(UNKNOWN_SENDER_BYTES_MAX, headers, payload, app, None).await
 }
 
 async fn read_at_most(
     limit: u64,
     headers: &HeaderMap,
     payload: Payload,
-    config: &Config,
+    app: &App,
     timely: Option<Timely<'_>>,
 ) -> Result<Bytes, ApiError> {
     check_type(headers)?;
@@ -75,8 +74,8 @@ async fn read_at_most(
     if declared.is_some_and(|length| length > limit) {
         return Err(too_large().into());
     }
-    let patience = Duration::from_millis(config.server.body_ms_max.0);
-    match tokio::time::timeout(patience, collect(payload, limit, timely)).await {
+    let patience = Duration::from_millis(app.config.server.body_ms_max.0);
+    match tokio::time::timeout(patience, collect(payload, limit, &app.bodies, timely)).await {
         Err(_) => Err(ApiError::BodyTimeout),
         Ok(Ok(Some(bytes))) => Ok(bytes),
         Ok(Ok(None)) => Err(too_large().into()),
@@ -84,14 +83,23 @@ async fn read_at_most(
     }
 }
 
+fn no_room(budget: &BodyBudget) -> RequestError {
+    RequestError::Busy {
+        what: "bytes of request bodies at once",
+        limit: format!("{} (limits.bodies_bytes_max)", budget.max()),
+        retry_after: Millis(1_000),
+    }
+}
+
 /// The whole payload, or `None` where it is larger than `limit`.
 async fn collect(
     mut payload: Payload,
     limit: u64,
+    budget: &Arc<BodyBudget>,
     mut timely: Option<Timely<'_>>,
 ) -> Result<Option<Bytes>, ApiError> {
     let broken = |cause| RequestError::Malformed(format!("the body broke off: {cause}"));
-    let mut bytes = BytesMut::new();
+    let mut body = budget.body();
     loop {
         let next = match &timely {
             None => payload.next().await,
@@ -100,14 +108,16 @@ async fn collect(
                 next.map_err(|Late| ApiError::Late)?
             }
         };
-        let Some(chunk) = next else { return Ok(Some(bytes.freeze())) };
+        let Some(chunk) = next else { return Ok(Some(body.into_bytes())) };
         let chunk = chunk.map_err(broken)?;
-        if (bytes.len() + chunk.len()) as u64 > limit {
+        if body.len() + chunk.len() as u64 > limit {
             return Ok(None);
         }
         if let Some(Timely { peek, .. }) = &mut timely {
             peek.take(&chunk);
         }
-        bytes.extend_from_slice(&chunk);
+        if !body.extend(&chunk) {
+            return Err(no_room(budget).into());
+        }
     }
 }

@@ -103,6 +103,10 @@ pub struct Config {
 pub struct ServerConfig {
     /// Address and port; loopback by default.
     pub listen: SocketAddr,
+    /// Address and port on which `/healthz`, `/readyz` and `/metrics` are answered too, by a thread of their own: no
+    /// number of other connections keeps them waiting. None by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub health_listen: Option<SocketAddr>,
     /// Threads that serve connections.
     pub workers: usize,
     /// Open connections per worker; more wait in the kernel's backlog.
@@ -111,6 +115,9 @@ pub struct ServerConfig {
     pub header_ms_max: Millis,
     /// Time for a request's body to arrive; slower clients get a 408.
     pub body_ms_max: Millis,
+    /// Where `auth.mode` is `none`: names by which the server may be asked, beside `localhost` and addresses. Any
+    /// other could be a foreign page's, made to point here.
+    pub hosts: Vec<String>,
     /// Web origins whose pages may call this server (`*` for all); add-ins that run in a browser need it.
     pub cors_origins: Vec<String>,
     /// Idle time after which a kept-alive connection closes.
@@ -123,6 +130,8 @@ pub struct ServerConfig {
     pub drain_ms_max: Millis,
     /// `/healthz` fails when there is work and no step has finished for this long.
     pub stuck_ms_max: Millis,
+    /// `/readyz` stays a 200 while the store is away or takes no writes. Without it a balancer sends nothing then.
+    pub ready_without_store: bool,
     /// Tenants that have series of their own in `/metrics`; others share one.
     pub metric_tenants_max: usize,
     /// Time without a running relQuery or anything else after which a tenant's series leave `/metrics`.
@@ -133,16 +142,19 @@ impl Default for ServerConfig {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
+            health_listen: None,
             workers: 2,
             connections_max: 10_000,
             header_ms_max: Millis(10_000),
             body_ms_max: Millis(60_000),
+            hosts: Vec::new(),
             cors_origins: Vec::new(),
             idle_ms_max: Millis(75_000),
             write_ms_max: Millis(60_000),
             keep_alive_ms: Millis(15_000),
             drain_ms_max: Millis(30_000),
             stuck_ms_max: Millis(30_000),
+            ready_without_store: false,
             metric_tenants_max: 100,
             metric_tenant_idle_ms_max: Millis(15 * 60_000),
         }
@@ -168,6 +180,8 @@ pub struct AuthConfig {
     pub mode: AuthMode,
     /// A revoked key stops working within this time.
     pub remember_ms: Millis,
+    /// While the database is away, keys that worked within this time before still do.
+    pub away_ms_max: Millis,
     /// A key of operators beside those that `relserve key create --operator` makes. Write `${NAME}` to take it from
     /// the environment.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -183,6 +197,7 @@ impl Default for AuthConfig {
         Self {
             mode: AuthMode::Keys,
             remember_ms: Millis(2_000),
+            away_ms_max: Millis(60 * 60_000),
             admin_key: None,
             sign_in_ms_max: Millis(10 * 60_000),
             sign_in_key_ms_max: Millis(30 * 86_400_000),
@@ -196,6 +211,8 @@ impl Default for AuthConfig {
 pub struct LimitsConfig {
     /// Bytes of a request body.
     pub body_bytes_max: Bytes,
+    /// Bytes of all bodies that are held at once; what arrives beyond them is refused.
+    pub bodies_bytes_max: Bytes,
     /// Rows of one relQuery, or calls of one cells request.
     pub rows_max: usize,
     /// Columns of a table.
@@ -247,6 +264,7 @@ impl Default for LimitsConfig {
     fn default() -> Self {
         Self {
             body_bytes_max: Bytes(16 << 20),
+            bodies_bytes_max: Bytes(256 << 20),
             rows_max: 20_000,
             columns_max: 256,
             cell_bytes_max: Bytes(256 << 10),
@@ -348,6 +366,7 @@ impl Config {
             ("auth.sign_in_ms_max", self.auth.sign_in_ms_max.0),
             ("auth.sign_in_key_ms_max", self.auth.sign_in_key_ms_max.0),
             ("limits.body_bytes_max", self.limits.body_bytes_max.0),
+            ("limits.bodies_bytes_max", self.limits.bodies_bytes_max.0),
             ("limits.rows_max", self.limits.rows_max as u64),
             ("limits.columns_max", self.limits.columns_max as u64),
             ("limits.cell_bytes_max", self.limits.cell_bytes_max.0),

@@ -14,6 +14,7 @@ pub mod error;
 pub mod json;
 pub mod models;
 pub mod openapi;
+mod origin_check;
 pub mod ports;
 pub mod routes;
 pub mod services;

@@ -20,6 +20,8 @@ const BACKLOG: i32 = 1_024;
 pub enum ListenerKind {
     /// The API and the page.
     Http,
+    /// Health and metrics alone.
+    Health,
     /// The Postgres protocol.
     Sql,
 }
@@ -29,6 +31,7 @@ impl ListenerKind {
     pub fn name(self) -> &'static str {
         match self {
             Self::Http => "HTTP",
+            Self::Health => "health",
             Self::Sql => "SQL",
         }
     }
@@ -37,6 +40,7 @@ impl ListenerKind {
     pub fn setting(self) -> &'static str {
         match self {
             Self::Http => "`--listen ADDRESS` or server.listen",
+            Self::Health => "server.health_listen",
             Self::Sql => "`--sql ADDRESS` or sql.listen",
         }
     }
@@ -120,6 +124,8 @@ impl BoundPort {
 pub struct Ports {
     /// The API's and the page's.
     pub http: BoundPort,
+    /// That of health alone, where the configuration names one.
+    pub health: Option<BoundPort>,
     /// That of the Postgres protocol, where the configuration names one.
     pub sql: Option<BoundPort>,
 }
@@ -131,8 +137,10 @@ impl Ports {
     /// The first that cannot be bound.
     pub fn bind(config: &Config) -> Result<Self, PortError> {
         let http = BoundPort::bind(ListenerKind::Http, config.server.listen)?;
+        let health = config.server.health_listen;
+        let health = health.map(|address| BoundPort::bind(ListenerKind::Health, address)).transpose()?;
         let sql = config.sql.listen.map(|address| BoundPort::bind(ListenerKind::Sql, address)).transpose()?;
-        Ok(Self { http, sql })
+        Ok(Self { http, health, sql })
     }
 }
 

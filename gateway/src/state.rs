@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serving::Runtime;
 
 use crate::auth::remembered::Remembered;
+use crate::body::budget::BodyBudget;
 use crate::config::Config;
 use crate::models::ServedModels;
 use crate::services::batches::running::Batches;
@@ -36,6 +37,8 @@ pub struct App {
     pub runtime: Arc<Runtime>,
     /// Verdicts about keys.
     pub remembered: Remembered,
+    /// Bytes of request bodies.
+    pub bodies: Arc<BodyBudget>,
     /// Corpora in memory, and the embedding model.
     pub corpora: Corpora,
     pub idempotency: Arc<IdempotencyKeys>,
@@ -54,6 +57,7 @@ impl App {
         Ok(Self {
             models,
             remembered: Remembered::default(),
+            bodies: BodyBudget::new(config.limits.bodies_bytes_max.0),
             corpora: Corpora::open(&config.retrieval)?,
             idempotency: Arc::new(IdempotencyKeys::new(
                 config.limits.idempotency_keys_max,

@@ -191,7 +191,7 @@ pub(crate) async fn read_timely(
     let clock = app.runtime.shared.clock;
     let mut peek = Peek::new(arrival_of(request, clock));
     let timely = Timely { clock, peek: &mut peek };
-    let body = body::read(request.headers(), payload, &app.config, Some(timely)).await?;
+    let body = body::read(request.headers(), payload, app, Some(timely)).await?;
     Ok(Arrived { body, peek })
 }
 
@@ -211,7 +211,7 @@ pub(crate) async fn ask_timely<T: Send + 'static>(
 
 /// Reads a body.
 pub(crate) async fn read_body(app: &App, request: &HttpRequest, payload: Payload) -> Result<Bytes, ApiError> {
-    body::read(request.headers(), payload, &app.config, None).await
+    body::read(request.headers(), payload, app, None).await
 }
 
 /// Prepares a body's work off the connection's thread: large tables take a while.

@@ -9,15 +9,16 @@ use ir::catalogue::{AnswerKind, Catalogue, Function, Parameter, ParameterKind};
 use serde::Deserialize;
 use serde_json::json;
 use serving::error::stored;
-use serving::health::{Patience, Pulse};
+use serving::health::{Health, Patience, Pulse};
 use serving::live::Viewer;
 use serving::metrics::Metrics;
 use serving::model::Model;
-use store::UnixMillis;
+use store::{StoreOutage, UnixMillis};
 
 use super::live::Viewing;
 use crate::auth::Authenticated;
 use crate::error::ApiError;
+use crate::models::ServedModel;
 use crate::routes::{ModelQuery, get_and_head, get_only, number};
 use crate::services::cell_budget;
 use crate::state::App;
@@ -29,28 +30,29 @@ const USAGE_DAYS_MAX: u32 = 400;
 
 /// The routes.
 pub fn configure(routes: &mut ServiceConfig) {
+    configure_health(routes);
     routes
-        .service(get_and_head("/healthz", healthz))
-        .service(get_and_head("/readyz", readyz))
-        .service(get_and_head("/metrics", metrics))
         .service(get_and_head("/openapi.json", document))
         .service(get_only("/v1/scheduler", scheduler))
         .service(get_only("/v1/catalogue", catalogue))
         .service(get_only("/v1/usage", usage));
 }
 
+/// What supervisors and scrapers ask.
+pub fn configure_health(routes: &mut ServiceConfig) {
+    routes
+        .service(get_and_head("/healthz", healthz))
+        .service(get_and_head("/readyz", readyz))
+        .service(get_and_head("/metrics", metrics));
+}
+
 /// Whether steps finish while there is work, of every model; well too while a lost executor is replaced.
 #[utoipa::path(get, path = "/healthz", tag = "operation", responses((status = 200), (status = 503)))]
 pub async fn healthz(app: Data<App>) -> HttpResponse {
-    let patience = Patience {
-        step: app.config.server.stuck_ms_max.into(),
-        attempt: app.config.restart.attempt_ms_max.into(),
-    };
-    let now = app.runtime.shared.clock.now();
+    let health = health(&app);
     let pulses = || app.models.iter().map(|model| &model.runtime.shared.pulse);
-    let health = |pulse: &Pulse| pulse.health(now, patience);
     // One that is not well counts for all: only a restart of the process helps it.
-    let worst = pulses().map(health).find(|health| !health.is_well());
+    let worst = pulses().map(&health).find(|health| !health.is_well());
     let health = worst.unwrap_or_else(|| health(&app.runtime.shared.pulse));
     let steps: u64 = pulses().map(Pulse::steps).sum();
     let body = json!({ "status": health.name(), "steps": steps });
@@ -61,14 +63,31 @@ pub async fn healthz(app: Data<App>) -> HttpResponse {
     }
 }
 
-/// Whether new work is taken: of several models, by one at least; `not_ready` names the others.
+/// How a loop is now, by its pulse.
+fn health(app: &App) -> impl Fn(&Pulse) -> Health {
+    let patience = Patience {
+        step: app.config.server.stuck_ms_max.into(),
+        attempt: app.config.restart.attempt_ms_max.into(),
+    };
+    let now = app.runtime.shared.clock.now();
+    move |pulse| pulse.health(now, patience)
+}
+
+/// Whether new work is taken, and the store takes what it leaves: of several models, by one at least; `not_ready`
+/// names the others.
 #[utoipa::path(get, path = "/readyz", tag = "operation", responses((status = 200), (status = 503)))]
 pub async fn readyz(app: Data<App>) -> HttpResponse {
-    let models = app.models.iter().map(|model| (model.model().name.as_str(), model.not_ready()));
+    let health = health(&app);
+    let is_stuck = |model: &ServedModel| health(&model.runtime.shared.pulse) == Health::Stuck;
+    let not_ready = |model| ServedModel::not_ready(model).or_else(|| is_stuck(model).then_some("stuck"));
+    let models = app.models.iter().map(|model| (model.model().name.as_str(), not_ready(model)));
     let (ready, not_ready): (Vec<_>, Vec<_>) = models.partition(|(_, reason)| reason.is_none());
-    let is_ready = !ready.is_empty();
-    let status = match not_ready.first().and_then(|(_, reason)| *reason) {
-        Some(reason) if !is_ready => reason,
+    let outage = app.runtime.store.health().outage();
+    let is_ready = !ready.is_empty() && (outage.is_none() || app.config.server.ready_without_store);
+    let status = match (not_ready.first().and_then(|(_, reason)| *reason), outage) {
+        (Some(reason), _) if ready.is_empty() => reason,
+        (_, Some(StoreOutage::Away)) => "the store is away",
+        (_, Some(StoreOutage::Unwritable)) => "the store cannot be written",
         _ if app.models.iter().any(|model| model.runtime.shared.pulse.is_resting()) => "restarting",
         _ => "ready",
     };

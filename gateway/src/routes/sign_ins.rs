@@ -44,7 +44,7 @@ pub async fn exchange(
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let body = body::read_of_anybody(request.headers(), payload, &app.config).await?;
+    let body = body::read_of_anybody(request.headers(), payload, &app).await?;
     let mut fields = json::object(&body)?;
     let token = required(&mut fields, "token")?;
     fields.finish()?;

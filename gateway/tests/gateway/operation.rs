@@ -1,8 +1,11 @@
 //! What operators see.
 
-use base::{Millis, Nanos};
+use base::{Bytes, Millis, Nanos};
 use serde_json::json;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
 
+use crate::common::client::Client;
 use crate::common::{config, model, serve, serve_with};
 
 #[actix_web::test]
@@ -33,9 +36,55 @@ async fn health_is_progress_and_not_presence() {
     server.until("time passes", |_| app.runtime.shared.clock.now().since(since) > Nanos(2_000_000)).await;
     let reply = server.client.get("/healthz").await;
     assert_eq!((reply.status, reply.json()["status"].as_str()), (503, Some("stuck")));
+    assert_eq!(server.client.get("/readyz").await.json()["status"], "stuck");
     server.gate.release();
     server.until("it ends", |server| server.is_free()).await;
     assert_eq!(server.client.get("/healthz").await.status, 200);
+}
+
+#[actix_web::test]
+async fn health_is_answered_where_no_connection_is_taken_any_more() {
+    let mut config = config();
+    config.server.connections_max = 4;
+    config.server.health_listen = Some(([127, 0, 0, 1], 0).into());
+    let server = serve_with(config, model()).await;
+    let address = server.running.address;
+    let idle: Vec<_> = (0..64).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
+    let health = Client { address: server.running.health_address.unwrap(), key: None };
+    assert_eq!(health.get("/healthz").await.json()["status"], "ok");
+    assert_eq!(health.get("/readyz").await.json()["status"], "ready");
+    assert!(health.get("/metrics").await.body.contains("relserve_queue_rows"));
+    assert_eq!(health.get("/v1/scheduler").await.status, 404, "nothing else");
+    drop(idle);
+    assert_eq!(server.client.get("/healthz").await.status, 200);
+    server.running.drain(std::future::pending()).await;
+}
+
+#[actix_web::test]
+async fn bodies_have_one_bound_for_all_who_send_them() {
+    let mut config = config();
+    config.limits.bodies_bytes_max = Bytes(1 << 20);
+    let server = serve_with(config, model()).await;
+    let body = json!({"template": "Say {w}", "rows": [["x"]], "padding": "x".repeat(700_000)}).to_string();
+    let head = |length: usize| {
+        format!(
+            "POST /v1/relqueries HTTP/1.1\r\nHost: t\r\nConnection: close\r\nAuthorization: Bearer {}\r\n\
+             Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n",
+            server.client.key.as_deref().unwrap()
+        )
+    };
+    // One that does not end.
+    let mut slow = TcpStream::connect(server.running.address).await.unwrap();
+    slow.write_all(format!("{}{body}", head(body.len() + 1)).as_bytes()).await.unwrap();
+    let bodies = &server.running.app.bodies;
+    server.until("it has arrived", |_| bodies.held() >= body.len() as u64).await;
+    let refused = server.client.raw(format!("{}{body}", head(body.len())).as_bytes()).await;
+    assert_eq!(refused.status, 429, "{}", refused.body);
+    assert!(refused.error().contains("limits.bodies_bytes_max"), "{}", refused.body);
+    let small = json!({"template": "Say {w}", "rows": [["x"]]});
+    assert_eq!(server.relquery(small).await.status, 200, "a small one has room");
+    drop(slow);
+    server.until("its bytes are given back", |_| bodies.held() == 0).await;
 }
 
 #[actix_web::test]

@@ -5,6 +5,7 @@ pub(crate) mod calibrate;
 pub(crate) mod config;
 pub(crate) mod doctor;
 pub(crate) mod eval;
+pub(crate) mod file_limit;
 pub(crate) mod key;
 pub(crate) mod measured;
 pub(crate) mod model_info;

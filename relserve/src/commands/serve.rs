@@ -18,7 +18,7 @@ use store::{CreatedKey, DEFAULT_TENANT, NewKey, NodeClaim, Store, UnixMillis};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::measured::{DeviceArgs, Weights};
-use super::{Failure, open, port_holder, say, sign_in};
+use super::{Failure, file_limit, open, port_holder, say, sign_in};
 use crate::models;
 use crate::terminal::with_default;
 
@@ -77,6 +77,9 @@ impl Serve {
 /// Serves until a signal, then drains.
 pub(crate) async fn run(flags: &Serve, mut config: Config) -> Result<(), Failure> {
     for warning in config.warnings() {
+        tracing::warn!("{warning}");
+    }
+    if let Some(warning) = file_limit::settle(&mut config) {
         tracing::warn!("{warning}");
     }
     // First of all: a port in use is known at once, and a model takes long to read.

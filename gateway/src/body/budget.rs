@@ -1,0 +1,113 @@
+//! Bytes of request bodies that this server holds at once, whoever sends them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use actix_web::web::Bytes;
+
+/// The bound, and what is held.
+#[derive(Debug)]
+pub struct BodyBudget {
+    held: AtomicU64,
+    max: u64,
+}
+
+impl BodyBudget {
+    /// Room for `max` bytes.
+    pub fn new(max: u64) -> Arc<Self> {
+        Arc::new(Self { held: AtomicU64::new(0), max })
+    }
+
+    /// Bytes held now.
+    pub fn held(&self) -> u64 {
+        self.held.load(Ordering::Acquire)
+    }
+
+    /// The bound.
+    pub(super) fn max(&self) -> u64 {
+        self.max
+    }
+
+    /// A body without bytes yet.
+    pub(super) fn body(self: &Arc<Self>) -> HeldBody {
+        HeldBody { bytes: Vec::new(), held: 0, budget: Arc::clone(self) }
+    }
+
+    fn take(&self, more: u64) -> bool {
+        let fits = |held: u64| held.checked_add(more).filter(|all| *all <= self.max);
+        self.held.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_ok()
+    }
+}
+
+/// A body as it arrives. It counts until the last copy of its bytes is gone.
+#[derive(Debug)]
+pub(super) struct HeldBody {
+    bytes: Vec<u8>,
+    /// What it counts for: its room, not its length.
+    held: u64,
+    budget: Arc<BodyBudget>,
+}
+
+impl HeldBody {
+    /// Bytes so far.
+    pub(super) fn len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    /// Takes in what has arrived; false where there is no room.
+    pub(super) fn extend(&mut self, chunk: &[u8]) -> bool {
+        let len = self.bytes.len() + chunk.len();
+        if len > self.bytes.capacity() {
+            // Half as much again, so that a long body is not copied for each of its chunks.
+            let room = len.max(self.bytes.capacity() * 3 / 2);
+            let more = room as u64 - self.held;
+            if !self.budget.take(more) {
+                return false;
+            }
+            self.held += more;
+            self.bytes.reserve_exact(room - self.bytes.len());
+        }
+        self.bytes.extend_from_slice(chunk);
+        true
+    }
+
+    /// The whole.
+    pub(super) fn into_bytes(self) -> Bytes {
+        Bytes::from_owner(self)
+    }
+}
+
+impl AsRef<[u8]> for HeldBody {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for HeldBody {
+    fn drop(&mut self) {
+        self.budget.held.fetch_sub(self.held, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_counts_until_its_last_copy_is_gone_and_no_two_have_more_than_there_is() {
+        let budget = BodyBudget::new(1_000);
+        let mut body = budget.body();
+        assert!(body.extend(&[1; 400]) && body.extend(&[2; 200]));
+        let mut other = budget.body();
+        assert!(other.extend(&[3; 300]));
+        assert!(!other.extend(&[3; 200]), "there is no room for 1,100");
+        drop(other);
+        let bytes = body.into_bytes();
+        assert_eq!((bytes.len(), &bytes[399..401]), (600, &[1, 2][..]));
+        let copy = bytes.clone();
+        drop(bytes);
+        assert!((600..=1_000).contains(&budget.held()));
+        drop(copy);
+        assert_eq!(budget.held(), 0);
+    }
+}
