@@ -527,12 +527,20 @@ mod tests {
         assert!(matches!(form("tag", json!(["x"])), Some(Constraint::Items(Items { texts: None, .. }))));
         let copied =
             Constraint::Excerpt { of: ExcerptSource::Field("text".into()), otherwise: Some("none".into()) };
-        assert_eq!(form("extract", json!(["x", "the date"])), Some(copied));
+        assert_eq!(form("extract", json!(["x", "the person's name"])), Some(copied.clone()));
+        let otherwise = |form: Option<Constraint>| match form {
+            Some(Constraint::Reading { field, otherwise, .. }) => Some((field, otherwise.map(|form| *form))),
+            _ => None,
+        };
+        let date = otherwise(form("extract", json!(["x", "the date"])));
+        assert_eq!(date, Some(("text".to_owned(), Some(copied))));
         assert!(matches!(
             form("list", json!(["x", 3])),
             Some(Constraint::Items(Items { count_min: 3, count_max: 3, .. }))
         ));
-        assert!(matches!(form("format", json!(["x", "YYYY-MM-DD"])), Some(Constraint::Regex(_))));
+        let pattern = otherwise(form("format", json!(["x", "YYYY-MM-DD"])));
+        assert!(matches!(pattern, Some((_, Some(Constraint::Regex(_))))), "{pattern:?}");
+        assert_eq!(otherwise(form("format", json!(["x", "title case"]))), Some(("text".to_owned(), None)));
         assert_eq!(form("format", json!(["x", "a friendly letter"])), None);
         for free in ["summarize", "ask"] {
             assert_eq!(form(free, json!(["x"])), None, "{free}");

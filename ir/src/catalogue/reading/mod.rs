@@ -115,7 +115,8 @@ mod tests {
         check("(555) 555-5555", "+1 212 555 0187", &["(212) 555-0187"]);
         check("(555) 555-5555", "555-0187", &[]);
         check("two decimals", "19.9", &["19.90"]);
-        check("two decimals", "about 2.345 m", &["2.35"]);
+        check("two decimals", "about 2.3456 m", &["2.35"]);
+        check("two decimals", "1.299 EUR", &["1.30", "1299.00"]);
         check("a number with thousands separators", "1234567.5", &["1,234,567.5"]);
         check("a number with thousands separators", "-25000", &["-25,000"]);
         check("a plain number", "$1,299.00", &["1299.00"]);
