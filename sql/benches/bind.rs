@@ -54,7 +54,7 @@ impl Run for AnsweredColumn {
     fn send(&mut self, rows: Vec<Row>) -> BoxFuture<'_, Result<(), RunError>> {
         Box::pin(async move {
             for Row { id, .. } in rows {
-                let outcome = Outcome::Text("label 0".into());
+                let outcome = Outcome::text("label 0");
                 let tokens = Tokens { prompt: TokenCount(10), ..Tokens::default() };
                 let _ = self.0.send(RowAnswer { id, outcome, tokens, is_computed: true });
             }

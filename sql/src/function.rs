@@ -41,6 +41,8 @@ pub enum ResultType {
     Texts,
     /// The numbers of a text's vector.
     Vector,
+    /// How likely the answer is, 0 to 1; of a yes-or-no question, how likely yes is.
+    Probability,
 }
 
 impl ResultType {
@@ -50,7 +52,7 @@ impl ResultType {
             Self::Boolean => DataType::Boolean,
             Self::Text => DataType::Utf8,
             Self::Integer => DataType::Int64,
-            Self::Number => DataType::Float64,
+            Self::Number | Self::Probability => DataType::Float64,
             Self::Lines | Self::Labels | Self::Texts => cell::list_of_text(),
             Self::Vector => cell::list_of_numbers(),
         }
@@ -88,6 +90,16 @@ static NAMED: [Function; 12] = [
     Function { name: "ai_similarity", target: "similarity", output: ResultType::Number },
 ];
 
+/// How likely answers are that are one of a list. They ask the same prompts as the functions without
+/// `_probability`, so that both together run once.
+static PROBABILITIES: [Function; 5] = [
+    Function { name: "ai_if_probability", target: "if", output: ResultType::Probability },
+    Function { name: "ai_classify_probability", target: "classify", output: ResultType::Probability },
+    Function { name: "ai_score_probability", target: "rate", output: ResultType::Probability },
+    Function { name: "ai_rate_probability", target: "rate", output: ResultType::Probability },
+    Function { name: "ai_sentiment_probability", target: "classify", output: ResultType::Probability },
+];
+
 /// The rest of the catalogue of cell functions.
 static CELLS: [Function; 7] = [
     Function { name: "ai_ask", target: "ask", output: ResultType::Text },
@@ -122,7 +134,7 @@ const YES_NO: [&str; 2] = ["yes", "no"];
 
 /// The functions, in the order of their tables.
 pub fn all() -> impl Iterator<Item = Function> {
-    NAMED.iter().chain(&CELLS).chain(&SEARCHES).copied()
+    NAMED.iter().chain(&PROBABILITIES).chain(&CELLS).chain(&SEARCHES).copied()
 }
 
 /// A row's call, ready to run.
@@ -327,16 +339,28 @@ impl Function {
                 arguments.truncate(1);
                 arguments.push(Argument::Cell(Cell::from(SUMMARIZE)));
             }
-            "ai_sentiment" => arguments.push(list(&SENTIMENTS)),
+            "ai_sentiment" | "ai_sentiment_probability" => arguments.push(list(&SENTIMENTS)),
             _ => {}
         }
         self.catalogue().bind(self.target, &arguments)
     }
 
     /// Reads what the model wrote.
-    pub fn read(self, column: &AiColumn, text: &str) -> Result<ScalarValue, String> {
+    pub fn read(
+        self,
+        column: &AiColumn,
+        text: &str,
+        probability: Option<f64>,
+    ) -> Result<ScalarValue, String> {
         let SharedCall { answer, .. } = &column.shared;
         let value = answer.read(text).map_err(|error| error.to_string())?;
+        if self.output == ResultType::Probability {
+            let Some(probability) = probability else {
+                return Err("the probability is not known: what runs the rows does not tell it".to_owned());
+            };
+            let is_no = self.target == "if" && value == AnswerValue::Text(YES_NO[1].to_owned());
+            return Ok(ScalarValue::from(if is_no { 1.0 - probability } else { probability }));
+        }
         Ok(match (self.output, value) {
             (ResultType::Boolean, AnswerValue::Text(label)) => ScalarValue::from(label == YES_NO[0]),
             (ResultType::Integer, AnswerValue::Text(number)) => number

@@ -21,6 +21,9 @@ const CARRIER: &str = "relserve_option";
 /// Functions that texts are looked up or made vectors for.
 const NO_MODEL: [&str; 3] = ["ai_embed", "ai_similarity", "ai_retrieve"];
 
+/// Functions whose answer is one of a list, so that it has a probability.
+const OF_A_LIST: [&str; 5] = ["ai_if", "ai_classify", "ai_score", "ai_rate", "ai_sentiment"];
+
 /// What a failed row becomes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum OnError {
@@ -54,9 +57,12 @@ pub fn name_options(statement: &mut Statement) {
                 && function.name.to_string().to_ascii_lowercase().starts_with("ai_")
                 && let FunctionArguments::List(list) = &mut function.args
             {
-                if function.name.to_string().eq_ignore_ascii_case("ai_classify") && take_multi(&mut list.args)
-                {
+                // The type of what a call gives depends on these, so that each makes it another function.
+                let name = function.name.to_string().to_ascii_lowercase();
+                if name == "ai_classify" && take_flag(&mut list.args, "multi") {
                     function.name = ObjectName::from(vec![Ident::new("ai_classify_many")]);
+                } else if OF_A_LIST.contains(&&*name) && take_flag(&mut list.args, "probability") {
+                    function.name = ObjectName::from(vec![Ident::new(format!("{name}_probability"))]);
                 }
                 for arg in &mut list.args {
                     if let Some((name, value)) = named(arg) {
@@ -85,21 +91,20 @@ fn named(arg: &FunctionArg) -> Option<(String, &ast::Expr)> {
     }
 }
 
-/// Takes `multi => ..` out of a call's arguments: the type of what it gives depends on it, so it is another
-/// function.
-fn take_multi(args: &mut Vec<FunctionArg>) -> bool {
-    let mut is_multi = false;
+/// Takes `flag => true` or `false` out of a call's arguments.
+fn take_flag(args: &mut Vec<FunctionArg>, flag: &str) -> bool {
+    let mut is_set = false;
     args.retain(|arg| match named(arg) {
-        Some((name, ast::Expr::Value(value))) if name == "multi" => match value.value {
-            Value::Boolean(multi) => {
-                is_multi = multi;
+        Some((name, ast::Expr::Value(value))) if name == flag => match value.value {
+            Value::Boolean(given) => {
+                is_set = given;
                 false
             }
             _ => true,
         },
         _ => true,
     });
-    is_multi
+    is_set
 }
 
 fn carrier(name: &str, value: ast::Expr) -> ast::Expr {
@@ -202,6 +207,7 @@ impl CallOptions {
             (name, _) => {
                 return plan_err!(
                     "{function}: has no option `{name}`; there are: on_error (all), model (all that ask one), multi => true (ai_classify), \
+                     probability => true (ai_if, ai_classify, ai_score, ai_rate and ai_sentiment), \
                      schema (ai_complete and ai_extract), max_tokens (ai_ask, ai_complete and ai_summarize)"
                 );
             }

@@ -145,7 +145,12 @@ pub struct Tokens {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     /// What the model wrote.
-    Text(String),
+    Text {
+        text: String,
+        /// How likely that was among all that the answer may be, 0 to 1; where it is one of a list, and what ran the
+        /// row tells it.
+        probability: Option<f64>,
+    },
     /// What an embedding model gives.
     Vector(Arc<[f32]>),
     /// Why there is no answer.
@@ -154,6 +159,13 @@ pub enum Outcome {
     Stopped(String),
     /// Nobody has computed it, and nobody was to.
     Unknown,
+}
+
+impl Outcome {
+    /// A text of which nobody says how likely it was.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self::Text { text: text.into(), probability: None }
+    }
 }
 
 /// A row's answer.

@@ -85,3 +85,26 @@ async fn a_cells_details_say_how_likely_its_answer_was_also_where_it_is_known_al
     assert_eq!(probability(&again, 0), probability(&first, 0));
     running.drain(std::future::pending()).await;
 }
+
+#[actix_web::test]
+async fn sql_says_the_same_probability_as_cells_also_where_the_answer_is_known_already() {
+    let (running, client) = serve_demo().await;
+    let text = "a wonderful film, I loved it";
+    let calls = json!({"calls": [{"function": "classify", "args": [text, LABELS]}]});
+    let cell = posted(&client, "/v1/cells?details=true", calls).await;
+    let expected = cell["cells"][0]["details"]["probability"].as_f64().unwrap();
+    for query in [
+        format!("SELECT ai_classify('{text}', ['positive', 'negative'], probability => true) AS p"),
+        format!("SELECT ai_classify_probability('{text}', ['positive', 'negative']) AS p"),
+    ] {
+        let reply = client.post("/v1/sql", &json!({ "query": query })).await;
+        let row: Value = serde_json::from_str(&reply.body).unwrap();
+        let found = row["p"].as_f64().unwrap_or_else(|| panic!("{}", reply.body));
+        assert!((found - expected).abs() < 1e-6, "{found}, not {expected}");
+    }
+    let reply = client
+        .post("/v1/sql", &json!({ "query": "SELECT ai_if_probability('I love it', 'is it praise?') AS p" }));
+    let row: Value = serde_json::from_str(&reply.await.body).unwrap();
+    assert!(row["p"].as_f64().is_some_and(|likely| 0.0 < likely && likely < 1.0), "{row}");
+    running.drain(std::future::pending()).await;
+}

@@ -71,6 +71,15 @@ async fn tokio_postgres_is_served() {
 
     let row = client.query_one("SELECT ai_sentiment(review) FROM reviews WHERE id = $1", &[&1_i64]).await;
     assert!(["positive", "negative", "neutral", "mixed"].contains(&row.unwrap().get::<_, &str>(0)));
+
+    let likely = "SELECT ai_sentiment(review, probability => true), ai_if(review, 'is it praise?', probability => true),
+        ai_score_probability(review) FROM reviews WHERE id = 1";
+    let row = client.query_one(likely, &[]).await.unwrap();
+    assert_eq!(row.columns()[0].type_(), &Type::FLOAT8);
+    for at in 0..3 {
+        let probability: f64 = row.get(at);
+        assert!(0.0 < probability && probability < 1.0, "{at}: {probability}");
+    }
 }
 
 #[tokio::test]

@@ -193,7 +193,7 @@ impl Asked {
                 let column = self.pending.query.column(AnsweredBy::Model, column);
                 match self.pending.put(&column, cells, Purpose::Part { reduction: number, place }) {
                     Some(outcome) => match outcome {
-                        Outcome::Text(text) if !is_last => {
+                        Outcome::Text { text, .. } if !is_last => {
                             if let Some(Reduced { reduction, .. }) = self.reductions.get_mut(&number) {
                                 is_whole = reduction.answered(place, text);
                             }
@@ -225,7 +225,7 @@ impl Asked {
         let waiter = reduction.waiter;
         let is_last = reduction.is_last();
         let finished = match outcome {
-            Outcome::Text(text) if !is_last => {
+            Outcome::Text { text, .. } if !is_last => {
                 if !reduction.answered(place, text.clone()) {
                     return None;
                 }

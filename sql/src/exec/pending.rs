@@ -155,7 +155,7 @@ impl<P> PendingCalls<P> {
     /// What an outcome is in SQL. A failure is NULL and told, or the query's.
     pub(super) fn value(&self, call: &AiCall, column: &AiColumn, outcome: &Outcome) -> Result<ScalarValue> {
         match outcome {
-            Outcome::Text(text) => match call.function.read(column, text) {
+            Outcome::Text { text, probability } => match call.function.read(column, text, *probability) {
                 Ok(value) => Ok(value),
                 Err(reason) => self.failed(call, &reason),
             },

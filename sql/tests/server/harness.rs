@@ -77,7 +77,7 @@ impl Run for Open {
                 let outcome = if cells.contains("heat") {
                     Outcome::Failed("too hot".to_owned())
                 } else {
-                    Outcome::Text(if cells.contains("up") { "yes" } else { "no" }.to_owned())
+                    Outcome::text(if cells.contains("up") { "yes" } else { "no" })
                 };
                 let _ = self.answers.send(RowAnswer {
                     id,

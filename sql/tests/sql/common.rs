@@ -199,6 +199,16 @@ impl TextEmbedder for Embedder {
     }
 }
 
+/// What was said, and how likely it was where that stands behind it: `yes~0.75`.
+fn likely(said: &str) -> Outcome {
+    match said.split_once('~') {
+        Some((text, probability)) => {
+            Outcome::Text { text: text.to_owned(), probability: probability.parse().ok() }
+        }
+        None => Outcome::text(said),
+    }
+}
+
 impl Run for Open {
     fn send(&mut self, rows: Vec<Row>) -> BoxFuture<'_, Result<(), RunError>> {
         Box::pin(async move {
@@ -210,7 +220,7 @@ impl Run for Open {
                 } else {
                     self.model.asked.lock().unwrap().push(prompt.clone());
                     self.model.models.lock().unwrap().push(self.column.model.clone());
-                    ((self.model.says)(&prompt).map_or_else(Outcome::Failed, Outcome::Text), true)
+                    ((self.model.says)(&prompt).map_or_else(Outcome::Failed, |said| likely(&said)), true)
                 };
                 let tokens = Tokens {
                     prompt: TokenCount(prompt.len() as u64),

@@ -435,7 +435,7 @@ fn outcome(row: &AnswerRow, is_whole_only: bool) -> (Outcome, Tokens, bool) {
                     "the answer does not keep to its schema in {} tokens: max_tokens is the limit",
                     usage.output.0
                 )),
-                _ => Outcome::Text(row.text.clone()),
+                _ => Outcome::Text { text: row.text.clone(), probability: row.probability },
             };
             (outcome, tokens, *source == AnswerSource::Model)
         }

@@ -32,7 +32,7 @@ pub(super) async fn look_up(
             let found = corpora::retrieve(&app, tenant, &search.corpus, &text, search.count).await;
             let outcome = match found {
                 Ok(texts) => {
-                    Outcome::Text(json!(texts.iter().map(|text| &**text).collect::<Vec<_>>()).to_string())
+                    Outcome::text(json!(texts.iter().map(|text| &**text).collect::<Vec<_>>()).to_string())
                 }
                 Err(error) => Outcome::Failed(error.to_string()),
             };

@@ -106,7 +106,7 @@ impl Run for KnownColumn {
             let number: u64 = cells.first().and_then(|cell| cell.text().parse().ok()).unwrap_or_default();
             // Conditions hold independently of one another, and spread over the rows.
             let draw = (number * 3 + self.place).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 33;
-            let outcome = Outcome::Text(if draw % 100 < self.percent { "yes" } else { "no" }.to_owned());
+            let outcome = Outcome::text(if draw % 100 < self.percent { "yes" } else { "no" });
             let tokens = Tokens { prompt: TokenCount(20), cached: TokenCount(0), output: TokenCount(1) };
             // Whoever asked may be gone.
             let _ = self.answers.send(RowAnswer { id, outcome, tokens, is_computed: true });
