@@ -4,6 +4,7 @@
 //! and every format is asked for the same distributions. No figure is judged here.
 
 pub mod functions;
+pub mod quality;
 pub mod spans;
 
 use std::fmt::Write;

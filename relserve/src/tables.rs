@@ -116,7 +116,8 @@ impl FileTable {
         if rows.is_empty() { Err(format!("{name}: has no row").into()) } else { Ok(Self { columns, rows }) }
     }
 
-    fn parse(input: impl Read, rows_max: usize) -> Result<Self, String> {
+    /// The same of what a file holds.
+    pub(crate) fn parse(input: impl Read, rows_max: usize) -> Result<Self, String> {
         let mut reader = csv::Reader::from_reader(input);
         let header = reader.headers().map_err(|error| error.to_string())?;
         let columns: Vec<String> = header.iter().map(str::to_owned).collect();

@@ -32,7 +32,7 @@ pub(crate) struct TimedReply {
 }
 
 /// The configuration with a built-in model that may say anything: what is measured is speed.
-pub(super) fn saying_anything(config: &Config) -> Config {
+pub(crate) fn saying_anything(config: &Config) -> Config {
     let mut config = config.clone();
     config.model.demo_functions = DemoFunctions::All;
     config
@@ -69,6 +69,24 @@ impl BenchServer {
     pub(crate) fn model(&self) -> String {
         let model = &self.running.app.runtime.model;
         format!("{}: {}; KV pool of {} tokens", model.name, model.description, model.kv_tokens())
+    }
+
+    /// The model that runs here.
+    pub(crate) fn loaded_model(&self) -> &serving::model::Model {
+        &self.running.app.runtime.model
+    }
+
+    /// A counter of `/metrics`, over all labels.
+    pub(crate) async fn counter(&self, name: &str) -> Result<f64, BenchError> {
+        let request = self.client.get(format!("{}/metrics", self.url)).bearer_auth(&self.key);
+        let text = request.send().await?.error_for_status()?.text().await?;
+        let is_named = |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']));
+        let values: Vec<f64> =
+            text.lines().filter(is_named).filter_map(|line| line.rsplit(' ').next()?.parse().ok()).collect();
+        match values.is_empty() {
+            true => Err(BenchError::Case(format!("/metrics has no {name}"))),
+            false => Ok(values.iter().sum()),
+        }
     }
 
     /// The folder of the tenant's tables.

@@ -37,6 +37,15 @@ pub(crate) enum Eval {
         #[command(flatten)]
         args: eval::functions::FunctionsArgs,
     },
+    /// What modules, spans, reordered fields, fewer bits, tokens guessed ahead and constraints do to answers of
+    /// small real tasks: accuracy, F1 and agreement with plain prompts, with intervals, in one table.
+    Quality {
+        /// The folder or file of the model [default: the built-in demo model].
+        #[arg(value_name = "MODEL")]
+        dir: Option<PathBuf>,
+        #[command(flatten)]
+        args: eval::quality::QualityArgs,
+    },
 }
 
 impl Eval {
@@ -56,6 +65,10 @@ impl Eval {
             Self::Functions { dir, args } => {
                 config.model.dir = dir.or(config.model.dir);
                 eval::functions::measure(&config, &args, &mut |line| say!("{line}")).await?;
+            }
+            Self::Quality { dir, args } => {
+                config.model.dir = dir.or(config.model.dir);
+                eval::quality::measure(&config, &args, &mut |line| say!("{line}")).await?;
             }
         }
         Ok(())

@@ -1,0 +1,143 @@
+//! What is compared with plain prompts: ways of putting the same rows to the model, and settings of the engine
+//! under which plain prompts run.
+
+use engine::{KvFormat, Quantize};
+use gateway::config::Config;
+use scheduler::Speculation;
+use serde_json::Value;
+
+use super::measures::Measure;
+use super::tasks::{Form, Task};
+
+/// A line of the table beside the others of its task.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Variant {
+    pub(super) name: &'static str,
+    pub(super) approach: Approach,
+    pub(super) setting: EngineSetting,
+}
+
+/// How rows become prompts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Approach {
+    /// Each token sees all before it, fields stand as in the file, answers are free.
+    Plain,
+    /// Documents are modules of a schema (PML).
+    Modules,
+    /// Documents are independent members of a `plus`. These fields of `POST /v1/query`, a JSON object, stand
+    /// beside the queries: settings of how spans are computed are variants of their own by them.
+    Spans(&'static str),
+    /// The record's entries stand in the order in which rows share most (`order: fields`).
+    Reordered,
+    /// Answers are held to the labels, or to words of the text.
+    Constrained,
+}
+
+/// What of the engine differs from the configuration.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum EngineSetting {
+    /// Nothing, but that no tokens are guessed ahead.
+    AsConfigured,
+    /// At most three rows at a time: what is equal in exact arithmetic is rounded otherwise.
+    OtherBatches,
+    /// Keys and values.
+    Kv(KvFormat),
+    /// Weights in the format of this name.
+    Weights(&'static str),
+    /// Tokens are guessed ahead.
+    Speculation,
+}
+
+use Approach::{Constrained, Modules, Plain, Reordered, Spans};
+use EngineSetting::{AsConfigured, Kv, OtherBatches, Weights};
+
+const fn variant(name: &'static str, approach: Approach, setting: EngineSetting) -> Variant {
+    Variant { name, approach, setting }
+}
+
+/// In the order of the table; those of one setting share a server.
+pub(super) const VARIANTS: [Variant; 10] = [
+    variant("baseline", Plain, AsConfigured),
+    variant("modules", Modules, AsConfigured),
+    variant("spans", Spans("{}"), AsConfigured),
+    variant("reordered", Reordered, AsConfigured),
+    variant("constraints", Constrained, AsConfigured),
+    variant("other-batches", Plain, OtherBatches),
+    variant("kv-q8", Plain, Kv(KvFormat::Q8)),
+    variant("q8", Plain, Weights("q8")),
+    variant("q4", Plain, Weights("q4")),
+    variant("speculation", Plain, EngineSetting::Speculation),
+];
+
+impl Variant {
+    /// Whether a task can be put so.
+    pub(super) fn bears(&self, task: &Task) -> bool {
+        match self.approach {
+            Plain => true,
+            Modules | Spans(_) => matches!(task.form, Form::Documents { .. }),
+            Reordered => matches!(task.form, Form::Records { .. }),
+            Constrained => matches!(task.measure, Measure::Label(_)) || task.form == Form::Extract,
+        }
+    }
+}
+
+impl EngineSetting {
+    /// The configuration with it, or why there is none.
+    pub(super) fn configured(self, config: &Config) -> Result<Config, String> {
+        let mut config = config.clone();
+        config.scheduler.speculation = Speculation::Off;
+        match self {
+            AsConfigured => {}
+            OtherBatches => config.scheduler.sequences_max = 3,
+            Kv(format) => config.engine.kv = Some(format),
+            Weights(name) => {
+                let format: Result<Quantize, _> = serde_json::from_value(Value::from(name));
+                let built = || Quantize::ALL.map(Quantize::name).join(", ");
+                let none = |_| {
+                    format!("not built: the engine keeps weights as stored, in bf16, f32, or as {}", built())
+                };
+                config.engine.quantize = Some(format.map_err(none)?);
+            }
+            EngineSetting::Speculation => config.scheduler.speculation = Speculation::Auto,
+        }
+        Ok(config)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_change_what_they_name_and_what_is_not_built_is_said() {
+        let config = Config::default();
+        let of = |setting: EngineSetting| setting.configured(&config);
+        let is_same = |one: &Config, other: &Config| {
+            one.engine.kv == other.engine.kv && one.engine.quantize == other.engine.quantize
+        };
+        let plain = of(AsConfigured).expect("it is");
+        assert_eq!(plain.scheduler.speculation, Speculation::Off);
+        assert!(is_same(&plain, &config));
+        assert_eq!(of(Kv(KvFormat::Q8)).expect("built").engine.kv, Some(KvFormat::Q8));
+        assert_eq!(of(Weights("q8")).expect("built").engine.quantize, Some(Quantize::Q8));
+        assert_eq!(of(EngineSetting::Speculation).expect("built").scheduler.speculation, Speculation::Auto);
+        assert_eq!(of(OtherBatches).expect("built").scheduler.sequences_max, 3);
+        let error = of(Weights("q2")).expect_err("there is none");
+        assert_eq!(error, "not built: the engine keeps weights as stored, in bf16, f32, or as q8, fp8");
+    }
+
+    #[test]
+    fn settings_of_spans_are_objects_and_those_of_one_setting_are_neighbours() {
+        for Variant { approach, name, .. } in VARIANTS {
+            if let Spans(fields) = approach {
+                let fields: Value = serde_json::from_str(fields).expect(name);
+                assert!(fields.is_object(), "{name}");
+            }
+        }
+        let mut settings: Vec<EngineSetting> = VARIANTS.iter().map(|variant| variant.setting).collect();
+        settings.dedup();
+        let again = |at: usize| settings[at + 1..].contains(&settings[at]);
+        assert!(!(0..settings.len()).any(again), "each has one server");
+        assert_eq!(VARIANTS[0].name, "baseline");
+    }
+}
