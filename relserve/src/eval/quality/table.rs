@@ -91,10 +91,10 @@ pub(super) fn lines(tasks: &[Task], runs: &[Run], seed: u64) -> Vec<Line> {
             }
         }
         thirds.sort_by_key(|(third, _)| *third);
-        lines.extend(thirds.into_iter().map(|(_, line)| line));
+        lines.extend(thirds.into_iter().map(|(_, line)| line).filter(|line| line.rows > 0));
     }
     if tasks.len() > 1 {
-        let rows = VARIANTS.iter().zip(&all).filter(|(_, rows)| !rows.is_empty());
+        let rows = VARIANTS.iter().zip(&all).skip(1).filter(|(_, rows)| !rows.is_empty());
         lines.extend(rows.map(|(variant, rows)| {
             let together = line("all rows of these tasks".into(), variant, rows.iter(), seed);
             // Accuracies of labels and F1 of words have no common mean: only differences do.

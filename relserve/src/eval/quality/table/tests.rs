@@ -58,7 +58,6 @@ fn the_table_has_a_line_for_each_task_and_variant() {
     | rag, answer in the middle third | spans | 1 | 0 [0, 0] | 67 [67, 67] | 0 % | 0 % | 0 [0, 0] |
     | rag, answer in the last third | baseline | 1 | 0 [0, 0] | 0 [0, 0] |  |  |  |
     | rag, answer in the last third | spans | 1 | 0 [0, 0] | 67 [67, 67] | 0 % | 0 % | +66.7 [+66.7, +66.7] |
-    | all rows of these tasks | baseline | 7 |  |  |  |  |  |
     | all rows of these tasks | spans | 3 |  |  | 33 % | 0 % | +22.2 [0, +66.7] |
     | all rows of these tasks | reordered | 4 |  |  | 50 % | 25 % | 0 [-75.0, +75.0] |
     | all rows of these tasks | q8 | 3 (1 failed) |  |  | 67 % | 33 % | 0 [0, 0] |
