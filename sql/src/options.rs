@@ -204,6 +204,9 @@ impl CallOptions {
                     _ => return plan_err!("{function}: max_tokens must be a positive whole number"),
                 }
             }
+            ("probability", _) if OF_A_LIST.contains(&function) => {
+                return plan_err!("{function}: probability must be true or false");
+            }
             (name, _) => {
                 return plan_err!(
                     "{function}: has no option `{name}`; there are: on_error (all), model (all that ask one), multi => true (ai_classify), \

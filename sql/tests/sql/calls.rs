@@ -380,6 +380,7 @@ async fn mistakes_are_named() {
         ("SELECT ai_if(prompt('{1}', text)) FROM reviews", "has a place {1} and 1 values"),
         ("SELECT ai_if(prompt(text)) FROM reviews", "must be a literal"),
         ("SELECT ai_if(text, colour => 'red') FROM reviews", "has no option `colour`"),
+        ("SELECT ai_if(text, probability => 'much') FROM reviews", "probability must be true or false"),
         ("SELECT ai_if(text, on_error => 'shout') FROM reviews", "on_error must be 'null' or 'error'"),
     ] {
         let error = shown(&session, text).await;
