@@ -25,4 +25,5 @@ pub use text::{After, ChatTemplate, MarkupPart, Piece, RenderedPiece, Role, Text
 pub use units::{Bytes, Millis, Nanos, Time, TokenCount};
 pub use work::{
     Generation, Periods, Section, SectionReuse, Sees, ServiceClass, Span, SpanKind, Submission, WorkItem,
+    repairs,
 };

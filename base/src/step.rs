@@ -10,12 +10,15 @@ use crate::units::{Nanos, TokenCount};
 use crate::work::Generation;
 
 /// Cached tokens that a slot attends to, read `shift` positions further on than their keys were
-/// rotated for (DESIGN 4). All blocks but the last are full.
+/// rotated for (DESIGN 4). All blocks but the first and the last are read whole.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Run {
     /// The blocks, in reading order.
     pub blocks: Arc<[BlockId]>,
-    /// How many positions of them count; the last block may be partly used.
+    /// Positions of the first block that come before the run: what lies there is not read. Fewer than a block
+    /// has.
+    pub skip: u32,
+    /// How many positions behind those count; the last block may be partly used.
     pub tokens: TokenCount,
     /// Positions between the keys' own numbering and where they are read.
     pub shift: u32,

@@ -1,5 +1,6 @@
 //! Work items: one request as the scheduler sees it. `ir` makes them, `scheduler` takes them.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -84,6 +85,10 @@ pub struct Span {
 /// A stretch of a prompt with keys and values of its own (DESIGN 3 and 4). A section that is independent is
 /// computed seeing only its unit, so it can be reused wherever its text stands; any other sees all that
 /// stands before it.
+///
+/// One that sees all before it may have positions of an independent one: it *repairs* it. Its tokens are those
+/// of the other at these positions, computed again, and whoever sees the prompt reads them instead
+/// ([`repairs`]). The independent section stays as it is, for all its readers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Section {
     /// Its length; the sections of a prompt add up to the prompt.
@@ -120,6 +125,51 @@ impl Section {
             Sees::Unit { first, .. } => (number >= first as usize).then_some(0),
         }
     }
+
+    /// Which tokens of `other`, a section that it sees, it reads, in order: what stands before it, but for the
+    /// tokens `repaired` of the other, in whose place it reads those that repair them.
+    pub fn reads_of<'a>(
+        &self,
+        other: &Self,
+        repaired: &'a [Range<u32>],
+    ) -> impl Iterator<Item = Range<u32>> + use<'a> {
+        let tokens = other.tokens.0 as u32;
+        let (end, holes) = match self.sees {
+            Sees::Before => (tokens.min(self.position.saturating_sub(other.position)), repaired),
+            Sees::Unit { .. } => (tokens, &[][..]),
+        };
+        let starts = std::iter::once(0).chain(holes.iter().map(|hole| hole.end));
+        let ends = holes.iter().map(|hole| hole.start).chain(std::iter::once(end));
+        starts.zip(ends).map(move |(from, to)| from..to.min(end)).filter(|range| !range.is_empty())
+    }
+
+    /// The positions of its tokens in the prompt.
+    pub fn positions(&self) -> Range<u64> {
+        let start = u64::from(self.position);
+        start..start.saturating_add(self.tokens.0)
+    }
+}
+
+/// Per section of a prompt, which of its tokens others repair, in order: none of a section that sees all before
+/// it.
+pub fn repairs(sections: &[Section]) -> Vec<Vec<Range<u32>>> {
+    let mut found = vec![Vec::new(); sections.len()];
+    let is_independent = |section: &Section| section.sees != Sees::Before && !section.is_placeholder();
+    let mut independent: Vec<usize> =
+        (0..sections.len()).filter(|number| is_independent(&sections[*number])).collect();
+    independent.sort_by_key(|number| sections[*number].position);
+    for section in sections.iter().filter(|section| section.sees == Sees::Before) {
+        // The only one that can have its positions: independent sections have none in common.
+        let behind = independent.partition_point(|number| sections[*number].position <= section.position);
+        let Some(number) = behind.checked_sub(1).map(|at| independent[at]) else { continue };
+        let (own, other) = (section.positions(), sections[number].positions());
+        if own.start < other.end {
+            let from = (own.start - other.start) as u32;
+            found[number].push(from..(own.end.min(other.end) - other.start) as u32);
+        }
+    }
+    found.iter_mut().for_each(|ranges| ranges.sort_unstable_by_key(|range| range.start));
+    found
 }
 
 /// What the tokens of a section attend to beside those before them in it.
@@ -163,7 +213,7 @@ pub struct WorkItem {
     pub spans: Arc<[Span]>,
     /// The prompt's sections, in the order in which they are computed; those of a unit follow one another,
     /// and the last is not independent and stands behind all others. None: the prompt is one section, from
-    /// position 0 on.
+    /// position 0 on. Tokens that are repaired are in the prompt twice.
     pub sections: Arc<[Section]>,
     /// How to generate.
     pub generation: Arc<Generation>,
@@ -238,5 +288,48 @@ impl Periods {
     /// The latency: the sum of the three.
     pub fn total(&self) -> Nanos {
         self.waiting + self.core + self.tail
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn section(tokens: u64, position: u32, unit: Option<(u32, u32)>) -> Section {
+        let sees =
+            unit.map_or(Sees::Before, |(first, origin)| Sees::Unit { first, origin, is_placeholder: false });
+        Section { tokens: TokenCount(tokens), position, sees }
+    }
+
+    fn one(range: Range<u32>) -> Vec<Range<u32>> {
+        std::iter::once(range).collect()
+    }
+
+    #[test]
+    fn a_section_at_positions_of_an_independent_one_repairs_it_for_whoever_comes_after_it() {
+        let sections = [
+            section(5, 0, None),
+            section(9, 5, Some((1, 5))),
+            section(4, 14, Some((2, 14))),
+            section(2, 5, None),  // the first two of section 1
+            section(3, 10, None), // its tokens 5, 6 and 7
+            section(4, 14, None), // all of section 2
+            section(6, 18, None),
+        ];
+        let repaired = repairs(&sections);
+        let (ranges, all) = (vec![0..2, 5..8], one(0..4));
+        assert_eq!(repaired, [vec![], ranges, all, vec![], vec![], vec![], vec![]]);
+        let read = |reader: usize, of: usize| -> Vec<Range<u32>> {
+            sections[reader].reads_of(&sections[of], &repaired[of]).collect()
+        };
+        assert_eq!(read(6, 0), one(0..5));
+        assert_eq!(read(6, 1), [2..5, 8..9], "the others are read where they are repaired");
+        assert!(read(6, 2).is_empty());
+        assert_eq!(read(6, 3), one(0..2));
+        // What repairs it reads what stands before, and nothing of what it repairs.
+        assert!(read(3, 1).is_empty());
+        assert_eq!(read(4, 1), one(2..5));
+        // Inside its unit a section is what it was.
+        assert_eq!(read(1, 1), one(0..9));
     }
 }

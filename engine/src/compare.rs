@@ -4,10 +4,11 @@
 //! asked for the same distributions to the end. It must not know how either keeps its weights, nor why a
 //! prompt is in sections.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use base::{
-    BlockId, Bytes, Generation, RequestId, Run, SampleSpec, Section, Sees, Slot, TokenCount, TokenId,
+    BlockId, Bytes, Generation, RequestId, Run, SampleSpec, Section, Sees, Slot, TokenCount, TokenId, repairs,
 };
 
 use crate::parallel::{Ranks, ShardedModel, StepError};
@@ -55,6 +56,9 @@ pub enum CompareError {
     /// The KV pool.
     #[error("the KV pool cannot be made: {0}")]
     Pool(#[from] PoolError),
+    /// Keys that cannot be read.
+    #[error("keys of a model on a GPU are not compared")]
+    OnGpu,
     /// A rank failed.
     #[error(transparent)]
     StepError(#[from] StepError),
@@ -111,6 +115,13 @@ impl Prompt {
             return self.clone();
         }
         stretches.sort_by_key(|(position, _)| *position);
+        let mut end = 0;
+        // What repairs another section stands behind it here, and is the same text.
+        stretches.retain(|(position, tokens)| {
+            let is_new = *position >= end;
+            end = end.max(position + tokens.len() as u32);
+            is_new
+        });
         Self::whole(stretches.into_iter().flat_map(|(_, tokens)| tokens).copied().collect())
     }
 
@@ -189,7 +200,7 @@ pub fn compare(
 }
 
 /// Ranks of a model with so many blocks.
-fn start(model: &ShardedModel, blocks: u32) -> Result<Ranks, PoolError> {
+pub(crate) fn start(model: &ShardedModel, blocks: u32) -> Result<Ranks, PoolError> {
     let mut shape = model.pool_shape(BLOCK_TOKENS as u32, Bytes(u64::MAX))?;
     shape.blocks = blocks as usize;
     Ranks::start(model, shape)
@@ -201,13 +212,15 @@ fn logits(ranks: &mut Ranks, slots: &[Slot]) -> Result<Vec<f32>, StepError> {
 }
 
 /// A prompt and its answer so far, each section in blocks of its own.
-struct ComparedRow {
+pub(crate) struct ComparedRow {
     parts: Vec<ComparedSection>,
 }
 
 /// A section; the last one grows with the answer.
 struct ComparedSection {
     section: Section,
+    /// Which of its tokens others repair.
+    repaired: Vec<Range<u32>>,
     tokens: Vec<TokenId>,
     /// How many of them have keys and values.
     done: usize,
@@ -215,12 +228,12 @@ struct ComparedSection {
 }
 
 impl ComparedRow {
-    fn new(prompt: &Prompt, next_block: &mut u32) -> Self {
+    pub(crate) fn new(prompt: &Prompt, next_block: &mut u32) -> Self {
         let whole =
             Section { tokens: TokenCount(prompt.tokens.len() as u64), position: 0, sees: Sees::Before };
         let sections = if prompt.sections.is_empty() { &[whole][..] } else { &prompt.sections };
         let (mut start, mut parts) = (0, Vec::with_capacity(sections.len()));
-        for (number, section) in sections.iter().enumerate() {
+        for (number, (section, repaired)) in sections.iter().zip(repairs(sections)).enumerate() {
             let end = start + section.tokens.0 as usize;
             let room = if number + 1 == sections.len() { OUTPUT_TOKENS } else { 0 };
             let first = *next_block;
@@ -228,6 +241,7 @@ impl ComparedRow {
             let blocks = (first..*next_block).map(BlockId).collect();
             parts.push(ComparedSection {
                 section: *section,
+                repaired,
                 tokens: prompt.tokens[start..end].to_vec(),
                 done: 0,
                 blocks,
@@ -238,7 +252,7 @@ impl ComparedRow {
     }
 
     /// The slots of the tokens that are new; the last one samples.
-    fn slots(&self, id: u64, index: usize) -> Vec<Slot> {
+    pub(crate) fn slots(&self, id: u64, index: usize) -> Vec<Slot> {
         let new = (0..self.parts.len()).filter(|number| self.parts[*number].is_new());
         new.map(|number| self.slot(id, index, number)).collect()
     }
@@ -247,13 +261,14 @@ impl ComparedRow {
         let part = &self.parts[number];
         let before = self.parts[..number].iter().enumerate();
         let mut context: Vec<Run> = before
-            .filter_map(|(number, other)| {
-                let shift = part.section.shift_of(number, &other.section)?;
-                Some(other.run(other.tokens.len(), shift))
+            .filter_map(|(number, other)| Some((other, part.section.shift_of(number, &other.section)?)))
+            .flat_map(|(other, shift)| {
+                let tokens = part.section.reads_of(&other.section, &other.repaired);
+                tokens.map(move |tokens| other.run(tokens, shift))
             })
             .collect();
         if part.done > 0 {
-            context.push(part.run(part.done, 0));
+            context.push(part.run(0..part.done as u32, 0));
         }
         let generation = Arc::new(Generation::default());
         let samples = number + 1 == self.parts.len();
@@ -291,10 +306,15 @@ impl ComparedSection {
         self.done < self.tokens.len()
     }
 
-    /// Its first `tokens`, read `shift` positions further on.
-    fn run(&self, tokens: usize, shift: u32) -> Run {
-        let blocks = self.blocks[..tokens.div_ceil(BLOCK_TOKENS)].into();
-        Run { blocks, tokens: TokenCount(tokens as u64), shift }
+    /// Some of its tokens, read `shift` positions further on.
+    fn run(&self, tokens: Range<u32>, shift: u32) -> Run {
+        let (start, end) = (tokens.start as usize, tokens.end as usize);
+        Run {
+            blocks: self.blocks[start / BLOCK_TOKENS..end.div_ceil(BLOCK_TOKENS)].into(),
+            skip: (start % BLOCK_TOKENS) as u32,
+            tokens: TokenCount((end - start) as u64),
+            shift,
+        }
     }
 }
 
@@ -401,6 +421,22 @@ mod tests {
             section(20, 40, Sees::Before),
         ]);
         assert!(second.divergence_max > 1e-4, "{second:?}");
+        // Repaired from its beginning on it sees it, and the more of it the better; all of it is exact.
+        let repaired = |first: usize| {
+            let repeated = [&tokens[..40], &tokens[23..23 + first], &tokens[40..]].concat();
+            let sections = [
+                section(23, 0, unit(0, 0, false)),
+                section(17, 23, unit(1, 23, false)),
+                section(first as u64, 23, Sees::Before),
+                section(20, 40, Sees::Before),
+            ];
+            let divided = Prompt { tokens: repeated, sections: sections.into() };
+            assert_eq!(divided.undivided().tokens, tokens);
+            compare((&f32s, &f32s), &[(divided.undivided(), divided)], (&[], 200)).expect("it fits")
+        };
+        assert!(repaired(17).divergence_max < 1e-6, "{:?}", repaired(17));
+        assert!(repaired(9).divergence < second.divergence, "{:?} {second:?}", repaired(9));
+        assert!(repaired(9).divergence_max > 1e-5, "{:?}", repaired(9));
         // What only stands in is no text of the prompt.
         let undivided = Prompt {
             tokens: tokens.clone(),

@@ -9,6 +9,7 @@ pub mod checkpoint_reader;
 pub mod compare;
 mod constraint;
 pub mod decoder;
+pub mod deviation;
 pub mod device;
 pub mod executor;
 pub mod hub;

@@ -33,8 +33,12 @@ fn answer(engine: &mut Engine, request: u64, content: &str) -> String {
     let blocks: Vec<BlockId> = (0..(tokens.len() + 24).div_ceil(block) as u32).map(BlockId).collect();
     let (mut done, mut text) = (0usize, String::new());
     for output_index in 0.. {
-        let used =
-            Run { blocks: blocks[..done.div_ceil(block)].into(), tokens: TokenCount(done as u64), shift: 0 };
+        let used = Run {
+            skip: 0,
+            blocks: blocks[..done.div_ceil(block)].into(),
+            tokens: TokenCount(done as u64),
+            shift: 0,
+        };
         let slot = Slot {
             request: RequestId(request),
             start: done as u32,

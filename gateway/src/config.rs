@@ -12,6 +12,7 @@ mod renamed;
 #[cfg(test)]
 mod replica_tests;
 mod retrieval;
+mod reuse;
 mod sql;
 mod workbooks;
 
@@ -22,6 +23,7 @@ use base::{Bytes, Millis};
 pub use bulk::BulkConfig;
 pub use cells::CellsConfig;
 pub use retrieval::RetrievalConfig;
+pub use reuse::ReuseConfig;
 use scheduler::SchedulerConfig;
 use scheduler::fleet::FleetConfig;
 use serde::{Deserialize, Serialize};
@@ -77,6 +79,8 @@ pub struct Config {
     pub coalesce: CoalesceConfig,
     /// How cell functions are put to a model.
     pub cells: CellsConfig,
+    /// How modules and spans that saw only themselves are read in prompts.
+    pub reuse: ReuseConfig,
     /// Corpora and their embedding model.
     pub retrieval: RetrievalConfig,
     /// SQL for BI tools.

@@ -6,7 +6,7 @@
 //! on top of it.
 
 pub mod buckets;
-mod first_token;
+pub(crate) mod first_token;
 pub mod pml;
 pub mod queries;
 pub(crate) mod server;

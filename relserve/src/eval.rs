@@ -38,6 +38,9 @@ pub enum EvalError {
     /// The prompts, or a step.
     #[error(transparent)]
     Compare(#[from] CompareError),
+    /// Measuring how long prompts take.
+    #[error(transparent)]
+    Timing(#[from] Box<crate::bench::BenchError>),
     /// The file of prompts.
     #[error("cannot read {}: {error}", file.display())]
     File { file: PathBuf, error: std::io::Error },

@@ -63,6 +63,9 @@ pub enum Refused {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     pub prompt: TokenCount,
+    /// Prompt tokens that are wanted twice: in an independent section, and again as they see all before them.
+    /// What was cached and what was computed add up to the prompt and these, unless rows were preempted.
+    pub repaired: TokenCount,
     /// Prompt tokens that the prefix cache, or another row of the same step, supplied.
     pub cached: TokenCount,
     /// Of those, tokens of independent sections: they saw their unit only, wherever it stood when it was
@@ -83,6 +86,7 @@ impl Usage {
 impl std::ops::AddAssign for Usage {
     fn add_assign(&mut self, other: Self) {
         self.prompt += other.prompt;
+        self.repaired += other.repaired;
         self.cached += other.cached;
         self.shifted += other.shifted;
         self.computed += other.computed;

@@ -73,6 +73,11 @@ impl Row {
         parts.map(|part| part.end().min(indices.end).saturating_sub(part.start.max(indices.start))).sum()
     }
 
+    /// Tokens that the prompt has twice: as they see their unit, and as they see all before them.
+    pub(crate) fn repaired(&self) -> u32 {
+        self.parts.iter().map(PromptPart::repaired_tokens).sum()
+    }
+
     /// Whether its prompt is computed.
     pub(crate) fn is_running(&self) -> bool {
         self.state == RowState::Running

@@ -48,7 +48,7 @@ pub(crate) fn cut(contexts: &[Context<'_>], block_tokens: u32) -> Vec<Vec<Run>> 
             let blocks: Arc<[BlockId]> = contexts[first].blocks[depth..end].into();
             let tokens = TokenCount((end - depth) as u64 * u64::from(block_tokens));
             for slot in readers {
-                runs[*slot].push(Run { blocks: Arc::clone(&blocks), tokens, shift: 0 });
+                runs[*slot].push(Run { blocks: Arc::clone(&blocks), skip: 0, tokens, shift: 0 });
             }
             open.push(Group { slots: readers.to_vec(), depth: end });
         }
@@ -67,7 +67,7 @@ fn push(runs: &mut Vec<Run>, context: Context<'_>, depth: usize, block_tokens: u
     if tokens > 0 {
         let end = context.tokens.div_ceil(block_tokens) as usize;
         let blocks = context.blocks[depth..end].into();
-        runs.push(Run { blocks, tokens: TokenCount(u64::from(tokens)), shift: 0 });
+        runs.push(Run { blocks, skip: 0, tokens: TokenCount(u64::from(tokens)), shift: 0 });
     }
 }
 

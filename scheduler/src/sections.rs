@@ -6,14 +6,18 @@
 //! prompt; the others are [`PromptPart`]s. All that is computed of a row is named by indices into its prompt,
 //! whatever their positions.
 
-use base::{BlockId, Run, Section, Sees, TokenCount};
+use std::ops::Range;
 
-use crate::kv::{BlockKey, Hasher, PublicationId};
+use base::{BlockId, Run, Section, Sees, TokenCount, repairs};
+
+use crate::kv::{BlockKey, Hasher, PublicationId, SeenTokens};
 
 /// A section before a row's own text.
 #[derive(Clone, Debug)]
 pub(crate) struct PromptPart {
     pub(crate) section: Section,
+    /// Which of its tokens others repair, in order.
+    pub(crate) repaired: Vec<Range<u32>>,
     /// Index of its first token in the prompt.
     pub(crate) start: u32,
     /// Its blocks, and what was published of them.
@@ -45,10 +49,20 @@ impl PromptPart {
         self.start + self.tokens()
     }
 
-    /// Its first `tokens` as something that a query at its prompt's positions reads.
-    fn run(&self, tokens: u32, shift: u32, block_tokens: u32) -> Run {
-        let blocks = &self.chain.blocks[..tokens.div_ceil(block_tokens) as usize];
-        Run { blocks: blocks.into(), tokens: TokenCount(u64::from(tokens)), shift }
+    /// How many of its tokens others repair.
+    pub(crate) fn repaired_tokens(&self) -> u32 {
+        self.repaired.iter().map(|range| range.end - range.start).sum()
+    }
+
+    /// Some of its tokens as something that a query at its prompt's positions reads.
+    fn run(&self, tokens: Range<u32>, shift: u32, block_tokens: u32) -> Run {
+        let (first, end) = (tokens.start / block_tokens, tokens.end.div_ceil(block_tokens));
+        Run {
+            blocks: self.chain.blocks[first as usize..end as usize].into(),
+            skip: tokens.start % block_tokens,
+            tokens: TokenCount(u64::from(tokens.end - tokens.start)),
+            shift,
+        }
     }
 }
 
@@ -65,7 +79,6 @@ pub(crate) fn problem(sections: &[Section], prompt: usize) -> Option<&'static st
     if own.sees != Sees::Before {
         return Some("the last section is independent");
     }
-    let mut ranges: Vec<(u64, u64)> = Vec::with_capacity(sections.len());
     for (number, section) in sections.iter().enumerate() {
         if let Sees::Unit { first, origin, .. } = section.sees {
             let unit = sections.get(first as usize..=number).unwrap_or_default();
@@ -80,52 +93,86 @@ pub(crate) fn problem(sections: &[Section], prompt: usize) -> Option<&'static st
                 return Some("the sections of a unit are not in order");
             }
         }
-        if !section.is_placeholder() {
-            ranges.push((u64::from(section.position), u64::from(section.position) + section.tokens.0));
-        }
     }
-    ranges.sort_unstable();
-    if ranges.windows(2).any(|pair| pair[0].1 > pair[1].0) {
+    problem_of_positions(sections).or_else(|| {
+        let last = others.iter().any(|section| section.position > own.position);
+        last.then_some("the last section does not stand behind all others")
+    })
+}
+
+/// Why no prompt has sections at these positions.
+fn problem_of_positions(sections: &[Section]) -> Option<&'static str> {
+    let numbered = || (0..).zip(sections).map(|(number, section): (usize, _)| (number, section));
+    let sorted = |is_independent: bool| {
+        let mut found: Vec<_> = numbered()
+            .filter(|(_, section)| (section.sees != Sees::Before) == is_independent)
+            .filter(|(_, section)| !section.is_placeholder())
+            .map(|(number, section)| (section.positions(), number))
+            .collect();
+        found.sort_unstable_by_key(|(positions, number)| (positions.start, *number));
+        found
+    };
+    let (independent, before) = (sorted(true), sorted(false));
+    let overlap = |all: &[(Range<u64>, usize)]| all.windows(2).any(|pair| pair[0].0.end > pair[1].0.start);
+    if overlap(&independent) || overlap(&before) {
         return Some("two sections have a position in common");
     }
-    let last = others.iter().any(|section| section.position > own.position);
-    last.then_some("the last section does not stand behind all others")
+    let last = sections.len() - 1;
+    let mut repairs_before = 0;
+    for (positions, number) in &before {
+        let at = independent.partition_point(|(other, _)| other.end <= positions.start);
+        let Some((other, of)) = independent.get(at).filter(|(other, _)| other.start < positions.end) else {
+            continue;
+        };
+        if *number == last || other.start > positions.start || other.end < positions.end {
+            return Some("two sections have a position in common, and neither lies in the other");
+        }
+        if of > number || repairs_before > *number {
+            return Some("a section is repaired before it is computed, or not from its beginning on");
+        }
+        repairs_before = *number;
+    }
+    None
 }
 
 /// The sections of a prompt but the last, named by what they are and see.
 pub(crate) fn parts(sections: &[Section]) -> Vec<PromptPart> {
     let Some((_, others)) = sections.split_last() else { return Vec::new() };
     let mut start = 0;
-    let part = |section: &Section| {
-        let part = PromptPart { section: *section, start, chain: Chain::default(), hit: 0 };
+    let part = |(section, repaired): (&Section, Vec<Range<u32>>)| {
+        let part = PromptPart { section: *section, repaired, start, chain: Chain::default(), hit: 0 };
         start = part.end();
         part
     };
-    others.iter().map(part).collect()
+    others.iter().zip(repairs(sections)).map(part).collect()
 }
 
-/// What section `number` (or the row's own, behind all parts) sees of the parts, each with its shift as the
-/// section's queries read it.
+/// What section `number` (or the row's own, behind all parts) reads of the parts, each stretch with its shift as
+/// the section's queries read it.
 pub(crate) fn seen(
     parts: &[PromptPart],
     section: Section,
     number: usize,
-) -> impl Iterator<Item = (&PromptPart, u32)> {
+) -> impl Iterator<Item = (&PromptPart, Range<u32>, u32)> {
     let from = match section.sees {
         Sees::Before => 0,
         Sees::Unit { first, .. } => first as usize, // It has no need to look at the others, however many.
     };
     let before = parts.iter().enumerate().take(number).skip(from);
-    before.filter_map(move |(number, part)| Some((part, section.shift_of(number, &part.section)?)))
+    let shifted =
+        before.filter_map(move |(number, part)| Some((part, section.shift_of(number, &part.section)?)));
+    shifted.flat_map(move |(part, shift)| {
+        section.reads_of(&part.section, &part.repaired).map(move |tokens| (part, tokens, shift))
+    })
 }
 
 /// The runs of those.
 pub(crate) fn runs(parts: &[PromptPart], section: Section, number: usize, block_tokens: u32) -> Vec<Run> {
-    seen(parts, section, number).map(|(part, shift)| part.run(part.tokens(), shift, block_tokens)).collect()
+    seen(parts, section, number).map(|(part, tokens, shift)| part.run(tokens, shift, block_tokens)).collect()
 }
 
 /// What the keys of section `number` begin with: its kind, where its own numbering begins, and all that it
-/// sees, by the last key of each and its shift. The parts it sees have all their keys.
+/// sees, by the last key of each, which tokens of it, and their shift. The parts it sees have all their keys.
 ///
 /// A section that sees nothing and counts from 0 is what an undivided prompt is: the same tokens at the same
 /// positions after nothing. It has that prompt's names, so a span that repeats another request's prompt and
@@ -140,7 +187,11 @@ pub(crate) fn scope(
 ) -> u128 {
     let is_exact = section.sees == Sees::Before;
     let mut seen = seen(parts, section, number)
-        .map(|(part, shift)| (*part.chain.keys.last().expect("made before those of what sees it"), shift))
+        .map(|(part, tokens, shift)| SeenTokens {
+            key: *part.chain.keys.last().expect("made before those of what sees it"),
+            part: (tokens != (0..part.tokens())).then_some(tokens),
+            shift,
+        })
         .peekable();
     if section.numbering() == 0 && seen.peek().is_none() {
         return scope;

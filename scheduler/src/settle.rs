@@ -190,7 +190,9 @@ impl Scheduler {
         row.reached = row.reached.max(slot.end.min(prompt));
         if !row.has_started {
             row.has_started = true;
-            row.usage.prompt = TokenCount(u64::from(prompt));
+            let repaired = row.repaired();
+            row.usage.prompt = TokenCount(u64::from(prompt - repaired));
+            row.usage.repaired = TokenCount(u64::from(repaired));
             events.push(Event::Started { relquery: id, row: row.item.row });
         }
     }

@@ -7,6 +7,7 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use base::{
@@ -15,7 +16,7 @@ use base::{
 };
 use common::{item, submission};
 use proptest::prelude::*;
-use scheduler::{CostModel, Event, Policy, Refused, Scheduler, SchedulerConfig};
+use scheduler::{CostModel, Event, Policy, Refused, Scheduler, SchedulerConfig, Usage};
 
 const BLOCK: usize = 4;
 
@@ -38,11 +39,20 @@ fn expected(item: &WorkItem, output: &[TokenId]) -> u64 {
         start += tokens.len();
         let is_last = number + 1 == item.sections.len();
         let mut seen: Seen = Vec::new();
+        // The positions that a section that saw all before it has computed again.
+        let is_repaired = |position: u32| {
+            sections.iter().any(|(other, _)| {
+                other.sees == Sees::Before && other.positions().contains(&u64::from(position))
+            })
+        };
         for (other_number, (other, cells)) in sections.iter().enumerate() {
             // A unit counts from its own beginning, everything else by the prompt's positions.
             match section.sees {
-                Sees::Before if other.position < section.position && !stands_in(other) => {
-                    seen.extend(cells.iter().map(|(at, hash)| (at + origin(other), *hash)));
+                Sees::Before if !stands_in(other) => {
+                    let placed = cells.iter().map(|(at, hash)| (at + origin(other), *hash));
+                    seen.extend(placed.filter(|(at, _)| {
+                        *at < section.position && (other.sees == Sees::Before || !is_repaired(*at))
+                    }));
                 }
                 Sees::Unit { first, .. } if other_number >= first as usize => seen.extend(cells),
                 _ => {}
@@ -87,7 +97,8 @@ impl SectionMemory {
     fn write(&mut self, slot: &Slot) -> u64 {
         let mut seen: Seen = Vec::new();
         for run in &slot.context {
-            for at in 0..run.tokens.0 as usize {
+            let skip = run.skip as usize;
+            for at in skip..skip + run.tokens.0 as usize {
                 let (position, hash) = self.cells[&(run.blocks[at / BLOCK].0, at % BLOCK)];
                 seen.push((position + run.shift, hash));
             }
@@ -199,6 +210,50 @@ fn row(number: u32, stretches: &[Stretch], gap: u32, own: u32, output_max: u64, 
     WorkItem { sections: sections.into(), ..item(number, prompt, output_max, seed) }
 }
 
+/// Which tokens of a section of so many are computed again where they stand, by the number of a way to choose.
+fn chosen(way: u32, tokens: u32) -> Vec<Range<u32>> {
+    match way {
+        0 => Vec::new(),
+        1 => one(0..tokens.min(3)),
+        2 if tokens > 5 => vec![1..2, 4..tokens],
+        _ => one(0..tokens),
+    }
+}
+
+fn one(range: Range<u32>) -> Vec<Range<u32>> {
+    std::iter::once(range).collect()
+}
+
+/// The same row with tokens of its modules repaired.
+fn repaired(item: WorkItem, way: u32) -> WorkItem {
+    let (mut units, mut before, mut start) = (Vec::new(), Vec::new(), 0);
+    for section in &*item.sections {
+        let tokens = &item.prompt[start..start + section.tokens.0 as usize];
+        start += tokens.len();
+        match section.sees {
+            Sees::Before => before.push((section.position, tokens)),
+            Sees::Unit { .. } => {
+                units.push((*section, tokens));
+                let ranges = if stands_in(section) { Vec::new() } else { chosen(way, tokens.len() as u32) };
+                let again = |range: Range<u32>| {
+                    (section.position + range.start, &tokens[range.start as usize..range.end as usize])
+                };
+                before.extend(ranges.into_iter().map(again));
+            }
+        }
+    }
+    before.sort_by_key(|(position, _)| *position);
+    let before = before.into_iter().map(|(position, tokens)| {
+        (Section { tokens: TokenCount(tokens.len() as u64), position, sees: Sees::Before }, tokens)
+    });
+    let all: Vec<(Section, &[TokenId])> = units.into_iter().chain(before).collect();
+    WorkItem {
+        sections: all.iter().map(|(section, _)| *section).collect(),
+        prompt: all.iter().flat_map(|(_, tokens)| *tokens).copied().collect(),
+        ..item.clone()
+    }
+}
+
 fn config(policy: Policy, kv_blocks: u32) -> SchedulerConfig {
     SchedulerConfig {
         policy,
@@ -243,6 +298,11 @@ impl World {
 
     /// Runs until nothing is left to do: computed tokens of each row, as the rows end.
     fn drain(&mut self, fails: usize) -> Vec<u64> {
+        self.finish(fails).iter().map(|usage| usage.computed.0).collect()
+    }
+
+    /// The same, what each row used.
+    fn finish(&mut self, fails: usize) -> Vec<Usage> {
         let (mut steps, mut done) = (0, Vec::new());
         while let Some(plan) = self.scheduler.plan(self.now) {
             steps += 1;
@@ -254,7 +314,7 @@ impl World {
             };
             self.scheduler.check_invariants().expect("the books balance");
             done.extend(events.iter().filter_map(|event| match event {
-                Event::RowDone { usage, .. } => Some(usage.computed.0),
+                Event::RowDone { usage, .. } => Some(*usage),
                 Event::RowFailed { error, .. } => panic!("{error}"),
                 _ => None,
             }));
@@ -274,6 +334,44 @@ fn a_module_is_computed_once_wherever_it_stands() {
         let (memory, _) = run(config(policy, 64), both, 0);
         // Modules 1, 2 and 3: 8 + 11 + 14 tokens; new: 3, and 2 + 1 + 4.
         assert_eq!(memory.computed, 8 + 11 + 14 + 3 + 7, "{policy:?}");
+    }
+}
+
+#[test]
+fn a_repaired_module_is_private_and_the_module_stays_for_others() {
+    use Stretch::{Module, Text};
+    let plain = |number| row(number, &[Text(2), Module(0), Module(2)], 0, 3, 2, u64::from(number) + 1);
+    for policy in Policy::ALL {
+        let mut world = World::new(config(policy, 64));
+        // Two new tokens, eight and eleven of modules, three own; what is repaired is read beside them.
+        world.submit(vec![plain(0)]);
+        assert_eq!(world.drain(0), [2 + 8 + 11 + 3], "{policy:?}");
+        // The first three tokens of each of three pieces are computed; nothing of the modules is.
+        world.submit(vec![repaired(plain(1), 1)]);
+        assert_eq!(world.drain(0), [2 + 3 * 3 + 3], "{policy:?}");
+        // All of them: a text like any other.
+        world.submit(vec![repaired(plain(2), 3)]);
+        assert_eq!(world.drain(0), [2 + 8 + 11 + 3], "{policy:?}");
+        // Others find the modules as they were: their answers are held against what follows from their prompts.
+        world.submit(vec![plain(3)]);
+        assert_eq!(world.drain(0), [2 + 3], "{policy:?}");
+        assert_eq!(world.scheduler.stats().kv_used_blocks, 0, "{policy:?}: all went back");
+    }
+}
+
+#[test]
+fn a_row_says_what_was_repaired_of_it() {
+    use Stretch::{Module, Text};
+    let mut world = World::new(config(Policy::MarginalWork, 64));
+    let plain = |number| row(number, &[Text(2), Module(0), Module(2)], 0, 3, 2, u64::from(number) + 1);
+    for (number, way, tokens_repaired) in [(0, 1, 9), (1, 1, 9), (2, 2, 13), (3, 0, 0)] {
+        let item = repaired(plain(number), way);
+        let tokens = item.prompt.len() as u64;
+        world.submit(vec![item]);
+        let usage = world.finish(0)[0];
+        assert_eq!((usage.prompt.0, usage.prompt.0 + usage.repaired.0), (2 + 8 + 11 + 3, tokens));
+        assert_eq!(usage.cached.0 + usage.computed.0, tokens);
+        assert_eq!(usage.repaired.0, tokens_repaired);
     }
 }
 
@@ -354,7 +452,7 @@ fn the_same_text_at_another_position_is_another_text() {
 #[test]
 fn sections_that_no_prompt_has_are_refused() {
     let refused = |change: &dyn Fn(&mut Vec<Section>)| {
-        let item = row(0, &[Stretch::Module(2)], 0, 2, 1, 1);
+        let item = row(0, &[Stretch::Module(2)], 0, 9, 1, 1);
         let mut sections = item.sections.to_vec();
         change(&mut sections);
         let item = WorkItem { sections: sections.into(), ..item };
@@ -379,7 +477,33 @@ fn sections_that_no_prompt_has_are_refused() {
     assert!(refused(&|sections| sections[1].sees = unit(0, 3)).contains("not in order"));
     assert!(refused(&|sections| sections[1].sees = unit(7, 0)).contains("unit"));
     assert!(refused(&|sections| sections[2].position = 12).contains("in common"));
-    assert!(refused(&|sections| sections[2].position = 5).contains("behind all others"));
+    assert!(refused(&|sections| sections[1].position = 30).contains("behind all others"));
+    // Sections 0 and 1 are at positions 0 to 4 and 7 to 12; what repairs them lies in one and comes after it.
+    let refused_repair = |number: usize, positions: Range<u32>| {
+        refused(&|sections| {
+            let tokens = TokenCount(u64::from(positions.end - positions.start));
+            sections[2].tokens.0 -= tokens.0;
+            sections.insert(number, Section { tokens, position: positions.start, sees: Sees::Before });
+        })
+    };
+    assert!(refused_repair(2, 6..8).contains("neither lies in the other"));
+    assert!(refused_repair(2, 12..14).contains("in common"));
+    let before = |position| Section { tokens: TokenCount(1), position, sees: Sees::Before };
+    assert!(
+        refused(&|sections| {
+            sections[2].tokens.0 -= 2;
+            sections.splice(2..2, [before(9), before(8)]);
+        })
+        .contains("not from its beginning on")
+    );
+    assert!(
+        refused(&|sections| {
+            sections[2].tokens.0 -= 1;
+            sections.insert(0, before(8));
+            (sections[1].sees, sections[2].sees) = (unit(1, 0), unit(1, 0));
+        })
+        .contains("before it is computed")
+    );
     let mut scheduler =
         Scheduler::new(config(Policy::MarginalWork, 5), CostModel::default()).expect("a valid configuration");
     let large = row(0, &[Stretch::Module(2)], 0, 3, 1, 1);
@@ -403,15 +527,15 @@ proptest! {
 
     #[test]
     fn every_row_sees_what_its_prompt_says(
-        rows in prop::collection::vec((stretches(), 0..3_u32, 1..9_u32, 1..9_u64), 1..9),
+        rows in prop::collection::vec((stretches(), 0..3_u32, 1..9_u32, 1..9_u64, 0..4_u32), 1..9),
         policy in prop::sample::select(Policy::ALL.to_vec()),
-        kv_blocks in prop::sample::select(vec![24_u32, 32, 64]),
+        kv_blocks in prop::sample::select(vec![40_u32, 48, 80]),
         host_kv_blocks in prop::sample::select(vec![0_u32, 1, 5, 40]),
         fails in prop::sample::select(vec![0_usize, 3, 7]),
         split in 1..4_usize,
     ) {
-        let items = (0..).zip(&rows).map(|(number, (stretches, gap, own, output))| {
-            row(number, stretches, *gap, *own, *output, u64::from(number) + 1)
+        let items = (0..).zip(&rows).map(|(number, (stretches, gap, own, output, way))| {
+            repaired(row(number, stretches, *gap, *own, *output, u64::from(number) + 1), *way)
         });
         let items: Vec<WorkItem> = items.collect();
         let relqueries: Vec<Vec<WorkItem>> = items.chunks(split).map(<[WorkItem]>::to_vec).collect();

@@ -33,6 +33,7 @@ pub(crate) fn run(tokens: usize, next: &mut u32) -> Run {
     let blocks = (tokens / BLOCK) as u32;
     *next += blocks;
     Run {
+        skip: 0,
         blocks: (*next - blocks..*next).map(BlockId).collect(),
         tokens: TokenCount(tokens as u64),
         shift: 0,

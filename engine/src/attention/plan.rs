@@ -134,16 +134,16 @@ struct Content<'a>(&'a Run);
 
 impl PartialEq for Content<'_> {
     fn eq(&self, other: &Self) -> bool {
-        let (Run { blocks, tokens, shift }, other) = (self.0, other.0);
-        let is_like = (tokens, shift) == (&other.tokens, &other.shift);
+        let (Run { blocks, skip, tokens, shift }, other) = (self.0, other.0);
+        let is_like = (skip, tokens, shift) == (&other.skip, &other.tokens, &other.shift);
         is_like && (Arc::ptr_eq(blocks, &other.blocks) || blocks == &other.blocks)
     }
 }
 
 impl Hash for Content<'_> {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let Run { blocks, tokens, shift } = self.0;
-        (blocks.first(), blocks.last(), tokens, shift).hash(state);
+        let Run { blocks, skip, tokens, shift } = self.0;
+        (blocks.first(), blocks.last(), skip, tokens, shift).hash(state);
     }
 }
 
@@ -162,7 +162,7 @@ impl<'a> Builder<'a> {
         if part == next {
             self.plan.parts.push(Part {
                 blocks: run.blocks.iter().map(|block| block.0 as usize).collect(),
-                first_lane: 0,
+                first_lane: run.skip as usize,
                 tokens: run.tokens.0 as usize,
                 position,
                 is_causal: false,
@@ -236,10 +236,17 @@ impl<'a> Builder<'a> {
                 self.plan.parts.push(part);
             } else {
                 for (piece, blocks) in part.blocks.chunks(blocks_per_cut).enumerate() {
-                    let skipped = piece * blocks_per_cut * self.block_tokens;
-                    let tokens = (blocks.len() * self.block_tokens).min(part.tokens - skipped);
-                    let position = part.position + skipped;
-                    self.plan.parts.push(Part { blocks: blocks.to_vec(), tokens, position, ..part.clone() });
+                    // In lanes from the part's first block on.
+                    let begin = piece * blocks_per_cut * self.block_tokens;
+                    let from = begin.max(part.first_lane);
+                    let to = (begin + blocks.len() * self.block_tokens).min(part.first_lane + part.tokens);
+                    self.plan.parts.push(Part {
+                        blocks: blocks.to_vec(),
+                        first_lane: from - begin,
+                        tokens: to - from,
+                        position: part.position + from - part.first_lane,
+                        ..part.clone()
+                    });
                 }
             }
             pieces_of.push(first..self.plan.parts.len());

@@ -29,7 +29,12 @@ fn vector(kind: usize, cell: Cell, head: usize) -> Vec<f32> {
 
 /// A run of `tokens` positions in these blocks.
 fn run(blocks: &[u32], tokens: u64, shift: u32) -> Run {
-    Run { blocks: blocks.iter().map(|block| BlockId(*block)).collect(), tokens: TokenCount(tokens), shift }
+    Run {
+        skip: 0,
+        blocks: blocks.iter().map(|block| BlockId(*block)).collect(),
+        tokens: TokenCount(tokens),
+        shift,
+    }
 }
 
 /// A slot of `count` tokens after `context`, written to `block` and those behind it from `offset` on.
@@ -110,6 +115,18 @@ fn attend_in(
     window: Option<usize>,
     is_stacked: bool,
 ) -> (Vec<f32>, usize) {
+    let plan = AttentionPlan::new(slots, BLOCK, is_stacked, |_| Cut::ON_PROCESSOR);
+    attend_planned(partial_bytes_max, kernel, (slots, &plan), rope, window)
+}
+
+/// The same as it was planned.
+fn attend_planned(
+    partial_bytes_max: usize,
+    kernel: Kernel,
+    (slots, plan): (&[Slot], &AttentionPlan),
+    rope: &Rope,
+    window: Option<usize>,
+) -> (Vec<f32>, usize) {
     let cpu = Cpu::with_isa(Some(2), kernel.0).expect("threads start");
     let mut pool = pool(kernel);
     for slot in slots {
@@ -125,14 +142,13 @@ fn attend_in(
     for slot in slots {
         angles.reach(rope, slot.start as usize + slot.input.len());
     }
-    let plan = AttentionPlan::new(slots, BLOCK, is_stacked, |_| Cut::ON_PROCESSOR);
     let queries: Vec<f32> = (0..tokens * WIDTH).map(|i| noise(3, i)).collect();
     let layer = Layer {
         cpu: &cpu,
         heads: Heads { window, ..HEADS },
         pool: &pool,
         layer: 0,
-        plan: &plan,
+        plan,
         angles: &angles,
         queries: &queries,
         query_stride: WIDTH,
@@ -148,7 +164,8 @@ fn attend_in(
 fn stretches(slot: &Slot) -> Vec<(Vec<Cell>, usize, usize)> {
     let (mut stretches, mut read_at) = (Vec::new(), 0);
     for run in &slot.context {
-        stretches.push((cells(&run.blocks, 0, run.tokens.0 as usize), run.shift as usize, read_at));
+        let cells = cells(&run.blocks, run.skip as usize, run.tokens.0 as usize);
+        stretches.push((cells, run.shift as usize, read_at));
         read_at += run.tokens.0 as usize;
     }
     stretches.push((cells(&slot.write_blocks, slot.write_offset as usize, slot.input.len()), 0, read_at));
@@ -246,6 +263,36 @@ fn attention_over_runs_equals_attention_by_definition_on_every_kernel() {
     for kernel in kernels() {
         for rope in ropes() {
             check("slots", kernel, &slots(), &rope, None);
+        }
+    }
+}
+
+#[test]
+fn a_run_may_begin_inside_a_block_that_others_read_whole() {
+    let rope = &ropes()[0];
+    let lengths = |plan: &AttentionPlan| -> (usize, usize) {
+        let read = || plan.parts.iter().filter(|part| !part.is_causal);
+        (read().count(), read().map(|part| part.tokens).sum())
+    };
+    for kernel in kernels() {
+        for skip in 0..4 {
+            // Eleven tokens in three blocks; read from the first on they stand `skip` positions further on.
+            let tail = || Run { skip, ..run(&[3, 4, 5], u64::from(11 - skip), 2) };
+            let all = run(&[3, 4, 5], 11, 2 + skip);
+            let before = || run(&[0, 1, 2], 12, 0);
+            let slots = [
+                slot(vec![before(), tail()], 3, 12, 1),
+                slot(vec![before(), tail(), run(&[20], 2, 0)], 1, 20, 2),
+                slot(vec![before(), all], 1, 28, 0),
+            ];
+            check(&format!("skip {skip}"), kernel, &slots, rope, None);
+            // Cut into pieces, of which the first begins there.
+            let whole = AttentionPlan::new(&slots, BLOCK, true, |_| Cut::ON_PROCESSOR);
+            let pieces = AttentionPlan::new(&slots, BLOCK, true, |_| Cut { tokens: BLOCK, rows_max: 32 });
+            assert!(lengths(&pieces).0 > lengths(&whole).0 && lengths(&pieces).1 == lengths(&whole).1);
+            let [whole, pieces] = [&whole, &pieces]
+                .map(|plan| attend_planned(PARTIAL_BYTES_MAX, kernel, (&slots, plan), rope, None).0);
+            assert!(apart(&whole, &pieces) < 1e-5, "skip {skip} on {kernel:?}");
         }
     }
 }

@@ -23,7 +23,7 @@ fn noise(index: usize) -> f32 {
 }
 
 fn run(blocks: std::ops::Range<u32>, tokens: u64, shift: u32) -> Run {
-    Run { blocks: blocks.map(BlockId).collect(), tokens: TokenCount(tokens), shift }
+    Run { skip: 0, blocks: blocks.map(BlockId).collect(), tokens: TokenCount(tokens), shift }
 }
 
 /// A slot of `count` tokens after `context`, written to the blocks from `block` on.

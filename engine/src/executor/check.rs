@@ -129,8 +129,12 @@ fn check_slot(slot: &Slot, config: &ModelConfig, shape: PoolShape) -> Result<(),
 fn check_run(run: &Run, start: u32, config: &ModelConfig, shape: PoolShape) -> Result<(), String> {
     check_blocks(&run.blocks, shape)?;
     let tokens = usize::try_from(run.tokens.0).unwrap_or(usize::MAX);
-    if tokens == 0 || tokens.div_ceil(shape.block_tokens) != run.blocks.len() {
-        return Err(format!("a run of {tokens} tokens has {} blocks", run.blocks.len()));
+    let skip = run.skip as usize;
+    if skip >= shape.block_tokens {
+        return Err(format!("a run skips {skip} positions, blocks have {}", shape.block_tokens));
+    }
+    if tokens == 0 || tokens.saturating_add(skip).div_ceil(shape.block_tokens) != run.blocks.len() {
+        return Err(format!("a run of {tokens} tokens behind {skip} has {} blocks", run.blocks.len()));
     }
     if run.shift != 0 && matches!(config.position, Position::Learned { .. }) {
         return Err("learned positions cannot be shifted".into());

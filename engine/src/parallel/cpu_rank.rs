@@ -53,6 +53,10 @@ impl Rank for CpuRank {
         Ok(HiddenStates { rows: states.len() / self.decoder.config().embedding, states })
     }
 
+    fn keys(&mut self, slots: &[Slot], number: usize) -> Result<Option<Vec<f32>>, StepError> {
+        Ok(Some(self.decoder.keys(&mut self.pool, slots, number, &mut self.work)?))
+    }
+
     fn logits(&mut self, hidden: &HiddenStates, rows: Range<usize>) -> Result<Vec<f32>, StepError> {
         let width = self.decoder.config().embedding;
         let hidden = &hidden.states[rows.start * width..rows.end * width];

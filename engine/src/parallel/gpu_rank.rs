@@ -51,6 +51,10 @@ impl Rank for GpuRank {
         Ok(HiddenStates { rows, states: Vec::new() })
     }
 
+    fn keys(&mut self, _: &[Slot], _: usize) -> Result<Option<Vec<f32>>, StepError> {
+        Ok(None)
+    }
+
     fn logits(&mut self, _: &HiddenStates, rows: Range<usize>) -> Result<Vec<f32>, StepError> {
         Ok(self.decoder.logits(&mut self.memory, rows)?)
     }

@@ -39,6 +39,10 @@ pub(super) trait Rank: Send {
     /// Hidden states from which the sampling slots' logits follow: [`crate::decoder::Decoder::forward`].
     fn forward(&mut self, slots: &[Slot]) -> Result<HiddenStates, StepError>;
 
+    /// Keys of layer `number`, those of the rank's own heads: [`crate::decoder::Decoder::keys`]. `None` where
+    /// they stay on its device.
+    fn keys(&mut self, slots: &[Slot], number: usize) -> Result<Option<Vec<f32>>, StepError>;
+
     /// Logits of some rows.
     fn logits(&mut self, hidden: &HiddenStates, rows: Range<usize>) -> Result<Vec<f32>, StepError>;
 

@@ -59,6 +59,12 @@ impl Ranks {
         Ok(computed.into_iter().next().expect("a model has a rank"))
     }
 
+    /// Keys of layer `number`, of each rank's own heads: [`crate::decoder::Decoder::keys`]. `None` of models on
+    /// GPUs.
+    pub fn keys(&mut self, slots: &[Slot], number: usize) -> Result<Option<Vec<Vec<f32>>>, StepError> {
+        Ok(self.together(|rank| rank.keys(slots, number))?.into_iter().collect())
+    }
+
     /// Logits `[rows, vocab]` of some of a step's rows.
     pub fn logits(&mut self, hidden: &HiddenStates, rows: Range<usize>) -> Result<Vec<f32>, StepError> {
         let mut parts = self.together(|rank| rank.logits(hidden, rows.clone()))?;

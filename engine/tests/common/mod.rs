@@ -141,6 +141,7 @@ impl Row {
         ends.push(end);
         let starts = std::iter::once(0).chain(ends.iter().copied());
         let run = |(start, end): (usize, &usize)| Run {
+            skip: 0,
             blocks: self.blocks[start / self.block_tokens..end.div_ceil(self.block_tokens)].into(),
             tokens: TokenCount((end - start) as u64),
             shift: 0,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use actix_web::web::{self, Data, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
 use base::{Generation, Section, Span, SpanKind, Time, TokenCount, TokenId, WorkItem};
-use ir::pml::{PmlError, PmlPrompt, Sectioned};
+use ir::pml::{PmlError, PmlPrompt, Sectioned, Unit};
 use serving::caller::Caller;
 use serving::clock::{Deadline, Late};
 use serving::error::{RequestError, internal};
@@ -39,7 +39,7 @@ pub fn configure(routes: &mut ServiceConfig) {
     request_body(content = Object, description = "prompt (PML: `<prompt schema=\"...\">` with `<module-name \
         parameter=\"argument\"/>` and new text; required), and what `/v1/completions` takes: model, max_tokens \
         (default 16), temperature, top_p, top_k, seed, stop, stream, stream_options.include_usage, constraint, ignore_eos, \
-        class, cache, deadline_ms"),
+        class, cache, deadline_ms; repair_tokens: first tokens of each module that are computed again"),
     responses(
         (status = 200, body = Reply<CompletionChoice>),
         Refusals,
@@ -103,7 +103,13 @@ struct Assembled {
 }
 
 /// Puts the prompt together: in sections for the engine, as one text for servers.
-fn assembled(served: &ServedModel, prompt: &PmlPrompt, ready: &Ready) -> Result<Assembled, RequestError> {
+/// `first_tokens`: how many of a unit's first tokens are repaired.
+fn assembled(
+    served: &ServedModel,
+    prompt: &PmlPrompt,
+    ready: &Ready,
+    first_tokens: impl Fn(&Unit) -> u32,
+) -> Result<Assembled, RequestError> {
     let model = served.model();
     let wrong = |error: PmlError| pml_error("prompt", &error);
     let is_plain = !model.has_sections();
@@ -116,7 +122,7 @@ fn assembled(served: &ServedModel, prompt: &PmlPrompt, ready: &Ready) -> Result<
         let end = tokens.len() as u64;
         return Ok(Assembled { tokens, sections: Vec::new(), end });
     }
-    let Sectioned { prompt: tokens, sections } = assembly.sections(&ready.layout);
+    let Sectioned { prompt: tokens, sections } = assembly.repaired(&ready.layout, first_tokens);
     Ok(Assembled { tokens, sections, end: u64::from(assembly.end) })
 }
 
@@ -126,12 +132,13 @@ fn lower(
     request: PromptRequest,
     ready: &Ready,
 ) -> Result<PreparedRequest, RequestError> {
-    let PromptRequest { common, prompt } = request;
+    let PromptRequest { common, prompt, repair_tokens } = request;
     let (model, config) = (context.model.model(), &context.app.config);
     let limits = &config.limits;
     let context_max = model.context_max.0;
     let output_max = common.max_tokens.unwrap_or(COMPLETION_TOKENS.min(limits.output_tokens_max));
-    let Assembled { tokens, sections, end } = assembled(context.model, &prompt, ready)?;
+    let first_tokens = |unit: &Unit| repair_tokens.or(unit.repair).unwrap_or(config.reuse.repair_tokens);
+    let Assembled { tokens, sections, end } = assembled(context.model, &prompt, ready, first_tokens)?;
     if end.saturating_add(output_max) > context_max {
         return Err(RequestError::TooLong {
             prompt: end,
@@ -140,8 +147,10 @@ fn lower(
             limit: context_max,
         });
     }
-    if sections.len() > limits.prompt_sections_max {
-        let (found, limit) = (sections.len(), limits.prompt_sections_max);
+    // What repairs others is none that the prompt has.
+    let repairs = base::repairs(&sections).iter().map(Vec::len).sum::<usize>();
+    if sections.len() - repairs > limits.prompt_sections_max {
+        let (found, limit) = (sections.len() - repairs, limits.prompt_sections_max);
         let reason =
             format!("it is cut into {found} stretches, the limit is {limit} (limits.prompt_sections_max)");
         return Err(pml_error("prompt", &PmlError { place: prompt.place, reason }));

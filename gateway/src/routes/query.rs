@@ -46,8 +46,9 @@ pub fn configure(routes: &mut ServiceConfig) {
     request_body(content = Object, description = "query: {system|user|assistant: TEXT}, {seq|cross|plus: [query, ..]}, \
         {g: {input: query, model, max_tokens, temperature, top_p, top_k, seed, stop, constraint}}, {chat: {input: [..], ..}}, \
         {retrieval: {corpus, query, k}}, {repeat: {n, g}}, {print: TEXT}; or queries: [query, ..], which fail one by one. \
-        rules_off: [name, ..], tree_reduce: candidates that one judge sees, explain, class, stream, deadline_ms. What stands \
-        in a plus is computed seeing only itself and reused wherever it stands: an approximation."),
+        rules_off: [name, ..], tree_reduce: candidates that one judge sees, repair_tokens: first tokens of each span \
+        that are computed again, explain, class, stream, deadline_ms. What stands in a plus is computed seeing only itself and \
+        reused wherever it stands: an approximation."),
     responses(
         (status = 200, body = QueryReply),
         Refusals,

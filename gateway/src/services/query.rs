@@ -36,6 +36,8 @@ pub struct Planned {
     pub plan: Arc<Plan>,
     /// How each call generates.
     pub generations: Arc<[Arc<Generation>]>,
+    /// First tokens of each span that are computed again.
+    pub repair_tokens: u32,
     /// The query as the rules left it.
     pub rewritten: SpanQuery,
     /// What each rule did.
@@ -66,7 +68,9 @@ pub fn plan(
         let unfound = query.retrievals().iter().find_map(|retrieval| searched.failed.get(retrieval).cloned());
         let planned = match unfound {
             None => {
-                let at = QueryAt { index, path: &at, query, explains: request.explain };
+                let explains = request.explain;
+                let repair_tokens = request.repair_tokens.unwrap_or(context.app.config.reuse.repair_tokens);
+                let at = QueryAt { index, path: &at, query, explains, repair_tokens };
                 plan_one(context, at, &rewriting, &mut known)
             }
             Some(error) => Err(error),
@@ -102,11 +106,12 @@ struct QueryAt<'a> {
     query: &'a SpanQuery,
     /// Whether it is to be explained, which a query without a call can be too.
     explains: bool,
+    repair_tokens: u32,
 }
 
 fn plan_one(
     context: RequestContext<'_>,
-    QueryAt { index, path, query, explains }: QueryAt<'_>,
+    QueryAt { index, path, query, explains, repair_tokens }: QueryAt<'_>,
     rewriting: &Rewriting<'_>,
     known: &mut prompt::GenerationsByParams,
 ) -> Result<Planned, RequestError> {
@@ -118,7 +123,7 @@ fn plan_one(
     if context.model.model().has_sections() {
         prompt::check_reuse(context.model.model(), path, &plan)?;
     }
-    Ok(Planned { index, plan: Arc::new(plan), generations, rewritten, log })
+    Ok(Planned { index, plan: Arc::new(plan), generations, repair_tokens, rewritten, log })
 }
 
 /// The texts of a query's spans.

@@ -279,6 +279,7 @@ fn parse_row(row: &TicketRow) -> Option<(u32, String, RowProgress)> {
             cached: count(&usage["prompt_tokens_details"]["cached_tokens"])?,
             // Tickets run no prompts in sections.
             shifted: TokenCount(0),
+            repaired: TokenCount(0),
             computed: count(&usage["computed_tokens"])?,
             output: count(&usage["completion_tokens"])?,
         },

@@ -39,6 +39,11 @@ pub struct ValidationContext<'a> {
     pub constraints: TenantConstraints<'a>,
 }
 
+/// Whether a count is left out of a reply.
+pub(crate) fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
 /// An instant as clients read it: whole seconds since 1970.
 pub(crate) fn seconds(instant: UnixMillis) -> u64 {
     instant.0 / 1_000

@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use super::openai::{Common, finish_completion};
 use crate::json::JsonFields;
 use crate::wire::ValidationContext;
-use crate::wire::relquery::check_model;
+use crate::wire::relquery::{check_model, repair_tokens};
 use crate::wire::usage::UsageReply;
 
 /// A body of `POST /v1/schemas`.
@@ -29,6 +29,8 @@ pub struct PromptRequest {
     pub common: Common,
     /// The prompt.
     pub prompt: PmlPrompt,
+    /// First tokens of each module that are computed again; else its schema or the configuration says.
+    pub repair_tokens: Option<u32>,
 }
 
 /// A thing of PML that is wrong, with its line and column, in the caller's terms.
@@ -67,8 +69,9 @@ impl PromptRequest {
                 .bad("prompt", format!("has {found} bytes: more than {bytes_max} cannot fit the context"));
         }
         let prompt = PmlPrompt::parse(&text).map_err(|error| pml_error("prompt", &error))?;
+        let repair_tokens = repair_tokens(&mut fields, context)?;
         finish_completion(fields)?;
-        Ok(Self { common, prompt })
+        Ok(Self { common, prompt, repair_tokens })
     }
 }
 

@@ -11,7 +11,7 @@ use serving::error::RequestError;
 use crate::config::LimitsConfig;
 use crate::json::JsonFields;
 use crate::wire::ValidationContext;
-use crate::wire::relquery::{check_model, class, deadline};
+use crate::wire::relquery::{check_model, class, deadline, repair_tokens};
 
 /// Candidates that one judge can be given.
 const JUDGES_MAX: u64 = 1_000;
@@ -27,6 +27,8 @@ pub struct QueryRequest {
     pub rules: Rules,
     /// Candidates that one judge sees (section 6).
     pub judges: Option<u32>,
+    /// First tokens of each span that are computed again; else the configuration says.
+    pub repair_tokens: Option<u32>,
     /// Whether the reply says what became of the query.
     pub explain: bool,
     /// Who waits.
@@ -67,6 +69,7 @@ impl QueryRequest {
             judges: fields
                 .integer("tree_reduce", 2, JUDGES_MAX)?
                 .and_then(|judges| u32::try_from(judges).ok()),
+            repair_tokens: repair_tokens(&mut fields, context)?,
             explain: fields.bool("explain")?.unwrap_or(false),
             class: class(&mut fields)?,
             stream: fields.bool("stream")?.unwrap_or(false),

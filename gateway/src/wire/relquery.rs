@@ -111,6 +111,16 @@ pub fn check_model(fields: &mut JsonFields, model: &Model) -> Result<(), Request
     }
 }
 
+/// `repair_tokens`: how many of the first tokens of each module or span are computed again.
+pub fn repair_tokens(
+    fields: &mut JsonFields,
+    context: ValidationContext<'_>,
+) -> Result<Option<u32>, RequestError> {
+    let most = context.model.context_max.0.min(u64::from(u32::MAX));
+    let tokens = fields.integer("repair_tokens", 0, most)?;
+    Ok(tokens.map(|tokens| u32::try_from(tokens).unwrap_or(u32::MAX)))
+}
+
 /// `deadline_ms`: at least a millisecond, at most a day.
 pub fn deadline(fields: &mut JsonFields) -> Result<Option<Millis>, RequestError> {
     Ok(fields.integer("deadline_ms", 1, 86_400_000)?.map(Millis))

@@ -14,6 +14,10 @@ pub struct PromptDetails {
     /// The others: of modules, which were computed seeing only themselves. An approximation, where it was
     /// asked for.
     pub shifted_tokens: u64,
+    /// Prompt tokens that are wanted twice: in a module or span that saw only itself, and again, computed where
+    /// they stand. `cached_tokens` and `computed_tokens` add up to the prompt's tokens and these.
+    #[serde(skip_serializing_if = "crate::wire::is_zero")]
+    pub repaired_tokens: u64,
 }
 
 /// Tokens of a row or a request.
@@ -48,6 +52,7 @@ impl From<Usage> for UsageReply {
                 cached_tokens: usage.cached.0,
                 exact_tokens: usage.exact().0,
                 shifted_tokens: usage.shifted.0,
+                repaired_tokens: usage.repaired.0,
             },
             rows_from_cache: None,
             rows_deduplicated: None,

@@ -39,6 +39,7 @@ mod postgres_client;
 mod queries;
 mod refusals;
 mod relqueries;
+mod repair;
 mod replica_streams;
 mod replicas;
 mod restarts;

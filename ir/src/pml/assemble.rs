@@ -286,7 +286,7 @@ impl Assembler<'_> {
 
     /// Places a piece of the schema; what stands in for an argument stays away.
     fn piece(&mut self, unit: usize, number: usize) -> Result<(), PmlError> {
-        let Unit { path, is_cached, pieces } = &self.layout.units[unit];
+        let Unit { path, is_cached, pieces, .. } = &self.layout.units[unit];
         let piece = &pieces[number];
         let start = self.place(piece.start, piece.tokens.len())?;
         if *is_cached && !self.layout.can_shift && start != piece.start {

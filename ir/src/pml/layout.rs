@@ -50,6 +50,8 @@ pub struct Unit {
     pub path: Vec<String>,
     /// Whether its keys and values are kept.
     pub is_cached: bool,
+    /// How many of its first tokens prompts compute again, where its schema says.
+    pub repair: Option<u32>,
     /// Its text, in order.
     pub pieces: Vec<Piece>,
 }
@@ -138,7 +140,12 @@ impl Layout {
         }
         let mut builder = LayoutBuilder {
             words: Words { tokenizer, tags },
-            units: vec![Unit { path: Vec::new(), is_cached: true, pieces: Vec::new() }],
+            units: vec![Unit {
+                path: Vec::new(),
+                is_cached: true,
+                repair: schema.repair,
+                pieces: Vec::new(),
+            }],
             at: 0,
             is_first: true,
             lead: Text::default(),
@@ -301,7 +308,8 @@ impl LayoutBuilder<'_> {
         path.push(module.name.clone());
         let unit = self.units.len();
         let is_cached = module.is_cached && self.units[outer].is_cached;
-        self.units.push(Unit { path, is_cached, pieces: Vec::new() });
+        let repair = module.repair.or(self.units[outer].repair);
+        self.units.push(Unit { path, is_cached, repair, pieces: Vec::new() });
         let start = self.at;
         let nodes = self.nodes(unit, &module.parts)?;
         Ok(Node::Module { name: module.name.clone(), unit, nodes, start, end: self.at })

@@ -13,6 +13,9 @@ const LENGTH_MAX: u32 = 65_536;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schema {
     pub name: String,
+    /// How many of a module's first tokens a prompt computes again, where the module does not say
+    /// (`repair="16"`).
+    pub repair: Option<u32>,
     /// What stands in it. Text here is always part of a prompt.
     pub parts: Vec<SchemaPart>,
 }
@@ -39,6 +42,8 @@ pub struct Module {
     pub name: String,
     /// False where its keys and values are computed in every prompt (`cache="false"`).
     pub is_cached: bool,
+    /// How many of its first tokens a prompt computes again where they stand (`repair="16"`).
+    pub repair: Option<u32>,
     /// What stands in it.
     pub parts: Vec<SchemaPart>,
     /// Where it begins.
@@ -90,9 +95,10 @@ impl Schema {
                     .place()
                     .error(format!("a schema begins with <schema>, not <{}>", root.tag())));
             }
-            root.only(&["name"])?;
+            root.only(&["name", "repair"])?;
             let inside = Inside { module: false, message: false };
-            Ok(Self { name: root.name("name")?, parts: parts(root, inside, &mut Scope::default())? })
+            let (name, repair) = (root.name("name")?, repair(root)?);
+            Ok(Self { name, repair, parts: parts(root, inside, &mut Scope::default())? })
         })
     }
 }
@@ -128,7 +134,7 @@ fn part(element: PmlElement<'_>, inside: Inside, scope: &mut Scope) -> Result<Sc
 }
 
 fn module(element: PmlElement<'_>, inside: Inside, scope: &mut Scope) -> Result<Module, PmlError> {
-    element.only(&["name", "cache"])?;
+    element.only(&["name", "cache", "repair"])?;
     let (name, place) = (element.name("name")?, element.place());
     if !scope.modules.insert(name.clone()) {
         return Err(place.error(format!("there are two modules `{name}` in one scope")));
@@ -139,7 +145,18 @@ fn module(element: PmlElement<'_>, inside: Inside, scope: &mut Scope) -> Result<
         Some(other) => return Err(place.error(format!("`cache` must be true or false, not `{other}`"))),
     };
     let parts = parts(element, Inside { module: true, ..inside }, &mut Scope::default())?;
-    Ok(Module { name, is_cached, parts, place })
+    Ok(Module { name, is_cached, repair: repair(element)?, parts, place })
+}
+
+/// How many first tokens are computed again.
+fn repair(element: PmlElement<'_>) -> Result<Option<u32>, PmlError> {
+    let Some(text) = element.attribute("repair") else { return Ok(None) };
+    match text.parse() {
+        Ok(tokens) if tokens <= LENGTH_MAX => Ok(Some(tokens)),
+        _ => Err(element
+            .place()
+            .error(format!("`repair` must be from 0 to {LENGTH_MAX} tokens, not `{text}`"))),
+    }
 }
 
 fn union(element: PmlElement<'_>, inside: Inside, scope: &mut Scope) -> Result<Union, PmlError> {

@@ -12,13 +12,22 @@ impl Assembly {
     /// The prompt's sections. Imported units keep their placeholders: what follows one in its unit is
     /// computed seeing it. Pieces of units that are not cached count as new.
     pub fn sections(&self, layout: &Layout) -> Sectioned {
+        self.repaired(layout, |_| 0)
+    }
+
+    /// The same where of each unit so many of its first tokens are computed again where they stand, seeing all
+    /// before them ([`Sectioned::first_tokens`]).
+    pub fn repaired(&self, layout: &Layout, first_tokens: impl Fn(&Unit) -> u32) -> Sectioned {
         let mut sectioned = Sectioned::default();
+        // By the number of a unit's first section.
+        let mut units: BTreeMap<u32, &Unit> = BTreeMap::new();
         let used = self.stretches.iter().filter_map(|stretch| match stretch {
             Stretch::Piece { unit, piece, start, tokens } => Some(((*unit, *piece), (*start, *tokens))),
             Stretch::New { .. } => None,
         });
         let used: BTreeMap<(usize, usize), (u32, usize)> = used.collect();
         for (number, unit) in layout.units.iter().enumerate().filter(|(_, unit)| unit.is_cached) {
+            units.insert(sectioned.sections.len() as u32, unit);
             sectioned.push_unit(unit, layout.can_shift, |piece| used.get(&(number, piece)).copied());
         }
         for stretch in &self.stretches {
@@ -31,7 +40,9 @@ impl Assembly {
                 Stretch::Piece { .. } => {}
             }
         }
-        sectioned
+        // Of units without a piece in the prompt the map keeps the last, which is the one that has sections.
+        let first_tokens = |first: u32| units.get(&first).map_or(0, |unit| first_tokens(unit));
+        sectioned.repaired(&sectioned.first_tokens(first_tokens))
     }
 }
 

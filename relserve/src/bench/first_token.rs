@@ -23,8 +23,8 @@ const WORDS: [&str; 16] = [
 ];
 
 /// An engine and what feeds it.
-pub(super) struct FirstTokenHarness {
-    pub(super) engine: Engine,
+pub(crate) struct FirstTokenHarness {
+    pub(crate) engine: Engine,
     scheduler: Scheduler,
     clock: Clock,
     next: u64,
@@ -32,11 +32,11 @@ pub(super) struct FirstTokenHarness {
 
 /// What a prompt took.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct First {
+pub(crate) struct First {
     /// From its submission to its first token.
-    pub(super) time: Nanos,
+    pub(crate) time: Nanos,
     /// Its tokens.
-    pub(super) usage: Usage,
+    pub(crate) usage: Usage,
 }
 
 /// A row that generates.
@@ -62,7 +62,7 @@ impl FirstTokenHarness {
     }
 
     /// An engine whose steps cost so much.
-    pub(super) fn new(
+    pub(crate) fn new(
         engine: Engine,
         settings: &SchedulerConfig,
         cost: scheduler::CostModel,
@@ -72,7 +72,7 @@ impl FirstTokenHarness {
     }
 
     /// A scope in which nothing was computed.
-    pub(super) fn scope(&mut self) -> u128 {
+    pub(crate) fn scope(&mut self) -> u128 {
         self.next += 1;
         u128::from(self.next) << 64
     }
@@ -88,7 +88,7 @@ impl FirstTokenHarness {
     }
 
     /// Time from the submission of a prompt to its first token.
-    pub(super) fn first_token(&mut self, prompt: &Sectioned, scope: u128) -> Result<First, BenchError> {
+    pub(crate) fn first_token(&mut self, prompt: &Sectioned, scope: u128) -> Result<First, BenchError> {
         let begin = self.clock.now();
         let asked = Asked { prompt: prompt.clone(), output: 1, temperature: 0.0, seed: 0 };
         self.submit(std::slice::from_ref(&asked), scope)?;
@@ -145,13 +145,13 @@ impl FirstTokenHarness {
     }
 
     /// The time.
-    pub(super) fn now(&self) -> Time {
+    pub(crate) fn now(&self) -> Time {
         self.clock.now()
     }
 }
 
 /// An undivided prompt.
-pub(super) fn whole(prompt: Vec<TokenId>) -> Sectioned {
+pub(crate) fn whole(prompt: Vec<TokenId>) -> Sectioned {
     Sectioned { prompt, sections: Vec::new() }
 }
 
@@ -172,7 +172,7 @@ pub(super) fn document(text: &dyn Tokenizer, tokens: usize, number: usize) -> St
 }
 
 /// The median.
-pub(super) fn median(runs: &[First]) -> Nanos {
+pub(crate) fn median(runs: &[First]) -> Nanos {
     let mut times: Vec<Nanos> = runs.iter().map(|run| run.time).collect();
     times.sort_unstable();
     times.get(times.len() / 2).copied().unwrap_or(Nanos(0))

@@ -19,8 +19,8 @@ pub(crate) enum Eval {
         #[arg(long)]
         prompts: Option<PathBuf>,
     },
-    /// What computing spans and modules apart does: greedy agreement with undivided prompts, and how far the
-    /// distributions are.
+    /// What computing spans and modules apart does, and computing some of their tokens again: greedy agreement
+    /// with undivided prompts, how far the distributions are, and the time to the first token.
     Spans {
         /// The folder [default: the built-in demo model].
         dir: Option<PathBuf>,
@@ -28,6 +28,8 @@ pub(crate) enum Eval {
         /// "prompt": ..}` as `/v1/schemas` and `/v1/prompts` do [default: a small set].
         #[arg(long)]
         prompts: Option<PathBuf>,
+        #[command(flatten)]
+        args: eval::spans::SpansArgs,
     },
     /// What examples, forms and calibration do for the cell functions, against bare prompts: small tables of
     /// calls with known answers, by a server in this process.
@@ -57,10 +59,10 @@ impl Eval {
                 let lines = eval::measure(&config, &prompts)?;
                 say!("{}", eval::text(prompts.len(), &lines));
             }
-            Self::Spans { dir, prompts } => {
+            Self::Spans { dir, prompts, args } => {
                 config.model.dir = dir.or(config.model.dir);
                 let items = eval::spans::items(prompts.as_deref())?;
-                say!("{}", eval::spans::text(&eval::spans::measure(&config, &items)?));
+                say!("{}", eval::spans::text(&eval::spans::measure(&config, &items, &args)?));
             }
             Self::Functions { dir, args } => {
                 config.model.dir = dir.or(config.model.dir);

@@ -7,5 +7,6 @@ pub mod prefix;
 mod tier;
 
 pub use ledger::Ledger;
+pub(crate) use prefix::SeenTokens;
 pub use prefix::{BlockKey, BlockPlace, Hasher, PublicationId};
 pub use tier::TierStats;

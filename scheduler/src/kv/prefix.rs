@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher as _};
+use std::ops::Range;
 
 use base::{BlockId, HostBlockId, TokenId};
 use siphasher::sip128::{Hasher128, SipHasher24};
@@ -27,6 +28,7 @@ mod tag {
     pub(super) const TOKENS: u8 = 4;
     pub(super) const NUMBERING: u8 = 5;
     pub(super) const SEEN: u8 = 6;
+    pub(super) const SEEN_PART: u8 = 7;
     /// Blocks that saw all tokens before them (DESIGN 3: exact reuse).
     pub(super) const KIND_EXACT: u8 = 1;
     /// Blocks that saw their own unit only.
@@ -78,6 +80,17 @@ impl Hasher {
     }
 }
 
+/// Tokens of a section, as another sees them.
+#[derive(Clone, Debug)]
+pub(crate) struct SeenTokens {
+    /// The section's last key.
+    pub(crate) key: BlockKey,
+    /// Which of its tokens; `None`: all.
+    pub(crate) part: Option<Range<u32>>,
+    /// By how many positions further on they are read.
+    pub(crate) shift: u32,
+}
+
 impl Hasher {
     /// What the keys of a section's blocks begin with: all that its tokens see before it, in order, so that
     /// the same text after other text never has the same name.
@@ -86,7 +99,7 @@ impl Hasher {
         scope: u128,
         is_exact: bool,
         numbering: u32,
-        seen: impl Iterator<Item = (BlockKey, u32)>,
+        seen: impl Iterator<Item = SeenTokens>,
     ) -> u128 {
         let mut state = SipHasher24::new_with_keys(self.key[0], self.key[1]);
         state.write_u8(tag::SCOPE);
@@ -95,10 +108,14 @@ impl Hasher {
         state.write_u8(if is_exact { tag::KIND_EXACT } else { tag::KIND_INDEPENDENT });
         state.write_u8(tag::NUMBERING);
         state.write_u32(numbering);
-        for (key, shift) in seen {
-            state.write_u8(tag::SEEN);
+        for SeenTokens { key, part, shift } in seen {
+            state.write_u8(if part.is_some() { tag::SEEN_PART } else { tag::SEEN });
             state.write_u128(key.0);
             state.write_u32(shift);
+            if let Some(part) = part {
+                state.write_u32(part.start);
+                state.write_u32(part.end);
+            }
         }
         state.finish128().as_u128()
     }

@@ -202,6 +202,7 @@ impl<'a> Harness<'a> {
                 input: vec![TokenId(1 % self.vocab)],
                 guesses: 0,
                 context: vec![Run {
+                    skip: 0,
                     blocks: read.into(),
                     tokens: TokenCount(u64::from(self.prompt)),
                     shift: 0,

@@ -134,7 +134,7 @@ impl Driver {
             let usage = match source {
                 AnswerSource::Model => usage,
                 AnswerSource::Shared | AnswerSource::Cache => {
-                    Usage { cached: usage.prompt, computed: TokenCount(0), ..usage }
+                    Usage { cached: usage.prompt, repaired: TokenCount(0), computed: TokenCount(0), ..usage }
                 }
             };
             RowProgress::Done { end, usage, source }

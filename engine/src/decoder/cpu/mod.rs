@@ -128,6 +128,26 @@ impl Decoder {
         })
     }
 
+    /// Computes `slots` as far as the keys of layer `number`, writing to `pool` what it has of keys and values,
+    /// and gives back those keys, not rotated: `[tokens, key-value heads x head_dim]`.
+    pub fn keys(
+        &self,
+        pool: &mut KvPool,
+        slots: &[Slot],
+        number: usize,
+        work: &mut Workspace,
+    ) -> Result<Vec<f32>, Broken> {
+        let (width, dim) = (self.layers[number].qkv.outputs(), self.config.head_dim);
+        let keys = self.config.heads * dim..(self.config.heads + self.config.kv_heads) * dim;
+        self.cpu.run(|| {
+            let mut step = CpuStep::new(self, pool, work, slots);
+            layer::compute(&mut step, &self.layers[..=number], self.config.norm_first, false)?;
+            let tokens = slots.iter().map(|slot| slot.input.len()).sum::<usize>();
+            let rows = work.qkv[..tokens * width].chunks_exact(width);
+            Ok(rows.flat_map(|row| &row[keys.clone()]).copied().collect())
+        })
+    }
+
     /// Logits `[rows, vocab]`, of the whole vocabulary, of hidden states `[rows, embedding]`.
     pub fn logits(&self, hidden: &[f32], work: &mut Workspace) -> Result<Vec<f32>, Broken> {
         let (rows, vocab) = (hidden.len() / self.config.embedding, self.config.vocab);

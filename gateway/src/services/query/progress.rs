@@ -35,6 +35,8 @@ pub(super) struct QueryProgress {
     pub(super) index: usize,
     pub(super) plan: Arc<Plan>,
     pub(super) generations: Arc<[Arc<Generation>]>,
+    /// First tokens of each span that its calls compute again.
+    pub(super) repair_tokens: u32,
     has_begun: Vec<bool>,
     ended: Vec<Option<Ended>>,
     /// How many have not.
@@ -53,6 +55,7 @@ impl QueryProgress {
             index: planned.index,
             plan: Arc::clone(&planned.plan),
             generations: Arc::clone(&planned.generations),
+            repair_tokens: planned.repair_tokens,
             has_begun: vec![false; calls],
             ended: vec![None; calls],
             left: calls,

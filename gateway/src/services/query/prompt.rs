@@ -136,17 +136,19 @@ pub fn ahead(span: Vec<TokenId>) -> Sectioned {
     Sectioned { prompt: span.into_iter().chain(last).collect(), sections }
 }
 
-/// The row of a call, or of a span that is computed ahead. What a rule made too long to fit is as it was without that rule.
+/// The row of a call, in which so many first tokens of each span are repaired, or of a span that is computed
+/// ahead. What a rule made too long to fit is as it was without that rule.
 pub(super) fn item(
     served: &ServedModel,
     plan: &Plan,
     generations: &[Arc<Generation>],
     (ask, outputs): (&Ask, &Outputs),
+    repair_tokens: u32,
 ) -> Result<WorkItem, RequestError> {
-    let made = item_of(served, plan, generations, (ask, outputs));
+    let made = item_of(served, plan, generations, (ask, outputs), repair_tokens);
     let (Ask::Call(id), Err(_)) = (ask, &made) else { return made };
     match plan.without_prompts(*id) {
-        Some(plan) => item_of(served, &plan, generations, (ask, outputs)),
+        Some(plan) => item_of(served, &plan, generations, (ask, outputs), repair_tokens),
         None => made,
     }
 }
@@ -156,6 +158,7 @@ fn item_of(
     plan: &Plan,
     generations: &[Arc<Generation>],
     (ask, outputs): (&Ask, &Outputs),
+    repair_tokens: u32,
 ) -> Result<WorkItem, RequestError> {
     let model = served.model();
     let context = model.context_max.0.min(model.kv_tokens());
@@ -192,10 +195,15 @@ fn item_of(
     if tokens + generation.output_max.0 > context {
         return Err(too_long(tokens + generation.output_max.0));
     }
+    // What is repaired is in the prompt twice, and in the context once.
+    let sectioned = match ask {
+        Ask::Call(_) => sectioned.repaired(&sectioned.first_tokens(|_| repair_tokens)),
+        Ask::Ahead(_) => sectioned,
+    };
     let item = WorkItem {
         row: 0,
+        spans: [Span { kind: SpanKind::Field, tokens: TokenCount(sectioned.prompt.len() as u64) }].into(),
         prompt: sectioned.prompt.into(),
-        spans: [Span { kind: SpanKind::Field, tokens: TokenCount(tokens) }].into(),
         sections: sectioned.sections.into(),
         generation: Arc::clone(&generation),
         seed,

@@ -73,8 +73,8 @@ pub async fn run(
     runner.queries.into_iter().map(QueryProgress::outcome).collect()
 }
 
-/// What a row is made from.
-type RowInputs = (Arc<Plan>, Arc<[Arc<Generation>]>, Arc<Outputs>);
+/// What a row is made from; the number is that of the spans' tokens to repair.
+type RowInputs = (Arc<Plan>, Arc<[Arc<Generation>]>, Arc<Outputs>, u32);
 
 /// A query's number, what it asks, and the row of that.
 type LoweredAsk = (usize, Ask, Result<WorkItem, RequestError>);
@@ -198,13 +198,13 @@ impl QueryRunner<'_> {
             .map(|(number, ask)| {
                 let progress = &self.queries[number];
                 let (plan, generations) = (Arc::clone(&progress.plan), Arc::clone(&progress.generations));
-                (number, ask, (plan, generations, Arc::clone(&progress.outputs)))
+                (number, ask, (plan, generations, Arc::clone(&progress.outputs), progress.repair_tokens))
             })
             .collect();
         let model = self.model.clone();
         let made = tokio::task::spawn_blocking(move || {
-            let make = |(number, ask, (plan, generations, outputs)): (usize, Ask, RowInputs)| {
-                let item = item(&model, &plan, &generations, (&ask, &outputs));
+            let make = |(number, ask, (plan, generations, outputs, repair)): (usize, Ask, RowInputs)| {
+                let item = item(&model, &plan, &generations, (&ask, &outputs), repair);
                 (number, ask, item)
             };
             inputs.into_iter().map(make).collect::<Vec<_>>()

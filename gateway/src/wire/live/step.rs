@@ -25,9 +25,9 @@ pub struct StepEvent {
     failed: bool,
     prefill: Batch,
     decode_rows: u64,
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "crate::wire::is_zero")]
     draft_tokens: u64,
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "crate::wire::is_zero")]
     preempted: u64,
     reason: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -79,10 +79,6 @@ struct Share {
     prefill_tokens: u64,
     decode_rows: u64,
     took_us: u64,
-}
-
-fn is_zero(number: &u64) -> bool {
-    *number == 0
 }
 
 impl StepEvent {

@@ -283,6 +283,7 @@ mod tests {
             prompt: TokenCount(prompt),
             cached: TokenCount(2),
             shifted: TokenCount(1),
+            repaired: TokenCount(0),
             computed: TokenCount(prompt - 2),
             output: TokenCount(output),
         };

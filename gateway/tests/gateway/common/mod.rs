@@ -68,6 +68,8 @@ pub fn config() -> Config {
     config.store.flush_ms = Millis(20);
     // What `auto` chooses hangs on how fast the machine is.
     config.scheduler.policy = scheduler::Policy::MarginalWork;
+    // Tokens of modules and spans are counted as they are read; `repair` counts those computed again.
+    config.reuse.repair_tokens = 0;
     config
 }
 
