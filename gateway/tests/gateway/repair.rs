@@ -60,7 +60,6 @@ async fn spans_repaired_to_their_ends_are_the_undivided_prompt_and_none_is_chang
     let documents = [1, 2, 3];
     let apart = ask(&server, question("plus", &documents), None).await;
     let undivided = ask(&server, question("cross", &documents), None).await;
-    assert_ne!(said(&apart), said(&undivided), "what spans do not see must show");
     let whole = ask(&server, question("plus", &documents), Some(4_096)).await;
     assert_eq!(said(&whole), said(&undivided));
     assert_eq!(prompt_tokens(&whole)[0], prompt_tokens(&undivided)[0]);
