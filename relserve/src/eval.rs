@@ -39,8 +39,8 @@ pub enum EvalError {
     #[error(transparent)]
     Compare(#[from] CompareError),
     /// Measuring how long prompts take.
-    #[error(transparent)]
-    Timing(#[from] Box<crate::bench::BenchError>),
+    #[error("{0}")]
+    Timing(String),
     /// The file of prompts.
     #[error("cannot read {}: {error}", file.display())]
     File { file: PathBuf, error: std::io::Error },

@@ -26,6 +26,7 @@ use serving::clock::Clock;
 use serving::load;
 
 use super::EvalError;
+use crate::bench::BenchError;
 use crate::bench::first_token::{FirstTokenHarness, median};
 
 /// A line of a file of prompts.
@@ -148,8 +149,7 @@ pub fn measure(config: &Config, items: &[Item], args: &SpansArgs) -> Result<Vec<
         let kind = item.kind() + if units(&sectioned) < MANY { 0 } else { 2 };
         kinds[kind].1.push(sectioned);
     }
-    let harness =
-        FirstTokenHarness::new(engine, &config.scheduler, CostModel::default()).map_err(Box::new)?;
+    let harness = FirstTokenHarness::new(engine, &config.scheduler, CostModel::default()).map_err(timing)?;
     let mut bench = SpansEval { harness, rounds: args.rounds };
     let kinds = kinds.iter().filter(|(_, prompts)| !prompts.is_empty());
     kinds.map(|(kind, prompts)| bench.table(kind, prompts, args.repairs())).collect()
@@ -224,13 +224,18 @@ impl SpansEval {
         for _ in 0..self.rounds {
             let scope = self.harness.scope();
             if let Some(ahead) = known.and_then(ahead) {
-                self.harness.first_token(&ahead, scope).map_err(Box::new)?;
+                self.harness.first_token(&ahead, scope).map_err(timing)?;
             }
-            runs.push(self.harness.first_token(prompt, scope).map_err(Box::new)?);
+            runs.push(self.harness.first_token(prompt, scope).map_err(timing)?);
         }
         let computed = runs.first().map_or(0, |run| run.usage.computed.0);
         Ok(Prefill { computed, time: median(&runs) })
     }
+}
+
+/// Why a prompt could not be timed.
+fn timing(error: BenchError) -> EvalError {
+    EvalError::Timing(error.to_string())
 }
 
 impl std::ops::AddAssign for Prefill {
