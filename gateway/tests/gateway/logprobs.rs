@@ -102,8 +102,8 @@ async fn sql_says_the_same_probability_as_cells_also_where_the_answer_is_known_a
         let found = row["p"].as_f64().unwrap_or_else(|| panic!("{}", reply.body));
         assert!((found - expected).abs() < 1e-6, "{found}, not {expected}");
     }
-    let reply = client
-        .post("/v1/sql", &json!({ "query": "SELECT ai_if_probability('I love it', 'is it praise?') AS p" }));
+    let query = json!({ "query": "SELECT ai_if_probability('I love it', 'is it praise?') AS p" });
+    let reply = client.post("/v1/sql", &query);
     let row: Value = serde_json::from_str(&reply.await.body).unwrap();
     assert!(row["p"].as_f64().is_some_and(|likely| 0.0 < likely && likely < 1.0), "{row}");
     running.drain(std::future::pending()).await;
