@@ -78,6 +78,9 @@ impl SpansArgs {
     }
 }
 
+/// Stretches of tokens that are computed again, of each section.
+type RepairedTokens = Vec<Vec<Range<u32>>>;
+
 /// What was found of prompts of one kind.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SpansTable {
@@ -203,7 +206,7 @@ impl SpansEval {
     }
 
     /// The tokens that are computed again, and how long it took to choose them.
-    fn chosen(&self, prompt: &Sectioned, repair: Repair) -> Result<(Vec<Vec<Range<u32>>>, Nanos), EvalError> {
+    fn chosen(&self, prompt: &Sectioned, repair: Repair) -> Result<(RepairedTokens, Nanos), EvalError> {
         match repair {
             Repair::First(count) => Ok((prompt.first_tokens(|_| count), Nanos(0))),
             Repair::Differing(percent) => {

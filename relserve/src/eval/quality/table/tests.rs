@@ -1,3 +1,5 @@
+//! The table: its lines, its intervals, what is pooled.
+
 use super::super::measures::Measure;
 use super::super::tasks::{Form, TaskRow};
 use super::*;

@@ -112,7 +112,7 @@ pub(super) fn rag(table: &TextTable, sizes: &Sizes<'_>) -> Result<Task, BenchErr
         let with_answer = documents.remove(0);
         documents.shuffle(&mut random);
         let third = rows.len() % 3;
-        let spots: Vec<usize> = (0..kept).filter(|at| at * 3 / kept == third).collect();
+        let places: Vec<usize> = (0..kept).filter(|at| at * 3 / kept == third).collect();
         documents.insert(spots[random.random_range(0..spots.len())], with_answer);
         let accepted = vec![answer.to_owned()];
         rows.push(TaskRow { documents, question: asked, accepted, third: Some(third), ..TaskRow::default() });
@@ -196,9 +196,9 @@ pub(super) fn needle(table: &TextTable, sizes: &Sizes<'_>) -> Result<Task, Bench
         let mut documents = haystack[..kept].to_vec();
         let (person, code) = (PEOPLE[at % PEOPLE.len()], random.random_range(10_000..100_000));
         let third = at % 3;
-        let spots: Vec<usize> = (0..kept).filter(|at| at * 3 / kept == third).collect();
-        let spot = if spots.is_empty() { 0 } else { spots[random.random_range(0..spots.len())] };
-        documents[spot] += &format!(" The code of the safe of {person} is {code}.");
+        let places: Vec<usize> = (0..kept).filter(|at| at * 3 / kept == third).collect();
+        let place = if places.is_empty() { 0 } else { places[random.random_range(0..places.len())] };
+        documents[place] += &format!(" The code of the safe of {person} is {code}.");
         let accepted = vec![code.to_string()];
         TaskRow { documents, question: asked(person), accepted, ..TaskRow::default() }
     };

@@ -1,3 +1,5 @@
+//! Tasks: their rows, their prompts, and what cannot be asked.
+
 use base::text::ByteText;
 
 use super::*;
