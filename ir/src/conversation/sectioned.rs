@@ -101,8 +101,11 @@ impl Sectioned {
 mod tests {
     use super::*;
 
+    /// A section's text and position, and of a unit its first section and whether it stands in for something.
+    type SectionedPart<'a> = (&'a str, u32, Option<(u32, bool)>);
+
     /// A letter is a token; of a unit, the number of its first section, and whether it stands in for something.
-    fn sectioned(parts: &[(&str, u32, Option<(u32, bool)>)]) -> Sectioned {
+    fn sectioned(parts: &[SectionedPart<'_>]) -> Sectioned {
         let mut made = Sectioned::default();
         for (text, position, unit) in parts {
             let tokens: Vec<TokenId> = text.bytes().map(|byte| TokenId(byte.into())).collect();

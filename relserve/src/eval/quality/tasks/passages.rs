@@ -113,7 +113,7 @@ pub(super) fn rag(table: &TextTable, sizes: &Sizes<'_>) -> Result<Task, BenchErr
         documents.shuffle(&mut random);
         let third = rows.len() % 3;
         let places: Vec<usize> = (0..kept).filter(|at| at * 3 / kept == third).collect();
-        documents.insert(spots[random.random_range(0..spots.len())], with_answer);
+        documents.insert(places[random.random_range(0..places.len())], with_answer);
         let accepted = vec![answer.to_owned()];
         rows.push(TaskRow { documents, question: asked, accepted, third: Some(third), ..TaskRow::default() });
     }
