@@ -12,9 +12,9 @@ const LAYER: usize = 1;
 
 /// Keys of a prompt's tokens: per rank `[tokens, the rank's heads x head_dim]`, as they are before they are rotated.
 #[derive(Clone, Debug)]
-pub struct Keys(Vec<Vec<f32>>);
+pub struct PromptKeys(Vec<Vec<f32>>);
 
-impl Keys {
+impl PromptKeys {
     /// Computes a prompt as far as these keys, which takes a model about as long as one layer does.
     pub fn of(model: &ShardedModel, prompt: &Prompt) -> Result<Self, CompareError> {
         let layer = LAYER.min(model.config().layers - 1);
@@ -27,7 +27,7 @@ impl Keys {
 
 /// Squared distances between a prompt's keys and those of the same prompt undivided: one per token of an
 /// independent section, none of the others.
-pub fn key_deviations(prompt: &Prompt, apart: &Keys, undivided: &Keys) -> Vec<Vec<f32>> {
+pub fn key_deviations(prompt: &Prompt, apart: &PromptKeys, undivided: &PromptKeys) -> Vec<Vec<f32>> {
     let tokens = |section: &base::Section| section.tokens.0 as usize;
     // Where each section's tokens are in the undivided prompt.
     let mut order: Vec<usize> = (0..prompt.sections.len()).collect();
@@ -98,7 +98,7 @@ mod tests {
             let model = ShardedModel::load(&synthetic.config, &synthetic.weights(), &cpus, keep);
             let model = model.expect("it is whole");
             let [apart, undivided] =
-                [&prompt, &prompt.undivided()].map(|prompt| Keys::of(&model, prompt).expect("it fits"));
+                [&prompt, &prompt.undivided()].map(|prompt| PromptKeys::of(&model, prompt).expect("it fits"));
             let found = key_deviations(&prompt, &apart, &undivided);
             assert_eq!(found.iter().map(Vec::len).collect::<Vec<_>>(), [12, 0, 20, 0]);
             assert!(found[0].iter().all(|far| *far < 1e-8), "the first sees all there is: {found:?}");

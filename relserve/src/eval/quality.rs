@@ -18,11 +18,11 @@ use base::Bytes;
 use gateway::config::Config;
 use serde_json::{Value, json};
 
-use self::data::Source;
+use self::data::TaskData;
 use self::requests::answers;
-use self::table::{Line, Run};
-use self::tasks::{Sizes, TASKS, Task};
-use self::variants::{EngineSetting, VARIANTS, Variant};
+use self::table::{Line, VariantAnswers};
+use self::tasks::{EvalTask, TASKS, TaskSizes};
+use self::variants::{EngineSetting, EvalVariant, VARIANTS};
 use crate::bench::BenchError;
 use crate::bench::server::{BenchServer, saying_anything};
 
@@ -62,10 +62,10 @@ impl Default for QualityArgs {
 }
 
 /// What was found.
-struct Measured {
+struct QualityReport {
     model: String,
-    tasks: Vec<Task>,
-    runs: Vec<Run>,
+    tasks: Vec<EvalTask>,
+    runs: Vec<VariantAnswers>,
     /// What did not run, and why; and what the figures do not say.
     notes: Vec<String>,
 }
@@ -77,15 +77,15 @@ pub async fn measure(
     say: &mut dyn FnMut(&str),
 ) -> Result<(), BenchError> {
     let (names, variants) = chosen(&args.only)?;
-    let source = Source::open(args.data.as_deref())?;
+    let source = TaskData::open(args.data.as_deref())?;
     let mut measured =
-        Measured { model: String::new(), tasks: Vec::new(), runs: Vec::new(), notes: Vec::new() };
+        QualityReport { model: String::new(), tasks: Vec::new(), runs: Vec::new(), notes: Vec::new() };
     for (at, variant) in variants.iter().enumerate() {
         let setting = variant.setting;
         if at > 0 && variants[at - 1].setting == setting {
             continue; // its server has run
         }
-        let of_setting: Vec<&'static Variant> =
+        let of_setting: Vec<&'static EvalVariant> =
             variants.iter().copied().filter(|variant| variant.setting == setting).collect();
         match run_setting(config, args, (source, &names), &of_setting, &mut measured).await {
             Err(error) if at > 0 => measured.notes.push(format!("{}: {error}", variant.name)),
@@ -108,9 +108,9 @@ pub async fn measure(
 async fn run_setting(
     config: &Config,
     args: &QualityArgs,
-    (source, names): (Source<'_>, &[&'static str]),
-    variants: &[&'static Variant],
-    measured: &mut Measured,
+    (source, names): (TaskData<'_>, &[&'static str]),
+    variants: &[&'static EvalVariant],
+    measured: &mut QualityReport,
 ) -> Result<(), BenchError> {
     let setting = variants[0].setting;
     let mut config = setting.configured(&saying_anything(config)).map_err(BenchError::Case)?;
@@ -120,7 +120,7 @@ async fn run_setting(
     let server = BenchServer::start(config, folder.path(), None).await?;
     if measured.tasks.is_empty() {
         let model = server.loaded_model();
-        let sizes = Sizes {
+        let sizes = TaskSizes {
             rows: args.rows as usize,
             needle_tokens: args.needle_tokens as usize,
             seed: args.seed,
@@ -137,7 +137,7 @@ async fn run_setting(
     for variant in variants {
         for (number, task) in measured.tasks.iter().enumerate().filter(|(_, task)| variant.bears(task)) {
             match answers(&server, task, variant).await {
-                Ok(answers) => measured.runs.push(Run { task: number, variant, answers }),
+                Ok(answers) => measured.runs.push(VariantAnswers { task: number, variant, answers }),
                 // Without it there is nothing to compare with.
                 Err(error) if variant.name == VARIANTS[0].name => return Err(error),
                 Err(error) => {
@@ -159,7 +159,7 @@ async fn run_setting(
 }
 
 /// The tasks and variants of these names; all of a kind of which none is named. The baseline is first.
-fn chosen(only: &[String]) -> Result<(Vec<&'static str>, Vec<&'static Variant>), BenchError> {
+fn chosen(only: &[String]) -> Result<(Vec<&'static str>, Vec<&'static EvalVariant>), BenchError> {
     let named = |name: &str| only.is_empty() || only.iter().any(|one| one == name);
     let known = || TASKS.into_iter().chain(VARIANTS.iter().map(|variant| variant.name));
     if let Some(unknown) = only.iter().find(|one| !known().any(|name| name == one.as_str())) {
@@ -170,18 +170,18 @@ fn chosen(only: &[String]) -> Result<(Vec<&'static str>, Vec<&'static Variant>),
         )));
     }
     let tasks: Vec<&str> = TASKS.into_iter().filter(|name| named(name)).collect();
-    let variants: Vec<&Variant> = VARIANTS.iter().filter(|variant| named(variant.name)).collect();
+    let variants: Vec<&EvalVariant> = VARIANTS.iter().filter(|variant| named(variant.name)).collect();
     let tasks = if tasks.is_empty() { TASKS.to_vec() } else { tasks };
     let all = || VARIANTS.iter().collect();
-    let mut variants: Vec<&Variant> = if variants.is_empty() { all() } else { variants };
+    let mut variants: Vec<&EvalVariant> = if variants.is_empty() { all() } else { variants };
     if variants[0].name != VARIANTS[0].name {
         variants.insert(0, &VARIANTS[0]);
     }
     Ok((tasks, variants))
 }
 
-fn json_of(args: &QualityArgs, measured: &Measured, lines: &[Line]) -> Value {
-    let row = |run: &Run, number: usize| {
+fn json_of(args: &QualityArgs, measured: &QualityReport, lines: &[Line]) -> Value {
+    let row = |run: &VariantAnswers, number: usize| {
         let (task, said) = (&measured.tasks[run.task], &run.answers[number]);
         let row = &task.rows[number];
         let score = task.measure.score(&row.accepted, said.as_deref().ok()).main();

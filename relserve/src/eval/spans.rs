@@ -13,7 +13,7 @@ use std::path::Path;
 use base::{Nanos, Section, Sees, TokenCount, Tokenizer};
 use engine::Engine;
 use engine::compare::{Comparison, Prompt, compare};
-use engine::deviation::{Keys, key_deviations};
+use engine::deviation::{PromptKeys, key_deviations};
 use engine::text::TokenText as _;
 use gateway::config::Config;
 use ir::pml::{self, Layout};
@@ -212,9 +212,9 @@ impl SpansEval {
             Repair::Differing(percent) => {
                 let (model, divided) = (self.harness.engine.executor.model(), divided(prompt));
                 // Those of the spans are in memory, as a server's would be.
-                let apart = Keys::of(model, &divided)?;
+                let apart = PromptKeys::of(model, &divided)?;
                 let begin = self.harness.now();
-                let undivided = Keys::of(model, &divided.undivided())?;
+                let undivided = PromptKeys::of(model, &divided.undivided())?;
                 let chosen = most_differing(&key_deviations(&divided, &apart, &undivided), percent);
                 Ok((chosen, self.harness.now().since(begin)))
             }

@@ -17,7 +17,7 @@ const BUILT_IN: [(&str, &str); 2] =
 
 /// Where tables come from.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Source<'a> {
+pub(super) enum TaskData<'a> {
     BuiltIn,
     Folder(&'a Path),
 }
@@ -31,7 +31,7 @@ pub(super) struct TextTable {
     pub(super) rows: Vec<Vec<String>>,
 }
 
-impl<'a> Source<'a> {
+impl<'a> TaskData<'a> {
     /// The program's own tables, or a folder that has at least one.
     pub(super) fn open(folder: Option<&'a Path>) -> Result<Self, BenchError> {
         let Some(folder) = folder else { return Ok(Self::BuiltIn) };
@@ -118,17 +118,17 @@ mod tests {
 
     #[test]
     fn the_built_in_passages_hold_their_answers_and_reviews_are_of_both_kinds() {
-        let squad = Source::BuiltIn.table("squad").expect("it is read").expect("it is there");
+        let squad = TaskData::BuiltIn.table("squad").expect("it is read").expect("it is there");
         let [context, answer] = squad.places(["context", "answer"]).expect("its columns");
         assert!(squad.rows.len() >= 30);
         for row in &squad.rows {
             assert!(!row[answer].is_empty() && row[context].contains(&row[answer]), "{row:?}");
         }
-        let products = Source::BuiltIn.table("products").expect("it is read").expect("it is there");
+        let products = TaskData::BuiltIn.table("products").expect("it is read").expect("it is there");
         let [rating] = products.places(["rating"]).expect("its column");
         let praise = products.rows.iter().filter(|row| matches!(row[rating].as_str(), "4" | "5")).count();
         assert_eq!(2 * praise, products.rows.len());
-        assert_eq!(Source::BuiltIn.table("beer").expect("no error"), None);
+        assert_eq!(TaskData::BuiltIn.table("beer").expect("no error"), None);
     }
 
     #[test]
@@ -145,7 +145,7 @@ mod tests {
         write("beer/large.csv.gz", &packed.finish().expect("into memory"));
         write("beer/small.csv", b"a\n1\n");
         write("beer/README.md", &[b'x'; 4_000]);
-        let source = Source::open(Some(folder.path())).expect("it has tables");
+        let source = TaskData::open(Some(folder.path())).expect("it has tables");
         let table = |name| source.table(name).expect("it is read");
         assert_eq!(table("movies").expect("plain").rows, [["1", "x"]]);
         assert_eq!(table("beer").expect("packed").rows, [["larger"], ["larger still"]]);
@@ -155,13 +155,13 @@ mod tests {
     #[test]
     fn what_is_wrong_with_a_folder_or_a_table_is_said() {
         let folder = tempfile::tempdir().expect("a folder");
-        let refused = || Source::open(Some(folder.path())).expect_err("it has none").to_string();
+        let refused = || TaskData::open(Some(folder.path())).expect_err("it has none").to_string();
         assert!(refused().contains("has no table: none of movies, products, beer, squad"), "{}", refused());
         let missing = folder.path().join("none");
-        let error = Source::open(Some(&missing)).expect_err("it is not there").to_string();
+        let error = TaskData::open(Some(&missing)).expect_err("it is not there").to_string();
         assert!(error.starts_with("--data: there is no folder ") && error.ends_with("none"), "{error}");
         std::fs::write(folder.path().join("squad.csv"), "question\nWhy?\n").expect("it can be written");
-        let source = Source::open(Some(folder.path())).expect("it has a table");
+        let source = TaskData::open(Some(folder.path())).expect("it has a table");
         let table = source.table("squad").expect("it is read").expect("it is there");
         let error = table.places(["question", "context"]).expect_err("one is missing").to_string();
         assert!(error.contains("squad.csv: there is no column `context`; there are: question"), "{error}");

@@ -6,8 +6,8 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use serde_json::{Value, json};
 
 use super::measures::Measure;
-use super::tasks::{Form, Task, TaskRow};
-use super::variants::{Approach, Variant};
+use super::tasks::{EvalTask, PromptShape, TaskRow};
+use super::variants::{Approach, EvalVariant};
 use crate::bench::BenchError;
 use crate::bench::server::BenchServer;
 
@@ -20,18 +20,22 @@ const PROMPTS_AT_ONCE: usize = 32;
 /// Puts a task to the model; an answer for each row, or why the task cannot be put so.
 pub(super) async fn answers(
     server: &BenchServer,
-    task: &Task,
-    variant: &Variant,
+    task: &EvalTask,
+    variant: &EvalVariant,
 ) -> Result<Vec<Answer>, BenchError> {
     let answers = match (&task.form, variant.approach) {
-        (Form::Documents { instruction }, Approach::Modules) => modules(server, task, instruction).await?,
-        (Form::Documents { instruction }, approach) => spans(server, task, instruction, approach).await?,
-        (Form::Records { columns, question }, approach) => {
+        (PromptShape::Documents { instruction }, Approach::Modules) => {
+            modules(server, task, instruction).await?
+        }
+        (PromptShape::Documents { instruction }, approach) => {
+            spans(server, task, instruction, approach).await?
+        }
+        (PromptShape::Records { columns, question }, approach) => {
             let body = relquery(task, columns, question, approach);
             let reply = post(server, "/v1/relqueries", &body).await?;
             entries(&reply["rows"], task, |row| text_of(&row["text"], row))?
         }
-        (Form::Extract, approach) => {
+        (PromptShape::Extract, approach) => {
             let reply = post(server, "/v1/cells", &cells(task, approach)).await?;
             entries(&reply["cells"], task, |cell| text_of(&cell["value"], cell))?
         }
@@ -52,7 +56,7 @@ async fn post(server: &BenchServer, path: &str, body: &Value) -> Result<Value, B
 /// An answer for each entry of a reply.
 fn entries(
     entries: &Value,
-    task: &Task,
+    task: &EvalTask,
     answer: impl Fn(&Value) -> Answer,
 ) -> Result<Vec<Answer>, BenchError> {
     match entries.as_array() {
@@ -70,7 +74,7 @@ fn text_of(value: &Value, entry: &Value) -> Answer {
 }
 
 /// What answers are held to.
-fn constraint(task: &Task, approach: Approach) -> Option<Value> {
+fn constraint(task: &EvalTask, approach: Approach) -> Option<Value> {
     match (&task.measure, approach) {
         (Measure::Label(labels), Approach::Constrained) => Some(json!({ "choice": labels })),
         _ => None,
@@ -82,7 +86,7 @@ fn literal(text: &str) -> String {
     text.replace('{', "{{").replace('}', "}}")
 }
 
-fn relquery(task: &Task, columns: &[&str], question: &str, approach: Approach) -> Value {
+fn relquery(task: &EvalTask, columns: &[&str], question: &str, approach: Approach) -> Value {
     let rows: Vec<&Vec<String>> = task.rows.iter().map(|row| &row.cells).collect();
     let mut body = json!({
         "template": format!("{}\n\n{{*}}", literal(question)),
@@ -96,7 +100,7 @@ fn relquery(task: &Task, columns: &[&str], question: &str, approach: Approach) -
 }
 
 /// Bare prompts: what is compared is whether answers are held to the text.
-fn cells(task: &Task, approach: Approach) -> Value {
+fn cells(task: &EvalTask, approach: Approach) -> Value {
     let call = |row: &TaskRow| json!({ "function": "extract", "args": [row.cells[0], row.question] });
     let calls: Vec<Value> = task.rows.iter().map(call).collect();
     let constraints = approach == Approach::Constrained;
@@ -107,7 +111,7 @@ fn cells(task: &Task, approach: Approach) -> Value {
 /// Documents as spans, or in the same messages in order.
 async fn spans(
     server: &BenchServer,
-    task: &Task,
+    task: &EvalTask,
     instruction: &str,
     approach: Approach,
 ) -> Result<Vec<Answer>, BenchError> {
@@ -140,7 +144,11 @@ async fn spans(
 
 /// Documents as the modules of a schema, in each row's order: what is wanted is their answers, not what a
 /// schema of many prompts saves.
-async fn modules(server: &BenchServer, task: &Task, instruction: &str) -> Result<Vec<Answer>, BenchError> {
+async fn modules(
+    server: &BenchServer,
+    task: &EvalTask,
+    instruction: &str,
+) -> Result<Vec<Answer>, BenchError> {
     let rows = task.rows.iter().enumerate();
     let asked = rows.map(|(number, row)| async move {
         let (schema, prompt) = pml(&format!("row-{number}"), row, instruction);
@@ -181,19 +189,19 @@ mod tests {
     use super::super::variants::VARIANTS;
     use super::*;
 
-    fn task(form: Form, measure: Measure) -> Task {
+    fn task(form: PromptShape, measure: Measure) -> EvalTask {
         let row = TaskRow {
             cells: vec!["x {y}".into()],
             documents: vec!["a < b & c".into(), "d".into()],
             question: "Why?".into(),
             ..TaskRow::default()
         };
-        Task { name: "qa", form, measure, output_max: 4, rows: vec![row] }
+        EvalTask { name: "qa", form, measure, output_max: 4, rows: vec![row] }
     }
 
     #[test]
     fn braces_and_markup_of_texts_are_data() {
-        let records = Form::Records { columns: vec!["text"], question: "Is {it} good?".into() };
+        let records = PromptShape::Records { columns: vec!["text"], question: "Is {it} good?".into() };
         let task = task(records, Measure::Label(vec!["yes".into(), "no".into()]));
         let body = relquery(&task, &["text"], "Is {it} good?", Approach::Reordered);
         assert_eq!(body["template"], "Is {{it}} good?\n\n{*}");
@@ -211,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_failed_row_is_an_error_and_a_reply_of_another_length_is_one_of_the_task() {
-        let task = task(Form::Extract, Measure::Words);
+        let task = task(PromptShape::Extract, Measure::Words);
         let reply = json!([{ "error": { "message": "too long" } }]);
         let found = entries(&reply, &task, |cell| text_of(&cell["value"], cell)).expect("one each");
         assert_eq!(found, [Err("too long".to_owned())]);

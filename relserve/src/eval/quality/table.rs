@@ -7,21 +7,21 @@ use serde::Serialize;
 use super::bootstrap::{Interval, bootstrap};
 use super::measures::RowScore;
 use super::requests::Answer;
-use super::tasks::Task;
-use super::variants::{EngineSetting, VARIANTS, Variant};
+use super::tasks::EvalTask;
+use super::variants::{EngineSetting, EvalVariant, VARIANTS};
 
 /// A task's answers in one variant.
 #[derive(Clone, Debug)]
-pub(super) struct Run {
+pub(super) struct VariantAnswers {
     /// Its place among the tasks.
     pub(super) task: usize,
-    pub(super) variant: &'static Variant,
+    pub(super) variant: &'static EvalVariant,
     pub(super) answers: Vec<Answer>,
 }
 
 /// A mean and its interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub(super) struct Estimate {
+pub(super) struct ScoreInterval {
     mean: f64,
     low: f64,
     high: f64,
@@ -35,8 +35,8 @@ pub(super) struct Line {
     pub(super) rows: usize,
     /// Rows without an answer: they count as wrong.
     pub(super) failed: usize,
-    pub(super) accuracy: Option<Estimate>,
-    pub(super) f1: Option<Estimate>,
+    pub(super) accuracy: Option<ScoreInterval>,
+    pub(super) f1: Option<ScoreInterval>,
     /// The rest is against the baseline. Rows with the same label or words.
     pub(super) agreement: Option<f64>,
     /// Rows with the same text, letter for letter.
@@ -52,7 +52,7 @@ struct PairedRow<'a> {
     baseline: Option<BaselineRow<'a>>,
     said: &'a Answer,
     third: Option<usize>,
-    task: &'a Task,
+    task: &'a EvalTask,
 }
 
 struct BaselineRow<'a> {
@@ -64,7 +64,7 @@ struct BaselineRow<'a> {
 const THIRDS: [&str; 3] = ["first", "middle", "last"];
 
 /// The lines of all tasks, of the thirds of those that have such, and of all tasks together.
-pub(super) fn lines(tasks: &[Task], runs: &[Run], seed: u64) -> Vec<Line> {
+pub(super) fn lines(tasks: &[EvalTask], runs: &[VariantAnswers], seed: u64) -> Vec<Line> {
     let mut lines = Vec::new();
     let mut all: Vec<Vec<PairedRow<'_>>> = VARIANTS.iter().map(|_| Vec::new()).collect();
     for (number, task) in tasks.iter().enumerate() {
@@ -104,7 +104,11 @@ pub(super) fn lines(tasks: &[Task], runs: &[Run], seed: u64) -> Vec<Line> {
     lines
 }
 
-fn paired<'a>(task: &'a Task, run: &'a Run, baseline: Option<&'a Run>) -> Vec<PairedRow<'a>> {
+fn paired<'a>(
+    task: &'a EvalTask,
+    run: &'a VariantAnswers,
+    baseline: Option<&'a VariantAnswers>,
+) -> Vec<PairedRow<'a>> {
     let score =
         |row: usize, said: &Answer| task.measure.score(&task.rows[row].accepted, said.as_deref().ok());
     let row = |(number, said): (usize, &'a Answer)| PairedRow {
@@ -123,17 +127,17 @@ fn paired<'a>(task: &'a Task, run: &'a Run, baseline: Option<&'a Run>) -> Vec<Pa
 
 fn line<'a, 'b: 'a>(
     task: String,
-    variant: &'static Variant,
+    variant: &'static EvalVariant,
     rows: impl Iterator<Item = &'a PairedRow<'b>> + Clone,
     seed: u64,
 ) -> Line {
     let of = |score: fn(RowScore) -> Option<f64>| {
         let scores: Vec<f64> = rows.clone().filter_map(|row| score(row.score)).collect();
         let Interval { low, high, .. } = bootstrap(&scores, seed)?;
-        Some(Estimate { mean: mean(&scores)?, low, high })
+        Some(ScoreInterval { mean: mean(&scores)?, low, high })
     };
     let pairs = || rows.clone().filter_map(|row| Some((row, row.baseline.as_ref()?)));
-    let share = |holds: fn(&Task, &str, &str) -> bool| {
+    let share = |holds: fn(&EvalTask, &str, &str) -> bool| {
         let shares: Vec<f64> = pairs()
             .map(|(row, baseline)| match (row.said, baseline.said) {
                 (Ok(one), Ok(other)) => f64::from(holds(row.task, one, other)),
@@ -166,8 +170,8 @@ pub(super) fn markdown(lines: &[Line]) -> String {
     let mut text = "| task | variant | rows | accuracy | F1 | agreement | same text | difference |\n\
         | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n"
         .to_owned();
-    let shown = |estimate: Option<Estimate>| {
-        estimate.map_or_else(String::new, |Estimate { mean, low, high }| {
+    let shown = |estimate: Option<ScoreInterval>| {
+        estimate.map_or_else(String::new, |ScoreInterval { mean, low, high }| {
             format!("{:.0} [{:.0}, {:.0}]", 100.0 * mean, 100.0 * low, 100.0 * high)
         })
     };

@@ -9,7 +9,7 @@ use rand::SeedableRng as _;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom as _;
 
-use super::data::{Source, TextTable};
+use super::data::{TaskData, TextTable};
 use super::measures::Measure;
 use crate::bench::BenchError;
 
@@ -28,9 +28,9 @@ pub(super) const TASKS: [&str; 9] = [
 
 /// Rows that are put to the model alike.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Task {
+pub(super) struct EvalTask {
     pub(super) name: &'static str,
-    pub(super) form: Form,
+    pub(super) form: PromptShape,
     pub(super) measure: Measure,
     /// Most tokens of an answer.
     pub(super) output_max: u64,
@@ -39,7 +39,7 @@ pub(super) struct Task {
 
 /// How a task's rows become prompts.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Form {
+pub(super) enum PromptShape {
     /// A question about each row's record.
     Records { columns: Vec<&'static str>, question: String },
     /// Documents, and a question about them.
@@ -61,7 +61,7 @@ pub(super) struct TaskRow {
 }
 
 /// How much is asked, and what the model bears.
-pub(super) struct Sizes<'a> {
+pub(super) struct TaskSizes<'a> {
     pub(super) rows: usize,
     /// Most tokens of the needle's documents.
     pub(super) needle_tokens: usize,
@@ -78,7 +78,7 @@ const RECORD_MAX: usize = 1_500;
 /// Examples of the few-shot task.
 const EXAMPLES: usize = 6;
 
-impl Sizes<'_> {
+impl TaskSizes<'_> {
     fn random(&self, task: &str) -> StdRng {
         let place = TASKS.iter().position(|name| *name == task).unwrap_or(TASKS.len());
         StdRng::seed_from_u64(self.seed.wrapping_mul(1_000).wrapping_add(place as u64))
@@ -97,10 +97,10 @@ impl Sizes<'_> {
 
 /// The tasks that the source's tables bear, those of `names`; and why others are missing.
 pub(super) fn tasks(
-    source: Source<'_>,
+    source: TaskData<'_>,
     names: &[&'static str],
-    sizes: &Sizes<'_>,
-) -> Result<(Vec<Task>, Vec<String>), BenchError> {
+    sizes: &TaskSizes<'_>,
+) -> Result<(Vec<EvalTask>, Vec<String>), BenchError> {
     let (mut tasks, mut notes) = (Vec::new(), Vec::new());
     for name in names {
         let table_name = match *name {
@@ -133,11 +133,11 @@ pub(super) fn tasks(
 }
 
 /// Leaves out rows that have no room in the context.
-fn drop_too_long(task: &mut Task, sizes: &Sizes<'_>) {
+fn drop_too_long(task: &mut EvalTask, sizes: &TaskSizes<'_>) {
     let instruction = match &task.form {
-        Form::Records { question, columns } => format!("{question} {}", columns.join(", ")),
-        Form::Documents { instruction } => (*instruction).to_owned(),
-        Form::Extract => "Extract from the text. Answer with the words of the text alone.".to_owned(),
+        PromptShape::Records { question, columns } => format!("{question} {}", columns.join(", ")),
+        PromptShape::Documents { instruction } => (*instruction).to_owned(),
+        PromptShape::Extract => "Extract from the text. Answer with the words of the text alone.".to_owned(),
     };
     let output_max = task.output_max;
     task.rows.retain(|row| {
@@ -222,7 +222,7 @@ fn says_stars(row: &[String]) -> bool {
 }
 
 /// Records with both labels equally often, in random order: by chance half is right.
-fn classify(name: &'static str, table: &TextTable, sizes: &Sizes<'_>) -> Result<Task, BenchError> {
+fn classify(name: &'static str, table: &TextTable, sizes: &TaskSizes<'_>) -> Result<EvalTask, BenchError> {
     let Labelling { fields, label, side, labels, question } = labelling(name);
     let (of_fields, [of_label]) = (places(table, &fields)?, table.places([label])?);
     let mut sides: [Vec<TaskRow>; 2] = Default::default();
@@ -245,12 +245,12 @@ fn classify(name: &'static str, table: &TextTable, sizes: &Sizes<'_>) -> Result<
     }
     rows.shuffle(&mut random);
     let measure = Measure::Label(labels.map(str::to_owned).to_vec());
-    let form = Form::Records { columns: fields, question: question.to_owned() };
-    Ok(Task { name, form, measure, output_max: 8, rows })
+    let form = PromptShape::Records { columns: fields, question: question.to_owned() };
+    Ok(EvalTask { name, form, measure, output_max: 8, rows })
 }
 
 /// Reviews whose title is asked for, scored as LongBench scores summaries.
-fn summary(table: &TextTable, sizes: &Sizes<'_>) -> Result<Task, BenchError> {
+fn summary(table: &TextTable, sizes: &TaskSizes<'_>) -> Result<EvalTask, BenchError> {
     let [title, text] = table.places(["review_title", "text"])?;
     let is_summary = |row: &&Vec<String>| {
         let words = row[title].split_whitespace().count();
@@ -268,12 +268,12 @@ fn summary(table: &TextTable, sizes: &Sizes<'_>) -> Result<Task, BenchError> {
     rows.shuffle(&mut sizes.random("summary"));
     rows.truncate(sizes.rows);
     let instruction = "You are given a review of a product. Write its title, a summary in a few words.";
-    let form = Form::Documents { instruction };
-    Ok(Task { name: "summary", form, measure: Measure::Summary, output_max: 20, rows })
+    let form = PromptShape::Documents { instruction };
+    Ok(EvalTask { name: "summary", form, measure: Measure::Summary, output_max: 20, rows })
 }
 
 /// Reviews behind examples, each of which is a document; all rows have the same ones, as a column has.
-fn few_shot(table: &TextTable, sizes: &Sizes<'_>) -> Result<Task, BenchError> {
+fn few_shot(table: &TextTable, sizes: &TaskSizes<'_>) -> Result<EvalTask, BenchError> {
     let [text, rating] = table.places(["text", "rating"])?;
     let mut sides: [Vec<&str>; 2] = Default::default();
     for row in &table.rows {
@@ -307,7 +307,13 @@ fn few_shot(table: &TextTable, sizes: &Sizes<'_>) -> Result<Task, BenchError> {
     let instruction = "Please determine the sentiment of the review, positive or negative. Here are some examples \
         of reviews.";
     let measure = Measure::Label(POSITIVE.map(str::to_owned).to_vec());
-    Ok(Task { name: "few-shot", form: Form::Documents { instruction }, measure, output_max: 8, rows })
+    Ok(EvalTask {
+        name: "few-shot",
+        form: PromptShape::Documents { instruction },
+        measure,
+        output_max: 8,
+        rows,
+    })
 }
 
 #[cfg(test)]

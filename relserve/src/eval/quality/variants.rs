@@ -7,11 +7,11 @@ use scheduler::Speculation;
 use serde_json::Value;
 
 use super::measures::Measure;
-use super::tasks::{Form, Task};
+use super::tasks::{EvalTask, PromptShape};
 
 /// A line of the table beside the others of its task.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Variant {
+pub(super) struct EvalVariant {
     pub(super) name: &'static str,
     pub(super) approach: Approach,
     pub(super) setting: EngineSetting,
@@ -51,12 +51,12 @@ pub(super) enum EngineSetting {
 use Approach::{Constrained, Modules, Plain, Reordered, Spans};
 use EngineSetting::{AsConfigured, Kv, OtherBatches, Weights};
 
-const fn variant(name: &'static str, approach: Approach, setting: EngineSetting) -> Variant {
-    Variant { name, approach, setting }
+const fn variant(name: &'static str, approach: Approach, setting: EngineSetting) -> EvalVariant {
+    EvalVariant { name, approach, setting }
 }
 
 /// In the order of the table; those of one setting share a server.
-pub(super) const VARIANTS: [Variant; 10] = [
+pub(super) const VARIANTS: [EvalVariant; 10] = [
     variant("baseline", Plain, AsConfigured),
     variant("modules", Modules, AsConfigured),
     variant("spans", Spans("{}"), AsConfigured),
@@ -69,14 +69,14 @@ pub(super) const VARIANTS: [Variant; 10] = [
     variant("speculation", Plain, EngineSetting::Speculation),
 ];
 
-impl Variant {
+impl EvalVariant {
     /// Whether a task can be put so.
-    pub(super) fn bears(&self, task: &Task) -> bool {
+    pub(super) fn bears(&self, task: &EvalTask) -> bool {
         match self.approach {
             Plain => true,
-            Modules | Spans(_) => matches!(task.form, Form::Documents { .. }),
-            Reordered => matches!(task.form, Form::Records { .. }),
-            Constrained => matches!(task.measure, Measure::Label(_)) || task.form == Form::Extract,
+            Modules | Spans(_) => matches!(task.form, PromptShape::Documents { .. }),
+            Reordered => matches!(task.form, PromptShape::Records { .. }),
+            Constrained => matches!(task.measure, Measure::Label(_)) || task.form == PromptShape::Extract,
         }
     }
 }
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn settings_of_spans_are_objects_and_those_of_one_setting_are_neighbours() {
-        for Variant { approach, name, .. } in VARIANTS {
+        for EvalVariant { approach, name, .. } in VARIANTS {
             if let Spans(fields) = approach {
                 let fields: Value = serde_json::from_str(fields).expect(name);
                 assert!(fields.is_object(), "{name}");

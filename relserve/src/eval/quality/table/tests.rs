@@ -1,25 +1,25 @@
 //! The table: its lines, its intervals, what is pooled.
 
 use super::super::measures::Measure;
-use super::super::tasks::{Form, TaskRow};
+use super::super::tasks::{PromptShape, TaskRow};
 use super::*;
 
 fn row(accepted: &str, third: Option<usize>) -> TaskRow {
     TaskRow { accepted: vec![accepted.into()], third, ..TaskRow::default() }
 }
 
-fn tasks() -> Vec<Task> {
+fn tasks() -> Vec<EvalTask> {
     let labels = Measure::Label(vec!["no".into(), "yes".into()]);
-    let documents = Form::Documents { instruction: "" };
+    let documents = PromptShape::Documents { instruction: "" };
     vec![
-        Task {
+        EvalTask {
             name: "classify-movies",
-            form: Form::Records { columns: Vec::new(), question: String::new() },
+            form: PromptShape::Records { columns: Vec::new(), question: String::new() },
             measure: labels,
             output_max: 4,
             rows: ["yes", "no", "yes", "no"].map(|label| row(label, None)).to_vec(),
         },
-        Task {
+        EvalTask {
             name: "rag",
             form: documents,
             measure: Measure::Words,
@@ -29,9 +29,9 @@ fn tasks() -> Vec<Task> {
     ]
 }
 
-fn run(task: usize, variant: &str, answers: &[&str]) -> Run {
+fn run(task: usize, variant: &str, answers: &[&str]) -> VariantAnswers {
     let variant = VARIANTS.iter().find(|one| one.name == variant).expect("there is one");
-    Run { task, variant, answers: answers.iter().map(|text| Ok((*text).to_owned())).collect() }
+    VariantAnswers { task, variant, answers: answers.iter().map(|text| Ok((*text).to_owned())).collect() }
 }
 
 #[test]

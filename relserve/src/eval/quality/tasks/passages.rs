@@ -7,7 +7,7 @@ use rand::Rng as _;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom as _;
 
-use super::{Form, Sizes, Task, TaskRow};
+use super::{EvalTask, PromptShape, TaskRow, TaskSizes};
 use crate::bench::BenchError;
 use crate::eval::quality::data::TextTable;
 use crate::eval::quality::measures::{Measure, normalised};
@@ -18,24 +18,24 @@ const DOCUMENTS: std::ops::RangeInclusive<usize> = 4..=10;
 const OUTPUT: u64 = 24;
 
 /// A passage, its question and its answer.
-struct Question<'a> {
+struct PassageQuestion<'a> {
     context: &'a str,
     question: &'a str,
     answer: &'a str,
 }
 
 /// The questions that have an answer, in random order, those of different passages first.
-fn questions<'a>(table: &'a TextTable, random: &mut StdRng) -> Result<Vec<Question<'a>>, BenchError> {
+fn questions<'a>(table: &'a TextTable, random: &mut StdRng) -> Result<Vec<PassageQuestion<'a>>, BenchError> {
     let [context, question, answer] = table.places(["context", "question", "answer"])?;
-    let mut all: Vec<Question<'_>> = table
+    let mut all: Vec<PassageQuestion<'_>> = table
         .rows
         .iter()
         .filter(|row| !row[answer].is_empty() && !row[context].is_empty())
-        .map(|row| Question { context: &row[context], question: &row[question], answer: &row[answer] })
+        .map(|row| PassageQuestion { context: &row[context], question: &row[question], answer: &row[answer] })
         .collect();
     all.shuffle(random);
     let mut times: BTreeMap<&str, usize> = BTreeMap::new();
-    let mut turns: Vec<(usize, Question<'_>)> = Vec::new();
+    let mut turns: Vec<(usize, PassageQuestion<'_>)> = Vec::new();
     for question in all {
         let turn = times.entry(question.context).or_default();
         turns.push((*turn, question));
@@ -50,9 +50,9 @@ fn passage(text: &str) -> String {
 }
 
 /// EXTRACT of the sheet: a passage, and the question as what is looked for.
-pub(super) fn extract(table: &TextTable, sizes: &Sizes<'_>) -> Result<Task, BenchError> {
+pub(super) fn extract(table: &TextTable, sizes: &TaskSizes<'_>) -> Result<EvalTask, BenchError> {
     let questions = questions(table, &mut sizes.random("extract"))?;
-    let row = |Question { context, question, answer }: Question<'_>| TaskRow {
+    let row = |PassageQuestion { context, question, answer }: PassageQuestion<'_>| TaskRow {
         cells: vec![context.to_owned()],
         question: question.to_owned(),
         accepted: vec![answer.to_owned()],
@@ -60,13 +60,13 @@ pub(super) fn extract(table: &TextTable, sizes: &Sizes<'_>) -> Result<Task, Benc
     };
     let rows = questions.into_iter().take(sizes.rows).map(row).collect();
     let output_max = 2 * OUTPUT;
-    Ok(Task { name: "extract", form: Form::Extract, measure: Measure::Words, output_max, rows })
+    Ok(EvalTask { name: "extract", form: PromptShape::Extract, measure: Measure::Words, output_max, rows })
 }
 
 /// Questions about one passage.
-pub(super) fn qa(table: &TextTable, sizes: &Sizes<'_>) -> Result<Task, BenchError> {
+pub(super) fn qa(table: &TextTable, sizes: &TaskSizes<'_>) -> Result<EvalTask, BenchError> {
     let questions = questions(table, &mut sizes.random("qa"))?;
-    let row = |Question { context, question, answer }: Question<'_>| TaskRow {
+    let row = |PassageQuestion { context, question, answer }: PassageQuestion<'_>| TaskRow {
         documents: vec![passage(context)],
         question: format!(
             "Now, answer the following question based on the above text, only give me the answer and do not output \
@@ -76,8 +76,8 @@ pub(super) fn qa(table: &TextTable, sizes: &Sizes<'_>) -> Result<Task, BenchErro
         ..TaskRow::default()
     };
     let rows = questions.into_iter().take(sizes.rows).map(row).collect();
-    let form = Form::Documents { instruction: "Read the following text and answer briefly." };
-    Ok(Task { name: "qa", form, measure: Measure::Words, output_max: OUTPUT, rows })
+    let form = PromptShape::Documents { instruction: "Read the following text and answer briefly." };
+    Ok(EvalTask { name: "qa", form, measure: Measure::Words, output_max: OUTPUT, rows })
 }
 
 const BASED_ON_PASSAGES: &str = "Answer the question based on the given passages. Only give me the answer and do \
@@ -85,12 +85,12 @@ const BASED_ON_PASSAGES: &str = "Answer the question based on the given passages
 
 /// Questions about one of 4 to 10 passages: those that share most with the question without holding its
 /// answer, in random order. The one with the answer stands in each third of them equally often.
-pub(super) fn rag(table: &TextTable, sizes: &Sizes<'_>) -> Result<Task, BenchError> {
+pub(super) fn rag(table: &TextTable, sizes: &TaskSizes<'_>) -> Result<EvalTask, BenchError> {
     let mut random = sizes.random("rag");
     let questions = questions(table, &mut random)?;
     let index = PassageIndex::new(questions.iter().map(|question| question.context));
     let mut rows = Vec::new();
-    for Question { context, question, answer } in questions {
+    for PassageQuestion { context, question, answer } in questions {
         if rows.len() >= sizes.rows.div_ceil(2) {
             break;
         }
@@ -117,8 +117,8 @@ pub(super) fn rag(table: &TextTable, sizes: &Sizes<'_>) -> Result<Task, BenchErr
         let accepted = vec![answer.to_owned()];
         rows.push(TaskRow { documents, question: asked, accepted, third: Some(third), ..TaskRow::default() });
     }
-    let form = Form::Documents { instruction: BASED_ON_PASSAGES };
-    Ok(Task { name: "rag", form, measure: Measure::Words, output_max: OUTPUT, rows })
+    let form = PromptShape::Documents { instruction: BASED_ON_PASSAGES };
+    Ok(EvalTask { name: "rag", form, measure: Measure::Words, output_max: OUTPUT, rows })
 }
 
 /// Passages by their words, the rarer the weightier.
@@ -165,7 +165,7 @@ const PEOPLE: [&str; 8] = ["Tarek", "Ilse", "Bruno", "Yuki", "Amara", "Piotr", "
 
 /// A sentence in one of many passages, longer and longer ones up to what the context and the tables bear. It
 /// stands in each third of them equally often.
-pub(super) fn needle(table: &TextTable, sizes: &Sizes<'_>) -> Result<Task, BenchError> {
+pub(super) fn needle(table: &TextTable, sizes: &TaskSizes<'_>) -> Result<EvalTask, BenchError> {
     let mut random = sizes.random("needle");
     let mut seen = BTreeSet::new();
     let mut haystack: Vec<String> = questions(table, &mut random)?
@@ -203,6 +203,6 @@ pub(super) fn needle(table: &TextTable, sizes: &Sizes<'_>) -> Result<Task, Bench
         TaskRow { documents, question: asked(person), accepted, ..TaskRow::default() }
     };
     let rows = (0..count).map(row).collect();
-    let form = Form::Documents { instruction: BASED_ON_PASSAGES };
-    Ok(Task { name: "needle", form, measure: Measure::Contains, output_max: OUTPUT, rows })
+    let form = PromptShape::Documents { instruction: BASED_ON_PASSAGES };
+    Ok(EvalTask { name: "needle", form, measure: Measure::Contains, output_max: OUTPUT, rows })
 }

@@ -4,15 +4,15 @@ use base::text::ByteText;
 
 use super::*;
 
-fn sizes(rows: usize, context: usize) -> Sizes<'static> {
-    Sizes { rows, needle_tokens: 2_000, seed: 3, context, tokenizer: &ByteText }
+fn sizes(rows: usize, context: usize) -> TaskSizes<'static> {
+    TaskSizes { rows, needle_tokens: 2_000, seed: 3, context, tokenizer: &ByteText }
 }
 
-fn built_in(rows: usize, context: usize) -> (Vec<Task>, Vec<String>) {
-    tasks(Source::BuiltIn, &TASKS, &sizes(rows, context)).expect("the tables are sound")
+fn built_in(rows: usize, context: usize) -> (Vec<EvalTask>, Vec<String>) {
+    tasks(TaskData::BuiltIn, &TASKS, &sizes(rows, context)).expect("the tables are sound")
 }
 
-fn task<'a>(tasks: &'a [Task], name: &str) -> &'a Task {
+fn task<'a>(tasks: &'a [EvalTask], name: &str) -> &'a EvalTask {
     tasks.iter().find(|task| task.name == name).unwrap_or_else(|| panic!("{name} is missing"))
 }
 
@@ -97,8 +97,8 @@ fn prompts_fit_the_context_and_the_needle_is_in_the_haystack() {
 #[test]
 fn what_is_drawn_depends_on_the_seed_alone() {
     let of = |seed| {
-        let sizes = Sizes { seed, ..sizes(8, 4_096) };
-        tasks(Source::BuiltIn, &["rag", "needle"], &sizes).expect("the tables are sound")
+        let sizes = TaskSizes { seed, ..sizes(8, 4_096) };
+        tasks(TaskData::BuiltIn, &["rag", "needle"], &sizes).expect("the tables are sound")
     };
     assert_eq!(of(1), of(1));
     assert_ne!(of(1), of(2));
@@ -108,7 +108,7 @@ fn what_is_drawn_depends_on_the_seed_alone() {
 fn a_table_without_a_column_and_a_context_without_room_are_named() {
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join("movies.csv"), "genres,movie_info\nDrama,x\n").expect("it is written");
-    let source = Source::open(Some(folder.path())).expect("it has a table");
+    let source = TaskData::open(Some(folder.path())).expect("it has a table");
     let error = tasks(source, &TASKS, &sizes(4, 4_096)).expect_err("a column is missing").to_string();
     assert!(error.contains("movies.csv: there is no column `production_company`"), "{error}");
     let (small, notes) = built_in(4, 64);
