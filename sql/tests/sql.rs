@@ -29,6 +29,8 @@ mod plans;
 mod postgres;
 #[path = "sql/price.rs"]
 mod price;
+#[path = "sql/probabilities.rs"]
+mod probabilities;
 #[path = "sql/rank.rs"]
 mod rank;
 #[path = "sql/sembench.rs"]
