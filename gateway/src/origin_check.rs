@@ -15,15 +15,18 @@ use actix_web::web::Data;
 
 use crate::config::{AuthMode, Config};
 use crate::error::ApiError;
+use crate::routes::ops::HEALTH_PATHS;
 use crate::state::App;
 
-/// Refuses what a foreign page may have sent, where requests need no key.
+/// Refuses what a foreign page may have sent, where requests need no key. Supervisors and scrapers may ask by any
+/// name.
 pub(crate) async fn of_no_foreign_page(
     request: ServiceRequest,
     next: Next<impl MessageBody>,
 ) -> Result<ServiceResponse<impl MessageBody>, actix_web::Error> {
     if let Some(app) = request.app_data::<Data<App>>()
         && app.config.auth.mode == AuthMode::None
+        && !HEALTH_PATHS.contains(&request.path())
     {
         check(request.method(), request.headers(), &app.config)?;
     }

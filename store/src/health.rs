@@ -26,8 +26,9 @@ pub struct StoreErrors {
 }
 
 impl StoreHealth {
-    /// What is wrong now. A read that works ends [`StoreOutage::Away`]; only a write that works ends
-    /// [`StoreOutage::Unwritable`].
+    /// What is wrong now. Any call that is answered ends [`StoreOutage::Away`]; only
+    /// [`Store::try_to_write`](crate::Store::try_to_write) ends [`StoreOutage::Unwritable`]: many a call that could
+    /// write has nothing to.
     pub fn outage(&self) -> Option<StoreOutage> {
         if self.is_away.load(Ordering::Relaxed) {
             return Some(StoreOutage::Away);
@@ -65,7 +66,7 @@ impl StoreHealth {
         }
     }
 
-    /// Something was written.
+    /// What was written to try it lasts.
     pub(crate) fn wrote(&self) {
         self.is_unwritable.store(false, Ordering::Relaxed);
     }

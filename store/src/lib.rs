@@ -33,7 +33,6 @@ pub mod tickets;
 pub mod time;
 pub mod usage;
 pub mod workbooks;
-mod write;
 
 pub use batches::BatchEnd;
 pub use corpora::{Corpus, CorpusLimits, CorpusOf, FragmentKey, NewCorpus, NewDocument, StoredFragment};

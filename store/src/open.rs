@@ -10,12 +10,11 @@ use std::time::Duration;
 use base::Millis;
 use sqlx::any::{Any, AnyArguments, AnyPoolOptions};
 use sqlx::query::Query;
-use sqlx::{AnyConnection, AnyPool, Connection, Executor};
+use sqlx::{AnyConnection, AnyPool, Connection, Executor, Transaction};
 
 use crate::error::Error;
 use crate::health::StoreHealth;
 use crate::migrate;
-use crate::write::WriteTransaction;
 
 /// Limits of a store's connections. The defaults suit one gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,12 +181,7 @@ impl Store {
 
     /// Runs one statement; says how many rows it changed.
     pub(crate) async fn changed(&self, statement: Query<'_, Any, AnyArguments>) -> Result<u64, Error> {
-        let changed =
-            self.bounded(async { Ok(statement.execute(self.pool()).await?.rows_affected()) }).await?;
-        if changed > 0 {
-            self.health.wrote();
-        }
-        Ok(changed)
+        self.bounded(async { Ok(statement.execute(self.pool()).await?.rows_affected()) }).await
     }
 
     /// Writes and takes it back, to learn whether the database takes writes again. A server without work writes
@@ -200,7 +194,9 @@ impl Store {
             sqlx::query("DELETE FROM schema_version WHERE version = -1").execute(&mut *tx).await?;
             Ok(tx.commit().await?)
         })
-        .await
+        .await?;
+        self.health.wrote();
+        Ok(())
     }
 
     /// The database's own clock, in unix milliseconds: the one that all who use it share.
@@ -215,16 +211,15 @@ impl Store {
 
     /// Begins a transaction that will write, having waited for the writers it could collide with. A SQLite
     /// transaction that began as a reader could not wait: it would fail at its first write.
-    pub(crate) async fn begin_write(&self, lock: Lock) -> Result<WriteTransaction, Error> {
-        let transaction = match self.dialect {
-            Dialect::Sqlite => self.pool.begin_with("BEGIN IMMEDIATE").await?,
+    pub(crate) async fn begin_write(&self, lock: Lock) -> Result<Transaction<'static, Any>, Error> {
+        match self.dialect {
+            Dialect::Sqlite => Ok(self.pool.begin_with("BEGIN IMMEDIATE").await?),
             Dialect::Postgres => {
                 let mut tx = self.pool.begin().await?;
                 sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(lock as i64).execute(&mut *tx).await?;
-                tx
+                Ok(tx)
             }
-        };
-        Ok(WriteTransaction::new(transaction, Arc::clone(&self.health)))
+        }
     }
 }
 

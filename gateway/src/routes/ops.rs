@@ -38,12 +38,16 @@ pub fn configure(routes: &mut ServiceConfig) {
         .service(get_only("/v1/usage", usage));
 }
 
+/// Where supervisors and scrapers ask.
+pub(crate) const HEALTH_PATHS: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
+
 /// What supervisors and scrapers ask.
 pub fn configure_health(routes: &mut ServiceConfig) {
+    let [health, readiness, scraped] = HEALTH_PATHS;
     routes
-        .service(get_and_head("/healthz", healthz))
-        .service(get_and_head("/readyz", readyz))
-        .service(get_and_head("/metrics", metrics));
+        .service(get_and_head(health, healthz))
+        .service(get_and_head(readiness, readyz))
+        .service(get_and_head(scraped, metrics));
 }
 
 /// Whether steps finish while there is work, of every model; well too while a lost executor is replaced.

@@ -115,6 +115,8 @@ async fn without_keys_no_foreign_page_is_answered() {
         let told = reply.json()["error"]["code"].as_str().unwrap_or_default().to_owned();
         assert_eq!(told, code, "{host} {origin}");
     }
+    let probe = "GET /readyz HTTP/1.1\r\nHost: relserve.cluster.local\r\nConnection: close\r\n\r\n";
+    assert_eq!(server.client.raw(probe.as_bytes()).await.status, 200, "a supervisor asks by any name");
     config.server.cors_origins = vec!["https://addin.example".into()];
     let server = serve_with(config, model()).await;
     let reply =
