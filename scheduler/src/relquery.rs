@@ -65,6 +65,8 @@ pub(crate) struct RelQuery {
     /// What it is made of, and the step it was computed for.
     pub(crate) breakdown: PriorityBreakdown,
     pub(crate) priced_for: StepId,
+    /// Whether its work counts in the half-life of age (O6).
+    pub(crate) is_counted: bool,
     /// How far it is with its first rows.
     pub(crate) first_rows: FirstRows,
     /// Whether its priority is zero, for having waited too long (Eq. 13) or being urgent.
@@ -117,6 +119,7 @@ impl RelQuery {
             priority: None,
             breakdown: PriorityBreakdown::default(),
             priced_for: StepId(0),
+            is_counted: false,
             first_rows: FirstRows::default(),
             is_promoted: false,
             started: None,

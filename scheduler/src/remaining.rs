@@ -93,7 +93,7 @@ impl RelQueryView for PlannedRelQuery<'_> {
     }
 
     fn half_life(&self) -> Option<Nanos> {
-        self.half_life.get(self.settings())
+        self.half_life.get(self.settings(), self.config.policy)
     }
 
     fn arrival(&self) -> Time {

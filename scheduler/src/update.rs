@@ -34,13 +34,16 @@ impl Scheduler {
         };
         let (priority, breakdown) = (self.config.policy.rules().priority)(&mut seen);
         let is_first = relquery.priority.replace(priority.0).is_none();
+        // Under another policy it is new once more, and does not count twice.
+        let counts = is_first && breakdown.is_aged && !relquery.is_counted;
+        relquery.is_counted |= counts;
         relquery.breakdown = breakdown;
         relquery.priced_for = StepId(self.steps.next_step);
         if is_first {
             self.estimates.tail.arrived(relquery.class, breakdown.work(), &self.estimates.cost);
         }
         self.place(id);
-        if is_first && breakdown.is_aged {
+        if counts {
             self.count_work(breakdown.work());
         }
     }

@@ -21,8 +21,12 @@ const STEP: u64 = 1_000_000;
 
 impl Desk {
     fn new(marginal_work: MarginalWorkConfig, sequences_max: u32) -> Self {
+        Self::under(Policy::MarginalWork, marginal_work, sequences_max)
+    }
+
+    fn under(policy: Policy, marginal_work: MarginalWorkConfig, sequences_max: u32) -> Self {
         let config = SchedulerConfig {
-            policy: Policy::MarginalWork,
+            policy,
             marginal_work,
             sequences_max,
             kv_blocks: 400,
@@ -172,9 +176,9 @@ fn a_deadline_brings_a_large_relquery_forward() {
 
 #[test]
 fn a_large_relquery_is_overtaken_for_a_while_and_not_for_ever() {
-    let flooded = |age_half_ms| {
-        let mut desk =
-            Desk::new(MarginalWorkConfig { age_half_ms, age_half_works: 0, gain: None, ..bare() }, 4);
+    let flooded = |policy, age_half_ms| {
+        let settings = MarginalWorkConfig { age_half_ms, age_half_works: 0, gain: None, ..bare() };
+        let mut desk = Desk::under(policy, settings, 4);
         desk.submit(1, 30, |one| one);
         for id in 2..3_000 {
             desk.submit(id, 2, |one| one);
@@ -185,9 +189,12 @@ fn a_large_relquery_is_overtaken_for_a_while_and_not_for_ever() {
         }
         None
     };
-    let (soon, late) = (flooded(Some(Millis(50))), flooded(Some(Millis(200))));
+    let usual = |half| flooded(Policy::MarginalWork, half);
+    let (soon, late) = (usual(Some(Millis(50))), usual(Some(Millis(200))));
     assert!(soon.is_some() && soon < late && late.is_some(), "{soon:?}, {late:?}");
-    assert_eq!(flooded(None), None, "without age a flood of small relQueries starves it");
+    assert_eq!(usual(None), None, "without age a flood of small relQueries starves it");
+    let slow = flooded(Policy::MarginalWorkSlowAging, Some(Millis(50)));
+    assert_eq!(slow, usual(Some(Millis(150))), "age that counts a third as soon");
 }
 
 /// Four steps. In the model's time a step of the desk is some 25 times as long; tenants are charged what it took.
@@ -245,4 +252,25 @@ fn every_part_can_be_switched_off() {
         desk.finish();
         assert_eq!(desk.done.len(), 11);
     }
+}
+
+#[test]
+fn a_change_of_policy_does_not_count_work_in_the_half_life_twice() {
+    // Eight small relQueries that end and one large one that stays: its work is a ninth of those that came.
+    let settings = MarginalWorkConfig { age_half_ms: Some(Millis(1)), age_half_works: 100, ..bare() };
+    let priority_after = |changes: usize| {
+        let mut desk = Desk::new(settings.clone(), 4);
+        for id in 2..10 {
+            desk.submit(id, 1, |one| one);
+            desk.finish();
+        }
+        desk.submit(1, 40, |one| one);
+        for policy in [Policy::Fcfs, Policy::MarginalWork].into_iter().cycle().take(changes) {
+            assert!(desk.scheduler.set_policy(policy));
+        }
+        desk.submit(11, 1, |one| one);
+        desk.scheduler.plan(Time(desk.now)).expect("work");
+        desk.scheduler.last_decision().front.expect("one waits").priority
+    };
+    assert_eq!(priority_after(20), priority_after(0));
 }

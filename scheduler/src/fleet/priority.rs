@@ -50,6 +50,11 @@ impl RelQueryView for DispatchedRelQuery<'_> {
         &self.config.marginal_work
     }
 
+    fn half_life(&self) -> Option<Nanos> {
+        let half = self.config.marginal_work.age_half_ms.map(Nanos::from);
+        half.map(|half| Nanos(half.0.saturating_mul(self.config.policy.age_times())))
+    }
+
     fn arrival(&self) -> Time {
         self.query.arrival
     }

@@ -42,7 +42,8 @@ impl Default for AutoConfig {
 
 impl Policy {
     /// What `auto` chooses among. First come, first served is not one of them: no mean is least under it.
-    pub const CANDIDATES: [Self; 5] = [
+    pub const CANDIDATES: [Self; 6] = [
+        Self::MarginalWorkSlowAging,
         Self::MarginalWork,
         Self::RelServe,
         Self::RelServeDecode,
@@ -51,10 +52,11 @@ impl Policy {
     ];
 
     /// This policy, or, of `auto`, the one to begin with on a machine of which nothing but its costs is known:
-    /// mixed steps where they save time, else the paper's.
+    /// mixed steps where they save time, else the paper's. Of the two ages the slower: its mean is the lower one
+    /// where machines are overloaded, and nowhere else do they differ.
     pub fn resolved(self, cost: &CostModel) -> Self {
         match self {
-            Self::Auto if cost.mixing_saves() >= 0 => Self::MarginalWork,
+            Self::Auto if cost.mixing_saves() >= 0 => Self::MarginalWorkSlowAging,
             Self::Auto => Self::RelServe,
             named => named,
         }

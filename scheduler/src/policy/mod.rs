@@ -49,6 +49,9 @@ pub enum Policy {
     RelServeDecode,
     /// Mixed steps under remaining marginal work: see [`marginal_work`].
     MarginalWork,
+    /// The same with an age that counts a third as soon: a lower mean where more comes than can be done, for
+    /// longer longest waits.
+    MarginalWorkSlowAging,
     /// No policy of its own: the one of [`Policy::CANDIDATES`] that served the last minutes best.
     #[default]
     Auto,
@@ -86,6 +89,7 @@ struct Traits {
     is_fair: bool,
     bounds_tail: bool,
     reads_the_paper: bool,
+    age_times: u64,
     prompts: Prompts,
 }
 
@@ -99,6 +103,7 @@ impl Traits {
             is_fair: false,
             bounds_tail: false,
             reads_the_paper: false,
+            age_times: 1,
             prompts: Prompts::Whole,
         }
     }
@@ -126,7 +131,7 @@ enum Prompts {
 
 impl Policy {
     /// Every policy of the comparison, in the order reports list them; the weak reading of the static
-    /// one is a variant of it.
+    /// one and slow aging are variants.
     pub const ALL: [Self; 7] = [
         Self::Fcfs,
         Self::Sarathi,
@@ -138,7 +143,7 @@ impl Policy {
     ];
 
     /// Those, their variants, and the choice among them.
-    pub const WITH_VARIANTS: [Self; 9] = [
+    pub const WITH_VARIANTS: [Self; 10] = [
         Self::Fcfs,
         Self::Sarathi,
         Self::StaticPriority,
@@ -147,6 +152,7 @@ impl Policy {
         Self::RelServePrefill,
         Self::RelServeDecode,
         Self::MarginalWork,
+        Self::MarginalWorkSlowAging,
         Self::Auto,
     ];
 
@@ -165,6 +171,12 @@ impl Policy {
                 bounds_tail: true,
                 prompts: Prompts::WholeOrCut,
                 ..Traits::prioritised("marginal-work", "marginal-work")
+            },
+            Self::MarginalWorkSlowAging => Traits {
+                name: "marginal-work-slow-aging",
+                imitates: "marginal-work-slow-aging",
+                age_times: 3,
+                ..Self::MarginalWork.traits()
             },
             // What any of its candidates may do: sizes are made for the largest.
             Self::Auto => Traits { name: "auto", imitates: "auto", ..Self::MarginalWork.traits() },
@@ -202,6 +214,11 @@ impl Policy {
     /// Whether it bounds the longest latency by the one that first come, first served would have.
     pub(crate) fn bounds_tail(self) -> bool {
         self.traits().bounds_tail
+    }
+
+    /// How many times as long as the settings say anything waits until its age counts.
+    pub(crate) fn age_times(self) -> u64 {
+        self.traits().age_times
     }
 
     /// Whether a prompt may be computed in several steps.

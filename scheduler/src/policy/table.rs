@@ -15,7 +15,7 @@ impl Policy {
             Self::RelServePrefill => &relserve::PREFILL_FIRST,
             Self::RelServeDecode => &relserve::DECODE_FIRST,
             // A scheduler never runs by `auto` itself: it resolves it when it is made.
-            Self::MarginalWork | Self::Auto => &marginal_work::RULES,
+            Self::MarginalWork | Self::MarginalWorkSlowAging | Self::Auto => &marginal_work::RULES,
         }
     }
 }

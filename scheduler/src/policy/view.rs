@@ -21,9 +21,7 @@ pub(crate) trait RelQueryView {
     fn settings(&self) -> &MarginalWorkConfig;
 
     /// The waiting that makes its work count half (O6); `None` where age does not count.
-    fn half_life(&self) -> Option<Nanos> {
-        self.settings().age_half_ms.map(Nanos::from)
-    }
+    fn half_life(&self) -> Option<Nanos>;
 
     /// When it came.
     fn arrival(&self) -> Time;

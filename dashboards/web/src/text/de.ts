@@ -791,6 +791,7 @@ const de = ({ count, plural }: Formats): Messages => {
         "relserve-pp": "Geringste Restzeit zuerst, neue Zeilen vor Antworten",
         "relserve-dp": "Geringste Restzeit zuerst, Antworten vor neuen Zeilen",
         "marginal-work": "Geringste Mehrarbeit zuerst",
+        "marginal-work-slow-aging": "Geringste Mehrarbeit zuerst, Warten zählt später",
         auto: "Vom Server gewählt",
       },
       chosenByServer: (policy: string) => `${policy}, vom Server gewählt`,

@@ -676,6 +676,7 @@ export const en = ({ count, plural }: Formats) => {
         "relserve-pp": "Least time left first, new rows before answers",
         "relserve-dp": "Least time left first, answers before new rows",
         "marginal-work": "Least work added first",
+        "marginal-work-slow-aging": "Least work added first, waiting counts later",
         auto: "Chosen by the server",
       },
       chosenByServer: (policy: string) => `${policy}, chosen by the server`,

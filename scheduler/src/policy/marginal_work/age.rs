@@ -9,6 +9,7 @@ use base::{Nanos, Time};
 use super::config::MarginalWorkConfig;
 use crate::Scheduler;
 use crate::breakdown::PriorityParts;
+use crate::policy::Policy;
 
 /// A number that orders relQueries by `work / 2^(age / half)` at every instant, without changing as
 /// they age: the logarithm of it, less what all of them share.
@@ -52,9 +53,10 @@ pub(crate) struct HalfLife {
 }
 
 impl HalfLife {
-    /// The half-life in force; `None` where age does not count.
-    pub(crate) fn get(&self, settings: &MarginalWorkConfig) -> Option<Nanos> {
-        settings.age_half_ms.map(|least| Nanos::from(least).max(self.scaled))
+    /// The half-life in force under a policy; `None` where age does not count.
+    pub(crate) fn get(&self, settings: &MarginalWorkConfig, policy: Policy) -> Option<Nanos> {
+        let half = settings.age_half_ms.map(|least| Nanos::from(least).max(self.scaled));
+        half.map(|half| Nanos(half.0.saturating_mul(policy.age_times())))
     }
 
     /// Counts a relQuery that came. True where another half-life is in force now: the keys of all must be made
@@ -64,13 +66,14 @@ impl HalfLife {
             (self.relqueries, self.work) = (self.relqueries / 2, self.work / 2);
         }
         (self.relqueries, self.work) = (self.relqueries + 1, self.work + u128::from(work.0));
-        let before = self.get(settings);
+        let before = self.scaled;
         let wanted = self.work / u128::from(self.relqueries) * u128::from(settings.age_half_works);
         let wanted = u64::try_from(wanted).unwrap_or(u64::MAX);
         if wanted.abs_diff(self.scaled.0) > self.scaled.0 / 4 {
             self.scaled = Nanos(wanted);
         }
-        self.get(settings) != before
+        let least = settings.age_half_ms.map(Nanos::from);
+        least.is_some_and(|least| self.scaled.max(least) != before.max(least))
     }
 }
 
@@ -80,7 +83,7 @@ impl Scheduler {
         if !self.estimates.half_life.count(work, &self.config.marginal_work) {
             return;
         }
-        let half = self.estimates.half_life.get(&self.config.marginal_work);
+        let half = self.estimates.half_life.get(&self.config.marginal_work, self.config.policy);
         let ids: Vec<base::RelQueryId> = self.relqueries.keys().copied().collect();
         for id in ids {
             let Some(relquery) = self.relqueries.get_mut(&id) else { continue };
@@ -157,14 +160,18 @@ mod tests {
         };
         let mut half = HalfLife::default();
         assert!(!half.count(Nanos(5_000_000), &settings), "ten times 5 ms are less than 100");
-        assert_eq!(half.get(&settings), Some(Nanos(100_000_000)));
+        assert_eq!(half.get(&settings, Policy::MarginalWork), Some(Nanos(100_000_000)));
         assert!(half.count(Nanos(45_000_000), &settings), "25 ms on average");
-        assert_eq!(half.get(&settings), Some(Nanos(250_000_000)));
+        assert_eq!(half.get(&settings, Policy::MarginalWork), Some(Nanos(250_000_000)));
+        assert_eq!(half.get(&settings, Policy::MarginalWorkSlowAging), Some(Nanos(500_000_000)));
         assert!(!half.count(Nanos(40_000_000), &settings), "the mean has moved by a fifth");
         let changes = (0..200).filter(|_| half.count(Nanos(60_000_000), &settings)).count();
-        let Some(Nanos(followed)) = half.get(&settings) else { panic!("age counts") };
+        let Some(Nanos(followed)) = half.get(&settings, Policy::MarginalWork) else { panic!("age counts") };
         assert!((450_000_000..=600_000_000).contains(&followed), "{followed} of 600 ms");
         assert!(changes <= 5, "{changes} times all keys were made anew");
-        assert_eq!(half.get(&MarginalWorkConfig { age_half_ms: None, ..settings }), None);
+        assert_eq!(
+            half.get(&MarginalWorkConfig { age_half_ms: None, ..settings }, Policy::MarginalWork),
+            None
+        );
     }
 }

@@ -60,10 +60,14 @@ impl Scheduler {
     /// Prefills across relQueries, else decodes. While memory is what limits it, a small prefill is not
     /// worth a step: rows that end meanwhile make room for a larger one.
     fn two_phase(&mut self, offers: &[Offer]) -> Choice {
-        // Rows cut by a mixed step before, when mixing paid.
-        let partials = self.partial_prefills().into_iter();
-        let partials: Vec<Admitted> =
-            partials.map(|(relquery, index, take)| Admitted { relquery, index, take }).collect();
+        // Rows cut by a mixed step before, when mixing paid: as much of them as one step may compute.
+        let mut left = self.config.step_tokens_max.0;
+        let mut partials = Vec::new();
+        for (relquery, index, missing) in self.partial_prefills() {
+            let take = missing.min(u32::try_from(left).unwrap_or(u32::MAX));
+            left -= u64::from(take);
+            partials.extend((take > 0).then_some(Admitted { relquery, index, take }));
+        }
         if !partials.is_empty() {
             return Choice { reason: Reason::PrefillFirst, prefill: partials, decodes: false };
         }
