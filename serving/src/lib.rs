@@ -14,6 +14,7 @@ pub mod clock;
 pub mod column;
 pub mod config;
 pub mod demo;
+pub mod digests;
 pub mod driver;
 pub mod error;
 pub mod health;

@@ -13,6 +13,7 @@ use crate::calibrate;
 use crate::clock::Clock;
 use crate::config::{BackendConfig, DemoFunctions};
 use crate::demo;
+use crate::digests;
 use crate::driver::ExecutorFactory;
 use crate::model::{Defaults, Model, Runs};
 use crate::replicas;
@@ -32,6 +33,9 @@ pub struct LoadedModel {
 /// Why there is no model.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
+    /// The checkpoint is not what its digests say.
+    #[error(transparent)]
+    Digest(#[from] digests::DigestError),
     /// The engine's reason.
     #[error(transparent)]
     Engine(#[from] engine::EngineError),
@@ -58,6 +62,12 @@ pub enum LoadError {
 
 /// Loads the configured model; the built-in demo model where none is named.
 pub fn load(config: BackendConfig<'_>) -> Result<engine::Engine, LoadError> {
+    if let Some(checkpoint) = config.model.dir {
+        match digests::check(checkpoint)? {
+            0 => {}
+            files => tracing::info!(files, "the checkpoint is what {} says", digests::LIST),
+        }
+    }
     if config.model.dir.is_none() {
         tracing::warn!(
             model = demo::NAME,
