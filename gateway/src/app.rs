@@ -35,7 +35,7 @@ use crate::services::sql::accounts::SqlAccounts;
 use crate::services::sql::tenants;
 use crate::services::{batches, tickets, upkeep};
 use crate::state::App;
-use crate::{arrival, cors, origin_check, routes};
+use crate::{arrival, cors, kept_replies, origin_check, routes};
 
 /// Why the server did not start.
 #[derive(Debug, thiserror::Error)]
@@ -230,6 +230,7 @@ fn listen(app: &Data<App>, port: BoundPort) -> Result<(SocketAddr, ServerHandle)
                 web::QueryConfig::default()
                     .error_handler(|error, _| ApiError::invalid("query", error.to_string()).into()),
             )
+            .wrap(middleware::from_fn(kept_replies::answer_once))
             .wrap(middleware::from_fn(routes::without_nul))
             .wrap(middleware::from_fn(origin_check::of_no_foreign_page))
             .wrap(cors::policy(&state.config.server.cors_origins))

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use actix_web::http::header::AUTHORIZATION;
 use actix_web::web::Data;
 use actix_web::{FromRequest, HttpRequest, dev::Payload};
+use base::TenantId;
 use futures_util::future::LocalBoxFuture;
 use remembered::KeyHolder;
 use serving::caller::{Caller, WeightedTenant};
@@ -92,6 +93,11 @@ async fn authenticate(app: &App, key: Option<String>) -> Result<KeyHolder, ApiEr
         }
         Err(error) => worked_before().filter(|_| is_away()).ok_or_else(|| of_store(error).into()),
     }
+}
+
+/// Whose request it is.
+pub(crate) async fn tenant_of(app: &App, request: &HttpRequest) -> Result<TenantId, ApiError> {
+    Ok(authenticate(app, bearer(request)).await?.tenant.tenant)
 }
 
 /// The caller of a request that carries a valid key.

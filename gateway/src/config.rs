@@ -136,6 +136,9 @@ pub struct ServerConfig {
     pub stuck_ms_max: Millis,
     /// `/readyz` stays a 200 while the store is away or takes no writes. Without it a balancer sends nothing then.
     pub ready_without_store: bool,
+    /// Whether `/metrics` shows series of single tenants and replicas to everybody. By default it shows them to an
+    /// operator's key, and on `health_listen`.
+    pub metrics_for_all: bool,
     /// Tenants that have series of their own in `/metrics`; others share one.
     pub metric_tenants_max: usize,
     /// Time without a running relQuery or anything else after which a tenant's series leave `/metrics`.
@@ -159,6 +162,7 @@ impl Default for ServerConfig {
             drain_ms_max: Millis(30_000),
             stuck_ms_max: Millis(30_000),
             ready_without_store: false,
+            metrics_for_all: false,
             metric_tenants_max: 100,
             metric_tenant_idle_ms_max: Millis(15 * 60_000),
         }
@@ -256,8 +260,13 @@ pub struct LimitsConfig {
     pub finished_max: usize,
     /// Rows of those, together.
     pub finished_rows_max: usize,
+    /// Bytes of the tickets of one tenant: requests, and results until they are forgotten. Beyond it what passes its
+    /// deadline gets a 429 in place of a ticket.
+    pub tenant_ticket_bytes_max: Bytes,
     /// Idempotency keys remembered of one tenant.
     pub idempotency_keys_max: usize,
+    /// Bytes of an answer that is kept for its idempotency key; a longer one is computed again.
+    pub idempotency_reply_bytes_max: Bytes,
     /// Tokens of prompts and answers that a tenant's cells (`/v1/cells`) compute in a day (UTC); known answers
     /// cost nothing. Once they are spent more cells get a 429; what began before runs to its end. Without it
     /// there is no limit.
@@ -288,7 +297,9 @@ impl Default for LimitsConfig {
             queue_rows_max: 50_000,
             finished_max: 512,
             finished_rows_max: 200_000,
+            tenant_ticket_bytes_max: Bytes(256 << 20),
             idempotency_keys_max: 10_000,
+            idempotency_reply_bytes_max: Bytes(1 << 20),
             tenant_day_cell_tokens_max: None,
         }
     }

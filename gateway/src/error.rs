@@ -203,7 +203,8 @@ pub fn status(error: &RequestError) -> StatusCode {
         | RequestError::Constraints { .. }
         | RequestError::Busy { .. } => StatusCode::TOO_MANY_REQUESTS,
         RequestError::NotConfigured(_) => StatusCode::NOT_IMPLEMENTED,
-        RequestError::Cancelled | RequestError::KeyReused(_) => StatusCode::CONFLICT,
+        RequestError::KeyReused(_) => StatusCode::UNPROCESSABLE_ENTITY,
+        RequestError::Cancelled => StatusCode::CONFLICT,
         RequestError::Deadline => StatusCode::GATEWAY_TIMEOUT,
         RequestError::ShuttingDown
         | RequestError::Dead

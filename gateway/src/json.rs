@@ -199,6 +199,11 @@ impl JsonFields {
         }
     }
 
+    /// A field that is a whole number, left where it is.
+    pub fn count(&self, field: &str) -> Option<u64> {
+        self.map.get(field).and_then(Value::as_u64)
+    }
+
     /// A string that is not taken yet; `None` where there is none.
     pub fn text(&self, field: &str) -> Option<&str> {
         self.map.get(field).and_then(Value::as_str)

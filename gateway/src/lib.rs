@@ -12,6 +12,7 @@ pub mod config;
 pub mod cors;
 pub mod error;
 pub mod json;
+mod kept_replies;
 pub mod models;
 pub mod openapi;
 mod origin_check;

@@ -1,10 +1,10 @@
 //! What survives a restart: tenants, keys, usage, results, tickets, batches, files, schemas, corpora,
-//! workbooks, calibration and what SQL has spent; and what several gateways tell each other.
+//! workbooks, idempotent replies, calibration and what SQL has spent; and what several gateways tell each other.
 //!
 //! One [`Store`] over SQLite (a file, the default) or Postgres (several gateways), with one schema and one
 //! set of statements for both. Each table family has its file with its SQL in sight: [`tenants`], [`keys`],
 //! [`sign_ins`], [`usage`], [`spending`], [`results`], [`tickets`], [`batches`], [`files`], [`schemas`], [`corpora`],
-//! [`workbooks`], [`shares`], [`calibration`], [`nodes`], [`replica_leases`]. How its calls
+//! [`workbooks`], [`shares`], [`idempotency`], [`calibration`], [`nodes`], [`replica_leases`]. How its calls
 //! fared is told by [`health`].
 //!
 //! The store reads no clock: every instant is an argument, in unix milliseconds. (Leases of replicas count by the
@@ -17,6 +17,7 @@ pub mod corpora;
 pub mod error;
 pub mod files;
 pub mod health;
+pub mod idempotency;
 mod inspect;
 pub mod keys;
 mod migrate;
@@ -39,6 +40,7 @@ pub use corpora::{Corpus, CorpusLimits, CorpusOf, FragmentKey, NewCorpus, NewDoc
 pub use error::{Error, StoreOutage};
 pub use files::{FileInfo, FileLimits, NewFile};
 pub use health::{StoreErrors, StoreHealth};
+pub use idempotency::IdempotentReply;
 pub use inspect::Inspection;
 pub use keys::{CreatedKey, KeyInfo, KeyLookup, NewKey};
 pub use nodes::NodeClaim;

@@ -8,7 +8,7 @@ use sqlx::AnyConnection;
 use crate::error::Error;
 
 /// The steps, oldest first; step `i` brings the schema to version `i + 1`. Never edited, only added to.
-const STEPS: [&str; 9] = [
+const STEPS: [&str; 10] = [
     include_str!("schema.sql"),
     include_str!("schemas.sql"),
     include_str!("corpora.sql"),
@@ -18,6 +18,7 @@ const STEPS: [&str; 9] = [
     include_str!("sign_ins.sql"),
     include_str!("workbooks.sql"),
     include_str!("upkeep.sql"),
+    include_str!("idempotency.sql"),
 ];
 
 /// The version that this program brings a schema to.

@@ -64,6 +64,8 @@ pub(crate) enum Lock {
     ReplicaLeases = 0x7265_6c09,
     /// Saves of workbooks: keeps versions in order and the bounds strict.
     Workbooks = 0x7265_6c0a,
+    /// Idempotent replies: keeps their bound strict.
+    Replies = 0x7265_6c0b,
 }
 
 /// The database. Cheap to clone; clones share the connections.

@@ -8,7 +8,7 @@
 //! A batch is a ticket too, of the kind [`BATCH`]: it may have many rows, so those are read page by page, and
 //! it can be asked to stop from any gateway.
 
-use base::TenantId;
+use base::{Bytes, TenantId};
 use sqlx::{Any, AnyConnection};
 
 use crate::error::{Error, foreign, new_of};
@@ -149,25 +149,49 @@ impl Store {
     /// Makes a running ticket. When this returns, the ticket survives a crash.
     pub async fn create_ticket(&self, new: NewTicket<'_>, now: UnixMillis) -> Result<(), Error> {
         self.bounded(async {
-            sqlx::query(
-                "INSERT INTO tickets \
-                 (id, tenant, kind, request, state, summary, created, expires, holder, leased_until) \
-                 VALUES ($1, $2, $3, $4, 'running', NULL, $5, $6, $7, $8)",
-            )
-            .bind(new.id)
-            .bind(to_sql(new.tenant.0))
-            .bind(new.kind)
-            .bind(new.request)
-            .bind(now.to_sql())
-            .bind(new.expires.to_sql())
-            .bind(&new.lease.holder)
-            .bind(new.lease.until.to_sql())
-            .execute(self.pool())
-            .await
-            .map_err(new_of("ticket", new.id))?;
-            Ok(())
+            let mut connection = self.pool().acquire().await?;
+            insert(&mut connection, new, now).await
         })
         .await
+    }
+
+    /// The same where the tenant's tickets, but for batches, have no more than so many bytes with it: their requests
+    /// and the results that they have by now. `false`: they would have more.
+    pub async fn create_ticket_within(
+        &self,
+        new: NewTicket<'_>,
+        bytes_max: Bytes,
+        now: UnixMillis,
+    ) -> Result<bool, Error> {
+        self.bounded(async {
+            let mut tx = self.begin_write(Lock::Tickets).await?;
+            // A sum of BIGINTs is a NUMERIC to Postgres.
+            let (requests, results): (i64, i64) = sqlx::query_as(
+                "SELECT CAST(COALESCE(SUM(octet_length(request)), 0) AS BIGINT), CAST(COALESCE(SUM((SELECT \
+                 SUM(octet_length(result)) FROM ticket_rows WHERE ticket = id)), 0) AS BIGINT) \
+                 FROM tickets WHERE tenant = $1 AND expires > $2 AND kind <> $3",
+            )
+            .bind(to_sql(new.tenant.0))
+            .bind(now.to_sql())
+            .bind(BATCH)
+            .fetch_one(&mut *tx)
+            .await?;
+            if from_sql(requests) + from_sql(results) + new.request.len() as u64 > bytes_max.0 {
+                return Ok(false);
+            }
+            insert(&mut tx, new, now).await?;
+            tx.commit().await?;
+            Ok(true)
+        })
+        .await
+    }
+
+    /// Keeps less of the request of a ticket that has ended: what is still needed to show it.
+    pub async fn shorten_ticket(&self, id: &str, request: &str) -> Result<bool, Error> {
+        let query = sqlx::query("UPDATE tickets SET request = $1 WHERE id = $2 AND state <> 'running'")
+            .bind(request)
+            .bind(id);
+        Ok(self.changed(query).await? > 0)
     }
 
     /// Adds finished rows, all or none. A row that is there already stays as it is. When this returns, the
@@ -324,6 +348,25 @@ impl Store {
         }
         Ok(ticket)
     }
+}
+
+async fn insert(connection: &mut AnyConnection, new: NewTicket<'_>, now: UnixMillis) -> Result<(), Error> {
+    sqlx::query(
+        "INSERT INTO tickets (id, tenant, kind, request, state, summary, created, expires, holder, leased_until) \
+         VALUES ($1, $2, $3, $4, 'running', NULL, $5, $6, $7, $8)",
+    )
+    .bind(new.id)
+    .bind(to_sql(new.tenant.0))
+    .bind(new.kind)
+    .bind(new.request)
+    .bind(now.to_sql())
+    .bind(new.expires.to_sql())
+    .bind(&new.lease.holder)
+    .bind(new.lease.until.to_sql())
+    .execute(connection)
+    .await
+    .map_err(new_of("ticket", new.id))?;
+    Ok(())
 }
 
 /// What a [`TicketRow`] is made of.

@@ -5,7 +5,7 @@ mod support;
 
 use base::Millis;
 use store::{DEFAULT_TENANT, KeyLookup, NewKey, Store, StoreOptions, WorkbookDeleted};
-use suite::{at, batches, cases, corpora, leases, migration, schemas, sql, tickets, workbooks};
+use suite::{at, batches, cases, corpora, leases, migration, replies, schemas, sql, tickets, workbooks};
 use support::Server;
 
 macro_rules! on_postgres {

@@ -3,7 +3,7 @@
 mod suite;
 
 use store::{Error, Store};
-use suite::{batches, cases, corpora, leases, migration, schemas, sql, tickets, workbooks};
+use suite::{batches, cases, corpora, leases, migration, replies, schemas, sql, tickets, workbooks};
 
 macro_rules! on_sqlite {
     ($($module:ident::$case:ident),* $(,)?) => {$(

@@ -8,7 +8,7 @@ use store::Page;
 use crate::auth::Authenticated;
 use crate::error::ApiError;
 use crate::error::Refusals;
-use crate::routes::start::key_of;
+use crate::kept_replies::key_of;
 use crate::routes::{get_only, number, only_get_post, only_post, read_body};
 use crate::services::batches::{self, Batch};
 use crate::state::App;

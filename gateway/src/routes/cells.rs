@@ -8,10 +8,11 @@ use serde::Deserialize;
 use serde_json::json;
 use serving::Runtime;
 use serving::error::internal;
-use serving::relquery_state::{AnswerRow, RelQueryState};
+use serving::relquery_state::{AnswerRow, RelQueryState, Status};
 
 use crate::auth::Authenticated;
 use crate::error::ApiError;
+use crate::kept_replies;
 use crate::routes::relqueries::answered;
 use crate::routes::start::{Incoming, Started, start};
 use crate::routes::{ask, only_get_delete, only_post};
@@ -60,13 +61,13 @@ pub struct CellsQuery {
     responses(
         (status = 200, body = CellsReply),
         (status = 400, body = crate::error::ErrorBody),
-        (status = 409, body = crate::error::ErrorBody, description = "the idempotency key names another request"),
+        (status = 422, body = crate::error::ErrorBody, description = "the idempotency key names another request"),
         (status = 429, body = crate::error::ErrorBody),
     ),
     params(("details" = Option<bool>, Query, description = "with each cell's tokens, times and source"),
         ("Idempotency-Key" = Option<String>, Header, description = "Names this request for good: sent again \
-        with the same body, it gets the same run and its answers, also while that is under way. Forgotten with the \
-        answers, after a restart, and when every client left before the end.")),
+        with the same body, it gets the same run and its answers, also while that is under way; once it is over also from another gateway \
+        and after a restart, for `store.ticket_ms_max`. Forgotten when every client left before the end.")),
     security(("key" = []))
 )]
 pub async fn create(
@@ -80,12 +81,14 @@ pub async fn create(
     let Started { handle, stream, deadline, body } =
         start::<WantedCells>(&app, caller, incoming, PREFIX).await?;
     if stream {
-        return Ok(stream::reply(stream::rows(app, handle, Cells { details }, deadline, body)));
+        let response = stream::reply(stream::rows(app, handle, Cells { details }, deadline, body));
+        return Ok(kept_replies::unfinished_if(deadline.is_some(), response));
     }
     let runtime = Arc::clone(handle.runtime());
     let relquery = answered(&app, handle, deadline, &body).await?;
     let shape = ReplyShape { rows: true, partial: true };
-    Ok(HttpResponse::Ok().json(CellsReply::new(&relquery, &runtime.model, shape, details)))
+    let response = HttpResponse::Ok().json(CellsReply::new(&relquery, &runtime.model, shape, details));
+    Ok(kept_replies::unfinished_if(relquery.read().status == Status::Running, response))
 }
 
 /// The events of a batch of cells.

@@ -13,6 +13,7 @@ use serving::relquery_state::{AnswerRow, RelQueryState, Status};
 
 use crate::auth::Authenticated;
 use crate::error::ApiError;
+use crate::kept_replies;
 use crate::routes::start::{Incoming, Started, start};
 use crate::routes::{only_get_delete, only_post};
 use crate::services::lookup::{call_off, look_up};
@@ -47,12 +48,12 @@ pub fn configure(routes: &mut ServiceConfig) {
     responses(
         (status = 200, body = RelQueryReply),
         (status = 400, body = crate::error::ErrorBody),
-        (status = 409, body = crate::error::ErrorBody, description = "the idempotency key names another request"),
+        (status = 422, body = crate::error::ErrorBody, description = "the idempotency key names another request"),
         (status = 429, body = crate::error::ErrorBody),
     ),
     params(("Idempotency-Key" = Option<String>, Header, description = "Names this request for good: sent again \
-        with the same body, it gets the same run and its answers, also while that is under way. Forgotten with the \
-        answers, after a restart, and when every client left before the end.")),
+        with the same body, it gets the same run and its answers, also while that is under way; once it is over also from another gateway \
+        and after a restart, for `store.ticket_ms_max`. Forgotten when every client left before the end.")),
     security(("key" = []))
 )]
 pub async fn create(
@@ -65,12 +66,14 @@ pub async fn create(
     let Started { handle, stream, deadline, body } =
         start::<RelQueryRequest>(&app, caller, incoming, PREFIX).await?;
     if stream {
-        return Ok(stream::reply(stream::rows(app, handle, RelQueryEvents, deadline, body)));
+        let response = stream::reply(stream::rows(app, handle, RelQueryEvents, deadline, body));
+        return Ok(kept_replies::unfinished_if(deadline.is_some(), response));
     }
     let runtime = Arc::clone(handle.runtime());
     let relquery = answered(&app, handle, deadline, &body).await?;
     let shape = ReplyShape { rows: true, partial: true };
-    Ok(HttpResponse::Ok().json(reply(&runtime, &relquery, shape)))
+    let response = HttpResponse::Ok().json(reply(&runtime, &relquery, shape));
+    Ok(kept_replies::unfinished_if(relquery.read().status == Status::Running, response))
 }
 
 /// Waits for a relQuery's end or its deadline, after which a ticket carries on.

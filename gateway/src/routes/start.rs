@@ -1,10 +1,10 @@
 //! How a request that makes a relQuery begins: prepared and submitted, or, with an `Idempotency-Key` that
-//! this tenant has sent with the same body before, joined to what that began.
+//! this tenant has sent with the same body before, joined to what that began. (Answers that are over are kept by
+//! [`crate::kept_replies`].)
 
 use std::sync::Arc;
 
 use actix_web::HttpRequest;
-use actix_web::http::header::HeaderMap;
 use actix_web::web::{Bytes, Data, Payload};
 use serving::Runtime;
 use serving::caller::Caller;
@@ -13,22 +13,17 @@ use serving::error::{RequestError, internal};
 use serving::label::Label;
 use serving::ownership::OwnerHandle;
 use serving::submit::{self, Resumed};
-use sha2::{Digest as _, Sha256};
 
 use crate::error::ApiError;
+use crate::kept_replies::{digest_of, key_of, reused};
 use crate::routes::{Arrived, off_thread, read_timely};
 use crate::services::constraints::Purpose;
-use crate::services::idempotency::{Digest, First, IdempotencyGuard};
+use crate::services::idempotency::{First, IdempotencyGuard};
 use crate::services::lookup::look_up;
 use crate::services::prepare::{RequestContext, Wanted};
 use crate::state::App;
 use crate::wire::label;
 use crate::wire::relquery::public_id;
-
-/// The header.
-const HEADER: &str = "Idempotency-Key";
-/// Its longest value.
-const KEY_BYTES_MAX: usize = 255;
 
 /// A relQuery under way, and how its client wants the reply.
 pub(crate) struct Started {
@@ -60,10 +55,10 @@ pub(crate) async fn start<W: Wanted>(
     let client = label::of_client(request.headers());
     let arrived = read_timely(app, request, payload).await?;
     let Some(key) = key else { return begin::<W>(app, caller, arrived, client).await };
-    let digest = digest_of(request.path(), &arrived.body);
+    let digest = digest_of(request.uri(), &arrived.body);
     let now = app.runtime.shared.clock.now();
     let guard = app.idempotency.claim(caller.tenant, key, digest, now).await;
-    let mut guard = guard.map_err(|_| RequestError::KeyReused(HEADER))?;
+    let mut guard = guard.map_err(|_| reused())?;
     if let Some(started) = rejoin(app, caller, &guard, prefix, &arrived).await? {
         app.runtime.shared.metrics.requests.repeats.inc();
         return Ok(started);
@@ -148,24 +143,4 @@ async fn rejoin(
     let deadline = first.deadline.map(|deadline| deadline.again(arrived.peek.arrival()));
     let handle = first.owners.join(&model.runtime, relquery);
     Ok(handle.map(|handle| Started { handle, stream, deadline, body: arrived.body.clone() }))
-}
-
-/// The key, where the request has one.
-pub(crate) fn key_of(headers: &HeaderMap) -> Result<Option<&str>, ApiError> {
-    let mut values = headers.get_all(HEADER);
-    let Some(value) = values.next() else { return Ok(None) };
-    let key = value.to_str().ok().filter(|key| (1..=KEY_BYTES_MAX).contains(&key.len()));
-    match key {
-        Some(key) if values.next().is_none() => Ok(Some(key)),
-        _ => {
-            let reason = format!("must be one value of 1 to {KEY_BYTES_MAX} visible ASCII characters");
-            Err(ApiError::invalid(HEADER, reason))
-        }
-    }
-}
-
-/// Identity of a request: its path and the bytes of its body.
-fn digest_of(path: &str, body: &[u8]) -> Digest {
-    // A path holds no NUL.
-    Sha256::new().chain_update(path).chain_update([0]).chain_update(body).finalize().into()
 }

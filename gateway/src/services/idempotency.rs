@@ -1,7 +1,7 @@
 //! Idempotency keys: which relQuery a tenant's key began, so that a repeated request is not a second run.
 //!
-//! Kept in memory, a bounded number per tenant, each as long as a ticket; a restart forgets them (the answers
-//! themselves survive in the result cache, tickets under their ids). A key is taken while its first request
+//! Kept in memory, a bounded number per tenant, each as long as a ticket; what is over is in the store
+//! ([`crate::kept_replies`]). A key is taken while its first request
 //! is being prepared: repeats wait for that. Must not know HTTP or what a request means.
 
 use std::collections::{BTreeMap, HashMap};

@@ -4,14 +4,16 @@
 //! A task then follows the relQuery like any reader and appends finished rows. After a restart unfinished
 //! tickets are claimed, their finished rows put back on a relQuery, and the rest submitted again.
 
+mod kept;
+
 use std::sync::Arc;
 
-use base::{End, TenantId, TokenCount};
+use base::{End, Millis, TenantId, TokenCount};
 use serde_json::{Value, json};
 use serving::Runtime;
 use serving::caller::{Caller, WeightedTenant};
 use serving::error::stored;
-use serving::error::{RequestError, of_store};
+use serving::error::{RequestError, internal, of_store};
 use serving::ownership::OwnerHandle;
 use serving::relquery_state::{
     AnswerSource, Arrival, RelQueryKind, RelQueryState, RowProgress, Status, Usage,
@@ -35,7 +37,7 @@ const RETRY: std::time::Duration = std::time::Duration::from_secs(1);
 /// Unfinished tickets taken over at a time.
 const CLAIMED_MAX: u32 = 64;
 /// How long a gateway may be silent before others take its tickets over.
-const LEASE: base::Millis = base::Millis(60_000);
+const LEASE: Millis = Millis(60_000);
 
 /// This gateway's lease from now on.
 pub fn lease(app: &App) -> Lease {
@@ -57,21 +59,37 @@ pub async fn make(
     }
     let id = relquery::public_id(relquery);
     let now = UnixMillis(app.runtime.shared.clock.unix_ms());
-    let request = String::from_utf8_lossy(request);
+    let (kind, request) = (kind_word(&relquery.kind), request.to_vec());
+    // A large table is read for it.
+    let needed = tokio::task::spawn_blocking(move || kept::needed(kind, &request));
+    let request = needed.await.map_err(internal)?;
     let ticket = NewTicket {
         id: &id,
         tenant: relquery.tenant,
-        kind: kind_word(&relquery.kind),
+        kind,
         request: &request,
         expires: now.after(app.config.store.ticket_ms_max),
         lease: &lease(app),
     };
-    stored(app.runtime.store.create_ticket(ticket, now).await)?;
+    create(app, ticket, now).await?;
     let runtime = Arc::clone(handle.runtime());
     runtime.shared.metrics.requests.partial.inc();
     let relquery = handle.release();
     tokio::spawn(follow((app.clone(), runtime), Arc::clone(&relquery), 0));
     Ok(relquery)
+}
+
+/// Writes a ticket down, within what its tenant may keep.
+pub async fn create(app: &App, ticket: NewTicket<'_>, now: UnixMillis) -> Result<(), RequestError> {
+    let limit = app.config.limits.tenant_ticket_bytes_max;
+    match stored(app.runtime.store.create_ticket_within(ticket, limit, now).await)? {
+        true => Ok(()),
+        false => Err(RequestError::Busy {
+            what: "bytes of tickets of this tenant, results included",
+            limit: format!("{} (limits.tenant_ticket_bytes_max)", limit.0),
+            retry_after: Millis(60_000),
+        }),
+    }
 }
 
 fn kind_word(kind: &RelQueryKind) -> &'static str {
@@ -142,6 +160,12 @@ async fn follow((app, runtime): (Arc<App>, Arc<Runtime>), relquery: Arc<RelQuery
             if !error.is_transient() || !is_retried(&app).await {
                 break;
             }
+        }
+        if !is_lost
+            && let Some(shown) = kept::after_end(&relquery, &runtime.model)
+            && let Err(error) = app.runtime.store.shorten_ticket(&id, &shown).await
+        {
+            tracing::warn!(%error, ticket = id, "a ticket that has ended keeps its request");
         }
         runtime.registry.ended(&relquery);
         return;
@@ -310,20 +334,17 @@ pub fn restore(app: &App, ticket: &Ticket) -> Result<FoundRelQuery, RequestError
     let (arrival, tenant) = (app.runtime.shared.clock.now(), ticket.tenant);
     let model = app.models.of_request(&fields)?;
     let context = RequestContext { app, model, tenant, purpose: Purpose::Show, arrival };
-    let PreparedRequest { work, .. } = match ticket.kind.as_str() {
-        "cells" => WantedCells::prepare(context, fields)?,
-        _ => RelQueryRequest::prepare(context, fields)?,
+    let prepared = |prepared: PreparedRequest| (prepared.work.kind, prepared.work.rows);
+    let (kind, rows) = match (kept::rows_after_end(&fields), ticket.kind.as_str()) {
+        (Some(rows), _) => (RelQueryKind::RelQuery, rows),
+        (None, "cells") => prepared(WantedCells::prepare(context, fields)?),
+        (None, _) => prepared(RelQueryRequest::prepare(context, fields)?),
     };
     let number = relquery::parse_id("rq-", &ticket.id).or_else(|| relquery::parse_id("cl-", &ticket.id));
     let now = app.runtime.shared.clock.now();
     let arrival = Arrival { unix_ms: ticket.created.0, time: now };
-    let relquery = RelQueryState::new(
-        number.ok_or(RequestError::Internal)?,
-        ticket.tenant,
-        work.kind,
-        work.rows,
-        arrival,
-    );
+    let relquery =
+        RelQueryState::new(number.ok_or(RequestError::Internal)?, ticket.tenant, kind, rows, arrival);
     for row in &ticket.rows {
         let Some((index, text, state)) = parse_row(row) else { continue };
         relquery.keep_probability(index, probability(row));

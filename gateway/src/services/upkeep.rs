@@ -72,6 +72,9 @@ async fn forget(app: &App) {
     if let Err(error) = app.runtime.store.expire_tickets(now).await {
         tracing::warn!(%error, "old tickets were not deleted");
     }
+    if let Err(error) = app.runtime.store.expire_replies(now).await {
+        tracing::warn!(%error, "old replies of idempotency keys were not deleted");
+    }
     if let Err(error) = app.runtime.store.expire_signed_in_keys(now).await {
         tracing::warn!(%error, "old keys of sign-in links were not deleted");
     }

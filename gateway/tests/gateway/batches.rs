@@ -240,7 +240,7 @@ async fn a_key_makes_one_batch_restarts_included() {
     assert_eq!((&again["id"], again["status"].as_str()), (&made["id"], Some("completed")));
     let mut other = body.clone();
     other["metadata"] = json!({});
-    assert_eq!(post(&client, &other).await.status, 409);
+    assert_eq!(post(&client, &other).await.status, 422);
     assert_eq!(client.get("/v1/batches").await.json()["data"].as_array().unwrap().len(), 1);
     assert_eq!(second.gate.passed(), 0, "nothing ran again");
 }

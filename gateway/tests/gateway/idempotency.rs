@@ -2,6 +2,7 @@
 
 use base::Millis;
 use serde_json::{Value, json};
+use serving::model::Model;
 use store::{Store, UnixMillis};
 
 use crate::common::client::{Client, Reply, finish, read_until};
@@ -92,14 +93,14 @@ async fn many_equal_requests_at_once_run_once() {
 }
 
 #[actix_web::test]
-async fn a_key_used_with_another_request_is_a_conflict_that_names_the_header() {
+async fn a_key_used_with_another_request_is_refused_and_the_header_named() {
     let server = serve().await;
     let first = post(&server.client, RELQUERIES, "k", &body(RELQUERIES)).await.json();
     let mut other = body(RELQUERIES);
     other["rows"] = json!([["c"]]);
     for (path, body) in [(RELQUERIES, other), (CELLS, body(CELLS))] {
         let reply = post(&server.client, path, "k", &body).await;
-        assert_eq!(reply.status, 409, "{}", reply.body);
+        assert_eq!(reply.status, 422, "{}", reply.body);
         assert!(reply.error().contains("Idempotency-Key"), "{}", reply.body);
         assert_eq!(reply.json()["error"]["param"], "Idempotency-Key");
         assert_eq!(reply.json()["error"]["code"], "idempotency_key_reused");
@@ -141,7 +142,7 @@ async fn tenants_share_no_keys() {
     let first = post(&server.client, RELQUERIES, "k", &body(RELQUERIES)).await.json();
     let second = post(&other, RELQUERIES, "k", &body(RELQUERIES)).await.json();
     assert_ne!(first["id"], second["id"]);
-    assert_eq!(post(&other, CELLS, "k", &body(CELLS)).await.status, 409);
+    assert_eq!(post(&other, CELLS, "k", &body(CELLS)).await.status, 422);
 }
 
 #[actix_web::test]
@@ -208,23 +209,105 @@ async fn a_relquery_that_was_called_off_stays_called_off() {
 }
 
 #[actix_web::test]
-async fn a_key_is_forgotten_with_its_answer_and_by_a_restart() {
+async fn an_answer_outlives_the_memory_of_its_run_and_a_restart() {
     let (_dir, store) = crate::common::lasting_store().await;
     let mut config = config();
     config.limits.finished_max = 1;
     let server = serve_on(config.clone(), model(), store.clone()).await;
-    let body = json!({"template": "Say {w}", "rows": [["a"], ["b"]]});
-    let first = post(&server.client, RELQUERIES, "k", &body).await.json();
-    post(&server.client, CELLS, "other", &self::body(CELLS)).await;
-    let second = post(&server.client, RELQUERIES, "k", &body).await.json();
-    assert_ne!(second["id"], first["id"], "its answer was not kept any more");
-    assert_eq!(second["usage"]["rows_from_cache"], 2, "but its cells were");
+    let first = post(&server.client, RELQUERIES, "k", &body(RELQUERIES)).await;
+    post(&server.client, CELLS, "other", &body(CELLS)).await;
+    let second = post(&server.client, RELQUERIES, "k", &body(RELQUERIES)).await;
+    assert_eq!((&second.body, second.header("idempotency-replayed")), (&first.body, Some("true")));
     server.running.drain(std::future::pending()).await;
     let server = serve_on(config, model(), store).await;
-    let third = post(&server.client, RELQUERIES, "k", &body).await.json();
-    assert_ne!(third["id"], second["id"]);
-    assert_eq!(third["usage"]["rows_from_cache"], 2);
+    let third = post(&server.client, RELQUERIES, "k", &body(RELQUERIES)).await;
+    assert_eq!(third.body, first.body);
+    let mut another = body(RELQUERIES);
+    another["rows"] = json!([["c"]]);
+    assert_eq!(post(&server.client, RELQUERIES, "k", &another).await.status, 422);
     assert_eq!(server.gate.passed(), 0, "no step ran");
+}
+
+/// A body of every other route that takes a key and needs nothing but what the server is made with.
+fn bodies() -> Vec<(&'static str, Value)> {
+    let messages = json!([{"role": "user", "content": "Say yes"}]);
+    vec![
+        ("/v1/chat/completions", json!({"model": "double", "messages": messages, "max_tokens": 3})),
+        ("/v1/completions", json!({"model": "double", "prompt": "Say yes", "max_tokens": 3})),
+        ("/v1/query", json!({"query": {"g": {"max_tokens": 3, "input": {"user": "Say yes"}}}})),
+        ("/v1/schemas", json!({"schema": "<schema name=\"s\"><module name=\"m\">a text</module></schema>"})),
+    ]
+}
+
+/// A model that can chat.
+fn chatting() -> Model {
+    Model { has_chat: true, ..model() }
+}
+
+#[actix_web::test]
+async fn every_post_is_answered_once_also_after_a_restart_and_by_another_gateway() {
+    let (_dir, store) = crate::common::lasting_store().await;
+    let server = serve_on(config(), chatting(), store.clone()).await;
+    let mut first = Vec::new();
+    for (path, body) in bodies() {
+        let reply = post(&server.client, path, path, &body).await;
+        assert_eq!(
+            (reply.status, reply.header("idempotency-replayed")),
+            (200, None),
+            "{path}: {}",
+            reply.body
+        );
+        first.push(reply);
+    }
+    let steps = server.gate.passed();
+    for ((path, mut body), first) in bodies().into_iter().zip(&first) {
+        let again = post(&server.client, path, path, &body).await;
+        assert_eq!((again.status, &again.body), (200, &first.body), "{path}");
+        assert_eq!(again.header("idempotency-replayed"), Some("true"), "{path}");
+        assert_eq!(again.header("content-type"), first.header("content-type"), "{path}");
+        body["max_tokens"] = json!(2);
+        let other = post(&server.client, path, path, &body).await;
+        assert_eq!(
+            (other.status, &other.json()["error"]["param"]),
+            (422, &json!("Idempotency-Key")),
+            "{path}"
+        );
+    }
+    assert_eq!(server.gate.passed(), steps, "no step ran");
+    server.running.drain(std::future::pending()).await;
+    let server = serve_on(config(), chatting(), store).await;
+    for ((path, body), first) in bodies().into_iter().zip(&first) {
+        assert_eq!(post(&server.client, path, path, &body).await.body, first.body, "{path}");
+    }
+    assert_eq!(server.gate.passed(), 0, "no step ran after the restart");
+}
+
+#[actix_web::test]
+async fn equal_chats_at_once_are_one_and_their_stream_is_kept_whole() {
+    let server = serve_with(config(), chatting()).await;
+    for stream in [false, true] {
+        let (path, mut body) = bodies().remove(0);
+        body["stream"] = json!(stream);
+        let request = keyed(&server.client, path, &format!("k-{stream}"), &body);
+        let replies = futures_util::future::join_all((0..8).map(|_| server.client.raw(&request))).await;
+        assert!(replies.iter().all(|reply| reply.status == 200 && reply.body == replies[0].body));
+        // Each run has an id of its own, which is in the body.
+        let another = keyed(&server.client, path, &format!("another-{stream}"), &body);
+        assert_ne!(server.client.raw(&another).await.body, replies[0].body);
+    }
+}
+
+#[actix_web::test]
+async fn what_failed_or_is_too_long_is_not_kept() {
+    let mut config = config();
+    config.limits.idempotency_reply_bytes_max = base::Bytes(64);
+    let server = serve_with(config, chatting()).await;
+    let (path, body) = bodies().remove(0);
+    let wrong = json!({"model": "double", "messages": []});
+    assert_eq!(post(&server.client, path, "k", &wrong).await.status, 400);
+    let first = post(&server.client, path, "k", &body).await.json();
+    let second = post(&server.client, path, "k", &body).await.json();
+    assert_ne!(first["id"], second["id"], "more than 64 bytes");
 }
 
 #[actix_web::test]

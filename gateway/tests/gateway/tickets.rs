@@ -155,3 +155,61 @@ async fn cells_have_tickets_too() {
     server.until("everything is free", |server| server.is_free()).await;
     assert_eq!(server.client.get(&path).await.json()["status"], "cancelled");
 }
+
+#[actix_web::test]
+async fn a_ticket_keeps_the_columns_that_its_template_reads_and_at_its_end_only_answers() {
+    let (_dir, store) = crate::common::lasting_store().await;
+    let server = serve_on(config(), model(), store.clone()).await;
+    server.gate.shut();
+    let note = "note ".repeat(4_000);
+    let rows = json!([["a", note], ["b", note]]);
+    let body = json!({"template": "Say {w}", "columns": ["w", "note"], "rows": rows, "deadline_ms": 30});
+    let id = server.relquery(body).await.json()["ticket"].as_str().unwrap().to_owned();
+    let request =
+        async || store.ticket(store::DEFAULT_TENANT, &id, UnixMillis(1)).await.unwrap().unwrap().request;
+    let kept = request().await;
+    assert!(kept.contains("Say {w}") && !kept.contains("note"), "{kept}");
+    server.gate.release();
+    server.until("the work goes on", |server| server.is_free()).await;
+    // Written a little after its rows.
+    let mut shown = request().await;
+    while shown.contains("Say {w}") {
+        shown = request().await;
+    }
+    assert_eq!(
+        serde_json::from_str::<serde_json::Value>(&shown).unwrap(),
+        json!({"ended_rows": 2, "model": "double"})
+    );
+    server.running.drain(std::future::pending()).await;
+    let server = serve_on(config(), model(), store.clone()).await;
+    let whole = server.client.get(&format!("/v1/relqueries/{id}")).await.json();
+    assert_eq!((&whole["status"], &whole["rows"][1]["text"]), (&json!("completed"), &json!("b")), "{whole}");
+    assert_eq!(whole["rows"].as_array().unwrap().len(), 2);
+}
+
+#[actix_web::test]
+async fn what_a_tenant_keeps_in_tickets_is_bounded_and_ends_make_room() {
+    let mut config = config();
+    config.limits.tenant_ticket_bytes_max = base::Bytes(2_000);
+    let server = serve_on(config, model(), Store::open("sqlite::memory:").await.unwrap()).await;
+    server.gate.shut();
+    let ask = async |word: &str| {
+        let rows = json!([[word.repeat(1_000)]]);
+        server
+            .relquery(json!({"template": "Say {w}", "rows": rows, "max_tokens": 1, "deadline_ms": 30}))
+            .await
+    };
+    assert_eq!(ask("a").await.json()["status"], "partial");
+    let refused = ask("b").await;
+    assert_eq!(refused.status, 429, "{}", refused.body);
+    assert!(refused.error().contains("2000 (limits.tenant_ticket_bytes_max)"), "{}", refused.error());
+    assert_eq!(server.running.app.runtime.registry.running().len(), 1, "what has no ticket ends");
+    server.gate.release();
+    server.until("the work goes on", |server| server.is_free()).await;
+    // Its end is written a little after its rows.
+    let mut later = ask("c").await;
+    while later.status == 429 {
+        later = ask("c").await;
+    }
+    assert_eq!(later.status, 200, "{}", later.body);
+}

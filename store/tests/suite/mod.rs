@@ -5,6 +5,7 @@ pub(crate) mod cases;
 pub(crate) mod corpora;
 pub(crate) mod leases;
 pub(crate) mod migration;
+pub(crate) mod replies;
 pub(crate) mod schemas;
 pub(crate) mod sql;
 pub(crate) mod tickets;
@@ -49,6 +50,8 @@ macro_rules! for_each_case {
             leases::gateways_see_what_others_hold_and_replace_their_own,
             leases::a_gateway_that_is_not_heard_of_loses_its_leases,
             leases::gateways_that_renew_at_once_never_hold_more_than_there_is,
+            replies::a_reply_is_its_tenants_alone_is_replaced_and_ends,
+            replies::of_a_tenants_replies_those_that_last_longest_stay,
             schemas::a_schema_is_kept_replaced_listed_and_forgotten,
             schemas::a_tenant_neither_sees_nor_forgets_anothers_schema,
             schemas::what_a_tenant_may_keep_and_pin_is_bounded,
@@ -56,6 +59,7 @@ macro_rules! for_each_case {
             sql::what_sql_spends_adds_up_by_tenant_and_day,
             sql::a_ticket_that_begins_again_has_no_rows,
             tickets::a_ticket_collects_rows_once_and_ends_once,
+            tickets::a_tenants_tickets_stay_within_its_bytes,
             tickets::another_tenant_can_neither_read_nor_delete_a_ticket,
             tickets::deleted_and_expired_tickets_take_no_more_rows,
             tickets::a_restarted_gateway_claims_its_own_tickets_and_others_wait_for_the_lease,

@@ -39,6 +39,26 @@ pub(crate) async fn a_ticket_collects_rows_once_and_ends_once(url: String) {
     assert_eq!((read.state, read.summary.as_deref()), (TicketState::Completed, Some("{\"usage\":{}}")));
 }
 
+pub(crate) async fn a_tenants_tickets_stay_within_its_bytes(url: String) {
+    let store = open(&url).await;
+    let zeta = second_tenant(&store).await;
+    let lease = lease("a", 60);
+    // A request of 10 bytes each.
+    let make = async |id, tenant, most| {
+        store.create_ticket_within(ticket(id, tenant, &lease), base::Bytes(most), at(1)).await.expect("asked")
+    };
+    assert!(make("rq-1", DEFAULT_TENANT, 10).await);
+    assert!(!make("rq-2", DEFAULT_TENANT, 19).await, "two of them are 20");
+    assert!(make("rq-2", zeta, 10).await, "another tenant's count for itself");
+    store.append_rows("rq-1", "a", &[row(0, "\"ä\"")]).await.expect("appended");
+    assert!(!make("rq-3", DEFAULT_TENANT, 23).await, "a result of four bytes");
+    assert!(make("rq-3", DEFAULT_TENANT, 24).await);
+    assert!(!store.shorten_ticket("rq-1", "{}").await.expect("asked"), "it runs: its request is needed");
+    store.finish_ticket("rq-1", Some("a"), TicketState::Completed, None).await.expect("ended");
+    assert!(store.shorten_ticket("rq-1", "{}").await.expect("asked"));
+    assert!(make("rq-4", DEFAULT_TENANT, 26).await, "8 bytes less");
+}
+
 pub(crate) async fn another_tenant_can_neither_read_nor_delete_a_ticket(url: String) {
     let store = open(&url).await;
     let zeta = second_tenant(&store).await;

@@ -19,6 +19,7 @@ use store::{Lease, NewTicket, Ticket, TicketRow, TicketState, UnixMillis};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use super::{failed, session, set};
+use crate::services::tickets;
 use crate::state::App;
 
 /// The kind of a ticket that holds a statement.
@@ -80,7 +81,7 @@ pub async fn make(app: &Data<App>, lease: &Lease, detached: Detached) -> Result<
         expires: now.after(app.config.store.ticket_ms_max),
         lease,
     };
-    stored(app.runtime.store.create_ticket(ticket, now).await)?;
+    tickets::create(app, ticket, now).await?;
     app.runtime.shared.metrics.requests.partial.inc();
     follow(app, detached, permit);
     Ok(())

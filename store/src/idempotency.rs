@@ -1,0 +1,111 @@
+//! Idempotent replies: what a request with an idempotency key was answered with, so that the same request gets the
+//! same answer, also from another gateway or after a restart. Bounded by number per tenant: the oldest go first.
+
+use base::TenantId;
+
+use crate::error::{Error, foreign};
+use crate::keys::hex;
+use crate::open::{Lock, Store};
+use crate::time::{UnixMillis, from_sql, to_sql};
+
+/// A reply to keep, or one that was kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IdempotentReply {
+    /// SHA-256 of the request: its path and body.
+    pub request: [u8; 32],
+    /// Its HTTP status.
+    pub status: u16,
+    /// Its media type.
+    pub content_type: String,
+    /// Its body.
+    pub body: String,
+}
+
+impl Store {
+    /// Keeps a tenant's reply under a key until `expires`, in place of an older one, and of the tenant's replies the
+    /// `replies_max` that are kept longest.
+    pub async fn keep_reply(
+        &self,
+        (tenant, key): (TenantId, &str),
+        reply: &IdempotentReply,
+        expires: UnixMillis,
+        replies_max: u64,
+    ) -> Result<(), Error> {
+        self.bounded(async {
+            let mut tx = self.begin_write(Lock::Replies).await?;
+            sqlx::query(
+                "INSERT INTO idempotent_replies (tenant, name, request, status, content_type, body, expires) \
+                 VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (tenant, name) DO UPDATE SET \
+                 request = excluded.request, status = excluded.status, content_type = excluded.content_type, \
+                 body = excluded.body, expires = excluded.expires",
+            )
+            .bind(to_sql(tenant.0))
+            .bind(key)
+            .bind(hex(&reply.request))
+            .bind(i64::from(reply.status))
+            .bind(reply.content_type.as_str())
+            .bind(reply.body.as_str())
+            .bind(expires.to_sql())
+            .execute(&mut *tx)
+            .await
+            .map_err(|error| foreign(error, Error::Missing("tenant")))?;
+            // SQLite takes no OFFSET without a LIMIT.
+            sqlx::query(
+                "DELETE FROM idempotent_replies WHERE tenant = $1 AND name IN (SELECT name FROM \
+                 idempotent_replies WHERE tenant = $1 ORDER BY expires DESC, name LIMIT 9223372036854775807 OFFSET $2)",
+            )
+            .bind(to_sql(tenant.0))
+            .bind(to_sql(replies_max))
+            .execute(&mut *tx)
+            .await?;
+            Ok(tx.commit().await?)
+        })
+        .await
+    }
+
+    /// The reply that a tenant's key has.
+    pub async fn kept_reply(
+        &self,
+        tenant: TenantId,
+        key: &str,
+        now: UnixMillis,
+    ) -> Result<Option<IdempotentReply>, Error> {
+        self.bounded(async {
+            let row: Option<(String, i64, String, String)> = sqlx::query_as(
+                "SELECT request, status, content_type, body FROM idempotent_replies \
+                 WHERE tenant = $1 AND name = $2 AND expires > $3",
+            )
+            .bind(to_sql(tenant.0))
+            .bind(key)
+            .bind(now.to_sql())
+            .fetch_optional(self.pool())
+            .await?;
+            row.map(|(request, status, content_type, body)| {
+                let broken = |what| Error::Broken { what, reason: "not as it was written".into() };
+                let request = from_hex(&request).ok_or_else(|| broken("digest of a request"))?;
+                let status = u16::try_from(from_sql(status)).map_err(|_| broken("status of a reply"))?;
+                Ok(IdempotentReply { request, status, content_type, body })
+            })
+            .transpose()
+        })
+        .await
+    }
+
+    /// Deletes the replies that are past their date; says how many.
+    pub async fn expire_replies(&self, now: UnixMillis) -> Result<u64, Error> {
+        let query = sqlx::query("DELETE FROM idempotent_replies WHERE expires <= $1").bind(now.to_sql());
+        self.changed(query).await
+    }
+}
+
+/// The 32 bytes of a digest that [`hex`] wrote.
+fn from_hex(text: &str) -> Option<[u8; 32]> {
+    let mut bytes = [0; 32];
+    if text.len() != 64 || !text.is_ascii() {
+        return None;
+    }
+    for (place, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&text[2 * place..2 * place + 2], 16).ok()?;
+    }
+    Some(bytes)
+}
