@@ -3,7 +3,7 @@
 # It sets address and key, and with `--sql` in the arguments sql_port.
 serve() {
   mkfifo "$work/said"
-  "$1" serve --listen 127.0.0.1:0 --data-dir "$work/data" "${@:2}" >"$work/said" 2>"$work/log" &
+  RELSERVE_SHOW_KEY=1 "$1" serve --listen 127.0.0.1:0 --data-dir "$work/data" "${@:2}" >"$work/said" 2>"$work/log" &
   server=$!
   trap 'kill "$server" 2>/dev/null || true; wait "$server" 2>/dev/null || true; rm -rf "$work"' EXIT
 

@@ -86,6 +86,8 @@ impl ServerProcess {
         let program = words.next().ok_or_else(|| fail("no command".into()))?;
         let child = Command::new(&program)
             .args(words)
+            // Ours prints its first key then.
+            .env("RELSERVE_SHOW_KEY", "1")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log)

@@ -19,6 +19,7 @@ use serving::shared::Shared;
 use serving::start::imitated;
 
 use crate::auth;
+use crate::config::AuthMode;
 use crate::error::ApiError;
 use crate::json;
 use crate::models::ServedModel;
@@ -76,7 +77,7 @@ pub async fn events(
         said: now,
         is_over: false,
         is_greeted: false,
-        audience: Audience::new(viewer),
+        audience: Audience::new(viewer).with_replicas(shows_replicas(&app, viewer)),
         names_until: now,
         _subscription: subscription,
         model: Arc::clone(&model),
@@ -264,7 +265,7 @@ pub async fn what_if(
     let model = Arc::clone(of.of(&app)?);
     let body = read_body(&app, &request, payload).await?;
     let asked = WhatIfRequest::read(json::object(&body)?, model.runtime.view().policy, model.has_fleet())?;
-    let mut audience = Audience::new(viewer);
+    let mut audience = Audience::new(viewer).with_replicas(shows_replicas(&app, viewer));
     learn_names(&mut audience, &app).await;
     let permit = model.runtime.shared.live.begin_replay().ok_or(RequestError::Busy {
         what: "replay at a time",
@@ -317,6 +318,11 @@ fn failed(error: WhatIfError) -> RequestError {
         WhatIfError::NoReplica => RequestError::NoReplica,
         error @ (WhatIfError::Machine(_) | WhatIfError::Replay(_)) => internal(error),
     }
+}
+
+/// Whether names and errors of replicas are told: to operators, and where nobody has a key.
+pub(crate) fn shows_replicas(app: &App, viewer: Viewer) -> bool {
+    viewer == Viewer::Operator || app.config.auth.mode == AuthMode::None
 }
 
 /// Who looks: an operator by a key of operators, else the caller's tenant.

@@ -2,9 +2,9 @@
 
 use std::ops::RangeInclusive;
 
-use actix_web::HttpResponse;
 use actix_web::http::header::CONTENT_TYPE;
 use actix_web::web::{Data, Query, ServiceConfig};
+use actix_web::{HttpRequest, HttpResponse};
 use ir::catalogue::{AnswerKind, Catalogue, Function, Parameter, ParameterKind};
 use serde::Deserialize;
 use serde_json::json;
@@ -16,7 +16,7 @@ use serving::model::Model;
 use store::{StoreOutage, UnixMillis};
 
 use super::live::Viewing;
-use crate::auth::Authenticated;
+use crate::auth::{self, Authenticated};
 use crate::error::ApiError;
 use crate::models::ServedModel;
 use crate::routes::{ModelQuery, get_and_head, get_only, number};
@@ -30,7 +30,7 @@ const USAGE_DAYS_MAX: u32 = 400;
 
 /// The routes.
 pub fn configure(routes: &mut ServiceConfig) {
-    configure_health(routes);
+    health_routes(routes).service(get_and_head(SCRAPED, metrics));
     routes
         .service(get_and_head("/openapi.json", document))
         .service(get_only("/v1/scheduler", scheduler))
@@ -39,15 +39,17 @@ pub fn configure(routes: &mut ServiceConfig) {
 }
 
 /// Where supervisors and scrapers ask.
-pub(crate) const HEALTH_PATHS: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
+pub(crate) const HEALTH_PATHS: [&str; 3] = ["/healthz", "/readyz", SCRAPED];
+const SCRAPED: &str = "/metrics";
 
-/// What supervisors and scrapers ask.
+/// What supervisors and scrapers ask, on an address of its own.
 pub fn configure_health(routes: &mut ServiceConfig) {
-    let [health, readiness, scraped] = HEALTH_PATHS;
-    routes
-        .service(get_and_head(health, healthz))
-        .service(get_and_head(readiness, readyz))
-        .service(get_and_head(scraped, metrics));
+    health_routes(routes).service(get_and_head(SCRAPED, all_metrics));
+}
+
+fn health_routes(routes: &mut ServiceConfig) -> &mut ServiceConfig {
+    let [health, readiness, _] = HEALTH_PATHS;
+    routes.service(get_and_head(health, healthz)).service(get_and_head(readiness, readyz))
 }
 
 /// Whether steps finish while there is work, of every model; well too while a lost executor is replaced.
@@ -103,13 +105,34 @@ pub async fn readyz(app: Data<App>) -> HttpResponse {
     if is_ready { HttpResponse::Ok().json(body) } else { HttpResponse::ServiceUnavailable().json(body) }
 }
 
-/// Prometheus text.
+/// Prometheus text. Series of single tenants and replicas are an operator's alone, unless
+/// `server.metrics_for_all` shows them to everybody.
 #[utoipa::path(get, path = "/metrics", tag = "operation", responses((status = 200, body = String)))]
-pub async fn metrics(app: Data<App>) -> HttpResponse {
+pub async fn metrics(app: Data<App>, request: HttpRequest) -> HttpResponse {
+    let shows_all = app.config.server.metrics_for_all || auth::operator(&app, &request).await.is_ok();
+    scraped(&app, shows_all)
+}
+
+/// The same on an address of its own, which only operators reach.
+async fn all_metrics(app: Data<App>) -> HttpResponse {
+    scraped(&app, true)
+}
+
+fn scraped(app: &App, shows_all: bool) -> HttpResponse {
     let all: Vec<&Metrics> = app.models.iter().map(|model| &model.runtime.shared.metrics).collect();
-    HttpResponse::Ok()
-        .insert_header((CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8"))
-        .body(Metrics::render_all(&all))
+    let mut text = Metrics::render_all(&all);
+    if !shows_all {
+        text = text.split_inclusive('\n').filter(|line| !is_of_one(line)).collect();
+    }
+    HttpResponse::Ok().insert_header((CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")).body(text)
+}
+
+/// Whether a line is the sample of one tenant or one replica.
+fn is_of_one(line: &str) -> bool {
+    let labels = line.split_once('{').filter(|_| !line.starts_with('#')).map_or("", |(_, labels)| labels);
+    ["tenant=\"", "replica=\""].iter().any(|label| {
+        labels.match_indices(label).any(|(place, _)| place == 0 || labels.as_bytes()[place - 1] == b',')
+    })
 }
 
 /// The OpenAPI document of all routes, made at the start.

@@ -8,8 +8,9 @@ use serving::config::ReplicaSettings;
 use serving::error::RequestError;
 use serving::replicas::{ReplicaMembers, ReplicaView, SourceStatus};
 
-use crate::auth::{Authenticated, Operator};
+use crate::auth::Operator;
 use crate::error::ApiError;
+use crate::routes::live::{Viewing, shows_replicas};
 use crate::routes::{ModelQuery, only_delete, only_get_post, only_post, read_body};
 use crate::state::App;
 
@@ -40,28 +41,31 @@ pub fn configure(routes: &mut ServiceConfig) {
 }
 
 /// What runs rows: its state, load, breaker and last error; and how the last reading of what names replicas
-/// while the server runs went. Empty where the local engine is alone.
+/// while the server runs went. Empty where the local engine is alone. To tenants replicas have numbers in place of
+/// names, and what went wrong is not told, for both tell of addresses.
 #[utoipa::path(
     get, path = "/v1/replicas", tag = "operation", responses((status = 200)), security(("key" = []))
 )]
-pub async fn list(app: Data<App>, _: Authenticated) -> HttpResponse {
+pub async fn list(app: Data<App>, Viewing(viewer): Viewing) -> HttpResponse {
     let (mut data, mut discovery) = (Vec::new(), Vec::new());
+    let names = shows_replicas(&app, viewer);
     for runtime in app.models.iter().map(|model| &model.runtime) {
         let name = &runtime.model.name;
-        data.extend(runtime.view().replicas.iter().map(|replica| shown(name, replica)));
+        let replicas = &runtime.view().replicas;
+        data.extend(replicas.iter().zip(1..).map(|(one, place)| shown(name, one, (!names).then_some(place))));
         let statuses = runtime.members.as_ref().map_or_else(Vec::new, |members| members.statuses());
-        discovery.extend(statuses.iter().map(|status| shown_status(name, status)));
+        discovery.extend(statuses.iter().map(|status| shown_status(name, status, names)));
     }
     HttpResponse::Ok().json(json!({ "object": "list", "data": data, "discovery": discovery }))
 }
 
-fn shown_status(model: &str, status: &SourceStatus) -> Value {
+fn shown_status(model: &str, status: &SourceStatus, names: bool) -> Value {
     json!({
         "model": model,
         "source": status.source.name(),
         "status": if status.error.is_none() { "ok" } else { "failed" },
         "replicas": status.replicas,
-        "error": shown_error(status.error.as_ref()),
+        "error": shown_error(status.error.as_ref().filter(|_| names)),
     })
 }
 
@@ -70,9 +74,10 @@ fn shown_error(error: Option<&(String, u64)>) -> Option<Value> {
     error.map(|(message, at)| json!({ "message": message, "at_ms": at }))
 }
 
-fn shown(model: &str, replica: &ReplicaView) -> Value {
+/// Under its name, or as the one of this number.
+fn shown(model: &str, replica: &ReplicaView, number: Option<usize>) -> Value {
     json!({
-        "name": replica.name,
+        "name": number.map_or_else(|| replica.name.clone(), |number| number.to_string()),
         "object": "replica",
         "model": model,
         "kind": if replica.is_local { "local" } else { "openai" },
@@ -83,7 +88,7 @@ fn shown(model: &str, replica: &ReplicaView) -> Value {
         "lease": replica.lease.map(|lease| json!({
             "rows": lease.rows, "tokens": lease.tokens, "gateways": lease.gateways, "held": lease.is_held,
         })),
-        "last_error": shown_error(replica.last_error.as_ref()),
+        "last_error": shown_error(replica.last_error.as_ref().filter(|_| number.is_none())),
     })
 }
 

@@ -92,12 +92,19 @@ pub struct Audience {
     pub viewer: Viewer,
     /// The tenants' names, told to operators alone.
     names: HashMap<TenantId, String>,
+    /// Whether replicas have their names; else numbers, for a name is often an address.
+    names_replicas: bool,
 }
 
 impl Audience {
     /// Without anybody's name.
     pub fn new(viewer: Viewer) -> Self {
-        Self { viewer, names: HashMap::new() }
+        Self { viewer, names: HashMap::new(), names_replicas: viewer == Viewer::Operator }
+    }
+
+    /// The same, told the names of replicas or not.
+    pub fn with_replicas(self, names_replicas: bool) -> Self {
+        Self { names_replicas, ..self }
     }
 
     /// Learns the tenants' names; of no use to tenants, whom they are not told.

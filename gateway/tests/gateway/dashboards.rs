@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use gateway::config::Config;
 use serde_json::json;
 
 use crate::common::replica::{FakeReplica, fleet};
@@ -12,9 +13,15 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../dashboards")
 }
 
+/// As dashboards are served: with series of single tenants and replicas.
+fn for_all(mut config: Config) -> Config {
+    config.server.metrics_for_all = true;
+    config
+}
+
 /// A server that has answered a column, twice for the cache, and some calls.
 async fn worked() -> Server {
-    let server = serve_with(config(), serving::model::Model { has_chat: true, ..model() }).await;
+    let server = serve_with(for_all(config()), serving::model::Model { has_chat: true, ..model() }).await;
     let rows: Vec<_> = (0..8).map(|row| json!([format!("several words, the last is w{row}")])).collect();
     for _ in 0..2 {
         let reply = server.relquery(json!({"template": "Say {w}", "rows": rows, "max_tokens": 3})).await;
@@ -87,7 +94,7 @@ async fn every_metric_of_every_panel_and_rule_is_served() {
     let server = worked().await;
     // Only a gateway with replicas has their series.
     let replica = FakeReplica::start().await;
-    let front = serve_fleet(fleet(vec![replica.executor()])).await;
+    let front = serve_fleet(for_all(fleet(vec![replica.executor()]))).await;
     front.until("its replica is shown", |front| !front.running.app.runtime.view().replicas.is_empty()).await;
     let served = [series(&server).await, series(&front).await].concat();
     let served: BTreeSet<String> = served.into_iter().map(|(name, _)| name).collect();

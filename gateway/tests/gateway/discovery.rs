@@ -124,7 +124,7 @@ async fn a_server_that_leaves_and_is_named_again_stays_with_what_it_has() {
     a.release(1);
     assert_answered(&reply.await.unwrap(), 1);
     assert_eq!(a.state().asked.len(), 1, "the row never moved");
-    let data = server.client.get("/v1/replicas").await.json()["data"].clone();
+    let data = server.replicas().await["data"].clone();
     assert_eq!((&data[0]["source"], data.as_array().map(Vec::len)), (&json!("route"), Some(1)));
 }
 
@@ -209,10 +209,7 @@ async fn a_file_that_is_replaced_changes_the_fleet_and_a_broken_one_does_not() {
     assert_answered(&server.relquery(table(20)).await.json(), 20);
     swap(folder.path(), "3", &file_of(&[(&b, 8)]));
     until_shown(&server, &[(&second, "up")]).await;
-    let status = |server: &Server| {
-        let client = server.client.clone();
-        async move { client.get("/v1/replicas").await.json()["discovery"][0].clone() }
-    };
+    let status = async |server: &Server| server.replicas().await["discovery"][0].clone();
     assert_eq!(
         status(&server).await,
         json!({"model": "m", "source": "file", "status": "ok", "replicas": 1, "error": null})

@@ -99,7 +99,7 @@ async fn dns_that_fails_changes_nothing_and_an_empty_answer_counts_when_it_comes
     dns.state().fails = true;
     let failures = "relserve_discovery_reads_total{outcome=\"failed\",source=\"dns\"}";
     server.until("it fails several times", |server| server.metric(failures) > 3.0).await;
-    let shown = server.client.get("/v1/replicas").await.json();
+    let shown = server.replicas().await;
     assert_eq!(shown["data"][0]["source"], "dns");
     assert_eq!(shown["discovery"][0]["status"], "failed");
     let error = shown["discovery"][0]["error"]["message"].clone();
@@ -137,7 +137,7 @@ async fn services_have_ports_of_their_own_and_one_that_the_configuration_names_t
     let server = serve_fleet(config).await;
     until_up(&server, 2).await;
     assert_eq!(names(&server), ["own".to_owned(), found.address.to_string()]);
-    let shown = server.client.get("/v1/replicas").await.json();
+    let shown = server.replicas().await;
     assert_eq!(shown["data"][0]["source"], "config");
     let read = json!({"model": "m", "source": "dns", "status": "ok", "replicas": 2, "error": null});
     assert_eq!(shown["discovery"][0], read);

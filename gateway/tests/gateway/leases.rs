@@ -167,7 +167,7 @@ async fn who_has_nothing_to_do_leaves_its_share_to_who_has_and_keeps_a_row() {
     let short = ask(&other, "b", 1);
     until_running(&replica, 8).await;
     assert_eq!(asked(&replica).last().map(String::as_str), Some("b0"), "it has its row at once");
-    let shown = other.client.get("/v1/replicas").await.json();
+    let shown = other.replicas().await;
     let expected = json!({"rows": 1, "tokens": null, "gateways": 2, "held": true});
     assert_eq!(shown["data"][0]["lease"], expected, "{shown}");
     gate.add_permits(100);

@@ -105,12 +105,12 @@ async fn rows_run_on_the_servers_of_the_model_that_is_named() {
     let listed = listed["data"].as_array().unwrap().iter();
     assert_eq!(listed.map(|one| one["id"].as_str().unwrap()).collect::<Vec<_>>(), ["m", "n", "nn"]);
     assert_eq!(server.client.get("/v1/models/nn").await.json()["root"], "n");
-    let shown = server.client.get("/v1/replicas").await.json();
+    let shown = server.replicas().await;
     let shown = shown["data"].as_array().unwrap().iter();
     let shown: Vec<_> =
         shown.map(|one| [&one["name"], &one["model"]].map(|text| text.as_str().unwrap())).collect();
     assert_eq!(shown, [["0", "m"], ["1", "m"], ["n-0", "n"], ["n-1", "n"]]);
-    let metrics = server.client.get("/metrics").await.body;
+    let metrics = server.all_metrics();
     let count = |prefix: &str| {
         let lines = metrics.lines().filter_map(|line| line.strip_prefix(prefix)?.rsplit(' ').next());
         lines.map(|value| value.parse::<f64>().unwrap()).sum::<f64>()

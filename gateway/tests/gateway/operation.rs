@@ -6,7 +6,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 
 use crate::common::client::Client;
-use crate::common::{config, model, serve, serve_with};
+use crate::common::{Parties, config, model, serve, serve_parties, serve_with};
 
 #[actix_web::test]
 async fn a_panic_of_the_executor_turns_health_red_and_answers_everyone() {
@@ -203,4 +203,23 @@ async fn head_gets_the_head_of_what_get_gets() {
         assert_eq!((reply.status, reply.body.as_str()), (whole.status, ""), "{path}");
         assert_eq!(reply.header("content-type"), whole.header("content-type"), "{path}");
     }
+}
+
+#[actix_web::test]
+async fn series_of_one_tenant_or_replica_are_shown_to_operators_alone() {
+    let mut config = config();
+    config.server.health_listen = Some(([127, 0, 0, 1], 0).into());
+    let Parties { server, theirs, operators } = serve_parties(config).await;
+    server.relquery(json!({"template": "Say {w}", "rows": [["x"]]})).await;
+    let of_tenant = "relserve_tenant_rows_total{tenant=\"1\"} 1";
+    let all = operators.get("/metrics").await.body;
+    assert!(all.contains(of_tenant), "{all}");
+    for client in [&server.client, &theirs, &server.client.with_key("none")] {
+        let shown = client.get("/metrics").await.body;
+        assert!(!shown.contains("tenant=\"") && !shown.contains("replica=\""), "{shown}");
+        assert!(shown.contains("relserve_requests") || shown.contains("vllm:"), "{shown}");
+    }
+    let scraped = Client { address: server.running.health_address.unwrap(), key: None };
+    let scraped = scraped.get("/metrics").await.body;
+    assert!(scraped.contains(of_tenant), "{scraped}");
 }

@@ -61,8 +61,7 @@ async fn a_row_that_a_server_does_not_answer_is_answered_by_another_once() {
         let reply = server.relquery(table(12)).await.json();
         assert_answered(&reply, 12);
         assert_eq!(answered(&[&a, &b]), expected(12), "{act:?}");
-        let error =
-            server.client.get("/v1/replicas").await.json()["data"][0]["last_error"]["message"].clone();
+        let error = server.replicas().await["data"][0]["last_error"]["message"].clone();
         assert!(error.as_str().is_some_and(|error| !error.is_empty()), "{act:?}");
     }
 }
@@ -121,7 +120,7 @@ async fn an_answer_that_its_constraint_does_not_allow_is_asked_for_again_and_the
 }
 
 #[actix_web::test]
-async fn a_row_under_which_every_server_fails_fails_with_the_last_reason() {
+async fn a_row_under_which_every_server_fails_fails_and_what_they_said_is_for_operators() {
     let a = FakeReplica::start().await;
     let mut config = fleet(vec![a.executor()]);
     (config.fleet.tries_max, config.fleet.trouble_ms_max, config.fleet.retry_ms) = (2, Millis(0), Millis(1));
@@ -130,7 +129,12 @@ async fn a_row_under_which_every_server_fails_fails_with_the_last_reason() {
     until_up(&server, 1).await;
     a.next([Act::Reply(500, "", "boom"), Act::Reply(500, "", "boom")]);
     let reply = server.relquery(table(1)).await;
-    assert!(reply.body.contains("boom"), "{}", reply.body);
+    assert!(reply.body.contains("the server of its model failed"), "{}", reply.body);
+    assert!(!reply.body.contains("boom"), "what it said is for operators: {}", reply.body);
+    let shown = server.replicas().await["data"][0].clone();
+    assert!(shown["last_error"]["message"].as_str().is_some_and(|said| said.contains("boom")), "{shown}");
+    let shown = server.client.get("/v1/replicas").await.json()["data"][0].clone();
+    assert_eq!((&shown["name"], &shown["last_error"]), (&json!("1"), &json!(null)), "to a tenant");
     assert_eq!(a.state().asked.len(), 2);
     assert_eq!(server.relquery(table(1)).await.json()["rows"][0]["text"], "w0", "the next one is answered");
 }
@@ -237,7 +241,7 @@ async fn a_server_of_another_model_gets_nothing_and_says_why() {
     server.until("it was looked at", told).await;
     assert_answered(&server.relquery(table(6)).await.json(), 6);
     assert!(a.state().asked.is_empty());
-    let shown = server.client.get("/v1/replicas").await.json();
+    let shown = server.replicas().await;
     assert_eq!(shown["data"][0]["state"], "down");
     assert_eq!(shown["data"][0]["last_error"]["message"], "it serves other, not `m`");
     a.state().model = "m".into();

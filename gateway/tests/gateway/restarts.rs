@@ -315,7 +315,7 @@ async fn in_a_fleet_the_local_engine_keeps_its_rows_and_gets_no_others_until_it_
         server.running.app.runtime.view().replicas.iter().any(|executor| executor.state == state)
     };
     server.until("it gets nothing", |server| state(server, "paused")).await;
-    let shown = server.client.get("/v1/replicas").await.json();
+    let shown = server.replicas().await;
     assert!(
         shown["data"][0]["last_error"]["message"].as_str().unwrap().contains("lost its device"),
         "{shown}"

@@ -1,7 +1,10 @@
 //! `relserve serve`: the server, from its first line to the end of its drain.
 
+use std::fs::OpenOptions;
+use std::io::{IsTerminal as _, Write as _};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
@@ -42,6 +45,10 @@ pub(crate) struct Serve {
     place: DeviceArgs,
     #[command(flatten)]
     weights: Weights,
+    /// Prints the first key of a new database also where the output is no terminal; otherwise it is written to a file.
+    /// `RELSERVE_SHOW_KEY=1` does the same.
+    #[arg(long)]
+    show_key: bool,
     /// The order of work.
     #[arg(long, help = with_default(&policies(), SchedulerConfig::default().policy))]
     policy: Option<Policy>,
@@ -101,9 +108,15 @@ pub(crate) async fn run(flags: &Serve, mut config: Config) -> Result<(), Failure
     let tenant = tenant.unwrap_or_default();
     // Of a key that is not known here, the tenant's name: it stands for all of them on this machine.
     let user = first_key.as_ref().map_or(tenant.clone(), |key| user_of(&tenant, key.info.id));
+    let kept = match &first_key {
+        Some(key) if !(flags.show_key || std::io::stdout().is_terminal() || shows_key()) => {
+            Some(keep_key(&running.app.config.store.data_dir, &key.plaintext)?)
+        }
+        _ => None,
+    };
     let key = match (mode, &first_key) {
         (AuthMode::None, _) => ShownKey::NotNeeded,
-        (AuthMode::Keys, Some(key)) => ShownKey::New(&key.plaintext),
+        (AuthMode::Keys, Some(key)) => kept.as_deref().map_or(ShownKey::New(&key.plaintext), ShownKey::Kept),
         (AuthMode::Keys, None) => ShownKey::Old,
     };
     let (store, config) = (&running.app.runtime.store, &running.app.config);
@@ -168,11 +181,35 @@ async fn first_key(mode: AuthMode, store: &Store, clock: Clock) -> Result<Option
     Ok(Some(store.create_key(new, UnixMillis(clock.unix_ms())).await?))
 }
 
+/// Whether the environment asks for the key in the output.
+fn shows_key() -> bool {
+    std::env::var_os("RELSERVE_SHOW_KEY").is_some_and(|value| value == "1")
+}
+
+/// Writes the first key to a file that its owner alone may read: what a service prints ends up in a journal, which
+/// more people read.
+fn keep_key(folder: &Path, key: &str) -> Result<PathBuf, Failure> {
+    let path = folder.join("first-key");
+    let failed =
+        |cause: std::io::Error| format!("{}: the first key cannot be written: {cause}", path.display());
+    std::fs::create_dir_all(folder).map_err(failed)?;
+    // One of a database that is gone would keep its mode.
+    match std::fs::remove_file(&path) {
+        Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => return Err(failed(cause).into()),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).map_err(failed)?;
+    writeln!(file, "{key}").and_then(|()| file.sync_all()).map_err(failed)?;
+    Ok(path)
+}
+
 /// The key of the commands that are printed.
 #[derive(Clone, Copy)]
 enum ShownKey<'a> {
     /// The first one, which was just made.
     New(&'a str),
+    /// The same, in this file.
+    Kept(&'a Path),
     /// One of those that were made before, of which only hashes are known.
     Old,
     NotNeeded,
@@ -183,7 +220,7 @@ impl ShownKey<'_> {
     fn in_shell(&self) -> &str {
         match self {
             Self::New(key) => key,
-            Self::Old => "$RELSERVE_KEY",
+            Self::Old | Self::Kept(_) => "$RELSERVE_KEY",
             Self::NotNeeded => "none",
         }
     }
@@ -192,7 +229,9 @@ impl ShownKey<'_> {
     fn header(&self) -> String {
         match self {
             Self::NotNeeded => String::new(),
-            Self::New(_) | Self::Old => format!("-H \"Authorization: Bearer {}\" ", self.in_shell()),
+            Self::New(_) | Self::Old | Self::Kept(_) => {
+                format!("-H \"Authorization: Bearer {}\" ", self.in_shell())
+            }
         }
     }
 }
@@ -216,6 +255,10 @@ fn announce(running: &app::Running, key: ShownKey<'_>, user: &str, command: &str
         ShownKey::New(key) => {
             say!("API key: {key}");
             say!("(shown this once; `{command} key create NAME` makes more)");
+        }
+        ShownKey::Kept(path) => {
+            say!("API key: in {0} (RELSERVE_KEY=$(cat {0}))", path.display());
+            say!("(this once; `{command} key create NAME` makes more)");
         }
         ShownKey::Old => {
             say!(

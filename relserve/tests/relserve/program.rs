@@ -96,6 +96,29 @@ pub fn terminate(mut server: Child) -> ExitStatus {
 }
 
 #[test]
+fn without_a_terminal_the_first_key_goes_to_a_file_of_its_owner() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("first-key");
+    let (server, said) = run(serve(folder.path()).env_remove("RELSERVE_SHOW_KEY"));
+    let key = std::fs::read_to_string(&path).unwrap();
+    let key = key.trim();
+    assert!(key.starts_with("rs-") && !said.iter().any(|line| line.contains(key)), "{said:?}");
+    assert!(said.iter().any(|line| line.contains(&path.display().to_string())), "{said:?}");
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    let url = format!("{}/v1/usage", told(&said, " on ").unwrap());
+    let header = format!("Authorization: Bearer {key}");
+    match Command::new("curl")
+        .args(["-s", "-o", "/dev/null", "-w", "%{http_code}", "-H", &header, &url])
+        .output()
+    {
+        Ok(asked) => assert_eq!(String::from_utf8_lossy(&asked.stdout), "200"),
+        Err(_) => eprintln!("skipped: there is no curl"),
+    }
+    assert_eq!(terminate(server).code(), Some(0));
+}
+
+#[test]
 fn a_first_start_shows_a_key_once_and_sigterm_ends_it_with_success() {
     let folder = tempfile::tempdir().unwrap();
     let keys = |said: &[String]| said.iter().filter(|line| line.starts_with("API key: rs-")).count();

@@ -393,7 +393,7 @@ impl Fleet {
             Outcome::Row(reason) => {
                 replica.answered();
                 replica.metrics.failed.inc();
-                let reason = format!("replica `{}`: {reason}", replica.name());
+                tracing::debug!(replica = replica.name(), reason, "a row failed");
                 self.queue.failed(request, Failure::Row(RowError::Failed(reason)), now)
             }
             Outcome::Refused(reason) => {
@@ -405,8 +405,7 @@ impl Fleet {
             Outcome::Unfit(reason) => {
                 replica.answered();
                 replica.metrics.lost.inc();
-                let reason = format!("replica `{}`: {reason}", replica.name());
-                tracing::warn!(reason, "an answer is not what was asked for");
+                tracing::warn!(replica = replica.name(), reason, "an answer is not what was asked for");
                 self.queue.failed(request, Failure::Unfit(reason), now)
             }
             Outcome::Lost(loss) => {
@@ -414,9 +413,11 @@ impl Fleet {
                 tracing::warn!(replica = name, reason = loss.reason, kind = ?loss.kind, "a row was lost");
                 replica.lost(&loss, now, unix_ms);
                 replica.metrics.lost.inc();
+                // What servers are called and say is for operators: it stands in the log.
+                let told = loss.kind.told().to_owned();
                 let failure = match loss.kind {
-                    LossKind::Gone | LossKind::Busy(_) => Failure::Untried(loss.reason),
-                    LossKind::Failed | LossKind::Misconfigured => Failure::Replica(loss.reason),
+                    LossKind::Gone | LossKind::Busy(_) => Failure::Untried(told),
+                    LossKind::Failed | LossKind::Misconfigured => Failure::Replica(told),
                 };
                 // Before the row waits again, so that it is not sent where it comes from.
                 let events = self.queue.failed(request, failure, now);

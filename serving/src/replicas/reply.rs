@@ -50,6 +50,18 @@ pub enum LossKind {
     Busy(Option<Nanos>),
 }
 
+impl LossKind {
+    /// What a tenant is told.
+    pub fn told(self) -> &'static str {
+        match self {
+            Self::Gone => "the server of its model cannot be reached",
+            Self::Misconfigured => "the server of its model refuses this gateway",
+            Self::Failed => "the server of its model failed",
+            Self::Busy(_) => "the server of its model is busy",
+        }
+    }
+}
+
 impl Outcome {
     /// A failure of the server.
     pub fn failed(reason: impl Into<String>) -> Self {

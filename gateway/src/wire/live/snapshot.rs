@@ -152,7 +152,7 @@ impl LastSent {
             output_tokens: stats.output_tokens,
             steps: stats.steps,
             preemptions: stats.preemptions,
-            replicas: replicas.iter().map(replica).collect(),
+            replicas: replicas.iter().zip(1..).map(|(one, place)| replica(one, place, audience)).collect(),
         }
     }
 
@@ -228,9 +228,9 @@ fn kv(stats: &Stats, scheduler: &SchedulerSnapshot, audience: &Audience) -> Kv {
     }
 }
 
-fn replica(replica: &ReplicaView) -> ReplicaEvent {
+fn replica(replica: &ReplicaView, place: usize, audience: &Audience) -> ReplicaEvent {
     ReplicaEvent {
-        name: replica.name.clone(),
+        name: if audience.names_replicas { replica.name.clone() } else { place.to_string() },
         state: replica.state,
         rows: replica.rows,
         rows_max: replica.rows_max,

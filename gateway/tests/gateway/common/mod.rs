@@ -190,6 +190,21 @@ impl Server {
         text.lines().find_map(value).unwrap_or_else(|| panic!("no metric {name}"))
     }
 
+    /// `/metrics` of all models, as operators see it.
+    pub fn all_metrics(&self) -> String {
+        let models = self.running.app.models.iter().map(|model| &model.runtime.shared.metrics);
+        serving::metrics::Metrics::render_all(&models.collect::<Vec<_>>())
+    }
+
+    /// `GET /v1/replicas` as an operator is shown it.
+    pub async fn replicas(&self) -> serde_json::Value {
+        let store = &self.running.app.runtime.store;
+        let new =
+            NewKey { tenant: store::DEFAULT_TENANT, name: "operator", expires: None, is_operator: true };
+        let key = store.create_key(new, UnixMillis(1)).await.unwrap().plaintext;
+        self.client.with_key(&key).get("/v1/replicas").await.json()
+    }
+
     /// Waits until no row is under way.
     pub async fn until_rows_end(&self) {
         let ended = |server: &Self| {
