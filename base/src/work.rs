@@ -194,7 +194,8 @@ pub enum Sees {
 /// Where a model can read keys that an independent section left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SectionReuse {
-    /// At any position: they are rotated, and so is what reads them.
+    /// At any position: they are rotated, and so is what reads them, or scores fall with the distance that is
+    /// read.
     Anywhere,
     /// Where they were computed: positions are learned.
     InPlace,

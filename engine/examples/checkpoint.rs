@@ -22,6 +22,9 @@ fn named(name: &str) -> Option<Synthetic> {
         "qwen2-tiny" => Some(Synthetic::tiny(Family::Qwen2, 1)),
         "qwen3-tiny" => Some(Synthetic::tiny(Family::Qwen3, 1)),
         "opt-tiny" => Some(Synthetic::tiny(Family::Opt, 1)),
+        "mpt-tiny" => Some(Synthetic::tiny(Family::Mpt, 1)),
+        "falcon-tiny" => Some(Synthetic::tiny(Family::Falcon, 1)),
+        "gemma3-tiny" => Some(Synthetic::tiny(Family::Gemma3, 1)),
         "llama-125m" => Some(Synthetic::llama_125m(Dtype::F32, 1)),
         "llama-60m-bf16" => Some(Synthetic::llama_60m(Dtype::Bf16, 1)),
         "llama-125m-bf16" => Some(Synthetic::llama_125m(Dtype::Bf16, 1)),
@@ -40,7 +43,7 @@ fn named(name: &str) -> Option<Synthetic> {
 }
 
 const USAGE: &str = "usage: checkpoint SHAPE DIR|FILE.json|FILE.gguf [BF16|Q8_0], where SHAPE is llama-3-8b, qwen2.5-7b, qwen2.5-0.5b, \
-                     llama-60m-bf16, llama-125m, llama-125m-bf16, llama-125m-long, or llama-tiny and likewise of mistral, qwen2, qwen3 and opt";
+                     llama-60m-bf16, llama-125m, llama-125m-bf16, llama-125m-long, or llama-tiny and likewise of mistral, qwen2, qwen3, opt, mpt, falcon and gemma3";
 
 /// Writes the checkpoint that the arguments name.
 fn write(arguments: &[String]) -> Result<(), String> {

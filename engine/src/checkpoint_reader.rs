@@ -14,7 +14,7 @@ use crate::checkpoint::gguf::{self, Gguf, GgufWeights};
 use crate::checkpoint::safetensors::{SINGLE_FILE, read_optional_text, read_text};
 use crate::checkpoint::shapes::check_tensors;
 use crate::checkpoint::{
-    CheckpointError, Dtype, ModelConfig, Q8Blocks, RawTensor, Safetensors, WeightSource, read_config,
+    CheckpointError, Dtype, ModelConfig, Q8Blocks, RawTensor, Safetensors, Unfused, WeightSource, read_config,
 };
 use crate::text::{ModelText, TextFiles};
 
@@ -41,9 +41,9 @@ pub struct ModelFiles<'a> {
 #[derive(Debug)]
 pub enum Weights {
     /// A Hugging Face folder's.
-    Safetensors(Safetensors),
+    Safetensors(Unfused<Safetensors>),
     /// Those of a GGUF file.
-    Gguf(Box<GgufWeights>),
+    Gguf(Box<Unfused<GgufWeights>>),
 }
 
 impl Weights {
@@ -104,17 +104,18 @@ impl Checkpoint {
     /// Opens a GGUF file. `now`: see [`ModelText::new`].
     pub fn gguf(name: &str, gguf: Gguf, now: Option<u64>) -> Result<Self, CheckpointError> {
         let config = gguf::read_config(&gguf)?;
-        let weights = GgufWeights::new(gguf, &config);
+        let weights = Unfused::stacked(GgufWeights::new(gguf, &config), &config);
         check_tensors(&config, &weights)?;
-        let defaults = gguf::read_defaults(weights.gguf())?;
-        let texts = gguf::texts(weights.gguf(), config.vocab)?;
+        let gguf = weights.stored().gguf();
+        let defaults = gguf::read_defaults(gguf)?;
+        let texts = gguf::texts(gguf, config.vocab)?;
         let files = TextFiles {
             tokenizer: &texts.tokenizer,
             tokenizer_config: Some(&texts.tokenizer_config),
             chat_template: None,
         };
         let text = model_text(files, &config, &texts.ids, now)?;
-        let (bytes, header) = weights.gguf().bytes();
+        let (bytes, header) = gguf.bytes();
         let revision = revision::of_file(bytes, header); // metadata and texts stand in its header
         Ok(Self {
             name: name.to_owned(),
@@ -141,10 +142,11 @@ impl Checkpoint {
     /// Reads all texts and checks that the weights fit them.
     fn new(files: &ModelFiles<'_>, weights: Safetensors, now: Option<u64>) -> Result<Self, CheckpointError> {
         let config = read_config(files.config)?;
+        let weights = Unfused::new(weights, &config);
         check_tensors(&config, &weights)?;
         let (defaults, ids) = read_generation(files.config, files.generation_config)?;
         let text = model_text(texts_of(files), &config, &ids, now)?;
-        let revision = revision::of_files(files, &weights);
+        let revision = revision::of_files(files, weights.stored());
         let weights = Weights::Safetensors(weights);
         Ok(Self { name: files.name.to_owned(), config, weights, text, defaults, revision })
     }

@@ -102,6 +102,9 @@ impl From<ShardError> for EngineError {
             ShardError::Checkpoint(error) => Self::Checkpoint(error),
             ShardError::Gpu(error) => Self::Gpu(error),
             ShardError::Fp8(reason) => Self::Config { field: "engine.quantize", reason },
+            ShardError::Unsupported(reason) => {
+                Self::Config { field: "engine.device", reason: format!("names GPUs, but {reason}") }
+            }
             ShardError::Uneven { ranks, .. } => {
                 Self::Config { field: "engine.tensor_parallel", reason: format!("is {ranks}, but {error}") }
             }
@@ -137,7 +140,7 @@ fn assemble(
 ) -> Result<Engine, EngineError> {
     let Checkpoint { name, config: model, weights, text, defaults, revision } = checkpoint;
     let stored = stored_dtype(&model, &weights)?;
-    let gpus = devices::gpus(config, cuda)?;
+    let gpus = devices::gpus((config, &model), cuda)?;
     if gpus.is_none() {
         config.validate_on_cpu().map_err(|(field, reason)| EngineError::Config { field, reason })?;
     }
@@ -190,9 +193,9 @@ fn assemble(
 
 /// What the executor's checks let through.
 fn section_reuse(model: &ModelConfig) -> SectionReuse {
-    match model.position {
+    match &model.position {
         _ if model.sliding_window.is_some() => SectionReuse::Never,
-        Position::Rotary { .. } => SectionReuse::Anywhere,
+        Position::Rotary { .. } | Position::Alibi(_) => SectionReuse::Anywhere,
         Position::Learned { .. } => SectionReuse::InPlace,
     }
 }

@@ -31,7 +31,8 @@ use engine::{Keep, Quantize};
 use guesses::check;
 
 const BLOCK: usize = 16;
-const FAMILIES: [Family; 5] = [Family::Llama, Family::Mistral, Family::Qwen2, Family::Qwen3, Family::Opt];
+const FAMILIES: [Family; 6] =
+    [Family::Llama, Family::Mistral, Family::Qwen2, Family::Qwen3, Family::Opt, Family::Falcon];
 
 /// Largest difference from the processor, in units of the largest logit: sums in another order.
 const TOLERANCE: f32 = 2e-5;
@@ -492,6 +493,7 @@ fn for_fp8() -> impl Iterator<Item = (Synthetic, usize)> {
         (Family::Qwen2, Dtype::Bf16, 1),
         (Family::Qwen3, Dtype::F32, 2),
         (Family::Opt, Dtype::F32, 2),
+        (Family::Falcon, Dtype::F32, 1),
     ];
     cases.into_iter().map(|(family, dtype, ranks)| {
         let mut model = Synthetic { dtype, ..Synthetic::tiny(family, 88) };
@@ -542,6 +544,20 @@ fn weights_in_eight_bits_on_a_card_answer_nearly_as_they_are() {
         let cpu = Arc::new(Cpu::new(Some(1)).expect("a thread starts"));
         let ranks = ShardedModel::load_on_gpus(&model.config, &model.weights(), (&gpus, &[cpu]), FP8);
         check_fp8(&model, ranks.expect("the model fits"));
+    }
+}
+
+#[test]
+fn a_model_that_no_kernel_of_a_gpu_computes_is_refused_by_what_it_has() {
+    let Some(gpus) = emulated::gpus(1) else { return };
+    for (family, what) in [
+        (Family::Mpt, "scores that fall with distance (ALiBi)"),
+        (Family::Gemma2, "local and global layers"),
+        (Family::Gemma3, "local and global layers"),
+    ] {
+        let refused = load(&Synthetic::tiny(family, 90), &gpus, Keep::default()).map(drop);
+        let error = refused.expect_err("it is refused").to_string();
+        assert_eq!(error, format!("the model has {what}, which runs on the processor only"));
     }
 }
 

@@ -13,14 +13,14 @@ use candle_core::Device;
 use candle_core::quantized::gguf_file::Content;
 use candle_transformers::models::{quantized_llama, quantized_qwen2};
 use common::{Bare, Blocks, Row, decoder, difference, keep, tokens};
-use engine::checkpoint::config::{Family, ModelConfig, Position, RopeScaling};
+use engine::checkpoint::config::{Family, LocalLayers, ModelConfig, Position, Residual, RopeScaling};
 use engine::checkpoint::ggml::BlockFormat;
 use engine::checkpoint::gguf::convert::Conversion;
 use engine::checkpoint::gguf::{Gguf, GgufWeights, read_config};
 use engine::checkpoint::shapes::check_tensors;
 use engine::checkpoint::synthetic_text::{END_OF_TEXT, tokenizer_json};
 use engine::checkpoint::weights::MapWeights;
-use engine::checkpoint::{Dtype, Synthetic, WeightSource};
+use engine::checkpoint::{Dtype, Synthetic, Unfused, WeightSource};
 use engine::checkpoint_reader::Checkpoint;
 use engine::decoder::{Decoder, LoadOptions};
 use engine::device::{Cpu, Isa};
@@ -40,7 +40,7 @@ fn file(config: &ModelConfig, weights: &dyn WeightSource, format: BlockFormat) -
 fn open(bytes: Vec<u8>) -> (Decoder, ModelConfig) {
     let gguf = Gguf::from_bytes("x.gguf", Cow::Owned(bytes)).expect("a valid file");
     let config = read_config(&gguf).expect("a known shape");
-    let weights = GgufWeights::new(gguf, &config);
+    let weights = Unfused::stacked(GgufWeights::new(gguf, &config), &config);
     check_tensors(&config, &weights).expect("all tensors in their shapes");
     (load(&config, &weights), config)
 }
@@ -88,6 +88,30 @@ fn variants() -> Vec<Synthetic> {
     let mut model = Synthetic::tiny(Family::Mistral, 6);
     model.config.sliding_window = Some(11);
     all.push(model);
+    for scaling in [RopeScaling::None, RopeScaling::Linear { factor: 8.0 }] {
+        let mut model = Synthetic::tiny(Family::Gemma3, 7);
+        let config = &mut model.config;
+        (config.layers, config.score_scale) = (7, Some(1.0 / (config.head_dim as f32).sqrt()));
+        config.position = Position::Rotary { theta: 1e6, scaling };
+        // In GGUF the sixth of six layers is global, whatever a folder may say.
+        let is_local = vec![true, true, true, true, true, false, true];
+        config.local_layers = Some(LocalLayers { is_local, theta: 500.0 });
+        all.push(model);
+    }
+    let mut model = Synthetic::tiny(Family::Gemma2, 7);
+    model.config.score_scale = Some(1.0 / (model.config.head_dim as f32).sqrt());
+    all.push(model);
+    for qkv_clip in [None, Some(1.5)] {
+        let mut model = Synthetic::tiny(Family::Mpt, 8);
+        model.config.qkv_clip = qkv_clip;
+        all.push(model);
+    }
+    for (kv_heads, shares_norm) in [(1, true), (2, true), (2, false)] {
+        let mut model = Synthetic::tiny(Family::Falcon, 9);
+        (model.config.kv_heads, model.config.residual) = (kv_heads, Residual::Parallel { shares_norm });
+        model.config.tied_head = shares_norm;
+        all.push(model);
+    }
     all
 }
 
@@ -102,7 +126,9 @@ fn a_file_has_the_configuration_and_the_exact_logits_of_its_folder() {
             let (found, config) = open(file(&model.config, &weights, format));
             // Mistral models call themselves llama in GGUF; nothing but tensor names hangs on it.
             let family = if model.config.family == Family::Mistral { Family::Llama } else { config.family };
-            assert_eq!(config, ModelConfig { family, ..model.config.clone() });
+            // Whoever writes such a file adds the 1 that a folder leaves out.
+            let expected = ModelConfig { family, norm_above_one: false, ..model.config.clone() };
+            assert_eq!(config, expected);
             let prompt = tokens(model.seed, 40);
             assert_eq!(logits(found, &prompt), logits(decoder(&model, &weights), &prompt), "{config:?}");
         }

@@ -61,6 +61,30 @@ fn each_family_in_each_type_equals_its_reference() {
     }
 }
 
+#[test]
+fn weights_of_half_precision_are_kept_so_and_give_the_bits_of_the_same_in_single_precision() {
+    for (isa, family) in Isa::available().flat_map(|isa| {
+        [Family::Llama, Family::Opt, Family::Falcon, Family::Gemma3].map(|family| (isa, family))
+    }) {
+        let model = Synthetic { dtype: Dtype::F16, ..Synthetic::tiny(family, 19) };
+        let weights = model.weights();
+        let of = |dtype: Option<Dtype>| {
+            let keep = Keep { dtype, kv: Some(KvFormat::F32), ..Keep::default() };
+            let decoder = decoder_keeping(keep, isa, &model, &weights);
+            let bytes = decoder.step_bytes();
+            let mut bare = Bare::new(decoder, 16);
+            let mut row = Row::new(1, tokens(3, 37), 64, 16, &mut Blocks::default());
+            let mut found = bare.logits(&[row.slot(0..row.prompt)]).remove(0);
+            row.tokens.extend(tokens(5, 1));
+            found.extend(bare.logits(&[row.decode()]).remove(0));
+            (bytes, found.iter().map(|logit| logit.to_bits()).collect::<Vec<u32>>())
+        };
+        let (kept, widened) = (of(None), of(Some(Dtype::F32)));
+        assert_eq!(2 * kept.0, widened.0, "half the memory");
+        assert!(kept.1 == widened.1, "{isa:?} {family:?}: a half is a single too, and sums are in one order");
+    }
+}
+
 /// A chunk that ends a prompt, then a token at a time, so that runs end within pairs of positions and between
 /// them: how far from the reference logits are at most, and at least.
 fn apart_with(kv: KvFormat, isa: Isa, model: &Synthetic) -> [f32; 2] {

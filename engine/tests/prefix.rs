@@ -47,9 +47,20 @@ fn sharing_rows(blocks: &mut Blocks) -> Vec<Row> {
     rows
 }
 
+const FAMILIES: [Family; 9] = [
+    Family::Llama,
+    Family::Mistral,
+    Family::Qwen2,
+    Family::Qwen3,
+    Family::Opt,
+    Family::Mpt,
+    Family::Falcon,
+    Family::Gemma2,
+    Family::Gemma3,
+];
+
 fn models() -> Vec<Synthetic> {
-    let families = [Family::Llama, Family::Mistral, Family::Qwen2, Family::Qwen3, Family::Opt];
-    families.map(|family| Synthetic { dtype: Dtype::Bf16, ..Synthetic::tiny(family, 21) }).into()
+    FAMILIES.map(|family| Synthetic { dtype: Dtype::Bf16, ..Synthetic::tiny(family, 21) }).into()
 }
 
 #[test]

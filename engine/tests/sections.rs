@@ -30,7 +30,8 @@ fn question(id: u64, start: u32, context: Vec<Run>, blocks: &mut Blocks) -> Slot
 
 #[test]
 fn a_shifted_module_gives_what_one_computed_in_place_gives() {
-    for family in [Family::Llama, Family::Mistral, Family::Qwen2, Family::Qwen3] {
+    for family in [Family::Llama, Family::Mistral, Family::Qwen2, Family::Qwen3, Family::Mpt, Family::Falcon]
+    {
         let model = Synthetic::tiny(family, 31);
         let mut bare = Bare::new(decoder(&model, &model.weights()), BLOCK as u32);
         let mut blocks = Blocks::default();

@@ -24,6 +24,27 @@ impl Heads {
     }
 }
 
+/// What becomes of the products of queries and keys, all in powers of two.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scores<'a> {
+    /// What they are multiplied by: `log2(e) / sqrt(dim)` in most models.
+    pub(crate) scale: f32,
+    /// What they are bent to stay below, where they are.
+    pub(crate) cap: Option<f32>,
+    /// What they lose with distance, where they do.
+    pub(crate) falloff: Option<Falloff<'a>>,
+}
+
+/// Scores lose `scale * slope` per position between query and key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Falloff<'a> {
+    /// One per query head.
+    pub(crate) slopes: &'a [f32],
+    pub(crate) scale: f32,
+    /// The key's position, and its product with a slope, are rounded to bf16.
+    pub(crate) is_rounded: bool,
+}
+
 /// Query rows (token and head) of one task; a multiple of every kernel's rows. Each chunk of keys and values
 /// that the second-level cache holds meets all of them.
 pub(super) const TILE_ROWS: usize = 48;
@@ -48,6 +69,8 @@ pub(crate) struct Layer<'a> {
     pub(crate) cpu: &'a Cpu,
     /// Extents of the heads.
     pub(crate) heads: Heads,
+    /// What becomes of scores.
+    pub(crate) scores: Scores<'a>,
     /// Keys and values, those of this step included.
     pub(crate) pool: &'a KvPool,
     /// The layer's number.

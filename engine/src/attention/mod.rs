@@ -3,6 +3,9 @@
 //! Keys lie rotated in their run's own numbering; a run read `shift` positions further on is read by
 //! rotating the query by `position - shift`: (R(p-s)q)·(R(j)k) = (R(p)q)·(R(s+j)k). A run that several slots
 //! of a step have is one [`plan::Part`]: their queries are stacked and it is read once, as a matrix product.
+//!
+//! Where scores fall with distance instead (ALiBi), the pool knows the position that each key was computed
+//! for, and a query of a shifted run stands at the same `position - shift`.
 
 mod layer;
 mod merge;
@@ -16,12 +19,12 @@ use crate::device::Isa;
 use crate::device::cpu::{Amx, OnUnit, Product, Rounded, Singles, Widened, fits};
 use crate::pool::KvElement;
 use crate::settings::KvFormat;
-pub(crate) use layer::{Heads, Layer, PARTIAL_BYTES_MAX};
+pub(crate) use layer::{Falloff, Heads, Layer, PARTIAL_BYTES_MAX, Scores};
 use layer::{TILE_ROWS, Task};
 use plan::AttentionPlan;
 
 impl Layer<'_> {
-    /// `out[t, h * dim ..] = softmax(q k / sqrt(dim)) v` over all that token `t` may see.
+    /// `out[t, h * dim ..] = softmax(q k / sqrt(dim)) v` (or what [`Scores`] says) over all that token `t` may see.
     pub(crate) fn run(&self, out: &mut [f32], partials: &mut Vec<f32>) {
         match self.pool.shape().format {
             KvFormat::F32 => self.run_as::<Singles>(out, partials),

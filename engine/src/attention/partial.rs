@@ -4,10 +4,10 @@
 //! powers of two and held against whole numbers, so every rescaling is exact: how a run is cut into parts and
 //! blocks changes the order of sums and nothing else, whatever weights are rounded to.
 
-use super::layer::{Layer, TILE_ROWS, Task, two_to};
+use super::layer::{Falloff, Layer, TILE_ROWS, Task, two_to};
 use crate::device::cpu::{
     Aligned, KeyBlocks, LANES, Product, SCORES_MAX, STRIP_ROWS, ScaledScores, Stored, Strided, StridedMut,
-    ValueBlocks, row_blocks, scale,
+    ValueBlocks, bend, bias_by_distance, bias_by_rounded_distance, row_blocks, scale,
 };
 use crate::pool::{Kept, KvElement, LayerHead, ReadMemory};
 
@@ -24,6 +24,8 @@ pub(super) struct TaskScratch<P: Product> {
     packed: Aligned<P::Left>,
     /// Keys and values of a chunk, where they have to be widened.
     widened: ReadMemory,
+    /// Positions of a chunk's keys, lane by lane, where scores fall with distance.
+    positions: Vec<f32>,
     strip: StripScratch<P>,
 }
 
@@ -46,6 +48,7 @@ impl<P: Product> TaskScratch<P> {
             rotated: vec![0.0; dim],
             packed: Aligned::zeros((TILE_ROWS + STRIP_ROWS) * dim.div_ceil(numbers)),
             widened: ReadMemory::default(),
+            positions: Vec::new(),
             strip: StripScratch {
                 scores: Aligned::zeros(STRIP_ROWS * SCORES_MAX),
                 plain: vec![0.0; SCORES_MAX],
@@ -133,7 +136,11 @@ pub(super) fn compute<P: Product<Right: KvElement>>(
         let blocks = &part.blocks[chunk.first..chunk.first + chunk.blocks];
         let head = LayerHead { layer: layer.layer, head: task.kv_head };
         let kept = layer.pool.read(isa, head, blocks, &mut scratch.widened);
-        let read = Read { chunk: Chunk { first: 0, ..chunk }, kept: &kept, is_causal: part.is_causal };
+        if layer.scores.falloff.is_some() {
+            layer.pool.positions(blocks, &mut scratch.positions);
+        }
+        let (chunk, positions) = (Chunk { first: 0, ..chunk }, &scratch.positions[..]);
+        let read = Read { chunk, kept: &kept, positions, is_causal: part.is_causal };
         for block in row_blocks(rows, P::rows_max(isa)) {
             let (first, end) = (block.first, block.first + block.rows);
             let rows = QueryRows {
@@ -172,7 +179,7 @@ fn find_queries(layer: &Layer<'_>, task: &Task<'_>, rows: usize, queries: &mut V
 fn pack_queries<P: Product>(layer: &Layer<'_>, scratch: &mut TaskScratch<P>) {
     let TaskScratch { queries, rotated, packed, .. } = scratch;
     let dim = layer.heads.dim;
-    let scale = std::f32::consts::LOG2_E / (dim as f32).sqrt();
+    let scale = layer.scores.scale;
     for (query, packed) in queries.iter().zip(packed.chunks_exact_mut(dim.div_ceil(P::Right::NUMBERS))) {
         let head = &layer.queries[query.token * layer.query_stride + query.head * dim..][..dim];
         layer.angles.rotate(query.angle, head, rotated);
@@ -186,6 +193,8 @@ struct Read<'a, E> {
     /// Its blocks are numbered as they were read.
     chunk: Chunk,
     kept: &'a Kept<'a, E>,
+    /// Of its keys, where scores fall with distance.
+    positions: &'a [f32],
     is_causal: bool,
 }
 
@@ -221,6 +230,14 @@ fn add_chunk<P: Product<Right: KvElement>>(
         let scores = &mut scores[row * SCORES_MAX..][..width];
         if let Some([of_keys, _]) = scales {
             scale(isa, scores, of_keys);
+        }
+        if let Some(cap) = layer.scores.cap {
+            bend(isa, scores, cap);
+        }
+        if let Some(Falloff { slopes, scale, is_rounded }) = layer.scores.falloff {
+            let (positions, angle) = (&read.positions[from..from + width], query.angle as f32);
+            let bias = if is_rounded { bias_by_rounded_distance } else { bias_by_distance };
+            bias(isa, scores, positions, angle, (slopes[query.head], scale));
         }
         mask(seen(layer, read.is_causal, *query, &chunk), &chunk, lanes, scores);
         let weights = &mut weights[row * weights_row..][..width / P::Right::NUMBERS];

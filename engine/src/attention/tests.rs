@@ -3,7 +3,7 @@
 use base::{BlockId, RequestId, Run, Slot, TokenCount, TokenId};
 
 use super::plan::{AttentionPlan, Cut};
-use super::{Heads, Layer, PARTIAL_BYTES_MAX};
+use super::{Falloff, Heads, Layer, PARTIAL_BYTES_MAX, Scores};
 use crate::checkpoint::config::RopeScaling;
 use crate::device::{Cpu, Isa};
 use crate::pool::{Cell, KvPool, PoolShape};
@@ -13,6 +13,10 @@ use crate::settings::KvFormat;
 const BLOCK: usize = 4;
 const HEADS: Heads = Heads { queries: 4, kv: 2, dim: 12, window: None };
 const WIDTH: usize = HEADS.queries * HEADS.dim;
+
+/// What most models make of scores; the root of 12 is 3.4641016.
+pub(super) const PLAIN: Scores<'static> =
+    Scores { scale: std::f32::consts::LOG2_E / 3.464_101_6, cap: None, falloff: None };
 
 /// A number in -1..1 that depends on its arguments alone.
 fn noise(kind: usize, index: usize) -> f32 {
@@ -88,7 +92,7 @@ fn tolerance((isa, format): Kernel) -> f32 {
 
 /// Runs attention of `slots`: keys are written rotated at each run's own numbering.
 fn attend(kernel: Kernel, slots: &[Slot], rope: &Rope, window: Option<usize>, is_stacked: bool) -> Vec<f32> {
-    attend_in(PARTIAL_BYTES_MAX, kernel, slots, rope, window, is_stacked).0
+    attend_in(PARTIAL_BYTES_MAX, kernel, slots, (rope, PLAIN), window, is_stacked).0
 }
 
 /// A pool in which every cell that a step does not write holds no numbers.
@@ -111,12 +115,12 @@ fn attend_in(
     partial_bytes_max: usize,
     kernel: Kernel,
     slots: &[Slot],
-    rope: &Rope,
+    (rope, scores): (&Rope, Scores<'_>),
     window: Option<usize>,
     is_stacked: bool,
 ) -> (Vec<f32>, usize) {
     let plan = AttentionPlan::new(slots, BLOCK, is_stacked, |_| Cut::ON_PROCESSOR);
-    attend_planned(partial_bytes_max, kernel, (slots, &plan), rope, window)
+    attend_planned(partial_bytes_max, kernel, (slots, &plan), (rope, scores), window)
 }
 
 /// The same as it was planned.
@@ -124,13 +128,17 @@ fn attend_planned(
     partial_bytes_max: usize,
     kernel: Kernel,
     (slots, plan): (&[Slot], &AttentionPlan),
-    rope: &Rope,
+    (rope, scores): (&Rope, Scores<'_>),
     window: Option<usize>,
 ) -> (Vec<f32>, usize) {
     let cpu = Cpu::with_isa(Some(2), kernel.0).expect("threads start");
     let mut pool = pool(kernel);
     for slot in slots {
         for (cells, shift, read_at) in stretches(slot) {
+            if scores.falloff.is_some() {
+                let positions: Vec<usize> = (0..cells.len()).map(|token| read_at + token - shift).collect();
+                pool.place(&cells, &positions);
+            }
             pool.write(kernel.0, 0, &cells, |head, token, key, value| {
                 key.copy_from_slice(&rotate(rope, read_at + token - shift, &vector(1, cells[token], head)));
                 value.copy_from_slice(&vector(2, cells[token], head));
@@ -146,6 +154,7 @@ fn attend_planned(
     let layer = Layer {
         cpu: &cpu,
         heads: Heads { window, ..HEADS },
+        scores,
         pool: &pool,
         layer: 0,
         plan,
@@ -175,6 +184,16 @@ fn stretches(slot: &Slot) -> Vec<(Vec<Cell>, usize, usize)> {
 /// The same by definition, in double precision over the keys and values as they are kept: every key turned on
 /// from its run's numbering to the position where it is read.
 fn direct(format: KvFormat, slots: &[Slot], rope: &Rope, window: Option<usize>) -> Vec<f32> {
+    direct_of(format, slots, (rope, PLAIN), window)
+}
+
+/// The same with other scores.
+fn direct_of(
+    format: KvFormat,
+    slots: &[Slot],
+    (rope, scores): (&Rope, Scores<'_>),
+    window: Option<usize>,
+) -> Vec<f32> {
     let kept = |mut vector: Vec<f32>| {
         let rounded = |x: f32| half::bf16::from_f32(x).to_f32();
         match format {
@@ -206,7 +225,23 @@ fn direct(format: KvFormat, slots: &[Slot], rope: &Rope, window: Option<usize>) 
                 let key = kept(rotate(rope, *own, &vector(1, *cell, head / HEADS.group())));
                 let key = rotate(rope, *shift, &key);
                 let dot: f64 = query.iter().zip(&key).map(|(q, k)| f64::from(*q) * f64::from(*k)).sum();
-                (dot / (HEADS.dim as f64).sqrt()).exp()
+                let mut score = dot * f64::from(scores.scale);
+                if let Some(cap) = scores.cap.map(f64::from) {
+                    score = cap * (score / cap).tanh();
+                }
+                score += scores.falloff.map_or(0.0, |falloff| {
+                    let (slope, rounded) = (falloff.slopes[head], |x: f32| half::bf16::from_f32(x).to_f32());
+                    // Where the key is read, or, rounded, where it was computed.
+                    let bias = match falloff.is_rounded {
+                        true => {
+                            f64::from(rounded(slope * rounded(*own as f32)))
+                                + f64::from(slope) * *shift as f64
+                        }
+                        false => f64::from(slope) * (own + shift) as f64,
+                    };
+                    f64::from(falloff.scale) * (bias - f64::from(slope) * position as f64)
+                });
+                score.exp2()
             };
             let weights: Vec<f64> = seen.iter().map(weight).collect();
             let total: f64 = weights.iter().sum();
@@ -291,7 +326,7 @@ fn a_run_may_begin_inside_a_block_that_others_read_whole() {
             let pieces = AttentionPlan::new(&slots, BLOCK, true, |_| Cut { tokens: BLOCK, rows_max: 32 });
             assert!(lengths(&pieces).0 > lengths(&whole).0 && lengths(&pieces).1 == lengths(&whole).1);
             let [whole, pieces] = [&whole, &pieces]
-                .map(|plan| attend_planned(PARTIAL_BYTES_MAX, kernel, (&slots, plan), rope, None).0);
+                .map(|plan| attend_planned(PARTIAL_BYTES_MAX, kernel, (&slots, plan), (rope, PLAIN), None).0);
             assert!(apart(&whole, &pieces) < 1e-5, "skip {skip} on {kernel:?}");
         }
     }
@@ -316,7 +351,7 @@ fn tiles_bound_the_memory_and_change_no_bit() {
         for (rope, window) in ropes().iter().zip([None, Some(5), Some(13)]) {
             let mut slots = slots();
             slots.push(slot(vec![run(&[0, 1], 8, 0), run(&[50, 51], 6, 3)], 11, 44, 1));
-            let in_bytes = |bytes| attend_in(bytes, kernel, &slots, rope, window, true);
+            let in_bytes = |bytes| attend_in(bytes, kernel, &slots, (rope, PLAIN), window, true);
             let (whole, all) = in_bytes(usize::MAX);
             assert!(apart(&whole, &direct(kernel.1, &slots, rope, window)) < tolerance(kernel));
             let most_parts = 3;
@@ -348,6 +383,33 @@ fn a_shifted_run_is_read_as_if_its_keys_had_been_computed_where_it_is_read() {
             }
         }
     }
+}
+
+#[test]
+fn scores_fall_with_the_distance_at_which_a_key_is_read_wherever_it_was_computed() {
+    let still = Rope::new(HEADS.dim, 10_000.0, RopeScaling::Linear { factor: f32::INFINITY });
+    let slopes = [0.5, 0.125, 0.354, 1.25];
+    let mut slots = slots();
+    slots.push(slot(vec![run(&[0, 1], 8, 0), run(&[50, 51], 6, 3)], 11, 44, 1));
+    slots.push(slot(vec![run(&[0, 1], 8, 0), run(&[40, 41], 5, 8)], 1, 60, 2));
+    let of = |is_rounded| Some(Falloff { slopes: &slopes, scale: 0.75, is_rounded });
+    for cap in [None, Some(1.5)] {
+        for falloff in [None, of(false), of(true)] {
+            let scores = Scores { cap, falloff, ..PLAIN };
+            for kernel in kernels() {
+                let found = attend_in(PARTIAL_BYTES_MAX, kernel, &slots, (&still, scores), None, true).0;
+                let apart = apart(&found, &direct_of(kernel.1, &slots, (&still, scores), None));
+                assert!(apart < tolerance(kernel), "{kernel:?}, {scores:?}: {apart}");
+            }
+        }
+    }
+    let plain = direct_of(KvFormat::F32, &slots, (&still, PLAIN), None);
+    let biased = |is_rounded| {
+        let scores = Scores { falloff: of(is_rounded), ..PLAIN };
+        direct_of(KvFormat::F32, &slots, (&still, scores), None)
+    };
+    assert!(apart(&plain, &biased(false)) > 0.1, "distance must matter");
+    assert!(apart(&biased(true), &biased(false)) > 1e-3, "and so must its rounding");
 }
 
 #[test]

@@ -101,6 +101,11 @@ fn attended<P: Product<Right: KvElement>>(
     let layer = Layer {
         cpu: &cpu,
         heads: Heads { window, ..HEADS },
+        scores: Scores {
+            scale: std::f32::consts::LOG2_E / (HEADS.dim as f32).sqrt(),
+            cap: None,
+            falloff: None,
+        },
         pool: &pool,
         layer: 0,
         plan: &plan,

@@ -6,7 +6,9 @@
 pub enum Dtype {
     /// IEEE 754 single precision.
     F32,
-    /// IEEE 754 half precision.
+    /// IEEE 754 half precision: half the memory of `f32`. On the processor widened in registers, which gives
+    /// the same answers to the bit; a GPU keeps such weights as f32, for activations may be larger than any
+    /// half.
     F16,
     /// The upper half of a single.
     Bf16,

@@ -44,6 +44,11 @@ impl<'a> Fields<'a> {
         self.object.get(field).filter(|value| !value.is_null())
     }
 
+    /// Whether a field is present, null or not.
+    pub(crate) fn has(&self, field: &str) -> bool {
+        self.object.contains_key(field)
+    }
+
     /// A positive whole number.
     pub(crate) fn extent(&self, field: &str) -> Result<Option<usize>, CheckpointError> {
         let Some(value) = self.get(field) else { return Ok(None) };
@@ -84,6 +89,16 @@ impl<'a> Fields<'a> {
             .ok_or_else(|| self.error(field, format!("must be true or false, found {value}")))
     }
 
+    /// Refuses a field that is neither missing nor `supported`.
+    pub(crate) fn only(&self, field: &str, supported: &Value) -> Result<(), CheckpointError> {
+        match self.get(field) {
+            Some(value) if value != supported => {
+                Err(self.error(field, format!("{value} is not supported, only {supported}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// A string.
     pub(crate) fn text(&self, field: &str) -> Result<Option<&'a str>, CheckpointError> {
         let Some(value) = self.get(field) else { return Ok(None) };
@@ -100,4 +115,14 @@ impl<'a> Fields<'a> {
         };
         ids.ok_or_else(|| self.error(field, format!("must be a token id or a list of them, found {value}")))
     }
+}
+
+/// The width of a head where no field gives it.
+pub(crate) fn divided(fields: &Fields<'_>, hidden: usize, heads: usize) -> Result<usize, CheckpointError> {
+    if !hidden.is_multiple_of(heads) {
+        return Err(
+            fields.error("num_attention_heads", format!("must divide hidden_size ({hidden}), found {heads}"))
+        );
+    }
+    Ok(hidden / heads)
 }

@@ -7,8 +7,10 @@
 
 mod config;
 pub mod convert;
+mod families;
 mod file;
 mod keys;
+mod names;
 mod pieces;
 mod read;
 mod text;

@@ -5,36 +5,56 @@
 
 use serde_json::Value;
 
-use crate::checkpoint::config::{Family, Mlp, ModelConfig, Norm, Position};
+use crate::checkpoint::config::{Family, Mlp, ModelConfig, Norm, Position, Residual};
 use crate::checkpoint::error::CheckpointError;
-use crate::checkpoint::fields::{CONFIG_FILE, Fields, parse_object};
-use crate::checkpoint::read_rope::rotary;
+use crate::checkpoint::fields::{CONFIG_FILE, Fields, divided, parse_object};
+use crate::checkpoint::read_falcon::falcon;
+use crate::checkpoint::read_gemma::gemma;
+use crate::checkpoint::read_mpt::mpt;
+use crate::checkpoint::read_rope::{THETA, rotary};
 
 /// `architectures` entry, `model_type` and family.
-const ARCHITECTURES: [(&str, &str, Family); 5] = [
+const ARCHITECTURES: [(&str, &str, Family); 11] = [
     ("LlamaForCausalLM", "llama", Family::Llama),
     ("MistralForCausalLM", "mistral", Family::Mistral),
     ("Qwen2ForCausalLM", "qwen2", Family::Qwen2),
     ("Qwen3ForCausalLM", "qwen3", Family::Qwen3),
     ("OPTForCausalLM", "opt", Family::Opt),
+    ("MptForCausalLM", "mpt", Family::Mpt),
+    ("MPTForCausalLM", "mpt", Family::Mpt), // as MosaicML's own files have it
+    ("FalconForCausalLM", "falcon", Family::Falcon),
+    ("Gemma2ForCausalLM", "gemma2", Family::Gemma2),
+    ("Gemma3ForCausalLM", "gemma3_text", Family::Gemma3),
+    ("Gemma3ForConditionalGeneration", "gemma3", Family::Gemma3), // its text model
 ];
 
 /// Fields that change the arithmetic in ways this engine does not know.
-const UNSUPPORTED: [&str; 5] =
-    ["quantization_config", "num_experts", "num_local_experts", "n_routed_experts", "text_config"];
+const UNSUPPORTED: [&str; 4] =
+    ["quantization_config", "num_experts", "num_local_experts", "n_routed_experts"];
 
 /// Reads the text of a config.json.
 pub fn read_config(text: &str) -> Result<ModelConfig, CheckpointError> {
     let value = parse_object(CONFIG_FILE, text)?;
-    let fields = Fields::of(CONFIG_FILE, "", &value).expect("parse_object gives an object");
-    let family = family(&fields)?;
+    let outer = Fields::of(CONFIG_FILE, "", &value).expect("parse_object gives an object");
+    let family = family(&outer)?;
+    let unsupported = |fields: &Fields<'_>, field| fields.error(field, "is not supported by this engine");
+    // Where a model sees images too, its text model has an object of its own.
+    let fields = match (family, outer.get("text_config")) {
+        (_, None) => outer,
+        (Family::Gemma3, Some(inner)) => Fields::of(CONFIG_FILE, "text_config.", inner)
+            .ok_or_else(|| outer.error("text_config", "must be an object"))?,
+        (_, Some(_)) => return Err(unsupported(&outer, "text_config")),
+    };
     for field in UNSUPPORTED {
-        if fields.get(field).is_some() {
-            return Err(fields.error(field, "is not supported by this engine"));
+        if let Some(fields) = [&outer, &fields].into_iter().find(|fields| fields.get(field).is_some()) {
+            return Err(unsupported(fields, field));
         }
     }
     let config = match family {
         Family::Opt => opt(&fields)?,
+        Family::Mpt => mpt(&fields)?,
+        Family::Falcon => falcon(&fields)?,
+        Family::Gemma2 | Family::Gemma3 => gemma(family, &fields)?,
         Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3 => rotary_family(family, &fields)?,
     };
     if config.heads % config.kv_heads != 0 {
@@ -84,15 +104,15 @@ fn rotary_family(family: Family, fields: &Fields<'_>) -> Result<ModelConfig, Che
     let (qkv_bias, out_bias) = match family {
         Family::Llama | Family::Qwen3 => (attention_bias, attention_bias),
         Family::Qwen2 => (true, false),
-        Family::Mistral | Family::Opt => (false, false),
+        _ => (false, false),
     };
     let layers = fields.need_extent("num_hidden_layers")?;
     let trained_context = fields.extent("max_position_embeddings")?.unwrap_or(match family {
-        Family::Llama | Family::Opt => 2_048,
         Family::Qwen2 | Family::Qwen3 => 32_768,
         Family::Mistral => 131_072,
+        _ => 2_048,
     });
-    let (position, context_max) = rotary(fields, trained_context)?;
+    let (position, context_max) = rotary(fields, trained_context, THETA)?;
     Ok(ModelConfig {
         family,
         vocab: fields.need_extent("vocab_size")?,
@@ -105,16 +125,26 @@ fn rotary_family(family: Family, fields: &Fields<'_>) -> Result<ModelConfig, Che
         intermediate: fields.need_extent("intermediate_size")?,
         norm: Norm::Rms { epsilon: fields.positive("rms_norm_eps")?.unwrap_or(1e-6) },
         norm_first: true,
+        post_norms: false,
+        norm_bias: false,
+        norm_above_one: false,
         final_norm: true,
+        residual: Residual::Sequential,
         position,
         mlp: Mlp::GatedSilu,
         qkv_bias,
         out_bias,
         mlp_bias: family == Family::Llama && fields.flag("mlp_bias")?.unwrap_or(false),
+        qkv_clip: None,
         qk_norm: family == Family::Qwen3,
+        score_scale: None,
+        score_cap: None,
+        scales_embedding: false,
         tied_head: fields.flag("tie_word_embeddings")?.unwrap_or(false),
+        logit_cap: None,
         context_max,
         sliding_window: sliding_window(family, fields, layers)?.filter(|window| *window < context_max),
+        local_layers: None,
     })
 }
 
@@ -135,7 +165,6 @@ fn sliding_window(
     }
     match family {
         Family::Mistral => Ok(window),
-        Family::Llama | Family::Opt => Ok(None),
         Family::Qwen2 | Family::Qwen3 if !fields.flag("use_sliding_window")?.unwrap_or(false) => Ok(None),
         // The first `max_window_layers` layers see everything.
         Family::Qwen2 | Family::Qwen3 => match fields.get("max_window_layers").map(Value::as_u64) {
@@ -143,6 +172,7 @@ fn sliding_window(
             Some(Some(full)) if full >= layers as u64 => Ok(None),
             _ => Err(fields.error("max_window_layers", "a window in some layers only is not supported")),
         },
+        _ => Ok(None),
     }
 }
 
@@ -174,25 +204,25 @@ fn opt(fields: &Fields<'_>) -> Result<ModelConfig, CheckpointError> {
         intermediate: fields.need_extent("ffn_dim")?,
         norm: Norm::Layer { epsilon: 1e-5 },
         norm_first,
+        post_norms: false,
+        norm_bias: true,
+        norm_above_one: false,
         final_norm: norm_first && !final_norm_removed,
+        residual: Residual::Sequential,
         position: Position::Learned { offset: 2 },
         mlp: Mlp::PlainRelu,
         qkv_bias: bias,
         out_bias: bias,
         mlp_bias: bias,
+        qkv_clip: None,
         qk_norm: false,
+        score_scale: None,
+        score_cap: None,
+        scales_embedding: false,
         tied_head: fields.flag("tie_word_embeddings")?.unwrap_or(true),
+        logit_cap: None,
         context_max: fields.extent("max_position_embeddings")?.unwrap_or(2_048),
         sliding_window: None,
+        local_layers: None,
     })
-}
-
-/// The width of a head where no field gives it.
-fn divided(fields: &Fields<'_>, hidden: usize, heads: usize) -> Result<usize, CheckpointError> {
-    if !hidden.is_multiple_of(heads) {
-        return Err(
-            fields.error("num_attention_heads", format!("must divide hidden_size ({hidden}), found {heads}"))
-        );
-    }
-    Ok(hidden / heads)
 }

@@ -5,13 +5,14 @@ use crate::checkpoint::config::{Position, RopeScaling};
 use crate::checkpoint::error::CheckpointError;
 use crate::checkpoint::fields::{CONFIG_FILE, Fields};
 
-/// Base of the frequencies where no field gives it.
-const THETA: f32 = 10_000.0;
+/// Base of most families' frequencies where no field gives it.
+pub(crate) const THETA: f32 = 10_000.0;
 
 /// Positions and the longest context they serve.
 pub(crate) fn rotary(
     fields: &Fields<'_>,
     trained_context: usize,
+    default_theta: f32,
 ) -> Result<(Position, usize), CheckpointError> {
     let outer_theta = fields.positive("rope_theta")?;
     if fields.positive("partial_rotary_factor")?.is_some_and(|factor| factor != 1.0) {
@@ -22,12 +23,13 @@ pub(crate) fn rotary(
         None => ("rope_scaling", "rope_scaling."),
     };
     let Some(value) = fields.get(name) else {
-        let position = Position::Rotary { theta: outer_theta.unwrap_or(THETA), scaling: RopeScaling::None };
+        let position =
+            Position::Rotary { theta: outer_theta.unwrap_or(default_theta), scaling: RopeScaling::None };
         return Ok((position, trained_context));
     };
     let inner =
         Fields::of(CONFIG_FILE, path, value).ok_or_else(|| fields.error(name, "must be an object"))?;
-    let theta = inner.positive("rope_theta")?.or(outer_theta).unwrap_or(THETA);
+    let theta = inner.positive("rope_theta")?.or(outer_theta).unwrap_or(default_theta);
     let kind = inner.text("rope_type")?.or(inner.text("type")?);
     let kind = kind.ok_or_else(|| inner.error("rope_type", "is missing"))?;
     let (scaling, context_max) = match kind {

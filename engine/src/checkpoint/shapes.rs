@@ -1,6 +1,6 @@
 //! Which tensors a configuration asks for, and how large they are.
 
-use crate::checkpoint::config::{Mlp, ModelConfig, Norm, Position, RopeScaling};
+use crate::checkpoint::config::{ModelConfig, Norm, Position, RopeScaling};
 use crate::checkpoint::error::CheckpointError;
 use crate::checkpoint::names::{bias, layer_names, model_names, weight};
 use crate::checkpoint::weights::WeightSource;
@@ -40,7 +40,7 @@ pub fn expected_tensors(config: &ModelConfig) -> impl Iterator<Item = (String, V
 
 /// The tensors of one layer.
 fn layer_tensors(config: &ModelConfig, layer: usize, tensors: &mut Tensors) {
-    let names = layer_names(config.family, layer);
+    let names = layer_names(config, layer);
     let (hidden, inner) = (config.hidden, config.intermediate);
     let (queries, keys) = (config.heads * config.head_dim, config.kv_heads * config.head_dim);
     tensors.norm(config, &names.attn_norm, hidden);
@@ -52,8 +52,16 @@ fn layer_tensors(config: &ModelConfig, layer: usize, tensors: &mut Tensors) {
         tensors.weight(&names.k_norm, &[config.head_dim]);
     }
     tensors.linear(&names.o, hidden, queries, config.out_bias);
-    tensors.norm(config, &names.mlp_norm, hidden);
-    if let (Some(gate), Mlp::GatedSilu) = (&names.gate, config.mlp) {
+    if config.post_norms {
+        tensors.norm(config, &names.attn_post_norm, hidden);
+    }
+    if names.mlp_norm != names.attn_norm {
+        tensors.norm(config, &names.mlp_norm, hidden);
+    }
+    if config.post_norms {
+        tensors.norm(config, &names.mlp_post_norm, hidden);
+    }
+    if let Some(gate) = names.gate.as_ref().filter(|_| config.mlp.is_gated()) {
         tensors.linear(gate, inner, hidden, config.mlp_bias);
     }
     tensors.linear(&names.up, inner, hidden, config.mlp_bias);
@@ -77,7 +85,7 @@ impl Tensors {
 
     fn norm(&mut self, config: &ModelConfig, module: &str, width: usize) {
         self.weight(module, &[width]);
-        if let Norm::Layer { .. } = config.norm {
+        if matches!(config.norm, Norm::Layer { .. }) && config.norm_bias {
             self.0.push((bias(module), vec![width]));
         }
     }

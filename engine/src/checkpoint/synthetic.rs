@@ -7,9 +7,13 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::checkpoint::config::{Family, Mlp, ModelConfig, Norm, Position, RopeScaling};
+use crate::checkpoint::alibi;
+use crate::checkpoint::config::{
+    Family, LocalLayers, Mlp, ModelConfig, Norm, Position, Residual, RopeScaling,
+};
 use crate::checkpoint::dtype::Dtype;
 use crate::checkpoint::error::CheckpointError;
+use crate::checkpoint::fused::fused;
 use crate::checkpoint::ggml::BlockFormat;
 use crate::checkpoint::gguf::convert::Conversion;
 use crate::checkpoint::gguf::write::GgufWriter;
@@ -34,32 +38,61 @@ pub struct Synthetic {
 impl Synthetic {
     /// A model of `family` with two layers, a few thousand weights and the tokenizer of [`synthetic_text`].
     pub fn tiny(family: Family, seed: u64) -> Self {
-        let is_opt = family == Family::Opt;
+        let is_gemma = matches!(family, Family::Gemma2 | Family::Gemma3);
+        let has_layer_norms = matches!(family, Family::Opt | Family::Mpt | Family::Falcon);
+        let (heads, head_dim) = (4, if family == Family::Qwen3 { 16 } else { 8 });
+        let layers = if is_gemma { 3 } else { 2 };
         let config = ModelConfig {
             family,
             vocab: synthetic_text::VOCAB.next_multiple_of(64),
             hidden: 32,
             embedding: 32,
-            layers: 2,
-            heads: 4,
-            kv_heads: if is_opt { 4 } else { 2 },
-            head_dim: if family == Family::Qwen3 { 16 } else { 8 },
-            intermediate: 48,
-            norm: if is_opt { Norm::Layer { epsilon: 1e-5 } } else { Norm::Rms { epsilon: 1e-6 } },
+            layers,
+            heads,
+            kv_heads: match family {
+                Family::Opt | Family::Mpt => heads,
+                Family::Falcon => 1,
+                _ => 2,
+            },
+            head_dim,
+            intermediate: if family == Family::Mpt { 128 } else { 48 },
+            norm: if has_layer_norms { Norm::Layer { epsilon: 1e-5 } } else { Norm::Rms { epsilon: 1e-6 } },
             norm_first: true,
+            post_norms: is_gemma,
+            norm_bias: matches!(family, Family::Opt | Family::Falcon),
+            norm_above_one: is_gemma,
             final_norm: true,
+            residual: match family {
+                Family::Falcon => Residual::Parallel { shares_norm: true },
+                _ => Residual::Sequential,
+            },
             position: match family {
                 Family::Opt => Position::Learned { offset: 2 },
+                Family::Mpt => Position::Alibi(alibi::exact(heads, 8.0)),
                 _ => Position::Rotary { theta: 10_000.0, scaling: RopeScaling::None },
             },
-            mlp: if is_opt { Mlp::PlainRelu } else { Mlp::GatedSilu },
-            qkv_bias: is_opt || family == Family::Qwen2,
-            out_bias: is_opt,
-            mlp_bias: is_opt,
-            qk_norm: family == Family::Qwen3,
-            tied_head: is_opt,
+            mlp: match family {
+                Family::Opt => Mlp::PlainRelu,
+                Family::Mpt | Family::Falcon => Mlp::PlainGelu,
+                Family::Gemma2 | Family::Gemma3 => Mlp::GatedGelu,
+                _ => Mlp::GatedSilu,
+            },
+            qkv_bias: matches!(family, Family::Opt | Family::Qwen2),
+            out_bias: family == Family::Opt,
+            mlp_bias: family == Family::Opt,
+            qkv_clip: None,
+            qk_norm: matches!(family, Family::Qwen3 | Family::Gemma3),
+            score_scale: is_gemma.then(|| 1.0 / 24f32.sqrt()),
+            score_cap: (family == Family::Gemma2).then_some(2.0),
+            scales_embedding: is_gemma,
+            tied_head: has_layer_norms || is_gemma,
+            logit_cap: (family == Family::Gemma2).then_some(6.0),
             context_max: 256,
-            sliding_window: None,
+            sliding_window: is_gemma.then_some(12),
+            local_layers: is_gemma.then(|| LocalLayers {
+                is_local: (0..layers).map(|layer| layer % 2 == 0).collect(),
+                theta: if family == Family::Gemma3 { 500.0 } else { 10_000.0 },
+            }),
         };
         Self { config, dtype: Dtype::F32, shards: 1, seed }
     }
@@ -125,6 +158,9 @@ impl Synthetic {
     pub fn config_json(&self) -> String {
         let mut json = match self.config.family {
             Family::Opt => opt_json(&self.config),
+            Family::Mpt => mpt_json(&self.config),
+            Family::Falcon => falcon_json(&self.config),
+            Family::Gemma2 | Family::Gemma3 => gemma_json(&self.config),
             Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3 => rotary_json(&self.config),
         };
         json["torch_dtype"] = json!(match self.dtype {
@@ -150,10 +186,8 @@ impl Synthetic {
             let (middle, spread) = match (shape.as_slice(), name.ends_with(".bias")) {
                 (_, true) => (0.0, 0.1),
                 ([_], false) if name.contains("rope_freqs") => (4.0, 3.0),
-                ([_], false) => (1.0, 0.2),
-                ([.., inputs], false) if name.contains("proj") || name.contains(".fc") => {
-                    (0.0, (3.0 / *inputs as f32).sqrt())
-                }
+                ([_], false) => (if self.config.norm_above_one { 0.0 } else { 1.0 }, 0.2),
+                ([.., inputs], false) if is_product(&name) => (0.0, (3.0 / *inputs as f32).sqrt()),
                 _ => (0.0, 1.0),
             };
             let values: Vec<f32> = (0..count).map(|_| middle + spread * random.signed_unit()).collect();
@@ -164,7 +198,7 @@ impl Synthetic {
 
     /// The weights as one safetensors file in memory.
     pub fn weight_bytes(&self) -> Result<Vec<u8>, CheckpointError> {
-        let weights = self.weights();
+        let weights = fused(&self.weights(), &self.config)?;
         serialise(&weights, &weights.names())
     }
 
@@ -181,7 +215,7 @@ impl Synthetic {
         if self.shards <= 1 {
             return put(SINGLE_FILE, &self.weight_bytes()?);
         }
-        let weights = self.weights();
+        let weights = fused(&self.weights(), &self.config)?;
         let names = weights.names();
         let mut map = serde_json::Map::new();
         for (i, part) in names.chunks(names.len().div_ceil(self.shards)).enumerate() {
@@ -207,6 +241,11 @@ impl Synthetic {
     }
 }
 
+/// Whether a matrix is one of a layer's products.
+fn is_product(name: &str) -> bool {
+    ["proj", ".fc", "dense"].iter().any(|part| name.contains(part))
+}
+
 /// The named tensors as a safetensors file.
 fn serialise(weights: &MapWeights, names: &[String]) -> Result<Vec<u8>, CheckpointError> {
     let bad = |error: safetensors::SafeTensorError| CheckpointError::malformed(SINGLE_FILE, error);
@@ -227,7 +266,8 @@ fn serialise(weights: &MapWeights, names: &[String]) -> Result<Vec<u8>, Checkpoi
 
 /// config.json of the families with rotary positions.
 fn rotary_json(config: &ModelConfig) -> Value {
-    let (Position::Rotary { theta, scaling }, Norm::Rms { epsilon }) = (config.position, config.norm) else {
+    let (&Position::Rotary { theta, scaling }, Norm::Rms { epsilon }) = (&config.position, config.norm)
+    else {
         unreachable!("a rotary family is made with rotary positions and RMS norms");
     };
     let (scaling, trained_context) = match scaling {
@@ -245,10 +285,10 @@ fn rotary_json(config: &ModelConfig) -> Value {
         RopeScaling::Stored => unreachable!("config.json cannot say that weights bring the factors"),
     };
     let (architecture, model_type) = match config.family {
-        Family::Llama | Family::Opt => ("LlamaForCausalLM", "llama"),
         Family::Mistral => ("MistralForCausalLM", "mistral"),
         Family::Qwen2 => ("Qwen2ForCausalLM", "qwen2"),
         Family::Qwen3 => ("Qwen3ForCausalLM", "qwen3"),
+        _ => ("LlamaForCausalLM", "llama"),
     };
     json!({
         "architectures": [architecture], "model_type": model_type, "hidden_act": "silu",
@@ -271,6 +311,73 @@ fn opt_json(config: &ModelConfig) -> Value {
         "max_position_embeddings": config.context_max, "do_layer_norm_before": config.norm_first,
         "_remove_final_layer_norm": config.norm_first && !config.final_norm, "enable_bias": config.qkv_bias,
         "tie_word_embeddings": config.tied_head,
+    })
+}
+
+/// config.json of MPT, whose slopes are those of the paper.
+fn mpt_json(config: &ModelConfig) -> Value {
+    let attention = json!({
+        "attn_type": "multihead_attention", "alibi": true, "alibi_bias_max": 8, "qk_ln": false,
+        "prefix_lm": false, "clip_qkv": config.qkv_clip, "softmax_scale": config.score_scale,
+    });
+    json!({
+        "architectures": ["MPTForCausalLM"], "model_type": "mpt", "vocab_size": config.vocab,
+        "d_model": config.hidden, "n_heads": config.heads, "n_layers": config.layers,
+        "expansion_ratio": config.intermediate / config.hidden, "max_seq_len": config.context_max,
+        "no_bias": true, "norm_type": "low_precision_layernorm", "learned_pos_emb": true,
+        "attn_config": attention, "tie_word_embeddings": config.tied_head,
+    })
+}
+
+/// config.json of Falcon: rotary, or with slopes.
+fn falcon_json(config: &ModelConfig) -> Value {
+    let (is_alibi, theta) = match config.position {
+        Position::Rotary { theta, .. } => (false, theta),
+        _ => (true, 10_000.0),
+    };
+    let is_parallel = config.residual != Residual::Sequential;
+    let is_new = is_parallel && config.kv_heads > 1;
+    json!({
+        "architectures": ["FalconForCausalLM"], "model_type": "falcon", "vocab_size": config.vocab,
+        "hidden_size": config.hidden, "num_hidden_layers": config.layers,
+        "num_attention_heads": config.heads, "num_kv_heads": config.kv_heads.max(if is_new { 1 } else { config.heads }),
+        "ffn_hidden_size": config.intermediate, "bias": config.qkv_bias, "alibi": is_alibi, "rope_theta": theta,
+        "parallel_attn": is_parallel, "new_decoder_architecture": is_new, "multi_query": config.kv_heads == 1,
+        "num_ln_in_parallel_attn": match config.residual {
+            Residual::Parallel { shares_norm } if is_new => json!(if shares_norm { 1 } else { 2 }),
+            _ => Value::Null,
+        },
+        "max_position_embeddings": config.context_max, "tie_word_embeddings": config.tied_head,
+    })
+}
+
+/// config.json of Gemma 2 and 3.
+fn gemma_json(config: &ModelConfig) -> Value {
+    let (&Position::Rotary { theta, scaling }, Norm::Rms { epsilon }) = (&config.position, config.norm)
+    else {
+        unreachable!("Gemma is made with rotary positions and RMS norms");
+    };
+    let local = config.local_layers.as_ref().expect("Gemma is made with local layers");
+    let kind = |is_local: &bool| if *is_local { "sliding_attention" } else { "full_attention" };
+    let kinds: Vec<&str> = local.is_local.iter().map(kind).collect();
+    let (architecture, model_type) = match config.family {
+        Family::Gemma2 => ("Gemma2ForCausalLM", "gemma2"),
+        _ => ("Gemma3ForCausalLM", "gemma3_text"),
+    };
+    let scaling = match scaling {
+        RopeScaling::Linear { factor } => json!({ "rope_type": "linear", "factor": factor }),
+        _ => Value::Null,
+    };
+    json!({
+        "architectures": [architecture], "model_type": model_type, "hidden_activation": "gelu_pytorch_tanh",
+        "vocab_size": config.vocab, "hidden_size": config.hidden, "num_hidden_layers": config.layers,
+        "num_attention_heads": config.heads, "num_key_value_heads": config.kv_heads, "head_dim": config.head_dim,
+        "intermediate_size": config.intermediate, "rms_norm_eps": epsilon, "rope_theta": theta,
+        "rope_scaling": scaling, "rope_local_base_freq": local.theta, "layer_types": kinds,
+        "query_pre_attn_scalar": config.score_scale.map(|scale| (1.0 / (scale * scale)).round()),
+        "attn_logit_softcapping": config.score_cap, "final_logit_softcapping": config.logit_cap,
+        "sliding_window": config.sliding_window, "attention_bias": config.qkv_bias,
+        "max_position_embeddings": config.context_max, "tie_word_embeddings": config.tied_head,
     })
 }
 

@@ -6,13 +6,23 @@ use std::path::Path;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::config::{Family, ModelConfig, Position, RopeScaling};
+use super::config::{Alibi, Family, ModelConfig, Position, Residual, RopeScaling};
 use super::generation::read_generation;
 use super::shapes::{check_tensors, parameters};
 use super::weights::MapWeights;
 use super::*;
 
-const FAMILIES: [Family; 5] = [Family::Llama, Family::Mistral, Family::Qwen2, Family::Qwen3, Family::Opt];
+const FAMILIES: [Family; 9] = [
+    Family::Llama,
+    Family::Mistral,
+    Family::Qwen2,
+    Family::Qwen3,
+    Family::Opt,
+    Family::Mpt,
+    Family::Falcon,
+    Family::Gemma2,
+    Family::Gemma3,
+];
 
 /// Every family, and the variants within families.
 fn variants() -> Vec<Synthetic> {
@@ -40,6 +50,23 @@ fn variants() -> Vec<Synthetic> {
     vary(Family::Qwen3, |config| (config.qkv_bias, config.out_bias) = (true, true));
     vary(Family::Opt, |config| (config.norm_first, config.final_norm, config.embedding) = (false, false, 16));
     vary(Family::Opt, |config| (config.final_norm, config.tied_head) = (false, false));
+    vary(Family::Mpt, |config| (config.qkv_clip, config.score_scale) = (Some(6.0), Some(0.25)));
+    vary(Family::Falcon, |config| {
+        (config.kv_heads, config.residual) = (2, Residual::Parallel { shares_norm: false });
+    });
+    vary(Family::Falcon, |config| {
+        (config.kv_heads, config.residual) = (2, Residual::Parallel { shares_norm: true });
+        (config.qkv_bias, config.out_bias, config.mlp_bias, config.tied_head) = (true, true, true, false);
+    });
+    vary(Family::Falcon, |config| {
+        (config.kv_heads, config.residual) = (config.heads, Residual::Sequential);
+        // Four heads: 2^-2, 2^-4, 2^-6 and 2^-8, over the root of 8.
+        let slopes = vec![0.25, 0.0625, 0.015_625, 0.003_906_25];
+        config.position = Position::Alibi(Alibi { slopes, scale: 1.0 / 8f32.sqrt(), is_rounded: true });
+    });
+    vary(Family::Gemma3, |config| {
+        config.position = Position::Rotary { theta: 1e6, scaling: RopeScaling::Linear { factor: 8.0 } };
+    });
     vary(Family::Opt, |config| (config.qkv_bias, config.out_bias, config.mlp_bias) = (false, false, false));
     all
 }
@@ -68,6 +95,7 @@ fn what_is_written_is_read_back_in_every_family() {
             let synthetic = Synthetic { dtype, shards, ..synthetic.clone() };
             let folder = written(&synthetic);
             let read = Safetensors::open(folder.path()).expect("valid weights");
+            let read = Unfused::new(read, &synthetic.config);
             let made = synthetic.weights();
             check_tensors(&synthetic.config, &read).expect("all tensors in their shapes");
             assert_eq!(read.names(), made.names());
@@ -99,6 +127,44 @@ fn bytes_in_memory_read_like_a_file_and_the_format_is_the_published_one() {
 
 #[test]
 fn parameters_of_a_known_model_are_its_published_number() {
+    // Gemma 3 270M: 268,098,176; the text model of its 4B: 3,880,263,168. Falcon 7B: 6,921,720,704. MPT 7B:
+    // 6,649,286,656.
+    for (config, expected) in [
+        (
+            json!({
+                "architectures": ["Gemma3ForCausalLM"], "hidden_size": 640, "intermediate_size": 2048,
+                "num_hidden_layers": 18, "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 256,
+                "vocab_size": 262_144,
+            }),
+            268_098_176,
+        ),
+        (
+            json!({
+                "architectures": ["Gemma3ForConditionalGeneration"], "vision_config": {},
+                "text_config": {
+                    "hidden_size": 2560, "intermediate_size": 10_240, "num_hidden_layers": 34,
+                    "rope_scaling": { "factor": 8.0, "rope_type": "linear" }, "sliding_window": 1024,
+                },
+            }),
+            3_880_263_168,
+        ),
+        (
+            json!({
+                "architectures": ["FalconForCausalLM"], "hidden_size": 4544, "num_hidden_layers": 32,
+                "num_attention_heads": 71, "vocab_size": 65_024,
+            }),
+            6_921_720_704,
+        ),
+        (
+            json!({
+                "architectures": ["MPTForCausalLM"], "d_model": 4096, "n_layers": 32, "n_heads": 32,
+                "vocab_size": 50_432,
+            }),
+            6_649_286_656_u64,
+        ),
+    ] {
+        assert_eq!(parameters(&read_config(&config.to_string()).expect("valid")), expected, "{config}");
+    }
     // Qwen2.5-0.5B: 494,032,768 parameters.
     let config = json!({
         "architectures": ["Qwen2ForCausalLM"], "hidden_size": 896, "intermediate_size": 4864, "vocab_size": 151_936,
@@ -147,6 +213,78 @@ fn an_unsupported_config_is_refused_by_field() {
     ] {
         let error = read_config(&tiny_config(&changes)).expect_err("it must be refused").to_string();
         assert!(error.starts_with(&format!("config.json: field `{field}`: ")), "{changes}: {error}");
+    }
+    let refused = |config: Value, reason: &str| {
+        let error = read_config(&config.to_string()).expect_err("it must be refused").to_string();
+        assert_eq!(error, format!("config.json: field {reason}"));
+    };
+    let with = |family: Family, changes: Value| {
+        let mut config: Value =
+            serde_json::from_str(&Synthetic::tiny(family, 1).config_json()).expect("JSON");
+        for (field, value) in changes.as_object().expect("changes are an object") {
+            config[field] = value.clone();
+        }
+        config
+    };
+    for (family, changes, reason) in [
+        (Family::Llama, json!({ "text_config": {} }), "`text_config`: is not supported by this engine"),
+        (Family::Gemma3, json!({ "text_config": [] }), "`text_config`: must be an object"),
+        (Family::Gemma3, json!({ "text_config": {} }), "`text_config.num_hidden_layers`: is missing"),
+        (Family::Mpt, json!({ "no_bias": false }), "`no_bias`: false is not supported, only true"),
+        (Family::Mpt, json!({ "logit_scale": 0.5 }), "`logit_scale`: is not supported by this engine"),
+        (
+            Family::Mpt,
+            json!({ "attn_config": { "alibi": false } }),
+            "`attn_config.alibi`: false is not supported, only true",
+        ),
+        (
+            Family::Mpt,
+            json!({ "attn_config": { "qk_ln": true } }),
+            "`attn_config.qk_ln`: true is not supported, only false",
+        ),
+        (
+            Family::Mpt,
+            json!({ "attn_config": { "attn_type": "grouped_query_attention" } }),
+            "`attn_config.attn_type`: \"grouped_query_attention\" is not supported, only \"multihead_attention\"",
+        ),
+        (Family::Mpt, json!({ "n_heads": 5 }), "`n_heads`: must divide d_model (32), found 5"),
+        (
+            Family::Falcon,
+            json!({ "new_decoder_architecture": true, "num_kv_heads": 3 }),
+            "`num_kv_heads`: must divide num_attention_heads (4), found 3",
+        ),
+        (
+            Family::Falcon,
+            json!({ "new_decoder_architecture": true, "parallel_attn": false }),
+            "`parallel_attn`: false is not supported beside `new_decoder_architecture`",
+        ),
+        (
+            Family::Falcon,
+            json!({ "multi_query": false, "num_kv_heads": 2 }),
+            "`num_kv_heads`: is 2; only 4, one for each query, is supported here",
+        ),
+        (
+            Family::Falcon,
+            json!({ "activation": "relu" }),
+            "`activation`: \"relu\" is not supported, only \"gelu\"",
+        ),
+        (
+            Family::Gemma3,
+            json!({ "layer_types": ["full_attention"] }),
+            "`layer_types`: must be a list of 3 kinds, one for each layer",
+        ),
+        (
+            Family::Gemma3,
+            json!({ "hidden_activation": "gelu" }),
+            "`hidden_activation`: \"gelu\" is not supported, only \"gelu_pytorch_tanh\"",
+        ),
+        (
+            Family::Gemma3,
+            json!({ "rope_scaling": { "rope_type": "yarn" } }),
+            "`rope_scaling.rope_type`: `yarn` is not supported",
+        ),
+    ] {
+        refused(with(family, changes), reason);
     }
     for text in ["", "[]", "{", "null", "\u{0}"] {
         let error = read_config(text).expect_err("no object").to_string();

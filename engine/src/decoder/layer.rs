@@ -3,6 +3,9 @@
 //! A device's part of it are the operations ([`LayerOps`]) on memory of its own: it knows how a product is
 //! computed, and must not know what comes before or behind it.
 
+use crate::checkpoint::ModelConfig;
+use crate::checkpoint::config::Residual;
+
 /// One layer's weights: matrices and normalisations as a device keeps them.
 pub(super) struct LayerWeights<M, N> {
     pub(super) attn_norm: N,
@@ -12,11 +15,15 @@ pub(super) struct LayerWeights<M, N> {
     pub(super) k_norm: Option<N>,
     /// `[hidden, heads head_dim]`
     pub(super) out: M,
+    /// Of what attention has computed.
+    pub(super) attn_post_norm: Option<N>,
     pub(super) mlp_norm: N,
     /// Up to `[intermediate]`; where the block is gated, gates and what they gate in one product.
     pub(super) up: M,
     /// `[hidden, intermediate]`
     pub(super) down: M,
+    /// Of what the feed-forward block has computed.
+    pub(super) mlp_post_norm: Option<N>,
 }
 
 impl<M, N> LayerWeights<M, N> {
@@ -58,14 +65,15 @@ pub(super) trait LayerOps {
     /// From here on there are the rows that sample, and no others.
     fn keep_sampled(&mut self) -> Result<(), Self::Error>;
 
-    /// Adds the output projection of what attention gave to the stream, of all ranks.
-    fn add_attended(&mut self, out: &Self::Matrix) -> Result<(), Self::Error>;
+    /// Adds the output projection of what attention gave to the stream, of all ranks, normalised where the
+    /// layer has a norm for it.
+    fn add_attended(&mut self, layer: &LayerWeights<Self::Matrix, Self::Norm>) -> Result<(), Self::Error>;
 
     /// The feed-forward block's inner numbers: the block's input times `up`, activated.
     fn project_up(&mut self, layer: &LayerWeights<Self::Matrix, Self::Norm>) -> Result<(), Self::Error>;
 
-    /// Adds the projection of the inner numbers to the stream, of all ranks.
-    fn add_inner(&mut self, down: &Self::Matrix) -> Result<(), Self::Error>;
+    /// Adds the projection of the inner numbers to the stream, of all ranks, normalised as above.
+    fn add_inner(&mut self, layer: &LayerWeights<Self::Matrix, Self::Norm>) -> Result<(), Self::Error>;
 
     /// Normalises the stream itself.
     fn normalise_stream(&mut self, norm: &Self::Norm) -> Result<(), Self::Error>;
@@ -74,14 +82,15 @@ pub(super) trait LayerOps {
     fn finish(&mut self) -> Result<Self::Hidden, Self::Error>;
 }
 
-/// Computes a step through all layers. `norm_first`: whether blocks normalise what they read, or else what
-/// they leave; `samples`: whether any token's hidden state is wanted, `None` where not.
+/// Computes a step through all layers. `samples`: whether any token's hidden state is wanted, `None` where
+/// not.
 pub(super) fn compute<O: LayerOps>(
     ops: &mut O,
     layers: &[LayerWeights<O::Matrix, O::Norm>],
-    norm_first: bool,
+    config: &ModelConfig,
     samples: bool,
 ) -> Result<Option<O::Hidden>, O::Error> {
+    let norm_first = config.norm_first; // blocks normalise what they read, or else the stream they leave
     ops.embed()?; // x [tokens, hidden]
     for (number, layer) in layers.iter().enumerate() {
         let is_last = number + 1 == layers.len();
@@ -97,16 +106,31 @@ pub(super) fn compute<O: LayerOps>(
             // Nothing reads the other tokens beyond their keys and values.
             ops.keep_sampled()?; // x [sampled, hidden], attended [sampled, heads head_dim]
         }
-        ops.add_attended(&layer.out)?; // x += attended out^T
+        if let Residual::Parallel { .. } = config.residual {
+            // What attention gave waits until the other block has read the stream without it.
+            feed_forward(ops, layer, norm_first)?; // x += inner down^T
+            ops.add_attended(layer)?; // x += attended out^T
+            continue;
+        }
+        ops.add_attended(layer)?; // x += attended out^T
         if !norm_first {
             ops.normalise_stream(&layer.attn_norm)?;
         }
-        ops.block_input(norm_first.then_some(&layer.mlp_norm), &layer.up)?; // input [tokens, hidden]
-        ops.project_up(layer)?; // inner [tokens, intermediate]
-        ops.add_inner(&layer.down)?; // x += inner down^T
+        feed_forward(ops, layer, norm_first)?; // x += inner down^T
         if !norm_first {
             ops.normalise_stream(&layer.mlp_norm)?;
         }
     }
     ops.finish().map(Some) // hidden [sampled, embedding]
+}
+
+/// The feed-forward block.
+fn feed_forward<O: LayerOps>(
+    ops: &mut O,
+    layer: &LayerWeights<O::Matrix, O::Norm>,
+    norm_first: bool,
+) -> Result<(), O::Error> {
+    ops.block_input(norm_first.then_some(&layer.mlp_norm), &layer.up)?; // input [tokens, hidden]
+    ops.project_up(layer)?; // inner [tokens, intermediate]
+    ops.add_inner(layer)
 }

@@ -13,13 +13,15 @@ mod layer;
 mod tensors;
 
 pub use cpu::{Decoder, LoadOptions, Workspace};
-pub use gpu::{Draw, GpuDecoder, GpuLoadError, GpuMemory, LogitQueries, LogitStats, SampleQuery};
+pub use gpu::{
+    Draw, GpuDecoder, GpuLoadError, GpuMemory, LogitQueries, LogitStats, SampleQuery, refusal as gpu_refusal,
+};
 
 /// A small configuration for this crate's unit tests.
 #[cfg(test)]
 pub(crate) fn tests_config() -> crate::checkpoint::ModelConfig {
     use crate::checkpoint::ModelConfig;
-    use crate::checkpoint::config::{Family, Mlp, Norm, Position, RopeScaling};
+    use crate::checkpoint::config::{Family, Mlp, Norm, Position, Residual, RopeScaling};
     ModelConfig {
         family: Family::Llama,
         vocab: 61,
@@ -32,15 +34,25 @@ pub(crate) fn tests_config() -> crate::checkpoint::ModelConfig {
         intermediate: 48,
         norm: Norm::Rms { epsilon: 1e-5 },
         norm_first: true,
+        post_norms: false,
+        norm_bias: false,
+        norm_above_one: false,
         final_norm: true,
+        residual: Residual::Sequential,
         position: Position::Rotary { theta: 10_000.0, scaling: RopeScaling::None },
         mlp: Mlp::GatedSilu,
         qkv_bias: false,
         out_bias: false,
         mlp_bias: false,
+        qkv_clip: None,
         qk_norm: false,
+        score_scale: None,
+        score_cap: None,
+        scales_embedding: false,
         tied_head: true,
+        logit_cap: None,
         context_max: 256,
         sliding_window: None,
+        local_layers: None,
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::checkpoint::config::{Position, RopeScaling};
 use crate::checkpoint::names::{model_names, weight};
-use crate::checkpoint::{CheckpointError, ModelConfig, RawTensor, WeightSource};
+use crate::checkpoint::{CheckpointError, Dtype, ModelConfig, RawTensor, WeightSource};
 use crate::rope::Rope;
 
 /// The tensor called `name`, which must have this shape.
@@ -22,16 +22,68 @@ pub(super) fn checked<'a>(
     Ok(tensor)
 }
 
-/// The model's rotary frequencies, where it has any.
+/// The model's rotary frequencies, where it has any: of most layers, then of local ones.
 pub(super) fn rotary(
     config: &ModelConfig,
     source: &dyn WeightSource,
-) -> Result<Option<Rope>, CheckpointError> {
-    let Position::Rotary { theta, scaling } = config.position else { return Ok(None) };
+) -> Result<[Option<Rope>; 2], CheckpointError> {
+    let Position::Rotary { theta, scaling } = config.position else { return Ok([None, None]) };
     let mut rope = Rope::new(config.head_dim, theta, scaling);
     if scaling == RopeScaling::Stored {
         let name = weight(&model_names(config.family).rope_factors);
         rope.divide(&checked(source, &name, &[config.head_dim / 2])?.to_f32());
     }
-    Ok(Some(rope))
+    let local = config.local_layers.as_ref();
+    let local = local.map(|layers| Rope::new(config.head_dim, layers.theta, RopeScaling::None));
+    Ok([Some(rope), local])
+}
+
+/// The weights of a normalisation, as what normalised numbers are multiplied by.
+pub(super) fn norm_weights(
+    config: &ModelConfig,
+    source: &dyn WeightSource,
+    (module, width): (&str, usize),
+) -> Result<Vec<f32>, CheckpointError> {
+    let mut weights = checked(source, &weight(module), &[width])?.to_f32();
+    if config.norm_above_one {
+        weights.iter_mut().for_each(|weight| *weight += 1.0);
+    }
+    Ok(weights)
+}
+
+/// What embeddings that are stored as `stored` are multiplied by, where they are multiplied: their makers hold
+/// the factor in the embedding's own type.
+pub(super) fn embedding_scale(config: &ModelConfig, stored: Dtype) -> Option<f32> {
+    let scale = (config.hidden as f32).sqrt();
+    config.scales_embedding.then_some(match stored {
+        Dtype::F32 => scale,
+        Dtype::F16 => half::f16::from_f32(scale).to_f32(),
+        Dtype::Bf16 => half::bf16::from_f32(scale).to_f32(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkpoint::weights::MapWeights;
+    use crate::decoder::tests_config;
+
+    #[test]
+    fn an_embeddings_factor_is_held_in_its_own_type() {
+        let config = ModelConfig { hidden: 640, scales_embedding: true, ..tests_config() };
+        let scale = |stored| embedding_scale(&config, stored).expect("it is scaled");
+        assert_eq!((scale(Dtype::F32), scale(Dtype::Bf16)), (640f32.sqrt(), 25.25));
+        assert_eq!(scale(Dtype::F16), 25.296_875);
+        assert_eq!(embedding_scale(&tests_config(), Dtype::F32), None);
+    }
+
+    #[test]
+    fn weights_that_are_stored_above_one_are_read_as_what_they_multiply() {
+        let mut weights = MapWeights::default();
+        weights.insert("n.weight", Dtype::Bf16, &[2], &[-0.25, 0.5]);
+        for (norm_above_one, expected) in [(true, [0.75, 1.5]), (false, [-0.25, 0.5])] {
+            let config = ModelConfig { norm_above_one, ..tests_config() };
+            assert_eq!(norm_weights(&config, &weights, ("n", 2)).expect("it is there"), expected);
+        }
+    }
 }

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use super::EngineError;
+use crate::checkpoint::ModelConfig;
+use crate::decoder::gpu_refusal;
 use crate::device::cuda::{CudaRuntime, Gpu, device_count};
 use crate::device::{Cpu, Isa};
 use crate::settings::{Device, EngineConfig};
 
 /// The GPUs that are asked for, open; `None`: the processor runs the model.
 pub(super) fn gpus(
-    config: &EngineConfig,
+    (config, model): (&EngineConfig, &ModelConfig),
     cuda: &Arc<CudaRuntime>,
 ) -> Result<Option<Vec<Arc<dyn Gpu>>>, EngineError> {
     match &config.device {
@@ -18,7 +20,7 @@ pub(super) fn gpus(
             let reason = format!("is {}, but {error}", config.device);
             EngineError::Config { field: "engine.device", reason }
         }),
-        Device::Auto => match first_gpus(config, cuda) {
+        Device::Auto => match first_gpus((config, model), cuda) {
             Ok(gpus) => Ok(Some(gpus)),
             Err(reason) => {
                 tracing::info!(reason, "no GPU is used");
@@ -29,7 +31,13 @@ pub(super) fn gpus(
 }
 
 /// The first GPUs of the machine, one for each rank; or why they cannot be used.
-fn first_gpus(config: &EngineConfig, cuda: &Arc<CudaRuntime>) -> Result<Vec<Arc<dyn Gpu>>, String> {
+fn first_gpus(
+    (config, model): (&EngineConfig, &ModelConfig),
+    cuda: &Arc<CudaRuntime>,
+) -> Result<Vec<Arc<dyn Gpu>>, String> {
+    if let Some(what) = gpu_refusal(model) {
+        return Err(format!("the model has {what}, which runs on the processor only"));
+    }
     let count = config.tensor_parallel;
     let found = device_count().map_err(|error| error.to_string())?;
     if found < count {

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use crate::checkpoint::config::Family;
+use crate::checkpoint::config::{Alibi, Family, Position};
 use crate::checkpoint::ggml::BlockFormat;
 use crate::checkpoint::names::{bias, layer_names, model_names, weight};
 use crate::checkpoint::{CheckpointError, ModelConfig, Q8Blocks, RawTensor, WeightSource};
@@ -23,6 +23,9 @@ pub enum ShardError {
     /// Why weights cannot be kept as eight-bit floats.
     #[error("{0}")]
     Fp8(String),
+    /// Why GPUs do not run the model.
+    #[error("{0}")]
+    Unsupported(String),
     /// An extent that ranks cannot share.
     #[error("`{field}` = {count} cannot be divided among {ranks} ranks")]
     Uneven {
@@ -41,6 +44,7 @@ impl From<GpuLoadError> for ShardError {
             GpuLoadError::Checkpoint(error) => Self::Checkpoint(error),
             GpuLoadError::Gpu(error) => Self::Gpu(error),
             GpuLoadError::Fp8(reason) => Self::Fp8(reason),
+            GpuLoadError::Unsupported(_) => Self::Unsupported(error.to_string()),
         }
     }
 }
@@ -86,12 +90,21 @@ impl Share {
             _ => Err(ShardError::Uneven { field, count, ranks }),
         };
         let inner = if whole.family == Family::Opt { "ffn_dim" } else { "intermediate_size" };
+        let heads = divide("num_attention_heads", whole.heads)?;
+        let position = match &whole.position {
+            Position::Alibi(alibi) => {
+                let slopes = alibi.slopes[self.index * heads..(self.index + 1) * heads].to_vec();
+                Position::Alibi(Alibi { slopes, ..alibi.clone() })
+            }
+            position => position.clone(),
+        };
         let kv_heads = match whole.kv_heads {
             few if few < ranks && ranks.is_multiple_of(few) => 1, // several ranks have the same one
             heads => divide("num_key_value_heads", heads)?,
         };
         Ok(ModelConfig {
-            heads: divide("num_attention_heads", whole.heads)?,
+            heads,
+            position,
             kv_heads,
             intermediate: divide(inner, whole.intermediate)?,
             vocab: divide("vocab_size", whole.vocab)?,
@@ -128,7 +141,7 @@ impl<'a> ShardSource<'a> {
         }
         let kv = share.of_kv_heads(whole.kv_heads);
         for layer in 0..whole.layers {
-            let names = layer_names(whole.family, layer);
+            let names = layer_names(whole, layer);
             let columns = [(Some(names.q), share), (Some(names.k), kv), (Some(names.v), kv)];
             for (module, share) in columns.into_iter().chain([(names.gate, share), (Some(names.up), share)]) {
                 for name in module.into_iter().flat_map(|module| [weight(&module), bias(&module)]) {

@@ -15,6 +15,9 @@ const WRITES_PER_TASK: usize = 64;
 pub struct KvPool {
     pub(super) shape: PoolShape,
     pub(super) memory: PoolMemory,
+    /// The position that each token was computed for: `[blocks][block_tokens]`. Empty until one is placed:
+    /// only models whose scores fall with distance ask.
+    pub(super) positions: Vec<u32>,
 }
 
 /// Its memory, in the element that the format is made of.
@@ -41,7 +44,7 @@ impl KvPool {
             KvFormat::Bf16 => PoolMemory::Pairs(Packed::zeros(shape.elements::<Pair>())),
             KvFormat::Q8 => PoolMemory::Bytes(Packed::zeros(shape.elements::<BytePair>())),
         };
-        Self { shape, memory }
+        Self { shape, memory, positions: Vec::new() }
     }
 
     /// Has the system hand out all its pages now, in parallel: a prefill into fresh memory waits for each page.
@@ -57,6 +60,26 @@ impl KvPool {
     #[inline]
     pub fn shape(&self) -> PoolShape {
         self.shape
+    }
+
+    /// Notes the positions that tokens are computed for; token `i` goes to `cells[i]`.
+    pub(crate) fn place(&mut self, cells: &[Cell], positions: &[usize]) {
+        let block_tokens = self.shape.block_tokens;
+        self.positions.resize(self.shape.blocks * block_tokens, 0);
+        for (cell, position) in cells.iter().zip(positions) {
+            self.positions[cell.block * block_tokens + cell.lane] = *position as u32;
+        }
+    }
+
+    /// The positions of the tokens of some blocks, each block's in as many lanes as its scores have; lanes
+    /// without a token have any.
+    pub(crate) fn positions(&self, blocks: &[usize], to: &mut Vec<f32>) {
+        let (block_tokens, lanes) = (self.shape.block_tokens, self.shape.lanes());
+        to.resize(blocks.len() * lanes, 0.0);
+        for (block, to) in blocks.iter().zip(to.chunks_exact_mut(lanes)) {
+            let from = &self.positions[block * block_tokens..][..block_tokens];
+            to.iter_mut().zip(from).for_each(|(to, position)| *to = *position as f32);
+        }
     }
 
     /// Writes a layer's keys and values of some tokens, blocks in parallel.

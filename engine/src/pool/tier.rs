@@ -23,6 +23,12 @@ impl KvPool {
 
     /// Copies block `from` of another pool of this shape, in every layer.
     fn copy_block(&mut self, to: usize, source: &Self, from: usize) {
+        if !source.positions.is_empty() {
+            let block_tokens = self.shape.block_tokens;
+            self.positions.resize(self.shape.blocks * block_tokens, 0);
+            let positions = &source.positions[from * block_tokens..][..block_tokens];
+            self.positions[to * block_tokens..][..block_tokens].copy_from_slice(positions);
+        }
         let to = BlockIn { shape: self.shape, block: to };
         let from = BlockIn { shape: source.shape, block: from };
         match (&mut self.memory, &source.memory) {
@@ -113,6 +119,26 @@ mod tests {
             pool.move_blocks(&mut tier, &Moves { out: Vec::new(), back: vec![back(0, 0)] });
             assert_eq!(content(&pool, 0), third, "{format:?}");
         }
+    }
+
+    #[test]
+    fn the_positions_of_tokens_move_with_their_block() {
+        let mut pool = KvPool::new(SHAPE);
+        let mut tier = KvPool::new(PoolShape { blocks: 2, ..SHAPE });
+        let positions = |pool: &KvPool, block| {
+            let mut found = Vec::new();
+            pool.positions(&[block], &mut found);
+            found[..SHAPE.block_tokens].to_vec()
+        };
+        let cells = [Cell { block: 2, lane: 1 }, Cell { block: 2, lane: 4 }];
+        pool.place(&cells, &[40, 41]);
+        let out = MoveOut { from: BlockId(2), to: HostBlockId(1) };
+        pool.move_blocks(&mut tier, &Moves { out: vec![out], back: Vec::new() });
+        pool.place(&cells, &[7, 8]);
+        let back = MoveBack { from: HostBlockId(1), to: BlockId(3) };
+        pool.move_blocks(&mut tier, &Moves { out: Vec::new(), back: vec![back] });
+        assert_eq!(positions(&pool, 3), [0.0, 40.0, 0.0, 0.0, 41.0]);
+        assert_eq!(positions(&pool, 2), [0.0, 7.0, 0.0, 0.0, 8.0]);
     }
 
     #[test]

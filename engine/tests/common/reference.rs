@@ -29,7 +29,7 @@ fn builder(weights: &MapWeights) -> candle_core::Result<VarBuilder<'static>> {
 fn candle(c: &ModelConfig, weights: &MapWeights, tokens: &[u32]) -> candle_core::Result<Vec<f32>> {
     let vb = builder(weights)?;
     let input = Tensor::new(tokens, &Device::Cpu)?.unsqueeze(0)?;
-    let (Norm::Rms { epsilon }, Position::Rotary { theta, scaling }) = (c.norm, c.position) else {
+    let (Norm::Rms { epsilon }, &Position::Rotary { theta, scaling }) = (c.norm, &c.position) else {
         panic!("candle's families are rotary with RMS norms");
     };
     let logits = match c.family {
@@ -97,7 +97,7 @@ fn candle(c: &ModelConfig, weights: &MapWeights, tokens: &[u32]) -> candle_core:
             };
             qwen3::ModelForCausalLM::new(&config, vb)?.forward(&input, 0)?
         }
-        Family::Opt => unreachable!("not one of candle's"),
+        other => unreachable!("{other:?} is not one of candle's"),
     };
     logits.flatten_all()?.to_vec1()
 }

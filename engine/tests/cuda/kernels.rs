@@ -180,6 +180,17 @@ fn assert_fp8(found: &[f32], expected: &[f32], width: usize) {
     }
 }
 
+/// The normal distribution's share below `x`, by Simpson's rule.
+fn share_below(x: f32) -> f32 {
+    let density = |t: f64| (-t * t / 2.0).exp() / std::f64::consts::TAU.sqrt();
+    let step = f64::from(x) / 400.0;
+    let piece = |number: i32| {
+        let from = f64::from(number) * step;
+        step / 6.0 * (density(from) + 4.0 * density(from + step / 2.0) + density(from + step))
+    };
+    (0.5 + (0..400).map(piece).sum::<f64>()) as f32
+}
+
 #[test]
 fn sums_of_eight_bit_floats_become_numbers_by_both_scales() {
     let Some(gpus) = emulated::gpus(1) else { return };
@@ -205,18 +216,23 @@ fn sums_of_eight_bit_floats_become_numbers_by_both_scales() {
         }
     }
     // Gated: the first half of each row opens the second; without gates what is below 0 goes.
-    for is_gated in [0, 1] {
-        let inner = if is_gated == 1 { width / 2 } else { width };
+    for activation in 0..4 {
+        let is_gated = activation % 2 == 1;
+        let inner = if is_gated { width / 2 } else { width };
         let to = Buffer::new(&gpu, rows * inner).expect("it fits");
         let buffers = [&with[..], &[Some(&to), Some(&row_scales)]].concat();
         let before = read_floats(&gpu, &row_scales);
-        launch(&gpu, "activate_e4m3", rows, &buffers, &[inner as u32, is_gated]);
-        let activated = |at: usize| match is_gated {
-            1 => {
-                let gate = all[at / inner * width + at % inner];
-                gate / (1.0 + (-gate).exp()) * all[at / inner * width + inner + at % inner]
-            }
-            _ => all[at].max(0.0),
+        launch(&gpu, "activate_e4m3", rows, &buffers, &[inner as u32, activation]);
+        let activated = |at: usize| {
+            let gate = all[if is_gated { at / inner * width + at % inner } else { at }];
+            let by_tanh = 0.797_884_6 * (gate + 0.044_715 * gate.powi(3));
+            let number = match activation {
+                0 => gate.max(0.0),
+                1 => gate / (1.0 + (-gate).exp()),
+                2 => gate * share_below(gate),
+                _ => 0.5 * gate * (1.0 + by_tanh.tanh()),
+            };
+            if is_gated { number * all[at / inner * width + inner + at % inner] } else { number }
         };
         let expected: Vec<f32> = (0..rows * inner).map(activated).collect();
         assert_fp8(&read_fp8(&gpu, (&to, &row_scales)), &expected, inner);

@@ -512,6 +512,21 @@ async fn learned_positions_take_prompts_in_which_no_module_moves() {
 }
 
 #[actix_web::test]
+async fn modules_of_a_model_with_alibi_move_and_answer_as_they_do_without_a_cache() {
+    let mut mpt = Synthetic::tiny(Family::Mpt, 7);
+    mpt.config.context_max = 1_024;
+    let server = serve_checkpoint(roomy(), &mpt, Store::open("sqlite::memory:").await.unwrap()).await;
+    register(&server.client, TRAVEL).await;
+    let moved =
+        "<prompt schema=\"travel\"><plan/> There is no room for this text here. \n<budget/>?</prompt>";
+    let first = complete(&server.client, moved).await;
+    assert!(prompt_tokens(&first)[2] > 0, "read from where it was computed: {first}");
+    let fresh = serve_checkpoint(roomy(), &mpt, Store::open("sqlite::memory:").await.unwrap()).await;
+    register(&fresh.client, TRAVEL).await;
+    assert_eq!(text(&complete(&fresh.client, moved).await), text(&first));
+}
+
+#[actix_web::test]
 async fn attention_in_a_window_takes_no_modules() {
     let mut mistral = Synthetic::tiny(Family::Mistral, 7);
     mistral.config.sliding_window = Some(64);

@@ -3,19 +3,28 @@
 //! Whatever changes the arithmetic and is not supported is an error that names the key or the tensor, as in
 //! config.json: a model that loads gives the answers its makers meant.
 
+use super::families::{layer_norm, of_family, own_keys};
 use super::file::Gguf;
+use super::names::Names;
 use super::values::MetaValue;
-use super::weights::is_known;
-use crate::checkpoint::config::{Family, Mlp, ModelConfig, Norm, Position, RopeScaling};
+use crate::checkpoint::config::{Family, Mlp, ModelConfig, Norm, Position, Residual, RopeScaling};
 use crate::checkpoint::error::CheckpointError;
 use crate::checkpoint::generation::GenerationDefaults;
+use crate::checkpoint::read_gemma;
 
 /// `general.architecture` and family. Mistral models call themselves llama.
-const ARCHITECTURES: [(&str, Family); 3] =
-    [("llama", Family::Llama), ("qwen2", Family::Qwen2), ("qwen3", Family::Qwen3)];
+const ARCHITECTURES: [(&str, Family); 7] = [
+    ("llama", Family::Llama),
+    ("qwen2", Family::Qwen2),
+    ("qwen3", Family::Qwen3),
+    ("gemma2", Family::Gemma2),
+    ("gemma3", Family::Gemma3),
+    ("falcon", Family::Falcon),
+    ("mpt", Family::Mpt),
+];
 
-/// Keys behind the architecture's name that change the arithmetic in ways this engine does not know. Zero and
-/// false say the same as absence.
+/// Keys behind the architecture's name that change the arithmetic in ways this engine does not know, but for
+/// those that are a family's own. Zero and false say the same as absence.
 const UNSUPPORTED: [&str; 10] = [
     "expert_count",
     "logit_scale",
@@ -29,13 +38,16 @@ const UNSUPPORTED: [&str; 10] = [
     "use_parallel_residual",
 ];
 
+/// A tensor that Falcons have whose two blocks have a normalisation each.
+pub(super) const TWO_NORMS: &str = "blk.0.attn_norm_2.weight";
+
 /// Base of the frequencies where no key gives it.
 const THETA: f32 = 10_000.0;
 
 /// Reads the shape of the model.
 pub fn read_config(gguf: &Gguf) -> Result<ModelConfig, CheckpointError> {
     let family = family(gguf)?;
-    refuse_unknown(gguf)?;
+    refuse_unknown(gguf, family)?;
     let key = |part: &str| key(gguf, part);
     let hidden = gguf.need(&key("embedding_length")?, Gguf::extent)?;
     let heads = gguf.need(&key("attention.head_count")?, Gguf::extent)?;
@@ -50,13 +62,17 @@ pub fn read_config(gguf: &Gguf) -> Result<ModelConfig, CheckpointError> {
         Some(shape) => return Err(gguf.error(embedding, format!("has shape {shape:?}, must be a matrix"))),
         None => return Err(CheckpointError::MissingTensor { name: embedding.to_owned() }),
     };
-    let (position, context_max) = rotary(gguf)?;
+    let (position, context_max) = rotary(gguf, family)?;
     let window = match gguf.metadata(&key("attention.sliding_window")?) {
         Some(MetaValue::Unsigned(0)) => None,
         _ => gguf.extent(&key("attention.sliding_window")?)?,
     };
     let has = |name: &str| gguf.shape(name).is_some();
-    Ok(ModelConfig {
+    let norm = match family {
+        Family::Falcon | Family::Mpt => layer_norm(gguf)?,
+        _ => Norm::Rms { epsilon: gguf.need(&key("attention.layer_norm_rms_epsilon")?, Gguf::positive)? },
+    };
+    let llama = ModelConfig {
         family,
         vocab,
         hidden,
@@ -66,19 +82,30 @@ pub fn read_config(gguf: &Gguf) -> Result<ModelConfig, CheckpointError> {
         kv_heads,
         head_dim: head_dim(gguf, hidden, heads)?,
         intermediate: gguf.need(&key("feed_forward_length")?, Gguf::extent)?,
-        norm: Norm::Rms { epsilon: gguf.need(&key("attention.layer_norm_rms_epsilon")?, Gguf::positive)? },
+        norm,
         norm_first: true,
+        post_norms: false,
+        norm_bias: false,
+        norm_above_one: false, // the converter has added the 1
         final_norm: true,
+        residual: Residual::Sequential,
         position,
         mlp: Mlp::GatedSilu,
         qkv_bias: has("blk.0.attn_q.bias"),
         out_bias: has("blk.0.attn_output.bias"),
         mlp_bias: has("blk.0.ffn_up.bias"),
-        qk_norm: family == Family::Qwen3,
+        qkv_clip: None,
+        qk_norm: false,
+        score_scale: None,
+        score_cap: None,
+        scales_embedding: false,
         tied_head: !has("output.weight"),
+        logit_cap: None,
         context_max,
         sliding_window: window.filter(|window| *window < context_max),
-    })
+        local_layers: None,
+    };
+    of_family(gguf, llama)
 }
 
 /// How the makers of the model mean it to be sampled, where they say so.
@@ -101,7 +128,7 @@ pub fn read_defaults(gguf: &Gguf) -> Result<GenerationDefaults, CheckpointError>
 }
 
 /// A key behind the architecture's name.
-fn key(gguf: &Gguf, part: &str) -> Result<String, CheckpointError> {
+pub(super) fn key(gguf: &Gguf, part: &str) -> Result<String, CheckpointError> {
     Ok(format!("{}.{part}", gguf.need("general.architecture", Gguf::text)?))
 }
 
@@ -119,21 +146,19 @@ fn family(gguf: &Gguf) -> Result<Family, CheckpointError> {
 }
 
 /// Refuses what would change the answers without being noticed.
-fn refuse_unknown(gguf: &Gguf) -> Result<(), CheckpointError> {
-    use MetaValue::{Flag, Float, Signed, Unsigned};
-    for part in UNSUPPORTED {
+fn refuse_unknown(gguf: &Gguf, family: Family) -> Result<(), CheckpointError> {
+    for part in UNSUPPORTED.iter().filter(|part| !own_keys(family).contains(part)) {
         let key = key(gguf, part)?;
-        match gguf.metadata(&key) {
-            None | Some(Unsigned(0) | Signed(0) | Flag(false)) => {}
-            Some(Float(value)) if *value == 0.0 => {}
-            Some(_) => return Err(gguf.error(&key, "is not supported by this engine")),
+        if !gguf.is_zero(&key) {
+            return Err(gguf.error(&key, "is not supported by this engine"));
         }
     }
     if gguf.extent("split.count")?.is_some_and(|count| count > 1) {
         let reason = "the model is split over several files, which is not supported: merge them";
         return Err(gguf.error("split.count", reason));
     }
-    match gguf.names().find(|name| name.starts_with("blk.") && !is_known(name)) {
+    let names = Names::of_family(family, gguf.shape(TWO_NORMS).is_some());
+    match gguf.names().find(|name| name.starts_with("blk.") && names.from_gguf(name).is_none()) {
         Some(name) => Err(gguf.error(name, "is a tensor that this engine does not know")),
         None => Ok(()),
     }
@@ -164,9 +189,12 @@ fn head_dim(gguf: &Gguf, hidden: usize, heads: usize) -> Result<usize, Checkpoin
 }
 
 /// Positions and the longest context they serve.
-fn rotary(gguf: &Gguf) -> Result<(Position, usize), CheckpointError> {
+fn rotary(gguf: &Gguf, family: Family) -> Result<(Position, usize), CheckpointError> {
     let trained_context = gguf.need(&key(gguf, "context_length")?, Gguf::extent)?;
-    let theta = gguf.positive(&key(gguf, "rope.freq_base")?)?.unwrap_or(THETA);
+    let theta = gguf.positive(&key(gguf, "rope.freq_base")?)?.unwrap_or(match family {
+        Family::Gemma3 => read_gemma::GLOBAL_THETA,
+        _ => THETA,
+    });
     let kind_key = key(gguf, "rope.scaling.type")?;
     let kind = gguf.text(&kind_key)?.unwrap_or("none");
     let is_stored = gguf.shape("rope_freqs.weight").is_some();
@@ -179,7 +207,9 @@ fn rotary(gguf: &Gguf) -> Result<(Position, usize), CheckpointError> {
         // As in config.json: the context that is stated is the trained one, before positions are squeezed.
         "linear" => {
             let factor = gguf.need(&key(gguf, "rope.scaling.factor")?, Gguf::positive)?;
-            (RopeScaling::Linear { factor }, (trained_context as f32 * factor) as usize)
+            // But for Gemma 3, whose own config.json states the whole.
+            let squeezed = if family == Family::Gemma3 { 1.0 } else { factor };
+            (RopeScaling::Linear { factor }, (trained_context as f32 * squeezed) as usize)
         }
         other => return Err(gguf.error(&kind_key, format!("`{other}` is not supported"))),
     };

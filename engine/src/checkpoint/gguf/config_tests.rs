@@ -63,8 +63,8 @@ fn what_changes_the_arithmetic_and_is_not_known_is_named_with_its_limit() {
     for (key, value, reason) in [
         (
             "general.architecture",
-            Text("gemma3".into()),
-            "`gemma3` is not supported; known are llama, qwen2, qwen3",
+            Text("phi3".into()),
+            "`phi3` is not supported; known are llama, qwen2, qwen3, gemma2, gemma3, falcon, mpt",
         ),
         ("llama.expert_count", Unsigned(8), "is not supported by this engine"),
         ("llama.attention.scale", Float(0.5), "is not supported by this engine"),
@@ -84,7 +84,7 @@ fn what_changes_the_arithmetic_and_is_not_known_is_named_with_its_limit() {
         (
             "tokenizer.ggml.pre",
             Text("viking".into()),
-            "`viking` is not supported; known are gpt-2, smollm, qwen2, llama-bpe and smaug-bpe",
+            "`viking` is not supported; known are gpt-2, smollm, qwen2, llama-bpe, smaug-bpe, mpt and falcon",
         ),
         ("tokenizer.ggml.eos_token_id", Unsigned(5_000), "5000 is no token: there are 320"),
         ("tokenizer.ggml.add_bos_token", Text("yes".into()), "must be true or false"),
@@ -92,6 +92,29 @@ fn what_changes_the_arithmetic_and_is_not_known_is_named_with_its_limit() {
     ] {
         assert_eq!(error(put(key, value)), format!("x.gguf: field `{key}`: {reason}"));
     }
+    let of = |family: Family, key: &str, reason: &str| {
+        let mut writer = writer(family);
+        writer.remove(key);
+        let gguf = Gguf::from_bytes("x.gguf", Cow::Owned(writer.finish())).expect("a well-formed file");
+        let found = Checkpoint::gguf("x", gguf, None).expect_err("refused").to_string();
+        assert_eq!(found, format!("x.gguf: field `{key}`: {reason}"));
+    };
+    of(Family::Falcon, "falcon.attention.layer_norm_epsilon", "is missing");
+    of(Family::Mpt, "mpt.attention.max_alibi_bias", "is missing or 0: MPT without ALiBi is not supported");
+}
+
+#[test]
+fn gemma_2_has_its_makers_numbers_where_a_file_leaves_them_out() {
+    let mut writer = writer(Family::Gemma2);
+    for part in ["attn_logit_softcapping", "final_logit_softcapping", "attention.sliding_window"] {
+        writer.remove(&format!("gemma2.{part}"));
+    }
+    writer.remove("gemma2.context_length");
+    writer.unsigned("gemma2.context_length", 8_192);
+    let gguf = Gguf::from_bytes("x.gguf", Cow::Owned(writer.finish())).expect("a well-formed file");
+    let config = read_config(&gguf).expect("a known shape");
+    assert_eq!((config.score_cap, config.logit_cap), (Some(50.0), Some(30.0)));
+    assert_eq!(config.sliding_window, Some(4_096));
 }
 
 #[test]

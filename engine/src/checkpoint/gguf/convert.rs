@@ -3,12 +3,12 @@
 
 use serde_json::Value;
 
-use super::weights::to_gguf;
+use super::names::Names;
 use super::write::GgufWriter;
 use crate::checkpoint::config::{Family, ModelConfig, Norm, Position, RopeScaling};
 use crate::checkpoint::error::CheckpointError;
+use crate::checkpoint::fused::stacked;
 use crate::checkpoint::ggml::BlockFormat;
-use crate::checkpoint::shapes::expected_tensors;
 use crate::checkpoint::weights::WeightSource;
 
 /// What goes into a file.
@@ -35,14 +35,19 @@ impl Conversion<'_> {
         let mut writer = GgufWriter::default();
         self.shape(&mut writer);
         self.text(&mut writer)?;
-        for (name, shape) in expected_tensors(self.config) {
-            let mut values = self.weights.tensor(&name)?.to_f32();
+        let (stored, names) = (stacked(self.weights, self.config)?, Names::of(self.config));
+        for name in stored.names() {
+            let tensor = stored.tensor(&name)?;
+            let (mut values, shape) = (tensor.to_f32(), tensor.shape);
             let is_rotated = name.contains(".q_proj.") || name.contains(".k_proj.");
+            if self.config.norm_above_one && name.ends_with("norm.weight") {
+                values.iter_mut().for_each(|value| *value += 1.0);
+            }
             if is_rotated && self.architecture() == "llama" {
                 values = interleaved(&values, shape[0], self.config.head_dim);
             }
             let format = if shape.len() < 2 { BlockFormat::F32 } else { self.format };
-            let theirs = to_gguf(&name).ok_or(CheckpointError::MissingTensor { name })?;
+            let theirs = names.to_gguf(&name).ok_or(CheckpointError::MissingTensor { name })?;
             writer.tensor(&theirs, &shape, format, &values);
         }
         Ok(writer)
@@ -52,6 +57,10 @@ impl Conversion<'_> {
         match self.config.family {
             Family::Qwen2 => "qwen2",
             Family::Qwen3 => "qwen3",
+            Family::Gemma2 => "gemma2",
+            Family::Gemma3 => "gemma3",
+            Family::Falcon => "falcon",
+            Family::Mpt => "mpt",
             Family::Llama | Family::Mistral | Family::Opt => "llama",
         }
     }
@@ -73,15 +82,39 @@ impl Conversion<'_> {
         ] {
             writer.unsigned(&key(part), extent as u32);
         }
-        let (Norm::Rms { epsilon } | Norm::Layer { epsilon }) = config.norm;
-        writer.float(&key("attention.layer_norm_rms_epsilon"), epsilon);
+        let (part, epsilon) = match config.norm {
+            Norm::Rms { epsilon } => ("attention.layer_norm_rms_epsilon", epsilon),
+            Norm::Layer { epsilon } => ("attention.layer_norm_epsilon", epsilon),
+        };
+        writer.float(&key(part), epsilon);
+        for (part, number) in [
+            ("attn_logit_softcapping", config.score_cap),
+            ("final_logit_softcapping", config.logit_cap),
+            ("attention.clamp_kqv", config.qkv_clip),
+        ] {
+            if let Some(number) = number {
+                writer.float(&key(part), number);
+            }
+        }
         let mut context = config.context_max;
+        if let Position::Alibi(alibi) = &config.position {
+            // The last head's slope, where heads are a power of two.
+            writer.float(
+                &key("attention.max_alibi_bias"),
+                -alibi.slopes.last().map_or(1.0, |last| last.log2()),
+            );
+        }
         if let Position::Rotary { theta, scaling } = config.position {
             writer.float(&key("rope.freq_base"), theta);
             if let RopeScaling::Linear { factor } = scaling {
                 writer.text(&key("rope.scaling.type"), "linear");
                 writer.float(&key("rope.scaling.factor"), factor);
-                context = (context as f32 / factor) as usize;
+                if config.family != Family::Gemma3 {
+                    context = (context as f32 / factor) as usize;
+                }
+            }
+            if let Some(local) = config.local_layers.as_ref().filter(|_| config.family == Family::Gemma3) {
+                writer.float(&key("rope.freq_base_swa"), local.theta);
             }
         }
         writer.unsigned(&key("context_length"), context as u32);

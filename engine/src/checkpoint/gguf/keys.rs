@@ -83,6 +83,15 @@ impl Gguf {
         }
     }
 
+    /// Whether a key is missing, or says what absence says: zero or false.
+    pub(super) fn is_zero(&self, key: &str) -> bool {
+        match self.metadata(key) {
+            None | Some(MetaValue::Unsigned(0) | MetaValue::Signed(0) | MetaValue::Flag(false)) => true,
+            Some(MetaValue::Float(value)) => *value == 0.0,
+            Some(_) => false,
+        }
+    }
+
     /// A list of strings.
     pub(super) fn texts(&self, key: &str) -> Result<Option<Vec<&str>>, CheckpointError> {
         let Some(value) = self.metadata(key) else { return Ok(None) };

@@ -37,6 +37,8 @@ const ENDS: [&str; 10] = [
 /// How byte-level text is cut into words: the regular expressions of the models' own tokenizer.json.
 const QWEN2_WORDS: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const LLAMA3_WORDS: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+/// What Falcon cuts numbers by, from their beginning on.
+const THREE_DIGITS: &str = "[0-9][0-9][0-9]";
 
 /// What a file says of text.
 #[derive(Clone, Debug, PartialEq)]
@@ -190,14 +192,18 @@ fn byte_level(gguf: &Gguf, vocabulary: &Vocabulary<'_>) -> Result<(String, Optio
         })
     };
     let digits = json!({ "type": "Digits", "individual_digits": true });
+    let numbers = json!({ "type": "Digits", "individual_digits": false });
+    let punctuation = json!({ "type": "Punctuation", "behavior": "Contiguous" });
     let (steps, composes, ignores_merges, adds_begin) = match pre {
         "gpt-2" => (vec![bytes(true)], false, false, false),
         "smollm" => (vec![digits, bytes(true)], false, false, false),
         "qwen2" => (vec![split(QWEN2_WORDS), bytes(false)], true, false, false),
         "llama-bpe" | "llama3" | "llama-v3" => (vec![split(LLAMA3_WORDS), bytes(false)], false, true, true),
         "smaug-bpe" => (vec![split(LLAMA3_WORDS), bytes(false)], false, false, false),
+        "mpt" => (vec![bytes(true)], true, false, false),
+        "falcon" => (vec![punctuation, bytes(true), numbers, split(THREE_DIGITS)], false, false, false),
         other => {
-            let known = "gpt-2, smollm, qwen2, llama-bpe and smaug-bpe";
+            let known = "gpt-2, smollm, qwen2, llama-bpe, smaug-bpe, mpt and falcon";
             return Err(gguf.error(PRE, format!("`{other}` is not supported; known are {known}")));
         }
     };

@@ -1,5 +1,5 @@
 //! The tensors of a GGUF file under the names, and in the row order, of the Hugging Face checkpoint it was
-//! made of.
+//! made of. Queries, keys and values that Falcon and MPT have in one tensor stay so: they are stacked.
 //!
 //! Blocks are turned to bf16, which rounds no more than the finest of them (Q8_0) has rounded already; those
 //! of Q8_0 are also handed out as they are, to a device that multiplies them.
@@ -9,39 +9,18 @@ use std::borrow::Cow;
 use half::bf16;
 
 use super::file::Gguf;
+use super::names::Names;
 use crate::checkpoint::config::{Family, ModelConfig};
 use crate::checkpoint::dtype::Dtype;
 use crate::checkpoint::error::CheckpointError;
 use crate::checkpoint::ggml::BlockFormat;
 use crate::checkpoint::weights::{Q8Blocks, RawTensor, WeightSource};
 
-/// Modules outside the layers: here and in GGUF.
-const MODEL: [(&str, &str); 4] = [
-    ("model.embed_tokens", "token_embd"),
-    ("model.norm", "output_norm"),
-    ("lm_head", "output"),
-    ("model.rope_freqs", "rope_freqs"),
-];
-
-/// Modules of a layer: behind `model.layers.N.` here, behind `blk.N.` in GGUF.
-const LAYER: [(&str, &str); 11] = [
-    ("input_layernorm", "attn_norm"),
-    ("self_attn.q_proj", "attn_q"),
-    ("self_attn.k_proj", "attn_k"),
-    ("self_attn.v_proj", "attn_v"),
-    ("self_attn.o_proj", "attn_output"),
-    ("self_attn.q_norm", "attn_q_norm"),
-    ("self_attn.k_norm", "attn_k_norm"),
-    ("post_attention_layernorm", "ffn_norm"),
-    ("mlp.gate_proj", "ffn_gate"),
-    ("mlp.up_proj", "ffn_up"),
-    ("mlp.down_proj", "ffn_down"),
-];
-
 /// The tensors of a file.
 #[derive(Debug)]
 pub struct GgufWeights {
     gguf: Gguf,
+    names: Names,
     /// The width of a head whose query and key rows lie as interleaved pairs; `None` where they lie in
     /// halves.
     interleaved: Option<usize>,
@@ -53,7 +32,7 @@ impl GgufWeights {
         // The converter of arch `llama` permutes queries and keys for ggml's "norm" rotation, which turns
         // neighbours; the other architectures use "neox", which turns halves, as Hugging Face does.
         let interleaved = (config.family == Family::Llama).then_some(config.head_dim);
-        Self { gguf, interleaved }
+        Self { gguf, names: Names::of(config), interleaved }
     }
 
     /// The file.
@@ -81,37 +60,10 @@ impl GgufWeights {
     }
 }
 
-/// Whether a tensor of a GGUF file has a name that means something to this engine.
-pub(super) fn is_known(name: &str) -> bool {
-    from_gguf(name).is_some()
-}
-
-/// The GGUF name of a tensor, from its name here.
-pub(super) fn to_gguf(name: &str) -> Option<String> {
-    let (module, kind) = name.rsplit_once('.')?;
-    if let Some((_, theirs)) = MODEL.iter().find(|(ours, _)| *ours == module) {
-        return Some(format!("{theirs}.{kind}"));
-    }
-    let (layer, part) = module.strip_prefix("model.layers.")?.split_once('.')?;
-    let (_, theirs) = LAYER.iter().find(|(ours, _)| *ours == part)?;
-    Some(format!("blk.{layer}.{theirs}.{kind}"))
-}
-
-/// A tensor's name here, from its GGUF name.
-fn from_gguf(name: &str) -> Option<String> {
-    let (module, kind) = name.rsplit_once('.')?;
-    if let Some((ours, _)) = MODEL.iter().find(|(_, theirs)| *theirs == module) {
-        return Some(format!("{ours}.{kind}"));
-    }
-    let (layer, part) = module.strip_prefix("blk.")?.split_once('.')?;
-    let (ours, _) = LAYER.iter().find(|(_, theirs)| *theirs == part)?;
-    Some(format!("model.layers.{layer}.{ours}.{kind}"))
-}
-
 impl WeightSource for GgufWeights {
     fn tensor(&self, name: &str) -> Result<RawTensor<'_>, CheckpointError> {
         let missing = || CheckpointError::MissingTensor { name: name.to_owned() };
-        let (shape, format, data) = self.gguf.tensor(&to_gguf(name).ok_or_else(missing)?)?;
+        let (shape, format, data) = self.gguf.tensor(&self.names.to_gguf(name).ok_or_else(missing)?)?;
         let (dtype, data) = match format.plain() {
             Some(dtype) => (dtype, Cow::Borrowed(data)),
             None => {
@@ -131,7 +83,7 @@ impl WeightSource for GgufWeights {
 
     fn q8_blocks(&self, name: &str) -> Result<Option<Q8Blocks<'_>>, CheckpointError> {
         let missing = || CheckpointError::MissingTensor { name: name.to_owned() };
-        let (shape, format, data) = self.gguf.tensor(&to_gguf(name).ok_or_else(missing)?)?;
+        let (shape, format, data) = self.gguf.tensor(&self.names.to_gguf(name).ok_or_else(missing)?)?;
         Ok(match (format, shape) {
             (BlockFormat::Q8_0, [_, inputs]) => {
                 Some(Q8Blocks { inputs: *inputs, data: self.ordered(name, shape, Cow::Borrowed(data)) })
@@ -142,12 +94,13 @@ impl WeightSource for GgufWeights {
 
     fn layout(&self, name: &str) -> Result<(Dtype, Vec<usize>), CheckpointError> {
         let missing = || CheckpointError::MissingTensor { name: name.to_owned() };
-        let (shape, format, _) = self.gguf.tensor(&to_gguf(name).ok_or_else(missing)?)?;
+        let (shape, format, _) = self.gguf.tensor(&self.names.to_gguf(name).ok_or_else(missing)?)?;
         Ok((format.plain().unwrap_or(Dtype::Bf16), shape.to_vec()))
     }
 
     fn names(&self) -> Vec<String> {
-        let mut names: Vec<String> = self.gguf.names().filter_map(from_gguf).collect();
+        let mut names: Vec<String> =
+            self.gguf.names().filter_map(|name| self.names.from_gguf(name)).collect();
         names.sort();
         names
     }
@@ -159,28 +112,4 @@ fn reordered(data: &[u8], rows: usize, source: impl Fn(usize) -> usize) -> Vec<u
     let width = data.len() / rows;
     let row = |row: usize| data.get(source(row) * width..(source(row) + 1) * width).unwrap_or_default();
     (0..rows).flat_map(|index| row(index).iter().copied()).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_name_goes_to_gguf_and_back() {
-        for (ours, theirs) in [
-            ("model.embed_tokens.weight", "token_embd.weight"),
-            ("lm_head.weight", "output.weight"),
-            ("model.norm.weight", "output_norm.weight"),
-            ("model.layers.17.self_attn.k_proj.bias", "blk.17.attn_k.bias"),
-            ("model.layers.0.self_attn.q_norm.weight", "blk.0.attn_q_norm.weight"),
-            ("model.layers.3.mlp.down_proj.weight", "blk.3.ffn_down.weight"),
-        ] {
-            assert_eq!(to_gguf(ours).as_deref(), Some(theirs));
-            assert_eq!(from_gguf(theirs).as_deref(), Some(ours));
-        }
-        for name in ["", "weight", "blk.0.ffn_gate_exps.weight", "blk.attn_q.weight", "model.layers.0.weight"]
-        {
-            assert_eq!((to_gguf(name), from_gguf(name)), (None, None), "{name}");
-        }
-    }
 }

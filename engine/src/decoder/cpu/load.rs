@@ -7,7 +7,7 @@ use crate::checkpoint::config::{Mlp, Norm as NormKind, Position};
 use crate::checkpoint::names::{LayerNames, bias, layer_names, model_names, weight};
 use crate::checkpoint::{CheckpointError, ModelConfig, Q8Blocks, RawTensor, WeightSource};
 use crate::decoder::layer::LayerWeights;
-use crate::decoder::tensors::{checked, rotary};
+use crate::decoder::tensors::{checked, embedding_scale, norm_weights, rotary};
 use crate::device::cpu::Norm;
 use crate::device::{Activation, Cpu, Format, Matrix};
 use crate::parallel::{Alone, Collective};
@@ -54,7 +54,7 @@ impl Decoder {
         let head = if config.tied_head { &names.embedding } else { &names.head };
         let stored = loader.source.layout(&weight(&names.embedding))?.0;
         let positions = match config.position {
-            Position::Rotary { .. } => None,
+            Position::Rotary { .. } | Position::Alibi(_) => None,
             Position::Learned { offset } => {
                 let shape = [config.context_max + offset as usize, hidden];
                 Some(loader.tensor(&weight(&names.positions), &shape)?.to_f32())
@@ -62,8 +62,9 @@ impl Decoder {
         };
         Ok(Self {
             kv: loader.options.keep.kv_beside(stored),
-            rope: rotary(config, source)?,
+            ropes: rotary(config, source)?,
             positions,
+            embedding_scale: embedding_scale(config, stored),
             embedding: (!config.tied_head)
                 .then(|| {
                     loader.stacked(&[(&names.embedding, [vocab, width])], (false, Activation::None), None)
@@ -72,7 +73,7 @@ impl Decoder {
             project_in: project(&names.project_in, [hidden, width])?,
             project_out: project(&names.project_out, [width, hidden])?,
             layers: (0..config.layers)
-                .map(|layer| loader.layer(&layer_names(config.family, layer)))
+                .map(|layer| loader.layer(&layer_names(config, layer)))
                 .collect::<Result<_, _>>()?,
             final_norm: config
                 .final_norm
@@ -101,17 +102,23 @@ impl Loader<'_> {
         let up = (&*names.up, [middle, hidden]);
         let (up, activation) = match (config.mlp, &names.gate) {
             (Mlp::GatedSilu, Some(gate)) => (vec![(&**gate, [middle, hidden]), up], Activation::GatedSilu),
+            (Mlp::GatedGelu, Some(gate)) => (vec![(&**gate, [middle, hidden]), up], Activation::GatedGelu),
+            (Mlp::PlainGelu, _) => (vec![up], Activation::Gelu),
             _ => (vec![up], Activation::Relu),
         };
+        let post_norm =
+            |name: &str| config.post_norms.then(|| self.norm(name, config.norm, hidden)).transpose();
         Ok(LayerWeights {
             attn_norm: self.norm(&names.attn_norm, config.norm, hidden)?,
             qkv: self.matrix(&qkv, config.qkv_bias)?,
             q_norm: head_norm(&names.q_norm)?,
             k_norm: head_norm(&names.k_norm)?,
             out: self.matrix(&[(&names.o, [hidden, queries])], config.out_bias)?,
+            attn_post_norm: post_norm(&names.attn_post_norm)?,
             mlp_norm: self.norm(&names.mlp_norm, config.norm, hidden)?,
             up: self.stacked(&up, (config.mlp_bias, activation), self.options.keep.quantize)?,
             down: self.matrix(&[(&names.down, [hidden, middle])], config.mlp_bias)?,
+            mlp_post_norm: post_norm(&names.mlp_post_norm)?,
         })
     }
 
@@ -162,10 +169,10 @@ impl Loader<'_> {
     }
 
     fn norm(&self, module: &str, kind: NormKind, width: usize) -> Result<Norm, CheckpointError> {
-        let weight = self.tensor(&weight(module), &[width])?.to_f32();
+        let weight = norm_weights(self.config, self.source, (module, width))?;
         let bias = match kind {
-            NormKind::Rms { .. } => Vec::new(),
-            NormKind::Layer { .. } => self.tensor(&bias(module), &[width])?.to_f32(),
+            NormKind::Layer { .. } if self.config.norm_bias => self.tensor(&bias(module), &[width])?.to_f32(),
+            NormKind::Rms { .. } | NormKind::Layer { .. } => Vec::new(),
         };
         Ok(Norm { kind, weight, bias })
     }

@@ -24,9 +24,12 @@ pub struct Decoder {
     cpu: Arc<Cpu>,
     collective: Box<dyn Collective>,
     kv: KvFormat,
-    rope: Option<Rope>,
+    /// Of most layers, then of local ones.
+    ropes: [Option<Rope>; 2],
     /// `[vocab, embedding]`; `None` where the head is used instead.
     embedding: Option<Matrix>,
+    /// What embeddings are multiplied by.
+    embedding_scale: Option<f32>,
     /// Learned positions `[positions, hidden]`.
     positions: Option<Vec<f32>>,
     project_in: Option<Matrix>,
@@ -51,7 +54,8 @@ pub struct Workspace {
     partials: Vec<f32>,
     logits: Vec<f32>,
     scratch: Scratch,
-    angles: Angles,
+    /// Of most layers, then of local ones.
+    angles: [Angles; 2],
 }
 
 impl Workspace {
@@ -123,7 +127,7 @@ impl Decoder {
         self.cpu.run(|| {
             let mut step = CpuStep::new(self, pool, work, slots);
             let samples = step.samples();
-            let hidden = layer::compute(&mut step, &self.layers, self.config.norm_first, samples)?;
+            let hidden = layer::compute(&mut step, &self.layers, &self.config, samples)?;
             Ok(hidden.unwrap_or_default())
         })
     }
@@ -141,7 +145,7 @@ impl Decoder {
         let keys = self.config.heads * dim..(self.config.heads + self.config.kv_heads) * dim;
         self.cpu.run(|| {
             let mut step = CpuStep::new(self, pool, work, slots);
-            layer::compute(&mut step, &self.layers[..=number], self.config.norm_first, false)?;
+            layer::compute(&mut step, &self.layers[..=number], &self.config, false)?;
             let tokens = slots.iter().map(|slot| slot.input.len()).sum::<usize>();
             let rows = work.qkv[..tokens * width].chunks_exact(width);
             Ok(rows.flat_map(|row| &row[keys.clone()]).copied().collect())
@@ -155,6 +159,9 @@ impl Decoder {
             let mut logits = std::mem::take(&mut work.logits);
             logits.resize(rows * vocab, 0.0);
             self.cpu.linear(hidden, &self.head, &mut logits, &mut work.scratch);
+            if let Some(cap) = self.config.logit_cap {
+                self.cpu.bend(&mut logits, cap);
+            }
             let ranks = self.collective.ranks();
             if ranks == 1 {
                 return Ok(logits);
@@ -180,7 +187,10 @@ impl Decoder {
         let (rank, ranks, vocab) = (self.collective.rank(), self.collective.ranks(), self.config.vocab);
         self.cpu.run(|| {
             let end = ids_end.saturating_sub(rank * vocab);
-            let own = self.cpu.top_k(hidden, &self.head, (wanted, end), &mut work.scratch);
+            let mut own = self.cpu.top_k(hidden, &self.head, (wanted, end), &mut work.scratch);
+            if let Some(cap) = self.config.logit_cap {
+                own.iter_mut().for_each(|row| row.change(|values| self.cpu.bend(values, cap)));
+            }
             if ranks == 1 {
                 return Ok(own);
             }
@@ -196,14 +206,21 @@ impl Decoder {
     }
 
     /// `x +=` the product of all ranks' `input` with their `weights`; one rank alone brings `x` itself into
-    /// the sum.
+    /// the sum. Where there is a norm, it is of the product.
     fn add_product(
         &self,
         input: LeftOperand<'_>,
-        weights: &Matrix,
-        x: &mut [f32],
+        (weights, norm): (&Matrix, Option<&Norm>),
+        (x, product): (&mut [f32], &mut Vec<f32>),
         scratch: &mut Scratch,
     ) -> Result<(), Broken> {
+        if let Some(norm) = norm {
+            let product = sized(product, x.len());
+            self.cpu.linear(input, weights, product, scratch);
+            self.collective.all_reduce(product)?;
+            self.cpu.add_norm(x, norm, product);
+            return Ok(());
+        }
         match self.collective.rank() {
             0 => self.cpu.linear_add(input, weights, x, scratch),
             _ => self.cpu.linear(input, weights, x, scratch),

@@ -5,7 +5,7 @@ use rayon::prelude::*;
 
 use super::{Decoder, Workspace, sized};
 use crate::attention::plan::{AttentionPlan, Cut};
-use crate::attention::{Heads, Layer as Attention, PARTIAL_BYTES_MAX};
+use crate::attention::{Falloff, Heads, Layer as Attention, PARTIAL_BYTES_MAX, Scores};
 use crate::checkpoint::config::Position;
 use crate::decoder::layer::{LayerOps, LayerWeights};
 use crate::device::cpu::Norm;
@@ -53,8 +53,10 @@ impl<'a> CpuStep<'a> {
                 cells.push(Cell { block, lane: at % block_tokens });
                 positions.push(slot.start as usize + i);
             }
-            if let Some(rope) = &decoder.rope {
-                work.angles.reach(rope, slot.start as usize + slot.input.len());
+            for (rope, angles) in decoder.ropes.iter().zip(&mut work.angles) {
+                if let Some(rope) = rope {
+                    angles.reach(rope, slot.start as usize + slot.input.len());
+                }
             }
             if slot.sample.is_some() {
                 // At the last token that is known, and at each guess behind it.
@@ -63,6 +65,9 @@ impl<'a> CpuStep<'a> {
         }
         let plan = AttentionPlan::new(slots, block_tokens, true, |_| Cut::ON_PROCESSOR);
         let rows = cells.len();
+        if let Position::Alibi(_) = decoder.config.position {
+            pool.place(&cells, &positions);
+        }
         let layout = StepLayout { cells, positions, sampled, plan };
         Self { decoder, pool, work, slots, layout, rows, reads_normed: false }
     }
@@ -97,14 +102,17 @@ impl LayerOps for CpuStep<'_> {
             _ => row.fill(0.0), // another rank has it
         });
         decoder.collective.all_reduce(embedded)?;
+        if let Some(scale) = decoder.embedding_scale {
+            embedded.iter_mut().for_each(|x| *x *= scale);
+        }
         let x = sized(&mut work.x, *tokens * hidden);
         match &decoder.project_in {
             Some(project) => decoder.cpu.linear(&*embedded, project, x, &mut work.scratch),
             None => x.copy_from_slice(embedded),
         }
-        if let (Some(table), Position::Learned { offset }) = (&decoder.positions, decoder.config.position) {
+        if let (Some(table), Position::Learned { offset }) = (&decoder.positions, &decoder.config.position) {
             for (position, row) in self.layout.positions.iter().zip(x.chunks_exact_mut(hidden)) {
-                decoder.cpu.add(row, &table[(position + offset as usize) * hidden..][..hidden]);
+                decoder.cpu.add(row, &table[(position + *offset as usize) * hidden..][..hidden]);
             }
         }
         Ok(())
@@ -123,7 +131,11 @@ impl LayerOps for CpuStep<'_> {
         let Workspace { x, input, qkv: out, scratch, .. } = &mut *self.work;
         let x = &x[..self.rows * self.decoder.config.hidden];
         let input = if self.reads_normed { LeftOperand::from(&*input) } else { LeftOperand::from(x) };
-        self.decoder.cpu.linear(input, qkv, sized(out, self.rows * qkv.outputs()), scratch);
+        let out = sized(out, self.rows * qkv.outputs());
+        self.decoder.cpu.linear(input, qkv, out, scratch);
+        if let Some(clip) = self.decoder.config.qkv_clip {
+            out.iter_mut().for_each(|x| *x = x.clamp(-clip, clip));
+        }
         Ok(())
     }
 
@@ -135,7 +147,7 @@ impl LayerOps for CpuStep<'_> {
         let Self { decoder, pool, work, layout, rows, .. } = self;
         let (config, width) = (&decoder.config, layer.qkv.outputs());
         let Workspace { qkv, angles, .. } = &mut **work;
-        let qkv = &mut qkv[..*rows * width];
+        let (qkv, angles) = (&mut qkv[..*rows * width], &angles[usize::from(config.is_local(number))]);
         let (dim, key_at) = (config.head_dim, config.heads * config.head_dim);
         let value_at = key_at + config.kv_heads * dim;
         if let (Some(q_norm), Some(k_norm)) = (&layer.q_norm, &layer.k_norm) {
@@ -160,15 +172,28 @@ impl LayerOps for CpuStep<'_> {
             queries: config.heads,
             kv: config.kv_heads,
             dim: config.head_dim,
-            window: config.sliding_window,
+            window: config.window_of(number),
+        };
+        let scores = Scores {
+            scale: std::f32::consts::LOG2_E * config.scale_of_scores(),
+            cap: config.score_cap.map(|cap| std::f32::consts::LOG2_E * cap),
+            falloff: match &config.position {
+                Position::Alibi(alibi) => Some(Falloff {
+                    slopes: &alibi.slopes,
+                    scale: std::f32::consts::LOG2_E * alibi.scale,
+                    is_rounded: alibi.is_rounded,
+                }),
+                Position::Rotary { .. } | Position::Learned { .. } => None,
+            },
         };
         let attention = Attention {
             cpu: &self.decoder.cpu,
             heads,
+            scores,
             pool: self.pool,
             layer: number,
             plan: &self.layout.plan,
-            angles: &work.angles,
+            angles: &work.angles[usize::from(config.is_local(number))],
             queries: &work.qkv,
             query_stride: (config.heads + 2 * config.kv_heads) * config.head_dim,
             partial_bytes_max: PARTIAL_BYTES_MAX,
@@ -186,11 +211,12 @@ impl LayerOps for CpuStep<'_> {
         Ok(())
     }
 
-    fn add_attended(&mut self, out: &Matrix) -> Result<(), Broken> {
+    fn add_attended(&mut self, layer: &LayerWeights<Matrix, Norm>) -> Result<(), Broken> {
         let len = self.rows * self.attention_width();
-        let Workspace { x, attended, scratch, .. } = &mut *self.work;
+        let Workspace { x, attended, normed, scratch, .. } = &mut *self.work;
         let x = &mut x[..self.rows * self.decoder.config.hidden];
-        self.decoder.add_product(LeftOperand::from(&attended[..len]), out, x, scratch)
+        let weights = (&layer.out, layer.attn_post_norm.as_ref());
+        self.decoder.add_product(LeftOperand::from(&attended[..len]), weights, (x, normed), scratch)
     }
 
     fn project_up(&mut self, layer: &LayerWeights<Matrix, Norm>) -> Result<(), Broken> {
@@ -201,10 +227,11 @@ impl LayerOps for CpuStep<'_> {
         Ok(())
     }
 
-    fn add_inner(&mut self, down: &Matrix) -> Result<(), Broken> {
-        let Workspace { x, inner, scratch, .. } = &mut *self.work;
+    fn add_inner(&mut self, layer: &LayerWeights<Matrix, Norm>) -> Result<(), Broken> {
+        let Workspace { x, inner, normed, scratch, .. } = &mut *self.work;
         let x = &mut x[..self.rows * self.decoder.config.hidden];
-        self.decoder.add_product(LeftOperand::from(&*inner), down, x, scratch)
+        let weights = (&layer.down, layer.mlp_post_norm.as_ref());
+        self.decoder.add_product(LeftOperand::from(&*inner), weights, (x, normed), scratch)
     }
 
     fn normalise_stream(&mut self, norm: &Norm) -> Result<(), Broken> {

@@ -4,6 +4,7 @@ use super::extent::StepExtent;
 use super::tables::TABLES_BYTES;
 use super::workspace::{GpuWorkspace, Sizes};
 use super::{GpuDecoder, GpuMatrix, GpuMemory, GpuNorm};
+use crate::checkpoint::config::Mlp;
 use crate::decoder::layer::LayerWeights;
 use crate::device::cuda::{Address, Args, Buffer, Element, Factors, GpuError, Grid, Linear};
 use crate::pool::PoolShape;
@@ -75,8 +76,15 @@ impl GpuDecoder {
         input: Stream,
     ) -> Result<Address, GpuError> {
         let (width, Stream { x, rows }) = (layer.down.inputs, input);
-        let is_gated = layer.up.outputs > width;
-        let numbers = [width, usize::from(is_gated)];
+        let is_gated = self.config.mlp.is_gated();
+        // `Activation` of the kernels.
+        let activation = match self.config.mlp {
+            Mlp::PlainRelu => 0,
+            Mlp::GatedSilu => 1,
+            Mlp::PlainGelu => 2,
+            Mlp::GatedGelu => 3,
+        };
+        let numbers = [width, activation];
         if let Some(scales) = &layer.up.scales {
             self.multiply_fp8(&layer.up, work, input)?;
             let to = [work.fp8(), work.row_scales()].map(Some);

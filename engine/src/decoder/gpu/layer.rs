@@ -76,9 +76,9 @@ impl LayerOps for GpuStep<'_> {
             let (x, y, out) = (work.rounded(), work.x(), Element::F32);
             decoder.multiply(work, Product { weights, x, y, rows: tokens, out, adds: false })?;
         }
-        if let (Some(table), Position::Learned { offset }) = (&decoder.positions, config.position) {
+        if let (Some(table), Position::Learned { offset }) = (&decoder.positions, &config.position) {
             let args = Args::new([Some(work.tables()), None, Some(table.address()), Some(work.x())])
-                .numbers(&[config.hidden, 0, 0, offset as usize]);
+                .numbers(&[config.hidden, 0, 0, *offset as usize]);
             decoder.launch("add_positions", None, Grid::rows(tokens, 256), args)?;
         }
         Ok(())
@@ -160,7 +160,8 @@ impl LayerOps for GpuStep<'_> {
         Ok(())
     }
 
-    fn add_attended(&mut self, out: &GpuMatrix) -> Result<(), GpuError> {
+    fn add_attended(&mut self, layer: &LayerWeights<GpuMatrix, GpuNorm>) -> Result<(), GpuError> {
+        let out = &layer.out;
         let attended = Stream { x: self.attended, rows: self.x.rows };
         let input = self.decoder.read_by(out, self.work, attended, self.decoder.element)?;
         self.add_product(out, input)
@@ -172,8 +173,8 @@ impl LayerOps for GpuStep<'_> {
         Ok(())
     }
 
-    fn add_inner(&mut self, down: &GpuMatrix) -> Result<(), GpuError> {
-        self.add_product(down, self.input)
+    fn add_inner(&mut self, layer: &LayerWeights<GpuMatrix, GpuNorm>) -> Result<(), GpuError> {
+        self.add_product(&layer.down, self.input)
     }
 
     fn normalise_stream(&mut self, norm: &GpuNorm) -> Result<(), GpuError> {

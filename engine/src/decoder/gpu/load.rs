@@ -7,7 +7,7 @@ use crate::checkpoint::config::{Mlp, Norm as NormKind, Position};
 use crate::checkpoint::names::{LayerNames, bias, layer_names, model_names, weight};
 use crate::checkpoint::{CheckpointError, Dtype, ModelConfig, RawTensor, WeightSource};
 use crate::decoder::layer::LayerWeights;
-use crate::decoder::tensors::{checked, rotary};
+use crate::decoder::tensors::{checked, norm_weights, rotary};
 use crate::device::cuda::{Args, Buffer, Element, Gpu, GpuError, Grid};
 use crate::parallel::Collective;
 use crate::settings::{Keep, Quantize};
@@ -22,6 +22,26 @@ pub enum GpuLoadError {
     /// Why weights cannot be kept as eight-bit floats.
     #[error("{0}")]
     Fp8(String),
+    /// What the model has and the kernels of GPUs have not.
+    #[error("the model has {0}, which runs on the processor only")]
+    Unsupported(&'static str),
+}
+
+/// What a model of this configuration has that no kernel of a GPU computes.
+pub fn refusal(config: &ModelConfig) -> Option<&'static str> {
+    [
+        (matches!(config.position, Position::Alibi(_)), "scores that fall with distance (ALiBi)"),
+        (config.qkv_clip.is_some(), "clipped queries, keys and values"),
+        (config.local_layers.is_some(), "local and global layers"),
+        (config.post_norms, "normalisations behind its blocks"),
+        (config.scales_embedding, "scaled embeddings"),
+        (config.score_cap.is_some() || config.logit_cap.is_some(), "capped scores or logits"),
+        (config.score_scale.is_some(), "a scale of scores of its own"),
+        (matches!(config.norm, NormKind::Layer { .. }) && !config.norm_bias, "layer norms without biases"),
+    ]
+    .into_iter()
+    .find(|(is_there, _)| *is_there)
+    .map(|(_, what)| what)
 }
 
 /// Where weights go and what they become.
@@ -45,6 +65,9 @@ impl GpuDecoder {
         (gpu, collective): (Arc<dyn Gpu>, Box<dyn Collective>),
         keep: Keep,
     ) -> Result<Self, GpuLoadError> {
+        if let Some(reason) = refusal(config) {
+            return Err(GpuLoadError::Unsupported(reason));
+        }
         let names = model_names(config.family);
         let stored = source.layout(&weight(&names.embedding))?.0;
         let element = Element::of(keep.dtype.unwrap_or(stored));
@@ -61,13 +84,13 @@ impl GpuDecoder {
         let head = if config.tied_head { &names.embedding } else { &names.head };
         let embedding = || loader.weights(&[(&names.embedding, [vocab, width])], None);
         let decoder = Self {
-            rope: rotary(config, source)?,
+            rope: rotary(config, source)?[0].take(),
             positions: loader.positions(&names.positions)?,
             embedding: (!config.tied_head).then(embedding).transpose()?.map(|weights| weights.matrix),
             project_in: project(&names.project_in, [hidden, width])?,
             project_out: project(&names.project_out, [width, hidden])?,
             layers: (0..config.layers)
-                .map(|layer| loader.layer(&layer_names(config.family, layer)))
+                .map(|layer| loader.layer(&layer_names(config, layer)))
                 .collect::<Result<_, _>>()?,
             final_norm: (config.final_norm)
                 .then(|| loader.norm(&names.final_norm, config.norm, hidden))
@@ -94,7 +117,7 @@ impl Loader<'_> {
         let qkv = [(&*names.q, [queries, hidden]), (&names.k, [keys, hidden]), (&names.v, [keys, hidden])];
         let up = (&*names.up, [middle, hidden]);
         let up = match (config.mlp, &names.gate) {
-            (Mlp::GatedSilu, Some(gate)) => vec![(&**gate, [middle, hidden]), up],
+            (Mlp::GatedSilu | Mlp::GatedGelu, Some(gate)) => vec![(&**gate, [middle, hidden]), up],
             _ => vec![up],
         };
         // Of the type that they are added to.
@@ -103,6 +126,8 @@ impl Loader<'_> {
         let with = |has_bias: bool, element: Option<Element>| element.filter(|_| has_bias);
         Ok(LayerWeights {
             attn_norm: self.norm(&names.attn_norm, config.norm, hidden)?,
+            attn_post_norm: None, // refused above
+            mlp_post_norm: None,
             qkv: self.products(&qkv, with(config.qkv_bias, own))?,
             q_norm: head_norm(&names.q_norm)?,
             k_norm: head_norm(&names.k_norm)?,
@@ -163,14 +188,15 @@ impl Loader<'_> {
     }
 
     fn norm(&self, module: &str, kind: NormKind, width: usize) -> Result<GpuNorm, GpuLoadError> {
-        let single = |name: String| -> Result<Buffer, GpuLoadError> {
-            let tensor = checked(self.source, &name, &[width])?;
-            Ok(Buffer::of(self.gpu, &numbers(&tensor, Element::F32))?)
+        let single = |numbers: Vec<f32>| -> Result<Buffer, GpuLoadError> {
+            let bytes: Vec<u8> = numbers.into_iter().flat_map(f32::to_le_bytes).collect();
+            Ok(Buffer::of(self.gpu, &bytes)?)
         };
+        let bias = || single(checked(self.source, &bias(module), &[width])?.to_f32());
         let has_bias = matches!(kind, NormKind::Layer { .. });
         Ok(GpuNorm {
-            weight: single(weight(module))?,
-            bias: has_bias.then(|| single(bias(module))).transpose()?,
+            weight: single(norm_weights(self.config, self.source, (module, width))?)?,
+            bias: has_bias.then(bias).transpose()?,
             epsilon: epsilon(kind),
         })
     }

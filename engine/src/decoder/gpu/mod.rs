@@ -26,7 +26,7 @@ use crate::device::cuda::{Address, Buffer, Element, Gpu, GpuError, Graph, HostBu
 use crate::parallel::Collective;
 use crate::pool::PoolShape;
 use crate::rope::Rope;
-pub use load::GpuLoadError;
+pub use load::{GpuLoadError, refusal};
 pub use sampling::{Draw, LogitQueries, LogitStats, SampleQuery};
 use step::Recording;
 use workspace::GpuWorkspace;

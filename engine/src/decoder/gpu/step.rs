@@ -172,7 +172,7 @@ impl GpuDecoder {
     /// Launches a step whose tables are written.
     fn run(&self, memory: &GpuMemory, extent: StepExtent) -> Result<(), GpuError> {
         let mut step = GpuStep::new(self, memory, extent);
-        layer::compute(&mut step, &self.layers, self.config.norm_first, extent.sampled > 0).map(drop)
+        layer::compute(&mut step, &self.layers, &self.config, extent.sampled > 0).map(drop)
     }
 }
 

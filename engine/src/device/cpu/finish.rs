@@ -16,16 +16,20 @@ pub(super) enum Finish {
     Add,
     /// Writes them where they are above 0, and 0 where not; what is not a number stays so.
     Relu,
+    /// Writes gelu of them.
+    Gelu,
     /// Writes silu(gate) * up. The first half of a panel's lanes are gates, the other half what they gate.
     GatedSilu,
+    /// Writes gelu(gate) * up, with GELU's approximation by tanh; lanes as above.
+    GatedGelu,
 }
 
 impl Finish {
     /// Outputs that a panel of `width` sums becomes.
     pub(super) fn columns(self, width: usize) -> usize {
         match self {
-            Self::Write | Self::Add | Self::Relu => width,
-            Self::GatedSilu => width / 2,
+            Self::Write | Self::Add | Self::Relu | Self::Gelu => width,
+            Self::GatedSilu | Self::GatedGelu => width / 2,
         }
     }
 }
@@ -125,13 +129,67 @@ fn finish_row(how: Finish, sums: &[f32], bias: &[f32], y: &mut [f32]) {
         Finish::Write => each(y, (sums, bias), |_, sum| sum),
         Finish::Add => each(y, (sums, bias), |before, sum| before + sum),
         Finish::Relu => each(y, (sums, bias), |_, sum| if sum < 0.0 { 0.0 } else { sum }),
+        Finish::Gelu => each(y, (sums, bias), |_, sum| gelu(sum)),
         Finish::GatedSilu => {
-            let (gates, ups) = sums.split_at(sums.len() / 2);
-            let (gate_bias, up_bias) = bias.split_at(bias.len() / 2);
-            each(y, (gates, gate_bias), |_, gate| gate / (1.0 + exp(-gate)));
-            each(y, (ups, up_bias), |gate, up| gate * up);
+            let (gates, ups) = halves(sums, bias);
+            each(y, gates, |_, gate| gate / (1.0 + exp(-gate)));
+            each(y, ups, |gate, up| gate * up);
+        }
+        Finish::GatedGelu => {
+            let (gates, ups) = halves(sums, bias);
+            each(y, gates, |_, gate| gelu_by_tanh(gate));
+            each(y, ups, |gate, up| gate * up);
         }
     }
+}
+
+/// Sums and their biases.
+type Biased<'a> = (&'a [f32], &'a [f32]);
+
+/// Those of gates, and those of what they gate.
+#[inline(always)]
+fn halves<'a>(sums: &'a [f32], bias: &'a [f32]) -> (Biased<'a>, Biased<'a>) {
+    let (gates, ups) = sums.split_at(sums.len() / 2);
+    let (gate_bias, up_bias) = bias.split_at(bias.len() / 2);
+    ((gates, gate_bias), (ups, up_bias))
+}
+
+/// GELU (Hendrycks and Gimpel 2016, arXiv 1606.08415): `x` times the normal distribution's share below `x`.
+#[inline(always)]
+fn gelu(x: f32) -> f32 {
+    let z = x * std::f32::consts::FRAC_1_SQRT_2;
+    // Less than a hundred-millionth is left below, which the sum could not tell from its rounding.
+    let share = if z < -4.0 { 0.0 } else { 0.5 * (1.0 + erf(z)) };
+    x * share
+}
+
+/// GELU's approximation by tanh, section 2 of the same. `(1 + tanh u) / 2` is the logistic function of `2u`.
+#[inline(always)]
+fn gelu_by_tanh(x: f32) -> f32 {
+    /// The root of `2 / pi`, twice.
+    const SLOPE: f32 = 1.595_769_1;
+    x / (1.0 + exp(-SLOPE * (x + 0.044_715 * x * x * x)))
+}
+
+/// The error function to 4e-7: the quotient of polynomials that Eigen and XLA have for single precision.
+#[inline(always)]
+fn erf(x: f32) -> f32 {
+    let held = if x > 4.0 { 4.0 } else { x };
+    let held = if held < -4.0 { -4.0 } else { held };
+    let square = held * held;
+    let mut above = -2.726_142_3e-10;
+    above = above * square + 2.770_681_4e-8;
+    above = above * square - 2.101_024e-6;
+    above = above * square - 5.692_506_5e-5;
+    above = above * square - 7.349_906e-4;
+    above = above * square - 2.954_599_9e-3;
+    above = above * square - 1.609_603_3e-2;
+    let mut below = -1.456_607_2e-5;
+    below = below * square - 2.133_740_6e-4;
+    below = below * square - 1.682_827e-3;
+    below = below * square - 7.373_329e-3;
+    below = below * square - 1.426_473_9e-2;
+    held * above / below
 }
 
 /// `y[i] = value(y[i], sums[i] + bias[i])`
@@ -184,6 +242,7 @@ mod tests {
                 && a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-5 || a.is_nan() && b.is_nan())
         };
         let silu = |x: f32| x / (1.0 + (-x).exp());
+        let tanh = |x: f32| 0.5 * x * (1.0 + (0.797_884_6 * (x + 0.044_715 * x.powi(3))).tanh());
         for isa in Isa::available() {
             let check = |how, bias, expected: &[f32]| {
                 let found = finished(isa, how, bias, 10.0);
@@ -194,8 +253,31 @@ mod tests {
             check(Finish::Add, None, &[9.0, 12.0, 7.0, 15.0, f32::NAN, 17.0]);
             check(Finish::Add, Some(&bias), &[9.5, 11.5, 7.25, 15.5, f32::NAN, 17.25]);
             check(Finish::Relu, Some(&bias), &[0.0, 1.5, 0.0, 5.5, f32::NAN, 7.25]);
+            check(
+                Finish::Gelu,
+                None,
+                &[-0.158_655_25, 1.954_499_7, -0.004_049_694, 4.999_998_6, f32::NAN, 7.0],
+            );
+            check(Finish::GatedGelu, None, &[tanh(-1.0) * -3.0, tanh(5.0) * 7.0]);
+            check(Finish::GatedGelu, Some(&bias), &[tanh(-0.5) * -2.75, tanh(5.5) * 7.25]);
             check(Finish::GatedSilu, None, &[silu(-1.0) * -3.0, silu(5.0) * 7.0]);
             check(Finish::GatedSilu, Some(&bias), &[silu(-0.5) * -2.75, silu(5.5) * 7.25]);
         }
+    }
+    #[test]
+    fn gelu_and_its_approximation_equal_their_definitions() {
+        // The share of a normal distribution below x, by Simpson's rule from far below.
+        let density = |t: f64| (-t * t / 2.0).exp() / std::f64::consts::TAU.sqrt();
+        let (step, mut below) = (1.0 / 512.0, 0.0);
+        for number in -12 * 512..12 * 512 {
+            let x = f64::from(number) * step;
+            let exact = x * below;
+            assert!((f64::from(gelu(x as f32)) - exact).abs() < 2e-6, "{x}: {} for {exact}", gelu(x as f32));
+            let approximate = 0.5 * x * (1.0 + (0.797_884_560_8 * (x + 0.044_715 * x.powi(3))).tanh());
+            assert!((f64::from(gelu_by_tanh(x as f32)) - approximate).abs() < 2e-6, "{x}");
+            below += step / 6.0 * (density(x) + 4.0 * density(x + step / 2.0) + density(x + step));
+        }
+        assert!(gelu(f32::NAN).is_nan() && gelu_by_tanh(f32::NAN).is_nan());
+        assert_eq!((gelu_by_tanh(-100.0), gelu_by_tanh(100.0), gelu(-100.0)), (0.0, 100.0, 0.0));
     }
 }

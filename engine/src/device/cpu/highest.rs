@@ -58,6 +58,14 @@ impl TopK {
         Self { wanted, kept, is_sound }
     }
 
+    /// Makes of each output what `change` makes of it, which must not turn their order.
+    pub(crate) fn change(&mut self, change: impl FnOnce(&mut [f32])) {
+        let mut values: Vec<f32> = self.kept.iter().map(|(value, _)| *value).collect();
+        change(&mut values);
+        let kept = values.into_iter().zip(&self.kept).map(|(value, (_, number))| (value, *number)).collect();
+        *self = Self::gathered(self.wanted, self.is_sound, kept); // what differed may be equal now
+    }
+
     /// Takes those of outputs that all have higher numbers.
     pub(crate) fn append(&mut self, other: &Self) {
         self.is_sound &= other.is_sound;

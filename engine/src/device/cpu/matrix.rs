@@ -41,8 +41,19 @@ pub enum Activation {
     None,
     /// What is below 0 becomes 0.
     Relu,
+    /// GELU.
+    Gelu,
     /// silu(gate) * up: of the layer's parts the first are gates and the others, as many, what they gate.
     GatedSilu,
+    /// gelu(gate) * up, with GELU's approximation by tanh.
+    GatedGelu,
+}
+
+impl Activation {
+    /// Whether half of its sums are gates.
+    pub(super) fn is_gated(self) -> bool {
+        matches!(self, Self::GatedSilu | Self::GatedGelu)
+    }
 }
 
 /// Packed weights in the element type they are kept in.
@@ -95,7 +106,7 @@ impl Matrix {
 
     /// How many weights each row of a product meets.
     pub fn weights(&self) -> usize {
-        let gates = if self.activation == Activation::GatedSilu { self.outputs } else { 0 };
+        let gates = if self.activation.is_gated() { self.outputs } else { 0 };
         (self.outputs + gates) * self.inputs
     }
 
@@ -113,7 +124,7 @@ impl Matrix {
     /// Weights of output `index`, widened: how a tied embedding is looked up.
     pub fn row(&self, index: usize, row: &mut [f32]) {
         assert!(index < self.outputs && row.len() == self.inputs);
-        assert!(self.activation != Activation::GatedSilu, "gates and what they gate lie between each other");
+        assert!(!self.activation.is_gated(), "gates and what they gate lie between each other");
         let width = self.width;
         let (panel, lane) = (index / width, index % width);
         match &self.values {
@@ -152,7 +163,9 @@ impl Matrix {
         match self.activation {
             Activation::None => Finish::Write,
             Activation::Relu => Finish::Relu,
+            Activation::Gelu => Finish::Gelu,
             Activation::GatedSilu => Finish::GatedSilu,
+            Activation::GatedGelu => Finish::GatedGelu,
         }
     }
 }

@@ -54,6 +54,7 @@ pub(crate) use on_unit::{OnUnit, fits};
 pub use operand::{LeftOperand, Operand};
 pub use processor::Cpu;
 pub use rows::Norm;
+pub(crate) use softmax::{bend, bias_by_distance, bias_by_rounded_distance};
 pub(crate) use stored::Stored;
 pub(crate) use strip::{
     KeyBlocks, Product, Rounded, STRIP_ROWS, ScaledScores, Singles, Strided, StridedMut, ValueBlocks, Widened,

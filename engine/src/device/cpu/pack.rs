@@ -140,7 +140,7 @@ impl Cpu {
         pack: impl FnOnce(Lanes) -> Values + Send,
     ) -> Matrix {
         assert!(bias.as_ref().is_none_or(|bias| bias.len() == rows));
-        let is_gated = activation == Activation::GatedSilu;
+        let is_gated = activation.is_gated();
         assert!(!is_gated || rows.is_multiple_of(2), "every gate has what it gates");
         let outputs = if is_gated { rows / 2 } else { rows };
         let lanes = Lanes { outputs, width, is_gated };

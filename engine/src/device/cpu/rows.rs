@@ -9,6 +9,9 @@ use crate::checkpoint::config::Norm as NormKind;
 /// Rows that a task takes at least: less is not worth waking a thread for.
 const ROWS_PER_TASK: usize = 8;
 
+/// Numbers that a task bends.
+const NUMBERS_PER_TASK: usize = 1 << 14;
+
 /// A normalisation with its weights.
 pub struct Norm {
     pub kind: NormKind,
@@ -77,6 +80,21 @@ impl Cpu {
         let width = norm.weight.len();
         let rows = x.par_chunks_exact(width).zip(out.par_chunks_exact_mut(width));
         rows.with_min_len(ROWS_PER_TASK).for_each(|(x, out)| norm.apply_to(x, out));
+    }
+
+    /// `x += norm(y)`, row by row; `y` is left normalised.
+    pub fn add_norm(&self, x: &mut [f32], norm: &Norm, y: &mut [f32]) {
+        let width = norm.weight.len();
+        let rows = x.par_chunks_exact_mut(width).zip(y.par_chunks_exact_mut(width));
+        rows.with_min_len(ROWS_PER_TASK).for_each(|(x, y)| {
+            norm.apply(y);
+            self.add(x, y);
+        });
+    }
+
+    /// Bends numbers to stay between `cap` and its negative: `cap tanh(x / cap)`.
+    pub fn bend(&self, numbers: &mut [f32], cap: f32) {
+        numbers.par_chunks_mut(NUMBERS_PER_TASK).for_each(|numbers| softmax::bend(self.isa, numbers, cap));
     }
 
     /// `x += y`.

@@ -144,6 +144,49 @@ fn exp_sum_body(logits: &mut [f32], base: f32, scale: f32) {
     }
 }
 
+#[inline(always)]
+fn bend_body(numbers: &mut [f32], cap: f32) {
+    for x in numbers {
+        // tanh u = 1 - 2 / (e^2u + 1); of small numbers it is the difference of two that are nearly the same,
+        // and right to the rounding of the cap.
+        let bent = cap - 2.0 * cap / (exp(*x * (2.0 / cap)) + 1.0);
+        *x = if x.abs() == f32::INFINITY { *x } else { bent };
+    }
+}
+
+#[inline(always)]
+fn bias_body(scores: &mut [f32], positions: &[f32], angle: f32, (slope, scale): (f32, f32)) {
+    let slope = scale * slope;
+    for (score, position) in scores.iter_mut().zip(positions) {
+        *score += slope * (position - angle);
+    }
+}
+
+#[inline(always)]
+fn bias_rounded_body(scores: &mut [f32], positions: &[f32], angle: f32, (slope, scale): (f32, f32)) {
+    let rounded = |x: f32| f32::from_bits(round(x));
+    // One and the same for all keys of a row, so no weight depends on its rounding.
+    let nearest = slope * angle;
+    for (score, position) in scores.iter_mut().zip(positions) {
+        *score += scale * (rounded(slope * rounded(*position)) - nearest);
+    }
+}
+
+per_isa!(
+    /// Numbers become `cap tanh(x / cap)`; the infinite stay.
+    pub(crate) bend, bend_body, (numbers: &mut [f32], cap: f32)
+);
+per_isa!(
+    /// Each score gains `scale * slope * (position - angle)`: so much for each position that its key lies
+    /// before the query is taken off.
+    pub(crate) bias_by_distance, bias_body,
+    (scores: &mut [f32], positions: &[f32], angle: f32, slope_and_scale: (f32, f32))
+);
+per_isa!(
+    /// The same with positions and their products with the slope rounded to bf16.
+    pub(crate) bias_by_rounded_distance, bias_rounded_body,
+    (scores: &mut [f32], positions: &[f32], angle: f32, slope_and_scale: (f32, f32))
+);
 per_isa!(
     /// One row of scores, in powers of two, becomes weights `2^(score - max)`, unnormalised: `max` is the
     /// larger of `max_before` and the least whole number above all scores.
@@ -193,6 +236,41 @@ mod tests {
         }
         assert_eq!((exp2(0.0, 0), exp2(f32::NEG_INFINITY, 0), exp2(-90.0, 60)), (1.0, 0.0, 0.0));
         assert!(exp2(f32::NAN, 3).is_nan() && exp2(f32::INFINITY, 3).is_nan());
+    }
+
+    #[test]
+    fn bent_numbers_stay_within_their_cap_and_the_infinite_as_they_are() {
+        let numbers: Vec<f32> = (-4_000..4_000).map(|step| step as f32 / 10.0).collect();
+        for isa in Isa::available() {
+            let mut bent = numbers.clone();
+            bend(isa, &mut bent, 30.0);
+            let exact = |x: f32| 30.0 * (f64::from(x) / 30.0).tanh();
+            assert!(
+                bent.iter().zip(&numbers).all(|(y, x)| (f64::from(*y) - exact(*x)).abs() < 1e-5),
+                "{isa:?}"
+            );
+            let mut others = [f32::INFINITY, f32::NEG_INFINITY, f32::NAN];
+            bend(isa, &mut others, 30.0);
+            assert_eq!(others[..2], [f32::INFINITY, f32::NEG_INFINITY]);
+            assert!(others[2].is_nan());
+        }
+    }
+
+    #[test]
+    fn a_score_falls_by_its_slope_for_each_position_between_key_and_query() {
+        for isa in Isa::available() {
+            let mut scores = vec![1.0; 32];
+            let positions: Vec<f32> = (0..32u16).map(|lane| f32::from(1_000 + 3 * lane)).collect();
+            bias_by_distance(isa, &mut scores, &positions, 1_093.0, (0.25, 2.0));
+            let exact = |lane: usize| 1.0 - 0.5 * (93.0 - 3.0 * lane as f32);
+            assert!(scores.iter().enumerate().all(|(lane, score)| *score == exact(lane)), "{isa:?}");
+            let mut scores = vec![1.0; 32];
+            bias_by_rounded_distance(isa, &mut scores, &positions, 1_093.0, (0.25, 2.0));
+            let rounded = |lane: usize| 2.0 * 0.25 * bf16::from_f32(positions[lane]).to_f32();
+            let exact = |lane: usize| 1.0 + rounded(lane) - 0.5 * 1_093.0;
+            assert!(scores.iter().enumerate().all(|(lane, score)| *score == exact(lane)), "{isa:?}");
+            assert_eq!(scores[2], scores[3], "1006 and 1009 are both 1008 in bf16");
+        }
     }
 
     #[test]

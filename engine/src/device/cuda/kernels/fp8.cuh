@@ -139,22 +139,23 @@ struct ActivateQuantizeArgs {
     e4m3* to;      // [rows, width]
     float* scales; // [rows]; may be those of the rows that were multiplied
     int width;
-    int is_gated;
+    int activation;
 };
 
 KERNEL(activate_e4m3, ActivateQuantizeArgs, 1024) {
+    const bool gated = is_gated(a.activation);
     const size_t row = blockIdx.x;
     const float row_scale = a.in.row_scales[row];
-    const int wide = a.is_gated ? 2 * a.width : a.width;
+    const int wide = gated ? 2 * a.width : a.width;
     auto number = [&](int i) {
-        const float x = activated(a.is_gated, sum_of(a.in, row_scale, row, wide, i));
-        return a.is_gated ? x * sum_of(a.in, row_scale, row, wide, a.width + i) : x;
+        const float x = activated(a.activation, sum_of(a.in, row_scale, row, wide, i));
+        return gated ? x * sum_of(a.in, row_scale, row, wide, a.width + i) : x;
     };
     write_fp8(a.width, a.to + row * a.width, a.scales + row, number, [&](int i, float (&x)[4]) {
         float by[4] = {1.0f, 1.0f, 1.0f, 1.0f};
         sum_of_four(a.in, row_scale, row, wide, i, x);
-        if (a.is_gated) sum_of_four(a.in, row_scale, row, wide, a.width + i, by);
-        for (int j = 0; j < 4; j++) x[j] = activated(a.is_gated, x[j]) * by[j];
+        if (gated) sum_of_four(a.in, row_scale, row, wide, a.width + i, by);
+        for (int j = 0; j < 4; j++) x[j] = activated(a.activation, x[j]) * by[j];
     });
 }
 

@@ -128,29 +128,42 @@ struct ActivateArgs {
     void* in;  // gated: [rows, 2 width], gates first; else [rows, width], which is changed in place
     void* out; // gated: [rows, width]
     int width;
-    int is_gated;
+    int activation;
 };
 
 // The activation of a gate, or of what there is no gate for.
-DEVICE float activated(bool is_gated, float x) { return is_gated ? x / (1.0f + expf(-x)) : fmaxf(x, 0.0f); }
+// What becomes of a number, or of a gate, and whether there are gates.
+enum Activation { RELU, GATED_SILU, GELU, GATED_GELU };
+DEVICE bool is_gated(int activation) { return activation == GATED_SILU || activation == GATED_GELU; }
+
+// GELU by tanh (of gates) is x times the logistic function of 2u; else it is as it is defined.
+DEVICE float activated(int activation, float x) {
+    switch (activation) {
+    case GATED_SILU: return x / (1.0f + expf(-x));
+    case GATED_GELU: return x / (1.0f + expf(-1.5957691f * (x + 0.044715f * x * x * x)));
+    case GELU: return 0.5f * x * (1.0f + erff(x * 0.70710678f));
+    default: return fmaxf(x, 0.0f);
+    }
+}
 
 // A block's threads have four columns each: a row is as many blocks as it takes.
 template <class T> DEVICE void activate(const ActivateArgs& a) {
+    const bool gated = is_gated(a.activation);
     const size_t row = blockIdx.x;
-    T* in = (T*)a.in + row * a.width * (a.is_gated ? 2 : 1);
-    T* out = a.is_gated ? (T*)a.out + row * a.width : in;
+    T* in = (T*)a.in + row * a.width * (gated ? 2 : 1);
+    T* out = gated ? (T*)a.out + row * a.width : in;
     const int first = 4 * (blockIdx.y * blockDim.x + threadIdx.x);
     if (a.width % 4 == 0 && first < a.width) {
         float x[4], by[4] = {1.0f, 1.0f, 1.0f, 1.0f};
         read_four(in + first, x);
-        if (a.is_gated) read_four(in + a.width + first, by);
-        for (int i = 0; i < 4; i++) x[i] = activated(a.is_gated, x[i]) * by[i];
+        if (gated) read_four(in + a.width + first, by);
+        for (int i = 0; i < 4; i++) x[i] = activated(a.activation, x[i]) * by[i];
         write_four(out + first, x);
         return;
     }
     for (int i = first; i < smaller(first + 4, a.width); i++) {
-        const float x = activated(a.is_gated, widen(in[i]));
-        out[i] = narrow<T>(a.is_gated ? x * widen(in[a.width + i]) : x);
+        const float x = activated(a.activation, widen(in[i]));
+        out[i] = narrow<T>(gated ? x * widen(in[a.width + i]) : x);
     }
 }
 KERNEL(activate_f32, ActivateArgs, 256) { activate<float>(a); }
