@@ -262,8 +262,10 @@ fn reference_pieces(tokens: &[String], scores: &[f32], text: &str) -> Vec<u32> {
     parts.iter().flat_map(ids).collect()
 }
 
-fn sentence_piece_text() -> ModelText {
-    let (tokens, scores, roles) = sentence_pieces();
+fn sentence_piece_text(
+    (tokens, scores, roles): (Vec<String>, Vec<f32>, Vec<i32>),
+    adds_space: bool,
+) -> ModelText {
     let gguf = file("gpt-2", |writer| {
         for key in ["model", "pre", "tokens", "token_type", "merges", "eos_token_id", "add_bos_token"] {
             writer.remove(&format!("tokenizer.ggml.{key}"));
@@ -275,14 +277,42 @@ fn sentence_piece_text() -> ModelText {
         writer.integers("tokenizer.ggml.token_type", &roles);
         writer.unsigned("tokenizer.ggml.bos_token_id", 1);
         writer.unsigned("tokenizer.ggml.eos_token_id", 2);
+        writer.flag("tokenizer.ggml.add_space_prefix", adds_space);
     });
     Checkpoint::gguf("x", gguf, None).expect("a valid file").text
+}
+
+/// As Gemma's files have it: of the lowest score, and with spaces written as such.
+#[test]
+fn white_space_that_a_file_defines_is_cut_out_before_all_else() {
+    let (mut tokens, mut scores, mut roles) = sentence_pieces();
+    let mut define = |id: usize, text: &str| {
+        let size = tokens.len().max(id + 1);
+        tokens.resize(size, String::new());
+        scores.resize(size, 0.0);
+        roles.resize(size, 4);
+        (tokens[id], scores[id], roles[id]) = (text.to_owned(), -1_000.0, 4);
+    };
+    let (pieces, ..) = sentence_pieces();
+    let normal = |text: &str| pieces.iter().position(|token| token == text).expect("it is a piece");
+    define(normal("▁▁"), "  ");
+    define(normal("▁▁▁▁"), "    ");
+    for (number, text) in ["   ", "\n", "\n\n", "\n\n\n", "\t", "<b>"].iter().enumerate() {
+        define(pieces.len() + number, text);
+    }
+    let expected = ["a", "\n\n\n", "in", "   ", "on", "\t", "b", "  ", "<", "b", ">", "▁", "\n"]
+        .map(|text| TokenId(tokens.iter().rposition(|token| token == text).expect("it is a token") as u32));
+    let model = sentence_piece_text((tokens, scores, roles), false);
+    let text = "a\n\n\nin   on\tb  <b> \n";
+    assert_eq!(model.encode_data(text), expected);
+    assert_eq!(model.encode_stretch(After::Special, text), expected);
+    assert_eq!(model.decode(&expected), text);
 }
 
 #[test]
 fn sentence_pieces_are_those_of_the_plain_algorithm() {
     let (tokens, scores, _) = sentence_pieces();
-    let text = sentence_piece_text();
+    let text = sentence_piece_text(sentence_pieces(), true);
     for sample in samples().iter().filter(|sample| !sample.is_empty() && sample.len() < 400) {
         let ids = |tokens: Vec<TokenId>| tokens.into_iter().map(|token| token.0).collect::<Vec<_>>();
         assert_eq!(ids(text.encode_data(sample)), reference_pieces(&tokens, &scores, sample), "{sample:?}");

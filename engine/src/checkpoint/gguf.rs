@@ -20,6 +20,7 @@ pub mod write;
 
 pub use config::{read_config, read_defaults};
 pub use file::Gguf;
+pub(crate) use pieces::is_white_space;
 pub use text::{GgufTexts, texts};
 pub use values::{List, MetaValue};
 pub use weights::GgufWeights;

@@ -12,6 +12,7 @@ use tokenizers::{
 
 use crate::checkpoint::error::CheckpointError;
 use crate::checkpoint::fields::parse_object;
+use crate::checkpoint::gguf::is_white_space;
 use crate::text::incremental::TOKENIZER_FILE;
 use crate::text::words;
 
@@ -91,10 +92,11 @@ impl Encoder {
         }
     }
 
-    /// How the added tokens are written that markup is searched for.
+    /// How the added tokens are written that markup is searched for, but for white space.
     pub(crate) fn added_names(&self) -> Vec<String> {
         let tokens = self.tokenizer.get_added_vocabulary().get_added_tokens_decoder();
-        let mut names: Vec<String> = tokens.values().map(|token| token.content.clone()).collect();
+        let tokens = tokens.values().filter(|token| token.special || !is_white_space(&token.content));
+        let mut names: Vec<String> = tokens.map(|token| token.content.clone()).collect();
         names.sort_unstable();
         names
     }
@@ -135,7 +137,7 @@ impl Encoder {
     pub(super) fn words(&self, after: Option<After>, text: &str) -> Option<Vec<TokenId>> {
         let steps = after.map_or(&self.inside, |after| self.steps(after));
         let ids = self.plain(steps, text).ok()?;
-        let is_data = !ids.iter().any(|id| self.added.contains_key(id));
+        let is_data = !ids.iter().any(|id| self.is_reserved(*id));
         is_data.then(|| self.known(ids))
     }
 
@@ -157,12 +159,12 @@ impl Encoder {
             tracing::error!(%error, "the tokenizer failed on a stretch of text, which is left out");
             Vec::new()
         });
-        if !ids.iter().any(|id| self.added.contains_key(id)) {
+        if !ids.iter().any(|id| self.is_reserved(*id)) {
             return ids;
         }
         let characters = text.chars().count();
         if characters < 2 {
-            return ids.into_iter().filter(|id| !self.added.contains_key(id)).collect();
+            return ids.into_iter().filter(|id| !self.is_reserved(*id)).collect();
         }
         let (middle, _) = text.char_indices().nth(characters / 2).expect("the middle is before the end");
         let (left, right) = text.split_at(middle);
@@ -183,6 +185,12 @@ impl Encoder {
         let model = self.tokenizer.get_model();
         parts.tokenize(|part| model.tokenize(part.get()))?;
         Ok(parts.into_encoding(None, 0, OffsetType::None)?.get_ids().to_vec())
+    }
+
+    /// Whether no data may yield an id: added tokens, but for white space. Gemma has an added token for each
+    /// run of it, and no other for a line's end.
+    fn is_reserved(&self, id: u32) -> bool {
+        self.added.get(&id).is_some_and(|piece| !piece.as_deref().is_some_and(is_white_space))
     }
 
     /// Ids that have an embedding.

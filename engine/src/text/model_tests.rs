@@ -140,6 +140,33 @@ fn check_data(case: &Case, data: &str) {
     assert!(tokens.iter().all(|id| *id < case.text.vocab_size()));
 }
 
+/// As Gemma has it.
+#[test]
+fn white_space_that_is_an_added_token_is_text_like_any_other() {
+    let normalizer = json!({ "type": "Replace", "pattern": { "String": " " }, "content": "\u{2581}" });
+    let mut decoder = llama_decoder();
+    decoder["decoders"].as_array_mut().expect("a list").pop();
+    let mut json = sentence_pieces(normalizer, Value::Null, decoder);
+    let vocab = json["model"]["vocab"].as_object_mut().expect("an object");
+    let next = vocab.len() as u32;
+    vocab.extend([("\n".to_owned(), json!(next)), ("\n\n".to_owned(), json!(next + 1))]);
+    let id = |piece: &str| vocab[piece].as_u64().expect("an id") as u32;
+    let [a, b, c, spaces] = ["a", "b", "c", "\u{2581}\u{2581}"].map(id);
+    json["model"]["merges"].as_array_mut().expect("a list").insert(0, json!(["\n", "\n"]));
+    let tokens = json["added_tokens"].as_array_mut().expect("a list");
+    tokens.pop(); // its id is taken
+    tokens.extend(
+        [(next, "\n"), (next + 1, "\n\n"), (spaces, "\u{2581}\u{2581}")]
+            .map(|(id, text)| added(id, text, false, false)),
+    );
+    let case = case(json.to_string());
+    let text = "a\n\nb  c\n";
+    let found = case.text.encode_data(text);
+    assert_eq!(ids(&found), [a, next + 1, b, spaces, c, next]);
+    assert_eq!(case.text.decode(&found), text);
+    assert!(!ids(&case.text.encode_data("</s>")).contains(&2), "a special token stays reserved");
+}
+
 #[test]
 fn data_cannot_forge_a_special_or_added_token() {
     for case in CASES.iter() {

@@ -10,6 +10,11 @@ use std::collections::HashMap;
 /// Most characters of a piece; SentencePiece makes none of more than 16 unless told to.
 const CHARACTERS_MAX: usize = 256;
 
+/// Whether a piece is white space alone, which SentencePiece writes its own way.
+pub(crate) fn is_white_space(piece: &str) -> bool {
+    piece.chars().all(|character| character.is_whitespace() || character == '\u{2581}')
+}
+
 /// Every pair of pieces that makes a piece: by the score of what it makes, highest first, then by ids.
 pub(super) fn merges_of_scores<'a>(
     pieces: &[(&'a str, u32, f64)],

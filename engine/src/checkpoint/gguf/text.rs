@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use serde_json::{Map, Value, json};
 
 use super::file::Gguf;
-use super::pieces::merges_of_scores;
+use super::pieces::{is_white_space, merges_of_scores};
 use crate::checkpoint::error::CheckpointError;
 use crate::checkpoint::generation::SpecialIds;
 
@@ -158,8 +158,15 @@ impl<'a> Vocabulary<'a> {
 
     /// The `added_tokens` of a tokenizer.json.
     fn added(&self) -> Vec<Value> {
+        self.added_but(&[])
+    }
+
+    /// The same without some, which are pieces.
+    fn added_but(&self, pieces: &[(String, u32)]) -> Vec<Value> {
         let is_added = |role| matches!(role, Role::Control | Role::Unknown | Role::UserDefined);
-        let added = self.all().filter(|(_, text, role)| is_added(*role) && !text.is_empty());
+        let is_piece = |id: u32| pieces.iter().any(|(_, piece)| *piece == id);
+        let added =
+            self.all().filter(|(id, text, role)| is_added(*role) && !text.is_empty() && !is_piece(*id));
         let entry = |(id, text, role): (u32, &str, Role)| {
             json!({
                 "id": id, "content": text, "special": role != Role::UserDefined, "normalized": false,
@@ -237,13 +244,22 @@ fn sentence_pieces(
     gguf: &Gguf,
     vocabulary: &Vocabulary<'_>,
 ) -> Result<(String, Option<bool>), CheckpointError> {
-    let ids = vocabulary.ids();
+    // Runs of white space that are cut out before anything else (Gemma's): pieces that are merged first.
+    let spaces: Vec<(String, u32)> = vocabulary
+        .with_role(Role::UserDefined)
+        .filter(|(_, text)| is_white_space(text))
+        .map(|(id, text)| (text.replace(' ', "▁"), id))
+        .collect();
+    let mut ids = vocabulary.ids();
+    ids.retain(|_, id| !spaces.iter().any(|(_, space)| space == id));
+    ids.extend(spaces.iter().map(|(text, id)| (text.as_str(), *id)));
     let scores = gguf.numbers(SCORES)?.ok_or_else(|| gguf.error(SCORES, "is missing"))?;
     if scores.len() != vocabulary.tokens.len() {
         let reason = format!("has {} values for {} tokens", scores.len(), vocabulary.tokens.len());
         return Err(gguf.error(SCORES, reason));
     }
     let pieces = vocabulary.with_role(Role::Normal).map(|(id, text)| (text, id, scores[id as usize]));
+    let pieces = pieces.chain(spaces.iter().map(|(text, id)| (text.as_str(), *id, f64::INFINITY)));
     let pieces: Vec<(&str, u32, f64)> = pieces.filter(|(text, id, _)| ids.get(text) == Some(id)).collect();
     let merges = merges_of_scores(&pieces).map_err(|reason| gguf.error(TOKENS, reason))?;
     let merges: Vec<Value> = merges.into_iter().map(|(left, right)| json!([left, right])).collect();
@@ -256,7 +272,8 @@ fn sentence_pieces(
     let decoders: Vec<Value> = [unmark, json!({ "type": "ByteFallback" }), json!({ "type": "Fuse" })].into();
     let unknown = vocabulary.with_role(Role::Unknown).next().map(|(_, text)| text);
     let json = json!({
-        "version": "1.0", "added_tokens": vocabulary.added(), "post_processor": null, "pre_tokenizer": null,
+        "version": "1.0", "added_tokens": vocabulary.added_but(&spaces), "post_processor": null,
+        "pre_tokenizer": null,
         "normalizer": {
             "type": "Sequence", "normalizers": prepend.into_iter().chain([mark]).collect::<Vec<_>>(),
         },
