@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::measures::Measure;
 use super::tasks::{EvalTask, PromptShape, TaskRow};
-use super::variants::{Approach, EvalVariant};
+use super::variants::{Approach, EvalVariant, Repair};
 use crate::bench::BenchError;
 use crate::bench::server::BenchServer;
 
@@ -24,11 +24,15 @@ pub(super) async fn answers(
     variant: &EvalVariant,
 ) -> Result<Vec<Answer>, BenchError> {
     let answers = match (&task.form, variant.approach) {
-        (PromptShape::Documents { instruction }, Approach::Modules) => {
-            modules(server, task, instruction).await?
+        (PromptShape::Documents { instruction }, Approach::Modules(repair)) => {
+            modules(server, task, instruction, repair).await?
         }
         (PromptShape::Documents { instruction }, approach) => {
-            spans(server, task, instruction, approach).await?
+            let reply = post(server, "/v1/query", &span_queries(task, instruction, approach)).await?;
+            entries(&reply["data"], task, |entry| {
+                let last = entry["result"].as_array().and_then(|messages| messages.last());
+                text_of(last.map_or(&Value::Null, |message| &message["content"]), entry)
+            })?
         }
         (PromptShape::Records { columns, question }, approach) => {
             let body = relquery(task, columns, question, approach);
@@ -109,18 +113,8 @@ fn cells(task: &EvalTask, approach: Approach) -> Value {
 }
 
 /// Documents as spans, or in the same messages in order.
-async fn spans(
-    server: &BenchServer,
-    task: &EvalTask,
-    instruction: &str,
-    approach: Approach,
-) -> Result<Vec<Answer>, BenchError> {
-    let (join, fields) = match approach {
-        Approach::Spans(fields) => ("plus", fields),
-        _ => ("cross", "{}"),
-    };
-    let fields: Value = serde_json::from_str(fields)
-        .map_err(|error| BenchError::Case(format!("settings of spans: {fields}: {error}")))?;
+fn span_queries(task: &EvalTask, instruction: &str, approach: Approach) -> Value {
+    let join = if matches!(approach, Approach::Spans(_)) { "plus" } else { "cross" };
     let query = |row: &TaskRow| {
         let documents: Vec<Value> = row.documents.iter().map(|text| json!({ "user": text })).collect();
         let mut generate = json!({ "temperature": 0, "max_tokens": task.output_max, "input": { "seq": [
@@ -132,14 +126,10 @@ async fn spans(
         json!({ "g": generate })
     };
     let mut body = json!({ "queries": task.rows.iter().map(query).collect::<Vec<Value>>() });
-    for (name, value) in fields.as_object().into_iter().flatten() {
-        body[name] = value.clone();
+    if let Approach::Spans(repair) = approach {
+        repair.put(&mut body);
     }
-    let reply = post(server, "/v1/query", &body).await?;
-    entries(&reply["data"], task, |entry| {
-        let last = entry["result"].as_array().and_then(|messages| messages.last());
-        text_of(last.map_or(&Value::Null, |message| &message["content"]), entry)
-    })
+    body
 }
 
 /// Documents as the modules of a schema, in each row's order: what is wanted is their answers, not what a
@@ -148,13 +138,15 @@ async fn modules(
     server: &BenchServer,
     task: &EvalTask,
     instruction: &str,
+    repair: Repair,
 ) -> Result<Vec<Answer>, BenchError> {
     let rows = task.rows.iter().enumerate();
     let asked = rows.map(|(number, row)| async move {
         let (schema, prompt) = pml(&format!("row-{number}"), row, instruction);
         post(server, "/v1/schemas", &json!({ "schema": schema })).await?;
-        let body =
+        let mut body =
             json!({ "prompt": prompt, "temperature": 0, "max_tokens": task.output_max, "cache": false });
+        repair.put(&mut body);
         post(server, "/v1/prompts", &body).await
     });
     let replies = stream::iter(asked).buffered(PROMPTS_AT_ONCE).map(|reply| match reply {
@@ -218,6 +210,19 @@ mod tests {
     }
 
     #[test]
+    fn spans_are_repaired_only_where_the_variant_says_so() {
+        let task = task(PromptShape::Documents { instruction: "Answer." }, Measure::Words);
+        let body = |approach| span_queries(&task, "Answer.", approach);
+        let documents = |body: &Value, join: &str| body["queries"][0]["g"]["input"]["seq"][1][join].clone();
+        let plain = body(Approach::Plain);
+        let bare = body(Approach::Spans(Repair::Off));
+        let repaired = body(Approach::Spans(Repair::AsConfigured));
+        assert_eq!((&bare["repair_tokens"], &repaired["repair_tokens"]), (&json!(0), &Value::Null));
+        assert_eq!(documents(&plain, "cross"), documents(&bare, "plus"), "the same documents");
+        assert!(plain["repair_tokens"].is_null() && bare["queries"] == repaired["queries"], "{plain}");
+    }
+
+    #[test]
     fn a_failed_row_is_an_error_and_a_reply_of_another_length_is_one_of_the_task() {
         let task = task(PromptShape::Extract, Measure::Words);
         let reply = json!([{ "error": { "message": "too long" } }]);
@@ -225,6 +230,6 @@ mod tests {
         assert_eq!(found, [Err("too long".to_owned())]);
         let error = entries(&json!([]), &task, |_| Ok(String::new())).expect_err("none").to_string();
         assert!(error.starts_with("qa: the reply has no answer for each row"), "{error}");
-        assert!(VARIANTS.iter().any(|variant| variant.approach == Approach::Modules));
+        assert!(VARIANTS.iter().any(|variant| variant.approach == Approach::Modules(Repair::Off)));
     }
 }

@@ -23,14 +23,31 @@ pub(super) enum Approach {
     /// Each token sees all before it, fields stand as in the file, answers are free.
     Plain,
     /// Documents are modules of a schema (PML).
-    Modules,
-    /// Documents are independent members of a `plus`. These fields of `POST /v1/query`, a JSON object, stand
-    /// beside the queries: settings of how spans are computed are variants of their own by them.
-    Spans(&'static str),
+    Modules(Repair),
+    /// Documents are independent members of a `plus`.
+    Spans(Repair),
     /// The record's entries stand in the order in which rows share most (`order: fields`).
     Reordered,
     /// Answers are held to the labels, or to words of the text.
     Constrained,
+}
+
+/// Whether the first tokens of modules and spans are computed again where they stand.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Repair {
+    /// They are read as they were computed.
+    Off,
+    /// As many as the configuration says (`reuse.repair_tokens`).
+    AsConfigured,
+}
+
+impl Repair {
+    /// Says so in a request.
+    pub(super) fn put(self, body: &mut Value) {
+        if self == Self::Off {
+            body["repair_tokens"] = 0.into();
+        }
+    }
 }
 
 /// What of the engine differs from the configuration.
@@ -56,10 +73,12 @@ const fn variant(name: &'static str, approach: Approach, setting: EngineSetting)
 }
 
 /// In the order of the table; those of one setting share a server.
-pub(super) const VARIANTS: [EvalVariant; 10] = [
+pub(super) const VARIANTS: [EvalVariant; 12] = [
     variant("baseline", Plain, AsConfigured),
-    variant("modules", Modules, AsConfigured),
-    variant("spans", Spans("{}"), AsConfigured),
+    variant("modules", Modules(Repair::Off), AsConfigured),
+    variant("modules-repair", Modules(Repair::AsConfigured), AsConfigured),
+    variant("spans", Spans(Repair::Off), AsConfigured),
+    variant("spans-repair", Spans(Repair::AsConfigured), AsConfigured),
     variant("reordered", Reordered, AsConfigured),
     variant("constraints", Constrained, AsConfigured),
     variant("other-batches", Plain, OtherBatches),
@@ -74,7 +93,7 @@ impl EvalVariant {
     pub(super) fn bears(&self, task: &EvalTask) -> bool {
         match self.approach {
             Plain => true,
-            Modules | Spans(_) => matches!(task.form, PromptShape::Documents { .. }),
+            Modules(_) | Spans(_) => matches!(task.form, PromptShape::Documents { .. }),
             Reordered => matches!(task.form, PromptShape::Records { .. }),
             Constrained => matches!(task.measure, Measure::Label(_)) || task.form == PromptShape::Extract,
         }
@@ -127,13 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_of_spans_are_objects_and_those_of_one_setting_are_neighbours() {
-        for EvalVariant { approach, name, .. } in VARIANTS {
-            if let Spans(fields) = approach {
-                let fields: Value = serde_json::from_str(fields).expect(name);
-                assert!(fields.is_object(), "{name}");
-            }
-        }
+    fn those_of_one_setting_are_neighbours() {
         let mut settings: Vec<EngineSetting> = VARIANTS.iter().map(|variant| variant.setting).collect();
         settings.dedup();
         let again = |at: usize| settings[at + 1..].contains(&settings[at]);
