@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use super::argument::{Argument, Checked};
-use super::function::{Example, Function};
+use super::function::{Example, Function, ParameterKind};
 
 /// Words that say nothing of what is asked.
 const COMMON: [&str; 15] =
@@ -28,8 +28,15 @@ pub(super) fn most_like(function: &Function, checked: &Checked, own: &str) -> Ve
         let words: BTreeSet<String> = texts.flat_map(|(_, argument)| words(&text(argument))).collect();
         (usize::from(example.arguments.len() == given), words.intersection(&asked).count())
     };
-    let mut ranked: Vec<_> =
-        (0..).zip(&function.examples).map(|(number, one)| (likeness(one), number)).collect();
+    // Without its list a call is another question.
+    let has_list = |count: usize, given: &dyn Fn(&str) -> bool| {
+        let parameters = function.parameters.iter().take(count);
+        parameters.filter(|one| one.kind == ParameterKind::List).any(|one| given(&one.name))
+    };
+    let asks_list = has_list(function.parameters.len(), &|name| checked.given.iter().any(|one| one == name));
+    let is_alike = |one: &Example| has_list(one.arguments.len(), &|_| true) == asks_list;
+    let examples = (0..).zip(&function.examples).filter(|(_, one)| is_alike(one));
+    let mut ranked: Vec<_> = examples.map(|(number, one)| (likeness(one), number)).collect();
     // Among equals in the file's order.
     ranked.sort_by_key(|(likeness, number)| (std::cmp::Reverse(*likeness), *number));
     ranked.truncate(function.examples_max);
