@@ -5,7 +5,8 @@
 
 use super::families::{layer_norm, of_family, own_keys};
 use super::file::Gguf;
-use super::names::Names;
+use super::keys::key;
+use super::names::{Names, TWO_NORMS};
 use super::values::MetaValue;
 use crate::checkpoint::config::{Family, Mlp, ModelConfig, Norm, Position, Residual, RopeScaling};
 use crate::checkpoint::error::CheckpointError;
@@ -37,9 +38,6 @@ const UNSUPPORTED: [&str; 10] = [
     "attention.max_alibi_bias",
     "use_parallel_residual",
 ];
-
-/// A tensor that Falcons have whose two blocks have a normalisation each.
-pub(super) const TWO_NORMS: &str = "blk.0.attn_norm_2.weight";
 
 /// Base of the frequencies where no key gives it.
 const THETA: f32 = 10_000.0;
@@ -125,11 +123,6 @@ pub fn read_defaults(gguf: &Gguf) -> Result<GenerationDefaults, CheckpointError>
         top_p: number("top_p")?.filter(|top_p| *top_p > 0.0 && *top_p < 1.0),
         top_k: number("top_k")?.filter(|top_k| *top_k >= 1.0).map(|top_k| top_k as u32), // 0 means all tokens
     })
-}
-
-/// A key behind the architecture's name.
-pub(super) fn key(gguf: &Gguf, part: &str) -> Result<String, CheckpointError> {
-    Ok(format!("{}.{part}", gguf.need("general.architecture", Gguf::text)?))
 }
 
 /// Which family the file says it is.

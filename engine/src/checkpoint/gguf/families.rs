@@ -1,7 +1,8 @@
 //! What a file of Gemma, Falcon or MPT says beyond what all do: the keys that llama.cpp reads of each.
 
-use super::config::{TWO_NORMS, key};
 use super::file::Gguf;
+use super::keys::key;
+use super::names::TWO_NORMS;
 use crate::checkpoint::alibi;
 use crate::checkpoint::config::{Family, LocalLayers, Mlp, ModelConfig, Norm, Position, Residual};
 use crate::checkpoint::error::CheckpointError;

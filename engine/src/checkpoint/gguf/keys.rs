@@ -6,6 +6,11 @@ use super::values::MetaValue;
 use crate::checkpoint::error::CheckpointError;
 use crate::checkpoint::fields::EXTENT_MAX;
 
+/// A key behind the architecture's name.
+pub(super) fn key(gguf: &Gguf, part: &str) -> Result<String, CheckpointError> {
+    Ok(format!("{}.{part}", gguf.need("general.architecture", Gguf::text)?))
+}
+
 impl Gguf {
     /// An error about `key`.
     pub(super) fn error(&self, key: &str, reason: impl std::fmt::Display) -> CheckpointError {

@@ -83,6 +83,9 @@ const FALCON_TWO_NORMS_LAYER: Pairs = &[
     ("mlp.dense_4h_to_h", "ffn_down"),
 ];
 
+/// A tensor that Falcons have whose two blocks have a normalisation each.
+pub(super) const TWO_NORMS: &str = "blk.0.attn_norm_2.weight";
+
 /// The names of one model.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Names {
