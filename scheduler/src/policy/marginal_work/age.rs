@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(half.get(&settings, Policy::MarginalWork), Some(Nanos(100_000_000)));
         assert!(half.count(Nanos(45_000_000), &settings), "25 ms on average");
         assert_eq!(half.get(&settings, Policy::MarginalWork), Some(Nanos(250_000_000)));
-        assert_eq!(half.get(&settings, Policy::MarginalWorkSlowAging), Some(Nanos(500_000_000)));
+        assert_eq!(half.get(&settings, Policy::MarginalWorkSlowAging), Some(Nanos(750_000_000)));
         assert!(!half.count(Nanos(40_000_000), &settings), "the mean has moved by a fifth");
         let changes = (0..200).filter(|_| half.count(Nanos(60_000_000), &settings)).count();
         let Some(Nanos(followed)) = half.get(&settings, Policy::MarginalWork) else { panic!("age counts") };
