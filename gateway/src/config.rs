@@ -507,6 +507,11 @@ pub fn is_offline() -> bool {
     std::env::var_os("RELSERVE_OFFLINE").is_some_and(|value| !value.is_empty() && value != "0")
 }
 
+/// Whether the first key of a database is printed where the output is no terminal too: `RELSERVE_SHOW_KEY=1`.
+pub fn shows_key() -> bool {
+    std::env::var_os("RELSERVE_SHOW_KEY").is_some_and(|value| value == "1")
+}
+
 /// Whether a terminal may be written to in colour: `NO_COLOR` and `TERM=dumb` say no.
 pub fn wants_color() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) && !is_dumb_terminal()

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clap::Args;
 use gateway::app;
-use gateway::config::{AuthMode, Config, ServerConfig};
+use gateway::config::{AuthMode, Config, ServerConfig, shows_key};
 use gateway::ports::Ports;
 use gateway::services::sql::accounts::user_of;
 use gateway::services::sql::tenants;
@@ -179,11 +179,6 @@ async fn first_key(mode: AuthMode, store: &Store, clock: Clock) -> Result<Option
     }
     let new = NewKey { tenant: DEFAULT_TENANT, name: "first", expires: None, is_operator: false };
     Ok(Some(store.create_key(new, UnixMillis(clock.unix_ms())).await?))
-}
-
-/// Whether the environment asks for the key in the output.
-fn shows_key() -> bool {
-    std::env::var_os("RELSERVE_SHOW_KEY").is_some_and(|value| value == "1")
 }
 
 /// Writes the first key to a file that its owner alone may read: what a service prints ends up in a journal, which

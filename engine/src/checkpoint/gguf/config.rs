@@ -151,7 +151,7 @@ fn refuse_unknown(gguf: &Gguf, family: Family) -> Result<(), CheckpointError> {
         return Err(gguf.error("split.count", reason));
     }
     let names = Names::of_family(family, gguf.shape(TWO_NORMS).is_some());
-    match gguf.names().find(|name| name.starts_with("blk.") && names.from_gguf(name).is_none()) {
+    match gguf.names().find(|name| name.starts_with("blk.") && names.hub_name(name).is_none()) {
         Some(name) => Err(gguf.error(name, "is a tensor that this engine does not know")),
         None => Ok(()),
     }

@@ -127,7 +127,7 @@ impl Names {
     }
 
     /// A tensor's name here, from its GGUF name.
-    pub(super) fn from_gguf(self, name: &str) -> Option<String> {
+    pub(super) fn hub_name(self, name: &str) -> Option<String> {
         let (module, kind) = name.rsplit_once('.')?;
         if let Some((ours, _)) = self.model.iter().find(|(_, theirs)| *theirs == module) {
             return Some(format!("{ours}.{kind}"));
@@ -167,13 +167,13 @@ mod tests {
             (two_norms, "transformer.h.9.ln_attn.weight", "blk.9.attn_norm_2.weight"),
         ] {
             assert_eq!(names.to_gguf(ours).as_deref(), Some(theirs));
-            assert_eq!(names.from_gguf(theirs).as_deref(), Some(ours));
+            assert_eq!(names.hub_name(theirs).as_deref(), Some(ours));
         }
         for name in ["", "weight", "blk.0.ffn_gate_exps.weight", "blk.attn_q.weight", "model.layers.0.weight"]
         {
-            assert_eq!((llama.to_gguf(name), llama.from_gguf(name)), (None, None), "{name}");
+            assert_eq!((llama.to_gguf(name), llama.hub_name(name)), (None, None), "{name}");
         }
-        assert_eq!(llama.from_gguf("blk.0.post_ffw_norm.weight"), None, "it would go unnoticed");
-        assert_eq!(falcon.from_gguf("blk.0.attn_norm_2.weight"), None, "it would go unnoticed");
+        assert_eq!(llama.hub_name("blk.0.post_ffw_norm.weight"), None, "it would go unnoticed");
+        assert_eq!(falcon.hub_name("blk.0.attn_norm_2.weight"), None, "it would go unnoticed");
     }
 }

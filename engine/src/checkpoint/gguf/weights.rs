@@ -99,8 +99,7 @@ impl WeightSource for GgufWeights {
     }
 
     fn names(&self) -> Vec<String> {
-        let mut names: Vec<String> =
-            self.gguf.names().filter_map(|name| self.names.from_gguf(name)).collect();
+        let mut names: Vec<String> = self.gguf.names().filter_map(|name| self.names.hub_name(name)).collect();
         names.sort();
         names
     }

@@ -167,7 +167,7 @@ fn gelu(x: f32) -> f32 {
 #[inline(always)]
 fn gelu_by_tanh(x: f32) -> f32 {
     /// The root of `2 / pi`, twice.
-    const SLOPE: f32 = 1.595_769_1;
+    const SLOPE: f32 = 1.595_769;
     x / (1.0 + exp(-SLOPE * (x + 0.044_715 * x * x * x)))
 }
 
@@ -182,7 +182,7 @@ fn erf(x: f32) -> f32 {
     above = above * square - 2.101_024e-6;
     above = above * square - 5.692_506_5e-5;
     above = above * square - 7.349_906e-4;
-    above = above * square - 2.954_599_9e-3;
+    above = above * square - 2.954_6e-3;
     above = above * square - 1.609_603_3e-2;
     let mut below = -1.456_607_2e-5;
     below = below * square - 2.133_740_6e-4;

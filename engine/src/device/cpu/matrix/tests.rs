@@ -225,7 +225,7 @@ fn sums_are_added_activated_and_gated_as_the_layer_says() {
             let gated = packed(&[part(gate), part(up)], &bias, Activation::GatedSilu);
             same(&linear(&gated), &|i| gates[i] / (1.0 + (-gates[i]).exp()) * ups[i]);
             let gated = packed(&[part(gate), part(up)], &bias, Activation::GatedGelu);
-            let share = |x: f32| 1.0 / (1.0 + (-1.595_769_1 * (x + 0.044_715 * x.powi(3))).exp());
+            let share = |x: f32| 1.0 / (1.0 + (-1.595_769 * (x + 0.044_715 * x.powi(3))).exp());
             same(&linear(&gated), &|i| gates[i] * share(gates[i]) * ups[i]);
         }
     }
