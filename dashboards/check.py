@@ -92,10 +92,10 @@ def write(path, text):
 def start_servers(programs, folder, relserve):
     """A server, and one in front of it; their addresses."""
     back, front = (f"127.0.0.1:{free_port()}" for _ in range(2))
-    plain = write(os.path.join(folder, "plain.toml"), '[auth]\nmode = "none"\n')
+    plain = write(os.path.join(folder, "plain.toml"), '[server]\nmetrics_for_all = true\n[auth]\nmode = "none"\n')
     fleet = write(
         os.path.join(folder, "fleet.toml"),
-        '[auth]\nmode = "none"\n[model]\nname = "relserve-demo"\n'
+        '[server]\nmetrics_for_all = true\n[auth]\nmode = "none"\n[model]\nname = "relserve-demo"\n'
         f'[[replicas]]\nname = "a"\nurl = "http://{back}"\ndialect = "vllm"\n',
     )
     for name, address, config in (("back", back, plain), ("front", front, fleet)):
