@@ -47,17 +47,7 @@ fn sharing_rows(blocks: &mut Blocks) -> Vec<Row> {
     rows
 }
 
-const FAMILIES: [Family; 9] = [
-    Family::Llama,
-    Family::Mistral,
-    Family::Qwen2,
-    Family::Qwen3,
-    Family::Opt,
-    Family::Mpt,
-    Family::Falcon,
-    Family::Gemma2,
-    Family::Gemma3,
-];
+const FAMILIES: [Family; 9] = Family::ALL;
 
 fn models() -> Vec<Synthetic> {
     FAMILIES.map(|family| Synthetic { dtype: Dtype::Bf16, ..Synthetic::tiny(family, 21) }).into()

@@ -26,6 +26,19 @@ pub enum Family {
 }
 
 impl Family {
+    /// Every family.
+    pub const ALL: [Self; 9] = [
+        Self::Llama,
+        Self::Mistral,
+        Self::Qwen2,
+        Self::Qwen3,
+        Self::Opt,
+        Self::Mpt,
+        Self::Falcon,
+        Self::Gemma2,
+        Self::Gemma3,
+    ];
+
     /// The word used in reports.
     pub fn name(self) -> &'static str {
         match self {

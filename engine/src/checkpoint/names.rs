@@ -68,7 +68,7 @@ pub struct ModelNames {
     pub project_out: String,
 }
 
-/// Names in layer `layer`, from 0.
+/// TensorNames in layer `layer`, from 0.
 pub fn layer_names(config: &ModelConfig, layer: usize) -> LayerNames {
     match config.family {
         Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3 => llama_names(layer),
@@ -160,7 +160,7 @@ fn parts_of(attention: &str, fused: Option<&str>) -> LayerNames {
     }
 }
 
-/// Names outside the layers.
+/// TensorNames outside the layers.
 pub fn model_names(family: Family) -> ModelNames {
     let (prefix, embedding, final_norm) = match family {
         Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3 | Family::Gemma2 | Family::Gemma3 => {

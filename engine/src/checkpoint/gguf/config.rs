@@ -6,7 +6,7 @@
 use super::families::{layer_norm, of_family, own_keys};
 use super::file::Gguf;
 use super::keys::key;
-use super::names::{Names, TWO_NORMS};
+use super::names::{TWO_NORMS, TensorNames};
 use super::values::MetaValue;
 use crate::checkpoint::config::{Family, Mlp, ModelConfig, Norm, Position, Residual, RopeScaling};
 use crate::checkpoint::error::CheckpointError;
@@ -150,7 +150,7 @@ fn refuse_unknown(gguf: &Gguf, family: Family) -> Result<(), CheckpointError> {
         let reason = "the model is split over several files, which is not supported: merge them";
         return Err(gguf.error("split.count", reason));
     }
-    let names = Names::of_family(family, gguf.shape(TWO_NORMS).is_some());
+    let names = TensorNames::of_family(family, gguf.shape(TWO_NORMS).is_some());
     match gguf.names().find(|name| name.starts_with("blk.") && names.hub_name(name).is_none()) {
         Some(name) => Err(gguf.error(name, "is a tensor that this engine does not know")),
         None => Ok(()),

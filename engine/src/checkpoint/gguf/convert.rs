@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::names::Names;
+use super::names::TensorNames;
 use super::write::GgufWriter;
 use crate::checkpoint::config::{Family, ModelConfig, Norm, Position, RopeScaling};
 use crate::checkpoint::error::CheckpointError;
@@ -35,7 +35,7 @@ impl Conversion<'_> {
         let mut writer = GgufWriter::default();
         self.shape(&mut writer);
         self.text(&mut writer)?;
-        let (stored, names) = (stacked(self.weights, self.config)?, Names::of(self.config));
+        let (stored, names) = (stacked(self.weights, self.config)?, TensorNames::of(self.config));
         for name in stored.names() {
             let tensor = stored.tensor(&name)?;
             let (mut values, shape) = (tensor.to_f32(), tensor.shape);

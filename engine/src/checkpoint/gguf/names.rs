@@ -2,7 +2,7 @@
 
 use crate::checkpoint::config::{Family, ModelConfig, Residual};
 
-/// Names here and in GGUF.
+/// TensorNames here and in GGUF.
 type Pairs = &'static [(&'static str, &'static str)];
 
 /// Modules outside the layers.
@@ -88,14 +88,14 @@ pub(super) const TWO_NORMS: &str = "blk.0.attn_norm_2.weight";
 
 /// The names of one model.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Names {
+pub(super) struct TensorNames {
     model: Pairs,
     /// What stands before a layer's number here.
     layers: &'static str,
     layer: Pairs,
 }
 
-impl Names {
+impl TensorNames {
     /// Those of a family. `has_two_norms`: whether the blocks of Falcon's layers have a normalisation each.
     pub(super) fn of_family(family: Family, has_two_norms: bool) -> Self {
         let (model, layers, layer) = match family {
@@ -144,10 +144,10 @@ mod tests {
 
     #[test]
     fn a_name_goes_to_gguf_and_back() {
-        let of = |family| Names::of_family(family, false);
+        let of = |family| TensorNames::of_family(family, false);
         let (llama, gemma, mpt, falcon) =
             (of(Family::Llama), of(Family::Gemma3), of(Family::Mpt), of(Family::Falcon));
-        let two_norms = Names::of_family(Family::Falcon, true);
+        let two_norms = TensorNames::of_family(Family::Falcon, true);
         for (names, ours, theirs) in [
             (llama, "model.embed_tokens.weight", "token_embd.weight"),
             (llama, "lm_head.weight", "output.weight"),

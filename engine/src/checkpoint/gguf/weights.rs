@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use half::bf16;
 
 use super::file::Gguf;
-use super::names::Names;
+use super::names::TensorNames;
 use crate::checkpoint::config::{Family, ModelConfig};
 use crate::checkpoint::dtype::Dtype;
 use crate::checkpoint::error::CheckpointError;
@@ -20,7 +20,7 @@ use crate::checkpoint::weights::{Q8Blocks, RawTensor, WeightSource};
 #[derive(Debug)]
 pub struct GgufWeights {
     gguf: Gguf,
-    names: Names,
+    names: TensorNames,
     /// The width of a head whose query and key rows lie as interleaved pairs; `None` where they lie in
     /// halves.
     interleaved: Option<usize>,
@@ -32,7 +32,7 @@ impl GgufWeights {
         // The converter of arch `llama` permutes queries and keys for ggml's "norm" rotation, which turns
         // neighbours; the other architectures use "neox", which turns halves, as Hugging Face does.
         let interleaved = (config.family == Family::Llama).then_some(config.head_dim);
-        Self { gguf, names: Names::of(config), interleaved }
+        Self { gguf, names: TensorNames::of(config), interleaved }
     }
 
     /// The file.
