@@ -59,6 +59,9 @@ fn subjects() -> Vec<Subject> {
         ("q8 vnni", Isa::Avx512Vnni, Format::Q8),
         ("q8 256 bit", Isa::Avx512, Format::Q8),
         ("q8 avx2", Isa::Avx2, Format::Q8),
+        ("q4 vnni", Isa::Avx512Vnni, Format::Q4),
+        ("q4 256 bit", Isa::Avx512, Format::Q4),
+        ("q4 avx2", Isa::Avx2, Format::Q4),
     ];
     let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
     let threads = words.iter().find_map(|word| word.parse().ok());
@@ -69,7 +72,7 @@ fn subjects() -> Vec<Subject> {
         let cpu = Cpu::with_isa(threads, isa).expect("threads start");
         let limits = Limits::measure(&cpu);
         let limit = match format {
-            Format::Q8 => limits.int8,
+            Format::Q8 | Format::Q4 => limits.int8,
             Format::Plain(_) => limits.bf16,
         };
         Subject { name, cpu, format, limit: limit.unwrap_or(limits.single) }

@@ -14,7 +14,8 @@ use crate::checkpoint::gguf::{self, Gguf, GgufWeights};
 use crate::checkpoint::safetensors::{SINGLE_FILE, read_optional_text, read_text};
 use crate::checkpoint::shapes::check_tensors;
 use crate::checkpoint::{
-    CheckpointError, Dtype, ModelConfig, Q8Blocks, RawTensor, Safetensors, Unfused, WeightSource, read_config,
+    BlockMatrix, CheckpointError, Dtype, ModelConfig, RawTensor, Safetensors, Unfused, WeightSource,
+    read_config,
 };
 use crate::text::{ModelText, TextFiles};
 
@@ -64,8 +65,8 @@ impl WeightSource for Weights {
         self.source().layout(name)
     }
 
-    fn q8_blocks(&self, name: &str) -> Result<Option<Q8Blocks<'_>>, CheckpointError> {
-        self.source().q8_blocks(name)
+    fn blocks(&self, name: &str) -> Result<Option<BlockMatrix<'_>>, CheckpointError> {
+        self.source().blocks(name)
     }
 
     fn names(&self) -> Vec<String> {

@@ -13,6 +13,11 @@ pub enum Quantize {
     /// Eight-bit integers in groups of 32 inputs under one scale, 8.5 bits a weight; activations are rounded
     /// to such integers to meet them. For the processor.
     Q8,
+    /// Four-bit numbers in groups of 32 inputs under one scale, above one minimum, 5 bits a weight; activations are
+    /// rounded to eight-bit integers to meet them. What is stored in four bits (GGUF's Q4_0, Q4_1, Q4_K) is kept as it
+    /// is, what is stored in other blocks as `q8`; so is the vocabulary, unless it is stored in four bits. For the
+    /// processor.
+    Q4,
     /// Eight-bit floats (E4M3), a row of weights under one scale; activations are rounded to such floats,
     /// each token's under a scale of its own. For GPUs.
     Fp8,
@@ -20,12 +25,13 @@ pub enum Quantize {
 
 impl Quantize {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::Q8, Self::Fp8];
+    pub const ALL: [Self; 3] = [Self::Q8, Self::Q4, Self::Fp8];
 
     /// The word used in settings and reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Q8 => "q8",
+            Self::Q4 => "q4",
             Self::Fp8 => "fp8",
         }
     }
@@ -229,7 +235,7 @@ impl EngineConfig {
     pub(crate) fn validate_on_cpu(&self) -> Result<(), (&'static str, String)> {
         match self.quantize {
             Some(Quantize::Fp8) => {
-                let reason = "is fp8, which is for GPUs: on the processor weights may be q8";
+                let reason = "is fp8, which is for GPUs: on the processor weights may be q8 or q4";
                 Err(("engine.quantize", reason.to_owned()))
             }
             _ => Ok(()),
@@ -242,9 +248,10 @@ impl EngineConfig {
             let reason = format!("is {}, and `engine.device` names {count} GPUs", self.tensor_parallel);
             return Err(("engine.tensor_parallel", reason));
         }
-        if self.quantize == Some(Quantize::Q8) {
-            let reason = "is q8, which is for the processor: on GPUs weights may be fp8";
-            return Err(("engine.quantize", reason.to_owned()));
+        if let Some(quantize @ (Quantize::Q8 | Quantize::Q4)) = self.quantize {
+            let reason =
+                format!("is {}, which is for the processor: on GPUs weights may be fp8", quantize.name());
+            return Err(("engine.quantize", reason));
         }
         if self.kv.is_some() {
             let reason = "is for the processor: a GPU keeps keys and values as it keeps weights";
@@ -279,7 +286,14 @@ mod tests {
         assert_eq!(config(|_| ()), Ok(()));
         assert_eq!(config(|config| config.tensor_parallel = 2), Ok(()));
         assert_eq!(config(|config| config.tensor_parallel = 4), Err("engine.tensor_parallel"));
-        assert_eq!(config(|config| config.quantize = Some(Quantize::Q8)), Err("engine.quantize"));
+        for quantize in [Quantize::Q8, Quantize::Q4] {
+            let config = EngineConfig {
+                device: Device::Cuda(vec![0]),
+                quantize: Some(quantize),
+                ..EngineConfig::default()
+            };
+            assert_eq!(config.validate().map_err(|(field, _)| field), Err("engine.quantize"));
+        }
         assert_eq!(config(|config| config.quantize = Some(Quantize::Fp8)), Ok(()));
         assert_eq!(config(|config| config.kv = Some(KvFormat::Q8)), Err("engine.kv"));
         let on_cpu =

@@ -22,9 +22,10 @@ use serving::load::{self, LoadError};
 const REFERENCE: Keep = Keep { dtype: Some(Dtype::F32), quantize: None, kv: Some(KvFormat::F32) };
 
 /// What is compared with it: weights, with keys and values as they then are, and keys and values alone.
-const FORMATS: [(&str, Keep); 4] = [
+const FORMATS: [(&str, Keep); 5] = [
     ("bf16", Keep { dtype: Some(Dtype::Bf16), quantize: None, kv: None }),
     ("q8", Keep { dtype: None, quantize: Some(Quantize::Q8), kv: None }),
+    ("q4", Keep { dtype: None, quantize: Some(Quantize::Q4), kv: None }),
     ("kv bf16", Keep { kv: Some(KvFormat::Bf16), ..REFERENCE }),
     ("kv q8", Keep { kv: Some(KvFormat::Q8), ..REFERENCE }),
 ];
@@ -161,7 +162,7 @@ mod tests {
         assert!(prompts.len() >= 20);
         let lines = measure(&Config::default(), &prompts).expect("steps succeed");
         let table = text(prompts.len(), &lines);
-        for (line, format) in lines.iter().zip(["bf16", "q8", "kv bf16", "kv q8"]) {
+        for (line, format) in lines.iter().zip(["bf16", "q8", "q4", "kv bf16", "kv q8"]) {
             let Comparison { positions, divergence_max, .. } = line.comparison;
             let (agreement, mean) = (line.comparison.agreement(), line.comparison.mean());
             assert_eq!(line.format, format);

@@ -12,7 +12,7 @@ use crate::checkpoint::dtype::Dtype;
 use crate::checkpoint::error::CheckpointError;
 use crate::checkpoint::names::{LayerNames, bias, layer_names, model_names, weight};
 use crate::checkpoint::shapes::expected_tensors;
-use crate::checkpoint::weights::{MapWeights, Q8Blocks, RawTensor, WeightSource};
+use crate::checkpoint::weights::{BlockMatrix, MapWeights, RawTensor, WeightSource};
 
 /// Tensors of a source, fused ones taken apart.
 #[derive(Debug)]
@@ -152,13 +152,13 @@ impl<S: WeightSource> WeightSource for Unfused<S> {
         Ok((dtype, part.shape(&shape)?))
     }
 
-    fn q8_blocks(&self, name: &str) -> Result<Option<Q8Blocks<'_>>, CheckpointError> {
+    fn blocks(&self, name: &str) -> Result<Option<BlockMatrix<'_>>, CheckpointError> {
         let Some(part) = self.parts.get(name) else {
-            return self.source.q8_blocks(&self.stored_name(name));
+            return self.source.blocks(&self.stored_name(name));
         };
         part.shape(&self.source.layout(&part.whole)?.1)?;
-        let blocks = self.source.q8_blocks(&part.whole)?;
-        Ok(blocks.map(|Q8Blocks { inputs, data }| Q8Blocks { inputs, data: part.rows(data) }))
+        let blocks = self.source.blocks(&part.whole)?;
+        Ok(blocks.map(|whole| BlockMatrix { data: part.rows(whole.data), ..whole }))
     }
 
     fn names(&self) -> Vec<String> {

@@ -108,6 +108,29 @@ impl BlockFormat {
         }
     }
 
+    /// The groups of 32 numbers of whole blocks of four bits: `each` gets a group's numbers, what one is worth, and
+    /// what 0 is. Nothing of blocks of other formats.
+    pub fn four_bit_groups(self, data: &[u8], each: &mut dyn FnMut([u8; 32], f16, f16)) {
+        for block in data.chunks_exact(self.bytes()) {
+            match self {
+                Self::Q4_0 => {
+                    let scale = half_at(block, 0);
+                    each(nibbles(&block[2..]), f16::from_f32(scale), f16::from_f32(-8.0 * scale));
+                }
+                Self::Q4_1 => {
+                    let (scale, minimum) = (half_at(block, 0), half_at(block, 2));
+                    each(nibbles(&block[4..]), f16::from_f32(scale), f16::from_f32(minimum));
+                }
+                Self::Q4K => {
+                    for_groups_of_q4k(block, |scale, minimum, numbers| {
+                        each(numbers, f16::from_f32(scale), f16::from_f32(-minimum));
+                    });
+                }
+                _ => {}
+            }
+        }
+    }
+
     /// The numbers of whole blocks; a rest that fills no block is left out.
     pub fn to_f32(self, data: &[u8]) -> Vec<f32> {
         let mut values = Vec::with_capacity(data.len() / self.bytes() * self.elements());
@@ -161,14 +184,25 @@ fn push_halves(low: &[u8], high: &[u8], values: &mut Vec<f32>, value: impl Fn(f3
     }
 }
 
+/// The lower halves of 16 bytes, then the upper ones.
+fn nibbles(bytes: &[u8]) -> [u8; 32] {
+    std::array::from_fn(|at| bytes[at % 16] >> (at / 16 * 4) & 15)
+}
+
 /// `value = d * scale * q - d_min * minimum`: two halves, twelve bytes of scales and minima, the numbers.
 fn push_q4k(block: &[u8], values: &mut Vec<f32>) {
+    for_groups_of_q4k(block, |scale, minimum, numbers| {
+        values.extend(numbers.map(|q| scale * f32::from(q) - minimum));
+    });
+}
+
+/// Each group's `d * scale` and `d_min * minimum`, and its numbers.
+fn for_groups_of_q4k(block: &[u8], mut each: impl FnMut(f32, f32, [u8; 32])) {
     let (d, d_min, packed) = (half_at(block, 0), half_at(block, 2), &block[4..16]);
-    for (pair, numbers) in block[16..].chunks_exact(32).enumerate() {
+    for (pair, numbers) in block[16..].as_chunks::<32>().0.iter().enumerate() {
         for (group, shift) in [(2 * pair, 0), (2 * pair + 1, 4)] {
             let (scale, minimum) = scale_and_minimum(packed, group);
-            let (scale, minimum) = (d * f32::from(scale), d_min * f32::from(minimum));
-            values.extend(numbers.iter().map(|q| scale * f32::from((q >> shift) & 15) - minimum));
+            each(d * f32::from(scale), d_min * f32::from(minimum), numbers.map(|q| q >> shift & 15));
         }
     }
 }

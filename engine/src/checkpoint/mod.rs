@@ -31,7 +31,7 @@ pub use gguf::Gguf;
 pub use read_config::read_config;
 pub use safetensors::Safetensors;
 pub use synthetic::Synthetic;
-pub use weights::{Q8Blocks, RawTensor, WeightSource};
+pub use weights::{BlockMatrix, RawTensor, WeightSource};
 
 #[cfg(test)]
 mod tests;

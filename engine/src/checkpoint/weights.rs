@@ -42,20 +42,26 @@ impl RawTensor<'_> {
     }
 }
 
-/// A matrix in blocks of 32 eight-bit integers under one scale, as ggml's Q8_0 lies in its file.
+/// A matrix in blocks of integers, as it lies in its file.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Q8Blocks<'a> {
+pub struct BlockMatrix<'a> {
+    /// How its blocks are stored.
+    pub format: BlockFormat,
     /// Numbers of a row: whole blocks.
     pub inputs: usize,
-    /// Rows of blocks, of 34 bytes each.
+    /// Rows of blocks.
     pub data: Cow<'a, [u8]>,
 }
 
-impl Q8Blocks<'_> {
+impl BlockMatrix<'_> {
     /// Its rows.
     pub fn rows(&self) -> impl Iterator<Item = &[u8]> {
-        let format = BlockFormat::Q8_0;
-        self.data.chunks_exact((self.inputs / format.elements() * format.bytes()).max(1))
+        self.data.chunks_exact((self.inputs / self.format.elements() * self.format.bytes()).max(1))
+    }
+
+    /// Whether its integers are of four bits.
+    pub fn has_four_bits(&self) -> bool {
+        matches!(self.format, BlockFormat::Q4_0 | BlockFormat::Q4_1 | BlockFormat::Q4K)
     }
 }
 
@@ -69,9 +75,9 @@ pub trait WeightSource: Sync {
         self.tensor(name).map(|tensor| (tensor.dtype, tensor.shape))
     }
 
-    /// The matrix called `name` in blocks of eight-bit integers, where that is how it is stored: for a device
-    /// that multiplies such as they are.
-    fn q8_blocks(&self, _name: &str) -> Result<Option<Q8Blocks<'_>>, CheckpointError> {
+    /// The matrix called `name` in blocks of integers, where that is how it is stored: for a device that multiplies
+    /// such as they are.
+    fn blocks(&self, _name: &str) -> Result<Option<BlockMatrix<'_>>, CheckpointError> {
         Ok(None)
     }
 

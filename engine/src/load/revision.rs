@@ -20,6 +20,7 @@ pub(super) fn rounding_mark(
     let activations = match quantize {
         Some(Quantize::Q8) => 8,
         Some(Quantize::Fp8) => 16,
+        Some(Quantize::Q4) => 32,
         None if kept == Dtype::Bf16 && rounds_activations => 4,
         None => 0,
     };

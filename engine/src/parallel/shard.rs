@@ -7,9 +7,8 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use crate::checkpoint::config::{Alibi, Family, Position};
-use crate::checkpoint::ggml::BlockFormat;
 use crate::checkpoint::names::{bias, layer_names, model_names, weight};
-use crate::checkpoint::{CheckpointError, ModelConfig, Q8Blocks, RawTensor, WeightSource};
+use crate::checkpoint::{BlockMatrix, CheckpointError, ModelConfig, RawTensor, WeightSource};
 use crate::decoder::GpuLoadError;
 use crate::device::cuda::GpuError;
 
@@ -166,8 +165,8 @@ impl WeightSource for ShardSource<'_> {
         })
     }
 
-    fn q8_blocks(&self, name: &str) -> Result<Option<Q8Blocks<'_>>, CheckpointError> {
-        let whole = self.source.q8_blocks(name)?;
+    fn blocks(&self, name: &str) -> Result<Option<BlockMatrix<'_>>, CheckpointError> {
+        let whole = self.source.blocks(name)?;
         Ok(match self.cuts.get(name) {
             Some(cut) => whole.and_then(|whole| cut.apply_to_blocks(whole)),
             None => whole,
@@ -203,16 +202,16 @@ impl Cut {
     }
 
     /// The part of a matrix of blocks; `None` where it would cut one.
-    fn apply_to_blocks(self, whole: Q8Blocks<'_>) -> Option<Q8Blocks<'_>> {
+    fn apply_to_blocks(self, whole: BlockMatrix<'_>) -> Option<BlockMatrix<'_>> {
         let rows = whole.rows().count();
         match self {
             Self::Outputs(share) if rows.is_multiple_of(share.of) => {
-                Some(Q8Blocks { inputs: whole.inputs, data: share.part(whole.data, 1) })
+                Some(BlockMatrix { data: share.part(whole.data, 1), ..whole })
             }
             Self::Inputs(share) => {
                 let inputs = whole.inputs / share.of;
-                let is_whole = whole.inputs.is_multiple_of(share.of * BlockFormat::Q8_0.elements());
-                is_whole.then(|| Q8Blocks { inputs, data: share.part(whole.data, rows) })
+                let is_whole = whole.inputs.is_multiple_of(share.of * whole.format.elements());
+                is_whole.then(|| BlockMatrix { inputs, data: share.part(whole.data, rows), ..whole })
             }
             Self::Outputs(_) | Self::Once(_) => None,
         }
@@ -223,6 +222,7 @@ impl Cut {
 mod tests {
     use super::*;
     use crate::checkpoint::Dtype;
+    use crate::checkpoint::ggml::BlockFormat;
     use crate::checkpoint::weights::MapWeights;
     use crate::decoder::tests_config;
 
@@ -264,8 +264,9 @@ mod tests {
             Err(CheckpointError::MissingTensor { name: name.to_owned() })
         }
 
-        fn q8_blocks(&self, _name: &str) -> Result<Option<Q8Blocks<'_>>, CheckpointError> {
-            Ok(Some(Q8Blocks { inputs: 128, data: (0..12).flat_map(|block| [block; 34]).collect() }))
+        fn blocks(&self, _name: &str) -> Result<Option<BlockMatrix<'_>>, CheckpointError> {
+            let data = (0..12).flat_map(|block| [block; 34]).collect();
+            Ok(Some(BlockMatrix { format: BlockFormat::Q8_0, inputs: 128, data }))
         }
 
         fn names(&self) -> Vec<String> {
@@ -277,7 +278,7 @@ mod tests {
     fn blocks_are_cut_between_each_other_or_not_at_all() {
         let blocks = |share: Share, name: &str| {
             let source = ShardSource::new(&Numbered, &tests_config(), share);
-            let part = source.q8_blocks(name).expect("it is there")?;
+            let part = source.blocks(name).expect("it is there")?;
             assert!(part.data.as_chunks::<34>().0.iter().all(|block| *block == [block[0]; 34]));
             Some((part.inputs, part.data.iter().step_by(34).copied().collect::<Vec<u8>>()))
         };

@@ -1,8 +1,8 @@
 //! The tensors of a GGUF file under the names, and in the row order, of the Hugging Face checkpoint it was
 //! made of. Queries, keys and values that Falcon and MPT have in one tensor stay so: they are stacked.
 //!
-//! Blocks are turned to bf16, which rounds no more than the finest of them (Q8_0) has rounded already; those
-//! of Q8_0 are also handed out as they are, to a device that multiplies them.
+//! Blocks are turned to bf16, which rounds no more than the finest of them (Q8_0) has rounded already; they are
+//! also handed out as they are, to a device that multiplies them.
 
 use std::borrow::Cow;
 
@@ -13,8 +13,7 @@ use super::names::TensorNames;
 use crate::checkpoint::config::{Family, ModelConfig};
 use crate::checkpoint::dtype::Dtype;
 use crate::checkpoint::error::CheckpointError;
-use crate::checkpoint::ggml::BlockFormat;
-use crate::checkpoint::weights::{Q8Blocks, RawTensor, WeightSource};
+use crate::checkpoint::weights::{BlockMatrix, RawTensor, WeightSource};
 
 /// The tensors of a file.
 #[derive(Debug)]
@@ -81,12 +80,13 @@ impl WeightSource for GgufWeights {
         Ok(RawTensor { dtype, shape: shape.to_vec(), data })
     }
 
-    fn q8_blocks(&self, name: &str) -> Result<Option<Q8Blocks<'_>>, CheckpointError> {
+    fn blocks(&self, name: &str) -> Result<Option<BlockMatrix<'_>>, CheckpointError> {
         let missing = || CheckpointError::MissingTensor { name: name.to_owned() };
         let (shape, format, data) = self.gguf.tensor(&self.names.to_gguf(name).ok_or_else(missing)?)?;
-        Ok(match (format, shape) {
-            (BlockFormat::Q8_0, [_, inputs]) => {
-                Some(Q8Blocks { inputs: *inputs, data: self.ordered(name, shape, Cow::Borrowed(data)) })
+        Ok(match (format.plain(), shape) {
+            (None, [_, inputs]) => {
+                let data = self.ordered(name, shape, Cow::Borrowed(data));
+                Some(BlockMatrix { format, inputs: *inputs, data })
             }
             _ => None,
         })

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use super::Decoder;
 use crate::checkpoint::config::{Mlp, Norm as NormKind, Position};
+use crate::checkpoint::ggml::BlockFormat;
 use crate::checkpoint::names::{LayerNames, bias, layer_names, model_names, weight};
-use crate::checkpoint::{CheckpointError, ModelConfig, Q8Blocks, RawTensor, WeightSource};
+use crate::checkpoint::{BlockMatrix, CheckpointError, ModelConfig, RawTensor, WeightSource};
 use crate::decoder::layer::LayerWeights;
 use crate::decoder::tensors::{checked, embedding_scale, norm_weights, rotary};
 use crate::device::cpu::Norm;
@@ -79,7 +80,7 @@ impl Decoder {
                 .final_norm
                 .then(|| loader.norm(&names.final_norm, config.norm, hidden))
                 .transpose()?,
-            head: loader.matrix(&[(head, [vocab, width])], false)?,
+            head: loader.head(head, [vocab, width])?,
             cpu: Arc::clone(&loader.options.cpu),
             collective,
             config: config.clone(),
@@ -122,6 +123,20 @@ impl Loader<'_> {
         })
     }
 
+    /// The matrix that says tokens. Four bits change most where they round that, so eight are kept of one that is
+    /// stored in more than four, as llama.cpp's quantiser does.
+    fn head(&self, module: &str, shape: [usize; 2]) -> Result<Matrix, CheckpointError> {
+        let quantize = match self.options.keep.quantize {
+            Some(Quantize::Q4)
+                if !self.source.blocks(&weight(module))?.is_some_and(|it| it.has_four_bits()) =>
+            {
+                Some(Quantize::Q8)
+            }
+            quantize => quantize,
+        };
+        self.stacked(&[(module, shape)], (false, Activation::None), quantize)
+    }
+
     /// Linear layers stacked by outputs, each `[outputs, inputs]`.
     fn matrix(&self, modules: &[(&str, [usize; 2])], has_bias: bool) -> Result<Matrix, CheckpointError> {
         self.stacked(modules, (has_bias, Activation::None), self.options.keep.quantize)
@@ -140,10 +155,22 @@ impl Loader<'_> {
             biases.extend(self.tensor(&bias(module), &shape[..1])?.to_f32());
         }
         let biases = has_bias.then_some(biases);
+        let are_of_eight_bits =
+            |parts: &[BlockMatrix<'_>]| parts.iter().all(|part| part.format == BlockFormat::Q8_0);
         let format = match quantize {
             Some(Quantize::Q8) => match self.blocks(modules)? {
-                Some(parts) => return Ok(cpu.pack_blocks(&parts, biases, activation)),
-                None => Some(Format::Q8),
+                Some(parts) if are_of_eight_bits(&parts) => {
+                    return Ok(cpu.pack_blocks(&parts, biases, activation));
+                }
+                _ => Some(Format::Q8),
+            },
+            Some(Quantize::Q4) => match self.blocks(modules)? {
+                Some(parts) if are_of_eight_bits(&parts) || parts.iter().all(BlockMatrix::has_four_bits) => {
+                    return Ok(cpu.pack_blocks(&parts, biases, activation));
+                }
+                // Whoever stored some in more bits knew why.
+                Some(_) => Some(Format::Q8),
+                None => Some(Format::Q4),
             },
             Some(Quantize::Fp8) => {
                 let reason = "cannot be kept as fp8 on the processor";
@@ -155,11 +182,14 @@ impl Loader<'_> {
         Ok(cpu.pack_active(&parts.collect::<Result<Vec<_>, _>>()?, biases, format, activation))
     }
 
-    /// The same layers as blocks of eight-bit integers; `None` where one of them is stored as something else.
-    fn blocks(&self, modules: &[(&str, [usize; 2])]) -> Result<Option<Vec<Q8Blocks<'_>>>, CheckpointError> {
+    /// The same layers as blocks of integers; `None` where one of them is stored as something else.
+    fn blocks(
+        &self,
+        modules: &[(&str, [usize; 2])],
+    ) -> Result<Option<Vec<BlockMatrix<'_>>>, CheckpointError> {
         let mut parts = Vec::with_capacity(modules.len());
         for (module, shape) in modules {
-            let Some(part) = self.source.q8_blocks(&weight(module))? else { return Ok(None) };
+            let Some(part) = self.source.blocks(&weight(module))? else { return Ok(None) };
             if [part.rows().count(), part.inputs] != *shape {
                 return Ok(None); // refused by the tensor's own shape
             }

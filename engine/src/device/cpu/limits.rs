@@ -30,7 +30,8 @@ pub struct Limits {
     pub single: f64,
     /// The same on pairs of bf16; `None` where the device's kernels have no such instruction.
     pub bf16: Option<f64>,
-    /// The same on eight-bit integers; `None` where the device's kernels have no such instruction.
+    /// The same on eight-bit integers, as fast as any kernel may multiply them; `None` where the device's kernels
+    /// have no such instruction.
     pub int8: Option<f64>,
 }
 
@@ -108,10 +109,15 @@ mod kernels {
         isa.rounds_activations().then_some((16, || unsafe { pairs_512() }))
     }
 
-    /// Lanes of four integers, and the loop, where there is an instruction for them.
+    /// Lanes of four integers, and the loop, where there are instructions for them.
     pub(super) fn bytes(isa: Isa) -> Option<(usize, fn())> {
-        // SAFETY: as above.
-        (isa >= Isa::Avx512Vnni).then_some((16, || unsafe { bytes_512() }))
+        match isa {
+            Isa::Portable => None,
+            // SAFETY: as above.
+            Isa::Avx2 | Isa::Avx512 => Some((8, || unsafe { bytes_256() })),
+            // SAFETY: as above.
+            Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => Some((16, || unsafe { bytes_512() })),
+        }
     }
 
     #[target_feature(enable = "avx512f")]
@@ -146,6 +152,19 @@ mod kernels {
         for _ in 0..TIMES {
             for sum in &mut sums {
                 *sum = _mm512_dpbf16_ps(*sum, ones, ones);
+            }
+        }
+        black_box(sums);
+    }
+
+    /// Products of bytes, summed up in 16 bits: what weights of four bits take.
+    #[target_feature(enable = "avx2")]
+    fn bytes_256() {
+        let ones = _mm256_set1_epi8(black_box(1));
+        let mut sums = [_mm256_setzero_si256(); SUMS];
+        for _ in 0..TIMES {
+            for sum in &mut sums {
+                *sum = _mm256_add_epi16(*sum, _mm256_maddubs_epi16(black_box(ones), ones));
             }
         }
         black_box(sums);
@@ -207,7 +226,7 @@ mod tests {
             let limits = Limits::measure(&cpu);
             assert!(limits.read > 0.0 && limits.single > 0.0, "{isa:?} {limits:?}");
             assert_eq!(limits.bf16.is_some(), isa.rounds_activations(), "{isa:?}");
-            assert_eq!(limits.int8.is_some(), isa >= Isa::Avx512Vnni, "{isa:?}");
+            assert_eq!(limits.int8.is_some(), isa > Isa::Portable, "{isa:?}");
         }
     }
 }

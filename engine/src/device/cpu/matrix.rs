@@ -12,10 +12,12 @@ use super::isa::Isa;
 use super::kernels::amx::Amx;
 use super::layout::blocks::{RowBlock, row_blocks};
 use super::layout::groups::{self, ROWS_MAX};
+use super::layout::nibbles as nibbles_layout;
 use super::layout::packed::Packed;
 use super::layout::pairs::{Pair, pair_count};
 use super::layout::tiles::{Line, PANEL, TILE, full_blocks, step_count, tile_count, unpack as unpack_tiles};
 use super::layout::wide::{WeightElement, pack_blocks};
+use super::nibbles::Nibbles;
 use super::operand::{LeftOperand, Operand, ProductResult, TiledRows};
 use super::pairs::{self, Pairs};
 use super::processor::Cpu;
@@ -32,6 +34,9 @@ pub enum Format {
     Plain(Dtype),
     /// Eight-bit integers in groups under one scale; activations are rounded to such to meet them.
     Q8,
+    /// Four-bit numbers in groups of 32 under one scale above one minimum; activations are rounded to eight-bit
+    /// integers to meet them.
+    Q4,
 }
 
 /// What a layer does with its sums, biases added.
@@ -67,6 +72,8 @@ pub(super) enum Values {
     Bf16Tiles(Packed<Pair>),
     /// Panels of groups of eight-bit integers, and the inputs of a group.
     Q8(Packed<u8>, usize),
+    /// Panels of groups of four-bit numbers.
+    Q4(Packed<u8>),
 }
 
 /// A linear layer: weights, packed, with its bias, where it has one, and its activation.
@@ -117,7 +124,7 @@ impl Matrix {
             Values::F16(values) => size_of_val(&values[..]),
             Values::Bf16(values) => size_of_val(&values[..]),
             Values::Bf16Pairs(values) | Values::Bf16Tiles(values) => size_of_val(&values[..]),
-            Values::Q8(values, _) => values.len(),
+            Values::Q8(values, _) | Values::Q4(values) => values.len(),
         }
     }
 
@@ -144,6 +151,10 @@ impl Matrix {
             Values::Q8(values, group) => {
                 let bytes = groups::panel_bytes(self.inputs, *group, width);
                 groups::unpack(&values[panel * bytes..][..bytes], *group, (lane, width), row);
+            }
+            Values::Q4(values) => {
+                let bytes = nibbles_layout::panel_bytes(self.inputs, width);
+                nibbles_layout::unpack(&values[panel * bytes..][..bytes], (lane, width), row);
             }
         }
     }
@@ -211,7 +222,7 @@ impl Cpu {
     /// the layer's activation of that.
     ///
     /// Where [`Isa::rounds_activations`], rows are rounded to bf16 for weights that are kept as bf16; for
-    /// weights kept as eight-bit integers they are rounded to such everywhere.
+    /// weights kept as integers they are rounded to eight-bit ones everywhere.
     pub fn linear<'a>(
         &self,
         x: impl Into<LeftOperand<'a>>,
@@ -305,7 +316,7 @@ impl Cpu {
         assert!(weights.isa == isa, "the matrix was packed by this device");
         let blocks: Vec<RowBlock> = match &weights.values {
             Values::Bf16Tiles(_) => full_blocks(rows).collect(),
-            Values::Q8(..) => row_blocks(rows, ROWS_MAX).collect(),
+            Values::Q8(..) | Values::Q4(_) => row_blocks(rows, ROWS_MAX).collect(),
             _ => row_blocks(rows, isa.rows_max()).collect(),
         };
         let packed = &mut scratch.packed;
@@ -342,6 +353,10 @@ impl Cpu {
                 let group = *group;
                 let activations = quantise_rows(isa, x, (inputs, group), &mut scratch.quantised);
                 then(&Groups { isa, rows, inputs, group, width, activations, panels }, &blocks)
+            }
+            Values::Q4(panels) => {
+                let packed = &mut scratch.quantised;
+                then(&Nibbles::new(isa, x, inputs, (panels, width), packed), &blocks)
             }
         }
     }

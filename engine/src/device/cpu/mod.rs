@@ -4,8 +4,8 @@
 //! no horizontal sum anywhere and an output does not depend on what else is in the batch. Weights are packed
 //! for it once; keys and values lie in the pool as a tile of their own, the strip, wants them. Weights kept
 //! as bf16 meet activations rounded to bf16 where the processor multiplies such pairs, and are widened to
-//! single precision where not. Weights kept as eight-bit integers meet activations rounded to such integers,
-//! on every processor.
+//! single precision where not. Weights kept as integers, of eight bits or four, meet activations rounded to
+//! eight-bit ones, on every processor.
 //!
 //! Imports point one way: [`layout`] (how operands lie) knows nothing, [`kernels`] (the loops of one
 //! instruction set) know layouts, [`isa`] knows which kernels the processor has, and every other file here, a
@@ -21,6 +21,7 @@ mod kernels;
 mod layout;
 mod limits;
 mod matrix;
+mod nibbles;
 mod on_unit;
 mod operand;
 mod pack;

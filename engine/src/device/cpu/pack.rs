@@ -2,10 +2,12 @@
 
 use super::groups::panel;
 use super::isa::Isa;
-use super::layout::{groups, pairs, tiles, wide};
+use super::layout::nibbles::NibbleGroup;
+use super::layout::{groups, nibbles, pairs, tiles, wide};
 use super::matrix::{Activation, Format, Matrix, Values};
 use super::processor::Cpu;
-use crate::checkpoint::{Dtype, Q8Blocks, RawTensor};
+use crate::checkpoint::ggml::BlockFormat;
+use crate::checkpoint::{BlockMatrix, Dtype, RawTensor};
 
 /// Which row of a layer's stacked parts stands in which lane of its panels.
 #[derive(Clone, Copy)]
@@ -88,7 +90,7 @@ impl Cpu {
         let rows: Vec<(&RawTensor<'_>, usize)> =
             parts.iter().flat_map(|part| (0..part.shape[0]).map(move |row| (part, row))).collect();
         let (isa, format) = (self.isa, format.unwrap_or(Format::Plain(kept)));
-        let width = if format == Format::Q8 { panel(isa) } else { isa.panel() };
+        let width = if matches!(format, Format::Q8 | Format::Q4) { panel(isa) } else { isa.panel() };
         self.packed(Stack { rows: rows.len(), inputs, width }, bias, activation, |lanes| {
             let count = lanes.count();
             let read = |lane: usize, weights: &mut [f32]| match lanes.row(lane) {
@@ -109,24 +111,43 @@ impl Cpu {
                     let group = groups::group_of(inputs);
                     Values::Q8(groups::pack_panels(count, inputs, (group, width), read), group)
                 }
+                Format::Q4 => Values::Q4(nibbles::pack_panels(count, inputs, width, |lane, put| {
+                    if lanes.row(lane).is_some() {
+                        let mut weights = vec![0.0; inputs];
+                        read(lane, &mut weights);
+                        weights.chunks(groups::PIECE).for_each(|group| put(NibbleGroup::rounded(group)));
+                    }
+                })),
             }
         })
     }
 
-    /// Packs matrices of blocks, stacked by outputs, with equal inputs: the very integers and scales that are
-    /// stored.
+    /// Packs matrices of blocks, stacked by outputs, with equal inputs: the very integers that are stored, of eight
+    /// bits all or of four all ([`BlockMatrix::has_four_bits`]).
     pub fn pack_blocks(
         &self,
-        parts: &[Q8Blocks<'_>],
+        parts: &[BlockMatrix<'_>],
         bias: Option<Vec<f32>>,
         activation: Activation,
     ) -> Matrix {
         let inputs = parts[0].inputs;
         assert!(parts.iter().all(|part| part.inputs == inputs));
-        let rows: Vec<&[u8]> = parts.iter().flat_map(Q8Blocks::rows).collect();
+        let rows: Vec<(BlockFormat, &[u8])> =
+            parts.iter().flat_map(|part| part.rows().map(|row| (part.format, row))).collect();
+        let is_four_bit = parts.iter().all(BlockMatrix::has_four_bits);
+        assert!(is_four_bit || parts.iter().all(|part| part.format == BlockFormat::Q8_0));
         let width = panel(self.isa);
         self.packed(Stack { rows: rows.len(), inputs, width }, bias, activation, |lanes| {
             let row = |lane: usize| lanes.row(lane).map(|row| rows[row]);
+            if is_four_bit {
+                return Values::Q4(nibbles::pack_panels(lanes.count(), inputs, width, |lane, put| {
+                    let Some((format, blocks)) = row(lane) else { return };
+                    format.four_bit_groups(blocks, &mut |numbers, scale, minimum| {
+                        put(NibbleGroup { numbers, scale, minimum });
+                    });
+                }));
+            }
+            let row = |lane: usize| row(lane).map(|(_, blocks)| blocks);
             Values::Q8(groups::copy_panels(lanes.count(), inputs, width, row), groups::PIECE)
         })
     }

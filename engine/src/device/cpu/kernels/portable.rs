@@ -3,7 +3,8 @@
 use half::f16;
 
 use crate::device::cpu::layout::blocks::LANES;
-use crate::device::cpu::layout::groups::{BIAS, GroupTile, QUAD, group_bytes};
+use crate::device::cpu::layout::groups::{BIAS, GroupTile, PIECE, QUAD, group_bytes};
+use crate::device::cpu::layout::nibbles::{self, NibbleTile};
 use crate::device::cpu::layout::pairs::Pair;
 use crate::device::cpu::layout::strip::Strip;
 use crate::device::cpu::layout::wide::{Tile, WeightElement};
@@ -111,6 +112,36 @@ pub(crate) fn groups(tile: GroupTile<'_>) {
     }
 }
 
+/// The tile over groups of four-bit weights.
+pub(crate) fn nibbles(tile: NibbleTile<'_>) {
+    let (width, count) = (tile.width, tile.groups());
+    for (a, c) in tile.a.iter().zip(tile.c.chunks_exact_mut(width)) {
+        if !tile.accumulate {
+            c.fill(0.0);
+        }
+        let activations = a.values.as_chunks::<PIECE>().0.iter().zip(&a.scales).take(count);
+        for ((values, scale), group) in activations.zip(tile.b.chunks_exact(nibbles::group_bytes(width))) {
+            let (numbers, scales, minima) = nibbles::split(group, width);
+            let eights =
+                || values.as_chunks::<{ 2 * QUAD }>().0.iter().zip(numbers.chunks_exact(QUAD * width));
+            let total: i32 = values.iter().map(|value| i32::from(*value)).sum();
+            for ((lane, c), ends) in c.iter_mut().enumerate().zip(scales.iter().zip(minima)) {
+                let mut sum = 0;
+                for (eight, row) in eights() {
+                    let (low, high) = eight.split_at(QUAD);
+                    for ((low, high), byte) in low.iter().zip(high).zip(&row[QUAD * lane..]) {
+                        sum +=
+                            i32::from(*low) * i32::from(byte & 15) + i32::from(*high) * i32::from(byte >> 4);
+                    }
+                }
+                let (of_scale, of_minimum) = (f16::from_le_bytes(*ends.0), f16::from_le_bytes(*ends.1));
+                *c += scale * total as f32 * of_minimum.to_f32();
+                *c += scale * sum as f32 * of_scale.to_f32();
+            }
+        }
+    }
+}
+
 /// Rounds a piece of a row.
 ///
 /// # Safety
@@ -131,4 +162,13 @@ pub(crate) unsafe fn quantise(
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) unsafe fn add(tile: GroupTile<'_>) {
     groups(tile);
+}
+
+/// The tile over groups of four-bit weights.
+///
+/// # Safety
+/// As above.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) unsafe fn add_nibbles(tile: NibbleTile<'_>) {
+    nibbles(tile);
 }

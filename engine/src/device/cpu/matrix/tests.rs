@@ -112,7 +112,7 @@ fn products_of_every_kernel_equal_the_exact_sums_on_shape_edges() {
 fn a_row_has_the_same_bits_alone_and_in_a_batch() {
     let (rows, inputs, outputs) = (71, 1501, 50);
     let x: Vec<f32> = (0..rows * inputs).map(|i| noise(i + 3)).collect();
-    let formats = [Format::Plain(Dtype::Bf16), Format::Plain(Dtype::F32), Format::Q8];
+    let formats = [Format::Plain(Dtype::Bf16), Format::Plain(Dtype::F32), Format::Q8, Format::Q4];
     for (isa, format) in Isa::available().flat_map(|isa| formats.map(|format| (isa, format))) {
         let cpu = Cpu::with_isa(Some(2), isa).expect("threads start");
         let data = bytes(Dtype::F32, &(0..inputs * outputs).map(noise).collect::<Vec<_>>());
@@ -132,7 +132,9 @@ fn a_row_has_the_same_bits_alone_and_in_a_batch() {
 #[test]
 fn what_is_not_a_number_stays_in_its_row() {
     let (inputs, outputs) = (37, 40);
-    for (isa, format) in Isa::available().flat_map(|isa| [(isa, None), (isa, Some(Format::Q8))]) {
+    for (isa, format) in Isa::available()
+        .flat_map(|isa| [None, Some(Format::Q8), Some(Format::Q4)].map(|format| (isa, format)))
+    {
         let cpu = Cpu::with_isa(Some(1), isa).expect("threads start");
         let data = bytes(Dtype::Bf16, &(0..inputs * outputs).map(noise).collect::<Vec<_>>());
         let tensor =
@@ -186,7 +188,7 @@ fn weights_kept_as_integers_are_looked_up_and_multiplied_to_an_eight_bit_roundin
 
 #[test]
 fn sums_are_added_activated_and_gated_as_the_layer_says() {
-    let formats = [Format::Plain(Dtype::Bf16), Format::Plain(Dtype::F32), Format::Q8];
+    let formats = [Format::Plain(Dtype::Bf16), Format::Plain(Dtype::F32), Format::Q8, Format::Q4];
     for (isa, format) in Isa::available().flat_map(|isa| formats.map(|format| (isa, format))) {
         let cpu = Cpu::with_isa(Some(2), isa).expect("threads start");
         for (rows, inputs, outputs) in [(1, 40, 1), (3, 33, 8), (14, 64, 17), (25, 70, 45)] {
@@ -248,8 +250,8 @@ fn stacked_parts_are_one_matrix() {
 #[test]
 fn the_highest_of_a_product_are_those_of_its_outputs_in_every_format() {
     let formats =
-        [Format::Plain(Dtype::F32), Format::Plain(Dtype::F16), Format::Plain(Dtype::Bf16), Format::Q8];
-    for (isa, format) in Isa::available().flat_map(|isa| formats.map(|format| (isa, format))) {
+        [Dtype::F32, Dtype::F16, Dtype::Bf16].map(Format::Plain).into_iter().chain([Format::Q8, Format::Q4]);
+    for (isa, format) in Isa::available().flat_map(|isa| formats.clone().map(move |format| (isa, format))) {
         let cpu = Cpu::with_isa(Some(2), isa).expect("threads start");
         for (rows, inputs, outputs) in
             [(0, 7, 15), (1, 7, 15), (3, 33, 31), (13, 64, 70), (14, 32, 600), (200, 32, 130)]
@@ -283,7 +285,7 @@ fn the_highest_of_a_product_are_those_of_its_outputs_in_every_format() {
 fn a_product_for_another_gives_what_it_gives_by_itself_whatever_both_are_kept_as() {
     let (rows, inputs, inner, outputs) = (45, 70, 50, 33);
     let x: Vec<f32> = (0..rows * inputs).map(noise).collect();
-    let formats = [Format::Plain(Dtype::F32), Format::Plain(Dtype::Bf16), Format::Q8];
+    let formats = [Format::Plain(Dtype::F32), Format::Plain(Dtype::Bf16), Format::Q8, Format::Q4];
     for isa in Isa::available() {
         let cpu = Cpu::with_isa(Some(2), isa).expect("threads start");
         let pack = |outputs: usize, inputs: usize, format| {
