@@ -10,8 +10,8 @@ use crate::device::Isa;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Quantize {
-    /// Eight-bit integers in groups of 32 inputs under one scale, 8.5 bits a weight; activations are rounded
-    /// to such integers to meet them. For the processor.
+    /// Eight-bit integers in groups of 32 to 128 inputs under one scale, 8.1 to 8.5 bits a weight; activations are
+    /// rounded to such integers to meet them. For the processor.
     Q8,
     /// Four-bit numbers in groups of 32 inputs under one scale, above one minimum, 5 bits a weight; activations are
     /// rounded to eight-bit integers to meet them. What is stored in four bits (GGUF's Q4_0, Q4_1, Q4_K) is kept as it

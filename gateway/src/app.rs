@@ -2,7 +2,6 @@
 //! this same one.
 
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,10 +25,11 @@ use store::Store;
 use tokio::sync::watch;
 use utoipa::OpenApi as _;
 
+use crate::certificates::{Certificate, CertificateError};
 use crate::config::Config;
 use crate::error::ApiError;
 use crate::openapi::Document;
-use crate::ports::{BoundPort, ListenerKind, PortError, Ports};
+use crate::ports::{BindError, BoundPath, BoundPort, ListenerKind, PortError, Ports};
 use crate::routes::ops::Description;
 use crate::services::sql::accounts::SqlAccounts;
 use crate::services::sql::tenants;
@@ -55,18 +55,18 @@ pub enum StartError {
     /// What handlers share.
     #[error(transparent)]
     State(#[from] crate::state::StateError),
-    /// An address that cannot be listened on.
+    /// An address or a path that cannot be listened on.
     #[error(transparent)]
-    Port(#[from] PortError),
+    Bind(#[from] BindError),
     /// A folder of tables.
     #[error("sql.folder: {folder} cannot be made: {cause}")]
     SqlFolder { folder: String, cause: std::io::Error },
     /// The tenants, whose folders are made.
     #[error(transparent)]
     Store(#[from] store::Error),
-    /// The listener's TLS.
-    #[error("sql.certificate: {0}")]
-    Tls(std::io::Error),
+    /// A listener's TLS.
+    #[error("{section}.certificate: {cause}")]
+    Tls { section: &'static str, cause: CertificateError },
 }
 
 /// A running server.
@@ -81,6 +81,9 @@ pub struct Running {
     pub app: Data<App>,
     server: ServerHandle,
     health: Option<ServerHandle>,
+    /// The path of the Unix socket, which goes with the server.
+    unix: Option<BoundPath>,
+    certificates: Certificates,
     /// Of each model one.
     loop_threads: Vec<std::thread::JoinHandle<()>>,
     stop_upkeep: watch::Sender<bool>,
@@ -88,6 +91,26 @@ pub struct Running {
     /// Renews leases of replicas that other gateways use too.
     leases: tokio::task::JoinHandle<()>,
     sql: Option<SqlListener>,
+}
+
+/// The certificates of listeners that have some.
+#[derive(Debug)]
+struct Certificates {
+    http: Option<Arc<Certificate>>,
+    sql: Option<Arc<Certificate>>,
+}
+
+impl Certificates {
+    fn open(config: &Config) -> Result<Self, StartError> {
+        let open = |section, files: Option<_>| {
+            let opened = files.map(Certificate::open).transpose();
+            opened.map_err(|cause| StartError::Tls { section, cause })
+        };
+        let invalid = crate::config::ConfigError::from;
+        let http = open("server", config.server.certificate_files().map_err(invalid)?)?;
+        let sql = open("sql", config.sql.certificate_files().map_err(invalid)?)?;
+        Ok(Self { sql: sql.or_else(|| http.clone()), http })
+    }
 }
 
 /// The listener of the Postgres protocol.
@@ -137,11 +160,14 @@ pub async fn start_on(
     store: Store,
 ) -> Result<Running, StartError> {
     config.validate()?;
+    let certificates = Certificates::open(&config)?;
     let (runtimes, loops) = start_models(&config, loaded, &store).await?;
     let app = Data::new(App::new(runtimes.clone(), config)?);
-    let sql = listen_sql(&app, ports.sql).await?;
-    let (address, server) = listen(&app, ports.http)?;
-    let health = ports.health.map(|port| listen_for_health(&app, port)).transpose()?;
+    let sql = listen_sql(&app, ports.sql, certificates.sql.as_ref()).await?;
+    let (address, (server, unix)) =
+        (ports.http.address(), listen(&app, ports.http, ports.unix, certificates.http.as_ref())?);
+    let health = ports.health.map(|port| listen_for_health(&app, port, certificates.http.as_ref()));
+    let health = health.transpose()?;
     let (health_address, health) = health.unzip();
     let loop_threads = loops.into_iter().map(Loop::spawn).collect::<Result<_, _>>()?;
     let (stop_upkeep, stopped) = watch::channel(false);
@@ -159,6 +185,8 @@ pub async fn start_on(
         app,
         server,
         health,
+        unix,
+        certificates,
         loop_threads,
         stop_upkeep,
         upkeep,
@@ -168,22 +196,24 @@ pub async fn start_on(
 }
 
 /// Starts to serve the Postgres protocol, where an address was bound for it.
-async fn listen_sql(app: &Data<App>, port: Option<BoundPort>) -> Result<Option<SqlListener>, StartError> {
+async fn listen_sql(
+    app: &Data<App>,
+    port: Option<BoundPort>,
+    certificate: Option<&Arc<Certificate>>,
+) -> Result<Option<SqlListener>, StartError> {
     let Some(port) = port else { return Ok(None) };
     let settings = &app.config.sql;
     let address = port.address();
-    let tls = match (&settings.certificate, &settings.certificate_key) {
-        (Some(certificate), Some(key)) => Some(Tls::from_files(certificate, key).map_err(StartError::Tls)?),
-        _ => None,
-    };
+    let tls = certificate.map(|certificate| encrypted("sql", certificate).map(Tls::new)).transpose()?;
     for tenant in app.runtime.store.tenants().await? {
         tenants::made_folder(&app.config, tenant.id).map_err(|cause| StartError::SqlFolder {
             folder: tenants::folder(&app.config, tenant.id).display().to_string(),
             cause,
         })?;
     }
-    let listener = tokio::net::TcpListener::from_std(port.listen()?);
-    let listener = listener.map_err(|cause| PortError { listener: ListenerKind::Sql, address, cause })?;
+    let failed = |cause| PortError { listener: ListenerKind::Sql, address, cause };
+    let listener = tokio::net::TcpListener::from_std(port.listen().map_err(BindError::from)?);
+    let listener = listener.map_err(failed).map_err(BindError::from)?;
     let limits =
         ConnectionLimits { connections_max: settings.connections_max, ..ConnectionLimits::default() };
     let (stop, stopped) = watch::channel(false);
@@ -215,11 +245,24 @@ fn settings<'a>(config: &'a Config, backend: BackendConfig<'a>, is_default: bool
     }
 }
 
-/// Starts to serve HTTP.
-fn listen(app: &Data<App>, port: BoundPort) -> Result<(SocketAddr, ServerHandle), StartError> {
+/// TLS of a listener.
+fn encrypted(
+    section: &'static str,
+    certificate: &Arc<Certificate>,
+) -> Result<rustls::ServerConfig, StartError> {
+    certificate.server_config().map_err(|cause| StartError::Tls { section, cause })
+}
+
+/// Starts to serve HTTP; the path of the Unix socket, where there is one, goes with what is given back.
+fn listen(
+    app: &Data<App>,
+    port: BoundPort,
+    unix: Option<BoundPath>,
+    certificate: Option<&Arc<Certificate>>,
+) -> Result<(ServerHandle, Option<BoundPath>), StartError> {
     let settings = &app.config.server;
     let address = port.address();
-    let write_max = Duration::from_millis(settings.write_ms_max.0);
+    port.give_up_after(Duration::from_millis(settings.write_ms_max.0));
     let state = app.clone();
     let description = Data::new(Description(Document::openapi()));
     let server = HttpServer::new(move || {
@@ -248,23 +291,33 @@ fn listen(app: &Data<App>, port: BoundPort) -> Result<(SocketAddr, ServerHandle)
     .keep_alive(Duration::from_millis(settings.idle_ms_max.0))
     // A client that closes its writing half is taken for gone, which is how its cancellation is noticed.
     .h1_allow_half_closed(false)
-    .on_connect(move |io, _| {
-        if let Some(stream) = io.downcast_ref::<tokio::net::TcpStream>() {
-            give_up_after(stream, write_max);
-        }
-    })
     .disable_signals()
-    .shutdown_timeout(SHUTDOWN_SECONDS)
-    .listen(port.listen()?)
-    .map_err(|cause| PortError { listener: ListenerKind::Http, address, cause })?;
+    .shutdown_timeout(SHUTDOWN_SECONDS);
+    let failed = |cause| BindError::from(PortError { listener: ListenerKind::Http, address, cause });
+    let listener = port.listen().map_err(BindError::from)?;
+    let mut server = match certificate {
+        Some(certificate) => server.listen_rustls_0_23(listener, encrypted("server", certificate)?),
+        None => server.listen(listener),
+    }
+    .map_err(failed)?;
+    let mut path = None;
+    if let Some(unix) = unix {
+        let (listener, bound) = unix.listen().map_err(BindError::from)?;
+        server = server.listen_uds(listener).map_err(failed)?;
+        path = Some(bound);
+    }
     let server = server.run();
     let handle = server.handle();
     tokio::spawn(server);
-    Ok((address, handle))
+    Ok((handle, path))
 }
 
 /// Starts to answer for health and metrics on an address of their own.
-fn listen_for_health(app: &Data<App>, port: BoundPort) -> Result<(SocketAddr, ServerHandle), StartError> {
+fn listen_for_health(
+    app: &Data<App>,
+    port: BoundPort,
+    certificate: Option<&Arc<Certificate>>,
+) -> Result<(SocketAddr, ServerHandle), StartError> {
     let (address, state) = (port.address(), app.clone());
     let server = HttpServer::new(move || {
         actix_web::App::new()
@@ -275,9 +328,14 @@ fn listen_for_health(app: &Data<App>, port: BoundPort) -> Result<(SocketAddr, Se
     .workers(1)
     .client_request_timeout(Duration::from_millis(app.config.server.header_ms_max.0))
     .disable_signals()
-    .shutdown_timeout(SHUTDOWN_SECONDS)
-    .listen(port.listen()?)
-    .map_err(|cause| PortError { listener: ListenerKind::Health, address, cause })?;
+    .shutdown_timeout(SHUTDOWN_SECONDS);
+    let listener = port.listen().map_err(BindError::from)?;
+    let server = match certificate {
+        Some(certificate) => server.listen_rustls_0_23(listener, encrypted("server", certificate)?),
+        None => server.listen(listener),
+    };
+    let failed = |cause| BindError::from(PortError { listener: ListenerKind::Health, address, cause });
+    let server = server.map_err(failed)?;
     let server = server.run();
     let handle = server.handle();
     tokio::spawn(server);
@@ -287,17 +345,23 @@ fn listen_for_health(app: &Data<App>, port: BoundPort) -> Result<(SocketAddr, Se
 /// Time for connections to take their last bytes, after the drain.
 const SHUTDOWN_SECONDS: u64 = 3;
 
-/// Has the kernel drop a client that takes no bytes for `span`.
-fn give_up_after(stream: &tokio::net::TcpStream, span: Duration) {
-    #[cfg(target_os = "linux")]
-    if let Err(error) = socket2::SockRef::from(&stream.as_fd()).set_tcp_user_timeout(Some(span)) {
-        tracing::debug!(%error, "no write timeout on this connection");
-    }
-    #[cfg(not(target_os = "linux"))]
-    let _ = (stream, span);
-}
-
 impl Running {
+    /// The API's address as clients write it.
+    pub fn url(&self) -> String {
+        format!("{}://{}", self.app.config.server.scheme(), self.address)
+    }
+
+    /// Reads all certificates again; how many there are. Connections that are open keep theirs.
+    ///
+    /// # Errors
+    /// The first that cannot be used: it stays as it was.
+    pub fn reload_certificates(&self) -> Result<usize, CertificateError> {
+        let Certificates { http, sql } = &self.certificates;
+        // The SQL listener may share the other's.
+        let own = sql.iter().filter(|sql| http.as_ref().is_none_or(|http| !Arc::ptr_eq(sql, http)));
+        http.iter().chain(own).try_fold(0, |count, certificate| certificate.reload().map(|()| count + 1))
+    }
+
     /// Stops taking work, lets running relQueries finish until `drain_ms_max` or until `now` resolves, ends
     /// the rest with an error, writes what is unwritten, and closes.
     pub async fn drain(mut self, now: impl Future<Output = ()>) {
@@ -328,6 +392,7 @@ impl Running {
         }
         self.app.batches.ended().await;
         self.server.stop(true).await;
+        drop(self.unix);
         runtimes.iter().for_each(|runtime| runtime.shared.intake.stop());
         for thread in self.loop_threads {
             // A loop ends after the step in flight.

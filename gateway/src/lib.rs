@@ -8,6 +8,7 @@ pub mod app;
 pub mod arrival;
 pub mod auth;
 pub mod body;
+mod certificates;
 pub mod config;
 pub mod cors;
 pub mod error;

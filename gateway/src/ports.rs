@@ -7,8 +7,12 @@
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use crate::config::Config;
 
@@ -106,6 +110,16 @@ impl BoundPort {
         self.address
     }
 
+    /// Has the kernel drop clients that take no bytes for `span`: connections inherit it.
+    pub(crate) fn give_up_after(&self, span: Duration) {
+        #[cfg(target_os = "linux")]
+        if let Err(error) = self.socket.set_tcp_user_timeout(Some(span)) {
+            tracing::debug!(%error, "no write timeout on connections");
+        }
+        #[cfg(not(target_os = "linux"))]
+        let _ = span;
+    }
+
     /// Listens; accepting does not block.
     ///
     /// # Errors
@@ -119,11 +133,83 @@ impl BoundPort {
     }
 }
 
+/// A path that cannot be listened on.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {} for HTTP: {cause}; server.unix_socket names another", path.display())]
+pub struct PathError {
+    path: PathBuf,
+    cause: io::Error,
+}
+
+/// A path that is this process's, and on which nobody listens yet. It goes when this is dropped.
+#[derive(Debug)]
+pub struct BoundPath {
+    path: PathBuf,
+    socket: Socket,
+}
+
+impl BoundPath {
+    /// Binds a path, over a socket that a process which is gone has left there.
+    ///
+    /// # Errors
+    /// Where another process listens there, a file lies there, or this process may not.
+    pub fn bind(path: &Path) -> Result<Self, PathError> {
+        /// This process's user and group may connect.
+        const MODE: u32 = 0o660;
+        let failed = |cause| PathError { path: path.to_owned(), cause };
+        if path.symlink_metadata().is_ok_and(|found| found.file_type().is_socket())
+            && UnixStream::connect(path).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+        {
+            std::fs::remove_file(path).map_err(failed)?;
+        }
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None).map_err(failed)?;
+        socket.bind(&SockAddr::unix(path).map_err(failed)?).map_err(failed)?;
+        let bound = Self { path: path.to_owned(), socket };
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(MODE)).map_err(failed)?;
+        Ok(bound)
+    }
+
+    /// Listens; accepting does not block. The path goes with what is given back beside the listener.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn listen(self) -> Result<(UnixListener, Self), PathError> {
+        let listen = || {
+            self.socket.listen(BACKLOG)?;
+            self.socket.set_nonblocking(true)?;
+            self.socket.try_clone()
+        };
+        let listening = listen().map_err(|cause| PathError { path: self.path.clone(), cause })?;
+        Ok((listening.into(), self))
+    }
+}
+
+impl Drop for BoundPath {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_file(&self.path) {
+            tracing::debug!(path = %self.path.display(), %error, "the socket's path stays");
+        }
+    }
+}
+
+/// What cannot be listened on.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// An address.
+    #[error(transparent)]
+    Port(#[from] PortError),
+    /// A path.
+    #[error(transparent)]
+    Path(#[from] PathError),
+}
+
 /// The addresses of a server, bound.
 #[derive(Debug)]
 pub struct Ports {
     /// The API's and the page's.
     pub http: BoundPort,
+    /// A path on which the API is answered too, where the configuration names one.
+    pub unix: Option<BoundPath>,
     /// That of health alone, where the configuration names one.
     pub health: Option<BoundPort>,
     /// That of the Postgres protocol, where the configuration names one.
@@ -135,12 +221,13 @@ impl Ports {
     ///
     /// # Errors
     /// The first that cannot be bound.
-    pub fn bind(config: &Config) -> Result<Self, PortError> {
+    pub fn bind(config: &Config) -> Result<Self, BindError> {
         let http = BoundPort::bind(ListenerKind::Http, config.server.listen)?;
         let health = config.server.health_listen;
         let health = health.map(|address| BoundPort::bind(ListenerKind::Health, address)).transpose()?;
         let sql = config.sql.listen.map(|address| BoundPort::bind(ListenerKind::Sql, address)).transpose()?;
-        Ok(Self { http, health, sql })
+        let unix = config.server.unix_socket.as_deref().map(BoundPath::bind).transpose()?;
+        Ok(Self { http, unix, health, sql })
     }
 }
 
@@ -161,6 +248,47 @@ mod tests {
         assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
         let _listener = port.listen().expect("it is still this process's");
         std::net::TcpStream::connect(address).expect("the kernel takes the connection");
+    }
+
+    #[test]
+    fn connections_inherit_how_long_a_silent_client_is_borne() {
+        let port = BoundPort::bind(ListenerKind::Http, loopback()).expect("a free port");
+        port.give_up_after(Duration::from_millis(1_234));
+        let address = port.address();
+        let listener = port.listen().expect("it is free");
+        let _client = std::net::TcpStream::connect(address).expect("the kernel takes the connection");
+        let server = loop {
+            match listener.accept() {
+                Ok((server, _)) => break server,
+                Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+            }
+        };
+        #[cfg(target_os = "linux")]
+        {
+            let found = socket2::SockRef::from(&server).tcp_user_timeout().expect("it is set");
+            assert_eq!(found, Some(Duration::from_millis(1_234)));
+        }
+        drop(server);
+    }
+
+    #[test]
+    fn a_path_is_taken_over_from_who_is_gone_and_from_nobody_else() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("relserve.sock");
+        let bind = || BoundPath::bind(&path).map_err(|error| error.to_string());
+        // A process that was killed leaves its path.
+        drop(UnixListener::bind(&path).expect("a free path"));
+        let (_listener, bound) = bind().expect("nobody listens").listen().expect("it does");
+        let mode = std::fs::metadata(&path).expect("it is there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o660);
+        UnixStream::connect(&path).expect("somebody listens");
+        let taken = bind().expect_err("it is taken");
+        assert!(taken.contains("server.unix_socket names another"), "{taken}");
+        drop(bound);
+        assert!(!path.exists(), "it goes with its server");
+        std::fs::write(&path, "a file").expect("it is written");
+        bind().expect_err("a file is nobody's socket");
+        assert_eq!(std::fs::read_to_string(&path).expect("it is there"), "a file");
     }
 
     #[test]

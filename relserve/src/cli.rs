@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 use gateway::config::{Config, StoreConfig};
 
 use crate::commands::bench::Bench;
@@ -24,6 +24,15 @@ use crate::terminal::with_default;
 #[derive(Debug, Parser)]
 #[command(name = "relserve", version)]
 pub struct Cli {
+    #[command(flatten)]
+    sources: ConfigSources,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Where the configuration comes from, beside the flags of a command.
+#[derive(Debug, Args)]
+struct ConfigSources {
     /// The configuration file (TOML) [default: none; every setting has a default].
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -39,8 +48,6 @@ pub struct Cli {
     /// `sqlite://...` or `postgres://...` [default: the SQLite file relserve.db in the data folder].
     #[arg(long, global = true, value_name = "URL")]
     database: Option<String>,
-    #[command(subcommand)]
-    command: Command,
 }
 
 #[derive(Debug, Subcommand)]
@@ -82,9 +89,9 @@ enum Command {
     Eval(Eval),
 }
 
-impl Cli {
-    /// The configuration: defaults, the file, then flags.
-    pub fn configuration(&self) -> Result<Config, Failure> {
+impl ConfigSources {
+    /// Defaults, the file, then flags.
+    fn read(&self, flags: Option<&Serve>) -> Result<Config, Failure> {
         let mut config = match &self.config {
             Some(path) => Config::read(path)?,
             None => Config::default(),
@@ -95,11 +102,22 @@ impl Cli {
         if let Some(url) = &self.database {
             config.store.database = Some(url.clone());
         }
-        if let Command::Serve(flags) | Command::Doctor(flags) = &self.command {
+        if let Some(flags) = flags {
             flags.apply(&mut config);
         }
         config.validate()?;
         Ok(config)
+    }
+}
+
+impl Cli {
+    /// The configuration: defaults, the file, then flags.
+    pub fn configuration(&self) -> Result<Config, Failure> {
+        let flags = match &self.command {
+            Command::Serve(flags) | Command::Doctor(flags) => Some(flags),
+            _ => None,
+        };
+        self.sources.read(flags)
     }
 
     /// What is logged where nothing else is said: of a job that shows how far it is, what is wrong alone.
@@ -117,7 +135,9 @@ impl Cli {
             // A configuration that is wrong is one of its findings.
             (Command::Doctor(_), config) => return Ok(doctor::run(config).await),
             (_, Err(failure)) => return Err(failure),
-            (Command::Serve(flags), Ok(config)) => serve::run(&flags, config).await?,
+            (Command::Serve(flags), Ok(config)) => {
+                serve::run(&flags, config, || self.sources.read(Some(&flags))).await?;
+            }
             (Command::Config, Ok(config)) => config::print(config)?,
             (Command::Key(key), Ok(config)) => key::run(key, &config).await?,
             (Command::SignIn(asked), Ok(config)) => sign_in::run(asked, &config).await?,

@@ -11,6 +11,7 @@ use sql::budget::{BudgetLimit, BudgetLimits};
 use sql::scans::ScanningTool;
 
 use super::Secret;
+use super::certificate::CertificateFiles;
 
 /// SQL for BI tools, over the Postgres protocol. `/v1/sql` needs none of its addresses.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -42,7 +43,7 @@ pub struct SqlConfig {
     pub tickets_max: usize,
     /// Bytes of rows, as JSON lines, that one ticket keeps.
     pub ticket_bytes_max: Bytes,
-    /// The certificates of TLS (PEM), the server's own first.
+    /// The certificates of TLS (PEM), the server's own first; absent: those of `[server]`, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate: Option<PathBuf>,
     /// The key of the certificate (PEM).
@@ -96,11 +97,12 @@ impl SqlConfig {
                 return Err(invalid(&field, &twin));
             }
         }
-        match (&self.certificate, &self.certificate_key) {
-            (Some(_), None) => Err(invalid("sql.certificate_key", "is required with sql.certificate")),
-            (None, Some(_)) => Err(invalid("sql.certificate", "is required with sql.certificate_key")),
-            _ => Ok(()),
-        }
+        self.certificate_files().map(|_| ())
+    }
+
+    /// The files of TLS.
+    pub(crate) fn certificate_files(&self) -> Result<Option<CertificateFiles>, InvalidConfig> {
+        CertificateFiles::of("sql", self.certificate.as_ref(), self.certificate_key.as_ref())
     }
 
     /// The tools of `cached_only_scans`.

@@ -57,5 +57,6 @@ mod support;
 mod tenancy;
 mod tickets;
 mod tier;
+mod tls;
 mod vllm;
 mod workbooks;

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use clap::Args;
 use gateway::app;
-use gateway::config::{AuthMode, Config, ServerConfig, shows_key};
-use gateway::ports::Ports;
+use gateway::config::{AuthMode, Config, ServerConfig, changed_keys, shows_key};
+use gateway::ports::{BindError, Ports};
 use gateway::services::sql::accounts::user_of;
 use gateway::services::sql::tenants;
 use scheduler::{Policy, SchedulerConfig};
@@ -82,7 +82,12 @@ impl Serve {
 }
 
 /// Serves until a signal, then drains.
-pub(crate) async fn run(flags: &Serve, mut config: Config) -> Result<(), Failure> {
+pub(crate) async fn run(
+    flags: &Serve,
+    mut config: Config,
+    read_again: impl Fn() -> Result<Config, Failure>,
+) -> Result<(), Failure> {
+    let asked = config.clone();
     for warning in config.warnings() {
         tracing::warn!("{warning}");
     }
@@ -90,7 +95,10 @@ pub(crate) async fn run(flags: &Serve, mut config: Config) -> Result<(), Failure
         tracing::warn!("{warning}");
     }
     // First of all: a port in use is known at once, and a model takes long to read.
-    let ports = Ports::bind(&config).map_err(|error| port_holder::explained(&error))?;
+    let ports = Ports::bind(&config).map_err(|error| match error {
+        BindError::Port(error) => port_holder::explained(&error),
+        BindError::Path(error) => error.to_string(),
+    })?;
     models::settle(&mut config, flags.default_model)?;
     let store = open(&config).await?;
     let _node = claim(&store, &config.store.node).await?;
@@ -100,6 +108,7 @@ pub(crate) async fn run(flags: &Serve, mut config: Config) -> Result<(), Failure
     // Signals are caught before the address is announced: whoever reads it may stop the server.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut hangup = signal(SignalKind::hangup())?;
     let running = app::start_on(ports, config, backend, store).await?;
     // Last, when nothing can fail any more: a key that is made but not shown is lost.
     let first_key = first_key(mode, &running.app.runtime.store, clock).await?;
@@ -126,7 +135,13 @@ pub(crate) async fn run(flags: &Serve, mut config: Config) -> Result<(), Failure
         None
     });
     announce(&running, key, &user, &command, invitation.as_deref());
-    tokio::select! { _ = terminate.recv() => {} _ = interrupt.recv() => {} }
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+            _ = hangup.recv() => reload(&running, &asked, read_again()),
+        }
+    }
     tracing::info!("draining; a second signal ends at once");
     running
         .drain(async {
@@ -134,6 +149,19 @@ pub(crate) async fn run(flags: &Serve, mut config: Config) -> Result<(), Failure
         })
         .await;
     Ok(())
+}
+
+/// Takes what has become of certificates, and says what of the configuration waits for the next start.
+fn reload(running: &app::Running, asked: &Config, found: Result<Config, Failure>) {
+    match running.reload_certificates() {
+        Ok(count) => tracing::info!(count, "read the certificates again"),
+        Err(error) => tracing::error!(%error, "a certificate stays as it was"),
+    }
+    match found.map(|found| changed_keys(asked, &found)) {
+        Ok(changed) if changed.is_empty() => {}
+        Ok(changed) => tracing::warn!(keys = changed.join(", "), "changed; taken at the next start"),
+        Err(error) => tracing::error!(%error, "the configuration would not start a server"),
+    }
 }
 
 /// Time for which a name is asked for that another gateway has: a database learns late that a machine is gone.
@@ -242,7 +270,7 @@ fn command(config: &Config) -> String {
 
 fn announce(running: &app::Running, key: ShownKey<'_>, user: &str, command: &str, invitation: Option<&str>) {
     let models: Vec<&str> = running.app.models.iter().map(|model| model.model().name.as_str()).collect();
-    say!("RelServe serves {} on http://{}", models.join(", "), running.address);
+    say!("RelServe serves {} on {}", models.join(", "), running.url());
     if let Some(invitation) = invitation {
         say!("{invitation}");
     }
@@ -265,11 +293,11 @@ fn announce(running: &app::Running, key: ShownKey<'_>, user: &str, command: &str
     }
     // Double quotes around the header: a shell puts the variable's value in.
     say!(
-        "Try: curl -N http://{}/v1/relqueries {}\
+        "Try: curl -N {}/v1/relqueries {}\
          -H 'Content-Type: application/json' -d '{{\"template\": \"Classify the text. Answer with one of these \
          labels: positive, negative.\\n\\nText: {{text}}\", \"rows\": [[\"A wonderful film.\"], [\"Two lost hours.\"]], \
          \"stream\": true}}'",
-        running.address,
+        running.url(),
         key.header()
     );
     let key = key.in_shell();

@@ -44,7 +44,7 @@ pub(crate) async fn run(asked: SignInArgs, config: &Config) -> Result<(), Failur
         }
     };
     let sign_in = SignIn { tenant, is_operator: asked.operator || asked.tenant.is_none() };
-    let address = asked.url.unwrap_or_else(|| url_of(config.server.listen));
+    let address = asked.url.unwrap_or_else(|| url_of(config, config.server.listen));
     say!("{}", link(&store, config, sign_in, &address).await?);
     Ok(())
 }
@@ -60,8 +60,8 @@ pub(crate) async fn invitation(
     if config.auth.mode == AuthMode::None {
         return Ok(None);
     }
-    let url = url_of(address);
-    let another = match url == url_of(Config::default().server.listen) {
+    let url = url_of(config, address);
+    let another = match url == url_of(config, Config::default().server.listen) {
         true => format!("`{command} sign-in`"),
         // It reads no flags of the server's.
         false => format!("`{command} sign-in --url {url}`"),
@@ -83,13 +83,13 @@ async fn link(store: &Store, config: &Config, sign_in: SignIn, address: &str) ->
 }
 
 /// Where a browser on this machine finds a server. One that listens everywhere is found on loopback too.
-fn url_of(address: SocketAddr) -> String {
+fn url_of(config: &Config, address: SocketAddr) -> String {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::from([127, 0, 0, 1]),
         IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1]),
         ip => ip,
     };
-    format!("http://{}", SocketAddr::new(ip, address.port()))
+    format!("{}://{}", config.server.scheme(), SocketAddr::new(ip, address.port()))
 }
 
 #[cfg(test)]
@@ -104,7 +104,10 @@ mod tests {
             ("[::]:81", "http://[::1]:81"),
             ("10.0.0.7:82", "http://10.0.0.7:82"),
         ] {
-            assert_eq!(url_of(listen.parse().expect("an address")), url);
+            assert_eq!(url_of(&Config::default(), listen.parse().expect("an address")), url);
         }
+        let mut config = Config::default();
+        config.server.certificate = Some("server.crt".into());
+        assert_eq!(url_of(&config, config.server.listen), "https://127.0.0.1:8080");
     }
 }

@@ -1,14 +1,11 @@
-//! TLS: the certificate's files, and the request for it before a connection's first message.
+//! TLS: the request for it before a connection's first message.
 
 use std::io;
-use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use rustls::ServerConfig;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
@@ -34,27 +31,10 @@ impl std::fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// Reads a chain of certificates and the private key of the first, both PEM.
-    ///
-    /// # Errors
-    ///
-    /// Where a file cannot be read, or the key does not belong to the certificate.
-    pub fn from_files(certificate: &Path, key: &Path) -> io::Result<Self> {
-        let invalid = |file: &Path, error: &dyn std::fmt::Display| {
-            io::Error::new(io::ErrorKind::InvalidData, format!("{}: {error}", file.display()))
-        };
-        let chain: Result<Vec<_>, _> = CertificateDer::pem_file_iter(certificate)
-            .map_err(|error| invalid(certificate, &error))?
-            .collect();
-        let chain = chain.map_err(|error| invalid(certificate, &error))?;
-        let private = PrivateKeyDer::from_pem_file(key).map_err(|error| invalid(key, &error))?;
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut config = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, private))
-            .map_err(|error| invalid(certificate, &error))?;
+    /// TLS by a configuration with a certificate; the protocol's name is put in.
+    pub fn new(mut config: ServerConfig) -> Self {
         config.alpn_protocols = vec![PROTOCOL.to_vec()];
-        Ok(Self(TlsAcceptor::from(Arc::new(config))))
+        Self(TlsAcceptor::from(Arc::new(config)))
     }
 }
 

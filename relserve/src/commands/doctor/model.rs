@@ -70,7 +70,7 @@ fn checkpoint(path: &Path, config: &EngineConfig) -> Finding {
     match memory::available() {
         Some(free) if free.0 < weights => {
             let text = format!("{text}, and {} of memory are free", BinaryBytes(free.0));
-            Finding::warning("model", text, "free memory, `--quantize q8`, or a smaller model")
+            Finding::warning("model", text, "free memory, `--quantize q8` or `q4`, or a smaller model")
         }
         _ => Finding::ok("model", text),
     }

@@ -59,8 +59,8 @@ pub(super) enum EngineSetting {
     OtherBatches,
     /// Keys and values.
     Kv(KvFormat),
-    /// Weights in the format of this name.
-    Weights(&'static str),
+    /// Weights.
+    Weights(Quantize),
     /// Tokens are guessed ahead.
     Speculation,
 }
@@ -83,8 +83,8 @@ pub(super) const VARIANTS: [EvalVariant; 12] = [
     variant("constraints", Constrained, AsConfigured),
     variant("other-batches", Plain, OtherBatches),
     variant("kv-q8", Plain, Kv(KvFormat::Q8)),
-    variant("q8", Plain, Weights("q8")),
-    variant("q4", Plain, Weights("q4")),
+    variant("q8", Plain, Weights(Quantize::Q8)),
+    variant("q4", Plain, Weights(Quantize::Q4)),
     variant("speculation", Plain, EngineSetting::Speculation),
 ];
 
@@ -101,25 +101,18 @@ impl EvalVariant {
 }
 
 impl EngineSetting {
-    /// The configuration with it, or why there is none.
-    pub(super) fn configured(self, config: &Config) -> Result<Config, String> {
+    /// The configuration with it.
+    pub(super) fn configured(self, config: &Config) -> Config {
         let mut config = config.clone();
         config.scheduler.speculation = Speculation::Off;
         match self {
             AsConfigured => {}
             OtherBatches => config.scheduler.sequences_max = 3,
             Kv(format) => config.engine.kv = Some(format),
-            Weights(name) => {
-                let format: Result<Quantize, _> = serde_json::from_value(Value::from(name));
-                let built = || Quantize::ALL.map(Quantize::name).join(", ");
-                let none = |_| {
-                    format!("not built: the engine keeps weights as stored, in bf16, f32, or as {}", built())
-                };
-                config.engine.quantize = Some(format.map_err(none)?);
-            }
+            Weights(format) => config.engine.quantize = Some(format),
             EngineSetting::Speculation => config.scheduler.speculation = Speculation::Auto,
         }
-        Ok(config)
+        config
     }
 }
 
@@ -128,21 +121,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_change_what_they_name_and_what_is_not_built_is_said() {
+    fn settings_change_what_they_name() {
         let config = Config::default();
         let of = |setting: EngineSetting| setting.configured(&config);
         let is_same = |one: &Config, other: &Config| {
             one.engine.kv == other.engine.kv && one.engine.quantize == other.engine.quantize
         };
-        let plain = of(AsConfigured).expect("it is");
+        let plain = of(AsConfigured);
         assert_eq!(plain.scheduler.speculation, Speculation::Off);
         assert!(is_same(&plain, &config));
-        assert_eq!(of(Kv(KvFormat::Q8)).expect("built").engine.kv, Some(KvFormat::Q8));
-        assert_eq!(of(Weights("q8")).expect("built").engine.quantize, Some(Quantize::Q8));
-        assert_eq!(of(EngineSetting::Speculation).expect("built").scheduler.speculation, Speculation::Auto);
-        assert_eq!(of(OtherBatches).expect("built").scheduler.sequences_max, 3);
-        let error = of(Weights("q2")).expect_err("there is none");
-        assert_eq!(error, "not built: the engine keeps weights as stored, in bf16, f32, or as q8, fp8");
+        assert_eq!(of(Kv(KvFormat::Q8)).engine.kv, Some(KvFormat::Q8));
+        assert_eq!(of(Weights(Quantize::Q8)).engine.quantize, Some(Quantize::Q8));
+        assert_eq!(of(EngineSetting::Speculation).scheduler.speculation, Speculation::Auto);
+        assert_eq!(of(OtherBatches).scheduler.sequences_max, 3);
+        assert_eq!(of(Weights(Quantize::Q4)).engine.quantize, Some(Quantize::Q4));
     }
 
     #[test]
