@@ -35,10 +35,10 @@ pub(crate) fn bearer(request: &HttpRequest) -> Option<String> {
 }
 
 /// Refuses whoever is no operator: neither the key `auth.admin_key` nor an operator's own comes with the request.
-pub(crate) async fn operator(app: &App, request: &HttpRequest) -> Result<(), ApiError> {
+pub(crate) async fn operator(app: &App, request: &HttpRequest) -> Result<Operator, ApiError> {
     let given = bearer(request);
     if given.as_deref().is_some_and(|given| is_admin_key(app, given)) {
-        return Ok(());
+        return Ok(Operator { key: None });
     }
     if app.config.auth.mode == AuthMode::None {
         return Err(match &app.config.auth.admin_key {
@@ -46,7 +46,8 @@ pub(crate) async fn operator(app: &App, request: &HttpRequest) -> Result<(), Api
             Some(_) => ApiError::Unauthorized,
         });
     }
-    if authenticate(app, given).await?.is_operator { Ok(()) } else { Err(ApiError::Forbidden) }
+    let holder = authenticate(app, given).await?;
+    if holder.is_operator { Ok(Operator { key: holder.key }) } else { Err(ApiError::Forbidden) }
 }
 
 /// Whether a key is the one that the configuration names.
@@ -59,7 +60,7 @@ fn is_admin_key(app: &App, given: &str) -> bool {
 async fn authenticate(app: &App, key: Option<String>) -> Result<KeyHolder, ApiError> {
     if app.config.auth.mode == AuthMode::None {
         let tenant = WeightedTenant::usual(DEFAULT_TENANT);
-        return Ok(KeyHolder { tenant, is_operator: false, expires: None });
+        return Ok(KeyHolder { tenant, key: None, is_operator: false, expires: None });
     }
     let key = key.ok_or(ApiError::Unauthorized)?;
     let hash: [u8; 32] = Sha256::digest(key.as_bytes()).into();
@@ -83,7 +84,8 @@ async fn authenticate(app: &App, key: Option<String>) -> Result<KeyHolder, ApiEr
     match store.find_key(&key, unix_now).await {
         Ok(KeyLookup::Valid { key, weight, .. }) => {
             let tenant = WeightedTenant::weighted(key.tenant, weight);
-            let holder = KeyHolder { tenant, is_operator: key.is_operator, expires: key.expires };
+            let holder =
+                KeyHolder { tenant, key: Some(key.id), is_operator: key.is_operator, expires: key.expires };
             app.remembered.put(hash, holder, now);
             Ok(holder)
         }
@@ -119,7 +121,17 @@ impl FromRequest for Authenticated {
 }
 
 /// An operator: the request carries the key `auth.admin_key`, or an operator's own.
-pub struct Operator;
+pub struct Operator {
+    /// The number of its key; none of `auth.admin_key`.
+    key: Option<u64>,
+}
+
+impl Operator {
+    /// Who it is, in words of the audit log.
+    pub(crate) fn actor(&self) -> String {
+        self.key.map_or_else(|| "auth.admin_key".to_owned(), |key| format!("key {key}"))
+    }
+}
 
 impl FromRequest for Operator {
     type Error = ApiError;
@@ -129,8 +141,7 @@ impl FromRequest for Operator {
         let request = request.clone();
         Box::pin(async move {
             let app = request.app_data::<Data<App>>().ok_or_else(|| internal("no application state"))?;
-            operator(app, &request).await?;
-            Ok(Self)
+            operator(app, &request).await
         })
     }
 }

@@ -200,6 +200,7 @@ pub fn status(error: &RequestError) -> StatusCode {
         RequestError::NotFound(_) | RequestError::ModelNotFound { .. } => StatusCode::NOT_FOUND,
         RequestError::Overloaded { .. }
         | RequestError::BudgetSpent { .. }
+        | RequestError::TenantBudget { .. }
         | RequestError::Constraints { .. }
         | RequestError::Busy { .. } => StatusCode::TOO_MANY_REQUESTS,
         RequestError::NotConfigured(_) => StatusCode::NOT_IMPLEMENTED,
@@ -219,6 +220,7 @@ fn retry_after(error: &RequestError) -> Option<Millis> {
     match error {
         RequestError::Overloaded { retry_after, .. }
         | RequestError::BudgetSpent { retry_after, .. }
+        | RequestError::TenantBudget { retry_after, .. }
         | RequestError::Constraints { retry_after, .. }
         | RequestError::Busy { retry_after, .. } => Some(*retry_after),
         RequestError::ShuttingDown => Some(Millis(5_000)),

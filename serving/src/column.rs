@@ -129,6 +129,10 @@ impl OpenColumn {
             *row = numbers[*row as usize];
         }
         let job = submit::known(&self.runtime, self.caller, relquery, prepared).await;
+        if let Err(error) = submit::set_aside(&self.runtime, &job, false) {
+            relquery.end(Status::Failed(error.clone()), self.runtime.shared.clock.now());
+            return Err(error);
+        }
         // Whoever follows waits already, and the loop wakes nobody for rows that it does not run.
         relquery.notify();
         if job.rows() > 0 {

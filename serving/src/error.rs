@@ -78,6 +78,25 @@ pub enum RequestError {
         /// Until the day ends.
         retry_after: Millis,
     },
+    /// What a tenant may compute is spent, or set aside for what runs.
+    #[error(
+        "the tenant's budget is {max} tokens a {period}: {used} are spent, {reserved} set aside for rows that run, and \
+         this request may take {asked}; the count begins anew in {retry_after}"
+    )]
+    TenantBudget {
+        /// `day` or `month`.
+        period: &'static str,
+        /// The bound.
+        max: u64,
+        /// Tokens of this period.
+        used: u64,
+        /// Tokens that rows may take which run.
+        reserved: u64,
+        /// Tokens that this request may take.
+        asked: u64,
+        /// Until the period ends.
+        retry_after: Millis,
+    },
     /// The tenant's bound on constraints is reached.
     #[error("`{field}`: {reason}; retry after {retry_after}")]
     Constraints {
@@ -154,7 +173,7 @@ impl RequestError {
             | Self::KeyReused(_)
             | Self::RowRefused(_) => "invalid_request_error",
             Self::Overloaded { .. } | Self::Constraints { .. } | Self::Busy { .. } => "rate_limit_exceeded",
-            Self::BudgetSpent { .. } => "insufficient_quota",
+            Self::BudgetSpent { .. } | Self::TenantBudget { .. } => "insufficient_quota",
             Self::NotConfigured(_) => "not_configured",
             Self::Cancelled => "cancelled",
             Self::Deadline => "timeout",
@@ -169,7 +188,7 @@ impl RequestError {
             Self::TooLong { .. } => Some("context_length_exceeded"),
             Self::ModelNotFound { .. } => Some("model_not_found"),
             Self::Overloaded { .. } => Some("queue_full"),
-            Self::BudgetSpent { .. } => Some("budget_spent"),
+            Self::BudgetSpent { .. } | Self::TenantBudget { .. } => Some("budget_spent"),
             Self::Constraints { .. } => Some("constraint_limit"),
             Self::Busy { .. } => Some("busy"),
             Self::NotConfigured(_) => Some("not_configured"),
@@ -203,6 +222,7 @@ impl RequestError {
             | Self::NotFound(_)
             | Self::Overloaded { .. }
             | Self::BudgetSpent { .. }
+            | Self::TenantBudget { .. }
             | Self::Cancelled
             | Self::Deadline
             | Self::ShuttingDown

@@ -8,6 +8,7 @@
 
 pub mod account;
 mod auto;
+pub mod budgets;
 pub mod calibrate;
 pub mod caller;
 pub mod clock;

@@ -12,6 +12,7 @@ use base::{End, Nanos, Periods, RelQueryId, TenantId, Time, TokenCount, TokenId,
 pub use scheduler::Usage;
 use tokio::sync::watch;
 
+use crate::budgets::TokenHold;
 use crate::error::RequestError;
 
 /// Where a row's answer came from.
@@ -133,6 +134,8 @@ pub struct State {
     takes_rows: bool,
     /// Numbers of rows whose answers were taken, for further rows.
     free: Vec<u32>,
+    /// What of its tenant's budget is set aside for rows that have not ended.
+    hold: Option<Arc<TokenHold>>,
     first_start: Option<Time>,
     last_prefill: Option<Time>,
 }
@@ -178,6 +181,9 @@ impl State {
         }
         row.state = state;
         row.ended = Some(now);
+        if let Some(hold) = &self.hold {
+            hold.release(index);
+        }
         self.finished.push(index);
         if self.finished.len() == self.held() && !self.takes_rows {
             self.end(Status::Completed, now, arrival);
@@ -191,6 +197,9 @@ impl State {
         }
         self.status = status;
         self.ended = Some(now);
+        if let Some(hold) = self.hold.take() {
+            hold.release_all();
+        }
         self.periods = Some(Periods::between(arrival, self.first_start, self.last_prefill, now));
     }
 }
@@ -270,6 +279,7 @@ impl RelQueryState {
             started: 0,
             takes_rows: kind == RelQueryKind::Column,
             free: Vec::new(),
+            hold: None,
             first_start: None,
             last_prefill: None,
         };
@@ -295,6 +305,18 @@ impl RelQueryState {
         let mut version = self.follow();
         version.mark_changed();
         version
+    }
+
+    /// Keeps what is set aside for its rows; nothing is, of one that is over.
+    pub(crate) fn keep_hold(&self, hold: Arc<TokenHold>) {
+        let mut state = self.read();
+        if state.is_over() {
+            return hold.release_all();
+        }
+        match &state.hold {
+            Some(kept) => kept.take_over(&hold),
+            None => state.hold = Some(hold),
+        }
     }
 
     /// Wakes the readers.

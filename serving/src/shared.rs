@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use base::{PinId, RelQueryId};
 
-use crate::account::Accounts;
+use crate::account::{Account, Accounts, Spent};
+use crate::budgets::Budgets;
 use crate::clock::Clock;
 use crate::health::Pulse;
 use crate::intake::{Full, Intake, Job};
@@ -29,6 +30,8 @@ pub struct Shared {
     pub results: Arc<Results>,
     /// Tokens used, by tenant and route.
     pub accounts: Accounts,
+    /// What tenants may use, of all models.
+    pub budgets: Arc<Budgets>,
     /// What the scheduler last said of itself.
     pub view: Arc<Mutex<View>>,
     /// What the live view shows.
@@ -60,6 +63,12 @@ impl Ids {
 }
 
 impl Shared {
+    /// A row of an account has ended.
+    pub(crate) fn spend(&self, account: Account, spent: Spent) {
+        self.accounts.add(account, spent);
+        self.budgets.charge(account.tenant, spent.usage);
+    }
+
     /// Hands rows to the loop, or refuses. From now on there is work: a loop that never takes it in is stuck.
     pub(crate) fn submit(&self, job: Job) -> Result<(), Full> {
         self.intake.submit(job, || self.pulse.busy(self.clock.now()))
@@ -98,6 +107,7 @@ mod tests {
             metrics: crate::metrics::tests::fresh(),
             results: Arc::new(Results::new(0)),
             accounts: Accounts::default(),
+            budgets: Arc::default(),
             view: Arc::default(),
             live: Arc::new(Live::new(LiveConfig::default())),
             auto: AutoState::default(),

@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 
 use crate::account::Accounts;
 use crate::auto::AutoPolicy;
+use crate::budgets::Budgets;
 use crate::clock::Clock;
 use crate::config::{BackendConfig, CacheConfig, CoalesceConfig, LiveConfig, RestartConfig};
 use crate::driver::{Backend, Coalescing, Driver, Engine};
@@ -70,6 +71,7 @@ pub enum RuntimeStartError {
 pub struct Process {
     clock: Clock,
     ids: Arc<Ids>,
+    budgets: Arc<Budgets>,
     results: Arc<Results>,
     replica_names: Arc<ReplicaNames>,
     leases: Option<Arc<LeaseSignal>>,
@@ -83,6 +85,7 @@ impl Process {
         Self {
             clock,
             ids: Arc::new(Ids::starting_at(clock.unix_ms())),
+            budgets: Arc::default(),
             results: Arc::new(Results::new(entries)),
             replica_names: Arc::default(),
             leases: lease_signal(settings.backend.fleet, store).map(Arc::new),
@@ -197,6 +200,7 @@ fn shared(
         ),
         results: Arc::clone(&process.results),
         accounts: Accounts::default(),
+        budgets: Arc::clone(&process.budgets),
         view,
         live,
         auto: AutoState::default(),

@@ -69,7 +69,7 @@ pub async fn submit(
     resumed: Resumed,
 ) -> Result<OwnerHandle, RequestError> {
     takes_work(runtime)?;
-    let now = runtime.shared.clock.now();
+    let (now, is_resumed) = (runtime.shared.clock.now(), resumed.id.is_some());
     let id = resumed.id.unwrap_or_else(|| runtime.shared.ids.next());
     let arrival = Arrival { unix_ms: runtime.shared.clock.unix_ms(), time: now };
     let relquery = RelQueryState::new(id, caller.tenant, prepared.kind.clone(), prepared.rows, arrival);
@@ -77,6 +77,7 @@ pub async fn submit(
         relquery.answer(index, &text, state, now);
     }
     let job = known(runtime, caller, &relquery, prepared).await;
+    set_aside(runtime, &job, is_resumed)?;
     count_request(runtime, caller, job.account.route);
     runtime.registry.insert(&relquery);
     if relquery.read().is_over() {
@@ -129,6 +130,9 @@ pub async fn submit_late(
         Ok(prepared) => {
             let job = known(runtime, caller, relquery, prepared).await;
             count_request(runtime, caller, job.account.route);
+            if let Err(error) = set_aside(runtime, &job, false) {
+                relquery.end(Status::Failed(error), runtime.shared.clock.now());
+            }
             // Who waits for it waits already, and the loop wakes nobody for rows that it does not run.
             relquery.notify();
             if relquery.read().is_over() {
@@ -138,7 +142,7 @@ pub async fn submit_late(
                     runtime.shared.clock.now(),
                 );
             }
-            Some(job).filter(|job| job.rows() > 0)
+            Some(job).filter(|job| job.rows() > 0 && !relquery.read().is_over())
         }
     };
     match job {
@@ -163,6 +167,15 @@ pub async fn known_answers(
     drop_settled(&relquery, &mut prepared.parts);
     answer_from_cache(runtime, caller, &relquery, &mut prepared.parts).await;
     relquery
+}
+
+/// Sets what rows may take aside in their tenant's budget, or refuses them.
+pub(crate) fn set_aside(runtime: &Runtime, job: &Job, is_resumed: bool) -> Result<(), RequestError> {
+    let now = UnixMillis(runtime.shared.clock.unix_ms());
+    if let Some(hold) = runtime.shared.budgets.hold(job, now, is_resumed)? {
+        job.relquery.keep_hold(hold);
+    }
+    Ok(())
 }
 
 pub(crate) fn takes_work(runtime: &Runtime) -> Result<(), RequestError> {

@@ -43,6 +43,10 @@ pub async fn write_usage(runtime: &Runtime) {
     if let Err(error) = runtime.store.add_usage(&rows).await {
         tracing::warn!(%error, "usage was not written and is kept");
         runtime.shared.accounts.put_back(sums);
+        return;
+    }
+    for (account, spent) in sums {
+        runtime.shared.budgets.written(account.tenant, spent.usage);
     }
 }
 

@@ -1,9 +1,9 @@
 //! What survives a restart: tenants, keys, usage, results, tickets, batches, files, schemas, corpora,
-//! workbooks, idempotent replies, calibration and what SQL has spent; and what several gateways tell each other.
+//! workbooks, idempotent replies, calibration, budgets, what SQL has spent and what operators did; and what several gateways tell each other.
 //!
 //! One [`Store`] over SQLite (a file, the default) or Postgres (several gateways), with one schema and one
 //! set of statements for both. Each table family has its file with its SQL in sight: [`tenants`], [`keys`],
-//! [`sign_ins`], [`usage`], [`spending`], [`results`], [`tickets`], [`batches`], [`files`], [`schemas`], [`corpora`],
+//! [`sign_ins`], [`usage`], [`budgets`], [`audit`], [`spending`], [`results`], [`tickets`], [`batches`], [`files`], [`schemas`], [`corpora`],
 //! [`workbooks`], [`shares`], [`idempotency`], [`calibration`], [`nodes`], [`replica_leases`]. How its calls
 //! fared is told by [`health`].
 //!
@@ -11,7 +11,9 @@
 //! database's, which all gateways share.) It must not know HTTP, scheduling or models; JSON passes through it as
 //! text.
 
+pub mod audit;
 pub mod batches;
+pub mod budgets;
 pub mod calibration;
 pub mod corpora;
 pub mod error;
@@ -35,7 +37,9 @@ pub mod time;
 pub mod usage;
 pub mod workbooks;
 
+pub use audit::{AuditEntry, NewAuditEntry};
 pub use batches::BatchEnd;
+pub use budgets::{Computed, TenantBudget};
 pub use corpora::{Corpus, CorpusLimits, CorpusOf, FragmentKey, NewCorpus, NewDocument, StoredFragment};
 pub use error::{Error, StoreOutage};
 pub use files::{FileInfo, FileLimits, NewFile};
@@ -53,7 +57,7 @@ pub use sign_ins::SignIn;
 pub use spending::Spending;
 pub use tenants::{DEFAULT_TENANT, Tenant};
 pub use tickets::{BATCH, ClaimKind, Lease, NewTicket, Page, RowCounts, Ticket, TicketRow, TicketState};
-pub use time::UnixMillis;
+pub use time::{UnixMillis, month_start};
 pub use usage::{UsageKey, UsageRow, Used};
 pub use workbooks::{
     Workbook, WorkbookDeleted, WorkbookDraft, WorkbookLimits, WorkbookSaved, WorkbookUsage, WorkbookVersion,

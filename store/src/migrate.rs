@@ -8,7 +8,7 @@ use sqlx::AnyConnection;
 use crate::error::Error;
 
 /// The steps, oldest first; step `i` brings the schema to version `i + 1`. Never edited, only added to.
-const STEPS: [&str; 10] = [
+const STEPS: [&str; 11] = [
     include_str!("schema.sql"),
     include_str!("schemas.sql"),
     include_str!("corpora.sql"),
@@ -19,6 +19,7 @@ const STEPS: [&str; 10] = [
     include_str!("workbooks.sql"),
     include_str!("upkeep.sql"),
     include_str!("idempotency.sql"),
+    include_str!("budgets.sql"),
 ];
 
 /// The version that this program brings a schema to.

@@ -30,6 +30,17 @@ impl UnixMillis {
     }
 }
 
+/// The first day of the UTC month that holds a day, both counted from 1970-01-01.
+pub fn month_start(day: u64) -> u64 {
+    // Days since 0000-03-01, in eras of 400 years: a year that begins in March ends with its leap day, and the
+    // lengths of its months repeat themselves every five (Hinnant's `civil_from_days`).
+    let day_of_era = (day + 719_468) % 146_097;
+    let year = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    day - (day_of_year - (153 * month + 2) / 5)
+}
+
 /// A count as SQL's BIGINT; what would not fit stays at the largest BIGINT.
 pub(crate) fn to_sql(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
@@ -43,4 +54,25 @@ pub(crate) fn from_sql(count: i64) -> u64 {
 /// An instant that was written by [`UnixMillis::to_sql`].
 pub(crate) fn instant(count: i64) -> UnixMillis {
     UnixMillis(from_sql(count))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_day_of_a_long_time_is_in_its_month() {
+        let is_leap =
+            |year: u64| year.is_multiple_of(4) && !year.is_multiple_of(100) || year.is_multiple_of(400);
+        let mut day = 0;
+        for year in 1970..2405 {
+            for (month, usual) in [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31].into_iter().enumerate() {
+                let days = if month == 1 && is_leap(year) { 29 } else { usual };
+                for within in day..day + days {
+                    assert_eq!(month_start(within), day, "{year}-{}", month + 1);
+                }
+                day += days;
+            }
+        }
+    }
 }

@@ -14,6 +14,8 @@ const REMEMBERED_MAX: usize = 10_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyHolder {
     pub tenant: WeightedTenant,
+    /// The key's number; none where nobody needs one.
+    pub key: Option<u64>,
     /// Whether it is an operator's, who sees all tenants and changes them.
     pub is_operator: bool,
     /// When the key stops working, if ever.
@@ -53,7 +55,7 @@ mod tests {
     fn a_verdict_is_forgotten_after_its_lifetime() {
         let remembered = Remembered::default();
         let tenant = WeightedTenant::usual(TenantId(4));
-        let holder = KeyHolder { tenant, is_operator: false, expires: None };
+        let holder = KeyHolder { tenant, key: Some(3), is_operator: false, expires: None };
         remembered.put([1; 32], holder, Time(100));
         assert_eq!(remembered.get(&[1; 32], Time(109), Nanos(10)), Some(holder));
         assert_eq!(remembered.get(&[1; 32], Time(110), Nanos(10)), None);

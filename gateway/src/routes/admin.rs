@@ -1,9 +1,11 @@
-//! What operators see and change over HTTP: keys, tenants with their weights and budgets, usage of all tenants.
+//! What operators see and change over HTTP: keys, tenants with their weights and budgets, usage of all tenants, and the
+//! log of what they changed.
 
 use actix_web::http::header::CACHE_CONTROL;
 use actix_web::web::{self, Data, Path, Payload, Query, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
 use base::Millis;
+use serde::Deserialize;
 use serde_json::json;
 use serving::error::{RequestError, stored};
 use store::{NewKey, UnixMillis};
@@ -12,9 +14,10 @@ use super::ops::{Days, usage_days, usage_entry};
 use crate::auth::{self, Authenticated, Operator};
 use crate::error::{ApiError, ErrorBody};
 use crate::routes::{get_only, only_delete, only_get_post, only_post, read_body};
-use crate::services::{tenancy, workbooks};
+use crate::services::audit::{Change, recorded};
+use crate::services::{budgets, tenancy, workbooks};
 use crate::state::App;
-use crate::wire::admin::{self as wire, CallerReply, KeyReply, TenantReply};
+use crate::wire::admin::{self as wire, AuditReply, CallerReply, KeyReply, TenantReply};
 
 /// The routes.
 pub fn configure(routes: &mut ServiceConfig) {
@@ -38,11 +41,12 @@ pub fn configure(routes: &mut ServiceConfig) {
         )
         .service(
             web::resource("/v1/tenants/{name}")
-                .route(web::post().to(set_weight))
+                .route(web::post().to(change_tenant))
                 .default_service(web::to(only_post)),
         )
         .service(get_only("/v1/me", me))
-        .service(get_only("/v1/usage/tenants", usage));
+        .service(get_only("/v1/usage/tenants", usage))
+        .service(get_only("/v1/audit", audit));
 }
 
 /// Who calls: the tenant, whether the key is an operator's, and what tells the tenant's workbooks from all others', of
@@ -90,7 +94,7 @@ pub async fn keys(app: Data<App>, _: Operator) -> Result<HttpResponse, ApiError>
 )]
 pub async fn create_key(
     app: Data<App>,
-    _: Operator,
+    operator: Operator,
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
@@ -103,7 +107,10 @@ pub async fn create_key(
         expires: asked.days.map(|days| now.after(Millis(days * 86_400_000))),
         is_operator: asked.is_operator,
     };
-    let created = stored(app.runtime.store.create_key(new, now).await)?;
+    let details = json!({ "tenant": tenant.name, "days": asked.days, "operator": asked.is_operator });
+    let change = Change { action: "key.create", subject: &asked.name, details };
+    let make = async { stored(app.runtime.store.create_key(new, now).await) };
+    let created = recorded(&app, &operator, change, make).await?;
     Ok(HttpResponse::Ok()
         .insert_header((CACHE_CONTROL, "no-store"))
         .json(KeyReply::created(created, &tenant.name)))
@@ -115,13 +122,20 @@ pub async fn create_key(
     responses((status = 200), (status = 403, body = ErrorBody), (status = 404, body = ErrorBody)),
     security(("key" = []))
 )]
-pub async fn revoke_key(app: Data<App>, _: Operator, id: Path<String>) -> Result<HttpResponse, ApiError> {
+pub async fn revoke_key(
+    app: Data<App>,
+    operator: Operator,
+    id: Path<String>,
+) -> Result<HttpResponse, ApiError> {
     let unknown = || RequestError::NotFound(format!("the key `{id}`"));
     let number: u64 = id.parse().map_err(|_| unknown())?;
     let now = UnixMillis(app.runtime.shared.clock.unix_ms());
-    if !stored(app.runtime.store.revoke_key(number, now).await)? {
-        return Err(unknown().into());
-    }
+    let change = Change { action: "key.revoke", subject: &id, details: json!({}) };
+    let make = async {
+        let is_revoked = stored(app.runtime.store.revoke_key(number, now).await)?;
+        is_revoked.then_some(()).ok_or_else(unknown)
+    };
+    recorded(&app, &operator, change, make).await?;
     Ok(HttpResponse::Ok().json(json!({ "id": number, "object": "key", "revoked": true })))
 }
 
@@ -150,33 +164,47 @@ pub async fn tenants(app: Data<App>, _: Operator) -> Result<HttpResponse, ApiErr
 )]
 pub async fn create_tenant(
     app: Data<App>,
-    _: Operator,
+    operator: Operator,
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
     let (name, weight) = wire::tenant(crate::json::object(&read_body(&app, &request, payload).await?)?)?;
-    let tenant = tenancy::create(&app, &name, weight).await?;
+    let change = Change { action: "tenant.create", subject: &name, details: json!({ "weight": weight }) };
+    let tenant = recorded(&app, &operator, change, tenancy::create(&app, &name, weight)).await?;
     Ok(HttpResponse::Ok().json(TenantReply::from(tenant)))
 }
 
-/// Changes a tenant's weight: keys of it count by the new one within `auth.remember_ms`. Takes an operator's key.
+/// Changes a tenant's weight, which keys of it count by within `auth.remember_ms`, and what it may compute, which holds
+/// from now on. What is not named stays. Takes an operator's key.
 #[utoipa::path(
     post, path = "/v1/tenants/{name}", tag = "operation", params(("name" = String, Path)),
-    request_body(content = Object, description = "weight (its share of the machine relative to others)"),
+    request_body(content = Object, description = "weight (its share of the machine relative to others), \
+        budget (day_tokens and month_tokens, UTC: prompts that no cache had, and answers, on all routes; null for no bound)"),
     responses(
         (status = 200, body = TenantReply), (status = 403, body = ErrorBody), (status = 404, body = ErrorBody),
     ),
     security(("key" = []))
 )]
-pub async fn set_weight(
+pub async fn change_tenant(
     app: Data<App>,
-    _: Operator,
+    operator: Operator,
     name: Path<String>,
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let weight = wire::weight(crate::json::object(&read_body(&app, &request, payload).await?)?)?;
-    let tenant = tenancy::set_weight(&app, &name, weight).await?;
+    let asked = wire::tenant_change(crate::json::object(&read_body(&app, &request, payload).await?)?)?;
+    let details = json!({ "weight": asked.weight, "budget": asked.budget.as_ref().map(|(_, text)| text) });
+    let change = Change { action: "tenant.change", subject: &name, details };
+    let make = async {
+        if let Some((budget, _)) = asked.budget {
+            budgets::set(&app, &name, budget).await?;
+        }
+        match asked.weight {
+            Some(weight) => tenancy::set_weight(&app, &name, weight).await,
+            None => tenancy::named(&app, &name).await,
+        }
+    };
+    let tenant = recorded(&app, &operator, change, make).await?;
     Ok(HttpResponse::Ok().json(TenantReply::from(tenant)))
 }
 
@@ -196,4 +224,28 @@ pub async fn usage(app: Data<App>, _: Operator, query: Query<Days>) -> Result<Ht
     };
     let data: Vec<_> = rows.iter().map(entry).collect();
     Ok(HttpResponse::Ok().json(json!({ "object": "list", "data": data })))
+}
+
+/// Entries of a page of the log.
+const AUDIT_PAGE: u64 = 100;
+
+/// A page of the log.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AuditPage {
+    /// Entries before this one.
+    before: Option<u64>,
+}
+
+/// What operators changed, the newest first, a hundred at a time; `before`, a number, for older ones. Nothing is ever
+/// taken out. Takes an operator's key.
+#[utoipa::path(
+    get, path = "/v1/audit", tag = "operation", params(("before" = Option<u64>, Query)),
+    responses((status = 200, body = Vec<AuditReply>), (status = 403, body = ErrorBody)), security(("key" = []))
+)]
+pub async fn audit(app: Data<App>, _: Operator, page: Query<AuditPage>) -> Result<HttpResponse, ApiError> {
+    let entries = stored(app.runtime.store.audit(page.before, AUDIT_PAGE + 1).await)?;
+    let has_more = entries.len() as u64 > AUDIT_PAGE;
+    let data: Vec<AuditReply> = entries.into_iter().take(AUDIT_PAGE as usize).map(AuditReply::from).collect();
+    Ok(HttpResponse::Ok().json(json!({ "object": "list", "data": data, "has_more": has_more })))
 }

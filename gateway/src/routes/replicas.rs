@@ -12,6 +12,7 @@ use crate::auth::Operator;
 use crate::error::ApiError;
 use crate::routes::live::{Viewing, shows_replicas};
 use crate::routes::{ModelQuery, only_delete, only_get_post, only_post, read_body};
+use crate::services::audit::{Change, recorded};
 use crate::state::App;
 
 /// The routes.
@@ -101,8 +102,8 @@ fn shown(model: &str, replica: &ReplicaView, number: Option<usize>) -> Value {
     ),
     security(("key" = []))
 )]
-pub async fn drain(app: Data<App>, _: Operator, name: Path<String>) -> Result<HttpResponse, ApiError> {
-    set(&app, &name, true)
+pub async fn drain(app: Data<App>, operator: Operator, name: Path<String>) -> Result<HttpResponse, ApiError> {
+    set(&app, &operator, &name, true).await
 }
 
 /// Takes a replica back into service. Takes an operator's key.
@@ -114,12 +115,19 @@ pub async fn drain(app: Data<App>, _: Operator, name: Path<String>) -> Result<Ht
     ),
     security(("key" = []))
 )]
-pub async fn resume(app: Data<App>, _: Operator, name: Path<String>) -> Result<HttpResponse, ApiError> {
-    set(&app, &name, false)
+pub async fn resume(
+    app: Data<App>,
+    operator: Operator,
+    name: Path<String>,
+) -> Result<HttpResponse, ApiError> {
+    set(&app, &operator, &name, false).await
 }
 
-fn set(app: &App, name: &str, is_drained: bool) -> Result<HttpResponse, ApiError> {
-    of_any_model(app, name, |members| members.drain(name, is_drained))?;
+async fn set(app: &App, operator: &Operator, name: &str, is_drained: bool) -> Result<HttpResponse, ApiError> {
+    let action = if is_drained { "replica.drain" } else { "replica.resume" };
+    let change = Change { action, subject: name, details: json!({}) };
+    let make = async { of_any_model(app, name, |members| members.drain(name, is_drained)) };
+    recorded(app, operator, change, make).await?;
     Ok(HttpResponse::Ok().json(json!({ "name": name, "object": "replica", "draining": is_drained })))
 }
 
@@ -154,7 +162,7 @@ fn of_any_model(
 )]
 pub async fn add(
     app: Data<App>,
-    _: Operator,
+    operator: Operator,
     request: HttpRequest,
     asked: Query<ModelQuery>,
     payload: Payload,
@@ -164,7 +172,9 @@ pub async fn add(
     let fields = crate::json::value(&read_body(&app, &request, payload).await?)?;
     let entry: ReplicaSettings = serde_json::from_value(fields)
         .map_err(|error| RequestError::invalid("replica", error.to_string()))?;
-    let name = members.add(entry)?;
+    let subject = entry.url.clone().unwrap_or_default();
+    let change = Change { action: "replica.add", subject: &subject, details: json!({ "name": entry.name }) };
+    let name = recorded(&app, &operator, change, async { members.add(entry) }).await?;
     Ok(HttpResponse::Ok().json(json!({ "name": name, "object": "replica", "source": "route" })))
 }
 
@@ -190,10 +200,12 @@ pub struct Removal {
 )]
 pub async fn remove(
     app: Data<App>,
-    _: Operator,
+    operator: Operator,
     name: Path<String>,
     removal: Query<Removal>,
 ) -> Result<HttpResponse, ApiError> {
-    of_any_model(&app, &name, |members| members.remove(&name, removal.now))?;
+    let change = Change { action: "replica.remove", subject: &name, details: json!({ "now": removal.now }) };
+    let make = async { of_any_model(&app, &name, |members| members.remove(&name, removal.now)) };
+    recorded(&app, &operator, change, make).await?;
     Ok(HttpResponse::Ok().json(json!({ "name": *name, "object": "replica", "deleted": true })))
 }

@@ -10,6 +10,7 @@ use store::{SignIn, UnixMillis};
 use crate::auth::Operator;
 use crate::error::{ApiError, ErrorBody};
 use crate::routes::{only_post, read_body};
+use crate::services::audit::{Change, recorded};
 use crate::services::{sign_ins, tenancy};
 use crate::state::App;
 use crate::wire::admin::{SignInReply, required};
@@ -70,7 +71,7 @@ pub async fn exchange(
 )]
 pub async fn create(
     app: Data<App>,
-    _: Operator,
+    operator: Operator,
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
@@ -81,7 +82,10 @@ pub async fn create(
     let tenant = tenancy::named(&app, &name).await?.id;
     let (now, span) = (UnixMillis(app.runtime.shared.clock.unix_ms()), app.config.auth.sign_in_ms_max);
     let sign_in = SignIn { tenant, is_operator };
-    let token = stored(sign_ins::create(&app.runtime.store, sign_in, span, now).await)?;
+    let change =
+        Change { action: "sign_in.link", subject: &name, details: json!({ "operator": is_operator }) };
+    let make = async { stored(sign_ins::create(&app.runtime.store, sign_in, span, now).await) };
+    let token = recorded(&app, &operator, change, make).await?;
     Ok(HttpResponse::Ok().insert_header((CACHE_CONTROL, "no-store")).json(json!({
         "object": "sign_in.link",
         "path": sign_ins::path(&token),

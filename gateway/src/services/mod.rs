@@ -1,7 +1,9 @@
 //! Services of tenants: what a request becomes, and what goes on after it. Must not know HTTP; `routes` calls
 //! them.
 
+pub(crate) mod audit;
 pub mod batches;
+pub mod budgets;
 pub mod calibration;
 pub mod cell_budget;
 pub mod constraints;

@@ -1,9 +1,11 @@
 //! JSON shapes of operators' routes: keys, tenants, links that sign somebody in.
 
 use serde::Serialize;
+use serde_json::Value;
+use serving::budgets::{Standing, TokenBudget};
 use serving::error::RequestError;
 use sql::budget::BudgetLimit;
-use store::{CreatedKey, KeyInfo, Tenant};
+use store::{AuditEntry, CreatedKey, KeyInfo, Tenant, TenantBudget};
 use utoipa::ToSchema;
 
 use crate::config::Config;
@@ -59,11 +61,45 @@ pub fn tenant(mut fields: JsonFields) -> Result<(String, f64), RequestError> {
     Ok((name, weight))
 }
 
-/// Reads `POST /v1/tenants/{name}`: the new weight.
-pub fn weight(mut fields: JsonFields) -> Result<f64, RequestError> {
-    let Some(weight) = take_weight(&mut fields)? else { return fields.bad("weight", "is required") };
+/// What of a tenant is to change.
+#[derive(Debug, PartialEq)]
+pub struct TenantChange {
+    pub weight: Option<f64>,
+    /// With the object that it was read from.
+    pub budget: Option<(TenantBudget, Value)>,
+}
+
+/// Reads `POST /v1/tenants/{name}`.
+pub fn tenant_change(mut fields: JsonFields) -> Result<TenantChange, RequestError> {
+    let weight = take_weight(&mut fields)?;
+    let budget =
+        fields.take("budget").map(|value| budget(&value).map(|budget| (budget, value))).transpose()?;
+    if weight.is_none() && budget.is_none() {
+        return fields.bad("weight", "is required, or `budget`");
+    }
     fields.finish()?;
-    Ok(weight)
+    Ok(TenantChange { weight, budget })
+}
+
+/// Reads a tenant's budget. Both bounds are set: one that is not there is none.
+fn budget(value: &Value) -> Result<TenantBudget, RequestError> {
+    let Value::Object(given) = value else {
+        return Err(RequestError::invalid("budget", "must be an object"));
+    };
+    let bound = |name: &str| match given.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(value) => match value.as_u64() {
+            Some(tokens) if i64::try_from(tokens).is_ok() => Ok(Some(tokens)),
+            _ => Err(RequestError::invalid(
+                format!("budget.{name}"),
+                format!("must be null or a whole number of tokens from 0 to {}", i64::MAX),
+            )),
+        },
+    };
+    if let Some(other) = given.keys().find(|key| !["day_tokens", "month_tokens"].contains(&key.as_str())) {
+        return Err(RequestError::invalid(format!("budget.{other}"), "is not a field of a budget"));
+    }
+    Ok(TenantBudget { day_tokens: bound("day_tokens")?, month_tokens: bound("month_tokens")? })
 }
 
 fn take_weight(fields: &mut JsonFields) -> Result<Option<f64>, RequestError> {
@@ -212,6 +248,15 @@ pub struct TenantReply {
     /// Answers in the result cache.
     #[serde(skip_serializing_if = "Option::is_none")]
     cached_answers: Option<u64>,
+    /// Tokens that it computed today (UTC), on all routes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    day_tokens: Option<AmountReply>,
+    /// The same of this month.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    month_tokens: Option<AmountReply>,
+    /// Tokens that its budget has set aside for rows that run here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reserved_tokens: Option<u64>,
     /// Tokens that its SQL computed today (UTC).
     #[serde(skip_serializing_if = "Option::is_none")]
     sql_day_tokens: Option<AmountReply>,
@@ -232,6 +277,9 @@ impl From<Tenant> for TenantReply {
             workbooks: None,
             workbook_bytes: None,
             cached_answers: None,
+            day_tokens: None,
+            month_tokens: None,
+            reserved_tokens: None,
             sql_day_tokens: None,
             sql_day_calls: None,
         }
@@ -243,6 +291,8 @@ impl TenantReply {
     pub fn with_amounts(overview: TenantOverview, config: &Config) -> Self {
         let limit = |name: &str, max| Some(BudgetLimit { name: name.to_owned(), max });
         let (limits, spent, budget) = (&config.workbooks, overview.spent, overview.day_budget);
+        let Standing { budget: bounds, day, month, reserved } = overview.standing;
+        let bound = |name, max: Option<u64>| max.and_then(|max| limit(name, max));
         let workbooks = limit("workbooks.tenant_workbooks_max", limits.tenant_workbooks_max);
         let bytes = limit("workbooks.tenant_bytes_max", limits.tenant_bytes_max.0);
         Self {
@@ -250,6 +300,11 @@ impl TenantReply {
             workbooks: Some(AmountReply::of(overview.workbooks, workbooks)),
             workbook_bytes: Some(AmountReply::of(overview.workbook_bytes.0, bytes)),
             cached_answers: Some(overview.cached_answers),
+            day_tokens: bounds.day.map(|max| AmountReply::of(day, bound("budget.day_tokens", Some(max)))),
+            month_tokens: bounds
+                .month
+                .map(|max| AmountReply::of(month, bound("budget.month_tokens", Some(max)))),
+            reserved_tokens: (bounds != TokenBudget::default()).then_some(reserved),
             sql_day_tokens: Some(AmountReply::of(spent.tokens, budget.tokens)),
             sql_day_calls: Some(AmountReply::of(spent.calls, budget.calls)),
             ..Self::from(overview.tenant)
@@ -257,9 +312,45 @@ impl TenantReply {
     }
 }
 
+/// Something that an operator changed.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct AuditReply {
+    id: u64,
+    /// `audit.entry`.
+    object: &'static str,
+    /// Unix seconds.
+    at: u64,
+    /// `key` and its number, `auth.admin_key`, or `command line`.
+    actor: String,
+    /// `key.create`, `key.revoke`, `tenant.create`, `tenant.change`, `sign_in.link`, `replica.add`, ..
+    action: String,
+    /// What was changed.
+    subject: String,
+    /// What was asked for.
+    #[schema(value_type = Object)]
+    details: Value,
+    /// Whether it was done; null where the server ended before it could say.
+    done: Option<bool>,
+}
+
+impl From<AuditEntry> for AuditReply {
+    fn from(entry: AuditEntry) -> Self {
+        Self {
+            id: entry.id,
+            object: "audit.entry",
+            at: seconds(entry.at),
+            actor: entry.actor,
+            action: entry.action,
+            subject: entry.subject,
+            details: serde_json::from_str(&entry.details).unwrap_or(Value::Null),
+            done: entry.is_done,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
@@ -280,9 +371,22 @@ mod tests {
             assert!(error.contains(part), "{body}: {error:?} lacks {part:?}");
         }
         for body in [json!({}), json!({"weight": 0}), json!({"weight": -1}), json!({"weight": 1e9})] {
-            let error = weight(fields(&body)).expect_err("refused").to_string();
+            let error = tenant_change(fields(&body)).expect_err("refused").to_string();
             assert!(error.contains("`weight`"), "{body}: {error}");
         }
+        for (budget, part) in [
+            (json!(5), "`budget`"),
+            (json!({"day_tokens": -1}), "`budget.day_tokens`"),
+            (json!({"month_tokens": 1.5}), "`budget.month_tokens`"),
+            (json!({"day_tokens": u64::MAX}), "`budget.day_tokens`"),
+            (json!({"day": 5}), "`budget.day`"),
+        ] {
+            let error = tenant_change(fields(&json!({"budget": budget}))).expect_err("refused").to_string();
+            assert!(error.contains(part), "{budget}: {error:?} lacks {part:?}");
+        }
+        let change = tenant_change(fields(&json!({"budget": {"day_tokens": 5, "month_tokens": null}})));
+        let (budget, _) = change.expect("good").budget.expect("it is there");
+        assert_eq!(budget, TenantBudget { day_tokens: Some(5), month_tokens: None });
         assert_eq!(tenant(fields(&json!({"name": "zeta"}))).expect("good"), ("zeta".to_owned(), 1.0));
     }
 }

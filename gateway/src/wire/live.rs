@@ -21,6 +21,7 @@ use utoipa::ToSchema;
 use self::decision::DecisionEvent;
 use self::snapshot::{LastSent, SnapshotEvent};
 use self::step::StepEvent;
+use crate::wire::public_ids;
 
 fn micros(span: Nanos) -> u64 {
     span.0 / 1_000
@@ -135,7 +136,7 @@ impl Audience {
         Called {
             tenant: self.label(tenant),
             route: name.route,
-            request: name.request.map(|id| id.0.to_string()),
+            request: name.request.map(|id| public_ids::shown(id).to_string()),
             class: why::class(class),
             label: name.label.as_deref().cloned(),
         }
@@ -188,7 +189,7 @@ impl EndedEvent {
             Outcome::Cancelled => ("cancelled", None),
         };
         Self {
-            id: record.id.0.to_string(),
+            id: public_ids::shown(record.id).to_string(),
             called: audience.called(&record.name, record.tenant, record.class),
             arrival_us: at(record.arrival),
             end_us: at(record.end),

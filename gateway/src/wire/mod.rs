@@ -20,6 +20,7 @@ pub mod label;
 pub mod live;
 pub mod openai;
 pub mod pml;
+mod public_ids;
 pub mod query;
 pub mod relquery;
 pub mod sampling;

@@ -16,7 +16,7 @@ use crate::error::ErrorObject;
 use crate::json::JsonFields;
 use crate::wire::sampling::{Absent, Sampling};
 use crate::wire::usage::UsageReply;
-use crate::wire::{ValidationContext, label};
+use crate::wire::{ValidationContext, label, public_ids};
 
 /// One row of the table as it was sent.
 #[derive(Clone, Debug, PartialEq)]
@@ -242,19 +242,21 @@ pub fn cell_text(cell: &Value, limits: &LimitsConfig) -> Result<String, String> 
 
 /// The public spelling of an id.
 pub fn public_id(relquery: &RelQueryState) -> String {
-    match relquery.kind {
-        serving::relquery_state::RelQueryKind::RelQuery => format!("rq-{}", relquery.id),
-        serving::relquery_state::RelQueryKind::Cells(_) => format!("cl-{}", relquery.id),
-        serving::relquery_state::RelQueryKind::Calls => format!("sq-{}", relquery.id),
-        serving::relquery_state::RelQueryKind::Column => format!("co-{}", relquery.id),
-    }
+    use serving::relquery_state::RelQueryKind;
+    let prefix = match relquery.kind {
+        RelQueryKind::RelQuery => "rq",
+        RelQueryKind::Cells(_) => "cl",
+        RelQueryKind::Calls => "sq",
+        RelQueryKind::Column => "co",
+    };
+    format!("{prefix}-{}", public_ids::shown(relquery.id))
 }
 
-/// The number in a public id.
+/// The relQuery that a public id is of.
 pub fn parse_id(prefix: &str, id: &str) -> Option<base::RelQueryId> {
     let digits = id.strip_prefix(prefix)?;
     let is_plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    is_plain.then(|| digits.parse().ok().map(base::RelQueryId)).flatten()
+    is_plain.then(|| digits.parse().ok().map(public_ids::found)).flatten()
 }
 
 /// One row on the wire.

@@ -14,6 +14,7 @@ use utoipa::ToSchema;
 
 use crate::json::JsonFields;
 use crate::wire::live::{Audience, Called};
+use crate::wire::public_ids;
 
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -264,7 +265,7 @@ fn timeline(
 ) -> Timeline {
     let replayed = replays.iter().filter_map(|replay| replay.periods.get(*place));
     Timeline {
-        id: record.id.0.to_string(),
+        id: public_ids::shown(record.id).to_string(),
         called: audience.called(&record.name, record.tenant, record.class),
         rows: traced.rows.len() as u64,
         arrival_ms: millis(record.arrival.since(from)),

@@ -6,6 +6,7 @@ mod addins;
 mod auto;
 mod bad_input;
 mod batches;
+mod budgets;
 mod cell_forms;
 mod cellm;
 mod cells;

@@ -154,7 +154,7 @@ async fn a_relquery_is_found_by_its_id_and_called_off_once() {
     let body = json!({"template": "Say {w}", "rows": [["a"], ["b"]], "stream": true});
     let stream = server.client.begin("/v1/relqueries", &body).await;
     server.until("a step waits", |server| server.gate.passed() == 1).await;
-    let id = format!("rq-{}", server.running.app.runtime.registry.running()[0].id);
+    let id = gateway::wire::relquery::public_id(&server.running.app.runtime.registry.running()[0]);
     let path = format!("/v1/relqueries/{id}");
     let running = server.client.get(&path).await.json();
     assert_eq!(

@@ -106,7 +106,8 @@ async fn a_restart_resumes_all_tickets_however_many() {
     leave_tickets(&store, 150, &config.store.node).await;
     let server = serve_on(config, model(), store.clone()).await;
     let known = |number: u64| {
-        server.running.app.runtime.registry.get(store::DEFAULT_TENANT, base::RelQueryId(number))
+        let id = gateway::wire::relquery::parse_id("rq-", &format!("rq-{number}")).expect("it is an id");
+        server.running.app.runtime.registry.get(store::DEFAULT_TENANT, id)
     };
     assert!((1..=150).all(|number| known(number).is_some()), "the start itself resumes them");
     server.until("they end", |server| server.is_free()).await;

@@ -4,8 +4,9 @@ use base::Millis;
 use clap::{Args, Subcommand};
 use gateway::config::Config;
 use gateway::services::sql::accounts::user_of;
+use serde_json::json;
 use serving::clock::Clock;
-use store::{DEFAULT_TENANT, KeyInfo, NewKey, Store, Tenant, UnixMillis};
+use store::{DEFAULT_TENANT, KeyInfo, NewAuditEntry, NewKey, Store, Tenant, UnixMillis};
 
 use super::{Failure, open_or_ask, say, tell};
 
@@ -52,7 +53,9 @@ pub(crate) async fn run(key: Key, config: &Config) -> Result<(), Failure> {
             let tenant = tenant_of(&store, tenant, now).await?;
             let expires = days.map(|days| now.after(Millis(days.saturating_mul(86_400_000))));
             let new = NewKey { tenant: tenant.id, name: &name, expires, is_operator: operator };
-            let created = store.create_key(new, now).await?;
+            let details = json!({ "tenant": tenant.name, "days": days, "operator": operator }).to_string();
+            let entry = by_command("key.create", &name, &details);
+            let created = store.audited(entry, now, store.create_key(new, now)).await?;
             say!("API key: {}", created.plaintext);
             say!("number {}, tenant {} ({}); shown this once", created.info.id, tenant.name, tenant.id);
             say!("SQL user: {} (the key is its password)", user_of(&tenant.name, created.info.id));
@@ -67,13 +70,23 @@ pub(crate) async fn run(key: Key, config: &Config) -> Result<(), Failure> {
             }
         }
         KeyCommand::Revoke { id } => {
-            if !store.revoke_key(id, now).await? {
-                return Err(format!("there is no key {id}").into());
-            }
+            let subject = id.to_string();
+            let revoke = async {
+                match store.revoke_key(id, now).await? {
+                    true => Ok(()),
+                    false => Err(Failure::from(format!("there is no key {id}"))),
+                }
+            };
+            store.audited(by_command("key.revoke", &subject, "{}"), now, revoke).await?;
             say!("revoked {id}; running servers notice within seconds");
         }
     }
     Ok(())
+}
+
+/// An entry of the audit log for what is asked on the command line.
+fn by_command<'a>(action: &'a str, subject: &'a str, details: &'a str) -> NewAuditEntry<'a> {
+    NewAuditEntry { actor: "command line", action, subject, details }
 }
 
 /// What a list says of a key.

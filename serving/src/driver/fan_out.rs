@@ -153,7 +153,7 @@ impl Driver {
     }
 
     fn spend(&self, account: Account, usage: Usage) {
-        self.shared.accounts.add(account, Spent { requests: 0, rows: 1, usage });
+        self.shared.spend(account, Spent { requests: 0, rows: 1, usage });
     }
 
     /// Takes a row that ended out of the books, but for its room: [`Self::settle`] gives that back.

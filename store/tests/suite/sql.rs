@@ -47,6 +47,71 @@ pub(crate) async fn what_sql_spends_adds_up_by_tenant_and_day(url: String) {
     assert!(matches!(nobody, Err(Error::Missing("tenant"))), "{nobody:?}");
 }
 
+pub(crate) async fn a_budget_comes_with_what_was_computed_in_its_day_and_month(url: String) {
+    use base::TokenCount;
+    use store::{Computed, TenantBudget, UsageKey, UsageRow, Used};
+    let store = open(&url).await;
+    let other = second_tenant(&store).await;
+    // 2026-03-01 and the days around it.
+    let first = 20_513;
+    let row = |tenant, day, route: &str, computed| UsageRow {
+        key: UsageKey { tenant, day, model: "m".into(), route: route.into() },
+        used: Used {
+            requests: 1,
+            rows: 1,
+            prompt: TokenCount(1_000),
+            cached: TokenCount(1_000),
+            computed: TokenCount(computed),
+            output: TokenCount(1),
+        },
+    };
+    let rows = [
+        row(DEFAULT_TENANT, first - 1, "cells", 1_000_000),
+        row(DEFAULT_TENANT, first, "cells", 10),
+        row(DEFAULT_TENANT, first + 4, "cells", 20),
+        row(DEFAULT_TENANT, first + 4, "chat", 30),
+        row(DEFAULT_TENANT, first + 5, "chat", 1_000_000),
+        row(other, first + 4, "chat", 7),
+    ];
+    store.add_usage(&rows).await.expect("added");
+    assert_eq!(store.budgets(first + 4).await.expect("read"), []);
+    let budget = TenantBudget { day_tokens: Some(100), month_tokens: None };
+    store.set_budget(DEFAULT_TENANT, budget).await.expect("set");
+    let larger = TenantBudget { day_tokens: Some(200), month_tokens: Some(u64::MAX >> 1) };
+    store.set_budget(DEFAULT_TENANT, larger).await.expect("set again");
+    let found = store.budgets(first + 4).await.expect("read");
+    assert_eq!(found, [(DEFAULT_TENANT, larger, Computed { day: 52, month: 63 })]);
+    store.set_budget(other, budget).await.expect("set");
+    let found = store.budgets(first).await.expect("read");
+    assert_eq!(found[0].2, Computed { day: 11, month: 11 }, "a month begins anew");
+    assert_eq!(found[1], (other, budget, Computed::default()), "one that has computed nothing is there");
+    store.set_budget(DEFAULT_TENANT, TenantBudget::default()).await.expect("taken away");
+    assert_eq!(store.budgets(first).await.expect("read").len(), 1);
+    let nobody = store.set_budget(base::TenantId(77), budget).await;
+    assert!(matches!(nobody, Err(Error::Missing("tenant"))), "{nobody:?}");
+}
+
+pub(crate) async fn what_operators_do_is_written_before_it_is_done(url: String) {
+    use store::NewAuditEntry;
+    let store = open(&url).await;
+    let entry = |subject| NewAuditEntry { actor: "key 1", action: "tenant.create", subject, details: "{}" };
+    let made = store.audited(entry("zeta"), at(5), store.create_tenant("zeta", 1.0, at(5))).await;
+    made.expect("made");
+    let again = store.audited(entry("zeta"), at(6), store.create_tenant("zeta", 1.0, at(6))).await;
+    assert!(matches!(again, Err(Error::Taken { .. })));
+    let begun = store.begin_audit(entry("eta"), at(7)).await.expect("written");
+    let all = store.audit(None, 10).await.expect("read");
+    let shown: Vec<_> = all.iter().map(|entry| (&*entry.subject, entry.at, entry.is_done)).collect();
+    let expected = [("eta", at(7), None), ("zeta", at(6), Some(false)), ("zeta", at(5), Some(true))];
+    assert_eq!(shown, expected, "the newest first, each with its end");
+    assert_eq!(all[0].id, begun);
+    store.end_audit(begun, true).await.expect("said");
+    store.end_audit(begun, false).await.expect("asked");
+    let older = store.audit(Some(begun), 1).await.expect("read");
+    assert_eq!((older.len(), older[0].is_done), (1, Some(false)));
+    assert_eq!(store.audit(None, 1).await.expect("read")[0].is_done, Some(true), "an end is said once");
+}
+
 pub(crate) async fn a_ticket_that_begins_again_has_no_rows(url: String) {
     let store = open(&url).await;
     let mine = lease("a", 100);

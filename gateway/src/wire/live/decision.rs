@@ -6,6 +6,7 @@ use serde::Serialize;
 use serving::live::decision::{Contender, DecisionRecord};
 
 use super::{Audience, Called, at};
+use crate::wire::public_ids;
 
 /// A relQuery began.
 #[derive(Debug, Serialize)]
@@ -58,7 +59,7 @@ impl DecisionEvent {
 fn contender(Contender { status, name }: &Contender, audience: &Audience) -> ContenderEvent {
     let is_seen = audience.sees(status.tenant);
     ContenderEvent {
-        id: is_seen.then(|| status.id.0.to_string()),
+        id: is_seen.then(|| public_ids::shown(status.id).to_string()),
         called: is_seen.then(|| audience.called(name, status.tenant, status.class)),
         arrival_us: at(status.arrival),
         rows: status.rows.submitted.saturating_sub(status.rows.ended()),

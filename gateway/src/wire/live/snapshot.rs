@@ -10,6 +10,7 @@ use serving::live::{LiveSnapshot, why};
 use serving::replicas::ReplicaView;
 
 use super::{Audience, Called, at};
+use crate::wire::public_ids;
 
 /// Queue and memory.
 #[derive(Debug, Serialize)]
@@ -159,7 +160,7 @@ impl LastSent {
     fn status(&self, status: &RelQueryStatus, called: Called, place: usize) -> RelQueryEvent {
         let rows = status.rows;
         RelQueryEvent {
-            id: status.id.0.to_string(),
+            id: public_ids::shown(status.id).to_string(),
             called,
             place,
             period: match status.period() {

@@ -5,6 +5,7 @@ use serde::Serialize;
 use serving::live::describe::{BatchSize, Seen, Step};
 
 use super::{Audience, at, micros};
+use crate::wire::public_ids;
 
 /// Signed microseconds of a difference in nanoseconds.
 fn signed(nanos: i128) -> i64 {
@@ -91,7 +92,7 @@ impl StepEvent {
             tokens: size.tokens,
         };
         let seen = |seen: Seen| TouchedEvent {
-            id: audience.sees(seen.tenant).then(|| seen.id.0.to_string()),
+            id: audience.sees(seen.tenant).then(|| public_ids::shown(seen.id).to_string()),
             priority: seen.priority,
         };
         Self {

@@ -1,0 +1,166 @@
+//! Tenants' budgets on every route, and the log of what operators change.
+
+use serde_json::{Value, json};
+use serving::config::Secret;
+use store::DEFAULT_TENANT;
+
+use crate::common::client::{Client, finish};
+use crate::common::{Parties, config, lasting_store, model, serve_on, serve_parties};
+
+/// Sets what a tenant may compute.
+async fn set(operators: &Client, tenant: &str, budget: Value) {
+    let reply = operators.post(&format!("/v1/tenants/{tenant}"), &json!({ "budget": budget })).await;
+    assert_eq!(reply.status, 200, "{}", reply.body);
+}
+
+/// One row of so many letters, each a token, that asks for as much as it is; the double says the word after `Say `.
+fn body(letters: usize) -> Value {
+    json!({"template": "Say {w}", "rows": [["x".repeat(letters)]], "max_tokens": letters + 1})
+}
+
+/// The tenant as its operators see it.
+async fn seen(operators: &Client, name: &str) -> Value {
+    let list = operators.get("/v1/tenants").await.json();
+    list["data"].as_array().unwrap().iter().find(|tenant| tenant["name"] == name).unwrap().clone()
+}
+
+#[actix_web::test]
+async fn a_budget_is_set_aside_before_rows_run_and_settled_after() {
+    let Parties { server, theirs, operators } = serve_parties(config()).await;
+    set(&operators, "default", json!({"day_tokens": 120})).await;
+    // 14 of a prompt and 11 of an answer, at most.
+    server.gate.shut();
+    let running = server.client.begin("/v1/relqueries", &body(10)).await;
+    server.until("a step waits", |server| server.gate.passed() == 1).await;
+    assert_eq!(seen(&operators, "default").await["reserved_tokens"], 25);
+    let refused = server.relquery(body(50)).await;
+    assert_eq!(refused.status, 429, "25 and 105 of 120: {}", refused.body);
+    let error = &refused.json()["error"];
+    assert_eq!(
+        (error["type"].as_str(), error["code"].as_str()),
+        (Some("insufficient_quota"), Some("budget_spent"))
+    );
+    let said = error["message"].as_str().unwrap();
+    assert!(
+        said.contains("120 tokens a day") && said.contains("25 set aside") && said.contains("105"),
+        "{said}"
+    );
+    let wait: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+    assert!((1..=86_400).contains(&wait), "until midnight: {wait}");
+    // Another tenant has none.
+    server.gate.release();
+    assert_eq!(theirs.post("/v1/relqueries", &body(50)).await.status, 200);
+    let done = finish(running).await;
+    assert_eq!(done.status, 200, "{}", done.body);
+    server.until("it ends", |server| server.is_free()).await;
+    let standing = seen(&operators, "default").await;
+    assert_eq!(standing["reserved_tokens"], 0, "what it did not take is free again");
+    let used = standing["day_tokens"]["used"].as_u64().unwrap();
+    assert!((20..=25).contains(&used), "what it took is counted: {used}");
+    assert_eq!(standing["day_tokens"]["max"], 120);
+    let never = server.relquery(body(100)).await;
+    assert_eq!(never.status, 413, "it never fits: {}", never.body);
+    set(&operators, "default", json!({})).await;
+    assert_eq!(server.relquery(body(100)).await.status, 200, "no bound any more");
+}
+
+#[actix_web::test]
+async fn every_route_is_held_to_the_budget_and_known_answers_are_free() {
+    let Parties { server, operators, .. } = serve_parties(config()).await;
+    let cell = json!({"calls": [{"function": "ask", "args": ["Say hello"]}]});
+    assert_eq!(server.client.post("/v1/cells", &cell).await.status, 200);
+    set(&operators, "default", json!({"month_tokens": 1})).await;
+    let chat = json!({"messages": [{"role": "user", "content": "Say a"}], "max_tokens": 4});
+    let completion = json!({"prompt": "Say a", "max_tokens": 4});
+    let other_cell = json!({"calls": [{"function": "ask", "args": ["Say bye"]}]});
+    let query = json!({"query": {"g": {"messages": [{"user": "Say a"}], "max_tokens": 4}}});
+    for (path, asked) in [
+        ("/v1/relqueries", &body(3)),
+        ("/v1/cells", &other_cell),
+        ("/v1/chat/completions", &chat),
+        ("/v1/completions", &completion),
+        ("/v1/query", &query),
+    ] {
+        let reply = server.client.post(path, asked).await;
+        assert!(reply.body.contains("too_large") || reply.body.contains("budget"), "{path}: {}", reply.body);
+        assert!(!reply.body.contains("\"completed\""), "{path}: {}", reply.body);
+    }
+    let known = server.client.post("/v1/cells", &cell).await;
+    assert_eq!((known.status, &known.json()["status"]), (200, &json!("completed")), "{}", known.body);
+}
+
+#[actix_web::test]
+async fn what_another_gateway_computed_counts_and_a_restart_forgets_nothing() {
+    let (_folder, store) = lasting_store().await;
+    let budget = store::TenantBudget { day_tokens: Some(60), month_tokens: None };
+    store.set_budget(DEFAULT_TENANT, budget).await.unwrap();
+    let first = serve_on(config(), model(), store.clone()).await;
+    assert_eq!(first.relquery(body(10)).await.status, 200);
+    first.running.drain(std::future::pending()).await;
+    let mut second = config();
+    second.store.node = "another".into();
+    let second = serve_on(second, model(), store).await;
+    let refused = second.relquery(body(20)).await;
+    assert_eq!(refused.status, 429, "some 24 are spent, and 45 asked: {}", refused.body);
+    assert_eq!(second.relquery(body(5)).await.status, 200);
+}
+
+#[actix_web::test]
+async fn what_operators_change_is_in_the_log_with_who_and_how_it_ended() {
+    let Parties { server, operators, .. } = serve_parties(config()).await;
+    operators.post("/v1/tenants", &json!({"name": "acme"})).await;
+    operators.post("/v1/tenants", &json!({"name": "acme"})).await;
+    let asked = json!({"name": "ops", "tenant": "acme", "operator": true});
+    let key = operators.post("/v1/keys", &asked).await.json();
+    let by_key = server.client.with_key(key["key"].as_str().unwrap());
+    by_key.post("/v1/tenants/acme", &json!({"weight": 2, "budget": {"day_tokens": 9}})).await;
+    by_key.delete(&format!("/v1/keys/{}", key["id"])).await;
+    operators.delete("/v1/keys/999").await;
+
+    let log = operators.get("/v1/audit").await.json();
+    let shown: Vec<(&str, &str, &str, bool)> = log["data"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|entry| {
+            let word = |field: &str| entry[field].as_str().unwrap();
+            (word("actor"), word("action"), word("subject"), entry["done"].as_bool().unwrap())
+        })
+        .collect();
+    let number = key["id"].to_string();
+    let by = format!("key {number}");
+    let expected = [
+        ("auth.admin_key", "key.revoke", "999", false),
+        (&*by, "key.revoke", &*number, true),
+        (&*by, "tenant.change", "acme", true),
+        ("auth.admin_key", "key.create", "ops", true),
+        ("auth.admin_key", "tenant.create", "acme", false),
+        ("auth.admin_key", "tenant.create", "acme", true),
+    ];
+    assert_eq!(shown, expected, "the newest first");
+    assert_eq!(log["data"][2]["details"], json!({"weight": 2.0, "budget": {"day_tokens": 9}}));
+    assert!(!log.to_string().contains(key["key"].as_str().unwrap()), "no secret is in it");
+    let before = log["data"][3]["id"].as_u64().unwrap();
+    let older = operators.get(&format!("/v1/audit?before={before}")).await.json();
+    assert_eq!(older["data"].as_array().unwrap().len(), 2);
+    assert_eq!(server.client.get("/v1/audit").await.status, 403, "for operators");
+}
+
+#[actix_web::test]
+async fn a_change_that_cannot_be_written_down_is_not_made() {
+    let (folder, store) = lasting_store().await;
+    let mut config = config();
+    config.auth.admin_key = Some(Secret("op".into()));
+    let server = serve_on(config, model(), store.clone()).await;
+    let operators = server.client.with_key("op");
+    sqlx::any::install_default_drivers();
+    let url = format!("sqlite://{}", folder.path().join("test.db").display());
+    let other = sqlx::AnyPool::connect(&url).await.unwrap();
+    sqlx::query("ALTER TABLE audit_log RENAME TO gone").execute(&other).await.unwrap();
+    let refused = operators.post("/v1/tenants", &json!({"name": "acme"})).await;
+    assert_eq!(refused.status, 500, "{}", refused.body);
+    assert_eq!(store.tenants().await.unwrap().len(), 1);
+    sqlx::query("ALTER TABLE gone RENAME TO audit_log").execute(&other).await.unwrap();
+    assert_eq!(operators.post("/v1/tenants", &json!({"name": "acme"})).await.status, 200);
+    assert_eq!(store.tenants().await.unwrap().len(), 2);
+}

@@ -1,0 +1,338 @@
+//! What tenants may compute in a day and in a month, on every route: set aside before rows run, settled after.
+//!
+//! A row is set aside with all it may take, its prompt and the longest answer that was asked for; what it took is
+//! counted when it ends, and the rest is free again. What all gateways have counted is read from the store now and
+//! then, so each of them may let in what others have set aside meanwhile. Must not know the store or HTTP.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use base::{Millis, TenantId};
+use store::UnixMillis;
+
+use crate::error::RequestError;
+use crate::intake::Job;
+use crate::relquery_state::Usage;
+
+/// Bounds of a tenant's tokens, prompts that were computed and answers; `None`: as many as it likes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TokenBudget {
+    /// Of a UTC day.
+    pub day: Option<u64>,
+    /// Of a UTC month.
+    pub month: Option<u64>,
+}
+
+/// Tokens that the store has of a tenant, from all gateways.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoredTokens {
+    /// Today.
+    pub day: u64,
+    /// This month.
+    pub month: u64,
+}
+
+/// How a tenant stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// Its bounds.
+    pub budget: TokenBudget,
+    /// Computed today.
+    pub day: u64,
+    /// Computed this month.
+    pub month: u64,
+    /// Set aside for what runs here.
+    pub reserved: u64,
+}
+
+#[derive(Debug, Default)]
+struct TenantTokens {
+    budget: TokenBudget,
+    stored: StoredTokens,
+    /// Counted here and written since the store was last read, or not written yet.
+    unread: u64,
+    /// Of these, those that are written.
+    written: u64,
+    reserved: u64,
+}
+
+impl TenantTokens {
+    fn standing(&self) -> Standing {
+        Standing {
+            budget: self.budget,
+            day: self.stored.day.saturating_add(self.unread),
+            month: self.stored.month.saturating_add(self.unread),
+            reserved: self.reserved,
+        }
+    }
+}
+
+/// All tenants' budgets, of all models of a process.
+#[derive(Debug, Default)]
+pub struct Budgets(Mutex<HashMap<TenantId, TenantTokens>>);
+
+impl Budgets {
+    fn tenants(&self) -> MutexGuard<'_, HashMap<TenantId, TenantTokens>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A row of a tenant has ended.
+    pub fn charge(&self, tenant: TenantId, usage: Usage) {
+        self.tenants().entry(tenant).or_default().unread += tokens(usage);
+    }
+
+    /// What was charged is in the store now.
+    pub fn written(&self, tenant: TenantId, usage: Usage) {
+        self.tenants().entry(tenant).or_default().written += tokens(usage);
+    }
+
+    /// Takes what the store has: budgets, and sums of those tenants. What is charged here is in the store, or
+    /// charged and not written, while that is read.
+    pub fn refresh(&self, found: impl IntoIterator<Item = (TenantId, TokenBudget, StoredTokens)>) {
+        let mut tenants = self.tenants();
+        for tokens in tenants.values_mut() {
+            tokens.budget = TokenBudget::default();
+            tokens.unread = tokens.unread.saturating_sub(std::mem::take(&mut tokens.written));
+        }
+        for (tenant, budget, stored) in found {
+            let tokens = tenants.entry(tenant).or_default();
+            (tokens.budget, tokens.stored) = (budget, stored);
+        }
+        tenants.retain(|_, tokens| {
+            tokens.budget != TokenBudget::default() || tokens.reserved > 0 || tokens.unread > 0
+        });
+    }
+
+    /// How a tenant stands, as of the last time that the store was read.
+    pub fn standing(&self, tenant: TenantId) -> Standing {
+        self.tenants().get(&tenant).map(TenantTokens::standing).unwrap_or_default()
+    }
+
+    /// Sets aside what the rows of a job may take; `None` for a tenant without a budget. Work that `is_resumed` was
+    /// let in before, and is not refused.
+    pub fn hold(
+        self: &Arc<Self>,
+        job: &Job,
+        now: UnixMillis,
+        is_resumed: bool,
+    ) -> Result<Option<Arc<TokenHold>>, RequestError> {
+        let tenant = job.account.tenant;
+        let mut tenants = self.tenants();
+        let Some(found) = tenants.get_mut(&tenant).filter(|found| found.budget != TokenBudget::default())
+        else {
+            return Ok(None);
+        };
+        let rows: HashMap<u32, u64> = job
+            .parts
+            .iter()
+            .flat_map(|part| &part.rows)
+            .filter_map(|row| {
+                let most = (row.item.prompt.len() as u64).saturating_add(row.item.generation.output_max.0);
+                row.targets.first().map(|target| (*target, most))
+            })
+            .collect();
+        let asked = rows.values().fold(0, |sum: u64, more| sum.saturating_add(*more));
+        let standing = found.standing();
+        if !is_resumed {
+            let of_day = (standing.budget.day, standing.day, "day", until_tomorrow(now));
+            let of_month = (standing.budget.month, standing.month, "month", until_next_month(now));
+            for (max, used, period, retry_after) in [of_day, of_month] {
+                let Some(max) = max else { continue };
+                if asked > max {
+                    let what = format!("a request that may take {asked} tokens");
+                    return Err(RequestError::TooLarge {
+                        what,
+                        limit: format!("{max}, the tenant's {period}"),
+                    });
+                }
+                let reserved = standing.reserved;
+                if used.saturating_add(reserved).saturating_add(asked) > max {
+                    return Err(RequestError::TenantBudget {
+                        period,
+                        max,
+                        used,
+                        reserved,
+                        asked,
+                        retry_after,
+                    });
+                }
+            }
+        }
+        found.reserved += asked;
+        drop(tenants);
+        Ok(Some(Arc::new(TokenHold { budgets: Arc::clone(self), tenant, rows: Mutex::new(rows) })))
+    }
+
+    fn release(&self, tenant: TenantId, tokens: u64) {
+        if let Some(found) = self.tenants().get_mut(&tenant) {
+            found.reserved = found.reserved.saturating_sub(tokens);
+        }
+    }
+}
+
+/// What is set aside for rows that have not ended; free again when it is dropped.
+#[derive(Debug)]
+pub struct TokenHold {
+    budgets: Arc<Budgets>,
+    tenant: TenantId,
+    rows: Mutex<HashMap<u32, u64>>,
+}
+
+impl TokenHold {
+    fn rows(&self) -> MutexGuard<'_, HashMap<u32, u64>> {
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A row has ended.
+    pub(crate) fn release(&self, row: u32) {
+        let held = self.rows().remove(&row);
+        if let Some(held) = held {
+            self.budgets.release(self.tenant, held);
+        }
+    }
+
+    /// All rows have.
+    pub(crate) fn release_all(&self) {
+        let held: u64 = self.rows().drain().map(|(_, held)| held).sum();
+        if held > 0 {
+            self.budgets.release(self.tenant, held);
+        }
+    }
+
+    /// Holds what another does too, of further rows of the same relQuery.
+    pub(crate) fn take_over(&self, other: &Self) {
+        let more: Vec<(u32, u64)> = other.rows().drain().collect();
+        self.rows().extend(more);
+    }
+}
+
+impl Drop for TokenHold {
+    fn drop(&mut self) {
+        self.release_all();
+    }
+}
+
+/// What of a usage counts: a prompt out of the prefix cache is free.
+fn tokens(usage: Usage) -> u64 {
+    usage.computed.0 + usage.output.0
+}
+
+const DAY_MS: u64 = 86_400_000;
+
+fn until_tomorrow(now: UnixMillis) -> Millis {
+    Millis(DAY_MS - now.0 % DAY_MS)
+}
+
+fn until_next_month(now: UnixMillis) -> Millis {
+    // No month has more than 31 days.
+    let next = (now.day() + 1..=now.day() + 31).find(|day| store::month_start(*day) == *day);
+    Millis(next.unwrap_or(now.day() + 31) * DAY_MS - now.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use base::{RelQueryId, ServiceClass, TokenCount, TokenId, WorkItem};
+
+    use super::*;
+    use crate::account::Account;
+    use crate::intake::{PendingRow, TemplateRows};
+    use crate::relquery_state::{Arrival, RelQueryKind, RelQueryState};
+
+    const TENANT: TenantId = TenantId(7);
+    /// 2026-02-27, an hour before midnight.
+    const NOW: UnixMillis = UnixMillis(20_511 * DAY_MS + 23 * 3_600_000);
+
+    /// A job of rows that take at most 10 tokens each.
+    fn job(rows: u32) -> Job {
+        let arrival = Arrival { unix_ms: 0, time: base::Time(0) };
+        let generation = base::Generation { output_max: TokenCount(8), ..base::Generation::default() };
+        let item = WorkItem {
+            row: 0,
+            prompt: Arc::from([TokenId(1), TokenId(2)]),
+            spans: Arc::from([]),
+            sections: Arc::from([]),
+            generation: Arc::new(generation),
+            seed: 0,
+        };
+        let row = |index| PendingRow { targets: vec![index], item: item.clone(), key: None };
+        Job {
+            relquery: RelQueryState::new(
+                RelQueryId(1),
+                TENANT,
+                RelQueryKind::RelQuery,
+                rows as usize,
+                arrival,
+            ),
+            account: Account { tenant: TENANT, route: "relqueries" },
+            weight: 1_000,
+            scope: 0,
+            class: ServiceClass::Interactive,
+            deadline: None,
+            pin: None,
+            parts: vec![TemplateRows { open: None, label: None, rows: (0..rows).map(row).collect() }],
+        }
+    }
+
+    fn budgets(day: Option<u64>, month: Option<u64>, stored: StoredTokens) -> Arc<Budgets> {
+        let budgets = Arc::<Budgets>::default();
+        budgets.refresh([(TENANT, TokenBudget { day, month }, stored)]);
+        budgets
+    }
+
+    fn took(computed: u64, output: u64) -> Usage {
+        Usage { computed: TokenCount(computed), output: TokenCount(output), ..Usage::default() }
+    }
+
+    #[test]
+    fn rows_are_set_aside_at_their_most_and_settled_at_what_they_took() {
+        let budgets = budgets(Some(40), None, StoredTokens::default());
+        let held = budgets.hold(&job(3), NOW, false).expect("30 of 40").expect("there is a budget");
+        let refused = budgets.hold(&job(2), NOW, false).expect_err("50 of 40");
+        let RequestError::TenantBudget { period, max, used, reserved, asked, retry_after } = refused else {
+            panic!("{refused}");
+        };
+        assert_eq!((period, max, used, reserved, asked), ("day", 40, 0, 30, 20));
+        assert_eq!(retry_after, Millis(3_600_000), "an hour before midnight");
+        budgets.charge(TENANT, took(2, 1));
+        held.release(0);
+        held.release(0);
+        assert_eq!(budgets.standing(TENANT).reserved, 20, "a row counts once");
+        budgets.hold(&job(2), NOW, false).expect_err("3, 20 and 20 of 40");
+        budgets.hold(&job(1), NOW, false).expect("3, 20 and 10 of 40");
+        drop(held);
+        assert_eq!(budgets.standing(TENANT), Standing { day: 3, month: 3, ..budgets.standing(TENANT) });
+        assert_eq!(budgets.standing(TENANT).reserved, 0, "what was let in and dropped is free again");
+    }
+
+    #[test]
+    fn what_all_gateways_wrote_counts_once() {
+        let budgets = budgets(Some(100), Some(1_000), StoredTokens { day: 50, month: 900 });
+        budgets.charge(TENANT, took(20, 10));
+        assert_eq!(budgets.standing(TENANT).day, 80);
+        budgets.written(TENANT, took(20, 10));
+        assert_eq!(budgets.standing(TENANT).day, 80, "the store was not read since");
+        let limits = TokenBudget { day: Some(100), month: Some(1_000) };
+        budgets.refresh([(TENANT, limits, StoredTokens { day: 85, month: 935 })]);
+        assert_eq!(budgets.standing(TENANT).day, 85, "30 are ours and 5 another gateway's");
+        let refused = budgets.hold(&job(7), NOW, false).expect_err("155 of a day's 100").to_string();
+        assert!(refused.contains("a day"), "{refused}");
+        budgets.refresh([(TENANT, limits, StoredTokens { day: 0, month: 935 })]);
+        let refused = budgets.hold(&job(7), NOW, false).expect_err("1,005 of a month's 1,000");
+        let RequestError::TenantBudget { period, retry_after, .. } = refused else { panic!("{refused}") };
+        // The 28th is February's last day.
+        assert_eq!((period, retry_after), ("month", Millis(DAY_MS + 3_600_000)));
+    }
+
+    #[test]
+    fn resumed_work_is_let_in_and_what_never_fits_is_not_told_to_come_back() {
+        let budgets = budgets(Some(25), None, StoredTokens { day: 25, month: 25 });
+        budgets.hold(&job(1), NOW, false).expect_err("nothing is left");
+        let held = budgets.hold(&job(1), NOW, true).expect("it was let in before").expect("and is counted");
+        assert_eq!(budgets.standing(TENANT).reserved, 10);
+        drop(held);
+        let error = budgets.hold(&job(3), NOW, false).expect_err("30 of 25");
+        assert!(matches!(error, RequestError::TooLarge { .. }), "{error}");
+        budgets.refresh([]);
+        assert!(budgets.hold(&job(3), NOW, false).expect("no budget any more").is_none());
+    }
+}
