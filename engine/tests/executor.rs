@@ -15,6 +15,7 @@ use common::{
 use engine::checkpoint::Dtype;
 use engine::checkpoint::config::Family;
 use engine::checkpoint::synthetic::Synthetic;
+use engine::checkpoint::weights::MapWeights;
 use engine::executor::{LocalExecutor, PoolSettings};
 
 const BLOCK: usize = 8;
@@ -95,6 +96,27 @@ fn logits_that_are_not_numbers_fail_their_row_alone() {
     // Blocks that held what is not a number serve the next row as if they were fresh.
     let again = Row { id: 4, blocks: bad.blocks.clone(), ..good.clone() };
     assert_eq!(step(&mut executor, vec![again.slot(0..20)])[0], results[0]);
+}
+
+#[test]
+fn neighbours_of_a_row_without_numbers_get_what_they_get_beside_a_sound_one() {
+    let model = model();
+    let beside = |weights: &MapWeights| {
+        let mut executor = executor_of(decoder(&model, weights), BLOCK as u32);
+        let mut blocks = Blocks::default();
+        let prompts = [vec![TokenId(3); 20], vec![TokenId(3), TokenId(7), TokenId(3)], vec![TokenId(5); 13]];
+        let mut slots = Vec::new();
+        for (prompt, id) in prompts.into_iter().zip(1..) {
+            let row = Row::new(id, prompt, 40, BLOCK, &mut blocks);
+            slots.push(row.slot(0..row.prompt));
+        }
+        step(&mut executor, slots)
+    };
+    let sound = beside(&model.weights());
+    let unsound = beside(&with_unsound_token(&model, TokenId(7)));
+    assert!(sound.iter().all(Result::is_ok), "{sound:?}");
+    assert_eq!(unsound[1], Err(RowError::NotANumber));
+    assert_eq!((&unsound[0], &unsound[2]), (&sound[0], &sound[2]), "the same step, the same tokens");
 }
 
 /// Greedy output of one row under `generation`, step by step to its end.

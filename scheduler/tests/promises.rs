@@ -226,6 +226,40 @@ fn a_cancel_frees_everything_once_whenever_it_comes() {
 }
 
 #[test]
+fn a_row_called_off_as_it_computes_what_all_share_leaves_that_to_the_others() {
+    for (policy, fails) in Policy::ALL.into_iter().flat_map(|policy| [(policy, false), (policy, true)]) {
+        let mut scheduler = scheduler(config(policy));
+        let (mut memory, plan) = start(&mut scheduler, rows(5, 20, 3, 5, 1));
+        let first = plan.slots.iter().find(|slot| slot.input.len() == 23).expect("one computes the template");
+        let (id, row) = scheduler.row_of(first.request).expect("its row is open");
+        assert!(scheduler.cancel_row(id, row), "{policy}");
+        let mut events = if fails {
+            memory.fail(&plan);
+            scheduler.abort_step(plan.step, "broken", Time(2))
+        } else {
+            scheduler.apply(&memory.step(&plan), Time(2))
+        };
+        scheduler.check_invariants().expect("the books balance");
+        if fails {
+            let again = scheduler.plan(Time(3)).expect("the others go on");
+            let expected = TokenCount(20 + 3 * again.slots.len() as u64);
+            assert_eq!(again.prefill_tokens(), expected, "{policy}: another one takes it over");
+            events.extend(scheduler.apply(&memory.step(&again), Time(4)));
+        }
+        events.extend(finish(&mut scheduler, &mut memory).0);
+        let done = events.iter().filter(|event| matches!(event, Event::RowDone { .. })).count();
+        assert_eq!(done, 4, "{policy}");
+        if !fails {
+            let usage = usage(&events);
+            let found = (usage.cached, usage.computed);
+            assert_eq!(found, (TokenCount(4 * 20), TokenCount(4 * 3)), "{policy}: it was computed once");
+        }
+        assert!(scheduler.is_idle(), "{policy}");
+        assert_eq!(scheduler.stats().kv_used_blocks, 0, "{policy}");
+    }
+}
+
+#[test]
 fn the_last_row_that_is_cancelled_ends_its_relquery() {
     let mut scheduler = scheduler(config(Policy::RelServe));
     scheduler.submit(submission(1, 0, rows(2, 4, 3, 5, 1))).expect("room");

@@ -1,6 +1,6 @@
-//! Style as tests: import directions, module documentation, forbidden words, links of documents, who may read
-//! the clock and the environment, sizes. STYLE.md says why; a rule that is wrong is changed in the commit
-//! that breaks it.
+//! Style as tests: import directions, module documentation, forbidden words, links of documents, tests that
+//! they name, who may read the clock and the environment, sizes. STYLE.md says why; a rule that is wrong is
+//! changed in the commit that breaks it.
 
 #[path = "rules/circles.rs"]
 mod circles;
@@ -14,6 +14,8 @@ mod edges;
 mod imports;
 #[path = "rules/links.rs"]
 mod links;
+#[path = "rules/named_tests.rs"]
+mod named_tests;
 #[path = "rules/packages.rs"]
 mod packages;
 #[path = "rules/size.rs"]

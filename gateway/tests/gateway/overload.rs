@@ -5,7 +5,7 @@ use serde_json::json;
 use tokio::io::AsyncReadExt;
 
 use crate::common::client::finish;
-use crate::common::{config, model, serve_with};
+use crate::common::{Server, config, model, serve_with};
 
 #[actix_web::test]
 async fn a_full_queue_is_a_429_that_says_when_and_recovers() {
@@ -29,6 +29,37 @@ async fn a_full_queue_is_a_429_that_says_when_and_recovers() {
     assert_eq!(again.status, 200, "no restart is needed");
     let never = server.relquery(json!({"template": "Say {w}", "rows": rows(5)})).await;
     assert_eq!(never.status, 413, "what never fits is not told to come back");
+}
+
+#[actix_web::test]
+async fn of_a_burst_of_a_hundred_queues_one_is_served_in_its_own_steps_and_the_rest_never_runs() {
+    const ROWS: usize = 4;
+    let mut config = config();
+    config.limits.queue_rows_max = ROWS as u64;
+    let server = serve_with(config, model()).await;
+    server.gate.shut();
+    let body = |number: usize| json!({"template": "Say {w}", "rows": [[format!("w{number:03}")]]});
+    let mut admitted = Vec::new();
+    for number in 0..ROWS {
+        admitted.push(server.client.begin("/v1/relqueries", &body(number)).await);
+    }
+    let is_full = |server: &Server| server.running.app.runtime.shared.intake.unfinished() == ROWS as u64;
+    server.until("the queue is full", is_full).await;
+    for number in ROWS..100 * ROWS {
+        let refused = server.relquery(body(number)).await;
+        assert_eq!(refused.status, 429, "{}", refused.body);
+        assert!(refused.header("retry-after").unwrap().parse::<u64>().unwrap() >= 1);
+    }
+    assert_eq!(server.metric("relserve_overloaded_total"), (99 * ROWS) as f64);
+    server.gate.release();
+    for connection in admitted {
+        let reply = finish(connection).await.json();
+        assert_eq!(reply["status"], "completed", "{reply}");
+    }
+    // A prefill, its four letters and its end for each, even where each went alone.
+    assert!(server.gate.passed() <= 6 * ROWS as u64, "{} steps", server.gate.passed());
+    assert_eq!(server.gate.computed(), (ROWS * "Say w000".len()) as u64, "what was refused was not computed");
+    assert_eq!(server.relquery(body(0)).await.status, 200, "no restart is needed");
 }
 
 #[actix_web::test]

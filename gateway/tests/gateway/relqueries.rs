@@ -97,6 +97,23 @@ async fn a_cached_answer_survives_a_restart() {
 }
 
 #[actix_web::test]
+async fn an_answer_of_another_revision_of_the_model_is_not_given_after_a_restart() {
+    let (_dir, store) = crate::common::lasting_store().await;
+    let serve_revision = |revision, store| {
+        let model = serving::model::Model { revision, ..crate::common::model() };
+        crate::common::serve_on(crate::common::config(), model, store)
+    };
+    let body = json!({"template": "Say {w}", "rows": [["a"], ["b"]]});
+    for (revision, from_cache) in [(7, 0), (8, 0), (7, 2), (8, 2)] {
+        let server = serve_revision(revision, store.clone()).await;
+        let reply = server.relquery(body.clone()).await.json();
+        assert_eq!(reply["usage"]["rows_from_cache"], from_cache, "revision {revision}: {reply}");
+        assert_eq!(server.gate.passed() > 0, from_cache == 0, "revision {revision}");
+        server.running.drain(std::future::pending()).await;
+    }
+}
+
+#[actix_web::test]
 async fn identical_cells_in_flight_run_once() {
     let server = serve().await;
     server.gate.shut();

@@ -4,7 +4,7 @@ use base::Millis;
 use serde_json::json;
 
 use crate::common::client::finish;
-use crate::common::{config, model, serve, serve_with};
+use crate::common::{Server, config, model, serve, serve_with};
 
 #[actix_web::test]
 async fn a_drain_refuses_new_work_and_finishes_what_runs() {
@@ -54,4 +54,39 @@ async fn after_the_drain_streams_end_with_an_error_and_never_a_done() {
     assert_eq!(events.last().unwrap().1["error"]["code"], "shutting_down");
     assert!(events.iter().all(|(name, _)| name != "done"));
     assert_eq!(plain.status, 503);
+}
+
+#[actix_web::test]
+async fn a_second_signal_ends_hundreds_of_streams_at_once_each_with_an_error() {
+    const STREAMS: usize = 200;
+    let mut config = config();
+    // Nobody could wait for that.
+    config.server.drain_ms_max = Millis(24 * 3_600_000);
+    let server = serve_with(config, model()).await;
+    server.gate.shut();
+    let mut streams = Vec::new();
+    for number in 0..STREAMS {
+        let rows = [[format!("w{number}")]];
+        let body = json!({"template": "Say {w}", "rows": rows, "cache": false, "stream": true});
+        streams.push(server.client.begin("/v1/relqueries", &body).await);
+    }
+    let all_run = |server: &Server| server.running.app.runtime.registry.running().len() == STREAMS;
+    server.until("all are there", all_run).await;
+    let gate = server.gate.clone();
+    let clients = async {
+        let mut replies = Vec::new();
+        for stream in streams {
+            replies.push(finish(stream).await);
+        }
+        gate.release();
+        replies
+    };
+    let (replies, ()) = tokio::join!(clients, server.running.drain(std::future::ready(())));
+    assert_eq!(replies.len(), STREAMS);
+    for reply in replies {
+        let events = reply.events();
+        let (name, data) = events.last().expect("it does not end in silence");
+        assert_eq!((name.as_str(), &data["error"]["code"]), ("error", &json!("shutting_down")));
+        assert!(events.iter().all(|(name, _)| name != "done"), "{}", reply.body);
+    }
 }

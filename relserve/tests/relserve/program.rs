@@ -147,6 +147,42 @@ fn a_first_start_that_cannot_listen_makes_no_key_that_nobody_sees() {
 }
 
 #[test]
+fn a_model_that_cannot_be_read_ends_the_start_with_an_error_that_names_it() {
+    use engine::checkpoint::Synthetic;
+    use engine::checkpoint::config::Family;
+    let folder = tempfile::tempdir().unwrap();
+    let model = folder.path().join("model");
+    std::fs::create_dir(&model).unwrap();
+    let (weights, config) = (model.join("model.safetensors"), model.join("config.json"));
+    let remove = || std::fs::remove_file(&weights).unwrap();
+    let cut = || std::fs::File::options().write(true).open(&weights).unwrap().set_len(1_000).unwrap();
+    let spoil = || std::fs::write(&config, "{").unwrap();
+    let widen = || {
+        let text = std::fs::read_to_string(&config).unwrap();
+        let mut fields: serde_json::Value = serde_json::from_str(&text).unwrap();
+        fields["intermediate_size"] = (2 * fields["intermediate_size"].as_u64().unwrap()).into();
+        std::fs::write(&config, fields.to_string()).unwrap();
+    };
+    let damages: [(&dyn Fn(), &str); 4] = [
+        (&remove, "model.safetensors"),
+        (&cut, "truncated"),
+        (&spoil, "config.json"),
+        (&widen, "the configuration asks for"),
+    ];
+    for (damage, named) in damages {
+        Synthetic::tiny(Family::Llama, 1).write(&model).unwrap();
+        damage();
+        let mut command = serve(&folder.path().join("data"));
+        command.args(["--device", "cpu", "--model"]).arg(&model).stdin(Stdio::null());
+        let ended = command.output().unwrap();
+        let [told, error] = [&ended.stdout, &ended.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+        assert_eq!(ended.status.code(), Some(1), "{named}: {error}");
+        assert!(error.contains("error: ") && error.contains(named), "{named}: {error}");
+        assert!(!told.contains(" on http://"), "it was never ready: {told}");
+    }
+}
+
+#[test]
 fn two_servers_of_one_name_do_not_share_a_database() {
     let folder = tempfile::tempdir().unwrap();
     let (first, _) = start(folder.path());
