@@ -33,7 +33,7 @@ use crate::ports::{BindError, BoundPath, BoundPort, ListenerKind, PortError, Por
 use crate::routes::ops::Description;
 use crate::services::sql::accounts::SqlAccounts;
 use crate::services::sql::tenants;
-use crate::services::{batches, budgets, tickets, upkeep};
+use crate::services::{batches, limits, tickets, upkeep};
 use crate::state::App;
 use crate::{arrival, cors, kept_replies, origin_check, routes};
 
@@ -164,7 +164,7 @@ pub async fn start_on(
     let (runtimes, loops) = start_models(&config, loaded, &store).await?;
     let app = Data::new(App::new(runtimes.clone(), config)?);
     // Before anything is let in.
-    budgets::refresh(&app).await;
+    limits::refresh(&app).await;
     let sql = listen_sql(&app, ports.sql, certificates.sql.as_ref()).await?;
     let (address, (server, unix)) =
         (ports.http.address(), listen(&app, ports.http, ports.unix, certificates.http.as_ref())?);

@@ -7,6 +7,7 @@ pub mod remembered;
 
 use std::sync::Arc;
 
+use actix_web::http::Method;
 use actix_web::http::header::AUTHORIZATION;
 use actix_web::web::Data;
 use actix_web::{FromRequest, HttpRequest, dev::Payload};
@@ -102,7 +103,7 @@ pub(crate) async fn tenant_of(app: &App, request: &HttpRequest) -> Result<Tenant
     Ok(authenticate(app, bearer(request)).await?.tenant.tenant)
 }
 
-/// The caller of a request that carries a valid key.
+/// The caller of a request that carries a valid key. A POST counts as one of its tenant's requests.
 pub struct Authenticated(pub Caller);
 
 impl FromRequest for Authenticated {
@@ -112,9 +113,13 @@ impl FromRequest for Authenticated {
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
         let app = request.app_data::<Data<App>>().map(|data| Arc::clone(data));
         let key = bearer(request);
+        let is_post = request.method() == Method::POST;
         Box::pin(async move {
             let app = app.ok_or_else(|| internal("no application state"))?;
             let holder = authenticate(&app, key).await?;
+            if is_post {
+                app.runtime.shared.budgets.admit_request(holder.tenant.tenant)?;
+            }
             Ok(Self(Caller::of(holder.tenant)))
         })
     }

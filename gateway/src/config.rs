@@ -402,10 +402,13 @@ impl Config {
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         if !self.server.listen.ip().is_loopback() {
-            warnings.push(format!(
-                "listening on {}, beyond loopback, without TLS: put a TLS proxy in front",
-                self.server.listen
-            ));
+            if self.server.certificate.is_none() {
+                warnings.push(format!(
+                    "listening on {}, beyond loopback, without TLS: name server.certificate, or put a TLS proxy in \
+                     front",
+                    self.server.listen
+                ));
+            }
             if self.auth.mode == AuthMode::None {
                 warnings.push("auth.mode is \"none\": anyone who reaches this address can use it".into());
             }

@@ -201,6 +201,7 @@ pub fn status(error: &RequestError) -> StatusCode {
         RequestError::Overloaded { .. }
         | RequestError::BudgetSpent { .. }
         | RequestError::TenantBudget { .. }
+        | RequestError::RateLimit { .. }
         | RequestError::Constraints { .. }
         | RequestError::Busy { .. } => StatusCode::TOO_MANY_REQUESTS,
         RequestError::NotConfigured(_) => StatusCode::NOT_IMPLEMENTED,
@@ -221,6 +222,7 @@ fn retry_after(error: &RequestError) -> Option<Millis> {
         RequestError::Overloaded { retry_after, .. }
         | RequestError::BudgetSpent { retry_after, .. }
         | RequestError::TenantBudget { retry_after, .. }
+        | RequestError::RateLimit { retry_after, .. }
         | RequestError::Constraints { retry_after, .. }
         | RequestError::Busy { retry_after, .. } => Some(*retry_after),
         RequestError::ShuttingDown => Some(Millis(5_000)),

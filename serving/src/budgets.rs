@@ -1,42 +1,28 @@
-//! What tenants may compute in a day and in a month, on every route: set aside before rows run, settled after.
+//! What tenants may: tokens in a day and in a month, requests in a minute, models. On every route.
 //!
-//! A row is set aside with all it may take, its prompt and the longest answer that was asked for; what it took is
+//! Tokens are set aside before rows run and settled after.//! A row is set aside with all it may take, its prompt and the longest answer that was asked for; what it took is
 //! counted when it ends, and the rest is free again. What all gateways have counted is read from the store now and
 //! then, so each of them may let in what others have set aside meanwhile. Must not know the store or HTTP.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use base::{Millis, TenantId};
-use store::UnixMillis;
+use governor::clock::{Clock as _, DefaultClock};
+use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
+use store::{Computed, TenantLimits, UnixMillis};
 
 use crate::error::RequestError;
 use crate::intake::Job;
 use crate::relquery_state::Usage;
 
-/// Bounds of a tenant's tokens, prompts that were computed and answers; `None`: as many as it likes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TokenBudget {
-    /// Of a UTC day.
-    pub day: Option<u64>,
-    /// Of a UTC month.
-    pub month: Option<u64>,
-}
-
-/// Tokens that the store has of a tenant, from all gateways.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StoredTokens {
-    /// Today.
-    pub day: u64,
-    /// This month.
-    pub month: u64,
-}
-
 /// How a tenant stands.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
-    /// Its bounds.
-    pub budget: TokenBudget,
+    /// What it may.
+    pub limits: TenantLimits,
     /// Computed today.
     pub day: u64,
     /// Computed this month.
@@ -47,8 +33,11 @@ pub struct Standing {
 
 #[derive(Debug, Default)]
 struct TenantTokens {
-    budget: TokenBudget,
-    stored: StoredTokens,
+    limits: TenantLimits,
+    /// Counts its requests, where these have a bound.
+    requests: Option<DefaultDirectRateLimiter>,
+    /// From all gateways.
+    stored: Computed,
     /// Counted here and written since the store was last read, or not written yet.
     unread: u64,
     /// Of these, those that are written.
@@ -59,7 +48,7 @@ struct TenantTokens {
 impl TenantTokens {
     fn standing(&self) -> Standing {
         Standing {
-            budget: self.budget,
+            limits: self.limits.clone(),
             day: self.stored.day.saturating_add(self.unread),
             month: self.stored.month.saturating_add(self.unread),
             reserved: self.reserved,
@@ -86,21 +75,57 @@ impl Budgets {
         self.tenants().entry(tenant).or_default().written += tokens(usage);
     }
 
-    /// Takes what the store has: budgets, and sums of those tenants. What is charged here is in the store, or
+    /// Takes what the store has: limits, and sums of those tenants. What is charged here is in the store, or
     /// charged and not written, while that is read.
-    pub fn refresh(&self, found: impl IntoIterator<Item = (TenantId, TokenBudget, StoredTokens)>) {
+    pub fn refresh(&self, found: Vec<(TenantId, TenantLimits, Computed)>) {
         let mut tenants = self.tenants();
         for tokens in tenants.values_mut() {
-            tokens.budget = TokenBudget::default();
             tokens.unread = tokens.unread.saturating_sub(std::mem::take(&mut tokens.written));
         }
-        for (tenant, budget, stored) in found {
+        let limited: HashSet<TenantId> = found.iter().map(|(tenant, ..)| *tenant).collect();
+        for (tenant, limits, stored) in found {
             let tokens = tenants.entry(tenant).or_default();
-            (tokens.budget, tokens.stored) = (budget, stored);
+            if limits.minute_requests != tokens.limits.minute_requests {
+                // Of none at all nobody counts: they are refused by the bound itself.
+                let quota = limits.minute_requests.and_then(NonZeroU32::new).map(Quota::per_minute);
+                tokens.requests = quota.map(RateLimiter::direct);
+            }
+            (tokens.limits, tokens.stored) = (limits, stored);
         }
-        tenants.retain(|_, tokens| {
-            tokens.budget != TokenBudget::default() || tokens.reserved > 0 || tokens.unread > 0
+        tenants.retain(|tenant, tokens| {
+            if !limited.contains(tenant) {
+                (tokens.limits, tokens.requests) = (TenantLimits::default(), None);
+            }
+            limited.contains(tenant) || tokens.reserved > 0 || tokens.unread > 0
         });
+    }
+
+    /// Counts a request of a tenant, or refuses it: so many a minute, some of which may come at once.
+    pub fn admit_request(&self, tenant: TenantId) -> Result<(), RequestError> {
+        let tenants = self.tenants();
+        let Some(found) = tenants.get(&tenant) else { return Ok(()) };
+        let Some(max) = found.limits.minute_requests else { return Ok(()) };
+        let waits = match &found.requests {
+            Some(limiter) => match limiter.check() {
+                Ok(()) => return Ok(()),
+                Err(early) => early.wait_time_from(DefaultClock::default().now()),
+            },
+            None => Duration::from_mins(1),
+        };
+        let retry_after = Millis(u64::try_from(waits.as_millis()).unwrap_or(u64::MAX).max(1));
+        Err(RequestError::RateLimit { max, retry_after })
+    }
+
+    /// Refuses a model that a tenant may not use: to it, there is none of that name.
+    pub fn allows(&self, tenant: TenantId, model: &str) -> Result<(), RequestError> {
+        let tenants = self.tenants();
+        let models = tenants.get(&tenant).and_then(|found| found.limits.models.as_ref());
+        match models {
+            Some(models) if models.iter().all(|allowed| allowed != model) => {
+                Err(RequestError::unknown_model(model, models.iter().map(String::as_str)))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// How a tenant stands, as of the last time that the store was read.
@@ -118,10 +143,11 @@ impl Budgets {
     ) -> Result<Option<Arc<TokenHold>>, RequestError> {
         let tenant = job.account.tenant;
         let mut tenants = self.tenants();
-        let Some(found) = tenants.get_mut(&tenant).filter(|found| found.budget != TokenBudget::default())
-        else {
+        let Some(found) = tenants.get_mut(&tenant) else { return Ok(None) };
+        let (of_day, of_month) = (found.limits.day_tokens, found.limits.month_tokens);
+        if of_day.is_none() && of_month.is_none() {
             return Ok(None);
-        };
+        }
         let rows: HashMap<u32, u64> = job
             .parts
             .iter()
@@ -134,8 +160,8 @@ impl Budgets {
         let asked = rows.values().fold(0, |sum: u64, more| sum.saturating_add(*more));
         let standing = found.standing();
         if !is_resumed {
-            let of_day = (standing.budget.day, standing.day, "day", until_tomorrow(now));
-            let of_month = (standing.budget.month, standing.month, "month", until_next_month(now));
+            let of_day = (of_day, standing.day, "day", until_tomorrow(now));
+            let of_month = (of_month, standing.month, "month", until_next_month(now));
             for (max, used, period, retry_after) in [of_day, of_month] {
                 let Some(max) = max else { continue };
                 if asked > max {
@@ -273,9 +299,13 @@ mod tests {
         }
     }
 
-    fn budgets(day: Option<u64>, month: Option<u64>, stored: StoredTokens) -> Arc<Budgets> {
+    fn tokens(day_tokens: Option<u64>, month_tokens: Option<u64>) -> TenantLimits {
+        TenantLimits { day_tokens, month_tokens, ..TenantLimits::default() }
+    }
+
+    fn budgets(day: Option<u64>, month: Option<u64>, stored: Computed) -> Arc<Budgets> {
         let budgets = Arc::<Budgets>::default();
-        budgets.refresh([(TENANT, TokenBudget { day, month }, stored)]);
+        budgets.refresh(vec![(TENANT, tokens(day, month), stored)]);
         budgets
     }
 
@@ -285,7 +315,7 @@ mod tests {
 
     #[test]
     fn rows_are_set_aside_at_their_most_and_settled_at_what_they_took() {
-        let budgets = budgets(Some(40), None, StoredTokens::default());
+        let budgets = budgets(Some(40), None, Computed::default());
         let held = budgets.hold(&job(3), NOW, false).expect("30 of 40").expect("there is a budget");
         let refused = budgets.hold(&job(2), NOW, false).expect_err("50 of 40");
         let RequestError::TenantBudget { period, max, used, reserved, asked, retry_after } = refused else {
@@ -306,17 +336,17 @@ mod tests {
 
     #[test]
     fn what_all_gateways_wrote_counts_once() {
-        let budgets = budgets(Some(100), Some(1_000), StoredTokens { day: 50, month: 900 });
+        let budgets = budgets(Some(100), Some(1_000), Computed { day: 50, month: 900 });
         budgets.charge(TENANT, took(20, 10));
         assert_eq!(budgets.standing(TENANT).day, 80);
         budgets.written(TENANT, took(20, 10));
         assert_eq!(budgets.standing(TENANT).day, 80, "the store was not read since");
-        let limits = TokenBudget { day: Some(100), month: Some(1_000) };
-        budgets.refresh([(TENANT, limits, StoredTokens { day: 85, month: 935 })]);
+        let limits = tokens(Some(100), Some(1_000));
+        budgets.refresh(vec![(TENANT, limits.clone(), Computed { day: 85, month: 935 })]);
         assert_eq!(budgets.standing(TENANT).day, 85, "30 are ours and 5 another gateway's");
         let refused = budgets.hold(&job(7), NOW, false).expect_err("155 of a day's 100").to_string();
         assert!(refused.contains("a day"), "{refused}");
-        budgets.refresh([(TENANT, limits, StoredTokens { day: 0, month: 935 })]);
+        budgets.refresh(vec![(TENANT, limits, Computed { day: 0, month: 935 })]);
         let refused = budgets.hold(&job(7), NOW, false).expect_err("1,005 of a month's 1,000");
         let RequestError::TenantBudget { period, retry_after, .. } = refused else { panic!("{refused}") };
         // The 28th is February's last day.
@@ -325,14 +355,48 @@ mod tests {
 
     #[test]
     fn resumed_work_is_let_in_and_what_never_fits_is_not_told_to_come_back() {
-        let budgets = budgets(Some(25), None, StoredTokens { day: 25, month: 25 });
+        let budgets = budgets(Some(25), None, Computed { day: 25, month: 25 });
         budgets.hold(&job(1), NOW, false).expect_err("nothing is left");
         let held = budgets.hold(&job(1), NOW, true).expect("it was let in before").expect("and is counted");
         assert_eq!(budgets.standing(TENANT).reserved, 10);
         drop(held);
         let error = budgets.hold(&job(3), NOW, false).expect_err("30 of 25");
         assert!(matches!(error, RequestError::TooLarge { .. }), "{error}");
-        budgets.refresh([]);
+        budgets.refresh(Vec::new());
         assert!(budgets.hold(&job(3), NOW, false).expect("no budget any more").is_none());
+    }
+
+    #[test]
+    fn requests_are_let_in_as_many_as_a_minute_has() {
+        let budgets = budgets(None, None, Computed::default());
+        let of_minute = |most| TenantLimits { minute_requests: Some(most), ..TenantLimits::default() };
+        budgets.refresh(vec![(TENANT, of_minute(3), Computed::default())]);
+        for _ in 0..3 {
+            budgets.admit_request(TENANT).expect("three may come at once");
+        }
+        let refused = budgets.admit_request(TENANT).expect_err("the fourth comes too early");
+        let RequestError::RateLimit { max: 3, retry_after } = refused else { panic!("{refused}") };
+        assert!(
+            (1..=20_000).contains(&retry_after.0),
+            "one comes free in a third of a minute: {retry_after}"
+        );
+        budgets.refresh(vec![(TENANT, of_minute(3), Computed::default())]);
+        budgets.admit_request(TENANT).expect_err("a look at the store forgets nothing");
+        budgets.admit_request(TenantId(8)).expect("another tenant has no bound");
+        budgets.refresh(vec![(TENANT, of_minute(0), Computed::default())]);
+        budgets.admit_request(TENANT).expect_err("none at all");
+        budgets.refresh(Vec::new());
+        budgets.admit_request(TENANT).expect("no bound any more");
+    }
+
+    #[test]
+    fn models_that_a_tenant_may_not_use_are_not_there_for_it() {
+        let limits = TenantLimits { models: Some(vec!["small".into()]), ..TenantLimits::default() };
+        let budgets = Budgets::default();
+        budgets.refresh(vec![(TENANT, limits, Computed::default())]);
+        budgets.allows(TENANT, "small").expect("it may");
+        let refused = budgets.allows(TENANT, "large").expect_err("it may not").to_string();
+        assert!(refused.contains("`large` does not exist") && refused.contains("small"), "{refused}");
+        budgets.allows(TenantId(8), "large").expect("another may use all");
     }
 }

@@ -69,6 +69,7 @@ impl OpenColumn {
         route: &'static str,
     ) -> Result<(Self, ColumnAnswers), RequestError> {
         submit::takes_work(runtime)?;
+        runtime.shared.budgets.allows(caller.tenant, &runtime.model.name)?;
         let clock = runtime.shared.clock;
         let arrival = Arrival { unix_ms: clock.unix_ms(), time: clock.now() };
         let id = runtime.shared.ids.next();

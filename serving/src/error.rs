@@ -97,6 +97,14 @@ pub enum RequestError {
         /// Until the period ends.
         retry_after: Millis,
     },
+    /// A tenant asks more often than it may.
+    #[error("the tenant may send {max} requests a minute; retry after {retry_after}")]
+    RateLimit {
+        /// The bound.
+        max: u32,
+        /// When one more may come.
+        retry_after: Millis,
+    },
     /// The tenant's bound on constraints is reached.
     #[error("`{field}`: {reason}; retry after {retry_after}")]
     Constraints {
@@ -172,7 +180,10 @@ impl RequestError {
             | Self::ModelNotFound { .. }
             | Self::KeyReused(_)
             | Self::RowRefused(_) => "invalid_request_error",
-            Self::Overloaded { .. } | Self::Constraints { .. } | Self::Busy { .. } => "rate_limit_exceeded",
+            Self::Overloaded { .. }
+            | Self::RateLimit { .. }
+            | Self::Constraints { .. }
+            | Self::Busy { .. } => "rate_limit_exceeded",
             Self::BudgetSpent { .. } | Self::TenantBudget { .. } => "insufficient_quota",
             Self::NotConfigured(_) => "not_configured",
             Self::Cancelled => "cancelled",
@@ -189,6 +200,7 @@ impl RequestError {
             Self::ModelNotFound { .. } => Some("model_not_found"),
             Self::Overloaded { .. } => Some("queue_full"),
             Self::BudgetSpent { .. } | Self::TenantBudget { .. } => Some("budget_spent"),
+            Self::RateLimit { .. } => Some("rate_limit"),
             Self::Constraints { .. } => Some("constraint_limit"),
             Self::Busy { .. } => Some("busy"),
             Self::NotConfigured(_) => Some("not_configured"),
@@ -223,6 +235,7 @@ impl RequestError {
             | Self::Overloaded { .. }
             | Self::BudgetSpent { .. }
             | Self::TenantBudget { .. }
+            | Self::RateLimit { .. }
             | Self::Cancelled
             | Self::Deadline
             | Self::ShuttingDown

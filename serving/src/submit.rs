@@ -69,6 +69,7 @@ pub async fn submit(
     resumed: Resumed,
 ) -> Result<OwnerHandle, RequestError> {
     takes_work(runtime)?;
+    runtime.shared.budgets.allows(caller.tenant, &runtime.model.name)?;
     let (now, is_resumed) = (runtime.shared.clock.now(), resumed.id.is_some());
     let id = resumed.id.unwrap_or_else(|| runtime.shared.ids.next());
     let arrival = Arrival { unix_ms: runtime.shared.clock.unix_ms(), time: now };
@@ -102,6 +103,7 @@ pub fn open(
     rows: usize,
 ) -> Result<OwnerHandle, RequestError> {
     takes_work(runtime)?;
+    runtime.shared.budgets.allows(caller.tenant, &runtime.model.name)?;
     let reserved = runtime.shared.intake.reserve(rows as u64);
     reserved.map_err(|full| overloaded(runtime, caller.tenant, full))?;
     let clock = runtime.shared.clock;

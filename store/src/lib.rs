@@ -1,9 +1,9 @@
 //! What survives a restart: tenants, keys, usage, results, tickets, batches, files, schemas, corpora,
-//! workbooks, idempotent replies, calibration, budgets, what SQL has spent and what operators did; and what several gateways tell each other.
+//! workbooks, idempotent replies, calibration, limits, what SQL has spent and what operators did; and what several gateways tell each other.
 //!
 //! One [`Store`] over SQLite (a file, the default) or Postgres (several gateways), with one schema and one
 //! set of statements for both. Each table family has its file with its SQL in sight: [`tenants`], [`keys`],
-//! [`sign_ins`], [`usage`], [`budgets`], [`audit`], [`spending`], [`results`], [`tickets`], [`batches`], [`files`], [`schemas`], [`corpora`],
+//! [`sign_ins`], [`usage`], [`limits`], [`audit`], [`spending`], [`results`], [`tickets`], [`batches`], [`files`], [`schemas`], [`corpora`],
 //! [`workbooks`], [`shares`], [`idempotency`], [`calibration`], [`nodes`], [`replica_leases`]. How its calls
 //! fared is told by [`health`].
 //!
@@ -13,7 +13,6 @@
 
 pub mod audit;
 pub mod batches;
-pub mod budgets;
 pub mod calibration;
 pub mod corpora;
 pub mod error;
@@ -22,6 +21,7 @@ pub mod health;
 pub mod idempotency;
 mod inspect;
 pub mod keys;
+pub mod limits;
 mod migrate;
 pub mod nodes;
 mod open;
@@ -39,7 +39,6 @@ pub mod workbooks;
 
 pub use audit::{AuditEntry, NewAuditEntry};
 pub use batches::BatchEnd;
-pub use budgets::{Computed, TenantBudget};
 pub use corpora::{Corpus, CorpusLimits, CorpusOf, FragmentKey, NewCorpus, NewDocument, StoredFragment};
 pub use error::{Error, StoreOutage};
 pub use files::{FileInfo, FileLimits, NewFile};
@@ -47,6 +46,7 @@ pub use health::{StoreErrors, StoreHealth};
 pub use idempotency::IdempotentReply;
 pub use inspect::Inspection;
 pub use keys::{CreatedKey, KeyInfo, KeyLookup, NewKey};
+pub use limits::{Computed, TenantLimits};
 pub use nodes::NodeClaim;
 pub use open::{Store, StoreOptions};
 pub use replica_leases::{OtherLease, ReplicaLease};

@@ -19,7 +19,7 @@ const STEPS: [&str; 11] = [
     include_str!("workbooks.sql"),
     include_str!("upkeep.sql"),
     include_str!("idempotency.sql"),
-    include_str!("budgets.sql"),
+    include_str!("limits.sql"),
 ];
 
 /// The version that this program brings a schema to.

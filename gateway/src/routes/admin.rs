@@ -15,7 +15,7 @@ use crate::auth::{self, Authenticated, Operator};
 use crate::error::{ApiError, ErrorBody};
 use crate::routes::{get_only, only_delete, only_get_post, only_post, read_body};
 use crate::services::audit::{Change, recorded};
-use crate::services::{budgets, tenancy, workbooks};
+use crate::services::{limits, tenancy, workbooks};
 use crate::state::App;
 use crate::wire::admin::{self as wire, AuditReply, CallerReply, KeyReply, TenantReply};
 
@@ -174,12 +174,13 @@ pub async fn create_tenant(
     Ok(HttpResponse::Ok().json(TenantReply::from(tenant)))
 }
 
-/// Changes a tenant's weight, which keys of it count by within `auth.remember_ms`, and what it may compute, which holds
-/// from now on. What is not named stays. Takes an operator's key.
+/// Changes a tenant's weight, which keys of it count by within `auth.remember_ms`, and its limits, which hold from now
+/// on. What is not named stays; of limits, what is not named has no bound. Takes an operator's key.
 #[utoipa::path(
     post, path = "/v1/tenants/{name}", tag = "operation", params(("name" = String, Path)),
     request_body(content = Object, description = "weight (its share of the machine relative to others), \
-        budget (day_tokens and month_tokens, UTC: prompts that no cache had, and answers, on all routes; null for no bound)"),
+        limits (day_tokens and month_tokens, UTC: prompts that no cache had, and answers, on all routes; \
+        minute_requests; models, a list of names)"),
     responses(
         (status = 200, body = TenantReply), (status = 403, body = ErrorBody), (status = 404, body = ErrorBody),
     ),
@@ -193,11 +194,11 @@ pub async fn change_tenant(
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
     let asked = wire::tenant_change(crate::json::object(&read_body(&app, &request, payload).await?)?)?;
-    let details = json!({ "weight": asked.weight, "budget": asked.budget.as_ref().map(|(_, text)| text) });
+    let details = json!({ "weight": asked.weight, "limits": asked.limits.as_ref().map(|(_, text)| text) });
     let change = Change { action: "tenant.change", subject: &name, details };
     let make = async {
-        if let Some((budget, _)) = asked.budget {
-            budgets::set(&app, &name, budget).await?;
+        if let Some((limits, _)) = &asked.limits {
+            limits::set(&app, &name, limits).await?;
         }
         match asked.weight {
             Some(weight) => tenancy::set_weight(&app, &name, weight).await,

@@ -3,7 +3,6 @@
 
 pub(crate) mod audit;
 pub mod batches;
-pub mod budgets;
 pub mod calibration;
 pub mod cell_budget;
 pub mod constraints;
@@ -11,6 +10,7 @@ pub mod corpora;
 pub mod encoded;
 pub mod files;
 pub mod idempotency;
+pub mod limits;
 pub mod lookup;
 pub mod openai;
 pub mod prepare;

@@ -9,7 +9,7 @@ use store::UnixMillis;
 use tokio::sync::watch;
 
 use crate::services::sql::uploads;
-use crate::services::{batches, budgets, files, tickets};
+use crate::services::{batches, files, limits, tickets};
 use crate::state::App;
 
 /// Rounds between two renewals of leases and looks for idle tenants; and, times ten, two writes of the cost
@@ -28,7 +28,7 @@ pub async fn run(app: Arc<App>, mut stop: watch::Receiver<bool>, mut is_left: bo
         for model in app.models.iter() {
             usage_writer::write_usage(&model.runtime).await;
         }
-        budgets::refresh(&app).await;
+        limits::refresh(&app).await;
         usage_writer::write_answers(&app.runtime).await;
         app.sql.budgets.keep(&app.runtime).await;
         // A server without work would never learn that the store takes writes again.

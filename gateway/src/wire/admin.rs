@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 use serde_json::Value;
-use serving::budgets::{Standing, TokenBudget};
+use serving::budgets::Standing;
 use serving::error::RequestError;
 use sql::budget::BudgetLimit;
-use store::{AuditEntry, CreatedKey, KeyInfo, Tenant, TenantBudget};
+use store::{AuditEntry, CreatedKey, KeyInfo, Tenant, TenantLimits};
 use utoipa::ToSchema;
 
 use crate::config::Config;
@@ -65,41 +65,43 @@ pub fn tenant(mut fields: JsonFields) -> Result<(String, f64), RequestError> {
 #[derive(Debug, PartialEq)]
 pub struct TenantChange {
     pub weight: Option<f64>,
-    /// With the object that it was read from.
-    pub budget: Option<(TenantBudget, Value)>,
+    /// With the object that they were read from.
+    pub limits: Option<(TenantLimits, Value)>,
 }
 
 /// Reads `POST /v1/tenants/{name}`.
 pub fn tenant_change(mut fields: JsonFields) -> Result<TenantChange, RequestError> {
     let weight = take_weight(&mut fields)?;
-    let budget =
-        fields.take("budget").map(|value| budget(&value).map(|budget| (budget, value))).transpose()?;
-    if weight.is_none() && budget.is_none() {
-        return fields.bad("weight", "is required, or `budget`");
+    let limits = fields.take("limits").map(|value| read_limits(&value).map(|limits| (limits, value)));
+    let limits = limits.transpose()?;
+    if weight.is_none() && limits.is_none() {
+        return fields.bad("weight", "is required, or `limits`");
     }
     fields.finish()?;
-    Ok(TenantChange { weight, budget })
+    Ok(TenantChange { weight, limits })
 }
 
-/// Reads a tenant's budget. Both bounds are set: one that is not there is none.
-fn budget(value: &Value) -> Result<TenantBudget, RequestError> {
-    let Value::Object(given) = value else {
-        return Err(RequestError::invalid("budget", "must be an object"));
+/// Reads a tenant's limits: one that is not there is no bound.
+fn read_limits(value: &Value) -> Result<TenantLimits, RequestError> {
+    /// The most that the store keeps.
+    const TOKENS_MAX: u64 = i64::MAX as u64;
+    let mut fields = JsonFields::nested("limits", value.clone())?;
+    let models = fields.array("models")?.map(|names| {
+        let name = |(place, name): (usize, Value)| match name {
+            Value::String(name) if !name.contains('\0') => Ok(name),
+            _ => Err(RequestError::invalid(format!("limits.models[{place}]"), "must be the name of a model")),
+        };
+        names.into_iter().enumerate().map(name).collect::<Result<Vec<_>, _>>()
+    });
+    let minute_requests = fields.integer("minute_requests", 0, u64::from(u32::MAX))?;
+    let limits = TenantLimits {
+        day_tokens: fields.integer("day_tokens", 0, TOKENS_MAX)?,
+        month_tokens: fields.integer("month_tokens", 0, TOKENS_MAX)?,
+        minute_requests: minute_requests.map(|most| u32::try_from(most).unwrap_or(u32::MAX)),
+        models: models.transpose()?,
     };
-    let bound = |name: &str| match given.get(name) {
-        None | Some(Value::Null) => Ok(None),
-        Some(value) => match value.as_u64() {
-            Some(tokens) if i64::try_from(tokens).is_ok() => Ok(Some(tokens)),
-            _ => Err(RequestError::invalid(
-                format!("budget.{name}"),
-                format!("must be null or a whole number of tokens from 0 to {}", i64::MAX),
-            )),
-        },
-    };
-    if let Some(other) = given.keys().find(|key| !["day_tokens", "month_tokens"].contains(&key.as_str())) {
-        return Err(RequestError::invalid(format!("budget.{other}"), "is not a field of a budget"));
-    }
-    Ok(TenantBudget { day_tokens: bound("day_tokens")?, month_tokens: bound("month_tokens")? })
+    fields.finish()?;
+    Ok(limits)
 }
 
 fn take_weight(fields: &mut JsonFields) -> Result<Option<f64>, RequestError> {
@@ -254,9 +256,15 @@ pub struct TenantReply {
     /// The same of this month.
     #[serde(skip_serializing_if = "Option::is_none")]
     month_tokens: Option<AmountReply>,
-    /// Tokens that its budget has set aside for rows that run here.
+    /// Tokens that are set aside for rows of it that run here.
     #[serde(skip_serializing_if = "Option::is_none")]
     reserved_tokens: Option<u64>,
+    /// Requests that it may send in a minute.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    minute_requests: Option<u32>,
+    /// The only models that it may use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    models: Option<Vec<String>>,
     /// Tokens that its SQL computed today (UTC).
     #[serde(skip_serializing_if = "Option::is_none")]
     sql_day_tokens: Option<AmountReply>,
@@ -280,6 +288,8 @@ impl From<Tenant> for TenantReply {
             day_tokens: None,
             month_tokens: None,
             reserved_tokens: None,
+            minute_requests: None,
+            models: None,
             sql_day_tokens: None,
             sql_day_calls: None,
         }
@@ -291,8 +301,7 @@ impl TenantReply {
     pub fn with_amounts(overview: TenantOverview, config: &Config) -> Self {
         let limit = |name: &str, max| Some(BudgetLimit { name: name.to_owned(), max });
         let (limits, spent, budget) = (&config.workbooks, overview.spent, overview.day_budget);
-        let Standing { budget: bounds, day, month, reserved } = overview.standing;
-        let bound = |name, max: Option<u64>| max.and_then(|max| limit(name, max));
+        let Standing { limits: bounds, day, month, reserved } = overview.standing;
         let workbooks = limit("workbooks.tenant_workbooks_max", limits.tenant_workbooks_max);
         let bytes = limit("workbooks.tenant_bytes_max", limits.tenant_bytes_max.0);
         Self {
@@ -300,11 +309,13 @@ impl TenantReply {
             workbooks: Some(AmountReply::of(overview.workbooks, workbooks)),
             workbook_bytes: Some(AmountReply::of(overview.workbook_bytes.0, bytes)),
             cached_answers: Some(overview.cached_answers),
-            day_tokens: bounds.day.map(|max| AmountReply::of(day, bound("budget.day_tokens", Some(max)))),
+            day_tokens: bounds.day_tokens.map(|max| AmountReply::of(day, limit("limits.day_tokens", max))),
             month_tokens: bounds
-                .month
-                .map(|max| AmountReply::of(month, bound("budget.month_tokens", Some(max)))),
-            reserved_tokens: (bounds != TokenBudget::default()).then_some(reserved),
+                .month_tokens
+                .map(|max| AmountReply::of(month, limit("limits.month_tokens", max))),
+            reserved_tokens: (bounds.day_tokens.or(bounds.month_tokens)).map(|_| reserved),
+            minute_requests: bounds.minute_requests,
+            models: bounds.models,
             sql_day_tokens: Some(AmountReply::of(spent.tokens, budget.tokens)),
             sql_day_calls: Some(AmountReply::of(spent.calls, budget.calls)),
             ..Self::from(overview.tenant)
@@ -374,19 +385,26 @@ mod tests {
             let error = tenant_change(fields(&body)).expect_err("refused").to_string();
             assert!(error.contains("`weight`"), "{body}: {error}");
         }
-        for (budget, part) in [
-            (json!(5), "`budget`"),
-            (json!({"day_tokens": -1}), "`budget.day_tokens`"),
-            (json!({"month_tokens": 1.5}), "`budget.month_tokens`"),
-            (json!({"day_tokens": u64::MAX}), "`budget.day_tokens`"),
-            (json!({"day": 5}), "`budget.day`"),
+        for (limits, part) in [
+            (json!(5), "`limits`"),
+            (json!({"day_tokens": -1}), "`limits.day_tokens`"),
+            (json!({"month_tokens": 1.5}), "`limits.month_tokens`"),
+            (json!({"day_tokens": u64::MAX}), "`limits.day_tokens`"),
+            (json!({"minute_requests": 1_u64 << 32}), "`limits.minute_requests`"),
+            (json!({"models": ["a", 5]}), "`limits.models[1]`"),
+            (json!({"day": 5}), "`limits.day`"),
         ] {
-            let error = tenant_change(fields(&json!({"budget": budget}))).expect_err("refused").to_string();
-            assert!(error.contains(part), "{budget}: {error:?} lacks {part:?}");
+            let error = tenant_change(fields(&json!({"limits": limits}))).expect_err("refused").to_string();
+            assert!(error.contains(part), "{limits}: {error:?} lacks {part:?}");
         }
-        let change = tenant_change(fields(&json!({"budget": {"day_tokens": 5, "month_tokens": null}})));
-        let (budget, _) = change.expect("good").budget.expect("it is there");
-        assert_eq!(budget, TenantBudget { day_tokens: Some(5), month_tokens: None });
+        let asked = json!({"limits": {"day_tokens": 5, "month_tokens": null, "models": ["a"]}});
+        let (limits, _) = tenant_change(fields(&asked)).expect("good").limits.expect("they are there");
+        let expected = TenantLimits {
+            day_tokens: Some(5),
+            models: Some(vec!["a".to_owned()]),
+            ..TenantLimits::default()
+        };
+        assert_eq!(limits, expected);
         assert_eq!(tenant(fields(&json!({"name": "zeta"}))).expect("good"), ("zeta".to_owned(), 1.0));
     }
 }

@@ -6,7 +6,6 @@ mod addins;
 mod auto;
 mod bad_input;
 mod batches;
-mod budgets;
 mod cell_forms;
 mod cellm;
 mod cells;
@@ -56,6 +55,7 @@ mod streams;
 #[path = "../../../store/tests/support/mod.rs"]
 mod support;
 mod tenancy;
+mod tenant_limits;
 mod tickets;
 mod tier;
 mod tls;

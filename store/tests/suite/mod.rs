@@ -57,7 +57,7 @@ macro_rules! for_each_case {
             schemas::what_a_tenant_may_keep_and_pin_is_bounded,
             sql::a_key_has_a_verifier_that_is_not_the_key,
             sql::what_sql_spends_adds_up_by_tenant_and_day,
-            sql::a_budget_comes_with_what_was_computed_in_its_day_and_month,
+            sql::limits_come_with_what_was_computed_in_its_day_and_month,
             sql::what_operators_do_is_written_before_it_is_done,
             sql::a_ticket_that_begins_again_has_no_rows,
             tickets::a_ticket_collects_rows_once_and_ends_once,

@@ -47,9 +47,9 @@ pub(crate) async fn what_sql_spends_adds_up_by_tenant_and_day(url: String) {
     assert!(matches!(nobody, Err(Error::Missing("tenant"))), "{nobody:?}");
 }
 
-pub(crate) async fn a_budget_comes_with_what_was_computed_in_its_day_and_month(url: String) {
+pub(crate) async fn limits_come_with_what_was_computed_in_its_day_and_month(url: String) {
     use base::TokenCount;
-    use store::{Computed, TenantBudget, UsageKey, UsageRow, Used};
+    use store::{Computed, TenantLimits, UsageKey, UsageRow, Used};
     let store = open(&url).await;
     let other = second_tenant(&store).await;
     // 2026-03-01 and the days around it.
@@ -74,20 +74,25 @@ pub(crate) async fn a_budget_comes_with_what_was_computed_in_its_day_and_month(u
         row(other, first + 4, "chat", 7),
     ];
     store.add_usage(&rows).await.expect("added");
-    assert_eq!(store.budgets(first + 4).await.expect("read"), []);
-    let budget = TenantBudget { day_tokens: Some(100), month_tokens: None };
-    store.set_budget(DEFAULT_TENANT, budget).await.expect("set");
-    let larger = TenantBudget { day_tokens: Some(200), month_tokens: Some(u64::MAX >> 1) };
-    store.set_budget(DEFAULT_TENANT, larger).await.expect("set again");
-    let found = store.budgets(first + 4).await.expect("read");
+    assert_eq!(store.limits(first + 4).await.expect("read"), []);
+    let few = TenantLimits { day_tokens: Some(100), minute_requests: Some(7), ..TenantLimits::default() };
+    store.set_limits(DEFAULT_TENANT, &few).await.expect("set");
+    let larger = TenantLimits {
+        day_tokens: Some(200),
+        month_tokens: Some(u64::MAX >> 1),
+        minute_requests: Some(u32::MAX),
+        models: Some(vec!["a \"b\"".to_owned(), "ü".to_owned()]),
+    };
+    store.set_limits(DEFAULT_TENANT, &larger).await.expect("set again");
+    let found = store.limits(first + 4).await.expect("read");
     assert_eq!(found, [(DEFAULT_TENANT, larger, Computed { day: 52, month: 63 })]);
-    store.set_budget(other, budget).await.expect("set");
-    let found = store.budgets(first).await.expect("read");
+    store.set_limits(other, &few).await.expect("set");
+    let found = store.limits(first).await.expect("read");
     assert_eq!(found[0].2, Computed { day: 11, month: 11 }, "a month begins anew");
-    assert_eq!(found[1], (other, budget, Computed::default()), "one that has computed nothing is there");
-    store.set_budget(DEFAULT_TENANT, TenantBudget::default()).await.expect("taken away");
-    assert_eq!(store.budgets(first).await.expect("read").len(), 1);
-    let nobody = store.set_budget(base::TenantId(77), budget).await;
+    assert_eq!(found[1], (other, few.clone(), Computed::default()), "one that has computed nothing is there");
+    store.set_limits(DEFAULT_TENANT, &TenantLimits::default()).await.expect("taken away");
+    assert_eq!(store.limits(first).await.expect("read").len(), 1);
+    let nobody = store.set_limits(base::TenantId(77), &few).await;
     assert!(matches!(nobody, Err(Error::Missing("tenant"))), "{nobody:?}");
 }
 

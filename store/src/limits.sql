@@ -1,10 +1,13 @@
 -- Version 11. What tenants may compute, and who changed what.
 
--- Tokens that a tenant may compute in a UTC day and in a UTC month; without a row: as many as it likes.
-CREATE TABLE tenant_budgets (
-    tenant       BIGINT PRIMARY KEY REFERENCES tenants (id),
-    day_tokens   BIGINT,
-    month_tokens BIGINT
+-- What a tenant may: tokens computed in a UTC day and in a UTC month, requests in a minute, models (a JSON list of
+-- names); what is NULL has no bound, and so has all of a tenant without a row.
+CREATE TABLE tenant_limits (
+    tenant          BIGINT PRIMARY KEY REFERENCES tenants (id),
+    day_tokens      BIGINT,
+    month_tokens    BIGINT,
+    minute_requests BIGINT,
+    models          TEXT
 )
 --;
 -- What operators did, the newest with the largest number. Nothing deletes from it.

@@ -1,4 +1,4 @@
-//! Tenants' budgets on every route, and the log of what operators change.
+//! Tenants' limits on every route, and the log of what operators change.
 
 use serde_json::{Value, json};
 use serving::config::Secret;
@@ -8,8 +8,8 @@ use crate::common::client::{Client, finish};
 use crate::common::{Parties, config, lasting_store, model, serve_on, serve_parties};
 
 /// Sets what a tenant may compute.
-async fn set(operators: &Client, tenant: &str, budget: Value) {
-    let reply = operators.post(&format!("/v1/tenants/{tenant}"), &json!({ "budget": budget })).await;
+async fn set(operators: &Client, tenant: &str, limits: Value) {
+    let reply = operators.post(&format!("/v1/tenants/{tenant}"), &json!({ "limits": limits })).await;
     assert_eq!(reply.status, 200, "{}", reply.body);
 }
 
@@ -90,10 +90,31 @@ async fn every_route_is_held_to_the_budget_and_known_answers_are_free() {
 }
 
 #[actix_web::test]
+async fn requests_and_models_have_bounds_of_a_tenant() {
+    let Parties { server, theirs, operators } = serve_parties(config()).await;
+    set(&operators, "default", json!({"minute_requests": 2})).await;
+    for _ in 0..2 {
+        assert_eq!(server.relquery(body(3)).await.status, 200);
+    }
+    let refused = server.relquery(body(3)).await;
+    assert_eq!((refused.status, &refused.json()["error"]["code"]), (429, &json!("rate_limit")));
+    assert!(refused.header("retry-after").unwrap().parse::<u64>().unwrap() <= 30, "half a minute at most");
+    assert_eq!(server.client.get("/v1/me").await.status, 200, "looking is free");
+    assert_eq!(theirs.post("/v1/relqueries", &body(3)).await.status, 200, "another tenant has no bound");
+    set(&operators, "default", json!({"models": ["another"]})).await;
+    let refused = server.relquery(body(3)).await;
+    assert_eq!((refused.status, &refused.json()["error"]["code"]), (404, &json!("model_not_found")));
+    let name = server.running.app.runtime.model.name.clone();
+    set(&operators, "default", json!({"models": ["another", name]})).await;
+    assert_eq!(server.relquery(body(3)).await.status, 200);
+    assert_eq!(seen(&operators, "default").await["models"][0], "another");
+}
+
+#[actix_web::test]
 async fn what_another_gateway_computed_counts_and_a_restart_forgets_nothing() {
     let (_folder, store) = lasting_store().await;
-    let budget = store::TenantBudget { day_tokens: Some(60), month_tokens: None };
-    store.set_budget(DEFAULT_TENANT, budget).await.unwrap();
+    let limits = store::TenantLimits { day_tokens: Some(60), ..store::TenantLimits::default() };
+    store.set_limits(DEFAULT_TENANT, &limits).await.unwrap();
     let first = serve_on(config(), model(), store.clone()).await;
     assert_eq!(first.relquery(body(10)).await.status, 200);
     first.running.drain(std::future::pending()).await;
@@ -113,7 +134,7 @@ async fn what_operators_change_is_in_the_log_with_who_and_how_it_ended() {
     let asked = json!({"name": "ops", "tenant": "acme", "operator": true});
     let key = operators.post("/v1/keys", &asked).await.json();
     let by_key = server.client.with_key(key["key"].as_str().unwrap());
-    by_key.post("/v1/tenants/acme", &json!({"weight": 2, "budget": {"day_tokens": 9}})).await;
+    by_key.post("/v1/tenants/acme", &json!({"weight": 2, "limits": {"day_tokens": 9}})).await;
     by_key.delete(&format!("/v1/keys/{}", key["id"])).await;
     operators.delete("/v1/keys/999").await;
 
@@ -138,7 +159,7 @@ async fn what_operators_change_is_in_the_log_with_who_and_how_it_ended() {
         ("auth.admin_key", "tenant.create", "acme", true),
     ];
     assert_eq!(shown, expected, "the newest first");
-    assert_eq!(log["data"][2]["details"], json!({"weight": 2.0, "budget": {"day_tokens": 9}}));
+    assert_eq!(log["data"][2]["details"], json!({"weight": 2.0, "limits": {"day_tokens": 9}}));
     assert!(!log.to_string().contains(key["key"].as_str().unwrap()), "no secret is in it");
     let before = log["data"][3]["id"].as_u64().unwrap();
     let older = operators.get(&format!("/v1/audit?before={before}")).await.json();
