@@ -216,8 +216,11 @@ async fn listen_sql(
     let failed = |cause| PortError { listener: ListenerKind::Sql, address, cause };
     let listener = tokio::net::TcpListener::from_std(port.listen().map_err(BindError::from)?);
     let listener = listener.map_err(failed).map_err(BindError::from)?;
-    let limits =
-        ConnectionLimits { connections_max: settings.connections_max, ..ConnectionLimits::default() };
+    let limits = ConnectionLimits {
+        connections_max: settings.connections_max,
+        requires_tls: settings.require_tls,
+        ..ConnectionLimits::default()
+    };
     let (stop, stopped) = watch::channel(false);
     let accounts = Arc::new(SqlAccounts(app.clone()));
     let task = tokio::spawn(async move {

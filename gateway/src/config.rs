@@ -341,6 +341,9 @@ impl Config {
         self.bulk.validate()?;
         self.workbooks.validate()?;
         self.sql.validate()?;
+        if self.sql.require_tls && self.sql.certificate.is_none() && self.server.certificate.is_none() {
+            return Err(invalid("sql.require_tls", "needs sql.certificate or server.certificate").into());
+        }
         let listen = self.server.listen;
         if self.sql.listen == Some(listen) && listen.port() != 0 {
             return Err(invalid("sql.listen", "must not be the address of server.listen").into());

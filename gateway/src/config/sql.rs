@@ -49,6 +49,8 @@ pub struct SqlConfig {
     /// The key of the certificate (PEM).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate_key: Option<PathBuf>,
+    /// Refuses connections that are not encrypted, of this machine too.
+    pub require_tls: bool,
 }
 
 impl Default for SqlConfig {
@@ -67,6 +69,7 @@ impl Default for SqlConfig {
             ticket_bytes_max: Bytes(64 << 20),
             certificate: None,
             certificate_key: None,
+            require_tls: false,
         }
     }
 }

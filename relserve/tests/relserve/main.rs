@@ -24,6 +24,7 @@ mod ports;
 mod program;
 mod progress;
 mod python_client;
+mod reload;
 mod reorder;
 mod sign_in;
 mod simulate;

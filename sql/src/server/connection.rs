@@ -98,6 +98,11 @@ async fn greet<S: AsyncRead + AsyncWrite>(
     input: &mut ClientInput<S>,
     output: &mut ServerOutput<S>,
 ) -> Result<(String, Backend, Cancel), Stop> {
+    if server.limits.requires_tls && !is_encrypted {
+        let message = "this server takes encrypted connections alone";
+        let error = SqlError::fatal(code::INVALID_AUTHORIZATION, message);
+        return Err(error.with_hint("Connect with sslmode=require.").into());
+    }
     let account = startup::authenticate(server, parameters, peer, is_encrypted, input, output).await?;
     let session = server.accounts.session(&account).await.map_err(startup::unavailable)?;
     let cancel = server.cancels.register()?;

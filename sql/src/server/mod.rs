@@ -58,6 +58,8 @@ pub struct ConnectionLimits {
     pub portals_max: usize,
     /// Cursors of a connection, and its savepoints.
     pub cursors_max: usize,
+    /// Whether connections in clear text are refused, before anything of the client is read but its user's name.
+    pub requires_tls: bool,
 }
 
 impl Default for ConnectionLimits {
@@ -69,6 +71,7 @@ impl Default for ConnectionLimits {
             statements_max: 1_000,
             portals_max: 100,
             cursors_max: 100,
+            requires_tls: false,
         }
     }
 }

@@ -116,8 +116,12 @@ async fn a_connection_is_encrypted_where_there_is_a_certificate() {
             })
             .unwrap();
     let tls = Tls::new(config);
-    let logins = HashMap::from([("acme".to_owned(), Login::ClearText)]);
-    let server = Harness::with(logins, ConnectionLimits::default(), Some(tls)).await;
+    let logins = || HashMap::from([("acme".to_owned(), Login::ClearText)]);
+    let strict = ConnectionLimits { requires_tls: true, ..ConnectionLimits::default() };
+    let strict = Harness::with(logins(), strict, Some(tls.clone())).await;
+    let (code, message) = refused(strict.config().password("sesame")).await;
+    assert_eq!((&*code, message.contains("encrypted connections alone")), ("28000", true), "{message}");
+    let server = Harness::with(logins(), ConnectionLimits::default(), Some(tls)).await;
 
     let mut socket = tokio::net::TcpStream::connect(server.address).await.unwrap();
     socket.write_all(&[0, 0, 0, 8, 4, 210, 22, 47]).await.unwrap();
