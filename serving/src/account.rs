@@ -10,6 +10,10 @@ use tokio::sync::{RwLockReadGuard, RwLockWriteGuard};
 
 use crate::relquery_state::Usage;
 
+/// The route of batches. What their rows use is recorded with the rows, by who records these, so that a kill separates
+/// neither from the other; it is in no sum here.
+pub const BATCHES: &str = "batches";
+
 /// What a sum is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Account {

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use base::{PinId, RelQueryId};
 
-use crate::account::{Account, Accounts, Spent};
+use crate::account::{self, Account, Accounts, Spent};
 use crate::budgets::Budgets;
 use crate::clock::Clock;
 use crate::health::Pulse;
@@ -65,7 +65,9 @@ impl Ids {
 impl Shared {
     /// A row of an account has ended.
     pub(crate) fn spend(&self, account: Account, spent: Spent) {
-        self.accounts.add(account, spent);
+        if account.route != account::BATCHES {
+            self.accounts.add(account, spent);
+        }
         self.budgets.charge(account.tenant, spent.usage);
     }
 

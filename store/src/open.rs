@@ -218,10 +218,20 @@ impl Store {
             Dialect::Sqlite => Ok(self.pool.begin_with("BEGIN IMMEDIATE").await?),
             Dialect::Postgres => {
                 let mut tx = self.pool.begin().await?;
-                sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(lock as i64).execute(&mut *tx).await?;
+                self.wait_for_writers(&mut tx, lock).await?;
                 Ok(tx)
             }
         }
+    }
+
+    /// Has a transaction that writes wait for further writers it could collide with. Where one waits for several kinds
+    /// it does so in the order of [`Lock`].
+    pub(crate) async fn wait_for_writers(&self, tx: &mut AnyConnection, lock: Lock) -> Result<(), Error> {
+        // SQLite has one writer at a time.
+        if self.dialect == Dialect::Postgres {
+            sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(lock as i64).execute(tx).await?;
+        }
+        Ok(())
     }
 }
 

@@ -8,12 +8,15 @@
 //! A batch is a ticket too, of the kind [`BATCH`]: it may have many rows, so those are read page by page, and
 //! it can be asked to stop from any gateway.
 
+use std::collections::BTreeMap;
+
 use base::{Bytes, TenantId};
 use sqlx::{Any, AnyConnection};
 
 use crate::error::{Error, foreign, new_of};
 use crate::open::{Lock, Store};
 use crate::time::{UnixMillis, from_sql, instant, to_sql};
+use crate::usage::{self, UsageKey, UsageRow, Used};
 
 /// The kind of a ticket that holds a batch.
 pub const BATCH: &str = "batch";
@@ -202,17 +205,36 @@ impl Store {
             let mut tx = self.begin_write(Lock::Tickets).await?;
             check_holder(&mut tx, id, holder).await?;
             for row in rows {
-                sqlx::query(
-                    "INSERT INTO ticket_rows (ticket, row_number, result, failed) VALUES ($1, $2, $3, $4) \
-                     ON CONFLICT (ticket, row_number) DO NOTHING",
-                )
-                .bind(id)
-                .bind(i64::from(row.row))
-                .bind(&row.result)
-                .bind(i64::from(row.failed))
-                .execute(&mut *tx)
-                .await
-                .map_err(|error| foreign(error, Error::Missing("ticket")))?;
+                append(&mut tx, id, row).await?;
+            }
+            tx.commit().await?;
+            Ok(())
+        })
+        .await
+    }
+
+    /// The same of rows each of which says what it used, which is added to the usage of its tenant where the row was
+    /// not there yet: whoever is killed between two rows has both of the one and nothing of the other.
+    pub async fn append_rows_with_usage(
+        &self,
+        id: &str,
+        holder: &str,
+        rows: &[(TicketRow, Option<UsageRow>)],
+    ) -> Result<(), Error> {
+        self.bounded(async {
+            let mut tx = self.begin_write(Lock::Tickets).await?;
+            check_holder(&mut tx, id, holder).await?;
+            let mut used: BTreeMap<UsageKey, Used> = BTreeMap::new();
+            for (row, usage) in rows {
+                let is_new = append(&mut tx, id, row).await?;
+                if let (true, Some(UsageRow { key, used: more })) = (is_new, usage) {
+                    *used.entry(key.clone()).or_default() += *more;
+                }
+            }
+            let used: Vec<UsageRow> = used.into_iter().map(|(key, used)| UsageRow { key, used }).collect();
+            if !used.is_empty() {
+                self.wait_for_writers(&mut tx, Lock::Usage).await?;
+                usage::add(&mut tx, &used).await?;
             }
             tx.commit().await?;
             Ok(())
@@ -401,6 +423,22 @@ fn head(row: TicketColumns) -> Result<Ticket, Error> {
 }
 
 /// Refuses a gateway that has lost its lease to another. The caller's lock keeps claims out until it is done.
+/// Adds a finished row of a ticket; whether it was not there.
+async fn append(connection: &mut AnyConnection, id: &str, row: &TicketRow) -> Result<bool, Error> {
+    let added = sqlx::query(
+        "INSERT INTO ticket_rows (ticket, row_number, result, failed) VALUES ($1, $2, $3, $4) \
+         ON CONFLICT (ticket, row_number) DO NOTHING",
+    )
+    .bind(id)
+    .bind(i64::from(row.row))
+    .bind(&row.result)
+    .bind(i64::from(row.failed))
+    .execute(connection)
+    .await
+    .map_err(|error| foreign(error, Error::Missing("ticket")))?;
+    Ok(added.rows_affected() > 0)
+}
+
 pub(crate) async fn check_holder(
     connection: &mut AnyConnection,
     id: &str,

@@ -1,6 +1,7 @@
 //! Usage: what each tenant used, summed by day, model and route.
 
 use base::{TenantId, TokenCount};
+use sqlx::AnyConnection;
 
 use crate::error::{Error, foreign};
 use crate::open::{Lock, Store};
@@ -34,6 +35,17 @@ pub struct Used {
     pub output: TokenCount,
 }
 
+impl std::ops::AddAssign for Used {
+    fn add_assign(&mut self, more: Self) {
+        self.requests += more.requests;
+        self.rows += more.rows;
+        self.prompt += more.prompt;
+        self.cached += more.cached;
+        self.computed += more.computed;
+        self.output += more.output;
+    }
+}
+
 /// A sum and what it is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsageRow {
@@ -50,33 +62,7 @@ impl Store {
     pub async fn add_usage(&self, rows: &[UsageRow]) -> Result<(), Error> {
         self.bounded(async {
             let mut tx = self.begin_write(Lock::Usage).await?;
-            for UsageRow { key, used } in rows {
-                sqlx::query(
-                    "INSERT INTO token_usage \
-                     (tenant, day, model, route, requests, row_count, prompt, cached, computed, output) \
-                     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) \
-                     ON CONFLICT (tenant, day, model, route) DO UPDATE SET \
-                     requests = token_usage.requests + excluded.requests, \
-                     row_count = token_usage.row_count + excluded.row_count, \
-                     prompt = token_usage.prompt + excluded.prompt, \
-                     cached = token_usage.cached + excluded.cached, \
-                     computed = token_usage.computed + excluded.computed, \
-                     output = token_usage.output + excluded.output",
-                )
-                .bind(to_sql(key.tenant.0))
-                .bind(to_sql(key.day))
-                .bind(&key.model)
-                .bind(&key.route)
-                .bind(to_sql(used.requests))
-                .bind(to_sql(used.rows))
-                .bind(to_sql(used.prompt.0))
-                .bind(to_sql(used.cached.0))
-                .bind(to_sql(used.computed.0))
-                .bind(to_sql(used.output.0))
-                .execute(&mut *tx)
-                .await
-                .map_err(|error| foreign(error, Error::Missing("tenant")))?;
-            }
+            add(&mut tx, rows).await?;
             tx.commit().await?;
             Ok(())
         })
@@ -104,6 +90,38 @@ impl Store {
         })
         .await
     }
+}
+
+/// Adds amounts to their sums, in a transaction that has waited for other writers of usage.
+pub(crate) async fn add(tx: &mut AnyConnection, rows: &[UsageRow]) -> Result<(), Error> {
+    for UsageRow { key, used } in rows {
+        sqlx::query(
+            "INSERT INTO token_usage \
+                     (tenant, day, model, route, requests, row_count, prompt, cached, computed, output) \
+                     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) \
+                     ON CONFLICT (tenant, day, model, route) DO UPDATE SET \
+                     requests = token_usage.requests + excluded.requests, \
+                     row_count = token_usage.row_count + excluded.row_count, \
+                     prompt = token_usage.prompt + excluded.prompt, \
+                     cached = token_usage.cached + excluded.cached, \
+                     computed = token_usage.computed + excluded.computed, \
+                     output = token_usage.output + excluded.output",
+        )
+        .bind(to_sql(key.tenant.0))
+        .bind(to_sql(key.day))
+        .bind(&key.model)
+        .bind(&key.route)
+        .bind(to_sql(used.requests))
+        .bind(to_sql(used.rows))
+        .bind(to_sql(used.prompt.0))
+        .bind(to_sql(used.cached.0))
+        .bind(to_sql(used.computed.0))
+        .bind(to_sql(used.output.0))
+        .execute(&mut *tx)
+        .await
+        .map_err(|error| foreign(error, Error::Missing("tenant")))?;
+    }
+    Ok(())
 }
 
 fn usage_row(row: UsageColumns) -> UsageRow {

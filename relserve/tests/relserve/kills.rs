@@ -59,6 +59,10 @@ async fn a_batch_of_20000_requests_whose_server_is_killed_ten_times_has_each_row
     let rows = metrics.lines().filter(|line| line.starts_with("relserve_rows_total{"));
     let ran: f64 = rows.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum();
     assert!(ran as u64 <= REQUESTS - done, "the last server ran {ran} rows, and {done} were recorded before");
+    let usage = client.get("/v1/usage").await.json();
+    let of_batches = usage["data"].as_array().unwrap().iter().filter(|day| day["route"] == "batches");
+    let counted: u64 = of_batches.map(|day| day["rows"].as_u64().unwrap()).sum();
+    assert_eq!(counted, REQUESTS, "each row is counted once, whatever was killed");
     process.kill().unwrap();
     process.wait().unwrap();
 }

@@ -61,6 +61,7 @@ macro_rules! for_each_case {
             sql::what_operators_do_is_written_before_it_is_done,
             sql::a_ticket_that_begins_again_has_no_rows,
             tickets::a_ticket_collects_rows_once_and_ends_once,
+            tickets::usage_is_recorded_with_the_row_that_used_it_once,
             tickets::a_tenants_tickets_stay_within_its_bytes,
             tickets::another_tenant_can_neither_read_nor_delete_a_ticket,
             tickets::deleted_and_expired_tickets_take_no_more_rows,

@@ -183,3 +183,28 @@ pub(crate) async fn an_acknowledged_ticket_survives_kill_dash_nine(url: String) 
     assert_eq!(resumed[0].rows, [row(0, "\"a\""), row(4, "\"e\"")]);
     assert_eq!(resumed[0].request, "{\"rows\":3}");
 }
+
+pub(crate) async fn usage_is_recorded_with_the_row_that_used_it_once(url: String) {
+    use base::TokenCount;
+    use store::{UsageKey, UsageRow, Used};
+    let store = open(&url).await;
+    let lease = lease("a", 100);
+    store.create_ticket(ticket("b-1", DEFAULT_TENANT, &lease), at(0)).await.expect("made");
+    let counted = |number: u32, computed| {
+        let key = UsageKey { tenant: DEFAULT_TENANT, day: 3, model: "m".into(), route: "batches".into() };
+        let used = Used { rows: 1, computed: TokenCount(computed), ..Used::default() };
+        (row(number, "x"), Some(UsageRow { key, used }))
+    };
+    let append = |rows| {
+        let store = store.clone();
+        async move { store.append_rows_with_usage("b-1", "a", &Vec::from_iter(rows)).await }
+    };
+    append(vec![counted(0, 5), counted(1, 7), (row(2, "failed"), None)]).await.expect("appended");
+    append(vec![counted(1, 100), counted(3, 9)]).await.expect("one of them again");
+    let sums = || async { store.usage(Some(DEFAULT_TENANT), 3..=3).await.expect("read") };
+    let found = sums().await;
+    assert_eq!((found.len(), found[0].used.rows, found[0].used.computed), (1, 3, TokenCount(21)));
+    let other = store.append_rows_with_usage("b-1", "b", &[counted(4, 1)]).await;
+    assert!(matches!(other, Err(Error::Missing("lease"))), "{other:?}");
+    assert_eq!(sums().await, found, "who may not write rows adds no usage");
+}

@@ -11,16 +11,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use base::{ServiceClass, TokenId};
-use follow::{To, follow};
+use follow::{EndedLine, To, follow};
 use ir::bucket::Buffer;
 use read::{LineReader, Portion};
+use serving::account::BATCHES;
 use serving::caller::Caller;
 use serving::error::RequestError;
 use serving::intake::{PendingRow, TemplateRows};
 use serving::ownership;
 use serving::relquery_state::{RelQueryKind, RelQueryState};
 use serving::submit::{self, Prepared, Resumed};
-use store::TicketRow;
+use store::{TicketRow, UnixMillis, UsageKey, UsageRow, Used};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -43,10 +44,10 @@ struct Flow<'a> {
     /// Followers of rows that run; each ends with why it could not go on, if so.
     running: JoinSet<Option<RequestError>>,
     relqueries: Vec<(Arc<ServedModel>, Weak<RelQueryState>)>,
-    ended: mpsc::Sender<TicketRow>,
+    ended: mpsc::Sender<EndedLine>,
     /// Rows with the scheduler, and those that came back and are not recorded.
     in_flight: usize,
-    unwritten: Vec<TicketRow>,
+    unwritten: Vec<EndedLine>,
     /// Set before this worker calls its rows off itself.
     is_stopping: Arc<AtomicBool>,
     /// The scheduler's queue was full: it is tried again at the next look.
@@ -90,7 +91,7 @@ pub(super) async fn run(
 
 impl Flow<'_> {
     /// Until the last row, or until something stops it.
-    async fn follow_to_its_end(&mut self, reader: LineReader, ends: &mut mpsc::Receiver<TicketRow>) -> Stop {
+    async fn follow_to_its_end(&mut self, reader: LineReader, ends: &mut mpsc::Receiver<EndedLine>) -> Stop {
         let mut watch = Watch::new(self.app, self.batch);
         // The portion under way: a task, as one that is only polled here would keep the store's connection to
         // itself while rows are recorded, and a store has one connection where it is in memory.
@@ -149,7 +150,7 @@ impl Flow<'_> {
             let prompt = Arc::clone(&line.rows[0].item.prompt);
             self.buffer.push(prompt, line.bytes, line);
         }
-        self.unwritten.extend(failed);
+        self.unwritten.extend(failed.into_iter().map(EndedLine::from));
         self.write().await?;
         match error {
             Some(error) => Err(Stop::Invalid(vec![error])),
@@ -188,7 +189,7 @@ impl Flow<'_> {
         }
         let work = Prepared {
             kind: RelQueryKind::RelQuery,
-            route: "batches",
+            route: BATCHES,
             class: ServiceClass::Bulk,
             rows: rows.len(),
             failed: Vec::new(),
@@ -222,7 +223,7 @@ impl Flow<'_> {
                 let failed = lines
                     .iter()
                     .map(|line| follow::failure(self.batch, (line.number, &line.custom_id), &error));
-                self.unwritten.extend(failed);
+                self.unwritten.extend(failed.map(EndedLine::from));
                 self.write().await
             }
         }
@@ -233,8 +234,13 @@ impl Flow<'_> {
         while !self.unwritten.is_empty() {
             let count = self.unwritten.len().min(ROWS_PER_WRITE);
             let (id, holder) = (&self.batch.id, &self.app.config.store.node);
-            match self.app.runtime.store.append_rows(id, holder, &self.unwritten[..count]).await {
-                Ok(()) => drop(self.unwritten.drain(..count)),
+            let rows: Vec<_> = self.unwritten[..count].iter().map(|line| self.with_usage(line)).collect();
+            match self.app.runtime.store.append_rows_with_usage(id, holder, &rows).await {
+                Ok(()) => {
+                    for line in self.unwritten.drain(..count).filter_map(|line| line.used) {
+                        self.app.runtime.shared.budgets.written(self.caller.tenant, line.usage);
+                    }
+                }
                 Err(store::Error::Missing(what)) => {
                     tracing::warn!(batch = id, "a batch has no {what} any more: it is another's to run");
                     return Err(Stop::Left);
@@ -248,8 +254,29 @@ impl Flow<'_> {
         Ok(())
     }
 
+    /// A line and the sum that what it used belongs to.
+    fn with_usage(&self, line: &EndedLine) -> (TicketRow, Option<UsageRow>) {
+        let usage = line.used.as_ref().map(|used| UsageRow {
+            key: UsageKey {
+                tenant: self.caller.tenant,
+                day: UnixMillis(self.app.runtime.shared.clock.unix_ms()).day(),
+                model: used.model.clone(),
+                route: BATCHES.to_owned(),
+            },
+            used: Used {
+                requests: 0,
+                rows: used.rows,
+                prompt: used.usage.prompt,
+                cached: used.usage.cached,
+                computed: used.usage.computed,
+                output: used.usage.output,
+            },
+        });
+        (line.row.clone(), usage)
+    }
+
     /// Calls off what still runs and records what has ended. Gives why that was not possible, if so.
-    async fn wind_down(&mut self, ends: &mut mpsc::Receiver<TicketRow>) -> Option<Stop> {
+    async fn wind_down(&mut self, ends: &mut mpsc::Receiver<EndedLine>) -> Option<Stop> {
         self.is_stopping.store(true, Ordering::Release);
         if !self.app.runtime.is_draining() {
             for (model, relquery) in &self.relqueries {

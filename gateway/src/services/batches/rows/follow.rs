@@ -19,9 +19,29 @@ use crate::wire::openai::{Api, Envelope};
 /// Where lines go that are over.
 pub(super) struct To {
     pub(super) batch: Batch,
-    pub(super) ended: mpsc::Sender<TicketRow>,
+    pub(super) ended: mpsc::Sender<EndedLine>,
     /// The worker calls its rows off itself.
     pub(super) is_stopping: Arc<AtomicBool>,
+}
+
+/// A line that is over, and what its rows used: both are recorded at once.
+pub(super) struct EndedLine {
+    pub(super) row: TicketRow,
+    pub(super) used: Option<LineUsage>,
+}
+
+/// What the rows of a line used.
+pub(super) struct LineUsage {
+    /// The model's name.
+    pub(super) model: String,
+    pub(super) rows: u64,
+    pub(super) usage: Usage,
+}
+
+impl From<TicketRow> for EndedLine {
+    fn from(row: TicketRow) -> Self {
+        Self { row, used: None }
+    }
 }
 
 /// Sends on every line as it ends. Gives why not all did, unless they were called off.
@@ -53,7 +73,9 @@ pub(super) async fn follow(handle: OwnerHandle, lines: Vec<ReadyLine>, to: To) -
             let envelope = Envelope::new(lines[line].api, &relquery, &handle.runtime().model)
                 .numbered(lines[line].number);
             // Nobody takes it any more: it will run again.
-            ended.send(render(&batch, &lines[line], envelope, &rows)).await.ok()?;
+            let used = used(&rows, &handle.runtime().model.name);
+            let row = render(&batch, &lines[line], envelope, &rows);
+            ended.send(EndedLine { row, used }).await.ok()?;
         }
         let error = match status {
             Status::Running => {
@@ -64,7 +86,7 @@ pub(super) async fn follow(handle: OwnerHandle, lines: Vec<ReadyLine>, to: To) -
                 // Its owner has called the relQuery off by its id: these lines are over, the batch goes on.
                 for (line, _) in lines.iter().zip(&left).filter(|(_, left)| **left > 0) {
                     let row = failure(&batch, (line.number, &line.custom_id), &RequestError::Cancelled);
-                    ended.send(row).await.ok()?;
+                    ended.send(row.into()).await.ok()?;
                 }
                 None
             }
@@ -87,6 +109,18 @@ fn places(lines: &[ReadyLine]) -> Vec<(usize, Range<usize>)> {
         (number, rows)
     };
     lines.iter().enumerate().map(place).collect()
+}
+
+/// What rows used that ran to their ends, if any did.
+fn used(rows: &[AnswerRow], model: &str) -> Option<LineUsage> {
+    let mut used = LineUsage { model: model.to_owned(), rows: 0, usage: Usage::default() };
+    for row in rows {
+        if let RowProgress::Done { usage, .. } = &row.state {
+            used.rows += 1;
+            used.usage += *usage;
+        }
+    }
+    (used.rows > 0).then_some(used)
 }
 
 /// A line that is over, as the output has it.
