@@ -86,11 +86,14 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version }}
 {{- $_ := set $config "store" $store -}}
 {{- $files := dict "certificate" "/etc/relserve-tls/tls.crt" "certificate_key" "/etc/relserve-tls/tls.key" -}}
 {{- if .Values.tls.secret -}}
-{{- $_ := set $config "server" (merge $server $files) -}}
+{{- $_ := merge $server $files -}}
 {{- end -}}
 {{- if .Values.sql.enabled -}}
 {{- $sql := dict "listen" (printf "%s:5433" .Values.listenAddress) -}}
-{{- $_ := set $config "sql" (ternary (merge $sql $files) $sql (ne .Values.tls.secret "")) -}}
+{{- if .Values.tls.secret -}}
+{{- $_ := merge $sql $files -}}
+{{- end -}}
+{{- $_ := set $config "sql" $sql -}}
 {{- end -}}
 {{- if .Values.vllm.enabled -}}
 {{- $_ := set $config "model" (dict "name" .Values.vllm.model) -}}
