@@ -2,13 +2,18 @@
 
 import base64
 import functools
+import json
+import pathlib
 import re
 import tomllib
 
+import jsonschema
 import kubernetes_validate
+import referencing
 
 from packages import CHART, HERE, helm, parsed, unknown_keys, variables
 
+SCHEMAS = pathlib.Path(kubernetes_validate.__file__).parent / "kubernetes-json-schema"
 # The oldest that Chart.yaml asks for and the newest whose schemas there are; install.sh keeps these two.
 KUBERNETES = ["1.25.0", "1.37.0"]
 # Objects whose definitions are no part of Kubernetes, so that there is no schema: they are checked by hand.
@@ -54,15 +59,28 @@ def picks(selector, labels):
     return bool(selector) and selector.items() <= labels.items()
 
 
+@functools.cache
+def definitions(version):
+    contents = json.loads((SCHEMAS / f"v{version}-local-strict" / "_definitions.json").read_text())
+    return referencing.Registry().with_resource("_definitions.json", referencing.Resource.from_contents(contents))
+
+
+@functools.cache
+def validator(version, kind, api):
+    """That of a kind of object, which refuses fields that it does not have; the package's own reads its files each time."""
+    # apps/v1 is apps-v1, networking.k8s.io/v1 is networking-v1, and v1 is v1.
+    group = re.sub(r"^([^./]*)(?:\.[^/]*)?/", r"\1-", api)
+    path = SCHEMAS / f"v{version}-local-strict" / f"{kind.lower()}-{group}.json"
+    return jsonschema.Draft202012Validator(json.loads(path.read_text()), registry=definitions(version))
+
+
 def against_schemas(objects):
     found = []
     for one in objects:
         if one["kind"] in FOREIGN:
             continue
         for version in KUBERNETES:
-            try:
-                kubernetes_validate.validate(one, version, strict=True)
-            except kubernetes_validate.ValidationError as error:
+            for error in validator(version, one["kind"], one["apiVersion"]).iter_errors(one):
                 found.append(f"{title(one)} under {version}: {'.'.join(map(str, error.path))}: {error.message}")
     return found
 

@@ -35,7 +35,7 @@ def helm(*arguments):
     return run(tool("helm"), *arguments, env=environment)
 
 
-class StrictLoader(yaml.SafeLoader):
+class StrictLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
     """Refuses a key that stands twice in a map, of which YAML would take the last."""
 
     def construct_mapping(self, node, deep=False):
