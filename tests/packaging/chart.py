@@ -71,6 +71,7 @@ def validator(version, kind, api):
     # apps/v1 is apps-v1, networking.k8s.io/v1 is networking-v1, and v1 is v1.
     group = re.sub(r"^([^./]*)(?:\.[^/]*)?/", r"\1-", api)
     path = SCHEMAS / f"v{version}-local-strict" / f"{kind.lower()}-{group}.json"
+    assert path.exists(), f"Kubernetes {version} has no {kind} of {api}"
     return jsonschema.Draft202012Validator(json.loads(path.read_text()), registry=definitions(version))
 
 
