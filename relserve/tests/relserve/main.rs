@@ -20,6 +20,7 @@ mod jobs;
 mod keys;
 mod kills;
 mod models;
+mod packages;
 mod ports;
 mod program;
 mod progress;
