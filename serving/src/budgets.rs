@@ -12,15 +12,14 @@ use std::time::Duration;
 use base::{Millis, TenantId};
 use governor::clock::{Clock as _, DefaultClock};
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
+use scheduler::Usage;
 use store::{Computed, TenantLimits, UnixMillis};
 
 use crate::error::RequestError;
-use crate::intake::Job;
-use crate::relquery_state::Usage;
 
 /// How a tenant stands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct BudgetStatus {
     /// What it may.
     pub limits: TenantLimits,
     /// Computed today.
@@ -46,8 +45,8 @@ struct TenantTokens {
 }
 
 impl TenantTokens {
-    fn standing(&self) -> Standing {
-        Standing {
+    fn status(&self) -> BudgetStatus {
+        BudgetStatus {
             limits: self.limits.clone(),
             day: self.stored.day.saturating_add(self.unread),
             month: self.stored.month.saturating_add(self.unread),
@@ -67,12 +66,12 @@ impl Budgets {
 
     /// A row of a tenant has ended.
     pub fn charge(&self, tenant: TenantId, usage: Usage) {
-        self.tenants().entry(tenant).or_default().unread += tokens(usage);
+        self.tenants().entry(tenant).or_default().unread += counted(usage);
     }
 
     /// What was charged is in the store now.
     pub fn written(&self, tenant: TenantId, usage: Usage) {
-        self.tenants().entry(tenant).or_default().written += tokens(usage);
+        self.tenants().entry(tenant).or_default().written += counted(usage);
     }
 
     /// Takes what the store has: limits, and sums of those tenants. What is charged here is in the store, or
@@ -129,39 +128,30 @@ impl Budgets {
     }
 
     /// How a tenant stands, as of the last time that the store was read.
-    pub fn standing(&self, tenant: TenantId) -> Standing {
-        self.tenants().get(&tenant).map(TenantTokens::standing).unwrap_or_default()
+    pub fn status(&self, tenant: TenantId) -> BudgetStatus {
+        self.tenants().get(&tenant).map(TenantTokens::status).unwrap_or_default()
     }
 
-    /// Sets aside what the rows of a job may take; `None` for a tenant without a budget. Work that `is_resumed` was
-    /// let in before, and is not refused.
-    pub fn hold(
+    /// Sets aside what rows may take at most; `None` for a tenant without a budget. Work that `is_resumed` was let in
+    /// before, and is not refused.
+    pub fn reserve(
         self: &Arc<Self>,
-        job: &Job,
+        tenant: TenantId,
+        rows: HashMap<u32, u64>,
         now: UnixMillis,
         is_resumed: bool,
-    ) -> Result<Option<Arc<TokenHold>>, RequestError> {
-        let tenant = job.account.tenant;
+    ) -> Result<Option<Arc<TokenReservation>>, RequestError> {
         let mut tenants = self.tenants();
         let Some(found) = tenants.get_mut(&tenant) else { return Ok(None) };
         let (of_day, of_month) = (found.limits.day_tokens, found.limits.month_tokens);
         if of_day.is_none() && of_month.is_none() {
             return Ok(None);
         }
-        let rows: HashMap<u32, u64> = job
-            .parts
-            .iter()
-            .flat_map(|part| &part.rows)
-            .filter_map(|row| {
-                let most = (row.item.prompt.len() as u64).saturating_add(row.item.generation.output_max.0);
-                row.targets.first().map(|target| (*target, most))
-            })
-            .collect();
         let asked = rows.values().fold(0, |sum: u64, more| sum.saturating_add(*more));
-        let standing = found.standing();
+        let status = found.status();
         if !is_resumed {
-            let of_day = (of_day, standing.day, "day", until_tomorrow(now));
-            let of_month = (of_month, standing.month, "month", until_next_month(now));
+            let of_day = (of_day, status.day, "day", until_tomorrow(now));
+            let of_month = (of_month, status.month, "month", until_next_month(now));
             for (max, used, period, retry_after) in [of_day, of_month] {
                 let Some(max) = max else { continue };
                 if asked > max {
@@ -171,7 +161,7 @@ impl Budgets {
                         limit: format!("{max}, the tenant's {period}"),
                     });
                 }
-                let reserved = standing.reserved;
+                let reserved = status.reserved;
                 if used.saturating_add(reserved).saturating_add(asked) > max {
                     return Err(RequestError::TenantBudget {
                         period,
@@ -186,7 +176,7 @@ impl Budgets {
         }
         found.reserved += asked;
         drop(tenants);
-        Ok(Some(Arc::new(TokenHold { budgets: Arc::clone(self), tenant, rows: Mutex::new(rows) })))
+        Ok(Some(Arc::new(TokenReservation { budgets: Arc::clone(self), tenant, rows: Mutex::new(rows) })))
     }
 
     fn release(&self, tenant: TenantId, tokens: u64) {
@@ -198,13 +188,13 @@ impl Budgets {
 
 /// What is set aside for rows that have not ended; free again when it is dropped.
 #[derive(Debug)]
-pub struct TokenHold {
+pub struct TokenReservation {
     budgets: Arc<Budgets>,
     tenant: TenantId,
     rows: Mutex<HashMap<u32, u64>>,
 }
 
-impl TokenHold {
+impl TokenReservation {
     fn rows(&self) -> MutexGuard<'_, HashMap<u32, u64>> {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -232,15 +222,15 @@ impl TokenHold {
     }
 }
 
-impl Drop for TokenHold {
+impl Drop for TokenReservation {
     fn drop(&mut self) {
         self.release_all();
     }
 }
 
 /// What of a usage counts: a prompt out of the prefix cache is free.
-fn tokens(usage: Usage) -> u64 {
-    usage.computed.0 + usage.output.0
+fn counted(usage: Usage) -> u64 {
+    usage.computed.0.saturating_add(usage.output.0)
 }
 
 const DAY_MS: u64 = 86_400_000;
@@ -257,46 +247,25 @@ fn until_next_month(now: UnixMillis) -> Millis {
 
 #[cfg(test)]
 mod tests {
-    use base::{RelQueryId, ServiceClass, TokenCount, TokenId, WorkItem};
+    use base::TokenCount;
 
     use super::*;
-    use crate::account::Account;
-    use crate::intake::{PendingRow, TemplateRows};
-    use crate::relquery_state::{Arrival, RelQueryKind, RelQueryState};
 
     const TENANT: TenantId = TenantId(7);
     /// 2026-02-27, an hour before midnight.
     const NOW: UnixMillis = UnixMillis(20_511 * DAY_MS + 23 * 3_600_000);
 
-    /// A job of rows that take at most 10 tokens each.
-    fn job(rows: u32) -> Job {
-        let arrival = Arrival { unix_ms: 0, time: base::Time(0) };
-        let generation = base::Generation { output_max: TokenCount(8), ..base::Generation::default() };
-        let item = WorkItem {
-            row: 0,
-            prompt: Arc::from([TokenId(1), TokenId(2)]),
-            spans: Arc::from([]),
-            sections: Arc::from([]),
-            generation: Arc::new(generation),
-            seed: 0,
-        };
-        let row = |index| PendingRow { targets: vec![index], item: item.clone(), key: None };
-        Job {
-            relquery: RelQueryState::new(
-                RelQueryId(1),
-                TENANT,
-                RelQueryKind::RelQuery,
-                rows as usize,
-                arrival,
-            ),
-            account: Account { tenant: TENANT, route: "relqueries" },
-            weight: 1_000,
-            scope: 0,
-            class: ServiceClass::Interactive,
-            deadline: None,
-            pin: None,
-            parts: vec![TemplateRows { open: None, label: None, rows: (0..rows).map(row).collect() }],
-        }
+    /// Sets aside rows that take at most 10 tokens each.
+    fn reserve(
+        budgets: &Arc<Budgets>,
+        rows: u32,
+        is_resumed: bool,
+    ) -> Result<Option<Arc<TokenReservation>>, RequestError> {
+        budgets.reserve(TENANT, (0..rows).map(|row| (row, 10)).collect(), NOW, is_resumed)
+    }
+
+    fn took(computed: u64, output: u64) -> Usage {
+        Usage { computed: TokenCount(computed), output: TokenCount(output), ..Usage::default() }
     }
 
     fn tokens(day_tokens: Option<u64>, month_tokens: Option<u64>) -> TenantLimits {
@@ -309,15 +278,11 @@ mod tests {
         budgets
     }
 
-    fn took(computed: u64, output: u64) -> Usage {
-        Usage { computed: TokenCount(computed), output: TokenCount(output), ..Usage::default() }
-    }
-
     #[test]
     fn rows_are_set_aside_at_their_most_and_settled_at_what_they_took() {
         let budgets = budgets(Some(40), None, Computed::default());
-        let held = budgets.hold(&job(3), NOW, false).expect("30 of 40").expect("there is a budget");
-        let refused = budgets.hold(&job(2), NOW, false).expect_err("50 of 40");
+        let held = reserve(&budgets, 3, false).expect("30 of 40").expect("there is a budget");
+        let refused = reserve(&budgets, 2, false).expect_err("50 of 40");
         let RequestError::TenantBudget { period, max, used, reserved, asked, retry_after } = refused else {
             panic!("{refused}");
         };
@@ -326,28 +291,28 @@ mod tests {
         budgets.charge(TENANT, took(2, 1));
         held.release(0);
         held.release(0);
-        assert_eq!(budgets.standing(TENANT).reserved, 20, "a row counts once");
-        budgets.hold(&job(2), NOW, false).expect_err("3, 20 and 20 of 40");
-        budgets.hold(&job(1), NOW, false).expect("3, 20 and 10 of 40");
+        assert_eq!(budgets.status(TENANT).reserved, 20, "a row counts once");
+        reserve(&budgets, 2, false).expect_err("3, 20 and 20 of 40");
+        reserve(&budgets, 1, false).expect("3, 20 and 10 of 40");
         drop(held);
-        assert_eq!(budgets.standing(TENANT), Standing { day: 3, month: 3, ..budgets.standing(TENANT) });
-        assert_eq!(budgets.standing(TENANT).reserved, 0, "what was let in and dropped is free again");
+        assert_eq!(budgets.status(TENANT), BudgetStatus { day: 3, month: 3, ..budgets.status(TENANT) });
+        assert_eq!(budgets.status(TENANT).reserved, 0, "what was let in and dropped is free again");
     }
 
     #[test]
     fn what_all_gateways_wrote_counts_once() {
         let budgets = budgets(Some(100), Some(1_000), Computed { day: 50, month: 900 });
         budgets.charge(TENANT, took(20, 10));
-        assert_eq!(budgets.standing(TENANT).day, 80);
+        assert_eq!(budgets.status(TENANT).day, 80);
         budgets.written(TENANT, took(20, 10));
-        assert_eq!(budgets.standing(TENANT).day, 80, "the store was not read since");
+        assert_eq!(budgets.status(TENANT).day, 80, "the store was not read since");
         let limits = tokens(Some(100), Some(1_000));
         budgets.refresh(vec![(TENANT, limits.clone(), Computed { day: 85, month: 935 })]);
-        assert_eq!(budgets.standing(TENANT).day, 85, "30 are ours and 5 another gateway's");
-        let refused = budgets.hold(&job(7), NOW, false).expect_err("155 of a day's 100").to_string();
+        assert_eq!(budgets.status(TENANT).day, 85, "30 are ours and 5 another gateway's");
+        let refused = reserve(&budgets, 7, false).expect_err("155 of a day's 100").to_string();
         assert!(refused.contains("a day"), "{refused}");
         budgets.refresh(vec![(TENANT, limits, Computed { day: 0, month: 935 })]);
-        let refused = budgets.hold(&job(7), NOW, false).expect_err("1,005 of a month's 1,000");
+        let refused = reserve(&budgets, 7, false).expect_err("1,005 of a month's 1,000");
         let RequestError::TenantBudget { period, retry_after, .. } = refused else { panic!("{refused}") };
         // The 28th is February's last day.
         assert_eq!((period, retry_after), ("month", Millis(DAY_MS + 3_600_000)));
@@ -356,14 +321,14 @@ mod tests {
     #[test]
     fn resumed_work_is_let_in_and_what_never_fits_is_not_told_to_come_back() {
         let budgets = budgets(Some(25), None, Computed { day: 25, month: 25 });
-        budgets.hold(&job(1), NOW, false).expect_err("nothing is left");
-        let held = budgets.hold(&job(1), NOW, true).expect("it was let in before").expect("and is counted");
-        assert_eq!(budgets.standing(TENANT).reserved, 10);
+        reserve(&budgets, 1, false).expect_err("nothing is left");
+        let held = reserve(&budgets, 1, true).expect("it was let in before").expect("and is counted");
+        assert_eq!(budgets.status(TENANT).reserved, 10);
         drop(held);
-        let error = budgets.hold(&job(3), NOW, false).expect_err("30 of 25");
+        let error = reserve(&budgets, 3, false).expect_err("30 of 25");
         assert!(matches!(error, RequestError::TooLarge { .. }), "{error}");
         budgets.refresh(Vec::new());
-        assert!(budgets.hold(&job(3), NOW, false).expect("no budget any more").is_none());
+        assert!(reserve(&budgets, 3, false).expect("no budget any more").is_none());
     }
 
     #[test]

@@ -12,7 +12,7 @@ use base::{End, Nanos, Periods, RelQueryId, TenantId, Time, TokenCount, TokenId,
 pub use scheduler::Usage;
 use tokio::sync::watch;
 
-use crate::budgets::TokenHold;
+use crate::budgets::TokenReservation;
 use crate::error::RequestError;
 
 /// Where a row's answer came from.
@@ -135,7 +135,7 @@ pub struct State {
     /// Numbers of rows whose answers were taken, for further rows.
     free: Vec<u32>,
     /// What of its tenant's budget is set aside for rows that have not ended.
-    hold: Option<Arc<TokenHold>>,
+    reservation: Option<Arc<TokenReservation>>,
     first_start: Option<Time>,
     last_prefill: Option<Time>,
 }
@@ -181,8 +181,8 @@ impl State {
         }
         row.state = state;
         row.ended = Some(now);
-        if let Some(hold) = &self.hold {
-            hold.release(index);
+        if let Some(reservation) = &self.reservation {
+            reservation.release(index);
         }
         self.finished.push(index);
         if self.finished.len() == self.held() && !self.takes_rows {
@@ -197,8 +197,8 @@ impl State {
         }
         self.status = status;
         self.ended = Some(now);
-        if let Some(hold) = self.hold.take() {
-            hold.release_all();
+        if let Some(reservation) = self.reservation.take() {
+            reservation.release_all();
         }
         self.periods = Some(Periods::between(arrival, self.first_start, self.last_prefill, now));
     }
@@ -279,7 +279,7 @@ impl RelQueryState {
             started: 0,
             takes_rows: kind == RelQueryKind::Column,
             free: Vec::new(),
-            hold: None,
+            reservation: None,
             first_start: None,
             last_prefill: None,
         };
@@ -308,14 +308,14 @@ impl RelQueryState {
     }
 
     /// Keeps what is set aside for its rows; nothing is, of one that is over.
-    pub(crate) fn keep_hold(&self, hold: Arc<TokenHold>) {
+    pub(crate) fn keep_reservation(&self, reservation: Arc<TokenReservation>) {
         let mut state = self.read();
         if state.is_over() {
-            return hold.release_all();
+            return reservation.release_all();
         }
-        match &state.hold {
-            Some(kept) => kept.take_over(&hold),
-            None => state.hold = Some(hold),
+        match &state.reservation {
+            Some(kept) => kept.take_over(&reservation),
+            None => state.reservation = Some(reservation),
         }
     }
 

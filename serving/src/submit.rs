@@ -174,8 +174,13 @@ pub async fn known_answers(
 /// Sets what rows may take aside in their tenant's budget, or refuses them.
 pub(crate) fn set_aside(runtime: &Runtime, job: &Job, is_resumed: bool) -> Result<(), RequestError> {
     let now = UnixMillis(runtime.shared.clock.unix_ms());
-    if let Some(hold) = runtime.shared.budgets.hold(job, now, is_resumed)? {
-        job.relquery.keep_hold(hold);
+    let rows = job.parts.iter().flat_map(|part| &part.rows).filter_map(|row| {
+        let most = (row.item.prompt.len() as u64).saturating_add(row.item.generation.output_max.0);
+        row.targets.first().map(|target| (*target, most))
+    });
+    let reserved = runtime.shared.budgets.reserve(job.account.tenant, rows.collect(), now, is_resumed)?;
+    if let Some(reservation) = reserved {
+        job.relquery.keep_reservation(reservation);
     }
     Ok(())
 }

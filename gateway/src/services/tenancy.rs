@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use base::{Bytes, TenantId};
-use serving::budgets::Standing;
+use serving::budgets::BudgetStatus;
 use serving::error::{RequestError, of_store, stored};
 use sql::budget::BudgetLimits;
 use store::{Spending, Tenant, UnixMillis};
@@ -28,7 +28,7 @@ pub struct TenantOverview {
     /// What SQL may compute in a day.
     pub day_budget: BudgetLimits,
     /// What it has computed on all routes, and may.
-    pub standing: Standing,
+    pub budget: BudgetStatus,
 }
 
 /// The tenant of a name.
@@ -93,7 +93,7 @@ pub async fn overviews(app: &App) -> Result<Vec<TenantOverview>, RequestError> {
             cached_answers: cached.get(&id).copied().unwrap_or_default(),
             spent: spent.get(&id).copied().unwrap_or_default(),
             day_budget,
-            standing: app.runtime.shared.budgets.standing(id),
+            budget: app.runtime.shared.budgets.status(id),
         }
     };
     Ok(stored(store.tenants().await)?.into_iter().map(overview).collect())

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use serde_json::Value;
-use serving::budgets::Standing;
+use serving::budgets::BudgetStatus;
 use serving::error::RequestError;
 use sql::budget::BudgetLimit;
 use store::{AuditEntry, CreatedKey, KeyInfo, Tenant, TenantLimits};
@@ -301,7 +301,7 @@ impl TenantReply {
     pub fn with_amounts(overview: TenantOverview, config: &Config) -> Self {
         let limit = |name: &str, max| Some(BudgetLimit { name: name.to_owned(), max });
         let (limits, spent, budget) = (&config.workbooks, overview.spent, overview.day_budget);
-        let Standing { limits: bounds, day, month, reserved } = overview.standing;
+        let BudgetStatus { limits: bounds, day, month, reserved } = overview.budget;
         let workbooks = limit("workbooks.tenant_workbooks_max", limits.tenant_workbooks_max);
         let bytes = limit("workbooks.tenant_bytes_max", limits.tenant_bytes_max.0);
         Self {

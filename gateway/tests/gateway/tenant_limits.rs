@@ -53,11 +53,11 @@ async fn a_budget_is_set_aside_before_rows_run_and_settled_after() {
     let done = finish(running).await;
     assert_eq!(done.status, 200, "{}", done.body);
     server.until("it ends", |server| server.is_free()).await;
-    let standing = seen(&operators, "default").await;
-    assert_eq!(standing["reserved_tokens"], 0, "what it did not take is free again");
-    let used = standing["day_tokens"]["used"].as_u64().unwrap();
+    let status = seen(&operators, "default").await;
+    assert_eq!(status["reserved_tokens"], 0, "what it did not take is free again");
+    let used = status["day_tokens"]["used"].as_u64().unwrap();
     assert!((20..=25).contains(&used), "what it took is counted: {used}");
-    assert_eq!(standing["day_tokens"]["max"], 120);
+    assert_eq!(status["day_tokens"]["max"], 120);
     let never = server.relquery(body(100)).await;
     assert_eq!(never.status, 413, "it never fits: {}", never.body);
     set(&operators, "default", json!({})).await;
@@ -70,16 +70,14 @@ async fn every_route_is_held_to_the_budget_and_known_answers_are_free() {
     let cell = json!({"calls": [{"function": "ask", "args": ["Say hello"]}]});
     assert_eq!(server.client.post("/v1/cells", &cell).await.status, 200);
     set(&operators, "default", json!({"month_tokens": 1})).await;
-    let chat = json!({"messages": [{"role": "user", "content": "Say a"}], "max_tokens": 4});
     let completion = json!({"prompt": "Say a", "max_tokens": 4});
     let other_cell = json!({"calls": [{"function": "ask", "args": ["Say bye"]}]});
-    let query = json!({"query": {"g": {"messages": [{"user": "Say a"}], "max_tokens": 4}}});
+    let sql = json!({"query": "SELECT ai('Say it: ' || w) FROM (VALUES ('a'), ('b')) AS t(w)"});
     for (path, asked) in [
         ("/v1/relqueries", &body(3)),
         ("/v1/cells", &other_cell),
-        ("/v1/chat/completions", &chat),
         ("/v1/completions", &completion),
-        ("/v1/query", &query),
+        ("/v1/sql", &sql),
     ] {
         let reply = server.client.post(path, asked).await;
         assert!(reply.body.contains("too_large") || reply.body.contains("budget"), "{path}: {}", reply.body);

@@ -51,7 +51,8 @@ fn sighup_has_certificates_read_again_and_names_what_waits_for_the_next_start() 
     assert!(until("taken at the next start").contains("scheduler.policy, server.workers"));
     std::fs::write(&config, text("wrokers = 3\n")).unwrap();
     hang_up();
-    assert!(until("would not start a server").contains("wrokers"));
+    until("would not start a server");
+    until("wrokers");
     std::fs::write(&certificate, "none").unwrap();
     hang_up();
     assert!(until("a certificate stays as it was").contains("tls.crt"));
