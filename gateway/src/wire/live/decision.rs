@@ -123,7 +123,8 @@ mod tests {
             "{mine}"
         );
         let theirs = told(&Audience::new(Viewer::Tenant(TenantId(2))));
-        assert_eq!((&theirs["rival"]["id"], theirs["first"].get("id")), (&json!("42"), None));
+        let number = json!(public_ids::shown(RelQueryId(42)).to_string());
+        assert_eq!((&theirs["rival"]["id"], theirs["first"].get("id")), (&number, None));
         assert!(told(&Audience::new(Viewer::Tenant(TenantId(3)))).is_null(), "it is nobody's business");
     }
 
