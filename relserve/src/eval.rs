@@ -167,9 +167,12 @@ mod tests {
             let (agreement, mean) = (line.comparison.agreement(), line.comparison.mean());
             assert_eq!(line.format, format);
             assert!(positions as usize >= 2 * prompts.len(), "{table}");
-            assert!(agreement.is_some_and(|share| share >= 0.98), "{table}");
-            // Found: 0.00006 and 0.0012 in eight bits; a wrong scale or sign is thousands of times that.
-            assert!(mean.is_some_and(|mean| mean < 0.0003) && divergence_max < 0.006, "{table}");
+            // Found: 0.00006 and 0.0012 in eight bits, 0.002 and 0.02 in four; a wrong scale or sign is thousands of
+            // times that.
+            let (same, mean_max, most) =
+                if format == "q4" { (0.9, 0.01, 0.1) } else { (0.98, 0.0003, 0.006) };
+            assert!(agreement.is_some_and(|share| share >= same), "{table}");
+            assert!(mean.is_some_and(|mean| mean < mean_max) && divergence_max < most, "{table}");
         }
         assert!(lines[1].size < 0.6 * lines[0].size, "{table}");
     }

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use base::Millis;
+use gateway::wire::relquery::public_id;
 use scheduler::SchedulerConfig;
 use serde_json::{Value, json};
 use serving::model::Model;
@@ -181,8 +182,8 @@ async fn calling_off_twice_or_what_never_was_is_harmless() {
     let stream = server.client.begin(RELQUERIES, &endless(RELQUERIES, true, 500)).await;
     server.gate.allow(3);
     server.until("a decode is at the gate", |s| s.gate.passed() == 4).await;
-    let id = server.running.app.runtime.registry.running()[0].id;
-    let path = format!("{RELQUERIES}/rq-{id}");
+    let id = public_id(&server.running.app.runtime.registry.running()[0]);
+    let path = format!("{RELQUERIES}/{id}");
     let first = server.client.delete(&path).await;
     assert_eq!((first.status, &first.json()["cancelled"]), (200, &json!(true)));
     let second = server.client.delete(&path).await;
@@ -202,8 +203,8 @@ async fn calling_off_as_the_answer_comes_is_one_or_the_other() {
         server.gate.shut();
         let connection = server.client.begin(RELQUERIES, &endless(RELQUERIES, false, 1)).await;
         server.until("it is taken", |s| !s.running.app.runtime.registry.running().is_empty()).await;
-        let id = server.running.app.runtime.registry.running()[0].id;
-        let path = format!("{RELQUERIES}/rq-{id}");
+        let id = public_id(&server.running.app.runtime.registry.running()[0]);
+        let path = format!("{RELQUERIES}/{id}");
         let (deleted, ()) = tokio::join!(server.client.delete(&path), async { server.gate.release() });
         let cancelled = deleted.json()["cancelled"] == true;
         let reply = finish(connection).await.json();
