@@ -158,7 +158,7 @@ impl Budgets {
                     let what = format!("a request that may take {asked} tokens");
                     return Err(RequestError::TooLarge {
                         what,
-                        limit: format!("{max}, the tenant's {period}"),
+                        limit: format!("{max} tokens, the tenant's budget of a {period}"),
                     });
                 }
                 let reserved = status.reserved;
