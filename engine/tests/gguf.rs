@@ -247,6 +247,25 @@ fn blocks_are_multiplied_as_the_bf16_numbers_they_mean() {
     }
 }
 
+/// The numbers that a file's blocks mean, all in single precision but the embedding, which no product reads.
+fn as_stored(source: &GgufWeights, format: BlockFormat) -> MapWeights {
+    let mut exact = MapWeights::default();
+    for name in source.names() {
+        let tensor = source.tensor(&name).expect("it is in the file");
+        let blocks = source.blocks(&name).expect("it is in the file");
+        match blocks.filter(|_| name != "model.embed_tokens.weight") {
+            Some(blocks) => {
+                assert_eq!(blocks.format, format);
+                let values: Vec<f32> = blocks.rows().flat_map(|row| format.to_f32(row)).collect();
+                assert_ne!(values, tensor.to_f32(), "bf16 would have rounded them once more");
+                exact.insert(&name, Dtype::F32, &tensor.shape, &values);
+            }
+            None => exact.insert(&name, tensor.dtype, &tensor.shape, &tensor.to_f32()),
+        }
+    }
+    exact
+}
+
 #[test]
 fn blocks_meet_the_kernels_of_their_bits_as_they_are_stored() {
     let mut model = Synthetic::tiny(Family::Llama, 12);
@@ -265,19 +284,7 @@ fn blocks_meet_the_kernels_of_their_bits_as_they_are_stored() {
             let keep = Keep { quantize: Some(quantize), ..Keep::default() };
             logits(load_keeping(keep, &model.config, weights), &prompt)
         };
-        let mut exact = MapWeights::default();
-        for name in weights.names() {
-            let tensor = source.tensor(&name).expect("it is in the file");
-            let blocks = source.blocks(&name).expect("it is in the file");
-            match blocks.filter(|_| name != "model.embed_tokens.weight") {
-                Some(blocks) => {
-                    assert_eq!(blocks.format, format);
-                    let values: Vec<f32> = blocks.rows().flat_map(|row| format.to_f32(row)).collect();
-                    exact.insert(&name, Dtype::F32, &tensor.shape, &values);
-                }
-                None => exact.insert(&name, tensor.dtype, &tensor.shape, &tensor.to_f32()),
-            }
-        }
+        let exact = as_stored(&source, format);
         let found = logits_of(&source, quantize);
         // The same numbers, rounded again where they are in eight bits: in groups of 128, so not quite the same.
         // In f32 they meet activations that are not rounded.
@@ -301,19 +308,7 @@ fn blocks_of_eight_bits_are_not_rounded_again() {
     let (weights, prompt) = (model.weights(), tokens(3, 30));
     let bytes = file(&model.config, &weights, BlockFormat::Q8_0);
     let source = GgufWeights::new(Gguf::from_bytes("x", Cow::Owned(bytes)).expect("valid"), &model.config);
-    let mut exact = MapWeights::default();
-    for name in weights.names() {
-        let tensor = source.tensor(&name).expect("it is in the file");
-        let blocks = source.blocks(&name).expect("it is in the file");
-        match blocks.filter(|_| name != "model.embed_tokens.weight") {
-            Some(blocks) => {
-                let values: Vec<f32> = blocks.rows().flat_map(|row| BlockFormat::Q8_0.to_f32(row)).collect();
-                assert_ne!(values, tensor.to_f32(), "bf16 would have rounded them once more");
-                exact.insert(&name, Dtype::F32, &tensor.shape, &values);
-            }
-            None => exact.insert(&name, tensor.dtype, &tensor.shape, &tensor.to_f32()),
-        }
-    }
+    let exact = as_stored(&source, BlockFormat::Q8_0);
     let found = |weights: &dyn WeightSource| {
         let keep = Keep { quantize: Some(Quantize::Q8), ..Keep::default() };
         logits(load_keeping(keep, &model.config, weights), &prompt)
