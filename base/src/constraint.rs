@@ -22,6 +22,10 @@ pub enum Constraint {
     Regex(String),
     /// JSON that fits this JSON Schema, itself JSON text.
     JsonSchema(String),
+    /// Text in which a tag begins JSON.
+    StructuralTag(Box<StructuralTag>),
+    /// Text that a grammar gives, in the notation of Lark.
+    Grammar(String),
     /// A stretch of a text, from the beginning of a word to the end of one, to the letter.
     Excerpt {
         /// What it is copied from.
@@ -42,6 +46,22 @@ pub enum Constraint {
         /// What holds where a text is not understood.
         otherwise: Option<Box<Constraint>>,
     },
+}
+
+/// Text in which `begin`, wherever it is written, is followed by JSON of a schema and `end`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct StructuralTag {
+    /// Not empty.
+    pub begin: String,
+    /// A JSON Schema, itself JSON text.
+    pub schema: String,
+    /// Not empty.
+    pub end: String,
+    /// Whether it may be written again, behind its end.
+    pub is_repeated: bool,
+    /// A JSON Schema of what may be written without the tag; none: any text, before, between and behind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub otherwise: Option<String>,
 }
 
 /// What is read in a text.
@@ -114,6 +134,8 @@ impl Constraint {
             Self::Integer { low, high } => high.abs_diff(*low).checked_add(1),
             Self::Regex(_)
             | Self::JsonSchema(_)
+            | Self::StructuralTag(_)
+            | Self::Grammar(_)
             | Self::Excerpt { .. }
             | Self::Items(_)
             | Self::Reading { .. } => None,

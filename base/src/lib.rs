@@ -3,6 +3,7 @@
 //! A leaf crate: plain data and a few small traits. It must not know HTTP, tensors, storage,
 //! clocks or threads; everything here can be built in a test by hand.
 
+pub mod adjust;
 pub mod constraint;
 pub mod ids;
 pub mod logprob;
@@ -11,9 +12,10 @@ pub mod text;
 pub mod units;
 pub mod work;
 
+pub use adjust::LogitAdjustments;
 pub use constraint::{
     AnswerScoring, Compiled, Constraint, ConstraintCompiler, ConstraintError, ExcerptSource, Items,
-    TextReading,
+    StructuralTag, TextReading,
 };
 pub use ids::{BlockId, HostBlockId, PinId, RelQueryId, RequestId, StepId, TenantId, TokenId};
 pub use logprob::{Logprob, TokenLogprob};
@@ -21,8 +23,11 @@ pub use step::{
     BatchKind, BatchPlan, End, ExecError, Executor, MoveBack, MoveOut, Moves, RowError, RowOutcome, Run,
     SampleSpec, Sampled, Slot, StepOutcome,
 };
-pub use text::{After, ChatTemplate, MarkupPart, Piece, RenderedPiece, Role, TextError, Tokenizer};
-pub use units::{Bytes, Millis, Nanos, Time, TokenCount};
+pub use text::{
+    After, ChatTemplate, MarkupPart, Piece, RenderedPiece, Role, TextError, Tokenizer, ToolCallForm,
+    ToolFields,
+};
+pub use units::{Bytes, Millis, Money, Nanos, Time, TokenCount};
 pub use work::{
     Generation, Periods, Section, SectionReuse, Sees, ServiceClass, Span, SpanKind, Submission, WorkItem,
     repairs,

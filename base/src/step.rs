@@ -37,6 +37,8 @@ pub struct SampleSpec {
     /// sampled them itself (the one that did is gone) goes on from them, and says nothing of their text
     /// again. Else empty.
     pub already_generated: Vec<TokenId>,
+    /// The row's prompt, where [`Generation::needs_prompt`].
+    pub prompt: Option<Arc<[TokenId]>>,
 }
 
 /// One request's part of a step, or one of its parts where its prompt has sections: compute `input` at

@@ -1,5 +1,7 @@
 //! Text in and out of tokens, as traits, so that `ir` can lower plans without knowing a tokenizer.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::ids::TokenId;
@@ -117,6 +119,27 @@ impl Role {
     }
 }
 
+/// In which words a model calls tools.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ToolCallForm {
+    /// `<tool_call>`, a JSON object of `name` and `arguments`, `</tool_call>`; so Hermes, Qwen and many others.
+    Hermes,
+    /// `[TOOL_CALLS]` and a JSON array of such objects. The mark is a special token, which answers are told without.
+    Mistral,
+    /// One JSON object of `name` and `parameters`, alone: Llama 3.
+    Llama,
+}
+
+/// What a conversation with tools holds beside roles and contents, for a chat template.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ToolFields {
+    /// Each tool that may be called: a JSON object as OpenAI's `tools` has it.
+    pub tools: Vec<String>,
+    /// More fields of messages, by their numbers: a JSON object of `tool_calls`, or of `tool_call_id`, `name` and a
+    /// `role` that no [`Role`] is.
+    pub messages: BTreeMap<usize, String>,
+}
+
 /// A part of a conversation whose contents are not known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
@@ -176,6 +199,27 @@ pub trait ChatTemplate: Send + Sync {
     fn render(&self, messages: &[(Role, &str)]) -> Result<Vec<RenderedPiece>, TextError> {
         let (roles, contents): (Vec<Role>, Vec<&str>) = messages.iter().copied().unzip();
         Ok(put_in(&self.frame(&roles)?, &contents))
+    }
+
+    /// In which words the template has models call tools; none where it has no words for tools.
+    fn tool_call_form(&self) -> Option<ToolCallForm> {
+        None
+    }
+
+    /// A conversation with tools as the template writes it, where it has words for them. What `fields` say is written
+    /// as markup, so they are refused where the name of a special token is in them.
+    fn render_tools(
+        &self,
+        _messages: &[(Role, &str)],
+        _fields: &ToolFields,
+    ) -> Result<Vec<RenderedPiece>, TextError> {
+        Err(TextError::Template("it has no words for tools".to_owned()))
+    }
+
+    /// The same template with these variables (JSON text of an object) in place of its own of their names; `None`
+    /// where it takes none.
+    fn with_variables(&self, _variables: &str) -> Option<Box<dyn ChatTemplate + '_>> {
+        None
     }
 
     /// Conversations of these roles, each with its contents; a place to share work among them.

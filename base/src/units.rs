@@ -30,6 +30,12 @@ pub struct Time(pub u64);
 #[serde(transparent)]
 pub struct Bytes(pub u64);
 
+/// An amount of money, in billionths of the one currency that all prices are in. Integer, so that sums are exact; the
+/// largest is some 18 thousand million.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Money(pub u64);
+
 impl Nanos {
     /// The longest representable span.
     pub const MAX: Self = Self(u64::MAX);
@@ -56,6 +62,52 @@ impl Add<Nanos> for Time {
     type Output = Self;
     fn add(self, span: Nanos) -> Self {
         Self(self.0.saturating_add(span.0))
+    }
+}
+
+impl Money {
+    /// Billionths of a millionth, to which people write amounts.
+    const PER_MILLIONTH: u64 = 1_000;
+    /// Most that people write: what lies above it has too many digits for a fraction to hold its millionths.
+    const WRITTEN_MAX: f64 = 1e9;
+
+    /// An amount as people write it: not negative, a thousand million at most, of millionths at least.
+    pub fn of_units(units: f64) -> Option<Self> {
+        if !(0.0..=Self::WRITTEN_MAX).contains(&units) {
+            return None;
+        }
+        let millionths = (units * 1e6).round();
+        // The fraction that is nearest to a number of so many digits, and to no other.
+        (millionths / 1e6 == units).then_some(Self(millionths as u64 * Self::PER_MILLIONTH))
+    }
+
+    /// The amount in whole units, for replies only.
+    pub fn as_units(self) -> f64 {
+        // Of what people write, the fraction that they wrote, to the last digit.
+        if self.0.is_multiple_of(Self::PER_MILLIONTH) {
+            return (self.0 / Self::PER_MILLIONTH) as f64 / 1e6;
+        }
+        self.0 as f64 / 1e9
+    }
+
+    /// Both, or the largest amount.
+    pub fn saturating_add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+
+    /// `self - other`, or nothing where `other` is more.
+    pub fn saturating_sub(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+}
+
+impl std::fmt::Display for Money {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (whole, rest) = (self.0 / 1_000_000_000, self.0 % 1_000_000_000);
+        match format!("{rest:09}").trim_end_matches('0') {
+            "" => write!(f, "{whole}"),
+            fraction => write!(f, "{whole}.{fraction}"),
+        }
     }
 }
 
@@ -120,6 +172,25 @@ mod tests {
     fn a_clock_that_goes_backwards_gives_no_time() {
         assert_eq!(Time(5).since(Time(9)), Nanos(0));
         assert_eq!(Time(9).since(Time(5)), Nanos(4));
+    }
+
+    #[test]
+    fn money_that_people_write_is_kept_to_the_last_digit() {
+        for (written, billionths, shown) in [
+            (0.0, 0, "0"),
+            (12.5, 12_500_000_000, "12.5"),
+            (0.1, 100_000_000, "0.1"),
+            (0.000_001, 1_000, "0.000001"),
+            (999_999_999.999_999, 999_999_999_999_999_000, "999999999.999999"),
+        ] {
+            assert_eq!(Money::of_units(written), Some(Money(billionths)), "{written}");
+            assert_eq!(Money(billionths).to_string(), shown);
+            assert_eq!(Money(billionths).as_units(), written);
+        }
+        for refused in [-0.1, 1.000_000_1, 1e9 + 1.0, f64::NAN, f64::INFINITY] {
+            assert_eq!(Money::of_units(refused), None, "{refused}");
+        }
+        assert_eq!(Money(1_000_000_007).to_string(), "1.000000007");
     }
 
     #[test]

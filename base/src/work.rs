@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::adjust::LogitAdjustments;
 use crate::constraint::{AnswerScoring, Compiled, Constraint};
 use crate::ids::{RelQueryId, TenantId, TokenId};
 use crate::units::{Nanos, Time, TokenCount};
@@ -39,6 +40,18 @@ pub struct Generation {
     /// for none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logprobs: Option<u32>,
+    /// What is done to logits before a token is drawn; `None`: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adjustments: Option<Box<LogitAdjustments>>,
+    /// Whether the stop string or stop token that ends the output is part of its text.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shows_stop: bool,
+    /// Whether special tokens are part of its text, as they are written.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shows_special: bool,
+    /// Variables of the chat template (JSON text of an object), where whoever runs the row writes its conversation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template_variables: Option<String>,
     /// Whether text goes out as a server says it. It cannot be taken back: such a row is not tried again once
     /// it has begun.
     #[serde(skip)]
@@ -59,8 +72,24 @@ impl Default for Generation {
             compiled: Compiled::default(),
             scoring: None,
             logprobs: None,
+            adjustments: None,
+            shows_stop: false,
+            shows_special: false,
+            template_variables: None,
             streams: false,
         }
+    }
+}
+
+impl Generation {
+    /// Whether the executor must know the prompt's tokens to draw from its logits.
+    pub fn needs_prompt(&self) -> bool {
+        self.adjustments.as_ref().is_some_and(|adjustments| adjustments.needs_prompt())
+    }
+
+    /// Output tokens before which the output does not end by itself.
+    pub fn output_min(&self) -> TokenCount {
+        self.adjustments.as_ref().map_or(TokenCount(0), |adjustments| adjustments.output_min)
     }
 }
 

@@ -40,6 +40,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             seed: 0,
             output_index: 0,
             already_generated: Vec::new(),
+            prompt: None,
         }),
         is_prefill: true,
     };

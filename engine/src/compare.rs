@@ -286,6 +286,7 @@ impl ComparedRow {
                 seed: 0,
                 output_index: index as u32,
                 already_generated: Vec::new(),
+                prompt: None,
             }),
             is_prefill: index == 0,
         }

@@ -4,6 +4,7 @@
 //! of a request. It trusts nothing in a plan: what contradicts pool, vocabulary or context is refused before
 //! anything is written.
 
+mod adjuster;
 mod answer_probability;
 mod check;
 mod distribution;

@@ -3,6 +3,7 @@
 //! It knows nothing of relQueries, tenants or HTTP: a [`base::BatchPlan`] comes in, a
 //! [`base::StepOutcome`] goes out.
 
+mod adjust;
 mod attention;
 pub mod checkpoint;
 pub mod checkpoint_reader;

@@ -140,9 +140,14 @@ pub(crate) fn sample_nucleus(
 }
 
 /// The number of the logit that `draw` falls on, of which `max` is the highest; they become weights, the
-/// largest 1.
+/// largest 1. Min-p comes before top-k and top-p.
 fn draw(cpu: &Cpu, logits: &mut [f32], max: f32, generation: &Generation, draw: f64) -> Option<usize> {
     cpu.exp(logits, max, 1.0 / generation.temperature);
+    if let Some(adjustments) = &generation.adjustments {
+        // The likeliest has weight 1.
+        let is_out = |weight: &&mut f32| **weight < adjustments.min_p;
+        logits.iter_mut().filter(is_out).for_each(|weight| *weight = 0.0);
+    }
     match (generation.top_k, generation.top_p) {
         (None, 1.0) => pick_by_weight(logits.iter().copied().enumerate(), draw),
         (top_k, top_p) => {
@@ -338,6 +343,26 @@ mod tests {
         assert_eq!(drawn(&both), [false, false, true, false, false]);
         let all = Generation { temperature: 1.0, top_k: Some(9), top_p: 0.999_999, ..Generation::default() };
         assert_eq!(drawn(&all), [true; 5]);
+    }
+
+    #[test]
+    fn min_p_cuts_what_is_less_than_its_share_of_the_likeliest_at_the_temperature() {
+        // At temperature 2 their weights are 0.22, 0.37, 1, 0.95 and 0.14.
+        let logits = [0.0f32, 1.0, 3.0, 2.9, -1.0];
+        let drawn = |min_p: f32, generation: Generation| -> Vec<bool> {
+            let adjustments = base::LogitAdjustments { min_p, ..base::LogitAdjustments::default() };
+            let generation =
+                Generation { temperature: 2.0, adjustments: Some(Box::new(adjustments)), ..generation };
+            counts(&logits, &generation, 2_000).iter().map(|count| *count > 0).collect()
+        };
+        assert_eq!(drawn(0.0, Generation::default()), [true; 5]);
+        assert_eq!(drawn(0.2, Generation::default()), [true, true, true, true, false]);
+        assert_eq!(drawn(0.3, Generation::default()), [false, true, true, true, false]);
+        assert_eq!(drawn(1.0, Generation::default()), [false, false, true, false, false]);
+        let top_k = Generation { top_k: Some(2), ..Generation::default() };
+        assert_eq!(drawn(0.3, top_k), [false, false, true, true, false]);
+        let top_p = Generation { top_p: 0.8, ..Generation::default() };
+        assert_eq!(drawn(0.3, top_p), [false, false, true, true, false], "of what min-p leaves");
     }
 
     #[test]

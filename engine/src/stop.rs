@@ -1,4 +1,4 @@
-//! Stop strings: text is held back while it could become one, and none is ever output.
+//! Stop strings: text is held back while it could become one, and none is output but where a row asks for that.
 
 /// The text of one output on its way out.
 #[derive(Clone, Debug, Default)]
@@ -11,17 +11,18 @@ pub(crate) struct StopText {
 pub(crate) struct Released {
     /// Text that is final.
     pub(crate) text: String,
-    /// Whether a stop string followed it: what came after is gone.
+    /// Whether a stop string followed it, or ends it: what came after is gone.
     pub(crate) is_stopped: bool,
 }
 
 impl StopText {
-    /// Adds text and releases what can no longer be part of a stop string.
-    pub(crate) fn push(&mut self, text: &str, stops: &[String]) -> Released {
+    /// Adds text and releases what can no longer be part of a stop string; the one that ends it too where it `shows`.
+    pub(crate) fn push(&mut self, text: &str, stops: &[String], shows: bool) -> Released {
         self.held.push_str(text);
         let stops = || stops.iter().filter(|stop| !stop.is_empty());
-        if let Some(found) = stops().filter_map(|stop| self.held.find(stop.as_str())).min() {
-            self.held.truncate(found);
+        let found = |stop: &String| Some((self.held.find(stop.as_str())?, stop.len()));
+        if let Some((at, length)) = stops().filter_map(found).min() {
+            self.held.truncate(if shows { at + length } else { at });
             return Released { text: std::mem::take(&mut self.held), is_stopped: true };
         }
         let longest = stops().map(String::len).max().unwrap_or(0);
@@ -52,7 +53,7 @@ mod tests {
         let mut state = StopText::default();
         let mut texts = Vec::new();
         for piece in pieces {
-            let released = state.push(piece, &stops);
+            let released = state.push(piece, &stops, false);
             texts.push(released.text);
             if released.is_stopped {
                 return (texts, true);
@@ -75,6 +76,19 @@ mod tests {
         check(&["ein ", "En"], &["Ende"], &["ein ", "", "En"], false);
         check(&["é", "é!"], &["é!"], &["", "é"], true);
         check(&["a"], &[""], &["a", ""], false);
+    }
+
+    #[test]
+    fn the_stop_string_that_ends_a_text_is_shown_where_that_is_asked_for() {
+        let stops = ["END".to_owned(), "EN".to_owned()];
+        let mut state = StopText::default();
+        assert_eq!(state.push("a E", &stops, true).text, "a ");
+        let released = state.push("NDless", &stops, true);
+        assert_eq!(
+            released,
+            Released { text: "EN".into(), is_stopped: true },
+            "the shorter of two at one place"
+        );
     }
 
     proptest! {

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use base::{ChatTemplate as _, RenderedPiece, Role, TokenId, Tokenizer as _};
+use base::{ChatTemplate as _, RenderedPiece, Role, TokenId, Tokenizer as _, ToolCallForm, ToolFields};
 use engine::text::{ModelText, TextFiles};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -132,4 +132,65 @@ fn no_content_forges_a_special_token_whatever_the_template_does_to_it() {
             }
         }
     }
+}
+
+/// A conversation with tools: roles and contents, and the fields beside them.
+fn with_tools(tools: &Value, conversation: &Value) -> (Vec<(Role, String)>, ToolFields) {
+    let mut fields = ToolFields::default();
+    fields.tools.extend(tools.as_array().expect("a list").iter().map(Value::to_string));
+    let mut messages = Vec::new();
+    for (number, message) in conversation.as_array().expect("a list").iter().enumerate() {
+        let mut more = message.as_object().expect("an object").clone();
+        let content = more.remove("content").and_then(|content| content.as_str().map(str::to_owned));
+        let role = match message["role"].as_str().expect("a role") {
+            "system" => Role::System,
+            "assistant" => Role::Assistant,
+            _ => Role::User,
+        };
+        if more["role"] != "tool" {
+            more.remove("role");
+        }
+        if !more.is_empty() {
+            fields.messages.insert(number, Value::Object(more).to_string());
+        }
+        messages.push((role, content.expect("a content")));
+    }
+    (messages, fields)
+}
+
+#[test]
+fn tools_and_calls_are_written_as_transformers_writes_them_and_forge_nothing() {
+    let expected: Value =
+        serde_json::from_str(include_str!("templates/expected_tools.json")).expect("generate.py wrote it");
+    let forms = [("qwen25_tools", ToolCallForm::Hermes), ("mistral_tools", ToolCallForm::Mistral)];
+    for (name, form) in forms {
+        let case: TemplateCase =
+            serde_json::from_value(expected["templates"][name].clone()).expect("a template's case");
+        let (text, _) = text_of(name, &case);
+        assert_eq!(text.tool_call_form(), Some(form));
+        let conversations = expected["conversations"].as_array().expect("a list");
+        for (conversation, rendered) in conversations.iter().zip(&case.rendered) {
+            let (owned, fields) = with_tools(&expected["tools"], conversation);
+            let pieces = text.render_tools(&messages(&owned), &fields).expect("it renders");
+            assert_eq!(Some(written(&pieces)), *rendered, "{name}, {conversation}");
+            // What a tool answered is data, whatever it holds.
+            for piece in &pieces {
+                if let RenderedPiece::Markup(markup) = piece {
+                    assert!(!markup.contains("two <tool_call>"), "{name}: {markup:?}");
+                }
+            }
+        }
+        // What is written as markup may name no special token.
+        let forged =
+            ToolFields { tools: vec![json!({"x": case.special[0]}).to_string()], ..Default::default() };
+        let refused = text.render_tools(&[(Role::User, "Hi")], &forged).expect_err("refused");
+        assert!(refused.to_string().contains(&case.special[0]), "{refused}");
+    }
+    let plain = expected_case("smollm2");
+    let (text, _) = text_of("smollm2", &plain);
+    assert_eq!(text.tool_call_form(), None);
+}
+
+fn expected_case(name: &str) -> TemplateCase {
+    expected().templates.remove(name).expect("a template")
 }

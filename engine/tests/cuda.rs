@@ -4,6 +4,8 @@
 mod common;
 #[path = "cuda/emulated.rs"]
 mod emulated;
+#[path = "cuda/faults.rs"]
+mod faults;
 #[path = "common/guesses.rs"]
 mod guesses;
 #[path = "cuda/kernels.rs"]
@@ -14,8 +16,8 @@ use std::sync::atomic::Ordering;
 
 use base::text::ByteText;
 use base::{
-    Bytes, Constraint, ExecError, Executor as _, Generation, HostBlockId, MoveBack, MoveOut, Moves, Slot,
-    TokenCount, TokenId,
+    Bytes, Constraint, ExecError, Executor as _, Generation, HostBlockId, LogitAdjustments, MoveBack,
+    MoveOut, Moves, Slot, TokenCount, TokenId,
 };
 use common::{Blocks, Row, difference, tokens};
 use emulated::Emulated;
@@ -230,6 +232,19 @@ fn logits_are_the_processors_where_the_head_is_tied_the_window_slides_or_opt_pro
     check_logits(&odd, 1);
 }
 
+/// What changes logits, which is done on the processor.
+fn adjusted(temperature: f32) -> Generation {
+    let adjustments = LogitAdjustments {
+        logit_bias: vec![(TokenId(7), -100.0), (TokenId(65), 0.5)],
+        repetition_penalty: 1.5,
+        frequency_penalty: 0.25,
+        presence_penalty: 0.5,
+        min_p: 0.02,
+        ..LogitAdjustments::default()
+    };
+    Generation { temperature, adjustments: Some(Box::new(adjustments)), ..Generation::default() }
+}
+
 /// Rows of all kinds to their ends: what each says.
 fn texts(mut executor: LocalExecutor) -> Vec<String> {
     let choice = Constraint::Choice(["good", "bad", "neither good nor bad"].map(Into::into).into());
@@ -252,6 +267,8 @@ fn texts(mut executor: LocalExecutor) -> Vec<String> {
         // More than a device is asked for: from logits.
         Generation { temperature: 1.1, top_k: Some(2_000), top_p: 0.9, ..Generation::default() },
         Generation { temperature: 2.0, constraint: Some(choice.clone()), ..Generation::default() },
+        adjusted(0.0),
+        adjusted(1.3),
         Generation { temperature: 2.0, top_p: 0.95, constraint: Some(choice), ..Generation::default() },
     ];
     let mut blocks = Blocks::default();
@@ -321,7 +338,8 @@ fn rows_say_the_same_through_guesses() {
     let mut blocks = Blocks::default();
     let row = |id: u64| {
         let warm = Generation { temperature: 0.9, ignore_end: true, ..Generation::default() };
-        let generation = match id % 5 {
+        let generation = match id % 6 {
+            5 => Generation { ignore_end: true, ..adjusted(0.9) },
             0 => Generation { ignore_end: true, ..Generation::default() },
             1 => Generation { top_k: Some(9), ..warm },
             2 => Generation { top_p: 0.9, ..warm },
@@ -331,7 +349,7 @@ fn rows_say_the_same_through_guesses() {
         let row = Row::new(id, tokens(id, 5 + id as usize), 72, BLOCK, &mut blocks);
         Row { generation: Arc::new(Generation { output_max: TokenCount(30), ..generation }), ..row }
     };
-    let rows: Vec<Row> = (1..=5).map(row).collect();
+    let rows: Vec<Row> = (1..=6).map(row).collect();
     for count in [1, 2] {
         let Some(gpus) = emulated::gpus(count) else { return };
         let load = || executor(on_gpus(&model, &gpus)).expect("the pool fits");

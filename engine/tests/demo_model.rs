@@ -52,6 +52,7 @@ fn answer(engine: &mut Engine, request: u64, content: &str) -> String {
                 seed: 0,
                 output_index,
                 already_generated: Vec::new(),
+                prompt: None,
             }),
             is_prefill: output_index == 0,
         };

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use actix_web::HttpServer;
 use actix_web::dev::ServerHandle;
-use actix_web::dev::Service as _;
 use actix_web::middleware;
 use actix_web::web::{self, Data};
 use serving::Runtime;
@@ -17,25 +16,25 @@ use serving::leases;
 use serving::load::{self, LoadedModel};
 use serving::metrics::SeriesLimits;
 use serving::ownership;
-use serving::registry::Retention;
 use serving::relquery_state::Status;
 use serving::start::{Loop, Process, Settings};
+use serving::traces::{Traces, TracesError};
 use sql::server::{ConnectionLimits, Tls};
 use store::Store;
 use tokio::sync::watch;
-use utoipa::OpenApi as _;
 
 use crate::certificates::{Certificate, CertificateError};
 use crate::config::Config;
+use crate::connections::Connections;
 use crate::error::ApiError;
-use crate::openapi::Document;
+use crate::openapi;
 use crate::ports::{BindError, BoundPath, BoundPort, ListenerKind, PortError, Ports};
 use crate::routes::ops::Description;
 use crate::services::sql::accounts::SqlAccounts;
 use crate::services::sql::tenants;
-use crate::services::{batches, limits, tickets, upkeep};
-use crate::state::App;
-use crate::{arrival, cors, kept_replies, origin_check, routes};
+use crate::services::{batches, key_claims, limits, tickets, upkeep};
+use crate::state::{App, CurrentApp};
+use crate::{cors, current_state, kept_replies, observed, origin_check, routes};
 
 /// Why the server did not start.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +51,9 @@ pub enum StartError {
     /// The runtime of a model beside the default one.
     #[error("the model `{model}`: {cause}")]
     Model { model: String, cause: serving::start::RuntimeStartError },
+    /// What sends traces.
+    #[error(transparent)]
+    Traces(#[from] TracesError),
     /// What handlers share.
     #[error(transparent)]
     State(#[from] crate::state::StateError),
@@ -77,8 +79,10 @@ pub struct Running {
     pub health_address: Option<SocketAddr>,
     /// Where it listens for the Postgres protocol.
     pub sql_address: Option<SocketAddr>,
-    /// Its state.
+    /// Its state under the configuration of the start; what is no configuration is the same under a later one.
     pub app: Data<App>,
+    /// The state of now.
+    pub current: Arc<CurrentApp>,
     server: ServerHandle,
     health: Option<ServerHandle>,
     /// The path of the Unix socket, which goes with the server.
@@ -131,7 +135,8 @@ async fn start_models(
 ) -> Result<StartedModels, StartError> {
     let mut backends = config.backends().into_iter().map(|(_, backend)| backend);
     let first = backends.next().unwrap_or_else(|| config.backend());
-    let process = Process::new(settings(config, first, true), store);
+    let traces = Traces::start(&config.traces)?;
+    let process = Process::new(settings(config, first, true), store, traces);
     let own = serving::start::start(settings(config, first, true), loaded, store.clone(), &process)?;
     let mut started = vec![own];
     for backend in backends {
@@ -163,12 +168,14 @@ pub async fn start_on(
     let certificates = Certificates::open(&config)?;
     let (runtimes, loops) = start_models(&config, loaded, &store).await?;
     let app = Data::new(App::new(runtimes.clone(), config)?);
+    let current = Arc::new(CurrentApp::new(Arc::clone(&app)));
     // Before anything is let in.
     limits::refresh(&app).await;
-    let sql = listen_sql(&app, ports.sql, certificates.sql.as_ref()).await?;
+    key_claims::end_all(&app).await;
+    let sql = listen_sql(&current, ports.sql, certificates.sql.as_ref()).await?;
     let (address, (server, unix)) =
-        (ports.http.address(), listen(&app, ports.http, ports.unix, certificates.http.as_ref())?);
-    let health = ports.health.map(|port| listen_for_health(&app, port, certificates.http.as_ref()));
+        (ports.http.address(), listen(&current, ports.http, ports.unix, certificates.http.as_ref())?);
+    let health = ports.health.map(|port| listen_for_health(&current, port, certificates.http.as_ref()));
     let health = health.transpose()?;
     let (health_address, health) = health.unzip();
     let loop_threads = loops.into_iter().map(Loop::spawn).collect::<Result<_, _>>()?;
@@ -178,13 +185,14 @@ pub async fn start_on(
     let lease = tickets::lease(&app);
     let is_left = tickets::resume(&app, &lease).await;
     batches::resume(&app, &lease).await;
-    let upkeep = tokio::spawn(upkeep::run(app.clone().into_inner(), stopped, is_left));
+    let upkeep = tokio::spawn(upkeep::run(Arc::clone(&current), stopped, is_left));
     let sql_address = sql.as_ref().map(|sql| sql.address);
     Ok(Running {
         address,
         health_address,
         sql_address,
         app,
+        current,
         server,
         health,
         unix,
@@ -199,11 +207,12 @@ pub async fn start_on(
 
 /// Starts to serve the Postgres protocol, where an address was bound for it.
 async fn listen_sql(
-    app: &Data<App>,
+    current: &Arc<CurrentApp>,
     port: Option<BoundPort>,
     certificate: Option<&Arc<Certificate>>,
 ) -> Result<Option<SqlListener>, StartError> {
     let Some(port) = port else { return Ok(None) };
+    let app = current.get();
     let settings = &app.config.sql;
     let address = port.address();
     let tls = certificate.map(|certificate| encrypted("sql", certificate).map(Tls::new)).transpose()?;
@@ -222,7 +231,7 @@ async fn listen_sql(
         ..ConnectionLimits::default()
     };
     let (stop, stopped) = watch::channel(false);
-    let accounts = Arc::new(SqlAccounts(app.clone()));
+    let accounts = Arc::new(SqlAccounts(Arc::clone(current)));
     let task = tokio::spawn(async move {
         if let Err(error) = sql::server::serve(listener, accounts, limits, tls, stopped).await {
             tracing::error!(%error, "the Postgres protocol is not served");
@@ -242,7 +251,7 @@ fn settings<'a>(config: &'a Config, backend: BackendConfig<'a>, is_default: bool
         coalesce: &config.coalesce,
         live: &config.live,
         queue_rows_max: config.limits.queue_rows_max,
-        finished: Retention { relqueries: config.limits.finished_max, rows: config.limits.finished_rows_max },
+        finished: config.limits.retention(),
         tenant_series: SeriesLimits {
             tenants_max: config.server.metric_tenants_max,
             idle_max: config.server.metric_tenant_idle_ms_max.into(),
@@ -260,16 +269,18 @@ fn encrypted(
 
 /// Starts to serve HTTP; the path of the Unix socket, where there is one, goes with what is given back.
 fn listen(
-    app: &Data<App>,
+    current: &Arc<CurrentApp>,
     port: BoundPort,
     unix: Option<BoundPath>,
     certificate: Option<&Arc<Certificate>>,
 ) -> Result<(ServerHandle, Option<BoundPath>), StartError> {
+    let app = current.get();
     let settings = &app.config.server;
     let address = port.address();
     port.give_up_after(Duration::from_millis(settings.write_ms_max.0));
-    let state = app.clone();
-    let description = Data::new(Description(Document::openapi()));
+    let state = Data::from(Arc::clone(current));
+    let description = Data::new(Description(openapi::document()));
+    let connections = Connections::new(settings.workers.saturating_mul(settings.connections_max));
     let server = HttpServer::new(move || {
         actix_web::App::new()
             .app_data(state.clone())
@@ -281,17 +292,16 @@ fn listen(
             .wrap(middleware::from_fn(kept_replies::answer_once))
             .wrap(middleware::from_fn(routes::without_nul))
             .wrap(middleware::from_fn(origin_check::of_no_foreign_page))
-            .wrap(cors::policy(&state.config.server.cors_origins))
-            // The last is the outermost: nothing is waited for before it.
-            .wrap_fn(|request, next| {
-                arrival::note(&request);
-                next.call(request)
-            })
+            .wrap(middleware::from_fn(cors::allow_origins))
+            // The last two are the outermost: nothing is waited for before them.
+            .wrap(middleware::from_fn(observed::observe))
+            .wrap(middleware::from_fn(current_state::hold))
             .configure(routes::configure)
             .default_service(web::to(routes::not_found))
     })
     .workers(settings.workers)
     .max_connections(settings.connections_max)
+    .on_connect(move |stream, data| drop(data.insert(connections.take(stream))))
     .client_request_timeout(Duration::from_millis(settings.header_ms_max.0))
     .keep_alive(Duration::from_millis(settings.idle_ms_max.0))
     // A client that closes its writing half is taken for gone, which is how its cancellation is noticed.
@@ -319,19 +329,20 @@ fn listen(
 
 /// Starts to answer for health and metrics on an address of their own.
 fn listen_for_health(
-    app: &Data<App>,
+    current: &Arc<CurrentApp>,
     port: BoundPort,
     certificate: Option<&Arc<Certificate>>,
 ) -> Result<(SocketAddr, ServerHandle), StartError> {
-    let (address, state) = (port.address(), app.clone());
+    let (address, state) = (port.address(), Data::from(Arc::clone(current)));
     let server = HttpServer::new(move || {
         actix_web::App::new()
             .app_data(state.clone())
+            .wrap(middleware::from_fn(current_state::hold))
             .configure(routes::ops::configure_health)
             .default_service(web::to(routes::not_found))
     })
     .workers(1)
-    .client_request_timeout(Duration::from_millis(app.config.server.header_ms_max.0))
+    .client_request_timeout(Duration::from_millis(current.get().config.server.header_ms_max.0))
     .disable_signals()
     .shutdown_timeout(SHUTDOWN_SECONDS);
     let listener = port.listen().map_err(BindError::from)?;
@@ -347,6 +358,8 @@ fn listen_for_health(
     Ok((address, handle))
 }
 
+/// Time for the last traces to be sent.
+const FLUSH_MAX: Duration = Duration::from_secs(5);
 /// Time for connections to take their last bytes, after the drain.
 const SHUTDOWN_SECONDS: u64 = 3;
 
@@ -354,6 +367,11 @@ impl Running {
     /// The API's address as clients write it.
     pub fn url(&self) -> String {
         format!("{}://{}", self.app.config.server.scheme(), self.address)
+    }
+
+    /// Opens the file of the access log again, which may have been moved away.
+    pub fn reopen_access_log(&self) {
+        self.app.access_log.iter().for_each(|log| log.reopen());
     }
 
     /// Reads all certificates again; how many there are. Connections that are open keep theirs.
@@ -373,7 +391,7 @@ impl Running {
         let runtimes: Vec<Arc<Runtime>> =
             self.app.models.iter().map(|model| Arc::clone(&model.runtime)).collect();
         runtimes.iter().for_each(|runtime| runtime.begin_drain());
-        let patience = Duration::from_millis(self.app.config.server.drain_ms_max.0);
+        let patience = Duration::from_millis(self.current.get().config.server.drain_ms_max.0);
         let running: Vec<_> = runtimes.iter().flat_map(|runtime| runtime.registry.running()).collect();
         let all =
             futures_util::future::join_all(running.iter().map(|relquery| ownership::finished(relquery)));
@@ -416,6 +434,11 @@ impl Running {
         }
         if self.leases.await.is_err() {
             tracing::error!("what renews leases of replicas did not end well");
+        }
+        self.app.access_log.iter().for_each(|log| log.close());
+        let traces = &self.app.runtime.shared.traces;
+        if tokio::time::timeout(FLUSH_MAX, traces.flush()).await.is_err() {
+            tracing::warn!("the collector of traces did not take the last of them in time");
         }
     }
 }

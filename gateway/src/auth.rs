@@ -1,44 +1,55 @@
-//! Who calls: API key -> tenant and its weight, and whether it is an operator's.
+//! Who calls: API key -> tenant and its weight, whether it is an operator's, and what it may.
 //!
 //! Keys are looked up by hash in the store; a verdict is remembered for `auth.remember_ms`, which bounds how
 //! long a revoked key still works. While the database is away verdicts hold for `auth.away_ms_max`.
 
 pub mod remembered;
+pub mod scope;
 
 use std::sync::Arc;
 
 use actix_web::http::Method;
-use actix_web::http::header::AUTHORIZATION;
+use actix_web::http::header::{AUTHORIZATION, HeaderName};
 use actix_web::web::Data;
-use actix_web::{FromRequest, HttpRequest, dev::Payload};
-use base::TenantId;
+use actix_web::{FromRequest, HttpMessage as _, HttpRequest, dev::Payload};
+use base::{Millis, TenantId};
 use futures_util::future::LocalBoxFuture;
 use remembered::KeyHolder;
 use serving::caller::{Caller, WeightedTenant};
 use serving::error::{RequestError, internal, of_store};
 use sha2::{Digest, Sha256};
-use store::{DEFAULT_TENANT, KeyLookup, StoreOutage, UnixMillis};
+use store::{DEFAULT_TENANT, KeyLookup, KeyScope, StoreOutage, UnixMillis};
 
 use crate::config::AuthMode;
+use crate::connections::HttpConnection;
 use crate::error::ApiError;
 use crate::state::App;
 
 /// Longest key that is looked up at all.
 const KEY_BYTES_MAX: usize = 256;
 
-/// The key of `Authorization: Bearer KEY`.
+/// Where Anthropic's clients put their key.
+const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+
+/// The key of `Authorization: Bearer KEY`, or of `x-api-key: KEY` where that is missing.
 pub(crate) fn bearer(request: &HttpRequest) -> Option<String> {
-    let value = request.headers().get(AUTHORIZATION)?.to_str().ok()?;
-    let (scheme, key) = value.split_once(' ')?;
+    let text = |name: HeaderName| request.headers().get(name).map(|value| value.to_str().ok());
+    let key = match text(AUTHORIZATION) {
+        Some(value) => {
+            let (scheme, key) = value?.split_once(' ')?;
+            scheme.eq_ignore_ascii_case("bearer").then_some(key)?
+        }
+        None => text(API_KEY)??,
+    };
     let key = key.trim();
-    let fits = !key.is_empty() && key.len() <= KEY_BYTES_MAX;
-    (scheme.eq_ignore_ascii_case("bearer") && fits).then(|| key.to_owned())
+    (!key.is_empty() && key.len() <= KEY_BYTES_MAX).then(|| key.to_owned())
 }
 
 /// Refuses whoever is no operator: neither the key `auth.admin_key` nor an operator's own comes with the request.
 pub(crate) async fn operator(app: &App, request: &HttpRequest) -> Result<Operator, ApiError> {
     let given = bearer(request);
     if given.as_deref().is_some_and(|given| is_admin_key(app, given)) {
+        keep_connection(request);
         return Ok(Operator { key: None });
     }
     if app.config.auth.mode == AuthMode::None {
@@ -47,7 +58,7 @@ pub(crate) async fn operator(app: &App, request: &HttpRequest) -> Result<Operato
             Some(_) => ApiError::Unauthorized,
         });
     }
-    let holder = authenticate(app, given).await?;
+    let holder = authenticate(app, request).await?;
     if holder.is_operator { Ok(Operator { key: holder.key }) } else { Err(ApiError::Forbidden) }
 }
 
@@ -58,23 +69,41 @@ fn is_admin_key(app: &App, given: &str) -> bool {
     key.is_some_and(|key| Sha256::digest(given.as_bytes()) == Sha256::digest(key.0.as_bytes()))
 }
 
-async fn authenticate(app: &App, key: Option<String>) -> Result<KeyHolder, ApiError> {
+/// Whose key a request carries, where the key may make such a request.
+async fn authenticate(app: &App, request: &HttpRequest) -> Result<KeyHolder, ApiError> {
+    let holder = holder_of(app, bearer(request)).await?;
+    keep_connection(request);
+    // As the routes have it, whatever the address was written like; without one nothing is there.
+    let pattern = request.match_pattern().unwrap_or_default();
+    scope::check(&holder.scope, request.method(), &pattern)?;
+    Ok(holder)
+}
+
+/// Who asks by a valid key keeps the connection, however many others come.
+fn keep_connection(request: &HttpRequest) {
+    if let Some(connection) = request.conn_data::<HttpConnection>() {
+        connection.has_key();
+    }
+}
+
+async fn holder_of(app: &App, key: Option<String>) -> Result<KeyHolder, ApiError> {
     if app.config.auth.mode == AuthMode::None {
-        let tenant = WeightedTenant::usual(DEFAULT_TENANT);
-        return Ok(KeyHolder { tenant, key: None, is_operator: false, expires: None });
+        let (tenant, scope) = (WeightedTenant::usual(DEFAULT_TENANT), Arc::default());
+        return Ok(KeyHolder { tenant, key: None, is_operator: false, expires: None, scope });
     }
     let key = key.ok_or(ApiError::Unauthorized)?;
     let hash: [u8; 32] = Sha256::digest(key.as_bytes()).into();
     let now = app.runtime.shared.clock.now();
-    if let Some(holder) = app.remembered.get(&hash, now, app.config.auth.remember_ms.into()) {
-        return Ok(holder);
-    }
     let unix_now = UnixMillis(app.runtime.shared.clock.unix_ms());
-    let store = &app.runtime.store;
-    let worked_before = || {
-        let holder = app.remembered.get(&hash, now, app.config.auth.away_ms_max.into());
+    let known = |lifetime: Millis| {
+        let holder = app.remembered.get(&hash, now, lifetime.into());
         holder.filter(|holder| holder.expires.is_none_or(|expires| expires > unix_now))
     };
+    if let Some(holder) = known(app.config.auth.remember_ms) {
+        return Ok(holder);
+    }
+    let store = &app.runtime.store;
+    let worked_before = || known(app.config.auth.away_ms_max);
     let is_away = || store.health().outage() == Some(StoreOutage::Away);
     // Nobody waits for a database that is known to be away.
     if is_away()
@@ -85,14 +114,19 @@ async fn authenticate(app: &App, key: Option<String>) -> Result<KeyHolder, ApiEr
     match store.find_key(&key, unix_now).await {
         Ok(KeyLookup::Valid { key, weight, .. }) => {
             let tenant = WeightedTenant::weighted(key.tenant, weight);
-            let holder =
-                KeyHolder { tenant, key: Some(key.id), is_operator: key.is_operator, expires: key.expires };
-            app.remembered.put(hash, holder, now);
+            let holder = KeyHolder {
+                tenant,
+                key: Some(key.id),
+                is_operator: key.is_operator,
+                expires: key.expires,
+                scope: Arc::new(key.scope),
+            };
+            app.remembered.put(hash, holder.clone(), now);
             Ok(holder)
         }
-        Ok(KeyLookup::Revoked | KeyLookup::Expired | KeyLookup::Unknown) => {
+        Ok(lost @ (KeyLookup::Revoked | KeyLookup::Expired | KeyLookup::Unknown)) => {
             app.remembered.forget(&hash);
-            Err(ApiError::Unauthorized)
+            Err(if lost == KeyLookup::Expired { ApiError::KeyExpired } else { ApiError::Unauthorized })
         }
         Err(error) => worked_before().filter(|_| is_away()).ok_or_else(|| of_store(error).into()),
     }
@@ -100,8 +134,12 @@ async fn authenticate(app: &App, key: Option<String>) -> Result<KeyHolder, ApiEr
 
 /// Whose request it is.
 pub(crate) async fn tenant_of(app: &App, request: &HttpRequest) -> Result<TenantId, ApiError> {
-    Ok(authenticate(app, bearer(request)).await?.tenant.tenant)
+    Ok(authenticate(app, request).await?.tenant.tenant)
 }
+
+/// Put into a request's extensions: whose key it carries.
+#[derive(Clone, Copy)]
+pub(crate) struct KeyHolderTenant(pub(crate) TenantId);
 
 /// The caller of a request that carries a valid key. A POST counts as one of its tenant's requests.
 pub struct Authenticated(pub Caller);
@@ -110,17 +148,32 @@ impl FromRequest for Authenticated {
     type Error = ApiError;
     type Future = LocalBoxFuture<'static, Result<Self, ApiError>>;
 
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let scoped = Scoped::from_request(request, payload);
+        Box::pin(async move { Ok(Self(scoped.await?.caller)) })
+    }
+}
+
+/// The same with what its key may.
+pub struct Scoped {
+    pub caller: Caller,
+    pub scope: Arc<KeyScope>,
+}
+
+impl FromRequest for Scoped {
+    type Error = ApiError;
+    type Future = LocalBoxFuture<'static, Result<Self, ApiError>>;
+
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        let app = request.app_data::<Data<App>>().map(|data| Arc::clone(data));
-        let key = bearer(request);
-        let is_post = request.method() == Method::POST;
+        let request = request.clone();
         Box::pin(async move {
-            let app = app.ok_or_else(|| internal("no application state"))?;
-            let holder = authenticate(&app, key).await?;
-            if is_post {
+            let app = request.app_data::<Data<App>>().ok_or_else(|| internal("no application state"))?;
+            let holder = authenticate(app, &request).await?;
+            request.extensions_mut().insert(KeyHolderTenant(holder.tenant.tenant));
+            if request.method() == Method::POST {
                 app.runtime.shared.budgets.admit_request(holder.tenant.tenant)?;
             }
-            Ok(Self(Caller::of(holder.tenant)))
+            Ok(Self { caller: Caller::of(holder.tenant), scope: holder.scope })
         })
     }
 }

@@ -3,13 +3,12 @@
 pub mod budget;
 pub mod peek;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
 use actix_web::web::{Bytes, Payload};
 use base::Millis;
-use budget::BodyBudget;
+use budget::HeldBody;
 use futures_util::StreamExt;
 use peek::Peek;
 use serving::clock::{Clock, Late};
@@ -75,7 +74,8 @@ async fn read_at_most(
         return Err(too_large().into());
     }
     let patience = Duration::from_millis(app.config.server.body_ms_max.0);
-    match tokio::time::timeout(patience, collect(payload, limit, &app.bodies, timely)).await {
+    let body = app.bodies.body(app.config.limits.bodies_bytes_max.0);
+    match tokio::time::timeout(patience, collect(payload, limit, body, timely)).await {
         Err(_) => Err(ApiError::BodyTimeout),
         Ok(Ok(Some(bytes))) => Ok(bytes),
         Ok(Ok(None)) => Err(too_large().into()),
@@ -83,10 +83,10 @@ async fn read_at_most(
     }
 }
 
-fn no_room(budget: &BodyBudget) -> RequestError {
+fn no_room(max: u64) -> RequestError {
     RequestError::Busy {
         what: "bytes of request bodies at once",
-        limit: format!("{} (limits.bodies_bytes_max)", budget.max()),
+        limit: format!("{max} (limits.bodies_bytes_max)"),
         retry_after: Millis(1_000),
     }
 }
@@ -95,11 +95,10 @@ fn no_room(budget: &BodyBudget) -> RequestError {
 async fn collect(
     mut payload: Payload,
     limit: u64,
-    budget: &Arc<BodyBudget>,
+    mut body: HeldBody,
     mut timely: Option<Timely<'_>>,
 ) -> Result<Option<Bytes>, ApiError> {
     let broken = |cause| RequestError::Malformed(format!("the body broke off: {cause}"));
-    let mut body = budget.body();
     loop {
         let next = match &timely {
             None => payload.next().await,
@@ -117,7 +116,7 @@ async fn collect(
             peek.take(&chunk);
         }
         if !body.extend(&chunk) {
-            return Err(no_room(budget).into());
+            return Err(no_room(body.max()).into());
         }
     }
 }

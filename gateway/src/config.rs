@@ -10,6 +10,8 @@ mod certificate;
 mod changed;
 #[cfg(test)]
 mod model_tests;
+mod openai;
+mod reloadable;
 mod renamed;
 #[cfg(test)]
 mod replica_tests;
@@ -26,6 +28,8 @@ pub use bulk::BulkConfig;
 pub use cells::CellsConfig;
 pub(crate) use certificate::CertificateFiles;
 pub use changed::changed_keys;
+pub use openai::{OpenAiConfig, UnknownFields};
+pub use reloadable::{ReplicaListChange, is_reloadable};
 pub use retrieval::RetrievalConfig;
 pub use reuse::ReuseConfig;
 use scheduler::SchedulerConfig;
@@ -34,8 +38,10 @@ use serde::{Deserialize, Serialize};
 pub use server::ServerConfig;
 use serving::config::{
     BackendConfig, CacheConfig, CoalesceConfig, DiscoveryConfig, InvalidConfig, LiveConfig, ModelConfig,
-    ModelPoolConfig, ReplicaSettings, RestartConfig, Secret, Variable, expand, invalid, validate_models,
+    ModelPoolConfig, ReplicaSettings, RestartConfig, Secret, TracesConfig, Variable, expand, invalid,
+    validate_models,
 };
+use serving::registry::Retention;
 pub use sql::{SqlBudget, SqlConfig};
 pub use workbooks::WorkbooksConfig;
 
@@ -84,6 +90,8 @@ pub struct Config {
     pub coalesce: CoalesceConfig,
     /// How cell functions are put to a model.
     pub cells: CellsConfig,
+    /// How OpenAI's routes read requests.
+    pub openai: OpenAiConfig,
     /// How modules and spans that saw only themselves are read in prompts.
     pub reuse: ReuseConfig,
     /// Corpora and their embedding model.
@@ -96,6 +104,8 @@ pub struct Config {
     pub workbooks: WorkbooksConfig,
     /// The live view.
     pub live: LiveConfig,
+    /// Traces.
+    pub traces: TracesConfig,
     /// How rows are shared out among replicas.
     pub fleet: FleetConfig,
     /// What runs rows; without any, the local engine alone.
@@ -191,7 +201,8 @@ pub struct LimitsConfig {
     pub tenant_constraints_max: usize,
     /// Time of compiling constraints that one tenant has in a minute; beyond it a new one gets a 429.
     pub tenant_compile_ms_max: Millis,
-    /// Unfinished rows of all tenants together; more get a 429.
+    /// Unfinished rows of all tenants together; more get a 429. The last tenth takes no rows of a tenant that would then
+    /// have more than its share of the queue: its weight among those of all that have rows in it and of one more tenant.
     pub queue_rows_max: u64,
     /// Finished relQueries kept in memory for `GET`.
     pub finished_max: usize,
@@ -204,10 +215,20 @@ pub struct LimitsConfig {
     pub idempotency_keys_max: usize,
     /// Bytes of an answer that is kept for its idempotency key; a longer one is computed again.
     pub idempotency_reply_bytes_max: Bytes,
+    /// How long a request waits whose idempotency key another gateway uses for the same one; then it gets a 409. 0: at
+    /// once.
+    pub idempotency_wait_ms_max: Millis,
     /// Tokens of prompts and answers that a tenant's cells (`/v1/cells`) compute in a day (UTC); known answers
     /// cost nothing. Once they are spent more cells get a 429; what began before runs to its end. Without it
     /// there is no limit.
     pub tenant_day_cell_tokens_max: Option<u64>,
+}
+
+impl LimitsConfig {
+    /// What is kept in memory of relQueries that ended.
+    pub fn retention(&self) -> Retention {
+        Retention { relqueries: self.finished_max, rows: self.finished_rows_max }
+    }
 }
 
 impl Default for LimitsConfig {
@@ -237,6 +258,7 @@ impl Default for LimitsConfig {
             tenant_ticket_bytes_max: Bytes(256 << 20),
             idempotency_keys_max: 10_000,
             idempotency_reply_bytes_max: Bytes(1 << 20),
+            idempotency_wait_ms_max: Millis(10_000),
             tenant_day_cell_tokens_max: None,
         }
     }
@@ -287,6 +309,11 @@ impl Config {
         let text = std::fs::read_to_string(path)
             .map_err(|cause| ConfigError::Read { path: path.to_owned(), cause })?;
         Self::parse(&text, &variable)
+    }
+
+    /// Takes what OpenTelemetry's variables say of traces where nothing is set.
+    pub fn take_environment(&mut self) {
+        self.traces.take_environment(&variable);
     }
 
     /// Parses the file's text; `variable` looks up the environment.
@@ -349,6 +376,7 @@ impl Config {
             return Err(invalid("sql.listen", "must not be the address of server.listen").into());
         }
         self.live.validate()?;
+        self.traces.validate()?;
         self.restart.validate()?;
         validate_models(&self.backends())?;
         self.engine.validate().map_err(|(field, reason)| invalid(field, &reason))?;

@@ -1,29 +1,68 @@
-//! Cross-origin requests: which origins may read replies, and what their preflights are told.
+//! Cross-origin requests: which origins may read replies, and what their preflights are told. Each request is held to
+//! the configuration that it sees.
 //!
 //! Off unless `server.cors_origins` names an origin. Credentials are never allowed: keys travel in a header
 //! that a page must know, so a foreign page gains nothing from its visitor.
 
+use std::sync::Arc;
+
 use actix_cors::Cors;
+use actix_web::body::MessageBody;
+use actix_web::dev::{Service as _, ServiceRequest, ServiceResponse, Transform};
 use actix_web::http::header;
-use actix_web::middleware::Condition;
+use actix_web::middleware::{Condition, Next};
+use actix_web::web::Data;
+use serving::error::internal;
+
+use crate::config::Config;
+use crate::error::ApiError;
+use crate::request_id;
+use crate::state::App;
 
 /// Seconds for which a browser need not ask again.
 const AGE_SECONDS: usize = 600;
 
-/// The middleware; `*` stands for every origin.
-pub fn policy(origins: &[String]) -> Condition<Cors> {
-    let is_on = !origins.is_empty();
-    let origins = origins.to_vec();
+/// Answers preflights, and tells browsers which replies a page may read.
+pub(crate) async fn allow_origins(
+    request: ServiceRequest,
+    next: Next<impl MessageBody + 'static>,
+) -> Result<ServiceResponse<impl MessageBody>, actix_web::Error> {
+    let app = request.app_data::<Data<App>>().ok_or_else(|| internal("no application state"));
+    let policy = policy(&app.map_err(ApiError::from)?.config);
+    let service = Transform::<_, ServiceRequest>::new_transform(&policy, next).await;
+    let service = service.map_err(|()| internal("the policy of origins is none")).map_err(ApiError::from)?;
+    service.call(request).await
+}
+
+/// The policy of a configuration; `*` stands for every origin.
+fn policy(config: &Arc<Config>) -> Condition<Cors> {
+    let is_on = !config.server.cors_origins.is_empty();
+    let config = Arc::clone(config);
     let cors = Cors::default()
         .allowed_origin_fn(move |origin, _| {
-            origins.iter().any(|allowed| allowed == "*" || allowed.as_bytes() == origin.as_bytes())
+            let mut origins = config.server.cors_origins.iter();
+            origins.any(|allowed| allowed == "*" || allowed.as_bytes() == origin.as_bytes())
         })
         // Others are answered as ever; their browsers keep the answer from the page.
         .block_on_origin_mismatch(false)
         .allowed_methods(["GET", "POST", "DELETE"])
-        .allowed_headers(["authorization", "content-type", "idempotency-key"])
-        // Without its name here a page may not read when to come back.
-        .expose_headers([header::RETRY_AFTER])
+        .allowed_headers([
+            "authorization",
+            "content-type",
+            "idempotency-key",
+            "traceparent",
+            "tracestate",
+            "x-request-id",
+            // Anthropic's client in a page.
+            "x-api-key",
+            "anthropic-version",
+            "anthropic-beta",
+            "anthropic-dangerous-direct-browser-access",
+            "x-relserve-relquery",
+            "x-relserve-last",
+        ])
+        // Without their names here a page may not read when to come back, nor what to ask about.
+        .expose_headers([header::RETRY_AFTER, request_id::HEADER])
         .max_age(AGE_SECONDS);
     Condition::new(is_on, cors)
 }

@@ -19,6 +19,9 @@ pub enum ApiError {
     /// No key, or one that is not (any more) valid.
     #[error("unknown or revoked API key; send it as `Authorization: Bearer rs-...`")]
     Unauthorized,
+    /// A key that was good until it expired.
+    #[error("this API key has expired; ask an operator for another")]
+    KeyExpired,
     /// A good key, but not an operator's.
     #[error(
         "this takes an operator's key: `auth.admin_key`, or one by `relserve key create NAME --operator`"
@@ -65,6 +68,7 @@ impl ApiError {
     pub fn body(&self) -> ErrorBody {
         let (kind, code) = match self {
             Self::Unauthorized => ("authentication_error", Some("invalid_api_key")),
+            Self::KeyExpired => ("authentication_error", Some("api_key_expired")),
             Self::Forbidden => ("permission_error", Some("operator_key_required")),
             Self::InvalidToken(_) => ("authentication_error", Some("invalid_link")),
             Self::StaleVersion(_) => ("invalid_request_error", Some("stale_version")),
@@ -137,7 +141,7 @@ pub struct ErrorObject {
 impl ResponseError for ApiError {
     fn status_code(&self) -> StatusCode {
         match self {
-            Self::Unauthorized | Self::InvalidToken(_) => StatusCode::UNAUTHORIZED,
+            Self::Unauthorized | Self::KeyExpired | Self::InvalidToken(_) => StatusCode::UNAUTHORIZED,
             Self::Forbidden | Self::UnknownHost(_) | Self::ForeignOrigin(_) => StatusCode::FORBIDDEN,
             Self::StaleVersion(_) => StatusCode::CONFLICT,
             Self::MediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -168,6 +172,7 @@ impl ResponseError for ApiError {
                 }
             }
             Self::Unauthorized
+            | Self::KeyExpired
             | Self::Forbidden
             | Self::UnknownHost(_)
             | Self::ForeignOrigin(_)
@@ -204,9 +209,10 @@ pub fn status(error: &RequestError) -> StatusCode {
         | RequestError::RateLimit { .. }
         | RequestError::Constraints { .. }
         | RequestError::Busy { .. } => StatusCode::TOO_MANY_REQUESTS,
+        RequestError::OutOfScope(_) => StatusCode::FORBIDDEN,
         RequestError::NotConfigured(_) => StatusCode::NOT_IMPLEMENTED,
         RequestError::KeyReused(_) => StatusCode::UNPROCESSABLE_ENTITY,
-        RequestError::Cancelled => StatusCode::CONFLICT,
+        RequestError::Cancelled | RequestError::KeyInUse(_) => StatusCode::CONFLICT,
         RequestError::Deadline => StatusCode::GATEWAY_TIMEOUT,
         RequestError::ShuttingDown
         | RequestError::Dead
@@ -226,8 +232,9 @@ fn retry_after(error: &RequestError) -> Option<Millis> {
         | RequestError::Constraints { retry_after, .. }
         | RequestError::Busy { retry_after, .. } => Some(*retry_after),
         RequestError::ShuttingDown => Some(Millis(5_000)),
-        RequestError::NoDatabase | RequestError::NoReplica => Some(Millis(1_000)),
+        RequestError::NoDatabase | RequestError::NoReplica | RequestError::KeyInUse(_) => Some(Millis(1_000)),
         RequestError::Invalid { .. }
+        | RequestError::OutOfScope(_)
         | RequestError::Malformed(_)
         | RequestError::TooLong { .. }
         | RequestError::TooLarge { .. }
@@ -246,6 +253,8 @@ fn retry_after(error: &RequestError) -> Option<Millis> {
 
 #[cfg(test)]
 mod tests {
+    use serving::queue_room::QueueBound;
+
     use super::*;
 
     #[test]
@@ -259,7 +268,12 @@ mod tests {
 
     #[test]
     fn a_full_queue_says_when_to_come_back() {
-        let error = RequestError::Overloaded { rows: 9, limit: 8, retry_after: Millis(1_200) };
+        let error = RequestError::Overloaded {
+            bound: QueueBound::Whole,
+            rows: 9,
+            limit: 8,
+            retry_after: Millis(1_200),
+        };
         let response = ApiError::from(error).error_response();
         assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
         assert_eq!(response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()), Some("2"));

@@ -4,6 +4,9 @@
 //! adds what it lets pass (a key twice in one object, a NUL in a string) and reads fields one by one, so that
 //! every error names the field. It must not know what the fields mean.
 
+#[cfg(test)]
+pub(crate) mod asked;
+
 use std::borrow::Cow;
 use std::fmt;
 
@@ -186,8 +189,17 @@ impl JsonFields {
         Err(RequestError::invalid(self.name(field), reason))
     }
 
+    /// Notes that a reader asks for a field: tests hold the API's description to it.
+    fn note(&self, field: &str) {
+        #[cfg(test)]
+        asked::note(self.name(field));
+        #[cfg(not(test))]
+        let _ = field;
+    }
+
     /// Takes a field; `null` counts as absent.
     pub fn take(&mut self, field: &str) -> Option<Value> {
+        self.note(field);
         self.map.remove(field).filter(|value| !value.is_null())
     }
 
@@ -199,13 +211,26 @@ impl JsonFields {
         }
     }
 
+    /// Puts a field in, in place of one of its name; `null` is none.
+    pub fn insert(&mut self, field: &str, value: Value) {
+        self.map.insert(field.to_owned(), value);
+    }
+
+    /// A copy of a field that is not taken yet; `null` counts as absent.
+    pub fn copy(&self, field: &str) -> Option<Value> {
+        self.note(field);
+        self.map.get(field).filter(|value| !value.is_null()).cloned()
+    }
+
     /// A field that is a whole number, left where it is.
     pub fn count(&self, field: &str) -> Option<u64> {
+        self.note(field);
         self.map.get(field).and_then(Value::as_u64)
     }
 
     /// A string that is not taken yet; `None` where there is none.
     pub fn text(&self, field: &str) -> Option<&str> {
+        self.note(field);
         self.map.get(field).and_then(Value::as_str)
     }
 
@@ -257,6 +282,14 @@ impl JsonFields {
             Some(Value::Array(items)) => Ok(Some(items)),
             Some(_) => self.bad(field, "must be an array"),
         }
+    }
+
+    /// The names of fields that nobody took, in order.
+    pub fn left(&self) -> Vec<String> {
+        let left = self.map.iter().filter(|(_, value)| !value.is_null());
+        let mut names: Vec<String> = left.map(|(key, _)| self.name(key)).collect();
+        names.sort();
+        names
     }
 
     /// Refuses fields that nobody took.

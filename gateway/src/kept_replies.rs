@@ -1,31 +1,37 @@
 //! `Idempotency-Key` on every POST: what a request was answered with is stored, and answers the same request again,
 //! also at another gateway and after a restart. Another request under the same key is refused.
 //!
-//! A second request that comes while the first is under way waits for it. (`/v1/relqueries` and `/v1/cells` do better:
-//! there it joins the run, see [`crate::routes::start`]; `/v1/batches` answers with the batch as it stands.) Kept are answers of success alone: what failed may be tried
-//! again. Routes whose answers hold secrets or whose bodies are files take no key, for no secret belongs into the
-//! store, and what is only a file may be sent twice.
+//! A second request that comes while the first is under way waits for it, at another gateway for a while
+//! ([`crate::services::key_claims`]). (`/v1/relqueries` and `/v1/cells` do better:
+//! there it joins the run, or at another gateway its ticket, see [`crate::routes::start`]; `/v1/batches` answers with
+//! the batch as it stands.) Kept are answers of success alone: what failed may be tried again. Routes whose answers hold
+//! secrets or whose bodies are files take no key, for no secret belongs into the store, and what is only a file may be
+//! sent twice.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use actix_web::HttpResponse;
 use actix_web::body::{BodySize, BoxBody, MessageBody, to_bytes_limited};
 use actix_web::dev::{Payload, ServiceRequest, ServiceResponse};
 use actix_web::http::header::{CONTENT_TYPE, HeaderMap};
 use actix_web::http::{Method, StatusCode, Uri};
 use actix_web::middleware::Next;
 use actix_web::web::{self, Bytes, Data};
+use actix_web::{HttpMessage as _, HttpResponse};
 use base::TenantId;
 use futures_util::future::LocalBoxFuture;
 use serving::error::{RequestError, internal, stored};
 use sha2::{Digest as _, Sha256};
 use store::{IdempotentReply, UnixMillis};
 
+use crate::arrival::arrival_of;
 use crate::auth;
 use crate::body;
 use crate::error::ApiError;
-use crate::services::idempotency::{Digest, IdempotencyGuard};
+use crate::services::held_claims::HeldClaim;
+use crate::services::idempotency::{ClaimedKey, Digest, IdempotencyGuard, KeyBounds, RequestKey};
+use crate::services::key_claims;
 use crate::state::App;
 
 /// The header.
@@ -41,6 +47,14 @@ const JOINING: [&str; 2] = ["/v1/relqueries", "/v1/cells"];
 const BATCHES: &str = "/v1/batches";
 /// Beginnings of the paths of routes that take no key.
 const WITHOUT_KEYS: [&str; 3] = ["/v1/admin/", "/v1/sign-in", "/v1/files"];
+
+/// What a request was, where its route has read it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RequestDigest(pub(crate) Digest);
+
+/// Put into a request that another gateway answered while it waited for its key: the reply is kept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AnsweredElsewhere;
 
 /// Put into a response that is not the whole answer: it is not kept.
 #[derive(Clone, Copy, Debug)]
@@ -80,6 +94,29 @@ pub(crate) fn reused() -> ApiError {
     RequestError::KeyReused(HEADER).into()
 }
 
+/// The ticket that the same request was answered with.
+pub(crate) async fn ticket_of_key(
+    app: &App,
+    tenant: TenantId,
+    key: &RequestKey,
+) -> Result<Option<String>, ApiError> {
+    let now = UnixMillis(app.runtime.shared.clock.unix_ms());
+    match stored(app.runtime.store.ticket_of_key(tenant, &key.name, now).await)? {
+        Some((_, digest)) if digest != key.digest => Err(reused()),
+        found => Ok(found.map(|(id, _)| id)),
+    }
+}
+
+/// What is kept under a key.
+pub(crate) async fn kept_reply(
+    app: &App,
+    tenant: TenantId,
+    key: &str,
+) -> Result<Option<IdempotentReply>, ApiError> {
+    let now = UnixMillis(app.runtime.shared.clock.unix_ms());
+    Ok(stored(app.runtime.store.kept_reply(tenant, key, now).await)?)
+}
+
 /// Answers a repeated request as the first one was, and keeps what a first one is answered with.
 pub(crate) async fn answer_once(
     mut request: ServiceRequest,
@@ -95,35 +132,94 @@ pub(crate) async fn answer_once(
     let app = app.map_err(ApiError::from)?;
     // The route itself refuses who may not ask.
     let Ok(tenant) = auth::tenant_of(&app, request.request()).await else { return next.call(request).await };
-    let payload = request.extract::<web::Payload>().await?;
-    let body = body::read(request.headers(), payload, &app, None).await?;
-    let digest = digest_of(request.uri(), &body);
-    let place = KeptPlace { app, tenant, key, digest };
-    let joins = JOINING.contains(&request.path());
-    let guard = if joins { None } else { Some(place.claim().await?) };
-    if let Some(reply) = place.find().await? {
-        place.app.runtime.shared.metrics.requests.repeats.inc();
-        let mut response = HttpResponse::build(reply.status);
-        response.insert_header((CONTENT_TYPE, reply.content_type)).insert_header((REPLAYED, "true"));
-        return Ok(request.into_response(response.body(reply.body)));
+    let place = KeyPlace { app, tenant, key };
+    if JOINING.contains(&request.path()) {
+        return answer_joining(place, request, next).await;
+    }
+    let (body, digest) = read(&mut request, &place.app).await?;
+    let guard = place.claim(digest).await?;
+    let key = RequestKey { name: place.key.clone(), digest };
+    let mut kept = place.find_of(&key).await?;
+    let mut claim = None;
+    if kept.is_none() {
+        let times = (arrival_of(request.request(), place.app.runtime.shared.clock), None);
+        let claimed = key_claims::claim(&place.app, place.tenant, &key, times).await;
+        let claimed = claimed.map_err(ApiError::from)?;
+        claim = claimed.claim;
+        if claimed.is_answered {
+            kept = place.find_of(&key).await?;
+        }
+    }
+    if let Some(kept) = kept {
+        let reply = place.replay(kept, digest)?;
+        return Ok(request.into_response(reply));
     }
     let payload = futures_util::stream::once(async move { Ok(body) });
     request.set_payload(Payload::Stream { payload: Box::pin(payload) });
     let response = next.call(request).await?;
+    keep_whole(place.of(digest), KeyInHand { _here: Some(guard), _elsewhere: claim }, response).await
+}
+
+/// What keeps others from a key until its reply is kept: here, and at other gateways.
+struct KeyInHand {
+    _here: Option<IdempotencyGuard>,
+    _elsewhere: Option<Arc<HeldClaim>>,
+}
+
+/// The same of a route that joins what runs: it reads its request itself, and says what that was.
+async fn answer_joining(
+    place: KeyPlace,
+    mut request: ServiceRequest,
+    next: Next<BoxBody>,
+) -> Result<ServiceResponse<BoxBody>, actix_web::Error> {
+    if let Some(kept) = place.find().await? {
+        let (_, digest) = read(&mut request, &place.app).await?;
+        let reply = place.replay(kept, digest)?;
+        return Ok(request.into_response(reply));
+    }
+    let response = next.call(request).await?;
+    let (digest, claim, is_answered) = {
+        let mut noted = response.request().extensions_mut();
+        let is_answered = noted.remove::<AnsweredElsewhere>().is_some();
+        (noted.remove::<RequestDigest>(), noted.remove::<Arc<HeldClaim>>(), is_answered)
+    };
+    let Some(RequestDigest(digest)) = digest else { return Ok(response) };
+    if is_answered && let Some(kept) = place.find().await? {
+        let reply = place.replay(kept, digest)?;
+        return Ok(response.into_response(reply));
+    }
+    keep_whole(place.of(digest), KeyInHand { _here: None, _elsewhere: claim }, response).await
+}
+
+/// A request's body, and what the request is.
+async fn read(request: &mut ServiceRequest, app: &App) -> Result<(Bytes, Digest), actix_web::Error> {
+    let payload = request.extract::<web::Payload>().await?;
+    let body = body::read(request.headers(), payload, app, None).await?;
+    let digest = digest_of(request.uri(), &body);
+    Ok((body, digest))
+}
+
+/// Keeps a reply, unless it is a failure or not the whole answer.
+async fn keep_whole(
+    place: KeptPlace,
+    key: KeyInHand,
+    response: ServiceResponse<BoxBody>,
+) -> Result<ServiceResponse<BoxBody>, actix_web::Error> {
     let is_whole = response.response().extensions().get::<Unfinished>().is_none();
     if !response.status().is_success() || !is_whole {
         return Ok(response);
     }
-    keep(place, guard, response).await
+    keep(place, key, response).await
 }
 
 /// Keeps a reply: one of known length before it goes out, a stream before its end does.
 async fn keep(
     place: KeptPlace,
-    guard: Option<IdempotencyGuard>,
+    key: KeyInHand,
     response: ServiceResponse<BoxBody>,
 ) -> Result<ServiceResponse<BoxBody>, actix_web::Error> {
-    let limit = usize::try_from(place.app.config.limits.idempotency_reply_bytes_max.0).unwrap_or(usize::MAX);
+    let limit =
+        usize::try_from(place.key.app.config.limits.idempotency_reply_bytes_max.0).unwrap_or(usize::MAX);
     let status = response.status();
     let content_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let content_type = content_type.unwrap_or("application/json").to_owned();
@@ -142,7 +238,7 @@ async fn keep(
             limit,
             end: Some((place, status, content_type)),
             storing: None,
-            _guard: guard,
+            _key: key,
         }),
         // Longer than is kept, or nothing.
         BodySize::Sized(_) | BodySize::None => body,
@@ -150,43 +246,61 @@ async fn keep(
     Ok(ServiceResponse::new(request, response.set_body(body)))
 }
 
-/// Where a reply is kept.
-struct KeptPlace {
+/// A key of a tenant.
+struct KeyPlace {
     app: Data<App>,
     tenant: TenantId,
     key: String,
-    digest: Digest,
 }
 
-/// A reply that was kept.
-struct FoundReply {
-    status: StatusCode,
-    content_type: String,
-    body: String,
-}
-
-impl KeptPlace {
-    fn now(&self) -> UnixMillis {
-        UnixMillis(self.app.runtime.shared.clock.unix_ms())
-    }
-
+impl KeyPlace {
     /// Waits for a request with this key that is under way.
-    async fn claim(&self) -> Result<IdempotencyGuard, ApiError> {
+    async fn claim(&self, digest: Digest) -> Result<IdempotencyGuard, ApiError> {
         let now = self.app.runtime.shared.clock.now();
-        let claimed = self.app.idempotency.claim(self.tenant, &self.key, self.digest, now).await;
+        let key = ClaimedKey { tenant: self.tenant, name: &self.key, digest };
+        let claimed = self.app.idempotency.claim(key, KeyBounds::of(&self.app.config), now).await;
         claimed.map_err(|_| reused())
     }
 
-    async fn find(&self) -> Result<Option<FoundReply>, ApiError> {
-        let kept = self.app.runtime.store.kept_reply(self.tenant, &self.key, self.now()).await;
-        let Some(kept) = stored(kept)? else { return Ok(None) };
-        if kept.request != self.digest {
-            return Err(reused());
-        }
-        let status = StatusCode::from_u16(kept.status).map_err(internal)?;
-        Ok(Some(FoundReply { status, content_type: kept.content_type, body: kept.body }))
+    /// What is kept under it.
+    async fn find(&self) -> Result<Option<IdempotentReply>, ApiError> {
+        kept_reply(&self.app, self.tenant, &self.key).await
     }
 
+    /// What is kept under it of a request whose route gives no tickets: one that is found is another request's.
+    async fn find_of(&self, key: &RequestKey) -> Result<Option<IdempotentReply>, ApiError> {
+        let kept = self.find().await?;
+        if kept.is_none() {
+            ticket_of_key(&self.app, self.tenant, key).await?;
+        }
+        Ok(kept)
+    }
+
+    /// The answer to a request of which this was kept.
+    fn replay(&self, kept: IdempotentReply, digest: Digest) -> Result<HttpResponse, ApiError> {
+        if kept.request != digest {
+            return Err(reused());
+        }
+        self.app.runtime.shared.metrics.requests.repeats.inc();
+        let status = StatusCode::from_u16(kept.status).map_err(internal)?;
+        let mut response = HttpResponse::build(status);
+        response.insert_header((CONTENT_TYPE, kept.content_type)).insert_header((REPLAYED, "true"));
+        Ok(response.body(kept.body))
+    }
+
+    /// Where the reply to this request is kept.
+    fn of(self, digest: Digest) -> KeptPlace {
+        KeptPlace { key: self, digest }
+    }
+}
+
+/// Where a reply is kept.
+struct KeptPlace {
+    key: KeyPlace,
+    digest: Digest,
+}
+
+impl KeptPlace {
     /// Writes a reply down. Where that fails the client has it all the same; the same request would run again.
     async fn put(&self, status: StatusCode, content_type: String, body: &[u8]) {
         let Ok(body) = std::str::from_utf8(body) else { return };
@@ -196,10 +310,11 @@ impl KeptPlace {
             content_type,
             body: body.to_owned(),
         };
-        let expires = self.now().after(self.app.config.store.ticket_ms_max);
-        let most = self.app.config.limits.idempotency_keys_max as u64;
-        let place = (self.tenant, self.key.as_str());
-        if let Err(error) = self.app.runtime.store.keep_reply(place, &reply, expires, most).await {
+        let KeyPlace { app, tenant, key } = &self.key;
+        let expires = UnixMillis(app.runtime.shared.clock.unix_ms()).after(app.config.store.ticket_ms_max);
+        let most = app.config.limits.idempotency_keys_max as u64;
+        let place = (*tenant, key.as_str());
+        if let Err(error) = app.runtime.store.keep_reply(place, &reply, expires, most).await {
             tracing::warn!(%error, "a reply was not kept for its idempotency key");
         }
     }
@@ -214,7 +329,7 @@ struct KeptStream {
     end: Option<(KeptPlace, StatusCode, String)>,
     storing: Option<LocalBoxFuture<'static, ()>>,
     /// Others with the key wait until the reply is kept.
-    _guard: Option<IdempotencyGuard>,
+    _key: KeyInHand,
 }
 
 impl MessageBody for KeptStream {
@@ -248,13 +363,58 @@ impl MessageBody for KeptStream {
                 Poll::Ready(Some(Err(error)))
             }
             None => match (self.seen.take(), self.end.take()) {
-                (Some(seen), Some((place, status, content_type))) => {
+                (Some(seen), Some((place, status, content_type))) if is_whole_answer(&seen) => {
                     self.storing =
                         Some(Box::pin(async move { place.put(status, content_type, &seen).await }));
                     self.poll_next(context)
                 }
                 _ => Poll::Ready(None),
             },
+        }
+    }
+}
+
+/// Whether a stream that has ended was the whole answer: no error is in it, and no ticket for the rest.
+fn is_whole_answer(stream: &[u8]) -> bool {
+    // What rows say cannot begin a line: line ends in it are escaped.
+    const FAILURES: [&str; 4] =
+        ["event: error", "event: response.failed", "data: {\"error\":", "{\"error\":"];
+    let mut lines = stream.split(|byte| *byte == b'\n');
+    while let Some(line) = lines.next() {
+        if FAILURES.iter().any(|failure| line.starts_with(failure.as_bytes())) {
+            return false;
+        }
+        if line == b"event: done" {
+            let data = lines.next().and_then(|line| line.strip_prefix(b"data: ")).unwrap_or_default();
+            let data: serde_json::Value = serde_json::from_slice(data).unwrap_or_default();
+            if data["ticket"].is_string() {
+                return false;
+            }
+        }
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_with_an_error_or_a_ticket_is_not_the_whole_answer() {
+        let row = "event: row\ndata: {\"index\":0,\"text\":\"event: error\\ndata: {\\\"error\\\":\"}\n\n";
+        let done = "event: done\ndata: {\"status\":\"completed\",\"ticket\":null}\n\n";
+        let chunk = "data: {\"id\":\"c\",\"choices\":[]}\n\n";
+        for whole in [format!("{row}{done}"), format!("{chunk}data: [DONE]\n\n"), "{\"n\":1}\n".into()] {
+            assert!(is_whole_answer(whole.as_bytes()), "{whole}");
+        }
+        for cut in [
+            format!("{row}event: error\ndata: {{\"error\":{{}}}}\n\n"),
+            format!("{row}event: done\ndata: {{\"status\":\"partial\",\"ticket\":\"rq-1\"}}\n\n"),
+            format!("{chunk}data: {{\"error\":{{}}}}\n\n"),
+            "event: response.failed\ndata: {}\n\n".into(),
+            "{\"n\":1}\n{\"error\":{}}\n".into(),
+        ] {
+            assert!(!is_whole_answer(cut.as_bytes()), "{cut}");
         }
     }
 }

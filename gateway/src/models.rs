@@ -43,7 +43,7 @@ impl ServedModel {
     pub fn new(runtime: Arc<Runtime>, backend: BackendConfig<'_>, limits: &LimitsConfig) -> Self {
         let (model, clock) = (&runtime.model, runtime.shared.clock);
         Self {
-            constraints: Constraints::new(model.constraints.clone(), limits, clock),
+            constraints: Constraints::new(model.constraints.clone(), clock),
             tags: model.tags(),
             schemas: Schemas::new(limits),
             calibrations: Calibrations::default(),

@@ -1,15 +1,18 @@
-//! What handlers share. Must not know the handlers, nor the services that read it.
+//! What handlers share, and which of it a request sees: the configuration changes while the server runs, and each
+//! request keeps to its end the one that it began with. Must not know the handlers, nor the services that read it.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use serving::Runtime;
 
+use crate::access_log::AccessLog;
 use crate::auth::remembered::Remembered;
 use crate::body::budget::BodyBudget;
 use crate::config::Config;
 use crate::models::ServedModels;
 use crate::services::batches::running::Batches;
 use crate::services::corpora::loaded::Corpora;
+use crate::services::held_claims::HeldClaims;
 use crate::services::idempotency::IdempotencyKeys;
 use crate::services::sql::tenants::Sql;
 
@@ -25,27 +28,35 @@ pub enum StateError {
     /// The memory of statements.
     #[error("sql: {0}")]
     Sql(#[from] sql::DataFusionError),
+    /// The access log.
+    #[error("server.access_log: {0}")]
+    AccessLog(std::io::Error),
 }
 
-/// What handlers share.
+/// What handlers share, under one configuration. A clone shares all of it.
+#[derive(Clone)]
 pub struct App {
     /// The configuration.
-    pub config: Config,
+    pub config: Arc<Config>,
     /// The models that are served.
-    pub models: ServedModels,
+    pub models: Arc<ServedModels>,
     /// The runtime of the default model: what all share (the store, the clock) is read here.
     pub runtime: Arc<Runtime>,
     /// Verdicts about keys.
-    pub remembered: Remembered,
+    pub remembered: Arc<Remembered>,
     /// Bytes of request bodies.
     pub bodies: Arc<BodyBudget>,
     /// Corpora in memory, and the embedding model.
-    pub corpora: Corpora,
+    pub corpora: Arc<Corpora>,
     pub idempotency: Arc<IdempotencyKeys>,
+    /// Keys that no other gateway may use meanwhile.
+    pub key_claims: Arc<HeldClaims>,
     /// Batches that run here.
-    pub batches: Batches,
+    pub batches: Arc<Batches>,
     /// Statements of SQL.
-    pub sql: Sql,
+    pub sql: Arc<Sql>,
+    /// A line for each request, where one is kept.
+    pub access_log: Option<Arc<AccessLog>>,
 }
 
 impl App {
@@ -54,19 +65,48 @@ impl App {
     pub fn new(runtimes: Vec<Arc<Runtime>>, config: Config) -> Result<Self, StateError> {
         let models = ServedModels::new(runtimes, &config).map_err(StateError::Models)?;
         let runtime = Arc::clone(&models.usual().runtime);
+        let access_log = config.server.access_log.as_deref().map(AccessLog::open).transpose();
         Ok(Self {
-            models,
-            remembered: Remembered::default(),
-            bodies: BodyBudget::new(config.limits.bodies_bytes_max.0),
-            corpora: Corpora::open(&config.retrieval)?,
-            idempotency: Arc::new(IdempotencyKeys::new(
-                config.limits.idempotency_keys_max,
-                config.store.ticket_ms_max,
-            )),
-            batches: Batches::new(&config.bulk),
-            sql: Sql::new(&config)?,
+            models: Arc::new(models),
+            remembered: Arc::default(),
+            bodies: Arc::default(),
+            corpora: Arc::new(Corpora::open(&config.retrieval)?),
+            idempotency: Arc::default(),
+            key_claims: Arc::default(),
+            batches: Arc::new(Batches::new(&config.bulk)),
+            sql: Arc::new(Sql::new(&config)?),
+            access_log: access_log.map_err(StateError::AccessLog)?.map(Arc::new),
             runtime,
-            config,
+            config: Arc::new(config),
         })
+    }
+}
+
+/// The state that requests see which begin now.
+pub struct CurrentApp(RwLock<Arc<App>>);
+
+impl CurrentApp {
+    /// This one, for now.
+    pub fn new(app: Arc<App>) -> Self {
+        Self(RwLock::new(app))
+    }
+
+    /// The state of now, which its holder sees unchanged for as long as it has it.
+    pub fn get(&self) -> Arc<App> {
+        // Nothing is half changed: what is in it is replaced as a whole.
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// From now on this is the configuration. What has begun goes on with the one that it has, beside others' work
+    /// within the bounds of what all share: those are of the new one.
+    pub fn set_config(&self, config: Config) {
+        let mut app = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        *app = Arc::new(App { config: Arc::new(config), ..App::clone(&app) });
+        let limits = &app.config.limits;
+        for model in app.models.iter() {
+            model.runtime.shared.intake.set_rows_max(limits.queue_rows_max);
+            model.runtime.registry.set_retention(limits.retention());
+            model.schemas.set_bytes_max(limits);
+        }
     }
 }

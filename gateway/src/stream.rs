@@ -21,7 +21,7 @@ use serving::relquery_state::{AnswerRow, RelQueryState, Status};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::services::tickets;
+use crate::services::tickets::{self, TicketRequest};
 use crate::state::App;
 
 /// Rows put into one chunk at most: the relQuery is locked meanwhile.
@@ -56,8 +56,7 @@ struct RowReader<S> {
     format: S,
     sent: usize,
     deadline: Option<Instant>,
-    /// The request's body, for a ticket.
-    request: Bytes,
+    request: TicketRequest,
 }
 
 /// The events of a relQuery, rows in the order in which they finish.
@@ -66,7 +65,7 @@ pub fn rows(
     handle: OwnerHandle,
     format: impl RowFormat,
     deadline: Option<Deadline>,
-    request: Bytes,
+    request: TicketRequest,
 ) -> impl Stream<Item = Result<Bytes, Infallible>> {
     let version = handle.relquery().follow();
     let deadline = deadline.map(|deadline| app.runtime.shared.clock.timer(deadline.at()));
@@ -124,12 +123,13 @@ fn changes(
 ) -> (String, bool) {
     let mut out = String::new();
     let state = relquery.read();
-    let until = state.finished.len().min(*sent + ROWS_PER_CHUNK);
-    for index in &state.finished[*sent..until] {
+    let shown = state.shown();
+    let until = shown.len().min(*sent + ROWS_PER_CHUNK);
+    for index in &shown[*sent..until] {
         out.push_str(&format.row(relquery, *index, &state.rows[*index as usize]));
     }
     *sent = until;
-    let status = if until == state.finished.len() { state.status.clone() } else { Status::Running };
+    let status = if until == shown.len() { state.shown_status().clone() } else { Status::Running };
     drop(state);
     match &status {
         Status::Running => {}

@@ -23,7 +23,7 @@ pub use cell::Cell;
 pub use conversation::{Encoder, Sectioned, Tags};
 pub use error::{IrError, RowProblem};
 pub use explain::explain;
-pub use lower::{LowerOptions, Lowered, RowAnswer, lower};
+pub use lower::{LowerOptions, Lowered, RowAnswer, lower, lower_rendered};
 pub use plan::{Plan, Table, TableRow};
 pub use rewrite::{Rules, characters, order_records, record_column, rewrite};
 pub use template::{Template, TemplateError, TemplatePart};

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum, value_parser};
+use loadgen::chaos::FaultKind;
 use loadgen::single::Endpoint;
 
 /// A black-box load generator for relQuery servers.
@@ -27,9 +28,15 @@ pub(crate) enum Command {
     Race(RaceArguments),
     /// Minutes of random mixed load (answers, cancels, hang-ups, constraints, nonsense), each answer judged.
     Soak(SoakArguments),
+    /// Minutes of faults of a seeded plan (kills, stops, broken connections, full disks) while several tenants send
+    /// to two gateways on one Postgres and two replicas, all started for it; then all that was promised is checked.
+    Chaos(ChaosArguments),
     /// Start the server, and ask it for a few cells at rest and again while a column of another tenant runs:
     /// both times, and their ratio.
     Interference(InterferenceArguments),
+    /// Start the server, and ask it for cells whose answers it knows: one after another, then so many a second beside
+    /// idle and slow connections.
+    Edge(EdgeArguments),
     /// Regenerate the figures and tables of the RelServe paper in virtual time, with its claims beside ours.
     Reproduce(ReproduceArguments),
 }
@@ -172,6 +179,31 @@ pub(crate) struct SoakArguments {
 }
 
 #[derive(Args)]
+pub(crate) struct ChaosArguments {
+    /// The server's program.
+    #[arg(long = "server", value_name = "SERVER")]
+    pub(crate) program: PathBuf,
+    /// How long faults come and go.
+    #[arg(long, default_value_t = 10.0)]
+    pub(crate) minutes: f64,
+    /// What is sent, and which faults come when.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Clients at once.
+    #[arg(long, default_value_t = 8)]
+    pub(crate) clients: u32,
+    /// Kinds of faults; all of them where none is named.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub(crate) faults: Vec<FaultKind>,
+    /// Where logs and data go, to be looked at afterwards.
+    #[arg(long)]
+    pub(crate) dir: Option<PathBuf>,
+    /// A file for the report as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
+}
+
+#[derive(Args)]
 pub(crate) struct InterferenceArguments {
     #[command(flatten)]
     pub(crate) server: ProgramArguments,
@@ -190,6 +222,36 @@ pub(crate) struct InterferenceArguments {
     /// What stands in the cells.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
+}
+
+#[derive(Args)]
+pub(crate) struct EdgeArguments {
+    #[command(flatten)]
+    pub(crate) server: ProgramArguments,
+    /// Requests a second.
+    #[arg(long, default_value_t = 2_000.0, value_parser = positive)]
+    pub(crate) rate: f64,
+    /// For how long; idle connections are closed after 75 seconds.
+    #[arg(long, default_value_t = 30, value_parser = value_parser!(u64).range(1..))]
+    pub(crate) seconds: u64,
+    /// Connections that send them.
+    #[arg(long, default_value_t = 64, value_parser = value_parser!(u32).range(1..))]
+    pub(crate) connections: u32,
+    /// Different cells.
+    #[arg(long, default_value_t = 100, value_parser = value_parser!(u32).range(1..))]
+    pub(crate) cells: u32,
+    /// Connections beside them that had an answer and say no more.
+    #[arg(long, default_value_t = 10_000)]
+    pub(crate) idle: u32,
+    /// Clients beside them whose requests come a byte at a time.
+    #[arg(long, default_value_t = 1_000)]
+    pub(crate) slow: u32,
+}
+
+/// A number above 0.
+fn positive(text: &str) -> Result<f64, String> {
+    let number: f64 = text.parse().map_err(|_| "must be a number".to_owned())?;
+    if number > 0.0 && number.is_finite() { Ok(number) } else { Err("must be above 0".to_owned()) }
 }
 
 #[derive(Args)]

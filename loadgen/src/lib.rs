@@ -2,16 +2,18 @@
 //!
 //! It sends what a client would send and believes what a client would see; it shares no wire types with the
 //! server, so a broken wire fails a run. What is sent when is decided purely by a seed ([`arrival`],
-//! [`workload`]); [`client`], [`run`], [`interference`] and [`soak`] are the only modules that touch a
+//! [`workload`]); [`client`], [`run`], [`interference`], [`edge`], [`soak`] and [`chaos`] are the only modules that touch a
 //! network or a clock.
 
 pub mod agreement;
 pub mod arrival;
+pub mod chaos;
 pub mod chart;
 pub mod client;
 pub mod compare;
 pub mod contest;
 pub mod dry_run;
+pub mod edge;
 pub mod fleet_replay;
 pub mod html;
 pub mod interference;

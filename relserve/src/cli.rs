@@ -6,12 +6,14 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 use gateway::config::{Config, StoreConfig};
 
+use crate::commands::backup::{self, BackupArgs};
 use crate::commands::bench::Bench;
 use crate::commands::eval::Eval;
 use crate::commands::key::{self, Key};
 use crate::commands::measured::Measured;
 use crate::commands::model_info::ModelInfo;
 use crate::commands::pull::Pull;
+use crate::commands::restore::{self, RestoreArgs};
 use crate::commands::serve::{self, Serve};
 use crate::commands::sign_in::{self, SignInArgs};
 use crate::commands::{Failure, calibrate, config, doctor, say};
@@ -63,6 +65,14 @@ enum Command {
     Key(Key),
     /// Prints a link that signs a browser in to the page, once.
     SignIn(SignInArgs),
+    /// Copies the database and what lies beside it into one archive, also while servers run.
+    ///
+    /// The archive holds all that tenants stored and the hashes of keys, is not encrypted, and is readable by its owner
+    /// alone. Models and the configuration are not in it.
+    Backup(BackupArgs),
+    /// Makes a data folder of an archive that `backup` wrote. Every digest is checked first; a folder that is not empty,
+    /// or that a server runs on, is refused.
+    Restore(RestoreArgs),
     /// Fetches a model from a hub into a folder; without a name, lists models that have one here.
     Pull(Pull),
     /// Runs a prompt template over every row of a table and writes the table with a column of answers.
@@ -141,6 +151,8 @@ impl Cli {
             (Command::Config, Ok(config)) => config::print(config)?,
             (Command::Key(key), Ok(config)) => key::run(key, &config).await?,
             (Command::SignIn(asked), Ok(config)) => sign_in::run(asked, &config).await?,
+            (Command::Backup(asked), Ok(config)) => backup::run(asked, &config).await?,
+            (Command::Restore(asked), Ok(config)) => restore::run(&asked, &config)?,
             (Command::Pull(pull), Ok(config)) => pull.run(&config)?,
             (Command::Batch(options), Ok(config)) => return jobs::run(*options, config).await,
             (Command::Sim(simulate), Ok(_)) => say!("{}", simulate.run()?),

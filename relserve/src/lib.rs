@@ -1,10 +1,11 @@
 //! The `relserve` command: the server, and what is done without one.
 //!
 //! [`cli`] reads the command line and calls one module per command: those in `commands`, [`jobs`] for tables,
-//! [`bench`] and [`eval`] to measure, [`reorder`] and [`simulate`] to plan. All of them load models by
+//! [`bench`] and [`eval`] to measure, [`reorder`] and [`simulate`] to plan, `backup` for archives. All of them load models by
 //! `serving::load`, read tables by [`input`] and speak to people by `terminal`; the server itself is
 //! `gateway::app`.
 
+mod backup;
 pub mod bench;
 pub mod cli;
 mod commands;

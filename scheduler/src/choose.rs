@@ -36,7 +36,7 @@ impl Scheduler {
         let free = u64::try_from(self.estimates.cost.mixed_hidden).unwrap_or(0)
             / self.estimates.cost.prefill_per_token.0.max(1);
         let bulk = self.bulk_part();
-        let free = free + bulk.map_or(0, |bulk| bulk.tokens);
+        let free = free.saturating_add(bulk.map_or(0, |bulk| bulk.tokens));
         for (relquery, index, remaining) in self.partial_prefills() {
             let mut most = left;
             if bulk.is_some() && self.is_bulk(relquery) {

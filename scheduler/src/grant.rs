@@ -344,6 +344,7 @@ fn slot(draft: &Draft, row: &Row, own: Vec<Run>, block_tokens: u32) -> Slot {
         seed: row.item.seed,
         output_index: row.generated.len() as u32,
         already_generated: if draft.is_prefill { row.generated.clone() } else { Vec::new() },
+        prompt: row.item.generation.needs_prompt().then(|| row.item.prompt.clone()),
     });
     Slot {
         request: row.request.expect("given when the row was admitted"),

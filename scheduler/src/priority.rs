@@ -58,7 +58,8 @@ const STATIC_SHARE: u64 = 64;
 /// `prompt` is the sum of tok(r), `output_max` the sum of OL(r).
 pub fn static_priority(cost: &CostModel, prompt: TokenCount, output_max: TokenCount) -> Nanos {
     let prompts = u128::from(cost.prefill_per_token.0) * u128::from(prompt.0);
-    let share = u128::from(STATIC_SHARE * cost.decode_per_sequence.0) + u128::from(cost.decode_base.0);
+    let share =
+        u128::from(STATIC_SHARE) * u128::from(cost.decode_per_sequence.0) + u128::from(cost.decode_base.0);
     let outputs = share * u128::from(output_max.0) / u128::from(STATIC_SHARE);
     clip(prompts + outputs)
 }

@@ -84,7 +84,7 @@ impl Pace {
         if self.modelled == 0 {
             return work;
         }
-        let time = u128::from(work.0) * self.measured / self.modelled;
+        let time = u128::from(work.0).saturating_mul(self.measured) / self.modelled;
         Nanos(u64::try_from(time).unwrap_or(u64::MAX))
     }
 }

@@ -1,11 +1,12 @@
 //! Requests and tokens, added up in memory by tenant and route, and written to the store in batches.
 //!
-//! Bounded by tenants times routes. Must not know where the sums are stored.
+//! A batch that may or may not have been kept is sent again as it was, under its number, so that the store can tell.
+//! Bounded by twice tenants times routes. Must not know where the sums are stored.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use base::TenantId;
+use base::{Money, TenantId};
 use tokio::sync::{RwLockReadGuard, RwLockWriteGuard};
 
 use crate::relquery_state::Usage;
@@ -22,7 +23,7 @@ pub struct Account {
     pub route: &'static str,
 }
 
-/// What was used since the sums were last taken.
+/// What was used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
     /// Calls.
@@ -31,19 +32,61 @@ pub struct Spent {
     pub rows: u64,
     /// Their tokens.
     pub usage: Usage,
+    /// What those cost.
+    pub cost: Money,
+}
+
+impl std::ops::AddAssign for Spent {
+    fn add_assign(&mut self, more: Self) {
+        self.requests += more.requests;
+        self.rows += more.rows;
+        self.usage += more.usage;
+        self.cost = self.cost.saturating_add(more.cost);
+    }
+}
+
+/// Sums on their way to the store.
+#[derive(Debug)]
+pub struct SentSums {
+    /// Larger than that of those before.
+    pub number: u64,
+    /// The UTC day that they are of, counted from 1970-01-01.
+    pub day: u64,
+    pub sums: BTreeMap<Account, Spent>,
+}
+
+#[derive(Debug, Default)]
+struct Sums {
+    /// What was used since sums were last sent.
+    new: BTreeMap<Account, Spent>,
+    /// What was sent and is not known to be kept.
+    sent: Option<Arc<SentSums>>,
+    /// The number of what was sent last.
+    last: u64,
 }
 
 /// The sums.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Accounts {
-    sums: Mutex<BTreeMap<Account, Spent>>,
-    /// Held from taking the sums to having written them: whoever adds these to the store's meanwhile would miss
-    /// them.
+    writer: String,
+    sums: Mutex<Sums>,
+    /// Held from sending sums to knowing that they are kept: whoever adds these to the store's meanwhile would count
+    /// them twice.
     writing: tokio::sync::RwLock<()>,
 }
 
 impl Accounts {
-    fn sums(&self) -> MutexGuard<'_, BTreeMap<Account, Spent>> {
+    /// Nothing used. No two accounts that one store ever has may have one name as its writers.
+    pub fn new(writer: String) -> Self {
+        Self { writer, sums: Mutex::default(), writing: tokio::sync::RwLock::default() }
+    }
+
+    /// Their name in the store.
+    pub fn writer(&self) -> &str {
+        &self.writer
+    }
+
+    fn sums(&self) -> MutexGuard<'_, Sums> {
         self.sums.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
@@ -59,27 +102,61 @@ impl Accounts {
 
     /// Adds to a sum.
     pub fn add(&self, account: Account, more: Spent) {
-        let mut sums = self.sums();
-        let spent = sums.entry(account).or_default();
-        spent.requests += more.requests;
-        spent.rows += more.rows;
-        spent.usage += more.usage;
+        *self.sums().new.entry(account).or_default() += more;
     }
 
-    /// What a sum holds that was not taken yet.
+    /// What a sum holds that is not known to be in the store.
     pub fn of(&self, account: Account) -> Spent {
-        self.sums().get(&account).copied().unwrap_or_default()
-    }
-
-    /// Takes the sums, to be written.
-    pub fn take(&self) -> BTreeMap<Account, Spent> {
-        std::mem::take(&mut *self.sums())
-    }
-
-    /// Puts sums back that could not be written.
-    pub fn put_back(&self, sums: BTreeMap<Account, Spent>) {
-        for (account, spent) in sums {
-            self.add(account, spent);
+        let sums = self.sums();
+        let mut spent = sums.new.get(&account).copied().unwrap_or_default();
+        if let Some(more) = sums.sent.as_ref().and_then(|sent| sent.sums.get(&account)) {
+            spent += *more;
         }
+        spent
+    }
+
+    /// The sums to write: those that were sent and not [`kept`](Self::kept), as they were; else what was used since,
+    /// which is of `day`. `None`: nothing.
+    pub fn send(&self, day: u64) -> Option<Arc<SentSums>> {
+        let mut sums = self.sums();
+        if sums.sent.is_none() && !sums.new.is_empty() {
+            sums.last += 1;
+            let (number, new) = (sums.last, std::mem::take(&mut sums.new));
+            sums.sent = Some(Arc::new(SentSums { number, day, sums: new }));
+        }
+        sums.sent.clone()
+    }
+
+    /// What was sent is in the store.
+    pub fn kept(&self) {
+        self.sums().sent = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ACCOUNT: Account = Account { tenant: TenantId(1), route: "cells" };
+
+    #[test]
+    fn sums_that_may_have_been_kept_are_sent_again_as_they_were() {
+        let accounts = Accounts::new("a process".to_owned());
+        let add = |rows| accounts.add(ACCOUNT, Spent { rows, ..Spent::default() });
+        assert!(accounts.send(1).is_none());
+        add(3);
+        let first = accounts.send(1).expect("something was used");
+        add(4);
+        let again = accounts.send(2).expect("it is not known to be kept");
+        assert_eq!((again.number, again.day, again.sums[&ACCOUNT].rows), (first.number, 1, 3));
+        assert_eq!(accounts.of(ACCOUNT).rows, 7, "each counts, once");
+        accounts.kept();
+        assert_eq!(accounts.of(ACCOUNT).rows, 4);
+        let second = accounts.send(2).expect("what came since");
+        assert!(second.number > first.number);
+        assert_eq!((second.day, second.sums[&ACCOUNT].rows), (2, 4));
+        accounts.kept();
+        assert!(accounts.send(2).is_none());
+        assert_eq!(accounts.of(ACCOUNT), Spent::default());
     }
 }

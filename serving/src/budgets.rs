@@ -1,6 +1,7 @@
-//! What tenants may: tokens in a day and in a month, requests in a minute, models. On every route.
+//! What tenants may: tokens and money in a day and in a month, requests in a minute, models. On every route.
 //!
-//! Tokens are set aside before rows run and settled after.//! A row is set aside with all it may take, its prompt and the longest answer that was asked for; what it took is
+//! Tokens, and what they cost, are set aside before rows run and settled after. A row is set aside with all it may
+//! take, its prompt and the longest answer that was asked for, at the dearest place where it can run; what it took is
 //! counted when it ends, and the rest is free again. What all gateways have counted is read from the store now and
 //! then, so each of them may let in what others have set aside meanwhile. Must not know the store or HTTP.
 
@@ -9,13 +10,37 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use base::{Millis, TenantId};
+use base::{Millis, Money, TenantId};
 use governor::clock::{Clock as _, DefaultClock};
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use scheduler::Usage;
 use store::{Computed, TenantLimits, UnixMillis};
 
-use crate::error::RequestError;
+use crate::error::{BudgetUnits, RequestError};
+
+/// What budgets count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BudgetAmount {
+    /// Prompts that no cache had, and answers.
+    pub tokens: u64,
+    pub cost: Money,
+}
+
+impl BudgetAmount {
+    /// What counts of what rows took: a prompt out of the prefix cache is no token, though it may have a price.
+    pub fn of(usage: Usage, cost: Money) -> Self {
+        Self { tokens: usage.computed.0.saturating_add(usage.output.0), cost }
+    }
+
+    /// Both together.
+    pub fn plus(self, more: Self) -> Self {
+        Self { tokens: self.tokens.saturating_add(more.tokens), cost: self.cost.saturating_add(more.cost) }
+    }
+
+    fn minus(self, less: Self) -> Self {
+        Self { tokens: self.tokens.saturating_sub(less.tokens), cost: self.cost.saturating_sub(less.cost) }
+    }
+}
 
 /// How a tenant stands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,79 +48,167 @@ pub struct BudgetStatus {
     /// What it may.
     pub limits: TenantLimits,
     /// Computed today.
-    pub day: u64,
+    pub day: BudgetAmount,
     /// Computed this month.
-    pub month: u64,
+    pub month: BudgetAmount,
     /// Set aside for what runs here.
-    pub reserved: u64,
+    pub reserved: BudgetAmount,
+}
+
+impl BudgetStatus {
+    /// Whether this much more is within all bounds.
+    fn has_room(&self, asked: BudgetAmount) -> bool {
+        self.bounds(asked).all(Bound::has_room)
+    }
+
+    /// The bounds that there are, each with what counts towards it.
+    fn bounds(&self, asked: BudgetAmount) -> impl Iterator<Item = Bound> {
+        use BudgetUnits::{Cost, Tokens};
+        let Self { limits, day, month, reserved } = self;
+        let of_tokens = |limit, period, max: Option<u64>, used: &BudgetAmount| {
+            let counts = [used.tokens, reserved.tokens, asked.tokens];
+            max.map(|max| Bound { limit, period, max: Tokens(max), counts: counts.map(Tokens) })
+        };
+        let of_cost = |limit, period, max: Option<Money>, used: &BudgetAmount| {
+            let counts = [used.cost, reserved.cost, asked.cost];
+            max.map(|max| Bound { limit, period, max: Cost(max), counts: counts.map(Cost) })
+        };
+        [
+            of_tokens("day_tokens", Period::Day, limits.day_tokens, day),
+            of_cost("day_cost", Period::Day, limits.day_cost, day),
+            of_tokens("month_tokens", Period::Month, limits.month_tokens, month),
+            of_cost("month_cost", Period::Month, limits.month_cost, month),
+        ]
+        .into_iter()
+        .flatten()
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Period {
+    Day,
+    Month,
+}
+
+/// A bound of a tenant and what counts towards it.
+#[derive(Debug)]
+struct Bound {
+    /// Its name among the tenant's limits.
+    limit: &'static str,
+    period: Period,
+    max: BudgetUnits,
+    /// Used, set aside, asked for.
+    counts: [BudgetUnits; 3],
+}
+
+impl Bound {
+    /// Whether what is asked for fits.
+    fn has_room(self) -> bool {
+        let sum = self.counts.iter().fold(0u64, |sum, count| sum.saturating_add(count.count()));
+        sum <= self.max.count()
+    }
+
+    /// Refuses what is asked for where it does not fit.
+    fn check(self, now: UnixMillis) -> Result<(), RequestError> {
+        let Self { limit, period, max, counts: [used, reserved, asked] } = self;
+        let (period, retry_after) = match period {
+            Period::Day => ("day", until_tomorrow(now)),
+            Period::Month => ("month", until_next_month(now)),
+        };
+        if asked.count() > max.count() {
+            let what = format!("a request that may take {asked}");
+            let limit = format!("{max}, the tenant's budget of a {period} (`limits.{limit}`)");
+            return Err(RequestError::TooLarge { what, limit });
+        }
+        let sum = used.count().saturating_add(reserved.count()).saturating_add(asked.count());
+        if sum <= max.count() {
+            return Ok(());
+        }
+        Err(RequestError::TenantBudget { limit, period, max, used, reserved, asked, retry_after })
+    }
 }
 
 #[derive(Debug, Default)]
-struct TenantTokens {
+struct TenantCounts {
     limits: TenantLimits,
     /// Counts its requests, where these have a bound.
     requests: Option<DefaultDirectRateLimiter>,
     /// From all gateways.
     stored: Computed,
     /// Counted here and written since the store was last read, or not written yet.
-    unread: u64,
+    unread: BudgetAmount,
     /// Of these, those that are written.
-    written: u64,
-    reserved: u64,
+    written: BudgetAmount,
+    reserved: BudgetAmount,
 }
 
-impl TenantTokens {
+impl TenantCounts {
     fn status(&self) -> BudgetStatus {
+        let Computed { day_tokens, month_tokens, day_cost, month_cost } = self.stored;
+        let day = BudgetAmount { tokens: day_tokens, cost: day_cost };
+        let month = BudgetAmount { tokens: month_tokens, cost: month_cost };
         BudgetStatus {
             limits: self.limits.clone(),
-            day: self.stored.day.saturating_add(self.unread),
-            month: self.stored.month.saturating_add(self.unread),
+            day: day.plus(self.unread),
+            month: month.plus(self.unread),
             reserved: self.reserved,
         }
+    }
+
+    /// Whether anything bounds what it computes.
+    fn has_budget(&self) -> bool {
+        let limits = &self.limits;
+        let bounds_tokens = limits.day_tokens.is_some() || limits.month_tokens.is_some();
+        bounds_tokens || limits.day_cost.is_some() || limits.month_cost.is_some()
     }
 }
 
 /// All tenants' budgets, of all models of a process.
 #[derive(Debug, Default)]
-pub struct Budgets(Mutex<HashMap<TenantId, TenantTokens>>);
+pub struct Budgets(Mutex<HashMap<TenantId, TenantCounts>>);
 
 impl Budgets {
-    fn tenants(&self) -> MutexGuard<'_, HashMap<TenantId, TenantTokens>> {
+    fn tenants(&self) -> MutexGuard<'_, HashMap<TenantId, TenantCounts>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A row of a tenant has ended.
-    pub fn charge(&self, tenant: TenantId, usage: Usage) {
-        self.tenants().entry(tenant).or_default().unread += counted(usage);
+    pub fn charge(&self, tenant: TenantId, amount: BudgetAmount) {
+        let mut tenants = self.tenants();
+        let found = tenants.entry(tenant).or_default();
+        found.unread = found.unread.plus(amount);
     }
 
     /// What was charged is in the store now.
-    pub fn written(&self, tenant: TenantId, usage: Usage) {
-        self.tenants().entry(tenant).or_default().written += counted(usage);
+    pub fn written(&self, tenant: TenantId, amount: BudgetAmount) {
+        let mut tenants = self.tenants();
+        let found = tenants.entry(tenant).or_default();
+        found.written = found.written.plus(amount);
     }
 
     /// Takes what the store has: limits, and sums of those tenants. What is charged here is in the store, or
     /// charged and not written, while that is read.
     pub fn refresh(&self, found: Vec<(TenantId, TenantLimits, Computed)>) {
         let mut tenants = self.tenants();
-        for tokens in tenants.values_mut() {
-            tokens.unread = tokens.unread.saturating_sub(std::mem::take(&mut tokens.written));
+        for counts in tenants.values_mut() {
+            counts.unread = counts.unread.minus(std::mem::take(&mut counts.written));
         }
         let limited: HashSet<TenantId> = found.iter().map(|(tenant, ..)| *tenant).collect();
         for (tenant, limits, stored) in found {
-            let tokens = tenants.entry(tenant).or_default();
-            if limits.minute_requests != tokens.limits.minute_requests {
+            let counts = tenants.entry(tenant).or_default();
+            if limits.minute_requests != counts.limits.minute_requests {
                 // Of none at all nobody counts: they are refused by the bound itself.
                 let quota = limits.minute_requests.and_then(NonZeroU32::new).map(Quota::per_minute);
-                tokens.requests = quota.map(RateLimiter::direct);
+                counts.requests = quota.map(RateLimiter::direct);
             }
-            (tokens.limits, tokens.stored) = (limits, stored);
+            (counts.limits, counts.stored) = (limits, stored);
         }
-        tenants.retain(|tenant, tokens| {
+        let nothing = BudgetAmount::default();
+        tenants.retain(|tenant, counts| {
             if !limited.contains(tenant) {
-                (tokens.limits, tokens.requests) = (TenantLimits::default(), None);
+                (counts.limits, counts.requests) = (TenantLimits::default(), None);
             }
-            limited.contains(tenant) || tokens.reserved > 0 || tokens.unread > 0
+            limited.contains(tenant) || counts.reserved != nothing || counts.unread != nothing
         });
     }
 
@@ -129,7 +242,18 @@ impl Budgets {
 
     /// How a tenant stands, as of the last time that the store was read.
     pub fn status(&self, tenant: TenantId) -> BudgetStatus {
-        self.tenants().get(&tenant).map(TenantTokens::status).unwrap_or_default()
+        self.tenants().get(&tenant).map(TenantCounts::status).unwrap_or_default()
+    }
+
+    /// Whether rows of a tenant that may take so much would ever be let in together.
+    pub fn fits_at_once(&self, tenant: TenantId, most: BudgetAmount) -> bool {
+        let limits = self.status(tenant).limits;
+        BudgetStatus { limits, ..BudgetStatus::default() }.has_room(most)
+    }
+
+    /// Whether rows of a tenant that may take so much would be let in now.
+    pub fn has_room(&self, tenant: TenantId, most: BudgetAmount) -> bool {
+        self.status(tenant).has_room(most)
     }
 
     /// Sets aside what rows may take at most; `None` for a tenant without a budget. Work that `is_resumed` was let in
@@ -137,66 +261,42 @@ impl Budgets {
     pub fn reserve(
         self: &Arc<Self>,
         tenant: TenantId,
-        rows: HashMap<u32, u64>,
+        rows: HashMap<u32, BudgetAmount>,
         now: UnixMillis,
         is_resumed: bool,
-    ) -> Result<Option<Arc<TokenReservation>>, RequestError> {
+    ) -> Result<Option<Arc<BudgetReservation>>, RequestError> {
         let mut tenants = self.tenants();
         let Some(found) = tenants.get_mut(&tenant) else { return Ok(None) };
-        let (of_day, of_month) = (found.limits.day_tokens, found.limits.month_tokens);
         // Answers that are known already cost nothing, however much is spent.
-        if of_day.is_none() && of_month.is_none() || rows.is_empty() {
+        if !found.has_budget() || rows.is_empty() {
             return Ok(None);
         }
-        let asked = rows.values().fold(0, |sum: u64, more| sum.saturating_add(*more));
-        let status = found.status();
+        let asked = rows.values().fold(BudgetAmount::default(), |sum, more| sum.plus(*more));
         if !is_resumed {
-            let of_day = (of_day, status.day, "day", until_tomorrow(now));
-            let of_month = (of_month, status.month, "month", until_next_month(now));
-            for (max, used, period, retry_after) in [of_day, of_month] {
-                let Some(max) = max else { continue };
-                if asked > max {
-                    let what = format!("a request that may take {asked} tokens");
-                    return Err(RequestError::TooLarge {
-                        what,
-                        limit: format!("{max} tokens, the tenant's budget of a {period}"),
-                    });
-                }
-                let reserved = status.reserved;
-                if used.saturating_add(reserved).saturating_add(asked) > max {
-                    return Err(RequestError::TenantBudget {
-                        period,
-                        max,
-                        used,
-                        reserved,
-                        asked,
-                        retry_after,
-                    });
-                }
-            }
+            found.status().bounds(asked).try_for_each(|bound| bound.check(now))?;
         }
-        found.reserved += asked;
+        found.reserved = found.reserved.plus(asked);
         drop(tenants);
-        Ok(Some(Arc::new(TokenReservation { budgets: Arc::clone(self), tenant, rows: Mutex::new(rows) })))
+        Ok(Some(Arc::new(BudgetReservation { budgets: Arc::clone(self), tenant, rows: Mutex::new(rows) })))
     }
 
-    fn release(&self, tenant: TenantId, tokens: u64) {
+    fn release(&self, tenant: TenantId, amount: BudgetAmount) {
         if let Some(found) = self.tenants().get_mut(&tenant) {
-            found.reserved = found.reserved.saturating_sub(tokens);
+            found.reserved = found.reserved.minus(amount);
         }
     }
 }
 
 /// What is set aside for rows that have not ended; free again when it is dropped.
 #[derive(Debug)]
-pub struct TokenReservation {
+pub struct BudgetReservation {
     budgets: Arc<Budgets>,
     tenant: TenantId,
-    rows: Mutex<HashMap<u32, u64>>,
+    rows: Mutex<HashMap<u32, BudgetAmount>>,
 }
 
-impl TokenReservation {
-    fn rows(&self) -> MutexGuard<'_, HashMap<u32, u64>> {
+impl BudgetReservation {
+    fn rows(&self) -> MutexGuard<'_, HashMap<u32, BudgetAmount>> {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -210,28 +310,23 @@ impl TokenReservation {
 
     /// All rows have.
     pub(crate) fn release_all(&self) {
-        let held: u64 = self.rows().drain().map(|(_, held)| held).sum();
-        if held > 0 {
+        let held = self.rows().drain().fold(BudgetAmount::default(), |sum, (_, held)| sum.plus(held));
+        if held != BudgetAmount::default() {
             self.budgets.release(self.tenant, held);
         }
     }
 
     /// Holds what another does too, of further rows of the same relQuery.
     pub(crate) fn take_over(&self, other: &Self) {
-        let more: Vec<(u32, u64)> = other.rows().drain().collect();
+        let more: Vec<(u32, BudgetAmount)> = other.rows().drain().collect();
         self.rows().extend(more);
     }
 }
 
-impl Drop for TokenReservation {
+impl Drop for BudgetReservation {
     fn drop(&mut self) {
         self.release_all();
     }
-}
-
-/// What of a usage counts: a prompt out of the prefix cache is free.
-fn counted(usage: Usage) -> u64 {
-    usage.computed.0.saturating_add(usage.output.0)
 }
 
 const DAY_MS: u64 = 86_400_000;
@@ -256,63 +351,126 @@ mod tests {
     /// 2026-02-27, an hour before midnight.
     const NOW: UnixMillis = UnixMillis(20_511 * DAY_MS + 23 * 3_600_000);
 
-    /// Sets aside rows that take at most 10 tokens each.
+    /// Sets aside rows that take at most 10 tokens each, of 3 billionths.
     fn reserve(
         budgets: &Arc<Budgets>,
         rows: u32,
         is_resumed: bool,
-    ) -> Result<Option<Arc<TokenReservation>>, RequestError> {
-        budgets.reserve(TENANT, (0..rows).map(|row| (row, 10)).collect(), NOW, is_resumed)
+    ) -> Result<Option<Arc<BudgetReservation>>, RequestError> {
+        let most = BudgetAmount { tokens: 10, cost: Money(30) };
+        budgets.reserve(TENANT, (0..rows).map(|row| (row, most)).collect(), NOW, is_resumed)
     }
 
-    fn took(computed: u64, output: u64) -> Usage {
-        Usage { computed: TokenCount(computed), output: TokenCount(output), ..Usage::default() }
+    fn took(computed: u64, output: u64) -> BudgetAmount {
+        let usage = Usage { computed: TokenCount(computed), output: TokenCount(output), ..Usage::default() };
+        BudgetAmount::of(usage, Money(3 * (computed + output)))
     }
 
     fn tokens(day_tokens: Option<u64>, month_tokens: Option<u64>) -> TenantLimits {
         TenantLimits { day_tokens, month_tokens, ..TenantLimits::default() }
     }
 
-    fn budgets(day: Option<u64>, month: Option<u64>, stored: Computed) -> Arc<Budgets> {
+    /// So many tokens of a day and of its month, and what they cost.
+    fn computed(day: u64, month: u64) -> Computed {
+        Computed {
+            day_tokens: day,
+            month_tokens: month,
+            day_cost: Money(3 * day),
+            month_cost: Money(3 * month),
+        }
+    }
+
+    fn budgets(limits: TenantLimits, stored: Computed) -> Arc<Budgets> {
         let budgets = Arc::<Budgets>::default();
-        budgets.refresh(vec![(TENANT, tokens(day, month), stored)]);
+        budgets.refresh(vec![(TENANT, limits, stored)]);
         budgets
     }
 
     #[test]
     fn rows_are_set_aside_at_their_most_and_settled_at_what_they_took() {
-        let budgets = budgets(Some(40), None, Computed::default());
+        let budgets = budgets(tokens(Some(40), None), Computed::default());
         let held = reserve(&budgets, 3, false).expect("30 of 40").expect("there is a budget");
         let refused = reserve(&budgets, 2, false).expect_err("50 of 40");
-        let RequestError::TenantBudget { period, max, used, reserved, asked, retry_after } = refused else {
+        let RequestError::TenantBudget { limit, period, max, used, reserved, asked, retry_after } = refused
+        else {
             panic!("{refused}");
         };
-        assert_eq!((period, max, used, reserved, asked), ("day", 40, 0, 30, 20));
+        assert_eq!((limit, period), ("day_tokens", "day"));
+        assert_eq!([max, used, reserved, asked], [40, 0, 30, 20].map(BudgetUnits::Tokens));
         assert_eq!(retry_after, Millis(3_600_000), "an hour before midnight");
         budgets.charge(TENANT, took(2, 1));
         held.release(0);
         held.release(0);
-        assert_eq!(budgets.status(TENANT).reserved, 20, "a row counts once");
+        assert_eq!(budgets.status(TENANT).reserved.tokens, 20, "a row counts once");
         reserve(&budgets, 2, false).expect_err("3, 20 and 20 of 40");
         reserve(&budgets, 1, false).expect("3, 20 and 10 of 40");
         drop(held);
-        assert_eq!(budgets.status(TENANT), BudgetStatus { day: 3, month: 3, ..budgets.status(TENANT) });
-        assert_eq!(budgets.status(TENANT).reserved, 0, "what was let in and dropped is free again");
+        let took = took(2, 1);
+        let status = budgets.status(TENANT);
+        assert_eq!((status.day, status.month), (took, took));
+        assert_eq!(status.reserved, BudgetAmount::default(), "what was let in and dropped is free again");
+    }
+
+    #[test]
+    fn money_is_set_aside_and_settled_as_tokens_are() {
+        let limits = TenantLimits {
+            day_cost: Some(Money(100)),
+            month_cost: Some(Money(1_000)),
+            ..TenantLimits::default()
+        };
+        let budgets = budgets(limits.clone(), computed(0, 0));
+        let held = reserve(&budgets, 2, false).expect("60 of 100").expect("there is a budget");
+        let refused = reserve(&budgets, 2, false).expect_err("120 of 100").to_string();
+        for part in ["`limits.day_cost`", "0.0000001", "0.00000006 set aside", "in money"] {
+            assert!(refused.contains(part), "{refused:?} lacks {part:?}");
+        }
+        budgets.charge(TENANT, took(3, 1));
+        drop(held);
+        assert_eq!(budgets.status(TENANT).day.cost, Money(12));
+        reserve(&budgets, 2, false).expect("12 and 60 of 100");
+        reserve(&budgets, 3, false).expect_err("12 and 90 of 100");
+        let error = reserve(&budgets, 4, false).expect_err("120 of 100 never fit");
+        assert!(matches!(error, RequestError::TooLarge { .. }), "{error}");
+        // Another gateway spent what was left of the month.
+        budgets.written(TENANT, took(3, 1));
+        budgets.refresh(vec![(TENANT, limits, computed(4, 325))]);
+        let refused = reserve(&budgets, 1, false).expect_err("975 and 30 of a month's 1,000");
+        assert!(matches!(refused, RequestError::TenantBudget { limit: "month_cost", .. }), "{refused}");
+    }
+
+    #[test]
+    fn there_is_room_where_rows_would_be_let_in() {
+        let limits = TenantLimits { day_cost: Some(Money(200)), ..tokens(Some(40), Some(90)) };
+        let budgets = budgets(limits.clone(), computed(10, 60));
+        let most = |tokens: u64, cost: u64| BudgetAmount { tokens, cost: Money(cost) };
+        let has_room = |tokens, cost| budgets.has_room(TENANT, most(tokens, cost));
+        assert!(budgets.fits_at_once(TENANT, most(40, 200)));
+        assert!(!budgets.fits_at_once(TENANT, most(41, 0)) && !budgets.fits_at_once(TENANT, most(0, 201)));
+        assert!(has_room(30, 0) && !has_room(31, 0), "10 of a day's 40 are spent");
+        let held = reserve(&budgets, 1, false).expect("10 more of 40");
+        assert!(has_room(20, 0) && !has_room(21, 0), "and 10 set aside");
+        drop(held);
+        budgets.refresh(vec![(TENANT, limits, computed(0, 60))]);
+        assert!(has_room(30, 200) && !has_room(31, 0) && !has_room(0, 201), "60 of a month's 90 are");
+        let other = TenantId(8);
+        let all = most(u64::MAX, u64::MAX);
+        assert!(budgets.fits_at_once(other, all) && budgets.has_room(other, all));
     }
 
     #[test]
     fn what_all_gateways_wrote_counts_once() {
-        let budgets = budgets(Some(100), Some(1_000), Computed { day: 50, month: 900 });
-        budgets.charge(TENANT, took(20, 10));
-        assert_eq!(budgets.status(TENANT).day, 80);
-        budgets.written(TENANT, took(20, 10));
-        assert_eq!(budgets.status(TENANT).day, 80, "the store was not read since");
         let limits = tokens(Some(100), Some(1_000));
-        budgets.refresh(vec![(TENANT, limits.clone(), Computed { day: 85, month: 935 })]);
-        assert_eq!(budgets.status(TENANT).day, 85, "30 are ours and 5 another gateway's");
+        let budgets = budgets(limits.clone(), computed(50, 900));
+        budgets.charge(TENANT, took(20, 10));
+        assert_eq!(budgets.status(TENANT).day.tokens, 80);
+        budgets.written(TENANT, took(20, 10));
+        assert_eq!(budgets.status(TENANT).day.tokens, 80, "the store was not read since");
+        budgets.refresh(vec![(TENANT, limits.clone(), computed(85, 935))]);
+        let day = BudgetAmount { tokens: 85, cost: Money(255) };
+        assert_eq!(budgets.status(TENANT).day, day, "30 are ours and 5 another gateway's");
         let refused = reserve(&budgets, 7, false).expect_err("155 of a day's 100").to_string();
         assert!(refused.contains("a day"), "{refused}");
-        budgets.refresh(vec![(TENANT, limits, Computed { day: 0, month: 935 })]);
+        budgets.refresh(vec![(TENANT, limits, computed(0, 935))]);
         let refused = reserve(&budgets, 7, false).expect_err("1,005 of a month's 1,000");
         let RequestError::TenantBudget { period, retry_after, .. } = refused else { panic!("{refused}") };
         // The 28th is February's last day.
@@ -321,10 +479,10 @@ mod tests {
 
     #[test]
     fn resumed_work_is_let_in_and_what_never_fits_is_not_told_to_come_back() {
-        let budgets = budgets(Some(25), None, Computed { day: 25, month: 25 });
+        let budgets = budgets(tokens(Some(25), None), computed(25, 25));
         reserve(&budgets, 1, false).expect_err("nothing is left");
         let held = reserve(&budgets, 1, true).expect("it was let in before").expect("and is counted");
-        assert_eq!(budgets.status(TENANT).reserved, 10);
+        assert_eq!(budgets.status(TENANT).reserved, BudgetAmount { tokens: 10, cost: Money(30) });
         drop(held);
         let error = reserve(&budgets, 3, false).expect_err("30 of 25");
         assert!(matches!(error, RequestError::TooLarge { .. }), "{error}");
@@ -335,7 +493,7 @@ mod tests {
 
     #[test]
     fn requests_are_let_in_as_many_as_a_minute_has() {
-        let budgets = budgets(None, None, Computed::default());
+        let budgets = budgets(TenantLimits::default(), Computed::default());
         let of_minute = |most| TenantLimits { minute_requests: Some(most), ..TenantLimits::default() };
         budgets.refresh(vec![(TENANT, of_minute(3), Computed::default())]);
         for _ in 0..3 {

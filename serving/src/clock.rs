@@ -39,10 +39,30 @@ impl Clock {
         Time(u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 
+    /// Wall time of what this clock measured, as both clocks stand now.
+    pub fn wall(&self) -> WallClock {
+        WallClock { now: self.now(), wall: SystemTime::now() }
+    }
+
     /// Wall time in unix milliseconds, for records that outlive the process.
     pub fn unix_ms(&self) -> u64 {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+/// Two clocks that were read at once.
+#[derive(Clone, Copy, Debug)]
+pub struct WallClock {
+    now: Time,
+    wall: SystemTime,
+}
+
+impl WallClock {
+    /// Wall time of an instant.
+    pub fn at(&self, instant: Time) -> SystemTime {
+        let later = self.wall + Duration::from_nanos(instant.since(self.now).0);
+        later.checked_sub(Duration::from_nanos(self.now.since(instant).0)).unwrap_or(UNIX_EPOCH)
     }
 }
 
@@ -93,6 +113,13 @@ mod tests {
         assert_eq!(clock.within(past, std::future::ready(1)).await, Ok(1));
         assert_eq!(clock.within(past, std::future::pending::<()>()).await, Err(Late));
         assert_eq!(clock.within(None, std::future::ready(2)).await, Ok(2));
+    }
+
+    #[test]
+    fn an_instant_is_as_far_from_now_on_the_wall_as_on_the_clock() {
+        let wall = WallClock { now: Time(5_000), wall: UNIX_EPOCH + Duration::from_nanos(90_000) };
+        let nanos = |instant| wall.at(Time(instant)).duration_since(UNIX_EPOCH).expect("later").as_nanos();
+        assert_eq!([4_000, 5_000, 6_500].map(nanos), [89_000, 90_000, 91_500]);
     }
 
     #[test]

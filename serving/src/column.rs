@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use base::TenantId;
 use tokio::sync::watch;
 
 use crate::caller::Caller;
@@ -25,6 +26,7 @@ fn lock(names: &RowNames) -> MutexGuard<'_, HashMap<u32, u64>> {
 /// RowReservation in the queue that is kept for rows; what is not used is given back.
 pub struct RowReservation {
     runtime: Arc<Runtime>,
+    tenant: TenantId,
     rows: u64,
 }
 
@@ -38,7 +40,7 @@ impl RowReservation {
 impl Drop for RowReservation {
     fn drop(&mut self) {
         if self.rows > 0 {
-            self.runtime.shared.intake.finished(self.rows);
+            self.runtime.shared.intake.finished(self.tenant, self.rows);
         }
     }
 }
@@ -74,6 +76,8 @@ impl OpenColumn {
         let arrival = Arrival { unix_ms: clock.unix_ms(), time: clock.now() };
         let id = runtime.shared.ids.next();
         let relquery = RelQueryState::new(id, caller.tenant, RelQueryKind::Column, 0, arrival);
+        relquery.trace.comes_from(runtime.shared.traces.relquery());
+        relquery.trace.came_by(route);
         runtime.registry.insert(&relquery);
         submit::count_request(runtime, caller, route);
         let names = Arc::<RowNames>::default();
@@ -104,9 +108,9 @@ impl OpenColumn {
     pub fn reserve(&self, rows: usize) -> Result<RowReservation, RequestError> {
         submit::takes_work(&self.runtime)?;
         let rows = rows as u64;
-        let reserved = self.runtime.shared.intake.reserve(rows);
+        let reserved = self.runtime.shared.intake.reserve(self.caller, rows);
         reserved.map_err(|full| submit::overloaded(&self.runtime, self.caller.tenant, full))?;
-        Ok(RowReservation { runtime: Arc::clone(&self.runtime), rows })
+        Ok(RowReservation { runtime: Arc::clone(&self.runtime), tenant: self.caller.tenant, rows })
     }
 
     /// Hands over further rows, named as their answers are to be.
@@ -158,7 +162,7 @@ impl Drop for OpenColumn {
         if self.is_placed.load(Ordering::Relaxed) {
             self.runtime.shared.intake.leave(Arc::clone(relquery));
         } else {
-            self.runtime.shared.metrics.relquery_done(relquery.tenant, &relquery.read(), now);
+            self.runtime.shared.relquery_ended(relquery, &relquery.read());
         }
         // Its answers were taken: there is nothing to look up.
         self.runtime.registry.remove(relquery.id);

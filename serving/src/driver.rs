@@ -27,6 +27,7 @@ use crate::intake::{CellKey, Message, OpenKey, Wait};
 use crate::label::Label;
 use crate::live::publisher::LivePublisher;
 use crate::pins::{self, Pin, PinPermit};
+use crate::price::TokenPrices;
 use crate::relquery_state::{AnswerSource, RelQueryState, Status};
 use crate::shared::Shared;
 
@@ -54,6 +55,8 @@ struct RowFlight {
     said: Option<Time>,
     /// How likely its answer is, where that is known before its end.
     probability: Option<f64>,
+    /// What its tokens cost where it ran, where a fleet says so.
+    prices: Option<TokenPrices>,
     key: Option<CellKey>,
 }
 
@@ -63,6 +66,8 @@ struct RelQueryFlight {
     label: Option<Arc<Label>>,
     open: Option<OpenKey>,
     opened: Time,
+    /// When a row of it last came or ended.
+    moved: Time,
     /// The relQuery it was made for, while nobody else's rows joined.
     owner: Option<Arc<RelQueryState>>,
     rows: BTreeMap<u32, RowFlight>,
@@ -85,8 +90,10 @@ struct PlacedRelQuery {
 /// When calls may join an open relQuery.
 #[derive(Clone, Copy, Debug)]
 pub struct Coalescing {
-    /// Age above which nothing joins.
+    /// Age above which nothing joins rows of a template.
     pub age_max: Nanos,
+    /// Time without a row that comes or ends after which nothing joins a client's loop.
+    pub idle_max: Nanos,
     /// Rows above which nothing joins.
     pub rows_max: usize,
 }
@@ -152,6 +159,8 @@ impl Driver {
                         // Before the answers: who sees one end finds them with it.
                         let told = self.backend.take_likelihoods();
                         told.iter().for_each(|told| self.keep_likelihood(told));
+                        let told = self.backend.take_prices();
+                        told.iter().for_each(|told| self.keep_prices(told));
                         let now = self.shared.clock.now();
                         events.into_iter().for_each(|event| self.event(event, now));
                     }
@@ -206,6 +215,7 @@ impl Driver {
 
     /// Forgets a relQuery of the scheduler.
     fn close(&mut self, id: RelQueryId) -> Option<RelQueryFlight> {
+        self.backend.forget(id);
         let flight = self.flights.remove(&id)?;
         if let Some(key) = flight.open.map(|key| (flight.account.tenant, key))
             && self.open.get(&key) == Some(&id)
@@ -225,10 +235,12 @@ impl Driver {
     fn fail_all(&mut self, error: &RequestError) {
         let now = self.shared.clock.now();
         for (_, placed) in self.relqueries.drain() {
-            placed.relquery.end(Status::Failed(error.clone()), now);
+            if placed.relquery.end(Status::Failed(error.clone()), now) {
+                self.shared.relquery_ended(&placed.relquery, &placed.relquery.read());
+            }
         }
         for (id, flight) in self.flights.drain() {
-            self.shared.intake.finished(flight.rows.len() as u64);
+            self.shared.intake.finished(flight.account.tenant, flight.rows.len() as u64);
             self.backend.cancel(id);
         }
         self.publisher.forget_open();

@@ -4,7 +4,9 @@
 //! `Clone`, and causes (a database error, say) are logged where they happen and never sent. Doors map it to
 //! their own words (status codes, in `gateway`); it must not know them.
 
-use base::Millis;
+use base::{Millis, Money};
+
+use crate::queue_room::QueueBound;
 
 /// Why a request, or one row of it, has no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -54,10 +56,15 @@ pub enum RequestError {
     /// A header that names one request for good came with another.
     #[error("`{0}` was used with another request before; send a new value with a new request")]
     KeyReused(&'static str),
-    /// The bounded queue is full.
-    #[error("{rows} rows are waiting already and the limit is {limit}; retry after {retry_after}")]
+    /// A header that names one request for good came with that request again, which another gateway runs.
+    #[error("the request of this `{0}` is being run by another gateway; try again")]
+    KeyInUse(&'static str),
+    /// The bounded queue is full, or its last part is not this tenant's.
+    #[error("{rows} {bound} {limit} (`limits.queue_rows_max`); retry after {retry_after}")]
     Overloaded {
-        /// Unfinished rows.
+        /// What is reached.
+        bound: QueueBound,
+        /// Unfinished rows that count against it.
         rows: u64,
         /// The bound.
         limit: u64,
@@ -80,23 +87,28 @@ pub enum RequestError {
     },
     /// What a tenant may compute is spent, or set aside for what runs.
     #[error(
-        "the tenant's budget is {max} tokens a {period}: {used} are spent, {reserved} set aside for rows that run, and \
-         this request may take {asked}; the count begins anew in {retry_after}"
+        "the tenant's budget is {max} a {period} (`limits.{limit}`): {used:#} are spent, {reserved:#} set aside for \
+         rows that run, and this request may take {asked:#}; the count begins anew in {retry_after}"
     )]
     TenantBudget {
+        /// Its name among the tenant's limits: `day_tokens`.
+        limit: &'static str,
         /// `day` or `month`.
         period: &'static str,
         /// The bound.
-        max: u64,
-        /// Tokens of this period.
-        used: u64,
-        /// Tokens that rows may take which run.
-        reserved: u64,
-        /// Tokens that this request may take.
-        asked: u64,
+        max: BudgetUnits,
+        /// What was used in this period.
+        used: BudgetUnits,
+        /// What rows may take which run.
+        reserved: BudgetUnits,
+        /// What this request may take.
+        asked: BudgetUnits,
         /// Until the period ends.
         retry_after: Millis,
     },
+    /// The caller's key may not do this; what it lacks.
+    #[error("this API key lacks the scope `{0}`: ask an operator for one that has it")]
+    OutOfScope(String),
     /// A tenant asks more often than it may.
     #[error("the tenant may send {max} requests a minute; retry after {retry_after}")]
     RateLimit {
@@ -157,6 +169,33 @@ pub enum RequestError {
     Internal,
 }
 
+/// An amount of what a budget counts. `{:#}` leaves out what it counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BudgetUnits {
+    Tokens(u64),
+    Cost(Money),
+}
+
+impl BudgetUnits {
+    /// For a comparison with another of its kind.
+    pub(crate) fn count(self) -> u64 {
+        match self {
+            Self::Tokens(count) | Self::Cost(Money(count)) => count,
+        }
+    }
+}
+
+impl std::fmt::Display for BudgetUnits {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Tokens(count) if f.alternate() => write!(f, "{count}"),
+            Self::Tokens(count) => write!(f, "{count} tokens"),
+            Self::Cost(cost) if f.alternate() => write!(f, "{cost}"),
+            Self::Cost(cost) => write!(f, "{cost} in money"),
+        }
+    }
+}
+
 impl RequestError {
     /// A field with a bad value.
     pub fn invalid(field: impl Into<String>, reason: impl Into<String>) -> Self {
@@ -179,12 +218,14 @@ impl RequestError {
             | Self::NotFound(_)
             | Self::ModelNotFound { .. }
             | Self::KeyReused(_)
+            | Self::KeyInUse(_)
             | Self::RowRefused(_) => "invalid_request_error",
             Self::Overloaded { .. }
             | Self::RateLimit { .. }
             | Self::Constraints { .. }
             | Self::Busy { .. } => "rate_limit_exceeded",
             Self::BudgetSpent { .. } | Self::TenantBudget { .. } => "insufficient_quota",
+            Self::OutOfScope(_) => "permission_error",
             Self::NotConfigured(_) => "not_configured",
             Self::Cancelled => "cancelled",
             Self::Deadline => "timeout",
@@ -200,6 +241,7 @@ impl RequestError {
             Self::ModelNotFound { .. } => Some("model_not_found"),
             Self::Overloaded { .. } => Some("queue_full"),
             Self::BudgetSpent { .. } | Self::TenantBudget { .. } => Some("budget_spent"),
+            Self::OutOfScope(_) => Some("insufficient_scope"),
             Self::RateLimit { .. } => Some("rate_limit"),
             Self::Constraints { .. } => Some("constraint_limit"),
             Self::Busy { .. } => Some("busy"),
@@ -208,6 +250,7 @@ impl RequestError {
             Self::Malformed(_) => Some("malformed_json"),
             Self::TooLarge { .. } => Some("too_large"),
             Self::KeyReused(_) => Some("idempotency_key_reused"),
+            Self::KeyInUse(_) => Some("idempotency_key_in_use"),
             Self::Cancelled => Some("cancelled"),
             Self::Deadline => Some("deadline_exceeded"),
             Self::ShuttingDown => Some("shutting_down"),
@@ -225,7 +268,7 @@ impl RequestError {
             Self::Invalid { field, .. } | Self::Constraints { field, .. } => Some(field.clone()),
             Self::TooLong { .. } => Some("max_tokens".into()),
             Self::ModelNotFound { .. } => Some("model".into()),
-            Self::KeyReused(header) => Some((*header).into()),
+            Self::KeyReused(header) | Self::KeyInUse(header) => Some((*header).into()),
             Self::Busy { .. }
             | Self::NotConfigured(_)
             | Self::NoReplica
@@ -235,6 +278,7 @@ impl RequestError {
             | Self::Overloaded { .. }
             | Self::BudgetSpent { .. }
             | Self::TenantBudget { .. }
+            | Self::OutOfScope(_)
             | Self::RateLimit { .. }
             | Self::Cancelled
             | Self::Deadline

@@ -5,25 +5,58 @@
 //! goes away must not wait) and bounded by the relQueries there are. Must not know HTTP or the scheduler.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-use base::{Nanos, PinId, ServiceClass, Time, WorkItem};
+use base::{Nanos, PinId, ServiceClass, TenantId, Time, WorkItem};
 use scheduler::Policy;
 
 use crate::account::Account;
+use crate::caller::Caller;
 use crate::label::Label;
 use crate::live::record::RelQueryRecord;
 use crate::pins::PinPermit;
+use crate::queue_room::{Full, QueueRoom};
 use crate::relquery_state::RelQueryState;
 use crate::replicas::ReplicaEvent;
 
 /// Identity of a cell's answer within a tenant: model revision, prompt tokens and generation, hashed.
 pub type CellKey = [u8; 32];
 
-/// Identity of a template within a tenant, for coalescing.
+/// Identity within a tenant of what rows may join, for coalescing: a template, or a client's loop.
 pub type OpenKey = [u8; 32];
+
+/// What rows may join, and be joined by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenTo {
+    /// The same for all of them.
+    pub key: OpenKey,
+    /// What shuts it, beside its end and its size.
+    pub bound: OpenBound,
+    /// Whether nothing joins after these rows.
+    pub is_last: bool,
+}
+
+impl OpenTo {
+    /// Rows of one template.
+    pub fn template(key: OpenKey) -> Self {
+        Self { key, bound: OpenBound::Age, is_last: false }
+    }
+
+    /// Requests of one loop of a client.
+    pub fn client_loop(key: OpenKey) -> Self {
+        Self { key, bound: OpenBound::Idle, is_last: false }
+    }
+}
+
+/// What shuts an open relQuery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenBound {
+    /// Time since it was opened.
+    Age,
+    /// Time since a row of it last came or ended.
+    Idle,
+}
 
 /// Rows for the loop thread.
 #[derive(Debug)]
@@ -56,8 +89,8 @@ impl Job {
 /// Rows of one template.
 #[derive(Debug)]
 pub struct TemplateRows {
-    /// Present where rows may join, and be joined by, other calls of the tenant with this template.
-    pub open: Option<OpenKey>,
+    /// Present where rows may join, and be joined by, others of the tenant.
+    pub open: Option<OpenTo>,
     /// What it is for.
     pub label: Option<Arc<Label>>,
     pub rows: Vec<PendingRow>,
@@ -95,17 +128,6 @@ pub enum Message {
     Stop,
 }
 
-/// The queue is full.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Full {
-    /// Unfinished rows.
-    pub rows: u64,
-    /// Rows that wanted in.
-    pub asked: u64,
-    /// The bound.
-    pub limit: u64,
-}
-
 /// How long to wait for a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
@@ -122,8 +144,7 @@ pub enum Wait {
 pub struct Intake {
     inbox: Mutex<VecDeque<Message>>,
     wake: Condvar,
-    unfinished: AtomicU64,
-    rows_max: u64,
+    room: Mutex<QueueRoom>,
 }
 
 impl Intake {
@@ -132,8 +153,7 @@ impl Intake {
         Self {
             inbox: Mutex::new(VecDeque::new()),
             wake: Condvar::new(),
-            unfinished: AtomicU64::new(0),
-            rows_max,
+            room: Mutex::new(QueueRoom::new(rows_max)),
         }
     }
 
@@ -141,10 +161,14 @@ impl Intake {
         self.inbox.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
+    fn room(&self) -> MutexGuard<'_, QueueRoom> {
+        self.room.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
     /// Hands rows to the loop, or refuses; `taken` comes before the loop can have seen them.
     pub fn submit(&self, job: Job, taken: impl FnOnce()) -> Result<(), Full> {
         let mut inbox = self.inbox();
-        self.take_room(job.rows())?;
+        self.room().take(job.account.tenant, job.weight, job.rows())?;
         taken();
         inbox.push_back(Message::Submit(job));
         self.wake.notify_one();
@@ -153,26 +177,15 @@ impl Intake {
 
     /// Keeps room for rows that are not ready yet; [`Intake::submit_reserved`] or [`Intake::finished`] gives
     /// it back.
-    pub fn reserve(&self, rows: u64) -> Result<(), Full> {
-        let _inbox = self.inbox();
-        self.take_room(rows)
+    pub fn reserve(&self, caller: Caller, rows: u64) -> Result<(), Full> {
+        self.room().take(caller.tenant, caller.weight, rows)
     }
 
     /// Hands rows to the loop that have room; what they do not need of it is free again.
     pub fn submit_reserved(&self, job: Job, reserved: u64) {
-        let unused = reserved.saturating_sub(job.rows());
+        let (tenant, unused) = (job.account.tenant, reserved.saturating_sub(job.rows()));
         self.push(Message::Submit(job));
-        self.finished(unused);
-    }
-
-    /// Under the lock of the inbox.
-    fn take_room(&self, rows: u64) -> Result<(), Full> {
-        let unfinished = self.unfinished.load(Ordering::Acquire);
-        if unfinished.saturating_add(rows) > self.rows_max {
-            return Err(Full { rows: unfinished, asked: rows, limit: self.rows_max });
-        }
-        self.unfinished.fetch_add(rows, Ordering::AcqRel);
-        Ok(())
+        self.finished(tenant, unused);
     }
 
     /// Says that nobody reads a relQuery any more.
@@ -215,14 +228,24 @@ impl Intake {
         self.wake.notify_one();
     }
 
-    /// Rows finished (or were joined to others): room for new ones.
-    pub fn finished(&self, rows: u64) {
-        self.unfinished.fetch_sub(rows, Ordering::AcqRel);
+    /// Rows of a tenant finished (or were joined to others): room for new ones.
+    pub fn finished(&self, tenant: TenantId, rows: u64) {
+        self.room().give_back(tenant, rows);
     }
 
     /// Unfinished rows.
     pub fn unfinished(&self) -> u64 {
-        self.unfinished.load(Ordering::Acquire)
+        self.room().unfinished()
+    }
+
+    /// Unfinished rows that are admitted.
+    pub fn rows_max(&self) -> u64 {
+        self.room().rows_max()
+    }
+
+    /// From now on so many unfinished rows are admitted.
+    pub fn set_rows_max(&self, rows_max: u64) {
+        self.room().set_rows_max(rows_max);
     }
 
     /// Takes what is there, waiting for it as said.

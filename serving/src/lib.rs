@@ -29,6 +29,8 @@ pub mod metrics;
 pub mod model;
 pub mod ownership;
 pub mod pins;
+pub mod price;
+pub mod queue_room;
 pub mod registry;
 pub mod relquery_state;
 pub mod replicas;
@@ -37,6 +39,7 @@ pub mod runtime;
 pub mod shared;
 pub mod start;
 pub mod submit;
+pub mod traces;
 pub mod usage_writer;
 pub mod view;
 

@@ -5,7 +5,9 @@
 //! scheduler counts is not counted again: a collector reads it at each scrape ([`published`]). `vllm:` names
 //! stand for what both servers have, so dashboards made for vLLM work. Must not know HTTP.
 
+mod exemplar;
 mod models;
+mod open_metrics;
 mod published;
 mod register;
 mod relquery;
@@ -15,19 +17,24 @@ mod row;
 mod step;
 mod store;
 mod tenant;
+mod traces;
 mod vllm;
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use ::store::StoreHealth;
 use base::{End, Nanos, TenantId, Time};
+pub use exemplar::TracedAt;
+use exemplar::{ExemplarIndex, Exemplars};
+use prometheus::proto::{LabelPair, MetricFamily};
 use prometheus::{IntCounter, Registry, TextEncoder};
 use register::Registrar;
 use relquery::RelQueryMetrics;
 use replica::ReplicaVecs;
 pub use replica::{DiscoveryMetrics, ReplicaMetrics};
-pub use request::{LiveMetrics, RequestMetrics, RetrievalMetrics};
+pub use request::{LiveMetrics, ReloadMetrics, RequestMetrics, RetrievalMetrics};
 pub use row::RowMetrics;
 pub use step::StepMetrics;
 pub use tenant::SeriesLimits;
@@ -36,6 +43,7 @@ use vllm::Vllm;
 
 use crate::live::Live;
 use crate::relquery_state::{State, Status, Usage};
+use crate::traces::TraceCounts;
 use crate::view::View;
 
 /// Handles of every metric, by topic.
@@ -50,6 +58,8 @@ pub struct Metrics {
     relqueries: RelQueryMetrics,
     /// What happens at the doors.
     pub requests: RequestMetrics,
+    /// The configuration that is read again.
+    pub reloads: ReloadMetrics,
     /// Corpora.
     pub retrieval: RetrievalMetrics,
     /// Live views.
@@ -59,20 +69,33 @@ pub struct Metrics {
     pub lease_failures: IntCounter,
     tenants: Tenants,
     vllm: Vllm,
+    exemplars: ExemplarIndex,
+}
+
+/// What counts for itself and is read at each scrape.
+pub struct ScrapedStates {
+    /// What the loop published.
+    pub view: Arc<Mutex<View>>,
+    /// Who looks.
+    pub live: Arc<Live>,
+    /// How the store's calls fared.
+    pub store: Arc<StoreHealth>,
+    /// What has become of spans.
+    pub traces: Arc<TraceCounts>,
 }
 
 impl Metrics {
-    /// Registers everything. The rest is what a scrape reads: what the loop published, who looks, and how the
-    /// store's calls fared.
+    /// Registers everything.
     pub fn new(
         model: &str,
         tenants: SeriesLimits,
-        (view, live, store): (Arc<Mutex<View>>, Arc<Live>, Arc<StoreHealth>),
+        ScrapedStates { view, live, store, traces }: ScrapedStates,
     ) -> Self {
-        let registry = Registry::new();
-        let r = Registrar { registry: &registry, model };
+        let (registry, exemplars) = (Registry::new(), RefCell::default());
+        let r = Registrar { registry: &registry, model, exemplars: &exemplars };
         published::register(&r, view);
         store::register(&r, store);
+        traces::register(&r, traces);
         // What Prometheus' own clients export of the process; read from /proc at each scrape.
         #[cfg(target_os = "linux")]
         r.add(prometheus::process_collector::ProcessCollector::for_self());
@@ -81,6 +104,7 @@ impl Metrics {
             rows: RowMetrics::register(&r),
             relqueries: RelQueryMetrics::register(&r),
             requests: RequestMetrics::register(&r),
+            reloads: ReloadMetrics::register(&r),
             retrieval: RetrievalMetrics::register(&r),
             live: LiveMetrics::register(&r, live),
             replicas: ReplicaVecs::register(&r),
@@ -91,8 +115,14 @@ impl Metrics {
             tenants: Tenants::register(&r, tenants),
             vllm: Vllm::register(&r),
             model: model.to_owned(),
+            exemplars: exemplars.into_inner(),
             registry,
         }
+    }
+
+    /// The model's name.
+    pub fn model(&self) -> &str {
+        &self.model
     }
 
     /// The metrics of a replica of a fleet.
@@ -118,10 +148,24 @@ impl Metrics {
     /// The text of `/metrics` of all models that are served, the default one first. Of several, series carry
     /// the label `model`.
     pub fn render_all(models: &[&Self]) -> String {
-        let gathered = models.iter().map(|one| (one.model.as_str(), one.registry.gather()));
         TextEncoder
-            .encode_to_string(&models::merged(gathered.collect()))
+            .encode_to_string(&Self::gather(models))
             .expect("a gathered family has a name and a series")
+    }
+
+    /// The same as OpenMetrics; latencies have exemplars where these are shown.
+    pub fn render_open(models: &[&Self], shows_exemplars: bool) -> String {
+        let exemplars = |name: &str, labels: &[LabelPair]| -> Option<&Exemplars> {
+            let of = |one: &&&Self| models.len() == 1 || models::is_of(labels, &one.model);
+            let model = models.iter().filter(|_| shows_exemplars).find(of)?;
+            model.exemplars.get(name).map(|exemplars| &**exemplars)
+        };
+        open_metrics::render(&Self::gather(models), exemplars)
+    }
+
+    fn gather(models: &[&Self]) -> Vec<MetricFamily> {
+        let gathered = models.iter().map(|one| (one.model.as_str(), one.registry.gather()));
+        models::merged(gathered.collect())
     }
 
     /// A row of a tenant finished.
@@ -142,13 +186,13 @@ impl Metrics {
         self.tenants.refused(tenant, now);
     }
 
-    /// A relQuery of a tenant ended.
-    pub fn relquery_done(&self, tenant: TenantId, state: &State, now: Time) {
+    /// A relQuery of a tenant ended, which may be in a trace.
+    pub fn relquery_done(&self, tenant: TenantId, state: &State, trace: Option<TracedAt>, now: Time) {
         self.relqueries.ended(&state.status);
         let (Status::Completed, Some(periods)) = (&state.status, state.periods) else { return };
-        self.relqueries.took(periods);
+        self.relqueries.took(periods, trace);
         self.tenants.relquery_done(tenant, periods.total(), now);
-        self.vllm.relquery_done(periods, state.first_token);
+        self.vllm.relquery_done(periods, state.first_token, trace);
     }
 
     /// Removes the series of tenants that have gone idle, so that others get series of their own; `running`:
@@ -170,7 +214,9 @@ pub(crate) mod tests {
 
     /// Metrics that read this view.
     pub(crate) fn over(tenants: SeriesLimits, view: Arc<Mutex<View>>) -> Metrics {
-        Metrics::new("demo", tenants, (view, Arc::new(Live::new(LiveConfig::default())), Arc::default()))
+        let live = Arc::new(Live::new(LiveConfig::default()));
+        let states = ScrapedStates { view, live, store: Arc::default(), traces: Arc::default() };
+        Metrics::new("demo", tenants, states)
     }
 
     #[test]

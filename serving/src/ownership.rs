@@ -7,7 +7,7 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::clock::Deadline;
-use crate::relquery_state::{RelQueryState, Status};
+use crate::relquery_state::{RelQueryState, State, Status};
 use crate::runtime::Runtime;
 
 /// Who decides about a relQuery's end.
@@ -73,6 +73,13 @@ impl OwnerHandle {
         Self { runtime: Arc::clone(runtime), relquery, owners: Arc::new(owners) }
     }
 
+    /// A handle on a relQuery that has a ticket, and goes on or is over whoever waits.
+    pub fn released(runtime: &Arc<Runtime>, relquery: Arc<RelQueryState>) -> Self {
+        let handle = Self::new(runtime, relquery);
+        handle.release();
+        handle
+    }
+
     /// The relQuery.
     pub fn relquery(&self) -> &Arc<RelQueryState> {
         &self.relquery
@@ -88,9 +95,10 @@ impl OwnerHandle {
         &self.owners
     }
 
-    /// Waits until the relQuery is over, or `deadline` has passed. True: it is over.
+    /// Waits until the relQuery is over and may be shown so, or `deadline` has passed. True: it is over.
     pub async fn wait(&self, deadline: Option<Deadline>) -> bool {
-        self.runtime.shared.clock.within(deadline, finished(&self.relquery)).await.is_ok()
+        let is_shown = |state: &State| *state.shown_status() != Status::Running;
+        self.runtime.shared.clock.within(deadline, until(&self.relquery, is_shown)).await.is_ok()
     }
 
     /// Lets the work go on without its clients; the result is fetched by id.
@@ -142,8 +150,12 @@ pub fn cancel(runtime: &Runtime, relquery: &Arc<RelQueryState>) -> bool {
 
 /// Resolves when the relQuery is over.
 pub async fn finished(relquery: &RelQueryState) {
+    until(relquery, State::is_over).await;
+}
+
+async fn until(relquery: &RelQueryState, is_met: impl Fn(&State) -> bool) {
     let mut version = relquery.follow();
-    while !relquery.read().is_over() {
+    while !is_met(&relquery.read()) {
         // The sender lives in the relQuery, so it cannot be gone.
         if version.changed().await.is_err() {
             return;

@@ -15,8 +15,9 @@ pub struct Retention {
     pub rows: usize,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Inner {
+    kept: Retention,
     relqueries: BTreeMap<RelQueryId, Arc<RelQueryState>>,
     ended: VecDeque<(RelQueryId, usize)>,
     /// The same ids: a relQuery may be said to have ended by a `DELETE` and by its last reader.
@@ -27,14 +28,25 @@ struct Inner {
 /// The relQueries.
 #[derive(Debug)]
 pub struct Registry {
-    kept: Retention,
     inner: Mutex<Inner>,
 }
 
 impl Registry {
     /// An empty registry.
     pub fn new(kept: Retention) -> Self {
-        Self { kept, inner: Mutex::default() }
+        let inner = Inner {
+            kept,
+            relqueries: BTreeMap::new(),
+            ended: VecDeque::new(),
+            ended_ids: BTreeSet::new(),
+            ended_rows: 0,
+        };
+        Self { inner: Mutex::new(inner) }
+    }
+
+    /// Other bounds; what is beyond them leaves when the next relQuery has ended.
+    pub fn set_retention(&self, kept: Retention) {
+        self.inner().kept = kept;
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -55,7 +67,8 @@ impl Registry {
         }
         inner.ended.push_back((relquery.id, rows));
         inner.ended_rows += rows;
-        while inner.ended.len() > self.kept.relqueries || inner.ended_rows > self.kept.rows {
+        let Retention { relqueries, rows } = inner.kept;
+        while inner.ended.len() > relqueries || inner.ended_rows > rows {
             let Some((id, rows)) = inner.ended.pop_front() else { break };
             inner.ended_rows -= rows;
             inner.ended_ids.remove(&id);
@@ -108,5 +121,12 @@ mod tests {
         assert!(registry.get(TenantId(1), RelQueryId(2)).is_some(), "said twice, counted once");
         assert!(registry.get(TenantId(1), RelQueryId(3)).is_some());
         assert!(registry.get(TenantId(2), RelQueryId(3)).is_none(), "another tenant's");
+        registry.set_retention(Retention { relqueries: 3, rows: 15 });
+        assert!(registry.get(TenantId(1), RelQueryId(2)).is_some());
+        let next = RelQueryState::new(RelQueryId(4), TenantId(1), RelQueryKind::RelQuery, 10, NOW);
+        registry.insert(&next);
+        registry.ended(&next);
+        let left = |id| registry.get(TenantId(1), RelQueryId(id)).is_some();
+        assert_eq!([2, 3, 4].map(left), [false, false, true], "20 rows are more than are kept now");
     }
 }

@@ -2,18 +2,22 @@
 //! whoever waits: a JSON reply, an event stream, a `GET`, a ticket writer.
 //!
 //! Readers come at their own pace and read state, not messages, so a slow one costs nothing and a state
-//! is never larger than the relQuery itself. A version counter wakes readers. Must not know HTTP.
+//! is never larger than the relQuery itself. A version counter wakes readers. What they may show of it, [`State`]'s
+//! `shown_` methods say. Must not know HTTP.
+
+mod shown;
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use base::{End, Nanos, Periods, RelQueryId, TenantId, Time, TokenCount, TokenId, TokenLogprob};
+use base::{End, Money, Nanos, Periods, RelQueryId, TenantId, Time, TokenCount, TokenId, TokenLogprob};
 /// Tokens of a row or of many, as the scheduler counts them; of a whole cached answer all prompt tokens are
 /// cached.
 pub use scheduler::Usage;
 use tokio::sync::watch;
 
-use crate::budgets::TokenReservation;
+use crate::budgets::BudgetReservation;
 use crate::error::RequestError;
+use crate::traces::open::RelQueryTrace;
 
 /// Where a row's answer came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +61,8 @@ pub struct AnswerRow {
     pub logprobs: Vec<TokenLogprob>,
     /// How likely its output was among all that its constraint allowed, where that is known.
     pub probability: Option<f64>,
+    /// What its run cost; nothing where it had none of its own.
+    pub cost: Money,
     /// When its prefill began; of rows that ran themselves, or that joined one before it began.
     pub start: Option<RowStart>,
     /// When it finished or failed.
@@ -112,6 +118,8 @@ pub struct State {
     pub rows: Vec<AnswerRow>,
     /// Rows in the order in which they finished or failed.
     pub finished: Vec<u32>,
+    /// Of a ticket: how many of those are in the store, or were shown before there was a ticket.
+    recorded: Option<usize>,
     /// How many of all rows so far failed.
     pub failed: usize,
     /// How far it is.
@@ -135,7 +143,7 @@ pub struct State {
     /// Numbers of rows whose answers were taken, for further rows.
     free: Vec<u32>,
     /// What of its tenant's budget is set aside for rows that have not ended.
-    reservation: Option<Arc<TokenReservation>>,
+    reservation: Option<Arc<BudgetReservation>>,
     first_start: Option<Time>,
     last_prefill: Option<Time>,
 }
@@ -219,13 +227,14 @@ pub enum RelQueryKind {
 
 impl AnswerRow {
     /// Not answered yet.
-    fn pending() -> Self {
+    const fn pending() -> Self {
         Self {
             text: String::new(),
             pieces: 0,
             tokens: Vec::new(),
             logprobs: Vec::new(),
             probability: None,
+            cost: Money(0),
             start: None,
             ended: None,
             state: RowProgress::Pending,
@@ -251,6 +260,8 @@ pub struct RelQueryState {
     pub created_ms: u64,
     /// When it came, on the loop's clock.
     pub arrival: Time,
+    /// Its place in a trace.
+    pub trace: RelQueryTrace,
     queue: OnceLock<QueueDepth>,
     state: Mutex<State>,
     version: watch::Sender<u64>,
@@ -268,6 +279,7 @@ impl RelQueryState {
         let state = State {
             rows: vec![AnswerRow::pending(); rows],
             finished: Vec::new(),
+            recorded: None,
             failed: 0,
             status: Status::Running,
             usage: Usage::default(),
@@ -286,7 +298,8 @@ impl RelQueryState {
         let (version, _) = watch::channel(0);
         let Arrival { unix_ms: created_ms, time: arrival } = arrival;
         let (queue, state) = (OnceLock::new(), Mutex::new(state));
-        Arc::new(Self { id, tenant, kind, created_ms, arrival, queue, state, version })
+        let trace = RelQueryTrace::default();
+        Arc::new(Self { id, tenant, kind, created_ms, arrival, trace, queue, state, version })
     }
 
     /// Reads the state. Short: the loop thread waits meanwhile.
@@ -308,7 +321,7 @@ impl RelQueryState {
     }
 
     /// Keeps what is set aside for its rows; nothing is, of one that is over.
-    pub(crate) fn keep_reservation(&self, reservation: Arc<TokenReservation>) {
+    pub(crate) fn keep_reservation(&self, reservation: Arc<BudgetReservation>) {
         let mut state = self.read();
         if state.is_over() {
             return reservation.release_all();
@@ -377,6 +390,15 @@ impl RelQueryState {
         let row = &mut state.rows[index as usize];
         if row.state == RowProgress::Pending {
             row.probability = probability;
+        }
+    }
+
+    /// What a row cost that is about to be settled.
+    pub(crate) fn keep_cost(&self, index: u32, cost: Money) {
+        let mut state = self.read();
+        let row = &mut state.rows[index as usize];
+        if row.state == RowProgress::Pending {
+            row.cost = cost;
         }
     }
 

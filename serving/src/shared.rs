@@ -1,20 +1,24 @@
 //! What the loop thread shares with the handlers. Must not know how the loop runs.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use base::{PinId, RelQueryId};
 
 use crate::account::{self, Account, Accounts, Spent};
-use crate::budgets::Budgets;
+use crate::budgets::{BudgetAmount, Budgets};
 use crate::clock::Clock;
 use crate::health::Pulse;
-use crate::intake::{Full, Intake, Job};
+use crate::intake::{Intake, Job};
 use crate::live::Live;
 use crate::live::auto::AutoState;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, TracedAt};
 use crate::pins::Pin;
+use crate::price::ModelPrices;
+use crate::queue_room::Full;
+use crate::relquery_state::{RelQueryState, State};
 use crate::replicas::LeaseSignal;
 use crate::results::Results;
+use crate::traces::{EndedRelQuery, Traces};
 use crate::view::View;
 
 /// What the loop shares with the handlers.
@@ -32,6 +36,8 @@ pub struct Shared {
     pub accounts: Accounts,
     /// What tenants may use, of all models.
     pub budgets: Arc<Budgets>,
+    /// What tokens of this model cost.
+    pub prices: ModelPrices,
     /// What the scheduler last said of itself.
     pub view: Arc<Mutex<View>>,
     /// What the live view shows.
@@ -44,21 +50,32 @@ pub struct Shared {
     pub(crate) lease_suffix: String,
     /// Makes identifiers.
     pub ids: Arc<Ids>,
+    /// Spans of what has ended, of all models.
+    pub traces: Arc<Traces>,
 }
 
-/// Makes relQuery ids that are never used twice, restarts included: they count up from the start's wall time.
+/// Makes relQuery ids that are never used twice, by this process, another start of it or another gateway. From the
+/// first bit to the last: a count that begins at the start's wall time, 64 to a millisecond, so that a process that
+/// makes fewer than that never comes to where its next start begins; then bits that each process draws, by which those
+/// that share a database differ.
 #[derive(Debug)]
 pub struct Ids(std::sync::atomic::AtomicU64);
 
 impl Ids {
-    /// Ids of a process that started at this wall time.
-    pub fn starting_at(unix_ms: u64) -> Self {
-        Self(std::sync::atomic::AtomicU64::new(unix_ms << 16))
+    /// The number of bits that a process draws.
+    const DRAWN_BITS: u32 = 16;
+    /// The number of bits by which the wall time counts up within a millisecond.
+    const COUNT_BITS: u32 = 6;
+
+    /// Ids of a process that started at this wall time and drew these bits.
+    pub fn starting_at(unix_ms: u64, drawn: u16) -> Self {
+        let first = unix_ms << (Self::COUNT_BITS + Self::DRAWN_BITS) | u64::from(drawn);
+        Self(std::sync::atomic::AtomicU64::new(first))
     }
 
     /// The next id.
     pub fn next(&self) -> RelQueryId {
-        RelQueryId(self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
+        RelQueryId(self.0.fetch_add(1 << Self::DRAWN_BITS, std::sync::atomic::Ordering::Relaxed))
     }
 }
 
@@ -68,7 +85,33 @@ impl Shared {
         if account.route != account::BATCHES {
             self.accounts.add(account, spent);
         }
-        self.budgets.charge(account.tenant, spent.usage);
+        self.budgets.charge(account.tenant, BudgetAmount::of(spent.usage, spent.cost));
+    }
+
+    /// A relQuery has ended: it is counted, and its spans are made where it is traced.
+    pub(crate) fn relquery_ended(&self, relquery: &RelQueryState, state: &State) {
+        let trace = relquery.trace.trace().map(|trace| TracedAt { trace, unix_ms: self.clock.unix_ms() });
+        self.metrics.relquery_done(relquery.tenant, state, trace, self.clock.now());
+        let (Some(span), Some(periods)) = (relquery.trace.span(), state.periods) else { return };
+        self.traces.relquery_ended(EndedRelQuery {
+            span: span.clone(),
+            request_id: relquery.trace.request_id(),
+            model: self.metrics.model().to_owned(),
+            route: relquery.trace.route(),
+            policy: self.view.lock().unwrap_or_else(PoisonError::into_inner).policy.name(),
+            tenant: relquery.tenant,
+            status: state.status.clone(),
+            rows: state.rows.len(),
+            failed: state.failed,
+            from_cache: state.from_cache,
+            deduplicated: state.deduplicated,
+            usage: state.spent(),
+            queue: relquery.queue(),
+            estimate: relquery.trace.estimate(),
+            first_token: state.first_token,
+            periods,
+            ended: self.clock.wall().at(state.ended.unwrap_or_else(|| self.clock.now())),
+        });
     }
 
     /// Hands rows to the loop, or refuses. From now on there is work: a loop that never takes it in is stuck.
@@ -98,7 +141,24 @@ mod tests {
     use crate::config::LiveConfig;
     use crate::health::{Health, Patience};
     use crate::intake::{PendingRow, TemplateRows};
-    use crate::relquery_state::{Arrival, RelQueryKind, RelQueryState};
+    use crate::relquery_state::{Arrival, RelQueryKind};
+
+    #[test]
+    fn ids_of_gateways_that_start_at_once_and_of_later_starts_are_others() {
+        const START: u64 = 1_763_700_000_000;
+        let ids = |unix_ms, drawn| {
+            let ids = Ids::starting_at(unix_ms, drawn);
+            std::iter::repeat_with(move || ids.next().0).take(1_000)
+        };
+        // 1,000 ids are of 16 milliseconds.
+        let of_all = ids(START, 0).chain(ids(START, 1)).chain(ids(START, u16::MAX)).chain(ids(START + 16, 0));
+        let distinct: std::collections::BTreeSet<u64> = of_all.collect();
+        assert_eq!(distinct.len(), 4_000);
+        assert!(ids(START, 7).is_sorted(), "later is larger");
+        // Until the year 2109.
+        let late = Ids::starting_at((1 << 42) - 1, 0);
+        assert!(late.next() < late.next());
+    }
 
     /// What a loop shares that does not run.
     fn without_loop(rows_max: u64) -> Shared {
@@ -108,14 +168,16 @@ mod tests {
             clock: Clock::start(),
             metrics: crate::metrics::tests::fresh(),
             results: Arc::new(Results::new(0)),
-            accounts: Accounts::default(),
+            accounts: Accounts::new("a test".to_owned()),
             budgets: Arc::default(),
+            prices: ModelPrices::new(crate::price::TokenPrices::default()),
             view: Arc::default(),
             live: Arc::new(Live::new(LiveConfig::default())),
             auto: AutoState::default(),
             leases: None,
             lease_suffix: String::new(),
-            ids: Arc::new(Ids::starting_at(0)),
+            ids: Arc::new(Ids::starting_at(0, 0)),
+            traces: Arc::new(Traces::off()),
         }
     }
 

@@ -19,13 +19,15 @@ use crate::live::Live;
 use crate::live::auto::AutoState;
 use crate::live::what_if::ReplayMachine;
 use crate::load::LoadedModel;
-use crate::metrics::{Metrics, SeriesLimits};
+use crate::metrics::{Metrics, ScrapedStates, SeriesLimits};
 use crate::model::Model;
+use crate::price::ModelPrices;
 use crate::registry::{Registry, Retention};
 use crate::replicas::{self, LeaseSignal, ReplicaMembers, ReplicaNames, StartedFleet};
 use crate::results::Results;
 use crate::runtime::Runtime;
 use crate::shared::{Ids, Shared};
+use crate::traces::Traces;
 use crate::view::View;
 
 /// What the runtime is told.
@@ -75,20 +77,22 @@ pub struct Process {
     results: Arc<Results>,
     replica_names: Arc<ReplicaNames>,
     leases: Option<Arc<LeaseSignal>>,
+    traces: Arc<Traces>,
 }
 
 impl Process {
     /// For models that are served with these settings on this store.
-    pub fn new(settings: Settings<'_>, store: &Store) -> Self {
+    pub fn new(settings: Settings<'_>, store: &Store, traces: Traces) -> Self {
         let clock = Clock::start();
         let entries = if settings.cache.enabled { settings.cache.memory_entries_max } else { 0 };
         Self {
             clock,
-            ids: Arc::new(Ids::starting_at(clock.unix_ms())),
+            ids: Arc::new(Ids::starting_at(clock.unix_ms(), rand::random())),
             budgets: Arc::default(),
             results: Arc::new(Results::new(entries)),
             replica_names: Arc::default(),
             leases: lease_signal(settings.backend.fleet, store).map(Arc::new),
+            traces: Arc::new(traces),
         }
     }
 
@@ -133,8 +137,11 @@ pub fn start(
         let machine = imitated(settings.scheduler, fleet, &model);
         AutoPolicy::new(Arc::clone(&shared), machine).spawn().map_err(RuntimeStartError::Thread)?;
     }
-    let coalescing =
-        Coalescing { age_max: settings.coalesce.age_ms_max.into(), rows_max: settings.coalesce.rows_max };
+    let coalescing = Coalescing {
+        age_max: settings.coalesce.age_ms_max.into(),
+        idle_max: settings.coalesce.idle_ms_max.into(),
+        rows_max: settings.coalesce.rows_max,
+    };
     let driver = Driver::new(backend, Arc::clone(&shared), coalescing);
     let registry = Registry::new(settings.finished);
     let runtime = Runtime::new((model, members), store, shared, registry, settings.cache.clone());
@@ -196,11 +203,17 @@ fn shared(
         metrics: Metrics::new(
             &model.name,
             settings.tenant_series,
-            (Arc::clone(&view), Arc::clone(&live), Arc::clone(store.health())),
+            ScrapedStates {
+                view: Arc::clone(&view),
+                live: Arc::clone(&live),
+                store: Arc::clone(store.health()),
+                traces: Arc::clone(process.traces.counts()),
+            },
         ),
         results: Arc::clone(&process.results),
-        accounts: Accounts::default(),
+        accounts: Accounts::new(format!("{:032x}", rand::random::<u128>())),
         budgets: Arc::clone(&process.budgets),
+        prices: ModelPrices::new(settings.backend.token_prices()),
         view,
         live,
         auto: AutoState::default(),
@@ -208,6 +221,7 @@ fn shared(
         // No other name of a server holds a space.
         lease_suffix: if settings.is_default { String::new() } else { format!(" model={}", model.name) },
         ids: Arc::clone(&process.ids),
+        traces: Arc::clone(&process.traces),
         clock: process.clock,
     }
 }

@@ -8,13 +8,16 @@ use serde_json::{Value, json};
 use store::{ResultKey, StoreOutage, UnixMillis};
 
 use crate::account::{Account, Spent};
+use crate::budgets::BudgetAmount;
 use crate::caller::Caller;
 use crate::clock::Deadline;
 use crate::error::RequestError;
-use crate::intake::{CellKey, Full, Job, PendingRow, TemplateRows};
+use crate::intake::{CellKey, Job, PendingRow, TemplateRows};
 use crate::label::Label;
 use crate::ownership::OwnerHandle;
 use crate::pins::PinPermit;
+use crate::price::TokenPrices;
+use crate::queue_room::Full;
 use crate::relquery_state::{
     AnswerSource, Arrival, QueueDepth, RelQueryKind, RelQueryState, RowProgress, Status, Usage,
 };
@@ -52,7 +55,7 @@ impl Prepared {
     }
 }
 
-/// The identity of new work, or of work that a restart interrupted.
+/// The identity of new work, or of work that a restart interrupted: of that, rows are shown once they are recorded.
 #[derive(Debug, Default)]
 pub struct Resumed {
     /// The id it had.
@@ -74,15 +77,19 @@ pub async fn submit(
     let id = resumed.id.unwrap_or_else(|| runtime.shared.ids.next());
     let arrival = Arrival { unix_ms: runtime.shared.clock.unix_ms(), time: now };
     let relquery = RelQueryState::new(id, caller.tenant, prepared.kind.clone(), prepared.rows, arrival);
+    relquery.trace.comes_from(runtime.shared.traces.relquery());
     for (index, text, state) in resumed.rows {
         relquery.answer(index, &text, state, now);
+    }
+    if is_resumed {
+        relquery.withhold();
     }
     let job = known(runtime, caller, &relquery, prepared).await;
     set_aside(runtime, &job, is_resumed)?;
     count_request(runtime, caller, job.account.route);
     runtime.registry.insert(&relquery);
     if relquery.read().is_over() {
-        runtime.shared.metrics.relquery_done(caller.tenant, &relquery.read(), now);
+        runtime.shared.relquery_ended(&relquery, &relquery.read());
     }
     let handle = OwnerHandle::new(runtime, relquery);
     if job.rows() > 0
@@ -104,11 +111,12 @@ pub fn open(
 ) -> Result<OwnerHandle, RequestError> {
     takes_work(runtime)?;
     runtime.shared.budgets.allows(caller.tenant, &runtime.model.name)?;
-    let reserved = runtime.shared.intake.reserve(rows as u64);
+    let reserved = runtime.shared.intake.reserve(caller, rows as u64);
     reserved.map_err(|full| overloaded(runtime, caller.tenant, full))?;
     let clock = runtime.shared.clock;
     let arrival = Arrival { unix_ms: clock.unix_ms(), time: clock.now() };
     let relquery = RelQueryState::new(runtime.shared.ids.next(), caller.tenant, kind, rows, arrival);
+    relquery.trace.comes_from(runtime.shared.traces.relquery());
     runtime.registry.insert(&relquery);
     Ok(OwnerHandle::new(runtime, relquery))
 }
@@ -138,18 +146,14 @@ pub async fn submit_late(
             // Who waits for it waits already, and the loop wakes nobody for rows that it does not run.
             relquery.notify();
             if relquery.read().is_over() {
-                runtime.shared.metrics.relquery_done(
-                    caller.tenant,
-                    &relquery.read(),
-                    runtime.shared.clock.now(),
-                );
+                runtime.shared.relquery_ended(relquery, &relquery.read());
             }
             Some(job).filter(|job| job.rows() > 0 && !relquery.read().is_over())
         }
     };
     match job {
         Some(job) => runtime.shared.submit_reserved(job, reserved),
-        None => runtime.shared.intake.finished(reserved),
+        None => runtime.shared.intake.finished(caller.tenant, reserved),
     }
 }
 
@@ -171,13 +175,18 @@ pub async fn known_answers(
     relquery
 }
 
+/// The most that a row may take: its prompt and the longest answer that was asked for.
+pub fn most(row: &PendingRow, prices: TokenPrices) -> BudgetAmount {
+    let (prompt, output) = (row.item.prompt.len() as u64, row.item.generation.output_max.0);
+    BudgetAmount { tokens: prompt.saturating_add(output), cost: prices.cost_max(prompt, output) }
+}
+
 /// Sets what rows may take aside in their tenant's budget, or refuses them.
 pub(crate) fn set_aside(runtime: &Runtime, job: &Job, is_resumed: bool) -> Result<(), RequestError> {
     let now = UnixMillis(runtime.shared.clock.unix_ms());
-    let rows = job.parts.iter().flat_map(|part| &part.rows).filter_map(|row| {
-        let most = (row.item.prompt.len() as u64).saturating_add(row.item.generation.output_max.0);
-        row.targets.first().map(|target| (*target, most))
-    });
+    let prices = runtime.shared.prices.dearest();
+    let rows = job.parts.iter().flat_map(|part| &part.rows);
+    let rows = rows.filter_map(|row| Some((*row.targets.first()?, most(row, prices))));
     let reserved = runtime.shared.budgets.reserve(job.account.tenant, rows.collect(), now, is_resumed)?;
     if let Some(reservation) = reserved {
         job.relquery.keep_reservation(reservation);
@@ -210,6 +219,7 @@ pub(crate) async fn known(
 ) -> Job {
     let Prepared { route, class, failed, deadline, pin, mut parts, .. } = prepared;
     let now = runtime.shared.clock.now();
+    relquery.trace.came_by(route);
     for (index, error) in failed {
         relquery.settle(index, RowProgress::Failed(error), now);
     }
@@ -317,8 +327,9 @@ fn parse_answer(value: &str) -> Option<Answer> {
 
 pub(crate) fn overloaded(runtime: &Runtime, tenant: TenantId, full: Full) -> RequestError {
     // An empty queue would not take it either: telling it to come back would be a lie.
-    if full.asked > full.limit {
-        let limit = format!("{} rows, the whole queue (limits.queue_rows_max)", full.limit);
+    if full.asked > full.at_once_max {
+        let limit =
+            format!("{} rows, all that the queue takes at once (limits.queue_rows_max)", full.at_once_max);
         return RequestError::TooLarge { what: format!("a request of {} rows", full.asked), limit };
     }
     runtime.shared.metrics.overloaded(tenant, runtime.shared.clock.now());
@@ -326,6 +337,7 @@ pub(crate) fn overloaded(runtime: &Runtime, tenant: TenantId, full: Full) -> Req
     // second.
     let elapsed = runtime.shared.clock.now().0 / 1_000_000_000;
     let rate = runtime.shared.pulse.rows() / elapsed.max(1);
-    let seconds = (full.rows / 2).checked_div(rate).unwrap_or(1).clamp(1, 60);
-    RequestError::Overloaded { rows: full.rows, limit: full.limit, retry_after: Millis(seconds * 1_000) }
+    let seconds = (full.unfinished / 2).checked_div(rate).unwrap_or(1).clamp(1, 60);
+    let Full { bound, rows, limit, .. } = full;
+    RequestError::Overloaded { bound, rows, limit, retry_after: Millis(seconds * 1_000) }
 }

@@ -5,8 +5,10 @@
 use std::collections::BTreeMap;
 
 use base::TenantId;
-use store::{NewResult, ResultKey, ResultLimits, UnixMillis, UsageKey, UsageRow, Used};
+use store::{NewResult, ResultKey, ResultLimits, UnixMillis, UsageKey, UsageRow, UsageWrite, Used};
 
+use crate::account::{Account, SentSums, Spent};
+use crate::budgets::BudgetAmount;
 use crate::runtime::Runtime;
 use crate::submit::render_answer;
 
@@ -15,39 +17,45 @@ const ANSWERS_PER_WRITE: usize = 1_000;
 
 /// Writes the sums of usage.
 pub async fn write_usage(runtime: &Runtime) {
-    let _moving = runtime.shared.accounts.moving().await;
-    let sums = runtime.shared.accounts.take();
-    if sums.is_empty() {
-        return;
+    let accounts = &runtime.shared.accounts;
+    let _moving = accounts.moving().await;
+    // Twice: what an earlier try left is written as it was, and then what came since.
+    for _ in 0..2 {
+        let at = UnixMillis(runtime.shared.clock.unix_ms());
+        let Some(sent) = accounts.send(at.day()) else { return };
+        let rows = rows_of(&runtime.model.name, &sent);
+        let write = UsageWrite { writer: accounts.writer(), number: sent.number, rows: &rows, at };
+        if let Err(error) = runtime.store.add_usage(write).await {
+            tracing::warn!(%error, "usage may not be written and is kept");
+            return;
+        }
+        accounts.kept();
+        for (account, spent) in &sent.sums {
+            runtime.shared.budgets.written(account.tenant, BudgetAmount::of(spent.usage, spent.cost));
+        }
     }
-    let day = UnixMillis(runtime.shared.clock.unix_ms()).day();
-    let rows: Vec<UsageRow> = sums
-        .iter()
-        .map(|(account, spent)| UsageRow {
-            key: UsageKey {
-                tenant: account.tenant,
-                day,
-                model: runtime.model.name.clone(),
-                route: account.route.into(),
-            },
-            used: Used {
-                requests: spent.requests,
-                rows: spent.rows,
-                prompt: spent.usage.prompt,
-                cached: spent.usage.cached,
-                computed: spent.usage.computed,
-                output: spent.usage.output,
-            },
-        })
-        .collect();
-    if let Err(error) = runtime.store.add_usage(&rows).await {
-        tracing::warn!(%error, "usage was not written and is kept");
-        runtime.shared.accounts.put_back(sums);
-        return;
-    }
-    for (account, spent) in sums {
-        runtime.shared.budgets.written(account.tenant, spent.usage);
-    }
+}
+
+/// Sums of a model as the store has them.
+pub fn rows_of(model: &str, sent: &SentSums) -> Vec<UsageRow> {
+    let row = |(account, spent): (&Account, &Spent)| UsageRow {
+        key: UsageKey {
+            tenant: account.tenant,
+            day: sent.day,
+            model: model.to_owned(),
+            route: account.route.to_owned(),
+        },
+        used: Used {
+            requests: spent.requests,
+            rows: spent.rows,
+            prompt: spent.usage.prompt,
+            cached: spent.usage.cached,
+            computed: spent.usage.computed,
+            output: spent.usage.output,
+            cost: spent.cost,
+        },
+    };
+    sent.sums.iter().map(row).collect()
 }
 
 /// Writes answers for the next recalculation.

@@ -4,6 +4,7 @@
 //! ([`node`], [`exec`]), which send each distinct prompt once, as rows of relQueries that stay open while
 //! rows come ([`runner`]). Everything else of SQL is DataFusion's. Must not know HTTP or the engine.
 
+pub mod access;
 mod aggregate;
 mod arrays;
 pub mod budget;
@@ -30,5 +31,6 @@ pub mod session;
 mod settings;
 pub mod tables;
 
+pub use access::SessionAccess;
 pub use datafusion::common::DataFusionError;
 pub use session::{Running, Session, SessionPolicy};

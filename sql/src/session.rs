@@ -24,6 +24,7 @@ use datafusion::sql::parser::{DFParser, Statement};
 use datafusion::sql::sqlparser::ast;
 use futures_util::StreamExt as _;
 
+use crate::access::SessionAccess;
 use crate::budget::TenantBudget;
 use crate::exec::{Planner, estimates, has_calls, named_models};
 use crate::lift::{JoinSubqueries, Lift};
@@ -63,6 +64,7 @@ pub struct SessionPolicy {
     pub budget: Arc<TenantBudget>,
     /// Tools whose own scans get known answers only.
     pub scans: Vec<ScanningTool>,
+    pub access: SessionAccess,
 }
 
 /// A session.
@@ -168,8 +170,21 @@ impl Session {
         Ok(self.parse(text)?.iter().all(is_query))
     }
 
-    /// Plans a statement, unoptimised.
+    /// Whether nothing is changed through it, whatever is asked.
+    pub fn only_reads_tables(&self) -> bool {
+        self.policy.access.only_reads()
+    }
+
+    /// Plans a statement, unoptimised, that the session may run.
     pub async fn plan(&self, statement: Statement) -> Result<LogicalPlan> {
+        let access = &self.policy.access;
+        let plan = self.plan_as(statement, access).await?;
+        access.check_plan(&plan)?;
+        Ok(plan)
+    }
+
+    /// Plans a statement for whoever may this.
+    async fn plan_as(&self, statement: Statement, access: &SessionAccess) -> Result<LogicalPlan> {
         clauses::check(&statement)?;
         tables::refresh_for(&self.context, &statement).await?;
         let mut views = ViewsAnew::default();
@@ -179,6 +194,7 @@ impl Session {
         }
         let mut statement = named(statement);
         tables::temporary::resolve(&self.context, &mut statement);
+        access.check(&self.context, &statement)?;
         self.plan_now(statement).await
     }
 
@@ -278,7 +294,8 @@ impl Session {
             self.model(&name)?;
         }
         let model = settings.model().map(|name| self.model(name)).transpose()?;
-        let limits = settings.limits(|| self.scanning_tool(&physical, text))?;
+        let mut limits = settings.limits(|| self.scanning_tool(&physical, text))?;
+        limits.cached_only |= self.policy.access.is_read_only;
         let budget = Arc::clone(&self.policy.budget);
         let query = Query::new(Arc::clone(&self.runner), limits, budget, text);
         let query = Arc::new(query.with_model(model));
@@ -330,7 +347,8 @@ impl Session {
         let Some(statement) = statements.pop().filter(|_| statements.is_empty()) else {
             return datafusion::common::plan_err!("it is not one statement");
         };
-        let mut plan = self.plan(statement).await?;
+        // Not this session's alone.
+        let mut plan = self.plan_as(statement, &SessionAccess::default()).await?;
         match &mut plan {
             LogicalPlan::Ddl(DdlStatement::CreateView(view)) => view.name = name.into(),
             LogicalPlan::Ddl(DdlStatement::CreateExternalTable(table)) => table.name = name.into(),

@@ -106,9 +106,9 @@ pub enum StoreOutage {
 const SQLITE_AWAY: [u32; 2] = [5, 6];
 /// SQLite: 8 read-only, 10 an error of the disk, 13 full, 14 a file cannot be opened.
 const SQLITE_UNWRITABLE: [u32; 4] = [8, 10, 13, 14];
-/// Postgres: connection lost, transaction rolled back by the server, out of resources, lock not
-/// available, operator intervention (shutting down, starting up).
-const POSTGRES_AWAY: [&str; 5] = ["08", "40", "53", "55P03", "57P"];
+/// Postgres: connection lost, a transaction that said nothing for too long, one rolled back by the server, out of
+/// resources, lock not available, operator intervention (shutting down, starting up).
+const POSTGRES_AWAY: [&str; 6] = ["08", "25P03", "40", "53", "55P03", "57P"];
 /// Postgres: the disk is full, a transaction that may not write (a standby), an error of the disk.
 const POSTGRES_UNWRITABLE: [&str; 3] = ["53100", "25006", "58030"];
 
@@ -188,7 +188,9 @@ mod tests {
 
     #[test]
     fn codes_of_both_databases_tell_transient_from_permanent() {
-        for code in ["5", "6", "261", "517", "08006", "40001", "40P01", "53300", "55P03", "57P01", "57P03"] {
+        let away =
+            ["5", "6", "261", "517", "08006", "25P03", "40001", "40P01", "53300", "55P03", "57P01", "57P03"];
+        for code in away {
             assert_eq!(outage_of(code), Some(StoreOutage::Away), "{code}");
         }
         for code in ["8", "10", "778", "13", "14", "53100", "25006", "58030"] {

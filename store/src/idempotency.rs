@@ -1,5 +1,6 @@
 //! Idempotent replies: what a request with an idempotency key was answered with, so that the same request gets the
-//! same answer, also from another gateway or after a restart. Bounded by number per tenant: the oldest go first.
+//! same answer, also from another gateway or after a restart. Bounded by number per tenant: the oldest go first. A
+//! request that was answered with a ticket finds that by its key, for as long as the ticket is there.
 
 use base::TenantId;
 
@@ -81,12 +82,34 @@ impl Store {
             .fetch_optional(self.pool())
             .await?;
             row.map(|(request, status, content_type, body)| {
-                let broken = |what| Error::Broken { what, reason: "not as it was written".into() };
-                let request = from_hex(&request).ok_or_else(|| broken("digest of a request"))?;
+                let request = digest(&request)?;
                 let status = u16::try_from(from_sql(status)).map_err(|_| broken("status of a reply"))?;
                 Ok(IdempotentReply { request, status, content_type, body })
             })
             .transpose()
+        })
+        .await
+    }
+
+    /// The ticket that a tenant's key has, and the digest of its request. One that failed may be asked for anew.
+    pub async fn ticket_of_key(
+        &self,
+        tenant: TenantId,
+        key: &str,
+        now: UnixMillis,
+    ) -> Result<Option<(String, [u8; 32])>, Error> {
+        self.bounded(async {
+            // Two gateways that were asked at once may each have made one.
+            let row: Option<(String, String)> = sqlx::query_as(
+                "SELECT id, request_digest FROM tickets WHERE tenant = $1 AND idempotency_key = $2 AND expires > $3 \
+                 AND state <> 'failed' ORDER BY created, id LIMIT 1",
+            )
+            .bind(to_sql(tenant.0))
+            .bind(key)
+            .bind(now.to_sql())
+            .fetch_optional(self.pool())
+            .await?;
+            row.map(|(id, request)| Ok((id, digest(&request)?))).transpose()
         })
         .await
     }
@@ -96,6 +119,15 @@ impl Store {
         let query = sqlx::query("DELETE FROM idempotent_replies WHERE expires <= $1").bind(now.to_sql());
         self.changed(query).await
     }
+}
+
+fn broken(what: &'static str) -> Error {
+    Error::Broken { what, reason: "not as it was written".into() }
+}
+
+/// The digest of a request that was written.
+fn digest(text: &str) -> Result<[u8; 32], Error> {
+    from_hex(text).ok_or_else(|| broken("digest of a request"))
 }
 
 /// The 32 bytes of a digest that [`hex`] wrote.

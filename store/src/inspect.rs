@@ -23,6 +23,8 @@ pub struct Inspection {
     pub shown: String,
     /// The file, where it is one.
     pub file: Option<PathBuf>,
+    /// Whether it is a server's, which copies it by its own means.
+    pub is_server: bool,
     /// The version of its schema; `None` where there is no database, or an empty one.
     pub schema: Option<i64>,
 }
@@ -30,7 +32,7 @@ pub struct Inspection {
 impl Inspection {
     /// Whether [`Store::open`] would bring an older schema up to date.
     pub fn is_older(&self) -> bool {
-        self.schema.is_some_and(|schema| schema < migrate::KNOWN)
+        self.schema.is_some_and(|schema| schema < migrate::SCHEMA_VERSION)
     }
 }
 
@@ -43,14 +45,15 @@ impl Store {
         let address = Address::parse(url)?;
         let Millis(call_ms) = StoreOptions::default().call_ms_max;
         let schema = limit(Duration::from_millis(call_ms), schema_of(&address)).await?;
-        if let Some(found) = schema.filter(|found| *found > migrate::KNOWN) {
-            return Err(Error::Newer { found, known: migrate::KNOWN });
+        if let Some(found) = schema.filter(|found| *found > migrate::SCHEMA_VERSION) {
+            return Err(Error::Newer { found, known: migrate::SCHEMA_VERSION });
         }
         let file = match &address {
             Address::File(path) => Some(path.clone()),
             Address::Memory | Address::Postgres(_) => None,
         };
-        Ok(Inspection { shown: Self::shown(url)?, file, schema })
+        let is_server = matches!(address, Address::Postgres(_));
+        Ok(Inspection { shown: Self::shown(url)?, file, is_server, schema })
     }
 
     /// A database's address in words that hold no password.
@@ -119,7 +122,7 @@ mod tests {
         assert_eq!(Store::inspect(&url).await.expect("an empty file is an empty database").schema, None);
         Store::open(&url).await.expect("it opens").close().await;
         let made = Store::inspect(&url).await.expect("it is there");
-        assert_eq!(made.schema, Some(migrate::KNOWN));
+        assert_eq!(made.schema, Some(migrate::SCHEMA_VERSION));
         assert!(!made.is_older());
         std::fs::write(&path, "no database ".repeat(20)).expect("it can be written");
         assert!(Store::inspect(&url).await.is_err());

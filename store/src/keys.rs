@@ -12,6 +12,7 @@ use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, FromRow, Row as _};
 
 use crate::error::{Error, foreign};
+use crate::key_scope::KeyScope;
 use crate::open::{Lock, Store};
 use crate::tenants::next_id;
 use crate::time::{UnixMillis, from_sql, instant, to_sql};
@@ -36,6 +37,8 @@ pub struct NewKey<'a> {
     pub expires: Option<UnixMillis>,
     /// Whether it is an operator's, who sees all tenants and changes them.
     pub is_operator: bool,
+    /// What it may.
+    pub scope: KeyScope,
 }
 
 /// A key as lists show it.
@@ -62,6 +65,10 @@ pub struct KeyInfo {
     pub verifier: Option<String>,
     /// Whether it is an operator's.
     pub is_operator: bool,
+    /// What it may.
+    pub scope: KeyScope,
+    /// The key that it came in place of.
+    pub rotated_from: Option<u64>,
 }
 
 /// A new key, with the only copy of its text that will ever exist.
@@ -79,7 +86,20 @@ impl std::fmt::Debug for CreatedKey {
     }
 }
 
+/// What became of a rotation.
+#[expect(clippy::large_enum_variant, reason = "one at a time, on its way to whoever asked")]
+#[derive(Debug)]
+pub enum KeyRotation {
+    /// The new key.
+    Done(CreatedKey),
+    /// This one came in its place before.
+    Before(u64),
+    /// None that works.
+    NoSuchKey,
+}
+
 /// What a presented key is.
+#[expect(clippy::large_enum_variant, reason = "one at a time, on its way to whoever asked")]
 #[derive(Clone, Debug, PartialEq)]
 pub enum KeyLookup {
     /// A working key.
@@ -109,6 +129,18 @@ struct KeyColumns {
     revoked: Option<i64>,
     verifier: Option<String>,
     operator: i64,
+    read_only: i64,
+    routes: Option<String>,
+    sql_tables: Option<String>,
+    rotated_from: Option<i64>,
+}
+
+/// Those columns.
+macro_rules! key_columns {
+    () => {
+        "k.id, k.tenant, k.name, k.shown, k.created, k.last_used, k.expires, k.revoked, k.verifier, \
+         k.operator, k.read_only, k.routes, k.sql_tables, k.rotated_from"
+    };
 }
 
 // By hand: the derive would compile all drivers a second time, for the compiler's own use.
@@ -125,6 +157,10 @@ impl<'r> FromRow<'r, AnyRow> for KeyColumns {
             revoked: row.try_get("revoked")?,
             verifier: row.try_get("verifier")?,
             operator: row.try_get("operator")?,
+            read_only: row.try_get("read_only")?,
+            routes: row.try_get("routes")?,
+            sql_tables: row.try_get("sql_tables")?,
+            rotated_from: row.try_get("rotated_from")?,
         })
     }
 }
@@ -150,8 +186,9 @@ impl<'r> FromRow<'r, AnyRow> for FoundColumns {
 macro_rules! select_key {
     ($condition:literal) => {
         concat!(
-            "SELECT k.id, k.tenant, k.name, k.shown, k.created, k.last_used, k.expires, k.revoked, ",
-            "k.verifier, k.operator, t.name AS tenant_name, t.weight AS weight ",
+            "SELECT ",
+            key_columns!(),
+            ", t.name AS tenant_name, t.weight AS weight ",
             "FROM api_keys k JOIN tenants t ON t.id = k.tenant WHERE ",
             $condition
         )
@@ -159,21 +196,23 @@ macro_rules! select_key {
 }
 
 /// What a key that was found, or not, is.
-fn looked_up(found: Option<FoundColumns>, now: UnixMillis) -> KeyLookup {
-    let Some(FoundColumns { key, tenant_name, weight }) = found else { return KeyLookup::Unknown };
-    let key = KeyInfo::from(key);
+fn looked_up(found: Option<FoundColumns>, now: UnixMillis) -> Result<KeyLookup, Error> {
+    let Some(FoundColumns { key, tenant_name, weight }) = found else { return Ok(KeyLookup::Unknown) };
+    let key = KeyInfo::try_from(key)?;
     if key.revoked.is_some() {
-        return KeyLookup::Revoked;
+        return Ok(KeyLookup::Revoked);
     }
     if key.expires.is_some_and(|expires| expires <= now) {
-        return KeyLookup::Expired;
+        return Ok(KeyLookup::Expired);
     }
-    KeyLookup::Valid { key, tenant_name, weight }
+    Ok(KeyLookup::Valid { key, tenant_name, weight })
 }
 
-impl From<KeyColumns> for KeyInfo {
-    fn from(columns: KeyColumns) -> Self {
-        Self {
+impl TryFrom<KeyColumns> for KeyInfo {
+    type Error = Error;
+
+    fn try_from(columns: KeyColumns) -> Result<Self, Error> {
+        Ok(Self {
             id: from_sql(columns.id),
             tenant: TenantId(from_sql(columns.tenant)),
             name: columns.name,
@@ -184,7 +223,9 @@ impl From<KeyColumns> for KeyInfo {
             revoked: columns.revoked.map(instant),
             verifier: columns.verifier,
             is_operator: columns.operator != 0,
-        }
+            scope: KeyScope::of_columns(columns.read_only, columns.routes, columns.sql_tables)?,
+            rotated_from: columns.rotated_from.map(from_sql),
+        })
     }
 }
 
@@ -201,12 +242,53 @@ impl Store {
         .await
     }
 
+    /// Makes a key of the same tenant and scope in place of one that works, which ends after `overlap`, unless it
+    /// ends before; both or neither. The new one lives as long from now as the old one was given.
+    pub async fn rotate_key(&self, id: u64, overlap: Millis, now: UnixMillis) -> Result<KeyRotation, Error> {
+        let secret = KeySecret::random()?;
+        self.bounded(async {
+            let mut tx = self.begin_write(Lock::Counters).await?;
+            let sql = select_key!("k.id = $1");
+            let found = sqlx::query_as(sql).bind(to_sql(id)).fetch_optional(&mut *tx).await?;
+            let KeyLookup::Valid { key: old, .. } = looked_up(found, now)? else {
+                return Ok(KeyRotation::NoSuchKey);
+            };
+            let other: Option<(i64,)> =
+                sqlx::query_as("SELECT id FROM api_keys WHERE rotated_from = $1 AND revoked IS NULL")
+                    .bind(to_sql(id))
+                    .fetch_optional(&mut *tx)
+                    .await?;
+            if let Some((other,)) = other {
+                return Ok(KeyRotation::Before(from_sql(other)));
+            }
+            sqlx::query(
+                "UPDATE api_keys SET expires = $1 WHERE id = $2 AND (expires IS NULL OR expires > $1)",
+            )
+            .bind(now.after(overlap).to_sql())
+            .bind(to_sql(id))
+            .execute(&mut *tx)
+            .await?;
+            let lifetime = |expires: UnixMillis| now.after(Millis(expires.0.saturating_sub(old.created.0)));
+            let new = NewKey {
+                tenant: old.tenant,
+                name: &old.name,
+                expires: old.expires.map(lifetime),
+                is_operator: old.is_operator,
+                scope: old.scope,
+            };
+            let created = insert_key(&mut tx, new, secret, (KeyOrigin::Rotated(id), now)).await?;
+            tx.commit().await?;
+            Ok(KeyRotation::Done(created))
+        })
+        .await
+    }
+
     /// What a presented key is, by one query; notes a working key's use.
     pub async fn find_key(&self, presented: &str, now: UnixMillis) -> Result<KeyLookup, Error> {
         let sql = select_key!("k.sha256 = $1");
         self.bounded(async {
             let found = sqlx::query_as(sql).bind(hash(presented)).fetch_optional(self.pool()).await?;
-            let found = looked_up(found, now);
+            let found = looked_up(found, now)?;
             if let KeyLookup::Valid { key, .. } = &found {
                 self.note_use(key, now).await;
             }
@@ -219,7 +301,7 @@ impl Store {
     pub async fn key_by_id(&self, id: u64, now: UnixMillis) -> Result<KeyLookup, Error> {
         let sql = select_key!("k.id = $1");
         self.bounded(async {
-            Ok(looked_up(sqlx::query_as(sql).bind(to_sql(id)).fetch_optional(self.pool()).await?, now))
+            looked_up(sqlx::query_as(sql).bind(to_sql(id)).fetch_optional(self.pool()).await?, now)
         })
         .await
     }
@@ -253,15 +335,15 @@ impl Store {
     /// A tenant's keys, or everyone's; oldest first, revoked ones too.
     pub async fn keys(&self, tenant: Option<TenantId>) -> Result<Vec<KeyInfo>, Error> {
         self.bounded(async {
-            let rows: Vec<KeyColumns> = sqlx::query_as(
-                "SELECT id, tenant, name, shown, created, last_used, expires, revoked, verifier, operator \
-                 FROM api_keys \
-                 WHERE $1 IS NULL OR tenant = $1 ORDER BY id",
-            )
+            let rows: Vec<KeyColumns> = sqlx::query_as(concat!(
+                "SELECT ",
+                key_columns!(),
+                " FROM api_keys k WHERE $1 IS NULL OR k.tenant = $1 ORDER BY k.id",
+            ))
             .bind(tenant.map(|tenant| to_sql(tenant.0)))
             .fetch_all(self.pool())
             .await?;
-            Ok(rows.into_iter().map(KeyInfo::from).collect())
+            rows.into_iter().map(KeyInfo::try_from).collect()
         })
         .await
     }
@@ -282,6 +364,8 @@ pub(crate) enum KeyOrigin {
     Made,
     /// A sign-in link was exchanged for it: it goes when it is past its date.
     SignIn,
+    /// It came in place of another.
+    Rotated(u64),
 }
 
 /// A new key's text, and what is kept of it. Made before a lock is taken: the verifier takes thousands of hashes.
@@ -307,10 +391,16 @@ pub(crate) async fn insert_key(
 ) -> Result<CreatedKey, Error> {
     let shown: String = plaintext.chars().take(SHOWN_CHARS).collect();
     let id = next_id(tx, "key").await?;
+    let [routes, tables] = new.scope.lists();
+    let rotated_from = match origin {
+        KeyOrigin::Rotated(old) => Some(old),
+        KeyOrigin::Made | KeyOrigin::SignIn => None,
+    };
     sqlx::query(
         "INSERT INTO api_keys \
-         (id, tenant, name, sha256, shown, created, last_used, expires, revoked, verifier, operator, signed_in) \
-         VALUES ($1, $2, $3, $4, $5, $6, NULL, $7, NULL, $8, $9, $10)",
+         (id, tenant, name, sha256, shown, created, last_used, expires, revoked, verifier, operator, signed_in, \
+         read_only, routes, sql_tables, rotated_from) \
+         VALUES ($1, $2, $3, $4, $5, $6, NULL, $7, NULL, $8, $9, $10, $11, $12, $13, $14)",
     )
     .bind(id)
     .bind(to_sql(new.tenant.0))
@@ -322,6 +412,10 @@ pub(crate) async fn insert_key(
     .bind(&verifier)
     .bind(i64::from(new.is_operator))
     .bind(i64::from(origin == KeyOrigin::SignIn))
+    .bind(i64::from(new.scope.is_read_only))
+    .bind(routes)
+    .bind(tables)
+    .bind(rotated_from.map(to_sql))
     .execute(tx)
     .await
     .map_err(|error| foreign(error, Error::Missing("tenant")))?;
@@ -336,6 +430,8 @@ pub(crate) async fn insert_key(
         revoked: None,
         verifier: Some(verifier),
         is_operator: new.is_operator,
+        scope: new.scope,
+        rotated_from,
     };
     Ok(CreatedKey { info, plaintext })
 }

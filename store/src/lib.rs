@@ -1,17 +1,18 @@
 //! What survives a restart: tenants, keys, usage, results, tickets, batches, files, schemas, corpora,
-//! workbooks, idempotent replies, calibration, limits, what SQL has spent and what operators did; and what several gateways tell each other.
+//! workbooks, idempotent replies, responses, calibration, limits, what SQL has spent and what operators did; and what several gateways tell each other.
 //!
 //! One [`Store`] over SQLite (a file, the default) or Postgres (several gateways), with one schema and one
-//! set of statements for both. Each table family has its file with its SQL in sight: [`tenants`], [`keys`],
+//! set of statements for both. Each table family has its file with its SQL in sight: [`tenants`], [`keys`], [`key_scope`],
 //! [`sign_ins`], [`usage`], [`limits`], [`audit`], [`spending`], [`results`], [`tickets`], [`batches`], [`files`], [`schemas`], [`corpora`],
-//! [`workbooks`], [`shares`], [`idempotency`], [`calibration`], [`nodes`], [`replica_leases`]. How its calls
-//! fared is told by [`health`].
+//! [`workbooks`], [`shares`], [`idempotency`], [`key_claims`], [`responses`], [`calibration`], [`nodes`], [`replica_leases`]. How its calls
+//! fared is told by [`health`]; [`backup`] copies a database that is in use.
 //!
-//! The store reads no clock: every instant is an argument, in unix milliseconds. (Leases of replicas count by the
-//! database's, which all gateways share.) It must not know HTTP, scheduling or models; JSON passes through it as
+//! The store reads no clock: every instant is an argument, in unix milliseconds. (Leases of replicas and
+//! claims of idempotency keys count by the database's, which all gateways share.) It must not know HTTP, scheduling or models; JSON passes through it as
 //! text.
 
 pub mod audit;
+pub mod backup;
 pub mod batches;
 pub mod calibration;
 pub mod corpora;
@@ -20,12 +21,15 @@ pub mod files;
 pub mod health;
 pub mod idempotency;
 mod inspect;
+pub mod key_claims;
+pub mod key_scope;
 pub mod keys;
 pub mod limits;
 mod migrate;
 pub mod nodes;
 mod open;
 pub mod replica_leases;
+pub mod responses;
 pub mod results;
 pub mod schemas;
 pub mod shares;
@@ -45,20 +49,26 @@ pub use files::{FileInfo, FileLimits, NewFile};
 pub use health::{StoreErrors, StoreHealth};
 pub use idempotency::IdempotentReply;
 pub use inspect::Inspection;
-pub use keys::{CreatedKey, KeyInfo, KeyLookup, NewKey};
+pub use key_claims::{KeyClaim, KeyClaimed};
+pub use key_scope::KeyScope;
+pub use keys::{CreatedKey, KeyInfo, KeyLookup, KeyRotation, NewKey};
 pub use limits::{Computed, TenantLimits};
+pub use migrate::SCHEMA_VERSION;
 pub use nodes::NodeClaim;
 pub use open::{Store, StoreOptions};
 pub use replica_leases::{OtherLease, ReplicaLease};
+pub use responses::{NewResponse, StoredResponse};
 pub use results::{NewResult, ResultKey, ResultLimits};
 pub use schemas::{NewSchema, SchemaLimits, SchemaPut, StoredSchema};
 pub use shares::WorkbookShare;
 pub use sign_ins::SignIn;
 pub use spending::Spending;
 pub use tenants::{DEFAULT_TENANT, Tenant};
-pub use tickets::{BATCH, ClaimKind, Lease, NewTicket, Page, RowCounts, Ticket, TicketRow, TicketState};
+pub use tickets::{
+    BATCH, ClaimKind, Lease, NewTicket, Page, RowCounts, Ticket, TicketKey, TicketRow, TicketState,
+};
 pub use time::{UnixMillis, month_start};
-pub use usage::{UsageKey, UsageRow, Used};
+pub use usage::{UsageKey, UsageRow, UsageWrite, Used};
 pub use workbooks::{
     Workbook, WorkbookDeleted, WorkbookDraft, WorkbookLimits, WorkbookSaved, WorkbookUsage, WorkbookVersion,
 };

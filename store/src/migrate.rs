@@ -8,7 +8,7 @@ use sqlx::AnyConnection;
 use crate::error::Error;
 
 /// The steps, oldest first; step `i` brings the schema to version `i + 1`. Never edited, only added to.
-const STEPS: [&str; 11] = [
+const STEPS: [&str; 17] = [
     include_str!("schema.sql"),
     include_str!("schemas.sql"),
     include_str!("corpora.sql"),
@@ -20,10 +20,16 @@ const STEPS: [&str; 11] = [
     include_str!("upkeep.sql"),
     include_str!("idempotency.sql"),
     include_str!("limits.sql"),
+    include_str!("money.sql"),
+    include_str!("scopes.sql"),
+    include_str!("usage_writers.sql"),
+    include_str!("ticket_keys.sql"),
+    include_str!("responses.sql"),
+    include_str!("key_claims.sql"),
 ];
 
-/// The version that this program brings a schema to.
-pub(crate) const KNOWN: i64 = STEPS.len() as i64;
+/// The version that this program brings a schema to, and the newest that it reads.
+pub const SCHEMA_VERSION: i64 = STEPS.len() as i64;
 
 /// Applies the steps that the database does not have yet, in a transaction of the caller's, who holds the
 /// schema's lock.
@@ -33,8 +39,8 @@ pub(crate) async fn migrate(tx: &mut AnyConnection) -> Result<(), Error> {
         .await?;
     let (found,): (i64,) =
         sqlx::query_as("SELECT COALESCE(MAX(version), 0) FROM schema_version").fetch_one(&mut *tx).await?;
-    if found > KNOWN {
-        return Err(Error::Newer { found, known: KNOWN });
+    if found > SCHEMA_VERSION {
+        return Err(Error::Newer { found, known: SCHEMA_VERSION });
     }
     for (version, step) in (1i64..).zip(STEPS).skip_while(|(version, _)| *version <= found) {
         for statement in step.split("\n--;\n") {

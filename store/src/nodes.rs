@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::fs::{File, TryLockError};
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use sqlx::{AnyConnection, Connection as _, Executor as _, Row as _};
 
@@ -64,12 +64,46 @@ impl Store {
             None => Err(taken()),
         }
     }
+
+    /// The node that runs on a SQLite file now, or one of them, as its lock's file is named. Nothing is claimed.
+    ///
+    /// # Errors
+    /// A folder or a lock that cannot be read.
+    pub fn node_on(database: &Path) -> Result<Option<String>, Error> {
+        let failed = |source| Error::File { path: database.display().to_string(), source };
+        let (Some(folder), Some(name)) = (database.parent(), database.file_name()) else { return Ok(None) };
+        let entries = match std::fs::read_dir(folder) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(failed(error)),
+        };
+        for entry in entries {
+            let entry = entry.map_err(failed)?;
+            let beside = entry.file_name();
+            let node = beside.to_str().zip(name.to_str());
+            let node = node.and_then(|(beside, name)| beside.strip_prefix(name)?.strip_prefix(BETWEEN));
+            let Some(node) = node else { continue };
+            let lock = File::options().write(true).open(entry.path()).map_err(failed)?;
+            match lock.try_lock() {
+                Err(TryLockError::WouldBlock) => return Ok(Some(node.to_owned())),
+                Err(TryLockError::Error(error)) if error.kind() != ErrorKind::Unsupported => {
+                    return Err(failed(error));
+                }
+                // Free, or on a file system without locks, where nobody can be told.
+                Ok(()) | Err(TryLockError::Error(_)) => {}
+            }
+        }
+        Ok(None)
+    }
 }
 
+/// Stands between a database's name and a node's.
+const BETWEEN: &str = "-node-";
+
 /// The file beside a database that a node locks.
-fn lock_path(database: &std::path::Path, node: &str) -> PathBuf {
+fn lock_path(database: &Path, node: &str) -> PathBuf {
     let mut path = database.as_os_str().to_owned();
-    path.push("-node-");
+    path.push(BETWEEN);
     let mut name = String::new();
     for byte in node.bytes() {
         match byte {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use base::Millis;
 use sqlx::any::{Any, AnyArguments, AnyPoolOptions};
 use sqlx::query::Query;
-use sqlx::{AnyConnection, AnyPool, Connection, Executor, Transaction};
+use sqlx::{AnyConnection, AnyPool, AssertSqlSafe, Connection, Executor, Transaction};
 
 use crate::error::Error;
 use crate::health::StoreHealth;
@@ -66,6 +66,8 @@ pub(crate) enum Lock {
     Workbooks = 0x7265_6c0a,
     /// Idempotent replies: keeps their bound strict.
     Replies = 0x7265_6c0b,
+    /// Responses: keeps their bound strict.
+    Responses = 0x7265_6c0c,
 }
 
 /// The database. Cheap to clone; clones share the connections.
@@ -110,6 +112,13 @@ impl Store {
         if dialect == Dialect::Sqlite {
             pool = pool.after_connect(|connection, _| {
                 Box::pin(async move { connection.execute(SQLITE_SETTINGS).await.map(|_| ()) })
+            });
+        }
+        if dialect == Dialect::Postgres {
+            let settings = postgres_settings(options.call_ms_max);
+            pool = pool.after_connect(move |connection, _| {
+                let settings = AssertSqlSafe(settings.clone());
+                Box::pin(async move { connection.execute(settings).await.map(|_| ()) })
             });
         }
         if address == Address::Memory {
@@ -203,12 +212,18 @@ impl Store {
 
     /// The database's own clock, in unix milliseconds: the one that all who use it share.
     pub(crate) async fn database_now(&self, tx: &mut AnyConnection) -> Result<i64, Error> {
-        let sql = match self.dialect {
-            Dialect::Sqlite => "SELECT CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS BIGINT)",
-            Dialect::Postgres => "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)",
-        };
+        // Safe: a constant.
+        let sql = AssertSqlSafe(format!("SELECT {}", self.database_clock()));
         let (now,): (i64,) = sqlx::query_as(sql).fetch_one(tx).await?;
         Ok(now)
+    }
+
+    /// What reads it, as part of a statement.
+    pub(crate) fn database_clock(&self) -> &'static str {
+        match self.dialect {
+            Dialect::Sqlite => "CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS BIGINT)",
+            Dialect::Postgres => "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)",
+        }
     }
 
     /// Begins a transaction that will write, having waited for the writers it could collide with. A SQLite
@@ -239,6 +254,16 @@ impl Store {
 /// survive a power failure too; the busy timeout (ms) is how long a writer waits for another.
 const SQLITE_SETTINGS: &str = "PRAGMA busy_timeout = 5000; PRAGMA journal_mode = WAL; \
     PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;";
+
+/// A lock does not outlive the call that took it or waits for it, where the database is not told of its end (a machine
+/// without power, a broken network): a transaction that says nothing for longer than a call may take is ended, and a
+/// wait for a lock that is longer fails. Statements themselves have no limit here: whoever brings a large schema up to
+/// date opens the store with as much time as that takes, and both limits follow it.
+fn postgres_settings(call_max: Millis) -> String {
+    // To Postgres 0 is no limit, and so many milliseconds are the most.
+    let ms = call_max.0.clamp(1, 2_147_483_647);
+    format!("SET idle_in_transaction_session_timeout = {ms}; SET lock_timeout = {ms}")
+}
 
 /// Whether a connection has no transaction. SQLite ends one by itself where the disk is full or fails; the driver's
 /// own end of it then fails too, and the driver counts it as open for as long as the connection lives.
@@ -345,6 +370,15 @@ mod tests {
         for bad in ["mysql://u:secret@h/db", "", "sqlite:", "sqlite:a.db?mode=ro"] {
             let error = Address::parse(bad).expect_err("refused").to_string();
             assert!(!error.contains("secret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_limits_of_postgres_follow_a_calls_and_are_never_none() {
+        for (ms, limit) in [(0, 1), (15_000, 15_000), (u64::MAX, 2_147_483_647)] {
+            let expected =
+                format!("SET idle_in_transaction_session_timeout = {limit}; SET lock_timeout = {limit}");
+            assert_eq!(postgres_settings(Millis(ms)), expected);
         }
     }
 

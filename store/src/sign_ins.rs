@@ -6,6 +6,7 @@
 use base::{Millis, TenantId};
 
 use crate::error::{Error, foreign};
+use crate::key_scope::KeyScope;
 use crate::keys::{CreatedKey, KeyOrigin, KeySecret, NewKey, hash, insert_key, random_secret};
 use crate::open::{Lock, Store};
 use crate::time::{UnixMillis, from_sql, to_sql};
@@ -86,7 +87,8 @@ impl Store {
                 Some((tenant, operator, _)) => {
                     let tenant = TenantId(from_sql(tenant));
                     let expires = Some(now.after(lifetime));
-                    let new = NewKey { tenant, name, expires, is_operator: operator != 0 };
+                    let new =
+                        NewKey { tenant, name, expires, is_operator: operator != 0, scope: KeyScope::ALL };
                     Some(insert_key(&mut tx, new, secret, (KeyOrigin::SignIn, now)).await?)
                 }
             };

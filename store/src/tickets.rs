@@ -8,15 +8,19 @@
 //! A batch is a ticket too, of the kind [`BATCH`]: it may have many rows, so those are read page by page, and
 //! it can be asked to stop from any gateway.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use base::{Bytes, TenantId};
 use sqlx::{Any, AnyConnection};
 
 use crate::error::{Error, foreign, new_of};
+use crate::keys::hex;
 use crate::open::{Lock, Store};
 use crate::time::{UnixMillis, from_sql, instant, to_sql};
 use crate::usage::{self, UsageKey, UsageRow, Used};
+
+/// Rows per statement: three parameters each, below both databases' limits.
+const ROWS_PER_STATEMENT: usize = 100;
 
 /// The kind of a ticket that holds a batch.
 pub const BATCH: &str = "batch";
@@ -28,6 +32,15 @@ pub struct Lease {
     pub holder: String,
     /// The end of the lease.
     pub until: UnixMillis,
+}
+
+/// The idempotency key that a request came with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TicketKey<'a> {
+    /// The client's word, unique among its tenant's requests.
+    pub name: &'a str,
+    /// SHA-256 of the request: its path and body.
+    pub request: [u8; 32],
 }
 
 /// What to make a ticket of.
@@ -45,6 +58,8 @@ pub struct NewTicket<'a> {
     pub expires: UnixMillis,
     /// Who works on it.
     pub lease: &'a Lease,
+    /// By which the same request finds it.
+    pub key: Option<TicketKey<'a>>,
 }
 
 /// How far a ticket is.
@@ -158,11 +173,13 @@ impl Store {
         .await
     }
 
-    /// The same where the tenant's tickets, but for batches, have no more than so many bytes with it: their requests
-    /// and the results that they have by now. `false`: they would have more.
+    /// The same of a ticket with rows that have finished already, where the tenant's tickets, but for batches, have no
+    /// more than so many bytes with it: their requests and the results that they have by now. `false`: they would have
+    /// more.
     pub async fn create_ticket_within(
         &self,
         new: NewTicket<'_>,
+        rows: &[TicketRow],
         bytes_max: Bytes,
         now: UnixMillis,
     ) -> Result<bool, Error> {
@@ -179,10 +196,13 @@ impl Store {
             .bind(BATCH)
             .fetch_one(&mut *tx)
             .await?;
-            if from_sql(requests) + from_sql(results) + new.request.len() as u64 > bytes_max.0 {
+            let own = new.request.len() + rows.iter().map(|row| row.result.len()).sum::<usize>();
+            if from_sql(requests) + from_sql(results) + own as u64 > bytes_max.0 {
                 return Ok(false);
             }
+            let id = new.id;
             insert(&mut tx, new, now).await?;
+            append(&mut tx, id, &rows.iter().collect::<Vec<_>>()).await?;
             tx.commit().await?;
             Ok(true)
         })
@@ -204,9 +224,7 @@ impl Store {
         self.bounded(async {
             let mut tx = self.begin_write(Lock::Tickets).await?;
             check_holder(&mut tx, id, holder).await?;
-            for row in rows {
-                append(&mut tx, id, row).await?;
-            }
+            append(&mut tx, id, &rows.iter().collect::<Vec<_>>()).await?;
             tx.commit().await?;
             Ok(())
         })
@@ -224,10 +242,12 @@ impl Store {
         self.bounded(async {
             let mut tx = self.begin_write(Lock::Tickets).await?;
             check_holder(&mut tx, id, holder).await?;
+            let added = append(&mut tx, id, &rows.iter().map(|(row, _)| row).collect::<Vec<_>>()).await?;
             let mut used: BTreeMap<UsageKey, Used> = BTreeMap::new();
             for (row, usage) in rows {
-                let is_new = append(&mut tx, id, row).await?;
-                if let (true, Some(UsageRow { key, used: more })) = (is_new, usage) {
+                if let (true, Some(UsageRow { key, used: more })) =
+                    (added.contains(&i64::from(row.row)), usage)
+                {
                     *used.entry(key.clone()).or_default() += *more;
                 }
             }
@@ -374,8 +394,8 @@ impl Store {
 
 async fn insert(connection: &mut AnyConnection, new: NewTicket<'_>, now: UnixMillis) -> Result<(), Error> {
     sqlx::query(
-        "INSERT INTO tickets (id, tenant, kind, request, state, summary, created, expires, holder, leased_until) \
-         VALUES ($1, $2, $3, $4, 'running', NULL, $5, $6, $7, $8)",
+        "INSERT INTO tickets (id, tenant, kind, request, state, summary, created, expires, holder, leased_until, \
+         idempotency_key, request_digest) VALUES ($1, $2, $3, $4, 'running', NULL, $5, $6, $7, $8, $9, $10)",
     )
     .bind(new.id)
     .bind(to_sql(new.tenant.0))
@@ -385,6 +405,8 @@ async fn insert(connection: &mut AnyConnection, new: NewTicket<'_>, now: UnixMil
     .bind(new.expires.to_sql())
     .bind(&new.lease.holder)
     .bind(new.lease.until.to_sql())
+    .bind(new.key.map(|key| key.name))
+    .bind(new.key.map(|key| hex(&key.request)))
     .execute(connection)
     .await
     .map_err(new_of("ticket", new.id))?;
@@ -422,23 +444,37 @@ fn head(row: TicketColumns) -> Result<Ticket, Error> {
     })
 }
 
-/// Refuses a gateway that has lost its lease to another. The caller's lock keeps claims out until it is done.
-/// Adds a finished row of a ticket; whether it was not there.
-async fn append(connection: &mut AnyConnection, id: &str, row: &TicketRow) -> Result<bool, Error> {
-    let added = sqlx::query(
-        "INSERT INTO ticket_rows (ticket, row_number, result, failed) VALUES ($1, $2, $3, $4) \
-         ON CONFLICT (ticket, row_number) DO NOTHING",
-    )
-    .bind(id)
-    .bind(i64::from(row.row))
-    .bind(&row.result)
-    .bind(i64::from(row.failed))
-    .execute(connection)
-    .await
-    .map_err(|error| foreign(error, Error::Missing("ticket")))?;
-    Ok(added.rows_affected() > 0)
+/// Adds finished rows of a ticket; the numbers of those that were not there.
+async fn append(
+    connection: &mut AnyConnection,
+    id: &str,
+    rows: &[&TicketRow],
+) -> Result<BTreeSet<i64>, Error> {
+    let mut added = BTreeSet::new();
+    for chunk in rows.chunks(ROWS_PER_STATEMENT) {
+        let row = |i: usize| {
+            let names: Vec<String> = (3 * i + 2..3 * i + 5).map(|number| format!("${number}")).collect();
+            format!("($1, {})", names.join(", "))
+        };
+        let values: Vec<String> = (0..chunk.len()).map(row).collect();
+        let sql = format!(
+            "INSERT INTO ticket_rows (ticket, row_number, result, failed) VALUES {} \
+             ON CONFLICT (ticket, row_number) DO NOTHING RETURNING row_number",
+            values.join(", ")
+        );
+        // Safe: nothing but numbered placeholders is put in.
+        let mut query = sqlx::query_as::<Any, (i64,)>(sqlx::AssertSqlSafe(sql)).bind(id);
+        for row in chunk {
+            query = query.bind(i64::from(row.row)).bind(&row.result).bind(i64::from(row.failed));
+        }
+        let numbers = query.fetch_all(&mut *connection).await;
+        let numbers = numbers.map_err(|error| foreign(error, Error::Missing("ticket")))?;
+        added.extend(numbers.into_iter().map(|(number,)| number));
+    }
+    Ok(added)
 }
 
+/// Refuses a gateway that has lost its lease to another. The caller's lock keeps claims out until it is done.
 pub(crate) async fn check_holder(
     connection: &mut AnyConnection,
     id: &str,

@@ -24,6 +24,14 @@ impl UnixMillis {
         self.0 / 86_400_000
     }
 
+    /// As RFC 3339 has it, in UTC.
+    pub fn rfc3339(self) -> String {
+        let (year, month, day) = civil(self.day());
+        let ms = self.0 % 86_400_000;
+        let (hour, minute, second) = (ms / 3_600_000, ms / 60_000 % 60, ms / 1_000 % 60);
+        format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", ms % 1_000)
+    }
+
     /// As SQL's BIGINT.
     pub(crate) fn to_sql(self) -> i64 {
         to_sql(self.0)
@@ -32,13 +40,21 @@ impl UnixMillis {
 
 /// The first day of the UTC month that holds a day, both counted from 1970-01-01.
 pub fn month_start(day: u64) -> u64 {
+    day - (civil(day).2 - 1)
+}
+
+/// Year, month and day of the month of a UTC day, counted from 1970-01-01.
+fn civil(day: u64) -> (u64, u64, u64) {
     // Days since 0000-03-01, in eras of 400 years: a year that begins in March ends with its leap day, and the
     // lengths of its months repeat themselves every five (Hinnant's `civil_from_days`).
-    let day_of_era = (day + 719_468) % 146_097;
+    let (era, day_of_era) = ((day + 719_468) / 146_097, (day + 719_468) % 146_097);
     let year = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year + year / 4 - year / 100);
     let month = (5 * day_of_year + 2) / 153;
-    day - (day_of_year - (153 * month + 2) / 5)
+    let day_of_month = day_of_year - (153 * month + 2) / 5 + 1;
+    // Months were counted from March; January and February are of the next year.
+    let (calendar_month, carry) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    (era * 400 + year + carry, calendar_month, day_of_month)
 }
 
 /// A count as SQL's BIGINT; what would not fit stays at the largest BIGINT.
@@ -59,6 +75,19 @@ pub(crate) fn instant(count: i64) -> UnixMillis {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_instant_is_written_as_calendars_have_it() {
+        let known = [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (951_782_400_000, "2000-02-29T00:00:00.000Z"),
+            (1_735_689_599_999, "2024-12-31T23:59:59.999Z"),
+            (1_740_787_200_000, "2025-03-01T00:00:00.000Z"),
+        ];
+        for (ms, text) in known {
+            assert_eq!(UnixMillis(ms).rfc3339(), text);
+        }
+    }
 
     #[test]
     fn every_day_of_a_long_time_is_in_its_month() {

@@ -1,11 +1,11 @@
 //! Usage: what each tenant used, summed by day, model and route.
 
-use base::{TenantId, TokenCount};
+use base::{Money, TenantId, TokenCount};
 use sqlx::AnyConnection;
 
 use crate::error::{Error, foreign};
 use crate::open::{Lock, Store};
-use crate::time::{from_sql, to_sql};
+use crate::time::{UnixMillis, from_sql, to_sql};
 
 /// What a sum is kept for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -33,6 +33,8 @@ pub struct Used {
     /// Prompt tokens that were computed.
     pub computed: TokenCount,
     pub output: TokenCount,
+    /// At the prices that held.
+    pub cost: Money,
 }
 
 impl std::ops::AddAssign for Used {
@@ -43,6 +45,7 @@ impl std::ops::AddAssign for Used {
         self.cached += more.cached;
         self.computed += more.computed;
         self.output += more.output;
+        self.cost = self.cost.saturating_add(more.cost);
     }
 }
 
@@ -55,18 +58,59 @@ pub struct UsageRow {
     pub used: Used,
 }
 
-type UsageColumns = (i64, i64, String, String, i64, i64, i64, i64, i64, i64);
+/// Amounts to add, as one write. Whoever does not know whether it was kept sends the same again: it counts once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UsageWrite<'a> {
+    /// Who writes: a name that no other process has or had.
+    pub writer: &'a str,
+    /// The writer's number of it: larger than that of what it wrote before.
+    pub number: u64,
+    /// The amounts. Sent again they must be those of the first time.
+    pub rows: &'a [UsageRow],
+    /// The instant of the write.
+    pub at: UnixMillis,
+}
+
+/// A tenant's sums. A statement for both, with a condition that holds where no tenant is given, would have SQLite read
+/// the whole table for each.
+const OF_TENANT: &str = "SELECT tenant, day, model, route, requests, row_count, prompt, cached, computed, output, cost \
+    FROM token_usage WHERE tenant = $1 AND day BETWEEN $2 AND $3 ORDER BY day, model, route";
+/// All tenants': tenant by tenant, for the table is in that order. (SQLite keeps the order of a CROSS JOIN.)
+const OF_ALL: &str = "SELECT tenant, day, model, route, requests, row_count, prompt, cached, computed, output, cost \
+    FROM tenants CROSS JOIN token_usage WHERE token_usage.tenant = tenants.id AND day BETWEEN $1 AND $2 \
+    ORDER BY day, tenant, model, route";
+
+type UsageColumns = (i64, i64, String, String, i64, i64, i64, i64, i64, i64, i64);
 
 impl Store {
-    /// Adds amounts to their sums, all or none.
-    pub async fn add_usage(&self, rows: &[UsageRow]) -> Result<(), Error> {
+    /// Adds amounts to their sums, all or none, and a write that is there already not again.
+    pub async fn add_usage(&self, write: UsageWrite<'_>) -> Result<(), Error> {
         self.bounded(async {
             let mut tx = self.begin_write(Lock::Usage).await?;
-            add(&mut tx, rows).await?;
-            tx.commit().await?;
-            Ok(())
+            let is_new = sqlx::query(
+                "INSERT INTO usage_writers (id, last, written) VALUES ($1, $2, $3) \
+                 ON CONFLICT (id) DO UPDATE SET last = excluded.last, written = excluded.written \
+                 WHERE usage_writers.last < excluded.last",
+            )
+            .bind(write.writer)
+            .bind(to_sql(write.number))
+            .bind(write.at.to_sql())
+            .execute(&mut *tx)
+            .await?
+            .rows_affected()
+                > 0;
+            if is_new {
+                add(&mut tx, write.rows).await?;
+            }
+            Ok(tx.commit().await?)
         })
         .await
+    }
+
+    /// Forgets writers that have written nothing since `before`; says how many.
+    pub async fn forget_usage_writers(&self, before: UnixMillis) -> Result<u64, Error> {
+        let query = sqlx::query("DELETE FROM usage_writers WHERE written < $1").bind(before.to_sql());
+        self.changed(query).await
     }
 
     /// The sums of a tenant (or of all) over a range of days, by day, tenant, model and route.
@@ -76,16 +120,12 @@ impl Store {
         days: std::ops::RangeInclusive<u64>,
     ) -> Result<Vec<UsageRow>, Error> {
         self.bounded(async {
-            let rows: Vec<UsageColumns> = sqlx::query_as(
-                "SELECT tenant, day, model, route, requests, row_count, prompt, cached, computed, output \
-                 FROM token_usage WHERE ($1 IS NULL OR tenant = $1) AND day BETWEEN $2 AND $3 \
-                 ORDER BY day, tenant, model, route",
-            )
-            .bind(tenant.map(|tenant| to_sql(tenant.0)))
-            .bind(to_sql(*days.start()))
-            .bind(to_sql(*days.end()))
-            .fetch_all(self.pool())
-            .await?;
+            let query = match tenant {
+                Some(tenant) => sqlx::query_as(OF_TENANT).bind(to_sql(tenant.0)),
+                None => sqlx::query_as(OF_ALL),
+            };
+            let days = query.bind(to_sql(*days.start())).bind(to_sql(*days.end()));
+            let rows: Vec<UsageColumns> = days.fetch_all(self.pool()).await?;
             Ok(rows.into_iter().map(usage_row).collect())
         })
         .await
@@ -97,15 +137,16 @@ pub(crate) async fn add(tx: &mut AnyConnection, rows: &[UsageRow]) -> Result<(),
     for UsageRow { key, used } in rows {
         sqlx::query(
             "INSERT INTO token_usage \
-                     (tenant, day, model, route, requests, row_count, prompt, cached, computed, output) \
-                     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) \
+                     (tenant, day, model, route, requests, row_count, prompt, cached, computed, output, cost) \
+                     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) \
                      ON CONFLICT (tenant, day, model, route) DO UPDATE SET \
                      requests = token_usage.requests + excluded.requests, \
                      row_count = token_usage.row_count + excluded.row_count, \
                      prompt = token_usage.prompt + excluded.prompt, \
                      cached = token_usage.cached + excluded.cached, \
                      computed = token_usage.computed + excluded.computed, \
-                     output = token_usage.output + excluded.output",
+                     output = token_usage.output + excluded.output, \
+                     cost = token_usage.cost + excluded.cost",
         )
         .bind(to_sql(key.tenant.0))
         .bind(to_sql(key.day))
@@ -117,6 +158,7 @@ pub(crate) async fn add(tx: &mut AnyConnection, rows: &[UsageRow]) -> Result<(),
         .bind(to_sql(used.cached.0))
         .bind(to_sql(used.computed.0))
         .bind(to_sql(used.output.0))
+        .bind(to_sql(used.cost.0))
         .execute(&mut *tx)
         .await
         .map_err(|error| foreign(error, Error::Missing("tenant")))?;
@@ -125,7 +167,7 @@ pub(crate) async fn add(tx: &mut AnyConnection, rows: &[UsageRow]) -> Result<(),
 }
 
 fn usage_row(row: UsageColumns) -> UsageRow {
-    let (tenant, day, model, route, requests, rows, prompt, cached, computed, output) = row;
+    let (tenant, day, model, route, requests, rows, prompt, cached, computed, output, cost) = row;
     let tokens = |count| TokenCount(from_sql(count));
     UsageRow {
         key: UsageKey { tenant: TenantId(from_sql(tenant)), day: from_sql(day), model, route },
@@ -136,6 +178,39 @@ fn usage_row(row: UsageColumns) -> UsageRow {
             cached: tokens(cached),
             computed: tokens(computed),
             output: tokens(output),
+            cost: Money(from_sql(cost)),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sqlx::Row as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_years_sums_are_not_read_for_a_month_of_them() {
+        let store = Store::open("sqlite::memory:").await.expect("it opens");
+        for (sql, days) in [(OF_TENANT, 2), (OF_ALL, 1)] {
+            let explained = format!("EXPLAIN QUERY PLAN {sql}");
+            let mut query = sqlx::query(sqlx::AssertSqlSafe(explained));
+            for _ in 0..=days {
+                query = query.bind(1_i64);
+            }
+            let plan: Vec<String> = query
+                .fetch_all(store.pool())
+                .await
+                .expect("explained")
+                .iter()
+                .map(|row| row.get::<String, _>("detail"))
+                .collect();
+            let reads: Vec<&String> = plan.iter().filter(|step| step.contains(" token_usage")).collect();
+            let [read] = &reads[..] else { panic!("one read: {plan:?}") };
+            assert!(
+                read.starts_with("SEARCH ") && read.contains("(tenant=? AND day>? AND day<?)"),
+                "{plan:?}"
+            );
+        }
     }
 }

@@ -2,15 +2,24 @@
 
 mod suite;
 mod support;
+#[path = "support/wire.rs"]
+mod wire;
 
 use base::Millis;
-use store::{DEFAULT_TENANT, KeyLookup, NewKey, Store, StoreOptions, WorkbookDeleted};
-use suite::{at, batches, cases, corpora, leases, migration, replies, schemas, sql, tickets, workbooks};
+use store::{
+    DEFAULT_TENANT, KeyLookup, KeyScope, NewKey, NewResult, ResultKey, ResultLimits, Store, StoreOptions,
+    WorkbookDeleted,
+};
+use suite::{
+    at, batches, cases, corpora, key_claims, keys, leases, migration, replies, responses, schemas, sql,
+    tickets, versions, workbooks,
+};
 use support::Server;
+use wire::{LostBytes, Wire};
 
 macro_rules! on_postgres {
     ($($module:ident::$case:ident),* $(,)?) => {
-        /// One server for all cases, a database for each.
+        /// One server for all cases, a database for each, dropped after it: together they take half a gigabyte.
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn the_whole_suite_holds_on_postgres() {
             let Some(server) = Server::start() else { return };
@@ -19,11 +28,20 @@ macro_rules! on_postgres {
                 // Postgres cuts names at 63 bytes; the cases differ before that.
                 let name = stringify!($case).get(..50).unwrap_or(stringify!($case));
                 $module::$case(server.create_database(name).await).await;
+                drop_database(&server, name).await;
             )*
         }
     };
 }
 for_each_case!(on_postgres);
+
+/// Deletes a database with whatever is still connected to it: each takes 8 MB.
+async fn drop_database(server: &Server, name: &str) {
+    let pool = sqlx::AnyPool::connect(&server.url("postgres")).await.expect("connects");
+    let sql = format!("DROP DATABASE {name} WITH (FORCE)");
+    sqlx::query(sqlx::AssertSqlSafe(sql)).execute(&pool).await.expect("dropped");
+    pool.close().await;
+}
 
 /// Options that give up soon.
 const IMPATIENT: StoreOptions =
@@ -36,7 +54,8 @@ async fn a_server_that_crashes_gives_transient_errors_and_then_everything_works_
     let store = Store::open_with(&url, StoreOptions { call_ms_max: Millis(20_000), ..IMPATIENT })
         .await
         .expect("opens");
-    let new = NewKey { tenant: DEFAULT_TENANT, name: "k", expires: None, is_operator: false };
+    let new =
+        NewKey { tenant: DEFAULT_TENANT, name: "k", expires: None, is_operator: false, scope: KeyScope::ALL };
     let key = store.create_key(new.clone(), at(0)).await.expect("created");
     let lease = suite::lease("a", 60);
     store.create_ticket(suite::ticket("rq-1", DEFAULT_TENANT, &lease), at(0)).await.expect("made");
@@ -110,4 +129,60 @@ async fn a_nodes_name_is_one_processs_at_a_time() {
     let url = server.create_database("nodes").await;
     let (one, other) = (suite::open(&url).await, suite::open(&url).await);
     suite::nodes(&one, &other).await;
+}
+
+/// Options that give up soon, and not before a connection is made.
+const BRISK: StoreOptions =
+    StoreOptions { connections_max: 4, acquire_ms_max: Millis(3_000), call_ms_max: Millis(3_000) };
+
+#[tokio::test]
+async fn a_lock_does_not_outlive_the_call_of_a_client_that_is_lost() {
+    let Some(server) = Server::start() else { return };
+    let store = suite::open(&server.create_database("lost").await).await;
+    let wire = Wire::to(&server.url("postgres"));
+    let lost = Store::open_with(&wire.url("lost"), BRISK).await.expect("opens");
+    let results = [NewResult { key: ResultKey([1; 32]), value: "\"v\"".to_owned() }];
+    // It holds the lock of results by then.
+    wire.lose(LostBytes::Message, "INSERT INTO results");
+    let put = lost.put_results(DEFAULT_TENANT, &results, ResultLimits::default(), at(0)).await;
+    let error = put.expect_err("nothing comes back");
+    assert!(error.is_transient(), "{error}");
+    let put = store.put_results(DEFAULT_TENANT, &results, ResultLimits::default(), at(0)).await;
+    put.expect("Postgres has ended the transaction that said nothing any more");
+    lost.clear_results(DEFAULT_TENANT).await.expect("its other connections serve");
+}
+
+#[tokio::test]
+async fn a_wait_for_a_lock_ends_in_the_database_too() {
+    let Some(server) = Server::start() else { return };
+    let url = server.create_database("waits").await;
+    let store = Store::open_with(&url, BRISK).await.expect("opens");
+    let other = sqlx::AnyPool::connect(&url).await.expect("connects");
+    let mut holding = other.begin().await.expect("begins");
+    // The lock of results.
+    sqlx::query("SELECT pg_advisory_xact_lock(1919249410)").execute(&mut *holding).await.expect("locks");
+    let error = store.clear_results(DEFAULT_TENANT).await.expect_err("locked");
+    assert!(error.is_transient(), "{error}");
+    let sql = "SELECT COUNT(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
+    while sqlx::query_as::<_, (i64,)>(sql).fetch_one(&other).await.expect("looked") != (0,) {}
+    holding.rollback().await.expect("unlocks");
+    store.clear_results(DEFAULT_TENANT).await.expect("nobody holds it");
+}
+
+#[tokio::test]
+async fn usage_whose_write_is_kept_and_not_confirmed_counts_once() {
+    let Some(server) = Server::start() else { return };
+    let store = suite::open(&server.create_database("usage").await).await;
+    let wire = Wire::to(&server.url("postgres"));
+    let lost = Store::open_with(&wire.url("usage"), BRISK).await.expect("opens");
+    let rows = [cases::used(7, DEFAULT_TENANT, 100)];
+    wire.lose(LostBytes::Answer, "COMMIT");
+    let error = lost.add_usage(suite::first_write("a", &rows)).await.expect_err("no answer comes");
+    assert!(error.is_transient(), "{error}");
+    // Waits for the first to end.
+    store.add_usage(suite::first_write("b", &[])).await.expect("taken");
+    let kept = store.usage(None, 7..=7).await.expect("read");
+    assert_eq!(kept.len(), 1, "it was kept all the same");
+    lost.add_usage(suite::first_write("a", &rows)).await.expect("sent again");
+    assert_eq!(store.usage(None, 7..=7).await.expect("read"), kept);
 }

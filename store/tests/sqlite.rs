@@ -3,7 +3,10 @@
 mod suite;
 
 use store::{Error, Store};
-use suite::{batches, cases, corpora, leases, migration, replies, schemas, sql, tickets, workbooks};
+use suite::{
+    batches, cases, corpora, key_claims, keys, leases, migration, replies, responses, schemas, sql, tickets,
+    versions, workbooks,
+};
 
 macro_rules! on_sqlite {
     ($($module:ident::$case:ident),* $(,)?) => {$(
@@ -38,7 +41,7 @@ async fn no_file_has_a_key_or_a_token() {
     let dir = tempfile::tempdir().expect("a directory");
     let store = suite::open(&format!("sqlite:{}", dir.path().join("store.db").display())).await;
     let (tenant, is_operator) = (store::DEFAULT_TENANT, true);
-    let new = store::NewKey { tenant, name: "desk", expires: None, is_operator };
+    let new = store::NewKey { tenant, name: "desk", expires: None, is_operator, scope: store::KeyScope::ALL };
     let key = store.create_key(new, suite::at(1)).await.expect("made").plaintext;
     let sign_in = store::SignIn { tenant, is_operator };
     let token = store.create_sign_in(sign_in, suite::at(9), suite::at(1)).await.expect("made");
@@ -82,6 +85,8 @@ async fn a_file_that_is_no_database_or_cannot_be_made_is_an_error() {
 async fn a_writer_elsewhere_makes_a_call_transient_not_hanging() {
     let dir = tempfile::tempdir().expect("a directory");
     let url = format!("sqlite:{}", dir.path().join("store.db").display());
+    // Made before: that takes longer than a call may.
+    drop(Store::open(&url).await.expect("is made"));
     let options = store::StoreOptions { call_ms_max: base::Millis(200), ..Default::default() };
     let store = Store::open_with(&url, options).await.expect("opens");
     let other = sqlx::AnyPool::connect(&url).await.expect("connects");
@@ -155,6 +160,21 @@ async fn a_nodes_name_is_one_processs_at_a_time() {
 }
 
 #[tokio::test]
+async fn a_node_that_runs_on_a_file_is_found_without_taking_its_name() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("store.db");
+    let node = || Store::node_on(&path).expect("the folder is read");
+    assert_eq!(node(), None);
+    let store = suite::open(&format!("sqlite:{}", path.display())).await;
+    drop(store.claim_node("gone").await.expect("it is free"));
+    let claim = store.claim_node("gateway/1").await.expect("it is free");
+    assert_eq!([node().as_deref(), node().as_deref()], [Some("gateway%2f1"); 2]);
+    drop(claim);
+    assert_eq!(node(), None);
+    assert_eq!(Store::node_on(&dir.path().join("no/such.db")).expect("none is there"), None);
+}
+
+#[tokio::test]
 async fn a_transaction_that_sqlite_ends_by_itself_costs_no_later_write() {
     let dir = tempfile::tempdir().expect("a directory");
     let url = format!("sqlite:{}", dir.path().join("store.db").display());
@@ -201,6 +221,8 @@ async fn a_database_with_wrong_bytes_is_named() {
 async fn a_write_that_works_ends_an_outage() {
     let dir = tempfile::tempdir().expect("a directory");
     let url = format!("sqlite:{}", dir.path().join("store.db").display());
+    // Made before: that takes longer than a call may.
+    drop(Store::open(&url).await.expect("is made"));
     let options = store::StoreOptions { call_ms_max: base::Millis(200), ..Default::default() };
     let store = Store::open_with(&url, options).await.expect("opens");
     let other = sqlx::AnyPool::connect(&url).await.expect("connects");

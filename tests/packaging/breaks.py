@@ -16,6 +16,7 @@ CHART = "packaging/helm/relserve"
 GATEWAY, POSTGRES, VLLM = (f"{CHART}/templates/{name}.yaml" for name in ["gateway", "postgres", "vllm"])
 HELPERS, SERVICE, EXTRAS = (f"{CHART}/templates/{name}" for name in ["_helpers.tpl", "service.yaml", "extras.yaml"])
 COMPOSE, DOCKERFILE, UNIT = "packaging/compose.yaml", "packaging/Dockerfile", "packaging/systemd/relserve.service"
+TRACES = "packaging/compose.traces.yaml"
 
 # A file, what stands in it once, what stands there instead, the test that has to fail, and what it has to say.
 BREAKS = [
@@ -77,6 +78,10 @@ BREAKS = [
     ("packaging/compose/relserve.toml", "[store]", "[stored]", "Compose.test_the_configuration", "stored"),
     ("packaging/compose/relserve.toml", "priority = true", "urgent = true", "Compose.test_the_configuration", "urgent"),
     (COMPOSE, "stop_grace_period: 45s", "stop_grace_period: 20s", "Compose.test_the_configuration", "30000"),
+    (TRACES, "http://jaeger:4318", "http://jaeger:4317", "traces_go_to", "4317"),
+    (TRACES, "127.0.0.1:16686:16686", "16686:16686", "traces_go_to", "16686"),
+    (TRACES, "    environment:", "    command: [serve]\n    environment:", "traces_go_to", "command"),
+    (TRACES, "jaeger:2.10.0", "jaeger:latest", "traces_go_to", "latest"),
     ("packaging/compose/secrets.sh", '[ ! -s "$folder/$1" ] || return 0', ":", "secrets_are_made_once", "changes nothing"),
     (DOCKERFILE, "FROM debian:bookworm-slim", "FROM debian", "linter_of_dockerfiles", "DL3006"),
     (DOCKERFILE, "COPY client client", "COPY clients client", "what_is_copied", "clients"),

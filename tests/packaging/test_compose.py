@@ -12,6 +12,9 @@ import unittest
 from packages import PACKAGING, ROOT, accepted, parsed, unknown_keys, variables
 
 COMPOSE = PACKAGING / "compose.yaml"
+TRACES = PACKAGING / "compose.traces.yaml"
+# Where Jaeger takes OTLP over HTTP, and shows what it has.
+OTLP_PORT, PAGE_PORT = 4318, 16686
 SECRETS = PACKAGING / "compose" / "secrets.sh"
 CONDITIONS = {"service_started", "service_healthy", "service_completed_successfully"}
 
@@ -111,6 +114,24 @@ class Compose(unittest.TestCase):
                 if answer is None:
                     self.skipTest("RELSERVE_BIN names no program")
                 self.assertEqual(answer[0], 0, answer[1])
+
+    def test_traces_go_to_a_service_that_stands_beside_the_gateway(self):
+        overlay, = parsed(TRACES.read_text())
+        self.assertEqual(sorted(overlay), ["services"])
+        self.assertEqual(sorted(overlay["services"]), ["gateway", "jaeger"])
+        added = overlay["services"]["gateway"]
+        self.assertEqual(sorted(added), ["environment"], "the rest of the gateway stays as it is")
+        self.assertNotIn("network_mode", composition()["services"]["gateway"])
+        endpoint = re.fullmatch(r"http://([a-z]+):(\d+)", added["environment"]["OTEL_EXPORTER_OTLP_ENDPOINT"])
+        self.assertIsNotNone(endpoint, added)
+        self.assertEqual((endpoint[1], int(endpoint[2])), ("jaeger", OTLP_PORT))
+        self.assertNotIn("traces", tomllib.loads(configuration(False)), "what is set there goes before the environment")
+        jaeger = overlay["services"]["jaeger"]
+        self.assertRegex(jaeger["image"], r":v?\d[\w.-]*$")
+        self.assertEqual(jaeger["ports"], [f"127.0.0.1:{PAGE_PORT}:{PAGE_PORT}"])
+        self.assertEqual(jaeger["restart"], "unless-stopped")
+        dashboards, = parsed((ROOT / "dashboards" / "compose.yaml").read_text())
+        self.assertEqual(jaeger["image"], dashboards["services"]["jaeger"]["image"], "one version of it in the tree")
 
     def test_secrets_are_made_once(self):
         def made(folder, **environment):

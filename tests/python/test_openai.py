@@ -283,6 +283,36 @@ class Batches(Case):
         self.assertEqual(caught.exception.param, "input_file_id")
 
 
+class Responses(Case):
+    """OpenAI's newer API."""
+
+    def test_a_response_and_its_events(self):
+        response = self.client.responses.create(model=self.model, input="Say something.", max_output_tokens=4)
+        self.assertIn(response.status, ("completed", "incomplete"))
+        self.assertEqual(response.output_text, response.output[0].content[0].text)
+        self.assertGreater(response.usage.input_tokens, 0)
+        with self.client.responses.stream(model=self.model, input="Say something.", max_output_tokens=4) as stream:
+            deltas = [event.delta for event in stream if event.type == "response.output_text.delta"]
+            final = stream.get_final_response()
+        self.assertEqual("".join(deltas), final.output_text)
+
+    def test_a_response_goes_on_from_one_that_is_kept(self):
+        ask = {"model": self.model, "max_output_tokens": 4}
+        first = self.client.responses.create(input="Say something.", **ask)
+        second = self.client.responses.create(input="And?", previous_response_id=first.id, **ask)
+        self.assertEqual(second.previous_response_id, first.id)
+        self.assertGreater(second.usage.input_tokens, first.usage.input_tokens)
+        self.assertEqual(self.client.responses.retrieve(second.id).output_text, second.output_text)
+        said = [item.content[0].text for item in self.client.responses.input_items.list(second.id, order="asc")]
+        self.assertEqual(said, ["Say something.", first.output_text, "And?"])
+        self.client.responses.delete(first.id)
+        with self.assertRaises(openai.NotFoundError):
+            self.client.responses.create(input="And?", previous_response_id=first.id, **ask)
+        unkept = self.client.responses.create(input="Say something.", store=False, **ask)
+        with self.assertRaises(openai.NotFoundError):
+            self.client.responses.retrieve(unkept.id)
+
+
 class Errors(Case):
     def refused(self, kind, param, call, **changes):
         """The call fails with this class of error, blaming this field."""
@@ -305,7 +335,7 @@ class Errors(Case):
         bad = openai.BadRequestError
         self.refused(bad, "temperature", self.chat, temperature=3)
         self.refused(bad, "top_p", self.chat, top_p=0)
-        self.refused(bad, "n", self.chat, n=2)
+        self.refused(bad, "n", self.chat, n=0)
         self.refused(bad, "max_tokens", self.chat, max_tokens=0)
         self.refused(bad, "messages", self.chat, messages=[])
         self.refused(bad, "messages[0].role", self.chat, messages=[{"role": "x", "content": "a"}])

@@ -21,14 +21,14 @@ pub(crate) fn cargo_with(settings: &[(&str, &str)], words: &str, rest: &[String]
     run(&shown, Command::new("cargo").envs(settings.iter().copied()).args(words.split(' ')).args(rest))
 }
 
-/// Where cargo puts a program of the workspace that is built for tests.
-pub(crate) fn built(program: &str) -> String {
+/// Where cargo puts a program of the workspace that is built in a profile, by the profile's folder.
+pub(crate) fn built(profile: &str, program: &str) -> String {
     let metadata = Command::new("cargo").args(["metadata", "--no-deps", "--format-version=1"]).output();
     let text =
         metadata.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
     // One field of a document that is not worth a reader of its own.
     let folder = text.split_once("\"target_directory\":\"").and_then(|(_, rest)| rest.split_once('"'));
-    format!("{}/debug/{program}", folder.map_or("target", |(folder, _)| folder))
+    format!("{}/{profile}/{program}", folder.map_or("target", |(folder, _)| folder))
 }
 
 /// Runs a program of this repository.

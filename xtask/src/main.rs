@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use cargo::{Failed, cargo, cargo_with, has};
 use clap::{Parser, Subcommand};
-use measured::{checkpoint, compare, race};
+use measured::{chaos, checkpoint, compare, race};
 use nightly::{Nightly, nightly};
 use sanitized::{fuzz, soak};
 
@@ -45,13 +45,16 @@ enum Task {
     /// Ten minutes of random mixed load on a server under AddressSanitizer, after the engine's unit tests
     /// under it; arguments go to `loadgen soak`.
     Soak(Arguments),
+    /// Gateways, replicas and a Postgres, all real processes, under load while faults of a seeded plan come and go;
+    /// then all that was promised is checked. Arguments go to `loadgen chaos`: `--minutes M --seed S`.
+    Chaos(Arguments),
     /// The readers of GGUF, safetensors and what stands beside them, of PML and of span queries, on this many
     /// damaged files of each form, under AddressSanitizer.
     Fuzz {
         #[arg(default_value_t = 100_000)]
         cases: u64,
     },
-    /// What takes too long for every change: fuzz, chaos, soak, race, a real vLLM, replicas and the
+    /// What takes too long for every change: fuzz, chaos in simulated worlds and of processes, soak, race, a real vLLM, replicas and the
     /// heavy clients of SQL, one after another. All of them run, and all that failed are named at the end.
     Nightly(Nightly),
     /// Starts the server with its built-in model; arguments go to `relserve serve`.
@@ -86,6 +89,7 @@ fn perform(task: Task) -> Result<(), Failed> {
         Task::Checkpoint(with) => checkpoint(&with.rest),
         Task::Reproduce(with) => cargo("run --release --package loadgen -- reproduce", &with.rest),
         Task::Soak(with) => soak(&with.rest),
+        Task::Chaos(with) => chaos(&with.rest),
         Task::Fuzz { cases } => fuzz(cases),
         Task::Nightly(with) => nightly(&with),
         Task::Demo(with) => cargo("run --release --package relserve -- serve", &with.rest),

@@ -1,6 +1,6 @@
-//! Servers built in release and measured by loadgen.
+//! Servers built in release, and measured or put to the test by loadgen.
 
-use crate::cargo::{Failed, cargo};
+use crate::cargo::{Failed, built, cargo};
 
 /// One trace under several policies: arguments of `loadgen compare`.
 pub(crate) fn compare(rest: &[String]) -> Result<(), Failed> {
@@ -12,6 +12,13 @@ pub(crate) fn compare(rest: &[String]) -> Result<(), Failed> {
 pub(crate) fn race(rest: &[String]) -> Result<(), Failed> {
     build()?;
     cargo("run --release --package loadgen -- race", rest)
+}
+
+/// Processes under load and faults: arguments of `loadgen chaos`.
+pub(crate) fn chaos(rest: &[String]) -> Result<(), Failed> {
+    build()?;
+    let server = ["--server".to_owned(), built("release", "relserve")];
+    cargo("run --release --package loadgen -- chaos", &[&server[..], rest].concat())
 }
 
 /// A checkpoint with random weights: its kind and its folder.

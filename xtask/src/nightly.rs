@@ -4,7 +4,7 @@
 use clap::{Args, ValueEnum};
 
 use crate::cargo::{Failed, built, cargo, program};
-use crate::measured::{checkpoint, compare, race};
+use crate::measured::{chaos, checkpoint, compare, race};
 use crate::sanitized::{fuzz, soak};
 
 #[derive(Args)]
@@ -23,6 +23,12 @@ pub(crate) struct Nightly {
     /// Minutes of the soak.
     #[arg(long, default_value_t = 60)]
     minutes: u64,
+    /// Minutes of the chaos of processes.
+    #[arg(long, default_value_t = 10)]
+    chaos_minutes: u64,
+    /// Its seed.
+    #[arg(long, default_value_t = 1)]
+    chaos_seed: u64,
     /// Our server and its peers, as loadgen/scenarios/race-servers.toml with this machine's paths; no race
     /// without it.
     #[arg(long, value_name = "FILE")]
@@ -35,6 +41,8 @@ enum NightlyPart {
     Fuzz,
     /// Random worlds against the scheduler's promises.
     Chaos,
+    /// Real gateways, replicas and a Postgres under load, killed, stopped, cut off and started again.
+    ChaosOfProcesses,
     /// Random mixed load on a server under AddressSanitizer, every answer judged.
     Soak,
     /// Our server and its peers on the same relQueries.
@@ -69,6 +77,7 @@ impl NightlyPart {
         match self {
             Self::Fuzz => format!("cargo xtask fuzz {}", with.cases),
             Self::Chaos => format!("cargo run --release --package sim --example seed -- {}", with.seeds),
+            Self::ChaosOfProcesses => format!("cargo xtask chaos {}", chaos_arguments(with).join(" ")),
             Self::Soak => format!("cargo xtask soak --minutes {}", with.minutes),
             Self::Race => match &with.servers {
                 Some(file) => format!("cargo xtask race {SCENARIO} --servers {file}"),
@@ -95,6 +104,7 @@ impl NightlyPart {
             Self::Chaos => {
                 cargo("run --release --package sim --example seed --", std::slice::from_ref(&with.seeds))
             }
+            Self::ChaosOfProcesses => chaos(&chaos_arguments(with)),
             Self::Soak => soak(&["--minutes".into(), with.minutes.to_string()]),
             Self::Race => match &with.servers {
                 Some(file) => race(&[SCENARIO.into(), "--servers".into(), file.clone()]),
@@ -105,6 +115,10 @@ impl NightlyPart {
             Self::Clients => clients(),
         }
     }
+}
+
+fn chaos_arguments(with: &Nightly) -> [String; 4] {
+    ["--minutes".into(), with.chaos_minutes.to_string(), "--seed".into(), with.chaos_seed.to_string()]
 }
 
 /// What the race asks.
@@ -158,5 +172,5 @@ const CLIENTS: &str = "tests/clients/run.sh";
 
 fn clients() -> Result<(), Failed> {
     cargo("build --package relserve", &[])?;
-    program(CLIENTS, &[built("relserve"), "heavy".into()])
+    program(CLIENTS, &[built("debug", "relserve"), "heavy".into()])
 }

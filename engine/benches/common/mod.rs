@@ -23,7 +23,13 @@ pub(crate) fn slot(id: usize, count: usize, runs: &[Run], next: &mut u32) -> Slo
         context: runs.to_vec(),
         write_blocks,
         write_offset: 0,
-        sample: Some(SampleSpec { generation, seed: 0, output_index: 0, already_generated: Vec::new() }),
+        sample: Some(SampleSpec {
+            generation,
+            seed: 0,
+            output_index: 0,
+            already_generated: Vec::new(),
+            prompt: None,
+        }),
         is_prefill: count > 1,
     }
 }

@@ -1,6 +1,6 @@
 //! A constraint in the words of llguidance: its variant of the Lark grammar notation.
 
-use base::{Constraint, ConstraintError};
+use base::{Constraint, ConstraintError, StructuralTag};
 use llguidance::api::TopLevelGrammar;
 use llguidance::{JsonCompileOptions, regex_to_lark};
 use serde_json::{Value, json};
@@ -26,6 +26,12 @@ pub(super) fn grammar(
         Constraint::JsonSchema(schema) => {
             let schema = serde_json::from_str(schema).map_err(|error| super::reason(&error))?;
             json_grammar(space, schema)?
+        }
+        Constraint::StructuralTag(tag) => tagged(space, tag)?,
+        // Its rules are the caller's own: a space in front would be one that they do not have.
+        Constraint::Grammar(lark) => {
+            super::lark::check(lark)?;
+            lark.clone()
         }
         Constraint::Excerpt { .. } | Constraint::Items(_) | Constraint::Reading { .. } => {
             return Err(ConstraintError("is followed byte by byte, and is no grammar".into()));
@@ -75,9 +81,47 @@ fn check_properties(schema: &Value) -> Result<(), ConstraintError> {
     }
 }
 
-/// The grammar of a schema. White space is fixed: a weak model would go on with it for ever, and the more is
-/// forced, the less is computed.
+/// The grammar of a schema.
 fn json_grammar(space: &str, schema: Value) -> Result<String, ConstraintError> {
+    Ok(format!("start: {space} answer\nanswer: %json {}\n", json_rule(schema)?))
+}
+
+/// The grammar of text with a tag. The text before a tag goes up to its end, lazily; the text behind the last has no tag
+/// in it, so there is one way to read what is written.
+fn tagged(space: &str, tag: &StructuralTag) -> Result<String, ConstraintError> {
+    let parsed = |text: &str| serde_json::from_str(text).map_err(|error| super::reason(&error));
+    let (quote, end) = (regex_quoted(&tag.begin), Value::from(tag.end.as_str()));
+    let json = json_rule(parsed(&tag.schema)?)?;
+    let begin = Value::from(tag.begin.as_str());
+    let times = if tag.is_repeated { "+" } else { "" };
+    let call = format!("call: \"\\n\" json \"\\n\" {end}\njson: %json {json}\n");
+    Ok(match &tag.otherwise {
+        Some(otherwise) => {
+            let otherwise = json_rule(parsed(otherwise)?)?;
+            let again = if tag.is_repeated { format!("(\"\\n\" {begin} call)*") } else { String::new() };
+            format!("start: {space} (answer | {begin} call {again})\nanswer: %json {otherwise}\n{call}")
+        }
+        None => {
+            let rest = if tag.is_repeated { "REST" } else { "" };
+            format!(
+                "start: REST | (before call){times} {rest}\nREST: /(?s:.*)/ & ~/(?s:.*){quote}(?s:.*)/\n\
+                 before[lazy]: /(?s:.*){quote}/\n{call}"
+            )
+        }
+    })
+}
+
+/// A text as a regular expression of it alone.
+fn regex_quoted(text: &str) -> String {
+    let quoted = |c: char| {
+        if c.is_alphanumeric() || c == '_' { c.to_string() } else { format!("\\x{{{:x}}}", u32::from(c)) }
+    };
+    text.chars().map(quoted).collect()
+}
+
+/// What a schema is to a grammar. White space is fixed: a weak model would go on with it for ever, and the more is
+/// forced, the less is computed.
+fn json_rule(schema: Value) -> Result<Value, ConstraintError> {
     let mut schema = match schema {
         Value::Object(_) => schema,
         Value::Bool(true) => json!({}),
@@ -91,5 +135,5 @@ fn json_grammar(space: &str, schema: Value) -> Result<String, ConstraintError> {
         ..JsonCompileOptions::default()
     };
     options.apply_to(&mut schema);
-    Ok(format!("start: {space} answer\nanswer: %json {schema}\n"))
+    Ok(schema)
 }

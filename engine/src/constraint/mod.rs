@@ -8,6 +8,7 @@ mod excerpt;
 mod follow;
 mod grammar;
 mod items;
+mod lark;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -98,7 +99,11 @@ impl Constraints {
             }
             constraint => {
                 let grammar = grammar::grammar(constraint, leading_space)?;
-                let mut parser = factory.create_parser(grammar).map_err(|error| reason(&error))?;
+                let made = match constraint {
+                    Constraint::Grammar(_) => lark::on_deep_stack(|| factory.create_parser(grammar))?,
+                    _ => factory.create_parser(grammar),
+                };
+                let mut parser = made.map_err(|error| reason(&error))?;
                 parser.start_without_prompt();
                 FormState::Grammar(Box::new(parser))
             }

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use base::StructuralTag;
 use proptest::prelude::*;
 
 use super::*;
@@ -79,6 +80,49 @@ fn want(constraint: &Constraint, wanted: &str) -> Option<Written> {
 /// Whether the text can be written as it is wanted.
 fn writes(constraint: &Constraint, wanted: &str) -> bool {
     want(constraint, wanted).is_some_and(|(_, text)| text == wanted)
+}
+
+fn tag(is_repeated: bool, otherwise: Option<&str>) -> Constraint {
+    let schema = r#"{"type":"object","properties":{"name":{"const":"f"},"arguments":{"type":"object",
+        "properties":{"x":{"type":"integer"}},"required":["x"],"additionalProperties":false}},
+        "required":["name","arguments"],"additionalProperties":false}"#;
+    Constraint::StructuralTag(Box::new(StructuralTag {
+        begin: "<tool_call>".into(),
+        schema: schema.into(),
+        end: "</tool_call>".into(),
+        is_repeated,
+        otherwise: otherwise.map(str::to_owned),
+    }))
+}
+
+#[test]
+fn a_tag_begins_json_of_its_schema_wherever_it_is_written() {
+    let call =
+        |x: &str| format!("<tool_call>\n{{\"name\": \"f\", \"arguments\": {{\"x\": {x}}}}}\n</tool_call>");
+    let many = tag(true, None);
+    for text in [
+        "Paris.".to_owned(),
+        "1 < 2 <tool".to_owned(),
+        call("7"),
+        format!("I look.\n{}", call("7")),
+        format!("{}\n{}\nDone.", call("7"), call("-12")),
+    ] {
+        assert!(writes(&many, &text), "{text}");
+    }
+    for text in [
+        "<tool_call>find it</tool_call>".to_owned(),
+        "So <tool_call>\n{\"name\": \"g\"".to_owned(),
+        call("true"),
+        format!("{}<tool_call>x", call("7")),
+    ] {
+        assert!(!writes(&many, &text), "{text}");
+    }
+    let once = tag(false, None);
+    assert!(writes(&once, &format!("So: {}", call("7"))));
+    assert!(!writes(&once, &format!("{}\n{}", call("7"), call("8"))));
+    let formed = tag(true, Some(r#"{"enum":["x","y"]}"#));
+    assert!(writes(&formed, "\"x\"") && writes(&formed, &format!("{}\n{}", call("7"), call("8"))));
+    assert!(!writes(&formed, "So."));
 }
 
 #[test]
@@ -325,6 +369,45 @@ fn optional(count: usize) -> Constraint {
     let schema =
         serde_json::json!({"type": "object", "properties": properties, "additionalProperties": false});
     Constraint::JsonSchema(schema.to_string())
+}
+
+#[test]
+fn a_grammar_says_what_may_be_written() {
+    let lark = "start: verdict (\" and \" verdict)? \".\"\nverdict: \"good\" | \"bad\" | /[0-9]+/\n";
+    let grammar = Constraint::Grammar(lark.into());
+    for text in ["good.", "bad and 42.", "7 and good."] {
+        assert!(writes(&grammar, text), "{text}");
+    }
+    for text in ["fine.", "good and .", "good"] {
+        assert!(!writes(&grammar, text), "{text}");
+    }
+}
+
+#[test]
+fn a_grammar_is_compiled_as_deep_as_it_may_be_and_refused_beyond() {
+    let chain = |count: usize| {
+        let rules: String = (0..count).map(|rule| format!("r{rule}: r{}\n", rule + 1)).collect();
+        Constraint::Grammar(format!("start: r0\n{rules}r{count}: \"a\"\n"))
+    };
+    let nested = |count: usize| {
+        let rule = |rule: usize| format!("r{rule}: {}r{}{}\n", "(".repeat(25), rule + 1, ")".repeat(25));
+        let rules: String = (0..count).map(rule).collect();
+        Constraint::Grammar(format!("start: r0\n{rules}r{count}: \"a\"\n"))
+    };
+    for deep in [chain(1_990), nested(76)] {
+        assert!(writes(&deep, "a"));
+    }
+    for (lark, said) in [
+        (chain(2_000), "at most 2000"),
+        (nested(80), "at most 2000"),
+        (Constraint::Grammar("start: %json {\"type\": \"object\"}".into()), "JSON schema"),
+        (Constraint::Grammar("start: missing".into()), "missing"),
+        (Constraint::Grammar("first: \"a\"".into()), "start"),
+        (Constraint::Grammar(format!("start: {}\"a\"{}", "(".repeat(99), ")".repeat(99))), "nested"),
+    ] {
+        let error = constraints().compile(&lark).expect_err("it is refused");
+        assert!(error.to_string().contains(said), "{error} for {said}");
+    }
 }
 
 #[test]

@@ -97,6 +97,8 @@ impl Answers {
             }
             Constraint::Regex(_)
             | Constraint::JsonSchema(_)
+            | Constraint::StructuralTag(_)
+            | Constraint::Grammar(_)
             | Constraint::Excerpt { .. }
             | Constraint::Items(_)
             | Constraint::Reading { .. } => Vec::new(),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use base::{RowError, TokenId};
 use llguidance::toktrie::SimpleVob;
 
+use super::adjuster::Adjuster;
 use super::answer_probability::ScoredAnswers;
 use super::distribution::Distribution;
 use super::rows::{RowConstraint, refused};
@@ -34,7 +35,7 @@ pub(super) fn draw(
     cpu: &Cpu,
     (logits, ids_end): (&mut [f32], usize),
     slot: &SampledSlot<'_>,
-    state: &mut RowConstraint,
+    (state, mut adjuster): (&mut RowConstraint, Option<Adjuster<'_>>),
 ) -> Result<Drawn, RowError> {
     // A guess may be forced instead of drawn: then nobody looks at its own logits, which say whether it is
     // computed.
@@ -46,7 +47,12 @@ pub(super) fn draw(
     let scored = slot.scored();
     draw_rows(slot, |row, index| {
         let logits = &mut logits[row * vocab..][..vocab];
-        draw_one(cpu, (logits, ids_end), (slot, scored.as_ref()), (state, index))
+        let how = (scored.as_ref(), adjuster.as_ref());
+        let (drawn, pushed) = draw_one(cpu, (logits, ids_end), (slot, how), (state, index))?;
+        if let Some(adjuster) = &mut adjuster {
+            adjuster.push(drawn.token, &pushed);
+        }
+        Ok((drawn, pushed))
     })
 }
 
@@ -85,11 +91,14 @@ pub(super) fn draw_rows(
     Ok(Drawn { tokens, rest: None })
 }
 
+/// What decides a draw beside logits and constraint.
+type DrawRules<'a> = (Option<&'a ScoredAnswers<'a>>, Option<&'a Adjuster<'a>>);
+
 /// Draws a token among those that the row's constraint allows, and tells the constraint.
 fn draw_one(
     cpu: &Cpu,
     (logits, ids_end): (&mut [f32], usize),
-    (slot, scored): (&SampledSlot<'_>, Option<&ScoredAnswers<'_>>),
+    (slot, (scored, adjuster)): (&SampledSlot<'_>, DrawRules<'_>),
     (state, index): (&mut RowConstraint, u32),
 ) -> Result<(DrawnToken, Pushed), RowError> {
     let (allowed, wanted) = (allowed(state)?, slot.wanted());
@@ -102,6 +111,9 @@ fn draw_one(
         });
     }
     let distribution = Distribution::of(cpu, (logits, ids_end), allowed.as_deref(), wanted);
+    if let Some(adjuster) = adjuster {
+        adjuster.adjust(logits, index);
+    }
     if let Some(((scored, allowed), state)) = scored {
         allowed.iter_set_entries(|token| {
             let may_be = scored.may_be(state.written(), state.bytes(token as u32));

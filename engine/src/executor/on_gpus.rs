@@ -78,7 +78,7 @@ fn sample_together(
         at = own.end;
         let drawn = if is_whole(slot) {
             let mut logits = gpus.queried_logits(own)?;
-            draw(gpus.cpu(), (&mut logits, ids_end), slot, &mut state)
+            draw(gpus.cpu(), (&mut logits, ids_end), slot, (&mut state, rows.adjuster(slot)))
         } else {
             mask.and_then(|_| {
                 draw_rows(slot, |row, _| {
@@ -94,10 +94,11 @@ fn sample_together(
 }
 
 /// Whether all of a slot's logits are needed: behind a guess nobody knows yet what a constraint allows, and
-/// probabilities are of all; so is what chooses an answer by them.
+/// probabilities are of all; so is what chooses an answer by them, and what changes them is done on the processor.
 fn is_whole(slot: &SampledSlot<'_>) -> bool {
     let is_scored = slot.spec.generation.scoring.is_some();
-    (slot.is_constrained() && slot.rows() > 1) || slot.top_logprobs().is_some() || is_scored
+    let is_changed = slot.is_adjusted() || is_scored;
+    (slot.is_constrained() && slot.rows() > 1) || slot.top_logprobs().is_some() || is_changed
 }
 
 /// A slot's rows, and what is asked of each.

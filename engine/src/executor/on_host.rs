@@ -67,13 +67,12 @@ fn sample_from_logits(
     let mut jobs = Vec::with_capacity(slots.len());
     for (slot, state) in slots.iter().zip(&mut states) {
         let (own, behind) = std::mem::take(&mut rest).split_at_mut(slot.rows() * vocab);
-        jobs.push((own, slot, state));
+        jobs.push((own, slot, (state, rows.adjuster(slot))));
         rest = behind;
     }
     let cpu = ranks.model().cpu();
-    let one = |(logits, slot, state): (&mut [f32], &SampledSlot<'_>, &mut _)| {
-        draw(cpu, (logits, ids_end), slot, state)
-    };
+    let one =
+        |(logits, slot, row): (&mut [f32], &SampledSlot<'_>, _)| draw(cpu, (logits, ids_end), slot, row);
     let drawn: Vec<Result<Drawn, RowError>> = cpu.run(|| jobs.into_par_iter().map(one).collect());
     for ((slot, drawn), state) in slots.iter().zip(drawn).zip(states) {
         outcomes.push(rows.outcome(slot, drawn, state));
@@ -86,7 +85,8 @@ fn wanted(slots: &[SampledSlot<'_>]) -> Option<Vec<usize>> {
     let mut rows = Vec::new();
     for slot in slots {
         let generation = &slot.spec.generation;
-        let is_plain = generation.constraint.is_none() && slot.top_logprobs().is_none();
+        let is_told = slot.top_logprobs().is_some();
+        let is_plain = generation.constraint.is_none() && !is_told && !slot.is_adjusted();
         let wanted = top_k_wanted(generation).filter(|_| is_plain)?;
         rows.extend(std::iter::repeat_n(wanted, slot.rows()));
     }

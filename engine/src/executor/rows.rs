@@ -6,15 +6,17 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use base::{
-    ConstraintError, End, Logprob, RequestId, RowError, RowOutcome, SampleSpec, Sampled, Slot, TokenId,
-    TokenLogprob,
+    ConstraintError, End, Generation, Logprob, RequestId, RowError, RowOutcome, SampleSpec, Sampled, Slot,
+    TokenId, TokenLogprob,
 };
 
+use super::adjuster::Adjuster;
 use super::answer_probability::{AnswerProbability, is_listed};
 use super::distribution::DrawnLogprob;
 use super::sampled_slot::{Drawn, DrawnToken, SampledSlot};
+use crate::adjust::TokenCounts;
 use crate::constraint::{ConstraintState, Constraints};
-use crate::stop::StopText;
+use crate::stop::{Released, StopText};
 use crate::text::{DecodeState, TokenText};
 
 /// Where a row stands in its constraint, if it has one; or why it cannot be kept.
@@ -35,6 +37,43 @@ struct RowState {
     constraint: Option<ConstraintState>,
     /// What its answer's probability is made of so far, where it is one of a list and that is known.
     answer: Option<AnswerProbability>,
+    /// Its tokens, where penalties count them.
+    counts: Option<TokenCounts>,
+}
+
+impl RowState {
+    /// A row that has said nothing.
+    fn new(text: &dyn TokenText, spec: &SampleSpec) -> Self {
+        let adjustments = spec.generation.adjustments.as_ref();
+        let is_counted = adjustments.is_some_and(|adjustments| adjustments.needs_output());
+        Self {
+            decode: text.start(),
+            stop: StopText::default(),
+            constraint: None,
+            answer: None,
+            counts: is_counted.then(|| TokenCounts::new(spec.prompt.as_deref())),
+        }
+    }
+
+    /// The text that is final with a token of the output, the `nth` from 1, and whether a stop string ended it.
+    fn say(
+        &mut self,
+        text: &dyn TokenText,
+        (token, nth): (TokenId, u64),
+        generation: &Generation,
+    ) -> Released {
+        if let Some(counts) = &mut self.counts {
+            counts.push(token);
+        }
+        let mut said = text.push(&mut self.decode, token);
+        if generation.shows_special
+            && let Some(written) = text.special(token)
+        {
+            said = text.flush(&mut self.decode) + &written;
+        }
+        let stops: &[String] = if nth <= generation.output_min().0 { &[] } else { &generation.stop };
+        self.stop.push(&said, stops, generation.shows_stop)
+    }
 }
 
 impl RowStates {
@@ -80,13 +119,19 @@ impl RowStates {
     /// Where a row stands that has said what it has. One that its constraint cannot have let through is
     /// without its constraint then, and fails alone when it samples.
     fn resumed(&self, spec: &SampleSpec) -> RowState {
-        let (mut decode, mut stop) = (self.text.start(), StopText::default());
+        let mut row = RowState::new(&*self.text, spec);
         let mut state = self.constraints.start(&spec.generation).ok().flatten();
-        for token in &spec.already_generated {
-            stop.push(&self.text.push(&mut decode, *token), &spec.generation.stop);
+        for (nth, token) in (1..).zip(&spec.already_generated) {
+            row.say(&*self.text, (*token, nth), &spec.generation);
             state = state.and_then(|mut state| state.take(*token).is_ok().then_some(state));
         }
-        RowState { decode, stop, constraint: state, answer: None }
+        RowState { constraint: state, ..row }
+    }
+
+    /// What a slot does to its logits before it draws, where it does anything.
+    pub(super) fn adjuster<'a>(&self, slot: &SampledSlot<'a>) -> Option<Adjuster<'a>> {
+        let row = self.outputs.get(&slot.request);
+        Adjuster::new(slot, row.and_then(|row| row.counts.as_ref()), &self.ends)
     }
 
     /// What became of a slot: its constraint is kept wherever it stands.
@@ -126,10 +171,8 @@ impl RowStates {
         let generation = &slot.spec.generation;
         let is_free = state.is_none();
         let output = self.outputs.entry(slot.request).or_insert_with(|| RowState {
-            decode: self.text.start(),
-            stop: StopText::default(),
-            constraint: None,
             answer: is_listed(generation.constraint.as_ref()).then(AnswerProbability::default),
+            ..RowState::new(&*self.text, slot.spec)
         });
         output.constraint = state;
         let left = slot.left();
@@ -138,6 +181,8 @@ impl RowStates {
         for DrawnToken { token, is_forced, logprob, probabilities } in drawn.tokens.into_iter().take(left) {
             tokens.push(token);
             if slot.top_logprobs().is_some() {
+                let is_shown = generation.shows_special || self.text.bytes(token).is_some();
+                let logprob = logprob.filter(|_| is_shown);
                 logprobs.push(logprob.and_then(|drawn| told(&*self.text, token, drawn)));
             }
             if !is_forced && probabilities.is_empty() {
@@ -146,10 +191,14 @@ impl RowStates {
                 answer.push(&self.text.bytes(token).unwrap_or_default(), probabilities);
             }
             if (obeys_end && self.ends.contains(&token)) || generation.stop_tokens.contains(&token) {
+                if generation.shows_stop {
+                    text += &output.say(&*self.text, (token, 0), generation).text;
+                }
                 end = Some(End::Stop);
                 break;
             }
-            let released = output.stop.push(&self.text.push(&mut output.decode, token), &generation.stop);
+            let nth = u64::from(slot.spec.output_index) + tokens.len() as u64;
+            let released = output.say(&*self.text, (token, nth), generation);
             text += &released.text;
             if released.is_stopped {
                 return Sampled { tokens, logprobs, text, end: Some(End::Stop), probability: None };
@@ -172,7 +221,8 @@ impl RowStates {
             }
         }
         if end.is_some() {
-            let released = output.stop.push(&self.text.flush(&mut output.decode), &generation.stop);
+            let rest = self.text.flush(&mut output.decode);
+            let released = output.stop.push(&rest, &generation.stop, generation.shows_stop);
             text += &released.text;
             if released.is_stopped {
                 end = Some(End::Stop);
@@ -183,10 +233,10 @@ impl RowStates {
     }
 }
 
-/// How likely a token was, as it is told; nothing of one without text.
+/// How likely a token was, as it is told: a special one as it is written, and nothing of one without text.
 fn told(text: &dyn TokenText, token: TokenId, drawn: DrawnLogprob) -> Option<TokenLogprob> {
     let one = |token, logprob: f32| {
-        let bytes = text.bytes(token)?;
+        let bytes = text.bytes(token).or_else(|| text.special(token).map(String::into_bytes))?;
         let shown = String::from_utf8_lossy(&bytes).into_owned();
         Some(Logprob { token: shown, logprob: logprob.into(), bytes: Some(bytes) })
     };

@@ -43,6 +43,11 @@ impl<'a> SampledSlot<'a> {
         self.spec.generation.logprobs
     }
 
+    /// Whether its logits are changed before it draws.
+    pub(super) fn is_adjusted(&self) -> bool {
+        self.spec.generation.adjustments.is_some()
+    }
+
     /// What is wanted of the distributions that its tokens are drawn from.
     pub(super) fn wanted(&self) -> DistributionRequest {
         DistributionRequest {

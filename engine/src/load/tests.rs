@@ -34,6 +34,7 @@ fn next_token(engine: &mut Engine, prompt: &str) -> TokenId {
         seed: 0,
         output_index: 0,
         already_generated: Vec::new(),
+        prompt: None,
     };
     let slot = Slot {
         request: RequestId(1),

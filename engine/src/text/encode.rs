@@ -92,6 +92,12 @@ impl Encoder {
         }
     }
 
+    /// How a special token is written, which has no text.
+    pub(crate) fn special(&self, token: TokenId) -> Option<String> {
+        let is_special = self.added.get(&token.0).is_some_and(Option::is_none);
+        is_special.then(|| self.tokenizer.id_to_token(token.0)).flatten()
+    }
+
     /// How the added tokens are written that markup is searched for, but for white space.
     pub(crate) fn added_names(&self) -> Vec<String> {
         let tokens = self.tokenizer.get_added_vocabulary().get_added_tokens_decoder();

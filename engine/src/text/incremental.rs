@@ -26,6 +26,11 @@ pub trait TokenText: Send + Sync {
     /// The bytes a token stands for inside an output; `None` where it has no text.
     fn bytes(&self, token: TokenId) -> Option<Vec<u8>>;
 
+    /// How a special token is written that has no text in an output.
+    fn special(&self, _token: TokenId) -> Option<String> {
+        None
+    }
+
     /// The tokens of text somewhere inside an output.
     fn encode(&self, text: &str) -> Vec<TokenId>;
 
@@ -91,6 +96,10 @@ impl TokenText for ByteText {
 
     fn bytes(&self, token: TokenId) -> Option<Vec<u8>> {
         u8::try_from(token.0).ok().map(|byte| vec![byte])
+    }
+
+    fn special(&self, token: TokenId) -> Option<String> {
+        (token == Self::END).then(|| "<end>".to_owned())
     }
 
     fn encode(&self, text: &str) -> Vec<TokenId> {

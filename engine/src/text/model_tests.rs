@@ -369,6 +369,24 @@ fn a_frame_is_the_template_cut_at_the_contents() {
 }
 
 #[test]
+fn a_callers_variables_reach_the_template_and_none_takes_the_place_of_the_conversation() {
+    let template = "{% for m in messages %}{{ m.content }}{% endfor %}{% if enable_thinking %}<think>{% endif %}{{ tone }}";
+    let settings = json!({ "chat_template": template, "bos_token": "<b>", "eos_token": "<e>" });
+    let text = configured(&settings, Value::Null, Some(0));
+    let written = |chat: &dyn ChatTemplate| -> String {
+        let pieces = chat.render(&[(Role::User, "hi")]).expect("it is written");
+        pieces.iter().map(RenderedPiece::text).collect()
+    };
+    assert_eq!(written(&text), "hi");
+    let with = |variables: &str| text.with_variables(variables).map(|chat| written(&*chat));
+    let variables = r#"{"enable_thinking": true, "tone": "!", "messages": []}"#;
+    assert_eq!(with(variables).as_deref(), Some("hi<think>!"));
+    assert_eq!(with(r#"{"enable_thinking": false}"#).as_deref(), Some("hi"));
+    assert_eq!(with("[]"), None, "no variables");
+    assert_eq!(written(&text), "hi", "of one conversation alone");
+}
+
+#[test]
 fn a_template_without_room_for_a_system_message_gets_it_in_the_first_user_message() {
     let refuses = "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}\
         {{ raise_exception('Conversation roles must alternate') }}{% endif %}[{{ m.content }}]{% endfor %}";

@@ -1,7 +1,10 @@
 //! [`ModelText`]: all that one checkpoint's text files say, behind the traits that other crates use.
 
 use base::text::{conversation, put_in};
-use base::{After, ChatTemplate, MarkupPart, Piece, RenderedPiece, Role, TextError, TokenId, Tokenizer};
+use base::{
+    After, ChatTemplate, MarkupPart, Piece, RenderedPiece, Role, TextError, TokenId, Tokenizer, ToolCallForm,
+    ToolFields,
+};
 use rayon::prelude::*;
 use serde_json::Value;
 
@@ -153,6 +156,25 @@ impl ChatTemplate for ModelText {
         Ok(put_in(&self.frame(&roles)?, &contents))
     }
 
+    fn tool_call_form(&self) -> Option<ToolCallForm> {
+        self.template.as_ref()?.tool_call_form
+    }
+
+    fn render_tools(
+        &self,
+        messages: &[(Role, &str)],
+        fields: &ToolFields,
+    ) -> Result<Vec<RenderedPiece>, TextError> {
+        match &self.template {
+            Some(template) => template.render_tools(messages, fields),
+            None => Err(TextError::Template("there is none that has words for tools".to_owned())),
+        }
+    }
+
+    fn with_variables(&self, variables: &str) -> Option<Box<dyn ChatTemplate + '_>> {
+        Some(Box::new(self.template.as_ref()?.with_variables(variables)?))
+    }
+
     fn render_rows(&self, roles: &[Role], rows: &[Vec<&str>]) -> Vec<Result<Vec<RenderedPiece>, TextError>> {
         let rows = rows.par_iter().with_min_len(ROWS_PER_TASK);
         rows.map(|contents| self.render(&conversation(roles, contents))).collect()
@@ -175,6 +197,10 @@ impl TokenText for ModelText {
 
     fn bytes(&self, token: TokenId) -> Option<Vec<u8>> {
         self.encoder.piece(token).map(|piece| self.decoding.bytes(&piece))
+    }
+
+    fn special(&self, token: TokenId) -> Option<String> {
+        self.encoder.special(token)
     }
 
     fn encode(&self, text: &str) -> Vec<TokenId> {

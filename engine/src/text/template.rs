@@ -5,7 +5,10 @@
 //! apart from markup all the same, whatever they hold: the conversation is rendered a second time with marks in
 //! its contents, and where both say the same but for the marks, the marks tell what came out of which content.
 
-use base::{Piece, RenderedPiece, Role, TextError};
+use std::collections::BTreeMap;
+
+use base::{ChatTemplate, Piece, RenderedPiece, Role, TextError, ToolCallForm, ToolFields};
+use minijinja::value::merge_maps;
 use minijinja::{Environment, Error, ErrorKind, Value, context};
 
 use crate::checkpoint::error::CheckpointError;
@@ -26,16 +29,42 @@ const JOINS: [fn(Role, Role) -> bool; 3] = [
 ];
 
 /// A compiled chat template.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Template {
     environment: Environment<'static>,
     names: SpecialNames,
     /// Numbers of the special tokens that the template itself has words for.
     own: Vec<usize>,
+    /// In which words it has models call tools.
+    pub(crate) tool_call_form: Option<ToolCallForm>,
+    /// Variables of the caller's.
+    variables: Value,
+}
+
+impl ChatTemplate for Template {
+    fn frame(&self, roles: &[Role]) -> Result<Vec<Piece>, TextError> {
+        Self::frame(self, roles)
+    }
+
+    fn render(&self, messages: &[(Role, &str)]) -> Result<Vec<RenderedPiece>, TextError> {
+        Self::render(self, messages)
+    }
+
+    fn tool_call_form(&self) -> Option<ToolCallForm> {
+        self.tool_call_form
+    }
+
+    fn render_tools(
+        &self,
+        messages: &[(Role, &str)],
+        fields: &ToolFields,
+    ) -> Result<Vec<RenderedPiece>, TextError> {
+        Self::render_tools(self, messages, fields)
+    }
 }
 
 /// How special tokens are written.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct SpecialNames {
     /// Empty where there is none.
     pub(crate) bos_token: String,
@@ -68,13 +97,35 @@ impl Template {
             .map_err(|error| CheckpointError::malformed(NAME, error))?;
         let own = names.reserved.iter().enumerate().filter(|(_, name)| source.contains(name.as_str()));
         let own = own.map(|(number, _)| number).collect();
-        Ok(Self { environment, names, own })
+        Ok(Self { environment, names, own, tool_call_form: tool_call_form(source), variables: context! {} })
+    }
+
+    /// The same with these variables, JSON text of an object. None of them takes the place of the conversation.
+    pub(crate) fn with_variables(&self, variables: &str) -> Option<Self> {
+        let variables: serde_json::Map<String, serde_json::Value> = serde_json::from_str(variables).ok()?;
+        Some(Self { variables: Value::from_serialize(variables), ..self.clone() })
     }
 
     /// The conversation as the template writes it. Where it refuses the messages as they stand, some are joined
     /// ([`JOINS`]).
     pub(crate) fn render(&self, messages: &[(Role, &str)]) -> Result<Vec<RenderedPiece>, TextError> {
         self.first_of(messages, &|_| Ok(()))
+    }
+
+    /// The same with tools. No messages are joined.
+    pub(crate) fn render_tools(
+        &self,
+        messages: &[(Role, &str)],
+        fields: &ToolFields,
+    ) -> Result<Vec<RenderedPiece>, TextError> {
+        let texts = || fields.tools.iter().chain(fields.messages.values());
+        let forged = self.names.reserved.iter().find(|name| texts().any(|text| text.contains(name.as_str())));
+        if let Some(name) = forged {
+            let reason = format!("the special token `{name}` is written in tools or calls of tools");
+            return Err(TextError::Template(reason));
+        }
+        let parsed = ParsedTools::of(fields).map_err(TextError::Template)?;
+        self.written(messages, JOINS[0], &parsed, &|_| Ok(())).map_err(TextError::Template)
     }
 
     /// The markup around messages with these roles, as it is around contents that the template does not change.
@@ -107,13 +158,7 @@ impl Template {
     ) -> Result<Vec<RenderedPiece>, TextError> {
         let mut refusal = None;
         for joins in JOINS {
-            let turns = turns(messages, joins);
-            let rendered = self.text(&turns, &|i| messages[i].1.to_owned());
-            let pieces = rendered.map_err(|error| reason(&error)).and_then(|text| {
-                let pieces = self.pieces(&turns, messages, &text)?;
-                accept(&pieces).map(|()| pieces)
-            });
-            match pieces {
+            match self.written(messages, joins, &ParsedTools::default(), accept) {
                 Ok(pieces) => return Ok(pieces),
                 Err(reason) => _ = refusal.get_or_insert(reason),
             }
@@ -121,18 +166,32 @@ impl Template {
         Err(TextError::Template(refusal.unwrap_or_default()))
     }
 
+    /// Messages that are joined in one way, where the template takes them and `accept` likes what it writes.
+    fn written(
+        &self,
+        messages: &[(Role, &str)],
+        joins: fn(Role, Role) -> bool,
+        tools: &ParsedTools,
+        accept: &dyn Fn(&[RenderedPiece]) -> Result<(), String>,
+    ) -> Result<Vec<RenderedPiece>, String> {
+        let turns = turns(messages, joins);
+        let text = self.text(&turns, tools, &|i| messages[i].1.to_owned()).map_err(|error| reason(&error))?;
+        let pieces = self.pieces(&turns, (messages, tools), &text)?;
+        accept(&pieces).map(|()| pieces)
+    }
+
     /// The pieces of `text`, which is these turns as the template writes them.
     fn pieces(
         &self,
         turns: &[Turn],
-        messages: &[(Role, &str)],
+        (messages, tools): (&[(Role, &str)], &ParsedTools),
         text: &str,
     ) -> Result<Vec<RenderedPiece>, String> {
         let contents = messages.iter().map(|(_, content)| *content);
         let marks = Marks::absent_from(contents.chain([text]), &self.names.reserved)
             .ok_or("the messages hold every private character there is")?;
         let read = |guards: &[Guard]| {
-            let marked = self.text(turns, &|i| marks.mark(messages[i].1, i, &guards[i])).ok()?;
+            let marked = self.text(turns, tools, &|i| marks.mark(messages[i].1, i, &guards[i])).ok()?;
             marks.read(&marked, text)
         };
         if let Some(pieces) = read(&vec![Guard::Borders; messages.len()]) {
@@ -185,23 +244,74 @@ impl Template {
     }
 
     /// Renders, ending where the answer begins.
-    fn text(&self, turns: &[Turn], content: &dyn Fn(usize) -> String) -> Result<String, Error> {
+    fn text(
+        &self,
+        turns: &[Turn],
+        tools: &ParsedTools,
+        content: &dyn Fn(usize) -> String,
+    ) -> Result<String, Error> {
         let message = |(role, numbers): &Turn| {
             let content = numbers.iter().map(|i| content(*i)).collect::<Vec<_>>().join("\n\n");
-            context! { role => role.name(), content => content }
+            match numbers.first().and_then(|i| tools.messages.get(i)) {
+                None => context! { role => role.name(), content => content },
+                Some(fields) => {
+                    let plain = context! { role => role.name(), content => content };
+                    // What comes first wins: a tool's result has a role of its own.
+                    context! { ..fields.clone(), ..plain }
+                }
+            }
         };
-        self.environment.get_template(NAME)?.render(context! {
+        let own = context! {
             messages => turns.iter().map(message).collect::<Vec<Value>>(),
-            // Transformers says that there are none; templates ask whether they are, or are `none`.
-            tools => (),
-            documents => (),
+            // Transformers says that there are none, and no documents; templates ask whether they are, or are `none`.
+            tools => tools.tools,
             add_generation_prompt => true,
             bos_token => self.names.bos_token,
             eos_token => self.names.eos_token,
-            // A cell has no room for a model's reasoning; templates that know the switch obey it (Qwen3).
-            enable_thinking => false,
+        };
+        // A cell has no room for a model's reasoning; templates that know the switch obey it (Qwen3).
+        let rest = context! { documents => (), enable_thinking => false };
+        // The last that has a name says what it is.
+        let all = merge_maps([rest, self.variables.clone(), own]);
+        self.environment.get_template(NAME)?.render(all)
+    }
+}
+
+/// Tools and fields of messages as a template sees them.
+#[derive(Debug, Default)]
+struct ParsedTools {
+    /// `None`: there are no tools.
+    tools: Option<Value>,
+    messages: BTreeMap<usize, Value>,
+}
+
+impl ParsedTools {
+    fn of(fields: &ToolFields) -> Result<Self, String> {
+        let parse = |text: &String| -> Result<Value, String> {
+            let json: serde_json::Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
+            Ok(Value::from_serialize(json))
+        };
+        let tools: Result<Vec<Value>, String> = fields.tools.iter().map(parse).collect();
+        let messages = fields.messages.iter().map(|(i, text)| Ok((*i, parse(text)?)));
+        let messages: Result<BTreeMap<usize, Value>, String> = messages.collect();
+        Ok(Self {
+            tools: Some(tools?).filter(|tools| !tools.is_empty()).map(Value::from),
+            messages: messages?,
         })
     }
+}
+
+/// In which words a template has models call tools, by the marks that it writes.
+fn tool_call_form(source: &str) -> Option<ToolCallForm> {
+    if !source.contains("tools") {
+        return None;
+    }
+    let marks = [
+        ("<tool_call>", ToolCallForm::Hermes),
+        ("[TOOL_CALLS]", ToolCallForm::Mistral),
+        ("\"parameters\": ", ToolCallForm::Llama),
+    ];
+    marks.into_iter().find(|(mark, _)| source.contains(mark)).map(|(_, form)| form)
 }
 
 /// The messages that the template gets; one joins the message before it where `joins` says so of their roles.

@@ -161,6 +161,7 @@ impl Row {
             } else {
                 Vec::new()
             },
+            prompt: self.generation.needs_prompt().then(|| self.tokens[..self.prompt].into()),
         });
         let first = positions.start / self.block_tokens;
         Slot {

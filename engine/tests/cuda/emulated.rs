@@ -60,10 +60,17 @@ pub(crate) struct Emulated {
     pub(crate) awaited: AtomicU64,
     /// Bytes that may be allocated.
     pub(crate) room: AtomicU64,
+    /// Allocations that succeed before one does not, of memory of the host too.
+    pub(crate) allocations: AtomicU64,
     /// The call that fails, counted from now; 0: none does.
     pub(crate) fails_at: AtomicU64,
     /// Whether it records steps.
     pub(crate) records: AtomicBool,
+    /// Whether it comes to every sum as the last.
+    pub(crate) is_slow: AtomicBool,
+    /// Whether it comes to no sum any more; and whether it was to come to one.
+    pub(crate) hangs: AtomicBool,
+    pub(crate) is_hanging: AtomicBool,
     is_lost: AtomicBool,
 }
 
@@ -83,8 +90,12 @@ pub(crate) fn gpus(ranks: usize) -> Option<Vec<Arc<Emulated>>> {
             replays: AtomicU64::new(0),
             awaited: AtomicU64::new(0),
             room: AtomicU64::new(1 << 30),
+            allocations: AtomicU64::new(u64::MAX),
             fails_at: AtomicU64::new(0),
             records: AtomicBool::new(true),
+            is_slow: AtomicBool::new(false),
+            hangs: AtomicBool::new(false),
+            is_hanging: AtomicBool::new(false),
             is_lost: AtomicBool::new(false),
         })
     };
@@ -141,6 +152,26 @@ impl Emulated {
         Ok(())
     }
 
+    /// Counts an allocation; fails where no more succeed.
+    fn count_allocation(&self, bytes: usize) -> Result<(), GpuError> {
+        let left = |left: u64| left.checked_sub(1);
+        let counted = self.allocations.fetch_update(Ordering::SeqCst, Ordering::SeqCst, left);
+        counted.map(drop).map_err(|_| GpuError::OutOfMemory { bytes })
+    }
+
+    /// Whether nothing is allocated.
+    pub(crate) fn is_empty(&self) -> bool {
+        let is_empty =
+            |memory: &Mutex<HashMap<u64, Box<[u128]>>>| memory.lock().expect("no holder panics").is_empty();
+        is_empty(&self.memory) && is_empty(&self.host)
+    }
+
+    /// Its largest stretch of memory, as it is now.
+    pub(crate) fn largest(&self) -> Vec<u128> {
+        let memory = self.memory.lock().expect("no holder panics");
+        memory.values().max_by_key(|stretch| stretch.len()).expect("something is allocated").to_vec()
+    }
+
     /// Runs a call, or takes it down.
     fn call(&self, call: Call) -> Result<(), GpuError> {
         if let Some(recorded) = &mut *self.recording.lock().expect("no holder panics") {
@@ -182,8 +213,17 @@ impl Emulated {
         // SAFETY: the caller's memory, of this length.
         let values = unsafe { std::slice::from_raw_parts_mut(values.0 as *mut f32, count) };
         let mut now = now.lock().expect("no holder panics");
+        let (is_slow, hangs) = (&self.is_slow, &self.hangs);
+        self.is_hanging.store(hangs.load(Ordering::SeqCst), Ordering::SeqCst);
+        while !now.is_broken
+            && (hangs.load(Ordering::SeqCst)
+                || is_slow.load(Ordering::SeqCst) && now.parts.len() + 1 < *ranks)
+        {
+            now = wake.wait(now).expect("no holder panics");
+        }
         let round = now.round;
         now.parts.insert(self.rank, values.to_vec());
+        wake.notify_all();
         if now.parts.len() == *ranks {
             let mut sum = vec![0.0; count];
             for rank in 0..*ranks {
@@ -274,6 +314,7 @@ impl Gpu for Emulated {
     }
 
     fn allocate(&self, bytes: usize) -> Result<Address, GpuError> {
+        self.count_allocation(bytes)?;
         let left = |room: u64| room.checked_sub(bytes as u64);
         if self.room.fetch_update(Ordering::SeqCst, Ordering::SeqCst, left).is_err() {
             return Err(GpuError::OutOfMemory { bytes });
@@ -306,6 +347,7 @@ impl Gpu for Emulated {
     }
 
     fn allocate_host(&self, bytes: usize) -> Result<Address, GpuError> {
+        self.count_allocation(bytes)?;
         let memory = vec![u128::MAX; bytes.div_ceil(16)].into_boxed_slice();
         let address = memory.as_ptr() as u64;
         self.host.lock().expect("no holder panics").insert(address, memory);

@@ -1,6 +1,6 @@
 """Writes expected.json: what transformers' `apply_chat_template` makes of awkward conversations with the
-templates beside this file. They were written after what the public templates of these models do, without their
-parts for tools; those of Qwen, SmolLM2, Mistral, Phi, Zephyr and DeepSeek (Apache-2.0 or MIT) keep the originals'
+templates beside this file; and expected_tools.json, the same of conversations with tools. They were written after what the public templates of these models do, without their
+parts for tools (`*_tools.jinja` have some); those of Qwen, SmolLM2, Mistral, Phi, Zephyr and DeepSeek (Apache-2.0 or MIT) keep the originals'
 turns of phrase, which are what there is to get wrong.
 
     pip install transformers==5.24.0 && python engine/tests/templates/generate.py
@@ -44,6 +44,15 @@ MODELS = {
         ["<BOS_TOKEN>", "<|START_OF_TURN_TOKEN|>", "<|END_OF_TURN_TOKEN|>", "<|SYSTEM_TOKEN|>", "<|USER_TOKEN|>", "<|CHATBOT_TOKEN|>"],
     ),
 }
+# The same of templates that write tools.
+TOOL_MODELS = {
+    "qwen25_tools": (None, "<|im_end|>", [*CHATML, "<tool_call>", "</tool_call>"]),
+    "mistral_tools": (
+        "<s>",
+        "</s>",
+        ["<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_CALLS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]"],
+    ),
+}
 SPACE = " \t\u00a0\u3000\r\n\u001c"
 QUOTES = """He said "it's \\"so\\"", '''no''', `{{ messages }}` {% if x %}\\n{# c #} \\ <b>&amp;</b>"""
 TOOL = '<tool_call>\n{"name": "find", "arguments": {"text": "a \\"b\\" <c>", "n": [1, {}]}}\n</tool_call>'
@@ -72,6 +81,47 @@ CONVERSATIONS = [
     [("system", " a "), ("system", " b "), ("user", " c ")],
     [("assistant", " Welcome. "), ("user", " Hi ")],
     [("user", " Hi "), ("system", " Be brief. "), ("user", " Why? ")],
+]
+
+
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "find",
+            "description": "Finds a text \u2013 <b>fast</b>.",
+            "parameters": {
+                "type": "object",
+                "required": ["text"],
+                "properties": {"text": {"type": "string", "enum": ["z", "a"]}, "count": {"type": "integer", "default": 1.5}},
+            },
+        },
+    },
+    {"type": "function", "function": {"name": "stop"}},
+]
+
+
+def call(name, call_id, **arguments):
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+RESULT = {"role": "tool", "tool_call_id": "abcdefgh1", "name": "find"}
+TOOL_CONVERSATIONS = [
+    [{"role": "user", "content": "Find it."}],
+    [{"role": "system", "content": "Be brief."}, {"role": "user", "content": " Find it. "}],
+    [
+        {"role": "user", "content": "Find it."},
+        {"role": "assistant", "content": "", "tool_calls": [call("find", "abcdefgh1", text='a "b" <c>', count=[1, {}, None, True])]},
+        {**RESULT, "content": " [1, 2] \n"},
+    ],
+    [
+        {"role": "user", "content": "Find both."},
+        {"role": "assistant", "content": "I look.", "tool_calls": [call("find", "abcdefgh1", text="\u00e9"), call("stop", "abcdefgh2")]},
+        {**RESULT, "content": "one"},
+        {**RESULT, "tool_call_id": "abcdefgh2", "name": "stop", "content": "two <tool_call>"},
+        {"role": "assistant", "content": "Done."},
+        {"role": "user", "content": "Again."},
+    ],
 ]
 
 
@@ -107,6 +157,15 @@ def main():
         found[name] = {"bos_token": bos, "eos_token": eos, "special": special, "rendered": texts}
     whole = {"conversations": CONVERSATIONS, "templates": found}
     (HERE / "expected.json").write_text(json.dumps(whole, indent=1, ensure_ascii=True) + "\n")
+    with_tools = {}
+    for name, (bos, eos, special) in TOOL_MODELS.items():
+        tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()), bos_token=bos, eos_token=eos)
+        template = (HERE / f"{name}.jinja").read_text()
+        options = {"tokenize": False, "add_generation_prompt": True, "chat_template": template, "tools": TOOLS}
+        texts = [tokenizer.apply_chat_template(messages, **options) for messages in TOOL_CONVERSATIONS]
+        with_tools[name] = {"bos_token": bos, "eos_token": eos, "special": special, "rendered": texts}
+    whole = {"tools": TOOLS, "conversations": TOOL_CONVERSATIONS, "templates": with_tools}
+    (HERE / "expected_tools.json").write_text(json.dumps(whole, indent=1, ensure_ascii=True) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,40 +1,30 @@
-//! Bytes of request bodies that this server holds at once, whoever sends them.
+//! Bytes of request bodies that this server holds at once, whoever sends them. How many it may hold is each request's
+//! to say, for that changes while the server runs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use actix_web::web::Bytes;
 
-/// The bound, and what is held.
-#[derive(Debug)]
+/// What is held.
+#[derive(Debug, Default)]
 pub struct BodyBudget {
     held: AtomicU64,
-    max: u64,
 }
 
 impl BodyBudget {
-    /// Room for `max` bytes.
-    pub fn new(max: u64) -> Arc<Self> {
-        Arc::new(Self { held: AtomicU64::new(0), max })
-    }
-
     /// Bytes held now.
     pub fn held(&self) -> u64 {
         self.held.load(Ordering::Acquire)
     }
 
-    /// The bound.
-    pub(super) fn max(&self) -> u64 {
-        self.max
+    /// A body without bytes yet, which takes more while all bodies together have at most `max`.
+    pub(super) fn body(self: &Arc<Self>, max: u64) -> HeldBody {
+        HeldBody { bytes: Vec::new(), held: 0, max, budget: Arc::clone(self) }
     }
 
-    /// A body without bytes yet.
-    pub(super) fn body(self: &Arc<Self>) -> HeldBody {
-        HeldBody { bytes: Vec::new(), held: 0, budget: Arc::clone(self) }
-    }
-
-    fn take(&self, more: u64) -> bool {
-        let fits = |held: u64| held.checked_add(more).filter(|all| *all <= self.max);
+    fn take(&self, more: u64, max: u64) -> bool {
+        let fits = |held: u64| held.checked_add(more).filter(|all| *all <= max);
         self.held.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_ok()
     }
 }
@@ -45,6 +35,8 @@ pub(super) struct HeldBody {
     bytes: Vec<u8>,
     /// What it counts for: its room, not its length.
     held: u64,
+    /// Of all bodies.
+    max: u64,
     budget: Arc<BodyBudget>,
 }
 
@@ -54,6 +46,11 @@ impl HeldBody {
         self.bytes.len() as u64
     }
 
+    /// Bytes that all bodies may have.
+    pub(super) fn max(&self) -> u64 {
+        self.max
+    }
+
     /// Takes in what has arrived; false where there is no room.
     pub(super) fn extend(&mut self, chunk: &[u8]) -> bool {
         let len = self.bytes.len() + chunk.len();
@@ -61,7 +58,7 @@ impl HeldBody {
             // Half as much again, so that a long body is not copied for each of its chunks.
             let room = len.max(self.bytes.capacity() * 3 / 2);
             let more = room as u64 - self.held;
-            if !self.budget.take(more) {
+            if !self.budget.take(more, self.max) {
                 return false;
             }
             self.held += more;
@@ -95,12 +92,13 @@ mod tests {
 
     #[test]
     fn a_body_counts_until_its_last_copy_is_gone_and_no_two_have_more_than_there_is() {
-        let budget = BodyBudget::new(1_000);
-        let mut body = budget.body();
+        let budget = Arc::<BodyBudget>::default();
+        let mut body = budget.body(1_000);
         assert!(body.extend(&[1; 400]) && body.extend(&[2; 200]));
-        let mut other = budget.body();
+        let mut other = budget.body(1_000);
         assert!(other.extend(&[3; 300]));
         assert!(!other.extend(&[3; 200]), "there is no room for 1,100");
+        assert!(budget.body(1_100).extend(&[3; 200]), "by another bound there is");
         drop(other);
         let bytes = body.into_bytes();
         assert_eq!((bytes.len(), &bytes[399..401]), (600, &[1, 2][..]));

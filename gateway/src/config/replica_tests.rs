@@ -38,6 +38,8 @@ fn what_cannot_work_is_named() {
     check(&one("url = \"http://a\"\n[[replicas]]\nurl = \"http://b\"\nname = \"0\""), "another replica's");
     check(&one("url = \"http://a\"\nprompt_price = -1.0"), "replicas[0].prompt_price");
     check(&one("url = \"http://a\"\noutput_price = nan"), "replicas[0].output_price");
+    check(&one("url = \"http://a\"\ncached_price = 1e10"), "replicas[0].cached_price");
+    check("[model]\nprompt_price = -1.0", "model.prompt_price");
     check(&one("kind = \"local\"\n[[replicas]]\nkind = \"local\""), "one local engine");
     check(&one("kind = \"local\"\nurl = \"http://a\""), "replicas[0].url");
     check("[[replicas]]\nurl = \"http://a\"", "replicas[0].model");
@@ -57,6 +59,8 @@ fn tokens_cost_what_they_cost_at_the_dearest_replica() {
     let second =
         "prompt_price = 0.15\noutput_price = 0.6\n[[replicas]]\nurl = \"http://b\"\nprompt_price = 3";
     assert_eq!(price(second), Some((3.0, 0.6)));
+    let text = "[model]\nname = \"m\"\noutput_price = 2\n[[replicas]]\nurl = \"http://a\"\n";
+    assert_eq!(Config::parse(text, &|_| None).expect("valid").backend().price(&[]), Some((0.0, 2.0)));
 }
 
 #[test]

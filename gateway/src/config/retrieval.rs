@@ -1,6 +1,6 @@
 //! Settings of corpora and their embedding model.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use base::Bytes;
 use serde::{Deserialize, Serialize};
@@ -13,6 +13,8 @@ use super::InvalidConfig;
 pub struct RetrievalConfig {
     /// A folder with an embedding model of the BERT family; without it corpora are refused.
     pub model: Option<PathBuf>,
+    /// What `/v1/embeddings` calls it; by default its folder's name.
+    pub name: Option<String>,
     /// Threads that compute vectors, beside the engine's.
     pub threads: usize,
     /// Groups of texts that are embedded at the same time; more wait.
@@ -44,6 +46,7 @@ impl Default for RetrievalConfig {
     fn default() -> Self {
         Self {
             model: None,
+            name: None,
             threads: 2,
             tasks_max: 2,
             waiting_max: 64,
@@ -61,6 +64,13 @@ impl Default for RetrievalConfig {
 }
 
 impl RetrievalConfig {
+    /// What the embedding model is called.
+    pub fn model_name(&self) -> String {
+        let folder = self.model.as_deref().and_then(Path::file_name);
+        let named = || folder.map(|name| name.to_string_lossy().into_owned());
+        self.name.clone().or_else(named).unwrap_or_else(|| "embedder".into())
+    }
+
     /// Refuses what could not work, and names the field.
     pub(super) fn validate(&self) -> Result<(), InvalidConfig> {
         let positive: &[(&str, u64)] = &[

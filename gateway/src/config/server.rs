@@ -30,9 +30,14 @@ pub struct ServerConfig {
     /// The key of the certificate (PEM).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate_key: Option<PathBuf>,
+    /// Where a line of JSON is written for each request: `stdout`, `stderr`, or the path of a file, which SIGHUP has
+    /// opened again. None by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub access_log: Option<PathBuf>,
     /// Threads that serve connections.
     pub workers: usize,
-    /// Open connections per worker; more wait in the kernel's backlog.
+    /// Open connections per worker; more wait in the kernel's backlog. Where nearly all places are taken, connections
+    /// that are idle and have shown no valid key are closed, the oldest first.
     pub connections_max: usize,
     /// Time for a request's head to arrive; slower clients get a 408.
     pub header_ms_max: Millis,
@@ -72,6 +77,7 @@ impl Default for ServerConfig {
             unix_socket: None,
             certificate: None,
             certificate_key: None,
+            access_log: None,
             workers: 2,
             connections_max: 10_000,
             header_ms_max: Millis(10_000),

@@ -4,11 +4,10 @@
 use actix_web::http::header::CACHE_CONTROL;
 use actix_web::web::{self, Data, Path, Payload, Query, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
-use base::Millis;
 use serde::Deserialize;
 use serde_json::json;
 use serving::error::{RequestError, stored};
-use store::{NewKey, UnixMillis};
+use store::{KeyRotation, NewKey, UnixMillis};
 
 use super::ops::{Days, usage_days, usage_entry};
 use crate::auth::{self, Authenticated, Operator};
@@ -17,7 +16,9 @@ use crate::routes::{get_only, only_delete, only_get_post, only_post, read_body};
 use crate::services::audit::{Change, recorded};
 use crate::services::{limits, tenancy, workbooks};
 use crate::state::App;
-use crate::wire::admin::{self as wire, AuditReply, CallerReply, KeyReply, TenantReply};
+use crate::wire::admin::{self as wire, AuditReply, CallerReply, TenantReply};
+use crate::wire::keys::{self as wire_keys, KeyReply};
+use crate::wire::seconds;
 
 /// The routes.
 pub fn configure(routes: &mut ServiceConfig) {
@@ -32,6 +33,11 @@ pub fn configure(routes: &mut ServiceConfig) {
             web::resource("/v1/keys/{id}")
                 .route(web::delete().to(revoke_key))
                 .default_service(web::to(only_delete)),
+        )
+        .service(
+            web::resource("/v1/keys/{id}/rotate")
+                .route(web::post().to(rotate_key))
+                .default_service(web::to(only_post)),
         )
         .service(
             web::resource("/v1/tenants")
@@ -84,8 +90,10 @@ pub async fn keys(app: Data<App>, _: Operator) -> Result<HttpResponse, ApiError>
 /// Makes a key of a tenant and tells its text, once. Takes an operator's key.
 #[utoipa::path(
     post, path = "/v1/keys", tag = "operation",
-    request_body(content = Object, description = "name, tenant (its name), days (until it expires; never), operator \
-        (whether it is an operator's)"),
+    request_body(content = Object, description = "name, tenant (its name), days (until it expires; never) or expires \
+        (unix seconds), operator (whether it is an operator's), read_only (whether it only looks), routes (the groups \
+        of routes that it may use: admin, batches, cells, completions, corpora, files, prompts, queries, relqueries, \
+        scheduler, sql, workbooks; all), tables (those that its SQL may read; all)"),
     responses(
         (status = 200, body = KeyReply), (status = 403, body = ErrorBody),
         (status = 404, body = ErrorBody, description = "no such tenant"),
@@ -98,16 +106,20 @@ pub async fn create_key(
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let asked = wire::key(crate::json::object(&read_body(&app, &request, payload).await?)?)?;
+    let asked = wire_keys::key(crate::json::object(&read_body(&app, &request, payload).await?)?)?;
     let tenant = tenancy::named(&app, &asked.tenant).await?;
     let now = UnixMillis(app.runtime.shared.clock.unix_ms());
-    let new = NewKey {
-        tenant: tenant.id,
-        name: &asked.name,
-        expires: asked.days.map(|days| now.after(Millis(days * 86_400_000))),
-        is_operator: asked.is_operator,
-    };
-    let details = json!({ "tenant": tenant.name, "days": asked.days, "operator": asked.is_operator });
+    let expires = asked.expiry.from(now);
+    let details = json!({
+        "tenant": tenant.name,
+        "expires": expires.map(seconds),
+        "operator": asked.is_operator,
+        "read_only": asked.scope.is_read_only,
+        "routes": asked.scope.routes,
+        "tables": asked.scope.tables,
+    });
+    let (tenant_id, name, is_operator) = (tenant.id, &asked.name, asked.is_operator);
+    let new = NewKey { tenant: tenant_id, name, expires, is_operator, scope: asked.scope };
     let change = Change { action: "key.create", subject: &asked.name, details };
     let make = async { stored(app.runtime.store.create_key(new, now).await) };
     let created = recorded(&app, &operator, change, make).await?;
@@ -116,7 +128,52 @@ pub async fn create_key(
         .json(KeyReply::created(created, &tenant.name)))
 }
 
-/// Revokes a key: it stops working within `auth.remember_ms`. Takes an operator's key.
+/// Makes a key of the same tenant and scope in place of one, which goes on for a while and then ends by itself. The
+/// new one lives as long as the old one was given. Takes an operator's key.
+#[utoipa::path(
+    post, path = "/v1/keys/{id}/rotate", tag = "operation", params(("id" = u64, Path)),
+    request_body(content = Object, description = "overlap_ms: for how long the old key goes on (a day); it ends no \
+        later than it would have"),
+    responses(
+        (status = 200, body = KeyReply, description = "the new key, with its text"),
+        (status = 400, body = ErrorBody, description = "also: another came in its place before"),
+        (status = 403, body = ErrorBody), (status = 404, body = ErrorBody, description = "no such key works"),
+    ),
+    security(("key" = []))
+)]
+pub async fn rotate_key(
+    app: Data<App>,
+    operator: Operator,
+    id: Path<String>,
+    request: HttpRequest,
+    payload: Payload,
+) -> Result<HttpResponse, ApiError> {
+    let overlap = wire_keys::overlap(crate::json::object(&read_body(&app, &request, payload).await?)?)?;
+    let unknown = || RequestError::NotFound(format!("the working key `{id}`"));
+    let number: u64 = id.parse().map_err(|_| unknown())?;
+    let now = UnixMillis(app.runtime.shared.clock.unix_ms());
+    let ends = now.after(overlap);
+    let details = json!({ "overlap_ms": overlap.0, "ends": seconds(ends) });
+    let change = Change { action: "key.rotate", subject: &id, details };
+    let make = async {
+        match stored(app.runtime.store.rotate_key(number, overlap, now).await)? {
+            KeyRotation::Done(created) => Ok(created),
+            KeyRotation::Before(other) => {
+                Err(RequestError::invalid("id", format!("key {other} came in place of {number} before")))
+            }
+            KeyRotation::NoSuchKey => Err(unknown()),
+        }
+    };
+    let created = recorded(&app, &operator, change, make).await?;
+    app.remembered.forget_all();
+    let tenant = tenancy::name_of(&app, created.info.tenant).await?;
+    Ok(HttpResponse::Ok()
+        .insert_header((CACHE_CONTROL, "no-store"))
+        .json(KeyReply::created(created, &tenant)))
+}
+
+/// Revokes a key: it stops working at once, at other servers of the database within `auth.remember_ms`. Takes an
+/// operator's key.
 #[utoipa::path(
     delete, path = "/v1/keys/{id}", tag = "operation", params(("id" = u64, Path)),
     responses((status = 200), (status = 403, body = ErrorBody), (status = 404, body = ErrorBody)),
@@ -136,6 +193,7 @@ pub async fn revoke_key(
         is_revoked.then_some(()).ok_or_else(unknown)
     };
     recorded(&app, &operator, change, make).await?;
+    app.remembered.forget_all();
     Ok(HttpResponse::Ok().json(json!({ "id": number, "object": "key", "revoked": true })))
 }
 
@@ -174,13 +232,13 @@ pub async fn create_tenant(
     Ok(HttpResponse::Ok().json(TenantReply::from(tenant)))
 }
 
-/// Changes a tenant's weight, which keys of it count by within `auth.remember_ms`, and its limits, which hold from now
-/// on. What is not named stays; of limits, what is not named has no bound. Takes an operator's key.
+/// Changes a tenant's weight, by which what it sends from now on counts (at other servers of the database within
+/// `auth.remember_ms`), and its limits, which hold from now on. What is not named stays; of limits, what is not named has no bound. Takes an operator's key.
 #[utoipa::path(
     post, path = "/v1/tenants/{name}", tag = "operation", params(("name" = String, Path)),
     request_body(content = Object, description = "weight (its share of the machine relative to others), \
         limits (day_tokens and month_tokens, UTC: prompts that no cache had, and answers, on all routes; \
-        minute_requests; models, a list of names)"),
+        day_cost and month_cost: what those cost at the models' prices; minute_requests; models, a list of names)"),
     responses(
         (status = 200, body = TenantReply), (status = 403, body = ErrorBody), (status = 404, body = ErrorBody),
     ),

@@ -61,13 +61,14 @@ pub struct CellsQuery {
     responses(
         (status = 200, body = CellsReply),
         (status = 400, body = crate::error::ErrorBody),
+        (status = 409, body = crate::error::ErrorBody, description = "another gateway runs the request of the idempotency key"),
         (status = 422, body = crate::error::ErrorBody, description = "the idempotency key names another request"),
         (status = 429, body = crate::error::ErrorBody),
     ),
     params(("details" = Option<bool>, Query, description = "with each cell's tokens, times and source"),
         ("Idempotency-Key" = Option<String>, Header, description = "Names this request for good: sent again \
-        with the same body, it gets the same run and its answers, also while that is under way; once it is over also from another gateway \
-        and after a restart, for `store.ticket_ms_max`. Forgotten when every client left before the end.")),
+        with the same body, it gets the same run and its answers, also while that is under way; once it is over or has a ticket also from another \
+        gateway and after a restart, for `store.ticket_ms_max`. Forgotten when every client left before the end.")),
     security(("key" = []))
 )]
 pub async fn create(
@@ -78,17 +79,18 @@ pub async fn create(
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
     let incoming = Incoming { request: &request, payload };
-    let Started { handle, stream, deadline, body } =
+    let Started { handle, stream, deadline, for_ticket } =
         start::<WantedCells>(&app, caller, incoming, PREFIX).await?;
     if stream {
-        let response = stream::reply(stream::rows(app, handle, Cells { details }, deadline, body));
-        return Ok(kept_replies::unfinished_if(deadline.is_some(), response));
+        return Ok(stream::reply(stream::rows(app, handle, Cells { details }, deadline, for_ticket)));
     }
     let runtime = Arc::clone(handle.runtime());
-    let relquery = answered(&app, handle, deadline, &body).await?;
+    let relquery = answered(&app, handle, deadline, &for_ticket).await?;
     let shape = ReplyShape { rows: true, partial: true };
+    // Asked first, as of `/v1/relqueries`.
+    let is_unfinished = *relquery.read().shown_status() == Status::Running;
     let response = HttpResponse::Ok().json(CellsReply::new(&relquery, &runtime.model, shape, details));
-    Ok(kept_replies::unfinished_if(relquery.read().status == Status::Running, response))
+    Ok(kept_replies::unfinished_if(is_unfinished, response))
 }
 
 /// The events of a batch of cells.

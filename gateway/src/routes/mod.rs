@@ -5,9 +5,11 @@ pub mod admin;
 pub mod batches;
 pub mod cells;
 pub mod corpora;
+pub mod embeddings;
 pub mod files;
 pub mod known_models;
 pub mod live;
+pub mod messages;
 pub mod openai;
 pub mod ops;
 pub mod page;
@@ -38,6 +40,7 @@ use crate::arrival::arrival_of;
 use crate::body::peek::Peek;
 use crate::body::{self, Timely};
 use crate::error::ApiError;
+use crate::json::JsonFields;
 use crate::models::ServedModel;
 use crate::services::constraints::Purpose;
 use crate::services::prepare::RequestContext;
@@ -49,6 +52,8 @@ pub fn configure(routes: &mut ServiceConfig) {
     cells::configure(routes);
     corpora::configure(routes);
     openai::configure(routes);
+    messages::configure(routes);
+    embeddings::configure(routes);
     known_models::configure(routes);
     schemas::configure(routes);
     sql::configure(routes);
@@ -158,7 +163,7 @@ impl ModelQuery {
 }
 
 /// What turns a request's fields into work.
-pub(crate) type Prepare<T> = fn(RequestContext<'_>, crate::json::JsonFields) -> Result<T, RequestError>;
+pub(crate) type Prepare<T> = fn(RequestContext<'_>, JsonFields) -> Result<T, RequestError>;
 
 /// What a request asks for, with the model that it names.
 pub(crate) type ForModel<T> = (Arc<ServedModel>, T);
@@ -219,7 +224,7 @@ pub(crate) async fn lower<T: Send + 'static>(
     (app, caller): (&Data<App>, Caller),
     body: &Bytes,
     arrival: Time,
-    prepare: Prepare<T>,
+    prepare: impl FnOnce(RequestContext<'_>, JsonFields) -> Result<T, RequestError> + Send + 'static,
 ) -> Result<ForModel<T>, ApiError> {
     let clock = app.runtime.shared.clock;
     let begun = clock.now();
@@ -234,7 +239,7 @@ pub(crate) async fn off_thread<T: Send + 'static>(
     (app, caller): (&Data<App>, Caller),
     body: &Bytes,
     arrival: Time,
-    prepare: Prepare<T>,
+    prepare: impl FnOnce(RequestContext<'_>, JsonFields) -> Result<T, RequestError> + Send + 'static,
 ) -> Result<ForModel<T>, ApiError> {
     let (state, body) = (app.clone(), body.clone());
     let work = web::block(move || -> Result<_, RequestError> {

@@ -1,28 +1,37 @@
-//! The OpenAI set: `/v1/models`, `/v1/completions`, `/v1/chat/completions`.
+//! The OpenAI set: `/v1/models`, `/v1/completions`, `/v1/chat/completions`, `/v1/responses`.
 //!
-//! A completion is a relQuery with one row per prompt; what it says streams from the same relQuery. Errors
+//! A completion is a relQuery with `n` rows per prompt; what it says streams from the same relQuery. Errors
 //! are those of the whole request, because this API has none per prompt.
 
-mod stream;
+pub mod responses;
+pub(super) mod stream;
 
+use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
 use actix_web::web::{self, Data, Path, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
 use serving::caller::Caller;
 use serving::clock::Late;
-use serving::ownership;
+use serving::ownership::{self, OwnerHandle};
 use serving::relquery_state::Usage;
-use serving::submit::{self, Resumed};
+use serving::submit::{self, Prepared, Resumed};
 
 use crate::auth::Authenticated;
 use crate::error::ApiError;
 use crate::error::too_late;
 use crate::error::{ErrorBody, Refusals};
 use crate::models::ServedModel;
-use crate::routes::{ask_timely, get_only, only_post};
+use crate::routes::{Prepare, ask_timely, get_only, only_post};
 use crate::services::openai::{self as lower, PreparedRequest};
 use crate::state::App;
 use crate::wire::label;
-use crate::wire::openai::{Api, ChatChoice, CompletionChoice, Envelope, ModelList, ModelObject, Reply};
+use crate::wire::openai::{
+    Api, ChatChoice, Chunker, CompletionChoice, Envelope, LoopHeaders, ModelList, ModelObject, Reply,
+};
+
+/// Names the fields of a request that were left out.
+const IGNORED: HeaderName = HeaderName::from_static("x-relserve-ignored-fields");
+/// Bytes of that header.
+const IGNORED_BYTES_MAX: usize = 1_024;
 
 /// The routes. A model's name may hold slashes.
 pub fn configure(routes: &mut ServiceConfig) {
@@ -38,7 +47,8 @@ pub fn configure(routes: &mut ServiceConfig) {
             web::resource("/v1/chat/completions")
                 .route(web::post().to(chat_completions))
                 .default_service(web::to(only_post)),
-        );
+        )
+        .configure(responses::configure);
 }
 
 /// The models that can be called.
@@ -52,7 +62,11 @@ pub async fn models(app: Data<App>, _: Authenticated) -> HttpResponse {
 
 /// All models, each by its name and by its aliases.
 fn models_of(app: &App) -> Vec<ModelObject> {
-    app.models.iter().flat_map(|model| ModelObject::all(model.model())).collect()
+    let embedder = app.config.retrieval.model.as_ref().map(|_| {
+        let created = app.runtime.model.created;
+        ModelObject::embedder(&app.config.retrieval.model_name(), created)
+    });
+    app.models.iter().flat_map(|model| ModelObject::all(model.model())).chain(embedder).collect()
 }
 
 /// A model by its name or an alias.
@@ -69,10 +83,12 @@ pub async fn model(app: Data<App>, _: Authenticated, id: Path<String>) -> Result
 /// Completes prompts: text (taken as data: nothing in it becomes a special token) or token ids.
 #[utoipa::path(
     post, path = "/v1/completions", tag = "openai",
-    request_body(content = Object, description = "model, prompt, max_tokens (default 16), temperature, top_p, top_k, \
-        seed, stop, stream, stream_options.include_usage; beyond OpenAI: response_format, structured_outputs, guided_choice, \
-        guided_regex, guided_json, constraint, ignore_eos, class, cache, deadline_ms; logprobs (0 to 20) where servers run \
-        rows. What is not supported is refused by name unless it changes nothing."),
+    request_body(content = Object, description = "model, prompt, n, max_tokens (default 16), temperature, top_p, top_k, \
+        seed, stop, presence_penalty, frequency_penalty, logit_bias, logprobs (0 to 20), stream, stream_options.include_usage; \
+        beyond OpenAI: min_p, repetition_penalty, min_tokens, stop_token_ids, include_stop_str_in_output, skip_special_tokens, \
+        stream_options.continuous_usage_stats, response_format, structured_outputs, guided_choice, guided_regex, guided_json, \
+        guided_grammar, constraint, ignore_eos, class, cache, deadline_ms. What is not supported is refused by name unless it changes nothing; what is unknown is left out and named in \
+        `x-relserve-ignored-fields`, as `openai.unknown_fields` says."),
     responses(
         (status = 200, body = Reply<CompletionChoice>),
         Refusals,
@@ -85,23 +101,21 @@ pub async fn completions(
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
-    match ask_timely((&app, caller), &request, payload, lower::completion).await? {
-        (Ok((model, asked)), _) => {
-            let asked = asked.labelled(label::of_client(request.headers()));
-            answer(app, &model, caller, asked).await
-        }
-        (Err(Late), peek) => Ok(late(peek.is_stream())),
-    }
+    serve((app, caller), &request, payload, lower::completion).await
 }
 
 /// Answers a conversation.
 #[utoipa::path(
     post, path = "/v1/chat/completions", tag = "openai",
-    request_body(content = Object, description = "model, messages (system, developer, user, assistant; text only), \
-        max_completion_tokens or max_tokens (the most that is said; never more than the context leaves), temperature, top_p, top_k, seed, stop, \
-        response_format (json_object, json_schema), stream, stream_options.include_usage; beyond OpenAI: structured_outputs, \
-        guided_choice, guided_regex, guided_json, constraint, ignore_eos, class, cache, deadline_ms; logprobs, top_logprobs \
-        (0 to 20) where servers run rows. What is not supported is refused by name unless it changes nothing."),
+    request_body(content = Object, description = "model, messages (system, developer, user, assistant, tool; text only), \
+        tools, tool_choice, parallel_tool_calls, \
+        max_completion_tokens or max_tokens (the most that is said; never more than the context leaves), n, temperature, top_p, top_k, seed, stop, \
+        presence_penalty, frequency_penalty, logit_bias, logprobs, top_logprobs (0 to 20), \
+        response_format (json_object, json_schema), stream, stream_options.include_usage; beyond OpenAI: min_p, \
+        repetition_penalty, min_tokens, stop_token_ids, include_stop_str_in_output, skip_special_tokens, chat_template_kwargs, \
+        stream_options.continuous_usage_stats, structured_outputs, guided_choice, guided_regex, guided_json, guided_grammar, \
+        constraint, ignore_eos, class, cache, deadline_ms. What is not supported is refused by name unless it changes nothing; what is unknown is left out and named in \
+        `x-relserve-ignored-fields`, as `openai.unknown_fields` says."),
     responses(
         (status = 200, body = Reply<ChatChoice>),
         Refusals,
@@ -114,13 +128,50 @@ pub async fn chat_completions(
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
-    match ask_timely((&app, caller), &request, payload, lower::chat).await? {
-        (Ok((model, asked)), _) => {
-            let asked = asked.labelled(label::of_client(request.headers()));
-            answer(app, &model, caller, asked).await
-        }
-        (Err(Late), peek) => Ok(late(peek.is_stream())),
+    serve((app, caller), &request, payload, lower::chat).await
+}
+
+/// Reads a request, runs it and answers, with the names of fields that were left out in a header.
+async fn serve(
+    (app, caller): (Data<App>, Caller),
+    request: &HttpRequest,
+    payload: Payload,
+    prepare: Prepare<PreparedRequest>,
+) -> Result<HttpResponse, ApiError> {
+    let (model, asked) = match ask_timely((&app, caller), request, payload, prepare).await? {
+        (Ok(asked), _) => asked,
+        (Err(Late), peek) => return Ok(late(peek.is_stream())),
+    };
+    let asked = of_client(asked, request.headers())?;
+    let ignored = ignored_header(&asked.ignored);
+    Ok(with_ignored(answer(app, &model, caller, asked).await?, ignored))
+}
+
+/// A reply with the names of fields that were left out.
+pub(super) fn with_ignored(mut reply: HttpResponse, ignored: Option<HeaderValue>) -> HttpResponse {
+    if let Some(ignored) = ignored {
+        reply.headers_mut().insert(IGNORED, ignored);
     }
+    reply
+}
+
+/// A request with what its headers say: which client's it is, and of which loop.
+pub(super) fn of_client(asked: PreparedRequest, headers: &HeaderMap) -> Result<PreparedRequest, ApiError> {
+    let names = LoopHeaders::read(headers)?;
+    Ok(asked.labelled(label::of_client(headers)).joining(&names))
+}
+
+/// The names of fields that were left out, as far as a header has room for them; a name may be anything that JSON holds.
+pub(super) fn ignored_header(names: &[String]) -> Option<HeaderValue> {
+    let visible = |name: &String| name.replace(|c: char| !c.is_ascii_graphic() || c == ',', "?");
+    let mut names = names.iter().map(visible);
+    let mut listed = names.next()?;
+    for name in names {
+        listed.push_str(", ");
+        listed.push_str(&name);
+    }
+    listed.truncate(IGNORED_BYTES_MAX);
+    HeaderValue::from_str(&listed).ok()
 }
 
 /// The reply where the deadline passed before the work began, in the shape that is waited for.
@@ -131,6 +182,21 @@ pub(crate) fn late(is_stream: bool) -> HttpResponse {
     HttpResponse::GatewayTimeout().json(too_late(Usage::default()))
 }
 
+/// Starts work, unless its deadline passes before.
+pub(super) async fn begin(
+    app: &App,
+    model: &ServedModel,
+    caller: Caller,
+    work: Prepared,
+) -> Result<Result<OwnerHandle, Late>, ApiError> {
+    let deadline = work.deadline;
+    let submitted = submit::submit(&model.runtime, caller, work, Resumed::default());
+    match app.runtime.shared.clock.within(deadline, submitted).await {
+        Ok(handle) => Ok(Ok(handle?)),
+        Err(late) => Ok(Err(late)),
+    }
+}
+
 /// Runs what was asked and answers in its shape. Dropping this future (the client is gone) cancels the work.
 pub(crate) async fn answer(
     app: Data<App>,
@@ -139,20 +205,12 @@ pub(crate) async fn answer(
     asked: PreparedRequest,
 ) -> Result<HttpResponse, ApiError> {
     let deadline = asked.work.deadline;
-    let submitted = submit::submit(&model.runtime, caller, asked.work, Resumed::default());
-    let Ok(handle) = app.runtime.shared.clock.within(deadline, submitted).await else {
-        return Ok(late(asked.stream));
-    };
-    let handle = handle?;
-    let envelope = Envelope::new(asked.api, handle.relquery(), model.model());
+    let Ok(handle) = begin(&app, model, caller, asked.work).await? else { return Ok(late(asked.stream)) };
+    let envelope = Envelope::new(asked.api, handle.relquery(), model.model()).calling(asked.tools);
     if asked.stream {
-        return Ok(crate::stream::reply(stream::chunks(
-            app,
-            handle,
-            envelope,
-            asked.include_usage,
-            deadline,
-        )));
+        let rows = handle.relquery().read().rows.len();
+        let chunks = stream::Talk::Chunks(Chunker::new(envelope, rows, asked.usage));
+        return Ok(crate::stream::reply(stream::events_of(app, handle, chunks, deadline)));
     }
     if !handle.wait(deadline).await {
         ownership::cancel(&model.runtime, handle.relquery());

@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use actix_web::http::header::CONTENT_TYPE;
+use actix_web::http::header::{Accept, CONTENT_TYPE, Header as _};
 use actix_web::web::{Data, Query, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
 use ir::catalogue::{AnswerKind, Catalogue, Function, Parameter, ParameterKind};
@@ -22,6 +22,7 @@ use crate::models::ServedModel;
 use crate::routes::{ModelQuery, get_and_head, get_only, number};
 use crate::services::cell_budget;
 use crate::state::App;
+use crate::wire::budget::BudgetReply;
 
 /// Days of usage that are shown where the caller does not say.
 const USAGE_DAYS: u32 = 30;
@@ -105,26 +106,44 @@ pub async fn readyz(app: Data<App>) -> HttpResponse {
     if is_ready { HttpResponse::Ok().json(body) } else { HttpResponse::ServiceUnavailable().json(body) }
 }
 
-/// Prometheus text. Series of single tenants and replicas are an operator's alone, unless
-/// `server.metrics_for_all` shows them to everybody.
+/// Prometheus text, or OpenMetrics where `Accept` asks for it. Series of single tenants and replicas, and exemplars,
+/// are an operator's alone, unless `server.metrics_for_all` shows them to everybody.
 #[utoipa::path(get, path = "/metrics", tag = "operation", responses((status = 200, body = String)))]
 pub async fn metrics(app: Data<App>, request: HttpRequest) -> HttpResponse {
     let shows_all = app.config.server.metrics_for_all || auth::operator(&app, &request).await.is_ok();
-    scraped(&app, shows_all)
+    scraped(&app, shows_all, &request)
 }
 
 /// The same on an address of its own, which only operators reach.
-async fn all_metrics(app: Data<App>) -> HttpResponse {
-    scraped(&app, true)
+async fn all_metrics(app: Data<App>, request: HttpRequest) -> HttpResponse {
+    scraped(&app, true, &request)
 }
 
-fn scraped(app: &App, shows_all: bool) -> HttpResponse {
+fn scraped(app: &App, shows_all: bool, request: &HttpRequest) -> HttpResponse {
     let all: Vec<&Metrics> = app.models.iter().map(|model| &model.runtime.shared.metrics).collect();
-    let mut text = Metrics::render_all(&all);
+    // An exemplar is of a single request.
+    let (mut text, kind) = if wants_open_metrics(request) {
+        (Metrics::render_open(&all, shows_all), "application/openmetrics-text; version=1.0.0; charset=utf-8")
+    } else {
+        (Metrics::render_all(&all), "text/plain; version=0.0.4; charset=utf-8")
+    };
     if !shows_all {
         text = text.split_inclusive('\n').filter(|line| !is_of_one(line)).collect();
     }
-    HttpResponse::Ok().insert_header((CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")).body(text)
+    HttpResponse::Ok().insert_header((CONTENT_TYPE, kind)).body(text)
+}
+
+/// Whether a scraper would rather have OpenMetrics than the older text.
+fn wants_open_metrics(request: &HttpRequest) -> bool {
+    let ranked = Accept::parse(request).map(|accept| accept.ranked()).unwrap_or_default();
+    let known = ranked.iter().find(|kind| match (kind.type_().as_str(), kind.subtype().as_str()) {
+        ("application", "openmetrics-text") => {
+            kind.get_param("version").is_none_or(|version| version == "1.0.0")
+        }
+        ("text" | "*", _) => true,
+        _ => false,
+    });
+    known.is_some_and(|kind| kind.subtype() == "openmetrics-text")
 }
 
 /// Whether a line is the sample of one tenant or one replica.
@@ -136,7 +155,7 @@ fn is_of_one(line: &str) -> bool {
 }
 
 /// The OpenAPI document of all routes, made at the start.
-pub struct Description(pub utoipa::openapi::OpenApi);
+pub struct Description(pub serde_json::Value);
 
 async fn document(description: Data<Description>) -> HttpResponse {
     HttpResponse::Ok().json(&description.0)
@@ -277,7 +296,8 @@ pub struct Days {
     days: Option<String>,
 }
 
-/// What the caller's tenant has used, by day, model and route, and what its cells may still compute today.
+/// What the caller's tenant has used, by day, model and route, what its cells may still compute today, and how it
+/// stands with its limits.
 #[utoipa::path(
     get, path = "/v1/usage", tag = "operation", params(("days" = Option<u64>, Query)),
     responses((status = 200)), security(("key" = []))
@@ -296,7 +316,9 @@ pub async fn usage(
         "max": max,
         "setting": max.map(|_| cell_budget::SETTING),
     });
-    Ok(HttpResponse::Ok().json(json!({ "object": "list", "data": data, "cells_day_tokens": cells })))
+    let limits = BudgetReply::from(app.runtime.shared.budgets.status(caller.tenant));
+    let reply = json!({ "object": "list", "data": data, "cells_day_tokens": cells, "limits": limits });
+    Ok(HttpResponse::Ok().json(reply))
 }
 
 /// The days that are asked for, counted from 1970-01-01, up to today.
@@ -318,5 +340,6 @@ pub(super) fn usage_entry(row: &store::UsageRow) -> serde_json::Value {
         "cached_tokens": row.used.cached.0,
         "computed_tokens": row.used.computed.0,
         "completion_tokens": row.used.output.0,
+        "cost": row.used.cost.as_units(),
     })
 }

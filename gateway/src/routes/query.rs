@@ -13,6 +13,7 @@ use serving::caller::Caller;
 use serving::clock::{Deadline, Late};
 use serving::error::{RequestError, internal};
 use serving::relquery_state::Usage;
+use serving::traces::Origin;
 use tokio::sync::mpsc;
 
 use crate::auth::Authenticated;
@@ -162,14 +163,14 @@ fn events(
 ) -> impl futures_util::Stream<Item = Result<Bytes, Infallible>> {
     let (sender, receiver) = mpsc::channel(EVENTS_MAX);
     let keep_alive = Duration::from_millis(app.config.server.keep_alive_ms.0);
-    actix_web::rt::spawn(async move {
+    actix_web::rt::spawn(Origin::carried(async move {
         let gone = sender.clone();
         tokio::select! {
             () = tell(&model, asker, &asked, &planned, &sender) => {}
             // The client left: what runs for it is called off with the future.
             () = gone.closed() => {}
         }
-    });
+    }));
     stream::unfold(receiver, move |mut receiver| async move {
         let next = tokio::time::timeout(keep_alive, receiver.recv()).await;
         let event = next.unwrap_or_else(|_| Some(": waiting\n\n".to_owned()))?;

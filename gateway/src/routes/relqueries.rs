@@ -17,7 +17,7 @@ use crate::kept_replies;
 use crate::routes::start::{Incoming, Started, start};
 use crate::routes::{only_get_delete, only_post};
 use crate::services::lookup::{call_off, look_up};
-use crate::services::tickets;
+use crate::services::tickets::{self, TicketRequest};
 use crate::state::App;
 use crate::stream::{self, RowFormat, event};
 use crate::wire::relquery::{RelQueryReply, RelQueryRequest, ReplyShape, RowReply};
@@ -48,12 +48,13 @@ pub fn configure(routes: &mut ServiceConfig) {
     responses(
         (status = 200, body = RelQueryReply),
         (status = 400, body = crate::error::ErrorBody),
+        (status = 409, body = crate::error::ErrorBody, description = "another gateway runs the request of the idempotency key"),
         (status = 422, body = crate::error::ErrorBody, description = "the idempotency key names another request"),
         (status = 429, body = crate::error::ErrorBody),
     ),
     params(("Idempotency-Key" = Option<String>, Header, description = "Names this request for good: sent again \
-        with the same body, it gets the same run and its answers, also while that is under way; once it is over also from another gateway \
-        and after a restart, for `store.ticket_ms_max`. Forgotten when every client left before the end.")),
+        with the same body, it gets the same run and its answers, also while that is under way; once it is over or has a ticket also from another \
+        gateway and after a restart, for `store.ticket_ms_max`. Forgotten when every client left before the end.")),
     security(("key" = []))
 )]
 pub async fn create(
@@ -63,17 +64,18 @@ pub async fn create(
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
     let incoming = Incoming { request: &request, payload };
-    let Started { handle, stream, deadline, body } =
+    let Started { handle, stream, deadline, for_ticket } =
         start::<RelQueryRequest>(&app, caller, incoming, PREFIX).await?;
     if stream {
-        let response = stream::reply(stream::rows(app, handle, RelQueryEvents, deadline, body));
-        return Ok(kept_replies::unfinished_if(deadline.is_some(), response));
+        return Ok(stream::reply(stream::rows(app, handle, RelQueryEvents, deadline, for_ticket)));
     }
     let runtime = Arc::clone(handle.runtime());
-    let relquery = answered(&app, handle, deadline, &body).await?;
+    let relquery = answered(&app, handle, deadline, &for_ticket).await?;
     let shape = ReplyShape { rows: true, partial: true };
+    // Asked first: a reply that was cut short is not kept as if it were whole, whatever ends meanwhile.
+    let is_unfinished = *relquery.read().shown_status() == Status::Running;
     let response = HttpResponse::Ok().json(reply(&runtime, &relquery, shape));
-    Ok(kept_replies::unfinished_if(relquery.read().status == Status::Running, response))
+    Ok(kept_replies::unfinished_if(is_unfinished, response))
 }
 
 /// Waits for a relQuery's end or its deadline, after which a ticket carries on.
@@ -81,13 +83,13 @@ pub(crate) async fn answered(
     app: &Data<App>,
     handle: OwnerHandle,
     deadline: Option<Deadline>,
-    body: &[u8],
+    for_ticket: &TicketRequest,
 ) -> Result<Arc<RelQueryState>, RequestError> {
     if !handle.wait(deadline).await {
-        return tickets::make(app, handle, body).await;
+        return tickets::make(app, handle, for_ticket).await;
     }
     let relquery = Arc::clone(handle.relquery());
-    let status = relquery.read().status.clone();
+    let status = relquery.read().shown_status().clone();
     match status {
         Status::Failed(error) => Err(error),
         Status::Running | Status::Completed | Status::Cancelled => Ok(relquery),

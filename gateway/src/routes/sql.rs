@@ -13,7 +13,7 @@ use sql::format::{ResultFormat, ResultWriter};
 use store::TicketState;
 
 use crate::arrival::arrival_of;
-use crate::auth::Authenticated;
+use crate::auth::{Authenticated, Scoped};
 use crate::error::ApiError;
 use crate::error::Refusals;
 use crate::routes::{only_get_delete, only_post, read_body};
@@ -52,7 +52,7 @@ pub fn configure(routes: &mut ServiceConfig) {
 )]
 pub async fn run(
     app: Data<App>,
-    Authenticated(caller): Authenticated,
+    Scoped { caller, scope }: Scoped,
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
@@ -60,7 +60,7 @@ pub async fn run(
     let clock = app.runtime.shared.clock;
     let SqlRequest { query, format, settings, deadline } = SqlRequest::read(crate::json::object(&body)?)?;
     let deadline = deadline.map(|span| Deadline::new(arrival_of(&request, clock), span));
-    let statement = SqlStatement { query, settings };
+    let statement = SqlStatement { query, settings, tables: scope.tables.clone() };
     let running = match clock.within(deadline, statement.start(&app, caller)).await {
         Ok(running) => Some(running?),
         Err(Late) => None,

@@ -35,11 +35,26 @@ pub(crate) async fn recorded<T, E>(
 where
     ApiError: From<E>,
 {
+    recorded_of(app, &operator.actor(), change, make).await
+}
+
+/// The same of an operator who comes without a key: by a signal.
+///
+/// # Errors
+/// As [`recorded`].
+pub(crate) async fn recorded_of<T, E>(
+    app: &App,
+    actor: &str,
+    change: Change<'_>,
+    make: impl Future<Output = Result<T, E>>,
+) -> Result<T, ApiError>
+where
+    ApiError: From<E>,
+{
     let Change { action, subject, details } = change;
     // Postgres takes no text with a NUL; no subject has one.
-    let (actor, subject, details) =
-        (operator.actor(), subject.replace('\0', "\u{fffd}"), details.to_string());
-    let entry = NewAuditEntry { actor: &actor, action, subject: &subject, details: &details };
+    let (subject, details) = (subject.replace('\0', "\u{fffd}"), details.to_string());
+    let entry = NewAuditEntry { actor, action, subject: &subject, details: &details };
     let store = &app.runtime.store;
     let now = UnixMillis(app.runtime.shared.clock.unix_ms());
     let id = stored(store.begin_audit(entry, now).await)?;

@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use serving::caller::Caller;
 use serving::error::stored;
 use serving::error::{RequestError, internal};
+use serving::traces::{KeptOrigin, Origin};
 use sha2::{Digest as _, Sha256};
 use store::{BATCH, ClaimKind, Error, Lease, NewTicket, Page, RowCounts, Ticket, TicketState, UnixMillis};
 
@@ -85,6 +86,16 @@ pub struct Summary {
     pub error_file: Option<String>,
 }
 
+/// What the store keeps of a batch's request: what was asked, and where it came from. One that is sent again under its
+/// idempotency key comes from elsewhere.
+#[derive(Serialize, Deserialize)]
+struct StoredRequest<R> {
+    #[serde(flatten)]
+    request: R,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    origin: Option<KeptOrigin>,
+}
+
 /// A batch as it stands.
 #[derive(Clone, Debug)]
 pub struct Batch {
@@ -93,6 +104,8 @@ pub struct Batch {
     pub tenant: TenantId,
     /// What it was asked to do.
     pub request: BatchRequest,
+    /// The request that made it: what its rows are traced to.
+    pub origin: Option<KeptOrigin>,
     /// How far it is.
     pub state: TicketState,
     /// What else is known.
@@ -106,12 +119,12 @@ pub struct Batch {
 impl Batch {
     fn of(ticket: Ticket) -> Result<Self, RequestError> {
         let Ticket { id, tenant, request, state, summary, created, cancelling, .. } = ticket;
-        let request = serde_json::from_str(&request).map_err(internal)?;
+        let StoredRequest { request, origin } = serde_json::from_str(&request).map_err(internal)?;
         let summary = match summary {
             Some(text) => serde_json::from_str(&text).map_err(internal)?,
             None => Summary::default(),
         };
-        Ok(Self { id, tenant, request, state, summary, created, cancelling })
+        Ok(Self { id, tenant, request, origin, state, summary, created, cancelling })
     }
 
     /// When its window ends.
@@ -126,12 +139,17 @@ fn start(app: &Arc<App>, batch: Batch, line: &mut queue::BatchQueue) {
         return;
     }
     let (app, ticket_in_line) = (app.clone(), line.next());
-    tokio::spawn(async move {
+    let origin = batch.origin.as_ref().map(Origin::from);
+    let work = async move {
         let id = batch.id.clone();
         run::run(&app, batch, ticket_in_line).await;
         app.batches.started().remove(&id);
         app.batches.ended.notify_waiters();
-    });
+    };
+    match origin {
+        Some(origin) => drop(tokio::spawn(Arc::new(origin).scope(work))),
+        None => drop(tokio::spawn(work)),
+    }
 }
 
 /// Makes a batch. With a key that made one before, gives that one, whichever gateway made it.
@@ -171,7 +189,9 @@ pub async fn create(
         });
     }
     let now = UnixMillis(app.runtime.shared.clock.unix_ms());
-    let text = serde_json::to_string(&request).map_err(internal)?;
+    let origin = Origin::current().map(|origin| origin.kept());
+    let stored_request = StoredRequest { request: &request, origin: origin.clone() };
+    let text = serde_json::to_string(&stored_request).map_err(internal)?;
     let ticket = NewTicket {
         id: &id,
         tenant: caller.tenant,
@@ -179,6 +199,7 @@ pub async fn create(
         request: &text,
         expires: now.after(app.config.bulk.keep_ms_max).max(now.after(request.window)),
         lease: &tickets::lease(app),
+        key: None,
     };
     match app.runtime.store.create_ticket(ticket, now).await {
         Err(Error::Taken { .. }) => {
@@ -191,6 +212,7 @@ pub async fn create(
         id,
         tenant: caller.tenant,
         request,
+        origin,
         state: TicketState::Running,
         summary: Summary::default(),
         created: now,

@@ -28,7 +28,6 @@ struct Bounds {
 /// All tenants' constraints.
 pub struct Constraints {
     compiler: Option<Arc<dyn ConstraintCompiler>>,
-    bounds: Bounds,
     clock: Clock,
     tenants: Mutex<HashMap<TenantId, Arc<Mutex<CompiledConstraints>>>>,
 }
@@ -36,8 +35,8 @@ pub struct Constraints {
 /// What a tenant has compiled.
 #[derive(Debug, Default)]
 struct CompiledConstraints {
-    /// Least recently used first.
-    kept: VecDeque<(Constraint, Compiled)>,
+    /// Least recently used first; those that cannot be compiled too, so that they are tried once.
+    kept: VecDeque<(Constraint, Result<Compiled, ConstraintError>)>,
     /// Time of compiling that is not forgiven yet, at `as_of`.
     spent: Nanos,
     as_of: Time,
@@ -70,19 +69,20 @@ pub struct TenantConstraints<'a> {
     all: &'a Constraints,
     tenant: TenantId,
     purpose: Purpose,
+    bounds: Bounds,
 }
 
 impl Constraints {
     /// None compiled yet; without a compiler, none ever is.
-    pub fn new(compiler: Option<Arc<dyn ConstraintCompiler>>, limits: &LimitsConfig, clock: Clock) -> Self {
-        let bounds =
-            Bounds { kept: limits.tenant_constraints_max, time: limits.tenant_compile_ms_max.into() };
-        Self { compiler, bounds, clock, tenants: Mutex::default() }
+    pub fn new(compiler: Option<Arc<dyn ConstraintCompiler>>, clock: Clock) -> Self {
+        Self { compiler, clock, tenants: Mutex::default() }
     }
 
-    /// A tenant's way.
-    pub fn of(&self, tenant: TenantId, purpose: Purpose) -> TenantConstraints<'_> {
-        TenantConstraints { all: self, tenant, purpose }
+    /// A tenant's way, within these limits.
+    pub fn of(&self, tenant: TenantId, purpose: Purpose, limits: &LimitsConfig) -> TenantConstraints<'_> {
+        let bounds =
+            Bounds { kept: limits.tenant_constraints_max, time: limits.tenant_compile_ms_max.into() };
+        TenantConstraints { all: self, tenant, purpose, bounds }
     }
 
     fn compiled(&self, tenant: TenantId) -> Arc<Mutex<CompiledConstraints>> {
@@ -101,7 +101,7 @@ impl TenantConstraints<'_> {
         if self.purpose == Purpose::Show {
             return Ok(Compiled::default());
         }
-        let Constraints { compiler, bounds, clock, .. } = self.all;
+        let Constraints { compiler, clock, .. } = self.all;
         let Some(compiler) = compiler else {
             return Err(RequestError::invalid(
                 field,
@@ -111,7 +111,7 @@ impl TenantConstraints<'_> {
         let compiled = self.all.compiled(self.tenant);
         let mut compiled = locked(&compiled);
         let is_bound = self.purpose == Purpose::Run;
-        let found = compiled.find(constraint, (*bounds, is_bound), clock.now(), || {
+        let found = compiled.find(constraint, (self.bounds, is_bound), clock.now(), || {
             let begun = clock.now();
             let compiled = compiler.compile(constraint);
             (compiled, clock.now().since(begun))
@@ -120,7 +120,7 @@ impl TenantConstraints<'_> {
     }
 
     fn error(self, field: &str, refusal: Refusal) -> RequestError {
-        let Bounds { kept, time } = self.all.bounds;
+        let Bounds { kept, time } = self.bounds;
         let (reason, wait) = match refusal {
             Refusal::Constraint(error) => return RequestError::invalid(field, error.to_string()),
             Refusal::Count => {
@@ -154,7 +154,7 @@ impl CompiledConstraints {
         {
             let compiled = entry.1.clone();
             self.kept.push_back(entry);
-            return Ok(compiled);
+            return compiled.map_err(Refusal::Constraint);
         }
         let (in_time, has_room) = (self.pay(bounds, now), self.make_room(bounds.kept));
         if is_bound {
@@ -162,9 +162,8 @@ impl CompiledConstraints {
         }
         let (compiled, took) = compile();
         self.spent += took;
-        let compiled = compiled.map_err(Refusal::Constraint)?;
         self.kept.push_back((constraint.clone(), compiled.clone()));
-        Ok(compiled)
+        compiled.map_err(Refusal::Constraint)
     }
 
     /// Forgives what time has paid: the whole bound in a window.
@@ -185,7 +184,8 @@ impl CompiledConstraints {
     /// Lets the least recently used go that no row carries.
     fn make_room(&mut self, kept_max: usize) -> Result<(), Refusal> {
         while self.kept.len() >= kept_max {
-            let idle = self.kept.iter().position(|(_, compiled)| !compiled.is_shared());
+            let idle =
+                self.kept.iter().position(|(_, compiled)| !compiled.as_ref().is_ok_and(Compiled::is_shared));
             self.kept.remove(idle.ok_or(Refusal::Count)?);
         }
         Ok(())
@@ -262,7 +262,7 @@ mod tests {
         }
         let compiler = Arc::new(Counting::default());
         let limits = LimitsConfig::default();
-        let all = Constraints::new(Some(Arc::clone(&compiler) as _), &limits, Clock::start());
+        let all = Constraints::new(Some(Arc::clone(&compiler) as _), Clock::start());
         let steps = [
             (1, Purpose::Show, 0),
             (1, Purpose::Run, 1),
@@ -271,7 +271,7 @@ mod tests {
             (2, Purpose::Run, 2),
         ];
         for (tenant, purpose, compiled) in steps {
-            all.of(TenantId(tenant), purpose).compile("f", &regex("a")).expect("it compiles");
+            all.of(TenantId(tenant), purpose, &limits).compile("f", &regex("a")).expect("it compiles");
             assert_eq!(
                 compiler.0.load(std::sync::atomic::Ordering::Relaxed),
                 compiled,
@@ -281,13 +281,18 @@ mod tests {
     }
 
     #[test]
-    fn a_constraint_that_cannot_be_compiled_costs_its_time_and_is_not_kept() {
+    fn a_constraint_that_cannot_be_compiled_costs_its_time_once_and_makes_room() {
         let mut compiled = CompiledConstraints::default();
         let error = ConstraintError("no".into());
         let compile = || (Err(error.clone()), Nanos(7_000_000_000));
         let found = compiled.find(&regex("("), (BOUNDS, true), Time(0), compile);
         assert_eq!(found.err(), Some(Refusal::Constraint(error.clone())));
-        assert!(compiled.kept.is_empty());
+        let again = || panic!("it was tried before");
+        let found = compiled.find(&regex("("), (BOUNDS, true), Time(0), again);
+        assert_eq!(found.err(), Some(Refusal::Constraint(error)), "also where nothing more may be compiled");
         assert!(matches!(find(&mut compiled, "a", 0), Err(Refusal::Time(_))));
+        let minute = 60_000_000_000;
+        let held = ["a", "b"].map(|pattern| find(&mut compiled, pattern, 2 * minute).expect("it made room"));
+        assert_eq!((held.len(), compiled.kept.len()), (2, 2));
     }
 }

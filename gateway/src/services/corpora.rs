@@ -14,10 +14,11 @@ use std::sync::Arc;
 
 pub(crate) use adding::repeated;
 pub use adding::{Addition, Document, Written, add};
-use base::{TenantId, TokenCount};
+use base::{Money, TenantId, TokenCount};
 use index_cache::{IndexSlot, Indexed, Key};
 use retrieval::{Embedder, Embedding, Hit};
 use serving::account::{Account, Spent};
+use serving::budgets::BudgetAmount;
 use serving::error::stored;
 use serving::error::{RequestError, internal, of_store};
 use serving::relquery_state::Usage;
@@ -28,6 +29,8 @@ use crate::state::App;
 
 /// Fragments read from the store at a time.
 const PAGE: u32 = 1_000;
+/// Where what corpora embed is accounted.
+pub const ROUTE: &str = "corpora";
 /// How often an index is begun again because its corpus was written meanwhile.
 const ATTEMPTS: usize = 5;
 
@@ -83,7 +86,7 @@ pub async fn search(
     let vector =
         embedding.run(&app.runtime, embed).await?.pop().ok_or_else(|| internal("no vector for a text"))?;
     let tokens = TokenCount(vector.tokens as u64);
-    account(app, tenant, 1, tokens);
+    account(app, Account { tenant, route: ROUTE }, 1, tokens);
     app.runtime.shared.metrics.retrieval.searches.inc();
     let index = current(app, tenant, corpus).await?;
     let hits = tokio::task::spawn_blocking(move || index.index.search(&vector.vector, count))
@@ -91,6 +94,11 @@ pub async fn search(
         .map_err(internal)?;
     let hits = hits.map_err(internal)?;
     Ok(Found { hits, tokens, is_truncated: vector.is_truncated })
+}
+
+/// Numbers of the embedding model's vectors.
+pub fn dims(app: &App) -> Result<usize, RequestError> {
+    Ok(app.corpora.embedding()?.embedder.dims())
 }
 
 /// Refuses to embed where there is no embedding model, by its setting's name.
@@ -101,7 +109,7 @@ pub fn check_embeds(app: &App) -> Result<(), RequestError> {
 /// The vectors of a tenant's texts, in their order.
 pub async fn vectors(
     app: &Arc<App>,
-    tenant: TenantId,
+    payer: Account,
     texts: Vec<String>,
 ) -> Result<Vec<Embedding>, RequestError> {
     let count = texts.len() as u64;
@@ -111,7 +119,7 @@ pub async fn vectors(
     };
     let vectors = app.corpora.embedding()?.run(&app.runtime, embed).await?;
     let tokens = vectors.iter().map(|vector| vector.tokens as u64).sum();
-    account(app, tenant, count, TokenCount(tokens));
+    account(app, payer, count, TokenCount(tokens));
     Ok(vectors)
 }
 
@@ -242,10 +250,12 @@ fn link(app: &Arc<App>, place: &IndexSlot, indexed: &mut Indexed) {
 }
 
 /// Counts what was embedded as the tenant's.
-fn account(app: &App, tenant: TenantId, texts: u64, tokens: TokenCount) {
+fn account(app: &App, payer: Account, texts: u64, tokens: TokenCount) {
     let usage = Usage { prompt: tokens, computed: tokens, ..Usage::default() };
-    let spent = Spent { requests: 1, rows: texts, usage };
-    app.runtime.shared.accounts.add(Account { tenant, route: "corpora" }, spent);
+    // Embedding models have no price.
+    let spent = Spent { requests: 1, rows: texts, usage, cost: Money(0) };
+    app.runtime.shared.accounts.add(payer, spent);
+    app.runtime.shared.budgets.charge(payer.tenant, BudgetAmount::of(usage, spent.cost));
     app.runtime.shared.metrics.retrieval.embedded_texts.inc_by(texts);
     app.runtime.shared.metrics.retrieval.embedded_tokens.inc_by(tokens.0);
 }

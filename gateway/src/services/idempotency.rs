@@ -1,19 +1,31 @@
 //! Idempotency keys: which relQuery a tenant's key began, so that a repeated request is not a second run.
 //!
-//! Kept in memory, a bounded number per tenant, each as long as a ticket; what is over is in the store
-//! ([`crate::kept_replies`]). A key is taken while its first request
+//! Kept in memory, a bounded number per tenant, each as long as a ticket; what is over, and what has a ticket, is in the
+//! store ([`crate::kept_replies`]), and so is which gateway runs what, where there are several
+//! ([`crate::services::key_claims`]). A key is taken while its first request
 //! is being prepared: repeats wait for that. Must not know HTTP or what a request means.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-use base::{Millis, Nanos, TenantId, Time};
+use base::{Nanos, TenantId, Time};
 use serving::clock::Deadline;
 use serving::ownership::Owners;
 use tokio::sync::OwnedMutexGuard;
 
+use crate::config::Config;
+use crate::services::held_claims::HeldClaim;
+
 /// Identity of a request's path and body.
 pub type Digest = [u8; 32];
+
+/// A request's key, and what the request is.
+#[derive(Clone, Debug)]
+pub struct RequestKey {
+    /// The client's word.
+    pub name: String,
+    pub digest: Digest,
+}
 
 /// What a key began.
 #[derive(Clone, Debug)]
@@ -26,6 +38,8 @@ pub struct First {
     pub stream: bool,
     /// When a partial reply goes out.
     pub deadline: Option<Deadline>,
+    /// What keeps other gateways from the key, while anybody waits here.
+    pub claim: Weak<HeldClaim>,
 }
 
 /// The key belongs to another request.
@@ -70,20 +84,35 @@ impl Keys {
     }
 }
 
+/// How many keys of a tenant are kept, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyBounds {
+    pub keys_max: usize,
+    pub lifetime: Nanos,
+}
+
+impl KeyBounds {
+    /// Those of a configuration.
+    pub fn of(config: &Config) -> Self {
+        Self { keys_max: config.limits.idempotency_keys_max, lifetime: config.store.ticket_ms_max.into() }
+    }
+}
+
+/// A request's key as it comes: whose it is, the client's word, and what the request is.
+#[derive(Clone, Copy, Debug)]
+pub struct ClaimedKey<'a> {
+    pub tenant: TenantId,
+    pub name: &'a str,
+    pub digest: Digest,
+}
+
 /// The keys of all tenants.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct IdempotencyKeys {
-    keys_max: usize,
-    lifetime: Nanos,
     tenants: Mutex<HashMap<TenantId, Keys>>,
 }
 
 impl IdempotencyKeys {
-    /// No keys; at most `keys_max` of a tenant will be kept.
-    pub fn new(keys_max: usize, lifetime: Millis) -> Self {
-        Self { keys_max, lifetime: lifetime.into(), tenants: Mutex::default() }
-    }
-
     fn tenants(&self) -> MutexGuard<'_, HashMap<TenantId, Keys>> {
         self.tenants.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
@@ -91,37 +120,37 @@ impl IdempotencyKeys {
     /// Takes a key, once nobody else has it; the guard shows what the key began, if anything.
     pub async fn claim(
         self: &Arc<Self>,
-        tenant: TenantId,
-        key: &str,
-        digest: Digest,
+        key: ClaimedKey<'_>,
+        bounds: KeyBounds,
         now: Time,
     ) -> Result<IdempotencyGuard, Reused> {
         loop {
-            let (serial, slot) = self.find(tenant, key, digest, now)?;
+            let (serial, slot) = self.find(key, bounds, now)?;
             let first = slot.lock_owned().await;
-            let guard = IdempotencyGuard { keys: Arc::clone(self), tenant, serial, first };
+            let guard = IdempotencyGuard { keys: Arc::clone(self), tenant: key.tenant, serial, first };
             // The one before may have failed, and taken its key out, while this one waited.
-            if self.tenants().get(&tenant).is_some_and(|keys| keys.by_age.contains_key(&serial)) {
+            if self.tenants().get(&key.tenant).is_some_and(|keys| keys.by_age.contains_key(&serial)) {
                 return Ok(guard);
             }
         }
     }
 
     /// The place of a key; made where there is none.
-    fn find(&self, tenant: TenantId, key: &str, digest: Digest, now: Time) -> Result<(u64, Slot), Reused> {
+    fn find(&self, key: ClaimedKey<'_>, bounds: KeyBounds, now: Time) -> Result<(u64, Slot), Reused> {
+        let (ClaimedKey { tenant, name, digest }, KeyBounds { keys_max, lifetime }) = (key, bounds);
         let mut tenants = self.tenants();
         let keys = tenants.entry(tenant).or_default();
-        keys.prune(self.keys_max, self.lifetime, now);
-        if let Some(entry) = keys.entries.get(key) {
+        keys.prune(keys_max, lifetime, now);
+        if let Some(entry) = keys.entries.get(name) {
             let is_same = entry.digest == digest;
             return if is_same { Ok((entry.serial, Arc::clone(&entry.slot))) } else { Err(Reused) };
         }
-        keys.prune(self.keys_max.saturating_sub(1), self.lifetime, now);
+        keys.prune(keys_max.saturating_sub(1), lifetime, now);
         keys.last += 1;
         let entry = KeyEntry { serial: keys.last, digest, since: now, slot: Slot::default() };
         let place = (entry.serial, Arc::clone(&entry.slot));
-        keys.by_age.insert(entry.serial, key.to_owned());
-        keys.entries.insert(key.to_owned(), entry);
+        keys.by_age.insert(entry.serial, name.to_owned());
+        keys.entries.insert(name.to_owned(), entry);
         Ok(place)
     }
 }
@@ -166,11 +195,24 @@ mod tests {
     const TENANT: TenantId = TenantId(1);
 
     fn first(id: &str) -> First {
-        First { id: id.into(), owners: Arc::default(), stream: false, deadline: None }
+        First { id: id.into(), owners: Arc::default(), stream: false, deadline: None, claim: Weak::new() }
     }
 
-    async fn begin(keys: &Arc<IdempotencyKeys>, key: &str, now: u64) -> Option<String> {
-        let mut guard = keys.claim(TENANT, key, [1; 32], Time(now)).await.expect("the same request");
+    fn bounds(keys_max: usize) -> KeyBounds {
+        KeyBounds { keys_max, lifetime: Nanos(1_000_000) }
+    }
+
+    fn key_of(tenant: TenantId, name: &str, digest: Digest) -> ClaimedKey<'_> {
+        ClaimedKey { tenant, name, digest }
+    }
+
+    async fn begin(
+        (keys, bounds): (&Arc<IdempotencyKeys>, KeyBounds),
+        key: &str,
+        now: u64,
+    ) -> Option<String> {
+        let claimed = keys.claim(key_of(TENANT, key, [1; 32]), bounds, Time(now)).await;
+        let mut guard = claimed.expect("the same request");
         let known = guard.first().map(|first| first.id.clone());
         if known.is_none() {
             guard.set(Some(first(key)));
@@ -180,34 +222,44 @@ mod tests {
 
     #[tokio::test]
     async fn a_key_names_one_request_for_its_lifetime() {
-        let keys = Arc::new(IdempotencyKeys::new(10, Millis(1)));
-        assert_eq!(begin(&keys, "a", 0).await, None);
-        assert_eq!(begin(&keys, "a", 999_999).await.as_deref(), Some("a"));
-        assert_eq!(keys.claim(TENANT, "a", [2; 32], Time(999_999)).await.err(), Some(Reused));
-        assert!(keys.claim(TenantId(2), "a", [2; 32], Time(0)).await.is_ok(), "another tenant's key");
-        assert_eq!(begin(&keys, "a", 1_000_000).await, None, "forgotten");
+        let (keys, bounds) = (Arc::<IdempotencyKeys>::default(), bounds(10));
+        assert_eq!(begin((&keys, bounds), "a", 0).await, None);
+        assert_eq!(begin((&keys, bounds), "a", 999_999).await.as_deref(), Some("a"));
+        let other = keys.claim(key_of(TENANT, "a", [2; 32]), bounds, Time(999_999)).await;
+        assert_eq!(other.err(), Some(Reused));
+        let foreign = keys.claim(key_of(TenantId(2), "a", [2; 32]), bounds, Time(0)).await;
+        assert!(foreign.is_ok(), "another tenant's key");
+        assert_eq!(begin((&keys, bounds), "a", 1_000_000).await, None, "forgotten");
     }
 
     #[tokio::test]
     async fn the_oldest_key_leaves_when_there_are_too_many() {
-        let keys = Arc::new(IdempotencyKeys::new(2, Millis(1)));
+        let keys = Arc::<IdempotencyKeys>::default();
         for key in ["a", "b", "c"] {
-            assert_eq!(begin(&keys, key, 0).await, None);
+            assert_eq!(begin((&keys, bounds(2)), key, 0).await, None);
         }
-        assert_eq!(begin(&keys, "c", 0).await.as_deref(), Some("c"));
-        assert_eq!(begin(&keys, "b", 0).await.as_deref(), Some("b"));
-        assert_eq!(begin(&keys, "a", 0).await, None);
-        assert_eq!(keys.tenants()[&TENANT].entries.len(), 2);
-        assert_eq!(keys.tenants()[&TENANT].by_age.len(), 2);
+        assert_eq!(begin((&keys, bounds(2)), "c", 0).await.as_deref(), Some("c"));
+        assert_eq!(begin((&keys, bounds(2)), "b", 0).await.as_deref(), Some("b"));
+        assert_eq!(begin((&keys, bounds(2)), "a", 0).await, None);
+        let left = || {
+            let tenants = keys.tenants();
+            (tenants[&TENANT].entries.len(), tenants[&TENANT].by_age.len())
+        };
+        assert_eq!(left(), (2, 2));
+        assert_eq!(begin((&keys, bounds(3)), "b", 0).await, None);
+        assert_eq!(left(), (3, 3), "a larger bound holds from the next request on");
+        assert_eq!(begin((&keys, bounds(1)), "b", 0).await.as_deref(), Some("b"), "the newest");
+        assert_eq!(left(), (1, 1), "as does a smaller one");
     }
 
     #[tokio::test]
     async fn a_turn_without_an_answer_frees_the_key_for_those_who_wait() {
-        let keys = Arc::new(IdempotencyKeys::new(10, Millis(1)));
-        let failing = keys.claim(TENANT, "a", [1; 32], Time(0)).await.expect("a new key");
-        let waiting = begin(&keys, "a", 0);
+        let (keys, bounds) = (Arc::<IdempotencyKeys>::default(), bounds(10));
+        let failing = keys.claim(key_of(TENANT, "a", [1; 32]), bounds, Time(0)).await.expect("a new key");
+        let waiting = begin((&keys, bounds), "a", 0);
         let fail = async { drop(failing) };
         assert_eq!(tokio::join!(waiting, fail).0, None);
-        assert_eq!(begin(&keys, "a", 0).await.as_deref(), Some("a"), "the one that waited began it");
+        let again = begin((&keys, bounds), "a", 0).await;
+        assert_eq!(again.as_deref(), Some("a"), "the one that waited began it");
     }
 }

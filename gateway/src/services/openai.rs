@@ -2,19 +2,33 @@
 
 use std::sync::Arc;
 
-use base::{Generation, Span, SpanKind, Time, TokenCount, TokenId, WorkItem};
-use ir::{Plan, RowProblem};
+use base::{
+    ChatTemplate, Compiled, Generation, Span, SpanKind, Time, TokenCount, TokenId, ToolCallForm, WorkItem,
+};
+use ir::{Lowered, Plan, RowProblem};
+use serde_json::Value;
 use serving::clock::Deadline;
+use serving::config::PromptForm;
 use serving::error::{RequestError, internal};
 use serving::intake::{PendingRow, TemplateRows};
 use serving::label::Label;
+use serving::model::Runs;
 use serving::relquery_state::RelQueryKind;
 use serving::submit::Prepared;
 
 use crate::json::JsonFields;
+use crate::services::client_loops::ClientLoop;
 use crate::services::prepare::RequestContext;
-use crate::services::prepare::rows::{Lowering, job_row, lower_plan, prompt_bytes_max, row_error};
-use crate::wire::openai::{Api, ChatRequest, Common, CompletionPrompt, CompletionRequest};
+use crate::services::prepare::rows::{
+    Lowering, job_row, lower_chat, lower_options, lower_plan, prompt_bytes_max, row_error,
+};
+use crate::services::tools;
+use crate::wire::anthropic;
+use crate::wire::openai::{
+    Api, CallReader, ChatRequest, Common, CompletionPrompt, CompletionRequest, LoopHeaders, Message,
+    PreviousResponse, ResponseEcho, ResponseRequest, ToolChoice, ToolRequest, UsageChunks,
+    template_variables,
+};
 use crate::wire::relquery::Order;
 
 /// Output tokens of a completion whose request does not say, as OpenAI has it.
@@ -29,14 +43,39 @@ pub(crate) struct PreparedRequest {
     pub(crate) work: Prepared,
     /// As chunks.
     pub(crate) stream: bool,
-    /// With a last chunk of usage.
-    pub(crate) include_usage: bool,
+    /// Which of them have usage.
+    pub(crate) usage: UsageChunks,
+    /// Fields that were left out, by their names.
+    pub(crate) ignored: Vec<String>,
+    /// How calls of tools are read in its answers, where any can be called.
+    pub(crate) tools: Option<Arc<CallReader>>,
+    /// The loop of its client that it may be of.
+    client_loop: Option<ClientLoop>,
 }
 
 impl PreparedRequest {
     /// The same, for this where it does not say what it is for.
     pub(crate) fn labelled(self, label: Option<Arc<Label>>) -> Self {
         Self { work: self.work.labelled(label.as_ref()), ..self }
+    }
+
+    /// The same, to join the rows of its client's loop. What has a deadline of its own goes by that.
+    pub(crate) fn joining(mut self, headers: &LoopHeaders) -> Self {
+        if self.work.deadline.is_none() {
+            let open = self.client_loop.as_ref().and_then(|client_loop| client_loop.open_to(headers));
+            self.work.parts.iter_mut().for_each(|part| part.open = open);
+        }
+        self
+    }
+
+    /// Tokens of its prompts, as far as they are known.
+    pub(crate) fn prompt_tokens(&self) -> u64 {
+        let rows = self.work.parts.iter().flat_map(|part| &part.rows);
+        rows.map(|row| row.item.prompt.len() as u64).sum()
+    }
+
+    fn of_loop(self, client_loop: ClientLoop, ignored: Vec<String>) -> Self {
+        Self { client_loop: Some(client_loop), ignored, ..self }
     }
 }
 
@@ -46,7 +85,14 @@ pub(crate) fn completion(
     fields: JsonFields,
 ) -> Result<PreparedRequest, RequestError> {
     let app = context.app;
-    let CompletionRequest { common, prompts } = CompletionRequest::read(fields, context.validation())?;
+    let CompletionRequest { common, prompts, ignored } =
+        CompletionRequest::read(fields, context.validation())?;
+    let (rows, rows_max) = (prompts.len() * common.n as usize, app.config.limits.rows_max);
+    if rows > rows_max {
+        let reason = format!("asks for {rows} answers; at most {rows_max} are allowed (limits.rows_max)");
+        return Err(RequestError::invalid("n", reason));
+    }
+    let client_loop = ClientLoop::of_completion(&common, &prompts);
     let lowering = lowering(context, &common);
     let output_max = common.max_tokens.unwrap_or(COMPLETION_TOKENS.min(app.config.limits.output_tokens_max));
     let generation =
@@ -60,35 +106,137 @@ pub(crate) fn completion(
         CompletionPrompt::Tokens(tokens) => take_tokens(tokens, &generation, lowering),
     });
     let items: Result<Vec<WorkItem>, RequestError> = items.collect();
-    Ok(asked(
-        Endpoint { api: Api::Completion, route: "completions" },
-        &common,
-        items?,
-        lowering,
-        context.arrival,
-    ))
+    let endpoint = Endpoint { api: Api::Completion, route: "completions" };
+    Ok(asked(endpoint, &common, items?, lowering, context.arrival).of_loop(client_loop, ignored))
 }
 
 /// A body of `/v1/chat/completions`.
 pub(crate) fn chat(context: RequestContext<'_>, fields: JsonFields) -> Result<PreparedRequest, RequestError> {
+    conversation(context, ChatRequest::read(fields, context.validation())?)
+}
+
+/// A request of `/v1/responses`, ready to run.
+#[derive(Debug)]
+pub(crate) struct PreparedResponse {
+    pub(crate) asked: PreparedRequest,
+    /// What its reply repeats of it.
+    pub(crate) echo: ResponseEcho,
+    /// The whole conversation before the answer, where the response is to be kept.
+    pub(crate) conversation: Option<Vec<Value>>,
+}
+
+/// A body of `/v1/responses`. `previous`: the response that it names.
+pub(crate) fn response(
+    context: RequestContext<'_>,
+    fields: JsonFields,
+    previous: Option<PreviousResponse>,
+) -> Result<PreparedResponse, RequestError> {
+    let stores = context.app.config.openai.store_responses;
+    let request = ResponseRequest::read(fields, (previous, stores), context.validation())?;
+    let ResponseRequest { chat, echo, conversation: said } = request;
+    Ok(PreparedResponse { asked: conversation(context, chat)?, echo, conversation: said })
+}
+
+/// A body of `/v1/messages`.
+pub(crate) fn message(
+    context: RequestContext<'_>,
+    fields: JsonFields,
+) -> Result<PreparedRequest, RequestError> {
+    conversation(context, anthropic::chat_of(fields, true, context.validation())?)
+}
+
+/// A body of `/v1/messages/count_tokens`.
+pub(crate) fn message_to_count(
+    context: RequestContext<'_>,
+    fields: JsonFields,
+) -> Result<PreparedRequest, RequestError> {
+    conversation(context, anthropic::chat_of(fields, false, context.validation())?)
+}
+
+/// A conversation whose next answer is wanted.
+fn conversation(context: RequestContext<'_>, chat: ChatRequest) -> Result<PreparedRequest, RequestError> {
     let app = context.app;
-    let ChatRequest { common, messages } = ChatRequest::read(fields, context.validation())?;
+    let ChatRequest { mut common, messages, mut tools, ignored } = chat;
     if !context.model.model().has_chat {
         return Err(RequestError::invalid("messages", "the model has no chat template: use /v1/completions"));
     }
+    if let Some(tools) = &mut tools {
+        // Its template tells of one call in an answer, and refuses a conversation with two.
+        tools.is_parallel &= tools::native_form(context.model.model()) != Some(ToolCallForm::Llama);
+    }
+    let asked_form = common.sampling.generation.constraint.clone();
+    if let Some(tools) = &tools {
+        let generation = Arc::make_mut(&mut common.sampling.generation);
+        if tools.choice != ToolChoice::Auto && generation.output_min().0 > 0 {
+            let reason = "cannot be combined with `tool_choice` required or a named tool";
+            return Err(RequestError::invalid("min_tokens", reason));
+        }
+        let held = tools::constraint(tools, context.validation(), generation.constraint.as_ref())?;
+        (generation.constraint, generation.compiled) =
+            held.map_or((None, Compiled::default()), |(constraint, compiled)| (Some(constraint), compiled));
+    }
+    let reader = tools.as_ref().map(|tools| tools::reader(tools, context.model.model(), asked_form.as_ref()));
+    let client_loop = ClientLoop::of_chat(&common, &messages);
     let lowering = lowering(context, &common);
     // A limit is the most that may be said, not what must fit: clients send one number for every model. Room
     // for one token is asked first; then as much is given as the context leaves, and an answer that meets its
     // end says `length`.
-    let generation = Generation { output_max: TokenCount(1), ..(*common.sampling.generation).clone() };
-    check_bytes(messages.iter().map(|message| message.content.len()).sum(), lowering, "messages")?;
-    let messages = messages.into_iter().map(|message| (message.role, message.content)).collect();
-    let mut item = lower(&Plan::conversation(messages, generation), lowering, "messages")?;
+    let mut generation = Generation { output_max: TokenCount(1), ..(*common.sampling.generation).clone() };
+    let (model, field) = (lowering.model, template_variables::FIELD);
+    // Those that are sent messages write the conversation themselves.
+    let variables =
+        generation.template_variables.take_if(|_| model.runs != Runs::Fleet(PromptForm::Messages));
+    let template = variables.map(|variables| {
+        let template = model.text.with_variables(&variables);
+        template.ok_or_else(|| {
+            RequestError::invalid(
+                field,
+                "the model's chat template takes no variables, or not these: the text of a special token",
+            )
+        })
+    });
+    let template = template.transpose()?;
+    let mut item = lower_conversation(messages, tools.as_ref(), generation, (lowering, template.as_deref()))?;
     let room = context_max(lowering).saturating_sub(item.prompt.len() as u64);
     let wanted = common.max_tokens.unwrap_or(app.config.limits.output_tokens_max);
     item.generation =
         Arc::new(Generation { output_max: TokenCount(room.min(wanted)), ..(*item.generation).clone() });
-    Ok(asked(Endpoint { api: Api::Chat, route: "chat" }, &common, vec![item], lowering, context.arrival))
+    let endpoint = Endpoint { api: Api::Chat, route: "chat" };
+    let asked = asked(endpoint, &common, vec![item], lowering, context.arrival);
+    Ok(PreparedRequest { tools: reader, ..asked.of_loop(client_loop, ignored) })
+}
+
+/// The prompt of a conversation.
+fn lower_conversation(
+    messages: Vec<Message>,
+    tools: Option<&ToolRequest>,
+    generation: Generation,
+    (lowering, template): (Lowering<'_>, Option<&dyn ChatTemplate>),
+) -> Result<WorkItem, RequestError> {
+    const FIELD: &str = "messages";
+    let model = lowering.model;
+    let concerns_tools = tools::concern(&messages, tools);
+    let form = tools::native_form(model).filter(|_| concerns_tools);
+    let Some(form) = form else {
+        let messages = tools::plain(messages, tools);
+        check_bytes(messages.iter().map(|(_, content)| content.len()).sum(), lowering, FIELD)?;
+        let plan = Plan::conversation(messages, generation);
+        return match template {
+            None => lower(&plan, lowering, FIELD),
+            Some(_) => item_of(lower_chat(&plan, lowering, template, 0)?, lowering, FIELD),
+        };
+    };
+    let fields = tools::fields(&messages, tools, form);
+    let texts = fields.tools.iter().chain(fields.messages.values());
+    let texts = texts.chain(messages.iter().map(|message| &message.content));
+    check_bytes(texts.map(String::len).sum(), lowering, FIELD)?;
+    let messages: Vec<_> = messages.iter().map(|message| (message.role, message.content.as_str())).collect();
+    let template = template.unwrap_or(&*model.text);
+    let pieces = template.render_tools(&messages, &fields);
+    let pieces = pieces.map_err(|error| RequestError::invalid(FIELD, error.to_string()))?;
+    let options = lower_options(lowering, 0);
+    let item = ir::lower_rendered(&pieces, &*model.text, &Arc::new(generation), &options);
+    item.map_err(|problem| row_error(0, &problem, model))
 }
 
 /// What a lowering of such a request needs.
@@ -121,7 +269,11 @@ fn check_bytes(found: usize, lowering: Lowering<'_>, field: &str) -> Result<(), 
 
 /// Lowers a plan of one row.
 fn lower(plan: &Plan, lowering: Lowering<'_>, field: &str) -> Result<WorkItem, RequestError> {
-    let lowered = lower_plan(plan, lowering, 0)?;
+    item_of(lower_plan(plan, lowering, 0)?, lowering, field)
+}
+
+/// The item of a lowered plan of one row.
+fn item_of(lowered: Lowered, lowering: Lowering<'_>, field: &str) -> Result<WorkItem, RequestError> {
     match lowered.answers.first() {
         Some(Err(RowProblem::EmptyPrompt)) => Err(RequestError::invalid(field, "must hold some text")),
         Some(Err(problem)) => Err(row_error(0, problem, lowering.model)),
@@ -161,7 +313,8 @@ pub(crate) struct Endpoint {
     pub(crate) route: &'static str,
 }
 
-/// Puts items together. The first prompt's seed is the caller's; the others' follow from it.
+/// Puts items together, each as often as answers to it are wanted. The first answer's seed is the caller's; the others'
+/// follow from it.
 pub(crate) fn asked(
     Endpoint { api, route }: Endpoint,
     common: &Common,
@@ -170,11 +323,20 @@ pub(crate) fn asked(
     arrival: Time,
 ) -> PreparedRequest {
     let seed = common.sampling.seed.unwrap_or_else(rand::random);
+    let items = items.into_iter().flat_map(|item| std::iter::repeat_n(item, common.n as usize));
     let row = |(index, item): (u32, WorkItem)| {
         let item = WorkItem { row: index, seed: seed.wrapping_add(u64::from(index)), ..item };
         PendingRow { targets: vec![index], ..job_row(item, lowering) }
     };
     let mut rows: Vec<PendingRow> = (0..).zip(items).map(row).collect();
+    let usage = match (common.include_usage, common.continuous_usage) {
+        (false, _) => UsageChunks::None,
+        (true, false) => UsageChunks::Last,
+        (true, true) if lowering.model.has_ids() => {
+            UsageChunks::Each(rows.iter().map(|row| row.item.prompt.len() as u64).collect())
+        }
+        (true, true) => UsageChunks::Each(Vec::new()),
+    };
     if let [only] = &mut rows[..] {
         stream(only, common);
     }
@@ -188,7 +350,15 @@ pub(crate) fn asked(
         pin: None,
         parts: vec![TemplateRows { open: None, label: None, rows }],
     };
-    PreparedRequest { api, work, stream: common.stream, include_usage: common.include_usage }
+    PreparedRequest {
+        api,
+        work,
+        stream: common.stream,
+        usage,
+        ignored: Vec::new(),
+        tools: None,
+        client_loop: None,
+    }
 }
 
 /// Has text go out as a server says it, for a client that streams, where nothing can be found wrong with the

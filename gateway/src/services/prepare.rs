@@ -41,8 +41,14 @@ pub struct RequestContext<'a> {
 impl<'a> RequestContext<'a> {
     /// What its requests are read against.
     pub fn validation(self) -> ValidationContext<'a> {
-        let constraints = self.model.constraints.of(self.tenant, self.purpose);
-        ValidationContext { limits: &self.app.config.limits, model: self.model.model(), constraints }
+        let config = &self.app.config;
+        let constraints = self.model.constraints.of(self.tenant, self.purpose, &config.limits);
+        ValidationContext {
+            limits: &config.limits,
+            model: self.model.model(),
+            constraints,
+            unknown_fields: config.openai.unknown_fields,
+        }
     }
 }
 

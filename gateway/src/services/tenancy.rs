@@ -61,10 +61,12 @@ pub async fn create(app: &App, name: &str, weight: f64) -> Result<Tenant, Reques
     })
 }
 
-/// Changes a tenant's weight; servers follow within `auth.remember_ms`.
+/// Changes a tenant's weight. What its keys send from now on counts by it; other servers of the database follow within
+/// `auth.remember_ms`.
 pub async fn set_weight(app: &App, name: &str, weight: f64) -> Result<Tenant, RequestError> {
     let tenant = named(app, name).await?;
     stored(app.runtime.store.set_weight(tenant.id, weight).await)?;
+    app.remembered.forget_all();
     Ok(Tenant { weight, ..tenant })
 }
 

@@ -1,29 +1,33 @@
 //! Tickets: work that outlives its client's deadline, and the process.
 //!
-//! A ticket is written before the partial reply goes out, so what a client was promised survives a crash.
-//! A task then follows the relQuery like any reader and appends finished rows. After a restart unfinished
+//! A ticket is written before the partial reply goes out, with the rows that clients have seen, so what a client was
+//! promised survives a crash. A task then follows the relQuery and appends finished rows, which are shown once they are
+//! stored: whoever saw an answer sees the same one after a crash. After a restart unfinished
 //! tickets are claimed, their finished rows put back on a relQuery, and the rest submitted again.
 
 mod kept;
 
 use std::sync::Arc;
 
+use actix_web::web::Bytes;
 use base::{End, Millis, TenantId, TokenCount};
 use serde_json::{Value, json};
 use serving::Runtime;
 use serving::caller::{Caller, WeightedTenant};
 use serving::error::stored;
 use serving::error::{RequestError, internal, of_store};
-use serving::ownership::OwnerHandle;
+use serving::ownership::{self, OwnerHandle};
 use serving::relquery_state::{
-    AnswerSource, Arrival, RelQueryKind, RelQueryState, RowProgress, Status, Usage,
+    AnswerSource, Arrival, RelQueryKind, RelQueryState, RowProgress, State, Status, Usage,
 };
 use serving::submit::{self, Resumed};
-use store::{ClaimKind, Lease, NewTicket, Ticket, TicketRow, TicketState, UnixMillis};
+use store::{ClaimKind, Lease, NewTicket, Ticket, TicketKey, TicketRow, TicketState, UnixMillis};
 
 use crate::json as strict;
 use crate::models::FoundRelQuery;
 use crate::services::constraints::Purpose;
+use crate::services::held_claims::HeldClaim;
+use crate::services::idempotency::RequestKey;
 use crate::services::prepare::cells::WantedCells;
 use crate::services::prepare::{PreparedRequest, RequestContext, Wanted};
 use crate::services::sql;
@@ -45,11 +49,31 @@ pub fn lease(app: &App) -> Lease {
     Lease { holder: app.config.store.node.clone(), until }
 }
 
-/// Turns a relQuery into a ticket: written down, followed to its end.
+/// What a ticket keeps of the request of its relQuery.
+#[derive(Clone, Debug)]
+pub struct TicketRequest {
+    pub body: Bytes,
+    /// By which the same request finds the ticket, also at another gateway.
+    pub key: Option<RequestKey>,
+    /// What keeps other gateways from the key until there is a ticket, or nobody waits any more.
+    pub claim: Option<Arc<HeldClaim>>,
+}
+
+/// Turns a relQuery into a ticket: written down, followed to its end. A task of its own, which goes on where the client
+/// leaves: what is withheld for a ticket must be recorded by somebody.
 pub async fn make(
     app: &Arc<App>,
     handle: OwnerHandle,
-    request: &[u8],
+    request: &TicketRequest,
+) -> Result<Arc<RelQueryState>, RequestError> {
+    let making = tokio::spawn(make_one(Arc::clone(app), handle, request.clone()));
+    making.await.map_err(internal)?
+}
+
+async fn make_one(
+    app: Arc<App>,
+    handle: OwnerHandle,
+    TicketRequest { body, key, claim: _held }: TicketRequest,
 ) -> Result<Arc<RelQueryState>, RequestError> {
     // Several clients may wait for one relquery: the first whose deadline passes makes the ticket.
     let _turn = handle.owners().ticketing.lock().await;
@@ -57,32 +81,56 @@ pub async fn make(
     if handle.is_released() {
         return Ok(Arc::clone(relquery));
     }
-    let id = relquery::public_id(relquery);
-    let now = UnixMillis(app.runtime.shared.clock.unix_ms());
-    let (kind, request) = (kind_word(&relquery.kind), request.to_vec());
+    let kind = kind_word(&relquery.kind);
     // A large table is read for it.
-    let needed = tokio::task::spawn_blocking(move || kept::needed(kind, &request));
+    let needed = tokio::task::spawn_blocking(move || kept::needed(kind, &body));
     let request = needed.await.map_err(internal)?;
-    let ticket = NewTicket {
-        id: &id,
-        tenant: relquery.tenant,
-        kind,
-        request: &request,
-        expires: now.after(app.config.store.ticket_ms_max),
-        lease: &lease(app),
-    };
-    create(app, ticket, now).await?;
+    // What anybody has seen comes with the ticket, what ends from now on is seen once it is stored too.
+    let shown = relquery.withhold();
+    if let Err(error) = create_for(&app, relquery, (kind, &request, key.as_ref()), shown).await {
+        relquery.show_all();
+        return Err(error);
+    }
     let runtime = Arc::clone(handle.runtime());
     runtime.shared.metrics.requests.partial.inc();
     let relquery = handle.release();
-    tokio::spawn(follow((app.clone(), runtime), Arc::clone(&relquery), 0));
+    tokio::spawn(follow((app, runtime), Arc::clone(&relquery)));
     Ok(relquery)
 }
 
-/// Writes a ticket down, within what its tenant may keep.
-pub async fn create(app: &App, ticket: NewTicket<'_>, now: UnixMillis) -> Result<(), RequestError> {
+/// Writes down the ticket of a relQuery, and its first rows with it.
+async fn create_for(
+    app: &App,
+    relquery: &RelQueryState,
+    (kind, request, key): (&str, &str, Option<&RequestKey>),
+    shown: usize,
+) -> Result<(), RequestError> {
+    let now = UnixMillis(app.runtime.shared.clock.unix_ms());
+    let ticket = NewTicket {
+        id: &relquery::public_id(relquery),
+        tenant: relquery.tenant,
+        kind,
+        request,
+        expires: now.after(app.config.store.ticket_ms_max),
+        lease: &lease(app),
+        key: key.map(|key| TicketKey { name: &key.name, request: key.digest }),
+    };
+    let rows = {
+        let state = relquery.read();
+        rendered(&state, &state.finished[..shown])
+    };
+    create(app, ticket, &rows, now).await
+}
+
+/// Writes a ticket with rows of it down, within what its tenant may keep.
+pub async fn create(
+    app: &App,
+    ticket: NewTicket<'_>,
+    rows: &[TicketRow],
+    now: UnixMillis,
+) -> Result<(), RequestError> {
     let limit = app.config.limits.tenant_ticket_bytes_max;
-    match stored(app.runtime.store.create_ticket_within(ticket, limit, now).await)? {
+    match stored(app.runtime.store.create_ticket_within(ticket, rows, limit, now).await)? {
         true => Ok(()),
         false => Err(RequestError::Busy {
             what: "bytes of tickets of this tenant, results included",
@@ -102,38 +150,40 @@ fn kind_word(kind: &RelQueryKind) -> &'static str {
     }
 }
 
-/// Appends rows as they finish; the first `written` are in the store already. While the database is away,
-/// what has ended waits in the relQuery: a ticket ends with every row or not at all.
-async fn follow((app, runtime): (Arc<App>, Arc<Runtime>), relquery: Arc<RelQueryState>, mut written: usize) {
+/// Appends rows as they finish, and shows them then. While the database is away, what has ended waits in the relQuery:
+/// a ticket ends with every row or not at all.
+async fn follow((app, runtime): (Arc<App>, Arc<Runtime>), relquery: Arc<RelQueryState>) {
     let id = relquery::public_id(&relquery);
     let mut version = relquery.follow();
-    // Set when the ticket is gone or another gateway's: the relQuery goes on for whoever reads it here.
-    let mut is_lost = false;
+    // Set when the ticket was deleted or has expired: the relQuery goes on for whoever reads it here.
+    let mut is_gone = false;
     loop {
         version.mark_unchanged();
-        let (rows, status) = new_rows(&relquery, written);
-        if is_lost {
-            written += rows.len();
-        } else if !rows.is_empty() {
+        let (rows, status) = unrecorded(&relquery);
+        if !rows.is_empty() {
             match app.runtime.store.append_rows(&id, &app.config.store.node, &rows).await {
-                Ok(()) => written += rows.len(),
-                Err(store::Error::Missing(what)) => {
-                    tracing::warn!(ticket = id, "a ticket has no {what} any more: it is another's to end");
-                    is_lost = true;
+                Ok(()) => relquery.record(rows.len()),
+                Err(store::Error::Missing("lease")) => {
+                    tracing::warn!(ticket = id, "a ticket is another gateway's now: it ends here");
+                    return leave(&runtime, &relquery);
                 }
-                Err(error) if error.is_transient() => {
-                    tracing::warn!(%error, ticket = id, rows = rows.len(), "rows are not recorded yet");
+                Err(store::Error::Missing(what)) => {
+                    tracing::warn!(ticket = id, "a ticket has no {what} any more: nothing of it is recorded");
+                    is_gone = true;
+                    relquery.show_all();
+                }
+                Err(error) => {
+                    let rows = rows.len();
+                    match error.is_transient() {
+                        true => tracing::warn!(%error, ticket = id, rows, "rows are not recorded yet"),
+                        // Tried again all the same, until the ticket expires: what is not stored is not shown.
+                        false => tracing::error!(%error, ticket = id, rows, "rows cannot be recorded"),
+                    }
                     if !is_retried(&app).await {
                         return;
                     }
                 }
-                Err(error) => {
-                    tracing::error!(%error, ticket = id, "finished rows cannot be recorded; a restart repeats them");
-                    is_lost = true;
-                }
             }
-        }
-        if !rows.is_empty() {
             continue;
         }
         let state = match status {
@@ -153,7 +203,7 @@ async fn follow((app, runtime): (Arc<App>, Arc<Runtime>), relquery: Arc<RelQuery
         let shape = ReplyShape { rows: false, partial: false };
         let summary = json!(RelQueryReply::new(&relquery, &runtime.model, now, shape)).to_string();
         let node = Some(&*app.config.store.node);
-        while !is_lost
+        while !is_gone
             && let Err(error) = app.runtime.store.finish_ticket(&id, node, state, Some(&summary)).await
         {
             tracing::warn!(%error, ticket = id, "the end of a ticket is not written yet");
@@ -161,7 +211,7 @@ async fn follow((app, runtime): (Arc<App>, Arc<Runtime>), relquery: Arc<RelQuery
                 break;
             }
         }
-        if !is_lost
+        if !is_gone
             && let Some(shown) = kept::after_end(&relquery, &runtime.model)
             && let Err(error) = app.runtime.store.shorten_ticket(&id, &shown).await
         {
@@ -180,14 +230,27 @@ async fn is_retried(app: &App) -> bool {
     !app.runtime.is_draining()
 }
 
-fn new_rows(relquery: &RelQueryState, written: usize) -> (Vec<TicketRow>, Status) {
+/// Rows that have finished and are not in the store yet, as many as one write takes, and how far the relQuery is.
+fn unrecorded(relquery: &RelQueryState) -> (Vec<TicketRow>, Status) {
     let state = relquery.read();
-    let until = state.finished.len().min(written + ROWS_PER_WRITE);
+    let withheld = state.withheld();
+    (rendered(&state, &withheld[..withheld.len().min(ROWS_PER_WRITE)]), state.status.clone())
+}
+
+/// Rows as a ticket keeps them.
+fn rendered(state: &State, rows: &[u32]) -> Vec<TicketRow> {
     let render = |index: &u32| {
         let row = RowReply::new(*index, &state.rows[*index as usize]);
         TicketRow { row: *index, failed: row.error.is_some(), result: json!(row).to_string() }
     };
-    (state.finished[written..until].iter().map(render).collect(), state.status.clone())
+    rows.iter().map(render).collect()
+}
+
+/// Gives a ticket up that another gateway has: from now on what that one writes is shown here too.
+fn leave(runtime: &Runtime, relquery: &Arc<RelQueryState>) {
+    runtime.registry.remove(relquery.id);
+    ownership::cancel(runtime, relquery);
+    relquery.revoke();
 }
 
 /// Claims unfinished tickets (after a restart, or of a gateway that is gone) and goes on with them.
@@ -217,7 +280,7 @@ pub async fn resume(app: &Arc<App>, lease: &Lease) -> bool {
                 // Not the ticket's fault: what its client was promised is kept for a better time. Where not
                 // even an empty queue has room for it, no time is better.
                 Err(
-                    error @ (RequestError::Overloaded { rows: 1.., .. }
+                    error @ (RequestError::Overloaded { .. }
                     | RequestError::ShuttingDown
                     | RequestError::Dead
                     | RequestError::NoDatabase),
@@ -270,12 +333,11 @@ async fn resume_one(app: &Arc<App>, ticket: Ticket) -> Result<bool, RequestError
         _ => RelQueryRequest::prepare(context, fields)?,
     };
     let rows: Vec<_> = ticket.rows.iter().filter_map(parse_row).collect();
-    let written = rows.len();
     // Its client left with the deadline.
     let work = submit::Prepared { deadline: None, ..prepared.work };
     let runtime = Arc::clone(&model.runtime);
     let handle = submit::submit(&runtime, caller, work, Resumed { id: Some(id), rows }).await?;
-    tokio::spawn(follow((app.clone(), runtime), handle.release(), written));
+    tokio::spawn(follow((app.clone(), runtime), handle.release()));
     Ok(true)
 }
 
@@ -287,7 +349,7 @@ async fn caller(app: &App, id: TenantId) -> Result<Caller, RequestError> {
     Ok(Caller::of(member))
 }
 
-/// A finished row as [`new_rows`] wrote it.
+/// A finished row as [`rendered`] wrote it.
 fn parse_row(row: &TicketRow) -> Option<(u32, String, RowProgress)> {
     let value: Value = serde_json::from_str(&row.result).ok()?;
     if let Some(message) = value["error"]["message"].as_str() {

@@ -4,27 +4,32 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use base::Millis;
 use serving::{calibrate, usage_writer};
 use store::UnixMillis;
 use tokio::sync::watch;
 
 use crate::services::sql::uploads;
-use crate::services::{batches, files, limits, tickets};
-use crate::state::App;
+use crate::services::{batches, files, key_claims, limits, tickets};
+use crate::state::{App, CurrentApp};
 
 /// Rounds between two renewals of leases and looks for idle tenants; and, times ten, two writes of the cost
 /// model.
 const ROUNDS_PER_LEASE: u64 = 20;
 
-/// Writes every `store.flush_ms`, and once more when told to stop.
+/// How long a writer of usage is known that has written nothing: longer than any database is away.
+const USAGE_WRITERS_KEPT: Millis = Millis(30 * 24 * 60 * 60 * 1_000);
+
+/// Writes every `store.flush_ms`, and once more when told to stop. Each round is one of the configuration of then.
 ///
 /// `is_left`: the start could not resume all tickets.
-pub async fn run(app: Arc<App>, mut stop: watch::Receiver<bool>, mut is_left: bool) {
-    let period = Duration::from_millis(app.config.store.flush_ms.0);
+pub async fn run(current: Arc<CurrentApp>, mut stop: watch::Receiver<bool>, mut is_left: bool) {
     let mut round = 0_u64;
     loop {
+        let period = Duration::from_millis(current.get().config.store.flush_ms.0);
         // Err: the sender is gone, which means stop too.
         let is_last = tokio::time::timeout(period, stop.changed()).await.is_ok();
+        let app = current.get();
         for model in app.models.iter() {
             usage_writer::write_usage(&model.runtime).await;
         }
@@ -44,6 +49,7 @@ pub async fn run(app: Arc<App>, mut stop: watch::Receiver<bool>, mut is_left: bo
             if !is_left && let Err(error) = app.runtime.store.renew_tickets(&lease).await {
                 tracing::warn!(%error, "leases were not renewed");
             }
+            key_claims::renew(&app).await;
             if !is_last {
                 is_left = tickets::resume(&app, &lease).await;
                 batches::resume(&app, &lease).await;
@@ -60,6 +66,7 @@ pub async fn run(app: Arc<App>, mut stop: watch::Receiver<bool>, mut is_left: bo
             .await;
         }
         if is_last {
+            key_claims::end_all(&app).await;
             return;
         }
     }
@@ -76,7 +83,17 @@ async fn forget(app: &App) {
     if let Err(error) = app.runtime.store.expire_replies(now).await {
         tracing::warn!(%error, "old replies of idempotency keys were not deleted");
     }
+    if let Err(error) = app.runtime.store.expire_responses(now).await {
+        tracing::warn!(%error, "old responses were not deleted");
+    }
+    if let Err(error) = app.runtime.store.expire_key_claims().await {
+        tracing::warn!(%error, "old claims of idempotency keys were not deleted");
+    }
     if let Err(error) = app.runtime.store.expire_signed_in_keys(now).await {
         tracing::warn!(%error, "old keys of sign-in links were not deleted");
+    }
+    let silent_since = now.before(USAGE_WRITERS_KEPT);
+    if let Err(error) = app.runtime.store.forget_usage_writers(silent_since).await {
+        tracing::warn!(%error, "old writers of usage were not forgotten");
     }
 }

@@ -1,24 +1,22 @@
-//! JSON shapes of operators' routes: keys, tenants, links that sign somebody in.
+//! JSON shapes of operators' routes: tenants, links that sign somebody in, what operators changed.
 
+use base::Money;
 use serde::Serialize;
 use serde_json::Value;
-use serving::budgets::BudgetStatus;
 use serving::error::RequestError;
 use sql::budget::BudgetLimit;
-use store::{AuditEntry, CreatedKey, KeyInfo, Tenant, TenantLimits};
+use store::{AuditEntry, CreatedKey, Tenant, TenantLimits};
 use utoipa::ToSchema;
 
 use crate::config::Config;
 use crate::json::JsonFields;
-use crate::services::sql::accounts::user_of;
 use crate::services::tenancy::TenantOverview;
+use crate::wire::budget::{AmountReply, BudgetReply};
 use crate::wire::seconds;
 use crate::wire::workbooks::name;
 
 /// Letters of a tenant's name, and of a key's.
-const NAME_LETTERS_MAX: usize = 100;
-/// Longest life of a key, in days.
-const DAYS_MAX: u64 = 36_500;
+pub(super) const NAME_LETTERS_MAX: usize = 100;
 /// Largest weight.
 const WEIGHT_MAX: f64 = 1e6;
 
@@ -28,29 +26,6 @@ pub fn required(fields: &mut JsonFields, field: &str) -> Result<String, RequestE
         Some(text) => Ok(text),
         None => fields.bad(field, "is required"),
     }
-}
-
-/// A key to make, as it was asked for.
-#[derive(Debug)]
-pub struct KeyRequest {
-    pub name: String,
-    /// The tenant's name.
-    pub tenant: String,
-    /// After which it stops working.
-    pub days: Option<u64>,
-    pub is_operator: bool,
-}
-
-/// Reads `POST /v1/keys`.
-pub fn key(mut fields: JsonFields) -> Result<KeyRequest, RequestError> {
-    let asked = KeyRequest {
-        name: name(&mut fields, NAME_LETTERS_MAX)?,
-        tenant: required(&mut fields, "tenant")?,
-        days: fields.integer("days", 1, DAYS_MAX)?,
-        is_operator: fields.bool("operator")?.unwrap_or(false),
-    };
-    fields.finish()?;
-    Ok(asked)
 }
 
 /// Reads `POST /v1/tenants`: the name, and the weight (1 where none is given).
@@ -97,6 +72,8 @@ fn read_limits(value: &Value) -> Result<TenantLimits, RequestError> {
     let limits = TenantLimits {
         day_tokens: fields.integer("day_tokens", 0, TOKENS_MAX)?,
         month_tokens: fields.integer("month_tokens", 0, TOKENS_MAX)?,
+        day_cost: take_cost(&mut fields, "day_cost")?,
+        month_cost: take_cost(&mut fields, "month_cost")?,
         minute_requests: minute_requests.map(|most| u32::try_from(most).unwrap_or(u32::MAX)),
         models: models.transpose()?,
     };
@@ -104,62 +81,16 @@ fn read_limits(value: &Value) -> Result<TenantLimits, RequestError> {
     Ok(limits)
 }
 
+/// Takes an amount of money.
+fn take_cost(fields: &mut JsonFields, field: &'static str) -> Result<Option<Money>, RequestError> {
+    let expected = "from 0 to 1000000000, with six digits behind the point at most";
+    let units = fields.number(field, expected, |units| Money::of_units(units).is_some())?;
+    Ok(units.and_then(Money::of_units))
+}
+
 fn take_weight(fields: &mut JsonFields) -> Result<Option<f64>, RequestError> {
     // A thousandth is the least that the scheduler tells apart.
     fields.number("weight", "from 0.001 to 1000000", |weight| (0.001..=WEIGHT_MAX).contains(&weight))
-}
-
-/// A key, without its text.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct KeyReply {
-    id: u64,
-    /// `key`.
-    object: &'static str,
-    name: String,
-    /// The tenant's name.
-    tenant: String,
-    /// Its first characters.
-    shown: String,
-    /// Whether it is an operator's.
-    operator: bool,
-    /// The user of SQL logins, to whom the key is the password.
-    sql_user: String,
-    /// Unix seconds.
-    created: u64,
-    /// To the minute, unix seconds.
-    last_used: Option<u64>,
-    /// When it stops working, unix seconds.
-    expires: Option<u64>,
-    /// When it was revoked, unix seconds.
-    revoked: Option<u64>,
-    /// The key itself; told once, where it is made.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    key: Option<String>,
-}
-
-impl KeyReply {
-    /// A key of a tenant of this name.
-    pub fn new(key: KeyInfo, tenant: &str) -> Self {
-        Self {
-            id: key.id,
-            object: "key",
-            name: key.name,
-            tenant: tenant.to_owned(),
-            shown: key.shown,
-            operator: key.is_operator,
-            sql_user: user_of(tenant, key.id),
-            created: seconds(key.created),
-            last_used: key.last_used.map(seconds),
-            expires: key.expires.map(seconds),
-            revoked: key.revoked.map(seconds),
-            key: None,
-        }
-    }
-
-    /// A key that was made just now, with its text.
-    pub fn created(created: CreatedKey, tenant: &str) -> Self {
-        Self { key: Some(created.plaintext), ..Self::new(created.info, tenant) }
-    }
 }
 
 /// Who calls.
@@ -210,23 +141,6 @@ impl SignInReply {
     }
 }
 
-/// An amount and its bound.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct AmountReply {
-    used: u64,
-    /// None: as much as it likes.
-    max: Option<u64>,
-    /// The setting that bounds it.
-    setting: Option<String>,
-}
-
-impl AmountReply {
-    fn of(used: u64, limit: Option<BudgetLimit>) -> Self {
-        let (setting, max) = limit.map_or((None, None), |limit| (Some(limit.name), Some(limit.max)));
-        Self { used, max, setting }
-    }
-}
-
 /// A tenant and what it has.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct TenantReply {
@@ -250,21 +164,9 @@ pub struct TenantReply {
     /// Answers in the result cache.
     #[serde(skip_serializing_if = "Option::is_none")]
     cached_answers: Option<u64>,
-    /// Tokens that it computed today (UTC), on all routes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    day_tokens: Option<AmountReply>,
-    /// The same of this month.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    month_tokens: Option<AmountReply>,
-    /// Tokens that are set aside for rows of it that run here.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reserved_tokens: Option<u64>,
-    /// Requests that it may send in a minute.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    minute_requests: Option<u32>,
-    /// The only models that it may use.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    models: Option<Vec<String>>,
+    /// What it may compute, and has.
+    #[serde(flatten)]
+    budget: BudgetReply,
     /// Tokens that its SQL computed today (UTC).
     #[serde(skip_serializing_if = "Option::is_none")]
     sql_day_tokens: Option<AmountReply>,
@@ -285,11 +187,7 @@ impl From<Tenant> for TenantReply {
             workbooks: None,
             workbook_bytes: None,
             cached_answers: None,
-            day_tokens: None,
-            month_tokens: None,
-            reserved_tokens: None,
-            minute_requests: None,
-            models: None,
+            budget: BudgetReply::default(),
             sql_day_tokens: None,
             sql_day_calls: None,
         }
@@ -301,7 +199,6 @@ impl TenantReply {
     pub fn with_amounts(overview: TenantOverview, config: &Config) -> Self {
         let limit = |name: &str, max| Some(BudgetLimit { name: name.to_owned(), max });
         let (limits, spent, budget) = (&config.workbooks, overview.spent, overview.day_budget);
-        let BudgetStatus { limits: bounds, day, month, reserved } = overview.budget;
         let workbooks = limit("workbooks.tenant_workbooks_max", limits.tenant_workbooks_max);
         let bytes = limit("workbooks.tenant_bytes_max", limits.tenant_bytes_max.0);
         Self {
@@ -309,13 +206,7 @@ impl TenantReply {
             workbooks: Some(AmountReply::of(overview.workbooks, workbooks)),
             workbook_bytes: Some(AmountReply::of(overview.workbook_bytes.0, bytes)),
             cached_answers: Some(overview.cached_answers),
-            day_tokens: bounds.day_tokens.map(|max| AmountReply::of(day, limit("limits.day_tokens", max))),
-            month_tokens: bounds
-                .month_tokens
-                .map(|max| AmountReply::of(month, limit("limits.month_tokens", max))),
-            reserved_tokens: (bounds.day_tokens.or(bounds.month_tokens)).map(|_| reserved),
-            minute_requests: bounds.minute_requests,
-            models: bounds.models,
+            budget: BudgetReply::from(overview.budget),
             sql_day_tokens: Some(AmountReply::of(spent.tokens, budget.tokens)),
             sql_day_calls: Some(AmountReply::of(spent.calls, budget.calls)),
             ..Self::from(overview.tenant)
@@ -331,9 +222,9 @@ pub struct AuditReply {
     object: &'static str,
     /// Unix seconds.
     at: u64,
-    /// `key` and its number, `auth.admin_key`, or `command line`.
+    /// `key` and its number, `auth.admin_key`, `command line`, or `SIGHUP`.
     actor: String,
-    /// `key.create`, `key.revoke`, `tenant.create`, `tenant.change`, `sign_in.link`, `replica.add`, ..
+    /// `key.create`, `key.revoke`, `tenant.create`, `tenant.change`, `sign_in.link`, `replica.add`, `config.reload`, ..
     action: String,
     /// What was changed.
     subject: String,
@@ -370,17 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_field_of_a_key_or_a_weight_is_named() {
-        for (body, part) in [
-            (json!({"tenant": "default"}), "`name`"),
-            (json!({"name": "n"}), "`tenant`"),
-            (json!({"name": "n", "tenant": "default", "days": 0}), "`days`"),
-            (json!({"name": "n", "tenant": "default", "operator": "yes"}), "`operator`"),
-            (json!({"name": "n", "tenant": "default", "x": 1}), "`x`"),
-        ] {
-            let error = key(fields(&body)).expect_err("refused").to_string();
-            assert!(error.contains(part), "{body}: {error:?} lacks {part:?}");
-        }
+    fn a_wrong_field_of_a_tenant_is_named() {
         for body in [json!({}), json!({"weight": 0}), json!({"weight": -1}), json!({"weight": 1e9})] {
             let error = tenant_change(fields(&body)).expect_err("refused").to_string();
             assert!(error.contains("`weight`"), "{body}: {error}");
@@ -390,6 +271,9 @@ mod tests {
             (json!({"day_tokens": -1}), "`limits.day_tokens`"),
             (json!({"month_tokens": 1.5}), "`limits.month_tokens`"),
             (json!({"day_tokens": u64::MAX}), "`limits.day_tokens`"),
+            (json!({"day_cost": -1}), "`limits.day_cost`"),
+            (json!({"month_cost": 0.000_000_1}), "`limits.month_cost`"),
+            (json!({"month_cost": "5"}), "`limits.month_cost`"),
             (json!({"minute_requests": 1_u64 << 32}), "`limits.minute_requests`"),
             (json!({"models": ["a", 5]}), "`limits.models[1]`"),
             (json!({"day": 5}), "`limits.day`"),
@@ -397,10 +281,12 @@ mod tests {
             let error = tenant_change(fields(&json!({"limits": limits}))).expect_err("refused").to_string();
             assert!(error.contains(part), "{limits}: {error:?} lacks {part:?}");
         }
-        let asked = json!({"limits": {"day_tokens": 5, "month_tokens": null, "models": ["a"]}});
+        let asked =
+            json!({"limits": {"day_tokens": 5, "month_tokens": null, "day_cost": 0.1, "models": ["a"]}});
         let (limits, _) = tenant_change(fields(&asked)).expect("good").limits.expect("they are there");
         let expected = TenantLimits {
             day_tokens: Some(5),
+            day_cost: Some(Money(100_000_000)),
             models: Some(vec!["a".to_owned()]),
             ..TenantLimits::default()
         };

@@ -204,9 +204,9 @@ impl CellsReply {
     /// A relQuery as it stands.
     pub fn new(relquery: &RelQueryState, model: &Model, shape: ReplyShape, details: bool) -> Self {
         let state = relquery.read();
-        let is_partial = shape.partial && !state.is_over();
+        let is_partial = shape.partial && *state.shown_status() == Status::Running;
         let cell = |(index, row)| CellReply::new(relquery, index, row, details);
-        let cells = || (0..).zip(&state.rows).map(cell).collect();
+        let cells = || (0..).zip(state.shown_rows()).map(cell).collect();
         Self {
             id: public_id(relquery),
             object: "cells",
@@ -216,7 +216,7 @@ impl CellsReply {
             progress: progress(&state),
             ticket: is_partial.then(|| public_id(relquery)),
             usage: UsageReply::from(&*state),
-            error: match &state.status {
+            error: match state.shown_status() {
                 Status::Failed(error) => Some(crate::error::body(error).error),
                 Status::Running | Status::Completed | Status::Cancelled => None,
             },

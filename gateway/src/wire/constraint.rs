@@ -61,7 +61,8 @@ pub fn checked(
     let bytes = match &constraint {
         Constraint::Choice(texts) => texts.iter().map(String::len).sum(),
         Constraint::Integer { .. } => 0,
-        Constraint::Regex(text) | Constraint::JsonSchema(text) => text.len(),
+        Constraint::Regex(text) | Constraint::JsonSchema(text) | Constraint::Grammar(text) => text.len(),
+        Constraint::StructuralTag(tag) => tag.schema.len() + tag.otherwise.as_ref().map_or(0, String::len),
         // Cell functions alone ask for these, with limits of their own.
         Constraint::Excerpt { .. } | Constraint::Items(_) | Constraint::Reading { .. } => 0,
     };
@@ -110,6 +111,18 @@ pub fn regex(field: &str, value: Value) -> Result<Constraint, RequestError> {
     match value {
         Value::String(pattern) if !pattern.is_empty() => Ok(Constraint::Regex(pattern)),
         _ => Err(RequestError::invalid(field, "must be a string that is not empty")),
+    }
+}
+
+/// A grammar, in the notation of Lark.
+pub fn grammar(field: &str, value: Value) -> Result<Constraint, RequestError> {
+    let bad = |reason: &str| Err(RequestError::invalid(field, reason));
+    match value {
+        Value::String(text) if text.contains("::=") => {
+            bad("is EBNF (its rules have `::=`): write it as a Lark grammar, `start: ...`")
+        }
+        Value::String(text) if !text.trim().is_empty() => Ok(Constraint::Grammar(text)),
+        _ => bad("must be the text of a grammar, a string that is not empty"),
     }
 }
 

@@ -4,17 +4,21 @@
 use serving::model::Model;
 use store::UnixMillis;
 
-use crate::config::LimitsConfig;
+use crate::config::{LimitsConfig, UnknownFields};
 use crate::services::constraints::TenantConstraints;
 
 pub mod admin;
+pub mod anthropic;
 pub mod batches;
+pub mod budget;
 pub mod cell_details;
 pub mod cell_prompts;
 pub mod cells;
 pub mod constraint;
 pub mod corpora;
+pub mod embeddings;
 pub mod files;
+pub mod keys;
 pub mod known_models;
 pub mod label;
 pub mod live;
@@ -38,6 +42,8 @@ pub struct ValidationContext<'a> {
     pub model: &'a Model,
     /// Compiles its constraints, on its tenant's account.
     pub constraints: TenantConstraints<'a>,
+    /// What becomes of fields of OpenAI's routes that those do not know.
+    pub unknown_fields: UnknownFields,
 }
 
 /// Whether a count is left out of a reply.

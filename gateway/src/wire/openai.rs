@@ -4,29 +4,45 @@
 //! field, never dropped in silence, so an answer is always the answer to what was asked. Fields that
 //! change nothing (`user`, a penalty of 0) are accepted. Must not know sockets.
 
+mod adjustments;
 mod chat;
 mod chunks;
 mod completion;
 mod constrained;
 mod logprobs;
+mod loop_names;
 mod neutral;
 mod reply;
+mod response_reply;
+mod response_request;
+pub(crate) mod template_variables;
+mod tool_calls;
+mod tools;
 
 use std::sync::Arc;
 
 use base::{Millis, ServiceClass};
 pub use chat::{ChatRequest, Message};
-pub use chunks::{Chunker, Look};
+pub use chunks::{Chunker, Look, UsageChunks};
 pub use completion::{CompletionPrompt, CompletionRequest};
+pub use loop_names::{LoopHeaders, LoopNames};
+pub(crate) use neutral::{BodyKind, neutral_fields};
 pub(crate) use reply::verdict;
 pub use reply::{Api, ChatChoice, CompletionChoice, Envelope, ModelList, ModelObject, Reply};
+pub use response_reply::{ResponseEnvelope, ResponseEvents, ResponseReply};
+pub use response_request::{PREVIOUS, PreviousResponse, ResponseEcho, ResponseRequest};
 use serving::error::RequestError;
+pub use tool_calls::{CallReader, ReadAnswer, ReadCall, TAGS};
+pub use tools::{Tool, ToolCall, ToolChoice, ToolPart, ToolRequest};
 
-use crate::config::LimitsConfig;
+use crate::config::{LimitsConfig, UnknownFields};
 use crate::json::JsonFields;
 use crate::wire::ValidationContext;
 use crate::wire::relquery::{check_model, class, deadline};
 use crate::wire::sampling::{Absent, Sampling};
+
+/// Answers to one prompt.
+const ANSWERS_MAX: u32 = 128;
 
 /// What both routes take beside their prompts.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,10 +51,14 @@ pub struct Common {
     pub sampling: Sampling,
     /// The output limit, where the request names one.
     pub max_tokens: Option<u64>,
+    /// Answers to each prompt.
+    pub n: u32,
     /// Chunks as they come, or one reply.
     pub stream: bool,
     /// Whether a stream ends with a chunk of usage.
     pub include_usage: bool,
+    /// Whether its other chunks have the usage so far as well.
+    pub continuous_usage: bool,
     /// Who waits (our extension).
     pub class: ServiceClass,
     /// Whether a known answer may be given, and this one kept (our extension; off by default, because
@@ -46,6 +66,8 @@ pub struct Common {
     pub cache: bool,
     /// Time after which the work is stopped and the request fails (our extension).
     pub deadline: Option<Millis>,
+    /// What says which requests are of one loop.
+    pub loop_names: LoopNames,
 }
 
 impl Common {
@@ -70,15 +92,20 @@ impl Common {
         if let Some((constraint, compiled)) = constrained::take(fields, already, context)? {
             (generation.constraint, generation.compiled) = (Some(constraint), compiled);
         }
+        adjustments::take(fields, context, (generation, absent.max_tokens))?;
         let stream = fields.bool("stream")?.unwrap_or(false);
+        let (include_usage, continuous_usage) = take_stream_options(fields, stream)?;
         Ok(Self {
             sampling,
             max_tokens,
+            n: take_n(fields)?,
             stream,
-            include_usage: take_stream_options(fields, stream)?,
+            include_usage,
+            continuous_usage,
             class: class(fields)?,
             cache: fields.bool("cache")?.unwrap_or(false),
             deadline: deadline(fields)?,
+            loop_names: LoopNames::take(fields),
         })
     }
 
@@ -91,6 +118,12 @@ impl Common {
         Ok(common.with_logprobs(logprobs::of_completion(fields)?))
     }
 
+    /// With variables of the model's chat template.
+    fn with_template_variables(mut self, variables: Option<String>) -> Self {
+        Arc::make_mut(&mut self.sampling.generation).template_variables = variables;
+        self
+    }
+
     /// With log probabilities of its tokens, each with so many of the most likely ones.
     fn with_logprobs(mut self, top: Option<u32>) -> Self {
         Arc::make_mut(&mut self.sampling.generation).logprobs = top;
@@ -99,9 +132,18 @@ impl Common {
 }
 
 /// Ends the reading of a request that is like one of `/v1/completions`: refuses what is left unless it
-/// changes nothing.
-pub(crate) fn finish_completion(fields: JsonFields) -> Result<(), RequestError> {
-    neutral::finish(fields, neutral::BodyKind::Completion)
+/// changes nothing; the names of what is unknown.
+pub(crate) fn finish_completion(
+    fields: JsonFields,
+    unknown: UnknownFields,
+) -> Result<Vec<String>, RequestError> {
+    neutral::finish(fields, BodyKind::Completion, unknown)
+}
+
+/// Takes `n`.
+fn take_n(fields: &mut JsonFields) -> Result<u32, RequestError> {
+    let n = fields.integer("n", 1, u64::from(ANSWERS_MAX))?;
+    Ok(n.and_then(|n| u32::try_from(n).ok()).unwrap_or(1))
 }
 
 /// Takes the output limit under all its names, which must agree.
@@ -121,9 +163,9 @@ fn take_max_tokens(
     Ok(max_tokens)
 }
 
-/// Takes `stream_options`: whether a stream ends with a chunk of usage.
-fn take_stream_options(fields: &mut JsonFields, stream: bool) -> Result<bool, RequestError> {
-    let Some(value) = fields.take("stream_options") else { return Ok(false) };
+/// Takes `stream_options`: whether a stream ends with a chunk of usage, and whether its other chunks have it too.
+fn take_stream_options(fields: &mut JsonFields, stream: bool) -> Result<(bool, bool), RequestError> {
+    let Some(value) = fields.take("stream_options") else { return Ok((false, false)) };
     if !stream {
         return fields.bad("stream_options", "is only allowed when `stream` is true");
     }
@@ -131,15 +173,14 @@ fn take_stream_options(fields: &mut JsonFields, stream: bool) -> Result<bool, Re
     let include_usage = options.bool("include_usage")?.unwrap_or(false);
     // Padding against observers of encrypted traffic: a wish about the transport, not about the answer.
     options.bool("include_obfuscation")?;
-    if options.bool("continuous_usage_stats")? == Some(true) {
-        return options.bad("continuous_usage_stats", "is not supported; the last chunk has the usage");
-    }
+    // As vLLM has it: without effect where no usage is asked for.
+    let is_continuous = options.bool("continuous_usage_stats")?.unwrap_or(false);
     options.finish()?;
-    Ok(include_usage)
+    Ok((include_usage, include_usage && is_continuous))
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use base::text::ByteText;
     use base::{TenantId, TokenCount};
     use serving::clock::Clock;
@@ -150,7 +191,7 @@ mod tests {
     use crate::services::constraints::{Constraints, Purpose};
 
     /// A model of 257 tokens that likes to be sampled warmly.
-    pub(super) fn model() -> Model {
+    pub(crate) fn model() -> Model {
         Model {
             name: "m".into(),
             aliases: Vec::new(),
@@ -174,12 +215,13 @@ mod tests {
     }
 
     /// The context of that model, which keeps to no constraint.
-    pub(super) fn with_context<T>(limits: &LimitsConfig, run: impl FnOnce(ValidationContext<'_>) -> T) -> T {
-        let constraints = Constraints::new(None, limits, Clock::start());
+    pub(crate) fn with_context<T>(limits: &LimitsConfig, run: impl FnOnce(ValidationContext<'_>) -> T) -> T {
+        let constraints = Constraints::new(None, Clock::start());
         run(ValidationContext {
             limits,
             model: &model(),
-            constraints: constraints.of(TenantId(1), Purpose::Run),
+            constraints: constraints.of(TenantId(1), Purpose::Run, limits),
+            unknown_fields: UnknownFields::Refuse,
         })
     }
 
@@ -205,6 +247,7 @@ mod tests {
             ("top_p", &["0", "-1", "1.0001", "[]"]),
             ("top_k", &["-2", "258", "1.5", "9223372036854775808"]),
             ("seed", &["18446744073709551616", "-9223372036854775809", "1.5", "\"7\""]),
+            ("n", &["0", "129", "1.5", "\"2\""]),
             ("max_tokens", &["0", "-1", "101", "9223372036854775808", "1.5", "\"5\""]),
             ("max_completion_tokens", &["0", "101", "9223372036854775808"]),
             ("stop", &["\"\"", "[1]", "{}", "[\"a\",\"\"]"]),
@@ -251,6 +294,14 @@ mod tests {
         assert_eq!(usage(r#"{"stream":true,"stream_options":null}"#), Ok(false));
         refused("stream_options", "{\"include_usage\":true}");
         assert!(usage(r#"{"stream":true,"stream_options":{"x":1}}"#).is_err());
+        let continuous = |options: &str| {
+            let body =
+                format!("{{\"stream\":true,\"stream_options\":{{\"continuous_usage_stats\":{options}}}}}");
+            take(&body).map(|common| common.continuous_usage)
+        };
+        assert_eq!(continuous(r#"true,"include_usage":true"#), Ok(true));
+        assert_eq!(continuous("true"), Ok(false), "no usage is asked for");
+        assert!(continuous("1").is_err_and(|error| error.to_string().contains("continuous_usage_stats")));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use store::StoredSchema;
 use utoipa::ToSchema;
 
 use super::openai::{Common, finish_completion};
+use crate::config::UnknownFields;
 use crate::json::JsonFields;
 use crate::wire::ValidationContext;
 use crate::wire::relquery::{check_model, repair_tokens};
@@ -70,7 +71,8 @@ impl PromptRequest {
         }
         let prompt = PmlPrompt::parse(&text).map_err(|error| pml_error("prompt", &error))?;
         let repair_tokens = repair_tokens(&mut fields, context)?;
-        finish_completion(fields)?;
+        // These are our own routes: their fields are all known.
+        finish_completion(fields, UnknownFields::Refuse)?;
         Ok(Self { common, prompt, repair_tokens })
     }
 }

@@ -384,7 +384,7 @@ pub struct ReplyShape {
 
 /// The status word of a relQuery.
 pub fn status_word(state: &State, partial: bool) -> &'static str {
-    match &state.status {
+    match state.shown_status() {
         Status::Running if partial => "partial",
         Status::Running => "running",
         Status::Completed => "completed",
@@ -397,8 +397,8 @@ impl RelQueryReply {
     /// A relQuery as it stands.
     pub fn new(relquery: &RelQueryState, model: &Model, now: base::Time, shape: ReplyShape) -> Self {
         let state = relquery.read();
-        let is_partial = shape.partial && !state.is_over();
-        let rows = || (0..).zip(&state.rows).map(|(index, row)| RowReply::new(index, row)).collect();
+        let is_partial = shape.partial && *state.shown_status() == Status::Running;
+        let rows = || (0..).zip(state.shown_rows()).map(|(index, row)| RowReply::new(index, row)).collect();
         Self {
             id: public_id(relquery),
             object: "relquery",
@@ -410,7 +410,7 @@ impl RelQueryReply {
             ticket: is_partial.then(|| public_id(relquery)),
             usage: UsageReply::from(&*state),
             timing: timing(relquery, &state, now),
-            error: match &state.status {
+            error: match state.shown_status() {
                 Status::Failed(error) => Some(crate::error::body(error).error),
                 Status::Running | Status::Completed | Status::Cancelled => None,
             },
@@ -418,9 +418,10 @@ impl RelQueryReply {
     }
 }
 
-/// Counts of a relQuery.
+/// Counts of what is shown of a relQuery.
 pub fn progress(state: &State) -> Progress {
-    Progress { total: state.rows.len(), done: state.finished.len() - state.failed, failed: state.failed }
+    let failed = state.shown_failures();
+    Progress { total: state.rows.len(), done: state.shown().len() - failed, failed }
 }
 
 fn timing(relquery: &RelQueryState, state: &State, now: base::Time) -> Timing {

@@ -78,8 +78,7 @@ impl Sampling {
             constraint,
             compiled: compiled.unwrap_or_default(),
             scoring: None,
-            logprobs: None,
-            streams: false,
+            ..Generation::default()
         };
         Ok(Self { generation: Arc::new(generation), seed: seed(fields)? })
     }

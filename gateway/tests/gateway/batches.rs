@@ -291,6 +291,7 @@ async fn rows_that_did_not_run_in_the_window_are_errors() {
         request: &request,
         expires: UnixMillis(i64::MAX as u64),
         lease: &lease,
+        key: None,
     };
     store.create_ticket(ticket, UnixMillis(1)).await.unwrap();
     let second = serve_on(config(), model(), store.clone()).await;
@@ -334,7 +335,8 @@ async fn of_batches_that_are_resumed_the_oldest_goes_on_first() {
             .to_string();
         let expires = UnixMillis(i64::MAX as u64);
         let tenant = store::DEFAULT_TENANT;
-        let ticket = NewTicket { id, tenant, kind: store::BATCH, request: &request, expires, lease: &lease };
+        let (kind, request) = (store::BATCH, request.as_str());
+        let ticket = NewTicket { id, tenant, kind, request, expires, lease: &lease, key: None };
         store.create_ticket(ticket, UnixMillis(created)).await.unwrap();
     }
     let mut settings = config();

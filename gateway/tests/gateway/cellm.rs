@@ -204,7 +204,7 @@ async fn promptmodel_names_a_model_with_or_without_slashes_and_a_wrong_one_is_sa
 }
 
 #[actix_web::test]
-async fn what_its_sdk_can_add_changes_nothing_and_tools_are_refused_by_name() {
+async fn what_its_sdk_can_add_changes_nothing_and_its_tools_are_taken() {
     let server = serve_with(config(), chatty()).await;
     let mut excel = Excel::open(&server.client).await;
     let added = json!({
@@ -226,8 +226,8 @@ async fn what_its_sdk_can_add_changes_nothing_and_tools_are_refused_by_name() {
         json!({"description": "Reads a file.", "name": "FileReaderRequest", "parameters": parameters});
     body["tools"] = json!([{"type": "function", "function": function}]);
     body["tool_choice"] = json!("auto");
-    let reply = excel.ask(&body).await;
-    assert_eq!((reply.status, &reply.json()["error"]["param"]), (400, &json!("tools")));
+    let text = excel.text(&body).await;
+    assert!(text.starts_with("yes"), "{text}");
 }
 
 #[actix_web::test]

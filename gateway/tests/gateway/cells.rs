@@ -1,8 +1,10 @@
 //! Cell functions: values, errors, and calls that find each other.
 
+use base::Millis;
 use gateway::services::cell_budget;
 use serde_json::json;
-use store::DEFAULT_TENANT;
+use serving::usage_writer;
+use store::{DEFAULT_TENANT, UnixMillis, UsageWrite};
 
 use crate::common::client::finish;
 use crate::common::{Server, config, model, serve, serve_with};
@@ -167,6 +169,8 @@ async fn cells_that_began_are_joined_though_the_day_is_spent_meanwhile() {
 async fn what_is_on_its_way_to_the_store_counts_as_computed() {
     let mut config = config();
     config.limits.tenant_day_cell_tokens_max = Some(1);
+    // Nothing is on its way but what is sent here.
+    config.store.flush_ms = Millis(3_600_000);
     let server = serve_with(config, model()).await;
     let ask = |text: &str| json!({"calls": [{"function": "ask", "args": [text]}]});
     assert_eq!(server.client.post("/v1/cells", &ask("say it")).await.status, 200);
@@ -175,13 +179,18 @@ async fn what_is_on_its_way_to_the_store_counts_as_computed() {
     assert!(whole > 0);
     let accounts = &app.runtime.shared.accounts;
     let moving = accounts.moving().await;
-    let sums = accounts.take();
+    let day = UnixMillis(app.runtime.shared.clock.unix_ms()).day();
+    let sent = accounts.send(day).expect("cells were computed");
     let written = async {
+        let rows = usage_writer::rows_of(&app.runtime.model.name, &sent);
+        let at = UnixMillis(0);
+        let write = UsageWrite { writer: accounts.writer(), number: sent.number, rows: &rows, at };
+        app.runtime.store.add_usage(write).await.unwrap();
         // As long as a slow store takes.
         for _ in 0..20 {
             app.runtime.store.tenants().await.unwrap();
         }
-        accounts.put_back(sums);
+        accounts.kept();
         drop(moving);
     };
     let (used, ()) = tokio::join!(cell_budget::used(app, DEFAULT_TENANT), written);

@@ -1,6 +1,8 @@
 //! Constrained outputs over the built-in demo model and the real engine: every dialect, early end, refusals.
 
-use base::{Bytes, Millis, Nanos};
+use std::sync::{Arc, Condvar, Mutex};
+
+use base::{Bytes, Compiled, Constraint, ConstraintCompiler, ConstraintError, Millis, Nanos};
 use gateway::app::{Running, start};
 use gateway::config::{Config, LimitsConfig};
 use scheduler::CostModel;
@@ -8,10 +10,11 @@ use serde_json::{Value, json};
 use serving::clock::Clock;
 use serving::load;
 use serving::load::LoadedModel;
+use serving::model::Model;
 use store::{DEFAULT_TENANT, Store, UnixMillis};
 
-use crate::common::client::Client;
-use crate::common::{config, key_of};
+use crate::common::client::{Client, finish};
+use crate::common::{config, key_of, model, serve_on};
 
 /// The demo model behind a socket. Its cost is no measurement: these tests look at answers.
 pub async fn serve_demo() -> (Running, Client) {
@@ -112,6 +115,53 @@ async fn a_tenant_compiles_for_no_longer_than_it_may_and_keeps_no_other_waiting(
     let other = client.with_key(&key_of(store, tenant).await);
     posted(&other, "/v1/relqueries", another).await;
     running.drain(std::future::pending()).await;
+}
+
+/// Compiles anything at once, and `wild` not before it is let.
+#[derive(Default)]
+struct Compiler {
+    /// Whether it is at it, and whether it may end.
+    state: Mutex<(bool, bool)>,
+    changed: Condvar,
+}
+
+impl ConstraintCompiler for Compiler {
+    fn compile(&self, constraint: &Constraint) -> Result<Compiled, ConstraintError> {
+        if matches!(constraint, Constraint::Regex(pattern) if pattern == "wild") {
+            let mut state = self.state.lock().unwrap();
+            state.0 = true;
+            drop(self.changed.wait_while(state, |(_, may_end)| !*may_end).unwrap());
+        }
+        Ok(Compiled::new(()))
+    }
+}
+
+// Case 8: one worker, so that whoever held it up would hold up everybody.
+#[actix_web::test]
+async fn while_a_wild_constraint_is_compiled_other_tenants_are_answered() {
+    let compiler = Arc::new(Compiler::default());
+    let store = Store::open("sqlite::memory:").await.unwrap();
+    let other = store.create_tenant("other", 1.0, UnixMillis(1)).await.unwrap().id;
+    let key = key_of(&store, other).await;
+    let model = Model { constraints: Some(Arc::clone(&compiler) as _), ..model() };
+    let server = serve_on(config(), model, store).await;
+    let other = server.client.with_key(&key);
+    let rows = |word: &str, constraint: Value| json!({"template": "Say {w}", "rows": [[word]], "constraint": constraint, "cache": false});
+    let wild = server.client.begin("/v1/relqueries", &rows("late", json!({"regex": "wild"}))).await;
+    server.until("it is being compiled", |_| compiler.state.lock().unwrap().0).await;
+    let tame = posted(&other, "/v1/relqueries", rows("tame", json!({"regex": "tame"}))).await;
+    assert_eq!(tame["rows"][0]["text"], "tame");
+    let stream = json!({"prompt": "Say more", "stream": true, "temperature": 0});
+    assert!(other.post("/v1/completions", &stream).await.body.contains("[DONE]"));
+    // Its own tenant waits for no more than its constraints.
+    let plain =
+        posted(&server.client, "/v1/completions", json!({"prompt": "Say so", "temperature": 0})).await;
+    assert_eq!(plain["choices"][0]["text"], "so");
+    assert_eq!(server.client.get("/healthz").await.status, 200);
+    assert!(server.running.app.runtime.registry.running().is_empty(), "the wild one has not begun");
+    compiler.state.lock().unwrap().1 = true;
+    compiler.changed.notify_all();
+    assert_eq!(finish(wild).await.json()["rows"][0]["text"], "late");
 }
 
 #[actix_web::test]

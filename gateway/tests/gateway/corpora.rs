@@ -11,7 +11,7 @@ use crate::common::{Server, config, key_of, lasting_store, model, serve, serve_o
 const WORDS: [&str; 10] = ["river", "boat", "water", "fish", "money", "loan", "bank", "tax", "the", "of"];
 
 /// A folder with a made embedding model, and a configuration that names it.
-fn retrieving() -> (tempfile::TempDir, Config) {
+pub(crate) fn retrieving() -> (tempfile::TempDir, Config) {
     retrieving_with(&Synthetic::tiny(&WORDS, 3))
 }
 
@@ -23,7 +23,7 @@ fn retrieving_with(embedder: &Synthetic) -> (tempfile::TempDir, Config) {
     (dir, config)
 }
 
-fn documents(texts: &[(&str, &str)]) -> Value {
+pub(crate) fn documents(texts: &[(&str, &str)]) -> Value {
     let document = |(id, text): &(&str, &str)| json!({"id": id, "text": text});
     Value::Array(texts.iter().map(document).collect())
 }

@@ -82,6 +82,11 @@ async fn look(client: &Client, path: &str, reply: &Value) -> Value {
     client.get(&format!("{path}/{}", reply["ticket"].as_str().unwrap())).await.json()
 }
 
+/// A ticket once it is over.
+async fn look_until_stored(client: &Client, path: &str, reply: &Value) -> Value {
+    client.until_over(&format!("{path}/{}", reply["ticket"].as_str().unwrap())).await
+}
+
 /// Refuses a reply that is not that of a deadline before any token.
 fn assert_too_late(reply: &Reply, told: &str) {
     assert_eq!(reply.status, 504, "{told}: {}", reply.body);
@@ -135,7 +140,7 @@ async fn rows_that_take_long_to_tokenize_are_promised_in_time_and_come_later() {
     let running = |server: &Server| server.running.app.runtime.registry.running().is_empty();
     server.until("all have run", running).await;
     for (path, list, ticket) in tickets {
-        let whole = look(&server.client, path, &ticket).await;
+        let whole = look_until_stored(&server.client, path, &ticket).await;
         assert_eq!(whole["status"], "completed", "{whole}");
         assert!(whole[list][1].get("pending").is_none(), "{whole}");
     }
@@ -166,7 +171,7 @@ async fn a_ticket_tells_what_was_wrong_with_rows_that_were_tokenized_too_late() 
     pause.set(false);
     let ended = |server: &Server| server.running.app.runtime.registry.running().is_empty();
     server.until("the ticket is over", ended).await;
-    assert_eq!(look(&server.client, "/v1/relqueries", &reply).await["status"], "failed");
+    assert_eq!(look_until_stored(&server.client, "/v1/relqueries", &reply).await["status"], "failed");
     server.until_free().await;
 }
 

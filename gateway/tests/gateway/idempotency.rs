@@ -1,6 +1,6 @@
 //! `Idempotency-Key`: a repeated request is the same run, whether that is over or under way.
 
-use base::Millis;
+use base::{Bytes, Millis};
 use serde_json::{Value, json};
 use serving::model::Model;
 use store::{Store, UnixMillis};
@@ -8,11 +8,11 @@ use store::{Store, UnixMillis};
 use crate::common::client::{Client, Reply, finish, read_until};
 use crate::common::{Server, config, key_of, model, serve, serve_on, serve_with};
 
-const RELQUERIES: &str = "/v1/relqueries";
-const CELLS: &str = "/v1/cells";
+pub(crate) const RELQUERIES: &str = "/v1/relqueries";
+pub(crate) const CELLS: &str = "/v1/cells";
 
 /// A good body of a route that runs anew each time it is asked.
-fn body(path: &str) -> Value {
+pub(crate) fn body(path: &str) -> Value {
     match path {
         RELQUERIES => json!({"template": "Say {w}", "rows": [["a"], ["b"]], "cache": false}),
         _ => json!({"calls": [{"function": "ask", "args": ["yes"]}], "cache": false}),
@@ -20,14 +20,14 @@ fn body(path: &str) -> Value {
 }
 
 /// The bytes of a request with an idempotency key.
-fn keyed(client: &Client, path: &str, key: &str, body: &Value) -> Vec<u8> {
+pub(crate) fn keyed(client: &Client, path: &str, key: &str, body: &Value) -> Vec<u8> {
     let bytes = client.request("POST", path, "application/json", body.to_string().as_bytes());
     let text = String::from_utf8(bytes).unwrap();
     text.replacen("\r\n", &format!("\r\nIdempotency-Key: {key}\r\n"), 1).into_bytes()
 }
 
 /// Posts with an idempotency key.
-async fn post(client: &Client, path: &str, key: &str, body: &Value) -> Reply {
+pub(crate) async fn post(client: &Client, path: &str, key: &str, body: &Value) -> Reply {
     client.raw(&keyed(client, path, key, body)).await
 }
 
@@ -51,6 +51,24 @@ async fn a_repeated_request_gets_the_first_ones_id_and_answers_without_a_step() 
         assert_ne!(other["id"], first.json()["id"]);
         assert!(server.gate.passed() > steps, "another key is another run");
     }
+}
+
+#[actix_web::test]
+async fn the_body_of_a_request_with_a_key_is_held_once() {
+    let mut config = config();
+    // Room for one of them and what it grows by, and not for two.
+    config.limits.bodies_bytes_max = Bytes(400 << 10);
+    let server = serve_with(config, model()).await;
+    let mut large = body(RELQUERIES);
+    large["rows"] = json!((0..5_000).map(|row| json!([format!("{row:040}")])).collect::<Vec<_>>());
+    large["max_tokens"] = 1.into();
+    let bytes = large.to_string().len() as u64;
+    assert!((200 << 10..260 << 10).contains(&bytes), "{bytes}");
+    for _ in 0..2 {
+        let reply = post(&server.client, RELQUERIES, "k", &large).await;
+        assert_eq!(reply.status, 200, "{}", reply.body);
+    }
+    assert_eq!(server.metric("relserve_repeats_total"), 1.0);
 }
 
 #[actix_web::test]
@@ -229,7 +247,7 @@ async fn an_answer_outlives_the_memory_of_its_run_and_a_restart() {
 }
 
 /// A body of every other route that takes a key and needs nothing but what the server is made with.
-fn bodies() -> Vec<(&'static str, Value)> {
+pub(crate) fn bodies() -> Vec<(&'static str, Value)> {
     let messages = json!([{"role": "user", "content": "Say yes"}]);
     vec![
         ("/v1/chat/completions", json!({"model": "double", "messages": messages, "max_tokens": 3})),
@@ -240,7 +258,7 @@ fn bodies() -> Vec<(&'static str, Value)> {
 }
 
 /// A model that can chat.
-fn chatting() -> Model {
+pub(crate) fn chatting() -> Model {
     Model { has_chat: true, ..model() }
 }
 
@@ -300,7 +318,7 @@ async fn equal_chats_at_once_are_one_and_their_stream_is_kept_whole() {
 #[actix_web::test]
 async fn what_failed_or_is_too_long_is_not_kept() {
     let mut config = config();
-    config.limits.idempotency_reply_bytes_max = base::Bytes(64);
+    config.limits.idempotency_reply_bytes_max = Bytes(64);
     let server = serve_with(config, chatting()).await;
     let (path, body) = bodies().remove(0);
     let wrong = json!({"model": "double", "messages": []});
@@ -318,4 +336,94 @@ async fn a_key_lives_as_long_as_a_ticket() {
     let first = post(&server.client, RELQUERIES, "k", &body(RELQUERIES)).await.json();
     let second = post(&server.client, RELQUERIES, "k", &body(RELQUERIES)).await.json();
     assert_ne!(first["id"], second["id"]);
+}
+
+/// A request whose deadline passes at once, and its reply: what there is, and a ticket.
+async fn promised(server: &Server, path: &str) -> (Value, Value) {
+    let mut body = body(path);
+    body["deadline_ms"] = json!(1);
+    let reply = post(&server.client, path, "k", &body).await.json();
+    assert_eq!((&reply["status"], &reply["ticket"]), (&json!("partial"), &reply["id"]), "{reply}");
+    (body, reply["id"].clone())
+}
+
+/// What another gateway of the database says to a request that the first gave a ticket, while that runs and once it is
+/// over.
+pub(crate) async fn another_gateway_knows_the_ticket(store: &Store, path: &str) {
+    let mut settings = config();
+    let first = serve_on(settings.clone(), model(), store.clone()).await;
+    settings.store.node = "another".into();
+    let second = serve_on(settings, model(), store.clone()).await;
+    first.gate.shut();
+    let (asked, id) = promised(&first, path).await;
+    let again = post(&second.client, path, "k", &asked).await;
+    assert_eq!((again.status, &again.json()["status"]), (200, &json!("partial")), "{}", again.body);
+    assert_eq!((&again.json()["id"], &again.json()["ticket"]), (&id, &id));
+    let mut changed = asked.clone();
+    changed["deadline_ms"] = json!(2);
+    let elsewhere = if path == CELLS { RELQUERIES } else { CELLS };
+    for (path, body) in [(path, changed), (elsewhere, body(elsewhere)), bodies().remove(0)] {
+        let other = post(&second.client, path, "k", &body).await;
+        assert_eq!(
+            (other.status, &other.json()["error"]["param"]),
+            (422, &json!("Idempotency-Key")),
+            "{path}"
+        );
+    }
+    let mut streamed = asked.clone();
+    streamed["stream"] = json!(true);
+    let key = "another key";
+    assert_eq!(post(&first.client, path, key, &streamed).await.events().last().unwrap().0, "done");
+    let events = post(&second.client, path, key, &streamed).await;
+    let (name, done) = &events.events()[0];
+    assert_eq!((name.as_str(), &done["status"]), ("done", &json!("partial")), "{}", events.body);
+    assert_eq!(second.gate.passed(), 0, "it began nothing");
+    assert_eq!(second.metric("relserve_repeats_total"), 2.0);
+    first.gate.release();
+    let mut whole = again;
+    while whole.json()["status"] == "partial" {
+        whole = post(&second.client, path, "k", &asked).await;
+    }
+    assert_eq!((&whole.json()["status"], &whole.json()["id"]), (&json!("completed"), &id), "{}", whole.body);
+    assert_eq!(post(&second.client, path, "k", &asked).await.header("idempotency-replayed"), Some("true"));
+    assert_eq!(second.gate.passed(), 0, "it began nothing");
+}
+
+#[actix_web::test]
+async fn a_ticket_is_known_by_its_key_to_another_gateway() {
+    for path in [RELQUERIES, CELLS] {
+        let (_dir, store) = crate::common::lasting_store().await;
+        another_gateway_knows_the_ticket(&store, path).await;
+    }
+}
+
+#[actix_web::test]
+async fn a_ticket_is_known_by_its_key_after_a_restart() {
+    let (_dir, store) = crate::common::lasting_store().await;
+    let mut settings = config();
+    settings.server.drain_ms_max = Millis(0);
+    let server = serve_on(settings.clone(), model(), store.clone()).await;
+    server.gate.shut();
+    let (asked, id) = promised(&server, RELQUERIES).await;
+    let (app, gate) = (server.running.app.clone(), server.gate.clone());
+    let release = async {
+        let mut looks = tokio::time::interval(std::time::Duration::from_millis(1));
+        while app.runtime.registry.running().len() == 1 {
+            looks.tick().await;
+        }
+        gate.release();
+    };
+    tokio::join!(server.running.drain(std::future::pending()), release);
+    let server = serve_on(settings, model(), store).await;
+    // It may be over by now, or not begun again.
+    let mut again = post(&server.client, RELQUERIES, "k", &asked).await.json();
+    while again["status"] == "partial" {
+        assert_eq!((&again["id"], &again["ticket"]), (&id, &id));
+        again = post(&server.client, RELQUERIES, "k", &asked).await.json();
+    }
+    assert_eq!((&again["status"], &again["id"]), (&json!("completed"), &id), "{again}");
+    assert_eq!(server.gate.computed(), 2 * "Say a".len() as u64, "each row ran once");
+    let mut changed = asked;
+    changed["rows"] = json!([["c"]]);
+    assert_eq!(post(&server.client, RELQUERIES, "k", &changed).await.status, 422);
 }

@@ -2,10 +2,10 @@
 
 use base::{Bytes, Millis, Nanos};
 use serde_json::json;
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::common::client::Client;
+use crate::common::client::{Client, read_reply};
 use crate::common::{Parties, config, model, serve, serve_parties, serve_with};
 
 #[actix_web::test]
@@ -48,16 +48,54 @@ async fn health_is_answered_where_no_connection_is_taken_any_more() {
     config.server.connections_max = 4;
     config.server.health_listen = Some(([127, 0, 0, 1], 0).into());
     let server = serve_with(config, model()).await;
+    let mut idle = Vec::new();
+    for _ in 0..4 {
+        idle.push(kept_open(&server.client, 200).await);
+    }
     let address = server.running.address;
-    let idle: Vec<_> = (0..64).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
+    let waiting: Vec<_> = (0..60).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
     let health = Client { address: server.running.health_address.unwrap(), key: None };
     assert_eq!(health.get("/healthz").await.json()["status"], "ok");
     assert_eq!(health.get("/readyz").await.json()["status"], "ready");
     assert!(health.get("/metrics").await.body.contains("relserve_queue_rows"));
     assert_eq!(health.get("/v1/scheduler").await.status, 404, "nothing else");
-    drop(idle);
+    drop((idle, waiting));
     assert_eq!(server.client.get("/healthz").await.status, 200);
     server.running.drain(std::future::pending()).await;
+}
+
+/// Bytes of a request whose connection stays open.
+fn keeping(client: &Client) -> Vec<u8> {
+    let request = client.request("GET", "/v1/models", "application/json", b"");
+    String::from_utf8(request).unwrap().replacen("Connection: close\r\n", "", 1).into_bytes()
+}
+
+/// A connection on which such a request was answered.
+async fn kept_open(client: &Client, status: u16) -> TcpStream {
+    let mut connection = client.send(&keeping(client)).await;
+    assert_eq!(read_reply(&mut connection).await.status, status);
+    connection
+}
+
+#[actix_web::test]
+async fn whoever_has_a_key_finds_a_place_among_connections_that_show_none() {
+    let mut config = config();
+    config.server.connections_max = 8;
+    // They stay for as long as this takes.
+    (config.server.header_ms_max, config.server.idle_ms_max) = (Millis(3_600_000), Millis(3_600_000));
+    let server = serve_with(config, model()).await;
+    let mut known = kept_open(&server.client, 200).await;
+    let mut wrong = kept_open(&server.client.with_key("rs-wrong"), 401).await;
+    let address = server.running.address;
+    let silent: Vec<_> = (0..40).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
+    assert_eq!(server.client.get("/v1/models").await.status, 200);
+    let mut rest = Vec::new();
+    // Closed by its end or by a reset, as the system has it.
+    let _ = wrong.read_to_end(&mut rest).await;
+    assert!(rest.is_empty(), "nothing more is said");
+    known.write_all(&keeping(&server.client)).await.unwrap();
+    assert_eq!(read_reply(&mut known).await.status, 200, "it came with a key");
+    drop(silent);
 }
 
 #[actix_web::test]
@@ -176,7 +214,11 @@ async fn only_named_origins_get_cross_origin_answers() {
         format!("GET /healthz HTTP/1.1\r\nHost: t\r\nConnection: close\r\nOrigin: {origin}\r\n\r\n")
     };
     let read = server.client.raw(ask("https://addin.example").as_bytes()).await;
-    assert_eq!((read.status, read.header("access-control-expose-headers")), (200, Some("retry-after")));
+    let exposed = read.header("access-control-expose-headers").unwrap();
+    for header in ["retry-after", "x-request-id"] {
+        assert!(exposed.split(", ").any(|one| one == header), "{exposed}");
+    }
+    assert_eq!(read.status, 200);
     assert_eq!(read.header("access-control-allow-origin"), Some("https://addin.example"));
     let unread = server.client.raw(ask("https://evil.example").as_bytes()).await;
     assert_eq!((unread.status, unread.header("access-control-allow-origin")), (200, None));

@@ -5,7 +5,7 @@ use serde_json::json;
 use tokio::io::AsyncReadExt;
 
 use crate::common::client::finish;
-use crate::common::{Server, config, model, serve_with};
+use crate::common::{Parties, Server, config, model, serve_parties, serve_with};
 
 #[actix_web::test]
 async fn a_full_queue_is_a_429_that_says_when_and_recovers() {
@@ -29,6 +29,36 @@ async fn a_full_queue_is_a_429_that_says_when_and_recovers() {
     assert_eq!(again.status, 200, "no restart is needed");
     let never = server.relquery(json!({"template": "Say {w}", "rows": rows(5)})).await;
     assert_eq!(never.status, 413, "what never fits is not told to come back");
+}
+
+#[actix_web::test]
+async fn a_tenant_that_fills_the_queue_leaves_room_for_anothers_cells() {
+    let mut config = config();
+    config.limits.queue_rows_max = 100;
+    let Parties { server, theirs, .. } = serve_parties(config).await;
+    server.gate.shut();
+    let table = |name: &str, count: usize| {
+        let rows: Vec<_> = (0..count).map(|row| json!([format!("{name}-{row}")])).collect();
+        json!({"template": "Say {w}", "rows": rows})
+    };
+    let flood = server.client.begin("/v1/relqueries", &table("flood", 90)).await;
+    server.until("it is in", |server| server.running.app.runtime.shared.intake.unfinished() == 90).await;
+    let refused = server.relquery(table("more", 1)).await;
+    assert_eq!((refused.status, refused.json()["error"]["code"].as_str()), (429, Some("queue_full")));
+    assert!(refused.header("retry-after").unwrap().parse::<u64>().unwrap() >= 1);
+    let said = refused.error();
+    assert!(said.contains("90 rows of this tenant") && said.contains("limits.queue_rows_max"), "{said}");
+    let small = theirs.begin("/v1/relqueries", &table("small", 5)).await;
+    server
+        .until("another is let in", |server| server.running.app.runtime.shared.intake.unfinished() == 95)
+        .await;
+    server.gate.release();
+    assert_eq!(finish(small).await.json()["progress"]["done"], 5);
+    assert_eq!(finish(flood).await.json()["progress"]["done"], 90);
+    server.until_free().await;
+    let never = server.relquery(table("never", 91)).await;
+    assert_eq!(never.status, 413, "not even an empty queue takes it: {}", never.body);
+    assert_eq!(server.relquery(table("again", 90)).await.status, 200, "all that was held is free again");
 }
 
 #[actix_web::test]

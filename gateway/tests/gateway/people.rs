@@ -4,7 +4,7 @@ use base::Millis;
 use gateway::services::sign_ins;
 use serde_json::{Value, json};
 use serving::clock::Clock;
-use store::{DEFAULT_TENANT, NewKey, SignIn, Store, UnixMillis};
+use store::{DEFAULT_TENANT, KeyScope, NewKey, SignIn, Store, UnixMillis};
 
 use crate::common::client::Client;
 use crate::common::{Parties, Server, config, lasting_store, model, serve_on, serve_parties};
@@ -12,7 +12,13 @@ use crate::common::{Parties, Server, config, lasting_store, model, serve_on, ser
 /// A server on a store, and a client with an operator's own key.
 async fn serve_operator(mut config: gateway::config::Config, store: Store) -> (Server, Client) {
     config.auth.remember_ms = Millis(0);
-    let new = NewKey { tenant: DEFAULT_TENANT, name: "desk", expires: None, is_operator: true };
+    let new = NewKey {
+        tenant: DEFAULT_TENANT,
+        name: "desk",
+        expires: None,
+        is_operator: true,
+        scope: KeyScope::ALL,
+    };
     let key = store.create_key(new, UnixMillis(1)).await.unwrap().plaintext;
     let server = serve_on(config, model(), store).await;
     let operator = server.client.with_key(&key);

@@ -7,8 +7,9 @@ use store::{Store, TicketState, UnixMillis};
 use crate::batches::{hasty, leave_half_done as leave_batch};
 use crate::common::batch::{lines, make, read, until, until_over, upload};
 use crate::common::{config, model, seen_in_time, serve_on};
+use crate::idempotency::another_gateway_knows_the_ticket;
 use crate::support;
-use crate::tickets::leave_half_done;
+use crate::tickets::{leave_half_done, rows_are_shown_once_they_are_stored};
 
 #[actix_web::test]
 async fn on_postgres_keys_answers_usage_and_tickets_survive_a_crash() {
@@ -45,6 +46,13 @@ async fn on_postgres_keys_answers_usage_and_tickets_survive_a_crash() {
     assert_eq!(again["usage"]["rows_from_cache"], 2, "out of the database: {again}");
     assert_eq!(again["rows"][0]["text"], answered["rows"][0]["text"]);
     assert_eq!(second.gate.passed(), steps, "no step ran");
+}
+
+#[actix_web::test]
+async fn on_postgres_a_ticket_is_known_by_its_key_to_another_gateway() {
+    let Some(postgres) = support::Server::start() else { return };
+    let store = Store::open(&postgres.create_database("keys").await).await.unwrap();
+    another_gateway_knows_the_ticket(&store, "/v1/relqueries").await;
 }
 
 #[actix_web::test]
@@ -127,6 +135,25 @@ async fn on_postgres_a_ticket_that_another_gateway_has_taken_is_not_ended_by_the
         .await;
     let ticket = store.ticket(store::DEFAULT_TENANT, id, UnixMillis(1)).await.unwrap().unwrap();
     assert_eq!((ticket.state, ticket.rows.len()), (TicketState::Running, 0), "the other one ends it");
+}
+
+#[actix_web::test]
+async fn on_postgres_a_row_of_a_ticket_is_shown_once_it_is_stored() {
+    let Some(postgres) = support::Server::start() else { return };
+    let url = postgres.create_database("shown").await;
+    let server = serve_on(config(), model(), Store::open(&url).await.unwrap()).await;
+    let pool = sqlx::AnyPool::connect(&url).await.unwrap();
+    let hold = async || {
+        let mut holding = pool.begin().await.unwrap();
+        // What every write of tickets waits for.
+        sqlx::query("SELECT pg_advisory_xact_lock($1)")
+            .bind(0x7265_6c04_i64)
+            .execute(&mut *holding)
+            .await
+            .unwrap();
+        holding
+    };
+    rows_are_shown_once_they_are_stored(&server, hold).await;
 }
 
 #[actix_web::test]

@@ -228,6 +228,9 @@ async fn token_ids_outside_the_vocabulary_never_reach_the_engine() {
         for bias in [json!({"-1": 1}), json!({"257": 1}), json!({"5": 1e9})] {
             refused(&server, path, json!({"logit_bias": bias}), "logit_bias").await;
         }
+        for stops in [json!([-1]), json!([257]), json!([1.5]), json!(vec![5; 129])] {
+            refused(&server, path, json!({"stop_token_ids": stops}), "stop_token_ids").await;
+        }
         refused(&server, path, json!({"allowed_token_ids": [-1]}), "allowed_token_ids").await;
     }
     for path in [RELQUERIES, COMPLETIONS, CHAT] {

@@ -3,14 +3,16 @@
 //! The gate in front of the executor counts steps, so "within two steps" is a fact here and not a wait.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use actix_web::{App, HttpServer, web};
 use base::Millis;
 use gateway::wire::relquery::public_id;
 use scheduler::SchedulerConfig;
 use serde_json::{Value, json};
 use serving::model::Model;
-use tokio::io::AsyncReadExt;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
 
 use crate::common::client::{Reply, finish, read_until};
 use crate::common::{Server, config, model, serve, serve_with};
@@ -145,6 +147,75 @@ async fn a_client_that_reads_late_gets_every_row_once_and_holds_nobody_up() {
     seen.sort_unstable();
     assert!(seen.iter().copied().eq(0..3_000), "every row once");
     assert_eq!(events.last().map(|(name, _)| name.as_str()), Some("done"));
+}
+
+// Case 18.
+#[actix_web::test]
+async fn for_a_client_that_reads_a_byte_at_a_time_events_are_made_as_it_takes_them() {
+    let server = serve().await;
+    // One row runs; its long answer goes to every row of the table, far more than any socket takes.
+    let body = json!({"template": "w".repeat(1_000), "rows": vec![json!([]); 20_000], "stream": true, "max_tokens": 1_000});
+    let request = server.client.request("POST", RELQUERIES, "application/json", body.to_string().as_bytes());
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(64 << 10).unwrap();
+    let mut slow = socket.connect(server.client.address).await.unwrap();
+    server.gate.shut();
+    slow.write_all(&request).await.unwrap();
+    server.until("it is taken", |s| s.gate.passed() == 1).await;
+    let relquery = server.running.app.runtime.registry.running().remove(0);
+    server.gate.release();
+    server.until("its one row ran", Server::is_free).await;
+    let mut bytes = Vec::new();
+    for _ in 0..5_000 {
+        bytes.push(slow.read_u8().await.unwrap());
+        // Its stream holds the relQuery until the last event is made; so do the registry and this test.
+        assert!(Arc::strong_count(&relquery) > 2, "all was made, and the client has {} bytes", bytes.len());
+    }
+    assert!(String::from_utf8_lossy(&bytes).contains("event: row"));
+    slow.read_to_end(&mut bytes).await.unwrap();
+    assert!(bytes.len() > 20_000_000, "{} bytes are not much", bytes.len());
+    let events = Reply::parse(&bytes).events();
+    assert!(events.iter().filter_map(|(_, data)| data["index"].as_u64()).count() == 20_000);
+    assert_eq!(events.last().map(|(name, _)| name.as_str()), Some("done"));
+}
+
+// Case 18.
+#[actix_web::test]
+async fn no_more_of_a_stream_is_made_than_its_client_takes_and_the_sockets_hold() {
+    /// Bytes of an event.
+    const EVENT: usize = 16 << 10;
+    /// Bytes that the client takes.
+    const TAKEN: usize = 128 << 20;
+    /// Bytes that the sockets of both sides hold at most, and what the server has in hand.
+    const AHEAD_MAX: usize = 32 << 20;
+    let made = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&made);
+    let server = HttpServer::new(move || {
+        let made = Arc::clone(&counted);
+        let endless = move || {
+            let made = Arc::clone(&made);
+            let events = futures_util::stream::repeat_with(move || {
+                made.fetch_add(EVENT, Ordering::Relaxed);
+                Ok(web::Bytes::from_static(&[b' '; EVENT]))
+            });
+            std::future::ready(gateway::stream::reply(events))
+        };
+        App::new().default_service(web::to(endless))
+    });
+    let server = server.workers(1).disable_signals().bind(("127.0.0.1", 0)).unwrap();
+    let mut client = TcpStream::connect(server.addrs()[0]).await.unwrap();
+    let server = server.run();
+    let handle = server.handle();
+    actix_web::rt::spawn(server);
+    client.write_all(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n").await.unwrap();
+    let (mut taken, mut buffer) = (0, vec![0; 64 << 10]);
+    while taken < TAKEN {
+        taken += client.read(&mut buffer).await.unwrap();
+        let ahead = made.load(Ordering::Relaxed).saturating_sub(taken);
+        assert!(ahead <= AHEAD_MAX, "{ahead} bytes are made that nobody has taken");
+    }
+    drop(client);
+    handle.stop(false).await;
 }
 
 // Case 18.
@@ -351,7 +422,7 @@ async fn a_relquerys_deadline_gives_what_there_is_and_a_ticket_for_the_rest() {
     assert_eq!(server.client.get(&path).await.json()["status"], "running");
     server.gate.release();
     server.until("all is free", Server::is_free).await;
-    let later = server.client.get(&path).await.json();
+    let later = server.client.until_over(&path).await;
     assert_eq!((&later["status"], &later["rows"][1]["text"]), (&json!("completed"), &json!("two")));
     // Called off instead, the work stops.
     server.gate.shut();

@@ -2,6 +2,7 @@
 
 use base::Millis;
 use serde_json::json;
+use sqlx::{Any, Transaction};
 use store::{Lease, NewTicket, Store, UnixMillis};
 
 use crate::common::{Server, config, model, seen_in_time, serve, serve_on};
@@ -23,7 +24,7 @@ async fn a_deadline_gives_what_is_there_and_a_ticket_for_the_rest() {
         server.gate.release();
         server.until("the work goes on", |server| server.is_free()).await;
         let path = format!("/v1/relqueries/{}", json["ticket"].as_str().unwrap());
-        let whole = server.client.get(&path).await.json();
+        let whole = server.client.until_over(&path).await;
         assert_eq!(
             (whole["status"].as_str(), whole["rows"][1]["text"].as_str()),
             (Some("completed"), Some("b"))
@@ -82,6 +83,69 @@ async fn a_ticket_is_finished_after_a_restart_without_repeating_rows() {
     assert_eq!(second.gate.computed(), "Say bbbbbbbbbb".len() as u64, "only the unfinished row ran");
 }
 
+/// Has the rows of a ticket end while what `hold` gives keeps everybody from storing them, and lets them be stored then.
+pub async fn rows_are_shown_once_they_are_stored(
+    server: &Server,
+    hold: impl AsyncFnOnce() -> Transaction<'static, Any>,
+) {
+    server.gate.shut();
+    let rows = json!([["a"], ["bbbbbbbbbb"]]);
+    let reply = server.relquery(json!({"template": "Say {w}", "rows": rows, "deadline_ms": 30})).await.json();
+    let path = format!("/v1/relqueries/{}", reply["ticket"].as_str().expect("a ticket for the rest"));
+    let holding = hold().await;
+    server.gate.release();
+    server.until_rows_end().await;
+    for _ in 0..10 {
+        let shown = server.client.get(&path).await.json();
+        assert_eq!(shown["status"], "running", "{shown}");
+        assert_eq!(shown["progress"], json!({"total": 2, "done": 0, "failed": 0}), "{shown}");
+        let pending = json!([{"index": 0, "pending": true}, {"index": 1, "pending": true}]);
+        assert_eq!(shown["rows"], pending, "what a crash may change is shown to nobody");
+    }
+    holding.rollback().await.unwrap();
+    let is_stored = async {
+        loop {
+            let shown = server.client.get(&path).await.json();
+            if shown["status"] != "running" {
+                return shown;
+            }
+        }
+    };
+    let shown = seen_in_time("what is stored is shown", is_stored).await;
+    assert_eq!(shown["status"], "completed", "{shown}");
+    assert_eq!((&shown["rows"][0]["text"], &shown["rows"][1]["text"]), (&json!("a"), &json!("bbbbbbbbbb")));
+}
+
+#[actix_web::test]
+async fn a_row_of_a_ticket_is_shown_once_it_is_stored() {
+    let (dir, store) = crate::common::lasting_store().await;
+    let server = serve_on(config(), model(), store).await;
+    let url = format!("sqlite://{}", dir.path().join("test.db").display());
+    let pool = sqlx::AnyPool::connect(&url).await.unwrap();
+    let hold = async || pool.begin_with("BEGIN IMMEDIATE").await.unwrap();
+    rows_are_shown_once_they_are_stored(&server, hold).await;
+}
+
+#[actix_web::test]
+async fn rows_that_were_seen_before_the_deadline_are_stored_with_the_ticket() {
+    for stream in [false, true] {
+        let (_dir, store) = crate::common::lasting_store().await;
+        let server = serve_on(config(), model(), store.clone()).await;
+        server.gate.shut();
+        // The short row ends, the long one does not.
+        server.gate.allow(4);
+        let rows = json!([["a"], ["bbbbbbbbbb"]]);
+        let body = json!({"template": "Say {w}", "rows": rows, "deadline_ms": 1_000, "stream": stream});
+        let reply = server.relquery(body).await;
+        let partial = if stream { reply.events().pop().unwrap().1 } else { reply.json() };
+        let id = partial["ticket"].as_str().expect("a ticket for the rest");
+        let ticket = store.ticket(store::DEFAULT_TENANT, id, UnixMillis(1)).await.unwrap().unwrap();
+        assert_eq!(partial["progress"]["done"], ticket.rows.len(), "{partial}");
+        server.gate.release();
+        server.until_free().await;
+    }
+}
+
 /// Tickets that a gateway of this name left unfinished.
 async fn leave_tickets(store: &Store, count: u64, holder: &str) {
     let lease = Lease { holder: holder.to_owned(), until: UnixMillis(2) };
@@ -94,6 +158,7 @@ async fn leave_tickets(store: &Store, count: u64, holder: &str) {
             request: &request,
             expires: UnixMillis(i64::MAX as u64),
             lease: &lease,
+            key: None,
         };
         store.create_ticket(ticket, UnixMillis(1)).await.unwrap();
     }

@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 
 use base::{
-    After, Bytes, ChatTemplate, Generation, MarkupPart, RenderedPiece, Role, Span, TextError, TokenCount,
-    TokenId, Tokenizer,
+    After, Bytes, ChatTemplate, Generation, MarkupPart, RenderedPiece, Role, Span, SpanKind, TextError,
+    TokenCount, TokenId, Tokenizer,
 };
 
 use super::fill::{Content, Filled, contents, is_blank};
@@ -141,24 +141,62 @@ impl<'a> Frame<'a> {
         prompt
     }
 
-    /// Refuses stretches that are too long to even tokenize.
     fn checked(&self, prompt: CutPrompt) -> Result<CutPrompt, RowProblem> {
-        prompt.texts().try_for_each(|text| self.check_bytes(Bytes(text.len() as u64)))?;
-        Ok(prompt)
+        checked(prompt, self.options)
     }
 
     fn check_bytes(&self, found: Bytes) -> Result<(), RowProblem> {
-        let limit = self.options.section_bytes_max;
-        if found > limit { Err(RowProblem::TooManyBytes { found, limit }) } else { Ok(()) }
+        check_bytes(found, self.options)
     }
 
     fn check_length(&self, prompt: &[TokenId], generation: &Generation) -> Result<(), RowProblem> {
-        let (tokens, context) = (TokenCount(prompt.len() as u64), self.options.context_max);
-        let output_max = generation.output_max;
-        match tokens.0.checked_add(output_max.0) {
-            _ if prompt.is_empty() => Err(RowProblem::EmptyPrompt),
-            Some(total) if total <= context.0 => Ok(()),
-            _ => Err(RowProblem::TooLong { prompt: tokens, output_max, context }),
+        check_length(prompt, generation, self.options)
+    }
+}
+
+/// A conversation's tokens and spans, as its template wrote it: all of it is the template's.
+pub(super) fn rendered(
+    pieces: &[RenderedPiece],
+    (tokenizer, options): (&dyn Tokenizer, &LowerOptions),
+    generation: &Generation,
+) -> LoweredPrompt {
+    let mut prompt = CutPrompt::default();
+    for piece in pieces {
+        match piece {
+            RenderedPiece::Markup(text) => prompt.push_markup(&tokenizer.split_markup(text)),
+            RenderedPiece::Content { text, .. } if text.is_empty() => {}
+            RenderedPiece::Content { text, .. } => {
+                prompt.stretch(After::Special).push(SpanKind::Template, text);
+            }
         }
+    }
+    let encoded = encode(tokenizer, &[checked(prompt, options)?]).pop();
+    let (prompt, spans) = encoded.ok_or(RowProblem::EmptyPrompt)?;
+    check_length(&prompt, generation, options)?;
+    Ok((prompt, spans.0))
+}
+
+/// Refuses stretches that are too long to even tokenize.
+fn checked(prompt: CutPrompt, options: &LowerOptions) -> Result<CutPrompt, RowProblem> {
+    prompt.texts().try_for_each(|text| check_bytes(Bytes(text.len() as u64), options))?;
+    Ok(prompt)
+}
+
+fn check_bytes(found: Bytes, options: &LowerOptions) -> Result<(), RowProblem> {
+    let limit = options.section_bytes_max;
+    if found > limit { Err(RowProblem::TooManyBytes { found, limit }) } else { Ok(()) }
+}
+
+fn check_length(
+    prompt: &[TokenId],
+    generation: &Generation,
+    options: &LowerOptions,
+) -> Result<(), RowProblem> {
+    let (tokens, context) = (TokenCount(prompt.len() as u64), options.context_max);
+    let output_max = generation.output_max;
+    match tokens.0.checked_add(output_max.0) {
+        _ if prompt.is_empty() => Err(RowProblem::EmptyPrompt),
+        Some(total) if total <= context.0 => Ok(()),
+        _ => Err(RowProblem::TooLong { prompt: tokens, output_max, context }),
     }
 }

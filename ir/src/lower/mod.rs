@@ -15,7 +15,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use base::{ChatTemplate, TextError, Tokenizer, WorkItem};
+use base::{ChatTemplate, Generation, RenderedPiece, TextError, Tokenizer, WorkItem};
 
 use crate::error::{IrError, RowProblem};
 use crate::plan::{Plan, TableRow};
@@ -89,6 +89,19 @@ pub fn lower(
         Some(refusal) if answers.iter().all(is_refused) => Err(refusal.into()),
         _ => Ok(Lowered { items, answers }),
     }
+}
+
+/// Lowers a conversation that its template has written already.
+pub fn lower_rendered(
+    pieces: &[RenderedPiece],
+    tokenizer: &dyn Tokenizer,
+    generation: &Arc<Generation>,
+    options: &LowerOptions,
+) -> Result<WorkItem, RowProblem> {
+    let (prompt, spans) = frame::rendered(pieces, (tokenizer, options), generation)?;
+    let (row, sections) = (options.first_row, Arc::default());
+    let (prompt, spans, generation) = (prompt.into(), spans.into(), Arc::clone(generation));
+    Ok(WorkItem { row, prompt, spans, sections, generation, seed: row_seed(options.seed, row) })
 }
 
 /// The number of input rows, each of which is answered exactly once.

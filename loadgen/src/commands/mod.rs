@@ -1,7 +1,9 @@
 //! What each command does: a file per command, joining modules of the library. The command line's form is
 //! [`crate::cli`]'s.
 
+mod chaos;
 mod compare;
+mod edge;
 mod files;
 mod interference;
 mod race;
@@ -21,8 +23,10 @@ pub(crate) async fn perform(command: Command) -> Result<bool, Error> {
         Command::Run(arguments) => run::perform(arguments).await,
         Command::Compare(arguments) => compare::perform(arguments).await,
         Command::Race(arguments) => race::perform(arguments).await,
+        Command::Chaos(arguments) => chaos::perform(arguments).await,
         Command::Soak(arguments) => soak::perform(arguments).await,
         Command::Interference(arguments) => interference::perform(arguments).await,
+        Command::Edge(arguments) => edge::perform(arguments).await,
         Command::Reproduce(arguments) => reproduce::perform(&arguments),
     }
 }

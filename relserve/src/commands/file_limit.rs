@@ -2,6 +2,7 @@
 //! that cannot take more, and let each raise its own limit.
 
 use gateway::config::Config;
+use gateway::connections::closable_max;
 
 /// Beside connections: the database, the model, threads' wake-ups, what waits to be closed.
 const OTHER_FILES: u64 = 256;
@@ -13,7 +14,8 @@ pub(crate) fn settle(config: &mut Config) -> Option<String> {
     let sql = if config.sql.listen.is_some() { config.sql.connections_max as u64 } else { 0 };
     let server = &mut config.server;
     let workers = server.workers.max(1) as u64;
-    let others = sql + OTHER_FILES;
+    let places = server.workers.max(1).saturating_mul(server.connections_max);
+    let others = sql + OTHER_FILES + closable_max(places) as u64;
     let open_max = rlimit::increase_nofile_limit(workers * server.connections_max as u64 + others).ok()?;
     let fits = fitting(open_max, others, workers);
     if fits >= server.connections_max as u64 {

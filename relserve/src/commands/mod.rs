@@ -1,5 +1,6 @@
 //! The commands that are not modules of their own: what each is told, and what it does. One file per command.
 
+pub(crate) mod backup;
 pub(crate) mod bench;
 pub(crate) mod calibrate;
 pub(crate) mod config;
@@ -11,6 +12,7 @@ pub(crate) mod measured;
 pub(crate) mod model_info;
 pub(crate) mod port_holder;
 pub(crate) mod pull;
+pub(crate) mod restore;
 pub(crate) mod serve;
 pub(crate) mod sign_in;
 

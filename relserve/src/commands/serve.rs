@@ -9,15 +9,16 @@ use std::time::Duration;
 
 use clap::Args;
 use gateway::app;
-use gateway::config::{AuthMode, Config, ServerConfig, changed_keys, shows_key};
+use gateway::config::{AuthMode, Config, ServerConfig, shows_key};
 use gateway::ports::{BindError, Ports};
+use gateway::services::reload::reload;
 use gateway::services::sql::accounts::user_of;
 use gateway::services::sql::tenants;
 use scheduler::{Policy, SchedulerConfig};
 use serving::clock::Clock;
 use serving::known_models::{self, KnownModel};
 use serving::load;
-use store::{CreatedKey, DEFAULT_TENANT, NewKey, NodeClaim, Store, UnixMillis};
+use store::{CreatedKey, DEFAULT_TENANT, KeyScope, NewKey, NodeClaim, Store, UnixMillis};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::measured::{DeviceArgs, Weights};
@@ -87,7 +88,8 @@ pub(crate) async fn run(
     mut config: Config,
     read_again: impl Fn() -> Result<Config, Failure>,
 ) -> Result<(), Failure> {
-    let asked = config.clone();
+    let mut asked = config.clone();
+    config.take_environment();
     for warning in config.warnings() {
         tracing::warn!("{warning}");
     }
@@ -139,7 +141,12 @@ pub(crate) async fn run(
         tokio::select! {
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
-            _ = hangup.recv() => reload(&running, &asked, read_again()),
+            _ = hangup.recv() => {
+                read_files_again(&running);
+                if let Some(taken) = reload(&running.current, &asked, read_again()).await {
+                    asked = taken;
+                }
+            }
         }
     }
     tracing::info!("draining; a second signal ends at once");
@@ -151,16 +158,12 @@ pub(crate) async fn run(
     Ok(())
 }
 
-/// Takes what has become of certificates, and says what of the configuration waits for the next start.
-fn reload(running: &app::Running, asked: &Config, found: Result<Config, Failure>) {
+/// Takes what has become of certificates, and begins the access log's file anew.
+fn read_files_again(running: &app::Running) {
+    running.reopen_access_log();
     match running.reload_certificates() {
         Ok(count) => tracing::info!(count, "read the certificates again"),
         Err(error) => tracing::error!(%error, "a certificate stays as it was"),
-    }
-    match found.map(|found| changed_keys(asked, &found)) {
-        Ok(changed) if changed.is_empty() => {}
-        Ok(changed) => tracing::warn!(keys = changed.join(", "), "changed; taken at the next start"),
-        Err(error) => tracing::error!(%error, "the configuration would not start a server"),
     }
 }
 
@@ -205,7 +208,13 @@ async fn first_key(mode: AuthMode, store: &Store, clock: Clock) -> Result<Option
     if mode == AuthMode::None || !store.keys(None).await?.is_empty() {
         return Ok(None);
     }
-    let new = NewKey { tenant: DEFAULT_TENANT, name: "first", expires: None, is_operator: false };
+    let new = NewKey {
+        tenant: DEFAULT_TENANT,
+        name: "first",
+        expires: None,
+        is_operator: false,
+        scope: KeyScope::ALL,
+    };
     Ok(Some(store.create_key(new, UnixMillis(clock.unix_ms())).await?))
 }
 
@@ -268,6 +277,9 @@ fn command(config: &Config) -> String {
     format!("{} --data-dir {}{database}", program.display(), data.display())
 }
 
+/// Texts of the commands that are printed: one of each label.
+const TRIED: [&str; 2] = ["A wonderful film.", "The worst film of the year."];
+
 fn announce(running: &app::Running, key: ShownKey<'_>, user: &str, command: &str, invitation: Option<&str>) {
     let models: Vec<&str> = running.app.models.iter().map(|model| model.model().name.as_str()).collect();
     say!("RelServe serves {} on {}", models.join(", "), running.url());
@@ -291,12 +303,14 @@ fn announce(running: &app::Running, key: ShownKey<'_>, user: &str, command: &str
         }
         ShownKey::NotNeeded => {}
     }
-    // Double quotes around the header: a shell puts the variable's value in.
+    // Double quotes around the header: a shell puts the variable's value in. Cells, as the sheet asks for them: a small
+    // model that is asked plainly says one label of everything.
+    let call =
+        |text: &str| format!(r#"{{"function": "classify", "args": ["{text}", "positive, negative"]}}"#);
+    let calls = TRIED.map(call).join(", ");
     say!(
-        "Try: curl -N {}/v1/relqueries {}\
-         -H 'Content-Type: application/json' -d '{{\"template\": \"Classify the text. Answer with one of these \
-         labels: positive, negative.\\n\\nText: {{text}}\", \"rows\": [[\"A wonderful film.\"], [\"Two lost hours.\"]], \
-         \"stream\": true}}'",
+        "Try: curl -s {}/v1/cells {}\
+         -H 'Content-Type: application/json' -d '{{\"calls\": [{calls}]}}'",
         running.url(),
         key.header()
     );
@@ -305,7 +319,9 @@ fn announce(running: &app::Running, key: ShownKey<'_>, user: &str, command: &str
         let (host, port) = (address.ip(), address.port());
         say!(
             "SQL: PGPASSWORD={key} psql -h {host} -p {port} -U {user} relserve -c \
-             \"SELECT text, ai_sentiment(text) FROM (VALUES ('A wonderful film.'), ('Two lost hours.')) AS t(text)\""
+             \"SELECT text, ai_sentiment(text) FROM (VALUES ('{}'), ('{}')) AS t(text)\"",
+            TRIED[0],
+            TRIED[1]
         );
         let folder = tenants::folder(&running.app.config, DEFAULT_TENANT);
         say!("SQL tables: CSV, Parquet and JSON lines files in {}", folder.display());

@@ -8,7 +8,7 @@ use gateway::app::{self, Running};
 use gateway::config::Config;
 use serving::clock::Clock;
 use serving::load;
-use store::{DEFAULT_TENANT, NewKey, Store, UnixMillis};
+use store::{DEFAULT_TENANT, KeyScope, NewKey, Store, UnixMillis};
 
 use super::Failure;
 use super::client::Client;
@@ -56,7 +56,13 @@ async fn start(options: &Options, mut config: Config, folder: &Path) -> Result<(
     config.validate()?;
     let store = Store::open(&config.store.url()).await?;
     let clock = Clock::start();
-    let new = NewKey { tenant: DEFAULT_TENANT, name: "job", expires: None, is_operator: false };
+    let new = NewKey {
+        tenant: DEFAULT_TENANT,
+        name: "job",
+        expires: None,
+        is_operator: false,
+        scope: KeyScope::ALL,
+    };
     let key = store.create_key(new, UnixMillis(clock.unix_ms())).await?.plaintext;
     let engine = load::load(config.backend())?;
     let backend = load::ready(engine, config.backend(), &store, clock).await?;

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::process::Command;
 
-use gateway::config::Config;
+use gateway::config::{Config, is_reloadable};
 use toml::{Table, Value};
 
 use crate::document;
@@ -19,6 +19,9 @@ const HEAD: &str = "\
 Every section and key of the TOML file of `relserve --config FILE serve`. All have a default; unknown ones are
 refused by name. `${NAME}` in a text takes an environment variable's value. `relserve config` prints what is
 in force; [OPERATIONS.md](OPERATIONS.md#configuration) has an example.
+
+A server that runs takes other values of some keys when SIGHUP comes: what stands below a section's table names them. Other keys
+wait for the next start ([OPERATIONS.md](OPERATIONS.md#what-sighup-takes)).
 
 Keys that end in `_max` are bounds, those in `_permille` thousandths. Where the default is empty the key is
 absent unless it is set. What a word may be stands below its table.
@@ -122,6 +125,9 @@ impl Page<'_> {
             let meaning = key.meaning.replace('|', "\\|");
             self.text += &format!("| `{}` | {kind} | {default} | {meaning} |\n", key.name);
         }
+        if let Some(taken) = taken_while_it_runs(keys, at) {
+            self.text += &format!("\n{}\n", document::wrapped(&taken, ""));
+        }
         for (key, words) in words {
             self.text += &format!("\n`{key}`:\n\n");
             for word in words {
@@ -130,6 +136,20 @@ impl Page<'_> {
                 check_word(at, key, &word.name);
             }
         }
+    }
+}
+
+/// Which keys of a section a server takes while it runs.
+fn taken_while_it_runs(keys: &[&Key], at: &SectionPlace<'_>) -> Option<String> {
+    if at.is_list && is_reloadable(&at.path) {
+        return Some("SIGHUP takes the list.".to_owned());
+    }
+    let taken = keys.iter().filter(|key| is_reloadable(&format!("{}.{}", at.path, key.name)));
+    let taken: Vec<String> = taken.map(|key| format!("`{}`", key.name)).collect();
+    match taken.len() {
+        0 => None,
+        all if all == keys.len() => Some("SIGHUP takes all of these.".to_owned()),
+        _ => Some(format!("SIGHUP takes {}.", taken.join(", "))),
     }
 }
 

@@ -1,19 +1,28 @@
-//! A program that is killed while it runs a batch: every line once.
+//! A program that is killed while it works: every line of a batch once, and what was seen of a ticket stays as it was.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Child, Command};
 
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::common::batch::{line, make, read, until_over, upload};
 use crate::common::client::Client;
-use crate::program::{start as start_program, told};
+use crate::common::seen_in_time;
+use crate::program::{run, start as start_program, told};
+use crate::support::Server;
 
 /// Requests of the batch whose server is killed.
 const REQUESTS: u64 = 20_000;
 
 /// The real program on a folder: its process, and how to call it.
-fn start(folder: &std::path::Path, key: &mut Option<String>) -> (std::process::Child, Client) {
-    let (process, said) = start_program(folder);
+fn start(folder: &Path, key: &mut Option<String>) -> (Child, Client) {
+    client_of(start_program(folder), key)
+}
+
+fn client_of((process, said): (Child, Vec<String>), key: &mut Option<String>) -> (Child, Client) {
     *key = told(&said, "API key: ").map(str::to_owned).or(key.take());
     let address = told(&said, " on http://").expect("it says where it is").parse().unwrap();
     (process, Client { address, key: key.clone() })
@@ -55,14 +64,115 @@ async fn a_batch_of_20000_requests_whose_server_is_killed_ten_times_has_each_row
     for (row, (name, _)) in answers.iter().enumerate() {
         assert_eq!(*name, format!("row {row}"));
     }
-    let metrics = client.get("/metrics").await.body;
-    let rows = metrics.lines().filter(|line| line.starts_with("relserve_rows_total{"));
-    let ran: f64 = rows.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum();
+    let ran = ran(&client).await;
     assert!(ran as u64 <= REQUESTS - done, "the last server ran {ran} rows, and {done} were recorded before");
     let usage = client.get("/v1/usage").await.json();
     let of_batches = usage["data"].as_array().unwrap().iter().filter(|day| day["route"] == "batches");
     let counted: u64 = of_batches.map(|day| day["rows"].as_u64().unwrap()).sum();
     assert_eq!(counted, REQUESTS, "each row is counted once, whatever was killed");
+    process.kill().unwrap();
+    process.wait().unwrap();
+}
+
+/// Rows of the ticket whose server is killed.
+const ROWS: u64 = 400;
+
+/// The same on a Postgres.
+fn start_on(folder: &Path, database: &str, key: &mut Option<String>) -> (Child, Client) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_relserve"));
+    command.args(["serve", "--listen", "127.0.0.1:0", "--database", database, "--data-dir"]).arg(folder);
+    client_of(run(&mut command), key)
+}
+
+/// Answers by their rows, as a client saw them.
+#[derive(Default)]
+struct Seen(BTreeMap<u64, String>);
+
+impl Seen {
+    /// Looks at a reply: what was seen before is the same. Its status.
+    fn add(&mut self, reply: &Value) -> String {
+        for row in reply["rows"].as_array().unwrap_or_else(|| panic!("no rows: {reply}")) {
+            let (Some(text), Some(index)) = (row["text"].as_str(), row["index"].as_u64()) else { continue };
+            let seen = self.0.entry(index).or_insert_with(|| text.to_owned());
+            assert_eq!(seen, text, "row {index} was seen otherwise");
+        }
+        reply["status"].as_str().unwrap().to_owned()
+    }
+
+    /// Looks at a ticket until it has ended, or so many rows were seen. Whether it has ended.
+    async fn watch(&mut self, client: &Client, path: &str, rows: usize) -> bool {
+        let mut looks = tokio::time::interval(std::time::Duration::from_millis(2));
+        let watch = async {
+            loop {
+                looks.tick().await;
+                let status = self.add(&client.get(path).await.json());
+                if status != "running" || self.0.len() >= rows {
+                    return status != "running";
+                }
+            }
+        };
+        seen_in_time("rows", watch).await
+    }
+}
+
+/// Rows that a server has run since its start.
+async fn ran(client: &Client) -> f64 {
+    let metrics = client.get("/metrics").await.body;
+    let rows = metrics.lines().filter(|line| line.starts_with("relserve_rows_total{"));
+    rows.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+}
+
+#[actix_web::test]
+async fn on_postgres_every_row_of_a_ticket_that_was_seen_is_the_same_after_kills() {
+    let Some(postgres) = Server::start() else { return };
+    let url = postgres.create_database("seen").await;
+    let pool = sqlx::AnyPool::connect(&url).await.unwrap();
+    let (dir, mut key, mut seen) = (tempfile::tempdir().unwrap(), None, Seen::default());
+    let (mut process, mut client) = start_on(dir.path(), &url, &mut key);
+    let rows: Vec<[String; 1]> = (0..ROWS).map(|row| [format!("word {row}")]).collect();
+    // Drawn: a row that runs again says something else.
+    let body = json!({"template": "Tell of {w}", "rows": rows, "max_tokens": 12, "temperature": 1, "deadline_ms": 1});
+    let partial = client.post("/v1/relqueries", &body).await.json();
+    seen.add(&partial);
+    let ticket = partial["ticket"].as_str().unwrap_or_else(|| panic!("no ticket: {partial}"));
+    let path = format!("/v1/relqueries/{ticket}");
+
+    // Rows end, and nobody can store them: every write of tickets waits for this.
+    let mut holding = pool.begin().await.unwrap();
+    let lock = sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(0x7265_6c04_i64);
+    lock.execute(&mut *holding).await.unwrap();
+    let end = async {
+        while ran(&client).await < 100.0 {
+            seen.add(&client.get(&path).await.json());
+        }
+    };
+    seen_in_time("rows end", end).await;
+    seen.add(&client.get(&path).await.json());
+    process.kill().unwrap();
+    process.wait().unwrap();
+    holding.rollback().await.unwrap();
+    let stored: Vec<(i64, String)> =
+        sqlx::query_as("SELECT row_number, result FROM ticket_rows WHERE ticket = $1")
+            .bind(ticket)
+            .fetch_all(&pool)
+            .await
+            .unwrap();
+    let is_stored = |row: u64| stored.iter().any(|(number, _)| *number as u64 == row);
+    let lost: Vec<&u64> = seen.0.keys().filter(|row| !is_stored(**row)).collect();
+    assert!(lost.is_empty(), "seen and not stored: {lost:?}");
+
+    for rows in [1, ROWS as usize / 2] {
+        (process, client) = start_on(dir.path(), &url, &mut key);
+        let has_ended = seen.watch(&client, &path, rows).await;
+        process.kill().unwrap();
+        process.wait().unwrap();
+        assert!(has_ended || seen.0.len() >= rows);
+    }
+    (process, client) = start_on(dir.path(), &url, &mut key);
+    assert!(seen.watch(&client, &path, usize::MAX).await, "it ends");
+    let whole = client.get(&path).await.json();
+    assert_eq!(seen.add(&whole), "completed", "{whole}");
+    assert_eq!(seen.0.len() as u64, ROWS);
     process.kill().unwrap();
     process.wait().unwrap();
 }

@@ -5,10 +5,14 @@
 
 mod answers;
 mod api;
+mod api_description;
+mod backup;
+mod chaos;
 #[path = "../../../gateway/tests/gateway/common/mod.rs"]
 #[expect(dead_code, reason = "the gateway's tests use the rest")]
 mod common;
 mod configuration;
+mod connections;
 mod doctor;
 mod document;
 mod examples;
@@ -25,9 +29,11 @@ mod ports;
 mod program;
 mod progress;
 mod python_client;
+mod python_package;
 mod reload;
 mod reorder;
 mod sign_in;
+mod signals;
 mod simulate;
 mod sources;
 mod sql_clients;
@@ -35,4 +41,5 @@ mod sql_clients;
 #[expect(dead_code, reason = "the gateway's tests use the rest")]
 mod support;
 mod terminal;
+mod upgrade;
 mod web;

@@ -79,6 +79,17 @@ impl Program {
     pub fn id(&self) -> u32 {
         self.process.id()
     }
+
+    /// Asks it to stop, as a supervisor does.
+    pub fn terminate(&self) {
+        let sent = Command::new("kill").args(["-TERM", &self.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    }
+
+    /// How it ends.
+    pub fn ended(&mut self) -> ExitStatus {
+        self.process.wait().unwrap()
+    }
 }
 
 impl Drop for Program {

@@ -158,6 +158,7 @@ impl<'a> Harness<'a> {
             seed: 0,
             output_index,
             already_generated: Vec::new(),
+            prompt: None,
         })
     }
 

@@ -31,20 +31,24 @@ impl Default for CacheConfig {
     }
 }
 
-/// When single cell calls join an open relQuery: it has the same tenant and template, is unfinished, young
+/// When single calls join an open relQuery: it has the same tenant and template, is unfinished, young
 /// and small enough. Bounds keep an endless stream of calls from riding on the first one's place in the
-/// queue.
+/// queue. Chats and completions that begin alike join as cells do: an SDK's loop over a column is one relQuery.
+/// None waits for another.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CoalesceConfig {
-    /// Age of a relQuery after which nothing joins it; 0 switches coalescing off.
+    /// Age of a relQuery after which no cell joins it; 0 switches the coalescing of cells off.
     pub age_ms_max: Millis,
+    /// Time in which no row of a relQuery came or ended after which no chat and no completion joins it; 0 leaves
+    /// each a relQuery of its own.
+    pub idle_ms_max: Millis,
     /// Rows of a relQuery above which nothing joins it.
     pub rows_max: usize,
 }
 
 impl Default for CoalesceConfig {
     fn default() -> Self {
-        Self { age_ms_max: Millis(2_000), rows_max: 1_000 }
+        Self { age_ms_max: Millis(2_000), idle_ms_max: Millis(2_000), rows_max: 1_000 }
     }
 }

@@ -5,8 +5,10 @@ mod discovery;
 mod live;
 mod model;
 mod pool;
+mod price;
 mod replicas;
 mod restart;
+mod traces;
 mod variables;
 
 pub use cache::{CacheConfig, CoalesceConfig};
@@ -14,9 +16,11 @@ pub use discovery::DiscoveryConfig;
 pub use live::LiveConfig;
 pub use model::{DemoFunctions, ModelConfig, ModelSettings};
 pub use pool::{ModelPoolConfig, validate_models};
+pub use price::PriceSettings;
 pub(crate) use replicas::plain;
 pub use replicas::{BackendConfig, Dialect, FleetRules, PromptForm, ReplicaKind, ReplicaSettings, Secret};
 pub use restart::RestartConfig;
+pub use traces::TracesConfig;
 pub use variables::{Variable, expand};
 
 /// A value that cannot work.

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use base::TokenCount;
 use serde::{Deserialize, Serialize};
 
-use super::{InvalidConfig, invalid};
+use super::{InvalidConfig, PriceSettings, invalid};
 
 /// What is served.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelConfig {
     /// A Hugging Face folder or a GGUF file, or a name that `relserve pull` lists, which `serve` fetches where it is
@@ -29,6 +29,13 @@ pub struct ModelConfig {
     pub context_max: Option<TokenCount>,
     /// Measure the executor at start even when a measurement for this model and machine is stored.
     pub recalibrate: bool,
+    /// Price of a million prompt tokens, in the same currency for all models and replicas; what tenants' budgets of
+    /// money count with. Replicas may have their own. Without any price rows cost nothing.
+    pub prompt_price: Option<f64>,
+    /// Price of a million prompt tokens that the prefix cache had; by default that of others.
+    pub cached_price: Option<f64>,
+    /// Price of a million output tokens.
+    pub output_price: Option<f64>,
 }
 
 /// What the built-in demo model may be asked by a function.
@@ -57,6 +64,8 @@ pub struct ModelSettings<'a> {
     pub context_max: Option<TokenCount>,
     /// Whether the executor is measured whatever is stored.
     pub recalibrate: bool,
+    /// Where replicas have none of their own.
+    pub prices: PriceSettings,
 }
 
 impl ModelConfig {
@@ -70,13 +79,19 @@ impl ModelConfig {
             tokenizer: self.tokenizer.as_deref(),
             context_max: self.context_max,
             recalibrate: self.recalibrate,
+            prices: PriceSettings {
+                prompt: self.prompt_price,
+                cached: self.cached_price,
+                output: self.output_price,
+            },
         }
     }
 }
 
 impl ModelSettings<'_> {
-    /// Refuses names that are none, and aliases that are the model's name or the same twice.
+    /// Refuses names and prices that are none, and aliases that are the model's name or the same twice.
     pub fn validate(&self) -> Result<(), InvalidConfig> {
+        self.prices.validate("model")?;
         let mut known: Vec<&str> = Vec::new();
         let aliases = self.aliases.iter().enumerate();
         let aliases = aliases.map(|(index, alias)| (format!("model.aliases[{index}]"), alias.as_str()));

@@ -7,7 +7,8 @@ use base::TokenCount;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    BackendConfig, DemoFunctions, DiscoveryConfig, InvalidConfig, ModelSettings, ReplicaSettings, invalid,
+    BackendConfig, DemoFunctions, DiscoveryConfig, InvalidConfig, ModelSettings, PriceSettings,
+    ReplicaSettings, invalid,
 };
 
 /// A further model behind this gateway, on servers of its own: a request's `model` picks it.
@@ -22,8 +23,15 @@ pub struct ModelPoolConfig {
     pub tokenizer: Option<PathBuf>,
     /// As `model.context_max`, for this model.
     pub context_max: Option<TokenCount>,
+    /// As `model.prompt_price`, for this model.
+    pub prompt_price: Option<f64>,
+    /// As `model.cached_price`, for this model.
+    pub cached_price: Option<f64>,
+    /// As `model.output_price`, for this model.
+    pub output_price: Option<f64>,
     /// The servers that run it. Names are unique over all models; by default this model's name and a number,
-    /// and of one that is found or added while the server runs its host and port in place of the number.
+    /// and of one that is found or added while the server runs its host and port in place of the number. SIGHUP takes
+    /// the list.
     pub replicas: Vec<ReplicaSettings>,
     /// Where more of its servers are found.
     pub discovery: DiscoveryConfig,
@@ -40,6 +48,11 @@ impl ModelPoolConfig {
             tokenizer: self.tokenizer.as_deref(),
             context_max: self.context_max,
             recalibrate: false,
+            prices: PriceSettings {
+                prompt: self.prompt_price,
+                cached: self.cached_price,
+                output: self.output_price,
+            },
         }
     }
 }

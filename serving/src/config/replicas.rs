@@ -8,7 +8,8 @@ use scheduler::SchedulerConfig;
 use scheduler::fleet::FleetConfig;
 use serde::{Deserialize, Serialize};
 
-use super::{DiscoveryConfig, InvalidConfig, ModelSettings, invalid};
+use super::{DiscoveryConfig, InvalidConfig, ModelSettings, PriceSettings, invalid};
+use crate::price::TokenPrices;
 
 /// One that runs rows: the local engine, or a server that speaks the OpenAI API.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -58,10 +59,14 @@ pub struct ReplicaSettings {
     pub open_ms: Millis,
     /// Bytes of an answer; more is a failure.
     pub reply_bytes_max: Bytes,
-    /// Price of a million prompt tokens, in the same currency for all replicas; SQL's `EXPLAIN` and
-    /// `relserve.queries` count with that of the dearest.
+    /// Price of a million prompt tokens, in the same currency for all models and replicas; by default the model's.
+    /// Tenants' budgets of money count with the price where a row ran; SQL's `EXPLAIN` and `relserve.queries` with
+    /// that of the dearest.
     pub prompt_price: Option<f64>,
-    /// Price of a million output tokens.
+    /// Price of a million prompt tokens that its prefix cache had; by default that of others where it has one of its
+    /// own, else the model's.
+    pub cached_price: Option<f64>,
+    /// Price of a million output tokens; by default the model's.
     pub output_price: Option<f64>,
 }
 
@@ -96,6 +101,12 @@ pub enum Dialect {
 }
 
 impl Dialect {
+    /// Whether a server of it takes any id of a request. Others refuse what is not of their own form: the server of
+    /// llama-cpp-python a request whose id is no UUID.
+    pub fn takes_request_ids(self) -> bool {
+        matches!(self, Self::Vllm | Self::Sglang)
+    }
+
     /// How it is written.
     pub fn name(self) -> &'static str {
         match self {
@@ -150,6 +161,7 @@ impl Default for ReplicaSettings {
             open_ms: Millis(1_000),
             reply_bytes_max: Bytes(16 << 20),
             prompt_price: None,
+            cached_price: None,
             output_price: None,
         }
     }
@@ -166,13 +178,14 @@ impl ReplicaSettings {
         }
     }
 
+    /// Its own prices.
+    pub fn prices(&self) -> PriceSettings {
+        PriceSettings { prompt: self.prompt_price, cached: self.cached_price, output: self.output_price }
+    }
+
     fn validate(&self, place: &str) -> Result<(), InvalidConfig> {
         let bad = |field: &str, reason: &str| Err(invalid(&field_of(place, field), reason));
-        for (field, price) in [("prompt_price", self.prompt_price), ("output_price", self.output_price)] {
-            if price.is_some_and(|price| !price.is_finite() || price < 0.0) {
-                return bad(field, "must be a number that is not negative");
-            }
-        }
+        self.prices().validate(place)?;
         if self.kind == ReplicaKind::Local {
             return match &self.url {
                 Some(_) => bad("url", "is of a server, and this is the local engine"),
@@ -321,6 +334,29 @@ impl BackendConfig<'_> {
         !self.has_fleet() || self.replicas.iter().any(is_local)
     }
 
+    /// Whether a fleet that runs with this can go on with the replicas of `next`. Not where one of them has the local
+    /// engine and the other not as it is: it is loaded once. Nor where prompts would have another form, or servers
+    /// another model: what is kept of answers, and what the model is called, is of those that there were.
+    pub fn can_take_replicas_of(&self, next: &Self) -> bool {
+        let local = |config: &Self| -> Vec<ReplicaSettings> {
+            let named = config.named_replicas().into_iter();
+            named.filter(|replica| replica.kind == ReplicaKind::Local).collect()
+        };
+        let models = |config: &Self| -> BTreeSet<String> {
+            config.known_replicas().filter_map(|replica| replica.model.clone()).collect()
+        };
+        let name = |config: &Self| {
+            let first = config.known_replicas().find_map(|replica| replica.model.clone());
+            config.model.name.map(str::to_owned).or(first)
+        };
+        self.has_fleet()
+            && next.has_fleet()
+            && local(self) == local(next)
+            && self.prompt_form() == next.prompt_form()
+            && models(self) == models(next)
+            && name(self) == name(next)
+    }
+
     /// The entries of `[[replicas]]`, each with its name.
     pub fn named_replicas(&self) -> Vec<ReplicaSettings> {
         let prefix = self.name_prefix();
@@ -353,15 +389,24 @@ impl BackendConfig<'_> {
     }
 
     /// Prices of a million prompt tokens and a million output tokens where the dearest replica computes them,
-    /// one that was found among them. `None`: no replica has a price.
+    /// one that was found among them. `None`: nothing has a price.
     pub fn price(&self, found: &[ReplicaSettings]) -> Option<(f64, f64)> {
-        let dearest = |of: fn(&ReplicaSettings) -> Option<f64>| {
-            self.known_replicas().chain(found).filter_map(of).max_by(f64::total_cmp)
+        let own = self.model.prices;
+        let dearest = |own: Option<f64>, of: fn(PriceSettings) -> Option<f64>| {
+            let replicas = self.known_replicas().chain(found).map(ReplicaSettings::prices);
+            replicas.filter_map(of).chain(own).max_by(f64::total_cmp)
         };
-        match (dearest(|replica| replica.prompt_price), dearest(|replica| replica.output_price)) {
+        match (dearest(own.prompt, |prices| prices.prompt), dearest(own.output, |prices| prices.output)) {
             (None, None) => None,
             (prompt, output) => Some((prompt.unwrap_or(0.0), output.unwrap_or(0.0))),
         }
+    }
+
+    /// Of each kind of token the highest price where rows may run.
+    pub fn token_prices(&self) -> TokenPrices {
+        let model = self.model.prices;
+        let replicas = self.known_replicas().map(|replica| replica.prices().within(model));
+        replicas.reduce(TokenPrices::dearest).unwrap_or_else(|| PriceSettings::default().within(model))
     }
 
     /// How prompts are sent to the replicas.

@@ -5,8 +5,9 @@ use base::{Nanos, PinId, RelQueryId, Submission, Time, WorkItem};
 use scheduler::{Event, Policy, Refused, SchedulerSnapshot, Stats};
 
 use super::engine::{Engine, StepReport, StepResult};
-use crate::replicas::{Fleet, ReplicaEvent, RowLikelihood};
+use crate::replicas::{Fleet, ReplicaEvent, RowLikelihood, RowPrices};
 use crate::shared::Shared;
+use crate::traces::open::RelQueryTrace;
 use crate::view::View;
 
 /// What runs rows.
@@ -23,6 +24,22 @@ impl Backend {
         match self {
             Self::Engine(engine) => engine.scheduler.submit(submission),
             Self::Fleet(fleet) => fleet.submit(submission),
+        }
+    }
+
+    /// Notes where a relQuery comes from, for the replicas that run its rows.
+    pub(super) fn comes_from(&mut self, id: RelQueryId, trace: &RelQueryTrace) {
+        if let Self::Fleet(fleet) = self
+            && let Some(passed) = trace.passed_on()
+        {
+            fleet.pass_on(id, passed);
+        }
+    }
+
+    /// A relQuery has ended, or was called off.
+    pub(super) fn forget(&mut self, id: RelQueryId) {
+        if let Self::Fleet(fleet) = self {
+            fleet.forget(id);
         }
     }
 
@@ -115,6 +132,14 @@ impl Backend {
         match self {
             Self::Engine(_) => Vec::new(),
             Self::Fleet(fleet) => fleet.take_likelihoods(),
+        }
+    }
+
+    /// What tokens cost where the rows ran that the last events end; an engine alone has the model's prices.
+    pub(super) fn take_prices(&mut self) -> Vec<RowPrices> {
+        match self {
+            Self::Engine(_) => Vec::new(),
+            Self::Fleet(fleet) => fleet.take_prices(),
         }
     }
 

@@ -3,22 +3,22 @@
 
 use std::sync::Arc;
 
-use base::{End, RelQueryId, RowError, Time, TokenCount, TokenId, TokenLogprob};
+use base::{End, Money, RelQueryId, RowError, TenantId, Time, TokenCount, TokenId, TokenLogprob};
 use scheduler::Event;
 
-use super::{AnswerTarget, Driver, RowFlight};
+use super::{AnswerTarget, Driver, RowFlight, RowKey};
 use crate::account::{Account, Spent};
 use crate::error::RequestError;
 use crate::intake::CellKey;
 use crate::live::record::{RowEnd, RowOutcome};
 use crate::relquery_state::{AnswerSource, RowProgress, Status, Usage};
-use crate::replicas::RowLikelihood;
+use crate::replicas::{RowLikelihood, RowPrices};
 use crate::results::Answer;
 
 impl RowFlight {
     /// One that begins with this text.
     pub(super) fn new(targets: Vec<AnswerTarget>, text: String, key: Option<CellKey>) -> Self {
-        Self { targets, text, tokens: 0, samplings: 0, said: None, probability: None, key }
+        Self { targets, text, tokens: 0, samplings: 0, said: None, probability: None, prices: None, key }
     }
 
     /// Its end, as it is recorded.
@@ -47,18 +47,18 @@ impl Driver {
                 self.row_done((relquery, row), (end, usage, probability), now);
             }
             Event::RowFailed { relquery, row, error, usage } => {
-                let Some((account, flight)) = self.finish_row(relquery, row) else { return };
+                let Some((account, flight)) = self.finish_row((relquery, row), now) else { return };
                 if let Some(flight) = self.flights.get_mut(&relquery) {
                     flight.pin = None;
                 }
-                self.spend(account, usage);
+                self.spend(account, usage, self.cost(&flight, usage));
                 self.publisher.row_ended(relquery, row, flight.end(usage, RowOutcome::Failed));
                 self.shared.metrics.rows.failed.inc();
                 let error = match error {
                     RowError::Refused(reason) => RequestError::RowRefused(reason),
                     error => RequestError::Row(error.to_string()),
                 };
-                self.settle(flight.targets, |_| RowProgress::Failed(error.clone()), now);
+                self.settle(account.tenant, flight.targets, |_| RowProgress::Failed(error.clone()), now);
             }
             Event::RelQueryDone { relquery, periods, .. } => {
                 self.publisher.ended(relquery, Some(periods), now);
@@ -111,19 +111,34 @@ impl Driver {
         row.into_iter().for_each(|row| row.probability = *probability);
     }
 
+    /// Keeps what tokens cost where a row ran.
+    pub(super) fn keep_prices(&mut self, told: &RowPrices) {
+        let row = self.flights.get_mut(&told.relquery).and_then(|flight| flight.rows.get_mut(&told.row));
+        row.into_iter().for_each(|row| row.prices = Some(told.prices));
+    }
+
+    /// What a row cost that ends: at the dearest prices where nothing says where it ran.
+    fn cost(&self, row: &RowFlight, usage: Usage) -> Money {
+        row.prices.unwrap_or_else(|| self.shared.prices.dearest()).cost(usage)
+    }
+
     fn row_done(
         &mut self,
         (id, number): (RelQueryId, u32),
         (end, usage, probability): (End, Usage, Option<f64>),
         now: Time,
     ) {
-        let Some((account, row)) = self.finish_row(id, number) else { return };
-        self.spend(account, usage);
+        let Some((account, row)) = self.finish_row((id, number), now) else { return };
+        let cost = self.cost(&row, usage);
+        self.spend(account, usage, cost);
         self.publisher.row_ended(id, number, row.end(usage, RowOutcome::Done));
         self.shared.metrics.row_done(account.tenant, end, usage, now);
         let probability = probability.or(row.probability);
         for target in &row.targets {
             target.relquery.keep_probability(target.index, probability);
+            if target.source == AnswerSource::Model {
+                target.relquery.keep_cost(target.index, cost);
+            }
         }
         if let Some(key) = row.key {
             let text = row.text.as_str().into();
@@ -139,26 +154,33 @@ impl Driver {
             };
             RowProgress::Done { end, usage, source }
         };
-        self.settle(row.targets, done, now);
+        self.settle(account.tenant, row.targets, done, now);
     }
 
     /// Tells all who wait for a row how it ended, and gives its room back: whoever sees the room free can
     /// read the answer.
-    fn settle(&mut self, targets: Vec<AnswerTarget>, state: impl Fn(AnswerSource) -> RowProgress, now: Time) {
+    fn settle(
+        &mut self,
+        tenant: TenantId,
+        targets: Vec<AnswerTarget>,
+        state: impl Fn(AnswerSource) -> RowProgress,
+        now: Time,
+    ) {
         for target in targets {
             target.relquery.settle(target.index, state(target.source), now);
             self.touched.insert(target.relquery.id, target.relquery);
         }
-        self.shared.intake.finished(1);
+        self.shared.intake.finished(tenant, 1);
     }
 
-    fn spend(&self, account: Account, usage: Usage) {
-        self.shared.spend(account, Spent { requests: 0, rows: 1, usage });
+    fn spend(&self, account: Account, usage: Usage, cost: Money) {
+        self.shared.spend(account, Spent { requests: 0, rows: 1, usage, cost });
     }
 
     /// Takes a row that ended out of the books, but for its room: [`Self::settle`] gives that back.
-    fn finish_row(&mut self, id: RelQueryId, number: u32) -> Option<(Account, RowFlight)> {
+    fn finish_row(&mut self, (id, number): RowKey, now: Time) -> Option<(Account, RowFlight)> {
         let flight = self.flights.get_mut(&id)?;
+        flight.moved = now;
         let row = flight.rows.remove(&number)?;
         if let Some(key) = row.key {
             self.in_flight.remove(&(flight.account.tenant, key));
@@ -175,7 +197,7 @@ impl Driver {
             // them out.
             if state.status == Status::Completed {
                 self.relqueries.remove(&id);
-                self.shared.metrics.relquery_done(relquery.tenant, &state, self.shared.clock.now());
+                self.shared.relquery_ended(&relquery, &state);
             }
             drop(state);
             relquery.notify();

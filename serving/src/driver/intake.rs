@@ -10,11 +10,12 @@ use scheduler::Refused;
 use super::{AnswerTarget, Driver, PlacedRelQuery, RelQueryFlight, RowFlight, RowKey};
 use crate::account::Account;
 use crate::error::RequestError;
-use crate::intake::{Job, OpenKey, PendingRow, TemplateRows};
+use crate::intake::{Job, OpenBound, OpenTo, PendingRow, TemplateRows};
 use crate::label::Label;
 use crate::live::RelQueryName;
 use crate::live::record::{RowEnd, RowOutcome};
 use crate::pins::PinPermit;
+use crate::queue_room::QueueBound;
 use crate::relquery_state::{AnswerSource, RelQueryKind, RelQueryState, RowProgress, Status};
 
 /// Rows of a column after which the scheduler gets a new relQuery for those that follow: it remembers a few
@@ -27,7 +28,7 @@ const PLACES_MIN: usize = 1_024;
 struct Destination {
     account: Account,
     label: Option<Arc<Label>>,
-    open: Option<OpenKey>,
+    open: Option<OpenTo>,
     join: bool,
     /// Whether all of its rows are of one relQuery, in windows.
     is_column: bool,
@@ -44,13 +45,13 @@ impl Driver {
         let rows = || parts.iter().map(|part| part.rows.len() as u64).sum();
         if self.shared.pulse.is_dead() {
             relquery.end(Status::Failed(RequestError::Dead), now);
-            return self.shared.intake.finished(rows());
+            return self.shared.intake.finished(tenant, rows());
         }
         // Called off while it was prepared: its `Leave` came before it.
         if relquery.read().status == Status::Cancelled {
-            self.shared.metrics.relquery_done(tenant, &relquery.read(), now);
+            self.shared.relquery_ended(&relquery, &relquery.read());
             self.shared.metrics.rows.cancelled.inc_by(rows());
-            return self.shared.intake.finished(rows());
+            return self.shared.intake.finished(tenant, rows());
         }
         let is_column = relquery.kind == RelQueryKind::Column;
         // A window waits from when it comes, not from when its column was opened.
@@ -67,16 +68,15 @@ impl Driver {
             if fresh.is_empty() {
                 continue;
             }
-            let open = open.map(|key| (tenant, key));
             let joined = match open {
-                Some(key) => self.open_flight(key, now),
+                Some(open) => self.open_flight(tenant, open, now),
                 None if is_column => self.column_flight(relquery.id),
                 None => None,
             };
             let id = joined.unwrap_or_else(|| self.shared.ids.next());
             let items = Vec::new();
             let empty = Submission { id, tenant, weight, scope, class, arrival, deadline, items };
-            let (open, join) = (open.map(|(_, key)| key), joined.is_some());
+            let join = joined.is_some();
             let place = Destination { account, label, open, join, is_column, pin: pin.take() };
             self.launch(&relquery, empty, place, fresh);
         }
@@ -89,7 +89,7 @@ impl Driver {
         relquery: &Arc<RelQueryState>,
         tenant: TenantId,
         part: TemplateRows,
-    ) -> (Option<OpenKey>, Vec<PendingRow>) {
+    ) -> (Option<OpenTo>, Vec<PendingRow>) {
         let mut fresh = Vec::new();
         for row in part.rows {
             let place = row.key.and_then(|key| self.in_flight.get(&(tenant, key)).copied());
@@ -112,17 +112,20 @@ impl Driver {
             if let Some(placed) = self.relqueries.get_mut(&relquery.id) {
                 placed.places.push(place);
             }
-            self.shared.intake.finished(1);
+            self.shared.intake.finished(tenant, 1);
         }
         (part.open, fresh)
     }
 
-    /// The open relQuery of a tenant and template, where one may be joined.
-    fn open_flight(&self, key: (TenantId, OpenKey), now: Time) -> Option<RelQueryId> {
-        let id = *self.open.get(&key)?;
+    /// The open relQuery of a tenant's template or loop, where one may be joined.
+    fn open_flight(&self, tenant: TenantId, open: OpenTo, now: Time) -> Option<RelQueryId> {
+        let id = *self.open.get(&(tenant, open.key))?;
         let flight = self.flights.get(&id)?;
-        let young = now.since(flight.opened) < self.coalescing.age_max;
-        (young && (flight.next_row as usize) < self.coalescing.rows_max).then_some(id)
+        let is_open = match open.bound {
+            OpenBound::Age => now.since(flight.opened) < self.coalescing.age_max,
+            OpenBound::Idle => now.since(flight.moved) < self.coalescing.idle_max,
+        };
+        (is_open && (flight.next_row as usize) < self.coalescing.rows_max).then_some(id)
     }
 
     /// The scheduler's relQuery that took the windows of a column before, while it runs and is not too long.
@@ -148,7 +151,7 @@ impl Driver {
         Destination { account, label, open, join, is_column, pin }: Destination,
         rows: Vec<PendingRow>,
     ) {
-        let (id, tenant) = (submission.id, submission.tenant);
+        let (id, tenant, now) = (submission.id, submission.tenant, self.shared.clock.now());
         let first = self.flights.get(&id).filter(|_| join).map_or(0, |flight| flight.next_row);
         let mut flights = BTreeMap::new();
         for (number, row) in (first..).zip(rows) {
@@ -180,9 +183,12 @@ impl Driver {
             self.backend.submit(submission)
         };
         if let Err(refused) = result {
-            return self.refuse(flights, &refused);
+            return self.refuse(tenant, flights, &refused);
         }
         self.publisher.arrived(measured);
+        if !join {
+            self.backend.comes_from(id, &relquery.trace);
+        }
         if let Some(placed) = self.relqueries.get_mut(&relquery.id) {
             placed.places.extend(flights.keys().map(|number| (id, *number)));
             placed.last = Some(id);
@@ -203,8 +209,9 @@ impl Driver {
         let flight = self.flights.entry(id).or_insert(RelQueryFlight {
             account,
             label,
-            open,
+            open: open.map(|open| open.key),
             opened: arrival,
+            moved: arrival,
             owner: None,
             rows: BTreeMap::new(),
             next_row: 0,
@@ -212,21 +219,25 @@ impl Driver {
         });
         flight.owner = owner;
         flight.pin = pin;
+        flight.moved = now;
         flight.next_row = first + u32::try_from(count).unwrap_or(u32::MAX);
         flight.rows.extend(flights);
-        if let Some(key) = open {
-            self.open.insert((tenant, key), id);
-        }
+        match open {
+            Some(OpenTo { key, is_last: true, .. }) => self.open.remove(&(tenant, key)),
+            Some(OpenTo { key, .. }) => self.open.insert((tenant, key), id),
+            None => None,
+        };
     }
 
     /// The scheduler does not take the rows: they fail, each alone.
-    fn refuse(&mut self, rows: BTreeMap<u32, RowFlight>, refused: &Refused) {
+    fn refuse(&mut self, tenant: TenantId, rows: BTreeMap<u32, RowFlight>, refused: &Refused) {
         let now = self.shared.clock.now();
         tracing::warn!(%refused, rows = rows.len(), "the scheduler refused rows that the gateway admitted");
         let count = rows.len() as u64;
         for target in rows.into_values().flat_map(|row| row.targets) {
             let error = match refused {
                 Refused::QueueFull { rows, limit } => RequestError::Overloaded {
+                    bound: QueueBound::Whole,
                     rows: u64::from(*rows),
                     limit: u64::from(*limit),
                     retry_after: base::Millis(1_000),
@@ -236,13 +247,13 @@ impl Driver {
             target.relquery.settle(target.index, RowProgress::Failed(error), now);
             self.touched.insert(target.relquery.id, target.relquery);
         }
-        self.shared.intake.finished(count);
+        self.shared.intake.finished(tenant, count);
     }
 
     /// Nobody reads a relQuery any more: rows that nobody else wants are cancelled.
     pub(super) fn leave(&mut self, relquery: &Arc<RelQueryState>) {
         let Some(PlacedRelQuery { places, .. }) = self.relqueries.remove(&relquery.id) else { return };
-        self.shared.metrics.relquery_done(relquery.tenant, &relquery.read(), self.shared.clock.now());
+        self.shared.relquery_ended(relquery, &relquery.read());
         for (id, number) in places {
             let Some(flight) = self.flights.get_mut(&id) else { continue };
             let Some(row) = flight.rows.get_mut(&number) else { continue };
@@ -258,7 +269,7 @@ impl Driver {
             if let Some(key) = key {
                 self.in_flight.remove(&(flight.account.tenant, key));
             }
-            self.shared.intake.finished(1);
+            self.shared.intake.finished(flight.account.tenant, 1);
             self.shared.metrics.rows.cancelled.inc();
             if flight.rows.is_empty() {
                 self.backend.cancel(id);

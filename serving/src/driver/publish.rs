@@ -32,6 +32,10 @@ impl Driver {
         }
         for Start { first, rival } in report.starts {
             let at = first.started.unwrap_or_default();
+            let owner = self.flights.get(&first.id).and_then(|flight| flight.owner.as_ref());
+            if let (Some(relquery), Some(breakdown)) = (owner, &first.breakdown) {
+                relquery.trace.began(breakdown.parts);
+            }
             let contender = |status: RelQueryStatus| Contender { name: self.name_of(status.id), status };
             let (first, rival) = (contender(first), rival.map(contender));
             self.publisher.decided(DecisionRecord { at, policy: self.backend.policy(), first, rival });

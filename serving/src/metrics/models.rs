@@ -5,12 +5,15 @@ use std::collections::BTreeMap;
 use prometheus::proto::{LabelPair, MetricFamily};
 
 use super::store::OF_STORE;
+use super::traces::OF_TRACES;
 
 /// The label that tells models apart. What vLLM exports too has its own.
 const MODEL: &str = "model";
 const OF_VLLM: &str = "vllm:";
+/// The label of what vLLM exports too.
+const MODEL_OF_VLLM: &str = "model_name";
 /// What is of the process, or of the store that its models share, is said once.
-const OF_ALL: [&str; 2] = ["process_", OF_STORE];
+const OF_ALL: [&str; 3] = ["process_", OF_STORE, OF_TRACES];
 
 /// Families of all models, each with the series of all; of one model they are as they are.
 pub(super) fn merged(models: Vec<(&str, Vec<MetricFamily>)>) -> Vec<MetricFamily> {
@@ -40,6 +43,12 @@ pub(super) fn merged(models: Vec<(&str, Vec<MetricFamily>)>) -> Vec<MetricFamily
     merged.into_values().collect()
 }
 
+/// Whether a series of several models' is this one's.
+pub(super) fn is_of(labels: &[LabelPair], model: &str) -> bool {
+    let is_name = |pair: &LabelPair| [MODEL, MODEL_OF_VLLM].contains(&pair.name()) && pair.value() == model;
+    labels.iter().any(is_name)
+}
+
 fn is_of_all(name: &str) -> bool {
     OF_ALL.iter().any(|prefix| name.starts_with(prefix))
 }
@@ -52,12 +61,13 @@ mod tests {
 
     use crate::config::LiveConfig;
     use crate::live::Live;
-    use crate::metrics::{Metrics, SeriesLimits};
+    use crate::metrics::{Metrics, ScrapedStates, SeriesLimits};
 
     fn of(model: &str) -> Metrics {
         let live = Arc::new(Live::new(LiveConfig::default()));
         let limits = SeriesLimits { tenants_max: 1, idle_max: Nanos(1) };
-        Metrics::new(model, limits, (Arc::default(), live, Arc::default()))
+        let (view, store, traces) = Default::default();
+        Metrics::new(model, limits, ScrapedStates { view, live, store, traces })
     }
 
     #[test]

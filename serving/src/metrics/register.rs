@@ -1,10 +1,15 @@
 //! Registers metrics with one registry, each visible at 0 from the start: a rate over a counter that appears
 //! with its first event misses that event. Must not know which metrics there are.
 
+use std::cell::RefCell;
+use std::sync::Arc;
+
 use prometheus::core::Collector;
 use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts, PullingGauge, Registry,
 };
+
+use super::exemplar::{ExemplarIndex, Exemplars, TracedLatency};
 
 /// Upper bounds of latency buckets, seconds. Finer at the low end than vLLM's, whose smallest is 0.3 s.
 pub(super) const LATENCY_SECONDS: [f64; 18] =
@@ -15,6 +20,8 @@ pub(super) struct Registrar<'a> {
     pub(super) registry: &'a Registry,
     /// The model's name, a label of what vLLM exports too.
     pub(super) model: &'a str,
+    /// What keeps exemplars, by the names of metrics.
+    pub(super) exemplars: &'a RefCell<ExemplarIndex>,
 }
 
 /// Why registering cannot fail: names and helps are constants, and one test registers them all.
@@ -81,5 +88,12 @@ impl Registrar<'_> {
     /// A histogram of latencies.
     pub(super) fn latency(&self, name: &str, help: &str) -> Histogram {
         self.histogram(name, help, &LATENCY_SECONDS)
+    }
+
+    /// A histogram of latencies that leads to traces.
+    pub(super) fn traced_latency(&self, name: &str, help: &str) -> TracedLatency {
+        let exemplars = Arc::new(Exemplars::new(&LATENCY_SECONDS));
+        self.exemplars.borrow_mut().insert(name.to_owned(), Arc::clone(&exemplars));
+        TracedLatency::new(self.latency(name, help), exemplars)
     }
 }

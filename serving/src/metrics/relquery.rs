@@ -1,8 +1,9 @@
 //! RelQueries: how they end, and the periods of their latency.
 
 use base::Periods;
-use prometheus::{Histogram, IntCounter};
+use prometheus::IntCounter;
 
+use super::exemplar::{TracedAt, TracedLatency};
 use super::register::Registrar;
 use crate::relquery_state::Status;
 
@@ -11,10 +12,10 @@ pub(super) struct RelQueryMetrics {
     completed: IntCounter,
     cancelled: IntCounter,
     failed: IntCounter,
-    latency: Histogram,
-    waiting: Histogram,
-    core: Histogram,
-    tail: Histogram,
+    latency: TracedLatency,
+    waiting: TracedLatency,
+    core: TracedLatency,
+    tail: TracedLatency,
 }
 
 impl RelQueryMetrics {
@@ -26,14 +27,19 @@ impl RelQueryMetrics {
             completed,
             cancelled,
             failed,
-            latency: r.latency("relserve_relquery_seconds", "Latency of relQueries"),
-            waiting: r
-                .latency("relserve_relquery_waiting_seconds", "Arrival to the start of the first prefill"),
-            core: r.latency(
+            latency: r.traced_latency("relserve_relquery_seconds", "Latency of relQueries"),
+            waiting: r.traced_latency(
+                "relserve_relquery_waiting_seconds",
+                "Arrival to the start of the first prefill",
+            ),
+            core: r.traced_latency(
                 "relserve_relquery_core_seconds",
                 "Start of the first to the end of the last prefill",
             ),
-            tail: r.latency("relserve_relquery_tail_seconds", "End of the last prefill to the last token"),
+            tail: r.traced_latency(
+                "relserve_relquery_tail_seconds",
+                "End of the last prefill to the last token",
+            ),
         }
     }
 
@@ -48,10 +54,10 @@ impl RelQueryMetrics {
     }
 
     /// One was completed.
-    pub(super) fn took(&self, periods: Periods) {
-        self.latency.observe(periods.total().as_seconds());
-        self.waiting.observe(periods.waiting.as_seconds());
-        self.core.observe(periods.core.as_seconds());
-        self.tail.observe(periods.tail.as_seconds());
+    pub(super) fn took(&self, periods: Periods, trace: Option<TracedAt>) {
+        self.latency.observe(periods.total().as_seconds(), trace);
+        self.waiting.observe(periods.waiting.as_seconds(), trace);
+        self.core.observe(periods.core.as_seconds(), trace);
+        self.tail.observe(periods.tail.as_seconds(), trace);
     }
 }

@@ -1,4 +1,4 @@
-//! What happens at the doors: requests, searches of corpora, live views.
+//! What happens at the doors: requests, searches of corpora, live views, another configuration.
 
 use std::sync::Arc;
 
@@ -18,6 +18,16 @@ pub struct RequestMetrics {
     pub(super) overloaded: IntCounter,
     /// Replies cut short by their deadline.
     pub partial: IntCounter,
+    /// Lines of the access log that were lost because too many waited.
+    pub access_lines_lost: IntCounter,
+}
+
+/// Handles of what becomes of a configuration that is read again.
+pub struct ReloadMetrics {
+    /// It was taken, as far as a server that runs can.
+    pub taken: IntCounter,
+    /// It was wrong, or could not be written down: all stayed as it was.
+    pub refused: IntCounter,
 }
 
 /// Handles of corpora.
@@ -52,7 +62,22 @@ impl RequestMetrics {
             repeats: r.counter("relserve_repeats_total", "Requests that joined an earlier one by their key"),
             overloaded: r.counter("relserve_overloaded_total", "Requests refused for a full queue"),
             partial: r.counter("relserve_partial_replies_total", "Replies cut short by their deadline"),
+            access_lines_lost: r.counter(
+                "relserve_access_log_lost_lines_total",
+                "Lines of the access log that were lost because too many waited",
+            ),
         }
+    }
+}
+
+impl ReloadMetrics {
+    pub(super) fn register(r: &Registrar<'_>) -> Self {
+        let [taken, refused] = r.counters(
+            "relserve_config_reloads_total",
+            "Times that the configuration was read again, and taken or refused",
+            ("outcome", ["taken", "refused"]),
+        );
+        Self { taken, refused }
     }
 }
 

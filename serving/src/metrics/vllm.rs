@@ -7,6 +7,7 @@
 use base::{End, Nanos, Periods};
 use prometheus::{Histogram, IntCounter};
 
+use super::exemplar::{TracedAt, TracedLatency};
 use super::register::Registrar;
 use crate::relquery_state::Usage;
 
@@ -26,11 +27,11 @@ pub(super) struct Vllm {
     row_prompt: Histogram,
     row_generation: Histogram,
     row_generation_max: Histogram,
-    e2e: Histogram,
-    queue_time: Histogram,
-    prefill_time: Histogram,
-    decode_time: Histogram,
-    first_token: Histogram,
+    e2e: TracedLatency,
+    queue_time: TracedLatency,
+    prefill_time: TracedLatency,
+    decode_time: TracedLatency,
+    first_token: TracedLatency,
     gap: Histogram,
 }
 
@@ -50,16 +51,20 @@ impl Vllm {
                 "vllm:request_max_num_generation_tokens",
                 "Output tokens of a row: it is asked for one output",
             ),
-            e2e: r.latency("vllm:e2e_request_latency_seconds", "Latency of relQueries"),
-            queue_time: r.latency("vllm:request_queue_time_seconds", "Arrival to the first prefill"),
-            prefill_time: r.latency(
+            e2e: r.traced_latency("vllm:e2e_request_latency_seconds", "Latency of relQueries"),
+            queue_time: r.traced_latency("vllm:request_queue_time_seconds", "Arrival to the first prefill"),
+            prefill_time: r.traced_latency(
                 "vllm:request_prefill_time_seconds",
                 "Start of the first to the end of the last prefill",
             ),
-            decode_time: r
-                .latency("vllm:request_decode_time_seconds", "End of the last prefill to the last token"),
-            first_token: r
-                .latency("vllm:time_to_first_token_seconds", "Arrival of a relQuery to its first token"),
+            decode_time: r.traced_latency(
+                "vllm:request_decode_time_seconds",
+                "End of the last prefill to the last token",
+            ),
+            first_token: r.traced_latency(
+                "vllm:time_to_first_token_seconds",
+                "Arrival of a relQuery to its first token",
+            ),
             gap: r.histogram(
                 "vllm:inter_token_latency_seconds",
                 "Time between two steps that gave a row tokens",
@@ -87,13 +92,18 @@ impl Vllm {
     }
 
     /// A relQuery was completed; its first token came so long after it, where a row of it ran.
-    pub(super) fn relquery_done(&self, periods: Periods, first_token: Option<Nanos>) {
-        self.e2e.observe(periods.total().as_seconds());
-        self.queue_time.observe(periods.waiting.as_seconds());
-        self.prefill_time.observe(periods.core.as_seconds());
-        self.decode_time.observe(periods.tail.as_seconds());
+    pub(super) fn relquery_done(
+        &self,
+        periods: Periods,
+        first_token: Option<Nanos>,
+        trace: Option<TracedAt>,
+    ) {
+        self.e2e.observe(periods.total().as_seconds(), trace);
+        self.queue_time.observe(periods.waiting.as_seconds(), trace);
+        self.prefill_time.observe(periods.core.as_seconds(), trace);
+        self.decode_time.observe(periods.tail.as_seconds(), trace);
         if let Some(first) = first_token {
-            self.first_token.observe(first.as_seconds());
+            self.first_token.observe(first.as_seconds(), trace);
         }
     }
 }

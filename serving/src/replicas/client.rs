@@ -73,10 +73,12 @@ impl Client {
         }
     }
 
-    /// Asks once. `say` is given the text of an answer that streams, as it comes.
-    pub async fn ask(&self, ask: &Ask, say: impl Fn(String)) -> Outcome {
+    /// Asks once, with headers that say what it is for. `say` is given the text of an answer that streams, as it
+    /// comes.
+    pub async fn ask(&self, ask: &Ask, headers: Vec<(String, String)>, say: impl Fn(String)) -> Outcome {
         let request =
             self.request(reqwest::Method::POST, ask.path).json(&ask.body).timeout(self.try_patience);
+        let request = headers.into_iter().fold(request, |request, (name, value)| request.header(name, value));
         let response = match request.send().await {
             Ok(response) => response,
             Err(error) if error.is_connect() => return Outcome::gone(chain(&error)),

@@ -6,6 +6,7 @@
 use base::{Constraint, Generation, Items};
 use serde_json::{Map, Value, json};
 
+use super::adjusted;
 use crate::config::Dialect;
 
 /// Longest range of integers that is written as a choice of all of them.
@@ -35,6 +36,9 @@ pub fn fields(
             fields.insert("min_p".into(), json!(0.0));
             fields.insert("repeat_penalty".into(), json!(1.0));
         }
+    }
+    if let Err(field) = adjusted::write(generation, dialect, &mut fields) {
+        return cannot(field);
     }
     if generation.ignore_end {
         if !knows_more {
@@ -86,6 +90,7 @@ pub fn constrained(
     match (dialect, &form) {
         (Dialect::Vllm, Form::Choice(texts)) => Ok(("structured_outputs", json!({ "choice": texts }))),
         (Dialect::Vllm, Form::Regex(regex)) => Ok(("structured_outputs", json!({ "regex": regex }))),
+        (Dialect::Vllm, Form::Grammar(lark)) => Ok(("structured_outputs", json!({ "grammar": lark }))),
         (Dialect::Vllm, Form::Json(text)) => Ok(("structured_outputs", json!({ "json": schema(text)? }))),
         (Dialect::Sglang, Form::Choice(texts)) => {
             let texts: Vec<String> = texts.iter().map(|text| escaped(text)).collect();
@@ -108,6 +113,7 @@ pub fn constrained(
         (_, Form::Choice(_)) => cannot("a choice"),
         (_, Form::Regex(_)) => cannot("a regex"),
         (_, Form::Json(_)) => cannot("a JSON schema"),
+        (_, Form::Grammar(_)) => cannot("a grammar in the notation of Lark"),
     }
 }
 
@@ -116,6 +122,7 @@ enum Form {
     Choice(Vec<String>),
     Regex(String),
     Json(String),
+    Grammar(String),
 }
 
 impl Form {
@@ -130,9 +137,11 @@ impl Form {
             Constraint::Choice(texts) => Self::Choice(texts.clone()),
             Constraint::Regex(regex) => Self::Regex(regex.clone()),
             Constraint::JsonSchema(text) => Self::Json(text.clone()),
+            Constraint::Grammar(lark) => Self::Grammar(lark.clone()),
             Constraint::Items(items) => Self::Regex(items_regex(items)),
             // Rows whose texts are understood list what they say.
             Constraint::Reading { otherwise: Some(otherwise), .. } => return Self::of(otherwise),
+            Constraint::StructuralTag(_) => return Err("no server takes a tag in free text".into()),
             Constraint::Excerpt { .. } | Constraint::Reading { .. } => {
                 return Err("no server takes a form for stretches of a row's own text".into());
             }

@@ -14,7 +14,7 @@ use super::members::ReplicaMember;
 use super::replica::{HealthWatch, Replica, Transport};
 use super::request::RequestStyle;
 use super::start_error::FleetStartError;
-use crate::config::{PromptForm, ReplicaKind};
+use crate::config::{PriceSettings, PromptForm, ReplicaKind};
 use crate::driver::Engine;
 use crate::shared::Shared;
 
@@ -28,6 +28,8 @@ pub(super) struct ReplicaFactory {
     pub(super) context_max: TokenCount,
     /// Output tokens that a row may ask for: what an open end is worth.
     pub(super) output_tokens_max: u64,
+    /// The model's prices, where a replica has none of its own.
+    pub(super) prices: PriceSettings,
     pub(super) shared: Arc<Shared>,
     /// Where requests and watchers run.
     pub(super) runtime: Handle,
@@ -55,7 +57,8 @@ impl ReplicaFactory {
                 (Transport::Server { client, style }, Some(watch))
             }
         };
-        Ok(Replica::new(member, transport, watch, metrics))
+        let prices = member.settings.prices().within(self.prices);
+        Ok(Replica::new((member, prices), transport, watch, metrics))
     }
 
     fn style(&self, member: &ReplicaMember) -> RequestStyle {

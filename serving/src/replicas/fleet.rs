@@ -25,7 +25,9 @@ use super::replica::{Replica, Transport};
 use super::reply::{LossKind, Outcome};
 use super::unhealthy::Unhealthy;
 use crate::config::PromptForm;
+use crate::price::TokenPrices;
 use crate::shared::Shared;
+use crate::traces::open::PassedOn;
 use crate::view::View;
 
 /// What replicas report, and operators wish.
@@ -93,6 +95,13 @@ pub(crate) struct RowLikelihood {
     pub(crate) logprobs: Vec<TokenLogprob>,
 }
 
+/// What tokens cost where a row ran.
+pub(crate) struct RowPrices {
+    pub(crate) relquery: RelQueryId,
+    pub(crate) row: u32,
+    pub(crate) prices: TokenPrices,
+}
+
 /// A queue, replicas, and what they run.
 pub struct Fleet {
     pub(super) queue: scheduler::Fleet,
@@ -110,8 +119,12 @@ pub struct Fleet {
     _threads: FleetThreads,
     /// How likely the answers are that the next events have.
     likelihoods: Vec<RowLikelihood>,
+    /// What tokens cost where the rows ran that the next events end.
+    prices: Vec<RowPrices>,
     /// Of tokens of rows that the local engine runs.
     local_logprobs: HashMap<RequestId, Vec<TokenLogprob>>,
+    /// What replicas are told of relQueries, until these end.
+    passed_on: HashMap<RelQueryId, PassedOn>,
     /// RelQueries that began, until the loop takes them, which it does at once.
     starts: Vec<Start>,
 }
@@ -146,7 +159,9 @@ impl Fleet {
             factory,
             _threads: threads,
             likelihoods: Vec::new(),
+            prices: Vec::new(),
             local_logprobs: HashMap::new(),
+            passed_on: HashMap::new(),
             starts: Vec::new(),
         })
     }
@@ -159,7 +174,18 @@ impl Fleet {
         self.queue.extend(id, items)
     }
 
+    /// What replicas are told of a relQuery.
+    pub(crate) fn pass_on(&mut self, id: RelQueryId, passed: PassedOn) {
+        self.passed_on.insert(id, passed);
+    }
+
+    /// A relQuery has ended.
+    pub(crate) fn forget(&mut self, id: RelQueryId) {
+        self.passed_on.remove(&id);
+    }
+
     pub(crate) fn cancel(&mut self, id: RelQueryId) {
+        self.forget(id);
         for (_, request) in self.queue.cancel(id) {
             self.abort(request);
         }
@@ -281,10 +307,12 @@ impl Fleet {
                 };
                 let (client, shared) = (client.clone(), Arc::clone(&self.shared));
                 let generation = Arc::clone(&dispatch.item.generation);
+                let id = style.dialect.takes_request_ids().then_some(request.0);
+                let passed = self.passed_on.get(&row.0).map(|passed| passed.headers(id));
                 let task = async move {
                     let begun = shared.clock.now();
                     let say = |text| shared.intake.event(ReplicaEvent::Said { request, text });
-                    let outcome = held(client.ask(&ask, say).await, &generation);
+                    let outcome = held(client.ask(&ask, passed.unwrap_or_default(), say).await, &generation);
                     let took = shared.clock.now().since(begun);
                     shared.intake.event(ReplicaEvent::Ended { request, outcome, took });
                 };
@@ -388,6 +416,7 @@ impl Fleet {
                     tracing::warn!(replica = replica.name(), "a reply's usage is more than was asked for");
                 }
                 replica.metrics.answered(&finish);
+                self.prices.extend(prices_of(&self.queue, request, replica));
                 self.queue.finished(request, finish, now)
             }
             Outcome::Row(reason) => {
@@ -432,6 +461,11 @@ impl Fleet {
         std::mem::take(&mut self.likelihoods)
     }
 
+    /// What tokens cost where the rows ran that the last events end.
+    pub(crate) fn take_prices(&mut self) -> Vec<RowPrices> {
+        std::mem::take(&mut self.prices)
+    }
+
     /// An event of the local engine as one of the queue's; of a row that was called off, nothing.
     fn local(&mut self, replica: ReplicaId, event: Event, now: Time) -> Vec<Event> {
         let request = |relquery: RelQueryId, row: u32| self.local.get(&(relquery, row)).copied();
@@ -463,6 +497,7 @@ impl Fleet {
                 };
                 if let Some(replica) = self.replicas.get(&replica) {
                     replica.metrics.answered(&finish);
+                    self.prices.extend(prices_of(&self.queue, request, replica));
                 }
                 self.queue.finished(request, finish, now)
             }
@@ -525,6 +560,11 @@ impl Fleet {
             decision: self.queue.last_decision().to_string(),
         }
     }
+}
+
+/// What tokens cost where a row ran that a request was for.
+fn prices_of(queue: &scheduler::Fleet, request: RequestId, replica: &Replica) -> Option<RowPrices> {
+    queue.row_of(request).map(|(relquery, row)| RowPrices { relquery, row, prices: replica.prices })
 }
 
 /// An answer that has the form that its row asked for, or why it is none.

@@ -27,7 +27,13 @@ impl Fleet {
             self.queue.set_plans_itself(id);
         }
         self.replicas.insert(id, replica);
+        self.tell_prices();
         Ok(())
+    }
+
+    /// What rows may cost follows from where they may run.
+    fn tell_prices(&self) {
+        self.shared.prices.set(self.replicas.values().map(|replica| replica.prices));
     }
 
     /// The replicas are these from now on.
@@ -69,6 +75,7 @@ impl Fleet {
         tracing::info!(replica = member.name, "the replica has other settings");
         let fresh = self.factory.make(id, member, None)?;
         replica.take_settings_of(fresh);
+        self.tell_prices();
         self.forget_metrics(&old_name);
         Ok(())
     }
@@ -104,6 +111,7 @@ impl Fleet {
         tracing::info!(replica = replica.name(), "the replica has left");
         let name = replica.name().to_owned();
         drop(replica);
+        self.tell_prices();
         self.forget_metrics(&name);
     }
 

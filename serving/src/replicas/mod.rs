@@ -6,6 +6,7 @@
 //! thread.
 //! The queue and the choice of a server are `scheduler::fleet`'s.
 
+mod adjusted;
 pub mod breaker;
 pub mod client;
 pub mod constraint_check;
@@ -30,8 +31,8 @@ pub mod text;
 mod unhealthy;
 pub mod view;
 
-pub(crate) use fleet::RowLikelihood;
 pub use fleet::{Fleet, ReplicaEvent};
+pub(crate) use fleet::{RowLikelihood, RowPrices};
 pub use lease::{LeaseGrant, LeaseReport, LeaseSignal, LeaseView};
 pub use members::{ReplicaMembers, SourceStatus};
 pub use names::ReplicaNames;

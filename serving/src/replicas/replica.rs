@@ -9,6 +9,7 @@ use super::members::ReplicaMember;
 use super::reply::{Loss, LossKind};
 use super::{client::Client, request::RequestStyle, unhealthy::Unhealthy};
 use crate::metrics::ReplicaMetrics;
+use crate::price::TokenPrices;
 
 /// Time for which a server is left alone that asks for it and does not say for how long.
 const PAUSE: Nanos = Nanos(1_000_000_000);
@@ -41,6 +42,8 @@ pub(super) struct Replica {
     pub(super) transport: Transport,
     /// What it may be given when nothing is wrong.
     pub(super) size: ReplicaConfig,
+    /// What tokens cost there.
+    pub(super) prices: TokenPrices,
     /// None of the local engine.
     watch: Option<HealthWatch>,
     health: ReplicaHealth,
@@ -75,7 +78,7 @@ pub(super) type Availability = (Health, ReplicaConfig);
 
 impl Replica {
     pub(super) fn new(
-        member: ReplicaMember,
+        (member, prices): (ReplicaMember, TokenPrices),
         transport: Transport,
         watch: Option<HealthWatch>,
         metrics: ReplicaMetrics,
@@ -88,6 +91,7 @@ impl Replica {
                 ReplicaHealth::Gone
             },
             transport,
+            prices,
             size: ReplicaConfig { rows_max: settings.rows_max, tokens_max: settings.tokens_max },
             watch,
             is_drained: false,
@@ -124,8 +128,8 @@ impl Replica {
 
     /// Goes on with the settings of a fresh one of the same server; what is in flight stays.
     pub(super) fn take_settings_of(&mut self, fresh: Self) {
-        let Self { member, transport, size, watch, breaker, metrics, .. } = fresh;
-        (self.member, self.transport, self.size) = (member, transport, size);
+        let Self { member, transport, size, prices, watch, breaker, metrics, .. } = fresh;
+        (self.member, self.transport, self.size, self.prices) = (member, transport, size, prices);
         (self.watch, self.breaker, self.metrics) = (watch, breaker, metrics);
     }
 
@@ -275,7 +279,7 @@ mod tests {
             open_end: 1,
         };
         let transport = Transport::Server { client: Client::new(&config).expect("a client"), style };
-        Replica::new(member(&config), transport, None, fresh().replica("a"))
+        Replica::new((member(&config), TokenPrices::default()), transport, None, fresh().replica("a"))
     }
 
     fn unhealthy(is_gone: bool) -> Result<(), Unhealthy> {

@@ -118,6 +118,7 @@ pub fn start(
         model: model.name.clone(),
         context_max: model.context_max,
         output_tokens_max: config.output_tokens_max,
+        prices: config.model.prices,
         shared: Arc::clone(shared),
         runtime: handle,
     };

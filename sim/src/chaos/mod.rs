@@ -72,12 +72,17 @@ impl std::ops::AddAssign for ChaosCounts {
 /// Runs the world of a seed to its end. `tell` hears every decision if it is given; the error is the
 /// first broken promise.
 pub fn run_seed(seed: u64, tell: Option<&mut dyn FnMut(&str)>) -> Result<ChaosCounts, String> {
-    let mut world = World::new(seed, tell)?;
-    for _ in 0..world.setup.turns {
-        world.turn()?;
-    }
-    world.work_off()?;
-    Ok(world.tally())
+    let mut draws = ChaosDraws::new(seed);
+    let setup = Setup::draw(&mut draws);
+    World::new(draws, setup, tell)?.run()
+}
+
+/// The same in a world of extremes: costs of nothing and of the largest numbers, and a clock that goes back and leaps
+/// to the end of time.
+pub fn run_extreme_seed(seed: u64, tell: Option<&mut dyn FnMut(&str)>) -> Result<ChaosCounts, String> {
+    let mut draws = ChaosDraws::new(seed);
+    let setup = Setup::draw(&mut draws).extreme(&mut draws);
+    World::new(draws, setup, tell)?.run()
 }
 
 struct World<'a> {
@@ -98,9 +103,7 @@ struct World<'a> {
 }
 
 impl<'a> World<'a> {
-    fn new(seed: u64, tell: Option<&'a mut dyn FnMut(&str)>) -> Result<Self, String> {
-        let mut draws = ChaosDraws::new(seed);
-        let setup = Setup::draw(&mut draws);
+    fn new(draws: ChaosDraws, setup: Setup, tell: Option<&'a mut dyn FnMut(&str)>) -> Result<Self, String> {
         let scheduler =
             Scheduler::new(setup.config.clone(), setup.cost).map_err(|error| error.to_string())?;
         let memory =
@@ -122,6 +125,14 @@ impl<'a> World<'a> {
         let setup = world.setup.clone();
         world.say(|| format!("{setup:#?}"));
         Ok(world)
+    }
+
+    fn run(mut self) -> Result<ChaosCounts, String> {
+        for _ in 0..self.setup.turns {
+            self.turn()?;
+        }
+        self.work_off()?;
+        Ok(self.tally())
     }
 
     fn say(&mut self, line: impl FnOnce() -> String) {
@@ -146,6 +157,14 @@ impl<'a> World<'a> {
     }
 
     fn pass_time(&mut self) {
+        if self.setup.wild_clock && self.draws.one_in(3) {
+            self.now = Time(match self.draws.below(8) {
+                0 => 0,
+                1 => u64::MAX - self.draws.below(2),
+                _ => self.draws.below(self.now.0.saturating_add(1)),
+            });
+            return;
+        }
         let still = if self.setup.ties { 5 } else { 2 };
         if !self.draws.one_in(still) && self.setup.ties {
             return;

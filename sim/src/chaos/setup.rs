@@ -1,6 +1,6 @@
 //! What kind of world a seed is: limits, policy with its settings, machine, and what goes wrong in it.
 
-use base::{Millis, TokenCount};
+use base::{Millis, Nanos, TokenCount};
 use scheduler::{
     CostModel, DecompositionReading, DeltaReading, Gain, MarginalWorkConfig, PaperVariant, Policy,
     PriorityReading, SchedulerConfig, Speculation, Steps,
@@ -52,6 +52,8 @@ pub(super) struct Setup {
     pub(super) classes: bool,
     /// Whether time mostly stands still, so that arrivals tie.
     pub(super) ties: bool,
+    /// Whether time goes back too, and to its ends.
+    pub(super) wild_clock: bool,
 }
 
 impl Setup {
@@ -69,8 +71,22 @@ impl Setup {
             tenants: draws.between(1, 4),
             classes: draws.one_in(2),
             ties: draws.one_in(3),
+            wild_clock: false,
             config,
         }
+    }
+
+    /// The same world with costs and times at their ends.
+    pub(super) fn extreme(self, draws: &mut ChaosDraws) -> Self {
+        let mut span = || Nanos(draws.pick(&[0, 0, 1, u64::MAX]));
+        let cost = CostModel {
+            prefill_per_token: span(),
+            prefill_base: span(),
+            decode_per_sequence: span(),
+            decode_base: span(),
+            mixed_hidden: draws.pick(&[0, i64::MIN, i64::MAX]),
+        };
+        Self { cost, wild_clock: true, ..self }
     }
 }
 

@@ -21,8 +21,13 @@ pub enum Login {
 
 /// Why an account cannot be looked up or opened, or is open no longer; the client is told.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct AccountError(pub String);
+pub enum AccountError {
+    #[error("{0}")]
+    Unavailable(String),
+    /// Its key may not open a session.
+    #[error("{0}")]
+    Denied(String),
+}
 
 /// Users of the Postgres protocol. The password is an API key; the user name says whose key it is. A name
 /// that has a verifier is one key's.

@@ -299,6 +299,9 @@ impl Backend {
     }
 
     fn is_read_only(&self) -> bool {
+        if self.session.only_reads_tables() {
+            return true;
+        }
         match self.transaction.status {
             TransactionStatus::Idle => self.settings().get("default_transaction_read_only") == Some("on"),
             _ => self.transaction.is_read_only,

@@ -8,6 +8,8 @@ use datafusion::common::{DataFusionError, SchemaError};
 use datafusion::sql::sqlparser::parser::ParserError;
 use pgwire::error::{ErrorInfo, PgWireError};
 
+use crate::access::AccessDenied;
+
 /// SQLSTATE codes (Appendix A of Postgres' manual) that this server gives.
 pub(super) mod code {
     pub(crate) const WARNING: &str = "01000";
@@ -139,6 +141,9 @@ fn of_datafusion(error: &DataFusionError) -> SqlError {
         },
         DataFusionError::External(inner) => match inner.downcast_ref::<DataFusionError>() {
             Some(inner) => of_datafusion(inner),
+            None if inner.is::<AccessDenied>() => {
+                SqlError::new(code::INSUFFICIENT_PRIVILEGE, inner.to_string())
+            }
             None => SqlError::new(code::DATA_EXCEPTION, clean(&inner.to_string())),
         },
         DataFusionError::SQL(inner, _) => of_parser(inner),

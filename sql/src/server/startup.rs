@@ -156,7 +156,11 @@ fn put<S: AsyncWrite>(output: &mut ServerOutput<S>, message: Authentication) -> 
 }
 
 pub(super) fn unavailable(error: AccountError) -> SqlError {
-    SqlError::fatal(code::INTERNAL, error.0)
+    let code = match error {
+        AccountError::Unavailable(_) => code::INTERNAL,
+        AccountError::Denied(_) => code::INSUFFICIENT_PRIVILEGE,
+    };
+    SqlError::fatal(code, error.to_string())
 }
 
 async fn password<S: AsyncRead>(input: &mut ClientInput<S>) -> Result<Bytes, Stop> {

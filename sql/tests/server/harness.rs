@@ -120,15 +120,16 @@ impl Accounts for TestAccounts {
         if revoked.wait_for(|is_revoked| *is_revoked).await.is_err() {
             std::future::pending::<()>().await;
         }
-        AccountError(format!("{user}'s key was revoked"))
+        AccountError::Unavailable(format!("{user}'s key was revoked"))
     }
 
     async fn session(&self, _: &str) -> Result<Session, AccountError> {
         let session = Session::new(Arc::new(ModelRunner(Arc::clone(&self.model))), Arc::default());
         for table in TABLES {
-            let running = session.query(table).await.map_err(|error| AccountError(error.to_string()))?;
+            let running =
+                session.query(table).await.map_err(|error| AccountError::Unavailable(error.to_string()))?;
             let rows: Result<Vec<_>, _> = running.stream.try_collect().await;
-            rows.map_err(|error| AccountError(error.to_string()))?;
+            rows.map_err(|error| AccountError::Unavailable(error.to_string()))?;
         }
         Ok(session)
     }

@@ -1,15 +1,20 @@
 //! Tenants, keys, usage, results, calibration, migrations.
 
-use base::{Millis, TenantId, TokenCount};
+use base::{Millis, Money, TenantId, TokenCount};
 use store::{
-    DEFAULT_TENANT, Error, KeyLookup, NewKey, NewResult, ResultKey, ResultLimits, Store, UsageKey, UsageRow,
-    Used,
+    DEFAULT_TENANT, Error, KeyLookup, KeyScope, NewKey, NewResult, ResultKey, ResultLimits, SCHEMA_VERSION,
+    Store, UsageKey, UsageRow, UsageWrite, Used,
 };
 
-use super::{at, open, second_tenant};
+use super::{at, first_write, open, second_tenant};
 
-const NEW_KEY: NewKey<'static> =
-    NewKey { tenant: DEFAULT_TENANT, name: "laptop", expires: None, is_operator: false };
+const NEW_KEY: NewKey<'static> = NewKey {
+    tenant: DEFAULT_TENANT,
+    name: "laptop",
+    expires: None,
+    is_operator: false,
+    scope: KeyScope::ALL,
+};
 
 pub(crate) async fn a_key_is_shown_once_and_found_by_its_hash(url: String) {
     let store = open(&url).await;
@@ -69,7 +74,7 @@ pub(crate) async fn revoking_twice_keeps_the_first_date(url: String) {
     assert!(!store.revoke_key(key.id + 1, at(9)).await.expect("asked"));
 }
 
-fn used(day: u64, tenant: TenantId, prompt: u64) -> UsageRow {
+pub(crate) fn used(day: u64, tenant: TenantId, prompt: u64) -> UsageRow {
     UsageRow {
         key: UsageKey { tenant, day, model: "demo".into(), route: "cells".into() },
         used: Used {
@@ -79,6 +84,7 @@ fn used(day: u64, tenant: TenantId, prompt: u64) -> UsageRow {
             cached: TokenCount(3),
             computed: TokenCount(4),
             output: TokenCount(5),
+            cost: Money(6),
         },
     }
 }
@@ -86,25 +92,53 @@ fn used(day: u64, tenant: TenantId, prompt: u64) -> UsageRow {
 pub(crate) async fn usage_adds_up_and_is_read_by_range(url: String) {
     let store = open(&url).await;
     let zeta = second_tenant(&store).await;
-    store
-        .add_usage(&[used(7, DEFAULT_TENANT, 100), used(8, DEFAULT_TENANT, 1), used(7, zeta, 9)])
-        .await
-        .expect("added");
-    store.add_usage(&[used(7, DEFAULT_TENANT, 20), used(7, DEFAULT_TENANT, 3)]).await.expect("added");
+    let rows = [used(7, DEFAULT_TENANT, 100), used(8, DEFAULT_TENANT, 1), used(7, zeta, 9)];
+    store.add_usage(first_write("a", &rows)).await.expect("added");
+    let rows = [used(7, DEFAULT_TENANT, 20), used(7, DEFAULT_TENANT, 3)];
+    store.add_usage(first_write("b", &rows)).await.expect("added");
 
     let mine = store.usage(Some(DEFAULT_TENANT), 7..=7).await.expect("read");
     assert_eq!(mine.len(), 1);
     let sum = mine[0].used;
     assert_eq!((sum.requests, sum.rows, sum.prompt), (3, 30, TokenCount(123)));
     assert_eq!((sum.cached, sum.computed, sum.output), (TokenCount(9), TokenCount(12), TokenCount(15)));
+    assert_eq!(sum.cost, Money(18));
     let days: Vec<_> = store.usage(None, 0..=u64::MAX).await.expect("read");
     assert_eq!(
         days.iter().map(|row| (row.key.day, row.key.tenant)).collect::<Vec<_>>(),
         [(7, DEFAULT_TENANT), (7, zeta), (8, DEFAULT_TENANT)]
     );
-    let orphan = store.add_usage(&[used(9, DEFAULT_TENANT, 1), used(9, TenantId(77), 1)]).await;
+    let rows = [used(9, DEFAULT_TENANT, 1), used(9, TenantId(77), 1)];
+    let orphan = store.add_usage(first_write("c", &rows)).await;
     assert!(matches!(orphan, Err(Error::Missing("tenant"))), "{orphan:?}");
     assert!(store.usage(None, 9..=9).await.expect("read").is_empty(), "all or none");
+    store.add_usage(first_write("c", &rows[..1])).await.expect("added");
+    assert_eq!(store.usage(None, 9..=9).await.expect("read").len(), 1, "what was refused is no write");
+}
+
+pub(crate) async fn a_write_of_usage_that_is_sent_again_counts_once(url: String) {
+    let (store, again) = (open(&url).await, open(&url).await);
+    let rows = [used(7, DEFAULT_TENANT, 100), used(8, DEFAULT_TENANT, 1)];
+    let first = first_write("a", &rows);
+    for store in [&store, &again, &store] {
+        store.add_usage(first).await.expect("taken");
+    }
+    let sums = || async {
+        let sums = store.usage(None, 7..=8).await.expect("read");
+        sums.iter().map(|row| (row.used.requests, row.used.prompt.0)).collect::<Vec<_>>()
+    };
+    assert_eq!(sums().await, [(1, 100), (1, 1)]);
+    store.add_usage(UsageWrite { number: 2, ..first }).await.expect("taken");
+    again.add_usage(first).await.expect("one before the last, late");
+    assert_eq!(sums().await, [(2, 200), (2, 2)], "equal amounts of another write");
+    store.add_usage(UsageWrite { writer: "b", ..first }).await.expect("taken");
+    assert_eq!(sums().await, [(3, 300), (3, 3)], "another's first");
+
+    let late = UsageWrite { writer: "b", number: 2, at: at(50), ..first };
+    store.add_usage(late).await.expect("taken");
+    assert_eq!(store.forget_usage_writers(at(50)).await.expect("forgotten"), 1, "the one that is silent");
+    store.add_usage(late).await.expect("taken");
+    assert_eq!(sums().await, [(4, 400), (4, 4)], "the other is known");
 }
 
 pub(crate) async fn usage_from_many_tasks_loses_nothing(url: String) {
@@ -118,7 +152,10 @@ pub(crate) async fn usage_from_many_tasks_loses_nothing(url: String) {
             if task % 2 == 0 {
                 rows.reverse();
             }
-            tokio::spawn(async move { store.add_usage(&rows).await })
+            tokio::spawn(async move {
+                let writer = format!("writer {task}");
+                store.add_usage(first_write(&writer, &rows)).await
+            })
         })
         .collect();
     for task in tasks {
@@ -294,5 +331,8 @@ pub(crate) async fn a_database_of_a_newer_program_is_refused(url: String) {
     sqlx::query("INSERT INTO schema_version (version) VALUES (999)").execute(&pool).await.expect("written");
     pool.close().await;
     let refused = Store::open(&url).await;
-    assert!(matches!(refused, Err(Error::Newer { found: 999, .. })), "{refused:?}");
+    let refused = refused.expect_err("a newer program made it");
+    assert!(matches!(refused, Error::Newer { found: 999, known: SCHEMA_VERSION }), "{refused:?}");
+    let versions = format!("is version 999, this program knows up to {SCHEMA_VERSION}");
+    assert!(refused.to_string().contains(&versions), "{refused}");
 }

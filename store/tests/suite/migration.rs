@@ -1,14 +1,15 @@
 //! Databases of older versions of the program.
 
-use base::Millis;
+use base::{Millis, Money};
 use store::{
-    DEFAULT_TENANT, KeyLookup, SignIn, Store, WorkbookDeleted, WorkbookDraft, WorkbookLimits, WorkbookSaved,
+    DEFAULT_TENANT, KeyLookup, KeyScope, SignIn, Store, TenantLimits, WorkbookDeleted, WorkbookDraft,
+    WorkbookLimits, WorkbookSaved,
 };
 
 use super::{at, open};
 
-/// The steps that a database of version 8 had.
-static STEPS: [&str; 8] = [
+/// The steps that a database of version 11 had.
+static STEPS: [&str; 11] = [
     include_str!("../../src/schema.sql"),
     include_str!("../../src/schemas.sql"),
     include_str!("../../src/corpora.sql"),
@@ -17,6 +18,9 @@ static STEPS: [&str; 8] = [
     include_str!("../../src/replica_leases.sql"),
     include_str!("../../src/sign_ins.sql"),
     include_str!("../../src/workbooks.sql"),
+    include_str!("../../src/upkeep.sql"),
+    include_str!("../../src/idempotency.sql"),
+    include_str!("../../src/limits.sql"),
 ];
 
 /// What a program of a version left: its schema, a tenant and a key of it, and more.
@@ -92,4 +96,21 @@ pub(crate) async fn a_database_of_version_8_keeps_what_it_has_and_takes_what_is_
     let draft = WorkbookDraft { id: "w", name: "W", content: "{}", base: 0, closes: false };
     let saved = store.save_workbook(tenant, draft, LIMITS, at(7)).await.expect("answered");
     assert!(matches!(saved, WorkbookSaved::Yes(anew) if anew.version == 6));
+}
+
+pub(crate) async fn a_database_of_version_11_keeps_what_it_has_and_takes_what_is_new(url: String) {
+    let limits = "INSERT INTO tenant_limits (tenant, day_tokens) VALUES (2, 90)";
+    let usage = "INSERT INTO token_usage VALUES (2, 2, 'm', 'cells', 1, 1, 5, 0, 5, 2)";
+    leave(&url, 11, &[limits, usage]).await;
+    let store = open(&url).await;
+    takes_what_is_new(&store).await;
+    let found = store.limits(2).await.expect("read");
+    let [(tenant, limits, computed)] = &found[..] else { panic!("one has limits: {found:?}") };
+    assert_eq!((limits.day_tokens, limits.day_cost), (Some(90), None));
+    assert_eq!((computed.day_tokens, computed.day_cost), (7, Money(0)), "what it computed had no price");
+    let limits = TenantLimits { month_cost: Some(Money(5)), ..limits.clone() };
+    store.set_limits(*tenant, &limits).await.expect("set");
+    assert_eq!(store.limits(2).await.expect("read")[0].1, limits);
+    let keys = store.keys(Some(*tenant)).await.expect("listed");
+    assert_eq!((keys[0].id, &keys[0].scope), (7, &KeyScope::ALL), "old keys may all that their tenants may");
 }

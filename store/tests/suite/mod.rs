@@ -3,16 +3,20 @@
 pub(crate) mod batches;
 pub(crate) mod cases;
 pub(crate) mod corpora;
+pub(crate) mod key_claims;
+pub(crate) mod keys;
 pub(crate) mod leases;
 pub(crate) mod migration;
 pub(crate) mod replies;
+pub(crate) mod responses;
 pub(crate) mod schemas;
 pub(crate) mod sql;
 pub(crate) mod tickets;
+pub(crate) mod versions;
 pub(crate) mod workbooks;
 
 use base::{Millis, TenantId};
-use store::{Lease, NewTicket, Store, StoreOptions, TicketRow, UnixMillis};
+use store::{Lease, NewTicket, Store, StoreOptions, TicketRow, UnixMillis, UsageRow, UsageWrite};
 
 /// Names the case functions of this suite, once for both databases.
 #[macro_export]
@@ -24,6 +28,7 @@ macro_rules! for_each_case {
             cases::revoking_twice_keeps_the_first_date,
             cases::usage_adds_up_and_is_read_by_range,
             cases::usage_from_many_tasks_loses_nothing,
+            cases::a_write_of_usage_that_is_sent_again_counts_once,
             cases::results_come_back_in_the_order_asked,
             cases::a_tenant_never_sees_anothers_results,
             cases::results_expire,
@@ -47,11 +52,22 @@ macro_rules! for_each_case {
             corpora::a_tenant_has_no_part_in_anothers_corpora,
             migration::a_database_of_version_6_keeps_what_it_has_and_takes_what_is_new,
             migration::a_database_of_version_8_keeps_what_it_has_and_takes_what_is_new,
+            migration::a_database_of_version_11_keeps_what_it_has_and_takes_what_is_new,
+            keys::a_key_keeps_its_scope_and_one_without_may_all,
+            keys::a_rotated_key_lives_beside_its_successor_for_the_overlap,
+            keys::a_rotation_makes_no_key_live_longer_than_it_was_given,
             leases::gateways_see_what_others_hold_and_replace_their_own,
             leases::a_gateway_that_is_not_heard_of_loses_its_leases,
             leases::gateways_that_renew_at_once_never_hold_more_than_there_is,
             replies::a_reply_is_its_tenants_alone_is_replaced_and_ends,
             replies::of_a_tenants_replies_those_that_last_longest_stay,
+            replies::a_ticket_is_found_by_its_tenants_key_while_it_may_be_shown,
+            key_claims::a_key_is_one_gateways_until_it_is_given_back_or_its_time_is_over,
+            key_claims::who_gets_a_key_is_told_of_what_it_was_answered_with,
+            key_claims::claims_are_renewed_by_their_tokens_and_all_of_a_gateway_end_at_once,
+            key_claims::of_gateways_that_claim_one_key_at_once_one_gets_it,
+            responses::a_response_is_its_tenants_alone_and_ends,
+            responses::the_oldest_responses_of_a_tenant_make_room,
             schemas::a_schema_is_kept_replaced_listed_and_forgotten,
             schemas::a_tenant_neither_sees_nor_forgets_anothers_schema,
             schemas::what_a_tenant_may_keep_and_pin_is_bounded,
@@ -63,10 +79,27 @@ macro_rules! for_each_case {
             tickets::a_ticket_collects_rows_once_and_ends_once,
             tickets::usage_is_recorded_with_the_row_that_used_it_once,
             tickets::a_tenants_tickets_stay_within_its_bytes,
+            tickets::more_rows_than_a_statement_takes_are_appended_once_each,
             tickets::another_tenant_can_neither_read_nor_delete_a_ticket,
             tickets::deleted_and_expired_tickets_take_no_more_rows,
             tickets::a_restarted_gateway_claims_its_own_tickets_and_others_wait_for_the_lease,
             tickets::an_acknowledged_ticket_survives_kill_dash_nine,
+            versions::a_database_of_version_1_keeps_all_it_has,
+            versions::a_database_of_version_2_keeps_all_it_has,
+            versions::a_database_of_version_3_keeps_all_it_has,
+            versions::a_database_of_version_4_keeps_all_it_has,
+            versions::a_database_of_version_5_keeps_all_it_has,
+            versions::a_database_of_version_6_keeps_all_it_has,
+            versions::a_database_of_version_7_keeps_all_it_has,
+            versions::a_database_of_version_8_keeps_all_it_has,
+            versions::a_database_of_version_9_keeps_all_it_has,
+            versions::a_database_of_version_10_keeps_all_it_has,
+            versions::a_database_of_version_11_keeps_all_it_has,
+            versions::a_database_of_version_12_keeps_all_it_has,
+            versions::a_database_of_version_13_keeps_all_it_has,
+            versions::a_database_of_version_14_keeps_all_it_has,
+            versions::a_database_of_version_15_keeps_all_it_has,
+            versions::a_database_of_version_16_keeps_all_it_has,
             workbooks::a_save_stands_on_the_version_it_names_or_is_refused,
             workbooks::a_workbook_made_anew_is_none_of_the_versions_of_the_deleted_one,
             workbooks::of_two_saves_at_once_one_is_kept,
@@ -108,7 +141,13 @@ pub(crate) fn lease(holder: &str, until: u64) -> Lease {
 
 /// A ticket that expires after 1,000 seconds.
 pub(crate) fn ticket<'a>(id: &'a str, tenant: TenantId, lease: &'a Lease) -> NewTicket<'a> {
-    NewTicket { id, tenant, kind: "relquery", request: r#"{"rows":3}"#, expires: at(1_000), lease }
+    let (kind, request) = ("relquery", r#"{"rows":3}"#);
+    NewTicket { id, tenant, kind, request, expires: at(1_000), lease, key: None }
+}
+
+/// The first write of usage of a process.
+pub(crate) fn first_write<'a>(writer: &'a str, rows: &'a [UsageRow]) -> UsageWrite<'a> {
+    UsageWrite { writer, number: 1, rows, at: at(1) }
 }
 
 /// A finished row.

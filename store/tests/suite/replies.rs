@@ -1,8 +1,9 @@
 //! Replies kept under idempotency keys.
 
-use store::{DEFAULT_TENANT, IdempotentReply};
+use base::Bytes;
+use store::{DEFAULT_TENANT, IdempotentReply, NewTicket, TicketKey, TicketState};
 
-use super::{at, open, second_tenant};
+use super::{at, lease, open, second_tenant, ticket};
 
 fn reply(request: u8, body: &str) -> IdempotentReply {
     let content_type = "application/json".to_owned();
@@ -44,4 +45,35 @@ pub(crate) async fn of_a_tenants_replies_those_that_last_longest_stay(url: Strin
     }
     assert_eq!(left, [false, true, false, true]);
     assert!(is_kept(zeta, "other").await);
+}
+
+pub(crate) async fn a_ticket_is_found_by_its_tenants_key_while_it_may_be_shown(url: String) {
+    let (store, other) = (open(&url).await, open(&url).await);
+    let zeta = second_tenant(&store).await;
+    let lease = lease("a", 60);
+    let make = async |id, (tenant, name, request), created| {
+        let key = Some(TicketKey { name, request: [request; 32] });
+        let new = NewTicket { key, ..ticket(id, tenant, &lease) };
+        assert!(store.create_ticket_within(new, &[], Bytes(1_000), at(created)).await.expect("made"));
+    };
+    let found = async |tenant, key, now| other.ticket_of_key(tenant, key, at(now)).await.expect("read");
+    assert_eq!(found(DEFAULT_TENANT, "k", 0).await, None);
+    store.create_ticket(ticket("rq-0", DEFAULT_TENANT, &lease), at(0)).await.expect("made");
+    make("rq-2", (DEFAULT_TENANT, "k", 0xa2), 2).await;
+    make("rq-3", (zeta, "k", 3), 1).await;
+    make("rq-4", (DEFAULT_TENANT, "other", 4), 1).await;
+    assert_eq!(found(DEFAULT_TENANT, "k", 3).await, Some(("rq-2".to_owned(), [0xa2; 32])));
+    assert_eq!(found(zeta, "k", 3).await, Some(("rq-3".to_owned(), [3; 32])));
+    make("rq-1", (DEFAULT_TENANT, "k", 0xa2), 2).await;
+    assert_eq!(
+        found(DEFAULT_TENANT, "k", 3).await.map(|(id, _)| id).as_deref(),
+        Some("rq-1"),
+        "the first of two"
+    );
+    store.delete_ticket(DEFAULT_TENANT, "rq-1").await.expect("deleted");
+    assert!(store.finish_ticket("rq-2", None, TicketState::Completed, None).await.expect("ended"));
+    assert!(found(DEFAULT_TENANT, "k", 999).await.is_some(), "one that has ended");
+    assert_eq!(found(DEFAULT_TENANT, "k", 1_000).await, None, "past its date");
+    assert!(store.finish_ticket("rq-3", None, TicketState::Failed, None).await.expect("ended"));
+    assert_eq!(found(zeta, "k", 3).await, None, "what failed may be tried again");
 }

@@ -1,12 +1,18 @@
 //! What SQL keeps: verifiers of keys, sums of a day, rows of a ticket that begins again.
 
-use store::{DEFAULT_TENANT, Error, KeyLookup, NewKey, Spending, TicketRow};
+use store::{DEFAULT_TENANT, Error, KeyLookup, KeyScope, NewKey, Spending, TicketRow};
 
-use super::{at, lease, open, row, second_tenant, ticket};
+use super::{at, first_write, lease, open, row, second_tenant, ticket};
 
 pub(crate) async fn a_key_has_a_verifier_that_is_not_the_key(url: String) {
     let store = open(&url).await;
-    let new = NewKey { tenant: DEFAULT_TENANT, name: "laptop", expires: Some(at(10)), is_operator: false };
+    let new = NewKey {
+        tenant: DEFAULT_TENANT,
+        name: "laptop",
+        expires: Some(at(10)),
+        is_operator: false,
+        scope: KeyScope::ALL,
+    };
     let created = store.create_key(new, at(0)).await.expect("created");
     let again = store.create_key(new_like(&created.info), at(0)).await.expect("created");
     let verifier = created.info.verifier.clone().expect("a verifier");
@@ -29,7 +35,13 @@ pub(crate) async fn a_key_has_a_verifier_that_is_not_the_key(url: String) {
 }
 
 fn new_like(key: &store::KeyInfo) -> NewKey<'_> {
-    NewKey { tenant: key.tenant, name: &key.name, expires: key.expires, is_operator: false }
+    NewKey {
+        tenant: key.tenant,
+        name: &key.name,
+        expires: key.expires,
+        is_operator: false,
+        scope: KeyScope::ALL,
+    }
 }
 
 pub(crate) async fn what_sql_spends_adds_up_by_tenant_and_day(url: String) {
@@ -48,7 +60,7 @@ pub(crate) async fn what_sql_spends_adds_up_by_tenant_and_day(url: String) {
 }
 
 pub(crate) async fn limits_come_with_what_was_computed_in_its_day_and_month(url: String) {
-    use base::TokenCount;
+    use base::{Money, TokenCount};
     use store::{Computed, TenantLimits, UsageKey, UsageRow, Used};
     let store = open(&url).await;
     let other = second_tenant(&store).await;
@@ -63,6 +75,7 @@ pub(crate) async fn limits_come_with_what_was_computed_in_its_day_and_month(url:
             cached: TokenCount(1_000),
             computed: TokenCount(computed),
             output: TokenCount(1),
+            cost: Money(2 * computed),
         },
     };
     let rows = [
@@ -73,22 +86,26 @@ pub(crate) async fn limits_come_with_what_was_computed_in_its_day_and_month(url:
         row(DEFAULT_TENANT, first + 5, "chat", 1_000_000),
         row(other, first + 4, "chat", 7),
     ];
-    store.add_usage(&rows).await.expect("added");
+    store.add_usage(first_write("a", &rows)).await.expect("added");
     assert_eq!(store.limits(first + 4).await.expect("read"), []);
     let few = TenantLimits { day_tokens: Some(100), minute_requests: Some(7), ..TenantLimits::default() };
     store.set_limits(DEFAULT_TENANT, &few).await.expect("set");
     let larger = TenantLimits {
         day_tokens: Some(200),
         month_tokens: Some(u64::MAX >> 1),
+        day_cost: Some(Money(0)),
+        month_cost: Some(Money(u64::MAX >> 1)),
         minute_requests: Some(u32::MAX),
         models: Some(vec!["a \"b\"".to_owned(), "ü".to_owned()]),
     };
     store.set_limits(DEFAULT_TENANT, &larger).await.expect("set again");
     let found = store.limits(first + 4).await.expect("read");
-    assert_eq!(found, [(DEFAULT_TENANT, larger, Computed { day: 52, month: 63 })]);
+    let sums = Computed { day_tokens: 52, month_tokens: 63, day_cost: Money(100), month_cost: Money(120) };
+    assert_eq!(found, [(DEFAULT_TENANT, larger, sums)]);
     store.set_limits(other, &few).await.expect("set");
     let found = store.limits(first).await.expect("read");
-    assert_eq!(found[0].2, Computed { day: 11, month: 11 }, "a month begins anew");
+    let sums = Computed { day_tokens: 11, month_tokens: 11, day_cost: Money(20), month_cost: Money(20) };
+    assert_eq!(found[0].2, sums, "a month begins anew");
     assert_eq!(found[1], (other, few.clone(), Computed::default()), "one that has computed nothing is there");
     store.set_limits(DEFAULT_TENANT, &TenantLimits::default()).await.expect("taken away");
     assert_eq!(store.limits(first).await.expect("read").len(), 1);

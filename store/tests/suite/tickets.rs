@@ -3,7 +3,7 @@
 use std::io::BufRead as _;
 use std::process::{Command, Stdio};
 
-use store::{ClaimKind, DEFAULT_TENANT, Error, TicketState};
+use store::{ClaimKind, DEFAULT_TENANT, Error, TicketRow, TicketState};
 
 use super::{at, lease, open, row, second_tenant, ticket};
 
@@ -45,7 +45,8 @@ pub(crate) async fn a_tenants_tickets_stay_within_its_bytes(url: String) {
     let lease = lease("a", 60);
     // A request of 10 bytes each.
     let make = async |id, tenant, most| {
-        store.create_ticket_within(ticket(id, tenant, &lease), base::Bytes(most), at(1)).await.expect("asked")
+        let new = ticket(id, tenant, &lease);
+        store.create_ticket_within(new, &[], base::Bytes(most), at(1)).await.expect("asked")
     };
     assert!(make("rq-1", DEFAULT_TENANT, 10).await);
     assert!(!make("rq-2", DEFAULT_TENANT, 19).await, "two of them are 20");
@@ -57,6 +58,30 @@ pub(crate) async fn a_tenants_tickets_stay_within_its_bytes(url: String) {
     store.finish_ticket("rq-1", Some("a"), TicketState::Completed, None).await.expect("ended");
     assert!(store.shorten_ticket("rq-1", "{}").await.expect("asked"));
     assert!(make("rq-4", DEFAULT_TENANT, 26).await, "8 bytes less");
+    let rows = [row(0, "\"a\""), row(1, "\"b\"")];
+    let with_rows = async |most| {
+        let new = ticket("rq-5", DEFAULT_TENANT, &lease);
+        store.create_ticket_within(new, &rows, base::Bytes(most), at(1)).await.expect("asked")
+    };
+    assert!(!with_rows(41).await, "its rows count: 26, 10 and 6");
+    assert!(with_rows(42).await);
+    let read = store.ticket(DEFAULT_TENANT, "rq-5", at(2)).await.expect("read").expect("there");
+    assert_eq!(read.rows, rows, "it came with them");
+}
+
+pub(crate) async fn more_rows_than_a_statement_takes_are_appended_once_each(url: String) {
+    let store = open(&url).await;
+    let lease = lease("a", 60);
+    store.create_ticket(ticket("rq-1", DEFAULT_TENANT, &lease), at(0)).await.expect("made");
+    let rows = |numbers: std::ops::Range<u32>, text: &str| -> Vec<TicketRow> {
+        numbers.map(|number| row(number, text)).collect()
+    };
+    store.append_rows("rq-1", "a", &rows(40..290, "1")).await.expect("appended");
+    store.append_rows("rq-1", "a", &rows(0..300, "2")).await.expect("appended");
+    store.append_rows("rq-1", "a", &[]).await.expect("nothing to append");
+    let read = store.ticket(DEFAULT_TENANT, "rq-1", at(2)).await.expect("read").expect("there");
+    let expected = [rows(0..40, "2"), rows(40..290, "1"), rows(290..300, "2")].concat();
+    assert_eq!(read.rows, expected, "what was there stays as it was");
 }
 
 pub(crate) async fn another_tenant_can_neither_read_nor_delete_a_ticket(url: String) {

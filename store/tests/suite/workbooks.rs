@@ -2,7 +2,7 @@
 
 use base::{Bytes, Millis, TenantId};
 use store::{
-    CreatedKey, DEFAULT_TENANT, Error, KeyLookup, NewKey, SignIn, Store, Workbook, WorkbookDeleted,
+    CreatedKey, DEFAULT_TENANT, Error, KeyLookup, KeyScope, NewKey, SignIn, Store, Workbook, WorkbookDeleted,
     WorkbookDraft, WorkbookLimits, WorkbookSaved, WorkbookUsage,
 };
 
@@ -254,7 +254,13 @@ pub(crate) async fn a_sign_in_token_works_once_and_not_for_long(url: String) {
 
 pub(crate) async fn keys_of_links_go_when_they_are_past_their_date_and_no_others(url: String) {
     let store = open(&url).await;
-    let new = NewKey { tenant: DEFAULT_TENANT, name: "made", expires: Some(at(5)), is_operator: false };
+    let new = NewKey {
+        tenant: DEFAULT_TENANT,
+        name: "made",
+        expires: Some(at(5)),
+        is_operator: false,
+        scope: KeyScope::ALL,
+    };
     store.create_key(new, at(1)).await.expect("made");
     let member = SignIn { tenant: DEFAULT_TENANT, is_operator: false };
     for now in [1, 2] {
@@ -270,7 +276,13 @@ pub(crate) async fn keys_of_links_go_when_they_are_past_their_date_and_no_others
 
 pub(crate) async fn an_operators_key_is_told_from_a_tenants(url: String) {
     let store = open(&url).await;
-    let new = NewKey { tenant: DEFAULT_TENANT, name: "desk", expires: None, is_operator: true };
+    let new = NewKey {
+        tenant: DEFAULT_TENANT,
+        name: "desk",
+        expires: None,
+        is_operator: true,
+        scope: KeyScope::ALL,
+    };
     let operator = store.create_key(new.clone(), at(1)).await.expect("made").plaintext;
     let usual = store.create_key(NewKey { is_operator: false, ..new }, at(1)).await.expect("made").plaintext;
     for (presented, expected) in [(&operator, true), (&usual, false)] {

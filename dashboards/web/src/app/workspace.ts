@@ -152,6 +152,7 @@ export class Workspace {
     });
     this.gallery = new Gallery(TEMPLATES, (template) => this.begin(template),
       () => this.grid.focus());
+    this.answering.tell((isDemo) => this.gallery.arrange(isDemo));
     this.writer = store && new SheetWriter(store, {
       wrote: (id) => {
         this.otherTabs.postMessage(id);

@@ -11,6 +11,7 @@ export class AnsweringModel {
   private named: string | undefined;
   /** What stands instead of a name where the server tells none. */
   private problem = "";
+  private listener: (isDemo: boolean) => void = () => {};
 
   /** The server's models, as it told them last. */
   get models(): readonly ServedModel[] {
@@ -45,11 +46,19 @@ export class AnsweringModel {
     this.show();
   }
 
+  /** Tells whether it is the demo model, now and when that changes. */
+  tell(listener: (isDemo: boolean) => void): void {
+    this.listener = listener;
+    this.show();
+  }
+
   private show(): void {
     const { current } = this;
     const isGone = current === undefined && this.served.length > 0;
     this.name.textContent = current?.id ?? (isGone ? (this.named ?? "") : this.problem);
     this.name.classList.toggle("bad", isGone);
-    document.body.classList.toggle("demo", current?.picks_only === true);
+    const isDemo = current?.picks_only === true;
+    document.body.classList.toggle("demo", isDemo);
+    this.listener(isDemo);
   }
 }

@@ -15,13 +15,19 @@ export class Gallery {
   private readonly panel = element("gallery", HTMLElement);
   /** Whether somebody has put it away, for as long as the page is open. */
   private isPutAway = false;
+  private readonly list = element("gallery-list", HTMLUListElement);
+  private readonly cards: readonly { item: HTMLLIElement; isBeyondDemo: boolean }[];
 
   constructor(templates: readonly Template[], chosen: (template: Template) => void, closed: () => void) {
-    element("gallery-list", HTMLUListElement).append(...templates.map((template) => make("li", {}, card(template, () => {
-      chosen(template);
-      // Its button goes away with the gallery.
-      closed();
-    }))));
+    this.cards = templates.map((template) => ({
+      isBeyondDemo: template.isBeyondDemo,
+      item: make("li", {}, card(template, () => {
+        chosen(template);
+        // Its button goes away with the gallery.
+        closed();
+      })),
+    }));
+    this.arrange(false);
     // The grid takes a press beside it for the end of its selection.
     this.panel.addEventListener("mousedown", (event) => event.stopPropagation());
     const close = () => {
@@ -33,6 +39,13 @@ export class Gallery {
     this.panel.addEventListener("keydown", (event) => {
       if (event.key === "Escape") close();
     });
+  }
+
+  /** What the model that answers can do comes first. */
+  arrange(isDemo: boolean): void {
+    const isLate = ({ isBeyondDemo }: { isBeyondDemo: boolean }) => isDemo && isBeyondDemo;
+    const cards = [...this.cards.filter((one) => !isLate(one)), ...this.cards.filter(isLate)].map(({ item }) => item);
+    if (cards.some((item, place) => this.list.children[place] !== item)) this.list.replaceChildren(...cards);
   }
 
   /** Shows it where the sheet is empty. */

@@ -1,4 +1,4 @@
-//! A relQuery as server-sent events: `data: {chunk}` ... `data: [DONE]`.
+//! A relQuery as server-sent events: `data: {chunk}` ... `data: [DONE]`, or the named events of a response.
 //!
 //! Like the relQuery stream it reads the relQuery at its client's pace, so nothing queues up for a slow one.
 //! An error after the first byte is an event of its own, after which the stream closes without `[DONE]`.
@@ -11,37 +11,87 @@ use std::time::Duration;
 use actix_web::web::{Bytes, Data};
 use base::{Nanos, Time};
 use futures_util::Stream;
-use serde_json::json;
+use serde_json::{Value, json};
 use serving::clock::Deadline;
+use serving::error::RequestError;
 use serving::ownership::{self, OwnerHandle};
-use serving::relquery_state::Usage;
+use serving::relquery_state::{RelQueryState, State, Usage};
 use tokio::sync::watch;
 
 use crate::error::too_late;
+use crate::services::responses;
 use crate::state::App;
-use crate::wire::openai::{Chunker, Envelope, Look};
+use crate::wire::anthropic::MessageEvents;
+use crate::wire::openai::{Chunker, Look, ResponseEvents};
 
 struct ChunkReader {
     app: Data<App>,
     handle: Option<OwnerHandle>,
     version: watch::Receiver<u64>,
-    chunker: Chunker,
+    talk: Talk,
     deadline: Option<Time>,
 }
 
-/// The chunks of a relQuery.
-pub(super) fn chunks(
+/// In which form a relQuery is told.
+pub(crate) enum Talk {
+    /// As chunks of completions.
+    Chunks(Chunker),
+    /// As events of a response, with the conversation before its answer, which is kept with it where it is to be kept.
+    Events(Box<ResponseEvents>, Vec<Value>),
+    /// As events of a message.
+    Messages(Box<MessageEvents>),
+}
+
+impl Talk {
+    /// What is new, as events; whether that was all.
+    fn look(&mut self, state: &State) -> (String, bool) {
+        match self {
+            Self::Chunks(chunker) => {
+                let look = chunker.look(state);
+                (events(&look), look.end.is_some())
+            }
+            Self::Events(response, _) => response.look(state),
+            Self::Messages(message) => message.look(state),
+        }
+    }
+
+    /// Keeps what is over and to be kept, before its end is told.
+    async fn keep(&mut self, app: &App, relquery: &RelQueryState) {
+        let Self::Events(response, said) = self else { return };
+        let to_keep = response.to_keep(&relquery.read());
+        if let Some((id, reply)) = to_keep {
+            response.kept(responses::keep(app, relquery.tenant, (&id, &reply), said).await);
+        }
+    }
+
+    /// The end of one whose deadline passed.
+    fn late(&mut self, spent: Usage) -> String {
+        match self {
+            Self::Chunks(_) => event(&too_late(spent).to_string()),
+            Self::Events(response, _) => {
+                let mut out = String::new();
+                response.fail(&mut out, &RequestError::Deadline);
+                out
+            }
+            Self::Messages(message) => {
+                let mut out = String::new();
+                message.fail(&mut out, &RequestError::Deadline);
+                out
+            }
+        }
+    }
+}
+
+/// The events of a relQuery.
+pub(crate) fn events_of(
     app: Data<App>,
     handle: OwnerHandle,
-    envelope: Envelope,
-    include_usage: bool,
+    talk: Talk,
     deadline: Option<Deadline>,
 ) -> impl Stream<Item = Result<Bytes, Infallible>> {
     let version = handle.relquery().follow();
-    let rows = handle.relquery().read().rows.len();
-    let chunker = Chunker::new(envelope, rows, include_usage);
     let deadline = deadline.map(Deadline::at);
-    let reader = ChunkReader { app, handle: Some(handle), version, chunker, deadline };
+    let reader = ChunkReader { app, handle: Some(handle), version, talk, deadline };
     futures_util::stream::unfold(reader, |mut reader| async move {
         let events = reader.next().await?;
         Some((Ok(Bytes::from(events)), reader))
@@ -53,9 +103,9 @@ impl ChunkReader {
         loop {
             let handle = self.handle.as_ref()?;
             self.version.mark_unchanged();
-            let look = self.chunker.look(&handle.relquery().read());
-            let events = events(&look);
-            if look.end.is_some() {
+            self.talk.keep(&self.app, handle.relquery()).await;
+            let (events, is_over) = self.talk.look(&handle.relquery().read());
+            if is_over {
                 self.handle = None;
             }
             if !events.is_empty() {
@@ -71,7 +121,8 @@ impl ChunkReader {
             }
             let handle = self.handle.take()?;
             ownership::cancel(handle.runtime(), handle.relquery());
-            return Some(event(&too_late(handle.relquery().read().spent()).to_string()));
+            let spent = handle.relquery().read().spent();
+            return Some(self.talk.late(spent));
         }
     }
 

@@ -74,7 +74,7 @@ async fn try_finish(app: &Arc<App>, batch: &mut Batch, stop: &Stop) -> Result<()
     let state = match stop {
         Stop::Cancelled => TicketState::Cancelled,
         Stop::Invalid(_) => TicketState::Failed,
-        Stop::Done | Stop::Expired | Stop::Left => TicketState::Completed,
+        Stop::Done | Stop::Expired | Stop::Left | Stop::Paused(_) => TicketState::Completed,
     };
     let text = serde_json::to_string(&summary).expect("a summary is plain data");
     let end = BatchEnd { state, summary: &text, files: &files };

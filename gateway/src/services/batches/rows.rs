@@ -4,6 +4,7 @@
 //! are with the scheduler or not recorded yet. So a slow database holds rows back instead of filling memory,
 //! and the executor never waits for the input to be read or sorted.
 
+mod budget;
 mod follow;
 mod read;
 
@@ -11,14 +12,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use base::{ServiceClass, TokenId};
+use budget::{most, split_within};
 use follow::{EndedLine, To, follow};
 use ir::bucket::Buffer;
 use read::{LineReader, Portion};
 use serving::account::BATCHES;
+use serving::budgets::BudgetAmount;
 use serving::caller::Caller;
 use serving::error::RequestError;
 use serving::intake::{PendingRow, TemplateRows};
-use serving::ownership;
+use serving::ownership::{self, OwnerHandle};
 use serving::relquery_state::{RelQueryKind, RelQueryState};
 use serving::submit::{self, Prepared, Resumed};
 use store::{TicketRow, UnixMillis, UsageKey, UsageRow, Used};
@@ -50,7 +53,7 @@ struct Flow<'a> {
     unwritten: Vec<EndedLine>,
     /// Set before this worker calls its rows off itself.
     is_stopping: Arc<AtomicBool>,
-    /// The scheduler's queue was full: it is tried again at the next look.
+    /// The scheduler's queue was full, or the tenant's budget is set aside for what runs: the next look tries again.
     is_held: bool,
     /// Who comes next waits until rows of this one are with the scheduler.
     ticket_in_line: &'a mut QueueTicket,
@@ -146,10 +149,7 @@ impl Flow<'_> {
     /// Takes in what was read; gives the reader back where there is more.
     async fn take(&mut self, portion: Portion) -> Result<Option<LineReader>, Stop> {
         let Portion { lines, failed, reader, error } = portion;
-        for line in lines {
-            let prompt = Arc::clone(&line.rows[0].item.prompt);
-            self.buffer.push(prompt, line.bytes, line);
-        }
+        self.put_back(lines);
         self.unwritten.extend(failed.into_iter().map(EndedLine::from));
         self.write().await?;
         match error {
@@ -177,27 +177,57 @@ impl Flow<'_> {
         None
     }
 
-    /// Submits lines of a bucket that one model runs as one relQuery.
+    /// Submits lines of a bucket that one model runs: those that their tenant's budget has room for, as one relQuery.
     async fn submit(&mut self, model: &Arc<ServedModel>, lines: Vec<ReadyLine>) -> Result<(), Stop> {
-        let mut rows: Vec<PendingRow> = Vec::with_capacity(lines.len());
-        for row in lines.iter().flat_map(|line| &line.rows) {
-            let mut row = row.clone();
-            let place = rows.len() as u32;
-            row.item.row = place;
-            row.targets = vec![place];
-            rows.push(row);
+        let (budgets, tenant) = (&self.app.runtime.shared.budgets, self.caller.tenant);
+        let prices = model.runtime.shared.prices.dearest();
+        let most = |line: &ReadyLine| most(line, prices);
+        let (mut lines, mut others) = split_within(lines, most, |sum| budgets.fits_at_once(tenant, sum));
+        if lines.is_empty() {
+            // What can never run fails, alone.
+            lines.extend(others.pop());
         }
-        let work = Prepared {
-            kind: RelQueryKind::RelQuery,
-            route: BATCHES,
-            class: ServiceClass::Bulk,
-            rows: rows.len(),
-            failed: Vec::new(),
-            deadline: None,
-            pin: None,
-            parts: vec![TemplateRows { open: None, label: None, rows }],
-        };
-        match submit::submit(&model.runtime, self.caller, work, Resumed::default()).await {
+        loop {
+            self.put_back(others);
+            match submit::submit(&model.runtime, self.caller, work(&lines), Resumed::default()).await {
+                Err(RequestError::TenantBudget { .. }) => {
+                    (lines, others) = split_within(lines, most, |sum| budgets.has_room(tenant, sum));
+                    if lines.is_empty() {
+                        let least = others.iter().map(most).min_by_key(|amount| amount.tokens);
+                        return self.wait_for_budget(others, least.unwrap_or_default());
+                    }
+                }
+                result => return self.submitted(model, lines, result).await,
+            }
+        }
+    }
+
+    /// No line has room: it may have once rows of this batch end, or else in another day or month.
+    fn wait_for_budget(&mut self, lines: Vec<ReadyLine>, least: BudgetAmount) -> Result<(), Stop> {
+        if self.in_flight == 0 {
+            return Err(Stop::Paused(least));
+        }
+        self.is_held = true;
+        self.put_back(lines);
+        Ok(())
+    }
+
+    /// Puts lines into the buffer, which may have had them before.
+    fn put_back(&mut self, lines: Vec<ReadyLine>) {
+        for line in lines {
+            let prompt = Arc::clone(&line.rows[0].item.prompt);
+            self.buffer.push(prompt, line.bytes, line);
+        }
+    }
+
+    /// Follows lines that run; others wait, or have failed.
+    async fn submitted(
+        &mut self,
+        model: &Arc<ServedModel>,
+        lines: Vec<ReadyLine>,
+        result: Result<OwnerHandle, RequestError>,
+    ) -> Result<(), Stop> {
+        match result {
             Ok(handle) => {
                 self.in_flight += lines.len();
                 self.relqueries.retain(|(_, relquery)| relquery.strong_count() > 0);
@@ -210,12 +240,9 @@ impl Flow<'_> {
                 self.running.spawn(follow(handle, lines, to));
                 Ok(())
             }
-            Err(RequestError::Overloaded { rows: 1.., .. }) => {
+            Err(RequestError::Overloaded { .. }) => {
                 self.is_held = true;
-                for line in lines {
-                    let prompt = Arc::clone(&line.rows[0].item.prompt);
-                    self.buffer.push(prompt, line.bytes, line);
-                }
+                self.put_back(lines);
                 Ok(())
             }
             Err(RequestError::ShuttingDown | RequestError::Dead) => Err(Stop::Left),
@@ -238,7 +265,8 @@ impl Flow<'_> {
             match self.app.runtime.store.append_rows_with_usage(id, holder, &rows).await {
                 Ok(()) => {
                     for line in self.unwritten.drain(..count).filter_map(|line| line.used) {
-                        self.app.runtime.shared.budgets.written(self.caller.tenant, line.usage);
+                        let amount = BudgetAmount::of(line.usage, line.cost);
+                        self.app.runtime.shared.budgets.written(self.caller.tenant, amount);
                     }
                 }
                 Err(store::Error::Missing(what)) => {
@@ -270,6 +298,7 @@ impl Flow<'_> {
                 cached: used.usage.cached,
                 computed: used.usage.computed,
                 output: used.usage.output,
+                cost: used.cost,
             },
         });
         (line.row.clone(), usage)
@@ -304,6 +333,28 @@ impl Flow<'_> {
                 Ok(()) => watch.due().await,
             }
         }
+    }
+}
+
+/// Lines as one relQuery.
+fn work(lines: &[ReadyLine]) -> Prepared {
+    let mut rows: Vec<PendingRow> = Vec::with_capacity(lines.len());
+    for row in lines.iter().flat_map(|line| &line.rows) {
+        let mut row = row.clone();
+        let place = rows.len() as u32;
+        row.item.row = place;
+        row.targets = vec![place];
+        rows.push(row);
+    }
+    Prepared {
+        kind: RelQueryKind::RelQuery,
+        route: BATCHES,
+        class: ServiceClass::Bulk,
+        rows: rows.len(),
+        failed: Vec::new(),
+        deadline: None,
+        pin: None,
+        parts: vec![TemplateRows { open: None, label: None, rows }],
     }
 }
 

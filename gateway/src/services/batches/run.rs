@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use serving::budgets::BudgetAmount;
 use serving::caller::{Caller, WeightedTenant};
 use store::UnixMillis;
 
@@ -15,15 +16,41 @@ use crate::state::App;
 /// Runs a batch to its end, or to this server's.
 pub(super) async fn run(app: &Arc<App>, mut batch: Batch, mut ticket_in_line: QueueTicket) {
     // Held to the end, files included: what finishes uses the store as much as what runs.
-    let (room, stop) = wait(app, &batch, &mut ticket_in_line).await;
-    let stop = match stop {
-        Some(stop) => stop,
-        None => patient(app, &mut batch, &mut ticket_in_line).await,
+    let (room, stop) = loop {
+        let (room, stop) = wait(app, &batch, &mut ticket_in_line).await;
+        let stop = match stop {
+            Some(stop) => stop,
+            None => patient(app, &mut batch, &mut ticket_in_line).await,
+        };
+        let Stop::Paused(least) = stop else { break (room, stop) };
+        // Batches of tenants that have tokens may run, and begin.
+        drop(room);
+        ticket_in_line.pass();
+        if let Some(stop) = pause(app, &batch, least).await {
+            break (None, stop);
+        }
     };
     if stop != Stop::Left {
         finish::finish(app, &mut batch, stop).await;
     }
     drop(room);
+}
+
+/// Waits until the tenant's budget has room for so much: a new day or month begins, the limit is raised, or what was set
+/// aside is free again.
+async fn pause(app: &Arc<App>, batch: &Batch, least: BudgetAmount) -> Option<Stop> {
+    tracing::info!(batch = batch.id, tokens = least.tokens, "a batch waits for its tenant's budget");
+    let mut watch = Watch::new(app, batch);
+    loop {
+        watch.due().await;
+        if let Some(stop) = watch.look().await {
+            return Some(stop);
+        }
+        if app.runtime.shared.budgets.has_room(batch.tenant, least) {
+            tracing::info!(batch = batch.id, "a batch goes on: its tenant's budget has room");
+            return None;
+        }
+    }
 }
 
 /// Carries a batch out; again, while the database is away at its beginning.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serving::budgets::BudgetAmount;
 use store::{TicketState, UnixMillis};
 use tokio::sync::watch::Receiver;
 use tokio::time::{Interval, MissedTickBehavior};
@@ -27,6 +28,8 @@ pub(super) enum Stop {
     Invalid(Vec<LineError>),
     /// Another gateway, or the next start, goes on: the server ends, or the lease is lost.
     Left,
+    /// Its tenant's budget is spent: it goes on once it has room for so much.
+    Paused(BudgetAmount),
 }
 
 /// Looks at a batch.

@@ -8,13 +8,14 @@ use std::sync::Arc;
 
 use base::{Bytes, TenantId, TokenCount};
 use retrieval::{Cut, Embedder, FragmentRange};
+use serving::account::Account;
 use serving::error::stored;
 use serving::error::{RequestError, internal};
 use sha2::{Digest as _, Sha256};
 use store::{Corpus, CorpusLimits, CorpusOf, NewCorpus, NewDocument, StoredFragment, UnixMillis};
 
 use super::index_cache::{Indexed, render_vector};
-use super::{account, find, link, made, refused, usable};
+use super::{ROUTE, account, find, link, made, refused, usable};
 use crate::state::App;
 
 /// Fragments that are embedded and written together: what is lost when a client leaves, and how long others
@@ -119,7 +120,7 @@ async fn add_groups(
         let embed =
             move |embedder: &Embedder, stop: &(dyn Fn() -> bool + Sync)| embedded(embedder, stop, group);
         let (documents, some) = embedding.run(&app.runtime, embed).await?;
-        account(app, tenant, some.fragments, some.tokens);
+        account(app, Account { tenant, route: ROUTE }, some.fragments, some.tokens);
         keep(app, tenant, &corpus, documents).await?;
         written.documents += some.documents;
         written.fragments += some.fragments;

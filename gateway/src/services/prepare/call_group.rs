@@ -7,7 +7,7 @@ use base::{AnswerScoring, Constraint, Generation, TokenCount};
 use ir::catalogue::{Answer, Catalogue, Guide, SharedCall};
 use ir::{Cell, Plan};
 use serving::error::RequestError;
-use serving::intake::TemplateRows;
+use serving::intake::{OpenTo, TemplateRows};
 use serving::model::{Model, Runs};
 use store::ResultKey;
 
@@ -114,7 +114,8 @@ pub(super) fn cell_part(
     let (mut part, failed) = rows.lower(columns, plan, lowering)?;
     let template = format!("{} {guide:?}", shared.template);
     let answer = serde_json::to_vec(&*sampling.generation).expect("a generation is plain data");
-    part.open = Some(ResultKey::of(&[shared.function.as_bytes(), template.as_bytes(), &answer]).0);
+    let key = ResultKey::of(&[shared.function.as_bytes(), template.as_bytes(), &answer]);
+    part.open = Some(OpenTo::template(key.0));
     Ok((part, failed))
 }
 

@@ -152,17 +152,32 @@ pub fn prompt_bytes_max(model: &Model, config: &Config) -> Bytes {
     Bytes(context.saturating_mul(TOKEN_BYTES_MAX).min(config.limits.body_bytes_max.0))
 }
 
-/// Lowers with the model's text and limits.
-pub fn lower_plan(plan: &Plan, lowering: Lowering<'_>, seed: u64) -> Result<Lowered, RequestError> {
-    let Lowering { model, config, .. } = lowering;
-    let options = LowerOptions {
+/// The model's limits.
+pub fn lower_options(Lowering { model, config, .. }: Lowering<'_>, seed: u64) -> LowerOptions {
+    LowerOptions {
         context_max: TokenCount(model.context_max.0.min(model.kv_tokens())),
         section_bytes_max: prompt_bytes_max(model, config),
         seed,
         ..LowerOptions::default()
-    };
-    let tokenizer: &dyn Tokenizer = &*model.text;
+    }
+}
+
+/// Lowers with the model's text and limits.
+pub fn lower_plan(plan: &Plan, lowering: Lowering<'_>, seed: u64) -> Result<Lowered, RequestError> {
+    let model = lowering.model;
     let chat: Option<&dyn ChatTemplate> = if model.has_chat { Some(&*model.text) } else { None };
+    lower_chat(plan, lowering, chat, seed)
+}
+
+/// The same by a chat template.
+pub fn lower_chat(
+    plan: &Plan,
+    lowering: Lowering<'_>,
+    chat: Option<&dyn ChatTemplate>,
+    seed: u64,
+) -> Result<Lowered, RequestError> {
+    let options = lower_options(lowering, seed);
+    let tokenizer: &dyn Tokenizer = &*lowering.model.text;
     ir::lower(plan, tokenizer, chat, &options).map_err(plan_error)
 }
 

@@ -74,8 +74,7 @@ fn checked(context: RequestContext<'_>, path: &str, params: &Params) -> Result<G
         constraint: params.constraint.clone(),
         compiled,
         scoring: None,
-        logprobs: None,
-        streams: false,
+        ..Generation::default()
     })
 }
 

@@ -32,6 +32,11 @@ impl Schemas {
         Self { ready: Mutex::new(ReadySchemas::new(limits.schemas_bytes_max.0)) }
     }
 
+    /// Another bound of bytes; what is beyond it leaves when the next schema comes.
+    pub fn set_bytes_max(&self, limits: &LimitsConfig) {
+        self.ready().bytes_max = limits.schemas_bytes_max.0;
+    }
+
     pub(super) fn ready(&self) -> MutexGuard<'_, ReadySchemas> {
         self.ready.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
@@ -185,6 +190,10 @@ mod tests {
             (names(&mut schemas, ONE), names(&mut schemas, TWO)),
             (vec!["a".into()], vec!["a".into(), "c".into()])
         );
+        schemas.bytes_max = 4 * each;
+        schemas.put(TWO, ready("b", "z"), Time(1));
+        assert_eq!(names(&mut schemas, TWO).len(), 3, "by another bound all stay");
+        schemas.bytes_max = 3 * each;
         schemas.put(ONE, ready("d", &"long ".repeat(15)), Time(1));
         assert_eq!(
             (names(&mut schemas, ONE), names(&mut schemas, TWO)),

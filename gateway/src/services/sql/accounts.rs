@@ -1,17 +1,20 @@
 //! Users of the Postgres protocol. A key's own name proves it by SCRAM; its tenant's name stands for all of
 //! the tenant's keys, sent as they are.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::web::Data;
 use async_trait::async_trait;
 use serving::caller::{Caller, WeightedTenant};
-use sql::Session;
+use serving::error::RequestError;
 use sql::server::{AccountError, Accounts, Login, Verifier};
-use store::{KeyInfo, KeyLookup, UnixMillis};
+use sql::{Session, SessionAccess};
+use store::{KeyInfo, KeyLookup, KeyScope, UnixMillis};
 
+use crate::auth::scope;
 use crate::config::AuthMode;
-use crate::state::App;
+use crate::state::{App, CurrentApp};
 
 /// The least time between two looks at the key of an open session, however short `auth.remember_ms` is.
 const LOOK_MIN: Duration = Duration::from_millis(100);
@@ -26,8 +29,8 @@ fn key_of(user: &str) -> Option<u64> {
     user.rsplit_once('-')?.1.parse().ok()
 }
 
-/// The tenants of a server.
-pub struct SqlAccounts(pub Data<App>);
+/// The tenants of a server. A session keeps the configuration that it began with.
+pub struct SqlAccounts(pub Arc<CurrentApp>);
 
 impl std::fmt::Debug for SqlAccounts {
     fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
@@ -36,18 +39,22 @@ impl std::fmt::Debug for SqlAccounts {
 }
 
 impl SqlAccounts {
+    fn app(&self) -> Arc<App> {
+        self.0.get()
+    }
+
     fn is_open(&self) -> bool {
-        self.0.config.auth.mode == AuthMode::None
+        self.app().config.auth.mode == AuthMode::None
     }
 
     fn now(&self) -> UnixMillis {
-        UnixMillis(self.0.runtime.shared.clock.unix_ms())
+        UnixMillis(self.app().runtime.shared.clock.unix_ms())
     }
 
     /// The working key that a user is, with its tenant's weight.
     async fn key(&self, user: &str) -> Result<Option<(KeyInfo, f64)>, AccountError> {
         let Some(number) = key_of(user) else { return Ok(None) };
-        let found = self.0.runtime.store.key_by_id(number, self.now()).await.map_err(away)?;
+        let found = self.app().runtime.store.key_by_id(number, self.now()).await.map_err(away)?;
         Ok(match found {
             KeyLookup::Valid { key, tenant_name, weight } if user_of(&tenant_name, key.id) == user => {
                 Some((key, weight))
@@ -67,35 +74,38 @@ impl Accounts for SqlAccounts {
             let verifier = key.verifier.as_deref().and_then(Verifier::parse);
             return Ok(Some(verifier.map_or(Login::ClearText, Login::Scram)));
         }
-        let tenant = self.0.runtime.store.tenant_named(user).await.map_err(away)?;
+        let tenant = self.app().runtime.store.tenant_named(user).await.map_err(away)?;
         Ok(tenant.map(|_| Login::ClearText))
     }
 
     async fn accepts(&self, user: &str, key: &str) -> Result<Option<String>, AccountError> {
-        let found = self.0.runtime.store.find_key(key, self.now()).await.map_err(away)?;
+        let found = self.app().runtime.store.find_key(key, self.now()).await.map_err(away)?;
         let KeyLookup::Valid { key, tenant_name, .. } = found else { return Ok(None) };
         let own = user_of(&tenant_name, key.id);
         Ok((user == tenant_name || user == own).then_some(own))
     }
 
     async fn session(&self, user: &str) -> Result<Session, AccountError> {
-        let member = if self.is_open() {
-            WeightedTenant::usual(store::DEFAULT_TENANT)
+        let (member, access) = if self.is_open() {
+            (WeightedTenant::usual(store::DEFAULT_TENANT), SessionAccess::default())
         } else {
             let Some((key, weight)) = self.key(user).await? else { return Err(revoked()) };
-            self.0.runtime.store.use_key(&key, self.now()).await.map_err(away)?;
-            WeightedTenant::weighted(key.tenant, weight)
+            let denied = |error: RequestError| AccountError::Denied(error.to_string());
+            scope::check_group(&key.scope, scope::SQL).map_err(denied)?;
+            self.app().runtime.store.use_key(&key, self.now()).await.map_err(away)?;
+            let KeyScope { is_read_only, tables, .. } = key.scope;
+            (WeightedTenant::weighted(key.tenant, weight), SessionAccess { is_read_only, tables })
         };
-        let session = super::session(&self.0, Caller::of(member)).await;
-        session.map_err(|error| AccountError(error.to_string()))
+        let session = super::session(&Data::from(self.app()), Caller::of(member), access).await;
+        session.map_err(|error| AccountError::Unavailable(error.to_string()))
     }
 
     async fn ended(&self, user: &str) -> AccountError {
         if self.is_open() {
             return std::future::pending().await;
         }
-        let pause = Duration::from_millis(self.0.config.auth.remember_ms.0).max(LOOK_MIN);
         loop {
+            let pause = Duration::from_millis(self.app().config.auth.remember_ms.0).max(LOOK_MIN);
             tokio::time::sleep(pause).await;
             // While the database is away, who is in stays in.
             if matches!(self.key(user).await, Ok(None)) {
@@ -106,11 +116,11 @@ impl Accounts for SqlAccounts {
 }
 
 fn revoked() -> AccountError {
-    AccountError("the API key was revoked or has expired".to_owned())
+    AccountError::Unavailable("the API key was revoked or has expired".to_owned())
 }
 
 fn away(error: store::Error) -> AccountError {
-    AccountError(serving::error::of_store(error).to_string())
+    AccountError::Unavailable(serving::error::of_store(error).to_string())
 }
 
 #[cfg(test)]

@@ -12,12 +12,17 @@ pub mod uploads;
 use actix_web::web::Data;
 use serving::caller::Caller;
 use serving::error::{RequestError, internal};
-use sql::{DataFusionError, Session, SessionPolicy};
+use sql::access::AccessDenied;
+use sql::{DataFusionError, Session, SessionAccess, SessionPolicy};
 
 use crate::state::App;
 
-/// A session of a caller, with the tables that it may read.
-pub async fn session(app: &Data<App>, caller: Caller) -> Result<Session, RequestError> {
+/// A session of a caller, with the tables of its tenant, of which it may read what its key may.
+pub async fn session(
+    app: &Data<App>,
+    caller: Caller,
+    access: SessionAccess,
+) -> Result<Session, RequestError> {
     let tables =
         app.sql.tables(&app.runtime, &app.config, caller.tenant).await.map_err(|error| match error {
             DataFusionError::IoError(error) => internal(error),
@@ -26,6 +31,7 @@ pub async fn session(app: &Data<App>, caller: Caller) -> Result<Session, Request
     let policy = SessionPolicy {
         budget: app.sql.budgets.of(&app.runtime, &app.config.sql, caller.tenant).await?,
         scans: app.config.sql.scanning_tools().map_err(internal)?,
+        access,
     };
     let session = Session::new(runner::Rows::new(app.clone(), caller), app.sql.registry(caller.tenant));
     let session = session.with_policy(policy);
@@ -42,6 +48,9 @@ pub async fn set(session: &Session, name: &str, value: &str) -> Result<(), Reque
 
 /// Why a statement has no result.
 pub fn failed(error: DataFusionError) -> RequestError {
+    if let Some(AccessDenied(scope)) = AccessDenied::of(&error) {
+        return RequestError::OutOfScope(scope.clone());
+    }
     match error.find_root() {
         DataFusionError::Internal(_) => internal(error),
         DataFusionError::ResourcesExhausted(reason) => {

@@ -9,11 +9,13 @@ use actix_web::web::Data;
 use base::{Constraint, End, ServiceClass, TokenCount};
 use futures_util::future::BoxFuture;
 use ir::Cell;
+use serving::account::Account;
 use serving::caller::Caller;
 use serving::column::{ColumnAnswers, OpenColumn};
 use serving::config::ReplicaSettings;
 use serving::error::RequestError;
 use serving::label::Label;
+use serving::queue_room::rows_at_once_max;
 use serving::relquery_state::{AnswerRow, AnswerSource, RelQueryKind, RowProgress};
 use serving::submit::{self, Prepared};
 use sql::budget::{BudgetSpent, ComputedCalls, Reservation};
@@ -178,8 +180,9 @@ impl TextEmbedder for CallerEmbedder {
             let bytes_max = self.app.config.limits.cell_bytes_max.0;
             let fits = |text: &String| text.len() as u64 <= bytes_max;
             let sound: Vec<String> = texts.iter().filter(|text| fits(text)).cloned().collect();
+            let payer = Account { tenant: self.caller.tenant, route: corpora::ROUTE };
             let vectors = loop {
-                match corpora::vectors(&self.app, self.caller.tenant, sound.clone()).await {
+                match corpora::vectors(&self.app, payer, sound.clone()).await {
                     Ok(vectors) => break vectors,
                     Err(RequestError::Busy { retry_after, .. }) => {
                         tokio::time::sleep(Duration::from_millis(retry_after.0).min(RETRY_MAX)).await;
@@ -252,9 +255,10 @@ impl OpenRows {
     /// Hands rows to the loop: as many as a relQuery may have are held at a time, and of those as many as the
     /// budget surely has room for; while the queue is full the others wait.
     async fn extend(&mut self, ids: &[u64], cells: &[Vec<Cell>]) -> Result<(), RunError> {
-        let limits = &self.app.config.limits;
-        let held_max =
-            limits.rows_max.min(usize::try_from(limits.queue_rows_max).unwrap_or(usize::MAX)).max(1);
+        let rows_max = self.app.config.limits.rows_max;
+        let queue_max = self.model().map_err(refused)?.runtime.shared.intake.rows_max();
+        let queue_max = usize::try_from(rows_at_once_max(queue_max)).unwrap_or(usize::MAX);
+        let held_max = rows_max.min(queue_max).max(1);
         let mut from = 0;
         while from < ids.len() {
             let most = held_max.min(ids.len() - from);

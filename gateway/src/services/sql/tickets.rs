@@ -13,8 +13,8 @@ use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 use serving::caller::Caller;
 use serving::error::{RequestError, internal, stored};
-use sql::Running;
 use sql::format::{ResultFormat, ResultWriter};
+use sql::{Running, SessionAccess};
 use store::{Lease, NewTicket, Ticket, TicketRow, TicketState, UnixMillis};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
@@ -32,23 +32,41 @@ const RETRY: Duration = Duration::from_secs(1);
 pub struct SqlStatement {
     pub query: String,
     pub settings: BTreeMap<String, String>,
+    /// The tables that the key may read that asked; `None`: all. Kept with a ticket: it is held to what was asked
+    /// with it.
+    pub tables: Option<Vec<String>>,
 }
 
 impl SqlStatement {
     /// Starts it in a session of its own.
     pub async fn start(&self, app: &Data<App>, caller: Caller) -> Result<Running, RequestError> {
-        let session = session(app, caller).await?;
+        let session = session(app, caller, self.access()).await?;
         for (name, value) in &self.settings {
             set(&session, name, value).await?;
         }
         session.query(&self.query).await.map_err(failed)
     }
 
-    fn of(request: &str) -> Option<Self> {
+    fn access(&self) -> SessionAccess {
+        SessionAccess { tables: self.tables.clone(), ..SessionAccess::default() }
+    }
+
+    /// As a ticket keeps it.
+    pub fn request(&self) -> String {
+        let Self { query, settings, tables } = self;
+        json!({ "query": query, "settings": settings, "tables": tables }).to_string()
+    }
+
+    /// One that a ticket kept.
+    pub fn of(request: &str) -> Option<Self> {
         let request: Value = serde_json::from_str(request).ok()?;
         let setting = |(name, value): (&String, &Value)| Some((name.clone(), value.as_str()?.to_owned()));
         let settings = request["settings"].as_object()?.iter().map(setting).collect::<Option<_>>()?;
-        Some(Self { query: request["query"].as_str()?.to_owned(), settings })
+        let tables = match &request["tables"] {
+            Value::Null => None,
+            tables => Some(serde_json::from_value(tables.clone()).ok()?),
+        };
+        Some(Self { query: request["query"].as_str()?.to_owned(), settings, tables })
     }
 }
 
@@ -71,17 +89,17 @@ pub struct Detached {
 /// Turns a statement into a ticket: written down, followed to its end.
 pub async fn make(app: &Data<App>, lease: &Lease, detached: Detached) -> Result<(), RequestError> {
     let permit = app.sql.tickets.permit()?;
-    let SqlStatement { query, settings } = &detached.statement;
     let now = UnixMillis(app.runtime.shared.clock.unix_ms());
     let ticket = NewTicket {
         id: &detached.id,
         tenant: detached.caller.tenant,
         kind: KIND,
-        request: &json!({ "query": query, "settings": settings }).to_string(),
+        request: &detached.statement.request(),
         expires: now.after(app.config.store.ticket_ms_max),
         lease,
+        key: None,
     };
-    tickets::create(app, ticket, now).await?;
+    tickets::create(app, ticket, &[], now).await?;
     app.runtime.shared.metrics.requests.partial.inc();
     follow(app, detached, permit);
     Ok(())
@@ -94,7 +112,7 @@ pub async fn resume(app: &Data<App>, ticket: Ticket, caller: Caller) -> Result<b
     }
     let permit = app.sql.tickets.permit()?;
     let statement = SqlStatement::of(&ticket.request).ok_or(RequestError::Internal)?;
-    if !session(app, caller).await?.only_reads(&statement.query).map_err(failed)? {
+    if !session(app, caller, statement.access()).await?.only_reads(&statement.query).map_err(failed)? {
         let reason =
             "a restart interrupted it, and what changes tables is not run twice: look whether it was done";
         return Err(RequestError::invalid("query", reason));

@@ -26,7 +26,6 @@ pub struct Uploads {
     tenant: TenantId,
     /// Where copies lie, by the files' identities.
     folder: PathBuf,
-    files_max: u32,
 }
 
 impl fmt::Debug for Uploads {
@@ -43,18 +42,14 @@ fn copies(config: &Config) -> PathBuf {
 impl Uploads {
     /// A tenant's files.
     pub fn of(runtime: &Arc<Runtime>, config: &Config, tenant: TenantId) -> Self {
-        Self {
-            runtime: Arc::clone(runtime),
-            tenant,
-            folder: copies(config).join(tenant.0.to_string()),
-            files_max: u32::try_from(config.bulk.tenant_files_max).unwrap_or(u32::MAX),
-        }
+        Self { runtime: Arc::clone(runtime), tenant, folder: copies(config).join(tenant.0.to_string()) }
     }
 
     /// The files that are tables, newest first.
     async fn found(&self) -> Result<Vec<FileInfo>, store::Error> {
         let now = UnixMillis(self.runtime.shared.clock.unix_ms());
-        let page = Page { after: None, limit: self.files_max };
+        // All: what `bulk.tenant_files_max` takes in is the bound.
+        let page = Page { after: None, limit: u32::MAX };
         let found = self.runtime.store.files(self.tenant, Some(PURPOSE), (page, false), now).await?;
         self.prune(&found);
         Ok(found)

@@ -7,6 +7,9 @@ use serving::error::RequestError;
 use super::Common;
 use super::logprobs;
 use super::neutral::{self, BodyKind};
+use super::template_variables;
+use super::tools::{self, ToolPart, ToolRequest};
+use crate::config::UnknownFields;
 use crate::json::JsonFields;
 use crate::wire::ValidationContext;
 
@@ -20,6 +23,8 @@ pub struct Message {
     pub role: Role,
     /// What is said; always data, it cannot forge markup.
     pub content: String,
+    /// Calls of tools beside it, or the call that it is the result of.
+    pub tool: ToolPart,
 }
 
 /// A body of `/v1/chat/completions`.
@@ -29,6 +34,10 @@ pub struct ChatRequest {
     pub common: Common,
     /// The conversation. Never empty, and some message says something.
     pub messages: Vec<Message>,
+    /// What may be called, where anything may be.
+    pub tools: Option<ToolRequest>,
+    /// Fields that are not known.
+    pub ignored: Vec<String>,
 }
 
 impl ChatRequest {
@@ -36,61 +45,98 @@ impl ChatRequest {
     pub fn read(mut fields: JsonFields, context: ValidationContext<'_>) -> Result<Self, RequestError> {
         let common = Common::take(&mut fields, context, &["max_tokens", "max_completion_tokens"])?;
         let common = common.with_logprobs(logprobs::of_chat(&mut fields)?);
-        let messages = take_messages(&mut fields)?;
-        neutral::finish(fields, BodyKind::Chat)?;
-        Ok(Self { common, messages })
+        let tools = ToolRequest::take(&mut fields)?;
+        let common = common.with_template_variables(template_variables::take(&mut fields)?);
+        let (messages, mut ignored) = take_messages(&mut fields, context.unknown_fields)?;
+        ignored.extend(neutral::finish(fields, BodyKind::Chat, context.unknown_fields)?);
+        Ok(Self { common, messages, tools, ignored })
     }
 }
 
-/// Takes `messages`.
-fn take_messages(fields: &mut JsonFields) -> Result<Vec<Message>, RequestError> {
+/// Takes `messages`, and the names of what is unknown in them.
+fn take_messages(
+    fields: &mut JsonFields,
+    unknown: UnknownFields,
+) -> Result<(Vec<Message>, Vec<String>), RequestError> {
     let Some(items) = fields.array("messages")? else { return fields.bad("messages", "is required") };
     if items.len() > MESSAGES_MAX {
         return fields.bad("messages", format!("has more than {MESSAGES_MAX} messages"));
     }
-    let messages: Result<Vec<Message>, RequestError> =
-        items.into_iter().enumerate().map(|(index, item)| message(index, item)).collect();
+    let mut ignored = Vec::new();
+    let mut read = |(index, item)| message(index, item, unknown, &mut ignored);
+    let messages: Result<Vec<Message>, RequestError> = items.into_iter().enumerate().map(&mut read).collect();
     let messages = messages?;
-    if messages.iter().all(|message| message.content.trim().is_empty()) {
+    let says = |message: &Message| !message.content.trim().is_empty() || message.tool != ToolPart::Nothing;
+    if !messages.iter().any(says) {
         return fields.bad("messages", "must hold some text");
     }
-    Ok(messages)
+    Ok((messages, ignored))
 }
 
-/// One message.
-fn message(index: usize, value: Value) -> Result<Message, RequestError> {
+/// One message; `ignored` gets the names of what is unknown in it.
+fn message(
+    index: usize,
+    value: Value,
+    unknown: UnknownFields,
+    ignored: &mut Vec<String>,
+) -> Result<Message, RequestError> {
     let mut fields = JsonFields::nested(format!("messages[{index}]"), value)?;
+    let mut tool = ToolPart::Nothing;
     let role = match fields.string("role")?.as_deref() {
         Some("system" | "developer") => Role::System,
         Some("user") => Role::User,
         Some("assistant") => Role::Assistant,
-        Some("tool" | "function") => return fields.bad("role", "tools are not supported yet"),
-        Some(_) => return fields.bad("role", "must be system, developer, user or assistant"),
+        // What a tool answers is told to the model as a user's message where its template has no words for it.
+        Some("tool") => {
+            let Some(call_id) = fields.string("tool_call_id")? else {
+                return fields.bad("tool_call_id", "is required of a message of role tool");
+            };
+            tool = ToolPart::Result { call_id, name: fields.string("name")? };
+            Role::User
+        }
+        Some("function") => return fields.bad("role", "function is not supported: its successor is tool"),
+        Some(_) => return fields.bad("role", "must be system, developer, user, assistant or tool"),
         None => return fields.bad("role", "is required"),
     };
-    let content = match fields.require("content")? {
-        Value::String(text) => text,
-        Value::Array(parts) => {
-            let texts: Result<Vec<String>, RequestError> =
-                parts.into_iter().enumerate().map(|(part, value)| text_part(&fields, part, value)).collect();
-            texts?.concat()
+    if role == Role::Assistant {
+        let calls = tools::take_calls(&mut fields)?;
+        if !calls.is_empty() {
+            tool = ToolPart::Calls(calls);
+        }
+    }
+    let content = match fields.take("content") {
+        None if matches!(tool, ToolPart::Calls(_)) => String::new(),
+        None => return fields.bad("content", "is required"),
+        Some(Value::String(text)) => text,
+        Some(Value::Array(parts)) => {
+            let mut text = String::new();
+            for (part, value) in parts.into_iter().enumerate() {
+                let name = fields.name(&format!("content[{part}]"));
+                text.push_str(&text_part(name, value, unknown, ignored)?);
+            }
+            text
         }
         _ => return fields.bad("content", "must be a string or an array of text parts"),
     };
-    neutral::finish(fields, BodyKind::Message)?;
-    Ok(Message { role, content })
+    ignored.extend(neutral::finish(fields, BodyKind::Message, unknown)?);
+    Ok(Message { role, content, tool })
 }
 
 /// The text of one content part.
-fn text_part(message: &JsonFields, part: usize, value: Value) -> Result<String, RequestError> {
-    let mut fields = JsonFields::nested(message.name(&format!("content[{part}]")), value)?;
+fn text_part(
+    name: String,
+    value: Value,
+    unknown: UnknownFields,
+    ignored: &mut Vec<String>,
+) -> Result<String, RequestError> {
+    let mut fields = JsonFields::nested(name, value)?;
     match fields.string("type")?.as_deref() {
         Some("text") => {}
         Some(_) => return fields.bad("type", "must be text: only text is supported"),
         None => return fields.bad("type", "is required"),
     }
     let Some(text) = fields.string("text")? else { return fields.bad("text", "is required") };
-    fields.finish()?;
+    ignored.extend(neutral::finish(fields, BodyKind::Part, unknown)?);
     Ok(text)
 }
 
@@ -111,7 +157,8 @@ mod tests {
     fn a_conversation_is_read_with_its_roles_and_parts() {
         let request = read(
             r#"[{"role":"developer","content":"be brief"},
-                {"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]},
+                {"role":"user","type":"message",
+                 "content":[{"type":"text","text":"a","cache_control":{"type":"ephemeral"}},{"type":"text","text":"b"}]},
                 {"role":"assistant","content":"ok","refusal":null,"tool_calls":null},
                 {"role":"user","content":""}]"#,
         );
@@ -131,7 +178,12 @@ mod tests {
             (r#"[{"role":"user","content":" \n"}]"#, "messages"),
             (r#"["hi"]"#, "messages[0]"),
             (r#"[{"role":"user","content":"a"},{"role":"root","content":"b"}]"#, "messages[1].role"),
-            (r#"[{"role":"tool","content":"a"}]"#, "messages[0].role"),
+            (r#"[{"role":"tool","content":"a"}]"#, "messages[0].tool_call_id"),
+            (r#"[{"role":"function","content":"a"}]"#, "messages[0].role"),
+            (
+                r#"[{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":[]}}]}]"#,
+                "messages[0].tool_calls[0].function.arguments",
+            ),
             (r#"[{"content":"a"}]"#, "messages[0].role"),
             (r#"[{"role":"user"}]"#, "messages[0].content"),
             (r#"[{"role":"user","content":7}]"#, "messages[0].content"),

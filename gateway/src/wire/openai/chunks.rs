@@ -3,30 +3,47 @@
 //! Pure: it reads a state and remembers how much of it was sent, so a client at any pace gets every
 //! byte once, and one that is slow gets fewer, larger chunks instead of a backlog.
 
-use base::TokenLogprob;
+use std::borrow::Cow;
+
+use base::{TokenCount, TokenLogprob};
 use serde::Serialize;
 use serving::error::{RequestError, internal};
-use serving::relquery_state::{AnswerRow, RowProgress, State};
+use serving::relquery_state::{AnswerRow, RowProgress, State, Usage};
 
 use super::logprobs::{ChatLogprobs, CompletionLogprobs};
 use super::reply::{Api, ChatChoice, CompletionChoice, Delta, Envelope, verdict};
+use super::tool_calls::{FunctionReply, ReadAnswer, ToolCallReply};
 use crate::wire::relquery::finish_reason;
 use crate::wire::usage::UsageReply;
 
 /// How much of a row was sent.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Sent {
     opened: bool,
     bytes: usize,
+    /// Bytes of each call's arguments that were sent.
+    calls: Vec<usize>,
     logprobs: usize,
     ended: bool,
+}
+
+/// Which chunks say how many tokens there were.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum UsageChunks {
+    #[default]
+    None,
+    /// A last one of its own.
+    Last,
+    /// That, and each of a row with what the row has so far. The tokens of the rows' prompts; none where only those
+    /// that run them know.
+    Each(Vec<u64>),
 }
 
 /// Turns states of one relQuery into chunks.
 #[derive(Debug)]
 pub struct Chunker {
     envelope: Envelope,
-    include_usage: bool,
+    usage: UsageChunks,
     sent: Vec<Sent>,
 }
 
@@ -43,16 +60,19 @@ pub struct Look {
 struct RowChange<'a> {
     index: u32,
     opens: bool,
-    text: &'a str,
+    text: String,
+    calls: Vec<ToolCallReply>,
     /// Of that text.
     logprobs: &'a [TokenLogprob],
+    /// Tokens of the row's output so far.
+    tokens: u64,
     finish_reason: Option<&'static str>,
 }
 
 impl Chunker {
     /// For a relQuery of `rows` rows.
-    pub fn new(envelope: Envelope, rows: usize, include_usage: bool) -> Self {
-        Self { envelope, include_usage, sent: vec![Sent::default(); rows] }
+    pub fn new(envelope: Envelope, rows: usize, usage: UsageChunks) -> Self {
+        Self { envelope, usage, sent: vec![Sent::default(); rows] }
     }
 
     /// What is new.
@@ -60,7 +80,7 @@ impl Chunker {
         let mut chunks = Vec::new();
         let mut sent = std::mem::take(&mut self.sent);
         for ((index, row), sent) in (0..).zip(&state.rows).zip(&mut sent) {
-            if let Some(change) = change(index, row, sent) {
+            if let Some(change) = self.change(index, row, sent) {
                 self.chunk(&change, &mut chunks);
             }
         }
@@ -68,7 +88,7 @@ impl Chunker {
         let end = match verdict(state) {
             Err(error) => Some(Err(error)),
             Ok(()) if state.is_over() => {
-                if self.include_usage {
+                if self.usage != UsageChunks::None {
                     chunks.push(self.last(state));
                 }
                 Some(Ok(()))
@@ -80,12 +100,12 @@ impl Chunker {
 
     /// Writes the change of one row: an opening, text, an end, whichever there are.
     fn chunk(&self, change: &RowChange<'_>, chunks: &mut Vec<String>) {
-        let usage = self.include_usage.then_some(None);
+        let usage = self.usage_so_far(change);
         match self.envelope.api {
             Api::Completion => {
                 let choice = CompletionChoice {
                     index: change.index,
-                    text: change.text.to_owned(),
+                    text: change.text.clone(),
                     logprobs: CompletionLogprobs::of(change.logprobs),
                     finish_reason: change.finish_reason,
                 };
@@ -103,16 +123,40 @@ impl Chunker {
                     chunks.push(json(&self.envelope.wrap("chat.completion.chunk", vec![choice], usage)));
                 };
                 if change.opens {
-                    push(Delta { role: Some("assistant"), content: Some(String::new()) }, &[], None);
+                    let delta =
+                        Delta { role: Some("assistant"), content: Some(String::new()), ..Delta::default() };
+                    push(delta, &[], None);
                 }
                 if !change.text.is_empty() {
-                    push(Delta { role: None, content: Some(change.text.to_owned()) }, change.logprobs, None);
+                    let delta = Delta { content: Some(change.text.clone()), ..Delta::default() };
+                    push(delta, change.logprobs, None);
+                }
+                // Those of a stop string's tokens, or of a call's, are of no text.
+                let mut rest = if change.text.is_empty() { change.logprobs } else { &[] };
+                for call in &change.calls {
+                    let delta = Delta { tool_calls: vec![call.clone()], ..Delta::default() };
+                    push(delta, std::mem::take(&mut rest), None);
                 }
                 if change.finish_reason.is_some() {
-                    push(Delta::default(), &[], change.finish_reason);
+                    push(Delta::default(), rest, change.finish_reason);
                 }
             }
         }
+    }
+
+    /// The usage of a chunk with a change: null where only the last chunk has it.
+    fn usage_so_far(&self, change: &RowChange<'_>) -> Option<Option<UsageReply>> {
+        let prompts = match &self.usage {
+            UsageChunks::None => return None,
+            UsageChunks::Last => return Some(None),
+            UsageChunks::Each(prompts) => prompts,
+        };
+        let usage = |prompt: &u64| Usage {
+            prompt: TokenCount(*prompt),
+            output: TokenCount(change.tokens),
+            ..Usage::default()
+        };
+        Some(prompts.get(change.index as usize).map(|prompt| UsageReply::from(usage(prompt))))
     }
 
     /// The chunk of usage: no choices.
@@ -127,28 +171,63 @@ impl Chunker {
     }
 }
 
-/// What is new of a row, and remembers that it was told.
-fn change<'a>(index: u32, row: &'a AnswerRow, sent: &mut Sent) -> Option<RowChange<'a>> {
-    if sent.ended {
-        return None;
+impl Chunker {
+    /// What is new of a row, and remembers that it was told.
+    fn change<'a>(&self, index: u32, row: &'a AnswerRow, sent: &mut Sent) -> Option<RowChange<'a>> {
+        if sent.ended {
+            return None;
+        }
+        let end = match row.state {
+            RowProgress::Done { end, .. } => Some(end),
+            // Of a row that failed, the text that there is; then the stream ends with its error.
+            RowProgress::Pending | RowProgress::Failed(_) => None,
+        };
+        let mut reason = end.map(finish_reason);
+        let (mut calls, mut said) = (Vec::new(), Cow::Borrowed(row.text.as_str()));
+        if let Some(tools) = &self.envelope.tools {
+            let answer = tools.read(&row.text, end.is_some());
+            reason = end.and_then(|end| tools.finish_reason(&answer, end)).or(reason);
+            calls = new_calls(&answer, &mut sent.calls, |i| tools.id(self.envelope.id(), index, i));
+            said = Cow::Owned(answer.content);
+        }
+        // Text only grows, by whole characters; were it ever replaced, nothing is better than a panic.
+        let text = said.get(sent.bytes..).unwrap_or_default().to_owned();
+        if text.is_empty() && calls.is_empty() && reason.is_none() {
+            return None;
+        }
+        let opens = !std::mem::replace(&mut sent.opened, true);
+        sent.bytes = said.len();
+        // They come with the text that they are of, which comes whole.
+        let logprobs = row.logprobs.get(sent.logprobs..).unwrap_or_default();
+        sent.logprobs = row.logprobs.len();
+        sent.ended = reason.is_some();
+        let tokens = match row.state {
+            RowProgress::Done { usage, .. } => usage.output.0,
+            RowProgress::Pending | RowProgress::Failed(_) => row.pieces,
+        };
+        Some(RowChange { index, opens, text, calls, logprobs, tokens, finish_reason: reason })
     }
-    let finish_reason = match row.state {
-        RowProgress::Done { end, .. } => Some(finish_reason(end)),
-        // Of a row that failed, the text that there is; then the stream ends with its error.
-        RowProgress::Pending | RowProgress::Failed(_) => None,
-    };
-    // Text only grows, by whole characters; were it ever replaced, nothing is better than a panic.
-    let text = row.text.get(sent.bytes..).unwrap_or_default();
-    if text.is_empty() && finish_reason.is_none() {
-        return None;
+}
+
+/// What is new of an answer's calls: each one's name first, then pieces of its arguments.
+fn new_calls(answer: &ReadAnswer, sent: &mut Vec<usize>, id: impl Fn(usize) -> String) -> Vec<ToolCallReply> {
+    let mut pieces = Vec::new();
+    for (number, call) in answer.calls.iter().enumerate() {
+        let index = u32::try_from(number).ok();
+        if sent.len() == number {
+            sent.push(0);
+            let function = FunctionReply { name: Some(call.name.clone()), arguments: String::new() };
+            pieces.push(ToolCallReply { index, id: Some(id(number)), kind: Some("function"), function });
+        }
+        let Some(sent) = sent.get_mut(number) else { continue };
+        let arguments = call.arguments.get(*sent..).unwrap_or_default();
+        if !arguments.is_empty() {
+            let function = FunctionReply { name: None, arguments: arguments.to_owned() };
+            pieces.push(ToolCallReply { index, id: None, kind: None, function });
+        }
+        *sent = call.arguments.len();
     }
-    let opens = !std::mem::replace(&mut sent.opened, true);
-    sent.bytes = row.text.len();
-    // They come with the text that they are of, which comes whole.
-    let logprobs = row.logprobs.get(sent.logprobs..).unwrap_or_default();
-    sent.logprobs = row.logprobs.len();
-    sent.ended = finish_reason.is_some();
-    Some(RowChange { index, opens, text, logprobs, finish_reason })
+    pieces
 }
 
 /// An object as one line.
@@ -160,11 +239,12 @@ fn json<T: Serialize>(object: &T) -> String {
 
 #[cfg(test)]
 mod tests {
-    use base::{End, RelQueryId, TenantId, Time, TokenCount};
+    use base::{End, RelQueryId, TenantId, Time, ToolCallForm};
     use serde_json::Value;
-    use serving::relquery_state::{AnswerSource, Arrival, RelQueryKind, RelQueryState, Status, Usage};
+    use serving::relquery_state::{AnswerSource, Arrival, RelQueryKind, RelQueryState, Status};
 
     use super::*;
+    use crate::wire::openai::CallReader;
     use crate::wire::openai::tests::model;
 
     const ARRIVAL: Arrival = Arrival { unix_ms: 0, time: Time(0) };
@@ -182,7 +262,7 @@ mod tests {
     fn every_byte_is_sent_once_whatever_the_readers_pace() {
         let relquery = RelQueryState::new(RelQueryId(1), TenantId(1), RelQueryKind::RelQuery, 1, ARRIVAL);
         let envelope = Envelope::new(Api::Chat, &relquery, &model());
-        let mut chunker = Chunker::new(envelope, 1, true);
+        let mut chunker = Chunker::new(envelope, 1, UsageChunks::Last);
         assert_eq!(chunker.look(&relquery.read()), Look { chunks: Vec::new(), end: None });
         relquery.token(0, "é", true, Time(1));
         let first = values(&chunker.look(&relquery.read()));
@@ -204,10 +284,83 @@ mod tests {
     }
 
     #[test]
+    fn each_chunk_says_what_its_row_has_so_far_where_that_is_asked_for() {
+        let relquery = RelQueryState::new(RelQueryId(1), TenantId(1), RelQueryKind::RelQuery, 2, ARRIVAL);
+        let envelope = Envelope::new(Api::Completion, &relquery, &model());
+        let mut chunker = Chunker::new(envelope, 2, UsageChunks::Each(vec![7, 9]));
+        relquery.token(1, "a", true, Time(1));
+        relquery.token(1, "", false, Time(2));
+        let of = |chunk: &Value| {
+            let usage = &chunk["usage"];
+            [&usage["prompt_tokens"], &usage["completion_tokens"], &usage["total_tokens"]].map(Value::as_u64)
+        };
+        let found = values(&chunker.look(&relquery.read()));
+        assert_eq!(of(&found[0]), [9, 2, 11].map(Some));
+        relquery.settle(1, done(), Time(3));
+        relquery.settle(0, done(), Time(3));
+        let found = values(&chunker.look(&relquery.read()));
+        assert_eq!(
+            found[..2].iter().map(of).collect::<Vec<_>>(),
+            [[7, 3, 10].map(Some), [9, 3, 12].map(Some)]
+        );
+        assert_eq!(found[2]["usage"]["completion_tokens"], 6, "the last has all of them");
+    }
+
+    #[test]
+    fn a_calls_name_comes_once_and_each_piece_of_its_arguments_once() {
+        let relquery = RelQueryState::new(RelQueryId(1), TenantId(1), RelQueryKind::RelQuery, 1, ARRIVAL);
+        let tools = CallReader {
+            names: ["find".to_owned()].into(),
+            form: ToolCallForm::Hermes,
+            is_bare: false,
+            is_named: false,
+            is_parallel: true,
+        };
+        let envelope = Envelope::new(Api::Chat, &relquery, &model()).calling(Some(tools.into()));
+        let mut chunker = Chunker::new(envelope, 1, UsageChunks::None);
+        let pieces = [
+            "So: <tool",
+            "_call>\n{\"name\": \"find\", \"argu",
+            "ments\": {\"te",
+            "xt\": \"a\"}}",
+            "\n</tool_call>",
+        ];
+        let mut deltas = Vec::new();
+        for (at, piece) in (1..).zip(pieces) {
+            relquery.token(0, piece, at == 1, Time(at));
+            deltas.extend(values(&chunker.look(&relquery.read())));
+        }
+        relquery.settle(
+            0,
+            RowProgress::Done { end: End::Stop, usage: Usage::default(), source: AnswerSource::Model },
+            Time(9),
+        );
+        deltas.extend(values(&chunker.look(&relquery.read())));
+        let calls: Vec<&Value> = deltas
+            .iter()
+            .map(|chunk| &chunk["choices"][0]["delta"]["tool_calls"][0])
+            .filter(|call| call.is_object())
+            .collect();
+        let named: Vec<&Value> =
+            calls.iter().map(|call| &call["function"]["name"]).filter(|name| name.is_string()).collect();
+        assert_eq!(named, ["find"]);
+        let arguments: Vec<&str> = calls
+            .iter()
+            .filter_map(|call| call["function"]["arguments"].as_str())
+            .filter(|text| !text.is_empty())
+            .collect();
+        assert_eq!(arguments, ["{\"te", "xt\": \"a\"}"]);
+        let content: Vec<&str> =
+            deltas.iter().filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str()).collect();
+        assert_eq!(content.concat(), "So:");
+        assert_eq!(deltas.last().expect("chunks")["choices"][0]["finish_reason"], "tool_calls");
+    }
+
+    #[test]
     fn usage_is_absent_where_nobody_asked() {
         let relquery = RelQueryState::new(RelQueryId(1), TenantId(1), RelQueryKind::RelQuery, 2, ARRIVAL);
         let envelope = Envelope::new(Api::Completion, &relquery, &model());
-        let mut chunker = Chunker::new(envelope, 2, false);
+        let mut chunker = Chunker::new(envelope, 2, UsageChunks::None);
         relquery.token(1, "x", true, Time(1));
         relquery.settle(1, done(), Time(2));
         relquery.settle(0, done(), Time(2));
@@ -225,7 +378,8 @@ mod tests {
             (Status::Cancelled, RequestError::Cancelled),
         ] {
             let relquery = RelQueryState::new(RelQueryId(1), TenantId(1), RelQueryKind::RelQuery, 1, ARRIVAL);
-            let mut chunker = Chunker::new(Envelope::new(Api::Completion, &relquery, &model()), 1, true);
+            let mut chunker =
+                Chunker::new(Envelope::new(Api::Completion, &relquery, &model()), 1, UsageChunks::Last);
             relquery.token(0, "so far", true, Time(1));
             relquery.end(status, Time(2));
             let look = chunker.look(&relquery.read());

@@ -25,6 +25,8 @@ pub struct CompletionRequest {
     pub common: Common,
     /// The prompts; one choice each. Never empty.
     pub prompts: Vec<CompletionPrompt>,
+    /// Fields that are not known.
+    pub ignored: Vec<String>,
 }
 
 impl CompletionRequest {
@@ -32,8 +34,8 @@ impl CompletionRequest {
     pub fn read(mut fields: JsonFields, context: ValidationContext<'_>) -> Result<Self, RequestError> {
         let common = Common::of_completion(&mut fields, context)?;
         let prompts = take_prompts(&mut fields, context.limits.rows_max, context.model)?;
-        finish_completion(fields)?;
-        Ok(Self { common, prompts })
+        let ignored = finish_completion(fields, context.unknown_fields)?;
+        Ok(Self { common, prompts, ignored })
     }
 }
 

@@ -8,13 +8,14 @@ use serving::error::RequestError;
 use crate::config::LimitsConfig;
 use crate::json::{self, JsonFields};
 use crate::wire::ValidationContext;
-use crate::wire::constraint::{Checked, checked, choice, regex, schema};
+use crate::wire::constraint::{Checked, checked, choice, grammar, regex, schema};
 
 /// Where each may stand at the top of a body.
-const NAMES: [(&str, Form); 6] = [
+const NAMES: [(&str, Form); 7] = [
     ("guided_choice", Form::Choice),
     ("guided_regex", Form::Regex),
     ("guided_json", Form::Json),
+    ("guided_grammar", Form::Grammar),
     ("structured_outputs", Form::Any),
     ("regex", Form::Regex),
     ("json_schema", Form::Json),
@@ -27,6 +28,8 @@ enum Form {
     Regex,
     /// A schema, or the text of one.
     Json,
+    /// The text of a grammar.
+    Grammar,
     /// An object with one of the others.
     Any,
 }
@@ -47,6 +50,8 @@ pub(super) fn take(
         }
     }
     let Some((field, constraint)) = found.pop() else { return Ok(None) };
+    // Some clients say the same in the words of old servers and of new ones.
+    found.retain(|(_, other)| *other != constraint);
     if already || !found.is_empty() {
         return Err(RequestError::invalid(field, "only one constraint can be kept to"));
     }
@@ -81,9 +86,9 @@ fn take_response_format(fields: &mut JsonFields) -> Result<Option<Named>, Reques
     Ok(constraint)
 }
 
-/// Closes all objects of a schema that do not say whether they are. Those whose properties stand in several schemas
+/// Closes all objects of a schema that name properties and do not say whether they are. Those whose properties stand in several schemas
 /// (`allOf`) stay as they are: each of them alone would refuse the others' properties.
-fn close(schema: &mut Value) {
+pub(super) fn close(schema: &mut Value) {
     let Value::Object(keywords) = schema else { return };
     for (keyword, value) in keywords.iter_mut() {
         match (keyword.as_str(), value) {
@@ -116,6 +121,7 @@ fn read(
     let constraint = match (form, value) {
         (Form::Choice, value) => choice(&field, value, limits)?,
         (Form::Regex, value) => regex(&field, value)?,
+        (Form::Grammar, value) => grammar(&field, value)?,
         (Form::Json, Value::String(text)) => match json::value(text.as_bytes()) {
             Ok(value) => schema(&field, &value)?,
             Err(error) => return Err(RequestError::invalid(field, error.to_string())),
@@ -130,7 +136,9 @@ fn read(
 fn structured(field: String, value: Value, limits: &LimitsConfig) -> Result<Option<Named>, RequestError> {
     let mut inner = JsonFields::nested(field, value)?;
     let mut found = Vec::new();
-    for (name, form) in [("choice", Form::Choice), ("regex", Form::Regex), ("json", Form::Json)] {
+    let forms =
+        [("choice", Form::Choice), ("regex", Form::Regex), ("json", Form::Json), ("grammar", Form::Grammar)];
+    for (name, form) in forms {
         if let Some(value) = inner.take(name) {
             found.extend(read(inner.name(name), form, value, limits)?);
         }
@@ -138,10 +146,8 @@ fn structured(field: String, value: Value, limits: &LimitsConfig) -> Result<Opti
     if inner.bool("json_object")? == Some(true) {
         found.push((inner.name("json_object"), any_object()));
     }
-    for name in ["grammar", "structural_tag"] {
-        if inner.take(name).is_some() {
-            return inner.bad(name, "is not supported; use choice, regex or json");
-        }
+    if inner.take("structural_tag").is_some() {
+        return inner.bad("structural_tag", "is not supported; use choice, regex, json or grammar");
     }
     inner.finish()?;
     let last = found.pop();

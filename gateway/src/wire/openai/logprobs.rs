@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use crate::json::JsonFields;
 
 /// Most likely tokens that can be told beside each.
-const TOP_MAX: u64 = 20;
+pub(super) const TOP_MAX: u64 = 20;
 
 /// Takes `logprobs` and `top_logprobs` of a conversation: how many of the most likely tokens are told beside
 /// each, where any are asked for.
@@ -83,12 +83,14 @@ pub struct CompletionLogprobs {
 impl ChatLogprobs {
     /// Of these tokens; none where there are none.
     pub(super) fn of(tokens: &[TokenLogprob]) -> Option<Self> {
-        let token = |TokenLogprob { chosen, top }: &TokenLogprob| ChatToken {
-            chosen: chosen.into(),
-            top_logprobs: top.iter().map(LikelyToken::from).collect(),
-        };
-        let content: Vec<ChatToken> = tokens.iter().map(token).collect();
+        let content: Vec<ChatToken> = tokens.iter().map(ChatToken::from).collect();
         (!content.is_empty()).then_some(Self { content, refusal: () })
+    }
+}
+
+impl From<&TokenLogprob> for ChatToken {
+    fn from(TokenLogprob { chosen, top }: &TokenLogprob) -> Self {
+        Self { chosen: chosen.into(), top_logprobs: top.iter().map(LikelyToken::from).collect() }
     }
 }
 

@@ -1,10 +1,12 @@
 //! Fields of the OpenAI API (and of vLLM's dialect of it) that this server does not implement.
 //!
-//! Each is accepted with the values under which it changes nothing and refused with any other, by name.
+//! Each is accepted with the values under which it changes nothing and refused with any other, by name. What is not even
+//! in the tables below is unknown: `openai.unknown_fields` says what becomes of that.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use serving::error::RequestError;
 
+use crate::config::UnknownFields;
 use crate::json::JsonFields;
 
 /// When a field changes nothing.
@@ -28,33 +30,24 @@ enum Neutral {
 }
 
 /// Why constraints in other words are refused.
-const CONSTRAINT: &str = "is not supported; use a choice, a regex or a JSON schema";
+const CONSTRAINT: &str = "is not supported; use a choice, a regex, a JSON schema or a grammar";
 
 /// Fields of both routes.
 const COMMON: &[(&str, Neutral)] = &[
-    ("n", Neutral::Number(1.0)),
     ("user", Neutral::Always),
     ("metadata", Neutral::Always),
     ("safety_identifier", Neutral::Always),
     ("prompt_cache_key", Neutral::Always),
     ("prompt_cache_retention", Neutral::Always),
-    ("store", Neutral::False),
-    ("service_tier", Neutral::Words(&["auto", "default"])),
-    ("presence_penalty", Neutral::Number(0.0)),
-    ("frequency_penalty", Neutral::Number(0.0)),
-    ("repetition_penalty", Neutral::Number(1.0)),
+    ("store", Neutral::Always),
+    ("service_tier", Neutral::Always),
+    ("cache_control", Neutral::Always),
     ("length_penalty", Neutral::Number(1.0)),
-    ("min_p", Neutral::Number(0.0)),
-    ("min_tokens", Neutral::Number(0.0)),
     ("best_of", Neutral::Number(1.0)),
     ("use_beam_search", Neutral::False),
-    ("logit_bias", Neutral::Empty),
     ("prompt_logprobs", Neutral::Never("log probabilities of prompts are not supported")),
     ("allowed_token_ids", Neutral::Never(CONSTRAINT)),
-    ("guided_grammar", Neutral::Never(CONSTRAINT)),
-    ("skip_special_tokens", Neutral::True),
     ("spaces_between_special_tokens", Neutral::True),
-    ("include_stop_str_in_output", Neutral::False),
 ];
 
 /// Fields of `/v1/completions`.
@@ -67,9 +60,6 @@ const COMPLETION: &[(&str, Neutral)] = &[
 
 /// Fields of `/v1/chat/completions`.
 const CHAT: &[(&str, Neutral)] = &[
-    ("tools", Neutral::Empty),
-    ("tool_choice", Neutral::Words(&["none", "auto"])),
-    ("parallel_tool_calls", Neutral::Always),
     ("functions", Neutral::Empty),
     ("function_call", Neutral::Words(&["none", "auto"])),
     ("modalities", Neutral::TextOnly),
@@ -90,36 +80,61 @@ const MESSAGE: &[(&str, Neutral)] = &[
     ("function_call", Neutral::Empty),
     ("audio", Neutral::Never("only text is supported")),
     ("reasoning_content", Neutral::Empty),
-    ("name", Neutral::Never("names of participants are not supported")),
+    ("type", Neutral::Words(&["message"])),
+    ("cache_control", Neutral::Always),
 ];
+
+/// Fields of a part of a message's content.
+const PART: &[(&str, Neutral)] = &[("cache_control", Neutral::Always), ("annotations", Neutral::Empty)];
 
 /// Where fields stand.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum BodyKind {
+pub(crate) enum BodyKind {
     /// A body of `/v1/completions`.
     Completion,
     /// A body of `/v1/chat/completions`.
     Chat,
     /// A message.
     Message,
+    /// A part of its content.
+    Part,
 }
 
-/// Takes the fields of a place that change nothing; refuses them where they would change something, and
-/// refuses every field that is left.
-pub(super) fn finish(mut fields: JsonFields, place: BodyKind) -> Result<(), RequestError> {
-    let tables: &[&[(&str, Neutral)]] = match place {
-        BodyKind::Completion => &[COMMON, COMPLETION],
-        BodyKind::Chat => &[COMMON, CHAT],
-        BodyKind::Message => &[MESSAGE],
+/// The fields of a place that change nothing.
+fn fields_of(place: BodyKind) -> impl Iterator<Item = &'static (&'static str, Neutral)> {
+    let (common, own) = match place {
+        BodyKind::Completion => (COMMON, COMPLETION),
+        BodyKind::Chat => (COMMON, CHAT),
+        BodyKind::Message => (MESSAGE, &[][..]),
+        BodyKind::Part => (PART, &[][..]),
     };
-    for (name, neutral) in tables.iter().flat_map(|table| table.iter()) {
+    common.iter().chain(own)
+}
+
+/// The same with a JSON Schema of the values under which they change nothing, but for those that are always refused.
+pub(crate) fn neutral_fields(place: BodyKind) -> impl Iterator<Item = (&'static str, Value)> {
+    fields_of(place).filter_map(|(name, neutral)| Some((*name, neutral.schema()?)))
+}
+
+/// Takes the fields of a place that change nothing; refuses them where they would change something. What is left is
+/// unknown: it is refused, or told.
+pub(super) fn finish(
+    mut fields: JsonFields,
+    place: BodyKind,
+    unknown: UnknownFields,
+) -> Result<Vec<String>, RequestError> {
+    for (name, neutral) in fields_of(place) {
         if let Some(value) = fields.take(name)
             && let Err(reason) = neutral.check(&value)
         {
             return fields.bad(name, reason);
         }
     }
-    fields.finish()
+    match unknown {
+        UnknownFields::Refuse => fields.finish().map(|()| Vec::new()),
+        UnknownFields::Warn => Ok(fields.left()),
+        UnknownFields::Ignore => Ok(Vec::new()),
+    }
 }
 
 impl Neutral {
@@ -146,6 +161,24 @@ impl Neutral {
     }
 }
 
+impl Neutral {
+    /// JSON Schema of the values that change nothing; none where every value does.
+    fn schema(&self) -> Option<Value> {
+        Some(match self {
+            Self::Always => json!({"description": "Without effect."}),
+            Self::False => json!({"const": false}),
+            Self::True => json!({"const": true}),
+            Self::Number(number) => json!({"const": number}),
+            Self::Words(words) => json!({"type": "string", "enum": words}),
+            Self::Empty => json!({
+                "type": ["array", "object", "string", "null"], "maxItems": 0, "maxProperties": 0, "maxLength": 0,
+            }),
+            Self::TextOnly => json!({"type": "array", "minItems": 1, "items": {"const": "text"}}),
+            Self::Never(_) => return None,
+        })
+    }
+}
+
 /// Whether a value holds nothing.
 fn is_empty(value: &Value) -> bool {
     match value {
@@ -164,29 +197,42 @@ mod tests {
 
     fn check(place: BodyKind, body: &str, blamed: Option<&str>) {
         let fields = json::object(body.as_bytes()).expect("an object");
-        match (finish(fields, place), blamed) {
-            (Ok(()), None) => {}
+        match (finish(fields, place, UnknownFields::Refuse), blamed) {
+            (Ok(_), None) => {}
             (Err(RequestError::Invalid { field, .. }), Some(name)) => assert_eq!(field, name, "{body}"),
             (got, _) => panic!("{body}: expected {blamed:?}, got {got:?}"),
         }
     }
 
     #[test]
+    fn what_is_unknown_is_refused_told_or_left_out() {
+        let finish = |unknown| {
+            let fields = json::object(br#"{"user":"u","top_n_sigma":1,"x":null}"#).expect("an object");
+            finish(fields, BodyKind::Chat, unknown)
+        };
+        assert!(finish(UnknownFields::Refuse).is_err_and(|error| error.to_string().contains("top_n_sigma")));
+        assert_eq!(finish(UnknownFields::Warn), Ok(vec!["top_n_sigma".to_owned()]));
+        assert_eq!(finish(UnknownFields::Ignore), Ok(Vec::new()));
+    }
+
+    #[test]
     fn a_field_is_accepted_exactly_where_it_changes_nothing() {
-        check(BodyKind::Chat, r#"{"user":"u","metadata":{"a":"b"},"presence_penalty":0,"n":1}"#, None);
-        check(BodyKind::Chat, r#"{"tools":[],"tool_choice":"auto","store":false}"#, None);
+        check(BodyKind::Chat, r#"{"user":"u","metadata":{"a":"b"},"length_penalty":1}"#, None);
+        check(
+            BodyKind::Chat,
+            r#"{"functions":[],"function_call":"auto","store":true,"service_tier":"flex"}"#,
+            None,
+        );
         check(BodyKind::Chat, r#"{"modalities":["text"]}"#, None);
-        check(BodyKind::Completion, r#"{"logit_bias":{},"best_of":1,"echo":false,"suffix":""}"#, None);
+        check(BodyKind::Completion, r#"{"best_of":1,"echo":false,"suffix":""}"#, None);
         check(BodyKind::Message, r#"{"refusal":null,"tool_calls":[],"audio":null}"#, None);
         for (place, body, blamed) in [
-            (BodyKind::Chat, r#"{"n":2}"#, "n"),
-            (BodyKind::Completion, r#"{"n":1000000000000}"#, "n"),
             (BodyKind::Completion, r#"{"best_of":100000}"#, "best_of"),
             (BodyKind::Completion, r#"{"top_logprobs":20}"#, "top_logprobs"),
-            (BodyKind::Chat, r#"{"presence_penalty":0.5}"#, "presence_penalty"),
-            (BodyKind::Chat, r#"{"logit_bias":{"-1":5}}"#, "logit_bias"),
-            (BodyKind::Chat, r#"{"guided_grammar":"start: x"}"#, "guided_grammar"),
-            (BodyKind::Chat, r#"{"tools":[{"type":"function"}]}"#, "tools"),
+            (BodyKind::Chat, r#"{"length_penalty":0.5}"#, "length_penalty"),
+            (BodyKind::Chat, r#"{"prompt_logprobs":0}"#, "prompt_logprobs"),
+            (BodyKind::Chat, r#"{"allowed_token_ids":[1]}"#, "allowed_token_ids"),
+            (BodyKind::Chat, r#"{"functions":[{"name":"f"}]}"#, "functions"),
             (BodyKind::Chat, r#"{"top_n_sigma":1}"#, "top_n_sigma"),
             (BodyKind::Message, r#"{"name":"bob"}"#, "name"),
         ] {

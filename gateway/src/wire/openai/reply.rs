@@ -1,5 +1,7 @@
 //! The replies of the OpenAI routes, whole ones and chunks.
 
+use std::sync::Arc;
+
 use base::End;
 use serde::Serialize;
 use serving::error::RequestError;
@@ -8,6 +10,8 @@ use serving::relquery_state::{AnswerRow, RelQueryState, RowProgress, State, Stat
 use utoipa::ToSchema;
 
 use super::logprobs::{ChatLogprobs, CompletionLogprobs};
+use super::tool_calls::{CallReader, ToolCallReply};
+use crate::wire::public_ids;
 use crate::wire::relquery::finish_reason;
 use crate::wire::usage::UsageReply;
 
@@ -29,6 +33,8 @@ pub struct Envelope {
     created: u64,
     model: String,
     fingerprint: String,
+    /// How calls of tools are read, where any can be called.
+    pub(super) tools: Option<Arc<CallReader>>,
 }
 
 /// A reply or a chunk, by its kind of choice.
@@ -44,7 +50,7 @@ pub struct Reply<C: ToSchema> {
     pub model: String,
     /// Weights and tokenizer: equal seeds give equal answers under equal fingerprints.
     pub system_fingerprint: String,
-    /// One per prompt; in a chunk, those that went on.
+    /// `n` per prompt; in a chunk, those that went on.
     pub choices: Vec<C>,
     /// Tokens. In a stream only when asked for, and null but in the last chunk.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -55,7 +61,7 @@ pub struct Reply<C: ToSchema> {
 /// A choice of `/v1/completions`.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct CompletionChoice {
-    /// The prompt's number.
+    /// The prompt's number times `n`, and the answer's.
     pub index: u32,
     /// The output, or its next piece.
     pub text: String,
@@ -68,7 +74,7 @@ pub struct CompletionChoice {
 /// A choice of `/v1/chat/completions`: whole (`message`) or a piece (`delta`).
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct ChatChoice {
-    /// Always 0.
+    /// The answer's number, below `n`.
     pub index: u32,
     /// The answer.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -78,7 +84,7 @@ pub struct ChatChoice {
     pub delta: Option<Delta>,
     /// Of its tokens, where they were asked for.
     pub logprobs: Option<ChatLogprobs>,
-    /// `stop` or `length`, at the end.
+    /// `stop`, `length` or `tool_calls`, at the end.
     pub finish_reason: Option<&'static str>,
 }
 
@@ -87,11 +93,14 @@ pub struct ChatChoice {
 pub struct AssistantMessage {
     /// Always `assistant`.
     pub role: &'static str,
-    /// What it says.
-    pub content: String,
+    /// What it says; null where it calls tools and says nothing beside.
+    pub content: Option<String>,
     /// Always null.
     #[schema(value_type = Option<String>)]
     pub refusal: (),
+    /// The tools that it calls.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<ToolCallReply>,
 }
 
 /// A piece of an answer.
@@ -103,6 +112,9 @@ pub struct Delta {
     /// Text; absent in the last piece.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
+    /// Pieces of calls.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<ToolCallReply>,
 }
 
 /// A model that can be called.
@@ -150,6 +162,20 @@ impl ModelObject {
         std::iter::once(Self::named(model, &model.name)).chain(aliases).collect()
     }
 
+    /// The embedding model.
+    pub fn embedder(name: &str, created: u64) -> Self {
+        Self {
+            id: name.to_owned(),
+            object: "model",
+            created,
+            owned_by: "relserve",
+            root: None,
+            max_model_len: None,
+            description: "embedding model: /v1/embeddings, /v1/score, /v1/rerank".into(),
+            picks_only: false,
+        }
+    }
+
     fn named(model: &Model, name: &str) -> Self {
         Self {
             id: name.to_owned(),
@@ -173,11 +199,17 @@ impl Envelope {
         };
         Self {
             api,
-            id: format!("{prefix}-{}", relquery.id),
+            id: format!("{prefix}-{}", public_ids::shown(relquery.id)),
             created: relquery.created_ms / 1_000,
             model: model.name.clone(),
             fingerprint: format!("rs-{:012x}", model.revision & 0xffff_ffff_ffff),
+            tools: None,
         }
+    }
+
+    /// The same where answers may call tools.
+    pub fn calling(self, tools: Option<Arc<CallReader>>) -> Self {
+        Self { tools, ..self }
     }
 
     /// Puts choices into the envelope.
@@ -234,14 +266,34 @@ impl Envelope {
 
     /// The reply of `/v1/chat/completions` whose rows these are.
     pub fn chat_of(&self, rows: &[AnswerRow], usage: Usage) -> Reply<ChatChoice> {
-        let choices = finished(rows).map(|(index, row, end)| ChatChoice {
-            index,
-            message: Some(AssistantMessage { role: "assistant", content: row.text.clone(), refusal: () }),
-            delta: None,
-            logprobs: ChatLogprobs::of(&row.logprobs),
-            finish_reason: Some(finish_reason(end)),
+        let choices = finished(rows).map(|(index, row, end)| {
+            let (message, reason) = self.message(index, &row.text, end);
+            ChatChoice {
+                index,
+                message: Some(message),
+                delta: None,
+                logprobs: ChatLogprobs::of(&row.logprobs),
+                finish_reason: Some(reason),
+            }
         });
         self.wrap("chat.completion", choices.collect(), Some(Some(usage.into())))
+    }
+}
+
+impl Envelope {
+    /// A whole answer, and why it ended.
+    fn message(&self, index: u32, text: &str, end: End) -> (AssistantMessage, &'static str) {
+        let message =
+            |content, tool_calls| AssistantMessage { role: "assistant", content, refusal: (), tool_calls };
+        let Some(tools) = &self.tools else {
+            return (message(Some(text.to_owned()), Vec::new()), finish_reason(end));
+        };
+        let answer = tools.read(text, true);
+        let reason = tools.finish_reason(&answer, end).unwrap_or_else(|| finish_reason(end));
+        let calls = answer.calls.into_iter().enumerate();
+        let calls: Vec<_> = calls.map(|(i, call)| call.reply(tools.id(&self.id, index, i))).collect();
+        let content = Some(answer.content).filter(|content| calls.is_empty() || !content.is_empty());
+        (message(content, calls), reason)
     }
 }
 
@@ -304,7 +356,7 @@ mod tests {
         assert_eq!(
             serde_json::to_value(reply).expect("plain data"),
             json!({
-                "id": "cmpl-9", "object": "text_completion", "created": 5, "model": "m",
+                "id": format!("cmpl-{}", public_ids::shown(RelQueryId(9))), "object": "text_completion", "created": 5, "model": "m",
                 "system_fingerprint": "rs-000000000007",
                 "choices": [{"index": 0, "text": "hi", "logprobs": null, "finish_reason": "stop"}],
                 "usage": usage,
@@ -315,7 +367,7 @@ mod tests {
         assert_eq!(
             serde_json::to_value(reply).expect("plain data"),
             json!({
-                "id": "chatcmpl-9", "object": "chat.completion", "created": 5, "model": "m",
+                "id": format!("chatcmpl-{}", public_ids::shown(RelQueryId(9))), "object": "chat.completion", "created": 5, "model": "m",
                 "system_fingerprint": "rs-000000000007",
                 "choices": [{
                     "index": 0, "message": {"role": "assistant", "content": "hi", "refusal": null},

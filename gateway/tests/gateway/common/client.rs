@@ -126,6 +126,19 @@ impl Client {
         self.raw(&self.request("GET", path, "application/json", b"")).await
     }
 
+    /// What is at a path once it is over: what has run is shown when it is stored.
+    pub async fn until_over(&self, path: &str) -> Value {
+        let over = async {
+            loop {
+                let ticket = self.get(path).await.json();
+                if ticket["status"] != "running" {
+                    return ticket;
+                }
+            }
+        };
+        super::seen_in_time("the ticket is over", over).await
+    }
+
     /// Deletes.
     pub async fn delete(&self, path: &str) -> Reply {
         self.raw(&self.request("DELETE", path, "application/json", b"")).await

@@ -24,7 +24,7 @@ use serving::clock::Clock;
 use serving::config::Secret;
 use serving::load::LoadedModel;
 use serving::model::{Defaults, Model, Runs};
-use store::{NewKey, Store, UnixMillis};
+use store::{KeyScope, NewKey, Store, UnixMillis};
 
 /// A running server, its key, and the gate in front of its executor.
 pub struct Server {
@@ -155,7 +155,7 @@ pub fn browser() -> Option<PathBuf> {
 
 /// A new key of a tenant.
 pub async fn key_of(store: &Store, tenant: base::TenantId) -> String {
-    let new = NewKey { tenant, name: "test", expires: None, is_operator: false };
+    let new = NewKey { tenant, name: "test", expires: None, is_operator: false, scope: KeyScope::ALL };
     store.create_key(new, UnixMillis(1)).await.unwrap().plaintext
 }
 
@@ -199,8 +199,13 @@ impl Server {
     /// `GET /v1/replicas` as an operator is shown it.
     pub async fn replicas(&self) -> serde_json::Value {
         let store = &self.running.app.runtime.store;
-        let new =
-            NewKey { tenant: store::DEFAULT_TENANT, name: "operator", expires: None, is_operator: true };
+        let new = NewKey {
+            tenant: store::DEFAULT_TENANT,
+            name: "operator",
+            expires: None,
+            is_operator: true,
+            scope: KeyScope::ALL,
+        };
         let key = store.create_key(new, UnixMillis(1)).await.unwrap().plaintext;
         self.client.with_key(&key).get("/v1/replicas").await.json()
     }

@@ -38,8 +38,9 @@ pub struct State {
     pub model: String,
     /// What it does with the next requests; then it answers.
     pub acts: VecDeque<Act>,
-    /// Bodies it was asked with.
+    /// Bodies it was asked with, and their heads, in lower case.
     pub asked: Vec<Value>,
+    pub heads: Vec<String>,
     /// Words that it answered with.
     pub answered: Vec<String>,
     /// Hung requests whose client went away.
@@ -103,11 +104,12 @@ impl FakeReplica {
     /// Starts one where another was.
     pub async fn restart(address: SocketAddr) -> Self {
         let held = Arc::new(Semaphore::new(0));
-        let (acts, asked, answered) = Default::default();
+        let (acts, asked, heads, answered) = Default::default();
         let state = State {
             model: "m".into(),
             acts,
             asked,
+            heads,
             answered,
             left: 0,
             looks: 0,
@@ -191,6 +193,7 @@ async fn serve(mut stream: TcpStream, state: Arc<Mutex<State>>) {
             let act = {
                 let mut state = state.lock().unwrap();
                 state.asked.push(body.clone());
+                state.heads.push(head.clone());
                 state.running += 1;
                 state.running_max = state.running_max.max(state.running);
                 state.acts.pop_front().unwrap_or(Act::Answer)

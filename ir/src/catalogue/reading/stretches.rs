@@ -1,4 +1,4 @@
-//! Stretches of a text that are what a call names: an address, a number to call, a date, a sum of money.
+//! Stretches of a text that are what a call names: an address, a number to call, a date, a sum of money, an order's number.
 
 use std::sync::LazyLock;
 
@@ -20,7 +20,34 @@ pub(super) enum Kind {
     Weekday,
     Money,
     Percent,
+    Identifier,
 }
+
+/// What has a number by which it is found again. No account or card: their numbers have spaces.
+const NUMBERED: [&str; 22] = [
+    "article",
+    "bill",
+    "booking",
+    "case",
+    "confirmation",
+    "contract",
+    "customer",
+    "flight",
+    "invoice",
+    "item",
+    "model",
+    "order",
+    "part",
+    "policy",
+    "product",
+    "purchase",
+    "reference",
+    "serial",
+    "ticket",
+    "tracking",
+    "transaction",
+    "version",
+];
 
 #[expect(clippy::expect_used, reason = "constants, and tests that use them")]
 fn regex(text: &str) -> Regex {
@@ -40,6 +67,9 @@ static MONEY: LazyLock<Regex> = LazyLock::new(|| {
     let currency = r"(?:\p{Sc}|\b(?:EUR|USD|GBP|CHF|JPY|CAD|AUD|Euros?|dollars?|pounds?|francs?|cents?)\b)";
     regex(&format!(r"(?i)(?:{currency}\s?{number}|{number}\s?{currency})"))
 });
+static IDENTIFIER: LazyLock<Regex> = LazyLock::new(|| regex(r"[\p{L}\p{N}]+(?:[-/_.][\p{L}\p{N}]+)*"));
+/// A number with a fraction or with groups of digits.
+static FRACTION: LazyLock<Regex> = LazyLock::new(|| regex(r"^\d+[.,]\d+$"));
 static PERCENT: LazyLock<Regex> =
     LazyLock::new(|| regex(r"(?i)\d+(?:[.,]\d+)?\s?(?:%|percent\b|per cent\b)"));
 
@@ -65,7 +95,15 @@ impl Kind {
         ];
         let mut named = kinds.into_iter().filter(|(is_named, _)| *is_named).map(|(_, kind)| kind);
         // Of two kinds at once it is not clear which is meant.
-        named.next().filter(|_| named.next().is_none())
+        match (named.next(), named.next()) {
+            (Some(kind), None) => Some(kind),
+            (None, _) => {
+                let is_named = has(&["number", "no", "id", "code"]) && has(&NUMBERED)
+                    || has(&["reference", "sku", "identifier"]);
+                (is_named && !is_of).then_some(Self::Identifier)
+            }
+            (Some(_), Some(_)) => None,
+        }
     }
 
     /// The stretches of its kind, or that there is nothing; none where a text may write it in another way.
@@ -83,6 +121,7 @@ impl Kind {
             Self::Weekday => longest(text, &[&WEEKDAY]),
             Self::Money => longest(text, &[&MONEY]),
             Self::Percent => longest(text, &[&PERCENT]),
+            Self::Identifier => identifiers(text),
         };
         let found = super::distinct(found.into_iter().map(|one| one.trim().to_owned()).collect());
         if found.len() > READINGS_MAX {
@@ -97,10 +136,29 @@ impl Kind {
             Self::Email => !text.contains('@'),
             Self::Phone | Self::Year | Self::Percent => !has_digit,
             Self::Money => !has_digit && text.is_ascii(),
-            Self::Link | Self::Date | Self::Time | Self::Weekday => false,
+            Self::Link | Self::Date | Self::Time | Self::Weekday | Self::Identifier => false,
         };
         is_absent.then(|| vec![NOTHING.to_owned()])
     }
+}
+
+/// Words with a digit that are none of what is known by its form.
+fn identifiers(text: &str) -> Vec<&str> {
+    let mut others = longest(text, &[&EMAIL, &LINK, &MONEY, &PERCENT]);
+    others.extend(moments::date_stretches(text));
+    others.extend(moments::time_stretches(text));
+    let place = |part: &str| {
+        let start = part.as_ptr().addr() - text.as_ptr().addr();
+        start..start + part.len()
+    };
+    let others: Vec<_> = others.into_iter().map(place).collect();
+    let is_free = |word: &&str| {
+        let range = place(word);
+        others.iter().all(|other| range.end <= other.start || other.end <= range.start)
+    };
+    let has_digit = |word: &&str| word.chars().any(|mark| mark.is_ascii_digit());
+    let words = longest(text, &[&IDENTIFIER]).into_iter();
+    words.filter(has_digit).filter(|word| !FRACTION.is_match(word)).filter(is_free).collect()
 }
 
 #[cfg(test)]
@@ -117,9 +175,16 @@ mod tests {
         assert_eq!(Kind::of("the customer's e-mail address"), Some(Kind::Email));
         assert_eq!(Kind::of("due date"), Some(Kind::Date));
         assert_eq!(Kind::of("the phone number"), Some(Kind::Phone));
-        for other in
-            ["the person's name", "the amount of flour", "date and time", "the order number", "updated"]
-        {
+        assert_eq!(Kind::of("the order number"), Some(Kind::Identifier));
+        assert_eq!(Kind::of("Ticket ID"), Some(Kind::Identifier));
+        for other in [
+            "the person's name",
+            "the amount of flour",
+            "date and time",
+            "the number of items",
+            "the number",
+            "updated",
+        ] {
             assert_eq!(Kind::of(other), None, "{other}");
         }
     }
@@ -144,6 +209,10 @@ mod tests {
         check("the weekday", "See you Friday.", &["Friday"]);
         check("the date", "on 4 May to Hamburg, 2024-01-02, 1.2.2023", &["4 May", "2024-01-02", "1.2.2023"]);
         check("the percentage", "a discount of 12.5 %", &["12.5 %"]);
+        check("the invoice number", text, &["INV-2044"]);
+        let text = "Statement from Kato Print, ref KP/26/014, 500 flyers at 1.50, JPY 24,000 incl. tax, 21 Jan 2026, 9:30";
+        check("the reference number", text, &["KP/26/014", "500"]);
+        check("the order number", "Order #88213 was shipped on 4 May to a@b.de.", &["88213"]);
     }
 
     #[test]

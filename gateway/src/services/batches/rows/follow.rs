@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use base::Money;
 use serde_json::{Value, json};
 use serving::error::RequestError;
 use serving::ownership::OwnerHandle;
@@ -36,6 +37,7 @@ pub(super) struct LineUsage {
     pub(super) model: String,
     pub(super) rows: u64,
     pub(super) usage: Usage,
+    pub(super) cost: Money,
 }
 
 impl From<TicketRow> for EndedLine {
@@ -71,7 +73,8 @@ pub(super) async fn follow(handle: OwnerHandle, lines: Vec<ReadyLine>, to: To) -
         };
         for (line, rows) in over {
             let envelope = Envelope::new(lines[line].api, &relquery, &handle.runtime().model)
-                .numbered(lines[line].number);
+                .numbered(lines[line].number)
+                .calling(lines[line].tools.clone());
             // Nobody takes it any more: it will run again.
             let used = used(&rows, &handle.runtime().model.name);
             let row = render(&batch, &lines[line], envelope, &rows);
@@ -113,11 +116,12 @@ fn places(lines: &[ReadyLine]) -> Vec<(usize, Range<usize>)> {
 
 /// What rows used that ran to their ends, if any did.
 fn used(rows: &[AnswerRow], model: &str) -> Option<LineUsage> {
-    let mut used = LineUsage { model: model.to_owned(), rows: 0, usage: Usage::default() };
+    let mut used = LineUsage { model: model.to_owned(), rows: 0, usage: Usage::default(), cost: Money(0) };
     for row in rows {
         if let RowProgress::Done { usage, .. } = &row.state {
             used.rows += 1;
             used.usage += *usage;
+            used.cost = used.cost.saturating_add(row.cost);
         }
     }
     (used.rows > 0).then_some(used)

@@ -1,0 +1,122 @@
+//! `/v1/embeddings`, `/v1/score` and `/v1/rerank`: vectors of texts by the embedding model that corpora have, and how
+//! near texts are to each other.
+
+use actix_web::web::{self, Data, Payload, ServiceConfig};
+use actix_web::{HttpRequest, HttpResponse};
+use serving::error::{RequestError, internal};
+
+use crate::auth::Authenticated;
+use crate::error::{ApiError, Refusals};
+use crate::json::JsonFields;
+use crate::routes::{only_post, read_body};
+use crate::services::corpora;
+use crate::services::embeddings::{Embedded, vectors};
+use crate::state::App;
+use crate::wire::embeddings::{
+    CompareRequest, EmbeddingLimits, EmbeddingsReply, EmbeddingsRequest, RerankReply, ScoresReply,
+};
+
+/// The routes.
+pub fn configure(routes: &mut ServiceConfig) {
+    routes
+        .service(
+            web::resource("/v1/embeddings")
+                .route(web::post().to(embeddings))
+                .default_service(web::to(only_post)),
+        )
+        .service(web::resource("/v1/score").route(web::post().to(score)).default_service(web::to(only_post)))
+        .service(
+            web::resource("/v1/rerank").route(web::post().to(rerank)).default_service(web::to(only_post)),
+        );
+}
+
+/// The vectors of texts.
+#[utoipa::path(
+    post, path = "/v1/embeddings", tag = "openai",
+    request_body(content = Object, description = "model (the embedding model's name), input (a text or several; no token ids), \
+        encoding_format (float, base64), dimensions (fewer than the model's are its first ones), \
+        truncate_prompt_tokens (-1: of a text that is too long the beginning)"),
+    responses(
+        (status = 200, body = EmbeddingsReply),
+        (status = 501, body = crate::error::ErrorBody, description = "no embedding model (setting retrieval.model)"),
+        Refusals,
+    ),
+    security(("key" = []))
+)]
+pub async fn embeddings(
+    app: Data<App>,
+    Authenticated(caller): Authenticated,
+    request: HttpRequest,
+    payload: Payload,
+) -> Result<HttpResponse, ApiError> {
+    let asked = read(&app, &request, payload, EmbeddingsRequest::read).await?;
+    let Embedded { model, vectors } = vectors(&app, (caller.tenant, "embeddings"), &asked.texts).await?;
+    let reply = EmbeddingsReply::new(&model, &vectors, (asked.dims, asked.encoding));
+    Ok(HttpResponse::Ok().json(reply))
+}
+
+/// How near a text is to others.
+#[utoipa::path(
+    post, path = "/v1/score", tag = "openai",
+    request_body(content = Object, description = "model, text_1 (a text), text_2 (a text or several), truncate_prompt_tokens"),
+    responses(
+        (status = 200, body = ScoresReply),
+        (status = 501, body = crate::error::ErrorBody, description = "no embedding model (setting retrieval.model)"),
+        Refusals,
+    ),
+    security(("key" = []))
+)]
+pub async fn score(
+    app: Data<App>,
+    Authenticated(caller): Authenticated,
+    request: HttpRequest,
+    payload: Payload,
+) -> Result<HttpResponse, ApiError> {
+    let asked = read(&app, &request, payload, CompareRequest::read_score).await?;
+    let Embedded { model, vectors } = vectors(&app, (caller.tenant, "score"), &asked.texts).await?;
+    Ok(HttpResponse::Ok().json(ScoresReply::new(app.runtime.shared.ids.next(), &model, &vectors)))
+}
+
+/// Documents in the order of their nearness to a question.
+#[utoipa::path(
+    post, path = "/v1/rerank", tag = "openai",
+    request_body(content = Object, description = "model, query (a text), documents (texts, or objects with a `text`), \
+        top_n (how many are told; all of them), truncate_prompt_tokens"),
+    responses(
+        (status = 200, body = RerankReply),
+        (status = 501, body = crate::error::ErrorBody, description = "no embedding model (setting retrieval.model)"),
+        Refusals,
+    ),
+    security(("key" = []))
+)]
+pub async fn rerank(
+    app: Data<App>,
+    Authenticated(caller): Authenticated,
+    request: HttpRequest,
+    payload: Payload,
+) -> Result<HttpResponse, ApiError> {
+    let asked = read(&app, &request, payload, CompareRequest::read_rerank).await?;
+    let Embedded { model, vectors } = vectors(&app, (caller.tenant, "rerank"), &asked.texts).await?;
+    let top = asked.top.unwrap_or(asked.texts.texts.len());
+    let reply = RerankReply::new(app.runtime.shared.ids.next(), &model, &asked.texts.texts, (&vectors, top));
+    Ok(HttpResponse::Ok().json(reply))
+}
+
+/// Reads a body's fields off the connection's thread. Its model is the embedding model, which is none of those that
+/// run relQueries.
+async fn read<T: Send + 'static>(
+    app: &Data<App>,
+    request: &HttpRequest,
+    payload: Payload,
+    read: fn(JsonFields, EmbeddingLimits<'_>) -> Result<T, RequestError>,
+) -> Result<T, ApiError> {
+    let dims = corpora::dims(app)?;
+    let bytes = read_body(app, request, payload).await?;
+    let state = app.clone();
+    let work = web::block(move || {
+        let config = &state.config;
+        let limits = EmbeddingLimits { limits: &config.limits, retrieval: &config.retrieval, dims };
+        read(crate::json::object(&bytes)?, limits)
+    });
+    Ok(work.await.map_err(internal)??)
+}

@@ -1,0 +1,409 @@
+//! The JSON of `/v1/embeddings` (OpenAI's), `/v1/score` and `/v1/rerank` (vLLM's).
+
+use base::RelQueryId;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use retrieval::Embedding;
+use serde::Serialize;
+use serde_json::Value;
+use serving::error::RequestError;
+use utoipa::ToSchema;
+
+use crate::config::{LimitsConfig, RetrievalConfig};
+use crate::json::JsonFields;
+use crate::wire::public_ids;
+
+/// What requests are read against.
+#[derive(Clone, Copy)]
+pub struct EmbeddingLimits<'a> {
+    pub limits: &'a LimitsConfig,
+    pub retrieval: &'a RetrievalConfig,
+    /// Numbers of the model's vectors.
+    pub dims: usize,
+}
+
+/// How a vector is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encoding {
+    /// Numbers.
+    Float,
+    /// The base64 of its numbers, each four bytes, the lowest first.
+    Base64,
+}
+
+/// What all three routes say of their texts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Texts {
+    /// The model that is asked for, where one is named.
+    pub model: Option<String>,
+    pub texts: Vec<String>,
+    /// The field that holds them, to be named where one is wrong; with two, the first text's comes first.
+    fields: Vec<&'static str>,
+    /// Whether of a text that is too long the beginning is taken.
+    pub may_truncate: bool,
+}
+
+impl Texts {
+    /// What the request calls a text.
+    pub fn name(&self, place: usize) -> String {
+        match self.fields[..] {
+            [_, other] if place > 0 => format!("{other}[{}]", place - 1),
+            [only] => format!("{only}[{place}]"),
+            [first, ..] => first.to_owned(),
+            [] => String::new(),
+        }
+    }
+}
+
+/// A body of `/v1/embeddings`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EmbeddingsRequest {
+    pub texts: Texts,
+    pub encoding: Encoding,
+    /// Numbers that are kept of each vector.
+    pub dims: usize,
+}
+
+impl EmbeddingsRequest {
+    /// Reads and checks the fields.
+    pub fn read(mut fields: JsonFields, limits: EmbeddingLimits<'_>) -> Result<Self, RequestError> {
+        let texts = take_texts(&mut fields, "input", limits)?;
+        let encoding = match fields.string("encoding_format")?.as_deref() {
+            None | Some("float") => Encoding::Float,
+            Some("base64") => Encoding::Base64,
+            Some(_) => return fields.bad("encoding_format", "must be float or base64"),
+        };
+        let dims =
+            fields.integer("dimensions", 1, limits.dims as u64)?.unwrap_or(limits.dims as u64) as usize;
+        let texts = finish(fields, texts, vec!["input"])?;
+        Ok(Self { texts, encoding, dims })
+    }
+}
+
+/// A body of `/v1/score` or `/v1/rerank`: the first text is compared with the others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CompareRequest {
+    pub texts: Texts,
+    /// How many of the others are told, the nearest first.
+    pub top: Option<usize>,
+}
+
+impl CompareRequest {
+    /// Reads a body of `/v1/score`.
+    pub fn read_score(mut fields: JsonFields, limits: EmbeddingLimits<'_>) -> Result<Self, RequestError> {
+        let mut texts = vec![take_text(&mut fields, "text_1", limits)?];
+        texts.extend(take_texts(&mut fields, "text_2", limits)?);
+        Ok(Self { texts: finish(fields, texts, vec!["text_1", "text_2"])?, top: None })
+    }
+
+    /// Reads a body of `/v1/rerank`.
+    pub fn read_rerank(mut fields: JsonFields, limits: EmbeddingLimits<'_>) -> Result<Self, RequestError> {
+        let mut texts = vec![take_text(&mut fields, "query", limits)?];
+        texts.extend(take_texts(&mut fields, "documents", limits)?);
+        let top = fields.integer("top_n", 1, u64::from(u32::MAX))?;
+        fields.bool("return_documents")?;
+        let top = top.map_or(texts.len() - 1, |top| top as usize);
+        Ok(Self { texts: finish(fields, texts, vec!["query", "documents"])?, top: Some(top) })
+    }
+}
+
+/// Takes what is left of a request.
+fn finish(
+    mut fields: JsonFields,
+    texts: Vec<String>,
+    names: Vec<&'static str>,
+) -> Result<Texts, RequestError> {
+    let model = fields.string("model")?;
+    let may_truncate = match fields.take("truncate_prompt_tokens") {
+        None => false,
+        Some(value) if value.as_i64() == Some(-1) => true,
+        Some(_) => return fields.bad("truncate_prompt_tokens", "must be -1: as many as the model reads"),
+    };
+    fields.take("user");
+    fields.finish()?;
+    Ok(Texts { model, texts, fields: names, may_truncate })
+}
+
+/// Takes one text or several.
+fn take_texts(
+    fields: &mut JsonFields,
+    name: &str,
+    limits: EmbeddingLimits<'_>,
+) -> Result<Vec<String>, RequestError> {
+    let items = match fields.require(name)? {
+        Value::Array(items) if items.is_empty() => return fields.bad(name, "must not be empty"),
+        Value::Array(items) => items,
+        one => return Ok(vec![text(name.to_owned(), one, limits)?]),
+    };
+    let limit = limits.limits.rows_max;
+    if items.len() > limit {
+        return fields
+            .bad(name, format!("has {} texts; at most {limit} are allowed (limits.rows_max)", items.len()));
+    }
+    let items = items.into_iter().enumerate();
+    items.map(|(place, item)| text(format!("{name}[{place}]"), item, limits)).collect()
+}
+
+/// Takes one text.
+fn take_text(
+    fields: &mut JsonFields,
+    name: &str,
+    limits: EmbeddingLimits<'_>,
+) -> Result<String, RequestError> {
+    let value = fields.require(name)?;
+    text(name.to_owned(), value, limits)
+}
+
+fn text(name: String, value: Value, limits: EmbeddingLimits<'_>) -> Result<String, RequestError> {
+    let text = match value {
+        Value::String(text) => text,
+        Value::Object(mut map) => match map.remove("text") {
+            Some(Value::String(text)) => text,
+            _ => return Err(RequestError::invalid(name, "must be a text, or have one as `text`")),
+        },
+        Value::Number(_) | Value::Array(_) => {
+            let reason = "must be text: token ids are of another model's vocabulary";
+            return Err(RequestError::invalid(name, reason));
+        }
+        _ => return Err(RequestError::invalid(name, "must be a text")),
+    };
+    if text.trim().is_empty() {
+        return Err(RequestError::invalid(name, "is empty"));
+    }
+    let limit = limits.retrieval.document_bytes_max.0;
+    if text.len() as u64 > limit {
+        let reason = format!("has more than {limit} bytes (retrieval.document_bytes_max)");
+        return Err(RequestError::invalid(name, reason));
+    }
+    Ok(text)
+}
+
+/// Tokens that were computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct EmbeddingUsage {
+    /// Of all texts, special ones included.
+    prompt_tokens: u64,
+    /// The same.
+    total_tokens: u64,
+}
+
+impl EmbeddingUsage {
+    fn of(vectors: &[Embedding]) -> Self {
+        let tokens = vectors.iter().map(|vector| vector.tokens as u64).sum();
+        Self { prompt_tokens: tokens, total_tokens: tokens }
+    }
+}
+
+/// The reply of `/v1/embeddings`.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct EmbeddingsReply {
+    /// `list`.
+    object: &'static str,
+    /// One for each text, in their order.
+    data: Vec<EmbeddingReply>,
+    /// The embedding model.
+    model: String,
+    usage: EmbeddingUsage,
+}
+
+/// A text's vector.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct EmbeddingReply {
+    /// `embedding`.
+    object: &'static str,
+    /// The text's number.
+    index: usize,
+    /// Numbers, or their base64.
+    embedding: VectorReply,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(untagged)]
+enum VectorReply {
+    Numbers(Vec<f32>),
+    Base64(String),
+}
+
+impl EmbeddingsReply {
+    /// Of vectors that are all cut to as many numbers as were asked for.
+    pub fn new(model: &str, vectors: &[Embedding], (dims, encoding): (usize, Encoding)) -> Self {
+        let data = vectors.iter().enumerate().map(|(index, embedding)| {
+            let numbers = cut(&embedding.vector, dims);
+            let embedding = match encoding {
+                Encoding::Float => VectorReply::Numbers(numbers),
+                Encoding::Base64 => {
+                    let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+                    VectorReply::Base64(STANDARD.encode(bytes))
+                }
+            };
+            EmbeddingReply { object: "embedding", index, embedding }
+        });
+        Self {
+            object: "list",
+            data: data.collect(),
+            model: model.to_owned(),
+            usage: EmbeddingUsage::of(vectors),
+        }
+    }
+}
+
+/// The first numbers of a vector, of length 1 again.
+fn cut(vector: &[f32], dims: usize) -> Vec<f32> {
+    let kept = &vector[..dims.min(vector.len())];
+    if kept.len() == vector.len() {
+        return kept.to_vec();
+    }
+    let length = kept.iter().map(|number| f64::from(*number).powi(2)).sum::<f64>().sqrt();
+    if length == 0.0 {
+        return kept.to_vec();
+    }
+    kept.iter().map(|number| (f64::from(*number) / length) as f32).collect()
+}
+
+/// How near the first vector is to each of the others: the cosine of their angle.
+fn scores(vectors: &[Embedding]) -> Vec<f64> {
+    let Some((first, others)) = vectors.split_first() else { return Vec::new() };
+    let product = |other: &Embedding| {
+        first.vector.iter().zip(&other.vector).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>()
+    };
+    others.iter().map(product).collect()
+}
+
+/// The reply of `/v1/score`.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ScoresReply {
+    /// `score-...`.
+    id: String,
+    /// `list`.
+    object: &'static str,
+    /// The embedding model.
+    model: String,
+    /// One for each second text, in their order.
+    data: Vec<ScoreReply>,
+    usage: EmbeddingUsage,
+}
+
+/// How near two texts are.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ScoreReply {
+    /// The second text's number.
+    index: usize,
+    /// `score`.
+    object: &'static str,
+    /// The cosine of their vectors, from -1 to 1.
+    score: f64,
+}
+
+impl ScoresReply {
+    /// Of the first text's vector and those of the others.
+    pub fn new(id: RelQueryId, model: &str, vectors: &[Embedding]) -> Self {
+        let scores = scores(vectors).into_iter().enumerate();
+        Self {
+            id: format!("score-{}", public_ids::shown(id)),
+            object: "list",
+            model: model.to_owned(),
+            data: scores.map(|(index, score)| ScoreReply { index, object: "score", score }).collect(),
+            usage: EmbeddingUsage::of(vectors),
+        }
+    }
+}
+
+/// The reply of `/v1/rerank`.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct RerankReply {
+    /// `rerank-...`.
+    id: String,
+    /// The embedding model.
+    model: String,
+    usage: EmbeddingUsage,
+    /// The nearest documents, the nearest first.
+    results: Vec<RankedReply>,
+}
+
+/// A document and how near it is.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct RankedReply {
+    /// Its number in the request.
+    index: usize,
+    document: RankedDocument,
+    /// The cosine of its vector and the question's, from -1 to 1.
+    relevance_score: f64,
+}
+
+/// A document's text.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct RankedDocument {
+    text: String,
+}
+
+impl RerankReply {
+    /// Of the question's vector and those of the documents, whose texts stand behind the question's.
+    pub fn new(id: RelQueryId, model: &str, texts: &[String], (vectors, top): (&[Embedding], usize)) -> Self {
+        let documents = texts.iter().skip(1).zip(scores(vectors)).enumerate();
+        let mut results: Vec<RankedReply> = documents
+            .map(|(index, (text, relevance_score))| RankedReply {
+                index,
+                document: RankedDocument { text: text.clone() },
+                relevance_score,
+            })
+            .collect();
+        results.sort_by(|a, b| b.relevance_score.total_cmp(&a.relevance_score));
+        results.truncate(top);
+        let usage = EmbeddingUsage::of(vectors);
+        Self { id: format!("rerank-{}", public_ids::shown(id)), model: model.to_owned(), usage, results }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::json;
+
+    fn read<T>(
+        body: &str,
+        read: impl FnOnce(JsonFields, EmbeddingLimits<'_>) -> Result<T, RequestError>,
+    ) -> Result<T, RequestError> {
+        let limits = LimitsConfig { rows_max: 2, ..LimitsConfig::default() };
+        let retrieval = RetrievalConfig { document_bytes_max: base::Bytes(8), ..RetrievalConfig::default() };
+        let limits = EmbeddingLimits { limits: &limits, retrieval: &retrieval, dims: 4 };
+        read(json::object(body.as_bytes())?, limits)
+    }
+
+    #[test]
+    fn what_cannot_be_embedded_is_named() {
+        for (body, blamed) in [
+            (r#"{}"#, "input"),
+            (r#"{"input":[]}"#, "input"),
+            (r#"{"input":" "}"#, "input"),
+            (r#"{"input":["a",7]}"#, "input[1]"),
+            (r#"{"input":["a","123456789"]}"#, "input[1]"),
+            (r#"{"input":["a","b","c"]}"#, "input"),
+            (r#"{"input":"a","dimensions":5}"#, "dimensions"),
+            (r#"{"input":"a","encoding_format":"int8"}"#, "encoding_format"),
+            (r#"{"input":"a","truncate_prompt_tokens":7}"#, "truncate_prompt_tokens"),
+            (r#"{"input":"a","x":1}"#, "x"),
+        ] {
+            match read(body, EmbeddingsRequest::read) {
+                Err(RequestError::Invalid { field, .. }) => assert_eq!(field, blamed, "{body}"),
+                other => panic!("{body} gave {other:?}"),
+            }
+        }
+        let documents = r#"{"query":"q","documents":["a",{"text":"b"}],"top_n":1}"#;
+        let request = read(documents, CompareRequest::read_rerank).expect("valid");
+        assert_eq!(
+            (&request.texts.texts[..], request.top),
+            (&["q", "a", "b"].map(String::from)[..], Some(1))
+        );
+        assert_eq!(
+            [0, 1, 2].map(|place| request.texts.name(place)),
+            ["query", "documents[0]", "documents[1]"]
+        );
+    }
+
+    #[test]
+    fn a_vector_that_is_cut_is_of_length_one_again() {
+        assert_eq!(cut(&[0.6, 0.8], 2), [0.6, 0.8]);
+        assert_eq!(cut(&[0.6, 0.0, 0.8], 2), [1.0, 0.0]);
+        assert_eq!(cut(&[0.0, 1.0], 1), [0.0]);
+    }
+}

@@ -1,0 +1,115 @@
+//! Vectors of texts in OpenAI's shape, scores and rankings in vLLM's, by the embedding model of corpora.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use gateway::config::Config;
+use retrieval::Embedder;
+use retrieval::synthetic::Synthetic;
+use serde_json::{Value, json};
+
+use crate::common::{Server, config, model, serve, serve_with};
+
+const WORDS: [&str; 8] = ["river", "boat", "water", "fish", "money", "loan", "bank", "tax"];
+
+/// A folder with a made embedding model, and a configuration that names it.
+fn embedding() -> (tempfile::TempDir, Config) {
+    let dir = tempfile::tempdir().unwrap();
+    Synthetic::tiny(&WORDS, 3).write(dir.path()).unwrap();
+    let mut config = config();
+    config.retrieval.model = Some(dir.path().to_owned());
+    config.retrieval.name = Some("tiny".into());
+    (dir, config)
+}
+
+async fn post(server: &Server, path: &str, body: Value) -> Value {
+    let reply = server.client.post(path, &body).await;
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    reply.json()
+}
+
+fn numbers(embedding: &Value) -> Vec<f32> {
+    embedding["embedding"].as_array().unwrap().iter().map(|number| number.as_f64().unwrap() as f32).collect()
+}
+
+#[actix_web::test]
+async fn texts_have_the_vectors_that_the_model_gives_them() {
+    let (folder, config) = embedding();
+    let server = serve_with(config, model()).await;
+    let texts = ["fish in the river", "a loan of the bank"];
+    let expected = Embedder::load(folder.path(), 1).unwrap().embed(&texts, &|| false).unwrap();
+    let reply = post(&server, "/v1/embeddings", json!({"model": "tiny", "input": texts})).await;
+    assert_eq!((&reply["object"], &reply["model"]), (&json!("list"), &json!("tiny")));
+    let tokens: usize = expected.iter().map(|vector| vector.tokens).sum();
+    assert_eq!(reply["usage"], json!({"prompt_tokens": tokens, "total_tokens": tokens}));
+    for (place, vector) in expected.iter().enumerate() {
+        assert_eq!(reply["data"][place]["index"], place);
+        assert_eq!(numbers(&reply["data"][place]), vector.vector, "text {place}");
+    }
+    let encoded = post(
+        &server,
+        "/v1/embeddings",
+        json!({"model": "tiny", "input": texts[1], "encoding_format": "base64"}),
+    );
+    let bytes = STANDARD.decode(encoded.await["data"][0]["embedding"].as_str().unwrap()).unwrap();
+    let decoded: Vec<f32> =
+        bytes.chunks_exact(4).map(|four| f32::from_le_bytes(four.try_into().unwrap())).collect();
+    assert_eq!(decoded, expected[1].vector);
+    let short =
+        post(&server, "/v1/embeddings", json!({"model": "tiny", "input": texts[0], "dimensions": 4})).await;
+    let short = numbers(&short["data"][0]);
+    let length: f32 = short.iter().map(|number| number * number).sum();
+    assert!(short.len() == 4 && (length - 1.0).abs() < 1e-5, "{short:?}");
+    let listed = server.client.get("/v1/models").await.json();
+    let names: Vec<&Value> = listed["data"].as_array().unwrap().iter().map(|model| &model["id"]).collect();
+    assert_eq!(names, ["double", "tiny"]);
+    let used = post(&server, "/v1/embeddings", json!({"input": "fish"})).await;
+    assert_eq!(used["model"], "tiny", "there is one");
+}
+
+#[actix_web::test]
+async fn documents_are_ranked_by_their_nearness_to_a_question() {
+    let (_folder, config) = embedding();
+    let server = serve_with(config, model()).await;
+    let documents = ["tax loan money bank", "boat fish water river", "river money"];
+    let body = json!({"model": "tiny", "query": "fish boat river", "documents": documents});
+    let ranked = post(&server, "/v1/rerank", body.clone()).await;
+    let results = ranked["results"].as_array().unwrap();
+    assert_eq!(results[0]["index"], 1, "{ranked}");
+    assert_eq!(results[0]["document"]["text"], documents[1]);
+    let found: Vec<f64> = results.iter().map(|one| one["relevance_score"].as_f64().unwrap()).collect();
+    assert!(found.len() == 3 && found.is_sorted_by(|a, b| a >= b), "{found:?}");
+    let mut one = body;
+    one["top_n"] = 1.into();
+    assert_eq!(post(&server, "/v1/rerank", one).await["results"].as_array().unwrap().len(), 1);
+    let scored = post(&server, "/v1/score", json!({"text_1": "fish boat river", "text_2": documents})).await;
+    for result in results {
+        let place = result["index"].as_u64().unwrap() as usize;
+        assert_eq!(scored["data"][place]["score"], result["relevance_score"], "the same two texts");
+    }
+    let same = post(&server, "/v1/score", json!({"text_1": "tax", "text_2": "tax"})).await;
+    assert!((same["data"][0]["score"].as_f64().unwrap() - 1.0).abs() < 1e-5, "{same}");
+}
+
+#[actix_web::test]
+async fn what_cannot_be_embedded_is_refused_by_name_and_without_a_model_all_of_it() {
+    let (_folder, config) = embedding();
+    let server = serve_with(config, model()).await;
+    let long = "fish ".repeat(600);
+    for (body, status, part) in [
+        (json!({"model": "gpt", "input": "fish"}), 404, "`tiny`"),
+        (json!({"model": "tiny", "input": [1, 2]}), 400, "token ids"),
+        (json!({"model": "tiny", "input": ["fish", long]}), 400, "`input[1]`"),
+    ] {
+        let reply = server.client.post("/v1/embeddings", &body).await;
+        assert_eq!(reply.status, status, "{}", reply.body);
+        assert!(reply.error().contains(part), "{}", reply.body);
+    }
+    let beginning = json!({"model": "tiny", "input": long, "truncate_prompt_tokens": -1});
+    assert_eq!(post(&server, "/v1/embeddings", beginning).await["data"].as_array().unwrap().len(), 1);
+    let without = serve().await;
+    for path in ["/v1/embeddings", "/v1/score", "/v1/rerank"] {
+        let reply = without.client.post(path, &json!({"input": "fish"})).await;
+        assert_eq!(reply.status, 501, "{}", reply.body);
+        assert!(reply.error().contains("retrieval.model"), "{}", reply.body);
+    }
+}

@@ -1,0 +1,232 @@
+//! What was sent and promised, and how much usage must come of it at least and at most. Pure but for its lock, which
+//! its owner holds.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::plan::{Fault, FaultKind, GATEWAYS, Subject};
+use super::request::ChaosRequest;
+
+/// Time within which a gateway that is well has written what it counted, with much to spare (`store.flush_ms` is a
+/// tenth of a second here).
+const FLUSHED_WITHIN: Duration = Duration::from_secs(5);
+/// Time for which a disturbance of writes may go on after its end: one call of the store and a wait for a connection.
+const DISTURBED_AFTER: Duration = Duration::from_secs(25);
+
+/// What became of rows that were asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RowsOutcome {
+    /// All of them came; so many with an error in place of an answer.
+    Delivered { failed: u64 },
+    /// None ran.
+    Refused,
+    /// Nobody knows which ran.
+    Unknown,
+}
+
+/// Rows that were asked of one gateway and not promised.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SentRows {
+    pub(super) tenant: usize,
+    pub(super) gateway: usize,
+    pub(super) rows: u64,
+    pub(super) ended: Duration,
+    pub(super) outcome: RowsOutcome,
+}
+
+/// Something that was acknowledged and outlives its request.
+#[derive(Clone, Debug)]
+pub(super) struct Promise {
+    pub(super) request: ChaosRequest,
+    /// The ticket, or the batch.
+    pub(super) id: String,
+    /// Whether it was asked to stop.
+    pub(super) is_cancelled: bool,
+    /// When the request was first sent.
+    pub(super) began: Duration,
+    /// When its end was seen.
+    pub(super) over: Option<Duration>,
+}
+
+/// A fault as it came.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Incident {
+    pub(super) fault: Fault,
+    pub(super) began: Duration,
+    pub(super) ended: Duration,
+}
+
+/// A promise that was broken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Broken {
+    pub(super) promise: &'static str,
+    pub(super) what: String,
+}
+
+/// All of it.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    /// Requests by kind and by what became of them.
+    pub(super) counts: BTreeMap<(&'static str, &'static str), u64>,
+    pub(super) sent: Vec<SentRows>,
+    pub(super) promises: Vec<Promise>,
+    pub(super) incidents: Vec<Incident>,
+    pub(super) broken: Vec<Broken>,
+    /// Bytes of answers in which other tenants' markers were looked for.
+    pub(super) bytes_scanned: u64,
+}
+
+/// Between what a sum must be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Bounds {
+    pub(super) least: u64,
+    pub(super) most: u64,
+}
+
+impl Bounds {
+    pub(super) fn holds(self, sum: u64) -> bool {
+        (self.least..=self.most).contains(&sum)
+    }
+}
+
+impl Ledger {
+    pub(super) fn broke(&mut self, promise: &'static str, what: impl Into<String>) {
+        self.broken.push(Broken { promise, what: what.into() });
+    }
+
+    /// Rows of a tenant that usage must show on the routes of online work and of tickets, at `now`.
+    ///
+    /// What was delivered is counted, unless its gateway was killed before it can have written that. What nobody
+    /// knows the end of may be counted. Rows of a ticket that a kill interrupts are counted once, not at all, or
+    /// again: their gateway adds them up apart from the ticket.
+    pub(super) fn bounds(&self, tenant: usize, now: Duration) -> Bounds {
+        let mut bounds = Bounds::default();
+        for sent in self.sent.iter().filter(|sent| sent.tenant == tenant) {
+            match sent.outcome {
+                RowsOutcome::Delivered { failed } => {
+                    let is_lost = self.kills(sent.gateway).any(|kill| {
+                        self.unwritten_since(sent.gateway, kill) <= sent.ended && sent.ended <= kill
+                    });
+                    bounds.least += if is_lost { 0 } else { sent.rows - failed };
+                    bounds.most += sent.rows;
+                }
+                RowsOutcome::Refused => {}
+                RowsOutcome::Unknown => bounds.most += sent.rows,
+            }
+        }
+        let tickets = self.promises.iter().filter(|promise| promise.request.tenant == tenant);
+        for ticket in tickets.filter(|promise| !promise.id.starts_with("batch_")) {
+            let rows = ticket.request.rows;
+            let over = ticket.over.unwrap_or(now);
+            let interruptions = self.interruptions(ticket.began, over + FLUSHED_WITHIN + DISTURBED_AFTER);
+            let is_whole = interruptions == 0 && !ticket.is_cancelled;
+            bounds.least += if is_whole { rows } else { 0 };
+            bounds.most += rows * (1 + interruptions);
+        }
+        bounds
+    }
+
+    fn kills(&self, gateway: usize) -> impl Iterator<Item = Duration> {
+        let is_it = move |incident: &&Incident| {
+            incident.fault.kind == FaultKind::KillGateway
+                && incident.fault.subject == Subject::Gateway(gateway)
+        };
+        self.incidents.iter().filter(is_it).map(|incident| incident.began)
+    }
+
+    /// Kills of gateways, and clocks that jump and so end leases early, between two times.
+    fn interruptions(&self, from: Duration, until: Duration) -> u64 {
+        let kinds = [FaultKind::KillGateway, FaultKind::JumpClock];
+        let is_it = |incident: &&Incident| {
+            kinds.contains(&incident.fault.kind) && incident.began <= until && incident.ended >= from
+        };
+        self.incidents.iter().filter(is_it).count() as u64
+    }
+
+    /// Since when a gateway may not have written what it counted, at its kill.
+    fn unwritten_since(&self, gateway: usize, kill: Duration) -> Duration {
+        let mut since = kill.saturating_sub(FLUSHED_WITHIN);
+        loop {
+            let disturbing = self.incidents.iter().filter(|incident| {
+                incident.fault.kind.disturbs_writes_of(incident.fault.subject, gateway)
+                    && incident.began <= kill
+                    && incident.ended + DISTURBED_AFTER >= since
+            });
+            let earliest = disturbing.map(|incident| incident.began.saturating_sub(FLUSHED_WITHIN)).min();
+            match earliest.filter(|earliest| *earliest < since) {
+                Some(earlier) => since = earlier,
+                None => return since,
+            }
+        }
+    }
+}
+
+/// The other gateway.
+pub(super) fn other(gateway: usize) -> usize {
+    (gateway + 1) % GATEWAYS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::request::RequestKind;
+    use super::*;
+
+    const S: Duration = Duration::from_secs(1);
+
+    fn incident(kind: FaultKind, subject: Subject, began: u32, ended: u32) -> Incident {
+        let fault = Fault { kind, subject, from: 0, until: 1, permille: 0 };
+        Incident { fault, began: S * began, ended: S * ended }
+    }
+
+    fn sent(ended: u32, outcome: RowsOutcome) -> SentRows {
+        SentRows { tenant: 0, gateway: 0, rows: 10, ended: S * ended, outcome }
+    }
+
+    fn bounds(ledger: &Ledger) -> (u64, u64) {
+        let Bounds { least, most } = ledger.bounds(0, S * 1_000);
+        (least, most)
+    }
+
+    #[test]
+    fn without_kills_usage_is_exact_but_for_what_nobody_knows() {
+        let mut ledger = Ledger::default();
+        ledger.sent.push(sent(10, RowsOutcome::Delivered { failed: 0 }));
+        ledger.sent.push(sent(10, RowsOutcome::Refused));
+        ledger.sent.push(SentRows { tenant: 1, ..sent(10, RowsOutcome::Delivered { failed: 0 }) });
+        assert_eq!(bounds(&ledger), (10, 10));
+        ledger.sent.push(sent(10, RowsOutcome::Unknown));
+        assert_eq!(bounds(&ledger), (10, 20));
+        assert!(
+            !ledger.bounds(0, S).holds(9) && ledger.bounds(0, S).holds(20) && !ledger.bounds(0, S).holds(21)
+        );
+    }
+
+    #[test]
+    fn a_kill_loses_what_its_gateway_had_not_written_and_no_more() {
+        let delivered = RowsOutcome::Delivered { failed: 0 };
+        let mut ledger = Ledger { sent: vec![sent(50, delivered), sent(98, delivered)], ..Ledger::default() };
+        ledger.incidents.push(incident(FaultKind::KillGateway, Subject::Gateway(1), 100, 102));
+        assert_eq!(bounds(&ledger), (20, 20), "another gateway's kill");
+        ledger.incidents.push(incident(FaultKind::KillGateway, Subject::Gateway(0), 100, 102));
+        assert_eq!(bounds(&ledger), (10, 20));
+        ledger.incidents.push(incident(FaultKind::StopDatabase, Subject::Database, 70, 80));
+        assert_eq!(bounds(&ledger), (10, 20), "written between the two");
+        ledger.incidents.push(incident(FaultKind::CutDatabase, Subject::DatabaseLink(0), 51, 55));
+        assert_eq!(bounds(&ledger), (0, 20), "one disturbance after another, up to the kill");
+    }
+
+    #[test]
+    fn a_ticket_that_a_kill_interrupts_may_count_its_rows_again() {
+        let labels = ["a", "b"].map(str::to_owned);
+        let kind = RequestKind::Ticket { cancel: false };
+        let request = ChaosRequest { kind, tenant: 0, gateway: 0, number: 1, rows: 10, labels };
+        let (began, over) = (S * 10, Some(S * 20));
+        let ticket = Promise { request, id: "rq-1".into(), is_cancelled: false, began, over };
+        let mut ledger = Ledger { promises: vec![ticket.clone()], ..Ledger::default() };
+        assert_eq!(bounds(&ledger), (10, 10));
+        ledger.incidents.push(incident(FaultKind::KillGateway, Subject::Gateway(1), 15, 17));
+        assert_eq!(bounds(&ledger), (0, 20));
+        ledger.promises = vec![Promise { id: "batch_1".into(), ..ticket }];
+        assert_eq!(bounds(&ledger), (0, 0), "batches are exact, and counted apart");
+    }
+}

@@ -1,0 +1,212 @@
+//! The server's edge: so many requests a second whose answers it knows, beside connections that are idle and clients
+//! that are slow; and one request after another on a connection of its own, which is what the gateway itself takes.
+//!
+//! Requests are sent when they are due, whatever became of those before: where one could not be sent in time, its wait
+//! counts. The client is bare sockets, so that most of the machine is the server's.
+
+mod connection;
+mod crowd;
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use tokio::task::JoinSet;
+
+use crate::Error;
+use crate::summary::Stats;
+use connection::Connection;
+use crowd::Crowd;
+
+/// What to ask, and beside what.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct EdgeLoad {
+    /// Requests a second.
+    pub rate: f64,
+    /// For how long.
+    pub span: Duration,
+    /// Connections that send them.
+    pub connections: u32,
+    /// Different cells.
+    pub cells: u32,
+    /// Connections that had an answer and say no more.
+    pub idle: u32,
+    /// Connections whose requests come a byte at a time.
+    pub slow: u32,
+}
+
+/// What the requests took.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EdgeReport {
+    /// Milliseconds of each request, one after another.
+    pub alone: Vec<f64>,
+    /// Milliseconds of each request of the load, from when it was due.
+    pub loaded: Vec<f64>,
+    /// Requests of the load.
+    pub sent: u64,
+    /// Requests that had no answer.
+    pub failed: u64,
+    /// Why the first of them had none.
+    pub error: Option<String>,
+    /// Seconds of the load.
+    pub seconds: f64,
+    /// Idle connections that were open to its end.
+    pub idle_open: u32,
+    /// Requests of slow clients that were answered meanwhile.
+    pub slow_answered: u64,
+}
+
+/// Requests one after another, which are measured.
+const ALONE: usize = 2_000;
+/// The goals: of a request of the load, the 99th percentile, and of one alone, the median, in ms.
+const LOADED_MS_MAX: f64 = 5.0;
+const ALONE_MS_MAX: f64 = 0.3;
+
+impl EdgeReport {
+    /// Whether each request had the answer that is known.
+    pub fn is_sound(&self) -> bool {
+        self.failed == 0 && !self.alone.is_empty() && self.loaded.len() as u64 == self.sent
+    }
+
+    /// A table for a terminal.
+    pub fn text(&self) -> String {
+        let mut text = format!("{:<44}{:>9}{:>9}{:>9}{:>9}\n", "ms", "p50", "p95", "p99", "max");
+        let mut line = |name: &str, stats: Option<Stats>| {
+            let _ = match stats {
+                Some(Stats { p50, p95, p99, max, .. }) => {
+                    writeln!(text, "{name:<44}{p50:>9.3}{p95:>9.3}{p99:>9.3}{max:>9.3}")
+                }
+                None => writeln!(text, "{name:<44}{:>9}{:>9}{:>9}{:>9}", "-", "-", "-", "-"),
+            };
+        };
+        let (alone, loaded) = (Stats::of(self.alone.iter().copied()), Stats::of(self.loaded.iter().copied()));
+        line("a known cell, one after another", alone);
+        let rate = self.loaded.len() as f64 / self.seconds.max(1e-9);
+        line(&format!("known cells, {rate:.0} a second"), loaded);
+        let _ = writeln!(
+            text,
+            "{} requests, {} failed; {} idle connections open at the end, {} slow requests answered",
+            self.sent, self.failed, self.idle_open, self.slow_answered
+        );
+        if let Some(error) = &self.error {
+            let _ = writeln!(text, "the first failure: {error}");
+        }
+        let goal = |name: &str, found: Option<f64>, most: f64| {
+            let word = if found.is_some_and(|found| found <= most) { "met" } else { "missed" };
+            format!("goal: {name} at most {most} ms: {word}\n")
+        };
+        text += &goal("p99 of the load", loaded.map(|stats| stats.p99), LOADED_MS_MAX);
+        text +=
+            &goal("p50 of one alone, client and socket included", alone.map(|stats| stats.p50), ALONE_MS_MAX);
+        text
+    }
+}
+
+/// What a cell's request is on the wire.
+fn request(host: SocketAddr, key: Option<&str>, cell: u32) -> Vec<u8> {
+    let text = format!("A wonderful film, which I saw {cell} times.");
+    let call = json!({"function": "classify", "args": [text, ["positive", "negative"]]});
+    let body = json!({ "calls": [call] }).to_string();
+    let key = key.map_or(String::new(), |key| format!("Authorization: Bearer {key}\r\n"));
+    format!(
+        "POST /v1/cells HTTP/1.1\r\nHost: {host}\r\n{key}Content-Type: application/json\r\n\
+         Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .into_bytes()
+}
+
+/// Measures a server at an address.
+pub async fn measure(server: SocketAddr, key: Option<&str>, load: EdgeLoad) -> Result<EdgeReport, Error> {
+    let requests: Arc<Vec<Vec<u8>>> =
+        Arc::new((0..load.cells).map(|cell| request(server, key, cell)).collect());
+    let mut report = EdgeReport::default();
+    let failed = |error: std::io::Error| Error::Client(format!("{server}: {error}"));
+    let mut first = Connection::open(server).await.map_err(failed)?;
+    // From here on all answers are known.
+    for request in requests.iter() {
+        first.ask(request).await.map_err(failed)?;
+    }
+    for number in 0..ALONE {
+        let asked = Instant::now();
+        first.ask(&requests[number % requests.len()]).await.map_err(failed)?;
+        report.alone.push(milliseconds(asked.elapsed()));
+    }
+    let crowd = Crowd::gather(server, (load.idle, load.slow), &requests[0]).await.map_err(failed)?;
+    let begun = Instant::now();
+    let mut senders = JoinSet::new();
+    for sender in 0..load.connections {
+        senders.spawn(send(server, Arc::clone(&requests), load, (begun, sender)));
+    }
+    while let Some(sent) = senders.join_next().await {
+        let (times, error) = sent.map_err(|error| Error::Client(error.to_string()))?;
+        report.sent += times.len() as u64 + u64::from(error.is_some());
+        report.failed += u64::from(error.is_some());
+        report.loaded.extend(times);
+        report.error = report.error.take().or(error);
+    }
+    report.seconds = begun.elapsed().as_secs_f64();
+    (report.idle_open, report.slow_answered) = crowd.end().await;
+    Ok(report)
+}
+
+/// Sends every request whose turn it is on one connection, until the load ends or one fails.
+async fn send(
+    server: SocketAddr,
+    requests: Arc<Vec<Vec<u8>>>,
+    load: EdgeLoad,
+    (begun, sender): (Instant, u32),
+) -> (Vec<f64>, Option<String>) {
+    let mut times = Vec::new();
+    let mut connection = match Connection::open(server).await {
+        Ok(connection) => connection,
+        Err(error) => return (times, Some(error.to_string())),
+    };
+    for number in (u64::from(sender)..).step_by(load.connections as usize) {
+        let due = Duration::from_secs_f64(number as f64 / load.rate);
+        if due >= load.span {
+            break;
+        }
+        let due = begun + due;
+        // A timer is up to a millisecond late, which is not the server's. Who is late for another reason counts it.
+        let asked = if due > Instant::now() {
+            tokio::time::sleep_until(due.into()).await;
+            Instant::now()
+        } else {
+            due
+        };
+        if let Err(error) = connection.ask(&requests[number as usize % requests.len()]).await {
+            return (times, Some(error.to_string()));
+        }
+        times.push(milliseconds(asked.elapsed()));
+    }
+    (times, None)
+}
+
+fn milliseconds(span: Duration) -> f64 {
+    span.as_secs_f64() * 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn goals_are_met_or_missed_by_the_percentiles() {
+        let report = |loaded: f64| EdgeReport {
+            alone: vec![0.1],
+            loaded: vec![loaded],
+            sent: 1,
+            seconds: 1.0,
+            ..EdgeReport::default()
+        };
+        let met = report(1.0).text();
+        assert!(met.contains("p99 of the load at most 5 ms: met"), "{met}");
+        let missed = report(6.0).text();
+        assert!(missed.contains("p99 of the load at most 5 ms: missed"), "{missed}");
+        let lost = EdgeReport { failed: 1, ..report(1.0) };
+        assert!(report(1.0).is_sound() && !lost.is_sound());
+    }
+}

@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# Other people's clients of OpenAI's API against a server of their own, each installed from its registry into an
+# environment of its own. One line for each: passed, FAILED, or skipped where it cannot be installed.
+# usage: tests/clients/openai/run.sh PROGRAM [FAMILY ..]
+# RELSERVE_CLIENTS_MODEL serves another model than the built-in one: a folder or a file as `--model` takes it.
+set -euo pipefail
+cd "$(dirname "$0")"
+program=$(realpath "$1")
+shift
+families=("$@")
+if [ "$#" = 0 ]; then
+  for list in requirements-*.txt; do
+    name=${list#requirements-}
+    families+=("${name%.txt}")
+  done
+  families+=(node)
+fi
+
+work=$(mktemp -d)
+. ../../server.sh
+# The clients are tried, not the model: it may say anything.
+printf '[model]\ndemo_functions = "all"\n' >"$work/relserve.toml"
+serve "$program" --config "$work/relserve.toml" \
+  ${RELSERVE_CLIENTS_MODEL:+--model "$RELSERVE_CLIENTS_MODEL" --model-name relserve-demo}
+export RELSERVE_BASE_URL="$address/v1" RELSERVE_API_KEY="$key"
+# No client tells its makers about these runs.
+export DO_NOT_TRACK=1 LITELLM_LOCAL_MODEL_COST_MAP=True RAY_USAGE_STATS_ENABLED=0 PYTHONWARNINGS=ignore
+
+environment() { # FAMILY
+  local list=requirements-$1.txt environment=.venv-$1
+  cmp -s "$list" "$environment/installed.txt" && return
+  rm -rf "$environment"
+  python3 -m venv "$environment"
+  if "$environment/bin/pip" install --quiet --disable-pip-version-check -r "$list" >&2; then
+    cp "$list" "$environment/installed.txt"
+  else
+    rm -rf "$environment"
+    return 1
+  fi
+}
+
+failed=0
+for family in "${families[@]}"; do
+  if [ "$family" = node ]; then
+    if ../../../npm-ci.sh node >&2; then
+      node node/attempts.mjs || failed=1
+    else
+      echo "skipped: node (its packages could not be installed)"
+    fi
+  elif environment "$family"; then
+    ".venv-$family/bin/python" attempts.py "$family" || failed=1
+  else
+    echo "skipped: $family (its packages could not be installed)"
+  fi
+done
+exit "$failed"

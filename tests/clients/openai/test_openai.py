@@ -1,0 +1,90 @@
+"""OpenAI's Python library; `tests/python/test_openai.py` tries more of it."""
+
+import asyncio
+from typing import Literal
+
+import openai
+import pydantic
+from attempts import API_KEY, BASE_URL, MODEL, QUESTION
+
+PACKAGES = ["openai"]
+client = openai.OpenAI(base_url=BASE_URL, api_key=API_KEY)
+MESSAGES = [{"role": "user", "content": QUESTION}]
+
+
+class Mood(pydantic.BaseModel):
+    is_positive: bool
+
+
+def test_chat():
+    assert client.chat.completions.create(model=MODEL, messages=MESSAGES, max_tokens=4).choices[0].message.content
+
+
+def test_stream():
+    chunks = list(client.chat.completions.create(model=MODEL, messages=MESSAGES, max_tokens=4, stream=True))
+    assert chunks[-1].choices[0].finish_reason in ("stop", "length")
+
+
+def test_structured_output():
+    reply = client.chat.completions.parse(model=MODEL, messages=MESSAGES, response_format=Mood, max_tokens=40)
+    assert isinstance(reply.choices[0].message.parsed, Mood)
+
+
+def test_loop_of_rows():
+    async def run():
+        async with openai.AsyncOpenAI(base_url=BASE_URL, api_key=API_KEY) as rows:
+            one = lambda row: rows.chat.completions.create(  # noqa: E731
+                model=MODEL, messages=[{"role": "user", "content": f"{QUESTION} {row}"}], max_tokens=4
+            )
+            return await asyncio.gather(*(one(row) for row in range(20)))
+
+    assert len(asyncio.run(run())) == 20
+
+
+def test_models():
+    assert MODEL in [model.id for model in client.models.list()]
+
+
+def test_several_answers():
+    assert len(client.chat.completions.create(model=MODEL, messages=MESSAGES, max_tokens=4, n=2).choices) == 2
+
+
+class Weather(pydantic.BaseModel):
+    """The weather of a city."""
+
+    city: Literal["Oslo", "Rome"]
+
+
+TOOL = openai.pydantic_function_tool(Weather)
+
+
+def test_tools():
+    asked = {"model": MODEL, "tools": [TOOL], "max_tokens": 60}
+    reply = client.chat.completions.parse(messages=MESSAGES, tool_choice="required", **asked)
+    message = reply.choices[0].message
+    call = message.tool_calls[0]
+    assert isinstance(call.function.parsed_arguments, Weather)
+    result = {"role": "tool", "tool_call_id": call.id, "content": "rain"}
+    history = [*MESSAGES, message.model_dump(exclude_none=True), result]
+    assert client.chat.completions.create(messages=history, **asked).choices[0].finish_reason
+
+
+def test_tools_in_a_stream():
+    options = {"tools": [TOOL], "tool_choice": "required", "max_tokens": 60}
+    with client.chat.completions.stream(model=MODEL, messages=MESSAGES, **options) as stream:
+        message = stream.get_final_completion().choices[0].message
+    assert isinstance(message.tool_calls[0].function.parsed_arguments, Weather)
+
+
+def test_responses():
+    client.responses.create(model=MODEL, input=QUESTION)
+
+
+def test_tools_of_responses():
+    tool = {"type": "function", "name": "Weather", "parameters": Weather.model_json_schema()}
+    options = {"tools": [tool], "tool_choice": {"type": "function", "name": "Weather"}, "max_output_tokens": 60}
+    call = client.responses.create(model=MODEL, input=QUESTION, **options).output[0]
+    Weather.model_validate_json(call.arguments)
+    with client.responses.stream(model=MODEL, input=QUESTION, **options) as stream:
+        streamed = stream.get_final_response().output[0]
+    assert streamed.arguments == call.arguments

@@ -1,0 +1,41 @@
+-- What a year of work leaves in a database: runs on SQLite and on Postgres. `run.sh` puts numbers in place of @NAMES@.
+-- A row of usage is a tenant's day, model and route; 24 a day for each tenant, day by day, as servers write them.
+
+INSERT INTO tenants (id, name, weight, created)
+WITH RECURSIVE n(i) AS (SELECT CAST(2 AS BIGINT) UNION ALL SELECT i + 1 FROM n WHERE i <= @TENANTS@)
+SELECT i, 'tenant ' || i, 1, 1 FROM n;
+UPDATE counters SET last = @TENANTS@ + 1 WHERE name = 'tenant';
+
+INSERT INTO token_usage (day, tenant, model, route, requests, row_count, prompt, cached, computed, output)
+WITH RECURSIVE n(i) AS (SELECT CAST(0 AS BIGINT) UNION ALL SELECT i + 1 FROM n WHERE i < @ROWS@ - 1)
+SELECT @TODAY@ - 364 + i / (24 * @TENANTS@), (i / 24) % @TENANTS@ + 2, 'model ' || ((i / 8) % 3), 'route ' || (i % 8),
+    i % 90 + 1, i % 900 + 1, i % 90000, i % 7000, i % 80000, i % 9000
+FROM n;
+
+-- As many answers as the cache keeps by default: a week's, at most.
+INSERT INTO results (tenant, key, value, created, expires, last_use)
+WITH RECURSIVE n(i) AS (SELECT CAST(0 AS BIGINT) UNION ALL SELECT i + 1 FROM n WHERE i < @RESULTS@ - 1)
+SELECT i % @TENANTS@ + 2,
+    substr('0000000000000000000000000000000000000000000000000000000000000000', 1, 64 - length(CAST(i AS TEXT))) || i,
+    '{"text":"an answer of a cell, a sentence or two long, as most are that somebody asks for","stop":true,"prompt":120,"output":24}',
+    @NOW@ - i, @NOW@ + 600000000, @NOW@ - i
+FROM n;
+
+-- What operators did, behind the keys that `run.sh` has made: nothing deletes it.
+INSERT INTO audit_log (id, at, actor, action, subject, details, is_done)
+WITH RECURSIVE n(i) AS (SELECT CAST(1 AS BIGINT) UNION ALL SELECT i + 1 FROM n WHERE i < @ROWS@ / 100)
+SELECT i + 10, @NOW@ - 300000 * (@ROWS@ / 100 - i), 'key 1', 'key.create', 'a key', '{"tenant":"tenant 7"}', 1 FROM n;
+UPDATE counters SET last = @ROWS@ / 100 + 10 WHERE name = 'audit';
+
+-- A day's tickets of ten rows, half of them past their date.
+INSERT INTO tickets (id, tenant, kind, request, state, summary, created, expires, holder, leased_until)
+WITH RECURSIVE n(i) AS (SELECT CAST(1 AS BIGINT) UNION ALL SELECT i + 1 FROM n WHERE i < 10000)
+SELECT 'rq-' || i, 1, 'relquery', '{"model":"relserve-demo","ended_rows":10}', 'completed', '{}', @NOW@ - i,
+    @NOW@ + CASE i % 2 WHEN 0 THEN 86400000 ELSE -1 END, 'relserve', 1
+FROM n;
+INSERT INTO ticket_rows (ticket, row_number, result, failed)
+WITH RECURSIVE n(i) AS (SELECT CAST(10 AS BIGINT) UNION ALL SELECT i + 1 FROM n WHERE i < 100009)
+SELECT 'rq-' || (i / 10), i % 10,
+    '{"index":0,"text":"an answer","finish_reason":"stop","usage":{"prompt_tokens":5,"completion_tokens":9,"total_tokens":14,"computed_tokens":5,"prompt_tokens_details":{"cached_tokens":0}}}',
+    0
+FROM n;
