@@ -2,8 +2,8 @@
 //! limits.
 //!
 //! ```text
-//! cargo bench -p engine --bench cuda [-- SHAPE]      # qwen2.5-7b, llama-3-8b or, where memory is short,
-//! qwen2.5-0.5b
+//! cargo bench -p engine --bench cuda [-- SHAPE [decode]]      # qwen2.5-7b, llama-3-8b or, where memory is
+//! short, qwen2.5-0.5b; `decode`: of bf16 alone, and no prompts
 //! ```
 //!
 //! It prints, per case, the median time of a step and its fraction of the limit: decode against reading all
@@ -33,7 +33,7 @@ use engine::{Keep, KvFormat, Quantize};
 /// Runs of each case; the median counts.
 const RUNS: usize = 15;
 
-/// Random weights by name: one stretch of numbers for all of them.
+/// Random weights by name: all of them are the beginning of one stretch of numbers.
 struct Random {
     shapes: std::collections::BTreeMap<String, Vec<usize>>,
     numbers: Vec<u8>,
@@ -46,10 +46,10 @@ impl Random {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             half::bf16::from_f32(((state >> 40) as f32 / (1 << 24) as f32 - 0.5) * 0.04).to_le_bytes()
         };
-        Self {
-            shapes: expected_tensors(config).collect(),
-            numbers: std::iter::repeat_with(number).take(1 << 20).flatten().collect(),
-        }
+        let shapes: std::collections::BTreeMap<_, _> = expected_tensors(config).collect();
+        let largest = shapes.values().map(|shape| shape.iter().product::<usize>()).max().unwrap_or(0);
+        let some: Vec<u8> = std::iter::repeat_with(number).take(1 << 20).flatten().collect();
+        Self { shapes, numbers: some.repeat((2 * largest).div_ceil(some.len())) }
     }
 }
 
@@ -57,8 +57,7 @@ impl WeightSource for Random {
     fn tensor(&self, name: &str) -> Result<RawTensor<'_>, CheckpointError> {
         let (dtype, shape) = self.layout(name)?;
         let bytes = 2 * shape.iter().product::<usize>();
-        let data: Vec<u8> = self.numbers.iter().copied().cycle().take(bytes).collect();
-        Ok(RawTensor { dtype, shape, data: Cow::Owned(data) })
+        Ok(RawTensor { dtype, shape, data: Cow::Borrowed(&self.numbers[..bytes]) })
     }
 
     fn layout(&self, name: &str) -> Result<(Dtype, Vec<usize>), CheckpointError> {
@@ -148,9 +147,11 @@ fn step(ranks: &mut Ranks, slots: &[Slot]) -> Result<f64, StepError> {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let named = std::env::args().skip(1).find(|word| !word.starts_with("--"));
-    let names =
-        named.map_or_else(|| vec!["qwen2.5-7b".to_owned(), "llama-3-8b".to_owned()], |name| vec![name]);
+    let mut words = std::env::args().skip(1).filter(|word| !word.starts_with("--"));
+    let names = words
+        .next()
+        .map_or_else(|| vec!["qwen2.5-7b".to_owned(), "llama-3-8b".to_owned()], |name| vec![name]);
+    let decodes_only = words.next().is_some_and(|word| word == "decode");
     let gpus = match Arc::new(CudaRuntime::default()).open(&[0], false) {
         Ok(gpus) => gpus,
         Err(error) => {
@@ -167,12 +168,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     );
     for name in names {
         let config = shape(&name).ok_or_else(|| format!("no shape {name}"))?;
-        for quantize in [None, Some(Quantize::Fp8)] {
+        let kept: &[_] = if decodes_only { &[None] } else { &[None, Some(Quantize::Fp8)] };
+        for quantize in kept.iter().copied() {
             if quantize.is_some() && !gpus[0].has_e4m3() {
                 println!("{name} in fp8: this card does not multiply it\n");
                 continue;
             }
-            measure((&name, &config), &gpus, &limits, Keep { quantize, ..Keep::default() })?;
+            let keep = Keep { quantize, ..Keep::default() };
+            measure((&name, &config), &gpus, (&limits, decodes_only), keep)?;
         }
     }
     Ok(())
@@ -182,14 +185,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 fn measure(
     (name, config): (&str, &ModelConfig),
     gpus: &[Arc<dyn Gpu>],
-    limits: &Limits,
+    (limits, decodes_only): (&Limits, bool),
     keep: Keep,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let cpu = Arc::new(Cpu::new(None)?);
     let source = Random::new(config);
     let model = ShardedModel::load_on_gpus(config, &source, (gpus, &[cpu]), keep)?;
     assert_eq!(model.kv(), KvFormat::Bf16);
-    let mut ranks = Ranks::start(&model, model.pool_shape(BLOCK as u32, Bytes(24 << 30))?)?;
+    let mut ranks = Ranks::start(&model, model.pool_shape(BLOCK as u32, Bytes(32 << 30))?)?;
     let kept = keep.quantize.map_or("bf16", Quantize::name);
     println!("{name}, random weights, {kept}: {:.2} GB read by a step", model.step_bytes() as f64 / 1e9);
     let token_bytes = (4 * config.layers * config.kv_heads * config.head_dim) as f64;
@@ -204,6 +207,9 @@ fn measure(
             1e3 * seconds,
             100.0 * bytes / seconds / limits.copy
         );
+    }
+    if decodes_only {
+        return Ok(());
     }
     for tokens in [2048, 4096, 8192] {
         let slots = [slot(1, tokens, &[], &mut 0)];

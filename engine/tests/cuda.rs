@@ -185,6 +185,13 @@ fn runtime() -> Option<Arc<CudaRuntime>> {
     }
 }
 
+/// A model on real cards.
+fn load_on_card(model: &Synthetic, gpus: &[Arc<dyn Gpu>], keep: Keep) -> ShardedModel {
+    let cpus: Vec<Arc<Cpu>> =
+        gpus.iter().map(|_| Arc::new(Cpu::new(Some(1)).expect("a thread starts"))).collect();
+    ShardedModel::load_on_gpus(&model.config, &model.weights(), (gpus, &cpus), keep).expect("the model fits")
+}
+
 /// The same on a real card, where there is one: with and without NCCL.
 #[test]
 fn logits_on_a_card_are_the_processors_in_every_family() {
@@ -195,14 +202,7 @@ fn logits_on_a_card_are_the_processors_in_every_family() {
                 let mut model = Synthetic { dtype, ..Synthetic::tiny(family, 78) };
                 model.config.head_dim = if family == Family::Mistral { 128 } else { 64 };
                 let gpus = cuda.open(&[0], with_nccl).expect("the GPU opens");
-                let cpu = Arc::new(Cpu::new(Some(1)).expect("a thread starts"));
-                let ranks = ShardedModel::load_on_gpus(
-                    &model.config,
-                    &model.weights(),
-                    (&gpus, &[cpu]),
-                    Keep::default(),
-                );
-                let found = logits(ranks.expect("the model fits"), model.seed);
+                let found = logits(load_on_card(&model, &gpus, Keep::default()), model.seed);
                 compare(&model, &found, &logits(on_cpu(&model), model.seed), "a card");
             }
         }
@@ -542,16 +542,17 @@ fn weights_in_eight_bits_answer_nearly_as_they_are() {
     }
 }
 
-/// The same kinds of rows on a real card, where there is one.
+/// The same kinds of rows on a real card, where there is one, of every family.
 #[test]
 fn rows_on_a_card_say_what_they_say_on_the_processor() {
     let Some(cuda) = runtime() else { return };
-    let model = Synthetic { dtype: Dtype::F32, ..Synthetic::tiny(Family::Qwen2, 81) };
-    let gpus = cuda.open(&[0], false).expect("the GPU opens");
-    let cpu = Arc::new(Cpu::new(Some(1)).expect("a thread starts"));
-    let ranks = ShardedModel::load_on_gpus(&model.config, &model.weights(), (&gpus, &[cpu]), Keep::default());
-    let found = texts(executor(ranks.expect("the model fits")).expect("the pool fits"));
-    assert_eq!(found, texts(executor(on_cpu(&model)).expect("the pool fits")));
+    for family in FAMILIES {
+        let model = Synthetic { dtype: Dtype::F32, ..Synthetic::tiny(family, 81) };
+        let gpus = cuda.open(&[0], false).expect("the GPU opens");
+        let ranks = load_on_card(&model, &gpus, Keep::default());
+        let found = texts(executor(ranks).expect("the pool fits"));
+        assert_eq!(found, texts(executor(on_cpu(&model)).expect("the pool fits")), "{family:?}");
+    }
 }
 
 #[test]
@@ -559,9 +560,7 @@ fn weights_in_eight_bits_on_a_card_answer_nearly_as_they_are() {
     let Some(cuda) = runtime() else { return };
     for (model, _) in for_fp8() {
         let gpus = cuda.open(&[0], false).expect("the GPU opens");
-        let cpu = Arc::new(Cpu::new(Some(1)).expect("a thread starts"));
-        let ranks = ShardedModel::load_on_gpus(&model.config, &model.weights(), (&gpus, &[cpu]), FP8);
-        check_fp8(&model, ranks.expect("the model fits"));
+        check_fp8(&model, load_on_card(&model, &gpus, FP8));
     }
 }
 

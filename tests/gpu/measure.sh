@@ -4,7 +4,8 @@
 #
 #   check     every family, without and with NCCL, in bf16 and in eight bits, against the processor's engine
 #   logits    the same against torch, on checkpoints with random weights
-#   steps     decode and prefill of 7B and 8B shapes against the card's own limits, then transformers' continuous batching
+#   steps     decode and prefill of 7B and 8B shapes against the card's own limits
+#   peers     the same shapes with transformers' continuous batching
 #   workload  what steps cost and the lines fitted to it; 100 relQueries under every policy (SHAPE, RATES)
 #
 # PEER_DEVICE=cpu DEVICE=cpu tries the parts out where there is no GPU.
@@ -37,16 +38,23 @@ check() {
 
 logits() {
   part logits
+  local folders=()
   for name in ${LOGITS:-llama-tiny mistral-tiny qwen2-tiny qwen3-tiny opt-tiny llama-125m llama-125m-bf16 qwen2.5-0.5b}; do
     checkpoint "$name"
-    "$here/logits" "$work/$name" "$device" "$work/logits" >"$work/tokens" || { echo "FAILED: logits of $name"; failed=1; continue; }
-    python3 "$here/peers.py" logits "$work/$name" "$work/logits" "$peer_device" <"$work/tokens" || failed=1
+    "$here/logits" "$work/$name" "$device" "$work/$name.logits" >"$work/$name.tokens" || { echo "FAILED: logits of $name"; failed=1; continue; }
+    folders+=("$work/$name")
   done
+  # One process: torch takes longer to start than all of this.
+  run python3 "$here/peers.py" logits "$peer_device" "${folders[@]}"
 }
 
 steps() {
   part steps
   run "$here/cuda-bench"
+}
+
+peers() {
+  part peers
   for name in ${PEERS:-qwen2.5-7b llama-3-8b}; do
     "$here/checkpoint" "$name" "$work/$name.json" && run python3 "$here/peers.py" speed "$work/$name.json" "$peer_device"
   done
@@ -66,7 +74,7 @@ workload() {
   uname -srm
   nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm,clocks.mem --format=csv 2>&1
   python3 -c 'import torch, transformers; print("torch", torch.__version__, "transformers", transformers.__version__)'
-  for one in ${@:-check logits steps workload}; do "$one"; done
+  for one in ${@:-check logits steps peers workload}; do "$one"; done
   echo
   [ "$failed" = 0 ] && echo "all parts ran" || echo "SOME FAILED"
 } 2>&1 | tee "$out/measured.txt"

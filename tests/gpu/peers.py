@@ -1,6 +1,6 @@
 """Hugging Face's transformers on the same shapes: logits beside ours, and how fast its continuous batching is.
 
-    peers.py logits DIR FILE [DEVICE]      # our logits in FILE, the prompt's tokens on standard input (example `logits`)
+    peers.py logits DEVICE DIR...          # our logits in DIR.logits, the prompt's tokens in DIR.tokens (example `logits`)
     peers.py speed CONFIG.json [DEVICE]    # random weights of a shape: prefill of 2k to 8k tokens, decode of 1 to 128 rows
 
 `logits` fails where ours are further from single precision than twice what torch's own bf16 is, or, where the checkpoint is in
@@ -22,8 +22,8 @@ from transformers.utils import logging
 logging.disable_progress_bar()
 
 
-def logits(folder, file, device):
-    tokens = torch.tensor([ast.literal_eval(sys.stdin.read())], device=device)
+def logits(folder, device):
+    tokens = torch.tensor([ast.literal_eval(open(f"{folder}.tokens").read())], device=device)
     stored = getattr(torch, json.load(open(f"{folder}/config.json"))["torch_dtype"])
 
     def of(dtype):
@@ -32,7 +32,7 @@ def logits(folder, file, device):
             return model(tokens).logits[0].float().cpu()
 
     exact = of(torch.float32)
-    ours = torch.from_numpy(numpy.fromfile(file, dtype=numpy.float32)).reshape(exact.shape[0], -1)
+    ours = torch.from_numpy(numpy.fromfile(f"{folder}.logits", dtype=numpy.float32)).reshape(exact.shape[0], -1)
     ours = ours[:, : exact.shape[1]]
     largest = exact.abs().max()
     far = ((ours - exact).abs().max() / largest).item()
@@ -83,8 +83,9 @@ def speed(file, device, shapes):
 
 def main():
     match sys.argv[1:]:
-        case ["logits", folder, file, *device]:
-            sys.exit(0 if logits(folder, file, *(device or ["cuda"])) else 1)
+        case ["logits", device, *folders]:
+            # All of them are printed, also behind one that is too far.
+            sys.exit(0 if all([logits(folder, device) for folder in folders]) else 1)
         case ["speed", file, *device]:
             few = {"num_blocks": 16, "max_batch_tokens": 256}
             small = {"decode": [(2, 24, 4)], "prefill": [48], "batching": few}

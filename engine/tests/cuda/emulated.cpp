@@ -24,6 +24,8 @@
     static void body_##name(const Args& a);                                                                      \
     extern "C" void kernel_##name(const void* args) { body_##name(*(const Args*)args); }                         \
     static void body_##name(const Args& a)
+// Kernels run one after another here.
+#define KERNEL_AHEAD(name, Args, threads) KERNEL(name, Args, threads)
 
 typedef unsigned short u16;
 typedef unsigned int u32;
@@ -92,6 +94,8 @@ static thread_local Index threadIdx, blockIdx, blockDim, gridDim;
 
 static inline void __syncthreads() { emulated::wait_at(emulated::At::Block); }
 static inline void sync_warp() { emulated::wait_at(emulated::At::Warp); }
+
+static inline void await_kernel_before() {}
 
 struct bf16 {
     u16 bits;
@@ -168,8 +172,10 @@ DEVICE void load_matrices(u32 (&r)[4], const void* row, bool is_transposed = fal
 }
 DEVICE void load_transposed(u32 (&r)[4], const void* row) { load_matrices(r, row, true); }
 
-// mma.m16n8k16, by the fragments of the PTX ISA.
-DEVICE void multiply(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+// mma of 16 rows and 8 columns, by the fragments of the PTX ISA: a register has as many of the `DEPTH` factors as its bytes hold, `number(register, i)`
+// is one of them, and lanes have them in groups of four times as many, the second half of the depth in registers of its own.
+template <int DEPTH, class Number> DEVICE void multiply_fragments(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1, Number number) {
+    constexpr int EACH = DEPTH / 8;
     auto& exchange = emulated::exchange();
     const int lane = emulated::lane();
     u32* own = exchange.registers[lane];
@@ -177,27 +183,41 @@ DEVICE void multiply(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
     own[4] = b0;
     own[5] = b1;
     sync_warp();
-    auto half = [](u32 pair, int i) { return from_bits(i ? pair & 0xffff0000u : pair << 16); };
     auto left = [&](int row, int k) {
-        const int of = (row % 8) * 4 + (k % 8) / 2;
-        return half(exchange.registers[of][row / 8 + 2 * (k / 8)], k % 2);
+        const int of = (row % 8) * 4 + k % (4 * EACH) / EACH;
+        return number(exchange.registers[of][row / 8 + 2 * (k / (4 * EACH))], k % EACH);
     };
     auto right = [&](int k, int column) {
-        const int of = column * 4 + (k % 8) / 2;
-        return half(exchange.registers[of][4 + k / 8], k % 2);
+        const int of = column * 4 + k % (4 * EACH) / EACH;
+        return number(exchange.registers[of][4 + k / (4 * EACH)], k % EACH);
     };
     for (int i = 0; i < 4; i++) {
         const int row = lane / 4 + 8 * (i / 2), column = 2 * (lane % 4) + i % 2;
         float sum = c[i];
-        for (int k = 0; k < 16; k++) sum += left(row, k) * right(k, column);
+        for (int k = 0; k < DEPTH; k++) sum += left(row, k) * right(k, column);
         c[i] = sum;
     }
     sync_warp();
 }
 
+// mma.m16n8k16 of bf16.
+DEVICE void multiply(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+    multiply_fragments<16>(c, a, b0, b1, [](u32 pair, int i) { return from_bits(i ? pair & 0xffff0000u : pair << 16); });
+}
+
+// mma.m16n8k32 of E4M3.
+DEVICE void multiply_e4m3(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+    multiply_fragments<32>(c, a, b0, b1, [](u32 four, int i) {
+        const u32 bits = four >> (8 * i) & 0xff, exponent = bits >> 3 & 15, last = bits & 7;
+        const float size = exponent ? ldexpf(8.0f + (float)last, (int)exponent - 10) : ldexpf((float)last, -9);
+        return bits & 0x80 ? -size : size;
+    });
+}
+
 #include "prelude.cuh"
 #include "rows.cuh"
 #include "fp8.cuh"
+#include "product.cuh"
 #include "attention.cuh"
 #include "tensor_core.cuh"
 #include "sampling.cuh"

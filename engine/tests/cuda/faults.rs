@@ -2,6 +2,7 @@
 //! whose memory moves, rows that only fill a recording up.
 
 use std::collections::BTreeSet;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -10,12 +11,12 @@ use engine::Keep;
 use engine::checkpoint::Dtype;
 use engine::checkpoint::config::Family;
 use engine::checkpoint::synthetic::Synthetic;
-use engine::device::cuda::Gpu as _;
+use engine::device::cuda::{CudaError, CudaRuntime, Gpu, GpuError, Grid};
 use engine::parallel::Ranks;
 
 use super::common::{Blocks, Row, tokens};
 use super::emulated::{self, Emulated};
-use super::{BLOCK, Running, load, on_gpus, run};
+use super::{BLOCK, Running, compare, load, load_on_card, logits, on_cpu, on_gpus, run, runtime};
 
 fn model(seed: u64) -> Synthetic {
     Synthetic { dtype: Dtype::F32, ..Synthetic::tiny(Family::Llama, seed) }
@@ -148,4 +149,59 @@ fn rows_that_fill_a_recording_up_write_no_key_or_value() {
         assert!(changed.len() <= ROWS as usize * block / BLOCK, "{} of {block}", changed.len());
     }
     assert_eq!(gpus[0].replays.load(Ordering::SeqCst), 1);
+}
+
+/// Logits on a card, which must be the processor's.
+fn check_card(model: &Synthetic, gpus: &[Arc<dyn Gpu>]) {
+    let loaded = load_on_card(model, gpus, Keep::default());
+    compare(model, &logits(loaded, model.seed), &logits(on_cpu(model), model.seed), "a card");
+}
+
+// Case 32, on a real card, where there is one.
+#[test]
+fn memory_that_is_short_on_a_card_is_said_and_it_goes_on() {
+    let Some(cuda) = runtime() else { return };
+    let gpus = cuda.open(&[0], false).expect("the GPU opens");
+    let free = gpus[0].available().expect("it answers");
+    let bytes = free + (1 << 30);
+    assert_eq!(gpus[0].allocate(bytes), Err(GpuError::OutOfMemory { bytes }));
+    check_card(&model(94), &gpus);
+}
+
+/// Set in the process that poisons its context.
+const POISONS: &str = "RELSERVE_TEST_POISONS";
+
+/// Reads an address that is nobody's; then nothing of the card can be used in this process.
+fn poison(cuda: &Arc<CudaRuntime>) {
+    let gpus = cuda.open(&[0], false).expect("the GPU opens");
+    let kept = gpus[0].allocate(1 << 20).expect("it fits");
+    // `round_f32` reads 64 numbers at address 8.
+    let args: Vec<u8> = [8_u64, kept.0, 64].iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let launched = gpus[0].launch("round_f32", Grid { blocks: [1, 1], threads: 64, shared: 0 }, &args);
+    let ended = launched.and_then(|()| gpus[0].read(kept, &mut [0; 4])).expect_err("it cannot be read");
+    assert!(matches!(ended, GpuError::Lost(_)), "{ended}");
+    let refused = gpus[0].allocate(4).expect_err("nothing of the context is trusted");
+    assert!(refused.to_string().contains("lost before"), "{refused}");
+    drop(gpus);
+    let again = cuda.open(&[0], false).map(drop).expect_err("the driver takes nothing more of this process");
+    eprintln!("opened again: {again}");
+    assert!(matches!(again, CudaError::Failed(GpuError::Lost(_))), "{again}");
+}
+
+// Case 31, on a real card, where there is one.
+#[test]
+fn a_context_that_is_poisoned_on_a_card_is_lost_to_its_process_and_to_no_other() {
+    let Some(cuda) = runtime() else { return };
+    if std::env::var_os(POISONS).is_some() {
+        return poison(&cuda);
+    }
+    let gpus = cuda.open(&[0], false).expect("the GPU opens");
+    check_card(&model(95), &gpus);
+    let name = std::thread::current().name().expect("tests have names").to_owned();
+    let mut poisoned = Command::new(std::env::current_exe().expect("it is known"));
+    let ended =
+        poisoned.args([&name, "--exact", "--nocapture"]).env(POISONS, "1").output().expect("it starts");
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    assert!(String::from_utf8_lossy(&ended.stderr).contains("opened again"), "the test was run there");
+    check_card(&model(95), &gpus);
 }

@@ -298,3 +298,67 @@ fn eight_bit_floats_are_the_nearest_and_a_row_has_its_scale() {
     let (_, odd) = quantized(&gpu, &[1.0, f32::NAN]);
     assert_eq!((exact(odd[0]), exact(odd[1]).is_nan()), (448.0, true));
 }
+
+/// Numbers rounded to what a kernel reads: their bytes, and what they are then.
+fn rounded(kind: &str, numbers: &[f32]) -> (Vec<u8>, Vec<f32>) {
+    let round = |number: &f32| match kind {
+        "bf16" => {
+            let half = half::bf16::from_f32(*number);
+            (half.to_le_bytes().to_vec(), half.to_f32())
+        }
+        "e4m3" => {
+            let eight = float8::F8E4M3::from_f32(*number);
+            (vec![eight.to_bits()], eight.to_f32())
+        }
+        _ => (number.to_le_bytes().to_vec(), *number),
+    };
+    let (bytes, numbers): (Vec<Vec<u8>>, Vec<f32>) = numbers.iter().map(round).unzip();
+    (bytes.concat(), numbers)
+}
+
+#[test]
+fn products_of_few_rows_are_the_sums_over_their_inputs() {
+    let Some(gpus) = emulated::gpus(1) else { return };
+    let gpu = Arc::clone(&gpus[0]) as Arc<dyn Gpu>;
+    let buffer = |bytes: &[u8]| Buffer::of(&gpu, bytes).expect("it fits");
+    let wave = |pace: f32, count: usize| -> Vec<f32> {
+        (0..count).map(|at| 1.5 * ((at % 9_973) as f32 * pace).sin()).collect()
+    };
+    // The second has several rounds of each warp, the last of them of some lanes only.
+    for (kind, inputs) in [("bf16", 40), ("bf16", 2_200), ("e4m3", 48), ("e4m3", 4_144)] {
+        for (rows, most, block) in [(1, 8, 16), (8, 8, 16), (11, 16, 16), (29, 32, 32)] {
+            for (out, adds) in [("f32", false), ("f32", true), ("bf16", false)] {
+                if (kind, out) == ("e4m3", "bf16") || (rows > 8 && inputs > 100 && adds) {
+                    continue;
+                }
+                let outputs = 64;
+                let (x_bytes, x) = rounded(kind, &wave(0.71, rows * inputs));
+                let (w_bytes, w) = rounded(kind, &wave(0.37, outputs * inputs));
+                let (bias_bytes, bias) = rounded(out, &wave(2.3, outputs));
+                let (before_bytes, before) = rounded(out, &wave(1.3, rows * outputs));
+                let [x_buffer, w_buffer, bias_buffer, y] =
+                    [&x_bytes, &w_bytes, &bias_bytes, &before_bytes].map(|bytes| buffer(bytes));
+                let has_bias = kind == "bf16";
+                let with = [Some(&x_buffer), Some(&w_buffer), has_bias.then_some(&bias_buffer), Some(&y)];
+                let numbers = [rows, outputs, inputs, usize::from(adds)].map(|number| number as u32);
+                launch(&gpu, &format!("product_{kind}_{out}_{most}"), outputs / block, &with, &numbers);
+                let mut bytes = vec![0; y.bytes()];
+                gpu.read(y.address(), &mut bytes).expect("it is there");
+                for at in 0..rows * outputs {
+                    let (row, output) = (at / outputs, at % outputs);
+                    let pairs = x[row * inputs..][..inputs].iter().zip(&w[output * inputs..][..inputs]);
+                    let mut expected: f64 = pairs.map(|(x, w)| f64::from(*x) * f64::from(*w)).sum();
+                    expected += if has_bias { f64::from(bias[output]) } else { 0.0 };
+                    expected += if adds { f64::from(before[at]) } else { 0.0 };
+                    let found = match out {
+                        "bf16" => half::bf16::from_le_bytes([bytes[2 * at], bytes[2 * at + 1]]).to_f32(),
+                        _ => f32::from_le_bytes(bytes[4 * at..][..4].try_into().expect("four bytes")),
+                    };
+                    let bound = if out == "bf16" { 1e-3 + expected.abs() / 250.0 } else { 2e-3 };
+                    let apart = (f64::from(found) - expected).abs();
+                    assert!(apart < bound, "{kind} {inputs} {rows} {out}, {at}: {found} for {expected}");
+                }
+            }
+        }
+    }
+}

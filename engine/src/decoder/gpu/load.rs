@@ -1,5 +1,6 @@
 //! Weights of a checkpoint to a GPU, every shape checked against the configuration.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::{GpuDecoder, GpuMatrix, GpuNorm, epsilon};
@@ -145,19 +146,27 @@ impl Loader<'_> {
         modules: &[(&str, [usize; 2])],
         biases: Option<Element>,
     ) -> Result<GpuMatrix, GpuLoadError> {
-        let (mut matrix, mut behind) = (Vec::new(), Vec::new());
+        let outputs = modules.iter().map(|(_, shape)| shape[0]).sum();
+        let inputs = modules[0].1[1];
+        let matrix = Buffer::new(self.gpu, outputs * inputs * self.element.bytes())?;
+        let (mut end, mut behind) = (0, Vec::new());
         for (module, shape) in modules {
-            matrix.extend(numbers(&checked(self.source, &weight(module), shape)?, self.element));
+            // Straight to the GPU: a matrix that is kept as it is stored is never copied here.
+            let tensor = checked(self.source, &weight(module), shape)?;
+            let bytes = numbers(&tensor, self.element);
+            self.gpu.write(matrix.address().at(end), &bytes)?;
+            end += bytes.len();
             if let Some(element) = biases {
-                behind.extend(numbers(&checked(self.source, &bias(module), &shape[..1])?, element));
+                let tensor = checked(self.source, &bias(module), &shape[..1])?;
+                behind.extend_from_slice(&numbers(&tensor, element));
             }
         }
         Ok(GpuMatrix {
-            matrix: Buffer::of(self.gpu, &matrix)?,
+            matrix,
             scales: None,
             bias: biases.map(|_| Buffer::of(self.gpu, &behind)).transpose()?,
-            outputs: modules.iter().map(|(_, shape)| shape[0]).sum(),
-            inputs: modules[0].1[1],
+            outputs,
+            inputs,
         })
     }
 
@@ -211,13 +220,13 @@ impl Loader<'_> {
 }
 
 /// A tensor's numbers as another type.
-fn numbers(tensor: &RawTensor<'_>, element: Element) -> Vec<u8> {
+fn numbers<'a>(tensor: &'a RawTensor<'_>, element: Element) -> Cow<'a, [u8]> {
     match (element, tensor.dtype) {
-        (Element::F32, Dtype::F32) | (Element::Bf16, Dtype::Bf16) => tensor.data.to_vec(),
-        (Element::F32, _) => tensor.to_f32().into_iter().flat_map(f32::to_le_bytes).collect(),
+        (Element::F32, Dtype::F32) | (Element::Bf16, Dtype::Bf16) => Cow::Borrowed(&tensor.data),
+        (Element::F32, _) => Cow::Owned(tensor.to_f32().into_iter().flat_map(f32::to_le_bytes).collect()),
         (Element::Bf16, _) => {
             let round = |number: f32| half::bf16::from_f32(number).to_le_bytes();
-            tensor.to_f32().into_iter().flat_map(round).collect()
+            Cow::Owned(tensor.to_f32().into_iter().flat_map(round).collect())
         }
     }
 }

@@ -36,7 +36,7 @@ pub(super) struct TaskShape {
 }
 
 /// Tokens of a piece are at least this many: what a piece costs beside its tokens is not worth less.
-const PIECE_TOKENS_MIN: usize = 128;
+const PIECE_TOKENS_MIN: usize = 64;
 
 impl TaskShape {
     /// Rows of queries of a part's tasks.

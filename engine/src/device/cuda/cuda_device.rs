@@ -9,6 +9,7 @@ mod graph;
 mod nccl;
 mod products;
 mod staging;
+mod stopwatch;
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -86,8 +87,10 @@ impl CudaDevice {
         }
         let kernels = runtime.kernels((major, minor))?;
         if runtime.must_reset(device) {
+            // What it says may be of the work that was lost.
             // SAFETY: the device that had this context has given it up.
-            unsafe { sys::cuDevicePrimaryCtxReset_v2(device) }.result().map_err(lost)?;
+            let reset = unsafe { sys::cuDevicePrimaryCtxReset_v2(device) };
+            tracing::warn!(ordinal, ?reset, "the GPU's context is made anew");
         }
         // SAFETY: the device is the driver's own; the context is released in `drop`.
         let context = unsafe { result::primary_ctx::retain(device) }.map_err(lost)?;
@@ -133,6 +136,42 @@ impl CudaDevice {
         }
         // SAFETY: the context lives as long as the device.
         unsafe { result::ctx::set_current(self.context) }.map_err(lost)
+    }
+
+    /// Launches a kernel in its context, unless there is nothing to do.
+    ///
+    /// From 9.0 on it may come to the multiprocessors before the kernel before it has ended, which it waits for
+    /// itself (`KERNEL` in kernels/prelude.cuh).
+    fn start(&self, kernel: &str, grid: Grid, args: &[u8]) -> Result<(), GpuError> {
+        let function = self.functions.get(kernel);
+        let function = *function.ok_or_else(|| GpuError::Lost(format!("there is no kernel {kernel}")))?;
+        let mut parameters = [args.as_ptr().cast_mut().cast::<c_void>()];
+        let [x, y] = grid.blocks;
+        if x == 0 || y == 0 {
+            return Ok(());
+        }
+        let mut early = sys::CUlaunchAttribute {
+            id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+            pad: [0; 4],
+            value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
+        };
+        let config = sys::CUlaunchConfig {
+            gridDimX: x,
+            gridDimY: y,
+            gridDimZ: 1,
+            blockDimX: grid.threads,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: grid.shared,
+            hStream: self.stream,
+            attrs: &mut early,
+            numAttrs: u32::from(self.capability >= (9, 0)),
+        };
+        // SAFETY: the kernel takes one struct, which the driver copies before it returns, as it does the
+        // configuration.
+        unsafe { sys::cuLaunchKernelEx(&config, function, parameters.as_mut_ptr(), std::ptr::null_mut()) }
+            .result()
+            .map_err(|error| GpuError::Lost(format!("{kernel}: {:?}", error.0)))
     }
 
     /// Waits for all work that was asked for.
@@ -192,7 +231,7 @@ impl Gpu for CudaDevice {
                 _ => lost(error),
             };
             // SAFETY: given back by `free`.
-            let address = unsafe { result::malloc_sync(bytes) }.map_err(full)?;
+            let address = unsafe { result::malloc_sync(bytes.max(1)) }.map_err(full)?;
             // SAFETY: it has just been made, of this length.
             unsafe { result::memset_d8_async(address, 0, bytes, self.stream) }.map_err(lost)?;
             Ok(Address(address))
@@ -272,28 +311,11 @@ impl Gpu for CudaDevice {
     }
 
     fn launch(&self, kernel: &str, grid: Grid, args: &[u8]) -> Result<(), GpuError> {
-        self.within(|| {
-            let function = self.functions.get(kernel);
-            let function = *function.ok_or_else(|| GpuError::Lost(format!("there is no kernel {kernel}")))?;
-            let mut parameters = [args.as_ptr().cast_mut().cast::<c_void>()];
-            let ([x, y], stream) = (grid.blocks, self.stream);
-            // SAFETY: the kernel takes one struct, which the driver copies before it returns.
-            unsafe {
-                result::launch_kernel(
-                    function,
-                    (x, y, 1),
-                    (grid.threads, 1, 1),
-                    grid.shared,
-                    stream,
-                    &mut parameters,
-                )
-            }
-            .map_err(|error| GpuError::Lost(format!("{kernel}: {:?}", error.0)))
-        })
+        self.within(|| self.start(kernel, grid, args))
     }
 
     fn linear(&self, product: &Linear) -> Result<(), GpuError> {
-        self.within(|| self.products.run(product, self.stream))
+        self.within(|| self.multiply(product))
     }
 
     fn all_reduce(&self, values: Address, count: usize) -> Result<(), GpuError> {

@@ -176,10 +176,10 @@ pub trait Gpu: Send + Sync {
     /// Copies inside its memory.
     fn copy(&self, from: Address, to: Address, bytes: usize) -> Result<(), GpuError>;
 
-    /// Runs the kernel of this name; `args` is its struct, as it lies in memory.
+    /// Runs the kernel of this name; `args` is its struct, as it lies in memory. A grid of no blocks does nothing.
     fn launch(&self, kernel: &str, grid: Grid, args: &[u8]) -> Result<(), GpuError>;
 
-    /// A product with weights.
+    /// A product with weights; of no rows, it does nothing.
     fn linear(&self, product: &Linear) -> Result<(), GpuError>;
 
     /// `values` = the sum of all ranks' `values`, single precision, the same bits on every rank.

@@ -79,8 +79,11 @@ pub(super) fn functions(module: driver::CUmodule) -> Result<HashMap<String, driv
 /// The names of all kernels, as the source declares them.
 fn names() -> Vec<String> {
     let source = source();
-    let declared = source.lines().filter_map(|line| line.strip_prefix("KERNEL("));
-    declared.filter_map(|rest| rest.split(',').next()).map(str::to_owned).collect()
+    let name = |line: &str| {
+        let rest = ["KERNEL(", "KERNEL_AHEAD("].iter().find_map(|start| line.strip_prefix(start))?;
+        rest.split(',').next().map(str::to_owned)
+    };
+    source.lines().filter_map(name).collect()
 }
 
 #[cfg(test)]

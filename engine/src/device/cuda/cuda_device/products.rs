@@ -1,4 +1,5 @@
-//! Products with weights by cuBLASLt, bias and sum in the epilogue.
+//! Products with weights: by cuBLASLt, bias and sum in the epilogue, or by the kernels for few rows
+//! (kernels/product.cuh), whichever is fastest for a shape when it first comes.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -6,16 +7,22 @@ use std::ffi::c_void;
 use std::sync::Mutex;
 
 use cudarc::cublaslt::{result, sys};
-use cudarc::driver::{result as driver, sys::CUstream};
+use cudarc::driver::result as driver;
 
-use super::lost;
-use crate::device::cuda::{Address, CudaError, Element, Factors, GpuError, Linear};
+use super::stopwatch::Stopwatch;
+use super::{CudaDevice, lost};
+use crate::device::cuda::{Address, Args, CudaError, Element, Factors, GpuError, Grid, Linear};
 
 /// Memory that an algorithm may use: what NVIDIA advises for sm_90.
 const WORKSPACE: usize = 32 << 20;
 
 /// Bytes of which the addresses of factors and sums are multiples.
 const ALIGNMENT: u32 = 16;
+
+/// Algorithms of the library that are tried for a product of at most [`TIMED_ROWS`] rows. With more its first guess is
+/// as good as any, and each length of a prompt would be another product to try them on.
+const TRIED: usize = 8;
+const TIMED_ROWS: usize = 256;
 
 /// Where a product's bias is.
 const BIAS: sys::cublasLtMatmulDescAttributes_t =
@@ -36,13 +43,22 @@ struct ProductShape {
     adds: bool,
 }
 
-/// A product's description and its algorithm.
+/// A product's description and how it is made.
 struct ProductPlan {
     product: sys::cublasLtMatmulDesc_t,
     w: sys::cublasLtMatrixLayout_t,
     x: sys::cublasLtMatrixLayout_t,
     y: sys::cublasLtMatrixLayout_t,
-    algorithm: sys::cublasLtMatmulAlgo_t,
+    way: Way,
+}
+
+/// How a product is made.
+#[derive(Clone, Copy)]
+enum Way {
+    /// By an algorithm of the library.
+    Library(sys::cublasLtMatmulAlgo_t),
+    /// By a kernel of our own.
+    Kernel,
 }
 
 /// The library, and the products it has met.
@@ -78,29 +94,65 @@ fn kind_of(factors: Factors) -> sys::cudaDataType {
     }
 }
 
-impl Products {
-    /// In the current context, which must outlive it.
-    pub(super) fn new() -> Result<Self, GpuError> {
-        let handle = result::create_handle().map_err(failed)?;
-        // SAFETY: given back by `close`.
-        let workspace = unsafe { driver::malloc_sync(WORKSPACE) }.map_err(lost)?;
-        Ok(Self { handle, workspace, plans: Mutex::default() })
+impl CudaDevice {
+    /// Runs a product on the stream.
+    pub(super) fn multiply(&self, product: &Linear) -> Result<(), GpuError> {
+        let Linear { rows, outputs, inputs, factors, out, adds, .. } = *product;
+        if rows == 0 {
+            return Ok(());
+        }
+        let shape =
+            ProductShape { rows, outputs, inputs, factors, out, has_bias: product.bias.is_some(), adds };
+        let mut plans = self.products.plans.lock().expect("no holder panics");
+        let plan = match plans.entry(shape) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(self.plan(&shape, product)?),
+        };
+        self.multiply_by(product, plan, plan.way)
     }
 
-    /// Runs a product on the stream.
+    /// Describes a product and chooses how it is made.
+    fn plan(&self, shape: &ProductShape, product: &Linear) -> Result<ProductPlan, GpuError> {
+        let most = if shape.rows <= TIMED_ROWS { TRIED } else { 1 };
+        let (mut plan, algorithms) = self.products.describe(shape, product.bias, most).map_err(failed)?;
+        let own = kernel_for(product).map(|_| Way::Kernel);
+        let ways: Vec<Way> = own.into_iter().chain(algorithms.into_iter().map(Way::Library)).collect();
+        plan.way = match &ways[..] {
+            [] => return Err(failed(result::CublasError(sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED))),
+            [only] => *only,
+            _ => self.fastest(&plan, product, &ways)?,
+        };
+        Ok(plan)
+    }
+
+    /// The fastest of several ways, each tried on these very numbers; the first where there is no memory to try them.
+    fn fastest(&self, plan: &ProductPlan, product: &Linear, ways: &[Way]) -> Result<Way, GpuError> {
+        let bytes = product.rows * product.outputs * product.out.bytes();
+        let Some(stopwatch) = Stopwatch::new(self.stream, bytes)? else { return Ok(ways[0]) };
+        // Sums would change what they are added to.
+        let tried = Linear { y: Address(stopwatch.scratch()), ..*product };
+        let mut best = (f32::INFINITY, ways[0]);
+        for way in ways {
+            let run = || self.multiply_by(&tried, plan, *way);
+            // One that cannot run is left out; where that is the context's fault, whatever comes next says so.
+            let Ok(time) = stopwatch.time(3, run) else { continue };
+            if time < best.0 {
+                best = (time, *way);
+            }
+        }
+        let (milliseconds, way) = best;
+        let by_kernel = matches!(way, Way::Kernel);
+        tracing::debug!(?product, milliseconds, by_kernel, tried = ways.len(), "a product's fastest way");
+        Ok(way)
+    }
+
+    /// Runs a product in a given way.
     ///
     /// The library's matrices have columns: `w` is `[inputs, outputs]` there, read transposed, `x` and `y`
     /// are `[inputs, rows]` and `[outputs, rows]`.
-    pub(super) fn run(&self, product: &Linear, stream: CUstream) -> Result<(), GpuError> {
-        let Linear { rows, outputs, inputs, factors, out, adds, .. } = *product;
-        let shape =
-            ProductShape { rows, outputs, inputs, factors, out, has_bias: product.bias.is_some(), adds };
-        let mut plans = self.plans.lock().expect("no holder panics");
-        let plan = match plans.entry(shape) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => new.insert(self.plan(&shape, product.bias).map_err(failed)?),
-        };
-        let (one, beta) = (1.0_f32, if adds { 1.0_f32 } else { 0.0 });
+    fn multiply_by(&self, product: &Linear, plan: &ProductPlan, way: Way) -> Result<(), GpuError> {
+        let Way::Library(algorithm) = way else { return self.multiply_few(product) };
+        let (one, beta) = (1.0_f32, if product.adds { 1.0_f32 } else { 0.0 });
         let pointer = |address: u64| address as *const c_void;
         // SAFETY: descriptions live as long as `self`; memory is alive by the contract of `Gpu`.
         unsafe {
@@ -108,7 +160,7 @@ impl Products {
                 set(plan.product, BIAS, &bias.0).map_err(failed)?;
             }
             result::matmul(
-                self.handle,
+                self.products.handle,
                 plan.product,
                 (&raw const one).cast(),
                 (&raw const beta).cast(),
@@ -120,17 +172,54 @@ impl Products {
                 plan.y,
                 product.y.0 as *mut c_void,
                 plan.y,
-                &plan.algorithm,
-                self.workspace as *mut c_void,
+                &algorithm,
+                self.products.workspace as *mut c_void,
                 WORKSPACE,
-                stream.cast(),
+                self.stream.cast(),
             )
         }
         .map_err(failed)
     }
 
-    /// Describes a product and asks the library for its best algorithm.
-    fn plan(&self, shape: &ProductShape, bias: Option<Address>) -> Result<ProductPlan, result::CublasError> {
+    /// Runs a product of few rows by a kernel of our own.
+    fn multiply_few(&self, product: &Linear) -> Result<(), GpuError> {
+        let (kernel, block) = kernel_for(product).expect("there is one for it");
+        let Linear { rows, outputs, inputs, x, w, bias, y, adds, .. } = *product;
+        let numbers = [rows, outputs, inputs, usize::from(adds)];
+        let args = Args::new([Some(x), Some(w), bias, Some(y)]).numbers(&numbers);
+        self.start(&kernel, Grid::rows(outputs / block, 256), &args.bytes())
+    }
+}
+
+/// The kernel for a product of few rows, and the outputs of its blocks, where there is one.
+fn kernel_for(product: &Linear) -> Option<(String, usize)> {
+    let Linear { rows, outputs, inputs, factors, out, .. } = *product;
+    let (name, bytes) = match factors {
+        Factors::Of(Element::Bf16) => ("bf16", 2),
+        Factors::E4m3 => ("e4m3", 1),
+        Factors::Of(Element::F32) => return None,
+    };
+    let (most, block) = [(8, 16), (16, 16), (32, 32)].into_iter().find(|(most, _)| rows <= *most)?;
+    let fits = outputs % block == 0 && (inputs * bytes) % 16 == 0;
+    fits.then(|| (format!("product_{name}_{}_{most}", out.suffix()), block))
+}
+
+impl Products {
+    /// In the current context, which must outlive it.
+    pub(super) fn new() -> Result<Self, GpuError> {
+        let handle = result::create_handle().map_err(failed)?;
+        // SAFETY: given back by `close`.
+        let workspace = unsafe { driver::malloc_sync(WORKSPACE) }.map_err(lost)?;
+        Ok(Self { handle, workspace, plans: Mutex::default() })
+    }
+
+    /// Describes a product, and asks the library for its best algorithms, `most` of them at most. They may be none.
+    fn describe(
+        &self,
+        shape: &ProductShape,
+        bias: Option<Address>,
+        most: usize,
+    ) -> Result<(ProductPlan, Vec<sys::cublasLtMatmulAlgo_t>), result::CublasError> {
         use sys::cublasLtMatmulDescAttributes_t::{
             CUBLASLT_MATMUL_DESC_EPILOGUE as EPILOGUE, CUBLASLT_MATMUL_DESC_TRANSA as TRANSPOSED,
         };
@@ -144,7 +233,7 @@ impl Products {
         let x = result::create_matrix_layout(factors, inputs, rows, inputs as i64)?;
         let y = result::create_matrix_layout(kind(shape.out), outputs, rows, outputs as i64)?;
         let preference = result::create_matmul_pref()?;
-        let (most, alignment) = (WORKSPACE, ALIGNMENT);
+        let (workspace, alignment) = (WORKSPACE, ALIGNMENT);
         // SAFETY: all of them have just been made; the attributes have the types that the library documents.
         unsafe {
             set(product, TRANSPOSED, &OP_T)?;
@@ -155,7 +244,7 @@ impl Products {
             result::set_matmul_pref_attribute(
                 preference,
                 Preference::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                (&raw const most).cast(),
+                (&raw const workspace).cast(),
                 size_of::<usize>(),
             )?;
             // Rows of a product may begin anywhere that its widest reading can; the library takes more for
@@ -173,9 +262,28 @@ impl Products {
                     size_of::<u32>(),
                 )?;
             }
-            let found = result::get_matmul_algo_heuristic(self.handle, product, w, x, y, y, preference);
+            let mut found = Vec::with_capacity(most);
+            let mut count = 0;
+            // It may know none: a kernel of our own may do.
+            let _ = sys::cublasLtMatmulAlgoGetHeuristic(
+                self.handle,
+                product,
+                w,
+                x,
+                y,
+                y,
+                preference,
+                most as i32,
+                found.as_mut_ptr(),
+                &mut count,
+            );
+            found.set_len((count.max(0) as usize).min(most));
             result::destroy_matmul_pref(preference)?;
-            Ok(ProductPlan { product, w, x, y, algorithm: found?.algo })
+            let works = |found: &sys::cublasLtMatmulHeuristicResult_t| {
+                found.state == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS
+            };
+            let algorithms = found.iter().filter(|found| works(found)).map(|found| found.algo).collect();
+            Ok((ProductPlan { product, w, x, y, way: Way::Kernel }, algorithms))
         }
     }
 

@@ -150,23 +150,32 @@ template <class T> DEVICE void merge(const AttendArgs& a) {
     if (token >= a.tables->token_count) return;
     const int from = a.tables->first_reading[token], to = a.tables->first_reading[token + 1];
     if (from == to) return; // its only part wrote it
-    float highest = NEVER;
-    for (int i = from; i < to; i++) {
+    // Each lane looks at some parts' highest scores and sums, so that these are read at once.
+    float highest = NEVER, sum = 0.0f;
+    for (int i = from + lane; i < to; i += 32) {
         const float* end = a.partials + ((size_t)a.tables->readings[i] * a.heads + head) * (a.dim + 2) + a.dim;
-        highest = end[1] > 0.0f ? fmaxf(highest, end[0]) : highest;
+        const float top = fmaxf(highest, end[0]);
+        sum = sum * exp2f(highest - top) + end[1] * exp2f(end[0] - top);
+        highest = top;
     }
-    float sum = 0.0f;
+    const float top = max_of_lanes<32>(highest);
+    sum = sum_of_lanes<32>(sum * exp2f(highest - top));
+    float x[PLAIN_DIM_MAX / 32];
+#pragma unroll
+    for (int k = 0; k < PLAIN_DIM_MAX / 32; k++) x[k] = 0.0f;
+#pragma unroll 4
     for (int i = from; i < to; i++) {
-        const float* end = a.partials + ((size_t)a.tables->readings[i] * a.heads + head) * (a.dim + 2) + a.dim;
-        sum += end[1] * exp2f(end[0] - highest);
-    }
-    for (int d = lane; d < a.dim; d += 32) {
-        float x = 0.0f;
-        for (int i = from; i < to; i++) {
-            const float* one = a.partials + ((size_t)a.tables->readings[i] * a.heads + head) * (a.dim + 2);
-            x += one[d] * exp2f(one[a.dim] - highest);
+        const float* one = a.partials + ((size_t)a.tables->readings[i] * a.heads + head) * (a.dim + 2);
+        const float weight = exp2f(one[a.dim] - top);
+#pragma unroll
+        for (int k = 0; k < PLAIN_DIM_MAX / 32; k++) {
+            if (lane + 32 * k < a.dim) x[k] += one[lane + 32 * k] * weight;
         }
-        ((T*)a.out)[((size_t)token * a.heads + head) * a.dim + d] = narrow<T>(x / sum);
+    }
+#pragma unroll
+    for (int k = 0; k < PLAIN_DIM_MAX / 32; k++) {
+        const int d = lane + 32 * k;
+        if (d < a.dim) ((T*)a.out)[((size_t)token * a.heads + head) * a.dim + d] = narrow<T>(x[k] / sum);
     }
 }
 KERNEL(merge_f32, AttendArgs, 128) { merge<float>(a); }

@@ -10,12 +10,41 @@ typedef unsigned long long u64;
 #ifndef EMULATED
 
 // A kernel takes one struct of arguments. `threads`: most threads of a block.
-#define KERNEL(name, Args, threads) extern "C" __global__ void __launch_bounds__(threads) name(const Args a)
+//
+// From 9.0 on, a kernel's blocks come to the multiprocessors while the last of the kernel before still run there (programmatic
+// dependent launch), and wait until that has ended. Each waits, so that what one has waited for, the next has too.
+// KERNEL_AHEAD: one that does something first, and calls `await_kernel_before` itself.
+#define KERNEL_AHEAD(name, Args, threads)                                                                        \
+    static __device__ __forceinline__ void body_##name(const Args& a);                                           \
+    extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ Args a) {                 \
+        let_next_begin();                                                                                        \
+        body_##name(a);                                                                                          \
+    }                                                                                                            \
+    static __device__ __forceinline__ void body_##name(const Args& a)
+#define KERNEL(name, Args, threads)                                                                              \
+    static __device__ __forceinline__ void body_##name(const Args& a);                                           \
+    extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ Args a) {                 \
+        let_next_begin();                                                                                        \
+        await_kernel_before();                                                                                   \
+        body_##name(a);                                                                                          \
+    }                                                                                                            \
+    static __device__ __forceinline__ void body_##name(const Args& a)
 #define DEVICE static __device__ __forceinline__
 #define SHARED(Type, name, count) __shared__ Type name[count]
 #define DYNAMIC_SHARED(name) extern __shared__ __align__(128) unsigned char name[]
 
 struct bf16 { u16 bits; };
+
+DEVICE void let_next_begin() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+DEVICE void await_kernel_before() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
 
 DEVICE float from_bits(u32 bits) { return __uint_as_float(bits); }
 DEVICE u32 to_bits(float x) { return __float_as_uint(x); }
@@ -69,6 +98,16 @@ DEVICE void multiply(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// c[16, 8] += a[16, 32] b[32, 8] of eight-bit floats (PTX ISA, mma.m16n8k32), where there is such a product.
+DEVICE void multiply_e4m3(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+#if __CUDA_ARCH__ >= 890
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+                 "{%0, %1, %2, %3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#endif
+}
+
 #endif
 
 #define NEVER (-1e30f) // below every score; its power of two is 0
@@ -83,6 +122,18 @@ template <class T> DEVICE T narrow(float x) { return Narrow<T>::of(x); }
 // Several numbers, read and written as one.
 struct alignas(8) Eight { u32 words[2]; };
 struct alignas(16) Sixteen { u32 words[4]; };
+
+// Sixteen bytes that nobody writes and nobody reads again, at an address of whole sixteens.
+DEVICE Sixteen read_once(const void* from) {
+#ifdef EMULATED
+    return *(const Sixteen*)from;
+#else
+    Sixteen all;
+    asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(all.words[0]), "=r"(all.words[1]), "=r"(all.words[2]), "=r"(all.words[3]) : "l"(from));
+    return all;
+#endif
+}
 
 // Four numbers in a row, at an address of whole fours.
 DEVICE void read_four(const float* from, float (&x)[4]) {

@@ -51,6 +51,20 @@ DEVICE u32 order_of(float x) {
 // Whether logit `x` of token `i` stands before logit `y` of token `j`.
 DEVICE bool precedes(float x, int i, float y, int j) { return x > y || (x == y && i < j); }
 
+// Has `each(i, logits[i])` for `from`, `from + stride`, .. below `to`: several are read before the first is looked at.
+template <class Each> DEVICE void for_each_logit(const float* logits, int from, int to, int stride, Each each) {
+    constexpr int MANY = 16;
+    for (int first = from; first < to; first += MANY * stride) {
+        float x[MANY];
+#pragma unroll
+        for (int j = 0; j < MANY; j++) x[j] = logits[smaller(first + j * stride, to - 1)];
+#pragma unroll
+        for (int j = 0; j < MANY; j++) {
+            if (first + j * stride < to) each(first + j * stride, x[j]);
+        }
+    }
+}
+
 #define NO_TOKEN 0x7fffffff
 #define NOTHING from_bits(0xff800000u) // minus infinity: below all logits
 
@@ -88,9 +102,9 @@ DEVICE double sum_of_warp(double x) {
 // Weights of tokens `from` to `to`, added up by the lanes of a warp.
 DEVICE double weights_of(const float* logits, const Allowed& a, const u32* bits, float max, float inverse_temperature, int from, int to) {
     double sum = 0.0;
-    for (int i = from + threadIdx.x % 32; i < to; i += 32) {
-        if (is_allowed(a, bits, i, logits[i])) sum += expf((logits[i] - max) * inverse_temperature);
-    }
+    for_each_logit(logits, from + threadIdx.x % 32, to, 32, [&](int i, float x) {
+        if (is_allowed(a, bits, i, x)) sum += expf((x - max) * inverse_temperature);
+    });
     return sum_of_warp(sum);
 }
 
@@ -111,10 +125,10 @@ DEVICE void write_top_k(const float* logits, const Allowed& a, const u32* bits, 
         __syncthreads();
         for (int i = threadIdx.x; i < 256; i += blockDim.x) counts[i] = 0;
         __syncthreads();
-        for (int i = threadIdx.x; i < a.vocabulary; i += blockDim.x) {
-            const u32 order = order_of(logits[i]);
-            if (is_allowed(a, bits, i, logits[i]) && (order & mask) == known) add_to(&counts[order >> shift & 255], 1);
-        }
+        for_each_logit(logits, threadIdx.x, a.vocabulary, blockDim.x, [&](int i, float x) {
+            const u32 order = order_of(x);
+            if (is_allowed(a, bits, i, x) && (order & mask) == known) add_to(&counts[order >> shift & 255], 1);
+        });
         __syncthreads();
         int byte = 255, above = 0;
         while (byte >= 0 && above + counts[byte] < left) above += counts[byte--];
@@ -129,22 +143,20 @@ DEVICE void write_top_k(const float* logits, const Allowed& a, const u32* bits, 
     __syncthreads();
     if (threadIdx.x == 0) place[0] = 0;
     __syncthreads();
-    for (int i = threadIdx.x; i < a.vocabulary; i += blockDim.x) {
-        if (is_allowed(a, bits, i, logits[i]) && (are_fewer || order_of(logits[i]) > known)) {
+    for_each_logit(logits, threadIdx.x, a.vocabulary, blockDim.x, [&](int i, float x) {
+        if (is_allowed(a, bits, i, x) && (are_fewer || order_of(x) > known)) {
             const int at = add_to(place, 1);
-            values[at] = to_bits(logits[i]);
+            values[at] = to_bits(x);
             tokens[at] = (u32)i;
         }
-    }
+    });
     __syncthreads();
     int at = place[0], last = -1;
     for (; !are_fewer && left > 0; left--, at++) {
         Leader own = {NOTHING, NO_TOKEN};
-        for (int i = threadIdx.x; i < a.vocabulary; i += blockDim.x) {
-            if (i > last && i < own.token && order_of(logits[i]) == known && is_allowed(a, bits, i, logits[i])) {
-                own = {logits[i], i};
-            }
-        }
+        for_each_logit(logits, threadIdx.x, a.vocabulary, blockDim.x, [&](int i, float x) {
+            if (i > last && i < own.token && order_of(x) == known && is_allowed(a, bits, i, x)) own = {x, i};
+        });
         const Leader next = first_of_block(own);
         if (threadIdx.x == 0) {
             values[at] = to_bits(next.logit);
@@ -168,11 +180,10 @@ KERNEL(logit_stats, LogitStatsArgs, 512) {
     __syncthreads();
     Leader own = {NOTHING, NO_TOKEN};
     bool is_odd = false;
-    for (int i = threadIdx.x; i < a.vocabulary; i += blockDim.x) {
-        const float x = logits[i];
+    for_each_logit(logits, threadIdx.x, a.vocabulary, blockDim.x, [&](int i, float x) {
         is_odd |= !is_finite(x);
         if (is_allowed(allowed, bits, i, x) && precedes(x, i, own.logit, own.token)) own = {x, i};
-    }
+    });
     if (is_odd) odd[0] = 1;
     const Leader leader = first_of_block(own);
     double sum = 0.0;

@@ -13,6 +13,30 @@ template <int DIM> DEVICE bf16* piece(bf16* tile, int row, int at) {
     return tile + row * DIM + ((at ^ (row & 7)) * 8);
 }
 
+// Numbers `i` to `i + 7` of a query, turned and scaled.
+DEVICE Sixteen turned_eight(const AttendArgs& a, const bf16* query, int angle, int i) {
+    float x[8];
+    if (a.pairs % 8 == 0 && i < 2 * a.pairs) {
+        // All of them turn with the eight of the other half.
+        const bool is_first = i < a.pairs;
+        const float* cosines = a.tables->angles + (size_t)angle * 2 * a.pairs + (is_first ? i : i - a.pairs);
+        const float sign = is_first ? -a.scale : a.scale;
+#pragma unroll
+        for (int four = 0; four < 8; four += 4) {
+            float own[4], other[4], cosine[4], sine[4];
+            read_four(query + i + four, own);
+            read_four(query + (is_first ? i + a.pairs : i - a.pairs) + four, other);
+            read_four(cosines + four, cosine);
+            read_four(cosines + a.pairs + four, sine);
+#pragma unroll
+            for (int j = 0; j < 4; j++) x[four + j] = own[j] * cosine[j] * a.scale + other[j] * sine[j] * sign;
+        }
+    } else {
+        for (int j = 0; j < 8; j++) x[j] = turned(a, query, angle, i + j);
+    }
+    return {{pack(x[0], x[1]), pack(x[2], x[3]), pack(x[4], x[5]), pack(x[6], x[7])}};
+}
+
 // Starts the copies of tokens `first..first + 64` of the part: first all places are looked up, then all copies go out.
 template <int DIM>
 DEVICE void fetch(const AttendArgs& a, const Part& part, int kv_head, int first, int to, bf16* keys, bf16* values) {
@@ -55,11 +79,12 @@ template <int DIM, bool TALL> DEVICE void attend_on_tensor_cores(const AttendArg
         if (task.from < task.to) fetch<DIM>(a, part, kv_head, task.from, task.to, tiles, tiles + TILE_TOKENS * DIM);
         for (int i = threadIdx.x; i < ROWS * (DIM / 8); i += blockDim.x) {
             const int row = i / (DIM / 8), at = i % (DIM / 8);
-            bf16* to = piece<DIM>(queries, row, at);
             const Query query = query_of(a, task, kv_head, row < task.count ? row : 0);
             const bf16* from = (const bf16*)a.qkv + (size_t)query.row.token * (a.heads + 2 * a.kv_heads) * DIM +
                                (size_t)query.head * DIM;
-            for (int j = 0; j < 8; j++) to[j] = to_bf16(turned(a, from, query.row.angle, at * 8 + j));
+            // What has no row is not looked at.
+            *(Sixteen*)piece<DIM>(queries, row, at) =
+                row < task.count ? turned_eight(a, from, query.row.angle, at * 8) : Sixteen{{0, 0, 0, 0}};
             if (at == 0) positions[row] = query.row.position;
         }
         float sums[DIM / 8][4], highest[2] = {NEVER, NEVER}, sum[2] = {0.0f, 0.0f};

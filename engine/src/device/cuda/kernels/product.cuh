@@ -1,0 +1,111 @@
+// Products of few rows, as decode steps have: all that counts is how fast weights are read.
+//
+// A block has 16 outputs, or 32 where rows are many enough that reading them counts. Its warps share the inputs, so that every output's weights are read by all of them at once, and add up what they
+// have at the end. Weights do not depend on the kernel before, so the first of them are on their way before it has ended.
+//
+// A lane reads 16 bytes of a row of weights and the same 16 of a row of `x`. What of them meets in one step of a tensor core is the
+// same in both, which is all that a sum over inputs asks for: their order there is not that of memory.
+
+#define PRODUCT_WARPS 8
+#define PRODUCT_STEPS 4 // pieces of 64 bytes of a row that a warp has under way
+
+struct ProductArgs {
+    const void* x;    // [rows, inputs]
+    const void* w;    // [outputs, inputs]
+    const void* bias; // [outputs] as `y` is, or null
+    void* y;          // [rows, outputs]
+    int rows;    // 8 TILES at most
+    int outputs; // whole blocks'
+    int inputs;  // whole pieces of 16 bytes
+    int adds;    // `y` keeps what it has and gets the product added
+};
+
+// A lane's part of a warp's reading: of every sixteen outputs two rows of weights, eight apart.
+template <int GROUPS> struct ProductPieces {
+    Sixteen rows[PRODUCT_STEPS][GROUPS][2];
+};
+
+DEVICE void multiply_as(bf16, float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) { multiply(c, a, b0, b1); }
+DEVICE void multiply_as(e4m3, float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) { multiply_e4m3(c, a, b0, b1); }
+
+// What lies behind a row's end counts as zeros.
+template <int GROUPS> DEVICE ProductPieces<GROUPS> read_pieces(const unsigned char* w, size_t row_bytes, int from, int end) {
+    ProductPieces<GROUPS> pieces;
+#pragma unroll
+    for (int step = 0; step < PRODUCT_STEPS; step++) {
+        const int at = from + step * 64 + threadIdx.x % 4 * 16;
+#pragma unroll
+        for (int i = 0; i < 2 * GROUPS; i++) {
+            pieces.rows[step][i / 2][i % 2] = at < end ? read_once(w + i * 8 * row_bytes + at) : Sixteen{{0, 0, 0, 0}};
+        }
+    }
+    return pieces;
+}
+
+// GROUPS: sixteens of outputs of a block, which share what they read of `x`.
+template <class T, class Out, int TILES, int GROUPS> DEVICE void product(const ProductArgs& a) {
+    constexpr int ROWS = 8 * TILES, OUTPUTS = 16 * GROUPS, STRIDE = PRODUCT_WARPS * PRODUCT_STEPS * 64;
+    SHARED(float, parts, PRODUCT_WARPS * 16 * ROWS);
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, first = blockIdx.x * OUTPUTS;
+    const int end = a.inputs * (int)sizeof(T);
+    const unsigned char* w = (const unsigned char*)a.w + (size_t)(first + lane / 4) * end;
+    ProductPieces<GROUPS> now = read_pieces<GROUPS>(w, end, warp * PRODUCT_STEPS * 64, end);
+    await_kernel_before();
+
+    float sums[GROUPS][TILES][4];
+#pragma unroll
+    for (int i = 0; i < GROUPS * TILES; i++) {
+        float(&four)[4] = sums[i / TILES][i % TILES];
+        four[0] = four[1] = four[2] = four[3] = 0.0f;
+    }
+    for (int from = warp * PRODUCT_STEPS * 64; from < end; from += STRIDE) {
+        const ProductPieces<GROUPS> next = read_pieces<GROUPS>(w, end, from + STRIDE, end);
+#pragma unroll
+        for (int step = 0; step < PRODUCT_STEPS; step++) {
+            const int at = from + step * 64 + lane % 4 * 16;
+#pragma unroll
+            for (int tile = 0; tile < TILES; tile++) {
+                const int row = tile * 8 + lane / 4;
+                Sixteen right = {{0, 0, 0, 0}};
+                if (row < a.rows && at < end) right = *(const Sixteen*)((const unsigned char*)a.x + (size_t)row * end + at);
+#pragma unroll
+                for (int group = 0; group < GROUPS; group++) {
+                    const Sixteen(&left)[2] = now.rows[step][group];
+#pragma unroll
+                    for (int i = 0; i < 4; i += 2) {
+                        const u32 four[4] = {left[0].words[i], left[1].words[i], left[0].words[i + 1], left[1].words[i + 1]};
+                        multiply_as(T(), sums[group][tile], four, right.words[i], right.words[i + 1]);
+                    }
+                }
+            }
+        }
+        now = next;
+    }
+#pragma unroll
+    for (int group = 0; group < GROUPS; group++) {
+        if (group > 0) __syncthreads(); // the sums of the group before have been read
+#pragma unroll
+        for (int i = 0; i < TILES * 4; i++) {
+            const int output = lane / 4 + 8 * (i % 4 / 2), row = i / 4 * 8 + lane % 4 * 2 + i % 2;
+            parts[(warp * 16 + output) * ROWS + row] = sums[group][i / 4][i % 4];
+        }
+        __syncthreads();
+        for (int i = threadIdx.x; i < 16 * a.rows; i += blockDim.x) {
+            const int row = i / 16, output = first + group * 16 + i % 16;
+            float sum = a.bias ? widen(((const Out*)a.bias)[output]) : 0.0f;
+#pragma unroll
+            for (int other = 0; other < PRODUCT_WARPS; other++) sum += parts[(other * 16 + i % 16) * ROWS + row];
+            Out* y = (Out*)a.y + (size_t)row * a.outputs + output;
+            *y = narrow<Out>(a.adds ? widen(*y) + sum : sum);
+        }
+    }
+}
+KERNEL_AHEAD(product_bf16_bf16_8, ProductArgs, 256) { product<bf16, bf16, 1, 1>(a); }
+KERNEL_AHEAD(product_bf16_bf16_16, ProductArgs, 256) { product<bf16, bf16, 2, 1>(a); }
+KERNEL_AHEAD(product_bf16_bf16_32, ProductArgs, 256) { product<bf16, bf16, 4, 2>(a); }
+KERNEL_AHEAD(product_bf16_f32_8, ProductArgs, 256) { product<bf16, float, 1, 1>(a); }
+KERNEL_AHEAD(product_bf16_f32_16, ProductArgs, 256) { product<bf16, float, 2, 1>(a); }
+KERNEL_AHEAD(product_bf16_f32_32, ProductArgs, 256) { product<bf16, float, 4, 2>(a); }
+KERNEL_AHEAD(product_e4m3_f32_8, ProductArgs, 256) { product<e4m3, float, 1, 1>(a); }
+KERNEL_AHEAD(product_e4m3_f32_16, ProductArgs, 256) { product<e4m3, float, 2, 1>(a); }
+KERNEL_AHEAD(product_e4m3_f32_32, ProductArgs, 256) { product<e4m3, float, 4, 2>(a); }
