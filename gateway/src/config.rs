@@ -264,6 +264,9 @@ impl Default for LimitsConfig {
     }
 }
 
+/// The longest time between two writes: leases are renewed beside them, and last three times as long.
+const FLUSH_MAX: Millis = Millis(20_000);
+
 /// What survives a restart.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -272,7 +275,7 @@ pub struct StoreConfig {
     pub data_dir: PathBuf,
     /// `sqlite://...` or `postgres://...`; by default a SQLite file in `data_dir`.
     pub database: Option<String>,
-    /// Time between two writes of usage, cached answers and the like.
+    /// Time between two writes of usage, cached answers and the like; at most 20000.
     pub flush_ms: Millis,
     /// How long a ticket can be fetched.
     pub ticket_ms_max: Millis,
@@ -359,6 +362,11 @@ impl Config {
             }
         }
         self.server.validate()?;
+        if self.store.flush_ms > FLUSH_MAX {
+            let reason =
+                format!("must be at most {}: leases of tickets are renewed beside these writes", FLUSH_MAX.0);
+            return Err(invalid("store.flush_ms", &reason).into());
+        }
         if let Some(url) = &self.store.database
             && !["sqlite:", "postgres:", "postgresql:"].iter().any(|scheme| url.starts_with(scheme))
         {

@@ -26,8 +26,11 @@ export async function beginning(tools) {
   await gallery.waitFor({ state: "visible" });
 
   // By keys: out of the formula bar, along the cards.
+  // What the model that answers does well comes first, so the place of a card depends on it.
+  assert.match(names[0], (await tools.picksOnly()) ? /^Reviews / : /^Invoices /);
+  const leads = names.findIndex((name) => /^Leads Score leads/.test(name));
   await page.focus("#gallery-close");
-  for (let tabs = 0; tabs < 3; tabs += 1) await page.keyboard.press("Tab");
+  for (let tabs = 0; tabs <= leads; tabs += 1) await page.keyboard.press("Tab");
   assert.match(await page.evaluate(() => document.activeElement.textContent), /^Leads Score leads/);
   await page.keyboard.press("Enter");
   await gallery.waitFor({ state: "hidden" });

@@ -105,7 +105,7 @@ async function walk({ page, keys, address }, look) {
   await until("it is on the server", async () => (await page.getAttribute("body", "data-kept")) === "yes");
   await look("gallery", "body");
 
-  await page.locator("#gallery-list button").nth(1).click();
+  await page.locator("#gallery-list button", { hasText: "Support-Tickets" }).click();
   await settled();
   await look("sheet", "body");
   await cell("B3").click();

@@ -17,7 +17,7 @@ export async function loggingIn({ page, browser, address, cell, text, shot, unti
   };
 
   await page.keyboard.press("Control+v");
-  assert.equal(await page.inputValue("#login-key"), key, "a pasted key is in the dialog");
+  await until("a pasted key is in the dialog", async () => (await page.inputValue("#login-key")) === key);
   await isUntouched("a paste");
   await shot("1-login");
   await page.keyboard.press("Control+a");
@@ -38,6 +38,7 @@ export async function loggingIn({ page, browser, address, cell, text, shot, unti
   await page.click("#login-remember");
   await page.click("#login-key");
   await page.keyboard.press("Control+v");
+  await until("the key is pasted", async () => (await page.inputValue("#login-key")) === key);
   await page.keyboard.press("Enter");
   await page.waitForFunction(() => document.querySelector("#model").textContent !== "");
   const isDemo = await picksOnly();

@@ -136,6 +136,8 @@ const profile = mkdtempSync(join(tmpdir(), "relserve-web-"));
 const browser = await chromium.launchPersistentContext(profile, {
   executablePath: BROWSER, headless: true, args: FLAGS, viewport: VIEWPORT, acceptDownloads: true, locale: "en-US",
 });
+// As long as `until` waits.
+browser.setDefaultTimeout(60_000);
 const page = browser.pages()[0] ?? (await browser.newPage());
 const problems = [];
 let hasKey = false;

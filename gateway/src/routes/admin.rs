@@ -9,10 +9,10 @@ use serde_json::json;
 use serving::error::{RequestError, stored};
 use store::{KeyRotation, NewKey, UnixMillis};
 
-use super::ops::{Days, usage_days, usage_entry};
+use super::ops::{usage_days, usage_entry};
 use crate::auth::{self, Authenticated, Operator};
 use crate::error::{ApiError, ErrorBody};
-use crate::routes::{get_only, only_delete, only_get_post, only_post, read_body};
+use crate::routes::{get_only, number, only_delete, only_get_post, only_post, read_body};
 use crate::services::audit::{Change, recorded};
 use crate::services::{limits, tenancy, workbooks};
 use crate::state::App;
@@ -267,22 +267,51 @@ pub async fn change_tenant(
     Ok(HttpResponse::Ok().json(TenantReply::from(tenant)))
 }
 
-/// What every tenant has used, by day, tenant, model and route. Takes an operator's key.
+/// Sums of a page of all tenants' usage, at most.
+const USAGE_PAGE: u32 = 50_000;
+
+/// The query of `/v1/usage/tenants`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UsagePage {
+    days: Option<String>,
+    /// Days before this one.
+    before: Option<u64>,
+    /// No further day once there are so many sums.
+    rows: Option<String>,
+}
+
+/// What every tenant has used, by day, tenant, model and route: whole days, the newest of those that are asked for, until there are `rows`
+/// sums; with `has_more`, those before day `before` are there too. Takes an operator's key.
 #[utoipa::path(
-    get, path = "/v1/usage/tenants", tag = "operation", params(("days" = Option<u64>, Query)),
+    get, path = "/v1/usage/tenants", tag = "operation",
+    params(("days" = Option<u64>, Query), ("before" = Option<u64>, Query), ("rows" = Option<u64>, Query)),
     responses((status = 200), (status = 403, body = ErrorBody)), security(("key" = []))
 )]
-pub async fn usage(app: Data<App>, _: Operator, query: Query<Days>) -> Result<HttpResponse, ApiError> {
-    let days = usage_days(&app, &query)?;
+pub async fn usage(app: Data<App>, _: Operator, query: Query<UsagePage>) -> Result<HttpResponse, ApiError> {
+    let most = number("rows", query.rows.as_deref(), (USAGE_PAGE, USAGE_PAGE))? as usize;
+    let days = usage_days(&app, query.days.as_deref())?;
+    let end = query.before.unwrap_or(u64::MAX).min(days.end() + 1);
+    let mut left = *days.start()..end.max(*days.start());
     let names = tenancy::names(&app).await?;
-    let rows = stored(app.runtime.store.usage(None, days).await)?;
+    // A day at a time: a month of a thousand tenants is more than the database gives in one call.
+    let (mut of_days, mut count) = (Vec::new(), 0);
+    while count < most
+        && let Some(day) = left.next_back()
+    {
+        let rows = stored(app.runtime.store.usage(None, day..=day).await)?;
+        count += rows.len();
+        of_days.push(rows);
+    }
     let entry = |row: &store::UsageRow| {
         let mut entry = usage_entry(row);
         entry["tenant"] = json!(names.get(&row.key.tenant));
         entry
     };
-    let data: Vec<_> = rows.iter().map(entry).collect();
-    Ok(HttpResponse::Ok().json(json!({ "object": "list", "data": data })))
+    let data: Vec<_> = of_days.iter().rev().flatten().map(entry).collect();
+    let has_more = !left.is_empty();
+    let reply = json!({ "object": "list", "data": data, "has_more": has_more, "before": has_more.then_some(left.end) });
+    Ok(HttpResponse::Ok().json(reply))
 }
 
 /// Entries of a page of the log.

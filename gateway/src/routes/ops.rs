@@ -307,7 +307,7 @@ pub async fn usage(
     Authenticated(caller): Authenticated,
     query: Query<Days>,
 ) -> Result<HttpResponse, ApiError> {
-    let days = usage_days(&app, &query)?;
+    let days = usage_days(&app, query.days.as_deref())?;
     let rows = stored(app.runtime.store.usage(Some(caller.tenant), days).await)?;
     let data: Vec<_> = rows.iter().map(usage_entry).collect();
     let max = app.config.limits.tenant_day_cell_tokens_max;
@@ -322,8 +322,8 @@ pub async fn usage(
 }
 
 /// The days that are asked for, counted from 1970-01-01, up to today.
-pub(super) fn usage_days(app: &App, query: &Days) -> Result<RangeInclusive<u64>, ApiError> {
-    let days = u64::from(number("days", query.days.as_deref(), (USAGE_DAYS, USAGE_DAYS_MAX))?);
+pub(super) fn usage_days(app: &App, days: Option<&str>) -> Result<RangeInclusive<u64>, ApiError> {
+    let days = u64::from(number("days", days, (USAGE_DAYS, USAGE_DAYS_MAX))?);
     let today = UnixMillis(app.runtime.shared.clock.unix_ms()).day();
     Ok((today + 1).saturating_sub(days)..=today)
 }

@@ -13,9 +13,18 @@ use crate::services::sql::uploads;
 use crate::services::{batches, files, key_claims, limits, tickets};
 use crate::state::{App, CurrentApp};
 
-/// Rounds between two renewals of leases and looks for idle tenants; and, times ten, two writes of the cost
-/// model.
+/// Rounds between two renewals of leases and looks for idle tenants, at most; and, times ten, two writes of the cost
+/// model. Fewer where rounds are long: see [`rounds_per_lease`].
 const ROUNDS_PER_LEASE: u64 = 20;
+
+/// Longest time between two renewals, but for a round that is longer: a sixth of what leases last. `store.flush_ms` is a
+/// third of that at most.
+const RENEWAL_MS: u64 = 10_000;
+
+/// Rounds of `flush` from one renewal of leases to the next.
+fn rounds_per_lease(flush: Millis) -> u64 {
+    (RENEWAL_MS / flush.0.max(1)).clamp(1, ROUNDS_PER_LEASE)
+}
 
 /// How long a writer of usage is known that has written nothing: longer than any database is away.
 const USAGE_WRITERS_KEPT: Millis = Millis(30 * 24 * 60 * 60 * 1_000);
@@ -26,7 +35,8 @@ const USAGE_WRITERS_KEPT: Millis = Millis(30 * 24 * 60 * 60 * 1_000);
 pub async fn run(current: Arc<CurrentApp>, mut stop: watch::Receiver<bool>, mut is_left: bool) {
     let mut round = 0_u64;
     loop {
-        let period = Duration::from_millis(current.get().config.store.flush_ms.0);
+        let flush = current.get().config.store.flush_ms;
+        let period = Duration::from_millis(flush.0);
         // Err: the sender is gone, which means stop too.
         let is_last = tokio::time::timeout(period, stop.changed()).await.is_ok();
         let app = current.get();
@@ -41,7 +51,8 @@ pub async fn run(current: Arc<CurrentApp>, mut stop: watch::Receiver<bool>, mut 
             tracing::info!("the store takes writes again");
         }
         round += 1;
-        if round.is_multiple_of(ROUNDS_PER_LEASE) {
+        let rounds = rounds_per_lease(flush);
+        if round.is_multiple_of(rounds) {
             app.models.iter().for_each(|model| model.runtime.forget_idle_tenants());
             // Tickets that had to wait are not renewed, so that the next claim finds them too. Those that run
             // are claimed along with them, which changes nothing.
@@ -55,7 +66,7 @@ pub async fn run(current: Arc<CurrentApp>, mut stop: watch::Receiver<bool>, mut 
                 batches::resume(&app, &lease).await;
             }
         }
-        if is_last || round.is_multiple_of(10 * ROUNDS_PER_LEASE) {
+        if is_last || round.is_multiple_of(10 * rounds) {
             forget(&app).await;
             calibrate::keep(
                 &app.runtime.store,
@@ -95,5 +106,18 @@ async fn forget(app: &App) {
     let silent_since = now.before(USAGE_WRITERS_KEPT);
     if let Err(error) = app.runtime.store.forget_usage_writers(silent_since).await {
         tracing::warn!(%error, "old writers of usage were not forgotten");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leases_are_renewed_in_time_however_long_a_round_is() {
+        for (flush, rounds) in [(1, 20), (500, 20), (501, 19), (3_000, 3), (20_000, 1)] {
+            assert_eq!(rounds_per_lease(Millis(flush)), rounds, "{flush}");
+            assert!(rounds * flush <= 20_000, "a third of a lease");
+        }
     }
 }

@@ -168,7 +168,21 @@ async fn an_operator_sees_the_usage_and_the_cache_of_every_tenant() {
         rows.iter().map(|row| (row["tenant"].as_str().unwrap(), row["rows"].as_u64())).collect();
     assert_eq!(told, [("default", Some(2)), ("acme", Some(2))]);
     assert_eq!((&rows[0]["model"], &rows[0]["route"]), (&json!("double"), &json!("relqueries")));
+    assert_eq!(usage["has_more"], false);
     assert_eq!(operator.get("/v1/usage/tenants?days=0").await.status, 400);
+    assert_eq!(operator.get("/v1/usage/tenants?rows=0").await.status, 400);
+    // A page ends with the day that fills it.
+    let page = operator.get("/v1/usage/tenants?days=2&rows=1").await.json();
+    let today = rows[0]["day"].as_u64().unwrap();
+    assert_eq!(
+        (&page["data"], &page["has_more"], &page["before"]),
+        (&usage["data"], &json!(true), &json!(today))
+    );
+    let older = operator.get(&format!("/v1/usage/tenants?days=2&before={today}")).await.json();
+    assert_eq!(
+        (&older["data"], &older["has_more"], &older["before"]),
+        (&json!([]), &json!(false), &json!(null))
+    );
     let list = operator.get("/v1/tenants").await.json();
     let cached: Vec<_> =
         list["data"].as_array().unwrap().iter().map(|one| one["cached_answers"].clone()).collect();

@@ -9,7 +9,7 @@ use super::tables::{StepTables, TaskShape};
 use super::{GpuDecoder, GpuMemory};
 use crate::attention::plan::AttentionPlan;
 use crate::decoder::layer;
-use crate::device::cuda::{Address, Buffer, GpuError};
+use crate::device::cuda::{Address, Buffer, GpuError, recorded_rows};
 use crate::parallel::Broken;
 use crate::rope::Angles;
 
@@ -136,12 +136,7 @@ impl GpuDecoder {
 
     /// The extent of all recorded steps of about so many rows, and of the same kernels.
     fn recorded(&self, extent: StepExtent) -> StepExtent {
-        let rows = match extent.tokens {
-            0..=4 => extent.tokens.next_power_of_two(),
-            5..=32 => extent.tokens.next_multiple_of(4),
-            33..=128 => extent.tokens.next_multiple_of(16),
-            _ => extent.tokens.next_multiple_of(64),
-        };
+        let rows = recorded_rows(extent.tokens);
         let most = (RECORDED_BLOCKS * self.gpu.multiprocessors()).div_ceil(self.config.kv_heads);
         let blocks = |tasks: usize| if tasks > 0 { most } else { 0 };
         StepExtent {

@@ -87,10 +87,9 @@ impl CudaDevice {
         }
         let kernels = runtime.kernels((major, minor))?;
         if runtime.must_reset(device) {
-            // What it says may be of the work that was lost.
             // SAFETY: the device that had this context has given it up.
-            let reset = unsafe { sys::cuDevicePrimaryCtxReset_v2(device) };
-            tracing::warn!(ordinal, ?reset, "the GPU's context is made anew");
+            let reset = unsafe { sys::cuDevicePrimaryCtxReset_v2(device) }.result();
+            reset.inspect_err(|_| runtime.reset_later(device)).map_err(lost)?;
         }
         // SAFETY: the device is the driver's own; the context is released in `drop`.
         let context = unsafe { result::primary_ctx::retain(device) }.map_err(lost)?;

@@ -76,6 +76,17 @@ pub enum Factors {
     E4m3,
 }
 
+/// Rows of the recorded steps that have at least `rows`: few counts stand for all, so that few steps are recorded and few
+/// products timed.
+pub(crate) fn recorded_rows(rows: usize) -> usize {
+    match rows {
+        0..=4 => rows.next_power_of_two(),
+        5..=32 => rows.next_multiple_of(4),
+        33..=128 => rows.next_multiple_of(16),
+        _ => rows.next_multiple_of(64),
+    }
+}
+
 /// The extent of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grid {

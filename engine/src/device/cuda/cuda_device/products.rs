@@ -2,7 +2,6 @@
 //! (kernels/product.cuh), whichever is fastest for a shape when it first comes.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::ffi::c_void;
 use std::sync::Mutex;
 
@@ -11,7 +10,9 @@ use cudarc::driver::result as driver;
 
 use super::stopwatch::Stopwatch;
 use super::{CudaDevice, lost};
-use crate::device::cuda::{Address, Args, CudaError, Element, Factors, GpuError, Grid, Linear};
+use crate::device::cuda::{
+    Address, Args, CudaError, Element, Factors, GpuError, Grid, Linear, recorded_rows,
+};
 
 /// Memory that an algorithm may use: what NVIDIA advises for sm_90.
 const WORKSPACE: usize = 32 << 20;
@@ -20,9 +21,13 @@ const WORKSPACE: usize = 32 << 20;
 const ALIGNMENT: u32 = 16;
 
 /// Algorithms of the library that are tried for a product of at most [`TIMED_ROWS`] rows. With more its first guess is
-/// as good as any, and each length of a prompt would be another product to try them on.
+/// as good as any.
 const TRIED: usize = 8;
 const TIMED_ROWS: usize = 256;
+
+/// By how much a way must be faster than one before it in the list: what differs less is noise, and the first of equals is
+/// the same in every process.
+const MARGIN: f32 = 0.97;
 
 /// Where a product's bias is.
 const BIAS: sys::cublasLtMatmulDescAttributes_t =
@@ -66,6 +71,7 @@ pub(super) struct Products {
     handle: sys::cublasLtHandle_t,
     workspace: u64,
     plans: Mutex<HashMap<ProductShape, ProductPlan>>,
+    stopwatch: Option<Stopwatch>,
 }
 
 /// Fails where the library is missing.
@@ -104,46 +110,63 @@ impl CudaDevice {
         let shape =
             ProductShape { rows, outputs, inputs, factors, out, has_bias: product.bias.is_some(), adds };
         let mut plans = self.products.plans.lock().expect("no holder panics");
-        let plan = match plans.entry(shape) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => new.insert(self.plan(&shape, product)?),
-        };
+        if !plans.contains_key(&shape) {
+            let plan = self.plan(&shape, product, &plans)?;
+            plans.insert(shape, plan);
+        }
+        let plan = &plans[&shape];
         self.multiply_by(product, plan, plan.way)
     }
 
-    /// Describes a product and chooses how it is made.
-    fn plan(&self, shape: &ProductShape, product: &Linear) -> Result<ProductPlan, GpuError> {
-        let most = if shape.rows <= TIMED_ROWS { TRIED } else { 1 };
+    /// Describes a product and chooses how it is made. Only those of recorded steps are timed: of other numbers of rows there are
+    /// hundreds, and they go the way of the next larger one.
+    fn plan(
+        &self,
+        shape: &ProductShape,
+        product: &Linear,
+        known: &HashMap<ProductShape, ProductPlan>,
+    ) -> Result<ProductPlan, GpuError> {
+        let usual = recorded_rows(shape.rows);
+        let is_timed = shape.rows <= TIMED_ROWS && usual == shape.rows;
+        let most = if is_timed { TRIED } else { 1 };
         let (mut plan, algorithms) = self.products.describe(shape, product.bias, most).map_err(failed)?;
         let own = kernel_for(product).map(|_| Way::Kernel);
         let ways: Vec<Way> = own.into_iter().chain(algorithms.into_iter().map(Way::Library)).collect();
-        plan.way = match &ways[..] {
-            [] => return Err(failed(result::CublasError(sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED))),
-            [only] => *only,
-            _ => self.fastest(&plan, product, &ways)?,
+        let larger = known.get(&ProductShape { rows: usual, ..*shape }).map(|plan| plan.way);
+        plan.way = match (&ways[..], larger) {
+            ([], _) => {
+                return Err(failed(result::CublasError(sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED)));
+            }
+            ([only], _) => *only,
+            (ways, _) if is_timed => self.fastest(&plan, product, ways),
+            ([Way::Kernel, ..], Some(Way::Kernel)) => Way::Kernel,
+            ([Way::Kernel, library, ..], _) => *library,
+            ([first, ..], _) => *first,
         };
         Ok(plan)
     }
 
     /// The fastest of several ways, each tried on these very numbers; the first where there is no memory to try them.
-    fn fastest(&self, plan: &ProductPlan, product: &Linear, ways: &[Way]) -> Result<Way, GpuError> {
+    fn fastest(&self, plan: &ProductPlan, product: &Linear, ways: &[Way]) -> Way {
         let bytes = product.rows * product.outputs * product.out.bytes();
-        let Some(stopwatch) = Stopwatch::new(self.stream, bytes)? else { return Ok(ways[0]) };
+        let stopwatch = self.products.stopwatch.as_ref().filter(|stopwatch| stopwatch.has_room(bytes));
+        let Some(stopwatch) = stopwatch else { return ways[0] };
         // Sums would change what they are added to.
         let tried = Linear { y: Address(stopwatch.scratch()), ..*product };
         let mut best = (f32::INFINITY, ways[0]);
         for way in ways {
-            let run = || self.multiply_by(&tried, plan, *way);
             // One that cannot run is left out; where that is the context's fault, whatever comes next says so.
-            let Ok(time) = stopwatch.time(3, run) else { continue };
-            if time < best.0 {
+            let run = || self.multiply_by(&tried, plan, *way);
+            if let Ok(time) = stopwatch.time(3, self.stream, run)
+                && time < MARGIN * best.0
+            {
                 best = (time, *way);
             }
         }
         let (milliseconds, way) = best;
         let by_kernel = matches!(way, Way::Kernel);
         tracing::debug!(?product, milliseconds, by_kernel, tried = ways.len(), "a product's fastest way");
-        Ok(way)
+        way
     }
 
     /// Runs a product in a given way.
@@ -210,7 +233,7 @@ impl Products {
         let handle = result::create_handle().map_err(failed)?;
         // SAFETY: given back by `close`.
         let workspace = unsafe { driver::malloc_sync(WORKSPACE) }.map_err(lost)?;
-        Ok(Self { handle, workspace, plans: Mutex::default() })
+        Ok(Self { handle, workspace, plans: Mutex::default(), stopwatch: Stopwatch::new()? })
     }
 
     /// Describes a product, and asks the library for its best algorithms, `most` of them at most. They may be none.
@@ -264,8 +287,7 @@ impl Products {
             }
             let mut found = Vec::with_capacity(most);
             let mut count = 0;
-            // It may know none: a kernel of our own may do.
-            let _ = sys::cublasLtMatmulAlgoGetHeuristic(
+            let status = sys::cublasLtMatmulAlgoGetHeuristic(
                 self.handle,
                 product,
                 w,
@@ -277,7 +299,11 @@ impl Products {
                 found.as_mut_ptr(),
                 &mut count,
             );
-            found.set_len((count.max(0) as usize).min(most));
+            // It may know none: a kernel of our own may do.
+            if status != sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED {
+                status.result()?;
+                found.set_len((count.max(0) as usize).min(most));
+            }
             result::destroy_matmul_pref(preference)?;
             let works = |found: &sys::cublasLtMatmulHeuristicResult_t| {
                 found.state == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS
@@ -298,6 +324,7 @@ impl Products {
                     let _ = result::destroy_matrix_layout(layout);
                 }
             }
+            self.stopwatch.iter_mut().for_each(Stopwatch::close);
             let _ = driver::free_sync(self.workspace);
             let _ = result::destroy_handle(self.handle);
         }

@@ -6,31 +6,43 @@ use cudarc::driver::{result, sys};
 use super::lost;
 use crate::device::cuda::GpuError;
 
-/// Bytes that push whatever came before out of the cache: twice what the largest of today's has.
+/// Bytes that push whatever came before out of the cache: twice what that of an H200 has.
 const FLUSHED: usize = 128 << 20;
 
-/// Two events on a stream, and memory to write to.
+/// Two events, and memory to write to. Made before the first step and kept: memory that is given back while ranks wait for one
+/// another would keep them waiting.
 pub(super) struct Stopwatch {
-    stream: sys::CUstream,
     begin: sys::CUevent,
     end: sys::CUevent,
     scratch: u64,
-    bytes: usize,
 }
 
 impl Stopwatch {
-    /// With `bytes` to write to, in the current context; `None` where there is no memory for it.
-    pub(super) fn new(stream: sys::CUstream, bytes: usize) -> Result<Option<Self>, GpuError> {
-        let bytes = bytes.max(FLUSHED);
-        // SAFETY: given back in `drop`.
-        let scratch = match unsafe { result::malloc_sync(bytes) } {
+    /// In the current context, which must outlive it; `None` where there is no memory for it.
+    pub(super) fn new() -> Result<Option<Self>, GpuError> {
+        // SAFETY: given back by `close`.
+        let scratch = match unsafe { result::malloc_sync(FLUSHED) } {
             Ok(scratch) => scratch,
             Err(error) if error.0 == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => return Ok(None),
             Err(error) => return Err(lost(error)),
         };
         let made = || event::create(sys::CUevent_flags::CU_EVENT_DEFAULT).map_err(lost);
-        let (begin, end) = (made()?, made()?);
-        Ok(Some(Self { stream, begin, end, scratch, bytes }))
+        Ok(Some(Self { begin: made()?, end: made()?, scratch }))
+    }
+
+    /// Gives everything back. The context must be current, and nothing may use it any more.
+    pub(super) fn close(&mut self) {
+        // SAFETY: they are its own.
+        unsafe {
+            let _ = event::destroy(self.begin);
+            let _ = event::destroy(self.end);
+            let _ = result::free_sync(self.scratch);
+        }
+    }
+
+    /// Whether the work may write so many bytes to [`Self::scratch`].
+    pub(super) fn has_room(&self, bytes: usize) -> bool {
+        bytes <= FLUSHED
     }
 
     /// Memory that the work may write to.
@@ -38,33 +50,26 @@ impl Stopwatch {
         self.scratch
     }
 
-    /// The least milliseconds of `runs` runs behind one that warms up. Each finds nothing of its own in the cache.
-    pub(super) fn time(&self, runs: usize, work: impl Fn() -> Result<(), GpuError>) -> Result<f32, GpuError> {
+    /// The least milliseconds of `runs` runs on the stream, behind one that warms up. Each finds nothing of its own in the cache.
+    pub(super) fn time(
+        &self,
+        runs: usize,
+        stream: sys::CUstream,
+        work: impl Fn() -> Result<(), GpuError>,
+    ) -> Result<f32, GpuError> {
         work()?;
         let mut least = f32::INFINITY;
         for _ in 0..runs {
-            // SAFETY: the memory and the events are its own, and the stream outlives it.
+            // SAFETY: the memory and the events are its own, and the stream is alive.
             unsafe {
-                result::memset_d8_async(self.scratch, 0, self.bytes, self.stream).map_err(lost)?;
-                event::record(self.begin, self.stream).map_err(lost)?;
+                result::memset_d8_async(self.scratch, 0, FLUSHED, stream).map_err(lost)?;
+                event::record(self.begin, stream).map_err(lost)?;
                 work()?;
-                event::record(self.end, self.stream).map_err(lost)?;
+                event::record(self.end, stream).map_err(lost)?;
                 event::synchronize(self.end).map_err(lost)?;
                 least = least.min(event::elapsed(self.begin, self.end).map_err(lost)?);
             }
         }
         Ok(least)
-    }
-}
-
-impl Drop for Stopwatch {
-    fn drop(&mut self) {
-        // SAFETY: they are its own, and what used them is waited for or lost.
-        unsafe {
-            let _ = result::stream::synchronize(self.stream);
-            let _ = event::destroy(self.begin);
-            let _ = event::destroy(self.end);
-            let _ = result::free_sync(self.scratch);
-        }
     }
 }

@@ -45,6 +45,8 @@ template <int GROUPS> DEVICE ProductPieces<GROUPS> read_pieces(const unsigned ch
 // GROUPS: sixteens of outputs of a block, which share what they read of `x`.
 template <class T, class Out, int TILES, int GROUPS> DEVICE void product(const ProductArgs& a) {
     constexpr int ROWS = 8 * TILES, OUTPUTS = 16 * GROUPS, STRIDE = PRODUCT_WARPS * PRODUCT_STEPS * 64;
+    // Tensor cores keep fewer bits of sums of eight-bit floats than of others: they add up a round's only.
+    constexpr bool BY_ROUNDS = sizeof(T) == 1;
     SHARED(float, parts, PRODUCT_WARPS * 16 * ROWS);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, first = blockIdx.x * OUTPUTS;
     const int end = a.inputs * (int)sizeof(T);
@@ -52,12 +54,9 @@ template <class T, class Out, int TILES, int GROUPS> DEVICE void product(const P
     ProductPieces<GROUPS> now = read_pieces<GROUPS>(w, end, warp * PRODUCT_STEPS * 64, end);
     await_kernel_before();
 
-    float sums[GROUPS][TILES][4];
+    float sums[GROUPS][TILES][4], before[GROUPS][TILES][4];
 #pragma unroll
-    for (int i = 0; i < GROUPS * TILES; i++) {
-        float(&four)[4] = sums[i / TILES][i % TILES];
-        four[0] = four[1] = four[2] = four[3] = 0.0f;
-    }
+    for (int i = 0; i < GROUPS * TILES * 4; i++) sums[i / 4 / TILES][i / 4 % TILES][i % 4] = before[i / 4 / TILES][i / 4 % TILES][i % 4] = 0.0f;
     for (int from = warp * PRODUCT_STEPS * 64; from < end; from += STRIDE) {
         const ProductPieces<GROUPS> next = read_pieces<GROUPS>(w, end, from + STRIDE, end);
 #pragma unroll
@@ -80,6 +79,12 @@ template <class T, class Out, int TILES, int GROUPS> DEVICE void product(const P
             }
         }
         now = next;
+#pragma unroll
+        for (int i = 0; BY_ROUNDS && i < GROUPS * TILES * 4; i++) {
+            float &sum = sums[i / 4 / TILES][i / 4 % TILES][i % 4], &all = before[i / 4 / TILES][i / 4 % TILES][i % 4];
+            all += sum;
+            sum = 0.0f;
+        }
     }
 #pragma unroll
     for (int group = 0; group < GROUPS; group++) {
@@ -87,7 +92,7 @@ template <class T, class Out, int TILES, int GROUPS> DEVICE void product(const P
 #pragma unroll
         for (int i = 0; i < TILES * 4; i++) {
             const int output = lane / 4 + 8 * (i % 4 / 2), row = i / 4 * 8 + lane % 4 * 2 + i % 2;
-            parts[(warp * 16 + output) * ROWS + row] = sums[group][i / 4][i % 4];
+            parts[(warp * 16 + output) * ROWS + row] = before[group][i / 4][i % 4] + sums[group][i / 4][i % 4];
         }
         __syncthreads();
         for (int i = threadIdx.x; i < 16 * a.rows; i += blockDim.x) {
