@@ -22,10 +22,16 @@
 #define DYNAMIC_SHARED(name) unsigned char* name = emulated::block->memory
 #define KERNEL(name, Args, threads)                                                                              \
     static void body_##name(const Args& a);                                                                      \
+    extern "C" void kernel_##name(const void* args) {                                                            \
+        await_kernel_before();                                                                                   \
+        body_##name(*(const Args*)args);                                                                         \
+    }                                                                                                            \
+    static void body_##name(const Args& a)
+// Kernels run one after another here; still each must wait for the one before.
+#define KERNEL_AHEAD(name, Args, threads)                                                                        \
+    static void body_##name(const Args& a);                                                                      \
     extern "C" void kernel_##name(const void* args) { body_##name(*(const Args*)args); }                         \
     static void body_##name(const Args& a)
-// Kernels run one after another here.
-#define KERNEL_AHEAD(name, Args, threads) KERNEL(name, Args, threads)
 
 typedef unsigned short u16;
 typedef unsigned int u32;
@@ -53,6 +59,7 @@ struct Fiber {
     ucontext_t context;
     std::unique_ptr<char[]> stack{new char[STACK]};
     At at = At::Work;
+    bool has_awaited = false; // the kernel before
     std::vector<std::vector<Copy>> copies{1}; // by group, the last one open
 };
 
@@ -85,6 +92,10 @@ static void wait_at(At at) {
 
 static void run_fiber() {
     block->kernel(block->args);
+    if (!block->fibers[block->running].has_awaited) {
+        fprintf(stderr, "a kernel does not wait for the one before\n");
+        abort();
+    }
     block->fibers[block->running].at = At::End;
 }
 
@@ -95,7 +106,7 @@ static thread_local Index threadIdx, blockIdx, blockDim, gridDim;
 static inline void __syncthreads() { emulated::wait_at(emulated::At::Block); }
 static inline void sync_warp() { emulated::wait_at(emulated::At::Warp); }
 
-static inline void await_kernel_before() {}
+static inline void await_kernel_before() { emulated::block->fibers[emulated::block->running].has_awaited = true; }
 
 struct bf16 {
     u16 bits;
@@ -135,12 +146,18 @@ DEVICE int add_to(int* at, int x) {
     return before;
 }
 
-DEVICE void copy_later(void* to, const void* from, bool is_there) {
-    // Both ends must be aligned, as on a GPU.
-    if ((uintptr_t)to % 16 || (is_there && (uintptr_t)from % 16)) {
-        fprintf(stderr, "a copy of 16 bytes is not aligned\n");
+// What is read or written as one must be aligned, as on a GPU.
+template <class T> static inline T* aligned(T* at) {
+    if ((uintptr_t)at % sizeof(T)) {
+        fprintf(stderr, "%d bytes in one are not aligned\n", (int)sizeof(T));
         abort();
     }
+    return at;
+}
+
+DEVICE void copy_later(void* to, const void* from, bool is_there) {
+    aligned((__int128*)to);
+    if (is_there) aligned((const __int128*)from);
     memset(to, 0xff, 16); // nobody may read it yet, and nobody may still read what was there
     emulated::block->fibers[emulated::block->running].copies.back().push_back({to, is_there ? from : nullptr});
 }
@@ -172,8 +189,9 @@ DEVICE void load_matrices(u32 (&r)[4], const void* row, bool is_transposed = fal
 }
 DEVICE void load_transposed(u32 (&r)[4], const void* row) { load_matrices(r, row, true); }
 
-// mma of 16 rows and 8 columns, by the fragments of the PTX ISA: a register has as many of the `DEPTH` factors as its bytes hold, `number(register, i)`
-// is one of them, and lanes have them in groups of four times as many, the second half of the depth in registers of its own.
+// mma of 16 rows and 8 columns, by the fragments of the PTX ISA: a register has as many of the `DEPTH` factors as its bytes
+// hold, of which `number(register, i)` is one; lanes have them in groups of four times as many, the second half of the depth in
+// registers of its own.
 template <int DEPTH, class Number> DEVICE void multiply_fragments(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1, Number number) {
     constexpr int EACH = DEPTH / 8;
     auto& exchange = emulated::exchange();
@@ -264,6 +282,7 @@ static bool run_block(bool is_reversed) {
     for (int i = 0; i < threads; i++) {
         Fiber& fiber = block->fibers[i];
         fiber.at = At::Work;
+        fiber.has_awaited = false;
         fiber.copies.assign(1, {});
         getcontext(&fiber.context);
         fiber.context.uc_stack.ss_sp = fiber.stack.get();

@@ -123,10 +123,14 @@ template <class T> DEVICE T narrow(float x) { return Narrow<T>::of(x); }
 struct alignas(8) Eight { u32 words[2]; };
 struct alignas(16) Sixteen { u32 words[4]; };
 
+#ifndef EMULATED
+template <class T> DEVICE T* aligned(T* at) { return at; }
+#endif
+
 // Sixteen bytes that nobody writes and nobody reads again, at an address of whole sixteens.
 DEVICE Sixteen read_once(const void* from) {
 #ifdef EMULATED
-    return *(const Sixteen*)from;
+    return *aligned((const Sixteen*)from);
 #else
     Sixteen all;
     asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -137,19 +141,19 @@ DEVICE Sixteen read_once(const void* from) {
 
 // Four numbers in a row, at an address of whole fours.
 DEVICE void read_four(const float* from, float (&x)[4]) {
-    const Sixteen all = *(const Sixteen*)from;
+    const Sixteen all = *aligned((const Sixteen*)from);
 #pragma unroll
     for (int i = 0; i < 4; i++) x[i] = from_bits(all.words[i]);
 }
 DEVICE void read_four(const bf16* from, float (&x)[4]) {
-    const Eight all = *(const Eight*)from;
+    const Eight all = *aligned((const Eight*)from);
 #pragma unroll
     for (int i = 0; i < 4; i++) x[i] = from_bits(i % 2 ? all.words[i / 2] & 0xffff0000u : all.words[i / 2] << 16);
 }
 DEVICE void write_four(float* to, const float (&x)[4]) {
-    *(Sixteen*)to = {{to_bits(x[0]), to_bits(x[1]), to_bits(x[2]), to_bits(x[3])}};
+    *aligned((Sixteen*)to) = {{to_bits(x[0]), to_bits(x[1]), to_bits(x[2]), to_bits(x[3])}};
 }
-DEVICE void write_four(bf16* to, const float (&x)[4]) { *(Eight*)to = {{pack(x[0], x[1]), pack(x[2], x[3])}}; }
+DEVICE void write_four(bf16* to, const float (&x)[4]) { *aligned((Eight*)to) = {{pack(x[0], x[1]), pack(x[2], x[3])}}; }
 
 DEVICE int smaller(int a, int b) { return a < b ? a : b; }
 DEVICE int larger(int a, int b) { return a > b ? a : b; }

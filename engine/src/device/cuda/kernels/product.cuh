@@ -1,7 +1,8 @@
 // Products of few rows, as decode steps have: all that counts is how fast weights are read.
 //
-// A block has 16 outputs, or 32 where rows are many enough that reading them counts. Its warps share the inputs, so that every output's weights are read by all of them at once, and add up what they
-// have at the end. Weights do not depend on the kernel before, so the first of them are on their way before it has ended.
+// A block has 16 outputs, or 32 where rows are many enough that reading them counts. Its warps share the inputs, so that all
+// of them read every output's weights at once, and add up what they have at the end. Weights do not depend on the kernel
+// before, so the first of them are on their way before it has ended.
 //
 // A lane reads 16 bytes of a row of weights and the same 16 of a row of `x`. What of them meets in one step of a tensor core is the
 // same in both, which is all that a sum over inputs asks for: their order there is not that of memory.
@@ -56,7 +57,10 @@ template <class T, class Out, int TILES, int GROUPS> DEVICE void product(const P
 
     float sums[GROUPS][TILES][4], before[GROUPS][TILES][4];
 #pragma unroll
-    for (int i = 0; i < GROUPS * TILES * 4; i++) sums[i / 4 / TILES][i / 4 % TILES][i % 4] = before[i / 4 / TILES][i / 4 % TILES][i % 4] = 0.0f;
+    for (int i = 0; i < GROUPS * TILES * 4; i++) {
+        sums[i / 4 / TILES][i / 4 % TILES][i % 4] = 0.0f;
+        before[i / 4 / TILES][i / 4 % TILES][i % 4] = 0.0f;
+    }
     for (int from = warp * PRODUCT_STEPS * 64; from < end; from += STRIDE) {
         const ProductPieces<GROUPS> next = read_pieces<GROUPS>(w, end, from + STRIDE, end);
 #pragma unroll
@@ -66,7 +70,7 @@ template <class T, class Out, int TILES, int GROUPS> DEVICE void product(const P
             for (int tile = 0; tile < TILES; tile++) {
                 const int row = tile * 8 + lane / 4;
                 Sixteen right = {{0, 0, 0, 0}};
-                if (row < a.rows && at < end) right = *(const Sixteen*)((const unsigned char*)a.x + (size_t)row * end + at);
+                if (row < a.rows && at < end) right = *aligned((const Sixteen*)((const unsigned char*)a.x + (size_t)row * end + at));
 #pragma unroll
                 for (int group = 0; group < GROUPS; group++) {
                     const Sixteen(&left)[2] = now.rows[step][group];

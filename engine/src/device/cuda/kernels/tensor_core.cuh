@@ -83,7 +83,7 @@ template <int DIM, bool TALL> DEVICE void attend_on_tensor_cores(const AttendArg
             const bf16* from = (const bf16*)a.qkv + (size_t)query.row.token * (a.heads + 2 * a.kv_heads) * DIM +
                                (size_t)query.head * DIM;
             // What has no row is not looked at.
-            *(Sixteen*)piece<DIM>(queries, row, at) =
+            *aligned((Sixteen*)piece<DIM>(queries, row, at)) =
                 row < task.count ? turned_eight(a, from, query.row.angle, at * 8) : Sixteen{{0, 0, 0, 0}};
             if (at == 0) positions[row] = query.row.position;
         }
