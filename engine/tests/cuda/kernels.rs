@@ -362,3 +362,39 @@ fn products_of_few_rows_are_the_sums_over_their_inputs() {
         }
     }
 }
+
+#[test]
+fn results_of_more_parts_than_a_warp_has_lanes_are_put_together() {
+    let Some(gpus) = emulated::gpus(1) else { return };
+    let gpu = Arc::clone(&gpus[0]) as Arc<dyn Gpu>;
+    let (parts, dim) = (70_usize, 24_usize);
+    let words = |words: Vec<u32>| {
+        let bytes: Vec<u8> = words.into_iter().flat_map(u32::to_ne_bytes).collect();
+        Buffer::of(&gpu, &bytes).expect("it fits")
+    };
+    // Of each part: what is not yet divided by its sum, its highest score, its sum. The last has seen nothing.
+    let partial = |part: usize| {
+        let numbers = (0..dim).map(move |at| ((part * dim + at) as f32 * 0.37).sin());
+        let end = if part + 1 == parts { [-1e30, 0.0] } else { [(part % 9) as f32 - 4.0, 1.0 + part as f32] };
+        numbers.chain(end).collect::<Vec<f32>>()
+    };
+    let all: Vec<Vec<f32>> = (0..parts).map(partial).collect();
+    let partials = floats(&gpu, &all.concat());
+    // They are read in another order than they lie in.
+    let readings = words((0..parts as u32).rev().collect());
+    let first_reading = words(vec![0, parts as u32]);
+    // `Tables`: twelve addresses, of which the tenth and the eleventh are looked at, then the number of tokens.
+    let mut tables = [0_u64; 14];
+    (tables[9], tables[10], tables[12]) = (first_reading.address().0, readings.address().0, 1);
+    let bytes: Vec<u8> = tables.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let tables = Buffer::of(&gpu, &bytes).expect("it fits");
+    let out = Buffer::new(&gpu, 4 * dim).expect("it fits");
+    let buffers = [Some(&tables), None, None, None, Some(&partials), Some(&out)];
+    launch(&gpu, "merge_f32", 1, &buffers, &[1, 1, dim as u32, 0, 16, 0, 0, 1.0_f32.to_bits()]);
+    let weight = |part: &[f32]| f64::from(part[dim]).exp2();
+    let sum: f64 = all.iter().map(|part| f64::from(part[dim + 1]) * weight(part)).sum();
+    for (at, found) in read_floats(&gpu, &out).iter().enumerate() {
+        let expected = all.iter().map(|part| f64::from(part[at]) * weight(part)).sum::<f64>() / sum;
+        assert!((f64::from(*found) - expected).abs() < 1e-5, "{at}: {found} for {expected}");
+    }
+}
