@@ -170,7 +170,7 @@ async fn what_is_on_its_way_to_the_store_counts_as_computed() {
     let mut config = config();
     config.limits.tenant_day_cell_tokens_max = Some(1);
     // Nothing is on its way but what is sent here.
-    config.store.flush_ms = Millis(3_600_000);
+    config.store.flush_ms = Millis(20_000);
     let server = serve_with(config, model()).await;
     let ask = |text: &str| json!({"calls": [{"function": "ask", "args": [text]}]});
     assert_eq!(server.client.post("/v1/cells", &ask("say it")).await.status, 200);
