@@ -533,6 +533,7 @@ mod tests {
         refused("[limits]\nrows_max = 0", "limits.rows_max");
         refused("[live]\nframe_ms = 0", "live.frame_ms");
         refused("[store]\ndatabase = \"mysql://x\"", "store.database");
+        refused("[store]\nflush_ms = 20001", "store.flush_ms");
         refused("[server]\nlisten = \"nowhere\"", "line 2");
         refused("[sql]\nlisten = \"127.0.0.1:8080\"", "sql.listen");
     }
