@@ -3,6 +3,7 @@
 use engine::checkpoint::config::Family;
 use engine::checkpoint::synthetic::Synthetic;
 use gateway::config::Config;
+use scheduler::Speculation;
 use serde_json::{Value, json};
 use store::Store;
 
@@ -146,7 +147,10 @@ async fn a_judge_reads_outputs_alone_where_their_prompts_would_not_fit() {
 
 #[actix_web::test]
 async fn a_candidates_last_block_is_kept_however_little_is_in_it() {
-    let server = fresh(Family::Llama).await;
+    // With guesses two of them could end in one step.
+    let mut config = config();
+    config.scheduler.speculation = Speculation::Off;
+    let server = fresh_with(Family::Llama, config).await;
     // They end one after another, inside blocks.
     let candidate = |tokens: &u64| {
         json!({"g": {"max_tokens": tokens, "temperature": 0, "input": {"seq": [
