@@ -25,7 +25,7 @@ const ALIGNMENT: u32 = 16;
 const TRIED: usize = 8;
 const TIMED_ROWS: usize = 256;
 
-/// By how much a way must be faster than one before it in the list: what differs less is noise, and the first of equals is
+/// By how much an algorithm must be faster than one before it in the list: what differs less is noise, and the first of equals is
 /// the same in every process.
 const MARGIN: f32 = 0.97;
 
@@ -48,18 +48,18 @@ struct ProductShape {
     adds: bool,
 }
 
-/// A product's description and how it is made.
+/// A product's description and its algorithm.
 struct ProductPlan {
     product: sys::cublasLtMatmulDesc_t,
     w: sys::cublasLtMatrixLayout_t,
     x: sys::cublasLtMatrixLayout_t,
     y: sys::cublasLtMatrixLayout_t,
-    way: Way,
+    algorithm: ProductAlgorithm,
 }
 
 /// How a product is made.
 #[derive(Clone, Copy)]
-enum Way {
+enum ProductAlgorithm {
     /// By an algorithm of the library.
     Library(sys::cublasLtMatmulAlgo_t),
     /// By a kernel of our own.
@@ -115,11 +115,11 @@ impl CudaDevice {
             plans.insert(shape, plan);
         }
         let plan = &plans[&shape];
-        self.multiply_by(product, plan, plan.way)
+        self.multiply_by(product, plan, plan.algorithm)
     }
 
-    /// Describes a product and chooses how it is made. Only those of recorded steps are timed: of other numbers of rows there are
-    /// hundreds, and they go the way of the next larger one.
+    /// Describes a product and chooses its algorithm. Only those of recorded steps are timed: of other numbers of rows there are
+    /// hundreds, and they take that of the next larger one.
     fn plan(
         &self,
         shape: &ProductShape,
@@ -130,51 +130,68 @@ impl CudaDevice {
         let is_timed = shape.rows <= TIMED_ROWS && usual == shape.rows;
         let most = if is_timed { TRIED } else { 1 };
         let (mut plan, algorithms) = self.products.describe(shape, product.bias, most).map_err(failed)?;
-        let own = kernel_for(product).map(|_| Way::Kernel);
-        let ways: Vec<Way> = own.into_iter().chain(algorithms.into_iter().map(Way::Library)).collect();
-        let larger = known.get(&ProductShape { rows: usual, ..*shape }).map(|plan| plan.way);
-        plan.way = match (&ways[..], larger) {
+        let own = kernel_for(product).map(|_| ProductAlgorithm::Kernel);
+        let candidates: Vec<ProductAlgorithm> =
+            own.into_iter().chain(algorithms.into_iter().map(ProductAlgorithm::Library)).collect();
+        let larger = known.get(&ProductShape { rows: usual, ..*shape }).map(|plan| plan.algorithm);
+        plan.algorithm = match (&candidates[..], larger) {
             ([], _) => {
                 return Err(failed(result::CublasError(sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED)));
             }
             ([only], _) => *only,
-            (ways, _) if is_timed => self.fastest(&plan, product, ways),
-            ([Way::Kernel, ..], Some(Way::Kernel)) => Way::Kernel,
-            ([Way::Kernel, library, ..], _) => *library,
+            (all, _) if is_timed => self.fastest(&plan, product, all),
+            ([ProductAlgorithm::Kernel, ..], Some(ProductAlgorithm::Kernel)) => ProductAlgorithm::Kernel,
+            ([ProductAlgorithm::Kernel, library, ..], _) => *library,
             ([first, ..], _) => *first,
         };
         Ok(plan)
     }
 
-    /// The fastest of several ways, each tried on these very numbers; the first where there is no memory to try them.
-    fn fastest(&self, plan: &ProductPlan, product: &Linear, ways: &[Way]) -> Way {
+    /// The fastest of several algorithms, each tried on these very numbers; the first where there is no memory to try them.
+    fn fastest(
+        &self,
+        plan: &ProductPlan,
+        product: &Linear,
+        candidates: &[ProductAlgorithm],
+    ) -> ProductAlgorithm {
         let bytes = product.rows * product.outputs * product.out.bytes();
         let stopwatch = self.products.stopwatch.as_ref().filter(|stopwatch| stopwatch.has_room(bytes));
-        let Some(stopwatch) = stopwatch else { return ways[0] };
+        let Some(stopwatch) = stopwatch else { return candidates[0] };
         // Sums would change what they are added to.
         let tried = Linear { y: Address(stopwatch.scratch()), ..*product };
-        let mut best = (f32::INFINITY, ways[0]);
-        for way in ways {
+        let mut best = (f32::INFINITY, candidates[0]);
+        for algorithm in candidates {
             // One that cannot run is left out; where that is the context's fault, whatever comes next says so.
-            let run = || self.multiply_by(&tried, plan, *way);
+            let run = || self.multiply_by(&tried, plan, *algorithm);
             if let Ok(time) = stopwatch.time(3, self.stream, run)
                 && time < MARGIN * best.0
             {
-                best = (time, *way);
+                best = (time, *algorithm);
             }
         }
-        let (milliseconds, way) = best;
-        let by_kernel = matches!(way, Way::Kernel);
-        tracing::debug!(?product, milliseconds, by_kernel, tried = ways.len(), "a product's fastest way");
-        way
+        let (milliseconds, algorithm) = best;
+        let by_kernel = matches!(algorithm, ProductAlgorithm::Kernel);
+        tracing::debug!(
+            ?product,
+            milliseconds,
+            by_kernel,
+            tried = candidates.len(),
+            "a product's fastest algorithm"
+        );
+        algorithm
     }
 
-    /// Runs a product in a given way.
+    /// Runs a product by a given algorithm.
     ///
     /// The library's matrices have columns: `w` is `[inputs, outputs]` there, read transposed, `x` and `y`
     /// are `[inputs, rows]` and `[outputs, rows]`.
-    fn multiply_by(&self, product: &Linear, plan: &ProductPlan, way: Way) -> Result<(), GpuError> {
-        let Way::Library(algorithm) = way else { return self.multiply_few(product) };
+    fn multiply_by(
+        &self,
+        product: &Linear,
+        plan: &ProductPlan,
+        algorithm: ProductAlgorithm,
+    ) -> Result<(), GpuError> {
+        let ProductAlgorithm::Library(algorithm) = algorithm else { return self.multiply_few(product) };
         let (one, beta) = (1.0_f32, if product.adds { 1.0_f32 } else { 0.0 });
         let pointer = |address: u64| address as *const c_void;
         // SAFETY: descriptions live as long as `self`; memory is alive by the contract of `Gpu`.
@@ -309,7 +326,7 @@ impl Products {
                 found.state == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS
             };
             let algorithms = found.iter().filter(|found| works(found)).map(|found| found.algo).collect();
-            Ok((ProductPlan { product, w, x, y, way: Way::Kernel }, algorithms))
+            Ok((ProductPlan { product, w, x, y, algorithm: ProductAlgorithm::Kernel }, algorithms))
         }
     }
 
