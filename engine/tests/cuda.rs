@@ -39,7 +39,8 @@ const FAMILIES: [Family; 6] =
 /// Largest difference from the processor, in units of the largest logit: sums in another order.
 const TOLERANCE: f32 = 2e-5;
 
-/// The same where both round to bf16: a sum on the border of two numbers goes either way, by 2^-8 of itself.
+/// The same where both round to bf16: a sum on the border of two numbers goes either way, by 2^-8 of itself. Beside f16 the GPU
+/// alone rounds so, keys and values.
 const ROUNDED_TOLERANCE: f32 = 3e-2;
 
 fn on_cpu(model: &Synthetic) -> ShardedModel {
@@ -97,7 +98,7 @@ fn logits(ranks: ShardedModel, seed: u64) -> Vec<Vec<f32>> {
 }
 
 fn compare(model: &Synthetic, found: &[Vec<f32>], expected: &[Vec<f32>], on: &str) {
-    let tolerance = if model.dtype == Dtype::Bf16 { ROUNDED_TOLERANCE } else { TOLERANCE };
+    let tolerance = if model.dtype == Dtype::F32 { TOLERANCE } else { ROUNDED_TOLERANCE };
     assert_eq!(found.len(), expected.len());
     for (row, (found, expected)) in found.iter().zip(expected).enumerate() {
         let (apart, family) = (difference(found, expected), model.config.family);
@@ -116,7 +117,7 @@ fn check_logits(model: &Synthetic, ranks: usize) {
 #[test]
 fn logits_are_the_processors_in_every_family() {
     for family in FAMILIES {
-        for dtype in [Dtype::F32, Dtype::Bf16] {
+        for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
             check_logits(&Synthetic { dtype, ..Synthetic::tiny(family, 71) }, 1);
         }
     }
@@ -124,8 +125,13 @@ fn logits_are_the_processors_in_every_family() {
 
 #[test]
 fn logits_are_the_processors_on_tensor_cores() {
-    for (family, dim) in [(Family::Qwen2, 64), (Family::Llama, 128)] {
-        let mut model = Synthetic { dtype: Dtype::Bf16, ..Synthetic::tiny(family, 72) };
+    for (family, dim, dtype) in [
+        (Family::Qwen2, 64, Dtype::Bf16),
+        (Family::Llama, 128, Dtype::Bf16),
+        (Family::Opt, 64, Dtype::F16),
+        (Family::Llama, 128, Dtype::F16),
+    ] {
+        let mut model = Synthetic { dtype, ..Synthetic::tiny(family, 72) };
         model.config.head_dim = dim;
         check_logits(&model, 1);
     }
@@ -154,6 +160,7 @@ fn long_contexts_are_the_processors() {
     for (dtype, dim, window) in [
         (Dtype::Bf16, 64, None),
         (Dtype::Bf16, 128, Some(100)),
+        (Dtype::F16, 64, Some(100)),
         (Dtype::F32, 16, None),
         (Dtype::F32, 16, Some(100)),
     ] {
@@ -198,7 +205,7 @@ fn logits_on_a_card_are_the_processors_in_every_family() {
     let Some(cuda) = runtime() else { return };
     for with_nccl in [false, true] {
         for family in FAMILIES {
-            for dtype in [Dtype::F32, Dtype::Bf16] {
+            for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
                 let mut model = Synthetic { dtype, ..Synthetic::tiny(family, 78) };
                 model.config.head_dim = if family == Family::Mistral { 128 } else { 64 };
                 let gpus = cuda.open(&[0], with_nccl).expect("the GPU opens");
@@ -509,6 +516,7 @@ fn for_fp8() -> impl Iterator<Item = (Synthetic, usize)> {
     let cases = [
         (Family::Llama, Dtype::F32, 1),
         (Family::Qwen2, Dtype::Bf16, 1),
+        (Family::Mistral, Dtype::F16, 1),
         (Family::Qwen3, Dtype::F32, 2),
         (Family::Opt, Dtype::F32, 2),
         (Family::Falcon, Dtype::F32, 1),

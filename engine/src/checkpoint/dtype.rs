@@ -7,8 +7,7 @@ pub enum Dtype {
     /// IEEE 754 single precision.
     F32,
     /// IEEE 754 half precision: half the memory of `f32`. On the processor widened in registers, which gives
-    /// the same answers to the bit; a GPU keeps such weights as f32, for activations may be larger than any
-    /// half.
+    /// the same answers to the bit; a GPU rounds activations to such numbers too, and keeps keys and values as bf16.
     F16,
     /// The upper half of a single.
     Bf16,

@@ -28,7 +28,7 @@ impl RankWeights for GpuDecoder {
     fn kv(&self) -> KvFormat {
         match self.element() {
             Element::F32 => KvFormat::F32,
-            Element::Bf16 => KvFormat::Bf16,
+            Element::Bf16 | Element::F16 => KvFormat::Bf16,
         }
     }
 

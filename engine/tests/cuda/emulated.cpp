@@ -111,6 +111,9 @@ static inline void await_kernel_before() { emulated::block->fibers[emulated::blo
 struct bf16 {
     u16 bits;
 };
+struct f16 {
+    u16 bits;
+};
 
 DEVICE float from_bits(u32 bits) {
     float x;
@@ -126,6 +129,26 @@ DEVICE bf16 to_bf16(float x) {
     u32 bits = to_bits(x);
     if ((bits & 0x7fffffff) > 0x7f800000) return {(u16)0x7fff};
     return {(u16)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16)};
+}
+DEVICE float from_f16(f16 x) {
+    const int exponent = x.bits >> 10 & 31, last = x.bits & 0x3ff;
+    const float size = exponent == 31 ? (last ? NAN : INFINITY)
+                       : exponent     ? ldexpf((float)(1024 + last), exponent - 25)
+                                      : ldexpf((float)last, -24);
+    return x.bits & 0x8000 ? -size : size;
+}
+DEVICE f16 nearest_f16(float x) {
+    const u16 sign = (u16)(to_bits(x) >> 16 & 0x8000);
+    if (x != x) return {(u16)(sign | 0x7e00)};
+    // They lie 2^(e - 11) apart below 2^e, and 2^-24 at least.
+    int e;
+    frexpf(fabsf(x), &e);
+    const int step = std::max(e - 11, -24);
+    const float size = ldexpf(nearbyintf(ldexpf(fabsf(x), -step)), step);
+    if (size < ldexpf(1.0f, -14)) return {(u16)(sign | (u16)ldexpf(size, 24))};
+    const float mantissa = frexpf(size, &e);
+    if (e > 16) return {(u16)(sign | 0x7c00)};
+    return {(u16)(sign | (e + 14) << 10 | ((int)ldexpf(mantissa, 11) - 1024))};
 }
 DEVICE u32 pack(float low, float high) { return to_bf16(low).bits | (u32)to_bf16(high).bits << 16; }
 
@@ -221,6 +244,11 @@ template <int DEPTH, class Number> DEVICE void multiply_fragments(float (&c)[4],
 // mma.m16n8k16 of bf16.
 DEVICE void multiply(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
     multiply_fragments<16>(c, a, b0, b1, [](u32 pair, int i) { return from_bits(i ? pair & 0xffff0000u : pair << 16); });
+}
+
+// mma.m16n8k16 of half precision.
+DEVICE void multiply_f16(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+    multiply_fragments<16>(c, a, b0, b1, [](u32 pair, int i) { return from_f16({(u16)(pair >> (16 * i))}); });
 }
 
 // mma.m16n8k32 of E4M3.

@@ -265,6 +265,7 @@ fn multiply(product: &Linear) {
                 match out {
                     Element::F32 => *(y.0 as *mut f32).add(at) = sum,
                     Element::Bf16 => *(y.0 as *mut half::bf16).add(at) = half::bf16::from_f32(sum),
+                    Element::F16 => *(y.0 as *mut half::f16).add(at) = half::f16::from_f32(sum),
                 }
             }
         }
@@ -289,6 +290,10 @@ fn numbers(from: Address, count: usize, element: Element) -> Vec<f32> {
             Element::F32 => std::slice::from_raw_parts(from.0 as *const f32, count).to_vec(),
             Element::Bf16 => {
                 let halves = std::slice::from_raw_parts(from.0 as *const half::bf16, count);
+                halves.iter().map(|number| number.to_f32()).collect()
+            }
+            Element::F16 => {
+                let halves = std::slice::from_raw_parts(from.0 as *const half::f16, count);
                 halves.iter().map(|number| number.to_f32()).collect()
             }
         }

@@ -299,11 +299,37 @@ fn eight_bit_floats_are_the_nearest_and_a_row_has_its_scale() {
     assert_eq!((exact(odd[0]), exact(odd[1]).is_nan()), (448.0, true));
 }
 
+#[test]
+fn half_precision_is_the_nearest_and_ends_at_its_largest() {
+    let Some(gpus) = emulated::gpus(1) else { return };
+    let gpu = Arc::clone(&gpus[0]) as Arc<dyn Gpu>;
+    // All finite ones, and what lies between each two.
+    let exact = |bits: u16| half::f16::from_bits(bits).to_f32();
+    let mut numbers: Vec<f32> = (0..0x7c00).map(exact).collect();
+    numbers.extend((0..0x7bff).map(|bits| (exact(bits) + exact(bits + 1)) / 2.0));
+    numbers.extend([1e-9, 65_519.0, 70_000.0, 1e30, f32::INFINITY, f32::NAN]);
+    numbers.extend(numbers.clone().iter().map(|number| -number));
+    let to = Buffer::new(&gpu, 2 * numbers.len()).expect("it fits");
+    launch(&gpu, "round_f16", 4, &[Some(&floats(&gpu, &numbers)), Some(&to)], &[numbers.len() as u32]);
+    let mut bytes = vec![0; to.bytes()];
+    gpu.read(to.address(), &mut bytes).expect("it is there");
+    for (number, found) in numbers.iter().zip(bytes.as_chunks::<2>().0) {
+        let found = half::f16::from_le_bytes(*found);
+        let expected = half::f16::from_f32(number.clamp(-65_504.0, 65_504.0));
+        let is_same = found.to_bits() == expected.to_bits() || found.is_nan() && number.is_nan();
+        assert!(is_same, "{found} for {number}");
+    }
+}
+
 /// Numbers rounded to what a kernel reads: their bytes, and what they are then.
 fn rounded(kind: &str, numbers: &[f32]) -> (Vec<u8>, Vec<f32>) {
     let round = |number: &f32| match kind {
         "bf16" => {
             let half = half::bf16::from_f32(*number);
+            (half.to_le_bytes().to_vec(), half.to_f32())
+        }
+        "f16" => {
+            let half = half::f16::from_f32(*number);
             (half.to_le_bytes().to_vec(), half.to_f32())
         }
         "e4m3" => {
@@ -325,10 +351,13 @@ fn products_of_few_rows_are_the_sums_over_their_inputs() {
         (0..count).map(|at| 1.5 * ((at % 9_973) as f32 * pace).sin()).collect()
     };
     // The second has several rounds of each warp, the last of them of some lanes only.
-    for (kind, inputs) in [("bf16", 40), ("bf16", 2_200), ("e4m3", 48), ("e4m3", 4_144)] {
+    for (kind, inputs) in
+        [("bf16", 40), ("bf16", 2_200), ("f16", 40), ("f16", 2_200), ("e4m3", 48), ("e4m3", 4_144)]
+    {
         for (rows, most, block) in [(1, 8, 16), (8, 8, 16), (11, 16, 16), (29, 32, 32)] {
-            for (out, adds) in [("f32", false), ("f32", true), ("bf16", false)] {
-                if (kind, out) == ("e4m3", "bf16") || (rows > 8 && inputs > 100 && adds) {
+            // Such as activations are kept as, but that sums of eight-bit floats are always single precision.
+            for (out, adds) in [("f32", false), ("f32", true), (kind, false)] {
+                if out == "e4m3" || (rows > 8 && inputs > 100 && adds) {
                     continue;
                 }
                 let outputs = 64;
@@ -338,7 +367,7 @@ fn products_of_few_rows_are_the_sums_over_their_inputs() {
                 let (before_bytes, before) = rounded(out, &wave(1.3, rows * outputs));
                 let [x_buffer, w_buffer, bias_buffer, y] =
                     [&x_bytes, &w_bytes, &bias_bytes, &before_bytes].map(|bytes| buffer(bytes));
-                let has_bias = kind == "bf16";
+                let has_bias = kind != "e4m3";
                 let with = [Some(&x_buffer), Some(&w_buffer), has_bias.then_some(&bias_buffer), Some(&y)];
                 let numbers = [rows, outputs, inputs, usize::from(adds)].map(|number| number as u32);
                 launch(&gpu, &format!("product_{kind}_{out}_{most}"), outputs / block, &with, &numbers);
@@ -352,9 +381,14 @@ fn products_of_few_rows_are_the_sums_over_their_inputs() {
                     expected += if adds { f64::from(before[at]) } else { 0.0 };
                     let found = match out {
                         "bf16" => half::bf16::from_le_bytes([bytes[2 * at], bytes[2 * at + 1]]).to_f32(),
+                        "f16" => half::f16::from_le_bytes([bytes[2 * at], bytes[2 * at + 1]]).to_f32(),
                         _ => f32::from_le_bytes(bytes[4 * at..][..4].try_into().expect("four bytes")),
                     };
-                    let bound = if out == "bf16" { 1e-3 + expected.abs() / 250.0 } else { 2e-3 };
+                    let bound = match out {
+                        "bf16" => 1e-3 + expected.abs() / 250.0,
+                        "f16" => 1e-3 + expected.abs() / 2_000.0,
+                        _ => 2e-3,
+                    };
                     let apart = (f64::from(found) - expected).abs();
                     assert!(apart < bound, "{kind} {inputs} {rows} {out}, {at}: {found} for {expected}");
                 }

@@ -49,7 +49,7 @@ impl GpuDecoder {
 
     /// Whether there is a kernel for tensor cores.
     pub(super) fn is_on_tensor_cores(&self, shape: PoolShape) -> bool {
-        self.element == Element::Bf16 && [64, 128].contains(&shape.head_dim)
+        self.element != Element::F32 && [64, 128].contains(&shape.head_dim)
     }
 
     /// Numbers as a product with these weights reads them: rounded where those are eight-bit floats.

@@ -135,7 +135,8 @@ impl LayerOps for GpuStep<'_> {
                 let shared = ((rows + 4 * 64) * dim * decoder.element.bytes()) as u32;
                 let grid = Grid { blocks: blocks(tasks), threads: 128, shared };
                 if tasks > 0 {
-                    decoder.launch(&format!("attend_{name}_{dim}"), None, grid, args.clone())?;
+                    let name = format!("attend_{name}_{dim}");
+                    decoder.launch(&name, Some(decoder.element), grid, args.clone())?;
                 }
             }
         } else {

@@ -222,10 +222,16 @@ impl Loader<'_> {
 /// A tensor's numbers as another type.
 fn numbers<'a>(tensor: &'a RawTensor<'_>, element: Element) -> Cow<'a, [u8]> {
     match (element, tensor.dtype) {
-        (Element::F32, Dtype::F32) | (Element::Bf16, Dtype::Bf16) => Cow::Borrowed(&tensor.data),
+        (Element::F32, Dtype::F32) | (Element::Bf16, Dtype::Bf16) | (Element::F16, Dtype::F16) => {
+            Cow::Borrowed(&tensor.data)
+        }
         (Element::F32, _) => Cow::Owned(tensor.to_f32().into_iter().flat_map(f32::to_le_bytes).collect()),
         (Element::Bf16, _) => {
             let round = |number: f32| half::bf16::from_f32(number).to_le_bytes();
+            Cow::Owned(tensor.to_f32().into_iter().flat_map(round).collect())
+        }
+        (Element::F16, _) => {
+            let round = |number: f32| half::f16::from_f32(number).to_le_bytes();
             Cow::Owned(tensor.to_f32().into_iter().flat_map(round).collect())
         }
     }

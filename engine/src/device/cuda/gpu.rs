@@ -39,6 +39,8 @@ pub enum Element {
     F32,
     /// The upper half of it.
     Bf16,
+    /// Half precision of IEEE 754. Keys and values beside it are [`Self::Bf16`].
+    F16,
 }
 
 impl Element {
@@ -46,14 +48,15 @@ impl Element {
     pub fn bytes(self) -> usize {
         match self {
             Self::F32 => 4,
-            Self::Bf16 => 2,
+            Self::Bf16 | Self::F16 => 2,
         }
     }
 
-    /// What weights of a type are kept as: f16 has a range that activations leave, so it is widened.
+    /// What weights of a type are kept as.
     pub fn of(dtype: Dtype) -> Self {
         match dtype {
-            Dtype::F32 | Dtype::F16 => Self::F32,
+            Dtype::F32 => Self::F32,
+            Dtype::F16 => Self::F16,
             Dtype::Bf16 => Self::Bf16,
         }
     }
@@ -63,6 +66,7 @@ impl Element {
         match self {
             Self::F32 => "f32",
             Self::Bf16 => "bf16",
+            Self::F16 => "f16",
         }
     }
 }

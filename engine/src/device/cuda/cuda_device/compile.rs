@@ -13,6 +13,9 @@ use crate::device::cuda::{CudaError, GpuError, source};
 /// itself no more than the 99 kB that devices of 8.6 and 8.9 have.
 const SHARED_MAX: i32 = 96 << 10;
 
+/// Compiles on all processors. Old compilers do not know it.
+const IN_PARALLEL: &str = "--split-compile=0";
+
 /// Kernels as they are loaded.
 pub(in super::super) type Cubin = Vec<c_char>;
 
@@ -28,10 +31,16 @@ pub(in super::super) fn compile((major, minor): (i32, i32)) -> Result<Cubin, Cud
     let failed = |error: nvrtc::NvrtcError| CudaError::Kernels(format!("{:?}", error.0));
     let source = CString::new(source()).expect("the source has no zero");
     let program = nvrtc::create_program(&source, Some(c"relserve.cu")).map_err(failed)?;
-    let options = [format!("--gpu-architecture=sm_{major}{minor}"), "--std=c++17".to_owned()];
+    let target = format!("--gpu-architecture=sm_{major}{minor}");
+    let options = [target.as_str(), "--std=c++17", IN_PARALLEL];
     // SAFETY: the program is alive until it is destroyed below, and read by nobody else.
     unsafe {
-        let compiled = nvrtc::compile_program(program, &options);
+        let compiled = match nvrtc::compile_program(program, &options) {
+            Err(nvrtc::NvrtcError(sys::nvrtcResult::NVRTC_ERROR_INVALID_OPTION)) => {
+                nvrtc::compile_program(program, &options[..2])
+            }
+            compiled => compiled,
+        };
         let image = match compiled {
             Ok(()) => cubin(program).map_err(failed),
             Err(error) => Err(match nvrtc::get_program_log(program) {

@@ -90,6 +90,7 @@ fn kind(element: Element) -> sys::cudaDataType {
     match element {
         Element::F32 => sys::cudaDataType_t::CUDA_R_32F,
         Element::Bf16 => sys::cudaDataType_t::CUDA_R_16BF,
+        Element::F16 => sys::cudaDataType_t::CUDA_R_16F,
     }
 }
 
@@ -235,7 +236,7 @@ impl CudaDevice {
 fn kernel_for(product: &Linear) -> Option<(String, usize)> {
     let Linear { rows, outputs, inputs, factors, out, .. } = *product;
     let (name, bytes) = match factors {
-        Factors::Of(Element::Bf16) => ("bf16", 2),
+        Factors::Of(element @ (Element::Bf16 | Element::F16)) => (element.suffix(), element.bytes()),
         Factors::E4m3 => ("e4m3", 1),
         Factors::Of(Element::F32) => return None,
     };

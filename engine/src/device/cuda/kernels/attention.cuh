@@ -6,7 +6,7 @@
 struct AttendArgs {
     const Tables* tables;
     const void* qkv;    // [tokens, (heads + 2 kv_heads) dim], queries not yet turned
-    const void* keys;   // of the layer: in each block [kv_heads, block_tokens, dim]
+    const void* keys;   // of the layer: in each block [kv_heads, block_tokens, dim], of type Kept
     const void* values; // the same
     float* partials;
     void* out; // [tokens, heads dim]
@@ -77,7 +77,7 @@ DEVICE void put_sum(const AttendArgs& a, const Query& query, float highest, floa
 
 // Any number and any width of a head, in single precision: 16 rows, 8 threads each. Shared memory:
 // [16 + 32][dim + 1] and [32][dim] numbers.
-template <class T> DEVICE void attend_plain(const AttendArgs& a) {
+template <class T, class Kept> DEVICE void attend_plain(const AttendArgs& a) {
     DYNAMIC_SHARED(memory);
     SHARED(float, weights, PLAIN_ROWS * PLAIN_TOKENS);
     const int stride = a.dim + 1, row = threadIdx.x / 8, lane = threadIdx.x % 8, kv_head = blockIdx.y;
@@ -102,8 +102,8 @@ template <class T> DEVICE void attend_plain(const AttendArgs& a) {
             for (int at = threadIdx.x; at < PLAIN_TOKENS * a.dim; at += blockDim.x) {
                 const int token = at / a.dim, i = at % a.dim;
                 const size_t place = token < count ? place_of(a, part, kv_head, first + token) + i : 0;
-                keys[token * stride + i] = token < count ? widen(((const T*)a.keys)[place]) : 0.0f;
-                values[token * a.dim + i] = token < count ? widen(((const T*)a.values)[place]) : 0.0f;
+                keys[token * stride + i] = token < count ? widen(((const Kept*)a.keys)[place]) : 0.0f;
+                values[token * a.dim + i] = token < count ? widen(((const Kept*)a.values)[place]) : 0.0f;
             }
             __syncthreads();
             float scores[PLAIN_TOKENS / 8], top = highest;
@@ -140,8 +140,9 @@ template <class T> DEVICE void attend_plain(const AttendArgs& a) {
         }
     }
 }
-KERNEL(attend_f32, AttendArgs, 128) { attend_plain<float>(a); }
-KERNEL(attend_bf16, AttendArgs, 128) { attend_plain<bf16>(a); }
+KERNEL(attend_f32, AttendArgs, 128) { attend_plain<float, float>(a); }
+KERNEL(attend_bf16, AttendArgs, 128) { attend_plain<bf16, bf16>(a); }
+KERNEL(attend_f16, AttendArgs, 128) { attend_plain<f16, bf16>(a); }
 
 // Puts together what a token's parts gave. One warp a token and head.
 template <class T> DEVICE void merge(const AttendArgs& a) {
@@ -180,3 +181,4 @@ template <class T> DEVICE void merge(const AttendArgs& a) {
 }
 KERNEL(merge_f32, AttendArgs, 128) { merge<float>(a); }
 KERNEL(merge_bf16, AttendArgs, 128) { merge<bf16>(a); }
+KERNEL(merge_f16, AttendArgs, 128) { merge<f16>(a); }

@@ -70,6 +70,7 @@ template <class T> DEVICE void quantize(const QuantizeArgs& a) {
 }
 KERNEL(quantize_f32, QuantizeArgs, 256) { quantize<float>(a); }
 KERNEL(quantize_bf16, QuantizeArgs, 256) { quantize<bf16>(a); }
+KERNEL(quantize_f16, QuantizeArgs, 256) { quantize<f16>(a); }
 
 struct NormQuantizeArgs {
     const float* x;      // [rows, width]
@@ -187,3 +188,4 @@ template <class T> DEVICE void scale(const ScaleArgs& a) {
 }
 KERNEL(scale_f32, ScaleArgs, 256) { scale<float>(a); }
 KERNEL(scale_bf16, ScaleArgs, 256) { scale<bf16>(a); }
+KERNEL(scale_f16, ScaleArgs, 256) { scale<f16>(a); }

@@ -34,6 +34,7 @@ typedef unsigned long long u64;
 #define DYNAMIC_SHARED(name) extern __shared__ __align__(128) unsigned char name[]
 
 struct bf16 { u16 bits; };
+struct f16 { u16 bits; };
 
 DEVICE void let_next_begin() {
 #if __CUDA_ARCH__ >= 900
@@ -52,6 +53,18 @@ DEVICE u32 to_bits(float x) { return __float_as_uint(x); }
 DEVICE bf16 to_bf16(float x) {
     bf16 y;
     asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+    return y;
+}
+
+DEVICE float from_f16(f16 x) {
+    float y;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
+    return y;
+}
+// The nearest of half precision; a number that is in its range.
+DEVICE f16 nearest_f16(float x) {
+    f16 y;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
     return y;
 }
 
@@ -98,6 +111,14 @@ DEVICE void multiply(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// The same of half precision.
+DEVICE void multiply_f16(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+                 "{%0, %1, %2, %3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
 // c[16, 8] += a[16, 32] b[32, 8] of eight-bit floats (PTX ISA, mma.m16n8k32), where there is such a product.
 DEVICE void multiply_e4m3(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
 #if __CUDA_ARCH__ >= 890
@@ -112,11 +133,18 @@ DEVICE void multiply_e4m3(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
 
 #define NEVER (-1e30f) // below every score; its power of two is 0
 
+#define F16_MAX 65504.0f
+
+// What half precision has no room for becomes its largest number, not infinity, which no later number would survive.
+DEVICE f16 to_f16(float x) { return nearest_f16(fabsf(x) > F16_MAX ? copysignf(F16_MAX, x) : x); }
+
 DEVICE float widen(float x) { return x; }
 DEVICE float widen(bf16 x) { return from_bits((u32)x.bits << 16); }
+DEVICE float widen(f16 x) { return from_f16(x); }
 template <class T> struct Narrow;
 template <> struct Narrow<float> { DEVICE float of(float x) { return x; } };
 template <> struct Narrow<bf16> { DEVICE bf16 of(float x) { return to_bf16(x); } };
+template <> struct Narrow<f16> { DEVICE f16 of(float x) { return to_f16(x); } };
 template <class T> DEVICE T narrow(float x) { return Narrow<T>::of(x); }
 
 // Several numbers, read and written as one.
@@ -150,10 +178,22 @@ DEVICE void read_four(const bf16* from, float (&x)[4]) {
 #pragma unroll
     for (int i = 0; i < 4; i++) x[i] = from_bits(i % 2 ? all.words[i / 2] & 0xffff0000u : all.words[i / 2] << 16);
 }
+DEVICE void read_four(const f16* from, float (&x)[4]) {
+    const Eight all = *aligned((const Eight*)from);
+#pragma unroll
+    for (int i = 0; i < 4; i++) x[i] = from_f16({(u16)(all.words[i / 2] >> (i % 2 * 16))});
+}
 DEVICE void write_four(float* to, const float (&x)[4]) {
     *aligned((Sixteen*)to) = {{to_bits(x[0]), to_bits(x[1]), to_bits(x[2]), to_bits(x[3])}};
 }
 DEVICE void write_four(bf16* to, const float (&x)[4]) { *aligned((Eight*)to) = {{pack(x[0], x[1]), pack(x[2], x[3])}}; }
+
+DEVICE void write_four(f16* to, const float (&x)[4]) {
+    u32 words[2];
+#pragma unroll
+    for (int i = 0; i < 2; i++) words[i] = to_f16(x[2 * i]).bits | (u32)to_f16(x[2 * i + 1]).bits << 16;
+    *aligned((Eight*)to) = {{words[0], words[1]}};
+}
 
 DEVICE int smaller(int a, int b) { return a < b ? a : b; }
 DEVICE int larger(int a, int b) { return a > b ? a : b; }

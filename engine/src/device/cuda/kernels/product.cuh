@@ -27,6 +27,7 @@ template <int GROUPS> struct ProductPieces {
 };
 
 DEVICE void multiply_as(bf16, float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) { multiply(c, a, b0, b1); }
+DEVICE void multiply_as(f16, float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) { multiply_f16(c, a, b0, b1); }
 DEVICE void multiply_as(e4m3, float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) { multiply_e4m3(c, a, b0, b1); }
 
 // What lies behind a row's end counts as zeros.
@@ -115,6 +116,12 @@ KERNEL_AHEAD(product_bf16_bf16_32, ProductArgs, 256) { product<bf16, bf16, 4, 2>
 KERNEL_AHEAD(product_bf16_f32_8, ProductArgs, 256) { product<bf16, float, 1, 1>(a); }
 KERNEL_AHEAD(product_bf16_f32_16, ProductArgs, 256) { product<bf16, float, 2, 1>(a); }
 KERNEL_AHEAD(product_bf16_f32_32, ProductArgs, 256) { product<bf16, float, 4, 2>(a); }
+KERNEL_AHEAD(product_f16_f16_8, ProductArgs, 256) { product<f16, f16, 1, 1>(a); }
+KERNEL_AHEAD(product_f16_f16_16, ProductArgs, 256) { product<f16, f16, 2, 1>(a); }
+KERNEL_AHEAD(product_f16_f16_32, ProductArgs, 256) { product<f16, f16, 4, 2>(a); }
+KERNEL_AHEAD(product_f16_f32_8, ProductArgs, 256) { product<f16, float, 1, 1>(a); }
+KERNEL_AHEAD(product_f16_f32_16, ProductArgs, 256) { product<f16, float, 2, 1>(a); }
+KERNEL_AHEAD(product_f16_f32_32, ProductArgs, 256) { product<f16, float, 4, 2>(a); }
 KERNEL_AHEAD(product_e4m3_f32_8, ProductArgs, 256) { product<e4m3, float, 1, 1>(a); }
 KERNEL_AHEAD(product_e4m3_f32_16, ProductArgs, 256) { product<e4m3, float, 2, 1>(a); }
 KERNEL_AHEAD(product_e4m3_f32_32, ProductArgs, 256) { product<e4m3, float, 4, 2>(a); }

@@ -23,6 +23,7 @@ template <class T> DEVICE void embed(const EmbedArgs& a) {
 }
 KERNEL(embed_f32, EmbedArgs, 256) { embed<float>(a); }
 KERNEL(embed_bf16, EmbedArgs, 256) { embed<bf16>(a); }
+KERNEL(embed_f16, EmbedArgs, 256) { embed<f16>(a); }
 
 KERNEL(add_positions, EmbedArgs, 256) {
     const int token = blockIdx.x;
@@ -123,6 +124,7 @@ template <class T> DEVICE void norm(const NormArgs& a) {
 }
 KERNEL(norm_f32, NormArgs, 256) { norm<float>(a); }
 KERNEL(norm_bf16, NormArgs, 256) { norm<bf16>(a); }
+KERNEL(norm_f16, NormArgs, 256) { norm<f16>(a); }
 
 struct ActivateArgs {
     void* in;  // gated: [rows, 2 width], gates first; else [rows, width], which is changed in place
@@ -168,6 +170,7 @@ template <class T> DEVICE void activate(const ActivateArgs& a) {
 }
 KERNEL(activate_f32, ActivateArgs, 256) { activate<float>(a); }
 KERNEL(activate_bf16, ActivateArgs, 256) { activate<bf16>(a); }
+KERNEL(activate_f16, ActivateArgs, 256) { activate<f16>(a); }
 
 struct GatherArgs {
     const Tables* tables;
@@ -186,6 +189,7 @@ template <class T> DEVICE void gather(const GatherArgs& a) {
 }
 KERNEL(gather_f32, GatherArgs, 256) { gather<float>(a); }
 KERNEL(gather_bf16, GatherArgs, 256) { gather<bf16>(a); }
+KERNEL(gather_f16, GatherArgs, 256) { gather<f16>(a); }
 
 struct RoundArgs {
     const float* from;
@@ -200,11 +204,12 @@ template <class T> DEVICE void round_numbers(const RoundArgs& a) {
 }
 KERNEL(round_f32, RoundArgs, 256) { round_numbers<float>(a); }
 KERNEL(round_bf16, RoundArgs, 256) { round_numbers<bf16>(a); }
+KERNEL(round_f16, RoundArgs, 256) { round_numbers<f16>(a); }
 
 struct RotateArgs {
     const Tables* tables;
     void* qkv;           // [tokens, (heads + 2 kv_heads) dim]
-    void* keys;          // of the layer: in each block [kv_heads, block_tokens, dim]
+    void* keys;          // of the layer: in each block [kv_heads, block_tokens, dim], of type Kept
     void* values;        // the same
     const float* q_norm; // [dim] or null
     const float* k_norm;
@@ -219,7 +224,7 @@ struct RotateArgs {
 
 // Writes keys, turned to their positions, and values to the pool; normalises queries in place where the model does. One
 // warp a token and head.
-template <class T> DEVICE void rotate_and_write(const RotateArgs& a) {
+template <class T, class Kept> DEVICE void rotate_and_write(const RotateArgs& a) {
     const int queries = a.q_norm ? a.heads : 0, per_token = queries + 2 * a.kv_heads;
     const int lane = threadIdx.x % 32;
     const int number = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
@@ -242,11 +247,11 @@ template <class T> DEVICE void rotate_and_write(const RotateArgs& a) {
     const int cell = a.tables->cells[token];
     if (cell < 0) return;
     const int kv_head = (head - queries) % a.kv_heads, block = cell / a.block_tokens, at = cell % a.block_tokens;
-    T* to = (T*)(is_key ? a.keys : a.values) + (size_t)block * a.block_numbers +
+    Kept* to = (Kept*)(is_key ? a.keys : a.values) + (size_t)block * a.block_numbers +
             (size_t)(kv_head * a.block_tokens + at) * a.dim;
     if (!is_key || a.pairs == 0) {
         for (int i = lane; i < a.dim; i += 32) {
-            to[i] = weight ? narrow<T>(widen(own[i]) * scale * weight[i]) : own[i];
+            to[i] = narrow<Kept>(weight ? widen(own[i]) * scale * weight[i] : widen(own[i]));
         }
         return;
     }
@@ -255,9 +260,11 @@ template <class T> DEVICE void rotate_and_write(const RotateArgs& a) {
         const int j = i + a.pairs;
         const float x = widen(own[i]) * scale * (weight ? weight[i] : 1.0f);
         const float y = widen(own[j]) * scale * (weight ? weight[j] : 1.0f);
-        to[i] = narrow<T>(x * cosines[i] - y * cosines[j]);
-        to[j] = narrow<T>(y * cosines[i] + x * cosines[j]);
+        to[i] = narrow<Kept>(x * cosines[i] - y * cosines[j]);
+        to[j] = narrow<Kept>(y * cosines[i] + x * cosines[j]);
     }
 }
-KERNEL(rotate_f32, RotateArgs, 128) { rotate_and_write<float>(a); }
-KERNEL(rotate_bf16, RotateArgs, 128) { rotate_and_write<bf16>(a); }
+// Beside half precision keys and values are bf16: neither leaves its range, and their products are the same kernels'.
+KERNEL(rotate_f32, RotateArgs, 128) { rotate_and_write<float, float>(a); }
+KERNEL(rotate_bf16, RotateArgs, 128) { rotate_and_write<bf16, bf16>(a); }
+KERNEL(rotate_f16, RotateArgs, 128) { rotate_and_write<f16, bf16>(a); }

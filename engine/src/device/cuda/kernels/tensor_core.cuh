@@ -1,4 +1,5 @@
-// Attention on tensor cores, for bf16 and heads of 64 or 128: the queries of all who read a part are one matrix.
+// Attention on tensor cores, for keys and values in bf16 and heads of 64 or 128: the queries of all who read a part are one
+// matrix, rounded to bf16 whatever they come as.
 //
 // `tall`: 64 rows, 16 to each of four warps, which all go through every token. `flat`: 16 rows, as a decode step has, whose
 // tokens the four warps share; each warp's result is merged at the end. Tokens come 64 at a time, the next ones on
@@ -14,7 +15,7 @@ template <int DIM> DEVICE bf16* piece(bf16* tile, int row, int at) {
 }
 
 // Numbers `i` to `i + 7` of a query, turned and scaled.
-DEVICE Sixteen turned_eight(const AttendArgs& a, const bf16* query, int angle, int i) {
+template <class T> DEVICE Sixteen turned_eight(const AttendArgs& a, const T* query, int angle, int i) {
     float x[8];
     if (a.pairs % 8 == 0 && i < 2 * a.pairs) {
         // All of them turn with the eight of the other half.
@@ -59,7 +60,7 @@ DEVICE void fetch(const AttendArgs& a, const Part& part, int kv_head, int first,
 }
 
 // Shared memory: queries [ROWS][DIM], then twice keys [64][DIM] and values [64][DIM].
-template <int DIM, bool TALL> DEVICE void attend_on_tensor_cores(const AttendArgs& a) {
+template <class T, int DIM, bool TALL> DEVICE void attend_on_tensor_cores(const AttendArgs& a) {
     constexpr int ROWS = TALL ? 16 * WARPS : 16;
     constexpr int TOKENS = TALL ? TILE_TOKENS : TILE_TOKENS / WARPS; // of a tile, for one warp
     DYNAMIC_SHARED(memory);
@@ -80,8 +81,8 @@ template <int DIM, bool TALL> DEVICE void attend_on_tensor_cores(const AttendArg
         for (int i = threadIdx.x; i < ROWS * (DIM / 8); i += blockDim.x) {
             const int row = i / (DIM / 8), at = i % (DIM / 8);
             const Query query = query_of(a, task, kv_head, row < task.count ? row : 0);
-            const bf16* from = (const bf16*)a.qkv + (size_t)query.row.token * (a.heads + 2 * a.kv_heads) * DIM +
-                               (size_t)query.head * DIM;
+            const T* from = (const T*)a.qkv + (size_t)query.row.token * (a.heads + 2 * a.kv_heads) * DIM +
+                            (size_t)query.head * DIM;
             // What has no row is not looked at.
             *aligned((Sixteen*)piece<DIM>(queries, row, at)) =
                 row < task.count ? turned_eight(a, from, query.row.angle, at * 8) : Sixteen{{0, 0, 0, 0}};
@@ -211,7 +212,7 @@ template <int DIM, bool TALL> DEVICE void attend_on_tensor_cores(const AttendArg
                     all += one[DIM + 1] * weight;
                 }
                 const Query query = query_of(a, task, kv_head, row);
-                put<bf16>(a, query, d, x, all);
+                put<T>(a, query, d, x, all);
                 if (d == 0) put_sum(a, query, top, all);
             }
         } else {
@@ -222,15 +223,19 @@ template <int DIM, bool TALL> DEVICE void attend_on_tensor_cores(const AttendArg
                 const Query query = query_of(a, task, kv_head, row);
 #pragma unroll
                 for (int n = 0; n < DIM / 8; n++) {
-                    put<bf16>(a, query, n * 8 + column, sums[n][2 * half], sum[half]);
-                    put<bf16>(a, query, n * 8 + column + 1, sums[n][2 * half + 1], sum[half]);
+                    put<T>(a, query, n * 8 + column, sums[n][2 * half], sum[half]);
+                    put<T>(a, query, n * 8 + column + 1, sums[n][2 * half + 1], sum[half]);
                 }
                 if (lane % 4 == 0) put_sum(a, query, highest[half], sum[half]);
             }
         }
     }
 }
-KERNEL(attend_flat_64, AttendArgs, 128) { attend_on_tensor_cores<64, false>(a); }
-KERNEL(attend_tall_64, AttendArgs, 128) { attend_on_tensor_cores<64, true>(a); }
-KERNEL(attend_flat_128, AttendArgs, 128) { attend_on_tensor_cores<128, false>(a); }
-KERNEL(attend_tall_128, AttendArgs, 128) { attend_on_tensor_cores<128, true>(a); }
+KERNEL(attend_flat_64_bf16, AttendArgs, 128) { attend_on_tensor_cores<bf16, 64, false>(a); }
+KERNEL(attend_tall_64_bf16, AttendArgs, 128) { attend_on_tensor_cores<bf16, 64, true>(a); }
+KERNEL(attend_flat_128_bf16, AttendArgs, 128) { attend_on_tensor_cores<bf16, 128, false>(a); }
+KERNEL(attend_tall_128_bf16, AttendArgs, 128) { attend_on_tensor_cores<bf16, 128, true>(a); }
+KERNEL(attend_flat_64_f16, AttendArgs, 128) { attend_on_tensor_cores<f16, 64, false>(a); }
+KERNEL(attend_tall_64_f16, AttendArgs, 128) { attend_on_tensor_cores<f16, 64, true>(a); }
+KERNEL(attend_flat_128_f16, AttendArgs, 128) { attend_on_tensor_cores<f16, 128, false>(a); }
+KERNEL(attend_tall_128_f16, AttendArgs, 128) { attend_on_tensor_cores<f16, 128, true>(a); }
