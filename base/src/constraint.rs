@@ -26,6 +26,8 @@ pub enum Constraint {
     StructuralTag(Box<StructuralTag>),
     /// Text that a grammar gives, in the notation of Lark.
     Grammar(String),
+    /// Text that a grammar gives, in EBNF as xgrammar and llama.cpp (GBNF) read it: `root ::= ..`.
+    Ebnf(String),
     /// A stretch of a text, from the beginning of a word to the end of one, to the letter.
     Excerpt {
         /// What it is copied from.
@@ -136,6 +138,7 @@ impl Constraint {
             | Self::JsonSchema(_)
             | Self::StructuralTag(_)
             | Self::Grammar(_)
+            | Self::Ebnf(_)
             | Self::Excerpt { .. }
             | Self::Items(_)
             | Self::Reading { .. } => None,

@@ -17,7 +17,9 @@ use crate::wire::usage::UsageReply;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ApiError {
     /// No key, or one that is not (any more) valid.
-    #[error("unknown or revoked API key; send it as `Authorization: Bearer rs-...`")]
+    #[error(
+        "unknown or revoked API key; send it as `Authorization: Bearer rs-...` or as `x-api-key: rs-...`"
+    )]
     Unauthorized,
     /// A key that was good until it expired.
     #[error("this API key has expired; ask an operator for another")]

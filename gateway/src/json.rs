@@ -222,6 +222,12 @@ impl JsonFields {
         self.map.get(field).filter(|value| !value.is_null()).cloned()
     }
 
+    /// A field that is not taken yet.
+    pub fn get(&self, field: &str) -> Option<&Value> {
+        self.note(field);
+        self.map.get(field)
+    }
+
     /// A field that is a whole number, left where it is.
     pub fn count(&self, field: &str) -> Option<u64> {
         self.note(field);

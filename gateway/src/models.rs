@@ -18,6 +18,7 @@ use serving::relquery_state::RelQueryState;
 use crate::config::{Config, LimitsConfig};
 use crate::json::JsonFields;
 use crate::services::constraints::Constraints;
+use crate::services::known_cells::KnownCells;
 use crate::services::priors::Calibrations;
 use crate::services::schemas::ready::Schemas;
 
@@ -32,6 +33,8 @@ pub struct ServedModel {
     pub schemas: Schemas,
     /// How likely it finds labels without content.
     pub calibrations: Calibrations,
+    /// Its cells that were asked for.
+    pub known_cells: KnownCells,
     /// The settings of its queue, where servers run its rows.
     pub fleet: Option<FleetConfig>,
     /// What the policy cannot do where its rows run.
@@ -47,6 +50,11 @@ impl ServedModel {
             tags: model.tags(),
             schemas: Schemas::new(limits),
             calibrations: Calibrations::default(),
+            known_cells: KnownCells::new(if runtime.cache.enabled {
+                runtime.cache.memory_entries_max
+            } else {
+                0
+            }),
             fleet: backend.has_fleet().then(|| backend.fleet.clone()),
             limits_of_policy: backend.limits_of_policy(),
             runtime,

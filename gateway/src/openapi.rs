@@ -96,6 +96,7 @@ use crate::wire::query::reply::QueryList;
         live::trace,
         live::what_if,
         ops::healthz,
+        ops::health_as_vllm,
         ops::readyz,
         ops::metrics,
         ops::scheduler,

@@ -37,6 +37,8 @@ pub struct Prepared {
     pub rows: usize,
     /// Rows that cannot run.
     pub failed: Vec<(u32, RequestError)>,
+    /// Rows whose answers were found before.
+    pub answered: Vec<(u32, Answer)>,
     /// When a partial reply goes out: the scheduler hurries before it.
     pub deadline: Option<Deadline>,
     /// What holds its rows' independent sections after their end.
@@ -170,6 +172,7 @@ pub async fn known_answers(
     for (index, error) in prepared.failed {
         relquery.settle(index, RowProgress::Failed(error), clock.now());
     }
+    answer_known(runtime, &relquery, prepared.answered);
     drop_settled(&relquery, &mut prepared.parts);
     answer_from_cache(runtime, caller, &relquery, &mut prepared.parts).await;
     relquery
@@ -217,7 +220,7 @@ pub(crate) async fn known(
     relquery: &Arc<RelQueryState>,
     prepared: Prepared,
 ) -> Job {
-    let Prepared { route, class, failed, deadline, pin, mut parts, .. } = prepared;
+    let Prepared { route, class, failed, answered, deadline, pin, mut parts, .. } = prepared;
     let now = runtime.shared.clock.now();
     relquery.trace.came_by(route);
     for (index, error) in failed {
@@ -225,6 +228,8 @@ pub(crate) async fn known(
     }
     let stats = runtime.view().stats;
     relquery.came_behind(QueueDepth { waiting: stats.rows_waiting, running: stats.rows_running });
+    runtime.shared.metrics.rows.cache_hits.inc_by(answered.len() as u64);
+    answer_known(runtime, relquery, answered);
     drop_settled(relquery, &mut parts);
     answer_from_cache(runtime, caller, relquery, &mut parts).await;
     let account = Account { tenant: caller.tenant, route };
@@ -243,6 +248,21 @@ fn drop_settled(relquery: &RelQueryState, parts: &mut Vec<TemplateRows>) {
         });
     }
     parts.retain(|part| !part.rows.is_empty());
+}
+
+/// Puts answers on rows, out of the result cache.
+fn answer_known(
+    runtime: &Runtime,
+    relquery: &RelQueryState,
+    answers: impl IntoIterator<Item = (u32, Answer)>,
+) {
+    let now = runtime.shared.clock.now();
+    for (index, Answer { text, end, prompt, output, probability }) in answers {
+        let usage = Usage { prompt, cached: prompt, output, ..Usage::default() };
+        let state = RowProgress::Done { end, usage, source: AnswerSource::Cache };
+        relquery.keep_probability(index, probability);
+        relquery.answer(index, &text, state, now);
+    }
 }
 
 /// Answers rows out of the tenant's result cache, memory first.
@@ -281,7 +301,6 @@ async fn answer_from_cache(
             runtime.shared.results.put_stored(caller.tenant, key.0, answer);
         }
     }
-    let now = runtime.shared.clock.now();
     let hit = |row: &PendingRow| row.key.and_then(|key| runtime.shared.results.get(caller.tenant, &key));
     for part in parts.iter_mut() {
         part.rows.retain(|row| {
@@ -290,13 +309,7 @@ async fn answer_from_cache(
                 return true;
             };
             runtime.shared.metrics.rows.cache_hits.inc();
-            for index in &row.targets {
-                let Answer { prompt, output, end, probability, .. } = answer;
-                let usage = Usage { prompt, cached: prompt, output, ..Usage::default() };
-                let state = RowProgress::Done { end, usage, source: AnswerSource::Cache };
-                relquery.keep_probability(*index, probability);
-                relquery.answer(*index, &answer.text, state, now);
-            }
+            answer_known(runtime, relquery, row.targets.iter().map(|index| (*index, answer.clone())));
             false
         });
     }

@@ -10,6 +10,7 @@ mod arrays;
 pub mod budget;
 mod cell;
 mod clauses;
+mod complexity;
 pub mod exec;
 pub mod format;
 pub mod function;

@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use datafusion::arrow::array::{ArrayRef, RecordBatch, StringArray};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::catalog::Session as CatalogSession;
-use datafusion::common::Result;
 use datafusion::common::config::{ConfigExtension as _, ConfigOptions};
+use datafusion::common::{DataFusionError, Result};
 use datafusion::datasource::ViewTable;
 use datafusion::execution::context::{QueryPlanner, SessionContext};
 use datafusion::execution::{SendableRecordBatchStream, SessionStateBuilder, TaskContext};
@@ -26,6 +26,7 @@ use futures_util::StreamExt as _;
 
 use crate::access::SessionAccess;
 use crate::budget::TenantBudget;
+use crate::complexity::{self, OnALargeStack, on_a_large_stack};
 use crate::exec::{Planner, estimates, has_calls, named_models};
 use crate::lift::{JoinSubqueries, Lift};
 use crate::place::{LimitRankings, PlaceFilters};
@@ -386,12 +387,17 @@ impl Session {
 
     /// Plans and starts one statement.
     pub async fn query(&self, text: &str) -> Result<Running> {
-        let mut statements = self.parse(text)?;
-        let Some(statement) = statements.pop().filter(|_| statements.is_empty()) else {
-            return datafusion::common::plan_err!("one statement at a time");
-        };
-        let plan = self.plan(statement).await?;
-        self.run(plan, text).await
+        complexity::check_text(text).map_err(|error| DataFusionError::Plan(error.to_string()))?;
+        let started = on_a_large_stack(async {
+            let mut statements = self.parse(text)?;
+            let Some(statement) = statements.pop().filter(|_| statements.is_empty()) else {
+                return datafusion::common::plan_err!("one statement at a time");
+            };
+            let plan = self.plan(statement).await?;
+            self.run(plan, text).await
+        });
+        let Running { stream, query, plan } = started.await?;
+        Ok(Running { stream: Box::pin(OnALargeStack(stream)), query, plan })
     }
 }
 

@@ -16,6 +16,7 @@ fi
 
 work=$(mktemp -d)
 . ../server.sh
+export PYTHONPATH=$PWD # for its hooks
 export SCHEMATHESIS_KEY=rs-of-this-run-alone-0123456789abcdef
 cat >"$work/relserve.toml" <<TOML
 [model]

@@ -33,6 +33,10 @@ pub(super) fn grammar(
             super::lark::check(lark)?;
             lark.clone()
         }
+        Constraint::Ebnf(ebnf) => {
+            super::lark::check(&ebnf.replace("::=", ":"))?;
+            super::ebnf::to_lark(ebnf)?
+        }
         Constraint::Excerpt { .. } | Constraint::Items(_) | Constraint::Reading { .. } => {
             return Err(ConstraintError("is followed byte by byte, and is no grammar".into()));
         }
@@ -77,6 +81,30 @@ fn check_properties(schema: &Value) -> Result<(), ConstraintError> {
             keywords.values().try_for_each(check_properties)
         }
         Value::Array(schemas) => schemas.iter().try_for_each(check_properties),
+        _ => Ok(()),
+    }
+}
+
+/// The least bound of a number: next to the last number of 64 bits, whose negation is none.
+const BOUND_MIN: f64 = -9_223_372_036_854_774_784.0;
+
+/// Raises lower bounds to the least there is, which only refuses more; refuses upper ones below it.
+fn check_bounds(schema: &mut Value) -> Result<(), ConstraintError> {
+    match schema {
+        Value::Object(keywords) => {
+            keywords.iter_mut().try_for_each(|(name, value)| match (name.as_str(), value.as_f64()) {
+                ("const" | "enum" | "default" | "examples", _) => Ok(()),
+                ("minimum" | "exclusiveMinimum", Some(bound)) if bound < BOUND_MIN => {
+                    *value = json!(BOUND_MIN);
+                    Ok(())
+                }
+                ("maximum" | "exclusiveMaximum", Some(bound)) if bound < BOUND_MIN => {
+                    Err(ConstraintError(format!("has `{name}` {bound}, below what 64 bits hold")))
+                }
+                _ => check_bounds(value),
+            })
+        }
+        Value::Array(schemas) => schemas.iter_mut().try_for_each(check_bounds),
         _ => Ok(()),
     }
 }
@@ -128,6 +156,7 @@ fn json_rule(schema: Value) -> Result<Value, ConstraintError> {
         _ => return Err(ConstraintError("a JSON schema must be an object".into())),
     };
     check_properties(&schema)?;
+    check_bounds(&mut schema)?;
     let options = JsonCompileOptions {
         item_separator: ", ".into(),
         key_separator: ": ".into(),

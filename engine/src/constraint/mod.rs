@@ -4,6 +4,7 @@
 //! over: as soon as nothing is left to decide. Who has a constraint compiled keeps the result. Knows nothing
 //! of logits, batches or HTTP.
 
+mod ebnf;
 mod excerpt;
 mod follow;
 mod grammar;
@@ -99,10 +100,8 @@ impl Constraints {
             }
             constraint => {
                 let grammar = grammar::grammar(constraint, leading_space)?;
-                let made = match constraint {
-                    Constraint::Grammar(_) => lark::on_deep_stack(|| factory.create_parser(grammar))?,
-                    _ => factory.create_parser(grammar),
-                };
+                // Rules and references nest as far as their bytes allow.
+                let made = lark::on_deep_stack(|| factory.create_parser(grammar))?;
                 let mut parser = made.map_err(|error| reason(&error))?;
                 parser.start_without_prompt();
                 FormState::Grammar(Box::new(parser))
@@ -234,6 +233,10 @@ fn check_items(items: &Items) -> Result<(), ConstraintError> {
 fn reason(error: &impl std::fmt::Display) -> ConstraintError {
     const CHARS_MAX: usize = 300;
     let text = error.to_string();
+    // Its arithmetic is checked: what overflows stops there.
+    if text.starts_with("panic: ") {
+        return ConstraintError("cannot be compiled: a number in it is too large or too fine".into());
+    }
     if let Some(limit) = limit(&text) {
         return ConstraintError(limit);
     }

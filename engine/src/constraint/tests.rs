@@ -384,6 +384,64 @@ fn a_grammar_says_what_may_be_written() {
 }
 
 #[test]
+fn a_grammar_in_ebnf_is_of_characters() {
+    let cases: &[(&str, &[&str], &[&str])] = &[
+        // No literal is preferred to what else begins like it.
+        ("root ::= [a-z]* \"from\" [0-9]?", &["from", "frofrom7", "xfrom"], &["fro", "from77", "fro1from"]),
+        ("root ::= (\"a\" | \"ab\") \"c\"", &["ac", "abc"], &["a", "ab", "bc"]),
+        // Rules that call themselves, over several lines, with comments.
+        (
+            "# sums\nroot ::= sum \"=\" digit+ # and what they are\nsum ::=\n  sum [-+] term |\n  term\n\
+             term  ::=digit | \"(\" sum \")\"\ndigit ::= [0-9]",
+            &["1+(2-3)=0", "7=7", "((4))=44"],
+            &["1+=2", "(1=1", "1*2=2"],
+        ),
+        ("root ::= (\"ab\" [^0-9\\]\\n]){2,3} \"\"", &["ab!abx", "ab-ab^ab["], &["ab!", "ab1ab1", "ab]ab]"]),
+        (
+            "root ::= \"x\"{2} .{1,} | \"y\"{,2} [\\x41-\\u00e9-]",
+            &["xxé\n", "yyA", "Z", "y-"],
+            &["xx", "yyyA", "y!"],
+        ),
+        (
+            "root ::= yes-or-no | Maybe_1\nyes-or-no ::= \"yes\" | \"no\" Maybe_1 ::= \"\\\"maybe\\\"\"",
+            &["no", "\"maybe\""],
+            &["maybe"],
+        ),
+    ];
+    for (ebnf, has, has_not) in cases {
+        let grammar = Constraint::Ebnf((*ebnf).into());
+        for text in *has {
+            assert!(writes(&grammar, text), "{text} of {ebnf}");
+        }
+        for text in *has_not {
+            assert!(!writes(&grammar, text), "{text} of {ebnf}");
+        }
+    }
+    for (ebnf, said) in [
+        ("root ::= missing", "`missing` is named and not there"),
+        ("first ::= \"a\"", "no rule `root`"),
+        ("root ::= \"a\"\nroot ::= \"b\"", "line 2: rule `root` is there twice"),
+        ("root ::= (\"a\"", "`)` is missing"),
+        ("root ::= \"a", "`\"` is missing"),
+        ("root ::= [a", "`]` is missing"),
+        ("root ::= []", "is empty"),
+        ("root ::= [z-a]", "holds no character"),
+        ("root ::= \"\\q\"", "`\\q` is no escape"),
+        ("root ::= \"\\u12\"", "4 hexadecimal"),
+        ("root ::= \"\\ud800\"", "no character"),
+        ("root ::= \"a\"{3,2}", "3 to 2"),
+        ("root ::= \"a\"{,}", "`{m,n}`"),
+        ("root ::= \"a\"{2001}", "at most 2000"),
+        ("root ::= \"a\" (=\"b\")", "looks ahead"),
+        ("root ::= \"a\" ]", "`]` has no place"),
+        ("root: \"a\"", "name and `::=`"),
+    ] {
+        let error = constraints().compile(&Constraint::Ebnf(ebnf.into())).expect_err(ebnf);
+        assert!(error.to_string().contains(said), "{error} for {ebnf}");
+    }
+}
+
+#[test]
 fn a_grammar_is_compiled_as_deep_as_it_may_be_and_refused_beyond() {
     let chain = |count: usize| {
         let rules: String = (0..count).map(|rule| format!("r{rule}: r{}\n", rule + 1)).collect();
@@ -408,6 +466,53 @@ fn a_grammar_is_compiled_as_deep_as_it_may_be_and_refused_beyond() {
         let error = constraints().compile(&lark).expect_err("it is refused");
         assert!(error.to_string().contains(said), "{error} for {said}");
     }
+}
+
+#[test]
+fn bounds_whose_negation_is_no_number_of_64_bits_are_refused_or_raised() {
+    let schema = |schema: &str| Constraint::JsonSchema(schema.into());
+    for refused in [
+        Constraint::Integer { low: i64::MIN, high: i64::MIN },
+        schema(r#"{"type":"integer","minimum":-1e19,"maximum":-1e19}"#),
+        schema(
+            r#"{"type":"object","properties":{"a":{"anyOf":[{"type":"number","exclusiveMaximum":-1e300}]}}}"#,
+        ),
+    ] {
+        let error = constraints().compile(&refused).expect_err("it is refused");
+        assert!(error.to_string().contains("below what 64 bits hold"), "{error}");
+    }
+    // Compiled, or refused in words.
+    for large in [
+        Constraint::Integer { low: i64::MIN, high: 5 },
+        schema(r#"{"type":"integer","minimum":-1e19,"maximum":5}"#),
+        schema(r#"{"type":"integer","multipleOf":4294967295}"#),
+        schema(r#"{"type":"number","multipleOf":1e-10}"#),
+    ] {
+        if let Err(error) = constraints().compile(&large) {
+            assert!(error.to_string().contains("too large or too fine"), "{error}");
+        }
+    }
+    constraints().compile(&schema(r#"{"const":{"maximum":-1e19}}"#)).expect("it is no bound");
+}
+
+#[test]
+fn references_of_a_schema_may_nest_as_far_as_its_bytes_allow() {
+    let chain = |count: usize, link: &dyn Fn(usize) -> String| {
+        let links: String = (0..count).map(|at| format!("\"r{at}\":{},", link(at + 1))).collect();
+        let text = format!("{{\"$defs\":{{{links}\"r{count}\":{{\"const\":1}}}},\"$ref\":\"#/$defs/r0\"}}");
+        Constraint::JsonSchema(text)
+    };
+    let plain = |to: usize| format!("{{\"$ref\":\"#/$defs/r{to}\"}}");
+    let object = |to: usize| {
+        let next = plain(to);
+        format!("{{\"type\":\"object\",\"properties\":{{\"a\":{next}}},\"required\":[\"a\"]}}")
+    };
+    let all = |to: usize| format!("{{\"allOf\":[{}]}}", plain(to));
+    // Compiled, or refused by a limit: here is no more stack than any thread's.
+    for chain in [chain(2_000, &plain), chain(800, &object), chain(1_500, &all)] {
+        let _ = constraints().compile(&chain);
+    }
+    assert!(writes(&chain(400, &plain), "1"));
 }
 
 #[test]

@@ -99,6 +99,7 @@ impl Answers {
             | Constraint::JsonSchema(_)
             | Constraint::StructuralTag(_)
             | Constraint::Grammar(_)
+            | Constraint::Ebnf(_)
             | Constraint::Excerpt { .. }
             | Constraint::Items(_)
             | Constraint::Reading { .. } => Vec::new(),

@@ -214,6 +214,9 @@ impl RowStates {
         }
         if end.is_none() {
             if let Some(rest) = drawn.rest {
+                if let Some(Some(last)) = logprobs.last_mut() {
+                    say_with(&mut last.chosen, &rest);
+                }
                 output.decode.pending.extend(rest);
                 end = Some(End::Stop);
             } else if tokens.len() == left {
@@ -230,6 +233,15 @@ impl RowStates {
             text += &output.stop.flush();
         }
         Sampled { tokens, logprobs, text, end, probability }
+    }
+}
+
+/// Tells the rest of an answer with the token that decided it, which is as likely as all of it: what its constraint forces
+/// behind that token is never computed.
+fn say_with(decided: &mut Logprob, rest: &[u8]) {
+    if let Some(bytes) = &mut decided.bytes {
+        bytes.extend_from_slice(rest);
+        decided.token = String::from_utf8_lossy(bytes).into_owned();
     }
 }
 

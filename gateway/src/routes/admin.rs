@@ -285,7 +285,7 @@ pub struct UsagePage {
 /// sums; with `has_more`, those before day `before` are there too. Takes an operator's key.
 #[utoipa::path(
     get, path = "/v1/usage/tenants", tag = "operation",
-    params(("days" = Option<u64>, Query), ("before" = Option<u64>, Query), ("rows" = Option<u64>, Query)),
+    params(("days" = Option<u64>, Query, minimum = 1, maximum = 400), ("before" = Option<u64>, Query), ("rows" = Option<u64>, Query, minimum = 1, maximum = 50000)),
     responses((status = 200), (status = 403, body = ErrorBody)), security(("key" = []))
 )]
 pub async fn usage(app: Data<App>, _: Operator, query: Query<UsagePage>) -> Result<HttpResponse, ApiError> {

@@ -49,7 +49,7 @@ async fn reply(app: &App, batch: &Batch) -> Result<BatchReply, ApiError> {
         (status = 200, body = BatchReply),
         Refusals,
     ),
-    params(("Idempotency-Key" = Option<String>, Header, description = "Names this batch for good: sent again with the \
+    params(("Idempotency-Key" = Option<String>, Header, nullable = false, min_length = 1, max_length = 255, pattern = "^[!-~]+$", description = "Names this batch for good: sent again with the \
         same body, it gives the same batch, restarts included.")),
     security(("key" = []))
 )]
@@ -76,7 +76,7 @@ pub struct BatchListQuery {
 /// The caller's batches, newest first.
 #[utoipa::path(
     get, path = "/v1/batches", tag = "batches",
-    params(("after" = Option<String>, Query), ("limit" = Option<u32>, Query)),
+    params(("after" = Option<String>, Query), ("limit" = Option<u32>, Query, minimum = 1, maximum = 100)),
     responses((status = 200, body = List<BatchReply>)), security(("key" = []))
 )]
 pub async fn list(

@@ -66,7 +66,7 @@ pub struct CellsQuery {
         (status = 429, body = crate::error::ErrorBody),
     ),
     params(("details" = Option<bool>, Query, description = "with each cell's tokens, times and source"),
-        ("Idempotency-Key" = Option<String>, Header, description = "Names this request for good: sent again \
+        ("Idempotency-Key" = Option<String>, Header, nullable = false, min_length = 1, max_length = 255, pattern = "^[!-~]+$", description = "Names this request for good: sent again \
         with the same body, it gets the same run and its answers, also while that is under way; once it is over or has a ticket also from another \
         gateway and after a restart, for `store.ticket_ms_max`. Forgotten when every client left before the end.")),
     security(("key" = []))

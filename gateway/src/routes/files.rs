@@ -236,7 +236,7 @@ pub struct FileListQuery {
 /// The caller's files.
 #[utoipa::path(
     get, path = "/v1/files", tag = "batches",
-    params(("after" = Option<String>, Query), ("limit" = Option<u32>, Query), ("order" = Option<String>, Query),
+    params(("after" = Option<String>, Query), ("limit" = Option<u32>, Query, minimum = 1, maximum = 10000), ("order" = Option<String>, Query, pattern = "^(asc|desc)$"),
         ("purpose" = Option<String>, Query)),
     responses((status = 200, body = List<FileReply>)), security(("key" = []))
 )]

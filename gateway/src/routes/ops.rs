@@ -40,7 +40,7 @@ pub fn configure(routes: &mut ServiceConfig) {
 }
 
 /// Where supervisors and scrapers ask.
-pub(crate) const HEALTH_PATHS: [&str; 3] = ["/healthz", "/readyz", SCRAPED];
+pub(crate) const HEALTH_PATHS: [&str; 4] = ["/healthz", "/health", "/readyz", SCRAPED];
 const SCRAPED: &str = "/metrics";
 
 /// What supervisors and scrapers ask, on an address of its own.
@@ -49,8 +49,17 @@ pub fn configure_health(routes: &mut ServiceConfig) {
 }
 
 fn health_routes(routes: &mut ServiceConfig) -> &mut ServiceConfig {
-    let [health, readiness, _] = HEALTH_PATHS;
-    routes.service(get_and_head(health, healthz)).service(get_and_head(readiness, readyz))
+    let [health, usual, readiness, _] = HEALTH_PATHS;
+    routes
+        .service(get_and_head(health, healthz))
+        .service(get_and_head(usual, health_as_vllm))
+        .service(get_and_head(readiness, readyz))
+}
+
+/// [`healthz`] under the name that servers of models have for it.
+#[utoipa::path(get, path = "/health", tag = "operation", responses((status = 200), (status = 503)))]
+pub async fn health_as_vllm(app: Data<App>) -> HttpResponse {
+    healthz(app).await
 }
 
 /// Whether steps finish while there is work, of every model; well too while a lost executor is replaced.
@@ -299,7 +308,7 @@ pub struct Days {
 /// What the caller's tenant has used, by day, model and route, what its cells may still compute today, and how it
 /// stands with its limits.
 #[utoipa::path(
-    get, path = "/v1/usage", tag = "operation", params(("days" = Option<u64>, Query)),
+    get, path = "/v1/usage", tag = "operation", params(("days" = Option<u64>, Query, minimum = 1, maximum = 400)),
     responses((status = 200)), security(("key" = []))
 )]
 pub async fn usage(

@@ -52,7 +52,7 @@ pub fn configure(routes: &mut ServiceConfig) {
         (status = 422, body = crate::error::ErrorBody, description = "the idempotency key names another request"),
         (status = 429, body = crate::error::ErrorBody),
     ),
-    params(("Idempotency-Key" = Option<String>, Header, description = "Names this request for good: sent again \
+    params(("Idempotency-Key" = Option<String>, Header, nullable = false, min_length = 1, max_length = 255, pattern = "^[!-~]+$", description = "Names this request for good: sent again \
         with the same body, it gets the same run and its answers, also while that is under way; once it is over or has a ticket also from another \
         gateway and after a restart, for `store.ticket_ms_max`. Forgotten when every client left before the end.")),
     security(("key" = []))

@@ -5,9 +5,9 @@
 
 use std::sync::Arc;
 
-use actix_web::web::{Data, Payload};
+use actix_web::web::{Bytes, Data, Payload};
 use actix_web::{HttpMessage as _, HttpRequest};
-use base::Millis;
+use base::{Millis, Time};
 use serving::Runtime;
 use serving::caller::Caller;
 use serving::clock::{Deadline, Late};
@@ -21,7 +21,7 @@ use crate::kept_replies::{
     AnsweredElsewhere, HEADER, RequestDigest, digest_of, kept_reply, key_of, reused, ticket_of_key,
 };
 use crate::models::FoundRelQuery;
-use crate::routes::{Arrived, off_thread, read_timely};
+use crate::routes::{Arrived, ForModel, off_thread, read_timely};
 use crate::services::constraints::Purpose;
 use crate::services::held_claims::HeldClaim;
 use crate::services::idempotency::{ClaimedKey, First, IdempotencyGuard, KeyBounds, RequestKey};
@@ -146,7 +146,7 @@ async fn begin<W: Wanted>(
     let measure = move |runtime: &Runtime| {
         runtime.shared.metrics.requests.prepare_seconds.observe(clock.now().since(begun).as_seconds());
     };
-    let wanted = off_thread((app, caller), &body, arrival, W::read).await;
+    let wanted = read_wanted::<W>((app, caller), &body, arrival).await;
     let (model, mut wanted) = wanted.inspect_err(|_| measure(&app.runtime))?;
     let runtime = Arc::clone(&model.runtime);
     let outline = wanted.outline();
@@ -154,8 +154,13 @@ async fn begin<W: Wanted>(
     let state = app.clone();
     let mut lowering = tokio::spawn(async move {
         wanted.settle(&state, &model, caller).await;
+        let (tenant, purpose) = (caller.tenant, Purpose::Run);
+        let known = wanted.known(RequestContext { app: &state, model: &model, tenant, purpose, arrival });
+        if let Some(work) = known {
+            measure(&model.runtime);
+            return Ok(work);
+        }
         let lowered = tokio::task::spawn_blocking(move || {
-            let (tenant, purpose) = (caller.tenant, Purpose::Run);
             let context = RequestContext { app: &state, model: &model, tenant, purpose, arrival };
             let asked = wanted.lower(context);
             measure(&model.runtime);
@@ -181,6 +186,27 @@ async fn begin<W: Wanted>(
     let (key, claim) = key.unzip();
     let for_ticket = TicketRequest { body, key, claim: claim.flatten() };
     Ok(Started { handle, stream: outline.stream, deadline, for_ticket })
+}
+
+/// Bytes of a body that is read where it arrived, if that takes no time.
+const LIGHT_BYTES_MAX: usize = 4_096;
+
+/// Reads a request's fields, off the connection's thread where that may take a while.
+async fn read_wanted<W: Wanted>(
+    (app, caller): (&Data<App>, Caller),
+    body: &Bytes,
+    arrival: Time,
+) -> Result<ForModel<W>, ApiError> {
+    if body.len() <= LIGHT_BYTES_MAX {
+        let fields = crate::json::object(body)?;
+        if W::is_light(&fields) {
+            let model = app.models.of_request(&fields)?;
+            let (tenant, purpose) = (caller.tenant, Purpose::Run);
+            let context = RequestContext { app, model, tenant, purpose, arrival };
+            return Ok((Arc::clone(model), W::read(context, fields)?));
+        }
+    }
+    off_thread((app, caller), body, arrival, W::read).await
 }
 
 /// A request that may have been sent before.

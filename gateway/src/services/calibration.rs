@@ -87,6 +87,7 @@ async fn learn(
         class: ServiceClass::Interactive,
         rows: answers * CONTENT_FREE.len(),
         failed: Vec::new(),
+        answered: Vec::new(),
         deadline: None,
         pin: None,
         parts,

@@ -14,6 +14,7 @@ pub mod files;
 pub mod held_claims;
 pub mod idempotency;
 pub mod key_claims;
+pub mod known_cells;
 pub mod limits;
 pub mod lookup;
 pub mod openai;

@@ -346,6 +346,7 @@ pub(crate) fn asked(
         class: common.class,
         rows: rows.len(),
         failed: Vec::new(),
+        answered: Vec::new(),
         deadline: common.deadline.map(|span| Deadline::new(arrival, span)),
         pin: None,
         parts: vec![TemplateRows { open: None, label: None, rows }],

@@ -73,8 +73,16 @@ pub trait Wanted: Send + Sized + 'static {
     }
     /// Reads a body's fields.
     fn read(context: RequestContext<'_>, fields: JsonFields) -> Result<Self, RequestError>;
+    /// Whether these fields of a short body are read in no time: nothing is compiled for them.
+    fn is_light(_: &JsonFields) -> bool {
+        false
+    }
     /// What is known of it before it is lowered.
     fn outline(&self) -> Outline;
+    /// The request with all its answers, where these are in memory: found in no time.
+    fn known(&self, _: RequestContext<'_>) -> Option<Prepared> {
+        None
+    }
     /// Makes its rows ready to run.
     fn lower(self, context: RequestContext<'_>) -> Result<PreparedRequest, RequestError>;
 

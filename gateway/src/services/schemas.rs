@@ -118,6 +118,7 @@ async fn encode(
         class: ServiceClass::Interactive,
         rows: rows.len(),
         failed: Vec::new(),
+        answered: Vec::new(),
         deadline: None,
         pin,
         parts: vec![TemplateRows { open: None, label: None, rows }],

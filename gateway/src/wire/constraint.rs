@@ -15,6 +15,9 @@ use crate::wire::ValidationContext;
 /// Our name of the field.
 const FIELD: &str = "constraint";
 
+/// The largest bound of an integer either way.
+const INTEGER_MAX: u64 = 1 << 53;
+
 /// A constraint that outputs can be held to.
 pub type Checked = (Constraint, Compiled);
 
@@ -61,7 +64,10 @@ pub fn checked(
     let bytes = match &constraint {
         Constraint::Choice(texts) => texts.iter().map(String::len).sum(),
         Constraint::Integer { .. } => 0,
-        Constraint::Regex(text) | Constraint::JsonSchema(text) | Constraint::Grammar(text) => text.len(),
+        Constraint::Regex(text)
+        | Constraint::JsonSchema(text)
+        | Constraint::Grammar(text)
+        | Constraint::Ebnf(text) => text.len(),
         Constraint::StructuralTag(tag) => tag.schema.len() + tag.otherwise.as_ref().map_or(0, String::len),
         // Cell functions alone ask for these, with limits of their own.
         Constraint::Excerpt { .. } | Constraint::Items(_) | Constraint::Reading { .. } => 0,
@@ -94,9 +100,11 @@ pub fn choice(field: &str, value: Value, limits: &LimitsConfig) -> Result<Constr
 /// A range of integers.
 fn integer(field: &str, value: Value) -> Result<Constraint, RequestError> {
     let mut fields = JsonFields::nested(field, value)?;
-    let mut bound = |name: &str| match fields.require(name)?.as_i64() {
+    // What compiles it counts in double precision.
+    let is_exact = |number: &i64| number.unsigned_abs() <= INTEGER_MAX;
+    let mut bound = |name: &str| match fields.require(name)?.as_i64().filter(is_exact) {
         Some(number) => Ok(number),
-        None => fields.bad(name, "must be an integer of 64 bits"),
+        None => fields.bad(name, format!("must be an integer from -{INTEGER_MAX} to {INTEGER_MAX}")),
     };
     let (low, high) = (bound("min")?, bound("max")?);
     if low > high {
@@ -114,16 +122,21 @@ pub fn regex(field: &str, value: Value) -> Result<Constraint, RequestError> {
     }
 }
 
-/// A grammar, in the notation of Lark.
+/// A grammar, in EBNF where a line of it begins so (`root ::=`), else in the notation of Lark.
 pub fn grammar(field: &str, value: Value) -> Result<Constraint, RequestError> {
-    let bad = |reason: &str| Err(RequestError::invalid(field, reason));
     match value {
-        Value::String(text) if text.contains("::=") => {
-            bad("is EBNF (its rules have `::=`): write it as a Lark grammar, `start: ...`")
-        }
+        Value::String(text) if text.lines().any(begins_rule_of_ebnf) => Ok(Constraint::Ebnf(text)),
         Value::String(text) if !text.trim().is_empty() => Ok(Constraint::Grammar(text)),
-        _ => bad("must be the text of a grammar, a string that is not empty"),
+        _ => Err(RequestError::invalid(field, "must be the text of a grammar, a string that is not empty")),
     }
+}
+
+fn begins_rule_of_ebnf(line: &str) -> bool {
+    let is_name = |name: &str| {
+        let mut chars = name.trim().chars().peekable();
+        chars.peek().is_some() && chars.all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
+    };
+    line.split_once("::=").is_some_and(|(name, _)| is_name(name))
 }
 
 /// A JSON Schema.

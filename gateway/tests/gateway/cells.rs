@@ -6,8 +6,8 @@ use serde_json::json;
 use serving::usage_writer;
 use store::{DEFAULT_TENANT, UnixMillis, UsageWrite};
 
-use crate::common::client::finish;
-use crate::common::{Server, config, model, serve, serve_with};
+use crate::common::client::{Client, finish};
+use crate::common::{Server, config, key_of, lasting_store, model, serve, serve_on, serve_with};
 
 #[actix_web::test]
 async fn every_call_has_its_own_value_or_error_in_order() {
@@ -67,6 +67,46 @@ async fn details_say_what_a_cell_took_and_what_began_before_it() {
     assert_eq!(again["cells"][0]["details"]["timing"], serde_json::Value::Null, "what is known does not run");
     assert!(again["cells"][3]["error"].is_object());
     assert_eq!(server.client.post("/v1/cells?detail=1", &calls).await.status, 400);
+}
+
+/// Where each cell's answer came from.
+async fn sources(client: &Client, body: &serde_json::Value) -> Vec<String> {
+    let reply = client.post("/v1/cells?details=true", body).await;
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    let cells = reply.json()["cells"].as_array().cloned().unwrap();
+    cells.iter().map(|cell| cell["details"]["source"].as_str().unwrap_or("-").to_owned()).collect()
+}
+
+#[actix_web::test]
+async fn a_known_cell_is_known_by_all_that_decides_it() {
+    let (_files, store) = lasting_store().await;
+    let other = store.create_tenant("other", 1.0, UnixMillis(1)).await.unwrap().id;
+    let server = serve_on(config(), model(), store.clone()).await;
+    let client = &server.client;
+    let call = |text: &str| json!({"function": "ask", "args": [text]});
+    let one = json!({"calls": [call("say a")]});
+    assert_eq!(sources(client, &one).await, ["model"]);
+    assert_eq!(sources(client, &one).await, ["cache"]);
+    // In other company, known and unknown; then all of it.
+    let three = json!({"calls": [call("say b"), call("say a"), call("say 7")]});
+    assert_eq!(sources(client, &three).await, ["model", "cache", "model"]);
+    let reply = client.post("/v1/cells", &three).await.json();
+    assert_eq!(reply["cells"], json!([{"value": "b"}, {"value": "a"}, {"value": "7"}]));
+    assert_eq!(reply["usage"]["computed_tokens"], 0);
+    // What is asked in another way, by somebody else, or to be computed is not.
+    for body in [
+        json!({"calls": [{"function": "classify", "args": ["say a", ["a", "b"]]}]}),
+        json!({"calls": [{"function": "ask", "args": [7]}]}),
+        json!({"calls": [call("say a")], "cache": false}),
+    ] {
+        assert_eq!(sources(client, &body).await, ["model"], "{body}");
+    }
+    let theirs = client.with_key(&key_of(&store, other).await);
+    assert_eq!(sources(&theirs, &three).await, ["model"; 3]);
+    assert_eq!(sources(&theirs, &three).await, ["cache"; 3]);
+    let hits = server.metric("relserve_cache_rows_total{result=\"hit\"}");
+    assert_eq!(hits, 8.0, "each cell that was known counts once");
+    server.until_free().await;
 }
 
 #[actix_web::test]

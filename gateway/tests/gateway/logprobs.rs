@@ -68,6 +68,23 @@ async fn what_a_constraint_does_not_allow_has_no_part_in_the_probabilities() {
 }
 
 #[actix_web::test]
+async fn tokens_spell_the_answer_also_where_its_end_is_forced() {
+    let (running, client) = serve_demo().await;
+    for labels in [json!(["True", "False"]), json!(["wonderful", "abysmal"])] {
+        let ask = json!({"model": "relserve-demo", "prompt": "Claim: the soup was good.", "max_tokens": 12,
+            "temperature": 0, "guided_choice": labels, "logprobs": 2});
+        let reply = posted(&client, "/v1/completions", ask).await;
+        let (text, told) = (&reply["choices"][0]["text"], &reply["choices"][0]["logprobs"]);
+        let tokens = told["tokens"].as_array().unwrap();
+        let said: String = tokens.iter().filter_map(Value::as_str).collect();
+        assert_eq!(said.trim_start(), text.as_str().unwrap(), "{reply}");
+        assert!(labels.as_array().unwrap().contains(text), "{reply}");
+        assert_eq!(told["token_logprobs"].as_array().unwrap().len(), tokens.len());
+    }
+    running.drain(std::future::pending()).await;
+}
+
+#[actix_web::test]
 async fn a_cells_details_say_how_likely_its_answer_was_also_where_it_is_known_already() {
     let (running, client) = serve_demo().await;
     let call = |text: &str| json!({"function": "classify", "args": [text, LABELS]});

@@ -198,6 +198,7 @@ async fn a_pin_that_was_let_go_before_its_rows_came_holds_nothing() {
         class: ServiceClass::Interactive,
         rows: 1,
         failed: Vec::new(),
+        answered: Vec::new(),
         deadline: None,
         pin: Some(filling),
         parts: vec![TemplateRows {

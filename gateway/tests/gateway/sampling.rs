@@ -179,7 +179,7 @@ async fn what_is_out_of_range_is_refused_by_name_on_both_routes() {
         ("skip_special_tokens", json!("no")),
         ("include_stop_str_in_output", json!(1)),
         ("guided_grammar", json!("")),
-        ("guided_grammar", json!("root ::= \"a\"")),
+        ("guided_grammar", json!("root ::= missing")),
         ("guided_grammar", json!("start: undefined_rule")),
         ("structured_outputs", json!({"grammar": 7})),
     ] {
@@ -224,7 +224,12 @@ async fn every_chunk_says_what_was_spent_where_that_is_asked_for() {
 async fn a_grammar_says_what_an_answer_may_be() {
     let (running, client) = serve_demo().await;
     let grammar = "start: verdict \" \" degree \".\"\nverdict: \"good\" | \"bad\"\ndegree: /[1-3]{2}/\n";
-    for field in [json!({"guided_grammar": grammar}), json!({"structured_outputs": {"grammar": grammar}})] {
+    let ebnf = "root ::= verdict \" \" [1-3]{2} \".\"\nverdict ::= \"good\" | \"bad\"\n";
+    for field in [
+        json!({"guided_grammar": grammar}),
+        json!({"structured_outputs": {"grammar": grammar}}),
+        json!({"structured_outputs": {"grammar": ebnf}}),
+    ] {
         for temperature in [0, 2] {
             let more =
                 with(json!({"temperature": temperature, "seed": 3, "ignore_eos": false}), field.clone());

@@ -143,6 +143,27 @@ async fn mistakes_are_named_and_nothing_else_is_told() {
     }
 }
 
+/// As complex as is allowed runs, and more is refused before anything walks it.
+#[actix_web::test]
+async fn a_statement_that_nests_beyond_any_stack_is_refused() {
+    let server = serve().await;
+    let sum = |terms: usize| format!("SELECT 1{} AS n", "+1".repeat(terms));
+    assert_eq!(rows(&server, sum(900)).await, [json!({"n": 901})]);
+    for text in [
+        sum(20_000),
+        format!("SELECT 1 WHERE true{}", " AND true".repeat(20_000)),
+        format!("SELECT 1{}", "::int".repeat(20_000)),
+        format!("SELECT {}1{}", "(".repeat(20_000), ")".repeat(20_000)),
+        format!("SELECT {}1", "- ".repeat(20_000)),
+        format!("SELECT 1 {}", "UNION ALL SELECT 1 ".repeat(20_000)),
+    ] {
+        let reply = server.client.post("/v1/sql", &json!({ "query": text })).await;
+        assert_eq!(reply.status, 400, "{}", reply.body);
+    }
+    let reply = server.client.post("/v1/sql", &json!({ "query": sum(1_001) })).await;
+    assert!(reply.status == 400 && reply.body.contains("more than 1000 operators"), "{}", reply.body);
+}
+
 #[actix_web::test]
 async fn a_value_that_is_too_long_fails_alone() {
     let mut config = config();

@@ -107,7 +107,7 @@ fn form(constraint: &Constraint) -> String {
         Constraint::Regex(pattern) => format!("regex {:?}", beginning(pattern)),
         Constraint::JsonSchema(_) => "json_schema".into(),
         Constraint::StructuralTag(_) => "structural_tag".into(),
-        Constraint::Grammar(_) => "grammar".into(),
+        Constraint::Grammar(_) | Constraint::Ebnf(_) => "grammar".into(),
         Constraint::Excerpt { .. } => "excerpt".into(),
         Constraint::Reading { .. } => "reading".into(),
         Constraint::Items(items) => format!("{} to {} items", items.count_min, items.count_max),

@@ -133,13 +133,19 @@ fn constraint(value: &Value, parent: &Path<'_>) -> Result<Constraint, SpanError>
     };
     let integer = |value: &Value| {
         let map = value.as_object().filter(|map| map.len() == 2)?;
-        let (low, high) = (map.get("min")?.as_i64()?, map.get("max")?.as_i64()?);
+        // What compiles it counts in double precision.
+        let bound = |name| map.get(name)?.as_i64().filter(|bound| bound.unsigned_abs() <= 1 << 53);
+        let (low, high) = (bound("min")?, bound("max")?);
         (low <= high).then_some(Constraint::Integer { low, high })
     };
     let schema = |value: &Value| value.is_object().then(|| Constraint::JsonSchema(value.to_string()));
     let found = [
         fields.read("choice", choice, "texts, none of them empty")?,
-        fields.read("integer", integer, "`min` and `max`, integers of 64 bits in this order")?,
+        fields.read(
+            "integer",
+            integer,
+            "`min` and `max`, integers of up to 2^53 either way, in this order",
+        )?,
         fields.read("regex", |value| text(value).map(Constraint::Regex), "a text that is not empty")?,
         fields.read("json_schema", schema, "a JSON schema, an object")?,
     ];

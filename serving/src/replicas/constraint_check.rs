@@ -24,7 +24,7 @@ pub fn violation(constraint: &Constraint, text: &str, end: End) -> Option<String
         Constraint::Regex(pattern) => format!("not matched by the regex `{}`", cut(pattern)),
         Constraint::JsonSchema(_) => "no JSON of the schema".into(),
         Constraint::StructuralTag(_) => "no text with its tag".into(),
-        Constraint::Grammar(_) => "nothing of the grammar".into(),
+        Constraint::Grammar(_) | Constraint::Ebnf(_) => "nothing of the grammar".into(),
         Constraint::Excerpt { .. } => "no stretch of the row's text".into(),
         Constraint::Items(_) => "none of the items".into(),
         Constraint::Reading { .. } => "nothing that the row's text says".into(),
@@ -50,7 +50,7 @@ fn fits(constraint: &Constraint, text: &str) -> bool {
         // Servers are sent none.
         Constraint::StructuralTag(_) => true,
         // What is not understood here fails no answer.
-        Constraint::Grammar(_) => true,
+        Constraint::Grammar(_) | Constraint::Ebnf(_) => true,
         Constraint::Excerpt { of, otherwise } => {
             let holds = |source: &str| source.contains(text.trim());
             matches!(of, ExcerptSource::Text(source) if holds(source))

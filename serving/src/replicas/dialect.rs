@@ -91,18 +91,21 @@ pub fn constrained(
         (Dialect::Vllm, Form::Choice(texts)) => Ok(("structured_outputs", json!({ "choice": texts }))),
         (Dialect::Vllm, Form::Regex(regex)) => Ok(("structured_outputs", json!({ "regex": regex }))),
         (Dialect::Vllm, Form::Grammar(lark)) => Ok(("structured_outputs", json!({ "grammar": lark }))),
+        (Dialect::Vllm, Form::Ebnf(ebnf)) => Ok(("structured_outputs", json!({ "grammar": ebnf }))),
         (Dialect::Vllm, Form::Json(text)) => Ok(("structured_outputs", json!({ "json": schema(text)? }))),
         (Dialect::Sglang, Form::Choice(texts)) => {
             let texts: Vec<String> = texts.iter().map(|text| escaped(text)).collect();
             Ok(("regex", json!(format!("({})", texts.join("|")))))
         }
         (Dialect::Sglang, Form::Regex(regex)) => Ok(("regex", json!(regex))),
+        (Dialect::Sglang, Form::Ebnf(ebnf)) => Ok(("ebnf", json!(ebnf))),
         (Dialect::Sglang, Form::Json(text)) if !is_chat => Ok(("json_schema", json!(text))),
         (Dialect::LlamaCpp, Form::Choice(texts)) => {
             let texts: Vec<String> =
                 texts.iter().map(|text| Value::from(text.as_str()).to_string()).collect();
             Ok(("grammar", json!(format!("root ::= {}", texts.join(" | ")))))
         }
+        (Dialect::LlamaCpp, Form::Ebnf(ebnf)) => Ok(("grammar", json!(ebnf))),
         (Dialect::LlamaCpp, Form::Json(text)) if is_chat => {
             Ok(("response_format", json!({ "type": "json_object", "schema": schema(text)? })))
         }
@@ -114,6 +117,7 @@ pub fn constrained(
         (_, Form::Regex(_)) => cannot("a regex"),
         (_, Form::Json(_)) => cannot("a JSON schema"),
         (_, Form::Grammar(_)) => cannot("a grammar in the notation of Lark"),
+        (_, Form::Ebnf(_)) => cannot("a grammar in EBNF"),
     }
 }
 
@@ -123,6 +127,7 @@ enum Form {
     Regex(String),
     Json(String),
     Grammar(String),
+    Ebnf(String),
 }
 
 impl Form {
@@ -138,6 +143,7 @@ impl Form {
             Constraint::Regex(regex) => Self::Regex(regex.clone()),
             Constraint::JsonSchema(text) => Self::Json(text.clone()),
             Constraint::Grammar(lark) => Self::Grammar(lark.clone()),
+            Constraint::Ebnf(ebnf) => Self::Ebnf(ebnf.clone()),
             Constraint::Items(items) => Self::Regex(items_regex(items)),
             // Rows whose texts are understood list what they say.
             Constraint::Reading { otherwise: Some(otherwise), .. } => return Self::of(otherwise),
@@ -197,6 +203,8 @@ mod tests {
         let small = Constraint::Integer { low: -1, high: 1 };
         let large = Constraint::Integer { low: 0, high: 1 << 20 };
         let bounds = json!({ "type": "integer", "minimum": 0, "maximum": 1 << 20 });
+        let (text, lark) = ("root ::= [a-z]+", "start: /[a-z]+/");
+        let ebnf = Constraint::Ebnf(text.into());
         use Dialect::{LlamaCpp, Openai, Sglang, Vllm};
         let outputs = |value: Value| Some(json!({ "structured_outputs": value }));
         for is_chat in [false, true] {
@@ -212,6 +220,12 @@ mod tests {
             check(Openai, is_chat, &choice, None);
             check(Openai, is_chat, &regex, None);
             check(Openai, is_chat, &small, None);
+            check(Vllm, is_chat, &ebnf, outputs(json!({ "grammar": text })));
+            check(Sglang, is_chat, &ebnf, Some(json!({ "ebnf": text })));
+            check(LlamaCpp, is_chat, &ebnf, Some(json!({ "grammar": text })));
+            check(Openai, is_chat, &ebnf, None);
+            check(Vllm, is_chat, &Constraint::Grammar(lark.into()), outputs(json!({ "grammar": lark })));
+            check(LlamaCpp, is_chat, &Constraint::Grammar(lark.into()), None);
         }
         let object = json!({ "type": "json_object", "schema": { "type": "object" } });
         check(LlamaCpp, true, &json, Some(json!({ "response_format": object })));

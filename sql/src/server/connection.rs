@@ -1,6 +1,6 @@
 //! One connection, from its first byte to its last.
 
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
@@ -26,15 +26,12 @@ use super::startup::{self, Parameters, Startup};
 use super::tls::Channel;
 use super::transport::{ClientInput, ServerOutput};
 use super::{Server, catalog};
+use crate::complexity::on_a_large_stack;
 
 /// A client has so long to say who it is.
 const STARTUP_MAX: Duration = Duration::from_secs(60);
 /// An error that ends the connection has so long to reach the client.
 const FAREWELL_MAX: Duration = Duration::from_secs(2);
-/// Less of the stack than this is not enough for a statement as complex as is allowed.
-const STACK_MIN_BYTES: usize = 8 * 1024 * 1024;
-/// The stack that statements are parsed, planned and dropped on.
-const STACK_BYTES: usize = 32 * 1024 * 1024;
 
 /// Serves one connection to its end.
 pub(super) async fn serve(
@@ -248,11 +245,4 @@ async fn expired(timeout: Option<Duration>) {
         Some(timeout) => tokio::time::sleep(timeout).await,
         None => std::future::pending().await,
     }
-}
-
-/// Runs a future where expressions that are nested as deeply as is allowed may be walked by recursion.
-async fn on_a_large_stack<F: Future>(future: F) -> F::Output {
-    let mut future = pin!(future);
-    poll_fn(|context| stacker::maybe_grow(STACK_MIN_BYTES, STACK_BYTES, || future.as_mut().poll(context)))
-        .await
 }

@@ -1,14 +1,10 @@
 //! A text as statements, before any of them is parsed: each with its own text, and none too complex.
 
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
-use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer, Whitespace};
 
 use super::error::{SqlError, code};
-
-/// Operators within one pair of parentheses and between commas: each may nest the expression once more, and a
-/// chain of them is walked, copied and dropped by recursion.
-const OPERATORS_MAX: usize = 1_000;
+use crate::complexity;
 
 /// A statement's text, and the words that it begins with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,7 +60,10 @@ fn piece<'a>(
     tokens: &[&TokenWithSpan],
 ) -> Result<Option<Piece<'a>>, SqlError> {
     let Some(start) = start else { return Ok(None) };
-    check_complexity(tokens)?;
+    complexity::check(tokens.iter().map(|token| &token.token)).map_err(|error| {
+        SqlError::new(code::TOO_COMPLEX, error.to_string())
+            .with_hint("Write long lists of alternatives as IN (..) or as a join with VALUES.")
+    })?;
     let words = tokens.iter().map_while(|token| match &token.token {
         Token::Word(word) => Some(word.value.to_ascii_uppercase()),
         _ => None,
@@ -94,82 +93,6 @@ impl Places<'_> {
         }
         self.offset
     }
-}
-
-/// Refuses chains of operators that would nest an expression or a query beyond what a stack holds.
-fn check_complexity(tokens: &[&TokenWithSpan]) -> Result<(), SqlError> {
-    // Operators so far, per open parenthesis.
-    let mut counts = vec![0];
-    for token in tokens {
-        match &token.token {
-            Token::LParen | Token::LBracket | Token::LBrace => {
-                // A chain of calls and subscripts nests too: `a[1][1]`.
-                count(&mut counts)?;
-                counts.push(0);
-            }
-            Token::RParen | Token::RBracket | Token::RBrace => {
-                counts.pop();
-                if counts.is_empty() {
-                    counts.push(0);
-                }
-            }
-            Token::Comma => {
-                if let Some(last) = counts.last_mut() {
-                    *last = 0;
-                }
-            }
-            Token::Word(word) if word.quote_style.is_none() && nests(word.keyword) => count(&mut counts)?,
-            Token::Word(_)
-            | Token::Number(..)
-            | Token::SingleQuotedString(_)
-            | Token::DoubleQuotedString(_)
-            | Token::DollarQuotedString(_)
-            | Token::EscapedStringLiteral(_)
-            | Token::Placeholder(_)
-            | Token::Period => {}
-            _ => count(&mut counts)?,
-        }
-    }
-    Ok(())
-}
-
-fn count(counts: &mut [usize]) -> Result<(), SqlError> {
-    if let Some(last) = counts.last_mut() {
-        *last += 1;
-        if *last > OPERATORS_MAX {
-            let message =
-                format!("statement is too complex: more than {OPERATORS_MAX} operators in one expression");
-            return Err(SqlError::new(code::TOO_COMPLEX, message)
-                .with_hint("Write long lists of alternatives as IN (..) or as a join with VALUES."));
-        }
-    }
-    Ok(())
-}
-
-/// Keywords that are operators, or join what is before them with what is behind.
-fn nests(keyword: Keyword) -> bool {
-    matches!(
-        keyword,
-        Keyword::AND
-            | Keyword::OR
-            | Keyword::NOT
-            | Keyword::IS
-            | Keyword::NOTNULL
-            | Keyword::LIKE
-            | Keyword::ILIKE
-            | Keyword::SIMILAR
-            | Keyword::BETWEEN
-            | Keyword::IN
-            | Keyword::AT
-            | Keyword::COLLATE
-            | Keyword::UNION
-            | Keyword::EXCEPT
-            | Keyword::INTERSECT
-            | Keyword::JOIN
-            | Keyword::CASE
-            | Keyword::EXPLAIN
-            | Keyword::PREPARE
-    )
 }
 
 #[cfg(test)]

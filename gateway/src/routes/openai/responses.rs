@@ -140,8 +140,8 @@ pub struct ItemsQuery {
 #[utoipa::path(
     get, path = "/v1/responses/{id}/input_items", tag = "openai",
     params(
-        ("id" = String, Path), ("limit" = Option<u32>, Query, description = "1 to 100, by default 20"),
-        ("order" = Option<String>, Query, description = "asc or desc, by default desc"),
+        ("id" = String, Path), ("limit" = Option<u32>, Query, minimum = 1, maximum = 100, description = "1 to 100, by default 20"),
+        ("order" = Option<String>, Query, pattern = "^(asc|desc)$", description = "asc or desc, by default desc"),
         ("after" = Option<String>, Query, description = "an item's identity: the page begins behind it")
     ),
     responses((status = 200, body = Object), (status = 404, body = ErrorBody)), security(("key" = []))

@@ -352,6 +352,7 @@ fn work(lines: &[ReadyLine]) -> Prepared {
         class: ServiceClass::Bulk,
         rows: rows.len(),
         failed: Vec::new(),
+        answered: Vec::new(),
         deadline: None,
         pin: None,
         parts: vec![TemplateRows { open: None, label: None, rows }],

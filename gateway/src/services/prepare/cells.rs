@@ -6,6 +6,7 @@ use std::sync::Arc;
 use base::{Constraint, Millis, TenantId};
 use ir::Cell;
 use ir::catalogue::{Answer, Argument, BoundCall, Catalogue};
+use serde_json::Value;
 use serving::caller::Caller;
 use serving::clock::Deadline;
 use serving::demo;
@@ -25,10 +26,14 @@ use crate::json::JsonFields;
 use crate::models::ServedModel;
 use crate::services::calibration::{self, Learning};
 use crate::services::cell_budget;
+use crate::services::known_cells::{CellDigest, GroupDigest};
 use crate::services::priors::Priors;
 use crate::state::App;
 use crate::wire::cells::{Call, CellsRequest};
 use crate::wire::relquery::Order;
+
+/// Calls that are bound where they arrive.
+const LIGHT_CALLS_MAX: usize = 16;
 
 /// The rows of a relQuery, and what they are for: what the first of them says.
 type LabelledRows = (CallGroup, TableRows, Option<Arc<Label>>);
@@ -68,6 +73,13 @@ impl Wanted for WantedCells {
         Ok(bind_all(context, request))
     }
 
+    fn is_light(fields: &JsonFields) -> bool {
+        let calls = fields.get("calls").and_then(Value::as_array);
+        calls.is_some_and(|calls| {
+            calls.len() <= LIGHT_CALLS_MAX && calls.iter().all(|call| call.get("constraint").is_none())
+        })
+    }
+
     fn outline(&self) -> Outline {
         let (kind, rows) = (RelQueryKind::Cells(Arc::clone(&self.answers)), self.answers.len());
         Outline { kind, rows, stream: self.stream, deadline: self.deadline }
@@ -75,6 +87,48 @@ impl Wanted for WantedCells {
 
     fn lower(self, context: RequestContext<'_>) -> Result<PreparedRequest, RequestError> {
         lower_cells(context, self)
+    }
+
+    fn known(&self, context: RequestContext<'_>) -> Option<Prepared> {
+        let model = context.model;
+        if !self.cache || !self.failed.is_empty() {
+            return None;
+        }
+        let mut answered = Vec::with_capacity(self.answers.len());
+        for ((group, rows, _), priors) in self.groups.iter().zip(&self.priors) {
+            let digest = digest_of(context, (group, priors.as_ref()), self.guidance);
+            for (number, row) in rows.iter() {
+                let key = model.known_cells.get(&digest.cell(row))?;
+                answered.push((number, model.runtime.shared.results.get(context.tenant, &key)?));
+            }
+        }
+        let deadline = self.deadline.map(|span| Deadline::new(context.arrival, span));
+        Some(Prepared { answered, ..prepared(Arc::clone(&self.answers), deadline) })
+    }
+}
+
+/// What decides the answers of a group's cells beside their rows.
+fn digest_of(
+    context: RequestContext<'_>,
+    (group, priors): (&CallGroup, Option<&Priors>),
+    guidance: CellsConfig,
+) -> GroupDigest {
+    let output_max = context.app.config.limits.output_tokens_max;
+    GroupDigest::of(&format!("{group:?} {priors:?} {guidance:?} {output_max}"))
+}
+
+/// The relQuery of cells whose answers are read so, none of them there yet.
+fn prepared(answers: Arc<[Answer]>, deadline: Option<Deadline>) -> Prepared {
+    Prepared {
+        rows: answers.len(),
+        kind: RelQueryKind::Cells(answers),
+        route: "cells",
+        class: base::ServiceClass::Interactive,
+        failed: Vec::new(),
+        answered: Vec::new(),
+        deadline,
+        pin: None,
+        parts: Vec::new(),
     }
 }
 
@@ -110,22 +164,23 @@ fn lower_cells(context: RequestContext<'_>, wanted: WantedCells) -> Result<Prepa
     let WantedCells { groups, priors, guidance, answers, mut failed, deadline, cache, stream } = wanted;
     let mut parts = Vec::with_capacity(groups.len());
     for ((group, rows, label), priors) in groups.into_iter().zip(priors) {
+        let digest = digest_of(context, (&group, priors.as_ref()), guidance);
+        let asked: HashMap<u32, CellDigest> =
+            rows.iter().map(|(number, row)| (number, digest.cell(row))).collect();
         let columns = (group.0.columns(), Order::Rows);
         let options = RowOptions { guidance, scoring: calibrated(priors), cache };
         let (part, bad) = cell_part(context, group, columns, rows, options)?;
         failed.extend(bad);
+        for row in &part.rows {
+            let digests = row.targets.iter().filter_map(|number| asked.get(number));
+            if let Some(key) = row.key {
+                digests.for_each(|digest| context.model.known_cells.keep(*digest, key));
+            }
+        }
         parts.push(TemplateRows { label, ..part });
     }
-    let work = Prepared {
-        rows: answers.len(),
-        kind: RelQueryKind::Cells(answers),
-        route: "cells",
-        class: base::ServiceClass::Interactive,
-        failed,
-        deadline: deadline.map(|span| Deadline::new(context.arrival, span)),
-        pin: None,
-        parts,
-    };
+    let deadline = deadline.map(|span| Deadline::new(context.arrival, span));
+    let work = Prepared { failed, parts, ..prepared(answers, deadline) };
     Ok(PreparedRequest { work, stream })
 }
 

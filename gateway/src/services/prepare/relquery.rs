@@ -80,6 +80,7 @@ fn lower_relquery(
         class: request.class,
         rows: total,
         failed: some_can_run(total, failed)?,
+        answered: Vec::new(),
         deadline: request.deadline.map(|span| Deadline::new(context.arrival, span)),
         pin: None,
         parts: vec![TemplateRows { label: request.label, ..part }],

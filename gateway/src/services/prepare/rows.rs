@@ -66,6 +66,11 @@ impl TableRows {
         self.records.push(record);
     }
 
+    /// Its rows that can be filled.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &[Cell])> {
+        self.numbers.iter().copied().zip(self.cells.iter().map(Vec::as_slice))
+    }
+
     /// Builds the plan, rewrites it and lowers it. Returns the rows to run and those that cannot.
     pub fn lower(
         self,

@@ -164,6 +164,7 @@ impl QueryRunner<'_> {
             class: self.asker.class,
             rows: rows.len(),
             failed: Vec::new(),
+            answered: Vec::new(),
             deadline: self.asker.deadline,
             pin: None,
             parts: vec![TemplateRows { open: None, label: None, rows }],

@@ -380,6 +380,7 @@ async fn prepared(
             class: ServiceClass::Dashboard,
             rows: count,
             failed,
+            answered: Vec::new(),
             deadline: None,
             pin: None,
             parts: vec![part],

@@ -122,6 +122,9 @@ fn read(
         (Form::Choice, value) => choice(&field, value, limits)?,
         (Form::Regex, value) => regex(&field, value)?,
         (Form::Grammar, value) => grammar(&field, value)?,
+        (Form::Json, Value::String(text)) if text.trim().is_empty() => {
+            return Err(RequestError::invalid(field, "must be a JSON schema, an object"));
+        }
         (Form::Json, Value::String(text)) => match json::value(text.as_bytes()) {
             Ok(value) => schema(&field, &value)?,
             Err(error) => return Err(RequestError::invalid(field, error.to_string())),

@@ -111,6 +111,9 @@ impl ResponseRequest {
         fields.insert("max_completion_tokens", limit.unwrap_or_default());
         let text = take_text(&mut fields)?;
         let metadata = fields.copy("metadata").unwrap_or_else(|| json!({}));
+        if !metadata.is_object() {
+            return fields.bad("metadata", "must be an object");
+        }
         let user = fields.text("user").map(str::to_owned);
         let tools = take_tools(&mut fields)?;
         let tool_choice = take_tool_choice(&mut fields);
@@ -185,6 +188,9 @@ fn take_text(fields: &mut JsonFields) -> Result<Value, RequestError> {
     let Value::Object(mut format) = format else {
         return Err(RequestError::invalid("text.format", "must be an object"));
     };
+    if fields.take("response_format").is_some() {
+        return fields.bad("response_format", "is `text.format` on this route: send one of them");
+    }
     let kind = format.remove("type").unwrap_or_default();
     let is_schema = kind == "json_schema";
     let mut response_format = Map::new();
@@ -493,9 +499,14 @@ mod tests {
             (r#"{"input":"a","truncation":"auto"}"#, "truncation"),
             (r#"{"input":"a","tools":[{"type":"web_search"}]}"#, "tools[0].type"),
             (r#"{"input":"a","n":2}"#, "n"),
+            (r#"{"input":"a","metadata":0}"#, "metadata"),
             (r#"{"input":"a","include":"all"}"#, "include"),
             (r#"{"input":"a","include":[1]}"#, "include"),
             (r#"{"input":"a","top_logprobs":21}"#, "top_logprobs"),
+            (
+                r#"{"input":"a","text":{"format":{"type":"text"}},"response_format":{"type":"text"}}"#,
+                "response_format",
+            ),
             (r#"{"input":"a","include":["message.output_text.logprobs"],"top_logprobs":-1}"#, "top_logprobs"),
             (r#"{"input":"a","text":{"format":{"type":"xml"}}}"#, "text.format.type"),
             (r#"{"input":"a","text":{"format":"xml"}}"#, "text.format"),
