@@ -243,9 +243,12 @@ pub(crate) struct EdgeArguments {
     /// Connections beside them that had an answer and say no more.
     #[arg(long, default_value_t = 10_000)]
     pub(crate) idle: u32,
-    /// Clients beside them whose requests come a byte at a time.
+    /// Clients beside them whose requests come in pieces, over nine seconds.
     #[arg(long, default_value_t = 1_000)]
     pub(crate) slow: u32,
+    /// Pieces of such a request; 1000 are a byte at a time.
+    #[arg(long, default_value_t = 10, value_parser = value_parser!(u32).range(1..))]
+    pub(crate) pieces: u32,
 }
 
 /// A number above 0.

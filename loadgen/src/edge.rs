@@ -33,8 +33,10 @@ pub struct EdgeLoad {
     pub cells: u32,
     /// Connections that had an answer and say no more.
     pub idle: u32,
-    /// Connections whose requests come a byte at a time.
+    /// Connections whose requests come in pieces.
     pub slow: u32,
+    /// Pieces of such a request, which takes nine seconds.
+    pub pieces: u32,
 }
 
 /// What the requests took.
@@ -134,7 +136,8 @@ pub async fn measure(server: SocketAddr, key: Option<&str>, load: EdgeLoad) -> R
         first.ask(&requests[number % requests.len()]).await.map_err(failed)?;
         report.alone.push(milliseconds(asked.elapsed()));
     }
-    let crowd = Crowd::gather(server, (load.idle, load.slow), &requests[0]).await.map_err(failed)?;
+    let crowd =
+        Crowd::gather(server, (load.idle, load.slow, load.pieces), &requests[0]).await.map_err(failed)?;
     let begun = Instant::now();
     let mut senders = JoinSet::new();
     for sender in 0..load.connections {

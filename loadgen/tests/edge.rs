@@ -32,7 +32,7 @@ async fn measured(cell: &'static str) -> Result<EdgeReport, Error> {
         }
     });
     let span = Duration::from_millis(50);
-    let load = EdgeLoad { rate: 1_000.0, span, connections: 4, cells: 3, idle: 5, slow: 2 };
+    let load = EdgeLoad { rate: 1_000.0, span, connections: 4, cells: 3, idle: 5, slow: 2, pieces: 300 };
     measure(server, Some("k"), load).await
 }
 

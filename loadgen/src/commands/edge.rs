@@ -16,8 +16,8 @@ const REQUEST_MAX: Duration = Duration::from_secs(60);
 const OTHER_FILES: u64 = 128;
 
 pub(super) async fn perform(arguments: EdgeArguments) -> Result<bool, Error> {
-    let EdgeArguments { server: started, rate, seconds, connections, cells, idle, slow } = arguments;
-    let load = EdgeLoad { rate, span: Duration::from_secs(seconds), connections, cells, idle, slow };
+    let EdgeArguments { server: started, rate, seconds, connections, cells, idle, slow, pieces } = arguments;
+    let load = EdgeLoad { rate, span: Duration::from_secs(seconds), connections, cells, idle, slow, pieces };
     let files = u64::from(connections) + u64::from(idle) + u64::from(slow) + OTHER_FILES;
     let open_max = rlimit::increase_nofile_limit(files).map_err(|error| Error::Client(error.to_string()))?;
     if open_max < files {

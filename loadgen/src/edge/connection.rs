@@ -25,14 +25,14 @@ impl Connection {
         self.read().await
     }
 
-    /// The same, a byte at a time, each when `pace` says.
+    /// The same in pieces, each when `pace` says.
     pub(super) async fn ask_slowly<F: Future>(
         &mut self,
-        request: &[u8],
+        pieces: &[&[u8]],
         pace: impl Fn() -> F,
     ) -> Result<(), Error> {
-        for byte in request {
-            self.stream.write_all(&[*byte]).await?;
+        for piece in pieces {
+            self.stream.write_all(piece).await?;
             pace().await;
         }
         self.read().await

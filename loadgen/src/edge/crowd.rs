@@ -1,4 +1,4 @@
-//! Whoever is connected beside those that are measured: idle connections, and clients that send a byte at a time.
+//! Whoever is connected beside those that are measured: idle connections, and clients that send little by little.
 
 use std::io::Error;
 use std::net::SocketAddr;
@@ -10,8 +10,8 @@ use tokio::task::JoinSet;
 
 use super::connection::Connection;
 
-/// Time between two bytes of a slow client: a request's head comes within ten seconds.
-const PACE: Duration = Duration::from_millis(30);
+/// What a slow client takes for a request: its head must come within ten seconds.
+const SLOW: Duration = Duration::from_secs(9);
 
 /// Connections that are open beside others.
 pub(super) struct Crowd {
@@ -21,10 +21,11 @@ pub(super) struct Crowd {
 }
 
 impl Crowd {
-    /// Opens so many idle connections, each of which gets an answer first, and so many slow ones.
+    /// Opens so many idle connections, each of which gets an answer first, and so many slow ones, whose requests come in
+    /// so many pieces.
     pub(super) async fn gather(
         server: SocketAddr,
-        (idle, slow): (u32, u32),
+        (idle, slow, pieces): (u32, u32, u32),
         request: &[u8],
     ) -> Result<Self, Error> {
         let mut crowd = Self { idle: Vec::new(), slow: JoinSet::new(), answered: Arc::default() };
@@ -34,7 +35,7 @@ impl Crowd {
             crowd.idle.push(connection);
         }
         for _ in 0..slow {
-            crowd.slow.spawn(dawdle(server, request.to_vec(), Arc::clone(&crowd.answered)));
+            crowd.slow.spawn(dawdle(server, (request.to_vec(), pieces), Arc::clone(&crowd.answered)));
         }
         Ok(crowd)
     }
@@ -47,17 +48,19 @@ impl Crowd {
     }
 }
 
-/// Sends a request again and again, a byte at a time; connects again where the server has had enough.
-async fn dawdle(server: SocketAddr, request: Vec<u8>, answered: Arc<AtomicU64>) {
+/// Sends a request again and again, in so many pieces; connects again where the server has had enough.
+async fn dawdle(server: SocketAddr, (request, pieces): (Vec<u8>, u32), answered: Arc<AtomicU64>) {
+    let pieces: Vec<&[u8]> = request.chunks(request.len().div_ceil(pieces as usize)).collect();
+    let pace = SLOW / pieces.len() as u32;
     loop {
         let Ok(mut connection) = Connection::open(server).await else {
-            tokio::time::sleep(PACE).await;
+            tokio::time::sleep(pace).await;
             continue;
         };
-        while connection.ask_slowly(&request, || tokio::time::sleep(PACE)).await.is_ok() {
+        while connection.ask_slowly(&pieces, || tokio::time::sleep(pace)).await.is_ok() {
             answered.fetch_add(1, Ordering::Relaxed);
         }
         // One that refuses at once is not asked again at once.
-        tokio::time::sleep(PACE).await;
+        tokio::time::sleep(pace).await;
     }
 }
