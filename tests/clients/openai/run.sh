@@ -2,10 +2,11 @@
 # Other people's clients of OpenAI's API against a server of their own, each installed from its registry into an
 # environment of its own. One line for each: passed, FAILED, or skipped where it cannot be installed.
 # usage: tests/clients/openai/run.sh PROGRAM [FAMILY ..]
+# lotus needs what tests/vllm/install.sh installs, and is skipped where it is not there.
 # RELSERVE_CLIENTS_MODEL serves another model than the built-in one: a folder or a file as `--model` takes it.
 set -euo pipefail
-cd "$(dirname "$0")"
 program=$(realpath "$1")
+cd "$(dirname "$0")"
 shift
 families=("$@")
 if [ "$#" = 0 ]; then
@@ -18,6 +19,7 @@ fi
 
 work=$(mktemp -d)
 . ../../server.sh
+. ../load/torch.sh
 # The clients are tried, not the model: it may say anything.
 printf '[model]\ndemo_functions = "all"\n' >"$work/relserve.toml"
 serve "$program" --config "$work/relserve.toml" \
@@ -28,10 +30,11 @@ export DO_NOT_TRACK=1 LITELLM_LOCAL_MODEL_COST_MAP=True RAY_USAGE_STATS_ENABLED=
 
 environment() { # FAMILY
   local list=requirements-$1.txt environment=.venv-$1
+  [ "$1" != lotus ] || ../../vllm/install.sh --check || return
   cmp -s "$list" "$environment/installed.txt" && return
   rm -rf "$environment"
-  python3 -m venv "$environment"
-  if "$environment/bin/pip" install --quiet --disable-pip-version-check -r "$list" >&2; then
+  if [ "$1" = lotus ]; then torch_environment "$environment"; else python3 -m venv "$environment"; fi
+  if "$environment/bin/pip" install --quiet --disable-pip-version-check --no-warn-conflicts -r "$list" >&2; then
     cp "$list" "$environment/installed.txt"
   else
     rm -rf "$environment"
