@@ -290,9 +290,8 @@ fn one(c: char) -> String {
 fn class(text: &mut Text<'_>) -> Result<String, ConstraintError> {
     let mut regex = String::from(if text.take('^') { "[^" } else { "[" });
     let begin = regex.len();
-    loop {
-        // An escaped character is never a sign.
-        let Some(first) = text.char_before(']')? else { break };
+    // An escaped character is never a sign.
+    while let Some(first) = text.char_before(']')? {
         regex += &one(first);
         let mut ahead = text.rest.clone();
         if ahead.next() == Some('-') && ahead.next().is_some_and(|c| c != ']') {
