@@ -12,9 +12,8 @@ shift
 work=$(mktemp -d)
 . ../../server.sh
 . ./torch.sh
-printf '[model]\ndemo_functions = "all"\n' >"$work/relserve.toml"
-serve "$program" --config "$work/relserve.toml" \
-  ${RELSERVE_CLIENTS_MODEL:+--model "$RELSERVE_CLIENTS_MODEL" --model-name relserve-demo}
+printf '[model]\nname = "relserve-demo"\ndemo_functions = "all"\n' >"$work/relserve.toml"
+serve "$program" --config "$work/relserve.toml" ${RELSERVE_CLIENTS_MODEL:+--model "$RELSERVE_CLIENTS_MODEL"}
 for row in $(seq 20); do
   printf '{"prompt": "Is review %s good? Text: a wonderful film.", "text": "Is review %s good? Text: a wonderful film."}\n' "$row" "$row"
 done >"$work/prompts.jsonl"

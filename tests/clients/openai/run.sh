@@ -21,9 +21,8 @@ work=$(mktemp -d)
 . ../../server.sh
 . ../load/torch.sh
 # The clients are tried, not the model: it may say anything.
-printf '[model]\ndemo_functions = "all"\n' >"$work/relserve.toml"
-serve "$program" --config "$work/relserve.toml" \
-  ${RELSERVE_CLIENTS_MODEL:+--model "$RELSERVE_CLIENTS_MODEL" --model-name relserve-demo}
+printf '[model]\nname = "relserve-demo"\ndemo_functions = "all"\n' >"$work/relserve.toml"
+serve "$program" --config "$work/relserve.toml" ${RELSERVE_CLIENTS_MODEL:+--model "$RELSERVE_CLIENTS_MODEL"}
 export RELSERVE_BASE_URL="$address/v1" RELSERVE_API_KEY="$key"
 # No client tells its makers about these runs.
 export DO_NOT_TRACK=1 LITELLM_LOCAL_MODEL_COST_MAP=True RAY_USAGE_STATS_ENABLED=0 PYTHONWARNINGS=ignore
