@@ -16,7 +16,7 @@ const TIMES_MAX: u32 = 2_000;
 /// The same grammar in the notation of Lark.
 pub(super) fn to_lark(ebnf: &str) -> Result<String, ConstraintError> {
     let mut lark = Translation::default();
-    let mut text = Text { rest: ebnf.chars().peekable(), line: 1 };
+    let mut text = GrammarText { rest: ebnf.chars().peekable(), line: 1 };
     text.skip_blanks();
     while text.peek().is_some() {
         lark.rule(&mut text)?;
@@ -25,12 +25,12 @@ pub(super) fn to_lark(ebnf: &str) -> Result<String, ConstraintError> {
 }
 
 /// What is left of the grammar's text.
-struct Text<'a> {
+struct GrammarText<'a> {
     rest: Peekable<Chars<'a>>,
     line: u32,
 }
 
-impl Text<'_> {
+impl GrammarText<'_> {
     fn peek(&mut self) -> Option<char> {
         self.rest.peek().copied()
     }
@@ -77,7 +77,7 @@ impl Text<'_> {
 
     /// Whether `name ::=` comes next: a rule ends there, on whatever line.
     fn begins_rule(&self) -> bool {
-        let mut ahead = Text { rest: self.rest.clone(), line: 0 };
+        let mut ahead = GrammarText { rest: self.rest.clone(), line: 0 };
         ahead.name().is_some() && "::=".chars().all(|c| ahead.take(c))
     }
 
@@ -133,7 +133,7 @@ struct Translation {
 }
 
 impl Translation {
-    fn rule(&mut self, text: &mut Text<'_>) -> Result<(), ConstraintError> {
+    fn rule(&mut self, text: &mut GrammarText<'_>) -> Result<(), ConstraintError> {
         let Some(name) = text.name().filter(|_| "::=".chars().all(|c| text.take(c))) else {
             return text.error("a rule must begin with its name and `::=`");
         };
@@ -153,7 +153,7 @@ impl Translation {
     }
 
     /// Sequences, with `|` between.
-    fn alternatives(&mut self, text: &mut Text<'_>) -> Result<(), ConstraintError> {
+    fn alternatives(&mut self, text: &mut GrammarText<'_>) -> Result<(), ConstraintError> {
         loop {
             text.skip_blanks();
             let begin = self.lark.len();
@@ -171,7 +171,7 @@ impl Translation {
     }
 
     /// What may be repeated; false where a sequence ends.
-    fn item(&mut self, text: &mut Text<'_>) -> Result<bool, ConstraintError> {
+    fn item(&mut self, text: &mut GrammarText<'_>) -> Result<bool, ConstraintError> {
         match text.peek() {
             Some('"') => {
                 text.next();
@@ -218,7 +218,7 @@ impl Translation {
     }
 
     /// How often the item before is there.
-    fn times(&mut self, text: &mut Text<'_>) -> Result<(), ConstraintError> {
+    fn times(&mut self, text: &mut GrammarText<'_>) -> Result<(), ConstraintError> {
         match text.peek() {
             Some(c @ ('?' | '*' | '+')) => {
                 text.next();
@@ -287,7 +287,7 @@ fn one(c: char) -> String {
 }
 
 /// The class whose `[` has been read, as a regular expression.
-fn class(text: &mut Text<'_>) -> Result<String, ConstraintError> {
+fn class(text: &mut GrammarText<'_>) -> Result<String, ConstraintError> {
     let mut regex = String::from(if text.take('^') { "[^" } else { "[" });
     let begin = regex.len();
     // An escaped character is never a sign.
@@ -311,7 +311,7 @@ fn class(text: &mut Text<'_>) -> Result<String, ConstraintError> {
 }
 
 /// A number in a repetition, where one is there.
-fn number(text: &mut Text<'_>) -> Result<Option<u32>, ConstraintError> {
+fn number(text: &mut GrammarText<'_>) -> Result<Option<u32>, ConstraintError> {
     text.skip_blanks();
     let mut digits = String::new();
     while let Some(c) = text.peek().filter(char::is_ascii_digit) {
@@ -325,5 +325,36 @@ fn number(text: &mut Text<'_>) -> Result<Option<u32>, ConstraintError> {
     match digits.parse() {
         Ok(number) if number <= TIMES_MAX => Ok(Some(number)),
         _ => text.error(format_args!("{digits} repetitions; at most {TIMES_MAX} are allowed")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_grammar_is_refused_by_what_is_wrong() {
+        for (ebnf, said) in [
+            ("root ::= missing", "`missing` is named and not there"),
+            ("first ::= \"a\"", "no rule `root`"),
+            ("root ::= \"a\"\nroot ::= \"b\"", "line 2: rule `root` is there twice"),
+            ("root ::= (\"a\"", "`)` is missing"),
+            ("root ::= \"a", "`\"` is missing"),
+            ("root ::= [a", "`]` is missing"),
+            ("root ::= []", "is empty"),
+            ("root ::= [z-a]", "holds no character"),
+            ("root ::= \"\\q\"", "`\\q` is no escape"),
+            ("root ::= \"\\u12\"", "4 hexadecimal"),
+            ("root ::= \"\\ud800\"", "no character"),
+            ("root ::= \"a\"{3,2}", "3 to 2"),
+            ("root ::= \"a\"{,}", "`{m,n}`"),
+            ("root ::= \"a\"{2001}", "at most 2000"),
+            ("root ::= \"a\" (=\"b\")", "looks ahead"),
+            ("root ::= \"a\" ]", "`]` has no place"),
+            ("root: \"a\"", "name and `::=`"),
+        ] {
+            let error = to_lark(ebnf).expect_err(ebnf);
+            assert!(error.to_string().contains(said), "{error} for {ebnf}");
+        }
     }
 }
