@@ -2,9 +2,11 @@
 //! limits.
 //!
 //! ```text
-//! cargo bench -p engine --bench cuda [-- SHAPE [decode]]      # qwen2.5-7b, llama-3-8b or, where memory is
-//! short, qwen2.5-0.5b; `decode`: of bf16 alone, and no prompts
+//! cargo bench -p engine --bench cuda [-- [SHAPE] [FORMAT] [CASES]]
 //! ```
+//!
+//! A shape is `qwen2.5-7b`, `llama-3-8b` or, where memory is short, `qwen2.5-0.5b`; a format `bf16` or `fp8`; cases are `decode`,
+//! `prefill` or `shared`. What is not named is all of it, but for the small shape.
 //!
 //! It prints, per case, the median time of a step and its fraction of the limit: decode against reading all
 //! weights and the rows' keys and values once at the rate at which the card copies, prefill against its
@@ -29,6 +31,12 @@ use engine::device::Cpu;
 use engine::device::cuda::{Buffer, CudaRuntime, Element, Factors, Gpu, GpuError, Linear};
 use engine::parallel::{Ranks, ShardedModel, StepError};
 use engine::{Keep, KvFormat, Quantize};
+
+/// How weights are kept.
+const FORMATS: [&str; 2] = ["bf16", "fp8"];
+
+/// Kinds of steps.
+const CASES: [&str; 3] = ["decode", "prefill", "shared"];
 
 /// Runs of each case; the median counts.
 const RUNS: usize = 15;
@@ -123,6 +131,7 @@ impl Limits {
             y: to.address(),
             out: Element::Bf16,
             adds: false,
+            scales: None,
         };
         gpu.linear(&square)?;
         let seconds = median(&**gpu, || gpu.linear(&square))?;
@@ -147,11 +156,19 @@ fn step(ranks: &mut Ranks, slots: &[Slot]) -> Result<f64, StepError> {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut words = std::env::args().skip(1).filter(|word| !word.starts_with("--"));
-    let names = words
-        .next()
-        .map_or_else(|| vec!["qwen2.5-7b".to_owned(), "llama-3-8b".to_owned()], |name| vec![name]);
-    let decodes_only = words.next().is_some_and(|word| word == "decode");
+    let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
+    // Those of `all` that are named, or all.
+    let named = |all: &[&'static str]| -> Vec<&'static str> {
+        let some: Vec<_> = all.iter().copied().filter(|name| words.iter().any(|word| word == name)).collect();
+        if some.is_empty() { all.to_vec() } else { some }
+    };
+    let (formats, cases) = (named(&FORMATS), named(&CASES));
+    let shapes: Vec<&str> = words
+        .iter()
+        .map(String::as_str)
+        .filter(|word| !FORMATS.contains(word) && !CASES.contains(word))
+        .collect();
+    let shapes = if shapes.is_empty() { vec!["qwen2.5-7b", "llama-3-8b"] } else { shapes };
     let gpus = match Arc::new(CudaRuntime::default()).open(&[0], false) {
         Ok(gpus) => gpus,
         Err(error) => {
@@ -166,16 +183,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         limits.copy / 1e9,
         limits.product / 1e12
     );
-    for name in names {
-        let config = shape(&name).ok_or_else(|| format!("no shape {name}"))?;
-        let kept: &[_] = if decodes_only { &[None] } else { &[None, Some(Quantize::Fp8)] };
-        for quantize in kept.iter().copied() {
+    for name in shapes {
+        let config = shape(name).ok_or_else(|| format!("no shape {name}"))?;
+        for format in &formats {
+            let quantize = (*format == "fp8").then_some(Quantize::Fp8);
             if quantize.is_some() && !gpus[0].has_e4m3() {
                 println!("{name} in fp8: this card does not multiply it\n");
                 continue;
             }
             let keep = Keep { quantize, ..Keep::default() };
-            measure((&name, &config), &gpus, (&limits, decodes_only), keep)?;
+            measure((name, &config), &gpus, (&limits, &cases), keep)?;
         }
     }
     Ok(())
@@ -185,7 +202,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 fn measure(
     (name, config): (&str, &ModelConfig),
     gpus: &[Arc<dyn Gpu>],
-    (limits, decodes_only): (&Limits, bool),
+    (limits, cases): (&Limits, &[&str]),
     keep: Keep,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let cpu = Arc::new(Cpu::new(None)?);
@@ -196,7 +213,8 @@ fn measure(
     let kept = keep.quantize.map_or("bf16", Quantize::name);
     println!("{name}, random weights, {kept}: {:.2} GB read by a step", model.step_bytes() as f64 / 1e9);
     let token_bytes = (4 * config.layers * config.kv_heads * config.head_dim) as f64;
-    for (rows, context) in [(1, 512), (8, 512), (32, 512), (128, 512), (32, 4096)] {
+    let decodes = [(1, 512), (8, 512), (32, 512), (128, 512), (32, 4096)];
+    for (rows, context) in decodes.into_iter().filter(|_| cases.contains(&"decode")) {
         let mut blocks = 0;
         let slots: Vec<Slot> =
             (0..rows).map(|id| slot(id, 1, &[run(context, &mut blocks)], &mut blocks)).collect();
@@ -208,10 +226,7 @@ fn measure(
             100.0 * bytes / seconds / limits.copy
         );
     }
-    if decodes_only {
-        return Ok(());
-    }
-    for tokens in [2048, 4096, 8192] {
+    for tokens in [2048, 4096, 8192].into_iter().filter(|_| cases.contains(&"prefill")) {
         let slots = [slot(1, tokens, &[], &mut 0)];
         let seconds = step(&mut ranks, &slots)?;
         // Scores and values of all pairs of tokens that see each other.
@@ -223,6 +238,9 @@ fn measure(
             1e3 * seconds,
             100.0 * operations / seconds / limits.product
         );
+    }
+    if !cases.contains(&"shared") {
+        return Ok(());
     }
     let mut blocks = 0;
     let shared = run(2000, &mut blocks);

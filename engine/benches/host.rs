@@ -73,6 +73,10 @@ impl Gpu for Nothing {
         "nothing".to_owned()
     }
 
+    fn has_wgmma(&self) -> bool {
+        true
+    }
+
     fn has_e4m3(&self) -> bool {
         true
     }

@@ -106,6 +106,16 @@ fn compare(model: &Synthetic, found: &[Vec<f32>], expected: &[Vec<f32>], on: &st
     }
 }
 
+/// How many of the tokens that greedy rows would say next are the processor's; all of them in single precision.
+fn compare_greedy(model: &Synthetic, found: &[Vec<f32>], expected: &[Vec<f32>]) -> usize {
+    let highest = |row: &[f32]| (0..row.len()).max_by(|a, b| row[*a].total_cmp(&row[*b])).expect("logits");
+    let same =
+        found.iter().zip(expected).filter(|(found, expected)| highest(found) == highest(expected)).count();
+    let least = if model.dtype == Dtype::F32 { found.len() } else { found.len() * 9 / 10 };
+    assert!(same >= least, "{:?} {:?}: {same} of {}", model.config.family, model.dtype, found.len());
+    same
+}
+
 /// Compares emulated GPUs with the processor.
 fn check_logits(model: &Synthetic, ranks: usize) {
     let Some(gpus) = emulated::gpus(ranks) else { return };
@@ -134,6 +144,10 @@ fn logits_are_the_processors_on_tensor_cores() {
         let mut model = Synthetic { dtype, ..Synthetic::tiny(family, 72) };
         model.config.head_dim = dim;
         check_logits(&model, 1);
+        let Some(gpus) = emulated::gpus(1) else { return };
+        gpus[0].has_wgmma.store(true, Ordering::SeqCst);
+        let found = logits(on_gpus(&model, &gpus), model.seed);
+        compare(&model, &found, &logits(on_cpu(&model), model.seed), "warpgroups");
     }
 }
 
@@ -155,21 +169,47 @@ fn long_logits(ranks: ShardedModel, seed: u64) -> Vec<Vec<f32>> {
     found
 }
 
+/// A model of long contexts: [`long_logits`].
+fn of_long_contexts(dtype: Dtype, head_dim: usize, window: Option<usize>) -> Synthetic {
+    let mut model = Synthetic { dtype, ..Synthetic::tiny(Family::Mistral, 79) };
+    (model.config.head_dim, model.config.context_max) = (head_dim, 512);
+    model.config.sliding_window = window;
+    model
+}
+
 #[test]
 fn long_contexts_are_the_processors() {
+    for (dtype, dim, window, has_wgmma) in [
+        (Dtype::Bf16, 64, None, false),
+        (Dtype::Bf16, 64, None, true),
+        (Dtype::Bf16, 128, Some(100), false),
+        (Dtype::Bf16, 128, Some(100), true),
+        (Dtype::F16, 64, Some(100), false),
+        (Dtype::F16, 128, None, true),
+        (Dtype::F32, 16, None, false),
+        (Dtype::F32, 16, Some(100), false),
+    ] {
+        let Some(gpus) = emulated::gpus(1) else { return };
+        gpus[0].has_wgmma.store(has_wgmma, Ordering::SeqCst);
+        let model = of_long_contexts(dtype, dim, window);
+        let found = long_logits(on_gpus(&model, &gpus), model.seed);
+        compare(&model, &found, &long_logits(on_cpu(&model), model.seed), "a long context");
+    }
+}
+
+#[test]
+fn long_contexts_on_a_card_are_the_processors() {
+    let Some(cuda) = runtime() else { return };
     for (dtype, dim, window) in [
         (Dtype::Bf16, 64, None),
         (Dtype::Bf16, 128, Some(100)),
-        (Dtype::F16, 64, Some(100)),
-        (Dtype::F32, 16, None),
-        (Dtype::F32, 16, Some(100)),
+        (Dtype::Bf16, 128, None),
+        (Dtype::F16, 128, None),
     ] {
-        let Some(gpus) = emulated::gpus(1) else { return };
-        let mut model = Synthetic { dtype, ..Synthetic::tiny(Family::Mistral, 79) };
-        (model.config.head_dim, model.config.context_max) = (dim, 512);
-        model.config.sliding_window = window;
-        let found = long_logits(on_gpus(&model, &gpus), model.seed);
-        compare(&model, &found, &long_logits(on_cpu(&model), model.seed), "a long context");
+        let gpus = cuda.open(&[0], false).expect("the GPU opens");
+        let model = of_long_contexts(dtype, dim, window);
+        let found = long_logits(load_on_card(&model, &gpus, Keep::default()), model.seed);
+        compare(&model, &found, &long_logits(on_cpu(&model), model.seed), "a card, a long context");
     }
 }
 
@@ -210,7 +250,13 @@ fn logits_on_a_card_are_the_processors_in_every_family() {
                 model.config.head_dim = if family == Family::Mistral { 128 } else { 64 };
                 let gpus = cuda.open(&[0], with_nccl).expect("the GPU opens");
                 let found = logits(load_on_card(&model, &gpus, Keep::default()), model.seed);
-                compare(&model, &found, &logits(on_cpu(&model), model.seed), "a card");
+                let expected = logits(on_cpu(&model), model.seed);
+                compare(&model, &found, &expected, "a card");
+                let same = compare_greedy(&model, &found, &expected);
+                eprintln!(
+                    "{family:?} {dtype:?}: {same} of {} greedy tokens are the processor's",
+                    found.len()
+                );
             }
         }
     }

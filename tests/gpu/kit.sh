@@ -6,16 +6,16 @@ cd "$(dirname "$0")/../.."
 kit=target/gpu-kit
 rm -rf "$kit"
 mkdir -p "$kit"
-# Without optimisation across crates, which takes two cores more than twenty minutes.
+# One profile for all, as dependencies take longest. Without optimisation across crates, which takes two cores more than twenty minutes.
 cargo build --profile quick --package relserve --package loadgen
-cargo build --release --package engine --example checkpoint --example logits
+cargo build --profile quick --package engine --example checkpoint --example logits
 executable() { sed -n 's/^ *Executable .*(\(.*\))$/\1/p'; }
-test=$(cargo test --release --package engine --test cuda --no-run 2>&1 | executable)
-bench=$(cargo bench --package engine --bench cuda --no-run 2>&1 | executable)
+test=$(cargo test --profile quick --package engine --test cuda --no-run 2>&1 | executable)
+bench=$(cargo bench --profile quick --package engine --bench cuda --no-run 2>&1 | executable)
 strip -o "$kit/cuda-test" "$test"
 strip -o "$kit/cuda-bench" "$bench"
-for program in quick/relserve quick/loadgen release/examples/checkpoint release/examples/logits; do
-  strip -o "$kit/$(basename "$program")" "target/$program"
+for program in relserve loadgen examples/checkpoint examples/logits; do
+  strip -o "$kit/$(basename "$program")" "target/quick/$program"
 done
 cp tests/gpu/measure.sh tests/gpu/peers.py loadgen/scenarios/paper.toml "$kit"
 tar -C target -cJf target/gpu-kit.tar.xz gpu-kit

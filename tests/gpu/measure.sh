@@ -6,7 +6,7 @@
 #   logits    the same against torch, on checkpoints with random weights
 #   steps     decode and prefill of 7B and 8B shapes against the card's own limits
 #   peers     the same shapes with transformers' continuous batching
-#   workload  what steps cost and the lines fitted to it; 100 relQueries under every policy (SHAPE, RATES)
+#   workload  what steps cost and the lines fitted to it; 100 relQueries under every policy (SHAPE, RATES, POLICIES)
 #
 # PEER_DEVICE=cpu DEVICE=cpu tries the parts out where there is no GPU.
 set -uo pipefail
@@ -29,7 +29,18 @@ export LD_LIBRARY_PATH="$work:${LD_LIBRARY_PATH:-}"
 
 part() { echo; echo "== $1, $(date -u +%FT%TZ)"; }
 run() { echo "+ $*"; "$@" || { echo "FAILED ($?): $*"; failed=1; }; }
-checkpoint() { [ -d "$work/$1" ] || run "$here/checkpoint" "$1" "$work/$1"; }
+checkpoint() {
+  [ -d "$work/$1" ] && return
+  case "$1" in
+    *-[78]b) # everything but the weights as a small one has it
+      run "$here/checkpoint" qwen2-tiny "$work/$1"
+      run "$here/checkpoint" "$1" "$work/$1/shape.json"
+      mv "$work/$1/shape.json" "$work/$1/config.json"
+      run python3 "$here/peers.py" weights "$work/$1/config.json" "$work/$1" "$peer_device"
+      ;;
+    *) run "$here/checkpoint" "$1" "$work/$1" ;;
+  esac
+}
 
 check() {
   part check

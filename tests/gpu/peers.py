@@ -1,6 +1,7 @@
 """Hugging Face's transformers on the same shapes: logits beside ours, and how fast its continuous batching is.
 
     peers.py logits DEVICE DIR...          # our logits in DIR.logits, the prompt's tokens in DIR.tokens (example `logits`)
+    peers.py weights CONFIG.json DIR [DEVICE] # random weights of a shape into DIR/model.safetensors
     peers.py speed CONFIG.json [DEVICE]    # random weights of a shape: prefill of 2k to 8k tokens, decode of 1 to 128 rows
 
 `logits` fails where ours are further from single precision than twice what torch's own bf16 is, or, where the checkpoint is in
@@ -15,6 +16,7 @@ import time
 
 import numpy
 import torch
+from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModelForCausalLM, ContinuousBatchingConfig, GenerationConfig
 from transformers.utils import logging
 
@@ -41,6 +43,23 @@ def logits(folder, device):
     verdict = "ok" if far <= limit else "TOO FAR"
     print(f"{folder}: {far:.2e} of the largest logit, limit {limit:.2e}, highest token the same at {same:.1%}: {verdict}")
     return far <= limit
+
+
+def weights(file, folder, device):
+    """As the example `checkpoint` draws them, which takes minutes for billions: matrices of about unit gain, norms about 1, small biases."""
+    with torch.device("meta"):
+        shapes = AutoModelForCausalLM.from_config(AutoConfig.for_model(**json.load(open(file)))).state_dict()
+
+    def drawn(name, shape):
+        middle, spread = (0, 0.1) if name.endswith(".bias") else (1, 0.2) if len(shape) == 1 else (0, 1)
+        if name.endswith("proj.weight"):
+            spread = (3 / shape[-1]) ** 0.5
+        number = torch.empty(shape, dtype=torch.bfloat16, device=device)
+        return number.uniform_(middle - spread, middle + spread).cpu()
+
+    torch.manual_seed(1)
+    tensors = {name: drawn(name, tensor.shape) for name, tensor in shapes.items()}
+    save_file(tensors, f"{folder}/model.safetensors", metadata={"format": "pt"})
 
 
 def seconds(manager, prompts, new_tokens):
@@ -86,6 +105,8 @@ def main():
         case ["logits", device, *folders]:
             # All of them are printed, also behind one that is too far.
             sys.exit(0 if all([logits(folder, device) for folder in folders]) else 1)
+        case ["weights", file, folder, *device]:
+            weights(file, folder, (device or ["cuda"])[0])
         case ["speed", file, *device]:
             few = {"num_blocks": 16, "max_batch_tokens": 256}
             small = {"decode": [(2, 24, 4)], "prefill": [48], "batching": few}

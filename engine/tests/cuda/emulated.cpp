@@ -55,12 +55,23 @@ struct Copy {
     const void* from; // null: zeros
 };
 
+// A lane's part of a warpgroup's product that is under way.
+struct Product {
+    float (*sums)[4]; // [8]
+    float left[2][16];
+    const unsigned char* right;
+    bool is_transposed;
+    bool adds;
+};
+
 struct Fiber {
     ucontext_t context;
     std::unique_ptr<char[]> stack{new char[STACK]};
     At at = At::Work;
     bool has_awaited = false; // the kernel before
     std::vector<std::vector<Copy>> copies{1}; // by group, the last one open
+    bool shows_copies = true;                 // to products that come later
+    std::vector<std::vector<Product>> products{1}; // the same
 };
 
 // What the lanes of a warp hand to one another.
@@ -77,6 +88,7 @@ struct Block {
     const void* args;
     unsigned char* memory;
     int running;
+    int hidden = 0; // fibers whose copies products that come later do not see
 };
 
 static thread_local Block* block;
@@ -94,6 +106,10 @@ static void run_fiber() {
     block->kernel(block->args);
     if (!block->fibers[block->running].has_awaited) {
         fprintf(stderr, "a kernel does not wait for the one before\n");
+        abort();
+    }
+    if (block->fibers[block->running].products.size() > 1) {
+        fprintf(stderr, "a kernel does not wait for its products\n");
         abort();
     }
     block->fibers[block->running].at = At::End;
@@ -193,6 +209,9 @@ template <int left> DEVICE void await_copies() {
             else memset(copy.to, 0, 16);
         }
         groups.erase(groups.begin());
+        emulated::Fiber& fiber = emulated::block->fibers[emulated::block->running];
+        if (fiber.shows_copies) emulated::block->hidden++;
+        fiber.shows_copies = false;
     }
 }
 
@@ -241,6 +260,71 @@ template <int DEPTH, class Number> DEVICE void multiply_fragments(float (&c)[4],
     sync_warp();
 }
 
+// wgmma: a warp's rows by the fragments of mma.m16n8k16; they come when they are waited for.
+#define HAS_WGMMA
+typedef const unsigned char* Matrix;
+DEVICE Matrix matrix_at(const void* from) { return (Matrix)from; }
+DEVICE unsigned char* whole_kilobyte(unsigned char* from) { return from + (-(uintptr_t)from & 1023); }
+DEVICE void show_copies() {
+    emulated::Fiber& fiber = emulated::block->fibers[emulated::block->running];
+    if (!fiber.shows_copies) emulated::block->hidden--;
+    fiber.shows_copies = true;
+}
+template <int TRANSPOSED> DEVICE void multiply_later(float (&c)[8][4], const u32 (&a)[4], Matrix b, bool adds) {
+    if (emulated::block->hidden) {
+        fprintf(stderr, "a product reads what a copy brought that it cannot see\n");
+        abort();
+    }
+    auto& exchange = emulated::exchange();
+    const int lane = emulated::lane();
+    memcpy(exchange.registers[lane], a, 16);
+    sync_warp();
+    emulated::Product product{c, {}, b, (bool)TRANSPOSED, adds};
+    for (int half = 0; half < 2; half++) {
+        for (int k = 0; k < 16; k++) {
+            const u32 pair = exchange.registers[lane / 4 * 4 + k % 8 / 2][half + 2 * (k / 8)];
+            product.left[half][k] = from_bits(k % 2 ? pair & 0xffff0000u : pair << 16);
+        }
+    }
+    sync_warp();
+    emulated::block->fibers[emulated::block->running].products.back().push_back(product);
+}
+DEVICE void begin_products() {}
+DEVICE void end_products() { emulated::block->fibers[emulated::block->running].products.emplace_back(); }
+DEVICE void finish(const emulated::Product& product) {
+    const int lane = emulated::lane();
+    for (int i = 0; i < 32; i++) {
+        const int column = i / 4 * 8 + 2 * (lane % 4) + i % 2;
+        float sum = product.adds ? product.sums[i / 4][i % 4] : 0.0f;
+        for (int k = 0; k < 16; k++) {
+            // Rows of 128 bytes, eight of them a kilobyte; the pieces of 16 bytes change places by the row's number.
+            const int row = product.is_transposed ? k : column, at = product.is_transposed ? column : k;
+            uintptr_t place = (uintptr_t)product.right + row * 128 + at * 2;
+            place ^= (place >> 7 & 7) << 4;
+            sum += product.left[i / 2 % 2][k] * from_bits((u32) * (const u16*)place << 16);
+        }
+        product.sums[i / 4][i % 4] = sum;
+    }
+}
+template <int left> DEVICE void await_products() {
+    auto& groups = emulated::block->fibers[emulated::block->running].products;
+    while ((int)groups.size() - 1 > left) {
+        for (const emulated::Product& product : groups.front()) finish(product);
+        groups.erase(groups.begin());
+    }
+}
+DEVICE void hold(float (&)[8][4]) {}
+
+DEVICE float power_of_two(float x) { return exp2f(x); }
+DEVICE int bits_of(int x) { return __builtin_popcount((u32)x); }
+// What is asked for ahead must be whole sixteens of bytes, and there.
+DEVICE void fetch_ahead(const void* from, int bytes) {
+    const volatile unsigned char* all = (const unsigned char*)from;
+    aligned((const __int128*)from);
+    if (bytes % 16) abort();
+    for (int i = 0; i < bytes; i += 16) (void)all[i];
+}
+
 // mma.m16n8k16 of bf16.
 DEVICE void multiply(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
     multiply_fragments<16>(c, a, b0, b1, [](u32 pair, int i) { return from_bits(i ? pair & 0xffff0000u : pair << 16); });
@@ -266,6 +350,7 @@ DEVICE void multiply_e4m3(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
 #include "product.cuh"
 #include "attention.cuh"
 #include "tensor_core.cuh"
+#include "warpgroup.cuh"
 #include "sampling.cuh"
 
 namespace emulated {
@@ -312,6 +397,8 @@ static bool run_block(bool is_reversed) {
         fiber.at = At::Work;
         fiber.has_awaited = false;
         fiber.copies.assign(1, {});
+        fiber.shows_copies = true;
+        fiber.products.assign(1, {});
         getcontext(&fiber.context);
         fiber.context.uc_stack.ss_sp = fiber.stack.get();
         fiber.context.uc_stack.ss_size = STACK;

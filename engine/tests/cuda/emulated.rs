@@ -66,6 +66,8 @@ pub(crate) struct Emulated {
     pub(crate) fails_at: AtomicU64,
     /// Whether it records steps.
     pub(crate) records: AtomicBool,
+    /// Whether warpgroups multiply.
+    pub(crate) has_wgmma: AtomicBool,
     /// Whether it comes to every sum as the last.
     pub(crate) is_slow: AtomicBool,
     /// Whether it comes to no sum any more; and whether it was to come to one.
@@ -93,6 +95,7 @@ pub(crate) fn gpus(ranks: usize) -> Option<Vec<Arc<Emulated>>> {
             allocations: AtomicU64::new(u64::MAX),
             fails_at: AtomicU64::new(0),
             records: AtomicBool::new(true),
+            has_wgmma: AtomicBool::new(false),
             is_slow: AtomicBool::new(false),
             hangs: AtomicBool::new(false),
             is_hanging: AtomicBool::new(false),
@@ -181,7 +184,12 @@ impl Emulated {
         self.count()?;
         match call {
             Call::Launch(kernel, grid, args) => self.run(&kernel, grid, &args),
-            Call::Linear(product) => multiply(&product),
+            Call::Linear(product) => {
+                multiply(&product.unscaled());
+                if let Some((kernel, grid, args)) = product.scaling() {
+                    self.run(&kernel, grid, &args);
+                }
+            }
             Call::AllReduce(values, count) => return self.sum(values, count),
         }
         Ok(())
@@ -246,7 +254,7 @@ impl Emulated {
 
 /// The product, number by number, as a GPU makes it: factors as they are kept, sums in single precision.
 fn multiply(product: &Linear) {
-    let Linear { rows, outputs, inputs, factors, x, w, bias, y, out, adds } = *product;
+    let Linear { rows, outputs, inputs, factors, x, w, bias, y, out, adds, scales: _ } = *product;
     if factors == Factors::E4m3 {
         assert!(outputs % 16 == 0 && inputs % 16 == 0 && bias.is_none() && out == Element::F32);
     }
@@ -303,6 +311,10 @@ fn numbers(from: Address, count: usize, element: Element) -> Vec<f32> {
 impl Gpu for Emulated {
     fn name(&self) -> String {
         "emulated".to_owned()
+    }
+
+    fn has_wgmma(&self) -> bool {
+        self.has_wgmma.load(Ordering::SeqCst)
     }
 
     fn has_e4m3(&self) -> bool {

@@ -1,12 +1,12 @@
 //! The decoder's single operations: a product, a norm, a kernel over rows, and how much memory they take.
 
 use super::extent::StepExtent;
-use super::tables::TABLES_BYTES;
+use super::tables::{TABLES_BYTES, TALL_ROWS, WGMMA_ROWS};
 use super::workspace::{GpuWorkspace, Sizes};
 use super::{GpuDecoder, GpuMatrix, GpuMemory, GpuNorm};
 use crate::checkpoint::config::Mlp;
 use crate::decoder::layer::LayerWeights;
-use crate::device::cuda::{Address, Args, Buffer, Element, Factors, GpuError, Grid, Linear};
+use crate::device::cuda::{Address, Args, Buffer, Element, Factors, GpuError, Grid, Linear, Scales};
 use crate::pool::PoolShape;
 
 type Layer = LayerWeights<GpuMatrix, GpuNorm>;
@@ -45,6 +45,11 @@ impl GpuDecoder {
     /// Pairs of a head that are rotated.
     pub(super) fn pairs(&self) -> usize {
         if self.rope.is_some() { self.config.head_dim / 2 } else { 0 }
+    }
+
+    /// Rows of queries that a task of many has, where there are kernels for tensor cores.
+    pub(super) fn tall_rows(&self, shape: PoolShape) -> Option<usize> {
+        self.is_on_tensor_cores(shape).then_some(if self.gpu.has_wgmma() { WGMMA_ROWS } else { TALL_ROWS })
     }
 
     /// Whether there is a kernel for tensor cores.
@@ -139,26 +144,26 @@ impl GpuDecoder {
         Ok(to)
     }
 
-    /// A product with weights, by kernels of our own behind it where these are eight-bit floats.
+    /// A product with weights.
     pub(super) fn multiply(&self, work: &GpuWorkspace, product: Product<'_>) -> Result<(), GpuError> {
         let Product { weights, x, y, rows, out, adds } = product;
-        if let Some(scales) = &weights.scales {
-            self.multiply_fp8(weights, work, Stream { x, rows })?;
-            let args = Args::new(self.sums(weights, work, scales).into_iter().chain([Some(y)]))
-                .numbers(&[weights.outputs, usize::from(adds)]);
-            return self.launch("scale", Some(out), Grid::columns(rows, weights.outputs), args);
-        }
+        let scales = weights.scales.as_ref().map(|scales| Scales {
+            rows: work.row_scales(),
+            outputs: scales.address(),
+            sums: work.sums(),
+        });
         self.gpu.linear(&Linear {
             rows,
             outputs: weights.outputs,
             inputs: weights.inputs,
-            factors: Factors::Of(self.element),
+            factors: if scales.is_some() { Factors::E4m3 } else { Factors::Of(self.element) },
             x,
             w: weights.matrix.address(),
             bias: weights.bias.as_ref().map(Buffer::address),
             y,
             out,
             adds,
+            scales,
         })
     }
 
@@ -175,6 +180,7 @@ impl GpuDecoder {
             y: work.sums(),
             out: Element::F32,
             adds: false,
+            scales: None,
         })
     }
 

@@ -131,9 +131,16 @@ impl LayerOps for GpuStep<'_> {
         let dim = config.head_dim;
         let blocks = |tasks: usize| [tasks as u32, config.kv_heads as u32];
         if decoder.is_on_tensor_cores(self.memory.shape) {
-            for (name, tasks, rows) in [("flat", extent.flat, FLAT_ROWS), ("tall", extent.tall, TALL_ROWS)] {
-                let shared = ((rows + 4 * 64) * dim * decoder.element.bytes()) as u32;
-                let grid = Grid { blocks: blocks(tasks), threads: 128, shared };
+            // Queries, and two or four tiles of 64 keys and values.
+            let bytes = |rows: usize| (rows * dim * decoder.element.bytes()) as u32;
+            let tall = match decoder.gpu.has_wgmma() {
+                true => ("wgmma", extent.tall, 256, bytes(4 * 2 * 64) + 1024),
+                false => ("tall", extent.tall, 128, bytes(TALL_ROWS + 2 * 2 * 64)),
+            };
+            for (name, tasks, threads, shared) in
+                [("flat", extent.flat, 128, bytes(FLAT_ROWS + 2 * 2 * 64)), tall]
+            {
+                let grid = Grid { blocks: blocks(tasks), threads, shared };
                 if tasks > 0 {
                     let name = format!("attend_{name}_{dim}");
                     decoder.launch(&name, Some(decoder.element), grid, args.clone())?;

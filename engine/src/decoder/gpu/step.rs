@@ -81,7 +81,7 @@ impl GpuDecoder {
             block_tokens: shape.block_tokens,
             group: self.config.heads / self.config.kv_heads,
             window: self.config.sliding_window,
-            on_tensor_cores: self.is_on_tensor_cores(*shape),
+            tall_rows: self.tall_rows(*shape),
         };
         // Two on each multiprocessor, for each head of keys and values.
         let blocks = (2 * self.gpu.multiprocessors()).div_ceil(self.config.kv_heads);

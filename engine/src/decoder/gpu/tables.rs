@@ -11,6 +11,8 @@ use crate::device::cuda::Address;
 /// Rows of queries that a task of few rows has at most, and one of many.
 pub(super) const FLAT_ROWS: usize = 16;
 pub(super) const TALL_ROWS: usize = 64;
+/// The same where warpgroups multiply.
+pub(super) const WGMMA_ROWS: usize = 128;
 
 /// Bytes of the struct itself: twelve addresses and four numbers, in whole pieces of [`ALIGN`].
 pub(super) const TABLES_BYTES: usize = 112;
@@ -31,8 +33,8 @@ pub(super) struct TaskShape {
     pub(super) group: usize,
     /// Most positions back that a query sees, itself included.
     pub(super) window: Option<usize>,
-    /// Whether tasks may have [`TALL_ROWS`].
-    pub(super) on_tensor_cores: bool,
+    /// Rows of queries of a task of many, where there are such.
+    pub(super) tall_rows: Option<usize>,
 }
 
 /// Tokens of a piece are at least this many: what a piece costs beside its tokens is not worth less.
@@ -41,7 +43,7 @@ const PIECE_TOKENS_MIN: usize = 64;
 impl TaskShape {
     /// Rows of queries of a part's tasks.
     fn task_rows(&self, rows: usize) -> usize {
-        if self.on_tensor_cores && rows > FLAT_ROWS { TALL_ROWS } else { FLAT_ROWS }
+        self.tall_rows.filter(|_| rows > FLAT_ROWS).unwrap_or(FLAT_ROWS)
     }
 
     /// Runs are cut so that no task has more than its share of the step's reading: a few rows of long
@@ -105,7 +107,7 @@ impl StepTables {
             step.push_part(part);
             let rows = part.rows * group;
             let per_task = shape.task_rows(rows);
-            let tasks = if per_task == TALL_ROWS { &mut step.tall } else { &mut step.flat };
+            let tasks = if per_task > FLAT_ROWS { &mut step.tall } else { &mut step.flat };
             for first in (0..rows).step_by(per_task) {
                 let count = per_task.min(rows - first);
                 let readers = &step.rows[part.first_row..][first / group..=(first + count - 1) / group];

@@ -107,7 +107,7 @@ impl CudaDevice {
             context,
             stream,
             module,
-            functions: compile::functions(module)?,
+            functions: compile::functions(module, (major, minor))?,
             products: Products::new()?,
             staging: Mutex::new(Staging::new()?),
             comm: None,
@@ -213,6 +213,10 @@ impl Gpu for CudaDevice {
 
     fn has_e4m3(&self) -> bool {
         self.capability >= (8, 9)
+    }
+
+    fn has_wgmma(&self) -> bool {
+        compile::has_wgmma(self.capability)
     }
 
     fn multiprocessors(&self) -> usize {

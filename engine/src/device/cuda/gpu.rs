@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::Args;
 use crate::checkpoint::Dtype;
 
 /// Why a GPU does not do as it is told.
@@ -76,7 +77,7 @@ impl Element {
 pub enum Factors {
     /// Numbers as activations are kept.
     Of(Element),
-    /// Eight bits, E4M3. Extents are multiples of 16, there is no bias, and `y` is single precision.
+    /// Eight bits, E4M3. Extents are multiples of 16; without scales there is no bias, and `y` is single precision.
     E4m3,
 }
 
@@ -130,7 +131,7 @@ pub struct Linear {
     pub x: Address,
     /// Row by row.
     pub w: Address,
-    /// `[outputs]` of `y`'s type.
+    /// `[outputs]` of `y`'s type; in single precision where there are scales.
     pub bias: Option<Address>,
     /// Row by row.
     pub y: Address,
@@ -138,6 +139,40 @@ pub struct Linear {
     pub out: Element,
     /// Whether `y` keeps what it has and gets the product added.
     pub adds: bool,
+    /// What brings sums of eight-bit floats to scale, before the bias.
+    pub scales: Option<Scales>,
+}
+
+/// The scales of a product of eight-bit floats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Scales {
+    /// `[rows]` of `x`, single precision.
+    pub rows: Address,
+    /// `[outputs]` of `w`, single precision.
+    pub outputs: Address,
+    /// `[rows, outputs]` in single precision, for sums on their way.
+    pub sums: Address,
+}
+
+impl Linear {
+    /// The sums alone of a product that has scales.
+    pub fn unscaled(&self) -> Self {
+        match self.scales {
+            Some(scales) => {
+                Self { bias: None, y: scales.sums, out: Element::F32, adds: false, scales: None, ..*self }
+            }
+            None => *self,
+        }
+    }
+
+    /// The kernel that makes numbers of such sums.
+    pub fn scaling(&self) -> Option<(String, Grid, Vec<u8>)> {
+        let Scales { rows, outputs, sums } = self.scales?;
+        let args = Args::new([Some(sums), Some(rows), Some(outputs), self.bias, Some(self.y)])
+            .numbers(&[self.outputs, usize::from(self.adds)]);
+        let grid = Grid::columns(self.rows, self.outputs);
+        Some((format!("scale_{}", self.out.suffix()), grid, args.bytes()))
+    }
 }
 
 /// Launches that were recorded, to be repeated by [`Gpu::replay`].
@@ -156,6 +191,9 @@ pub trait Gpu: Send + Sync {
 
     /// Whether it multiplies [`Factors::E4m3`].
     fn has_e4m3(&self) -> bool;
+
+    /// Whether four warps multiply together (`wgmma`), which the kernels `attend_wgmma` need.
+    fn has_wgmma(&self) -> bool;
 
     /// How many blocks of threads it works at side by side, or a small multiple of that.
     fn multiprocessors(&self) -> usize;

@@ -11,6 +11,7 @@ pub fn source() -> String {
         include_str!("kernels/product.cuh"),
         include_str!("kernels/attention.cuh"),
         include_str!("kernels/tensor_core.cuh"),
+        include_str!("kernels/warpgroup.cuh"),
         include_str!("kernels/sampling.cuh"),
     ]
     .concat()

@@ -14,7 +14,7 @@ mod runtime;
 pub use cuda_device::{CudaDevice, device_count, missing_libraries};
 pub use error::CudaError;
 pub(crate) use gpu::recorded_rows;
-pub use gpu::{Address, Buffer, Element, Factors, Gpu, GpuError, Graph, Grid, HostBuffer, Linear};
+pub use gpu::{Address, Buffer, Element, Factors, Gpu, GpuError, Graph, Grid, HostBuffer, Linear, Scales};
 pub(crate) use kernels::Args;
 pub use kernels::source;
 pub use runtime::CudaRuntime;

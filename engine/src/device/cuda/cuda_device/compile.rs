@@ -13,6 +13,9 @@ use crate::device::cuda::{CudaError, GpuError, source};
 /// itself no more than the 99 kB that devices of 8.6 and 8.9 have.
 const SHARED_MAX: i32 = 96 << 10;
 
+/// The same for the kernels of warpgroups, on devices that have 227 kB.
+const WGMMA_SHARED_MAX: i32 = 132 << 10;
+
 /// Compiles on all processors. Old compilers do not know it.
 const IN_PARALLEL: &str = "--split-compile=0";
 
@@ -26,12 +29,19 @@ pub(super) fn require() -> Result<(), CudaError> {
     super::require(unsafe { sys::is_culib_present() }, "NVRTC (libnvrtc.so)", remedy)
 }
 
+/// Whether devices of a compute capability multiply by warpgroups: 9.0 alone does so by `wgmma`.
+pub(super) fn has_wgmma(capability: (i32, i32)) -> bool {
+    capability == (9, 0)
+}
+
 /// The kernels for compute capability `major.minor`.
 pub(in super::super) fn compile((major, minor): (i32, i32)) -> Result<Cubin, CudaError> {
     let failed = |error: nvrtc::NvrtcError| CudaError::Kernels(format!("{:?}", error.0));
     let source = CString::new(source()).expect("the source has no zero");
     let program = nvrtc::create_program(&source, Some(c"relserve.cu")).map_err(failed)?;
-    let target = format!("--gpu-architecture=sm_{major}{minor}");
+    // The variant of 9.0 has what no later one need have.
+    let variant = if has_wgmma((major, minor)) { "a" } else { "" };
+    let target = format!("--gpu-architecture=sm_{major}{minor}{variant}");
     let options = [target.as_str(), "--std=c++17", IN_PARALLEL];
     // SAFETY: the program is alive until it is destroyed below, and read by nobody else.
     unsafe {
@@ -69,16 +79,23 @@ unsafe fn cubin(program: sys::nvrtcProgram) -> Result<Vec<c_char>, nvrtc::NvrtcE
 }
 
 /// The kernels of a loaded module, by name.
-pub(super) fn functions(module: driver::CUmodule) -> Result<HashMap<String, driver::CUfunction>, GpuError> {
+pub(super) fn functions(
+    module: driver::CUmodule,
+    capability: (i32, i32),
+) -> Result<HashMap<String, driver::CUfunction>, GpuError> {
     use driver::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES as SHARED;
     let one = |name: String| {
         let symbol = CString::new(name.as_str()).expect("names of kernels have no zero");
         // SAFETY: the module is loaded, and its functions live as long as it does.
         let function = unsafe { result::module::get_function(module, symbol) }.map_err(lost)?;
-        if name.starts_with("attend") {
+        let most = match name.starts_with("attend_wgmma") {
+            true if has_wgmma(capability) => Some(WGMMA_SHARED_MAX),
+            false if name.starts_with("attend") => Some(SHARED_MAX),
+            _ => None,
+        };
+        if let Some(most) = most {
             // SAFETY: the same.
-            unsafe { result::function::set_function_attribute(function, SHARED, SHARED_MAX) }
-                .map_err(lost)?;
+            unsafe { result::function::set_function_attribute(function, SHARED, most) }.map_err(lost)?;
         }
         Ok((name, function))
     };

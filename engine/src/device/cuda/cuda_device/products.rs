@@ -29,6 +29,11 @@ const TIMED_ROWS: usize = 256;
 /// the same in every process.
 const MARGIN: f32 = 0.97;
 
+/// Bytes of each row of weights that the kernels for few rows read first (`STRIDE` in kernels/product.cuh), and how many of a block's
+/// weights behind these are asked for at once: with some hundreds of blocks at work a third of an H100's cache.
+const FIRST_ROUND: usize = 2048;
+const AHEAD: usize = 64 << 10;
+
 /// Where a product's bias is.
 const BIAS: sys::cublasLtMatmulDescAttributes_t =
     sys::cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_BIAS_POINTER;
@@ -46,6 +51,7 @@ struct ProductShape {
     out: Element,
     has_bias: bool,
     adds: bool,
+    has_scales: bool,
 }
 
 /// A product's description and its algorithm.
@@ -101,6 +107,14 @@ fn kind_of(factors: Factors) -> sys::cudaDataType {
     }
 }
 
+/// Bytes of a factor.
+fn bytes_of(factors: Factors) -> usize {
+    match factors {
+        Factors::Of(element) => element.bytes(),
+        Factors::E4m3 => 1,
+    }
+}
+
 impl CudaDevice {
     /// Runs a product on the stream.
     pub(super) fn multiply(&self, product: &Linear) -> Result<(), GpuError> {
@@ -108,8 +122,8 @@ impl CudaDevice {
         if rows == 0 {
             return Ok(());
         }
-        let shape =
-            ProductShape { rows, outputs, inputs, factors, out, has_bias: product.bias.is_some(), adds };
+        let (has_bias, has_scales) = (product.bias.is_some(), product.scales.is_some());
+        let shape = ProductShape { rows, outputs, inputs, factors, out, has_bias, adds, has_scales };
         let mut plans = self.products.plans.lock().expect("no holder panics");
         if !plans.contains_key(&shape) {
             let plan = self.plan(&shape, product, &plans)?;
@@ -130,7 +144,7 @@ impl CudaDevice {
         let usual = recorded_rows(shape.rows);
         let is_timed = shape.rows <= TIMED_ROWS && usual == shape.rows;
         let most = if is_timed { TRIED } else { 1 };
-        let (mut plan, algorithms) = self.products.describe(shape, product.bias, most).map_err(failed)?;
+        let (mut plan, algorithms) = self.products.describe(&product.unscaled(), most).map_err(failed)?;
         let own = kernel_for(product).map(|_| ProductAlgorithm::Kernel);
         let candidates: Vec<ProductAlgorithm> =
             own.into_iter().chain(algorithms.into_iter().map(ProductAlgorithm::Library)).collect();
@@ -182,7 +196,7 @@ impl CudaDevice {
         algorithm
     }
 
-    /// Runs a product by a given algorithm.
+    /// Runs a product by a given algorithm; behind the library's a kernel brings sums to scale.
     ///
     /// The library's matrices have columns: `w` is `[inputs, outputs]` there, read transposed, `x` and `y`
     /// are `[inputs, rows]` and `[outputs, rows]`.
@@ -193,6 +207,7 @@ impl CudaDevice {
         algorithm: ProductAlgorithm,
     ) -> Result<(), GpuError> {
         let ProductAlgorithm::Library(algorithm) = algorithm else { return self.multiply_few(product) };
+        let (product, scaling) = (product.unscaled(), product.scaling());
         let (one, beta) = (1.0_f32, if product.adds { 1.0_f32 } else { 0.0 });
         let pointer = |address: u64| address as *const c_void;
         // SAFETY: descriptions live as long as `self`; memory is alive by the contract of `Gpu`.
@@ -219,15 +234,25 @@ impl CudaDevice {
                 self.stream.cast(),
             )
         }
-        .map_err(failed)
+        .map_err(failed)?;
+        scaling.map_or(Ok(()), |(kernel, grid, args)| self.start(&kernel, grid, &args))
     }
 
     /// Runs a product of few rows by a kernel of our own.
     fn multiply_few(&self, product: &Linear) -> Result<(), GpuError> {
         let (kernel, block) = kernel_for(product).expect("there is one for it");
         let Linear { rows, outputs, inputs, x, w, bias, y, adds, .. } = *product;
-        let numbers = [rows, outputs, inputs, usize::from(adds)];
-        let args = Args::new([Some(x), Some(w), bias, Some(y)]).numbers(&numbers);
+        let scales = product.scales.map(|scales| [scales.rows, scales.outputs]);
+        let [of_rows, of_outputs] = scales.map_or([None; 2], |scales| scales.map(Some));
+        let row_bytes = inputs * bytes_of(product.factors);
+        let ahead = row_bytes.saturating_sub(FIRST_ROUND).min(AHEAD / block) / 16 * 16;
+        let args = Args::new([Some(x), Some(w), bias, Some(y), of_rows, of_outputs]).numbers(&[
+            rows,
+            outputs,
+            inputs,
+            usize::from(adds),
+            ahead,
+        ]);
         self.start(&kernel, Grid::rows(outputs / block, 256), &args.bytes())
     }
 }
@@ -235,13 +260,13 @@ impl CudaDevice {
 /// The kernel for a product of few rows, and the outputs of its blocks, where there is one.
 fn kernel_for(product: &Linear) -> Option<(String, usize)> {
     let Linear { rows, outputs, inputs, factors, out, .. } = *product;
-    let (name, bytes) = match factors {
-        Factors::Of(element @ (Element::Bf16 | Element::F16)) => (element.suffix(), element.bytes()),
-        Factors::E4m3 => ("e4m3", 1),
+    let name = match factors {
+        Factors::Of(element @ (Element::Bf16 | Element::F16)) => element.suffix(),
+        Factors::E4m3 => "e4m3",
         Factors::Of(Element::F32) => return None,
     };
     let (most, block) = [(8, 16), (16, 16), (32, 32)].into_iter().find(|(most, _)| rows <= *most)?;
-    let fits = outputs % block == 0 && (inputs * bytes) % 16 == 0;
+    let fits = outputs % block == 0 && (inputs * bytes_of(factors)) % 16 == 0;
     fits.then(|| (format!("product_{name}_{}_{most}", out.suffix()), block))
 }
 
@@ -257,8 +282,7 @@ impl Products {
     /// Describes a product, and asks the library for its best algorithms, `most` of them at most. They may be none.
     fn describe(
         &self,
-        shape: &ProductShape,
-        bias: Option<Address>,
+        product: &Linear,
         most: usize,
     ) -> Result<(ProductPlan, Vec<sys::cublasLtMatmulAlgo_t>), result::CublasError> {
         use sys::cublasLtMatmulDescAttributes_t::{
@@ -267,12 +291,13 @@ impl Products {
         use sys::cublasLtMatmulPreferenceAttributes_t as Preference;
         let single = sys::cudaDataType_t::CUDA_R_32F;
         // Sums in single precision; where the factors are single too, they are not cut to fewer bits.
+        let Linear { bias, out, .. } = *product;
+        let (rows, outputs, inputs) = (product.rows as u64, product.outputs as u64, product.inputs as u64);
+        let factors = kind_of(product.factors);
         let product = result::create_matmul_desc(sys::cublasComputeType_t::CUBLAS_COMPUTE_32F, single)?;
-        let (rows, outputs, inputs) = (shape.rows as u64, shape.outputs as u64, shape.inputs as u64);
-        let factors = kind_of(shape.factors);
         let w = result::create_matrix_layout(factors, inputs, outputs, inputs as i64)?;
         let x = result::create_matrix_layout(factors, inputs, rows, inputs as i64)?;
-        let y = result::create_matrix_layout(kind(shape.out), outputs, rows, outputs as i64)?;
+        let y = result::create_matrix_layout(kind(out), outputs, rows, outputs as i64)?;
         let preference = result::create_matmul_pref()?;
         let (workspace, alignment) = (WORKSPACE, ALIGNMENT);
         // SAFETY: all of them have just been made; the attributes have the types that the library documents.

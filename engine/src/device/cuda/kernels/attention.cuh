@@ -148,8 +148,9 @@ KERNEL(attend_f16, AttendArgs, 128) { attend_plain<f16, bf16>(a); }
 template <class T> DEVICE void merge(const AttendArgs& a) {
     const int number = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
     const int token = number / a.heads, head = number % a.heads;
-    if (token >= a.tables->token_count) return;
-    const int from = a.tables->first_reading[token], to = a.tables->first_reading[token + 1];
+    const bool is_there = token < a.tables->token_count;
+    const int from = is_there ? a.tables->first_reading[token] : 0, to = is_there ? a.tables->first_reading[token + 1] : 0;
+    await_kernel_before();
     if (from == to) return; // its only part wrote it
     // Each lane looks at some parts' highest scores and sums, so that these are read at once.
     float highest = NEVER, sum = 0.0f;
@@ -179,6 +180,6 @@ template <class T> DEVICE void merge(const AttendArgs& a) {
         if (d < a.dim) ((T*)a.out)[((size_t)token * a.heads + head) * a.dim + d] = narrow<T>(x[k] / sum);
     }
 }
-KERNEL(merge_f32, AttendArgs, 128) { merge<float>(a); }
-KERNEL(merge_bf16, AttendArgs, 128) { merge<bf16>(a); }
-KERNEL(merge_f16, AttendArgs, 128) { merge<f16>(a); }
+KERNEL_AHEAD(merge_f32, AttendArgs, 128) { merge<float>(a); }
+KERNEL_AHEAD(merge_bf16, AttendArgs, 128) { merge<bf16>(a); }
+KERNEL_AHEAD(merge_f16, AttendArgs, 128) { merge<f16>(a); }

@@ -82,7 +82,7 @@ struct NormQuantizeArgs {
     float epsilon;
 };
 
-KERNEL(norm_e4m3, NormQuantizeArgs, 256) {
+KERNEL_AHEAD(norm_e4m3, NormQuantizeArgs, 256) {
     const float* x = a.x + (size_t)blockIdx.x * a.width;
     e4m3* to = a.to + (size_t)blockIdx.x * a.width;
     if (is_held(a.width)) {
@@ -102,6 +102,7 @@ KERNEL(norm_e4m3, NormQuantizeArgs, 256) {
         if (threadIdx.x == 0) a.scales[blockIdx.x] = most / E4M3_MAX;
         return;
     }
+    await_kernel_before();
     const Spread spread = spread_of(x, a.width, a.bias != 0, a.epsilon);
     auto number = [&](int i) { return normed(x, a.weight, a.bias, spread, i); };
     write_fp8(a.width, to, a.scales + blockIdx.x, number, [&](int i, float (&y)[4]) {

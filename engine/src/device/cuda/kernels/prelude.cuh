@@ -129,6 +129,74 @@ DEVICE void multiply_e4m3(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
 #endif
 }
 
+DEVICE float power_of_two(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// How many bits are set.
+DEVICE int bits_of(int x) { return __popc(x); }
+
+// Asks for bytes that a later kernel reads, whole sixteens of them, to be in the cache by then.
+DEVICE void fetch_ahead(const void* from, int bytes) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+#endif
+}
+
+// ---- Products of four warps, a warpgroup (PTX ISA, wgmma), on 9.0 alone. Their right matrix lies in shared memory, and they come
+// behind the reader's back.
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#define HAS_WGMMA
+
+// A matrix as they read it: rows of 128 bytes, eight of them a kilobyte, whose pieces of 16 bytes lie at their number XOR that of
+// the row (swizzle of 128 bytes). Nothing but the distance from eight rows to the next is looked at.
+typedef u64 Matrix;
+DEVICE Matrix matrix_at(const void* from) {
+    const u64 at = (u32)__cvta_generic_to_shared(from);
+    return at >> 4 | 1ull << 16 | (u64)(1024 >> 4) << 32 | 1ull << 62;
+}
+
+// c[64, 8 x 8] = a[64, 16] b[16, 64], or that added to it: of each warp 16 rows, by the fragments of mma.m16n8k16. The rows of `b` in
+// memory are columns, or rows where it is TRANSPOSED.
+template <int TRANSPOSED> DEVICE void multiply_later(float (&c)[8][4], const u32 (&a)[4], Matrix b, bool adds) {
+    asm volatile("{\n"
+                 ".reg .pred adds;\n"
+                 "setp.ne.b32 adds, %37, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+                 "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+                 "{%32, %33, %34, %35}, %36, adds, 1, 1, %38;\n"
+                 "}\n"
+                 : "+f"(c[0][0]), "+f"(c[0][1]), "+f"(c[0][2]), "+f"(c[0][3]),
+                   "+f"(c[1][0]), "+f"(c[1][1]), "+f"(c[1][2]), "+f"(c[1][3]),
+                   "+f"(c[2][0]), "+f"(c[2][1]), "+f"(c[2][2]), "+f"(c[2][3]),
+                   "+f"(c[3][0]), "+f"(c[3][1]), "+f"(c[3][2]), "+f"(c[3][3]),
+                   "+f"(c[4][0]), "+f"(c[4][1]), "+f"(c[4][2]), "+f"(c[4][3]),
+                   "+f"(c[5][0]), "+f"(c[5][1]), "+f"(c[5][2]), "+f"(c[5][3]),
+                   "+f"(c[6][0]), "+f"(c[6][1]), "+f"(c[6][2]), "+f"(c[6][3]),
+                   "+f"(c[7][0]), "+f"(c[7][1]), "+f"(c[7][2]), "+f"(c[7][3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)adds), "n"(TRANSPOSED));
+}
+// Before the first of a group of products, whose registers others may have written.
+DEVICE void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+DEVICE void end_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+// Waits until at most `left` groups of products are under way; then `hold` what they gave before it is read.
+template <int left> DEVICE void await_products() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(left) : "memory"); }
+DEVICE void hold(float (&c)[8][4]) {
+#pragma unroll
+    for (int i = 0; i < 32; i++) asm volatile("" : "+f"(c[i / 4][i % 4])::"memory");
+}
+// Shows those products what a thread's copies have brought, before a barrier.
+DEVICE void show_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// Where the next kilobyte of shared memory begins.
+DEVICE unsigned char* whole_kilobyte(unsigned char* from) { return from + (-(u32)__cvta_generic_to_shared(from) & 1023); }
+
+#endif
+
 #endif
 
 #define NEVER (-1e30f) // below every score; its power of two is 0

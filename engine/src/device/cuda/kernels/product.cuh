@@ -13,12 +13,15 @@
 struct ProductArgs {
     const void* x;    // [rows, inputs]
     const void* w;    // [outputs, inputs]
-    const void* bias; // [outputs] as `y` is, or null
+    const void* bias; // [outputs] as `y` is, single precision where there are scales; or null
     void* y;          // [rows, outputs]
+    const float* row_scales; // [rows] of sums of eight-bit floats, or null
+    const float* scales;     // [outputs] of the weights, or null
     int rows;    // 8 TILES at most
     int outputs; // whole blocks'
     int inputs;  // whole pieces of 16 bytes
     int adds;    // `y` keeps what it has and gets the product added
+    int ahead;   // bytes of each row of weights behind the first round's that are asked for at once
 };
 
 // A lane's part of a warp's reading: of every sixteen outputs two rows of weights, eight apart.
@@ -53,6 +56,10 @@ template <class T, class Out, int TILES, int GROUPS> DEVICE void product(const P
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, first = blockIdx.x * OUTPUTS;
     const int end = a.inputs * (int)sizeof(T);
     const unsigned char* w = (const unsigned char*)a.w + (size_t)(first + lane / 4) * end;
+    // Memory is idle while what comes before waits for little: more of the weights than registers hold come to the cache then.
+    if (threadIdx.x < OUTPUTS && a.ahead > 0) {
+        fetch_ahead((const unsigned char*)a.w + (size_t)(first + threadIdx.x) * end + STRIDE, a.ahead);
+    }
     ProductPieces<GROUPS> now = read_pieces<GROUPS>(w, end, warp * PRODUCT_STEPS * 64, end);
     await_kernel_before();
 
@@ -102,9 +109,11 @@ template <class T, class Out, int TILES, int GROUPS> DEVICE void product(const P
         __syncthreads();
         for (int i = threadIdx.x; i < 16 * a.rows; i += blockDim.x) {
             const int row = i / 16, output = first + group * 16 + i % 16;
-            float sum = a.bias ? widen(((const Out*)a.bias)[output]) : 0.0f;
+            float sum = 0.0f;
 #pragma unroll
             for (int other = 0; other < PRODUCT_WARPS; other++) sum += parts[(other * 16 + i % 16) * ROWS + row];
+            if (a.scales) sum *= a.row_scales[row] * a.scales[output];
+            if (a.bias) sum += a.scales ? ((const float*)a.bias)[output] : widen(((const Out*)a.bias)[output]);
             Out* y = (Out*)a.y + (size_t)row * a.outputs + output;
             *y = narrow<Out>(a.adds ? widen(*y) + sum : sum);
         }
@@ -122,6 +131,12 @@ KERNEL_AHEAD(product_f16_f16_32, ProductArgs, 256) { product<f16, f16, 4, 2>(a);
 KERNEL_AHEAD(product_f16_f32_8, ProductArgs, 256) { product<f16, float, 1, 1>(a); }
 KERNEL_AHEAD(product_f16_f32_16, ProductArgs, 256) { product<f16, float, 2, 1>(a); }
 KERNEL_AHEAD(product_f16_f32_32, ProductArgs, 256) { product<f16, float, 4, 2>(a); }
+KERNEL_AHEAD(product_e4m3_bf16_8, ProductArgs, 256) { product<e4m3, bf16, 1, 1>(a); }
+KERNEL_AHEAD(product_e4m3_bf16_16, ProductArgs, 256) { product<e4m3, bf16, 2, 1>(a); }
+KERNEL_AHEAD(product_e4m3_bf16_32, ProductArgs, 256) { product<e4m3, bf16, 4, 2>(a); }
+KERNEL_AHEAD(product_e4m3_f16_8, ProductArgs, 256) { product<e4m3, f16, 1, 1>(a); }
+KERNEL_AHEAD(product_e4m3_f16_16, ProductArgs, 256) { product<e4m3, f16, 2, 1>(a); }
+KERNEL_AHEAD(product_e4m3_f16_32, ProductArgs, 256) { product<e4m3, f16, 4, 2>(a); }
 KERNEL_AHEAD(product_e4m3_f32_8, ProductArgs, 256) { product<e4m3, float, 1, 1>(a); }
 KERNEL_AHEAD(product_e4m3_f32_16, ProductArgs, 256) { product<e4m3, float, 2, 1>(a); }
 KERNEL_AHEAD(product_e4m3_f32_32, ProductArgs, 256) { product<e4m3, float, 4, 2>(a); }

@@ -71,14 +71,18 @@ DEVICE bool is_held(int width) { return width % 4 == 0 && width <= 4 * HELD * (i
 // Where a thread's four number `k` of a row begins; the row may end before it.
 DEVICE int four_at(int k) { return 4 * (k * blockDim.x + threadIdx.x); }
 
-// A thread's numbers of a row that it can hold, normalised. One block of threads has the row.
+// A thread's numbers of a row that it can hold, normalised. One block of threads has the row. Weights are read before the kernel
+// before has ended.
 DEVICE void norm_held(const float* x, const float* weight, const float* bias, int width, float epsilon, float (&y)[HELD][4]) {
-    float by[HELD][4]; // read beside the row: nothing waits for them later
+    float by[HELD][4];
 #pragma unroll
     for (int k = 0; k < HELD; k++) {
-        if (four_at(k) >= width) continue;
-        read_four(x + four_at(k), y[k]);
-        read_four(weight + four_at(k), by[k]);
+        if (four_at(k) < width) read_four(weight + four_at(k), by[k]);
+    }
+    await_kernel_before();
+#pragma unroll
+    for (int k = 0; k < HELD; k++) {
+        if (four_at(k) < width) read_four(x + four_at(k), y[k]);
     }
     float mean = 0.0f, squares = 0.0f;
     if (bias) {
@@ -117,14 +121,15 @@ template <class T> DEVICE void norm(const NormArgs& a) {
         }
         return;
     }
+    await_kernel_before();
     const Spread spread = spread_of(x, a.width, a.bias != 0, a.epsilon);
     for (int i = threadIdx.x; i < a.width; i += blockDim.x) {
         out[i] = narrow<T>(normed(x, a.weight, a.bias, spread, i));
     }
 }
-KERNEL(norm_f32, NormArgs, 256) { norm<float>(a); }
-KERNEL(norm_bf16, NormArgs, 256) { norm<bf16>(a); }
-KERNEL(norm_f16, NormArgs, 256) { norm<f16>(a); }
+KERNEL_AHEAD(norm_f32, NormArgs, 256) { norm<float>(a); }
+KERNEL_AHEAD(norm_bf16, NormArgs, 256) { norm<bf16>(a); }
+KERNEL_AHEAD(norm_f16, NormArgs, 256) { norm<f16>(a); }
 
 struct ActivateArgs {
     void* in;  // gated: [rows, 2 width], gates first; else [rows, width], which is changed in place
@@ -222,6 +227,8 @@ struct RotateArgs {
     float epsilon;
 };
 
+#define PAIRS_HELD 4 // of a head, that a lane turns: heads have 256 numbers at most
+
 // Writes keys, turned to their positions, and values to the pool; normalises queries in place where the model does. One
 // warp a token and head.
 template <class T, class Kept> DEVICE void rotate_and_write(const RotateArgs& a) {
@@ -229,7 +236,18 @@ template <class T, class Kept> DEVICE void rotate_and_write(const RotateArgs& a)
     const int lane = threadIdx.x % 32;
     const int number = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
     const int token = number / per_token, head = number % per_token;
-    if (token >= a.tables->token_count) return;
+    const bool is_there = token < a.tables->token_count;
+    const int cell = is_there ? a.tables->cells[token] : -1;
+    const float* cosines = a.tables->angles + (is_there ? (size_t)a.tables->positions[token] * 2 * a.pairs : 0);
+    float cosine[PAIRS_HELD], sine[PAIRS_HELD];
+#pragma unroll
+    for (int k = 0; k < PAIRS_HELD; k++) {
+        if (lane + 32 * k >= a.pairs) continue;
+        cosine[k] = cosines[lane + 32 * k];
+        sine[k] = cosines[a.pairs + lane + 32 * k];
+    }
+    await_kernel_before();
+    if (!is_there) return;
     T* all = (T*)a.qkv + (size_t)token * (a.heads + 2 * a.kv_heads) * a.dim;
     T* own = all + (size_t)(a.heads - queries + head) * a.dim;
     const bool is_query = head < queries, is_key = !is_query && head < queries + a.kv_heads;
@@ -244,7 +262,6 @@ template <class T, class Kept> DEVICE void rotate_and_write(const RotateArgs& a)
         for (int i = lane; i < a.dim; i += 32) own[i] = narrow<T>(widen(own[i]) * scale * weight[i]);
         return;
     }
-    const int cell = a.tables->cells[token];
     if (cell < 0) return;
     const int kv_head = (head - queries) % a.kv_heads, block = cell / a.block_tokens, at = cell % a.block_tokens;
     Kept* to = (Kept*)(is_key ? a.keys : a.values) + (size_t)block * a.block_numbers +
@@ -255,16 +272,17 @@ template <class T, class Kept> DEVICE void rotate_and_write(const RotateArgs& a)
         }
         return;
     }
-    const float* cosines = a.tables->angles + (size_t)a.tables->positions[token] * 2 * a.pairs;
-    for (int i = lane; i < a.pairs; i += 32) {
-        const int j = i + a.pairs;
+#pragma unroll
+    for (int k = 0; k < PAIRS_HELD; k++) {
+        const int i = lane + 32 * k, j = i + a.pairs;
+        if (i >= a.pairs) continue;
         const float x = widen(own[i]) * scale * (weight ? weight[i] : 1.0f);
         const float y = widen(own[j]) * scale * (weight ? weight[j] : 1.0f);
-        to[i] = narrow<Kept>(x * cosines[i] - y * cosines[j]);
-        to[j] = narrow<Kept>(y * cosines[i] + x * cosines[j]);
+        to[i] = narrow<Kept>(x * cosine[k] - y * sine[k]);
+        to[j] = narrow<Kept>(y * cosine[k] + x * sine[k]);
     }
 }
 // Beside half precision keys and values are bf16: neither leaves its range, and their products are the same kernels'.
-KERNEL(rotate_f32, RotateArgs, 128) { rotate_and_write<float, float>(a); }
-KERNEL(rotate_bf16, RotateArgs, 128) { rotate_and_write<bf16, bf16>(a); }
-KERNEL(rotate_f16, RotateArgs, 128) { rotate_and_write<f16, bf16>(a); }
+KERNEL_AHEAD(rotate_f32, RotateArgs, 128) { rotate_and_write<float, float>(a); }
+KERNEL_AHEAD(rotate_bf16, RotateArgs, 128) { rotate_and_write<bf16, bf16>(a); }
+KERNEL_AHEAD(rotate_f16, RotateArgs, 128) { rotate_and_write<f16, bf16>(a); }

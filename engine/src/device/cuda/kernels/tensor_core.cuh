@@ -59,6 +59,21 @@ DEVICE void fetch(const AttendArgs& a, const Part& part, int kv_head, int first,
     end_copies();
 }
 
+// Brings to the cache what a block's first task of few rows reads and no kernel before it writes, but for a token or two: each of
+// these readings waits for the one before it.
+template <int DIM> DEVICE void fetch_first_task(const AttendArgs& a) {
+    if ((int)blockIdx.x >= a.tables->flat_count) return;
+    const Task task = a.tables->flat[blockIdx.x];
+    const Part part = a.tables->parts[task.part];
+    const int token = task.from + threadIdx.x / 2;
+    const bf16* all = (const bf16*)(threadIdx.x % 2 ? a.values : a.keys);
+    if (token < task.to) fetch_ahead(all + place_of(a, part, blockIdx.y, token), DIM * 2);
+    if ((int)threadIdx.x < task.count && a.pairs > 0) {
+        const int angle = query_of(a, task, blockIdx.y, threadIdx.x).row.angle;
+        fetch_ahead(a.tables->angles + (size_t)angle * 2 * a.pairs, 2 * a.pairs * sizeof(float));
+    }
+}
+
 // Shared memory: queries [ROWS][DIM], then twice keys [64][DIM] and values [64][DIM].
 template <class T, int DIM, bool TALL> DEVICE void attend_on_tensor_cores(const AttendArgs& a) {
     constexpr int ROWS = TALL ? 16 * WARPS : 16;
@@ -71,6 +86,8 @@ template <class T, int DIM, bool TALL> DEVICE void attend_on_tensor_cores(const 
     const int first_row = TALL ? warp * 16 : 0, first_token = TALL ? 0 : warp * TOKENS;
     const int upper = first_row + lane / 4, column = 2 * (lane % 4); // this lane's rows are `upper` and the eighth after
 
+    if (!TALL) fetch_first_task<DIM>(a);
+    await_kernel_before();
     const Task* tasks = TALL ? a.tables->tall : a.tables->flat;
     const int count = TALL ? a.tables->tall_count : a.tables->flat_count;
     for (int number = blockIdx.x; number < count; number += gridDim.x) {
@@ -231,11 +248,11 @@ template <class T, int DIM, bool TALL> DEVICE void attend_on_tensor_cores(const 
         }
     }
 }
-KERNEL(attend_flat_64_bf16, AttendArgs, 128) { attend_on_tensor_cores<bf16, 64, false>(a); }
-KERNEL(attend_tall_64_bf16, AttendArgs, 128) { attend_on_tensor_cores<bf16, 64, true>(a); }
-KERNEL(attend_flat_128_bf16, AttendArgs, 128) { attend_on_tensor_cores<bf16, 128, false>(a); }
-KERNEL(attend_tall_128_bf16, AttendArgs, 128) { attend_on_tensor_cores<bf16, 128, true>(a); }
-KERNEL(attend_flat_64_f16, AttendArgs, 128) { attend_on_tensor_cores<f16, 64, false>(a); }
-KERNEL(attend_tall_64_f16, AttendArgs, 128) { attend_on_tensor_cores<f16, 64, true>(a); }
-KERNEL(attend_flat_128_f16, AttendArgs, 128) { attend_on_tensor_cores<f16, 128, false>(a); }
-KERNEL(attend_tall_128_f16, AttendArgs, 128) { attend_on_tensor_cores<f16, 128, true>(a); }
+KERNEL_AHEAD(attend_flat_64_bf16, AttendArgs, 128) { attend_on_tensor_cores<bf16, 64, false>(a); }
+KERNEL_AHEAD(attend_tall_64_bf16, AttendArgs, 128) { attend_on_tensor_cores<bf16, 64, true>(a); }
+KERNEL_AHEAD(attend_flat_128_bf16, AttendArgs, 128) { attend_on_tensor_cores<bf16, 128, false>(a); }
+KERNEL_AHEAD(attend_tall_128_bf16, AttendArgs, 128) { attend_on_tensor_cores<bf16, 128, true>(a); }
+KERNEL_AHEAD(attend_flat_64_f16, AttendArgs, 128) { attend_on_tensor_cores<f16, 64, false>(a); }
+KERNEL_AHEAD(attend_tall_64_f16, AttendArgs, 128) { attend_on_tensor_cores<f16, 64, true>(a); }
+KERNEL_AHEAD(attend_flat_128_f16, AttendArgs, 128) { attend_on_tensor_cores<f16, 128, false>(a); }
+KERNEL_AHEAD(attend_tall_128_f16, AttendArgs, 128) { attend_on_tensor_cores<f16, 128, true>(a); }
