@@ -185,6 +185,8 @@ DEVICE int add_to(int* at, int x) {
     return before;
 }
 
+DEVICE void raise(u32* at, u32 x) { *at = std::max(*at, x); }
+
 // What is read or written as one must be aligned, as on a GPU.
 template <class T> static inline T* aligned(T* at) {
     if ((uintptr_t)at % sizeof(T)) {

@@ -141,8 +141,9 @@ fn launch(gpu: &Arc<dyn Gpu>, kernel: &str, rows: usize, buffers: &[Option<&Buff
     args.resize(args.len().next_multiple_of(8), 0);
     // As the decoder launches them.
     let threads = if ["logit_stats", "draw"].contains(&kernel) { 512 } else { 256 };
-    let columns =
-        if ["scale_f32", "scale_bf16"].contains(&kernel) { numbers[0].div_ceil(4 * threads) } else { 1 };
+    let by_columns =
+        ["scale_", "activate_sums_", "round_known_"].iter().any(|start| kernel.starts_with(start));
+    let columns = if by_columns { numbers[0].div_ceil(4 * threads) } else { 1 };
     let grid = Grid { blocks: [rows as u32, columns], threads, shared: 0 };
     gpu.launch(kernel, grid, &args).expect("it runs");
 }
@@ -220,9 +221,12 @@ fn sums_of_eight_bit_floats_become_numbers_by_both_scales() {
         let is_gated = activation % 2 == 1;
         let inner = if is_gated { width / 2 } else { width };
         let to = Buffer::new(&gpu, rows * inner).expect("it fits");
-        let buffers = [&with[..], &[Some(&to), Some(&row_scales)]].concat();
+        let (out, most) = (floats(&gpu, &vec![0.0; rows * inner]), floats(&gpu, &vec![0.0; rows]));
         let before = read_floats(&gpu, &row_scales);
-        launch(&gpu, "activate_e4m3", rows, &buffers, &[inner as u32, activation]);
+        let buffers = [&with[..], &[Some(&out), Some(&most)]].concat();
+        launch(&gpu, "activate_sums_f32", rows, &buffers, &[inner as u32, activation]);
+        let buffers = [&out, &most, &to, &row_scales].map(Some);
+        launch(&gpu, "round_known_f32", rows, &buffers, &[inner as u32]);
         let activated = |at: usize| {
             let gate = all[if is_gated { at / inner * width + at % inner } else { at }];
             let by_tanh = 0.797_884_6 * (gate + 0.044_715 * gate.powi(3));
@@ -258,9 +262,11 @@ fn a_norm_in_eight_bits_is_the_norm_rounded() {
         launch(&gpu, "norm_f32", rows, &[&from[..], &[Some(&whole)]].concat(), &[width as u32, epsilon]);
         let to = Buffer::new(&gpu, rows * width).expect("it fits");
         let scales = Buffer::new(&gpu, rows * 4).expect("it fits");
-        let buffers = [&from[..], &[Some(&to), Some(&scales)]].concat();
+        let most = floats(&gpu, &vec![1.0; rows]);
+        let buffers = [&from[..], &[Some(&to), Some(&scales), Some(&most)]].concat();
         launch(&gpu, "norm_e4m3", rows, &buffers, &[width as u32, epsilon]);
         assert_fp8(&read_fp8(&gpu, (&to, &scales)), &read_floats(&gpu, &whole), width);
+        assert_eq!(read_floats(&gpu, &most), [0.0; 2], "what is raised later begins at nothing");
     }
 }
 
@@ -268,7 +274,7 @@ fn a_norm_in_eight_bits_is_the_norm_rounded() {
 fn quantized(gpu: &Arc<dyn Gpu>, row: &[f32]) -> (f32, Vec<u8>) {
     let from = floats(gpu, row);
     let (to, scale) = (Buffer::new(gpu, row.len()).expect("it fits"), Buffer::new(gpu, 4).expect("it fits"));
-    launch(gpu, "quantize_f32", 1, &[&from, &to, &scale].map(Some), &[row.len() as u32]);
+    launch(gpu, "quantize_f32", 1, &[Some(&from), Some(&to), Some(&scale), None], &[row.len() as u32]);
     let mut numbers = vec![0; row.len()];
     gpu.read(to.address(), &mut numbers).expect("it is there");
     (read_floats(gpu, &scale)[0], numbers)
@@ -356,29 +362,38 @@ fn products_of_few_rows_are_the_sums_over_their_inputs() {
     {
         for (rows, most, block) in [(1, 8, 16), (8, 8, 16), (11, 16, 16), (29, 32, 32)] {
             // Such as activations are kept as, but that sums of eight-bit floats are always single precision.
-            for (out, adds) in [("f32", false), ("f32", true), (kind, false)] {
-                if out == "e4m3" || (rows > 8 && inputs > 100 && adds) {
+            for (out, adds, has_scales) in [
+                ("f32", false, false),
+                ("f32", true, false),
+                (kind, false, false),
+                ("f32", true, true),
+                ("bf16", false, true),
+                ("f16", false, true),
+            ] {
+                let is_fp8 = kind == "e4m3";
+                if out == "e4m3" || has_scales && !is_fp8 || (rows > 8 && inputs > 100 && adds) {
                     continue;
                 }
                 let outputs = 64;
                 let (x_bytes, x) = rounded(kind, &wave(0.71, rows * inputs));
                 let (w_bytes, w) = rounded(kind, &wave(0.37, outputs * inputs));
-                let (bias_bytes, bias) = rounded(out, &wave(2.3, outputs));
+                let (bias_bytes, bias) = rounded(if is_fp8 { "f32" } else { out }, &wave(2.3, outputs));
                 let (before_bytes, before) = rounded(out, &wave(1.3, rows * outputs));
                 let [x_buffer, w_buffer, bias_buffer, y] =
                     [&x_bytes, &w_bytes, &bias_bytes, &before_bytes].map(|bytes| buffer(bytes));
-                let has_bias = kind != "e4m3";
-                let scales = None;
+                let has_bias = has_scales || !is_fp8;
+                let (of_rows, of_outputs) = (wave(3.1, rows), wave(1.9, outputs));
+                let scales = [&of_rows, &of_outputs].map(|scales| floats(&gpu, scales));
+                let [row_scales, scales] = scales.each_ref().map(|scales| has_scales.then_some(scales));
                 let with = [
                     Some(&x_buffer),
                     Some(&w_buffer),
                     has_bias.then_some(&bias_buffer),
                     Some(&y),
-                    scales,
+                    row_scales,
                     scales,
                 ];
-                let ahead = if inputs > 2_100 { 16 } else { 0 };
-                let numbers = [rows, outputs, inputs, usize::from(adds), ahead].map(|number| number as u32);
+                let numbers = [rows, outputs, inputs, usize::from(adds)].map(|number| number as u32);
                 launch(&gpu, &format!("product_{kind}_{out}_{most}"), outputs / block, &with, &numbers);
                 let mut bytes = vec![0; y.bytes()];
                 gpu.read(y.address(), &mut bytes).expect("it is there");
@@ -386,6 +401,9 @@ fn products_of_few_rows_are_the_sums_over_their_inputs() {
                     let (row, output) = (at / outputs, at % outputs);
                     let pairs = x[row * inputs..][..inputs].iter().zip(&w[output * inputs..][..inputs]);
                     let mut expected: f64 = pairs.map(|(x, w)| f64::from(*x) * f64::from(*w)).sum();
+                    if has_scales {
+                        expected *= f64::from(of_rows[row]) * f64::from(of_outputs[output]);
+                    }
                     expected += if has_bias { f64::from(bias[output]) } else { 0.0 };
                     expected += if adds { f64::from(before[at]) } else { 0.0 };
                     let found = match out {

@@ -68,8 +68,11 @@ impl GpuDecoder {
         if weights.scales.is_none() {
             return Ok(from.x);
         }
-        let args = Args::new([from.x, work.fp8(), work.row_scales()].map(Some)).numbers(&[weights.inputs]);
-        self.launch("quantize", Some(element), Grid::rows(from.rows, 256), args)?;
+        let args = Args::new([from.x, work.fp8(), work.row_scales(), work.row_most()].map(Some))
+            .numbers(&[weights.inputs]);
+        // A long row is read once: its block has four of its numbers a thread.
+        let threads = if weights.inputs < 2048 { 256 } else { 1024 };
+        self.launch("quantize", Some(element), Grid::rows(from.rows, threads), args)?;
         Ok(work.fp8())
     }
 
@@ -92,9 +95,12 @@ impl GpuDecoder {
         let numbers = [width, activation];
         if let Some(scales) = &layer.up.scales {
             self.multiply_fp8(&layer.up, work, input)?;
-            let to = [work.fp8(), work.row_scales()].map(Some);
+            let to = [work.inner(), work.row_most()].map(Some);
             let args = Args::new(self.sums(&layer.up, work, scales).into_iter().chain(to)).numbers(&numbers);
-            self.launch("activate_e4m3", None, Grid::rows(rows, 1024), args)?;
+            self.launch("activate_sums", Some(self.element), Grid::columns(rows, width), args)?;
+            let addresses = [work.inner(), work.row_most(), work.fp8(), work.row_scales()];
+            let args = Args::new(addresses.map(Some)).numbers(&[width]);
+            self.launch("round_known", Some(self.element), Grid::columns(rows, width), args)?;
             return Ok(work.fp8());
         }
         let (y, out) = (work.wide(), self.element);
@@ -128,7 +134,7 @@ impl GpuDecoder {
         work: &GpuWorkspace,
     ) -> Result<Address, GpuError> {
         let bias = norm.bias.as_ref().map(Buffer::address);
-        let to = [work.fp8(), work.row_scales()].map(Some);
+        let to = [work.fp8(), work.row_scales(), work.row_most()].map(Some);
         let args = Args::new([Some(from.x), Some(norm.weight.address()), bias].into_iter().chain(to))
             .numbers(&[self.config.hidden])
             .float(norm.epsilon);
@@ -226,6 +232,7 @@ impl GpuDecoder {
             inner: tokens * widest(|layer| layer.down.inputs) * number,
             fp8: tokens * fp8(|weights| weights.inputs),
             row_scales: tokens * fp8(|_| size_of::<f32>()),
+            row_most: tokens * fp8(|_| size_of::<u32>()),
             sums: tokens * fp8(|weights| weights.outputs) * single,
             partials: partial_rows * config.heads * (config.head_dim + 2) * single,
             embedded: if projected { tokens * config.embedding * single } else { 0 },

@@ -189,9 +189,9 @@ impl Loader<'_> {
         }
         let fp8 = Buffer::new(self.gpu, outputs * inputs)?;
         let scales = Buffer::new(self.gpu, outputs * size_of::<f32>())?;
-        let addresses = [&matrix, &fp8, &scales].map(|buffer| Some(buffer.address()));
+        let [from, to, of_rows] = [&matrix, &fp8, &scales].map(|buffer| Some(buffer.address()));
         let kernel = format!("quantize_{}", self.element.suffix());
-        let args = Args::new(addresses).numbers(&[inputs]).bytes();
+        let args = Args::new([from, to, of_rows, None]).numbers(&[inputs]).bytes();
         self.gpu.launch(&kernel, Grid::rows(outputs, 256), &args)?;
         Ok(GpuMatrix { matrix: fp8, scales: Some(scales), bias, outputs, inputs })
     }

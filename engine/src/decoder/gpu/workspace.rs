@@ -81,6 +81,8 @@ pieces! {
     /// What a product in eight bits reads, and the scale of each row.
     fp8,
     row_scales,
+    /// The largest number of each row of such, where several blocks find it.
+    row_most,
     /// What it gives, without scales, single precision.
     sums,
     /// Partial results of attention.

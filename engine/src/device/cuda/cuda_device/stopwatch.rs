@@ -1,5 +1,7 @@
 //! How long work takes on a GPU, by its own clock.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use cudarc::driver::result::event;
 use cudarc::driver::{result, sys};
 
@@ -9,12 +11,16 @@ use crate::device::cuda::GpuError;
 /// Bytes that push whatever came before out of the cache: twice what that of an H200 has.
 const FLUSHED: usize = 128 << 20;
 
+/// Times that it is written before the first timing: a card that has idled takes some ten milliseconds to come to its clock.
+const WARMING: usize = 1000;
+
 /// Two events, and memory to write to. Made before the first step and kept: memory that is given back while ranks wait for one
 /// another would keep them waiting.
 pub(super) struct Stopwatch {
     begin: sys::CUevent,
     end: sys::CUevent,
     scratch: u64,
+    is_warm: AtomicBool,
 }
 
 impl Stopwatch {
@@ -27,7 +33,7 @@ impl Stopwatch {
             Err(error) => return Err(lost(error)),
         };
         let made = || event::create(sys::CUevent_flags::CU_EVENT_DEFAULT).map_err(lost);
-        Ok(Some(Self { begin: made()?, end: made()?, scratch }))
+        Ok(Some(Self { begin: made()?, end: made()?, scratch, is_warm: AtomicBool::new(false) }))
     }
 
     /// Gives everything back. The context must be current, and nothing may use it any more.
@@ -50,26 +56,23 @@ impl Stopwatch {
         self.scratch
     }
 
-    /// The least milliseconds of `runs` runs on the stream, behind one that warms up. Each finds nothing of its own in the cache.
+    /// Milliseconds of a run on the stream, which finds nothing of its own in the cache.
     pub(super) fn time(
         &self,
-        runs: usize,
         stream: sys::CUstream,
         work: impl Fn() -> Result<(), GpuError>,
     ) -> Result<f32, GpuError> {
-        work()?;
-        let mut least = f32::INFINITY;
-        for _ in 0..runs {
-            // SAFETY: the memory and the events are its own, and the stream is alive.
-            unsafe {
+        let writes = if self.is_warm.swap(true, Ordering::Relaxed) { 1 } else { WARMING };
+        // SAFETY: the memory and the events are its own, and the stream is alive.
+        unsafe {
+            for _ in 0..writes {
                 result::memset_d8_async(self.scratch, 0, FLUSHED, stream).map_err(lost)?;
-                event::record(self.begin, stream).map_err(lost)?;
-                work()?;
-                event::record(self.end, stream).map_err(lost)?;
-                event::synchronize(self.end).map_err(lost)?;
-                least = least.min(event::elapsed(self.begin, self.end).map_err(lost)?);
             }
+            event::record(self.begin, stream).map_err(lost)?;
+            work()?;
+            event::record(self.end, stream).map_err(lost)?;
+            event::synchronize(self.end).map_err(lost)?;
+            event::elapsed(self.begin, self.end).map_err(lost)
         }
-        Ok(least)
     }
 }

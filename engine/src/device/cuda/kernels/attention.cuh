@@ -144,38 +144,57 @@ KERNEL(attend_f32, AttendArgs, 128) { attend_plain<float, float>(a); }
 KERNEL(attend_bf16, AttendArgs, 128) { attend_plain<bf16, bf16>(a); }
 KERNEL(attend_f16, AttendArgs, 128) { attend_plain<f16, bf16>(a); }
 
-// Puts together what a token's parts gave. One warp a token and head.
+#define MERGED 8 // parts that are read at once
+
+// Puts together what a token's parts gave. One warp a token and head. Where the first of them lie is known before the kernel before has
+// ended; then all numbers of some parts are read at once.
 template <class T> DEVICE void merge(const AttendArgs& a) {
+    constexpr int EACH = PLAIN_DIM_MAX / 32;
     const int number = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
     const int token = number / a.heads, head = number % a.heads;
     const bool is_there = token < a.tables->token_count;
     const int from = is_there ? a.tables->first_reading[token] : 0, to = is_there ? a.tables->first_reading[token + 1] : 0;
+    int readings[MERGED];
+    auto look_up = [&](int first) {
+#pragma unroll
+        for (int i = 0; i < MERGED; i++) readings[i] = first + i < to ? a.tables->readings[first + i] : -1;
+    };
+    look_up(from);
     await_kernel_before();
     if (from == to) return; // its only part wrote it
-    // Each lane looks at some parts' highest scores and sums, so that these are read at once.
-    float highest = NEVER, sum = 0.0f;
-    for (int i = from + lane; i < to; i += 32) {
-        const float* end = a.partials + ((size_t)a.tables->readings[i] * a.heads + head) * (a.dim + 2) + a.dim;
-        const float top = fmaxf(highest, end[0]);
-        sum = sum * exp2f(highest - top) + end[1] * exp2f(end[0] - top);
+    float x[EACH], highest = NEVER, sum = 0.0f;
+#pragma unroll
+    for (int k = 0; k < EACH; k++) x[k] = 0.0f;
+    for (int first = from; first < to; first += MERGED) {
+        float ends[MERGED][2], numbers[MERGED][EACH];
+#pragma unroll
+        for (int i = 0; i < MERGED; i++) {
+            const bool is_part = readings[i] >= 0;
+            const float* one = a.partials + ((size_t)larger(readings[i], 0) * a.heads + head) * (a.dim + 2);
+            ends[i][0] = is_part ? one[a.dim] : NEVER;
+            ends[i][1] = is_part ? one[a.dim + 1] : 0.0f;
+#pragma unroll
+            for (int k = 0; k < EACH; k++) numbers[i][k] = is_part && lane + 32 * k < a.dim ? one[lane + 32 * k] : 0.0f;
+        }
+        look_up(first + MERGED);
+        float top = highest;
+#pragma unroll
+        for (int i = 0; i < MERGED; i++) top = fmaxf(top, ends[i][0]);
+        const float shrink = exp2f(highest - top);
         highest = top;
-    }
-    const float top = max_of_lanes<32>(highest);
-    sum = sum_of_lanes<32>(sum * exp2f(highest - top));
-    float x[PLAIN_DIM_MAX / 32];
+        sum *= shrink;
 #pragma unroll
-    for (int k = 0; k < PLAIN_DIM_MAX / 32; k++) x[k] = 0.0f;
-#pragma unroll 4
-    for (int i = from; i < to; i++) {
-        const float* one = a.partials + ((size_t)a.tables->readings[i] * a.heads + head) * (a.dim + 2);
-        const float weight = exp2f(one[a.dim] - top);
+        for (int k = 0; k < EACH; k++) x[k] *= shrink;
 #pragma unroll
-        for (int k = 0; k < PLAIN_DIM_MAX / 32; k++) {
-            if (lane + 32 * k < a.dim) x[k] += one[lane + 32 * k] * weight;
+        for (int i = 0; i < MERGED; i++) {
+            const float weight = exp2f(ends[i][0] - top);
+            sum += ends[i][1] * weight;
+#pragma unroll
+            for (int k = 0; k < EACH; k++) x[k] += numbers[i][k] * weight;
         }
     }
 #pragma unroll
-    for (int k = 0; k < PLAIN_DIM_MAX / 32; k++) {
+    for (int k = 0; k < EACH; k++) {
         const int d = lane + 32 * k;
         if (d < a.dim) ((T*)a.out)[((size_t)token * a.heads + head) * a.dim + d] = narrow<T>(x[k] / sum);
     }

@@ -60,17 +60,19 @@ struct QuantizeArgs {
     const void* from; // [rows, width]
     e4m3* to;         // [rows, width]
     float* scales;    // [rows]
+    u32* most;        // [rows] that `activate_sums` raises later, or null: becomes 0
     int width;
 };
 
 template <class T> DEVICE void quantize(const QuantizeArgs& a) {
     const T* from = (const T*)a.from + (size_t)blockIdx.x * a.width;
+    if (a.most && threadIdx.x == 0) a.most[blockIdx.x] = 0;
     write_fp8(a.width, a.to + (size_t)blockIdx.x * a.width, a.scales + blockIdx.x,
                   [=](int i) { return widen(from[i]); }, [=](int i, float (&x)[4]) { read_four(from + i, x); });
 }
-KERNEL(quantize_f32, QuantizeArgs, 256) { quantize<float>(a); }
-KERNEL(quantize_bf16, QuantizeArgs, 256) { quantize<bf16>(a); }
-KERNEL(quantize_f16, QuantizeArgs, 256) { quantize<f16>(a); }
+KERNEL(quantize_f32, QuantizeArgs, 1024) { quantize<float>(a); }
+KERNEL(quantize_bf16, QuantizeArgs, 1024) { quantize<bf16>(a); }
+KERNEL(quantize_f16, QuantizeArgs, 1024) { quantize<f16>(a); }
 
 struct NormQuantizeArgs {
     const float* x;      // [rows, width]
@@ -78,6 +80,7 @@ struct NormQuantizeArgs {
     const float* bias;   // [width], or null: root mean square
     e4m3* to;            // [rows, width]
     float* scales;       // [rows]
+    u32* most;           // [rows] that `activate_sums` raises later: becomes 0
     int width;
     float epsilon;
 };
@@ -99,10 +102,14 @@ KERNEL_AHEAD(norm_e4m3, NormQuantizeArgs, 256) {
             for (int i = 0; i < 4; i++) y[k][i] *= inverse_of(most);
             write_four(to + four_at(k), y[k]);
         }
-        if (threadIdx.x == 0) a.scales[blockIdx.x] = most / E4M3_MAX;
+        if (threadIdx.x == 0) {
+            a.scales[blockIdx.x] = most / E4M3_MAX;
+            a.most[blockIdx.x] = 0;
+        }
         return;
     }
     await_kernel_before();
+    if (threadIdx.x == 0) a.most[blockIdx.x] = 0;
     const Spread spread = spread_of(x, a.width, a.bias != 0, a.epsilon);
     auto number = [&](int i) { return normed(x, a.weight, a.bias, spread, i); };
     write_fp8(a.width, to, a.scales + blockIdx.x, number, [&](int i, float (&y)[4]) {
@@ -136,30 +143,73 @@ DEVICE void sum_of_four(const Sums& a, float row_scale, size_t row, int width, i
     for (int j = 0; j < 4; j++) x[j] += by[j];
 }
 
-struct ActivateQuantizeArgs {
-    Sums in;       // gated: twice the width, gates first
-    e4m3* to;      // [rows, width]
-    float* scales; // [rows]; may be those of the rows that were multiplied
+struct ActivateSumsArgs {
+    Sums in;   // gated: twice the width, gates first
+    void* out; // [rows, width]
+    u32* most; // [rows] bits of each row's largest number, which was 0
     int width;
     int activation;
 };
 
-KERNEL(activate_e4m3, ActivateQuantizeArgs, 1024) {
+// A block's threads have four columns each: a row is as many blocks as it takes, which find its largest number together.
+template <class T> DEVICE void activate_sums(const ActivateSumsArgs& a) {
     const bool gated = is_gated(a.activation);
     const size_t row = blockIdx.x;
     const float row_scale = a.in.row_scales[row];
-    const int wide = gated ? 2 * a.width : a.width;
-    auto number = [&](int i) {
-        const float x = activated(a.activation, sum_of(a.in, row_scale, row, wide, i));
-        return gated ? x * sum_of(a.in, row_scale, row, wide, a.width + i) : x;
-    };
-    write_fp8(a.width, a.to + row * a.width, a.scales + row, number, [&](int i, float (&x)[4]) {
-        float by[4] = {1.0f, 1.0f, 1.0f, 1.0f};
-        sum_of_four(a.in, row_scale, row, wide, i, x);
-        if (gated) sum_of_four(a.in, row_scale, row, wide, a.width + i, by);
-        for (int j = 0; j < 4; j++) x[j] = activated(a.activation, x[j]) * by[j];
-    });
+    const int wide = gated ? 2 * a.width : a.width, first = 4 * (blockIdx.y * blockDim.x + threadIdx.x);
+    T* out = (T*)a.out + row * a.width;
+    float most = 0.0f;
+    if (a.width % 4 == 0 && first < a.width) {
+        float x[4], by[4] = {1.0f, 1.0f, 1.0f, 1.0f};
+        sum_of_four(a.in, row_scale, row, wide, first, x);
+        if (gated) sum_of_four(a.in, row_scale, row, wide, a.width + first, by);
+        for (int i = 0; i < 4; i++) {
+            x[i] = widen(narrow<T>(activated(a.activation, x[i]) * by[i]));
+            most = fmaxf(most, fabsf(x[i]));
+        }
+        write_four(out + first, x);
+    } else {
+        for (int i = first; i < smaller(first + 4, a.width); i++) {
+            const float x = activated(a.activation, sum_of(a.in, row_scale, row, wide, i));
+            out[i] = narrow<T>(gated ? x * sum_of(a.in, row_scale, row, wide, a.width + i) : x);
+            most = fmaxf(most, fabsf(widen(out[i])));
+        }
+    }
+    most = max_of_block(most);
+    if (threadIdx.x == 0) raise(a.most + row, to_bits(most));
 }
+KERNEL(activate_sums_f32, ActivateSumsArgs, 256) { activate_sums<float>(a); }
+KERNEL(activate_sums_bf16, ActivateSumsArgs, 256) { activate_sums<bf16>(a); }
+KERNEL(activate_sums_f16, ActivateSumsArgs, 256) { activate_sums<f16>(a); }
+
+struct RoundKnownArgs {
+    const void* from; // [rows, width]
+    const u32* most;  // [rows] bits of each row's largest number
+    e4m3* to;         // [rows, width]
+    float* scales;    // [rows]
+    int width;
+};
+
+// The same rows in eight bits: a row is as many blocks as it takes.
+template <class T> DEVICE void round_known(const RoundKnownArgs& a) {
+    const size_t row = blockIdx.x;
+    const float most = from_bits(a.most[row]), inverse = inverse_of(most);
+    const T* from = (const T*)a.from + row * a.width;
+    e4m3* to = a.to + row * a.width;
+    const int first = 4 * (blockIdx.y * blockDim.x + threadIdx.x);
+    if (first == 0) a.scales[row] = most / E4M3_MAX;
+    if (a.width % 4 == 0 && first < a.width) {
+        float x[4];
+        read_four(from + first, x);
+        for (int i = 0; i < 4; i++) x[i] *= inverse;
+        write_four(to + first, x);
+        return;
+    }
+    for (int i = first; i < smaller(first + 4, a.width); i++) to[i] = to_e4m3(widen(from[i]) * inverse);
+}
+KERNEL(round_known_f32, RoundKnownArgs, 256) { round_known<float>(a); }
+KERNEL(round_known_bf16, RoundKnownArgs, 256) { round_known<bf16>(a); }
+KERNEL(round_known_f16, RoundKnownArgs, 256) { round_known<f16>(a); }
 
 struct ScaleArgs {
     Sums in;

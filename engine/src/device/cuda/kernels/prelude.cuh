@@ -80,6 +80,9 @@ template <class T> DEVICE T from_lane(T x, int other) { return __shfl_xor_sync(0
 // Adds to a number that a block's threads share; what it was before.
 DEVICE int add_to(int* at, int x) { return atomicAdd(at, x); }
 
+// Makes a number that blocks share at least `x`.
+DEVICE void raise(u32* at, u32 x) { atomicMax(at, x); }
+
 // Copies 16 bytes from global to shared memory behind the reader's back; zeros where `is_there` is false.
 DEVICE void copy_later(void* to, const void* from, bool is_there) {
     u32 at = (u32)__cvta_generic_to_shared(to);

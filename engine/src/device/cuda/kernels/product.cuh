@@ -21,7 +21,6 @@ struct ProductArgs {
     int outputs; // whole blocks'
     int inputs;  // whole pieces of 16 bytes
     int adds;    // `y` keeps what it has and gets the product added
-    int ahead;   // bytes of each row of weights behind the first round's that are asked for at once
 };
 
 // A lane's part of a warp's reading: of every sixteen outputs two rows of weights, eight apart.
@@ -56,10 +55,6 @@ template <class T, class Out, int TILES, int GROUPS> DEVICE void product(const P
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, first = blockIdx.x * OUTPUTS;
     const int end = a.inputs * (int)sizeof(T);
     const unsigned char* w = (const unsigned char*)a.w + (size_t)(first + lane / 4) * end;
-    // Memory is idle while what comes before waits for little: more of the weights than registers hold come to the cache then.
-    if (threadIdx.x < OUTPUTS && a.ahead > 0) {
-        fetch_ahead((const unsigned char*)a.w + (size_t)(first + threadIdx.x) * end + STRIDE, a.ahead);
-    }
     ProductPieces<GROUPS> now = read_pieces<GROUPS>(w, end, warp * PRODUCT_STEPS * 64, end);
     await_kernel_before();
 
