@@ -33,6 +33,8 @@
     extern "C" void kernel_##name(const void* args) { body_##name(*(const Args*)args); }                         \
     static void body_##name(const Args& a)
 
+#define KERNEL_LATE KERNEL_AHEAD
+
 typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
@@ -122,6 +124,7 @@ static thread_local Index threadIdx, blockIdx, blockDim, gridDim;
 static inline void __syncthreads() { emulated::wait_at(emulated::At::Block); }
 static inline void sync_warp() { emulated::wait_at(emulated::At::Warp); }
 
+static inline void let_next_begin() {}
 static inline void await_kernel_before() { emulated::block->fibers[emulated::block->running].has_awaited = true; }
 
 struct bf16 {

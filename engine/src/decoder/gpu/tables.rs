@@ -55,6 +55,10 @@ impl TaskShape {
             rows.div_ceil(self.task_rows(rows)) * part.tokens
         };
         let all: usize = parts.iter().map(tokens_of_tasks).sum();
+        let tall = parts.iter().filter(|part| self.task_rows(part.rows * self.group) == WGMMA_ROWS);
+        // A multiprocessor has room for one block of two warpgroups.
+        let blocks =
+            if 2 * tall.map(tokens_of_tasks).sum::<usize>() > all { blocks.div_ceil(2) } else { blocks };
         let share = all.div_ceil(blocks).next_multiple_of(64);
         Cut { tokens: share.max(PIECE_TOKENS_MIN), rows_max: usize::MAX }
     }

@@ -142,6 +142,11 @@ impl CudaDevice {
     /// From 9.0 on it may come to the multiprocessors before the kernel before it has ended, which it waits for
     /// itself (`KERNEL` in kernels/prelude.cuh).
     fn start(&self, kernel: &str, grid: Grid, args: &[u8]) -> Result<(), GpuError> {
+        self.start_when(self.capability >= (9, 0), kernel, grid, args)
+    }
+
+    /// The same; `is_early`: whether it may come so early.
+    fn start_when(&self, is_early: bool, kernel: &str, grid: Grid, args: &[u8]) -> Result<(), GpuError> {
         let function = self.functions.get(kernel);
         let function = *function.ok_or_else(|| GpuError::Lost(format!("there is no kernel {kernel}")))?;
         let mut parameters = [args.as_ptr().cast_mut().cast::<c_void>()];
@@ -164,7 +169,7 @@ impl CudaDevice {
             sharedMemBytes: grid.shared,
             hStream: self.stream,
             attrs: &mut early,
-            numAttrs: u32::from(self.capability >= (9, 0)),
+            numAttrs: u32::from(is_early),
         };
         // SAFETY: the kernel takes one struct, which the driver copies before it returns, as it does the
         // configuration.

@@ -106,7 +106,8 @@ pub(super) fn functions(
 fn names() -> Vec<String> {
     let source = source();
     let name = |line: &str| {
-        let rest = ["KERNEL(", "KERNEL_AHEAD("].iter().find_map(|start| line.strip_prefix(start))?;
+        let rest =
+            ["KERNEL(", "KERNEL_AHEAD(", "KERNEL_LATE("].iter().find_map(|start| line.strip_prefix(start))?;
         rest.split(',').next().map(str::to_owned)
     };
     source.lines().filter_map(name).collect()

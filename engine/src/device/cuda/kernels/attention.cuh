@@ -27,9 +27,9 @@ struct Query {
     int number; // of the row's partial results
 };
 
-DEVICE Query query_of(const AttendArgs& a, const Task& task, int kv_head, int number) {
+DEVICE Query query_of(const AttendArgs& a, const Part& part, const Task& task, int kv_head, int number) {
     const int group = a.heads / a.kv_heads, row = task.first + number;
-    const int at = a.tables->parts[task.part].first_row + row / group;
+    const int at = part.first_row + row / group;
     Query query = {a.tables->rows[at], kv_head * group + row % group, at};
     return query;
 }
@@ -88,7 +88,7 @@ template <class T, class Kept> DEVICE void attend_plain(const AttendArgs& a) {
         const Task task = a.tables->flat[number];
         const Part part = a.tables->parts[task.part];
         const bool is_row = row < task.count;
-        const Query query = query_of(a, task, kv_head, is_row ? row : 0);
+        const Query query = query_of(a, part, task, kv_head, is_row ? row : 0);
         const T* from = (const T*)a.qkv +
                         (size_t)query.row.token * (a.heads + 2 * a.kv_heads) * a.dim + (size_t)query.head * a.dim;
         __syncthreads(); // the task before has been read

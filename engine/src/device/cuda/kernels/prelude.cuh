@@ -13,7 +13,14 @@ typedef unsigned long long u64;
 //
 // From 9.0 on, a kernel's blocks come to the multiprocessors while the last of the kernel before still run there (programmatic
 // dependent launch), and wait until that has ended. Each waits, so that what one has waited for, the next has too.
-// KERNEL_AHEAD: one that does something first, and calls `await_kernel_before` itself.
+// KERNEL_AHEAD: one that does something first, and calls `await_kernel_before` itself. KERNEL_LATE: one that itself lets the next
+// begin, too.
+#define KERNEL_LATE(name, Args, threads)                                                                         \
+    static __device__ __forceinline__ void body_##name(const Args& a);                                           \
+    extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ Args a) {                 \
+        body_##name(a);                                                                                          \
+    }                                                                                                            \
+    static __device__ __forceinline__ void body_##name(const Args& a)
 #define KERNEL_AHEAD(name, Args, threads)                                                                        \
     static __device__ __forceinline__ void body_##name(const Args& a);                                           \
     extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ Args a) {                 \

@@ -1,8 +1,10 @@
 // Products of few rows, as decode steps have: all that counts is how fast weights are read.
 //
 // A block has 16 outputs, or 32 where rows are many enough that reading them counts. Its warps share the inputs, so that all
-// of them read every output's weights at once, and add up what they have at the end. Weights do not depend on the kernel
-// before, so the first of them are on their way before it has ended.
+// of them read every output's weights at once, and add up what they have at the end.
+//
+// Blocks come when the kernel before has ended, and let the next come when their weights have been read. Blocks that come earlier lie
+// where there happens to be room, four on one multiprocessor and none on another, which costs a fifth of a decode step.
 //
 // A lane reads 16 bytes of a row of weights and the same 16 of a row of `x`. What of them meets in one step of a tensor core is the
 // same in both, which is all that a sum over inputs asks for: their order there is not that of memory.
@@ -93,6 +95,7 @@ template <class T, class Out, int TILES, int GROUPS> DEVICE void product(const P
             sum = 0.0f;
         }
     }
+    let_next_begin();
 #pragma unroll
     for (int group = 0; group < GROUPS; group++) {
         if (group > 0) __syncthreads(); // the sums of the group before have been read
@@ -114,24 +117,24 @@ template <class T, class Out, int TILES, int GROUPS> DEVICE void product(const P
         }
     }
 }
-KERNEL_AHEAD(product_bf16_bf16_8, ProductArgs, 256) { product<bf16, bf16, 1, 1>(a); }
-KERNEL_AHEAD(product_bf16_bf16_16, ProductArgs, 256) { product<bf16, bf16, 2, 1>(a); }
-KERNEL_AHEAD(product_bf16_bf16_32, ProductArgs, 256) { product<bf16, bf16, 4, 2>(a); }
-KERNEL_AHEAD(product_bf16_f32_8, ProductArgs, 256) { product<bf16, float, 1, 1>(a); }
-KERNEL_AHEAD(product_bf16_f32_16, ProductArgs, 256) { product<bf16, float, 2, 1>(a); }
-KERNEL_AHEAD(product_bf16_f32_32, ProductArgs, 256) { product<bf16, float, 4, 2>(a); }
-KERNEL_AHEAD(product_f16_f16_8, ProductArgs, 256) { product<f16, f16, 1, 1>(a); }
-KERNEL_AHEAD(product_f16_f16_16, ProductArgs, 256) { product<f16, f16, 2, 1>(a); }
-KERNEL_AHEAD(product_f16_f16_32, ProductArgs, 256) { product<f16, f16, 4, 2>(a); }
-KERNEL_AHEAD(product_f16_f32_8, ProductArgs, 256) { product<f16, float, 1, 1>(a); }
-KERNEL_AHEAD(product_f16_f32_16, ProductArgs, 256) { product<f16, float, 2, 1>(a); }
-KERNEL_AHEAD(product_f16_f32_32, ProductArgs, 256) { product<f16, float, 4, 2>(a); }
-KERNEL_AHEAD(product_e4m3_bf16_8, ProductArgs, 256) { product<e4m3, bf16, 1, 1>(a); }
-KERNEL_AHEAD(product_e4m3_bf16_16, ProductArgs, 256) { product<e4m3, bf16, 2, 1>(a); }
-KERNEL_AHEAD(product_e4m3_bf16_32, ProductArgs, 256) { product<e4m3, bf16, 4, 2>(a); }
-KERNEL_AHEAD(product_e4m3_f16_8, ProductArgs, 256) { product<e4m3, f16, 1, 1>(a); }
-KERNEL_AHEAD(product_e4m3_f16_16, ProductArgs, 256) { product<e4m3, f16, 2, 1>(a); }
-KERNEL_AHEAD(product_e4m3_f16_32, ProductArgs, 256) { product<e4m3, f16, 4, 2>(a); }
-KERNEL_AHEAD(product_e4m3_f32_8, ProductArgs, 256) { product<e4m3, float, 1, 1>(a); }
-KERNEL_AHEAD(product_e4m3_f32_16, ProductArgs, 256) { product<e4m3, float, 2, 1>(a); }
-KERNEL_AHEAD(product_e4m3_f32_32, ProductArgs, 256) { product<e4m3, float, 4, 2>(a); }
+KERNEL_LATE(product_bf16_bf16_8, ProductArgs, 256) { product<bf16, bf16, 1, 1>(a); }
+KERNEL_LATE(product_bf16_bf16_16, ProductArgs, 256) { product<bf16, bf16, 2, 1>(a); }
+KERNEL_LATE(product_bf16_bf16_32, ProductArgs, 256) { product<bf16, bf16, 4, 2>(a); }
+KERNEL_LATE(product_bf16_f32_8, ProductArgs, 256) { product<bf16, float, 1, 1>(a); }
+KERNEL_LATE(product_bf16_f32_16, ProductArgs, 256) { product<bf16, float, 2, 1>(a); }
+KERNEL_LATE(product_bf16_f32_32, ProductArgs, 256) { product<bf16, float, 4, 2>(a); }
+KERNEL_LATE(product_f16_f16_8, ProductArgs, 256) { product<f16, f16, 1, 1>(a); }
+KERNEL_LATE(product_f16_f16_16, ProductArgs, 256) { product<f16, f16, 2, 1>(a); }
+KERNEL_LATE(product_f16_f16_32, ProductArgs, 256) { product<f16, f16, 4, 2>(a); }
+KERNEL_LATE(product_f16_f32_8, ProductArgs, 256) { product<f16, float, 1, 1>(a); }
+KERNEL_LATE(product_f16_f32_16, ProductArgs, 256) { product<f16, float, 2, 1>(a); }
+KERNEL_LATE(product_f16_f32_32, ProductArgs, 256) { product<f16, float, 4, 2>(a); }
+KERNEL_LATE(product_e4m3_bf16_8, ProductArgs, 256) { product<e4m3, bf16, 1, 1>(a); }
+KERNEL_LATE(product_e4m3_bf16_16, ProductArgs, 256) { product<e4m3, bf16, 2, 1>(a); }
+KERNEL_LATE(product_e4m3_bf16_32, ProductArgs, 256) { product<e4m3, bf16, 4, 2>(a); }
+KERNEL_LATE(product_e4m3_f16_8, ProductArgs, 256) { product<e4m3, f16, 1, 1>(a); }
+KERNEL_LATE(product_e4m3_f16_16, ProductArgs, 256) { product<e4m3, f16, 2, 1>(a); }
+KERNEL_LATE(product_e4m3_f16_32, ProductArgs, 256) { product<e4m3, f16, 4, 2>(a); }
+KERNEL_LATE(product_e4m3_f32_8, ProductArgs, 256) { product<e4m3, float, 1, 1>(a); }
+KERNEL_LATE(product_e4m3_f32_16, ProductArgs, 256) { product<e4m3, float, 2, 1>(a); }
+KERNEL_LATE(product_e4m3_f32_32, ProductArgs, 256) { product<e4m3, float, 4, 2>(a); }

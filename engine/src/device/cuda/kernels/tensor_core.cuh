@@ -69,8 +69,43 @@ template <int DIM> DEVICE void fetch_first_task(const AttendArgs& a) {
     const bf16* all = (const bf16*)(threadIdx.x % 2 ? a.values : a.keys);
     if (token < task.to) fetch_ahead(all + place_of(a, part, blockIdx.y, token), DIM * 2);
     if ((int)threadIdx.x < task.count && a.pairs > 0) {
-        const int angle = query_of(a, task, blockIdx.y, threadIdx.x).row.angle;
+        const int angle = query_of(a, part, task, blockIdx.y, threadIdx.x).row.angle;
         fetch_ahead(a.tables->angles + (size_t)angle * 2 * a.pairs, 2 * a.pairs * sizeof(float));
+    }
+}
+
+// A row of a task, kept in shared memory: what is asked of it when its results are written waits for no memory then.
+struct Reader {
+    int position;
+    int token;  // or -1: it reads other parts too
+    int number; // of the row's partial results
+};
+
+DEVICE Query kept_query(const AttendArgs& a, const Task& task, int kv_head, int row, const Reader& reader) {
+    const int group = a.heads / a.kv_heads;
+    return {{reader.token, 0, reader.position, reader.token >= 0}, kv_head * group + (task.first + row) % group, reader.number};
+}
+
+// Turns the queries of a task's rows into a matrix of bf16, zeros where there is no row: first all rows are looked up.
+template <class T, int DIM, int ROWS, int THREADS>
+DEVICE void stage_queries(const AttendArgs& a, const Part& part, const Task& task, bf16* queries, Reader* readers) {
+    constexpr int PIECES = DIM / 8, STEPS = ROWS * PIECES / THREADS;
+    const int at = threadIdx.x % PIECES, kv_head = blockIdx.y;
+    Query all[STEPS];
+#pragma unroll
+    for (int step = 0; step < STEPS; step++) {
+        const int row = threadIdx.x / PIECES + step * (THREADS / PIECES);
+        all[step] = query_of(a, part, task, kv_head, row < task.count ? row : 0);
+    }
+#pragma unroll
+    for (int step = 0; step < STEPS; step++) {
+        const int row = threadIdx.x / PIECES + step * (THREADS / PIECES);
+        const Query& query = all[step];
+        const T* from = (const T*)a.qkv + (size_t)query.row.token * (a.heads + 2 * a.kv_heads) * DIM + (size_t)query.head * DIM;
+        // What has no row is not looked at.
+        *aligned((Sixteen*)piece<DIM>(queries, row, at)) =
+            row < task.count ? turned_eight(a, from, query.row.angle, at * 8) : Sixteen{{0, 0, 0, 0}};
+        if (at == 0) readers[row] = {query.row.position, query.row.is_only ? query.row.token : -1, query.number};
     }
 }
 
@@ -79,7 +114,7 @@ template <class T, int DIM, bool TALL> DEVICE void attend_on_tensor_cores(const 
     constexpr int ROWS = TALL ? 16 * WARPS : 16;
     constexpr int TOKENS = TALL ? TILE_TOKENS : TILE_TOKENS / WARPS; // of a tile, for one warp
     DYNAMIC_SHARED(memory);
-    SHARED(int, positions, ROWS);
+    SHARED(Reader, readers, ROWS);
     bf16* queries = (bf16*)memory;
     bf16* tiles = queries + ROWS * DIM;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, kv_head = blockIdx.y;
@@ -95,16 +130,7 @@ template <class T, int DIM, bool TALL> DEVICE void attend_on_tensor_cores(const 
         const Part part = a.tables->parts[task.part];
         __syncthreads(); // the task before has been read
         if (task.from < task.to) fetch<DIM>(a, part, kv_head, task.from, task.to, tiles, tiles + TILE_TOKENS * DIM);
-        for (int i = threadIdx.x; i < ROWS * (DIM / 8); i += blockDim.x) {
-            const int row = i / (DIM / 8), at = i % (DIM / 8);
-            const Query query = query_of(a, task, kv_head, row < task.count ? row : 0);
-            const T* from = (const T*)a.qkv + (size_t)query.row.token * (a.heads + 2 * a.kv_heads) * DIM +
-                            (size_t)query.head * DIM;
-            // What has no row is not looked at.
-            *aligned((Sixteen*)piece<DIM>(queries, row, at)) =
-                row < task.count ? turned_eight(a, from, query.row.angle, at * 8) : Sixteen{{0, 0, 0, 0}};
-            if (at == 0) positions[row] = query.row.position;
-        }
+        stage_queries<T, DIM, ROWS, 32 * WARPS>(a, part, task, queries, readers);
         float sums[DIM / 8][4], highest[2] = {NEVER, NEVER}, sum[2] = {0.0f, 0.0f};
 #pragma unroll
         for (int n = 0; n < DIM / 8; n++) sums[n][0] = sums[n][1] = sums[n][2] = sums[n][3] = 0.0f;
@@ -121,7 +147,7 @@ template <class T, int DIM, bool TALL> DEVICE void attend_on_tensor_cores(const 
                 await_copies<0>();
             }
             __syncthreads();
-            if (first == task.from) lowest = smaller(positions[upper], positions[upper + 8]);
+            if (first == task.from) lowest = smaller(readers[upper].position, readers[upper + 8].position);
 
             float scores[TOKENS / 8][4];
 #pragma unroll
@@ -149,7 +175,7 @@ template <class T, int DIM, bool TALL> DEVICE void attend_on_tensor_cores(const 
 #pragma unroll
                     for (int i = 0; i < 4; i++) {
                         const int token = first + first_token + n * 8 + column + i % 2;
-                        const bool is_seen = token < task.to && sees(a, part, positions[upper + 8 * (i / 2)], token);
+                        const bool is_seen = token < task.to && sees(a, part, readers[upper + 8 * (i / 2)].position, token);
                         scores[n][i] = is_seen ? scores[n][i] : NEVER;
                     }
                 }
@@ -228,7 +254,7 @@ template <class T, int DIM, bool TALL> DEVICE void attend_on_tensor_cores(const 
                     x += one[d] * weight;
                     all += one[DIM + 1] * weight;
                 }
-                const Query query = query_of(a, task, kv_head, row);
+                const Query query = kept_query(a, task, kv_head, row, readers[row]);
                 put<T>(a, query, d, x, all);
                 if (d == 0) put_sum(a, query, top, all);
             }
@@ -237,7 +263,7 @@ template <class T, int DIM, bool TALL> DEVICE void attend_on_tensor_cores(const 
             for (int half = 0; half < 2; half++) {
                 const int row = upper + 8 * half;
                 if (row >= task.count) continue;
-                const Query query = query_of(a, task, kv_head, row);
+                const Query query = kept_query(a, task, kv_head, row, readers[row]);
 #pragma unroll
                 for (int n = 0; n < DIM / 8; n++) {
                     put<T>(a, query, n * 8 + column, sums[n][2 * half], sum[half]);

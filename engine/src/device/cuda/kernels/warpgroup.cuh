@@ -46,7 +46,7 @@ template <class T, int DIM> DEVICE void attend_by_warpgroups(const AttendArgs& a
 #ifdef HAS_WGMMA
     constexpr int STAGE = 2 * TILE_TOKENS * DIM * 2;
     DYNAMIC_SHARED(memory);
-    SHARED(int, positions, GROUP_ROWS);
+    SHARED(Reader, readers, GROUP_ROWS);
     unsigned char* stages = whole_kilobyte(memory);
     bf16* queries = (bf16*)(stages + (STAGES - 1) * STAGE); // until the last stage is needed
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, kv_head = blockIdx.y;
@@ -66,18 +66,10 @@ template <class T, int DIM> DEVICE void attend_by_warpgroups(const AttendArgs& a
         __syncthreads(); // the task before has been read
         fetch_tile(0);
         fetch_tile(1);
-        for (int i = threadIdx.x; i < GROUP_ROWS * (DIM / 8); i += blockDim.x) {
-            const int row = i / (DIM / 8), at = i % (DIM / 8);
-            const Query query = query_of(a, task, kv_head, row < task.count ? row : 0);
-            const T* from = (const T*)a.qkv + (size_t)query.row.token * (a.heads + 2 * a.kv_heads) * DIM +
-                            (size_t)query.head * DIM;
-            *aligned((Sixteen*)piece<DIM>(queries, row, at)) =
-                row < task.count ? turned_eight(a, from, query.row.angle, at * 8) : Sixteen{{0, 0, 0, 0}};
-            if (at == 0) positions[row] = query.row.position;
-        }
+        stage_queries<T, DIM, GROUP_ROWS, GROUP_THREADS>(a, part, task, queries, readers);
         __syncthreads();
         const bool works = warp / 4 * 64 < task.count; // one warpgroup may have no rows
-        const int lowest = smaller(positions[upper], positions[upper + 8]);
+        const int lowest = smaller(readers[upper].position, readers[upper + 8].position);
         u32 left[DIM / 16][4], weights[TILE_TOKENS / 16][4];
 #pragma unroll
         for (int k = 0; k < DIM / 16; k++) load_matrices(left[k], piece<DIM>(queries, warp * 16 + lane % 16, 2 * k + lane / 16));
@@ -120,7 +112,7 @@ template <class T, int DIM> DEVICE void attend_by_warpgroups(const AttendArgs& a
             const bool is_whole = first + TILE_TOKENS <= task.to && a.window == 0 &&
                                   (!part.is_causal || part.position + first + TILE_TOKENS - 1 <= lowest);
             if (!is_whole) {
-                const int at[2] = {positions[upper], positions[upper + 8]};
+                const int at[2] = {readers[upper].position, readers[upper + 8].position};
 #pragma unroll
                 for (int i = 0; i < 32; i++) {
                     const int token = first + i / 4 * 8 + column + i % 2;
@@ -190,7 +182,7 @@ template <class T, int DIM> DEVICE void attend_by_warpgroups(const AttendArgs& a
             sum[half] = sum_of_lanes<4>(sum[half]);
             const int row = upper + 8 * half;
             if (row >= task.count) continue;
-            const Query query = query_of(a, task, kv_head, row);
+            const Query query = kept_query(a, task, kv_head, row, readers[row]);
 #pragma unroll
             for (int i = 0; i < DIM / 4; i++) {
                 const int d = i / 2 * 8 + column + i % 2;
