@@ -59,15 +59,8 @@ impl TaskShape {
         // A multiprocessor has room for one block of two warpgroups.
         let blocks =
             if 2 * tall.map(tokens_of_tasks).sum::<usize>() > all { blocks.div_ceil(2) } else { blocks };
-        let share = all.div_ceil(blocks).next_multiple_of(64).max(PIECE_TOKENS_MIN);
-        // A few pieces more than there is room for would have all others wait for them.
-        let pieces = |part: &Part, tokens: usize| {
-            let rows = part.rows * self.group;
-            rows.div_ceil(self.task_rows(rows)) * part.tokens.div_ceil(tokens)
-        };
-        let fits = |tokens: &usize| parts.iter().map(|part| pieces(part, *tokens)).sum::<usize>() <= blocks;
-        let tokens = (share..=2 * share).step_by(64).find(fits).unwrap_or(share);
-        Cut { tokens, rows_max: usize::MAX }
+        let share = all.div_ceil(blocks).next_multiple_of(64);
+        Cut { tokens: share.max(PIECE_TOKENS_MIN), rows_max: usize::MAX }
     }
 }
 
@@ -238,35 +231,4 @@ fn seen(part: &Part, rows: &[[i32; 4]], window: Option<usize>) -> (usize, usize)
         if part.is_causal { part.tokens.min((high + 1).saturating_sub(part.position)) } else { part.tokens };
     let from = window.map_or(0, |window| (low + 1).saturating_sub(window + part.position));
     (from.min(to), to)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pieces_of_a_shared_run_have_room_side_by_side() {
-        let shape = |group, tall_rows| TaskShape { block_tokens: 16, group, window: None, tall_rows };
-        let part = |rows, tokens| Part {
-            blocks: Vec::new(),
-            first_lane: 0,
-            tokens,
-            position: 0,
-            is_causal: false,
-            members: Vec::new(),
-            rows,
-            first_row: 0,
-        };
-        let pieces = |shape: TaskShape, rows: usize, tokens: usize, blocks| {
-            let cut = shape.cut(&[part(rows, tokens)], blocks).tokens;
-            let rows = rows * shape.group;
-            rows.div_ceil(shape.task_rows(rows)) * tokens.div_ceil(cut)
-        };
-        // 700 rows of queries: six tasks of 128, of which a card with room for 33 takes five pieces each, not six.
-        assert_eq!(pieces(shape(7, Some(WGMMA_ROWS)), 100, 2000, 66), 30);
-        assert_eq!(pieces(shape(7, Some(TALL_ROWS)), 100, 2000, 66), 66);
-        assert_eq!(pieces(shape(7, None), 1, 512, 66), 8, "no piece is shorter than a tile");
-        // More tasks than there is room for: those of a long prompt are not cut.
-        assert_eq!(pieces(shape(7, Some(WGMMA_ROWS)), 8192, 8192, 66), 448);
-    }
 }
