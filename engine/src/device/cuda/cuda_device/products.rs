@@ -270,7 +270,7 @@ fn kernel_for(product: &Linear) -> Option<(String, usize)> {
         Factors::Of(Element::F32) => return None,
     };
     let (most, block) = [(8, 16), (16, 16), (32, 32)].into_iter().find(|(most, _)| rows <= *most)?;
-    let fits = outputs % block == 0 && (inputs * bytes_of(factors)) % 16 == 0;
+    let fits = outputs % block == 0 && (inputs * bytes_of(factors)).is_multiple_of(16);
     fits.then(|| (format!("product_{name}_{}_{most}", out.suffix()), block))
 }
 
