@@ -207,7 +207,9 @@ async fn every_chunk_says_what_was_spent_where_that_is_asked_for() {
         let spent =
             |chunk: &Value, name: &str| chunk["usage"][name].as_u64().unwrap_or_else(|| panic!("{chunk}"));
         let outputs: Vec<u64> = chunks.iter().map(|chunk| spent(chunk, "completion_tokens")).collect();
-        assert!(outputs.is_sorted() && outputs[0] > 0 && chunks.len() > 2, "{outputs:?}");
+        assert!(outputs.is_sorted() && outputs[1] > 0 && chunks.len() > 2, "{outputs:?}");
+        let has_role = chunks[0]["choices"][0]["delta"]["role"].is_string();
+        assert_eq!(outputs[0] == 0, has_role, "the chunk of the role counts no token: {outputs:?}");
         let last = chunks.last().unwrap();
         assert_eq!(last["choices"], json!([]));
         assert!(outputs[outputs.len() - 2] == outputs[outputs.len() - 1], "{outputs:?}");

@@ -100,7 +100,7 @@ impl Chunker {
 
     /// Writes the change of one row: an opening, text, an end, whichever there are.
     fn chunk(&self, change: &RowChange<'_>, chunks: &mut Vec<String>) {
-        let usage = self.usage_so_far(change);
+        let usage = self.usage_so_far(change.index, change.tokens);
         match self.envelope.api {
             Api::Completion => {
                 let choice = CompletionChoice {
@@ -112,7 +112,7 @@ impl Chunker {
                 chunks.push(json(&self.envelope.wrap("text_completion", vec![choice], usage)));
             }
             Api::Chat => {
-                let mut push = |delta, logprobs: &[TokenLogprob], finish_reason| {
+                let mut push = |delta, logprobs: &[TokenLogprob], finish_reason, usage| {
                     let choice = ChatChoice {
                         index: change.index,
                         message: None,
@@ -125,27 +125,28 @@ impl Chunker {
                 if change.opens {
                     let delta =
                         Delta { role: Some("assistant"), content: Some(String::new()), ..Delta::default() };
-                    push(delta, &[], None);
+                    // It tells of no token, though there is one.
+                    push(delta, &[], None, self.usage_so_far(change.index, 0));
                 }
                 if !change.text.is_empty() {
                     let delta = Delta { content: Some(change.text.clone()), ..Delta::default() };
-                    push(delta, change.logprobs, None);
+                    push(delta, change.logprobs, None, usage);
                 }
                 // Those of a stop string's tokens, or of a call's, are of no text.
                 let mut rest = if change.text.is_empty() { change.logprobs } else { &[] };
                 for call in &change.calls {
                     let delta = Delta { tool_calls: vec![call.clone()], ..Delta::default() };
-                    push(delta, std::mem::take(&mut rest), None);
+                    push(delta, std::mem::take(&mut rest), None, usage);
                 }
                 if change.finish_reason.is_some() {
-                    push(Delta::default(), rest, change.finish_reason);
+                    push(Delta::default(), rest, change.finish_reason, usage);
                 }
             }
         }
     }
 
-    /// The usage of a chunk with a change: null where only the last chunk has it.
-    fn usage_so_far(&self, change: &RowChange<'_>) -> Option<Option<UsageReply>> {
+    /// The usage of a chunk of a row that has so many tokens of output: null where only the last chunk has it.
+    fn usage_so_far(&self, row: u32, output: u64) -> Option<Option<UsageReply>> {
         let prompts = match &self.usage {
             UsageChunks::None => return None,
             UsageChunks::Last => return Some(None),
@@ -153,10 +154,10 @@ impl Chunker {
         };
         let usage = |prompt: &u64| Usage {
             prompt: TokenCount(*prompt),
-            output: TokenCount(change.tokens),
+            output: TokenCount(output),
             ..Usage::default()
         };
-        Some(prompts.get(change.index as usize).map(|prompt| UsageReply::from(usage(prompt))))
+        Some(prompts.get(row as usize).map(|prompt| UsageReply::from(usage(prompt))))
     }
 
     /// The chunk of usage: no choices.
@@ -304,6 +305,20 @@ mod tests {
             [[7, 3, 10].map(Some), [9, 3, 12].map(Some)]
         );
         assert_eq!(found[2]["usage"]["completion_tokens"], 6, "the last has all of them");
+    }
+
+    #[test]
+    fn the_chunk_of_a_role_counts_no_token_of_output() {
+        let relquery = RelQueryState::new(RelQueryId(1), TenantId(1), RelQueryKind::RelQuery, 1, ARRIVAL);
+        let envelope = Envelope::new(Api::Chat, &relquery, &model());
+        let mut chunker = Chunker::new(envelope, 1, UsageChunks::Each(vec![7]));
+        relquery.token(0, "a", true, Time(1));
+        relquery.settle(0, done(), Time(2));
+        let found = values(&chunker.look(&relquery.read()));
+        let of = |chunk: &Value| chunk["usage"]["completion_tokens"].as_u64();
+        assert_eq!(found[0]["choices"][0]["delta"]["role"], "assistant");
+        assert_eq!(found[0]["usage"]["total_tokens"], 7);
+        assert_eq!(found.iter().map(of).collect::<Vec<_>>(), [0, 3, 3, 3].map(Some));
     }
 
     #[test]
