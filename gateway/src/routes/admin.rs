@@ -91,7 +91,7 @@ pub async fn keys(app: Data<App>, _: Operator) -> Result<HttpResponse, ApiError>
 #[utoipa::path(
     post, path = "/v1/keys", tag = "operation",
     request_body(content = Object, description = "name, tenant (its name), days (until it expires; never) or expires \
-        (unix seconds), operator (whether it is an operator's), read_only (whether it only looks), routes (the groups \
+        (unix seconds, later than now), operator (whether it is an operator's), read_only (whether it only looks), routes (the groups \
         of routes that it may use: admin, batches, cells, completions, corpora, files, prompts, queries, relqueries, \
         scheduler, sql, workbooks; all), tables (those that its SQL may read; all)"),
     responses(
@@ -107,9 +107,9 @@ pub async fn create_key(
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
     let asked = wire_keys::key(crate::json::object(&read_body(&app, &request, payload).await?)?)?;
-    let tenant = tenancy::named(&app, &asked.tenant).await?;
     let now = UnixMillis(app.runtime.shared.clock.unix_ms());
-    let expires = asked.expiry.from(now);
+    let expires = asked.expiry.from(now)?;
+    let tenant = tenancy::named(&app, &asked.tenant).await?;
     let details = json!({
         "tenant": tenant.name,
         "expires": expires.map(seconds),

@@ -75,6 +75,7 @@ mod tenant_limits;
 mod tickets;
 mod tier;
 mod tls;
+mod token_ids;
 mod tools;
 mod traces;
 mod vllm;
