@@ -46,7 +46,12 @@ const LEASE: Millis = Millis(60_000);
 /// This gateway's lease from now on.
 pub fn lease(app: &App) -> Lease {
     let until = UnixMillis(app.runtime.shared.clock.unix_ms()).after(LEASE);
-    Lease { holder: app.config.store.node.clone(), until }
+    Lease { holder: app.config.store.node.clone(), process: process(app).to_owned(), until }
+}
+
+/// What the store calls this process, and no other: as a writer of usage too.
+pub fn process(app: &App) -> &str {
+    app.runtime.shared.accounts.writer()
 }
 
 /// What a ticket keeps of the request of its relQuery.
