@@ -26,6 +26,7 @@ pub(crate) mod responses;
 pub mod schemas;
 pub mod sign_ins;
 pub mod sql;
+pub mod takes;
 pub mod tenancy;
 pub mod tickets;
 mod tools;
