@@ -31,4 +31,5 @@ pub mod tenancy;
 pub mod tickets;
 mod tools;
 pub mod upkeep;
+pub mod usage_pages;
 pub mod workbooks;
