@@ -70,6 +70,7 @@ mod sql_tickets;
 mod streams;
 #[path = "../../../store/tests/support/mod.rs"]
 mod support;
+mod takes;
 mod tenancy;
 mod tenant_limits;
 mod tickets;

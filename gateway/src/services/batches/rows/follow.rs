@@ -152,7 +152,11 @@ fn render(batch: &Batch, line: &ReadyLine, envelope: Envelope, rows: &[AnswerRow
 }
 
 /// A line that failed, alone.
-pub(super) fn failure(batch: &Batch, line: (u32, &str), error: &RequestError) -> TicketRow {
+pub(in crate::services::batches) fn failure(
+    batch: &Batch,
+    line: (u32, &str),
+    error: &RequestError,
+) -> TicketRow {
     let status = crate::error::status(error).as_u16();
     let response = json!({ "status_code": status, "request_id": request_id(batch, line.0), "body": crate::error::body(error) });
     row(batch, line, response, true)
