@@ -53,6 +53,8 @@ enum NightlyPart {
     Replicas,
     /// Clients of Postgres that are too heavy for every change: JDBC, ODBC, dbt, pgcli, Superset, DuckDB.
     Clients,
+    /// Requests drawn from the OpenAPI document, thousands of them, each reply held to it.
+    OpenApi,
 }
 
 /// Runs the parts that were asked for, and names all that failed.
@@ -95,6 +97,9 @@ impl NightlyPart {
                 TWO_REPLICAS.join(" ")
             ),
             Self::Clients => format!("cargo build -p relserve && {CLIENTS} target/debug/relserve heavy"),
+            Self::OpenApi => {
+                format!("cargo build --profile quick -p relserve && {OPEN_API} target/quick/relserve")
+            }
         }
     }
 
@@ -113,6 +118,7 @@ impl NightlyPart {
             Self::Vllm => vllm(),
             Self::Replicas => replicas(),
             Self::Clients => clients(),
+            Self::OpenApi => open_api(),
         }
     }
 }
@@ -169,6 +175,14 @@ fn vllm() -> Result<(), Failed> {
 
 /// What runs the clients of Postgres, installing what it lacks.
 const CLIENTS: &str = "tests/clients/run.sh";
+
+/// What draws requests from the OpenAPI document, installing what it lacks.
+const OPEN_API: &str = "tests/openapi/run.sh";
+
+fn open_api() -> Result<(), Failed> {
+    cargo("build --profile quick --package relserve", &[])?;
+    program(OPEN_API, &[built("quick", "relserve")])
+}
 
 fn clients() -> Result<(), Failed> {
     cargo("build --package relserve", &[])?;

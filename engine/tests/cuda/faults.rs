@@ -16,7 +16,8 @@ use engine::parallel::Ranks;
 
 use super::common::{Blocks, Row, tokens};
 use super::emulated::{self, Emulated};
-use super::{BLOCK, Running, compare, load, load_on_card, logits, on_cpu, on_gpus, run, runtime};
+use super::on_card::{load_on_card, runtime};
+use super::{BLOCK, Running, compare, load, logits, on_cpu, on_gpus, run};
 
 fn model(seed: u64) -> Synthetic {
     Synthetic { dtype: Dtype::F32, ..Synthetic::tiny(Family::Llama, seed) }

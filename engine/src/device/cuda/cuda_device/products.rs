@@ -164,7 +164,8 @@ impl CudaDevice {
         Ok(plan)
     }
 
-    /// The fastest of several algorithms, the first ours where there is one, each tried on these very numbers; the first where there is no memory to try them.
+    /// The fastest of several algorithms, the first of them ours where there is one, each tried on these very numbers; the first where
+    /// there is no memory to try them.
     fn fastest(
         &self,
         plan: &ProductPlan,
