@@ -2,8 +2,8 @@
 # The TypeScript client on a server of its own: its types are made from the server's document, so that they are always
 # current; it is compiled with them, and tried. usage: typescript/run.sh PROGRAM
 set -euo pipefail
-cd "$(dirname "$0")"
 program=$(realpath "$1")
+cd "$(dirname "$0")"
 ../npm-ci.sh .
 
 work=$(mktemp -d)

@@ -3,9 +3,9 @@
 # the server's, and replies are what the document says. Requests are the same at each run.
 # usage: tests/openapi/run.sh PROGRAM [arguments of `schemathesis run`]
 set -euo pipefail
-cd "$(dirname "$0")"
 program=$(realpath "$1")
 shift
+cd "$(dirname "$0")"
 
 if ! cmp -s requirements.txt .venv/installed.txt; then
   rm -rf .venv

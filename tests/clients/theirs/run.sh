@@ -6,8 +6,8 @@
 # THEIRS="streaming.py" runs those examples alone, THEIRS="openai/models openai/responses" those files and folders of vLLM's
 # tests/entrypoints.
 set -euo pipefail
-cd "$(dirname "$0")"
 program=$(realpath "$1")
+cd "$(dirname "$0")"
 shift
 [ "$#" -gt 0 ] || set -- openai vllm
 
