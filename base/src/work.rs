@@ -40,6 +40,9 @@ pub struct Generation {
     /// for none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logprobs: Option<u32>,
+    /// Whether the ids of the output's tokens are told.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub tells_tokens: bool,
     /// What is done to logits before a token is drawn; `None`: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adjustments: Option<Box<LogitAdjustments>>,
@@ -72,6 +75,7 @@ impl Default for Generation {
             compiled: Compiled::default(),
             scoring: None,
             logprobs: None,
+            tells_tokens: false,
             adjustments: None,
             shows_stop: false,
             shows_special: false,

@@ -279,6 +279,10 @@ pub struct StoreConfig {
     pub flush_ms: Millis,
     /// How long a ticket can be fetched.
     pub ticket_ms_max: Millis,
+    /// How often a ticket or batch is taken up of which no row is stored, because the server is killed or ends by itself
+    /// each time; then it fails, of a batch the line that ran. The last time it is taken up alone, a batch line by line. At
+    /// least 2.
+    pub takes_max: u32,
     /// This gateway's name among those that share a database; the same after a restart. A second gateway of
     /// that name is refused while the first runs.
     pub node: String,
@@ -291,6 +295,7 @@ impl Default for StoreConfig {
             database: None,
             flush_ms: Millis(500),
             ticket_ms_max: Millis(24 * 3_600_000),
+            takes_max: 3,
             node: "relserve".into(),
         }
     }
@@ -366,6 +371,9 @@ impl Config {
             let reason =
                 format!("must be at most {}: leases of tickets are renewed beside these writes", FLUSH_MAX.0);
             return Err(invalid("store.flush_ms", &reason).into());
+        }
+        if self.store.takes_max < 2 {
+            return Err(invalid("store.takes_max", "must be at least 2: the last time is alone").into());
         }
         if let Some(url) = &self.store.database
             && !["sqlite:", "postgres:", "postgresql:"].iter().any(|scheme| url.starts_with(scheme))
@@ -534,6 +542,7 @@ mod tests {
         refused("[live]\nframe_ms = 0", "live.frame_ms");
         refused("[store]\ndatabase = \"mysql://x\"", "store.database");
         refused("[store]\nflush_ms = 20001", "store.flush_ms");
+        refused("[store]\ntakes_max = 1", "store.takes_max");
         refused("[server]\nlisten = \"nowhere\"", "line 2");
         refused("[sql]\nlisten = \"127.0.0.1:8080\"", "sql.listen");
     }

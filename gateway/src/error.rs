@@ -220,7 +220,9 @@ pub fn status(error: &RequestError) -> StatusCode {
         | RequestError::Dead
         | RequestError::NoDatabase
         | RequestError::NoReplica => StatusCode::SERVICE_UNAVAILABLE,
-        RequestError::Row(_) | RequestError::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        RequestError::Row(_) | RequestError::ServerEnded { .. } | RequestError::Internal => {
+            StatusCode::INTERNAL_SERVER_ERROR
+        }
     }
 }
 
@@ -249,6 +251,7 @@ fn retry_after(error: &RequestError) -> Option<Millis> {
         | RequestError::Dead
         | RequestError::Row(_)
         | RequestError::RowRefused(_)
+        | RequestError::ServerEnded { .. }
         | RequestError::Internal => None,
     }
 }

@@ -41,12 +41,16 @@ use crate::wire::query::reply::QueryList;
         messages::create_message,
         messages::count_message_tokens,
         openai::responses::create_response,
+        openai::responses::count_response_input_tokens,
         openai::responses::response,
         openai::responses::delete_response,
         openai::responses::response_input_items,
         embeddings::embeddings,
         embeddings::score,
+        embeddings::score_as_vllm,
         embeddings::rerank,
+        embeddings::rerank_as_vllm,
+        embeddings::rerank_as_cohere,
         known_models::list,
         files::upload,
         files::list,
@@ -181,7 +185,7 @@ fn can_be_refused(status: &str, path: &str, operation: &Operation) -> bool {
         "400" | "404" => takes_body || takes_parameters,
         "408" | "413" | "415" => takes_body,
         "401" | "403" | "429" => operation.security.is_some(),
-        _ => path.starts_with("/v1/"),
+        _ => operation.security.is_some() || path.starts_with("/v1/"),
     }
 }
 
@@ -193,8 +197,12 @@ fn operations(item: &mut PathItem) -> impl Iterator<Item = (&'static str, &mut O
         .filter_map(|(method, operation)| Some((method, operation.as_mut()?)))
 }
 
+/// Paths that are other names of paths of `/v1`, which have the plain ids.
+const AS_VLLM: [&str; 2] = ["/score", "/rerank"];
+
 /// The name of an operation: `get_cells_by_id` of `GET /v1/cells/{id}`.
 fn operation_id(method: &str, path: &str) -> String {
+    let suffix = AS_VLLM.contains(&path).then(|| "as_vllm".to_owned());
     let path = path.strip_prefix("/v1").unwrap_or(path);
     let parts = path.split('/').filter(|part| !part.is_empty()).map(|part| {
         let named = part.strip_prefix('{').and_then(|name| name.strip_suffix('}'));
@@ -203,7 +211,7 @@ fn operation_id(method: &str, path: &str) -> String {
             |name| format!("by_{}", name.split(':').next().unwrap_or(name)),
         )
     });
-    std::iter::once(method.to_owned()).chain(parts).collect::<Vec<_>>().join("_")
+    std::iter::once(method.to_owned()).chain(parts).chain(suffix).collect::<Vec<_>>().join("_")
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use crate::services::corpora::loaded::Corpora;
 use crate::services::held_claims::HeldClaims;
 use crate::services::idempotency::IdempotencyKeys;
 use crate::services::sql::tenants::Sql;
+use crate::services::takes::AloneQueue;
 
 /// Why there is no state.
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +54,8 @@ pub struct App {
     pub key_claims: Arc<HeldClaims>,
     /// Batches that run here.
     pub batches: Arc<Batches>,
+    /// Work with which servers have ended, one after the other.
+    pub alone: Arc<AloneQueue>,
     /// Statements of SQL.
     pub sql: Arc<Sql>,
     /// A line for each request, where one is kept.
@@ -74,6 +77,7 @@ impl App {
             idempotency: Arc::default(),
             key_claims: Arc::default(),
             batches: Arc::new(Batches::new(&config.bulk)),
+            alone: Arc::default(),
             sql: Arc::new(Sql::new(&config)?),
             access_log: access_log.map_err(StateError::AccessLog)?.map(Arc::new),
             runtime,

@@ -164,6 +164,12 @@ pub enum RequestError {
     /// Who runs the model does not take one row as it is.
     #[error("the row was refused: {0}")]
     RowRefused(String),
+    /// Every server that took the work up ended with it, and none got anything done of it.
+    #[error("the server ended {times} times while it worked on this")]
+    ServerEnded {
+        /// How many did.
+        times: u64,
+    },
     /// Anything whose cause is ours; it is logged, never sent.
     #[error("internal error")]
     Internal,
@@ -230,7 +236,7 @@ impl RequestError {
             Self::Cancelled => "cancelled",
             Self::Deadline => "timeout",
             Self::ShuttingDown | Self::Dead | Self::NoDatabase | Self::NoReplica => "service_unavailable",
-            Self::Row(_) | Self::Internal => "server_error",
+            Self::Row(_) | Self::ServerEnded { .. } | Self::Internal => "server_error",
         }
     }
 
@@ -258,6 +264,7 @@ impl RequestError {
             Self::NoDatabase => Some("database_unavailable"),
             Self::Row(_) => Some("row_failed"),
             Self::RowRefused(_) => Some("row_refused"),
+            Self::ServerEnded { .. } => Some("server_ended"),
             Self::Invalid { .. } | Self::NotFound(_) | Self::Internal => None,
         }
     }
@@ -287,6 +294,7 @@ impl RequestError {
             | Self::NoDatabase
             | Self::Row(_)
             | Self::RowRefused(_)
+            | Self::ServerEnded { .. }
             | Self::Internal => None,
         }
     }

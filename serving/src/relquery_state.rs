@@ -7,6 +7,7 @@
 
 mod shown;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use base::{End, Money, Nanos, Periods, RelQueryId, TenantId, Time, TokenCount, TokenId, TokenLogprob};
@@ -55,7 +56,7 @@ pub struct AnswerRow {
     pub text: String,
     /// Pieces of output so far: tokens, while the row runs.
     pub pieces: u64,
-    /// Those tokens, where the relQuery is of [`RelQueryKind::Calls`].
+    /// Those tokens, where the relQuery is of [`RelQueryKind::Calls`] or some row of it tells them.
     pub tokens: Vec<TokenId>,
     /// Log probabilities of its tokens, where they were asked for.
     pub logprobs: Vec<TokenLogprob>,
@@ -263,6 +264,8 @@ pub struct RelQueryState {
     /// Its place in a trace.
     pub trace: RelQueryTrace,
     queue: OnceLock<QueueDepth>,
+    /// Whether the tokens of its outputs are kept.
+    keeps_tokens: AtomicBool,
     state: Mutex<State>,
     version: watch::Sender<u64>,
 }
@@ -298,8 +301,9 @@ impl RelQueryState {
         let (version, _) = watch::channel(0);
         let Arrival { unix_ms: created_ms, time: arrival } = arrival;
         let (queue, state) = (OnceLock::new(), Mutex::new(state));
+        let keeps_tokens = AtomicBool::new(kind == RelQueryKind::Calls);
         let trace = RelQueryTrace::default();
-        Arc::new(Self { id, tenant, kind, created_ms, arrival, trace, queue, state, version })
+        Arc::new(Self { id, tenant, kind, created_ms, arrival, trace, queue, keeps_tokens, state, version })
     }
 
     /// Reads the state. Short: the loop thread waits meanwhile.
@@ -372,9 +376,14 @@ impl RelQueryState {
         }
     }
 
+    /// Has the tokens of its outputs kept from now on.
+    pub fn keep_tokens(&self) {
+        self.keeps_tokens.store(true, Ordering::Relaxed);
+    }
+
     /// A token of a row's output, where the relQuery keeps them.
     pub fn keep_token(&self, index: u32, token: TokenId) {
-        if self.kind == RelQueryKind::Calls {
+        if self.keeps_tokens.load(Ordering::Relaxed) {
             self.read().rows[index as usize].tokens.push(token);
         }
     }

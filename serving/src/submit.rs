@@ -223,6 +223,10 @@ pub(crate) async fn known(
     let Prepared { route, class, failed, answered, deadline, pin, mut parts, .. } = prepared;
     let now = runtime.shared.clock.now();
     relquery.trace.came_by(route);
+    let tells_tokens = |row: &PendingRow| row.item.generation.tells_tokens;
+    if parts.iter().flat_map(|part| &part.rows).any(tells_tokens) {
+        relquery.keep_tokens();
+    }
     for (index, error) in failed {
         relquery.settle(index, RowProgress::Failed(error), now);
     }

@@ -11,6 +11,7 @@ pub mod budget;
 mod cell;
 mod clauses;
 mod complexity;
+mod error_text;
 pub mod exec;
 pub mod format;
 pub mod function;
@@ -34,4 +35,5 @@ pub mod tables;
 
 pub use access::SessionAccess;
 pub use datafusion::common::DataFusionError;
+pub use error_text::reason;
 pub use session::{Running, Session, SessionPolicy};

@@ -27,6 +27,7 @@ use futures_util::StreamExt as _;
 use crate::access::SessionAccess;
 use crate::budget::TenantBudget;
 use crate::complexity::{self, OnALargeStack, on_a_large_stack};
+use crate::error_text::reason;
 use crate::exec::{Planner, estimates, has_calls, named_models};
 use crate::lift::{JoinSubqueries, Lift};
 use crate::place::{LimitRankings, PlaceFilters};
@@ -228,7 +229,7 @@ impl Session {
             }
             views.path.push(name.to_owned());
             Box::pin(self.renew_view(&tables, name, &text, views)).await.map_err(|error| {
-                let reason = error.find_root().strip_backtrace();
+                let reason = reason(&error);
                 datafusion::common::plan_datafusion_err!("`{name}` cannot be made again: {reason}")
             })?;
             views.path.pop();

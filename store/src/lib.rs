@@ -3,7 +3,7 @@
 //!
 //! One [`Store`] over SQLite (a file, the default) or Postgres (several gateways), with one schema and one
 //! set of statements for both. Each table family has its file with its SQL in sight: [`tenants`], [`keys`], [`key_scope`],
-//! [`sign_ins`], [`usage`], [`limits`], [`audit`], [`spending`], [`results`], [`tickets`], [`batches`], [`files`], [`schemas`], [`corpora`],
+//! [`sign_ins`], [`usage`], [`limits`], [`audit`], [`spending`], [`results`], [`tickets`], [`takes`], [`batches`], [`files`], [`schemas`], [`corpora`],
 //! [`workbooks`], [`shares`], [`idempotency`], [`key_claims`], [`responses`], [`calibration`], [`nodes`], [`replica_leases`]. How its calls
 //! fared is told by [`health`]; [`backup`] copies a database that is in use.
 //!
@@ -35,6 +35,7 @@ pub mod schemas;
 pub mod shares;
 pub mod sign_ins;
 pub mod spending;
+pub mod takes;
 pub mod tenants;
 pub mod tickets;
 pub mod time;

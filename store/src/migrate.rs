@@ -8,7 +8,7 @@ use sqlx::AnyConnection;
 use crate::error::Error;
 
 /// The steps, oldest first; step `i` brings the schema to version `i + 1`. Never edited, only added to.
-const STEPS: [&str; 17] = [
+const STEPS: [&str; 18] = [
     include_str!("schema.sql"),
     include_str!("schemas.sql"),
     include_str!("corpora.sql"),
@@ -26,6 +26,7 @@ const STEPS: [&str; 17] = [
     include_str!("ticket_keys.sql"),
     include_str!("responses.sql"),
     include_str!("key_claims.sql"),
+    include_str!("ticket_takes.sql"),
 ];
 
 /// The version that this program brings a schema to, and the newest that it reads.

@@ -3,7 +3,8 @@
 //! A ticket that was acknowledged outlives the process, with the rows that were finished so far. A running
 //! ticket is held by one gateway under a lease; at its start, and when another's lease has run out, a
 //! gateway claims what is unfinished and resumes it. Row results are written once: a second gateway that
-//! repeats a row changes nothing, and one that has lost its lease writes nothing at all.
+//! repeats a row changes nothing, and one that has lost its lease writes nothing at all. How often one was taken up is
+//! counted ([`crate::takes`]).
 //!
 //! A batch is a ticket too, of the kind [`BATCH`]: it may have many rows, so those are read page by page, and
 //! it can be asked to stop from any gateway.
@@ -30,6 +31,8 @@ pub const BATCH: &str = "batch";
 pub struct Lease {
     /// A name of the gateway that is the same after its restart (so that it need not wait for its own lease).
     pub holder: String,
+    /// A name that this process of the gateway alone ever has: a ticket that comes from another was not given back.
+    pub process: String,
     /// The end of the lease.
     pub until: UnixMillis,
 }
@@ -154,14 +157,27 @@ pub struct Ticket {
     pub holder: String,
     /// When it was asked to stop.
     pub cancelling: Option<UnixMillis>,
+    /// How often it was taken up since a row of it was last stored, but for takes that were given back.
+    pub takes: u64,
+    /// The process that took it up last, and has not given it back.
+    pub taken_by: Option<String>,
     /// The rows finished so far, by row number; of a batch none.
     pub rows: Vec<TicketRow>,
 }
 
-type TicketColumns = (String, i64, String, String, String, Option<String>, i64, i64, String, Option<i64>);
+impl Ticket {
+    /// How many processes have ended with it and got nothing done of it, that which asks left out.
+    pub fn ends_before(&self, process: &str) -> u64 {
+        self.takes.saturating_sub(u64::from(self.taken_by.as_deref() == Some(process)))
+    }
+}
+
+type TicketColumns =
+    (String, i64, String, String, String, Option<String>, i64, i64, String, Option<i64>, i64, Option<String>);
 
 /// The columns of a [`TicketColumns`].
-const COLUMNS: &str = "id, tenant, kind, request, state, summary, created, expires, holder, cancelling";
+const COLUMNS: &str =
+    "id, tenant, kind, request, state, summary, created, expires, holder, cancelling, takes, taken_by";
 
 impl Store {
     /// Makes a running ticket. When this returns, the ticket survives a crash.
@@ -221,10 +237,28 @@ impl Store {
     /// rows survive a crash. [`Error::Missing`] where the ticket was deleted or has expired, or where another
     /// than `holder` has it now.
     pub async fn append_rows(&self, id: &str, holder: &str, rows: &[TicketRow]) -> Result<(), Error> {
+        self.append_held(id, holder, rows, true).await
+    }
+
+    /// The same of work that begins anew after a restart: its rows are taken back then, so they are no progress.
+    pub async fn append_rerun_rows(&self, id: &str, holder: &str, rows: &[TicketRow]) -> Result<(), Error> {
+        self.append_held(id, holder, rows, false).await
+    }
+
+    async fn append_held(
+        &self,
+        id: &str,
+        holder: &str,
+        rows: &[TicketRow],
+        is_progress: bool,
+    ) -> Result<(), Error> {
         self.bounded(async {
             let mut tx = self.begin_write(Lock::Tickets).await?;
             check_holder(&mut tx, id, holder).await?;
-            append(&mut tx, id, &rows.iter().collect::<Vec<_>>()).await?;
+            let added = append(&mut tx, id, &rows.iter().collect::<Vec<_>>()).await?;
+            if is_progress && !added.is_empty() {
+                note_progress(&mut tx, id).await?;
+            }
             tx.commit().await?;
             Ok(())
         })
@@ -243,6 +277,9 @@ impl Store {
             let mut tx = self.begin_write(Lock::Tickets).await?;
             check_holder(&mut tx, id, holder).await?;
             let added = append(&mut tx, id, &rows.iter().map(|(row, _)| row).collect::<Vec<_>>()).await?;
+            if !added.is_empty() {
+                note_progress(&mut tx, id).await?;
+            }
             let mut used: BTreeMap<UsageKey, Used> = BTreeMap::new();
             for (row, usage) in rows {
                 if let (true, Some(UsageRow { key, used: more })) =
@@ -393,9 +430,12 @@ impl Store {
 }
 
 async fn insert(connection: &mut AnyConnection, new: NewTicket<'_>, now: UnixMillis) -> Result<(), Error> {
+    // The work of a reply goes on; that of a batch has not begun.
+    let is_taken = new.kind != BATCH;
     sqlx::query(
         "INSERT INTO tickets (id, tenant, kind, request, state, summary, created, expires, holder, leased_until, \
-         idempotency_key, request_digest) VALUES ($1, $2, $3, $4, 'running', NULL, $5, $6, $7, $8, $9, $10)",
+         idempotency_key, request_digest, takes, taken_by) \
+         VALUES ($1, $2, $3, $4, 'running', NULL, $5, $6, $7, $8, $9, $10, $11, $12)",
     )
     .bind(new.id)
     .bind(to_sql(new.tenant.0))
@@ -407,6 +447,8 @@ async fn insert(connection: &mut AnyConnection, new: NewTicket<'_>, now: UnixMil
     .bind(new.lease.until.to_sql())
     .bind(new.key.map(|key| key.name))
     .bind(new.key.map(|key| hex(&key.request)))
+    .bind(i64::from(is_taken))
+    .bind(is_taken.then_some(new.lease.process.as_str()))
     .execute(connection)
     .await
     .map_err(new_of("ticket", new.id))?;
@@ -428,7 +470,8 @@ pub(crate) fn row_number(number: i64) -> Result<u32, Error> {
 
 /// The ticket of a row of the table.
 fn head(row: TicketColumns) -> Result<Ticket, Error> {
-    let (id, tenant, kind, request, state, summary, created, expires, holder, cancelling) = row;
+    let (id, tenant, kind, request, state, summary, created, expires, holder, cancelling, takes, taken_by) =
+        row;
     Ok(Ticket {
         id,
         tenant: TenantId(from_sql(tenant)),
@@ -440,6 +483,8 @@ fn head(row: TicketColumns) -> Result<Ticket, Error> {
         expires: instant(expires),
         holder,
         cancelling: cancelling.map(instant),
+        takes: from_sql(takes),
+        taken_by,
         rows: Vec::new(),
     })
 }
@@ -472,6 +517,13 @@ async fn append(
         added.extend(numbers.into_iter().map(|(number,)| number));
     }
     Ok(added)
+}
+
+/// Forgets takes before the one that has got something done.
+async fn note_progress(connection: &mut AnyConnection, id: &str) -> Result<(), Error> {
+    let query = sqlx::query("UPDATE tickets SET takes = 1 WHERE id = $1 AND takes > 1").bind(id);
+    query.execute(connection).await?;
+    Ok(())
 }
 
 /// Refuses a gateway that has lost its lease to another. The caller's lock keeps claims out until it is done.

@@ -80,6 +80,12 @@ const OF_ALL: &str = "SELECT tenant, day, model, route, requests, row_count, pro
     FROM tenants CROSS JOIN token_usage WHERE token_usage.tenant = tenants.id AND day BETWEEN $1 AND $2 \
     ORDER BY day, tenant, model, route";
 
+/// The last sums of a day of all tenants before one of them, the last first: tenant by tenant too, no further than the limit.
+const OF_DAY: &str = "SELECT tenant, day, model, route, requests, row_count, prompt, cached, computed, output, cost \
+    FROM tenants CROSS JOIN token_usage WHERE token_usage.tenant = tenants.id AND day = $1 \
+    AND tenants.id <= $2 AND (tenants.id < $2 OR (model, route) < ($3, $4)) \
+    ORDER BY tenants.id DESC, model DESC, route DESC LIMIT $5";
+
 type UsageColumns = (i64, i64, String, String, i64, i64, i64, i64, i64, i64, i64);
 
 impl Store {
@@ -126,6 +132,27 @@ impl Store {
             };
             let days = query.bind(to_sql(*days.start())).bind(to_sql(*days.end()));
             let rows: Vec<UsageColumns> = days.fetch_all(self.pool()).await?;
+            Ok(rows.into_iter().map(usage_row).collect())
+        })
+        .await
+    }
+}
+
+impl Store {
+    /// The last sums of a day, of all tenants by tenant, model and route, the last first: at most `limit`, of those before
+    /// the sum of a key of that day. A day of many tenants is more than one call gives in time.
+    pub async fn usage_of_day(
+        &self,
+        day: u64,
+        before: Option<&UsageKey>,
+        limit: u32,
+    ) -> Result<Vec<UsageRow>, Error> {
+        self.bounded(async {
+            // Without a key: before a tenant that comes after all others.
+            let (tenant, model, route) =
+                before.map_or((i64::MAX, "", ""), |key| (to_sql(key.tenant.0), &*key.model, &*key.route));
+            let query = sqlx::query_as(OF_DAY).bind(to_sql(day)).bind(tenant).bind(model).bind(route);
+            let rows: Vec<UsageColumns> = query.bind(i64::from(limit)).fetch_all(self.pool()).await?;
             Ok(rows.into_iter().map(usage_row).collect())
         })
         .await
@@ -190,12 +217,15 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_years_sums_are_not_read_for_a_month_of_them() {
+    async fn a_years_sums_are_not_read_for_a_month_or_a_page_of_them() {
         let store = Store::open("sqlite::memory:").await.expect("it opens");
-        for (sql, days) in [(OF_TENANT, 2), (OF_ALL, 1)] {
+        let range = "(tenant=? AND day>? AND day<?)";
+        for (sql, values, by) in
+            [(OF_TENANT, 3, range), (OF_ALL, 2, range), (OF_DAY, 5, "(tenant=? AND day=?)")]
+        {
             let explained = format!("EXPLAIN QUERY PLAN {sql}");
             let mut query = sqlx::query(sqlx::AssertSqlSafe(explained));
-            for _ in 0..=days {
+            for _ in 0..values {
                 query = query.bind(1_i64);
             }
             let plan: Vec<String> = query
@@ -207,10 +237,7 @@ mod tests {
                 .collect();
             let reads: Vec<&String> = plan.iter().filter(|step| step.contains(" token_usage")).collect();
             let [read] = &reads[..] else { panic!("one read: {plan:?}") };
-            assert!(
-                read.starts_with("SEARCH ") && read.contains("(tenant=? AND day>? AND day<?)"),
-                "{plan:?}"
-            );
+            assert!(read.starts_with("SEARCH ") && read.contains(by), "{plan:?}");
         }
     }
 }

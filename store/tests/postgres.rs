@@ -12,7 +12,7 @@ use store::{
 };
 use suite::{
     at, batches, cases, corpora, key_claims, keys, leases, migration, replies, responses, schemas, sql,
-    tickets, versions, workbooks,
+    takes, tickets, versions, workbooks,
 };
 use support::Server;
 use wire::{LostBytes, Wire};

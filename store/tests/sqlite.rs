@@ -4,8 +4,8 @@ mod suite;
 
 use store::{Error, Store};
 use suite::{
-    batches, cases, corpora, key_claims, keys, leases, migration, replies, responses, schemas, sql, tickets,
-    versions, workbooks,
+    batches, cases, corpora, key_claims, keys, leases, migration, replies, responses, schemas, sql, takes,
+    tickets, versions, workbooks,
 };
 
 macro_rules! on_sqlite {

@@ -82,7 +82,9 @@ failed=0
 ask "usage of a tenant, 1 day" "$member" "/v1/usage?days=1"
 ask "usage of a tenant, 30 days" "$member" "/v1/usage?days=30"
 ask "usage of a tenant, 365 days" "$member" "/v1/usage?days=365"
-ask "usage of all tenants, 1 day" "$operator" "/v1/usage/tenants?days=1"
+ask "usage of all tenants, 1 day, a page" "$operator" "/v1/usage/tenants?days=1"
+before=$(grep -o '"before":"[^"]*"' "$work/reply" | cut -d '"' -f 4 || true)
+[ -z "$before" ] || ask "usage of all tenants, 1 day, its next page" "$operator" "/v1/usage/tenants?days=1" -G --data-urlencode "before=$before"
 ask "usage of all tenants, 30 days, a page" "$operator" "/v1/usage/tenants?days=30"
 ask "tenants, with keys, answers and budgets" "$operator" "/v1/tenants"
 ask "audit, the newest" "$operator" "/v1/audit"

@@ -41,9 +41,13 @@ enum RouteScope {
 fn scope_of(pattern: &str) -> RouteScope {
     let mut parts = pattern.trim_matches('/').split('/');
     let (version, first, second) = (parts.next(), parts.next().unwrap_or_default(), parts.next());
-    if version != Some("v1") {
+    match version {
+        Some("v1") => {}
+        // Other names of routes of `/v1`.
+        Some("score" | "rerank" | "v2") => return RouteScope::Group("completions"),
         // Pages, documents and metrics ask for no key, or show more to who has one.
-        return if version == Some("metrics") { RouteScope::Group("admin") } else { RouteScope::All };
+        Some("metrics") => return RouteScope::Group("admin"),
+        _ => return RouteScope::All,
     }
     match (first, second) {
         ("models" | "known-models" | "catalogue" | "me", _) | ("usage", None) => RouteScope::Open,
@@ -113,6 +117,9 @@ mod tests {
             ("/v1/responses", "completions"),
             ("/v1/messages/count_tokens", "completions"),
             ("/v1/rerank", "completions"),
+            ("/score", "completions"),
+            ("/rerank", "completions"),
+            ("/v2/rerank", "completions"),
             ("/v1/batches/{id}/cancel", "batches"),
             ("/v1/usage/tenants", "admin"),
             ("/v1/sign-in/links", "admin"),

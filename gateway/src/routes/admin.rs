@@ -14,11 +14,12 @@ use crate::auth::{self, Authenticated, Operator};
 use crate::error::{ApiError, ErrorBody};
 use crate::routes::{get_only, number, only_delete, only_get_post, only_post, read_body};
 use crate::services::audit::{Change, recorded};
-use crate::services::{limits, tenancy, workbooks};
+use crate::services::{limits, tenancy, usage_pages, workbooks};
 use crate::state::App;
 use crate::wire::admin::{self as wire, AuditReply, CallerReply, TenantReply};
 use crate::wire::keys::{self as wire_keys, KeyReply};
 use crate::wire::seconds;
+use crate::wire::usage_cursor::UsageCursor;
 
 /// The routes.
 pub fn configure(routes: &mut ServiceConfig) {
@@ -91,7 +92,7 @@ pub async fn keys(app: Data<App>, _: Operator) -> Result<HttpResponse, ApiError>
 #[utoipa::path(
     post, path = "/v1/keys", tag = "operation",
     request_body(content = Object, description = "name, tenant (its name), days (until it expires; never) or expires \
-        (unix seconds), operator (whether it is an operator's), read_only (whether it only looks), routes (the groups \
+        (unix seconds, later than now), operator (whether it is an operator's), read_only (whether it only looks), routes (the groups \
         of routes that it may use: admin, batches, cells, completions, corpora, files, prompts, queries, relqueries, \
         scheduler, sql, workbooks; all), tables (those that its SQL may read; all)"),
     responses(
@@ -107,9 +108,9 @@ pub async fn create_key(
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
     let asked = wire_keys::key(crate::json::object(&read_body(&app, &request, payload).await?)?)?;
-    let tenant = tenancy::named(&app, &asked.tenant).await?;
     let now = UnixMillis(app.runtime.shared.clock.unix_ms());
-    let expires = asked.expiry.from(now);
+    let expires = asked.expiry.from(now)?;
+    let tenant = tenancy::named(&app, &asked.tenant).await?;
     let details = json!({
         "tenant": tenant.name,
         "expires": expires.map(seconds),
@@ -275,42 +276,38 @@ const USAGE_PAGE: u32 = 50_000;
 #[serde(deny_unknown_fields)]
 pub struct UsagePage {
     days: Option<String>,
-    /// Days before this one.
-    before: Option<u64>,
-    /// No further day once there are so many sums.
+    /// Sums before this.
+    before: Option<String>,
+    /// So many sums at most.
     rows: Option<String>,
 }
 
-/// What every tenant has used, by day, tenant, model and route: whole days, the newest of those that are asked for, until there are `rows`
-/// sums; with `has_more`, those before day `before` are there too. Takes an operator's key.
+/// What every tenant has used, by day, tenant, model and route: the newest of the days that are asked for, until there are `rows` sums, which
+/// may part a day; with `has_more`, those before `before` are there too. Takes an operator's key.
 #[utoipa::path(
     get, path = "/v1/usage/tenants", tag = "operation",
-    params(("days" = Option<u64>, Query, minimum = 1, maximum = 400), ("before" = Option<u64>, Query), ("rows" = Option<u64>, Query, minimum = 1, maximum = 50000)),
-    responses((status = 200), (status = 403, body = ErrorBody)), security(("key" = []))
+    params(
+        ("days" = Option<u64>, Query, minimum = 1, maximum = 400),
+        ("before" = Option<String>, Query, nullable = false, pattern = "^[0-9]{1,6}([.][0-9]{1,9}[.][a-z_]{1,40}[.][!-~]{1,200})?$",
+            description = "that of the page before: a day, or one sum of it"),
+        ("rows" = Option<u64>, Query, minimum = 1, maximum = 50000),
+    ),
+    responses((status = 200), (status = 400, body = ErrorBody), (status = 403, body = ErrorBody)), security(("key" = []))
 )]
 pub async fn usage(app: Data<App>, _: Operator, query: Query<UsagePage>) -> Result<HttpResponse, ApiError> {
-    let most = number("rows", query.rows.as_deref(), (USAGE_PAGE, USAGE_PAGE))? as usize;
+    let rows_max = number("rows", query.rows.as_deref(), (USAGE_PAGE, USAGE_PAGE))? as usize;
     let days = usage_days(&app, query.days.as_deref())?;
-    let end = query.before.unwrap_or(u64::MAX).min(days.end() + 1);
-    let mut left = *days.start()..end.max(*days.start());
+    let before = query.before.as_deref().map(UsageCursor::parse).transpose()?;
     let names = tenancy::names(&app).await?;
-    // A day at a time: a month of a thousand tenants is more than the database gives in one call.
-    let (mut of_days, mut count) = (Vec::new(), 0);
-    while count < most
-        && let Some(day) = left.next_back()
-    {
-        let rows = stored(app.runtime.store.usage(None, day..=day).await)?;
-        count += rows.len();
-        of_days.push(rows);
-    }
+    let page = usage_pages::read(&app, days, before, rows_max).await?;
     let entry = |row: &store::UsageRow| {
         let mut entry = usage_entry(row);
         entry["tenant"] = json!(names.get(&row.key.tenant));
         entry
     };
-    let data: Vec<_> = of_days.iter().rev().flatten().map(entry).collect();
-    let has_more = !left.is_empty();
-    let reply = json!({ "object": "list", "data": data, "has_more": has_more, "before": has_more.then_some(left.end) });
+    let data: Vec<_> = page.rows.iter().map(entry).collect();
+    let before = page.before.map(|cursor| cursor.to_string());
+    let reply = json!({ "object": "list", "data": data, "has_more": before.is_some(), "before": before });
     Ok(HttpResponse::Ok().json(reply))
 }
 

@@ -1,5 +1,5 @@
 //! `/v1/embeddings`, `/v1/score` and `/v1/rerank`: vectors of texts by the embedding model that corpora have, and how
-//! near texts are to each other.
+//! near texts are to each other. The last two also have the other names that they have in vLLM.
 
 use actix_web::web::{self, Data, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
@@ -26,7 +26,20 @@ pub fn configure(routes: &mut ServiceConfig) {
         )
         .service(web::resource("/v1/score").route(web::post().to(score)).default_service(web::to(only_post)))
         .service(
+            web::resource("/score").route(web::post().to(score_as_vllm)).default_service(web::to(only_post)),
+        )
+        .service(
             web::resource("/v1/rerank").route(web::post().to(rerank)).default_service(web::to(only_post)),
+        )
+        .service(
+            web::resource("/rerank")
+                .route(web::post().to(rerank_as_vllm))
+                .default_service(web::to(only_post)),
+        )
+        .service(
+            web::resource("/v2/rerank")
+                .route(web::post().to(rerank_as_cohere))
+                .default_service(web::to(only_post)),
         );
 }
 
@@ -77,6 +90,26 @@ pub async fn score(
     Ok(HttpResponse::Ok().json(ScoresReply::new(app.runtime.shared.ids.next(), &model, &vectors)))
 }
 
+/// [`score`] under the name without a version that vLLM has for it.
+#[utoipa::path(
+    post, path = "/score", tag = "openai",
+    request_body(content = Object, description = "what /v1/score takes"),
+    responses(
+        (status = 200, body = ScoresReply),
+        (status = 501, body = crate::error::ErrorBody, description = "no embedding model (setting retrieval.model)"),
+        Refusals,
+    ),
+    security(("key" = []))
+)]
+pub async fn score_as_vllm(
+    app: Data<App>,
+    caller: Authenticated,
+    request: HttpRequest,
+    payload: Payload,
+) -> Result<HttpResponse, ApiError> {
+    score(app, caller, request, payload).await
+}
+
 /// Documents in the order of their nearness to a question.
 #[utoipa::path(
     post, path = "/v1/rerank", tag = "openai",
@@ -100,6 +133,46 @@ pub async fn rerank(
     let top = asked.top.unwrap_or(asked.texts.texts.len());
     let reply = RerankReply::new(app.runtime.shared.ids.next(), &model, &asked.texts.texts, (&vectors, top));
     Ok(HttpResponse::Ok().json(reply))
+}
+
+/// [`rerank`] under the name without a version that vLLM has for it.
+#[utoipa::path(
+    post, path = "/rerank", tag = "openai",
+    request_body(content = Object, description = "what /v1/rerank takes"),
+    responses(
+        (status = 200, body = RerankReply),
+        (status = 501, body = crate::error::ErrorBody, description = "no embedding model (setting retrieval.model)"),
+        Refusals,
+    ),
+    security(("key" = []))
+)]
+pub async fn rerank_as_vllm(
+    app: Data<App>,
+    caller: Authenticated,
+    request: HttpRequest,
+    payload: Payload,
+) -> Result<HttpResponse, ApiError> {
+    rerank(app, caller, request, payload).await
+}
+
+/// [`rerank`] under the name that Cohere has for it, and vLLM too.
+#[utoipa::path(
+    post, path = "/v2/rerank", tag = "openai",
+    request_body(content = Object, description = "what /v1/rerank takes"),
+    responses(
+        (status = 200, body = RerankReply),
+        (status = 501, body = crate::error::ErrorBody, description = "no embedding model (setting retrieval.model)"),
+        Refusals,
+    ),
+    security(("key" = []))
+)]
+pub async fn rerank_as_cohere(
+    app: Data<App>,
+    caller: Authenticated,
+    request: HttpRequest,
+    payload: Payload,
+) -> Result<HttpResponse, ApiError> {
+    rerank(app, caller, request, payload).await
 }
 
 /// Reads a body's fields off the connection's thread. Its model is the embedding model, which is none of those that

@@ -5,6 +5,7 @@
 //! bounded number of them with the scheduler, and records each row as it ends, once, by its line's number. A
 //! gateway that takes a batch over goes on behind what is recorded. Must not know HTTP.
 
+mod ends;
 mod finish;
 pub mod lines;
 mod queue;
@@ -25,6 +26,7 @@ use serving::traces::{KeptOrigin, Origin};
 use sha2::{Digest as _, Sha256};
 use store::{BATCH, ClaimKind, Error, Lease, NewTicket, Page, RowCounts, Ticket, TicketState, UnixMillis};
 
+use crate::services::takes::{self, TakeUp};
 use crate::services::{files, tickets};
 use crate::state::App;
 
@@ -114,6 +116,8 @@ pub struct Batch {
     pub created: UnixMillis,
     /// When it was asked to stop.
     pub cancelling: Option<UnixMillis>,
+    /// Servers that ended with it and recorded nothing of it, before a worker of this one had it.
+    pub ends: u64,
 }
 
 impl Batch {
@@ -124,7 +128,12 @@ impl Batch {
             Some(text) => serde_json::from_str(&text).map_err(internal)?,
             None => Summary::default(),
         };
-        Ok(Self { id, tenant, request, origin, state, summary, created, cancelling })
+        Ok(Self { id, tenant, request, origin, state, summary, created, cancelling, ends: 0 })
+    }
+
+    /// How its worker takes it up.
+    fn take_up(&self, app: &App) -> TakeUp {
+        takes::decide(self.ends, app.config.store.takes_max)
     }
 
     /// When its window ends.
@@ -217,6 +226,7 @@ pub async fn create(
         summary: Summary::default(),
         created: now,
         cancelling: None,
+        ends: 0,
     };
     start(app, batch.clone(), &mut queue::BatchQueue::default());
     Ok(batch)
@@ -301,9 +311,9 @@ pub async fn resume(app: &Arc<App>, lease: &Lease) {
             return;
         }
         for ticket in claimed {
-            let id = ticket.id.clone();
+            let (id, ends) = (ticket.id.clone(), ticket.ends_before(&lease.process));
             match Batch::of(ticket) {
-                Ok(batch) => start(app, batch, &mut line),
+                Ok(batch) => start(app, Batch { ends, ..batch }, &mut line),
                 Err(error) => tracing::error!(%error, batch = id, "a batch cannot be read"),
             }
         }

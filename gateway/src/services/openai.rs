@@ -26,7 +26,7 @@ use crate::services::tools;
 use crate::wire::anthropic;
 use crate::wire::openai::{
     Api, CallReader, ChatRequest, Common, CompletionPrompt, CompletionRequest, LoopHeaders, Message,
-    PreviousResponse, ResponseEcho, ResponseRequest, ToolChoice, ToolRequest, UsageChunks,
+    PreviousResponse, ResponseEcho, ResponseRequest, RowPrompts, ToolChoice, ToolRequest, UsageChunks,
     template_variables,
 };
 use crate::wire::relquery::Order;
@@ -49,6 +49,8 @@ pub(crate) struct PreparedRequest {
     pub(crate) ignored: Vec<String>,
     /// How calls of tools are read in its answers, where any can be called.
     pub(crate) tools: Option<Arc<CallReader>>,
+    /// The prompts of its rows, where ids of tokens are told.
+    pub(crate) prompts: Option<RowPrompts>,
     /// The loop of its client that it may be of.
     client_loop: Option<ClientLoop>,
 }
@@ -337,6 +339,8 @@ pub(crate) fn asked(
         }
         (true, true) => UsageChunks::Each(Vec::new()),
     };
+    let tells_tokens = common.sampling.generation.tells_tokens;
+    let prompts = tells_tokens.then(|| rows.iter().map(|row| Arc::clone(&row.item.prompt)).collect());
     if let [only] = &mut rows[..] {
         stream(only, common);
     }
@@ -358,6 +362,7 @@ pub(crate) fn asked(
         usage,
         ignored: Vec::new(),
         tools: None,
+        prompts,
         client_loop: None,
     }
 }

@@ -6,22 +6,23 @@
 //! tickets are claimed, their finished rows put back on a relQuery, and the rest submitted again.
 
 mod kept;
+mod resuming;
 
 use std::sync::Arc;
 
 use actix_web::web::Bytes;
-use base::{End, Millis, TenantId, TokenCount};
+use base::{End, Millis, TokenCount};
+pub use resuming::resume;
 use serde_json::{Value, json};
 use serving::Runtime;
-use serving::caller::{Caller, WeightedTenant};
 use serving::error::stored;
-use serving::error::{RequestError, internal, of_store};
+use serving::error::{RequestError, internal};
 use serving::ownership::{self, OwnerHandle};
 use serving::relquery_state::{
     AnswerSource, Arrival, RelQueryKind, RelQueryState, RowProgress, State, Status, Usage,
 };
-use serving::submit::{self, Resumed};
-use store::{ClaimKind, Lease, NewTicket, Ticket, TicketKey, TicketRow, TicketState, UnixMillis};
+use store::{Lease, NewTicket, Ticket, TicketKey, TicketRow, TicketState, UnixMillis};
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::json as strict;
 use crate::models::FoundRelQuery;
@@ -30,7 +31,6 @@ use crate::services::held_claims::HeldClaim;
 use crate::services::idempotency::RequestKey;
 use crate::services::prepare::cells::WantedCells;
 use crate::services::prepare::{PreparedRequest, RequestContext, Wanted};
-use crate::services::sql;
 use crate::state::App;
 use crate::wire::relquery::{self, RelQueryReply, RelQueryRequest, ReplyShape, RowReply};
 
@@ -38,15 +38,18 @@ use crate::wire::relquery::{self, RelQueryReply, RelQueryRequest, ReplyShape, Ro
 const ROWS_PER_WRITE: usize = 500;
 /// Time between two tries, while the database is away.
 const RETRY: std::time::Duration = std::time::Duration::from_secs(1);
-/// Unfinished tickets taken over at a time.
-const CLAIMED_MAX: u32 = 64;
 /// How long a gateway may be silent before others take its tickets over.
 const LEASE: Millis = Millis(60_000);
 
 /// This gateway's lease from now on.
 pub fn lease(app: &App) -> Lease {
     let until = UnixMillis(app.runtime.shared.clock.unix_ms()).after(LEASE);
-    Lease { holder: app.config.store.node.clone(), until }
+    Lease { holder: app.config.store.node.clone(), process: process(app).to_owned(), until }
+}
+
+/// What the store calls this process, and no other: as a writer of usage too.
+pub fn process(app: &App) -> &str {
+    app.runtime.shared.accounts.writer()
 }
 
 /// What a ticket keeps of the request of its relQuery.
@@ -94,7 +97,7 @@ async fn make_one(
     let runtime = Arc::clone(handle.runtime());
     runtime.shared.metrics.requests.partial.inc();
     let relquery = handle.release();
-    tokio::spawn(follow((app, runtime), Arc::clone(&relquery)));
+    tokio::spawn(follow((app, runtime), Arc::clone(&relquery), None));
     Ok(relquery)
 }
 
@@ -151,8 +154,12 @@ fn kind_word(kind: &RelQueryKind) -> &'static str {
 }
 
 /// Appends rows as they finish, and shows them then. While the database is away, what has ended waits in the relQuery:
-/// a ticket ends with every row or not at all.
-async fn follow((app, runtime): (Arc<App>, Arc<Runtime>), relquery: Arc<RelQueryState>) {
+/// a ticket ends with every row or not at all. What runs `alone` does so until its first rows are stored.
+async fn follow(
+    (app, runtime): (Arc<App>, Arc<Runtime>),
+    relquery: Arc<RelQueryState>,
+    mut alone: Option<OwnedSemaphorePermit>,
+) {
     let id = relquery::public_id(&relquery);
     let mut version = relquery.follow();
     // Set when the ticket was deleted or has expired: the relQuery goes on for whoever reads it here.
@@ -162,7 +169,10 @@ async fn follow((app, runtime): (Arc<App>, Arc<Runtime>), relquery: Arc<RelQuery
         let (rows, status) = unrecorded(&relquery);
         if !rows.is_empty() {
             match app.runtime.store.append_rows(&id, &app.config.store.node, &rows).await {
-                Ok(()) => relquery.record(rows.len()),
+                Ok(()) => {
+                    relquery.record(rows.len());
+                    drop(alone.take());
+                }
                 Err(store::Error::Missing("lease")) => {
                     tracing::warn!(ticket = id, "a ticket is another gateway's now: it ends here");
                     return leave(&runtime, &relquery);
@@ -253,102 +263,6 @@ fn leave(runtime: &Runtime, relquery: &Arc<RelQueryState>) {
     relquery.revoke();
 }
 
-/// Claims unfinished tickets (after a restart, or of a gateway that is gone) and goes on with them.
-///
-/// One lease for all claims: what it has claimed it does not claim again, so the next claim gets the next
-/// tickets. True: some could not start yet and are left as they are, for a later lease.
-pub async fn resume(app: &Arc<App>, lease: &Lease) -> bool {
-    let mut resumed = 0;
-    loop {
-        let now = UnixMillis(app.runtime.shared.clock.unix_ms());
-        let claimed = match app.runtime.store.claim_tickets(ClaimKind::Replies, lease, CLAIMED_MAX, now).await
-        {
-            Ok(claimed) => claimed,
-            Err(error) => {
-                tracing::error!(%error, "unfinished tickets cannot be claimed");
-                return true;
-            }
-        };
-        if claimed.is_empty() {
-            break;
-        }
-        for ticket in claimed {
-            let id = ticket.id.clone();
-            match resume_one(app, ticket).await {
-                Ok(true) => resumed += 1,
-                Ok(false) => {}
-                // Not the ticket's fault: what its client was promised is kept for a better time. Where not
-                // even an empty queue has room for it, no time is better.
-                Err(
-                    error @ (RequestError::Overloaded { .. }
-                    | RequestError::ShuttingDown
-                    | RequestError::Dead
-                    | RequestError::NoDatabase),
-                ) => {
-                    tracing::info!(ticket = id, resumed, %error, "tickets wait to be resumed");
-                    return true;
-                }
-                Err(error) => fail(app, &id, &error).await,
-            }
-        }
-    }
-    if resumed > 0 {
-        tracing::info!(resumed, "unfinished tickets resumed");
-    }
-    false
-}
-
-/// Ends a ticket that no server can resume, such as one of a model that is not served any more.
-async fn fail(app: &App, id: &str, error: &RequestError) {
-    tracing::warn!(ticket = id, %error, "a ticket cannot be resumed");
-    let summary = json!({ "error": crate::error::body(error).error }).to_string();
-    let node = Some(&*app.config.store.node);
-    if let Err(error) = app.runtime.store.finish_ticket(id, node, TicketState::Failed, Some(&summary)).await {
-        tracing::error!(%error, ticket = id, "the end of a ticket was not written");
-    }
-}
-
-/// False: it runs here already.
-async fn resume_one(app: &Arc<App>, ticket: Ticket) -> Result<bool, RequestError> {
-    if ticket.kind == sql::tickets::KIND {
-        let caller = caller(app, ticket.tenant).await?;
-        return sql::tickets::resume(&app.clone().into(), ticket, caller).await;
-    }
-    let number = relquery::parse_id("rq-", &ticket.id).or_else(|| relquery::parse_id("cl-", &ticket.id));
-    let id = number.ok_or(RequestError::Internal)?;
-    if app.models.relquery(ticket.tenant, id).is_some() {
-        return Ok(false);
-    }
-    let caller = caller(app, ticket.tenant).await?;
-    let fields = strict::object(ticket.request.as_bytes())?;
-    let (arrival, tenant) = (app.runtime.shared.clock.now(), ticket.tenant);
-    let model = app.models.of_request(&fields)?;
-    let context = RequestContext { app, model, tenant, purpose: Purpose::Resume, arrival };
-    let prepared = match ticket.kind.as_str() {
-        "cells" => {
-            let mut wanted = WantedCells::read(context, fields)?;
-            wanted.settle(app, model, caller).await;
-            wanted.lower(context)?
-        }
-        _ => RelQueryRequest::prepare(context, fields)?,
-    };
-    let rows: Vec<_> = ticket.rows.iter().filter_map(parse_row).collect();
-    // Its client left with the deadline.
-    let work = submit::Prepared { deadline: None, ..prepared.work };
-    let runtime = Arc::clone(&model.runtime);
-    let handle = submit::submit(&runtime, caller, work, Resumed { id: Some(id), rows }).await?;
-    tokio::spawn(follow((app.clone(), runtime), handle.release()));
-    Ok(true)
-}
-
-/// Who a ticket's work runs for.
-async fn caller(app: &App, id: TenantId) -> Result<Caller, RequestError> {
-    let tenants = app.runtime.store.tenants().await.map_err(of_store)?;
-    let tenant = tenants.into_iter().find(|tenant| tenant.id == id);
-    let member = tenant.map_or(WeightedTenant::usual(id), |tenant| WeightedTenant::of(&tenant));
-    Ok(Caller::of(member))
-}
-
 /// A finished row as [`rendered`] wrote it.
 fn parse_row(row: &TicketRow) -> Option<(u32, String, RowProgress)> {
     let value: Value = serde_json::from_str(&row.result).ok()?;
@@ -421,10 +335,27 @@ pub fn restore(app: &App, ticket: &Ticket) -> Result<FoundRelQuery, RequestError
             relquery.end(Status::Cancelled, now);
         }
         TicketState::Failed => {
-            relquery.end(Status::Failed(RequestError::Internal), now);
+            relquery.end(Status::Failed(cause(ticket)), now);
         }
     }
     Ok((Arc::clone(model), relquery))
+}
+
+/// Why a ticket failed, as far as that is told.
+fn cause(ticket: &Ticket) -> RequestError {
+    let ended = RequestError::ServerEnded { times: ticket.takes };
+    let summary: Option<Value> = ticket.summary.as_deref().and_then(|text| serde_json::from_str(text).ok());
+    match summary {
+        Some(summary) if summary["error"]["code"].as_str() == ended.code() => ended,
+        _ => RequestError::Internal,
+    }
+}
+
+/// Gives back whatever this process has taken up: it works on nothing any more.
+pub async fn give_all_back(app: &App) {
+    if let Err(error) = app.runtime.store.give_tickets_back(process(app)).await {
+        tracing::warn!(%error, "tickets were not given back: this end counts against them");
+    }
 }
 
 #[cfg(test)]

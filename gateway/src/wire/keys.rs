@@ -33,11 +33,18 @@ pub enum KeyExpiry {
 
 impl KeyExpiry {
     /// As the store has it.
-    pub fn from(self, now: UnixMillis) -> Option<UnixMillis> {
+    ///
+    /// # Errors
+    /// An instant that is not later than now: the key would never work.
+    pub fn from(self, now: UnixMillis) -> Result<Option<UnixMillis>, RequestError> {
         match self {
-            Self::Never => None,
-            Self::After(span) => Some(now.after(span)),
-            Self::At(instant) => Some(instant),
+            Self::Never => Ok(None),
+            Self::After(span) => Ok(Some(now.after(span))),
+            Self::At(instant) if instant > now => Ok(Some(instant)),
+            Self::At(_) => {
+                let reason = format!("must be later than now, which is {} (unix seconds)", seconds(now));
+                Err(RequestError::invalid("expires", reason))
+            }
         }
     }
 }
@@ -229,9 +236,14 @@ mod tests {
         let list = |name: &str| Some(vec![name.to_owned()]);
         let expected = KeyScope { is_read_only: true, routes: list("sql"), tables: list("orders") };
         assert_eq!(asked.scope, expected, "tables alone are of SQL alone");
-        assert_eq!(asked.expiry.from(UnixMillis(1)), Some(UnixMillis(7_000)));
+        assert_eq!(asked.expiry.from(UnixMillis(6_999)), Ok(Some(UnixMillis(7_000))));
+        for now in [7_000, 9_500] {
+            let error = asked.expiry.from(UnixMillis(now)).expect_err("it has passed").to_string();
+            let limit = format!("later than now, which is {}", now / 1_000);
+            assert!(error.contains("`expires`") && error.contains(&limit), "{error}");
+        }
         let asked = read(json!({"routes": ["files"], "tables": [], "days": 1})).expect("good");
         assert_eq!((asked.scope.routes, asked.scope.tables), (list("files"), Some(Vec::new())));
-        assert_eq!(asked.expiry.from(UnixMillis(1)), Some(UnixMillis(86_400_001)));
+        assert_eq!(asked.expiry.from(UnixMillis(1)), Ok(Some(UnixMillis(86_400_001))));
     }
 }

@@ -30,6 +30,7 @@ pub mod relquery;
 pub mod sampling;
 pub mod sql;
 pub mod usage;
+pub mod usage_cursor;
 pub mod what_if;
 pub mod workbooks;
 

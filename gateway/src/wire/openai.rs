@@ -16,6 +16,7 @@ mod reply;
 mod response_reply;
 mod response_request;
 pub(crate) mod template_variables;
+pub(crate) mod token_ids;
 mod tool_calls;
 mod tools;
 
@@ -32,6 +33,8 @@ pub use reply::{Api, ChatChoice, CompletionChoice, Envelope, ModelList, ModelObj
 pub use response_reply::{ResponseEnvelope, ResponseEvents, ResponseReply};
 pub use response_request::{PREVIOUS, PreviousResponse, ResponseEcho, ResponseRequest};
 use serving::error::RequestError;
+use serving::model::Model;
+pub use token_ids::RowPrompts;
 pub use tool_calls::{CallReader, ReadAnswer, ReadCall, TAGS};
 pub use tools::{Tool, ToolCall, ToolChoice, ToolPart, ToolRequest};
 
@@ -124,6 +127,12 @@ impl Common {
         self
     }
 
+    /// With ids of its tokens, where they are asked for.
+    fn with_token_ids(mut self, fields: &mut JsonFields, model: &Model) -> Result<Self, RequestError> {
+        Arc::make_mut(&mut self.sampling.generation).tells_tokens = token_ids::take(fields, model)?;
+        Ok(self)
+    }
+
     /// With log probabilities of its tokens, each with so many of the most likely ones.
     fn with_logprobs(mut self, top: Option<u32>) -> Self {
         Arc::make_mut(&mut self.sampling.generation).logprobs = top;
@@ -184,7 +193,7 @@ pub(crate) mod tests {
     use base::text::ByteText;
     use base::{TenantId, TokenCount};
     use serving::clock::Clock;
-    use serving::model::{Defaults, Model, Runs};
+    use serving::model::{Defaults, Runs};
 
     use super::*;
     use crate::json;

@@ -89,7 +89,7 @@ async fn a_batch_that_waits_for_a_budget_past_its_window_expires() {
     let now = first.running.app.runtime.shared.clock.unix_ms();
     first.running.drain(std::future::pending()).await;
     // A batch of a gateway that is gone; its hour is over in a second.
-    let lease = Lease { holder: "gone".into(), until: UnixMillis(2) };
+    let lease = Lease { holder: "gone".into(), process: "gone".into(), until: UnixMillis(2) };
     let request = json!({"input_file_id": file, "endpoint": "/v1/completions", "completion_window": "1h",
         "window": 3_600_000, "metadata": null});
     let ticket = NewTicket {

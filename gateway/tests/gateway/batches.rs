@@ -280,7 +280,7 @@ async fn rows_that_did_not_run_in_the_window_are_errors() {
     let key = first.client.key.clone().unwrap();
     first.running.drain(std::future::ready(())).await;
     // A batch of another gateway, which has been gone since the year 1970.
-    let lease = Lease { holder: "gone".into(), until: UnixMillis(2) };
+    let lease = Lease { holder: "gone".into(), process: "gone".into(), until: UnixMillis(2) };
     let request = json!({"input_file_id": file, "endpoint": "/v1/completions", "completion_window": "1h",
         "window": 3_600_000, "metadata": null})
     .to_string();
@@ -327,7 +327,7 @@ async fn of_batches_that_are_resumed_the_oldest_goes_on_first() {
     let now = first.running.app.runtime.shared.clock.unix_ms();
     let key = first.client.key.clone().unwrap();
     first.running.drain(std::future::ready(())).await;
-    let lease = Lease { holder: "gone".into(), until: UnixMillis(2) };
+    let lease = Lease { holder: "gone".into(), process: "gone".into(), until: UnixMillis(2) };
     for (id, (file, created)) in ["batch_b", "batch_a"].into_iter().zip(inputs.iter().zip(now - 10..)) {
         let request =
             json!({"input_file_id": file, "endpoint": "/v1/completions", "completion_window": "24h",

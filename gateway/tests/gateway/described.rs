@@ -114,6 +114,7 @@ async fn the_examples_of_bodies_are_taken() {
             "/v1/sign-in",
             "/v1/chat/completions",
             "/v1/responses",
+            "/v1/responses/input_tokens",
             "/v1/messages",
             "/v1/messages/count_tokens",
         ];

@@ -86,6 +86,16 @@ async fn documents_are_ranked_by_their_nearness_to_a_question() {
         let place = result["index"].as_u64().unwrap() as usize;
         assert_eq!(scored["data"][place]["score"], result["relevance_score"], "the same two texts");
     }
+    // The names that vLLM has for them beside.
+    let pair = json!({"text_1": "fish boat river", "text_2": documents});
+    assert_eq!(post(&server, "/score", pair).await["data"], scored["data"]);
+    let question = json!({"model": "tiny", "query": "fish boat river", "documents": documents});
+    for path in ["/rerank", "/v2/rerank"] {
+        assert_eq!(post(&server, path, question.clone()).await["results"], ranked["results"], "{path}");
+        assert_eq!(server.client.get(path).await.status, 405, "{path}");
+        let nobody = server.client.with_key("rs-wrong").post(path, &question).await;
+        assert_eq!(nobody.status, 401, "{path}: {}", nobody.body);
+    }
     let same = post(&server, "/v1/score", json!({"text_1": "tax", "text_2": "tax"})).await;
     assert!((same["data"][0]["score"].as_f64().unwrap() - 1.0).abs() < 1e-5, "{same}");
 }
@@ -107,7 +117,7 @@ async fn what_cannot_be_embedded_is_refused_by_name_and_without_a_model_all_of_i
     let beginning = json!({"model": "tiny", "input": long, "truncate_prompt_tokens": -1});
     assert_eq!(post(&server, "/v1/embeddings", beginning).await["data"].as_array().unwrap().len(), 1);
     let without = serve().await;
-    for path in ["/v1/embeddings", "/v1/score", "/v1/rerank"] {
+    for path in ["/v1/embeddings", "/v1/score", "/v1/rerank", "/score", "/rerank", "/v2/rerank"] {
         let reply = without.client.post(path, &json!({"input": "fish"})).await;
         assert_eq!(reply.status, 501, "{}", reply.body);
         assert!(reply.error().contains("retrieval.model"), "{}", reply.body);

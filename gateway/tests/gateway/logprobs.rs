@@ -33,7 +33,22 @@ async fn tokens_come_with_their_log_probabilities_and_the_likeliest_beside_them(
     hot["max_tokens"] = json!(1);
     let hot = posted(&client, "/v1/completions", hot).await;
     let top = |reply: &Value| reply["choices"][0]["logprobs"]["top_logprobs"][0].clone();
-    assert_eq!(top(&hot), top(&reply), "the same distribution");
+    let (hot, likeliest) = (top(&hot), top(&reply));
+    for (token, likely) in likeliest.as_object().unwrap() {
+        assert_eq!(hot[token], *likely, "the same distribution, and what was drawn beside");
+    }
+
+    // Where none are asked for, the chosen one stands alone.
+    let mut alone = ask.clone();
+    alone["logprobs"] = json!(0);
+    let alone = posted(&client, "/v1/completions", alone).await["choices"][0]["logprobs"].clone();
+    assert_eq!((&alone["tokens"], &alone["token_logprobs"]), (&told["tokens"], &told["token_logprobs"]));
+    for (at, own) in alone["token_logprobs"].as_array().unwrap().iter().enumerate() {
+        let top = alone["top_logprobs"][at].as_object().unwrap();
+        assert_eq!(top.values().collect::<Vec<_>>(), [own], "{alone}");
+    }
+    let wrong = client.post("/v1/completions", &json!({"prompt": "The film was", "logprobs": 21})).await;
+    assert!(wrong.status == 400 && wrong.error().contains("`logprobs`"), "{}", wrong.body);
 
     // And in the words of conversations, in a stream too.
     let chat = json!({"model": "relserve-demo", "messages": [{"role": "user", "content": "How was it?"}],

@@ -70,11 +70,13 @@ mod sql_tickets;
 mod streams;
 #[path = "../../../store/tests/support/mod.rs"]
 mod support;
+mod takes;
 mod tenancy;
 mod tenant_limits;
 mod tickets;
 mod tier;
 mod tls;
+mod token_ids;
 mod tools;
 mod traces;
 mod vllm;

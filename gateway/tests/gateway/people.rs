@@ -4,7 +4,9 @@ use base::Millis;
 use gateway::services::sign_ins;
 use serde_json::{Value, json};
 use serving::clock::Clock;
-use store::{DEFAULT_TENANT, KeyScope, NewKey, SignIn, Store, UnixMillis};
+use store::{
+    DEFAULT_TENANT, KeyScope, NewKey, SignIn, Store, UnixMillis, UsageKey, UsageRow, UsageWrite, Used,
+};
 
 use crate::common::client::Client;
 use crate::common::{Parties, Server, config, lasting_store, model, serve_on, serve_parties};
@@ -171,12 +173,12 @@ async fn an_operator_sees_the_usage_and_the_cache_of_every_tenant() {
     assert_eq!(usage["has_more"], false);
     assert_eq!(operator.get("/v1/usage/tenants?days=0").await.status, 400);
     assert_eq!(operator.get("/v1/usage/tenants?rows=0").await.status, 400);
-    // A page ends with the day that fills it.
-    let page = operator.get("/v1/usage/tenants?days=2&rows=1").await.json();
+    // A page that a day fills ends with it.
+    let page = operator.get("/v1/usage/tenants?days=2&rows=2").await.json();
     let today = rows[0]["day"].as_u64().unwrap();
     assert_eq!(
         (&page["data"], &page["has_more"], &page["before"]),
-        (&usage["data"], &json!(true), &json!(today))
+        (&usage["data"], &json!(true), &json!(today.to_string()))
     );
     let older = operator.get(&format!("/v1/usage/tenants?days=2&before={today}")).await.json();
     assert_eq!(
@@ -192,6 +194,50 @@ async fn an_operator_sees_the_usage_and_the_cache_of_every_tenant() {
         scheduler["kv_blocks"]["total"].is_u64(),
         "an operator's own key opens what the tenant's does too"
     );
+}
+
+#[actix_web::test]
+async fn a_day_of_more_tenants_than_a_page_holds_comes_in_several_pages() {
+    let store = Store::open("sqlite::memory:").await.unwrap();
+    let today = UnixMillis(Clock::start().unix_ms()).day();
+    let mut rows = Vec::new();
+    for number in 0..9 {
+        let tenant = store.create_tenant(&format!("tenant {number}"), 1.0, UnixMillis(1)).await.unwrap().id;
+        for (day, route) in [(today - 1, "sql"), (today, "cells"), (today, "sql")] {
+            let key = UsageKey { tenant, day, model: "org/model-1.5".into(), route: route.into() };
+            rows.push(UsageRow { key, used: Used { rows: number + 1, ..Used::default() } });
+        }
+    }
+    let write = UsageWrite { writer: "another", number: 1, rows: &rows, at: UnixMillis(1) };
+    store.add_usage(write).await.unwrap();
+    let (_server, operator) = serve_operator(config(), store).await;
+    let whole = operator.get("/v1/usage/tenants?days=3").await.json();
+    let whole = whole["data"].as_array().unwrap();
+    assert_eq!(whole.len(), 27);
+    for most in [1, 4, 9, 18, 26, 27] {
+        let (mut read, mut before) = (Vec::new(), String::new());
+        loop {
+            let page = operator.get(&format!("/v1/usage/tenants?days=3&rows={most}{before}")).await.json();
+            let mut data = page["data"].as_array().unwrap().clone();
+            assert!(data.len() <= most, "{most}: {page}");
+            data.append(&mut read);
+            read = data;
+            let Some(cursor) = page["before"].as_str() else {
+                assert_eq!(page["has_more"], false);
+                break;
+            };
+            assert_eq!(page["has_more"], true);
+            before = format!("&before={cursor}");
+        }
+        assert_eq!(read, *whole, "{most} at a time: each once, in order");
+    }
+    // A day alone is what `before` was when pages had whole days.
+    let older = operator.get(&format!("/v1/usage/tenants?days=3&before={today}")).await.json();
+    assert_eq!(older["data"].as_array().unwrap()[..], whole[..9]);
+    for bad in ["x", "1.x.sql.m", "1.2.sql", ""] {
+        let reply = operator.get(&format!("/v1/usage/tenants?before={bad}")).await;
+        assert_eq!((reply.status, reply.json()["error"]["param"].as_str()), (400, Some("before")), "{bad}");
+    }
 }
 
 /// A link's token, made as the program makes it at its terminal.

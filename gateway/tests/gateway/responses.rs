@@ -54,6 +54,40 @@ async fn a_response_has_the_answer_the_usage_and_what_was_asked() {
 }
 
 #[actix_web::test]
+async fn an_inputs_tokens_are_counted_as_its_response_has_them_and_nothing_runs() {
+    let server = chatty().await;
+    let count = async |body: &Value| server.client.post("/v1/responses/input_tokens", body).await;
+    let body = json!({"model": "double", "instructions": "Say the last word.", "input": "row w7", "max_output_tokens": 8});
+    let first = server.client.post("/v1/responses", &body).await.json();
+    server.until_free().await;
+    let (steps, ended) = (server.gate.passed(), server.metric("relserve_rows_total{outcome=\"stop\"}"));
+    let counted = count(&body).await;
+    assert_eq!(counted.status, 200, "{}", counted.body);
+    let expected = json!({"object": "response.input_tokens", "input_tokens": first["usage"]["input_tokens"]});
+    assert_eq!(counted.json(), expected);
+    // What was said before counts too.
+    let next = json!({"model": "double", "input": "and now?", "previous_response_id": first["id"], "max_output_tokens": 8});
+    let counted = count(&next).await.json()["input_tokens"].clone();
+    assert_eq!(
+        (server.gate.passed(), server.metric("relserve_rows_total{outcome=\"stop\"}")),
+        (steps, ended),
+        "no step ran, no row ended"
+    );
+    let second = server.client.post("/v1/responses", &next).await.json();
+    assert_eq!(second["usage"]["input_tokens"], counted, "{second}");
+    for (body, status, part) in [
+        (json!({"input": "x", "previous_response_id": "resp-1"}), 404, "resp-1"),
+        (json!({"input": 7}), 400, "`input`"),
+        (json!({}), 400, "`input`"),
+    ] {
+        let refused = count(&body).await;
+        assert!(refused.status == status && refused.error().contains(part), "{body}: {}", refused.body);
+    }
+    assert_eq!(server.client.get("/v1/responses/input_tokens").await.status, 405);
+    server.until_free().await;
+}
+
+#[actix_web::test]
 async fn a_stream_of_a_response_begins_grows_and_ends_with_all_of_it() {
     let server = chatty().await;
     let body = json!({"model": "double", "input": "say something", "max_output_tokens": 16, "stream": true});

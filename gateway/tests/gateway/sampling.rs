@@ -97,9 +97,12 @@ async fn a_bias_decides_what_is_said_but_not_how_likely_it_is() {
     assert_eq!(forced["choices"][0]["text"].as_str().unwrap().trim_start(), "and and and", "{forced}");
     let plain = posted(&client, COMPLETIONS, completion(json!({"max_tokens": 1, "logprobs": 2}))).await;
     let top = |reply: &Value| reply["choices"][0]["logprobs"]["top_logprobs"][0].clone();
-    assert_eq!(top(&forced), top(&plain), "of the model as it is");
+    let (among, likeliest) = (top(&forced), top(&plain));
+    let is_same = |(token, likely): (&String, &Value)| among[token] == *likely;
+    assert!(likeliest.as_object().unwrap().iter().all(is_same), "of the model as it is: {forced}");
+    assert_eq!(among.as_object().unwrap().len(), 3, "two, and the chosen one: {forced}");
     let own = forced["choices"][0]["logprobs"]["token_logprobs"][0].as_f64().unwrap();
-    assert!(own < top(&plain).as_object().unwrap().values().filter_map(Value::as_f64).fold(0.0, f64::min));
+    assert!(own < likeliest.as_object().unwrap().values().filter_map(Value::as_f64).fold(0.0, f64::min));
     // What is drawn warmly at min-p 1 is the likeliest.
     let greedy = text(&client, json!({})).await;
     let warm = json!({"temperature": 2, "seed": 5});
@@ -207,7 +210,9 @@ async fn every_chunk_says_what_was_spent_where_that_is_asked_for() {
         let spent =
             |chunk: &Value, name: &str| chunk["usage"][name].as_u64().unwrap_or_else(|| panic!("{chunk}"));
         let outputs: Vec<u64> = chunks.iter().map(|chunk| spent(chunk, "completion_tokens")).collect();
-        assert!(outputs.is_sorted() && outputs[0] > 0 && chunks.len() > 2, "{outputs:?}");
+        assert!(outputs.is_sorted() && outputs[1] > 0 && chunks.len() > 2, "{outputs:?}");
+        let has_role = chunks[0]["choices"][0]["delta"]["role"].is_string();
+        assert_eq!(outputs[0] == 0, has_role, "the chunk of the role counts no token: {outputs:?}");
         let last = chunks.last().unwrap();
         assert_eq!(last["choices"], json!([]));
         assert!(outputs[outputs.len() - 2] == outputs[outputs.len() - 1], "{outputs:?}");

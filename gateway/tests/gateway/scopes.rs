@@ -137,8 +137,20 @@ async fn an_expired_key_is_told_so() {
     assert!(refused.error().contains("expired"), "{}", refused.body);
     let (key, client) = made(&parties, json!({"expires": 4_102_444_800_u64})).await;
     assert_eq!((&key["expires"], client.get("/v1/models").await.status), (&json!(4_102_444_800_u64), 200));
-    let (_, past) = made(&parties, json!({"expires": 1})).await;
-    assert_eq!(past.get("/v1/models").await.json()["error"]["code"], "api_key_expired");
+}
+
+#[actix_web::test]
+async fn a_key_that_would_never_work_is_not_made() {
+    let parties = serve_parties(config()).await;
+    let keys = async || parties.operators.get("/v1/keys").await.json()["data"].as_array().unwrap().len();
+    let before = keys().await;
+    for expires in [1, 1_700_000_000] {
+        let body = json!({"name": "late", "tenant": "default", "expires": expires});
+        let refused = parties.operators.post("/v1/keys", &body).await;
+        assert_eq!((refused.status, &refused.json()["error"]["param"]), (400, &json!("expires")));
+        assert!(refused.error().contains("must be later than now"), "{}", refused.body);
+    }
+    assert_eq!(keys().await, before);
 }
 
 #[actix_web::test]

@@ -129,9 +129,11 @@ async fn mistakes_are_named_and_nothing_else_is_told() {
     let server = serve().await;
     for (body, said) in [
         (json!({}), "`query`: is required"),
+        (json!({"query": "SELEC 1"}), "invalid `query`: syntax error: "),
         (json!({"query": "SELEC 1"}), "SELEC"),
         (json!({"query": "SELECT 1; SELECT 2"}), "one statement at a time"),
         (json!({"query": "SELECT nothing FROM nowhere"}), "nowhere"),
+        (json!({"query": "SELECT nothing FROM (VALUES (1)) AS t(n)"}), "nothing"),
         (json!({"query": "SELECT ai_if()"}), "ai_if"),
         (json!({"query": "SELECT 1", "format": "xml"}), "must be jsonl, csv or arrow"),
         (json!({"query": "SELECT 1", "settings": {"relserve.nonsense": 1}}), "settings.relserve.nonsense"),
@@ -140,6 +142,9 @@ async fn mistakes_are_named_and_nothing_else_is_told() {
     ] {
         let reply = server.client.post("/v1/sql", &body).await;
         assert!(reply.status == 400 && reply.body.contains(said), "{body}: {} {}", reply.status, reply.body);
+        for internal in ["Error during planning", "Execution error", "Schema error", "SQL error"] {
+            assert!(!reply.body.contains(&format!("`: {internal}")), "{body}: {}", reply.body);
+        }
     }
 }
 

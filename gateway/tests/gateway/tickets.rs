@@ -148,7 +148,7 @@ async fn rows_that_were_seen_before_the_deadline_are_stored_with_the_ticket() {
 
 /// Tickets that a gateway of this name left unfinished.
 async fn leave_tickets(store: &Store, count: u64, holder: &str) {
-    let lease = Lease { holder: holder.to_owned(), until: UnixMillis(2) };
+    let lease = Lease { holder: holder.to_owned(), process: "gone".into(), until: UnixMillis(2) };
     for number in 1..=count {
         let request = json!({"template": "Say {w}", "rows": [[format!("word {number}")]]}).to_string();
         let ticket = NewTicket {

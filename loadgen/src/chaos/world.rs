@@ -403,9 +403,10 @@ fn gateway(
     (port, number): (u16, usize),
     (database, replicas): (&Link, &[Link]),
 ) -> Result<Server, Error> {
+    // No work is to blame for what kills a gateway here, however often it happens.
     let mut config = format!(
         "[auth]\nadmin_key = \"{OPERATORS_KEY}\"\n[model]\nname = \"relserve-demo\"\n\
-         [store]\nnode = \"gateway-{number}\"\nflush_ms = 100\ndatabase = \"{}\"\n\
+         [store]\nnode = \"gateway-{number}\"\nflush_ms = 100\ntakes_max = 1000\ndatabase = \"{}\"\n\
          [limits]\ntenant_constraints_max = 4096\ntenant_compile_ms_max = 60000\n",
         DatabaseServer::url(database.port)
     );

@@ -18,6 +18,8 @@ pub struct RequestMetrics {
     pub(super) overloaded: IntCounter,
     /// Replies cut short by their deadline.
     pub partial: IntCounter,
+    /// Tickets, batches and lines of batches that failed because servers ended with them.
+    pub given_up: IntCounter,
     /// Lines of the access log that were lost because too many waited.
     pub access_lines_lost: IntCounter,
 }
@@ -62,6 +64,10 @@ impl RequestMetrics {
             repeats: r.counter("relserve_repeats_total", "Requests that joined an earlier one by their key"),
             overloaded: r.counter("relserve_overloaded_total", "Requests refused for a full queue"),
             partial: r.counter("relserve_partial_replies_total", "Replies cut short by their deadline"),
+            given_up: r.counter(
+                "relserve_work_given_up_total",
+                "Tickets, batches and lines of batches that failed because servers ended with them",
+            ),
             access_lines_lost: r.counter(
                 "relserve_access_log_lost_lines_total",
                 "Lines of the access log that were lost because too many waited",

@@ -9,6 +9,7 @@ use datafusion::sql::sqlparser::parser::ParserError;
 use pgwire::error::{ErrorInfo, PgWireError};
 
 use crate::access::AccessDenied;
+use crate::error_text::{self, without_prefixes};
 
 /// SQLSTATE codes (Appendix A of Postgres' manual) that this server gives.
 pub(super) mod code {
@@ -167,14 +168,11 @@ fn of_datafusion(error: &DataFusionError) -> SqlError {
 }
 
 fn of_parser(error: &ParserError) -> SqlError {
-    match error {
-        ParserError::RecursionLimitExceeded => {
-            SqlError::new(code::TOO_COMPLEX, "statement is nested too deeply")
-        }
-        ParserError::TokenizerError(message) | ParserError::ParserError(message) => {
-            SqlError::new(code::SYNTAX, format!("syntax error: {}", clean(message)))
-        }
-    }
+    let code = match error {
+        ParserError::RecursionLimitExceeded => code::TOO_COMPLEX,
+        ParserError::TokenizerError(_) | ParserError::ParserError(_) => code::SYNTAX,
+    };
+    SqlError::new(code, without_catalogue(&error_text::of_parser(error)))
 }
 
 fn of_schema(error: &SchemaError) -> SqlError {
@@ -261,14 +259,9 @@ fn of_execution(message: &str) -> SqlError {
     SqlError::new(code, message)
 }
 
-/// A message without traces of the stack and prefixes that say where it arose.
+/// A message in its own words, and with names as clients write them.
 fn clean(message: &str) -> String {
-    let message = message.split("\n\nbacktrace:").next().unwrap_or(message);
-    let mut message = message.trim();
-    for prefix in ["Error during planning: ", "Execution error: ", "External error: ", "sql parser error: "] {
-        message = message.strip_prefix(prefix).unwrap_or(message);
-    }
-    without_catalogue(message)
+    without_catalogue(without_prefixes(message))
 }
 
 /// Names as clients write them: `reviews`, not `shop.public.reviews`.

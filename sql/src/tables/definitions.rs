@@ -19,6 +19,8 @@ use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use tempfile::NamedTempFile;
 
+use crate::error_text::reason;
+
 /// In the tenant's folder.
 const FOLDER: &str = ".definitions";
 const ENDING: &str = ".sql";
@@ -150,7 +152,7 @@ impl Restoring<'_> {
         match made {
             Ok(()) => self.definitions.mended(&name),
             Err(error) => {
-                self.definitions.fail(&name, error.find_root().strip_backtrace());
+                self.definitions.fail(&name, reason(&error));
                 self.missing.insert(name, text);
             }
         }

@@ -17,6 +17,7 @@ use datafusion::object_store::ObjectStoreExt as _;
 use futures_util::{StreamExt as _, TryStreamExt as _};
 
 use super::format::{TableFormat, plain, separated_schema};
+use crate::error_text::reason;
 
 /// Where a table lies in the tenant's store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -152,7 +153,7 @@ impl<L: Listing> FileSchema<L> {
         {
             return opened.clone();
         }
-        let opened = self.reader.open(place).await.map_err(|error| error.strip_backtrace());
+        let opened = self.reader.open(place).await.map_err(|error| reason(&error));
         self.remembered().insert(name.to_owned(), (signature.clone(), opened.clone()));
         opened
     }

@@ -116,6 +116,41 @@ pub(crate) async fn usage_adds_up_and_is_read_by_range(url: String) {
     assert_eq!(store.usage(None, 9..=9).await.expect("read").len(), 1, "what was refused is no write");
 }
 
+pub(crate) async fn a_day_of_usage_is_read_in_parts_from_its_end(url: String) {
+    let store = open(&url).await;
+    let zeta = second_tenant(&store).await;
+    let of = |day, tenant, model: &str, route: &str| {
+        let row = used(day, tenant, 1);
+        UsageRow { key: UsageKey { model: model.into(), route: route.into(), ..row.key }, ..row }
+    };
+    let mut rows = Vec::new();
+    for tenant in [DEFAULT_TENANT, zeta] {
+        for (model, route) in [("a", "cells"), ("a", "sql"), ("b", "cells")] {
+            rows.push(of(7, tenant, model, route));
+        }
+    }
+    store.add_usage(first_write("a", &rows)).await.expect("added");
+    let others = [of(6, zeta, "a", "cells"), of(8, DEFAULT_TENANT, "a", "cells")];
+    store.add_usage(first_write("b", &others)).await.expect("added");
+    rows.reverse();
+    for limit in [1, 2, 4, 6, 7] {
+        let mut read: Vec<UsageRow> = Vec::new();
+        loop {
+            let before = read.last().map(|row| row.key.clone());
+            let part = store.usage_of_day(7, before.as_ref(), limit).await.expect("read");
+            assert!(part.len() <= limit as usize, "{limit}");
+            if part.is_empty() {
+                break;
+            }
+            read.extend(part);
+        }
+        assert_eq!(read, rows, "{limit} at a time");
+    }
+    let gone = of(7, zeta, "aa", "gone").key;
+    let read = store.usage_of_day(7, Some(&gone), 1).await.expect("read");
+    assert_eq!(read, [of(7, zeta, "a", "sql")], "what it is before need not be there");
+}
+
 pub(crate) async fn a_write_of_usage_that_is_sent_again_counts_once(url: String) {
     let (store, again) = (open(&url).await, open(&url).await);
     let rows = [used(7, DEFAULT_TENANT, 100), used(8, DEFAULT_TENANT, 1)];

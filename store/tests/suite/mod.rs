@@ -11,6 +11,7 @@ pub(crate) mod replies;
 pub(crate) mod responses;
 pub(crate) mod schemas;
 pub(crate) mod sql;
+pub(crate) mod takes;
 pub(crate) mod tickets;
 pub(crate) mod versions;
 pub(crate) mod workbooks;
@@ -27,6 +28,7 @@ macro_rules! for_each_case {
             cases::revoked_expired_and_unknown_keys_are_told_apart,
             cases::revoking_twice_keeps_the_first_date,
             cases::usage_adds_up_and_is_read_by_range,
+            cases::a_day_of_usage_is_read_in_parts_from_its_end,
             cases::usage_from_many_tasks_loses_nothing,
             cases::a_write_of_usage_that_is_sent_again_counts_once,
             cases::results_come_back_in_the_order_asked,
@@ -76,6 +78,9 @@ macro_rules! for_each_case {
             sql::limits_come_with_what_was_computed_in_its_day_and_month,
             sql::what_operators_do_is_written_before_it_is_done,
             sql::a_ticket_that_begins_again_has_no_rows,
+            takes::a_take_counts_until_it_is_given_back_or_a_row_is_stored,
+            takes::a_ticket_is_taken_by_its_holder_alone,
+            takes::a_batch_is_taken_by_who_runs_it_and_rows_of_a_rerun_are_no_progress,
             tickets::a_ticket_collects_rows_once_and_ends_once,
             tickets::usage_is_recorded_with_the_row_that_used_it_once,
             tickets::a_tenants_tickets_stay_within_its_bytes,
@@ -100,6 +105,7 @@ macro_rules! for_each_case {
             versions::a_database_of_version_14_keeps_all_it_has,
             versions::a_database_of_version_15_keeps_all_it_has,
             versions::a_database_of_version_16_keeps_all_it_has,
+            versions::a_database_of_version_17_keeps_all_it_has,
             workbooks::a_save_stands_on_the_version_it_names_or_is_refused,
             workbooks::a_workbook_made_anew_is_none_of_the_versions_of_the_deleted_one,
             workbooks::of_two_saves_at_once_one_is_kept,
@@ -134,9 +140,9 @@ pub(crate) async fn second_tenant(store: &Store) -> TenantId {
     store.create_tenant("zeta", 2.0, at(0)).await.expect("a new name").id
 }
 
-/// A lease.
+/// A lease of a gateway's first process.
 pub(crate) fn lease(holder: &str, until: u64) -> Lease {
-    Lease { holder: holder.to_owned(), until: at(until) }
+    Lease { holder: holder.to_owned(), process: format!("{holder}'s first"), until: at(until) }
 }
 
 /// A ticket that expires after 1,000 seconds.

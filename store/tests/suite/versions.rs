@@ -15,7 +15,7 @@ use super::cases::used;
 use super::{first_write, lease, open, row};
 
 /// What each version added, as it was, with rows; and as it is in the source now.
-pub(crate) static VERSIONS: [(&str, &str); 17] = [
+pub(crate) static VERSIONS: [(&str, &str); 18] = [
     (include_str!("../versions/01.sql"), include_str!("../../src/schema.sql")),
     (include_str!("../versions/02.sql"), include_str!("../../src/schemas.sql")),
     (include_str!("../versions/03.sql"), include_str!("../../src/corpora.sql")),
@@ -33,6 +33,7 @@ pub(crate) static VERSIONS: [(&str, &str); 17] = [
     (include_str!("../versions/15.sql"), include_str!("../../src/ticket_keys.sql")),
     (include_str!("../versions/16.sql"), include_str!("../../src/responses.sql")),
     (include_str!("../versions/17.sql"), include_str!("../../src/key_claims.sql")),
+    (include_str!("../versions/18.sql"), include_str!("../../src/ticket_takes.sql")),
 ];
 
 /// Stands between the schema and the rows of a file.
@@ -85,7 +86,7 @@ async fn keeps_all(url: String, version: usize) {
     let store = open(&url).await;
     assert_eq!(Store::inspect(&url).await.expect("again").schema, Some(SCHEMA_VERSION));
     has_accounts(&store, version).await;
-    has_work(&store).await;
+    has_work(&store, version).await;
     has_texts(&store, version).await;
     if version >= 4 {
         has_batch(&store, version).await;
@@ -139,7 +140,7 @@ async fn has_accounts(store: &Store, version: usize) {
 }
 
 /// Answers and tickets.
-async fn has_work(store: &Store) {
+async fn has_work(store: &Store, version: usize) {
     let key = ResultKey([7; 32]);
     let known = store.results(ACME, &[key], NOW).await.expect("read");
     assert!(known[0].as_ref().is_some_and(|value| value.contains("positive")), "{known:?}");
@@ -153,6 +154,7 @@ async fn has_work(store: &Store) {
     let [ticket] = &claimed[..] else { panic!("one goes on: {claimed:?}") };
     assert_eq!((ticket.id.as_str(), ticket.tenant, ticket.rows.len()), ("rq-5", ACME, 1));
     assert!(ticket.rows[0].result.contains("as it was") && !ticket.rows[0].failed);
+    assert_eq!(ticket.ends_before("a process"), if version >= 18 { 2 } else { 0 });
     store.append_rows("rq-5", "relserve", &[row(0, "again"), row(1, "new")]).await.expect("appended");
     assert!(
         store.finish_ticket("rq-5", Some("relserve"), TicketState::Completed, None).await.expect("ended")
@@ -278,4 +280,5 @@ versions! {
     a_database_of_version_14_keeps_all_it_has = 14,
     a_database_of_version_15_keeps_all_it_has = 15,
     a_database_of_version_16_keeps_all_it_has = 16,
+    a_database_of_version_17_keeps_all_it_has = 17,
 }

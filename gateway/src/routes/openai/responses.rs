@@ -5,13 +5,16 @@ use actix_web::web::{self, Data, Path, Payload, Query, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use serving::caller::Caller;
 use serving::error::RequestError;
 use serving::ownership;
 
 use super::{begin, ignored_header, late, of_client, stream, with_ignored};
 use crate::auth::Authenticated;
 use crate::error::{ApiError, ErrorBody, Refusals, too_late};
-use crate::routes::{Arrived, get_only, lower, number, off_thread, only_get_delete, only_post, read_timely};
+use crate::routes::{
+    Arrived, ForModel, get_only, lower, number, off_thread, only_get_delete, only_post, read_timely,
+};
 use crate::services::prepare::RequestContext;
 use crate::services::{openai, responses};
 use crate::state::App;
@@ -26,6 +29,12 @@ pub fn configure(routes: &mut ServiceConfig) {
         .service(
             web::resource("/v1/responses")
                 .route(web::post().to(create_response))
+                .default_service(web::to(only_post)),
+        )
+        // Before the responses that are kept: none has this identity.
+        .service(
+            web::resource("/v1/responses/input_tokens")
+                .route(web::post().to(count_response_input_tokens))
                 .default_service(web::to(only_post)),
         )
         .service(
@@ -57,21 +66,9 @@ pub async fn create_response(
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let Arrived { body, peek } = read_timely(&app, &request, payload).await?;
-    let prepared = async {
-        let mut previous = None;
-        // Few requests go on from another: those that do are read twice.
-        if std::str::from_utf8(&body).is_ok_and(|text| text.contains(PREVIOUS)) {
-            let named =
-                off_thread((&app, caller), &body, peek.arrival(), |_, mut fields| fields.string(PREVIOUS));
-            if let (_, Some(id)) = named.await? {
-                previous = Some(responses::conversation(&responses::find(&app, caller.tenant, &id).await?)?);
-            }
-        }
-        let prepare = move |context: RequestContext<'_>, fields| openai::response(context, fields, previous);
-        lower((&app, caller), &body, peek.arrival(), prepare).await
-    };
-    let Ok(prepared) = app.runtime.shared.clock.within(peek.deadline(), prepared).await else {
+    let arrived = read_timely(&app, &request, payload).await?;
+    let (clock, peek) = (app.runtime.shared.clock, &arrived.peek);
+    let Ok(prepared) = clock.within(peek.deadline(), read(&app, caller, &arrived)).await else {
         return Ok(late(peek.is_stream()));
     };
     let (model, openai::PreparedResponse { asked, echo, conversation }) = prepared?;
@@ -98,6 +95,55 @@ pub async fn create_response(
     }
     let reply = envelope.kept(is_kept).reply(&handle.relquery().read())?;
     Ok(with_ignored(HttpResponse::Ok().json(reply), ignored))
+}
+
+/// Counts the tokens of a response's input, which is not run.
+#[utoipa::path(
+    post, path = "/v1/responses/input_tokens", tag = "openai",
+    request_body(content = Object, description = "what /v1/responses takes"),
+    responses(
+        (status = 200, body = Object, description = "input_tokens"),
+        (status = 404, body = ErrorBody, description = "no response of that identity is kept"),
+        (status = 501, body = ErrorBody, description = "replicas without a tokenizer here (setting model.tokenizer)"),
+        Refusals,
+    ),
+    security(("key" = []))
+)]
+pub async fn count_response_input_tokens(
+    app: Data<App>,
+    Authenticated(caller): Authenticated,
+    request: HttpRequest,
+    payload: Payload,
+) -> Result<HttpResponse, ApiError> {
+    let arrived = read_timely(&app, &request, payload).await?;
+    let clock = app.runtime.shared.clock;
+    let Ok(prepared) = clock.within(arrived.peek.deadline(), read(&app, caller, &arrived)).await else {
+        return Err(RequestError::Deadline.into());
+    };
+    let (model, openai::PreparedResponse { asked, .. }) = prepared?;
+    if !model.model().has_ids() {
+        return Err(RequestError::NotConfigured("model.tokenizer").into());
+    }
+    let counted = json!({"object": "response.input_tokens", "input_tokens": asked.prompt_tokens()});
+    Ok(with_ignored(HttpResponse::Ok().json(counted), ignored_header(&asked.ignored)))
+}
+
+/// Reads a request, with the response that it goes on from.
+async fn read(
+    app: &Data<App>,
+    caller: Caller,
+    Arrived { body, peek }: &Arrived,
+) -> Result<ForModel<openai::PreparedResponse>, ApiError> {
+    let mut previous = None;
+    // Few requests go on from another: those that do are read twice.
+    if std::str::from_utf8(body).is_ok_and(|text| text.contains(PREVIOUS)) {
+        let named = off_thread((app, caller), body, peek.arrival(), |_, mut fields| fields.string(PREVIOUS));
+        if let (_, Some(id)) = named.await? {
+            previous = Some(responses::conversation(&responses::find(app, caller.tenant, &id).await?)?);
+        }
+    }
+    let prepare = move |context: RequestContext<'_>, fields| openai::response(context, fields, previous);
+    lower((app, caller), body, peek.arrival(), prepare).await
 }
 
 /// A response that is kept.

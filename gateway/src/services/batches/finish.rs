@@ -39,6 +39,9 @@ pub(super) async fn finish(app: &Arc<App>, batch: &mut Batch, stop: Stop) {
 }
 
 async fn try_finish(app: &Arc<App>, batch: &mut Batch, stop: &Stop) -> Result<(), store::Error> {
+    if let Stop::GivenUp(error) = stop {
+        return give_up(app, batch, error).await;
+    }
     if batch.summary.finalizing_at.is_none() {
         batch.summary.finalizing_at = Some(UnixMillis(app.runtime.shared.clock.unix_ms()));
         note(app, batch).await?;
@@ -73,12 +76,28 @@ async fn try_finish(app: &Arc<App>, batch: &mut Batch, stop: &Stop) -> Result<()
     };
     let state = match stop {
         Stop::Cancelled => TicketState::Cancelled,
-        Stop::Invalid(_) => TicketState::Failed,
+        Stop::Invalid(_) | Stop::GivenUp(_) => TicketState::Failed,
         Stop::Done | Stop::Expired | Stop::Left | Stop::Paused(_) => TicketState::Completed,
     };
     let text = serde_json::to_string(&summary).expect("a summary is plain data");
     let end = BatchEnd { state, summary: &text, files: &files };
     app.runtime.store.finish_batch(&batch.id, &app.config.store.node, end).await?;
+    Ok(())
+}
+
+/// Ends a batch that ends servers: of what is recorded nothing is touched, as that may be what ends them.
+async fn give_up(app: &App, batch: &Batch, error: &LineError) -> Result<(), store::Error> {
+    let counts = app.runtime.store.count_rows(&batch.id).await?;
+    let summary = Summary {
+        completed: counts.over - counts.failed,
+        failed: counts.failed,
+        ended_at: Some(UnixMillis(app.runtime.shared.clock.unix_ms())),
+        errors: vec![error.clone()],
+        ..batch.summary.clone()
+    };
+    let text = serde_json::to_string(&summary).expect("a summary is plain data");
+    let node = Some(&*app.config.store.node);
+    app.runtime.store.finish_ticket(&batch.id, node, TicketState::Failed, Some(&text)).await?;
     Ok(())
 }
 

@@ -17,7 +17,7 @@ use crate::models::ServedModel;
 use crate::services::files::FileChunk;
 use crate::services::openai as lower;
 use crate::services::prepare::RequestContext;
-use crate::wire::openai::{Api, CallReader};
+use crate::wire::openai::{Api, CallReader, RowPrompts};
 
 /// Errors that are told of one input; more are not looked for.
 const ERRORS_MAX: usize = 100;
@@ -164,6 +164,8 @@ pub struct ReadyLine {
     pub api: Api,
     /// How calls of tools are read in its answers, where any can be called.
     pub tools: Option<Arc<CallReader>>,
+    /// The prompts of its rows, where ids of tokens are told.
+    pub prompts: Option<RowPrompts>,
     /// Its rows: one, or one per prompt.
     pub rows: Vec<PendingRow>,
     /// What it counts for while it waits.
@@ -192,11 +194,11 @@ pub fn ready(
             "is not for batches: they have a completion window",
         ));
     }
-    let (api, tools) = (asked.api, asked.tools);
+    let (api, tools, prompts) = (asked.api, asked.tools, asked.prompts);
     let rows: Vec<PendingRow> = asked.work.parts.into_iter().flat_map(|part| part.rows).collect();
     let tokens: usize = rows.iter().map(|row| row.item.prompt.len()).sum();
     let bytes = (tokens * size_of::<base::TokenId>() + text_bytes) as u64;
-    Ok(ReadyLine { number, custom_id, model: Arc::clone(context.model), api, tools, rows, bytes })
+    Ok(ReadyLine { number, custom_id, model: Arc::clone(context.model), api, tools, prompts, rows, bytes })
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use std::sync::{Arc, Weak};
 
 use base::{ServiceClass, TokenId};
 use budget::{most, split_within};
+pub(super) use follow::failure;
 use follow::{EndedLine, To, follow};
 use ir::bucket::Buffer;
 use read::{LineReader, Portion};
@@ -25,7 +26,7 @@ use serving::ownership::{self, OwnerHandle};
 use serving::relquery_state::{RelQueryKind, RelQueryState};
 use serving::submit::{self, Prepared, Resumed};
 use store::{TicketRow, UnixMillis, UsageKey, UsageRow, Used};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::task::JoinSet;
 
 use super::Batch;
@@ -33,6 +34,7 @@ use super::lines::{LineError, ReadyLine};
 use super::queue::QueueTicket;
 use super::watch::{Stop, Watch};
 use crate::models::ServedModel;
+use crate::services::takes::TakeUp;
 use crate::state::App;
 
 /// Rows recorded in one write.
@@ -57,6 +59,12 @@ struct Flow<'a> {
     is_held: bool,
     /// Who comes next waits until rows of this one are with the scheduler.
     ticket_in_line: &'a mut QueueTicket,
+    /// Lines run one after the other, so that it is known which is under way when the server ends.
+    is_one_by_one: bool,
+    /// What else waits to be alone goes on once a line is recorded.
+    alone: &'a mut Option<OwnedSemaphorePermit>,
+    /// Reads on.
+    reader: Option<LineReader>,
 }
 
 /// Runs all rows that are not recorded. An error of the store here means that nothing can be read at the
@@ -65,10 +73,11 @@ pub(super) async fn run(
     app: &Arc<App>,
     batch: &Batch,
     caller: Caller,
-    ticket_in_line: &mut QueueTicket,
+    (ticket_in_line, alone): (&mut QueueTicket, &mut Option<OwnedSemaphorePermit>),
 ) -> Result<Stop, store::Error> {
     let done = app.runtime.store.row_numbers(&batch.id).await?;
     let settings = &app.config.bulk;
+    let is_one_by_one = batch.take_up(app) == TakeUp::Alone;
     let (ended, mut ends) = mpsc::channel(ROWS_PER_WRITE);
     let mut flow = Flow {
         app,
@@ -83,8 +92,11 @@ pub(super) async fn run(
         is_stopping: Arc::default(),
         is_held: false,
         ticket_in_line,
+        is_one_by_one,
+        alone,
+        reader: Some(LineReader::new(batch, done, is_one_by_one)),
     };
-    let stop = flow.follow_to_its_end(LineReader::new(batch, done), &mut ends).await;
+    let stop = flow.follow_to_its_end(&mut ends).await;
     Ok(match flow.wind_down(&mut ends).await {
         // A lost lease outweighs everything.
         Some(lost) => lost,
@@ -94,21 +106,23 @@ pub(super) async fn run(
 
 impl Flow<'_> {
     /// Until the last row, or until something stops it.
-    async fn follow_to_its_end(&mut self, reader: LineReader, ends: &mut mpsc::Receiver<EndedLine>) -> Stop {
+    async fn follow_to_its_end(&mut self, ends: &mut mpsc::Receiver<EndedLine>) -> Stop {
         let mut watch = Watch::new(self.app, self.batch);
         // The portion under way: a task, as one that is only polled here would keep the store's connection to
         // itself while rows are recorded, and a store has one connection where it is in memory.
         let mut reading = JoinSet::new();
-        reading.spawn(reader.read(self.app.clone()));
         let mut got = Vec::new();
         loop {
-            if let Some(stop) = self.hand_out(reading.is_empty()).await {
+            if let Some(reader) = self.next_reader() {
+                reading.spawn(reader.read(self.app.clone()));
+            }
+            let is_read = reading.is_empty() && self.reader.is_none();
+            if let Some(stop) = self.hand_out(is_read).await {
                 return stop;
             }
             if self.in_flight > 0 || self.is_held {
                 self.ticket_in_line.pass();
             }
-            let is_read = reading.is_empty();
             if is_read && self.buffer.is_empty() && self.in_flight == 0 && self.unwritten.is_empty() {
                 return Stop::Done;
             }
@@ -122,10 +136,8 @@ impl Flow<'_> {
                     }
                 }
                 Some(portion) = reading.join_next(), if has_room => {
-                    match self.take(portion.unwrap_or_else(Portion::unreadable)).await {
-                        Ok(Some(reader)) => drop(reading.spawn(reader.read(self.app.clone()))),
-                        Ok(None) => {}
-                        Err(stop) => return stop,
+                    if let Err(stop) = self.take(portion.unwrap_or_else(Portion::unreadable)).await {
+                        return stop;
                     }
                 }
                 Some(follower) = self.running.join_next(), if !self.running.is_empty() => {
@@ -146,16 +158,23 @@ impl Flow<'_> {
         }
     }
 
-    /// Takes in what was read; gives the reader back where there is more.
-    async fn take(&mut self, portion: Portion) -> Result<Option<LineReader>, Stop> {
+    /// Takes in what was read, and the reader where there is more.
+    async fn take(&mut self, portion: Portion) -> Result<(), Stop> {
         let Portion { lines, failed, reader, error } = portion;
+        self.reader = reader;
         self.put_back(lines);
         self.unwritten.extend(failed.into_iter().map(EndedLine::from));
         self.write().await?;
         match error {
             Some(error) => Err(Stop::Invalid(vec![error])),
-            None => Ok(reader),
+            None => Ok(()),
         }
+    }
+
+    /// The reader, where it may read on: one line after the other once the one before is recorded.
+    fn next_reader(&mut self) -> Option<LineReader> {
+        let is_idle = self.in_flight == 0 && self.unwritten.is_empty() && self.buffer.is_empty();
+        if is_idle || !self.is_one_by_one { self.reader.take() } else { None }
     }
 
     /// Hands buckets to the scheduler while there is room.
@@ -249,7 +268,7 @@ impl Flow<'_> {
             Err(error) => {
                 let failed = lines
                     .iter()
-                    .map(|line| follow::failure(self.batch, (line.number, &line.custom_id), &error));
+                    .map(|line| failure(self.batch, (line.number, &line.custom_id), &error));
                 self.unwritten.extend(failed.map(EndedLine::from));
                 self.write().await
             }
@@ -264,6 +283,7 @@ impl Flow<'_> {
             let rows: Vec<_> = self.unwritten[..count].iter().map(|line| self.with_usage(line)).collect();
             match self.app.runtime.store.append_rows_with_usage(id, holder, &rows).await {
                 Ok(()) => {
+                    drop(self.alone.take());
                     for line in self.unwritten.drain(..count).filter_map(|line| line.used) {
                         let amount = BudgetAmount::of(line.usage, line.cost);
                         self.app.runtime.shared.budgets.written(self.caller.tenant, amount);

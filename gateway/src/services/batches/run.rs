@@ -5,35 +5,47 @@ use std::sync::Arc;
 use serving::budgets::BudgetAmount;
 use serving::caller::{Caller, WeightedTenant};
 use store::UnixMillis;
+use tokio::sync::{OwnedSemaphorePermit, SemaphorePermit};
 
 use super::lines::{Checker, LineError};
 use super::queue::QueueTicket;
 use super::watch::{Stop, Watch};
-use super::{Batch, finish, note, rows};
+use super::{Batch, ends, finish, note, rows};
 use crate::services::files::Lines;
+use crate::services::takes::TakeUp;
 use crate::state::App;
+
+/// What a batch holds while it runs.
+#[derive(Default)]
+struct Place<'a> {
+    /// Room for one more to run.
+    _room: Option<SemaphorePermit<'a>>,
+    /// Of one with which servers have ended: nothing else of that kind runs here.
+    alone: Option<OwnedSemaphorePermit>,
+}
 
 /// Runs a batch to its end, or to this server's.
 pub(super) async fn run(app: &Arc<App>, mut batch: Batch, mut ticket_in_line: QueueTicket) {
     // Held to the end, files included: what finishes uses the store as much as what runs.
-    let (room, stop) = loop {
-        let (room, stop) = wait(app, &batch, &mut ticket_in_line).await;
+    let (place, stop) = loop {
+        let (mut place, stop) = wait(app, &batch, &mut ticket_in_line).await;
         let stop = match stop {
             Some(stop) => stop,
-            None => patient(app, &mut batch, &mut ticket_in_line).await,
+            None => patient(app, &mut batch, (&mut ticket_in_line, &mut place.alone)).await,
         };
-        let Stop::Paused(least) = stop else { break (room, stop) };
+        let Stop::Paused(least) = stop else { break (place, stop) };
         // Batches of tenants that have tokens may run, and begin.
-        drop(room);
+        drop(place);
         ticket_in_line.pass();
+        ends::give_back(app, &batch).await;
         if let Some(stop) = pause(app, &batch, least).await {
-            break (None, stop);
+            break (Place::default(), stop);
         }
     };
     if stop != Stop::Left {
         finish::finish(app, &mut batch, stop).await;
     }
-    drop(room);
+    drop(place);
 }
 
 /// Waits until the tenant's budget has room for so much: a new day or month begins, the limit is raised, or what was set
@@ -54,9 +66,16 @@ async fn pause(app: &Arc<App>, batch: &Batch, least: BudgetAmount) -> Option<Sto
 }
 
 /// Carries a batch out; again, while the database is away at its beginning.
-async fn patient(app: &Arc<App>, batch: &mut Batch, ticket_in_line: &mut QueueTicket) -> Stop {
+async fn patient(
+    app: &Arc<App>,
+    batch: &mut Batch,
+    (ticket_in_line, alone): (&mut QueueTicket, &mut Option<OwnedSemaphorePermit>),
+) -> Stop {
+    if let Some(stop) = ends::take_up(app, batch).await {
+        return stop;
+    }
     loop {
-        match carry_out(app, batch, ticket_in_line).await {
+        match carry_out(app, batch, (&mut *ticket_in_line, &mut *alone)).await {
             Ok(stop) => return stop,
             Err(store::Error::Missing(what)) => {
                 tracing::warn!(batch = batch.id, "a batch has no {what} any more: it is another's to run");
@@ -74,26 +93,32 @@ async fn patient(app: &Arc<App>, batch: &mut Batch, ticket_in_line: &mut QueueTi
     }
 }
 
-/// Waits until those before it have begun and there is room for one more batch to run.
+/// Waits until those before it have begun and there is room for one more batch to run. One with which servers have ended
+/// waits first until it is alone, and keeps nobody waiting meanwhile.
 async fn wait<'a>(
     app: &'a Arc<App>,
     batch: &Batch,
     ticket_in_line: &mut QueueTicket,
-) -> (Option<tokio::sync::SemaphorePermit<'a>>, Option<Stop>) {
+) -> (Place<'a>, Option<Stop>) {
     let mut watch = Watch::new(app, batch);
-    let mut room = std::pin::pin!(async {
+    let mut place = std::pin::pin!(async {
+        let mut alone = None;
+        if batch.take_up(app) == TakeUp::Alone {
+            ticket_in_line.pass();
+            alone = Some(app.alone.permit().await);
+        }
         ticket_in_line.come().await;
-        app.batches.running.acquire().await
+        Place { _room: app.batches.running.acquire().await.ok(), alone }
     });
     loop {
         tokio::select! {
             biased;
             () = watch.due() => {
                 if let Some(stop) = watch.look().await {
-                    return (None, Some(stop));
+                    return (Place::default(), Some(stop));
                 }
             }
-            room = &mut room => return (room.ok(), None),
+            place = &mut place => return (place, None),
         }
     }
 }
@@ -102,8 +127,13 @@ async fn wait<'a>(
 async fn carry_out(
     app: &Arc<App>,
     batch: &mut Batch,
-    ticket_in_line: &mut QueueTicket,
+    places: (&mut QueueTicket, &mut Option<OwnedSemaphorePermit>),
 ) -> Result<Stop, store::Error> {
+    if let TakeUp::Never { ends } = batch.take_up(app)
+        && let Some(stop) = ends::give_up(app, batch, ends).await?
+    {
+        return Ok(stop);
+    }
     if batch.summary.in_progress_at.is_none() {
         match check(app, batch).await? {
             Ok(total) => batch.summary.total = total,
@@ -115,7 +145,7 @@ async fn carry_out(
     let tenants = app.runtime.store.tenants().await?;
     let tenant = tenants.iter().find(|tenant| tenant.id == batch.tenant);
     let member = tenant.map_or(WeightedTenant::usual(batch.tenant), WeightedTenant::of);
-    rows::run(app, batch, Caller::of(member), ticket_in_line).await
+    rows::run(app, batch, Caller::of(member), places).await
 }
 
 /// Goes through the whole input: how many requests it has, or why it cannot be run.

@@ -26,6 +26,8 @@ pub(super) enum Stop {
     Expired,
     /// The input cannot be run, or not any more.
     Invalid(Vec<LineError>),
+    /// Servers end with it, and not with one line of it.
+    GivenUp(LineError),
     /// Another gateway, or the next start, goes on: the server ends, or the lease is lost.
     Left,
     /// Its tenant's budget is spent: it goes on once it has room for so much.

@@ -13,7 +13,7 @@ use actix_web::web::Data;
 use serving::caller::Caller;
 use serving::error::{RequestError, internal};
 use sql::access::AccessDenied;
-use sql::{DataFusionError, Session, SessionAccess, SessionPolicy};
+use sql::{DataFusionError, Session, SessionAccess, SessionPolicy, reason};
 
 use crate::state::App;
 
@@ -26,7 +26,7 @@ pub async fn session(
     let tables =
         app.sql.tables(&app.runtime, &app.config, caller.tenant).await.map_err(|error| match error {
             DataFusionError::IoError(error) => internal(error),
-            error => RequestError::invalid("sql.sources", plain(&error)),
+            error => RequestError::invalid("sql.sources", reason(&error)),
         })?;
     let policy = SessionPolicy {
         budget: app.sql.budgets.of(&app.runtime, &app.config.sql, caller.tenant).await?,
@@ -43,7 +43,7 @@ pub async fn session(
 /// Sets a setting of a session.
 pub async fn set(session: &Session, name: &str, value: &str) -> Result<(), RequestError> {
     let done = session.set(name, value).await;
-    done.map_err(|error| RequestError::invalid(format!("settings.{name}"), plain(&error)))
+    done.map_err(|error| RequestError::invalid(format!("settings.{name}"), reason(&error)))
 }
 
 /// Why a statement has no result.
@@ -53,14 +53,9 @@ pub fn failed(error: DataFusionError) -> RequestError {
     }
     match error.find_root() {
         DataFusionError::Internal(_) => internal(error),
-        DataFusionError::ResourcesExhausted(reason) => {
-            RequestError::TooLarge { what: "the statement's memory".into(), limit: reason.clone() }
+        DataFusionError::ResourcesExhausted(limit) => {
+            RequestError::TooLarge { what: "the statement's memory".into(), limit: limit.clone() }
         }
-        _ => RequestError::invalid("query", plain(&error)),
+        _ => RequestError::invalid("query", reason(&error)),
     }
-}
-
-/// An error's cause, without the names of rules that it passed.
-fn plain(error: &DataFusionError) -> String {
-    error.find_root().strip_backtrace()
 }

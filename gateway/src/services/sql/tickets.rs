@@ -101,15 +101,22 @@ pub async fn make(app: &Data<App>, lease: &Lease, detached: Detached) -> Result<
     };
     tickets::create(app, ticket, &[], now).await?;
     app.runtime.shared.metrics.requests.partial.inc();
-    follow(app, detached, permit);
+    follow(app, detached, (permit, None));
     Ok(())
 }
 
-/// Goes on with a ticket that a restart, or another server's end, interrupted. False: it runs here already.
-pub async fn resume(app: &Data<App>, ticket: Ticket, caller: Caller) -> Result<bool, RequestError> {
-    if app.sql.tickets.running().contains_key(&ticket.id) {
-        return Ok(false);
-    }
+/// Whether this server works on a ticket.
+pub fn runs_here(app: &App, id: &str) -> bool {
+    app.sql.tickets.running().contains_key(id)
+}
+
+/// Goes on with a ticket that a restart, or another server's end, interrupted; `alone` is kept until it is over.
+pub async fn resume(
+    app: &Data<App>,
+    ticket: Ticket,
+    caller: Caller,
+    alone: Option<OwnedSemaphorePermit>,
+) -> Result<(), RequestError> {
     let permit = app.sql.tickets.permit()?;
     let statement = SqlStatement::of(&ticket.request).ok_or(RequestError::Internal)?;
     if !session(app, caller, statement.access()).await?.only_reads(&statement.query).map_err(failed)? {
@@ -118,8 +125,9 @@ pub async fn resume(app: &Data<App>, ticket: Ticket, caller: Caller) -> Result<b
         return Err(RequestError::invalid("query", reason));
     }
     stored(app.runtime.store.clear_rows(&ticket.id, &app.config.store.node).await)?;
-    follow(app, Detached { id: ticket.id, caller, statement, running: None, first_row: 0 }, permit);
-    Ok(true)
+    let detached = Detached { id: ticket.id, caller, statement, running: None, first_row: 0 };
+    follow(app, detached, (permit, alone));
+    Ok(())
 }
 
 /// Stops what runs here of a ticket.
@@ -129,7 +137,11 @@ pub fn cancel(app: &App, id: &str) {
     }
 }
 
-fn follow(app: &Data<App>, detached: Detached, permit: OwnedSemaphorePermit) {
+fn follow(
+    app: &Data<App>,
+    detached: Detached,
+    permits: (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>),
+) {
     let (sender, mut cancelled) = watch::channel(false);
     app.sql.tickets.running().insert(detached.id.clone(), sender);
     let (app, id) = (app.clone(), detached.id.clone());
@@ -143,7 +155,7 @@ fn follow(app: &Data<App>, detached: Detached, permit: OwnedSemaphorePermit) {
             finish(&app, &id, end).await;
         }
         app.sql.tickets.running().remove(&id);
-        drop(permit);
+        drop(permits);
     });
 }
 
@@ -189,7 +201,7 @@ impl KeptRows<'_> {
         let rows = [TicketRow { row: self.piece, result, failed: false }];
         self.piece += 1;
         let node = &self.app.config.store.node;
-        while let Err(error) = self.app.runtime.store.append_rows(self.id, node, &rows).await {
+        while let Err(error) = self.app.runtime.store.append_rerun_rows(self.id, node, &rows).await {
             tracing::warn!(%error, ticket = self.id, "rows are not recorded yet");
             if !error.is_transient() || !is_retried(self.app).await {
                 return None;

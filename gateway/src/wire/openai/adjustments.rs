@@ -11,6 +11,8 @@ use crate::wire::ValidationContext;
 
 /// Tokens whose logits a request can change, as OpenAI has it.
 const BIASES_MAX: usize = 300;
+/// Keys that are named where they are no tokens.
+const KEYS_NAMED: usize = 3;
 /// Most that a bias adds or takes, as OpenAI has it.
 const BIAS_MAX: f64 = 100.0;
 /// Most that a presence or frequency penalty takes, as OpenAI has it.
@@ -69,10 +71,11 @@ fn biases(fields: &mut JsonFields, model: &Model) -> Result<Vec<(TokenId, f32)>,
         let reason = format!("has {} tokens; at most {BIASES_MAX} are allowed", biases.len());
         return fields.bad("logit_bias", reason);
     }
-    let mut read = Vec::with_capacity(biases.len());
-    for (id, bias) in biases {
+    let (mut read, mut wrong) = (Vec::with_capacity(biases.len()), Vec::new());
+    for (id, bias) in &biases {
         let Some(token) = id.parse().ok().and_then(|id| token(id, model)) else {
-            return fields.bad("logit_bias", format!("has the key `{id}`: {}", ids(model)));
+            wrong.push(id.as_str());
+            continue;
         };
         match bias.as_f64().filter(|bias| bias.abs() <= BIAS_MAX) {
             Some(bias) => read.push((token, bias as f32)),
@@ -82,11 +85,25 @@ fn biases(fields: &mut JsonFields, model: &Model) -> Result<Vec<(TokenId, f32)>,
             }
         }
     }
+    if !wrong.is_empty() {
+        return fields.bad("logit_bias", format!("has {}: {}", keys(&wrong), ids(model)));
+    }
     read.sort_unstable_by_key(|(token, _)| *token);
     if read.windows(2).any(|pair| pair[0].0 == pair[1].0) {
         return fields.bad("logit_bias", "has a token twice");
     }
     Ok(read)
+}
+
+/// Keys that are wrong: the first of them, and how many there are beside.
+fn keys(wrong: &[&str]) -> String {
+    let named: Vec<String> = wrong.iter().take(KEYS_NAMED).map(|key| format!("`{key}`")).collect();
+    let (named, more) = (named.join(", "), wrong.len().saturating_sub(KEYS_NAMED));
+    match (wrong.len(), more) {
+        (..=1, _) => format!("the key {named}"),
+        (_, 0) => format!("the keys {named}"),
+        _ => format!("the keys {named} and {more} more like them"),
+    }
 }
 
 /// `stop_token_ids`: tokens that end the output.
@@ -199,6 +216,15 @@ mod tests {
                 other => panic!("{name} = {value} gave {other:?}"),
             }
         }
+        let wrong = |keys: usize| {
+            let keys: Vec<String> = (0..keys).map(|key| format!("\"no{key}\":1")).collect();
+            read(&format!("{{\"logit_bias\":{{\"1\":1,{}}}}}", keys.join(",")))
+                .expect_err("wrong")
+                .to_string()
+        };
+        assert!(wrong(1).contains("has the key `no0`: token ids"), "{}", wrong(1));
+        assert!(wrong(3).contains("has the keys `no0`, `no1`, `no2`: token ids"), "{}", wrong(3));
+        assert!(wrong(5).contains("`no0`, `no1`, `no2` and 2 more"), "{}", wrong(5));
         let stops = format!("{{\"stop_token_ids\":[{}1]}}", "1,".repeat(STOP_TOKENS_MAX));
         assert!(read(&stops).is_err_and(|error| error.to_string().contains("at most 128")));
     }

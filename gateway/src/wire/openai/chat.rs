@@ -45,6 +45,7 @@ impl ChatRequest {
     pub fn read(mut fields: JsonFields, context: ValidationContext<'_>) -> Result<Self, RequestError> {
         let common = Common::take(&mut fields, context, &["max_tokens", "max_completion_tokens"])?;
         let common = common.with_logprobs(logprobs::of_chat(&mut fields)?);
+        let common = common.with_token_ids(&mut fields, context.model)?;
         let tools = ToolRequest::take(&mut fields)?;
         let common = common.with_template_variables(template_variables::take(&mut fields)?);
         let (messages, mut ignored) = take_messages(&mut fields, context.unknown_fields)?;

@@ -5,16 +5,19 @@
 
 use std::borrow::Cow;
 
-use base::{TokenCount, TokenLogprob};
+use base::{TokenCount, TokenId, TokenLogprob};
 use serde::Serialize;
 use serving::error::{RequestError, internal};
 use serving::relquery_state::{AnswerRow, RowProgress, State, Usage};
 
 use super::logprobs::{ChatLogprobs, CompletionLogprobs};
-use super::reply::{Api, ChatChoice, CompletionChoice, Delta, Envelope, verdict};
+use super::reply::{Api, ChatChoice, CompletionChoice, Delta, Envelope, Reply, verdict};
 use super::tool_calls::{FunctionReply, ReadAnswer, ToolCallReply};
 use crate::wire::relquery::finish_reason;
 use crate::wire::usage::UsageReply;
+
+/// What a chunk of a conversation is.
+const CHAT_CHUNK: &str = "chat.completion.chunk";
 
 /// How much of a row was sent.
 #[derive(Clone, Debug, Default)]
@@ -24,6 +27,7 @@ struct Sent {
     /// Bytes of each call's arguments that were sent.
     calls: Vec<usize>,
     logprobs: usize,
+    ids: usize,
     ended: bool,
 }
 
@@ -56,6 +60,13 @@ pub struct Look {
     pub end: Option<Result<(), RequestError>>,
 }
 
+/// Tokens that were not told yet; those of text come with it.
+#[derive(Clone, Copy, Default)]
+struct NewTokens<'a> {
+    logprobs: &'a [TokenLogprob],
+    ids: &'a [TokenId],
+}
+
 /// What is new of one row.
 struct RowChange<'a> {
     index: u32,
@@ -63,9 +74,9 @@ struct RowChange<'a> {
     text: String,
     calls: Vec<ToolCallReply>,
     /// Of that text.
-    logprobs: &'a [TokenLogprob],
-    /// Tokens of the row's output so far.
-    tokens: u64,
+    tokens: NewTokens<'a>,
+    /// How many tokens the row's output has so far.
+    output: u64,
     finish_reason: Option<&'static str>,
 }
 
@@ -100,52 +111,72 @@ impl Chunker {
 
     /// Writes the change of one row: an opening, text, an end, whichever there are.
     fn chunk(&self, change: &RowChange<'_>, chunks: &mut Vec<String>) {
-        let usage = self.usage_so_far(change);
+        let RowChange { index, opens, tokens, finish_reason, .. } = *change;
+        let usage = self.usage_so_far(index, change.output);
         match self.envelope.api {
             Api::Completion => {
                 let choice = CompletionChoice {
-                    index: change.index,
+                    index,
                     text: change.text.clone(),
-                    logprobs: CompletionLogprobs::of(change.logprobs),
-                    finish_reason: change.finish_reason,
+                    logprobs: CompletionLogprobs::of(tokens.logprobs),
+                    finish_reason,
+                    token_ids: self.envelope.token_ids(tokens.ids),
+                    prompt_token_ids: opens.then(|| self.envelope.prompt_token_ids(index)).flatten(),
                 };
                 chunks.push(json(&self.envelope.wrap("text_completion", vec![choice], usage)));
             }
             Api::Chat => {
-                let mut push = |delta, logprobs: &[TokenLogprob], finish_reason| {
-                    let choice = ChatChoice {
-                        index: change.index,
-                        message: None,
-                        delta: Some(delta),
-                        logprobs: ChatLogprobs::of(logprobs),
-                        finish_reason,
-                    };
-                    chunks.push(json(&self.envelope.wrap("chat.completion.chunk", vec![choice], usage)));
-                };
-                if change.opens {
+                if opens {
                     let delta =
                         Delta { role: Some("assistant"), content: Some(String::new()), ..Delta::default() };
-                    push(delta, &[], None);
+                    let choice = self.piece(index, delta, NewTokens::default(), None);
+                    // It tells of no token, though there is one.
+                    let usage = self.usage_so_far(index, 0);
+                    let chunk = self.envelope.wrap(CHAT_CHUNK, vec![choice], usage);
+                    let prompt_token_ids = self.envelope.prompt_token_ids(index);
+                    chunks.push(json(&Reply { prompt_token_ids, ..chunk }));
                 }
+                let mut push = |delta, tokens: NewTokens<'_>, finish_reason| {
+                    let choice = self.piece(index, delta, tokens, finish_reason);
+                    chunks.push(json(&self.envelope.wrap(CHAT_CHUNK, vec![choice], usage)));
+                };
+                let mut rest = tokens;
                 if !change.text.is_empty() {
                     let delta = Delta { content: Some(change.text.clone()), ..Delta::default() };
-                    push(delta, change.logprobs, None);
+                    push(delta, std::mem::take(&mut rest), None);
                 }
                 // Those of a stop string's tokens, or of a call's, are of no text.
-                let mut rest = if change.text.is_empty() { change.logprobs } else { &[] };
                 for call in &change.calls {
                     let delta = Delta { tool_calls: vec![call.clone()], ..Delta::default() };
                     push(delta, std::mem::take(&mut rest), None);
                 }
-                if change.finish_reason.is_some() {
-                    push(Delta::default(), rest, change.finish_reason);
+                if finish_reason.is_some() {
+                    push(Delta::default(), rest, finish_reason);
                 }
             }
         }
     }
 
-    /// The usage of a chunk with a change: null where only the last chunk has it.
-    fn usage_so_far(&self, change: &RowChange<'_>) -> Option<Option<UsageReply>> {
+    /// A piece of a conversation's answer.
+    fn piece(
+        &self,
+        index: u32,
+        delta: Delta,
+        tokens: NewTokens<'_>,
+        finish_reason: Option<&'static str>,
+    ) -> ChatChoice {
+        ChatChoice {
+            index,
+            message: None,
+            delta: Some(delta),
+            logprobs: ChatLogprobs::of(tokens.logprobs),
+            finish_reason,
+            token_ids: self.envelope.token_ids(tokens.ids),
+        }
+    }
+
+    /// The usage of a chunk of a row that has so many tokens of output: null where only the last chunk has it.
+    fn usage_so_far(&self, row: u32, output: u64) -> Option<Option<UsageReply>> {
         let prompts = match &self.usage {
             UsageChunks::None => return None,
             UsageChunks::Last => return Some(None),
@@ -153,10 +184,10 @@ impl Chunker {
         };
         let usage = |prompt: &u64| Usage {
             prompt: TokenCount(*prompt),
-            output: TokenCount(change.tokens),
+            output: TokenCount(output),
             ..Usage::default()
         };
-        Some(prompts.get(change.index as usize).map(|prompt| UsageReply::from(usage(prompt))))
+        Some(prompts.get(row as usize).map(|prompt| UsageReply::from(usage(prompt))))
     }
 
     /// The chunk of usage: no choices.
@@ -166,7 +197,7 @@ impl Chunker {
             Api::Completion => {
                 json(&self.envelope.wrap::<CompletionChoice>("text_completion", Vec::new(), usage))
             }
-            Api::Chat => json(&self.envelope.wrap::<ChatChoice>("chat.completion.chunk", Vec::new(), usage)),
+            Api::Chat => json(&self.envelope.wrap::<ChatChoice>(CHAT_CHUNK, Vec::new(), usage)),
         }
     }
 }
@@ -198,14 +229,17 @@ impl Chunker {
         let opens = !std::mem::replace(&mut sent.opened, true);
         sent.bytes = said.len();
         // They come with the text that they are of, which comes whole.
-        let logprobs = row.logprobs.get(sent.logprobs..).unwrap_or_default();
-        sent.logprobs = row.logprobs.len();
+        let tokens = NewTokens {
+            logprobs: row.logprobs.get(sent.logprobs..).unwrap_or_default(),
+            ids: row.tokens.get(sent.ids..).unwrap_or_default(),
+        };
+        (sent.logprobs, sent.ids) = (row.logprobs.len(), row.tokens.len());
         sent.ended = reason.is_some();
-        let tokens = match row.state {
+        let output = match row.state {
             RowProgress::Done { usage, .. } => usage.output.0,
             RowProgress::Pending | RowProgress::Failed(_) => row.pieces,
         };
-        Some(RowChange { index, opens, text, calls, logprobs, tokens, finish_reason: reason })
+        Some(RowChange { index, opens, text, calls, tokens, output, finish_reason: reason })
     }
 }
 
@@ -239,13 +273,15 @@ fn json<T: Serialize>(object: &T) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use base::{End, RelQueryId, TenantId, Time, ToolCallForm};
     use serde_json::Value;
     use serving::relquery_state::{AnswerSource, Arrival, RelQueryKind, RelQueryState, Status};
 
     use super::*;
-    use crate::wire::openai::CallReader;
     use crate::wire::openai::tests::model;
+    use crate::wire::openai::{CallReader, RowPrompts};
 
     const ARRIVAL: Arrival = Arrival { unix_ms: 0, time: Time(0) };
 
@@ -304,6 +340,59 @@ mod tests {
             [[7, 3, 10].map(Some), [9, 3, 12].map(Some)]
         );
         assert_eq!(found[2]["usage"]["completion_tokens"], 6, "the last has all of them");
+    }
+
+    #[test]
+    fn the_chunk_of_a_role_counts_no_token_of_output() {
+        let relquery = RelQueryState::new(RelQueryId(1), TenantId(1), RelQueryKind::RelQuery, 1, ARRIVAL);
+        let envelope = Envelope::new(Api::Chat, &relquery, &model());
+        let mut chunker = Chunker::new(envelope, 1, UsageChunks::Each(vec![7]));
+        relquery.token(0, "a", true, Time(1));
+        relquery.settle(0, done(), Time(2));
+        let found = values(&chunker.look(&relquery.read()));
+        let of = |chunk: &Value| chunk["usage"]["completion_tokens"].as_u64();
+        assert_eq!(found[0]["choices"][0]["delta"]["role"], "assistant");
+        assert_eq!(found[0]["usage"]["total_tokens"], 7);
+        assert_eq!(found.iter().map(of).collect::<Vec<_>>(), [0, 3, 3, 3].map(Some));
+    }
+
+    #[test]
+    fn ids_of_tokens_come_once_and_those_of_the_prompt_first() {
+        let relquery = RelQueryState::new(RelQueryId(1), TenantId(1), RelQueryKind::RelQuery, 1, ARRIVAL);
+        relquery.keep_tokens();
+        let prompt: Arc<[TokenId]> = [TokenId(7), TokenId(8)].into();
+        let prompts: RowPrompts = [prompt].into();
+        let chunker = |api| {
+            let envelope = Envelope::new(api, &relquery, &model()).telling_tokens(Some(prompts.clone()));
+            Chunker::new(envelope, 1, UsageChunks::None)
+        };
+        let (mut chat, mut completion) = (chunker(Api::Chat), chunker(Api::Completion));
+        let (mut of_chat, mut of_completion) = (Vec::new(), Vec::new());
+        for (id, text) in [(104, "h"), (195, ""), (169, "é")] {
+            relquery.keep_token(0, TokenId(id));
+            relquery.token(0, text, id == 104, Time(1));
+            of_chat.extend(values(&chat.look(&relquery.read())));
+            of_completion.extend(values(&completion.look(&relquery.read())));
+        }
+        relquery.keep_token(0, TokenId(256));
+        relquery.settle(0, done(), Time(2));
+        of_chat.extend(values(&chat.look(&relquery.read())));
+        of_completion.extend(values(&completion.look(&relquery.read())));
+        let ids = |chunk: &Value| chunk["choices"][0]["token_ids"].clone();
+        let told = of_chat.iter().map(ids).collect::<Vec<_>>();
+        let expected = [
+            serde_json::json!([]),
+            serde_json::json!([104]),
+            serde_json::json!([195, 169]),
+            serde_json::json!([256]),
+        ];
+        assert_eq!(told, expected, "with the text that they are of");
+        let prompts = of_chat.iter().map(|chunk| &chunk["prompt_token_ids"]).collect::<Vec<_>>();
+        assert_eq!(prompts, [&serde_json::json!([7, 8]), &Value::Null, &Value::Null, &Value::Null]);
+        assert_eq!(of_completion.iter().map(ids).collect::<Vec<_>>(), expected[1..]);
+        let first = |chunk: &Value| chunk["choices"][0]["prompt_token_ids"].clone();
+        let prompts = of_completion.iter().map(first).collect::<Vec<_>>();
+        assert_eq!(prompts, [serde_json::json!([7, 8]), Value::Null, Value::Null]);
     }
 
     #[test]

@@ -33,6 +33,7 @@ impl CompletionRequest {
     /// Reads and checks the fields.
     pub fn read(mut fields: JsonFields, context: ValidationContext<'_>) -> Result<Self, RequestError> {
         let common = Common::of_completion(&mut fields, context)?;
+        let common = common.with_token_ids(&mut fields, context.model)?;
         let prompts = take_prompts(&mut fields, context.limits.rows_max, context.model)?;
         let ignored = finish_completion(fields, context.unknown_fields)?;
         Ok(Self { common, prompts, ignored })

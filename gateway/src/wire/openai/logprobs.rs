@@ -74,8 +74,8 @@ pub struct CompletionLogprobs {
     pub tokens: Vec<String>,
     /// Natural logarithms of their probabilities.
     pub token_logprobs: Vec<f64>,
-    /// The most likely tokens in place of each; null where none were asked for.
-    pub top_logprobs: Option<Vec<BTreeMap<String, f64>>>,
+    /// The most likely tokens in place of each, and the chosen one.
+    pub top_logprobs: Vec<BTreeMap<String, f64>>,
     /// Characters of the output in front of each.
     pub text_offset: Vec<usize>,
 }
@@ -113,14 +113,19 @@ impl CompletionLogprobs {
             before
         };
         let text_offset = tokens.iter().map(offset).collect();
-        let likely = |token: &TokenLogprob| {
-            token.top.iter().map(|one| (one.token.clone(), one.logprob)).collect::<BTreeMap<_, _>>()
+        // The chosen one is among them, as OpenAI and vLLM have it: alone where none were asked for. It may be told with
+        // the rest of its answer, and is there once all the same.
+        let likely = |TokenLogprob { chosen, top }: &TokenLogprob| {
+            let is_chosen =
+                |one: &Logprob| one.logprob == chosen.logprob && chosen.token.starts_with(&one.token);
+            let others = top.iter().filter(|one| !is_chosen(one));
+            let all = others.chain(std::iter::once(chosen));
+            all.map(|one| (one.token.clone(), one.logprob)).collect::<BTreeMap<_, _>>()
         };
-        let has_top = tokens.iter().any(|token| !token.top.is_empty());
         Some(Self {
             tokens: tokens.iter().map(|token| token.chosen.token.clone()).collect(),
             token_logprobs: tokens.iter().map(|token| token.chosen.logprob).collect(),
-            top_logprobs: has_top.then(|| tokens.iter().map(likely).collect()),
+            top_logprobs: tokens.iter().map(likely).collect(),
             text_offset,
         })
     }
@@ -147,10 +152,28 @@ mod tests {
         assert_eq!(json!(ChatLogprobs::of(&tokens)), json!({"content": [first, second], "refusal": null}));
         let expected = json!({
             "tokens": ["é", "!"], "token_logprobs": [-0.5, -2.0], "text_offset": [0, 1],
-            "top_logprobs": [{"é": -0.5, "e": -1.0}, {}],
+            "top_logprobs": [{"é": -0.5, "e": -1.0}, {"!": -2.0}],
         });
         assert_eq!(json!(CompletionLogprobs::of(&tokens)), expected);
         assert_eq!((ChatLogprobs::of(&[]), CompletionLogprobs::of(&[])), (None, None));
-        assert_eq!(json!(CompletionLogprobs::of(&tokens[1..]))["top_logprobs"], json!(null));
+        let drawn = TokenLogprob { chosen: token("z", -9.0), top: vec![token("e", -1.0)] };
+        let told = json!(CompletionLogprobs::of(&[drawn]));
+        assert_eq!(told["top_logprobs"], json!([{"e": -1.0, "z": -9.0}]), "the chosen one is there");
+        let whole =
+            TokenLogprob { chosen: token("else", -1.0), top: vec![token("e", -1.0), token("z", -9.0)] };
+        let told = json!(CompletionLogprobs::of(&[whole]));
+        assert_eq!(told["top_logprobs"], json!([{"else": -1.0, "z": -9.0}]), "and there once");
+    }
+
+    #[test]
+    fn numbers_of_likely_tokens_are_bounded_and_0_asks_for_the_chosen_alone() {
+        let read = |body: &str| of_completion(&mut crate::json::object(body.as_bytes()).expect("an object"));
+        assert_eq!(read("{}"), Ok(None));
+        assert_eq!(read(r#"{"logprobs":0}"#), Ok(Some(0)));
+        assert_eq!(read(r#"{"logprobs":20}"#), Ok(Some(20)));
+        for body in [r#"{"logprobs":21}"#, r#"{"logprobs":-1}"#, r#"{"logprobs":true}"#] {
+            let error = read(body).expect_err("refused").to_string();
+            assert!(error.contains("`logprobs`") && error.contains("from 0 to 20"), "{error}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use base::End;
+use base::{End, TokenId};
 use serde::Serialize;
 use serving::error::RequestError;
 use serving::model::Model;
@@ -10,6 +10,7 @@ use serving::relquery_state::{AnswerRow, RelQueryState, RowProgress, State, Stat
 use utoipa::ToSchema;
 
 use super::logprobs::{ChatLogprobs, CompletionLogprobs};
+use super::token_ids::{RowPrompts, numbers};
 use super::tool_calls::{CallReader, ToolCallReply};
 use crate::wire::public_ids;
 use crate::wire::relquery::finish_reason;
@@ -35,6 +36,8 @@ pub struct Envelope {
     fingerprint: String,
     /// How calls of tools are read, where any can be called.
     pub(super) tools: Option<Arc<CallReader>>,
+    /// The prompts, where ids of tokens are told.
+    prompts: Option<RowPrompts>,
 }
 
 /// A reply or a chunk, by its kind of choice.
@@ -50,6 +53,10 @@ pub struct Reply<C: ToSchema> {
     pub model: String,
     /// Weights and tokenizer: equal seeds give equal answers under equal fingerprints.
     pub system_fingerprint: String,
+    /// Ids of a conversation's tokens, where they were asked for (vLLM's name for them). In a stream they are in
+    /// the first chunk of each answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt_token_ids: Option<Vec<u32>>,
     /// `n` per prompt; in a chunk, those that went on.
     pub choices: Vec<C>,
     /// Tokens. In a stream only when asked for, and null but in the last chunk.
@@ -69,6 +76,12 @@ pub struct CompletionChoice {
     pub logprobs: Option<CompletionLogprobs>,
     /// `stop` or `length`, at the end.
     pub finish_reason: Option<&'static str>,
+    /// Ids of its tokens, where they were asked for (vLLM's name for them).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_ids: Option<Vec<u32>>,
+    /// Those of its prompt; in a stream, in its first chunk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt_token_ids: Option<Vec<u32>>,
 }
 
 /// A choice of `/v1/chat/completions`: whole (`message`) or a piece (`delta`).
@@ -86,6 +99,9 @@ pub struct ChatChoice {
     pub logprobs: Option<ChatLogprobs>,
     /// `stop`, `length` or `tool_calls`, at the end.
     pub finish_reason: Option<&'static str>,
+    /// Ids of its tokens, where they were asked for (vLLM's name for them).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_ids: Option<Vec<u32>>,
 }
 
 /// A whole answer.
@@ -204,12 +220,28 @@ impl Envelope {
             model: model.name.clone(),
             fingerprint: format!("rs-{:012x}", model.revision & 0xffff_ffff_ffff),
             tools: None,
+            prompts: None,
         }
     }
 
     /// The same where answers may call tools.
     pub fn calling(self, tools: Option<Arc<CallReader>>) -> Self {
         Self { tools, ..self }
+    }
+
+    /// The same where ids of tokens are told; `prompts`: those of the rows.
+    pub fn telling_tokens(self, prompts: Option<RowPrompts>) -> Self {
+        Self { prompts, ..self }
+    }
+
+    /// Ids of tokens of an output, where they are told.
+    pub(super) fn token_ids(&self, tokens: &[TokenId]) -> Option<Vec<u32>> {
+        self.prompts.as_ref().map(|_| numbers(tokens))
+    }
+
+    /// Those of a row's prompt.
+    pub(super) fn prompt_token_ids(&self, index: u32) -> Option<Vec<u32>> {
+        self.prompts.as_ref()?.get(index as usize).map(|prompt| numbers(prompt))
     }
 
     /// Puts choices into the envelope.
@@ -225,6 +257,7 @@ impl Envelope {
             created: self.created,
             model: self.model.clone(),
             system_fingerprint: self.fingerprint.clone(),
+            prompt_token_ids: None,
             choices,
             usage,
         }
@@ -254,6 +287,8 @@ impl Envelope {
             text: row.text.clone(),
             logprobs: CompletionLogprobs::of(&row.logprobs),
             finish_reason: Some(finish_reason(end)),
+            token_ids: self.token_ids(&row.tokens),
+            prompt_token_ids: self.prompt_token_ids(index),
         });
         self.wrap("text_completion", choices.collect(), Some(Some(usage.into())))
     }
@@ -274,9 +309,11 @@ impl Envelope {
                 delta: None,
                 logprobs: ChatLogprobs::of(&row.logprobs),
                 finish_reason: Some(reason),
+                token_ids: self.token_ids(&row.tokens),
             }
         });
-        self.wrap("chat.completion", choices.collect(), Some(Some(usage.into())))
+        let reply = self.wrap("chat.completion", choices.collect(), Some(Some(usage.into())));
+        Reply { prompt_token_ids: self.prompt_token_ids(0), ..reply }
     }
 }
 
@@ -376,6 +413,31 @@ mod tests {
                 "usage": usage,
             })
         );
+    }
+
+    #[test]
+    fn ids_of_tokens_are_told_where_they_are_asked_for() {
+        let relquery = RelQueryState::new(RelQueryId(9), TenantId(1), RelQueryKind::RelQuery, 1, ARRIVAL);
+        relquery.keep_tokens();
+        relquery.keep_token(0, TokenId(104));
+        relquery.token(0, "h", true, Time(1));
+        relquery.settle(0, done(7, 2), Time(2));
+        let tokens: Arc<[TokenId]> = [TokenId(1), TokenId(256)].into();
+        let prompts: RowPrompts = [tokens].into();
+        let state = relquery.read();
+        for prompts in [Some(prompts), None] {
+            let (ids, own) = match &prompts {
+                Some(_) => (json!([1, 256]), json!([104])),
+                None => (json!(null), json!(null)),
+            };
+            let envelope = |api| Envelope::new(api, &relquery, &model()).telling_tokens(prompts.clone());
+            let reply = json!(envelope(Api::Completion).completion(&state).expect("it succeeded"));
+            let choice = &reply["choices"][0];
+            assert_eq!((&choice["prompt_token_ids"], &choice["token_ids"]), (&ids, &own));
+            assert_eq!(reply["prompt_token_ids"], json!(null));
+            let reply = json!(envelope(Api::Chat).chat(&state).expect("it succeeded"));
+            assert_eq!((&reply["prompt_token_ids"], &reply["choices"][0]["token_ids"]), (&ids, &own));
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use utoipa::ToSchema;
 
 use super::chat::ChatRequest;
 use super::logprobs::TOP_MAX;
+use super::token_ids;
 use crate::json::JsonFields;
 use crate::wire::ValidationContext;
 
@@ -88,6 +89,7 @@ impl ResponseRequest {
         if fields.bool("background")? == Some(true) {
             return fields.bad("background", "is not supported; batches and tickets wait for nobody");
         }
+        token_ids::refuse(&mut fields)?;
         match fields.string("truncation")?.as_deref() {
             None | Some("disabled") => {}
             Some(_) => return fields.bad("truncation", "must be disabled: what does not fit is refused"),
@@ -496,6 +498,7 @@ mod tests {
             (r#"{"input":"a","previous_response_id":1}"#, "previous_response_id"),
             (r#"{"input":"a","store":"yes"}"#, "store"),
             (r#"{"input":"a","background":true}"#, "background"),
+            (r#"{"input":"a","return_token_ids":true}"#, "return_token_ids"),
             (r#"{"input":"a","truncation":"auto"}"#, "truncation"),
             (r#"{"input":"a","tools":[{"type":"web_search"}]}"#, "tools[0].type"),
             (r#"{"input":"a","n":2}"#, "n"),

@@ -104,9 +104,19 @@ pub async fn start_on(
     store: Store,
 ) -> Result<(Running, Arc<Gate>), gateway::app::StartError> {
     let gate = Arc::new(Gate::open());
-    let executor = Box::new(Double::new(Arc::clone(&gate), model.block_tokens));
+    Ok((start_behind(&gate, config, model, store).await?, gate))
+}
+
+/// Starts a server on a store, whose steps pass a gate.
+pub async fn start_behind(
+    gate: &Arc<Gate>,
+    config: Config,
+    model: Model,
+    store: Store,
+) -> Result<Running, gateway::app::StartError> {
+    let executor = Box::new(Double::new(Arc::clone(gate), model.block_tokens));
     let backend = LoadedModel { executor: Some(executor), fresh: None, model, cost: CostModel::default() };
-    Ok((start(config, backend, store).await?, gate))
+    start(config, backend, store).await
 }
 
 /// Starts a server on a store.

@@ -74,7 +74,8 @@ pub(super) async fn follow(handle: OwnerHandle, lines: Vec<ReadyLine>, to: To) -
         for (line, rows) in over {
             let envelope = Envelope::new(lines[line].api, &relquery, &handle.runtime().model)
                 .numbered(lines[line].number)
-                .calling(lines[line].tools.clone());
+                .calling(lines[line].tools.clone())
+                .telling_tokens(lines[line].prompts.clone());
             // Nobody takes it any more: it will run again.
             let used = used(&rows, &handle.runtime().model.name);
             let row = render(&batch, &lines[line], envelope, &rows);
@@ -151,7 +152,11 @@ fn render(batch: &Batch, line: &ReadyLine, envelope: Envelope, rows: &[AnswerRow
 }
 
 /// A line that failed, alone.
-pub(super) fn failure(batch: &Batch, line: (u32, &str), error: &RequestError) -> TicketRow {
+pub(in crate::services::batches) fn failure(
+    batch: &Batch,
+    line: (u32, &str),
+    error: &RequestError,
+) -> TicketRow {
     let status = crate::error::status(error).as_u16();
     let response = json!({ "status_code": status, "request_id": request_id(batch, line.0), "body": crate::error::body(error) });
     row(batch, line, response, true)

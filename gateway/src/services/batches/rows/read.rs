@@ -31,6 +31,8 @@ pub(super) struct LineReader {
     /// Requests read so far.
     read: u64,
     wait: Option<Duration>,
+    /// A portion is one line: to make it ready may be what ends the server.
+    is_one_by_one: bool,
 }
 
 /// What was read.
@@ -54,9 +56,9 @@ impl Portion {
 }
 
 impl LineReader {
-    pub(super) fn new(batch: &Batch, done: Vec<u32>) -> Self {
+    pub(super) fn new(batch: &Batch, done: Vec<u32>, is_one_by_one: bool) -> Self {
         let lines = Lines::of(&batch.request.input_file_id);
-        Self { batch: batch.clone(), lines, done, rest: None, read: 0, wait: None }
+        Self { batch: batch.clone(), lines, done, rest: None, read: 0, wait: None, is_one_by_one }
     }
 
     /// The next portion. It waits while the database is away.
@@ -97,13 +99,15 @@ impl LineReader {
                 Err(Refusal::Row(row)) => failed.push(row),
                 Err(Refusal::Later(wait)) => {
                     self.wait = Some(wait.min(ROOM_WAIT_MAX));
-                    let before = (line - chunk.first) as usize;
-                    let rest: Vec<&str> = chunk.text.lines().skip(before).collect();
-                    self.rest = Some(FileChunk { first: line, text: rest.join("\n") });
+                    self.rest = Some(from(chunk, line));
                     break;
                 }
             }
             self.read += 1;
+            if self.is_one_by_one {
+                self.rest = Some(from(chunk, line + 1));
+                break;
+            }
         }
         Portion { lines: ready, failed, reader: Some(self), error: None }
     }
@@ -135,6 +139,13 @@ impl LineReader {
             error => refuse(&custom_id, &error),
         })
     }
+}
+
+/// The lines of a chunk from a number on.
+fn from(chunk: &FileChunk, line: u32) -> FileChunk {
+    let before = (line - chunk.first) as usize;
+    let rest: Vec<&str> = chunk.text.lines().skip(before).collect();
+    FileChunk { first: line, text: rest.join("\n") }
 }
 
 /// Why a line is not ready.
