@@ -55,9 +55,9 @@ pub struct Slot {
     pub input: Vec<TokenId>,
     /// How many of the last input tokens are guesses of what the slot will draw, fewer than all; 0 where it
     /// does not sample. Behind the end of a prompt they are the opening of the row's form
-    /// ([`Compiled::opening`](crate::Compiled::opening)), or as much of it as there was room for. An executor samples at the token before them and then at each guess for as long as
-    /// all before it are what was drawn: that is one token more than were right. It may also take no notice
-    /// and sample one token.
+    /// ([`Compiled::opening`](crate::Compiled::opening)), or as much of it as there was room for. An executor
+    /// samples at the token before them and then at each guess for as long as all before it are what was
+    /// drawn: that is one token more than were right. It may also take no notice and sample one token.
     pub guesses: u32,
     /// What the request has before `start`, in reading order. Slots of one step that share cached
     /// tokens have equal runs for them (cut where their contexts part), so an executor can read a

@@ -109,13 +109,13 @@ impl LocalExecutor {
 }
 
 /// The slots that are computed: where a row begins with tokens that nobody draws, these are no guesses, and no logits
-/// are made at them. `opened` says how many of each slot they are.
-fn without_openings<'a>(slots: &'a [Slot], opened: &[usize]) -> Cow<'a, [Slot]> {
-    if opened.iter().all(|opened| *opened == 0) {
+/// are made at them. `lengths` says how many of each slot they are.
+fn without_openings<'a>(slots: &'a [Slot], lengths: &[usize]) -> Cow<'a, [Slot]> {
+    if lengths.iter().all(|length| *length == 0) {
         return Cow::Borrowed(slots);
     }
-    let slots = slots.iter().zip(opened);
-    slots.map(|(slot, opened)| Slot { guesses: slot.guesses - *opened as u32, ..slot.clone() }).collect()
+    let slots = slots.iter().zip(lengths);
+    slots.map(|(slot, length)| Slot { guesses: slot.guesses - *length as u32, ..slot.clone() }).collect()
 }
 
 /// Slots whose row has failed by what may be a guess, without their guesses. A token of which a model makes
@@ -154,13 +154,13 @@ impl Executor for LocalExecutor {
         check::check_moves(plan, self.pool_shape(), self.tier_blocks).map_err(ExecError::BadPlan)?;
         self.rows.resume(&plan.slots);
         self.ranks.move_blocks(&plan.moves).map_err(lost)?;
-        let opened: Vec<usize> = plan.slots.iter().map(|slot| self.rows.opened(slot)).collect();
-        let slots = without_openings(&plan.slots, &opened);
+        let openings: Vec<usize> = plan.slots.iter().map(|slot| self.rows.opening_len(slot)).collect();
+        let slots = without_openings(&plan.slots, &openings);
         let hidden = self.ranks.forward(&slots).map_err(failed)?;
         let sampled: Vec<SampledSlot<'_>> = slots
             .iter()
-            .zip(opened)
-            .filter_map(|(slot, opened)| SampledSlot::of(slot, opened, true))
+            .zip(openings)
+            .filter_map(|(slot, opening)| SampledSlot::of(slot, opening, true))
             .collect();
         let mut rows = self.sample(&hidden, &sampled).map_err(lost)?;
         let again: Vec<Slot> = without_guesses(&plan.slots, &rows).collect();

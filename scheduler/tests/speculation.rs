@@ -202,10 +202,13 @@ fn outputs_that_came_by_guesses_are_hit_like_others() {
     assert_eq!(off.0, auto.0);
 }
 
-/// Rows that all say the same, in a form that has them begin with the first `opened` tokens of it.
-fn opened_rows(memory: &Memory, output_max: u64, opened: usize) -> Vec<WorkItem> {
-    let opening = &memory.truth(100, 30)[..opened];
-    let opened = |item: WorkItem| {
+/// Tokens of the opening.
+const OPENING: usize = 5;
+
+/// Rows that all say the same, in a form that has them begin with the first tokens of it.
+fn rows_with_opening(memory: &Memory, output_max: u64) -> Vec<WorkItem> {
+    let opening = &memory.truth(100, 30)[..OPENING];
+    let with_opening = |item: WorkItem| {
         let generation = Generation {
             constraint: Some(Constraint::Regex(".*".into())),
             compiled: Compiled::new(()).with_opening(opening),
@@ -213,20 +216,19 @@ fn opened_rows(memory: &Memory, output_max: u64, opened: usize) -> Vec<WorkItem>
         };
         WorkItem { generation: Arc::new(generation), ..item }
     };
-    rows(24, output_max).into_iter().map(opened).collect()
+    rows(24, output_max).into_iter().map(with_opening).collect()
 }
 
 #[test]
 fn what_every_output_begins_with_is_computed_with_its_prompt() {
     // Guesses do not pay, so that what is saved is the openings'.
     let cost = CostModel { decode_base: Nanos(0), ..CostModel::default() };
-    let opened = 5;
     for policy in Policy::ALL {
         let of = |speculation, kv_blocks| {
             let config = SchedulerConfig { kv_blocks, ..config(policy, speculation) };
             let mut behind_prompts = Vec::new();
             let mut memory = memory(1, 0);
-            let items = opened_rows(&memory, 30, opened);
+            let items = rows_with_opening(&memory, 30);
             let run = run_rows(items, (config, cost), &mut memory, &mut |plan| {
                 let first = |slot: &&Slot| slot.sample.as_ref().is_some_and(|spec| spec.output_index == 0);
                 behind_prompts.extend(plan.slots.iter().filter(first).map(|slot| slot.guesses as usize));
@@ -236,10 +238,10 @@ fn what_every_output_begins_with_is_computed_with_its_prompt() {
         };
         let ((off, none), (auto, all)) = (of(Speculation::Off, 512), of(Speculation::Auto, 512));
         assert_eq!(auto.outputs, off.outputs, "{policy}");
-        assert_eq!((none, all), (vec![0; 24], vec![opened; 24]), "{policy}");
-        assert_eq!((off.stats.forced_tokens, auto.stats.forced_tokens), (0, 24 * opened as u64), "{policy}");
+        assert_eq!((none, all), (vec![0; 24], vec![OPENING; 24]), "{policy}");
+        assert_eq!((off.stats.forced_tokens, auto.stats.forced_tokens), (0, 24 * OPENING as u64), "{policy}");
         // Six rows at a time, each of which takes five steps less.
-        assert!(auto.steps + 2 * opened as u32 <= off.steps, "{policy}: {} of {}", auto.steps, off.steps);
+        assert!(auto.steps + 2 * OPENING as u32 <= off.steps, "{policy}: {} of {}", auto.steps, off.steps);
         // With little memory openings wait for the next step, as rows do.
         assert_eq!(of(Speculation::Auto, 16).0.outputs, off.outputs, "{policy}");
     }
@@ -249,7 +251,7 @@ fn what_every_output_begins_with_is_computed_with_its_prompt() {
 fn an_opening_leaves_the_last_token_that_an_output_may_have_to_be_drawn() {
     for (output_max, guesses) in [(1, 0), (2, 1), (4, 3), (9, 5)] {
         let mut memory = memory(1, 0);
-        let items = opened_rows(&memory, output_max, 5);
+        let items = rows_with_opening(&memory, output_max);
         let config = config(Policy::Fcfs, Speculation::Auto);
         let run = run_rows(items, (config, CostModel::default()), &mut memory, &mut |plan| {
             let prefills = plan.slots.iter().filter(|slot| slot.is_prefill);
@@ -265,7 +267,7 @@ fn an_opening_leaves_the_last_token_that_an_output_may_have_to_be_drawn() {
 fn a_failed_step_takes_its_openings_back() {
     let of = |fails: bool| {
         let mut memory = memory(1, 0);
-        let items = opened_rows(&memory, 30, 5);
+        let items = rows_with_opening(&memory, 30);
         let (mut opening, mut failed) = (0, 0);
         let config = (config(Policy::MarginalWork, Speculation::Auto), CostModel::default());
         let run = run_rows(items, config, &mut memory, &mut |plan| {

@@ -64,10 +64,9 @@ pub(super) fn draw_rows(
     slot: &SampledSlot<'_>,
     mut one: impl FnMut(usize, u32) -> Result<(DrawnToken, Pushed), RowError>,
 ) -> Result<Drawn, RowError> {
-    let opened = slot.opening.len();
     let mut tokens: Vec<DrawnToken> = slot.opening.iter().copied().map(DrawnToken::forced).collect();
     for row in 0..slot.rows() {
-        let drawn = &tokens[opened..];
+        let drawn = &tokens[slot.opening.len()..];
         // Forced tokens are guessed as well, or the logits behind them are not here.
         if row < drawn.len() {
             continue;

@@ -155,7 +155,7 @@ impl RowStates {
 
     /// How many of a slot's guesses nobody has to look at, because its row has said nothing and can begin with nothing
     /// else.
-    pub(super) fn opened(&self, slot: &Slot) -> usize {
+    pub(super) fn opening_len(&self, slot: &Slot) -> usize {
         let Some(spec) = slot.sample.as_ref().filter(|spec| spec.output_index == 0) else { return 0 };
         let guesses = &slot.input[slot.input.len() - slot.guesses as usize..];
         let opening = Constraints::opening(&spec.generation);

@@ -19,9 +19,9 @@ pub(super) struct SampledSlot<'a> {
 
 impl<'a> SampledSlot<'a> {
     /// A slot's sampling, if it samples; in front of its guesses it has so many tokens of an opening.
-    pub(super) fn of(slot: &'a Slot, opened: usize, forces: bool) -> Option<Self> {
+    pub(super) fn of(slot: &'a Slot, opening: usize, forces: bool) -> Option<Self> {
         let (known, guesses) = slot.input.split_at(slot.input.len() - slot.guesses as usize);
-        let opening = &known[known.len() - opened..];
+        let opening = &known[known.len() - opening..];
         Some(Self { request: slot.request, spec: slot.sample.as_ref()?, opening, guesses, forces })
     }
 
