@@ -95,6 +95,16 @@ fn rows_on_two_ranks_say_the_same_in_fewer_steps() {
         LocalExecutor::new(ranks, Arc::new(ByteText), vec![ByteText::END], settings).expect("the pool fits")
     };
     check(ranks, &rows(9, &|id| greedy(20 + id)), "two ranks");
+    let form = Constraint::Grammar("start: \"id: \" /[0-9][0-9]/ \" of \" /[0-9]/\n".into());
+    let compiled = ranks().constraints().compile(&form).expect("it compiles");
+    let opening = compiled.opening().to_vec();
+    assert_eq!(opening.len(), "id: ".len(), "a token is a byte");
+    let held =
+        |_: u64| Generation { constraint: Some(form.clone()), compiled: compiled.clone(), ..greedy(22) };
+    let rows = rows(5, &held);
+    let (plain, steps) = run(&mut ranks(), rows.clone(), &|_, _| Vec::new());
+    let behind_prompt = |_: usize, from: usize| if from == 0 { opening.clone() } else { Vec::new() };
+    assert_eq!(run(&mut ranks(), rows, &behind_prompt), (plain, steps - 1));
 }
 
 #[test]

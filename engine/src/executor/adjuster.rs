@@ -16,8 +16,8 @@ pub(super) struct Adjuster<'a> {
 }
 
 impl<'a> Adjuster<'a> {
-    /// Of a slot whose row has these tokens before it, and whose output ends with any of `ends` or its own stop tokens; `None`
-    /// where it changes nothing.
+    /// Of a slot whose row has these tokens before it, and whose output ends with any of `ends` or its own stop
+    /// tokens; `None` where it changes nothing.
     pub(super) fn new(
         slot: &SampledSlot<'a>,
         counts: Option<&TokenCounts>,
