@@ -54,9 +54,10 @@ pub struct Slot {
     /// The tokens to compute. Never empty.
     pub input: Vec<TokenId>,
     /// How many of the last input tokens are guesses of what the slot will draw, fewer than all; 0 where it
-    /// does not sample. An executor samples at the token before them and then at each guess for as long as
-    /// all before it are what was drawn: that is one token more than were right. It may also take no notice
-    /// and sample one token.
+    /// does not sample. Behind the end of a prompt they are the opening of the row's form
+    /// ([`Compiled::opening`](crate::Compiled::opening)), or as much of it as there was room for. An executor
+    /// samples at the token before them and then at each guess for as long as all before it are what was
+    /// drawn: that is one token more than were right. It may also take no notice and sample one token.
     pub guesses: u32,
     /// What the request has before `start`, in reading order. Slots of one step that share cached
     /// tokens have equal runs for them (cut where their contexts part), so an executor can read a
@@ -160,7 +161,7 @@ impl BatchPlan {
         }
     }
 
-    /// Prompt tokens that the step computes: `utok(p)` of RelServe, Eq. 9.
+    /// Prompt tokens that the step computes: `utok(p)` of RelServe, Eq. 9; and the openings behind them.
     pub fn prefill_tokens(&self) -> TokenCount {
         TokenCount(self.slots.iter().filter(|slot| slot.is_prefill).map(|slot| slot.input.len() as u64).sum())
     }
@@ -177,9 +178,11 @@ impl BatchPlan {
         TokenCount(decodes.map(|slot| slot.input.len() as u64 - 1 - u64::from(slot.guesses)).sum())
     }
 
-    /// Tokens that the step computes and may sample at without knowing yet that they are right.
+    /// Tokens of decoding requests that the step computes and may sample at without knowing yet that they are
+    /// right. Openings behind prompts are computed like these, and are among [`Self::prefill_tokens`].
     pub fn guesses(&self) -> u64 {
-        self.slots.iter().map(|slot| u64::from(slot.guesses)).sum()
+        let decodes = self.slots.iter().filter(|slot| !slot.is_prefill);
+        decodes.map(|slot| u64::from(slot.guesses)).sum()
     }
 }
 

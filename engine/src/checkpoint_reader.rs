@@ -69,6 +69,10 @@ impl WeightSource for Weights {
         self.source().blocks(name)
     }
 
+    fn will_read(&self, name: &str) {
+        self.source().will_read(name);
+    }
+
     fn names(&self) -> Vec<String> {
         self.source().names()
     }
@@ -116,8 +120,7 @@ impl Checkpoint {
             chat_template: None,
         };
         let text = model_text(files, &config, &texts.ids, now)?;
-        let (bytes, header) = gguf.bytes();
-        let revision = revision::of_file(bytes, header); // metadata and texts stand in its header
+        let revision = revision::of_file(gguf.storage(), gguf.bytes().1); // metadata and texts stand in its header
         Ok(Self {
             name: name.to_owned(),
             config,

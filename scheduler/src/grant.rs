@@ -45,6 +45,7 @@ impl Scheduler {
         if drafts.is_empty() {
             return None;
         }
+        self.add_openings(&mut drafts);
         self.add_draft_tokens(&mut drafts);
         let plan = self.write(&drafts);
         let slots = flight_slots(drafts, &plan);

@@ -116,7 +116,7 @@ impl Scheduler {
         }
         let prefills = flight.slots.iter().filter(|slot| slot.is_prefill);
         let decodes = flight.slots.iter().filter(|slot| !slot.is_prefill).count() as u64;
-        let prompts: u64 = prefills.map(|slot| u64::from(slot.end - slot.start)).sum();
+        let prompts: u64 = prefills.map(|slot| u64::from(slot.end - slot.start) + slot.opening()).sum();
         // A forced token costs what one of a prompt does: it is computed and not sampled from.
         let forced: u64 = flight.slots.iter().map(FlightSlot::forced).sum();
         let tokens = TokenCount(prompts + forced);
@@ -153,7 +153,7 @@ impl Scheduler {
         let base = self.estimates.cost.decode_base.0.max(self.estimates.cost.prefill_base.0) / slots.max(1);
         let per_token = self.estimates.cost.prefill_per_token.0;
         let own = match slot.is_prefill {
-            true => per_token.saturating_mul(u64::from(slot.end - slot.start)),
+            true => per_token.saturating_mul(u64::from(slot.end - slot.start) + slot.opening()),
             false => {
                 let sequences = self.estimates.cost.decode_per_sequence.0.saturating_mul(1 + slot.guessed());
                 per_token.saturating_mul(slot.forced()).saturating_add(sequences)
@@ -232,8 +232,9 @@ impl Scheduler {
         self.telemetry.counters.output_tokens += tokens.len() as u64;
         let kept = slot.drafted.as_ref().map_or(0, |drafted| drafted.kept(tokens));
         row.computed += kept;
-        self.telemetry.counters.accepted_tokens += u64::from(kept);
-        self.telemetry.counters.forced_tokens += (tokens.len() as u64).saturating_sub(1 + u64::from(kept));
+        let accepted = if slot.guessed() > 0 { u64::from(kept) } else { 0 };
+        self.telemetry.counters.accepted_tokens += accepted;
+        self.telemetry.counters.forced_tokens += (tokens.len() as u64).saturating_sub(1 + accepted);
         let number = row.item.row;
         let is_full = row.generated.len() as u64 >= row.output_max();
         let usage = row.usage;

@@ -62,6 +62,19 @@ impl Storage {
             Self::Memory(bytes) => bytes,
         }
     }
+
+    /// Has the system fetch some of them while something else is done. Whoever comes to pages of a file that are
+    /// not in memory waits for each few of them.
+    pub(crate) fn will_read(&self, bytes: Range<usize>) {
+        let Self::Mapped(map) = self else { return };
+        #[cfg(unix)]
+        let asked = map.advise_range(memmap2::Advice::WillNeed, bytes.start, bytes.len());
+        #[cfg(not(unix))]
+        let asked = std::io::Result::Ok(drop((map, bytes)));
+        if let Err(error) = asked {
+            tracing::debug!(%error, "weights are fetched as they are read");
+        }
+    }
 }
 
 /// Tensors of one or several safetensors files.
@@ -106,9 +119,9 @@ impl Safetensors {
         Ok(source)
     }
 
-    /// The files' names and bytes, for hashing.
-    pub fn files(&self) -> impl Iterator<Item = (&str, &[u8])> {
-        self.files.iter().map(|(name, storage)| (name.as_str(), storage.bytes()))
+    /// The files' bytes, for hashing.
+    pub(crate) fn storages(&self) -> impl Iterator<Item = &Storage> {
+        self.files.iter().map(|(_, storage)| storage)
     }
 
     /// Adds the tensors of one file.
@@ -163,6 +176,12 @@ impl WeightSource for Safetensors {
             return Err(bad(format!("{} bytes do not fill shape {:?}", entry.bytes.len(), entry.shape)));
         }
         Ok(RawTensor { dtype, shape: entry.shape.clone(), data: storage.bytes()[entry.bytes.clone()].into() })
+    }
+
+    fn will_read(&self, name: &str) {
+        if let Some(entry) = self.entry(name) {
+            self.files[entry.storage].1.will_read(entry.bytes.clone());
+        }
     }
 
     fn names(&self) -> Vec<String> {

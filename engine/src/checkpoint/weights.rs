@@ -81,6 +81,10 @@ pub trait WeightSource: Sync {
         Ok(None)
     }
 
+    /// Says that the tensor called `name` is read soon: who has it on a disk has it fetched meanwhile. Nothing is
+    /// promised, and a name that is not there is no error.
+    fn will_read(&self, _name: &str) {}
+
     /// All names, sorted.
     fn names(&self) -> Vec<String>;
 }

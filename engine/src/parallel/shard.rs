@@ -173,6 +173,10 @@ impl WeightSource for ShardSource<'_> {
         })
     }
 
+    fn will_read(&self, name: &str) {
+        self.source.will_read(name);
+    }
+
     fn names(&self) -> Vec<String> {
         self.source.names()
     }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::{GpuDecoder, GpuMatrix, GpuNorm, epsilon};
 use crate::checkpoint::config::{Mlp, Norm as NormKind, Position};
-use crate::checkpoint::names::{LayerNames, bias, layer_names, model_names, weight};
+use crate::checkpoint::names::{LayerNames, bias, model_names, weight};
 use crate::checkpoint::{CheckpointError, Dtype, ModelConfig, RawTensor, WeightSource};
 use crate::decoder::layer::LayerWeights;
-use crate::decoder::tensors::{checked, norm_weights, rotary};
+use crate::decoder::tensors::{checked, layers, norm_weights, rotary};
 use crate::device::cuda::{Args, Buffer, Element, Gpu, GpuError, Grid};
 use crate::parallel::Collective;
 use crate::settings::{Keep, Quantize};
@@ -90,9 +90,7 @@ impl GpuDecoder {
             embedding: (!config.tied_head).then(embedding).transpose()?.map(|weights| weights.matrix),
             project_in: project(&names.project_in, [hidden, width])?,
             project_out: project(&names.project_out, [width, hidden])?,
-            layers: (0..config.layers)
-                .map(|layer| loader.layer(&layer_names(config, layer)))
-                .collect::<Result<_, _>>()?,
+            layers: layers(config, source, head, |names| loader.layer(names))?,
             final_norm: (config.final_norm)
                 .then(|| loader.norm(&names.final_norm, config.norm, hidden))
                 .transpose()?,
