@@ -282,7 +282,9 @@ impl WeightSource for PackedWeights {
 
     fn names(&self) -> Vec<String> {
         let stored = self.source.names();
-        let Some(_) = self.form else { return stored };
+        if self.form.is_none() {
+            return stored;
+        }
         let is_packed = |module: &str| stored.binary_search(&format!("{module}.qweight")).is_ok();
         let own = |name: &String| match name.rsplit_once('.') {
             Some((module, "qweight")) => Some(format!("{module}.weight")),

@@ -111,7 +111,7 @@ fn logits_of_four_bits_are_nearly_the_processors_of_four_bits() {
     let expected = logits(on_cpu(&model, &model.weights(), Some(Quantize::Q4)), model.seed);
     let apart = found.iter().zip(&expected).map(|(found, expected)| difference(found, expected));
     let mean = apart.sum::<f32>() / found.len() as f32;
-    assert!(mean < 0.05, "{mean}");
+    assert!(mean < 0.08, "{mean}");
 }
 
 #[test]

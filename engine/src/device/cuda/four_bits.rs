@@ -44,14 +44,14 @@ pub(crate) fn pack_q4(
     packed
 }
 
-/// Writes a group of output `within` of a tile, which was all zero there.
-fn put(tile: &mut [u8], (within, half): (usize, usize), group: &NibbleGroup) {
-    let (eight, word) = (within % 8, 2 * half + within / 8);
+/// Writes a tile's group `number` of output `within`, which was all zero there.
+fn put(tile: &mut [u8], (within, number): (usize, usize), group: &NibbleGroup) {
+    let (eight, word) = (within % 8, 2 * number + within / 8);
     let (numbers, ends) = tile.split_at_mut(NUMBERS_BYTES);
     let numbers = &mut numbers.as_chunks_mut::<16>().0[4 * eight..][..4];
     for (lane, own) in numbers.iter_mut().zip(group.numbers.as_chunks::<LANE_INPUTS>().0) {
-        let number = |at: usize| u32::from(own[at]) << (at / 2 * 4 + at % 2 * 16);
-        let all = (0..LANE_INPUTS).fold(0, |all, at| all | number(at));
+        let shifted = |at: usize| u32::from(own[at]) << (at / 2 * 4 + at % 2 * 16);
+        let all = (0..LANE_INPUTS).fold(0, |all, at| all | shifted(at));
         lane.as_chunks_mut::<4>().0[word] = all.to_le_bytes();
     }
     let [scale, minimum] = [group.scale, group.minimum].map(half::f16::to_le_bytes);
@@ -95,9 +95,9 @@ mod tests {
                 let at = k % 8;
                 let byte = tile[16 * lane + 4 * word + at / 4 + at % 2 * 2];
                 let number = byte >> (at / 2 % 2 * 4) & 15;
-                let half = |from: usize| half::f16::from_le_bytes([tile[from], tile[from + 1]]).to_f32();
+                let end = |from: usize| half::f16::from_le_bytes([tile[from], tile[from + 1]]).to_f32();
                 let ends = 512 + output % 8 * 16 + 4 * word;
-                let found = (number, half(ends), half(ends + 2));
+                let found = (number, end(ends), end(ends + 2));
                 let expected = match (output < outputs, k < inputs) {
                     (true, true) => {
                         (((output + k / 32 + k % 32) % 16) as u8, 1.0 + output as f32, -((k / 32) as f32))
