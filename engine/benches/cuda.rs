@@ -5,8 +5,8 @@
 //! cargo bench -p engine --bench cuda [-- [SHAPE] [FORMAT] [CASES]]
 //! ```
 //!
-//! A shape is `qwen2.5-7b`, `llama-3-8b` or, where memory is short, `qwen2.5-0.5b`; a format `bf16` or `fp8`; cases are `decode`,
-//! `prefill` or `shared`. What is not named is all of it, but for the small shape.
+//! A shape is `qwen2.5-7b`, `llama-3-8b` or, where memory is short, `qwen2.5-0.5b`; a format `bf16`, `fp8` or `q4`; cases are
+//! `decode`, `prefill` or `shared`. What is not named is all of it, but for the small shape.
 //!
 //! It prints, per case, the median time of a step and its fraction of the limit: decode against reading all
 //! weights and the rows' keys and values once at the rate at which the card copies, prefill against its
@@ -33,7 +33,8 @@ use engine::parallel::{Ranks, ShardedModel, StepError};
 use engine::{Keep, KvFormat, Quantize};
 
 /// How weights are kept.
-const FORMATS: [&str; 2] = ["bf16", "fp8"];
+const FORMATS: [(&str, Option<Quantize>); 3] =
+    [("bf16", None), ("fp8", Some(Quantize::Fp8)), ("q4", Some(Quantize::Q4))];
 
 /// Kinds of steps.
 const CASES: [&str; 3] = ["decode", "prefill", "shared"];
@@ -162,11 +163,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let some: Vec<_> = all.iter().copied().filter(|name| words.iter().any(|word| word == name)).collect();
         if some.is_empty() { all.to_vec() } else { some }
     };
-    let (formats, cases) = (named(&FORMATS), named(&CASES));
+    let (formats, cases) = (named(&FORMATS.map(|(name, _)| name)), named(&CASES));
     let shapes: Vec<&str> = words
         .iter()
         .map(String::as_str)
-        .filter(|word| !FORMATS.contains(word) && !CASES.contains(word))
+        .filter(|word| !FORMATS.iter().any(|(name, _)| name == word) && !CASES.contains(word))
         .collect();
     let shapes = if shapes.is_empty() { vec!["qwen2.5-7b", "llama-3-8b"] } else { shapes };
     let gpus = match Arc::new(CudaRuntime::default()).open(&[0], false) {
@@ -185,9 +186,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     );
     for name in shapes {
         let config = shape(name).ok_or_else(|| format!("no shape {name}"))?;
-        for format in &formats {
-            let quantize = (*format == "fp8").then_some(Quantize::Fp8);
-            if quantize.is_some() && !gpus[0].has_e4m3() {
+        for (_, quantize) in FORMATS.into_iter().filter(|(name, _)| formats.contains(name)) {
+            if quantize == Some(Quantize::Fp8) && !gpus[0].has_e4m3() {
                 println!("{name} in fp8: this card does not multiply it\n");
                 continue;
             }

@@ -101,7 +101,7 @@ impl From<ShardError> for EngineError {
         match error {
             ShardError::Checkpoint(error) => Self::Checkpoint(error),
             ShardError::Gpu(error) => Self::Gpu(error),
-            ShardError::Fp8(reason) => Self::Config { field: "engine.quantize", reason },
+            ShardError::Quantize(reason) => Self::Config { field: "engine.quantize", reason },
             ShardError::Unsupported(reason) => {
                 Self::Config { field: "engine.device", reason: format!("names GPUs, but {reason}") }
             }

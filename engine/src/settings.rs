@@ -13,10 +13,11 @@ pub enum Quantize {
     /// Eight-bit integers in groups of 32 to 128 inputs under one scale, 8.1 to 8.5 bits a weight; activations are
     /// rounded to such integers to meet them. For the processor.
     Q8,
-    /// Four-bit numbers in groups of 32 inputs under one scale, above one minimum, 5 bits a weight; activations are
-    /// rounded to eight-bit integers to meet them. What is stored in four bits (GGUF's Q4_0, Q4_1, Q4_K) is kept as it
-    /// is, what is stored in other blocks as `q8`; so is the vocabulary, unless it is stored in four bits. For the
-    /// processor.
+    /// Four-bit numbers in groups of 32 inputs under one scale, above one minimum, 5 bits a weight. What is stored in four
+    /// bits (GGUF's Q4_0, Q4_1, Q4_K; AWQ, GPTQ) is kept as it is. On the processor activations are rounded to eight-bit
+    /// integers to meet them, and what is stored in other blocks is kept as `q8`; so is the vocabulary, unless it is
+    /// stored in four bits. On GPUs activations stay as they are, and so do the vocabulary and what is stored in other
+    /// blocks.
     Q4,
     /// Eight-bit floats (E4M3), a row of weights under one scale; activations are rounded to such floats,
     /// each token's under a scale of its own. For GPUs.
@@ -248,10 +249,9 @@ impl EngineConfig {
             let reason = format!("is {}, and `engine.device` names {count} GPUs", self.tensor_parallel);
             return Err(("engine.tensor_parallel", reason));
         }
-        if let Some(quantize @ (Quantize::Q8 | Quantize::Q4)) = self.quantize {
-            let reason =
-                format!("is {}, which is for the processor: on GPUs weights may be fp8", quantize.name());
-            return Err(("engine.quantize", reason));
+        if self.quantize == Some(Quantize::Q8) {
+            let reason = "is q8, which is for the processor: on GPUs weights may be fp8 or q4";
+            return Err(("engine.quantize", reason.to_owned()));
         }
         if self.kv.is_some() {
             let reason = "is for the processor: a GPU keeps keys and values as it keeps weights";
@@ -286,14 +286,8 @@ mod tests {
         assert_eq!(config(|_| ()), Ok(()));
         assert_eq!(config(|config| config.tensor_parallel = 2), Ok(()));
         assert_eq!(config(|config| config.tensor_parallel = 4), Err("engine.tensor_parallel"));
-        for quantize in [Quantize::Q8, Quantize::Q4] {
-            let config = EngineConfig {
-                device: Device::Cuda(vec![0]),
-                quantize: Some(quantize),
-                ..EngineConfig::default()
-            };
-            assert_eq!(config.validate().map_err(|(field, _)| field), Err("engine.quantize"));
-        }
+        assert_eq!(config(|config| config.quantize = Some(Quantize::Q8)), Err("engine.quantize"));
+        assert_eq!(config(|config| config.quantize = Some(Quantize::Q4)), Ok(()));
         assert_eq!(config(|config| config.quantize = Some(Quantize::Fp8)), Ok(()));
         assert_eq!(config(|config| config.kv = Some(KvFormat::Q8)), Err("engine.kv"));
         let on_cpu =

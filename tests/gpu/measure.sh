@@ -2,9 +2,9 @@
 # What docs/CUDA.md wants of a GPU, beside its peers in the same run: `measure.sh [PART...]`, all parts without one. Made into a folder
 # of its own by tests/gpu/kit.sh; what it makes goes into ./out, or $OUT.
 #
-#   check     every family, without and with NCCL, in bf16 and in eight bits, against the processor's engine
+#   check     every family, without and with NCCL, in bf16, in eight bits and in four, against the processor's engine
 #   logits    the same against torch, on checkpoints with random weights
-#   steps     decode and prefill of 7B and 8B shapes against the card's own limits
+#   steps     decode and prefill of 7B and 8B shapes against the card's own limits (STEPS: shapes, formats and cases of the bench)
 #   peers     the same shapes with transformers' continuous batching
 #   workload  what steps cost and the lines fitted to it; 100 relQueries under every policy (SHAPE, RATES, POLICIES)
 #
@@ -61,7 +61,7 @@ logits() {
 
 steps() {
   part steps
-  run "$here/cuda-bench"
+  run "$here/cuda-bench" ${STEPS:-}
 }
 
 peers() {

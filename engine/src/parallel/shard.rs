@@ -19,9 +19,9 @@ pub enum ShardError {
     Checkpoint(#[from] CheckpointError),
     #[error(transparent)]
     Gpu(#[from] GpuError),
-    /// Why weights cannot be kept as eight-bit floats.
+    /// Why weights cannot be kept in fewer bits.
     #[error("{0}")]
-    Fp8(String),
+    Quantize(String),
     /// Why GPUs do not run the model.
     #[error("{0}")]
     Unsupported(String),
@@ -42,7 +42,7 @@ impl From<GpuLoadError> for ShardError {
         match error {
             GpuLoadError::Checkpoint(error) => Self::Checkpoint(error),
             GpuLoadError::Gpu(error) => Self::Gpu(error),
-            GpuLoadError::Fp8(reason) => Self::Fp8(reason),
+            GpuLoadError::Quantize(reason) => Self::Quantize(reason),
             GpuLoadError::Unsupported(_) => Self::Unsupported(error.to_string()),
         }
     }

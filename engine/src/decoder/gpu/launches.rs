@@ -6,7 +6,9 @@ use super::workspace::{GpuWorkspace, Sizes};
 use super::{GpuDecoder, GpuMatrix, GpuMemory, GpuNorm};
 use crate::checkpoint::config::Mlp;
 use crate::decoder::layer::LayerWeights;
-use crate::device::cuda::{Address, Args, Buffer, Element, Factors, GpuError, Grid, Linear, Scales};
+use crate::device::cuda::{
+    Address, Args, Buffer, Element, Factors, GpuError, Grid, Linear, Q4_ROWS, Scales, unpacking_blocks,
+};
 use crate::pool::PoolShape;
 
 type Layer = LayerWeights<GpuMatrix, GpuNorm>;
@@ -158,19 +160,38 @@ impl GpuDecoder {
             outputs: scales.address(),
             sums: work.sums(),
         });
+        let stored = weights.matrix.address();
+        let (factors, w) = match (&scales, weights.in_q4) {
+            (Some(_), _) => (Factors::E4m3, stored),
+            (None, false) => (Factors::Of(self.element), stored),
+            (None, true) if rows <= Q4_ROWS && self.element != Element::F32 => {
+                (Factors::Q4(self.element), stored)
+            }
+            (None, true) => (Factors::Of(self.element), self.unpack(weights)?),
+        };
         self.gpu.linear(&Linear {
             rows,
             outputs: weights.outputs,
             inputs: weights.inputs,
-            factors: if scales.is_some() { Factors::E4m3 } else { Factors::Of(self.element) },
+            factors,
             x,
-            w: weights.matrix.address(),
+            w,
             bias: weights.bias.as_ref().map(Buffer::address),
             y,
             out,
             adds,
             scales,
         })
+    }
+
+    /// Weights of four bits as numbers; where they lie until others are unpacked.
+    fn unpack(&self, weights: &GpuMatrix) -> Result<Address, GpuError> {
+        let GpuMatrix { outputs, inputs, .. } = *weights;
+        let to = self.unpacked.as_ref().expect("there is room for every matrix of four bits").address();
+        let args = Args::new([weights.matrix.address(), to].map(Some)).numbers(&[outputs, inputs]);
+        let grid = Grid { blocks: unpacking_blocks(outputs, inputs), threads: 256, shared: 0 };
+        self.launch("unpack_q4", Some(self.element), grid, args)?;
+        Ok(to)
     }
 
     /// The sums of a product of eight-bit floats.

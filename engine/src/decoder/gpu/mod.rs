@@ -46,6 +46,8 @@ pub struct GpuDecoder {
     layers: Vec<LayerWeights<GpuMatrix, GpuNorm>>,
     final_norm: Option<GpuNorm>,
     head: GpuMatrix,
+    /// Room for the largest matrix of four bits as it is unpacked, where there are such.
+    unpacked: Option<Buffer>,
 }
 
 /// A matrix `[outputs, inputs]`, and what is added behind it.
@@ -53,6 +55,8 @@ struct GpuMatrix {
     matrix: Buffer,
     /// Of each output, where they are eight-bit floats.
     scales: Option<Buffer>,
+    /// Whether they are of four bits ([`crate::device::cuda::pack_q4`]).
+    in_q4: bool,
     bias: Option<Buffer>,
     outputs: usize,
     inputs: usize,
