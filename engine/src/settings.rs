@@ -157,9 +157,10 @@ pub struct EngineConfig {
     pub threads: Option<usize>,
     /// Ranks that the model is cut into, each with its share of the threads (at least one) and of the memory.
     pub tensor_parallel: usize,
-    /// Most memory for keys and values. Less is taken where the model cannot use it or the machine
-    /// does not have it.
-    pub kv_bytes: Bytes,
+    /// Most memory for keys and values, of all ranks together; absent: 1 GiB on the processor, on GPUs nine
+    /// tenths of what the weights leave. Less is taken where the model cannot use it or the machine does not
+    /// have it.
+    pub kv_bytes: Option<Bytes>,
     /// Memory of the host for blocks that leave the KV pool, of all ranks together: their prefixes can be hit
     /// still. 0: none. Beside a pool that is in the host's memory itself, more `kv_bytes` do the same without
     /// copies.
@@ -190,7 +191,7 @@ impl Default for EngineConfig {
             device: Device::Auto,
             threads: None,
             tensor_parallel: 1,
-            kv_bytes: Bytes(1 << 30),
+            kv_bytes: None,
             host_kv_bytes: Bytes(0),
             block_tokens: 16,
             dtype: None,

@@ -12,6 +12,8 @@ mod guesses;
 mod kernels;
 #[path = "cuda/on_card.rs"]
 mod on_card;
+#[path = "cuda/room.rs"]
+mod room;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -22,6 +22,9 @@ pub enum ShardError {
     /// Why weights cannot be kept as eight-bit floats.
     #[error("{0}")]
     Fp8(String),
+    /// Why keys and values cannot be kept as they should be.
+    #[error("{0}")]
+    Kv(String),
     /// Why GPUs do not run the model.
     #[error("{0}")]
     Unsupported(String),
@@ -43,6 +46,8 @@ impl From<GpuLoadError> for ShardError {
             GpuLoadError::Checkpoint(error) => Self::Checkpoint(error),
             GpuLoadError::Gpu(error) => Self::Gpu(error),
             GpuLoadError::Fp8(reason) => Self::Fp8(reason),
+            GpuLoadError::Kv(reason) => Self::Kv(reason),
+            GpuLoadError::TooLarge(reason) => Self::Unsupported(reason),
             GpuLoadError::Unsupported(_) => Self::Unsupported(error.to_string()),
         }
     }

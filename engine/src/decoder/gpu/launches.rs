@@ -210,6 +210,15 @@ impl GpuDecoder {
         }
     }
 
+    /// Bytes that a step of so many tokens takes beside weights and pool, of which `sampled` are sampled.
+    pub fn step_memory(&self, tokens: usize, sampled: usize) -> usize {
+        let extent = StepExtent { tokens, sampled, flat: 0, tall: 0, merges: true };
+        // A prompt's tokens read what is cached, and themselves; a token's tables are a few numbers.
+        let sizes = self.sizes(extent, 2 * tokens, 64 * tokens);
+        let logits = sampled * self.config.vocab * size_of::<f32>();
+        (sizes.all() + logits) / 2 * 3 // what grows takes half as much again
+    }
+
     /// Bytes of each piece of a step's memory.
     pub(super) fn sizes(&self, extent: StepExtent, partial_rows: usize, tables: usize) -> Sizes {
         let (config, single, number) = (&self.config, size_of::<f32>(), self.element.bytes());

@@ -6,6 +6,7 @@
 //! is recorded once for all steps of about its size and replayed.
 
 mod extent;
+mod fit;
 mod launches;
 mod layer;
 mod load;
@@ -26,6 +27,8 @@ use crate::device::cuda::{Address, Buffer, Element, Gpu, GpuError, Graph, HostBu
 use crate::parallel::Collective;
 use crate::pool::PoolShape;
 use crate::rope::Rope;
+use crate::settings::KvFormat;
+pub use fit::check_fit;
 pub use load::{GpuLoadError, refusal};
 pub use sampling::{Draw, LogitQueries, LogitStats, SampleQuery};
 use step::Recording;
@@ -38,6 +41,7 @@ pub struct GpuDecoder {
     /// The host's end of the group of ranks; sums of activations are the GPU's own.
     collective: Box<dyn Collective>,
     element: Element,
+    kv: KvFormat,
     rope: Option<Rope>,
     embedding: Option<Buffer>,
     positions: Option<Buffer>,
@@ -92,9 +96,9 @@ impl GpuDecoder {
         &self.config
     }
 
-    /// What weights, keys and values are kept as.
-    pub fn element(&self) -> Element {
-        self.element
+    /// What keys and values are kept as.
+    pub fn kv(&self) -> KvFormat {
+        self.kv
     }
 
     /// Bytes of weights that one step reads, whatever its batch.
