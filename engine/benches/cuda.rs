@@ -5,8 +5,8 @@
 //! cargo bench -p engine --bench cuda [-- [SHAPE] [FORMAT] [CASES]]
 //! ```
 //!
-//! A shape is `qwen2.5-7b`, `llama-3-8b` or, where memory is short, `qwen2.5-0.5b`; a format `bf16` or `fp8`; cases are `decode`,
-//! `prefill` or `shared`. What is not named is all of it, but for the small shape.
+//! A shape is `qwen2.5-7b`, `llama-3-8b` or, where memory is short, `qwen2.5-0.5b`; a format `bf16`, `fp8` or `kv-q8` (weights of bf16,
+//! keys and values in eight bits); cases are `decode`, `prefill` or `shared`. What is not named is all of it, but for the small shape.
 //!
 //! It prints, per case, the median time of a step and its fraction of the limit: decode against reading all
 //! weights and the rows' keys and values once at the rate at which the card copies, prefill against its
@@ -32,8 +32,8 @@ use engine::device::cuda::{Buffer, CudaRuntime, Element, Factors, Gpu, GpuError,
 use engine::parallel::{Ranks, ShardedModel, StepError};
 use engine::{Keep, KvFormat, Quantize};
 
-/// How weights are kept.
-const FORMATS: [&str; 2] = ["bf16", "fp8"];
+/// How weights are kept, or keys and values.
+const FORMATS: [&str; 3] = ["bf16", "fp8", "kv-q8"];
 
 /// Kinds of steps.
 const CASES: [&str; 3] = ["decode", "prefill", "shared"];
@@ -191,7 +191,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 println!("{name} in fp8: this card does not multiply it\n");
                 continue;
             }
-            let keep = Keep { quantize, ..Keep::default() };
+            let kv = (*format == "kv-q8").then_some(KvFormat::Q8);
+            let keep = Keep { quantize, kv, ..Keep::default() };
             measure((name, &config), &gpus, (&limits, &cases), keep)?;
         }
     }
@@ -208,11 +209,15 @@ fn measure(
     let cpu = Arc::new(Cpu::new(None)?);
     let source = Random::new(config);
     let model = ShardedModel::load_on_gpus(config, &source, (gpus, &[cpu]), keep)?;
-    assert_eq!(model.kv(), KvFormat::Bf16);
-    let mut ranks = Ranks::start(&model, model.pool_shape(BLOCK as u32, Bytes(32 << 30))?)?;
-    let kept = keep.quantize.map_or("bf16", Quantize::name);
-    println!("{name}, random weights, {kept}: {:.2} GB read by a step", model.step_bytes() as f64 / 1e9);
-    let token_bytes = (4 * config.layers * config.kv_heads * config.head_dim) as f64;
+    assert_eq!(model.kv(), keep.kv.unwrap_or(KvFormat::Bf16));
+    let shape = model.pool_shape(BLOCK as u32, Bytes(32 << 30))?;
+    let token_bytes = shape.bytes().0 as f64 / (shape.blocks * BLOCK) as f64;
+    let mut ranks = Ranks::start(&model, shape)?;
+    let (kept, kv) = (keep.quantize.map_or("bf16", Quantize::name), model.kv().name());
+    println!(
+        "{name}, random weights, {kept}, keys and values {kv}: {:.2} GB read by a step",
+        model.step_bytes() as f64 / 1e9
+    );
     let decodes = [(1, 512), (8, 512), (32, 512), (128, 512), (32, 4096)];
     for (rows, context) in decodes.into_iter().filter(|_| cases.contains(&"decode")) {
         let mut blocks = 0;

@@ -172,7 +172,7 @@ pub struct EngineConfig {
     /// Keeps all weights that products read in fewer bits; `dtype` then is what the others are kept as.
     pub quantize: Option<Quantize>,
     /// What keys and values are kept as; absent: bf16 where weights are kept as bf16 or in fewer bits, else
-    /// f32.
+    /// f32. A GPU keeps them as `q8`, or as is its own beside weights of their type: f32 beside f32, else bf16.
     pub kv: Option<KvFormat>,
     /// Instructions that products use, a weaker set than the machine has; absent: the best it has.
     /// Sets from `avx512bf16` on round activations to bf16 where weights are kept as bf16.
@@ -254,10 +254,6 @@ impl EngineConfig {
                 format!("is {}, which is for the processor: on GPUs weights may be fp8", quantize.name());
             return Err(("engine.quantize", reason));
         }
-        if self.kv.is_some() {
-            let reason = "is for the processor: a GPU keeps keys and values as it keeps weights";
-            return Err(("engine.kv", reason.to_owned()));
-        }
         Ok(())
     }
 }
@@ -296,7 +292,7 @@ mod tests {
             assert_eq!(config.validate().map_err(|(field, _)| field), Err("engine.quantize"));
         }
         assert_eq!(config(|config| config.quantize = Some(Quantize::Fp8)), Ok(()));
-        assert_eq!(config(|config| config.kv = Some(KvFormat::Q8)), Err("engine.kv"));
+        assert_eq!(config(|config| config.kv = Some(KvFormat::Q8)), Ok(()));
         let on_cpu =
             EngineConfig { device: Device::Cpu, quantize: Some(Quantize::Fp8), ..Default::default() };
         assert_eq!(on_cpu.validate().map_err(|(field, _)| field), Err("engine.quantize"));
