@@ -75,6 +75,11 @@ impl LocalExecutor {
         self.ranks.pool_shape()
     }
 
+    /// What the pools of all ranks take.
+    pub fn kv_bytes(&self) -> Bytes {
+        Bytes(self.pool_shape().bytes().0 * self.model().count() as u64)
+    }
+
     /// The model whose ranks it runs.
     pub fn model(&self) -> &ShardedModel {
         self.ranks.model()

@@ -102,6 +102,7 @@ impl From<ShardError> for EngineError {
             ShardError::Checkpoint(error) => Self::Checkpoint(error),
             ShardError::Gpu(error) => Self::Gpu(error),
             ShardError::Quantize(reason) => Self::Config { field: "engine.quantize", reason },
+            ShardError::Kv(reason) => Self::Config { field: "engine.kv", reason },
             ShardError::Unsupported(reason) => {
                 Self::Config { field: "engine.device", reason: format!("names GPUs, but {reason}") }
             }
@@ -140,7 +141,7 @@ fn assemble(
 ) -> Result<Engine, EngineError> {
     let Checkpoint { name, config: model, weights, text, defaults, revision } = checkpoint;
     let stored = stored_dtype(&model, &weights)?;
-    let gpus = devices::gpus((config, &model), cuda)?;
+    let gpus = devices::gpus((config, &model), stored, cuda)?;
     if gpus.is_none() {
         config.validate_on_cpu().map_err(|(field, reason)| EngineError::Config { field, reason })?;
     }
@@ -160,7 +161,7 @@ fn assemble(
     let rounds = gpus.is_some() || isa.rounds_activations();
     drop(weights);
     let text = Arc::new(text);
-    let settings = PoolSettings { block_tokens: config.block_tokens, kv_bytes: kv_bytes(&sharded, config)? };
+    let settings = PoolSettings { block_tokens: config.block_tokens, kv_bytes: sharded.kv_bytes(config)? };
     let host_kv_bytes = host_kv_bytes(config, settings.kv_bytes, gpus.is_some());
     let executor = LocalExecutor::new(sharded, text.clone(), text.ends().to_vec(), settings)?;
     let executor = executor.with_tier(host_kv_bytes)?;
@@ -185,8 +186,11 @@ fn assemble(
     };
     let (parameters, kept, kv) = (info.parameters, info.kept_as(), kv.name());
     let (kv_blocks, host_kv_blocks) = (info.kv_blocks, info.host_kv_blocks);
+    let kv_tokens = u64::from(kv_blocks) * u64::from(info.block_tokens);
+    let kv_bytes = executor.kv_bytes().0;
     tracing::info!(
-        model = %info.name, parameters, kv_blocks, host_kv_blocks, kept, kv, ?isa, ranks, "model loaded"
+        model = %info.name, parameters, kv_blocks, kv_tokens, kv_bytes, host_kv_blocks, kept, kv, ?isa, ranks,
+        "model loaded"
     );
     Ok(Engine { executor, text, info, cuda: Arc::clone(cuda) })
 }
@@ -204,25 +208,6 @@ fn section_reuse(model: &ModelConfig) -> SectionReuse {
 fn stored_dtype(model: &ModelConfig, weights: &dyn WeightSource) -> Result<Dtype, CheckpointError> {
     let name = weight(&model_names(model.family).embedding);
     Ok(weights.layout(&name)?.0)
-}
-
-/// Memory for the KV pool: what is configured, but no more than `sequences_max` requests of full length
-/// could fill, nor than nine tenths of what the machine has left after the weights.
-fn kv_bytes(model: &ShardedModel, config: &EngineConfig) -> Result<Bytes, EngineError> {
-    let wanted = config.kv_bytes.0;
-    let blocks = model.pool_shape(config.block_tokens, config.kv_bytes)?.blocks as u128;
-    let per_sequence = model.config().context_max.div_ceil(config.block_tokens as usize) as u128;
-    let useful = blocks.min(per_sequence * u128::from(config.sequences_max));
-    let useful = (u128::from(wanted) * useful).div_ceil(blocks) as u64; // at most `wanted`
-    let available = match model.gpus().first() {
-        Some(gpu) => Some(Bytes(gpu.available()? as u64 * model.count() as u64)),
-        None => memory::available(),
-    };
-    let room = available.map_or(useful, |available| available.0 / 10 * 9);
-    if room < useful {
-        tracing::warn!(kv_bytes = room, wanted = useful, "the KV pool is cut to the memory that is left");
-    }
-    Ok(Bytes(useful.min(room)))
 }
 
 /// Memory for the host tier: what is configured, but no more than nine tenths of what the machine has left

@@ -195,6 +195,10 @@ pub async fn ready(
         kv_blocks = model.kv_blocks,
         "the model is ready"
     );
-    let fresh = Some(executor_factory(config, &model, engine.cuda));
+    // One that is made anew counts on the blocks that the scheduler gives out, whatever memory is free by then.
+    let settings =
+        engine::EngineConfig { kv_bytes: Some(engine.executor.kv_bytes()), ..config.engine.clone() };
+    let again = BackendConfig { engine: &settings, ..config };
+    let fresh = Some(executor_factory(again, &model, engine.cuda));
     Ok(LoadedModel { executor: Some(Box::new(engine.executor)), fresh, model, cost })
 }

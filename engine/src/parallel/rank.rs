@@ -30,6 +30,10 @@ pub(super) trait RankWeights: Send + Sync {
     /// Operations of a step's products: [`crate::decoder::Decoder::step_operations`].
     fn step_operations(&self, tokens: usize, sampled: usize) -> f64;
 
+    /// Bytes of its device that a step of so many tokens takes beside weights and pool, of which `sampled` are
+    /// sampled; none where that is the host's memory.
+    fn step_memory(&self, tokens: usize, sampled: usize) -> usize;
+
     /// A rank that computes with them, with a pool of its own.
     fn start(self: Arc<Self>, shape: PoolShape) -> Result<Box<dyn Rank>, GpuError>;
 }

@@ -22,6 +22,9 @@ pub enum ShardError {
     /// Why weights cannot be kept in fewer bits.
     #[error("{0}")]
     Quantize(String),
+    /// Why keys and values cannot be kept as they should be.
+    #[error("{0}")]
+    Kv(String),
     /// Why GPUs do not run the model.
     #[error("{0}")]
     Unsupported(String),
@@ -43,6 +46,8 @@ impl From<GpuLoadError> for ShardError {
             GpuLoadError::Checkpoint(error) => Self::Checkpoint(error),
             GpuLoadError::Gpu(error) => Self::Gpu(error),
             GpuLoadError::Quantize(reason) => Self::Quantize(reason),
+            GpuLoadError::Kv(reason) => Self::Kv(reason),
+            GpuLoadError::TooLarge(reason) => Self::Unsupported(reason),
             GpuLoadError::Unsupported(_) => Self::Unsupported(error.to_string()),
         }
     }

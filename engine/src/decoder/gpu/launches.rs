@@ -10,6 +10,7 @@ use crate::device::cuda::{
     Address, Args, Buffer, Element, Factors, GpuError, Grid, Linear, Q4_ROWS, Scales, unpacking_blocks,
 };
 use crate::pool::PoolShape;
+use crate::settings::KvFormat;
 
 type Layer = LayerWeights<GpuMatrix, GpuNorm>;
 
@@ -36,7 +37,7 @@ pub(super) struct Product<'a> {
 impl GpuDecoder {
     /// Where a layer's keys and values begin in the first block.
     pub(super) fn pool_of(&self, memory: &GpuMemory, layer: usize) -> [Address; 2] {
-        let bytes = self.layer_numbers(memory.shape) * self.element.bytes();
+        let bytes = self.layer_bytes(memory.shape);
         [2 * layer, 2 * layer + 1].map(|number| memory.pool.address().at(number * bytes))
     }
 
@@ -51,7 +52,21 @@ impl GpuDecoder {
 
     /// Rows of queries that a task of many has, where there are kernels for tensor cores.
     pub(super) fn tall_rows(&self, shape: PoolShape) -> Option<usize> {
-        self.is_on_tensor_cores(shape).then_some(if self.gpu.has_wgmma() { WGMMA_ROWS } else { TALL_ROWS })
+        self.is_on_tensor_cores(shape).then_some(if self.is_on_warpgroups() { WGMMA_ROWS } else { TALL_ROWS })
+    }
+
+    /// Whether tasks of many rows are multiplied by warpgroups. What these read must be bf16 when it is copied.
+    pub(super) fn is_on_warpgroups(&self) -> bool {
+        self.gpu.has_wgmma() && self.kv != KvFormat::Q8
+    }
+
+    /// What the names of kernels that read or write keys and values have before those of activations, where
+    /// the two are not as the activations say.
+    pub(super) fn kept_name(&self) -> &'static str {
+        match self.kv {
+            KvFormat::F32 | KvFormat::Bf16 => "",
+            KvFormat::Q8 => "_q8",
+        }
     }
 
     /// Whether there is a kernel for tensor cores.
@@ -229,6 +244,15 @@ impl GpuDecoder {
             Some(element) => self.gpu.launch(&format!("{name}_{}", element.suffix()), grid, &args.bytes()),
             None => self.gpu.launch(name, grid, &args.bytes()),
         }
+    }
+
+    /// Bytes that a step of so many tokens takes beside weights and pool, of which `sampled` are sampled.
+    pub fn step_memory(&self, tokens: usize, sampled: usize) -> usize {
+        let extent = StepExtent { tokens, sampled, flat: 0, tall: 0, merges: true };
+        // A prompt's tokens read what is cached, and themselves; a token's tables are a few numbers.
+        let sizes = self.sizes(extent, 2 * tokens, 64 * tokens);
+        let logits = sampled * self.config.vocab * size_of::<f32>();
+        (sizes.all() + logits) / 2 * 3 // what grows takes half as much again
     }
 
     /// Bytes of each piece of a step's memory.

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use super::fit::kv_format;
 use super::{GpuDecoder, GpuMatrix, GpuNorm, epsilon};
 use crate::checkpoint::config::{Mlp, Norm as NormKind, Position};
 use crate::checkpoint::names::{LayerNames, bias, model_names, weight};
@@ -24,6 +25,12 @@ pub enum GpuLoadError {
     /// Why weights cannot be kept in fewer bits.
     #[error("{0}")]
     Quantize(String),
+    /// Why keys and values cannot be kept as they should be.
+    #[error("{0}")]
+    Kv(String),
+    /// What the model takes, and what there is.
+    #[error("{0}")]
+    TooLarge(String),
     /// What the model has and the kernels of GPUs have not.
     #[error("the model has {0}, which runs on the processor only")]
     Unsupported(&'static str),
@@ -57,8 +64,8 @@ struct Loader<'a> {
 }
 
 impl GpuDecoder {
-    /// Reads all weights that `config` asks for and copies them to `gpu`. Of `keep`, what keys
-    /// and values are kept as is for the processor.
+    /// Reads all weights that `config` asks for and copies them to `gpu`, which has been asked whether it can
+    /// keep them ([`super::check_fit`]).
     ///
     /// For one rank of several, `config` and `source` are the rank's own.
     pub fn load(
@@ -67,17 +74,9 @@ impl GpuDecoder {
         (gpu, collective): (Arc<dyn Gpu>, Box<dyn Collective>),
         keep: Keep,
     ) -> Result<Self, GpuLoadError> {
-        if let Some(reason) = refusal(config) {
-            return Err(GpuLoadError::Unsupported(reason));
-        }
         let names = model_names(config.family);
         let stored = source.layout(&weight(&names.embedding))?.0;
         let element = Element::of(keep.dtype.unwrap_or(stored));
-        if keep.quantize == Some(Quantize::Fp8) && !gpu.has_e4m3() {
-            let name = gpu.name();
-            let reason = format!("is fp8, which {name} (before 8.9) does not multiply");
-            return Err(GpuLoadError::Quantize(reason));
-        }
         let loader = Loader { config, source, gpu: &gpu, element, quantize: keep.quantize };
         let (vocab, width, hidden) = (config.vocab, config.embedding, config.hidden);
         let project = |name: &str, shape: [usize; 2]| {
@@ -99,6 +98,7 @@ impl GpuDecoder {
                 .transpose()?,
             head: loader.weights(&[(head, [vocab, width])], None)?,
             element,
+            kv: kv_format(element, keep.kv)?,
             config: config.clone(),
             collective,
             gpu: Arc::clone(&gpu),
