@@ -44,6 +44,7 @@ use crate::wire::query::reply::QueryList;
         openai::responses::count_response_input_tokens,
         openai::responses::response,
         openai::responses::delete_response,
+        openai::responses::cancel_response,
         openai::responses::response_input_items,
         embeddings::embeddings,
         embeddings::score,

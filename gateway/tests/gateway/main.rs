@@ -5,6 +5,7 @@
 mod access_log;
 mod addins;
 mod auto;
+mod background;
 mod bad_input;
 mod batch_budgets;
 mod batches;

@@ -26,7 +26,7 @@ pub struct ResponseReply {
     object: &'static str,
     /// When the request came, unix seconds.
     created_at: u64,
-    /// `in_progress`, `completed`, `incomplete` or `failed`.
+    /// `queued`, `in_progress`, `completed`, `incomplete`, `failed` or `cancelled`.
     status: &'static str,
     /// Why it is incomplete.
     incomplete_details: Option<Incomplete>,
@@ -183,6 +183,21 @@ impl ResponseEnvelope {
         Self { tools, ..self }
     }
 
+    /// The same of a response that came then, in unix seconds: before a restart.
+    pub fn created_at(self, created: u64) -> Self {
+        Self { created, ..self }
+    }
+
+    /// `resp-...`.
+    pub fn id(&self) -> String {
+        format!("resp-{}", self.number)
+    }
+
+    /// The response before anything of it is known.
+    pub fn queued(&self) -> ResponseReply {
+        self.object("queued", Vec::new())
+    }
+
     /// The same where the response turns out to be kept or not.
     pub fn kept(mut self, is_kept: bool) -> Self {
         self.echo.store = is_kept;
@@ -225,7 +240,7 @@ impl ResponseEnvelope {
     }
 
     fn call(&self, status: &'static str, number: usize, call: &ReadCall) -> OutputCall {
-        let of = format!("resp-{}", self.number);
+        let of = self.id();
         let call_id = self.tools.as_ref().map_or_else(String::new, |tools| tools.id(&of, 0, number));
         let (name, arguments) = (call.name.clone(), call.arguments.clone());
         OutputCall { id: self.call_item_id(number), kind: "function_call", status, call_id, name, arguments }
@@ -253,7 +268,7 @@ impl ResponseEnvelope {
 
     fn object(&self, status: &'static str, output: Vec<OutputItem>) -> ResponseReply {
         ResponseReply {
-            id: format!("resp-{}", self.number),
+            id: self.id(),
             object: "response",
             created_at: self.created,
             status,
@@ -492,6 +507,7 @@ mod tests {
             parallel_tool_calls: true,
             previous_response_id: None,
             store: false,
+            background: false,
         };
         ResponseEvents::new(ResponseEnvelope::new(relquery, &model(), echo))
     }
