@@ -16,6 +16,7 @@ mod reply;
 mod response_reply;
 mod response_request;
 pub(crate) mod template_variables;
+mod text_offsets;
 pub(crate) mod token_ids;
 mod tool_calls;
 mod tools;
