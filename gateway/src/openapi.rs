@@ -12,7 +12,7 @@ use utoipa::{Modify, OpenApi};
 use crate::error::ErrorBody;
 use crate::routes::{
     admin, batches, cells, corpora, embeddings, files, known_models, live, messages, openai, ops, prompts,
-    query, relqueries, replicas, schemas, sign_ins, sql, workbooks,
+    query, relqueries, replicas, schemas, sign_ins, sql, uploads, workbooks,
 };
 use crate::wire::budget::BudgetReply;
 use crate::wire::query::reply::QueryList;
@@ -58,6 +58,10 @@ use crate::wire::query::reply::QueryList;
         files::read,
         files::delete,
         files::content,
+        uploads::create,
+        uploads::add_part,
+        uploads::complete,
+        uploads::cancel,
         batches::create,
         batches::list,
         batches::read,

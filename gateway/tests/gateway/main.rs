@@ -80,5 +80,6 @@ mod tls;
 mod token_ids;
 mod tools;
 mod traces;
+mod uploads;
 mod vllm;
 mod workbooks;
