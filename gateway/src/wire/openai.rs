@@ -13,6 +13,7 @@ mod logprobs;
 mod loop_names;
 mod neutral;
 mod reply;
+mod response_end;
 mod response_reply;
 mod response_request;
 pub(crate) mod template_variables;

@@ -311,6 +311,7 @@ fn shown(app: &App, ticket: &Ticket) -> Result<StoredResponse, RequestError> {
 fn cause(ticket: &Ticket) -> Value {
     let summary = ticket.summary.as_deref().and_then(|text| serde_json::from_str::<Value>(text).ok());
     let error = summary.map_or(Value::Null, |mut summary| summary["error"].take());
-    let code = if error["code"].is_null() { &error["type"] } else { &error["code"] };
-    json!({"code": code, "message": error["message"]})
+    let code = ["code", "type"].into_iter().find_map(|key| error[key].as_str());
+    let message = error["message"].as_str().unwrap_or("internal error");
+    json!({"code": code.unwrap_or("server_error"), "message": message})
 }

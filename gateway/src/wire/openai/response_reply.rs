@@ -7,11 +7,12 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use serving::error::RequestError;
 use serving::model::Model;
-use serving::relquery_state::{RelQueryState, RowProgress, State, Usage};
+use serving::relquery_state::{RelQueryState, RowProgress, State};
 use utoipa::ToSchema;
 
 use super::logprobs::ChatToken;
 use super::reply::verdict;
+use super::response_end::{ResponseFailure, ResponseUsage};
 use super::response_request::ResponseEcho;
 use super::tool_calls::{CallReader, ReadAnswer, ReadCall};
 use crate::error;
@@ -31,8 +32,7 @@ pub struct ResponseReply {
     /// Why it is incomplete.
     incomplete_details: Option<Incomplete>,
     /// Why it failed.
-    #[schema(value_type = Option<Object>)]
-    error: Option<Value>,
+    error: Option<ResponseFailure>,
     /// The model.
     model: String,
     /// The answer, once there is one: a message, calls of tools, or both.
@@ -106,43 +106,6 @@ struct OutputText {
     /// How likely its tokens were, where that is asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     logprobs: Vec<ChatToken>,
-}
-
-/// Tokens of a response.
-#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
-struct ResponseUsage {
-    /// Of the prompt.
-    input_tokens: u64,
-    input_tokens_details: InputDetails,
-    /// Of the answer.
-    output_tokens: u64,
-    output_tokens_details: OutputDetails,
-    /// Both.
-    total_tokens: u64,
-}
-
-#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
-struct InputDetails {
-    /// Those that were not computed again.
-    cached_tokens: u64,
-}
-
-#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
-struct OutputDetails {
-    /// Always 0.
-    reasoning_tokens: u64,
-}
-
-impl From<Usage> for ResponseUsage {
-    fn from(usage: Usage) -> Self {
-        Self {
-            input_tokens: usage.prompt.0,
-            input_tokens_details: InputDetails { cached_tokens: usage.cached.0 },
-            output_tokens: usage.output.0,
-            output_tokens_details: OutputDetails { reasoning_tokens: 0 },
-            total_tokens: usage.prompt.0 + usage.output.0,
-        }
-    }
 }
 
 fn output_text(text: &str) -> OutputText {
@@ -282,9 +245,7 @@ impl ResponseEnvelope {
     }
 
     fn failed(&self, error: &RequestError) -> ResponseReply {
-        let body = error::body(error).error;
-        let code = body.code.unwrap_or(body.kind);
-        let error = Some(json!({"code": code, "message": body.message}));
+        let error = Some(ResponseFailure::new(error::body(error).error));
         ResponseReply { error, ..self.object("failed", Vec::new()) }
     }
 
@@ -486,7 +447,7 @@ impl ResponseEvents {
 #[cfg(test)]
 mod tests {
     use base::{RelQueryId, TenantId, Time, TokenCount};
-    use serving::relquery_state::{AnswerSource, Arrival, RelQueryKind, Status};
+    use serving::relquery_state::{AnswerSource, Arrival, RelQueryKind, Status, Usage};
 
     use super::*;
     use crate::wire::openai::tests::model;
