@@ -94,6 +94,7 @@ pub enum FileWriter {
 }
 
 impl FileWriter {
+    /// Of a file that is bytes, or text.
     pub fn of(is_encoded: bool) -> Self {
         if is_encoded { Self::Encoded(Base64Chunks::default()) } else { Self::Text(Cutter::default()) }
     }

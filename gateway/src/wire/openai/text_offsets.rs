@@ -100,11 +100,14 @@ mod tests {
         assert_eq!(whole(&[" "], ""), [0]);
         let halves = [token(b"a"), token(&[0xc3]), token(&[0xa9]), token(b"b")];
         assert_eq!(TextOffsets::default().of(&halves, ("aéb", true)), [0, 1, 1, 2]);
-        let untold = |text: &str| {
+        let without_bytes = |text: &str| {
             let chosen = Logprob { token: text.into(), logprob: -1.0, bytes: None };
             TokenLogprob { chosen, top: Vec::new() }
         };
-        assert_eq!(TextOffsets::default().of(&[untold("é"), untold("b")], ("éb", true)), [0, 1]);
+        assert_eq!(
+            TextOffsets::default().of(&[without_bytes("é"), without_bytes("b")], ("éb", true)),
+            [0, 1]
+        );
     }
 
     #[test]
