@@ -266,9 +266,8 @@ impl Flow<'_> {
             }
             Err(RequestError::ShuttingDown | RequestError::Dead) => Err(Stop::Left),
             Err(error) => {
-                let failed = lines
-                    .iter()
-                    .map(|line| failure(self.batch, (line.number, &line.custom_id), &error));
+                let failed =
+                    lines.iter().map(|line| failure(self.batch, (line.number, &line.custom_id), &error));
                 self.unwritten.extend(failed.map(EndedLine::from));
                 self.write().await
             }
