@@ -63,8 +63,9 @@ pub(crate) async fn the_parts_of_an_upload_become_a_file_of_its_tenant(url: Stri
     );
     assert_eq!(store.file(DEFAULT_TENANT, "p", at(2)).await.expect("read"), None, "it is no file");
     begin_file(&store, "f").await;
-    let finish =
-        async |file, limits| store.finish_upload(("u", file), "batch", (Bytes(6), 2), (at(90), limits)).await;
+    let finish = async |file: &'static str, limits: FileLimits| {
+        store.finish_upload(("u", file), "batch", (Bytes(6), 2), (at(90), limits)).await
+    };
     let full = finish("f", FileLimits { bytes: Bytes(5), ..LIMITS }).await;
     assert!(matches!(full, Err(Error::Full { limit: 5, .. })), "{full:?}");
     finish("f", LIMITS).await.expect("ended");
