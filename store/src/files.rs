@@ -6,7 +6,7 @@
 
 use base::{Bytes, TenantId};
 use sqlx::any::AnyRow;
-use sqlx::{AssertSqlSafe, FromRow, Row as _};
+use sqlx::{AnyConnection, AssertSqlSafe, FromRow, Row as _};
 
 use crate::error::{Error, foreign, new_of};
 use crate::open::{Lock, Store};
@@ -145,39 +145,14 @@ impl Store {
     /// where the tenant has no room for it.
     pub async fn finish_file(
         &self,
-        (id, purpose): (&str, &str),
-        (bytes, lines): (Bytes, u64),
+        file: (&str, &str),
+        size: (Bytes, u64),
         expires: UnixMillis,
         limits: FileLimits,
     ) -> Result<(), Error> {
         self.bounded(async {
             let mut tx = self.begin_write(Lock::Files).await?;
-            let (count, held): (i64, i64) = sqlx::query_as(
-                "SELECT COUNT(*), CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM files \
-                 WHERE whole = 1 AND tenant = (SELECT tenant FROM files WHERE id = $1)",
-            )
-            .bind(id)
-            .fetch_one(&mut *tx)
-            .await?;
-            if from_sql(count) >= limits.files {
-                return Err(Error::Full { what: "files", limit: limits.files });
-            }
-            if from_sql(held).saturating_add(bytes.0) > limits.bytes.0 {
-                return Err(Error::Full { what: "bytes in files", limit: limits.bytes.0 });
-            }
-            let done = sqlx::query(
-                "UPDATE files SET whole = 1, bytes = $1, line_count = $2, expires = $3, purpose = $5 WHERE id = $4",
-            )
-            .bind(to_sql(bytes.0))
-            .bind(to_sql(lines))
-            .bind(expires.to_sql())
-            .bind(id)
-            .bind(purpose)
-            .execute(&mut *tx)
-            .await?;
-            if done.rows_affected() == 0 {
-                return Err(Error::Missing("file"));
-            }
+            finish(&mut tx, file, size, (expires, limits)).await?;
             tx.commit().await?;
             Ok(())
         })
@@ -259,4 +234,40 @@ impl Store {
             .bind(begun.to_sql());
         self.changed(query).await
     }
+}
+
+/// [`Store::finish_file`] in a transaction that holds the lock of files.
+pub(crate) async fn finish(
+    connection: &mut AnyConnection,
+    (id, purpose): (&str, &str),
+    (bytes, lines): (Bytes, u64),
+    (expires, limits): (UnixMillis, FileLimits),
+) -> Result<(), Error> {
+    let (count, held): (i64, i64) = sqlx::query_as(
+        "SELECT COUNT(*), CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM files \
+         WHERE whole = 1 AND tenant = (SELECT tenant FROM files WHERE id = $1)",
+    )
+    .bind(id)
+    .fetch_one(&mut *connection)
+    .await?;
+    if from_sql(count) >= limits.files {
+        return Err(Error::Full { what: "files", limit: limits.files });
+    }
+    if from_sql(held).saturating_add(bytes.0) > limits.bytes.0 {
+        return Err(Error::Full { what: "bytes in files", limit: limits.bytes.0 });
+    }
+    let done = sqlx::query(
+        "UPDATE files SET whole = 1, bytes = $1, line_count = $2, expires = $3, purpose = $5 WHERE id = $4",
+    )
+    .bind(to_sql(bytes.0))
+    .bind(to_sql(lines))
+    .bind(expires.to_sql())
+    .bind(id)
+    .bind(purpose)
+    .execute(&mut *connection)
+    .await?;
+    if done.rows_affected() == 0 {
+        return Err(Error::Missing("file"));
+    }
+    Ok(())
 }

@@ -31,5 +31,6 @@ pub mod tenancy;
 pub mod tickets;
 mod tools;
 pub mod upkeep;
+pub mod uploads;
 pub mod usage_pages;
 pub mod workbooks;

@@ -6,7 +6,7 @@ use base::{
     ChatTemplate, Compiled, Generation, Span, SpanKind, Time, TokenCount, TokenId, ToolCallForm, WorkItem,
 };
 use ir::{Lowered, Plan, RowProblem};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use serving::clock::Deadline;
 use serving::config::PromptForm;
 use serving::error::{RequestError, internal};
@@ -125,6 +125,8 @@ pub(crate) struct PreparedResponse {
     pub(crate) echo: ResponseEcho,
     /// The whole conversation before the answer, where the response is to be kept.
     pub(crate) conversation: Option<Vec<Value>>,
+    /// Its body, with that conversation as its input, where it is to run in the background.
+    pub(crate) background: Option<Map<String, Value>>,
 }
 
 /// A body of `/v1/responses`. `previous`: the response that it names.
@@ -134,9 +136,15 @@ pub(crate) fn response(
     previous: Option<PreviousResponse>,
 ) -> Result<PreparedResponse, RequestError> {
     let stores = context.app.config.openai.store_responses;
+    let is_background = fields.get("background") == Some(&Value::Bool(true));
+    let body = is_background.then(|| fields.copy_all());
     let request = ResponseRequest::read(fields, (previous, stores), context.validation())?;
     let ResponseRequest { chat, echo, conversation: said } = request;
-    Ok(PreparedResponse { asked: conversation(context, chat)?, echo, conversation: said })
+    let background = body.map(|mut body| {
+        body.insert("input".into(), said.clone().unwrap_or_default().into());
+        body
+    });
+    Ok(PreparedResponse { asked: conversation(context, chat)?, echo, conversation: said, background })
 }
 
 /// A body of `/v1/messages`.

@@ -233,7 +233,7 @@ async fn follow(
 }
 
 /// Waits before the database is tried again; false: this server ends, and another start goes on.
-async fn is_retried(app: &App) -> bool {
+pub(crate) async fn is_retried(app: &App) -> bool {
     if !app.runtime.is_draining() {
         tokio::time::sleep(RETRY).await;
     }

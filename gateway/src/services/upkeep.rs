@@ -9,8 +9,8 @@ use serving::{calibrate, usage_writer};
 use store::UnixMillis;
 use tokio::sync::watch;
 
-use crate::services::sql::uploads;
-use crate::services::{batches, files, key_claims, limits, tickets};
+use crate::services::sql::uploads as sql_uploads;
+use crate::services::{batches, files, key_claims, limits, tickets, uploads};
 use crate::state::{App, CurrentApp};
 
 /// Rounds between two renewals of leases and looks for idle tenants, at most; and, times ten, two writes of the cost
@@ -86,8 +86,9 @@ pub async fn run(current: Arc<CurrentApp>, mut stop: watch::Receiver<bool>, mut 
 
 /// Deletes what is past its date.
 async fn forget(app: &App) {
+    uploads::expire(app).await;
     files::expire(app).await;
-    uploads::forget_gone(&app.runtime, &app.config).await;
+    sql_uploads::forget_gone(&app.runtime, &app.config).await;
     let now = UnixMillis(app.runtime.shared.clock.unix_ms());
     if let Err(error) = app.runtime.store.expire_tickets(now).await {
         tracing::warn!(%error, "old tickets were not deleted");

@@ -5,6 +5,7 @@
 mod access_log;
 mod addins;
 mod auto;
+mod background;
 mod bad_input;
 mod batch_budgets;
 mod batches;
@@ -79,5 +80,6 @@ mod tls;
 mod token_ids;
 mod tools;
 mod traces;
+mod uploads;
 mod vllm;
 mod workbooks;

@@ -12,6 +12,7 @@ use serving::relquery_state::{AnswerRow, RowProgress, State, Usage};
 
 use super::logprobs::{ChatLogprobs, CompletionLogprobs};
 use super::reply::{Api, ChatChoice, CompletionChoice, Delta, Envelope, Reply, verdict};
+use super::text_offsets::TextOffsets;
 use super::tool_calls::{FunctionReply, ReadAnswer, ToolCallReply};
 use crate::wire::relquery::finish_reason;
 use crate::wire::usage::UsageReply;
@@ -27,6 +28,7 @@ struct Sent {
     /// Bytes of each call's arguments that were sent.
     calls: Vec<usize>,
     logprobs: usize,
+    offsets: TextOffsets,
     ids: usize,
     ended: bool,
 }
@@ -75,6 +77,8 @@ struct RowChange<'a> {
     calls: Vec<ToolCallReply>,
     /// Of that text.
     tokens: NewTokens<'a>,
+    /// Their log probabilities in the shape of completions, where this is one.
+    logprobs: Option<CompletionLogprobs>,
     /// How many tokens the row's output has so far.
     output: u64,
     finish_reason: Option<&'static str>,
@@ -118,7 +122,7 @@ impl Chunker {
                 let choice = CompletionChoice {
                     index,
                     text: change.text.clone(),
-                    logprobs: CompletionLogprobs::of(tokens.logprobs),
+                    logprobs: change.logprobs.clone(),
                     finish_reason,
                     token_ids: self.envelope.token_ids(tokens.ids),
                     prompt_token_ids: opens.then(|| self.envelope.prompt_token_ids(index)).flatten(),
@@ -234,12 +238,18 @@ impl Chunker {
             ids: row.tokens.get(sent.ids..).unwrap_or_default(),
         };
         (sent.logprobs, sent.ids) = (row.logprobs.len(), row.tokens.len());
+        let logprobs = match self.envelope.api {
+            Api::Completion => {
+                CompletionLogprobs::of(tokens.logprobs, &mut sent.offsets, (&row.text, end.is_some()))
+            }
+            Api::Chat => None,
+        };
         sent.ended = reason.is_some();
         let output = match row.state {
             RowProgress::Done { usage, .. } => usage.output.0,
             RowProgress::Pending | RowProgress::Failed(_) => row.pieces,
         };
-        Some(RowChange { index, opens, text, calls, tokens, output, finish_reason: reason })
+        Some(RowChange { index, opens, text, calls, tokens, logprobs, output, finish_reason: reason })
     }
 }
 

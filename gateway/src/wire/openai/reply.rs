@@ -10,6 +10,7 @@ use serving::relquery_state::{AnswerRow, RelQueryState, RowProgress, State, Stat
 use utoipa::ToSchema;
 
 use super::logprobs::{ChatLogprobs, CompletionLogprobs};
+use super::text_offsets::TextOffsets;
 use super::token_ids::{RowPrompts, numbers};
 use super::tool_calls::{CallReader, ToolCallReply};
 use crate::wire::public_ids;
@@ -285,7 +286,7 @@ impl Envelope {
         let choices = finished(rows).map(|(index, row, end)| CompletionChoice {
             index,
             text: row.text.clone(),
-            logprobs: CompletionLogprobs::of(&row.logprobs),
+            logprobs: CompletionLogprobs::of(&row.logprobs, &mut TextOffsets::default(), (&row.text, true)),
             finish_reason: Some(finish_reason(end)),
             token_ids: self.token_ids(&row.tokens),
             prompt_token_ids: self.prompt_token_ids(index),
