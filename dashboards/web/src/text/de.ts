@@ -58,6 +58,7 @@ const de = ({ count, plural }: Formats): Messages => {
       "Links for readers, and older versions": "Links zum Lesen und ältere Fassungen",
       "Functions and keys": "Funktionen und Tasten",
       "API key": "API-Schlüssel",
+      "Ask now": "Jetzt fragen",
       "History": "Verlauf",
       "Undo": "Rückgängig",
       "Undo (Ctrl+Z)": "Rückgängig (Strg+Z)",
@@ -346,6 +347,7 @@ const de = ({ count, plural }: Formats): Messages => {
       changedElsewhere: (name: string) => `„${name}“ wurde anderswo geändert: dies ist die dortige Fassung.`,
       backFromElsewhere: (name: string) => `„${name}“ wurde anderswo geändert, nachdem sie hier gelöscht war: sie ist wieder da.`,
       conflictElsewhere: (name: string, copy: string) => `„${name}“ wurde anderswo auch geändert: die hiesige Fassung geht als „${copy}“ weiter.`,
+      keptBefore: (problem: string) => `Zuvor gespeichert: ${problem}`,
       keptHere: (problem: string) => `Nur in diesem Browser gespeichert: ${problem}`,
       keptOnServer: "Gespeichert",
       done: "Wiederholt.",
@@ -511,6 +513,17 @@ const de = ({ count, plural }: Formats): Messages => {
       time: "Zeit, wenn der Server frei ist",
       between: (least: string, most: string) => `etwa ${least}, höchstens ${most}`,
       noCosts: "dieser Server nennt keine Kosten",
+    },
+
+    away: {
+      since: (time: string) => `Der Server antwortet seit ${time} nicht; er wird von selbst wieder gefragt.`,
+      kept: {
+        saved: "Alles bisher Eingegebene ist dort gespeichert. Neues bleibt in diesem Browser und wird gespeichert, sobald der Server antwortet.",
+        behind: "Das zuletzt Eingegebene ist dort noch nicht gespeichert: dieser Browser behält es und speichert es, sobald der Server antwortet.",
+        here: "Eingegebenes bleibt in diesem Browser.",
+        nowhere: "Dieser Browser behält keine Arbeitsmappen: Neues geht mit dieser Seite verloren. Benötigtes bitte herunterladen.",
+      },
+      back: "Der Server antwortet wieder.",
     },
 
     run: {

@@ -15,7 +15,7 @@ export const PAGE = [
   "File: new, import, download, delete", "New workbook", "New from a template…", "Import a file…", "Download as CSV",
   "Download as XLSX", "Rename", "Delete this workbook…", "A CSV or XLSX file", "Views", "Sheet", "Live", "Admin", "Add-ins",
   "Models", "The model that answers, and others that could", "Whose key this browser has", "Language", "Share", "Links for readers, and older versions",
-  "Functions and keys", "API key",
+  "Functions and keys", "API key", "Ask now",
   // Models.
   "Where several models are served,", "asks one of them; the dialog of models chooses for the whole workbook.",
   "Demo model: labels, ratings and yes-no only", "Demo model: labels, ratings and yes-no only.",
@@ -225,6 +225,7 @@ export const en = ({ count, plural }: Formats) => {
       changedElsewhere: (name: string) => `"${name}" was changed elsewhere: this is its version.`,
       backFromElsewhere: (name: string) => `"${name}" was changed elsewhere after it was deleted here: it is back.`,
       conflictElsewhere: (name: string, copy: string) => `"${name}" was changed elsewhere too: what you did here goes on as "${copy}".`,
+      keptBefore: (problem: string) => `Saved before: ${problem}`,
       keptHere: (problem: string) => `Kept in this browser only: ${problem}`,
       keptOnServer: "Saved",
       done: "Done again.",
@@ -397,6 +398,18 @@ export const en = ({ count, plural }: Formats) => {
       time: "Time if the server is free",
       between: (least: string, most: string) => `about ${least}, at most ${most}`,
       noCosts: "this server tells no costs",
+    },
+
+    // The line below the head while the server does not answer.
+    away: {
+      since: (time: string) => `The server has not answered since ${time} and is asked again by itself.`,
+      kept: {
+        saved: "Everything typed before is saved on it. What is typed now stays in this browser and is saved when it answers.",
+        behind: "What was typed last is not saved on it yet: this browser keeps it and saves it when the server answers.",
+        here: "What is typed stays in this browser.",
+        nowhere: "This browser keeps no workbooks: what is typed now goes with this page. Download what is needed.",
+      },
+      back: "The server answers again.",
     },
 
     // The line at the bottom while cells wait, and the usage beside it.
