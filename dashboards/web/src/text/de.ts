@@ -657,13 +657,15 @@ const de = ({ count, plural }: Formats): Messages => {
 
     templates: {
       beyond: "Zu viel für das eingebaute Demo-Modell",
-      reviews: ["Rezensionen", "Rezensionen als positiv oder negativ einstufen und bewerten"],
-      tickets: ["Support-Tickets", "Tickets nach Thema, aus einer Liste von Themen, und nach Dringlichkeit sortieren"],
+      larger: "Braucht ein größeres Modell als SmolLM2-135M",
+      invoices: ["Rechnungen", "Nummer, Datum und Betrag aus Rechnungen beliebiger Form herauslesen"],
+      tickets: ["Support-Tickets", "Tickets nach Thema, aus einer Liste von Themen, sortieren und zählen"],
+      contacts: ["Kontakte", "E-Mail-Adressen und Telefonnummern in Nachrichten finden"],
+      dates: ["Daten", "Daten, die auf viele Arten geschrieben sind, einheitlich schreiben"],
+      reviews: ["Rezensionen", "Echte Rezensionen einstufen und sehen, wie oft Menschen zustimmen"],
       leads: ["Interessenten", "Interessenten nach Kaufwahrscheinlichkeit bewerten und sagen, ob sich ein Anruf lohnt"],
-      invoices: ["Rechnungen", "Nummer und Betrag aus Rechnungen beliebiger Form herauslesen"],
       translations: ["Übersetzungen", "Sätze ins Deutsche und Französische übersetzen"],
       summaries: ["Zusammenfassungen", "Kundengespräche in einem Satz zusammenfassen"],
-      names: ["Namen", "Namen vereinheitlichen: Vorname zuerst, ohne Titel, eine Schreibweise"],
     },
 
     live: {

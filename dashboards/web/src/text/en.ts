@@ -546,14 +546,16 @@ export const en = ({ count, plural }: Formats) => {
     // Templates.
     templates: {
       beyond: "Beyond the built-in demo model",
-      reviews: ["Reviews", "Classify reviews as positive or negative, and rate them"],
-      tickets: ["Support tickets", "Sort tickets by topic, out of a list of topics, and by urgency"],
+      larger: "Wants a larger model than SmolLM2-135M",
+      invoices: ["Invoices", "Extract number, date and total out of invoices of any layout"],
+      tickets: ["Support tickets", "Sort tickets by topic, out of a list of topics, and count them"],
+      contacts: ["Contacts", "Find email addresses and phone numbers in messages"],
+      dates: ["Dates", "Write dates that were typed in many ways in one"],
+      reviews: ["Reviews", "Classify real reviews, and see how often people agree"],
       leads: ["Leads", "Score leads by how likely they are to buy, and say whether to call"],
-      invoices: ["Invoices", "Extract number and total out of invoices of any layout"],
       translations: ["Translations", "Translate phrases into German and French"],
       summaries: ["Summaries", "Summarize conversations with customers in one sentence"],
-      names: ["Names", "Clean names up: given name first, no titles, one way of writing"],
-    } satisfies { beyond: string } & Record<string, string | [name: string, about: string]>,
+    } satisfies { beyond: string; larger: string } & Record<string, string | [name: string, about: string]>,
 
     // The live view.
     live: {
