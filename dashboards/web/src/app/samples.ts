@@ -149,7 +149,7 @@ export const TEMPLATES: readonly Template[] = [
         // In this order the model of `./run` is right more often than in the other.
         i === 0 ? `=AI.CLASSIFY(A2:A${REVIEWS.length + 1}, "negative, positive")` : "",
         raters,
-        i === 0 ? `=SUMPRODUCT(--(B2:B${REVIEWS.length + 1}=C2:C${REVIEWS.length + 1}))/${REVIEWS.length}` : "",
+        i === 0 ? `=TEXT(SUMPRODUCT(--(B2:B${REVIEWS.length + 1}=C2:C${REVIEWS.length + 1}))/${REVIEWS.length}, "0 %")` : "",
       ]),
     ],
   },

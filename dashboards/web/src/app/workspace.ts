@@ -7,7 +7,7 @@ import type { CellId } from "../core/address";
 import { cellLabel } from "../core/cell-label";
 import { refuses } from "../core/models";
 import { afterTyping } from "../core/origins";
-import { rawOf } from "../core/typed";
+import { asksModel, rawOf } from "../core/typed";
 import { widthsOn } from "../core/widths";
 import { probe, runCells } from "../net/cells";
 import { estimateOf } from "../net/estimate";
@@ -383,6 +383,9 @@ export class Workspace {
 
   private begin({ name, rows, widths }: Template): void {
     this.add(newSheet(name, rows, widthsOn(innerWidth, widths)));
+    // The bar shows what fills its column.
+    const row = rows.findIndex((cells) => cells.some(asksModel));
+    this.grid.select(row, rows[row]?.findIndex(asksModel) ?? 0);
   }
 
   private edited(): void {

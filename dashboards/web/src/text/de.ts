@@ -124,8 +124,10 @@ const de = ({ count, plural }: Formats): Messages => {
       "Usage of this workbook": "Verbrauch dieser Arbeitsmappe",
       "Bring back what was deleted": "Zurückholen, was gelöscht wurde",
       "Sign in to RelServe": "Bei RelServe anmelden",
-      "Paste your key, or open the invitation link you were sent. No key? Ask whoever runs this server; they make one under Admin or with":
-        "Den Schlüssel einfügen oder den Einladungslink öffnen. Kein Schlüssel? Wer diesen Server betreibt, erstellt einen unter Verwaltung oder mit",
+      "Paste your key, or open the link you were sent. No key? On the server's own machine":
+        "Schlüssel einfügen oder den zugesandten Link öffnen. Noch keiner da? Auf dem Rechner des Servers gibt",
+      "prints a link that signs you in; anybody else is invited under Admin by whoever runs it.":
+        "einen Link aus, der anmeldet; alle anderen lädt der Betreiber unter „Verwaltung“ ein.",
       "Key": "Schlüssel",
       "Stay signed in on this browser": "In diesem Browser angemeldet bleiben",
       "Forget key": "Schlüssel vergessen",
@@ -516,10 +518,10 @@ const de = ({ count, plural }: Formats): Messages => {
     },
 
     away: {
-      since: (time: string) => `Der Server antwortet seit ${time} nicht; er wird von selbst wieder gefragt.`,
+      since: (time: string) => `Der Server antwortet seit ${time} nicht. Er wird von selbst wieder gefragt.`,
       kept: {
-        saved: "Alles bisher Eingegebene ist dort gespeichert. Neues bleibt in diesem Browser und wird gespeichert, sobald der Server antwortet.",
-        behind: "Das zuletzt Eingegebene ist dort noch nicht gespeichert: dieser Browser behält es und speichert es, sobald der Server antwortet.",
+        saved: "Bisher Eingegebenes ist dort gespeichert; Neues behält bis dahin dieser Browser.",
+        behind: "Zuletzt Eingegebenes ist dort noch nicht gespeichert: dieser Browser behält es bis dahin.",
         here: "Eingegebenes bleibt in diesem Browser.",
         nowhere: "Dieser Browser behält keine Arbeitsmappen: Neues geht mit dieser Seite verloren. Benötigtes bitte herunterladen.",
       },

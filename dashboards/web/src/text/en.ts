@@ -40,7 +40,8 @@ export const PAGE = [
   "The selected cells", "Usage of this workbook", "Bring back what was deleted",
   // The dialogs.
   "Sign in to RelServe",
-  "Paste your key, or open the invitation link you were sent. No key? Ask whoever runs this server; they make one under Admin or with",
+  "Paste your key, or open the link you were sent. No key? On the server's own machine",
+  "prints a link that signs you in; anybody else is invited under Admin by whoever runs it.",
   "Key", "Stay signed in on this browser", "Forget key", "Sign in",
   "Share this workbook", "A link shows the workbook, with its formulas, to whoever has it. It lets nobody change it, nor ask the model.",
   "It works for", "a day", "a week", "30 days", "a year", "Make a link", "The link, shown this once", "Copy", "Links", "Versions",
@@ -402,11 +403,11 @@ export const en = ({ count, plural }: Formats) => {
 
     // The line below the head while the server does not answer.
     away: {
-      since: (time: string) => `The server has not answered since ${time} and is asked again by itself.`,
+      since: (time: string) => `The server has not answered since ${time}. It is asked again by itself.`,
       kept: {
-        saved: "Everything typed before is saved on it. What is typed now stays in this browser and is saved when it answers.",
-        behind: "What was typed last is not saved on it yet: this browser keeps it and saves it when the server answers.",
-        here: "What is typed stays in this browser.",
+        saved: "What was typed before is saved there; what is typed now is kept in this browser until then.",
+        behind: "What was typed last is not saved there yet: this browser keeps it until then.",
+        here: "What is typed is kept in this browser.",
         nowhere: "This browser keeps no workbooks: what is typed now goes with this page. Download what is needed.",
       },
       back: "The server answers again.",
