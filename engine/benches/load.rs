@@ -66,7 +66,8 @@ fn read(files: &[PathBuf]) -> Result<(), Failure> {
 }
 
 fn load(folder: &Path) -> Result<(), Failure> {
-    let config = EngineConfig { device: Device::Cpu, kv_bytes: Bytes(64 << 20), ..EngineConfig::default() };
+    let config =
+        EngineConfig { device: Device::Cpu, kv_bytes: Some(Bytes(64 << 20)), ..EngineConfig::default() };
     black_box(load_dir(folder, &config, &Arc::default())?.info);
     Ok(())
 }
