@@ -16,12 +16,12 @@ use crate::checkpoint::names::{model_names, weight};
 use crate::checkpoint::shapes::parameters;
 use crate::checkpoint::{CheckpointError, Dtype, ModelConfig, WeightSource};
 use crate::checkpoint_reader::{Checkpoint, ModelFiles};
-use crate::device::cuda::{CudaRuntime, GpuError};
+use crate::device::cuda::{CudaRuntime, Gpu, GpuError};
 use crate::executor::{LocalExecutor, PoolSettings};
 use crate::memory;
 use crate::parallel::{ShardError, ShardedModel};
 use crate::pool::PoolError;
-use crate::settings::{EngineConfig, KvFormat, Quantize};
+use crate::settings::{Device, EngineConfig, KvFormat, Quantize};
 use crate::text::ModelText;
 
 /// What the rest of the system may know of a model.
@@ -141,16 +141,18 @@ fn assemble(
 ) -> Result<Engine, EngineError> {
     let Checkpoint { name, config: model, weights, text, defaults, revision } = checkpoint;
     let stored = stored_dtype(&model, &weights)?;
-    let gpus = devices::gpus((config, &model), stored, cuda)?;
-    if gpus.is_none() {
-        config.validate_on_cpu().map_err(|(field, reason)| EngineError::Config { field, reason })?;
-    }
-    let sharded = match &gpus {
-        Some(gpus) => {
-            let cpus = devices::beside_gpus(gpus.len())?;
-            ShardedModel::load_on_gpus(&model, &weights, (gpus, &cpus), config.keep())?
+    let mut gpus = devices::gpus((config, &model), stored, cuda)?;
+    let on_gpus = match &gpus {
+        Some(gpus) => load_on_gpus(&model, &weights, gpus, config)?,
+        None => None,
+    };
+    let sharded = match on_gpus {
+        Some(sharded) => sharded,
+        None => {
+            gpus = None;
+            config.validate_on_cpu().map_err(|(field, reason)| EngineError::Config { field, reason })?;
+            ShardedModel::load(&model, &weights, &devices::cpus(config)?, config.keep())?
         }
-        None => ShardedModel::load(&model, &weights, &devices::cpus(config)?, config.keep())?,
     };
     // What weights are kept as: a GPU widens f16, whose range activations leave.
     let dtype = match config.dtype.unwrap_or(stored) {
@@ -193,6 +195,25 @@ fn assemble(
         "model loaded"
     );
     Ok(Engine { executor, text, info, cuda: Arc::clone(cuda) })
+}
+
+/// Packs the weights on GPUs; `None`: they have no room after all, and nobody named them. What is planned is the least: of
+/// weights that are stored in blocks some are kept in more bits.
+fn load_on_gpus(
+    model: &ModelConfig,
+    weights: &dyn WeightSource,
+    gpus: &[Arc<dyn Gpu>],
+    config: &EngineConfig,
+) -> Result<Option<ShardedModel>, EngineError> {
+    let cpus = devices::beside_gpus(gpus.len())?;
+    match ShardedModel::load_on_gpus(model, weights, (gpus, &cpus), config.keep()) {
+        Ok(sharded) => Ok(Some(sharded)),
+        Err(ShardError::Gpu(error @ GpuError::OutOfMemory { .. })) if config.device == Device::Auto => {
+            tracing::warn!(%error, "no GPU is used");
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// What the executor's checks let through.

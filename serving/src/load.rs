@@ -195,9 +195,15 @@ pub async fn ready(
         kv_blocks = model.kv_blocks,
         "the model is ready"
     );
-    // One that is made anew counts on the blocks that the scheduler gives out, whatever memory is free by then.
-    let settings =
-        engine::EngineConfig { kv_bytes: Some(engine.executor.kv_bytes()), ..config.engine.clone() };
+    // One that is made anew runs where this one does, and counts on the blocks that the scheduler gives out, whatever
+    // memory is free by then.
+    let device = match (&config.engine.device, engine.executor.model().gpus().len()) {
+        (engine::Device::Auto, 0) => engine::Device::Cpu,
+        (engine::Device::Auto, count) => engine::Device::Cuda((0..count).collect()), // the first ones
+        (named, _) => named.clone(),
+    };
+    let kv_bytes = Some(engine.executor.kv_bytes());
+    let settings = engine::EngineConfig { device, kv_bytes, ..config.engine.clone() };
     let again = BackendConfig { engine: &settings, ..config };
     let fresh = Some(executor_factory(again, &model, engine.cuda));
     Ok(LoadedModel { executor: Some(Box::new(engine.executor)), fresh, model, cost })

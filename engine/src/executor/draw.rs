@@ -10,7 +10,7 @@ use llguidance::toktrie::SimpleVob;
 
 use super::adjuster::Adjuster;
 use super::answer_probability::ScoredAnswers;
-use super::distribution::Distribution;
+use super::distribution::{Distribution, DrawnLogprob};
 use super::rows::{RowConstraint, refused};
 use super::sampled_slot::{Drawn, DrawnToken, SampledSlot};
 use crate::constraint::Pushed;
@@ -65,6 +65,12 @@ pub(super) fn draw_rows(
     mut one: impl FnMut(usize, u32) -> Result<(DrawnToken, Pushed), RowError>,
 ) -> Result<Drawn, RowError> {
     let mut tokens: Vec<DrawnToken> = slot.opening.iter().copied().map(DrawnToken::forced).collect();
+    // As where there was no room for the opening: then the first token is drawn among itself alone.
+    if slot.top_logprobs().is_some_and(|top| top > 0)
+        && let Some(first) = tokens.first_mut()
+    {
+        first.logprob = Some(DrawnLogprob { top: vec![(first.token, 0.0)], ..DrawnLogprob::default() });
+    }
     for row in 0..slot.rows() {
         let drawn = &tokens[slot.opening.len()..];
         // Forced tokens are guessed as well, or the logits behind them are not here.

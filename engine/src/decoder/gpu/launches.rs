@@ -252,7 +252,10 @@ impl GpuDecoder {
         // A prompt's tokens read what is cached, and themselves; a token's tables are a few numbers.
         let sizes = self.sizes(extent, 2 * tokens, 64 * tokens);
         let logits = sampled * self.config.vocab * size_of::<f32>();
-        (sizes.all() + logits) / 2 * 3 // what grows takes half as much again
+        let masks = sampled * self.config.vocab / 8;
+        let angles =
+            self.rope.as_ref().map_or(0, |_| 2 * self.config.context_max * self.pairs() * size_of::<f32>());
+        (sizes.all() + logits + masks) / 2 * 3 + angles // what grows takes half as much again
     }
 
     /// Bytes of each piece of a step's memory.
