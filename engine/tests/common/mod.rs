@@ -169,6 +169,7 @@ impl Row {
             start: positions.start as u32,
             input: self.tokens[positions.clone()].to_vec(),
             guesses: 0,
+            prompt_targets: None,
             context: self.context(positions.start),
             write_blocks: self.blocks[first..positions.end.div_ceil(self.block_tokens)].to_vec(),
             write_offset: (positions.start % self.block_tokens) as u32,

@@ -170,7 +170,7 @@ impl Memory {
         let rows = plan.slots.iter().filter_map(|slot| self.finish(slot)).collect();
         let sequences = plan.decode_sequences() + plan.guesses();
         let elapsed = Nanos(1_000 + 10 * plan.prefill_tokens().0 + sequences);
-        StepOutcome { step: plan.step, elapsed, rows }
+        StepOutcome { step: plan.step, elapsed, rows, prompts: Vec::new() }
     }
 
     fn finish(&mut self, slot: &Slot) -> Option<RowOutcome> {

@@ -81,6 +81,7 @@ pub fn model(config: BackendConfig<'_>, clock: Clock) -> Result<Model, FleetStar
         host_kv_blocks: 0,
         block_tokens: 16,
         reuse: SectionReuse::Never,
+        scores_prompts: false,
         defaults,
         created: clock.unix_ms() / 1_000,
         runs: Runs::Fleet(form),
