@@ -208,7 +208,8 @@ pub(crate) async fn answer(
     let Ok(handle) = begin(&app, model, caller, asked.work).await? else { return Ok(late(asked.stream)) };
     let envelope = Envelope::new(asked.api, handle.relquery(), model.model())
         .calling(asked.tools)
-        .telling_tokens(asked.prompts);
+        .telling_tokens(asked.prompts)
+        .telling_prompts(asked.prompt);
     if asked.stream {
         let rows = handle.relquery().read().rows.len();
         let chunks = stream::Talk::Chunks(Chunker::new(envelope, rows, asked.usage));

@@ -12,6 +12,7 @@ mod constrained;
 mod logprobs;
 mod loop_names;
 mod neutral;
+pub(crate) mod prompt_reply;
 mod reply;
 mod response_end;
 mod response_reply;
@@ -30,6 +31,7 @@ pub use chunks::{Chunker, Look, UsageChunks};
 pub use completion::{CompletionPrompt, CompletionRequest};
 pub use loop_names::{LoopHeaders, LoopNames};
 pub(crate) use neutral::{BodyKind, neutral_fields};
+pub use prompt_reply::{PromptFields, PromptReply};
 pub(crate) use reply::verdict;
 pub use reply::{Api, ChatChoice, CompletionChoice, Envelope, ModelList, ModelObject, Reply};
 pub use response_reply::{ResponseEnvelope, ResponseEvents, ResponseReply};
@@ -132,6 +134,13 @@ impl Common {
     /// With ids of its tokens, where they are asked for.
     fn with_token_ids(mut self, fields: &mut JsonFields, model: &Model) -> Result<Self, RequestError> {
         Arc::make_mut(&mut self.sampling.generation).tells_tokens = token_ids::take(fields, model)?;
+        Ok(self)
+    }
+
+    /// With those of its prompt's tokens, where they are asked for.
+    fn with_prompt_logprobs(mut self, fields: &mut JsonFields, model: &Model) -> Result<Self, RequestError> {
+        let top = prompt_reply::take(fields, self.stream, model)?;
+        Arc::make_mut(&mut self.sampling.generation).prompt_logprobs = top;
         Ok(self)
     }
 

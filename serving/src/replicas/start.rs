@@ -112,6 +112,7 @@ pub fn start(
     let members = Arc::new(members_of(config, file.as_ref(), (&model.name, names), shared)?);
     let form = config.prompt_form();
     model.runs = Runs::Fleet(form);
+    model.scores_prompts = false;
     model.constraints =
         Some(Arc::new(ReplicaConstraints::new(Arc::clone(&members), form, model.constraints.take())));
     let factory = ReplicaFactory {
