@@ -264,6 +264,13 @@ impl Bare {
     }
 }
 
+/// The natural logarithm of each token's probability.
+pub(crate) fn log_softmax(logits: &[f64]) -> Vec<f64> {
+    let max = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let sum: f64 = logits.iter().map(|logit| (logit - max).exp()).sum();
+    logits.iter().map(|logit| logit - max - sum.ln()).collect()
+}
+
 /// The largest difference between two rows, in units of the second's largest magnitude.
 pub(crate) fn difference(found: &[f32], expected: &[f32]) -> f32 {
     assert_eq!(found.len(), expected.len());
