@@ -11,7 +11,7 @@ use serving::error::{RequestError, internal};
 use serving::relquery_state::{AnswerRow, RowProgress, State, Usage};
 
 use super::logprobs::{ChatLogprobs, CompletionLogprobs};
-use super::reply::{Api, ChatChoice, CompletionChoice, Delta, Envelope, Reply, ToldAnswer, verdict};
+use super::reply::{Api, ChatChoice, CompletionChoice, Delta, Envelope, Reply, ShownAnswer, verdict};
 use super::text_offsets::TextOffsets;
 use super::tool_calls::{FunctionReply, ReadAnswer, ToolCallReply};
 use crate::wire::usage::UsageReply;
@@ -223,7 +223,7 @@ impl Chunker {
         };
         let prompt = &self.envelope.prompt;
         let mut reason = end.map(|end| prompt.finish_reason(end));
-        let told = ToldAnswer::of(row, prompt);
+        let told = ShownAnswer::of(row, prompt);
         let (mut calls, mut said) = (Vec::new(), Cow::Borrowed(told.text));
         if let Some(tools) = &self.envelope.tools {
             let answer = tools.read(&row.text, end.is_some());

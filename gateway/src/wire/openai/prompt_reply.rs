@@ -23,7 +23,7 @@ const FIELD: &str = "prompt_logprobs";
 const ECHO: &str = "echo";
 
 /// Log probabilities of prompts that one request may ask for. Each has some hundred bytes until the reply is sent.
-const TOLD_MAX: u64 = 131_072;
+const SCORES_MAX: u64 = 131_072;
 
 /// Where nobody says how likely the tokens of prompts are.
 const NOT_HERE: &str =
@@ -101,11 +101,11 @@ pub(crate) fn refuse(fields: &mut JsonFields) -> Result<(), RequestError> {
 /// likeliest beside each.
 pub(crate) fn check_told(tokens: u64, top: Option<u32>, is_echo: bool) -> Result<(), RequestError> {
     let told = top.map_or(0, |top| tokens.saturating_mul(u64::from(top) + 1));
-    if told <= TOLD_MAX {
+    if told <= SCORES_MAX {
         return Ok(());
     }
     let reason = format!(
-        "asks for {told} log probabilities of prompts' tokens, the likeliest beside each counted; at most {TOLD_MAX} \
+        "asks for {told} log probabilities of prompts' tokens, the likeliest beside each counted; at most {SCORES_MAX} \
          are told in one reply"
     );
     Err(RequestError::invalid(if is_echo { ECHO } else { FIELD }, reason))
@@ -309,9 +309,9 @@ mod tests {
             assert!(error.contains("`prompt_logprobs`") && error.contains(words), "{error}");
         }
         assert_eq!(check_told(u64::MAX, None, true), Ok(()), "nothing is told");
-        assert_eq!(check_told(TOLD_MAX / 2, Some(1), true), Ok(()));
+        assert_eq!(check_told(SCORES_MAX / 2, Some(1), true), Ok(()));
         for (is_echo, field) in [(true, "`echo`"), (false, "`prompt_logprobs`")] {
-            let error = check_told(TOLD_MAX / 2 + 1, Some(1), is_echo).expect_err("too many").to_string();
+            let error = check_told(SCORES_MAX / 2 + 1, Some(1), is_echo).expect_err("too many").to_string();
             assert!(error.contains(field) && error.contains("131072"), "{error}");
         }
     }

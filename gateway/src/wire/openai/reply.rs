@@ -302,7 +302,7 @@ impl Envelope {
     /// The reply of `/v1/completions` whose rows these are.
     pub fn completion_of(&self, rows: &[AnswerRow], usage: Usage) -> Reply<CompletionChoice> {
         let choices = finished(rows).map(|(index, row, end)| {
-            let told = ToldAnswer::of(row, &self.prompt);
+            let told = ShownAnswer::of(row, &self.prompt);
             let logprobs =
                 CompletionLogprobs::of(told.logprobs, &mut self.prompt.offsets(index), (told.text, true));
             CompletionChoice {
@@ -363,13 +363,13 @@ impl Envelope {
 }
 
 /// What is told of an answer of `/v1/completions`.
-pub(super) struct ToldAnswer<'a> {
+pub(super) struct ShownAnswer<'a> {
     pub(super) text: &'a str,
     pub(super) logprobs: &'a [TokenLogprob],
     pub(super) tokens: &'a [TokenId],
 }
 
-impl<'a> ToldAnswer<'a> {
+impl<'a> ShownAnswer<'a> {
     /// All of it, or nothing.
     pub(super) fn of(row: &'a AnswerRow, prompt: &PromptReply) -> Self {
         match prompt.fields.hides_answer {
