@@ -59,7 +59,7 @@ pub(super) async fn follow(handle: OwnerHandle, lines: Vec<ReadyLine>, to: To) -
     loop {
         version.mark_unchanged();
         let (over, status) = {
-            let state = relquery.read();
+            let mut state = relquery.read();
             let mut over: Vec<(usize, Vec<AnswerRow>)> = Vec::new();
             for row in &state.finished[seen..] {
                 let line = line_of[*row as usize];
@@ -69,6 +69,10 @@ pub(super) async fn follow(handle: OwnerHandle, lines: Vec<ReadyLine>, to: To) -
                 }
             }
             seen = state.finished.len();
+            // The reply of a line is all that tells how likely its prompts were.
+            for row in over.iter().flat_map(|(line, _)| places[*line].1.clone()) {
+                state.rows[row].prompt = Vec::new();
+            }
             (over, state.status.clone())
         };
         for (line, rows) in over {
