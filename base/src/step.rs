@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use crate::ids::{BlockId, HostBlockId, RequestId, StepId, TokenId};
-use crate::logprob::TokenLogprob;
+use crate::logprob::{PromptToken, TokenLogprob};
 use crate::units::{Nanos, TokenCount};
 use crate::work::Generation;
 
@@ -41,6 +41,16 @@ pub struct SampleSpec {
     pub prompt: Option<Arc<[TokenId]>>,
 }
 
+/// Tokens of an undivided prompt of which is asked how likely they were, each behind those before it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PromptTargets {
+    /// What follows each of the slot's first input tokens in the prompt. Fewer than the input has where it ends
+    /// with the prompt: none follows the last one.
+    pub tokens: Vec<TokenId>,
+    /// How many of the most likely tokens are told beside each.
+    pub top: u32,
+}
+
 /// One request's part of a step, or one of its parts where its prompt has sections: compute `input` at
 /// positions `start..`, attending to `context` and, causally, to itself.
 #[derive(Clone, Debug, PartialEq)]
@@ -69,6 +79,8 @@ pub struct Slot {
     pub write_blocks: Vec<BlockId>,
     /// Positions of the first write block that are in use already.
     pub write_offset: u32,
+    /// Tokens of the prompt of which is asked how likely they were; `None` where nobody asks.
+    pub prompt_targets: Option<PromptTargets>,
     /// Present on all slots but the earlier chunks of a prefill, which yield no token.
     pub sample: Option<SampleSpec>,
     /// Whether this slot computes prompt tokens (prefill) or extends an output (decode).
@@ -245,6 +257,16 @@ pub struct RowOutcome {
     pub result: Result<Sampled, RowError>,
 }
 
+/// How likely the tokens of a prompt were that a slot asked about.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PromptOutcome {
+    /// The slot's request.
+    pub request: RequestId,
+    /// The slot's targets, in order, behind the prompt's first token where the slot begins with that; or why the
+    /// row failed.
+    pub result: Result<Vec<PromptToken>, RowError>,
+}
+
 /// What came of a step: one [`RowOutcome`] per slot that samples, in slot order.
 #[derive(Clone, Debug)]
 pub struct StepOutcome {
@@ -253,6 +275,8 @@ pub struct StepOutcome {
     /// Measured duration (virtual in the simulator).
     pub elapsed: Nanos,
     pub rows: Vec<RowOutcome>,
+    /// One per slot with [`PromptTargets`], in slot order.
+    pub prompts: Vec<PromptOutcome>,
 }
 
 /// A step that failed as a whole.

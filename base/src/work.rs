@@ -40,6 +40,9 @@ pub struct Generation {
     /// for none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logprobs: Option<u32>,
+    /// The same of the prompt's tokens, each behind those before it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt_logprobs: Option<u32>,
     /// Whether the ids of the output's tokens are told.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub tells_tokens: bool,
@@ -75,6 +78,7 @@ impl Default for Generation {
             compiled: Compiled::default(),
             scoring: None,
             logprobs: None,
+            prompt_logprobs: None,
             tells_tokens: false,
             adjustments: None,
             shows_stop: false,

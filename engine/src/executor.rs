@@ -11,6 +11,7 @@ mod distribution;
 mod draw;
 mod on_gpus;
 mod on_host;
+mod prompt_tokens;
 mod rows;
 mod sampled_slot;
 
@@ -18,7 +19,10 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
 
-use base::{BatchPlan, Bytes, ExecError, Executor, Nanos, RowError, RowOutcome, Slot, StepOutcome, TokenId};
+use base::{
+    BatchPlan, Bytes, ExecError, Executor, Nanos, PromptOutcome, RowError, RowOutcome, Slot, StepOutcome,
+    TokenId,
+};
 
 use crate::constraint::Constraints;
 use crate::device::cuda::GpuError;
@@ -95,6 +99,21 @@ impl LocalExecutor {
         self.rows.len()
     }
 
+    /// How likely the targets of slots are, and the hidden states of what is sampled.
+    fn score_prompts(
+        &mut self,
+        hidden: HiddenStates,
+        slots: &[Slot],
+    ) -> Result<(Vec<PromptOutcome>, HiddenStates), StepError> {
+        if slots.iter().all(|slot| slot.prompt_targets.is_none()) {
+            return Ok((Vec::new(), hidden));
+        }
+        let Self { ranks, rows, .. } = self;
+        let (targets, sampled) = prompt_tokens::split(&hidden, slots);
+        let prompts = prompt_tokens::score(ranks, (rows.text(), rows.ids_end()), &targets, slots)?;
+        Ok((prompts, sampled))
+    }
+
     /// Samples computed slots, those of a step that ask for it.
     fn sample(
         &mut self,
@@ -133,7 +152,7 @@ fn without_guesses<'a>(slots: &'a [Slot], rows: &'a [RowOutcome]) -> impl Iterat
     };
     slots.iter().filter(failed).map(|slot| {
         let known = slot.input.len() - slot.guesses as usize;
-        Slot { input: slot.input[..known].to_vec(), guesses: 0, ..slot.clone() }
+        Slot { input: slot.input[..known].to_vec(), guesses: 0, prompt_targets: None, ..slot.clone() }
     })
 }
 
@@ -156,12 +175,16 @@ impl Executor for LocalExecutor {
         let start = Instant::now();
         self.rows.retire(&plan.retired);
         check::check(plan, self.model().config(), self.pool_shape()).map_err(ExecError::BadPlan)?;
+        if !self.model().gpus().is_empty() && plan.slots.iter().any(|slot| slot.prompt_targets.is_some()) {
+            return Err(ExecError::BadPlan("prompts are scored on processors alone".into()));
+        }
         check::check_moves(plan, self.pool_shape(), self.tier_blocks).map_err(ExecError::BadPlan)?;
         self.rows.resume(&plan.slots);
         self.ranks.move_blocks(&plan.moves).map_err(lost)?;
         let openings: Vec<usize> = plan.slots.iter().map(|slot| self.rows.opening_len(slot)).collect();
         let slots = without_openings(&plan.slots, &openings);
         let hidden = self.ranks.forward(&slots).map_err(failed)?;
+        let (prompts, hidden) = self.score_prompts(hidden, &slots).map_err(lost)?;
         let sampled: Vec<SampledSlot<'_>> = slots
             .iter()
             .zip(openings)
@@ -182,6 +205,6 @@ impl Executor for LocalExecutor {
             }
         }
         let elapsed = Nanos(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
-        Ok(StepOutcome { step: plan.step, elapsed, rows })
+        Ok(StepOutcome { step: plan.step, elapsed, rows, prompts })
     }
 }

@@ -320,6 +320,7 @@ fn flight_slots(drafts: Vec<Draft>, plan: &BatchPlan) -> Vec<FlightSlot> {
             drafted: draft.drafted,
             is_prefill: draft.is_prefill,
             samples: slot.sample.is_some(),
+            scores: slot.prompt_targets.is_some(),
             is_new: draft.is_new,
             leads: draft.leads,
         })
@@ -355,6 +356,7 @@ fn slot(draft: &Draft, row: &Row, own: Vec<Run>, block_tokens: u32) -> Slot {
         context,
         write_blocks: row.chain(number).blocks[first..last].to_vec(),
         write_offset: from % block_tokens,
+        prompt_targets: if draft.is_prefill { row.prompt_targets(draft.start, draft.end) } else { None },
         sample,
         is_prefill: draft.is_prefill,
     }

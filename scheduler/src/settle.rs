@@ -1,6 +1,9 @@
 //! Takes the outcome of a step in: tokens, ends, failures, and steps that failed whole.
 
-use base::{End, Nanos, RelQueryId, RowError, RowOutcome, Sampled, StepId, StepOutcome, Time, TokenCount};
+use base::{
+    End, Nanos, PromptOutcome, RelQueryId, RowError, RowOutcome, Sampled, StepId, StepOutcome, Time,
+    TokenCount,
+};
 
 use crate::Scheduler;
 use crate::cost::Sample;
@@ -31,7 +34,10 @@ impl Scheduler {
             let Some((id, index)) = self.queues.requests.get(&slot.request).copied() else { continue };
             touched.push(id);
             self.advance(id, index, slot, now, &mut events);
-            if slot.samples {
+            let is_scored = !slot.scores || self.take_prompt(id, index, slot, &outcome.prompts, &mut events);
+            if !is_scored {
+                self.disown(&flight, slot);
+            } else if slot.samples {
                 self.take_result(id, index, slot, result, &mut events);
             }
         }
@@ -111,7 +117,8 @@ impl Scheduler {
 
     /// The model follows the engine.
     fn observe(&mut self, flight: &Flight, elapsed: Nanos) {
-        if !self.config.refit {
+        // Logits at each token of a prompt are no part of what a prefill usually takes.
+        if !self.config.refit || flight.slots.iter().any(|slot| slot.scores) {
             return;
         }
         let prefills = flight.slots.iter().filter(|slot| slot.is_prefill);
@@ -203,6 +210,34 @@ impl Scheduler {
         for (_, block) in flight.published.iter().filter(|(owner, _)| *owner == slot.request) {
             self.kv.ledger.unpublish(*block);
         }
+    }
+
+    /// How likely tokens of the slot's prompt were. False: the row has failed.
+    fn take_prompt(
+        &mut self,
+        id: RelQueryId,
+        index: u32,
+        slot: &FlightSlot,
+        prompts: &[PromptOutcome],
+        events: &mut Vec<Event>,
+    ) -> bool {
+        let told = prompts.iter().find(|told| told.request == slot.request);
+        let tokens = match told.map(|told| &told.result) {
+            Some(Ok(tokens)) => tokens,
+            failed => {
+                let missing = || RowError::Failed("the executor did not score this row's prompt".to_owned());
+                let error = failed.and_then(|result| result.as_ref().err()).cloned().unwrap_or_else(missing);
+                self.fail(id, index, error, events);
+                return false;
+            }
+        };
+        let Some(relquery) = self.relqueries.get_mut(&id) else { return true };
+        let row = relquery.row_mut(index);
+        let tokens = row.take_scored(slot.start, tokens);
+        if !tokens.is_empty() {
+            events.push(Event::Prompt { relquery: id, row: row.item.row, tokens });
+        }
+        true
     }
 
     /// The slot's tokens, or its failure.

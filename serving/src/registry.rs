@@ -60,7 +60,7 @@ impl Registry {
 
     /// A relQuery that is over joins the ended ones, of which the oldest leave.
     pub fn ended(&self, relquery: &RelQueryState) {
-        let rows = relquery.read().rows.len();
+        let rows = forget_scores(relquery);
         let mut inner = self.inner();
         if !inner.relqueries.contains_key(&relquery.id) || !inner.ended_ids.insert(relquery.id) {
             return;
@@ -93,9 +93,16 @@ impl Registry {
     }
 }
 
+/// Forgets how likely the tokens of a relQuery's prompts were, which only its one reply tells; how many rows it has.
+fn forget_scores(relquery: &RelQueryState) -> usize {
+    let mut state = relquery.read();
+    state.rows.iter_mut().for_each(|row| row.prompt = Vec::new());
+    state.rows.len()
+}
+
 #[cfg(test)]
 mod tests {
-    use base::Time;
+    use base::{PromptToken, Time, TokenId};
 
     use super::*;
     use crate::relquery_state::{Arrival, RelQueryKind, Status};
@@ -112,12 +119,15 @@ mod tests {
             registry.insert(relquery);
         }
         assert_eq!(registry.running().len(), 3);
+        let token = PromptToken { id: TokenId(1), text: "a".into(), bytes: None, likelihood: None };
+        relqueries[2].keep_prompt(0, &[token]);
         for relquery in &relqueries {
             relquery.end(Status::Completed, Time(1));
             registry.ended(relquery);
             registry.ended(relquery);
         }
         assert!(registry.get(TenantId(1), RelQueryId(1)).is_none(), "the oldest has left");
+        assert!(relqueries[2].read().rows[0].prompt.is_empty(), "nobody asks for that again");
         assert!(registry.get(TenantId(1), RelQueryId(2)).is_some(), "said twice, counted once");
         assert!(registry.get(TenantId(1), RelQueryId(3)).is_some());
         assert!(registry.get(TenantId(2), RelQueryId(3)).is_none(), "another tenant's");

@@ -10,7 +10,9 @@ mod shown;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use base::{End, Money, Nanos, Periods, RelQueryId, TenantId, Time, TokenCount, TokenId, TokenLogprob};
+use base::{
+    End, Money, Nanos, Periods, PromptToken, RelQueryId, TenantId, Time, TokenCount, TokenId, TokenLogprob,
+};
 /// Tokens of a row or of many, as the scheduler counts them; of a whole cached answer all prompt tokens are
 /// cached.
 pub use scheduler::Usage;
@@ -60,6 +62,8 @@ pub struct AnswerRow {
     pub tokens: Vec<TokenId>,
     /// Log probabilities of its tokens, where they were asked for.
     pub logprobs: Vec<TokenLogprob>,
+    /// The tokens of its prompt, where it was asked how likely they were.
+    pub prompt: Vec<PromptToken>,
     /// How likely its output was among all that its constraint allowed, where that is known.
     pub probability: Option<f64>,
     /// What its run cost; nothing where it had none of its own.
@@ -234,6 +238,7 @@ impl AnswerRow {
             pieces: 0,
             tokens: Vec::new(),
             logprobs: Vec::new(),
+            prompt: Vec::new(),
             probability: None,
             cost: Money(0),
             start: None,
@@ -391,6 +396,11 @@ impl RelQueryState {
     /// Further log probabilities of a row's output.
     pub fn keep_logprobs(&self, index: u32, logprobs: &[TokenLogprob]) {
         self.read().rows[index as usize].logprobs.extend_from_slice(logprobs);
+    }
+
+    /// Further tokens of a row's prompt, and how likely they were.
+    pub fn keep_prompt(&self, index: u32, tokens: &[PromptToken]) {
+        self.read().rows[index as usize].prompt.extend_from_slice(tokens);
     }
 
     /// How likely the output of a row was that is about to be settled.

@@ -96,6 +96,11 @@ impl RowStates {
         self.text.ids_end() as usize
     }
 
+    /// What says tokens.
+    pub(super) fn text(&self) -> &dyn TokenText {
+        &*self.text
+    }
+
     /// Forgets rows.
     pub(super) fn retire(&mut self, requests: &[RequestId]) {
         for request in requests {
@@ -192,7 +197,9 @@ impl RowStates {
         for DrawnToken { token, is_forced, logprob, probabilities } in drawn.tokens.into_iter().take(left) {
             tokens.push(token);
             if slot.top_logprobs().is_some() {
-                let is_shown = generation.shows_special || self.text.bytes(token).is_some();
+                // Who scores a prompt with its answer counts on one for each token, the end token too.
+                let is_each = generation.shows_special || generation.prompt_logprobs.is_some();
+                let is_shown = is_each || self.text.bytes(token).is_some();
                 let logprob = logprob.filter(|_| is_shown);
                 logprobs.push(logprob.and_then(|drawn| told(&*self.text, token, drawn)));
             }

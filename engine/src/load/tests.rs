@@ -41,6 +41,7 @@ fn next_token(engine: &mut Engine, prompt: &str) -> TokenId {
         start: 0,
         input,
         guesses: 0,
+        prompt_targets: None,
         context: Vec::new(),
         write_blocks: (0..blocks).map(BlockId).collect(),
         write_offset: 0,

@@ -87,4 +87,11 @@ impl HiddenStates {
     pub fn rows(&self) -> usize {
         self.rows
     }
+
+    /// Some of the rows, which are on the host.
+    pub fn of_rows(&self, ranges: &[Range<usize>]) -> Self {
+        let width = self.states.len() / self.rows.max(1);
+        let states = ranges.iter().flat_map(|rows| &self.states[rows.start * width..rows.end * width]);
+        Self { rows: ranges.iter().map(ExactSizeIterator::len).sum(), states: states.copied().collect() }
+    }
 }

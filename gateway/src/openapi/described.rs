@@ -198,7 +198,8 @@ mod tests {
         ),
     ];
 
-    /// Fields of OpenAI's and vLLM's that are refused whatever they hold: there is nothing to describe.
+    /// Fields of OpenAI's and vLLM's that are refused whatever they hold, on all routes or some: there is nothing to
+    /// describe.
     const REFUSED: [&str; 6] = [
         "prompt_logprobs",
         "allowed_token_ids",

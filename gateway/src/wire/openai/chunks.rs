@@ -11,10 +11,9 @@ use serving::error::{RequestError, internal};
 use serving::relquery_state::{AnswerRow, RowProgress, State, Usage};
 
 use super::logprobs::{ChatLogprobs, CompletionLogprobs};
-use super::reply::{Api, ChatChoice, CompletionChoice, Delta, Envelope, Reply, verdict};
+use super::reply::{Api, ChatChoice, CompletionChoice, Delta, Envelope, Reply, ShownAnswer, verdict};
 use super::text_offsets::TextOffsets;
 use super::tool_calls::{FunctionReply, ReadAnswer, ToolCallReply};
-use crate::wire::relquery::finish_reason;
 use crate::wire::usage::UsageReply;
 
 /// What a chunk of a conversation is.
@@ -87,7 +86,9 @@ struct RowChange<'a> {
 impl Chunker {
     /// For a relQuery of `rows` rows.
     pub fn new(envelope: Envelope, rows: usize, usage: UsageChunks) -> Self {
-        Self { envelope, usage, sent: vec![Sent::default(); rows] }
+        let sent = |row| Sent { offsets: envelope.prompt.offsets(row), ..Sent::default() };
+        let sent = (0..).take(rows).map(sent).collect();
+        Self { envelope, usage, sent }
     }
 
     /// What is new.
@@ -119,13 +120,16 @@ impl Chunker {
         let usage = self.usage_so_far(index, change.output);
         match self.envelope.api {
             Api::Completion => {
+                // The prompt comes with an answer's first chunk.
+                let before = if opens { self.envelope.prompt.text(index) } else { "" };
                 let choice = CompletionChoice {
                     index,
-                    text: change.text.clone(),
+                    text: format!("{before}{}", change.text),
                     logprobs: change.logprobs.clone(),
                     finish_reason,
                     token_ids: self.envelope.token_ids(tokens.ids),
                     prompt_token_ids: opens.then(|| self.envelope.prompt_token_ids(index)).flatten(),
+                    prompt_logprobs: None,
                 };
                 chunks.push(json(&self.envelope.wrap("text_completion", vec![choice], usage)));
             }
@@ -196,7 +200,7 @@ impl Chunker {
 
     /// The chunk of usage: no choices.
     fn last(&self, state: &State) -> String {
-        let usage = Some(Some(UsageReply::from(state.usage)));
+        let usage = Some(Some(UsageReply::from(self.envelope.prompt.usage(state.usage))));
         match self.envelope.api {
             Api::Completion => {
                 json(&self.envelope.wrap::<CompletionChoice>("text_completion", Vec::new(), usage))
@@ -217,8 +221,10 @@ impl Chunker {
             // Of a row that failed, the text that there is; then the stream ends with its error.
             RowProgress::Pending | RowProgress::Failed(_) => None,
         };
-        let mut reason = end.map(finish_reason);
-        let (mut calls, mut said) = (Vec::new(), Cow::Borrowed(row.text.as_str()));
+        let prompt = &self.envelope.prompt;
+        let mut reason = end.map(|end| prompt.finish_reason(end));
+        let told = ShownAnswer::of(row, prompt);
+        let (mut calls, mut said) = (Vec::new(), Cow::Borrowed(told.text));
         if let Some(tools) = &self.envelope.tools {
             let answer = tools.read(&row.text, end.is_some());
             reason = end.and_then(|end| tools.finish_reason(&answer, end)).or(reason);
@@ -234,19 +240,22 @@ impl Chunker {
         sent.bytes = said.len();
         // They come with the text that they are of, which comes whole.
         let tokens = NewTokens {
-            logprobs: row.logprobs.get(sent.logprobs..).unwrap_or_default(),
-            ids: row.tokens.get(sent.ids..).unwrap_or_default(),
+            logprobs: told.logprobs.get(sent.logprobs..).unwrap_or_default(),
+            ids: told.tokens.get(sent.ids..).unwrap_or_default(),
         };
-        (sent.logprobs, sent.ids) = (row.logprobs.len(), row.tokens.len());
+        (sent.logprobs, sent.ids) = (told.logprobs.len(), told.tokens.len());
         let logprobs = match self.envelope.api {
             Api::Completion => {
-                CompletionLogprobs::of(tokens.logprobs, &mut sent.offsets, (&row.text, end.is_some()))
+                let text = (told.text, end.is_some());
+                let logprobs = CompletionLogprobs::of(tokens.logprobs, &mut sent.offsets, text);
+                let echoed = opens.then(|| prompt.echoed(index, row)).flatten();
+                CompletionLogprobs::behind(echoed, logprobs)
             }
             Api::Chat => None,
         };
         sent.ended = reason.is_some();
         let output = match row.state {
-            RowProgress::Done { usage, .. } => usage.output.0,
+            RowProgress::Done { usage, .. } => prompt.usage(usage).output.0,
             RowProgress::Pending | RowProgress::Failed(_) => row.pieces,
         };
         Some(RowChange { index, opens, text, calls, tokens, logprobs, output, finish_reason: reason })

@@ -33,7 +33,7 @@ pub(super) fn of_completion(fields: &mut JsonFields) -> Result<Option<u32>, Requ
 }
 
 /// A number of tokens that was found to be at most [`TOP_MAX`].
-fn within(top: u64) -> u32 {
+pub(super) fn within(top: u64) -> u32 {
     u32::try_from(top).unwrap_or(TOP_MAX as u32)
 }
 
@@ -74,9 +74,10 @@ pub struct CompletionLogprobs {
     /// Its tokens.
     pub tokens: Vec<String>,
     /// Natural logarithms of their probabilities.
-    pub token_logprobs: Vec<f64>,
-    /// The most likely tokens in place of each, and the chosen one.
-    pub top_logprobs: Vec<BTreeMap<String, f64>>,
+    /// Null for the first of a prompt, before which there is nothing.
+    pub token_logprobs: Vec<Option<f64>>,
+    /// The most likely tokens in place of each, and the chosen one; null for the first of a prompt.
+    pub top_logprobs: Vec<Option<BTreeMap<String, f64>>>,
     /// Characters of the whole text in front of each.
     pub text_offset: Vec<usize>,
 }
@@ -118,10 +119,23 @@ impl CompletionLogprobs {
         };
         Some(Self {
             tokens: tokens.iter().map(|token| token.chosen.token.clone()).collect(),
-            token_logprobs: tokens.iter().map(|token| token.chosen.logprob).collect(),
-            top_logprobs: tokens.iter().map(likely).collect(),
+            token_logprobs: tokens.iter().map(|token| Some(token.chosen.logprob)).collect(),
+            top_logprobs: tokens.iter().map(|token| Some(likely(token))).collect(),
             text_offset: offsets.of(tokens, text),
         })
+    }
+
+    /// Those of a prompt with those of its answer behind them.
+    pub(super) fn behind(prompt: Option<Self>, answer: Option<Self>) -> Option<Self> {
+        let (mut all, answer) = match (prompt, answer) {
+            (Some(prompt), Some(answer)) => (prompt, answer),
+            (one, other) => return one.or(other),
+        };
+        all.tokens.extend(answer.tokens);
+        all.token_logprobs.extend(answer.token_logprobs);
+        all.top_logprobs.extend(answer.top_logprobs);
+        all.text_offset.extend(answer.text_offset);
+        Some(all)
     }
 }
 

@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 use super::Common;
 use super::chat::ChatRequest;
 use super::logprobs::TOP_MAX;
+use super::prompt_reply;
 use super::token_ids;
 use crate::json::JsonFields;
 use crate::wire::ValidationContext;
@@ -91,6 +92,7 @@ impl ResponseRequest {
         }
         let background = fields.bool("background")?.unwrap_or(false);
         token_ids::refuse(&mut fields)?;
+        prompt_reply::refuse(&mut fields)?;
         match fields.string("truncation")?.as_deref() {
             None | Some("disabled") => {}
             Some(_) => return fields.bad("truncation", "must be disabled: what does not fit is refused"),

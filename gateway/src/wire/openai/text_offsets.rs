@@ -8,6 +8,8 @@ use base::{Logprob, TokenLogprob};
 /// How far an output's tokens were placed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TextOffsets {
+    /// Characters in front of the output.
+    before: usize,
     /// Bytes of all tokens so far.
     bytes: usize,
     /// Bytes of leading blanks that the text does not have; none before the first token.
@@ -19,6 +21,11 @@ pub(super) struct TextOffsets {
 }
 
 impl TextOffsets {
+    /// Those of an output behind so many characters.
+    pub(super) fn behind(before: usize) -> Self {
+        Self { before, ..Self::default() }
+    }
+
     /// Characters in front of each of the next tokens. `text`: of the output so far; `is_over`: no more of it comes, and
     /// what a token has beyond its end is in no text.
     pub(super) fn of(&mut self, tokens: &[TokenLogprob], (text, is_over): (&str, bool)) -> Vec<usize> {
@@ -26,7 +33,8 @@ impl TextOffsets {
             self.dropped =
                 Some(leading_blanks(tokens).saturating_sub(text.len() - text.trim_start_matches(' ').len()));
         }
-        tokens.iter().map(|token| self.next_offset(&token.chosen, (text, is_over))).collect()
+        let place = |token: &TokenLogprob| self.before + self.next_offset(&token.chosen, (text, is_over));
+        tokens.iter().map(place).collect()
     }
 
     fn next_offset(&mut self, token: &Logprob, (text, is_over): (&str, bool)) -> usize {
@@ -117,5 +125,8 @@ mod tests {
         assert_eq!(offsets.of(&tokens(&[" é"]), ("é", false)), [0]);
         assert_eq!(offsets.of(&tokens(&["b", "EN", "D"]), ("éb", false)), [1, 2, 4], "held back");
         assert_eq!(offsets.of(&tokens(&["x"]), ("ébENDx", true)), [5]);
+        let mut behind = TextOffsets::behind(7);
+        assert_eq!(behind.of(&tokens(&["a"]), ("a", false)), [7]);
+        assert_eq!(behind.of(&tokens(&["b"]), ("ab", true)), [8]);
     }
 }

@@ -1,0 +1,133 @@
+//! Rows that ask how likely the tokens of their prompts are: these are computed, whatever the prefix cache has, and each
+//! is told once.
+
+mod common;
+
+use std::sync::Arc;
+
+use base::{Generation, Nanos, RowError, Time, TokenCount, TokenId, WorkItem};
+use common::{Memory, item, submission};
+use scheduler::{CostModel, Event, Policy, Scheduler, SchedulerConfig, Usage};
+
+const PROMPT: u32 = 33;
+
+struct World {
+    scheduler: Scheduler,
+    memory: Memory,
+    submitted: u64,
+    now: Time,
+}
+
+impl World {
+    fn new(policy: Policy) -> Self {
+        let config = SchedulerConfig {
+            policy,
+            sequences_max: 4,
+            chunk_tokens: TokenCount(9),
+            kv_blocks: 64,
+            block_tokens: 4,
+            watermark_permille: 0,
+            ..SchedulerConfig::default()
+        };
+        let memory = Memory::new(config.block_tokens);
+        let scheduler = Scheduler::new(config, CostModel::default()).expect("a valid configuration");
+        Self { scheduler, memory, submitted: 0, now: Time(1) }
+    }
+
+    /// Submits a row of the one prompt.
+    fn submit(&mut self, prompt_logprobs: Option<u32>) -> WorkItem {
+        self.submitted += 1;
+        let row = item(0, (0..PROMPT).collect(), 6, self.submitted);
+        let generation = Generation { prompt_logprobs, ..(*row.generation).clone() };
+        let row = WorkItem { generation: Arc::new(generation), ..row };
+        self.memory.know(std::slice::from_ref(&row));
+        self.scheduler.submit(submission(self.submitted, self.now.0, vec![row.clone()])).expect("it fits");
+        row
+    }
+
+    /// Runs to the end; the executor is lost in the step of number `lost`.
+    fn run(&mut self, lost: Option<u32>) -> Vec<Event> {
+        let mut events = Vec::new();
+        for number in 0.. {
+            self.now = self.now + Nanos(1_000);
+            let Some(plan) = self.scheduler.plan(self.now) else { break };
+            if lost == Some(number) {
+                self.memory.lose();
+                events.extend(self.scheduler.lose_step(plan.step, "lost", self.now));
+            } else {
+                events.extend(self.scheduler.apply(&self.memory.step(&plan), self.now));
+            }
+            self.scheduler.check_invariants().expect("the books balance");
+            assert!(number < 1_000, "no end in sight");
+        }
+        events
+    }
+}
+
+fn told(events: &[Event]) -> Vec<TokenId> {
+    let tokens = events.iter().filter_map(|event| match event {
+        Event::Prompt { tokens, .. } => Some(tokens),
+        _ => None,
+    });
+    tokens.flatten().map(|token| token.id).collect()
+}
+
+fn usage(events: &[Event]) -> Usage {
+    let usage = events.iter().find_map(|event| match event {
+        Event::RowDone { usage, .. } => Some(*usage),
+        _ => None,
+    });
+    usage.unwrap_or_else(|| panic!("the row ends: {events:?}"))
+}
+
+#[test]
+fn a_prompt_that_is_scored_is_computed_whole_and_each_of_its_tokens_is_told_once() {
+    for policy in Policy::ALL {
+        let mut world = World::new(policy);
+        world.submit(None);
+        let events = world.run(None);
+        assert_eq!(told(&events), [], "{policy}: nobody asked");
+        let row = world.submit(Some(2));
+        let events = world.run(None);
+        assert_eq!(told(&events), row.prompt[..], "{policy}");
+        let found = usage(&events);
+        assert_eq!((found.cached.0, found.computed.0), (0, u64::from(PROMPT)), "{policy}");
+        let first = events.iter().position(|event| matches!(event, Event::Token { .. }));
+        let last = events.iter().rposition(|event| matches!(event, Event::Prompt { .. }));
+        assert!(last < first, "{policy}: the prompt comes before the output");
+        // What others share they hit as before.
+        world.submit(None);
+        assert_eq!(usage(&world.run(None)).cached.0, 32, "{policy}");
+    }
+}
+
+#[test]
+fn what_was_told_before_the_memory_was_lost_is_not_told_again() {
+    for (policy, lost) in Policy::ALL.into_iter().flat_map(|policy| [0, 1, 2, 4].map(|lost| (policy, lost))) {
+        let mut world = World::new(policy);
+        let row = world.submit(Some(0));
+        let events = world.run(Some(lost));
+        assert_eq!(told(&events), row.prompt[..], "{policy}, step {lost}");
+        usage(&events);
+    }
+}
+
+#[test]
+fn a_row_whose_prompt_cannot_be_scored_fails() {
+    for policy in Policy::ALL {
+        let mut world = World::new(policy);
+        world.submit(Some(0));
+        let plan = world.scheduler.plan(world.now).expect("work");
+        let mut outcome = world.memory.step(&plan);
+        outcome.prompts[0].result = Err(RowError::NotANumber);
+        let events = world.scheduler.apply(&outcome, world.now);
+        let is_failed = |event: &Event| matches!(event, Event::RowFailed { error: RowError::NotANumber, .. });
+        assert!(events.iter().any(is_failed), "{policy}: {events:?}");
+        assert!(!events.iter().any(|event| matches!(event, Event::Token { .. })), "{policy}: {events:?}");
+        assert!(world.scheduler.is_idle(), "{policy}");
+        world.scheduler.check_invariants().expect("the books balance");
+        // Nobody hits what it wrote.
+        world.submit(None);
+        assert_eq!(usage(&world.run(None)).cached.0, 0, "{policy}");
+    }
+}
