@@ -353,6 +353,28 @@ impl Store {
         .await
     }
 
+    /// How far a tenant's ticket is, and who has it. Not its request, nor its rows, which may be large.
+    pub async fn ticket_holder(
+        &self,
+        tenant: TenantId,
+        id: &str,
+        now: UnixMillis,
+    ) -> Result<Option<(TicketState, String)>, Error> {
+        self.bounded(async {
+            let row: Option<(String, String)> = sqlx::query_as(
+                "SELECT state, holder FROM tickets WHERE id = $1 AND tenant = $2 AND expires > $3",
+            )
+            .bind(id)
+            .bind(to_sql(tenant.0))
+            .bind(now.to_sql())
+            .fetch_optional(self.pool())
+            .await?;
+            let Some((state, holder)) = row else { return Ok(None) };
+            Ok(Some((TicketState::parse(&state)?, holder)))
+        })
+        .await
+    }
+
     /// Takes over unfinished tickets, oldest first, at most `limit`: those that `lease.holder` held (it has
     /// restarted) and those whose lease has run out. Call until it gives none; a gateway that looks again
     /// while it works first renews its own with the same lease, so that it is not handed those.

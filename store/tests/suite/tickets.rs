@@ -28,6 +28,9 @@ pub(crate) async fn a_ticket_collects_rows_once_and_ends_once(url: String) {
         (TicketState::Running, "relquery", "{\"rows\":3}")
     );
     assert_eq!((read.created, read.expires, read.summary), (at(0), at(1_000), None));
+    let holder = async |now| store.ticket_holder(DEFAULT_TENANT, "rq-1", at(now)).await.expect("read");
+    assert_eq!(holder(1).await, Some((TicketState::Running, "a".into())));
+    assert_eq!(holder(1_000).await, None, "past its date");
 
     let finish = async |holder, state, summary| {
         store.finish_ticket("rq-1", holder, state, summary).await.expect("asked")
@@ -37,6 +40,7 @@ pub(crate) async fn a_ticket_collects_rows_once_and_ends_once(url: String) {
     assert!(!finish(None, TicketState::Cancelled, None).await, "it is over");
     let read = store.ticket(DEFAULT_TENANT, "rq-1", at(1)).await.expect("read").expect("there");
     assert_eq!((read.state, read.summary.as_deref()), (TicketState::Completed, Some("{\"usage\":{}}")));
+    assert_eq!(holder(1).await, Some((TicketState::Completed, "a".into())));
 }
 
 pub(crate) async fn a_tenants_tickets_stay_within_its_bytes(url: String) {
@@ -90,6 +94,7 @@ pub(crate) async fn another_tenant_can_neither_read_nor_delete_a_ticket(url: Str
     let lease = lease("a", 60);
     store.create_ticket(ticket("rq-1", DEFAULT_TENANT, &lease), at(0)).await.expect("made");
     assert_eq!(store.ticket(zeta, "rq-1", at(1)).await.expect("read"), None);
+    assert_eq!(store.ticket_holder(zeta, "rq-1", at(1)).await.expect("read"), None);
     assert!(!store.delete_ticket(zeta, "rq-1").await.expect("asked"));
     assert!(store.delete_ticket(DEFAULT_TENANT, "rq-1").await.expect("deleted"));
     assert!(!store.delete_ticket(DEFAULT_TENANT, "rq-1").await.expect("asked again"));
