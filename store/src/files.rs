@@ -227,6 +227,14 @@ impl Store {
         Ok(self.changed(query).await? > 0)
     }
 
+    /// Deletes a tenant's file that is not whole: one that is stays.
+    pub async fn delete_draft(&self, tenant: TenantId, id: &str) -> Result<bool, Error> {
+        let query = sqlx::query("DELETE FROM files WHERE id = $1 AND tenant = $2 AND whole = 0")
+            .bind(id)
+            .bind(to_sql(tenant.0));
+        Ok(self.changed(query).await? > 0)
+    }
+
     /// Deletes every file past its date, and what was begun before `begun` and is not whole; says how many.
     pub async fn expire_files(&self, now: UnixMillis, begun: UnixMillis) -> Result<u64, Error> {
         let query = sqlx::query("DELETE FROM files WHERE expires <= $1 OR (whole = 0 AND created <= $2)")

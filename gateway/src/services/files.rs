@@ -194,9 +194,9 @@ impl Draft {
         find(&self.app, self.tenant, &self.id).await
     }
 
-    /// Deletes what was written.
+    /// Deletes what was written, unless it is whole: its end may have been stored though it was answered with an error.
     pub async fn discard(self) {
-        if let Err(error) = self.app.runtime.store.delete_file(self.tenant, &self.id).await {
+        if let Err(error) = self.app.runtime.store.delete_draft(self.tenant, &self.id).await {
             tracing::warn!(%error, file = self.id, "a file that is not whole was not deleted; it goes by its date");
         }
     }

@@ -37,6 +37,10 @@ pub(crate) async fn a_file_is_seen_once_it_is_whole_and_by_its_tenant_alone(url:
     );
     assert_eq!(store.file_chunk("f", 1).await.expect("read").as_deref(), Some("\u{fc}\n"));
     assert_eq!(store.file_chunk("f", 2).await.expect("read"), None);
+    assert!(!store.delete_draft(DEFAULT_TENANT, "f").await.expect("asked"), "it is whole");
+    begin(&store, "g", DEFAULT_TENANT, 1).await;
+    assert!(!store.delete_draft(zeta, "g").await.expect("asked"));
+    assert!(store.delete_draft(DEFAULT_TENANT, "g").await.expect("deleted"));
 
     assert_eq!(store.file(zeta, "f", at(2)).await.expect("read"), None);
     assert!(!store.delete_file(zeta, "f").await.expect("asked"));
