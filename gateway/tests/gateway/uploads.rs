@@ -6,7 +6,7 @@ use store::UnixMillis;
 
 use crate::common::batch::{form, form_of_bytes, line, lines, make, read, send_form_to, until_over, upload};
 use crate::common::client::{Client, Reply};
-use crate::common::{Server, config, key_of, model, serve, serve_with};
+use crate::common::{Server, config, key_of, lasting_store, model, serve, serve_on, serve_with};
 
 fn wanted(bytes: usize) -> Value {
     json!({"filename": "in.jsonl", "purpose": "batch", "bytes": bytes, "mime_type": "text/jsonl"})
@@ -165,6 +165,34 @@ async fn an_upload_that_is_called_off_leaves_nothing() {
         assert_eq!(send(client, path, b"x").await.status, 404);
         assert_eq!(complete(client, path, json!({"part_ids": ["x"]})).await.status, 404);
     }
+}
+
+#[actix_web::test]
+async fn an_upload_that_is_completed_more_than_once_at_a_time_becomes_one_file() {
+    let (_folder, store) = lasting_store().await;
+    let server = serve_on(config(), model(), store.clone()).await;
+    let mut second = config();
+    second.store.node = "b".into();
+    let second = serve_on(second, model(), store).await;
+    let client = &server.client;
+    let text = lines((0..3).map(|number| format!("w{number}")));
+    let path = begin(client, &wanted(text.len())).await;
+    let body = json!({"part_ids": [add(client, &path, text.as_bytes()).await]});
+    // One gateway does it once at a time.
+    let id = path.rsplit('/').next().unwrap();
+    let begun = server.running.app.upload_joins.begin(id);
+    let busy = complete(client, &path, body.clone()).await;
+    assert_eq!((busy.status, busy.header("retry-after")), (429, Some("1")), "{}", busy.body);
+    drop(begun);
+    // Two gateways: whoever comes too late tells what the other made.
+    let completed = [client, &second.client].map(|client| complete(client, &path, body.clone()));
+    let completed = futures_util::future::join_all(completed).await;
+    for reply in &completed {
+        assert_eq!(reply.status, 200, "{}", reply.body);
+        assert_eq!(reply.json(), completed[0].json());
+    }
+    let listed = client.get("/v1/files").await.json();
+    assert_eq!(listed["data"], json!([completed[0].json()["file"]]));
 }
 
 #[actix_web::test]
