@@ -111,6 +111,7 @@ async fn what_was_not_announced_is_refused_and_the_upload_goes_on() {
     for (body, param) in [
         (json!({"part_ids": [first]}), "part_ids"),
         (json!({"part_ids": [first, "part_1"]}), "part_ids[1]"),
+        (json!({"part_ids": [first, first]}), "part_ids[1]"),
         (json!({"part_ids": ids, "md5": zeros}), "md5"),
         (json!({"part_ids": ids, "md5": "no"}), "md5"),
         (json!({}), "part_ids"),
