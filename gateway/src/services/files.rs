@@ -186,8 +186,8 @@ impl Draft {
         size: (Bytes, u64),
         expires: UnixMillis,
     ) -> Result<FileInfo, RequestError> {
-        let limits = limits(&self.app);
-        match self.app.runtime.store.finish_file((&self.id, purpose), size, expires, limits).await {
+        let (limits, now) = (limits(&self.app), UnixMillis(self.app.runtime.shared.clock.unix_ms()));
+        match self.app.runtime.store.finish_file((&self.id, purpose), size, (expires, limits), now).await {
             Err(store::Error::Full { what, limit }) => return Err(too_large(what, limit)),
             other => stored(other)?,
         }

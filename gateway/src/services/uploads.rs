@@ -224,7 +224,7 @@ async fn finish(
 ) -> Result<(), RequestError> {
     let of = (upload.id.as_str(), draft.id.as_str());
     let bounds = (expires, limits(app));
-    match app.runtime.store.finish_upload(of, &upload.purpose, size, bounds).await {
+    match app.runtime.store.finish_upload(of, &upload.purpose, size, bounds, now(app)).await {
         Err(store::Error::Full { what, limit }) => Err(too_large(what, limit)),
         Err(store::Error::Missing("upload")) => Err(over("completed or cancelled already")),
         other => stored(other),

@@ -4,7 +4,9 @@ use base::Bytes;
 use serde_json::{Value, json};
 use store::UnixMillis;
 
-use crate::common::batch::{form, form_of_bytes, line, lines, make, read, send_form_to, until_over, upload};
+use crate::common::batch::{
+    form, form_of_bytes, line, lines, make, read, send as send_file, send_form_to, until_over, upload,
+};
 use crate::common::client::{Client, Reply};
 use crate::common::{Server, config, key_of, lasting_store, model, serve, serve_on, serve_with};
 
@@ -208,6 +210,9 @@ async fn what_is_announced_counts_among_what_its_tenant_keeps() {
     let kept = upload(client, &(line("a", json!({"prompt": "Say a"})) + "\n")).await;
     let path = begin(client, &wanted(800)).await;
     let full = client.post("/v1/uploads", &wanted(200)).await;
+    assert!(full.status == 413 && full.error().contains("1000 bytes in files"), "{}", full.body);
+    let large = line("a", json!({"prompt": "x".repeat(100)})) + "\n";
+    let full = send_file(client, &[("purpose", None, "batch"), ("file", Some("in.jsonl"), &large)]).await;
     assert!(full.status == 413 && full.error().contains("1000 bytes in files"), "{}", full.body);
     begin(&other_client(&server).await, &wanted(200)).await;
     assert_eq!(cancel(client, &path).await.status, 200);
