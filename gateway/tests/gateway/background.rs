@@ -164,7 +164,7 @@ async fn a_response_in_the_background_is_called_off_by_its_tenant_alone_and_for_
 #[actix_web::test]
 async fn what_has_no_meaning_in_the_background_is_refused_by_its_name() {
     let mut config = config();
-    config.limits.tenant_ticket_bytes_max = Bytes(2_600);
+    config.limits.tenant_ticket_bytes_max = Bytes(2_000);
     let server = serve_with(config, chatty()).await;
     let client = &server.client;
     for (field, value, param) in [
@@ -194,6 +194,23 @@ async fn what_has_no_meaning_in_the_background_is_refused_by_its_name() {
     server.gate.release();
     server.until_free().await;
     assert_eq!(server.metric("relserve_rows_total{outcome=\"stop\"}"), ended);
+    assert_eq!(read(client, &response).await["status"], "completed", "nothing went for it");
+    // What fits has the room of the oldest that are over.
+    for word in ["two", "three", "four"] {
+        let body = ask(&format!("say {word}"));
+        let taken = async {
+            // An end is written a little after its answer.
+            loop {
+                let reply = client.post("/v1/responses", &body).await;
+                if reply.status == 200 {
+                    return reply.json();
+                }
+            }
+        };
+        let next = seen_in_time("the one before makes room", taken).await;
+        assert_eq!(text(&until(client, &next, "completed").await), word);
+    }
+    assert_eq!(client.get(&path_of(&response)).await.status, 404);
 }
 
 #[actix_web::test]

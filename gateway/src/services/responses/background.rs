@@ -31,7 +31,7 @@ use crate::wire::openai::{PreviousResponse, ResponseEcho, ResponseEnvelope, Resp
 use crate::wire::relquery;
 
 /// The kind of a ticket that holds a response.
-pub(crate) const KIND: &str = "response";
+pub(crate) const KIND: &str = store::RESPONSE;
 
 /// Prefix of public ids.
 const PREFIX: &str = "resp-";
