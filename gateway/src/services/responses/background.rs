@@ -16,6 +16,7 @@ use serving::error::{RequestError, internal, stored};
 use serving::ownership;
 use serving::relquery_state::{RelQueryState, State};
 use serving::submit::{self, Prepared, Resumed};
+use serving::traces::Origin;
 use store::{NewTicket, StoredResponse, Ticket, TicketRow, TicketState, UnixMillis};
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -89,7 +90,8 @@ pub(crate) async fn begin(
     caller: Caller,
     request: BackgroundRequest,
 ) -> Result<ResponseReply, RequestError> {
-    let beginning = tokio::spawn(begin_one(Arc::clone(app), Arc::clone(model), caller, request));
+    let beginning = begin_one(Arc::clone(app), Arc::clone(model), caller, request);
+    let beginning = tokio::spawn(Origin::carried(beginning));
     beginning.await.map_err(internal)?
 }
 
