@@ -59,7 +59,7 @@ pub use migrate::SCHEMA_VERSION;
 pub use nodes::NodeClaim;
 pub use open::{Store, StoreOptions};
 pub use replica_leases::{OtherLease, ReplicaLease};
-pub use responses::{NewResponse, StoredResponse};
+pub use responses::{NewResponse, RESPONSE, StoredResponse};
 pub use results::{NewResult, ResultKey, ResultLimits};
 pub use schemas::{NewSchema, SchemaLimits, SchemaPut, StoredSchema};
 pub use shares::WorkbookShare;

@@ -95,28 +95,7 @@ impl Store {
     ) -> Result<(), Error> {
         self.bounded(async {
             let mut tx = self.begin_write(Lock::Files).await?;
-            let (files, held): (i64, i64) = sqlx::query_as(
-                "SELECT COUNT(*), CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM files \
-                 WHERE whole = 1 AND tenant = $1",
-            )
-            .bind(to_sql(new.tenant.0))
-            .fetch_one(&mut *tx)
-            .await?;
-            let (pending, expected): (i64, i64) = sqlx::query_as(
-                "SELECT COUNT(*), CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM uploads \
-                 WHERE state = 'pending' AND tenant = $1 AND expires > $2",
-            )
-            .bind(to_sql(new.tenant.0))
-            .bind(now.to_sql())
-            .fetch_one(&mut *tx)
-            .await?;
-            if from_sql(files).saturating_add(from_sql(pending)) >= limits.files {
-                return Err(Error::Full { what: "files", limit: limits.files });
-            }
-            let held = from_sql(held).saturating_add(from_sql(expected));
-            if held.saturating_add(new.bytes.0) > limits.bytes.0 {
-                return Err(Error::Full { what: "bytes in files", limit: limits.bytes.0 });
-            }
+            files::check_room(&mut tx, (new.tenant, new.bytes), limits, (None, now)).await?;
             sqlx::query(
                 "INSERT INTO uploads (id, tenant, purpose, name, bytes, kept_ms, state, file, created, expires) \
                  VALUES ($1, $2, $3, $4, $5, $6, 'pending', NULL, $7, $8)",
@@ -222,10 +201,11 @@ impl Store {
         purpose: &str,
         size: (Bytes, u64),
         (expires, limits): (UnixMillis, FileLimits),
+        now: UnixMillis,
     ) -> Result<(), Error> {
         self.bounded(async {
             let mut tx = self.begin_write(Lock::Files).await?;
-            files::finish(&mut tx, (file, purpose), size, (expires, limits)).await?;
+            files::finish(&mut tx, (file, purpose), size, (expires, limits), (Some(upload), now)).await?;
             let done = sqlx::query(
                 "UPDATE uploads SET state = 'completed', file = $1 WHERE id = $2 AND state = 'pending'",
             )

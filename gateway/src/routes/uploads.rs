@@ -119,7 +119,7 @@ async fn take(app: &App, form: &mut Multipart, part: &mut UploadPart) -> Result<
     Ok(part.finish(app).await?)
 }
 
-/// Puts parts together to a file. One that is completed is told again.
+/// Puts parts together to a file. One that is completed is told again, one that is being completed is a 429.
 #[utoipa::path(
     post, path = "/v1/uploads/{id}/complete", tag = "batches", params(("id" = String, Path)),
     request_body(content = Object, description = "part_ids (in their order), md5 (of the whole file)"),

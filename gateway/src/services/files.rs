@@ -186,17 +186,17 @@ impl Draft {
         size: (Bytes, u64),
         expires: UnixMillis,
     ) -> Result<FileInfo, RequestError> {
-        let limits = limits(&self.app);
-        match self.app.runtime.store.finish_file((&self.id, purpose), size, expires, limits).await {
+        let (limits, now) = (limits(&self.app), UnixMillis(self.app.runtime.shared.clock.unix_ms()));
+        match self.app.runtime.store.finish_file((&self.id, purpose), size, (expires, limits), now).await {
             Err(store::Error::Full { what, limit }) => return Err(too_large(what, limit)),
             other => stored(other)?,
         }
         find(&self.app, self.tenant, &self.id).await
     }
 
-    /// Deletes what was written.
+    /// Deletes what was written, unless it is whole: its end may have been stored though it was answered with an error.
     pub async fn discard(self) {
-        if let Err(error) = self.app.runtime.store.delete_file(self.tenant, &self.id).await {
+        if let Err(error) = self.app.runtime.store.delete_draft(self.tenant, &self.id).await {
             tracing::warn!(%error, file = self.id, "a file that is not whole was not deleted; it goes by its date");
         }
     }

@@ -12,6 +12,7 @@ use store::{FileInfo, NewPartedUpload, PartedUpload, UnixMillis, UploadState};
 use crate::services::encoded::{Base64Chunks, content_of};
 use crate::services::files::{Draft, FileWriter, NewUpload, limits, too_large};
 use crate::services::sql::uploads::PURPOSE;
+use crate::services::upload_joins::UploadJoin;
 use crate::state::App;
 use crate::wire::uploads::{UploadCompletion, UploadRequest};
 
@@ -118,14 +119,23 @@ pub async fn complete(
     tenant: TenantId,
     (id, wanted): (&str, UploadCompletion),
 ) -> Result<(PartedUpload, Option<FileInfo>), RequestError> {
-    let upload = find(app, tenant, id).await?;
+    let mut upload = find(app, tenant, id).await?;
     if upload.state != UploadState::Completed {
         check_pending(&upload)?;
+        let begun = app.upload_joins.begin(id).ok_or_else(|| RequestError::Busy {
+            what: "completion of an upload at a time",
+            limit: "1".into(),
+            retry_after: Millis(1_000),
+        })?;
         // A task of its own: where its client leaves, nothing half written stays behind.
-        let joining = tokio::spawn(join(Arc::clone(app), tenant, upload, wanted));
-        joining.await.map_err(internal)??;
+        let joining = tokio::spawn(join(Arc::clone(app), tenant, (upload, begun), wanted));
+        let joined = joining.await.map_err(internal)?;
+        upload = find(app, tenant, id).await?;
+        // It may be completed all the same: by another gateway, or by a commit of which nothing was heard.
+        if upload.state != UploadState::Completed {
+            joined?;
+        }
     }
-    let upload = find(app, tenant, id).await?;
     let file = match &upload.file {
         Some(file) => stored(app.runtime.store.file(tenant, file, now(app)).await)?,
         None => None,
@@ -136,7 +146,7 @@ pub async fn complete(
 async fn join(
     app: Arc<App>,
     tenant: TenantId,
-    upload: PartedUpload,
+    (upload, _begun): (PartedUpload, UploadJoin),
     wanted: UploadCompletion,
 ) -> Result<(), RequestError> {
     check_parts(&app, &upload, &wanted.part_ids).await?;
@@ -214,7 +224,7 @@ async fn finish(
 ) -> Result<(), RequestError> {
     let of = (upload.id.as_str(), draft.id.as_str());
     let bounds = (expires, limits(app));
-    match app.runtime.store.finish_upload(of, &upload.purpose, size, bounds).await {
+    match app.runtime.store.finish_upload(of, &upload.purpose, size, bounds, now(app)).await {
         Err(store::Error::Full { what, limit }) => Err(too_large(what, limit)),
         Err(store::Error::Missing("upload")) => Err(over("completed or cancelled already")),
         other => stored(other),

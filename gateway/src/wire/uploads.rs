@@ -1,5 +1,7 @@
 //! Uploads in parts on the wire, in OpenAI's shape.
 
+use std::collections::HashSet;
+
 use base::{Bytes, Millis};
 use serde::Serialize;
 use serde_json::Value;
@@ -69,6 +71,9 @@ pub fn completion(mut fields: JsonFields) -> Result<UploadCompletion, RequestErr
     let Some(part_ids) = part_ids.filter(|ids| !ids.is_empty()) else {
         return fields.bad("part_ids", "must be an array of parts' ids");
     };
+    if let Some(place) = first_repeated(&part_ids) {
+        return fields.bad(&format!("part_ids[{place}]"), "is there twice");
+    }
     let md5 = fields.string("md5")?.map(|md5| md5.to_ascii_lowercase());
     let is_md5 = |md5: &String| md5.len() == MD5_DIGITS && md5.bytes().all(|digit| digit.is_ascii_hexdigit());
     if !md5.as_ref().is_none_or(is_md5) {
@@ -76,6 +81,12 @@ pub fn completion(mut fields: JsonFields) -> Result<UploadCompletion, RequestErr
     }
     fields.finish()?;
     Ok(UploadCompletion { part_ids, md5 })
+}
+
+/// The place of the first that was there before.
+fn first_repeated(ids: &[String]) -> Option<usize> {
+    let mut seen = HashSet::new();
+    ids.iter().position(|id| !seen.insert(id))
 }
 
 /// An upload.
@@ -174,6 +185,7 @@ mod tests {
             ("{}", "`part_ids`"),
             (r#"{"part_ids":[]}"#, "`part_ids`"),
             (r#"{"part_ids":[1]}"#, "`part_ids`"),
+            (r#"{"part_ids":["p","q","p"]}"#, "`part_ids[2]`"),
             (r#"{"part_ids":["p"],"md5":"0"}"#, "`md5`"),
             (r#"{"part_ids":["p"],"x":1}"#, "`x`"),
         ] {

@@ -1,9 +1,10 @@
 //! Responses in the background: nobody waits, none is lost, and each says how far it is.
 
-use base::Bytes;
+use base::{Bytes, Millis};
+use gateway::wire::relquery::parse_id;
 use serde_json::{Value, json};
 use serving::model::Model;
-use store::{TicketState, UnixMillis};
+use store::{ClaimKind, DEFAULT_TENANT, Lease, TicketState, UnixMillis};
 
 use crate::common::client::Client;
 use crate::common::{Server, config, key_of, model, seen_in_time, serve_with};
@@ -163,7 +164,7 @@ async fn a_response_in_the_background_is_called_off_by_its_tenant_alone_and_for_
 #[actix_web::test]
 async fn what_has_no_meaning_in_the_background_is_refused_by_its_name() {
     let mut config = config();
-    config.limits.tenant_ticket_bytes_max = Bytes(2_600);
+    config.limits.tenant_ticket_bytes_max = Bytes(2_000);
     let server = serve_with(config, chatty()).await;
     let client = &server.client;
     for (field, value, param) in [
@@ -193,6 +194,23 @@ async fn what_has_no_meaning_in_the_background_is_refused_by_its_name() {
     server.gate.release();
     server.until_free().await;
     assert_eq!(server.metric("relserve_rows_total{outcome=\"stop\"}"), ended);
+    assert_eq!(read(client, &response).await["status"], "completed", "nothing went for it");
+    // What fits has the room of the oldest that are over.
+    for word in ["two", "three", "four"] {
+        let body = ask(&format!("say {word}"));
+        let taken = async {
+            // An end is written a little after its answer.
+            loop {
+                let reply = client.post("/v1/responses", &body).await;
+                if reply.status == 200 {
+                    return reply.json();
+                }
+            }
+        };
+        let next = seen_in_time("the one before makes room", taken).await;
+        assert_eq!(text(&until(client, &next, "completed").await), word);
+    }
+    assert_eq!(client.get(&path_of(&response)).await.status, 404);
 }
 
 #[actix_web::test]
@@ -223,6 +241,36 @@ async fn a_response_in_the_background_goes_on_after_a_restart_with_all_that_was_
     );
     assert_eq!(said(&third.client, &done).await, ["say two", "one", "say one"]);
     third.until_free().await;
+}
+
+#[actix_web::test]
+async fn a_response_that_another_gateway_had_for_a_while_is_taken_up_again() {
+    let server = serve().await;
+    let client = &server.client;
+    let runtime = &server.running.app.runtime;
+    let later = UnixMillis(runtime.shared.clock.unix_ms()).after(Millis(600_000));
+    let others = |until| Lease { holder: "b".into(), process: "one of b".into(), until };
+    // It is noticed as the answer is written, and while the response runs.
+    for is_answered in [true, false] {
+        server.gate.shut();
+        let response = begin(client, &ask("say one")).await;
+        let lease = others(later.after(Millis(1)));
+        let claimed = runtime.store.claim_tickets(ClaimKind::Replies, &lease, 9, later).await.unwrap();
+        assert_eq!(claimed.len(), 1);
+        if is_answered {
+            server.gate.release();
+        }
+        let id = parse_id("resp-", response["id"].as_str().unwrap()).unwrap();
+        let has_left = |_: &Server| runtime.registry.get(DEFAULT_TENANT, id).is_none();
+        server.until("it has left this gateway", has_left).await;
+        server.gate.release();
+        server.until_free().await;
+        // The other gateway is gone, and its lease runs out.
+        assert_eq!(runtime.store.renew_tickets(&others(UnixMillis(1))).await.unwrap(), 1);
+        let done = until(client, &response, "completed").await;
+        assert_eq!(text(&done), "one");
+    }
+    server.until_free().await;
 }
 
 // Case 45.

@@ -4,9 +4,11 @@ use base::Bytes;
 use serde_json::{Value, json};
 use store::UnixMillis;
 
-use crate::common::batch::{form, form_of_bytes, line, lines, make, read, send_form_to, until_over, upload};
+use crate::common::batch::{
+    form, form_of_bytes, line, lines, make, read, send as send_file, send_form_to, until_over, upload,
+};
 use crate::common::client::{Client, Reply};
-use crate::common::{Server, config, key_of, model, serve, serve_with};
+use crate::common::{Server, config, key_of, lasting_store, model, serve, serve_on, serve_with};
 
 fn wanted(bytes: usize) -> Value {
     json!({"filename": "in.jsonl", "purpose": "batch", "bytes": bytes, "mime_type": "text/jsonl"})
@@ -111,6 +113,7 @@ async fn what_was_not_announced_is_refused_and_the_upload_goes_on() {
     for (body, param) in [
         (json!({"part_ids": [first]}), "part_ids"),
         (json!({"part_ids": [first, "part_1"]}), "part_ids[1]"),
+        (json!({"part_ids": [first, first]}), "part_ids[1]"),
         (json!({"part_ids": ids, "md5": zeros}), "md5"),
         (json!({"part_ids": ids, "md5": "no"}), "md5"),
         (json!({}), "part_ids"),
@@ -168,6 +171,34 @@ async fn an_upload_that_is_called_off_leaves_nothing() {
 }
 
 #[actix_web::test]
+async fn an_upload_that_is_completed_more_than_once_at_a_time_becomes_one_file() {
+    let (_folder, store) = lasting_store().await;
+    let server = serve_on(config(), model(), store.clone()).await;
+    let mut second = config();
+    second.store.node = "b".into();
+    let second = serve_on(second, model(), store).await;
+    let client = &server.client;
+    let text = lines((0..3).map(|number| format!("w{number}")));
+    let path = begin(client, &wanted(text.len())).await;
+    let body = json!({"part_ids": [add(client, &path, text.as_bytes()).await]});
+    // One gateway does it once at a time.
+    let id = path.rsplit('/').next().unwrap();
+    let begun = server.running.app.upload_joins.begin(id);
+    let busy = complete(client, &path, body.clone()).await;
+    assert_eq!((busy.status, busy.header("retry-after")), (429, Some("1")), "{}", busy.body);
+    drop(begun);
+    // Two gateways: whoever comes too late tells what the other made.
+    let completed = [client, &second.client].map(|client| complete(client, &path, body.clone()));
+    let completed = futures_util::future::join_all(completed).await;
+    for reply in &completed {
+        assert_eq!(reply.status, 200, "{}", reply.body);
+        assert_eq!(reply.json(), completed[0].json());
+    }
+    let listed = client.get("/v1/files").await.json();
+    assert_eq!(listed["data"], json!([completed[0].json()["file"]]));
+}
+
+#[actix_web::test]
 async fn what_is_announced_counts_among_what_its_tenant_keeps() {
     let mut config = config();
     config.bulk.tenant_bytes_max = Bytes(1_000);
@@ -179,6 +210,9 @@ async fn what_is_announced_counts_among_what_its_tenant_keeps() {
     let kept = upload(client, &(line("a", json!({"prompt": "Say a"})) + "\n")).await;
     let path = begin(client, &wanted(800)).await;
     let full = client.post("/v1/uploads", &wanted(200)).await;
+    assert!(full.status == 413 && full.error().contains("1000 bytes in files"), "{}", full.body);
+    let large = line("a", json!({"prompt": "x".repeat(100)})) + "\n";
+    let full = send_file(client, &[("purpose", None, "batch"), ("file", Some("in.jsonl"), &large)]).await;
     assert!(full.status == 413 && full.error().contains("1000 bytes in files"), "{}", full.body);
     begin(&other_client(&server).await, &wanted(200)).await;
     assert_eq!(cancel(client, &path).await.status, 200);

@@ -85,6 +85,7 @@ macro_rules! for_each_case {
             tickets::a_ticket_collects_rows_once_and_ends_once,
             tickets::usage_is_recorded_with_the_row_that_used_it_once,
             tickets::a_tenants_tickets_stay_within_its_bytes,
+            tickets::the_oldest_responses_that_are_over_make_room_for_a_tenants_tickets,
             tickets::more_rows_than_a_statement_takes_are_appended_once_each,
             tickets::another_tenant_can_neither_read_nor_delete_a_ticket,
             tickets::deleted_and_expired_tickets_take_no_more_rows,

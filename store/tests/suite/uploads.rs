@@ -64,7 +64,7 @@ pub(crate) async fn the_parts_of_an_upload_become_a_file_of_its_tenant(url: Stri
     assert_eq!(store.file(DEFAULT_TENANT, "p", at(2)).await.expect("read"), None, "it is no file");
     begin_file(&store, "f").await;
     let finish = async |file: &'static str, limits: FileLimits| {
-        store.finish_upload(("u", file), "batch", (Bytes(6), 2), (at(90), limits)).await
+        store.finish_upload(("u", file), "batch", (Bytes(6), 2), (at(90), limits), at(2)).await
     };
     let full = finish("f", FileLimits { bytes: Bytes(5), ..LIMITS }).await;
     assert!(matches!(full, Err(Error::Full { limit: 5, .. })), "{full:?}");
@@ -85,7 +85,7 @@ pub(crate) async fn uploads_stay_within_what_their_tenant_may_keep(url: String) 
     let store = open(&url).await;
     let zeta = second_tenant(&store).await;
     begin_file(&store, "f").await;
-    store.finish_file(("f", "batch"), (Bytes(40), 1), at(90), LIMITS).await.expect("ended");
+    store.finish_file(("f", "batch"), (Bytes(40), 1), (at(90), LIMITS), at(1)).await.expect("ended");
     create(&store, DEFAULT_TENANT, ("u", 50)).await.expect("room for sixty");
     let full = create(&store, DEFAULT_TENANT, ("v", 11)).await;
     assert!(matches!(full, Err(Error::Full { what: "bytes in files", limit: 100 })), "{full:?}");
@@ -95,6 +95,18 @@ pub(crate) async fn uploads_stay_within_what_their_tenant_may_keep(url: String) 
     assert!(matches!(full, Err(Error::Full { what: "files", limit: 3 })), "{full:?}");
     assert!(store.cancel_upload("v").await.expect("asked"));
     create(&store, DEFAULT_TENANT, ("x", 1)).await.expect("there is room again");
+
+    // What an upload will be is kept free of other files, until its time is over.
+    begin_file(&store, "g").await;
+    let finish = async |file: &'static str, bytes, now| {
+        store.finish_file((file, "batch"), (Bytes(bytes), 1), (at(200), LIMITS), at(now)).await
+    };
+    let full = finish("g", 1, 1).await;
+    assert!(matches!(full, Err(Error::Full { what: "files", limit: 3 })), "{full:?}");
+    assert!(store.cancel_upload("x").await.expect("asked"));
+    let full = finish("g", 11, 1).await;
+    assert!(matches!(full, Err(Error::Full { what: "bytes in files", limit: 100 })), "{full:?}");
+    finish("g", 60, 100).await.expect("the upload is forgotten");
 
     add(&store, "u", ("p", 30)).await.expect("added");
     let full = add(&store, "u", ("q", 21)).await;

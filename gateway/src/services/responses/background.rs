@@ -16,6 +16,7 @@ use serving::error::{RequestError, internal, stored};
 use serving::ownership;
 use serving::relquery_state::{RelQueryState, State};
 use serving::submit::{self, Prepared, Resumed};
+use serving::traces::Origin;
 use store::{NewTicket, StoredResponse, Ticket, TicketRow, TicketState, UnixMillis};
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -31,12 +32,12 @@ use crate::wire::openai::{PreviousResponse, ResponseEcho, ResponseEnvelope, Resp
 use crate::wire::relquery;
 
 /// The kind of a ticket that holds a response.
-pub(crate) const KIND: &str = "response";
+pub(crate) const KIND: &str = store::RESPONSE;
 
 /// Prefix of public ids.
 const PREFIX: &str = "resp-";
 
-/// Time between two looks whether a response was called off at another gateway.
+/// Time between two looks whether a response was called off at another gateway, or taken over by it.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// A response that is to run in the background.
@@ -71,6 +72,16 @@ enum ResponseEnd {
     Failed(RequestError),
 }
 
+/// Who has a response's ticket.
+enum TicketLease {
+    /// This gateway.
+    Held,
+    /// Nobody: it has ended, or is gone.
+    Over,
+    /// Another gateway.
+    Lost,
+}
+
 /// Starts a response and writes its ticket; its first reply. A task of its own, which goes on where the client leaves:
 /// of a ticket that is written something must run.
 pub(crate) async fn begin(
@@ -79,7 +90,8 @@ pub(crate) async fn begin(
     caller: Caller,
     request: BackgroundRequest,
 ) -> Result<ResponseReply, RequestError> {
-    let beginning = tokio::spawn(begin_one(Arc::clone(app), Arc::clone(model), caller, request));
+    let beginning = begin_one(Arc::clone(app), Arc::clone(model), caller, request);
+    let beginning = tokio::spawn(Origin::carried(beginning));
     beginning.await.map_err(internal)?
 }
 
@@ -153,8 +165,18 @@ async fn follow(
 ) {
     let id = envelope.id();
     while tokio::time::timeout(LOOK, ownership::finished(&relquery)).await.is_err() {
-        if is_called_off(&app, relquery.tenant, &id).await {
-            ownership::cancel(&runtime, &relquery);
+        match lease_of(&app, relquery.tenant, &id).await {
+            TicketLease::Held => {}
+            TicketLease::Over => {
+                ownership::cancel(&runtime, &relquery);
+            }
+            TicketLease::Lost => {
+                tracing::warn!(ticket = id, "a response is another gateway's now: it ends here");
+                // Nobody called it off: should it come back, it is taken up anew.
+                runtime.registry.remove(relquery.id);
+                ownership::cancel(&runtime, &relquery);
+                return;
+            }
         }
     }
     let end = end_of(&relquery.read(), &envelope);
@@ -163,14 +185,22 @@ async fn follow(
     write_end(&app, &id, end).await;
     drop(alone);
     relquery.show_all();
-    runtime.registry.ended(&relquery);
+    // What is told of it stands in its ticket. Where that was lost to another gateway, it may come back.
+    runtime.registry.remove(relquery.id);
 }
 
-/// Whether a ticket was deleted or has ended, or is another gateway's. A database that is away stops nothing.
-async fn is_called_off(app: &App, tenant: TenantId, id: &str) -> bool {
-    let is_ours =
-        |ticket: &Ticket| ticket.state == TicketState::Running && ticket.holder == app.config.store.node;
-    find_ticket(app, tenant, id).await.is_ok_and(|found| !found.as_ref().is_some_and(is_ours))
+/// Who has a ticket. A database that is away stops nothing.
+async fn lease_of(app: &App, tenant: TenantId, id: &str) -> TicketLease {
+    let now = UnixMillis(app.runtime.shared.clock.unix_ms());
+    match app.runtime.store.ticket_holder(tenant, id, now).await {
+        Ok(Some((TicketState::Running, holder))) if holder == app.config.store.node => TicketLease::Held,
+        Ok(Some((TicketState::Running, _))) => TicketLease::Lost,
+        Ok(_) => TicketLease::Over,
+        Err(error) => {
+            tracing::warn!(%error, ticket = id, "a response cannot be looked at; it goes on");
+            TicketLease::Held
+        }
+    }
 }
 
 /// How a relQuery ended; `None` where the server ends and it does not.
