@@ -29,7 +29,7 @@ pub(crate) async fn a_ticket_collects_rows_once_and_ends_once(url: String) {
     );
     assert_eq!((read.created, read.expires, read.summary), (at(0), at(1_000), None));
     let holder = async |now| store.ticket_holder(DEFAULT_TENANT, "rq-1", at(now)).await.expect("read");
-    assert_eq!(holder(1).await, Some((TicketState::Running, "a".into())));
+    assert_eq!(holder(1).await, Some((TicketState::Running, "a".to_owned())));
     assert_eq!(holder(1_000).await, None, "past its date");
 
     let finish = async |holder, state, summary| {
@@ -40,7 +40,7 @@ pub(crate) async fn a_ticket_collects_rows_once_and_ends_once(url: String) {
     assert!(!finish(None, TicketState::Cancelled, None).await, "it is over");
     let read = store.ticket(DEFAULT_TENANT, "rq-1", at(1)).await.expect("read").expect("there");
     assert_eq!((read.state, read.summary.as_deref()), (TicketState::Completed, Some("{\"usage\":{}}")));
-    assert_eq!(holder(1).await, Some((TicketState::Completed, "a".into())));
+    assert_eq!(holder(1).await, Some((TicketState::Completed, "a".to_owned())));
 }
 
 pub(crate) async fn a_tenants_tickets_stay_within_its_bytes(url: String) {
