@@ -120,7 +120,8 @@ mod tests {
         }
         assert_eq!(registry.running().len(), 3);
         let token = PromptToken { id: TokenId(1), text: "a".into(), bytes: None, likelihood: None };
-        relqueries[2].keep_prompt(0, &[token]);
+        let tokens = [token];
+        relqueries[2].keep_prompt(0, &tokens);
         for relquery in &relqueries {
             relquery.end(Status::Completed, Time(1));
             registry.ended(relquery);
@@ -128,6 +129,8 @@ mod tests {
         }
         assert!(registry.get(TenantId(1), RelQueryId(1)).is_none(), "the oldest has left");
         assert!(relqueries[2].read().rows[0].prompt.is_empty(), "nobody asks for that again");
+        relqueries[2].keep_prompt(0, &tokens);
+        assert!(relqueries[2].read().rows[0].prompt.is_empty(), "a step that it left was still under way");
         assert!(registry.get(TenantId(1), RelQueryId(2)).is_some(), "said twice, counted once");
         assert!(registry.get(TenantId(1), RelQueryId(3)).is_some());
         assert!(registry.get(TenantId(2), RelQueryId(3)).is_none(), "another tenant's");

@@ -398,9 +398,12 @@ impl RelQueryState {
         self.read().rows[index as usize].logprobs.extend_from_slice(logprobs);
     }
 
-    /// Further tokens of a row's prompt, and how likely they were.
+    /// Further tokens of a row's prompt, and how likely they were: nobody reads those of a relQuery that is over.
     pub fn keep_prompt(&self, index: u32, tokens: &[PromptToken]) {
-        self.read().rows[index as usize].prompt.extend_from_slice(tokens);
+        let mut state = self.read();
+        if !state.is_over() {
+            state.rows[index as usize].prompt.extend_from_slice(tokens);
+        }
     }
 
     /// How likely the output of a row was that is about to be settled.
