@@ -236,7 +236,8 @@ impl Scheduler {
         self.draft_prefill(admitted, end, true, (drafts, published));
     }
 
-    /// Publishes the blocks that indices `start..end`, of one section, fill.
+    /// Publishes the blocks that indices `start..end`, of one section, fill; of a row whose prompt is still scored,
+    /// none.
     pub(crate) fn publish(
         &mut self,
         id: RelQueryId,
@@ -249,6 +250,9 @@ impl Scheduler {
         let relquery = self.relqueries.get_mut(&id).expect("its slot is being written");
         let scope = relquery.scope;
         let row = relquery.row_mut(index);
+        if row.scores_prompt() {
+            return; // It holds none of the cached blocks that others would have to reach its own by.
+        }
         let part = row.part_at(start);
         let first = row.part_start(part);
         let content_end = if self.config.publish_generated { end } else { end.min(row.prompt_len()) };

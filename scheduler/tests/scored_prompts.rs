@@ -102,6 +102,19 @@ fn a_prompt_that_is_scored_is_computed_whole_and_each_of_its_tokens_is_told_once
 }
 
 #[test]
+fn a_prompt_that_is_scored_leaves_nothing_in_the_prefix_cache() {
+    for policy in Policy::ALL {
+        let mut world = World::new(policy);
+        world.submit(Some(0));
+        world.run(None);
+        world.submit(None);
+        assert_eq!(usage(&world.run(None)).cached.0, 0, "{policy}");
+        world.submit(None);
+        assert_eq!(usage(&world.run(None)).cached.0, 32, "{policy}: one that is not scored does");
+    }
+}
+
+#[test]
 fn what_was_told_before_the_memory_was_lost_is_not_told_again() {
     for (policy, lost) in Policy::ALL.into_iter().flat_map(|policy| [0, 1, 2, 4].map(|lost| (policy, lost))) {
         let mut world = World::new(policy);
