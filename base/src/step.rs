@@ -264,7 +264,7 @@ pub struct PromptOutcome {
     pub request: RequestId,
     /// The slot's targets, in order, behind the prompt's first token where the slot begins with that; or why the
     /// row failed.
-    pub result: Result<Vec<PromptToken>, RowError>,
+    pub result: Result<Arc<[PromptToken]>, RowError>,
 }
 
 /// What came of a step: one [`RowOutcome`] per slot that samples, in slot order.

@@ -51,7 +51,7 @@ fn scored(row: &Row, other: &Row, ends: &[usize]) -> (Vec<PromptToken>, Vec<Resu
         drawn.extend(outcome.rows.into_iter().map(|row| row.result));
         for prompt in outcome.prompts {
             assert_eq!(prompt.request.0, row.id);
-            told.extend(prompt.result.expect("logits are numbers"));
+            told.extend_from_slice(&prompt.result.expect("logits are numbers"));
         }
         start = *end;
     }

@@ -1,5 +1,7 @@
 //! What the scheduler tells its owner: refusals, events, counts. Plain data.
 
+use std::sync::Arc;
+
 use base::{End, Periods, PromptToken, RelQueryId, RowError, TokenCount, TokenId, TokenLogprob};
 
 use crate::kv::TierStats;
@@ -102,7 +104,7 @@ pub enum Event {
     Started { relquery: RelQueryId, row: u32 },
     /// The next tokens of the row's prompt, and how likely they were, where the row asks for that. They all come
     /// before the first token of its output.
-    Prompt { relquery: RelQueryId, row: u32, tokens: Vec<PromptToken> },
+    Prompt { relquery: RelQueryId, row: u32, tokens: Arc<[PromptToken]> },
     /// A token of the row.
     Token {
         relquery: RelQueryId,

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::Arc;
 
 use base::{
     BlockId, PromptTargets, PromptToken, RequestId, Section, Sees, SpanKind, TokenCount, TokenId, WorkItem,
@@ -101,11 +102,14 @@ impl Row {
 
     /// Takes in what was told of the prompt's tokens when those from `start` on were computed; those of them that
     /// are new, for a row that was taken back has some told again.
-    pub(crate) fn take_scored(&mut self, start: u32, told: &[PromptToken]) -> Vec<PromptToken> {
+    pub(crate) fn take_scored(&mut self, start: u32, told: &Arc<[PromptToken]>) -> Arc<[PromptToken]> {
         let first = if start == 0 { 0 } else { start + 1 };
         let known = self.scored.saturating_sub(first) as usize;
         self.scored = self.scored.max(first + told.len() as u32);
-        told.get(known..).unwrap_or_default().to_vec()
+        match known {
+            0 => Arc::clone(told),
+            _ => told.get(known..).unwrap_or_default().into(),
+        }
     }
 
     /// Whether its prompt is computed.

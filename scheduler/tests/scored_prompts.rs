@@ -66,7 +66,7 @@ impl World {
 
 fn told(events: &[Event]) -> Vec<TokenId> {
     let tokens = events.iter().filter_map(|event| match event {
-        Event::Prompt { tokens, .. } => Some(tokens),
+        Event::Prompt { tokens, .. } => Some(&tokens[..]),
         _ => None,
     });
     tokens.flatten().map(|token| token.id).collect()

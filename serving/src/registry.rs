@@ -95,9 +95,9 @@ impl Registry {
 
 /// Forgets how likely the tokens of a relQuery's prompts were, which only its one reply tells; how many rows it has.
 fn forget_scores(relquery: &RelQueryState) -> usize {
-    let mut state = relquery.read();
-    state.rows.iter_mut().for_each(|row| row.prompt = Vec::new());
-    state.rows.len()
+    // There may be many: they are freed once the relQuery is not locked any more.
+    let scores: Vec<_> = relquery.read().rows.iter_mut().map(|row| std::mem::take(&mut row.prompt)).collect();
+    scores.len()
 }
 
 #[cfg(test)]
@@ -120,8 +120,8 @@ mod tests {
         }
         assert_eq!(registry.running().len(), 3);
         let token = PromptToken { id: TokenId(1), text: "a".into(), bytes: None, likelihood: None };
-        let tokens = [token];
-        relqueries[2].keep_prompt(0, &tokens);
+        let tokens: Arc<[PromptToken]> = [token].into();
+        relqueries[2].keep_prompt(0, Arc::clone(&tokens));
         for relquery in &relqueries {
             relquery.end(Status::Completed, Time(1));
             registry.ended(relquery);
@@ -129,7 +129,7 @@ mod tests {
         }
         assert!(registry.get(TenantId(1), RelQueryId(1)).is_none(), "the oldest has left");
         assert!(relqueries[2].read().rows[0].prompt.is_empty(), "nobody asks for that again");
-        relqueries[2].keep_prompt(0, &tokens);
+        relqueries[2].keep_prompt(0, tokens);
         assert!(relqueries[2].read().rows[0].prompt.is_empty(), "a step that it left was still under way");
         assert!(registry.get(TenantId(1), RelQueryId(2)).is_some(), "said twice, counted once");
         assert!(registry.get(TenantId(1), RelQueryId(3)).is_some());

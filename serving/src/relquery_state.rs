@@ -62,8 +62,8 @@ pub struct AnswerRow {
     pub tokens: Vec<TokenId>,
     /// Log probabilities of its tokens, where they were asked for.
     pub logprobs: Vec<TokenLogprob>,
-    /// The tokens of its prompt, where it was asked how likely they were.
-    pub prompt: Vec<PromptToken>,
+    /// The tokens of its prompt, piece by piece, where it was asked how likely they were.
+    pub prompt: Vec<Arc<[PromptToken]>>,
     /// How likely its output was among all that its constraint allowed, where that is known.
     pub probability: Option<f64>,
     /// What its run cost; nothing where it had none of its own.
@@ -251,6 +251,11 @@ impl AnswerRow {
     pub(crate) fn failed(error: RequestError) -> Self {
         Self { state: RowProgress::Failed(error), ..Self::pending() }
     }
+
+    /// The tokens of its prompt, where it was asked how likely they were.
+    pub fn prompt_tokens(&self) -> impl Iterator<Item = &PromptToken> + Clone {
+        self.prompt.iter().flat_map(|piece| &piece[..])
+    }
 }
 
 /// One relQuery as its clients see it.
@@ -399,10 +404,10 @@ impl RelQueryState {
     }
 
     /// Further tokens of a row's prompt, and how likely they were: nobody reads those of a relQuery that is over.
-    pub fn keep_prompt(&self, index: u32, tokens: &[PromptToken]) {
+    pub fn keep_prompt(&self, index: u32, tokens: Arc<[PromptToken]>) {
         let mut state = self.read();
         if !state.is_over() {
-            state.rows[index as usize].prompt.extend_from_slice(tokens);
+            state.rows[index as usize].prompt.push(tokens);
         }
     }
 

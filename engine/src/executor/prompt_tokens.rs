@@ -1,6 +1,7 @@
 //! How likely the tokens of prompts were: each by the logits at the token before it.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use base::{LikelyPromptToken, PromptLikelihood, PromptOutcome, PromptToken, RowError, Slot, TokenId};
 use rayon::prelude::*;
@@ -60,7 +61,7 @@ pub(super) fn score(
         let first = (slot.start == 0).then(|| Ok(prompt_token(text, slot.input[0], None)));
         let others = targets.tokens.iter().zip(own);
         let others = others.map(|(id, found)| found.map(|found| prompt_token(text, *id, Some(found))));
-        let result: Result<Vec<PromptToken>, RowError> = first.into_iter().chain(others).collect();
+        let result: Result<Arc<[PromptToken]>, RowError> = first.into_iter().chain(others).collect();
         Some(PromptOutcome { request: slot.request, result })
     });
     Ok(outcomes.collect())

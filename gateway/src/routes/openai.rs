@@ -219,7 +219,8 @@ pub(crate) async fn answer(
         ownership::cancel(&model.runtime, handle.relquery());
         return Ok(HttpResponse::GatewayTimeout().json(too_late(handle.relquery().read().spent())));
     }
-    let state = handle.relquery().read();
+    // The loop does not wait until the reply is written: how likely prompts were may be much of it.
+    let state = handle.relquery().read().clone();
     let reply = match asked.api {
         Api::Completion => HttpResponse::Ok().json(envelope.completion(&state)?),
         Api::Chat => HttpResponse::Ok().json(envelope.chat(&state)?),

@@ -41,7 +41,7 @@ impl Driver {
             Event::Prompt { relquery, row, tokens } => {
                 let row = self.flights.get(&relquery).and_then(|flight| flight.rows.get(&row));
                 for target in row.into_iter().flat_map(|row| &row.targets) {
-                    target.relquery.keep_prompt(target.index, &tokens);
+                    target.relquery.keep_prompt(target.index, Arc::clone(&tokens));
                 }
             }
             Event::Token { relquery, row, token, text, logprob } => {

@@ -91,13 +91,19 @@ impl Chunker {
         Self { envelope, usage, sent }
     }
 
+    /// Whether how likely prompts' tokens were may be among what is new.
+    pub fn tells_scores(&self) -> bool {
+        let is_asked = self.envelope.prompt.fields.echoed_logprobs.is_some();
+        is_asked && self.sent.iter().any(|sent| !sent.opened)
+    }
+
     /// What is new.
     pub fn look(&mut self, state: &State) -> Look {
         let mut chunks = Vec::new();
         let mut sent = std::mem::take(&mut self.sent);
         for ((index, row), sent) in (0..).zip(&state.rows).zip(&mut sent) {
             if let Some(change) = self.change(index, row, sent) {
-                self.chunk(&change, &mut chunks);
+                self.chunk(change, &mut chunks);
             }
         }
         self.sent = sent;
@@ -115,17 +121,17 @@ impl Chunker {
     }
 
     /// Writes the change of one row: an opening, text, an end, whichever there are.
-    fn chunk(&self, change: &RowChange<'_>, chunks: &mut Vec<String>) {
-        let RowChange { index, opens, tokens, finish_reason, .. } = *change;
-        let usage = self.usage_so_far(index, change.output);
+    fn chunk(&self, change: RowChange<'_>, chunks: &mut Vec<String>) {
+        let RowChange { index, opens, text, calls, tokens, logprobs, output, finish_reason } = change;
+        let usage = self.usage_so_far(index, output);
         match self.envelope.api {
             Api::Completion => {
                 // The prompt comes with an answer's first chunk.
                 let before = if opens { self.envelope.prompt.text(index) } else { "" };
                 let choice = CompletionChoice {
                     index,
-                    text: format!("{before}{}", change.text),
-                    logprobs: change.logprobs.clone(),
+                    text: format!("{before}{text}"),
+                    logprobs,
                     finish_reason,
                     token_ids: self.envelope.token_ids(tokens.ids),
                     prompt_token_ids: opens.then(|| self.envelope.prompt_token_ids(index)).flatten(),
@@ -149,13 +155,13 @@ impl Chunker {
                     chunks.push(json(&self.envelope.wrap(CHAT_CHUNK, vec![choice], usage)));
                 };
                 let mut rest = tokens;
-                if !change.text.is_empty() {
-                    let delta = Delta { content: Some(change.text.clone()), ..Delta::default() };
+                if !text.is_empty() {
+                    let delta = Delta { content: Some(text), ..Delta::default() };
                     push(delta, std::mem::take(&mut rest), None);
                 }
                 // Those of a stop string's tokens, or of a call's, are of no text.
-                for call in &change.calls {
-                    let delta = Delta { tool_calls: vec![call.clone()], ..Delta::default() };
+                for call in calls {
+                    let delta = Delta { tool_calls: vec![call], ..Delta::default() };
                     push(delta, std::mem::take(&mut rest), None);
                 }
                 if finish_reason.is_some() {

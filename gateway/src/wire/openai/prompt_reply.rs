@@ -144,7 +144,7 @@ impl PromptReply {
     /// How likely the tokens of the text in front of an answer were.
     pub(super) fn echoed(&self, number: u32, row: &AnswerRow) -> Option<CompletionLogprobs> {
         let top = self.fields.echoed_logprobs?;
-        (!row.prompt.is_empty()).then(|| scored(&row.prompt, self.text(number), top))
+        (!row.prompt.is_empty()).then(|| scored(row.prompt_tokens(), self.text(number), top))
     }
 
     /// How likely the tokens of a row's prompt were, by their ids; null for the first.
@@ -164,7 +164,7 @@ impl PromptReply {
             });
             Some(all)
         };
-        Some(row.prompt.iter().map(scores).collect())
+        Some(row.prompt_tokens().map(scores).collect())
     }
 
     /// Why an answer ended, as it is told.
@@ -179,7 +179,11 @@ impl PromptReply {
 }
 
 /// How likely the tokens of a prompt were, in the shape of completions.
-fn scored(tokens: &[PromptToken], text: &str, top: u32) -> CompletionLogprobs {
+fn scored<'a>(
+    tokens: impl Iterator<Item = &'a PromptToken> + Clone,
+    text: &str,
+    top: u32,
+) -> CompletionLogprobs {
     let likely = |token: &PromptToken| {
         let found = token.likelihood.as_ref()?;
         let top = found.top.iter().take(top as usize).map(|one| (one.text.clone(), one.logprob));
@@ -188,15 +192,15 @@ fn scored(tokens: &[PromptToken], text: &str, top: u32) -> CompletionLogprobs {
     };
     let own = |token: &PromptToken| token.likelihood.as_ref().map(|found| found.logprob);
     CompletionLogprobs {
-        tokens: tokens.iter().map(|token| token.text.clone()).collect(),
-        token_logprobs: tokens.iter().map(own).collect(),
-        top_logprobs: tokens.iter().map(likely).collect(),
+        tokens: tokens.clone().map(|token| token.text.clone()).collect(),
+        token_logprobs: tokens.clone().map(own).collect(),
+        top_logprobs: tokens.clone().map(likely).collect(),
         text_offset: places(tokens, text),
     }
 }
 
 /// Characters of a prompt's text in front of each of its tokens.
-fn places(tokens: &[PromptToken], text: &str) -> Vec<usize> {
+fn places<'a>(tokens: impl Iterator<Item = &'a PromptToken>, text: &str) -> Vec<usize> {
     let (mut at, mut counted, mut characters) = (0, 0, 0);
     let place = |token: &PromptToken| {
         for character in text.get(counted..).unwrap_or_default().chars() {
@@ -209,7 +213,7 @@ fn places(tokens: &[PromptToken], text: &str) -> Vec<usize> {
         at += bytes_in(token, text.as_bytes().get(at..).unwrap_or_default());
         characters
     };
-    tokens.iter().map(place).collect()
+    tokens.map(place).collect()
 }
 
 /// How many bytes of the rest of a text are a token's. A special token stands in it only where it is written there, and
@@ -252,7 +256,7 @@ mod tests {
     fn a_prompts_tokens_are_placed_in_its_text_whatever_they_spell() {
         let special = |text: &str| PromptToken { bytes: None, ..token(9, text, None) };
         let check = |tokens: &[PromptToken], text: &str, expected: &[usize]| {
-            assert_eq!(places(tokens, text), expected, "{text:?}");
+            assert_eq!(places(tokens.iter(), text), expected, "{text:?}");
         };
         let plain = |text: &str| token(1, text, None);
         check(&[plain("é"), plain("!"), plain(" x")], "é! x", &[0, 1, 2]);
@@ -267,7 +271,7 @@ mod tests {
     #[test]
     fn both_shapes_have_null_first_and_the_token_itself_beside_the_likeliest() {
         let tokens = [token(5, "a", None), token(6, "b", Some(-3.0)), token(1, "x", Some(-0.5))];
-        let told = json!(scored(&tokens, "abx", 1));
+        let told = json!(scored(tokens.iter(), "abx", 1));
         let expected = json!({"tokens": ["a", "b", "x"], "token_logprobs": [null, -3.0, -0.5],
             "top_logprobs": [null, {"b": -3.0, "x": -0.5}, {"x": -0.5}], "text_offset": [0, 1, 2]});
         assert_eq!(told, expected);
@@ -278,7 +282,8 @@ mod tests {
             1,
             serving::relquery_state::Arrival { unix_ms: 0, time: base::Time(0) },
         );
-        relquery.keep_prompt(0, &tokens);
+        relquery.keep_prompt(0, Arc::from(&tokens[..2]));
+        relquery.keep_prompt(0, Arc::from(&tokens[2..]));
         let scores = |top| {
             let fields = PromptFields { prompt_logprobs: top, ..PromptFields::default() };
             json!(PromptReply { fields, texts: Vec::new() }.scores(&relquery.read().rows[0]))
