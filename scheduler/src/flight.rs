@@ -20,8 +20,8 @@ pub(crate) struct FlightSlot {
     pub(crate) is_prefill: bool,
     /// Whether it samples.
     pub(crate) samples: bool,
-    /// Whether it tells how likely tokens of its prompt are.
-    pub(crate) scores: bool,
+    /// How many tokens of its prompt it scores, where its row asks for that.
+    pub(crate) targets: Option<u64>,
     /// Whether the row was admitted with this step.
     pub(crate) is_new: bool,
     /// Whether it is the first of its row: one with sections may have several.

@@ -324,7 +324,7 @@ fn flight_slots(drafts: Vec<Draft>, plan: &BatchPlan) -> Vec<FlightSlot> {
             drafted: draft.drafted,
             is_prefill: draft.is_prefill,
             samples: slot.sample.is_some(),
-            scores: slot.prompt_targets.is_some(),
+            targets: slot.prompt_targets.as_ref().map(|targets| targets.tokens.len() as u64),
             is_new: draft.is_new,
             leads: draft.leads,
         })

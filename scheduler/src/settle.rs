@@ -34,7 +34,8 @@ impl Scheduler {
             let Some((id, index)) = self.queues.requests.get(&slot.request).copied() else { continue };
             touched.push(id);
             self.advance(id, index, slot, now, &mut events);
-            let is_scored = !slot.scores || self.take_prompt(id, index, slot, &outcome.prompts, &mut events);
+            let is_scored =
+                slot.targets.is_none() || self.take_prompt(id, index, slot, &outcome.prompts, &mut events);
             if !is_scored {
                 self.disown(&flight, slot);
             } else if slot.samples {
@@ -118,7 +119,7 @@ impl Scheduler {
     /// The model follows the engine.
     fn observe(&mut self, flight: &Flight, elapsed: Nanos) {
         // Logits at each token of a prompt are no part of what a prefill usually takes.
-        if !self.config.refit || flight.slots.iter().any(|slot| slot.scores) {
+        if !self.config.refit || flight.slots.iter().any(|slot| slot.targets.is_some()) {
             return;
         }
         let prefills = flight.slots.iter().filter(|slot| slot.is_prefill);
@@ -155,14 +156,20 @@ impl Scheduler {
     }
 
     /// What a slot of a step of so many takes of the machine: its prompt or its sequence, and its part of the
-    /// base.
+    /// base. A token that is scored has logits made, as a sequence has.
     pub(crate) fn time_of(&self, slot: &FlightSlot, slots: u64) -> Nanos {
         let base = self.estimates.cost.decode_base.0.max(self.estimates.cost.prefill_base.0) / slots.max(1);
         let per_token = self.estimates.cost.prefill_per_token.0;
+        let per_sequence = self.estimates.cost.decode_per_sequence.0;
         let own = match slot.is_prefill {
-            true => per_token.saturating_mul(u64::from(slot.end - slot.start) + slot.opening()),
+            true => {
+                let scored = per_sequence.saturating_mul(slot.targets.unwrap_or_default());
+                per_token
+                    .saturating_mul(u64::from(slot.end - slot.start) + slot.opening())
+                    .saturating_add(scored)
+            }
             false => {
-                let sequences = self.estimates.cost.decode_per_sequence.0.saturating_mul(1 + slot.guessed());
+                let sequences = per_sequence.saturating_mul(1 + slot.guessed());
                 per_token.saturating_mul(slot.forced()).saturating_add(sequences)
             }
         };

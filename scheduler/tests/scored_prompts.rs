@@ -115,6 +115,23 @@ fn a_prompt_that_is_scored_leaves_nothing_in_the_prefix_cache() {
 }
 
 #[test]
+fn a_tenant_pays_for_the_tokens_that_are_scored() {
+    for policy in Policy::ALL {
+        let work = |prompt_logprobs| {
+            let mut world = World::new(policy);
+            world.submit(prompt_logprobs);
+            let plan = world.scheduler.plan(world.now).expect("work");
+            let targets = plan.slots.iter().filter_map(|slot| slot.prompt_targets.as_ref());
+            let targets: u64 = targets.map(|targets| targets.tokens.len() as u64).sum();
+            (world.scheduler.parts()[0].work.0, targets)
+        };
+        let ((plain, none), (scored, targets)) = (work(None), work(Some(0)));
+        assert!(none == 0 && targets > 0, "{policy}: {targets} tokens");
+        assert_eq!(scored - plain, targets * CostModel::default().decode_per_sequence.0, "{policy}");
+    }
+}
+
+#[test]
 fn what_was_told_before_the_memory_was_lost_is_not_told_again() {
     for (policy, lost) in Policy::ALL.into_iter().flat_map(|policy| [0, 1, 2, 4].map(|lost| (policy, lost))) {
         let mut world = World::new(policy);
