@@ -197,8 +197,7 @@ impl RowStates {
         for DrawnToken { token, is_forced, logprob, probabilities } in drawn.tokens.into_iter().take(left) {
             tokens.push(token);
             if slot.top_logprobs().is_some() {
-                // Who scores a prompt with its answer counts on one for each token, the end token too.
-                let is_each = generation.shows_special || generation.prompt_logprobs.is_some();
+                let is_each = generation.shows_special || generation.logprobs_of_each;
                 let is_shown = is_each || self.text.bytes(token).is_some();
                 let logprob = logprob.filter(|_| is_shown);
                 logprobs.push(logprob.and_then(|drawn| told(&*self.text, token, drawn)));

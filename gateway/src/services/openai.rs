@@ -231,8 +231,14 @@ fn conversation(context: RequestContext<'_>, chat: ChatRequest) -> Result<Prepar
         Arc::new(Generation { output_max: TokenCount(room.min(wanted)), ..(*item.generation).clone() });
     let endpoint = Endpoint { api: Api::Chat, route: "chat" };
     let prompt_logprobs = item.generation.prompt_logprobs;
-    let asked = asked(endpoint, &common, vec![item], lowering, context.arrival);
-    prompt_reply::check_told(asked.prompt_tokens(), prompt_logprobs, false)?;
+    prompt_reply::check_told(item.prompt.len() as u64, prompt_logprobs, false)?;
+    let mut asked = asked(endpoint, &common, vec![item], lowering, context.arrival);
+    if prompt_logprobs.is_some() {
+        // All answers have one prompt, of which the first row tells.
+        for row in asked.work.parts.iter_mut().flat_map(|part| &mut part.rows).skip(1) {
+            Arc::make_mut(&mut row.item.generation).prompt_logprobs = None;
+        }
+    }
     let fields = PromptFields { prompt_logprobs, ..PromptFields::default() };
     let prompt = PromptReply { fields, texts: Vec::new() };
     Ok(PreparedRequest { tools: reader, prompt, ..asked.of_loop(client_loop, ignored) })

@@ -140,7 +140,7 @@ impl Common {
     /// With those of its prompt's tokens, where they are asked for.
     fn with_prompt_logprobs(mut self, fields: &mut JsonFields, model: &Model) -> Result<Self, RequestError> {
         let top = prompt_reply::take(fields, self.stream, model)?;
-        Arc::make_mut(&mut self.sampling.generation).prompt_logprobs = top;
+        prompt_reply::ask(Arc::make_mut(&mut self.sampling.generation), top);
         Ok(self)
     }
 

@@ -134,13 +134,18 @@ async fn log_probabilities_cover_an_echoed_prompt_and_are_those_of_saying_it() {
 #[actix_web::test]
 async fn a_chat_tells_how_likely_its_prompt_was_beside_its_answer() {
     let (running, client) = serve_demo().await;
-    let mut ask = json!({"messages": [{"role": "user", "content": "How was it?"}], "max_tokens": 2,
+    let asked = "How was it? ".repeat(15);
+    let mut ask = json!({"messages": [{"role": "user", "content": asked}], "max_tokens": 2, "n": 2,
         "temperature": 0, "cache": true, "prompt_logprobs": 0, "return_token_ids": true});
-    for _ in 0..2 {
+    for number in 0..2 {
         let reply = posted(&client, "/v1/chat/completions", ask.clone()).await;
         let ids: Vec<u64> = serde_json::from_value(reply["prompt_token_ids"].clone()).unwrap();
         let scores = reply["prompt_logprobs"].as_array().unwrap_or_else(|| panic!("{reply}"));
         assert_eq!((scores.len(), &scores[0]), (ids.len(), &json!(null)));
+        assert_eq!(reply["choices"].as_array().map(Vec::len), Some(2), "{reply}");
+        // It is scored with the first answer; the other's is found in the prefix cache, once it is there.
+        let cached = reply["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64();
+        assert!(number == 0 || cached > Some(0) && cached < Some(ids.len() as u64), "{reply}");
         for (scores, id) in scores.iter().zip(&ids).skip(1) {
             assert_eq!(scores.as_object().unwrap().len(), 1, "{scores}");
             let found = &scores[id.to_string()];

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use base::{End, PromptToken, TokenCount};
+use base::{End, Generation, PromptToken, TokenCount};
 use serde::Serialize;
 use serving::error::RequestError;
 use serving::model::Model;
@@ -66,7 +66,7 @@ impl PromptFields {
         if echoed_logprobs.is_some() && !model.scores_prompts {
             return fields.bad(ECHO, format!("with `logprobs` {NOT_HERE}"));
         }
-        generation.prompt_logprobs = prompt_logprobs.max(echoed_logprobs);
+        ask(generation, prompt_logprobs.max(echoed_logprobs));
         Ok(Self { echoed_logprobs, prompt_logprobs, ..self })
     }
 }
@@ -85,6 +85,11 @@ pub(super) fn take(
         return fields.bad(FIELD, NOT_HERE);
     }
     Ok(Some(within(top)))
+}
+
+/// Asks for the log probabilities of a prompt. Who scores it with its answer counts on one for each token.
+pub(super) fn ask(generation: &mut Generation, top: Option<u32>) {
+    (generation.prompt_logprobs, generation.logprobs_of_each) = (top, top.is_some());
 }
 
 /// Takes the field where replies have no place for it.
