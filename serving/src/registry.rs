@@ -60,7 +60,7 @@ impl Registry {
 
     /// A relQuery that is over joins the ended ones, of which the oldest leave.
     pub fn ended(&self, relquery: &RelQueryState) {
-        let rows = forget_scores(relquery);
+        let rows = relquery.forget_scores();
         let mut inner = self.inner();
         if !inner.relqueries.contains_key(&relquery.id) || !inner.ended_ids.insert(relquery.id) {
             return;
@@ -91,13 +91,6 @@ impl Registry {
         let all: Vec<Arc<RelQueryState>> = self.inner().relqueries.values().cloned().collect();
         all.into_iter().filter(|relquery| !relquery.read().is_over()).collect()
     }
-}
-
-/// Forgets how likely the tokens of a relQuery's prompts were, which only its one reply tells; how many rows it has.
-fn forget_scores(relquery: &RelQueryState) -> usize {
-    // There may be many: they are freed once the relQuery is not locked any more.
-    let scores: Vec<_> = relquery.read().rows.iter_mut().map(|row| std::mem::take(&mut row.prompt)).collect();
-    scores.len()
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! is never larger than the relQuery itself. A version counter wakes readers. What they may show of it, [`State`]'s
 //! `shown_` methods say. Must not know HTTP.
 
+mod scores;
 mod shown;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,8 +17,9 @@ use base::{
 /// Tokens of a row or of many, as the scheduler counts them; of a whole cached answer all prompt tokens are
 /// cached.
 pub use scheduler::Usage;
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, watch};
 
+pub use self::scores::{SCORES_MAX, ScoresBudget};
 use crate::budgets::BudgetReservation;
 use crate::error::RequestError;
 use crate::traces::open::RelQueryTrace;
@@ -149,6 +151,8 @@ pub struct State {
     free: Vec<u32>,
     /// What of its tenant's budget is set aside for rows that have not ended.
     reservation: Option<Arc<BudgetReservation>>,
+    /// What it takes of what may be known together of prompts.
+    scores: Option<Arc<OwnedSemaphorePermit>>,
     first_start: Option<Time>,
     last_prefill: Option<Time>,
 }
@@ -251,11 +255,6 @@ impl AnswerRow {
     pub(crate) fn failed(error: RequestError) -> Self {
         Self { state: RowProgress::Failed(error), ..Self::pending() }
     }
-
-    /// The tokens of its prompt, where it was asked how likely they were.
-    pub fn prompt_tokens(&self) -> impl Iterator<Item = &PromptToken> + Clone {
-        self.prompt.iter().flat_map(|piece| &piece[..])
-    }
 }
 
 /// One relQuery as its clients see it.
@@ -305,6 +304,7 @@ impl RelQueryState {
             takes_rows: kind == RelQueryKind::Column,
             free: Vec::new(),
             reservation: None,
+            scores: None,
             first_start: None,
             last_prefill: None,
         };
@@ -401,14 +401,6 @@ impl RelQueryState {
     /// Further log probabilities of a row's output.
     pub fn keep_logprobs(&self, index: u32, logprobs: &[TokenLogprob]) {
         self.read().rows[index as usize].logprobs.extend_from_slice(logprobs);
-    }
-
-    /// Further tokens of a row's prompt, and how likely they were: nobody reads those of a relQuery that is over.
-    pub fn keep_prompt(&self, index: u32, tokens: Arc<[PromptToken]>) {
-        let mut state = self.read();
-        if !state.is_over() {
-            state.rows[index as usize].prompt.push(tokens);
-        }
     }
 
     /// How likely the output of a row was that is about to be settled.

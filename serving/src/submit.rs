@@ -87,6 +87,7 @@ pub async fn submit(
         relquery.withhold();
     }
     let job = known(runtime, caller, &relquery, prepared).await;
+    relquery.hold_scores(runtime.shared.scores.take(&job.parts)?);
     set_aside(runtime, &job, is_resumed)?;
     count_request(runtime, caller, job.account.route);
     runtime.registry.insert(&relquery);

@@ -8,7 +8,7 @@ use base::{End, Generation, PromptToken, TokenCount};
 use serde::Serialize;
 use serving::error::RequestError;
 use serving::model::Model;
-use serving::relquery_state::{AnswerRow, Usage};
+use serving::relquery_state::{AnswerRow, SCORES_MAX, Usage};
 use utoipa::ToSchema;
 
 use super::Common;
@@ -21,9 +21,6 @@ use crate::wire::relquery::finish_reason;
 const FIELD: &str = "prompt_logprobs";
 /// Whether the prompt is told in front of its answer.
 const ECHO: &str = "echo";
-
-/// Log probabilities of prompts that one request may ask for. Each has some hundred bytes until the reply is sent.
-const SCORES_MAX: u64 = 131_072;
 
 /// Where nobody says how likely the tokens of prompts are.
 const NOT_HERE: &str =
