@@ -42,7 +42,7 @@ async fn an_echoed_prompt_is_told_in_front_of_its_answer_whole_and_streamed() {
     let alone = posted(&server.client, "/v1/completions", body.clone()).await;
     let choice = &alone["choices"][0];
     assert_eq!((&choice["text"], &choice["finish_reason"]), (&json!("say long"), &json!("length")));
-    assert_eq!((&alone["usage"]["completion_tokens"], &choice["logprobs"]), (&json!(0), &json!(null)));
+    assert_eq!((&alone["usage"]["completion_tokens"], &choice["logprobs"]), (&json!(1), &json!(null)));
     body["stream"] = true.into();
     body["stream_options"] = json!({"include_usage": true});
     let reply = server.client.post("/v1/completions", &body).await;
@@ -51,7 +51,7 @@ async fn an_echoed_prompt_is_told_in_front_of_its_answer_whole_and_streamed() {
     assert_eq!(chunks.len(), 2, "{}", reply.body);
     assert_eq!(chunks[0]["choices"][0]["text"], "say long");
     assert_eq!(chunks[0]["choices"][0]["finish_reason"], "length");
-    assert_eq!(chunks[1]["usage"]["completion_tokens"], 0);
+    assert_eq!(chunks[1]["usage"]["completion_tokens"], 1, "it was computed, and is paid for");
     for echo in [json!(null), json!(false)] {
         let body = json!({"prompt": "say long", "max_tokens": 0, "echo": echo});
         let reply = server.client.post("/v1/completions", &body).await;
@@ -115,7 +115,7 @@ async fn log_probabilities_cover_an_echoed_prompt_and_are_those_of_saying_it() {
         let usage = &scored["usage"];
         assert_eq!(
             (&usage["completion_tokens"], &usage["prompt_tokens_details"]["cached_tokens"]),
-            (&json!(0), &json!(0))
+            (&json!(1), &json!(0))
         );
         assert_eq!(usage["prompt_tokens"], json!(whole.len()));
         // And in vLLM's shape.

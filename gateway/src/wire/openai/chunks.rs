@@ -206,7 +206,7 @@ impl Chunker {
 
     /// The chunk of usage: no choices.
     fn last(&self, state: &State) -> String {
-        let usage = Some(Some(UsageReply::from(self.envelope.prompt.usage(state.usage))));
+        let usage = Some(Some(UsageReply::from(state.usage)));
         match self.envelope.api {
             Api::Completion => {
                 json(&self.envelope.wrap::<CompletionChoice>("text_completion", Vec::new(), usage))
@@ -261,7 +261,7 @@ impl Chunker {
         };
         sent.ended = reason.is_some();
         let output = match row.state {
-            RowProgress::Done { usage, .. } => prompt.usage(usage).output.0,
+            RowProgress::Done { usage, .. } => usage.output.0,
             RowProgress::Pending | RowProgress::Failed(_) => row.pieces,
         };
         Some(RowChange { index, opens, text, calls, tokens, logprobs, output, finish_reason: reason })

@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use base::{End, Generation, PromptToken, TokenCount};
+use base::{End, Generation, PromptToken};
 use serde::Serialize;
 use serving::error::RequestError;
 use serving::model::Model;
-use serving::relquery_state::{AnswerRow, SCORES_MAX, Usage};
+use serving::relquery_state::{AnswerRow, SCORES_MAX};
 use utoipa::ToSchema;
 
 use super::Common;
@@ -40,7 +40,8 @@ pub struct PromptFields {
 }
 
 impl PromptFields {
-    /// Takes `echo`, with which alone `max_tokens` may be 0: the one token that a model says then is not told.
+    /// Takes `echo`, with which alone `max_tokens` may be 0: the one token that a model says then is
+    /// counted and not told.
     pub(super) fn take_echo(fields: &mut JsonFields) -> Result<Self, RequestError> {
         let echo = fields.bool(ECHO)?.unwrap_or(false);
         let hides_answer = echo && fields.count("max_tokens") == Some(0);
@@ -172,11 +173,6 @@ impl PromptReply {
     /// Why an answer ended, as it is told.
     pub(super) fn finish_reason(&self, end: End) -> &'static str {
         finish_reason(if self.fields.hides_answer { End::Length } else { end })
-    }
-
-    /// Tokens as they are told: of an answer that is not told, none.
-    pub(super) fn usage(&self, usage: Usage) -> Usage {
-        if self.fields.hides_answer { Usage { output: TokenCount(0), ..usage } } else { usage }
     }
 }
 

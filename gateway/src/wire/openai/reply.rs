@@ -315,7 +315,6 @@ impl Envelope {
                 prompt_logprobs: self.prompt.scores(row),
             }
         });
-        let usage = self.prompt.usage(usage);
         self.wrap("text_completion", choices.collect(), Some(Some(usage.into())))
     }
 
