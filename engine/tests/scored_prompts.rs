@@ -2,18 +2,23 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use base::text::ByteText;
 use base::{
-    ExecError, Executor as _, PromptTargets, PromptToken, RowError, Sampled, Slot, TokenId, Tokenizer as _,
+    Bytes, Constraint, ConstraintCompiler as _, ExecError, Executor as _, Generation, PromptTargets,
+    PromptToken, RowError, Sampled, Slot, TokenId, Tokenizer as _,
 };
 use common::{
-    Bare, Blocks, Row, decoder, decoder_on, executor_of, log_softmax, plan, step, tokens, widening,
+    Bare, Blocks, Row, decoder, decoder_on, executor_of, keep, log_softmax, plan, step, tokens, widening,
     with_unsound_token,
 };
 use engine::checkpoint::Dtype;
 use engine::checkpoint::config::Family;
 use engine::checkpoint::synthetic::Synthetic;
-use engine::executor::LocalExecutor;
+use engine::device::Cpu;
+use engine::executor::{LocalExecutor, PoolSettings};
+use engine::parallel::ShardedModel;
 
 const BLOCK: usize = 8;
 /// More positions than have their logits in memory together.
@@ -32,6 +37,16 @@ fn load() -> LocalExecutor {
     executor_of(decoder_on(widening(), &model, &model.weights()), BLOCK as u32)
 }
 
+fn load_on_two_ranks() -> LocalExecutor {
+    let model = model();
+    let cpu = |_| Arc::new(Cpu::with_isa(Some(1), widening()).expect("threads start"));
+    let cpus: Vec<Arc<Cpu>> = (0..2).map(cpu).collect();
+    let ranks = ShardedModel::load(&model.config, &model.weights(), &cpus, keep(widening()));
+    let settings = PoolSettings { block_tokens: BLOCK as u32, kv_bytes: Bytes(4 << 20) };
+    let ranks = ranks.expect("the model divides");
+    LocalExecutor::new(ranks, Arc::new(ByteText), vec![ByteText::END], settings).expect("the pool fits")
+}
+
 /// The slot that computes these positions of a prompt and asks how likely what follows them is.
 fn scoring(row: &Row, start: usize, end: usize) -> Slot {
     let targets = row.tokens[start + 1..(end + 1).min(row.prompt)].to_vec();
@@ -40,8 +55,12 @@ fn scoring(row: &Row, start: usize, end: usize) -> Slot {
 
 /// What is told of a prompt that is computed in chunks with these ends, the last beside another row; and what both
 /// rows draw.
-fn scored(row: &Row, other: &Row, ends: &[usize]) -> (Vec<PromptToken>, Vec<Result<Sampled, RowError>>) {
-    let (mut executor, mut told, mut drawn, mut start) = (load(), Vec::new(), Vec::new(), 0);
+fn scored(
+    mut executor: LocalExecutor,
+    (row, other): (&Row, &Row),
+    ends: &[usize],
+) -> (Vec<PromptToken>, Vec<Result<Sampled, RowError>>) {
+    let (mut told, mut drawn, mut start) = (Vec::new(), Vec::new(), 0);
     for end in ends {
         let mut slots = vec![scoring(row, start, *end)];
         if *end == row.prompt {
@@ -79,7 +98,7 @@ fn a_prompts_tokens_are_as_likely_as_the_model_says_one_by_one_however_it_is_cut
     let plain = step(&mut load(), vec![other.slot(0..21), row.slot(0..PROMPT)]);
     let exact = exact(&row);
     for ends in [&[PROMPT][..], &[64, PROMPT], &[1, 7, 100, PROMPT - 1, PROMPT]] {
-        let (told, drawn) = scored(&row, &other, ends);
+        let (told, drawn) = scored(load(), (&row, &other), ends);
         let tokens = |drawn: &[Result<Sampled, RowError>]| -> Vec<Vec<TokenId>> {
             drawn.iter().map(|drawn| drawn.as_ref().expect("logits are numbers").tokens.clone()).collect()
         };
@@ -103,6 +122,54 @@ fn a_prompts_tokens_are_as_likely_as_the_model_says_one_by_one_however_it_is_cut
             }
         }
     }
+}
+
+/// Checks that the same tokens are told, as likely.
+fn check_alike(found: &[PromptToken], expected: &[PromptToken]) {
+    let ids = |told: &[PromptToken]| told.iter().map(|token| token.id).collect::<Vec<_>>();
+    assert_eq!(ids(found), ids(expected));
+    let own = |token: &PromptToken| token.likelihood.as_ref().expect("something stands before it").logprob;
+    for (found, expected) in found[1..].iter().map(own).zip(expected[1..].iter().map(own)) {
+        assert!((found - expected).abs() < TOLERANCE, "{found}, not {expected}");
+    }
+}
+
+#[test]
+fn two_ranks_score_a_prompt_as_one_does() {
+    let mut blocks = Blocks::default();
+    let row = Row::new(1, tokens(3, PROMPT), PROMPT + 8, BLOCK, &mut blocks);
+    let other = Row::new(2, tokens(5, 21), 32, BLOCK, &mut blocks);
+    let (expected, _) = scored(load(), (&row, &other), &[64, PROMPT]);
+    let (found, _) = scored(load_on_two_ranks(), (&row, &other), &[64, PROMPT]);
+    check_alike(&found, &expected);
+}
+
+#[test]
+fn what_an_output_begins_with_changes_nothing_of_how_its_prompt_is_scored() {
+    let form = Constraint::Grammar("start: \"id: \" /[0-9][0-9]/\n".into());
+    let compiled = load().constraints().compile(&form).expect("it compiles");
+    let opening = compiled.opening().to_vec();
+    assert_eq!(opening.len(), "id: ".len(), "a token is a byte");
+    let generation = Arc::new(Generation { constraint: Some(form), compiled, ..Generation::default() });
+    let row = Row::new(1, tokens(3, PROMPT), PROMPT + 8, BLOCK, &mut Blocks::default());
+    let row = Row { generation, ..row };
+    let plain = scoring(&row, 0, PROMPT);
+    let longer = Row { tokens: [&row.tokens[..], &opening].concat(), ..row.clone() };
+    let whole = longer.slot(0..longer.tokens.len());
+    let opened = Slot {
+        input: whole.input,
+        write_blocks: whole.write_blocks,
+        guesses: opening.len() as u32,
+        ..plain.clone()
+    };
+    let run = |slot: Slot| {
+        let mut outcome = load().step(&plan(vec![slot])).expect("the plan is sound");
+        let (told, drawn) = (outcome.prompts.remove(0).result, outcome.rows.remove(0).result);
+        (told.expect("logits are numbers"), drawn.expect("logits are numbers").tokens)
+    };
+    let ((expected, _), (found, drawn)) = (run(plain), run(opened));
+    check_alike(&found, &expected);
+    assert!(drawn.starts_with(&opening) && drawn.len() > opening.len(), "{drawn:?}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ mod common;
 
 use std::sync::Arc;
 
-use base::{Generation, Nanos, RowError, Time, TokenCount, TokenId, WorkItem};
+use base::{Generation, Nanos, RelQueryId, RowError, Time, TokenCount, TokenId, WorkItem};
 use common::{Memory, item, submission};
 use scheduler::{CostModel, Event, Policy, Scheduler, SchedulerConfig, Usage};
 
@@ -20,11 +20,15 @@ struct World {
 
 impl World {
     fn new(policy: Policy) -> Self {
+        Self::with_blocks(policy, 64)
+    }
+
+    fn with_blocks(policy: Policy, kv_blocks: u32) -> Self {
         let config = SchedulerConfig {
             policy,
             sequences_max: 4,
             chunk_tokens: TokenCount(9),
-            kv_blocks: 64,
+            kv_blocks,
             block_tokens: 4,
             watermark_permille: 0,
             ..SchedulerConfig::default()
@@ -111,6 +115,29 @@ fn a_prompt_that_is_scored_leaves_nothing_in_the_prefix_cache() {
         assert_eq!(usage(&world.run(None)).cached.0, 0, "{policy}");
         world.submit(None);
         assert_eq!(usage(&world.run(None)).cached.0, 32, "{policy}: one that is not scored does");
+    }
+}
+
+#[test]
+fn beside_rows_of_the_same_prompt_in_a_small_pool_all_end_right_and_each_token_is_told_once() {
+    for (policy, blocks) in
+        Policy::ALL.into_iter().flat_map(|policy| [12, 16, 24].map(|blocks| (policy, blocks)))
+    {
+        let mut world = World::with_blocks(policy, blocks);
+        world.submit(None);
+        world.run(None);
+        let rows = [None, Some(1), None].map(|asked| world.submit(asked));
+        let events = world.run(None);
+        assert_eq!(told(&events), rows[1].prompt[..], "{policy}, {blocks} blocks");
+        for row in rows {
+            let said = events.iter().filter_map(|event| match event {
+                Event::Token { relquery, token, .. } if *relquery == RelQueryId(row.seed) => Some(*token),
+                _ => None,
+            });
+            let truth = world.memory.truth(row.seed, 6);
+            assert_eq!(said.collect::<Vec<_>>(), truth, "{policy}, {blocks} blocks, relQuery {}", row.seed);
+        }
+        assert!(world.scheduler.is_idle(), "{policy}, {blocks} blocks");
     }
 }
 
