@@ -156,7 +156,7 @@ fn what_an_output_begins_with_changes_nothing_of_how_its_prompt_is_scored() {
     let plain = scoring(&row, 0, PROMPT);
     let longer = Row { tokens: [&row.tokens[..], &opening].concat(), ..row.clone() };
     let whole = longer.slot(0..longer.tokens.len());
-    let opened = Slot {
+    let with_opening = Slot {
         input: whole.input,
         write_blocks: whole.write_blocks,
         guesses: opening.len() as u32,
@@ -167,7 +167,7 @@ fn what_an_output_begins_with_changes_nothing_of_how_its_prompt_is_scored() {
         let (told, drawn) = (outcome.prompts.remove(0).result, outcome.rows.remove(0).result);
         (told.expect("logits are numbers"), drawn.expect("logits are numbers").tokens)
     };
-    let ((expected, _), (found, drawn)) = (run(plain), run(opened));
+    let ((expected, _), (found, drawn)) = (run(plain), run(with_opening));
     check_alike(&found, &expected);
     assert!(drawn.starts_with(&opening) && drawn.len() > opening.len(), "{drawn:?}");
 }

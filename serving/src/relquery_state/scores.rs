@@ -8,7 +8,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{AnswerRow, RelQueryState};
 use crate::error::RequestError;
-use crate::intake::TemplateRows;
 
 /// Log probabilities of prompts that one request may ask for. Each has some hundred bytes until the reply is sent.
 pub const SCORES_MAX: u64 = 131_072;
@@ -27,15 +26,9 @@ impl Default for ScoresBudget {
 }
 
 impl ScoresBudget {
-    /// What rows ask for, while it is held. Lines of a batch take as much as one request may at most: what is told of
-    /// each is given up as it ends.
-    pub(crate) fn take(&self, parts: &[TemplateRows]) -> Result<Option<OwnedSemaphorePermit>, RequestError> {
-        let rows = parts.iter().flat_map(|part| &part.rows);
-        let asked = rows.filter_map(|row| {
-            let top = row.item.generation.prompt_logprobs?;
-            Some(row.item.prompt.len() as u64 * (u64::from(top) + 1))
-        });
-        let asked: u64 = asked.sum();
+    /// So many as a relQuery asks for, while it is held. Lines of a batch take as much as one request may at most: what
+    /// is told of each is given up as it ends.
+    pub(crate) fn take(&self, asked: u64) -> Result<Option<OwnedSemaphorePermit>, RequestError> {
         if asked == 0 {
             return Ok(None);
         }
@@ -82,29 +75,15 @@ impl AnswerRow {
 
 #[cfg(test)]
 mod tests {
-    use base::{Generation, RelQueryId, TenantId, Time, TokenId, WorkItem};
+    use base::{RelQueryId, TenantId, Time};
 
     use super::*;
-    use crate::intake::PendingRow;
     use crate::relquery_state::{Arrival, RelQueryKind};
-
-    fn rows(prompt: usize, prompt_logprobs: Option<u32>) -> Vec<TemplateRows> {
-        let item = WorkItem {
-            row: 0,
-            prompt: vec![TokenId(1); prompt].into(),
-            spans: Arc::from([]),
-            sections: Arc::from([]),
-            generation: Arc::new(Generation { prompt_logprobs, ..Generation::default() }),
-            seed: 0,
-        };
-        let row = PendingRow { targets: vec![0], item, key: None };
-        vec![TemplateRows { open: None, label: None, rows: vec![row] }]
-    }
 
     #[test]
     fn what_is_in_memory_together_is_bounded_and_given_back_when_it_is_forgotten() {
         let budget = ScoresBudget::default();
-        let take = || budget.take(&rows(SCORES_MAX as usize / 2, Some(1)));
+        let take = || budget.take(SCORES_MAX);
         let arrival = Arrival { unix_ms: 0, time: Time(0) };
         let relqueries: Vec<_> = (0..4)
             .map(|id| RelQueryState::new(RelQueryId(id), TenantId(1), RelQueryKind::RelQuery, 1, arrival))
@@ -112,11 +91,12 @@ mod tests {
         for relquery in &relqueries {
             relquery.hold_scores(take().expect("there is room"));
         }
+        assert!(budget.take(1).is_err());
         let error = take().expect_err("there is none").to_string();
         assert!(error.contains("more than 524288 log probabilities"), "{error}");
-        assert!(budget.take(&rows(9, None)).expect("it needs none").is_none());
+        assert!(budget.take(0).expect("it needs none").is_none());
         assert_eq!(relqueries[2].forget_scores(), 1);
-        let many = budget.take(&rows(SCORES_MAX as usize, Some(20)));
+        let many = budget.take(9 * SCORES_MAX);
         assert!(many.expect("they take as much as one request may").is_some());
         assert!(take().is_ok(), "what was given back is there again");
     }
