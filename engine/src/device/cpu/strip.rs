@@ -181,8 +181,7 @@ fn columns_max(isa: Isa) -> usize {
 /// Most rows that a kernel of `isa` takes at once.
 fn rows_max(isa: Isa) -> usize {
     match isa {
-        Isa::Portable | Isa::Avx2 => 4,
-        Isa::Neon | Isa::NeonDotprod | Isa::NeonI8mm => ROWS_MAX,
+        Isa::Portable | Isa::Neon | Isa::NeonDotprod | Isa::NeonI8mm | Isa::Avx2 => 4,
         Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => ROWS_MAX,
     }
 }

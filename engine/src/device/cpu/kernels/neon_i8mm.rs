@@ -12,7 +12,9 @@ mod kernels {
     use super::super::by_rows::by_rows;
     use super::super::neon::kernels::load_halves;
     use super::super::neon_dotprod;
-    use super::super::neon_loop::{BYTES, ROW, VECTORS, WIDTH, add_minima, add_scaled};
+    use super::super::neon_loop::{
+        BYTES, ROW, VECTORS, WIDTH, Worth, add_above_minima, add_scaled, for_constants,
+    };
     use crate::device::cpu::layout::groups::{Block, GroupTile, PIECE, QUAD};
     use crate::device::cpu::layout::nibbles::NibbleTile;
 
@@ -100,7 +102,10 @@ mod kernels {
     unsafe fn add_rows<const M: usize>(tile: GroupTile<'_>) {
         let groups = tile.groups();
         assert!(tile.a.len() == M);
-        let (a, mut b) = (tile.a.as_ptr(), tile.b.as_ptr());
+        if !tile.accumulate {
+            tile.c.fill(0.0);
+        }
+        let (a, mut b, c) = (tile.a.as_ptr(), tile.b.as_ptr(), tile.c.as_mut_ptr());
         let mut values = a.cast::<i8>();
         for group in 0..groups {
             // SAFETY: `groups` checked that the tile's operands have so many groups and rows.
@@ -130,15 +135,15 @@ mod kernels {
                     values = values.add(EIGHT);
                     b = b.add(EIGHT * ROW);
                 }
-                let is_first = group == 0 && !tile.accumulate;
-                for v in 0..VECTORS {
+                for_constants!(V, [0 1 2 3], {
+                    let v = V as usize;
                     let scales = load_halves(b.cast::<u16>().add(v * WIDTH));
                     for m in 0..M {
+                        let c = c.add((m * VECTORS + v) * WIDTH);
                         let sums = sums_of_row(integers[m / 2][v], m % 2 == 1);
-                        let c = tile.c.as_mut_ptr().add((m * VECTORS + v) * WIDTH);
-                        add_scaled(c, is_first, sums, (*a.add(m)).scales[group], scales);
+                        add_scaled(c, sums, (*a.add(m)).scales[group], scales);
                     }
-                }
+                });
                 b = b.add(2 * ROW);
             }
         }
@@ -150,7 +155,10 @@ mod kernels {
         let lower = vdupq_n_u8(15);
         let groups = tile.groups();
         assert!(tile.a.len() == M);
-        let (a, mut b) = (tile.a.as_ptr(), tile.b.as_ptr());
+        if !tile.accumulate {
+            tile.c.fill(0.0);
+        }
+        let (a, mut b, c) = (tile.a.as_ptr(), tile.b.as_ptr(), tile.c.as_mut_ptr());
         let mut values = a.cast::<i8>();
         for group in 0..groups {
             // SAFETY: `groups` checked that the tile's operands have so many groups and rows.
@@ -174,18 +182,20 @@ mod kernels {
                     values = values.add(EIGHT);
                     b = b.add(QUAD * ROW);
                 }
-                let is_first = group == 0 && !tile.accumulate;
-                for v in 0..VECTORS {
-                    let ends = b.cast::<u16>().add(v * WIDTH);
-                    let (scales, minima) = (load_halves(ends), load_halves(ends.add(ROW)));
-                    for m in 0..M {
-                        let block = &*a.add(m);
-                        let sums = sums_of_row(integers[m / 2][v], m % 2 == 1);
-                        let c = tile.c.as_mut_ptr().add((m * VECTORS + v) * WIDTH);
-                        add_minima(c, is_first, minima, (block, group));
-                        add_scaled(c, false, sums, block.scales[group], scales);
-                    }
+                let mut worth = [Worth::NONE; M];
+                for m in 0..M {
+                    worth[m] = Worth::of(&*a.add(m), group);
                 }
+                for_constants!(V, [0 1 2 3], {
+                    let v = V as usize;
+                    let ends = b.cast::<u16>().add(v * WIDTH);
+                    let ends = (load_halves(ends), load_halves(ends.add(ROW)));
+                    for m in 0..M {
+                        let c = c.add((m * VECTORS + v) * WIDTH);
+                        let sums = sums_of_row(integers[m / 2][v], m % 2 == 1);
+                        add_above_minima(c, sums, worth[m], ends);
+                    }
+                });
                 b = b.add(4 * ROW);
             }
         }

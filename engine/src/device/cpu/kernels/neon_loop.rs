@@ -17,7 +17,8 @@ pub(super) const ROW: usize = VECTORS * WIDTH;
 /// Bytes in a vector.
 pub(super) const BYTES: usize = 16;
 
-/// Runs a body for each number of a list, a constant in it: an instruction's index must be one.
+/// Runs a body for each number of a list, a constant in it: an instruction's index must be one, and that of sums,
+/// or they do not stay in registers.
 macro_rules! for_constants {
     ($name:ident, [$($number:literal)*], $body:block) => {
         $({
@@ -56,7 +57,10 @@ macro_rules! integer_tiles {
             let bias = vdupq_n_u8(BIAS);
             let groups = tile.groups();
             assert!(tile.a.len() == M);
-            let (a, mut b) = (tile.a.as_ptr(), tile.b.as_ptr());
+            if !tile.accumulate {
+                tile.c.fill(0.0);
+            }
+            let (a, mut b, c) = (tile.a.as_ptr(), tile.b.as_ptr(), tile.c.as_mut_ptr());
             let mut values = a.cast::<i8>();
             for group in 0..groups {
                 // SAFETY: `groups` checked that the tile's operands have so many groups and rows.
@@ -79,15 +83,14 @@ macro_rules! integer_tiles {
                         values = values.add(BYTES);
                         b = b.add(BYTES * ROW);
                     }
-                    let is_first = group == 0 && !tile.accumulate;
-                    for v in 0..VECTORS {
+                    for_constants!(V, [0 1 2 3], {
+                        let v = V as usize;
                         let scales = load_halves(b.cast::<u16>().add(v * WIDTH));
                         for m in 0..M {
-                            let scale = (*a.add(m)).scales[group];
-                            let c = tile.c.as_mut_ptr().add((m * VECTORS + v) * WIDTH);
-                            add_scaled(c, is_first, integers[m][v], scale, scales);
+                            let c = c.add((m * VECTORS + v) * WIDTH);
+                            add_scaled(c, integers[m][v], (*a.add(m)).scales[group], scales);
                         }
-                    }
+                    });
                     b = b.add(2 * ROW);
                 }
             }
@@ -98,7 +101,10 @@ macro_rules! integer_tiles {
             let lower = vdupq_n_u8(15);
             let groups = tile.groups();
             assert!(tile.a.len() == M);
-            let (a, mut b) = (tile.a.as_ptr(), tile.b.as_ptr());
+            if !tile.accumulate {
+                tile.c.fill(0.0);
+            }
+            let (a, mut b, c) = (tile.a.as_ptr(), tile.b.as_ptr(), tile.c.as_mut_ptr());
             let mut values = a.cast::<i8>();
             for group in 0..groups {
                 // SAFETY: `groups` checked that the tile's operands have so many groups and rows.
@@ -123,17 +129,19 @@ macro_rules! integer_tiles {
                         values = values.add(BYTES);
                         b = b.add(BYTES / 2 * ROW);
                     }
-                    let is_first = group == 0 && !tile.accumulate;
-                    for v in 0..VECTORS {
-                        let ends = b.cast::<u16>().add(v * WIDTH);
-                        let (scales, minima) = (load_halves(ends), load_halves(ends.add(ROW)));
-                        for m in 0..M {
-                            let block = &*a.add(m);
-                            let c = tile.c.as_mut_ptr().add((m * VECTORS + v) * WIDTH);
-                            add_minima(c, is_first, minima, (block, group));
-                            add_scaled(c, false, integers[m][v], block.scales[group], scales);
-                        }
+                    let mut worth = [Worth::NONE; M];
+                    for m in 0..M {
+                        worth[m] = Worth::of(&*a.add(m), group);
                     }
+                    for_constants!(V, [0 1 2 3], {
+                        let v = V as usize;
+                        let ends = b.cast::<u16>().add(v * WIDTH);
+                        let ends = (load_halves(ends), load_halves(ends.add(ROW)));
+                        for m in 0..M {
+                            let c = c.add((m * VECTORS + v) * WIDTH);
+                            add_above_minima(c, integers[m][v], worth[m], ends);
+                        }
+                    });
                     b = b.add(4 * ROW);
                 }
             }
@@ -142,43 +150,51 @@ macro_rules! integer_tiles {
 }
 pub(super) use integer_tiles;
 
-/// `c` = `before + sums * scale * scales`; nothing is `before` the first.
+/// Four outputs of a row: `c += sums * scale * scales`.
 ///
 /// # Safety
-/// There are four singles at `c`.
+/// They are at `c`.
 #[inline]
 #[target_feature(enable = "neon")]
-pub(super) unsafe fn add_scaled(
-    c: *mut f32,
-    is_first: bool,
-    sums: int32x4_t,
-    scale: f32,
-    scales: float32x4_t,
-) {
+pub(super) unsafe fn add_scaled(c: *mut f32, sums: int32x4_t, scale: f32, scales: float32x4_t) {
+    let sums = vmulq_n_f32(vcvtq_f32_s32(sums), scale);
     // SAFETY: passed on from this function's own contract.
-    unsafe {
-        let before = if is_first { vdupq_n_f32(0.0) } else { vld1q_f32(c) };
-        let sums = vmulq_n_f32(vcvtq_f32_s32(sums), scale);
-        vst1q_f32(c, vfmaq_f32(before, sums, scales));
+    unsafe { vst1q_f32(c, vfmaq_f32(vld1q_f32(c), sums, scales)) };
+}
+
+/// What multiplies a row's sums of products in a group, and what the minima: the sum of its activations.
+#[derive(Clone, Copy)]
+pub(super) struct Worth {
+    pub(super) scale: f32,
+    of_minima: f32,
+}
+
+impl Worth {
+    pub(super) const NONE: Self = Self { scale: 0.0, of_minima: 0.0 };
+
+    #[inline]
+    pub(super) fn of(block: &Block, group: usize) -> Self {
+        let (scale, unbias) = (block.scales[group], block.unbias[group]);
+        Self { scale, of_minima: scale * (unbias / -i32::from(BIAS)) as f32 }
     }
 }
 
-/// `c` = `before + minima *` the sum of a group's activations.
+/// The same: `c += minima * of_minima + sums * scale * scales`.
 ///
 /// # Safety
 /// As above.
 #[inline]
 #[target_feature(enable = "neon")]
-pub(super) unsafe fn add_minima(
+pub(super) unsafe fn add_above_minima(
     c: *mut f32,
-    is_first: bool,
-    minima: float32x4_t,
-    (block, group): (&Block, usize),
+    sums: int32x4_t,
+    worth: Worth,
+    (scales, minima): (float32x4_t, float32x4_t),
 ) {
-    let sum = block.scales[group] * (block.unbias[group] / -i32::from(BIAS)) as f32;
+    let sums = vmulq_n_f32(vcvtq_f32_s32(sums), worth.scale);
     // SAFETY: passed on from this function's own contract.
     unsafe {
-        let before = if is_first { vdupq_n_f32(0.0) } else { vld1q_f32(c) };
-        vst1q_f32(c, vfmaq_n_f32(before, minima, sum));
+        let with_minima = vfmaq_n_f32(vld1q_f32(c), minima, worth.of_minima);
+        vst1q_f32(c, vfmaq_f32(with_minima, sums, scales));
     }
 }
