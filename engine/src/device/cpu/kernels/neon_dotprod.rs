@@ -9,7 +9,7 @@ mod kernels {
     use super::super::by_rows::by_rows;
     use super::super::neon::kernels::load_halves;
     use super::super::neon_loop::{
-        BYTES, ROW, VECTORS, WIDTH, Worth, add_above_minima, add_scaled, for_constants, integer_tiles,
+        BYTES, GroupWorth, ROW, VECTORS, WIDTH, add_above_minima, add_scaled, for_constants, integer_tiles,
     };
     use crate::device::cpu::layout::groups::{BIAS, Block, GroupTile, PIECE};
     use crate::device::cpu::layout::nibbles::NibbleTile;

@@ -13,7 +13,7 @@ mod kernels {
     use super::super::neon::kernels::load_halves;
     use super::super::neon_dotprod;
     use super::super::neon_loop::{
-        BYTES, ROW, VECTORS, WIDTH, Worth, add_above_minima, add_scaled, for_constants,
+        BYTES, GroupWorth, ROW, VECTORS, WIDTH, add_above_minima, add_scaled, for_constants,
     };
     use crate::device::cpu::layout::groups::{Block, GroupTile, PIECE, QUAD};
     use crate::device::cpu::layout::nibbles::NibbleTile;
@@ -182,9 +182,9 @@ mod kernels {
                     values = values.add(EIGHT);
                     b = b.add(QUAD * ROW);
                 }
-                let mut worth = [Worth::NONE; M];
+                let mut worth = [GroupWorth::NONE; M];
                 for m in 0..M {
-                    worth[m] = Worth::of(&*a.add(m), group);
+                    worth[m] = GroupWorth::of(&*a.add(m), group);
                 }
                 for_constants!(V, [0 1 2 3], {
                     let v = V as usize;

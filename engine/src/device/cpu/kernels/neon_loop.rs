@@ -129,9 +129,9 @@ macro_rules! integer_tiles {
                         values = values.add(BYTES);
                         b = b.add(BYTES / 2 * ROW);
                     }
-                    let mut worth = [Worth::NONE; M];
+                    let mut worth = [GroupWorth::NONE; M];
                     for m in 0..M {
-                        worth[m] = Worth::of(&*a.add(m), group);
+                        worth[m] = GroupWorth::of(&*a.add(m), group);
                     }
                     for_constants!(V, [0 1 2 3], {
                         let v = V as usize;
@@ -164,12 +164,12 @@ pub(super) unsafe fn add_scaled(c: *mut f32, sums: int32x4_t, scale: f32, scales
 
 /// What multiplies a row's sums of products in a group, and what the minima: the sum of its activations.
 #[derive(Clone, Copy)]
-pub(super) struct Worth {
+pub(super) struct GroupWorth {
     pub(super) scale: f32,
     of_minima: f32,
 }
 
-impl Worth {
+impl GroupWorth {
     pub(super) const NONE: Self = Self { scale: 0.0, of_minima: 0.0 };
 
     #[inline]
@@ -188,7 +188,7 @@ impl Worth {
 pub(super) unsafe fn add_above_minima(
     c: *mut f32,
     sums: int32x4_t,
-    worth: Worth,
+    worth: GroupWorth,
     (scales, minima): (float32x4_t, float32x4_t),
 ) {
     let sums = vmulq_n_f32(vcvtq_f32_s32(sums), worth.scale);
