@@ -1,12 +1,12 @@
 //! Whether a GPU can keep a model as it is asked to: looked at before any of its weights are read.
 
-use super::load::{GpuLoadError, refusal};
+use super::load::{GpuLoadError, kv_format, refusal};
 use crate::checkpoint::names::{model_names, weight};
 use crate::checkpoint::shapes::expected_tensors;
 use crate::checkpoint::{Dtype, ModelConfig};
 use crate::device::cuda::{Element, Gpu};
 use crate::pool::PoolShape;
-use crate::settings::{Keep, KvFormat, Quantize};
+use crate::settings::{Keep, Quantize};
 
 /// Tokens whose keys and values a GPU must have room for beside the weights: with fewer a server answers nobody.
 const POOL_TOKENS_MIN: usize = 256;
@@ -41,21 +41,6 @@ pub fn check_fit(config: &ModelConfig, stored: Dtype, keep: Keep, gpu: &dyn Gpu)
     Err(GpuLoadError::TooLarge(format!(
         "the model's weights take {weights} and keys and values of {tokens} tokens {pool}, and {name} has {free} free"
     )))
-}
-
-/// What keys and values are kept as beside weights that are kept as `element`.
-pub(super) fn kv_format(element: Element, wanted: Option<KvFormat>) -> Result<KvFormat, GpuLoadError> {
-    let own = match element {
-        Element::F32 => KvFormat::F32,
-        Element::Bf16 | Element::F16 => KvFormat::Bf16,
-    };
-    match wanted.unwrap_or(own) {
-        format if format == own || format == KvFormat::Q8 => Ok(format),
-        format => {
-            let [format, own] = [format, own].map(KvFormat::name);
-            Err(GpuLoadError::Kv(format!("is {format}; beside these weights a GPU keeps {own} or q8")))
-        }
-    }
 }
 
 /// Bytes that weights take, and most that is beside them while they are loaded.
@@ -106,18 +91,5 @@ mod tests {
         );
         let four = bytes(Element::Bf16, Some(Quantize::Q4));
         assert!((6.4..6.9).contains(&four), "{four}");
-    }
-
-    #[test]
-    fn keys_and_values_are_as_weights_are_or_of_eight_bits() {
-        let format = |element, wanted| kv_format(element, wanted).map_err(|error| error.to_string());
-        assert_eq!(format(Element::F32, None), Ok(KvFormat::F32));
-        assert_eq!(format(Element::F16, None), Ok(KvFormat::Bf16));
-        assert_eq!(format(Element::Bf16, Some(KvFormat::Bf16)), Ok(KvFormat::Bf16));
-        for element in [Element::F32, Element::Bf16, Element::F16] {
-            assert_eq!(format(element, Some(KvFormat::Q8)), Ok(KvFormat::Q8));
-        }
-        let refused = format(Element::Bf16, Some(KvFormat::F32)).expect_err("there are no kernels");
-        assert_eq!(refused, "is f32; beside these weights a GPU keeps bf16 or q8");
     }
 }

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::fit::kv_format;
 use super::{GpuDecoder, GpuMatrix, GpuNorm, epsilon};
 use crate::checkpoint::config::{Mlp, Norm as NormKind, Position};
 use crate::checkpoint::names::{LayerNames, bias, model_names, weight};
@@ -13,7 +12,7 @@ use crate::decoder::tensors::{checked, layers, norm_weights, rotary};
 use crate::device::cpu::NibbleGroup;
 use crate::device::cuda::{Args, Buffer, Element, Gpu, GpuError, Grid, LANE_INPUTS, pack_q4};
 use crate::parallel::Collective;
-use crate::settings::{Keep, Quantize};
+use crate::settings::{Keep, KvFormat, Quantize};
 
 /// A model that a GPU cannot take.
 #[derive(Debug, thiserror::Error)]
@@ -287,6 +286,21 @@ impl Loader<'_> {
     }
 }
 
+/// What keys and values are kept as beside weights that are kept as `element`.
+pub(super) fn kv_format(element: Element, wanted: Option<KvFormat>) -> Result<KvFormat, GpuLoadError> {
+    let own = match element {
+        Element::F32 => KvFormat::F32,
+        Element::Bf16 | Element::F16 => KvFormat::Bf16,
+    };
+    match wanted.unwrap_or(own) {
+        format if format == own || format == KvFormat::Q8 => Ok(format),
+        format => {
+            let [format, own] = [format, own].map(KvFormat::name);
+            Err(GpuLoadError::Kv(format!("is {format}; beside these weights a GPU keeps {own} or q8")))
+        }
+    }
+}
+
 /// Outputs of all of some layers together, and their inputs.
 fn extents(modules: &[(&str, [usize; 2])]) -> [usize; 2] {
     [modules.iter().map(|(_, shape)| shape[0]).sum(), modules[0].1[1]]
@@ -334,5 +348,23 @@ fn numbers<'a>(tensor: &'a RawTensor<'_>, element: Element) -> Cow<'a, [u8]> {
             let round = |number: f32| half::f16::from_f32(number).to_le_bytes();
             Cow::Owned(tensor.to_f32().into_iter().flat_map(round).collect())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_and_values_are_as_weights_are_or_of_eight_bits() {
+        let format = |element, wanted| kv_format(element, wanted).map_err(|error| error.to_string());
+        assert_eq!(format(Element::F32, None), Ok(KvFormat::F32));
+        assert_eq!(format(Element::F16, None), Ok(KvFormat::Bf16));
+        assert_eq!(format(Element::Bf16, Some(KvFormat::Bf16)), Ok(KvFormat::Bf16));
+        for element in [Element::F32, Element::Bf16, Element::F16] {
+            assert_eq!(format(element, Some(KvFormat::Q8)), Ok(KvFormat::Q8));
+        }
+        let refused = format(Element::Bf16, Some(KvFormat::F32)).expect_err("there are no kernels");
+        assert_eq!(refused, "is f32; beside these weights a GPU keeps bf16 or q8");
     }
 }
