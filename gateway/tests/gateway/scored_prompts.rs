@@ -64,7 +64,7 @@ async fn an_echoed_prompt_is_told_in_front_of_its_answer_whole_and_streamed() {
 async fn log_probabilities_cover_an_echoed_prompt_and_are_those_of_saying_it() {
     let (running, client) = serve_demo().await;
     let ask = json!({"prompt": PROMPT, "max_tokens": 4, "temperature": 0, "ignore_eos": true, "logprobs": 2,
-        "echo": true, "return_token_ids": true});
+        "echo": true, "return_token_ids": true, "skip_special_tokens": false});
     let said = posted(&client, "/v1/completions", ask.clone()).await;
     let choice = &said["choices"][0];
     let prompt: Vec<u64> = serde_json::from_value(choice["prompt_token_ids"].clone()).unwrap();

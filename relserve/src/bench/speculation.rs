@@ -38,7 +38,7 @@ pub struct SpeculationArgs {
     /// Whether rows go on behind the model's end tokens, up to `--output`.
     #[arg(long)]
     ignore_end: bool,
-    /// The form of all answers: a file with a JSON schema (`.json`) or a grammar in the notation of Lark.
+    /// The form of all answers: a file with a JSON schema (`.json`) or a grammar in the notation of Lark; without it any text.
     #[arg(long)]
     constraint: Option<PathBuf>,
 }
