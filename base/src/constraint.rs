@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::ids::TokenId;
+
 /// A form that the whole output of a row has.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -167,22 +169,36 @@ pub struct ConstraintError(pub String);
 /// What a constraint was compiled to: opaque here, known to who compiled it. Rows carry it, so that it lives
 /// as long as they do and no step compiles.
 #[derive(Clone, Default)]
-pub struct Compiled(Option<Arc<dyn Any + Send + Sync>>);
+pub struct Compiled {
+    form: Option<Arc<dyn Any + Send + Sync>>,
+    opening: Arc<[TokenId]>,
+}
 
 impl Compiled {
     /// A compiled form.
     pub fn new(form: impl Any + Send + Sync) -> Self {
-        Self(Some(Arc::new(form)))
+        Self { form: Some(Arc::new(form)), opening: Arc::default() }
+    }
+
+    /// The same form, with which every output begins with these tokens.
+    pub fn with_opening(self, opening: &[TokenId]) -> Self {
+        Self { opening: opening.into(), ..self }
+    }
+
+    /// Tokens that every output of the form begins with, whatever is drawn behind them; none where the first is
+    /// to be decided, or nobody knows.
+    pub fn opening(&self) -> &[TokenId] {
+        &self.opening
     }
 
     /// The form, where it is there and of this type.
     pub fn get<T: Any>(&self) -> Option<&T> {
-        self.0.as_deref()?.downcast_ref()
+        self.form.as_deref()?.downcast_ref()
     }
 
     /// Whether anybody else holds it.
     pub fn is_shared(&self) -> bool {
-        self.0.as_ref().is_some_and(|form| Arc::strong_count(form) > 1)
+        self.form.as_ref().is_some_and(|form| Arc::strong_count(form) > 1)
     }
 }
 
@@ -195,7 +211,7 @@ impl PartialEq for Compiled {
 
 impl std::fmt::Debug for Compiled {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.write_str(if self.0.is_some() { "Compiled" } else { "not compiled" })
+        out.write_str(if self.form.is_some() { "Compiled" } else { "not compiled" })
     }
 }
 

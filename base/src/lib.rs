@@ -18,10 +18,10 @@ pub use constraint::{
     StructuralTag, TextReading,
 };
 pub use ids::{BlockId, HostBlockId, PinId, RelQueryId, RequestId, StepId, TenantId, TokenId};
-pub use logprob::{Logprob, TokenLogprob};
+pub use logprob::{LikelyPromptToken, Logprob, PromptLikelihood, PromptToken, TokenLogprob};
 pub use step::{
-    BatchKind, BatchPlan, End, ExecError, Executor, MoveBack, MoveOut, Moves, RowError, RowOutcome, Run,
-    SampleSpec, Sampled, Slot, StepOutcome,
+    BatchKind, BatchPlan, End, ExecError, Executor, MoveBack, MoveOut, Moves, PromptOutcome, PromptTargets,
+    RowError, RowOutcome, Run, SampleSpec, Sampled, Slot, StepOutcome,
 };
 pub use text::{
     After, ChatTemplate, MarkupPart, Piece, RenderedPiece, Role, TextError, Tokenizer, ToolCallForm,

@@ -1,4 +1,6 @@
-//! How likely the tokens of an output were.
+//! How likely the tokens of an output were, and those of a prompt.
+
+use crate::ids::TokenId;
 
 /// A token that a model may say, and how likely it was.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,4 +19,35 @@ pub struct TokenLogprob {
     pub chosen: Logprob,
     /// The most likely tokens in its place, as many as were asked for at most.
     pub top: Vec<Logprob>,
+}
+
+/// A token of a prompt.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PromptToken {
+    pub id: TokenId,
+    /// Its text, as a [`Logprob`] has it.
+    pub text: String,
+    /// Its bytes inside a text; none of a special token.
+    pub bytes: Option<Vec<u8>>,
+    /// How likely it was behind those before it; none of the first, before which there is nothing.
+    pub likelihood: Option<PromptLikelihood>,
+}
+
+/// How likely a token of a prompt was, as the model says it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PromptLikelihood {
+    /// Natural logarithm of its probability.
+    pub logprob: f64,
+    /// How many tokens were likelier, and one.
+    pub rank: u32,
+    /// The most likely tokens in its place, the likeliest first, as many as were asked for at most.
+    pub top: Vec<LikelyPromptToken>,
+}
+
+/// A token that could have stood in a prompt.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LikelyPromptToken {
+    pub id: TokenId,
+    pub text: String,
+    pub logprob: f64,
 }

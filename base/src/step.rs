@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use crate::ids::{BlockId, HostBlockId, RequestId, StepId, TokenId};
-use crate::logprob::TokenLogprob;
+use crate::logprob::{PromptToken, TokenLogprob};
 use crate::units::{Nanos, TokenCount};
 use crate::work::Generation;
 
@@ -41,6 +41,16 @@ pub struct SampleSpec {
     pub prompt: Option<Arc<[TokenId]>>,
 }
 
+/// Tokens of an undivided prompt of which is asked how likely they were, each behind those before it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PromptTargets {
+    /// What follows each of the slot's first input tokens in the prompt. Fewer than the input has where it ends
+    /// with the prompt: none follows the last one.
+    pub tokens: Vec<TokenId>,
+    /// How many of the most likely tokens are told beside each.
+    pub top: u32,
+}
+
 /// One request's part of a step, or one of its parts where its prompt has sections: compute `input` at
 /// positions `start..`, attending to `context` and, causally, to itself.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,9 +64,10 @@ pub struct Slot {
     /// The tokens to compute. Never empty.
     pub input: Vec<TokenId>,
     /// How many of the last input tokens are guesses of what the slot will draw, fewer than all; 0 where it
-    /// does not sample. An executor samples at the token before them and then at each guess for as long as
-    /// all before it are what was drawn: that is one token more than were right. It may also take no notice
-    /// and sample one token.
+    /// does not sample. Behind the end of a prompt they are the opening of the row's form
+    /// ([`Compiled::opening`](crate::Compiled::opening)), or as much of it as there was room for. An executor
+    /// samples at the token before them and then at each guess for as long as all before it are what was
+    /// drawn: that is one token more than were right. It may also take no notice and sample one token.
     pub guesses: u32,
     /// What the request has before `start`, in reading order. Slots of one step that share cached
     /// tokens have equal runs for them (cut where their contexts part), so an executor can read a
@@ -68,6 +79,8 @@ pub struct Slot {
     pub write_blocks: Vec<BlockId>,
     /// Positions of the first write block that are in use already.
     pub write_offset: u32,
+    /// Tokens of the prompt of which is asked how likely they were; `None` where nobody asks.
+    pub prompt_targets: Option<PromptTargets>,
     /// Present on all slots but the earlier chunks of a prefill, which yield no token.
     pub sample: Option<SampleSpec>,
     /// Whether this slot computes prompt tokens (prefill) or extends an output (decode).
@@ -160,7 +173,7 @@ impl BatchPlan {
         }
     }
 
-    /// Prompt tokens that the step computes: `utok(p)` of RelServe, Eq. 9.
+    /// Prompt tokens that the step computes: `utok(p)` of RelServe, Eq. 9; and the openings behind them.
     pub fn prefill_tokens(&self) -> TokenCount {
         TokenCount(self.slots.iter().filter(|slot| slot.is_prefill).map(|slot| slot.input.len() as u64).sum())
     }
@@ -177,9 +190,11 @@ impl BatchPlan {
         TokenCount(decodes.map(|slot| slot.input.len() as u64 - 1 - u64::from(slot.guesses)).sum())
     }
 
-    /// Tokens that the step computes and may sample at without knowing yet that they are right.
+    /// Tokens of decoding requests that the step computes and may sample at without knowing yet that they are
+    /// right. Openings behind prompts are computed like these, and are among [`Self::prefill_tokens`].
     pub fn guesses(&self) -> u64 {
-        self.slots.iter().map(|slot| u64::from(slot.guesses)).sum()
+        let decodes = self.slots.iter().filter(|slot| !slot.is_prefill);
+        decodes.map(|slot| u64::from(slot.guesses)).sum()
     }
 }
 
@@ -242,6 +257,16 @@ pub struct RowOutcome {
     pub result: Result<Sampled, RowError>,
 }
 
+/// How likely the tokens of a prompt were that a slot asked about.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PromptOutcome {
+    /// The slot's request.
+    pub request: RequestId,
+    /// The slot's targets, in order, behind the prompt's first token where the slot begins with that; or why the
+    /// row failed.
+    pub result: Result<Arc<[PromptToken]>, RowError>,
+}
+
 /// What came of a step: one [`RowOutcome`] per slot that samples, in slot order.
 #[derive(Clone, Debug)]
 pub struct StepOutcome {
@@ -250,6 +275,8 @@ pub struct StepOutcome {
     /// Measured duration (virtual in the simulator).
     pub elapsed: Nanos,
     pub rows: Vec<RowOutcome>,
+    /// One per slot with [`PromptTargets`], in slot order.
+    pub prompts: Vec<PromptOutcome>,
 }
 
 /// A step that failed as a whole.

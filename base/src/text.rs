@@ -124,7 +124,8 @@ impl Role {
 pub enum ToolCallForm {
     /// `<tool_call>`, a JSON object of `name` and `arguments`, `</tool_call>`; so Hermes, Qwen and many others.
     Hermes,
-    /// `[TOOL_CALLS]` and a JSON array of such objects. The mark is a special token, which answers are told without.
+    /// `[TOOL_CALLS]` and a JSON array of such objects, or before each call, its name, `[ARGS]` and its arguments. The marks
+    /// are special tokens, which answers are told without.
     Mistral,
     /// One JSON object of `name` and `parameters`, alone: Llama 3.
     Llama,

@@ -40,6 +40,12 @@ pub struct Generation {
     /// for none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logprobs: Option<u32>,
+    /// The same of the prompt's tokens, each behind those before it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt_logprobs: Option<u32>,
+    /// Whether `logprobs` has an entry for each token, the end token too, though it has no text.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub logprobs_of_each: bool,
     /// Whether the ids of the output's tokens are told.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub tells_tokens: bool,
@@ -75,6 +81,8 @@ impl Default for Generation {
             compiled: Compiled::default(),
             scoring: None,
             logprobs: None,
+            prompt_logprobs: None,
+            logprobs_of_each: false,
             tells_tokens: false,
             adjustments: None,
             shows_stop: false,

@@ -5,8 +5,9 @@
 //! cargo bench -p engine --bench cuda [-- [SHAPE] [FORMAT] [CASES]]
 //! ```
 //!
-//! A shape is `qwen2.5-7b`, `llama-3-8b` or, where memory is short, `qwen2.5-0.5b`; a format `bf16` or `fp8`; cases are `decode`,
-//! `prefill` or `shared`. What is not named is all of it, but for the small shape.
+//! A shape is `qwen2.5-7b`, `llama-3-8b` or, where memory is short, `qwen2.5-0.5b`; a format `bf16`, `fp8`, `q4` or `kv-q8` (weights
+//! of bf16, keys and values in eight bits); cases are `decode`, `prefill` or `shared`. What is not named is all of it, but for the
+//! small shape.
 //!
 //! It prints, per case, the median time of a step and its fraction of the limit: decode against reading all
 //! weights and the rows' keys and values once at the rate at which the card copies, prefill against its
@@ -32,8 +33,13 @@ use engine::device::cuda::{Buffer, CudaRuntime, Element, Factors, Gpu, GpuError,
 use engine::parallel::{Ranks, ShardedModel, StepError};
 use engine::{Keep, KvFormat, Quantize};
 
-/// How weights are kept.
-const FORMATS: [&str; 2] = ["bf16", "fp8"];
+/// How weights are kept, or keys and values.
+const FORMATS: [(&str, Option<Quantize>, Option<KvFormat>); 4] = [
+    ("bf16", None, None),
+    ("fp8", Some(Quantize::Fp8), None),
+    ("q4", Some(Quantize::Q4), None),
+    ("kv-q8", None, Some(KvFormat::Q8)),
+];
 
 /// Kinds of steps.
 const CASES: [&str; 3] = ["decode", "prefill", "shared"];
@@ -162,11 +168,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let some: Vec<_> = all.iter().copied().filter(|name| words.iter().any(|word| word == name)).collect();
         if some.is_empty() { all.to_vec() } else { some }
     };
-    let (formats, cases) = (named(&FORMATS), named(&CASES));
+    let (formats, cases) = (named(&FORMATS.map(|(name, ..)| name)), named(&CASES));
     let shapes: Vec<&str> = words
         .iter()
         .map(String::as_str)
-        .filter(|word| !FORMATS.contains(word) && !CASES.contains(word))
+        .filter(|word| !FORMATS.iter().any(|(name, ..)| name == word) && !CASES.contains(word))
         .collect();
     let shapes = if shapes.is_empty() { vec!["qwen2.5-7b", "llama-3-8b"] } else { shapes };
     let gpus = match Arc::new(CudaRuntime::default()).open(&[0], false) {
@@ -185,13 +191,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     );
     for name in shapes {
         let config = shape(name).ok_or_else(|| format!("no shape {name}"))?;
-        for format in &formats {
-            let quantize = (*format == "fp8").then_some(Quantize::Fp8);
-            if quantize.is_some() && !gpus[0].has_e4m3() {
+        for (_, quantize, kv) in FORMATS.into_iter().filter(|(name, ..)| formats.contains(name)) {
+            if quantize == Some(Quantize::Fp8) && !gpus[0].has_e4m3() {
                 println!("{name} in fp8: this card does not multiply it\n");
                 continue;
             }
-            let keep = Keep { quantize, ..Keep::default() };
+            let keep = Keep { quantize, kv, ..Keep::default() };
             measure((name, &config), &gpus, (&limits, &cases), keep)?;
         }
     }
@@ -208,11 +213,15 @@ fn measure(
     let cpu = Arc::new(Cpu::new(None)?);
     let source = Random::new(config);
     let model = ShardedModel::load_on_gpus(config, &source, (gpus, &[cpu]), keep)?;
-    assert_eq!(model.kv(), KvFormat::Bf16);
-    let mut ranks = Ranks::start(&model, model.pool_shape(BLOCK as u32, Bytes(32 << 30))?)?;
-    let kept = keep.quantize.map_or("bf16", Quantize::name);
-    println!("{name}, random weights, {kept}: {:.2} GB read by a step", model.step_bytes() as f64 / 1e9);
-    let token_bytes = (4 * config.layers * config.kv_heads * config.head_dim) as f64;
+    assert_eq!(model.kv(), keep.kv.unwrap_or(KvFormat::Bf16));
+    let shape = model.pool_shape(BLOCK as u32, Bytes(32 << 30))?;
+    let token_bytes = shape.bytes().0 as f64 / (shape.blocks * BLOCK) as f64;
+    let mut ranks = Ranks::start(&model, shape)?;
+    let (kept, kv) = (keep.quantize.map_or("bf16", Quantize::name), model.kv().name());
+    println!(
+        "{name}, random weights, {kept}, keys and values {kv}: {:.2} GB read by a step",
+        model.step_bytes() as f64 / 1e9
+    );
     let decodes = [(1, 512), (8, 512), (32, 512), (128, 512), (32, 4096)];
     for (rows, context) in decodes.into_iter().filter(|_| cases.contains(&"decode")) {
         let mut blocks = 0;

@@ -56,12 +56,19 @@ fn subjects() -> Vec<Subject> {
         ("bf16 pairs", Isa::Avx512Bf16, bf16),
         ("bf16 widened", Isa::Avx512, bf16),
         ("bf16 avx2", Isa::Avx2, bf16),
+        ("bf16 neon", Isa::Neon, bf16),
         ("q8 vnni", Isa::Avx512Vnni, Format::Q8),
         ("q8 256 bit", Isa::Avx512, Format::Q8),
         ("q8 avx2", Isa::Avx2, Format::Q8),
+        ("q8 i8mm", Isa::NeonI8mm, Format::Q8),
+        ("q8 dotprod", Isa::NeonDotprod, Format::Q8),
+        ("q8 neon", Isa::Neon, Format::Q8),
         ("q4 vnni", Isa::Avx512Vnni, Format::Q4),
         ("q4 256 bit", Isa::Avx512, Format::Q4),
         ("q4 avx2", Isa::Avx2, Format::Q4),
+        ("q4 i8mm", Isa::NeonI8mm, Format::Q4),
+        ("q4 dotprod", Isa::NeonDotprod, Format::Q4),
+        ("q4 neon", Isa::Neon, Format::Q4),
     ];
     let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
     let threads = words.iter().find_map(|word| word.parse().ok());

@@ -32,6 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         start: 0,
         input: tokens.iter().copied().map(TokenId).collect(),
         guesses: TOKENS - 1,
+        prompt_targets: None,
         context: Vec::new(),
         write_blocks: (0..TOKENS.div_ceil(BLOCK)).map(base::BlockId).collect(),
         write_offset: 0,

@@ -14,8 +14,8 @@ use crate::checkpoint::gguf::{self, Gguf, GgufWeights};
 use crate::checkpoint::safetensors::{SINGLE_FILE, read_optional_text, read_text};
 use crate::checkpoint::shapes::check_tensors;
 use crate::checkpoint::{
-    BlockMatrix, CheckpointError, Dtype, ModelConfig, RawTensor, Safetensors, Unfused, WeightSource,
-    read_config,
+    BlockMatrix, CheckpointError, Dtype, ModelConfig, PackedForm, PackedWeights, RawTensor, Safetensors,
+    Unfused, WeightSource, read_config,
 };
 use crate::text::{ModelText, TextFiles};
 
@@ -42,7 +42,7 @@ pub struct ModelFiles<'a> {
 #[derive(Debug)]
 pub enum Weights {
     /// A Hugging Face folder's.
-    Safetensors(Unfused<Safetensors>),
+    Safetensors(Unfused<PackedWeights>),
     /// Those of a GGUF file.
     Gguf(Box<Unfused<GgufWeights>>),
 }
@@ -67,6 +67,10 @@ impl WeightSource for Weights {
 
     fn blocks(&self, name: &str) -> Result<Option<BlockMatrix<'_>>, CheckpointError> {
         self.source().blocks(name)
+    }
+
+    fn will_read(&self, name: &str) {
+        self.source().will_read(name);
     }
 
     fn names(&self) -> Vec<String> {
@@ -116,8 +120,7 @@ impl Checkpoint {
             chat_template: None,
         };
         let text = model_text(files, &config, &texts.ids, now)?;
-        let (bytes, header) = gguf.bytes();
-        let revision = revision::of_file(bytes, header); // metadata and texts stand in its header
+        let revision = revision::of_file(gguf.storage(), gguf.bytes().1); // metadata and texts stand in its header
         Ok(Self {
             name: name.to_owned(),
             config,
@@ -143,11 +146,12 @@ impl Checkpoint {
     /// Reads all texts and checks that the weights fit them.
     fn new(files: &ModelFiles<'_>, weights: Safetensors, now: Option<u64>) -> Result<Self, CheckpointError> {
         let config = read_config(files.config)?;
-        let weights = Unfused::new(weights, &config);
+        let packed = PackedWeights::new(weights, PackedForm::read(files.config)?)?;
+        let weights = Unfused::new(packed, &config);
         check_tensors(&config, &weights)?;
         let (defaults, ids) = read_generation(files.config, files.generation_config)?;
         let text = model_text(texts_of(files), &config, &ids, now)?;
-        let revision = revision::of_files(files, weights.stored());
+        let revision = revision::of_files(files, weights.stored().stored());
         let weights = Weights::Safetensors(weights);
         Ok(Self { name: files.name.to_owned(), config, weights, text, defaults, revision })
     }

@@ -277,6 +277,7 @@ impl ComparedRow {
             start: part.section.numbering() + part.done as u32,
             input: part.tokens[part.done..].to_vec(),
             guesses: 0,
+            prompt_targets: None,
             context,
             write_blocks: part.blocks[part.done / BLOCK_TOKENS..part.tokens.len().div_ceil(BLOCK_TOKENS)]
                 .to_vec(),

@@ -11,13 +11,18 @@ mod distribution;
 mod draw;
 mod on_gpus;
 mod on_host;
+mod prompt_tokens;
 mod rows;
 mod sampled_slot;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
 
-use base::{BatchPlan, Bytes, ExecError, Executor, Nanos, RowError, RowOutcome, Slot, StepOutcome, TokenId};
+use base::{
+    BatchPlan, Bytes, ExecError, Executor, Nanos, PromptOutcome, RowError, RowOutcome, Slot, StepOutcome,
+    TokenId,
+};
 
 use crate::constraint::Constraints;
 use crate::device::cuda::GpuError;
@@ -74,6 +79,11 @@ impl LocalExecutor {
         self.ranks.pool_shape()
     }
 
+    /// What the pools of all ranks take.
+    pub fn kv_bytes(&self) -> Bytes {
+        Bytes(self.pool_shape().bytes().0 * self.model().count() as u64)
+    }
+
     /// The model whose ranks it runs.
     pub fn model(&self) -> &ShardedModel {
         self.ranks.model()
@@ -89,25 +99,47 @@ impl LocalExecutor {
         self.rows.len()
     }
 
-    /// Samples computed slots where they ask for it; `forces`: with what constraints force behind.
+    /// How likely the targets of slots are, and the hidden states of what is sampled.
+    fn score_prompts(
+        &mut self,
+        hidden: HiddenStates,
+        slots: &[Slot],
+    ) -> Result<(Vec<PromptOutcome>, HiddenStates), StepError> {
+        if slots.iter().all(|slot| slot.prompt_targets.is_none()) {
+            return Ok((Vec::new(), hidden));
+        }
+        let Self { ranks, rows, .. } = self;
+        let (targets, sampled) = prompt_tokens::split(&hidden, slots);
+        let prompts = prompt_tokens::score(ranks, (rows.text(), rows.ids_end()), &targets, slots)?;
+        Ok((prompts, sampled))
+    }
+
+    /// Samples computed slots, those of a step that ask for it.
     fn sample(
         &mut self,
         hidden: &HiddenStates,
-        slots: &[Slot],
-        forces: bool,
+        sampled: &[SampledSlot<'_>],
     ) -> Result<Vec<RowOutcome>, StepError> {
-        let sampled = slots.iter().filter_map(|slot| SampledSlot::of(slot, forces));
-        let sampled: Vec<SampledSlot<'_>> = sampled.collect();
         let mut outcomes = Vec::with_capacity(sampled.len());
         let Self { ranks, rows, .. } = self;
         match ranks.on_gpus() {
             // What comes back says how long the step took, and that it was computed.
             Some(mut gpus) if sampled.is_empty() => gpus.wait()?,
-            Some(mut gpus) => on_gpus::sample(&mut gpus, rows, &sampled, &mut outcomes)?,
-            None => on_host::sample(ranks, rows, hidden, &sampled, &mut outcomes)?,
+            Some(mut gpus) => on_gpus::sample(&mut gpus, rows, sampled, &mut outcomes)?,
+            None => on_host::sample(ranks, rows, hidden, sampled, &mut outcomes)?,
         }
         Ok(outcomes)
     }
+}
+
+/// The slots that are computed: where a row begins with tokens that nobody draws, these are no guesses, and no logits
+/// are made at them. `lengths` says how many of each slot they are.
+fn without_openings<'a>(slots: &'a [Slot], lengths: &[usize]) -> Cow<'a, [Slot]> {
+    if lengths.iter().all(|length| *length == 0) {
+        return Cow::Borrowed(slots);
+    }
+    let slots = slots.iter().zip(lengths);
+    slots.map(|(slot, length)| Slot { guesses: slot.guesses - *length as u32, ..slot.clone() }).collect()
 }
 
 /// Slots whose row has failed by what may be a guess, without their guesses. A token of which a model makes
@@ -120,7 +152,7 @@ fn without_guesses<'a>(slots: &'a [Slot], rows: &'a [RowOutcome]) -> impl Iterat
     };
     slots.iter().filter(failed).map(|slot| {
         let known = slot.input.len() - slot.guesses as usize;
-        Slot { input: slot.input[..known].to_vec(), guesses: 0, ..slot.clone() }
+        Slot { input: slot.input[..known].to_vec(), guesses: 0, prompt_targets: None, ..slot.clone() }
     })
 }
 
@@ -143,23 +175,36 @@ impl Executor for LocalExecutor {
         let start = Instant::now();
         self.rows.retire(&plan.retired);
         check::check(plan, self.model().config(), self.pool_shape()).map_err(ExecError::BadPlan)?;
+        if !self.model().gpus().is_empty() && plan.slots.iter().any(|slot| slot.prompt_targets.is_some()) {
+            return Err(ExecError::BadPlan("prompts are scored on processors alone".into()));
+        }
         check::check_moves(plan, self.pool_shape(), self.tier_blocks).map_err(ExecError::BadPlan)?;
         self.rows.resume(&plan.slots);
         self.ranks.move_blocks(&plan.moves).map_err(lost)?;
-        let hidden = self.ranks.forward(&plan.slots).map_err(failed)?;
-        let mut rows = self.sample(&hidden, &plan.slots, true).map_err(lost)?;
+        let openings: Vec<usize> = plan.slots.iter().map(|slot| self.rows.opening_len(slot)).collect();
+        let slots = without_openings(&plan.slots, &openings);
+        let hidden = self.ranks.forward(&slots).map_err(failed)?;
+        let (prompts, hidden) = self.score_prompts(hidden, &slots).map_err(lost)?;
+        let sampled: Vec<SampledSlot<'_>> = slots
+            .iter()
+            .zip(openings)
+            .filter_map(|(slot, opening)| SampledSlot::of(slot, opening, true))
+            .collect();
+        let mut rows = self.sample(&hidden, &sampled).map_err(lost)?;
         let again: Vec<Slot> = without_guesses(&plan.slots, &rows).collect();
         if !again.is_empty() {
             // The scheduler takes what begins the guesses for computed, and here it is not: nothing may
             // follow the drawn token.
             let hidden = self.ranks.forward(&again).map_err(lost)?;
-            for outcome in self.sample(&hidden, &again, false).map_err(lost)? {
+            let sampled: Vec<SampledSlot<'_>> =
+                again.iter().filter_map(|slot| SampledSlot::of(slot, 0, false)).collect();
+            for outcome in self.sample(&hidden, &sampled).map_err(lost)? {
                 rows.iter_mut()
                     .filter(|row| row.request == outcome.request)
                     .for_each(|row| *row = outcome.clone());
             }
         }
         let elapsed = Nanos(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
-        Ok(StepOutcome { step: plan.step, elapsed, rows })
+        Ok(StepOutcome { step: plan.step, elapsed, rows, prompts })
     }
 }

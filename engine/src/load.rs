@@ -16,12 +16,12 @@ use crate::checkpoint::names::{model_names, weight};
 use crate::checkpoint::shapes::parameters;
 use crate::checkpoint::{CheckpointError, Dtype, ModelConfig, WeightSource};
 use crate::checkpoint_reader::{Checkpoint, ModelFiles};
-use crate::device::cuda::{CudaRuntime, GpuError};
+use crate::device::cuda::{CudaRuntime, Gpu, GpuError};
 use crate::executor::{LocalExecutor, PoolSettings};
 use crate::memory;
 use crate::parallel::{ShardError, ShardedModel};
 use crate::pool::PoolError;
-use crate::settings::{EngineConfig, KvFormat, Quantize};
+use crate::settings::{Device, EngineConfig, KvFormat, Quantize};
 use crate::text::ModelText;
 
 /// What the rest of the system may know of a model.
@@ -101,7 +101,8 @@ impl From<ShardError> for EngineError {
         match error {
             ShardError::Checkpoint(error) => Self::Checkpoint(error),
             ShardError::Gpu(error) => Self::Gpu(error),
-            ShardError::Fp8(reason) => Self::Config { field: "engine.quantize", reason },
+            ShardError::Quantize(reason) => Self::Config { field: "engine.quantize", reason },
+            ShardError::Kv(reason) => Self::Config { field: "engine.kv", reason },
             ShardError::Unsupported(reason) => {
                 Self::Config { field: "engine.device", reason: format!("names GPUs, but {reason}") }
             }
@@ -140,16 +141,18 @@ fn assemble(
 ) -> Result<Engine, EngineError> {
     let Checkpoint { name, config: model, weights, text, defaults, revision } = checkpoint;
     let stored = stored_dtype(&model, &weights)?;
-    let gpus = devices::gpus((config, &model), cuda)?;
-    if gpus.is_none() {
-        config.validate_on_cpu().map_err(|(field, reason)| EngineError::Config { field, reason })?;
-    }
-    let sharded = match &gpus {
-        Some(gpus) => {
-            let cpus = devices::beside_gpus(gpus.len())?;
-            ShardedModel::load_on_gpus(&model, &weights, (gpus, &cpus), config.keep())?
+    let mut gpus = devices::gpus((config, &model), stored, cuda)?;
+    let on_gpus = match &gpus {
+        Some(gpus) => load_on_gpus(&model, &weights, gpus, config)?,
+        None => None,
+    };
+    let sharded = match on_gpus {
+        Some(sharded) => sharded,
+        None => {
+            gpus = None;
+            config.validate_on_cpu().map_err(|(field, reason)| EngineError::Config { field, reason })?;
+            ShardedModel::load(&model, &weights, &devices::cpus(config)?, config.keep())?
         }
-        None => ShardedModel::load(&model, &weights, &devices::cpus(config)?, config.keep())?,
     };
     // What weights are kept as: a GPU widens f16, whose range activations leave.
     let dtype = match config.dtype.unwrap_or(stored) {
@@ -160,7 +163,7 @@ fn assemble(
     let rounds = gpus.is_some() || isa.rounds_activations();
     drop(weights);
     let text = Arc::new(text);
-    let settings = PoolSettings { block_tokens: config.block_tokens, kv_bytes: kv_bytes(&sharded, config)? };
+    let settings = PoolSettings { block_tokens: config.block_tokens, kv_bytes: sharded.kv_bytes(config)? };
     let host_kv_bytes = host_kv_bytes(config, settings.kv_bytes, gpus.is_some());
     let executor = LocalExecutor::new(sharded, text.clone(), text.ends().to_vec(), settings)?;
     let executor = executor.with_tier(host_kv_bytes)?;
@@ -185,10 +188,32 @@ fn assemble(
     };
     let (parameters, kept, kv) = (info.parameters, info.kept_as(), kv.name());
     let (kv_blocks, host_kv_blocks) = (info.kv_blocks, info.host_kv_blocks);
+    let kv_tokens = u64::from(kv_blocks) * u64::from(info.block_tokens);
+    let kv_bytes = executor.kv_bytes().0;
     tracing::info!(
-        model = %info.name, parameters, kv_blocks, host_kv_blocks, kept, kv, ?isa, ranks, "model loaded"
+        model = %info.name, parameters, kv_blocks, kv_tokens, kv_bytes, host_kv_blocks, kept, kv, ?isa, ranks,
+        "model loaded"
     );
     Ok(Engine { executor, text, info, cuda: Arc::clone(cuda) })
+}
+
+/// Packs the weights on GPUs; `None`: they have no room after all, and nobody named them. What is planned is the least: of
+/// weights that are stored in blocks some are kept in more bits.
+fn load_on_gpus(
+    model: &ModelConfig,
+    weights: &dyn WeightSource,
+    gpus: &[Arc<dyn Gpu>],
+    config: &EngineConfig,
+) -> Result<Option<ShardedModel>, EngineError> {
+    let cpus = devices::beside_gpus(gpus.len())?;
+    match ShardedModel::load_on_gpus(model, weights, (gpus, &cpus), config.keep()) {
+        Ok(sharded) => Ok(Some(sharded)),
+        Err(ShardError::Gpu(error @ GpuError::OutOfMemory { .. })) if config.device == Device::Auto => {
+            tracing::warn!(%error, "no GPU is used");
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// What the executor's checks let through.
@@ -204,25 +229,6 @@ fn section_reuse(model: &ModelConfig) -> SectionReuse {
 fn stored_dtype(model: &ModelConfig, weights: &dyn WeightSource) -> Result<Dtype, CheckpointError> {
     let name = weight(&model_names(model.family).embedding);
     Ok(weights.layout(&name)?.0)
-}
-
-/// Memory for the KV pool: what is configured, but no more than `sequences_max` requests of full length
-/// could fill, nor than nine tenths of what the machine has left after the weights.
-fn kv_bytes(model: &ShardedModel, config: &EngineConfig) -> Result<Bytes, EngineError> {
-    let wanted = config.kv_bytes.0;
-    let blocks = model.pool_shape(config.block_tokens, config.kv_bytes)?.blocks as u128;
-    let per_sequence = model.config().context_max.div_ceil(config.block_tokens as usize) as u128;
-    let useful = blocks.min(per_sequence * u128::from(config.sequences_max));
-    let useful = (u128::from(wanted) * useful).div_ceil(blocks) as u64; // at most `wanted`
-    let available = match model.gpus().first() {
-        Some(gpu) => Some(Bytes(gpu.available()? as u64 * model.count() as u64)),
-        None => memory::available(),
-    };
-    let room = available.map_or(useful, |available| available.0 / 10 * 9);
-    if room < useful {
-        tracing::warn!(kv_bytes = room, wanted = useful, "the KV pool is cut to the memory that is left");
-    }
-    Ok(Bytes(useful.min(room)))
 }
 
 /// Memory for the host tier: what is configured, but no more than nine tenths of what the machine has left

@@ -13,10 +13,11 @@ pub enum Quantize {
     /// Eight-bit integers in groups of 32 to 128 inputs under one scale, 8.1 to 8.5 bits a weight; activations are
     /// rounded to such integers to meet them. For the processor.
     Q8,
-    /// Four-bit numbers in groups of 32 inputs under one scale, above one minimum, 5 bits a weight; activations are
-    /// rounded to eight-bit integers to meet them. What is stored in four bits (GGUF's Q4_0, Q4_1, Q4_K) is kept as it
-    /// is, what is stored in other blocks as `q8`; so is the vocabulary, unless it is stored in four bits. For the
-    /// processor.
+    /// Four-bit numbers in groups of 32 inputs under one scale, above one minimum, 5 bits a weight. What is stored in four
+    /// bits (GGUF's Q4_0, Q4_1, Q4_K; AWQ, GPTQ) is kept as it is. On the processor activations are rounded to eight-bit
+    /// integers to meet them, and what is stored in other blocks is kept as `q8`; so is the vocabulary, unless it is
+    /// stored in four bits. On GPUs activations stay as they are, and so do the vocabulary and what is stored in other
+    /// blocks.
     Q4,
     /// Eight-bit floats (E4M3), a row of weights under one scale; activations are rounded to such floats,
     /// each token's under a scale of its own. For GPUs.
@@ -157,9 +158,10 @@ pub struct EngineConfig {
     pub threads: Option<usize>,
     /// Ranks that the model is cut into, each with its share of the threads (at least one) and of the memory.
     pub tensor_parallel: usize,
-    /// Most memory for keys and values. Less is taken where the model cannot use it or the machine
-    /// does not have it.
-    pub kv_bytes: Bytes,
+    /// Most memory for keys and values, of all ranks together; absent: 1 GiB on the processor, on GPUs nine
+    /// tenths of what the weights leave. Less is taken where the model cannot use it or the machine does not
+    /// have it.
+    pub kv_bytes: Option<Bytes>,
     /// Memory of the host for blocks that leave the KV pool, of all ranks together: their prefixes can be hit
     /// still. 0: none. Beside a pool that is in the host's memory itself, more `kv_bytes` do the same without
     /// copies.
@@ -171,7 +173,7 @@ pub struct EngineConfig {
     /// Keeps all weights that products read in fewer bits; `dtype` then is what the others are kept as.
     pub quantize: Option<Quantize>,
     /// What keys and values are kept as; absent: bf16 where weights are kept as bf16 or in fewer bits, else
-    /// f32.
+    /// f32. A GPU keeps them as `q8`, or as is its own beside weights of their type: f32 beside f32, else bf16.
     pub kv: Option<KvFormat>,
     /// Instructions that products use, a weaker set than the machine has; absent: the best it has.
     /// Sets from `avx512bf16` on round activations to bf16 where weights are kept as bf16.
@@ -190,7 +192,7 @@ impl Default for EngineConfig {
             device: Device::Auto,
             threads: None,
             tensor_parallel: 1,
-            kv_bytes: Bytes(1 << 30),
+            kv_bytes: None,
             host_kv_bytes: Bytes(0),
             block_tokens: 16,
             dtype: None,
@@ -248,14 +250,9 @@ impl EngineConfig {
             let reason = format!("is {}, and `engine.device` names {count} GPUs", self.tensor_parallel);
             return Err(("engine.tensor_parallel", reason));
         }
-        if let Some(quantize @ (Quantize::Q8 | Quantize::Q4)) = self.quantize {
-            let reason =
-                format!("is {}, which is for the processor: on GPUs weights may be fp8", quantize.name());
-            return Err(("engine.quantize", reason));
-        }
-        if self.kv.is_some() {
-            let reason = "is for the processor: a GPU keeps keys and values as it keeps weights";
-            return Err(("engine.kv", reason.to_owned()));
+        if self.quantize == Some(Quantize::Q8) {
+            let reason = "is q8, which is for the processor: on GPUs weights may be fp8 or q4";
+            return Err(("engine.quantize", reason.to_owned()));
         }
         Ok(())
     }
@@ -286,16 +283,10 @@ mod tests {
         assert_eq!(config(|_| ()), Ok(()));
         assert_eq!(config(|config| config.tensor_parallel = 2), Ok(()));
         assert_eq!(config(|config| config.tensor_parallel = 4), Err("engine.tensor_parallel"));
-        for quantize in [Quantize::Q8, Quantize::Q4] {
-            let config = EngineConfig {
-                device: Device::Cuda(vec![0]),
-                quantize: Some(quantize),
-                ..EngineConfig::default()
-            };
-            assert_eq!(config.validate().map_err(|(field, _)| field), Err("engine.quantize"));
-        }
+        assert_eq!(config(|config| config.quantize = Some(Quantize::Q8)), Err("engine.quantize"));
+        assert_eq!(config(|config| config.quantize = Some(Quantize::Q4)), Ok(()));
         assert_eq!(config(|config| config.quantize = Some(Quantize::Fp8)), Ok(()));
-        assert_eq!(config(|config| config.kv = Some(KvFormat::Q8)), Err("engine.kv"));
+        assert_eq!(config(|config| config.kv = Some(KvFormat::Q8)), Ok(()));
         let on_cpu =
             EngineConfig { device: Device::Cpu, quantize: Some(Quantize::Fp8), ..Default::default() };
         assert_eq!(on_cpu.validate().map_err(|(field, _)| field), Err("engine.quantize"));

@@ -10,8 +10,14 @@ mod faults;
 mod guesses;
 #[path = "cuda/kernels.rs"]
 mod kernels;
+#[path = "cuda/kv.rs"]
+mod kv;
 #[path = "cuda/on_card.rs"]
 mod on_card;
+#[path = "cuda/q4.rs"]
+mod q4;
+#[path = "cuda/room.rs"]
+mod room;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -31,7 +37,7 @@ use engine::device::cuda::{Gpu, GpuError};
 use engine::executor::{LocalExecutor, PoolSettings};
 use engine::parallel::{Ranks, ShardError, ShardedModel, StepError};
 use engine::pool::PoolError;
-use engine::{Keep, Quantize};
+use engine::{Keep, KvFormat, Quantize};
 use guesses::check;
 
 const BLOCK: usize = 16;
@@ -373,7 +379,18 @@ fn a_step_of_more_rows_than_are_looked_at_together_samples_them_all() {
 
 /// One prefill step, then so many decode steps, on a bare GPU.
 fn run(gpus: &[Arc<Emulated>], model: &Synthetic, steps: u32) -> Result<Vec<Vec<f32>>, StepError> {
-    let (mut running, mut blocks) = (Running::new(on_gpus(model, gpus)), Blocks::default());
+    run_keeping(gpus, model, steps, Keep::default())
+}
+
+/// The same with weights, keys and values kept in a given way.
+fn run_keeping(
+    gpus: &[Arc<Emulated>],
+    model: &Synthetic,
+    steps: u32,
+    keep: Keep,
+) -> Result<Vec<Vec<f32>>, StepError> {
+    let loaded = load(model, gpus, keep).expect("the model divides and fits");
+    let (mut running, mut blocks) = (Running::new(loaded), Blocks::default());
     let mut row = Row::new(1, tokens(model.seed, 30), 96, BLOCK, &mut blocks);
     let mut found = running.compute(&[row.slot(0..30)])?;
     for token in 0..steps {
@@ -430,9 +447,10 @@ fn too_little_memory_is_said_and_given_back() {
 #[test]
 fn blocks_that_went_to_host_memory_come_back_as_they_were() {
     let model = Synthetic { dtype: Dtype::Bf16, ..Synthetic::tiny(Family::Llama, 85) };
-    for count in [1, 2] {
+    let q8 = Keep { kv: Some(KvFormat::Q8), ..Keep::default() };
+    for (count, keep) in [(1, Keep::default()), (2, Keep::default()), (1, q8)] {
         let Some(gpus) = emulated::gpus(count) else { return };
-        let mut running = Running::new(on_gpus(&model, &gpus));
+        let mut running = Running::new(load(&model, &gpus, keep).expect("the model divides and fits"));
         let blocks = running.ranks.add_tier(Bytes(1 << 20)).expect("it fits");
         assert!(blocks >= 2);
         let mut ids = Blocks::default();

@@ -44,6 +44,7 @@ fn answer(engine: &mut Engine, request: u64, content: &str) -> String {
             start: done as u32,
             input: tokens[done..].to_vec(),
             guesses: 0,
+            prompt_targets: None,
             context: if done == 0 { Vec::new() } else { vec![used] },
             write_blocks: blocks[done / block..tokens.len().div_ceil(block)].to_vec(),
             write_offset: (done % block) as u32,

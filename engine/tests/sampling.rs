@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use base::text::ByteText;
 use base::{End, Generation, LogitAdjustments, TokenCount, TokenId, TokenLogprob, Tokenizer as _};
-use common::{Bare, Blocks, Row, decoder_on, executor_of, step, tokens, widening};
+use common::{Bare, Blocks, Row, decoder_on, executor_of, log_softmax, step, tokens, widening};
 use engine::checkpoint::Dtype;
 use engine::checkpoint::config::Family;
 use engine::checkpoint::synthetic::Synthetic;
@@ -86,13 +86,6 @@ fn run(mut executor: LocalExecutor, mut row: Row, guess: &dyn Fn(usize) -> Vec<T
 
 fn alone(generation: Generation) -> EndedRow {
     run(load(), row(generation), &|_| Vec::new())
-}
-
-/// The natural logarithm of each token's probability.
-fn log_softmax(logits: &[f64]) -> Vec<f64> {
-    let max = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let sum: f64 = logits.iter().map(|logit| (logit - max).exp()).sum();
-    logits.iter().map(|logit| logit - max - sum.ln()).collect()
 }
 
 fn highest(logits: &[f64]) -> (usize, f64) {

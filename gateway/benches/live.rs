@@ -39,7 +39,7 @@ impl Executor for Instantly {
         let sampled = || Ok(Sampled::one(TokenId(97), "a".into(), None));
         let slots = plan.slots.iter().filter(|slot| slot.sample.is_some());
         let rows = slots.map(|slot| RowOutcome { request: slot.request, result: sampled() }).collect();
-        Ok(StepOutcome { step: plan.step, elapsed: Nanos(1_000), rows })
+        Ok(StepOutcome { step: plan.step, elapsed: Nanos(1_000), rows, prompts: Vec::new() })
     }
 }
 
@@ -60,6 +60,7 @@ fn model() -> Model {
         host_kv_blocks: 0,
         block_tokens: 16,
         reuse: SectionReuse::Anywhere,
+        scores_prompts: false,
         defaults: Defaults { temperature: 1.0, top_p: 1.0, top_k: None },
         created: 0,
         runs: Runs::Engine,

@@ -222,6 +222,11 @@ impl JsonFields {
         self.map.get(field).filter(|value| !value.is_null()).cloned()
     }
 
+    /// A copy of all fields that are not taken yet.
+    pub fn copy_all(&self) -> Map<String, Value> {
+        self.map.clone()
+    }
+
     /// A field that is not taken yet.
     pub fn get(&self, field: &str) -> Option<&Value> {
         self.note(field);

@@ -46,7 +46,7 @@ const JOINING: [&str; 2] = ["/v1/relqueries", "/v1/cells"];
 /// A route that knows its keys itself, restarts included.
 const BATCHES: &str = "/v1/batches";
 /// Beginnings of the paths of routes that take no key.
-const WITHOUT_KEYS: [&str; 3] = ["/v1/admin/", "/v1/sign-in", "/v1/files"];
+const WITHOUT_KEYS: [&str; 4] = ["/v1/admin/", "/v1/sign-in", "/v1/files", "/v1/uploads"];
 
 /// What a request was, where its route has read it.
 #[derive(Clone, Copy, Debug)]

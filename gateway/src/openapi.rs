@@ -12,7 +12,7 @@ use utoipa::{Modify, OpenApi};
 use crate::error::ErrorBody;
 use crate::routes::{
     admin, batches, cells, corpora, embeddings, files, known_models, live, messages, openai, ops, prompts,
-    query, relqueries, replicas, schemas, sign_ins, sql, workbooks,
+    query, relqueries, replicas, schemas, sign_ins, sql, uploads, workbooks,
 };
 use crate::wire::budget::BudgetReply;
 use crate::wire::query::reply::QueryList;
@@ -44,6 +44,7 @@ use crate::wire::query::reply::QueryList;
         openai::responses::count_response_input_tokens,
         openai::responses::response,
         openai::responses::delete_response,
+        openai::responses::cancel_response,
         openai::responses::response_input_items,
         embeddings::embeddings,
         embeddings::score,
@@ -57,6 +58,10 @@ use crate::wire::query::reply::QueryList;
         files::read,
         files::delete,
         files::content,
+        uploads::create,
+        uploads::add_part,
+        uploads::complete,
+        uploads::cancel,
         batches::create,
         batches::list,
         batches::read,

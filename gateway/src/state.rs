@@ -16,6 +16,7 @@ use crate::services::held_claims::HeldClaims;
 use crate::services::idempotency::IdempotencyKeys;
 use crate::services::sql::tenants::Sql;
 use crate::services::takes::AloneQueue;
+use crate::services::upload_joins::UploadJoins;
 
 /// Why there is no state.
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +57,8 @@ pub struct App {
     pub batches: Arc<Batches>,
     /// Work with which servers have ended, one after the other.
     pub alone: Arc<AloneQueue>,
+    /// Uploads whose parts are put together here.
+    pub upload_joins: Arc<UploadJoins>,
     /// Statements of SQL.
     pub sql: Arc<Sql>,
     /// A line for each request, where one is kept.
@@ -78,6 +81,7 @@ impl App {
             key_claims: Arc::default(),
             batches: Arc::new(Batches::new(&config.bulk)),
             alone: Arc::default(),
+            upload_joins: Arc::default(),
             sql: Arc::new(Sql::new(&config)?),
             access_log: access_log.map_err(StateError::AccessLog)?.map(Arc::new),
             runtime,

@@ -35,7 +35,7 @@ pub enum Plan {
         /// What it answers.
         input: Box<Plan>,
         /// How it is generated.
-        generation: Generation,
+        generation: Box<Generation>,
     },
     /// The template, once for each row.
     Map {
@@ -117,7 +117,7 @@ impl Plan {
             }
             (Some(system), false) => vec![Self::Text(format!("{system}\n\n")), body],
         };
-        let template = Self::Generate { input: Box::new(Self::Seq(spans)), generation };
+        let template = Self::Generate { input: Box::new(Self::Seq(spans)), generation: Box::new(generation) };
         Ok(Self::Map { template: Box::new(template), rows })
     }
 
@@ -135,7 +135,7 @@ impl Plan {
         };
         let mut spans: Vec<Self> = turns.iter().flat_map(turn).collect();
         spans.push(Self::message(Role::User, Self::of_template(template, &rows.columns)));
-        let template = Self::Generate { input: Box::new(Self::Seq(spans)), generation };
+        let template = Self::Generate { input: Box::new(Self::Seq(spans)), generation: Box::new(generation) };
         Ok(Self::Map { template: Box::new(template), rows })
     }
 
@@ -152,12 +152,12 @@ impl Plan {
     /// The plan of one conversation.
     pub fn conversation(messages: Vec<(Role, String)>, generation: Generation) -> Self {
         let messages = messages.into_iter().map(|(role, text)| Self::message(role, Self::Text(text)));
-        Self::Generate { input: Box::new(Self::Seq(messages.collect())), generation }
+        Self::Generate { input: Box::new(Self::Seq(messages.collect())), generation: Box::new(generation) }
     }
 
     /// The plan of one raw prompt.
     pub fn prompt(text: String, generation: Generation) -> Self {
-        Self::Generate { input: Box::new(Self::Text(text)), generation }
+        Self::Generate { input: Box::new(Self::Text(text)), generation: Box::new(generation) }
     }
 
     /// A message around a content.

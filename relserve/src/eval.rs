@@ -80,10 +80,11 @@ pub fn prompts(file: Option<&Path>) -> Result<Vec<String>, EvalError> {
     if prompts.is_empty() { Err(EvalError::NoPrompt) } else { Ok(prompts) }
 }
 
-/// The same where GPUs are named, which keep keys and values as weights that are not in eight bits.
-const FORMATS_ON_GPUS: [(&str, Keep); 2] = [
+/// The same where GPUs are named, which keep keys and values as weights that are not in fewer bits.
+const FORMATS_ON_GPUS: [(&str, Keep); 3] = [
     ("bf16", Keep { dtype: Some(Dtype::Bf16), quantize: None, kv: None }),
     ("fp8", Keep { dtype: Some(Dtype::Bf16), quantize: Some(Quantize::Fp8), kv: None }),
+    ("q4", Keep { dtype: Some(Dtype::Bf16), quantize: Some(Quantize::Q4), kv: None }),
 ];
 
 /// Compares every format of the configured model with single precision, which the processor computes.

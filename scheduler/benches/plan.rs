@@ -35,7 +35,7 @@ fn outcome(plan: &BatchPlan) -> StepOutcome {
             RowOutcome { request: slot.request, result: Ok(sampled) }
         })
         .collect();
-    StepOutcome { step: plan.step, elapsed: Nanos(25_000_000), rows }
+    StepOutcome { step: plan.step, elapsed: Nanos(25_000_000), rows, prompts: Vec::new() }
 }
 
 /// A scheduler in its stride: no sequence free, `waiting` rows behind. Rows end and new ones are

@@ -21,7 +21,7 @@ impl<'a> CacheView<'a> {
 
     /// Blocks of part `number` of a row (behind all parts, of its own text) that can ever be hit.
     pub(crate) fn hittable(&self, row: &Row, number: usize) -> u32 {
-        if !self.prefix_cache {
+        if !self.prefix_cache || row.scores_prompt() {
             return 0;
         }
         let content = if self.publish_generated { row.total() } else { row.prompt_len() };

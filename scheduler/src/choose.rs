@@ -119,8 +119,8 @@ impl Scheduler {
             let scope = relquery.scope;
             let row = relquery.row_mut(partial.index);
             // What it stands on may be gone with a row that failed: then nobody reaches what it adds.
-            if !row.parts.is_empty() {
-                continue; // Others find what it publishes when they are drafted.
+            if !row.parts.is_empty() || row.scores_prompt() {
+                continue; // Others find what the one publishes when they are drafted; the other publishes nothing.
             }
             let resident = view.resident(scope, row, 0, |_| ());
             if resident < view.hittable(row, 0).min(row.computed / self.config.block_tokens) {

@@ -1,6 +1,8 @@
 //! What the scheduler tells its owner: refusals, events, counts. Plain data.
 
-use base::{End, Periods, RelQueryId, RowError, TokenCount, TokenId, TokenLogprob};
+use std::sync::Arc;
+
+use base::{End, Periods, PromptToken, RelQueryId, RowError, TokenCount, TokenId, TokenLogprob};
 
 use crate::kv::TierStats;
 
@@ -100,6 +102,9 @@ impl std::ops::AddAssign for Usage {
 pub enum Event {
     /// The row's first step has run.
     Started { relquery: RelQueryId, row: u32 },
+    /// The next tokens of the row's prompt, and how likely they were, where the row asks for that. They all come
+    /// before the first token of its output.
+    Prompt { relquery: RelQueryId, row: u32, tokens: Arc<[PromptToken]> },
     /// A token of the row.
     Token {
         relquery: RelQueryId,

@@ -2,7 +2,7 @@
 
 use base::{BlockId, RelQueryId, RequestId, StepId};
 
-use crate::speculate::DraftTokens;
+use crate::speculate::{DraftTokens, Source};
 
 /// One slot of the step in flight.
 #[derive(Clone, Debug)]
@@ -20,6 +20,8 @@ pub(crate) struct FlightSlot {
     pub(crate) is_prefill: bool,
     /// Whether it samples.
     pub(crate) samples: bool,
+    /// How many tokens of its prompt it scores, where its row asks for that.
+    pub(crate) targets: Option<u64>,
     /// Whether the row was admitted with this step.
     pub(crate) is_new: bool,
     /// Whether it is the first of its row: one with sections may have several.
@@ -34,7 +36,17 @@ impl FlightSlot {
 
     /// Tokens that it guesses.
     pub(crate) fn guessed(&self) -> u64 {
-        self.drafted.as_ref().map_or(0, |drafted| drafted.tokens.len() as u64)
+        self.drafted_by(|source| source != Source::Opening)
+    }
+
+    /// Tokens behind its prompt with which the output must begin.
+    pub(crate) fn opening(&self) -> u64 {
+        self.drafted_by(|source| source == Source::Opening)
+    }
+
+    fn drafted_by(&self, is_wanted: impl Fn(Source) -> bool) -> u64 {
+        let drafted = self.drafted.as_ref().filter(|drafted| is_wanted(drafted.source));
+        drafted.map_or(0, |drafted| drafted.tokens.len() as u64)
     }
 }
 

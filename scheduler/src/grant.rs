@@ -45,6 +45,7 @@ impl Scheduler {
         if drafts.is_empty() {
             return None;
         }
+        self.add_openings(&mut drafts);
         self.add_draft_tokens(&mut drafts);
         let plan = self.write(&drafts);
         let slots = flight_slots(drafts, &plan);
@@ -235,7 +236,8 @@ impl Scheduler {
         self.draft_prefill(admitted, end, true, (drafts, published));
     }
 
-    /// Publishes the blocks that indices `start..end`, of one section, fill.
+    /// Publishes the blocks that indices `start..end`, of one section, fill; of a row whose prompt is still scored,
+    /// none.
     pub(crate) fn publish(
         &mut self,
         id: RelQueryId,
@@ -248,6 +250,9 @@ impl Scheduler {
         let relquery = self.relqueries.get_mut(&id).expect("its slot is being written");
         let scope = relquery.scope;
         let row = relquery.row_mut(index);
+        if row.scores_prompt() {
+            return; // It holds none of the cached blocks that others would have to reach its own by.
+        }
         let part = row.part_at(start);
         let first = row.part_start(part);
         let content_end = if self.config.publish_generated { end } else { end.min(row.prompt_len()) };
@@ -319,6 +324,7 @@ fn flight_slots(drafts: Vec<Draft>, plan: &BatchPlan) -> Vec<FlightSlot> {
             drafted: draft.drafted,
             is_prefill: draft.is_prefill,
             samples: slot.sample.is_some(),
+            targets: slot.prompt_targets.as_ref().map(|targets| targets.tokens.len() as u64),
             is_new: draft.is_new,
             leads: draft.leads,
         })
@@ -354,6 +360,7 @@ fn slot(draft: &Draft, row: &Row, own: Vec<Run>, block_tokens: u32) -> Slot {
         context,
         write_blocks: row.chain(number).blocks[first..last].to_vec(),
         write_offset: from % block_tokens,
+        prompt_targets: if draft.is_prefill { row.prompt_targets(draft.start, draft.end) } else { None },
         sample,
         is_prefill: draft.is_prefill,
     }

@@ -2,8 +2,11 @@
 
 use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::Arc;
 
-use base::{BlockId, RequestId, Section, Sees, SpanKind, TokenCount, TokenId, WorkItem};
+use base::{
+    BlockId, PromptTargets, PromptToken, RequestId, Section, Sees, SpanKind, TokenCount, TokenId, WorkItem,
+};
 
 use crate::event::Usage;
 use crate::isolation::FaultRecord;
@@ -47,6 +50,8 @@ pub(crate) struct Row {
     pub(crate) has_started: bool,
     /// Prompt tokens that were in the pool at some time, computed or supplied.
     pub(crate) reached: u32,
+    /// Prompt tokens of which was told how likely they were.
+    pub(crate) scored: u32,
 }
 
 impl Row {
@@ -64,6 +69,7 @@ impl Row {
             usage: Usage::default(),
             has_started: false,
             reached: 0,
+            scored: 0,
         }
     }
 
@@ -76,6 +82,34 @@ impl Row {
     /// Tokens that the prompt has twice: as they see their unit, and as they see all before them.
     pub(crate) fn repaired(&self) -> u32 {
         self.parts.iter().map(PromptPart::repaired_tokens).sum()
+    }
+
+    /// Whether it asks how likely its prompt's tokens are, and is still to be told of some: these have to be
+    /// computed, whatever the prefix cache has of them. Nobody asks that of prompts with sections.
+    pub(crate) fn scores_prompt(&self) -> bool {
+        let is_asked = self.item.generation.prompt_logprobs.is_some() && self.parts.is_empty();
+        is_asked && self.scored < self.prompt_len()
+    }
+
+    /// What is asked of tokens `start..end` of prompt and output when they are computed.
+    pub(crate) fn prompt_targets(&self, start: u32, end: u32) -> Option<PromptTargets> {
+        let top = self.item.generation.prompt_logprobs.filter(|_| self.scores_prompt())?;
+        let behind = start + 1..(end + 1).min(self.prompt_len());
+        let tokens =
+            if behind.is_empty() { Vec::new() } else { self.tokens(behind.start, behind.end).into_owned() };
+        Some(PromptTargets { tokens, top })
+    }
+
+    /// Takes in what was told of the prompt's tokens when those from `start` on were computed; those of them that
+    /// are new, for a row that was taken back has some told again.
+    pub(crate) fn take_scored(&mut self, start: u32, told: &Arc<[PromptToken]>) -> Arc<[PromptToken]> {
+        let first = if start == 0 { 0 } else { start + 1 };
+        let known = self.scored.saturating_sub(first) as usize;
+        self.scored = self.scored.max(first + told.len() as u32);
+        match known {
+            0 => Arc::clone(told),
+            _ => told.get(known..).unwrap_or_default().into(),
+        }
     }
 
     /// Whether its prompt is computed.

@@ -1,6 +1,9 @@
 //! Takes the outcome of a step in: tokens, ends, failures, and steps that failed whole.
 
-use base::{End, Nanos, RelQueryId, RowError, RowOutcome, Sampled, StepId, StepOutcome, Time, TokenCount};
+use base::{
+    End, Nanos, PromptOutcome, RelQueryId, RowError, RowOutcome, Sampled, StepId, StepOutcome, Time,
+    TokenCount,
+};
 
 use crate::Scheduler;
 use crate::cost::Sample;
@@ -31,7 +34,11 @@ impl Scheduler {
             let Some((id, index)) = self.queues.requests.get(&slot.request).copied() else { continue };
             touched.push(id);
             self.advance(id, index, slot, now, &mut events);
-            if slot.samples {
+            let is_scored =
+                slot.targets.is_none() || self.take_prompt(id, index, slot, &outcome.prompts, &mut events);
+            if !is_scored {
+                self.disown(&flight, slot);
+            } else if slot.samples {
                 self.take_result(id, index, slot, result, &mut events);
             }
         }
@@ -111,12 +118,13 @@ impl Scheduler {
 
     /// The model follows the engine.
     fn observe(&mut self, flight: &Flight, elapsed: Nanos) {
-        if !self.config.refit {
+        // Logits at each token of a prompt are no part of what a prefill usually takes.
+        if !self.config.refit || flight.slots.iter().any(|slot| slot.targets.is_some()) {
             return;
         }
         let prefills = flight.slots.iter().filter(|slot| slot.is_prefill);
         let decodes = flight.slots.iter().filter(|slot| !slot.is_prefill).count() as u64;
-        let prompts: u64 = prefills.map(|slot| u64::from(slot.end - slot.start)).sum();
+        let prompts: u64 = prefills.map(|slot| u64::from(slot.end - slot.start) + slot.opening()).sum();
         // A forced token costs what one of a prompt does: it is computed and not sampled from.
         let forced: u64 = flight.slots.iter().map(FlightSlot::forced).sum();
         let tokens = TokenCount(prompts + forced);
@@ -148,14 +156,20 @@ impl Scheduler {
     }
 
     /// What a slot of a step of so many takes of the machine: its prompt or its sequence, and its part of the
-    /// base.
+    /// base. A token that is scored has logits made, as a sequence has.
     pub(crate) fn time_of(&self, slot: &FlightSlot, slots: u64) -> Nanos {
         let base = self.estimates.cost.decode_base.0.max(self.estimates.cost.prefill_base.0) / slots.max(1);
         let per_token = self.estimates.cost.prefill_per_token.0;
+        let per_sequence = self.estimates.cost.decode_per_sequence.0;
         let own = match slot.is_prefill {
-            true => per_token.saturating_mul(u64::from(slot.end - slot.start)),
+            true => {
+                let scored = per_sequence.saturating_mul(slot.targets.unwrap_or_default());
+                per_token
+                    .saturating_mul(u64::from(slot.end - slot.start) + slot.opening())
+                    .saturating_add(scored)
+            }
             false => {
-                let sequences = self.estimates.cost.decode_per_sequence.0.saturating_mul(1 + slot.guessed());
+                let sequences = per_sequence.saturating_mul(1 + slot.guessed());
                 per_token.saturating_mul(slot.forced()).saturating_add(sequences)
             }
         };
@@ -205,6 +219,34 @@ impl Scheduler {
         }
     }
 
+    /// How likely tokens of the slot's prompt were. False: the row has failed.
+    fn take_prompt(
+        &mut self,
+        id: RelQueryId,
+        index: u32,
+        slot: &FlightSlot,
+        prompts: &[PromptOutcome],
+        events: &mut Vec<Event>,
+    ) -> bool {
+        let told = prompts.iter().find(|told| told.request == slot.request);
+        let tokens = match told.map(|told| &told.result) {
+            Some(Ok(tokens)) => tokens,
+            failed => {
+                let missing = || RowError::Failed("the executor did not score this row's prompt".to_owned());
+                let error = failed.and_then(|result| result.as_ref().err()).cloned().unwrap_or_else(missing);
+                self.fail(id, index, error, events);
+                return false;
+            }
+        };
+        let Some(relquery) = self.relqueries.get_mut(&id) else { return true };
+        let row = relquery.row_mut(index);
+        let tokens = row.take_scored(slot.start, tokens);
+        if !tokens.is_empty() {
+            events.push(Event::Prompt { relquery: id, row: row.item.row, tokens });
+        }
+        true
+    }
+
     /// The slot's tokens, or its failure.
     fn take_result(
         &mut self,
@@ -232,8 +274,9 @@ impl Scheduler {
         self.telemetry.counters.output_tokens += tokens.len() as u64;
         let kept = slot.drafted.as_ref().map_or(0, |drafted| drafted.kept(tokens));
         row.computed += kept;
-        self.telemetry.counters.accepted_tokens += u64::from(kept);
-        self.telemetry.counters.forced_tokens += (tokens.len() as u64).saturating_sub(1 + u64::from(kept));
+        let accepted = if slot.guessed() > 0 { u64::from(kept) } else { 0 };
+        self.telemetry.counters.accepted_tokens += accepted;
+        self.telemetry.counters.forced_tokens += (tokens.len() as u64).saturating_sub(1 + accepted);
         let number = row.item.row;
         let is_full = row.generated.len() as u64 >= row.output_max();
         let usage = row.usage;

@@ -117,7 +117,7 @@ impl World {
                 Event::RelQueryDone { relquery, .. } => {
                     assert_eq!(self.open.remove(&relquery), Some(BTreeSet::new()), "all its rows have ended");
                 }
-                Event::Started { .. } | Event::Token { .. } | Event::Text { .. } => (),
+                Event::Started { .. } | Event::Prompt { .. } | Event::Token { .. } | Event::Text { .. } => (),
             }
         }
     }

@@ -147,7 +147,7 @@ impl SectionMemory {
                 Sampled { tokens: vec![token], end: is_full.then_some(End::Length), ..Sampled::default() };
             rows.push(RowOutcome { request: slot.request, result: Ok(sampled) });
         }
-        StepOutcome { step: plan.step, elapsed: Nanos(1_000), rows }
+        StepOutcome { step: plan.step, elapsed: Nanos(1_000), rows, prompts: Vec::new() }
     }
 }
 

@@ -3,8 +3,9 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use base::{BatchPlan, Nanos, Time, TokenId, WorkItem};
+use base::{BatchPlan, Compiled, Constraint, Generation, Nanos, Slot, Time, TokenId, WorkItem};
 use common::{Memory, item, submission};
 use scheduler::{CostModel, Event, Policy, Scheduler, SchedulerConfig, Speculation, Stats};
 
@@ -42,8 +43,17 @@ fn run(
     memory: &mut Memory,
     on_plan: &mut dyn FnMut(&BatchPlan) -> bool,
 ) -> Run {
+    run_rows(rows(24, 30), (config, cost), memory, on_plan)
+}
+
+/// The same with rows of one's own.
+fn run_rows(
+    items: Vec<WorkItem>,
+    (config, cost): (SchedulerConfig, CostModel),
+    memory: &mut Memory,
+    on_plan: &mut dyn FnMut(&BatchPlan) -> bool,
+) -> Run {
     let mut scheduler = Scheduler::new(config, cost).expect("a valid configuration");
-    let items = rows(24, 30);
     memory.know(&items);
     scheduler.submit(submission(1, 0, items)).expect("room");
     let (mut outputs, mut steps, mut now) = (BTreeMap::<u32, Vec<TokenId>>::new(), 0, Time(1));
@@ -190,4 +200,86 @@ fn outputs_that_came_by_guesses_are_hit_like_others() {
     let (off, auto) = (hits(Speculation::Off), hits(Speculation::Auto));
     assert!(off.0 > 11 && auto.1 > 0, "the output is hit, {off:?}, and was guessed, {auto:?}");
     assert_eq!(off.0, auto.0);
+}
+
+/// Tokens of the opening.
+const OPENING: usize = 5;
+
+/// Rows that all say the same, in a form that has them begin with the first tokens of it.
+fn rows_with_opening(memory: &Memory, output_max: u64) -> Vec<WorkItem> {
+    let opening = &memory.truth(100, 30)[..OPENING];
+    let with_opening = |item: WorkItem| {
+        let generation = Generation {
+            constraint: Some(Constraint::Regex(".*".into())),
+            compiled: Compiled::new(()).with_opening(opening),
+            ..(*item.generation).clone()
+        };
+        WorkItem { generation: Arc::new(generation), ..item }
+    };
+    rows(24, output_max).into_iter().map(with_opening).collect()
+}
+
+#[test]
+fn what_every_output_begins_with_is_computed_with_its_prompt() {
+    // Guesses do not pay, so that what is saved is the openings'.
+    let cost = CostModel { decode_base: Nanos(0), ..CostModel::default() };
+    for policy in Policy::ALL {
+        let of = |speculation, kv_blocks| {
+            let config = SchedulerConfig { kv_blocks, ..config(policy, speculation) };
+            let mut behind_prompts = Vec::new();
+            let mut memory = memory(1, 0);
+            let items = rows_with_opening(&memory, 30);
+            let run = run_rows(items, (config, cost), &mut memory, &mut |plan| {
+                let first = |slot: &&Slot| slot.sample.as_ref().is_some_and(|spec| spec.output_index == 0);
+                behind_prompts.extend(plan.slots.iter().filter(first).map(|slot| slot.guesses as usize));
+                true
+            });
+            (run, behind_prompts)
+        };
+        let ((off, none), (auto, all)) = (of(Speculation::Off, 512), of(Speculation::Auto, 512));
+        assert_eq!(auto.outputs, off.outputs, "{policy}");
+        assert_eq!((none, all), (vec![0; 24], vec![OPENING; 24]), "{policy}");
+        assert_eq!((off.stats.forced_tokens, auto.stats.forced_tokens), (0, 24 * OPENING as u64), "{policy}");
+        // Six rows at a time, each of which takes five steps less.
+        assert!(auto.steps + 2 * OPENING as u32 <= off.steps, "{policy}: {} of {}", auto.steps, off.steps);
+        // With little memory openings wait for the next step, as rows do.
+        assert_eq!(of(Speculation::Auto, 16).0.outputs, off.outputs, "{policy}");
+    }
+}
+
+#[test]
+fn an_opening_leaves_the_last_token_that_an_output_may_have_to_be_drawn() {
+    for (output_max, guesses) in [(1, 0), (2, 1), (4, 3), (9, 5)] {
+        let mut memory = memory(1, 0);
+        let items = rows_with_opening(&memory, output_max);
+        let config = config(Policy::Fcfs, Speculation::Auto);
+        let run = run_rows(items, (config, CostModel::default()), &mut memory, &mut |plan| {
+            let prefills = plan.slots.iter().filter(|slot| slot.is_prefill);
+            assert!(prefills.map(|slot| slot.guesses).all(|found| found == guesses), "of {output_max}");
+            true
+        });
+        let truth = memory.truth(100, output_max);
+        assert!(run.outputs.len() == 24 && run.outputs.values().all(|output| *output == truth));
+    }
+}
+
+#[test]
+fn a_failed_step_takes_its_openings_back() {
+    let of = |fails: bool| {
+        let mut memory = memory(1, 0);
+        let items = rows_with_opening(&memory, 30);
+        let (mut opening, mut failed) = (0, 0);
+        let config = (config(Policy::MarginalWork, Speculation::Auto), CostModel::default());
+        let run = run_rows(items, config, &mut memory, &mut |plan| {
+            let opens = plan.slots.iter().any(|slot| slot.is_prefill && slot.guesses > 0);
+            opening += u32::from(opens);
+            let is_failed = fails && opens && opening % 2 == 1;
+            failed += u32::from(is_failed);
+            !is_failed
+        });
+        (run.outputs, failed)
+    };
+    let ((outputs, failed), (plain, _)) = (of(true), of(false));
+    assert_eq!(outputs, plain);
+    assert!(failed > 0, "{failed} failed");
 }

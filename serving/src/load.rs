@@ -139,6 +139,7 @@ pub fn model_of(engine: &engine::Engine, config: BackendConfig<'_>, clock: Clock
         host_kv_blocks: info.host_kv_blocks,
         block_tokens: info.block_tokens,
         reuse: info.reuse,
+        scores_prompts: engine.executor.model().gpus().is_empty(),
         defaults: Defaults {
             temperature: info.defaults.temperature.unwrap_or(1.0),
             top_p: info.defaults.top_p.unwrap_or(1.0),
@@ -195,6 +196,16 @@ pub async fn ready(
         kv_blocks = model.kv_blocks,
         "the model is ready"
     );
-    let fresh = Some(executor_factory(config, &model, engine.cuda));
+    // One that is made anew runs where this one does, and counts on the blocks that the scheduler gives out, whatever
+    // memory is free by then.
+    let device = match (&config.engine.device, engine.executor.model().gpus().len()) {
+        (engine::Device::Auto, 0) => engine::Device::Cpu,
+        (engine::Device::Auto, count) => engine::Device::Cuda((0..count).collect()), // the first ones
+        (named, _) => named.clone(),
+    };
+    let kv_bytes = Some(engine.executor.kv_bytes());
+    let settings = engine::EngineConfig { device, kv_bytes, ..config.engine.clone() };
+    let again = BackendConfig { engine: &settings, ..config };
+    let fresh = Some(executor_factory(again, &model, engine.cuda));
     Ok(LoadedModel { executor: Some(Box::new(engine.executor)), fresh, model, cost })
 }

@@ -67,6 +67,8 @@ pub struct Model {
     pub block_tokens: u32,
     /// Where keys of independent sections can be read.
     pub reuse: SectionReuse,
+    /// Whether what runs it says how likely the tokens of prompts are: the local engine on processors.
+    pub scores_prompts: bool,
     /// Sampling where the caller does not say.
     pub defaults: Defaults,
     /// When it was loaded, unix seconds.

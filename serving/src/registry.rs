@@ -60,7 +60,7 @@ impl Registry {
 
     /// A relQuery that is over joins the ended ones, of which the oldest leave.
     pub fn ended(&self, relquery: &RelQueryState) {
-        let rows = relquery.read().rows.len();
+        let rows = relquery.forget_scores();
         let mut inner = self.inner();
         if !inner.relqueries.contains_key(&relquery.id) || !inner.ended_ids.insert(relquery.id) {
             return;
@@ -95,7 +95,7 @@ impl Registry {
 
 #[cfg(test)]
 mod tests {
-    use base::Time;
+    use base::{PromptToken, Time, TokenId};
 
     use super::*;
     use crate::relquery_state::{Arrival, RelQueryKind, Status};
@@ -112,12 +112,18 @@ mod tests {
             registry.insert(relquery);
         }
         assert_eq!(registry.running().len(), 3);
+        let token = PromptToken { id: TokenId(1), text: "a".into(), bytes: None, likelihood: None };
+        let tokens: Arc<[PromptToken]> = [token].into();
+        relqueries[2].keep_prompt(0, Arc::clone(&tokens));
         for relquery in &relqueries {
             relquery.end(Status::Completed, Time(1));
             registry.ended(relquery);
             registry.ended(relquery);
         }
         assert!(registry.get(TenantId(1), RelQueryId(1)).is_none(), "the oldest has left");
+        assert!(relqueries[2].read().rows[0].prompt.is_empty(), "nobody asks for that again");
+        relqueries[2].keep_prompt(0, tokens);
+        assert!(relqueries[2].read().rows[0].prompt.is_empty(), "a step that it left was still under way");
         assert!(registry.get(TenantId(1), RelQueryId(2)).is_some(), "said twice, counted once");
         assert!(registry.get(TenantId(1), RelQueryId(3)).is_some());
         assert!(registry.get(TenantId(2), RelQueryId(3)).is_none(), "another tenant's");

@@ -5,17 +5,21 @@
 //! is never larger than the relQuery itself. A version counter wakes readers. What they may show of it, [`State`]'s
 //! `shown_` methods say. Must not know HTTP.
 
+mod scores;
 mod shown;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use base::{End, Money, Nanos, Periods, RelQueryId, TenantId, Time, TokenCount, TokenId, TokenLogprob};
+use base::{
+    End, Money, Nanos, Periods, PromptToken, RelQueryId, TenantId, Time, TokenCount, TokenId, TokenLogprob,
+};
 /// Tokens of a row or of many, as the scheduler counts them; of a whole cached answer all prompt tokens are
 /// cached.
 pub use scheduler::Usage;
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, watch};
 
+pub use self::scores::{SCORES_MAX, ScoresBudget};
 use crate::budgets::BudgetReservation;
 use crate::error::RequestError;
 use crate::traces::open::RelQueryTrace;
@@ -60,6 +64,8 @@ pub struct AnswerRow {
     pub tokens: Vec<TokenId>,
     /// Log probabilities of its tokens, where they were asked for.
     pub logprobs: Vec<TokenLogprob>,
+    /// The tokens of its prompt, piece by piece, where it was asked how likely they were.
+    pub prompt: Vec<Arc<[PromptToken]>>,
     /// How likely its output was among all that its constraint allowed, where that is known.
     pub probability: Option<f64>,
     /// What its run cost; nothing where it had none of its own.
@@ -145,6 +151,8 @@ pub struct State {
     free: Vec<u32>,
     /// What of its tenant's budget is set aside for rows that have not ended.
     reservation: Option<Arc<BudgetReservation>>,
+    /// What it takes of what may be known together of prompts.
+    scores: Option<Arc<OwnedSemaphorePermit>>,
     first_start: Option<Time>,
     last_prefill: Option<Time>,
 }
@@ -234,6 +242,7 @@ impl AnswerRow {
             pieces: 0,
             tokens: Vec::new(),
             logprobs: Vec::new(),
+            prompt: Vec::new(),
             probability: None,
             cost: Money(0),
             start: None,
@@ -295,6 +304,7 @@ impl RelQueryState {
             takes_rows: kind == RelQueryKind::Column,
             free: Vec::new(),
             reservation: None,
+            scores: None,
             first_start: None,
             last_prefill: None,
         };

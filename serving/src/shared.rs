@@ -15,7 +15,7 @@ use crate::metrics::{Metrics, TracedAt};
 use crate::pins::Pin;
 use crate::price::ModelPrices;
 use crate::queue_room::Full;
-use crate::relquery_state::{RelQueryState, State};
+use crate::relquery_state::{RelQueryState, ScoresBudget, State};
 use crate::replicas::LeaseSignal;
 use crate::results::Results;
 use crate::traces::{EndedRelQuery, Traces};
@@ -36,6 +36,8 @@ pub struct Shared {
     pub accounts: Accounts,
     /// What tenants may use, of all models.
     pub budgets: Arc<Budgets>,
+    /// What may be in memory of how likely prompts were.
+    pub scores: ScoresBudget,
     /// What tokens of this model cost.
     pub prices: ModelPrices,
     /// What the scheduler last said of itself.
@@ -170,6 +172,7 @@ mod tests {
             results: Arc::new(Results::new(0)),
             accounts: Accounts::new("a test".to_owned()),
             budgets: Arc::default(),
+            scores: ScoresBudget::default(),
             prices: ModelPrices::new(crate::price::TokenPrices::default()),
             view: Arc::default(),
             live: Arc::new(Live::new(LiveConfig::default())),

@@ -23,6 +23,7 @@ use crate::metrics::{Metrics, ScrapedStates, SeriesLimits};
 use crate::model::Model;
 use crate::price::ModelPrices;
 use crate::registry::{Registry, Retention};
+use crate::relquery_state::ScoresBudget;
 use crate::replicas::{self, LeaseSignal, ReplicaMembers, ReplicaNames, StartedFleet};
 use crate::results::Results;
 use crate::runtime::Runtime;
@@ -213,6 +214,7 @@ fn shared(
         results: Arc::clone(&process.results),
         accounts: Accounts::new(format!("{:032x}", rand::random::<u128>())),
         budgets: Arc::clone(&process.budgets),
+        scores: ScoresBudget::default(),
         prices: ModelPrices::new(settings.backend.token_prices()),
         view,
         live,

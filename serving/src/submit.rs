@@ -87,6 +87,7 @@ pub async fn submit(
         relquery.withhold();
     }
     let job = known(runtime, caller, &relquery, prepared).await;
+    relquery.hold_scores(runtime.shared.scores.take(scores_asked(&job.parts))?);
     set_aside(runtime, &job, is_resumed)?;
     count_request(runtime, caller, job.account.route);
     runtime.registry.insert(&relquery);
@@ -182,6 +183,15 @@ pub async fn known_answers(
 pub fn most(row: &PendingRow, prices: TokenPrices) -> BudgetAmount {
     let (prompt, output) = (row.item.prompt.len() as u64, row.item.generation.output_max.0);
     BudgetAmount { tokens: prompt.saturating_add(output), cost: prices.cost_max(prompt, output) }
+}
+
+/// How many log probabilities of prompts rows ask for.
+fn scores_asked(parts: &[TemplateRows]) -> u64 {
+    let asked = |row: &PendingRow| {
+        let top = row.item.generation.prompt_logprobs?;
+        Some(row.item.prompt.len() as u64 * (u64::from(top) + 1))
+    };
+    parts.iter().flat_map(|part| &part.rows).filter_map(asked).sum()
 }
 
 /// Sets what rows may take aside in their tenant's budget, or refuses them.

@@ -108,7 +108,7 @@ impl Executor for SimExecutor {
         let work = self.cost.mixed(plan.prefill_tokens() + plan.decode_extra(), sequences);
         let elapsed = Nanos(work.0 + self.move_per_block.0 * moved);
         let rows = plan.slots.iter().filter_map(|slot| self.sample(slot)).collect();
-        Ok(StepOutcome { step: plan.step, elapsed, rows })
+        Ok(StepOutcome { step: plan.step, elapsed, rows, prompts: Vec::new() })
     }
 }
 

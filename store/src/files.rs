@@ -6,7 +6,7 @@
 
 use base::{Bytes, TenantId};
 use sqlx::any::AnyRow;
-use sqlx::{AssertSqlSafe, FromRow, Row as _};
+use sqlx::{AnyConnection, AssertSqlSafe, FromRow, Row as _};
 
 use crate::error::{Error, foreign, new_of};
 use crate::open::{Lock, Store};
@@ -142,42 +142,17 @@ impl Store {
     }
 
     /// Ends a file of so many bytes and lines: from now on it can be read, for this purpose. [`Error::Full`]
-    /// where the tenant has no room for it.
+    /// where the tenant has no room for it beside its files and its uploads that are pending.
     pub async fn finish_file(
         &self,
-        (id, purpose): (&str, &str),
-        (bytes, lines): (Bytes, u64),
-        expires: UnixMillis,
-        limits: FileLimits,
+        file: (&str, &str),
+        size: (Bytes, u64),
+        (expires, limits): (UnixMillis, FileLimits),
+        now: UnixMillis,
     ) -> Result<(), Error> {
         self.bounded(async {
             let mut tx = self.begin_write(Lock::Files).await?;
-            let (count, held): (i64, i64) = sqlx::query_as(
-                "SELECT COUNT(*), CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM files \
-                 WHERE whole = 1 AND tenant = (SELECT tenant FROM files WHERE id = $1)",
-            )
-            .bind(id)
-            .fetch_one(&mut *tx)
-            .await?;
-            if from_sql(count) >= limits.files {
-                return Err(Error::Full { what: "files", limit: limits.files });
-            }
-            if from_sql(held).saturating_add(bytes.0) > limits.bytes.0 {
-                return Err(Error::Full { what: "bytes in files", limit: limits.bytes.0 });
-            }
-            let done = sqlx::query(
-                "UPDATE files SET whole = 1, bytes = $1, line_count = $2, expires = $3, purpose = $5 WHERE id = $4",
-            )
-            .bind(to_sql(bytes.0))
-            .bind(to_sql(lines))
-            .bind(expires.to_sql())
-            .bind(id)
-            .bind(purpose)
-            .execute(&mut *tx)
-            .await?;
-            if done.rows_affected() == 0 {
-                return Err(Error::Missing("file"));
-            }
+            finish(&mut tx, file, size, (expires, limits), (None, now)).await?;
             tx.commit().await?;
             Ok(())
         })
@@ -252,6 +227,14 @@ impl Store {
         Ok(self.changed(query).await? > 0)
     }
 
+    /// Deletes a tenant's file that is not whole: one that is stays.
+    pub async fn delete_draft(&self, tenant: TenantId, id: &str) -> Result<bool, Error> {
+        let query = sqlx::query("DELETE FROM files WHERE id = $1 AND tenant = $2 AND whole = 0")
+            .bind(id)
+            .bind(to_sql(tenant.0));
+        Ok(self.changed(query).await? > 0)
+    }
+
     /// Deletes every file past its date, and what was begun before `begun` and is not whole; says how many.
     pub async fn expire_files(&self, now: UnixMillis, begun: UnixMillis) -> Result<u64, Error> {
         let query = sqlx::query("DELETE FROM files WHERE expires <= $1 OR (whole = 0 AND created <= $2)")
@@ -259,4 +242,62 @@ impl Store {
             .bind(begun.to_sql());
         self.changed(query).await
     }
+}
+
+/// Refuses what a tenant has no room for: one more file of so many bytes, beside its files and its uploads that are
+/// pending, but for `upload`.
+pub(crate) async fn check_room(
+    connection: &mut AnyConnection,
+    (tenant, bytes): (TenantId, Bytes),
+    limits: FileLimits,
+    (upload, now): (Option<&str>, UnixMillis),
+) -> Result<(), Error> {
+    let (count, held): (i64, i64) = sqlx::query_as(
+        "SELECT COUNT(*), CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM \
+         (SELECT bytes FROM files WHERE whole = 1 AND tenant = $1 UNION ALL \
+          SELECT bytes FROM uploads WHERE state = 'pending' AND tenant = $1 AND expires > $2 AND id <> $3) AS kept",
+    )
+    .bind(to_sql(tenant.0))
+    .bind(now.to_sql())
+    .bind(upload.unwrap_or_default())
+    .fetch_one(connection)
+    .await?;
+    if from_sql(count) >= limits.files {
+        return Err(Error::Full { what: "files", limit: limits.files });
+    }
+    if from_sql(held).saturating_add(bytes.0) > limits.bytes.0 {
+        return Err(Error::Full { what: "bytes in files", limit: limits.bytes.0 });
+    }
+    Ok(())
+}
+
+/// [`Store::finish_file`] in a transaction that holds the lock of files; of `upload`, where it comes from one.
+pub(crate) async fn finish(
+    connection: &mut AnyConnection,
+    (id, purpose): (&str, &str),
+    (bytes, lines): (Bytes, u64),
+    (expires, limits): (UnixMillis, FileLimits),
+    (upload, now): (Option<&str>, UnixMillis),
+) -> Result<(), Error> {
+    let tenant: Option<(i64,)> = sqlx::query_as("SELECT tenant FROM files WHERE id = $1")
+        .bind(id)
+        .fetch_optional(&mut *connection)
+        .await?;
+    let Some((tenant,)) = tenant else { return Err(Error::Missing("file")) };
+    let tenant = TenantId(from_sql(tenant));
+    check_room(&mut *connection, (tenant, bytes), limits, (upload, now)).await?;
+    let done = sqlx::query(
+        "UPDATE files SET whole = 1, bytes = $1, line_count = $2, expires = $3, purpose = $5 WHERE id = $4",
+    )
+    .bind(to_sql(bytes.0))
+    .bind(to_sql(lines))
+    .bind(expires.to_sql())
+    .bind(id)
+    .bind(purpose)
+    .execute(&mut *connection)
+    .await?;
+    if done.rows_affected() == 0 {
+        return Err(Error::Missing("file"));
+    }
+    Ok(())
 }

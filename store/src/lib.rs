@@ -1,9 +1,9 @@
-//! What survives a restart: tenants, keys, usage, results, tickets, batches, files, schemas, corpora,
+//! What survives a restart: tenants, keys, usage, results, tickets, batches, files, uploads, schemas, corpora,
 //! workbooks, idempotent replies, responses, calibration, limits, what SQL has spent and what operators did; and what several gateways tell each other.
 //!
 //! One [`Store`] over SQLite (a file, the default) or Postgres (several gateways), with one schema and one
 //! set of statements for both. Each table family has its file with its SQL in sight: [`tenants`], [`keys`], [`key_scope`],
-//! [`sign_ins`], [`usage`], [`limits`], [`audit`], [`spending`], [`results`], [`tickets`], [`takes`], [`batches`], [`files`], [`schemas`], [`corpora`],
+//! [`sign_ins`], [`usage`], [`limits`], [`audit`], [`spending`], [`results`], [`tickets`], [`takes`], [`batches`], [`files`], [`uploads`], [`schemas`], [`corpora`],
 //! [`workbooks`], [`shares`], [`idempotency`], [`key_claims`], [`responses`], [`calibration`], [`nodes`], [`replica_leases`]. How its calls
 //! fared is told by [`health`]; [`backup`] copies a database that is in use.
 //!
@@ -39,6 +39,7 @@ pub mod takes;
 pub mod tenants;
 pub mod tickets;
 pub mod time;
+pub mod uploads;
 pub mod usage;
 pub mod workbooks;
 
@@ -58,7 +59,7 @@ pub use migrate::SCHEMA_VERSION;
 pub use nodes::NodeClaim;
 pub use open::{Store, StoreOptions};
 pub use replica_leases::{OtherLease, ReplicaLease};
-pub use responses::{NewResponse, StoredResponse};
+pub use responses::{NewResponse, RESPONSE, StoredResponse};
 pub use results::{NewResult, ResultKey, ResultLimits};
 pub use schemas::{NewSchema, SchemaLimits, SchemaPut, StoredSchema};
 pub use shares::WorkbookShare;
@@ -69,6 +70,7 @@ pub use tickets::{
     BATCH, ClaimKind, Lease, NewTicket, Page, RowCounts, Ticket, TicketKey, TicketRow, TicketState,
 };
 pub use time::{UnixMillis, month_start};
+pub use uploads::{NewPartedUpload, PartedUpload, UploadState};
 pub use usage::{UsageKey, UsageRow, UsageWrite, Used};
 pub use workbooks::{
     Workbook, WorkbookDeleted, WorkbookDraft, WorkbookLimits, WorkbookSaved, WorkbookUsage, WorkbookVersion,

@@ -2,10 +2,14 @@
 //! conversation, so none depends on another. Bounded by bytes per tenant: the oldest go first.
 
 use base::{Bytes, TenantId};
+use sqlx::AnyConnection;
 
 use crate::error::{Error, foreign};
 use crate::open::{Lock, Store};
 use crate::time::{UnixMillis, from_sql, to_sql};
+
+/// The kind of a ticket that holds a response in the background.
+pub const RESPONSE: &str = "response";
 
 /// A response to keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,4 +133,27 @@ impl Store {
         let query = sqlx::query("DELETE FROM responses WHERE expires <= $1").bind(now.to_sql());
         self.changed(query).await
     }
+}
+
+/// Deletes the oldest of a tenant's responses in the background that are over, until at least so many bytes of its tickets
+/// are free or none is left.
+pub(crate) async fn forget_oldest(
+    connection: &mut AnyConnection,
+    (tenant, bytes): (TenantId, u64),
+    now: UnixMillis,
+) -> Result<(), Error> {
+    sqlx::query(
+        "DELETE FROM tickets WHERE id IN (SELECT id FROM (SELECT id, bytes, \
+         SUM(bytes) OVER (ORDER BY created, id) AS with_older FROM (SELECT id, created, octet_length(request) + \
+         COALESCE((SELECT SUM(octet_length(result)) FROM ticket_rows WHERE ticket = tickets.id), 0) AS bytes \
+         FROM tickets WHERE tenant = $1 AND kind = $2 AND state <> 'running' AND expires > $3) AS ended) AS summed \
+         WHERE with_older - bytes < $4)",
+    )
+    .bind(to_sql(tenant.0))
+    .bind(RESPONSE)
+    .bind(now.to_sql())
+    .bind(to_sql(bytes))
+    .execute(connection)
+    .await?;
+    Ok(())
 }

@@ -17,6 +17,7 @@ use sqlx::{Any, AnyConnection};
 use crate::error::{Error, foreign, new_of};
 use crate::keys::hex;
 use crate::open::{Lock, Store};
+use crate::responses;
 use crate::time::{UnixMillis, from_sql, instant, to_sql};
 use crate::usage::{self, UsageKey, UsageRow, Used};
 
@@ -89,7 +90,7 @@ impl TicketState {
         }
     }
 
-    fn parse(word: &str) -> Result<Self, Error> {
+    pub(crate) fn parse(word: &str) -> Result<Self, Error> {
         [Self::Running, Self::Completed, Self::Cancelled, Self::Failed]
             .into_iter()
             .find(|state| state.name() == word)
@@ -190,8 +191,8 @@ impl Store {
     }
 
     /// The same of a ticket with rows that have finished already, where the tenant's tickets, but for batches, have no
-    /// more than so many bytes with it: their requests and the results that they have by now. `false`: they would have
-    /// more.
+    /// more than so many bytes with it: their requests and the results that they have by now. Its oldest responses in the
+    /// background that are over make room. `false`: they would have more all the same, and none was deleted.
     pub async fn create_ticket_within(
         &self,
         new: NewTicket<'_>,
@@ -201,20 +202,13 @@ impl Store {
     ) -> Result<bool, Error> {
         self.bounded(async {
             let mut tx = self.begin_write(Lock::Tickets).await?;
-            // A sum of BIGINTs is a NUMERIC to Postgres.
-            let (requests, results): (i64, i64) = sqlx::query_as(
-                "SELECT CAST(COALESCE(SUM(octet_length(request)), 0) AS BIGINT), CAST(COALESCE(SUM((SELECT \
-                 SUM(octet_length(result)) FROM ticket_rows WHERE ticket = id)), 0) AS BIGINT) \
-                 FROM tickets WHERE tenant = $1 AND expires > $2 AND kind <> $3",
-            )
-            .bind(to_sql(new.tenant.0))
-            .bind(now.to_sql())
-            .bind(BATCH)
-            .fetch_one(&mut *tx)
-            .await?;
-            let own = new.request.len() + rows.iter().map(|row| row.result.len()).sum::<usize>();
-            if from_sql(requests) + from_sql(results) + own as u64 > bytes_max.0 {
-                return Ok(false);
+            let own = (new.request.len() + rows.iter().map(|row| row.result.len()).sum::<usize>()) as u64;
+            let beyond = (kept_bytes(&mut tx, new.tenant, now).await? + own).saturating_sub(bytes_max.0);
+            if beyond > 0 {
+                responses::forget_oldest(&mut tx, (new.tenant, beyond), now).await?;
+                if kept_bytes(&mut tx, new.tenant, now).await? + own > bytes_max.0 {
+                    return Ok(false);
+                }
             }
             let id = new.id;
             insert(&mut tx, new, now).await?;
@@ -427,6 +421,22 @@ impl Store {
         }
         Ok(ticket)
     }
+}
+
+/// Bytes of a tenant's tickets, but for batches: requests, and the results by now.
+async fn kept_bytes(connection: &mut AnyConnection, tenant: TenantId, now: UnixMillis) -> Result<u64, Error> {
+    // A sum of BIGINTs is a NUMERIC to Postgres.
+    let (requests, results): (i64, i64) = sqlx::query_as(
+        "SELECT CAST(COALESCE(SUM(octet_length(request)), 0) AS BIGINT), CAST(COALESCE(SUM((SELECT \
+         SUM(octet_length(result)) FROM ticket_rows WHERE ticket = id)), 0) AS BIGINT) \
+         FROM tickets WHERE tenant = $1 AND expires > $2 AND kind <> $3",
+    )
+    .bind(to_sql(tenant.0))
+    .bind(now.to_sql())
+    .bind(BATCH)
+    .fetch_one(connection)
+    .await?;
+    Ok(from_sql(requests) + from_sql(results))
 }
 
 async fn insert(connection: &mut AnyConnection, new: NewTicket<'_>, now: UnixMillis) -> Result<(), Error> {

@@ -12,7 +12,7 @@ use store::{
 };
 use suite::{
     at, batches, cases, corpora, key_claims, keys, leases, migration, replies, responses, schemas, sql,
-    takes, tickets, versions, workbooks,
+    takes, tickets, uploads, versions, workbooks,
 };
 use support::Server;
 use wire::{LostBytes, Wire};

@@ -5,7 +5,7 @@ mod suite;
 use store::{Error, Store};
 use suite::{
     batches, cases, corpora, key_claims, keys, leases, migration, replies, responses, schemas, sql, takes,
-    tickets, versions, workbooks,
+    tickets, uploads, versions, workbooks,
 };
 
 macro_rules! on_sqlite {

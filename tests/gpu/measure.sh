@@ -2,13 +2,14 @@
 # What docs/CUDA.md wants of a GPU, beside its peers in the same run: `measure.sh [PART...]`, all parts without one. Made into a folder
 # of its own by tests/gpu/kit.sh; what it makes goes into ./out, or $OUT.
 #
-#   check     every family, without and with NCCL, in bf16 and in eight bits, against the processor's engine
+#   check     every family, without and with NCCL, in bf16, in eight bits and in four, against the processor's engine
 #   logits    the same against torch, on checkpoints with random weights
-#   steps     decode and prefill of 7B and 8B shapes against the card's own limits
+#   steps     decode and prefill of 7B and 8B shapes against the card's own limits (STEPS: shapes, formats and cases of the bench)
 #   peers     the same shapes with transformers' continuous batching
 #   workload  what steps cost and the lines fitted to it; 100 relQueries under every policy (SHAPE, RATES, POLICIES)
 #
-# PEER_DEVICE=cpu DEVICE=cpu tries the parts out where there is no GPU.
+# PEER_DEVICE=cpu DEVICE=cpu tries `logits`, `peers` and `workload` out where there is no GPU. What needs one and finds none is skipped
+# and named; the script ends with 0 only where every part that was asked for has run, and with 2 where some were skipped and none failed.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 out=${OUT:-$PWD/out}
@@ -18,7 +19,7 @@ policies=${POLICIES:-fcfs,sarathi,static-priority,relserve,relserve-pp,relserve-
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$out"
-failed=0
+failed=0 skipped=()
 
 # NVIDIA's libraries as Python's packages bring them; NCCL's goes by another name than it is looked for.
 site=$(python3 -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
@@ -28,7 +29,29 @@ nccl=$(find "$site/nvidia" -name 'libnccl.so.2' 2>/dev/null | head -n 1)
 export LD_LIBRARY_PATH="$work:${LD_LIBRARY_PATH:-}"
 
 part() { echo; echo "== $1, $(date -u +%FT%TZ)"; }
+# A part that is a GPU's alone, where there is none: it has measured nothing, whatever its programs end with.
+has_gpu() { nvidia-smi -L 2>/dev/null | grep -q '^GPU'; }
+skip() { echo "skipped: $1 needs a GPU, and nvidia-smi finds none"; skipped+=("$1"); }
+# Whether a part that runs on these devices can; `cpu` is always there.
+needs() {
+  local name=$1 on
+  shift
+  for on in "$@"; do
+    case $on in cpu) ;; *) has_gpu || { skip "$name"; return 1; } ;; esac
+  done
+}
 run() { echo "+ $*"; "$@" || { echo "FAILED ($?): $*"; failed=1; }; }
+# The same for a program that passes over what it finds no GPU, or no library, for, and says so.
+run_on_gpu() {
+  local name=$1 ended
+  shift
+  echo "+ $*"
+  "$@" 2>&1 | tee "$work/said"
+  ended=${PIPESTATUS[0]}
+  [ "$ended" = 0 ] || { echo "FAILED ($ended): $*"; failed=1; return; }
+  grep -qE '^(skipped|nothing is measured): ' "$work/said" && skipped+=("$name")
+  return 0
+}
 checkpoint() {
   [ -d "$work/$1" ] && return
   case "$1" in
@@ -44,11 +67,13 @@ checkpoint() {
 
 check() {
   part check
-  run "$here/cuda-test" on_a_card --nocapture --test-threads 1
+  needs check cuda || return 0
+  run_on_gpu check "$here/cuda-test" on_a_card --nocapture --test-threads 1
 }
 
 logits() {
   part logits
+  needs logits "$device" "$peer_device" || return 0
   local folders=()
   for name in ${LOGITS:-llama-tiny mistral-tiny qwen2-tiny qwen3-tiny opt-tiny llama-125m llama-125m-bf16 qwen2.5-0.5b}; do
     checkpoint "$name"
@@ -61,11 +86,13 @@ logits() {
 
 steps() {
   part steps
-  run "$here/cuda-bench"
+  needs steps cuda || return 0
+  run_on_gpu steps "$here/cuda-bench" ${STEPS:-}
 }
 
 peers() {
   part peers
+  needs peers "$peer_device" || return 0
   for name in ${PEERS:-qwen2.5-7b llama-3-8b}; do
     "$here/checkpoint" "$name" "$work/$name.json" && run python3 "$here/peers.py" speed "$work/$name.json" "$peer_device"
   done
@@ -73,6 +100,7 @@ peers() {
 
 workload() {
   part workload
+  needs workload "$device" || return 0
   checkpoint "$shape"
   run "$here/relserve" calibrate "$work/$shape" --device "$device"
   for rate in $rates; do
@@ -87,6 +115,16 @@ workload() {
   python3 -c 'import torch, transformers; print("torch", torch.__version__, "transformers", transformers.__version__)'
   for one in ${@:-check logits steps peers workload}; do "$one"; done
   echo
-  [ "$failed" = 0 ] && echo "all parts ran" || echo "SOME FAILED"
+  if [ "$failed" != 0 ]; then
+    echo "SOME FAILED"
+  elif [ ${#skipped[@]} != 0 ]; then
+    echo "SKIPPED, as is said above: ${skipped[*]}"
+  else
+    echo "all parts ran"
+  fi
 } 2>&1 | tee "$out/measured.txt"
-grep -q '^all parts ran' "$out/measured.txt"
+case $(tail -n 1 "$out/measured.txt") in
+  "all parts ran") exit 0 ;;
+  SKIPPED*) exit 2 ;;
+  *) exit 1 ;;
+esac

@@ -7,7 +7,12 @@ pub(crate) struct Failed(pub(crate) String);
 
 /// Whether a cargo subcommand is installed.
 pub(crate) fn has(subcommand: &str) -> bool {
-    Command::new("cargo").args([subcommand, "--version"]).output().is_ok_and(|output| output.status.success())
+    runs("cargo", &[subcommand, "--version"])
+}
+
+/// Whether a program is installed and succeeds with these arguments.
+pub(crate) fn runs(program: &str, arguments: &[&str]) -> bool {
+    Command::new(program).args(arguments).output().is_ok_and(|output| output.status.success())
 }
 
 /// Runs cargo with `words`, which are split at spaces, and then `rest`.

@@ -2,6 +2,7 @@
 //!
 //! It knows no crate of ours; it only starts `cargo` and what `cargo` built.
 
+mod arm;
 mod cargo;
 mod measured;
 mod nightly;
@@ -9,6 +10,7 @@ mod sanitized;
 
 use std::process::ExitCode;
 
+use arm::arm;
 use cargo::{Failed, cargo, cargo_with, has};
 use clap::{Parser, Subcommand};
 use measured::{chaos, checkpoint, compare, race};
@@ -54,8 +56,10 @@ enum Task {
         #[arg(default_value_t = 100_000)]
         cases: u64,
     },
-    /// What takes too long for every change: fuzz, chaos in simulated worlds and of processes, soak, race, a real vLLM, replicas and the
-    /// heavy clients of SQL, one after another. All of them run, and all that failed are named at the end.
+    /// The engine's kernels for ARM, cross-compiled and tested in an emulator (qemu), where there is one.
+    Arm,
+    /// What takes too long for every change: fuzz, chaos in simulated worlds and of processes, soak, race, a real vLLM, replicas, the
+    /// heavy clients of SQL and the kernels for ARM, one after another. All of them run, and all that failed are named at the end.
     Nightly(Nightly),
     /// Starts the server with its built-in model; arguments go to `relserve serve`.
     Demo(Arguments),
@@ -91,6 +95,7 @@ fn perform(task: Task) -> Result<(), Failed> {
         Task::Soak(with) => soak(&with.rest),
         Task::Chaos(with) => chaos(&with.rest),
         Task::Fuzz { cases } => fuzz(cases),
+        Task::Arm => arm(),
         Task::Nightly(with) => nightly(&with),
         Task::Demo(with) => cargo("run --release --package relserve -- serve", &with.rest),
     }

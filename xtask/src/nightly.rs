@@ -3,6 +3,7 @@
 
 use clap::{Args, ValueEnum};
 
+use crate::arm::arm;
 use crate::cargo::{Failed, built, cargo, program};
 use crate::measured::{chaos, checkpoint, compare, race};
 use crate::sanitized::{fuzz, soak};
@@ -55,6 +56,8 @@ enum NightlyPart {
     Clients,
     /// Requests drawn from the OpenAPI document, thousands of them, each reply held to it.
     OpenApi,
+    /// The engine's kernels for ARM in an emulator.
+    Arm,
 }
 
 /// Runs the parts that were asked for, and names all that failed.
@@ -100,6 +103,7 @@ impl NightlyPart {
             Self::OpenApi => {
                 format!("cargo build --profile quick -p relserve && {OPEN_API} target/quick/relserve")
             }
+            Self::Arm => "cargo xtask arm".into(),
         }
     }
 
@@ -119,6 +123,7 @@ impl NightlyPart {
             Self::Replicas => replicas(),
             Self::Clients => clients(),
             Self::OpenApi => open_api(),
+            Self::Arm => arm(),
         }
     }
 }

@@ -27,7 +27,7 @@ export async function beginning(tools) {
 
   // By keys: out of the formula bar, along the cards.
   // What the model that answers does well comes first, so the place of a card depends on it.
-  assert.match(names[0], (await tools.picksOnly()) ? /^Reviews / : /^Invoices /);
+  assert.match(names[0], (await tools.picksOnly()) ? /^Support tickets / : /^Invoices /);
   const leads = names.findIndex((name) => /^Leads Score leads/.test(name));
   await page.focus("#gallery-close");
   for (let tabs = 0; tabs <= leads; tabs += 1) await page.keyboard.press("Tab");
@@ -42,13 +42,15 @@ export async function beginning(tools) {
   assert.equal(await page.evaluate(() => document.activeElement.closest("#grid") !== null), true, "the keys are the grid's");
 
   // By mouse, and each task opens with a column that fills.
-  for (const name of ["Names", "Invoices"]) {
+  for (const name of ["Dates", "Invoices"]) {
     const before = asked().length;
     await fromFile(page, "#new");
     await gallery.getByRole("button", { name: new RegExp(`^${name} `) }).click();
     await until(`${name} is open`, async () => (await page.locator("#sheets").evaluate((list) => list.selectedOptions[0].text)) === name);
     await until("its column is asked", () => asked().length > before);
     await settled("B", 2, 6);
+    assert.equal(await page.textContent("#name"), "B2");
+    assert.match(await page.inputValue("#formula"), /^=AI\./, "the bar shows the formula that fills the column");
   }
   await fromFile(page, "#new");
   await gallery.waitFor({ state: "visible" });

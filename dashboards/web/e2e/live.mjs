@@ -142,7 +142,8 @@ async function replay({ page, until }) {
   await page.click("#replay-play");
   await until("it is played to its end", async () => (await page.textContent("#replay-said")) === "Shows the present." && (await last()) > 0);
   await page.click("#replay-live");
-  assert.equal(await lanes(), whole);
+  // One that was asked before may have come since.
+  assert.ok((await lanes()) >= whole, "all are there again");
   const loud = await page.locator("#live output").evaluateAll((all) => all.filter((one) => one.getAttribute("aria-live") !== "off").map(({ id }) => id));
   assert.deepEqual(loud, [], "what changes with each drawing is not read out");
 }

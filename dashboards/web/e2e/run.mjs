@@ -14,6 +14,7 @@ import { askingAgain } from "./again.mjs";
 import { aiColumns } from "./ai-column.mjs";
 import { analysing } from "./analyst.mjs";
 import { arranging } from "./arrange.mjs";
+import { idling } from "./away.mjs";
 import { budgeting } from "./budget.mjs";
 import { ARTIFACTS, BROWSER, FLAGS, VIEWPORT, cellSelector, conclude, until, watch as watchPage } from "./harness.mjs";
 import { files } from "./files.mjs";
@@ -257,6 +258,7 @@ async function run() {
   step(await analysing(tools, run));
   step(await stopping(tools, run));
   step(await reconnecting({ ...tools, network }, run));
+  step(await idling({ ...tools, network }));
   await troubles({ ...tools, server: SERVER, key: KEY, operatorKey: OPERATOR_KEY }, run);
   await large(run);
   step(await live({ ...tools, browser, address, watch, tall, calls, operate: OPERATOR_KEY && operate }, run));

@@ -15,6 +15,7 @@ import { element, fillList, onClick } from "./ui/dom";
 import { speak } from "./ui/language";
 import { LiveView } from "./ui/live";
 import { Login } from "./ui/login";
+import { ServerLine } from "./ui/server-line";
 import { showShared } from "./ui/shared-view";
 import "relserve-client/tokens.css";
 import "./ui/base.css";
@@ -75,11 +76,17 @@ async function start(): Promise<void> {
     workspace?.retry();
     await workspace?.keep(stores);
   }
+  /** The server answers again: it may be another one, with other models and keys, or one that was never asked who this is. */
+  async function returned(): Promise<void> {
+    const isKept = workspace?.synchronize() === true;
+    if ((await login.start()) && !isKept) await accepted();
+  }
+  const server = new ServerLine({ away: () => void workspace?.synchronize(), back: () => void returned() });
   const isIn = await login.start(await signInByLink());
   const stores = isIn ? await signedIn() : storesOf(undefined);
   view();
   opened = stores.sheets;
-  workspace = await Workspace.open(stores.sheets, answering, () => login.refused());
+  workspace = await Workspace.open(stores.sheets, answering, () => login.refused(), server);
   if (isIn) await workspace.keep(stores);
 }
 

@@ -113,7 +113,7 @@ describe("no text stands beside the messages", () => {
   /** What is said to programmers alone, a class, and formats as Excel writes them. */
   const ALLOWED = [
     "the catalogue is empty", "the page has no   ` `", "the grid could not be made", "the grid was asked to run a formula",
-    "any text", "one letter", "quiet beyond", "yyyy-mm-dd hh:mm", "d mmmm yyyy", "General",
+    "any text", "one letter", "quiet beyond", "quiet note", "yyyy-mm-dd hh:mm", "d mmmm yyyy", "General",
   ];
   /** Keys of keyboards, and events. */
   const KEYS = /^(Arrow\w+|Page\w+|Enter|Escape|Home|End|Tab|Delete|Control|Shift|Alt|Meta|Bearer|Authorization)$/;

@@ -54,6 +54,8 @@ export class Toy implements SessionHost {
   /** Whether the server answers when it is asked so. */
   isThere = true;
   probes = 0;
+  /** Whether nobody sees the page. */
+  isHidden = false;
   probe = () => {
     this.probes += 1;
     return Promise.resolve(this.isThere);

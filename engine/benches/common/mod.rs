@@ -20,6 +20,7 @@ pub(crate) fn slot(id: usize, count: usize, runs: &[Run], next: &mut u32) -> Slo
         start: runs.iter().map(|run| run.tokens.0 as u32).sum(),
         input: (0..count).map(|i| TokenId(((id * 31 + i * 7) % 32_000) as u32)).collect(),
         guesses: 0,
+        prompt_targets: None,
         context: runs.to_vec(),
         write_blocks,
         write_offset: 0,

@@ -49,6 +49,7 @@ fn slot(context: Vec<Run>, count: usize, block: u32, offset: u32) -> Slot {
         start,
         input: vec![TokenId(0); count],
         guesses: 0,
+        prompt_targets: None,
         context,
         write_blocks: (block..block + 6).map(BlockId).collect(),
         write_offset: offset,

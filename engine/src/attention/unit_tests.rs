@@ -33,6 +33,7 @@ fn slot(context: Vec<Run>, count: usize, block: u32) -> Slot {
         start: context.iter().map(|run| run.tokens.0 as u32).sum(),
         input: vec![TokenId(0); count],
         guesses: 0,
+        prompt_targets: None,
         context,
         write_blocks: (block..block + 4).map(BlockId).collect(),
         write_offset: 5,

@@ -161,6 +161,13 @@ impl<S: WeightSource> WeightSource for Unfused<S> {
         Ok(blocks.map(|whole| BlockMatrix { data: part.rows(whole.data), ..whole }))
     }
 
+    fn will_read(&self, name: &str) {
+        match self.parts.get(name) {
+            Some(part) => self.source.will_read(&part.whole),
+            None => self.source.will_read(&self.stored_name(name)),
+        }
+    }
+
     fn names(&self) -> Vec<String> {
         let stored = self.source.names();
         let parts = self.parts.iter().filter(|(_, part)| stored.contains(&part.whole));

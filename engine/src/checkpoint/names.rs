@@ -49,6 +49,14 @@ pub struct LayerNames {
     pub down: String,
 }
 
+impl LayerNames {
+    /// The modules that are matrices: nearly all of the layer's bytes.
+    pub fn matrices(&self) -> impl Iterator<Item = &str> {
+        let gate = self.gate.as_deref().into_iter();
+        [&*self.q, &self.k, &self.v, &self.o].into_iter().chain(gate).chain([&*self.up, &self.down])
+    }
+}
+
 /// Modules outside the layers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelNames {

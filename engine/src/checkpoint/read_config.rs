@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::checkpoint::config::{Family, Mlp, ModelConfig, Norm, Position, Residual};
 use crate::checkpoint::error::CheckpointError;
 use crate::checkpoint::fields::{CONFIG_FILE, Fields, divided, parse_object};
+use crate::checkpoint::packed::PackedForm;
 use crate::checkpoint::read_falcon::falcon;
 use crate::checkpoint::read_gemma::gemma;
 use crate::checkpoint::read_mpt::mpt;
@@ -29,8 +30,7 @@ const ARCHITECTURES: [(&str, &str, Family); 11] = [
 ];
 
 /// Fields that change the arithmetic in ways this engine does not know.
-const UNSUPPORTED: [&str; 4] =
-    ["quantization_config", "num_experts", "num_local_experts", "n_routed_experts"];
+const UNSUPPORTED: [&str; 3] = ["num_experts", "num_local_experts", "n_routed_experts"];
 
 /// Reads the text of a config.json.
 pub fn read_config(text: &str) -> Result<ModelConfig, CheckpointError> {
@@ -45,6 +45,10 @@ pub fn read_config(text: &str) -> Result<ModelConfig, CheckpointError> {
             .ok_or_else(|| outer.error("text_config", "must be an object"))?,
         (_, Some(_)) => return Err(unsupported(&outer, "text_config")),
     };
+    PackedForm::of(&outer)?;
+    if outer.get("text_config").is_some() && fields.get("quantization_config").is_some() {
+        return Err(unsupported(&fields, "quantization_config"));
+    }
     for field in UNSUPPORTED {
         if let Some(fields) = [&outer, &fields].into_iter().find(|fields| fields.get(field).is_some()) {
             return Err(unsupported(fields, field));

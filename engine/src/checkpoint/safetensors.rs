@@ -45,6 +45,14 @@ struct Entry {
     bytes: Range<usize>,
 }
 
+/// A tensor of integers of four bytes.
+pub(crate) struct IntegerTensor<'a> {
+    /// Extent per dimension, outermost first.
+    pub(crate) shape: &'a [usize],
+    /// As many as fill it, little endian.
+    pub(crate) words: &'a [[u8; 4]],
+}
+
 /// The bytes of a file.
 #[derive(Debug)]
 pub(crate) enum Storage {
@@ -60,6 +68,19 @@ impl Storage {
         match self {
             Self::Mapped(map) => map,
             Self::Memory(bytes) => bytes,
+        }
+    }
+
+    /// Has the system fetch some of them while something else is done. Whoever comes to pages of a file that are
+    /// not in memory waits for each few of them.
+    pub(crate) fn will_read(&self, bytes: Range<usize>) {
+        let Self::Mapped(map) = self else { return };
+        #[cfg(unix)]
+        let asked = map.advise_range(memmap2::Advice::WillNeed, bytes.start, bytes.len());
+        #[cfg(not(unix))]
+        let asked = std::io::Result::Ok(drop((map, bytes)));
+        if let Err(error) = asked {
+            tracing::debug!(%error, "weights are fetched as they are read");
         }
     }
 }
@@ -106,9 +127,9 @@ impl Safetensors {
         Ok(source)
     }
 
-    /// The files' names and bytes, for hashing.
-    pub fn files(&self) -> impl Iterator<Item = (&str, &[u8])> {
-        self.files.iter().map(|(name, storage)| (name.as_str(), storage.bytes()))
+    /// The files' bytes, for hashing.
+    pub(crate) fn storages(&self) -> impl Iterator<Item = &Storage> {
+        self.files.iter().map(|(_, storage)| storage)
     }
 
     /// Adds the tensors of one file.
@@ -138,6 +159,28 @@ impl Safetensors {
         Ok(())
     }
 
+    /// The integers called `name`, four bytes each, with their shape; `None` where there are none.
+    pub(crate) fn integers(&self, name: &str) -> Result<Option<IntegerTensor<'_>>, CheckpointError> {
+        let Some(entry) = self.entry(name) else { return Ok(None) };
+        if entry.dtype != "I32" {
+            let reason = format!("tensor `{name}`: type {} is not I32", entry.dtype);
+            return Err(CheckpointError::malformed(&self.files[entry.storage].0, reason));
+        }
+        let words = self.data((name, entry), size_of::<i32>())?.as_chunks().0;
+        Ok(Some(IntegerTensor { shape: &entry.shape, words }))
+    }
+
+    /// The bytes of a tensor, which fill its shape with elements of so many.
+    fn data(&self, (name, entry): (&str, &Entry), element: usize) -> Result<&[u8], CheckpointError> {
+        let (file, storage) = &self.files[entry.storage];
+        let bytes = entry.shape.iter().try_fold(element, |product, extent| product.checked_mul(*extent));
+        if bytes != Some(entry.bytes.len()) {
+            let reason = format!("{} bytes do not fill shape {:?}", entry.bytes.len(), entry.shape);
+            return Err(CheckpointError::malformed(file, format!("tensor `{name}`: {reason}")));
+        }
+        Ok(&storage.bytes()[entry.bytes.clone()])
+    }
+
     /// The entry of a tensor. Files that were saved from the inner model lack the outer `model.`.
     fn entry(&self, name: &str) -> Option<&Entry> {
         self.entries.get(name).or_else(|| self.entries.get(name.strip_prefix("model.")?))
@@ -149,20 +192,24 @@ impl WeightSource for Safetensors {
         let Some(entry) = self.entry(name) else {
             return Err(CheckpointError::MissingTensor { name: name.to_owned() });
         };
-        let (file, storage) = &self.files[entry.storage];
-        let bad = |reason: String| CheckpointError::malformed(file, format!("tensor `{name}`: {reason}"));
         let dtype = match entry.dtype.as_str() {
             "F32" => Dtype::F32,
             "F16" => Dtype::F16,
             "BF16" => Dtype::Bf16,
-            other => return Err(bad(format!("type {other} is not supported, only F32, F16 and BF16"))),
+            other => {
+                let reason =
+                    format!("tensor `{name}`: type {other} is not supported, only F32, F16 and BF16");
+                return Err(CheckpointError::malformed(&self.files[entry.storage].0, reason));
+            }
         };
-        let bytes =
-            entry.shape.iter().try_fold(dtype.bytes(), |product, extent| product.checked_mul(*extent));
-        if bytes != Some(entry.bytes.len()) {
-            return Err(bad(format!("{} bytes do not fill shape {:?}", entry.bytes.len(), entry.shape)));
+        let data = self.data((name, entry), dtype.bytes())?;
+        Ok(RawTensor { dtype, shape: entry.shape.clone(), data: data.into() })
+    }
+
+    fn will_read(&self, name: &str) {
+        if let Some(entry) = self.entry(name) {
+            self.files[entry.storage].1.will_read(entry.bytes.clone());
         }
-        Ok(RawTensor { dtype, shape: entry.shape.clone(), data: storage.bytes()[entry.bytes.clone()].into() })
     }
 
     fn names(&self) -> Vec<String> {

@@ -26,6 +26,18 @@ impl RawTensor<'_> {
         self.data.len() / self.dtype.bytes()
     }
 
+    /// Row `index` of a matrix whose rows are as long as `row`, widened to single precision.
+    pub fn read_row(&self, index: usize, row: &mut [f32]) {
+        let size = row.len() * self.dtype.bytes();
+        let data = &self.data[index * size..(index + 1) * size];
+        let words = data.as_chunks::<2>().0;
+        match self.dtype {
+            Dtype::F32 => fill(row, data.as_chunks::<4>().0, |word| f32::from_le_bytes(*word)),
+            Dtype::F16 => fill(row, words, |word| half::f16::from_le_bytes(*word).to_f32()),
+            Dtype::Bf16 => fill(row, words, |word| half::bf16::from_le_bytes(*word).to_f32()),
+        }
+    }
+
     /// All elements, widened to single precision.
     pub fn to_f32(&self) -> Vec<f32> {
         match self.dtype {
@@ -40,6 +52,11 @@ impl RawTensor<'_> {
             }
         }
     }
+}
+
+/// `row[k] = value(words[k])`.
+fn fill<W>(row: &mut [f32], words: &[W], value: impl Fn(&W) -> f32) {
+    row.iter_mut().zip(words).for_each(|(to, word)| *to = value(word));
 }
 
 /// A matrix in blocks of integers, as it lies in its file.
@@ -80,6 +97,10 @@ pub trait WeightSource: Sync {
     fn blocks(&self, _name: &str) -> Result<Option<BlockMatrix<'_>>, CheckpointError> {
         Ok(None)
     }
+
+    /// Says that the tensor called `name` is read soon: who has it on a disk has it fetched meanwhile. Nothing is
+    /// promised, and a name that is not there is no error.
+    fn will_read(&self, _name: &str) {}
 
     /// All names, sorted.
     fn names(&self) -> Vec<String>;

@@ -6,6 +6,7 @@ use siphasher::sip128::{Hasher128 as _, SipHasher13};
 
 use super::ModelFiles;
 use crate::checkpoint::Safetensors;
+use crate::checkpoint::safetensors::Storage;
 
 /// Up to this size a file of weights is hashed whole.
 const HASHED_WHOLE_MAX: usize = 64 << 20;
@@ -19,16 +20,16 @@ const SAMPLE_STRIDE: usize = 1 << 20;
 pub(super) fn of_files(files: &ModelFiles<'_>, weights: &Safetensors) -> u128 {
     let mut hash = SipHasher13::new();
     add_texts(&mut hash, files);
-    for (_, bytes) in weights.files() {
-        add_file(&mut hash, bytes, header_end(bytes));
+    for storage in weights.storages() {
+        add_file(&mut hash, storage, header_end(storage.bytes()));
     }
     hash.finish128().as_u128()
 }
 
 /// The same of one file that holds everything, whose header ends at `header`.
-pub(super) fn of_file(bytes: &[u8], header: usize) -> u128 {
+pub(super) fn of_file(file: &Storage, header: usize) -> u128 {
     let mut hash = SipHasher13::new();
-    add_file(&mut hash, bytes, header);
+    add_file(&mut hash, file, header);
     hash.finish128().as_u128()
 }
 
@@ -55,15 +56,19 @@ fn add(hash: &mut SipHasher13, bytes: &[u8]) {
 }
 
 /// Hashes a file of weights: all of a small one, of a large one its header and samples of the rest.
-fn add_file(hash: &mut SipHasher13, bytes: &[u8], header: usize) {
+fn add_file(hash: &mut SipHasher13, file: &Storage, header: usize) {
+    let bytes = file.bytes();
     if bytes.len() <= HASHED_WHOLE_MAX {
+        file.will_read(0..bytes.len());
         return add(hash, bytes);
     }
+    let samples = (0..bytes.len()).step_by(SAMPLE_STRIDE);
+    let samples = samples.map(|first| first..bytes.len().min(first + SAMPLE_BYTES));
+    // All are asked for before the first is waited for: a large file has thousands.
+    samples.clone().for_each(|sample| file.will_read(sample));
     add(hash, &(bytes.len() as u64).to_le_bytes());
     add(hash, bytes.get(..header).unwrap_or_default());
-    for sample in bytes.chunks(SAMPLE_STRIDE) {
-        add(hash, &sample[..sample.len().min(SAMPLE_BYTES)]);
-    }
+    samples.for_each(|sample| add(hash, &bytes[sample]));
 }
 
 /// Where the header of a safetensors file ends.

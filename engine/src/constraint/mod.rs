@@ -10,6 +10,8 @@ mod follow;
 mod grammar;
 mod items;
 mod lark;
+#[cfg(test)]
+mod opening_tests;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -72,6 +74,17 @@ impl Constraints {
             Some(start) => Ok(Some(start.fresh())),
             None => self.compile_start(constraint).map(Some),
         }
+    }
+
+    /// What all outputs of a constraint that was compiled begin with: nobody draws it.
+    pub(crate) fn opening(generation: &Generation) -> &[TokenId] {
+        let compiled = generation.constraint.as_ref().and(generation.compiled.get::<ConstraintState>());
+        compiled.map_or(&[], ConstraintState::opening)
+    }
+
+    /// A row behind that.
+    pub(crate) fn behind_opening(generation: &Generation) -> Option<ConstraintState> {
+        generation.compiled.get::<ConstraintState>()?.behind_opening()
     }
 
     /// The start of a constraint.
@@ -199,7 +212,9 @@ impl ConstraintCompiler for Constraints {
         }
         let start = self.compile_start(constraint)?;
         self.try_out(&start)?;
-        Ok(Compiled::new(start))
+        let start = start.with_opening();
+        let opening = start.opening().to_vec();
+        Ok(Compiled::new(start).with_opening(&opening))
     }
 }
 

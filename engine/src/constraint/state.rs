@@ -23,6 +23,14 @@ pub(crate) struct ConstraintState {
     written: Vec<u8>,
     /// What the first token may be: the same for all rows of the constraint.
     first: Option<Arc<SimpleVob>>,
+    /// What all its rows begin with; a row itself needs to know no more of it.
+    opening: Option<Arc<Opening>>,
+}
+
+/// Tokens that nobody draws at the start of an output, and where its row stands behind them.
+struct Opening {
+    tokens: Vec<TokenId>,
+    behind: ConstraintState,
 }
 
 /// Who says what may follow.
@@ -43,7 +51,38 @@ impl ConstraintState {
     /// The start of a constraint.
     pub(super) fn new(mut form: FormState, vocabulary: RowVocabulary) -> Result<Self, ConstraintError> {
         let first = allowed(&mut form, &vocabulary)?;
-        Ok(Self { form, vocabulary, written: Vec::new(), first: Some(Arc::new(first)) })
+        Ok(Self { form, vocabulary, written: Vec::new(), first: Some(Arc::new(first)), opening: None })
+    }
+
+    /// The same start, which knows what all rows begin with.
+    pub(super) fn with_opening(self) -> Self {
+        let opening = self.find_opening().map(Arc::new);
+        Self { opening, ..self }
+    }
+
+    /// Tokens that all rows begin with; none where the first is to be drawn.
+    pub(crate) fn opening(&self) -> &[TokenId] {
+        self.opening.as_ref().map_or(&[], |opening| &opening.tokens)
+    }
+
+    /// Where a row stands behind the opening, if there is one.
+    pub(crate) fn behind_opening(&self) -> Option<Self> {
+        self.opening.as_ref().map(|opening| opening.behind.fresh())
+    }
+
+    /// What is forced at the start, as [`Self::push`] would find it behind the first token. Where nothing at all is to
+    /// be decided there is none: the first token then ends the output.
+    fn find_opening(&self) -> Option<Opening> {
+        let mut behind = self.fresh();
+        behind.first = None;
+        let FormState::Grammar(parser) = &mut behind.form else { return None };
+        let rest = panic_utils::catch_unwind(AssertUnwindSafe(|| Ok(decided_rest(parser))));
+        if rest.ok()?.is_some() {
+            return None;
+        }
+        let tokens = behind.force().ok().filter(|tokens| !tokens.is_empty())?;
+        behind.first = Some(Arc::new(allowed(&mut behind.form, &behind.vocabulary).ok()?));
+        Some(Opening { tokens, behind })
     }
 
     /// The same place for another row. Rows share no caches, so that none waits for, or breaks with, another.
@@ -54,7 +93,7 @@ impl ConstraintState {
             FormState::Items(follower) => FormState::Items(follower.clone()),
         };
         let (vocabulary, written) = (self.vocabulary.clone(), self.written.clone());
-        Self { form, vocabulary, written, first: self.first.clone() }
+        Self { form, vocabulary, written, first: self.first.clone(), opening: None }
     }
 
     /// The tokens that may come next, end tokens among them where the output may end here. Never none.
@@ -113,9 +152,7 @@ impl ConstraintState {
             if parser.check_stop()? {
                 return Ok(Pushed::Ended(Vec::new()));
             }
-            let forced = parser.force_bytes();
-            let is_complete = parser.parser.is_accepting() && !parser.parser.can_advance();
-            Ok(if is_complete { Pushed::Ended(forced) } else { Pushed::Open(Vec::new()) })
+            Ok(decided_rest(parser).map_or_else(|| Pushed::Open(Vec::new()), Pushed::Ended))
         }));
         pushed.map_err(|error| reason(&error))
     }
@@ -125,6 +162,13 @@ impl RowVocabulary {
     fn bytes(&self, token: u32) -> &[u8] {
         self.env.tok_trie().token(token)
     }
+}
+
+/// What follows where nothing is left to decide.
+fn decided_rest(parser: &mut TokenParser) -> Option<Vec<u8>> {
+    let forced = parser.force_bytes();
+    let is_complete = parser.parser.is_accepting() && !parser.parser.can_advance();
+    is_complete.then_some(forced)
 }
 
 /// The tokens that may come next.

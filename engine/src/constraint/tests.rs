@@ -12,7 +12,7 @@ use crate::checkpoint_reader::Checkpoint;
 /// Tokens after which an output counts as endless.
 const TOKENS_MAX: usize = 400;
 
-fn constraints() -> &'static Constraints {
+pub(super) fn constraints() -> &'static Constraints {
     static DEMO: OnceLock<Constraints> = OnceLock::new();
     DEMO.get_or_init(|| {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/demo");

@@ -1,7 +1,7 @@
 //! What loaders of all devices read of a checkpoint in the same way.
 
 use crate::checkpoint::config::{Position, RopeScaling};
-use crate::checkpoint::names::{model_names, weight};
+use crate::checkpoint::names::{LayerNames, layer_names, model_names, weight};
 use crate::checkpoint::{CheckpointError, Dtype, ModelConfig, RawTensor, WeightSource};
 use crate::rope::Rope;
 
@@ -20,6 +20,30 @@ pub(super) fn checked<'a>(
         });
     }
     Ok(tensor)
+}
+
+/// All layers, each by `load`. While one is packed, the source fetches the matrices of the next, and beside the last the
+/// one behind the layers, `head`: disk and processor work side by side.
+pub(super) fn layers<L, E>(
+    config: &ModelConfig,
+    source: &dyn WeightSource,
+    head: &str,
+    load: impl Fn(&LayerNames) -> Result<L, E>,
+) -> Result<Vec<L>, E> {
+    let will_read = |names: &LayerNames| names.matrices().for_each(|name| source.will_read(&weight(name)));
+    let one = |layer: usize| {
+        let names = layer_names(config, layer);
+        if layer == 0 {
+            will_read(&names);
+        }
+        if layer + 1 < config.layers {
+            will_read(&layer_names(config, layer + 1));
+        } else {
+            source.will_read(&weight(head));
+        }
+        load(&names)
+    };
+    (0..config.layers).map(one).collect()
 }
 
 /// The model's rotary frequencies, where it has any: of most layers, then of local ones.
@@ -64,9 +88,68 @@ pub(super) fn embedding_scale(config: &ModelConfig, stored: Dtype) -> Option<f32
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use super::*;
+    use crate::checkpoint::config::Family;
+    use crate::checkpoint::fused::fused;
     use crate::checkpoint::weights::MapWeights;
+    use crate::checkpoint::{Synthetic, Unfused};
     use crate::decoder::tests_config;
+
+    /// A source that notes which tensors it is to fetch, and which are read that it was not told of.
+    struct Noting {
+        weights: MapWeights,
+        asked: Mutex<Vec<String>>,
+        surprises: Mutex<Vec<String>>,
+    }
+
+    impl WeightSource for Noting {
+        fn tensor(&self, name: &str) -> Result<RawTensor<'_>, CheckpointError> {
+            if !self.asked.lock().unwrap().iter().any(|asked| asked == name) {
+                self.surprises.lock().unwrap().push(name.to_owned());
+            }
+            self.weights.tensor(name)
+        }
+
+        fn layout(&self, name: &str) -> Result<(Dtype, Vec<usize>), CheckpointError> {
+            self.weights.layout(name)
+        }
+
+        fn will_read(&self, name: &str) {
+            self.asked.lock().unwrap().push(name.to_owned());
+        }
+
+        fn names(&self) -> Vec<String> {
+            self.weights.names()
+        }
+    }
+
+    #[test]
+    fn a_layers_matrices_are_asked_for_while_the_one_before_is_loaded() {
+        for family in Family::ALL {
+            let Synthetic { config, .. } = &Synthetic::tiny(family, 1);
+            let stored = fused(&Synthetic::tiny(family, 1).weights(), config).expect("complete");
+            let (asked, surprises) = (Mutex::default(), Mutex::default());
+            let source = Unfused::new(Noting { weights: stored, asked, surprises }, config);
+            let noting = source.stored();
+            let names = model_names(family);
+            let head = if config.tied_head { &names.embedding } else { &names.head };
+            let each = layer_names(config, 0).matrices().count();
+            let done = layers(config, &source, head, |names| {
+                names.matrices().try_for_each(|name| source.tensor(&weight(name)).map(drop))?;
+                Ok::<usize, CheckpointError>(noting.asked.lock().unwrap().len())
+            });
+            let expected = (0..config.layers).map(|layer| match layer + 1 == config.layers {
+                true => config.layers * each + 1,
+                false => (layer + 2) * each,
+            });
+            assert_eq!(done.expect("all are there"), expected.collect::<Vec<_>>(), "{family:?}");
+            assert!(noting.surprises.lock().unwrap().is_empty(), "{family:?}: {:?}", noting.surprises);
+            let known = noting.names();
+            assert!(noting.asked.lock().unwrap().iter().all(|name| known.contains(name)), "{family:?}");
+        }
+    }
 
     #[test]
     fn an_embeddings_factor_is_held_in_its_own_type() {

@@ -16,8 +16,8 @@ pub(super) struct Adjuster<'a> {
 }
 
 impl<'a> Adjuster<'a> {
-    /// Of a slot whose row has these tokens, and whose output ends with any of `ends` or its own stop tokens; `None`
-    /// where it changes nothing.
+    /// Of a slot whose row has these tokens before it, and whose output ends with any of `ends` or its own stop
+    /// tokens; `None` where it changes nothing.
     pub(super) fn new(
         slot: &SampledSlot<'a>,
         counts: Option<&TokenCounts>,
@@ -25,7 +25,8 @@ impl<'a> Adjuster<'a> {
     ) -> Option<Self> {
         let spec = slot.spec;
         let adjustments = spec.generation.adjustments.as_deref()?;
-        let counts = counts.cloned().unwrap_or_else(|| TokenCounts::new(spec.prompt.as_deref()));
+        let mut counts = counts.cloned().unwrap_or_else(|| TokenCounts::new(spec.prompt.as_deref()));
+        slot.opening.iter().for_each(|token| counts.push(*token));
         let model: &[TokenId] = if spec.generation.ignore_end { &[] } else { ends };
         let ends = [model, &spec.generation.stop_tokens].concat();
         Some(Self { adjustments, counts, ends })

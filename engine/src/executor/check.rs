@@ -75,6 +75,16 @@ fn check_slot(slot: &Slot, config: &ModelConfig, shape: PoolShape) -> Result<(),
     if slot.guesses > 0 && slot.sample.is_none() {
         return Err("it guesses and does not sample".into());
     }
+    if let Some(targets) = &slot.prompt_targets {
+        // At its last known token a slot is sampled.
+        let most = slot.input.len() - slot.guesses as usize - usize::from(slot.sample.is_some());
+        if targets.tokens.len() > most {
+            return Err(format!("{} targets follow {most} tokens", targets.tokens.len()));
+        }
+        if let Some(token) = targets.tokens.iter().find(|token| token.0 as usize >= config.vocab) {
+            return Err(format!("target {token} is not in the vocabulary of {}", config.vocab));
+        }
+    }
     if let Some(sample) = &slot.sample
         && !sample.already_generated.is_empty()
     {

@@ -78,6 +78,12 @@ impl Distribution {
         Some(DrawnLogprob { logprob: self.logprob(self.logits[at]), top: top.collect() })
     }
 
+    /// How many tokens are likelier than one, and one.
+    pub(super) fn rank_of(&self, token: TokenId) -> Option<u32> {
+        let own = self.logits[self.ids.binary_search(&token.0).ok()?];
+        Some(1 + self.logits.iter().filter(|logit| **logit > own).count() as u32)
+    }
+
     /// The probability of each allowed token; none where they are many.
     pub(super) fn probabilities(&self) -> Vec<(TokenId, f32)> {
         if self.ids.len() > ALLOWED_FREE {
@@ -128,6 +134,7 @@ mod tests {
         assert_eq!(found.top.iter().map(|(token, _)| token.0).collect::<Vec<_>>(), [3, 2]);
         close(found.top[0].1, exact(&[0, 1, 2, 3], 3));
         assert_eq!(all.logprob_of(&cpu, TokenId(4), 0), None, "padding is never drawn");
+        assert_eq!([3, 1, 4].map(|token| all.rank_of(TokenId(token))), [Some(1), Some(3), None]);
 
         let labels = Distribution::of(&cpu, (&logits, 4), Some(&mask(5, &[0, 2, 4])), PROBABILITIES).unwrap();
         close(labels.logprob_of(&cpu, TokenId(2), 0).unwrap().logprob, exact(&[0, 2], 2));

@@ -10,7 +10,7 @@ use llguidance::toktrie::SimpleVob;
 
 use super::adjuster::Adjuster;
 use super::answer_probability::ScoredAnswers;
-use super::distribution::Distribution;
+use super::distribution::{Distribution, DrawnLogprob};
 use super::rows::{RowConstraint, refused};
 use super::sampled_slot::{Drawn, DrawnToken, SampledSlot};
 use crate::constraint::Pushed;
@@ -56,7 +56,7 @@ pub(super) fn draw(
     })
 }
 
-/// Draws by `one`, which is told the row of logits and the output position.
+/// Draws by `one`, which is told the row of logits and the output position; an opening comes before what is drawn.
 ///
 /// A row of logits behind a guess that cannot be drawn from is left to the next step, for the tokens before
 /// it are sound: it fails there, unless the output ends with them.
@@ -64,17 +64,24 @@ pub(super) fn draw_rows(
     slot: &SampledSlot<'_>,
     mut one: impl FnMut(usize, u32) -> Result<(DrawnToken, Pushed), RowError>,
 ) -> Result<Drawn, RowError> {
-    let mut tokens: Vec<DrawnToken> = Vec::new();
+    let mut tokens: Vec<DrawnToken> = slot.opening.iter().copied().map(DrawnToken::forced).collect();
+    // As where there was no room for the opening: then the first token is drawn among itself alone.
+    if slot.top_logprobs().is_some_and(|top| top > 0)
+        && let Some(first) = tokens.first_mut()
+    {
+        first.logprob = Some(DrawnLogprob { top: vec![(first.token, 0.0)], ..DrawnLogprob::default() });
+    }
     for row in 0..slot.rows() {
+        let drawn = &tokens[slot.opening.len()..];
         // Forced tokens are guessed as well, or the logits behind them are not here.
-        if row < tokens.len() {
+        if row < drawn.len() {
             continue;
         }
-        let is_guessed = tokens.iter().map(|drawn| drawn.token).eq(slot.guesses[..row].iter().copied());
+        let is_guessed = drawn.iter().map(|drawn| drawn.token).eq(slot.guesses[..row].iter().copied());
         if tokens.len() >= slot.left() || !is_guessed {
             break;
         }
-        let index = slot.spec.output_index + row as u32;
+        let index = slot.first_index() + row as u32;
         match one(row, index) {
             Err(error) if row == 0 => return Err(error),
             Err(_) => break,

@@ -114,7 +114,7 @@ fn queried_rows<'a>(
         }
     };
     let (spec, mask) = (slot.spec, mask.clone().ok().flatten());
-    (spec.output_index..).take(slot.rows()).map(move |index| {
+    (slot.first_index()..).take(slot.rows()).map(move |index| {
         let key = DrawKey { seed: spec.seed, index };
         QueriedRow { spec, key, from, query, mask: mask.clone() }
     })

@@ -96,6 +96,11 @@ impl RowStates {
         self.text.ids_end() as usize
     }
 
+    /// What says tokens.
+    pub(super) fn text(&self) -> &dyn TokenText {
+        &*self.text
+    }
+
     /// Forgets rows.
     pub(super) fn retire(&mut self, requests: &[RequestId]) {
         for request in requests {
@@ -153,6 +158,16 @@ impl RowStates {
         RowOutcome { request: slot.request, result }
     }
 
+    /// How many of a slot's guesses nobody has to look at, because its row has said nothing and can begin with nothing
+    /// else.
+    pub(super) fn opening_len(&self, slot: &Slot) -> usize {
+        let Some(spec) = slot.sample.as_ref().filter(|spec| spec.output_index == 0) else { return 0 };
+        let guesses = &slot.input[slot.input.len() - slot.guesses as usize..];
+        let opening = Constraints::opening(&spec.generation);
+        let is_open = guesses.starts_with(opening) && !self.outputs.contains_key(&slot.request);
+        if is_open { opening.len() } else { 0 }
+    }
+
     /// Where a slot's row stands in its constraint; [`Self::outcome`] takes it back.
     pub(super) fn take_constraint(&mut self, slot: &SampledSlot<'_>) -> RowConstraint {
         let spec = slot.spec;
@@ -162,6 +177,7 @@ impl RowStates {
                 Some(state) => Ok(Some(state)),
                 None => Err(RowError::Failed("where it stood in its constraint was lost".into())),
             },
+            None if !slot.opening.is_empty() => Ok(Constraints::behind_opening(&spec.generation)),
             None => self.constraints.start(&spec.generation).map_err(refused),
         }
     }
@@ -181,7 +197,8 @@ impl RowStates {
         for DrawnToken { token, is_forced, logprob, probabilities } in drawn.tokens.into_iter().take(left) {
             tokens.push(token);
             if slot.top_logprobs().is_some() {
-                let is_shown = generation.shows_special || self.text.bytes(token).is_some();
+                let is_each = generation.shows_special || generation.logprobs_of_each;
+                let is_shown = is_each || self.text.bytes(token).is_some();
                 let logprob = logprob.filter(|_| is_shown);
                 logprobs.push(logprob.and_then(|drawn| told(&*self.text, token, drawn)));
             }

@@ -9,6 +9,8 @@ use super::distribution::{DistributionRequest, DrawnLogprob};
 pub(super) struct SampledSlot<'a> {
     pub(super) request: RequestId,
     pub(super) spec: &'a SampleSpec,
+    /// What its row begins with, whatever is drawn: it is sampled behind that for the first time.
+    pub(super) opening: &'a [TokenId],
     /// Tokens at which it is sampled too, if all before them are drawn.
     pub(super) guesses: &'a [TokenId],
     /// Whether what its constraint forces may follow what is drawn.
@@ -16,10 +18,16 @@ pub(super) struct SampledSlot<'a> {
 }
 
 impl<'a> SampledSlot<'a> {
-    /// A slot's sampling, if it samples.
-    pub(super) fn of(slot: &'a Slot, forces: bool) -> Option<Self> {
-        let guesses = &slot.input[slot.input.len() - slot.guesses as usize..];
-        Some(Self { request: slot.request, spec: slot.sample.as_ref()?, guesses, forces })
+    /// A slot's sampling, if it samples; in front of its guesses it has so many tokens of an opening.
+    pub(super) fn of(slot: &'a Slot, opening: usize, forces: bool) -> Option<Self> {
+        let (known, guesses) = slot.input.split_at(slot.input.len() - slot.guesses as usize);
+        let opening = &known[known.len() - opening..];
+        Some(Self { request: slot.request, spec: slot.sample.as_ref()?, opening, guesses, forces })
+    }
+
+    /// Output position of the first token that it samples.
+    pub(super) fn first_index(&self) -> u32 {
+        self.spec.output_index + self.opening.len() as u32
     }
 
     /// Positions whose logits are wanted.

@@ -3,15 +3,17 @@
 use std::sync::Arc;
 
 use super::EngineError;
-use crate::checkpoint::ModelConfig;
+use crate::checkpoint::{Dtype, ModelConfig};
 use crate::decoder::gpu_refusal;
 use crate::device::cuda::{CudaRuntime, Gpu, device_count};
 use crate::device::{Cpu, Isa};
+use crate::parallel::ShardedModel;
 use crate::settings::{Device, EngineConfig};
 
 /// The GPUs that are asked for, open; `None`: the processor runs the model.
 pub(super) fn gpus(
     (config, model): (&EngineConfig, &ModelConfig),
+    stored: Dtype,
     cuda: &Arc<CudaRuntime>,
 ) -> Result<Option<Vec<Arc<dyn Gpu>>>, EngineError> {
     match &config.device {
@@ -20,7 +22,7 @@ pub(super) fn gpus(
             let reason = format!("is {}, but {error}", config.device);
             EngineError::Config { field: "engine.device", reason }
         }),
-        Device::Auto => match first_gpus((config, model), cuda) {
+        Device::Auto => match first_gpus((config, model), stored, cuda) {
             Ok(gpus) => Ok(Some(gpus)),
             Err(reason) => {
                 tracing::info!(reason, "no GPU is used");
@@ -33,6 +35,7 @@ pub(super) fn gpus(
 /// The first GPUs of the machine, one for each rank; or why they cannot be used.
 fn first_gpus(
     (config, model): (&EngineConfig, &ModelConfig),
+    stored: Dtype,
     cuda: &Arc<CudaRuntime>,
 ) -> Result<Vec<Arc<dyn Gpu>>, String> {
     if let Some(what) = gpu_refusal(model) {
@@ -44,7 +47,9 @@ fn first_gpus(
         return Err(format!("there are {found} GPUs for {count} ranks"));
     }
     config.validate_on_gpus(count).map_err(|(field, reason)| format!("`{field}` {reason}"))?;
-    cuda.open(&(0..count).collect::<Vec<_>>(), false).map_err(|error| error.to_string())
+    let gpus = cuda.open(&(0..count).collect::<Vec<_>>(), false).map_err(|error| error.to_string())?;
+    ShardedModel::check_gpus(model, stored, &gpus, config.keep()).map_err(|error| error.to_string())?;
+    Ok(gpus)
 }
 
 /// Threads beside so many GPUs: one waits for each, and rank 0's sample.

@@ -16,7 +16,7 @@ use crate::settings::Keep;
 const FAMILIES: [Family; 9] = Family::ALL;
 
 fn small() -> EngineConfig {
-    EngineConfig { threads: Some(1), kv_bytes: Bytes(1 << 20), ..EngineConfig::default() }
+    EngineConfig { threads: Some(1), kv_bytes: Some(Bytes(1 << 20)), ..EngineConfig::default() }
 }
 
 fn written(synthetic: &Synthetic) -> tempfile::TempDir {
@@ -41,6 +41,7 @@ fn next_token(engine: &mut Engine, prompt: &str) -> TokenId {
         start: 0,
         input,
         guesses: 0,
+        prompt_targets: None,
         context: Vec::new(),
         write_blocks: (0..blocks).map(BlockId).collect(),
         write_offset: 0,
@@ -84,10 +85,10 @@ fn the_pool_is_no_larger_than_its_requests_could_fill() {
     let blocks = |config: &EngineConfig| {
         load_dir(folder.path(), config, &Arc::default()).expect("valid").info.kv_blocks
     };
-    let two = EngineConfig { kv_bytes: Bytes(1 << 24), sequences_max: 2, ..small() };
+    let two = EngineConfig { kv_bytes: Some(Bytes(1 << 24)), sequences_max: 2, ..small() };
     let two = blocks(&two);
     assert!((32..=33).contains(&two), "two requests of 256 tokens are 32 blocks of 16, found {two}");
-    assert!(blocks(&EngineConfig { kv_bytes: Bytes(1 << 17), ..small() }) < blocks(&small()));
+    assert!(blocks(&EngineConfig { kv_bytes: Some(Bytes(1 << 17)), ..small() }) < blocks(&small()));
 }
 
 #[test]
@@ -177,7 +178,7 @@ fn a_broken_checkpoint_or_setting_gives_no_engine_and_says_why() {
         error(folder.path(), &EngineConfig { threads: Some(0), ..small() }),
         "`engine.threads` must be positive"
     );
-    assert!(error(folder.path(), &EngineConfig { kv_bytes: Bytes(1), ..small() }).contains("kv_bytes"));
+    assert!(error(folder.path(), &EngineConfig { kv_bytes: Some(Bytes(1)), ..small() }).contains("kv_bytes"));
     let weights = folder.path().join("model.safetensors");
     let bytes = std::fs::read(&weights).expect("it was written");
     std::fs::remove_file(&weights).expect("it was written");

@@ -40,6 +40,10 @@ impl RankWeights for Decoder {
         self.step_operations(tokens, sampled)
     }
 
+    fn step_memory(&self, _: usize, _: usize) -> usize {
+        0
+    }
+
     fn start(self: Arc<Self>, shape: PoolShape) -> Result<Box<dyn Rank>, GpuError> {
         let (mut pool, work) = (KvPool::new(shape), Workspace::default());
         self.cpu().run(|| pool.fault_in());

@@ -11,7 +11,7 @@ use super::rank::{HiddenStates, Rank, RankWeights};
 use crate::checkpoint::ModelConfig;
 use crate::decoder::{GpuDecoder, GpuMemory, LogitQueries, SampleQuery};
 use crate::device::cpu::TopK;
-use crate::device::cuda::{Element, GpuError};
+use crate::device::cuda::GpuError;
 use crate::pool::PoolShape;
 use crate::settings::KvFormat;
 
@@ -26,10 +26,7 @@ impl RankWeights for GpuDecoder {
     }
 
     fn kv(&self) -> KvFormat {
-        match self.element() {
-            Element::F32 => KvFormat::F32,
-            Element::Bf16 | Element::F16 => KvFormat::Bf16,
-        }
+        self.kv()
     }
 
     fn step_bytes(&self) -> usize {
@@ -38,6 +35,10 @@ impl RankWeights for GpuDecoder {
 
     fn step_operations(&self, tokens: usize, sampled: usize) -> f64 {
         self.step_operations(tokens, sampled)
+    }
+
+    fn step_memory(&self, tokens: usize, sampled: usize) -> usize {
+        self.step_memory(tokens, sampled)
     }
 
     fn start(self: Arc<Self>, shape: PoolShape) -> Result<Box<dyn Rank>, GpuError> {

@@ -13,6 +13,7 @@ mod gpu_rank;
 mod model;
 mod rank;
 mod ranks;
+mod room;
 mod sampling;
 mod shard;
 mod shared;

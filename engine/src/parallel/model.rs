@@ -9,8 +9,9 @@ use super::shard::{ShardError, ShardSource, Share};
 use super::shared::RankGroup;
 use super::together::{Peers, side_by_side};
 use super::{Alone, Collective};
-use crate::checkpoint::{ModelConfig, WeightSource};
-use crate::decoder::{Decoder, GpuDecoder, LoadOptions};
+use crate::checkpoint::names::{model_names, weight};
+use crate::checkpoint::{Dtype, ModelConfig, WeightSource};
+use crate::decoder::{Decoder, GpuDecoder, LoadOptions, check_fit};
 use crate::device::Cpu;
 use crate::device::cuda::{Gpu, GpuError};
 use crate::pool::{PoolError, PoolShape};
@@ -51,14 +52,30 @@ impl ShardedModel {
         Ok(Self { config: Arc::new(config.clone()), weights, peers: Peers::new(group, cpus, &[]) })
     }
 
+    /// Fails where `gpus` cannot keep a model whose weights are stored as `stored`, a rank on each.
+    pub fn check_gpus(
+        config: &ModelConfig,
+        stored: Dtype,
+        gpus: &[Arc<dyn Gpu>],
+        keep: Keep,
+    ) -> Result<(), ShardError> {
+        for (index, gpu) in gpus.iter().enumerate() {
+            let share = Share { index, of: gpus.len() };
+            check_fit(&share.config(config)?, stored, keep, &**gpu)?;
+        }
+        Ok(())
+    }
+
     /// Loads a model as one rank on each of `gpus`, all at once; each has a thread of `cpus`, rank 0 all of
-    /// its.
+    /// its. Nothing is read of one that does not fit.
     pub fn load_on_gpus(
         config: &ModelConfig,
         source: &dyn WeightSource,
         (gpus, cpus): (&[Arc<dyn Gpu>], &[Arc<Cpu>]),
         keep: Keep,
     ) -> Result<Self, ShardError> {
+        let stored = source.layout(&weight(&model_names(config.family).embedding))?.0;
+        Self::check_gpus(config, stored, gpus, keep)?;
         let group = RankGroup::new(gpus.len());
         let weights = load_shares(config, source, cpus, |index, config, source| {
             let member = member(&group, index, gpus.len());
@@ -111,6 +128,12 @@ impl ShardedModel {
     pub fn pool_shape(&self, block_tokens: u32, kv_bytes: Bytes) -> Result<PoolShape, PoolError> {
         let ranks = self.weights.len() as u64;
         PoolShape::fit(self.weights[0].config(), self.kv(), block_tokens, Bytes(kv_bytes.0 / ranks))
+    }
+
+    /// Bytes of its GPU that a rank's step takes at most beside weights and pool:
+    /// [`RankWeights::step_memory`].
+    pub(super) fn step_memory(&self, tokens: usize, sampled: usize) -> usize {
+        self.weights.iter().map(|rank| rank.step_memory(tokens, sampled)).max().unwrap_or(0)
     }
 
     /// Its ranks, each with a pool of `shape`.

@@ -30,6 +30,10 @@ pub(super) trait RankWeights: Send + Sync {
     /// Operations of a step's products: [`crate::decoder::Decoder::step_operations`].
     fn step_operations(&self, tokens: usize, sampled: usize) -> f64;
 
+    /// Bytes of its device that a step of so many tokens takes beside weights and pool, of which `sampled` are
+    /// sampled; none where that is the host's memory.
+    fn step_memory(&self, tokens: usize, sampled: usize) -> usize;
+
     /// A rank that computes with them, with a pool of its own.
     fn start(self: Arc<Self>, shape: PoolShape) -> Result<Box<dyn Rank>, GpuError>;
 }
@@ -82,5 +86,12 @@ impl HiddenStates {
     /// How many rows there are.
     pub fn rows(&self) -> usize {
         self.rows
+    }
+
+    /// Some of the rows, which are on the host.
+    pub fn of_rows(&self, ranges: &[Range<usize>]) -> Self {
+        let width = self.states.len() / self.rows.max(1);
+        let states = ranges.iter().flat_map(|rows| &self.states[rows.start * width..rows.end * width]);
+        Self { rows: ranges.iter().map(ExactSizeIterator::len).sum(), states: states.copied().collect() }
     }
 }

@@ -19,9 +19,12 @@ pub enum ShardError {
     Checkpoint(#[from] CheckpointError),
     #[error(transparent)]
     Gpu(#[from] GpuError),
-    /// Why weights cannot be kept as eight-bit floats.
+    /// Why weights cannot be kept in fewer bits.
     #[error("{0}")]
-    Fp8(String),
+    Quantize(String),
+    /// Why keys and values cannot be kept as they should be.
+    #[error("{0}")]
+    Kv(String),
     /// Why GPUs do not run the model.
     #[error("{0}")]
     Unsupported(String),
@@ -42,7 +45,9 @@ impl From<GpuLoadError> for ShardError {
         match error {
             GpuLoadError::Checkpoint(error) => Self::Checkpoint(error),
             GpuLoadError::Gpu(error) => Self::Gpu(error),
-            GpuLoadError::Fp8(reason) => Self::Fp8(reason),
+            GpuLoadError::Quantize(reason) => Self::Quantize(reason),
+            GpuLoadError::Kv(reason) => Self::Kv(reason),
+            GpuLoadError::TooLarge(reason) => Self::Unsupported(reason),
             GpuLoadError::Unsupported(_) => Self::Unsupported(error.to_string()),
         }
     }
@@ -171,6 +176,10 @@ impl WeightSource for ShardSource<'_> {
             Some(cut) => whole.and_then(|whole| cut.apply_to_blocks(whole)),
             None => whole,
         })
+    }
+
+    fn will_read(&self, name: &str) {
+        self.source.will_read(name);
     }
 
     fn names(&self) -> Vec<String> {

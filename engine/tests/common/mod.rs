@@ -169,6 +169,7 @@ impl Row {
             start: positions.start as u32,
             input: self.tokens[positions.clone()].to_vec(),
             guesses: 0,
+            prompt_targets: None,
             context: self.context(positions.start),
             write_blocks: self.blocks[first..positions.end.div_ceil(self.block_tokens)].to_vec(),
             write_offset: (positions.start % self.block_tokens) as u32,
@@ -261,6 +262,13 @@ impl Bare {
         let logits = self.decoder.logits(&hidden, &mut self.work).expect("no other rank fails");
         logits.chunks_exact(self.decoder.config().vocab).map(<[f32]>::to_vec).collect()
     }
+}
+
+/// The natural logarithm of each token's probability.
+pub(crate) fn log_softmax(logits: &[f64]) -> Vec<f64> {
+    let max = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let sum: f64 = logits.iter().map(|logit| (logit - max).exp()).sum();
+    logits.iter().map(|logit| logit - max - sum.ln()).collect()
 }
 
 /// The largest difference between two rows, in units of the second's largest magnitude.

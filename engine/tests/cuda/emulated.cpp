@@ -353,6 +353,7 @@ DEVICE void multiply_e4m3(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
 #include "rows.cuh"
 #include "fp8.cuh"
 #include "product.cuh"
+#include "q4.cuh"
 #include "attention.cuh"
 #include "tensor_core.cuh"
 #include "warpgroup.cuh"

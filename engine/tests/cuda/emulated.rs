@@ -185,8 +185,11 @@ impl Emulated {
         match call {
             Call::Launch(kernel, grid, args) => self.run(&kernel, grid, &args),
             Call::Linear(product) => {
-                multiply(&product.unscaled());
-                if let Some((kernel, grid, args)) = product.scaling() {
+                let four_bit = product.four_bit();
+                if four_bit.is_none() {
+                    multiply(&product.unscaled());
+                }
+                if let Some((kernel, grid, args)) = four_bit.or(product.scaling()) {
                     self.run(&kernel, grid, &args);
                 }
             }
@@ -283,6 +286,7 @@ fn multiply(product: &Linear) {
 fn read_factors(from: Address, count: usize, factors: Factors) -> Vec<f32> {
     match factors {
         Factors::Of(element) => numbers(from, count, element),
+        Factors::Q4(_) => panic!("a kernel multiplies weights of four bits"),
         // SAFETY: the caller's memory, of this length.
         Factors::E4m3 => unsafe { std::slice::from_raw_parts(from.0 as *const u8, count) }
             .iter()

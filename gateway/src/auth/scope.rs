@@ -55,6 +55,7 @@ fn scope_of(pattern: &str) -> RouteScope {
         ("chat" | "responses" | "messages" | "embeddings" | "score" | "rerank", _) => {
             RouteScope::Group("completions")
         }
+        ("uploads", _) => RouteScope::Group("files"),
         ("schemas", _) => RouteScope::Group("prompts"),
         ("query", _) => RouteScope::Group("queries"),
         (first, _) => match ROUTES.into_iter().find(|group| *group == first) {
@@ -121,6 +122,7 @@ mod tests {
             ("/rerank", "completions"),
             ("/v2/rerank", "completions"),
             ("/v1/batches/{id}/cancel", "batches"),
+            ("/v1/uploads/{id}/parts", "files"),
             ("/v1/usage/tenants", "admin"),
             ("/v1/sign-in/links", "admin"),
             ("/v1/replicas/{name}", "admin"),

@@ -110,7 +110,7 @@ mod tests {
     use crate::wire::query::QueryRequest;
     use crate::wire::relquery::RelQueryRequest;
     use crate::wire::what_if::WhatIfRequest;
-    use crate::wire::{ValidationContext, admin, batches, cells, corpora, keys, sql, workbooks};
+    use crate::wire::{ValidationContext, admin, batches, cells, corpora, keys, sql, uploads, workbooks};
 
     type BodyReader = fn(JsonFields, ValidationContext<'_>) -> Result<(), RequestError>;
 
@@ -119,7 +119,7 @@ mod tests {
     }
 
     /// Each schema of a body with what reads it, and fields that it asks for and that are none of the body's.
-    const READERS: [(&str, BodyReader, &[&str]); 22] = [
+    const READERS: [(&str, BodyReader, &[&str]); 24] = [
         ("RelQueryRequest", |f, c| RelQueryRequest::read(f, c).map(drop), &[]),
         ("CellsRequest", |f, c| cells::CellsRequest::read(f, c, CellsConfig::default()).map(drop), &[]),
         ("CompletionRequest", |f, c| CompletionRequest::read(f, c).map(drop), &[]),
@@ -166,6 +166,8 @@ mod tests {
         ("SchemaRequest", |f, c| SchemaRequest::read(f, c).map(drop), &[]),
         ("SpanQueryRequest", |f, c| QueryRequest::read(f, c).map(drop), &[]),
         ("BatchRequest", |f, _| batches::request(f, &BulkConfig::default()).map(drop), &[]),
+        ("UploadRequest", |f, _| uploads::request(f, &BulkConfig::default()).map(drop), &[]),
+        ("UploadCompletion", |f, _| uploads::completion(f).map(drop), &[]),
         ("CorpusRequest", |f, _| corpora::addition(f, &RetrievalConfig::default()).map(drop), &[]),
         ("SearchRequest", |f, _| corpora::question(f, &RetrievalConfig::default()).map(drop), &[]),
         (
@@ -196,7 +198,8 @@ mod tests {
         ),
     ];
 
-    /// Fields of OpenAI's and vLLM's that are refused whatever they hold: there is nothing to describe.
+    /// Fields of OpenAI's and vLLM's that are refused whatever they hold, on all routes or some: there is nothing to
+    /// describe.
     const REFUSED: [&str; 6] = [
         "prompt_logprobs",
         "allowed_token_ids",

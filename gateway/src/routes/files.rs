@@ -12,15 +12,15 @@ use serde_json::json;
 use serving::caller::Caller;
 use serving::error::stored;
 use serving::error::{RequestError, internal, of_store};
-use sql::tables::TableFormat;
 use store::{Page, UnixMillis};
 
 use crate::auth::Authenticated;
 use crate::error::ApiError;
 use crate::routes::{get_only, number, only_get_delete, only_get_post};
-use crate::services::encoded::{Base64Chunks, content_of};
-use crate::services::files::{self, Cutter, Draft, Lines, NewUpload};
-use crate::services::sql::uploads;
+use crate::services::encoded::content_of;
+use crate::services::files::{self, Draft, FileWriter, Lines, NewUpload};
+use crate::services::sql::uploads as sql_uploads;
+use crate::services::uploads::{check_purpose, is_encoded};
 use crate::state::App;
 use crate::wire::files::{FileReply, KEPT_SECONDS, List};
 
@@ -65,10 +65,7 @@ pub async fn upload(
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let kind = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    if !kind.to_ascii_lowercase().starts_with("multipart/form-data") {
-        return Err(ApiError::invalid("file", "is required: send a form (multipart/form-data)"));
-    }
+    check_form(&request, "file")?;
     let mut form = Form { app: &app, caller, draft: None, purpose: None, expires: None };
     let mut parts = Multipart::new(request.headers(), payload);
     let taken = form.take(&mut parts).await;
@@ -83,12 +80,26 @@ pub async fn upload(
     }
 }
 
+/// Refuses what is no form; `field`: what it would have.
+pub(super) fn check_form(request: &HttpRequest, field: &str) -> Result<(), ApiError> {
+    let kind = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if kind.to_ascii_lowercase().starts_with("multipart/form-data") {
+        return Ok(());
+    }
+    Err(ApiError::invalid(field, "is required: send a form (multipart/form-data)"))
+}
+
+/// A wait for bytes: a client that stalls is given up, one that goes on may take its time.
+pub(super) async fn patient<T>(app: &App, wait: impl Future<Output = T>) -> Result<T, ApiError> {
+    let patience = Duration::from_millis(app.config.server.body_ms_max.0);
+    tokio::time::timeout(patience, wait).await.map_err(|_| ApiError::BodyTimeout)
+}
+
 /// The file's part of a form.
 struct Upload {
     draft: Draft,
     size: (base::Bytes, u64),
-    /// What its name says that it is, where it could be a table.
-    format: Option<TableFormat>,
+    name: String,
 }
 
 /// A form as it comes in; its parts come in any order.
@@ -102,8 +113,8 @@ struct Form<'a> {
 
 impl Form<'_> {
     async fn take(&mut self, parts: &mut Multipart) -> Result<FileReply, ApiError> {
-        while let Some(field) = self.patient(parts.next()).await? {
-            let field = field.map_err(broken)?;
+        while let Some(field) = patient(self.app, parts.next()).await? {
+            let field = field.map_err(|cause| broken("file", cause))?;
             match field.name().unwrap_or_default() {
                 "file" if self.draft.is_some() => return Err(ApiError::invalid("file", "is there twice")),
                 "file" => self.file(field).await?,
@@ -127,20 +138,10 @@ impl Form<'_> {
         let Some(purpose) = self.purpose.as_deref() else {
             return Err(ApiError::invalid("purpose", "is required"));
         };
-        let Some(Upload { draft, size, format }) = &self.draft else {
+        let Some(Upload { draft, size, name }) = &self.draft else {
             return Err(ApiError::invalid("file", "is required"));
         };
-        match (purpose, format) {
-            ("batch", Some(TableFormat::Parquet)) => {
-                return Err(ApiError::invalid("file", "must be JSONL for the purpose `batch`"));
-            }
-            ("batch", _) | (uploads::PURPOSE, Some(_)) => {}
-            (uploads::PURPOSE, None) => {
-                let reason = "must have a name that ends in .csv, .tsv, .jsonl, .ndjson or .parquet";
-                return Err(ApiError::invalid("file", reason));
-            }
-            _ => return Err(ApiError::invalid("purpose", "must be `batch` or `user_data`")),
-        }
+        check_purpose(purpose, name, "file")?;
         if size.0.0 == 0 {
             return Err(ApiError::invalid("file", "is empty"));
         }
@@ -150,17 +151,11 @@ impl Form<'_> {
         Ok(FileReply::new(&draft.finish(purpose, *size, expires).await?))
     }
 
-    /// A wait for bytes: a client that stalls is given up, one that goes on may take its time.
-    async fn patient<T>(&self, wait: impl Future<Output = T>) -> Result<T, ApiError> {
-        let patience = Duration::from_millis(self.app.config.server.body_ms_max.0);
-        tokio::time::timeout(patience, wait).await.map_err(|_| ApiError::BodyTimeout)
-    }
-
     async fn text(&self, mut field: Field) -> Result<String, ApiError> {
         let name = field.name().unwrap_or_default().to_owned();
         let mut bytes = Vec::new();
-        while let Some(piece) = self.patient(field.next()).await? {
-            bytes.extend_from_slice(&piece.map_err(broken)?);
+        while let Some(piece) = patient(self.app, field.next()).await? {
+            bytes.extend_from_slice(&piece.map_err(|cause| broken("file", cause))?);
             if bytes.len() > FIELD_BYTES_MAX {
                 return Err(ApiError::invalid(name, format!("has more than {FIELD_BYTES_MAX} bytes")));
             }
@@ -175,33 +170,25 @@ impl Form<'_> {
         let name: String =
             given.unwrap_or("file.jsonl").chars().filter(|c| !c.is_control()).take(255).collect();
         let expires = UnixMillis(self.app.runtime.shared.clock.unix_ms()).after(bulk.keep_ms_max);
-        let format = TableFormat::of(&name).map(|(format, _)| format);
-        let is_encoded = format == Some(TableFormat::Parquet);
+        let is_encoded = is_encoded(&name);
         let new = NewUpload { purpose: "batch", name: &name, is_encoded };
         let draft = Draft::begin(self.app, self.caller.tenant, new, expires).await;
         let size = (base::Bytes(0), 0);
-        self.draft = Some(Upload { draft: stored(draft)?, size, format });
-        let (mut cutter, mut encoder) = (Cutter::default(), Base64Chunks::default());
+        self.draft = Some(Upload { draft: stored(draft)?, size, name });
+        let mut writer = FileWriter::of(is_encoded);
         let mut bytes = 0;
-        while let Some(piece) = self.patient(field.next()).await? {
-            let piece = piece.map_err(broken)?;
+        while let Some(piece) = patient(self.app, field.next()).await? {
+            let piece = piece.map_err(|cause| broken("file", cause))?;
             bytes += piece.len() as u64;
             if bytes > bulk.file_bytes_max.0 {
                 let limit = format!("{} bytes (bulk.file_bytes_max)", bulk.file_bytes_max.0);
                 return Err(RequestError::TooLarge { what: "`file`".into(), limit }.into());
             }
-            let chunk =
-                if is_encoded { encoder.push(&piece) } else { cutter.push(&piece, bulk.line_bytes_max)? };
-            if let Some(chunk) = chunk {
+            if let Some(chunk) = writer.push(&piece, bulk.line_bytes_max)? {
                 self.append(&chunk).await?;
             }
         }
-        let (chunk, bytes, lines) = if is_encoded {
-            let (chunk, bytes) = encoder.end();
-            (chunk, bytes, 0)
-        } else {
-            cutter.end(bulk.line_bytes_max)?
-        };
+        let (chunk, bytes, lines) = writer.end(bulk.line_bytes_max)?;
         if let Some(chunk) = chunk {
             self.append(&chunk).await?;
         }
@@ -220,8 +207,8 @@ impl Form<'_> {
 }
 
 /// A form that is none, or that broke off.
-fn broken(cause: actix_multipart::MultipartError) -> RequestError {
-    RequestError::invalid("file", format!("is not a form that can be read: {cause}"))
+pub(super) fn broken(field: &str, cause: actix_multipart::MultipartError) -> RequestError {
+    RequestError::invalid(field, format!("is not a form that can be read: {cause}"))
 }
 
 /// Which part of a list.
@@ -286,7 +273,7 @@ pub async fn delete(
 ) -> Result<HttpResponse, ApiError> {
     let file = files::find(&app, caller.tenant, &id).await?;
     stored(app.runtime.store.delete_file(caller.tenant, &file.id).await)?;
-    uploads::forget(&app.config, caller.tenant, &file.id);
+    sql_uploads::forget(&app.config, caller.tenant, &file.id);
     Ok(HttpResponse::Ok().json(json!({ "id": file.id, "object": "file", "deleted": true })))
 }
 

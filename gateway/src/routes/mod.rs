@@ -21,6 +21,7 @@ pub mod schemas;
 pub mod sign_ins;
 pub mod sql;
 pub(crate) mod start;
+pub mod uploads;
 pub mod workbooks;
 
 use std::sync::Arc;
@@ -60,6 +61,7 @@ pub fn configure(routes: &mut ServiceConfig) {
     prompts::configure(routes);
     query::configure(routes);
     files::configure(routes);
+    uploads::configure(routes);
     batches::configure(routes);
     replicas::configure(routes);
     workbooks::configure(routes);

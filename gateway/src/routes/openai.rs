@@ -84,10 +84,10 @@ pub async fn model(app: Data<App>, _: Authenticated, id: Path<String>) -> Result
 #[utoipa::path(
     post, path = "/v1/completions", tag = "openai",
     request_body(content = Object, description = "model, prompt, n, max_tokens (default 16), temperature, top_p, top_k, \
-        seed, stop, presence_penalty, frequency_penalty, logit_bias, logprobs (0 to 20), stream, stream_options.include_usage; \
+        seed, stop, presence_penalty, frequency_penalty, logit_bias, logprobs (0 to 20), echo, stream, stream_options.include_usage; \
         beyond OpenAI: min_p, repetition_penalty, min_tokens, stop_token_ids, include_stop_str_in_output, skip_special_tokens, \
         stream_options.continuous_usage_stats, response_format, structured_outputs, guided_choice, guided_regex, guided_json, \
-        guided_grammar, constraint, ignore_eos, return_token_ids, class, cache, deadline_ms. What is not supported is refused by name unless it changes nothing; what is unknown is left out and named in \
+        guided_grammar, constraint, ignore_eos, return_token_ids, prompt_logprobs, class, cache, deadline_ms. What is not supported is refused by name unless it changes nothing; what is unknown is left out and named in \
         `x-relserve-ignored-fields`, as `openai.unknown_fields` says."),
     responses(
         (status = 200, body = Reply<CompletionChoice>),
@@ -114,7 +114,7 @@ pub async fn completions(
         response_format (json_object, json_schema), stream, stream_options.include_usage; beyond OpenAI: min_p, \
         repetition_penalty, min_tokens, stop_token_ids, include_stop_str_in_output, skip_special_tokens, chat_template_kwargs, \
         stream_options.continuous_usage_stats, structured_outputs, guided_choice, guided_regex, guided_json, guided_grammar, \
-        constraint, ignore_eos, return_token_ids, class, cache, deadline_ms. What is not supported is refused by name unless it changes nothing; what is unknown is left out and named in \
+        constraint, ignore_eos, return_token_ids, prompt_logprobs, class, cache, deadline_ms. What is not supported is refused by name unless it changes nothing; what is unknown is left out and named in \
         `x-relserve-ignored-fields`, as `openai.unknown_fields` says."),
     responses(
         (status = 200, body = Reply<ChatChoice>),
@@ -208,7 +208,8 @@ pub(crate) async fn answer(
     let Ok(handle) = begin(&app, model, caller, asked.work).await? else { return Ok(late(asked.stream)) };
     let envelope = Envelope::new(asked.api, handle.relquery(), model.model())
         .calling(asked.tools)
-        .telling_tokens(asked.prompts);
+        .telling_tokens(asked.prompts)
+        .telling_prompts(asked.prompt);
     if asked.stream {
         let rows = handle.relquery().read().rows.len();
         let chunks = stream::Talk::Chunks(Chunker::new(envelope, rows, asked.usage));
@@ -218,7 +219,8 @@ pub(crate) async fn answer(
         ownership::cancel(&model.runtime, handle.relquery());
         return Ok(HttpResponse::GatewayTimeout().json(too_late(handle.relquery().read().spent())));
     }
-    let state = handle.relquery().read();
+    // The loop does not wait until the reply is written: how likely prompts were may be much of it.
+    let state = handle.relquery().read().clone();
     let reply = match asked.api {
         Api::Completion => HttpResponse::Ok().json(envelope.completion(&state)?),
         Api::Chat => HttpResponse::Ok().json(envelope.chat(&state)?),

@@ -118,6 +118,8 @@ pub struct Batch {
     pub cancelling: Option<UnixMillis>,
     /// Servers that ended with it and recorded nothing of it, before a worker of this one had it.
     pub ends: u64,
+    /// The line that is given up because of them, once it is known.
+    pub given_up: Option<u32>,
 }
 
 impl Batch {
@@ -128,7 +130,7 @@ impl Batch {
             Some(text) => serde_json::from_str(&text).map_err(internal)?,
             None => Summary::default(),
         };
-        Ok(Self { id, tenant, request, origin, state, summary, created, cancelling, ends: 0 })
+        Ok(Self { id, tenant, request, origin, state, summary, created, cancelling, ends: 0, given_up: None })
     }
 
     /// How its worker takes it up.
@@ -227,6 +229,7 @@ pub async fn create(
         created: now,
         cancelling: None,
         ends: 0,
+        given_up: None,
     };
     start(app, batch.clone(), &mut queue::BatchQueue::default());
     Ok(batch)

@@ -10,6 +10,7 @@ use base::{Bytes, TenantId};
 use serving::error::{RequestError, stored};
 use store::{FileInfo, FileLimits, NewFile, UnixMillis};
 
+use crate::services::encoded::Base64Chunks;
 use crate::state::App;
 
 /// Bytes of a chunk, but for a line that is longer.
@@ -85,6 +86,50 @@ fn newlines(bytes: &[u8]) -> u64 {
     bytes.iter().filter(|byte| **byte == b'\n').count() as u64
 }
 
+/// Where a file's bytes come to, and leave as chunks of the store: text, or base64 of bytes.
+#[derive(Debug)]
+pub enum FileWriter {
+    Text(Cutter),
+    Encoded(Base64Chunks),
+}
+
+impl FileWriter {
+    /// Of a file that is bytes, or text.
+    pub fn of(is_encoded: bool) -> Self {
+        if is_encoded { Self::Encoded(Base64Chunks::default()) } else { Self::Text(Cutter::default()) }
+    }
+
+    /// Takes bytes in. Gives a chunk once there is enough for one.
+    pub fn push(&mut self, bytes: &[u8], line_max: Bytes) -> Result<Option<String>, RequestError> {
+        match self {
+            Self::Text(cutter) => cutter.push(bytes, line_max),
+            Self::Encoded(encoder) => Ok(encoder.push(bytes)),
+        }
+    }
+
+    /// The last chunk, if anything is left, and then what came in all: bytes, and lines of text.
+    pub fn end(self, line_max: Bytes) -> Result<(Option<String>, Bytes, u64), RequestError> {
+        match self {
+            Self::Text(cutter) => cutter.end(line_max),
+            Self::Encoded(encoder) => {
+                let (chunk, bytes) = encoder.end();
+                Ok((chunk, bytes, 0))
+            }
+        }
+    }
+}
+
+/// What a tenant may keep.
+pub fn limits(app: &App) -> FileLimits {
+    FileLimits { files: app.config.bulk.tenant_files_max, bytes: app.config.bulk.tenant_bytes_max }
+}
+
+/// That a tenant has no room for a file.
+pub fn too_large(what: &str, limit: u64) -> RequestError {
+    let limit = format!("{limit} {what}");
+    RequestError::TooLarge { what: "what this tenant keeps, with this file,".into(), limit }
+}
+
 /// What a file is for, and what it is.
 #[derive(Clone, Copy, Debug)]
 pub struct NewUpload<'a> {
@@ -108,10 +153,19 @@ impl Draft {
     pub async fn begin(
         app: &Arc<App>,
         tenant: TenantId,
-        NewUpload { purpose, name, is_encoded }: NewUpload<'_>,
+        new: NewUpload<'_>,
         expires: UnixMillis,
     ) -> Result<Self, store::Error> {
-        let id = format!("file-{:032x}", rand::random::<u128>());
+        Self::named(app, format!("file-{:032x}", rand::random::<u128>()), (tenant, new), expires).await
+    }
+
+    /// Begins one of this identity.
+    pub async fn named(
+        app: &Arc<App>,
+        id: String,
+        (tenant, NewUpload { purpose, name, is_encoded }): (TenantId, NewUpload<'_>),
+        expires: UnixMillis,
+    ) -> Result<Self, store::Error> {
         let now = UnixMillis(app.runtime.shared.clock.unix_ms());
         let new = NewFile { id: &id, tenant, purpose, name, is_encoded, expires };
         app.runtime.store.begin_file(new, now).await?;
@@ -132,24 +186,17 @@ impl Draft {
         size: (Bytes, u64),
         expires: UnixMillis,
     ) -> Result<FileInfo, RequestError> {
-        let bulk = &self.app.config.bulk;
-        let limits = FileLimits { files: bulk.tenant_files_max, bytes: bulk.tenant_bytes_max };
-        match self.app.runtime.store.finish_file((&self.id, purpose), size, expires, limits).await {
-            Err(store::Error::Full { what, limit }) => {
-                let limit = format!("{limit} {what}");
-                return Err(RequestError::TooLarge {
-                    what: "what this tenant keeps, with this file,".into(),
-                    limit,
-                });
-            }
+        let (limits, now) = (limits(&self.app), UnixMillis(self.app.runtime.shared.clock.unix_ms()));
+        match self.app.runtime.store.finish_file((&self.id, purpose), size, (expires, limits), now).await {
+            Err(store::Error::Full { what, limit }) => return Err(too_large(what, limit)),
             other => stored(other)?,
         }
         find(&self.app, self.tenant, &self.id).await
     }
 
-    /// Deletes what was written.
+    /// Deletes what was written, unless it is whole: its end may have been stored though it was answered with an error.
     pub async fn discard(self) {
-        if let Err(error) = self.app.runtime.store.delete_file(self.tenant, &self.id).await {
+        if let Err(error) = self.app.runtime.store.delete_draft(self.tenant, &self.id).await {
             tracing::warn!(%error, file = self.id, "a file that is not whole was not deleted; it goes by its date");
         }
     }

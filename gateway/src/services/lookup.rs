@@ -9,7 +9,7 @@ use serving::ownership;
 use store::{TicketState, UnixMillis};
 
 use crate::models::FoundRelQuery;
-use crate::services::{sql, tickets};
+use crate::services::{responses, sql, tickets};
 use crate::state::App;
 use crate::wire::relquery::{parse_id, public_id};
 
@@ -37,7 +37,8 @@ fn find(app: &App, caller: Caller, prefix: &str, id: &str) -> Option<FoundRelQue
 
 /// The caller's ticket in the store.
 async fn find_ticket(app: &App, caller: Caller, id: &str) -> Result<store::Ticket, RequestError> {
-    let is_relquery = |kind: &str| kind != store::BATCH && kind != sql::tickets::KIND;
+    let others = [store::BATCH, sql::tickets::KIND, responses::background::KIND];
+    let is_relquery = |kind: &str| !others.contains(&kind);
     ticket_of_kind(app, caller, id, is_relquery).await
 }
 

@@ -31,5 +31,7 @@ pub mod tenancy;
 pub mod tickets;
 mod tools;
 pub mod upkeep;
+pub mod upload_joins;
+pub mod uploads;
 pub mod usage_pages;
 pub mod workbooks;

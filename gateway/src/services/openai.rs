@@ -6,13 +6,13 @@ use base::{
     ChatTemplate, Compiled, Generation, Span, SpanKind, Time, TokenCount, TokenId, ToolCallForm, WorkItem,
 };
 use ir::{Lowered, Plan, RowProblem};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use serving::clock::Deadline;
 use serving::config::PromptForm;
 use serving::error::{RequestError, internal};
 use serving::intake::{PendingRow, TemplateRows};
 use serving::label::Label;
-use serving::model::Runs;
+use serving::model::{Model, Runs};
 use serving::relquery_state::RelQueryKind;
 use serving::submit::Prepared;
 
@@ -26,8 +26,8 @@ use crate::services::tools;
 use crate::wire::anthropic;
 use crate::wire::openai::{
     Api, CallReader, ChatRequest, Common, CompletionPrompt, CompletionRequest, LoopHeaders, Message,
-    PreviousResponse, ResponseEcho, ResponseRequest, RowPrompts, ToolChoice, ToolRequest, UsageChunks,
-    template_variables,
+    PreviousResponse, PromptFields, PromptReply, ResponseEcho, ResponseRequest, RowPrompts, ToolChoice,
+    ToolRequest, UsageChunks, prompt_reply, template_variables,
 };
 use crate::wire::relquery::Order;
 
@@ -51,6 +51,8 @@ pub(crate) struct PreparedRequest {
     pub(crate) tools: Option<Arc<CallReader>>,
     /// The prompts of its rows, where ids of tokens are told.
     pub(crate) prompts: Option<RowPrompts>,
+    /// What else is told of them.
+    pub(crate) prompt: PromptReply,
     /// The loop of its client that it may be of.
     client_loop: Option<ClientLoop>,
 }
@@ -87,7 +89,7 @@ pub(crate) fn completion(
     fields: JsonFields,
 ) -> Result<PreparedRequest, RequestError> {
     let app = context.app;
-    let CompletionRequest { common, prompts, ignored } =
+    let CompletionRequest { common, prompts, prompt: fields, ignored } =
         CompletionRequest::read(fields, context.validation())?;
     let (rows, rows_max) = (prompts.len() * common.n as usize, app.config.limits.rows_max);
     if rows > rows_max {
@@ -100,6 +102,11 @@ pub(crate) fn completion(
     let generation =
         Generation { output_max: TokenCount(output_max), ..(*common.sampling.generation).clone() };
     let generation = Arc::new(generation);
+    let mut texts = Vec::new();
+    if fields.echo {
+        let told = prompts.iter().map(|prompt| text_of(prompt, lowering.model));
+        texts.extend(told.flat_map(|text| std::iter::repeat_n(text, common.n as usize)));
+    }
     let items = prompts.into_iter().map(|prompt| match prompt {
         CompletionPrompt::Text(text) => {
             check_bytes(text.len(), lowering, "prompt")?;
@@ -109,7 +116,18 @@ pub(crate) fn completion(
     });
     let items: Result<Vec<WorkItem>, RequestError> = items.collect();
     let endpoint = Endpoint { api: Api::Completion, route: "completions" };
-    Ok(asked(endpoint, &common, items?, lowering, context.arrival).of_loop(client_loop, ignored))
+    let asked = asked(endpoint, &common, items?, lowering, context.arrival);
+    let is_echo = fields.echoed_logprobs.is_some();
+    prompt_reply::check_told(asked.prompt_tokens(), generation.prompt_logprobs, is_echo)?;
+    Ok(PreparedRequest { prompt: PromptReply { fields, texts }, ..asked.of_loop(client_loop, ignored) })
+}
+
+/// The text of a prompt: as it was sent, or what its tokens say.
+fn text_of(prompt: &CompletionPrompt, model: &Model) -> Arc<str> {
+    match prompt {
+        CompletionPrompt::Text(text) => text.as_str().into(),
+        CompletionPrompt::Tokens(tokens) => model.text.decode(tokens).into(),
+    }
 }
 
 /// A body of `/v1/chat/completions`.
@@ -125,6 +143,8 @@ pub(crate) struct PreparedResponse {
     pub(crate) echo: ResponseEcho,
     /// The whole conversation before the answer, where the response is to be kept.
     pub(crate) conversation: Option<Vec<Value>>,
+    /// Its body, with that conversation as its input, where it is to run in the background.
+    pub(crate) background: Option<Map<String, Value>>,
 }
 
 /// A body of `/v1/responses`. `previous`: the response that it names.
@@ -134,9 +154,15 @@ pub(crate) fn response(
     previous: Option<PreviousResponse>,
 ) -> Result<PreparedResponse, RequestError> {
     let stores = context.app.config.openai.store_responses;
+    let is_background = fields.get("background") == Some(&Value::Bool(true));
+    let body = is_background.then(|| fields.copy_all());
     let request = ResponseRequest::read(fields, (previous, stores), context.validation())?;
     let ResponseRequest { chat, echo, conversation: said } = request;
-    Ok(PreparedResponse { asked: conversation(context, chat)?, echo, conversation: said })
+    let background = body.map(|mut body| {
+        body.insert("input".into(), said.clone().unwrap_or_default().into());
+        body
+    });
+    Ok(PreparedResponse { asked: conversation(context, chat)?, echo, conversation: said, background })
 }
 
 /// A body of `/v1/messages`.
@@ -204,8 +230,18 @@ fn conversation(context: RequestContext<'_>, chat: ChatRequest) -> Result<Prepar
     item.generation =
         Arc::new(Generation { output_max: TokenCount(room.min(wanted)), ..(*item.generation).clone() });
     let endpoint = Endpoint { api: Api::Chat, route: "chat" };
-    let asked = asked(endpoint, &common, vec![item], lowering, context.arrival);
-    Ok(PreparedRequest { tools: reader, ..asked.of_loop(client_loop, ignored) })
+    let prompt_logprobs = item.generation.prompt_logprobs;
+    prompt_reply::check_told(item.prompt.len() as u64, prompt_logprobs, false)?;
+    let mut asked = asked(endpoint, &common, vec![item], lowering, context.arrival);
+    if prompt_logprobs.is_some() {
+        // All answers have one prompt, of which the first row tells.
+        for row in asked.work.parts.iter_mut().flat_map(|part| &mut part.rows).skip(1) {
+            Arc::make_mut(&mut row.item.generation).prompt_logprobs = None;
+        }
+    }
+    let fields = PromptFields { prompt_logprobs, ..PromptFields::default() };
+    let prompt = PromptReply { fields, texts: Vec::new() };
+    Ok(PreparedRequest { tools: reader, prompt, ..asked.of_loop(client_loop, ignored) })
 }
 
 /// The prompt of a conversation.
@@ -363,6 +399,7 @@ pub(crate) fn asked(
         ignored: Vec::new(),
         tools: None,
         prompts,
+        prompt: PromptReply::default(),
         client_loop: None,
     }
 }

@@ -1,4 +1,7 @@
-//! Responses that are kept, so that a later request may go on from one by its identity.
+//! Responses that are kept, so that a later request may go on from one by its identity, and those that run in the
+//! background.
+
+pub(crate) mod background;
 
 use std::str::FromStr as _;
 
@@ -8,19 +11,21 @@ use serving::error::{RequestError, internal, stored};
 use store::{NewResponse, StoredResponse, UnixMillis};
 
 use crate::state::App;
-use crate::wire::openai::PreviousResponse;
+use crate::wire::openai::{PREVIOUS, PreviousResponse};
 
-/// A tenant's response.
+/// A tenant's response, as it stands.
 pub(crate) async fn find(app: &App, tenant: TenantId, id: &str) -> Result<StoredResponse, RequestError> {
     let now = UnixMillis(app.runtime.shared.clock.unix_ms());
-    let found = stored(app.runtime.store.response(tenant, id, now).await)?;
-    found.ok_or_else(|| not_kept(id))
+    if let Some(found) = stored(app.runtime.store.response(tenant, id, now).await)? {
+        return Ok(found);
+    }
+    background::find(app, tenant, id).await?.ok_or_else(|| not_kept(id))
 }
 
 /// Forgets a tenant's response.
 pub(crate) async fn forget(app: &App, tenant: TenantId, id: &str) -> Result<(), RequestError> {
     let was_kept = stored(app.runtime.store.delete_response(tenant, id).await)?;
-    if was_kept { Ok(()) } else { Err(not_kept(id)) }
+    if was_kept || background::forget(app, tenant, id).await? { Ok(()) } else { Err(not_kept(id)) }
 }
 
 fn not_kept(id: &str) -> RequestError {
@@ -31,6 +36,11 @@ fn not_kept(id: &str) -> RequestError {
 pub(crate) fn conversation(response: &StoredResponse) -> Result<PreviousResponse, RequestError> {
     let mut items = input_items(response)?;
     let reply = Value::from_str(&response.reply).map_err(internal)?;
+    let status = reply["status"].as_str().unwrap_or_default();
+    if !["completed", "incomplete"].contains(&status) {
+        let reason = format!("is `{status}`: it has no answer to go on from");
+        return Err(RequestError::invalid(PREVIOUS, reason));
+    }
     items.extend(reply["output"].as_array().into_iter().flatten().cloned());
     Ok(PreviousResponse { items })
 }

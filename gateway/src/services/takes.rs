@@ -48,6 +48,11 @@ impl AloneQueue {
         Arc::clone(&self.free).acquire_owned().await.expect("nobody closes it")
     }
 
+    /// The permit, where nobody has it or waits for it.
+    pub fn try_permit(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.free).try_acquire_owned().ok()
+    }
+
     /// Notes that a ticket waits. `false`: it does already.
     pub fn enter(&self, id: &str) -> bool {
         self.tickets().insert(id.to_owned())
@@ -88,8 +93,9 @@ mod tests {
     fn one_is_alone_at_a_time_and_waits_once() {
         let queue = AloneQueue::default();
         let first = queue.permit().now_or_never().expect("it is free");
-        assert!(queue.permit().now_or_never().is_none());
+        assert!(queue.permit().now_or_never().is_none() && queue.try_permit().is_none());
         drop(first);
+        assert!(queue.try_permit().is_some());
         assert!(queue.permit().now_or_never().is_some());
         assert!(queue.enter("rq-1") && !queue.enter("rq-1"));
         queue.leave("rq-1");

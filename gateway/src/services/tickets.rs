@@ -39,7 +39,7 @@ const ROWS_PER_WRITE: usize = 500;
 /// Time between two tries, while the database is away.
 const RETRY: std::time::Duration = std::time::Duration::from_secs(1);
 /// How long a gateway may be silent before others take its tickets over.
-const LEASE: Millis = Millis(60_000);
+pub(super) const LEASE: Millis = Millis(60_000);
 
 /// This gateway's lease from now on.
 pub fn lease(app: &App) -> Lease {
@@ -233,7 +233,7 @@ async fn follow(
 }
 
 /// Waits before the database is tried again; false: this server ends, and another start goes on.
-async fn is_retried(app: &App) -> bool {
+pub(crate) async fn is_retried(app: &App) -> bool {
     if !app.runtime.is_draining() {
         tokio::time::sleep(RETRY).await;
     }

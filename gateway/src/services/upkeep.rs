@@ -4,13 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::Millis;
+use base::{Millis, Nanos};
 use serving::{calibrate, usage_writer};
 use store::UnixMillis;
 use tokio::sync::watch;
 
-use crate::services::sql::uploads;
-use crate::services::{batches, files, key_claims, limits, tickets};
+use crate::services::sql::uploads as sql_uploads;
+use crate::services::{batches, files, key_claims, limits, tickets, uploads};
 use crate::state::{App, CurrentApp};
 
 /// Rounds between two renewals of leases and looks for idle tenants, at most; and, times ten, two writes of the cost
@@ -20,6 +20,10 @@ const ROUNDS_PER_LEASE: u64 = 20;
 /// Longest time between two renewals, but for a round that is longer: a sixth of what leases last. `store.flush_ms` is a
 /// third of that at most.
 const RENEWAL_MS: u64 = 10_000;
+
+/// Longest time since this gateway renewed its leases in which none can have run out whose holder lives: what leases last,
+/// but for the longest time between two renewals.
+const RENEWED_WITHIN: Millis = Millis(40_000);
 
 /// Rounds of `flush` from one renewal of leases to the next.
 fn rounds_per_lease(flush: Millis) -> u64 {
@@ -34,6 +38,8 @@ const USAGE_WRITERS_KEPT: Millis = Millis(30 * 24 * 60 * 60 * 1_000);
 /// `is_left`: the start could not resume all tickets.
 pub async fn run(current: Arc<CurrentApp>, mut stop: watch::Receiver<bool>, mut is_left: bool) {
     let mut round = 0_u64;
+    // The start has claimed, which renews.
+    let mut renewed = current.get().runtime.shared.clock.now();
     loop {
         let flush = current.get().config.store.flush_ms;
         let period = Duration::from_millis(flush.0);
@@ -57,11 +63,18 @@ pub async fn run(current: Arc<CurrentApp>, mut stop: watch::Receiver<bool>, mut 
             // Tickets that had to wait are not renewed, so that the next claim finds them too. Those that run
             // are claimed along with them, which changes nothing.
             let lease = tickets::lease(&app);
-            if !is_left && let Err(error) = app.runtime.store.renew_tickets(&lease).await {
-                tracing::warn!(%error, "leases were not renewed");
+            let now = app.runtime.shared.clock.now();
+            // The database was away, it seems: leases ran out whose holders live. Those renew first, as this gateway does,
+            // and what nobody has renewed is claimed the next time.
+            let was_away = now.since(renewed) > Nanos::from(RENEWED_WITHIN);
+            if was_away || !is_left {
+                match app.runtime.store.renew_tickets(&lease).await {
+                    Ok(_) => renewed = now,
+                    Err(error) => tracing::warn!(%error, "leases were not renewed"),
+                }
             }
             key_claims::renew(&app).await;
-            if !is_last {
+            if !is_last && !was_away {
                 is_left = tickets::resume(&app, &lease).await;
                 batches::resume(&app, &lease).await;
             }
@@ -86,8 +99,9 @@ pub async fn run(current: Arc<CurrentApp>, mut stop: watch::Receiver<bool>, mut 
 
 /// Deletes what is past its date.
 async fn forget(app: &App) {
+    uploads::expire(app).await;
     files::expire(app).await;
-    uploads::forget_gone(&app.runtime, &app.config).await;
+    sql_uploads::forget_gone(&app.runtime, &app.config).await;
     let now = UnixMillis(app.runtime.shared.clock.unix_ms());
     if let Err(error) = app.runtime.store.expire_tickets(now).await {
         tracing::warn!(%error, "old tickets were not deleted");
@@ -119,6 +133,7 @@ mod tests {
         for (flush, rounds) in [(1, 20), (500, 20), (501, 19), (3_000, 3), (20_000, 1)] {
             assert_eq!(rounds_per_lease(Millis(flush)), rounds, "{flush}");
             assert!(rounds * flush <= 20_000, "a third of a lease");
+            assert!(rounds * flush + RENEWED_WITHIN.0 <= tickets::LEASE.0, "who lives has renewed by then");
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::config::BulkConfig;
 use crate::json::JsonFields;
 use crate::services::batches::lines::{LineError, api_of};
 use crate::services::batches::{AnswerTokens, Batch, BatchRequest};
-use crate::wire::files::KEPT_SECONDS;
+use crate::wire::files::expires_after;
 
 /// Pairs of `metadata`.
 const METADATA_PAIRS_MAX: usize = 16;
@@ -45,25 +45,9 @@ pub fn request(mut fields: JsonFields, bulk: &BulkConfig) -> Result<BatchRequest
             return fields.bad("metadata", reason);
         }
     };
-    let output_kept = output_kept(&mut fields, bulk)?;
+    let output_kept = expires_after(&mut fields, "output_expires_after", bulk.keep_ms_max)?;
     fields.finish()?;
     Ok(BatchRequest { input_file_id, endpoint, completion_window, window, metadata, output_kept })
-}
-
-/// `output_expires_after`: how long the files that a batch leaves are kept, from when they are made.
-fn output_kept(fields: &mut JsonFields, bulk: &BulkConfig) -> Result<Option<Millis>, RequestError> {
-    const FIELD: &str = "output_expires_after";
-    let Some(value) = fields.take(FIELD) else { return Ok(None) };
-    let mut inner = JsonFields::nested(FIELD, value)?;
-    if inner.string("anchor")?.as_deref() != Some("created_at") {
-        return inner.bad("anchor", "must be `created_at`");
-    }
-    let most = (*KEPT_SECONDS.end()).min(bulk.keep_ms_max.0 / 1_000);
-    let Some(seconds) = inner.integer("seconds", *KEPT_SECONDS.start(), most)? else {
-        return inner.bad("seconds", "is required");
-    };
-    inner.finish()?;
-    Ok(Some(Millis(seconds * 1_000)))
 }
 
 fn is_metadata(pairs: &Map<String, Value>) -> bool {

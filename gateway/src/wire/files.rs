@@ -1,11 +1,34 @@
 //! Files on the wire, in OpenAI's shape.
 
+use base::Millis;
 use serde::Serialize;
+use serving::error::RequestError;
 use store::FileInfo;
 use utoipa::ToSchema;
 
+use crate::json::JsonFields;
+
 /// For how long OpenAI's clients may ask a file to be kept.
 pub const KEPT_SECONDS: std::ops::RangeInclusive<u64> = 3_600..=2_592_000;
+
+/// Takes how long files are kept, from when they are made: at most `most`.
+pub(super) fn expires_after(
+    fields: &mut JsonFields,
+    field: &str,
+    most: Millis,
+) -> Result<Option<Millis>, RequestError> {
+    let Some(value) = fields.take(field) else { return Ok(None) };
+    let mut inner = JsonFields::nested(field, value)?;
+    if inner.string("anchor")?.as_deref() != Some("created_at") {
+        return inner.bad("anchor", "must be `created_at`");
+    }
+    let most = (*KEPT_SECONDS.end()).min(most.0 / 1_000);
+    let Some(seconds) = inner.integer("seconds", *KEPT_SECONDS.start(), most)? else {
+        return inner.bad("seconds", "is required");
+    };
+    inner.finish()?;
+    Ok(Some(Millis(seconds * 1_000)))
+}
 
 /// A file.
 #[derive(Clone, Debug, Serialize, ToSchema)]

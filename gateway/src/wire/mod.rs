@@ -29,6 +29,7 @@ pub mod query;
 pub mod relquery;
 pub mod sampling;
 pub mod sql;
+pub mod uploads;
 pub mod usage;
 pub mod usage_cursor;
 pub mod what_if;

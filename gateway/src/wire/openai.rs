@@ -12,10 +12,13 @@ mod constrained;
 mod logprobs;
 mod loop_names;
 mod neutral;
+pub(crate) mod prompt_reply;
 mod reply;
+mod response_end;
 mod response_reply;
 mod response_request;
 pub(crate) mod template_variables;
+mod text_offsets;
 pub(crate) mod token_ids;
 mod tool_calls;
 mod tools;
@@ -28,6 +31,7 @@ pub use chunks::{Chunker, Look, UsageChunks};
 pub use completion::{CompletionPrompt, CompletionRequest};
 pub use loop_names::{LoopHeaders, LoopNames};
 pub(crate) use neutral::{BodyKind, neutral_fields};
+pub use prompt_reply::{PromptFields, PromptReply};
 pub(crate) use reply::verdict;
 pub use reply::{Api, ChatChoice, CompletionChoice, Envelope, ModelList, ModelObject, Reply};
 pub use response_reply::{ResponseEnvelope, ResponseEvents, ResponseReply};
@@ -133,6 +137,13 @@ impl Common {
         Ok(self)
     }
 
+    /// With those of its prompt's tokens, where they are asked for.
+    fn with_prompt_logprobs(mut self, fields: &mut JsonFields, model: &Model) -> Result<Self, RequestError> {
+        let top = prompt_reply::take(fields, self.stream, model)?;
+        prompt_reply::ask(Arc::make_mut(&mut self.sampling.generation), top);
+        Ok(self)
+    }
+
     /// With log probabilities of its tokens, each with so many of the most likely ones.
     fn with_logprobs(mut self, top: Option<u32>) -> Self {
         Arc::make_mut(&mut self.sampling.generation).logprobs = top;
@@ -217,6 +228,7 @@ pub(crate) mod tests {
             host_kv_blocks: 0,
             block_tokens: 16,
             reuse: base::SectionReuse::Anywhere,
+            scores_prompts: true,
             defaults: Defaults { temperature: 0.7, top_p: 0.9, top_k: Some(40) },
             created: 1,
             runs: Runs::Engine,

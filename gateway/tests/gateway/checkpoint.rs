@@ -23,7 +23,7 @@ async fn a_checkpoint_is_measured_once_and_serves_rows() {
     let mut config = config();
     config.model.dir = Some(folder.path().to_owned());
     config.engine.threads = Some(1);
-    config.engine.kv_bytes = base::Bytes(4 << 20);
+    config.engine.kv_bytes = Some(base::Bytes(4 << 20));
     let store = Store::open("sqlite::memory:").await.unwrap();
     let clock = Clock::start();
     let first =
@@ -58,7 +58,7 @@ async fn a_model_on_two_ranks_serves_the_answers_of_one() {
         config.model.dir = Some(folder.path().to_owned());
         config.engine.tensor_parallel = ranks;
         config.engine.threads = Some(2);
-        config.engine.kv_bytes = base::Bytes(4 << 20);
+        config.engine.kv_bytes = Some(base::Bytes(4 << 20));
         let store = Store::open("sqlite::memory:").await.unwrap();
         let engine = load::load(config.backend()).unwrap();
         let backend = load::ready(engine, config.backend(), &store, Clock::start()).await.unwrap();

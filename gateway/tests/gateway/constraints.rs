@@ -25,7 +25,7 @@ pub async fn serve_demo() -> (Running, Client) {
 async fn serve_limited(limits: LimitsConfig) -> (Running, Client) {
     let mut config = Config { limits, ..config() };
     config.engine.threads = Some(1);
-    config.engine.kv_bytes = Bytes(8 << 20);
+    config.engine.kv_bytes = Some(Bytes(8 << 20));
     let engine = load::load(config.backend()).unwrap();
     let model = load::model_of(&engine, config.backend(), Clock::start());
     let cost =

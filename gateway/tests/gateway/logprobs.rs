@@ -16,7 +16,21 @@ async fn tokens_come_with_their_log_probabilities_and_the_likeliest_beside_them(
     let told = &choice["logprobs"];
     let tokens: Vec<&str> = told["tokens"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
     assert_eq!(tokens.len(), 4, "{reply}");
-    assert_eq!(tokens.concat().trim_start(), choice["text"].as_str().unwrap().trim_start());
+    let text = choice["text"].as_str().unwrap();
+    assert_eq!(tokens.concat().trim_start(), text.trim_start());
+    let offsets: Vec<usize> = serde_json::from_value(told["text_offset"].clone()).unwrap();
+    for (at, token) in tokens.iter().enumerate().skip(1) {
+        let rest: String = text.chars().skip(offsets[at]).collect();
+        assert!(rest.starts_with(*token), "{token:?} at {} of {text:?}", offsets[at]);
+    }
+    // In a stream too they are places in the whole text.
+    let mut streamed = ask.clone();
+    streamed["stream"] = json!(true);
+    let streamed = client.post("/v1/completions", &streamed).await;
+    let chunks = streamed.events().into_iter().map(|(_, chunk)| chunk["choices"][0]["logprobs"].clone());
+    let streamed: Vec<Value> =
+        chunks.filter_map(|told| told["text_offset"].as_array().cloned()).flatten().collect();
+    assert_eq!(Value::from(streamed), told["text_offset"]);
     for (at, token) in tokens.iter().enumerate() {
         let own = told["token_logprobs"][at].as_f64().unwrap();
         let top = told["top_logprobs"][at].as_object().unwrap();

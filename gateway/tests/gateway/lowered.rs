@@ -28,7 +28,7 @@ struct LoweredQuery {
 async fn lowered(family: Family) -> LoweredQuery {
     let store = Store::open("sqlite::memory:").await.unwrap();
     let mut settings = config();
-    settings.engine.kv_bytes = base::Bytes(16 << 20);
+    settings.engine.kv_bytes = Some(base::Bytes(16 << 20));
     let replica = serve_checkpoint(settings, &checkpoint(family), store).await;
     let folder = tempfile::tempdir().unwrap();
     checkpoint(family).write(folder.path()).unwrap();

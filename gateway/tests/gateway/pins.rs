@@ -19,7 +19,7 @@ const LOOSE: &str = r#"<schema name="loose"><module name="doc">The south gate op
 /// A server whose engine has 128 blocks.
 async fn tight(store: Store) -> Server {
     let mut config = config();
-    config.engine.kv_bytes = base::Bytes(128 * 16 * 384);
+    config.engine.kv_bytes = Some(base::Bytes(128 * 16 * 384));
     config.limits.tenant_pinned_tokens_max = 300;
     let server = serve_checkpoint(config, &llama(), store).await;
     assert_eq!(server.running.app.runtime.model.kv_blocks, 128);
@@ -153,7 +153,7 @@ async fn what_may_be_pinned_is_bounded_by_tenant_and_by_memory() {
 #[actix_web::test]
 async fn a_pin_that_finds_no_room_is_not_filled_with_every_prompt() {
     let mut config = config();
-    config.engine.kv_bytes = base::Bytes(128 * 16 * 384);
+    config.engine.kv_bytes = Some(base::Bytes(128 * 16 * 384));
     let server = serve_checkpoint(config, &llama(), Store::open("sqlite::memory:").await.unwrap()).await;
     let schema = |name: &str| format!("<schema name=\"{name}\">{}</schema>", name.repeat(640));
     pin(&server.client, &schema("a")).await;

@@ -27,7 +27,7 @@ pub fn llama() -> Synthetic {
 /// The usual configuration, with a pool that takes all that is not pressed out of it.
 pub fn roomy() -> Config {
     let mut config = config();
-    config.engine.kv_bytes = base::Bytes(48 << 20);
+    config.engine.kv_bytes = Some(base::Bytes(48 << 20));
     config
 }
 

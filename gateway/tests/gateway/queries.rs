@@ -19,7 +19,7 @@ async fn fresh(family: Family) -> Server {
 async fn fresh_with(family: Family, mut config: Config) -> Server {
     let mut synthetic = Synthetic::tiny(family, 7);
     synthetic.config.context_max = 4_096;
-    config.engine.kv_bytes = base::Bytes(16 << 20);
+    config.engine.kv_bytes = Some(base::Bytes(16 << 20));
     serve_checkpoint(config, &synthetic, Store::open("sqlite::memory:").await.unwrap()).await
 }
 

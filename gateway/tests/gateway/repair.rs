@@ -15,7 +15,7 @@ async fn server(repair_tokens: u32) -> Server {
     let mut synthetic = Synthetic::tiny(Family::Llama, 7);
     synthetic.config.context_max = 4_096;
     let mut config = config();
-    config.engine.kv_bytes = base::Bytes(16 << 20);
+    config.engine.kv_bytes = Some(base::Bytes(16 << 20));
     // In single precision, so that what is equal but for the order of sums says the same.
     config.engine.dtype = Some(Dtype::F32);
     config.reuse.repair_tokens = repair_tokens;

@@ -237,7 +237,7 @@ async fn work_is_called_off_and_the_server_ends_while_no_executor_is_there() {
 fn small() -> Config {
     let mut config = hasty();
     config.engine.threads = Some(1);
-    config.engine.kv_bytes = Bytes(8 << 20);
+    config.engine.kv_bytes = Some(Bytes(8 << 20));
     config.engine.dtype = Some(Dtype::F32);
     config
 }

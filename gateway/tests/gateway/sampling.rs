@@ -291,7 +291,7 @@ async fn serve_thinking() -> (Running, Client) {
     config.model.dir = Some(folder.path().to_owned());
     config.model.name = Some("thinking".into());
     config.engine.threads = Some(1);
-    config.engine.kv_bytes = Bytes(8 << 20);
+    config.engine.kv_bytes = Some(Bytes(8 << 20));
     let engine = load::load(config.backend()).unwrap();
     let model = load::model_of(&engine, config.backend(), Clock::start());
     let executor: Option<Box<dyn base::Executor>> = Some(Box::new(engine.executor));

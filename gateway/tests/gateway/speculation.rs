@@ -17,7 +17,7 @@ use crate::common::{config, key_of};
 async fn serve_demo(speculation: Speculation) -> (Running, Client) {
     let mut config = config();
     config.engine.threads = Some(1);
-    config.engine.kv_bytes = Bytes(8 << 20);
+    config.engine.kv_bytes = Some(Bytes(8 << 20));
     // In bf16 the rounding of another batch shape might tip a tie.
     config.engine.dtype = Some(Dtype::F32);
     config.scheduler.sequences_max = 3;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use gateway::wire::relquery::public_id;
 use serde_json::{Value, json};
+use serving::model::Model;
 use serving::relquery_state::RelQueryState;
 use store::Store;
 
@@ -19,7 +20,7 @@ use crate::common::{Server, key_of, lasting_store, model, seen_in_time, start_be
 use crate::last_writes::Database;
 
 /// A database that outlives its servers.
-async fn database() -> (tempfile::TempDir, Database) {
+pub(crate) async fn database() -> (tempfile::TempDir, Database) {
     let (folder, store) = lasting_store().await;
     store.close().await;
     let database = Database::open(folder.path()).await;
@@ -28,6 +29,11 @@ async fn database() -> (tempfile::TempDir, Database) {
 
 /// A server whose steps wait at the gate from its start on.
 async fn serve_shut(folder: &Path) -> Server {
+    serve_shut_with(folder, model()).await
+}
+
+/// The same with this model.
+pub(crate) async fn serve_shut_with(folder: &Path, model: Model) -> Server {
     let url = format!("sqlite://{}", folder.join("test.db").display());
     let store = Store::open(&url).await.unwrap();
     let key = key_of(&store, store::DEFAULT_TENANT).await;
@@ -35,7 +41,7 @@ async fn serve_shut(folder: &Path) -> Server {
     gate.shut();
     let mut config = hasty();
     config.bulk.rows_in_flight_max = 8;
-    let running = start_behind(&gate, config, model(), store).await.unwrap();
+    let running = start_behind(&gate, config, model, store).await.unwrap();
     let client = Client { address: running.address, key: Some(key) };
     Server { running, client, gate }
 }
@@ -45,12 +51,12 @@ fn running(server: &Server) -> Vec<Arc<RelQueryState>> {
     server.running.app.runtime.registry.running()
 }
 
-async fn until_rows_run(server: &Server) {
+pub(crate) async fn until_rows_run(server: &Server) {
     server.until("a relQuery runs", |server| !running(server).is_empty()).await;
 }
 
 /// Ends a server in order.
-async fn end(server: Server) {
+pub(crate) async fn end(server: Server) {
     let (app, gate) = (server.running.app.clone(), server.gate.clone());
     let release = async {
         let mut looks = tokio::time::interval(std::time::Duration::from_millis(1));
@@ -64,7 +70,7 @@ async fn end(server: Server) {
 }
 
 /// Ends a server of which nothing is written any more.
-async fn kill(server: Server, database: &Database) {
+pub(crate) async fn kill(server: Server, database: &Database) {
     database.allow(0).await;
     end(server).await;
     database.release().await;
@@ -77,7 +83,7 @@ async fn ticket(server: &Server, word: &str) -> String {
     format!("/v1/relqueries/{}", reply["ticket"].as_str().unwrap_or_else(|| panic!("no ticket: {reply}")))
 }
 
-fn assert_given_up(error: &Value) {
+pub(crate) fn assert_given_up(error: &Value) {
     assert_eq!(error["code"], "server_ended", "{error}");
     assert_eq!(error["message"], "the server ended 3 times while it worked on this");
 }

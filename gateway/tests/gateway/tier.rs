@@ -14,7 +14,7 @@ const BLOCK_BYTES: u64 = 16 * 384;
 /// A server whose engine has 128 blocks, and so many behind them.
 async fn serve(host_blocks: u64) -> Server {
     let mut config = config();
-    config.engine.kv_bytes = base::Bytes(128 * BLOCK_BYTES);
+    config.engine.kv_bytes = Some(base::Bytes(128 * BLOCK_BYTES));
     config.engine.host_kv_bytes = base::Bytes(host_blocks * BLOCK_BYTES);
     let server = serve_checkpoint(config, &llama(), Store::open("sqlite::memory:").await.unwrap()).await;
     let Model { kv_blocks, host_kv_blocks, .. } = server.running.app.runtime.model;

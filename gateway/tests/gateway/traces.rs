@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use gateway::config::Config;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use serde_json::{Value, json};
+use serving::model::Model;
 
 use crate::batches::hasty;
 use crate::collector::{Collector, hex, texts};
@@ -12,7 +13,7 @@ use crate::common::batch::{lines, until_over, upload};
 use crate::common::client::{Client, Reply};
 use crate::common::replica::{FakeReplica, fleet};
 use crate::common::words::until_up;
-use crate::common::{Server, config, lasting_store, model, serve_fleet, serve_on, serve_with};
+use crate::common::{Server, config, lasting_store, model, seen_in_time, serve_fleet, serve_on, serve_with};
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const CALLER: &str = "b7ad6b7169203331";
@@ -46,7 +47,7 @@ async fn collected(server: &Server, collector: &Collector) -> Vec<Span> {
             tokio::task::yield_now().await;
         }
     };
-    crate::common::seen_in_time("the request's span", seen).await;
+    seen_in_time("the request's span", seen).await;
     collector.spans()
 }
 
@@ -105,6 +106,29 @@ async fn a_relquery_is_a_trace_of_its_request_itself_and_its_three_periods() {
     assert_eq!(collector.resource().get("service.name").map(String::as_str), Some("relserve"));
     let all = format!("{spans:?}");
     assert!(!all.contains("Say ") && !all.contains(server.client.key.as_deref().unwrap()), "{all}");
+}
+
+#[actix_web::test]
+async fn a_response_in_the_background_belongs_to_the_trace_of_its_request() {
+    let collector = Collector::start().await;
+    let server = serve_with(traced(config(), collector.url()), Model { has_chat: true, ..model() }).await;
+    let headers = format!("{}X-Request-Id: sheet-7\r\n", parent("01"));
+    let body = json!({"model": "double", "input": "say one", "background": true, "max_output_tokens": 8});
+    let reply = post(&server.client, "/v1/responses", &headers, &body).await;
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    let of_work = |span: &Span| texts(&span.attributes).contains_key("relserve.rows");
+    let sent = async {
+        loop {
+            let spans = collected(&server, &collector).await;
+            if let Some(work) = spans.iter().find(|span| of_work(span)) {
+                return (named(&spans, "POST /v1/responses").clone(), work.clone());
+            }
+            server.running.app.runtime.shared.traces.flush().await;
+        }
+    };
+    let (request, work) = seen_in_time("the span of its work", sent).await;
+    assert_eq!((hex(&work.trace_id), &work.parent_span_id), (TRACE.to_owned(), &request.span_id));
+    assert_eq!(texts(&work.attributes).get("relserve.request_id").map(String::as_str), Some("sheet-7"));
 }
 
 #[actix_web::test]

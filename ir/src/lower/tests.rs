@@ -182,7 +182,7 @@ fn a_bad_row_fails_alone() {
 fn plans_that_exact_lowering_cannot_express_are_refused() {
     let text = || Plan::Text("a".into());
     let message = Plan::message(Role::User, text());
-    let generate = |input| Plan::Generate { input: Box::new(input), generation: Generation::default() };
+    let generate = |input| Plan::Generate { input: Box::new(input), generation: Box::default() };
     let cases = [
         (text(), IrError::NoGenerate),
         (generate(Plan::Seq(vec![text(), message.clone()])), IrError::MixedPrompt),

@@ -2,16 +2,17 @@
 //!
 //! Prompts are the rows, each a user's turn; the model answers them greedily through the real scheduler and
 //! executor, first in steps that guess nothing, then as `scheduler.speculation = "auto"` decides. What
-//! differs is the number of steps. Outputs are the same, but for the rounding of products in other batch
+//! differs is the number of steps; under a form (`--constraint`) also because what all its outputs begin with is computed
+//! behind the prompt. Outputs are the same, but for the rounding of products in other batch
 //! shapes: a model in bf16 that finds two tokens equally likely may then say the other.
 
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use base::{
-    Executor as _, Generation, Nanos, RelQueryId, ServiceClass, Span, SpanKind, Submission, TenantId, Time,
-    TokenCount, TokenId, WorkItem,
+    Compiled, Constraint, ConstraintCompiler as _, Executor as _, Generation, Nanos, RelQueryId,
+    ServiceClass, Span, SpanKind, Submission, TenantId, Time, TokenCount, TokenId, WorkItem,
 };
 use engine::Engine;
 use gateway::config::Config;
@@ -37,6 +38,9 @@ pub struct SpeculationArgs {
     /// Whether rows go on behind the model's end tokens, up to `--output`.
     #[arg(long)]
     ignore_end: bool,
+    /// The form of all answers: a file with a JSON schema (`.json`) or a grammar in the notation of Lark; without it any text.
+    #[arg(long)]
+    constraint: Option<PathBuf>,
 }
 
 /// What one run took.
@@ -122,9 +126,17 @@ fn run(
 /// The prompts as rows; those that have no room in the model's context are an error of the scheduler or
 /// executor.
 fn submission(engine: &Engine, prompts: &[String], rows: &SpeculationArgs) -> Result<Submission, BenchError> {
+    let constraint = rows.constraint.as_deref().map(read_constraint).transpose()?;
+    // Compiled once, as the gateway does.
+    let compiled = match &constraint {
+        Some(constraint) => engine.executor.constraints().compile(constraint),
+        None => Ok(Compiled::default()),
+    };
     let generation = Arc::new(Generation {
         output_max: TokenCount(rows.output),
         ignore_end: rows.ignore_end,
+        constraint,
+        compiled: compiled.map_err(|error| BenchError::Case(format!("the constraint {error}")))?,
         ..Generation::default()
     });
     let mut items = Vec::new();
@@ -150,6 +162,13 @@ fn submission(engine: &Engine, prompts: &[String], rows: &SpeculationArgs) -> Re
         deadline: None,
         items,
     })
+}
+
+/// The form that a file has answers in.
+fn read_constraint(file: &Path) -> Result<Constraint, BenchError> {
+    let text = std::fs::read_to_string(file).map_err(BenchError::file(file))?;
+    let is_schema = file.extension().is_some_and(|extension| extension == "json");
+    Ok(if is_schema { Constraint::JsonSchema(text) } else { Constraint::Grammar(text) })
 }
 
 /// The table of a run without guesses and one with them.
@@ -183,7 +202,8 @@ mod tests {
         let mut config = Config::default();
         config.engine.dtype = Some(Dtype::F32);
         let prompts = eval::prompts(None).expect("they are shipped");
-        let rows = SpeculationArgs { prompts: None, output: 24, at_once: 6, ignore_end: true };
+        let rows =
+            SpeculationArgs { prompts: None, output: 24, at_once: 6, ignore_end: true, constraint: None };
         // A step costs much and a row little, whatever this machine is like.
         let cost = CostModel::default();
         let of = |speculation| {
@@ -197,6 +217,34 @@ mod tests {
         assert_eq!(off.outputs, auto.outputs, "{table}");
         assert_eq!((off.guessed, off.decodes), (0, off.decoded), "{table}");
         assert!(auto.accepted * 2 > auto.guessed && auto.steps * 10 < off.steps * 9, "{table}");
+    }
+
+    #[test]
+    fn rows_whose_form_begins_alike_take_a_step_less_each() {
+        let mut config = Config::default();
+        config.engine.dtype = Some(Dtype::F32);
+        let folder = tempfile::tempdir().expect("a directory");
+        let form = folder.path().join("label.lark");
+        let label = r#"start: "{\"label\": \"" ("positive" | "negative") "\"}""#;
+        std::fs::write(&form, label).expect("the grammar is written");
+        let prompts = eval::prompts(None).expect("they are shipped");
+        let rows = SpeculationArgs {
+            prompts: None,
+            output: 24,
+            at_once: 1,
+            ignore_end: false,
+            constraint: Some(form),
+        };
+        let of = |speculation| {
+            let mut engine = load::load(config.backend()).expect("the demo model loads");
+            let settings = SchedulerConfig { speculation, refit: false, ..config.scheduler.clone() };
+            // Guesses do not pay, so that what is saved is the openings'.
+            let cost = CostModel { decode_base: Nanos(0), ..CostModel::default() };
+            run(&mut engine, settings, cost, &prompts, &rows).expect("steps succeed")
+        };
+        let [off, auto] = [Speculation::Off, Speculation::Auto].map(of);
+        assert_eq!(off.outputs, auto.outputs);
+        assert!(auto.steps + prompts.len() as u64 <= off.steps, "{} steps of {}", auto.steps, off.steps);
     }
 
     #[test]

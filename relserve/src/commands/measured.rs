@@ -54,7 +54,7 @@ impl DeviceArgs {
 #[derive(Debug, Args)]
 pub(crate) struct Weights {
     /// Keeps weights in fewer bits than they are stored: q8, eight-bit integers, on the processor; fp8,
-    /// eight-bit floats, on GPUs [default: as they are stored].
+    /// eight-bit floats, on GPUs; q4, four bits, on either [default: as they are stored].
     #[arg(long, value_parser = quantize)]
     quantize: Option<Quantize>,
     /// What keys and values of tokens are kept as: f32, bf16 or q8 [default: bf16 where weights are bf16 or

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 
 use crate::common::client::Client;
-use crate::program::{Program, start, told};
+use crate::program::{Program, start, terminate, told};
 use crate::terminal;
 
 fn relserve(folder: &Path, arguments: &[&str]) -> std::process::Output {
@@ -88,8 +88,8 @@ async fn on_a_terminal_the_link_is_printed_and_nothing_else_ever_has_it() {
     assert_eq!(status, 200, "{signed_in}");
     let key = signed_in["key"].as_str().unwrap();
     assert_eq!(nobody.with_key(key).get("/v1/tenants").await.status, 200);
-    script.kill().unwrap();
-    script.wait().unwrap();
+    // Asked to, it ends the server too.
+    terminate(script);
     for entry in std::fs::read_dir(folder.path()).unwrap() {
         let path = entry.unwrap().path();
         let bytes = std::fs::read(&path).unwrap_or_default();

@@ -11,6 +11,9 @@
 //! them, no block of them is published, and they are made only in steps that compute no prompt, for as many
 //! rows as measured acceptance pays for (`pays`). Text and probabilities are none of this module's business.
 //!
+//! What a row's form has every output begin with (`{"label": "`) needs no guessing: it is computed behind the
+//! prompt, in the same way, and the first token that somebody decides comes with the prefill.
+//!
 //! Guessing belongs to the machine and not to an order of serving: it is the same under every policy.
 
 mod grams;
@@ -45,9 +48,12 @@ pub(crate) enum Source {
     Siblings,
     /// The row's own output and input.
     Own,
+    /// What the row's form has every output begin with: no guess at all, but computed like one.
+    Opening,
 }
 
 impl Source {
+    /// Those that guess.
     const ALL: [Self; 2] = [Self::Siblings, Self::Own];
 }
 
@@ -101,7 +107,9 @@ impl Drafter {
 
     /// Counts what became of a guess.
     pub(crate) fn count(&mut self, drafted: &DraftTokens, kept: u32) {
-        self.tallies[drafted.source as usize].count(drafted.tokens.len() as u32, kept);
+        if let Some(tally) = self.tallies.get_mut(drafted.source as usize) {
+            tally.count(drafted.tokens.len() as u32, kept);
+        }
     }
 
     /// At most `most` tokens that a row may say next, from the source that pays for more of them.
@@ -123,6 +131,7 @@ impl Drafter {
         let tokens = match source {
             Source::Siblings => self.said.follow(row.output, most),
             Source::Own => repeated(row, most),
+            Source::Opening => Vec::new(), // It comes with the prompt.
         };
         (!tokens.is_empty()).then_some(DraftTokens { source, tokens })
     }

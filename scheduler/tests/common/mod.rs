@@ -9,8 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use base::{
-    BatchPlan, End, Generation, Nanos, RelQueryId, RequestId, RowError, RowOutcome, Sampled, ServiceClass,
-    Slot, Span, SpanKind, StepOutcome, Submission, TenantId, Time, TokenCount, TokenId, WorkItem,
+    BatchPlan, End, Generation, Nanos, PromptOutcome, PromptToken, RelQueryId, RequestId, RowError,
+    RowOutcome, Sampled, ServiceClass, Slot, Span, SpanKind, StepOutcome, Submission, TenantId, Time,
+    TokenCount, TokenId, WorkItem,
 };
 
 /// A row of these tokens.
@@ -58,6 +59,17 @@ pub(crate) struct Memory {
     pub(crate) voices: Vec<u64>,
     /// Rows whose logits are not numbers, by seed.
     pub(crate) broken: Vec<u64>,
+}
+
+/// What a slot asks to be told of its prompt: which tokens they are.
+fn scored(slot: &Slot) -> Option<PromptOutcome> {
+    let targets = slot.prompt_targets.as_ref()?;
+    let known = slot.input[1..].iter().zip(&targets.tokens);
+    assert!(known.into_iter().all(|(next, target)| next == target), "a target is what follows: {slot:?}");
+    let first = (slot.start == 0).then(|| slot.input[0]);
+    let token = |id| PromptToken { id, text: String::new(), bytes: None, likelihood: None };
+    let told = first.into_iter().chain(targets.tokens.iter().copied()).map(token);
+    Some(PromptOutcome { request: slot.request, result: Ok(told.collect()) })
 }
 
 fn mix(before: u64, token: TokenId) -> u64 {
@@ -170,7 +182,8 @@ impl Memory {
         let rows = plan.slots.iter().filter_map(|slot| self.finish(slot)).collect();
         let sequences = plan.decode_sequences() + plan.guesses();
         let elapsed = Nanos(1_000 + 10 * plan.prefill_tokens().0 + sequences);
-        StepOutcome { step: plan.step, elapsed, rows }
+        let prompts = plan.slots.iter().filter_map(scored).collect();
+        StepOutcome { step: plan.step, elapsed, rows, prompts }
     }
 
     fn finish(&mut self, slot: &Slot) -> Option<RowOutcome> {

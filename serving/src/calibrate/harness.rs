@@ -177,6 +177,7 @@ impl<'a> Harness<'a> {
                 start: 0,
                 input,
                 guesses: 0,
+                prompt_targets: None,
                 context: Vec::new(),
                 write_blocks,
                 write_offset: 0,
@@ -202,6 +203,7 @@ impl<'a> Harness<'a> {
                 start: self.prompt,
                 input: vec![TokenId(1 % self.vocab)],
                 guesses: 0,
+                prompt_targets: None,
                 context: vec![Run {
                     skip: 0,
                     blocks: read.into(),

@@ -30,7 +30,7 @@ impl Executor for Lines {
         }
         self.tokens += plan.prefill_tokens().0;
         let elapsed = self.cost.mixed(plan.prefill_tokens(), plan.decode_sequences());
-        Ok(StepOutcome { step: plan.step, elapsed, rows: Vec::new() })
+        Ok(StepOutcome { step: plan.step, elapsed, rows: Vec::new(), prompts: Vec::new() })
     }
 }
 
@@ -51,6 +51,7 @@ fn calibrate(cost: CostModel, (blocks, block_tokens, context_max): (u32, u32, u6
         host_kv_blocks: 0,
         block_tokens,
         reuse: base::SectionReuse::Anywhere,
+        scores_prompts: false,
         defaults: crate::model::Defaults { temperature: 0.0, top_p: 1.0, top_k: None },
         created: 0,
         runs: crate::model::Runs::Engine,

@@ -38,6 +38,12 @@ impl Driver {
                     target.relquery.started(target.index, begun, now);
                 }
             }
+            Event::Prompt { relquery, row, tokens } => {
+                let row = self.flights.get(&relquery).and_then(|flight| flight.rows.get(&row));
+                for target in row.into_iter().flat_map(|row| &row.targets) {
+                    target.relquery.keep_prompt(target.index, Arc::clone(&tokens));
+                }
+            }
             Event::Token { relquery, row, token, text, logprob } => {
                 self.keep_logprobs(relquery, row, logprob.as_deref().map(std::slice::from_ref));
                 self.said(relquery, row, (Some(token), &text), now);

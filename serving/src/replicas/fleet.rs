@@ -509,7 +509,8 @@ impl Fleet {
                 }
                 self.queue.failed(request, Failure::Row(error), now)
             }
-            Event::Started { .. } | Event::RelQueryDone { .. } => Vec::new(),
+            // Nobody asks a fleet to score prompts.
+            Event::Started { .. } | Event::Prompt { .. } | Event::RelQueryDone { .. } => Vec::new(),
         }
     }
 

@@ -81,6 +81,7 @@ pub fn model(config: BackendConfig<'_>, clock: Clock) -> Result<Model, FleetStar
         host_kv_blocks: 0,
         block_tokens: 16,
         reuse: SectionReuse::Never,
+        scores_prompts: false,
         defaults,
         created: clock.unix_ms() / 1_000,
         runs: Runs::Fleet(form),
@@ -111,6 +112,7 @@ pub fn start(
     let members = Arc::new(members_of(config, file.as_ref(), (&model.name, names), shared)?);
     let form = config.prompt_form();
     model.runs = Runs::Fleet(form);
+    model.scores_prompts = false;
     model.constraints =
         Some(Arc::new(ReplicaConstraints::new(Arc::clone(&members), form, model.constraints.take())));
     let factory = ReplicaFactory {

@@ -120,7 +120,8 @@ impl Accounting {
     fn note_row(&mut self, event: &Event, started: &mut Vec<RelQueryId>) -> Result<(), &'static str> {
         let (id, number) = match event {
             Event::Started { relquery, row } => (relquery, row),
-            Event::Token { relquery, row, .. }
+            Event::Prompt { relquery, row, .. }
+            | Event::Token { relquery, row, .. }
             | Event::Text { relquery, row, .. }
             | Event::RowDone { relquery, row, .. }
             | Event::RowFailed { relquery, row, .. } => (relquery, row),
@@ -144,6 +145,7 @@ impl Accounting {
                 }
                 row.tokens += 1;
             }
+            Event::Prompt { .. } => return Err("likelihoods of a prompt that nobody asked for"),
             Event::Text { .. } => return Err("text without a token"),
             Event::RowDone { end, usage, .. } => {
                 let is_full = row.tokens == row.output_max;

@@ -330,7 +330,7 @@ impl<'a> World<'a> {
         if !self.setup.ties && elapsed.0 < 1 << 40 {
             self.now = self.now + elapsed;
         }
-        StepOutcome { step: plan.step, elapsed, rows }
+        StepOutcome { step: plan.step, elapsed, rows, prompts: Vec::new() }
     }
 
     fn sampled(&mut self, plan: &BatchPlan, slot: &Slot, wild: bool) -> Option<RowOutcome> {

@@ -19,7 +19,10 @@ async fn begin(store: &Store, id: &str, tenant: TenantId, created: u64) {
 async fn put(store: &Store, id: &str, text: &str, created: u64) {
     begin(store, id, DEFAULT_TENANT, created).await;
     store.append_chunk(id, 0, text).await.expect("appended");
-    store.finish_file((id, "batch"), (Bytes(text.len() as u64), 1), at(1_000), ROOMY).await.expect("ended");
+    store
+        .finish_file((id, "batch"), (Bytes(text.len() as u64), 1), (at(1_000), ROOMY), at(created))
+        .await
+        .expect("ended");
 }
 
 pub(crate) async fn a_file_is_seen_once_it_is_whole_and_by_its_tenant_alone(url: String) {
@@ -29,7 +32,7 @@ pub(crate) async fn a_file_is_seen_once_it_is_whole_and_by_its_tenant_alone(url:
     store.append_chunk("f", 0, "a\n").await.expect("appended");
     store.append_chunk("f", 1, "\u{fc}\n").await.expect("appended");
     assert_eq!(store.file(DEFAULT_TENANT, "f", at(2)).await.expect("read"), None, "not whole");
-    store.finish_file(("f", "batch"), (Bytes(5), 2), at(900), ROOMY).await.expect("ended");
+    store.finish_file(("f", "batch"), (Bytes(5), 2), (at(900), ROOMY), at(2)).await.expect("ended");
     let file = store.file(DEFAULT_TENANT, "f", at(2)).await.expect("read").expect("there");
     assert_eq!(
         (file.bytes, file.lines, file.name.as_str(), file.expires),
@@ -37,6 +40,10 @@ pub(crate) async fn a_file_is_seen_once_it_is_whole_and_by_its_tenant_alone(url:
     );
     assert_eq!(store.file_chunk("f", 1).await.expect("read").as_deref(), Some("\u{fc}\n"));
     assert_eq!(store.file_chunk("f", 2).await.expect("read"), None);
+    assert!(!store.delete_draft(DEFAULT_TENANT, "f").await.expect("asked"), "it is whole");
+    begin(&store, "g", DEFAULT_TENANT, 1).await;
+    assert!(!store.delete_draft(zeta, "g").await.expect("asked"));
+    assert!(store.delete_draft(DEFAULT_TENANT, "g").await.expect("deleted"));
 
     assert_eq!(store.file(zeta, "f", at(2)).await.expect("read"), None);
     assert!(!store.delete_file(zeta, "f").await.expect("asked"));
@@ -52,12 +59,12 @@ pub(crate) async fn what_a_tenant_keeps_in_files_is_bounded(url: String) {
     put(&store, "a", "12345", 1).await;
     begin(&store, "b", DEFAULT_TENANT, 2).await;
     let bytes = FileLimits { files: 2, bytes: Bytes(9) };
-    let full = store.finish_file(("b", "batch"), (Bytes(5), 1), at(9), bytes).await;
+    let full = store.finish_file(("b", "batch"), (Bytes(5), 1), (at(9), bytes), at(2)).await;
     assert!(matches!(full, Err(Error::Full { limit: 9, .. })), "{full:?}");
-    let full =
-        store.finish_file(("b", "batch"), (Bytes(4), 1), at(9), FileLimits { files: 1, ..bytes }).await;
+    let files = FileLimits { files: 1, ..bytes };
+    let full = store.finish_file(("b", "batch"), (Bytes(4), 1), (at(9), files), at(2)).await;
     assert!(matches!(full, Err(Error::Full { what: "files", limit: 1 })), "{full:?}");
-    store.finish_file(("b", "batch"), (Bytes(4), 1), at(9), bytes).await.expect("room for four");
+    store.finish_file(("b", "batch"), (Bytes(4), 1), (at(9), bytes), at(2)).await.expect("room for four");
 
     begin(&store, "broken off", DEFAULT_TENANT, 3).await;
     assert_eq!(store.expire_files(at(8), at(2)).await.expect("swept"), 0);

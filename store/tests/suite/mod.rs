@@ -13,6 +13,7 @@ pub(crate) mod schemas;
 pub(crate) mod sql;
 pub(crate) mod takes;
 pub(crate) mod tickets;
+pub(crate) mod uploads;
 pub(crate) mod versions;
 pub(crate) mod workbooks;
 
@@ -84,11 +85,15 @@ macro_rules! for_each_case {
             tickets::a_ticket_collects_rows_once_and_ends_once,
             tickets::usage_is_recorded_with_the_row_that_used_it_once,
             tickets::a_tenants_tickets_stay_within_its_bytes,
+            tickets::the_oldest_responses_that_are_over_make_room_for_a_tenants_tickets,
             tickets::more_rows_than_a_statement_takes_are_appended_once_each,
             tickets::another_tenant_can_neither_read_nor_delete_a_ticket,
             tickets::deleted_and_expired_tickets_take_no_more_rows,
             tickets::a_restarted_gateway_claims_its_own_tickets_and_others_wait_for_the_lease,
             tickets::an_acknowledged_ticket_survives_kill_dash_nine,
+            uploads::the_parts_of_an_upload_become_a_file_of_its_tenant,
+            uploads::uploads_stay_within_what_their_tenant_may_keep,
+            uploads::an_upload_that_is_called_off_or_late_takes_no_more_parts,
             versions::a_database_of_version_1_keeps_all_it_has,
             versions::a_database_of_version_2_keeps_all_it_has,
             versions::a_database_of_version_3_keeps_all_it_has,
@@ -106,6 +111,7 @@ macro_rules! for_each_case {
             versions::a_database_of_version_15_keeps_all_it_has,
             versions::a_database_of_version_16_keeps_all_it_has,
             versions::a_database_of_version_17_keeps_all_it_has,
+            versions::a_database_of_version_18_keeps_all_it_has,
             workbooks::a_save_stands_on_the_version_it_names_or_is_refused,
             workbooks::a_workbook_made_anew_is_none_of_the_versions_of_the_deleted_one,
             workbooks::of_two_saves_at_once_one_is_kept,

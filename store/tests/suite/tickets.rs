@@ -3,7 +3,7 @@
 use std::io::BufRead as _;
 use std::process::{Command, Stdio};
 
-use store::{ClaimKind, DEFAULT_TENANT, Error, TicketRow, TicketState};
+use store::{ClaimKind, DEFAULT_TENANT, Error, NewTicket, RESPONSE, TicketRow, TicketState};
 
 use super::{at, lease, open, row, second_tenant, ticket};
 
@@ -28,6 +28,9 @@ pub(crate) async fn a_ticket_collects_rows_once_and_ends_once(url: String) {
         (TicketState::Running, "relquery", "{\"rows\":3}")
     );
     assert_eq!((read.created, read.expires, read.summary), (at(0), at(1_000), None));
+    let holder = async |now| store.ticket_holder(DEFAULT_TENANT, "rq-1", at(now)).await.expect("read");
+    assert_eq!(holder(1).await, Some((TicketState::Running, "a".to_owned())));
+    assert_eq!(holder(1_000).await, None, "past its date");
 
     let finish = async |holder, state, summary| {
         store.finish_ticket("rq-1", holder, state, summary).await.expect("asked")
@@ -37,6 +40,7 @@ pub(crate) async fn a_ticket_collects_rows_once_and_ends_once(url: String) {
     assert!(!finish(None, TicketState::Cancelled, None).await, "it is over");
     let read = store.ticket(DEFAULT_TENANT, "rq-1", at(1)).await.expect("read").expect("there");
     assert_eq!((read.state, read.summary.as_deref()), (TicketState::Completed, Some("{\"usage\":{}}")));
+    assert_eq!(holder(1).await, Some((TicketState::Completed, "a".to_owned())));
 }
 
 pub(crate) async fn a_tenants_tickets_stay_within_its_bytes(url: String) {
@@ -69,6 +73,37 @@ pub(crate) async fn a_tenants_tickets_stay_within_its_bytes(url: String) {
     assert_eq!(read.rows, rows, "it came with them");
 }
 
+pub(crate) async fn the_oldest_responses_that_are_over_make_room_for_a_tenants_tickets(url: String) {
+    let store = open(&url).await;
+    let lease = lease("a", 60);
+    // A request of 10 bytes each.
+    let make = async |id, kind, created, most| {
+        let new = NewTicket { kind, ..ticket(id, DEFAULT_TENANT, &lease) };
+        store.create_ticket_within(new, &[], base::Bytes(most), at(created)).await.expect("asked")
+    };
+    for (created, id) in ["resp-2", "resp-1", "resp-3", "rq-1"].into_iter().enumerate() {
+        let kind = if id == "rq-1" { "relquery" } else { RESPONSE };
+        assert!(make(id, kind, created as u64, 100).await);
+    }
+    store.append_rows("resp-2", "a", &[row(0, "\"four\"")]).await.expect("appended");
+    for id in ["resp-2", "resp-1", "rq-1"] {
+        assert!(store.finish_ticket(id, Some("a"), TicketState::Completed, None).await.expect("ended"));
+    }
+    let left = async || {
+        let mut left = Vec::new();
+        for id in ["resp-2", "resp-1", "resp-3", "rq-1", "rq-2", "rq-3"] {
+            left.extend(store.ticket_holder(DEFAULT_TENANT, id, at(9)).await.expect("read").map(|_| id));
+        }
+        left
+    };
+    assert!(!make("rq-2", "relquery", 9, 29).await, "46 bytes, of which 26 are of responses that are over");
+    assert_eq!(left().await, ["resp-2", "resp-1", "resp-3", "rq-1"]);
+    assert!(make("rq-2", "relquery", 9, 40).await, "without the oldest it is 30");
+    assert_eq!(left().await, ["resp-1", "resp-3", "rq-1", "rq-2"]);
+    assert!(make("rq-3", "relquery", 9, 49).await);
+    assert_eq!(left().await, ["resp-3", "rq-1", "rq-2", "rq-3"], "one that runs stays");
+}
+
 pub(crate) async fn more_rows_than_a_statement_takes_are_appended_once_each(url: String) {
     let store = open(&url).await;
     let lease = lease("a", 60);
@@ -90,6 +125,7 @@ pub(crate) async fn another_tenant_can_neither_read_nor_delete_a_ticket(url: Str
     let lease = lease("a", 60);
     store.create_ticket(ticket("rq-1", DEFAULT_TENANT, &lease), at(0)).await.expect("made");
     assert_eq!(store.ticket(zeta, "rq-1", at(1)).await.expect("read"), None);
+    assert_eq!(store.ticket_holder(zeta, "rq-1", at(1)).await.expect("read"), None);
     assert!(!store.delete_ticket(zeta, "rq-1").await.expect("asked"));
     assert!(store.delete_ticket(DEFAULT_TENANT, "rq-1").await.expect("deleted"));
     assert!(!store.delete_ticket(DEFAULT_TENANT, "rq-1").await.expect("asked again"));

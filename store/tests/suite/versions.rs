@@ -15,7 +15,7 @@ use super::cases::used;
 use super::{first_write, lease, open, row};
 
 /// What each version added, as it was, with rows; and as it is in the source now.
-pub(crate) static VERSIONS: [(&str, &str); 18] = [
+pub(crate) static VERSIONS: [(&str, &str); 19] = [
     (include_str!("../versions/01.sql"), include_str!("../../src/schema.sql")),
     (include_str!("../versions/02.sql"), include_str!("../../src/schemas.sql")),
     (include_str!("../versions/03.sql"), include_str!("../../src/corpora.sql")),
@@ -34,6 +34,7 @@ pub(crate) static VERSIONS: [(&str, &str); 18] = [
     (include_str!("../versions/16.sql"), include_str!("../../src/responses.sql")),
     (include_str!("../versions/17.sql"), include_str!("../../src/key_claims.sql")),
     (include_str!("../versions/18.sql"), include_str!("../../src/ticket_takes.sql")),
+    (include_str!("../versions/19.sql"), include_str!("../../src/uploads.sql")),
 ];
 
 /// Stands between the schema and the rows of a file.
@@ -281,4 +282,5 @@ versions! {
     a_database_of_version_15_keeps_all_it_has = 15,
     a_database_of_version_16_keeps_all_it_has = 16,
     a_database_of_version_17_keeps_all_it_has = 17,
+    a_database_of_version_18_keeps_all_it_has = 18,
 }

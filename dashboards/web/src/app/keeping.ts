@@ -8,6 +8,7 @@ import { SHEETS_MAX, type SheetStore, type StoredSheet, identifier } from "../st
 import { openMarks } from "../store/sync-marks";
 import { t } from "../text";
 import { element } from "../ui/dom";
+import type { ServerLine } from "../ui/server-line";
 import { type SyncEvents, WorkbookSync } from "./workbook-sync";
 
 /** Other machines are looked for this often, in milliseconds, while the page is seen. */
@@ -22,9 +23,9 @@ async function alone(run: () => Promise<void>): Promise<void> {
 }
 
 /** The line that says where sheets are kept. */
-function showState(problem: string): void {
+function showState(problem: string, isBehind: boolean): void {
   const line = element("kept", HTMLOutputElement);
-  const words = problem ? t.workbook.keptHere(problem) : t.workbook.keptOnServer;
+  const words = problem ? (isBehind ? t.workbook.keptHere : t.workbook.keptBefore)(problem) : t.workbook.keptOnServer;
   if (line.value !== words) line.value = line.title = words;
   line.classList.toggle("bad", problem !== "");
   document.body.dataset.kept = problem ? "no" : "yes";
@@ -33,28 +34,46 @@ function showState(problem: string): void {
 /** The keeping of one page. */
 export class Keeping {
   private readonly sync: WorkbookSync;
+  /** Whether something was written since the server last had all. */
+  private isBehind = true;
 
   private constructor(
     store: SheetStore, marks: Awaited<ReturnType<typeof openMarks>>, scope: string | undefined, events: Omit<SyncEvents, "state">,
+    private readonly server: ServerLine,
   ) {
-    this.sync = new WorkbookSync(workbooksOf(scope), store, marks, { ...events, state: showState }, {
+    const state = (problem: string) => this.settled(problem);
+    this.sync = new WorkbookSync(workbooksOf(scope), store, marks, { ...events, state }, {
       now: () => Date.now(), identifier, noUsage, alone, sheetsMax: SHEETS_MAX,
     });
-    setInterval(() => !document.hidden && void this.sync.look(), LOOK_MS);
+    // While the server does not answer, its line asks.
+    setInterval(() => !document.hidden && !server.isAway && void this.sync.look(), LOOK_MS);
     document.addEventListener("visibilitychange", () => !document.hidden && void this.sync.look());
     addEventListener("online", () => this.soon());
     this.soon();
   }
 
   /** Begins to keep the sheets of a store on the server, as those of the tenant whose they are. */
-  static async open(store: SheetStore, { marks, scope }: Stores, events: Omit<SyncEvents, "state">): Promise<Keeping> {
-    return new Keeping(store, await openMarks(marks), scope, events);
+  static async open(store: SheetStore, { marks, scope }: Stores, events: Omit<SyncEvents, "state">, server: ServerLine): Promise<Keeping> {
+    return new Keeping(store, await openMarks(marks), scope, events, server);
+  }
+
+  /** Brings both sides together, though nothing was written: the server went or came. */
+  again(): void {
+    void this.sync.run();
   }
 
   /** Something was written or deleted. */
   soon(): void {
     document.body.dataset.kept = "no";
+    this.isBehind = true;
+    this.server.keeps("behind");
     void this.sync.run();
+  }
+
+  private settled(problem: string): void {
+    this.isBehind &&= problem !== "";
+    this.server.keeps(this.isBehind ? "behind" : "saved");
+    showState(problem, this.isBehind);
   }
 
   /** Answers came to a sheet. */

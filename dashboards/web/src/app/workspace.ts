@@ -7,7 +7,7 @@ import type { CellId } from "../core/address";
 import { cellLabel } from "../core/cell-label";
 import { refuses } from "../core/models";
 import { afterTyping } from "../core/origins";
-import { rawOf } from "../core/typed";
+import { asksModel, rawOf } from "../core/typed";
 import { widthsOn } from "../core/widths";
 import { probe, runCells } from "../net/cells";
 import { estimateOf } from "../net/estimate";
@@ -29,6 +29,7 @@ import { Menu } from "../ui/menu";
 import { ModelsDialog } from "../ui/models";
 import { Progress } from "../ui/progress";
 import { ShareDialog } from "../ui/share";
+import type { ServerLine } from "../ui/server-line";
 import { SelectionSummary } from "../ui/summary";
 import { Toolbar } from "../ui/toolbar";
 import { showUsage } from "../ui/usage";
@@ -100,7 +101,7 @@ export class Workspace {
 
   private constructor(
     private readonly store: SheetStore | undefined, private readonly journal: Journal, private readonly answering: AnsweringModel,
-    private readonly unauthorized: () => void,
+    private readonly unauthorized: () => void, private readonly server: ServerLine,
   ) {
     this.grid = new Grid(element("grid", HTMLDivElement), {
       changed: (changes, isStep) => {
@@ -202,18 +203,21 @@ export class Workspace {
   }
 
   /** Opens the sheet that this tab showed last, else the one that was changed last. */
-  static async open(sheets: string, answering: AnsweringModel, unauthorized: () => void): Promise<Workspace> {
+  static async open(sheets: string, answering: AnsweringModel, unauthorized: () => void, server: ServerLine): Promise<Workspace> {
     // Private windows of some browsers have no store: sheets then live as long as the page.
     const store = await SheetStore.open(sheets).catch(() => undefined);
     const journal = new Journal(sheets);
     const copies = store ? await journal.recover(store) : [];
-    const workspace = new Workspace(store, journal, answering, unauthorized);
+    const workspace = new Workspace(store, journal, answering, unauthorized, server);
     workspace.list = (await store?.list()) ?? [];
     const first = workspace.list.find(({ id }) => id === shownHere()) ?? workspace.list[0];
     if (first) workspace.show(first);
     else workspace.add(newSheet(t.workbook.name(1)));
-    if (!store) workspace.progress.say(t.workbook.noStore, true);
-    else if (copies.length > 0) workspace.progress.say(t.workbook.recovered(copies), true);
+    if (!store) {
+      workspace.progress.say(t.workbook.noStore, true);
+      server.keeps("nowhere");
+    }
+    if (copies.length > 0) workspace.progress.say(t.workbook.recovered(copies), true);
     return workspace;
   }
 
@@ -229,7 +233,13 @@ export class Workspace {
       conflicted: (id, copy, words) => void this.goOnAsServersCopy(id, copy, words),
       said: (words) => this.progress.say(words),
       shown: (id) => (id === this.current.id && this.session ? shownOf(this.session.book.members) : undefined),
-    });
+    }, this.server);
+  }
+
+  /** The server went or came: what is kept there is looked at. Gives whether this page keeps anything there. */
+  synchronize(): boolean {
+    this.keeping?.again();
+    return this.keeping !== undefined;
   }
 
   /** Asks again what failed, such as after a new key. */
@@ -248,7 +258,10 @@ export class Workspace {
         return () => clearTimeout(timer);
       },
       run: (calls, signal, onCell, onHeard, labels, isFresh) =>
-        runCells(calls, storedKey(), signal, onCell, onHeard, labels, isFresh),
+        runCells(calls, storedKey(), signal, onCell, () => {
+          this.server.heard();
+          onHeard();
+        }, labels, isFresh),
       probe,
       allow: (calls) => this.estimate.ask(calls),
       paint: () => undefined,
@@ -323,6 +336,7 @@ export class Workspace {
   private showProgress(session: Session): void {
     if (session !== this.session) return;
     const { pending, stopped, usage, isReconnecting, isPaused, delay } = session;
+    if (pending.calls > 0) this.server.found(isReconnecting);
     // Before a button beside the progress goes, which leaves the keys to this one.
     this.showRetry(session);
     this.progress.show({ pending: pending.calls, stopped, usage, now: performance.now(), isReconnecting, isPaused, delay });
@@ -369,6 +383,9 @@ export class Workspace {
 
   private begin({ name, rows, widths }: Template): void {
     this.add(newSheet(name, rows, widthsOn(innerWidth, widths)));
+    // The bar shows what fills its column.
+    const row = rows.findIndex((cells) => cells.some(asksModel));
+    this.grid.select(row, rows[row]?.findIndex(asksModel) ?? 0);
   }
 
   private edited(): void {

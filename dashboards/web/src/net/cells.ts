@@ -11,9 +11,9 @@ import { t } from "../text";
 const PROBE_MS = 1_250;
 
 /** Whether a server is there, behind whatever proxies stand before it. */
-export async function probe(): Promise<boolean> {
+export async function probe(silentMs = PROBE_MS): Promise<boolean> {
   try {
-    const { status } = await fetch("healthz", { cache: "no-store", signal: AbortSignal.timeout(PROBE_MS) });
+    const { status } = await fetch("healthz", { cache: "no-store", signal: AbortSignal.timeout(silentMs) });
     return !new RequestError("", status, undefined).isUnreachable;
   } catch {
     return false;

@@ -58,6 +58,7 @@ const de = ({ count, plural }: Formats): Messages => {
       "Links for readers, and older versions": "Links zum Lesen und ältere Fassungen",
       "Functions and keys": "Funktionen und Tasten",
       "API key": "API-Schlüssel",
+      "Ask now": "Jetzt fragen",
       "History": "Verlauf",
       "Undo": "Rückgängig",
       "Undo (Ctrl+Z)": "Rückgängig (Strg+Z)",
@@ -123,8 +124,10 @@ const de = ({ count, plural }: Formats): Messages => {
       "Usage of this workbook": "Verbrauch dieser Arbeitsmappe",
       "Bring back what was deleted": "Zurückholen, was gelöscht wurde",
       "Sign in to RelServe": "Bei RelServe anmelden",
-      "Paste your key, or open the invitation link you were sent. No key? Ask whoever runs this server; they make one under Admin or with":
-        "Den Schlüssel einfügen oder den Einladungslink öffnen. Kein Schlüssel? Wer diesen Server betreibt, erstellt einen unter Verwaltung oder mit",
+      "Paste your key, or open the link you were sent. No key? On the server's own machine":
+        "Schlüssel einfügen oder den zugesandten Link öffnen. Noch keiner da? Auf dem Rechner des Servers gibt",
+      "prints a link that signs you in; anybody else is invited under Admin by whoever runs it.":
+        "einen Link aus, der anmeldet; alle anderen lädt der Betreiber unter „Verwaltung“ ein.",
       "Key": "Schlüssel",
       "Stay signed in on this browser": "In diesem Browser angemeldet bleiben",
       "Forget key": "Schlüssel vergessen",
@@ -346,6 +349,7 @@ const de = ({ count, plural }: Formats): Messages => {
       changedElsewhere: (name: string) => `„${name}“ wurde anderswo geändert: dies ist die dortige Fassung.`,
       backFromElsewhere: (name: string) => `„${name}“ wurde anderswo geändert, nachdem sie hier gelöscht war: sie ist wieder da.`,
       conflictElsewhere: (name: string, copy: string) => `„${name}“ wurde anderswo auch geändert: die hiesige Fassung geht als „${copy}“ weiter.`,
+      keptBefore: (problem: string) => `Zuvor gespeichert: ${problem}`,
       keptHere: (problem: string) => `Nur in diesem Browser gespeichert: ${problem}`,
       keptOnServer: "Gespeichert",
       done: "Wiederholt.",
@@ -513,6 +517,17 @@ const de = ({ count, plural }: Formats): Messages => {
       noCosts: "dieser Server nennt keine Kosten",
     },
 
+    away: {
+      since: (time: string) => `Der Server antwortet seit ${time} nicht. Er wird von selbst wieder gefragt.`,
+      kept: {
+        saved: "Bisher Eingegebenes ist dort gespeichert; Neues behält bis dahin dieser Browser.",
+        behind: "Zuletzt Eingegebenes ist dort noch nicht gespeichert: dieser Browser behält es bis dahin.",
+        here: "Eingegebenes bleibt in diesem Browser.",
+        nowhere: "Dieser Browser behält keine Arbeitsmappen: Neues geht mit dieser Seite verloren. Benötigtes bitte herunterladen.",
+      },
+      back: "Der Server antwortet wieder.",
+    },
+
     run: {
       pausedLeft: (done: number, waiting: number) => `${count(done)} fertig, ${count(waiting)} warten`,
       paused: "Angehalten.",
@@ -644,13 +659,15 @@ const de = ({ count, plural }: Formats): Messages => {
 
     templates: {
       beyond: "Zu viel für das eingebaute Demo-Modell",
-      reviews: ["Rezensionen", "Rezensionen als positiv oder negativ einstufen und bewerten"],
-      tickets: ["Support-Tickets", "Tickets nach Thema, aus einer Liste von Themen, und nach Dringlichkeit sortieren"],
+      larger: "Braucht ein größeres Modell als SmolLM2-135M",
+      invoices: ["Rechnungen", "Nummer, Datum und Betrag aus Rechnungen verschiedener Form herauslesen"],
+      tickets: ["Support-Tickets", "Tickets nach Thema, aus einer Liste von Themen, sortieren und zählen"],
+      contacts: ["Kontakte", "E-Mail-Adressen und Telefonnummern in Nachrichten finden"],
+      dates: ["Daten", "Daten, die auf viele Arten geschrieben sind, einheitlich schreiben"],
+      reviews: ["Rezensionen", "Echte Rezensionen einstufen und sehen, wie oft Menschen zustimmen"],
       leads: ["Interessenten", "Interessenten nach Kaufwahrscheinlichkeit bewerten und sagen, ob sich ein Anruf lohnt"],
-      invoices: ["Rechnungen", "Nummer und Betrag aus Rechnungen beliebiger Form herauslesen"],
       translations: ["Übersetzungen", "Sätze ins Deutsche und Französische übersetzen"],
       summaries: ["Zusammenfassungen", "Kundengespräche in einem Satz zusammenfassen"],
-      names: ["Namen", "Namen vereinheitlichen: Vorname zuerst, ohne Titel, eine Schreibweise"],
     },
 
     live: {

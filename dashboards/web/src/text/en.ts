@@ -15,7 +15,7 @@ export const PAGE = [
   "File: new, import, download, delete", "New workbook", "New from a template…", "Import a file…", "Download as CSV",
   "Download as XLSX", "Rename", "Delete this workbook…", "A CSV or XLSX file", "Views", "Sheet", "Live", "Admin", "Add-ins",
   "Models", "The model that answers, and others that could", "Whose key this browser has", "Language", "Share", "Links for readers, and older versions",
-  "Functions and keys", "API key",
+  "Functions and keys", "API key", "Ask now",
   // Models.
   "Where several models are served,", "asks one of them; the dialog of models chooses for the whole workbook.",
   "Demo model: labels, ratings and yes-no only", "Demo model: labels, ratings and yes-no only.",
@@ -40,7 +40,8 @@ export const PAGE = [
   "The selected cells", "Usage of this workbook", "Bring back what was deleted",
   // The dialogs.
   "Sign in to RelServe",
-  "Paste your key, or open the invitation link you were sent. No key? Ask whoever runs this server; they make one under Admin or with",
+  "Paste your key, or open the link you were sent. No key? On the server's own machine",
+  "prints a link that signs you in; anybody else is invited under Admin by whoever runs it.",
   "Key", "Stay signed in on this browser", "Forget key", "Sign in",
   "Share this workbook", "A link shows the workbook, with its formulas, to whoever has it. It lets nobody change it, nor ask the model.",
   "It works for", "a day", "a week", "30 days", "a year", "Make a link", "The link, shown this once", "Copy", "Links", "Versions",
@@ -225,6 +226,7 @@ export const en = ({ count, plural }: Formats) => {
       changedElsewhere: (name: string) => `"${name}" was changed elsewhere: this is its version.`,
       backFromElsewhere: (name: string) => `"${name}" was changed elsewhere after it was deleted here: it is back.`,
       conflictElsewhere: (name: string, copy: string) => `"${name}" was changed elsewhere too: what you did here goes on as "${copy}".`,
+      keptBefore: (problem: string) => `Saved before: ${problem}`,
       keptHere: (problem: string) => `Kept in this browser only: ${problem}`,
       keptOnServer: "Saved",
       done: "Done again.",
@@ -399,6 +401,18 @@ export const en = ({ count, plural }: Formats) => {
       noCosts: "this server tells no costs",
     },
 
+    // The line below the head while the server does not answer.
+    away: {
+      since: (time: string) => `The server has not answered since ${time}. It is asked again by itself.`,
+      kept: {
+        saved: "What was typed before is saved there; what is typed now is kept in this browser until then.",
+        behind: "What was typed last is not saved there yet: this browser keeps it until then.",
+        here: "What is typed is kept in this browser.",
+        nowhere: "This browser keeps no workbooks: what is typed now goes with this page. Download what is needed.",
+      },
+      back: "The server answers again.",
+    },
+
     // The line at the bottom while cells wait, and the usage beside it.
     run: {
       pausedLeft: (done: number, waiting: number) => `${count(done)} done, ${count(waiting)} wait`,
@@ -533,14 +547,16 @@ export const en = ({ count, plural }: Formats) => {
     // Templates.
     templates: {
       beyond: "Beyond the built-in demo model",
-      reviews: ["Reviews", "Classify reviews as positive or negative, and rate them"],
-      tickets: ["Support tickets", "Sort tickets by topic, out of a list of topics, and by urgency"],
+      larger: "Wants a larger model than SmolLM2-135M",
+      invoices: ["Invoices", "Extract number, date and total out of invoices of several layouts"],
+      tickets: ["Support tickets", "Sort tickets by topic, out of a list of topics, and count them"],
+      contacts: ["Contacts", "Find email addresses and phone numbers in messages"],
+      dates: ["Dates", "Write dates that were typed in many ways in one"],
+      reviews: ["Reviews", "Classify real reviews, and see how often people agree"],
       leads: ["Leads", "Score leads by how likely they are to buy, and say whether to call"],
-      invoices: ["Invoices", "Extract number and total out of invoices of any layout"],
       translations: ["Translations", "Translate phrases into German and French"],
       summaries: ["Summaries", "Summarize conversations with customers in one sentence"],
-      names: ["Names", "Clean names up: given name first, no titles, one way of writing"],
-    } satisfies { beyond: string } & Record<string, string | [name: string, about: string]>,
+    } satisfies { beyond: string; larger: string } & Record<string, string | [name: string, about: string]>,
 
     // The live view.
     live: {

@@ -13,6 +13,8 @@ export interface Formats {
   percent(part: number, digits?: number): string;
   /** Unix seconds as date and time. */
   moment(seconds: number, timeStyle?: "short" | "medium"): string;
+  /** Unix milliseconds as the time of day. */
+  time(milliseconds: number): string;
   /** The form that goes with an amount: languages have between one and six of them. */
   plural(value: number, forms: PluralForms): string;
 }
@@ -38,6 +40,7 @@ export function formatsOf(language: string): Formats {
     percent: (part, digits = 0) => `${decimal(100 * part, digits)} %`,
     moment: (seconds, timeStyle = "short") =>
       new Date(seconds * 1_000).toLocaleString(language, { dateStyle: "medium", timeStyle }),
+    time: (milliseconds) => new Date(milliseconds).toLocaleTimeString(language, { timeStyle: "medium" }),
     plural: (value, forms) => forms[rules.select(value)] ?? forms.other,
   };
 }

@@ -23,4 +23,4 @@ export const t: Messages = (await LOADERS[language]())(formats);
 // What the part says that the add-ins share.
 Object.assign(words, t.client);
 
-export const { count, decimal, percent, moment } = formats;
+export const { count, decimal, percent, moment, time } = formats;

@@ -55,11 +55,12 @@ export class Gallery {
 }
 
 /** A button whose name is what it does; the table in it is only to look at. */
-export function card({ name, about, isBeyondDemo, rows, sample }: Template, chosen: () => void): HTMLButtonElement {
+export function card({ name, about, isBeyondDemo, wantsLarger, rows, sample }: Template, chosen: () => void): HTMLButtonElement {
   const lines = rows.slice(0, ROWS).map((row, y) =>
     make("tr", {}, ...Array.from({ length: COLUMNS }, (_, x) =>
       y > 0 && x > 0 ? make("td", { class: "answer" }, sample[y - 1] ?? "") : make(y === 0 ? "th" : "td", {}, row[x] ?? ""))));
-  const note = isBeyondDemo ? [" ", make("span", { class: "quiet beyond" }, t.templates.beyond)] : [];
+  const note = wantsLarger ? [" ", make("span", { class: "quiet note" }, t.templates.larger)]
+    : isBeyondDemo ? [" ", make("span", { class: "quiet beyond" }, t.templates.beyond)] : [];
   const button = make("button", { type: "button", class: "card" },
     make("strong", {}, name), " ", make("span", {}, about), ...note,
     make("span", { class: "sample", "aria-hidden": "true", lang: "en" }, make("table", {}, make("tbody", {}, ...lines))));

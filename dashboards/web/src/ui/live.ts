@@ -59,7 +59,7 @@ export class LiveView {
     this.which.addEventListener("change", () => this.look(this.which.value));
     this.details.append(this.lanes.host, this.timeline.host, this.queue.host, this.memory.host, this.shares.host, this.whatIf.host);
     this.details.hidden = this.idle.hidden = true;
-    this.host.replaceChildren(this.state, this.chooser, this.tiles, this.facts, this.idle, this.details, this.curves);
+    this.host.replaceChildren(this.state, this.chooser, this.tiles, this.idle, this.details, this.facts, this.curves);
   }
 
   /** Starts or stops. */

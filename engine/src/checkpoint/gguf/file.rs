@@ -74,7 +74,19 @@ impl Gguf {
         &self.file
     }
 
-    /// All bytes, and how many of them stand before the tensors: for hashing.
+    /// Has a tensor's bytes fetched, where the file is on a disk.
+    pub fn will_read(&self, name: &str) {
+        if let Some(bytes) = self.entries.get(name).and_then(|entry| entry.bytes.clone()) {
+            self.storage.will_read(bytes);
+        }
+    }
+
+    /// All bytes, for hashing.
+    pub(crate) fn storage(&self) -> &Storage {
+        &self.storage
+    }
+
+    /// All bytes, and how many of them stand before the tensors.
     pub fn bytes(&self) -> (&[u8], usize) {
         (self.storage.bytes(), self.header)
     }

@@ -98,6 +98,12 @@ impl WeightSource for GgufWeights {
         Ok((format.plain().unwrap_or(Dtype::Bf16), shape.to_vec()))
     }
 
+    fn will_read(&self, name: &str) {
+        if let Some(name) = self.names.to_gguf(name) {
+            self.gguf.will_read(&name);
+        }
+    }
+
     fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = self.gguf.names().filter_map(|name| self.names.hub_name(name)).collect();
         names.sort();

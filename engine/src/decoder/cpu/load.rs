@@ -5,10 +5,10 @@ use std::sync::Arc;
 use super::Decoder;
 use crate::checkpoint::config::{Mlp, Norm as NormKind, Position};
 use crate::checkpoint::ggml::BlockFormat;
-use crate::checkpoint::names::{LayerNames, bias, layer_names, model_names, weight};
+use crate::checkpoint::names::{LayerNames, bias, model_names, weight};
 use crate::checkpoint::{BlockMatrix, CheckpointError, ModelConfig, RawTensor, WeightSource};
 use crate::decoder::layer::LayerWeights;
-use crate::decoder::tensors::{checked, embedding_scale, norm_weights, rotary};
+use crate::decoder::tensors::{checked, embedding_scale, layers, norm_weights, rotary};
 use crate::device::cpu::Norm;
 use crate::device::{Activation, Cpu, Format, Matrix};
 use crate::parallel::{Alone, Collective};
@@ -73,9 +73,7 @@ impl Decoder {
                 .transpose()?,
             project_in: project(&names.project_in, [hidden, width])?,
             project_out: project(&names.project_out, [width, hidden])?,
-            layers: (0..config.layers)
-                .map(|layer| loader.layer(&layer_names(config, layer)))
-                .collect::<Result<_, _>>()?,
+            layers: layers(config, source, head, |names| loader.layer(names))?,
             final_norm: config
                 .final_norm
                 .then(|| loader.norm(&names.final_norm, config.norm, hidden))

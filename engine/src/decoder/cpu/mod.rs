@@ -113,8 +113,8 @@ impl Decoder {
     }
 
     /// Computes `slots`, writing their keys and values to `pool`, and gives back the hidden states from which
-    /// the sampling slots' logits follow: `[sampling slots and their guesses, embedding]`, for
-    /// [`Self::logits`].
+    /// the logits of each slot's targets, then of its sampling, follow: `[targets, sampling slots and their
+    /// guesses; embedding]`, for [`Self::logits`].
     ///
     /// The slots must have been checked against pool, vocabulary and context (the executor does). Fails where
     /// another rank does.

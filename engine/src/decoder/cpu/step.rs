@@ -18,7 +18,8 @@ struct StepLayout {
     /// Per token: where its keys and values go, and its position.
     cells: Vec<Cell>,
     positions: Vec<usize>,
-    /// Tokens whose last hidden state is wanted, in slot order.
+    /// Tokens whose last hidden state is wanted, in slot order: those before a prompt's targets, then those that
+    /// are sampled.
     sampled: Vec<usize>,
     plan: AttentionPlan,
 }
@@ -47,6 +48,7 @@ impl<'a> CpuStep<'a> {
         let block_tokens = pool.shape().block_tokens;
         let (mut cells, mut positions, mut sampled) = (Vec::new(), Vec::new(), Vec::new());
         for slot in slots {
+            let first = cells.len();
             for i in 0..slot.input.len() {
                 let at = slot.write_offset as usize + i;
                 let block = slot.write_blocks[at / block_tokens].0 as usize;
@@ -57,6 +59,9 @@ impl<'a> CpuStep<'a> {
                 if let Some(rope) = rope {
                     angles.reach(rope, slot.start as usize + slot.input.len());
                 }
+            }
+            if let Some(targets) = &slot.prompt_targets {
+                sampled.extend(first..first + targets.tokens.len());
             }
             if slot.sample.is_some() {
                 // At the last token that is known, and at each guess behind it.

@@ -6,8 +6,11 @@ use super::workspace::{GpuWorkspace, Sizes};
 use super::{GpuDecoder, GpuMatrix, GpuMemory, GpuNorm};
 use crate::checkpoint::config::Mlp;
 use crate::decoder::layer::LayerWeights;
-use crate::device::cuda::{Address, Args, Buffer, Element, Factors, GpuError, Grid, Linear, Scales};
+use crate::device::cuda::{
+    Address, Args, Buffer, Element, Factors, GpuError, Grid, Linear, Q4_ROWS, Scales, unpacking_blocks,
+};
 use crate::pool::PoolShape;
+use crate::settings::KvFormat;
 
 type Layer = LayerWeights<GpuMatrix, GpuNorm>;
 
@@ -34,7 +37,7 @@ pub(super) struct Product<'a> {
 impl GpuDecoder {
     /// Where a layer's keys and values begin in the first block.
     pub(super) fn pool_of(&self, memory: &GpuMemory, layer: usize) -> [Address; 2] {
-        let bytes = self.layer_numbers(memory.shape) * self.element.bytes();
+        let bytes = self.layer_bytes(memory.shape);
         [2 * layer, 2 * layer + 1].map(|number| memory.pool.address().at(number * bytes))
     }
 
@@ -49,7 +52,21 @@ impl GpuDecoder {
 
     /// Rows of queries that a task of many has, where there are kernels for tensor cores.
     pub(super) fn tall_rows(&self, shape: PoolShape) -> Option<usize> {
-        self.is_on_tensor_cores(shape).then_some(if self.gpu.has_wgmma() { WGMMA_ROWS } else { TALL_ROWS })
+        self.is_on_tensor_cores(shape).then_some(if self.is_on_warpgroups() { WGMMA_ROWS } else { TALL_ROWS })
+    }
+
+    /// Whether tasks of many rows are multiplied by warpgroups. What these read must be bf16 when it is copied.
+    pub(super) fn is_on_warpgroups(&self) -> bool {
+        self.gpu.has_wgmma() && self.kv != KvFormat::Q8
+    }
+
+    /// What the names of kernels that read or write keys and values have before those of activations, where
+    /// the two are not as the activations say.
+    pub(super) fn kept_name(&self) -> &'static str {
+        match self.kv {
+            KvFormat::F32 | KvFormat::Bf16 => "",
+            KvFormat::Q8 => "_q8",
+        }
     }
 
     /// Whether there is a kernel for tensor cores.
@@ -158,19 +175,38 @@ impl GpuDecoder {
             outputs: scales.address(),
             sums: work.sums(),
         });
+        let stored = weights.matrix.address();
+        let (factors, w) = match (&scales, weights.in_q4) {
+            (Some(_), _) => (Factors::E4m3, stored),
+            (None, false) => (Factors::Of(self.element), stored),
+            (None, true) if rows <= Q4_ROWS && self.element != Element::F32 => {
+                (Factors::Q4(self.element), stored)
+            }
+            (None, true) => (Factors::Of(self.element), self.unpack(weights)?),
+        };
         self.gpu.linear(&Linear {
             rows,
             outputs: weights.outputs,
             inputs: weights.inputs,
-            factors: if scales.is_some() { Factors::E4m3 } else { Factors::Of(self.element) },
+            factors,
             x,
-            w: weights.matrix.address(),
+            w,
             bias: weights.bias.as_ref().map(Buffer::address),
             y,
             out,
             adds,
             scales,
         })
+    }
+
+    /// Weights of four bits as numbers; where they lie until others are unpacked.
+    fn unpack(&self, weights: &GpuMatrix) -> Result<Address, GpuError> {
+        let GpuMatrix { outputs, inputs, .. } = *weights;
+        let to = self.unpacked.as_ref().expect("there is room for every matrix of four bits").address();
+        let args = Args::new([weights.matrix.address(), to].map(Some)).numbers(&[outputs, inputs]);
+        let grid = Grid { blocks: unpacking_blocks(outputs, inputs), threads: 256, shared: 0 };
+        self.launch("unpack_q4", Some(self.element), grid, args)?;
+        Ok(to)
     }
 
     /// The sums of a product of eight-bit floats.
@@ -208,6 +244,18 @@ impl GpuDecoder {
             Some(element) => self.gpu.launch(&format!("{name}_{}", element.suffix()), grid, &args.bytes()),
             None => self.gpu.launch(name, grid, &args.bytes()),
         }
+    }
+
+    /// Bytes that a step of so many tokens takes beside weights and pool, of which `sampled` are sampled.
+    pub fn step_memory(&self, tokens: usize, sampled: usize) -> usize {
+        let extent = StepExtent { tokens, sampled, flat: 0, tall: 0, merges: true };
+        // A prompt's tokens read what is cached, and themselves; a token's tables are a few numbers.
+        let sizes = self.sizes(extent, 2 * tokens, 64 * tokens);
+        let logits = sampled * self.config.vocab * size_of::<f32>();
+        let masks = sampled * self.config.vocab / 8;
+        let angles =
+            self.rope.as_ref().map_or(0, |_| 2 * self.config.context_max * self.pairs() * size_of::<f32>());
+        (sizes.all() + logits + masks) / 2 * 3 + angles // what grows takes half as much again
     }
 
     /// Bytes of each piece of a step's memory.

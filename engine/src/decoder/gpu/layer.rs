@@ -33,9 +33,10 @@ impl<'a> GpuStep<'a> {
     /// What `rotate` and the kernels of attention begin with, and the numbers that both read.
     fn attention_args(&self, addresses: impl IntoIterator<Item = Option<Address>>) -> Args {
         let config = &self.decoder.config;
+        let block_numbers = self.decoder.block_bytes(self.memory.shape) / self.decoder.kept_bytes();
         Args::new(addresses)
             .numbers(&[config.heads, config.kv_heads, config.head_dim, self.decoder.pairs()])
-            .numbers(&[self.memory.shape.block_tokens, self.decoder.block_numbers(self.memory.shape)])
+            .numbers(&[self.memory.shape.block_tokens, block_numbers])
     }
 
     /// Rows of tokens that sample, to a place of their own.
@@ -116,7 +117,8 @@ impl LayerOps for GpuStep<'_> {
         let args = self.attention_args(addresses.into_iter().chain(norms)).float(epsilon);
         let queries = if layer.q_norm.is_some() { config.heads } else { 0 };
         let warps = self.extent.tokens * (queries + 2 * config.kv_heads);
-        decoder.launch("rotate", Some(decoder.element), Grid::rows(warps.div_ceil(4), 128), args)
+        let name = format!("rotate{}", decoder.kept_name());
+        decoder.launch(&name, Some(decoder.element), Grid::rows(warps.div_ceil(4), 128), args)
     }
 
     /// Tasks of few rows, tasks of many, then the merge of those that read several parts.
@@ -131,9 +133,9 @@ impl LayerOps for GpuStep<'_> {
         let dim = config.head_dim;
         let blocks = |tasks: usize| [tasks as u32, config.kv_heads as u32];
         if decoder.is_on_tensor_cores(self.memory.shape) {
-            // Queries, and two or four tiles of 64 keys and values.
+            // Queries, and two or four tiles of 64 keys and values; or one tile, and two of half its bytes.
             let bytes = |rows: usize| (rows * dim * decoder.element.bytes()) as u32;
-            let tall = match decoder.gpu.has_wgmma() {
+            let tall = match decoder.is_on_warpgroups() {
                 true => ("wgmma", extent.tall, 256, bytes(4 * 2 * 64) + 1024),
                 false => ("tall", extent.tall, 128, bytes(TALL_ROWS + 2 * 2 * 64)),
             };
@@ -142,14 +144,15 @@ impl LayerOps for GpuStep<'_> {
             {
                 let grid = Grid { blocks: blocks(tasks), threads, shared };
                 if tasks > 0 {
-                    let name = format!("attend_{name}_{dim}");
+                    let name = format!("attend_{name}_{dim}{}", decoder.kept_name());
                     decoder.launch(&name, Some(decoder.element), grid, args.clone())?;
                 }
             }
         } else {
             let shared = (((16 + 32) * (dim + 1) + 32 * dim) * size_of::<f32>()) as u32;
             let grid = Grid { blocks: blocks(extent.flat), threads: 128, shared };
-            decoder.launch("attend", Some(decoder.element), grid, args.clone())?; // all tasks are of few rows
+            let name = format!("attend{}", decoder.kept_name());
+            decoder.launch(&name, Some(decoder.element), grid, args.clone())?; // all tasks are of few rows
         }
         if !extent.merges {
             return Ok(());

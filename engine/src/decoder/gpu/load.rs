@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use super::{GpuDecoder, GpuMatrix, GpuNorm, epsilon};
 use crate::checkpoint::config::{Mlp, Norm as NormKind, Position};
-use crate::checkpoint::names::{LayerNames, bias, layer_names, model_names, weight};
-use crate::checkpoint::{CheckpointError, Dtype, ModelConfig, RawTensor, WeightSource};
+use crate::checkpoint::names::{LayerNames, bias, model_names, weight};
+use crate::checkpoint::{BlockMatrix, CheckpointError, Dtype, ModelConfig, RawTensor, WeightSource};
 use crate::decoder::layer::LayerWeights;
-use crate::decoder::tensors::{checked, norm_weights, rotary};
-use crate::device::cuda::{Args, Buffer, Element, Gpu, GpuError, Grid};
+use crate::decoder::tensors::{checked, layers, norm_weights, rotary};
+use crate::device::cpu::NibbleGroup;
+use crate::device::cuda::{Args, Buffer, Element, Gpu, GpuError, Grid, LANE_INPUTS, pack_q4};
 use crate::parallel::Collective;
-use crate::settings::{Keep, Quantize};
+use crate::settings::{Keep, KvFormat, Quantize};
 
 /// A model that a GPU cannot take.
 #[derive(Debug, thiserror::Error)]
@@ -20,9 +21,15 @@ pub enum GpuLoadError {
     Checkpoint(#[from] CheckpointError),
     #[error(transparent)]
     Gpu(#[from] GpuError),
-    /// Why weights cannot be kept as eight-bit floats.
+    /// Why weights cannot be kept in fewer bits.
     #[error("{0}")]
-    Fp8(String),
+    Quantize(String),
+    /// Why keys and values cannot be kept as they should be.
+    #[error("{0}")]
+    Kv(String),
+    /// What the model takes, and what there is.
+    #[error("{0}")]
+    TooLarge(String),
     /// What the model has and the kernels of GPUs have not.
     #[error("the model has {0}, which runs on the processor only")]
     Unsupported(&'static str),
@@ -51,13 +58,13 @@ struct Loader<'a> {
     source: &'a dyn WeightSource,
     gpu: &'a Arc<dyn Gpu>,
     element: Element,
-    /// Whether those of layers become eight-bit floats.
-    in_fp8: bool,
+    /// What those of layers become.
+    quantize: Option<Quantize>,
 }
 
 impl GpuDecoder {
-    /// Reads all weights that `config` asks for and copies them to `gpu`. Of `keep`, what keys
-    /// and values are kept as is for the processor.
+    /// Reads all weights that `config` asks for and copies them to `gpu`, which has been asked whether it can
+    /// keep them ([`super::check_fit`]).
     ///
     /// For one rank of several, `config` and `source` are the rank's own.
     pub fn load(
@@ -66,38 +73,31 @@ impl GpuDecoder {
         (gpu, collective): (Arc<dyn Gpu>, Box<dyn Collective>),
         keep: Keep,
     ) -> Result<Self, GpuLoadError> {
-        if let Some(reason) = refusal(config) {
-            return Err(GpuLoadError::Unsupported(reason));
-        }
         let names = model_names(config.family);
         let stored = source.layout(&weight(&names.embedding))?.0;
         let element = Element::of(keep.dtype.unwrap_or(stored));
-        let in_fp8 = keep.quantize == Some(Quantize::Fp8);
-        if in_fp8 && !gpu.has_e4m3() {
-            let name = gpu.name();
-            return Err(GpuLoadError::Fp8(format!("is fp8, which {name} (before 8.9) does not multiply")));
-        }
-        let loader = Loader { config, source, gpu: &gpu, element, in_fp8 };
+        let loader = Loader { config, source, gpu: &gpu, element, quantize: keep.quantize };
         let (vocab, width, hidden) = (config.vocab, config.embedding, config.hidden);
         let project = |name: &str, shape: [usize; 2]| {
             (width != hidden).then(|| loader.weights(&[(name, shape)], None)).transpose()
         };
         let head = if config.tied_head { &names.embedding } else { &names.head };
         let embedding = || loader.weights(&[(&names.embedding, [vocab, width])], None);
+        let layers = layers(config, source, head, |names| loader.layer(names))?;
         let decoder = Self {
             rope: rotary(config, source)?[0].take(),
             positions: loader.positions(&names.positions)?,
             embedding: (!config.tied_head).then(embedding).transpose()?.map(|weights| weights.matrix),
             project_in: project(&names.project_in, [hidden, width])?,
             project_out: project(&names.project_out, [width, hidden])?,
-            layers: (0..config.layers)
-                .map(|layer| loader.layer(&layer_names(config, layer)))
-                .collect::<Result<_, _>>()?,
+            unpacked: loader.room_to_unpack(&layers)?,
+            layers,
             final_norm: (config.final_norm)
                 .then(|| loader.norm(&names.final_norm, config.norm, hidden))
                 .transpose()?,
             head: loader.weights(&[(head, [vocab, width])], None)?,
             element,
+            kv: kv_format(element, keep.kv)?,
             config: config.clone(),
             collective,
             gpu: Arc::clone(&gpu),
@@ -122,7 +122,8 @@ impl Loader<'_> {
             _ => vec![up],
         };
         // Of the type that they are added to.
-        let own = if self.in_fp8 { Element::F32 } else { self.element };
+        let in_fp8 = self.quantize == Some(Quantize::Fp8);
+        let own = if in_fp8 { Element::F32 } else { self.element };
         let (own, single) = (Some(own), Some(Element::F32));
         let with = |has_bias: bool, element: Option<Element>| element.filter(|_| has_bias);
         Ok(LayerWeights {
@@ -146,46 +147,112 @@ impl Loader<'_> {
         modules: &[(&str, [usize; 2])],
         biases: Option<Element>,
     ) -> Result<GpuMatrix, GpuLoadError> {
-        let outputs = modules.iter().map(|(_, shape)| shape[0]).sum();
-        let inputs = modules[0].1[1];
+        let [outputs, inputs] = extents(modules);
         let matrix = Buffer::new(self.gpu, outputs * inputs * self.element.bytes())?;
-        let (mut end, mut behind) = (0, Vec::new());
+        let mut end = 0;
         for (module, shape) in modules {
             // Straight to the GPU: a matrix that is kept as it is stored is never copied here.
             let tensor = checked(self.source, &weight(module), shape)?;
             let bytes = numbers(&tensor, self.element);
             self.gpu.write(matrix.address().at(end), &bytes)?;
             end += bytes.len();
-            if let Some(element) = biases {
-                let tensor = checked(self.source, &bias(module), &shape[..1])?;
-                behind.extend_from_slice(&numbers(&tensor, element));
-            }
         }
-        Ok(GpuMatrix {
-            matrix,
-            scales: None,
-            bias: biases.map(|_| Buffer::of(self.gpu, &behind)).transpose()?,
-            outputs,
-            inputs,
-        })
+        let bias = self.biases(modules, biases)?;
+        Ok(GpuMatrix { matrix, scales: None, in_q4: false, bias, outputs, inputs })
     }
 
-    /// The same, for the products of a layer: in eight bits where such are wanted, every output under its
-    /// scale.
+    /// The biases of such layers, where they have any.
+    fn biases(
+        &self,
+        modules: &[(&str, [usize; 2])],
+        biases: Option<Element>,
+    ) -> Result<Option<Buffer>, GpuLoadError> {
+        let Some(element) = biases else { return Ok(None) };
+        let mut all = Vec::new();
+        for (module, shape) in modules {
+            let tensor = checked(self.source, &bias(module), &shape[..1])?;
+            all.extend_from_slice(&numbers(&tensor, element));
+        }
+        Ok(Some(Buffer::of(self.gpu, &all)?))
+    }
+
+    /// Such layers, for the products of a layer: in fewer bits where they are wanted so.
     fn products(
         &self,
         modules: &[(&str, [usize; 2])],
         biases: Option<Element>,
     ) -> Result<GpuMatrix, GpuLoadError> {
-        let plain = self.weights(modules, biases)?;
-        if !self.in_fp8 {
-            return Ok(plain);
+        match self.quantize {
+            Some(Quantize::Fp8) => self.in_fp8(modules, biases),
+            Some(Quantize::Q4) => self.in_q4(modules, biases),
+            Some(Quantize::Q8) => {
+                Err(GpuLoadError::Quantize("is q8, which no kernel of a GPU multiplies".to_owned()))
+            }
+            None => self.weights(modules, biases),
         }
-        let GpuMatrix { matrix, bias, outputs, inputs, .. } = plain;
+    }
+
+    /// In four bits: those that are stored so as they are, others rounded. Of a stack of which any are stored in blocks of
+    /// more bits, whoever stored them knew why: it is kept as it is without.
+    fn in_q4(
+        &self,
+        modules: &[(&str, [usize; 2])],
+        biases: Option<Element>,
+    ) -> Result<GpuMatrix, GpuLoadError> {
+        let stored = modules.iter().map(|(module, _)| self.source.blocks(&weight(module)));
+        let stored = stored.collect::<Result<Vec<_>, _>>()?;
+        if stored.iter().flatten().any(|part| !part.has_four_bits()) {
+            return self.weights(modules, biases);
+        }
+        let [outputs, inputs] = extents(modules);
+        if !inputs.is_multiple_of(LANE_INPUTS) {
+            let module = modules[0].0;
+            let reason = format!("is q4, but `{module}` has {inputs} inputs, no multiple of {LANE_INPUTS}");
+            return Err(GpuLoadError::Quantize(reason));
+        }
+        let mut parts = Vec::new();
+        for ((module, shape), stored) in modules.iter().zip(stored) {
+            let fits = |part: &BlockMatrix<'_>| [part.rows().count(), part.inputs] == *shape;
+            parts.push(match stored.filter(fits) {
+                Some(blocks) => FourBitRows::Stored(blocks),
+                None => FourBitRows::Plain(checked(self.source, &weight(module), shape)?),
+            });
+        }
+        let rows: Vec<(&FourBitRows<'_>, usize)> = parts
+            .iter()
+            .zip(modules)
+            .flat_map(|(part, (_, shape))| (0..shape[0]).map(move |row| (part, row)))
+            .collect();
+        let packed = pack_q4(outputs, inputs, |output, put| {
+            let (part, row) = rows[output];
+            part.groups(row, inputs, put);
+        });
+        let matrix = Buffer::of(self.gpu, &packed)?;
+        let bias = self.biases(modules, biases)?;
+        Ok(GpuMatrix { matrix, scales: None, in_q4: true, bias, outputs, inputs })
+    }
+
+    /// Room for the largest matrix of four bits, unpacked.
+    fn room_to_unpack(
+        &self,
+        layers: &[LayerWeights<GpuMatrix, GpuNorm>],
+    ) -> Result<Option<Buffer>, GpuLoadError> {
+        let matrices = layers.iter().flat_map(LayerWeights::matrices).filter(|weights| weights.in_q4);
+        let largest = matrices.map(|weights| weights.outputs * weights.inputs).max();
+        Ok(largest.map(|count| Buffer::new(self.gpu, count * self.element.bytes())).transpose()?)
+    }
+
+    /// In eight bits, every output under its scale.
+    fn in_fp8(
+        &self,
+        modules: &[(&str, [usize; 2])],
+        biases: Option<Element>,
+    ) -> Result<GpuMatrix, GpuLoadError> {
+        let GpuMatrix { matrix, bias, outputs, inputs, .. } = self.weights(modules, biases)?;
         if !outputs.is_multiple_of(16) || !inputs.is_multiple_of(16) {
             let module = modules[0].0;
             let reason = format!("is fp8, but `{module}` is {outputs} x {inputs}, not multiples of 16");
-            return Err(GpuLoadError::Fp8(reason));
+            return Err(GpuLoadError::Quantize(reason));
         }
         let fp8 = Buffer::new(self.gpu, outputs * inputs)?;
         let scales = Buffer::new(self.gpu, outputs * size_of::<f32>())?;
@@ -193,7 +260,7 @@ impl Loader<'_> {
         let kernel = format!("quantize_{}", self.element.suffix());
         let args = Args::new([from, to, of_rows, None]).numbers(&[inputs]).bytes();
         self.gpu.launch(&kernel, Grid::rows(outputs, 256), &args)?;
-        Ok(GpuMatrix { matrix: fp8, scales: Some(scales), bias, outputs, inputs })
+        Ok(GpuMatrix { matrix: fp8, scales: Some(scales), in_q4: false, bias, outputs, inputs })
     }
 
     fn norm(&self, module: &str, kind: NormKind, width: usize) -> Result<GpuNorm, GpuLoadError> {
@@ -219,6 +286,53 @@ impl Loader<'_> {
     }
 }
 
+/// What keys and values are kept as beside weights that are kept as `element`.
+pub(super) fn kv_format(element: Element, wanted: Option<KvFormat>) -> Result<KvFormat, GpuLoadError> {
+    let own = match element {
+        Element::F32 => KvFormat::F32,
+        Element::Bf16 | Element::F16 => KvFormat::Bf16,
+    };
+    match wanted.unwrap_or(own) {
+        format if format == own || format == KvFormat::Q8 => Ok(format),
+        format => {
+            let [format, own] = [format, own].map(KvFormat::name);
+            Err(GpuLoadError::Kv(format!("is {format}; beside these weights a GPU keeps {own} or q8")))
+        }
+    }
+}
+
+/// Outputs of all of some layers together, and their inputs.
+fn extents(modules: &[(&str, [usize; 2])]) -> [usize; 2] {
+    [modules.iter().map(|(_, shape)| shape[0]).sum(), modules[0].1[1]]
+}
+
+/// Rows of weights that are to be of four bits.
+enum FourBitRows<'a> {
+    /// Those that are.
+    Stored(BlockMatrix<'a>),
+    /// Those that are rounded.
+    Plain(RawTensor<'a>),
+}
+
+impl FourBitRows<'_> {
+    /// The groups of a row of `inputs` numbers, in order.
+    fn groups(&self, row: usize, inputs: usize, put: &mut dyn FnMut(NibbleGroup)) {
+        match self {
+            Self::Stored(blocks) => {
+                let row = blocks.rows().nth(row).expect("it has as many rows as its shape");
+                blocks.format.four_bit_groups(row, &mut |numbers, scale, minimum| {
+                    put(NibbleGroup { numbers, scale, minimum });
+                });
+            }
+            Self::Plain(tensor) => {
+                let mut weights = vec![0.0; inputs];
+                tensor.read_row(row, &mut weights);
+                NibbleGroup::of_row(&weights, put);
+            }
+        }
+    }
+}
+
 /// A tensor's numbers as another type.
 fn numbers<'a>(tensor: &'a RawTensor<'_>, element: Element) -> Cow<'a, [u8]> {
     match (element, tensor.dtype) {
@@ -234,5 +348,23 @@ fn numbers<'a>(tensor: &'a RawTensor<'_>, element: Element) -> Cow<'a, [u8]> {
             let round = |number: f32| half::f16::from_f32(number).to_le_bytes();
             Cow::Owned(tensor.to_f32().into_iter().flat_map(round).collect())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_and_values_are_as_weights_are_or_of_eight_bits() {
+        let format = |element, wanted| kv_format(element, wanted).map_err(|error| error.to_string());
+        assert_eq!(format(Element::F32, None), Ok(KvFormat::F32));
+        assert_eq!(format(Element::F16, None), Ok(KvFormat::Bf16));
+        assert_eq!(format(Element::Bf16, Some(KvFormat::Bf16)), Ok(KvFormat::Bf16));
+        for element in [Element::F32, Element::Bf16, Element::F16] {
+            assert_eq!(format(element, Some(KvFormat::Q8)), Ok(KvFormat::Q8));
+        }
+        let refused = format(Element::Bf16, Some(KvFormat::F32)).expect_err("there are no kernels");
+        assert_eq!(refused, "is f32; beside these weights a GPU keeps bf16 or q8");
     }
 }

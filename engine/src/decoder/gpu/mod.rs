@@ -6,6 +6,7 @@
 //! is recorded once for all steps of about its size and replayed.
 
 mod extent;
+mod fit;
 mod launches;
 mod layer;
 mod load;
@@ -26,10 +27,16 @@ use crate::device::cuda::{Address, Buffer, Element, Gpu, GpuError, Graph, HostBu
 use crate::parallel::Collective;
 use crate::pool::PoolShape;
 use crate::rope::Rope;
+use crate::settings::KvFormat;
+pub use fit::check_fit;
 pub use load::{GpuLoadError, refusal};
 pub use sampling::{Draw, LogitQueries, LogitStats, SampleQuery};
 use step::Recording;
 use workspace::GpuWorkspace;
+
+/// What a layer's keys in a block, and its values, begin at a multiple of where scales lie behind them: copies of so many bytes read
+/// them.
+const KEPT_ALIGN: usize = 16;
 
 /// A model, or a rank of one, whose weights are on a GPU.
 pub struct GpuDecoder {
@@ -38,6 +45,7 @@ pub struct GpuDecoder {
     /// The host's end of the group of ranks; sums of activations are the GPU's own.
     collective: Box<dyn Collective>,
     element: Element,
+    kv: KvFormat,
     rope: Option<Rope>,
     embedding: Option<Buffer>,
     positions: Option<Buffer>,
@@ -46,6 +54,8 @@ pub struct GpuDecoder {
     layers: Vec<LayerWeights<GpuMatrix, GpuNorm>>,
     final_norm: Option<GpuNorm>,
     head: GpuMatrix,
+    /// Room for the largest matrix of four bits as it is unpacked, where there are such.
+    unpacked: Option<Buffer>,
 }
 
 /// A matrix `[outputs, inputs]`, and what is added behind it.
@@ -53,6 +63,8 @@ struct GpuMatrix {
     matrix: Buffer,
     /// Of each output, where they are eight-bit floats.
     scales: Option<Buffer>,
+    /// Whether they are of four bits ([`crate::device::cuda::pack_q4`]).
+    in_q4: bool,
     bias: Option<Buffer>,
     outputs: usize,
     inputs: usize,
@@ -72,7 +84,8 @@ pub struct GpuMemory {
     graphs: HashMap<Recording, Option<Box<dyn Graph>>>,
     shape: PoolShape,
     /// `[blocks][layers][keys, values][kv_heads][block_tokens][head_dim]`: a block is one stretch, which
-    /// moves as one.
+    /// moves as one. Where numbers have scales, `[kv_heads][block_tokens]` of them lie behind a layer's keys in a
+    /// block, and behind its values.
     pool: Buffer,
     /// Where blocks of the pool move to that give way to others, where there is such a place; laid out as the
     /// pool is.
@@ -92,9 +105,9 @@ impl GpuDecoder {
         &self.config
     }
 
-    /// What weights, keys and values are kept as.
-    pub fn element(&self) -> Element {
-        self.element
+    /// What keys and values are kept as.
+    pub fn kv(&self) -> KvFormat {
+        self.kv
     }
 
     /// Bytes of weights that one step reads, whatever its batch.
@@ -116,7 +129,7 @@ impl GpuDecoder {
 
     /// A pool of `shape` and the memory of steps.
     pub fn memory(&self, shape: PoolShape) -> Result<GpuMemory, GpuError> {
-        let bytes = shape.blocks * self.block_numbers(shape) * self.element.bytes();
+        let bytes = shape.blocks * self.block_bytes(shape);
         Ok(GpuMemory {
             shape,
             pool: Buffer::new(&self.gpu, bytes)?,
@@ -129,19 +142,37 @@ impl GpuDecoder {
         })
     }
 
-    /// Numbers of a block's keys in one layer.
-    fn layer_numbers(&self, shape: PoolShape) -> usize {
-        shape.kv_heads * shape.block_tokens * shape.head_dim
+    /// Bytes of a number among keys and values.
+    fn kept_bytes(&self) -> usize {
+        match self.kv {
+            KvFormat::F32 => size_of::<f32>(),
+            KvFormat::Bf16 => size_of::<half::bf16>(),
+            KvFormat::Q8 => size_of::<i8>(),
+        }
     }
 
-    /// Numbers of a block.
-    fn block_numbers(&self, shape: PoolShape) -> usize {
-        shape.layers * 2 * self.layer_numbers(shape)
+    /// Bytes of a block's keys in one layer, or of its values, with the scales of those that have some.
+    fn layer_bytes(&self, shape: PoolShape) -> usize {
+        let rows = shape.kv_heads * shape.block_tokens;
+        let numbers = rows * shape.head_dim * self.kept_bytes();
+        match self.kv {
+            KvFormat::F32 | KvFormat::Bf16 => numbers,
+            KvFormat::Q8 => {
+                // As `scales_behind` of the kernels finds them.
+                let scales = numbers.next_multiple_of(size_of::<half::bf16>());
+                (scales + rows * size_of::<half::bf16>()).next_multiple_of(KEPT_ALIGN)
+            }
+        }
+    }
+
+    /// Bytes of a block.
+    fn block_bytes(&self, shape: PoolShape) -> usize {
+        shape.layers * 2 * self.layer_bytes(shape)
     }
 
     /// Gives the pool a tier of so many blocks of pinned host memory.
     pub fn add_tier(&self, memory: &mut GpuMemory, blocks: usize) -> Result<(), GpuError> {
-        let bytes = blocks * self.block_numbers(memory.shape) * self.element.bytes();
+        let bytes = blocks * self.block_bytes(memory.shape);
         memory.tier = Some(HostBuffer::new(&self.gpu, bytes)?);
         Ok(())
     }
@@ -150,7 +181,7 @@ impl GpuDecoder {
     /// that return.
     pub fn move_blocks(&self, memory: &GpuMemory, moves: &Moves) -> Result<(), GpuError> {
         let Some(tier) = &memory.tier else { return Ok(()) };
-        let bytes = self.block_numbers(memory.shape) * self.element.bytes();
+        let bytes = self.block_bytes(memory.shape);
         let at = |start: Address, block: u32| start.at(block as usize * bytes);
         let (pool, host) = (memory.pool.address(), tier.address());
         for one in &moves.out {

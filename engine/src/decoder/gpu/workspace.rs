@@ -46,6 +46,13 @@ macro_rules! pieces {
             $($(#[$doc])* pub(super) $name: usize,)*
         }
 
+        impl Sizes {
+            /// Of all of them.
+            pub(super) fn all(&self) -> usize {
+                [$(self.$name),*].into_iter().sum()
+            }
+        }
+
         impl GpuWorkspace {
             /// Whether a step fits in as it is.
             pub(super) fn has_room(&self, sizes: &Sizes) -> bool {

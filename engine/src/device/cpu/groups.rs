@@ -8,7 +8,7 @@
 //! Both operands lie in groups ([`super::layout::groups`]).
 
 use super::isa::Isa;
-use super::kernels::{avx2_bytes, avx512_vnni, portable, quantise};
+use super::kernels::{avx2_bytes, avx512_vnni, neon_bytes, neon_dotprod, neon_i8mm, portable, quantise};
 use super::layout::blocks::{BlockLayout, RowBlock};
 use super::layout::groups::{Block, DEPTH_BLOCK, EMPTY, GroupTile, group_bytes, panel_bytes};
 use super::product::{Kernel, Next, Steps};
@@ -16,7 +16,7 @@ use super::product::{Kernel, Next, Steps};
 /// Outputs of a panel.
 pub(super) fn panel(isa: Isa) -> usize {
     match isa {
-        Isa::Portable | Isa::Avx2 | Isa::Avx512 => isa.panel(),
+        Isa::Portable | Isa::Neon | Isa::NeonDotprod | Isa::NeonI8mm | Isa::Avx2 | Isa::Avx512 => isa.panel(),
         Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => 64,
     }
 }
@@ -32,7 +32,9 @@ pub(super) fn quantise_rows<'a>(
     blocks.lay_out(x, packed, |from, block| {
         let block = &mut block[0];
         match isa {
-            Isa::Portable => quantise::quantise(from, group, block),
+            Isa::Portable | Isa::Neon | Isa::NeonDotprod | Isa::NeonI8mm => {
+                quantise::quantise(from, group, block)
+            }
             // SAFETY: a `Cpu` holds available kernels only, and these have the instructions.
             Isa::Avx2 => unsafe { avx2_bytes::quantise(from, group, block) },
             // SAFETY: as above.
@@ -82,6 +84,12 @@ impl Kernel for Groups<'_> {
         match self.isa {
             Isa::Portable => portable::groups(tile),
             // SAFETY: the instructions are this function's own contract.
+            Isa::Neon => unsafe { neon_bytes::add(tile) },
+            // SAFETY: as above.
+            Isa::NeonDotprod => unsafe { neon_dotprod::add(tile) },
+            // SAFETY: as above.
+            Isa::NeonI8mm => unsafe { neon_i8mm::add(tile) },
+            // SAFETY: as above.
             Isa::Avx2 | Isa::Avx512 => unsafe { avx2_bytes::add(tile) },
             // SAFETY: as above.
             Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => unsafe { avx512_vnni::add(tile) },

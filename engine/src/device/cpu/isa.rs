@@ -1,15 +1,24 @@
 //! Which instructions the processor has, found at run time.
 
+#[cfg(target_arch = "aarch64")]
+use std::arch::is_aarch64_feature_detected;
+
 use serde::{Deserialize, Serialize};
 
 use super::kernels::amx;
 
-/// A set of kernels; each has all that those above it in this list need.
+/// A set of kernels; each has all that those above it in this list need which are for the same processors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Isa {
     /// Plain Rust, and the reference for the others.
     Portable,
+    /// 128-bit vectors of ARM's processors.
+    Neon,
+    /// The same that multiply eight-bit integers, four at a time.
+    NeonDotprod,
+    /// The same that multiply eight-bit integers of two rows with two outputs', eight at a time.
+    NeonI8mm,
     /// 256-bit vectors with fused multiply-add and half-float conversion.
     Avx2,
     /// 512-bit vectors.
@@ -24,8 +33,17 @@ pub enum Isa {
 
 impl Isa {
     /// All of them, the best last.
-    pub const ALL: [Self; 6] =
-        [Self::Portable, Self::Avx2, Self::Avx512, Self::Avx512Vnni, Self::Avx512Bf16, Self::Amx];
+    pub const ALL: [Self; 9] = [
+        Self::Portable,
+        Self::Neon,
+        Self::NeonDotprod,
+        Self::NeonI8mm,
+        Self::Avx2,
+        Self::Avx512,
+        Self::Avx512Vnni,
+        Self::Avx512Bf16,
+        Self::Amx,
+    ];
 
     /// Those that this machine has, the best last.
     pub fn available() -> impl Iterator<Item = Self> {
@@ -41,6 +59,14 @@ impl Isa {
     pub fn is_available(self) -> bool {
         match self {
             Self::Portable => true,
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon => is_aarch64_feature_detected!("neon"),
+            #[cfg(target_arch = "aarch64")]
+            Self::NeonDotprod => Self::Neon.is_available() && is_aarch64_feature_detected!("dotprod"),
+            #[cfg(target_arch = "aarch64")]
+            Self::NeonI8mm => Self::NeonDotprod.is_available() && is_aarch64_feature_detected!("i8mm"),
+            #[cfg(not(target_arch = "aarch64"))]
+            Self::Neon | Self::NeonDotprod | Self::NeonI8mm => false,
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 => {
                 is_x86_feature_detected!("avx2")
@@ -67,7 +93,7 @@ impl Isa {
     /// Outputs of a product computed side by side: the width of a packed panel of weights.
     pub fn panel(self) -> usize {
         match self {
-            Self::Portable | Self::Avx2 => 16,
+            Self::Portable | Self::Neon | Self::NeonDotprod | Self::NeonI8mm | Self::Avx2 => 16,
             Self::Avx512 | Self::Avx512Vnni | Self::Avx512Bf16 | Self::Amx => 32,
         }
     }
@@ -76,7 +102,7 @@ impl Isa {
     pub fn rows_max(self) -> usize {
         match self {
             Self::Portable => 4,
-            Self::Avx2 => 6,
+            Self::Neon | Self::NeonDotprod | Self::NeonI8mm | Self::Avx2 => 6,
             Self::Avx512 | Self::Avx512Vnni | Self::Avx512Bf16 | Self::Amx => 12,
         }
     }

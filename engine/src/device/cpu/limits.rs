@@ -99,7 +99,7 @@ mod kernels {
             Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => (16, || unsafe { single_512() }),
             // SAFETY: as above.
             Isa::Avx2 => (8, || unsafe { single_256() }),
-            Isa::Portable => (4, super::portable),
+            Isa::Portable | Isa::Neon | Isa::NeonDotprod | Isa::NeonI8mm => (4, super::portable),
         }
     }
 
@@ -112,7 +112,7 @@ mod kernels {
     /// Lanes of four integers, and the loop, where there are instructions for them.
     pub(super) fn bytes(isa: Isa) -> Option<(usize, fn())> {
         match isa {
-            Isa::Portable => None,
+            Isa::Portable | Isa::Neon | Isa::NeonDotprod | Isa::NeonI8mm => None,
             // SAFETY: as above.
             Isa::Avx2 | Isa::Avx512 => Some((8, || unsafe { bytes_256() })),
             // SAFETY: as above.
@@ -183,7 +183,96 @@ mod kernels {
     }
 }
 
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(target_arch = "aarch64")]
+mod kernels {
+    use std::arch::aarch64::*;
+    use std::hint::black_box;
+
+    use super::super::kernels::{neon_bytes, neon_dotprod, neon_i8mm};
+    use super::Isa;
+
+    /// Rounds of a kernel.
+    pub(super) const TIMES: usize = 1_000_000;
+    /// Sums that do not wait for one another: more than the instructions' latency leaves idle.
+    pub(super) const SUMS: usize = 16;
+
+    /// Lanes and the loop of the widest multiplication in single precision.
+    pub(super) fn single(isa: Isa) -> (usize, fn()) {
+        match isa {
+            // SAFETY: a device has only kernels that its processor has (`Cpu::with_isa`).
+            Isa::Neon | Isa::NeonDotprod | Isa::NeonI8mm => (4, || unsafe { single_128() }),
+            _ => (4, super::portable),
+        }
+    }
+
+    /// Lanes of pairs: no kernel multiplies such.
+    pub(super) fn pairs(_isa: Isa) -> Option<(usize, fn())> {
+        None
+    }
+
+    /// Lanes of four integers, and the loop, where there are instructions for them.
+    pub(super) fn bytes(isa: Isa) -> Option<(usize, fn())> {
+        match isa {
+            // SAFETY: as above.
+            Isa::Neon => Some((4, || unsafe { bytes_128() })),
+            // SAFETY: as above.
+            Isa::NeonDotprod => Some((4, || unsafe { fours_128() })),
+            // SAFETY: as above.
+            Isa::NeonI8mm => Some((8, || unsafe { eights_128() })),
+            _ => None,
+        }
+    }
+
+    #[target_feature(enable = "neon")]
+    fn single_128() {
+        let one = vdupq_n_f32(black_box(1.0));
+        let mut sums = [vdupq_n_f32(0.0); SUMS];
+        for _ in 0..TIMES {
+            for sum in &mut sums {
+                *sum = vfmaq_f32(*sum, one, one);
+            }
+        }
+        black_box(sums);
+    }
+
+    #[target_feature(enable = "neon")]
+    fn bytes_128() {
+        let ones = vdupq_n_s8(black_box(1));
+        let mut sums = [vdupq_n_s32(0); SUMS];
+        for _ in 0..TIMES {
+            for sum in &mut sums {
+                *sum = neon_bytes::dot::<0>(*sum, black_box(ones), ones);
+            }
+        }
+        black_box(sums);
+    }
+
+    #[target_feature(enable = "neon,dotprod")]
+    fn fours_128() {
+        let ones = vdupq_n_s8(black_box(1));
+        let mut sums = [vdupq_n_s32(0); SUMS];
+        for _ in 0..TIMES {
+            for sum in &mut sums {
+                *sum = neon_dotprod::dot::<0>(*sum, ones, ones);
+            }
+        }
+        black_box(sums);
+    }
+
+    #[target_feature(enable = "neon,i8mm")]
+    fn eights_128() {
+        let ones = vdupq_n_s8(black_box(1));
+        let mut sums = [vdupq_n_s32(0); SUMS];
+        for _ in 0..TIMES {
+            for sum in &mut sums {
+                *sum = neon_i8mm::multiply(*sum, vreinterpretq_u8_s8(ones), ones);
+            }
+        }
+        black_box(sums);
+    }
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 mod kernels {
     use super::Isa;
 

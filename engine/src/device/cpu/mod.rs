@@ -46,6 +46,7 @@ pub(crate) use kernels::emulated::Emulated;
 pub(crate) use layout::aligned::Aligned;
 pub(crate) use layout::blocks::{LANES, row_blocks};
 pub(crate) use layout::bytes::BytePair;
+pub(crate) use layout::nibbles::NibbleGroup;
 pub(crate) use layout::packed::Packed;
 pub(crate) use layout::pairs::Pair;
 pub(crate) use layout::strip::SCORES_MAX;

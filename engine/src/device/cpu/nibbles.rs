@@ -7,7 +7,7 @@
 
 use super::groups::quantise_rows;
 use super::isa::Isa;
-use super::kernels::{avx2_nibbles, avx512_nibbles, portable};
+use super::kernels::{avx2_nibbles, avx512_nibbles, neon_bytes, neon_dotprod, neon_i8mm, portable};
 use super::layout::blocks::RowBlock;
 use super::layout::groups::{Block, DEPTH_BLOCK, PIECE};
 use super::layout::nibbles::{NibbleTile, group_bytes, panel_bytes};
@@ -64,6 +64,12 @@ impl Kernel for Nibbles<'_> {
         match self.isa {
             Isa::Portable => portable::nibbles(tile),
             // SAFETY: the instructions are this function's own contract.
+            Isa::Neon => unsafe { neon_bytes::add_nibbles(tile) },
+            // SAFETY: as above.
+            Isa::NeonDotprod => unsafe { neon_dotprod::add_nibbles(tile) },
+            // SAFETY: as above.
+            Isa::NeonI8mm => unsafe { neon_i8mm::add_nibbles(tile) },
+            // SAFETY: as above.
             Isa::Avx2 | Isa::Avx512 => unsafe { avx2_nibbles::add(tile) },
             // SAFETY: as above.
             Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => unsafe { avx512_nibbles::add(tile) },

@@ -48,23 +48,6 @@ struct Stack {
     width: usize,
 }
 
-/// Row `index` of a stored matrix, in single precision.
-fn read_row(tensor: &RawTensor<'_>, index: usize, row: &mut [f32]) {
-    let size = row.len() * tensor.dtype.bytes();
-    let data = &tensor.data[index * size..(index + 1) * size];
-    let words = data.as_chunks::<2>().0;
-    match tensor.dtype {
-        Dtype::F32 => fill(row, data.as_chunks::<4>().0, |word| f32::from_le_bytes(*word)),
-        Dtype::F16 => fill(row, words, |word| half::f16::from_le_bytes(*word).to_f32()),
-        Dtype::Bf16 => fill(row, words, |word| half::bf16::from_le_bytes(*word).to_f32()),
-    }
-}
-
-/// `row[k] = value(words[k])`.
-fn fill<W>(row: &mut [f32], words: &[W], value: impl Fn(&W) -> f32) {
-    row.iter_mut().zip(words).for_each(|(to, word)| *to = value(word));
-}
-
 impl Cpu {
     /// Packs the matrices `parts`, stacked by outputs: each `[outputs, inputs]`, with equal inputs.
     ///
@@ -94,7 +77,7 @@ impl Cpu {
         self.packed(Stack { rows: rows.len(), inputs, width }, bias, activation, |lanes| {
             let count = lanes.count();
             let read = |lane: usize, weights: &mut [f32]| match lanes.row(lane) {
-                Some(row) => read_row(rows[row].0, rows[row].1, weights),
+                Some(row) => rows[row].0.read_row(rows[row].1, weights),
                 None => weights.fill(0.0),
             };
             match format {
@@ -115,7 +98,7 @@ impl Cpu {
                     if lanes.row(lane).is_some() {
                         let mut weights = vec![0.0; inputs];
                         read(lane, &mut weights);
-                        weights.chunks(groups::PIECE).for_each(|group| put(NibbleGroup::rounded(group)));
+                        NibbleGroup::of_row(&weights, put);
                     }
                 })),
             }

@@ -1,4 +1,5 @@
-//! Plain loops that the compiler turns into vectors, compiled once per instruction set.
+//! Plain loops that the compiler turns into vectors, compiled once per instruction set. ARM's vectors are in every
+//! processor that it compiles for.
 
 /// Compiles a body once per instruction set and picks among them.
 macro_rules! per_isa {

@@ -5,7 +5,7 @@
 //! columns of [`LANES`] lanes: the loop is [`super::kernels::strip_loop`]'s.
 
 use super::isa::Isa;
-use super::kernels::{avx2, avx512, avx512_bf16, portable};
+use super::kernels::{avx2, avx512, avx512_bf16, neon, portable};
 use super::layout::aligned::Aligned;
 use super::layout::blocks::LANES;
 use super::layout::packed::Bits;
@@ -113,6 +113,7 @@ impl Product for Singles {
         unsafe {
             match isa {
                 Isa::Portable => portable::strip(rows, columns, strip),
+                Isa::Neon | Isa::NeonDotprod | Isa::NeonI8mm => neon::strip_singles(rows, columns, strip),
                 Isa::Avx2 => avx2::strip_singles(rows, columns, strip),
                 Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => {
                     avx512::strip_singles(rows, columns, strip)
@@ -141,6 +142,7 @@ impl Product for Widened {
         unsafe {
             match isa {
                 Isa::Portable => portable::strip(rows, columns, strip),
+                Isa::Neon | Isa::NeonDotprod | Isa::NeonI8mm => neon::strip_widened(rows, columns, strip),
                 Isa::Avx2 => avx2::strip_widened(rows, columns, strip),
                 Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => {
                     avx512::strip_widened(rows, columns, strip)
@@ -171,7 +173,7 @@ impl Product for Rounded {
 /// Most columns that a kernel of `isa` takes at once.
 fn columns_max(isa: Isa) -> usize {
     match isa {
-        Isa::Portable | Isa::Avx2 => 1,
+        Isa::Portable | Isa::Neon | Isa::NeonDotprod | Isa::NeonI8mm | Isa::Avx2 => 1,
         Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => COLUMNS_MAX,
     }
 }
@@ -179,7 +181,7 @@ fn columns_max(isa: Isa) -> usize {
 /// Most rows that a kernel of `isa` takes at once.
 fn rows_max(isa: Isa) -> usize {
     match isa {
-        Isa::Portable | Isa::Avx2 => 4,
+        Isa::Portable | Isa::Neon | Isa::NeonDotprod | Isa::NeonI8mm | Isa::Avx2 => 4,
         Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => ROWS_MAX,
     }
 }

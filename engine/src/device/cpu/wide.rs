@@ -3,7 +3,7 @@
 //! A panel and the rows of a block lie as [`super::layout::wide`] says.
 
 use super::isa::Isa;
-use super::kernels::{avx2, avx512, portable};
+use super::kernels::{avx2, avx512, neon, portable};
 use super::layout::blocks::RowBlock;
 use super::layout::wide::{DEPTH_BLOCK, Tile, WeightElement};
 use super::product::{Kernel, Next, Steps};
@@ -25,6 +25,7 @@ macro_rules! tile_element {
                 unsafe {
                     match isa {
                         Isa::Portable => portable::packed(rows, columns, tile),
+                        Isa::Neon | Isa::NeonDotprod | Isa::NeonI8mm => neon::$kernel(rows, columns, tile),
                         Isa::Avx2 => avx2::$kernel(rows, columns, tile),
                         Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => {
                             avx512::$kernel(rows, columns, tile)

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::Args;
+use super::four_bits::product_blocks;
 use crate::checkpoint::Dtype;
 
 /// Why a GPU does not do as it is told.
@@ -79,7 +80,13 @@ pub enum Factors {
     Of(Element),
     /// Eight bits, E4M3. Extents are multiples of 16; without scales there is no bias, and `y` is single precision.
     E4m3,
+    /// Activations of this kind, of two bytes, and weights of four bits (kernels/q4.cuh), by a kernel of our own. Inputs are whole
+    /// eights; there are no scales beside those of the weights.
+    Q4(Element),
 }
+
+/// Rows, at most, and outputs of a block of the kernels for few rows.
+pub(crate) const FEW_ROWS: [(usize, usize); 3] = [(8, 16), (16, 16), (32, 32)];
 
 /// Rows of the recorded steps that have at least `rows`: few counts stand for all, so that few steps are recorded and few
 /// products timed.
@@ -163,6 +170,23 @@ impl Linear {
             }
             None => *self,
         }
+    }
+
+    /// The kernel of a product with weights of four bits.
+    pub fn four_bit(&self) -> Option<(String, Grid, Vec<u8>)> {
+        let Factors::Q4(element) = self.factors else { return None };
+        let Self { rows, outputs, inputs, x, w, bias, y, out, adds, .. } = *self;
+        let larger = FEW_ROWS.into_iter().find(|(most, _)| rows <= *most);
+        let (most, block) = larger.unwrap_or(FEW_ROWS[2]); // several blocks' rows
+        let args = Args::new([Some(x), Some(w), bias, Some(y), None, None]).numbers(&[
+            rows,
+            outputs,
+            inputs,
+            usize::from(adds),
+        ]);
+        let name = format!("product_q4_{}_{}_{most}", element.suffix(), out.suffix());
+        let grid = Grid { blocks: product_blocks((most, block), rows, outputs), threads: 256, shared: 0 };
+        Some((name, grid, args.bytes()))
     }
 
     /// The kernel that makes numbers of such sums.

@@ -16,6 +16,7 @@ use crate::routes::{
     Arrived, ForModel, get_only, lower, number, off_thread, only_get_delete, only_post, read_timely,
 };
 use crate::services::prepare::RequestContext;
+use crate::services::responses::background::BackgroundRequest;
 use crate::services::{openai, responses};
 use crate::state::App;
 use crate::wire::openai::{PREVIOUS, ResponseEnvelope, ResponseEvents, ResponseReply};
@@ -43,6 +44,11 @@ pub fn configure(routes: &mut ServiceConfig) {
                 .route(web::delete().to(delete_response))
                 .default_service(web::to(only_get_delete)),
         )
+        .service(
+            web::resource("/v1/responses/{id}/cancel")
+                .route(web::post().to(cancel_response))
+                .default_service(web::to(only_post)),
+        )
         .service(get_only("/v1/responses/{id}/input_items", response_input_items));
 }
 
@@ -51,7 +57,8 @@ pub fn configure(routes: &mut ServiceConfig) {
     post, path = "/v1/responses", tag = "openai",
     request_body(content = Object, description = "model, input (a text, or messages whose content is text), instructions, \
         max_output_tokens, tools (functions), tool_choice, parallel_tool_calls, text.format (text, json_object, json_schema), temperature, top_p, stream, metadata, \
-        store (whether the response is kept), previous_response_id (one that is kept: its conversation stands before `input`); and what \
+        store (whether the response is kept), background (whether it runs while nobody waits), \
+        previous_response_id (one that is kept: its conversation stands before `input`); and what \
         /v1/chat/completions takes beyond OpenAI."),
     responses(
         (status = 200, body = ResponseReply),
@@ -71,9 +78,14 @@ pub async fn create_response(
     let Ok(prepared) = clock.within(peek.deadline(), read(&app, caller, &arrived)).await else {
         return Ok(late(peek.is_stream()));
     };
-    let (model, openai::PreparedResponse { asked, echo, conversation }) = prepared?;
+    let (model, openai::PreparedResponse { asked, echo, conversation, background }) = prepared?;
     let asked = of_client(asked, request.headers())?;
     let ignored = ignored_header(&asked.ignored);
+    if let Some(body) = background {
+        let wanted = BackgroundRequest { asked, echo, body };
+        let reply = responses::background::begin(&app, &model, caller, wanted).await?;
+        return Ok(with_ignored(HttpResponse::Ok().json(reply), ignored));
+    }
     let (is_stream, deadline, tools) = (asked.stream, asked.work.deadline, asked.tools);
     let Ok(handle) = begin(&app, &model, caller, asked.work).await? else { return Ok(late(is_stream)) };
     let envelope = ResponseEnvelope::new(handle.relquery(), model.model(), echo).calling(tools);
@@ -146,17 +158,50 @@ async fn read(
     lower((app, caller), body, peek.arrival(), prepare).await
 }
 
-/// A response that is kept.
+/// What of a response is asked for.
+#[derive(Debug, Deserialize)]
+pub struct ResponseQuery {
+    stream: Option<String>,
+}
+
+/// A response that is kept, or runs in the background.
 #[utoipa::path(
-    get, path = "/v1/responses/{id}", tag = "openai", params(("id" = String, Path)),
+    get, path = "/v1/responses/{id}", tag = "openai",
+    params(
+        ("id" = String, Path),
+        ("stream" = Option<String>, Query, pattern = "^false$", description = "false: a response that began is not streamed")
+    ),
     responses((status = 200, body = ResponseReply), (status = 404, body = ErrorBody)), security(("key" = []))
 )]
 pub async fn response(
     app: Data<App>,
     Authenticated(caller): Authenticated,
     id: Path<String>,
+    query: Query<ResponseQuery>,
 ) -> Result<HttpResponse, ApiError> {
+    if query.stream.as_deref().is_some_and(|stream| stream != "false") {
+        return Err(ApiError::invalid("stream", "must be false: ask again until the response is over"));
+    }
     let found = responses::find(&app, caller.tenant, &id).await?;
+    Ok(HttpResponse::Ok().content_type(ContentType::json()).body(found.reply))
+}
+
+/// Calls a response off that runs in the background. One that is over stays as it is.
+#[utoipa::path(
+    post, path = "/v1/responses/{id}/cancel", tag = "openai", params(("id" = String, Path)),
+    responses(
+        (status = 200, body = ResponseReply),
+        (status = 400, body = ErrorBody, description = "it is not one of the background"),
+        (status = 404, body = ErrorBody)
+    ),
+    security(("key" = []))
+)]
+pub async fn cancel_response(
+    app: Data<App>,
+    Authenticated(caller): Authenticated,
+    id: Path<String>,
+) -> Result<HttpResponse, ApiError> {
+    let found = responses::background::cancel(&app, caller.tenant, &id).await?;
     Ok(HttpResponse::Ok().content_type(ContentType::json()).body(found.reply))
 }
 

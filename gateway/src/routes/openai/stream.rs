@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use serving::clock::Deadline;
 use serving::error::RequestError;
 use serving::ownership::{self, OwnerHandle};
-use serving::relquery_state::{RelQueryState, State, Usage};
+use serving::relquery_state::{RelQueryState, Usage};
 use tokio::sync::watch;
 
 use crate::error::too_late;
@@ -44,14 +44,20 @@ pub(crate) enum Talk {
 
 impl Talk {
     /// What is new, as events; whether that was all.
-    fn look(&mut self, state: &State) -> (String, bool) {
+    fn look(&mut self, relquery: &RelQueryState) -> (String, bool) {
         match self {
             Self::Chunks(chunker) => {
-                let look = chunker.look(state);
+                let look = if chunker.tells_scores() {
+                    // There may be many: the loop does not wait until they are written.
+                    let state = relquery.read().clone();
+                    chunker.look(&state)
+                } else {
+                    chunker.look(&relquery.read())
+                };
                 (events(&look), look.end.is_some())
             }
-            Self::Events(response, _) => response.look(state),
-            Self::Messages(message) => message.look(state),
+            Self::Events(response, _) => response.look(&relquery.read()),
+            Self::Messages(message) => message.look(&relquery.read()),
         }
     }
 
@@ -104,7 +110,7 @@ impl ChunkReader {
             let handle = self.handle.as_ref()?;
             self.version.mark_unchanged();
             self.talk.keep(&self.app, handle.relquery()).await;
-            let (events, is_over) = self.talk.look(&handle.relquery().read());
+            let (events, is_over) = self.talk.look(handle.relquery());
             if is_over {
                 self.handle = None;
             }

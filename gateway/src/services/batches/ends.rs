@@ -57,18 +57,23 @@ pub(super) async fn give_up(
     Ok(Some(Stop::GivenUp(LineError::whole(code, error.to_string()))))
 }
 
-/// Fails the first line that is not recorded; its number.
+/// Fails the first line that is not recorded; its number. Tried again it is the same line, which may be recorded though the
+/// store answered with an error.
 async fn fail_first(
     app: &Arc<App>,
-    batch: &Batch,
+    batch: &mut Batch,
     error: &RequestError,
 ) -> Result<Option<u32>, store::Error> {
     let done = app.runtime.store.row_numbers(&batch.id).await?;
+    let given_up = batch.given_up;
+    let is_first = |line: u32| match given_up {
+        Some(given_up) => line == given_up,
+        None => done.binary_search(&line).is_err(),
+    };
     let mut lines = Lines::of(&batch.request.input_file_id);
     while let Some(chunk) = lines.next(app).await? {
-        let Some((line, text)) = chunk.lines().find(|(line, _)| done.binary_search(line).is_err()) else {
-            continue;
-        };
+        let Some((line, text)) = chunk.lines().find(|(line, _)| is_first(*line)) else { continue };
+        batch.given_up = Some(line);
         let request = Request::read(line, text, &batch.request.endpoint);
         let custom_id = request.map(|request| request.custom_id).unwrap_or_default();
         let row = failure(batch, (line, &custom_id), error);

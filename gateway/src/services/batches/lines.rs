@@ -17,7 +17,7 @@ use crate::models::ServedModel;
 use crate::services::files::FileChunk;
 use crate::services::openai as lower;
 use crate::services::prepare::RequestContext;
-use crate::wire::openai::{Api, CallReader, RowPrompts};
+use crate::wire::openai::{Api, CallReader, PromptReply, RowPrompts};
 
 /// Errors that are told of one input; more are not looked for.
 const ERRORS_MAX: usize = 100;
@@ -166,6 +166,8 @@ pub struct ReadyLine {
     pub tools: Option<Arc<CallReader>>,
     /// The prompts of its rows, where ids of tokens are told.
     pub prompts: Option<RowPrompts>,
+    /// What else is told of them.
+    pub prompt: PromptReply,
     /// Its rows: one, or one per prompt.
     pub rows: Vec<PendingRow>,
     /// What it counts for while it waits.
@@ -194,11 +196,12 @@ pub fn ready(
             "is not for batches: they have a completion window",
         ));
     }
-    let (api, tools, prompts) = (asked.api, asked.tools, asked.prompts);
+    let (api, tools, prompts, prompt) = (asked.api, asked.tools, asked.prompts, asked.prompt);
     let rows: Vec<PendingRow> = asked.work.parts.into_iter().flat_map(|part| part.rows).collect();
     let tokens: usize = rows.iter().map(|row| row.item.prompt.len()).sum();
     let bytes = (tokens * size_of::<base::TokenId>() + text_bytes) as u64;
-    Ok(ReadyLine { number, custom_id, model: Arc::clone(context.model), api, tools, prompts, rows, bytes })
+    let model = Arc::clone(context.model);
+    Ok(ReadyLine { number, custom_id, model, api, tools, prompts, prompt, rows, bytes })
 }
 
 #[cfg(test)]

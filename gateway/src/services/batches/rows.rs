@@ -259,7 +259,7 @@ impl Flow<'_> {
                 self.running.spawn(follow(handle, lines, to));
                 Ok(())
             }
-            Err(RequestError::Overloaded { .. }) => {
+            Err(RequestError::Overloaded { .. } | RequestError::Busy { .. }) => {
                 self.is_held = true;
                 self.put_back(lines);
                 Ok(())

@@ -94,7 +94,8 @@ async fn patient(
 }
 
 /// Waits until those before it have begun and there is room for one more batch to run. One with which servers have ended
-/// waits first until it is alone, and keeps nobody waiting meanwhile.
+/// waits until it is alone too, and keeps nobody waiting meanwhile: neither those behind it, nor who waits for the one of
+/// both that it could have.
 async fn wait<'a>(
     app: &'a Arc<App>,
     batch: &Batch,
@@ -102,13 +103,20 @@ async fn wait<'a>(
 ) -> (Place<'a>, Option<Stop>) {
     let mut watch = Watch::new(app, batch);
     let mut place = std::pin::pin!(async {
-        let mut alone = None;
-        if batch.take_up(app) == TakeUp::Alone {
+        let is_alone = batch.take_up(app) == TakeUp::Alone;
+        if is_alone {
             ticket_in_line.pass();
-            alone = Some(app.alone.permit().await);
         }
         ticket_in_line.come().await;
-        Place { _room: app.batches.running.acquire().await.ok(), alone }
+        loop {
+            let room = app.batches.running.acquire().await.ok();
+            let alone = if is_alone { app.alone.try_permit() } else { None };
+            if alone.is_some() == is_alone {
+                return Place { _room: room, alone };
+            }
+            drop(room);
+            drop(app.alone.permit().await);
+        }
     });
     loop {
         tokio::select! {

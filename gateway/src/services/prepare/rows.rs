@@ -189,7 +189,8 @@ pub fn lower_chat(
 /// A row to run, with the key of its answer where the answer is the same every time.
 pub fn job_row(item: WorkItem, lowering: Lowering<'_>) -> PendingRow {
     // What is kept of an answer is its text.
-    let is_text_alone = item.generation.logprobs.is_none() && !item.generation.tells_tokens;
+    let is_scored = item.generation.logprobs.is_some() || item.generation.prompt_logprobs.is_some();
+    let is_text_alone = !is_scored && !item.generation.tells_tokens;
     let is_kept = lowering.cache && is_text_alone;
     let key =
         (is_kept && lowering.sampling.is_deterministic()).then(|| cell_key(&item, lowering.model.revision));

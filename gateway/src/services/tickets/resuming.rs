@@ -18,6 +18,7 @@ use crate::json as strict;
 use crate::services::constraints::Purpose;
 use crate::services::prepare::cells::WantedCells;
 use crate::services::prepare::{RequestContext, Wanted};
+use crate::services::responses;
 use crate::services::sql;
 use crate::services::takes::{self, TakeUp};
 use crate::state::App;
@@ -115,7 +116,7 @@ fn runs_here(app: &App, ticket: &Ticket) -> bool {
 
 /// The relQuery of a ticket.
 fn id_of(ticket: &Ticket) -> Option<RelQueryId> {
-    relquery::parse_id("rq-", &ticket.id).or_else(|| relquery::parse_id("cl-", &ticket.id))
+    ["rq-", "cl-", "resp-"].into_iter().find_map(|prefix| relquery::parse_id(prefix, &ticket.id))
 }
 
 /// Ends a ticket that no server can resume, such as one of a model that is not served any more.
@@ -205,6 +206,9 @@ async fn resume_one(
     let caller = caller(app, ticket.tenant).await?;
     if ticket.kind == sql::tickets::KIND {
         return sql::tickets::resume(&app.clone().into(), ticket, caller, alone).await;
+    }
+    if ticket.kind == responses::background::KIND {
+        return responses::background::resume(app, ticket, caller, alone).await;
     }
     let id = id_of(&ticket).ok_or(RequestError::Internal)?;
     let fields = strict::object(ticket.request.as_bytes())?;

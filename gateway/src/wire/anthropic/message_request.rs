@@ -5,7 +5,7 @@ use serving::error::RequestError;
 
 use crate::json::JsonFields;
 use crate::wire::ValidationContext;
-use crate::wire::openai::{ChatRequest, token_ids};
+use crate::wire::openai::{ChatRequest, prompt_reply, token_ids};
 
 /// What is left out of a conversation: it is no part of what a model here was told.
 const UNSAID: [&str; 2] = ["thinking", "redacted_thinking"];
@@ -35,6 +35,7 @@ pub fn chat_of(
         return fields.bad("thinking", "must be of type disabled: models here are not told to think");
     }
     token_ids::refuse(&mut fields)?;
+    prompt_reply::refuse(&mut fields)?;
     // How hard to try, and how fast: wishes that change nothing here.
     fields.take("inference_geo");
     fields.take("speed");

@@ -46,6 +46,7 @@ impl ChatRequest {
         let common = Common::take(&mut fields, context, &["max_tokens", "max_completion_tokens"])?;
         let common = common.with_logprobs(logprobs::of_chat(&mut fields)?);
         let common = common.with_token_ids(&mut fields, context.model)?;
+        let common = common.with_prompt_logprobs(&mut fields, context.model)?;
         let tools = ToolRequest::take(&mut fields)?;
         let common = common.with_template_variables(template_variables::take(&mut fields)?);
         let (messages, mut ignored) = take_messages(&mut fields, context.unknown_fields)?;

@@ -11,9 +11,9 @@ use serving::error::{RequestError, internal};
 use serving::relquery_state::{AnswerRow, RowProgress, State, Usage};
 
 use super::logprobs::{ChatLogprobs, CompletionLogprobs};
-use super::reply::{Api, ChatChoice, CompletionChoice, Delta, Envelope, Reply, verdict};
+use super::reply::{Api, ChatChoice, CompletionChoice, Delta, Envelope, Reply, ShownAnswer, verdict};
+use super::text_offsets::TextOffsets;
 use super::tool_calls::{FunctionReply, ReadAnswer, ToolCallReply};
-use crate::wire::relquery::finish_reason;
 use crate::wire::usage::UsageReply;
 
 /// What a chunk of a conversation is.
@@ -27,6 +27,7 @@ struct Sent {
     /// Bytes of each call's arguments that were sent.
     calls: Vec<usize>,
     logprobs: usize,
+    offsets: TextOffsets,
     ids: usize,
     ended: bool,
 }
@@ -75,6 +76,8 @@ struct RowChange<'a> {
     calls: Vec<ToolCallReply>,
     /// Of that text.
     tokens: NewTokens<'a>,
+    /// Their log probabilities in the shape of completions, where this is one.
+    logprobs: Option<CompletionLogprobs>,
     /// How many tokens the row's output has so far.
     output: u64,
     finish_reason: Option<&'static str>,
@@ -83,7 +86,15 @@ struct RowChange<'a> {
 impl Chunker {
     /// For a relQuery of `rows` rows.
     pub fn new(envelope: Envelope, rows: usize, usage: UsageChunks) -> Self {
-        Self { envelope, usage, sent: vec![Sent::default(); rows] }
+        let sent = |row| Sent { offsets: envelope.prompt.offsets(row), ..Sent::default() };
+        let sent = (0..).take(rows).map(sent).collect();
+        Self { envelope, usage, sent }
+    }
+
+    /// Whether how likely prompts' tokens were may be among what is new.
+    pub fn tells_scores(&self) -> bool {
+        let is_asked = self.envelope.prompt.fields.echoed_logprobs.is_some();
+        is_asked && self.sent.iter().any(|sent| !sent.opened)
     }
 
     /// What is new.
@@ -92,7 +103,7 @@ impl Chunker {
         let mut sent = std::mem::take(&mut self.sent);
         for ((index, row), sent) in (0..).zip(&state.rows).zip(&mut sent) {
             if let Some(change) = self.change(index, row, sent) {
-                self.chunk(&change, &mut chunks);
+                self.chunk(change, &mut chunks);
             }
         }
         self.sent = sent;
@@ -110,18 +121,21 @@ impl Chunker {
     }
 
     /// Writes the change of one row: an opening, text, an end, whichever there are.
-    fn chunk(&self, change: &RowChange<'_>, chunks: &mut Vec<String>) {
-        let RowChange { index, opens, tokens, finish_reason, .. } = *change;
-        let usage = self.usage_so_far(index, change.output);
+    fn chunk(&self, change: RowChange<'_>, chunks: &mut Vec<String>) {
+        let RowChange { index, opens, text, calls, tokens, logprobs, output, finish_reason } = change;
+        let usage = self.usage_so_far(index, output);
         match self.envelope.api {
             Api::Completion => {
+                // The prompt comes with an answer's first chunk.
+                let before = if opens { self.envelope.prompt.text(index) } else { "" };
                 let choice = CompletionChoice {
                     index,
-                    text: change.text.clone(),
-                    logprobs: CompletionLogprobs::of(tokens.logprobs),
+                    text: format!("{before}{text}"),
+                    logprobs,
                     finish_reason,
                     token_ids: self.envelope.token_ids(tokens.ids),
                     prompt_token_ids: opens.then(|| self.envelope.prompt_token_ids(index)).flatten(),
+                    prompt_logprobs: None,
                 };
                 chunks.push(json(&self.envelope.wrap("text_completion", vec![choice], usage)));
             }
@@ -141,13 +155,13 @@ impl Chunker {
                     chunks.push(json(&self.envelope.wrap(CHAT_CHUNK, vec![choice], usage)));
                 };
                 let mut rest = tokens;
-                if !change.text.is_empty() {
-                    let delta = Delta { content: Some(change.text.clone()), ..Delta::default() };
+                if !text.is_empty() {
+                    let delta = Delta { content: Some(text), ..Delta::default() };
                     push(delta, std::mem::take(&mut rest), None);
                 }
                 // Those of a stop string's tokens, or of a call's, are of no text.
-                for call in &change.calls {
-                    let delta = Delta { tool_calls: vec![call.clone()], ..Delta::default() };
+                for call in calls {
+                    let delta = Delta { tool_calls: vec![call], ..Delta::default() };
                     push(delta, std::mem::take(&mut rest), None);
                 }
                 if finish_reason.is_some() {
@@ -213,8 +227,10 @@ impl Chunker {
             // Of a row that failed, the text that there is; then the stream ends with its error.
             RowProgress::Pending | RowProgress::Failed(_) => None,
         };
-        let mut reason = end.map(finish_reason);
-        let (mut calls, mut said) = (Vec::new(), Cow::Borrowed(row.text.as_str()));
+        let prompt = &self.envelope.prompt;
+        let mut reason = end.map(|end| prompt.finish_reason(end));
+        let told = ShownAnswer::of(row, prompt);
+        let (mut calls, mut said) = (Vec::new(), Cow::Borrowed(told.text));
         if let Some(tools) = &self.envelope.tools {
             let answer = tools.read(&row.text, end.is_some());
             reason = end.and_then(|end| tools.finish_reason(&answer, end)).or(reason);
@@ -230,16 +246,25 @@ impl Chunker {
         sent.bytes = said.len();
         // They come with the text that they are of, which comes whole.
         let tokens = NewTokens {
-            logprobs: row.logprobs.get(sent.logprobs..).unwrap_or_default(),
-            ids: row.tokens.get(sent.ids..).unwrap_or_default(),
+            logprobs: told.logprobs.get(sent.logprobs..).unwrap_or_default(),
+            ids: told.tokens.get(sent.ids..).unwrap_or_default(),
         };
-        (sent.logprobs, sent.ids) = (row.logprobs.len(), row.tokens.len());
+        (sent.logprobs, sent.ids) = (told.logprobs.len(), told.tokens.len());
+        let logprobs = match self.envelope.api {
+            Api::Completion => {
+                let text = (told.text, end.is_some());
+                let logprobs = CompletionLogprobs::of(tokens.logprobs, &mut sent.offsets, text);
+                let echoed = opens.then(|| prompt.echoed(index, row)).flatten();
+                CompletionLogprobs::behind(echoed, logprobs)
+            }
+            Api::Chat => None,
+        };
         sent.ended = reason.is_some();
         let output = match row.state {
             RowProgress::Done { usage, .. } => usage.output.0,
             RowProgress::Pending | RowProgress::Failed(_) => row.pieces,
         };
-        Some(RowChange { index, opens, text, calls, tokens, output, finish_reason: reason })
+        Some(RowChange { index, opens, text, calls, tokens, logprobs, output, finish_reason: reason })
     }
 }
 

@@ -5,7 +5,7 @@ use serde_json::Value;
 use serving::error::RequestError;
 use serving::model::Model;
 
-use super::{Common, finish_completion};
+use super::{Common, PromptFields, finish_completion};
 use crate::json::JsonFields;
 use crate::wire::ValidationContext;
 
@@ -25,6 +25,8 @@ pub struct CompletionRequest {
     pub common: Common,
     /// The prompts; one choice each. Never empty.
     pub prompts: Vec<CompletionPrompt>,
+    /// What is to be told of them.
+    pub prompt: PromptFields,
     /// Fields that are not known.
     pub ignored: Vec<String>,
 }
@@ -32,11 +34,13 @@ pub struct CompletionRequest {
 impl CompletionRequest {
     /// Reads and checks the fields.
     pub fn read(mut fields: JsonFields, context: ValidationContext<'_>) -> Result<Self, RequestError> {
+        let prompt = PromptFields::take_echo(&mut fields)?;
         let common = Common::of_completion(&mut fields, context)?;
-        let common = common.with_token_ids(&mut fields, context.model)?;
+        let mut common = common.with_token_ids(&mut fields, context.model)?;
+        let prompt = prompt.with_logprobs(&mut fields, &mut common, context.model)?;
         let prompts = take_prompts(&mut fields, context.limits.rows_max, context.model)?;
         let ignored = finish_completion(fields, context.unknown_fields)?;
-        Ok(Self { common, prompts, ignored })
+        Ok(Self { common, prompts, prompt, ignored })
     }
 }
 

@@ -7,6 +7,7 @@ use serde::Serialize;
 use serving::error::RequestError;
 use utoipa::ToSchema;
 
+use super::text_offsets::TextOffsets;
 use crate::json::JsonFields;
 
 /// Most likely tokens that can be told beside each.
@@ -32,7 +33,7 @@ pub(super) fn of_completion(fields: &mut JsonFields) -> Result<Option<u32>, Requ
 }
 
 /// A number of tokens that was found to be at most [`TOP_MAX`].
-fn within(top: u64) -> u32 {
+pub(super) fn within(top: u64) -> u32 {
     u32::try_from(top).unwrap_or(TOP_MAX as u32)
 }
 
@@ -73,10 +74,11 @@ pub struct CompletionLogprobs {
     /// Its tokens.
     pub tokens: Vec<String>,
     /// Natural logarithms of their probabilities.
-    pub token_logprobs: Vec<f64>,
-    /// The most likely tokens in place of each, and the chosen one.
-    pub top_logprobs: Vec<BTreeMap<String, f64>>,
-    /// Characters of the output in front of each.
+    /// Null for the first of a prompt, before which there is nothing.
+    pub token_logprobs: Vec<Option<f64>>,
+    /// The most likely tokens in place of each, and the chosen one; null for the first of a prompt.
+    pub top_logprobs: Vec<Option<BTreeMap<String, f64>>>,
+    /// Characters of the whole text in front of each.
     pub text_offset: Vec<usize>,
 }
 
@@ -101,18 +103,11 @@ impl From<&Logprob> for LikelyToken {
 }
 
 impl CompletionLogprobs {
-    /// Of these tokens; none where there are none.
-    pub(super) fn of(tokens: &[TokenLogprob]) -> Option<Self> {
+    /// Of an output's next tokens; none where there are none. `text`: the output so far, and whether that is all.
+    pub(super) fn of(tokens: &[TokenLogprob], offsets: &mut TextOffsets, text: (&str, bool)) -> Option<Self> {
         if tokens.is_empty() {
             return None;
         }
-        let mut characters = 0;
-        let offset = |token: &TokenLogprob| {
-            let before = characters;
-            characters += token.chosen.token.chars().count();
-            before
-        };
-        let text_offset = tokens.iter().map(offset).collect();
         // The chosen one is among them, as OpenAI and vLLM have it: alone where none were asked for. It may be told with
         // the rest of its answer, and is there once all the same.
         let likely = |TokenLogprob { chosen, top }: &TokenLogprob| {
@@ -124,10 +119,23 @@ impl CompletionLogprobs {
         };
         Some(Self {
             tokens: tokens.iter().map(|token| token.chosen.token.clone()).collect(),
-            token_logprobs: tokens.iter().map(|token| token.chosen.logprob).collect(),
-            top_logprobs: tokens.iter().map(likely).collect(),
-            text_offset,
+            token_logprobs: tokens.iter().map(|token| Some(token.chosen.logprob)).collect(),
+            top_logprobs: tokens.iter().map(|token| Some(likely(token))).collect(),
+            text_offset: offsets.of(tokens, text),
         })
+    }
+
+    /// Those of a prompt with those of its answer behind them.
+    pub(super) fn behind(prompt: Option<Self>, answer: Option<Self>) -> Option<Self> {
+        let (mut all, answer) = match (prompt, answer) {
+            (Some(prompt), Some(answer)) => (prompt, answer),
+            (one, other) => return one.or(other),
+        };
+        all.tokens.extend(answer.tokens);
+        all.token_logprobs.extend(answer.token_logprobs);
+        all.top_logprobs.extend(answer.top_logprobs);
+        all.text_offset.extend(answer.text_offset);
+        Some(all)
     }
 }
 
@@ -154,14 +162,17 @@ mod tests {
             "tokens": ["é", "!"], "token_logprobs": [-0.5, -2.0], "text_offset": [0, 1],
             "top_logprobs": [{"é": -0.5, "e": -1.0}, {"!": -2.0}],
         });
-        assert_eq!(json!(CompletionLogprobs::of(&tokens)), expected);
-        assert_eq!((ChatLogprobs::of(&[]), CompletionLogprobs::of(&[])), (None, None));
+        let whole = |tokens: &[TokenLogprob], text: &str| {
+            CompletionLogprobs::of(tokens, &mut TextOffsets::default(), (text, true))
+        };
+        assert_eq!(json!(whole(&tokens, "é!")), expected);
+        assert_eq!((ChatLogprobs::of(&[]), whole(&[], "")), (None, None));
         let drawn = TokenLogprob { chosen: token("z", -9.0), top: vec![token("e", -1.0)] };
-        let told = json!(CompletionLogprobs::of(&[drawn]));
+        let told = json!(whole(&[drawn], "z"));
         assert_eq!(told["top_logprobs"], json!([{"e": -1.0, "z": -9.0}]), "the chosen one is there");
-        let whole =
+        let decided =
             TokenLogprob { chosen: token("else", -1.0), top: vec![token("e", -1.0), token("z", -9.0)] };
-        let told = json!(CompletionLogprobs::of(&[whole]));
+        let told = json!(whole(&[decided], "else"));
         assert_eq!(told["top_logprobs"], json!([{"else": -1.0, "z": -9.0}]), "and there once");
     }
 

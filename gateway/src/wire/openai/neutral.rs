@@ -45,7 +45,7 @@ const COMMON: &[(&str, Neutral)] = &[
     ("length_penalty", Neutral::Number(1.0)),
     ("best_of", Neutral::Number(1.0)),
     ("use_beam_search", Neutral::False),
-    ("prompt_logprobs", Neutral::Never("log probabilities of prompts are not supported")),
+    ("prompt_logprobs", Neutral::Never("is for chats and completions")),
     ("allowed_token_ids", Neutral::Never(CONSTRAINT)),
     ("spaces_between_special_tokens", Neutral::True),
 ];

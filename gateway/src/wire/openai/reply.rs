@@ -1,8 +1,9 @@
 //! The replies of the OpenAI routes, whole ones and chunks.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use base::{End, TokenId};
+use base::{End, TokenId, TokenLogprob};
 use serde::Serialize;
 use serving::error::RequestError;
 use serving::model::Model;
@@ -10,6 +11,7 @@ use serving::relquery_state::{AnswerRow, RelQueryState, RowProgress, State, Stat
 use utoipa::ToSchema;
 
 use super::logprobs::{ChatLogprobs, CompletionLogprobs};
+use super::prompt_reply::{PromptReply, ScoredToken};
 use super::token_ids::{RowPrompts, numbers};
 use super::tool_calls::{CallReader, ToolCallReply};
 use crate::wire::public_ids;
@@ -38,6 +40,8 @@ pub struct Envelope {
     pub(super) tools: Option<Arc<CallReader>>,
     /// The prompts, where ids of tokens are told.
     prompts: Option<RowPrompts>,
+    /// What is told of the prompts beside.
+    pub(super) prompt: PromptReply,
 }
 
 /// A reply or a chunk, by its kind of choice.
@@ -57,6 +61,10 @@ pub struct Reply<C: ToSchema> {
     /// the first chunk of each answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt_token_ids: Option<Vec<u32>>,
+    /// How likely the tokens of a conversation's prompt were, by their ids, where that was asked for (vLLM's name for
+    /// it); null for the first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt_logprobs: Option<Vec<Option<BTreeMap<String, ScoredToken>>>>,
     /// `n` per prompt; in a chunk, those that went on.
     pub choices: Vec<C>,
     /// Tokens. In a stream only when asked for, and null but in the last chunk.
@@ -70,7 +78,7 @@ pub struct Reply<C: ToSchema> {
 pub struct CompletionChoice {
     /// The prompt's number times `n`, and the answer's.
     pub index: u32,
-    /// The output, or its next piece.
+    /// The output, or its next piece; behind its prompt where that was asked for.
     pub text: String,
     /// Of its tokens, where they were asked for.
     pub logprobs: Option<CompletionLogprobs>,
@@ -82,6 +90,10 @@ pub struct CompletionChoice {
     /// Those of its prompt; in a stream, in its first chunk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt_token_ids: Option<Vec<u32>>,
+    /// How likely the tokens of its prompt were, by their ids, where that was asked for (vLLM's name for it); null for
+    /// the first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt_logprobs: Option<Vec<Option<BTreeMap<String, ScoredToken>>>>,
 }
 
 /// A choice of `/v1/chat/completions`: whole (`message`) or a piece (`delta`).
@@ -221,6 +233,7 @@ impl Envelope {
             fingerprint: format!("rs-{:012x}", model.revision & 0xffff_ffff_ffff),
             tools: None,
             prompts: None,
+            prompt: PromptReply::default(),
         }
     }
 
@@ -232,6 +245,11 @@ impl Envelope {
     /// The same where ids of tokens are told; `prompts`: those of the rows.
     pub fn telling_tokens(self, prompts: Option<RowPrompts>) -> Self {
         Self { prompts, ..self }
+    }
+
+    /// The same where more is told of the prompts.
+    pub fn telling_prompts(self, prompt: PromptReply) -> Self {
+        Self { prompt, ..self }
     }
 
     /// Ids of tokens of an output, where they are told.
@@ -258,6 +276,7 @@ impl Envelope {
             model: self.model.clone(),
             system_fingerprint: self.fingerprint.clone(),
             prompt_token_ids: None,
+            prompt_logprobs: None,
             choices,
             usage,
         }
@@ -282,13 +301,19 @@ impl Envelope {
 
     /// The reply of `/v1/completions` whose rows these are.
     pub fn completion_of(&self, rows: &[AnswerRow], usage: Usage) -> Reply<CompletionChoice> {
-        let choices = finished(rows).map(|(index, row, end)| CompletionChoice {
-            index,
-            text: row.text.clone(),
-            logprobs: CompletionLogprobs::of(&row.logprobs),
-            finish_reason: Some(finish_reason(end)),
-            token_ids: self.token_ids(&row.tokens),
-            prompt_token_ids: self.prompt_token_ids(index),
+        let choices = finished(rows).map(|(index, row, end)| {
+            let told = ShownAnswer::of(row, &self.prompt);
+            let logprobs =
+                CompletionLogprobs::of(told.logprobs, &mut self.prompt.offsets(index), (told.text, true));
+            CompletionChoice {
+                index,
+                text: format!("{}{}", self.prompt.text(index), told.text),
+                logprobs: CompletionLogprobs::behind(self.prompt.echoed(index, row), logprobs),
+                finish_reason: Some(self.prompt.finish_reason(end)),
+                token_ids: self.token_ids(told.tokens),
+                prompt_token_ids: self.prompt_token_ids(index),
+                prompt_logprobs: self.prompt.scores(row),
+            }
         });
         self.wrap("text_completion", choices.collect(), Some(Some(usage.into())))
     }
@@ -313,7 +338,9 @@ impl Envelope {
             }
         });
         let reply = self.wrap("chat.completion", choices.collect(), Some(Some(usage.into())));
-        Reply { prompt_token_ids: self.prompt_token_ids(0), ..reply }
+        // All answers of a conversation have one prompt.
+        let prompt_logprobs = rows.first().and_then(|row| self.prompt.scores(row));
+        Reply { prompt_token_ids: self.prompt_token_ids(0), prompt_logprobs, ..reply }
     }
 }
 
@@ -331,6 +358,23 @@ impl Envelope {
         let calls: Vec<_> = calls.map(|(i, call)| call.reply(tools.id(&self.id, index, i))).collect();
         let content = Some(answer.content).filter(|content| calls.is_empty() || !content.is_empty());
         (message(content, calls), reason)
+    }
+}
+
+/// What is told of an answer of `/v1/completions`.
+pub(super) struct ShownAnswer<'a> {
+    pub(super) text: &'a str,
+    pub(super) logprobs: &'a [TokenLogprob],
+    pub(super) tokens: &'a [TokenId],
+}
+
+impl<'a> ShownAnswer<'a> {
+    /// All of it, or nothing.
+    pub(super) fn of(row: &'a AnswerRow, prompt: &PromptReply) -> Self {
+        match prompt.fields.hides_answer {
+            true => Self { text: "", logprobs: &[], tokens: &[] },
+            false => Self { text: &row.text, logprobs: &row.logprobs, tokens: &row.tokens },
+        }
     }
 }
 

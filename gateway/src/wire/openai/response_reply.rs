@@ -7,11 +7,12 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use serving::error::RequestError;
 use serving::model::Model;
-use serving::relquery_state::{RelQueryState, RowProgress, State, Usage};
+use serving::relquery_state::{RelQueryState, RowProgress, State};
 use utoipa::ToSchema;
 
 use super::logprobs::ChatToken;
 use super::reply::verdict;
+use super::response_end::{ResponseFailure, ResponseUsage};
 use super::response_request::ResponseEcho;
 use super::tool_calls::{CallReader, ReadAnswer, ReadCall};
 use crate::error;
@@ -26,13 +27,12 @@ pub struct ResponseReply {
     object: &'static str,
     /// When the request came, unix seconds.
     created_at: u64,
-    /// `in_progress`, `completed`, `incomplete` or `failed`.
+    /// `queued`, `in_progress`, `completed`, `incomplete`, `failed` or `cancelled`.
     status: &'static str,
     /// Why it is incomplete.
     incomplete_details: Option<Incomplete>,
     /// Why it failed.
-    #[schema(value_type = Option<Object>)]
-    error: Option<Value>,
+    error: Option<ResponseFailure>,
     /// The model.
     model: String,
     /// The answer, once there is one: a message, calls of tools, or both.
@@ -108,43 +108,6 @@ struct OutputText {
     logprobs: Vec<ChatToken>,
 }
 
-/// Tokens of a response.
-#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
-struct ResponseUsage {
-    /// Of the prompt.
-    input_tokens: u64,
-    input_tokens_details: InputDetails,
-    /// Of the answer.
-    output_tokens: u64,
-    output_tokens_details: OutputDetails,
-    /// Both.
-    total_tokens: u64,
-}
-
-#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
-struct InputDetails {
-    /// Those that were not computed again.
-    cached_tokens: u64,
-}
-
-#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
-struct OutputDetails {
-    /// Always 0.
-    reasoning_tokens: u64,
-}
-
-impl From<Usage> for ResponseUsage {
-    fn from(usage: Usage) -> Self {
-        Self {
-            input_tokens: usage.prompt.0,
-            input_tokens_details: InputDetails { cached_tokens: usage.cached.0 },
-            output_tokens: usage.output.0,
-            output_tokens_details: OutputDetails { reasoning_tokens: 0 },
-            total_tokens: usage.prompt.0 + usage.output.0,
-        }
-    }
-}
-
 fn output_text(text: &str) -> OutputText {
     OutputText { kind: "output_text", text: text.to_owned(), annotations: [], logprobs: Vec::new() }
 }
@@ -181,6 +144,21 @@ impl ResponseEnvelope {
     /// The same where the answer may call tools.
     pub fn calling(self, tools: Option<Arc<CallReader>>) -> Self {
         Self { tools, ..self }
+    }
+
+    /// The same of a response that came then, in unix seconds: before a restart.
+    pub fn created_at(self, created: u64) -> Self {
+        Self { created, ..self }
+    }
+
+    /// `resp-...`.
+    pub fn id(&self) -> String {
+        format!("resp-{}", self.number)
+    }
+
+    /// The response before anything of it is known.
+    pub fn queued(&self) -> ResponseReply {
+        self.object("queued", Vec::new())
     }
 
     /// The same where the response turns out to be kept or not.
@@ -225,7 +203,7 @@ impl ResponseEnvelope {
     }
 
     fn call(&self, status: &'static str, number: usize, call: &ReadCall) -> OutputCall {
-        let of = format!("resp-{}", self.number);
+        let of = self.id();
         let call_id = self.tools.as_ref().map_or_else(String::new, |tools| tools.id(&of, 0, number));
         let (name, arguments) = (call.name.clone(), call.arguments.clone());
         OutputCall { id: self.call_item_id(number), kind: "function_call", status, call_id, name, arguments }
@@ -253,7 +231,7 @@ impl ResponseEnvelope {
 
     fn object(&self, status: &'static str, output: Vec<OutputItem>) -> ResponseReply {
         ResponseReply {
-            id: format!("resp-{}", self.number),
+            id: self.id(),
             object: "response",
             created_at: self.created,
             status,
@@ -267,9 +245,7 @@ impl ResponseEnvelope {
     }
 
     fn failed(&self, error: &RequestError) -> ResponseReply {
-        let body = error::body(error).error;
-        let code = body.code.unwrap_or(body.kind);
-        let error = Some(json!({"code": code, "message": body.message}));
+        let error = Some(ResponseFailure::new(error::body(error).error));
         ResponseReply { error, ..self.object("failed", Vec::new()) }
     }
 
@@ -471,7 +447,7 @@ impl ResponseEvents {
 #[cfg(test)]
 mod tests {
     use base::{RelQueryId, TenantId, Time, TokenCount};
-    use serving::relquery_state::{AnswerSource, Arrival, RelQueryKind, Status};
+    use serving::relquery_state::{AnswerSource, Arrival, RelQueryKind, Status, Usage};
 
     use super::*;
     use crate::wire::openai::tests::model;
@@ -492,6 +468,7 @@ mod tests {
             parallel_tool_calls: true,
             previous_response_id: None,
             store: false,
+            background: false,
         };
         ResponseEvents::new(ResponseEnvelope::new(relquery, &model(), echo))
     }

@@ -5,8 +5,10 @@ use serde_json::{Map, Value, json};
 use serving::error::RequestError;
 use utoipa::ToSchema;
 
+use super::Common;
 use super::chat::ChatRequest;
 use super::logprobs::TOP_MAX;
+use super::prompt_reply;
 use super::token_ids;
 use crate::json::JsonFields;
 use crate::wire::ValidationContext;
@@ -59,6 +61,8 @@ pub struct ResponseEcho {
     pub previous_response_id: Option<String>,
     /// Whether it is kept, so that another may go on from it.
     pub store: bool,
+    /// Whether it runs while nobody waits.
+    pub background: bool,
 }
 
 /// Fields whose meaning this server has no part in, whatever they hold.
@@ -86,10 +90,9 @@ impl ResponseRequest {
                 return fields.bad(field, reason);
             }
         }
-        if fields.bool("background")? == Some(true) {
-            return fields.bad("background", "is not supported; batches and tickets wait for nobody");
-        }
+        let background = fields.bool("background")?.unwrap_or(false);
         token_ids::refuse(&mut fields)?;
+        prompt_reply::refuse(&mut fields)?;
         match fields.string("truncation")?.as_deref() {
             None | Some("disabled") => {}
             Some(_) => return fields.bad("truncation", "must be disabled: what does not fit is refused"),
@@ -103,7 +106,10 @@ impl ResponseRequest {
         if previous_response_id.is_some() && previous.is_none() {
             return fields.bad(PREVIOUS, "is not looked up here: send the conversation in `input`");
         }
-        let store = fields.bool("store")?.unwrap_or(stores);
+        let store = fields.bool("store")?.unwrap_or(stores || background);
+        if background && !store {
+            return fields.bad("background", "background can only be used when `store` is true");
+        }
         let input = items_of(fields.require("input")?)?;
         let earlier = previous.unwrap_or_default().items;
         let conversation = store.then(|| earlier.iter().chain(&input).cloned().map(as_listed).collect());
@@ -125,6 +131,9 @@ impl ResponseRequest {
         if chat.common.n != 1 {
             return Err(RequestError::invalid("n", "must be 1: a response has one answer"));
         }
+        if background {
+            refuse_waiting(&chat.common)?;
+        }
         let generation = &chat.common.sampling.generation;
         let (temperature, top_p) = (generation.temperature, generation.top_p);
         let echo = ResponseEcho {
@@ -140,8 +149,23 @@ impl ResponseRequest {
             parallel_tool_calls,
             previous_response_id,
             store,
+            background,
         };
         Ok(Self { chat, echo, conversation })
+    }
+}
+
+/// Refuses what has no meaning where nobody waits.
+fn refuse_waiting(common: &Common) -> Result<(), RequestError> {
+    if common.stream {
+        let reason = "cannot be combined with `background`: ask for the response by its id";
+        return Err(RequestError::invalid("stream", reason));
+    }
+    match common.deadline {
+        Some(_) => {
+            Err(RequestError::invalid("deadline_ms", "has no meaning with `background`: nobody waits"))
+        }
+        None => Ok(()),
     }
 }
 
@@ -462,6 +486,8 @@ mod tests {
         assert_eq!(said, expected);
         assert_eq!(asked.echo.previous_response_id.as_deref(), Some("resp-1"));
         assert_eq!((asked.conversation, asked.echo.store), (None, false));
+        let behind = read(&body.replacen('{', "{\"background\":true,", 1)).expect("valid");
+        assert!(behind.echo.store && behind.echo.background && behind.conversation.is_some());
         let kept = read(&body.replacen('{', "{\"store\":true,", 1)).expect("valid");
         let kept = kept.conversation.expect("it is to be kept");
         let part = serde_json::json!([{"type": "input_text", "text": "before"}]);
@@ -497,7 +523,10 @@ mod tests {
             (r#"{"input":"a","previous_response_id":"resp-0"}"#, "previous_response_id"),
             (r#"{"input":"a","previous_response_id":1}"#, "previous_response_id"),
             (r#"{"input":"a","store":"yes"}"#, "store"),
-            (r#"{"input":"a","background":true}"#, "background"),
+            (r#"{"input":"a","background":true,"store":false}"#, "background"),
+            (r#"{"input":"a","background":"yes"}"#, "background"),
+            (r#"{"input":"a","background":true,"stream":true}"#, "stream"),
+            (r#"{"input":"a","background":true,"deadline_ms":9}"#, "deadline_ms"),
             (r#"{"input":"a","return_token_ids":true}"#, "return_token_ids"),
             (r#"{"input":"a","truncation":"auto"}"#, "truncation"),
             (r#"{"input":"a","tools":[{"type":"web_search"}]}"#, "tools[0].type"),

@@ -13,8 +13,14 @@ use utoipa::ToSchema;
 
 /// What stands before a call and behind it, where a model has tags for that.
 pub const TAGS: (&str, &str) = ("<tool_call>", "</tool_call>");
-/// What some servers tell of Mistral's mark.
+/// What some servers tell of Mistral's marks: before calls, before a call's id, and before its arguments.
 const MISTRAL_MARK: &str = "[TOOL_CALLS]";
+const ID_MARK: &str = "[CALL_ID]";
+const ARGUMENTS_MARK: &str = "[ARGS]";
+/// Letters and digits of an id of Mistral's.
+const MISTRAL_ID_CHARACTERS: usize = 9;
+/// Most that stands between a call's name and its arguments.
+const MISTRAL_MARKS_BYTES: usize = ID_MARK.len() + MISTRAL_ID_CHARACTERS + ARGUMENTS_MARK.len();
 /// Characters of an id: letters and digits.
 const ID_CHARACTERS: &[u8; 62] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
 
@@ -93,6 +99,9 @@ impl CallReader {
     pub fn read(&self, text: &str, is_over: bool) -> ReadAnswer {
         let mut answer = match self.form {
             ToolCallForm::Hermes if !self.is_bare => self.tagged(text, is_over),
+            ToolCallForm::Mistral if !self.is_bare => {
+                self.named(text, is_over).unwrap_or_else(|| self.bare(text, is_over))
+            }
             ToolCallForm::Hermes | ToolCallForm::Mistral | ToolCallForm::Llama => self.bare(text, is_over),
         };
         if !self.is_parallel {
@@ -115,7 +124,7 @@ impl CallReader {
         let characters = hash.iter().map(character);
         match self.form {
             // Its templates take ids of nine letters and digits alone.
-            ToolCallForm::Mistral => characters.take(9).collect(),
+            ToolCallForm::Mistral => characters.take(MISTRAL_ID_CHARACTERS).collect(),
             ToolCallForm::Hermes | ToolCallForm::Llama => {
                 "call_".chars().chain(characters.take(24)).collect()
             }
@@ -159,6 +168,43 @@ impl CallReader {
         // What is said behind a call is told at the end: it may be the beginning of a tag.
         said.push(if is_over { &text[open..] } else { "" });
         of_said(&said, calls)
+    }
+
+    /// Calls as all of the answer, each a name and its arguments behind it, as Mistral's models write them since version
+    /// 11 of their tokenizer. None where there are none, and none can come.
+    fn named(&self, text: &str, is_over: bool) -> Option<ReadAnswer> {
+        let mut answer = ReadAnswer::default();
+        let mut rest = without_mark(text);
+        while let Some((name, arguments)) = self.named_start(rest) {
+            let end = value_end(arguments, 0);
+            let written = end.map_or(arguments, |end| &arguments[..end]);
+            answer.calls.push(ReadCall { name: name.to_owned(), arguments: written.to_owned() });
+            let Some(end) = end else { return Some(answer) };
+            rest = without_mark(&arguments[end..]);
+        }
+        let is_held = !is_over && self.may_be_named(rest);
+        (is_held || !answer.calls.is_empty()).then_some(answer)
+    }
+
+    /// The name of a call that a text begins with, and the text from its arguments on.
+    fn named_start<'a>(&'a self, text: &'a str) -> Option<(&'a str, &'a str)> {
+        let start = |name: &'a String| {
+            let behind = text.strip_prefix(name.as_str())?;
+            let arguments = [behind, behind_id(behind)].into_iter().find(|rest| rest.starts_with('{'))?;
+            Some((name.as_str(), arguments))
+        };
+        // A name may begin another.
+        self.names.iter().filter_map(start).max_by_key(|(name, _)| name.len())
+    }
+
+    /// Whether a text may become one that begins with a call.
+    fn may_be_named(&self, text: &str) -> bool {
+        let is_mark = |byte: u8| byte.is_ascii_alphanumeric() || b"[]_".contains(&byte);
+        let is_between = |rest: &str| rest.len() <= MISTRAL_MARKS_BYTES && rest.bytes().all(is_mark);
+        let may_be = |name: &String| {
+            name.starts_with(text) || text.strip_prefix(name.as_str()).is_some_and(is_between)
+        };
+        self.names.iter().any(may_be)
     }
 
     /// Calls as all of the answer: an object, several one behind the other, or an array of them.
@@ -209,6 +255,20 @@ impl CallReader {
         };
         Some(ReadCall { name, arguments })
     }
+}
+
+/// A text without the mark of calls in front of it.
+fn without_mark(text: &str) -> &str {
+    let text = text.trim_start();
+    text.strip_prefix(MISTRAL_MARK).map_or(text, str::trim_start)
+}
+
+/// A text without an id in front of it, and without marks.
+fn behind_id(text: &str) -> &str {
+    let rest = text.strip_prefix(ID_MARK).unwrap_or(text);
+    let id = rest.bytes().take_while(u8::is_ascii_alphanumeric).count();
+    let rest = if id == MISTRAL_ID_CHARACTERS { &rest[id..] } else { rest };
+    rest.strip_prefix(ARGUMENTS_MARK).unwrap_or(rest)
 }
 
 /// An answer of texts and the calls between them.
@@ -453,6 +513,20 @@ mod tests {
                 format!(r#"{mark}[{{"name": "find", "arguments": {{"text": "a"}}}}, {{"name": "add"}}]"#);
             assert_eq!(read(&mistral, &text).calls, [expected.clone(), call("add", "{}")], "{text}");
         }
+        for between in ["", "[ARGS]", "0a1B2c3D4", "[CALL_ID]0a1B2c3D4[ARGS]"] {
+            for mark in ["", "[TOOL_CALLS]"] {
+                let text = format!(r#"{mark}find{between}{{"text": "a"}}{mark}add{between}{{}}"#);
+                assert_eq!(read(&mistral, &text).calls, [expected.clone(), call("add", "{}")], "{text}");
+            }
+        }
+        let cut = read(&mistral, "[TOOL_CALLS]find[ARGS]{\"text\": \"a lon");
+        assert_eq!(cut.calls, [call("find", "{\"text\": \"a lon")]);
+        for text in ["find", "finding it is hard", "find it", "drop{}", "fin", "add 1 and 2", "[TOOL_CALLS]"]
+        {
+            let answer = read(&mistral, text);
+            assert_eq!((answer.content.as_str(), answer.calls.len()), (text, 0));
+        }
+        assert_eq!(mistral.read("find it", false).content, "find it", "it is told at once");
         assert_eq!(mistral.id("r", 0, 0).len(), 9);
         let forced = reader(ToolCallForm::Hermes, true);
         assert_eq!(read(&forced, r#"{"name": "find", "arguments": {"text": "a"}}"#).calls, [expected]);

@@ -32,7 +32,11 @@ pub async fn send(client: &Client, parts: &[(&str, Option<&str>, &str)]) -> Repl
 }
 
 pub async fn send_form(client: &Client, form: &[u8]) -> Reply {
-    client.post_bytes("/v1/files", &format!("multipart/form-data; boundary={BOUNDARY}"), form).await
+    send_form_to(client, "/v1/files", form).await
+}
+
+pub async fn send_form_to(client: &Client, path: &str, form: &[u8]) -> Reply {
+    client.post_bytes(path, &format!("multipart/form-data; boundary={BOUNDARY}"), form).await
 }
 
 /// Uploads a file for a batch; its id.

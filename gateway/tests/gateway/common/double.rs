@@ -174,6 +174,6 @@ impl Executor for Double {
             self.write(slot);
         }
         let rows = plan.slots.iter().filter_map(|slot| self.sample(slot)).collect();
-        Ok(StepOutcome { step: plan.step, elapsed: Nanos(1_000), rows })
+        Ok(StepOutcome { step: plan.step, elapsed: Nanos(1_000), rows, prompts: Vec::new() })
     }
 }

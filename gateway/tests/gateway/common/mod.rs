@@ -54,6 +54,7 @@ pub fn model() -> Model {
         host_kv_blocks: 0,
         block_tokens: 16,
         reuse: SectionReuse::Anywhere,
+        scores_prompts: false,
         defaults: Defaults { temperature: 1.0, top_p: 1.0, top_k: None },
         created: 0,
         runs: Runs::Engine,

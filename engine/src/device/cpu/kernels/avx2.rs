@@ -78,7 +78,7 @@ mod kernels {
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-use super::portable::{
+pub(crate) use super::portable::{
     packed as packed_f32, packed as packed_f16, packed as packed_bf16, strip as strip_singles,
     strip as strip_widened,
 };

@@ -222,12 +222,14 @@ pub(crate) const fn operations_in_place(times: usize) -> usize {
 ///
 /// # Safety
 /// Both may be used.
+#[cfg(any(test, all(target_arch = "x86_64", target_os = "linux")))]
 pub(crate) unsafe fn agree<U: Unit, V: Unit>() -> bool {
     // SAFETY: the units are the caller's to vouch for.
     unsafe { [1, 2].into_iter().all(|tiles| sample::<U>(tiles) == sample::<V>(tiles)) }
 }
 
 /// Bits of a product that is first written, then added to.
+#[cfg(any(test, all(target_arch = "x86_64", target_os = "linux")))]
 unsafe fn sample<U: Unit>(tiles: usize) -> Vec<u32> {
     const STEPS: usize = 3;
     let flat = numbers(STEPS * tiles * TILE * TILE, 1);

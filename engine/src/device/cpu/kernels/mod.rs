@@ -14,6 +14,12 @@ pub(super) mod avx512_vnni;
 pub(super) mod by_rows;
 pub(super) mod emulated;
 pub(super) mod matrix_unit;
+pub(super) mod neon;
+pub(super) mod neon_bytes;
+pub(super) mod neon_dotprod;
+pub(super) mod neon_i8mm;
+#[cfg(target_arch = "aarch64")]
+pub(super) mod neon_loop;
 pub(super) mod portable;
 pub(super) mod quantise;
 pub(super) mod strip_loop;

@@ -159,7 +159,6 @@ pub(crate) unsafe fn quantise(
 ///
 /// # Safety
 /// As above.
-#[cfg(not(target_arch = "x86_64"))]
 pub(crate) unsafe fn add(tile: GroupTile<'_>) {
     groups(tile);
 }
@@ -168,7 +167,6 @@ pub(crate) unsafe fn add(tile: GroupTile<'_>) {
 ///
 /// # Safety
 /// As above.
-#[cfg(not(target_arch = "x86_64"))]
 pub(crate) unsafe fn add_nibbles(tile: NibbleTile<'_>) {
     nibbles(tile);
 }

@@ -29,6 +29,11 @@ pub(crate) struct NibbleGroup {
 }
 
 impl NibbleGroup {
+    /// The groups of a row of weights, rounded, in order.
+    pub(crate) fn of_row(weights: &[f32], put: &mut dyn FnMut(Self)) {
+        weights.chunks(PIECE).for_each(|group| put(Self::rounded(group)));
+    }
+
     /// At most a group's weights, rounded: from the least of them to the greatest in 15 steps.
     pub(crate) fn rounded(weights: &[f32]) -> Self {
         let least = weights.iter().copied().fold(f32::INFINITY, f32::min);

@@ -59,6 +59,7 @@ pub(crate) fn pack_panels_at(
 }
 
 /// Operands of one tile: a few rows by one panel, over a block of pairs.
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "no kernel of others multiplies pairs"))]
 pub(crate) struct PairTile<'a> {
     /// Length of the sums.
     pub(crate) depth: usize,
@@ -72,6 +73,7 @@ pub(crate) struct PairTile<'a> {
     pub(crate) accumulate: bool,
 }
 
+#[cfg(target_arch = "x86_64")]
 impl PairTile<'_> {
     /// That kernels stay inside the operands.
     pub(crate) fn check(&self, rows: usize, width: usize) {

@@ -130,6 +130,31 @@ fn a_row_has_the_same_bits_alone_and_in_a_batch() {
 }
 
 #[test]
+fn integer_products_have_the_same_bits_on_all_vectors() {
+    let (rows, outputs) = (13, 50);
+    for (format, inputs) in [Format::Q8, Format::Q4].into_iter().flat_map(|f| [(f, 1501), (f, 1536)]) {
+        let data = bytes(Dtype::F32, &(0..inputs * outputs).map(noise).collect::<Vec<_>>());
+        let x: Vec<f32> = (0..rows * inputs).map(|i| noise(i + 3)).collect();
+        let product = |isa| {
+            let cpu = Cpu::with_isa(Some(2), isa).expect("threads start");
+            let tensor =
+                RawTensor { dtype: Dtype::F32, shape: vec![outputs, inputs], data: data.as_slice().into() };
+            let matrix = cpu.pack(&[tensor], None, Some(format));
+            let mut y = vec![0.0; rows * outputs];
+            cpu.linear(&x, &matrix, &mut y, &mut Scratch::default());
+            y
+        };
+        // Plain Rust rounds once more where the others have an addition fused with its multiplication.
+        let mut others = Isa::available().filter(|isa| *isa != Isa::Portable);
+        if let Some(first) = others.next() {
+            let expected = product(first);
+            others
+                .for_each(|isa| assert_eq!(product(isa), expected, "{isa:?} {first:?} {format:?} {inputs}"));
+        }
+    }
+}
+
+#[test]
 fn what_is_not_a_number_stays_in_its_row() {
     let (inputs, outputs) = (37, 40);
     for (isa, format) in Isa::available()

@@ -11,7 +11,7 @@ use cudarc::driver::result as driver;
 use super::stopwatch::Stopwatch;
 use super::{CudaDevice, lost};
 use crate::device::cuda::{
-    Address, Args, CudaError, Element, Factors, GpuError, Grid, Linear, recorded_rows,
+    Address, Args, CudaError, Element, FEW_ROWS, Factors, GpuError, Grid, Linear, recorded_rows,
 };
 
 /// Memory that an algorithm may use: what NVIDIA advises for sm_90.
@@ -104,15 +104,15 @@ fn kind(element: Element) -> sys::cudaDataType {
 
 fn kind_of(factors: Factors) -> sys::cudaDataType {
     match factors {
-        Factors::Of(element) => kind(element),
+        Factors::Of(element) | Factors::Q4(element) => kind(element),
         Factors::E4m3 => sys::cudaDataType_t::CUDA_R_8F_E4M3,
     }
 }
 
-/// Bytes of a factor.
+/// Bytes of a factor of `x`.
 fn bytes_of(factors: Factors) -> usize {
     match factors {
-        Factors::Of(element) => element.bytes(),
+        Factors::Of(element) | Factors::Q4(element) => element.bytes(),
         Factors::E4m3 => 1,
     }
 }
@@ -123,6 +123,9 @@ impl CudaDevice {
         let Linear { rows, outputs, inputs, factors, out, adds, .. } = *product;
         if rows == 0 {
             return Ok(());
+        }
+        if let Some((kernel, grid, args)) = product.four_bit() {
+            return self.start_when(false, &kernel, grid, &args);
         }
         let (has_bias, has_scales) = (product.bias.is_some(), product.scales.is_some());
         let shape = ProductShape { rows, outputs, inputs, factors, out, has_bias, adds, has_scales };
@@ -268,9 +271,9 @@ fn kernel_for(product: &Linear) -> Option<(String, usize)> {
     let name = match factors {
         Factors::Of(element @ (Element::Bf16 | Element::F16)) => element.suffix(),
         Factors::E4m3 => "e4m3",
-        Factors::Of(Element::F32) => return None,
+        Factors::Of(Element::F32) | Factors::Q4(_) => return None,
     };
-    let (most, block) = [(8, 16), (16, 16), (32, 32)].into_iter().find(|(most, _)| rows <= *most)?;
+    let (most, block) = FEW_ROWS.into_iter().find(|(most, _)| rows <= *most)?;
     let fits = outputs % block == 0 && (inputs * bytes_of(factors)).is_multiple_of(16);
     fits.then(|| (format!("product_{name}_{}_{most}", out.suffix()), block))
 }

@@ -6,7 +6,7 @@
 struct AttendArgs {
     const Tables* tables;
     const void* qkv;    // [tokens, (heads + 2 kv_heads) dim], queries not yet turned
-    const void* keys;   // of the layer: in each block [kv_heads, block_tokens, dim], of type Kept
+    const void* keys;   // of the layer: in each block [kv_heads, block_tokens, dim], of type Kept, and scales where it has them
     const void* values; // the same
     float* partials;
     void* out; // [tokens, heads dim]
@@ -49,11 +49,35 @@ DEVICE bool sees(const AttendArgs& a, const Part& part, int position, int i) {
     return (!part.is_causal || of_key <= position) && (a.window == 0 || position - of_key < a.window);
 }
 
-// Where token `i` of a part lies among keys or values.
-DEVICE size_t place_of(const AttendArgs& a, const Part& part, int kv_head, int i) {
+// A token's row among the keys, or the values, of its block.
+struct KeptRow {
+    size_t block; // where the block's begin
+    int row;
+};
+
+DEVICE KeptRow row_of(const AttendArgs& a, const Part& part, int kv_head, int i) {
     const int at = part.first_lane + i;
     const int block = a.tables->blocks[part.first_block + at / a.block_tokens];
-    return (size_t)block * a.block_numbers + (size_t)(kv_head * a.block_tokens + at % a.block_tokens) * a.dim;
+    return {(size_t)block * a.block_numbers, kv_head * a.block_tokens + at % a.block_tokens};
+}
+
+// Where token `i` of a part lies among keys or values.
+DEVICE size_t place_of(const AttendArgs& a, const Part& part, int kv_head, int i) {
+    const KeptRow kept = row_of(a, part, kv_head, i);
+    return kept.block + (size_t)kept.row * a.dim;
+}
+
+// The scale of token `i` among keys or values of eight bits.
+DEVICE bf16 scale_of(const AttendArgs& a, const void* all, const Part& part, int kv_head, int i) {
+    const KeptRow kept = row_of(a, part, kv_head, i);
+    return scales_behind((q8*)all + kept.block, (size_t)a.kv_heads * a.block_tokens * a.dim)[kept.row];
+}
+
+// The number at `place` among keys or values, which is of token `i`.
+template <class Kept> DEVICE float kept_number(const AttendArgs& a, const void* all, size_t place, const Part& part, int kv_head, int i) {
+    const Kept kept = ((const Kept*)all)[place];
+    if constexpr (HasScales<Kept>::value) return (float)kept.number * widen(scale_of(a, all, part, kv_head, i));
+    else return widen(kept);
 }
 
 // One number of a row's result, to where it belongs.
@@ -102,8 +126,11 @@ template <class T, class Kept> DEVICE void attend_plain(const AttendArgs& a) {
             for (int at = threadIdx.x; at < PLAIN_TOKENS * a.dim; at += blockDim.x) {
                 const int token = at / a.dim, i = at % a.dim;
                 const size_t place = token < count ? place_of(a, part, kv_head, first + token) + i : 0;
-                keys[token * stride + i] = token < count ? widen(((const Kept*)a.keys)[place]) : 0.0f;
-                values[token * a.dim + i] = token < count ? widen(((const Kept*)a.values)[place]) : 0.0f;
+                auto kept = [&](const void* all) {
+                    return token < count ? kept_number<Kept>(a, all, place, part, kv_head, first + token) : 0.0f;
+                };
+                keys[token * stride + i] = kept(a.keys);
+                values[token * a.dim + i] = kept(a.values);
             }
             __syncthreads();
             float scores[PLAIN_TOKENS / 8], top = highest;
@@ -143,6 +170,9 @@ template <class T, class Kept> DEVICE void attend_plain(const AttendArgs& a) {
 KERNEL(attend_f32, AttendArgs, 128) { attend_plain<float, float>(a); }
 KERNEL(attend_bf16, AttendArgs, 128) { attend_plain<bf16, bf16>(a); }
 KERNEL(attend_f16, AttendArgs, 128) { attend_plain<f16, bf16>(a); }
+KERNEL(attend_q8_f32, AttendArgs, 128) { attend_plain<float, q8>(a); }
+KERNEL(attend_q8_bf16, AttendArgs, 128) { attend_plain<bf16, q8>(a); }
+KERNEL(attend_q8_f16, AttendArgs, 128) { attend_plain<f16, q8>(a); }
 
 #define MERGED 8 // parts that are read at once
 

@@ -48,13 +48,41 @@ template <int GROUPS> DEVICE ProductPieces<GROUPS> read_pieces(const unsigned ch
     return pieces;
 }
 
+// Adds up what a block's warps have of its rows and outputs, from these on, and writes it.
+template <class Out, int TILES, int GROUPS>
+DEVICE void write_sums(const ProductArgs& a, int first_row, int first, const float (&sums)[GROUPS][TILES][4]) {
+    constexpr int ROWS = 8 * TILES;
+    SHARED(float, parts, PRODUCT_WARPS * 16 * ROWS);
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, rows = smaller(a.rows - first_row, ROWS);
+#pragma unroll
+    for (int group = 0; group < GROUPS; group++) {
+        if (group > 0) __syncthreads(); // the sums of the group before have been read
+#pragma unroll
+        for (int i = 0; i < TILES * 4; i++) {
+            const int output = lane / 4 + 8 * (i % 4 / 2), row = i / 4 * 8 + lane % 4 * 2 + i % 2;
+            parts[(warp * 16 + output) * ROWS + row] = sums[group][i / 4][i % 4];
+        }
+        __syncthreads();
+        for (int i = threadIdx.x; i < 16 * rows; i += blockDim.x) {
+            const int row = first_row + i / 16, output = first + group * 16 + i % 16;
+            if (output >= a.outputs) continue;
+            float sum = 0.0f;
+#pragma unroll
+            for (int other = 0; other < PRODUCT_WARPS; other++) sum += parts[(other * 16 + i % 16) * ROWS + i / 16];
+            if (a.scales) sum *= a.row_scales[row] * a.scales[output];
+            if (a.bias) sum += a.scales ? ((const float*)a.bias)[output] : widen(((const Out*)a.bias)[output]);
+            Out* y = (Out*)a.y + (size_t)row * a.outputs + output;
+            *y = narrow<Out>(a.adds ? widen(*y) + sum : sum);
+        }
+    }
+}
+
 // GROUPS: sixteens of outputs of a block, which share what they read of `x`.
 template <class T, class Out, int TILES, int GROUPS> DEVICE void product(const ProductArgs& a) {
-    constexpr int ROWS = 8 * TILES, OUTPUTS = 16 * GROUPS, STRIDE = PRODUCT_WARPS * PRODUCT_STEPS * 64;
+    constexpr int STRIDE = PRODUCT_WARPS * PRODUCT_STEPS * 64;
     // Tensor cores keep fewer bits of sums of eight-bit floats than of others: they add up a round's only.
     constexpr bool BY_ROUNDS = sizeof(T) == 1;
-    SHARED(float, parts, PRODUCT_WARPS * 16 * ROWS);
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, first = blockIdx.x * OUTPUTS;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, first = blockIdx.x * 16 * GROUPS;
     const int end = a.inputs * (int)sizeof(T);
     const unsigned char* w = (const unsigned char*)a.w + (size_t)(first + lane / 4) * end;
     ProductPieces<GROUPS> now = read_pieces<GROUPS>(w, end, warp * PRODUCT_STEPS * 64, end);
@@ -97,25 +125,8 @@ template <class T, class Out, int TILES, int GROUPS> DEVICE void product(const P
     }
     let_next_begin();
 #pragma unroll
-    for (int group = 0; group < GROUPS; group++) {
-        if (group > 0) __syncthreads(); // the sums of the group before have been read
-#pragma unroll
-        for (int i = 0; i < TILES * 4; i++) {
-            const int output = lane / 4 + 8 * (i % 4 / 2), row = i / 4 * 8 + lane % 4 * 2 + i % 2;
-            parts[(warp * 16 + output) * ROWS + row] = before[group][i / 4][i % 4] + sums[group][i / 4][i % 4];
-        }
-        __syncthreads();
-        for (int i = threadIdx.x; i < 16 * a.rows; i += blockDim.x) {
-            const int row = i / 16, output = first + group * 16 + i % 16;
-            float sum = 0.0f;
-#pragma unroll
-            for (int other = 0; other < PRODUCT_WARPS; other++) sum += parts[(other * 16 + i % 16) * ROWS + row];
-            if (a.scales) sum *= a.row_scales[row] * a.scales[output];
-            if (a.bias) sum += a.scales ? ((const float*)a.bias)[output] : widen(((const Out*)a.bias)[output]);
-            Out* y = (Out*)a.y + (size_t)row * a.outputs + output;
-            *y = narrow<Out>(a.adds ? widen(*y) + sum : sum);
-        }
-    }
+    for (int i = 0; i < GROUPS * TILES * 4; i++) sums[i / 4 / TILES][i / 4 % TILES][i % 4] += before[i / 4 / TILES][i / 4 % TILES][i % 4];
+    write_sums<Out, TILES, GROUPS>(a, 0, first, sums);
 }
 KERNEL_LATE(product_bf16_bf16_8, ProductArgs, 256) { product<bf16, bf16, 1, 1>(a); }
 KERNEL_LATE(product_bf16_bf16_16, ProductArgs, 256) { product<bf16, bf16, 2, 1>(a); }

@@ -211,10 +211,27 @@ KERNEL(round_f32, RoundArgs, 256) { round_numbers<float>(a); }
 KERNEL(round_bf16, RoundArgs, 256) { round_numbers<bf16>(a); }
 KERNEL(round_f16, RoundArgs, 256) { round_numbers<f16>(a); }
 
+// A key's or value's number as an integer of eight bits, all of a token and head under one scale. The scales, in bf16, lie behind
+// the numbers of a layer's keys in a block, and behind those of its values: [kv_heads, block_tokens].
+struct q8 { signed char number; };
+template <class Kept> struct HasScales { static constexpr bool value = false; };
+template <> struct HasScales<q8> { static constexpr bool value = true; };
+
+// The scales behind so many numbers.
+DEVICE bf16* scales_behind(q8* numbers, size_t count) { return (bf16*)(numbers + (count + 1) / 2 * 2); }
+
+#define Q8_MAX 127.0f
+
+// What turns numbers into integers whose scale is `scale`.
+DEVICE float inverse_of_scale(bf16 scale) { return widen(scale) >= 1.17549435e-38f ? 1.0f / widen(scale) : 0.0f; }
+
+// The nearest integer of a number that was turned into one, of two the even one: in the last bits of a number that has no others.
+DEVICE q8 to_q8(float x) { return {(signed char)(to_bits(x + 12582912.0f) & 0xff)}; }
+
 struct RotateArgs {
     const Tables* tables;
     void* qkv;           // [tokens, (heads + 2 kv_heads) dim]
-    void* keys;          // of the layer: in each block [kv_heads, block_tokens, dim], of type Kept
+    void* keys;          // of the layer: in each block [kv_heads, block_tokens, dim], of type Kept, and scales where it has them
     void* values;        // the same
     const float* q_norm; // [dim] or null
     const float* k_norm;
@@ -228,6 +245,38 @@ struct RotateArgs {
 };
 
 #define PAIRS_HELD 4 // of a head, that a lane turns: heads have 256 numbers at most
+
+// Writes a head's numbers, of which a lane has those at `place(k)` that are there.
+template <class Kept, class Place>
+DEVICE void write_kept(const RotateArgs& a, void* block, int row, const float (&x)[2 * PAIRS_HELD], Place place) {
+    Kept* to = (Kept*)block + (size_t)row * a.dim;
+    if constexpr (HasScales<Kept>::value) {
+        // Sizes are ordered as their bits are, and above all of them is what is not a number.
+        u32 most = 0;
+#pragma unroll
+        for (int k = 0; k < 2 * PAIRS_HELD; k++) {
+            const u32 size = place(k) < a.dim ? to_bits(x[k]) & 0x7fffffff : 0;
+            most = size > most ? size : most;
+        }
+#pragma unroll
+        for (int other = 16; other > 0; other /= 2) {
+            const u32 size = from_lane(most, other);
+            most = size > most ? size : most;
+        }
+        const bf16 scale = to_bf16(from_bits(most) / Q8_MAX);
+        const float inverse = inverse_of_scale(scale);
+#pragma unroll
+        for (int k = 0; k < 2 * PAIRS_HELD; k++) {
+            if (place(k) < a.dim) to[place(k)] = to_q8(x[k] * inverse);
+        }
+        if (threadIdx.x % 32 == 0) scales_behind((q8*)block, (size_t)a.kv_heads * a.block_tokens * a.dim)[row] = scale;
+    } else {
+#pragma unroll
+        for (int k = 0; k < 2 * PAIRS_HELD; k++) {
+            if (place(k) < a.dim) to[place(k)] = narrow<Kept>(x[k]);
+        }
+    }
+}
 
 // Writes keys, turned to their positions, and values to the pool; normalises queries in place where the model does. One
 // warp a token and head.
@@ -264,12 +313,17 @@ template <class T, class Kept> DEVICE void rotate_and_write(const RotateArgs& a)
     }
     if (cell < 0) return;
     const int kv_head = (head - queries) % a.kv_heads, block = cell / a.block_tokens, at = cell % a.block_tokens;
-    Kept* to = (Kept*)(is_key ? a.keys : a.values) + (size_t)block * a.block_numbers +
-            (size_t)(kv_head * a.block_tokens + at) * a.dim;
+    Kept* to = (Kept*)(is_key ? a.keys : a.values) + (size_t)block * a.block_numbers;
+    const int row = kv_head * a.block_tokens + at;
+    float numbers[2 * PAIRS_HELD];
     if (!is_key || a.pairs == 0) {
-        for (int i = lane; i < a.dim; i += 32) {
-            to[i] = narrow<Kept>(weight ? widen(own[i]) * scale * weight[i] : widen(own[i]));
+#pragma unroll
+        for (int k = 0; k < 2 * PAIRS_HELD; k++) {
+            const int i = lane + 32 * k;
+            if (i >= a.dim) continue;
+            numbers[k] = weight ? widen(own[i]) * scale * weight[i] : widen(own[i]);
         }
+        write_kept<Kept>(a, to, row, numbers, [=](int k) { return lane + 32 * k; });
         return;
     }
 #pragma unroll
@@ -278,11 +332,19 @@ template <class T, class Kept> DEVICE void rotate_and_write(const RotateArgs& a)
         if (i >= a.pairs) continue;
         const float x = widen(own[i]) * scale * (weight ? weight[i] : 1.0f);
         const float y = widen(own[j]) * scale * (weight ? weight[j] : 1.0f);
-        to[i] = narrow<Kept>(x * cosine[k] - y * sine[k]);
-        to[j] = narrow<Kept>(y * cosine[k] + x * sine[k]);
+        numbers[k] = x * cosine[k] - y * sine[k];
+        numbers[PAIRS_HELD + k] = y * cosine[k] + x * sine[k];
     }
+    const int pairs = a.pairs, dim = a.dim;
+    write_kept<Kept>(a, to, row, numbers, [=](int k) {
+        const int i = lane + 32 * (k % PAIRS_HELD);
+        return i >= pairs ? dim : k < PAIRS_HELD ? i : i + pairs;
+    });
 }
 // Beside half precision keys and values are bf16: neither leaves its range, and their products are the same kernels'.
 KERNEL_AHEAD(rotate_f32, RotateArgs, 128) { rotate_and_write<float, float>(a); }
 KERNEL_AHEAD(rotate_bf16, RotateArgs, 128) { rotate_and_write<bf16, bf16>(a); }
 KERNEL_AHEAD(rotate_f16, RotateArgs, 128) { rotate_and_write<f16, bf16>(a); }
+KERNEL_AHEAD(rotate_q8_f32, RotateArgs, 128) { rotate_and_write<float, q8>(a); }
+KERNEL_AHEAD(rotate_q8_bf16, RotateArgs, 128) { rotate_and_write<bf16, q8>(a); }
+KERNEL_AHEAD(rotate_q8_f16, RotateArgs, 128) { rotate_and_write<f16, q8>(a); }

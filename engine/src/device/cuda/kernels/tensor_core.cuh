@@ -4,6 +4,9 @@
 // `tall`: 64 rows, 16 to each of four warps, which all go through every token. `flat`: 16 rows, as a decode step has, whose
 // tokens the four warps share; each warp's result is merged at the end. Tokens come 64 at a time, the next ones on
 // their way while these are multiplied.
+//
+// Integers of eight bits come as they are, in half the bytes, and are widened to a tile of bf16, which holds each of them exactly:
+// every thread widens what it has fetched itself. A token's scales are those of its column of scores, and of weights.
 
 #define TILE_TOKENS 64
 #define WARPS 4
@@ -13,6 +16,9 @@
 template <int DIM> DEVICE bf16* piece(bf16* tile, int row, int at) {
     return tile + row * DIM + ((at ^ (row & 7)) * 8);
 }
+
+// The same of integers, which are read by who wrote them alone.
+template <int DIM> DEVICE q8* piece(q8* tile, int row, int at) { return tile + row * DIM + at * 16; }
 
 // Numbers `i` to `i + 7` of a query, turned and scaled.
 template <class T> DEVICE Sixteen turned_eight(const AttendArgs& a, const T* query, int angle, int i) {
@@ -39,35 +45,68 @@ template <class T> DEVICE Sixteen turned_eight(const AttendArgs& a, const T* que
 }
 
 // Starts the copies of tokens `first..first + 64` of the part: first all places are looked up, then all copies go out.
-template <int DIM>
-DEVICE void fetch(const AttendArgs& a, const Part& part, int kv_head, int first, int to, bf16* keys, bf16* values) {
-    constexpr int PIECES = DIM / 8, THREADS = 32 * WARPS, STEPS = TILE_TOKENS * PIECES / THREADS;
+template <class Kept, int DIM>
+DEVICE void fetch(const AttendArgs& a, const Part& part, int kv_head, int first, int to, Kept* keys, Kept* values) {
+    constexpr int EACH = 16 / sizeof(Kept), PIECES = DIM / EACH, THREADS = 32 * WARPS, STEPS = TILE_TOKENS * PIECES / THREADS;
     const int token = threadIdx.x / PIECES, at = threadIdx.x % PIECES;
     size_t places[STEPS];
 #pragma unroll
     for (int step = 0; step < STEPS; step++) {
         const int i = first + token + step * (THREADS / PIECES);
-        places[step] = i < to ? place_of(a, part, kv_head, i) + at * 8 : 0;
+        places[step] = i < to ? place_of(a, part, kv_head, i) + at * EACH : 0;
     }
 #pragma unroll
     for (int step = 0; step < STEPS; step++) {
         const int row = token + step * (THREADS / PIECES);
         const bool is_there = first + row < to;
-        copy_later(piece<DIM>(keys, row, at), (const bf16*)a.keys + places[step], is_there);
-        copy_later(piece<DIM>(values, row, at), (const bf16*)a.values + places[step], is_there);
+        copy_later(piece<DIM>(keys, row, at), (const Kept*)a.keys + places[step], is_there);
+        copy_later(piece<DIM>(values, row, at), (const Kept*)a.values + places[step], is_there);
     }
     end_copies();
 }
 
+// The scale that a thread brings of such a tile, of a key or of a value.
+DEVICE bf16 fetch_scale(const AttendArgs& a, const Part& part, int kv_head, int first, int to) {
+    const int i = first + threadIdx.x % TILE_TOKENS;
+    if (i >= to) return {0};
+    return scale_of(a, threadIdx.x < TILE_TOKENS ? a.keys : a.values, part, kv_head, i);
+}
+
+// Two of four integers, whose signs are turned, in bf16: the last byte of 2^23 and 128 less.
+DEVICE u32 widen_two(u32 four, int first) {
+    float x[2];
+#pragma unroll
+    for (int i = 0; i < 2; i++) x[i] = from_bits(0x4b000000u | (four >> (8 * (first + i)) & 0xff)) - 8388736.0f;
+    return pack(x[0], x[1]);
+}
+
+// Widens the integers of a tile that a thread has fetched.
+template <int DIM> DEVICE void widen_tile(q8* from, bf16* to) {
+    constexpr int PIECES = DIM / 16, THREADS = 32 * WARPS, STEPS = TILE_TOKENS * PIECES / THREADS;
+    const int token = threadIdx.x / PIECES, at = threadIdx.x % PIECES;
+#pragma unroll
+    for (int step = 0; step < STEPS; step++) {
+        const int row = token + step * (THREADS / PIECES);
+        const Sixteen all = *aligned((const Sixteen*)piece<DIM>(from, row, at));
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            Sixteen wide;
+#pragma unroll
+            for (int i = 0; i < 4; i++) wide.words[i] = widen_two(all.words[2 * half + i / 2] ^ 0x80808080u, i % 2 * 2);
+            *aligned((Sixteen*)piece<DIM>(to, row, 2 * at + half)) = wide;
+        }
+    }
+}
+
 // Brings to the cache what a block's first task of few rows reads and no kernel before it writes, but for a token or two: each of
 // these readings waits for the one before it.
-template <int DIM> DEVICE void fetch_first_task(const AttendArgs& a) {
+template <class Kept, int DIM> DEVICE void fetch_first_task(const AttendArgs& a) {
     if ((int)blockIdx.x >= a.tables->flat_count) return;
     const Task task = a.tables->flat[blockIdx.x];
     const Part part = a.tables->parts[task.part];
     const int token = task.from + threadIdx.x / 2;
-    const bf16* all = (const bf16*)(threadIdx.x % 2 ? a.values : a.keys);
-    if (token < task.to) fetch_ahead(all + place_of(a, part, blockIdx.y, token), DIM * 2);
+    const Kept* all = (const Kept*)(threadIdx.x % 2 ? a.values : a.keys);
+    if (token < task.to) fetch_ahead(all + place_of(a, part, blockIdx.y, token), DIM * sizeof(Kept));
     if ((int)threadIdx.x < task.count && a.pairs > 0) {
         const int angle = query_of(a, part, task, blockIdx.y, threadIdx.x).row.angle;
         fetch_ahead(a.tables->angles + (size_t)angle * 2 * a.pairs, 2 * a.pairs * sizeof(float));
@@ -109,19 +148,22 @@ DEVICE void stage_queries(const AttendArgs& a, const Part& part, const Task& tas
     }
 }
 
-// Shared memory: queries [ROWS][DIM], then twice keys [64][DIM] and values [64][DIM].
-template <class T, int DIM, bool TALL> DEVICE void attend_on_tensor_cores(const AttendArgs& a) {
+// Shared memory: queries [ROWS][DIM], then twice keys [64][DIM] and values [64][DIM]; of integers once as bf16, and twice as they are.
+template <class T, class Kept, int DIM, bool TALL> DEVICE void attend_on_tensor_cores(const AttendArgs& a) {
+    constexpr bool IS_Q8 = HasScales<Kept>::value;
     constexpr int ROWS = TALL ? 16 * WARPS : 16;
     constexpr int TOKENS = TALL ? TILE_TOKENS : TILE_TOKENS / WARPS; // of a tile, for one warp
     DYNAMIC_SHARED(memory);
     SHARED(Reader, readers, ROWS);
+    SHARED(float, scales, IS_Q8 ? 2 * TILE_TOKENS : 1); // of a tile's keys, then of its values
     bf16* queries = (bf16*)memory;
     bf16* tiles = queries + ROWS * DIM;
+    Kept* fetched = (Kept*)(tiles + (IS_Q8 ? 2 * TILE_TOKENS * DIM : 0));
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, kv_head = blockIdx.y;
     const int first_row = TALL ? warp * 16 : 0, first_token = TALL ? 0 : warp * TOKENS;
     const int upper = first_row + lane / 4, column = 2 * (lane % 4); // this lane's rows are `upper` and the eighth after
 
-    if (!TALL) fetch_first_task<DIM>(a);
+    if (!TALL) fetch_first_task<Kept, DIM>(a);
     await_kernel_before();
     const Task* tasks = TALL ? a.tables->tall : a.tables->flat;
     const int count = TALL ? a.tables->tall_count : a.tables->flat_count;
@@ -129,7 +171,13 @@ template <class T, int DIM, bool TALL> DEVICE void attend_on_tensor_cores(const 
         const Task task = tasks[number];
         const Part part = a.tables->parts[task.part];
         __syncthreads(); // the task before has been read
-        if (task.from < task.to) fetch<DIM>(a, part, kv_head, task.from, task.to, tiles, tiles + TILE_TOKENS * DIM);
+        bf16 next_scale = {0};
+        auto fetch_tile = [&](int first, int buffer) {
+            Kept* keys = fetched + buffer * 2 * TILE_TOKENS * DIM;
+            fetch<Kept, DIM>(a, part, kv_head, first, task.to, keys, keys + TILE_TOKENS * DIM);
+            if constexpr (IS_Q8) next_scale = fetch_scale(a, part, kv_head, first, task.to);
+        };
+        if (task.from < task.to) fetch_tile(task.from, 0);
         stage_queries<T, DIM, ROWS, 32 * WARPS>(a, part, task, queries, readers);
         float sums[DIM / 8][4], highest[2] = {NEVER, NEVER}, sum[2] = {0.0f, 0.0f};
 #pragma unroll
@@ -137,14 +185,21 @@ template <class T, int DIM, bool TALL> DEVICE void attend_on_tensor_cores(const 
 
         int buffer = 0, lowest = 0; // position of the lane's rows
         for (int first = task.from; first < task.to; first += TILE_TOKENS, buffer ^= 1) {
-            bf16* keys = tiles + buffer * 2 * TILE_TOKENS * DIM;
+            bf16* keys = tiles + (IS_Q8 ? 0 : buffer * 2 * TILE_TOKENS * DIM);
             bf16* values = keys + TILE_TOKENS * DIM;
+            [[maybe_unused]] const bf16 scale = next_scale;
             if (first + TILE_TOKENS < task.to) {
-                bf16* next = tiles + (buffer ^ 1) * 2 * TILE_TOKENS * DIM;
-                fetch<DIM>(a, part, kv_head, first + TILE_TOKENS, task.to, next, next + TILE_TOKENS * DIM);
+                fetch_tile(first + TILE_TOKENS, buffer ^ 1);
                 await_copies<1>();
             } else {
                 await_copies<0>();
+            }
+            if constexpr (IS_Q8) {
+                // The tile before has been read.
+                q8* own = fetched + buffer * 2 * TILE_TOKENS * DIM;
+                widen_tile<DIM>(own, keys);
+                widen_tile<DIM>(own + TILE_TOKENS * DIM, values);
+                scales[threadIdx.x] = widen(scale);
             }
             __syncthreads();
             if (first == task.from) lowest = smaller(readers[upper].position, readers[upper + 8].position);
@@ -163,6 +218,14 @@ template <class T, int DIM, bool TALL> DEVICE void attend_on_tensor_cores(const 
                     load_matrices(right, piece<DIM>(keys, token, 2 * k + (lane / 8) % 2));
                     multiply(scores[2 * n], left, right[0], right[1]);
                     multiply(scores[2 * n + 1], left, right[2], right[3]);
+                }
+            }
+
+            if constexpr (IS_Q8) {
+#pragma unroll
+                for (int n = 0; n < TOKENS / 8; n++) {
+#pragma unroll
+                    for (int i = 0; i < 4; i++) scores[n][i] *= scales[first_token + n * 8 + column + i % 2];
                 }
             }
 
@@ -201,6 +264,17 @@ template <class T, int DIM, bool TALL> DEVICE void attend_on_tensor_cores(const 
                     const float score = scores[n][i];
                     scores[n][i] = score == NEVER ? 0.0f : exp2f(score - top[i / 2]);
                     sum[i / 2] += scores[n][i];
+                }
+            }
+            if constexpr (IS_Q8) {
+                // What is not seen weighs nothing, whatever its scale is.
+#pragma unroll
+                for (int n = 0; n < TOKENS / 8; n++) {
+#pragma unroll
+                    for (int i = 0; i < 4; i++) {
+                        const float of_value = scales[TILE_TOKENS + first_token + n * 8 + column + i % 2];
+                        scores[n][i] = scores[n][i] == 0.0f ? 0.0f : scores[n][i] * of_value;
+                    }
                 }
             }
 #pragma unroll
@@ -274,11 +348,19 @@ template <class T, int DIM, bool TALL> DEVICE void attend_on_tensor_cores(const 
         }
     }
 }
-KERNEL_AHEAD(attend_flat_64_bf16, AttendArgs, 128) { attend_on_tensor_cores<bf16, 64, false>(a); }
-KERNEL_AHEAD(attend_tall_64_bf16, AttendArgs, 128) { attend_on_tensor_cores<bf16, 64, true>(a); }
-KERNEL_AHEAD(attend_flat_128_bf16, AttendArgs, 128) { attend_on_tensor_cores<bf16, 128, false>(a); }
-KERNEL_AHEAD(attend_tall_128_bf16, AttendArgs, 128) { attend_on_tensor_cores<bf16, 128, true>(a); }
-KERNEL_AHEAD(attend_flat_64_f16, AttendArgs, 128) { attend_on_tensor_cores<f16, 64, false>(a); }
-KERNEL_AHEAD(attend_tall_64_f16, AttendArgs, 128) { attend_on_tensor_cores<f16, 64, true>(a); }
-KERNEL_AHEAD(attend_flat_128_f16, AttendArgs, 128) { attend_on_tensor_cores<f16, 128, false>(a); }
-KERNEL_AHEAD(attend_tall_128_f16, AttendArgs, 128) { attend_on_tensor_cores<f16, 128, true>(a); }
+KERNEL_AHEAD(attend_flat_64_bf16, AttendArgs, 128) { attend_on_tensor_cores<bf16, bf16, 64, false>(a); }
+KERNEL_AHEAD(attend_tall_64_bf16, AttendArgs, 128) { attend_on_tensor_cores<bf16, bf16, 64, true>(a); }
+KERNEL_AHEAD(attend_flat_128_bf16, AttendArgs, 128) { attend_on_tensor_cores<bf16, bf16, 128, false>(a); }
+KERNEL_AHEAD(attend_tall_128_bf16, AttendArgs, 128) { attend_on_tensor_cores<bf16, bf16, 128, true>(a); }
+KERNEL_AHEAD(attend_flat_64_f16, AttendArgs, 128) { attend_on_tensor_cores<f16, bf16, 64, false>(a); }
+KERNEL_AHEAD(attend_tall_64_f16, AttendArgs, 128) { attend_on_tensor_cores<f16, bf16, 64, true>(a); }
+KERNEL_AHEAD(attend_flat_128_f16, AttendArgs, 128) { attend_on_tensor_cores<f16, bf16, 128, false>(a); }
+KERNEL_AHEAD(attend_tall_128_f16, AttendArgs, 128) { attend_on_tensor_cores<f16, bf16, 128, true>(a); }
+KERNEL_AHEAD(attend_flat_64_q8_bf16, AttendArgs, 128) { attend_on_tensor_cores<bf16, q8, 64, false>(a); }
+KERNEL_AHEAD(attend_tall_64_q8_bf16, AttendArgs, 128) { attend_on_tensor_cores<bf16, q8, 64, true>(a); }
+KERNEL_AHEAD(attend_flat_128_q8_bf16, AttendArgs, 128) { attend_on_tensor_cores<bf16, q8, 128, false>(a); }
+KERNEL_AHEAD(attend_tall_128_q8_bf16, AttendArgs, 128) { attend_on_tensor_cores<bf16, q8, 128, true>(a); }
+KERNEL_AHEAD(attend_flat_64_q8_f16, AttendArgs, 128) { attend_on_tensor_cores<f16, q8, 64, false>(a); }
+KERNEL_AHEAD(attend_tall_64_q8_f16, AttendArgs, 128) { attend_on_tensor_cores<f16, q8, 64, true>(a); }
+KERNEL_AHEAD(attend_flat_128_q8_f16, AttendArgs, 128) { attend_on_tensor_cores<f16, q8, 128, false>(a); }
+KERNEL_AHEAD(attend_tall_128_q8_f16, AttendArgs, 128) { attend_on_tensor_cores<f16, q8, 128, true>(a); }

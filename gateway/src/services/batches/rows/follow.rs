@@ -59,7 +59,7 @@ pub(super) async fn follow(handle: OwnerHandle, lines: Vec<ReadyLine>, to: To) -
     loop {
         version.mark_unchanged();
         let (over, status) = {
-            let state = relquery.read();
+            let mut state = relquery.read();
             let mut over: Vec<(usize, Vec<AnswerRow>)> = Vec::new();
             for row in &state.finished[seen..] {
                 let line = line_of[*row as usize];
@@ -69,13 +69,18 @@ pub(super) async fn follow(handle: OwnerHandle, lines: Vec<ReadyLine>, to: To) -
                 }
             }
             seen = state.finished.len();
+            // The reply of a line is all that tells how likely its prompts were.
+            for row in over.iter().flat_map(|(line, _)| places[*line].1.clone()) {
+                state.rows[row].prompt = Vec::new();
+            }
             (over, state.status.clone())
         };
         for (line, rows) in over {
             let envelope = Envelope::new(lines[line].api, &relquery, &handle.runtime().model)
                 .numbered(lines[line].number)
                 .calling(lines[line].tools.clone())
-                .telling_tokens(lines[line].prompts.clone());
+                .telling_tokens(lines[line].prompts.clone())
+                .telling_prompts(lines[line].prompt.clone());
             // Nobody takes it any more: it will run again.
             let used = used(&rows, &handle.runtime().model.name);
             let row = render(&batch, &lines[line], envelope, &rows);

@@ -1,0 +1,164 @@
+// Products of few rows with weights of four bits, in groups of 32 inputs: a weight is `scale * number + minimum`, as on the processor
+// (device/cpu/layout/nibbles.rs). 5 bits of each are read.
+//
+// Weights lie in tiles of 16 outputs by 64 inputs, two groups (device/cuda/four_bits.rs), those of the same outputs behind each other: for
+// each lane 16 bytes of numbers, then for each two outputs, eight apart, 16 bytes of scales and minima. A lane's word `2 * group + half` has
+// eight numbers of output lane / 4 + 8 half, from input 32 group + 8 (lane % 4) on: the even ones in its lower half, the odd ones in its upper,
+// so that one shift and one mask give a pair.
+//
+// A number is made a factor by its bits alone: in the last bits of a power of two, which is taken off the sums again with the
+// minimum. So a group's sums have no rounding but their own, and scales come in behind them, in single precision.
+
+#define Q4_INPUTS 64 // of a tile
+#define Q4_NUMBERS_BYTES 512
+#define Q4_TILE_BYTES 640
+
+DEVICE int q4_tiles(int inputs) { return (inputs + Q4_INPUTS - 1) / Q4_INPUTS; }
+
+// A power of two above whose last bits a number lies, twice; what it is; one, twice.
+template <class T> struct Q4Factor;
+template <> struct Q4Factor<bf16> {
+    static constexpr u32 ABOVE = 0x43004300, ONES = 0x3f803f80;
+    static constexpr float OFFSET = 128.0f;
+};
+template <> struct Q4Factor<f16> {
+    static constexpr u32 ABOVE = 0x64006400, ONES = 0x3c003c00;
+    static constexpr float OFFSET = 1024.0f;
+};
+
+DEVICE float q4_scale(u32 ends) { return from_f16({(u16)(ends & 0xffff)}); }
+DEVICE float q4_minimum(u32 ends) { return from_f16({(u16)(ends >> 16)}); }
+
+// A lane's part of a warp's reading.
+template <int STEPS, int GROUPS> struct Q4Pieces {
+    Sixteen numbers[STEPS][GROUPS];
+    Sixteen ends[STEPS][GROUPS];
+};
+
+// What lies behind the last tile counts as zeros.
+template <int STEPS, int GROUPS> DEVICE Q4Pieces<STEPS, GROUPS> read_q4(const unsigned char* w, int from, int tiles) {
+    Q4Pieces<STEPS, GROUPS> pieces;
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int step = 0; step < STEPS; step++) {
+#pragma unroll
+        for (int group = 0; group < GROUPS; group++) {
+            const unsigned char* tile = w + ((size_t)group * tiles + from + step) * Q4_TILE_BYTES;
+            const bool is_there = from + step < tiles;
+            pieces.numbers[step][group] = is_there ? read_once(tile + lane * 16) : Sixteen{{0, 0, 0, 0}};
+            pieces.ends[step][group] =
+                is_there ? read_once(tile + Q4_NUMBERS_BYTES + lane / 4 * 16) : Sixteen{{0, 0, 0, 0}};
+        }
+    }
+    return pieces;
+}
+
+// A block has 16 outputs or 32, as in product.cuh, and 8 TILES rows; blocks of the same outputs are neighbours, so that weights come from
+// memory once.
+template <class T, class Out, int TILES, int GROUPS> DEVICE void product_q4(const ProductArgs& a) {
+    constexpr int STEPS = 4 / GROUPS, STRIDE = PRODUCT_WARPS * STEPS;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int first_row = blockIdx.x * 8 * TILES, tiles = q4_tiles(a.inputs);
+    const unsigned char* w = (const unsigned char*)a.w + (size_t)blockIdx.y * GROUPS * tiles * Q4_TILE_BYTES;
+    Q4Pieces<STEPS, GROUPS> now = read_q4<STEPS, GROUPS>(w, warp * STEPS, tiles);
+    await_kernel_before();
+
+    float sums[GROUPS][TILES][4];
+#pragma unroll
+    for (int i = 0; i < GROUPS * TILES * 4; i++) sums[i / 4 / TILES][i / 4 % TILES][i % 4] = 0.0f;
+    const u32 ones[4] = {Q4Factor<T>::ONES, Q4Factor<T>::ONES, Q4Factor<T>::ONES, Q4Factor<T>::ONES};
+    for (int from = warp * STEPS; from < tiles; from += STRIDE) {
+        const Q4Pieces<STEPS, GROUPS> next = read_q4<STEPS, GROUPS>(w, from + STRIDE, tiles);
+#pragma unroll
+        for (int i = 0; i < 2 * STEPS; i++) {
+            const int step = i / 2, half = i % 2; // a group of inputs
+            const int at = (from + step) * Q4_INPUTS + half * 32 + lane % 4 * 8;
+            u32 left[GROUPS][2][4]; // of two outputs four pairs each
+            float scale[GROUPS][2], least[GROUPS][2];
+#pragma unroll
+            for (int j = 0; j < 2 * GROUPS; j++) {
+                const u32 numbers = now.numbers[step][j / 2].words[2 * half + j % 2];
+                const u32 ends = now.ends[step][j / 2].words[2 * half + j % 2];
+#pragma unroll
+                for (int k = 0; k < 4; k++) left[j / 2][j % 2][k] = (numbers >> (4 * k) & 0x000f000f) | Q4Factor<T>::ABOVE;
+                scale[j / 2][j % 2] = q4_scale(ends);
+                least[j / 2][j % 2] = q4_minimum(ends) - Q4Factor<T>::OFFSET * scale[j / 2][j % 2];
+            }
+#pragma unroll
+            for (int tile = 0; tile < TILES; tile++) {
+                const int row = first_row + tile * 8 + lane / 4;
+                Sixteen right = {{0, 0, 0, 0}};
+                if (row < a.rows && at < a.inputs) right = *aligned((const Sixteen*)((const T*)a.x + (size_t)row * a.inputs + at));
+                float all[4] = {0.0f, 0.0f, 0.0f, 0.0f}; // of the group's inputs themselves
+                multiply_as(T(), all, ones, right.words[0], right.words[1]);
+                multiply_as(T(), all, ones, right.words[2], right.words[3]);
+#pragma unroll
+                for (int group = 0; group < GROUPS; group++) {
+                    const u32(&of)[2][4] = left[group];
+                    float part[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+#pragma unroll
+                    for (int k = 0; k < 4; k += 2) {
+                        const u32 four[4] = {of[0][k], of[1][k], of[0][k + 1], of[1][k + 1]};
+                        multiply_as(T(), part, four, right.words[k], right.words[k + 1]);
+                    }
+#pragma unroll
+                    for (int k = 0; k < 4; k++) {
+                        sums[group][tile][k] += scale[group][k / 2] * part[k] + least[group][k / 2] * all[k];
+                    }
+                }
+            }
+        }
+        now = next;
+    }
+    let_next_begin();
+    write_sums<Out, TILES, GROUPS>(a, first_row, blockIdx.y * 16 * GROUPS, sums);
+}
+KERNEL_LATE(product_q4_bf16_bf16_8, ProductArgs, 256) { product_q4<bf16, bf16, 1, 1>(a); }
+KERNEL_LATE(product_q4_bf16_bf16_16, ProductArgs, 256) { product_q4<bf16, bf16, 2, 1>(a); }
+KERNEL_LATE(product_q4_bf16_bf16_32, ProductArgs, 256) { product_q4<bf16, bf16, 4, 2>(a); }
+KERNEL_LATE(product_q4_bf16_f32_8, ProductArgs, 256) { product_q4<bf16, float, 1, 1>(a); }
+KERNEL_LATE(product_q4_bf16_f32_16, ProductArgs, 256) { product_q4<bf16, float, 2, 1>(a); }
+KERNEL_LATE(product_q4_bf16_f32_32, ProductArgs, 256) { product_q4<bf16, float, 4, 2>(a); }
+KERNEL_LATE(product_q4_f16_f16_8, ProductArgs, 256) { product_q4<f16, f16, 1, 1>(a); }
+KERNEL_LATE(product_q4_f16_f16_16, ProductArgs, 256) { product_q4<f16, f16, 2, 1>(a); }
+KERNEL_LATE(product_q4_f16_f16_32, ProductArgs, 256) { product_q4<f16, f16, 4, 2>(a); }
+KERNEL_LATE(product_q4_f16_f32_8, ProductArgs, 256) { product_q4<f16, float, 1, 1>(a); }
+KERNEL_LATE(product_q4_f16_f32_16, ProductArgs, 256) { product_q4<f16, float, 2, 1>(a); }
+KERNEL_LATE(product_q4_f16_f32_32, ProductArgs, 256) { product_q4<f16, float, 4, 2>(a); }
+
+struct UnpackArgs {
+    const unsigned char* from; // tiles
+    void* to;                  // [outputs, inputs]
+    int outputs;
+    int inputs; // whole eights
+};
+
+// The same weights as numbers, for products of many rows: a block has 16 outputs, a warp of it a tile.
+template <class T> DEVICE void unpack_q4(const UnpackArgs& a) {
+    const int lane = threadIdx.x % 32, tiles = q4_tiles(a.inputs);
+    const int number = blockIdx.y * (blockDim.x / 32) + threadIdx.x / 32;
+    if (number >= tiles) return;
+    const unsigned char* tile = a.from + ((size_t)blockIdx.x * tiles + number) * Q4_TILE_BYTES;
+    const Sixteen numbers = read_once(tile + lane * 16), ends = read_once(tile + Q4_NUMBERS_BYTES + lane / 4 * 16);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const int output = blockIdx.x * 16 + lane / 4 + 8 * (i % 2);
+        const int at = number * Q4_INPUTS + i / 2 * 32 + lane % 4 * 8;
+        if (output >= a.outputs || at >= a.inputs) continue;
+        const float scale = q4_scale(ends.words[i]), minimum = q4_minimum(ends.words[i]);
+        T* to = (T*)a.to + (size_t)output * a.inputs + at;
+#pragma unroll
+        for (int four = 0; four < 8; four += 4) {
+            float x[4];
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                const int k = four + j;
+                x[j] = scale * (float)(numbers.words[i] >> (k / 2 * 4 + k % 2 * 16) & 15) + minimum;
+            }
+            write_four(to + four, x);
+        }
+    }
+}
+KERNEL(unpack_q4_f32, UnpackArgs, 256) { unpack_q4<float>(a); }
+KERNEL(unpack_q4_bf16, UnpackArgs, 256) { unpack_q4<bf16>(a); }
+KERNEL(unpack_q4_f16, UnpackArgs, 256) { unpack_q4<f16>(a); }

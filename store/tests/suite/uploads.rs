@@ -1,0 +1,139 @@
+//! Files that come in parts.
+
+use base::{Bytes, Millis, TenantId};
+use store::{
+    DEFAULT_TENANT, Error, FileLimits, NewFile, NewPartedUpload, PartedUpload, Store, UnixMillis, UploadState,
+};
+
+use super::{at, open, second_tenant};
+
+const LIMITS: FileLimits = FileLimits { files: 3, bytes: Bytes(100) };
+
+async fn create(store: &Store, tenant: TenantId, (id, bytes): (&str, u64)) -> Result<(), Error> {
+    let new = NewPartedUpload {
+        id,
+        tenant,
+        purpose: "batch",
+        name: "in.jsonl",
+        bytes: Bytes(bytes),
+        kept: Some(Millis(7)),
+        expires: at(100),
+    };
+    store.create_upload(new, LIMITS, at(1)).await
+}
+
+async fn begin_file(store: &Store, id: &str) {
+    let (tenant, name) = (DEFAULT_TENANT, "in.jsonl");
+    let new = NewFile { id, tenant, purpose: "batch", name, is_encoded: false, expires: at(100) };
+    store.begin_file(new, at(1)).await.expect("begun");
+}
+
+/// Adds a part of one chunk.
+async fn add(store: &Store, upload: &str, (part, bytes): (&str, u64)) -> Result<(), Error> {
+    begin_file(store, part).await;
+    store.append_chunk(part, 0, "e30K").await.expect("appended");
+    store.add_part(upload, (part, Bytes(bytes)), 2).await
+}
+
+async fn found(store: &Store, tenant: TenantId, now: UnixMillis) -> Option<PartedUpload> {
+    store.upload(tenant, "u", now).await.expect("read")
+}
+
+pub(crate) async fn the_parts_of_an_upload_become_a_file_of_its_tenant(url: String) {
+    let store = open(&url).await;
+    let zeta = second_tenant(&store).await;
+    create(&store, DEFAULT_TENANT, ("u", 6)).await.expect("made");
+    let taken = create(&store, zeta, ("u", 6)).await;
+    assert!(matches!(taken, Err(Error::Taken { what: "upload", .. })), "{taken:?}");
+    let orphan = create(&store, TenantId(77), ("v", 6)).await;
+    assert!(matches!(orphan, Err(Error::Missing("tenant"))), "{orphan:?}");
+    let begun = found(&store, DEFAULT_TENANT, at(2)).await.expect("there");
+    assert_eq!((begun.state, begun.bytes, begun.kept), (UploadState::Pending, Bytes(6), Some(Millis(7))));
+    assert_eq!((begun.purpose.as_str(), begun.name.as_str(), &begun.file), ("batch", "in.jsonl", &None));
+    assert_eq!((begun.created, begun.expires), (at(1), at(100)));
+    assert_eq!(found(&store, zeta, at(2)).await, None, "another's");
+    assert_eq!(found(&store, DEFAULT_TENANT, at(100)).await, None, "past its date");
+
+    add(&store, "u", ("p", 3)).await.expect("added");
+    add(&store, "u", ("q", 3)).await.expect("added");
+    let parts = store.upload_parts("u").await.expect("read");
+    assert_eq!(
+        parts.into_iter().collect::<Vec<_>>(),
+        [("p".to_owned(), Bytes(3)), ("q".to_owned(), Bytes(3))]
+    );
+    assert_eq!(store.file(DEFAULT_TENANT, "p", at(2)).await.expect("read"), None, "it is no file");
+    begin_file(&store, "f").await;
+    let finish = async |file: &'static str, limits: FileLimits| {
+        store.finish_upload(("u", file), "batch", (Bytes(6), 2), (at(90), limits), at(2)).await
+    };
+    let full = finish("f", FileLimits { bytes: Bytes(5), ..LIMITS }).await;
+    assert!(matches!(full, Err(Error::Full { limit: 5, .. })), "{full:?}");
+    finish("f", LIMITS).await.expect("ended");
+    let ended = found(&store, DEFAULT_TENANT, at(2)).await.expect("there");
+    assert_eq!((ended.state, ended.file.as_deref()), (UploadState::Completed, Some("f")));
+    let file = store.file(DEFAULT_TENANT, "f", at(2)).await.expect("read").expect("there");
+    assert_eq!((file.bytes, file.lines, file.expires), (Bytes(6), 2, at(90)));
+    assert_eq!(store.file_chunk("p", 0).await.expect("read"), None, "its parts are gone");
+    assert!(store.upload_parts("u").await.expect("read").is_empty());
+    begin_file(&store, "g").await;
+    let twice = finish("g", LIMITS).await;
+    assert!(matches!(twice, Err(Error::Missing("upload"))), "{twice:?}");
+    assert_eq!(store.file(DEFAULT_TENANT, "g", at(2)).await.expect("read"), None, "nothing was done");
+}
+
+pub(crate) async fn uploads_stay_within_what_their_tenant_may_keep(url: String) {
+    let store = open(&url).await;
+    let zeta = second_tenant(&store).await;
+    begin_file(&store, "f").await;
+    store.finish_file(("f", "batch"), (Bytes(40), 1), (at(90), LIMITS), at(1)).await.expect("ended");
+    create(&store, DEFAULT_TENANT, ("u", 50)).await.expect("room for sixty");
+    let full = create(&store, DEFAULT_TENANT, ("v", 11)).await;
+    assert!(matches!(full, Err(Error::Full { what: "bytes in files", limit: 100 })), "{full:?}");
+    create(&store, zeta, ("w", 100)).await.expect("another's room");
+    create(&store, DEFAULT_TENANT, ("v", 10)).await.expect("room for ten");
+    let full = create(&store, DEFAULT_TENANT, ("x", 1)).await;
+    assert!(matches!(full, Err(Error::Full { what: "files", limit: 3 })), "{full:?}");
+    assert!(store.cancel_upload("v").await.expect("asked"));
+    create(&store, DEFAULT_TENANT, ("x", 1)).await.expect("there is room again");
+
+    // What an upload will be is kept free of other files, until its time is over.
+    begin_file(&store, "g").await;
+    let finish = async |file: &'static str, bytes, now| {
+        store.finish_file((file, "batch"), (Bytes(bytes), 1), (at(200), LIMITS), at(now)).await
+    };
+    let full = finish("g", 1, 1).await;
+    assert!(matches!(full, Err(Error::Full { what: "files", limit: 3 })), "{full:?}");
+    assert!(store.cancel_upload("x").await.expect("asked"));
+    let full = finish("g", 11, 1).await;
+    assert!(matches!(full, Err(Error::Full { what: "bytes in files", limit: 100 })), "{full:?}");
+    finish("g", 60, 100).await.expect("the upload is forgotten");
+
+    add(&store, "u", ("p", 30)).await.expect("added");
+    let full = add(&store, "u", ("q", 21)).await;
+    assert!(matches!(full, Err(Error::Full { what: "bytes in parts", limit: 50 })), "{full:?}");
+    add(&store, "u", ("r", 20)).await.expect("added");
+    let full = add(&store, "u", ("s", 0)).await;
+    assert!(matches!(full, Err(Error::Full { what: "parts", limit: 2 })), "{full:?}");
+}
+
+pub(crate) async fn an_upload_that_is_called_off_or_late_takes_no_more_parts(url: String) {
+    let store = open(&url).await;
+    create(&store, DEFAULT_TENANT, ("u", 6)).await.expect("made");
+    add(&store, "u", ("p", 3)).await.expect("added");
+    assert!(store.cancel_upload("u").await.expect("asked"));
+    assert!(!store.cancel_upload("u").await.expect("asked"));
+    assert_eq!(store.file_chunk("p", 0).await.expect("read"), None, "its parts are gone");
+    let late = add(&store, "u", ("q", 3)).await;
+    assert!(matches!(late, Err(Error::Missing("upload"))), "{late:?}");
+    let state = found(&store, DEFAULT_TENANT, at(2)).await.map(|upload| upload.state);
+    assert_eq!(state, Some(UploadState::Cancelled));
+
+    create(&store, DEFAULT_TENANT, ("v", 6)).await.expect("made");
+    add(&store, "v", ("r", 3)).await.expect("added");
+    assert_eq!(store.expire_uploads(at(99)).await.expect("swept"), 0);
+    assert_eq!(store.expire_uploads(at(100)).await.expect("swept"), 2);
+    assert!(store.upload_parts("v").await.expect("read").is_empty());
+    let late = store.add_part("v", ("r", Bytes(3)), 2).await;
+    assert!(matches!(late, Err(Error::Missing("upload"))), "{late:?}");
+    assert_eq!(store.expire_files(at(100), at(0)).await.expect("swept"), 2, "what both parts left");
+}
