@@ -11,14 +11,14 @@ use scheduler::{CostModel, Event, Policy, Scheduler, SchedulerConfig, Usage};
 
 const PROMPT: u32 = 33;
 
-struct World {
+struct ScoringRun {
     scheduler: Scheduler,
     memory: Memory,
     submitted: u64,
     now: Time,
 }
 
-impl World {
+impl ScoringRun {
     fn new(policy: Policy) -> Self {
         Self::with_blocks(policy, 64)
     }
@@ -87,7 +87,7 @@ fn usage(events: &[Event]) -> Usage {
 #[test]
 fn a_prompt_that_is_scored_is_computed_whole_and_each_of_its_tokens_is_told_once() {
     for policy in Policy::ALL {
-        let mut world = World::new(policy);
+        let mut world = ScoringRun::new(policy);
         world.submit(None);
         let events = world.run(None);
         assert_eq!(told(&events), [], "{policy}: nobody asked");
@@ -108,7 +108,7 @@ fn a_prompt_that_is_scored_is_computed_whole_and_each_of_its_tokens_is_told_once
 #[test]
 fn a_prompt_that_is_scored_leaves_nothing_in_the_prefix_cache() {
     for policy in Policy::ALL {
-        let mut world = World::new(policy);
+        let mut world = ScoringRun::new(policy);
         world.submit(Some(0));
         world.run(None);
         world.submit(None);
@@ -123,7 +123,7 @@ fn beside_rows_of_the_same_prompt_in_a_small_pool_all_end_right_and_each_token_i
     for (policy, blocks) in
         Policy::ALL.into_iter().flat_map(|policy| [12, 16, 24].map(|blocks| (policy, blocks)))
     {
-        let mut world = World::with_blocks(policy, blocks);
+        let mut world = ScoringRun::with_blocks(policy, blocks);
         world.submit(None);
         world.run(None);
         let rows = [None, Some(1), None].map(|asked| world.submit(asked));
@@ -145,7 +145,7 @@ fn beside_rows_of_the_same_prompt_in_a_small_pool_all_end_right_and_each_token_i
 fn a_tenant_pays_for_the_tokens_that_are_scored() {
     for policy in Policy::ALL {
         let work = |prompt_logprobs| {
-            let mut world = World::new(policy);
+            let mut world = ScoringRun::new(policy);
             world.submit(prompt_logprobs);
             let plan = world.scheduler.plan(world.now).expect("work");
             let targets = plan.slots.iter().filter_map(|slot| slot.prompt_targets.as_ref());
@@ -161,7 +161,7 @@ fn a_tenant_pays_for_the_tokens_that_are_scored() {
 #[test]
 fn what_was_told_before_the_memory_was_lost_is_not_told_again() {
     for (policy, lost) in Policy::ALL.into_iter().flat_map(|policy| [0, 1, 2, 4].map(|lost| (policy, lost))) {
-        let mut world = World::new(policy);
+        let mut world = ScoringRun::new(policy);
         let row = world.submit(Some(0));
         let events = world.run(Some(lost));
         assert_eq!(told(&events), row.prompt[..], "{policy}, step {lost}");
@@ -172,7 +172,7 @@ fn what_was_told_before_the_memory_was_lost_is_not_told_again() {
 #[test]
 fn a_row_whose_prompt_cannot_be_scored_fails() {
     for policy in Policy::ALL {
-        let mut world = World::new(policy);
+        let mut world = ScoringRun::new(policy);
         world.submit(Some(0));
         let plan = world.scheduler.plan(world.now).expect("work");
         let mut outcome = world.memory.step(&plan);

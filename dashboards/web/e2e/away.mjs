@@ -24,10 +24,10 @@ export async function idling(tools) {
   await says("nothing is said of the server", /^$/);
 
   await network.cut();
-  await says("an idle page says that its server is away", /^The server has not answered since \d+:\d\d:\d\d .* What was typed before is saved there/);
+  await says("an idle page says that its server is away", /^The server has not answered since \d+:\d\d:\d\d .* What was typed before is saved on the server/);
   await until("nor is it called saved", async () => (await page.textContent("#kept")) === "Saved before: the server cannot be reached");
   await type("A2", "meanwhile");
-  await says("what is typed is not there", /What was typed last is not saved there yet: this browser keeps it/);
+  await says("what is typed is not there", /What was typed last is not saved on the server yet: this browser keeps it/);
   await until("and said so below too", async () => /^Kept in this browser only: /.test(await page.textContent("#kept")));
   await looks(tools, "35-away", "body");
   await page.click("#view-live");

@@ -518,10 +518,10 @@ const de = ({ count, plural }: Formats): Messages => {
     },
 
     away: {
-      since: (time: string) => `Der Server antwortet seit ${time} nicht. Er wird von selbst wieder gefragt.`,
+      since: (time: string) => `Der Server antwortet seit ${time} nicht. Die Seite fragt weiter nach.`,
       kept: {
-        saved: "Bisher Eingegebenes ist dort gespeichert; Neues behält bis dahin dieser Browser.",
-        behind: "Zuletzt Eingegebenes ist dort noch nicht gespeichert: dieser Browser behält es bis dahin.",
+        saved: "Bisher Eingegebenes ist auf dem Server gespeichert; Neues behält dieser Browser, bis er antwortet.",
+        behind: "Zuletzt Eingegebenes ist noch nicht auf dem Server gespeichert: dieser Browser behält es, bis er antwortet.",
         here: "Eingegebenes bleibt in diesem Browser.",
         nowhere: "Dieser Browser behält keine Arbeitsmappen: Neues geht mit dieser Seite verloren. Benötigtes bitte herunterladen.",
       },

@@ -403,10 +403,10 @@ export const en = ({ count, plural }: Formats) => {
 
     // The line below the head while the server does not answer.
     away: {
-      since: (time: string) => `The server has not answered since ${time}. It is asked again by itself.`,
+      since: (time: string) => `The server has not answered since ${time}. The page keeps asking.`,
       kept: {
-        saved: "What was typed before is saved there; what is typed now is kept in this browser until then.",
-        behind: "What was typed last is not saved there yet: this browser keeps it until then.",
+        saved: "What was typed before is saved on the server; what is typed now stays in this browser until it answers.",
+        behind: "What was typed last is not saved on the server yet: this browser keeps it until it answers.",
         here: "What is typed is kept in this browser.",
         nowhere: "This browser keeps no workbooks: what is typed now goes with this page. Download what is needed.",
       },

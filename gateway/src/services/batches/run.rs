@@ -17,7 +17,7 @@ use crate::state::App;
 
 /// What a batch holds while it runs.
 #[derive(Default)]
-struct Place<'a> {
+struct RunPermits<'a> {
     /// Room for one more to run.
     _room: Option<SemaphorePermit<'a>>,
     /// Of one with which servers have ended: nothing else of that kind runs here.
@@ -27,25 +27,25 @@ struct Place<'a> {
 /// Runs a batch to its end, or to this server's.
 pub(super) async fn run(app: &Arc<App>, mut batch: Batch, mut ticket_in_line: QueueTicket) {
     // Held to the end, files included: what finishes uses the store as much as what runs.
-    let (place, stop) = loop {
-        let (mut place, stop) = wait(app, &batch, &mut ticket_in_line).await;
+    let (permits, stop) = loop {
+        let (mut permits, stop) = wait(app, &batch, &mut ticket_in_line).await;
         let stop = match stop {
             Some(stop) => stop,
-            None => patient(app, &mut batch, (&mut ticket_in_line, &mut place.alone)).await,
+            None => patient(app, &mut batch, (&mut ticket_in_line, &mut permits.alone)).await,
         };
-        let Stop::Paused(least) = stop else { break (place, stop) };
+        let Stop::Paused(least) = stop else { break (permits, stop) };
         // Batches of tenants that have tokens may run, and begin.
-        drop(place);
+        drop(permits);
         ticket_in_line.pass();
         ends::give_back(app, &batch).await;
         if let Some(stop) = pause(app, &batch, least).await {
-            break (Place::default(), stop);
+            break (RunPermits::default(), stop);
         }
     };
     if stop != Stop::Left {
         finish::finish(app, &mut batch, stop).await;
     }
-    drop(place);
+    drop(permits);
 }
 
 /// Waits until the tenant's budget has room for so much: a new day or month begins, the limit is raised, or what was set
@@ -100,9 +100,9 @@ async fn wait<'a>(
     app: &'a Arc<App>,
     batch: &Batch,
     ticket_in_line: &mut QueueTicket,
-) -> (Place<'a>, Option<Stop>) {
+) -> (RunPermits<'a>, Option<Stop>) {
     let mut watch = Watch::new(app, batch);
-    let mut place = std::pin::pin!(async {
+    let mut permits = std::pin::pin!(async {
         let is_alone = batch.take_up(app) == TakeUp::Alone;
         if is_alone {
             ticket_in_line.pass();
@@ -112,7 +112,7 @@ async fn wait<'a>(
             let room = app.batches.running.acquire().await.ok();
             let alone = if is_alone { app.alone.try_permit() } else { None };
             if alone.is_some() == is_alone {
-                return Place { _room: room, alone };
+                return RunPermits { _room: room, alone };
             }
             drop(room);
             drop(app.alone.permit().await);
@@ -123,10 +123,10 @@ async fn wait<'a>(
             biased;
             () = watch.due() => {
                 if let Some(stop) = watch.look().await {
-                    return (Place::default(), Some(stop));
+                    return (RunPermits::default(), Some(stop));
                 }
             }
-            place = &mut place => return (place, None),
+            permits = &mut permits => return (permits, None),
         }
     }
 }
@@ -135,7 +135,7 @@ async fn wait<'a>(
 async fn carry_out(
     app: &Arc<App>,
     batch: &mut Batch,
-    places: (&mut QueueTicket, &mut Option<OwnedSemaphorePermit>),
+    permits: (&mut QueueTicket, &mut Option<OwnedSemaphorePermit>),
 ) -> Result<Stop, store::Error> {
     if let TakeUp::Never { ends } = batch.take_up(app)
         && let Some(stop) = ends::give_up(app, batch, ends).await?
@@ -153,7 +153,7 @@ async fn carry_out(
     let tenants = app.runtime.store.tenants().await?;
     let tenant = tenants.iter().find(|tenant| tenant.id == batch.tenant);
     let member = tenant.map_or(WeightedTenant::usual(batch.tenant), WeightedTenant::of);
-    rows::run(app, batch, Caller::of(member), places).await
+    rows::run(app, batch, Caller::of(member), permits).await
 }
 
 /// Goes through the whole input: how many requests it has, or why it cannot be run.
