@@ -34,8 +34,17 @@ impl Crowd {
             connection.ask(request).await?;
             crowd.idle.push(connection);
         }
-        for _ in 0..slow {
-            crowd.slow.spawn(dawdle(server, (request.to_vec(), pieces), Arc::clone(&crowd.answered)));
+        for client in 0..slow {
+            let (request, answered) = (request.to_vec(), Arc::clone(&crowd.answered));
+            let begins = begin_of(client, slow);
+            crowd.slow.spawn(async move {
+                tokio::time::sleep(begins).await;
+                dawdle(server, (request, pieces), answered).await;
+            });
+        }
+        if slow > 0 {
+            // Until the last of them has begun.
+            tokio::time::sleep(SLOW).await;
         }
         Ok(crowd)
     }
@@ -46,6 +55,12 @@ impl Crowd {
         let open = self.idle.iter().filter(|connection| connection.is_open()).count();
         (u32::try_from(open).unwrap_or(u32::MAX), self.answered.load(Ordering::Relaxed))
     }
+}
+
+/// When a slow client begins. Clients know nothing of each other: were all to begin at once, their last pieces would come
+/// at once too, a thousand whole requests in the same millisecond.
+fn begin_of(client: u32, clients: u32) -> Duration {
+    SLOW * client / clients.max(1)
 }
 
 /// Sends a request again and again, in so many pieces; connects again where the server has had enough.
@@ -62,5 +77,17 @@ async fn dawdle(server: SocketAddr, (request, pieces): (Vec<u8>, u32), answered:
         }
         // One that refuses at once is not asked again at once.
         tokio::time::sleep(pace).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slow_clients_begin_evenly_over_the_time_of_a_request() {
+        let begins: Vec<Duration> = (0..4).map(|client| begin_of(client, 4)).collect();
+        assert_eq!(begins, [0, 2_250, 4_500, 6_750].map(Duration::from_millis));
+        assert_eq!(begin_of(0, 0), Duration::ZERO);
     }
 }
