@@ -31,8 +31,8 @@ pub struct Limits {
     pub single: f64,
     /// The same on pairs of bf16; `None` where the device's kernels have no such instruction.
     pub bf16: Option<f64>,
-    /// The same on eight-bit integers, as fast as any kernel may multiply them, on a matrix unit too; `None` where the device's kernels
-    /// have no such instruction.
+    /// The same on eight-bit integers, as fast as any kernel may multiply them, a matrix unit's too; `None` where the
+    /// device's kernels have no such instruction.
     pub int8: Option<f64>,
 }
 
