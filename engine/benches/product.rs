@@ -57,7 +57,10 @@ fn subjects() -> Vec<Subject> {
         ("bf16 widened", Isa::Avx512, bf16),
         ("bf16 avx2", Isa::Avx2, bf16),
         ("bf16 neon", Isa::Neon, bf16),
+        ("q8 amx", Isa::Amx, Format::Q8),
+        ("q8-wide amx", Isa::Amx, Format::Q8Wide),
         ("q8 vnni", Isa::Avx512Vnni, Format::Q8),
+        ("q8-wide vnni", Isa::Avx512Vnni, Format::Q8Wide),
         ("q8 256 bit", Isa::Avx512, Format::Q8),
         ("q8 avx2", Isa::Avx2, Format::Q8),
         ("q8 i8mm", Isa::NeonI8mm, Format::Q8),
@@ -79,7 +82,7 @@ fn subjects() -> Vec<Subject> {
         let cpu = Cpu::with_isa(threads, isa).expect("threads start");
         let limits = Limits::measure(&cpu);
         let limit = match format {
-            Format::Q8 | Format::Q4 => limits.int8,
+            Format::Q8 | Format::Q8Wide | Format::Q4 => limits.int8,
             Format::Plain(_) => limits.bf16,
         };
         Subject { name, cpu, format, limit: limit.unwrap_or(limits.single) }

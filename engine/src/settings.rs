@@ -13,6 +13,12 @@ pub enum Quantize {
     /// Eight-bit integers in groups of 32 to 128 inputs under one scale, 8.1 to 8.5 bits a weight; activations are
     /// rounded to such integers to meet them. For the processor.
     Q8,
+    /// The same in groups of up to 512 inputs, 8.1 to 8.3 bits a weight, for matrix units that multiply such integers
+    /// (AMX), which take as long to scale a small group as to multiply it. Every processor multiplies them; answers are
+    /// further from those of the weights as they are stored (`relserve eval quant` measures both). What is stored in
+    /// eight bits (GGUF's Q8_0) is rounded again. For the processor.
+    #[serde(rename = "q8-wide")]
+    Q8Wide,
     /// Four-bit numbers in groups of 32 inputs under one scale, above one minimum, 5 bits a weight. What is stored in four
     /// bits (GGUF's Q4_0, Q4_1, Q4_K; AWQ, GPTQ) is kept as it is. On the processor activations are rounded to eight-bit
     /// integers to meet them, and what is stored in other blocks is kept as `q8`; so is the vocabulary, unless it is
@@ -26,12 +32,13 @@ pub enum Quantize {
 
 impl Quantize {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Q8, Self::Q4, Self::Fp8];
+    pub const ALL: [Self; 4] = [Self::Q8, Self::Q8Wide, Self::Q4, Self::Fp8];
 
     /// The word used in settings and reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Q8 => "q8",
+            Self::Q8Wide => "q8-wide",
             Self::Q4 => "q4",
             Self::Fp8 => "fp8",
         }
@@ -237,7 +244,7 @@ impl EngineConfig {
     pub(crate) fn validate_on_cpu(&self) -> Result<(), (&'static str, String)> {
         match self.quantize {
             Some(Quantize::Fp8) => {
-                let reason = "is fp8, which is for GPUs: on the processor weights may be q8 or q4";
+                let reason = "is fp8, which is for GPUs: on the processor weights may be q8, q8-wide or q4";
                 Err(("engine.quantize", reason.to_owned()))
             }
             _ => Ok(()),
@@ -250,11 +257,13 @@ impl EngineConfig {
             let reason = format!("is {}, and `engine.device` names {count} GPUs", self.tensor_parallel);
             return Err(("engine.tensor_parallel", reason));
         }
-        if self.quantize == Some(Quantize::Q8) {
-            let reason = "is q8, which is for the processor: on GPUs weights may be fp8 or q4";
-            return Err(("engine.quantize", reason.to_owned()));
+        match self.quantize {
+            Some(quantize @ (Quantize::Q8 | Quantize::Q8Wide)) => {
+                let reason = "which is for the processor: on GPUs weights may be fp8 or q4";
+                Err(("engine.quantize", format!("is {}, {reason}", quantize.name())))
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -284,6 +293,7 @@ mod tests {
         assert_eq!(config(|config| config.tensor_parallel = 2), Ok(()));
         assert_eq!(config(|config| config.tensor_parallel = 4), Err("engine.tensor_parallel"));
         assert_eq!(config(|config| config.quantize = Some(Quantize::Q8)), Err("engine.quantize"));
+        assert_eq!(config(|config| config.quantize = Some(Quantize::Q8Wide)), Err("engine.quantize"));
         assert_eq!(config(|config| config.quantize = Some(Quantize::Q4)), Ok(()));
         assert_eq!(config(|config| config.quantize = Some(Quantize::Fp8)), Ok(()));
         assert_eq!(config(|config| config.kv = Some(KvFormat::Q8)), Ok(()));

@@ -143,7 +143,7 @@ pub fn measure(
     let cpu = Cpu::with_isa(Some(model.threads()), model.cpu().isa())?;
     let limits = Limits::measure(&cpu);
     let products = match engine.info.quantize {
-        Some(Quantize::Q8 | Quantize::Q4) => limits.int8,
+        Some(Quantize::Q8 | Quantize::Q8Wide | Quantize::Q4) => limits.int8,
         Some(Quantize::Fp8) | None => limits.bf16.filter(|_| engine.info.dtype == Dtype::Bf16),
     };
     let mut text = format!(

@@ -21,6 +21,7 @@ pub(super) fn rounding_mark(
         Some(Quantize::Q8) => 8,
         Some(Quantize::Fp8) => 16,
         Some(Quantize::Q4) => 32,
+        Some(Quantize::Q8Wide) => 64,
         None if kept == Dtype::Bf16 && rounds_activations => 4,
         None => 0,
     };

@@ -136,12 +136,16 @@ fn weights_in_eight_bits_take_little_more_than_half_of_bf16_and_are_another_revi
     let load = |quantize| {
         load_dir(folder.path(), &EngineConfig { quantize, ..small() }, &Arc::default()).expect("valid")
     };
-    let (stored, q8) = (load(None), load(Some(Quantize::Q8)));
-    assert_eq!((stored.info.kept_as(), q8.info.kept_as()), ("bf16", "q8"));
-    assert_ne!(stored.info.revision, q8.info.revision);
+    let (stored, q8, wide) = (load(None), load(Some(Quantize::Q8)), load(Some(Quantize::Q8Wide)));
+    assert_eq!([&stored, &q8, &wide].map(|engine| engine.info.kept_as()), ["bf16", "q8", "q8-wide"]);
+    let revision = |engine: &Engine| engine.info.revision;
+    assert!(revision(&stored) != revision(&q8) && revision(&stored) != revision(&wide));
+    assert_ne!(revision(&q8), revision(&wide));
     let bytes = |engine: &Engine| engine.executor.model().step_bytes() as f64;
-    let share = bytes(&q8) / bytes(&stored);
-    assert!((0.5..0.6).contains(&share), "{share}");
+    for engine in [q8, wide] {
+        let share = bytes(&engine) / bytes(&stored);
+        assert!((0.5..0.6).contains(&share), "{}: {share}", engine.info.kept_as());
+    }
 }
 
 #[test]
@@ -192,7 +196,11 @@ fn settings_are_read_strictly() {
     let read = |text: &str| serde_json::from_str::<EngineConfig>(text);
     assert_eq!(read("{}").expect("all defaults"), EngineConfig::default());
     assert_eq!(read(r#"{"dtype": "bf16"}"#).expect("valid").dtype, Some(Dtype::Bf16));
-    assert_eq!(read(r#"{"quantize": "q8"}"#).expect("valid").quantize, Some(Quantize::Q8));
+    assert_eq!(read(r#"{"quantize": "q8-wide"}"#).expect("valid").quantize, Some(Quantize::Q8Wide));
+    for quantize in Quantize::ALL {
+        let text = format!(r#"{{"quantize": "{}"}}"#, quantize.name());
+        assert_eq!(read(&text).expect("valid").quantize, Some(quantize));
+    }
     assert_eq!(read(r#"{"isa": "avx512bf16"}"#).expect("valid").isa, Some(Isa::Avx512Bf16));
     for kv in KvFormat::ALL {
         assert_eq!(read(&format!(r#"{{"kv": "{}"}}"#, kv.name())).expect("valid").kv, Some(kv));

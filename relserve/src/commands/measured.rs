@@ -53,8 +53,9 @@ impl DeviceArgs {
 /// How a model's weights, keys and values are kept.
 #[derive(Debug, Args)]
 pub(crate) struct Weights {
-    /// Keeps weights in fewer bits than they are stored: q8, eight-bit integers, on the processor; fp8,
-    /// eight-bit floats, on GPUs; q4, four bits, on either [default: as they are stored].
+    /// Keeps weights in fewer bits than they are stored: q8, eight-bit integers, on the processor; q8-wide, the
+    /// same in larger groups, for a matrix unit (AMX); fp8, eight-bit floats, on GPUs; q4, four bits, on either
+    /// [default: as they are stored].
     #[arg(long, value_parser = quantize)]
     quantize: Option<Quantize>,
     /// What keys and values of tokens are kept as: f32, bf16 or q8 [default: bf16 where weights are bf16 or

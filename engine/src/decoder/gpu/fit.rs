@@ -63,7 +63,7 @@ fn weight_bytes(config: &ModelConfig, element: Element, quantize: Option<Quantiz
             };
             largest = numbers.max(largest);
             match quantize {
-                Quantize::Fp8 | Quantize::Q8 => numbers + shape[0] as u64 * single,
+                Quantize::Fp8 | Quantize::Q8 | Quantize::Q8Wide => numbers + shape[0] as u64 * single,
                 Quantize::Q4 => numbers * 5 / 8,
             }
         })

@@ -185,8 +185,9 @@ impl Loader<'_> {
         match self.quantize {
             Some(Quantize::Fp8) => self.in_fp8(modules, biases),
             Some(Quantize::Q4) => self.in_q4(modules, biases),
-            Some(Quantize::Q8) => {
-                Err(GpuLoadError::Quantize("is q8, which no kernel of a GPU multiplies".to_owned()))
+            Some(quantize @ (Quantize::Q8 | Quantize::Q8Wide)) => {
+                let name = quantize.name();
+                Err(GpuLoadError::Quantize(format!("is {name}, which no kernel of a GPU multiplies")))
             }
             None => self.weights(modules, biases),
         }

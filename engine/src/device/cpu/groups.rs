@@ -5,12 +5,13 @@
 //! group. So a row's bits do not depend on its batch, and kernels differ by the rounding of those additions
 //! alone.
 //!
-//! Both operands lie in groups ([`super::layout::groups`]).
+//! Both operands lie in groups ([`super::layout::groups`]). A matrix unit reads them as they lie
+//! ([`super::groups_on_unit`]).
 
 use super::isa::Isa;
 use super::kernels::{avx2_bytes, avx512_vnni, neon_bytes, neon_dotprod, neon_i8mm, portable, quantise};
 use super::layout::blocks::{BlockLayout, RowBlock};
-use super::layout::groups::{Block, DEPTH_BLOCK, EMPTY, GroupTile, group_bytes, panel_bytes};
+use super::layout::groups::{Block, EMPTY, GroupTile, depth_block, group_bytes, panel_bytes};
 use super::product::{Kernel, Next, Steps};
 
 /// Outputs of a panel.
@@ -28,7 +29,7 @@ pub(super) fn quantise_rows<'a>(
     (inputs, group): (usize, usize),
     packed: &'a mut Vec<Block>,
 ) -> &'a [Block] {
-    let blocks = BlockLayout { inputs, block_inputs: DEPTH_BLOCK, elements: 1, empty: EMPTY };
+    let blocks = BlockLayout { inputs, block_inputs: depth_block(group), elements: 1, empty: EMPTY };
     blocks.lay_out(x, packed, |from, block| {
         let block = &mut block[0];
         match isa {
@@ -67,17 +68,15 @@ impl Kernel for Groups<'_> {
     }
 
     fn depth_step(&self, _blocks: usize) -> usize {
-        DEPTH_BLOCK
+        depth_block(self.group)
     }
 
     unsafe fn add(&self, block: RowBlock, panel: usize, steps: Steps, sums: &mut [f32], _next: Option<Next>) {
-        let bytes = group_bytes(self.group, self.width);
-        let of_panel = &self.panels[panel * panel_bytes(self.inputs, self.group, self.width)..];
         let tile = GroupTile {
             group: self.group,
             width: self.width,
-            a: &self.activations[steps.first / DEPTH_BLOCK * self.rows + block.first..][..block.rows],
-            b: &of_panel[steps.first / self.group * bytes..][..steps.count / self.group * bytes],
+            a: &self.activations[self.row(block, steps)..][..block.rows],
+            b: self.piece(panel, steps),
             c: sums,
             accumulate: steps.first > 0,
         };
@@ -94,6 +93,20 @@ impl Kernel for Groups<'_> {
             // SAFETY: as above.
             Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => unsafe { avx512_vnni::add(tile) },
         }
+    }
+}
+
+impl Groups<'_> {
+    /// Where the activations of a block's first row are that meet the steps.
+    pub(super) fn row(&self, block: RowBlock, steps: Steps) -> usize {
+        steps.first / depth_block(self.group) * self.rows + block.first
+    }
+
+    /// Some steps of a panel.
+    pub(super) fn piece(&self, panel: usize, steps: Steps) -> &[u8] {
+        let bytes = group_bytes(self.group, self.width);
+        let of_panel = &self.panels[panel * panel_bytes(self.inputs, self.group, self.width)..];
+        &of_panel[steps.first / self.group * bytes..][..steps.count / self.group * bytes]
     }
 }
 

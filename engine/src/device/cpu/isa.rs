@@ -27,7 +27,7 @@ pub enum Isa {
     Avx512Vnni,
     /// 512-bit vectors that multiply pairs of bf16: weights kept as bf16 meet activations rounded to bf16.
     Avx512Bf16,
-    /// The same pairs on a matrix unit.
+    /// The same pairs on a matrix unit, and eight-bit integers of many rows where that was timed to be faster.
     Amx,
 }
 

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use rayon::prelude::*;
 
 use super::isa::Isa;
-use super::kernels::amx::Amx;
+use super::kernels::amx::{self, Amx};
 use super::kernels::matrix_unit::{multiply_in_place, operations_in_place};
+use super::kernels::matrix_unit_bytes;
 use super::processor::Cpu;
 
 /// Rounds of products on a matrix unit.
@@ -30,8 +31,8 @@ pub struct Limits {
     pub single: f64,
     /// The same on pairs of bf16; `None` where the device's kernels have no such instruction.
     pub bf16: Option<f64>,
-    /// The same on eight-bit integers, as fast as any kernel may multiply them; `None` where the device's kernels
-    /// have no such instruction.
+    /// The same on eight-bit integers, as fast as any kernel may multiply them, a matrix unit's too; `None` where the
+    /// device's kernels have no such instruction.
     pub int8: Option<f64>,
 }
 
@@ -53,8 +54,16 @@ impl Limits {
             _ => kernels::pairs(isa)
                 .map(|(lanes, kernel)| rate(4.0 * (lanes * kernels::SUMS * kernels::TIMES) as f64, kernel)),
         };
-        let int8 = kernels::bytes(isa)
-            .map(|(lanes, kernel)| rate(8.0 * (lanes * kernels::SUMS * kernels::TIMES) as f64, kernel));
+        let int8 = match isa {
+            Isa::Amx if amx::multiplies_bytes() => {
+                // SAFETY: as above, and the unit multiplies bytes.
+                Some(rate(matrix_unit_bytes::operations_in_place(TILE_TIMES) as f64, || unsafe {
+                    matrix_unit_bytes::multiply_in_place::<Amx>(TILE_TIMES);
+                }))
+            }
+            _ => kernels::bytes(isa)
+                .map(|(lanes, kernel)| rate(8.0 * (lanes * kernels::SUMS * kernels::TIMES) as f64, kernel)),
+        };
         Self { read: read_rate(cpu), single, bf16, int8 }
     }
 }
@@ -71,7 +80,7 @@ fn read_rate(cpu: &Cpu) -> f64 {
 }
 
 /// The shortest of some runs, in seconds.
-fn best(mut run: impl FnMut()) -> f64 {
+pub(super) fn best(mut run: impl FnMut()) -> f64 {
     let times = (0..RUNS).map(|_| {
         let start = Instant::now();
         run();

@@ -7,6 +7,7 @@ use rayon::prelude::*;
 
 use super::finish::Finish;
 use super::groups::{Groups, quantise_rows};
+use super::groups_on_unit::{self, GroupsOnUnit};
 use super::highest::TopK;
 use super::isa::Isa;
 use super::kernels::amx::Amx;
@@ -34,6 +35,8 @@ pub enum Format {
     Plain(Dtype),
     /// Eight-bit integers in groups under one scale; activations are rounded to such to meet them.
     Q8,
+    /// The same in larger groups, for a matrix unit.
+    Q8Wide,
     /// Four-bit numbers in groups of 32 under one scale above one minimum; activations are rounded to eight-bit
     /// integers to meet them.
     Q4,
@@ -316,6 +319,9 @@ impl Cpu {
         assert!(weights.isa == isa, "the matrix was packed by this device");
         let blocks: Vec<RowBlock> = match &weights.values {
             Values::Bf16Tiles(_) => full_blocks(rows).collect(),
+            Values::Q8(_, group) if groups_on_unit::is_taken(isa, *group, rows) => {
+                full_blocks(rows).collect()
+            }
             Values::Q8(..) | Values::Q4(_) => row_blocks(rows, ROWS_MAX).collect(),
             _ => row_blocks(rows, isa.rows_max()).collect(),
         };
@@ -350,8 +356,13 @@ impl Cpu {
             }
             Values::Bf16Tiles(_) => unreachable!("taken above"),
             Values::Q8(panels, group) => {
-                let group = *group;
-                let activations = quantise_rows(isa, x, (inputs, group), &mut scratch.quantised);
+                let (group, packed) = (*group, &mut scratch.quantised);
+                if groups_on_unit::is_taken(isa, group, rows) {
+                    let activations = groups_on_unit::quantise_rows(isa, x, (inputs, group), packed);
+                    let operands = Groups { isa, rows, inputs, group, width, activations, panels };
+                    return then(&GroupsOnUnit { operands, unit: PhantomData::<fn() -> Amx> }, &blocks);
+                }
+                let activations = quantise_rows(isa, x, (inputs, group), packed);
                 then(&Groups { isa, rows, inputs, group, width, activations, panels }, &blocks)
             }
             Values::Q4(panels) => {

@@ -15,6 +15,7 @@
 mod bytes;
 mod finish;
 mod groups;
+mod groups_on_unit;
 mod highest;
 mod isa;
 mod kernels;

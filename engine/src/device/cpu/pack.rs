@@ -1,6 +1,7 @@
 //! Weights as they are stored to weights as kernels read them: packed once, when a model is loaded.
 
 use super::groups::panel;
+use super::groups_on_unit::choose;
 use super::isa::Isa;
 use super::layout::nibbles::NibbleGroup;
 use super::layout::{groups, nibbles, pairs, tiles, wide};
@@ -73,7 +74,14 @@ impl Cpu {
         let rows: Vec<(&RawTensor<'_>, usize)> =
             parts.iter().flat_map(|part| (0..part.shape[0]).map(move |row| (part, row))).collect();
         let (isa, format) = (self.isa, format.unwrap_or(Format::Plain(kept)));
-        let width = if matches!(format, Format::Q8 | Format::Q4) { panel(isa) } else { isa.panel() };
+        let width = if matches!(format, Format::Plain(_)) { isa.panel() } else { panel(isa) };
+        let group = match format {
+            Format::Q8Wide => groups::wide_group_of(inputs),
+            Format::Plain(_) | Format::Q8 | Format::Q4 => groups::group_of(inputs),
+        };
+        if matches!(format, Format::Q8 | Format::Q8Wide) {
+            choose(isa, group);
+        }
         self.packed(Stack { rows: rows.len(), inputs, width }, bias, activation, |lanes| {
             let count = lanes.count();
             let read = |lane: usize, weights: &mut [f32]| match lanes.row(lane) {
@@ -90,8 +98,7 @@ impl Cpu {
                     Values::Bf16Pairs(pairs::pack_panels(count, inputs, width, read))
                 }
                 Format::Plain(Dtype::Bf16) => Values::Bf16(wide::pack_panels(count, inputs, width, read)),
-                Format::Q8 => {
-                    let group = groups::group_of(inputs);
+                Format::Q8 | Format::Q8Wide => {
                     Values::Q8(groups::pack_panels(count, inputs, (group, width), read), group)
                 }
                 Format::Q4 => Values::Q4(nibbles::pack_panels(count, inputs, width, |lane, put| {

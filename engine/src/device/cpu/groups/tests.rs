@@ -5,7 +5,8 @@ use half::f16;
 use super::super::finish::Finish;
 use super::super::layout::blocks::row_blocks;
 use super::super::layout::groups::{
-    GROUP_MAX, GROUPS, LARGEST, PIECE, ROWS_MAX, copy_panels, group_of, pack_panels, unpack,
+    DEPTH_BLOCK, GROUP_MAX, GROUPS, LARGEST, PIECE, ROWS_MAX, UNIT_STEP, WIDE_GROUP_MAX, copy_panels,
+    group_of, pack_panels, unpack, wide_group_of,
 };
 use super::super::layout::packed::Packed;
 use super::super::operand::ProductResult;
@@ -20,8 +21,9 @@ fn noise(index: usize) -> f32 {
     ((bits >> 40) as f32) / 8_388_608.0 - 1.0
 }
 
-/// The sizes of groups that there are.
-const SIZES: [usize; 3] = [PIECE, 2 * PIECE, GROUP_MAX];
+/// Sizes of groups: those that there are, and of the wide ones the largest, of which one fills a block, and one that
+/// leaves a part of it empty.
+const SIZES: [usize; 5] = [PIECE, 2 * PIECE, GROUP_MAX, WIDE_GROUP_MAX - UNIT_STEP, WIDE_GROUP_MAX];
 
 /// A block with something else in it.
 const DIRTY: Block = Block { values: [77; DEPTH_BLOCK], scales: [1e9; GROUPS], unbias: [123_456; GROUPS] };
@@ -70,7 +72,8 @@ impl Case {
     fn activations_of(&self, t: usize) -> Vec<f64> {
         let (rows, inputs, _) = self.shape;
         let at = |k: usize| {
-            let (block, within) = (&self.activations[k / DEPTH_BLOCK * rows + t], k % DEPTH_BLOCK);
+            let depth = depth_block(self.group);
+            let (block, within) = (&self.activations[k / depth * rows + t], k % depth);
             f64::from(block.values[within]) * f64::from(block.scales[within / self.group])
         };
         (0..inputs).map(at).collect()
@@ -119,7 +122,8 @@ fn integer_products_of_every_kernel_equal_the_exact_sums_on_shape_edges() {
                 check(cpu, (rows, inputs, outputs), group, noise);
             }
         }
-        for inputs in [DEPTH_BLOCK - group - 5, DEPTH_BLOCK, DEPTH_BLOCK + 1, 2 * DEPTH_BLOCK + group] {
+        let block = depth_block(group);
+        for inputs in [2 * block - group - 5, block, block + 1, 2 * block + group] {
             check(cpu, (14, inputs, 65), group, noise);
         }
     }
@@ -206,5 +210,31 @@ fn stored_blocks_mean_the_same_numbers_in_their_lanes() {
 fn groups_are_the_largest_that_sums_fill() {
     for (inputs, group) in [(896, 128), (4864, 128), (576, 64), (448, 64), (96, 32), (70, 32), (1, 32)] {
         assert_eq!(group_of(inputs), group, "{inputs}");
+    }
+    let wide = [(896, 448), (4864, 256), (4096, 512), (576, 192), (960, 320), (704, 64), (70, 128), (1, 64)];
+    for (inputs, group) in wide {
+        assert_eq!(wide_group_of(inputs), group, "{inputs}");
+    }
+}
+
+#[test]
+fn products_in_groups_of_every_size_are_as_far_from_exact_ones_as_rounding_to_their_steps_is() {
+    let (rows, inputs, outputs) = (5, 2 * WIDE_GROUP_MAX, 33);
+    let exact = |t: usize, o: usize| {
+        let term = |k: usize| f64::from(noise(t * inputs + k + 77)) * f64::from(noise(o * inputs + k));
+        (0..inputs).map(term).sum::<f64>()
+    };
+    // All numbers are below 1, so no step is above 1/127, and numbers of both sides, of a mean square of 1/3, move by up
+    // to half of it, either way: a walk, of which six times the deviation is never seen.
+    let deviation = (inputs as f64 * 2.0 / 3.0 / 12.0).sqrt() / f64::from(LARGEST);
+    for isa in Isa::available() {
+        let cpu = &Cpu::with_isa(Some(1), isa).expect("threads start");
+        for group in SIZES {
+            let y = Case::new(isa, (rows, inputs, outputs), group, noise).product(cpu);
+            for (i, found) in y.iter().enumerate() {
+                let error = (f64::from(*found) - exact(i / outputs, i % outputs)).abs();
+                assert!(error <= 6.0 * deviation, "{isa:?} in {group}s, {i}: {error}, of {deviation}");
+            }
+        }
     }
 }

@@ -13,6 +13,7 @@ mod unit {
 
     use super::super::emulated::Emulated;
     use super::super::matrix_unit::{ROW_BYTES, Shapes, Unit, agree};
+    use super::super::matrix_unit_bytes;
     use crate::device::cpu::layout::tiles::TILE;
 
     /// Whether the processor has the unit for bf16 and this process is allowed its state.
@@ -26,6 +27,16 @@ mod unit {
             let is_present = features & (1 << 22) != 0 && features & (1 << 24) != 0;
             // SAFETY: the processor has the unit and the kernel lets this process use it.
             is_present && ask_for_tiles() && unsafe { agree::<Amx, Emulated>() }
+        })
+    }
+
+    /// Whether the unit multiplies bytes too (CPUID leaf 7, EDX: bit 25 is AMX-INT8).
+    pub(crate) fn multiplies_bytes() -> bool {
+        static MULTIPLIES: OnceLock<bool> = OnceLock::new();
+        *MULTIPLIES.get_or_init(|| {
+            let is_present = __cpuid_count(7, 0).edx & (1 << 25) != 0;
+            // SAFETY: the processor has the unit and the kernel lets this process use it.
+            is_present && is_available() && unsafe { matrix_unit_bytes::agree::<Amx, Emulated>() }
         })
     }
 
@@ -145,6 +156,19 @@ mod unit {
             }
         }
 
+        unsafe fn multiply_bytes<const SUMS: usize, const A: usize, const B: usize>(&mut self) {
+            // SAFETY: it touches no memory.
+            unsafe {
+                asm!(
+                    "tdpbsud tmm{sums}, tmm{a}, tmm{b}",
+                    sums = const SUMS,
+                    a = const A,
+                    b = const B,
+                    options(nostack, nomem)
+                );
+            }
+        }
+
         unsafe fn store<const T: usize>(&mut self, to: *mut u8, row_bytes: usize) {
             // SAFETY: passed on from this function's own contract.
             unsafe {
@@ -169,6 +193,11 @@ mod unit {
     pub(crate) fn is_available() -> bool {
         false
     }
+
+    /// Not on this machine.
+    pub(crate) fn multiplies_bytes() -> bool {
+        false
+    }
 }
 
-pub(crate) use unit::{Amx, is_available};
+pub(crate) use unit::{Amx, is_available, multiplies_bytes};

@@ -12,7 +12,7 @@ mod kernels {
 
     use super::super::by_rows::by_rows;
     use super::super::quantise;
-    use crate::device::cpu::layout::groups::{Block, GroupTile, PIECE, QUAD};
+    use crate::device::cpu::layout::groups::{Block, GroupSums, GroupTile, PIECE, QUAD};
 
     /// Outputs in a vector.
     const WIDTH: usize = 16;
@@ -109,11 +109,37 @@ mod kernels {
             }
         }
     }
+
+    /// Scales sums of integers over a group, to the very bits that [`add`] gives them.
+    ///
+    /// # Safety
+    /// The processor has AVX-512.
+    #[target_feature(enable = "avx512f")]
+    pub(crate) unsafe fn add_scaled(sums: GroupSums<'_>) {
+        let columns = sums.columns();
+        assert!(columns.is_multiple_of(WIDTH));
+        let (integers, halves, c) = (sums.integers.as_ptr(), sums.scales.as_ptr(), sums.c.as_mut_ptr());
+        for (m, a) in sums.a.iter().enumerate() {
+            let scale = _mm512_set1_ps(a.scales[sums.group]);
+            let unbias = _mm512_set1_epi32(a.unbias[sums.group]);
+            for first in (0..columns).step_by(WIDTH) {
+                // SAFETY: `columns` checked that the operands have so many rows and columns.
+                unsafe {
+                    let integers = _mm512_loadu_si512(integers.add(m * columns + first).cast());
+                    let scales = _mm512_cvtph_ps(_mm256_loadu_si256(halves.add(2 * first).cast()));
+                    let sum = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_add_epi32(integers, unbias)), scale);
+                    let c = c.add(m * sums.width + first);
+                    let before = if sums.accumulate { _mm512_loadu_ps(c) } else { _mm512_setzero_ps() };
+                    _mm512_storeu_ps(c, _mm512_fmadd_ps(sum, scales, before));
+                }
+            }
+        }
+    }
 }
 
 #[cfg(not(target_arch = "x86_64"))]
 mod kernels {
-    pub(crate) use super::super::portable::{add, quantise};
+    pub(crate) use super::super::portable::{add, add_scaled, quantise};
 }
 
-pub(crate) use kernels::{add, quantise};
+pub(crate) use kernels::{add, add_scaled, quantise};

@@ -1,6 +1,7 @@
-//! A matrix unit in software, after TDPBF16PS in Intel's Software Developer's Manual.
+//! A matrix unit in software, after TDPBF16PS and TDPBSUD in Intel's Software Developer's Manual.
 //!
-//! Sums over a tile's even and its odd inputs run apart, each step fused; then both are added to the result.
+//! Of bf16, sums over a tile's even and its odd inputs run apart, each step fused; then both are added to the result.
+//! Sums of bytes are exact.
 
 use std::cell::Cell;
 
@@ -115,6 +116,23 @@ impl Unit for Emulated {
                 let bytes = &mut self.tiles[SUMS][m][4 * n..4 * n + 4];
                 let before = f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
                 bytes.copy_from_slice(&flush(flush(before) + flush(even + odd)).to_le_bytes());
+            }
+        }
+    }
+
+    unsafe fn multiply_bytes<const SUMS: usize, const A: usize, const B: usize>(&mut self) {
+        assert!(shape(SUMS) == (TILE, ROW_BYTES) && shape(A).1 / 4 == shape(B).0, "tiles {A} and {B}");
+        for m in 0..TILE {
+            for n in 0..TILE {
+                let mut sum = 0i32;
+                for (left, row) in self.tiles[A][m].as_chunks::<4>().0.iter().zip(&self.tiles[B]) {
+                    for (left, right) in left.iter().zip(&row[4 * n..4 * n + 4]) {
+                        sum += i32::from(left.cast_signed()) * i32::from(*right);
+                    }
+                }
+                let bytes = &mut self.tiles[SUMS][m][4 * n..4 * n + 4];
+                let before = i32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+                bytes.copy_from_slice(&before.wrapping_add(sum).to_le_bytes());
             }
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! The unit's eight tiles are four sums (32 rows by 32 outputs), two of activations and two of weights;
 //! operands are those of [`crate::device::cpu::layout::tiles`]. The loop is written against [`Unit`], whose
-//! software twin the tests run everywhere.
+//! software twin the tests run everywhere. Products of bytes are [`super::matrix_unit_bytes`]'s.
 
 use half::bf16;
 
@@ -67,6 +67,13 @@ pub(crate) trait Unit: Default {
     /// # Safety
     /// The tiles are configured.
     unsafe fn multiply<const SUMS: usize, const A: usize, const B: usize>(&mut self);
+
+    /// Adds to tile `SUMS`, of integers of 32 bits, the products of four signed bytes next to each other in `A`'s rows
+    /// with four unsigned ones in `B`'s columns.
+    ///
+    /// # Safety
+    /// The tiles are configured, and the processor has the unit for bytes.
+    unsafe fn multiply_bytes<const SUMS: usize, const A: usize, const B: usize>(&mut self);
 
     /// Writes tile `T`, its rows `row_bytes` apart.
     ///
@@ -168,9 +175,9 @@ unsafe fn add_tiles<U: Unit, const TILES: usize>(unit: &mut U, operands: TileOpe
 
 /// Asks for memory in the second-level cache.
 #[inline(always)]
-fn prefetch(piece: &[Pair]) {
+pub(super) fn prefetch<T>(piece: &[T]) {
     #[cfg(target_arch = "x86_64")]
-    for line in piece.chunks(TILE) {
+    for line in piece.chunks(ROW_BYTES / size_of::<T>()) {
         use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
         // SAFETY: a hint about an address, whatever is there.
         unsafe { _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().cast()) };

@@ -14,6 +14,7 @@ pub(super) mod avx512_vnni;
 pub(super) mod by_rows;
 pub(super) mod emulated;
 pub(super) mod matrix_unit;
+pub(super) mod matrix_unit_bytes;
 pub(super) mod neon;
 pub(super) mod neon_bytes;
 pub(super) mod neon_dotprod;

@@ -3,7 +3,7 @@
 use half::f16;
 
 use crate::device::cpu::layout::blocks::LANES;
-use crate::device::cpu::layout::groups::{BIAS, GroupTile, PIECE, QUAD, group_bytes};
+use crate::device::cpu::layout::groups::{BIAS, GroupSums, GroupTile, PIECE, QUAD, group_bytes};
 use crate::device::cpu::layout::nibbles::{self, NibbleTile};
 use crate::device::cpu::layout::pairs::Pair;
 use crate::device::cpu::layout::strip::Strip;
@@ -108,6 +108,23 @@ pub(crate) fn groups(tile: GroupTile<'_>) {
                 }
                 *c += sum as f32 * scale * f16::from_le_bytes(*half).to_f32();
             }
+        }
+    }
+}
+
+/// Scales sums of integers over a group, as [`groups`] does.
+///
+/// # Safety
+/// Any operands will do: other processors' kernels of this name have more to ask.
+pub(crate) unsafe fn add_scaled(sums: GroupSums<'_>) {
+    let (group, columns) = (sums.group, sums.columns());
+    let rows = sums.a.iter().zip(sums.integers.chunks_exact(columns)).zip(sums.c.chunks_mut(sums.width));
+    for ((a, integers), c) in rows {
+        let (scale, unbias) = (a.scales[group], a.unbias[group]);
+        for ((c, integer), half) in c.iter_mut().zip(integers).zip(sums.scales.as_chunks::<2>().0) {
+            let sum = integer.wrapping_add(unbias);
+            let before = if sums.accumulate { *c } else { 0.0 };
+            *c = before + sum as f32 * scale * f16::from_le_bytes(*half).to_f32();
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Activations rounded to eight-bit integers in groups, in plain Rust that the compiler turns into vectors.
 
 use crate::device::cpu::layout::blocks::LANES;
-use crate::device::cpu::layout::groups::{BIAS, Block, GROUP_MAX, LARGEST, largest};
+use crate::device::cpu::layout::groups::{BIAS, Block, LARGEST, WIDE_GROUP_MAX, largest};
 
 /// Rounds a piece of a row, its last group padded with zeros.
 #[inline(always)]
@@ -18,13 +18,14 @@ pub(crate) fn quantise_by(
     to: &mut Block,
     round: impl Fn(&[[f32; LANES]], &mut [[i8; LANES]]) -> (f32, i32),
 ) {
-    let mut padded = [0.0; GROUP_MAX];
     let scales = to.scales.iter_mut().zip(&mut to.unbias);
     for ((from, to), (scale, unbias)) in from.chunks(group).zip(to.values.chunks_exact_mut(group)).zip(scales)
     {
+        let mut padded;
         let from = if from.len() == group {
             from
         } else {
+            padded = [0.0; WIDE_GROUP_MAX];
             padded[..from.len()].copy_from_slice(from);
             &padded[..group]
         };

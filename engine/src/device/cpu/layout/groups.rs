@@ -1,7 +1,8 @@
 //! Eight-bit integers in groups of inputs under one scale each.
 //!
 //! What scaling costs is spread over a group, so weights that are rounded here have groups of up to
-//! [`GROUP_MAX`] inputs; those that ggml has rounded (Q8_0) keep its groups of [`PIECE`], and lose nothing.
+//! [`GROUP_MAX`] inputs, or wide ones of up to [`WIDE_GROUP_MAX`] for a matrix unit, to which scaling costs more;
+//! those that ggml has rounded (Q8_0) keep its groups of [`PIECE`], and lose nothing.
 //!
 //! A panel of weights is `[groups]` of `[group / 4, width, 4]` bytes and, behind them, `[width]` scales: a
 //! vector holds four inputs of each of its outputs, and a product streams the panel once. The bytes are the
@@ -22,6 +23,12 @@ const Q8_BLOCK: usize = size_of::<f16>() + PIECE;
 /// scaling is less than a tenth of the work.
 pub(crate) const GROUP_MAX: usize = 128;
 
+/// Inputs of the largest wide group: a block of a row. Scaling takes a sixth of a matrix unit's time with such.
+pub(crate) const WIDE_GROUP_MAX: usize = DEPTH_BLOCK;
+
+/// Inputs of a tile of a matrix unit, of which every wide group is a multiple.
+pub(crate) const UNIT_STEP: usize = 64;
+
 /// Inputs that an instruction sums up.
 pub(crate) const QUAD: usize = 4;
 
@@ -31,8 +38,8 @@ pub(crate) const LARGEST: f32 = 127.0;
 /// What is added to a weight to make it unsigned.
 pub(crate) const BIAS: u8 = 128;
 
-/// Inputs of a row that lie together: with the panel's piece that they meet, what the first-level cache
-/// holds.
+/// Most inputs of a row that lie together ([`depth_block`]): with the panel's piece that they meet, what the
+/// first-level cache holds.
 pub(crate) const DEPTH_BLOCK: usize = 512;
 
 /// Most groups of a block.
@@ -64,6 +71,18 @@ pub(crate) fn group_of(inputs: usize) -> usize {
         group /= 2;
     }
     group
+}
+
+/// The largest wide groups that sums over `inputs` fill, padded to whole steps of a matrix unit.
+pub(crate) fn wide_group_of(inputs: usize) -> usize {
+    let padded = inputs.next_multiple_of(UNIT_STEP);
+    let mut sizes = (UNIT_STEP..=WIDE_GROUP_MAX).rev().step_by(UNIT_STEP);
+    sizes.find(|group| padded.is_multiple_of(*group)).unwrap_or(UNIT_STEP)
+}
+
+/// Inputs of a row that lie together: as many whole groups as a block holds.
+pub(crate) fn depth_block(group: usize) -> usize {
+    DEPTH_BLOCK / group * group
 }
 
 /// Bytes of a panel's group: integers, then scales.
@@ -182,5 +201,33 @@ impl GroupTile<'_> {
         let groups = self.b.len() / bytes;
         assert!(groups * self.group <= DEPTH_BLOCK && self.c.len() == self.a.len() * self.width);
         groups
+    }
+}
+
+/// Sums of integers over one group, of a few rows and of outputs next to each other, and where they belong, scaled.
+pub(crate) struct GroupSums<'a> {
+    /// Number of the group in its block.
+    pub(crate) group: usize,
+    /// One block per row.
+    pub(crate) a: &'a [Block],
+    /// `[rows, columns]`: products with the panel's bytes as they are, [`BIAS`] included.
+    pub(crate) integers: &'a [i32],
+    /// `[columns]` scales of weights.
+    pub(crate) scales: &'a [u8],
+    /// Result: rows of `width`, from the first of the columns on.
+    pub(crate) c: &'a mut [f32],
+    /// Of the panel.
+    pub(crate) width: usize,
+    /// Whether to add to the result or to overwrite it.
+    pub(crate) accumulate: bool,
+}
+
+impl GroupSums<'_> {
+    /// How many columns there are; that kernels stay inside the operands.
+    pub(crate) fn columns(&self) -> usize {
+        let (rows, columns) = (self.a.len(), self.scales.len() / size_of::<f16>());
+        assert!(rows > 0 && self.group < GROUPS && columns <= self.width);
+        assert!(self.integers.len() >= rows * columns && self.c.len() >= (rows - 1) * self.width + columns);
+        columns
     }
 }

@@ -8,6 +8,10 @@ use super::super::product::ROW_BLOCKS_PER_TASK;
 use super::*;
 use crate::checkpoint::RawTensor;
 
+/// Formats of which each has kernels, or a layout, of its own.
+const FORMATS: [Format; 5] =
+    [Format::Plain(Dtype::F32), Format::Plain(Dtype::Bf16), Format::Q8, Format::Q8Wide, Format::Q4];
+
 /// A number in -1..1 that depends on `index` alone.
 fn noise(index: usize) -> f32 {
     let bits = (index as u64).wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -112,8 +116,7 @@ fn products_of_every_kernel_equal_the_exact_sums_on_shape_edges() {
 fn a_row_has_the_same_bits_alone_and_in_a_batch() {
     let (rows, inputs, outputs) = (71, 1501, 50);
     let x: Vec<f32> = (0..rows * inputs).map(|i| noise(i + 3)).collect();
-    let formats = [Format::Plain(Dtype::Bf16), Format::Plain(Dtype::F32), Format::Q8, Format::Q4];
-    for (isa, format) in Isa::available().flat_map(|isa| formats.map(|format| (isa, format))) {
+    for (isa, format) in Isa::available().flat_map(|isa| FORMATS.map(|format| (isa, format))) {
         let cpu = Cpu::with_isa(Some(2), isa).expect("threads start");
         let data = bytes(Dtype::F32, &(0..inputs * outputs).map(noise).collect::<Vec<_>>());
         let tensor =
@@ -130,9 +133,10 @@ fn a_row_has_the_same_bits_alone_and_in_a_batch() {
 }
 
 #[test]
-fn integer_products_have_the_same_bits_on_all_vectors() {
-    let (rows, outputs) = (13, 50);
-    for (format, inputs) in [Format::Q8, Format::Q4].into_iter().flat_map(|f| [(f, 1501), (f, 1536)]) {
+fn integer_products_have_the_same_bits_on_all_vectors_and_on_the_unit() {
+    let (rows, outputs) = (29, 50);
+    let formats = [Format::Q8, Format::Q8Wide, Format::Q4];
+    for (format, inputs) in formats.into_iter().flat_map(|f| [(f, 1501), (f, 1536)]) {
         let data = bytes(Dtype::F32, &(0..inputs * outputs).map(noise).collect::<Vec<_>>());
         let x: Vec<f32> = (0..rows * inputs).map(|i| noise(i + 3)).collect();
         let product = |isa| {
@@ -157,9 +161,8 @@ fn integer_products_have_the_same_bits_on_all_vectors() {
 #[test]
 fn what_is_not_a_number_stays_in_its_row() {
     let (inputs, outputs) = (37, 40);
-    for (isa, format) in Isa::available()
-        .flat_map(|isa| [None, Some(Format::Q8), Some(Format::Q4)].map(|format| (isa, format)))
-    {
+    let formats = [None, Some(Format::Q8), Some(Format::Q8Wide), Some(Format::Q4)];
+    for (isa, format) in Isa::available().flat_map(|isa| formats.map(|format| (isa, format))) {
         let cpu = Cpu::with_isa(Some(1), isa).expect("threads start");
         let data = bytes(Dtype::Bf16, &(0..inputs * outputs).map(noise).collect::<Vec<_>>());
         let tensor =
@@ -185,17 +188,18 @@ fn weights_kept_as_integers_are_looked_up_and_multiplied_to_an_eight_bit_roundin
     let data = bytes(Dtype::F32, &(0..inputs * outputs).map(noise).collect::<Vec<_>>());
     let x: Vec<f32> = (0..rows * inputs).map(|i| noise(i + 77)).collect();
     let bias: Vec<f32> = (0..outputs).map(|i| noise(i + 7)).collect();
-    for isa in Isa::available() {
+    let formats = [Format::Q8, Format::Q8Wide];
+    for (isa, format) in Isa::available().flat_map(|isa| formats.map(|format| (isa, format))) {
         let cpu = Cpu::with_isa(Some(2), isa).expect("threads start");
         let tensor =
             RawTensor { dtype: Dtype::F32, shape: vec![outputs, inputs], data: data.as_slice().into() };
         let weights = tensor.to_f32();
-        let matrix = cpu.pack(&[tensor], Some(bias.clone()), Some(Format::Q8));
+        let matrix = cpu.pack(&[tensor], Some(bias.clone()), Some(format));
         let mut row = vec![0.0; inputs];
         for output in 0..outputs {
             matrix.row(output, &mut row);
             let apart = row.iter().zip(&weights[output * inputs..]).map(|(a, b)| (a - b).abs());
-            assert!(apart.fold(0.0, f32::max) <= 0.6 / 127.0, "{isa:?} {output}");
+            assert!(apart.fold(0.0, f32::max) <= 0.6 / 127.0, "{isa:?} {format:?} {output}");
         }
         let mut y = vec![f32::NAN; rows * outputs];
         cpu.linear(&x, &matrix, &mut y, &mut Scratch::default());
@@ -206,15 +210,14 @@ fn weights_kept_as_integers_are_looked_up_and_multiplied_to_an_eight_bit_roundin
             let room =
                 x.iter().zip(w).map(|(x, w)| f64::from(x.abs() + w.abs())).sum::<f64>() * ROUNDED / 2.0;
             let error = (f64::from(*found) - exact - f64::from(bias[i % outputs])).abs();
-            assert!(error <= room + inputs as f64 * ROUNDED * ROUNDED, "{isa:?} {i}: {error}");
+            assert!(error <= room + inputs as f64 * ROUNDED * ROUNDED, "{isa:?} {format:?} {i}: {error}");
         }
     }
 }
 
 #[test]
 fn sums_are_added_activated_and_gated_as_the_layer_says() {
-    let formats = [Format::Plain(Dtype::Bf16), Format::Plain(Dtype::F32), Format::Q8, Format::Q4];
-    for (isa, format) in Isa::available().flat_map(|isa| formats.map(|format| (isa, format))) {
+    for (isa, format) in Isa::available().flat_map(|isa| FORMATS.map(|format| (isa, format))) {
         let cpu = Cpu::with_isa(Some(2), isa).expect("threads start");
         for (rows, inputs, outputs) in [(1, 40, 1), (3, 33, 8), (14, 64, 17), (25, 70, 45)] {
             let data = bytes(Dtype::F32, &(0..2 * inputs * outputs).map(noise).collect::<Vec<_>>());
@@ -274,8 +277,8 @@ fn stacked_parts_are_one_matrix() {
 
 #[test]
 fn the_highest_of_a_product_are_those_of_its_outputs_in_every_format() {
-    let formats =
-        [Dtype::F32, Dtype::F16, Dtype::Bf16].map(Format::Plain).into_iter().chain([Format::Q8, Format::Q4]);
+    let integers = [Format::Q8, Format::Q8Wide, Format::Q4];
+    let formats = [Dtype::F32, Dtype::F16, Dtype::Bf16].map(Format::Plain).into_iter().chain(integers);
     for (isa, format) in Isa::available().flat_map(|isa| formats.clone().map(move |format| (isa, format))) {
         let cpu = Cpu::with_isa(Some(2), isa).expect("threads start");
         for (rows, inputs, outputs) in
@@ -310,7 +313,6 @@ fn the_highest_of_a_product_are_those_of_its_outputs_in_every_format() {
 fn a_product_for_another_gives_what_it_gives_by_itself_whatever_both_are_kept_as() {
     let (rows, inputs, inner, outputs) = (45, 70, 50, 33);
     let x: Vec<f32> = (0..rows * inputs).map(noise).collect();
-    let formats = [Format::Plain(Dtype::F32), Format::Plain(Dtype::Bf16), Format::Q8, Format::Q4];
     for isa in Isa::available() {
         let cpu = Cpu::with_isa(Some(2), isa).expect("threads start");
         let pack = |outputs: usize, inputs: usize, format| {
@@ -319,7 +321,7 @@ fn a_product_for_another_gives_what_it_gives_by_itself_whatever_both_are_kept_as
                 RawTensor { dtype: Dtype::F32, shape: vec![outputs, inputs], data: data.as_slice().into() };
             cpu.pack(&[tensor], None, Some(format))
         };
-        for (first, second) in formats.iter().flat_map(|a| formats.map(|b| (*a, b))) {
+        for (first, second) in FORMATS.iter().flat_map(|a| FORMATS.map(|b| (*a, b))) {
             let (up, down) = (pack(inner, inputs, first), pack(outputs, inner, second));
             let mut scratch = Scratch::default();
             let (mut between, mut expected) = (vec![0.0; rows * inner], vec![0.0; rows * outputs]);
