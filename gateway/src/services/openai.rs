@@ -27,7 +27,7 @@ use crate::wire::anthropic;
 use crate::wire::openai::{
     Api, CallReader, ChatRequest, Common, CompletionPrompt, CompletionRequest, LoopHeaders, Message,
     PreviousResponse, PromptFields, PromptReply, ResponseEcho, ResponseRequest, RowPrompts, ToolChoice,
-    ToolRequest, Truncation, UsageChunks, prompt_reply, template_variables,
+    ToolRequest, Truncation, UsageChunks, prompt_reply, template_variables, token_ids,
 };
 use crate::wire::relquery::Order;
 
@@ -102,6 +102,7 @@ pub(crate) fn completion(
     let generation =
         Generation { output_max: TokenCount(output_max), ..(*common.sampling.generation).clone() };
     let generation = Arc::new(generation);
+    token_ids::check_scores(rows as u64, output_max, &generation.logprob_tokens)?;
     let mut texts = Vec::new();
     if fields.echo {
         let told = prompts.iter().map(|prompt| text_of(prompt, lowering.model));
@@ -276,6 +277,8 @@ fn conversation(context: RequestContext<'_>, chat: ChatRequest) -> Result<Prepar
     let endpoint = Endpoint { api: Api::Chat, route: "chat" };
     let prompt_logprobs = item.generation.prompt_logprobs;
     prompt_reply::check_told(item.prompt.len() as u64, prompt_logprobs, false)?;
+    let output_max = item.generation.output_max.0;
+    token_ids::check_scores(u64::from(common.n), output_max, &item.generation.logprob_tokens)?;
     let mut asked = asked(endpoint, &common, vec![item], lowering, context.arrival);
     if prompt_logprobs.is_some() {
         // All answers have one prompt, of which the first row tells.

@@ -19,6 +19,8 @@ const NAMES: &str = "return_tokens_as_token_ids";
 const SCORED: &str = "logprob_token_ids";
 /// So many of them at most, as vLLM has it.
 const SCORED_MAX: usize = 128;
+/// Log probabilities of them that one reply tells at most: they are held until it is whole.
+const SCORES_MAX: u64 = 1 << 20;
 
 /// The prompts of a request's rows.
 pub type RowPrompts = Arc<[Arc<[TokenId]>]>;
@@ -73,6 +75,20 @@ pub(super) fn check_scored(is_told: bool, tokens: &[TokenId]) -> Result<(), Requ
         _ if is_told => Ok(()),
         _ => Err(RequestError::invalid(SCORED, "has no place beside `max_tokens` 0: no token is told")),
     }
+}
+
+/// Refuses answers of which too much would be told: so many of so many tokens each, with `scored` beside each token.
+pub(crate) fn check_scores(answers: u64, output_max: u64, scored: &[TokenId]) -> Result<(), RequestError> {
+    let told = answers.saturating_mul(output_max).saturating_mul(scored.len() as u64);
+    if told <= SCORES_MAX {
+        return Ok(());
+    }
+    let reason = format!(
+        "asks for up to {told} log probabilities, of {} tokens beside each of {output_max} in {answers} answers; at \
+         most {SCORES_MAX} are told in one reply: lower `max_tokens`",
+        scored.len()
+    );
+    Err(RequestError::invalid(SCORED, reason))
 }
 
 /// Takes a list of the model's tokens.
@@ -172,5 +188,10 @@ mod tests {
             let error = read(ids, logprobs).expect_err("refused").to_string();
             assert!(error.contains(&format!("`{field}`")) && error.contains(reason), "{error}");
         }
+        let named = [TokenId(1), TokenId(2)];
+        assert_eq!(check_scores(u64::MAX, u64::MAX, &[]), Ok(()), "nobody asks");
+        assert_eq!(check_scores(2, SCORES_MAX / 4, &named), Ok(()));
+        let error = check_scores(2, SCORES_MAX / 4 + 1, &named).expect_err("too many").to_string();
+        assert!(error.contains("`logprob_token_ids`") && error.contains("1048576"), "{error}");
     }
 }
