@@ -13,6 +13,9 @@ pub struct LogitAdjustments {
     pub output_min: TokenCount,
     /// Added to the logits of single tokens. Ordered by token, none twice.
     pub logit_bias: Vec<(TokenId, f32)>,
+    /// The only tokens that are drawn; `None`: all may be. Ordered, none twice, never empty.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allowed: Option<Vec<TokenId>>,
     /// Positive logits of tokens that the prompt or the output has are divided by it, others multiplied. Above 0.
     pub repetition_penalty: f32,
     /// Subtracted once for each time that the output has the token.
@@ -29,6 +32,7 @@ impl Default for LogitAdjustments {
         Self {
             output_min: TokenCount(0),
             logit_bias: Vec::new(),
+            allowed: None,
             repetition_penalty: 1.0,
             frequency_penalty: 0.0,
             presence_penalty: 0.0,

@@ -5,9 +5,11 @@ use crate::ids::TokenId;
 /// A token that a model may say, and how likely it was.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Logprob {
+    /// Its id, where who drew it tells that.
+    pub id: Option<TokenId>,
     /// Its text; of a part of a character, what stands for one that is broken.
     pub token: String,
-    /// Natural logarithm of its probability.
+    /// Natural logarithm of its probability; minus infinity where it could not stand there.
     pub logprob: f64,
     /// Its bytes, where they are told.
     pub bytes: Option<Vec<u8>>,
@@ -17,7 +19,9 @@ pub struct Logprob {
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenLogprob {
     pub chosen: Logprob,
-    /// The most likely tokens in its place, as many as were asked for at most.
+    /// Whether it is no part of the answer's text: a special token that is left out of it.
+    pub is_hidden: bool,
+    /// The most likely tokens in its place, as many as were asked for at most; or those that were named, behind itself.
     pub top: Vec<Logprob>,
 }
 

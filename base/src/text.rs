@@ -34,6 +34,10 @@ pub trait Tokenizer: Send + Sync {
     fn encode_data(&self, text: &str) -> Vec<TokenId>;
     /// Text of tokens; special tokens give nothing, broken UTF-8 gives replacement characters.
     fn decode(&self, tokens: &[TokenId]) -> String;
+    /// The same with special tokens as they are written.
+    fn decode_written(&self, tokens: &[TokenId]) -> String {
+        self.decode(tokens)
+    }
     /// Number of token ids the model has; every id is below it.
     fn vocab_size(&self) -> u32;
     /// Special tokens that start a raw prompt (BOS, where the model has one); its stretch is
@@ -270,6 +274,11 @@ impl Tokenizer for ByteText {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
+    fn decode_written(&self, tokens: &[TokenId]) -> String {
+        let stretches = tokens.split(|token| *token == Self::END);
+        stretches.map(|stretch| self.decode(stretch)).collect::<Vec<_>>().join("<end>")
+    }
+
     fn vocab_size(&self) -> u32 {
         257
     }
@@ -305,5 +314,6 @@ mod tests {
         let tokens = ByteText.encode_framed(&frame, &["<end>"]);
         assert_eq!(tokens.iter().filter(|token| **token == ByteText::END).count(), 1, "the template's own");
         assert_eq!(ByteText.decode(&tokens), "[user]<end>[assistant]");
+        assert_eq!(ByteText.decode_written(&tokens), "[user]<end><end>[assistant]");
     }
 }

@@ -40,7 +40,11 @@ pub struct Generation {
     /// for none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logprobs: Option<u32>,
-    /// The same of the prompt's tokens, each behind those before it.
+    /// Tokens whose log probabilities `logprobs` then tells in place of the most likely ones, beside the token's own.
+    /// Empty: the most likely ones are told.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub logprob_tokens: Vec<TokenId>,
+    /// Log probabilities of the prompt's tokens, each behind those before it, with so many of the most likely ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_logprobs: Option<u32>,
     /// Whether `logprobs` has an entry for each token, the end token too, though it has no text.
@@ -81,6 +85,7 @@ impl Default for Generation {
             compiled: Compiled::default(),
             scoring: None,
             logprobs: None,
+            logprob_tokens: Vec::new(),
             prompt_logprobs: None,
             logprobs_of_each: false,
             tells_tokens: false,

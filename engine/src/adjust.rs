@@ -64,9 +64,26 @@ pub(crate) fn adjust(
     barred.iter().for_each(|token| change(*token, &|_| f32::MIN));
 }
 
+/// Makes sure that none but these tokens is drawn; whether there is any. What is not a number stays so here too.
+pub(crate) fn keep<'a>(logits: &mut [f32], tokens: impl Iterator<Item = &'a TokenId>) -> bool {
+    let logit = |token: &TokenId| Some((token.0 as usize, *logits.get(token.0 as usize)?));
+    let kept: Vec<(usize, f32)> = tokens.filter_map(logit).collect();
+    logits.iter_mut().filter(|logit| logit.is_finite()).for_each(|logit| *logit = f32::MIN);
+    kept.iter().for_each(|(token, logit)| logits[*token] = *logit);
+    !kept.is_empty()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_kept_is_what_it_was_and_nothing_else_is_drawn() {
+        let mut logits = [2.0, -2.0, f32::NAN, 0.5];
+        assert!(keep(&mut logits, [TokenId(1), TokenId(3), TokenId(9)].iter()));
+        assert!(logits[0] == f32::MIN && logits[1] == -2.0 && logits[2].is_nan() && logits[3] == 0.5);
+        assert!(!keep(&mut logits, [TokenId(9)].iter()), "it is none of the model's");
+    }
 
     fn counts(prompt: &[u32], output: &[u32]) -> TokenCounts {
         let prompt: Vec<TokenId> = prompt.iter().copied().map(TokenId).collect();

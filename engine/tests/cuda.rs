@@ -239,6 +239,13 @@ fn adjusted(temperature: f32) -> Generation {
     Generation { temperature, adjustments: Some(Box::new(adjustments)), ..Generation::default() }
 }
 
+/// A list of the only tokens, which the processor keeps to.
+fn listed(temperature: f32) -> Generation {
+    let allowed = Some([7, 65, 200].map(TokenId).to_vec());
+    let adjustments = LogitAdjustments { allowed, ..LogitAdjustments::default() };
+    Generation { temperature, adjustments: Some(Box::new(adjustments)), ..Generation::default() }
+}
+
 /// Rows of all kinds to their ends: what each says.
 fn texts(mut executor: LocalExecutor) -> Vec<String> {
     let choice = Constraint::Choice(["good", "bad", "neither good nor bad"].map(Into::into).into());
@@ -263,6 +270,8 @@ fn texts(mut executor: LocalExecutor) -> Vec<String> {
         Generation { temperature: 2.0, constraint: Some(choice.clone()), ..Generation::default() },
         adjusted(0.0),
         adjusted(1.3),
+        listed(0.0),
+        listed(1.3),
         Generation { temperature: 2.0, top_p: 0.95, constraint: Some(choice), ..Generation::default() },
     ];
     let mut blocks = Blocks::default();

@@ -8,7 +8,10 @@ mod guesses;
 use std::sync::Arc;
 
 use base::text::ByteText;
-use base::{End, Generation, LogitAdjustments, TokenCount, TokenId, TokenLogprob, Tokenizer as _};
+use base::{
+    Constraint, End, Generation, LogitAdjustments, RowError, TokenCount, TokenId, TokenLogprob,
+    Tokenizer as _,
+};
 use common::{Bare, Blocks, Row, decoder_on, executor_of, log_softmax, step, tokens, widening};
 use engine::checkpoint::Dtype;
 use engine::checkpoint::config::Family;
@@ -267,6 +270,89 @@ fn what_ends_an_output_is_told_where_that_is_asked_for() {
     let told = alone(Generation { logprobs: Some(1), ..special });
     let first = told.logprobs[0].as_ref().expect("it is shown");
     assert_eq!((first.chosen.token.as_str(), first.chosen.bytes.as_deref()), ("<end>", Some(&b"<end>"[..])));
+}
+
+#[test]
+fn nothing_is_drawn_that_is_not_listed_and_what_is_told_of_it_is_the_models_own() {
+    let listed = [3, 65, 200].map(TokenId).to_vec();
+    let only = LogitAdjustments { allowed: Some(listed.clone()), ..LogitAdjustments::default() };
+    let free = alone(Generation::default());
+    assert!(free.outputs().iter().any(|token| !listed.contains(token)), "else this shows nothing");
+    for temperature in [0.0, 2.0] {
+        let asked = Generation { temperature, logprobs: Some(2), ..adjusted(only.clone()) };
+        let ended = alone(asked.clone());
+        assert!(ended.outputs().iter().all(|token| listed.contains(token)), "{:?}", ended.outputs());
+        check_logprobs(&ended, 2, "of the model as it is");
+        for (at, logits) in ended.logits().iter().enumerate().filter(|_| temperature == 0.0) {
+            let own = |token: &TokenId| logits[token.0 as usize];
+            let most = listed.iter().map(own).fold(f64::NEG_INFINITY, f64::max);
+            assert!(own(&ended.outputs()[at]) > most - TOLERANCE, "the likeliest of them, at {at}");
+        }
+        let truth = ended.outputs().to_vec();
+        let guessed = run(load(), row(asked), &|from| truth.iter().skip(from).take(4).copied().collect());
+        assert_eq!(guessed.outputs(), ended.outputs());
+    }
+    // A bias counts among those that are listed, and for nobody else.
+    let biased = LogitAdjustments { logit_bias: vec![(TokenId(9), 100.0), (TokenId(200), 90.0)], ..only };
+    let biased = alone(adjusted(biased));
+    assert!(biased.outputs().iter().all(|token| *token == TokenId(200)), "{:?}", biased.outputs());
+}
+
+#[test]
+fn a_list_and_a_constraint_hold_together_and_a_row_that_can_say_nothing_says_why() {
+    let letter = |letter: u8| TokenId(u32::from(letter));
+    let listed = |tokens: &[TokenId], output_min: u64| {
+        let output_min = TokenCount(output_min);
+        let allowed = Some(tokens.to_vec());
+        adjusted(LogitAdjustments { allowed, output_min, ..LogitAdjustments::default() })
+    };
+    let choice = Constraint::Choice(vec!["good".into(), "bad".into()]);
+    for (first, answer) in [(b'b', "bad"), (b'g', "good")] {
+        let generation = listed(&[letter(first), letter(b'x')], 0);
+        assert_eq!(alone(Generation { constraint: Some(choice.clone()), ..generation }).text, answer);
+    }
+    let generation = Generation { constraint: Some(choice), ..listed(&[letter(b'x')], 0) };
+    let refused = |generation: Generation| {
+        match step(&mut load(), vec![guessing(&row(generation), 0, &[])]).remove(0) {
+            Err(RowError::Refused(reason)) => reason,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(refused(generation).contains("`allowed_token_ids`"));
+    // What ends the output is not listed for as long as that is too early.
+    let early = Generation { stop_tokens: vec![letter(b'x')], ..listed(&[letter(b'x')], 2) };
+    assert!(refused(early).contains("`min_tokens`"));
+    let late = listed(&[letter(b'x'), letter(b'y')], 2);
+    let late = alone(Generation { stop_tokens: vec![letter(b'x')], ..late });
+    assert!(late.text.starts_with("yy"), "{}", late.text);
+}
+
+#[test]
+fn named_tokens_are_told_at_each_position_wherever_they_rank() {
+    let named = [3, 65, 200].map(TokenId);
+    let asked = Generation { logprobs: Some(1), logprob_tokens: named.to_vec(), ..Generation::default() };
+    let ended = alone(asked.clone());
+    assert_eq!(ended.outputs(), alone(Generation::default()).outputs(), "asking changes nothing");
+    let mut told_of = 0;
+    for ((token, told), logits) in ended.outputs().iter().zip(&ended.logprobs).zip(ended.logits()) {
+        let exact = log_softmax(&logits);
+        let Some(told) = told else { continue };
+        let mut expected = vec![*token];
+        expected.extend(named.iter().filter(|one| *one != token));
+        assert_eq!(told.top.iter().filter_map(|one| one.id).collect::<Vec<_>>(), expected);
+        for one in &told.top {
+            let exact = exact[one.id.expect("it is known").0 as usize];
+            assert!((one.logprob - exact).abs() < TOLERANCE, "{one:?}, not {exact}");
+        }
+        told_of += 1;
+    }
+    assert!(told_of > 0);
+    // Under a constraint nothing else can stand where a token is forced.
+    let choice = Constraint::Choice(vec!["good".into(), "bad".into()]);
+    let forced = alone(Generation { constraint: Some(choice), ..asked });
+    let told = forced.logprobs.last().and_then(Option::as_ref).expect("it is told");
+    let others = told.top.iter().filter(|one| one.id != told.chosen.id);
+    assert!(others.clone().count() > 1 && others.clone().all(|one| one.logprob == f64::NEG_INFINITY));
 }
 
 #[test]

@@ -24,8 +24,23 @@ pub(super) struct DistributionRequest {
 pub(super) struct DrawnLogprob {
     /// Natural logarithm of its probability; 0 of a forced one.
     pub(super) logprob: f32,
-    /// The most likely tokens in its place, where they are asked for, the likeliest first.
+    /// The most likely tokens in its place, where they are asked for, the likeliest first; or itself and those that are
+    /// named.
     pub(super) top: Vec<(TokenId, f32)>,
+}
+
+impl DrawnLogprob {
+    /// That of a token that is forced, beside those that are named: nothing else can stand there.
+    pub(super) fn forced(token: TokenId, named: &[TokenId]) -> Self {
+        let one = |one: TokenId| (one, if one == token { 0.0 } else { f32::NEG_INFINITY });
+        let top = if named.is_empty() { Vec::new() } else { with_others(token, named).map(one).collect() };
+        Self { logprob: 0.0, top }
+    }
+}
+
+/// A token and those of a list that are others.
+fn with_others(token: TokenId, named: &[TokenId]) -> impl Iterator<Item = TokenId> {
+    std::iter::once(token).chain(named.iter().copied().filter(move |one| *one != token))
 }
 
 /// The distribution that a token is drawn from.
@@ -76,6 +91,13 @@ impl Distribution {
         let found = found.as_ref().and_then(|found| found.kept()).unwrap_or_default();
         let top = found.iter().map(|(logit, at)| (TokenId(self.ids[*at as usize]), self.logprob(*logit)));
         Some(DrawnLogprob { logprob: self.logprob(self.logits[at]), top: top.collect() })
+    }
+
+    /// How likely a token is, beside those that are named, which need not be allowed.
+    pub(super) fn logprob_beside(&self, token: TokenId, named: &[TokenId]) -> Option<DrawnLogprob> {
+        let of = |token: TokenId| Some(self.logprob(self.logits[self.ids.binary_search(&token.0).ok()?]));
+        let one = |token: TokenId| (token, of(token).unwrap_or(f32::NEG_INFINITY));
+        Some(DrawnLogprob { logprob: of(token)?, top: with_others(token, named).map(one).collect() })
     }
 
     /// How many tokens are likelier than one, and one.
@@ -143,6 +165,29 @@ mod tests {
         close(probabilities.iter().map(|(_, probability)| probability).sum(), 1.0);
         let only = Distribution::of(&cpu, (&logits, 4), Some(&mask(5, &[1])), PROBABILITIES).unwrap();
         assert_eq!(only.logprob_of(&cpu, TokenId(1), 0), Some(DrawnLogprob::default()));
+    }
+
+    #[test]
+    fn named_tokens_are_told_behind_the_drawn_one_wherever_they_rank() {
+        let cpu = Cpu::new(Some(1)).expect("a thread starts");
+        let logits = [1.0f32, 2.0, 3.0, 4.0];
+        let named = [TokenId(2), TokenId(0), TokenId(1)];
+        let all = Distribution::of(&cpu, (&logits, 4), None, asked(0)).unwrap();
+        let found = all.logprob_beside(TokenId(0), &named).unwrap();
+        assert_eq!(found.top.iter().map(|(token, _)| token.0).collect::<Vec<_>>(), [0, 2, 1], "each once");
+        for (token, logprob) in &found.top {
+            assert_eq!(*logprob, all.logprob_of(&cpu, *token, 0).unwrap().logprob);
+        }
+        assert_eq!(found.logprob, found.top[0].1);
+        // What a constraint does not allow there has no probability at all.
+        let some = Distribution::of(&cpu, (&logits, 4), Some(&mask(4, &[0, 1])), asked(0)).unwrap();
+        let found = some.logprob_beside(TokenId(1), &named).unwrap();
+        assert_eq!(found.top[1], (TokenId(2), f32::NEG_INFINITY));
+        assert_eq!(some.logprob_beside(TokenId(3), &named), None, "it was not drawn");
+        let forced = DrawnLogprob::forced(TokenId(2), &named);
+        let none = f32::NEG_INFINITY;
+        assert_eq!(forced.top, [(TokenId(2), 0.0), (TokenId(0), none), (TokenId(1), none)]);
+        assert_eq!(DrawnLogprob::forced(TokenId(2), &[]), DrawnLogprob::default());
     }
 
     #[test]

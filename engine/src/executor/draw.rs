@@ -64,9 +64,12 @@ pub(super) fn draw_rows(
     slot: &SampledSlot<'_>,
     mut one: impl FnMut(usize, u32) -> Result<(DrawnToken, Pushed), RowError>,
 ) -> Result<Drawn, RowError> {
-    let mut tokens: Vec<DrawnToken> = slot.opening.iter().copied().map(DrawnToken::forced).collect();
+    let named = slot.logprob_tokens();
+    let forced = |token| DrawnToken::forced(token, named);
+    let mut tokens: Vec<DrawnToken> = slot.opening.iter().copied().map(forced).collect();
     // As where there was no room for the opening: then the first token is drawn among itself alone.
-    if slot.top_logprobs().is_some_and(|top| top > 0)
+    if named.is_empty()
+        && slot.top_logprobs().is_some_and(|top| top > 0)
         && let Some(first) = tokens.first_mut()
     {
         first.logprob = Some(DrawnLogprob { top: vec![(first.token, 0.0)], ..DrawnLogprob::default() });
@@ -89,9 +92,9 @@ pub(super) fn draw_rows(
                 tokens.push(token);
                 return Ok(Drawn { tokens, rest: Some(rest) });
             }
-            Ok((token, Pushed::Open(forced))) => {
+            Ok((token, Pushed::Open(behind))) => {
                 tokens.push(token);
-                tokens.extend(forced.into_iter().map(DrawnToken::forced));
+                tokens.extend(behind.into_iter().map(forced));
             }
         }
     }
@@ -129,13 +132,19 @@ fn draw_one(
             }
         });
     }
-    if let Some(allowed) = allowed {
-        forbid_others(logits, &allowed);
+    if let Some(allowed) = &allowed {
+        forbid_others(logits, allowed);
+    }
+    if let Some(adjuster) = adjuster {
+        adjuster.keep_listed(logits, ids_end, index, allowed.as_deref())?;
     }
     let key = DrawKey { seed: slot.spec.seed, index };
     let token = sample(cpu, logits, ids_end, &slot.spec.generation, key)?;
     let logprob =
-        distribution.as_ref().zip(wanted.top_logprobs).and_then(|(all, top)| all.logprob_of(cpu, token, top));
+        distribution.as_ref().zip(wanted.top_logprobs).and_then(|(all, top)| match slot.logprob_tokens() {
+            [] => all.logprob_of(cpu, token, top),
+            named => all.logprob_beside(token, named),
+        });
     let probabilities =
         distribution.filter(|_| wanted.probabilities).map(|all| all.probabilities()).unwrap_or_default();
     Ok((

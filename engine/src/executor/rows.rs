@@ -198,9 +198,10 @@ impl RowStates {
             tokens.push(token);
             if slot.top_logprobs().is_some() {
                 let is_each = generation.shows_special || generation.logprobs_of_each;
-                let is_shown = is_each || self.text.bytes(token).is_some();
-                let logprob = logprob.filter(|_| is_shown);
-                logprobs.push(logprob.and_then(|drawn| told(&*self.text, token, drawn)));
+                let has_text = self.text.bytes(token).is_some();
+                let logprob = logprob.filter(|_| is_each || has_text);
+                let is_hidden = !has_text && !generation.shows_special;
+                logprobs.push(logprob.and_then(|drawn| told(&*self.text, (token, is_hidden), drawn)));
             }
             if !is_forced && probabilities.is_empty() {
                 output.answer = None;
@@ -262,16 +263,21 @@ fn say_with(decided: &mut Logprob, rest: &[u8]) {
     }
 }
 
-/// How likely a token was, as it is told: a special one as it is written, and nothing of one without text.
-fn told(text: &dyn TokenText, token: TokenId, drawn: DrawnLogprob) -> Option<TokenLogprob> {
+/// How likely a token was, as it is told: a special one as it is written, and nothing of one without text. `is_hidden`:
+/// whether it is left out of the answer's text.
+fn told(
+    text: &dyn TokenText,
+    (token, is_hidden): (TokenId, bool),
+    drawn: DrawnLogprob,
+) -> Option<TokenLogprob> {
     let one = |token, logprob: f32| {
         let bytes = text.bytes(token).or_else(|| text.special(token).map(String::into_bytes))?;
         let shown = String::from_utf8_lossy(&bytes).into_owned();
-        Some(Logprob { token: shown, logprob: logprob.into(), bytes: Some(bytes) })
+        Some(Logprob { id: Some(token), token: shown, logprob: logprob.into(), bytes: Some(bytes) })
     };
     let DrawnLogprob { logprob, top } = drawn;
     let top = top.into_iter().filter_map(|(token, logprob)| one(token, logprob)).collect();
-    Some(TokenLogprob { chosen: one(token, logprob)?, top })
+    Some(TokenLogprob { chosen: one(token, logprob)?, is_hidden, top })
 }
 
 /// A constraint that cannot be kept: whoever sent it can mend that.

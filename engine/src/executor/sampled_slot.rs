@@ -51,6 +51,11 @@ impl<'a> SampledSlot<'a> {
         self.spec.generation.logprobs
     }
 
+    /// Tokens that are then told in place of the most likely ones; none: those.
+    pub(super) fn logprob_tokens(&self) -> &'a [TokenId] {
+        &self.spec.generation.logprob_tokens
+    }
+
     /// Whether its logits are changed before it draws.
     pub(super) fn is_adjusted(&self) -> bool {
         self.spec.generation.adjustments.is_some()
@@ -90,9 +95,9 @@ impl DrawnToken {
         Self { token, is_forced: false, logprob: None, probabilities: Vec::new() }
     }
 
-    /// One without which the output would not be what it must be.
-    pub(super) fn forced(token: TokenId) -> Self {
-        Self { is_forced: true, logprob: Some(DrawnLogprob::default()), ..Self::plain(token) }
+    /// One without which the output would not be what it must be; beside it are told those that are `named`.
+    pub(super) fn forced(token: TokenId, named: &[TokenId]) -> Self {
+        Self { is_forced: true, logprob: Some(DrawnLogprob::forced(token, named)), ..Self::plain(token) }
     }
 }
 

@@ -129,6 +129,23 @@ impl Tokenizer for ModelText {
         text
     }
 
+    fn decode_written(&self, tokens: &[TokenId]) -> String {
+        let (mut state, mut text) = (self.start(), String::new());
+        for token in tokens {
+            match self.special(*token) {
+                Some(written) => {
+                    text += &self.flush(&mut state);
+                    text += &written;
+                    // What follows is no longer the start.
+                    (state.is_started, state.strip_left) = (true, 0);
+                }
+                None => text += &self.push(&mut state, *token),
+            }
+        }
+        text += &self.flush(&mut state);
+        text
+    }
+
     fn vocab_size(&self) -> u32 {
         self.encoder.vocab()
     }

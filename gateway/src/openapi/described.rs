@@ -200,9 +200,12 @@ mod tests {
 
     /// Fields of OpenAI's and vLLM's that are refused whatever they hold, on all routes or some: there is nothing to
     /// describe.
-    const REFUSED: [&str; 6] = [
+    const REFUSED: [&str; 9] = [
         "prompt_logprobs",
-        "allowed_token_ids",
+        "logprob_token_ids",
+        "truncate_prompt_tokens",
+        "truncation_side",
+        "return_tokens_as_token_ids",
         "audio",
         "prediction",
         "web_search_options",

@@ -87,7 +87,8 @@ pub async fn model(app: Data<App>, _: Authenticated, id: Path<String>) -> Result
         seed, stop, presence_penalty, frequency_penalty, logit_bias, logprobs (0 to 20), echo, stream, stream_options.include_usage; \
         beyond OpenAI: min_p, repetition_penalty, min_tokens, stop_token_ids, include_stop_str_in_output, skip_special_tokens, \
         stream_options.continuous_usage_stats, response_format, structured_outputs, guided_choice, guided_regex, guided_json, \
-        guided_grammar, constraint, ignore_eos, return_token_ids, prompt_logprobs, class, cache, deadline_ms. What is not supported is refused by name unless it changes nothing; what is unknown is left out and named in \
+        guided_grammar, constraint, ignore_eos, return_token_ids, return_tokens_as_token_ids, prompt_logprobs, logprob_token_ids, \
+        allowed_token_ids, truncate_prompt_tokens, truncation_side, class, cache, deadline_ms. What is not supported is refused by name unless it changes nothing; what is unknown is left out and named in \
         `x-relserve-ignored-fields`, as `openai.unknown_fields` says."),
     responses(
         (status = 200, body = Reply<CompletionChoice>),
@@ -114,7 +115,8 @@ pub async fn completions(
         response_format (json_object, json_schema), stream, stream_options.include_usage; beyond OpenAI: min_p, \
         repetition_penalty, min_tokens, stop_token_ids, include_stop_str_in_output, skip_special_tokens, chat_template_kwargs, \
         stream_options.continuous_usage_stats, structured_outputs, guided_choice, guided_regex, guided_json, guided_grammar, \
-        constraint, ignore_eos, return_token_ids, prompt_logprobs, class, cache, deadline_ms. What is not supported is refused by name unless it changes nothing; what is unknown is left out and named in \
+        constraint, ignore_eos, return_token_ids, return_tokens_as_token_ids, prompt_logprobs, logprob_token_ids, \
+        allowed_token_ids, truncate_prompt_tokens, truncation_side, class, cache, deadline_ms. What is not supported is refused by name unless it changes nothing; what is unknown is left out and named in \
         `x-relserve-ignored-fields`, as `openai.unknown_fields` says."),
     responses(
         (status = 200, body = Reply<ChatChoice>),

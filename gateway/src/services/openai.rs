@@ -27,7 +27,7 @@ use crate::wire::anthropic;
 use crate::wire::openai::{
     Api, CallReader, ChatRequest, Common, CompletionPrompt, CompletionRequest, LoopHeaders, Message,
     PreviousResponse, PromptFields, PromptReply, ResponseEcho, ResponseRequest, RowPrompts, ToolChoice,
-    ToolRequest, UsageChunks, prompt_reply, template_variables,
+    ToolRequest, Truncation, UsageChunks, prompt_reply, template_variables, token_ids,
 };
 use crate::wire::relquery::Order;
 
@@ -102,31 +102,73 @@ pub(crate) fn completion(
     let generation =
         Generation { output_max: TokenCount(output_max), ..(*common.sampling.generation).clone() };
     let generation = Arc::new(generation);
+    token_ids::check_scores(rows as u64, output_max, &generation.logprob_tokens)?;
     let mut texts = Vec::new();
     if fields.echo {
         let told = prompts.iter().map(|prompt| text_of(prompt, lowering.model));
         texts.extend(told.flat_map(|text| std::iter::repeat_n(text, common.n as usize)));
     }
-    let items = prompts.into_iter().map(|prompt| match prompt {
-        CompletionPrompt::Text(text) => {
-            check_bytes(text.len(), lowering, "prompt")?;
-            lower(&Plan::prompt(text, (*generation).clone()), lowering, "prompt")
+    let room = context_max(lowering).saturating_sub(output_max);
+    let mut items = Vec::with_capacity(prompts.len());
+    for (number, prompt) in prompts.into_iter().enumerate() {
+        let (item, is_cut) = completion_item(prompt, &generation, lowering, (common.truncation, room))?;
+        if is_cut && fields.echo {
+            // What is told in front of its answers is what they go on from.
+            let text: Arc<str> = lowering.model.text.decode_written(&item.prompt).into();
+            let answers = common.n as usize;
+            texts.iter_mut().skip(number * answers).take(answers).for_each(|told| *told = Arc::clone(&text));
         }
-        CompletionPrompt::Tokens(tokens) => take_tokens(tokens, &generation, lowering),
-    });
-    let items: Result<Vec<WorkItem>, RequestError> = items.collect();
+        items.push(item);
+    }
     let endpoint = Endpoint { api: Api::Completion, route: "completions" };
-    let asked = asked(endpoint, &common, items?, lowering, context.arrival);
+    let asked = asked(endpoint, &common, items, lowering, context.arrival);
     let is_echo = fields.echoed_logprobs.is_some();
     prompt_reply::check_told(asked.prompt_tokens(), generation.prompt_logprobs, is_echo)?;
     Ok(PreparedRequest { prompt: PromptReply { fields, texts }, ..asked.of_loop(client_loop, ignored) })
 }
 
-/// The text of a prompt: as it was sent, or what its tokens say.
+/// The item of a prompt, and whether a part of the prompt was left out. `truncation`: what is kept of it, and how many
+/// tokens the context leaves for it.
+fn completion_item(
+    prompt: CompletionPrompt,
+    generation: &Arc<Generation>,
+    lowering: Lowering<'_>,
+    (truncation, room): (Option<Truncation>, u64),
+) -> Result<(WorkItem, bool), RequestError> {
+    match (prompt, truncation) {
+        (CompletionPrompt::Text(text), truncation) => {
+            check_bytes(text.len(), lowering, "prompt")?;
+            let item = lower(&Plan::prompt(text, (**generation).clone()), lowering, "prompt")?;
+            truncated(item, lowering, (truncation, room))
+        }
+        (CompletionPrompt::Tokens(tokens), None) => Ok((take_tokens(&tokens, generation, lowering)?, false)),
+        (CompletionPrompt::Tokens(tokens), Some(truncation)) => {
+            let kept = truncation.kept(&tokens, room)?;
+            Ok((take_tokens(kept, generation, lowering)?, kept.len() < tokens.len()))
+        }
+    }
+}
+
+/// An item with what is kept of its prompt, and whether a part was left out. What is kept must fit the context.
+fn truncated(
+    item: WorkItem,
+    lowering: Lowering<'_>,
+    (truncation, room): (Option<Truncation>, u64),
+) -> Result<(WorkItem, bool), RequestError> {
+    let Some(truncation) = truncation else { return Ok((item, false)) };
+    let kept = truncation.kept(&item.prompt, room)?;
+    if kept.len() < item.prompt.len() {
+        return Ok((take_tokens(kept, &item.generation, lowering)?, true));
+    }
+    check_context(item.prompt.len(), item.generation.output_max, lowering)?;
+    Ok((item, false))
+}
+
+/// The text of a prompt: as it was sent, or what its tokens say, special ones as they are written.
 fn text_of(prompt: &CompletionPrompt, model: &Model) -> Arc<str> {
     match prompt {
         CompletionPrompt::Text(text) => text.as_str().into(),
-        CompletionPrompt::Tokens(tokens) => model.text.decode(tokens).into(),
+        CompletionPrompt::Tokens(tokens) => model.text.decode_written(tokens).into(),
     }
 }
 
@@ -224,7 +266,10 @@ fn conversation(context: RequestContext<'_>, chat: ChatRequest) -> Result<Prepar
         })
     });
     let template = template.transpose()?;
-    let mut item = lower_conversation(messages, tools.as_ref(), generation, (lowering, template.as_deref()))?;
+    let item = lower_conversation(messages, tools.as_ref(), generation, (lowering, template.as_deref()))?;
+    // Where no limit is named, a token is left for the answer.
+    let prompt_max = context_max(lowering).saturating_sub(common.max_tokens.unwrap_or(1));
+    let (mut item, _) = truncated(item, lowering, (common.truncation, prompt_max))?;
     let room = context_max(lowering).saturating_sub(item.prompt.len() as u64);
     let wanted = common.max_tokens.unwrap_or(app.config.limits.output_tokens_max);
     item.generation =
@@ -232,6 +277,8 @@ fn conversation(context: RequestContext<'_>, chat: ChatRequest) -> Result<Prepar
     let endpoint = Endpoint { api: Api::Chat, route: "chat" };
     let prompt_logprobs = item.generation.prompt_logprobs;
     prompt_reply::check_told(item.prompt.len() as u64, prompt_logprobs, false)?;
+    let output_max = item.generation.output_max.0;
+    token_ids::check_scores(u64::from(common.n), output_max, &item.generation.logprob_tokens)?;
     let mut asked = asked(endpoint, &common, vec![item], lowering, context.arrival);
     if prompt_logprobs.is_some() {
         // All answers have one prompt, of which the first row tells.
@@ -239,7 +286,7 @@ fn conversation(context: RequestContext<'_>, chat: ChatRequest) -> Result<Prepar
             Arc::make_mut(&mut row.item.generation).prompt_logprobs = None;
         }
     }
-    let fields = PromptFields { prompt_logprobs, ..PromptFields::default() };
+    let fields = PromptFields { prompt_logprobs, names_ids: common.names_ids, ..PromptFields::default() };
     let prompt = PromptReply { fields, texts: Vec::new() };
     Ok(PreparedRequest { tools: reader, prompt, ..asked.of_loop(client_loop, ignored) })
 }
@@ -286,6 +333,7 @@ pub(crate) fn lowering<'a>(context: RequestContext<'a>, common: &'a Common) -> L
         cache: common.cache,
         order: Order::Rows,
         dependencies: &[],
+        truncates: common.truncation.is_some(),
     }
 }
 
@@ -323,24 +371,29 @@ fn item_of(lowered: Lowered, lowering: Lowering<'_>, field: &str) -> Result<Work
 
 /// A prompt of tokens, as it is.
 fn take_tokens(
-    tokens: Vec<TokenId>,
+    tokens: &[TokenId],
     generation: &Arc<Generation>,
     lowering: Lowering<'_>,
 ) -> Result<WorkItem, RequestError> {
-    let (prompt, context) = (TokenCount(tokens.len() as u64), TokenCount(context_max(lowering)));
-    let output_max = generation.output_max;
-    if prompt.0.saturating_add(output_max.0) > context.0 {
-        let problem = RowProblem::TooLong { prompt, output_max, context };
-        return Err(row_error(0, &problem, lowering.model));
-    }
+    check_context(tokens.len(), generation.output_max, lowering)?;
     Ok(WorkItem {
         row: 0,
         prompt: tokens.into(),
-        spans: [Span { kind: SpanKind::Template, tokens: prompt }].into(),
+        spans: [Span { kind: SpanKind::Template, tokens: TokenCount(tokens.len() as u64) }].into(),
         sections: Arc::default(),
         generation: Arc::clone(generation),
         seed: 0,
     })
+}
+
+/// Refuses a prompt that does not fit the context with its output.
+fn check_context(prompt: usize, output_max: TokenCount, lowering: Lowering<'_>) -> Result<(), RequestError> {
+    let (prompt, context) = (TokenCount(prompt as u64), TokenCount(context_max(lowering)));
+    if prompt.0.saturating_add(output_max.0) <= context.0 {
+        return Ok(());
+    }
+    let problem = RowProblem::TooLong { prompt, output_max, context };
+    Err(row_error(0, &problem, lowering.model))
 }
 
 /// Where a request came in.

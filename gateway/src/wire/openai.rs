@@ -22,6 +22,7 @@ mod text_offsets;
 pub(crate) mod token_ids;
 mod tool_calls;
 mod tools;
+mod truncation;
 
 use std::sync::Arc;
 
@@ -41,6 +42,7 @@ use serving::model::Model;
 pub use token_ids::RowPrompts;
 pub use tool_calls::{CallReader, ReadAnswer, ReadCall, TAGS};
 pub use tools::{Tool, ToolCall, ToolChoice, ToolPart, ToolRequest};
+pub use truncation::Truncation;
 
 use crate::config::{LimitsConfig, UnknownFields};
 use crate::json::JsonFields;
@@ -75,6 +77,10 @@ pub struct Common {
     pub deadline: Option<Millis>,
     /// What says which requests are of one loop.
     pub loop_names: LoopNames,
+    /// Whether tokens are named by their ids in place of their text.
+    pub names_ids: bool,
+    /// What is kept of prompts that are too long; `None`: they are refused.
+    pub truncation: Option<Truncation>,
 }
 
 impl Common {
@@ -113,6 +119,8 @@ impl Common {
             cache: fields.bool("cache")?.unwrap_or(false),
             deadline: deadline(fields)?,
             loop_names: LoopNames::take(fields),
+            names_ids: false,
+            truncation: None,
         })
     }
 
@@ -131,9 +139,15 @@ impl Common {
         self
     }
 
-    /// With ids of its tokens, where they are asked for.
+    /// With what is asked for by ids of tokens; log probabilities are read by now.
     fn with_token_ids(mut self, fields: &mut JsonFields, model: &Model) -> Result<Self, RequestError> {
-        Arc::make_mut(&mut self.sampling.generation).tells_tokens = token_ids::take(fields, model)?;
+        let generation = Arc::make_mut(&mut self.sampling.generation);
+        generation.tells_tokens = token_ids::take(fields, model)?;
+        generation.logprob_tokens = token_ids::take_scored(fields, generation.logprobs, model)?;
+        self.names_ids = token_ids::take_names(fields, model)?;
+        // Each token has an id, one without text too.
+        generation.logprobs_of_each |= self.names_ids && generation.logprobs.is_some();
+        self.truncation = Truncation::take(fields, model)?;
         Ok(self)
     }
 

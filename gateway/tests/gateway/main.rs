@@ -42,6 +42,7 @@ mod lowered;
 mod messages;
 mod models;
 mod money;
+mod named_tokens;
 mod operation;
 mod overload;
 mod people;

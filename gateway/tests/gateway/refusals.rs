@@ -231,7 +231,12 @@ async fn token_ids_outside_the_vocabulary_never_reach_the_engine() {
         for stops in [json!([-1]), json!([257]), json!([1.5]), json!(vec![5; 129])] {
             refused(&server, path, json!({"stop_token_ids": stops}), "stop_token_ids").await;
         }
-        refused(&server, path, json!({"allowed_token_ids": [-1]}), "allowed_token_ids").await;
+        for (place, ids) in [(0, json!([-1])), (1, json!([5, 257])), (0, json!(["5"]))] {
+            let field = format!("allowed_token_ids[{place}]");
+            let reason = refused(&server, path, json!({"allowed_token_ids": ids}), &field).await;
+            assert!(reason.contains("0 to 256"), "{reason}");
+        }
+        refused(&server, path, json!({"allowed_token_ids": []}), "allowed_token_ids").await;
     }
     for path in [RELQUERIES, COMPLETIONS, CHAT] {
         refused(&server, path, json!({"stop": vec!["x"; 1_000]}), "stop").await;

@@ -328,7 +328,8 @@ async fn replicas_are_asked_for_the_same() {
     let server = serve_fleet(fleet(vec![replica.executor()])).await;
     server.until("it is up", |server| server.running.app.runtime.view().replicas[0].is_up).await;
     let asked = json!({"presence_penalty": 0.5, "frequency_penalty": -1.0, "repetition_penalty": 1.5, "min_p": 0.25,
-        "min_tokens": 1, "logit_bias": {"123456": -100.0}, "stop_token_ids": [7], "skip_special_tokens": false,
+        "min_tokens": 1, "logit_bias": {"123456": -100.0}, "allowed_token_ids": [7, 123456], "logprobs": true,
+        "top_logprobs": 1, "logprob_token_ids": [9, 8], "stop_token_ids": [7], "skip_special_tokens": false,
         "include_stop_str_in_output": true, "chat_template_kwargs": {"enable_thinking": true}});
     let body =
         json!({"model": "m", "messages": [{"role": "user", "content": "say hello"}], "temperature": 0});

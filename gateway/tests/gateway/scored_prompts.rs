@@ -30,6 +30,10 @@ async fn an_echoed_prompt_is_told_in_front_of_its_answer_whole_and_streamed() {
     let mut body = json!({"prompt": ids, "temperature": 0, "max_tokens": 9, "echo": true});
     let whole = posted(&server.client, "/v1/completions", body.clone()).await;
     assert_eq!(whole["choices"][0]["text"], "say longlong");
+    let special = [vec![256], ids.clone()].concat();
+    let special = json!({"prompt": special, "temperature": 0, "max_tokens": 9, "echo": true});
+    let special = posted(&server.client, "/v1/completions", special).await;
+    assert_eq!(special["choices"][0]["text"], "<end>say longlong", "special tokens as they are written");
     body["stream"] = true.into();
     let reply = server.client.post("/v1/completions", &body).await;
     let events = reply.events();

@@ -46,6 +46,7 @@ fn write_adjustments(
     let LogitAdjustments {
         output_min,
         logit_bias,
+        allowed,
         repetition_penalty,
         frequency_penalty,
         presence_penalty,
@@ -61,6 +62,13 @@ fn write_adjustments(
         let biases: Map<String, Value> =
             logit_bias.iter().map(|(token, bias)| (token.0.to_string(), json!(bias))).collect();
         fields.insert("logit_bias".into(), Value::Object(biases));
+    }
+    if let Some(allowed) = allowed {
+        if dialect != Dialect::Vllm {
+            return Err("allowed_token_ids");
+        }
+        let ids: Vec<u32> = allowed.iter().map(|token| token.0).collect();
+        fields.insert("allowed_token_ids".into(), json!(ids));
     }
     if *repetition_penalty != 1.0 {
         let name = match dialect {
@@ -121,6 +129,12 @@ mod tests {
         assert_eq!(of(&more, Dialect::Sglang), Ok(vllm));
         assert_eq!(of(&more, Dialect::LlamaCpp), Ok(json!({"repeat_penalty": 1.5, "min_p": 0.25})));
         assert_eq!(of(&more, Dialect::Openai), Err("repetition_penalty"));
+        let listed = Some(vec![TokenId(3), TokenId(9)]);
+        let listed = adjusted(LogitAdjustments { allowed: listed, ..LogitAdjustments::default() });
+        assert_eq!(of(&listed, Dialect::Vllm), Ok(json!({"allowed_token_ids": [3, 9]})));
+        for dialect in [Dialect::Openai, Dialect::Sglang, Dialect::LlamaCpp] {
+            assert_eq!(of(&listed, dialect), Err("allowed_token_ids"), "{dialect:?}");
+        }
         let late = adjusted(LogitAdjustments { output_min: TokenCount(5), ..LogitAdjustments::default() });
         assert_eq!(of(&late, Dialect::Vllm), Ok(json!({"min_tokens": 5})));
         assert_eq!(of(&late, Dialect::LlamaCpp), Err("min_tokens"));

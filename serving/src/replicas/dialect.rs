@@ -64,6 +64,13 @@ pub fn fields(
             // The C++ server's word for it outside of conversations, where at least one is told.
             fields.insert("n_probs".into(), json!(top.max(1)));
         }
+        if !generation.logprob_tokens.is_empty() {
+            if dialect != Dialect::Vllm {
+                return cannot("logprob_token_ids");
+            }
+            let ids: Vec<u32> = generation.logprob_tokens.iter().map(|token| token.0).collect();
+            fields.insert("logprob_token_ids".into(), json!(ids));
+        }
     }
     if let Some(constraint) = &generation.constraint {
         let (name, value) = constrained(constraint, dialect, is_chat)?;
@@ -257,6 +264,11 @@ mod tests {
         assert_eq!(of(Dialect::Openai, true), json!({ "logprobs": true, "top_logprobs": 2 }));
         assert_eq!(of(Dialect::Openai, false), json!({ "logprobs": 2 }));
         assert_eq!(of(Dialect::LlamaCpp, false)["n_probs"], 2);
+        let named = Generation { logprob_tokens: vec![base::TokenId(7)], ..told.clone() };
+        let sent = fields(&named, Dialect::Vllm, false).expect("known");
+        assert_eq!((&sent["logprobs"], &sent["logprob_token_ids"]), (&json!(2), &json!([7])));
+        let error = fields(&named, Dialect::Sglang, true).expect_err("it is refused");
+        assert!(error.contains("logprob_token_ids"), "{error}");
         let both = Generation { top_k: Some(5), ignore_end: true, ..plain.clone() };
         let got =
             |generation: &Generation, dialect| Value::from(fields(generation, dialect, true).expect("known"));

@@ -16,7 +16,7 @@ pub fn told(logprobs: &Value) -> Vec<TokenLogprob> {
 fn of_conversation(entry: &Value) -> Option<TokenLogprob> {
     let top = entry["top_logprobs"].as_array();
     let top = top.into_iter().flatten().filter_map(one).collect();
-    Some(TokenLogprob { chosen: one(entry)?, top })
+    Some(TokenLogprob { chosen: one(entry)?, is_hidden: false, top })
 }
 
 fn one(entry: &Value) -> Option<Logprob> {
@@ -24,7 +24,8 @@ fn one(entry: &Value) -> Option<Logprob> {
         let byte = |byte: &Value| byte.as_u64().and_then(|byte| u8::try_from(byte).ok());
         bytes.iter().filter_map(byte).collect()
     });
-    Some(Logprob { token: entry["token"].as_str()?.to_owned(), logprob: entry["logprob"].as_f64()?, bytes })
+    let (token, logprob) = (entry["token"].as_str()?.to_owned(), entry["logprob"].as_f64()?);
+    Some(Logprob { id: None, token, logprob, bytes })
 }
 
 fn of_completion(tokens: &[Value], logprobs: &Value) -> Vec<TokenLogprob> {
@@ -32,13 +33,14 @@ fn of_completion(tokens: &[Value], logprobs: &Value) -> Vec<TokenLogprob> {
         let top = logprobs["top_logprobs"][i].as_object().into_iter().flatten();
         let mut top: Vec<Logprob> = top.filter_map(|(token, value)| logprob(token, value)).collect();
         top.sort_by(|one, other| other.logprob.total_cmp(&one.logprob));
-        Some(TokenLogprob { chosen: logprob(token.as_str()?, &logprobs["token_logprobs"][i])?, top })
+        let chosen = logprob(token.as_str()?, &logprobs["token_logprobs"][i])?;
+        Some(TokenLogprob { chosen, is_hidden: false, top })
     };
     tokens.iter().enumerate().filter_map(token).collect()
 }
 
 fn logprob(token: &str, value: &Value) -> Option<Logprob> {
-    Some(Logprob { token: token.to_owned(), logprob: value.as_f64()?, bytes: None })
+    Some(Logprob { id: None, token: token.to_owned(), logprob: value.as_f64()?, bytes: None })
 }
 
 #[cfg(test)]
@@ -52,9 +54,9 @@ mod tests {
         let entry = |token: &str, logprob: f64| json!({"token": token, "logprob": logprob, "bytes": null});
         let mut chat = entry("hi", -0.5);
         chat["top_logprobs"] = json!([entry("hi", -0.5), entry("ho", -1.5)]);
-        let expected = |token: &str, logprob| Logprob { token: token.into(), logprob, bytes: None };
+        let expected = |token: &str, logprob| Logprob { id: None, token: token.into(), logprob, bytes: None };
         let both = [expected("hi", -0.5), expected("ho", -1.5)];
-        let all = [TokenLogprob { chosen: both[0].clone(), top: both.to_vec() }];
+        let all = [TokenLogprob { chosen: both[0].clone(), is_hidden: false, top: both.to_vec() }];
         assert_eq!(told(&json!({ "content": [chat] })), all);
         let completion = json!({
             "tokens": ["hi"], "token_logprobs": [-0.5], "text_offset": [0], "top_logprobs": [{"ho": -1.5, "hi": -0.5}],

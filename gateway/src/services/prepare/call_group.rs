@@ -101,8 +101,15 @@ pub(super) fn cell_part(
     let compiled = compiled.unwrap_or_default();
     let generation = Generation { output_max, constraint, compiled, scoring, ..Generation::default() };
     let sampling = Sampling { generation: Arc::new(generation.clone()), seed: None };
-    let lowering =
-        Lowering { model, config: &app.config, sampling: &sampling, cache, order, dependencies: &[] };
+    let lowering = Lowering {
+        model,
+        config: &app.config,
+        sampling: &sampling,
+        cache,
+        order,
+        dependencies: &[],
+        truncates: false,
+    };
     let guide = (guidance.examples && takes_examples(model) && !shared.guide.turns.is_empty())
         .then_some(&shared.guide);
     let plan = |table| match guide {

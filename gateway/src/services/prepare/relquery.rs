@@ -67,6 +67,7 @@ fn lower_relquery(
         cache: request.cache,
         order: request.order,
         dependencies: &request.dependencies,
+        truncates: false,
     };
     let plan = |table| {
         let generation = (*request.sampling.generation).clone();

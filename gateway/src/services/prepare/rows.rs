@@ -30,6 +30,8 @@ pub struct Lowering<'a> {
     pub order: Order,
     /// Groups of columns that determine each other.
     pub dependencies: &'a [Vec<String>],
+    /// Whether prompts may be longer than the context: a part of them is left out later.
+    pub truncates: bool,
 }
 
 /// Refuses a request none of whose rows can run.
@@ -158,9 +160,10 @@ pub fn prompt_bytes_max(model: &Model, config: &Config) -> Bytes {
 }
 
 /// The model's limits.
-pub fn lower_options(Lowering { model, config, .. }: Lowering<'_>, seed: u64) -> LowerOptions {
+pub fn lower_options(Lowering { model, config, truncates, .. }: Lowering<'_>, seed: u64) -> LowerOptions {
+    let context = if truncates { u64::MAX } else { model.context_max.0.min(model.kv_tokens()) };
     LowerOptions {
-        context_max: TokenCount(model.context_max.0.min(model.kv_tokens())),
+        context_max: TokenCount(context),
         section_bytes_max: prompt_bytes_max(model, config),
         seed,
         ..LowerOptions::default()

@@ -6,6 +6,7 @@ use serde_json::Value;
 use serving::error::RequestError;
 use serving::model::Model;
 
+use super::token_ids::{ids, take_list, token};
 use crate::json::JsonFields;
 use crate::wire::ValidationContext;
 
@@ -46,6 +47,7 @@ pub(super) fn take(
     let adjustments = LogitAdjustments {
         output_min: TokenCount(output_min),
         logit_bias: biases(fields, model)?,
+        allowed: allowed(fields, model)?,
         // The smallest f32 above 0 rather than 0, which nothing can be divided by.
         repetition_penalty: repetition.map_or(1.0, |penalty| (penalty as f32).max(f32::MIN_POSITIVE)),
         frequency_penalty,
@@ -118,16 +120,16 @@ fn stop_tokens(fields: &mut JsonFields, model: &Model) -> Result<Vec<TokenId>, R
     read.map_or_else(|| fields.bad("stop_token_ids", ids(model)), Ok)
 }
 
-/// A token of the model; any id where only those that run it know its tokens.
-fn token(id: u64, model: &Model) -> Option<TokenId> {
-    let id = u32::try_from(id).ok()?;
-    (!model.has_ids() || id < model.vocab).then_some(TokenId(id))
-}
-
-/// What a token id is.
-fn ids(model: &Model) -> String {
-    let end = if model.has_ids() { model.vocab.saturating_sub(1) } else { u32::MAX };
-    format!("token ids are integers from 0 to {end}")
+/// `allowed_token_ids`: the only tokens that are drawn.
+fn allowed(fields: &mut JsonFields, model: &Model) -> Result<Option<Vec<TokenId>>, RequestError> {
+    const FIELD: &str = "allowed_token_ids";
+    let Some(mut tokens) = take_list(fields, FIELD, model)? else { return Ok(None) };
+    if tokens.is_empty() {
+        return fields.bad(FIELD, "must not be empty: no token could be drawn");
+    }
+    tokens.sort_unstable();
+    tokens.dedup();
+    Ok(Some(tokens))
 }
 
 #[cfg(test)]
@@ -153,7 +155,7 @@ mod tests {
             "{}",
             r#"{"presence_penalty":0,"frequency_penalty":0.0,"repetition_penalty":1,"min_p":0,"min_tokens":0}"#,
             r#"{"logit_bias":{},"stop_token_ids":[],"skip_special_tokens":true}"#,
-            r#"{"logit_bias":null,"include_stop_str_in_output":false}"#,
+            r#"{"logit_bias":null,"allowed_token_ids":null,"include_stop_str_in_output":false}"#,
         ] {
             assert_eq!(read(body), Ok(Generation::default()), "{body}");
         }
@@ -163,13 +165,14 @@ mod tests {
     fn fields_are_read_to_the_ends_of_their_ranges() {
         let found = read(
             r#"{"presence_penalty":-2,"frequency_penalty":2,"repetition_penalty":1e-60,"min_p":1,"min_tokens":50,
-                "logit_bias":{"256":-100,"0":100,"7":0.5},"stop_token_ids":[256,0],"skip_special_tokens":false,
+                "logit_bias":{"256":-100,"0":100,"7":0.5},"allowed_token_ids":[256,7,0,7],"stop_token_ids":[256,0],"skip_special_tokens":false,
                 "include_stop_str_in_output":true}"#,
         )
         .expect("valid");
         let adjustments = LogitAdjustments {
             output_min: TokenCount(50),
             logit_bias: vec![(TokenId(0), 100.0), (TokenId(7), 0.5), (TokenId(256), -100.0)],
+            allowed: Some([0, 7, 256].map(TokenId).to_vec()),
             repetition_penalty: f32::MIN_POSITIVE,
             frequency_penalty: 2.0,
             presence_penalty: -2.0,
@@ -202,13 +205,19 @@ mod tests {
             ("logit_bias", "{\"1\":true}", "-100 to 100"),
             ("logit_bias", "{\"1\":1,\"01\":1}", "twice"),
             ("logit_bias", &biases, "at most 300"),
+            ("allowed_token_ids", "[]", "not be empty"),
+            ("allowed_token_ids", "7", "an array"),
+            ("allowed_token_ids[0]", "[257]", "0 to 256"),
+            ("allowed_token_ids[1]", "[1,-1]", "0 to 256"),
+            ("allowed_token_ids[2]", "[1,2,\"3\"]", "0 to 256"),
             ("stop_token_ids", "[257]", "0 to 256"),
             ("stop_token_ids", "[\"1\"]", "0 to 256"),
             ("stop_token_ids", "5", "an array"),
             ("skip_special_tokens", "1", "true or false"),
             ("include_stop_str_in_output", "\"yes\"", "true or false"),
         ] {
-            match read(&format!("{{\"{name}\":{value}}}")) {
+            let key = name.split('[').next().unwrap_or_default();
+            match read(&format!("{{\"{key}\":{value}}}")) {
                 Err(RequestError::Invalid { field, reason }) => {
                     assert_eq!(field, name, "{value}");
                     assert!(reason.contains(limit), "{name} = {value}: {reason}");

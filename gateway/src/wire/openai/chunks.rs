@@ -183,7 +183,7 @@ impl Chunker {
             index,
             message: None,
             delta: Some(delta),
-            logprobs: ChatLogprobs::of(tokens.logprobs),
+            logprobs: ChatLogprobs::of(tokens.logprobs, self.envelope.prompt.fields.names_ids),
             finish_reason,
             token_ids: self.envelope.token_ids(tokens.ids),
         }
@@ -252,8 +252,8 @@ impl Chunker {
         (sent.logprobs, sent.ids) = (told.logprobs.len(), told.tokens.len());
         let logprobs = match self.envelope.api {
             Api::Completion => {
-                let text = (told.text, end.is_some());
-                let logprobs = CompletionLogprobs::of(tokens.logprobs, &mut sent.offsets, text);
+                let (text, names_ids) = ((told.text, end.is_some()), prompt.fields.names_ids);
+                let logprobs = CompletionLogprobs::of(tokens.logprobs, &mut sent.offsets, text, names_ids);
                 let echoed = opens.then(|| prompt.echoed(index, row)).flatten();
                 CompletionLogprobs::behind(echoed, logprobs)
             }

@@ -1,9 +1,7 @@
 //! Log probabilities of an answer's tokens on the wire: how they are asked for, and OpenAI's two shapes.
 
-use std::collections::BTreeMap;
-
-use base::{Logprob, TokenLogprob};
-use serde::Serialize;
+use base::{Logprob, TokenId, TokenLogprob};
+use serde::{Serialize, Serializer};
 use serving::error::RequestError;
 use utoipa::ToSchema;
 
@@ -35,6 +33,40 @@ pub(super) fn of_completion(fields: &mut JsonFields) -> Result<Option<u32>, Requ
 /// A number of tokens that was found to be at most [`TOP_MAX`].
 pub(super) fn within(top: u64) -> u32 {
     u32::try_from(top).unwrap_or(TOP_MAX as u32)
+}
+
+/// How likely a token is told to be that is less likely than that, or cannot be there at all, as OpenAI has it.
+const LEAST: f64 = -9999.0;
+
+/// How a token is named: by its text, or by its id where that is asked for and known, as vLLM has it.
+pub(super) fn name_of(text: &str, id: Option<TokenId>, names_ids: bool) -> String {
+    match id.filter(|_| names_ids) {
+        Some(id) => format!("token_id:{id}"),
+        None => text.to_owned(),
+    }
+}
+
+/// Log probabilities by tokens' names, in the order in which they are told.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LikelyTokens(Vec<(String, f64)>);
+
+impl LikelyTokens {
+    /// A token and others in its place; of several by one name the first is told.
+    pub(super) fn new(own: (String, f64), others: impl Iterator<Item = (String, f64)>) -> Self {
+        let mut all: Vec<(String, f64)> = Vec::new();
+        for (name, logprob) in std::iter::once(own).chain(others) {
+            if all.iter().all(|(told, _)| *told != name) {
+                all.push((name, logprob.max(LEAST)));
+            }
+        }
+        Self(all)
+    }
+}
+
+impl Serialize for LikelyTokens {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, logprob)| (name, logprob)))
+    }
 }
 
 /// Of a conversation's answer.
@@ -76,49 +108,63 @@ pub struct CompletionLogprobs {
     /// Natural logarithms of their probabilities.
     /// Null for the first of a prompt, before which there is nothing.
     pub token_logprobs: Vec<Option<f64>>,
-    /// The most likely tokens in place of each, and the chosen one; null for the first of a prompt.
-    pub top_logprobs: Vec<Option<BTreeMap<String, f64>>>,
+    /// The chosen token of each, then the most likely ones in its place; null for the first of a prompt.
+    #[schema(value_type = Vec<Option<std::collections::BTreeMap<String, f64>>>)]
+    pub top_logprobs: Vec<Option<LikelyTokens>>,
     /// Characters of the whole text in front of each.
     pub text_offset: Vec<usize>,
 }
 
 impl ChatLogprobs {
-    /// Of these tokens; none where there are none.
-    pub(super) fn of(tokens: &[TokenLogprob]) -> Option<Self> {
-        let content: Vec<ChatToken> = tokens.iter().map(ChatToken::from).collect();
+    /// Of these tokens; none where there are none. `names_ids`: whether they are named by their ids.
+    pub(super) fn of(tokens: &[TokenLogprob], names_ids: bool) -> Option<Self> {
+        let content: Vec<ChatToken> = tokens.iter().map(|token| ChatToken::named(token, names_ids)).collect();
         (!content.is_empty()).then_some(Self { content, refusal: () })
     }
 }
 
-impl From<&TokenLogprob> for ChatToken {
-    fn from(TokenLogprob { chosen, top }: &TokenLogprob) -> Self {
-        Self { chosen: chosen.into(), top_logprobs: top.iter().map(LikelyToken::from).collect() }
+impl ChatToken {
+    fn named(TokenLogprob { chosen, top, .. }: &TokenLogprob, names_ids: bool) -> Self {
+        let one = |Logprob { id, token, logprob, bytes }: &Logprob| LikelyToken {
+            token: name_of(token, *id, names_ids),
+            logprob: f64::max(*logprob, LEAST),
+            bytes: bytes.clone(),
+        };
+        Self { chosen: one(chosen), top_logprobs: top.iter().map(one).collect() }
     }
 }
 
-impl From<&Logprob> for LikelyToken {
-    fn from(Logprob { token, logprob, bytes }: &Logprob) -> Self {
-        Self { token: token.clone(), logprob: *logprob, bytes: bytes.clone() }
+impl From<&TokenLogprob> for ChatToken {
+    fn from(token: &TokenLogprob) -> Self {
+        Self::named(token, false)
     }
 }
 
 impl CompletionLogprobs {
-    /// Of an output's next tokens; none where there are none. `text`: the output so far, and whether that is all.
-    pub(super) fn of(tokens: &[TokenLogprob], offsets: &mut TextOffsets, text: (&str, bool)) -> Option<Self> {
+    /// Of an output's next tokens; none where there are none. `text`: the output so far, and whether that is all;
+    /// `names_ids`: whether tokens are named by their ids.
+    pub(super) fn of(
+        tokens: &[TokenLogprob],
+        offsets: &mut TextOffsets,
+        text: (&str, bool),
+        names_ids: bool,
+    ) -> Option<Self> {
         if tokens.is_empty() {
             return None;
         }
+        let name = |one: &Logprob| name_of(&one.token, one.id, names_ids);
         // The chosen one is among them, as OpenAI and vLLM have it: alone where none were asked for. It may be told with
         // the rest of its answer, and is there once all the same.
-        let likely = |TokenLogprob { chosen, top }: &TokenLogprob| {
-            let is_chosen =
-                |one: &Logprob| one.logprob == chosen.logprob && chosen.token.starts_with(&one.token);
-            let others = top.iter().filter(|one| !is_chosen(one));
-            let all = others.chain(std::iter::once(chosen));
-            all.map(|one| (one.token.clone(), one.logprob)).collect::<BTreeMap<_, _>>()
+        let likely = |TokenLogprob { chosen, top, .. }: &TokenLogprob| {
+            let is_chosen = |one: &Logprob| match (one.id, chosen.id) {
+                (Some(one), Some(chosen)) => one == chosen,
+                _ => one.logprob == chosen.logprob && chosen.token.starts_with(&one.token),
+            };
+            let others = top.iter().filter(|one| !is_chosen(one)).map(|one| (name(one), one.logprob));
+            LikelyTokens::new((name(chosen), chosen.logprob), others)
         };
         Some(Self {
-            tokens: tokens.iter().map(|token| token.chosen.token.clone()).collect(),
+            tokens: tokens.iter().map(|token| name(&token.chosen)).collect(),
             token_logprobs: tokens.iter().map(|token| Some(token.chosen.logprob)).collect(),
             top_logprobs: tokens.iter().map(|token| Some(likely(token))).collect(),
             text_offset: offsets.of(tokens, text),
@@ -147,33 +193,63 @@ mod tests {
 
     #[test]
     fn both_shapes_are_openais() {
-        let token = |token: &str, logprob| Logprob { token: token.into(), logprob, bytes: None };
+        let token = |token: &str, logprob| Logprob { id: None, token: token.into(), logprob, bytes: None };
+        let told = |chosen, top| TokenLogprob { chosen, is_hidden: false, top };
         let tokens = [
-            TokenLogprob { chosen: token("é", -0.5), top: vec![token("é", -0.5), token("e", -1.0)] },
-            TokenLogprob { chosen: token("!", -2.0), top: Vec::new() },
+            told(token("é", -0.5), vec![token("é", -0.5), token("e", -1.0)]),
+            told(token("!", -2.0), Vec::new()),
         ];
         let likely = |token: &str, logprob: f64| json!({"token": token, "logprob": logprob, "bytes": null});
         let mut first = likely("é", -0.5);
         first["top_logprobs"] = json!([likely("é", -0.5), likely("e", -1.0)]);
         let mut second = likely("!", -2.0);
         second["top_logprobs"] = json!([]);
-        assert_eq!(json!(ChatLogprobs::of(&tokens)), json!({"content": [first, second], "refusal": null}));
+        let content = json!({"content": [first, second], "refusal": null});
+        assert_eq!(json!(ChatLogprobs::of(&tokens, false)), content);
         let expected = json!({
             "tokens": ["é", "!"], "token_logprobs": [-0.5, -2.0], "text_offset": [0, 1],
             "top_logprobs": [{"é": -0.5, "e": -1.0}, {"!": -2.0}],
         });
         let whole = |tokens: &[TokenLogprob], text: &str| {
-            CompletionLogprobs::of(tokens, &mut TextOffsets::default(), (text, true))
+            CompletionLogprobs::of(tokens, &mut TextOffsets::default(), (text, true), false)
         };
         assert_eq!(json!(whole(&tokens, "é!")), expected);
-        assert_eq!((ChatLogprobs::of(&[]), whole(&[], "")), (None, None));
-        let drawn = TokenLogprob { chosen: token("z", -9.0), top: vec![token("e", -1.0)] };
-        let told = json!(whole(&[drawn], "z"));
-        assert_eq!(told["top_logprobs"], json!([{"e": -1.0, "z": -9.0}]), "the chosen one is there");
-        let decided =
-            TokenLogprob { chosen: token("else", -1.0), top: vec![token("e", -1.0), token("z", -9.0)] };
-        let told = json!(whole(&[decided], "else"));
-        assert_eq!(told["top_logprobs"], json!([{"else": -1.0, "z": -9.0}]), "and there once");
+        assert_eq!((ChatLogprobs::of(&[], false), whole(&[], "")), (None, None));
+        let drawn = json!(whole(&[told(token("z", -9.0), vec![token("e", -1.0)])], "z"));
+        assert_eq!(drawn["top_logprobs"], json!([{"e": -1.0, "z": -9.0}]), "the chosen one is there");
+        let decided = told(token("else", -1.0), vec![token("e", -1.0), token("z", -9.0)]);
+        let decided = json!(whole(&[decided], "else"));
+        assert_eq!(decided["top_logprobs"], json!([{"else": -1.0, "z": -9.0}]), "and there once");
+    }
+
+    #[test]
+    fn tokens_are_named_by_their_ids_where_that_is_asked_for_and_the_chosen_one_first() {
+        let token = |id: u32, token: &str, logprob| Logprob {
+            id: Some(TokenId(id)),
+            token: token.into(),
+            logprob,
+            bytes: Some(token.into()),
+        };
+        // One id begins with the other's digits, and what cannot be there is no number in JSON.
+        let chosen = token(42, "b", -1.0);
+        let top = vec![token(4, "b", -1.0), token(42, "b", -1.0), token(7, "a", f64::NEG_INFINITY)];
+        let tokens = [TokenLogprob { chosen, is_hidden: false, top }];
+        let completion = |names_ids| {
+            json!(CompletionLogprobs::of(&tokens, &mut TextOffsets::default(), ("b", true), names_ids))
+        };
+        let by_id = completion(true);
+        assert_eq!(by_id["tokens"], json!(["token_id:42"]));
+        let top = by_id["top_logprobs"][0].as_object().expect("an object");
+        let told: Vec<_> = top.iter().map(|(name, logprob)| (name.as_str(), logprob.as_f64())).collect();
+        let expected = [("token_id:42", -1.0), ("token_id:4", -1.0), ("token_id:7", -9999.0)];
+        assert_eq!(told, expected.map(|(name, logprob)| (name, Some(logprob))));
+        // By their texts two of them are one.
+        assert_eq!(completion(false)["top_logprobs"], json!([{"b": -1.0, "a": -9999.0}]));
+        let chat = json!(ChatLogprobs::of(&tokens, true));
+        assert_eq!(chat["content"][0]["token"], "token_id:42");
+        assert_eq!(chat["content"][0]["bytes"], json!([98]), "of its text");
+        let last = json!({"token": "token_id:7", "logprob": -9999.0, "bytes": [97]});
+        assert_eq!(chat["content"][0]["top_logprobs"][2], last);
     }
 
     #[test]

@@ -29,9 +29,6 @@ enum Neutral {
     Never(&'static str),
 }
 
-/// Why constraints in other words are refused.
-const CONSTRAINT: &str = "is not supported; use a choice, a regex, a JSON schema or a grammar";
-
 /// Fields of both routes.
 const COMMON: &[(&str, Neutral)] = &[
     ("user", Neutral::Always),
@@ -46,7 +43,6 @@ const COMMON: &[(&str, Neutral)] = &[
     ("best_of", Neutral::Number(1.0)),
     ("use_beam_search", Neutral::False),
     ("prompt_logprobs", Neutral::Never("is for chats and completions")),
-    ("allowed_token_ids", Neutral::Never(CONSTRAINT)),
     ("spaces_between_special_tokens", Neutral::True),
 ];
 
@@ -231,7 +227,7 @@ mod tests {
             (BodyKind::Completion, r#"{"top_logprobs":20}"#, "top_logprobs"),
             (BodyKind::Chat, r#"{"length_penalty":0.5}"#, "length_penalty"),
             (BodyKind::Chat, r#"{"prompt_logprobs":0}"#, "prompt_logprobs"),
-            (BodyKind::Chat, r#"{"allowed_token_ids":[1]}"#, "allowed_token_ids"),
+            (BodyKind::Chat, r#"{"prediction":{}}"#, "prediction"),
             (BodyKind::Chat, r#"{"functions":[{"name":"f"}]}"#, "functions"),
             (BodyKind::Chat, r#"{"top_n_sigma":1}"#, "top_n_sigma"),
             (BodyKind::Message, r#"{"name":"bob"}"#, "name"),

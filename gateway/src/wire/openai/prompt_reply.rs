@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use base::{End, Generation, PromptToken};
+use base::{End, Generation, PromptToken, TokenId};
 use serde::Serialize;
 use serving::error::RequestError;
 use serving::model::Model;
@@ -12,8 +12,9 @@ use serving::relquery_state::{AnswerRow, SCORES_MAX};
 use utoipa::ToSchema;
 
 use super::Common;
-use super::logprobs::{CompletionLogprobs, TOP_MAX, within};
+use super::logprobs::{CompletionLogprobs, LikelyTokens, TOP_MAX, name_of, within};
 use super::text_offsets::TextOffsets;
+use super::token_ids;
 use crate::json::JsonFields;
 use crate::wire::relquery::finish_reason;
 
@@ -26,7 +27,7 @@ const ECHO: &str = "echo";
 const NOT_HERE: &str =
     "is for the local engine on processors: GPUs and replicas do not say how likely a prompt's tokens are";
 
-/// What a request wants to be told of its prompts.
+/// What a request wants to be told of its prompts, and how tokens are named.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PromptFields {
     /// Their texts, in front of their answers.
@@ -37,6 +38,8 @@ pub struct PromptFields {
     pub echoed_logprobs: Option<u32>,
     /// The same in vLLM's shape.
     pub prompt_logprobs: Option<u32>,
+    /// Whether tokens with log probabilities are named by their ids, those of answers too.
+    pub names_ids: bool,
 }
 
 impl PromptFields {
@@ -64,8 +67,9 @@ impl PromptFields {
         if echoed_logprobs.is_some() && !model.scores_prompts {
             return fields.bad(ECHO, format!("with `logprobs` {NOT_HERE}"));
         }
+        token_ids::check_scored(!self.hides_answer, &generation.logprob_tokens)?;
         ask(generation, prompt_logprobs.max(echoed_logprobs));
-        Ok(Self { echoed_logprobs, prompt_logprobs, ..self })
+        Ok(Self { echoed_logprobs, prompt_logprobs, names_ids: common.names_ids, ..self })
     }
 }
 
@@ -87,7 +91,8 @@ pub(super) fn take(
 
 /// Asks for the log probabilities of a prompt. Who scores it with its answer counts on one for each token.
 pub(super) fn ask(generation: &mut Generation, top: Option<u32>) {
-    (generation.prompt_logprobs, generation.logprobs_of_each) = (top, top.is_some());
+    generation.prompt_logprobs = top;
+    generation.logprobs_of_each |= top.is_some();
 }
 
 /// Takes the field where replies have no place for it.
@@ -114,7 +119,7 @@ pub(crate) fn check_told(tokens: u64, top: Option<u32>, is_echo: bool) -> Result
     Err(RequestError::invalid(if is_echo { ECHO } else { FIELD }, reason))
 }
 
-/// What replies to one request tell of its prompts.
+/// What replies to one request tell of its prompts, and how they name tokens.
 #[derive(Clone, Debug, Default)]
 pub struct PromptReply {
     pub(crate) fields: PromptFields,
@@ -147,7 +152,8 @@ impl PromptReply {
     /// How likely the tokens of the text in front of an answer were.
     pub(super) fn echoed(&self, number: u32, row: &AnswerRow) -> Option<CompletionLogprobs> {
         let top = self.fields.echoed_logprobs?;
-        (!row.prompt.is_empty()).then(|| scored(row.prompt_tokens(), self.text(number), top))
+        let tokens = row.prompt_tokens();
+        (!row.prompt.is_empty()).then(|| scored(tokens, self.text(number), top, self.fields.names_ids))
     }
 
     /// How likely the tokens of a row's prompt were, by their ids; null for the first.
@@ -181,16 +187,19 @@ fn scored<'a>(
     tokens: impl Iterator<Item = &'a PromptToken> + Clone,
     text: &str,
     top: u32,
+    names_ids: bool,
 ) -> CompletionLogprobs {
+    let name = |text: &str, id: TokenId| name_of(text, Some(id), names_ids);
     let likely = |token: &PromptToken| {
         let found = token.likelihood.as_ref()?;
-        let top = found.top.iter().take(top as usize).map(|one| (one.text.clone(), one.logprob));
+        let others = found.top.iter().take(top as usize).filter(|one| one.id != token.id);
+        let others = others.map(|one| (name(&one.text, one.id), one.logprob));
         // The token itself is among them, as in answers.
-        Some(top.chain([(token.text.clone(), found.logprob)]).collect::<BTreeMap<_, _>>())
+        Some(LikelyTokens::new((name(&token.text, token.id), found.logprob), others))
     };
     let own = |token: &PromptToken| token.likelihood.as_ref().map(|found| found.logprob);
     CompletionLogprobs {
-        tokens: tokens.clone().map(|token| token.text.clone()).collect(),
+        tokens: tokens.clone().map(|token| name(&token.text, token.id)).collect(),
         token_logprobs: tokens.clone().map(own).collect(),
         top_logprobs: tokens.clone().map(likely).collect(),
         text_offset: places(tokens, text),
@@ -230,7 +239,7 @@ fn bytes_in(token: &PromptToken, rest: &[u8]) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use base::{LikelyPromptToken, PromptLikelihood, TokenId};
+    use base::{LikelyPromptToken, PromptLikelihood};
     use serde_json::json;
 
     use super::*;
@@ -269,10 +278,15 @@ mod tests {
     #[test]
     fn both_shapes_have_null_first_and_the_token_itself_beside_the_likeliest() {
         let tokens = [token(5, "a", None), token(6, "b", Some(-3.0)), token(1, "x", Some(-0.5))];
-        let told = json!(scored(tokens.iter(), "abx", 1));
+        let told = json!(scored(tokens.iter(), "abx", 1, false));
         let expected = json!({"tokens": ["a", "b", "x"], "token_logprobs": [null, -3.0, -0.5],
             "top_logprobs": [null, {"b": -3.0, "x": -0.5}, {"x": -0.5}], "text_offset": [0, 1, 2]});
         assert_eq!(told, expected);
+        let named = json!(scored(tokens.iter(), "abx", 1, true));
+        assert_eq!(named["tokens"], json!(["token_id:5", "token_id:6", "token_id:1"]));
+        let first = named["top_logprobs"][1].as_object().expect("it is likely").keys().next();
+        assert_eq!(first.map(String::as_str), Some("token_id:6"), "the token itself comes first");
+        assert_eq!(named["text_offset"], json!([0, 1, 2]));
         let relquery = serving::relquery_state::RelQueryState::new(
             base::RelQueryId(1),
             base::TenantId(1),

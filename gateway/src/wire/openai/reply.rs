@@ -303,8 +303,9 @@ impl Envelope {
     pub fn completion_of(&self, rows: &[AnswerRow], usage: Usage) -> Reply<CompletionChoice> {
         let choices = finished(rows).map(|(index, row, end)| {
             let told = ShownAnswer::of(row, &self.prompt);
-            let logprobs =
-                CompletionLogprobs::of(told.logprobs, &mut self.prompt.offsets(index), (told.text, true));
+            let (mut offsets, text) = (self.prompt.offsets(index), (told.text, true));
+            let names_ids = self.prompt.fields.names_ids;
+            let logprobs = CompletionLogprobs::of(told.logprobs, &mut offsets, text, names_ids);
             CompletionChoice {
                 index,
                 text: format!("{}{}", self.prompt.text(index), told.text),
@@ -332,7 +333,7 @@ impl Envelope {
                 index,
                 message: Some(message),
                 delta: None,
-                logprobs: ChatLogprobs::of(&row.logprobs),
+                logprobs: ChatLogprobs::of(&row.logprobs, self.prompt.fields.names_ids),
                 finish_reason: Some(reason),
                 token_ids: self.token_ids(&row.tokens),
             }

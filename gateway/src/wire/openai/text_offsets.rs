@@ -1,7 +1,7 @@
 //! Where an output's tokens stand in its text: `text_offset` of completions.
 //!
 //! Tokens do not always spell the text: the blank that a first token begins with may be dropped, a character may be of
-//! several tokens, and a stop string has no place in it. So places are counted in the text itself.
+//! several tokens, and a stop string or a hidden special token has no place in it. So places are counted in the text itself.
 
 use base::{Logprob, TokenLogprob};
 
@@ -29,21 +29,24 @@ impl TextOffsets {
     /// Characters in front of each of the next tokens. `text`: of the output so far; `is_over`: no more of it comes, and
     /// what a token has beyond its end is in no text.
     pub(super) fn of(&mut self, tokens: &[TokenLogprob], (text, is_over): (&str, bool)) -> Vec<usize> {
-        if self.dropped.is_none() && !tokens.is_empty() {
+        if self.dropped.is_none() && tokens.iter().any(|token| !token.is_hidden) {
             self.dropped =
                 Some(leading_blanks(tokens).saturating_sub(text.len() - text.trim_start_matches(' ').len()));
         }
-        let place = |token: &TokenLogprob| self.before + self.next_offset(&token.chosen, (text, is_over));
+        let place = |token: &TokenLogprob| self.before + self.next_offset(token, (text, is_over));
         tokens.iter().map(place).collect()
     }
 
-    fn next_offset(&mut self, token: &Logprob, (text, is_over): (&str, bool)) -> usize {
+    fn next_offset(&mut self, token: &TokenLogprob, (text, is_over): (&str, bool)) -> usize {
         let place = self.bytes.saturating_sub(self.dropped.unwrap_or_default());
         // Of what is held back, in case it begins a stop string, the text is not known yet.
         let is_ahead = place > text.len() && !is_over;
         let offset = if is_ahead { self.next } else { self.characters_before(place, text) };
-        self.bytes += length(token);
-        self.next = offset + token.token.chars().count();
+        self.next = offset;
+        if !token.is_hidden {
+            self.bytes += length(&token.chosen);
+            self.next += token.chosen.token.chars().count();
+        }
         offset
     }
 
@@ -67,10 +70,10 @@ fn length(token: &Logprob) -> usize {
     token.bytes.as_ref().map_or(token.token.len(), Vec::len)
 }
 
-/// Bytes of blanks that tokens begin with, together.
+/// Bytes of blanks that tokens of text begin with, together.
 fn leading_blanks(tokens: &[TokenLogprob]) -> usize {
     let mut blanks = 0;
-    for TokenLogprob { chosen, .. } in tokens {
+    for TokenLogprob { chosen, .. } in tokens.iter().filter(|token| !token.is_hidden) {
         let own = chosen.token.len() - chosen.token.trim_start_matches(' ').len();
         blanks += own;
         if own < chosen.token.len() {
@@ -87,7 +90,8 @@ mod tests {
     fn token(bytes: &[u8]) -> TokenLogprob {
         let token = String::from_utf8_lossy(bytes).into_owned();
         TokenLogprob {
-            chosen: Logprob { token, logprob: -1.0, bytes: Some(bytes.to_vec()) },
+            chosen: Logprob { id: None, token, logprob: -1.0, bytes: Some(bytes.to_vec()) },
+            is_hidden: false,
             top: Vec::new(),
         }
     }
@@ -109,13 +113,26 @@ mod tests {
         let halves = [token(b"a"), token(&[0xc3]), token(&[0xa9]), token(b"b")];
         assert_eq!(TextOffsets::default().of(&halves, ("aéb", true)), [0, 1, 1, 2]);
         let without_bytes = |text: &str| {
-            let chosen = Logprob { token: text.into(), logprob: -1.0, bytes: None };
-            TokenLogprob { chosen, top: Vec::new() }
+            let chosen = Logprob { id: None, token: text.into(), logprob: -1.0, bytes: None };
+            TokenLogprob { chosen, is_hidden: false, top: Vec::new() }
         };
         assert_eq!(
             TextOffsets::default().of(&[without_bytes("é"), without_bytes("b")], ("éb", true)),
             [0, 1]
         );
+    }
+
+    #[test]
+    fn what_is_hidden_has_no_place_in_the_text_streamed_or_whole() {
+        let hidden = TokenLogprob { is_hidden: true, ..token(b"<s>") };
+        let all = [hidden.clone(), token(b" The"), hidden.clone(), token(b" film"), hidden];
+        assert_eq!(TextOffsets::default().of(&all, ("The film", true)), [0, 0, 3, 3, 8]);
+        let mut offsets = TextOffsets::default();
+        assert_eq!(offsets.of(&all[..1], ("", false)), [0]);
+        assert_eq!(offsets.of(&all[1..3], ("The", false)), [0, 3]);
+        // The text may be held back yet.
+        assert_eq!(offsets.of(&all[3..], ("The", false)), [3, 8]);
+        assert_eq!(offsets.of(&[token(b"!")], ("The film!", true)), [8]);
     }
 
     #[test]
