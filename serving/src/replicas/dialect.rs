@@ -65,6 +65,12 @@ pub fn fields(
             fields.insert("n_probs".into(), json!(top.max(1)));
         }
     }
+    if let Some(top) = generation.prompt_logprobs {
+        if !dialect.scores_prompts() {
+            return cannot("prompt_logprobs");
+        }
+        fields.insert("prompt_logprobs".into(), json!(top));
+    }
     if let Some(constraint) = &generation.constraint {
         let (name, value) = constrained(constraint, dialect, is_chat)?;
         fields.insert(name.into(), value);
@@ -243,10 +249,14 @@ mod tests {
         let plain = Generation::default();
         let top_k = Generation { top_k: Some(5), ..plain.clone() };
         let ignore = Generation { ignore_end: true, ..plain.clone() };
+        let scored = Generation { prompt_logprobs: Some(2), ..plain.clone() };
         for (dialect, generation, word) in [
             (Dialect::Openai, &top_k, "top_k"),
             (Dialect::Openai, &ignore, "ignore_eos"),
             (Dialect::LlamaCpp, &ignore, "ignore_eos"),
+            (Dialect::Openai, &scored, "prompt_logprobs"),
+            (Dialect::Sglang, &scored, "prompt_logprobs"),
+            (Dialect::LlamaCpp, &scored, "prompt_logprobs"),
         ] {
             let error = fields(generation, dialect, true).expect_err("it is refused");
             assert!(error.contains(word) && error.contains(dialect.name()), "{error}");
@@ -257,6 +267,8 @@ mod tests {
         assert_eq!(of(Dialect::Openai, true), json!({ "logprobs": true, "top_logprobs": 2 }));
         assert_eq!(of(Dialect::Openai, false), json!({ "logprobs": 2 }));
         assert_eq!(of(Dialect::LlamaCpp, false)["n_probs"], 2);
+        let scores = fields(&scored, Dialect::Vllm, false).expect("known");
+        assert_eq!(scores["prompt_logprobs"], 2);
         let both = Generation { top_k: Some(5), ignore_end: true, ..plain.clone() };
         let got =
             |generation: &Generation, dialect| Value::from(fields(generation, dialect, true).expect("known"));
