@@ -1,6 +1,5 @@
 //! How likely the tokens of prompts were: each by the logits at the token before it.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use base::{LikelyPromptToken, PromptLikelihood, PromptOutcome, PromptToken, RowError, Slot, TokenId};
@@ -16,18 +15,9 @@ use crate::text::TokenText;
 /// prompt is.
 const LOGIT_ROWS_MAX: usize = 64;
 
-/// The hidden states of a step's targets, and of what is sampled.
-pub(super) fn split(hidden: &HiddenStates, slots: &[Slot]) -> (HiddenStates, HiddenStates) {
-    let (mut targets, mut sampled, mut end) = (Vec::new(), Vec::new(), 0);
-    let mut next = |count: usize| -> Range<usize> {
-        end += count;
-        end - count..end
-    };
-    for slot in slots {
-        targets.push(next(slot.prompt_targets.as_ref().map_or(0, |targets| targets.tokens.len())));
-        sampled.push(next(if slot.sample.is_some() { 1 + slot.guesses as usize } else { 0 }));
-    }
-    (hidden.of_rows(&targets), hidden.of_rows(&sampled))
+/// How many targets slots have.
+pub(super) fn count(slots: &[Slot]) -> usize {
+    slots.iter().filter_map(|slot| slot.prompt_targets.as_ref()).map(|targets| targets.tokens.len()).sum()
 }
 
 /// How likely the targets of slots are, by the hidden states before them, in order. `ids_end`: token ids from
