@@ -172,10 +172,14 @@ async fn log_probabilities_are_its_own(both: &Both) {
 
 async fn its_scores_of_prompts_come_back_as_it_tells_them(both: &Both) {
     let prompt = format!("{BEGINNING}red");
-    let asked = json!({"model": "tiny", "prompt": prompt, "max_tokens": 1, "temperature": 0, "prompt_logprobs": 2});
+    let asked =
+        json!({"model": "tiny", "prompt": prompt, "max_tokens": 1, "temperature": 0, "prompt_logprobs": 2});
     let ours = both.server.client.post("/v1/completions", &asked).await.json();
     let its = both.vllm.post("/v1/completions", &asked).await.json();
-    let scores = |reply: &Value| reply["choices"][0]["prompt_logprobs"].as_array().cloned().unwrap_or_default();
+    let scores = |reply: &Value| {
+        let scores = reply["choices"][0]["prompt_logprobs"].as_array().cloned();
+        scores.unwrap_or_default()
+    };
     let (ours, its) = (scores(&ours), scores(&its));
     assert!(ours.len() == its.len() && ours.len() > 5, "{ours:?} beside {its:?}");
     assert_eq!((&ours[0], &its[0]), (&Value::Null, &Value::Null));

@@ -26,7 +26,7 @@ pub enum PromptIds {
     /// Those that it was sent as.
     Sent(Arc<[TokenId]>),
     /// Those that the server made of its text, and tells; so many at most.
-    Told { most: usize },
+    OfText { most: usize },
 }
 
 /// A token with what is said of it.
@@ -43,7 +43,7 @@ pub fn told(reply: &Value, asked: &PromptScoring) -> Result<Arc<[PromptToken]>, 
     let scores = scores.ok_or("its answer does not say how likely the prompt's tokens are")?;
     let ids = match &asked.ids {
         PromptIds::Sent(ids) => Arc::clone(ids),
-        PromptIds::Told { most } => told_ids(reply, *most)?,
+        PromptIds::OfText { most } => told_ids(reply, *most)?,
     };
     if scores.len() != ids.len() {
         let (told, tokens) = (scores.len(), ids.len());
@@ -158,7 +158,7 @@ mod tests {
         let chat = json!({"choices": [{}], "prompt_logprobs": scores(), "prompt_token_ids": ids});
         let choice = json!({"prompt_logprobs": scores(), "prompt_token_ids": ids});
         let completion = json!({"choices": [choice], "prompt_logprobs": null});
-        let by_itself = PromptScoring { top: 2, ids: PromptIds::Told { most: 3 } };
+        let by_itself = PromptScoring { top: 2, ids: PromptIds::OfText { most: 3 } };
         for reply in [chat, completion] {
             for asked in [sent(2), by_itself.clone()] {
                 assert_eq!(told(&reply, &asked).as_deref(), Ok(&expected[..]), "{reply}");
@@ -194,7 +194,7 @@ mod tests {
         }
         let by_itself = |ids: Value, most: usize| {
             let reply = json!({"prompt_logprobs": scores(), "prompt_token_ids": ids});
-            told(&reply, &PromptScoring { top: 2, ids: PromptIds::Told { most } }).expect_err("refused")
+            told(&reply, &PromptScoring { top: 2, ids: PromptIds::OfText { most } }).expect_err("refused")
         };
         assert!(by_itself(json!(null), 9).contains("does not say which tokens"));
         assert!(by_itself(json!([7, 8, 9]), 2).contains("has 2 at most"));

@@ -73,7 +73,7 @@ impl RequestStyle {
         };
         self.generation(&item.generation, path, &mut body)?;
         let scoring = item.generation.prompt_logprobs.map(|top| PromptScoring { top, ids: self.ids(item) });
-        if scoring.as_ref().is_some_and(|scoring| matches!(scoring.ids, PromptIds::Told { .. })) {
+        if scoring.as_ref().is_some_and(|scoring| matches!(scoring.ids, PromptIds::OfText { .. })) {
             body.insert("return_token_ids".into(), json!(true));
         }
         if item.generation.streams {
@@ -100,7 +100,7 @@ impl RequestStyle {
             PromptForm::Tokens => PromptIds::Sent(Arc::clone(&item.prompt)),
             // A byte of text is a token here.
             PromptForm::Messages => {
-                PromptIds::Told { most: item.prompt.len() + TEMPLATE_TOKENS_MAX as usize }
+                PromptIds::OfText { most: item.prompt.len() + TEMPLATE_TOKENS_MAX as usize }
             }
         }
     }
@@ -226,7 +226,7 @@ mod tests {
             let ask = asked(PromptForm::Messages, prompt);
             let told = (&ask.body["prompt_logprobs"], &ask.body["return_token_ids"]);
             assert_eq!((ask.path, told), (path, (&json!(3), &json!(true))));
-            assert_eq!(ask.scoring, Some(PromptScoring { top: 3, ids: PromptIds::Told { most } }));
+            assert_eq!(ask.scoring, Some(PromptScoring { top: 3, ids: PromptIds::OfText { most } }));
         }
         let unknown = RequestStyle { dialect: Dialect::LlamaCpp, ..style(PromptForm::Messages) };
         let refused = unknown.ask(&item(PlainText.encode_data("go on"), generation), 0, 0);
