@@ -31,7 +31,7 @@ pub struct PromptToken {
     pub id: TokenId,
     /// Its text, as a [`Logprob`] has it.
     pub text: String,
-    /// Its bytes inside a text; none of a special token.
+    /// Its bytes inside a text; none of a special token, nor where a server tells its text alone.
     pub bytes: Option<Vec<u8>>,
     /// How likely it was behind those before it; none of the first, before which there is nothing.
     pub likelihood: Option<PromptLikelihood>,

@@ -109,7 +109,7 @@ impl LocalExecutor {
             return Ok((Vec::new(), hidden));
         }
         let Self { ranks, rows, .. } = self;
-        let (targets, sampled) = prompt_tokens::split(&hidden, slots);
+        let (targets, sampled) = hidden.split(prompt_tokens::count(slots));
         let prompts = prompt_tokens::score(ranks, (rows.text(), rows.ids_end()), &targets, slots)?;
         Ok((prompts, sampled))
     }
@@ -125,7 +125,7 @@ impl LocalExecutor {
         match ranks.on_gpus() {
             // What comes back says how long the step took, and that it was computed.
             Some(mut gpus) if sampled.is_empty() => gpus.wait()?,
-            Some(mut gpus) => on_gpus::sample(&mut gpus, rows, sampled, &mut outcomes)?,
+            Some(mut gpus) => on_gpus::sample(&mut gpus, rows, (sampled, hidden.first()), &mut outcomes)?,
             None => on_host::sample(ranks, rows, hidden, sampled, &mut outcomes)?,
         }
         Ok(outcomes)
@@ -175,16 +175,13 @@ impl Executor for LocalExecutor {
         let start = Instant::now();
         self.rows.retire(&plan.retired);
         check::check(plan, self.model().config(), self.pool_shape()).map_err(ExecError::BadPlan)?;
-        if !self.model().gpus().is_empty() && plan.slots.iter().any(|slot| slot.prompt_targets.is_some()) {
-            return Err(ExecError::BadPlan("prompts are scored on processors alone".into()));
-        }
         check::check_moves(plan, self.pool_shape(), self.tier_blocks).map_err(ExecError::BadPlan)?;
         self.rows.resume(&plan.slots);
         self.ranks.move_blocks(&plan.moves).map_err(lost)?;
         let openings: Vec<usize> = plan.slots.iter().map(|slot| self.rows.opening_len(slot)).collect();
         let slots = without_openings(&plan.slots, &openings);
         let hidden = self.ranks.forward(&slots).map_err(failed)?;
-        let (prompts, hidden) = self.score_prompts(hidden, &slots).map_err(lost)?;
+        let (prompts, hidden) = self.score_prompts(hidden, &slots).map_err(failed)?;
         let sampled: Vec<SampledSlot<'_>> = slots
             .iter()
             .zip(openings)

@@ -18,6 +18,8 @@ mod on_card;
 mod q4;
 #[path = "cuda/room.rs"]
 mod room;
+#[path = "cuda/scores.rs"]
+mod scores;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -139,7 +139,7 @@ pub fn model_of(engine: &engine::Engine, config: BackendConfig<'_>, clock: Clock
         host_kv_blocks: info.host_kv_blocks,
         block_tokens: info.block_tokens,
         reuse: info.reuse,
-        scores_prompts: engine.executor.model().gpus().is_empty(),
+        scores_prompts: true,
         defaults: Defaults {
             temperature: info.defaults.temperature.unwrap_or(1.0),
             top_p: info.defaults.top_p.unwrap_or(1.0),

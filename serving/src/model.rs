@@ -8,7 +8,7 @@ use base::{ChatTemplate, ConstraintCompiler, SectionReuse, TokenCount, TokenId, 
 use ir::Tags;
 
 use crate::config::PromptForm;
-use crate::replicas::text::PlainText;
+use crate::replicas::text::{PlainText, TEMPLATE_TOKENS_MAX};
 
 /// Text and tokens of a model, chat template included.
 pub trait Text: Tokenizer + ChatTemplate {}
@@ -67,7 +67,7 @@ pub struct Model {
     pub block_tokens: u32,
     /// Where keys of independent sections can be read.
     pub reuse: SectionReuse,
-    /// Whether what runs it says how likely the tokens of prompts are: the local engine on processors.
+    /// Whether all that may run its rows say how likely the tokens of prompts are.
     pub scores_prompts: bool,
     /// Sampling where the caller does not say.
     pub defaults: Defaults,
@@ -108,6 +108,14 @@ impl Model {
         match self.runs {
             Runs::Fleet(PromptForm::Messages) => PlainText::said(tokens).map(drop),
             Runs::Fleet(PromptForm::Tokens) | Runs::Engine => Ok(()),
+        }
+    }
+
+    /// Tokens of which it may be told how likely they are, of a prompt that has so many here.
+    pub fn scored_tokens(&self, prompt: u64) -> u64 {
+        match self.runs {
+            Runs::Fleet(PromptForm::Messages) => prompt.saturating_add(TEMPLATE_TOKENS_MAX),
+            Runs::Fleet(PromptForm::Tokens) | Runs::Engine => prompt,
         }
     }
 

@@ -14,6 +14,7 @@ use crate::clock::Deadline;
 use crate::error::RequestError;
 use crate::intake::{CellKey, Job, PendingRow, TemplateRows};
 use crate::label::Label;
+use crate::model::Model;
 use crate::ownership::OwnerHandle;
 use crate::pins::PinPermit;
 use crate::price::TokenPrices;
@@ -87,7 +88,7 @@ pub async fn submit(
         relquery.withhold();
     }
     let job = known(runtime, caller, &relquery, prepared).await;
-    relquery.hold_scores(runtime.shared.scores.take(scores_asked(&job.parts))?);
+    relquery.hold_scores(runtime.shared.scores.take(scores_asked(&runtime.model, &job.parts))?);
     set_aside(runtime, &job, is_resumed)?;
     count_request(runtime, caller, job.account.route);
     runtime.registry.insert(&relquery);
@@ -186,10 +187,10 @@ pub fn most(row: &PendingRow, prices: TokenPrices) -> BudgetAmount {
 }
 
 /// How many log probabilities of prompts rows ask for.
-fn scores_asked(parts: &[TemplateRows]) -> u64 {
+fn scores_asked(model: &Model, parts: &[TemplateRows]) -> u64 {
     let asked = |row: &PendingRow| {
         let top = row.item.generation.prompt_logprobs?;
-        Some(row.item.prompt.len() as u64 * (u64::from(top) + 1))
+        Some(model.scored_tokens(row.item.prompt.len() as u64) * (u64::from(top) + 1))
     };
     parts.iter().flat_map(|part| &part.rows).filter_map(asked).sum()
 }

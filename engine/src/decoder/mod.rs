@@ -14,8 +14,8 @@ mod tensors;
 
 pub use cpu::{Decoder, LoadOptions, Workspace};
 pub use gpu::{
-    Draw, GpuDecoder, GpuLoadError, GpuMemory, LogitQueries, LogitStats, SampleQuery, check_fit,
-    refusal as gpu_refusal,
+    Draw, GpuDecoder, GpuLoadError, GpuMemory, LogitPlace, LogitQueries, LogitStats, PlaceQuery, SampleQuery,
+    check_fit, refusal as gpu_refusal,
 };
 
 /// A small configuration for this crate's unit tests.

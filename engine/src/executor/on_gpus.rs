@@ -33,14 +33,13 @@ struct QueriedRow<'a> {
     mask: Mask,
 }
 
-/// Samples slots, all of the step's.
+/// Samples slots, all of the step's, whose rows begin with number `done` of those that it keeps.
 pub(super) fn sample(
     gpus: &mut GpuRanks<'_>,
     rows: &mut RowStates,
-    mut slots: &[SampledSlot<'_>],
+    (mut slots, mut done): (&[SampledSlot<'_>], usize),
     outcomes: &mut Vec<RowOutcome>,
 ) -> Result<(), StepError> {
-    let mut done = 0;
     while !slots.is_empty() {
         let (count, logit_rows) = together(slots, QUERIED_ROWS_MAX);
         let (now, later) = slots.split_at(count);

@@ -53,8 +53,10 @@ impl RankWeights for Decoder {
 
 impl Rank for CpuRank {
     fn forward(&mut self, slots: &[Slot]) -> Result<HiddenStates, StepError> {
+        let width = self.decoder.config().embedding;
         let states = self.decoder.forward(&mut self.pool, slots, &mut self.work)?;
-        Ok(HiddenStates { rows: states.len() / self.decoder.config().embedding, states })
+        let states = targets_first(states, width, slots);
+        Ok(HiddenStates { first: 0, rows: states.len() / width, states })
     }
 
     fn keys(&mut self, slots: &[Slot], number: usize) -> Result<Option<Vec<f32>>, StepError> {
@@ -98,4 +100,24 @@ impl Rank for CpuRank {
     fn gpu_logits(&mut self) -> Option<GpuLogits<'_>> {
         None
     }
+}
+
+/// Hidden states as the decoder gives them, slot by slot, with those before all slots' targets in front of those
+/// that sample.
+fn targets_first(states: Vec<f32>, width: usize, slots: &[Slot]) -> Vec<f32> {
+    if slots.iter().all(|slot| slot.prompt_targets.is_none()) {
+        return states;
+    }
+    let (mut rest, mut first, mut sampled) = (&states[..], Vec::with_capacity(states.len()), Vec::new());
+    for slot in slots {
+        let targets = slot.prompt_targets.as_ref().map_or(0, |targets| targets.tokens.len());
+        let samples = if slot.sample.is_some() { 1 + slot.guesses as usize } else { 0 };
+        let (own, behind) = rest.split_at((targets + samples) * width);
+        let (targets, samples) = own.split_at(targets * width);
+        first.extend_from_slice(targets);
+        sampled.extend_from_slice(samples);
+        rest = behind;
+    }
+    first.append(&mut sampled);
+    first
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::decoder::{Draw, GpuDecoder, GpuMemory, LogitQueries, LogitStats};
+use crate::decoder::{Draw, GpuDecoder, GpuMemory, LogitPlace, LogitQueries, LogitStats, PlaceQuery};
 use crate::device::cuda::GpuError;
 
 /// The logits of one rank's part of the vocabulary.
@@ -29,6 +29,15 @@ impl<'a> GpuLogits<'a> {
     /// [`GpuDecoder::queried_logits`]
     pub(super) fn queried_logits(&self, rows: Range<usize>) -> Result<Vec<f32>, GpuError> {
         self.decoder.queried_logits(self.memory, rows)
+    }
+
+    /// [`GpuDecoder::token_places`]
+    pub(super) fn token_places(
+        &mut self,
+        queries: &[PlaceQuery],
+        ids_end: usize,
+    ) -> Result<Vec<LogitPlace>, GpuError> {
+        self.decoder.token_places(self.memory, queries, ids_end)
     }
 
     /// [`GpuDecoder::draw`]

@@ -49,21 +49,27 @@ impl RankWeights for GpuDecoder {
 impl Rank for GpuRank {
     fn forward(&mut self, slots: &[Slot]) -> Result<HiddenStates, StepError> {
         let rows = self.decoder.forward(&mut self.memory, slots)?;
-        Ok(HiddenStates { rows, states: Vec::new() })
+        Ok(HiddenStates { first: 0, rows, states: Vec::new() })
     }
 
     fn keys(&mut self, _: &[Slot], _: usize) -> Result<Option<Vec<f32>>, StepError> {
         Ok(None)
     }
 
-    fn logits(&mut self, _: &HiddenStates, rows: Range<usize>) -> Result<Vec<f32>, StepError> {
+    fn logits(&mut self, hidden: &HiddenStates, rows: Range<usize>) -> Result<Vec<f32>, StepError> {
+        let rows = hidden.first + rows.start..hidden.first + rows.end;
         Ok(self.decoder.logits(&mut self.memory, rows)?)
     }
 
-    fn top_k(&mut self, _: &HiddenStates, wanted: &[usize], ids_end: usize) -> Result<Vec<TopK>, StepError> {
+    fn top_k(
+        &mut self,
+        hidden: &HiddenStates,
+        wanted: &[usize],
+        ids_end: usize,
+    ) -> Result<Vec<TopK>, StepError> {
         let query = |wanted: &usize| SampleQuery { top_k: *wanted, ..SampleQuery::default() };
         let queries: Vec<SampleQuery> = wanted.iter().map(query).collect();
-        let queries = LogitQueries { first: 0, queries: &queries, ids_end, masks: &[] };
+        let queries = LogitQueries { first: hidden.first, queries: &queries, ids_end, masks: &[] };
         let found = self.decoder.query_logits(&mut self.memory, queries)?;
         Ok(found.into_iter().map(|stats| stats.top_k).collect())
     }

@@ -30,8 +30,8 @@ pub(super) trait RankWeights: Send + Sync {
     /// Operations of a step's products: [`crate::decoder::Decoder::step_operations`].
     fn step_operations(&self, tokens: usize, sampled: usize) -> f64;
 
-    /// Bytes of its device that a step of so many tokens takes beside weights and pool, of which `sampled` are
-    /// sampled; none where that is the host's memory.
+    /// Bytes of its device that a step of so many tokens takes beside weights and pool, of which logits of `sampled`
+    /// are there together; none where that is the host's memory.
     fn step_memory(&self, tokens: usize, sampled: usize) -> usize;
 
     /// A rank that computes with them, with a pool of its own.
@@ -40,7 +40,7 @@ pub(super) trait RankWeights: Send + Sync {
 
 /// A rank that computes: weights, keys and values, and the memory of its steps.
 pub(super) trait Rank: Send {
-    /// Hidden states from which the sampling slots' logits follow: [`crate::decoder::Decoder::forward`].
+    /// Hidden states from which logits follow: those before all slots' targets, then those of all that sample.
     fn forward(&mut self, slots: &[Slot]) -> Result<HiddenStates, StepError>;
 
     /// Keys of layer `number`, those of the rank's own heads: [`crate::decoder::Decoder::keys`]. `None` where
@@ -74,24 +74,34 @@ pub(super) trait Rank: Send {
     fn gpu_logits(&mut self) -> Option<GpuLogits<'_>>;
 }
 
-/// Hidden states of a step's sampling rows, or, where they stay on their device until the next step, how many
-/// they are.
+/// Hidden states of rows of a step, or, where they stay on their device until the next step, which rows these
+/// are.
 #[derive(Clone, Debug)]
 pub struct HiddenStates {
+    /// Where their device has the first of them.
+    pub(super) first: usize,
     pub(super) rows: usize,
+    /// `[rows, embedding]`; none where they are on a device.
     pub(super) states: Vec<f32>,
 }
 
 impl HiddenStates {
+    /// Number of the first row among those that the step keeps on its device.
+    pub fn first(&self) -> usize {
+        self.first
+    }
+
     /// How many rows there are.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Some of the rows, which are on the host.
-    pub fn of_rows(&self, ranges: &[Range<usize>]) -> Self {
-        let width = self.states.len() / self.rows.max(1);
-        let states = ranges.iter().flat_map(|rows| &self.states[rows.start * width..rows.end * width]);
-        Self { rows: ranges.iter().map(ExactSizeIterator::len).sum(), states: states.copied().collect() }
+    /// The first `count` rows, and the others.
+    pub fn split(self, count: usize) -> (Self, Self) {
+        let Self { first, rows, mut states } = self;
+        let width = states.len() / rows.max(1);
+        let others = states.split_off(count * width);
+        let others = Self { first: first + count, rows: rows - count, states: others };
+        (Self { first, rows: count, states }, others)
     }
 }

@@ -53,7 +53,8 @@ impl Ranks {
         self.together(|rank| rank.move_blocks(moves)).map(drop)
     }
 
-    /// Hidden states from which the sampling slots' logits follow: [`crate::decoder::Decoder::forward`].
+    /// Hidden states from which logits follow: those before all slots' targets, then those of all that sample,
+    /// each slot by slot.
     pub fn forward(&mut self, slots: &[Slot]) -> Result<HiddenStates, StepError> {
         let computed = self.together(|rank| rank.forward(slots))?;
         Ok(computed.into_iter().next().expect("a model has a rank"))

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::StepError;
 use super::gpu_logits::GpuLogits;
 use super::model::ShardedModel;
-use crate::decoder::{Draw, LogitQueries, LogitStats, SampleQuery};
+use crate::decoder::{Draw, LogitPlace, LogitQueries, LogitStats, PlaceQuery, SampleQuery};
 use crate::device::Cpu;
 use crate::device::cuda::GpuError;
 
@@ -105,6 +105,28 @@ impl<'a> GpuRanks<'a> {
             }
         }
         Ok(rows)
+    }
+
+    /// The place of a token in each of the rows that were asked about last.
+    pub fn token_places(&mut self, tokens: &[u32], ids_end: usize) -> Result<Vec<LogitPlace>, StepError> {
+        let unknown: Vec<PlaceQuery> =
+            tokens.iter().map(|token| PlaceQuery { token: *token, logit: None }).collect();
+        let mut parts = self.together(|_, rank| rank.token_places(&unknown, ids_end))?;
+        if parts.len() == 1 {
+            return Ok(parts.swap_remove(0));
+        }
+        // One rank has a token: now that its logit is known, all compare theirs with it.
+        let known = |(row, token): (usize, &u32)| {
+            let logit = parts.iter().map(|part| part[row].logit).fold(f32::NEG_INFINITY, f32::max);
+            PlaceQuery { token: *token, logit: Some(logit) }
+        };
+        let known: Vec<PlaceQuery> = tokens.iter().enumerate().map(known).collect();
+        let mut parts = self.together(|_, rank| rank.token_places(&known, ids_end))?.into_iter();
+        let mut whole = parts.next().expect("a model has a rank");
+        for part in parts {
+            whole.iter_mut().zip(part).for_each(|(whole, part)| whole.above += part.above);
+        }
+        Ok(whole)
     }
 
     /// Logits `[rows, vocab]` of some rows that were asked about last.

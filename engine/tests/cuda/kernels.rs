@@ -133,6 +133,32 @@ fn a_draw_falls_on_the_token_at_which_the_weights_pass_it() {
     }
 }
 
+#[test]
+fn a_tokens_place_is_behind_those_above_it_that_may_be_drawn() {
+    let Some(gpus) = emulated::gpus(1) else { return };
+    let gpu = Arc::clone(&gpus[0]) as Arc<dyn Gpu>;
+    let (vocab, end) = (1500, 1400);
+    // Many are equal, and the last tokens of the vocabulary are padding.
+    let row = |seed: usize| (0..vocab).map(move |token| ((token * seed) % 97) as f32 - 40.0);
+    let logits: Vec<f32> = [7, 31, 53].into_iter().flat_map(row).collect();
+    // A token of each row, one that is padding among them; and one of another part of the vocabulary.
+    let asked = [(3, 0.0), (1450, 0.0), (-1, 12.5_f32)];
+    let query = |(token, logit): (i32, f32)| [token.to_ne_bytes(), logit.to_ne_bytes()];
+    let queries: Vec<u8> = asked.into_iter().flat_map(query).flatten().collect();
+    let (logits_on, queries) = (floats(&gpu, &logits), Buffer::of(&gpu, &queries).expect("it fits"));
+    let out = Buffer::new(&gpu, 8 * asked.len()).expect("it fits");
+    let buffers = [Some(&logits_on), Some(&queries), Some(&out)];
+    launch(&gpu, "token_places", asked.len(), &buffers, &[vocab as u32, end as u32]);
+    let mut found = vec![0; out.bytes()];
+    gpu.read(out.address(), &mut found).expect("it is there");
+    let words: Vec<u32> = found.as_chunks::<4>().0.iter().map(|word| u32::from_ne_bytes(*word)).collect();
+    for (at, ((token, given), row)) in asked.into_iter().zip(logits.chunks_exact(vocab)).enumerate() {
+        let logit = usize::try_from(token).map_or(given, |token| row[token]);
+        let above = row[..end].iter().filter(|other| **other > logit).count() as u32;
+        assert_eq!((f32::from_bits(words[2 * at]), words[2 * at + 1]), (logit, above), "row {at}");
+    }
+}
+
 /// Runs a kernel on `rows` rows with these buffers and numbers.
 fn launch(gpu: &Arc<dyn Gpu>, kernel: &str, rows: usize, buffers: &[Option<&Buffer>], numbers: &[u32]) {
     let address = |buffer: &Option<&Buffer>| buffer.map_or(0, |buffer| buffer.address().0).to_ne_bytes();
@@ -140,7 +166,7 @@ fn launch(gpu: &Arc<dyn Gpu>, kernel: &str, rows: usize, buffers: &[Option<&Buff
     args.extend(numbers.iter().flat_map(|number| number.to_ne_bytes()));
     args.resize(args.len().next_multiple_of(8), 0);
     // As the decoder launches them.
-    let threads = if ["logit_stats", "draw"].contains(&kernel) { 512 } else { 256 };
+    let threads = if ["logit_stats", "draw", "token_places"].contains(&kernel) { 512 } else { 256 };
     let by_columns =
         ["scale_", "activate_sums_", "round_known_"].iter().any(|start| kernel.starts_with(start));
     let columns = if by_columns { numbers[0].div_ceil(4 * threads) } else { 1 };

@@ -78,6 +78,12 @@ impl PreparedRequest {
         rows.map(|row| row.item.prompt.len() as u64).sum()
     }
 
+    /// Tokens of its prompts of which it may be told how likely they were.
+    fn scored_tokens(&self, model: &Model) -> u64 {
+        let rows = self.work.parts.iter().flat_map(|part| &part.rows);
+        rows.map(|row| model.scored_tokens(row.item.prompt.len() as u64)).sum()
+    }
+
     fn of_loop(self, client_loop: ClientLoop, ignored: Vec<String>) -> Self {
         Self { client_loop: Some(client_loop), ignored, ..self }
     }
@@ -123,7 +129,8 @@ pub(crate) fn completion(
     let endpoint = Endpoint { api: Api::Completion, route: "completions" };
     let asked = asked(endpoint, &common, items, lowering, context.arrival);
     let is_echo = fields.echoed_logprobs.is_some();
-    prompt_reply::check_told(asked.prompt_tokens(), generation.prompt_logprobs, is_echo)?;
+    let scored = asked.scored_tokens(lowering.model);
+    prompt_reply::check_told(scored, generation.prompt_logprobs, is_echo)?;
     Ok(PreparedRequest { prompt: PromptReply { fields, texts }, ..asked.of_loop(client_loop, ignored) })
 }
 
@@ -276,7 +283,8 @@ fn conversation(context: RequestContext<'_>, chat: ChatRequest) -> Result<Prepar
         Arc::new(Generation { output_max: TokenCount(room.min(wanted)), ..(*item.generation).clone() });
     let endpoint = Endpoint { api: Api::Chat, route: "chat" };
     let prompt_logprobs = item.generation.prompt_logprobs;
-    prompt_reply::check_told(item.prompt.len() as u64, prompt_logprobs, false)?;
+    let scored = lowering.model.scored_tokens(item.prompt.len() as u64);
+    prompt_reply::check_told(scored, prompt_logprobs, false)?;
     let output_max = item.generation.output_max.0;
     token_ids::check_scores(u64::from(common.n), output_max, &item.generation.logprob_tokens)?;
     let mut asked = asked(endpoint, &common, vec![item], lowering, context.arrival);

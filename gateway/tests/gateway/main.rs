@@ -61,6 +61,7 @@ mod responses;
 mod restarts;
 mod sampling;
 mod scopes;
+mod scored_on_replicas;
 mod scored_prompts;
 mod served_addins;
 mod shutdown;

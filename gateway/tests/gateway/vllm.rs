@@ -111,6 +111,7 @@ async fn vllm_answers_rows_as_it_answers_when_it_is_asked_directly() {
     rows_are_its_own_and_find_their_beginning(&both).await;
     constraints_and_limits_hold(&both).await;
     log_probabilities_are_its_own(&both).await;
+    its_scores_of_prompts_come_back_as_it_tells_them(&both).await;
     rows_of_a_shorter_relquery_go_first_in_its_own_queue(&both).await;
     rows_of_a_client_that_went_away_are_aborted(&both).await;
 }
@@ -166,6 +167,29 @@ async fn log_probabilities_are_its_own(both: &Both) {
     for (ours, its) in ours.iter().zip(&its) {
         // What the cache supplied was computed in other products: the last bits differ.
         assert!((ours - its).abs() < 1e-3 && *its < 0.0, "{ours} beside {its}");
+    }
+}
+
+async fn its_scores_of_prompts_come_back_as_it_tells_them(both: &Both) {
+    let prompt = format!("{BEGINNING}red");
+    let asked =
+        json!({"model": "tiny", "prompt": prompt, "max_tokens": 1, "temperature": 0, "prompt_logprobs": 2});
+    let ours = both.server.client.post("/v1/completions", &asked).await.json();
+    let its = both.vllm.post("/v1/completions", &asked).await.json();
+    let scores = |reply: &Value| {
+        let scores = reply["choices"][0]["prompt_logprobs"].as_array().cloned();
+        scores.unwrap_or_default()
+    };
+    let (ours, its) = (scores(&ours), scores(&its));
+    assert!(ours.len() == its.len() && ours.len() > 5, "{ours:?} beside {its:?}");
+    assert_eq!((&ours[0], &its[0]), (&Value::Null, &Value::Null));
+    for (ours, its) in ours.iter().zip(&its).skip(1) {
+        let its = its.as_object().unwrap();
+        assert_eq!(ours.as_object().map(serde_json::Map::len), Some(its.len()), "{ours} beside {its:?}");
+        for (id, its) in its {
+            let near = (ours[id]["logprob"].as_f64().unwrap() - its["logprob"].as_f64().unwrap()).abs();
+            assert!(near < 1e-3 && ours[id]["decoded_token"] == its["decoded_token"], "{ours} beside {its}");
+        }
     }
 }
 

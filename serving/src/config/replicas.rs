@@ -107,6 +107,11 @@ impl Dialect {
         matches!(self, Self::Vllm | Self::Sglang)
     }
 
+    /// Whether a server of it says how likely the tokens of prompts are (`prompt_logprobs`), and which these are.
+    pub fn scores_prompts(self) -> bool {
+        self == Self::Vllm
+    }
+
     /// How it is written.
     pub fn name(self) -> &'static str {
         match self {

@@ -3,14 +3,27 @@
 //!
 //! Of a JSON schema the plain keywords are looked at. What is not understood here fails no answer. Pure.
 
-use base::{Constraint, End, ExcerptSource};
+use base::{Constraint, End, ExcerptSource, Generation};
 use regex::RegexBuilder;
 use serde_json::Value;
 
-use super::reply::cut;
+use super::reply::{Outcome, cut};
 
 /// Bytes of a compiled pattern; a larger one is not looked at.
 const REGEX_BYTES_MAX: usize = 1 << 20;
+
+/// An answer that has the form that its row asked for, or why it is none.
+pub fn held(outcome: Outcome, asked: &Generation) -> Outcome {
+    let Outcome::Answered { finish, logprobs, .. } = &outcome else { return outcome };
+    if asked.logprobs.is_some() && logprobs.is_empty() && !finish.text.is_empty() {
+        return Outcome::Unfit("its answer has no log probabilities".into());
+    }
+    let violation = asked.constraint.as_ref().and_then(|form| violation(form, &finish.text, finish.end));
+    match violation {
+        Some(reason) => Outcome::Unfit(reason),
+        None => outcome,
+    }
+}
 
 /// Why an answer is none of the constraint's, where it is not. One that was cut at its length limit has no
 /// form yet.

@@ -72,6 +72,12 @@ pub fn fields(
             fields.insert("logprob_token_ids".into(), json!(ids));
         }
     }
+    if let Some(top) = generation.prompt_logprobs {
+        if !dialect.scores_prompts() {
+            return cannot("prompt_logprobs");
+        }
+        fields.insert("prompt_logprobs".into(), json!(top));
+    }
     if let Some(constraint) = &generation.constraint {
         let (name, value) = constrained(constraint, dialect, is_chat)?;
         fields.insert(name.into(), value);
@@ -250,10 +256,14 @@ mod tests {
         let plain = Generation::default();
         let top_k = Generation { top_k: Some(5), ..plain.clone() };
         let ignore = Generation { ignore_end: true, ..plain.clone() };
+        let scored = Generation { prompt_logprobs: Some(2), ..plain.clone() };
         for (dialect, generation, word) in [
             (Dialect::Openai, &top_k, "top_k"),
             (Dialect::Openai, &ignore, "ignore_eos"),
             (Dialect::LlamaCpp, &ignore, "ignore_eos"),
+            (Dialect::Openai, &scored, "prompt_logprobs"),
+            (Dialect::Sglang, &scored, "prompt_logprobs"),
+            (Dialect::LlamaCpp, &scored, "prompt_logprobs"),
         ] {
             let error = fields(generation, dialect, true).expect_err("it is refused");
             assert!(error.contains(word) && error.contains(dialect.name()), "{error}");
@@ -269,6 +279,8 @@ mod tests {
         assert_eq!((&sent["logprobs"], &sent["logprob_token_ids"]), (&json!(2), &json!([7])));
         let error = fields(&named, Dialect::Sglang, true).expect_err("it is refused");
         assert!(error.contains("logprob_token_ids"), "{error}");
+        let scores = fields(&scored, Dialect::Vllm, false).expect("known");
+        assert_eq!(scores["prompt_logprobs"], 2);
         let both = Generation { top_k: Some(5), ignore_end: true, ..plain.clone() };
         let got =
             |generation: &Generation, dialect| Value::from(fields(generation, dialect, true).expect("known"));

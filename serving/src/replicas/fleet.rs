@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use base::{Generation, Nanos, RelQueryId, RequestId, RowError, Submission, Time, TokenLogprob, WorkItem};
+use base::{Nanos, PromptToken, RelQueryId, RequestId, RowError, Submission, Time, TokenLogprob, WorkItem};
 use scheduler::fleet::{Dispatch, Failure, Finish, Health, ReplicaId};
 use scheduler::snapshot::Start;
 use scheduler::{Event, FleetConfig, Policy, Refused, SchedulerConfig, SchedulerSnapshot, Stats};
@@ -16,10 +16,10 @@ use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
 use super::ReplicaView;
-use super::constraint_check::violation;
+use super::constraint_check::held;
 use super::factory::ReplicaFactory;
 use super::lease::{LeaseGrant, LeaseReport, Leases};
-use super::local::LocalCommand;
+use super::local::{LocalCommand, LocalScores};
 use super::members::ReplicaMember;
 use super::replica::{Replica, Transport};
 use super::reply::{LossKind, Outcome};
@@ -122,7 +122,7 @@ pub struct Fleet {
     /// What tokens cost where the rows ran that the next events end.
     prices: Vec<RowPrices>,
     /// Of tokens of rows that the local engine runs.
-    local_logprobs: HashMap<RequestId, Vec<TokenLogprob>>,
+    local_scores: HashMap<RequestId, LocalScores>,
     /// What replicas are told of relQueries, until these end.
     passed_on: HashMap<RelQueryId, PassedOn>,
     /// RelQueries that began, until the loop takes them, which it does at once.
@@ -160,7 +160,7 @@ impl Fleet {
             _threads: threads,
             likelihoods: Vec::new(),
             prices: Vec::new(),
-            local_logprobs: HashMap::new(),
+            local_scores: HashMap::new(),
             passed_on: HashMap::new(),
             starts: Vec::new(),
         })
@@ -221,7 +221,7 @@ impl Fleet {
 
     /// A request is in flight no more.
     fn land(&mut self, request: RequestId) -> Option<InFlightRow> {
-        self.local_logprobs.remove(&request);
+        self.local_scores.remove(&request);
         let flying = self.flying.remove(&request)?;
         if self.local.get(&flying.row) == Some(&request) {
             self.local.remove(&flying.row);
@@ -401,7 +401,8 @@ impl Fleet {
         let Some(replica) = self.replicas.get_mut(&replica) else { return Vec::new() };
         replica.metrics.try_seconds.observe(took.as_seconds());
         match outcome {
-            Outcome::Answered { mut finish, logprobs } => {
+            Outcome::Answered { mut finish, logprobs, prompt } => {
+                let mut events = scored_prompt(&self.queue, request, prompt);
                 if let Some((relquery, row)) = self.queue.row_of(request).filter(|_| !logprobs.is_empty()) {
                     self.likelihoods.push(RowLikelihood { relquery, row, probability: None, logprobs });
                 }
@@ -417,7 +418,8 @@ impl Fleet {
                 }
                 replica.metrics.answered(&finish);
                 self.prices.extend(prices_of(&self.queue, request, replica));
-                self.queue.finished(request, finish, now)
+                events.extend(self.queue.finished(request, finish, now));
+                events
             }
             Outcome::Row(reason) => {
                 replica.answered();
@@ -473,7 +475,7 @@ impl Fleet {
             Event::Token { relquery, row, text, logprob, .. } => {
                 let Some(request) = request(relquery, row) else { return Vec::new() };
                 if let Some(logprob) = logprob {
-                    self.local_logprobs.entry(request).or_default().push(*logprob);
+                    self.local_scores.entry(request).or_default().answer.push(*logprob);
                 }
                 self.queue.text(request, text, now)
             }
@@ -482,7 +484,10 @@ impl Fleet {
             }
             Event::RowDone { relquery, row, end, usage, probability } => {
                 let Some(request) = request(relquery, row) else { return Vec::new() };
-                let logprobs = self.local_logprobs.remove(&request).unwrap_or_default();
+                let LocalScores { prompt, answer: logprobs } =
+                    self.local_scores.remove(&request).unwrap_or_default();
+                // Now alone: what is told of a row that moves would be told again.
+                let mut events = scored_prompt(&self.queue, request, prompt);
                 if let Some((relquery, row)) = self.queue.row_of(request) {
                     self.likelihoods.push(RowLikelihood { relquery, row, probability, logprobs });
                 }
@@ -499,7 +504,8 @@ impl Fleet {
                     replica.metrics.answered(&finish);
                     self.prices.extend(prices_of(&self.queue, request, replica));
                 }
-                self.queue.finished(request, finish, now)
+                events.extend(self.queue.finished(request, finish, now));
+                events
             }
             Event::RowFailed { relquery, row, error, .. } => {
                 let Some(request) = request(relquery, row) else { return Vec::new() };
@@ -509,8 +515,13 @@ impl Fleet {
                 }
                 self.queue.failed(request, Failure::Row(error), now)
             }
-            // Nobody asks a fleet to score prompts.
-            Event::Started { .. } | Event::Prompt { .. } | Event::RelQueryDone { .. } => Vec::new(),
+            Event::Prompt { relquery, row, tokens } => {
+                if let Some(request) = request(relquery, row) {
+                    self.local_scores.entry(request).or_default().prompt.push(tokens);
+                }
+                Vec::new()
+            }
+            Event::Started { .. } | Event::RelQueryDone { .. } => Vec::new(),
         }
     }
 
@@ -568,15 +579,12 @@ fn prices_of(queue: &scheduler::Fleet, request: RequestId, replica: &Replica) ->
     queue.row_of(request).map(|(relquery, row)| RowPrices { relquery, row, prices: replica.prices })
 }
 
-/// An answer that has the form that its row asked for, or why it is none.
-fn held(outcome: Outcome, asked: &Generation) -> Outcome {
-    let Outcome::Answered { finish, logprobs } = &outcome else { return outcome };
-    if asked.logprobs.is_some() && logprobs.is_empty() && !finish.text.is_empty() {
-        return Outcome::Unfit("its answer has no log probabilities".into());
-    }
-    let violation = asked.constraint.as_ref().and_then(|form| violation(form, &finish.text, finish.end));
-    match violation {
-        Some(reason) => Outcome::Unfit(reason),
-        None => outcome,
-    }
+/// How likely the tokens of the prompt were of a row that a request was for, piece by piece.
+fn scored_prompt(
+    queue: &scheduler::Fleet,
+    request: RequestId,
+    pieces: impl IntoIterator<Item = Arc<[PromptToken]>>,
+) -> Vec<Event> {
+    let Some((relquery, row)) = queue.row_of(request) else { return Vec::new() };
+    pieces.into_iter().map(|tokens| Event::Prompt { relquery, row, tokens }).collect()
 }

@@ -4,7 +4,7 @@
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Weak};
 
-use base::{RelQueryId, RowError, Submission};
+use base::{PromptToken, RelQueryId, RowError, Submission, TokenLogprob};
 use scheduler::fleet::ReplicaId;
 use scheduler::{Event, Scheduler};
 
@@ -21,6 +21,14 @@ pub(super) enum LocalCommand {
     Cancel(RelQueryId, u32),
     /// Take a turn: a fresh executor has something to report.
     Wake,
+}
+
+/// How likely tokens of a row were as far as the engine has told it.
+#[derive(Default)]
+pub(super) struct LocalScores {
+    /// Of its prompt, piece by piece.
+    pub(super) prompt: Vec<Arc<[PromptToken]>>,
+    pub(super) answer: Vec<TokenLogprob>,
 }
 
 /// A way to the thread; dropping it ends the thread.

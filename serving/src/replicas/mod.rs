@@ -1,9 +1,9 @@
 //! Replicas beside or instead of the local engine: servers that speak the OpenAI API.
 //!
-//! How a row is asked ([`request`], [`dialect`], [`text`]), what a reply means ([`reply`]), whether it is what
-//! was asked for ([`constraint_check`]), when a server is left alone ([`breaker`]), what other gateways leave of
-//! it ([`lease`]), which servers there are ([`members`]) and how they are found, and the fleet on the loop's
-//! thread.
+//! How a row is asked ([`request`], [`dialect`], [`text`]), what a reply means ([`reply`], [`logprobs`],
+//! [`prompt_scores`]), whether it is what was asked for ([`constraint_check`]), when a server is left alone
+//! ([`breaker`]), what other gateways leave of it ([`lease`]), which servers there are ([`members`]) and how they
+//! are found, and the fleet on the loop's thread.
 //! The queue and the choice of a server are `scheduler::fleet`'s.
 
 mod adjusted;
@@ -20,6 +20,7 @@ pub mod logprobs;
 pub mod members;
 mod membership;
 mod names;
+pub mod prompt_scores;
 mod replica;
 pub mod reply;
 pub mod request;

@@ -1,10 +1,13 @@
 //! What a server's reply means: an answer, an error of the row, or a failure of the server. Pure.
 
-use base::{End, Nanos, TokenCount, TokenLogprob};
+use std::sync::Arc;
+
+use base::{End, Nanos, PromptToken, TokenCount, TokenLogprob};
 use scheduler::fleet::Finish;
 use serde_json::Value;
 
 use super::logprobs;
+use super::prompt_scores::{self, PromptScoring};
 
 /// Characters of a server's error that are passed on.
 const ERROR_CHARS_MAX: usize = 400;
@@ -17,6 +20,8 @@ pub enum Outcome {
         finish: Finish,
         /// Of the tokens of the text, where they were asked for and are told.
         logprobs: Vec<TokenLogprob>,
+        /// The tokens of the prompt, where it was asked how likely they were.
+        prompt: Option<Arc<[PromptToken]>>,
     },
     /// The row cannot be answered, here or elsewhere.
     Row(String),
@@ -74,11 +79,17 @@ impl Outcome {
     }
 }
 
-/// What a reply of this status means. `retry_after`: its header, in seconds.
-pub fn outcome(status: u16, retry_after: Option<u64>, body: &[u8]) -> Outcome {
+/// What a reply of this status means. `retry_after`: its header, in seconds; `scoring`: what it has to tell of
+/// its prompt.
+pub fn outcome(
+    status: u16,
+    retry_after: Option<u64>,
+    body: &[u8],
+    scoring: Option<&PromptScoring>,
+) -> Outcome {
     let seconds = |seconds: u64| Nanos(seconds.saturating_mul(1_000_000_000));
     match status {
-        200 => match answer(body) {
+        200 => match answer(body, scoring) {
             Ok(outcome) => outcome,
             Err(reason) => Outcome::failed(format!("its reply cannot be read: {reason}")),
         },
@@ -98,7 +109,7 @@ pub fn outcome(status: u16, retry_after: Option<u64>, body: &[u8]) -> Outcome {
 }
 
 /// The answer of a reply.
-fn answer(body: &[u8]) -> Result<Outcome, String> {
+fn answer(body: &[u8], scoring: Option<&PromptScoring>) -> Result<Outcome, String> {
     let reply: Value = serde_json::from_slice(body).map_err(|error| error.to_string())?;
     let choice = reply["choices"].get(0).ok_or("it has no choices")?;
     let text = match (&choice["text"], &choice["message"]["content"]) {
@@ -107,7 +118,16 @@ fn answer(body: &[u8]) -> Result<Outcome, String> {
         _ => return Err("its choice has no text".into()),
     };
     let logprobs = logprobs::told(&choice["logprobs"]);
-    ended(choice["finish_reason"].as_str(), text, (logprobs, &reply["usage"]))
+    let outcome = ended(choice["finish_reason"].as_str(), text, (logprobs, &reply["usage"]))?;
+    Ok(match (outcome, scoring) {
+        (Outcome::Answered { finish, logprobs, .. }, Some(scoring)) => {
+            match prompt_scores::told(&reply, scoring) {
+                Ok(prompt) => Outcome::Answered { finish, logprobs, prompt: Some(prompt) },
+                Err(reason) => Outcome::Unfit(cut(&reason)),
+            }
+        }
+        (outcome, _) => outcome,
+    })
 }
 
 /// An answer that has ended, for this reason.
@@ -132,7 +152,7 @@ pub(super) fn ended(
         cached: usage["prompt_tokens_details"]["cached_tokens"].as_u64().map(TokenCount).unwrap_or_default(),
         output: count("completion_tokens").unwrap_or_default(),
     };
-    Ok(Outcome::Answered { finish, logprobs })
+    Ok(Outcome::Answered { finish, logprobs, prompt: None })
 }
 
 /// What a server says is wrong.
@@ -159,6 +179,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::replicas::prompt_scores::PromptIds;
+
+    /// What a reply means to a row that asks nothing of its prompt.
+    fn read(status: u16, retry_after: Option<u64>, body: &[u8]) -> Outcome {
+        outcome(status, retry_after, body, None)
+    }
 
     fn reply(choice: Value, usage: Value) -> Vec<u8> {
         json!({ "choices": [choice], "usage": usage }).to_string().into_bytes()
@@ -171,7 +197,7 @@ mod tests {
             json!({"text": "hi", "finish_reason": "stop"}),
             json!({"message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}),
         ] {
-            let Outcome::Answered { finish, .. } = outcome(200, None, &reply(choice, usage.clone())) else {
+            let Outcome::Answered { finish, .. } = read(200, None, &reply(choice, usage.clone())) else {
                 panic!("it is an answer")
             };
             assert_eq!((finish.text.as_str(), finish.end), ("hi", End::Stop));
@@ -180,8 +206,29 @@ mod tests {
         }
         let plain =
             reply(json!({"text": "x", "finish_reason": "length"}), json!({"prompt_tokens_details": null}));
-        let Outcome::Answered { finish, .. } = outcome(200, None, &plain) else { panic!("it is an answer") };
+        let Outcome::Answered { finish, .. } = read(200, None, &plain) else { panic!("it is an answer") };
         assert_eq!((finish.end, finish.prompt, finish.cached), (End::Length, None, TokenCount(0)));
+    }
+
+    #[test]
+    fn an_answer_without_what_was_asked_of_its_prompt_is_another_servers_to_give() {
+        let scores = json!([null, {"9": {"logprob": -0.5, "rank": 1, "decoded_token": "x"}}]);
+        let choice = json!({"text": "hi", "finish_reason": "length", "prompt_logprobs": scores});
+        let body = reply(choice, json!({}));
+        let scoring = |ids: [u32; 2]| {
+            let ids = PromptIds::Sent(ids.map(base::TokenId).into());
+            PromptScoring { top: 0, ids }
+        };
+        let Outcome::Answered { prompt, .. } = outcome(200, None, &body, Some(&scoring([7, 9]))) else {
+            panic!("it is an answer")
+        };
+        assert_eq!(prompt.expect("it is scored").len(), 2);
+        let other = outcome(200, None, &body, Some(&scoring([7, 8])));
+        assert!(matches!(&other, Outcome::Unfit(reason) if reason.contains("token 1")), "{other:?}");
+        let Outcome::Answered { prompt, .. } = read(200, None, &body) else { panic!("it is an answer") };
+        assert_eq!(prompt, None, "nobody asked");
+        let refused = outcome(400, None, &body, Some(&scoring([7, 9])));
+        assert!(matches!(refused, Outcome::Refused(_)));
     }
 
     #[test]
@@ -189,13 +236,11 @@ mod tests {
         let cut_off = reply(json!({"text": "x", "finish_reason": "abort"}), json!({}));
         let open = reply(json!({"text": "x", "finish_reason": null}), json!({}));
         for body in [&b"{\"choices\": [{"[..], b"", b"<html>", b"{}", b"{\"choices\": []}", &cut_off, &open] {
-            let Outcome::Lost(loss) = outcome(200, None, body) else { panic!("{body:?} is no answer") };
+            let Outcome::Lost(loss) = read(200, None, body) else { panic!("{body:?} is no answer") };
             assert_eq!(loss.kind, LossKind::Failed);
         }
         let filtered = reply(json!({"text": "", "finish_reason": "content_filter"}), json!({}));
-        assert!(
-            matches!(outcome(200, None, &filtered), Outcome::Row(reason) if reason.contains("content_filter"))
-        );
+        assert!(matches!(read(200, None, &filtered), Outcome::Row(reason) if reason.contains("content_filter")));
     }
 
     #[test]
@@ -203,9 +248,9 @@ mod tests {
         let body = br#"{"error": {"message": "too long", "type": "x"}}"#;
         for status in [400, 413, 422] {
             let expected = Outcome::Refused(format!("status {status}: too long"));
-            assert_eq!(outcome(status, Some(1), body), expected);
+            assert_eq!(read(status, Some(1), body), expected);
         }
-        let kind = |status, retry_after| match outcome(status, retry_after, body) {
+        let kind = |status, retry_after| match read(status, retry_after, body) {
             Outcome::Lost(loss) => loss.kind,
             other => panic!("{status}: {other:?}"),
         };
@@ -219,7 +264,7 @@ mod tests {
         for status in [429, 503] {
             assert_eq!(kind(status, Some(2)), LossKind::Busy(Some(Nanos(2_000_000_000))));
         }
-        let long = outcome(400, None, &[b'x'; 9_000]);
+        let long = read(400, None, &[b'x'; 9_000]);
         assert!(matches!(long, Outcome::Refused(reason) if reason.chars().count() <= ERROR_CHARS_MAX));
     }
 }

@@ -1,10 +1,13 @@
 //! A row as a server is asked it: the path and the body of one request.
 
+use std::sync::Arc;
+
 use base::{Generation, WorkItem};
 use serde_json::{Map, Value, json};
 
 use super::dialect;
-use super::text::{PlainText, PromptText};
+use super::prompt_scores::{PromptIds, PromptScoring};
+use super::text::{PlainText, PromptText, TEMPLATE_TOKENS_MAX};
 use crate::config::{Dialect, PromptForm};
 
 /// How a server is asked.
@@ -32,6 +35,8 @@ pub struct Ask {
     pub path: &'static str,
     /// JSON.
     pub body: Value,
+    /// What of the prompt's tokens the reply has to tell.
+    pub scoring: Option<PromptScoring>,
 }
 
 /// Path of conversations.
@@ -67,6 +72,10 @@ impl RequestStyle {
             },
         };
         self.generation(&item.generation, path, &mut body)?;
+        let scoring = item.generation.prompt_logprobs.map(|top| PromptScoring { top, ids: self.ids(item) });
+        if scoring.as_ref().is_some_and(|scoring| matches!(scoring.ids, PromptIds::OfText { .. })) {
+            body.insert("return_token_ids".into(), json!(true));
+        }
         if item.generation.streams {
             body.insert("stream".into(), json!(true));
             // Else a stream has no usage.
@@ -82,7 +91,18 @@ impl RequestStyle {
         if self.salt {
             body.insert("cache_salt".into(), json!(format!("{scope:032x}")));
         }
-        Ok(Ask { path, body: Value::Object(body) })
+        Ok(Ask { path, body: Value::Object(body), scoring })
+    }
+
+    /// Which tokens a row's prompt has at the server.
+    fn ids(&self, item: &WorkItem) -> PromptIds {
+        match self.form {
+            PromptForm::Tokens => PromptIds::Sent(Arc::clone(&item.prompt)),
+            // A byte of text is a token here.
+            PromptForm::Messages => {
+                PromptIds::OfText { most: item.prompt.len() + TEMPLATE_TOKENS_MAX as usize }
+            }
+        }
     }
 
     fn generation(
@@ -107,8 +127,6 @@ impl RequestStyle {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use base::{ChatTemplate, Constraint, Role, Section, Sees, TokenCount, TokenId, Tokenizer};
 
     use super::*;
@@ -159,7 +177,7 @@ mod tests {
             "model": "m", "prompt": [7, 9], "max_tokens": 64, "temperature": 0.5, "stop": ["\n"],
             "seed": 0x7fff_ffff, "priority": -3, "cache_salt": "0000000000000000000000000000000a", "structured_outputs": {"choice": ["a"]},
         });
-        assert_eq!(ask, Ask { path: COMPLETIONS, body: with_rest(body) });
+        assert_eq!(ask, Ask { path: COMPLETIONS, body: with_rest(body), scoring: None });
     }
 
     #[test]
@@ -170,13 +188,13 @@ mod tests {
         let ask = style.ask(&item(tokens.clone(), Generation::default()), 0, 0).expect("it can be asked");
         let messages = json!([{"role": "system", "content": "be brief"}, {"role": "user", "content": "hé"}]);
         let body = json!({"model": "m", "messages": messages, "max_tokens": 64, "temperature": 0.0});
-        assert_eq!(ask, Ask { path: CHAT, body: with_rest(body) });
+        assert_eq!(ask, Ask { path: CHAT, body: with_rest(body), scoring: None });
         let open = Generation { output_max: TokenCount(100), ..Generation::default() };
         let ask = style.ask(&item(tokens, open.clone()), 0, 0).expect("it can be asked");
         assert_eq!(ask.body.get("max_tokens"), None, "as many as there is room");
         let ask = style.ask(&item(PlainText.encode_data("go on"), open), 0, 0).expect("it can be asked");
         let body = json!({"model": "m", "prompt": "go on", "max_tokens": 100, "temperature": 0.0});
-        assert_eq!(ask, Ask { path: COMPLETIONS, body: with_rest(body) });
+        assert_eq!(ask, Ask { path: COMPLETIONS, body: with_rest(body), scoring: None });
     }
 
     #[test]
@@ -188,6 +206,31 @@ mod tests {
             (&body["stream"], &body["stream_options"]),
             (&json!(true), &json!({ "include_usage": true }))
         );
+    }
+
+    #[test]
+    fn a_prompt_that_is_scored_is_so_by_its_own_tokens_which_a_text_has_to_be_told() {
+        let generation = Generation { prompt_logprobs: Some(3), ..Generation::default() };
+        let asked = |form, prompt: Vec<TokenId>| {
+            style(form).ask(&item(prompt, generation.clone()), 0, 0).expect("it can be asked")
+        };
+        let ids = [TokenId(7), TokenId(9)];
+        let ask = asked(PromptForm::Tokens, ids.to_vec());
+        assert_eq!((&ask.body["prompt_logprobs"], ask.body.get("return_token_ids")), (&json!(3), None));
+        assert_eq!(ask.scoring, Some(PromptScoring { top: 3, ids: PromptIds::Sent(ids.into()) }));
+        let frame = PlainText.frame(&[Role::User]).expect("a frame");
+        for (prompt, path) in
+            [(PlainText.encode_data("go on"), COMPLETIONS), (PlainText.encode_framed(&frame, &["hé"]), CHAT)]
+        {
+            let most = prompt.len() + 1_024;
+            let ask = asked(PromptForm::Messages, prompt);
+            let told = (&ask.body["prompt_logprobs"], &ask.body["return_token_ids"]);
+            assert_eq!((ask.path, told), (path, (&json!(3), &json!(true))));
+            assert_eq!(ask.scoring, Some(PromptScoring { top: 3, ids: PromptIds::OfText { most } }));
+        }
+        let unknown = RequestStyle { dialect: Dialect::LlamaCpp, ..style(PromptForm::Messages) };
+        let refused = unknown.ask(&item(PlainText.encode_data("go on"), generation), 0, 0);
+        assert!(refused.expect_err("refused").contains("prompt_logprobs"));
     }
 
     #[test]

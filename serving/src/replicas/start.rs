@@ -20,7 +20,7 @@ use super::source::ReplicaSource;
 use super::start_error::FleetStartError;
 use super::text::PlainText;
 use crate::clock::Clock;
-use crate::config::{BackendConfig, PromptForm, ReplicaKind, ReplicaSettings};
+use crate::config::{BackendConfig, Dialect, PromptForm, ReplicaKind, ReplicaSettings};
 use crate::driver::Engine;
 use crate::model::{Defaults, Model, Runs, Text};
 use crate::shared::Shared;
@@ -112,7 +112,10 @@ pub fn start(
     let members = Arc::new(members_of(config, file.as_ref(), (&model.name, names), shared)?);
     let form = config.prompt_form();
     model.runs = Runs::Fleet(form);
-    model.scores_prompts = false;
+    // A row can go to any of them. A fleet that begins without servers has not said yet what they will speak.
+    let dialects = members.dialects();
+    let all_score = !dialects.is_empty() && dialects.into_iter().all(Dialect::scores_prompts);
+    model.scores_prompts = all_score && (engine.is_none() || model.scores_prompts);
     model.constraints =
         Some(Arc::new(ReplicaConstraints::new(Arc::clone(&members), form, model.constraints.take())));
     let factory = ReplicaFactory {

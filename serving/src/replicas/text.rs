@@ -23,6 +23,10 @@ const ROLES: [(Role, char, TokenId); 3] = [
 /// The end of a message: letter and token.
 const END: (char, TokenId) = ('e', TokenId(259));
 
+/// Tokens that a server may put into a prompt that is scored beside those of its text, which has no more than bytes:
+/// its chat template's, and a first one. Each is counted against what may be told of prompts, so they are few.
+pub const TEMPLATE_TOKENS_MAX: u64 = 1_024;
+
 /// What a prompt says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PromptText {

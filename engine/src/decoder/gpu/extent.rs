@@ -5,7 +5,7 @@
 pub(super) struct StepExtent {
     /// Rows of activations.
     pub(super) tokens: usize,
-    /// Rows that are sampled.
+    /// Rows whose hidden states are kept: those that are sampled, and those before targets.
     pub(super) sampled: usize,
     /// Blocks of threads for tasks of few rows, and of many.
     pub(super) flat: usize,

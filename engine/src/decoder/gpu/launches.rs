@@ -246,9 +246,10 @@ impl GpuDecoder {
         }
     }
 
-    /// Bytes that a step of so many tokens takes beside weights and pool, of which `sampled` are sampled.
+    /// Bytes that a step of so many tokens takes beside weights and pool, of which logits of `sampled` are there
+    /// together. Where prompts are scored the hidden states of all are kept.
     pub fn step_memory(&self, tokens: usize, sampled: usize) -> usize {
-        let extent = StepExtent { tokens, sampled, flat: 0, tall: 0, merges: true };
+        let extent = StepExtent { tokens, sampled: tokens, flat: 0, tall: 0, merges: true };
         // A prompt's tokens read what is cached, and themselves; a token's tables are a few numbers.
         let sizes = self.sizes(extent, 2 * tokens, 64 * tokens);
         let logits = sampled * self.config.vocab * size_of::<f32>();

@@ -30,7 +30,7 @@ use crate::rope::Rope;
 use crate::settings::KvFormat;
 pub use fit::check_fit;
 pub use load::{GpuLoadError, refusal};
-pub use sampling::{Draw, LogitQueries, LogitStats, SampleQuery};
+pub use sampling::{Draw, LogitPlace, LogitQueries, LogitStats, PlaceQuery, SampleQuery};
 use step::Recording;
 use workspace::GpuWorkspace;
 

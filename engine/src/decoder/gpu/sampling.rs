@@ -1,4 +1,5 @@
-//! Sampling on a GPU: what a draw needs of logits is found where they are, and only that is copied.
+//! Sampling on a GPU: what a draw needs of logits is found where they are, and only that is copied; and so is what
+//! says how likely a token of a prompt was.
 
 use std::ops::Range;
 
@@ -7,6 +8,9 @@ use super::workspace::Sampling;
 use super::{GpuDecoder, GpuMemory};
 use crate::device::cpu::TopK;
 use crate::device::cuda::{Address, Args, Element, GpuError, Grid};
+
+/// Bytes of a [`LogitPlace`] as the kernel writes it.
+const PLACE_BYTES: usize = 8;
 
 /// What must be known of a row of logits to draw from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -56,6 +60,24 @@ pub struct Draw {
     pub mask: Option<usize>,
     /// At most the sum of all.
     pub target: f64,
+}
+
+/// A token whose place in a row of logits is looked for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PlaceQuery {
+    /// Of the whole vocabulary.
+    pub token: u32,
+    /// Its logit; `None`: the rank that has the token looks it up.
+    pub logit: Option<f32>,
+}
+
+/// The place of a token in a row of logits, or in a rank's part of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LogitPlace {
+    /// The token's; minus infinity where it is another rank's and was not given.
+    pub logit: f32,
+    /// How many of those that may be drawn are above it.
+    pub above: u32,
 }
 
 impl GpuDecoder {
@@ -142,6 +164,34 @@ impl GpuDecoder {
         self.gpu.read(out, &mut found)?;
         let token = |bytes: &[u8; 4]| u32::try_from(i32::from_ne_bytes(*bytes)).ok();
         Ok(found.as_chunks::<4>().0.iter().map(token).map(|own| Some(own? + self.first_token())).collect())
+    }
+
+    /// The place of a token in each of the rows that were asked about last.
+    pub fn token_places(
+        &self,
+        memory: &mut GpuMemory,
+        queries: &[PlaceQuery],
+        ids_end: usize,
+    ) -> Result<Vec<LogitPlace>, GpuError> {
+        let (vocab, first) = (self.config.vocab, self.first_token());
+        let words = |query: &PlaceQuery| {
+            let own = query.token.checked_sub(first).filter(|own| (*own as usize) < vocab);
+            let own = own.filter(|_| query.logit.is_none()).map_or(-1, |own| own as i32);
+            [own.to_ne_bytes(), query.logit.unwrap_or(f32::NEG_INFINITY).to_ne_bytes()]
+        };
+        let sampling = &mut memory.work.sampling;
+        let asked = self.ask(sampling, &queries.iter().flat_map(words).flatten().collect::<Vec<u8>>())?;
+        let out = sampling.found.room(&self.gpu, queries.len() * PLACE_BYTES)?;
+        let args = Args::new([sampling.logits.address(), asked, out].map(Some))
+            .numbers(&[vocab, self.own_end(ids_end)]);
+        self.launch("token_places", None, Grid::rows(queries.len(), 512), args)?;
+        let mut found = vec![0; queries.len() * PLACE_BYTES];
+        self.gpu.read(out, &mut found)?;
+        let place = |bytes: &[u8; PLACE_BYTES]| {
+            let [l0, l1, l2, l3, above @ ..] = *bytes;
+            LogitPlace { logit: f32::from_ne_bytes([l0, l1, l2, l3]), above: u32::from_ne_bytes(above) }
+        };
+        Ok(found.as_chunks::<PLACE_BYTES>().0.iter().map(place).collect())
     }
 
     /// The first token of this rank's vocabulary.

@@ -41,8 +41,8 @@ struct Prepared {
 pub(super) type Recording = (usize, [bool; 3]);
 
 impl GpuDecoder {
-    /// Computes `slots`, writing their keys and values to the pool, and keeps the hidden states of what they
-    /// sample; gives back how many rows these are.
+    /// Computes `slots`, writing their keys and values to the pool, and keeps the hidden states before all their
+    /// targets and then those of what they sample; gives back how many rows these are.
     ///
     /// The slots must have been checked against pool, vocabulary and context (the executor does).
     pub fn forward(&self, memory: &mut GpuMemory, slots: &[Slot]) -> Result<usize, GpuError> {
@@ -87,7 +87,8 @@ impl GpuDecoder {
         let blocks = (2 * self.gpu.multiprocessors()).div_ceil(self.config.kv_heads);
         let plan = AttentionPlan::new(slots, shape.block_tokens, true, |parts| tasks.cut(parts, blocks));
         let step = StepTables::new(slots, &sampled, &plan, tasks);
-        let is_recorded = tokens <= RECORDED_ROWS_MAX && sampled.len() == tokens;
+        let scores = slots.iter().any(|slot| slot.prompt_targets.is_some());
+        let is_recorded = tokens <= RECORDED_ROWS_MAX && sampled.len() == tokens && !scores;
         let extent = StepExtent {
             // In whole tiles of a product: each length is planned once, and there are few.
             tokens: if tokens > RECORDED_ROWS_MAX { tokens.next_multiple_of(ROWS_TILE) } else { tokens },
@@ -171,14 +172,18 @@ impl GpuDecoder {
     }
 }
 
-/// How many tokens a step has, and which of them sample.
+/// How many tokens a step has, and those whose hidden states are kept: before all targets, then those that sample.
 fn flatten(slots: &[Slot]) -> (usize, Vec<usize>) {
-    let (mut tokens, mut sampled) = (0, Vec::new());
+    let (mut tokens, mut kept, mut sampled) = (0, Vec::new(), Vec::new());
     for slot in slots {
+        if let Some(targets) = &slot.prompt_targets {
+            kept.extend(tokens..tokens + targets.tokens.len());
+        }
         tokens += slot.input.len();
         if slot.sample.is_some() {
             sampled.extend(tokens - 1 - slot.guesses as usize..tokens);
         }
     }
-    (tokens, sampled)
+    kept.append(&mut sampled);
+    (tokens, kept)
 }

@@ -23,9 +23,15 @@ const FIELD: &str = "prompt_logprobs";
 /// Whether the prompt is told in front of its answer.
 const ECHO: &str = "echo";
 
-/// Where nobody says how likely the tokens of prompts are.
-const NOT_HERE: &str =
-    "is for the local engine on processors: GPUs and replicas do not say how likely a prompt's tokens are";
+/// Where not all that run a model's rows say how likely the tokens of prompts are.
+const NOT_HERE: &str = "is for models that local engines and servers of dialect \"vllm\" alone run: no others say \
+    how likely a prompt's tokens are";
+
+/// Bytes of a character at most.
+const CHARACTER_BYTES_MAX: usize = 4;
+
+/// Parts of characters in a row of which the bytes are looked for.
+const BROKEN_MAX: usize = 64;
 
 /// What a request wants to be told of its prompts, and how tokens are named.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -189,6 +195,12 @@ fn scored<'a>(
     top: u32,
     names_ids: bool,
 ) -> CompletionLogprobs {
+    let first = first_with_text(tokens.clone(), text);
+    let mut tokens: Vec<&PromptToken> = tokens.collect();
+    if let (Some(first), Some(place)) = (&first, tokens.first_mut()) {
+        *place = first;
+    }
+    let tokens = tokens.iter().copied();
     let name = |text: &str, id: TokenId| name_of(text, Some(id), names_ids);
     let likely = |token: &PromptToken| {
         let found = token.likelihood.as_ref()?;
@@ -206,10 +218,30 @@ fn scored<'a>(
     }
 }
 
+/// The first token of a prompt with its text where the server that scored the prompt told none: it is what the
+/// others leave of the prompt's text.
+fn first_with_text<'a>(mut tokens: impl Iterator<Item = &'a PromptToken>, text: &str) -> Option<PromptToken> {
+    let first = tokens.next().filter(|first| first.text.is_empty() && first.bytes.is_none())?;
+    let others: String = tokens.map(|token| token.text.as_str()).collect();
+    let own = text.strip_suffix(others.as_str()).unwrap_or_default();
+    Some(PromptToken { text: own.to_owned(), ..first.clone() })
+}
+
 /// Characters of a prompt's text in front of each of its tokens.
 fn places<'a>(tokens: impl Iterator<Item = &'a PromptToken>, text: &str) -> Vec<usize> {
-    let (mut at, mut counted, mut characters) = (0, 0, 0);
+    let (mut at, mut counted, mut characters, mut broken) = (0, 0, 0, 0);
     let place = |token: &PromptToken| {
+        let rest = text.as_bytes().get(at..).unwrap_or_default();
+        let own = match &token.bytes {
+            Some(own) => bytes_in(own, rest),
+            None => {
+                let (before, own) = text_in(&token.text, rest, broken);
+                let is_broken = own == 0 && token.text.contains(char::REPLACEMENT_CHARACTER);
+                broken = if own > 0 { 0 } else { BROKEN_MAX.min(broken + usize::from(is_broken)) };
+                at += before;
+                own
+            }
+        };
         for character in text.get(counted..).unwrap_or_default().chars() {
             if counted + character.len_utf8() > at {
                 break;
@@ -217,24 +249,30 @@ fn places<'a>(tokens: impl Iterator<Item = &'a PromptToken>, text: &str) -> Vec<
             counted += character.len_utf8();
             characters += 1;
         }
-        at += bytes_in(token, text.as_bytes().get(at..).unwrap_or_default());
+        at += own;
         characters
     };
     tokens.map(place).collect()
 }
 
-/// How many bytes of the rest of a text are a token's. A special token stands in it only where it is written there, and
-/// the blank in front of a first word may not.
-fn bytes_in(token: &PromptToken, rest: &[u8]) -> usize {
-    let own = token.bytes.as_deref().unwrap_or(token.text.as_bytes());
-    if rest.starts_with(own) {
-        return own.len();
-    }
+/// How many bytes of the rest of a text are a token's. The blank in front of a first word may not stand in it.
+fn bytes_in(own: &[u8], rest: &[u8]) -> usize {
     match own {
-        _ if token.bytes.is_none() => 0,
+        _ if rest.starts_with(own) => own.len(),
         [b' ', word @ ..] if rest.starts_with(word) => word.len(),
         _ => own.len().min(rest.len()),
     }
+}
+
+/// How many bytes of the rest of a text stand before a token of which its text alone is known, and how many are the
+/// token's: none, where it does not stand there. A special one stands in it only where it is written there. Before
+/// any there may be the blank that its text lacks, and what `broken` parts of characters stand for, whose bytes are
+/// not told.
+fn text_in(own: &str, rest: &[u8], broken: usize) -> (usize, usize) {
+    let own = own.as_bytes();
+    let begins = |before: &usize| rest.get(*before..).is_some_and(|rest| rest.starts_with(own));
+    let before = (0..=1 + CHARACTER_BYTES_MAX * broken).find(begins);
+    before.map_or((0, 0), |before| (before, own.len()))
 }
 
 #[cfg(test)]
@@ -273,6 +311,29 @@ mod tests {
         let half = |byte: u8| PromptToken { bytes: Some(vec![byte]), ..plain("?") };
         check(&[half(0xc3), half(0xa9), plain("b")], "éb", &[0, 0, 1]);
         check(&[plain("longer"), plain("b")], "lo", &[0, 2]);
+        // A server tells texts alone, of some without the blank before them, and of parts of characters nothing.
+        check(&[special("The"), special("film"), special(" é")], "The film é", &[0, 4, 8]);
+        let parts = [special("a"), special("\u{fffd}"), special("\u{fffd}"), special("!"), special("b")];
+        check(&parts, "a\u{1f980}!b", &[0, 1, 1, 2, 3]);
+        check(&[special("a"), special("<e>"), special("xb")], "axb", &[0, 1, 1]);
+    }
+
+    #[test]
+    fn the_first_token_is_told_with_the_text_that_the_others_leave_where_its_server_told_none() {
+        let plain = |id: u32, text: &str, logprob| PromptToken { bytes: None, ..token(id, text, logprob) };
+        let told = |first: &str, text: &str| {
+            let tokens = [plain(5, first, None), plain(6, "b", Some(-3.0)), plain(7, "c", Some(-1.0))];
+            let told = scored(tokens.iter(), text, 0);
+            (told.tokens, told.text_offset)
+        };
+        let check = |found: (Vec<String>, Vec<usize>), first: &str, offsets: [usize; 3]| {
+            assert_eq!(found, ([first, "b", "c"].map(str::to_owned).to_vec(), offsets.to_vec()));
+        };
+        check(told("", "aébc"), "aé", [0, 2, 3]);
+        check(told("", "bc"), "", [0, 0, 1]);
+        check(told("<s>", "bc"), "<s>", [0, 0, 1]);
+        // The others do not spell the end: nobody knows what it was.
+        check(told("", "bc "), "", [0, 0, 1]);
     }
 
     #[test]
@@ -318,7 +379,7 @@ mod tests {
         assert_eq!(read(asked, false, true), Ok(Some(3)));
         for (error, words) in [
             (read(asked, true, true), "stream"),
-            (read(asked, false, false), "local engine on processors"),
+            (read(asked, false, false), "servers of dialect \"vllm\""),
             (read(r#"{"prompt_logprobs":21}"#, false, true), "from 0 to 20"),
             (read(r#"{"prompt_logprobs":-1}"#, false, true), "from 0 to 20"),
         ] {

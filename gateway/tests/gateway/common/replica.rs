@@ -54,7 +54,7 @@ pub struct State {
     pub looks: usize,
     /// Lets held requests go on.
     held: Arc<Semaphore>,
-    /// Whether it has nothing to say of log probabilities.
+    /// Whether it has nothing to say of log probabilities, of answers and of prompts.
     pub hides_logprobs: bool,
 }
 
@@ -226,6 +226,7 @@ async fn serve(mut stream: TcpStream, state: Arc<Mutex<State>>) {
                     let mut reply = answer(&path, &word);
                     if !hides_logprobs {
                         reply["choices"][0]["logprobs"] = logprobs(&body, &word);
+                        score_prompt(&mut reply, &body);
                     }
                     http(200, "", &reply.to_string())
                 }
@@ -282,6 +283,44 @@ fn logprobs(body: &Value, word: &str) -> Value {
             "top_logprobs": [{word: -0.25}]}),
         _ => Value::Null,
     }
+}
+
+/// A token of a prompt as vLLM scores it.
+pub fn score(logprob: f64, rank: u64, text: &str) -> Value {
+    json!({"logprob": logprob, "rank": rank, "decoded_token": text})
+}
+
+/// Tells how likely the tokens of a prompt were, where that is asked for and where the route tells it: each less than
+/// the one before it, and than all that are told beside it.
+fn score_prompt(reply: &mut Value, body: &Value) {
+    let Some(top) = body["prompt_logprobs"].as_u64() else { return };
+    let tokens = prompt_tokens(body);
+    let scores = tokens.iter().enumerate().map(|(at, (id, text))| {
+        let mut scores = json!({});
+        scores[id.to_string()] = score(-(at as f64), top + 1, text);
+        for rank in 1..=top {
+            scores[rank.to_string()] = score(-(rank as f64) / 8.0, rank, &format!("likely{rank}"));
+        }
+        if at == 0 { Value::Null } else { scores }
+    });
+    let place = if body["messages"].is_array() { reply } else { &mut reply["choices"][0] };
+    place["prompt_logprobs"] = scores.collect();
+    if body["return_token_ids"] == true {
+        place["prompt_token_ids"] = tokens.iter().map(|(id, _)| *id).collect();
+    }
+}
+
+/// The tokens of a prompt: those that it was sent as, or its words, which a conversation has behind a mark.
+fn prompt_tokens(body: &Value) -> Vec<(u64, String)> {
+    if let Some(ids) = body["prompt"].as_array() {
+        return ids.iter().filter_map(Value::as_u64).map(|id| (id, format!("t{id}"))).collect();
+    }
+    let (mark, text) = match body["messages"].as_array().and_then(|messages| messages.last()) {
+        Some(message) => (Some("<start>"), &message["content"]),
+        None => (None, &body["prompt"]),
+    };
+    let words = mark.into_iter().chain(text.as_str().unwrap_or_default().split_inclusive(' '));
+    (100..).zip(words.map(str::to_owned)).collect()
 }
 
 /// Streams a word in two halves; false where it was not all sent.

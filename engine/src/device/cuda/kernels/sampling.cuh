@@ -1,5 +1,5 @@
 // What a draw needs of a row of logits, found where they are: the highest of them, or the sum of all tokens' weights, and
-// then the token that a draw falls on. One block of threads a row.
+// then the token that a draw falls on; and the place of a token among them. One block of threads a row.
 
 // What is wanted of a row.
 struct SampleQuery {
@@ -261,4 +261,40 @@ KERNEL(draw, DrawArgs, 512) {
         before += weight;
     }
     a.out[blockIdx.x] = last;
+}
+
+// A token whose place in a row of logits is looked for.
+struct PlaceQuery {
+    int token;   // of this part of the vocabulary; -1: it has none, and the logit is given
+    float logit;
+};
+
+struct LogitPlace {
+    float logit; // the token's
+    u32 above;   // how many of those that may be drawn are above it
+};
+
+struct TokenPlacesArgs {
+    const float* logits; // [rows, vocabulary]
+    const PlaceQuery* queries; // [rows]
+    LogitPlace* out; // [rows]
+    int vocabulary;
+    int end;
+};
+
+KERNEL(token_places, TokenPlacesArgs, 512) {
+    SHARED(int, above, 1);
+    const PlaceQuery query = a.queries[blockIdx.x];
+    const Allowed allowed = {a.vocabulary, a.end};
+    const float* logits = a.logits + (size_t)blockIdx.x * a.vocabulary;
+    const float logit = query.token < 0 ? query.logit : logits[query.token];
+    if (threadIdx.x == 0) above[0] = 0;
+    __syncthreads();
+    int own = 0;
+    for_each_logit(logits, threadIdx.x, a.vocabulary, blockDim.x, [&](int i, float x) {
+        if (x > logit && is_allowed(allowed, 0, i, x)) own++;
+    });
+    if (own > 0) add_to(above, own);
+    __syncthreads();
+    if (threadIdx.x == 0) a.out[blockIdx.x] = {logit, (u32)above[0]};
 }
