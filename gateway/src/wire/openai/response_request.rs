@@ -155,12 +155,8 @@ impl ResponseRequest {
     }
 }
 
-/// Refuses what has no meaning where nobody waits.
+/// Refuses what has no meaning where the work goes on whoever waits.
 fn refuse_waiting(common: &Common) -> Result<(), RequestError> {
-    if common.stream {
-        let reason = "cannot be combined with `background`: ask for the response by its id";
-        return Err(RequestError::invalid("stream", reason));
-    }
     match common.deadline {
         Some(_) => {
             Err(RequestError::invalid("deadline_ms", "has no meaning with `background`: nobody waits"))
@@ -525,7 +521,6 @@ mod tests {
             (r#"{"input":"a","store":"yes"}"#, "store"),
             (r#"{"input":"a","background":true,"store":false}"#, "background"),
             (r#"{"input":"a","background":"yes"}"#, "background"),
-            (r#"{"input":"a","background":true,"stream":true}"#, "stream"),
             (r#"{"input":"a","background":true,"deadline_ms":9}"#, "deadline_ms"),
             (r#"{"input":"a","return_token_ids":true}"#, "return_token_ids"),
             (r#"{"input":"a","truncation":"auto"}"#, "truncation"),
