@@ -3,6 +3,7 @@
 //! A completion is a relQuery with `n` rows per prompt; what it says streams from the same relQuery. Errors
 //! are those of the whole request, because this API has none per prompt.
 
+mod background;
 pub mod responses;
 pub(super) mod stream;
 

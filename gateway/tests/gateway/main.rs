@@ -6,6 +6,7 @@ mod access_log;
 mod addins;
 mod auto;
 mod background;
+mod background_streams;
 mod bad_input;
 mod batch_budgets;
 mod batches;
