@@ -6,6 +6,7 @@
 mod background;
 pub mod responses;
 pub(super) mod stream;
+pub mod websocket;
 
 use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
 use actix_web::web::{self, Data, Path, Payload, ServiceConfig};

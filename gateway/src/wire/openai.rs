@@ -37,6 +37,7 @@ pub(crate) use reply::verdict;
 pub use reply::{Api, ChatChoice, CompletionChoice, Envelope, ModelList, ModelObject, Reply};
 pub use response_events::{BackgroundEvents, ResponseEvents};
 pub use response_reply::{ResponseEnvelope, ResponseReply};
+pub(crate) use response_request::all_said;
 pub use response_request::{PREVIOUS, PreviousResponse, ResponseEcho, ResponseRequest};
 use serving::error::RequestError;
 use serving::model::Model;

@@ -84,4 +84,5 @@ mod tools;
 mod traces;
 mod uploads;
 mod vllm;
+mod websocket;
 mod workbooks;

@@ -9,11 +9,13 @@ use serving::caller::Caller;
 use serving::error::{RequestError, internal};
 use serving::ownership;
 
+use super::websocket::connect_responses;
 use super::{background, begin, ignored_header, late, of_client, stream, with_ignored};
 use crate::auth::Authenticated;
 use crate::error::{ApiError, ErrorBody, Refusals, too_late};
 use crate::routes::{
-    Arrived, ForModel, get_only, lower, number, off_thread, only_get_delete, only_post, read_timely,
+    Arrived, ForModel, get_only, lower, number, off_thread, only_get_delete, only_get_post, only_post,
+    read_timely,
 };
 use crate::services::prepare::RequestContext;
 use crate::services::responses::background::BackgroundRequest;
@@ -30,7 +32,8 @@ pub fn configure(routes: &mut ServiceConfig) {
         .service(
             web::resource("/v1/responses")
                 .route(web::post().to(create_response))
-                .default_service(web::to(only_post)),
+                .route(web::get().to(connect_responses))
+                .default_service(web::to(only_get_post)),
         )
         // Before the responses that are kept: none has this identity.
         .service(

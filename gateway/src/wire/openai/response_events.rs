@@ -53,7 +53,7 @@ impl ItemEvents {
     }
 
     /// What is not told yet of the item that is open or next.
-    fn untold<'a>(&self, text: &'a str) -> &'a str {
+    fn unsent<'a>(&self, text: &'a str) -> &'a str {
         // Text only grows, by whole characters; were it ever replaced, nothing is better than a panic.
         text.get(self.told.unwrap_or_default()..).unwrap_or_default()
     }
@@ -113,7 +113,7 @@ impl ItemEvents {
     fn tell_in_pieces(&mut self, out: &mut String, item: &Value, (text, is_whole): (&str, bool)) {
         self.open(out, item);
         loop {
-            let rest = self.untold(text);
+            let rest = self.unsent(text);
             let last = (is_whole && !rest.is_empty()).then_some(rest.len());
             let Some(bytes) = piece(rest).or(last) else { break };
             self.delta(out, item, (&rest[..bytes], json!([])));
@@ -210,7 +210,7 @@ impl ResponseEvents {
         let last = parts.len().saturating_sub(1);
         for (place, part) in parts.into_iter().enumerate().skip(self.items.closed) {
             let status = if place < last { Some("completed") } else { status };
-            let added = self.items.untold(part.text());
+            let added = self.items.unsent(part.text());
             if added.is_empty() && status.is_none() && self.items.told.is_some() {
                 continue;
             }
@@ -275,7 +275,7 @@ impl BackgroundEvents {
         for (place, part) in parts.into_iter().enumerate().skip(self.items.closed) {
             let is_whole = place < last;
             let is_begun = !part.is_text() && self.items.told.is_none();
-            if !is_whole && !is_begun && piece(self.items.untold(part.text())).is_none() {
+            if !is_whole && !is_begun && piece(self.items.unsent(part.text())).is_none() {
                 continue;
             }
             let tokens = if is_whole { envelope.part_logprobs(part, (&answer, state)) } else { Vec::new() };

@@ -265,6 +265,16 @@ fn items_of(input: Value) -> Result<Vec<Value>, RequestError> {
     }
 }
 
+/// The items of a conversation before an answer: what came before, and the input.
+pub(crate) fn all_said(
+    previous: Option<&PreviousResponse>,
+    input: Option<Value>,
+) -> Result<Vec<Value>, RequestError> {
+    let earlier = previous.map(|previous| previous.items.as_slice()).unwrap_or_default();
+    let input = input.map_or_else(|| Ok(Vec::new()), items_of)?;
+    Ok(earlier.iter().cloned().chain(input).map(as_listed).collect())
+}
+
 /// The conversation that instructions, what came before and input are, as a chat has it.
 fn messages(
     instructions: Option<&str>,
