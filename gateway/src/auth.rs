@@ -137,6 +137,15 @@ pub(crate) async fn tenant_of(app: &App, request: &HttpRequest) -> Result<Tenant
     Ok(authenticate(app, request).await?.tenant.tenant)
 }
 
+/// The caller of a connection that stays open, for what is asked on it now: its key may have ended since, and this counts
+/// as a POST of its own.
+pub(crate) async fn again(app: &App, request: &HttpRequest) -> Result<Caller, ApiError> {
+    let holder = authenticate(app, request).await?;
+    scope::check_write(&holder.scope)?;
+    app.runtime.shared.budgets.admit_request(holder.tenant.tenant)?;
+    Ok(Caller::of(holder.tenant))
+}
+
 /// Put into a request's extensions: whose key it carries.
 #[derive(Clone, Copy)]
 pub(crate) struct KeyHolderTenant(pub(crate) TenantId);

@@ -59,6 +59,12 @@ pub async fn read_of_anybody(headers: &HeaderMap, payload: Payload, app: &App) -
     read_at_most(UNKNOWN_SENDER_BYTES_MAX, headers, payload, app, None).await
 }
 
+/// Keeps a request that came as a message, within what all bodies together may have.
+pub(crate) fn hold(bytes: &[u8], app: &App) -> Result<Bytes, RequestError> {
+    let mut body = app.bodies.body(app.config.limits.bodies_bytes_max.0);
+    if body.extend(bytes) { Ok(body.into_bytes()) } else { Err(no_room(body.max())) }
+}
+
 async fn read_at_most(
     limit: u64,
     headers: &HeaderMap,

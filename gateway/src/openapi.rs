@@ -41,6 +41,7 @@ use crate::wire::query::reply::QueryList;
         messages::create_message,
         messages::count_message_tokens,
         openai::responses::create_response,
+        openai::websocket::connect_responses,
         openai::responses::count_response_input_tokens,
         openai::responses::response,
         openai::responses::delete_response,

@@ -14,6 +14,7 @@ use crate::services::batches::running::Batches;
 use crate::services::corpora::loaded::Corpora;
 use crate::services::held_claims::HeldClaims;
 use crate::services::idempotency::IdempotencyKeys;
+use crate::services::responses::running::RunningResponses;
 use crate::services::sql::tenants::Sql;
 use crate::services::takes::AloneQueue;
 use crate::services::upload_joins::UploadJoins;
@@ -57,6 +58,8 @@ pub struct App {
     pub batches: Arc<Batches>,
     /// Work with which servers have ended, one after the other.
     pub alone: Arc<AloneQueue>,
+    /// Responses in the background that run here.
+    pub(crate) responses: Arc<RunningResponses>,
     /// Uploads whose parts are put together here.
     pub upload_joins: Arc<UploadJoins>,
     /// Statements of SQL.
@@ -81,6 +84,7 @@ impl App {
             key_claims: Arc::default(),
             batches: Arc::new(Batches::new(&config.bulk)),
             alone: Arc::default(),
+            responses: Arc::default(),
             upload_joins: Arc::default(),
             sql: Arc::new(Sql::new(&config)?),
             access_log: access_log.map_err(StateError::AccessLog)?.map(Arc::new),

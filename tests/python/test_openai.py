@@ -296,6 +296,19 @@ class Responses(Case):
             final = stream.get_final_response()
         self.assertEqual("".join(deltas), final.output_text)
 
+    def test_a_response_in_the_background_is_streamed_and_told_again(self):
+        ask = {"model": self.model, "input": "Say something.", "max_output_tokens": 4, "background": True}
+        with self.client.responses.create(stream=True, **ask) as stream:
+            first = next(iter(stream))
+        self.assertEqual((first.type, first.sequence_number), ("response.created", 0))
+        id = first.response.id
+        events = list(self.client.responses.retrieve(id, stream=True, starting_after=0))
+        self.assertEqual([event.sequence_number for event in events], list(range(1, len(events) + 1)))
+        deltas = [event.delta for event in events if event.type == "response.output_text.delta"]
+        self.assertEqual("".join(deltas), events[-1].response.output_text)
+        again = list(self.client.responses.retrieve(id, stream=True, starting_after=events[0].sequence_number))
+        self.assertEqual(again, events[1:])
+
     def test_a_response_goes_on_from_one_that_is_kept(self):
         ask = {"model": self.model, "max_output_tokens": 4}
         first = self.client.responses.create(input="Say something.", **ask)

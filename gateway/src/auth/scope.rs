@@ -67,8 +67,8 @@ fn scope_of(pattern: &str) -> RouteScope {
 
 /// Refuses a request that a key may not make; `pattern`: of its route.
 pub(super) fn check(scope: &KeyScope, method: &Method, pattern: &str) -> Result<(), RequestError> {
-    if scope.is_read_only && ![Method::GET, Method::HEAD].contains(method) {
-        return Err(RequestError::OutOfScope(WRITE.to_owned()));
+    if ![Method::GET, Method::HEAD].contains(method) {
+        check_write(scope)?;
     }
     match scope_of(pattern) {
         RouteScope::Open => Ok(()),
@@ -76,6 +76,11 @@ pub(super) fn check(scope: &KeyScope, method: &Method, pattern: &str) -> Result<
         RouteScope::All if scope.routes.is_none() => Ok(()),
         RouteScope::All => Err(RequestError::OutOfScope("all routes".to_owned())),
     }
+}
+
+/// Refuses what is no look.
+pub(crate) fn check_write(scope: &KeyScope) -> Result<(), RequestError> {
+    if scope.is_read_only { Err(RequestError::OutOfScope(WRITE.to_owned())) } else { Ok(()) }
 }
 
 /// Refuses a group of routes that a key may not use.

@@ -3,8 +3,10 @@
 //! A completion is a relQuery with `n` rows per prompt; what it says streams from the same relQuery. Errors
 //! are those of the whole request, because this API has none per prompt.
 
+mod background;
 pub mod responses;
 pub(super) mod stream;
+pub mod websocket;
 
 use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
 use actix_web::web::{self, Data, Path, Payload, ServiceConfig};

@@ -2,6 +2,7 @@
 //! background.
 
 pub(crate) mod background;
+pub(crate) mod running;
 
 use std::str::FromStr as _;
 

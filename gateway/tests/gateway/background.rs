@@ -10,11 +10,11 @@ use crate::common::client::Client;
 use crate::common::{Server, config, key_of, model, seen_in_time, serve_with};
 use crate::takes::{assert_given_up, database, end, kill, serve_shut_with, until_rows_run};
 
-fn chatty() -> Model {
+pub(crate) fn chatty() -> Model {
     Model { has_chat: true, ..model() }
 }
 
-async fn serve() -> Server {
+pub(crate) async fn serve() -> Server {
     serve_with(config(), chatty()).await
 }
 
@@ -31,18 +31,18 @@ async fn begin(client: &Client, body: &Value) -> Value {
     response
 }
 
-fn path_of(response: &Value) -> String {
+pub(crate) fn path_of(response: &Value) -> String {
     format!("/v1/responses/{}", response["id"].as_str().unwrap())
 }
 
-async fn read(client: &Client, response: &Value) -> Value {
+pub(crate) async fn read(client: &Client, response: &Value) -> Value {
     let reply = client.get(&path_of(response)).await;
     assert_eq!(reply.status, 200, "{}", reply.body);
     reply.json()
 }
 
 /// A response once its status is this one.
-async fn until(client: &Client, response: &Value, status: &str) -> Value {
+pub(crate) async fn until(client: &Client, response: &Value, status: &str) -> Value {
     let reached = async {
         loop {
             let response = read(client, response).await;
@@ -54,7 +54,7 @@ async fn until(client: &Client, response: &Value, status: &str) -> Value {
     seen_in_time(status, reached).await
 }
 
-async fn cancel(client: &Client, response: &Value) -> Value {
+pub(crate) async fn cancel(client: &Client, response: &Value) -> Value {
     let reply = client.post(&format!("{}/cancel", path_of(response)), &json!({})).await;
     assert_eq!(reply.status, 200, "{}", reply.body);
     reply.json()
@@ -169,7 +169,6 @@ async fn what_has_no_meaning_in_the_background_is_refused_by_its_name() {
     let client = &server.client;
     for (field, value, param) in [
         ("store", json!(false), "background"),
-        ("stream", json!(true), "stream"),
         ("deadline_ms", json!(9_000), "deadline_ms"),
     ] {
         let mut body = ask("say one");
@@ -178,8 +177,13 @@ async fn what_has_no_meaning_in_the_background_is_refused_by_its_name() {
         assert_eq!((reply.status, &reply.json()["error"]["param"]), (400, &json!(param)), "{}", reply.body);
     }
     let response = begin(client, &ask("say one")).await;
-    for (query, status) in [("stream=true&starting_after=3", 400), ("stream=no", 400), ("stream=false", 200)]
-    {
+    for (query, status) in [
+        ("stream=true&starting_after=x", 400),
+        ("stream=true&starting_after=-1", 400),
+        ("starting_after=3", 400),
+        ("stream=no", 400),
+        ("stream=false", 200),
+    ] {
         let reply = client.get(&format!("{}?{query}", path_of(&response))).await;
         assert_eq!(reply.status, status, "{query}: {}", reply.body);
     }

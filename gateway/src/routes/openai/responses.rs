@@ -6,14 +6,16 @@ use actix_web::{HttpRequest, HttpResponse};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use serving::caller::Caller;
-use serving::error::RequestError;
+use serving::error::{RequestError, internal};
 use serving::ownership;
 
-use super::{begin, ignored_header, late, of_client, stream, with_ignored};
+use super::websocket::connect_responses;
+use super::{background, begin, ignored_header, late, of_client, stream, with_ignored};
 use crate::auth::Authenticated;
 use crate::error::{ApiError, ErrorBody, Refusals, too_late};
 use crate::routes::{
-    Arrived, ForModel, get_only, lower, number, off_thread, only_get_delete, only_post, read_timely,
+    Arrived, ForModel, get_only, lower, number, off_thread, only_get_delete, only_get_post, only_post,
+    read_timely,
 };
 use crate::services::prepare::RequestContext;
 use crate::services::responses::background::BackgroundRequest;
@@ -30,7 +32,8 @@ pub fn configure(routes: &mut ServiceConfig) {
         .service(
             web::resource("/v1/responses")
                 .route(web::post().to(create_response))
-                .default_service(web::to(only_post)),
+                .route(web::get().to(connect_responses))
+                .default_service(web::to(only_get_post)),
         )
         // Before the responses that are kept: none has this identity.
         .service(
@@ -57,7 +60,7 @@ pub fn configure(routes: &mut ServiceConfig) {
     post, path = "/v1/responses", tag = "openai",
     request_body(content = Object, description = "model, input (a text, or messages whose content is text), instructions, \
         max_output_tokens, tools (functions), tool_choice, parallel_tool_calls, text.format (text, json_object, json_schema), temperature, top_p, stream, metadata, \
-        store (whether the response is kept), background (whether it runs while nobody waits), \
+        store (whether the response is kept), background (whether it runs whoever waits), \
         previous_response_id (one that is kept: its conversation stands before `input`); and what \
         /v1/chat/completions takes beyond OpenAI."),
     responses(
@@ -78,13 +81,20 @@ pub async fn create_response(
     let Ok(prepared) = clock.within(peek.deadline(), read(&app, caller, &arrived)).await else {
         return Ok(late(peek.is_stream()));
     };
-    let (model, openai::PreparedResponse { asked, echo, conversation, background }) = prepared?;
+    let (model, openai::PreparedResponse { asked, echo, conversation, background: body }) = prepared?;
     let asked = of_client(asked, request.headers())?;
     let ignored = ignored_header(&asked.ignored);
-    if let Some(body) = background {
+    if let Some(body) = body {
+        let is_stream = asked.stream;
         let wanted = BackgroundRequest { asked, echo, body };
         let reply = responses::background::begin(&app, &model, caller, wanted).await?;
-        return Ok(with_ignored(HttpResponse::Ok().json(reply), ignored));
+        let reply = if is_stream {
+            let events = background::events_of(app, caller.tenant, first_reply(&reply)?, None);
+            crate::stream::reply(events)
+        } else {
+            HttpResponse::Ok().json(reply)
+        };
+        return Ok(with_ignored(reply, ignored));
     }
     let (is_stream, deadline, tools) = (asked.stream, asked.work.deadline, asked.tools);
     let Ok(handle) = begin(&app, &model, caller, asked.work).await? else { return Ok(late(is_stream)) };
@@ -107,6 +117,12 @@ pub async fn create_response(
     }
     let reply = envelope.kept(is_kept).reply(&handle.relquery().read())?;
     Ok(with_ignored(HttpResponse::Ok().json(reply), ignored))
+}
+
+/// A reply as its ticket has it. By its text: a `Value` has other digits of a number of 32 bits.
+fn first_reply(reply: &ResponseReply) -> Result<Value, RequestError> {
+    let text = serde_json::to_string(reply).map_err(internal)?;
+    serde_json::from_str(&text).map_err(internal)
 }
 
 /// Counts the tokens of a response's input, which is not run.
@@ -162,14 +178,37 @@ async fn read(
 #[derive(Debug, Deserialize)]
 pub struct ResponseQuery {
     stream: Option<String>,
+    starting_after: Option<String>,
 }
 
-/// A response that is kept, or runs in the background.
+impl ResponseQuery {
+    /// Whether events are wanted, and behind which.
+    fn events(&self) -> Result<Option<Option<u64>>, ApiError> {
+        let number = self.starting_after.as_deref().map(str::parse::<u32>).transpose();
+        let Ok(after) = number else {
+            let reason = format!("must be the sequence_number of an event, 0 to {}", u32::MAX);
+            return Err(ApiError::invalid("starting_after", reason));
+        };
+        match self.stream.as_deref() {
+            Some("true") => Ok(Some(after.map(u64::from))),
+            None | Some("false") if after.is_some() => {
+                Err(ApiError::invalid("starting_after", "is only allowed with `stream=true`"))
+            }
+            None | Some("false") => Ok(None),
+            Some(_) => Err(ApiError::invalid("stream", "must be true or false")),
+        }
+    }
+}
+
+/// A response that is kept, or runs in the background; of the latter its events too.
 #[utoipa::path(
     get, path = "/v1/responses/{id}", tag = "openai",
     params(
         ("id" = String, Path),
-        ("stream" = Option<String>, Query, pattern = "^false$", description = "false: a response that began is not streamed")
+        ("stream" = Option<String>, Query, pattern = "^(true|false)$", description = "true: the events of a response \
+            in the background, from the first to the last"),
+        ("starting_after" = Option<u32>, Query, description = "with `stream=true`: the sequence_number of the event \
+            behind which they begin")
     ),
     responses((status = 200, body = ResponseReply), (status = 404, body = ErrorBody)), security(("key" = []))
 )]
@@ -179,8 +218,9 @@ pub async fn response(
     id: Path<String>,
     query: Query<ResponseQuery>,
 ) -> Result<HttpResponse, ApiError> {
-    if query.stream.as_deref().is_some_and(|stream| stream != "false") {
-        return Err(ApiError::invalid("stream", "must be false: ask again until the response is over"));
+    if let Some(after) = query.events()? {
+        let first_reply = responses::background::first_reply(&app, caller.tenant, &id).await?;
+        return Ok(crate::stream::reply(background::events_of(app, caller.tenant, first_reply, after)));
     }
     let found = responses::find(&app, caller.tenant, &id).await?;
     Ok(HttpResponse::Ok().content_type(ContentType::json()).body(found.reply))

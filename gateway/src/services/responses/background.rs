@@ -2,7 +2,8 @@
 //!
 //! Each has a ticket from its first reply on: with that reply, and with the request, whose input is the whole
 //! conversation. The ticket's one row is the reply with the answer. Whoever asks is told what stands in the ticket, so that a
-//! crash takes nothing back. Must not know HTTP.
+//! crash takes nothing back; whoever reads along is told of the answer as it grows, and of the end as the ticket has it.
+//! Must not know HTTP.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +21,7 @@ use serving::traces::Origin;
 use store::{NewTicket, StoredResponse, Ticket, TicketRow, TicketState, UnixMillis};
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::running::RunningResponse;
 use super::{listed, not_kept};
 use crate::json::JsonFields;
 use crate::models::ServedModel;
@@ -38,7 +40,7 @@ pub(crate) const KIND: &str = store::RESPONSE;
 const PREFIX: &str = "resp-";
 
 /// Time between two looks whether a response was called off at another gateway, or taken over by it.
-const LOOK: Duration = Duration::from_secs(5);
+pub(crate) const LOOK: Duration = Duration::from_secs(5);
 
 /// A response that is to run in the background.
 pub(crate) struct BackgroundRequest {
@@ -56,6 +58,9 @@ struct KeptRequest {
     body: Map<String, Value>,
     /// The first reply.
     reply: Value,
+    /// What its answer is drawn by, so that one that begins anew says what its readers were told.
+    #[serde(default)]
+    seed: Option<u64>,
 }
 
 impl KeptRequest {
@@ -102,12 +107,13 @@ async fn begin_one(
     BackgroundRequest { asked, echo, body }: BackgroundRequest,
 ) -> Result<ResponseReply, RequestError> {
     let runtime = Arc::clone(&model.runtime);
+    let seed = seed_of(&asked.work);
     let handle = submit::submit(&runtime, caller, asked.work, Resumed::default()).await?;
     let envelope = ResponseEnvelope::new(handle.relquery(), model.model(), echo).calling(asked.tools);
     let reply = envelope.queued();
     // By its text: a `Value` has other digits of a number of 32 bits.
     let text = serde_json::to_string(&reply).map_err(internal)?;
-    let kept = KeptRequest { body, reply: serde_json::from_str(&text).map_err(internal)? };
+    let kept = KeptRequest { body, reply: serde_json::from_str(&text).map_err(internal)?, seed };
     let now = UnixMillis(app.runtime.shared.clock.unix_ms());
     let ticket = NewTicket {
         id: &reply.id,
@@ -120,8 +126,15 @@ async fn begin_one(
     };
     // Where it cannot be written the handle is dropped, which ends the work.
     tickets::create(&app, ticket, &[], now).await?;
-    tokio::spawn(follow((app, runtime), (handle.release(), envelope), None));
+    let response = RunningResponse { relquery: handle.release(), envelope: Arc::new(envelope) };
+    follow((app, runtime), response, None);
     Ok(reply)
+}
+
+/// What the answer is drawn by.
+fn seed_of(work: &Prepared) -> Option<u64> {
+    let row = work.parts.first()?.rows.first()?;
+    Some(row.item.seed)
 }
 
 /// Goes on with a response that a restart, or another server's end, interrupted; `alone` is kept until its answer is
@@ -138,7 +151,7 @@ pub(crate) async fn resume(
         return Ok(());
     }
     let id = relquery::parse_id(PREFIX, &ticket.id).ok_or(RequestError::Internal)?;
-    let KeptRequest { body, reply } = KeptRequest::of(&ticket)?;
+    let KeptRequest { body, reply, seed } = KeptRequest::of(&ticket)?;
     let fields = JsonFields::of(body);
     let (arrival, tenant) = (app.runtime.shared.clock.now(), ticket.tenant);
     let model = app.models.of_request(&fields)?;
@@ -146,43 +159,61 @@ pub(crate) async fn resume(
     // What went before stands in the input.
     let previous = Some(PreviousResponse::default());
     let PreparedResponse { asked, echo, .. } = openai::response(context, fields, previous)?;
-    let work = Prepared { deadline: None, ..asked.work };
+    let mut work = Prepared { deadline: None, ..asked.work };
+    for row in work.parts.iter_mut().flat_map(|part| &mut part.rows) {
+        row.item.seed = seed.unwrap_or(row.item.seed);
+    }
     let runtime = Arc::clone(&model.runtime);
     let handle = submit::submit(&runtime, caller, work, Resumed { id: Some(id), rows: Vec::new() }).await?;
     let mut envelope = ResponseEnvelope::new(handle.relquery(), model.model(), echo).calling(asked.tools);
     if let Some(created) = reply["created_at"].as_u64() {
         envelope = envelope.created_at(created);
     }
-    tokio::spawn(follow((Arc::clone(app), runtime), (handle.release(), envelope), alone));
+    let response = RunningResponse { relquery: handle.release(), envelope: Arc::new(envelope) };
+    follow((Arc::clone(app), runtime), response, alone);
     Ok(())
 }
 
-/// Writes the end of a response once there is one.
-async fn follow(
+/// Writes the end of a response once there is one. Who reads it meanwhile finds it.
+fn follow(
     (app, runtime): (Arc<App>, Arc<Runtime>),
-    (relquery, envelope): (Arc<RelQueryState>, ResponseEnvelope),
+    response: RunningResponse,
+    alone: Option<OwnedSemaphorePermit>,
+) {
+    app.responses.enter(response.clone());
+    tokio::spawn(async move {
+        follow_to_end((&app, &runtime), &response, alone).await;
+        app.responses.leave(&response.relquery);
+        // Its readers look for its end in its ticket.
+        response.relquery.notify();
+    });
+}
+
+async fn follow_to_end(
+    (app, runtime): (&App, &Runtime),
+    RunningResponse { relquery, envelope }: &RunningResponse,
     alone: Option<OwnedSemaphorePermit>,
 ) {
     let id = envelope.id();
-    while tokio::time::timeout(LOOK, ownership::finished(&relquery)).await.is_err() {
-        match lease_of(&app, relquery.tenant, &id).await {
+    while tokio::time::timeout(LOOK, ownership::finished(relquery)).await.is_err() {
+        match lease_of(app, relquery.tenant, &id).await {
             TicketLease::Held => {}
             TicketLease::Over => {
-                ownership::cancel(&runtime, &relquery);
+                ownership::cancel(runtime, relquery);
             }
             TicketLease::Lost => {
                 tracing::warn!(ticket = id, "a response is another gateway's now: it ends here");
                 // Nobody called it off: should it come back, it is taken up anew.
                 runtime.registry.remove(relquery.id);
-                ownership::cancel(&runtime, &relquery);
+                ownership::cancel(runtime, relquery);
                 return;
             }
         }
     }
-    let end = end_of(&relquery.read(), &envelope);
+    let end = end_of(&relquery.read(), envelope);
     // A server that shuts down has not failed: the next start goes on.
     let Some(end) = end else { return };
-    write_end(&app, &id, end).await;
+    write_end(app, &id, end).await;
     drop(alone);
     relquery.show_all();
     // What is told of it stands in its ticket. Where that was lost to another gateway, it may come back.
@@ -267,6 +298,33 @@ pub(super) async fn find(
     find_ticket(app, tenant, id).await?.map(|ticket| shown(app, &ticket)).transpose()
 }
 
+/// The first reply of a tenant's response, which its events begin with.
+pub(crate) async fn first_reply(app: &App, tenant: TenantId, id: &str) -> Result<Value, RequestError> {
+    let Some(found) = find_ticket(app, tenant, id).await? else {
+        super::find(app, tenant, id).await?;
+        return Err(RequestError::invalid("stream", "must be false: this response was not in the background"));
+    };
+    Ok(KeptRequest::of(&found)?.reply)
+}
+
+/// The reply of a tenant's response that is over; none while it is not.
+pub(crate) async fn last_reply(app: &App, tenant: TenantId, id: &str) -> Result<Option<Value>, RequestError> {
+    let now = UnixMillis(app.runtime.shared.clock.unix_ms());
+    // Asked first: a ticket may be large.
+    match stored(app.runtime.store.ticket_holder(tenant, id, now).await)? {
+        Some((TicketState::Running, _)) => return Ok(None),
+        Some(_) => {}
+        None => return Err(not_kept(id)),
+    }
+    let found = find(app, tenant, id).await?.ok_or_else(|| not_kept(id))?;
+    serde_json::from_str(&found.reply).map(Some).map_err(internal)
+}
+
+/// A tenant's response, while it runs here.
+pub(crate) fn running(app: &App, tenant: TenantId, id: &str) -> Option<RunningResponse> {
+    app.responses.get(tenant, relquery::parse_id(PREFIX, id)?)
+}
+
 /// Calls a response off, and tells how it stands then: one that is over stays as it is.
 pub(crate) async fn cancel(app: &App, tenant: TenantId, id: &str) -> Result<StoredResponse, RequestError> {
     let Some(found) = find_ticket(app, tenant, id).await? else {
@@ -318,7 +376,7 @@ fn has_begun(app: &App, ticket: &Ticket) -> bool {
 
 /// A response as its ticket has it.
 fn shown(app: &App, ticket: &Ticket) -> Result<StoredResponse, RequestError> {
-    let KeptRequest { body, mut reply } = KeptRequest::of(ticket)?;
+    let KeptRequest { body, mut reply, .. } = KeptRequest::of(ticket)?;
     let said = body.get("input").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let input = serde_json::to_string(&listed(&ticket.id, said)).map_err(internal)?;
     let (status, answer) = match ticket.state {

@@ -104,7 +104,7 @@ impl MessageEnvelope {
     pub(super) fn read(&self, text: &str, is_over: bool) -> ReadAnswer {
         match &self.tools {
             Some(tools) => tools.read(text, is_over),
-            None => ReadAnswer { content: text.to_owned(), is_said_first: true, calls: Vec::new() },
+            None => ReadAnswer::of_text(text),
         }
     }
 

@@ -155,12 +155,8 @@ impl ResponseRequest {
     }
 }
 
-/// Refuses what has no meaning where nobody waits.
+/// Refuses what has no meaning where the work goes on whoever waits.
 fn refuse_waiting(common: &Common) -> Result<(), RequestError> {
-    if common.stream {
-        let reason = "cannot be combined with `background`: ask for the response by its id";
-        return Err(RequestError::invalid("stream", reason));
-    }
     match common.deadline {
         Some(_) => {
             Err(RequestError::invalid("deadline_ms", "has no meaning with `background`: nobody waits"))
@@ -267,6 +263,16 @@ fn items_of(input: Value) -> Result<Vec<Value>, RequestError> {
         Value::Array(items) => Ok(items),
         _ => Err(RequestError::invalid("input", "must be a string or an array of items")),
     }
+}
+
+/// The items of a conversation before an answer: what came before, and the input.
+pub(crate) fn all_said(
+    previous: Option<&PreviousResponse>,
+    input: Option<Value>,
+) -> Result<Vec<Value>, RequestError> {
+    let earlier = previous.map(|previous| previous.items.as_slice()).unwrap_or_default();
+    let input = input.map_or_else(|| Ok(Vec::new()), items_of)?;
+    Ok(earlier.iter().cloned().chain(input).map(as_listed).collect())
 }
 
 /// The conversation that instructions, what came before and input are, as a chat has it.
@@ -525,7 +531,6 @@ mod tests {
             (r#"{"input":"a","store":"yes"}"#, "store"),
             (r#"{"input":"a","background":true,"store":false}"#, "background"),
             (r#"{"input":"a","background":"yes"}"#, "background"),
-            (r#"{"input":"a","background":true,"stream":true}"#, "stream"),
             (r#"{"input":"a","background":true,"deadline_ms":9}"#, "deadline_ms"),
             (r#"{"input":"a","return_token_ids":true}"#, "return_token_ids"),
             (r#"{"input":"a","truncation":"auto"}"#, "truncation"),

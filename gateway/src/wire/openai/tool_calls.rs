@@ -46,7 +46,25 @@ pub struct ReadAnswer {
     pub content: String,
     /// Whether some of that stands before the first call.
     pub is_said_first: bool,
+    /// Bytes of it that do, where there are calls.
+    bytes_before: usize,
     pub calls: Vec<ReadCall>,
+}
+
+impl ReadAnswer {
+    /// An answer that calls nothing.
+    pub fn of_text(text: &str) -> Self {
+        Self { content: text.to_owned(), is_said_first: true, ..Self::default() }
+    }
+
+    /// What it says before its calls, and behind the first of them.
+    pub fn said_around(&self) -> (&str, &str) {
+        if self.calls.is_empty() {
+            return (&self.content, "");
+        }
+        let (before, behind) = self.content.split_at_checked(self.bytes_before).unwrap_or_default();
+        (before, behind.trim_start_matches('\n'))
+    }
 }
 
 /// A call, as far as it is written.
@@ -273,8 +291,9 @@ fn behind_id(text: &str) -> &str {
 
 /// An answer of texts and the calls between them.
 fn of_said(said: &[&str], calls: Vec<ReadCall>) -> ReadAnswer {
-    let is_said_first = said.first().is_some_and(|text| !text.trim().is_empty());
-    ReadAnswer { content: joined(said), is_said_first, calls }
+    let first = said.first().map_or("", |text| text.trim_end());
+    let is_said_first = !first.is_empty();
+    ReadAnswer { content: joined(said), is_said_first, bytes_before: first.len(), calls }
 }
 
 /// Texts that are not blank, without white space around them, a line each; the first keeps its beginning, which a
@@ -447,7 +466,7 @@ mod tests {
 </tool_call>"#;
         let second = r#"<tool_call>{"arguments": {}, "name": "add"}</tool_call>"#;
         let answer = read(&hermes, &format!("I look.\n{first}\n{second}\n Done. "));
-        assert_eq!(answer.content, "I look.\nDone.");
+        assert_eq!((answer.content.as_str(), answer.said_around()), ("I look.\nDone.", ("I look.", "Done.")));
         let expected =
             [call("find", r#"{"text": "a } \" <tool_call>", "n": [1, {"é": null}]}"#), call("add", "{}")];
         assert_eq!(answer.calls, expected);

@@ -8,6 +8,7 @@ pub mod faulty;
 pub mod program;
 pub mod replica;
 pub mod watcher;
+pub mod websocket;
 pub mod words;
 
 use std::path::PathBuf;

@@ -1,0 +1,118 @@
+//! The events of a response in the background, as server-sent events.
+//!
+//! A reader reads the response at its own pace, as other streams do, and its leaving ends nothing. What it is told
+//! follows from the answer ([`BackgroundEvents`]); the end is told as the response's ticket has it, so that a crash takes
+//! nothing back. Of one that another gateway runs it is told the end.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix_web::web::{Bytes, Data};
+use base::TenantId;
+use futures_util::Stream;
+use serde_json::Value;
+use serving::error::RequestError;
+use tokio::sync::watch;
+
+use crate::services::responses::background::{self, LOOK};
+use crate::services::responses::running::RunningResponse;
+use crate::state::App;
+use crate::wire::openai::BackgroundEvents;
+
+struct BackgroundReader {
+    app: Data<App>,
+    tenant: TenantId,
+    id: String,
+    events: BackgroundEvents,
+    /// While it runs here.
+    running: Option<(RunningResponse, watch::Receiver<u64>)>,
+    /// Whether all was told.
+    is_over: bool,
+}
+
+/// The events of a tenant's response whose first reply this is, behind the event `after`.
+pub(super) fn events_of(
+    app: Data<App>,
+    tenant: TenantId,
+    first_reply: Value,
+    after: Option<u64>,
+) -> impl Stream<Item = Result<Bytes, Infallible>> {
+    let id = first_reply["id"].as_str().unwrap_or_default().to_owned();
+    let events = BackgroundEvents::new(first_reply, after);
+    let reader = BackgroundReader { app, tenant, id, events, running: None, is_over: false };
+    futures_util::stream::unfold(reader, |mut reader| async move {
+        let events = reader.next().await?;
+        Some((Ok(Bytes::from(events)), reader))
+    })
+}
+
+impl BackgroundReader {
+    async fn next(&mut self) -> Option<String> {
+        while !self.is_over {
+            let (events, may_be_over) = self.look();
+            if !events.is_empty() {
+                return Some(events);
+            }
+            if may_be_over && let Some(end) = self.end().await {
+                self.is_over = true;
+                // Nothing, where the reader has the last event.
+                return Some(end).filter(|end| !end.is_empty());
+            }
+            if !self.has_changed().await {
+                return Some(": waiting\n\n".into());
+            }
+        }
+        None
+    }
+
+    /// What is new, and whether there may be no more here.
+    fn look(&mut self) -> (String, bool) {
+        if self.running.as_ref().is_none_or(|(response, _)| response.relquery.read().is_over()) {
+            self.find_anew();
+        }
+        let Some((response, version)) = &mut self.running else { return (self.events.begun(), true) };
+        version.mark_unchanged();
+        let state = response.relquery.read();
+        (self.events.look(&response.envelope, &state), state.is_over())
+    }
+
+    /// Finds what runs here of it: it may have left, or have been taken up anew.
+    fn find_anew(&mut self) {
+        let Some(found) = background::running(&self.app, self.tenant, &self.id) else {
+            self.running = None;
+            return;
+        };
+        let is_known = |(known, _): &(RunningResponse, _)| Arc::ptr_eq(&known.relquery, &found.relquery);
+        if !self.running.as_ref().is_some_and(is_known) {
+            let version = found.relquery.follow();
+            self.running = Some((found, version));
+        }
+    }
+
+    /// The end, once it stands in the ticket; or why none is told here.
+    async fn end(&mut self) -> Option<String> {
+        let why = match background::last_reply(&self.app, self.tenant, &self.id).await {
+            Ok(Some(reply)) => return Some(self.events.end(&reply)),
+            // A server that shuts down has not ended it: it is told at the next one.
+            Ok(None) | Err(RequestError::NoDatabase) if self.app.runtime.is_draining() => {
+                RequestError::ShuttingDown
+            }
+            Ok(None) | Err(RequestError::NoDatabase) => return None,
+            Err(error) => error,
+        };
+        Some(self.events.error(&why))
+    }
+
+    /// Waits for news; `false`: there is none for a while, or none that is heard of here.
+    async fn has_changed(&mut self) -> bool {
+        let silence = Duration::from_millis(self.app.config.server.keep_alive_ms.0);
+        match &mut self.running {
+            Some((_, version)) => tokio::time::timeout(silence, version.changed()).await.is_ok(),
+            None => {
+                tokio::time::sleep(silence.min(LOOK)).await;
+                false
+            }
+        }
+    }
+}
