@@ -2,8 +2,8 @@
 
 use base::text::{conversation, put_in};
 use base::{
-    After, ChatTemplate, MarkupPart, Piece, RenderedPiece, Role, TextError, TokenId, Tokenizer, ToolCallForm,
-    ToolFields,
+    After, ChatTemplate, MarkupPart, Piece, PromptEnd, RenderedPiece, Role, TextError, TokenId, Tokenizer,
+    ToolCallForm, ToolFields,
 };
 use rayon::prelude::*;
 use serde_json::Value;
@@ -129,6 +129,21 @@ impl Tokenizer for ModelText {
         text
     }
 
+    fn decode_written(&self, tokens: &[TokenId]) -> String {
+        let (mut state, mut text) = (self.start(), String::new());
+        for token in tokens {
+            match self.special(*token) {
+                Some(written) => {
+                    text += &self.flush(&mut state);
+                    text += &written;
+                }
+                None => text += &self.push(&mut state, *token),
+            }
+        }
+        text += &self.flush(&mut state);
+        text
+    }
+
     fn vocab_size(&self) -> u32 {
         self.encoder.vocab()
     }
@@ -173,6 +188,10 @@ impl ChatTemplate for ModelText {
 
     fn with_variables(&self, variables: &str) -> Option<Box<dyn ChatTemplate + '_>> {
         Some(Box::new(self.template.as_ref()?.with_variables(variables)?))
+    }
+
+    fn ending(&self, end: PromptEnd) -> Option<Box<dyn ChatTemplate + '_>> {
+        self.template.as_ref()?.ending(end)
     }
 
     fn render_rows(&self, roles: &[Role], rows: &[Vec<&str>]) -> Vec<Result<Vec<RenderedPiece>, TextError>> {
