@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use base::{
-    ChatTemplate, Compiled, Generation, Span, SpanKind, Time, TokenCount, TokenId, ToolCallForm, WorkItem,
+    ChatTemplate, Compiled, Generation, PromptEnd, Role, Span, SpanKind, Time, TokenCount, TokenId,
+    ToolCallForm, WorkItem,
 };
 use ir::{Lowered, Plan, RowProblem};
 use serde_json::{Map, Value};
@@ -27,7 +28,7 @@ use crate::wire::anthropic;
 use crate::wire::openai::{
     Api, CallReader, ChatRequest, Common, CompletionPrompt, CompletionRequest, LoopHeaders, Message,
     PreviousResponse, PromptFields, PromptReply, ResponseEcho, ResponseRequest, RowPrompts, ToolChoice,
-    ToolRequest, UsageChunks, prompt_reply, template_variables,
+    ToolRequest, UsageChunks, chat as chat_fields, prompt_reply, template_variables,
 };
 use crate::wire::relquery::Order;
 
@@ -184,7 +185,7 @@ pub(crate) fn message_to_count(
 /// A conversation whose next answer is wanted.
 fn conversation(context: RequestContext<'_>, chat: ChatRequest) -> Result<PreparedRequest, RequestError> {
     let app = context.app;
-    let ChatRequest { mut common, messages, mut tools, ignored } = chat;
+    let ChatRequest { mut common, messages, end, echo, mut tools, ignored } = chat;
     if !context.model.model().has_chat {
         return Err(RequestError::invalid("messages", "the model has no chat template: use /v1/completions"));
     }
@@ -224,7 +225,10 @@ fn conversation(context: RequestContext<'_>, chat: ChatRequest) -> Result<Prepar
         })
     });
     let template = template.transpose()?;
-    let mut item = lower_conversation(messages, tools.as_ref(), generation, (lowering, template.as_deref()))?;
+    let ended = ending(end, template.as_deref().unwrap_or(&*model.text))?;
+    let written_by = ended.as_deref().or(template.as_deref());
+    let echoed = echo.then(|| echoed(&messages, end)).flatten();
+    let mut item = lower_conversation(messages, tools.as_ref(), generation, (lowering, written_by))?;
     let room = context_max(lowering).saturating_sub(item.prompt.len() as u64);
     let wanted = common.max_tokens.unwrap_or(app.config.limits.output_tokens_max);
     item.generation =
@@ -239,9 +243,31 @@ fn conversation(context: RequestContext<'_>, chat: ChatRequest) -> Result<Prepar
             Arc::make_mut(&mut row.item.generation).prompt_logprobs = None;
         }
     }
-    let fields = PromptFields { prompt_logprobs, ..PromptFields::default() };
-    let prompt = PromptReply { fields, texts: Vec::new() };
+    let fields = PromptFields { echo, prompt_logprobs, ..PromptFields::default() };
+    let texts = echoed.into_iter().flat_map(|text| std::iter::repeat_n(text, common.n as usize)).collect();
+    let prompt = PromptReply { fields, texts };
     Ok(PreparedRequest { tools: reader, prompt, ..asked.of_loop(client_loop, ignored) })
+}
+
+/// The template with another end, where one is asked for.
+fn ending<'a>(
+    end: PromptEnd,
+    template: &'a dyn ChatTemplate,
+) -> Result<Option<Box<dyn ChatTemplate + 'a>>, RequestError> {
+    if end == PromptEnd::Answer {
+        return Ok(None);
+    }
+    let ended = template.ending(end).ok_or_else(|| {
+        RequestError::invalid(chat_fields::field_of(end), "is not known to the model's chat template")
+    });
+    ended.map(Some)
+}
+
+/// What stands in front of an answer: the last message's text, where the answer is of the same speaker.
+fn echoed(messages: &[Message], end: PromptEnd) -> Option<Arc<str>> {
+    let last = messages.last()?;
+    let is_same = end != PromptEnd::Answer || last.role == Role::Assistant;
+    is_same.then(|| last.content.as_str().into())
 }
 
 /// The prompt of a conversation.

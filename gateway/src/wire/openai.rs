@@ -5,7 +5,7 @@
 //! change nothing (`user`, a penalty of 0) are accepted. Must not know sockets.
 
 mod adjustments;
-mod chat;
+pub(crate) mod chat;
 mod chunks;
 mod completion;
 mod constrained;

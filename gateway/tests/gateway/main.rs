@@ -18,6 +18,7 @@ mod client_loops;
 mod collector;
 mod common;
 mod constraints;
+mod continued;
 mod corpora;
 mod dashboards;
 mod deadlines;

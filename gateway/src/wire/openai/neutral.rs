@@ -68,8 +68,6 @@ const CHAT: &[(&str, Neutral)] = &[
     ("reasoning_effort", Neutral::Words(&["none"])),
     ("verbosity", Neutral::Words(&["medium"])),
     ("web_search_options", Neutral::Never("web search is not supported")),
-    ("add_generation_prompt", Neutral::True),
-    ("continue_final_message", Neutral::False),
 ];
 
 /// Fields of an assistant's message that a client sends back as it got them.
