@@ -10,6 +10,7 @@ use utoipa::openapi::{Content, PathItem, Ref, RefOr, Response};
 use utoipa::{Modify, OpenApi};
 
 use crate::error::ErrorBody;
+use crate::routes::other_names::other_names;
 use crate::routes::{
     admin, batches, cells, corpora, embeddings, files, known_models, live, messages, openai, ops, prompts,
     query, relqueries, replicas, schemas, sign_ins, sql, uploads, workbooks,
@@ -48,10 +49,8 @@ use crate::wire::query::reply::QueryList;
         openai::responses::response_input_items,
         embeddings::embeddings,
         embeddings::score,
-        embeddings::score_as_vllm,
         embeddings::rerank,
-        embeddings::rerank_as_vllm,
-        embeddings::rerank_as_cohere,
+        embeddings::pooling,
         known_models::list,
         files::upload,
         files::list,
@@ -113,7 +112,7 @@ use crate::wire::query::reply::QueryList;
         ops::usage,
     ),
     components(schemas(ErrorBody, BudgetReply, QueryList)),
-    modifiers(&Keys, &Operations)
+    modifiers(&Keys, &OtherNames, &Operations)
 )]
 pub struct Document;
 
@@ -132,6 +131,22 @@ impl Modify for Keys {
         let scheme = SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build());
         let components = document.components.get_or_insert_with(Default::default);
         components.add_security_scheme("key", scheme);
+    }
+}
+
+/// Adds each route under its other names.
+struct OtherNames;
+
+impl Modify for OtherNames {
+    fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
+        let paths = &mut document.paths.paths;
+        for (route, name) in other_names() {
+            let Some(mut item) = paths.get(route).cloned() else { continue };
+            for (_, operation) in operations(&mut item) {
+                operation.description = Some(format!("Another name of `{route}`."));
+            }
+            paths.insert(name.to_owned(), item);
+        }
     }
 }
 
@@ -236,6 +251,10 @@ mod tests {
                 let is_open = operation.security.is_none();
                 assert!(is_open || operation.responses.responses.contains_key("401"), "{method} {path}");
             }
+        }
+        for (route, name) in other_names() {
+            assert!(document.paths.paths.contains_key(route), "{route} is no route");
+            assert!(document.paths.paths.contains_key(name), "{name} is in the document");
         }
         assert!(ids.contains("get_cells_by_id") && ids.contains("post_chat_completions"), "{ids:?}");
     }

@@ -119,7 +119,7 @@ mod tests {
     }
 
     /// Each schema of a body with what reads it, and fields that it asks for and that are none of the body's.
-    const READERS: [(&str, BodyReader, &[&str]); 24] = [
+    const READERS: [(&str, BodyReader, &[&str]); 25] = [
         ("RelQueryRequest", |f, c| RelQueryRequest::read(f, c).map(drop), &[]),
         ("CellsRequest", |f, c| cells::CellsRequest::read(f, c, CellsConfig::default()).map(drop), &[]),
         ("CompletionRequest", |f, c| CompletionRequest::read(f, c).map(drop), &[]),
@@ -173,6 +173,13 @@ mod tests {
         (
             "EmbeddingsRequest",
             |f, c| EmbeddingsRequest::read(f, embedding(c.limits, &RetrievalConfig::default())).map(drop),
+            &[],
+        ),
+        (
+            "PoolingRequest",
+            |f, c| {
+                EmbeddingsRequest::read_pooling(f, embedding(c.limits, &RetrievalConfig::default())).map(drop)
+            },
             &[],
         ),
         (
