@@ -44,6 +44,10 @@ pub trait Tokenizer: Send + Sync {
     /// [`After::Nothing`] all the same. A chat template writes its own: nothing goes before
     /// [`ChatTemplate::frame`]'s pieces.
     fn prompt_start(&self) -> Vec<TokenId>;
+    /// How a token stands in the vocabulary; its text where nothing else is known.
+    fn vocabulary_name(&self, token: TokenId) -> String {
+        self.decode_written(&[token])
+    }
 
     /// Tokens of a prompt that is markup alone.
     fn encode_markup(&self, text: &str) -> Vec<TokenId> {

@@ -13,7 +13,7 @@ use crate::error::ErrorBody;
 use crate::routes::other_names::other_names;
 use crate::routes::{
     admin, batches, cells, corpora, embeddings, files, known_models, live, messages, openai, ops, prompts,
-    query, relqueries, replicas, schemas, sign_ins, sql, uploads, workbooks,
+    query, relqueries, replicas, schemas, sign_ins, sql, tokenize, uploads, workbooks,
 };
 use crate::wire::budget::BudgetReply;
 use crate::wire::query::reply::QueryList;
@@ -51,6 +51,8 @@ use crate::wire::query::reply::QueryList;
         embeddings::score,
         embeddings::rerank,
         embeddings::pooling,
+        tokenize::tokenize,
+        tokenize::detokenize,
         known_models::list,
         files::upload,
         files::list,
@@ -106,6 +108,7 @@ use crate::wire::query::reply::QueryList;
         ops::healthz,
         ops::health_as_vllm,
         ops::readyz,
+        ops::version,
         ops::metrics,
         ops::scheduler,
         ops::catalogue,

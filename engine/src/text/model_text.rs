@@ -151,6 +151,10 @@ impl Tokenizer for ModelText {
     fn prompt_start(&self) -> Vec<TokenId> {
         self.prompt_start.clone()
     }
+
+    fn vocabulary_name(&self, token: TokenId) -> String {
+        self.encoder.piece(token).or_else(|| self.encoder.special(token)).unwrap_or_default()
+    }
 }
 
 impl ChatTemplate for ModelText {

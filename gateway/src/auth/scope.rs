@@ -44,7 +44,7 @@ fn scope_of(pattern: &str) -> RouteScope {
     match version {
         Some("v1") => {}
         // vLLM's routes without a version.
-        Some("pooling") => return RouteScope::Group("completions"),
+        Some("pooling" | "tokenize" | "detokenize") => return RouteScope::Group("completions"),
         // Pages, documents and metrics ask for no key, or show more to who has one.
         Some("metrics") => return RouteScope::Group("admin"),
         _ => return RouteScope::All,
@@ -119,6 +119,8 @@ mod tests {
             ("/v1/messages/count_tokens", "completions"),
             ("/v1/rerank", "completions"),
             ("/pooling", "completions"),
+            ("/tokenize", "completions"),
+            ("/detokenize", "completions"),
             ("/v1/batches/{id}/cancel", "batches"),
             ("/v1/uploads/{id}/parts", "files"),
             ("/v1/usage/tenants", "admin"),

@@ -22,6 +22,7 @@ pub mod schemas;
 pub mod sign_ins;
 pub mod sql;
 pub(crate) mod start;
+pub mod tokenize;
 pub mod uploads;
 pub mod workbooks;
 
@@ -56,6 +57,7 @@ pub fn configure(routes: &mut ServiceConfig) {
     openai::configure(routes);
     messages::configure(routes);
     embeddings::configure(routes);
+    tokenize::configure(routes);
     known_models::configure(routes);
     schemas::configure(routes);
     sql::configure(routes);

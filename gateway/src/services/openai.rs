@@ -211,22 +211,13 @@ fn conversation(context: RequestContext<'_>, chat: ChatRequest) -> Result<Prepar
     // for one token is asked first; then as much is given as the context leaves, and an answer that meets its
     // end says `length`.
     let mut generation = Generation { output_max: TokenCount(1), ..(*common.sampling.generation).clone() };
-    let (model, field) = (lowering.model, template_variables::FIELD);
+    let model = lowering.model;
     // Those that are sent messages write the conversation themselves.
     let variables =
         generation.template_variables.take_if(|_| model.runs != Runs::Fleet(PromptForm::Messages));
-    let template = variables.map(|variables| {
-        let template = model.text.with_variables(&variables);
-        template.ok_or_else(|| {
-            RequestError::invalid(
-                field,
-                "the model's chat template takes no variables, or not these: the text of a special token",
-            )
-        })
-    });
-    let template = template.transpose()?;
-    let ended = ending(end, template.as_deref().unwrap_or(&*model.text))?;
-    let written_by = ended.as_deref().or(template.as_deref());
+    let template = with_variables(model, variables.as_deref())?;
+    let other_end = ended(end, template.as_deref().unwrap_or(&*model.text))?;
+    let written_by = other_end.as_deref().or(template.as_deref());
     let echoed = echo.then(|| echoed(&messages, end)).flatten();
     let mut item = lower_conversation(messages, tools.as_ref(), generation, (lowering, written_by))?;
     let room = context_max(lowering).saturating_sub(item.prompt.len() as u64);
@@ -249,18 +240,32 @@ fn conversation(context: RequestContext<'_>, chat: ChatRequest) -> Result<Prepar
     Ok(PreparedRequest { tools: reader, prompt, ..asked.of_loop(client_loop, ignored) })
 }
 
+/// The model's chat template with these variables, where there are any.
+pub(crate) fn with_variables<'a>(
+    model: &'a Model,
+    variables: Option<&str>,
+) -> Result<Option<Box<dyn ChatTemplate + 'a>>, RequestError> {
+    let Some(variables) = variables else { return Ok(None) };
+    let template = model.text.with_variables(variables).ok_or_else(|| {
+        let reason =
+            "the model's chat template takes no variables, or not these: the text of a special token";
+        RequestError::invalid(template_variables::FIELD, reason)
+    });
+    template.map(Some)
+}
+
 /// The template with another end, where one is asked for.
-fn ending<'a>(
+pub(crate) fn ended<'a>(
     end: PromptEnd,
     template: &'a dyn ChatTemplate,
 ) -> Result<Option<Box<dyn ChatTemplate + 'a>>, RequestError> {
     if end == PromptEnd::Answer {
         return Ok(None);
     }
-    let ended = template.ending(end).ok_or_else(|| {
+    let other = template.ending(end).ok_or_else(|| {
         RequestError::invalid(chat_fields::field_of(end), "is not known to the model's chat template")
     });
-    ended.map(Some)
+    other.map(Some)
 }
 
 /// What stands in front of an answer: the last message's text, where the answer is of the same speaker.

@@ -20,6 +20,7 @@ mod response_request;
 pub(crate) mod template_variables;
 mod text_offsets;
 pub(crate) mod token_ids;
+mod tokenize;
 mod tool_calls;
 mod tools;
 
@@ -39,6 +40,7 @@ pub use response_request::{PREVIOUS, PreviousResponse, ResponseEcho, ResponseReq
 use serving::error::RequestError;
 use serving::model::Model;
 pub use token_ids::RowPrompts;
+pub use tokenize::{DetokenizeReply, DetokenizeRequest, TokenizeInput, TokenizeReply, TokenizeRequest};
 pub use tool_calls::{CallReader, ReadAnswer, ReadCall, TAGS};
 pub use tools::{Tool, ToolCall, ToolChoice, ToolPart, ToolRequest};
 

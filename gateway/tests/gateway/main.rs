@@ -80,6 +80,7 @@ mod tickets;
 mod tier;
 mod tls;
 mod token_ids;
+mod tokenize;
 mod tools;
 mod traces;
 mod uploads;

@@ -128,6 +128,11 @@ pub(super) fn finish(
             return fields.bad(name, reason);
         }
     }
+    left_out(fields, unknown)
+}
+
+/// What nobody took of a request is unknown: it is refused, or told.
+pub(super) fn left_out(fields: JsonFields, unknown: UnknownFields) -> Result<Vec<String>, RequestError> {
     match unknown {
         UnknownFields::Refuse => fields.finish().map(|()| Vec::new()),
         UnknownFields::Warn => Ok(fields.left()),
