@@ -8,7 +8,7 @@ use super::openai::{ignored_header, with_ignored};
 use crate::auth::Authenticated;
 use crate::error::{ApiError, Refusals};
 use crate::routes::{ask, post_only};
-use crate::services::tokenize::{self as lower, Told};
+use crate::services::tokenize::{self as lower, ReplyWithIgnored};
 use crate::state::App;
 use crate::wire::openai::{DetokenizeReply, TokenizeReply};
 
@@ -36,7 +36,8 @@ pub async fn tokenize(
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let (_, Told { reply, ignored }) = ask((&app, caller), &request, payload, lower::tokenize).await?;
+    let (_, ReplyWithIgnored { reply, ignored }) =
+        ask((&app, caller), &request, payload, lower::tokenize).await?;
     Ok(with_ignored(HttpResponse::Ok().json(reply), ignored_header(&ignored)))
 }
 
@@ -57,6 +58,7 @@ pub async fn detokenize(
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let (_, Told { reply, ignored }) = ask((&app, caller), &request, payload, lower::detokenize).await?;
+    let (_, ReplyWithIgnored { reply, ignored }) =
+        ask((&app, caller), &request, payload, lower::detokenize).await?;
     Ok(with_ignored(HttpResponse::Ok().json(reply), ignored_header(&ignored)))
 }

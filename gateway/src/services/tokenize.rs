@@ -15,7 +15,7 @@ use crate::wire::openai::{
 
 /// A reply, with the names of fields that were left out.
 #[derive(Debug)]
-pub(crate) struct Told<T> {
+pub(crate) struct ReplyWithIgnored<T> {
     pub(crate) reply: T,
     pub(crate) ignored: Vec<String>,
 }
@@ -24,7 +24,7 @@ pub(crate) struct Told<T> {
 pub(crate) fn tokenize(
     context: RequestContext<'_>,
     fields: JsonFields,
-) -> Result<Told<TokenizeReply>, RequestError> {
+) -> Result<ReplyWithIgnored<TokenizeReply>, RequestError> {
     let model = with_ids(context)?;
     let asked = TokenizeRequest::read(fields, context.validation())?;
     let mut tokens = if asked.starts_prompt { model.text.prompt_start() } else { Vec::new() };
@@ -47,17 +47,17 @@ pub(crate) fn tokenize(
         }
     }
     let reply = TokenizeReply::new(&tokens, model, asked.tells_names);
-    Ok(Told { reply, ignored: asked.ignored })
+    Ok(ReplyWithIgnored { reply, ignored: asked.ignored })
 }
 
 /// A body of `/detokenize`.
 pub(crate) fn detokenize(
     context: RequestContext<'_>,
     fields: JsonFields,
-) -> Result<Told<DetokenizeReply>, RequestError> {
+) -> Result<ReplyWithIgnored<DetokenizeReply>, RequestError> {
     let model = with_ids(context)?;
     let DetokenizeRequest { tokens, ignored } = DetokenizeRequest::read(fields, context.validation())?;
-    Ok(Told { reply: DetokenizeReply { prompt: model.text.decode_written(&tokens) }, ignored })
+    Ok(ReplyWithIgnored { reply: DetokenizeReply { prompt: model.text.decode_written(&tokens) }, ignored })
 }
 
 /// The model, where its tokens are known here.
