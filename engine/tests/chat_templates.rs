@@ -107,22 +107,22 @@ fn a_message_that_is_continued_is_the_conversation_up_to_its_last_letter() {
     const SAID: &str = "Yes, it is";
     for (name, case) in &expected().templates {
         let (text, _) = text_of(name, case);
-        let written = |end, said: &str| {
+        let ended = |end, said: &str| {
             let template = text.ending(end).expect("it is a template");
             let pieces = template.render(&[(Role::User, "Sure?"), (Role::Assistant, said)]);
             written(&pieces.unwrap_or_else(|error| panic!("{name}: {error}")))
         };
-        let closed = written(PromptEnd::Message, SAID);
-        let open = written(PromptEnd::Text, SAID);
+        let closed = ended(PromptEnd::Message, SAID);
+        let open = ended(PromptEnd::Text, SAID);
         assert!(open.ends_with(SAID), "{name}: {open:?}");
         let rest = closed.strip_prefix(&open);
         assert!(rest.is_some_and(|rest| !rest.is_empty()), "{name}: {closed:?} closes {open:?}");
         // White space at its end stays where the template leaves it there, and nothing comes in its place.
-        let blank = written(PromptEnd::Text, &format!("{SAID} "));
+        let blank = ended(PromptEnd::Text, &format!("{SAID} "));
         assert!(blank == open || blank == format!("{open} "), "{name}: {blank:?}");
         let answered = text.render(&[(Role::User, "Sure?"), (Role::Assistant, SAID)]);
         let answered = answered.unwrap_or_else(|error| panic!("{name}: {error}"));
-        assert_eq!(self::written(&answered), written(PromptEnd::Answer, SAID), "{name}");
+        assert_eq!(written(&answered), ended(PromptEnd::Answer, SAID), "{name}");
     }
 }
 
