@@ -220,12 +220,11 @@ fn operations(item: &mut PathItem) -> impl Iterator<Item = (&'static str, &mut O
         .filter_map(|(method, operation)| Some((method, operation.as_mut()?)))
 }
 
-/// Paths that are other names of paths of `/v1`, which have the plain ids.
-const AS_VLLM: [&str; 2] = ["/score", "/rerank"];
-
 /// The name of an operation: `get_cells_by_id` of `GET /v1/cells/{id}`.
 fn operation_id(method: &str, path: &str) -> String {
-    let suffix = AS_VLLM.contains(&path).then(|| "as_vllm".to_owned());
+    // Without its version such a name would have the id of the route that it is of.
+    let is_bare = |(route, name): (&str, &str)| name == path && route.strip_prefix("/v1") == Some(name);
+    let suffix = other_names().any(is_bare).then(|| "as_vllm".to_owned());
     let path = path.strip_prefix("/v1").unwrap_or(path);
     let parts = path.split('/').filter(|part| !part.is_empty()).map(|part| {
         let named = part.strip_prefix('{').and_then(|name| name.strip_suffix('}'));
