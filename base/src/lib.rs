@@ -24,8 +24,8 @@ pub use step::{
     RowError, RowOutcome, Run, SampleSpec, Sampled, Slot, StepOutcome,
 };
 pub use text::{
-    After, ChatTemplate, MarkupPart, Piece, RenderedPiece, Role, TextError, Tokenizer, ToolCallForm,
-    ToolFields,
+    After, ChatTemplate, MarkupPart, Piece, PromptEnd, RenderedPiece, Role, TextError, Tokenizer,
+    ToolCallForm, ToolFields,
 };
 pub use units::{Bytes, Millis, Money, Nanos, Time, TokenCount};
 pub use work::{

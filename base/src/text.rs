@@ -44,6 +44,10 @@ pub trait Tokenizer: Send + Sync {
     /// [`After::Nothing`] all the same. A chat template writes its own: nothing goes before
     /// [`ChatTemplate::frame`]'s pieces.
     fn prompt_start(&self) -> Vec<TokenId>;
+    /// How a token stands in the vocabulary; its text where nothing else is known.
+    fn vocabulary_name(&self, token: TokenId) -> String {
+        self.decode_written(&[token])
+    }
 
     /// Tokens of a prompt that is markup alone.
     fn encode_markup(&self, text: &str) -> Vec<TokenId> {
@@ -185,6 +189,18 @@ pub fn put_in(pieces: &[Piece], contents: &[&str]) -> Vec<RenderedPiece> {
     pieces.iter().map(rendered).collect()
 }
 
+/// Where a rendered conversation ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PromptEnd {
+    /// Where the assistant's answer begins.
+    #[default]
+    Answer,
+    /// Behind the last message: no answer begins.
+    Message,
+    /// Behind the last message's text, which the output continues.
+    Text,
+}
+
 /// A chat template or a tokenizer that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TextError {
@@ -227,6 +243,12 @@ pub trait ChatTemplate: Send + Sync {
         None
     }
 
+    /// The same template for conversations that end there; `None` where it knows no other end than an answer's
+    /// beginning.
+    fn ending(&self, _end: PromptEnd) -> Option<Box<dyn ChatTemplate + '_>> {
+        None
+    }
+
     /// Conversations of these roles, each with its contents; a place to share work among them.
     fn render_rows(&self, roles: &[Role], rows: &[Vec<&str>]) -> Vec<Result<Vec<RenderedPiece>, TextError>> {
         rows.iter().map(|contents| self.render(&conversation(roles, contents))).collect()
@@ -236,6 +258,27 @@ pub trait ChatTemplate: Send + Sync {
 /// Messages of these roles and contents.
 pub fn conversation<'a>(roles: &[Role], contents: &[&'a str]) -> Vec<(Role, &'a str)> {
     roles.iter().copied().zip(contents.iter().copied()).collect()
+}
+
+/// A template with another end, where its frames write a message as markup, content and markup, and behind the last
+/// message one piece of markup that begins the answer.
+#[derive(Clone, Copy, Debug)]
+pub struct EndedFrames<T> {
+    pub template: T,
+    pub end: PromptEnd,
+}
+
+impl<T: ChatTemplate> ChatTemplate for EndedFrames<T> {
+    fn frame(&self, roles: &[Role]) -> Result<Vec<Piece>, TextError> {
+        let mut pieces = self.template.frame(roles)?;
+        let left_out = match self.end {
+            PromptEnd::Answer => 0,
+            PromptEnd::Message => 1,
+            PromptEnd::Text => 2,
+        };
+        pieces.truncate(pieces.len().saturating_sub(left_out));
+        Ok(pieces)
+    }
 }
 
 /// A byte-level tokenizer for tests: token `b` is byte `b`; [`ByteText::END`] ends a row.
@@ -299,11 +342,27 @@ impl ChatTemplate for ByteText {
         pieces.push(Piece::Markup("[assistant]".into()));
         Ok(pieces)
     }
+
+    fn ending(&self, end: PromptEnd) -> Option<Box<dyn ChatTemplate + '_>> {
+        Some(Box::new(EndedFrames { template: *self, end }))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_conversation_ends_where_it_is_told_to() {
+        let said = |end| {
+            let template = ByteText.ending(end).expect("it knows all ends");
+            let pieces = template.render(&[(Role::User, "a"), (Role::Assistant, "b ")]).expect("it renders");
+            pieces.iter().map(RenderedPiece::text).collect::<String>()
+        };
+        assert_eq!(said(PromptEnd::Answer), "[user]a<end>[assistant]b <end>[assistant]");
+        assert_eq!(said(PromptEnd::Message), "[user]a<end>[assistant]b <end>");
+        assert_eq!(said(PromptEnd::Text), "[user]a<end>[assistant]b ");
+    }
 
     #[test]
     fn data_cannot_forge_a_special_token() {

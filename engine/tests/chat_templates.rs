@@ -5,7 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use base::{ChatTemplate as _, RenderedPiece, Role, TokenId, Tokenizer as _, ToolCallForm, ToolFields};
+use base::{
+    ChatTemplate as _, PromptEnd, RenderedPiece, Role, TokenId, Tokenizer as _, ToolCallForm, ToolFields,
+};
 use engine::text::{ModelText, TextFiles};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -97,6 +99,30 @@ fn prompts_are_those_of_transformers_to_the_letter_and_to_the_token() {
         let rows = vec![vec!["\nBe brief. ", " a\n"]; 40];
         let alone = text.render(&[(roles[0], rows[0][0]), (roles[1], rows[0][1])]);
         assert_eq!(text.render_rows(&roles, &rows), vec![alone; 40], "{name}");
+    }
+}
+
+#[test]
+fn a_message_that_is_continued_is_the_conversation_up_to_its_last_letter() {
+    const SAID: &str = "Yes, it is";
+    for (name, case) in &expected().templates {
+        let (text, _) = text_of(name, case);
+        let ended = |end, said: &str| {
+            let template = text.ending(end).expect("it is a template");
+            let pieces = template.render(&[(Role::User, "Sure?"), (Role::Assistant, said)]);
+            written(&pieces.unwrap_or_else(|error| panic!("{name}: {error}")))
+        };
+        let closed = ended(PromptEnd::Message, SAID);
+        let open = ended(PromptEnd::Text, SAID);
+        assert!(open.ends_with(SAID), "{name}: {open:?}");
+        let rest = closed.strip_prefix(&open);
+        assert!(rest.is_some_and(|rest| !rest.is_empty()), "{name}: {closed:?} closes {open:?}");
+        // White space at its end stays where the template leaves it there, and nothing comes in its place.
+        let blank = ended(PromptEnd::Text, &format!("{SAID} "));
+        assert!(blank == open || blank == format!("{open} "), "{name}: {blank:?}");
+        let answered = text.render(&[(Role::User, "Sure?"), (Role::Assistant, SAID)]);
+        let answered = answered.unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(written(&answered), ended(PromptEnd::Answer, SAID), "{name}");
     }
 }
 

@@ -10,9 +10,10 @@ use utoipa::openapi::{Content, PathItem, Ref, RefOr, Response};
 use utoipa::{Modify, OpenApi};
 
 use crate::error::ErrorBody;
+use crate::routes::other_names::other_names;
 use crate::routes::{
     admin, batches, cells, corpora, embeddings, files, known_models, live, messages, openai, ops, prompts,
-    query, relqueries, replicas, schemas, sign_ins, sql, uploads, workbooks,
+    query, relqueries, replicas, schemas, sign_ins, sql, tokenize, uploads, workbooks,
 };
 use crate::wire::budget::BudgetReply;
 use crate::wire::query::reply::QueryList;
@@ -49,10 +50,10 @@ use crate::wire::query::reply::QueryList;
         openai::responses::response_input_items,
         embeddings::embeddings,
         embeddings::score,
-        embeddings::score_as_vllm,
         embeddings::rerank,
-        embeddings::rerank_as_vllm,
-        embeddings::rerank_as_cohere,
+        embeddings::pooling,
+        tokenize::tokenize,
+        tokenize::detokenize,
         known_models::list,
         files::upload,
         files::list,
@@ -108,13 +109,14 @@ use crate::wire::query::reply::QueryList;
         ops::healthz,
         ops::health_as_vllm,
         ops::readyz,
+        ops::version,
         ops::metrics,
         ops::scheduler,
         ops::catalogue,
         ops::usage,
     ),
     components(schemas(ErrorBody, BudgetReply, QueryList)),
-    modifiers(&Keys, &Operations)
+    modifiers(&Keys, &OtherNames, &Operations)
 )]
 pub struct Document;
 
@@ -133,6 +135,22 @@ impl Modify for Keys {
         let scheme = SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build());
         let components = document.components.get_or_insert_with(Default::default);
         components.add_security_scheme("key", scheme);
+    }
+}
+
+/// Adds each route under its other names.
+struct OtherNames;
+
+impl Modify for OtherNames {
+    fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
+        let paths = &mut document.paths.paths;
+        for (route, name) in other_names() {
+            let Some(mut item) = paths.get(route).cloned() else { continue };
+            for (_, operation) in operations(&mut item) {
+                operation.description = Some(format!("Another name of `{route}`."));
+            }
+            paths.insert(name.to_owned(), item);
+        }
     }
 }
 
@@ -203,12 +221,11 @@ fn operations(item: &mut PathItem) -> impl Iterator<Item = (&'static str, &mut O
         .filter_map(|(method, operation)| Some((method, operation.as_mut()?)))
 }
 
-/// Paths that are other names of paths of `/v1`, which have the plain ids.
-const AS_VLLM: [&str; 2] = ["/score", "/rerank"];
-
 /// The name of an operation: `get_cells_by_id` of `GET /v1/cells/{id}`.
 fn operation_id(method: &str, path: &str) -> String {
-    let suffix = AS_VLLM.contains(&path).then(|| "as_vllm".to_owned());
+    // Without its version such a name would have the id of the route that it is of.
+    let is_bare = |(route, name): (&str, &str)| name == path && route.strip_prefix("/v1") == Some(name);
+    let suffix = other_names().any(is_bare).then(|| "as_vllm".to_owned());
     let path = path.strip_prefix("/v1").unwrap_or(path);
     let parts = path.split('/').filter(|part| !part.is_empty()).map(|part| {
         let named = part.strip_prefix('{').and_then(|name| name.strip_suffix('}'));
@@ -237,6 +254,10 @@ mod tests {
                 let is_open = operation.security.is_none();
                 assert!(is_open || operation.responses.responses.contains_key("401"), "{method} {path}");
             }
+        }
+        for (route, name) in other_names() {
+            assert!(document.paths.paths.contains_key(route), "{route} is no route");
+            assert!(document.paths.paths.contains_key(name), "{name} is in the document");
         }
         assert!(ids.contains("get_cells_by_id") && ids.contains("post_chat_completions"), "{ids:?}");
     }

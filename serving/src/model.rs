@@ -4,11 +4,11 @@
 
 use std::sync::Arc;
 
-use base::{ChatTemplate, ConstraintCompiler, SectionReuse, TokenCount, TokenId, Tokenizer};
+use base::{ChatTemplate, ConstraintCompiler, PromptEnd, SectionReuse, TokenCount, TokenId, Tokenizer};
 use ir::Tags;
 
 use crate::config::PromptForm;
-use crate::replicas::text::{PlainText, TEMPLATE_TOKENS_MAX};
+use crate::replicas::text::{PlainText, PromptText, TEMPLATE_TOKENS_MAX};
 
 /// Text and tokens of a model, chat template included.
 pub trait Text: Tokenizer + ChatTemplate {}
@@ -103,10 +103,15 @@ impl Model {
     }
 
     /// Refuses a prompt that cannot be sent to those that run it: servers that take messages take no text
-    /// outside of them.
+    /// outside of them, and answer them.
     pub fn check_prompt(&self, tokens: &[TokenId]) -> Result<(), String> {
         match self.runs {
-            Runs::Fleet(PromptForm::Messages) => PlainText::said(tokens).map(drop),
+            Runs::Fleet(PromptForm::Messages) => match PlainText::said(tokens)? {
+                PromptText::Text(_) | PromptText::Messages(_, PromptEnd::Answer) => Ok(()),
+                PromptText::Messages(_, PromptEnd::Message | PromptEnd::Text) => {
+                    Err("the prompt does not end where an answer begins".into())
+                }
+            },
             Runs::Fleet(PromptForm::Tokens) | Runs::Engine => Ok(()),
         }
     }

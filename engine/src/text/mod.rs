@@ -4,6 +4,8 @@
 
 mod decode;
 mod encode;
+#[cfg(test)]
+mod ending_tests;
 mod incremental;
 #[cfg(test)]
 mod join_tests;

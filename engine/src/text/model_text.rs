@@ -2,8 +2,8 @@
 
 use base::text::{conversation, put_in};
 use base::{
-    After, ChatTemplate, MarkupPart, Piece, RenderedPiece, Role, TextError, TokenId, Tokenizer, ToolCallForm,
-    ToolFields,
+    After, ChatTemplate, MarkupPart, Piece, PromptEnd, RenderedPiece, Role, TextError, TokenId, Tokenizer,
+    ToolCallForm, ToolFields,
 };
 use rayon::prelude::*;
 use serde_json::Value;
@@ -153,6 +153,10 @@ impl Tokenizer for ModelText {
     fn prompt_start(&self) -> Vec<TokenId> {
         self.prompt_start.clone()
     }
+
+    fn vocabulary_name(&self, token: TokenId) -> String {
+        self.encoder.piece(token).or_else(|| self.encoder.special(token)).unwrap_or_default()
+    }
 }
 
 impl ChatTemplate for ModelText {
@@ -190,6 +194,10 @@ impl ChatTemplate for ModelText {
 
     fn with_variables(&self, variables: &str) -> Option<Box<dyn ChatTemplate + '_>> {
         Some(Box::new(self.template.as_ref()?.with_variables(variables)?))
+    }
+
+    fn ending(&self, end: PromptEnd) -> Option<Box<dyn ChatTemplate + '_>> {
+        self.template.as_ref()?.ending(end)
     }
 
     fn render_rows(&self, roles: &[Role], rows: &[Vec<&str>]) -> Vec<Result<Vec<RenderedPiece>, TextError>> {

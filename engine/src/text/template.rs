@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use base::{ChatTemplate, Piece, RenderedPiece, Role, TextError, ToolCallForm, ToolFields};
+use base::{ChatTemplate, Piece, PromptEnd, RenderedPiece, Role, TextError, ToolCallForm, ToolFields};
 use minijinja::value::merge_maps;
 use minijinja::{Environment, Error, ErrorKind, Value, context};
 
@@ -39,6 +39,8 @@ pub(crate) struct Template {
     pub(crate) tool_call_form: Option<ToolCallForm>,
     /// Variables of the caller's.
     variables: Value,
+    /// Where the conversations that it writes end.
+    end: PromptEnd,
 }
 
 impl ChatTemplate for Template {
@@ -60,6 +62,10 @@ impl ChatTemplate for Template {
         fields: &ToolFields,
     ) -> Result<Vec<RenderedPiece>, TextError> {
         Self::render_tools(self, messages, fields)
+    }
+
+    fn ending(&self, end: PromptEnd) -> Option<Box<dyn ChatTemplate + '_>> {
+        Some(Box::new(Self { end, ..self.clone() }))
     }
 }
 
@@ -97,7 +103,14 @@ impl Template {
             .map_err(|error| CheckpointError::malformed(NAME, error))?;
         let own = names.reserved.iter().enumerate().filter(|(_, name)| source.contains(name.as_str()));
         let own = own.map(|(number, _)| number).collect();
-        Ok(Self { environment, names, own, tool_call_form: tool_call_form(source), variables: context! {} })
+        Ok(Self {
+            environment,
+            names,
+            own,
+            tool_call_form: tool_call_form(source),
+            variables: context! {},
+            end: PromptEnd::Answer,
+        })
     }
 
     /// The same with these variables, JSON text of an object. None of them takes the place of the conversation.
@@ -176,7 +189,10 @@ impl Template {
     ) -> Result<Vec<RenderedPiece>, String> {
         let turns = turns(messages, joins);
         let text = self.text(&turns, tools, &|i| messages[i].1.to_owned()).map_err(|error| reason(&error))?;
-        let pieces = self.pieces(&turns, (messages, tools), &text)?;
+        let mut pieces = self.pieces(&turns, (messages, tools), &text)?;
+        if let (PromptEnd::Text, Some((_, content))) = (self.end, messages.last()) {
+            cut_behind(&mut pieces, messages.len() - 1, content)?;
+        }
         accept(&pieces).map(|()| pieces)
     }
 
@@ -243,7 +259,7 @@ impl Template {
         Some(pieces)
     }
 
-    /// Renders, ending where the answer begins.
+    /// Renders, ending where the answer begins, or with the last message where none is to begin.
     fn text(
         &self,
         turns: &[Turn],
@@ -265,7 +281,7 @@ impl Template {
             messages => turns.iter().map(message).collect::<Vec<Value>>(),
             // Transformers says that there are none, and no documents; templates ask whether they are, or are `none`.
             tools => tools.tools,
-            add_generation_prompt => true,
+            add_generation_prompt => self.end == PromptEnd::Answer,
             bos_token => self.names.bos_token,
             eos_token => self.names.eos_token,
         };
@@ -327,6 +343,34 @@ fn turns(messages: &[(Role, &str)], joins: fn(Role, Role) -> bool) -> Vec<Turn> 
         }
     }
     turns
+}
+
+/// Cuts pieces behind the text of the last message, number `last`. White space at its end stays where the template keeps
+/// it.
+fn cut_behind(pieces: &mut Vec<RenderedPiece>, last: usize, content: &str) -> Result<(), String> {
+    let whole: String = pieces.iter().map(RenderedPiece::text).collect();
+    let is_its =
+        |piece: &RenderedPiece| matches!(piece, RenderedPiece::Content { message, .. } if *message == last);
+    let said = content.trim_matches(python::is_space);
+    let mut end: usize = match pieces.iter().rposition(is_its) {
+        Some(place) => pieces[..=place].iter().map(|piece| piece.text().len()).sum(),
+        // The template minded marks at the ends of this content.
+        None => {
+            let found = whole.rfind(said).filter(|_| !said.is_empty());
+            found.ok_or("it leaves out or changes the last message, which is to be continued")? + said.len()
+        }
+    };
+    let trail = &content[content.trim_end_matches(python::is_space).len()..];
+    if whole[end..].starts_with(trail) {
+        end += trail.len();
+    }
+    pieces.retain_mut(|piece| {
+        let (RenderedPiece::Markup(text) | RenderedPiece::Content { text, .. }) = piece;
+        text.truncate(end);
+        end -= text.len();
+        !text.is_empty()
+    });
+    Ok(())
 }
 
 /// What a person should read of a template's refusal.

@@ -43,8 +43,8 @@ fn scope_of(pattern: &str) -> RouteScope {
     let (version, first, second) = (parts.next(), parts.next().unwrap_or_default(), parts.next());
     match version {
         Some("v1") => {}
-        // Other names of routes of `/v1`.
-        Some("score" | "rerank" | "v2") => return RouteScope::Group("completions"),
+        // vLLM's routes without a version.
+        Some("pooling" | "tokenize" | "detokenize") => return RouteScope::Group("completions"),
         // Pages, documents and metrics ask for no key, or show more to who has one.
         Some("metrics") => return RouteScope::Group("admin"),
         _ => return RouteScope::All,
@@ -123,9 +123,9 @@ mod tests {
             ("/v1/responses", "completions"),
             ("/v1/messages/count_tokens", "completions"),
             ("/v1/rerank", "completions"),
-            ("/score", "completions"),
-            ("/rerank", "completions"),
-            ("/v2/rerank", "completions"),
+            ("/pooling", "completions"),
+            ("/tokenize", "completions"),
+            ("/detokenize", "completions"),
             ("/v1/batches/{id}/cancel", "batches"),
             ("/v1/uploads/{id}/parts", "files"),
             ("/v1/usage/tenants", "admin"),

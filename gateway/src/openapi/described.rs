@@ -105,7 +105,9 @@ mod tests {
     use crate::wire::anthropic;
     use crate::wire::embeddings::{CompareRequest, EmbeddingLimits, EmbeddingsRequest};
     use crate::wire::openai::tests::with_context;
-    use crate::wire::openai::{ChatRequest, CompletionRequest, ResponseRequest};
+    use crate::wire::openai::{
+        ChatRequest, CompletionRequest, DetokenizeRequest, ResponseRequest, TokenizeRequest,
+    };
     use crate::wire::pml::{PromptRequest, SchemaRequest};
     use crate::wire::query::QueryRequest;
     use crate::wire::relquery::RelQueryRequest;
@@ -119,7 +121,7 @@ mod tests {
     }
 
     /// Each schema of a body with what reads it, and fields that it asks for and that are none of the body's.
-    const READERS: [(&str, BodyReader, &[&str]); 24] = [
+    const READERS: [(&str, BodyReader, &[&str]); 27] = [
         ("RelQueryRequest", |f, c| RelQueryRequest::read(f, c).map(drop), &[]),
         ("CellsRequest", |f, c| cells::CellsRequest::read(f, c, CellsConfig::default()).map(drop), &[]),
         ("CompletionRequest", |f, c| CompletionRequest::read(f, c).map(drop), &[]),
@@ -173,6 +175,15 @@ mod tests {
         (
             "EmbeddingsRequest",
             |f, c| EmbeddingsRequest::read(f, embedding(c.limits, &RetrievalConfig::default())).map(drop),
+            &[],
+        ),
+        ("TokenizeRequest", |f, c| TokenizeRequest::read(f, c).map(drop), &["tool_choice.", "chat_template"]),
+        ("DetokenizeRequest", |f, c| DetokenizeRequest::read(f, c).map(drop), &[]),
+        (
+            "PoolingRequest",
+            |f, c| {
+                EmbeddingsRequest::read_pooling(f, embedding(c.limits, &RetrievalConfig::default())).map(drop)
+            },
             &[],
         ),
         (

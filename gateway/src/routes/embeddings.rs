@@ -1,5 +1,5 @@
 //! `/v1/embeddings`, `/v1/score` and `/v1/rerank`: vectors of texts by the embedding model that corpora have, and how
-//! near texts are to each other. The last two also have the other names that they have in vLLM.
+//! near texts are to each other; and `/pooling`, vLLM's shape of vectors.
 
 use actix_web::web::{self, Data, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
@@ -8,39 +8,22 @@ use serving::error::{RequestError, internal};
 use crate::auth::Authenticated;
 use crate::error::{ApiError, Refusals};
 use crate::json::JsonFields;
-use crate::routes::{only_post, read_body};
+use crate::routes::{post_only, read_body};
 use crate::services::corpora;
 use crate::services::embeddings::{Embedded, vectors};
 use crate::state::App;
 use crate::wire::embeddings::{
-    CompareRequest, EmbeddingLimits, EmbeddingsReply, EmbeddingsRequest, RerankReply, ScoresReply,
+    CompareRequest, EmbeddingLimits, EmbeddingsReply, EmbeddingsRequest, PoolingReply, RerankReply,
+    ScoresReply,
 };
 
 /// The routes.
 pub fn configure(routes: &mut ServiceConfig) {
     routes
-        .service(
-            web::resource("/v1/embeddings")
-                .route(web::post().to(embeddings))
-                .default_service(web::to(only_post)),
-        )
-        .service(web::resource("/v1/score").route(web::post().to(score)).default_service(web::to(only_post)))
-        .service(
-            web::resource("/score").route(web::post().to(score_as_vllm)).default_service(web::to(only_post)),
-        )
-        .service(
-            web::resource("/v1/rerank").route(web::post().to(rerank)).default_service(web::to(only_post)),
-        )
-        .service(
-            web::resource("/rerank")
-                .route(web::post().to(rerank_as_vllm))
-                .default_service(web::to(only_post)),
-        )
-        .service(
-            web::resource("/v2/rerank")
-                .route(web::post().to(rerank_as_cohere))
-                .default_service(web::to(only_post)),
-        );
+        .service(post_only("/v1/embeddings", embeddings))
+        .service(post_only("/v1/score", score))
+        .service(post_only("/v1/rerank", rerank))
+        .service(post_only("/pooling", pooling));
 }
 
 /// The vectors of texts.
@@ -68,10 +51,36 @@ pub async fn embeddings(
     Ok(HttpResponse::Ok().json(reply))
 }
 
-/// How near a text is to others.
+/// The vectors of texts in vLLM's shape.
+#[utoipa::path(
+    post, path = "/pooling", tag = "openai",
+    request_body(content = Object, description = "what /v1/embeddings takes, and task (embed)"),
+    responses(
+        (status = 200, body = PoolingReply),
+        (status = 501, body = crate::error::ErrorBody, description = "no embedding model (setting retrieval.model)"),
+        Refusals,
+    ),
+    security(("key" = []))
+)]
+pub async fn pooling(
+    app: Data<App>,
+    Authenticated(caller): Authenticated,
+    request: HttpRequest,
+    payload: Payload,
+) -> Result<HttpResponse, ApiError> {
+    let asked = read(&app, &request, payload, EmbeddingsRequest::read_pooling).await?;
+    let Embedded { model, vectors } = vectors(&app, (caller.tenant, "embeddings"), &asked.texts).await?;
+    let shared = &app.runtime.shared;
+    let made = (shared.ids.next(), shared.clock.unix_ms() / 1_000);
+    let reply = PoolingReply::new(made, &model, &vectors, (asked.dims, asked.encoding));
+    Ok(HttpResponse::Ok().json(reply))
+}
+
+/// How near texts are to others.
 #[utoipa::path(
     post, path = "/v1/score", tag = "openai",
-    request_body(content = Object, description = "model, text_1 (a text), text_2 (a text or several), truncate_prompt_tokens"),
+    request_body(content = Object, description = "model, text_1 (a text, or as many as text_2 has), text_2 (a text or several), \
+        truncate_prompt_tokens; queries and documents or items, or data_1 and data_2, are other names of the two"),
     responses(
         (status = 200, body = ScoresReply),
         (status = 501, body = crate::error::ErrorBody, description = "no embedding model (setting retrieval.model)"),
@@ -87,34 +96,15 @@ pub async fn score(
 ) -> Result<HttpResponse, ApiError> {
     let asked = read(&app, &request, payload, CompareRequest::read_score).await?;
     let Embedded { model, vectors } = vectors(&app, (caller.tenant, "score"), &asked.texts).await?;
-    Ok(HttpResponse::Ok().json(ScoresReply::new(app.runtime.shared.ids.next(), &model, &vectors)))
-}
-
-/// [`score`] under the name without a version that vLLM has for it.
-#[utoipa::path(
-    post, path = "/score", tag = "openai",
-    request_body(content = Object, description = "what /v1/score takes"),
-    responses(
-        (status = 200, body = ScoresReply),
-        (status = 501, body = crate::error::ErrorBody, description = "no embedding model (setting retrieval.model)"),
-        Refusals,
-    ),
-    security(("key" = []))
-)]
-pub async fn score_as_vllm(
-    app: Data<App>,
-    caller: Authenticated,
-    request: HttpRequest,
-    payload: Payload,
-) -> Result<HttpResponse, ApiError> {
-    score(app, caller, request, payload).await
+    let id = app.runtime.shared.ids.next();
+    Ok(HttpResponse::Ok().json(ScoresReply::new(id, &model, (&vectors, asked.firsts))))
 }
 
 /// Documents in the order of their nearness to a question.
 #[utoipa::path(
     post, path = "/v1/rerank", tag = "openai",
     request_body(content = Object, description = "model, query (a text), documents (texts, or objects with a `text`), \
-        top_n (how many are told; all of them), truncate_prompt_tokens"),
+        top_n (how many are told; all of them where it is 0), truncate_prompt_tokens"),
     responses(
         (status = 200, body = RerankReply),
         (status = 501, body = crate::error::ErrorBody, description = "no embedding model (setting retrieval.model)"),
@@ -133,46 +123,6 @@ pub async fn rerank(
     let top = asked.top.unwrap_or(asked.texts.texts.len());
     let reply = RerankReply::new(app.runtime.shared.ids.next(), &model, &asked.texts.texts, (&vectors, top));
     Ok(HttpResponse::Ok().json(reply))
-}
-
-/// [`rerank`] under the name without a version that vLLM has for it.
-#[utoipa::path(
-    post, path = "/rerank", tag = "openai",
-    request_body(content = Object, description = "what /v1/rerank takes"),
-    responses(
-        (status = 200, body = RerankReply),
-        (status = 501, body = crate::error::ErrorBody, description = "no embedding model (setting retrieval.model)"),
-        Refusals,
-    ),
-    security(("key" = []))
-)]
-pub async fn rerank_as_vllm(
-    app: Data<App>,
-    caller: Authenticated,
-    request: HttpRequest,
-    payload: Payload,
-) -> Result<HttpResponse, ApiError> {
-    rerank(app, caller, request, payload).await
-}
-
-/// [`rerank`] under the name that Cohere has for it, and vLLM too.
-#[utoipa::path(
-    post, path = "/v2/rerank", tag = "openai",
-    request_body(content = Object, description = "what /v1/rerank takes"),
-    responses(
-        (status = 200, body = RerankReply),
-        (status = 501, body = crate::error::ErrorBody, description = "no embedding model (setting retrieval.model)"),
-        Refusals,
-    ),
-    security(("key" = []))
-)]
-pub async fn rerank_as_cohere(
-    app: Data<App>,
-    caller: Authenticated,
-    request: HttpRequest,
-    payload: Payload,
-) -> Result<HttpResponse, ApiError> {
-    rerank(app, caller, request, payload).await
 }
 
 /// Reads a body's fields off the connection's thread. Its model is the embedding model, which is none of those that

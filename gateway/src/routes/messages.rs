@@ -34,8 +34,8 @@ pub fn configure(routes: &mut ServiceConfig) {
 /// Answers a conversation.
 #[utoipa::path(
     post, path = "/v1/messages", tag = "anthropic",
-    request_body(content = Object, description = "model, max_tokens, messages (user and assistant; blocks of text, tool_use and \
-        tool_result), system, stop_sequences, temperature, top_p, top_k, stream, tools (custom), tool_choice, output_config.format \
+    request_body(content = Object, description = "model, max_tokens, messages (user and assistant, whose last one is continued; blocks of text, \
+        tool_use and tool_result), system, stop_sequences, temperature, top_p, top_k, stream, tools (custom), tool_choice, output_config.format \
         (json_schema), metadata; beyond Anthropic what /v1/chat/completions takes beyond OpenAI. Errors have Anthropic's shape."),
     responses((status = 200, body = AnthropicMessage), Refusals),
     security(("key" = []))

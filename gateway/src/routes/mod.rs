@@ -12,6 +12,7 @@ pub mod live;
 pub mod messages;
 pub mod openai;
 pub mod ops;
+pub(crate) mod other_names;
 pub mod page;
 pub mod prompts;
 pub mod query;
@@ -21,6 +22,7 @@ pub mod schemas;
 pub mod sign_ins;
 pub mod sql;
 pub(crate) mod start;
+pub mod tokenize;
 pub mod uploads;
 pub mod workbooks;
 
@@ -55,6 +57,7 @@ pub fn configure(routes: &mut ServiceConfig) {
     openai::configure(routes);
     messages::configure(routes);
     embeddings::configure(routes);
+    tokenize::configure(routes);
     known_models::configure(routes);
     schemas::configure(routes);
     sql::configure(routes);
@@ -92,6 +95,17 @@ where
 {
     let head = web::head().to(handler.clone());
     web::resource(path).route(web::get().to(handler)).route(head).default_service(web::to(only_get_head))
+}
+
+/// A resource that answers POST, under all names of its route.
+pub(crate) fn post_only<F, Args>(route: &'static str, handler: F) -> actix_web::Resource
+where
+    F: actix_web::Handler<Args>,
+    Args: actix_web::FromRequest + 'static,
+    F::Output: actix_web::Responder + 'static,
+{
+    let names = other_names::names_of(route);
+    web::resource(names).route(web::post().to(handler)).default_service(web::to(only_post))
 }
 
 /// A number of a query, from 1 to `most`; `usual` where none is given.

@@ -116,7 +116,8 @@ pub async fn completions(
         presence_penalty, frequency_penalty, logit_bias, logprobs, top_logprobs (0 to 20), \
         response_format (json_object, json_schema), stream, stream_options.include_usage; beyond OpenAI: min_p, \
         repetition_penalty, min_tokens, stop_token_ids, include_stop_str_in_output, skip_special_tokens, chat_template_kwargs, \
-        stream_options.continuous_usage_stats, structured_outputs, guided_choice, guided_regex, guided_json, guided_grammar, \
+        continue_final_message, add_generation_prompt, echo, stream_options.continuous_usage_stats, structured_outputs, guided_choice, guided_regex, \
+        guided_json, guided_grammar, \
         constraint, ignore_eos, return_token_ids, return_tokens_as_token_ids, prompt_logprobs, logprob_token_ids, \
         allowed_token_ids, truncate_prompt_tokens, truncation_side, class, cache, deadline_ms. What is not supported is refused by name unless it changes nothing; what is unknown is left out and named in \
         `x-relserve-ignored-fields`, as `openai.unknown_fields` says."),

@@ -34,6 +34,7 @@ pub fn configure(routes: &mut ServiceConfig) {
     health_routes(routes).service(get_and_head(SCRAPED, metrics));
     routes
         .service(get_and_head("/openapi.json", document))
+        .service(get_only("/version", version))
         .service(get_only("/v1/scheduler", scheduler))
         .service(get_only("/v1/catalogue", catalogue))
         .service(get_only("/v1/usage", usage));
@@ -165,6 +166,12 @@ fn is_of_one(line: &str) -> bool {
 
 /// The OpenAPI document of all routes, made at the start.
 pub struct Description(pub serde_json::Value);
+
+/// The server's own version, where vLLM tells its.
+#[utoipa::path(get, path = "/version", tag = "operation", responses((status = 200)))]
+pub async fn version() -> HttpResponse {
+    HttpResponse::Ok().json(json!({ "version": env!("CARGO_PKG_VERSION") }))
+}
 
 async fn document(description: Data<Description>) -> HttpResponse {
     HttpResponse::Ok().json(&description.0)

@@ -29,6 +29,7 @@ pub mod sql;
 pub mod takes;
 pub mod tenancy;
 pub mod tickets;
+pub(crate) mod tokenize;
 mod tools;
 pub mod upkeep;
 pub mod upload_joins;

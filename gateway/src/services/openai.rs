@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use base::{
-    ChatTemplate, Compiled, Generation, Span, SpanKind, Time, TokenCount, TokenId, ToolCallForm, WorkItem,
+    ChatTemplate, Compiled, Generation, PromptEnd, Role, Span, SpanKind, Time, TokenCount, TokenId,
+    ToolCallForm, WorkItem,
 };
 use ir::{Lowered, Plan, RowProblem};
 use serde_json::{Map, Value};
@@ -27,7 +28,7 @@ use crate::wire::anthropic;
 use crate::wire::openai::{
     Api, CallReader, ChatRequest, Common, CompletionPrompt, CompletionRequest, LoopHeaders, Message,
     PreviousResponse, PromptFields, PromptReply, ResponseEcho, ResponseRequest, RowPrompts, ToolChoice,
-    ToolRequest, Truncation, UsageChunks, prompt_reply, template_variables, token_ids,
+    ToolRequest, Truncation, UsageChunks, chat as chat_fields, prompt_reply, template_variables, token_ids,
 };
 use crate::wire::relquery::Order;
 
@@ -233,7 +234,7 @@ pub(crate) fn message_to_count(
 /// A conversation whose next answer is wanted.
 fn conversation(context: RequestContext<'_>, chat: ChatRequest) -> Result<PreparedRequest, RequestError> {
     let app = context.app;
-    let ChatRequest { mut common, messages, mut tools, ignored } = chat;
+    let ChatRequest { mut common, messages, end, echo, mut tools, ignored } = chat;
     if !context.model.model().has_chat {
         return Err(RequestError::invalid("messages", "the model has no chat template: use /v1/completions"));
     }
@@ -259,21 +260,15 @@ fn conversation(context: RequestContext<'_>, chat: ChatRequest) -> Result<Prepar
     // for one token is asked first; then as much is given as the context leaves, and an answer that meets its
     // end says `length`.
     let mut generation = Generation { output_max: TokenCount(1), ..(*common.sampling.generation).clone() };
-    let (model, field) = (lowering.model, template_variables::FIELD);
+    let model = lowering.model;
     // Those that are sent messages write the conversation themselves.
     let variables =
         generation.template_variables.take_if(|_| model.runs != Runs::Fleet(PromptForm::Messages));
-    let template = variables.map(|variables| {
-        let template = model.text.with_variables(&variables);
-        template.ok_or_else(|| {
-            RequestError::invalid(
-                field,
-                "the model's chat template takes no variables, or not these: the text of a special token",
-            )
-        })
-    });
-    let template = template.transpose()?;
-    let item = lower_conversation(messages, tools.as_ref(), generation, (lowering, template.as_deref()))?;
+    let template = with_variables(model, variables.as_deref())?;
+    let other_end = ended(end, template.as_deref().unwrap_or(&*model.text))?;
+    let written_by = other_end.as_deref().or(template.as_deref());
+    let echoed = echo.then(|| echoed(&messages, end)).flatten();
+    let item = lower_conversation(messages, tools.as_ref(), generation, (lowering, written_by))?;
     // Where no limit is named, a token is left for the answer.
     let prompt_max = context_max(lowering).saturating_sub(common.max_tokens.unwrap_or(1));
     let (mut item, _) = truncated(item, lowering, (common.truncation, prompt_max))?;
@@ -294,9 +289,45 @@ fn conversation(context: RequestContext<'_>, chat: ChatRequest) -> Result<Prepar
             Arc::make_mut(&mut row.item.generation).prompt_logprobs = None;
         }
     }
-    let fields = PromptFields { prompt_logprobs, names_ids: common.names_ids, ..PromptFields::default() };
-    let prompt = PromptReply { fields, texts: Vec::new() };
+    let fields = PromptFields { echo, prompt_logprobs, names_ids: common.names_ids, ..PromptFields::default() };
+    let texts = echoed.into_iter().flat_map(|text| std::iter::repeat_n(text, common.n as usize)).collect();
+    let prompt = PromptReply { fields, texts };
     Ok(PreparedRequest { tools: reader, prompt, ..asked.of_loop(client_loop, ignored) })
+}
+
+/// The model's chat template with these variables, where there are any.
+pub(crate) fn with_variables<'a>(
+    model: &'a Model,
+    variables: Option<&str>,
+) -> Result<Option<Box<dyn ChatTemplate + 'a>>, RequestError> {
+    let Some(variables) = variables else { return Ok(None) };
+    let template = model.text.with_variables(variables).ok_or_else(|| {
+        let reason =
+            "the model's chat template takes no variables, or not these: the text of a special token";
+        RequestError::invalid(template_variables::FIELD, reason)
+    });
+    template.map(Some)
+}
+
+/// The template with another end, where one is asked for.
+pub(crate) fn ended<'a>(
+    end: PromptEnd,
+    template: &'a dyn ChatTemplate,
+) -> Result<Option<Box<dyn ChatTemplate + 'a>>, RequestError> {
+    if end == PromptEnd::Answer {
+        return Ok(None);
+    }
+    let other = template.ending(end).ok_or_else(|| {
+        RequestError::invalid(chat_fields::field_of(end), "is not known to the model's chat template")
+    });
+    other.map(Some)
+}
+
+/// What stands in front of an answer: the last message's text, where the answer is of the same speaker.
+fn echoed(messages: &[Message], end: PromptEnd) -> Option<Arc<str>> {
+    let last = messages.last()?;
+    let is_same = end != PromptEnd::Answer || last.role == Role::Assistant;
+    is_same.then(|| last.content.as_str().into())
 }
 
 /// The prompt of a conversation.

@@ -1,4 +1,4 @@
-//! The JSON of `/v1/embeddings` (OpenAI's), `/v1/score` and `/v1/rerank` (vLLM's).
+//! The JSON of `/v1/embeddings` (OpenAI's), `/v1/score`, `/v1/rerank` and `/pooling` (vLLM's).
 
 use base::RelQueryId;
 use base64::Engine as _;
@@ -37,8 +37,8 @@ pub struct Texts {
     /// The model that is asked for, where one is named.
     pub model: Option<String>,
     pub texts: Vec<String>,
-    /// The field that holds them, to be named where one is wrong; with two, the first text's comes first.
-    fields: Vec<&'static str>,
+    /// The fields that hold them, in their order, to be named where one is wrong.
+    fields: Vec<TextField>,
     /// Whether of a text that is too long the beginning is taken.
     pub may_truncate: bool,
 }
@@ -46,13 +46,24 @@ pub struct Texts {
 impl Texts {
     /// What the request calls a text.
     pub fn name(&self, place: usize) -> String {
-        match self.fields[..] {
-            [_, other] if place > 0 => format!("{other}[{}]", place - 1),
-            [only] => format!("{only}[{place}]"),
-            [first, ..] => first.to_owned(),
-            [] => String::new(),
+        let mut place = place;
+        for TextField { name, count, is_list } in &self.fields {
+            if place < *count {
+                return if *is_list { format!("{name}[{place}]") } else { (*name).to_owned() };
+            }
+            place -= count;
         }
+        String::new()
     }
+}
+
+/// A field that holds texts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct TextField {
+    name: &'static str,
+    count: usize,
+    /// Whether they are sent as an array.
+    is_list: bool,
 }
 
 /// A body of `/v1/embeddings`.
@@ -67,7 +78,7 @@ pub struct EmbeddingsRequest {
 impl EmbeddingsRequest {
     /// Reads and checks the fields.
     pub fn read(mut fields: JsonFields, limits: EmbeddingLimits<'_>) -> Result<Self, RequestError> {
-        let texts = take_texts(&mut fields, "input", limits)?;
+        let input = take_texts(&mut fields, "input", limits)?;
         let encoding = match fields.string("encoding_format")?.as_deref() {
             None | Some("float") => Encoding::Float,
             Some("base64") => Encoding::Base64,
@@ -75,44 +86,81 @@ impl EmbeddingsRequest {
         };
         let dims =
             fields.integer("dimensions", 1, limits.dims as u64)?.unwrap_or(limits.dims as u64) as usize;
-        let texts = finish(fields, texts, vec!["input"])?;
+        let texts = finish(fields, vec![input])?;
         Ok(Self { texts, encoding, dims })
+    }
+
+    /// Reads a body of `/pooling`.
+    pub fn read_pooling(mut fields: JsonFields, limits: EmbeddingLimits<'_>) -> Result<Self, RequestError> {
+        match fields.string("task")?.as_deref() {
+            None | Some("embed") => Self::read(fields, limits),
+            Some(_) => fields.bad("task", "must be embed: this model makes one vector of each text"),
+        }
     }
 }
 
-/// A body of `/v1/score` or `/v1/rerank`: the first text is compared with the others.
+/// A body of `/v1/score` or `/v1/rerank`: texts that are compared with others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompareRequest {
+    /// The first texts, then those that they are compared with.
     pub texts: Texts,
+    /// How many first texts there are: one for all others, or one for each.
+    pub firsts: usize,
     /// How many of the others are told, the nearest first.
     pub top: Option<usize>,
 }
 
+/// The fields of `/v1/score` for first texts and for the others, under all names that vLLM has for them.
+const PAIRS: [(&str, &str); 4] =
+    [("text_1", "text_2"), ("queries", "documents"), ("queries", "items"), ("data_1", "data_2")];
+
 impl CompareRequest {
     /// Reads a body of `/v1/score`.
     pub fn read_score(mut fields: JsonFields, limits: EmbeddingLimits<'_>) -> Result<Self, RequestError> {
-        let mut texts = vec![take_text(&mut fields, "text_1", limits)?];
-        texts.extend(take_texts(&mut fields, "text_2", limits)?);
-        Ok(Self { texts: finish(fields, texts, vec!["text_1", "text_2"])?, top: None })
+        let sent = |name: &str| usize::from(fields.get(name).is_some_and(|value| !value.is_null()));
+        // The pair of which most is there; what is there of another is refused by its name.
+        let (first, other) =
+            PAIRS.into_iter().rev().max_by_key(|(one, two)| sent(one) + sent(two)).unwrap_or(PAIRS[0]);
+        let firsts = take_texts(&mut fields, first, limits)?;
+        let others = take_texts(&mut fields, other, limits)?;
+        let (count, wanted) = (firsts.texts.len(), others.texts.len());
+        if count != 1 && count != wanted {
+            let reason = format!(
+                "has {count} texts: one is compared with all of `{other}`, or each with its own of {wanted}"
+            );
+            return fields.bad(first, reason);
+        }
+        Ok(Self { texts: finish(fields, vec![firsts, others])?, firsts: count, top: None })
     }
 
     /// Reads a body of `/v1/rerank`.
     pub fn read_rerank(mut fields: JsonFields, limits: EmbeddingLimits<'_>) -> Result<Self, RequestError> {
-        let mut texts = vec![take_text(&mut fields, "query", limits)?];
-        texts.extend(take_texts(&mut fields, "documents", limits)?);
-        let top = fields.integer("top_n", 1, u64::from(u32::MAX))?;
+        let value = fields.require("query")?;
+        let query = FieldTexts::one("query", text("query".to_owned(), value, limits)?);
+        let documents = take_texts(&mut fields, "documents", limits)?;
+        // As vLLM has it, 0 says nothing.
+        let top = fields.integer("top_n", 0, u64::from(u32::MAX))?.filter(|top| *top > 0);
         fields.bool("return_documents")?;
-        let top = top.map_or(texts.len() - 1, |top| top as usize);
-        Ok(Self { texts: finish(fields, texts, vec!["query", "documents"])?, top: Some(top) })
+        let top = top.map_or(documents.texts.len(), |top| top as usize);
+        Ok(Self { texts: finish(fields, vec![query, documents])?, firsts: 1, top: Some(top) })
+    }
+}
+
+/// What one field holds.
+struct FieldTexts {
+    name: &'static str,
+    is_list: bool,
+    texts: Vec<String>,
+}
+
+impl FieldTexts {
+    fn one(name: &'static str, text: String) -> Self {
+        Self { name, is_list: false, texts: vec![text] }
     }
 }
 
 /// Takes what is left of a request.
-fn finish(
-    mut fields: JsonFields,
-    texts: Vec<String>,
-    names: Vec<&'static str>,
-) -> Result<Texts, RequestError> {
+fn finish(mut fields: JsonFields, sent: Vec<FieldTexts>) -> Result<Texts, RequestError> {
     let model = fields.string("model")?;
     let may_truncate = match fields.take("truncate_prompt_tokens") {
         None => false,
@@ -121,19 +169,22 @@ fn finish(
     };
     fields.take("user");
     fields.finish()?;
-    Ok(Texts { model, texts, fields: names, may_truncate })
+    let field = |one: &FieldTexts| TextField { name: one.name, count: one.texts.len(), is_list: one.is_list };
+    let fields = sent.iter().map(field).collect();
+    let texts = sent.into_iter().flat_map(|one| one.texts).collect();
+    Ok(Texts { model, texts, fields, may_truncate })
 }
 
 /// Takes one text or several.
 fn take_texts(
     fields: &mut JsonFields,
-    name: &str,
+    name: &'static str,
     limits: EmbeddingLimits<'_>,
-) -> Result<Vec<String>, RequestError> {
+) -> Result<FieldTexts, RequestError> {
     let items = match fields.require(name)? {
         Value::Array(items) if items.is_empty() => return fields.bad(name, "must not be empty"),
         Value::Array(items) => items,
-        one => return Ok(vec![text(name.to_owned(), one, limits)?]),
+        one => return Ok(FieldTexts::one(name, text(name.to_owned(), one, limits)?)),
     };
     let limit = limits.limits.rows_max;
     if items.len() > limit {
@@ -141,17 +192,9 @@ fn take_texts(
             .bad(name, format!("has {} texts; at most {limit} are allowed (limits.rows_max)", items.len()));
     }
     let items = items.into_iter().enumerate();
-    items.map(|(place, item)| text(format!("{name}[{place}]"), item, limits)).collect()
-}
-
-/// Takes one text.
-fn take_text(
-    fields: &mut JsonFields,
-    name: &str,
-    limits: EmbeddingLimits<'_>,
-) -> Result<String, RequestError> {
-    let value = fields.require(name)?;
-    text(name.to_owned(), value, limits)
+    let texts = items.map(|(place, item)| text(format!("{name}[{place}]"), item, limits));
+    let texts: Result<Vec<String>, RequestError> = texts.collect();
+    Ok(FieldTexts { name, is_list: true, texts: texts? })
 }
 
 fn text(name: String, value: Value, limits: EmbeddingLimits<'_>) -> Result<String, RequestError> {
@@ -224,24 +267,83 @@ enum VectorReply {
     Base64(String),
 }
 
+impl VectorReply {
+    /// As many of a vector's first numbers as were asked for.
+    fn of(embedding: &Embedding, (dims, encoding): (usize, Encoding)) -> Self {
+        let numbers = cut(&embedding.vector, dims);
+        match encoding {
+            Encoding::Float => Self::Numbers(numbers),
+            Encoding::Base64 => {
+                let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+                Self::Base64(STANDARD.encode(bytes))
+            }
+        }
+    }
+}
+
 impl EmbeddingsReply {
     /// Of vectors that are all cut to as many numbers as were asked for.
     pub fn new(model: &str, vectors: &[Embedding], (dims, encoding): (usize, Encoding)) -> Self {
-        let data = vectors.iter().enumerate().map(|(index, embedding)| {
-            let numbers = cut(&embedding.vector, dims);
-            let embedding = match encoding {
-                Encoding::Float => VectorReply::Numbers(numbers),
-                Encoding::Base64 => {
-                    let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
-                    VectorReply::Base64(STANDARD.encode(bytes))
-                }
-            };
-            EmbeddingReply { object: "embedding", index, embedding }
+        let data = vectors.iter().enumerate().map(|(index, embedding)| EmbeddingReply {
+            index,
+            object: "embedding",
+            embedding: VectorReply::of(embedding, (dims, encoding)),
         });
         Self {
             object: "list",
             data: data.collect(),
             model: model.to_owned(),
+            usage: EmbeddingUsage::of(vectors),
+        }
+    }
+}
+
+/// The reply of `/pooling`.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct PoolingReply {
+    /// `pool-...`.
+    id: String,
+    /// `list`.
+    object: &'static str,
+    /// Unix seconds.
+    created: u64,
+    /// The embedding model.
+    model: String,
+    /// One for each text, in their order.
+    data: Vec<PooledReply>,
+    usage: EmbeddingUsage,
+}
+
+/// A text's vector in vLLM's shape.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct PooledReply {
+    /// The text's number.
+    index: usize,
+    /// `pooling`.
+    object: &'static str,
+    /// Numbers, or their base64.
+    data: VectorReply,
+}
+
+impl PoolingReply {
+    /// Of vectors, written as was asked for; with an id, at a time.
+    pub fn new(
+        (id, created): (RelQueryId, u64),
+        model: &str,
+        vectors: &[Embedding],
+        written: (usize, Encoding),
+    ) -> Self {
+        let data = vectors.iter().enumerate().map(|(index, embedding)| PooledReply {
+            index,
+            object: "pooling",
+            data: VectorReply::of(embedding, written),
+        });
+        Self {
+            id: format!("pool-{}", public_ids::shown(id)),
+            object: "list",
+            created,
+            model: model.to_owned(),
+            data: data.collect(),
             usage: EmbeddingUsage::of(vectors),
         }
     }
@@ -260,13 +362,13 @@ fn cut(vector: &[f32], dims: usize) -> Vec<f32> {
     kept.iter().map(|number| (f64::from(*number) / length) as f32).collect()
 }
 
-/// How near the first vector is to each of the others: the cosine of their angle.
-fn scores(vectors: &[Embedding]) -> Vec<f64> {
-    let Some((first, others)) = vectors.split_first() else { return Vec::new() };
-    let product = |other: &Embedding| {
+/// How near vectors behind the first ones are, each to its own of these or all to the only one: the cosine of their angle.
+fn scores(vectors: &[Embedding], firsts: usize) -> Vec<f64> {
+    let (firsts, others) = vectors.split_at(firsts.min(vectors.len()));
+    let product = |(first, other): (&Embedding, &Embedding)| {
         first.vector.iter().zip(&other.vector).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>()
     };
-    others.iter().map(product).collect()
+    firsts.iter().cycle().zip(others).map(product).collect()
 }
 
 /// The reply of `/v1/score`.
@@ -295,9 +397,9 @@ pub struct ScoreReply {
 }
 
 impl ScoresReply {
-    /// Of the first text's vector and those of the others.
-    pub fn new(id: RelQueryId, model: &str, vectors: &[Embedding]) -> Self {
-        let scores = scores(vectors).into_iter().enumerate();
+    /// Of the vectors of the first texts, so many, and of the others.
+    pub fn new(id: RelQueryId, model: &str, (vectors, firsts): (&[Embedding], usize)) -> Self {
+        let scores = scores(vectors, firsts).into_iter().enumerate();
         Self {
             id: format!("score-{}", public_ids::shown(id)),
             object: "list",
@@ -339,7 +441,7 @@ pub struct RankedDocument {
 impl RerankReply {
     /// Of the question's vector and those of the documents, whose texts stand behind the question's.
     pub fn new(id: RelQueryId, model: &str, texts: &[String], (vectors, top): (&[Embedding], usize)) -> Self {
-        let documents = texts.iter().skip(1).zip(scores(vectors)).enumerate();
+        let documents = texts.iter().skip(1).zip(scores(vectors, 1)).enumerate();
         let mut results: Vec<RankedReply> = documents
             .map(|(index, (text, relevance_score))| RankedReply {
                 index,
@@ -390,6 +492,8 @@ mod tests {
         }
         let documents = r#"{"query":"q","documents":["a",{"text":"b"}],"top_n":1}"#;
         let request = read(documents, CompareRequest::read_rerank).expect("valid");
+        let all = read(&documents.replace("\"top_n\":1", "\"top_n\":0"), CompareRequest::read_rerank);
+        assert_eq!(all.expect("valid").top, Some(2), "as many as there are");
         assert_eq!(
             (&request.texts.texts[..], request.top),
             (&["q", "a", "b"].map(String::from)[..], Some(1))
@@ -398,6 +502,56 @@ mod tests {
             [0, 1, 2].map(|place| request.texts.name(place)),
             ["query", "documents[0]", "documents[1]"]
         );
+    }
+
+    #[test]
+    fn pairs_have_all_their_names_and_are_one_to_all_or_one_to_one() {
+        let read_score = |body: &str| read(body, CompareRequest::read_score);
+        for (first, other) in PAIRS {
+            let request = read_score(&format!(r#"{{"{first}":["a","b"],"{other}":["c",{{"text":"d"}}]}}"#));
+            let request = request.expect("valid");
+            assert_eq!(
+                (&request.texts.texts[..], request.firsts),
+                (&["a", "b", "c", "d"].map(String::from)[..], 2)
+            );
+            assert_eq!(request.texts.name(1), format!("{first}[1]"));
+            assert_eq!(request.texts.name(2), format!("{other}[0]"));
+            let request = read_score(&format!(r#"{{"{first}":"a","{other}":"c"}}"#)).expect("valid");
+            assert_eq!(
+                (request.firsts, request.texts.name(0), request.texts.name(1)),
+                (1, first.to_owned(), other.to_owned())
+            );
+        }
+        for (body, blamed) in [
+            ("{}", "text_1"),
+            (r#"{"text_2":"a"}"#, "text_1"),
+            (r#"{"queries":"a"}"#, "documents"),
+            (r#"{"items":"a"}"#, "queries"),
+            (r#"{"queries":["a","b"],"documents":"c"}"#, "queries"),
+            (r#"{"data_1":[],"data_2":"c"}"#, "data_1"),
+            (r#"{"data_1":"a","data_2":["c",7]}"#, "data_2[1]"),
+            (r#"{"queries":"a","documents":"b","items":"c"}"#, "items"),
+            (r#"{"text_1":"a","text_2":"b","data_1":"c"}"#, "data_1"),
+        ] {
+            match read_score(body) {
+                Err(RequestError::Invalid { field, .. }) => assert_eq!(field, blamed, "{body}"),
+                other => panic!("{body} gave {other:?}"),
+            }
+        }
+        let vector =
+            |numbers: [f32; 2]| Embedding { vector: numbers.to_vec(), tokens: 1, is_truncated: false };
+        let vectors = [[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.6, 0.8]].map(vector);
+        assert_eq!(scores(&vectors, 2), [1.0, f64::from(0.8_f32)]);
+        assert_eq!(scores(&vectors, 1), [0.0, 1.0, f64::from(0.6_f32)]);
+    }
+
+    #[test]
+    fn a_pool_is_of_vectors_alone() {
+        let task = |task: &str| read(&format!(r#"{{"input":"a"{task}}}"#), EmbeddingsRequest::read_pooling);
+        assert_eq!(task("").expect("valid").texts.name(0), "input");
+        assert!(task(r#","task":"embed""#).is_ok());
+        let refused = task(r#","task":"classify""#).expect_err("refused").to_string();
+        assert!(refused.contains("`task`") && refused.contains("embed"), "{refused}");
     }
 
     #[test]

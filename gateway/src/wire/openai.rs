@@ -5,7 +5,7 @@
 //! change nothing (`user`, a penalty of 0) are accepted. Must not know sockets.
 
 mod adjustments;
-mod chat;
+pub(crate) mod chat;
 mod chunks;
 mod completion;
 mod constrained;
@@ -21,6 +21,7 @@ mod response_request;
 pub(crate) mod template_variables;
 mod text_offsets;
 pub(crate) mod token_ids;
+mod tokenize;
 mod tool_calls;
 mod tools;
 mod truncation;
@@ -43,6 +44,7 @@ pub use response_request::{PREVIOUS, PreviousResponse, ResponseEcho, ResponseReq
 use serving::error::RequestError;
 use serving::model::Model;
 pub use token_ids::RowPrompts;
+pub use tokenize::{DetokenizeReply, DetokenizeRequest, TokenizeInput, TokenizeReply, TokenizeRequest};
 pub use tool_calls::{CallReader, ReadAnswer, ReadCall, TAGS};
 pub use tools::{Tool, ToolCall, ToolChoice, ToolPart, ToolRequest};
 pub use truncation::Truncation;

@@ -62,6 +62,15 @@ async fn texts_have_the_vectors_that_the_model_gives_them() {
     let listed = server.client.get("/v1/models").await.json();
     let names: Vec<&Value> = listed["data"].as_array().unwrap().iter().map(|model| &model["id"]).collect();
     assert_eq!(names, ["double", "tiny"]);
+    let pooled = post(&server, "/pooling", json!({"model": "tiny", "input": texts, "task": "embed"})).await;
+    assert_eq!(pooled["usage"], reply["usage"]);
+    for (place, one) in pooled["data"].as_array().unwrap().iter().enumerate() {
+        assert_eq!((&one["object"], &one["index"]), (&json!("pooling"), &json!(place)));
+        assert_eq!(one["data"], reply["data"][place]["embedding"]);
+    }
+    let classes = json!({"model": "tiny", "input": texts, "task": "classify"});
+    let refused = server.client.post("/pooling", &classes).await;
+    assert!(refused.status == 400 && refused.error().contains("`task`"), "{}", refused.body);
     let used = post(&server, "/v1/embeddings", json!({"input": "fish"})).await;
     assert_eq!(used["model"], "tiny", "there is one");
 }
@@ -86,6 +95,19 @@ async fn documents_are_ranked_by_their_nearness_to_a_question() {
         let place = result["index"].as_u64().unwrap() as usize;
         assert_eq!(scored["data"][place]["score"], result["relevance_score"], "the same two texts");
     }
+    // Several first texts are each compared with their own.
+    let firsts = ["fish boat river", "tax loan", "river money"];
+    let paired = post(&server, "/score", json!({"queries": firsts, "documents": documents})).await;
+    assert_eq!(paired["data"].as_array().unwrap().len(), 3, "{paired}");
+    assert_eq!(paired["data"][0]["score"], scored["data"][0]["score"]);
+    assert!((paired["data"][2]["score"].as_f64().unwrap() - 1.0).abs() < 1e-5, "{paired}");
+    for (first, other) in [("queries", "items"), ("data_1", "data_2"), ("text_1", "text_2")] {
+        let named = post(&server, "/v1/score", json!({first: firsts, other: documents})).await;
+        assert_eq!(named["data"], paired["data"], "{first} and {other}");
+    }
+    let uneven = json!({"queries": firsts, "documents": documents[..2]});
+    let reply = server.client.post("/score", &uneven).await;
+    assert!(reply.status == 400 && reply.error().contains("`queries`"), "{}", reply.body);
     // The names that vLLM has for them beside.
     let pair = json!({"text_1": "fish boat river", "text_2": documents});
     assert_eq!(post(&server, "/score", pair).await["data"], scored["data"]);
@@ -117,7 +139,7 @@ async fn what_cannot_be_embedded_is_refused_by_name_and_without_a_model_all_of_i
     let beginning = json!({"model": "tiny", "input": long, "truncate_prompt_tokens": -1});
     assert_eq!(post(&server, "/v1/embeddings", beginning).await["data"].as_array().unwrap().len(), 1);
     let without = serve().await;
-    for path in ["/v1/embeddings", "/v1/score", "/v1/rerank", "/score", "/rerank", "/v2/rerank"] {
+    for path in ["/v1/embeddings", "/v1/score", "/v1/rerank", "/score", "/rerank", "/v2/rerank", "/pooling"] {
         let reply = without.client.post(path, &json!({"input": "fish"})).await;
         assert_eq!(reply.status, 501, "{}", reply.body);
         assert!(reply.error().contains("retrieval.model"), "{}", reply.body);

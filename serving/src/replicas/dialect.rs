@@ -3,7 +3,7 @@
 //!
 //! Nothing is dropped in silence: an answer is the answer to what was asked, or the row fails and says why.
 
-use base::{Constraint, Generation, Items};
+use base::{Constraint, Generation, Items, PromptEnd, Role};
 use serde_json::{Map, Value, json};
 
 use super::adjusted;
@@ -11,6 +11,28 @@ use crate::config::Dialect;
 
 /// Longest range of integers that is written as a choice of all of them.
 const CHOICES_MAX: u64 = 1_024;
+
+/// The fields that say where a conversation ends; `last`: who speaks last in it.
+pub fn ending(
+    end: PromptEnd,
+    last: Option<Role>,
+    dialect: Dialect,
+) -> Result<&'static [(&'static str, bool)], String> {
+    let word = match (end, dialect) {
+        (PromptEnd::Answer, _) => return Ok(&[]),
+        (PromptEnd::Message, Dialect::Vllm) => return Ok(&[("add_generation_prompt", false)]),
+        (PromptEnd::Text, Dialect::Vllm) => {
+            return Ok(&[("add_generation_prompt", false), ("continue_final_message", true)]);
+        }
+        // It continues the assistant's messages alone, and answers others.
+        (PromptEnd::Text, Dialect::Sglang) if last == Some(Role::Assistant) => {
+            return Ok(&[("continue_final_message", true)]);
+        }
+        (PromptEnd::Message, _) => "add_generation_prompt",
+        (PromptEnd::Text, _) => "continue_final_message",
+    };
+    Err(format!("servers of dialect \"{}\" do not know {word}", dialect.name()))
+}
 
 /// The fields of a row's generation beyond OpenAI's; `is_chat`: of `/v1/chat/completions`.
 pub fn fields(

@@ -64,7 +64,10 @@ impl RequestStyle {
                     body.insert("prompt".into(), json!(text));
                     COMPLETIONS
                 }
-                PromptText::Messages(messages) => {
+                PromptText::Messages(messages, end) => {
+                    let last = messages.last().map(|(role, _)| *role);
+                    let fields = dialect::ending(end, last, self.dialect)?;
+                    body.extend(fields.iter().map(|(name, value)| ((*name).to_owned(), json!(value))));
                     let message = |(role, content): (base::Role, String)| json!({ "role": role.name(), "content": content });
                     body.insert("messages".into(), messages.into_iter().map(message).collect());
                     CHAT
@@ -127,7 +130,9 @@ impl RequestStyle {
 
 #[cfg(test)]
 mod tests {
-    use base::{ChatTemplate, Constraint, Role, Section, Sees, TokenCount, TokenId, Tokenizer};
+    use std::sync::Arc;
+
+    use base::{ChatTemplate, Constraint, PromptEnd, Role, Section, Sees, TokenCount, TokenId, Tokenizer};
 
     use super::*;
 
@@ -195,6 +200,37 @@ mod tests {
         let ask = style.ask(&item(PlainText.encode_data("go on"), open), 0, 0).expect("it can be asked");
         let body = json!({"model": "m", "prompt": "go on", "max_tokens": 100, "temperature": 0.0});
         assert_eq!(ask, Ask { path: COMPLETIONS, body: with_rest(body), scoring: None });
+    }
+
+    #[test]
+    fn a_conversation_that_is_continued_is_sent_with_the_words_that_the_dialect_has_for_it() {
+        let ask = |dialect, end, roles: &[Role]| {
+            let template = PlainText.ending(end).expect("it knows all ends");
+            let tokens = PlainText.encode_framed(&template.frame(roles).expect("a frame"), &["a", "b"]);
+            let style = RequestStyle { dialect, ..style(PromptForm::Messages) };
+            style.ask(&item(tokens, Generation::default()), 0, 0).map(|ask| {
+                let last = ask.body["messages"][1]["content"].clone();
+                (last, ask.body["add_generation_prompt"].clone(), ask.body["continue_final_message"].clone())
+            })
+        };
+        let (answered, asked) = ([Role::User, Role::Assistant], [Role::Assistant, Role::User]);
+        let (no, yes) = (json!(false), json!(true));
+        let found = ask(Dialect::Vllm, PromptEnd::Text, &answered);
+        assert_eq!(found, Ok((json!("b"), no.clone(), yes.clone())));
+        assert_eq!(ask(Dialect::Vllm, PromptEnd::Message, &asked), Ok((json!("b"), no, Value::Null)));
+        let plain = Ok((json!("b"), Value::Null, Value::Null));
+        assert_eq!(ask(Dialect::Vllm, PromptEnd::Answer, &asked), plain);
+        let found = ask(Dialect::Sglang, PromptEnd::Text, &answered);
+        assert_eq!(found, Ok((json!("b"), Value::Null, yes)), "its template begins no answer then");
+        for (dialect, end, roles, name) in [
+            (Dialect::Sglang, PromptEnd::Text, &asked, "continue_final_message"),
+            (Dialect::Sglang, PromptEnd::Message, &asked, "add_generation_prompt"),
+            (Dialect::Openai, PromptEnd::Text, &answered, "continue_final_message"),
+            (Dialect::LlamaCpp, PromptEnd::Message, &answered, "add_generation_prompt"),
+        ] {
+            let refused = ask(dialect, end, roles).expect_err("it has no word for it");
+            assert!(refused.contains(name) && refused.contains(dialect.name()), "{refused}");
+        }
     }
 
     #[test]

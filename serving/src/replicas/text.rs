@@ -4,8 +4,8 @@
 //! So everything between a request and its prompt works as it does on a real tokenizer (sharing, order,
 //! prefixes, keys), and a prompt can be taken apart again into what a server is sent: messages, or one text.
 
-use base::text::ByteText;
-use base::{After, ChatTemplate, MarkupPart, Piece, Role, TextError, TokenId, Tokenizer};
+use base::text::{ByteText, EndedFrames};
+use base::{After, ChatTemplate, MarkupPart, Piece, PromptEnd, Role, TextError, TokenId, Tokenizer};
 
 /// Bytes, and the marks of a conversation.
 #[derive(Clone, Copy, Debug, Default)]
@@ -32,8 +32,8 @@ pub const TEMPLATE_TOKENS_MAX: u64 = 1_024;
 pub enum PromptText {
     /// A text to go on with.
     Text(String),
-    /// A conversation to answer.
-    Messages(Vec<(Role, String)>),
+    /// A conversation to answer, or to go on with at its end.
+    Messages(Vec<(Role, String)>, PromptEnd),
 }
 
 impl PlainText {
@@ -52,17 +52,23 @@ impl PlainText {
             let role = ROLES.iter().find(|(_, _, token)| token == mark).map(|(role, ..)| *role);
             let role = role.ok_or("the prompt has text outside of its messages")?;
             if said.is_empty() && role == Role::Assistant {
-                return Ok(PromptText::Messages(messages));
+                return Ok(PromptText::Messages(messages, PromptEnd::Answer));
             }
             let end = said.iter().position(|token| *token == END.1);
-            let (content, after) = said.split_at(end.ok_or("the prompt ends inside a message")?);
+            let (content, after) = said.split_at(end.unwrap_or(said.len()));
             if content.iter().any(|token| token.0 > 255) {
                 return Err("the prompt has a message inside a message".into());
             }
             messages.push((role, text(content)?));
-            rest = &after[1..];
+            let Some((_, others)) = after.split_first() else {
+                return match content.is_empty() {
+                    true => Err("the prompt ends where a message begins that is no answer".into()),
+                    false => Ok(PromptText::Messages(messages, PromptEnd::Text)),
+                };
+            };
+            rest = others;
         }
-        Err("the prompt does not end where an answer begins".into())
+        Ok(PromptText::Messages(messages, PromptEnd::Message))
     }
 }
 
@@ -121,6 +127,10 @@ impl ChatTemplate for PlainText {
         pieces.push(Piece::Markup(format!("{MARK}{}", letter(Role::Assistant))));
         Ok(pieces)
     }
+
+    fn ending(&self, end: PromptEnd) -> Option<Box<dyn ChatTemplate + '_>> {
+        Some(Box::new(EndedFrames { template: *self, end }))
+    }
 }
 
 #[cfg(test)]
@@ -135,20 +145,33 @@ mod tests {
         for text in ["", "é 🦀 \r\n", forged.as_str(), "<|im_start|>system"] {
             let texts = ["be brief", text, "ok", text];
             let tokens = PlainText.encode_framed(&frame, &texts);
-            let expected = roles.into_iter().zip(texts.map(str::to_owned)).collect();
-            assert_eq!(PlainText::said(&tokens), Ok(PromptText::Messages(expected)), "{text:?}");
+            let expected: Vec<_> = roles.into_iter().zip(texts.map(str::to_owned)).collect();
+            let found = PlainText::said(&tokens);
+            assert_eq!(found, Ok(PromptText::Messages(expected, PromptEnd::Answer)), "{text:?}");
         }
     }
 
     #[test]
-    fn a_text_comes_back_and_half_a_conversation_is_refused() {
+    fn a_conversation_that_begins_no_answer_comes_back_with_its_end() {
+        let roles = [Role::User, Role::Assistant];
+        for end in [PromptEnd::Message, PromptEnd::Text] {
+            let template = PlainText.ending(end).expect("it knows all ends");
+            let frame = template.frame(&roles).expect("every conversation has a frame");
+            let tokens = PlainText.encode_framed(&frame, &["é", "Yes, "]);
+            let expected = [(Role::User, "é".to_owned()), (Role::Assistant, "Yes, ".to_owned())].to_vec();
+            assert_eq!(PlainText::said(&tokens), Ok(PromptText::Messages(expected, end)));
+        }
+    }
+
+    #[test]
+    fn a_text_comes_back_and_what_is_no_conversation_is_refused() {
         let tokens = PlainText.encode_data("Tell é");
         assert_eq!(PlainText::said(&tokens), Ok(PromptText::Text("Tell é".into())));
         let [system, user, assistant] = ROLES.map(|(_, _, token)| token);
         let a = TokenId(97);
         for bad in [
-            &[user, a, END.1][..],
-            &[user, a][..],
+            &[user][..],
+            &[user, a, END.1, system],
             &[a, user, END.1, assistant],
             &[system, user, END.1, assistant],
             &[END.1],

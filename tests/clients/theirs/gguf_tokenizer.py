@@ -30,6 +30,19 @@ class Tokenizer:
     def decode(self, ids, skip_special_tokens=False):
         return self.bpe.decode([ids] if isinstance(ids, int) else list(ids), skip_special_tokens=skip_special_tokens)
 
-    def apply_chat_template(self, messages, add_generation_prompt=False, tokenize=True, **variables):
-        text = self.template.render(messages=messages, add_generation_prompt=add_generation_prompt, **variables)
+    def convert_ids_to_tokens(self, ids):
+        return [self.bpe.id_to_token(each) for each in ids]
+
+    def apply_chat_template(
+        self,
+        conversation,
+        add_generation_prompt=False,
+        tokenize=True,
+        continue_final_message=False,
+        **variables,
+    ):
+        text = self.template.render(messages=conversation, add_generation_prompt=add_generation_prompt, **variables)
+        if continue_final_message:
+            said = conversation[-1]["content"].strip()
+            text = text[: text.rindex(said) + len(said)]
         return self.encode(text) if tokenize else text

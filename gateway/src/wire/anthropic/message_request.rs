@@ -5,7 +5,7 @@ use serving::error::RequestError;
 
 use crate::json::JsonFields;
 use crate::wire::ValidationContext;
-use crate::wire::openai::{ChatRequest, prompt_reply, token_ids};
+use crate::wire::openai::{ChatRequest, chat, prompt_reply, token_ids};
 
 /// What is left out of a conversation: it is no part of what a model here was told.
 const UNSAID: [&str; 2] = ["thinking", "redacted_thinking"];
@@ -36,11 +36,15 @@ pub fn chat_of(
     }
     token_ids::refuse(&mut fields)?;
     prompt_reply::refuse(&mut fields)?;
+    chat::refuse_echo(&mut fields)?;
     // How hard to try, and how fast: wishes that change nothing here.
     fields.take("inference_geo");
     fields.take("speed");
-    let messages = messages(&mut fields)?;
+    let (messages, is_begun) = messages(&mut fields)?;
     fields.insert("messages", messages);
+    if is_begun {
+        fields.insert("continue_final_message", true.into());
+    }
     if let Some(stops) = fields.take("stop_sequences") {
         fields.insert("stop", stops);
     }
@@ -72,8 +76,8 @@ fn renamed(error: RequestError) -> RequestError {
     RequestError::invalid(found.unwrap_or(field), reason)
 }
 
-/// Takes `system` and `messages`: the messages of a chat.
-fn messages(fields: &mut JsonFields) -> Result<Value, RequestError> {
+/// Takes `system` and `messages`: the messages of a chat, and whether the last of them is an answer that has begun.
+fn messages(fields: &mut JsonFields) -> Result<(Value, bool), RequestError> {
     let mut messages = Vec::new();
     match fields.take("system") {
         None => {}
@@ -89,14 +93,30 @@ fn messages(fields: &mut JsonFields) -> Result<Value, RequestError> {
         Some(_) => return fields.bad("system", "must be a string or an array of text blocks"),
     }
     let Some(items) = fields.array("messages")? else { return fields.bad("messages", "is required") };
-    if items.last().is_some_and(|last| last["role"] == "assistant") {
-        let reason = "must end with a user's message: an answer that has begun is not continued";
-        return fields.bad("messages", reason);
-    }
+    let is_begun = items.last().is_some_and(|last| last["role"] == "assistant");
     for (place, item) in items.into_iter().enumerate() {
         message(&format!("messages[{place}]"), item, &mut messages)?;
     }
-    Ok(Value::Array(messages))
+    let last = messages.last().filter(|last| is_begun && last["role"] == "assistant");
+    let Some(last) = last else { return Ok((Value::Array(messages), false)) };
+    if !last["tool_calls"].is_null() {
+        return fields.bad("messages", "must not end with a call of a tool: what comes of it is not there");
+    }
+    // An answer of which nothing is said yet has not begun.
+    let is_blank = says_nothing(last);
+    if is_blank {
+        messages.pop();
+    }
+    Ok((Value::Array(messages), !is_blank))
+}
+
+/// Whether a message has no text.
+fn says_nothing(message: &Value) -> bool {
+    let is_blank = |text: &Value| text.as_str().is_some_and(|text| text.trim().is_empty());
+    match message["content"].as_array() {
+        Some(parts) => parts.iter().all(|part| is_blank(&part["text"])),
+        None => is_blank(&message["content"]),
+    }
 }
 
 /// Adds what a message says, calls and answers.
@@ -281,7 +301,7 @@ fn take_format(fields: &mut JsonFields) -> Result<(), RequestError> {
 
 #[cfg(test)]
 mod tests {
-    use base::Role;
+    use base::{PromptEnd, Role};
 
     use super::*;
     use crate::config::LimitsConfig;
@@ -326,13 +346,37 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_that_has_begun_is_continued_and_one_of_which_nothing_is_said_is_not() {
+        let read = |last: &str| {
+            let chat = read(&format!(
+                r#"{{"max_tokens":5,"messages":[{{"role":"user","content":"a"}},{{"role":"assistant","content":{last}}}]}}"#
+            ));
+            let chat = chat.expect("valid");
+            (chat.messages.len(), chat.end)
+        };
+        assert_eq!(read(r#""{""#), (2, PromptEnd::Text));
+        let thought = r#"[{"type":"thinking","thinking":"hm","signature":"s"},{"type":"text","text":"b"}]"#;
+        assert_eq!(read(thought), (2, PromptEnd::Text));
+        for nothing in [r#""""#, r#"" \n""#, "[]", r#"[{"type":"text","text":" "}]"#] {
+            assert_eq!(read(nothing), (1, PromptEnd::Answer), "{nothing}");
+        }
+    }
+
+    #[test]
     fn what_is_wrong_has_the_name_that_it_has_here() {
         let ask = r#""max_tokens":5,"messages":[{"role":"user","content":"a"}]"#;
         for (body, blamed) in [
             (r#"{"messages":[{"role":"user","content":"a"}]}"#.to_owned(), "max_tokens"),
             (r#"{"max_tokens":5}"#.to_owned(), "messages"),
             (r#"{"max_tokens":5,"messages":[]}"#.to_owned(), "messages"),
-            (r#"{"max_tokens":5,"messages":[{"role":"assistant","content":"a"}]}"#.to_owned(), "messages"),
+            (r#"{"max_tokens":5,"messages":[{"role":"assistant","content":" "}]}"#.to_owned(), "messages"),
+            (
+                r#"{"max_tokens":5,"messages":[{"role":"user","content":"a"},{"role":"assistant","content":
+                    [{"type":"tool_use","id":"t","name":"f","input":{}}]}]}"#
+                    .to_owned(),
+                "messages",
+            ),
+            (format!(r#"{{{ask},"echo":true}}"#), "echo"),
             (r#"{"max_tokens":5,"messages":[{"role":"root","content":"a"}]}"#.to_owned(), "messages[0].role"),
             (r#"{"max_tokens":5,"messages":[{"role":"user"}]}"#.to_owned(), "messages[0].content"),
             (

@@ -1,6 +1,6 @@
 //! The request of `/v1/chat/completions`.
 
-use base::Role;
+use base::{PromptEnd, Role};
 use serde_json::Value;
 use serving::error::RequestError;
 
@@ -15,6 +15,13 @@ use crate::wire::ValidationContext;
 
 /// Messages of one conversation.
 const MESSAGES_MAX: usize = 1_024;
+
+/// Whether the last message is gone on with.
+const CONTINUES: &str = "continue_final_message";
+/// Whether an answer begins behind it.
+const OPENS: &str = "add_generation_prompt";
+/// Whether the last message's text stands in front of the answer.
+const ECHO: &str = "echo";
 
 /// One message of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +41,10 @@ pub struct ChatRequest {
     pub common: Common,
     /// The conversation. Never empty, and some message says something.
     pub messages: Vec<Message>,
+    /// Where its prompt ends.
+    pub end: PromptEnd,
+    /// Whether the last message's text is told in front of the answer, where the answer is of the same speaker.
+    pub echo: bool,
     /// What may be called, where anything may be.
     pub tools: Option<ToolRequest>,
     /// Fields that are not known.
@@ -50,13 +61,52 @@ impl ChatRequest {
         let tools = ToolRequest::take(&mut fields)?;
         let common = common.with_template_variables(template_variables::take(&mut fields)?);
         let (messages, mut ignored) = take_messages(&mut fields, context.unknown_fields)?;
+        let end = take_end(&mut fields, &messages)?;
+        let echo = fields.bool(ECHO)?.unwrap_or(false);
         ignored.extend(neutral::finish(fields, BodyKind::Chat, context.unknown_fields)?);
-        Ok(Self { common, messages, tools, ignored })
+        Ok(Self { common, messages, end, echo, tools, ignored })
+    }
+}
+
+/// The field that asks for an end.
+pub(crate) fn field_of(end: PromptEnd) -> &'static str {
+    match end {
+        PromptEnd::Text => CONTINUES,
+        PromptEnd::Answer | PromptEnd::Message => OPENS,
+    }
+}
+
+/// Takes where the prompt ends.
+pub(crate) fn take_end(fields: &mut JsonFields, messages: &[Message]) -> Result<PromptEnd, RequestError> {
+    let continues = fields.bool(CONTINUES)?.unwrap_or(false);
+    let opens = fields.bool(OPENS)?;
+    if !continues {
+        return Ok(if opens == Some(false) { PromptEnd::Message } else { PromptEnd::Answer });
+    }
+    if opens == Some(true) {
+        return fields
+            .bad(OPENS, format!("cannot be true beside `{CONTINUES}`, with which no answer begins"));
+    }
+    let can_go_on = |last: &Message| last.tool == ToolPart::Nothing && !last.content.trim().is_empty();
+    if !messages.last().is_some_and(can_go_on) {
+        let reason = "needs a last message with a text, which is neither a call of a tool nor its result";
+        return fields.bad(CONTINUES, reason);
+    }
+    Ok(PromptEnd::Text)
+}
+
+/// Takes `echo` where replies have no place for what was sent.
+pub(crate) fn refuse_echo(fields: &mut JsonFields) -> Result<(), RequestError> {
+    match fields.bool(ECHO)? {
+        None | Some(false) => Ok(()),
+        Some(true) => {
+            fields.bad(ECHO, "is for chats and completions: this route's replies have no place for it")
+        }
     }
 }
 
 /// Takes `messages`, and the names of what is unknown in them.
-fn take_messages(
+pub(crate) fn take_messages(
     fields: &mut JsonFields,
     unknown: UnknownFields,
 ) -> Result<(Vec<Message>, Vec<String>), RequestError> {
@@ -196,6 +246,41 @@ mod tests {
             match read(messages) {
                 Err(RequestError::Invalid { field, .. }) => assert_eq!(field, blamed, "{messages}"),
                 other => panic!("{messages} gave {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_prompt_ends_where_an_answer_begins_unless_it_says_otherwise() {
+        let read = |fields: &str, last: &str| {
+            let messages = format!(r#"[{{"role":"user","content":"a"}},{last}]"#);
+            read(&format!("{messages}{fields}"))
+        };
+        let said = r#"{"role":"assistant","content":"b"}"#;
+        for (fields, end) in [
+            ("", PromptEnd::Answer),
+            (r#","add_generation_prompt":true,"continue_final_message":false"#, PromptEnd::Answer),
+            (r#","add_generation_prompt":false"#, PromptEnd::Message),
+            (r#","add_generation_prompt":false,"continue_final_message":true"#, PromptEnd::Text),
+            (r#","continue_final_message":true"#, PromptEnd::Text),
+        ] {
+            assert_eq!(read(fields, said).expect("valid").end, end, "{fields}");
+        }
+        let continued = r#","continue_final_message":true"#;
+        let both = r#","continue_final_message":true,"add_generation_prompt":true"#;
+        let called = r#"{"role":"assistant","content":"b","tool_calls":[{"id":"1","type":"function",
+            "function":{"name":"f","arguments":"{}"}}]}"#;
+        for (fields, last, blamed) in [
+            (both, said, "add_generation_prompt"),
+            (continued, called, "continue_final_message"),
+            (continued, r#"{"role":"tool","tool_call_id":"1","content":"b"}"#, "continue_final_message"),
+            (continued, r#"{"role":"assistant","content":" "}"#, "continue_final_message"),
+            (r#","continue_final_message":1"#, said, "continue_final_message"),
+            (r#","echo":"yes""#, said, "echo"),
+        ] {
+            match read(fields, last) {
+                Err(RequestError::Invalid { field, .. }) => assert_eq!(field, blamed, "{last}"),
+                other => panic!("{fields} {last} gave {other:?}"),
             }
         }
     }

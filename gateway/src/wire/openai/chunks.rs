@@ -149,6 +149,13 @@ impl Chunker {
                     let chunk = self.envelope.wrap(CHAT_CHUNK, vec![choice], usage);
                     let prompt_token_ids = self.envelope.prompt_token_ids(index);
                     chunks.push(json(&Reply { prompt_token_ids, ..chunk }));
+                    let before = self.envelope.prompt.text(index);
+                    if !before.is_empty() {
+                        let delta = Delta { content: Some(before.to_owned()), ..Delta::default() };
+                        let choice = self.piece(index, delta, NewTokens::default(), None);
+                        let usage = self.usage_so_far(index, 0);
+                        chunks.push(json(&self.envelope.wrap(CHAT_CHUNK, vec![choice], usage)));
+                    }
                 }
                 let mut push = |delta, tokens: NewTokens<'_>, finish_reason| {
                     let choice = self.piece(index, delta, tokens, finish_reason);

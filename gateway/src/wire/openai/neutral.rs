@@ -64,8 +64,6 @@ const CHAT: &[(&str, Neutral)] = &[
     ("reasoning_effort", Neutral::Words(&["none"])),
     ("verbosity", Neutral::Words(&["medium"])),
     ("web_search_options", Neutral::Never("web search is not supported")),
-    ("add_generation_prompt", Neutral::True),
-    ("continue_final_message", Neutral::False),
 ];
 
 /// Fields of an assistant's message that a client sends back as it got them.
@@ -126,6 +124,11 @@ pub(super) fn finish(
             return fields.bad(name, reason);
         }
     }
+    left_out(fields, unknown)
+}
+
+/// What nobody took of a request is unknown: it is refused, or told.
+pub(super) fn left_out(fields: JsonFields, unknown: UnknownFields) -> Result<Vec<String>, RequestError> {
     match unknown {
         UnknownFields::Refuse => fields.finish().map(|()| Vec::new()),
         UnknownFields::Warn => Ok(fields.left()),

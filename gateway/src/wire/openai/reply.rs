@@ -350,14 +350,16 @@ impl Envelope {
     fn message(&self, index: u32, text: &str, end: End) -> (AssistantMessage, &'static str) {
         let message =
             |content, tool_calls| AssistantMessage { role: "assistant", content, refusal: (), tool_calls };
+        let before = self.prompt.text(index);
         let Some(tools) = &self.tools else {
-            return (message(Some(text.to_owned()), Vec::new()), finish_reason(end));
+            return (message(Some(format!("{before}{text}")), Vec::new()), finish_reason(end));
         };
         let answer = tools.read(text, true);
         let reason = tools.finish_reason(&answer, end).unwrap_or_else(|| finish_reason(end));
         let calls = answer.calls.into_iter().enumerate();
         let calls: Vec<_> = calls.map(|(i, call)| call.reply(tools.id(&self.id, index, i))).collect();
-        let content = Some(answer.content).filter(|content| calls.is_empty() || !content.is_empty());
+        let content = Some(format!("{before}{}", answer.content))
+            .filter(|content| calls.is_empty() || !content.is_empty());
         (message(content, calls), reason)
     }
 }

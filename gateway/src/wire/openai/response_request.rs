@@ -6,7 +6,7 @@ use serving::error::RequestError;
 use utoipa::ToSchema;
 
 use super::Common;
-use super::chat::ChatRequest;
+use super::chat::{self, ChatRequest};
 use super::logprobs::TOP_MAX;
 use super::prompt_reply;
 use super::token_ids;
@@ -93,6 +93,7 @@ impl ResponseRequest {
         let background = fields.bool("background")?.unwrap_or(false);
         token_ids::refuse(&mut fields)?;
         prompt_reply::refuse(&mut fields)?;
+        chat::refuse_echo(&mut fields)?;
         match fields.string("truncation")?.as_deref() {
             None | Some("disabled") => {}
             Some(_) => return fields.bad("truncation", "must be disabled: what does not fit is refused"),

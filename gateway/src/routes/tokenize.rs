@@ -1,0 +1,64 @@
+//! vLLM's `/tokenize` and `/detokenize`: the tokens that the model gets of a prompt or a conversation, and the text of
+//! tokens.
+
+use actix_web::web::{Data, Payload, ServiceConfig};
+use actix_web::{HttpRequest, HttpResponse};
+
+use super::openai::{ignored_header, with_ignored};
+use crate::auth::Authenticated;
+use crate::error::{ApiError, Refusals};
+use crate::routes::{ask, post_only};
+use crate::services::tokenize::{self as lower, ReplyWithIgnored};
+use crate::state::App;
+use crate::wire::openai::{DetokenizeReply, TokenizeReply};
+
+/// The routes.
+pub fn configure(routes: &mut ServiceConfig) {
+    routes.service(post_only("/tokenize", tokenize)).service(post_only("/detokenize", detokenize));
+}
+
+/// The tokens of a prompt or of a conversation, which is not run.
+#[utoipa::path(
+    post, path = "/tokenize", tag = "openai",
+    request_body(content = Object, description = "model; prompt (a text), or messages, tools, chat_template_kwargs, \
+        add_generation_prompt and continue_final_message as /v1/chat/completions takes them; add_special_tokens (of a prompt \
+        true where it is absent), return_token_strs"),
+    responses(
+        (status = 200, body = TokenizeReply),
+        (status = 501, body = crate::error::ErrorBody, description = "replicas without a tokenizer here (setting model.tokenizer)"),
+        Refusals,
+    ),
+    security(("key" = []))
+)]
+pub async fn tokenize(
+    app: Data<App>,
+    Authenticated(caller): Authenticated,
+    request: HttpRequest,
+    payload: Payload,
+) -> Result<HttpResponse, ApiError> {
+    let (_, ReplyWithIgnored { reply, ignored }) =
+        ask((&app, caller), &request, payload, lower::tokenize).await?;
+    Ok(with_ignored(HttpResponse::Ok().json(reply), ignored_header(&ignored)))
+}
+
+/// The text of tokens.
+#[utoipa::path(
+    post, path = "/detokenize", tag = "openai",
+    request_body(content = Object, description = "model, tokens (ids)"),
+    responses(
+        (status = 200, body = DetokenizeReply),
+        (status = 501, body = crate::error::ErrorBody, description = "replicas without a tokenizer here (setting model.tokenizer)"),
+        Refusals,
+    ),
+    security(("key" = []))
+)]
+pub async fn detokenize(
+    app: Data<App>,
+    Authenticated(caller): Authenticated,
+    request: HttpRequest,
+    payload: Payload,
+) -> Result<HttpResponse, ApiError> {
+    let (_, ReplyWithIgnored { reply, ignored }) =
+        ask((&app, caller), &request, payload, lower::detokenize).await?;
+    Ok(with_ignored(HttpResponse::Ok().json(reply), ignored_header(&ignored)))
+}

@@ -1,0 +1,101 @@
+//! Prompts and conversations as the tokens that the model gets, and tokens as text. Nothing is run.
+
+use base::{ChatTemplate, Role, TokenId};
+use serving::error::RequestError;
+use serving::model::Model;
+
+use crate::json::JsonFields;
+use crate::services::openai::{ended, with_variables};
+use crate::services::prepare::RequestContext;
+use crate::services::prepare::rows::prompt_bytes_max;
+use crate::services::tools;
+use crate::wire::openai::{
+    DetokenizeReply, DetokenizeRequest, Message, TokenizeInput, TokenizeReply, TokenizeRequest, ToolRequest,
+};
+
+/// A reply, with the names of fields that were left out.
+#[derive(Debug)]
+pub(crate) struct ReplyWithIgnored<T> {
+    pub(crate) reply: T,
+    pub(crate) ignored: Vec<String>,
+}
+
+/// A body of `/tokenize`.
+pub(crate) fn tokenize(
+    context: RequestContext<'_>,
+    fields: JsonFields,
+) -> Result<ReplyWithIgnored<TokenizeReply>, RequestError> {
+    let model = with_ids(context)?;
+    let asked = TokenizeRequest::read(fields, context.validation())?;
+    let mut tokens = if asked.starts_prompt { model.text.prompt_start() } else { Vec::new() };
+    match asked.input {
+        TokenizeInput::Prompt(text) => {
+            check_bytes(context, "prompt", text.len())?;
+            tokens.extend(model.text.encode_stretch(base::After::Nothing, &text));
+        }
+        TokenizeInput::Conversation { messages, end, tools, variables } => {
+            if !model.has_chat {
+                let reason = "the model has no chat template: send `prompt`";
+                return Err(RequestError::invalid("messages", reason));
+            }
+            check_bytes(context, "messages", messages.iter().map(|message| message.content.len()).sum())?;
+            let changed = with_variables(model, variables.as_deref())?;
+            let whole = changed.as_deref().unwrap_or(&*model.text);
+            let ended = ended(end, whole)?;
+            let template = ended.as_deref().unwrap_or(whole);
+            tokens.extend(tokens_of(messages, tools.as_ref(), (model, template))?);
+        }
+    }
+    let reply = TokenizeReply::new(&tokens, model, asked.tells_names);
+    Ok(ReplyWithIgnored { reply, ignored: asked.ignored })
+}
+
+/// A body of `/detokenize`.
+pub(crate) fn detokenize(
+    context: RequestContext<'_>,
+    fields: JsonFields,
+) -> Result<ReplyWithIgnored<DetokenizeReply>, RequestError> {
+    let model = with_ids(context)?;
+    let DetokenizeRequest { tokens, ignored } = DetokenizeRequest::read(fields, context.validation())?;
+    Ok(ReplyWithIgnored { reply: DetokenizeReply { prompt: model.text.decode_written(&tokens) }, ignored })
+}
+
+/// The model, where its tokens are known here.
+fn with_ids(context: RequestContext<'_>) -> Result<&Model, RequestError> {
+    let model = context.model.model();
+    if model.has_ids() { Ok(model) } else { Err(RequestError::NotConfigured("model.tokenizer")) }
+}
+
+/// Refuses what takes too long to tokenize: no prompt of the model's is as long.
+fn check_bytes(context: RequestContext<'_>, field: &str, found: usize) -> Result<(), RequestError> {
+    let limit = prompt_bytes_max(context.model.model(), &context.app.config).0;
+    if found as u64 <= limit {
+        return Ok(());
+    }
+    Err(RequestError::TooLarge { what: format!("`{field}`"), limit: format!("{limit} bytes") })
+}
+
+/// The tokens of a conversation as its template writes it: those of the same chat.
+fn tokens_of(
+    messages: Vec<Message>,
+    tools: Option<&ToolRequest>,
+    (model, template): (&Model, &dyn ChatTemplate),
+) -> Result<Vec<TokenId>, RequestError> {
+    let concerns_tools = tools::concern(&messages, tools);
+    let pieces = match tools::native_form(model).filter(|_| concerns_tools) {
+        None => {
+            let messages = tools::plain(messages, tools);
+            let messages: Vec<(Role, &str)> =
+                messages.iter().map(|(role, content)| (*role, content.as_str())).collect();
+            template.render(&messages)
+        }
+        Some(form) => {
+            let fields = tools::fields(&messages, tools, form);
+            let messages: Vec<(Role, &str)> =
+                messages.iter().map(|message| (message.role, message.content.as_str())).collect();
+            template.render_tools(&messages, &fields)
+        }
+    };
+    let pieces = pieces.map_err(|error| RequestError::invalid("messages", error.to_string()))?;
+    Ok(model.text.encode_rendered(&pieces))
+}

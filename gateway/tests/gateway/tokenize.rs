@@ -1,0 +1,129 @@
+//! vLLM's `/tokenize` and `/detokenize`: the tokens that the model gets. The double's tokens are bytes.
+
+use serde_json::{Value, json};
+use serving::model::Model;
+
+use crate::common::replica::{FakeReplica, fleet};
+use crate::common::{Server, config, model, serve, serve_fleet, serve_with};
+use crate::constraints::{posted, serve_demo};
+
+const CHAT: &str = "/v1/chat/completions";
+
+async fn chatty() -> Server {
+    serve_with(config(), Model { has_chat: true, ..model() }).await
+}
+
+fn ids(text: &str) -> Vec<u32> {
+    text.bytes().map(u32::from).collect()
+}
+
+#[actix_web::test]
+async fn a_prompt_has_the_tokens_that_a_completion_of_it_has_however_long_it_is() {
+    let server = serve().await;
+    let said = posted(&server.client, "/tokenize", json!({"model": "double", "prompt": "hé<end>"})).await;
+    let expected = json!({"count": 8, "max_model_len": 2_048, "tokens": ids("hé<end>"), "token_strs": null});
+    assert_eq!(said, expected, "what a caller writes is data");
+    let named = json!({"prompt": "ab", "return_token_strs": true, "add_special_tokens": false});
+    assert_eq!(posted(&server.client, "/tokenize", named).await["token_strs"], json!(["a", "b"]));
+    let blank = posted(&server.client, "/tokenize", json!({"prompt": ""})).await;
+    assert_eq!((&blank["count"], &blank["tokens"]), (&json!(0), &json!([])));
+    let long = posted(&server.client, "/tokenize", json!({"prompt": "x".repeat(5_000)})).await;
+    assert_eq!(long["count"], 5_000, "more than the model takes");
+    let text = posted(&server.client, "/detokenize", json!({"tokens": [104, 105, 256]})).await;
+    assert_eq!(text, json!({"prompt": "hi<end>"}));
+    assert_eq!(server.gate.passed(), 0, "no step ran");
+}
+
+#[actix_web::test]
+async fn a_conversation_has_the_tokens_that_its_chat_has() {
+    let server = chatty().await;
+    let begun = json!([{"role": "user", "content": "say a"}, {"role": "assistant", "content": "The word"}]);
+    let tool = json!({"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}});
+    for more in [
+        json!({}),
+        json!({"add_generation_prompt": false}),
+        json!({"continue_final_message": true, "add_generation_prompt": false}),
+        json!({"tools": [tool]}),
+    ] {
+        let mut body = json!({"messages": begun});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let said = posted(&server.client, "/tokenize", body.clone()).await;
+        body.as_object_mut().unwrap().extend(
+            json!({"return_token_ids": true, "max_tokens": 4, "temperature": 0}).as_object().unwrap().clone(),
+        );
+        let chat = posted(&server.client, CHAT, body).await;
+        assert_eq!(said["tokens"], chat["prompt_token_ids"], "{more}");
+        assert_eq!(said["count"], chat["usage"]["prompt_tokens"], "{more}");
+    }
+    server.until_free().await;
+}
+
+#[actix_web::test]
+async fn the_tokens_of_a_checkpoint_are_told_by_name_and_come_back_as_their_text() {
+    let (running, client) = serve_demo().await;
+    let text = "The film was a wonder, and nobody left.";
+    let said = posted(&client, "/tokenize", json!({"prompt": text, "return_token_strs": true})).await;
+    let body = json!({"prompt": text, "max_tokens": 1, "temperature": 0, "return_token_ids": true});
+    let completed = posted(&client, "/v1/completions", body).await;
+    assert_eq!(said["tokens"], completed["choices"][0]["prompt_token_ids"]);
+    let names = said["token_strs"].as_array().unwrap();
+    assert!(names.len() == said["count"] && names.iter().all(|name| name != ""), "{said}");
+    let plain = posted(&client, "/tokenize", json!({"prompt": text, "add_special_tokens": false})).await;
+    let back = posted(&client, "/detokenize", json!({"tokens": plain["tokens"]})).await;
+    assert_eq!(back["prompt"], text);
+    let messages = json!([{"role": "user", "content": "Hello"}]);
+    let whole = posted(&client, "/tokenize", json!({"messages": messages})).await;
+    let back = posted(&client, "/detokenize", json!({"tokens": whole["tokens"]})).await;
+    let written = back["prompt"].as_str().unwrap();
+    assert!(written.contains("Hello") && written.ends_with("<|assistant|>"), "{written}");
+    running.drain(std::future::pending()).await;
+}
+
+#[actix_web::test]
+async fn what_cannot_be_told_is_refused_by_name() {
+    let server = serve().await;
+    let messages = json!([{"role": "user", "content": "a"}]);
+    for (path, body, part) in [
+        ("/tokenize", json!({}), "`prompt`"),
+        ("/tokenize", json!({"prompt": "a", "messages": messages}), "`prompt`"),
+        ("/tokenize", json!({"messages": messages}), "no chat template"),
+        ("/tokenize", json!({"messages": messages, "chat_template": "x"}), "`chat_template`"),
+        ("/detokenize", json!({"tokens": [257]}), "0 to 256"),
+    ] {
+        let reply = server.client.post(path, &body).await;
+        assert!(reply.status == 400 && reply.error().contains(part), "{path}: {}", reply.body);
+    }
+    let reply = server.client.post("/tokenize", &json!({"model": "gpt", "prompt": "a"})).await;
+    assert_eq!(reply.status, 404, "{}", reply.body);
+    for (path, body) in [("/tokenize", json!({"prompt": "a"})), ("/detokenize", json!({"tokens": [1]}))] {
+        assert_eq!(server.client.get(path).await.status, 405, "{path}");
+        let nobody = server.client.with_key("rs-wrong").post(path, &body).await;
+        assert_eq!(nobody.status, 401, "{path}: {}", nobody.body);
+        let unknown = server.client.post(path, &with(&body, "top_n_sigma")).await;
+        assert_eq!(unknown.header("x-relserve-ignored-fields"), Some("top_n_sigma"), "{}", unknown.body);
+    }
+
+    let replica = FakeReplica::start().await;
+    let server = serve_fleet(fleet(vec![replica.executor()])).await;
+    for (path, body) in [("/tokenize", json!({"prompt": "a"})), ("/detokenize", json!({"tokens": [1]}))] {
+        let reply = server.client.post(path, &body).await;
+        assert!(reply.status == 501 && reply.error().contains("model.tokenizer"), "{path}: {}", reply.body);
+    }
+}
+
+/// The same body with one field more.
+fn with(body: &Value, field: &str) -> Value {
+    let mut body = body.clone();
+    body[field] = 1.into();
+    body
+}
+
+#[actix_web::test]
+async fn the_version_is_told_to_everybody() {
+    let server = serve().await;
+    let mut nobody = server.client.clone();
+    nobody.key = None;
+    let reply = nobody.get("/version").await;
+    assert_eq!((reply.status, reply.json()), (200, json!({"version": env!("CARGO_PKG_VERSION")})));
+    assert_eq!(nobody.post("/version", &json!({})).await.status, 405);
+}
