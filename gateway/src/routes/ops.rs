@@ -104,6 +104,7 @@ pub async fn readyz(app: Data<App>) -> HttpResponse {
         (Some(reason), _) if ready.is_empty() => reason,
         (_, Some(StoreOutage::Away)) => "the store is away",
         (_, Some(StoreOutage::Unwritable)) => "the store cannot be written",
+        (_, Some(StoreOutage::DiskFull)) => "the disk of the store is full",
         _ if app.models.iter().any(|model| model.runtime.shared.pulse.is_resting()) => "restarting",
         _ => "ready",
     };
