@@ -29,6 +29,7 @@ macro_rules! for_each_case {
             cases::revoked_expired_and_unknown_keys_are_told_apart,
             cases::revoking_twice_keeps_the_first_date,
             cases::usage_adds_up_and_is_read_by_range,
+            cases::days_of_a_month_are_merged_into_its_first_once,
             cases::a_day_of_usage_is_read_in_parts_from_its_end,
             cases::usage_from_many_tasks_loses_nothing,
             cases::a_write_of_usage_that_is_sent_again_counts_once,
