@@ -237,7 +237,8 @@ fn place(kept: &Path, target: &Path) -> std::io::Result<()> {
         std::fs::remove_file(&fresh)?;
     }
     if std::fs::hard_link(&content, &fresh).is_err() {
-        std::fs::copy(&content, &fresh)?;
+        // Half a copy may be what fills the disk.
+        std::fs::copy(&content, &fresh).inspect_err(|_| drop(std::fs::remove_file(&fresh)))?;
     }
     // Renaming one name of a file onto another of its names does nothing, and leaves both.
     std::fs::rename(&fresh, target)?;

@@ -267,6 +267,9 @@ impl Default for LimitsConfig {
 /// The longest time between two writes: leases are renewed beside them, and last three times as long.
 const FLUSH_MAX: Millis = Millis(20_000);
 
+/// Most days of usage that can be asked for.
+pub const USAGE_DAYS_MAX: u32 = 400;
+
 /// What survives a restart.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -283,6 +286,9 @@ pub struct StoreConfig {
     /// each time; then it fails, of a batch the line that ran. The last time it is taken up alone, a batch line by line. At
     /// least 2.
     pub takes_max: u32,
+    /// Days of which usage is kept day by day, at least 400: so many can be asked for. Of months that were over before, it
+    /// is merged into one sum a month (by tenant, model and route), on the month's first day. Without it all days stay.
+    pub usage_days_max: Option<u64>,
     /// This gateway's name among those that share a database; the same after a restart. A second gateway of
     /// that name is refused while the first runs.
     pub node: String,
@@ -296,6 +302,7 @@ impl Default for StoreConfig {
             flush_ms: Millis(500),
             ticket_ms_max: Millis(24 * 3_600_000),
             takes_max: 3,
+            usage_days_max: None,
             node: "relserve".into(),
         }
     }
@@ -374,6 +381,10 @@ impl Config {
         }
         if self.store.takes_max < 2 {
             return Err(invalid("store.takes_max", "must be at least 2: the last time is alone").into());
+        }
+        if self.store.usage_days_max.is_some_and(|days| days < u64::from(USAGE_DAYS_MAX)) {
+            let reason = format!("must be at least {USAGE_DAYS_MAX}: so many days can be asked for");
+            return Err(invalid("store.usage_days_max", &reason).into());
         }
         if let Some(url) = &self.store.database
             && !["sqlite:", "postgres:", "postgresql:"].iter().any(|scheme| url.starts_with(scheme))
@@ -543,6 +554,7 @@ mod tests {
         refused("[store]\ndatabase = \"mysql://x\"", "store.database");
         refused("[store]\nflush_ms = 20001", "store.flush_ms");
         refused("[store]\ntakes_max = 1", "store.takes_max");
+        refused("[store]\nusage_days_max = 399", "store.usage_days_max");
         refused("[server]\nlisten = \"nowhere\"", "line 2");
         refused("[sql]\nlisten = \"127.0.0.1:8080\"", "sql.listen");
     }

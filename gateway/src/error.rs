@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde_json::json;
 use serving::RequestError;
 use serving::relquery_state::Usage;
+use store::StoreOutage;
 use utoipa::ToSchema;
 
 use crate::wire::usage::UsageReply;
@@ -218,7 +219,7 @@ pub fn status(error: &RequestError) -> StatusCode {
         RequestError::Deadline => StatusCode::GATEWAY_TIMEOUT,
         RequestError::ShuttingDown
         | RequestError::Dead
-        | RequestError::NoDatabase
+        | RequestError::NoDatabase(_)
         | RequestError::NoReplica => StatusCode::SERVICE_UNAVAILABLE,
         RequestError::Row(_) | RequestError::ServerEnded { .. } | RequestError::Internal => {
             StatusCode::INTERNAL_SERVER_ERROR
@@ -236,7 +237,11 @@ fn retry_after(error: &RequestError) -> Option<Millis> {
         | RequestError::Constraints { retry_after, .. }
         | RequestError::Busy { retry_after, .. } => Some(*retry_after),
         RequestError::ShuttingDown => Some(Millis(5_000)),
-        RequestError::NoDatabase | RequestError::NoReplica | RequestError::KeyInUse(_) => Some(Millis(1_000)),
+        // Room is made by people.
+        RequestError::NoDatabase(StoreOutage::DiskFull) => Some(Millis(30_000)),
+        RequestError::NoDatabase(_) | RequestError::NoReplica | RequestError::KeyInUse(_) => {
+            Some(Millis(1_000))
+        }
         RequestError::Invalid { .. }
         | RequestError::OutOfScope(_)
         | RequestError::Malformed(_)
@@ -282,5 +287,16 @@ mod tests {
         let response = ApiError::from(error).error_response();
         assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
         assert_eq!(response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()), Some("2"));
+    }
+
+    #[test]
+    fn a_full_disk_is_named_and_says_when_to_come_back() {
+        let error = ApiError::from(RequestError::NoDatabase(StoreOutage::DiskFull));
+        let body = error.body().error;
+        assert_eq!(body.code.as_deref(), Some("disk_full"));
+        assert_eq!(body.message, "the disk of the server's database is full; try again when it has room");
+        let response = error.error_response();
+        assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()), Some("30"));
     }
 }

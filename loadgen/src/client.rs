@@ -252,8 +252,8 @@ pub fn tokens(usage: &Value) -> TokenUsage {
 pub async fn refused(response: reqwest::Response) -> RelQueryOutcome {
     let status = response.status();
     let text = response.text().await.unwrap_or_default();
-    let said = serde_json::from_str(&text).map(|data| error_message(&data)).unwrap_or(text);
-    RelQueryOutcome::failed(cut(&format!("HTTP {}: {said}", status.as_u16())))
+    let message = serde_json::from_str(&text).map(|data| error_message(&data)).unwrap_or(text);
+    RelQueryOutcome::failed(cut(&format!("HTTP {}: {message}", status.as_u16())))
 }
 
 /// The message of an OpenAI error object.

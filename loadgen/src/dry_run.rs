@@ -68,18 +68,18 @@ fn rows(relquery: &RelQuery, record: &Record) -> Option<Vec<ComputedRow>> {
     let mut groups: HashMap<&[String], usize> = HashMap::new();
     let mut rows = Vec::with_capacity(relquery.rows.len());
     for (index, cells) in relquery.rows.iter().enumerate() {
-        let told = record.row_tokens.get(index).copied().unwrap_or_default();
-        if told.computed == Some(0) {
+        let reported = record.row_tokens.get(index).copied().unwrap_or_default();
+        if reported.computed == Some(0) {
             continue;
         }
         let output = match relquery.ignore_eos {
             true => Some(u64::from(relquery.max_tokens)),
-            false => told.output.or(mean.output),
+            false => reported.output.or(mean.output),
         };
         let group = (1..=cells.len()).map(|end| *groups.entry(&cells[..end]).or_insert(index)).collect();
         rows.push(ComputedRow {
             text: relquery.prompt(cells),
-            prompt: told.prompt.or(mean.prompt)?.max(1),
+            prompt: reported.prompt.or(mean.prompt)?.max(1),
             output: output?.max(1),
             group,
         });

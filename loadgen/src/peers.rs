@@ -245,8 +245,8 @@ fn late_event(server: &Contestant, records: &[Record]) -> Option<String> {
 /// What is wrong with the output's length, where the trace decides it.
 fn wrong_length(load: &Load, summary: &RunSummary) -> Option<String> {
     let wanted = load.output_tokens()?;
-    let told = summary.tokens.output;
-    (told != Some(wanted)).then(|| format!("output tokens: {told:?}, and {wanted} were asked for"))
+    let reported = summary.tokens.output;
+    (reported != Some(wanted)).then(|| format!("output tokens: {reported:?}, and {wanted} were asked for"))
 }
 
 fn timeout(load: &Load) -> Duration {

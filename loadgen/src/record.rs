@@ -154,8 +154,8 @@ mod tests {
 
     #[test]
     fn tokens_that_one_server_does_not_tell_stay_unknown() {
-        let told = TokenUsage { prompt: Some(5), cached: None, computed: Some(1), output: Some(2) };
-        let sum = TokenUsage::NONE_YET.plus(told).plus(told);
+        let reported = TokenUsage { prompt: Some(5), cached: None, computed: Some(1), output: Some(2) };
+        let sum = TokenUsage::NONE_YET.plus(reported).plus(reported);
         assert_eq!(sum, TokenUsage { prompt: Some(10), cached: None, computed: Some(2), output: Some(4) });
     }
 }

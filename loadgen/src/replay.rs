@@ -52,8 +52,8 @@ pub(crate) fn machine(state: &Value) -> Option<ReplayConfig> {
     config.scheduler = Default::default();
     let mut limits = serde_json::to_value(&config.scheduler).ok()?;
     for (name, limit) in limits.as_object_mut()? {
-        if let Some(told) = state["limits"].get(name) {
-            *limit = told.clone();
+        if let Some(reported) = state["limits"].get(name) {
+            *limit = reported.clone();
         }
     }
     if let Some(blocks) = state["kv_blocks"].get("total") {

@@ -147,8 +147,8 @@ impl ServerProcess {
         let make = ["key", "create", tenant, "--tenant", tenant, "--data-dir"];
         let made = Command::new(program).args(make).arg(data).stdin(Stdio::null()).output().await;
         let made = made.map_err(|error| self.error(error.to_string()))?;
-        let said = String::from_utf8_lossy(&made.stdout);
-        let key = said.lines().find_map(|line| line.strip_prefix(KEY_LINE)).map(|key| key.trim().to_owned());
+        let shown = String::from_utf8_lossy(&made.stdout);
+        let key = shown.lines().find_map(|line| line.strip_prefix(KEY_LINE)).map(|key| key.trim().to_owned());
         key.ok_or_else(|| self.error(format!("no key was made: {}", String::from_utf8_lossy(&made.stderr))))
     }
 

@@ -137,8 +137,8 @@ fn index() -> Result<String, String> {
         if output.status.success() {
             return Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned());
         }
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        let line = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it fails");
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        let line = printed.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it fails");
         reason = format!("{python} knows no package index: {}", line.trim());
     }
     Err(reason)

@@ -102,13 +102,13 @@ impl Row {
 
     /// Takes in what was told of the prompt's tokens when those from `start` on were computed; those of them that
     /// are new, for a row that was taken back has some told again.
-    pub(crate) fn take_scored(&mut self, start: u32, told: &Arc<[PromptToken]>) -> Arc<[PromptToken]> {
+    pub(crate) fn take_scored(&mut self, start: u32, reported: &Arc<[PromptToken]>) -> Arc<[PromptToken]> {
         let first = if start == 0 { 0 } else { start + 1 };
         let known = self.scored.saturating_sub(first) as usize;
-        self.scored = self.scored.max(first + told.len() as u32);
+        self.scored = self.scored.max(first + reported.len() as u32);
         match known {
-            0 => Arc::clone(told),
-            _ => told.get(known..).unwrap_or_default().into(),
+            0 => Arc::clone(reported),
+            _ => reported.get(known..).unwrap_or_default().into(),
         }
     }
 

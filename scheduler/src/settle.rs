@@ -228,8 +228,8 @@ impl Scheduler {
         prompts: &[PromptOutcome],
         events: &mut Vec<Event>,
     ) -> bool {
-        let told = prompts.iter().find(|told| told.request == slot.request);
-        let tokens = match told.map(|told| &told.result) {
+        let found = prompts.iter().find(|found| found.request == slot.request);
+        let tokens = match found.map(|found| &found.result) {
             Some(Ok(tokens)) => tokens,
             failed => {
                 let missing = || RowError::Failed("the executor did not score this row's prompt".to_owned());

@@ -181,18 +181,18 @@ impl Calibration {
             .iter()
             .filter(|sample| is_kind(sample))
             .map(|sample| {
-                let (seen, said) = match *sample {
+                let (seen, predicted) = match *sample {
                     Sample::Prefill { tokens, elapsed } => (elapsed, self.cost.prefill(tokens)),
                     Sample::Decode { sequences, elapsed } => (elapsed, self.cost.decode(sequences)),
                     Sample::Mixed { tokens, sequences, elapsed } => {
                         (elapsed, self.cost.mixed(tokens, sequences))
                     }
                 };
-                (seen.0 as f64, said.0 as f64)
+                (seen.0 as f64, predicted.0 as f64)
             })
             .collect();
         let mean = pairs.iter().map(|(seen, _)| seen).sum::<f64>() / pairs.len().max(1) as f64;
-        let left: f64 = pairs.iter().map(|(seen, said)| (seen - said).powi(2)).sum();
+        let left: f64 = pairs.iter().map(|(seen, predicted)| (seen - predicted).powi(2)).sum();
         let all: f64 = pairs.iter().map(|(seen, _)| (seen - mean).powi(2)).sum();
         if all > 0.0 { 1.0 - left / all } else { 1.0 }
     }

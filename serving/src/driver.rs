@@ -52,7 +52,7 @@ struct RowFlight {
     /// Steps that gave its tokens; 0 where they came as text.
     samplings: u32,
     /// When its last output came.
-    said: Option<Time>,
+    last_text: Option<Time>,
     /// How likely its answer is, where that is known before its end.
     probability: Option<f64>,
     /// What its tokens cost where it ran, where a fleet says so.
@@ -157,10 +157,10 @@ impl Driver {
                     Message::ReplicaEvent(event) => {
                         let events = self.backend.poll(event, &self.shared);
                         // Before the answers: who sees one end finds them with it.
-                        let told = self.backend.take_likelihoods();
-                        told.iter().for_each(|told| self.keep_likelihood(told));
-                        let told = self.backend.take_prices();
-                        told.iter().for_each(|told| self.keep_prices(told));
+                        let reported = self.backend.take_likelihoods();
+                        reported.iter().for_each(|reported| self.keep_likelihood(reported));
+                        let reported = self.backend.take_prices();
+                        reported.iter().for_each(|reported| self.keep_prices(reported));
                         let now = self.shared.clock.now();
                         events.into_iter().for_each(|event| self.event(event, now));
                     }

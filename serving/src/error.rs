@@ -5,6 +5,7 @@
 //! their own words (status codes, in `gateway`); it must not know them.
 
 use base::{Millis, Money};
+use store::StoreOutage;
 
 use crate::queue_room::QueueBound;
 
@@ -155,9 +156,9 @@ pub enum RequestError {
     /// The executor is dead.
     #[error("the model executor has failed; the server needs a restart")]
     Dead,
-    /// The database does not answer, or not in time.
-    #[error("the server's database is away or busy; try again")]
-    NoDatabase,
+    /// The database does not answer in time, or takes no writes.
+    #[error("{}", of_outage(*.0))]
+    NoDatabase(StoreOutage),
     /// One row failed in the engine.
     #[error("the row failed: {0}")]
     Row(String),
@@ -235,7 +236,7 @@ impl RequestError {
             Self::NotConfigured(_) => "not_configured",
             Self::Cancelled => "cancelled",
             Self::Deadline => "timeout",
-            Self::ShuttingDown | Self::Dead | Self::NoDatabase | Self::NoReplica => "service_unavailable",
+            Self::ShuttingDown | Self::Dead | Self::NoDatabase(_) | Self::NoReplica => "service_unavailable",
             Self::Row(_) | Self::ServerEnded { .. } | Self::Internal => "server_error",
         }
     }
@@ -261,7 +262,8 @@ impl RequestError {
             Self::Deadline => Some("deadline_exceeded"),
             Self::ShuttingDown => Some("shutting_down"),
             Self::Dead => Some("executor_dead"),
-            Self::NoDatabase => Some("database_unavailable"),
+            Self::NoDatabase(StoreOutage::DiskFull) => Some("disk_full"),
+            Self::NoDatabase(StoreOutage::Away | StoreOutage::Unwritable) => Some("database_unavailable"),
             Self::Row(_) => Some("row_failed"),
             Self::RowRefused(_) => Some("row_refused"),
             Self::ServerEnded { .. } => Some("server_ended"),
@@ -291,7 +293,7 @@ impl RequestError {
             | Self::Deadline
             | Self::ShuttingDown
             | Self::Dead
-            | Self::NoDatabase
+            | Self::NoDatabase(_)
             | Self::Row(_)
             | Self::RowRefused(_)
             | Self::ServerEnded { .. }
@@ -306,16 +308,42 @@ pub fn internal(cause: impl std::fmt::Display) -> RequestError {
     RequestError::Internal
 }
 
+/// What a client is told of an outage of the store.
+fn of_outage(outage: StoreOutage) -> &'static str {
+    match outage {
+        StoreOutage::Away => "the server's database is away or busy; try again",
+        StoreOutage::Unwritable => "the server's database takes no writes for now; try again",
+        StoreOutage::DiskFull => "the disk of the server's database is full; try again when it has room",
+    }
+}
+
 /// What a client is told of the store's failure.
 pub fn of_store(error: store::Error) -> RequestError {
-    if !error.is_transient() {
-        return internal(error);
-    }
+    let Some(outage) = error.outage() else { return internal(error) };
     tracing::warn!(%error, "a request met no database");
-    RequestError::NoDatabase
+    RequestError::NoDatabase(outage)
 }
 
 /// What keeps a store error from a client.
 pub fn stored<T>(result: Result<T, store::Error>) -> Result<T, RequestError> {
     result.map_err(of_store)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_is_told_what_is_wrong_with_the_database() {
+        for (error, code, words) in [
+            (store::Error::Away("gone".into()), "database_unavailable", "away or busy"),
+            (store::Error::Unwritable("read-only".into()), "database_unavailable", "takes no writes"),
+            (store::Error::DiskFull("13".into()), "disk_full", "disk of the server's database is full"),
+        ] {
+            let refused = of_store(error);
+            assert_eq!((refused.kind(), refused.code()), ("service_unavailable", Some(code)));
+            assert!(refused.to_string().contains(words), "{refused}");
+        }
+        assert_eq!(of_store(store::Error::Missing("tenant")), RequestError::Internal);
+    }
 }

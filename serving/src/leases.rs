@@ -92,8 +92,8 @@ impl Renewal<'_> {
             reports
         });
         // One whose loop is over has nothing to tell.
-        let told = futures_util::future::join_all(demands).await;
-        let reports: Vec<LeaseReport> = told.into_iter().flatten().flatten().collect();
+        let replies = futures_util::future::join_all(demands).await;
+        let reports: Vec<LeaseReport> = replies.into_iter().flatten().flatten().collect();
         let until = asked + self.signal.use_max;
         let renewed =
             self.runtime.store.renew_replica_leases(self.node, self.config.expire_ms, |others, now| {
@@ -145,7 +145,7 @@ fn decide(
     let decided = reports.iter().map(|report| {
         let others: Vec<&OtherLease> =
             others.iter().filter(|other| other.lease.replica == report.server).collect();
-        let told = told(report, asked);
+        let published = published(report, asked);
         let others_held = others.iter().fold(Load::default(), |sum, other| Load {
             rows: sum.rows.saturating_add(other.lease.held_rows),
             tokens: TokenCount(sum.tokens.0.saturating_add(other.lease.held_tokens)),
@@ -158,7 +158,7 @@ fn decide(
         let place = others.partition_point(|other| other.node.as_str() < node);
         let mut queues: Vec<(PublishedQueue, UnixMillis)> =
             others.iter().map(|other| (read(&other.lease.queue), other.renewed)).collect();
-        queues.insert(place, (read(&told), now));
+        queues.insert(place, (read(&published), now));
         let queues = comparable(&queues);
         let slices: Vec<&[QueueStretch]> = queues.iter().map(Vec::as_slice).collect();
         let target = divide(capacity, &slices)[place];
@@ -170,7 +170,7 @@ fn decide(
             tokens_max: report.capacity.tokens_max.map(|tokens| tokens.0),
             held_rows: settled.held.rows,
             held_tokens: settled.held.tokens.0,
-            queue: told,
+            queue: published,
         };
         let gateways = u32::try_from(queues.len()).unwrap_or(u32::MAX);
         let grant = LeaseGrant { server: report.server.clone(), share: settled.share, gateways };
@@ -185,7 +185,7 @@ fn least_of(one: Option<TokenCount>, other: Option<TokenCount>) -> Option<TokenC
 }
 
 /// A queue as it is told.
-fn told(report: &LeaseReport, asked: Time) -> String {
+fn published(report: &LeaseReport, asked: Time) -> String {
     let stretch = |one: &QueueStretch| {
         (one.class, one.priority, asked.since(one.arrival).0 / 1_000_000, one.rows, one.row_tokens.0)
     };
@@ -197,8 +197,8 @@ fn told(report: &LeaseReport, asked: Time) -> String {
 }
 
 /// A queue that was told; what a gateway of another version tells counts as no queue.
-fn read(told: &str) -> PublishedQueue {
-    serde_json::from_str(told).unwrap_or(PublishedQueue { policy: String::new(), stretches: Vec::new() })
+fn read(text: &str) -> PublishedQueue {
+    serde_json::from_str(text).unwrap_or(PublishedQueue { policy: String::new(), stretches: Vec::new() })
 }
 
 /// Queues told at different times, on the database's clock. Where they are not ordered by one policy, what came
@@ -285,8 +285,8 @@ mod tests {
         assert_eq!(decided(&long, &[short]), (6, 9, false), "it gives as its rows end");
         let first_come = other("a", &report(Policy::Fcfs, (0, 1, 4), 1), 0);
         assert_eq!(decided(&long, &[first_come]), (9, 9, true), "it came a second before");
-        let told_before = other("a", &report(Policy::Fcfs, (0, 1, 4), 1), 3_000);
-        assert_eq!(decided(&long, &[told_before]), (6, 9, false), "told three seconds ago: it is four old");
+        let earlier = other("a", &report(Policy::Fcfs, (0, 1, 4), 1), 3_000);
+        assert_eq!(decided(&long, &[earlier]), (6, 9, false), "told three seconds ago: it is four old");
     }
 
     #[test]

@@ -336,9 +336,9 @@ mod tests {
         let third = now(&statement, &[90]).unwrap().unwrap();
         assert_eq!(third.count(), 1);
         drop((first, third));
-        let said = now(&statement, &[91]).unwrap().unwrap_err();
+        let error = now(&statement, &[91]).unwrap().unwrap_err();
         assert_eq!(
-            said,
+            error,
             "tokens_max is 100: the statement has computed 10 tokens, and the next call may take 91"
         );
     }
@@ -353,8 +353,8 @@ mod tests {
         all.settle(1, Some(1));
         let mut last = now(&statement, &[1]).unwrap().unwrap();
         last.settle(0, Some(1));
-        let said = now(&statement, &[1]).unwrap().unwrap_err();
-        assert_eq!(said, "calls_max is 2: the statement has computed 2 calls, and the next call may take 1");
+        let error = now(&statement, &[1]).unwrap().unwrap_err();
+        assert_eq!(error, "calls_max is 2: the statement has computed 2 calls, and the next call may take 1");
         let known = statement.reserve(&[ComputedCalls::default(); 3]).now_or_never();
         assert_eq!(known.unwrap().unwrap().count(), 3, "a spent budget leaves what is known");
     }
@@ -369,8 +369,8 @@ mod tests {
         let mut first = now(&one, &[30]).unwrap().unwrap();
         assert!(now(&statement(), &[30]).is_none(), "another statement waits for this one");
         first.settle(0, Some(30));
-        let said = now(&statement(), &[30]).unwrap().unwrap_err();
-        assert!(said.contains("today's statements have computed 80 tokens"), "{said}");
+        let error = now(&statement(), &[30]).unwrap().unwrap_err();
+        assert!(error.contains("today's statements have computed 80 tokens"), "{error}");
         assert_eq!(tenant.take_unwritten(), BTreeMap::from([(7, ComputedCalls::one(30))]));
         today.store(8, Ordering::Relaxed);
         assert!(matches!(now(&statement(), &[100]), Some(Ok(_))));

@@ -83,7 +83,7 @@ mod tests {
             let statement = DFParser::parse_sql(text).expect("it can be read").pop_front().expect("one");
             check(&statement).map_err(|error| error.strip_backtrace())
         };
-        for (text, said) in [
+        for (text, expected) in [
             ("DELETE FROM t WHERE a < 3 LIMIT 1", "LIMIT"),
             ("DELETE FROM t RETURNING a", "RETURNING"),
             ("DELETE FROM t USING u WHERE t.a = u.a", "USING"),
@@ -93,7 +93,7 @@ mod tests {
             ("EXPLAIN SELECT ai_if(a, 'q') FILTER (WHERE false) FROM t", "FILTER"),
         ] {
             let error = checked(text).expect_err(text);
-            assert!(error.contains(said), "{text}: {error}");
+            assert!(error.contains(expected), "{text}: {error}");
         }
         for text in [
             "DELETE FROM t WHERE ai_if(a, 'q')",

@@ -213,8 +213,8 @@ mod tests {
         for tool in ScanningTool::ALL {
             assert_eq!(tool.word().parse(), Ok(tool));
         }
-        let said = "tableau".parse::<ScanningTool>().unwrap_err();
-        assert_eq!(said, "`tableau` is none of metabase, superset");
+        let error = "tableau".parse::<ScanningTool>().unwrap_err();
+        assert_eq!(error, "`tableau` is none of metabase, superset");
         assert_eq!(tool_of(&[], METABASE, "SELECT * FROM judged LIMIT 10000"), None);
     }
 }

@@ -19,9 +19,12 @@ pub enum Error {
     /// The database is away, restarting, or locked by another writer. Trying again may help.
     #[error("the store is away or busy: {0}")]
     Away(String),
-    /// The database takes nothing for now: no room on its disk, or an error of it. Trying again may help.
+    /// The database takes nothing for now: it may only be read, or its disk fails. Trying again may help.
     #[error("the store cannot be written: {0}")]
     Unwritable(String),
+    /// The disk of the database has no room. Trying again helps once it has.
+    #[error("the disk of the store is full: {0}")]
+    DiskFull(String),
     /// The name is taken.
     #[error("a {what} named `{name}` exists already")]
     Taken {
@@ -87,9 +90,19 @@ impl Error {
         }
     }
 
+    /// What is wrong with the database for the moment, where that is why.
+    pub fn outage(&self) -> Option<StoreOutage> {
+        match self {
+            Self::Away(_) => Some(StoreOutage::Away),
+            Self::Unwritable(_) => Some(StoreOutage::Unwritable),
+            Self::DiskFull(_) => Some(StoreOutage::DiskFull),
+            _ => None,
+        }
+    }
+
     /// Whether the same call may succeed later: the database was away, restarting, locked or without room.
     pub fn is_transient(&self) -> bool {
-        matches!(self, Self::Away(_) | Self::Unwritable(_))
+        self.outage().is_some()
     }
 }
 
@@ -98,32 +111,39 @@ impl Error {
 pub enum StoreOutage {
     /// It does not answer, or is busy for longer than a call may wait.
     Away,
-    /// It is read, and takes nothing: no room, an error of the disk, a file system that is read-only.
+    /// It is read, and takes nothing: an error of the disk, a file system that is read-only.
     Unwritable,
+    /// It is read, and takes nothing: its disk has no room.
+    DiskFull,
 }
 
 /// SQLite: 5 busy, 6 locked (primary result codes; extended codes carry them in the low byte).
 const SQLITE_AWAY: [u32; 2] = [5, 6];
-/// SQLite: 8 read-only, 10 an error of the disk, 13 full, 14 a file cannot be opened.
-const SQLITE_UNWRITABLE: [u32; 4] = [8, 10, 13, 14];
+/// SQLite: 8 read-only, 10 an error of the disk, 14 a file cannot be opened.
+const SQLITE_UNWRITABLE: [u32; 3] = [8, 10, 14];
+/// SQLite: a write found no room.
+const SQLITE_FULL: u32 = 13;
 /// Postgres: connection lost, a transaction that said nothing for too long, one rolled back by the server, out of
 /// resources, lock not available, operator intervention (shutting down, starting up).
 const POSTGRES_AWAY: [&str; 6] = ["08", "25P03", "40", "53", "55P03", "57P"];
-/// Postgres: the disk is full, a transaction that may not write (a standby), an error of the disk.
-const POSTGRES_UNWRITABLE: [&str; 3] = ["53100", "25006", "58030"];
+/// Postgres: a transaction that may not write (a standby), an error of the disk.
+const POSTGRES_UNWRITABLE: [&str; 2] = ["25006", "58030"];
+/// Postgres: `disk_full`, one of those that are out of resources.
+const POSTGRES_FULL: &str = "53100";
 
 /// What a database's own error code says of it, where trying again may help.
 fn outage_of(code: &str) -> Option<StoreOutage> {
-    let (is_unwritable, is_away) = if code.len() == 5 {
+    let (is_full, is_unwritable, is_away) = if code.len() == 5 {
         let is_in = |prefixes: &[&str]| prefixes.iter().any(|prefix| code.starts_with(prefix));
-        (is_in(&POSTGRES_UNWRITABLE), is_in(&POSTGRES_AWAY))
+        (code == POSTGRES_FULL, is_in(&POSTGRES_UNWRITABLE), is_in(&POSTGRES_AWAY))
     } else {
         let primary = code.parse::<u32>().ok()? & 0xff;
-        (SQLITE_UNWRITABLE.contains(&primary), SQLITE_AWAY.contains(&primary))
+        (primary == SQLITE_FULL, SQLITE_UNWRITABLE.contains(&primary), SQLITE_AWAY.contains(&primary))
     };
-    match (is_unwritable, is_away) {
-        (true, _) => Some(StoreOutage::Unwritable),
-        (_, true) => Some(StoreOutage::Away),
+    match (is_full, is_unwritable, is_away) {
+        (true, ..) => Some(StoreOutage::DiskFull),
+        (_, true, _) => Some(StoreOutage::Unwritable),
+        (.., true) => Some(StoreOutage::Away),
         _ => None,
     }
 }
@@ -144,6 +164,7 @@ impl From<sqlx::Error> for Error {
     fn from(error: sqlx::Error) -> Self {
         use sqlx::Error as E;
         let outage = match &error {
+            E::Io(cause) if cause.kind() == std::io::ErrorKind::StorageFull => Some(StoreOutage::DiskFull),
             E::Io(_) | E::Tls(_) | E::PoolTimedOut | E::WorkerCrashed => Some(StoreOutage::Away),
             E::Database(refusal) => refusal.code().and_then(|code| outage_of(&code)),
             _ => None,
@@ -151,6 +172,7 @@ impl From<sqlx::Error> for Error {
         match outage {
             Some(StoreOutage::Away) => Self::Away(error.to_string()),
             Some(StoreOutage::Unwritable) => Self::Unwritable(error.to_string()),
+            Some(StoreOutage::DiskFull) => Self::DiskFull(error.to_string()),
             None if is_damage(&error) => Self::Damaged { file: None, reason: error.to_string() },
             None => Self::Sql(error),
         }
@@ -193,8 +215,11 @@ mod tests {
         for code in away {
             assert_eq!(outage_of(code), Some(StoreOutage::Away), "{code}");
         }
-        for code in ["8", "10", "778", "13", "14", "53100", "25006", "58030"] {
+        for code in ["8", "10", "778", "14", "25006", "58030"] {
             assert_eq!(outage_of(code), Some(StoreOutage::Unwritable), "{code}");
+        }
+        for code in ["13", "53100"] {
+            assert_eq!(outage_of(code), Some(StoreOutage::DiskFull), "{code}");
         }
         for code in ["1", "19", "2067", "23505", "42601", "42P01", "57014", "not a code"] {
             assert_eq!(outage_of(code), None, "{code}");
@@ -207,5 +232,13 @@ mod tests {
         assert!(Error::from(sqlx::Error::Io(refused)).is_transient());
         assert!(Error::from(sqlx::Error::PoolTimedOut).is_transient());
         assert!(!Error::from(sqlx::Error::RowNotFound).is_transient());
+    }
+
+    #[test]
+    fn a_system_without_room_is_no_database_that_is_away() {
+        let full = std::io::Error::from(std::io::ErrorKind::StorageFull);
+        let error = Error::from(sqlx::Error::Io(full));
+        assert_eq!(error.outage(), Some(StoreOutage::DiskFull), "{error}");
+        assert!(error.is_transient());
     }
 }

@@ -3,6 +3,10 @@
 //! A file lies in the database in chunks, so that every gateway sees it and none holds it whole. While it is
 //! being written nobody sees it; what an upload that broke off left behind goes with its date. Deleting is
 //! for good.
+//!
+//! The bytes of what a client sends count among what its tenant keeps before they are written, so that no number of
+//! uploads at once is more than that. Until it is whole such a file has a date that is near, and is put off while bytes come:
+//! what a gateway leaves that was killed counts no longer than that.
 
 use base::{Bytes, TenantId};
 use sqlx::any::AnyRow;
@@ -35,6 +39,17 @@ pub struct NewFile<'a> {
 pub struct FileLimits {
     pub files: u64,
     /// Bytes of all of them together.
+    pub bytes: Bytes,
+}
+
+/// The next chunk of what a client sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReceivedChunk<'a> {
+    /// Its place among the chunks; the first is 0.
+    pub number: u32,
+    /// As it is kept: whole lines, or base64.
+    pub content: &'a str,
+    /// Of the file, however they are kept.
     pub bytes: Bytes,
 }
 
@@ -106,22 +121,8 @@ impl Store {
     /// Begins a file. Nobody sees it before [`Self::finish_file`].
     pub async fn begin_file(&self, new: NewFile<'_>, now: UnixMillis) -> Result<(), Error> {
         self.bounded(async {
-            sqlx::query(
-                "INSERT INTO files \
-                 (id, tenant, purpose, name, encoded, bytes, line_count, created, expires, whole) \
-                 VALUES ($1, $2, $3, $4, $5, 0, 0, $6, $7, 0)",
-            )
-            .bind(new.id)
-            .bind(to_sql(new.tenant.0))
-            .bind(new.purpose)
-            .bind(new.name)
-            .bind(i64::from(new.is_encoded))
-            .bind(now.to_sql())
-            .bind(new.expires.to_sql())
-            .execute(self.pool())
-            .await
-            .map_err(new_of("file", new.id))?;
-            Ok(())
+            let mut connection = self.pool().acquire().await?;
+            begin(&mut connection, new, now).await
         })
         .await
     }
@@ -129,16 +130,55 @@ impl Store {
     /// Adds the next chunk: of whole lines, or base64 of the next bytes.
     pub async fn append_chunk(&self, id: &str, number: u32, content: &str) -> Result<(), Error> {
         self.bounded(async {
-            sqlx::query("INSERT INTO file_chunks (file, chunk_number, content) VALUES ($1, $2, $3)")
+            let mut connection = self.pool().acquire().await?;
+            append(&mut connection, id, (number, content)).await
+        })
+        .await
+    }
+
+    /// Adds the next chunk of a file that a client sends, whose bytes count from now on; nothing more has to come before
+    /// `expires`. [`Error::Full`] where its tenant has no room for what has come so far; [`Error::Missing`] where the
+    /// file is gone, or past its date.
+    pub async fn receive_chunk(
+        &self,
+        id: &str,
+        chunk: ReceivedChunk<'_>,
+        (expires, limits): (UnixMillis, FileLimits),
+        now: UnixMillis,
+    ) -> Result<(), Error> {
+        self.bounded(async {
+            let mut tx = self.begin_write(Lock::Files).await?;
+            let found: Option<(i64, i64)> =
+                sqlx::query_as("SELECT tenant, bytes FROM files WHERE id = $1 AND whole = 0 AND expires > $2")
+                    .bind(id)
+                    .bind(now.to_sql())
+                    .fetch_optional(&mut *tx)
+                    .await?;
+            let Some((tenant, received)) = found else { return Err(Error::Missing("file")) };
+            let bytes = Bytes(from_sql(received).saturating_add(chunk.bytes.0));
+            let tenant = TenantId(from_sql(tenant));
+            check_room(&mut tx, (tenant, bytes), limits, (Some(id), now)).await?;
+            sqlx::query("UPDATE files SET bytes = $1, expires = $2 WHERE id = $3")
+                .bind(to_sql(bytes.0))
+                .bind(expires.to_sql())
                 .bind(id)
-                .bind(i64::from(number))
-                .bind(content)
-                .execute(self.pool())
-                .await
-                .map_err(|error| foreign(error, Error::Missing("file")))?;
+                .execute(&mut *tx)
+                .await?;
+            append(&mut tx, id, (chunk.number, chunk.content)).await?;
+            tx.commit().await?;
             Ok(())
         })
         .await
+    }
+
+    /// Puts off the date of a file, or of a part, that a client still sends. [`Error::Missing`] where it is gone, or past
+    /// its date.
+    pub async fn renew_draft(&self, id: &str, expires: UnixMillis, now: UnixMillis) -> Result<(), Error> {
+        let query = sqlx::query("UPDATE files SET expires = $1 WHERE id = $2 AND whole = 0 AND expires > $3")
+            .bind(expires.to_sql())
+            .bind(id)
+            .bind(now.to_sql());
+        if self.changed(query).await? == 0 { Err(Error::Missing("file")) } else { Ok(()) }
     }
 
     /// Ends a file of so many bytes and lines: from now on it can be read, for this purpose. [`Error::Full`]
@@ -244,22 +284,63 @@ impl Store {
     }
 }
 
-/// Refuses what a tenant has no room for: one more file of so many bytes, beside its files and its uploads that are
-/// pending, but for `upload`.
+/// [`Store::begin_file`] on a connection.
+pub(crate) async fn begin(
+    connection: &mut AnyConnection,
+    new: NewFile<'_>,
+    now: UnixMillis,
+) -> Result<(), Error> {
+    sqlx::query(
+        "INSERT INTO files \
+         (id, tenant, purpose, name, encoded, bytes, line_count, created, expires, whole) \
+         VALUES ($1, $2, $3, $4, $5, 0, 0, $6, $7, 0)",
+    )
+    .bind(new.id)
+    .bind(to_sql(new.tenant.0))
+    .bind(new.purpose)
+    .bind(new.name)
+    .bind(i64::from(new.is_encoded))
+    .bind(now.to_sql())
+    .bind(new.expires.to_sql())
+    .execute(connection)
+    .await
+    .map_err(new_of("file", new.id))?;
+    Ok(())
+}
+
+/// [`Store::append_chunk`] on a connection.
+pub(crate) async fn append(
+    connection: &mut AnyConnection,
+    id: &str,
+    (number, content): (u32, &str),
+) -> Result<(), Error> {
+    sqlx::query("INSERT INTO file_chunks (file, chunk_number, content) VALUES ($1, $2, $3)")
+        .bind(id)
+        .bind(i64::from(number))
+        .bind(content)
+        .execute(connection)
+        .await
+        .map_err(|error| foreign(error, Error::Missing("file")))?;
+    Ok(())
+}
+
+/// Refuses what a tenant has no room for: one more file of so many bytes, beside its files, what it sends just now, and its
+/// uploads that are pending, but for the file or upload of the identity `except`.
 pub(crate) async fn check_room(
     connection: &mut AnyConnection,
     (tenant, bytes): (TenantId, Bytes),
     limits: FileLimits,
-    (upload, now): (Option<&str>, UnixMillis),
+    (except, now): (Option<&str>, UnixMillis),
 ) -> Result<(), Error> {
     let (count, held): (i64, i64) = sqlx::query_as(
-        "SELECT COUNT(*), CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM \
-         (SELECT bytes FROM files WHERE whole = 1 AND tenant = $1 UNION ALL \
-          SELECT bytes FROM uploads WHERE state = 'pending' AND tenant = $1 AND expires > $2 AND id <> $3) AS kept",
+        "SELECT CAST(COALESCE(SUM(number), 0) AS BIGINT), CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM \
+         (SELECT 1 AS number, bytes FROM files WHERE whole = 1 AND tenant = $1 UNION ALL \
+          SELECT 0, bytes FROM files WHERE whole = 0 AND tenant = $1 AND expires > $2 AND id <> $3 UNION ALL \
+          SELECT 1, bytes FROM uploads WHERE state = 'pending' AND tenant = $1 AND expires > $2 AND id <> $3) AS kept",
     )
     .bind(to_sql(tenant.0))
     .bind(now.to_sql())
-    .bind(upload.unwrap_or_default())
+    .bind(except.unwrap_or_default())
     .fetch_one(connection)
     .await?;
     if from_sql(count) >= limits.files {
@@ -285,7 +366,8 @@ pub(crate) async fn finish(
         .await?;
     let Some((tenant,)) = tenant else { return Err(Error::Missing("file")) };
     let tenant = TenantId(from_sql(tenant));
-    check_room(&mut *connection, (tenant, bytes), limits, (upload, now)).await?;
+    // What it counted for while it came is in its size.
+    check_room(&mut *connection, (tenant, bytes), limits, (upload.or(Some(id)), now)).await?;
     let done = sqlx::query(
         "UPDATE files SET whole = 1, bytes = $1, line_count = $2, expires = $3, purpose = $5 WHERE id = $4",
     )

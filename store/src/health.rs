@@ -9,8 +9,10 @@ use crate::error::{Error, StoreOutage};
 pub struct StoreHealth {
     is_away: AtomicBool,
     is_unwritable: AtomicBool,
+    is_full: AtomicBool,
     away: AtomicU64,
     unwritable: AtomicU64,
+    disk_full: AtomicU64,
     failed: AtomicU64,
 }
 
@@ -19,19 +21,24 @@ pub struct StoreHealth {
 pub struct StoreErrors {
     /// The database did not answer in time.
     pub away: u64,
-    /// It took nothing.
+    /// It took nothing, though its disk has room.
     pub unwritable: u64,
+    /// Its disk had no room.
+    pub disk_full: u64,
     /// It refused the call itself, or what it holds is broken: trying again does not help.
     pub failed: u64,
 }
 
 impl StoreHealth {
     /// What is wrong now. Any call that is answered ends [`StoreOutage::Away`]; only
-    /// [`Store::try_to_write`](crate::Store::try_to_write) ends [`StoreOutage::Unwritable`]: many a call that could
-    /// write has nothing to.
+    /// [`Store::try_to_write`](crate::Store::try_to_write) ends the others: many a call that could write has nothing
+    /// to.
     pub fn outage(&self) -> Option<StoreOutage> {
         if self.is_away.load(Ordering::Relaxed) {
             return Some(StoreOutage::Away);
+        }
+        if self.is_full.load(Ordering::Relaxed) {
+            return Some(StoreOutage::DiskFull);
         }
         self.is_unwritable.load(Ordering::Relaxed).then_some(StoreOutage::Unwritable)
     }
@@ -41,6 +48,7 @@ impl StoreHealth {
         StoreErrors {
             away: self.away.load(Ordering::Relaxed),
             unwritable: self.unwritable.load(Ordering::Relaxed),
+            disk_full: self.disk_full.load(Ordering::Relaxed),
             failed: self.failed.load(Ordering::Relaxed),
         }
     }
@@ -56,6 +64,13 @@ impl StoreHealth {
             Err(Error::Unwritable(_)) => {
                 self.unwritable.fetch_add(1, Ordering::Relaxed);
                 self.is_unwritable.store(true, Ordering::Relaxed);
+                self.is_full.store(false, Ordering::Relaxed);
+                self.is_away.store(false, Ordering::Relaxed);
+            }
+            Err(Error::DiskFull(_)) => {
+                self.disk_full.fetch_add(1, Ordering::Relaxed);
+                self.is_full.store(true, Ordering::Relaxed);
+                self.is_unwritable.store(false, Ordering::Relaxed);
                 self.is_away.store(false, Ordering::Relaxed);
             }
             Err(Error::Sql(_) | Error::Broken { .. } | Error::Damaged { .. }) => {
@@ -69,18 +84,20 @@ impl StoreHealth {
     /// What was written to try it lasts.
     pub(crate) fn wrote(&self) {
         self.is_unwritable.store(false, Ordering::Relaxed);
+        self.is_full.store(false, Ordering::Relaxed);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Store, StoreOptions, UnixMillis};
 
     #[test]
     fn a_read_that_works_does_not_end_what_keeps_writes_away() {
         let health = StoreHealth::default();
         assert_eq!(health.outage(), None);
-        health.called(&Err::<(), _>(Error::Unwritable("full".into())));
+        health.called(&Err::<(), _>(Error::Unwritable("read-only".into())));
         health.called(&Ok(()));
         assert_eq!(health.outage(), Some(StoreOutage::Unwritable));
         health.called(&Err::<(), _>(Error::Away("gone".into())));
@@ -89,6 +106,55 @@ mod tests {
         assert_eq!(health.outage(), Some(StoreOutage::Unwritable), "it answered");
         health.wrote();
         assert_eq!(health.outage(), None);
-        assert_eq!(health.errors(), StoreErrors { away: 1, unwritable: 1, failed: 0 });
+        assert_eq!(health.errors(), StoreErrors { away: 1, unwritable: 1, disk_full: 0, failed: 0 });
+    }
+
+    #[test]
+    fn what_keeps_writes_away_is_what_the_last_write_met() {
+        let health = StoreHealth::default();
+        for (error, outage) in [
+            (Error::DiskFull("full".into()), StoreOutage::DiskFull),
+            (Error::Unwritable("read-only".into()), StoreOutage::Unwritable),
+            (Error::DiskFull("full".into()), StoreOutage::DiskFull),
+        ] {
+            health.called(&Err::<(), _>(error));
+            health.called(&Ok(()));
+            assert_eq!(health.outage(), Some(outage));
+        }
+        health.wrote();
+        assert_eq!(health.outage(), None);
+        assert_eq!(health.errors(), StoreErrors { away: 0, unwritable: 1, disk_full: 2, failed: 0 });
+    }
+
+    #[tokio::test]
+    async fn a_database_without_room_says_so_until_it_has_some() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let url = format!("sqlite:{}", folder.path().join("store.db").display());
+        let options = StoreOptions { connections_max: 1, ..StoreOptions::default() };
+        let store = Store::open_with(&url, options).await.expect("it opens");
+        let limit = async |pages: u32| {
+            // To SQLite it is what a full disk is, for as long as the one connection lives.
+            let sql = sqlx::AssertSqlSafe(format!("PRAGMA max_page_count = {pages}"));
+            sqlx::query(sql).execute(store.pool()).await.expect("it is set");
+        };
+        // That means as many as there are.
+        limit(1).await;
+        let mut number = 0;
+        let error = loop {
+            let name = format!("{number} {}", "x".repeat(4_000));
+            let made = store.create_tenant(&name, 1.0, UnixMillis(0)).await;
+            number += 1;
+            assert!(number < 10_000, "there is always room");
+            if let Err(error) = made {
+                break error;
+            }
+        };
+        assert_eq!(error.outage(), Some(StoreOutage::DiskFull), "{error}");
+        assert_eq!(store.health().outage(), Some(StoreOutage::DiskFull));
+        assert!(!store.tenants().await.expect("it is read").is_empty());
+        assert_eq!(store.health().outage(), Some(StoreOutage::DiskFull), "a read says nothing of room");
+        limit(1_000_000).await;
+        store.try_to_write().await.expect("there is room");
+        assert_eq!(store.health().outage(), None);
     }
 }

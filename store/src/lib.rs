@@ -47,7 +47,7 @@ pub use audit::{AuditEntry, NewAuditEntry};
 pub use batches::BatchEnd;
 pub use corpora::{Corpus, CorpusLimits, CorpusOf, FragmentKey, NewCorpus, NewDocument, StoredFragment};
 pub use error::{Error, StoreOutage};
-pub use files::{FileInfo, FileLimits, NewFile};
+pub use files::{FileInfo, FileLimits, NewFile, ReceivedChunk};
 pub use health::{StoreErrors, StoreHealth};
 pub use idempotency::IdempotentReply;
 pub use inspect::Inspection;
@@ -70,7 +70,7 @@ pub use tickets::{
     BATCH, ClaimKind, Lease, NewTicket, Page, RowCounts, Ticket, TicketKey, TicketRow, TicketState,
 };
 pub use time::{UnixMillis, month_start};
-pub use uploads::{NewPartedUpload, PartedUpload, UploadState};
+pub use uploads::{BYTES_COMING, NewPartedUpload, PartedUpload, UploadState};
 pub use usage::{UsageKey, UsageRow, UsageWrite, Used};
 pub use workbooks::{
     Workbook, WorkbookDeleted, WorkbookDraft, WorkbookLimits, WorkbookSaved, WorkbookUsage, WorkbookVersion,

@@ -1,7 +1,8 @@
 //! Uploads in parts: a tenant says how large a file will be, sends it in parts, and has them put together.
 //!
-//! The bytes of an upload that is pending count among those of its tenant's files, whatever has come of them. What a part
-//! holds lies as a file lies (`files`), in base64, under the part's identity, and is never whole. It ends with its upload.
+//! The bytes of an upload that is pending count among those of its tenant's files, whatever has come of them; those of its
+//! parts, whole or still coming, are never more. What a part holds lies as a file lies (`files`), in base64, under the
+//! part's identity, and is never whole. It ends with its upload, or, while it is coming, with its date.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,7 @@ use base::{Bytes, Millis, TenantId};
 use sqlx::AnyConnection;
 
 use crate::error::{Error, foreign, new_of};
-use crate::files::{self, FileLimits};
+use crate::files::{self, FileLimits, NewFile, ReceivedChunk};
 use crate::open::{Lock, Store};
 use crate::time::{UnixMillis, from_sql, instant, to_sql};
 
@@ -83,6 +84,10 @@ pub struct PartedUpload {
     pub expires: UnixMillis,
 }
 
+/// What there is too much of ([`Error::Full`]) where a part does not fit beside others that are still coming: it may where
+/// one of them breaks off.
+pub const BYTES_COMING: &str = "bytes in parts, with those that are still coming";
+
 type UploadColumns = (String, String, String, i64, Option<i64>, String, Option<String>, i64, i64);
 
 impl Store {
@@ -139,41 +144,93 @@ impl Store {
         .await
     }
 
-    /// Adds a part whose chunks are there. [`Error::Full`] where an upload has too many, or too many bytes in them;
-    /// [`Error::Missing`] where it is not pending (any more).
-    pub async fn add_part(
+    /// Begins a part. [`Error::Full`] where its upload has too many; [`Error::Missing`] where that is not pending (any more).
+    pub async fn begin_part(
         &self,
         upload: &str,
-        (part, bytes): (&str, Bytes),
+        new: NewFile<'_>,
         parts_max: u64,
+        now: UnixMillis,
     ) -> Result<(), Error> {
         self.bounded(async {
             let mut tx = self.begin_write(Lock::Files).await?;
-            let most: Option<(i64,)> =
-                sqlx::query_as("SELECT bytes FROM uploads WHERE id = $1 AND state = 'pending'")
+            if received(&mut tx, upload, now).await?.parts >= parts_max {
+                return Err(Error::Full { what: "parts", limit: parts_max });
+            }
+            files::begin(&mut tx, new, now).await?;
+            sqlx::query("INSERT INTO upload_parts (id, upload, bytes, whole) VALUES ($1, $2, 0, 0)")
+                .bind(new.id)
+                .bind(upload)
+                .execute(&mut *tx)
+                .await
+                .map_err(|error| foreign(error, Error::Missing("upload")))?;
+            tx.commit().await?;
+            Ok(())
+        })
+        .await
+    }
+
+    /// Adds the next chunk of a part, whose bytes count from now on; nothing more has to come before `expires`.
+    /// [`Error::Full`] where the parts would have more bytes than their upload; [`Error::Missing`] where that is not pending
+    /// (any more), or the part is gone or past its date.
+    pub async fn receive_part(
+        &self,
+        (upload, part): (&str, &str),
+        chunk: ReceivedChunk<'_>,
+        expires: UnixMillis,
+        now: UnixMillis,
+    ) -> Result<(), Error> {
+        self.bounded(async {
+            let mut tx = self.begin_write(Lock::Files).await?;
+            let sums = received(&mut tx, upload, now).await?;
+            let own: Option<(i64,)> =
+                sqlx::query_as("SELECT bytes FROM upload_parts WHERE id = $1 AND upload = $2 AND whole = 0")
+                    .bind(part)
                     .bind(upload)
                     .fetch_optional(&mut *tx)
                     .await?;
-            let Some((most,)) = most else { return Err(Error::Missing("upload")) };
-            let (parts, held): (i64, i64) = sqlx::query_as(
-                "SELECT COUNT(*), CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM upload_parts WHERE upload = $1",
-            )
-            .bind(upload)
-            .fetch_one(&mut *tx)
-            .await?;
-            if from_sql(parts) >= parts_max {
-                return Err(Error::Full { what: "parts", limit: parts_max });
+            let Some((own,)) = own else { return Err(Error::Missing("part")) };
+            let own = from_sql(own).saturating_add(chunk.bytes.0);
+            let limit = sums.announced;
+            if sums.whole.saturating_add(own) > limit {
+                return Err(Error::Full { what: "bytes in parts", limit });
             }
-            if from_sql(held).saturating_add(bytes.0) > from_sql(most) {
-                return Err(Error::Full { what: "bytes in parts", limit: from_sql(most) });
+            if sums.whole.saturating_add(sums.coming).saturating_add(chunk.bytes.0) > limit {
+                return Err(Error::Full { what: BYTES_COMING, limit });
             }
-            sqlx::query("INSERT INTO upload_parts (id, upload, bytes) VALUES ($1, $2, $3)")
+            put_off(&mut tx, part, (expires, now)).await?;
+            sqlx::query("UPDATE upload_parts SET bytes = $1 WHERE id = $2")
+                .bind(to_sql(own))
                 .bind(part)
-                .bind(upload)
-                .bind(to_sql(bytes.0))
                 .execute(&mut *tx)
-                .await
-                .map_err(|error| foreign(error, Error::Missing("part")))?;
+                .await?;
+            files::append(&mut tx, part, (chunk.number, chunk.content)).await?;
+            tx.commit().await?;
+            Ok(())
+        })
+        .await
+    }
+
+    /// Ends a part: it came whole, and is kept until `expires`. [`Error::Missing`] as of [`Store::receive_part`].
+    pub async fn finish_part(
+        &self,
+        (upload, part): (&str, &str),
+        expires: UnixMillis,
+        now: UnixMillis,
+    ) -> Result<(), Error> {
+        self.bounded(async {
+            let mut tx = self.begin_write(Lock::Files).await?;
+            received(&mut tx, upload, now).await?;
+            put_off(&mut tx, part, (expires, now)).await?;
+            let done =
+                sqlx::query("UPDATE upload_parts SET whole = 1 WHERE id = $1 AND upload = $2 AND whole = 0")
+                    .bind(part)
+                    .bind(upload)
+                    .execute(&mut *tx)
+                    .await?;
+            if done.rows_affected() == 0 {
+                return Err(Error::Missing("part"));
+            }
             tx.commit().await?;
             Ok(())
         })
@@ -184,7 +241,7 @@ impl Store {
     pub async fn upload_parts(&self, upload: &str) -> Result<BTreeMap<String, Bytes>, Error> {
         self.bounded(async {
             let rows: Vec<(String, i64)> =
-                sqlx::query_as("SELECT id, bytes FROM upload_parts WHERE upload = $1")
+                sqlx::query_as("SELECT id, bytes FROM upload_parts WHERE upload = $1 AND whole = 1")
                     .bind(upload)
                     .fetch_all(self.pool())
                     .await?;
@@ -243,6 +300,57 @@ impl Store {
     pub async fn expire_uploads(&self, now: UnixMillis) -> Result<u64, Error> {
         self.changed(sqlx::query("DELETE FROM uploads WHERE expires <= $1").bind(now.to_sql())).await
     }
+}
+
+/// What has come of an upload.
+struct Received {
+    /// The bytes that it is to have.
+    announced: u64,
+    /// Its parts, those that are still coming too.
+    parts: u64,
+    /// Bytes of those that came whole.
+    whole: u64,
+    /// Bytes of the others so far.
+    coming: u64,
+}
+
+/// That of an upload that is pending; [`Error::Missing`] of another. What broke off and is past its date does not count.
+async fn received(connection: &mut AnyConnection, upload: &str, now: UnixMillis) -> Result<Received, Error> {
+    let announced: Option<(i64,)> =
+        sqlx::query_as("SELECT bytes FROM uploads WHERE id = $1 AND state = 'pending'")
+            .bind(upload)
+            .fetch_optional(&mut *connection)
+            .await?;
+    let Some((announced,)) = announced else { return Err(Error::Missing("upload")) };
+    let (parts, all, whole): (i64, i64, i64) = sqlx::query_as(
+        "SELECT COUNT(*), CAST(COALESCE(SUM(upload_parts.bytes), 0) AS BIGINT), \
+         CAST(COALESCE(SUM(upload_parts.bytes * upload_parts.whole), 0) AS BIGINT) \
+         FROM upload_parts JOIN files ON files.id = upload_parts.id \
+         WHERE upload_parts.upload = $1 AND (upload_parts.whole = 1 OR files.expires > $2)",
+    )
+    .bind(upload)
+    .bind(now.to_sql())
+    .fetch_one(connection)
+    .await?;
+    let (all, whole) = (from_sql(all), from_sql(whole));
+    let coming = all.saturating_sub(whole);
+    Ok(Received { announced: from_sql(announced), parts: from_sql(parts), whole, coming })
+}
+
+/// Puts off the date of what a part holds. Files come before parts, as where a file is deleted with its part: two that
+/// wait for each other end with an error.
+async fn put_off(
+    connection: &mut AnyConnection,
+    part: &str,
+    (expires, now): (UnixMillis, UnixMillis),
+) -> Result<(), Error> {
+    let done = sqlx::query("UPDATE files SET expires = $1 WHERE id = $2 AND expires > $3")
+        .bind(expires.to_sql())
+        .bind(part)
+        .bind(now.to_sql())
+        .execute(connection)
+        .await?;
+    if done.rows_affected() == 0 { Err(Error::Missing("part")) } else { Ok(()) }
 }
 
 /// Deletes the parts of an upload, with what they hold.

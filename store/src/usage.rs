@@ -159,6 +159,62 @@ impl Store {
     }
 }
 
+impl Store {
+    /// The first day of which there is usage.
+    pub async fn first_usage_day(&self) -> Result<Option<u64>, Error> {
+        self.bounded(async {
+            let (day,): (Option<i64>,) =
+                sqlx::query_as("SELECT MIN(day) FROM token_usage").fetch_one(self.pool()).await?;
+            Ok(day.map(from_sql))
+        })
+        .await
+    }
+
+    /// The tenants that have usage of days after `first` and before `next`.
+    pub async fn tenants_with_usage(&self, (first, next): (u64, u64)) -> Result<Vec<TenantId>, Error> {
+        self.bounded(async {
+            let rows: Vec<(i64,)> = sqlx::query_as(
+                "SELECT id FROM tenants WHERE EXISTS (SELECT 1 FROM token_usage \
+                 WHERE token_usage.tenant = tenants.id AND day > $1 AND day < $2) ORDER BY id",
+            )
+            .bind(to_sql(first))
+            .bind(to_sql(next))
+            .fetch_all(self.pool())
+            .await?;
+            Ok(rows.into_iter().map(|(id,)| TenantId(from_sql(id))).collect())
+        })
+        .await
+    }
+
+    /// Adds a tenant's sums of days after `first` and before `next` to those of `first`, by model and route. Where they
+    /// were added before nothing is left to add.
+    pub async fn merge_usage(&self, tenant: TenantId, (first, next): (u64, u64)) -> Result<(), Error> {
+        self.bounded(async {
+            let mut tx = self.begin_write(Lock::Usage).await?;
+            let rows: Vec<UsageColumns> = sqlx::query_as(OF_TENANT)
+                .bind(to_sql(tenant.0))
+                .bind(to_sql(first.saturating_add(1)))
+                .bind(to_sql(next.saturating_sub(1)))
+                .fetch_all(&mut *tx)
+                .await?;
+            let at_first = |mut row: UsageRow| {
+                row.key.day = first;
+                row
+            };
+            let rows: Vec<UsageRow> = rows.into_iter().map(usage_row).map(at_first).collect();
+            add(&mut tx, &rows).await?;
+            sqlx::query("DELETE FROM token_usage WHERE tenant = $1 AND day > $2 AND day < $3")
+                .bind(to_sql(tenant.0))
+                .bind(to_sql(first))
+                .bind(to_sql(next))
+                .execute(&mut *tx)
+                .await?;
+            Ok(tx.commit().await?)
+        })
+        .await
+    }
+}
+
 /// Adds amounts to their sums, in a transaction that has waited for other writers of usage.
 pub(crate) async fn add(tx: &mut AnyConnection, rows: &[UsageRow]) -> Result<(), Error> {
     for UsageRow { key, used } in rows {

@@ -84,6 +84,31 @@ async fn a_server_that_crashes_gives_transient_errors_and_then_everything_works_
 }
 
 #[tokio::test]
+async fn a_full_disk_of_the_server_is_named() {
+    let Some(server) = Server::start() else { return };
+    let url = server.create_database("disk_full").await;
+    let store = suite::open(&url).await;
+    let pool = sqlx::AnyPool::connect(&url).await.expect("connects");
+    let run = async |sql: &'static str| sqlx::query(sql).execute(&pool).await.expect("done");
+    // The error that a server has whose disk is full.
+    run("CREATE FUNCTION fill() RETURNS trigger LANGUAGE plpgsql AS \
+         $$ BEGIN RAISE EXCEPTION 'no space left on device' USING ERRCODE = 'disk_full'; END $$")
+    .await;
+    run("CREATE TRIGGER full_disk BEFORE INSERT ON schema_version EXECUTE FUNCTION fill()").await;
+    run("CREATE TRIGGER full_disk BEFORE INSERT ON tenants EXECUTE FUNCTION fill()").await;
+
+    let error = store.create_tenant("zeta", 1.0, at(0)).await.expect_err("there is no room");
+    assert_eq!(error.outage(), Some(store::StoreOutage::DiskFull), "{error}");
+    assert!(store.try_to_write().await.is_err());
+    assert_eq!(store.health().outage(), Some(store::StoreOutage::DiskFull));
+    assert_eq!(store.tenants().await.expect("it is read").len(), 1);
+
+    run("DROP FUNCTION fill() CASCADE").await;
+    store.try_to_write().await.expect("there is room");
+    assert_eq!(store.health().outage(), None);
+}
+
+#[tokio::test]
 async fn a_server_that_does_not_answer_gives_an_error_and_no_hang() {
     let Some(server) = Server::start() else { return };
     let url = server.create_database("stuck").await;

@@ -2,11 +2,19 @@
 
 import { expect, test } from "vitest";
 
-import { type DayUsage, dayName, seriesOf } from "../src/core/usage-days";
+import { type DayUsage, type UsageKey, type UsageSeries, addUsage, dayName, largestFirst } from "../src/core/usage-days";
 
 const entry = (day: number, tenant: string, route: string, tokens: number): DayUsage => ({
   day, tenant, model: "m", route, requests: 1, rows: 2, prompt_tokens: tokens - 1, cached_tokens: 3, completion_tokens: 1,
 });
+
+const seriesOf = (entries: readonly DayUsage[], by: UsageKey, span: number, today: number) => {
+  const groups = new Map<string, UsageSeries>();
+  // What comes in two pages is one sum.
+  addUsage(groups, entries.slice(0, 1), by, span, today);
+  addUsage(groups, entries.slice(1), by, span, today);
+  return largestFirst(groups);
+};
 
 test("groups are summed over the days of the span, the largest first", () => {
   const entries = [entry(10, "a", "cells", 5), entry(12, "a", "relqueries", 6), entry(12, "b", "cells", 90), entry(9, "b", "cells", 1_000)];

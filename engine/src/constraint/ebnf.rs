@@ -334,7 +334,7 @@ mod tests {
 
     #[test]
     fn what_is_no_grammar_is_refused_by_what_is_wrong() {
-        for (ebnf, said) in [
+        for (ebnf, expected) in [
             ("root ::= missing", "`missing` is named and not there"),
             ("first ::= \"a\"", "no rule `root`"),
             ("root ::= \"a\"\nroot ::= \"b\"", "line 2: rule `root` is there twice"),
@@ -354,7 +354,7 @@ mod tests {
             ("root: \"a\"", "name and `::=`"),
         ] {
             let error = to_lark(ebnf).expect_err(ebnf);
-            assert!(error.to_string().contains(said), "{error} for {ebnf}");
+            assert!(error.to_string().contains(expected), "{error} for {ebnf}");
         }
     }
 }

@@ -257,8 +257,8 @@ fn reason(error: &impl std::fmt::Display) -> ConstraintError {
     }
     let mut lines = text.lines().map(str::trim);
     let mut line = lines.next().unwrap_or_default().trim_end_matches("<non-verbose/>").to_owned();
-    if let (true, Some(said)) = (line.ends_with(':'), lines.find_map(|line| line.strip_prefix("error:"))) {
-        line += said;
+    if let (true, Some(message)) = (line.ends_with(':'), lines.find_map(|line| line.strip_prefix("error:"))) {
+        line += message;
     }
     ConstraintError(line.chars().take(CHARS_MAX).collect())
 }

@@ -433,7 +433,7 @@ fn a_grammar_is_compiled_as_deep_as_it_may_be_and_refused_beyond() {
     for deep in [chain(1_990), nested(76)] {
         assert!(writes(&deep, "a"));
     }
-    for (lark, said) in [
+    for (lark, expected) in [
         (chain(2_000), "at most 2000"),
         (nested(80), "at most 2000"),
         (Constraint::Grammar("start: %json {\"type\": \"object\"}".into()), "JSON schema"),
@@ -442,7 +442,7 @@ fn a_grammar_is_compiled_as_deep_as_it_may_be_and_refused_beyond() {
         (Constraint::Grammar(format!("start: {}\"a\"{}", "(".repeat(99), ")".repeat(99))), "nested"),
     ] {
         let error = constraints().compile(&lark).expect_err("it is refused");
-        assert!(error.to_string().contains(said), "{error} for {said}");
+        assert!(error.to_string().contains(expected), "{error} for {expected}");
     }
 }
 

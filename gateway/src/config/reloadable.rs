@@ -37,7 +37,7 @@ const KEYS: &[ReloadableKey] = keys! {
         query_nodes_max stops_max choices_max constraint_bytes_max tenant_constraints_max
         tenant_compile_ms_max queue_rows_max finished_max finished_rows_max tenant_ticket_bytes_max
         idempotency_keys_max idempotency_reply_bytes_max tenant_day_cell_tokens_max;
-    store: flush_ms ticket_ms_max takes_max;
+    store: flush_ms ticket_ms_max takes_max usage_days_max;
     cells: examples constraints calibration;
     openai: unknown_fields;
     reuse: repair_tokens;

@@ -40,8 +40,8 @@ mod tests {
             ("[live]\nsurvey_ms = 9", "`live.survey_ms`", "`live.snapshot_ms`"),
             ("[fleet]\nage_half_ms = 9", "`fleet.age_half_ms`", "`scheduler.marginal_work.age_half_ms`"),
         ] {
-            let said = Config::parse(text, &|_| None).expect_err("an old name").to_string();
-            assert!(said.contains(old) && said.contains(new), "{said}");
+            let error = Config::parse(text, &|_| None).expect_err("an old name").to_string();
+            assert!(error.contains(old) && error.contains(new), "{error}");
         }
     }
 }

@@ -5,11 +5,11 @@ use serving::config::{PromptForm, Secret};
 use super::*;
 
 pub(super) fn check(text: &str, part: &str) {
-    let said = match Config::parse(text, &|_| Some("k".into())).and_then(|config| config.validate()) {
+    let reason = match Config::parse(text, &|_| Some("k".into())).and_then(|config| config.validate()) {
         Ok(()) => "valid".to_owned(),
         Err(error) => error.to_string(),
     };
-    assert!(said.contains(part), "{text:?}: {said:?} lacks {part:?}");
+    assert!(reason.contains(part), "{text:?}: {reason:?} lacks {part:?}");
 }
 
 #[test]

@@ -18,7 +18,7 @@ use crate::auth::Authenticated;
 use crate::error::ApiError;
 use crate::routes::{get_only, number, only_get_delete, only_get_post};
 use crate::services::encoded::content_of;
-use crate::services::files::{self, Draft, FileWriter, Lines, NewUpload};
+use crate::services::files::{self, Draft, FileWriter, Lines, NewUpload, received};
 use crate::services::sql::uploads as sql_uploads;
 use crate::services::uploads::{check_purpose, is_encoded};
 use crate::state::App;
@@ -138,7 +138,7 @@ impl Form<'_> {
         let Some(purpose) = self.purpose.as_deref() else {
             return Err(ApiError::invalid("purpose", "is required"));
         };
-        let Some(Upload { draft, size, name }) = &self.draft else {
+        let Some(Upload { draft, size, name }) = &mut self.draft else {
             return Err(ApiError::invalid("file", "is required"));
         };
         check_purpose(purpose, name, "file")?;
@@ -169,10 +169,9 @@ impl Form<'_> {
         let given = field.content_disposition().and_then(|form| form.get_filename());
         let name: String =
             given.unwrap_or("file.jsonl").chars().filter(|c| !c.is_control()).take(255).collect();
-        let expires = UnixMillis(self.app.runtime.shared.clock.unix_ms()).after(bulk.keep_ms_max);
         let is_encoded = is_encoded(&name);
         let new = NewUpload { purpose: "batch", name: &name, is_encoded };
-        let draft = Draft::begin(self.app, self.caller.tenant, new, expires).await;
+        let draft = Draft::receive(self.app, self.caller.tenant, new).await;
         let size = (base::Bytes(0), 0);
         self.draft = Some(Upload { draft: stored(draft)?, size, name });
         let mut writer = FileWriter::of(is_encoded);
@@ -184,8 +183,9 @@ impl Form<'_> {
                 let limit = format!("{} bytes (bulk.file_bytes_max)", bulk.file_bytes_max.0);
                 return Err(RequestError::TooLarge { what: "`file`".into(), limit }.into());
             }
-            if let Some(chunk) = writer.push(&piece, bulk.line_bytes_max)? {
-                self.append(&chunk).await?;
+            match writer.push(&piece, bulk.line_bytes_max)? {
+                Some(chunk) => self.append(&chunk).await?,
+                None => self.renew().await?,
             }
         }
         let (chunk, bytes, lines) = writer.end(bulk.line_bytes_max)?;
@@ -200,8 +200,15 @@ impl Form<'_> {
 
     async fn append(&mut self, chunk: &str) -> Result<(), RequestError> {
         match &mut self.draft {
-            Some(upload) => stored(upload.draft.append(chunk).await),
+            Some(upload) => received(upload.draft.take_chunk(None, chunk).await),
             None => Err(internal("a chunk of no file")),
+        }
+    }
+
+    async fn renew(&mut self) -> Result<(), RequestError> {
+        match &mut self.draft {
+            Some(upload) => received(upload.draft.renew().await),
+            None => Ok(()),
         }
     }
 }

@@ -72,9 +72,9 @@ pub async fn events(
     let now = model.runtime.shared.clock.now();
     let reader = LiveReader {
         cursor: live.cursor(remembered_since(&model.runtime.shared)),
-        told: LastSent::default(),
+        last_sent: LastSent::default(),
         end: now + Nanos::from(live.settings().stream_ms_max),
-        said: now,
+        last_reported: now,
         is_over: false,
         is_greeted: false,
         audience: Audience::new(viewer).with_replicas(shows_replicas(&app, viewer)),
@@ -97,11 +97,11 @@ struct LiveReader {
     /// When the tenants' names are to be looked up again.
     names_until: Time,
     cursor: Cursor,
-    told: LastSent,
+    last_sent: LastSent,
     /// When the client has to ask anew.
     end: Time,
     /// When something was last sent.
-    said: Time,
+    last_reported: Time,
     is_greeted: bool,
     is_over: bool,
 }
@@ -130,11 +130,11 @@ impl LiveReader {
             }
             self.learn_names(now).await;
             if let Some(frame) = self.frame(now) {
-                self.said = now;
+                self.last_reported = now;
                 return Some(frame);
             }
-            if now.since(self.said) >= Nanos::from(self.app.config.server.keep_alive_ms) {
-                self.said = now;
+            if now.since(self.last_reported) >= Nanos::from(self.app.config.server.keep_alive_ms) {
+                self.last_reported = now;
                 return Some(": nothing new\n\n".into());
             }
         }
@@ -183,7 +183,7 @@ impl LiveReader {
             (true, Some(_)) => self.model.runtime.view().replicas,
             _ => Vec::new(),
         };
-        let mut frame = self.told.frame(&fresh, &self.audience, now, &replicas);
+        let mut frame = self.last_sent.frame(&fresh, &self.audience, now, &replicas);
         if let (Some(snapshot), Viewer::Operator) = (&mut frame.snapshot, self.audience.viewer) {
             let last = self.model.runtime.shared.auto.last();
             snapshot.explain_policy(last.map(|chosen| chosen.verdict.to_string()));

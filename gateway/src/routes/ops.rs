@@ -17,6 +17,7 @@ use store::{StoreOutage, UnixMillis};
 
 use super::live::Viewing;
 use crate::auth::{self, Authenticated};
+use crate::config::USAGE_DAYS_MAX;
 use crate::error::ApiError;
 use crate::models::ServedModel;
 use crate::routes::{ModelQuery, get_and_head, get_only, number};
@@ -26,8 +27,6 @@ use crate::wire::budget::BudgetReply;
 
 /// Days of usage that are shown where the caller does not say.
 const USAGE_DAYS: u32 = 30;
-/// Most days that can be asked for.
-const USAGE_DAYS_MAX: u32 = 400;
 
 /// The routes.
 pub fn configure(routes: &mut ServiceConfig) {
@@ -105,6 +104,7 @@ pub async fn readyz(app: Data<App>) -> HttpResponse {
         (Some(reason), _) if ready.is_empty() => reason,
         (_, Some(StoreOutage::Away)) => "the store is away",
         (_, Some(StoreOutage::Unwritable)) => "the store cannot be written",
+        (_, Some(StoreOutage::DiskFull)) => "the disk of the store is full",
         _ if app.models.iter().any(|model| model.runtime.shared.pulse.is_resting()) => "restarting",
         _ => "ready",
     };

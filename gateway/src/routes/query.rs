@@ -186,10 +186,10 @@ async fn tell(
     planned: &Planned,
     to: &mpsc::Sender<String>,
 ) {
-    let (sender, mut told) = mpsc::channel(EVENTS_MAX);
+    let (sender, mut updates) = mpsc::channel(EVENTS_MAX);
     let run = query::run(model, asker, std::slice::from_ref(planned), Some(sender));
     let pass = async {
-        while let Some(one) = told.recv().await {
+        while let Some(one) = updates.recv().await {
             // Nobody listens any more: the caller drops this.
             let _ = to.send(shown(planned, &one)).await;
         }

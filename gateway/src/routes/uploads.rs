@@ -72,6 +72,7 @@ pub async fn create(
         (status = 400, body = ErrorBody),
         (status = 404, body = ErrorBody),
         (status = 413, body = ErrorBody),
+        (status = 429, body = ErrorBody, description = "it does not fit beside parts that are still coming"),
     ),
     security(("key" = []))
 )]

@@ -62,8 +62,8 @@ pub async fn priors(
 }
 
 fn key(caller: Caller, (shared, constraint): &CallGroup, guidance: CellsConfig) -> [u8; 32] {
-    let said = format!("{shared:?} {constraint:?} {guidance:?}");
-    ResultKey::of(&[&caller.tenant.0.to_le_bytes()[..], said.as_bytes()]).0
+    let identity = format!("{shared:?} {constraint:?} {guidance:?}");
+    ResultKey::of(&[&caller.tenant.0.to_le_bytes()[..], identity.as_bytes()]).0
 }
 
 async fn learn(

@@ -51,7 +51,7 @@ pub async fn hold(app: &App, tenant: TenantId) -> Result<(), RequestError> {
         true => unwritten(app, tenant),
         false => match used(app, tenant).await {
             // Cells go on while the database is away: what they compute meanwhile is held in memory, and counts.
-            Err(RequestError::NoDatabase) if is_away() => unwritten(app, tenant),
+            Err(RequestError::NoDatabase(_)) if is_away() => unwritten(app, tenant),
             used => used?,
         },
     };

@@ -30,10 +30,10 @@ impl ClientLoop {
             [] => None,
             [only] => words(&only.content).map(|words| ResultKey::of(&[&words])),
             [leading @ .., _] => {
-                let said = leading
+                let pieces = leading
                     .iter()
                     .flat_map(|message| [message.role.name().as_bytes(), message.content.as_bytes()]);
-                Some(ResultKey::of(&said.collect::<Vec<_>>()))
+                Some(ResultKey::of(&pieces.collect::<Vec<_>>()))
             }
         };
         Self::new("chat", common, beginning)

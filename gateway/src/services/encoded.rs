@@ -35,6 +35,16 @@ pub fn content_of(is_encoded: bool, chunk: String) -> Result<Vec<u8>, RequestErr
     if is_encoded { STANDARD.decode(chunk).map_err(internal) } else { Ok(chunk.into_bytes()) }
 }
 
+/// How many bytes of its file a chunk has.
+pub fn bytes_in(is_encoded: bool, chunk: &str) -> Bytes {
+    let length = chunk.len() as u64;
+    if !is_encoded {
+        return Bytes(length);
+    }
+    let padding = chunk.bytes().rev().take_while(|byte| *byte == b'=').count() as u64;
+    Bytes(length / 4 * 3 - padding)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -47,8 +57,14 @@ mod tests {
         let (last, size) = encoder.end();
         chunks.extend(last);
         assert_eq!((chunks.len(), size), (4, Bytes(700_001)));
+        assert_eq!(chunks.iter().map(|chunk| bytes_in(true, chunk).0).sum::<u64>(), 700_001);
         let back = chunks.into_iter().map(|chunk| content_of(true, chunk).expect("base64"));
         assert_eq!(back.collect::<Vec<_>>().concat(), bytes);
         assert!(content_of(true, "no base64".into()).is_err());
+        for length in 0..7 {
+            let chunk = STANDARD.encode(vec![b'a'; length]);
+            assert_eq!(bytes_in(true, &chunk), Bytes(length as u64));
+            assert_eq!(bytes_in(false, &"a".repeat(length)), Bytes(length as u64));
+        }
     }
 }

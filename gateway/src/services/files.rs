@@ -6,12 +6,15 @@
 
 use std::sync::Arc;
 
-use base::{Bytes, TenantId};
+use base::{Bytes, Millis, TenantId};
 use serving::error::{RequestError, stored};
-use store::{FileInfo, FileLimits, NewFile, UnixMillis};
+use store::{FileInfo, FileLimits, NewFile, ReceivedChunk, UnixMillis};
 
-use crate::services::encoded::Base64Chunks;
+use crate::services::encoded::{Base64Chunks, bytes_in};
 use crate::state::App;
+
+/// How long bytes of an upload count that no gateway receives any more, for it was killed: more than clocks are apart.
+const RECEIVED_MS: Millis = Millis(900_000);
 
 /// Bytes of a chunk, but for a line that is longer.
 const CHUNK_BYTES: usize = 256 << 10;
@@ -139,13 +142,16 @@ pub struct NewUpload<'a> {
     pub is_encoded: bool,
 }
 
-/// A file being written.
+/// A file being written. One that a client sends is deleted where it is dropped before its end: its bytes count.
 pub struct Draft {
     app: Arc<App>,
     /// Its identity.
     pub id: String,
     tenant: TenantId,
+    is_encoded: bool,
     chunks: u32,
+    /// While a client sends it: when its date was last put off.
+    renewed: Option<UnixMillis>,
 }
 
 impl Draft {
@@ -156,20 +162,65 @@ impl Draft {
         new: NewUpload<'_>,
         expires: UnixMillis,
     ) -> Result<Self, store::Error> {
-        Self::named(app, format!("file-{:032x}", rand::random::<u128>()), (tenant, new), expires).await
+        let id = format!("file-{:032x}", rand::random::<u128>());
+        let NewUpload { purpose, name, is_encoded } = new;
+        let new = NewFile { id: &id, tenant, purpose, name, is_encoded, expires };
+        app.runtime.store.begin_file(new, now(app)).await?;
+        Ok(Self { app: app.clone(), id, tenant, is_encoded, chunks: 0, renewed: None })
     }
 
-    /// Begins one of this identity.
-    pub async fn named(
+    /// Begins a file that a client sends.
+    pub async fn receive(app: &Arc<App>, tenant: TenantId, new: NewUpload<'_>) -> Result<Self, store::Error> {
+        let begun = now(app);
+        let mut draft = Self::begin(app, tenant, new, begun.after(patience(app))).await?;
+        draft.renewed = Some(begun);
+        Ok(draft)
+    }
+
+    /// Begins a part of an upload that a client sends: one of at most so many.
+    pub async fn receive_part(
         app: &Arc<App>,
-        id: String,
-        (tenant, NewUpload { purpose, name, is_encoded }): (TenantId, NewUpload<'_>),
-        expires: UnixMillis,
+        tenant: TenantId,
+        (upload, new): (&str, NewUpload<'_>),
+        parts_max: u64,
     ) -> Result<Self, store::Error> {
-        let now = UnixMillis(app.runtime.shared.clock.unix_ms());
+        let id = format!("part_{:032x}", rand::random::<u128>());
+        let (NewUpload { purpose, name, is_encoded }, begun) = (new, now(app));
+        let expires = begun.after(patience(app));
         let new = NewFile { id: &id, tenant, purpose, name, is_encoded, expires };
-        app.runtime.store.begin_file(new, now).await?;
-        Ok(Self { app: app.clone(), id, tenant, chunks: 0 })
+        app.runtime.store.begin_part(upload, new, parts_max, begun).await?;
+        Ok(Self { app: app.clone(), id, tenant, is_encoded, chunks: 0, renewed: Some(begun) })
+    }
+
+    /// Adds the next chunk of what a client sends: it counts before it is written. `upload`: of a part.
+    pub async fn take_chunk(&mut self, upload: Option<&str>, chunk: &str) -> Result<(), store::Error> {
+        let (now, store) = (now(&self.app), &self.app.runtime.store);
+        let expires = now.after(patience(&self.app));
+        let bytes = bytes_in(self.is_encoded, chunk);
+        let chunk = ReceivedChunk { number: self.chunks, content: chunk, bytes };
+        match upload {
+            Some(upload) => store.receive_part((upload, &self.id), chunk, expires, now).await?,
+            None => store.receive_chunk(&self.id, chunk, (expires, limits(&self.app)), now).await?,
+        }
+        self.renewed = Some(now);
+        self.chunks += 1;
+        Ok(())
+    }
+
+    /// Puts off the date of what a client sends, where it is near: chunks of a slow client are far apart.
+    pub async fn renew(&mut self) -> Result<(), store::Error> {
+        let (now, patience) = (now(&self.app), patience(&self.app));
+        let is_due = |renewed: UnixMillis| now.0.saturating_sub(renewed.0) >= patience.0 / 2;
+        if self.renewed.is_some_and(is_due) {
+            self.app.runtime.store.renew_draft(&self.id, now.after(patience), now).await?;
+            self.renewed = Some(now);
+        }
+        Ok(())
+    }
+
+    /// What a client sent is whole, and stays.
+    pub fn keep(&mut self) {
+        self.renewed = None;
     }
 
     /// Adds a chunk of whole lines.
@@ -181,24 +232,60 @@ impl Draft {
 
     /// Ends an upload: the file can be read from now on, for this purpose.
     pub async fn finish(
-        &self,
+        &mut self,
         purpose: &str,
         size: (Bytes, u64),
         expires: UnixMillis,
     ) -> Result<FileInfo, RequestError> {
-        let (limits, now) = (limits(&self.app), UnixMillis(self.app.runtime.shared.clock.unix_ms()));
-        match self.app.runtime.store.finish_file((&self.id, purpose), size, (expires, limits), now).await {
-            Err(store::Error::Full { what, limit }) => return Err(too_large(what, limit)),
-            other => stored(other)?,
-        }
+        let (limits, now) = (limits(&self.app), now(&self.app));
+        let store = &self.app.runtime.store;
+        received(store.finish_file((&self.id, purpose), size, (expires, limits), now).await)?;
+        self.keep();
         find(&self.app, self.tenant, &self.id).await
     }
 
     /// Deletes what was written, unless it is whole: its end may have been stored though it was answered with an error.
-    pub async fn discard(self) {
-        if let Err(error) = self.app.runtime.store.delete_draft(self.tenant, &self.id).await {
-            tracing::warn!(%error, file = self.id, "a file that is not whole was not deleted; it goes by its date");
+    pub async fn discard(mut self) {
+        delete(&self.app, self.tenant, &self.id).await;
+        self.keep();
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        if self.renewed.is_none() {
+            return;
         }
+        // Its client's connection is gone. Without a runtime the process ends, and it goes by its date.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let (app, tenant, id) = (self.app.clone(), self.tenant, std::mem::take(&mut self.id));
+        runtime.spawn(async move { delete(&app, tenant, &id).await });
+    }
+}
+
+async fn delete(app: &App, tenant: TenantId, id: &str) {
+    if let Err(error) = app.runtime.store.delete_draft(tenant, id).await {
+        tracing::warn!(%error, file = id, "a file that is not whole was not deleted; it goes by its date");
+    }
+}
+
+fn now(app: &App) -> UnixMillis {
+    UnixMillis(app.runtime.shared.clock.unix_ms())
+}
+
+/// How long what has come of an upload counts where nothing more comes. A client may take its time between two pieces.
+fn patience(app: &App) -> Millis {
+    Millis(app.config.server.body_ms_max.0.saturating_mul(4).saturating_add(RECEIVED_MS.0))
+}
+
+/// What the store says of a file that a client sends.
+pub fn received<T>(result: Result<T, store::Error>) -> Result<T, RequestError> {
+    match result {
+        Err(store::Error::Full { what, limit }) => Err(too_large(what, limit)),
+        Err(store::Error::Missing("file")) => {
+            Err(RequestError::invalid("file", "was deleted while it came, or came too slowly"))
+        }
+        other => stored(other),
     }
 }
 

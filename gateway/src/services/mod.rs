@@ -17,6 +17,7 @@ pub mod key_claims;
 pub mod known_cells;
 pub mod limits;
 pub mod lookup;
+pub mod old_usage;
 pub mod openai;
 pub mod prepare;
 pub mod priors;

@@ -142,8 +142,8 @@ pub(crate) fn plain(messages: Vec<Message>, tools: Option<&ToolRequest>) -> Vec<
                 let call = |ToolCall { name, arguments, .. }: &ToolCall| {
                     format!("{begin}\n{}\n{end}", spaced(&json!({"name": name, "arguments": arguments})))
                 };
-                let said = Some(content).filter(|content| !content.trim().is_empty());
-                let lines: Vec<String> = said.into_iter().chain(calls.iter().map(call)).collect();
+                let text = Some(content).filter(|content| !content.trim().is_empty());
+                let lines: Vec<String> = text.into_iter().chain(calls.iter().map(call)).collect();
                 plain.push((role, lines.join("\n")));
             }
             ToolPart::Result { .. } => {
@@ -161,17 +161,17 @@ pub(crate) fn plain(messages: Vec<Message>, tools: Option<&ToolRequest>) -> Vec<
         follows_result = is_result;
     }
     if let Some(tools) = tools {
-        let told = told(tools);
+        let listing = listing(tools);
         match plain.first_mut() {
-            Some((Role::System, system)) => *system = format!("{system}\n\n{told}"),
-            _ => plain.insert(0, (Role::System, told)),
+            Some((Role::System, system)) => *system = format!("{system}\n\n{listing}"),
+            _ => plain.insert(0, (Role::System, listing)),
         }
     }
     plain
 }
 
 /// What a model is told of tools that its template has no words for.
-fn told(tools: &ToolRequest) -> String {
+fn listing(tools: &ToolRequest) -> String {
     let (begin, end) = TAGS;
     let listed: Vec<String> = tools.tools.iter().map(|tool| spaced(&tool.json)).collect();
     let listed = listed.join("\n");
@@ -233,16 +233,16 @@ mod tests {
             json!({"type": "function", "function": {"name": "find", "parameters": {"type": "object"}}});
         let tool = crate::wire::openai::Tool { name: "find".into(), parameters: json!({}), json };
         let tools = ToolRequest { tools: vec![tool], choice: ToolChoice::Auto, is_parallel: true };
-        let told = plain(talk(), Some(&tools));
-        assert_eq!((told.len(), told[0].0), (4, Role::System));
+        let messages = plain(talk(), Some(&tools));
+        assert_eq!((messages.len(), messages[0].0), (4, Role::System));
         let listed =
             r#"{"type": "function", "function": {"name": "find", "parameters": {"type": "object"}}}"#;
-        assert!(told[0].1.contains(listed), "{}", told[0].1);
+        assert!(messages[0].1.contains(listed), "{}", messages[0].1);
         let mut led = talk();
         led.insert(0, message(Role::System, "Be brief.", ToolPart::Nothing));
-        let told = plain(led, Some(&tools));
-        assert_eq!(told.len(), 4);
-        assert!(told[0].1.starts_with("Be brief.\n\nYou can call functions."));
+        let messages = plain(led, Some(&tools));
+        assert_eq!(messages.len(), 4);
+        assert!(messages[0].1.starts_with("Be brief.\n\nYou can call functions."));
     }
 
     #[test]

@@ -244,9 +244,8 @@ impl UploadPart {
     pub async fn begin(app: &Arc<App>, tenant: TenantId, id: &str) -> Result<Self, RequestError> {
         let upload = find(app, tenant, id).await?;
         check_pending(&upload)?;
-        let part = format!("part_{:032x}", rand::random::<u128>());
         let new = NewUpload { purpose: "upload_part", name: &upload.name, is_encoded: true };
-        let draft = stored(Draft::named(app, part, (tenant, new), upload.expires).await)?;
+        let draft = of_part(Draft::receive_part(app, tenant, (&upload.id, new), PARTS_MAX).await)?;
         Ok(Self { draft, upload, chunks: Base64Chunks::default(), bytes: 0 })
     }
 
@@ -264,8 +263,8 @@ impl UploadPart {
             return Err(RequestError::TooLarge { what: "`data`".into(), limit });
         }
         match self.chunks.push(piece) {
-            Some(chunk) => stored(self.draft.append(&chunk).await),
-            None => Ok(()),
+            Some(chunk) => of_part(self.draft.take_chunk(Some(&self.upload.id), &chunk).await),
+            None => of_part(self.draft.renew().await),
         }
     }
 
@@ -274,23 +273,39 @@ impl UploadPart {
         if self.bytes == 0 {
             return Err(RequestError::invalid("data", "is empty"));
         }
-        let (chunk, bytes) = std::mem::take(&mut self.chunks).end();
+        let (chunk, _) = std::mem::take(&mut self.chunks).end();
         if let Some(chunk) = chunk {
-            stored(self.draft.append(&chunk).await)?;
+            of_part(self.draft.take_chunk(Some(&self.upload.id), &chunk).await)?;
         }
-        match app.runtime.store.add_part(&self.upload.id, (&self.draft.id, bytes), PARTS_MAX).await {
-            Err(store::Error::Full { what, limit }) => Err(RequestError::TooLarge {
-                what: "the upload, with this part,".into(),
-                limit: format!("{limit} {what}"),
-            }),
-            Err(store::Error::Missing("upload")) => Err(over("completed or cancelled already")),
-            other => stored(other).map(|()| self.draft.id.clone()),
-        }
+        let part = (self.upload.id.as_str(), self.draft.id.as_str());
+        of_part(app.runtime.store.finish_part(part, self.upload.expires, now(app)).await)?;
+        self.draft.keep();
+        Ok(self.draft.id.clone())
     }
 
     /// Deletes what was written.
     pub async fn discard(self) {
         self.draft.discard().await;
+    }
+}
+
+/// What the store says of a part that a client sends.
+fn of_part<T>(result: Result<T, store::Error>) -> Result<T, RequestError> {
+    match result {
+        Err(store::Error::Full { what: store::BYTES_COMING, limit }) => Err(RequestError::Busy {
+            what: "bytes in the parts of the upload, with those that are still coming",
+            limit: limit.to_string(),
+            retry_after: Millis(1_000),
+        }),
+        Err(store::Error::Full { what, limit }) => Err(RequestError::TooLarge {
+            what: "the upload, with this part,".into(),
+            limit: format!("{limit} {what}"),
+        }),
+        Err(store::Error::Missing("upload")) => Err(over("completed or cancelled already")),
+        Err(store::Error::Missing("part" | "file")) => {
+            Err(RequestError::invalid("data", "came too slowly, or its upload is over"))
+        }
+        other => stored(other),
     }
 }
 

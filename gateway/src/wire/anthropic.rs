@@ -96,11 +96,11 @@ mod tests {
             (RequestError::ShuttingDown.into(), "overloaded_error", 503),
             (RequestError::Internal.into(), "api_error", 500),
         ] {
-            let said = error.to_string();
+            let message = error.to_string();
             let error = MessageError(error);
             let body = json!(error.body());
             assert_eq!((&body["type"], &body["error"]["type"]), (&json!("error"), &json!(class)));
-            assert_eq!((&body["error"]["message"], error.status_code().as_u16()), (&json!(said), status));
+            assert_eq!((&body["error"]["message"], error.status_code().as_u16()), (&json!(message), status));
         }
     }
 }

@@ -210,9 +210,9 @@ impl WhatIfReply {
         let is_counted = |record: &RelQueryRecord| measured.is_empty() || record.periods().is_some();
         let counted: Vec<usize> =
             seen.iter().filter(|(_, record, _)| is_counted(record)).map(|(place, ..)| *place).collect();
-        let is_told = !counted.is_empty();
+        let has_counts = !counted.is_empty();
         let replies: Vec<PolicyReply> = (0..)
-            .zip(replays.iter().filter(|_| is_told))
+            .zip(replays.iter().filter(|_| has_counts))
             .map(|at| policy(at, &counted, audience.viewer))
             .collect();
         let measured = (!measured.is_empty()).then(|| latency(&measured));

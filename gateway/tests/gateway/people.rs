@@ -1,11 +1,12 @@
 //! Operators over HTTP: keys, tenants, weights, usage of all; links that sign somebody in.
 
 use base::Millis;
-use gateway::services::sign_ins;
+use gateway::services::{old_usage, sign_ins};
 use serde_json::{Value, json};
 use serving::clock::Clock;
 use store::{
     DEFAULT_TENANT, KeyScope, NewKey, SignIn, Store, UnixMillis, UsageKey, UsageRow, UsageWrite, Used,
+    month_start,
 };
 
 use crate::common::client::Client;
@@ -194,6 +195,35 @@ async fn an_operator_sees_the_usage_and_the_cache_of_every_tenant() {
         scheduler["kv_blocks"]["total"].is_u64(),
         "an operator's own key opens what the tenant's does too"
     );
+}
+
+#[actix_web::test]
+async fn usage_of_long_ago_is_one_sum_a_month_and_what_can_be_asked_for_stays_by_day() {
+    let store = Store::open("sqlite::memory:").await.unwrap();
+    let today = UnixMillis(Clock::start().unix_ms()).day();
+    let oldest_shown = today - 399;
+    let month = month_start(today - 450);
+    let previous = month_start(month - 1);
+    let days = [previous, previous + 1, previous + 2, month + 3, month + 4, oldest_shown, today];
+    let row = |day| UsageRow {
+        key: UsageKey { tenant: DEFAULT_TENANT, day, model: "m".into(), route: "sql".into() },
+        used: Used { rows: 1, ..Used::default() },
+    };
+    let rows = days.map(row);
+    let write = UsageWrite { writer: "another", number: 1, rows: &rows, at: UnixMillis(1) };
+    store.add_usage(write).await.unwrap();
+    let kept = async || {
+        let all = store.usage(None, 0..=u64::MAX).await.unwrap();
+        all.iter().map(|row| (row.key.day, row.used.rows)).collect::<Vec<_>>()
+    };
+    let mut config = config();
+    assert_eq!(config.store.usage_days_max, None, "by default all days stay");
+    config.store.usage_days_max = Some(400);
+    let (server, operator) = serve_operator(config, store.clone()).await;
+    while !old_usage::merge(&server.running.app, 1).await.unwrap() {}
+    assert_eq!(kept().await, [(previous, 3), (month, 2), (oldest_shown, 1), (today, 1)]);
+    let usage = operator.get("/v1/usage/tenants?days=400").await.json();
+    assert_eq!(usage["data"].as_array().map(Vec::len), Some(2), "{usage}");
 }
 
 #[actix_web::test]

@@ -5,10 +5,12 @@ use serde_json::{Value, json};
 use store::UnixMillis;
 
 use crate::common::batch::{
-    form, form_of_bytes, line, lines, make, read, send as send_file, send_form_to, until_over, upload,
+    form, form_of_bytes, form_request, line, lines, make, read, send as send_file, send_form_to, until_over,
+    upload,
 };
 use crate::common::client::{Client, Reply};
-use crate::common::{Server, config, key_of, lasting_store, model, serve, serve_on, serve_with};
+use crate::common::{Server, config, key_of, lasting_store, model, seen_in_time, serve, serve_on, serve_with};
+use crate::last_writes::Database;
 
 fn wanted(bytes: usize) -> Value {
     json!({"filename": "in.jsonl", "purpose": "batch", "bytes": bytes, "mime_type": "text/jsonl"})
@@ -229,4 +231,60 @@ async fn what_is_announced_counts_among_what_its_tenant_keeps() {
         let reply = client.post("/v1/uploads", &body).await;
         assert_eq!((reply.status, &reply.json()["error"]["param"]), (400, &json!(param)), "{}", reply.body);
     }
+}
+
+/// Waits until a server has so many chunks of files.
+async fn until_chunks(database: &Database, expected: i64) {
+    let mut looks = tokio::time::interval(std::time::Duration::from_millis(2));
+    let wait = async {
+        while database.count("file_chunks").await != expected {
+            looks.tick().await;
+        }
+    };
+    seen_in_time("chunks of files", wait).await;
+}
+
+#[actix_web::test]
+async fn parts_that_are_still_coming_count_and_one_that_breaks_off_does_not() {
+    let (folder, store) = lasting_store().await;
+    let server = serve_on(config(), model(), store).await;
+    let (client, database) = (&server.client, Database::open(folder.path()).await);
+    let path = begin(client, &wanted(300_000)).await;
+    // More than a chunk of it has come, not all.
+    let form = form_of_bytes(&[("data", Some("blob"), &[b'a'; 250_000])]);
+    let request = form_request(client, &format!("{path}/parts"), &form);
+    let coming = client.send(&request[..request.len() - 1_000]).await;
+    until_chunks(&database, 1).await;
+    let beside = send(client, &path, &[b'b'; 150_000]).await;
+    assert_eq!((beside.status, beside.header("retry-after")), (429, Some("1")), "{}", beside.body);
+    assert!(beside.error().contains("300000 bytes in the parts of the upload"), "{}", beside.body);
+    drop(coming);
+    until_chunks(&database, 0).await;
+
+    add(client, &path, &[b'b'; 150_000]).await;
+    add(client, &path, &[b'c'; 150_000]).await;
+    let large = send(client, &path, b"d").await;
+    assert!(large.status == 413 && large.error().contains("with this part"), "{}", large.body);
+}
+
+#[actix_web::test]
+async fn files_that_are_still_coming_count_among_what_their_tenant_keeps() {
+    let (folder, store) = lasting_store().await;
+    let mut config = config();
+    config.bulk.tenant_bytes_max = Bytes(500_000);
+    let server = serve_on(config, model(), store).await;
+    let (client, database) = (&server.client, Database::open(folder.path()).await);
+    let text = |lines: usize| ("x".repeat(999) + "\n").repeat(lines);
+    let of = |text: &str| form(&[("purpose", None, "batch"), ("file", Some("in.jsonl"), text)]);
+    let request = form_request(client, "/v1/files", &of(&text(400)));
+    let coming = client.send(&request[..300_000]).await;
+    until_chunks(&database, 1).await;
+    let beside = send_form_to(client, "/v1/files", &of(&text(240))).await;
+    assert!(beside.status == 413 && beside.error().contains("500000 bytes in files"), "{}", beside.body);
+    drop(coming);
+    until_chunks(&database, 0).await;
+    let alone = send_form_to(client, "/v1/files", &of(&text(240))).await;
+    assert_eq!(alone.status, 200, "{}", alone.body);
+    let listed = client.get("/v1/files").await.json();
+    assert_eq!(listed["data"].as_array().map(Vec::len), Some(1), "{listed}");
 }

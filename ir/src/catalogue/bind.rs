@@ -128,17 +128,17 @@ impl Function {
                 checked.pairs.iter().filter(|(input, output)| !input.is_empty() && !output.is_empty());
             return Ok(Guide { turns: turns.cloned().collect(), template: Some(template.clone()) });
         }
-        let said = match (self.answer, checked.texts.get("target")) {
+        let derived = match (self.answer, checked.texts.get("target")) {
             (AnswerKind::Format, Some(target)) => form::examples(target),
             _ => Vec::new(),
         };
-        if !said.is_empty() {
+        if !derived.is_empty() {
             let asked = |(value, answer): (String, String)| {
                 let arguments =
                     [Argument::Cell(value.into()), Argument::Cell(checked.texts["target"].clone().into())];
                 self.asked(&arguments).map(|asked| (asked, answer))
             };
-            let turns = said.into_iter().map(asked).collect::<Result<_, _>>()?;
+            let turns = derived.into_iter().map(asked).collect::<Result<_, _>>()?;
             return Ok(Guide { turns, template: None });
         }
         let chosen = examples::most_like(self, checked, own);

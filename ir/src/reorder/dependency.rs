@@ -112,13 +112,13 @@ fn holds(table: &FieldTable, pair: Dependency, compared: &mut u64) -> bool {
         return false;
     }
     // Per value of the determinant, the row that showed it first: values are numbered by first sight.
-    let mut said: Vec<u32> = Vec::with_capacity(from.distinct());
+    let mut determined: Vec<u32> = Vec::with_capacity(from.distinct());
     for (value, other) in from.values.iter().zip(&to.values) {
         *compared += 1;
-        match said.get(*value as usize) {
+        match determined.get(*value as usize) {
             Some(first) if first != other => return false,
             Some(_) => {}
-            None => said.push(*other),
+            None => determined.push(*other),
         }
     }
     true

@@ -169,7 +169,7 @@ impl<'a, 'o> Scribe<'a, 'o> {
 fn write_output(text: &mut Text, output: Output<'_>, tags: &Tags) {
     let mut close = tags.close(Role::Assistant);
     match output {
-        Output::Text(said) => text.data(tags.content(Role::Assistant, said)),
+        Output::Text(content) => text.data(tags.content(Role::Assistant, content)),
         Output::Tokens(tokens) => {
             text.tokens(tokens);
             if let ([MarkupPart::Special(end), rest @ ..], Some(last)) = (close, tokens.last())

@@ -52,9 +52,9 @@ fn tree(query: &SpanQuery, depth: usize, out: &mut String) {
         SpanQuery::Prepare(_) => "prepare".into(),
         SpanQuery::Generate(Generate { params, with_input, .. }) => {
             let taken = if *with_input { ", taken with its input" } else { "" };
-            format!("g {}{taken}", said(params))
+            format!("g {}{taken}", shown_params(params))
         }
-        SpanQuery::Chat { params, .. } => format!("chat {}", said(params)),
+        SpanQuery::Chat { params, .. } => format!("chat {}", shown_params(params)),
         SpanQuery::Repeat { times, .. } => format!("repeat {times}"),
         SpanQuery::Retrieval(retrieval) => {
             format!(
@@ -83,7 +83,7 @@ fn quoted(text: &str) -> String {
 }
 
 /// The parameters that a query says.
-fn said(params: &Params) -> String {
+fn shown_params(params: &Params) -> String {
     let mut out = format!("temperature={}", params.temperature);
     let mut say = |name: &str, value: Option<String>| {
         if let Some(value) = value {
@@ -143,7 +143,7 @@ impl Plan {
 fn heading(call: &Call) -> String {
     let inputs: Vec<String> = call.inputs.iter().map(|input| input.0.to_string()).collect();
     let behind = if inputs.is_empty() { String::new() } else { format!(" behind {}", inputs.join(", ")) };
-    format!("call {} in batch {}{behind}: {}", call.id.0, call.batch, said(&call.params))
+    format!("call {} in batch {}{behind}: {}", call.id.0, call.batch, shown_params(&call.params))
 }
 
 fn part(part: &SpanPart) -> String {

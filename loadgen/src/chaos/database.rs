@@ -197,8 +197,8 @@ impl DatabaseServer {
         match status {
             Ok(Ok(status)) if status.success() => Ok(()),
             Ok(Ok(status)) => {
-                let said = std::fs::read_to_string(&output).unwrap_or_default();
-                Err(fail(format!("{arguments:?}: {status}\n{said}")))
+                let printed = std::fs::read_to_string(&output).unwrap_or_default();
+                Err(fail(format!("{arguments:?}: {status}\n{printed}")))
             }
             Ok(Err(error)) => Err(fail(error.to_string())),
             Err(_) => Err(fail(format!("{arguments:?}: no end within {} s", COMMAND_MAX.as_secs()))),

@@ -92,23 +92,23 @@ fn chat(request: &ChaosRequest, is_stream: bool, text: &str) -> Result<JudgedAns
     if !is_stream {
         let reply = parsed(text)?;
         return match reply["choices"][0]["message"]["content"].as_str() {
-            Some(said) if is_label(request, said) => Ok(JudgedAnswer::Whole { failed: 0 }),
+            Some(answered) if is_label(request, answered) => Ok(JudgedAnswer::Whole { failed: 0 }),
             _ => Err(format!("none of {:?}: {reply}", request.labels)),
         };
     }
-    let mut said = String::new();
+    let mut answered = String::new();
     for event in events_of(text)? {
         if event.data == "[DONE]" {
-            return match is_label(request, &said) {
+            return match is_label(request, &answered) {
                 true => Ok(JudgedAnswer::Whole { failed: 0 }),
-                false => Err(format!("none of {:?}: {said:?}", request.labels)),
+                false => Err(format!("none of {:?}: {answered:?}", request.labels)),
             };
         }
         let chunk = parsed(&event.data)?;
         if chunk["error"].is_object() {
             return Ok(JudgedAnswer::Broken(event.data));
         }
-        said += chunk["choices"][0]["delta"]["content"].as_str().unwrap_or_default();
+        answered += chunk["choices"][0]["delta"]["content"].as_str().unwrap_or_default();
     }
     Err(format!("a chat without its end: {text}"))
 }
@@ -165,7 +165,7 @@ pub(super) fn output(request: &ChaosRequest, text: &str) -> Result<BatchOutput, 
         let row = line["custom_id"].as_str().and_then(|id| id.strip_prefix("row ")?.parse::<u64>().ok());
         let body = &line["response"]["body"];
         match (row, body["choices"][0]["text"].as_str()) {
-            (Some(row), Some(said)) if row < request.rows && is_label(request, said) => {
+            (Some(row), Some(answered)) if row < request.rows && is_label(request, answered) => {
                 if seen.insert(row, ()).is_some() {
                     return Err(format!("line {row} came twice"));
                 }
@@ -228,8 +228,8 @@ mod tests {
         assert!(request_chat("mk1 n").is_err());
     }
 
-    fn request_chat(said: &str) -> Result<JudgedAnswer, String> {
-        let chunk = json!({"choices": [{"delta": {"content": said}}]});
+    fn request_chat(answered: &str) -> Result<JudgedAnswer, String> {
+        let chunk = json!({"choices": [{"delta": {"content": answered}}]});
         judge(&request(RequestKind::Chat { stream: true }), &format!("data: {chunk}\n\ndata: [DONE]\n\n"))
     }
 
@@ -250,9 +250,9 @@ mod tests {
     #[test]
     fn the_output_of_a_batch_has_each_line_once_with_its_tokens() {
         let request = request(RequestKind::Batch { cancel: false });
-        let line = |row: u64, said: &str| {
+        let line = |row: u64, answered: &str| {
             let usage = json!({"prompt_tokens": 3, "completion_tokens": 2});
-            let body = json!({"choices": [{"text": said}], "usage": usage});
+            let body = json!({"choices": [{"text": answered}], "usage": usage});
             json!({"custom_id": format!("row {row}"), "response": {"body": body}}).to_string() + "\n"
         };
         let two = BatchOutput { lines: 2, prompt_tokens: 6, completion_tokens: 4 };

@@ -134,8 +134,8 @@ async fn run(world: &mut World, load: &SharedLoad, plan: &FaultSchedule, step: S
             open.push((fault, load.now()));
             world.begin(fault).await?;
         }
-        for told in world.supervise().await? {
-            load.ledger().broke(LIVES, told);
+        for finding in world.supervise().await? {
+            load.ledger().broke(LIVES, finding);
         }
         match step {
             Step::Span(span) => tokio::time::sleep(span).await,

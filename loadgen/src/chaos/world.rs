@@ -208,7 +208,7 @@ impl World {
 
     /// Starts again what ended by itself. What had answered before it did is told.
     pub(super) async fn supervise(&mut self) -> Result<Vec<String>, Error> {
-        let mut told = Vec::new();
+        let mut findings = Vec::new();
         let gateways =
             self.gateways.iter_mut().enumerate().map(|(number, one)| (Subject::Gateway(number), one));
         let replicas =
@@ -219,13 +219,13 @@ impl World {
             }
             if let Some((status, was_up)) = server.ended() {
                 if was_up {
-                    told.push(format!("{} ended by itself: {status}", server.name()));
+                    findings.push(format!("{} ended by itself: {status}", server.name()));
                 }
                 server.start()?;
             }
             server.is_up().await;
         }
-        Ok(told)
+        Ok(findings)
     }
 
     /// Waits until every server is ready, starting again what ends.

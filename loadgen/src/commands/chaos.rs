@@ -18,19 +18,19 @@ pub(super) async fn perform(arguments: ChaosArguments) -> Result<bool, Error> {
     let steps = (minutes * 60.0 / STEP.as_secs_f64()).clamp(1.0, STEPS_MAX) as u32;
     let asked = Chaos { program, seed, steps, step: Step::Span(STEP), clients, kinds: faults, dir };
     let mut terminated = signal(SignalKind::terminate()).map_err(|error| Error::Client(error.to_string()))?;
-    let told = tokio::select! {
-        told = chaos(&asked) => told?,
+    let outcome = tokio::select! {
+        outcome = chaos(&asked) => outcome?,
         // What was started is killed as it is dropped.
         _ = tokio::signal::ctrl_c() => return Ok(false),
         _ = terminated.recv() => return Ok(false),
     };
-    let Some(told) = told else {
+    let Some(outcome) = outcome else {
         print("skipped: Postgres is not installed (package `postgresql`)\n");
         return Ok(false);
     };
-    print(&told.text());
+    print(&outcome.text());
     if let Some(file) = report {
-        files::write_json(&file, &told)?;
+        files::write_json(&file, &outcome)?;
     }
-    Ok(told.is_sound())
+    Ok(outcome.is_sound())
 }

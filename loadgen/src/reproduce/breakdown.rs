@@ -88,7 +88,7 @@ fn factor(scope: &Scope, results: &Results, line: PolicySeries, period: usize) -
 
 fn claims(scope: &Scope, results: &Results) -> Vec<Claim> {
     let both = |period| [STATIC, STATIC_WEAK].map(|line| factor(scope, results, line, period));
-    let said = |period| {
+    let reported = |period| {
         let [linear, weak] = both(period);
         format!("linear {linear:.2}×, evicting {weak:.2}× of RelServe's")
     };
@@ -100,7 +100,7 @@ fn claims(scope: &Scope, results: &Results) -> Vec<Claim> {
             2,
             "readings of vLLM-SP: at least 5 % shorter",
         )
-        .and(&said(period))
+        .and(&reported(period))
         .see("Where the time goes")
     };
     let share = |line: PolicySeries| -> (f64, f64) {
@@ -113,7 +113,7 @@ fn claims(scope: &Scope, results: &Results) -> Vec<Claim> {
     let ((low, high), (weak_low, weak_high)) = (share(STATIC), share(STATIC_WEAK));
     vec![
         Claim::number("RelServe waits about as long as vLLM-SP", 1.0, mean(both(0)), "× (SP / RelServe)")
-            .and(&said(0))
+            .and(&reported(0))
             .see("Where the time goes"),
         shorter("the core running time is considerably shorter", 1),
         shorter("the tail running time decreases", 2),

@@ -173,8 +173,8 @@ fn read_constraint(file: &Path) -> Result<Constraint, BenchError> {
 
 /// The table of a run without guesses and one with them.
 fn text(rows: usize, runs: &[Run]) -> String {
-    let told = |row: usize| runs.iter().map(move |run| &run.outputs[row]);
-    let same = (0..rows).filter(|row| told(*row).skip(1).eq(told(*row).take(runs.len() - 1))).count();
+    let per_run = |row: usize| runs.iter().map(move |run| &run.outputs[row]);
+    let same = (0..rows).filter(|row| per_run(*row).skip(1).eq(per_run(*row).take(runs.len() - 1))).count();
     let mut text = format!(
         "{rows} rows, {same} of them the same with and without guesses\n{:<12}{:>8}{:>24}{:>10}{:>10}{:>12}\n",
         "speculation", "steps", "tokens per decode slot", "guessed", "accepted", "ms"

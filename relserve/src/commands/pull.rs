@@ -42,7 +42,7 @@ impl Pull {
         request.revision = self.revision.unwrap_or(request.revision);
         let mut files = FileMeter::new();
         let named = known_models::named(&model).filter(|_| self.into.is_none());
-        let (said, place) = match named {
+        let (subject, place) = match named {
             Some(known) => {
                 let sources = Sources { hub: request, is_offline };
                 let place = fetch(known, data_dir, &sources, &mut |progress| files.show(progress))?;
@@ -60,7 +60,7 @@ impl Pull {
         };
         files.end();
         let place = place.display();
-        say!("{said} is in {place}; serve it with: relserve serve --model {place}");
+        say!("{subject} is in {place}; serve it with: relserve serve --model {place}");
         Ok(())
     }
 }

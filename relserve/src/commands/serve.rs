@@ -175,11 +175,11 @@ const CLAIM_EVERY: Duration = Duration::from_secs(2);
 /// Takes this gateway's name among those that share the database, which no other may have meanwhile.
 async fn claim(store: &Store, node: &str) -> Result<NodeClaim, Failure> {
     let trying = async {
-        let mut is_told = false;
+        let mut is_reported = false;
         loop {
             match store.claim_node(node).await {
                 Err(store::Error::Taken { .. }) if store.is_shared() => {
-                    if !std::mem::replace(&mut is_told, true) {
+                    if !std::mem::replace(&mut is_reported, true) {
                         tracing::warn!(
                             node,
                             "another gateway has this name on this database; trying for a minute"
@@ -350,7 +350,7 @@ mod tests {
         for known in Policy::WITH_VARIANTS {
             assert_eq!(policy(known.name()), Ok(Some(known)));
         }
-        assert!(policy("ours").is_err_and(|said| said.contains("is called `marginal-work` now")));
-        assert!(policy("best").is_err_and(|said| said.contains("static-priority-weak")));
+        assert!(policy("ours").is_err_and(|error| error.contains("is called `marginal-work` now")));
+        assert!(policy("best").is_err_and(|error| error.contains("static-priority-weak")));
     }
 }

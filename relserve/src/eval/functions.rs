@@ -206,23 +206,23 @@ fn questions() -> Result<Vec<SheetQuestion>, BenchError> {
 
 /// How good an answer is, 0 to 1: an answer that failed is 0.
 fn score(function: &str, ScoredCall { args, expect }: &ScoredCall, value: &Value) -> f64 {
-    let said = match value {
+    let answered = match value {
         Value::String(text) => text.trim().to_owned(),
         Value::Null => return 0.0,
         value => value.to_string(),
     };
     let expected = expect.as_str().unwrap_or_default();
     match function {
-        "rate" => match (number(&said), expect.as_f64()) {
+        "rate" => match (number(&answered), expect.as_f64()) {
             // One off is as near as two people would be.
-            (Some(said), Some(expected)) => f64::from((said - expected).abs() <= 1.0),
+            (Some(answered), Some(expected)) => f64::from((answered - expected).abs() <= 1.0),
             _ => 0.0,
         },
-        "tag" => f1(&split(expected), &split(&said)),
-        "summarize" | "translate" => f1(&words(expected), &words(&said)),
+        "tag" => f1(&split(expected), &split(&answered)),
+        "summarize" | "translate" => f1(&words(expected), &words(&answered)),
         "ask" => {
-            let said = format!(" {} ", words(&said).join(" "));
-            let has = |accepted: &str| said.contains(&format!(" {} ", words(accepted).join(" ")));
+            let answered = format!(" {} ", words(&answered).join(" "));
+            let has = |accepted: &str| answered.contains(&format!(" {} ", words(accepted).join(" ")));
             f64::from(texts(expect).into_iter().any(has))
         }
         "list" => {
@@ -233,8 +233,8 @@ fn score(function: &str, ScoredCall { args, expect }: &ScoredCall, value: &Value
             items.intersection(&accepted).count() as f64 / count as f64
         }
         // Letter case is the answer itself, where it is asked for.
-        "format" | "edit" => f64::from(said == expected),
-        _ => f64::from(said.to_lowercase() == expected.to_lowercase()),
+        "format" | "edit" => f64::from(answered == expected),
+        _ => f64::from(answered.to_lowercase() == expected.to_lowercase()),
     }
 }
 
@@ -259,16 +259,16 @@ fn words(text: &str) -> Vec<String> {
 }
 
 /// The harmonic mean of precision and recall of words or tags, as often as each stands there.
-fn f1(expected: &[String], said: &[String]) -> f64 {
+fn f1(expected: &[String], answered: &[String]) -> f64 {
     let mut left = expected.to_vec();
     let mut common = 0;
-    for word in said {
+    for word in answered {
         if let Some(at) = left.iter().position(|other| other == word) {
             left.swap_remove(at);
             common += 1;
         }
     }
-    2.0 * f64::from(common) / (expected.len() + said.len()).max(1) as f64
+    2.0 * f64::from(common) / (expected.len() + answered.len()).max(1) as f64
 }
 
 /// The mean, and half the width of its 95 % interval (normal approximation).

@@ -182,12 +182,12 @@ fn chosen(only: &[String]) -> Result<(Vec<&'static str>, Vec<&'static EvalVarian
 
 fn json_of(args: &QualityArgs, measured: &QualityReport, lines: &[Line]) -> Value {
     let row = |run: &VariantAnswers, number: usize| {
-        let (task, said) = (&measured.tasks[run.task], &run.answers[number]);
+        let (task, answer) = (&measured.tasks[run.task], &run.answers[number]);
         let row = &task.rows[number];
-        let score = task.measure.score(&row.accepted, said.as_deref().ok()).main();
+        let score = task.measure.score(&row.accepted, answer.as_deref().ok()).main();
         json!({ "task": task.name, "variant": run.variant.name, "row": number, "record": row.cells,
             "question": row.question, "documents": row.documents.len(), "accepted": row.accepted,
-            "answer": said.as_ref().ok(), "error": said.as_ref().err(), "score": score })
+            "answer": answer.as_ref().ok(), "error": answer.as_ref().err(), "score": score })
     };
     let answers: Vec<Value> = measured
         .runs
@@ -203,9 +203,9 @@ mod tests {
     use super::*;
 
     async fn run(args: &QualityArgs) -> Result<String, String> {
-        let mut said = String::new();
-        let measured = measure(&Config::default(), args, &mut |line| said += &format!("{line}\n")).await;
-        measured.map(|()| said).map_err(|error| error.to_string())
+        let mut printed = String::new();
+        let measured = measure(&Config::default(), args, &mut |line| printed += &format!("{line}\n")).await;
+        measured.map(|()| printed).map_err(|error| error.to_string())
     }
 
     #[actix_web::test]

@@ -315,16 +315,17 @@ fn sectioned(
     match item {
         Item::Spans { query } => {
             tags.as_ref().map_err(Clone::clone)?;
-            let said = |error: ir::span::SpanError| error.to_string();
+            let message = |error: ir::span::SpanError| error.to_string();
             let limits = SpanLimits::default();
-            let query = SpanQuery::read(query, &limits).map_err(said)?;
+            let query = SpanQuery::read(query, &limits).map_err(message)?;
             let rewriting =
                 Rewriting { rules: Rules::all(), judges: None, found: &Default::default(), limits };
-            let (query, _) = rewrite(query, &rewriting).map_err(said)?;
-            let plan = Plan::new(&query).map_err(said)?;
+            let (query, _) = rewrite(query, &rewriting).map_err(message)?;
+            let plan = Plan::new(&query).map_err(message)?;
             match &plan.calls[..] {
                 [only] => {
-                    plan.assemble(only.id, encoder, context, &|_| ir::span::Output::Tokens(&[])).map_err(said)
+                    plan.assemble(only.id, encoder, context, &|_| ir::span::Output::Tokens(&[]))
+                        .map_err(message)
                 }
                 calls => Err(format!("it has {} generates; only the outermost is compared", calls.len())),
             }

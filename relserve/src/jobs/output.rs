@@ -46,7 +46,7 @@ impl OutputFile {
     }
 }
 
-/// Writes a file that is seen once it is whole.
+/// Writes a file that is seen once it is whole. Where that fails nothing of it stays: it may be what fills the disk.
 fn whole(
     path: &Path,
     write: impl FnOnce(&mut BufWriter<File>) -> Result<(), Failure>,
@@ -54,12 +54,25 @@ fn whole(
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
     let draft = PathBuf::from(name);
+    let written = write_through(&draft, path, write);
+    if written.is_err() {
+        let _ = fs::remove_file(&draft);
+    }
+    written
+}
+
+/// Writes a draft, and gives it its path.
+fn write_through(
+    draft: &Path,
+    path: &Path,
+    write: impl FnOnce(&mut BufWriter<File>) -> Result<(), Failure>,
+) -> Result<(), Failure> {
     let cannot = |error: std::io::Error| format!("cannot write {}: {error}", draft.display());
-    let mut file = BufWriter::new(File::create(&draft).map_err(cannot)?);
+    let mut file = BufWriter::new(File::create(draft).map_err(cannot)?);
     write(&mut file)?;
     let file = file.into_inner().map_err(|error| cannot(error.into_error()))?;
     file.sync_all().map_err(cannot)?;
-    fs::rename(&draft, path).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    fs::rename(draft, path).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
     Ok(())
 }
 
@@ -184,5 +197,21 @@ mod tests {
             assert_eq!(answer(Some(text.into()), false), text);
         }
         assert_eq!(answer(None, false), "");
+    }
+
+    #[test]
+    fn an_output_that_cannot_be_written_leaves_the_one_before_and_nothing_beside_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("out.csv");
+        let write = |text: &'static str, ends: Result<(), Failure>| {
+            whole(&path, |file| {
+                file.write_all(text.as_bytes())?;
+                ends
+            })
+        };
+        write("whole", Ok(())).expect("written");
+        write("half", Err("the disk is full".into())).expect_err("it fails");
+        assert_eq!(fs::read_to_string(&path).expect("read"), "whole");
+        assert_eq!(fs::read_dir(folder.path()).expect("listed").count(), 1);
     }
 }

@@ -19,8 +19,21 @@ const TICKET_ROWS: u64 = 300;
 /// Failed writes that are waited for before there is room again.
 const FAILURES: u64 = 4;
 
+/// What is said of a disk that takes nothing.
+struct Outage {
+    /// By `/readyz`.
+    status: &'static str,
+    /// By the metrics' label.
+    cause: &'static str,
+    /// By an error's code.
+    code: &'static str,
+    /// In an error's message.
+    words: &'static str,
+}
+
 /// Where the program keeps its files, and what can be done to it.
 trait Disk {
+    const OUTAGE: Outage;
     /// The command that runs `program` on it.
     fn command(&self, program: &Path) -> Command;
     /// Lets nothing be written from now on.
@@ -47,6 +60,13 @@ impl SmallDisk<'_> {
 }
 
 impl Disk for SmallDisk<'_> {
+    const OUTAGE: Outage = Outage {
+        status: "the disk of the store is full",
+        cause: "disk_full",
+        code: "disk_full",
+        words: "the disk of the server's database is full",
+    };
+
     fn command(&self, program: &Path) -> Command {
         let mut command = Command::new("unshare");
         command.args(["--user", "--map-root-user", "--mount", "sh", "-c", Self::MOUNT]);
@@ -81,6 +101,13 @@ impl FailingDisk {
 }
 
 impl Disk for FailingDisk {
+    const OUTAGE: Outage = Outage {
+        status: "the store cannot be written",
+        cause: "unwritable",
+        code: "database_unavailable",
+        words: "the server's database takes no writes for now",
+    };
+
     fn command(&self, program: &Path) -> Command {
         let mut command = Command::new("sh");
         // The signal would end the process instead.
@@ -97,10 +124,10 @@ impl Disk for FailingDisk {
     }
 }
 
-async fn unwritable(client: &Client) -> u64 {
+async fn metric(client: &Client, name: &str, cause: &str) -> u64 {
     let metrics = client.get("/metrics").await.body;
-    let name = "relserve_store_errors_total{cause=\"unwritable\"} ";
-    metrics.lines().find_map(|line| line.strip_prefix(name)?.parse().ok()).expect("the metric")
+    let name = format!("{name}{{cause=\"{cause}\"}} ");
+    metrics.lines().find_map(|line| line.strip_prefix(&name)?.parse().ok()).expect("the metric")
 }
 
 async fn until_ready(client: &Client, status: u16) -> Value {
@@ -124,7 +151,7 @@ async fn counted(client: &Client, route: &str) -> u64 {
     rows.map(|row| row["rows"].as_u64().unwrap()).sum()
 }
 
-async fn goes_on_after(mut disk: impl Disk, folder: &Path) {
+async fn goes_on_after<D: Disk>(mut disk: D, folder: &Path) {
     let operators = folder.with_extension("toml");
     std::fs::write(&operators, format!("[auth]\nadmin_key = \"{OPERATOR_KEY}\"\n[store]\nflush_ms = 20\n"))
         .unwrap();
@@ -149,9 +176,10 @@ async fn goes_on_after(mut disk: impl Disk, folder: &Path) {
     let ticket = format!("/v1/relqueries/{}", reply["ticket"].as_str().unwrap());
 
     disk.break_for(program.id());
-    assert_eq!(until_ready(&client, 503).await["status"], "the store cannot be written");
+    assert_eq!(until_ready(&client, 503).await["status"], D::OUTAGE.status);
+    assert_eq!(metric(&client, "relserve_store_outage", D::OUTAGE.cause).await, 1);
     let wait = async {
-        while unwritable(&client).await < FAILURES {
+        while metric(&client, "relserve_store_errors_total", D::OUTAGE.cause).await < FAILURES {
             let one = json!({"template": "Say {w}", "rows": [["on"]], "max_tokens": 2});
             let reply = client.post("/v1/relqueries", &one).await;
             assert_eq!(reply.status, 200, "online work goes on: {}", reply.body);
@@ -161,10 +189,11 @@ async fn goes_on_after(mut disk: impl Disk, folder: &Path) {
     // A ticket that cannot be written is not promised.
     let again = json!({"template": "Tell {w}", "rows": rows, "max_tokens": 8, "deadline_ms": 1});
     let refused = client.post("/v1/relqueries", &again).await;
-    assert_eq!(
-        (refused.status, refused.json()["error"]["code"].as_str()),
-        (503, Some("database_unavailable"))
-    );
+    assert_eq!(refused.status, 503, "{refused:?}");
+    assert!(refused.header("retry-after").is_some(), "{refused:?}");
+    let body = refused.json();
+    assert_eq!(body["error"]["code"], D::OUTAGE.code);
+    assert!(body["error"]["message"].as_str().unwrap().contains(D::OUTAGE.words), "{body}");
 
     disk.mend_for(program.id());
     until_ready(&client, 200).await;

@@ -32,13 +32,13 @@ impl Finish {
     /// Holds the counts to what can be true of a row with a prompt of so many tokens (or bytes) and at most so many
     /// tokens of output: tenants pay by them. Whether one was more.
     fn hold_to(&mut self, prompt: u64, output_max: TokenCount) -> bool {
-        let told = (self.prompt, self.cached, self.output);
+        let before = (self.prompt, self.cached, self.output);
         // A text has at most a token for each byte.
         let prompt_max = TokenCount(prompt.saturating_add(MARKUP_TOKENS_MAX));
         self.prompt = self.prompt.map(|prompt| prompt.min(prompt_max));
         self.cached = self.cached.min(self.prompt.unwrap_or(TokenCount(prompt)));
         self.output = self.output.min(output_max);
-        told != (self.prompt, self.cached, self.output)
+        before != (self.prompt, self.cached, self.output)
     }
 }
 
@@ -103,7 +103,7 @@ impl Fleet {
         if !flying.has_begun {
             events.push(Event::Started { relquery, row });
         }
-        events.extend(said(relquery, row, finish.text, &finish.tokens));
+        events.extend(text_events(relquery, row, finish.text, &finish.tokens));
         let Some(query) = self.queries.get_mut(&relquery) else { return events };
         let gateway = query.row(row).map_or(0, |row| row.item.prompt.len() as u64);
         let prompt = finish.prompt.unwrap_or(TokenCount(gateway));
@@ -234,10 +234,10 @@ impl Fleet {
 }
 
 /// The events of a text: one for each token where they are known, the text with the last.
-fn said(relquery: RelQueryId, row: u32, text: String, tokens: &[TokenId]) -> Vec<Event> {
+fn text_events(relquery: RelQueryId, row: u32, text: String, tokens: &[TokenId]) -> Vec<Event> {
     let Some((last, earlier)) = tokens.split_last() else {
-        let is_said = !text.is_empty();
-        return is_said.then_some(Event::Text { relquery, row, text }).into_iter().collect();
+        let has_text = !text.is_empty();
+        return has_text.then_some(Event::Text { relquery, row, text }).into_iter().collect();
     };
     let token = |token: &TokenId, text| Event::Token { relquery, row, token: *token, text, logprob: None };
     let mut events: Vec<Event> = earlier.iter().map(|one| token(one, String::new())).collect();

@@ -51,12 +51,12 @@ impl<const N: usize> Table<N> {
 
 /// What rows have said.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Said {
+pub(super) struct SiblingOutputs {
     long: Table<LONG>,
     short: Table<SHORT>,
 }
 
-impl Said {
+impl SiblingOutputs {
     /// Learns an output: of a very long one the beginning. Its first token comes with a prompt, and its last
     /// one ends the row, so neither is ever guessed.
     pub(super) fn learn(&mut self, output: &[TokenId]) {
@@ -97,31 +97,31 @@ mod tests {
 
     #[test]
     fn the_most_frequent_continuation_is_followed_up_to_the_last_token_of_an_output() {
-        let mut said = Said::default();
+        let mut siblings = SiblingOutputs::default();
         for output in [[1, 2, 3, 4, 9], [1, 2, 5, 4, 9], [1, 2, 3, 4, 9]] {
-            said.learn(&ids(&output));
+            siblings.learn(&ids(&output));
         }
-        assert_eq!(said.follow(&ids(&[1]), 8), ids(&[2, 3, 4]), "the end is no draft token");
-        assert_eq!(said.follow(&ids(&[1, 2, 5]), 8), ids(&[4]), "a rarer way is known too");
+        assert_eq!(siblings.follow(&ids(&[1]), 8), ids(&[2, 3, 4]), "the end is no draft token");
+        assert_eq!(siblings.follow(&ids(&[1, 2, 5]), 8), ids(&[4]), "a rarer way is known too");
         assert_eq!(
-            said.follow(&ids(&[7, 7, 2, 3]), 8),
+            siblings.follow(&ids(&[7, 7, 2, 3]), 8),
             ids(&[4]),
             "by two tokens where three were never seen"
         );
-        assert_eq!(said.follow(&ids(&[8]), 8), []);
-        assert_eq!(said.follow(&ids(&[1]), 1), ids(&[2]));
+        assert_eq!(siblings.follow(&ids(&[8]), 8), []);
+        assert_eq!(siblings.follow(&ids(&[1]), 1), ids(&[2]));
     }
 
     #[test]
     fn tables_are_bounded_and_go_on_learning() {
-        let mut said = Said::default();
+        let mut siblings = SiblingOutputs::default();
         let many: Vec<TokenId> = (0..200_000).map(TokenId).collect();
-        said.learn(&many);
+        siblings.learn(&many);
         for output in many.chunks(50) {
-            said.learn(output);
+            siblings.learn(output);
         }
-        assert!(said.long.0.len() <= ENTRIES_MAX && said.short.0.len() <= ENTRIES_MAX);
+        assert!(siblings.long.0.len() <= ENTRIES_MAX && siblings.short.0.len() <= ENTRIES_MAX);
         let last = &many[199_960..199_963];
-        assert_eq!(said.follow(last, 2), many[199_963..199_965]);
+        assert_eq!(siblings.follow(last, 2), many[199_963..199_965]);
     }
 }

@@ -23,7 +23,7 @@ mod pays;
 use base::{Nanos, TokenId};
 use serde::{Deserialize, Serialize};
 
-use grams::Said;
+use grams::SiblingOutputs;
 use own::repeated;
 use pays::Tally;
 
@@ -93,7 +93,7 @@ pub(crate) struct Spoken<'a> {
 /// What guesses of one relQuery are made of, and whether they pay. Its size is bounded.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Drafter {
-    said: Said,
+    siblings: SiblingOutputs,
     tallies: [Tally; 2],
     /// Turns of rows for which no source that pays had a guess.
     idle: u32,
@@ -102,7 +102,7 @@ pub(crate) struct Drafter {
 impl Drafter {
     /// Learns from the output of a row that has ended.
     pub(crate) fn learn(&mut self, output: &[TokenId]) {
-        self.said.learn(output);
+        self.siblings.learn(output);
     }
 
     /// Counts what became of a guess.
@@ -129,7 +129,7 @@ impl Drafter {
 
     fn look(&self, source: Source, row: Spoken<'_>, most: usize) -> Option<DraftTokens> {
         let tokens = match source {
-            Source::Siblings => self.said.follow(row.output, most),
+            Source::Siblings => self.siblings.follow(row.output, most),
             Source::Own => repeated(row, most),
             Source::Opening => Vec::new(), // It comes with the prompt.
         };

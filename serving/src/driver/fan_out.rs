@@ -18,7 +18,7 @@ use crate::results::Answer;
 impl RowFlight {
     /// One that begins with this text.
     pub(super) fn new(targets: Vec<AnswerTarget>, text: String, key: Option<CellKey>) -> Self {
-        Self { targets, text, tokens: 0, samplings: 0, said: None, probability: None, prices: None, key }
+        Self { targets, text, tokens: 0, samplings: 0, last_text: None, probability: None, prices: None, key }
     }
 
     /// Its end, as it is recorded.
@@ -46,9 +46,9 @@ impl Driver {
             }
             Event::Token { relquery, row, token, text, logprob } => {
                 self.keep_logprobs(relquery, row, logprob.as_deref().map(std::slice::from_ref));
-                self.said(relquery, row, (Some(token), &text), now);
+                self.keep_text(relquery, row, (Some(token), &text), now);
             }
-            Event::Text { relquery, row, text } => self.said(relquery, row, (None, &text), now),
+            Event::Text { relquery, row, text } => self.keep_text(relquery, row, (None, &text), now),
             Event::RowDone { relquery, row, end, usage, probability } => {
                 self.row_done((relquery, row), (end, usage, probability), now);
             }
@@ -80,15 +80,15 @@ impl Driver {
     }
 
     /// A piece of a row's output; its token where it is one.
-    fn said(&mut self, id: RelQueryId, number: u32, (token, text): (Option<TokenId>, &str), now: Time) {
+    fn keep_text(&mut self, id: RelQueryId, number: u32, (token, text): (Option<TokenId>, &str), now: Time) {
         let row = self.flights.get_mut(&id).and_then(|flight| flight.rows.get_mut(&number));
         let Some(row) = row else { return };
         row.tokens += 1;
         // Tokens of one step come together.
-        let is_further = row.said.is_none_or(|before| before < now);
+        let is_further = row.last_text.is_none_or(|before| before < now);
         row.samplings += u32::from(token.is_some() && is_further);
         row.text.push_str(text);
-        if let Some(before) = row.said.replace(now).filter(|before| *before < now) {
+        if let Some(before) = row.last_text.replace(now).filter(|before| *before < now) {
             self.shared.metrics.token_after(now.since(before));
         }
         for target in &row.targets {
@@ -110,17 +110,17 @@ impl Driver {
     }
 
     /// Puts how likely an answer was beside it, where that comes before its end.
-    pub(super) fn keep_likelihood(&mut self, told: &RowLikelihood) {
-        let RowLikelihood { relquery, row, probability, logprobs } = told;
+    pub(super) fn keep_likelihood(&mut self, reported: &RowLikelihood) {
+        let RowLikelihood { relquery, row, probability, logprobs } = reported;
         self.keep_logprobs(*relquery, *row, Some(logprobs));
         let row = self.flights.get_mut(relquery).and_then(|flight| flight.rows.get_mut(row));
         row.into_iter().for_each(|row| row.probability = *probability);
     }
 
     /// Keeps what tokens cost where a row ran.
-    pub(super) fn keep_prices(&mut self, told: &RowPrices) {
-        let row = self.flights.get_mut(&told.relquery).and_then(|flight| flight.rows.get_mut(&told.row));
-        row.into_iter().for_each(|row| row.prices = Some(told.prices));
+    pub(super) fn keep_prices(&mut self, cost: &RowPrices) {
+        let row = self.flights.get_mut(&cost.relquery).and_then(|flight| flight.rows.get_mut(&cost.row));
+        row.into_iter().for_each(|row| row.prices = Some(cost.prices));
     }
 
     /// What a row cost that ends: at the dearest prices where nothing says where it ran.

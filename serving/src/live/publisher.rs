@@ -154,8 +154,8 @@ impl LivePublisher {
 
     /// Whether there is something to tell that no reader can see yet.
     pub fn has_more(&self) -> bool {
-        let told = !self.steps.waiting.is_empty() || !self.ended.waiting.is_empty();
-        told || !self.decisions.waiting.is_empty() || self.snapshot.is_some()
+        let has_events = !self.steps.waiting.is_empty() || !self.ended.waiting.is_empty();
+        has_events || !self.decisions.waiting.is_empty() || self.snapshot.is_some()
     }
 
     /// Puts all that there is into the buffer, unless a reader is at it.

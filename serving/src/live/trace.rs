@@ -120,8 +120,8 @@ fn write(records: &[Arc<RelQueryRecord>], from: Time, counts: fn(&RecordedRow) -
 
 /// The steps that gave rows their outputs; nothing where all took a step a token.
 fn samplings<'a>(rows: impl Iterator<Item = &'a RecordedRow>) -> Vec<u64> {
-    let told = |row: &RecordedRow| if row.samplings < row.output { row.samplings } else { 0 };
-    let steps: Vec<u64> = rows.map(|row| told(row).into()).collect();
+    let listed = |row: &RecordedRow| if row.samplings < row.output { row.samplings } else { 0 };
+    let steps: Vec<u64> = rows.map(|row| listed(row).into()).collect();
     if steps.iter().any(|steps| *steps > 0) { steps } else { Vec::new() }
 }
 
@@ -184,8 +184,8 @@ mod tests {
     #[test]
     fn rows_whose_tokens_came_several_a_step_say_so() {
         let row = |output, samplings| RecordedRow { group: None, own: 3, output, samplings };
-        let told = |rows: &[RecordedRow]| samplings(rows.iter());
-        assert_eq!(told(&[row(8, 8), row(5, 5)]), Vec::<u64>::new(), "a step a token goes without saying");
-        assert_eq!(told(&[row(8, 2), row(5, 5), row(7, 0)]), [2, 0, 0], "0: one a token, or unknown");
+        let listed = |rows: &[RecordedRow]| samplings(rows.iter());
+        assert_eq!(listed(&[row(8, 8), row(5, 5)]), Vec::<u64>::new(), "a step a token goes without saying");
+        assert_eq!(listed(&[row(8, 2), row(5, 5), row(7, 0)]), [2, 0, 0], "0: one a token, or unknown");
     }
 }

@@ -28,27 +28,27 @@ pub fn breakdown(status: &RelQueryStatus) -> String {
 /// What changed since `before`, the most telling first; nothing where nothing did.
 pub fn changed(before: Option<&RelQueryStatus>, now: &RelQueryStatus) -> Option<String> {
     let Some(before) = before else { return Some(format!("it came: {}", breakdown(now))) };
-    let mut said = Vec::new();
+    let mut reasons = Vec::new();
     if before.class != now.class {
-        said.push(format!("it counts as {} now", class(now.class)));
+        reasons.push(format!("it counts as {} now", class(now.class)));
     }
     let goes_first =
         |one: &RelQueryStatus| one.breakdown.is_some_and(|breakdown| breakdown.parts == PriorityParts::First);
     let is_late = |one: &RelQueryStatus| one.breakdown.is_some_and(|breakdown| breakdown.is_late);
     if is_late(now) && !is_late(before) {
-        said.push(
+        reasons.push(
             "nothing that came later goes before it any more: it has waited long enough (O13)".to_owned(),
         );
     }
     if goes_first(now) && !goes_first(before) {
-        said.push("it waited too long, or is urgent, and goes first (Eq. 13)".to_owned());
+        reasons.push("it waited too long, or is urgent, and goes first (Eq. 13)".to_owned());
     }
-    said.extend(rows(before, now));
-    said.extend(parts(before, now));
-    if said.is_empty() && before.priority != now.priority {
-        said.push("the order of those around it, or its age, changed".to_owned());
+    reasons.extend(rows(before, now));
+    reasons.extend(parts(before, now));
+    if reasons.is_empty() && before.priority != now.priority {
+        reasons.push("the order of those around it, or its age, changed".to_owned());
     }
-    (!said.is_empty()).then(|| said.join("; "))
+    (!reasons.is_empty()).then(|| reasons.join("; "))
 }
 
 /// What became of its rows.
@@ -59,7 +59,7 @@ fn rows(before: &RelQueryStatus, now: &RelQueryStatus) -> Option<String> {
     let prompts = more(open(before) + joined, open(now));
     let back = more(open(now), open(before) + joined);
     let ended = more(now.rows.ended(), before.rows.ended());
-    let mut said = Vec::new();
+    let mut reasons = Vec::new();
     for (count, what) in [
         (joined, "joined"),
         (prompts, "had their prompts computed"),
@@ -68,23 +68,23 @@ fn rows(before: &RelQueryStatus, now: &RelQueryStatus) -> Option<String> {
     ] {
         if count > 0 {
             let noun = if count == 1 { "row" } else { "rows" };
-            said.push(format!("{count} {noun} {what}"));
+            reasons.push(format!("{count} {noun} {what}"));
         }
     }
-    (!said.is_empty()).then(|| said.join(", "))
+    (!reasons.is_empty()).then(|| reasons.join(", "))
 }
 
 /// Which of its parts grew or fell.
 fn parts(before: &RelQueryStatus, now: &RelQueryStatus) -> Option<String> {
-    let mut said = String::new();
+    let mut reasons = String::new();
     let mut part = |name: &str, before: u64, now: u64| {
         if before == now {
             return;
         }
         let (sign, by) = if now < before { ('−', before - now) } else { ('+', now - before) };
-        let lead = if said.is_empty() { "" } else { ", " };
+        let lead = if reasons.is_empty() { "" } else { ", " };
         // Writing into a string cannot fail.
-        let _ = write!(said, "{lead}{name} {sign}{}", time(by));
+        let _ = write!(reasons, "{lead}{name} {sign}{}", time(by));
     };
     match (before.breakdown.map(|breakdown| breakdown.parts), now.breakdown.map(|breakdown| breakdown.parts))
     {
@@ -95,8 +95,8 @@ fn parts(before: &RelQueryStatus, now: &RelQueryStatus) -> Option<String> {
             part("sequences", old.decode_sequences.0, new.decode_sequences.0);
             let (was, is) = (miss(old.missed, old.sampled), miss(new.missed, new.sampled));
             if was != is {
-                let lead = if said.is_empty() { "" } else { ", " };
-                let _ = write!(said, "{lead}miss ratio {was} → {is} (Eq. 11)");
+                let lead = if reasons.is_empty() { "" } else { ", " };
+                let _ = write!(reasons, "{lead}miss ratio {was} → {is} (Eq. 11)");
             }
         }
         (Some(PriorityParts::Work(old)), Some(PriorityParts::Work(new))) => {
@@ -106,7 +106,7 @@ fn parts(before: &RelQueryStatus, now: &RelQueryStatus) -> Option<String> {
         }
         _ => {}
     }
-    (!said.is_empty()).then_some(said)
+    (!reasons.is_empty()).then_some(reasons)
 }
 
 /// A time of so many nanoseconds, in the unit that suits it.

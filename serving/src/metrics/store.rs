@@ -28,11 +28,11 @@ pub(super) fn register(r: &Registrar<'_>, health: Arc<StoreHealth>) {
     };
     let errors = desc(
         "relserve_store_errors_total",
-        "Calls of the database that failed: it was away, took no writes, or refused what was asked",
+        "Calls of the database that failed: it was away, took no writes, had no room, or refused what was asked",
     );
     let outage = desc(
         "relserve_store_outage",
-        "Whether the database is away, or takes no writes, as its last calls found",
+        "Whether the database is away, takes no writes, or has a full disk, as its last calls found",
     );
     r.add(StoreCollector { health, errors, outage });
 }
@@ -50,8 +50,17 @@ impl Collector for StoreCollector {
             let value = if outage == Some(one) { 1.0 } else { 0.0 };
             metric(&self.outage, MetricType::GAUGE, Some((CAUSE, cause)), value)
         };
-        let errors = [("away", errors.away), ("unwritable", errors.unwritable), ("failed", errors.failed)];
-        let outages = [("away", StoreOutage::Away), ("unwritable", StoreOutage::Unwritable)];
+        let errors = [
+            ("away", errors.away),
+            ("unwritable", errors.unwritable),
+            ("disk_full", errors.disk_full),
+            ("failed", errors.failed),
+        ];
+        let outages = [
+            ("away", StoreOutage::Away),
+            ("unwritable", StoreOutage::Unwritable),
+            ("disk_full", StoreOutage::DiskFull),
+        ];
         vec![
             family(
                 &self.errors,

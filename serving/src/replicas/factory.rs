@@ -100,13 +100,13 @@ async fn watch(replica: ReplicaId, check: HealthCheck, shared: Arc<Shared>) {
     let HealthCheck { client, model, every, context_max } = check;
     let mut looks = tokio::time::interval(every);
     looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut told = false;
+    let mut is_reported = false;
     loop {
         looks.tick().await;
         let found = client.look(&model).await;
         if let (Ok(Some(takes)), Some(context)) = (&found, context_max)
             && *takes < context.0
-            && !std::mem::replace(&mut told, true)
+            && !std::mem::replace(&mut is_reported, true)
         {
             tracing::warn!(
                 replica = replica.0,

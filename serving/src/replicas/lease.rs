@@ -217,8 +217,8 @@ mod tests {
         let reports = leases.reports(vec![demand(0), demand(2)], Policy::Fcfs, |id| {
             Some(ReplicaConfig { rows_max: id.0 + 1, tokens_max: None })
         });
-        let told: Vec<_> = reports.iter().map(|one| (one.server.as_str(), one.capacity.rows_max)).collect();
-        assert_eq!(told, [("http://x", 1), ("http://x 2", 3)]);
+        let listed: Vec<_> = reports.iter().map(|one| (one.server.as_str(), one.capacity.rows_max)).collect();
+        assert_eq!(listed, [("http://x", 1), ("http://x 2", 3)]);
         leases.take(vec![grant("http://x 2", 5)], Time(50));
         assert_eq!(leases.share(ReplicaId(2), Some("http://x"), Time(1)), Some(share(5)));
     }

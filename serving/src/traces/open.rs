@@ -47,8 +47,8 @@ impl PassedOn {
     /// The headers of one try of a row; with its number where the server is told an id, for servers take those for
     /// unique.
     pub fn headers(&self, number: Option<u64>) -> Vec<(String, String)> {
-        let told = self.request_id.as_deref().zip(number);
-        let id = told.map(|(id, number)| (REQUEST_ID.to_owned(), format!("{id}-{number}")));
+        let numbered = self.request_id.as_deref().zip(number);
+        let id = numbered.map(|(id, number)| (REQUEST_ID.to_owned(), format!("{id}-{number}")));
         id.into_iter().chain(self.trace.iter().cloned()).collect()
     }
 }

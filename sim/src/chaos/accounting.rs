@@ -139,8 +139,8 @@ impl Accounting {
                 }
                 started.push(*id);
             }
-            Event::Token { token: told, .. } => {
-                if !row.has_started || *told != token(row.seed, row.tokens as usize) {
+            Event::Token { token: reported, .. } => {
+                if !row.has_started || *reported != token(row.seed, row.tokens as usize) {
                     return Err("a token out of turn");
                 }
                 row.tokens += 1;

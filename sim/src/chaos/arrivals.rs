@@ -83,14 +83,14 @@ impl World<'_> {
             deadline,
             items: items.clone(),
         };
-        let told = format!("{:?} arrives with {} rows, {class:?}", id, items.len());
+        let described = format!("{:?} arrives with {} rows, {class:?}", id, items.len());
         match self.scheduler.submit(submission) {
             Ok(()) => {
-                self.say(|| told);
+                self.say(|| described);
                 self.take(id, &items);
             }
             Err(refused) => {
-                self.say(|| format!("{told}: refused, {refused}"));
+                self.say(|| format!("{described}: refused, {refused}"));
                 self.tally.refused += 1;
             }
         }

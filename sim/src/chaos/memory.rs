@@ -164,9 +164,9 @@ impl MemoryModel {
             return Err(format!("request {}: a sample of another row or output", slot.request));
         }
         if let Some(sample) = &slot.sample {
-            let said = (0..sample.output_index as usize).map(|index| token(seed, index));
-            let is_told = sample.already_generated.iter().copied().eq(said);
-            if !is_told && (!sample.already_generated.is_empty() || !self.known.contains(&slot.request)) {
+            let expected = (0..sample.output_index as usize).map(|index| token(seed, index));
+            let is_given = sample.already_generated.iter().copied().eq(expected);
+            if !is_given && (!sample.already_generated.is_empty() || !self.known.contains(&slot.request)) {
                 return Err(format!("request {}: its executor is not told what it has said", slot.request));
             }
             self.known.insert(slot.request);

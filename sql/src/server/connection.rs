@@ -134,8 +134,8 @@ async fn farewell<S: AsyncRead + AsyncWrite>(
     let goodbye = async {
         let Stop::Failed(error) = stop else { return output.close().await };
         let error = SqlError { is_fatal: true, ..error };
-        let told = output.put(PgWireBackendMessage::ErrorResponse(error.info().into()));
-        if told.is_ok() && output.flush().await.is_ok() {
+        let sent = output.put(PgWireBackendMessage::ErrorResponse(error.info().into()));
+        if sent.is_ok() && output.flush().await.is_ok() {
             output.close().await;
             // A socket that is closed with bytes unread may lose what the client was told.
             input.discard().await;

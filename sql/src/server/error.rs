@@ -236,13 +236,13 @@ fn of_plan(message: &str) -> SqlError {
 
 /// The code of what planning and execution say alike of objects.
 fn of_objects(lower: &str) -> Option<&'static str> {
-    let told: [(&str, &'static str); 4] = [
+    let known: [(&str, &'static str); 4] = [
         ("already exists", code::DUPLICATE_TABLE),
         ("doesn't exist", code::UNDEFINED_TABLE),
         ("does not exist", code::UNDEFINED_TABLE),
         ("is not allowed", code::INSUFFICIENT_PRIVILEGE),
     ];
-    told.iter().find(|(words, _)| lower.contains(words)).map(|(_, code)| *code)
+    known.iter().find(|(words, _)| lower.contains(words)).map(|(_, code)| *code)
 }
 
 fn of_execution(message: &str) -> SqlError {

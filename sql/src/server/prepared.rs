@@ -108,9 +108,9 @@ impl Parameters {
                 && let ast::Expr::Value(value) = expr.as_ref()
                 && let ast::Value::Placeholder(name) = &value.value
                 && let Ok(place) = name.trim_start_matches('$').parse::<usize>()
-                && let Some(told) = place.checked_sub(1).and_then(|place| self.types.get_mut(place))
+                && let Some(declared) = place.checked_sub(1).and_then(|place| self.types.get_mut(place))
             {
-                *told = Type::OID_ARRAY;
+                *declared = Type::OID_ARRAY;
             }
             ControlFlow::Continue(())
         });
@@ -121,10 +121,10 @@ impl Parameters {
         if self.types.is_empty() {
             return Columns::new(plan.schema().as_arrow(), names);
         }
-        let nulls = self.types.iter().zip(&self.needed).map(|(told, needed)| {
+        let nulls = self.types.iter().zip(&self.needed).map(|(declared, needed)| {
             let data_type = match needed {
                 Some(needed) if *needed != DataType::Null => needed.clone(),
-                _ => arrow_type(told),
+                _ => arrow_type(declared),
             };
             ScalarValue::try_from(&data_type).unwrap_or(ScalarValue::Utf8(None))
         });
@@ -171,16 +171,16 @@ impl Parameters {
 }
 
 /// The type by which values of a type are read, which are written alike.
-fn readable(told: &Type) -> Type {
-    match *told {
+fn readable(declared: &Type) -> Type {
+    match *declared {
         Type::OID_ARRAY => Type::INT4_ARRAY,
-        _ => told.clone(),
+        _ => declared.clone(),
     }
 }
 
 /// The type of values that a client sends as `told`.
-fn arrow_type(told: &Type) -> DataType {
-    match *told {
+fn arrow_type(declared: &Type) -> DataType {
+    match *declared {
         Type::BOOL => DataType::Boolean,
         Type::INT2 => DataType::Int16,
         Type::INT4 | Type::OID => DataType::Int32,

@@ -178,9 +178,9 @@ pub(super) struct Rows {
     stream: Option<SendableRecordBatchStream>,
     rest: Option<RecordBatch>,
     /// Failed calls that the client was told of.
-    told_failed: u64,
+    reported_failed: u64,
     /// Answers that are not computed that the client was told of.
-    told_unknown: u64,
+    reported_unknown: u64,
 }
 
 impl std::fmt::Debug for Rows {
@@ -205,27 +205,34 @@ impl Rows {
             query: Some(running.query),
             stream: Some(running.stream),
             rest: None,
-            told_failed: 0,
-            told_unknown: 0,
+            reported_failed: 0,
+            reported_unknown: 0,
         })
     }
 
     /// Constant rows.
     pub(super) fn constant(batch: RecordBatch) -> Result<Self, SqlError> {
         let columns = Columns::new(&batch.schema(), None)?;
-        Ok(Self { columns, query: None, stream: None, rest: Some(batch), told_failed: 0, told_unknown: 0 })
+        Ok(Self {
+            columns,
+            query: None,
+            stream: None,
+            rest: Some(batch),
+            reported_failed: 0,
+            reported_unknown: 0,
+        })
     }
 
     /// Some rows of these, read already.
     pub(super) fn part(&mut self, batch: RecordBatch) -> Self {
-        let (told_failed, told_unknown) = (self.told_failed, self.told_unknown);
+        let (reported_failed, reported_unknown) = (self.reported_failed, self.reported_unknown);
         let part = Self {
             columns: self.columns.clone(),
             query: self.query.clone(),
             stream: None,
             rest: Some(batch),
-            told_failed,
-            told_unknown,
+            reported_failed,
+            reported_unknown,
         };
         // The part tells of them.
         self.newly_failed();
@@ -257,7 +264,7 @@ impl Rows {
     /// Calls that failed since this was asked the last time.
     pub(super) fn newly_failed(&mut self) -> u64 {
         let failed = self.query.as_ref().map_or(0, |query| query.progress.failed());
-        failed - std::mem::replace(&mut self.told_failed, failed)
+        failed - std::mem::replace(&mut self.reported_failed, failed)
     }
 }
 
@@ -266,7 +273,7 @@ impl Rows {
     pub(super) fn newly_unknown(&mut self) -> (u64, String) {
         let Some(query) = &self.query else { return (0, String::new()) };
         let unknown = query.progress.unknown();
-        (unknown - std::mem::replace(&mut self.told_unknown, unknown), why_unknown(query))
+        (unknown - std::mem::replace(&mut self.reported_unknown, unknown), why_unknown(query))
     }
 }
 

@@ -67,12 +67,12 @@ impl TenantStore {
                 .and_then(|path| path.canonicalize()),
             _ => Err(io::ErrorKind::NotFound.into()),
         }
-        .map_err(|error| told(location, error))
+        .map_err(|error| at_location(location, error))
     }
 }
 
 /// An error that names the path as the tenant knows it, never where it lies.
-fn told(location: &Path, error: io::Error) -> Error {
+fn at_location(location: &Path, error: io::Error) -> Error {
     let path = location.to_string();
     match error.kind() {
         io::ErrorKind::NotFound => Error::NotFound { path, source: "there is no such file".into() },
@@ -100,13 +100,13 @@ fn walk_into(
     depth: usize,
     found: &mut Vec<ObjectMeta>,
 ) -> Result<()> {
-    for entry in std::fs::read_dir(real).map_err(|error| told(location, error))? {
-        let entry = entry.map_err(|error| told(location, error))?;
+    for entry in std::fs::read_dir(real).map_err(|error| at_location(location, error))? {
+        let entry = entry.map_err(|error| at_location(location, error))?;
         let name = entry.file_name();
         let Some(name) = name.to_str().filter(|name| !name.starts_with('.')) else { continue };
         let Ok(child) = Path::parse(format!("{location}/{name}")) else { continue };
         let Ok(path) = resolved(root, &entry.path()) else { continue };
-        let about = path.metadata().map_err(|error| told(&child, error))?;
+        let about = path.metadata().map_err(|error| at_location(&child, error))?;
         if about.is_dir() && depth < DEPTH_MAX {
             walk_into(root, &path, &child, depth + 1, found)?;
         } else if about.is_file() {
@@ -114,7 +114,7 @@ fn walk_into(
                 let source = format!("{location}: more than {PARTS_MAX} files in a table's folder").into();
                 return Err(Error::Generic { store: "files", source });
             }
-            let last_modified = about.modified().map_err(|error| told(&child, error))?.into();
+            let last_modified = about.modified().map_err(|error| at_location(&child, error))?.into();
             found.push(ObjectMeta {
                 location: child,
                 last_modified,
@@ -133,10 +133,10 @@ impl ObjectStore for TenantStore {
         let real = Path::from_absolute_path(self.locate(location)?)?;
         let got = self.inner.get_opts(&real, options).await;
         let mut got = got.map_err(|error| match error {
-            Error::NotFound { .. } => told(location, io::ErrorKind::NotFound.into()),
+            Error::NotFound { .. } => at_location(location, io::ErrorKind::NotFound.into()),
             Error::Precondition { source, .. } => Error::Precondition { path: location.to_string(), source },
             Error::NotModified { source, .. } => Error::NotModified { path: location.to_string(), source },
-            _ => told(location, io::ErrorKind::Other.into()),
+            _ => at_location(location, io::ErrorKind::Other.into()),
         })?;
         got.meta.location = location.clone();
         Ok(got)

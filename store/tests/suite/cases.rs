@@ -116,6 +116,41 @@ pub(crate) async fn usage_adds_up_and_is_read_by_range(url: String) {
     assert_eq!(store.usage(None, 9..=9).await.expect("read").len(), 1, "what was refused is no write");
 }
 
+pub(crate) async fn days_of_a_month_are_merged_into_its_first_once(url: String) {
+    let store = open(&url).await;
+    assert_eq!(store.first_usage_day().await.expect("read"), None);
+    let zeta = second_tenant(&store).await;
+    let other = UsageRow { key: UsageKey { route: "sql".into(), ..used(7, zeta, 9).key }, ..used(7, zeta, 9) };
+    let days = [(5, 100), (6, 20), (8, 3), (9, 1)];
+    let mut rows = days.map(|(day, prompt)| used(day, DEFAULT_TENANT, prompt)).to_vec();
+    rows.extend([used(6, zeta, 4), other]);
+    store.add_usage(first_write("a", &rows)).await.expect("added");
+    assert_eq!(store.first_usage_day().await.expect("read"), Some(5));
+    assert_eq!(store.tenants_with_usage((5, 9)).await.expect("read"), [DEFAULT_TENANT, zeta]);
+    assert!(store.tenants_with_usage((8, 9)).await.expect("read").is_empty(), "nothing to merge");
+    for _ in 0..2 {
+        for tenant in [DEFAULT_TENANT, zeta] {
+            store.merge_usage(tenant, (5, 9)).await.expect("merged");
+        }
+        let all = store.usage(None, 0..=u64::MAX).await.expect("read");
+        let sums: Vec<_> = all
+            .iter()
+            .map(|row| (row.key.day, row.key.tenant, row.key.route.as_str(), row.used.prompt.0, row.used.rows))
+            .collect();
+        assert_eq!(
+            sums,
+            [
+                (5, DEFAULT_TENANT, "cells", 123, 30),
+                (5, zeta, "cells", 4, 10),
+                (5, zeta, "sql", 9, 10),
+                (9, DEFAULT_TENANT, "cells", 1, 10)
+            ]
+        );
+        assert_eq!(all[0].used.cost, Money(18));
+        assert!(store.tenants_with_usage((5, 9)).await.expect("read").is_empty());
+    }
+}
+
 pub(crate) async fn a_day_of_usage_is_read_in_parts_from_its_end(url: String) {
     let store = open(&url).await;
     let zeta = second_tenant(&store).await;

@@ -2,7 +2,8 @@
 
 use base::{Bytes, Millis, TenantId};
 use store::{
-    DEFAULT_TENANT, Error, FileLimits, NewFile, NewPartedUpload, PartedUpload, Store, UnixMillis, UploadState,
+    BYTES_COMING, DEFAULT_TENANT, Error, FileLimits, NewFile, NewPartedUpload, PartedUpload, ReceivedChunk,
+    Store, UnixMillis, UploadState,
 };
 
 use super::{at, open, second_tenant};
@@ -28,11 +29,29 @@ async fn begin_file(store: &Store, id: &str) {
     store.begin_file(new, at(1)).await.expect("begun");
 }
 
+fn chunk(number: u32, bytes: u64) -> ReceivedChunk<'static> {
+    ReceivedChunk { number, content: "e30K", bytes: Bytes(bytes) }
+}
+
+/// Begins a part, to be gone on with before 50.
+async fn begin_part(store: &Store, upload: &str, id: &str) -> Result<(), Error> {
+    let (tenant, name) = (DEFAULT_TENANT, "in.jsonl");
+    let new = NewFile { id, tenant, purpose: "upload_part", name, is_encoded: true, expires: at(50) };
+    store.begin_part(upload, new, 2, at(1)).await
+}
+
 /// Adds a part of one chunk.
 async fn add(store: &Store, upload: &str, (part, bytes): (&str, u64)) -> Result<(), Error> {
-    begin_file(store, part).await;
-    store.append_chunk(part, 0, "e30K").await.expect("appended");
-    store.add_part(upload, (part, Bytes(bytes)), 2).await
+    begin_part(store, upload, part).await?;
+    let added = async {
+        store.receive_part((upload, part), chunk(0, bytes), at(50), at(1)).await?;
+        store.finish_part((upload, part), at(100), at(1)).await
+    };
+    let added = added.await;
+    if added.is_err() {
+        assert!(store.delete_draft(DEFAULT_TENANT, part).await.expect("deleted"));
+    }
+    added
 }
 
 async fn found(store: &Store, tenant: TenantId, now: UnixMillis) -> Option<PartedUpload> {
@@ -116,6 +135,105 @@ pub(crate) async fn uploads_stay_within_what_their_tenant_may_keep(url: String) 
     assert!(matches!(full, Err(Error::Full { what: "parts", limit: 2 })), "{full:?}");
 }
 
+pub(crate) async fn bytes_of_parts_count_while_they_come(url: String) {
+    let store = open(&url).await;
+    create(&store, DEFAULT_TENANT, ("u", 50)).await.expect("made");
+    let receive = async |part: &'static str, chunk: ReceivedChunk<'static>, now: u64| {
+        store.receive_part(("u", part), chunk, at(now + 20), at(now)).await
+    };
+    for part in ["p", "q"] {
+        begin_part(&store, "u", part).await.expect("begun");
+    }
+    let many = begin_part(&store, "u", "r").await;
+    assert!(matches!(many, Err(Error::Full { what: "parts", limit: 2 })), "{many:?}");
+    receive("p", chunk(0, 30), 1).await.expect("received");
+    assert!(store.upload_parts("u").await.expect("read").is_empty(), "it is not whole");
+    let beside = receive("q", chunk(0, 21), 1).await;
+    assert!(matches!(beside, Err(Error::Full { what: BYTES_COMING, limit: 50 })), "{beside:?}");
+    assert_eq!(store.file_chunk("q", 0).await.expect("read"), None, "nothing was written");
+    receive("q", chunk(0, 20), 1).await.expect("received");
+    let beside = receive("p", chunk(1, 1), 1).await;
+    assert!(matches!(beside, Err(Error::Full { what: BYTES_COMING, .. })), "{beside:?}");
+    // Alone it would not fit either.
+    let large = receive("q", chunk(1, 31), 1).await;
+    assert!(matches!(large, Err(Error::Full { what: "bytes in parts", limit: 50 })), "{large:?}");
+
+    // One breaks off: the other may go on.
+    assert!(store.delete_draft(DEFAULT_TENANT, "q").await.expect("deleted"));
+    receive("p", chunk(1, 20), 1).await.expect("received");
+    store.finish_part(("u", "p"), at(100), at(2)).await.expect("ended");
+    let parts: Vec<_> = store.upload_parts("u").await.expect("read").into_iter().collect();
+    assert_eq!(parts, [("p".to_owned(), Bytes(50))]);
+    let twice = store.finish_part(("u", "p"), at(100), at(2)).await;
+    assert!(matches!(twice, Err(Error::Missing("part"))), "{twice:?}");
+
+    // What a gateway left that was killed counts until its date, and not after it.
+    create(&store, DEFAULT_TENANT, ("v", 10)).await.expect("made");
+    begin_part(&store, "v", "s").await.expect("begun");
+    store.receive_part(("v", "s"), chunk(0, 9), at(20), at(1)).await.expect("received");
+    begin_part(&store, "v", "t").await.expect("begun");
+    let beside = store.receive_part(("v", "t"), chunk(0, 10), at(50), at(19)).await;
+    assert!(matches!(beside, Err(Error::Full { what: BYTES_COMING, .. })), "{beside:?}");
+    store.receive_part(("v", "t"), chunk(0, 10), at(50), at(20)).await.expect("received");
+    for late in [
+        store.receive_part(("v", "s"), chunk(1, 0), at(50), at(20)).await,
+        store.finish_part(("v", "s"), at(100), at(20)).await,
+    ] {
+        assert!(matches!(late, Err(Error::Missing("part"))), "{late:?}");
+    }
+    assert!(matches!(store.renew_draft("s", at(50), at(20)).await, Err(Error::Missing("file"))));
+    assert_eq!(store.expire_files(at(20), at(0)).await.expect("swept"), 1);
+    store.renew_draft("t", at(90), at(49)).await.expect("put off");
+    store.finish_part(("v", "t"), at(100), at(60)).await.expect("it has come");
+    assert!(store.cancel_upload("v").await.expect("asked"));
+    let late = store.receive_part(("v", "t"), chunk(1, 0), at(90), at(60)).await;
+    assert!(matches!(late, Err(Error::Missing("upload"))), "{late:?}");
+}
+
+pub(crate) async fn bytes_of_files_count_while_they_come(url: String) {
+    let store = open(&url).await;
+    let zeta = second_tenant(&store).await;
+    let receive = async |file: &'static str, chunk: ReceivedChunk<'static>, now: u64| {
+        store.receive_chunk(file, chunk, (at(now + 20), LIMITS), at(now)).await
+    };
+    for file in ["f", "g"] {
+        begin_file(&store, file).await;
+    }
+    receive("f", chunk(0, 40), 1).await.expect("received");
+    receive("f", chunk(1, 20), 1).await.expect("received");
+    let full = receive("g", chunk(0, 41), 1).await;
+    assert!(matches!(full, Err(Error::Full { what: "bytes in files", limit: 100 })), "{full:?}");
+    assert_eq!(store.file_chunk("g", 0).await.expect("read"), None, "nothing was written");
+    let full = create(&store, DEFAULT_TENANT, ("u", 41)).await;
+    assert!(matches!(full, Err(Error::Full { what: "bytes in files", .. })), "{full:?}");
+    create(&store, zeta, ("w", 100)).await.expect("another's room");
+    receive("g", chunk(0, 40), 1).await.expect("received");
+    // It is counted once: as what comes, then as a file.
+    store.finish_file(("f", "batch"), (Bytes(60), 1), (at(90), LIMITS), at(2)).await.expect("ended");
+    let late = receive("f", chunk(2, 1), 2).await;
+    assert!(matches!(late, Err(Error::Missing("file"))), "it is whole: {late:?}");
+    create(&store, DEFAULT_TENANT, ("v", 1)).await.expect_err("there is no room");
+
+    // What a gateway left that was killed counts until its date, and not after it.
+    create(&store, DEFAULT_TENANT, ("v", 40)).await.expect_err("it may still come");
+    let late = store.create_upload(
+        NewPartedUpload {
+            id: "v",
+            tenant: DEFAULT_TENANT,
+            purpose: "batch",
+            name: "in.jsonl",
+            bytes: Bytes(40),
+            kept: None,
+            expires: at(100),
+        },
+        LIMITS,
+        at(21),
+    );
+    late.await.expect("it does not count any more");
+    let late = receive("g", chunk(1, 0), 21).await;
+    assert!(matches!(late, Err(Error::Missing("file"))), "{late:?}");
+}
+
 pub(crate) async fn an_upload_that_is_called_off_or_late_takes_no_more_parts(url: String) {
     let store = open(&url).await;
     create(&store, DEFAULT_TENANT, ("u", 6)).await.expect("made");
@@ -133,7 +251,7 @@ pub(crate) async fn an_upload_that_is_called_off_or_late_takes_no_more_parts(url
     assert_eq!(store.expire_uploads(at(99)).await.expect("swept"), 0);
     assert_eq!(store.expire_uploads(at(100)).await.expect("swept"), 2);
     assert!(store.upload_parts("v").await.expect("read").is_empty());
-    let late = store.add_part("v", ("r", Bytes(3)), 2).await;
+    let late = store.finish_part(("v", "r"), at(200), at(99)).await;
     assert!(matches!(late, Err(Error::Missing("upload"))), "{late:?}");
-    assert_eq!(store.expire_files(at(100), at(0)).await.expect("swept"), 2, "what both parts left");
+    assert_eq!(store.expire_files(at(100), at(0)).await.expect("swept"), 1, "what its part left");
 }

@@ -15,7 +15,7 @@ use super::cases::used;
 use super::{first_write, lease, open, row};
 
 /// What each version added, as it was, with rows; and as it is in the source now.
-pub(crate) static VERSIONS: [(&str, &str); 19] = [
+pub(crate) static VERSIONS: [(&str, &str); 20] = [
     (include_str!("../versions/01.sql"), include_str!("../../src/schema.sql")),
     (include_str!("../versions/02.sql"), include_str!("../../src/schemas.sql")),
     (include_str!("../versions/03.sql"), include_str!("../../src/corpora.sql")),
@@ -35,6 +35,7 @@ pub(crate) static VERSIONS: [(&str, &str); 19] = [
     (include_str!("../versions/17.sql"), include_str!("../../src/key_claims.sql")),
     (include_str!("../versions/18.sql"), include_str!("../../src/ticket_takes.sql")),
     (include_str!("../versions/19.sql"), include_str!("../../src/uploads.sql")),
+    (include_str!("../versions/20.sql"), include_str!("../../src/part_bytes.sql")),
 ];
 
 /// Stands between the schema and the rows of a file.
@@ -91,6 +92,11 @@ async fn keeps_all(url: String, version: usize) {
     has_texts(&store, version).await;
     if version >= 4 {
         has_batch(&store, version).await;
+    }
+    if version >= 19 {
+        let parts = store.upload_parts("upload_old").await.expect("read");
+        let parts: Vec<_> = parts.into_iter().collect();
+        assert_eq!(parts, [("part_old".to_owned(), Bytes(3))], "it came whole");
     }
     takes_what_is_new(&store, version).await;
     drop(store);
@@ -283,4 +289,5 @@ versions! {
     a_database_of_version_16_keeps_all_it_has = 16,
     a_database_of_version_17_keeps_all_it_has = 17,
     a_database_of_version_18_keeps_all_it_has = 18,
+    a_database_of_version_19_keeps_all_it_has = 19,
 }

@@ -14,7 +14,8 @@ export interface DayUsage {
 }
 
 /** What usage is summed by. */
-export type UsageKey = "tenant" | "model" | "route";
+export const USAGE_KEYS = ["tenant", "model", "route"] as const;
+export type UsageKey = (typeof USAGE_KEYS)[number];
 
 /** Tokens that were read and written. */
 export const tokensOf = (entry: DayUsage) => entry.prompt_tokens + entry.completion_tokens;
@@ -29,9 +30,10 @@ export interface UsageSeries {
   days: number[];
 }
 
-/** The groups of a span that ends with `today`, the largest first. Days without usage are 0. */
-export function seriesOf(entries: readonly DayUsage[], by: UsageKey, span: number, today: number): UsageSeries[] {
-  const groups = new Map<string, UsageSeries>();
+/** Adds usage to the groups of a span that ends with `today`. Days without usage are 0. */
+export function addUsage(
+  groups: Map<string, UsageSeries>, entries: readonly DayUsage[], by: UsageKey, span: number, today: number,
+): void {
   for (const entry of entries) {
     const at = entry.day - (today - span + 1);
     if (at < 0 || at >= span) continue;
@@ -44,6 +46,10 @@ export function seriesOf(entries: readonly DayUsage[], by: UsageKey, span: numbe
     group.days[at] = (group.days[at] ?? 0) + tokensOf(entry);
     groups.set(name, group);
   }
+}
+
+/** The groups, the largest first. */
+export function largestFirst(groups: ReadonlyMap<string, UsageSeries>): UsageSeries[] {
   return [...groups.values()].sort((a, b) => b.tokens - a.tokens || a.name.localeCompare(b.name));
 }
 

@@ -1,6 +1,6 @@
 // Who calls, links that sign somebody in, and what operators see and change: docs/API.md has the routes.
 
-import type { DayUsage } from "../core/usage-days";
+import type { UsagePage } from "../core/usage-reading";
 import { storedKey } from "../store/key";
 import { type List, call } from "./api";
 
@@ -82,7 +82,10 @@ export const createKey = (wanted: { name: string; tenant: string; days?: number;
 export const revokeKey = (id: number) => call("DELETE", `v1/keys/${id}`);
 export const invite = (tenant: string, operator: boolean) =>
   call<{ path: string }>("POST", "v1/sign-in/links", { body: { tenant, operator } });
-export const usage = (days: number) => data<DayUsage>(`v1/usage/tenants?days=${days}`);
+/** Sums of a page of usage: what a browser takes in at once without a pause that is felt. */
+const USAGE_ROWS = 20_000;
+export const usage = (days: number, before?: string) =>
+  call<UsagePage>("GET", `v1/usage/tenants?days=${days}&rows=${USAGE_ROWS}${before === undefined ? "" : `&before=${encodeURIComponent(before)}`}`);
 export const replicas = () => data<Replica>("v1/replicas");
 export const setDraining = (name: string, on: boolean) =>
   call("POST", `v1/replicas/${encodeURIComponent(name)}/${on ? "drain" : "resume"}`);

@@ -889,6 +889,11 @@ const de = ({ count, plural }: Formats): Messages => {
       keysOfUsage: { tenant: "Mandant", model: "Modell", route: "Route" },
       dayTokens: (day: string, tokens: number) => `${day}: ${count(tokens)} Token`,
       daysOf: (name: string, tokens: number) => `${name}: ${count(tokens)} Token über die Tage`,
+      usageAsOf: (time: string) => `Stand: ${time}.`,
+      usageNotWhole: (time: string, day: string) =>
+        `Stand: ${time}. Diese Summen sind nicht vollständig: sie reichen bis in den ${day} zurück, und von diesem Tag kann etwas fehlen.`,
+      readOlder: "Ältere Tage lesen",
+      moreUsage: (left: number) => `Mehr zeigen (noch ${count(left)})`,
       noUsage: "In diesen Tagen wurde nichts verbraucht",
       noUsageHint: "Eine Spalte füllen oder mit einem der Schlüssel oben eine Anfrage senden: sie wird hier je Tag gezählt.",
       replicas: "Replikate",

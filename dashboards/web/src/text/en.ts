@@ -776,6 +776,11 @@ export const en = ({ count, plural }: Formats) => {
       keysOfUsage: { tenant: "tenant", model: "model", route: "route" },
       dayTokens: (day: string, tokens: number) => `${day}: ${count(tokens)} tokens`,
       daysOf: (name: string, tokens: number) => `${name}: ${count(tokens)} tokens over the days`,
+      usageAsOf: (time: string) => `As of ${time}.`,
+      usageNotWhole: (time: string, day: string) =>
+        `As of ${time}. These sums are not whole: they reach back into ${day}, and some of that day may be missing.`,
+      readOlder: "Read older days",
+      moreUsage: (left: number) => `Show more (${count(left)} left)`,
       noUsage: "Nothing was used in these days",
       noUsageHint: "Fill a column of a sheet, or send a request with one of the keys above: it is counted here by day.",
       replicas: "Replicas",

@@ -2,14 +2,16 @@
 
 import { ChartColumn } from "lucide";
 
-import { type UsageKey, type UsageSeries, dayName, seriesOf } from "../core/usage-days";
+import { type UsageKey, type UsageSeries, USAGE_KEYS, dayName } from "../core/usage-days";
+import { PAGES_AT_ONCE, UsageReading, isReadingDue } from "../core/usage-reading";
 import { usage } from "../net/people";
-import { t } from "../text";
-import { type AdminSection, labelled } from "./admin-parts";
+import { t, time } from "../text";
+import { type AdminSection, labelled, words } from "./admin-parts";
 import { empty, make, row, table } from "./make";
 
 const SPANS = [7, 30, 90] as const;
-const KEYS: readonly UsageKey[] = ["tenant", "model", "route"];
+/** Rows that the table has at first, and with each "more": bars of ten thousand tenants would stop the page. */
+const ROWS_STEP = 100;
 
 /** Tokens of each day as bars; the number of each is in its title and in the table's row. */
 function bars(series: UsageSeries, most: number, today: number): HTMLElement {
@@ -26,27 +28,93 @@ export class UsageSection implements AdminSection {
   readonly title = t.admin.usage;
   readonly host: HTMLElement;
   private readonly span = make("select", { name: "span" }, ...SPANS.map((days) => new Option(t.admin.spanDays(days), String(days))));
-  private readonly by = make("select", { name: "by" }, ...KEYS.map((key) => new Option(t.admin.keysOfUsage[key], key)));
+  private readonly by = make("select", { name: "by" }, ...USAGE_KEYS.map((key) => new Option(t.admin.keysOfUsage[key], key)));
   private readonly rows = table(t.admin.usage, t.admin.usageHeads);
 
   private readonly none = empty(
     ChartColumn, t.admin.noUsage, t.admin.noUsageHint,
   );
 
+  private readonly more = make("button", { type: "button" });
+  private readonly older = make("button", { type: "button" }, t.admin.readOlder);
+  private readonly note = make("p", { class: "quiet", role: "status" });
+  private reading: UsageReading | undefined;
+  private shown: UsageReading | undefined;
+  private rowsMax = ROWS_STEP;
+  /** How far what is shown reaches. */
+  private reach = "";
+
   constructor() {
-    for (const choice of [this.span, this.by]) choice.addEventListener("change", () => void this.refresh());
+    this.span.addEventListener("change", () => this.act(this.refresh()));
+    this.by.addEventListener("change", () => this.drawRows(ROWS_STEP));
+    this.more.addEventListener("click", () => this.drawRows(this.rowsMax + ROWS_STEP));
+    this.older.addEventListener("click", () => this.act(this.readOlder()));
     const choices = make("div", { class: "bar" }, labelled(t.admin.by, this.by), labelled(t.admin.over, this.span));
-    this.host = make("div", {}, choices, this.rows.host, this.none);
+    const ways = make("div", { class: "bar" }, this.more, this.older);
+    this.host = make("div", {}, choices, this.rows.host, this.none, ways, this.note);
+    for (const later of [this.more, this.older, this.note]) later.hidden = true;
   }
 
   async refresh(): Promise<void> {
     const span = Number(this.span.value);
-    const today = Math.floor(Date.now() / 86_400_000);
-    const all = seriesOf(await usage(span), this.by.value as UsageKey, span, today);
-    const most = Math.max(0, ...all.flatMap(({ days }) => days));
+    const last = this.reading;
+    if (!isReadingDue(last, span, Date.now())) return;
+    this.reading = new UsageReading(usage, span, Date.now());
+    // Older days that somebody asked for are not taken away again.
+    await this.readOn(this.reading, last?.span === span ? Math.max(PAGES_AT_ONCE, last.pages) : PAGES_AT_ONCE);
+  }
+
+  private async readOlder(): Promise<void> {
+    if (this.reading && !this.reading.isReading) await this.readOn(this.reading, PAGES_AT_ONCE);
+  }
+
+  /** Reads a reading's next pages, unless another has begun meanwhile. */
+  private async readOn(reading: UsageReading, pages: number): Promise<void> {
+    const isWanted = () => this.reading === reading;
+    try {
+      await reading.readOn(pages, isWanted);
+    } finally {
+      if (isWanted() && reading.pages > 0) this.draw(reading);
+    }
+  }
+
+  /** What somebody asked for; says why not where that fails. */
+  private act(done: Promise<void>): void {
+    this.older.disabled = true;
+    const failed = (error: unknown) => this.say(words(error));
+    void done.catch(failed).finally(() => {
+      this.older.disabled = false;
+    });
+  }
+
+  private say(problem = ""): void {
+    const text = [problem, this.reach].filter(Boolean).join(" ");
+    this.note.hidden = text === "";
+    // The same again would be read out again.
+    if (this.note.textContent !== text) this.note.textContent = text;
+  }
+
+  private draw(reading: UsageReading): void {
+    this.shown = reading;
+    this.older.hidden = reading.isWhole;
+    const at = time(reading.begun);
+    if (!reading.isWhole) this.reach = t.admin.usageNotWhole(at, dayName(reading.oldestDay));
+    else this.reach = reading.pages > 1 ? t.admin.usageAsOf(at) : "";
+    this.say();
+    this.drawRows(this.rowsMax);
+  }
+
+  private drawRows(most: number): void {
+    this.rowsMax = most;
+    if (!this.shown) return;
+    const { today } = this.shown;
+    const all = this.shown.series(this.by.value as UsageKey);
+    const tokens = all.reduce((highest, { days }) => Math.max(highest, ...days), 0);
     this.none.hidden = all.length > 0;
     this.rows.host.hidden = all.length === 0;
-    this.rows.body.replaceChildren(...all.map((series) =>
-      row(series.name, series.requests, series.rows, series.tokens, series.cached, bars(series, most, today))));
+    this.rows.body.replaceChildren(...all.slice(0, most).map((series) =>
+      row(series.name, series.requests, series.rows, series.tokens, series.cached, bars(series, tokens, today))));
+    this.more.hidden = all.length <= most;
+    this.more.textContent = t.admin.moreUsage(all.length - most);
   }
 }

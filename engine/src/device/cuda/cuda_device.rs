@@ -7,6 +7,7 @@
 mod compile;
 mod graph;
 mod nccl;
+mod owned;
 mod products;
 mod staging;
 mod stopwatch;
@@ -23,6 +24,7 @@ use super::{Address, CudaError, CudaRuntime, Gpu, GpuError, Graph, Grid, Linear}
 pub(super) use compile::{Cubin, compile};
 use graph::RecordedGraph;
 use nccl::Comm;
+use owned::Owned;
 use products::Products;
 use staging::Staging;
 
@@ -93,23 +95,40 @@ impl CudaDevice {
         }
         // SAFETY: the device is the driver's own; the context is released in `drop`.
         let context = unsafe { result::primary_ctx::retain(device) }.map_err(lost)?;
+        let retained = Owned::new(device, |device| {
+            // SAFETY: nothing of it is left.
+            let _ = unsafe { result::primary_ctx::release(device) };
+        });
         // SAFETY: it has just been made.
         unsafe { result::ctx::set_current(context) }.map_err(lost)?;
         let stream = result::stream::create(result::stream::StreamKind::NonBlocking).map_err(lost)?;
+        let stream = Owned::new(stream, |stream| {
+            // SAFETY: nothing was asked of it.
+            let _ = unsafe { result::stream::destroy(stream) };
+        });
         // SAFETY: the image is a whole cubin, which the driver copies.
         let module = unsafe { result::module::load_data(kernels.as_ptr().cast::<c_void>()) }.map_err(lost)?;
+        let module = Owned::new(module, |module| {
+            // SAFETY: nobody has its functions.
+            let _ = unsafe { result::module::unload(module) };
+        });
+        let name = result::device::get_name(device).map_err(lost)?;
+        let multiprocessors = attribute(device, MULTIPROCESSORS)?.max(1) as usize;
+        let functions = compile::functions(module.raw(), (major, minor))?;
+        let mut staging = Staging::new()?;
+        let products = Products::new().inspect_err(|_| staging.close())?;
         Ok(Self {
             runtime,
-            name: result::device::get_name(device).map_err(lost)?,
+            name,
             capability: (major, minor),
-            multiprocessors: attribute(device, MULTIPROCESSORS)?.max(1) as usize,
-            device,
+            multiprocessors,
+            device: retained.keep(),
             context,
-            stream,
-            module,
-            functions: compile::functions(module, (major, minor))?,
-            products: Products::new()?,
-            staging: Mutex::new(Staging::new()?),
+            stream: stream.keep(),
+            module: module.keep(),
+            functions,
+            products,
+            staging: Mutex::new(staging),
             comm: None,
             is_broken: AtomicBool::new(false),
             is_lost: Arc::default(),

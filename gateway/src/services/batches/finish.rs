@@ -178,7 +178,7 @@ async fn leave(
             chunk.clear();
         }
         if is_last {
-            return Ok(draft.map(|draft| (draft.id, Bytes(bytes), lines)));
+            return Ok(draft.map(|draft| (draft.id.clone(), Bytes(bytes), lines)));
         }
     }
 }

@@ -39,14 +39,14 @@ pub(super) struct Watch<'a> {
     app: &'a Arc<App>,
     batch: &'a Batch,
     looks: Interval,
-    said: Receiver<()>,
+    changes: Receiver<()>,
 }
 
 impl<'a> Watch<'a> {
     pub(super) fn new(app: &'a Arc<App>, batch: &'a Batch) -> Self {
         let mut looks = tokio::time::interval(LOOK);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Self { app, batch, looks, said: app.batches.look.subscribe() }
+        Self { app, batch, looks, changes: app.batches.look.subscribe() }
     }
 
     /// Resolves when it is time to look.
@@ -54,7 +54,7 @@ impl<'a> Watch<'a> {
         tokio::select! {
             _ = self.looks.tick() => {}
             // Err: the sender is gone, and the server with it.
-            _ = self.said.changed() => {}
+            _ = self.changes.changed() => {}
         }
     }
 

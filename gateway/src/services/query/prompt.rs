@@ -181,8 +181,8 @@ fn item_of(
     let sectioned = sectioned.map_err(|error| span_error("query", error))?;
     let tokens = sectioned.prompt.len() as u64;
     let left = context.saturating_sub(tokens).max(1);
-    let is_said = matches!(ask, Ask::Call(id) if plan.call(*id).params.max_tokens.is_some());
-    if !is_said && generation.output_max.0 > left {
+    let has_max_tokens = matches!(ask, Ask::Call(id) if plan.call(*id).params.max_tokens.is_some());
+    if !has_max_tokens && generation.output_max.0 > left {
         Arc::make_mut(&mut generation).output_max = TokenCount(left);
     }
     let too_long = |needed: u64| RequestError::TooLong {

@@ -90,7 +90,7 @@ struct CallFlight {
     /// Whether it was over when it was last looked at: then all its rows were.
     is_over: bool,
     /// Bytes of each row's text that were told.
-    told: Vec<usize>,
+    reported: Vec<usize>,
 }
 
 struct QueryRunner<'a> {
@@ -173,14 +173,14 @@ impl QueryRunner<'_> {
             Ok(handle) => {
                 // It may have ended since: the loop does not wait for who asked.
                 let version = handle.relquery().follow_all();
-                let told = vec![0; places.len()];
+                let reported = vec![0; places.len()];
                 self.flights.push(CallFlight {
                     handle,
                     version,
                     rows: places,
                     seen: 0,
                     is_over: false,
-                    told,
+                    reported,
                 });
             }
             Err(error) => {
@@ -241,13 +241,13 @@ impl QueryRunner<'_> {
     /// Sees to what has changed; whether a call has ended.
     async fn collect(&mut self) -> bool {
         let mut flights = std::mem::take(&mut self.flights);
-        let (mut told, mut ended) = (Vec::new(), Vec::new());
+        let (mut reported, mut ended) = (Vec::new(), Vec::new());
         for flight in &mut flights {
             flight.version.mark_unchanged();
             let relquery = Arc::clone(flight.handle.relquery());
             let state = relquery.read();
             if self.events.is_some() {
-                told.extend(flight.deltas(&state, &self.queries));
+                reported.extend(flight.deltas(&state, &self.queries));
             }
             self.take_in(flight, &state, &mut ended);
         }
@@ -262,9 +262,9 @@ impl QueryRunner<'_> {
                 let progress = &self.queries[*number];
                 Some(QueryEvent::Ended(progress.index, *id, progress.ended(*id)?.clone()))
             });
-            for told in told.into_iter().chain(ends) {
+            for reported in reported.into_iter().chain(ends) {
                 // Who listens may have left; the runner is dropped with them.
-                let _ = events.send(told).await;
+                let _ = events.send(reported).await;
             }
         }
         !ended.is_empty()
@@ -307,12 +307,12 @@ impl CallFlight {
     /// Text of calls in the result that was not told yet.
     fn deltas(&mut self, state: &State, queries: &[QueryProgress]) -> Vec<QueryEvent> {
         let mut events = Vec::new();
-        for ((row, (number, ask)), told) in state.rows.iter().zip(&self.rows).zip(&mut self.told) {
+        for ((row, (number, ask)), reported) in state.rows.iter().zip(&self.rows).zip(&mut self.reported) {
             let progress = &queries[*number];
             let Ask::Call(id) = ask else { continue };
-            if row.text.len() > *told && progress.is_result(*id) {
-                events.push(QueryEvent::Delta(progress.index, *id, row.text[*told..].to_owned()));
-                *told = row.text.len();
+            if row.text.len() > *reported && progress.is_result(*id) {
+                events.push(QueryEvent::Delta(progress.index, *id, row.text[*reported..].to_owned()));
+                *reported = row.text.len();
             }
         }
         events

@@ -237,8 +237,8 @@ impl OpenRows {
             Some(relquery) => Ok(relquery),
             none => {
                 let (relquery, answers) = OpenColumn::open(&model.runtime, self.caller, ROUTE)?;
-                let told = (self.answers.clone(), Arc::clone(&self.reserved));
-                self.tasks.spawn(tell(answers, told, is_whole_only(&self.column)));
+                let shared = (self.answers.clone(), Arc::clone(&self.reserved));
+                self.tasks.spawn(tell(answers, shared, is_whole_only(&self.column)));
                 Ok(none.insert(relquery))
             }
         }

@@ -10,7 +10,7 @@ use serde_json::json;
 use serving::caller::{Caller, WeightedTenant};
 use serving::error::{RequestError, of_store};
 use serving::submit::{self, Resumed};
-use store::{ClaimKind, Lease, Ticket, TicketState, UnixMillis};
+use store::{ClaimKind, Lease, StoreOutage, Ticket, TicketState, UnixMillis};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{follow, is_retried, lease, parse_row, process};
@@ -83,7 +83,7 @@ fn can_wait(error: &RequestError) -> bool {
         RequestError::Overloaded { .. }
             | RequestError::ShuttingDown
             | RequestError::Dead
-            | RequestError::NoDatabase
+            | RequestError::NoDatabase(_)
     )
 }
 
@@ -181,7 +181,7 @@ async fn resume_alone(
 ) -> Result<(), RequestError> {
     let away = |error: store::Error| {
         tracing::warn!(%error, ticket = id, "a ticket is not taken up yet");
-        RequestError::NoDatabase
+        RequestError::NoDatabase(error.outage().unwrap_or(StoreOutage::Away))
     };
     let (now, lease) = (UnixMillis(app.runtime.shared.clock.unix_ms()), lease(app));
     let found = app.runtime.store.ticket(tenant, id, now).await.map_err(away)?;

@@ -221,11 +221,11 @@ mod tests {
             is_named: false,
             is_parallel: true,
         };
-        let said = "I look.\n<tool_call>{\"name\": \"find\", \"arguments\": {\"x\": \"a b\"}}</tool_call>";
+        let written = "I look.\n<tool_call>{\"name\": \"find\", \"arguments\": {\"x\": \"a b\"}}</tool_call>";
         let relquery = relquery();
         let mut events = events(&relquery, Some(reader()));
         let mut all = String::new();
-        for character in said.chars() {
+        for character in written.chars() {
             relquery.token(0, &character.to_string(), true, Time(1));
             all.push_str(&events.look(&relquery.read()).0);
         }

@@ -46,8 +46,8 @@ impl DecisionEvent {
     /// The decision, where a side of it may be seen.
     pub(super) fn new(decision: &DecisionRecord, audience: &Audience) -> Option<Self> {
         let sides = [Some(&decision.first), decision.rival.as_ref()];
-        let is_told = sides.into_iter().flatten().any(|side| audience.sees(side.status.tenant));
-        is_told.then(|| Self {
+        let is_visible = sides.into_iter().flatten().any(|side| audience.sees(side.status.tenant));
+        is_visible.then(|| Self {
             at_us: at(decision.at),
             policy: decision.policy.name(),
             first: contender(&decision.first, audience),
@@ -104,7 +104,7 @@ mod tests {
         Contender { status, name: RelQueryName { route: "cells", request: None, label: label.bounded() } }
     }
 
-    fn told(audience: &Audience) -> serde_json::Value {
+    fn shown_to(audience: &Audience) -> serde_json::Value {
         let (first, rival) = (side(41, 1, 5, 200_000_000), Some(side(42, 2, 5_000, 41_000_000_000)));
         let decision = DecisionRecord { at: Time(9_000), policy: Policy::MarginalWork, first, rival };
         json!(DecisionEvent::new(&decision, audience))
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_tenant_is_told_how_much_went_before_it_and_not_what() {
-        let mine = told(&Audience::new(Viewer::Tenant(TenantId(1))));
+        let mine = shown_to(&Audience::new(Viewer::Tenant(TenantId(1))));
         assert_eq!(
             (&mine["first"]["tenant"], &mine["first"]["label"]["column"]),
             (&json!("you"), &json!("column 41"))
@@ -122,10 +122,10 @@ mod tests {
             ["id", "tenant", "route", "label"].iter().all(|field| mine["rival"].get(field).is_none()),
             "{mine}"
         );
-        let theirs = told(&Audience::new(Viewer::Tenant(TenantId(2))));
+        let theirs = shown_to(&Audience::new(Viewer::Tenant(TenantId(2))));
         let number = json!(public_ids::shown(RelQueryId(42)).to_string());
         assert_eq!((&theirs["rival"]["id"], theirs["first"].get("id")), (&number, None));
-        assert!(told(&Audience::new(Viewer::Tenant(TenantId(3)))).is_null(), "it is nobody's business");
+        assert!(shown_to(&Audience::new(Viewer::Tenant(TenantId(3)))).is_null(), "it is nobody's business");
     }
 
     #[test]
@@ -133,10 +133,10 @@ mod tests {
         let mut audience = Audience::new(Viewer::Operator);
         let bob = store::Tenant { id: TenantId(2), name: "Bob".into(), weight: 1.0, created: None };
         audience.learn(std::slice::from_ref(&bob));
-        let all = told(&audience);
+        let all = shown_to(&audience);
         assert_eq!((&all["first"]["tenant"], &all["rival"]["tenant"]), (&json!("tenant 1"), &json!("Bob")));
         let mut tenant = Audience::new(Viewer::Tenant(TenantId(1)));
         tenant.learn(&[bob]);
-        assert!(!told(&tenant).to_string().contains("Bob"), "a tenant learns nobody's name");
+        assert!(!shown_to(&tenant).to_string().contains("Bob"), "a tenant learns nobody's name");
     }
 }

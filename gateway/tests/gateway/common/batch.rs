@@ -36,7 +36,12 @@ pub async fn send_form(client: &Client, form: &[u8]) -> Reply {
 }
 
 pub async fn send_form_to(client: &Client, path: &str, form: &[u8]) -> Reply {
-    client.post_bytes(path, &format!("multipart/form-data; boundary={BOUNDARY}"), form).await
+    client.raw(&form_request(client, path, form)).await
+}
+
+/// The bytes of a request with a form.
+pub fn form_request(client: &Client, path: &str, form: &[u8]) -> Vec<u8> {
+    client.request("POST", path, &format!("multipart/form-data; boundary={BOUNDARY}"), form)
 }
 
 /// Uploads a file for a batch; its id.

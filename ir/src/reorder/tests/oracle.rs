@@ -147,8 +147,8 @@ fn says_each_other(known: &[Dependency], field: u16, other: u16) -> bool {
 
 /// The fields without those that an earlier one says and is said by.
 fn considered(known: &[Dependency], open: &[u16]) -> Vec<u16> {
-    let is_said = |(place, field): (usize, &u16)| {
+    let is_determined = |(place, field): (usize, &u16)| {
         open[..place].iter().any(|other| says_each_other(known, *other, *field))
     };
-    open.iter().enumerate().filter(|at| !is_said(*at)).map(|(_, field)| *field).collect()
+    open.iter().enumerate().filter(|at| !is_determined(*at)).map(|(_, field)| *field).collect()
 }

@@ -65,9 +65,9 @@ fn contents_are_what_the_template_makes_of_them_in_every_span() {
     let text = r#"{"g":{"input":{"seq":[{"system":"\n s "},{"plus":[{"user":" one\n"},{"g":{"input":{"user":" two "}}}]},
         {"cross":[{"g":{"input":{"seq":[{"user":"how many"},{"user":" x "}]}}}]},{"user":"\tq\n"}]}}}"#;
     let plan = plan(text);
-    let said = |id: CallId| if id.0 == 1 { Output::Text(" said\n") } else { Output::Tokens(&[TokenId(32)]) };
+    let given = |id: CallId| if id.0 == 1 { Output::Text(" said\n") } else { Output::Tokens(&[TokenId(32)]) };
     let last = plan.calls.len() - 1;
-    let outer = assembled(&plan, last, &NumberingTemplate, &said);
+    let outer = assembled(&plan, last, &NumberingTemplate, &given);
     let expected = [
         "0+[system]s<end>",
         "10:[user]one<end>",
@@ -75,8 +75,8 @@ fn contents_are_what_the_template_makes_of_them_in_every_span() {
         "43+[assistant]said<end>[user]q<end>[assistant]",
     ];
     assert_eq!(sections(&outer), expected);
-    assert_eq!(shown(&assembled(&plan, 0, &NumberingTemplate, &said).prompt), "[user]two<end>[assistant]");
-    let many = shown(&assembled(&plan, 1, &NumberingTemplate, &said).prompt);
+    assert_eq!(shown(&assembled(&plan, 0, &NumberingTemplate, &given).prompt), "[user]two<end>[assistant]");
+    let many = shown(&assembled(&plan, 1, &NumberingTemplate, &given).prompt);
     assert_eq!(many, "[user]2<end>[user]x<end>[assistant]", "a prompt of messages alone is rendered whole");
 }
 

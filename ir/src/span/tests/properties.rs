@@ -38,7 +38,7 @@ fn found() -> Found {
 /// Counts what a model is told, and how it is asked.
 type CallCounts = BTreeMap<String, usize>;
 
-fn said(query: &SpanQuery, found: &Found, times: usize, counts: &mut CallCounts) {
+fn count_calls(query: &SpanQuery, found: &Found, times: usize, counts: &mut CallCounts) {
     let mut count = |what: String| *counts.entry(what).or_default() += times;
     let mut inner = times;
     match query {
@@ -52,7 +52,7 @@ fn said(query: &SpanQuery, found: &Found, times: usize, counts: &mut CallCounts)
         SpanQuery::Repeat { times, .. } => inner *= *times as usize,
         _ => {}
     }
-    query.children().iter().for_each(|child| said(child, found, inner, counts));
+    query.children().iter().for_each(|child| count_calls(child, found, inner, counts));
 }
 
 /// A rewritten query and its plan, where it can be run within the limits.
@@ -73,8 +73,8 @@ proptest! {
     fn rewriting_keeps_what_is_said_and_how_it_is_asked(value in a_query()) {
         let Some((before, after)) = rewritten(&value, None) else { return Ok(()) };
         let (mut one, mut other) = (CallCounts::new(), CallCounts::new());
-        said(&before, &found(), 1, &mut one);
-        said(&after, &found(), 1, &mut other);
+        count_calls(&before, &found(), 1, &mut one);
+        count_calls(&after, &found(), 1, &mut other);
         prop_assert_eq!(one, other);
     }
 

@@ -26,6 +26,7 @@ pub(super) async fn database(config: &Config) -> Finding {
             let shown = Store::shown(&url).unwrap_or_else(|_| "store.database".to_owned());
             let remedy = match error {
                 store::Error::Away(_) => format!("start the database, or {NAMES_ANOTHER}"),
+                store::Error::DiskFull(_) => format!("make room on its disk, or {NAMES_ANOTHER}"),
                 _ => NAMES_ANOTHER.to_owned(),
             };
             return Finding::failure("database", format!("{shown}: {error}"), remedy);

@@ -30,24 +30,24 @@ impl RowScore {
 
 impl Measure {
     /// Scores an answer; one that failed is `None`, and wrong.
-    pub(super) fn score(&self, accepted: &[String], said: Option<&str>) -> RowScore {
-        let said = said.unwrap_or_default();
+    pub(super) fn score(&self, accepted: &[String], answer: Option<&str>) -> RowScore {
+        let answer = answer.unwrap_or_default();
         let any = |holds: &dyn Fn(&str) -> bool| Some(f64::from(accepted.iter().any(|one| holds(one))));
         let best = |score: fn(&str, &str) -> f64| {
-            Some(accepted.iter().map(|one| score(one, said)).fold(0.0, f64::max))
+            Some(accepted.iter().map(|one| score(one, answer)).fold(0.0, f64::max))
         };
         match self {
             Self::Label(labels) => {
-                let label = label(labels, said);
+                let label = label(labels, answer);
                 RowScore { accuracy: any(&|one| label == Some(one)), f1: None }
             }
             Self::Words => {
-                let normal = normalised(said);
+                let normal = normalised(answer);
                 RowScore { accuracy: any(&|one| normalised(one) == normal), f1: best(f1) }
             }
             Self::Contains => {
-                let said = format!(" {} ", normalised(said));
-                let has = |one: &str| said.contains(&format!(" {} ", normalised(one)));
+                let answer = format!(" {} ", normalised(answer));
+                let has = |one: &str| answer.contains(&format!(" {} ", normalised(one)));
                 RowScore { accuracy: any(&has), f1: None }
             }
             Self::Summary => RowScore { accuracy: None, f1: best(rouge_l) },
@@ -55,10 +55,10 @@ impl Measure {
     }
 
     /// What two answers are compared by: the label, or the words.
-    pub(super) fn essence(&self, said: &str) -> String {
+    pub(super) fn essence(&self, answer: &str) -> String {
         match self {
-            Self::Label(labels) => label(labels, said).map_or_else(|| normalised(said), str::to_owned),
-            Self::Words | Self::Contains | Self::Summary => normalised(said),
+            Self::Label(labels) => label(labels, answer).map_or_else(|| normalised(answer), str::to_owned),
+            Self::Words | Self::Contains | Self::Summary => normalised(answer),
         }
     }
 }
@@ -72,15 +72,15 @@ pub(super) fn normalised(text: &str) -> String {
 }
 
 /// The harmonic mean of precision and recall of words, as often as each stands there.
-pub(super) fn f1(expected: &str, said: &str) -> f64 {
-    let (expected, said) = (normalised(expected), normalised(said));
+pub(super) fn f1(expected: &str, answer: &str) -> f64 {
+    let (expected, answer) = (normalised(expected), normalised(answer));
     let mut left: Vec<&str> = expected.split(' ').filter(|word| !word.is_empty()).collect();
-    let said: Vec<&str> = said.split(' ').filter(|word| !word.is_empty()).collect();
-    if left.is_empty() || said.is_empty() {
-        return f64::from(left.is_empty() == said.is_empty());
+    let answer: Vec<&str> = answer.split(' ').filter(|word| !word.is_empty()).collect();
+    if left.is_empty() || answer.is_empty() {
+        return f64::from(left.is_empty() == answer.is_empty());
     }
-    let (total, mut common) = (left.len() + said.len(), 0);
-    for word in said {
+    let (total, mut common) = (left.len() + answer.len(), 0);
+    for word in answer {
         if let Some(at) = left.iter().position(|other| *other == word) {
             left.swap_remove(at);
             common += 1;
@@ -90,26 +90,26 @@ pub(super) fn f1(expected: &str, said: &str) -> f64 {
 }
 
 /// F of the longest common subsequence of words (Lin 2004), articles left out like SQuAD's.
-pub(super) fn rouge_l(expected: &str, said: &str) -> f64 {
-    let (expected, said) = (normalised(expected), normalised(said));
+pub(super) fn rouge_l(expected: &str, answer: &str) -> f64 {
+    let (expected, answer) = (normalised(expected), normalised(answer));
     let words = |text| str::split_whitespace(text).collect::<Vec<&str>>();
-    let (expected, said) = (words(&expected), words(&said));
-    let mut lengths = vec![0usize; said.len() + 1];
+    let (expected, answer) = (words(&expected), words(&answer));
+    let mut lengths = vec![0usize; answer.len() + 1];
     for word in &expected {
         let mut diagonal = 0;
-        for (at, other) in (1..).zip(&said) {
+        for (at, other) in (1..).zip(&answer) {
             let above = lengths[at];
             lengths[at] = if word == other { diagonal + 1 } else { above.max(lengths[at - 1]) };
             diagonal = above;
         }
     }
-    2.0 * lengths[said.len()] as f64 / (expected.len() + said.len()).max(1) as f64
+    2.0 * lengths[answer.len()] as f64 / (expected.len() + answer.len()).max(1) as f64
 }
 
 /// The label that a text says first, as whole words.
-fn label<'a>(labels: &'a [String], said: &str) -> Option<&'a str> {
-    let said = format!(" {} ", normalised(said));
-    let place = |label: &&String| said.find(&format!(" {} ", normalised(label)));
+fn label<'a>(labels: &'a [String], answer: &str) -> Option<&'a str> {
+    let answer = format!(" {} ", normalised(answer));
+    let place = |label: &&String| answer.find(&format!(" {} ", normalised(label)));
     labels.iter().filter(|label| place(label).is_some()).min_by_key(place).map(String::as_str)
 }
 
@@ -146,7 +146,7 @@ mod tests {
     fn every_measure_scores_what_it_is_for() {
         let accepted = |text: &str| vec![text.to_owned()];
         let labels = Measure::Label(vec!["negative".into(), "positive".into()]);
-        let accuracy = |measure: &Measure, one: &str, said| measure.score(&accepted(one), said).accuracy;
+        let accuracy = |measure: &Measure, one: &str, answer| measure.score(&accepted(one), answer).accuracy;
         assert_eq!(accuracy(&labels, "positive", Some("Positive.")), Some(1.0));
         assert_eq!(accuracy(&labels, "positive", Some("positive, not negative")), Some(1.0));
         assert_eq!(accuracy(&labels, "positive", Some("negative or positive")), Some(0.0));

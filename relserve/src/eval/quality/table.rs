@@ -50,14 +50,14 @@ struct PairedRow<'a> {
     score: RowScore,
     is_failed: bool,
     baseline: Option<BaselineRow<'a>>,
-    said: &'a Answer,
+    answer: &'a Answer,
     third: Option<usize>,
     task: &'a EvalTask,
 }
 
 struct BaselineRow<'a> {
     score: RowScore,
-    said: &'a Answer,
+    answer: &'a Answer,
 }
 
 /// Names of thirds.
@@ -110,15 +110,15 @@ fn paired<'a>(
     baseline: Option<&'a VariantAnswers>,
 ) -> Vec<PairedRow<'a>> {
     let score =
-        |row: usize, said: &Answer| task.measure.score(&task.rows[row].accepted, said.as_deref().ok());
-    let row = |(number, said): (usize, &'a Answer)| PairedRow {
-        score: score(number, said),
-        is_failed: said.is_err(),
+        |row: usize, answer: &Answer| task.measure.score(&task.rows[row].accepted, answer.as_deref().ok());
+    let row = |(number, answer): (usize, &'a Answer)| PairedRow {
+        score: score(number, answer),
+        is_failed: answer.is_err(),
         baseline: baseline.filter(|baseline| baseline.variant != run.variant).map(|baseline| {
-            let said = &baseline.answers[number];
-            BaselineRow { score: score(number, said), said }
+            let answer = &baseline.answers[number];
+            BaselineRow { score: score(number, answer), answer }
         }),
-        said,
+        answer,
         third: task.rows[number].third,
         task,
     };
@@ -139,7 +139,7 @@ fn line<'a, 'b: 'a>(
     let pairs = || rows.clone().filter_map(|row| Some((row, row.baseline.as_ref()?)));
     let share = |holds: fn(&EvalTask, &str, &str) -> bool| {
         let shares: Vec<f64> = pairs()
-            .map(|(row, baseline)| match (row.said, baseline.said) {
+            .map(|(row, baseline)| match (row.answer, baseline.answer) {
                 (Ok(one), Ok(other)) => f64::from(holds(row.task, one, other)),
                 (one, other) => f64::from(one.is_err() && other.is_err()),
             })

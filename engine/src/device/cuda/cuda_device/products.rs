@@ -8,6 +8,7 @@ use std::sync::Mutex;
 use cudarc::cublaslt::{result, sys};
 use cudarc::driver::result as driver;
 
+use super::owned::Owned;
 use super::stopwatch::Stopwatch;
 use super::{CudaDevice, lost};
 use crate::device::cuda::{
@@ -58,10 +59,10 @@ struct ProductShape {
 
 /// A product's description and its algorithm.
 struct ProductPlan {
-    product: sys::cublasLtMatmulDesc_t,
-    w: sys::cublasLtMatrixLayout_t,
-    x: sys::cublasLtMatrixLayout_t,
-    y: sys::cublasLtMatrixLayout_t,
+    product: Owned<sys::cublasLtMatmulDesc_t>,
+    w: Owned<sys::cublasLtMatrixLayout_t>,
+    x: Owned<sys::cublasLtMatrixLayout_t>,
+    y: Owned<sys::cublasLtMatrixLayout_t>,
     algorithm: ProductAlgorithm,
 }
 
@@ -224,21 +225,21 @@ impl CudaDevice {
         // SAFETY: descriptions live as long as `self`; memory is alive by the contract of `Gpu`.
         unsafe {
             if let Some(bias) = product.bias {
-                set(plan.product, BIAS, &bias.0).map_err(failed)?;
+                set(plan.product.raw(), BIAS, &bias.0).map_err(failed)?;
             }
             result::matmul(
                 self.products.handle,
-                plan.product,
+                plan.product.raw(),
                 (&raw const one).cast(),
                 (&raw const beta).cast(),
                 pointer(product.w.0),
-                plan.w,
+                plan.w.raw(),
                 pointer(product.x.0),
-                plan.x,
+                plan.x.raw(),
                 pointer(product.y.0),
-                plan.y,
+                plan.y.raw(),
                 product.y.0 as *mut c_void,
-                plan.y,
+                plan.y.raw(),
                 &algorithm,
                 self.products.workspace as *mut c_void,
                 WORKSPACE,
@@ -281,10 +282,19 @@ fn kernel_for(product: &Linear) -> Option<(String, usize)> {
 impl Products {
     /// In the current context, which must outlive it.
     pub(super) fn new() -> Result<Self, GpuError> {
-        let handle = result::create_handle().map_err(failed)?;
-        // SAFETY: given back by `close`.
+        let handle = Owned::new(result::create_handle().map_err(failed)?, |handle| {
+            // SAFETY: nobody uses it.
+            let _ = unsafe { result::destroy_handle(handle) };
+        });
+        // SAFETY: given back by `close`, or where the rest cannot be made.
         let workspace = unsafe { driver::malloc_sync(WORKSPACE) }.map_err(lost)?;
-        Ok(Self { handle, workspace, plans: Mutex::default(), stopwatch: Stopwatch::new()? })
+        let workspace = Owned::new(workspace, |workspace| {
+            // SAFETY: nobody uses it.
+            let _ = unsafe { driver::free_sync(workspace) };
+        });
+        let stopwatch = Stopwatch::new()?;
+        let (handle, workspace) = (handle.keep(), workspace.keep());
+        Ok(Self { handle, workspace, plans: Mutex::default(), stopwatch })
     }
 
     /// Describes a product, and asks the library for its best algorithms, `most` of them at most. They may be none.
@@ -302,11 +312,12 @@ impl Products {
         let Linear { bias, out, .. } = *product;
         let (rows, outputs, inputs) = (product.rows as u64, product.outputs as u64, product.inputs as u64);
         let factors = kind_of(product.factors);
-        let product = result::create_matmul_desc(sys::cublasComputeType_t::CUBLAS_COMPUTE_32F, single)?;
-        let w = result::create_matrix_layout(factors, inputs, outputs, inputs as i64)?;
-        let x = result::create_matrix_layout(factors, inputs, rows, inputs as i64)?;
-        let y = result::create_matrix_layout(kind(out), outputs, rows, outputs as i64)?;
-        let preference = result::create_matmul_pref()?;
+        let described = description(single)?;
+        let w = layout(factors, (inputs, outputs))?;
+        let x = layout(factors, (inputs, rows))?;
+        let y = layout(kind(out), (outputs, rows))?;
+        let preferred = preference()?;
+        let (product, preference) = (described.raw(), preferred.raw());
         let (workspace, alignment) = (WORKSPACE, ALIGNMENT);
         // SAFETY: all of them have just been made; the attributes have the types that the library documents.
         unsafe {
@@ -341,10 +352,10 @@ impl Products {
             let status = sys::cublasLtMatmulAlgoGetHeuristic(
                 self.handle,
                 product,
-                w,
-                x,
-                y,
-                y,
+                w.raw(),
+                x.raw(),
+                y.raw(),
+                y.raw(),
                 preference,
                 most as i32,
                 found.as_mut_ptr(),
@@ -355,31 +366,54 @@ impl Products {
                 status.result()?;
                 found.set_len((count.max(0) as usize).min(most));
             }
-            result::destroy_matmul_pref(preference)?;
             let works = |found: &sys::cublasLtMatmulHeuristicResult_t| {
                 found.state == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS
             };
             let algorithms = found.iter().filter(|found| works(found)).map(|found| found.algo).collect();
-            Ok((ProductPlan { product, w, x, y, algorithm: ProductAlgorithm::Kernel }, algorithms))
+            let algorithm = ProductAlgorithm::Kernel;
+            Ok((ProductPlan { product: described, w, x, y, algorithm }, algorithms))
         }
     }
 
     /// Gives everything back; the context must be current.
     pub(super) fn close(&mut self) {
-        let plans = std::mem::take(self.plans.get_mut().expect("no holder panics"));
+        self.plans.get_mut().expect("no holder panics").clear();
         // SAFETY: nothing uses them any more.
         unsafe {
-            for plan in plans.into_values() {
-                let _ = result::destroy_matmul_desc(plan.product);
-                for layout in [plan.w, plan.x, plan.y] {
-                    let _ = result::destroy_matrix_layout(layout);
-                }
-            }
             self.stopwatch.iter_mut().for_each(Stopwatch::close);
             let _ = driver::free_sync(self.workspace);
             let _ = result::destroy_handle(self.handle);
         }
     }
+}
+
+/// A description of a product whose sums are of this type, with nothing set.
+fn description(sums: sys::cudaDataType) -> Result<Owned<sys::cublasLtMatmulDesc_t>, result::CublasError> {
+    let made = result::create_matmul_desc(sys::cublasComputeType_t::CUBLAS_COMPUTE_32F, sums)?;
+    Ok(Owned::new(made, |product| {
+        // SAFETY: nobody uses it any more.
+        let _ = unsafe { result::destroy_matmul_desc(product) };
+    }))
+}
+
+/// A description of a matrix without gaps between its columns.
+fn layout(
+    kind: sys::cudaDataType,
+    (rows, columns): (u64, u64),
+) -> Result<Owned<sys::cublasLtMatrixLayout_t>, result::CublasError> {
+    let made = result::create_matrix_layout(kind, rows, columns, rows as i64)?;
+    Ok(Owned::new(made, |layout| {
+        // SAFETY: nobody uses it any more.
+        let _ = unsafe { result::destroy_matrix_layout(layout) };
+    }))
+}
+
+/// What an algorithm has to be like, with nothing set.
+fn preference() -> Result<Owned<sys::cublasLtMatmulPreference_t>, result::CublasError> {
+    Ok(Owned::new(result::create_matmul_pref()?, |preference| {
+        // SAFETY: nobody uses it any more.
+        let _ = unsafe { result::destroy_matmul_pref(preference) };
+    }))
 }
 
 /// Sets an attribute of a product.

@@ -6,6 +6,7 @@ use std::ffi::c_void;
 use cudarc::driver::{result, sys};
 
 use super::lost;
+use super::owned::Owned;
 use crate::device::cuda::{Address, GpuError};
 
 /// Bytes of one piece. Two of them take turns.
@@ -26,13 +27,24 @@ pub(super) struct Staging {
 impl Staging {
     /// In the current context, which must outlive it.
     pub(super) fn new() -> Result<Self, GpuError> {
-        let piece = || {
-            // SAFETY: given back in `drop`.
+        let made = || -> Result<_, GpuError> {
+            // SAFETY: given back by `close`, or where the rest cannot be made.
             let memory = unsafe { result::malloc_host(PIECE, 0) }.map_err(lost)?;
+            let memory = Owned::new(memory, |memory| {
+                // SAFETY: nobody uses it.
+                let _ = unsafe { result::free_host(memory) };
+            });
             let copied = result::event::create(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING).map_err(lost)?;
-            Ok(StagingPiece { memory, copied })
+            let copied = Owned::new(copied, |copied| {
+                // SAFETY: nobody uses it.
+                let _ = unsafe { result::event::destroy(copied) };
+            });
+            Ok((memory, copied))
         };
-        Ok(Self { pieces: [piece()?, piece()?], next: 0 })
+        let pieces = [made()?, made()?];
+        let pieces =
+            pieces.map(|(memory, copied)| StagingPiece { memory: memory.keep(), copied: copied.keep() });
+        Ok(Self { pieces, next: 0 })
     }
 
     /// Gives its memory back. The context must be current, and all copies done.

@@ -6,6 +6,7 @@ use cudarc::driver::result::event;
 use cudarc::driver::{result, sys};
 
 use super::lost;
+use super::owned::Owned;
 use crate::device::cuda::GpuError;
 
 /// Bytes that push whatever came before out of the cache: twice what that of an H200 has.
@@ -32,8 +33,20 @@ impl Stopwatch {
             Err(error) if error.0 == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => return Ok(None),
             Err(error) => return Err(lost(error)),
         };
-        let made = || event::create(sys::CUevent_flags::CU_EVENT_DEFAULT).map_err(lost);
-        Ok(Some(Self { begin: made()?, end: made()?, scratch, is_warm: AtomicBool::new(false) }))
+        let scratch = Owned::new(scratch, |scratch| {
+            // SAFETY: nobody uses it.
+            let _ = unsafe { result::free_sync(scratch) };
+        });
+        let made = || -> Result<_, GpuError> {
+            let event = event::create(sys::CUevent_flags::CU_EVENT_DEFAULT).map_err(lost)?;
+            Ok(Owned::new(event, |event| {
+                // SAFETY: nobody uses it.
+                let _ = unsafe { event::destroy(event) };
+            }))
+        };
+        let (begin, end) = (made()?, made()?);
+        let (begin, end, scratch) = (begin.keep(), end.keep(), scratch.keep());
+        Ok(Some(Self { begin, end, scratch, is_warm: AtomicBool::new(false) }))
     }
 
     /// Gives everything back. The context must be current, and nothing may use it any more.
