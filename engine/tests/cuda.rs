@@ -149,6 +149,18 @@ fn logits_are_the_processors_on_tensor_cores() {
     }
 }
 
+#[test]
+fn weights_are_kept_as_they_are_stored_unless_another_type_is_asked_for() {
+    let types = [Dtype::F32, Dtype::Bf16, Dtype::F16];
+    for (stored, dtype) in types.into_iter().flat_map(|stored| types.map(|dtype| (stored, dtype))) {
+        let model = Synthetic { dtype: stored, ..Synthetic::tiny(Family::Llama, 78) };
+        let Some(gpus) = emulated::gpus(1) else { return };
+        assert_eq!(on_gpus(&model, &gpus).dtype(), stored);
+        let told = load(&model, &gpus, Keep { dtype: Some(dtype), ..Keep::default() });
+        assert_eq!(told.expect("it fits").dtype(), dtype);
+    }
+}
+
 /// A prompt over many tiles of keys in two chunks, then decode steps of two rows that share most of it.
 fn long_logits(ranks: ShardedModel, seed: u64) -> Vec<Vec<f32>> {
     let (mut running, mut blocks) = (Running::new(ranks), Blocks::default());
@@ -447,8 +459,8 @@ fn too_little_memory_is_said_and_given_back() {
 #[test]
 fn blocks_that_went_to_host_memory_come_back_as_they_were() {
     let model = Synthetic { dtype: Dtype::Bf16, ..Synthetic::tiny(Family::Llama, 85) };
-    let q8 = Keep { kv: Some(KvFormat::Q8), ..Keep::default() };
-    for (count, keep) in [(1, Keep::default()), (2, Keep::default()), (1, q8)] {
+    let [q8, fp8] = [KvFormat::Q8, KvFormat::Fp8].map(|kv| Keep { kv: Some(kv), ..Keep::default() });
+    for (count, keep) in [(1, Keep::default()), (2, Keep::default()), (1, q8), (1, fp8)] {
         let Some(gpus) = emulated::gpus(count) else { return };
         let mut running = Running::new(load(&model, &gpus, keep).expect("the model divides and fits"));
         let blocks = running.ranks.add_tier(Bytes(1 << 20)).expect("it fits");

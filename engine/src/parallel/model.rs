@@ -15,7 +15,7 @@ use crate::decoder::{Decoder, GpuDecoder, LoadOptions, check_fit};
 use crate::device::Cpu;
 use crate::device::cuda::{Gpu, GpuError};
 use crate::pool::{PoolError, PoolShape};
-use crate::settings::{Keep, KvFormat};
+use crate::settings::{Keep, KvFormat, NO_FP8_ON_CPU};
 
 /// A model's weights, cut among ranks; copies share them.
 #[derive(Clone)]
@@ -43,6 +43,9 @@ impl ShardedModel {
         cpus: &[Arc<Cpu>],
         keep: Keep,
     ) -> Result<Self, ShardError> {
+        if keep.kv == Some(KvFormat::Fp8) {
+            return Err(ShardError::Kv(NO_FP8_ON_CPU.to_owned()));
+        }
         let group = RankGroup::new(cpus.len());
         let weights = load_shares(config, source, cpus, |index, config, source| {
             let options = LoadOptions { cpu: Arc::clone(&cpus[index]), keep };
@@ -102,6 +105,11 @@ impl ShardedModel {
     /// The ranks' GPUs; none where they are on the processor.
     pub fn gpus(&self) -> &[Arc<dyn Gpu>] {
         self.peers.gpus()
+    }
+
+    /// What weights are kept as that are not in fewer bits.
+    pub fn dtype(&self) -> Dtype {
+        self.weights[0].dtype()
     }
 
     /// What keys and values are kept as.
@@ -183,6 +191,18 @@ mod tests {
     use super::*;
     use crate::checkpoint::Synthetic;
     use crate::checkpoint::config::Family;
+
+    #[test]
+    fn the_processor_refuses_keys_and_values_in_eight_bit_floats() {
+        let model = Synthetic::tiny(Family::Llama, 3);
+        let cpus = [Arc::new(Cpu::new(Some(1)).expect("a thread starts"))];
+        let keep = Keep { kv: Some(KvFormat::Fp8), ..Keep::default() };
+        match ShardedModel::load(&model.config, &model.weights(), &cpus, keep) {
+            Err(ShardError::Kv(reason)) => assert_eq!(reason, NO_FP8_ON_CPU),
+            Err(other) => panic!("{other}"),
+            Ok(_) => panic!("it is refused"),
+        }
+    }
 
     #[test]
     fn extents_that_do_not_divide_are_named() {

@@ -57,7 +57,7 @@ impl GpuDecoder {
 
     /// Whether tasks of many rows are multiplied by warpgroups. What these read must be bf16 when it is copied.
     pub(super) fn is_on_warpgroups(&self) -> bool {
-        self.gpu.has_wgmma() && self.kv != KvFormat::Q8
+        self.gpu.has_wgmma() && !matches!(self.kv, KvFormat::Q8 | KvFormat::Fp8)
     }
 
     /// What the names of kernels that read or write keys and values have before those of activations, where
@@ -66,6 +66,7 @@ impl GpuDecoder {
         match self.kv {
             KvFormat::F32 | KvFormat::Bf16 => "",
             KvFormat::Q8 => "_q8",
+            KvFormat::Fp8 => "_fp8",
         }
     }
 

@@ -293,10 +293,10 @@ pub(super) fn kv_format(element: Element, wanted: Option<KvFormat>) -> Result<Kv
         Element::Bf16 | Element::F16 => KvFormat::Bf16,
     };
     match wanted.unwrap_or(own) {
-        format if format == own || format == KvFormat::Q8 => Ok(format),
+        format if format == own || matches!(format, KvFormat::Q8 | KvFormat::Fp8) => Ok(format),
         format => {
             let [format, own] = [format, own].map(KvFormat::name);
-            Err(GpuLoadError::Kv(format!("is {format}; beside these weights a GPU keeps {own} or q8")))
+            Err(GpuLoadError::Kv(format!("is {format}; beside these weights a GPU keeps {own}, q8 or fp8")))
         }
     }
 }
@@ -362,9 +362,11 @@ mod tests {
         assert_eq!(format(Element::F16, None), Ok(KvFormat::Bf16));
         assert_eq!(format(Element::Bf16, Some(KvFormat::Bf16)), Ok(KvFormat::Bf16));
         for element in [Element::F32, Element::Bf16, Element::F16] {
-            assert_eq!(format(element, Some(KvFormat::Q8)), Ok(KvFormat::Q8));
+            for kv in [KvFormat::Q8, KvFormat::Fp8] {
+                assert_eq!(format(element, Some(kv)), Ok(kv));
+            }
         }
         let refused = format(Element::Bf16, Some(KvFormat::F32)).expect_err("there are no kernels");
-        assert_eq!(refused, "is f32; beside these weights a GPU keeps bf16 or q8");
+        assert_eq!(refused, "is f32; beside these weights a GPU keeps bf16, q8 or fp8");
     }
 }

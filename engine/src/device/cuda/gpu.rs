@@ -63,6 +63,15 @@ impl Element {
         }
     }
 
+    /// Weights that are kept as such.
+    pub fn dtype(self) -> Dtype {
+        match self {
+            Self::F32 => Dtype::F32,
+            Self::F16 => Dtype::F16,
+            Self::Bf16 => Dtype::Bf16,
+        }
+    }
+
     /// The end of its kernels' names.
     pub(crate) fn suffix(self) -> &'static str {
         match self {
