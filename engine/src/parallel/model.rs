@@ -11,7 +11,7 @@ use super::together::{Peers, side_by_side};
 use super::{Alone, Collective};
 use crate::checkpoint::names::{model_names, weight};
 use crate::checkpoint::{Dtype, ModelConfig, WeightSource};
-use crate::decoder::{Decoder, GpuDecoder, LoadOptions, check_fit};
+use crate::decoder::{Decoder, GpuDecoder, GpuDemand, LoadOptions, check_fit};
 use crate::device::Cpu;
 use crate::device::cuda::{Gpu, GpuError};
 use crate::pool::{PoolError, PoolShape};
@@ -69,6 +69,18 @@ impl ShardedModel {
         Ok(())
     }
 
+    /// What each of `ranks` GPUs must have for its rank of a model; fails where none can keep it so.
+    pub fn gpu_demand(
+        config: &ModelConfig,
+        source: &dyn WeightSource,
+        ranks: usize,
+        keep: Keep,
+    ) -> Result<GpuDemand, ShardError> {
+        let stored = stored_as(config, source)?;
+        let share = Share { index: 0, of: ranks };
+        Ok(GpuDemand::of(&share.config(config)?, stored, keep)?)
+    }
+
     /// Loads a model as one rank on each of `gpus`, all at once; each has a thread of `cpus`, rank 0 all of
     /// its. Nothing is read of one that does not fit.
     pub fn load_on_gpus(
@@ -77,7 +89,7 @@ impl ShardedModel {
         (gpus, cpus): (&[Arc<dyn Gpu>], &[Arc<Cpu>]),
         keep: Keep,
     ) -> Result<Self, ShardError> {
-        let stored = source.layout(&weight(&model_names(config.family).embedding))?.0;
+        let stored = stored_as(config, source)?;
         Self::check_gpus(config, stored, gpus, keep)?;
         let group = RankGroup::new(gpus.len());
         let weights = load_shares(config, source, cpus, |index, config, source| {
@@ -159,6 +171,11 @@ impl ShardedModel {
         let row = |row: usize| parts.iter().flat_map(move |part| &part[row * vocab..][..vocab]);
         (0..rows).flat_map(row).copied().collect()
     }
+}
+
+/// The type that most weights are stored in: the embedding's.
+fn stored_as(config: &ModelConfig, source: &dyn WeightSource) -> Result<Dtype, ShardError> {
+    Ok(source.layout(&weight(&model_names(config.family).embedding))?.0)
 }
 
 /// The end of a group of `ranks` that rank `index` has.

@@ -1,8 +1,7 @@
-//! The decoder's single operations: a product, a norm, a kernel over rows, and how much memory they take.
+//! The decoder's single operations: a product, a norm, a kernel over rows.
 
-use super::extent::StepExtent;
-use super::tables::{TABLES_BYTES, TALL_ROWS, WGMMA_ROWS};
-use super::workspace::{GpuWorkspace, Sizes};
+use super::tables::{TALL_ROWS, WGMMA_ROWS};
+use super::workspace::GpuWorkspace;
 use super::{GpuDecoder, GpuMatrix, GpuMemory, GpuNorm};
 use crate::checkpoint::config::Mlp;
 use crate::decoder::layer::LayerWeights;
@@ -244,51 +243,6 @@ impl GpuDecoder {
         match element {
             Some(element) => self.gpu.launch(&format!("{name}_{}", element.suffix()), grid, &args.bytes()),
             None => self.gpu.launch(name, grid, &args.bytes()),
-        }
-    }
-
-    /// Bytes that a step of so many tokens takes beside weights and pool, of which `sampled` are sampled.
-    pub fn step_memory(&self, tokens: usize, sampled: usize) -> usize {
-        let extent = StepExtent { tokens, sampled, flat: 0, tall: 0, merges: true };
-        // A prompt's tokens read what is cached, and themselves; a token's tables are a few numbers.
-        let sizes = self.sizes(extent, 2 * tokens, 64 * tokens);
-        let logits = sampled * self.config.vocab * size_of::<f32>();
-        let masks = sampled * self.config.vocab / 8;
-        let angles =
-            self.rope.as_ref().map_or(0, |_| 2 * self.config.context_max * self.pairs() * size_of::<f32>());
-        (sizes.all() + logits + masks) / 2 * 3 + angles // what grows takes half as much again
-    }
-
-    /// Bytes of each piece of a step's memory.
-    pub(super) fn sizes(&self, extent: StepExtent, partial_rows: usize, tables: usize) -> Sizes {
-        let (config, single, number) = (&self.config, size_of::<f32>(), self.element.bytes());
-        let (tokens, sampled) = (extent.tokens, extent.sampled);
-        let width = self.attention_width();
-        let widest = |extent: fn(&Layer) -> usize| self.layers.iter().map(extent).max().unwrap_or(0);
-        let projected = self.project_in.is_some();
-        // The largest of an extent over what is multiplied in eight bits.
-        let fp8 = |extent: fn(&GpuMatrix) -> usize| {
-            let matrices = self.matrices().filter(|weights| weights.scales.is_some());
-            matrices.map(extent).max().unwrap_or(0)
-        };
-        Sizes {
-            tables: tables + TABLES_BYTES,
-            x: tokens * config.hidden * single,
-            normed: tokens * config.hidden * number,
-            qkv: tokens * widest(|layer| layer.qkv.outputs) * number,
-            attended: tokens * width * number,
-            wide: tokens * widest(|layer| layer.up.outputs) * number,
-            inner: tokens * widest(|layer| layer.down.inputs) * number,
-            fp8: tokens * fp8(|weights| weights.inputs),
-            row_scales: tokens * fp8(|_| size_of::<f32>()),
-            row_most: tokens * fp8(|_| size_of::<u32>()),
-            sums: tokens * fp8(|weights| weights.outputs) * single,
-            partials: partial_rows * config.heads * (config.head_dim + 2) * single,
-            embedded: if projected { tokens * config.embedding * single } else { 0 },
-            rounded: if projected { tokens * config.embedding.max(config.hidden) * number } else { 0 },
-            last_x: sampled * config.hidden * single,
-            last_attended: sampled * width * number,
-            hidden: sampled * config.embedding.max(config.hidden) * number,
         }
     }
 }

@@ -52,6 +52,11 @@ pub fn refusal(config: &ModelConfig) -> Option<&'static str> {
     .map(|(_, what)| what)
 }
 
+/// Why weights are not kept in eight-bit integers.
+pub(super) fn no_q8() -> GpuLoadError {
+    GpuLoadError::Quantize("is q8, which no kernel of a GPU multiplies".to_owned())
+}
+
 /// Where weights go and what they become.
 struct Loader<'a> {
     config: &'a ModelConfig,
@@ -185,9 +190,7 @@ impl Loader<'_> {
         match self.quantize {
             Some(Quantize::Fp8) => self.in_fp8(modules, biases),
             Some(Quantize::Q4) => self.in_q4(modules, biases),
-            Some(Quantize::Q8) => {
-                Err(GpuLoadError::Quantize("is q8, which no kernel of a GPU multiplies".to_owned()))
-            }
+            Some(Quantize::Q8) => Err(no_q8()),
             None => self.weights(modules, biases),
         }
     }
