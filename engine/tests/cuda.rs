@@ -12,6 +12,8 @@ mod guesses;
 mod kernels;
 #[path = "cuda/kv.rs"]
 mod kv;
+#[path = "cuda/launches.rs"]
+mod launches;
 #[path = "cuda/on_card.rs"]
 mod on_card;
 #[path = "cuda/q4.rs"]

@@ -151,7 +151,7 @@ fn a_model_is_told_to_fit_gpus_that_are_asked_about_or_not() {
     std::fs::create_dir(&model).unwrap();
     Synthetic::tiny(Family::Qwen2, 1).write(&model).unwrap();
     let ask = |gib: &str, more: &[&str]| {
-        let flags = [&["--model", "tiny", "--device", "cpu", "--gpu-memory", gib], more].concat();
+        let flags = [&["--model", "tiny", "--device", "cpu", "--gpu-memory", gib][..], more].concat();
         let report = doctor(folder.path(), &flags);
         assert_eq!(report.code, Some(0), "{:#?}", report.lines);
         report
