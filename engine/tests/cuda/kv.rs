@@ -109,6 +109,20 @@ fn keys_and_values_in_eight_bits_on_a_card_are_the_processors() {
     }
 }
 
+/// The same of floats, against exact ones: no processor keeps them.
+#[test]
+fn keys_and_values_in_eight_bit_floats_on_a_card_answer_nearly_as_exact_ones() {
+    let Some(cuda) = runtime() else { return };
+    for (dtype, dim, window) in
+        [(Dtype::Bf16, 64, Some(100)), (Dtype::Bf16, 128, None), (Dtype::F32, 16, None)]
+    {
+        let gpus = cuda.open(&[0], false).expect("the GPU opens");
+        let model = of_long_contexts(dtype, dim, window);
+        let found = long_logits(load_on_card(&model, &gpus, FP8), model.seed);
+        check_fp8(&model, &found, &long_logits(load_on_card(&model, &gpus, Keep::default()), model.seed));
+    }
+}
+
 #[test]
 fn keys_and_values_in_eight_bits_are_others_than_those_of_the_weights_type() {
     let model = Synthetic { dtype: Dtype::F32, ..Synthetic::tiny(Family::Llama, 102) };
