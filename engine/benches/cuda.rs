@@ -139,6 +139,7 @@ impl Limits {
             out: Element::Bf16,
             adds: false,
             scales: None,
+            gate: None,
         };
         gpu.linear(&square)?;
         let seconds = median(&**gpu, || gpu.linear(&square))?;

@@ -199,11 +199,11 @@ impl Emulated {
         match call {
             Call::Launch(kernel, grid, args) => self.run(&kernel, grid, &args),
             Call::Linear(product) => {
-                let four_bit = product.four_bit();
-                if four_bit.is_none() {
-                    multiply(&product.unscaled());
+                let whole = product.four_bit().or_else(|| product.gated());
+                if whole.is_none() {
+                    multiply(&product.bare());
                 }
-                if let Some((kernel, grid, args)) = four_bit.or(product.scaling()) {
+                if let Some((kernel, grid, args)) = whole.or_else(|| product.behind()) {
                     self.run(&kernel, grid, &args);
                 }
             }
@@ -271,7 +271,7 @@ impl Emulated {
 
 /// The product, number by number, as a GPU makes it: factors as they are kept, sums in single precision.
 fn multiply(product: &Linear) {
-    let Linear { rows, outputs, inputs, factors, x, w, bias, y, out, adds, scales: _ } = *product;
+    let Linear { rows, outputs, inputs, factors, x, w, bias, y, out, adds, scales: _, gate: _ } = *product;
     if factors == Factors::E4m3 {
         assert!(outputs % 16 == 0 && inputs % 16 == 0 && bias.is_none() && out == Element::F32);
     }

@@ -6,12 +6,16 @@ use super::{GpuDecoder, GpuMatrix, GpuMemory, GpuNorm};
 use crate::checkpoint::config::Mlp;
 use crate::decoder::layer::LayerWeights;
 use crate::device::cuda::{
-    Address, Args, Buffer, Element, Factors, GpuError, Grid, Linear, Q4_ROWS, Scales, unpacking_blocks,
+    Address, Args, Buffer, Element, FEW_ROWS, Factors, Gate, GpuError, Grid, Linear, Q4_ROWS, Scales,
+    unpacking_blocks,
 };
 use crate::pool::PoolShape;
 use crate::settings::KvFormat;
 
 type Layer = LayerWeights<GpuMatrix, GpuNorm>;
+
+/// Rows, at most, of products that may activate what they give, where it is gated: there are kernels for so many.
+const GATED_ROWS: usize = FEW_ROWS[2].0;
 
 /// Rows of numbers, one behind the other.
 #[derive(Clone, Copy)]
@@ -121,6 +125,12 @@ impl GpuDecoder {
             return Ok(work.fp8());
         }
         let (y, out) = (work.wide(), self.element);
+        if is_gated && rows <= GATED_ROWS && !layer.up.in_q4 {
+            let gate = Gate { activation, wide: work.wide() };
+            let product = Product { weights: &layer.up, x, y: work.inner(), rows, out, adds: false };
+            self.multiply_gated(work, product, Some(gate))?;
+            return Ok(work.inner());
+        }
         self.multiply(work, Product { weights: &layer.up, x, y, rows, out, adds: false })?;
         let args = Args::new([work.wide(), work.inner()].map(Some)).numbers(&numbers);
         self.launch("activate", Some(self.element), Grid::columns(rows, width), args)?;
@@ -169,6 +179,16 @@ impl GpuDecoder {
 
     /// A product with weights.
     pub(super) fn multiply(&self, work: &GpuWorkspace, product: Product<'_>) -> Result<(), GpuError> {
+        self.multiply_gated(work, product, None)
+    }
+
+    /// The same, of whose outputs half may be gates.
+    fn multiply_gated(
+        &self,
+        work: &GpuWorkspace,
+        product: Product<'_>,
+        gate: Option<Gate>,
+    ) -> Result<(), GpuError> {
         let Product { weights, x, y, rows, out, adds } = product;
         let scales = weights.scales.as_ref().map(|scales| Scales {
             rows: work.row_scales(),
@@ -196,6 +216,7 @@ impl GpuDecoder {
             out,
             adds,
             scales,
+            gate,
         })
     }
 
@@ -223,6 +244,7 @@ impl GpuDecoder {
             out: Element::F32,
             adds: false,
             scales: None,
+            gate: None,
         })
     }
 
