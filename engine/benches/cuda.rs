@@ -5,8 +5,8 @@
 //! cargo bench -p engine --bench cuda [-- [SHAPE] [FORMAT] [CASES]]
 //! ```
 //!
-//! A shape is `qwen2.5-7b`, `llama-3-8b` or, where memory is short, `qwen2.5-0.5b`; a format `bf16`, `fp8`, `q4` or `kv-q8` (weights
-//! of bf16, keys and values in eight bits); cases are `decode`, `prefill` or `shared`. What is not named is all of it, but for the
+//! A shape is `qwen2.5-7b`, `llama-3-8b` or, where memory is short, `qwen2.5-0.5b`; a format `bf16`, `fp8`, `q4`, `kv-q8` or `kv-fp8`
+//! (weights of bf16, keys and values in eight bits: integers, or floats); cases are `decode`, `prefill` or `shared`. What is not named is all of it, but for the
 //! small shape.
 //!
 //! It prints, per case, the median time of a step and its fraction of the limit: decode against reading all
@@ -34,11 +34,12 @@ use engine::parallel::{Ranks, ShardedModel, StepError};
 use engine::{Keep, KvFormat, Quantize};
 
 /// How weights are kept, or keys and values.
-const FORMATS: [(&str, Option<Quantize>, Option<KvFormat>); 4] = [
+const FORMATS: [(&str, Option<Quantize>, Option<KvFormat>); 5] = [
     ("bf16", None, None),
     ("fp8", Some(Quantize::Fp8), None),
     ("q4", Some(Quantize::Q4), None),
     ("kv-q8", None, Some(KvFormat::Q8)),
+    ("kv-fp8", None, Some(KvFormat::Fp8)),
 ];
 
 /// Kinds of steps.
@@ -138,6 +139,7 @@ impl Limits {
             out: Element::Bf16,
             adds: false,
             scales: None,
+            gate: None,
         };
         gpu.linear(&square)?;
         let seconds = median(&**gpu, || gpu.linear(&square))?;

@@ -96,10 +96,10 @@ impl Subject {
 fn main() {
     let rounds = std::env::args().find_map(|arg| arg.parse().ok()).unwrap_or(ROUNDS);
     let model = Synthetic::llama_125m(Dtype::Bf16, 1);
-    let mut subjects = KvFormat::ALL.map(|kv| Subject::new(&model, kv));
-    let names = KvFormat::ALL.map(KvFormat::name);
+    let mut subjects = KvFormat::ON_CPU.map(|kv| Subject::new(&model, kv));
+    let names = KvFormat::ON_CPU.map(KvFormat::name);
     println!("{:?}, one thread", subjects[0].decoder.cpu().isa());
-    let base = KvFormat::ALL.iter().position(|kv| *kv == KvFormat::Bf16).expect("it is one of them");
+    let base = KvFormat::ON_CPU.iter().position(|kv| *kv == KvFormat::Bf16).expect("it is one of them");
     for (name, slots) in cases() {
         let round = |_| subjects.each_mut().map(|subject| subject.step(&slots));
         let found: Vec<_> = (0..=rounds).map(round).skip(1).collect();

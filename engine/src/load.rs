@@ -154,11 +154,7 @@ fn assemble(
             ShardedModel::load(&model, &weights, &devices::cpus(config)?, config.keep())?
         }
     };
-    // What weights are kept as: a GPU widens f16, whose range activations leave.
-    let dtype = match config.dtype.unwrap_or(stored) {
-        Dtype::F16 if gpus.is_some() => Dtype::F32,
-        dtype => dtype,
-    };
+    let dtype = sharded.dtype();
     let (isa, kv, ranks) = (sharded.cpu().isa(), sharded.kv(), sharded.count());
     let rounds = gpus.is_some() || isa.rounds_activations();
     drop(weights);

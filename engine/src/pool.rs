@@ -149,9 +149,10 @@ mod tests {
         });
         assert_eq!(blocks[0], blocks[1] / 2, "bf16 takes half");
         let wide = ModelConfig { head_dim: 64, ..config.clone() };
-        let [bf16, q8] = [KvFormat::Bf16, KvFormat::Q8].map(|format| {
+        let [bf16, q8, fp8] = [KvFormat::Bf16, KvFormat::Q8, KvFormat::Fp8].map(|format| {
             PoolShape::fit(&wide, format, 16, Bytes(1 << 24)).expect("it holds blocks").blocks as f64
         });
+        assert_eq!(fp8, q8, "floats of eight bits take what integers do");
         assert!((1.93..2.0).contains(&(q8 / bf16)), "eight bits take half of bf16, and scales: {bf16} {q8}");
         assert_eq!(fit(KvFormat::Bf16, 0, 7), Err(PoolError::BlockTokens(0)));
         assert_eq!(fit(KvFormat::Bf16, 129, 7), Err(PoolError::BlockTokens(129)));

@@ -56,11 +56,21 @@ pub enum KvFormat {
     Bf16,
     /// Eight-bit integers under one scale per token and head: half of bf16 again, and read as it is.
     Q8,
+    /// Eight-bit floats (E4M3) under such scales: as much memory. Small numbers beside a large one keep their digits,
+    /// which as integers they lose; where none is so large, integers are closer. For GPUs.
+    Fp8,
 }
+
+/// Why the processor does not keep keys and values as [`KvFormat::Fp8`].
+pub(crate) const NO_FP8_ON_CPU: &str =
+    "is fp8, which is for GPUs: the processor keeps keys and values as f32, bf16 or q8";
 
 impl KvFormat {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::F32, Self::Bf16, Self::Q8];
+    pub const ALL: [Self; 4] = [Self::F32, Self::Bf16, Self::Q8, Self::Fp8];
+
+    /// Those that the processor keeps.
+    pub const ON_CPU: [Self; 3] = [Self::F32, Self::Bf16, Self::Q8];
 
     /// The word used in settings and reports.
     pub fn name(self) -> &'static str {
@@ -68,6 +78,7 @@ impl KvFormat {
             Self::F32 => "f32",
             Self::Bf16 => "bf16",
             Self::Q8 => "q8",
+            Self::Fp8 => "fp8",
         }
     }
 }
@@ -180,7 +191,8 @@ pub struct EngineConfig {
     /// Keeps all weights that products read in fewer bits; `dtype` then is what the others are kept as.
     pub quantize: Option<Quantize>,
     /// What keys and values are kept as; absent: bf16 where weights are kept as bf16 or in fewer bits, else
-    /// f32. A GPU keeps them as `q8`, or as is its own beside weights of their type: f32 beside f32, else bf16.
+    /// f32. A GPU keeps them as `q8` or `fp8`, or as is its own beside weights of their type: f32 beside f32, else
+    /// bf16. `fp8` is for GPUs alone.
     pub kv: Option<KvFormat>,
     /// Instructions that products use, a weaker set than the machine has; absent: the best it has.
     /// Sets from `avx512bf16` on round activations to bf16 where weights are kept as bf16.
@@ -242,13 +254,14 @@ impl EngineConfig {
 
     /// What only GPUs can do is not asked of the processor.
     pub(crate) fn validate_on_cpu(&self) -> Result<(), (&'static str, String)> {
-        match self.quantize {
-            Some(Quantize::Fp8) => {
-                let reason = "is fp8, which is for GPUs: on the processor weights may be q8, q8-wide or q4";
-                Err(("engine.quantize", reason.to_owned()))
-            }
-            _ => Ok(()),
+        if self.quantize == Some(Quantize::Fp8) {
+            let reason = "is fp8, which is for GPUs: on the processor weights may be q8, q8-wide or q4";
+            return Err(("engine.quantize", reason.to_owned()));
         }
+        if self.kv == Some(KvFormat::Fp8) {
+            return Err(("engine.kv", NO_FP8_ON_CPU.to_owned()));
+        }
+        Ok(())
     }
 
     /// What only the processor can do is not asked of `count` GPUs.
@@ -297,8 +310,14 @@ mod tests {
         assert_eq!(config(|config| config.quantize = Some(Quantize::Q4)), Ok(()));
         assert_eq!(config(|config| config.quantize = Some(Quantize::Fp8)), Ok(()));
         assert_eq!(config(|config| config.kv = Some(KvFormat::Q8)), Ok(()));
+        assert_eq!(config(|config| config.kv = Some(KvFormat::Fp8)), Ok(()));
         let on_cpu =
             EngineConfig { device: Device::Cpu, quantize: Some(Quantize::Fp8), ..Default::default() };
         assert_eq!(on_cpu.validate().map_err(|(field, _)| field), Err("engine.quantize"));
+        let kept = |kv| EngineConfig { device: Device::Cpu, kv: Some(kv), ..Default::default() }.validate();
+        for kv in KvFormat::ALL {
+            let is_kept = KvFormat::ON_CPU.contains(&kv);
+            assert_eq!(kept(kv), if is_kept { Ok(()) } else { Err(("engine.kv", NO_FP8_ON_CPU.to_owned())) });
+        }
     }
 }

@@ -12,6 +12,8 @@ mod guesses;
 mod kernels;
 #[path = "cuda/kv.rs"]
 mod kv;
+#[path = "cuda/launches.rs"]
+mod launches;
 #[path = "cuda/on_card.rs"]
 mod on_card;
 #[path = "cuda/q4.rs"]
@@ -148,6 +150,18 @@ fn logits_are_the_processors_on_tensor_cores() {
         gpus[0].has_wgmma.store(true, Ordering::SeqCst);
         let found = logits(on_gpus(&model, &gpus), model.seed);
         compare(&model, &found, &logits(on_cpu(&model), model.seed), "warpgroups");
+    }
+}
+
+#[test]
+fn weights_are_kept_as_they_are_stored_unless_another_type_is_asked_for() {
+    let types = [Dtype::F32, Dtype::Bf16, Dtype::F16];
+    for (stored, dtype) in types.into_iter().flat_map(|stored| types.map(|dtype| (stored, dtype))) {
+        let model = Synthetic { dtype: stored, ..Synthetic::tiny(Family::Llama, 78) };
+        let Some(gpus) = emulated::gpus(1) else { return };
+        assert_eq!(on_gpus(&model, &gpus).dtype(), stored);
+        let told = load(&model, &gpus, Keep { dtype: Some(dtype), ..Keep::default() });
+        assert_eq!(told.expect("it fits").dtype(), dtype);
     }
 }
 
@@ -458,8 +472,8 @@ fn too_little_memory_is_said_and_given_back() {
 #[test]
 fn blocks_that_went_to_host_memory_come_back_as_they_were() {
     let model = Synthetic { dtype: Dtype::Bf16, ..Synthetic::tiny(Family::Llama, 85) };
-    let q8 = Keep { kv: Some(KvFormat::Q8), ..Keep::default() };
-    for (count, keep) in [(1, Keep::default()), (2, Keep::default()), (1, q8)] {
+    let [q8, fp8] = [KvFormat::Q8, KvFormat::Fp8].map(|kv| Keep { kv: Some(kv), ..Keep::default() });
+    for (count, keep) in [(1, Keep::default()), (2, Keep::default()), (1, q8), (1, fp8)] {
         let Some(gpus) = emulated::gpus(count) else { return };
         let mut running = Running::new(load(&model, &gpus, keep).expect("the model divides and fits"));
         let blocks = running.ranks.add_tier(Bytes(1 << 20)).expect("it fits");

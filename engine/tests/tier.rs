@@ -71,7 +71,7 @@ fn answers(executor: &mut LocalExecutor, evicts: bool) -> Vec<Vec<TokenId>> {
 
 #[test]
 fn a_row_whose_blocks_left_and_came_back_answers_as_if_they_had_stayed() {
-    for kv in KvFormat::ALL {
+    for kv in KvFormat::ON_CPU {
         for ranks in [1, 2] {
             let executor = || executor(kv, ranks, 1 << 18).expect("the pool fits");
             let stayed = answers(&mut executor(), false);

@@ -8,6 +8,7 @@ use gateway::config::{Config, StoreConfig};
 
 use crate::commands::backup::{self, BackupArgs};
 use crate::commands::bench::Bench;
+use crate::commands::doctor::{self, DoctorArgs};
 use crate::commands::eval::Eval;
 use crate::commands::key::{self, Key};
 use crate::commands::measured::Measured;
@@ -16,7 +17,7 @@ use crate::commands::pull::Pull;
 use crate::commands::restore::{self, RestoreArgs};
 use crate::commands::serve::{self, Serve};
 use crate::commands::sign_in::{self, SignInArgs};
-use crate::commands::{Failure, calibrate, config, doctor, say};
+use crate::commands::{Failure, calibrate, config, say};
 use crate::jobs;
 use crate::reorder::Reorder;
 use crate::simulate::Simulate;
@@ -56,9 +57,9 @@ struct ConfigSources {
 enum Command {
     /// Serves a model.
     Serve(Serve),
-    /// Says whether `serve` with the same flags would find all that it needs: the model, GPU libraries,
-    /// ports, the database and disk. Changes nothing; fails where the server would.
-    Doctor(Serve),
+    /// Says whether `serve` with the same flags would find all that it needs: the model, GPU libraries and their
+    /// memory, ports, the database and disk. Changes nothing; fails where the server would.
+    Doctor(DoctorArgs),
     /// Prints the configuration in force, every default included, as TOML.
     Config,
     /// API keys.
@@ -124,7 +125,8 @@ impl Cli {
     /// The configuration: defaults, the file, then flags.
     pub fn configuration(&self) -> Result<Config, Failure> {
         let flags = match &self.command {
-            Command::Serve(flags) | Command::Doctor(flags) => Some(flags),
+            Command::Serve(flags) => Some(flags),
+            Command::Doctor(args) => Some(args.serve()),
             _ => None,
         };
         self.sources.read(flags)
@@ -143,7 +145,7 @@ impl Cli {
         let config = self.configuration();
         match (self.command, config) {
             // A configuration that is wrong is one of its findings.
-            (Command::Doctor(_), config) => return Ok(doctor::run(config).await),
+            (Command::Doctor(args), config) => return Ok(doctor::run(&args, config).await),
             (_, Err(failure)) => return Err(failure),
             (Command::Serve(flags), Ok(config)) => {
                 serve::run(&flags, config, || self.sources.read(Some(&flags))).await?;

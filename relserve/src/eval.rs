@@ -81,11 +81,13 @@ pub fn prompts(file: Option<&Path>) -> Result<Vec<String>, EvalError> {
     if prompts.is_empty() { Err(EvalError::NoPrompt) } else { Ok(prompts) }
 }
 
-/// The same where GPUs are named, which keep keys and values as weights that are not in fewer bits.
-const FORMATS_ON_GPUS: [(&str, Keep); 3] = [
+/// The same where GPUs are named: keys and values are as weights that are not in fewer bits, or alone in eight.
+const FORMATS_ON_GPUS: [(&str, Keep); 5] = [
     ("bf16", Keep { dtype: Some(Dtype::Bf16), quantize: None, kv: None }),
     ("fp8", Keep { dtype: Some(Dtype::Bf16), quantize: Some(Quantize::Fp8), kv: None }),
     ("q4", Keep { dtype: Some(Dtype::Bf16), quantize: Some(Quantize::Q4), kv: None }),
+    ("kv q8", Keep { kv: Some(KvFormat::Q8), ..REFERENCE }),
+    ("kv fp8", Keep { kv: Some(KvFormat::Fp8), ..REFERENCE }),
 ];
 
 /// Compares every format of the configured model with single precision, which the processor computes.

@@ -4,7 +4,8 @@
 #
 #   check     every family, without and with NCCL, in bf16, in eight bits and in four, against the processor's engine
 #   logits    the same against torch, on checkpoints with random weights
-#   steps     decode and prefill of 7B and 8B shapes against the card's own limits (STEPS: shapes, formats and cases of the bench)
+#   steps     decode and prefill of 7B and 8B shapes against the card's own limits (STEPS: shapes, formats and cases of
+#             the bench: qwen2.5-7b llama-3-8b qwen2.5-0.5b, bf16 fp8 q4 kv-q8 kv-fp8, decode prefill shared)
 #   peers     the same shapes with transformers' continuous batching
 #   workload  what steps cost and the lines fitted to it; 100 relQueries under every policy (SHAPE, RATES, POLICIES)
 #

@@ -33,6 +33,7 @@ impl Layer<'_> {
                 self.run_as::<Rounded>(out, partials);
             }
             KvFormat::Bf16 | KvFormat::Q8 => self.run_as::<Widened>(out, partials),
+            KvFormat::Fp8 => unreachable!("there is no such pool"),
         }
     }
 

@@ -75,7 +75,7 @@ type Kernel = (Isa, KvFormat);
 
 /// Every one that this machine has.
 fn kernels() -> impl Iterator<Item = Kernel> {
-    Isa::available().flat_map(|isa| KvFormat::ALL.map(|format| (isa, format)))
+    Isa::available().flat_map(|isa| KvFormat::ON_CPU.map(|format| (isa, format)))
 }
 
 /// The best one that rounds nothing.
@@ -87,7 +87,7 @@ fn exact() -> Kernel {
 fn tolerance((isa, format): Kernel) -> f32 {
     match format {
         KvFormat::Bf16 | KvFormat::Q8 if isa.rounds_activations() => 1e-2, // of queries and weights, 2^-9 each
-        KvFormat::Bf16 | KvFormat::Q8 | KvFormat::F32 => 1e-5,
+        KvFormat::Bf16 | KvFormat::Q8 | KvFormat::F32 | KvFormat::Fp8 => 1e-5,
     }
 }
 
@@ -199,6 +199,7 @@ fn direct_of(
         let rounded = |x: f32| half::bf16::from_f32(x).to_f32();
         match format {
             KvFormat::F32 => {}
+            KvFormat::Fp8 => unreachable!("the processor keeps none"),
             KvFormat::Bf16 => vector.iter_mut().for_each(|x| *x = rounded(*x)),
             KvFormat::Q8 => {
                 let scale = rounded(vector.iter().fold(0.0f32, |largest, x| largest.max(x.abs())) / 127.0);

@@ -14,9 +14,10 @@ mod tensors;
 
 pub use cpu::{Decoder, LoadOptions, Workspace};
 pub use gpu::{
-    Draw, GpuDecoder, GpuLoadError, GpuMemory, LogitPlace, LogitQueries, LogitStats, PlaceQuery, SampleQuery,
-    check_fit, refusal as gpu_refusal,
+    Draw, GpuDecoder, GpuDemand, GpuLoadError, GpuMemory, LogitPlace, LogitQueries, LogitStats, PlaceQuery,
+    SampleQuery, check_fit, refusal as gpu_refusal,
 };
+pub(crate) use gpu::{STEP_ROWS, STEP_TOKENS, default_pool};
 
 /// A small configuration for this crate's unit tests.
 #[cfg(test)]

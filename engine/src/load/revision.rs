@@ -36,5 +36,6 @@ pub(super) fn kv_mark(kv: KvFormat, rounds_activations: bool) -> u128 {
         (KvFormat::Bf16, true) => 2 << 120,
         (KvFormat::Q8, false) => 3 << 120,
         (KvFormat::Q8, true) => 4 << 120,
+        (KvFormat::Fp8, _) => 5 << 120,
     }
 }

@@ -8,7 +8,7 @@ use base::{Moves, Slot};
 use super::StepError;
 use super::gpu_logits::GpuLogits;
 use super::rank::{HiddenStates, Rank, RankWeights};
-use crate::checkpoint::ModelConfig;
+use crate::checkpoint::{Dtype, ModelConfig};
 use crate::decoder::{Decoder, Workspace};
 use crate::device::cpu::TopK;
 use crate::device::cuda::GpuError;
@@ -26,6 +26,10 @@ struct CpuRank {
 impl RankWeights for Decoder {
     fn config(&self) -> &ModelConfig {
         self.config()
+    }
+
+    fn dtype(&self) -> Dtype {
+        self.dtype()
     }
 
     fn kv(&self) -> KvFormat {

@@ -11,11 +11,11 @@ use super::together::{Peers, side_by_side};
 use super::{Alone, Collective};
 use crate::checkpoint::names::{model_names, weight};
 use crate::checkpoint::{Dtype, ModelConfig, WeightSource};
-use crate::decoder::{Decoder, GpuDecoder, LoadOptions, check_fit};
+use crate::decoder::{Decoder, GpuDecoder, GpuDemand, LoadOptions, check_fit};
 use crate::device::Cpu;
 use crate::device::cuda::{Gpu, GpuError};
 use crate::pool::{PoolError, PoolShape};
-use crate::settings::{Keep, KvFormat};
+use crate::settings::{Keep, KvFormat, NO_FP8_ON_CPU};
 
 /// A model's weights, cut among ranks; copies share them.
 #[derive(Clone)]
@@ -43,6 +43,9 @@ impl ShardedModel {
         cpus: &[Arc<Cpu>],
         keep: Keep,
     ) -> Result<Self, ShardError> {
+        if keep.kv == Some(KvFormat::Fp8) {
+            return Err(ShardError::Kv(NO_FP8_ON_CPU.to_owned()));
+        }
         let group = RankGroup::new(cpus.len());
         let weights = load_shares(config, source, cpus, |index, config, source| {
             let options = LoadOptions { cpu: Arc::clone(&cpus[index]), keep };
@@ -66,6 +69,18 @@ impl ShardedModel {
         Ok(())
     }
 
+    /// What each of `ranks` GPUs must have for its rank of a model; fails where none can keep it so.
+    pub fn gpu_demand(
+        config: &ModelConfig,
+        source: &dyn WeightSource,
+        ranks: usize,
+        keep: Keep,
+    ) -> Result<GpuDemand, ShardError> {
+        let stored = stored_as(config, source)?;
+        let share = Share { index: 0, of: ranks };
+        Ok(GpuDemand::of(&share.config(config)?, stored, keep)?)
+    }
+
     /// Loads a model as one rank on each of `gpus`, all at once; each has a thread of `cpus`, rank 0 all of
     /// its. Nothing is read of one that does not fit.
     pub fn load_on_gpus(
@@ -74,7 +89,7 @@ impl ShardedModel {
         (gpus, cpus): (&[Arc<dyn Gpu>], &[Arc<Cpu>]),
         keep: Keep,
     ) -> Result<Self, ShardError> {
-        let stored = source.layout(&weight(&model_names(config.family).embedding))?.0;
+        let stored = stored_as(config, source)?;
         Self::check_gpus(config, stored, gpus, keep)?;
         let group = RankGroup::new(gpus.len());
         let weights = load_shares(config, source, cpus, |index, config, source| {
@@ -102,6 +117,11 @@ impl ShardedModel {
     /// The ranks' GPUs; none where they are on the processor.
     pub fn gpus(&self) -> &[Arc<dyn Gpu>] {
         self.peers.gpus()
+    }
+
+    /// What weights are kept as that are not in fewer bits.
+    pub fn dtype(&self) -> Dtype {
+        self.weights[0].dtype()
     }
 
     /// What keys and values are kept as.
@@ -153,6 +173,11 @@ impl ShardedModel {
     }
 }
 
+/// The type that most weights are stored in: the embedding's.
+fn stored_as(config: &ModelConfig, source: &dyn WeightSource) -> Result<Dtype, ShardError> {
+    Ok(source.layout(&weight(&model_names(config.family).embedding))?.0)
+}
+
 /// The end of a group of `ranks` that rank `index` has.
 fn member(group: &Arc<RankGroup>, index: usize, ranks: usize) -> Box<dyn Collective> {
     if ranks == 1 { Box::new(Alone) } else { Box::new(group.member(index)) }
@@ -183,6 +208,18 @@ mod tests {
     use super::*;
     use crate::checkpoint::Synthetic;
     use crate::checkpoint::config::Family;
+
+    #[test]
+    fn the_processor_refuses_keys_and_values_in_eight_bit_floats() {
+        let model = Synthetic::tiny(Family::Llama, 3);
+        let cpus = [Arc::new(Cpu::new(Some(1)).expect("a thread starts"))];
+        let keep = Keep { kv: Some(KvFormat::Fp8), ..Keep::default() };
+        match ShardedModel::load(&model.config, &model.weights(), &cpus, keep) {
+            Err(ShardError::Kv(reason)) => assert_eq!(reason, NO_FP8_ON_CPU),
+            Err(other) => panic!("{other}"),
+            Ok(_) => panic!("it is refused"),
+        }
+    }
 
     #[test]
     fn extents_that_do_not_divide_are_named() {

@@ -10,7 +10,7 @@ use base::{Moves, Slot};
 
 use super::StepError;
 use super::gpu_logits::GpuLogits;
-use crate::checkpoint::ModelConfig;
+use crate::checkpoint::{Dtype, ModelConfig};
 use crate::device::cpu::TopK;
 use crate::device::cuda::GpuError;
 use crate::pool::PoolShape;
@@ -20,6 +20,9 @@ use crate::settings::KvFormat;
 pub(super) trait RankWeights: Send + Sync {
     /// The rank's own where it is one of several.
     fn config(&self) -> &ModelConfig;
+
+    /// What weights are kept as that are not in fewer bits.
+    fn dtype(&self) -> Dtype;
 
     /// What keys and values are kept as.
     fn kv(&self) -> KvFormat;

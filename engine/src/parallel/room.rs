@@ -3,17 +3,13 @@
 use base::Bytes;
 
 use super::model::ShardedModel;
+use crate::decoder::{STEP_ROWS, STEP_TOKENS, default_pool};
 use crate::memory;
 use crate::pool::PoolError;
 use crate::settings::EngineConfig;
 
 /// Bytes of keys and values on the processor where no setting says how many.
 const ON_PROCESSOR: u64 = 1 << 30;
-
-/// Tokens of the largest step, and rows that it samples, that a GPU keeps memory for beside a pool of the default size; a larger one,
-/// of one long prompt, may find that memory too.
-const STEP_TOKENS: usize = 8_192;
-const STEP_ROWS: usize = 256;
 
 impl ShardedModel {
     /// Memory for the KV pools of all ranks: what is configured, or else 1 GiB on the processor, and on GPUs all
@@ -26,8 +22,7 @@ impl ShardedModel {
             (None, Some(available)) if !self.gpus().is_empty() => {
                 let tokens = STEP_TOKENS.min(self.config().context_max);
                 let of_steps = (self.count() * self.step_memory(tokens, STEP_ROWS)) as u64;
-                // A hundredth less than there may be: an executor that is made anew must find as much again.
-                (available - of_steps.min(available / 2)).min(nine_tenths(available) / 100 * 99)
+                default_pool(available, of_steps)
             }
             (None, _) => ON_PROCESSOR,
         };

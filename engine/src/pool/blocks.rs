@@ -5,7 +5,7 @@ use rayon::prelude::*;
 use super::shape::PoolShape;
 use crate::device::Isa;
 use crate::device::cpu::{BytePair, Packed, Pair, Stored};
-use crate::settings::KvFormat;
+use crate::settings::{KvFormat, NO_FP8_ON_CPU};
 
 /// Keys and values (of a token and a head) that a task writes at least: less is not worth waking a thread
 /// for.
@@ -43,6 +43,7 @@ impl KvPool {
             KvFormat::F32 => PoolMemory::Singles(Packed::zeros(shape.elements::<f32>())),
             KvFormat::Bf16 => PoolMemory::Pairs(Packed::zeros(shape.elements::<Pair>())),
             KvFormat::Q8 => PoolMemory::Bytes(Packed::zeros(shape.elements::<BytePair>())),
+            KvFormat::Fp8 => unreachable!("{NO_FP8_ON_CPU}"), // a model is refused with it
         };
         Self { shape, memory, positions: Vec::new() }
     }

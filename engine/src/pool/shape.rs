@@ -85,7 +85,7 @@ impl PoolShape {
         let bytes = match self.format {
             KvFormat::F32 => self.elements::<f32>() * size_of::<f32>(),
             KvFormat::Bf16 => self.elements::<Pair>() * size_of::<Pair>(),
-            KvFormat::Q8 => self.elements::<BytePair>() * size_of::<BytePair>(),
+            KvFormat::Q8 | KvFormat::Fp8 => self.elements::<BytePair>() * size_of::<BytePair>(),
         };
         Bytes(bytes as u64)
     }

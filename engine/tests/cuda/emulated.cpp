@@ -322,6 +322,16 @@ DEVICE void hold(float (&)[8][4]) {}
 
 DEVICE float power_of_two(float x) { return exp2f(x); }
 DEVICE int bits_of(int x) { return __builtin_popcount((u32)x); }
+DEVICE u32 pick_bytes(u32 x, u32 y, u32 digits) {
+    const u64 all = (u64)y << 32 | x;
+    u32 picked = 0;
+    for (int i = 0; i < 4; i++) picked |= (u32)(all >> (8 * (digits >> (4 * i) & 7)) & 0xff) << (8 * i);
+    return picked;
+}
+DEVICE u32 multiply_add_pairs(u32 x, u32 y, u32 z) {
+    auto number = [](u32 pair, int i) { return from_bits(i ? pair & 0xffff0000u : pair << 16); };
+    return pack(fmaf(number(x, 0), number(y, 0), number(z, 0)), fmaf(number(x, 1), number(y, 1), number(z, 1)));
+}
 // What is asked for ahead must be whole sixteens of bytes, and there.
 DEVICE void fetch_ahead(const void* from, int bytes) {
     const volatile unsigned char* all = (const unsigned char*)from;
@@ -352,6 +362,7 @@ DEVICE void multiply_e4m3(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
 #include "prelude.cuh"
 #include "rows.cuh"
 #include "fp8.cuh"
+#include "kept.cuh"
 #include "product.cuh"
 #include "q4.cuh"
 #include "attention.cuh"

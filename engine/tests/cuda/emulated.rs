@@ -1,7 +1,7 @@
 //! A GPU that is none: the same kernels, compiled for the processor, behind the same trait.
 
 use std::any::Any;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::{CString, c_int, c_void};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -53,6 +53,8 @@ pub(crate) struct Emulated {
     memory: Mutex<HashMap<u64, Box<[u128]>>>,
     host: Mutex<HashMap<u64, Box<[u128]>>>,
     recording: Mutex<Option<Vec<Call>>>,
+    /// How often each kernel was launched, and products and sums over ranks run, since somebody asked.
+    launches: Mutex<BTreeMap<String, u64>>,
     /// Launches, products and sums that were run, and graphs that were replayed.
     pub(crate) calls: AtomicU64,
     pub(crate) replays: AtomicU64,
@@ -88,6 +90,7 @@ pub(crate) fn gpus(ranks: usize) -> Option<Vec<Arc<Emulated>>> {
             memory: Mutex::default(),
             host: Mutex::default(),
             recording: Mutex::default(),
+            launches: Mutex::default(),
             calls: AtomicU64::new(0),
             replays: AtomicU64::new(0),
             awaited: AtomicU64::new(0),
@@ -169,6 +172,11 @@ impl Emulated {
         is_empty(&self.memory) && is_empty(&self.host)
     }
 
+    /// What was launched since the last time that somebody asked, and how often.
+    pub(crate) fn launched(&self) -> BTreeMap<String, u64> {
+        std::mem::take(&mut *self.launches.lock().expect("no holder panics"))
+    }
+
     /// Its largest stretch of memory, as it is now.
     pub(crate) fn largest(&self) -> Vec<u128> {
         let memory = self.memory.lock().expect("no holder panics");
@@ -182,14 +190,20 @@ impl Emulated {
             return Ok(());
         }
         self.count()?;
+        let name = match &call {
+            Call::Launch(kernel, ..) => kernel.clone(),
+            Call::Linear(_) => "a product".to_owned(),
+            Call::AllReduce(..) => "a sum over ranks".to_owned(),
+        };
+        *self.launches.lock().expect("no holder panics").entry(name).or_default() += 1;
         match call {
             Call::Launch(kernel, grid, args) => self.run(&kernel, grid, &args),
             Call::Linear(product) => {
-                let four_bit = product.four_bit();
-                if four_bit.is_none() {
-                    multiply(&product.unscaled());
+                let whole = product.four_bit().or_else(|| product.gated());
+                if whole.is_none() {
+                    multiply(&product.bare());
                 }
-                if let Some((kernel, grid, args)) = four_bit.or(product.scaling()) {
+                if let Some((kernel, grid, args)) = whole.or_else(|| product.behind()) {
                     self.run(&kernel, grid, &args);
                 }
             }
@@ -257,7 +271,7 @@ impl Emulated {
 
 /// The product, number by number, as a GPU makes it: factors as they are kept, sums in single precision.
 fn multiply(product: &Linear) {
-    let Linear { rows, outputs, inputs, factors, x, w, bias, y, out, adds, scales: _ } = *product;
+    let Linear { rows, outputs, inputs, factors, x, w, bias, y, out, adds, scales: _, gate: _ } = *product;
     if factors == Factors::E4m3 {
         assert!(outputs % 16 == 0 && inputs % 16 == 0 && bias.is_none() && out == Element::F32);
     }

@@ -319,6 +319,7 @@ fn products_of_four_bits_are_the_sums_over_their_inputs() {
                     out,
                     adds,
                     scales: None,
+                    gate: None,
                 };
                 gpu.linear(&product).expect("it runs");
                 for (at, found) in read(&gpu, &y, out, rows * outputs).into_iter().enumerate() {

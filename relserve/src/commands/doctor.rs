@@ -1,6 +1,7 @@
 //! `relserve doctor`: whether `serve` with the same flags would find what it needs. Each line says what is
 //! well, what to know of, or what is wrong and what to do about it. Nothing is made or changed.
 
+mod gpu_memory;
 mod machine;
 mod model;
 mod storage;
@@ -8,9 +9,40 @@ mod storage;
 use std::fmt;
 use std::process::ExitCode;
 
+use base::Bytes;
+use clap::Args;
 use gateway::config::Config;
 
+use super::serve::Serve;
 use super::{Failure, say};
+
+/// Most GiB of a GPU that may be asked about.
+const GPU_GIB_MAX: f64 = 1_048_576.0;
+
+/// What is asked of `doctor`.
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    #[command(flatten)]
+    serve: Serve,
+    /// Says whether the model fits GPUs with so many GiB free on each, also where there are none; `--tp` says how
+    /// many [default: what the GPUs here have free].
+    #[arg(long, value_name = "GIB", value_parser = gibibytes)]
+    gpu_memory: Option<Bytes>,
+}
+
+impl DoctorArgs {
+    /// The flags of the server.
+    pub(crate) fn serve(&self) -> &Serve {
+        &self.serve
+    }
+}
+
+fn gibibytes(text: &str) -> Result<Bytes, String> {
+    match text.parse::<f64>() {
+        Ok(gib) if gib > 0.0 && gib <= GPU_GIB_MAX => Ok(Bytes((gib * f64::from(1 << 30)) as u64)),
+        _ => Err(format!("must be a number of GiB, above 0 and at most {GPU_GIB_MAX}")),
+    }
+}
 
 /// How a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,9 +99,9 @@ impl fmt::Display for Finding {
 }
 
 /// Looks at everything and prints what it finds. The exit is a success where the server would start.
-pub(crate) async fn run(config: Result<Config, Failure>) -> ExitCode {
+pub(crate) async fn run(args: &DoctorArgs, config: Result<Config, Failure>) -> ExitCode {
     let findings = match config {
-        Ok(config) => findings(&config).await,
+        Ok(config) => findings(args, &config).await,
         Err(reason) => {
             let remedy = "correct the file or the flag; `relserve config` prints every setting";
             vec![Finding::failure("configuration", reason.to_string(), remedy)]
@@ -84,12 +116,12 @@ pub(crate) async fn run(config: Result<Config, Failure>) -> ExitCode {
     if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-async fn findings(config: &Config) -> Vec<Finding> {
+async fn findings(args: &DoctorArgs, config: &Config) -> Vec<Finding> {
     let mut findings: Vec<Finding> = config.warnings().into_iter().map(configuration).collect();
     if findings.is_empty() {
         findings.push(Finding::ok("configuration", "every setting can work"));
     }
-    findings.extend(model::check(config).await);
+    findings.extend(model::check(config, args.gpu_memory).await);
     findings.push(machine::gpus(config));
     findings.extend(machine::ports(config));
     findings.push(storage::database(config).await);
@@ -99,4 +131,22 @@ async fn findings(config: &Config) -> Vec<Finding> {
 
 fn configuration(warning: String) -> Finding {
     Finding::warning("configuration", warning, "change server.listen or auth.mode, unless it is meant so")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_of_a_gpu_is_a_positive_number_of_gibibytes() {
+        assert_eq!(gibibytes("80"), Ok(Bytes(80 << 30)));
+        assert_eq!(gibibytes("0.5"), Ok(Bytes(1 << 29)));
+        for text in ["", "0", "-1", "80G", "nan", "inf", "1048577"] {
+            assert_eq!(
+                gibibytes(text),
+                Err("must be a number of GiB, above 0 and at most 1048576".to_owned()),
+                "{text}"
+            );
+        }
+    }
 }

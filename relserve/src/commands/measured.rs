@@ -58,8 +58,8 @@ pub(crate) struct Weights {
     /// [default: as they are stored].
     #[arg(long, value_parser = quantize)]
     quantize: Option<Quantize>,
-    /// What keys and values of tokens are kept as: f32, bf16 or q8 [default: bf16 where weights are bf16 or
-    /// fewer bits, else f32].
+    /// What keys and values of tokens are kept as: f32, bf16, q8, or, on GPUs, fp8 [default: bf16 where weights are
+    /// bf16 or fewer bits, else f32].
     #[arg(long, value_parser = kv_format)]
     kv: Option<KvFormat>,
 }

@@ -143,3 +143,25 @@ fn servers_that_run_the_rows_are_asked() {
     report.one("ok      GPU libraries: none are needed", &[]);
     terminate(server);
 }
+
+#[test]
+fn a_model_is_told_to_fit_gpus_that_are_asked_about_or_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = folder.path().join("tiny");
+    std::fs::create_dir(&model).unwrap();
+    Synthetic::tiny(Family::Qwen2, 1).write(&model).unwrap();
+    let ask = |gib: &str, more: &[&str]| {
+        let flags = [&["--model", "tiny", "--device", "cpu", "--gpu-memory", gib][..], more].concat();
+        let report = doctor(folder.path(), &flags);
+        assert_eq!(report.code, Some(0), "{:#?}", report.lines);
+        report
+    };
+    let fits = ["a step up to ", "; a GPU has 80.00 GiB free, which is room for "];
+    ask("80", &[]).one("ok      GPU memory: weights take ", &fits);
+    ask("80", &["--tp", "2"]).one("ok      GPU memory: weights take ", &["on each of 2 GPUs"]);
+    let parts = ["are needed, and a GPU has ", "; to do: "];
+    ask("0.00001", &[]).one("warning GPU memory: weights take ", &parts);
+    let report = doctor(folder.path(), &["--model", "tiny", "--device", "cpu"]);
+    assert!(report.lines.iter().all(|line| !line.contains("GPU memory")), "{:#?}", report.lines);
+    assert_eq!(doctor(folder.path(), &["--gpu-memory", "none"]).code, Some(2));
+}

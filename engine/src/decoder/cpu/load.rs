@@ -62,6 +62,7 @@ impl Decoder {
             }
         };
         Ok(Self {
+            dtype: loader.options.keep.dtype.unwrap_or(stored),
             kv: loader.options.keep.kv_beside(stored),
             ropes: rotary(config, source)?,
             positions,

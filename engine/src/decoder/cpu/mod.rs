@@ -8,7 +8,7 @@ use std::sync::Arc;
 use base::Slot;
 
 use super::layer::{self, LayerWeights};
-use crate::checkpoint::ModelConfig;
+use crate::checkpoint::{Dtype, ModelConfig};
 use crate::device::cpu::{Norm, TopK};
 use crate::device::{Cpu, LeftOperand, Matrix, Operand, Scratch};
 use crate::parallel::{Broken, Collective};
@@ -23,6 +23,7 @@ pub struct Decoder {
     config: ModelConfig,
     cpu: Arc<Cpu>,
     collective: Box<dyn Collective>,
+    dtype: Dtype,
     kv: KvFormat,
     /// Of most layers, then of local ones.
     ropes: [Option<Rope>; 2],
@@ -83,6 +84,11 @@ impl Decoder {
     /// The device it runs on.
     pub fn cpu(&self) -> &Arc<Cpu> {
         &self.cpu
+    }
+
+    /// What weights are kept as that are not in fewer bits.
+    pub fn dtype(&self) -> Dtype {
+        self.dtype
     }
 
     /// What it reads keys and values as: the format of its pool.

@@ -1,18 +1,21 @@
-//! The decoder's single operations: a product, a norm, a kernel over rows, and how much memory they take.
+//! The decoder's single operations: a product, a norm, a kernel over rows.
 
-use super::extent::StepExtent;
-use super::tables::{TABLES_BYTES, TALL_ROWS, WGMMA_ROWS};
-use super::workspace::{GpuWorkspace, Sizes};
+use super::tables::{TALL_ROWS, WGMMA_ROWS};
+use super::workspace::GpuWorkspace;
 use super::{GpuDecoder, GpuMatrix, GpuMemory, GpuNorm};
 use crate::checkpoint::config::Mlp;
 use crate::decoder::layer::LayerWeights;
 use crate::device::cuda::{
-    Address, Args, Buffer, Element, Factors, GpuError, Grid, Linear, Q4_ROWS, Scales, unpacking_blocks,
+    Address, Args, Buffer, Element, FEW_ROWS, Factors, Gate, GpuError, Grid, Linear, Q4_ROWS, Scales,
+    unpacking_blocks,
 };
 use crate::pool::PoolShape;
 use crate::settings::KvFormat;
 
 type Layer = LayerWeights<GpuMatrix, GpuNorm>;
+
+/// Rows, at most, of products that may activate what they give, where it is gated: there are kernels for so many.
+const GATED_ROWS: usize = FEW_ROWS[2].0;
 
 /// Rows of numbers, one behind the other.
 #[derive(Clone, Copy)]
@@ -57,7 +60,7 @@ impl GpuDecoder {
 
     /// Whether tasks of many rows are multiplied by warpgroups. What these read must be bf16 when it is copied.
     pub(super) fn is_on_warpgroups(&self) -> bool {
-        self.gpu.has_wgmma() && self.kv != KvFormat::Q8
+        self.gpu.has_wgmma() && !matches!(self.kv, KvFormat::Q8 | KvFormat::Fp8)
     }
 
     /// What the names of kernels that read or write keys and values have before those of activations, where
@@ -66,6 +69,7 @@ impl GpuDecoder {
         match self.kv {
             KvFormat::F32 | KvFormat::Bf16 => "",
             KvFormat::Q8 => "_q8",
+            KvFormat::Fp8 => "_fp8",
         }
     }
 
@@ -121,6 +125,12 @@ impl GpuDecoder {
             return Ok(work.fp8());
         }
         let (y, out) = (work.wide(), self.element);
+        if is_gated && rows <= GATED_ROWS && !layer.up.in_q4 {
+            let gate = Gate { activation, wide: work.wide() };
+            let product = Product { weights: &layer.up, x, y: work.inner(), rows, out, adds: false };
+            self.multiply_gated(work, product, Some(gate))?;
+            return Ok(work.inner());
+        }
         self.multiply(work, Product { weights: &layer.up, x, y, rows, out, adds: false })?;
         let args = Args::new([work.wide(), work.inner()].map(Some)).numbers(&numbers);
         self.launch("activate", Some(self.element), Grid::columns(rows, width), args)?;
@@ -169,6 +179,16 @@ impl GpuDecoder {
 
     /// A product with weights.
     pub(super) fn multiply(&self, work: &GpuWorkspace, product: Product<'_>) -> Result<(), GpuError> {
+        self.multiply_gated(work, product, None)
+    }
+
+    /// The same, of whose outputs half may be gates.
+    fn multiply_gated(
+        &self,
+        work: &GpuWorkspace,
+        product: Product<'_>,
+        gate: Option<Gate>,
+    ) -> Result<(), GpuError> {
         let Product { weights, x, y, rows, out, adds } = product;
         let scales = weights.scales.as_ref().map(|scales| Scales {
             rows: work.row_scales(),
@@ -196,6 +216,7 @@ impl GpuDecoder {
             out,
             adds,
             scales,
+            gate,
         })
     }
 
@@ -223,6 +244,7 @@ impl GpuDecoder {
             out: Element::F32,
             adds: false,
             scales: None,
+            gate: None,
         })
     }
 
@@ -243,52 +265,6 @@ impl GpuDecoder {
         match element {
             Some(element) => self.gpu.launch(&format!("{name}_{}", element.suffix()), grid, &args.bytes()),
             None => self.gpu.launch(name, grid, &args.bytes()),
-        }
-    }
-
-    /// Bytes that a step of so many tokens takes beside weights and pool, of which logits of `sampled` are there
-    /// together. Where prompts are scored the hidden states of all are kept.
-    pub fn step_memory(&self, tokens: usize, sampled: usize) -> usize {
-        let extent = StepExtent { tokens, sampled: tokens, flat: 0, tall: 0, merges: true };
-        // A prompt's tokens read what is cached, and themselves; a token's tables are a few numbers.
-        let sizes = self.sizes(extent, 2 * tokens, 64 * tokens);
-        let logits = sampled * self.config.vocab * size_of::<f32>();
-        let masks = sampled * self.config.vocab / 8;
-        let angles =
-            self.rope.as_ref().map_or(0, |_| 2 * self.config.context_max * self.pairs() * size_of::<f32>());
-        (sizes.all() + logits + masks) / 2 * 3 + angles // what grows takes half as much again
-    }
-
-    /// Bytes of each piece of a step's memory.
-    pub(super) fn sizes(&self, extent: StepExtent, partial_rows: usize, tables: usize) -> Sizes {
-        let (config, single, number) = (&self.config, size_of::<f32>(), self.element.bytes());
-        let (tokens, sampled) = (extent.tokens, extent.sampled);
-        let width = self.attention_width();
-        let widest = |extent: fn(&Layer) -> usize| self.layers.iter().map(extent).max().unwrap_or(0);
-        let projected = self.project_in.is_some();
-        // The largest of an extent over what is multiplied in eight bits.
-        let fp8 = |extent: fn(&GpuMatrix) -> usize| {
-            let matrices = self.matrices().filter(|weights| weights.scales.is_some());
-            matrices.map(extent).max().unwrap_or(0)
-        };
-        Sizes {
-            tables: tables + TABLES_BYTES,
-            x: tokens * config.hidden * single,
-            normed: tokens * config.hidden * number,
-            qkv: tokens * widest(|layer| layer.qkv.outputs) * number,
-            attended: tokens * width * number,
-            wide: tokens * widest(|layer| layer.up.outputs) * number,
-            inner: tokens * widest(|layer| layer.down.inputs) * number,
-            fp8: tokens * fp8(|weights| weights.inputs),
-            row_scales: tokens * fp8(|_| size_of::<f32>()),
-            row_most: tokens * fp8(|_| size_of::<u32>()),
-            sums: tokens * fp8(|weights| weights.outputs) * single,
-            partials: partial_rows * config.heads * (config.head_dim + 2) * single,
-            embedded: if projected { tokens * config.embedding * single } else { 0 },
-            rounded: if projected { tokens * config.embedding.max(config.hidden) * number } else { 0 },
-            last_x: sampled * config.hidden * single,
-            last_attended: sampled * width * number,
-            hidden: sampled * config.embedding.max(config.hidden) * number,
         }
     }
 }

@@ -52,6 +52,11 @@ pub fn refusal(config: &ModelConfig) -> Option<&'static str> {
     .map(|(_, what)| what)
 }
 
+/// Why weights are not kept in eight-bit integers.
+pub(super) fn no_kernel(quantize: Quantize) -> GpuLoadError {
+    GpuLoadError::Quantize(format!("is {}, which no kernel of a GPU multiplies", quantize.name()))
+}
+
 /// Where weights go and what they become.
 struct Loader<'a> {
     config: &'a ModelConfig,
@@ -185,10 +190,7 @@ impl Loader<'_> {
         match self.quantize {
             Some(Quantize::Fp8) => self.in_fp8(modules, biases),
             Some(Quantize::Q4) => self.in_q4(modules, biases),
-            Some(quantize @ (Quantize::Q8 | Quantize::Q8Wide)) => {
-                let name = quantize.name();
-                Err(GpuLoadError::Quantize(format!("is {name}, which no kernel of a GPU multiplies")))
-            }
+            Some(quantize @ (Quantize::Q8 | Quantize::Q8Wide)) => Err(no_kernel(quantize)),
             None => self.weights(modules, biases),
         }
     }
@@ -294,10 +296,10 @@ pub(super) fn kv_format(element: Element, wanted: Option<KvFormat>) -> Result<Kv
         Element::Bf16 | Element::F16 => KvFormat::Bf16,
     };
     match wanted.unwrap_or(own) {
-        format if format == own || format == KvFormat::Q8 => Ok(format),
+        format if format == own || matches!(format, KvFormat::Q8 | KvFormat::Fp8) => Ok(format),
         format => {
             let [format, own] = [format, own].map(KvFormat::name);
-            Err(GpuLoadError::Kv(format!("is {format}; beside these weights a GPU keeps {own} or q8")))
+            Err(GpuLoadError::Kv(format!("is {format}; beside these weights a GPU keeps {own}, q8 or fp8")))
         }
     }
 }
@@ -363,9 +365,11 @@ mod tests {
         assert_eq!(format(Element::F16, None), Ok(KvFormat::Bf16));
         assert_eq!(format(Element::Bf16, Some(KvFormat::Bf16)), Ok(KvFormat::Bf16));
         for element in [Element::F32, Element::Bf16, Element::F16] {
-            assert_eq!(format(element, Some(KvFormat::Q8)), Ok(KvFormat::Q8));
+            for kv in [KvFormat::Q8, KvFormat::Fp8] {
+                assert_eq!(format(element, Some(kv)), Ok(kv));
+            }
         }
         let refused = format(Element::Bf16, Some(KvFormat::F32)).expect_err("there are no kernels");
-        assert_eq!(refused, "is f32; beside these weights a GPU keeps bf16 or q8");
+        assert_eq!(refused, "is f32; beside these weights a GPU keeps bf16, q8 or fp8");
     }
 }

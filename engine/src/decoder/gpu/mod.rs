@@ -11,6 +11,7 @@ mod launches;
 mod layer;
 mod load;
 mod sampling;
+mod sizes;
 mod step;
 mod tables;
 mod workspace;
@@ -21,14 +22,15 @@ use std::sync::Arc;
 use base::Moves;
 
 use super::layer::LayerWeights;
-use crate::checkpoint::ModelConfig;
 use crate::checkpoint::config::Norm as NormKind;
+use crate::checkpoint::{Dtype, ModelConfig};
 use crate::device::cuda::{Address, Buffer, Element, Gpu, GpuError, Graph, HostBuffer};
 use crate::parallel::Collective;
 use crate::pool::PoolShape;
 use crate::rope::Rope;
 use crate::settings::KvFormat;
-pub use fit::check_fit;
+pub use fit::{GpuDemand, check_fit};
+pub(crate) use fit::{STEP_ROWS, STEP_TOKENS, default_pool};
 pub use load::{GpuLoadError, refusal};
 pub use sampling::{Draw, LogitPlace, LogitQueries, LogitStats, PlaceQuery, SampleQuery};
 use step::Recording;
@@ -105,6 +107,11 @@ impl GpuDecoder {
         &self.config
     }
 
+    /// What weights are kept as that are not in fewer bits.
+    pub fn dtype(&self) -> Dtype {
+        self.element.dtype()
+    }
+
     /// What keys and values are kept as.
     pub fn kv(&self) -> KvFormat {
         self.kv
@@ -147,7 +154,7 @@ impl GpuDecoder {
         match self.kv {
             KvFormat::F32 => size_of::<f32>(),
             KvFormat::Bf16 => size_of::<half::bf16>(),
-            KvFormat::Q8 => size_of::<i8>(),
+            KvFormat::Q8 | KvFormat::Fp8 => size_of::<u8>(),
         }
     }
 
@@ -157,7 +164,7 @@ impl GpuDecoder {
         let numbers = rows * shape.head_dim * self.kept_bytes();
         match self.kv {
             KvFormat::F32 | KvFormat::Bf16 => numbers,
-            KvFormat::Q8 => {
+            KvFormat::Q8 | KvFormat::Fp8 => {
                 // As `scales_behind` of the kernels finds them.
                 let scales = numbers.next_multiple_of(size_of::<half::bf16>());
                 (scales + rows * size_of::<half::bf16>()).next_multiple_of(KEPT_ALIGN)

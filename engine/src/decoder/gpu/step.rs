@@ -101,7 +101,7 @@ impl GpuDecoder {
         *steps += 1;
         let mark = if self.collective.ranks() > 1 { step.mark(*steps) } else { *steps };
         let bytes = step.bytes(extent.tokens);
-        let sizes = self.sizes(extent, step.partial_rows(), bytes);
+        let sizes = self.step_sizes().of(extent, step.partial_rows(), bytes);
         if !work.has_room(&sizes) {
             graphs.clear(); // they were recorded with addresses that are given back now
             work.fit(&self.gpu, &sizes)?;

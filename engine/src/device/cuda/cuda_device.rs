@@ -39,6 +39,50 @@ pub fn device_count() -> Result<usize, CudaError> {
     Ok(count as usize)
 }
 
+/// A GPU as the driver tells of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GpuCard {
+    pub name: String,
+    /// Bytes that could be allocated.
+    pub free: u64,
+    /// Whether it multiplies [`super::Factors::E4m3`].
+    pub has_e4m3: bool,
+}
+
+/// What GPU `ordinal` is and has; fails where the kernels cannot run on it. Nothing is compiled, and no library but the driver is
+/// needed.
+pub fn gpu_card(ordinal: usize) -> Result<GpuCard, CudaError> {
+    let device = usable(ordinal)?;
+    // SAFETY: the device is the driver's own; the context is released below.
+    let context = unsafe { result::primary_ctx::retain(device) }.map_err(lost)?;
+    // SAFETY: it has just been made.
+    let memory = unsafe { result::ctx::set_current(context) }.and_then(|()| result::mem_get_info());
+    // SAFETY: it was retained above, and nothing uses it any more.
+    unsafe { result::primary_ctx::release(device) }.map_err(lost)?;
+    let (free, _) = memory.map_err(lost)?;
+    let name = result::device::get_name(device).map_err(lost)?;
+    Ok(GpuCard { name, free: free as u64, has_e4m3: multiplies_e4m3(capability(device)?) })
+}
+
+/// The device of this number, if the kernels can run on it.
+fn usable(ordinal: usize) -> Result<sys::CUdevice, CudaError> {
+    let count = device_count()?;
+    if ordinal >= count {
+        return Err(CudaError::NoDevice { ordinal, count });
+    }
+    let device = result::device::get(ordinal as i32).map_err(lost)?;
+    let (major, minor) = capability(device)?;
+    if major < 8 {
+        return Err(CudaError::TooOld { ordinal, major, minor });
+    }
+    Ok(device)
+}
+
+/// Whether devices of a compute capability have products of eight-bit floats.
+fn multiplies_e4m3(capability: (i32, i32)) -> bool {
+    capability >= (8, 9)
+}
+
 /// The libraries beside the driver that `ranks` GPUs need and that are not found, each with where it is to be
 /// had.
 pub fn missing_libraries(ranks: usize) -> Vec<CudaError> {
@@ -76,17 +120,10 @@ unsafe impl Sync for CudaDevice {}
 impl CudaDevice {
     /// Opens GPU `ordinal`, alone.
     fn open(runtime: Arc<CudaRuntime>, ordinal: usize) -> Result<Self, CudaError> {
-        let count = device_count()?;
-        if ordinal >= count {
-            return Err(CudaError::NoDevice { ordinal, count });
-        }
+        let device = usable(ordinal)?;
         compile::require()?;
         products::require()?;
-        let device = result::device::get(ordinal as i32).map_err(lost)?;
         let (major, minor) = capability(device)?;
-        if major < 8 {
-            return Err(CudaError::TooOld { ordinal, major, minor });
-        }
         let kernels = runtime.kernels((major, minor))?;
         if runtime.must_reset(device) {
             // SAFETY: the device that had this context has given it up.
@@ -236,7 +273,7 @@ impl Gpu for CudaDevice {
     }
 
     fn has_e4m3(&self) -> bool {
-        self.capability >= (8, 9)
+        multiplies_e4m3(self.capability)
     }
 
     fn has_wgmma(&self) -> bool {

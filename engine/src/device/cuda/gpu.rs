@@ -63,6 +63,15 @@ impl Element {
         }
     }
 
+    /// Weights that are kept as such.
+    pub fn dtype(self) -> Dtype {
+        match self {
+            Self::F32 => Dtype::F32,
+            Self::F16 => Dtype::F16,
+            Self::Bf16 => Dtype::Bf16,
+        }
+    }
+
     /// The end of its kernels' names.
     pub(crate) fn suffix(self) -> &'static str {
         match self {
@@ -148,6 +157,18 @@ pub struct Linear {
     pub adds: bool,
     /// What brings sums of eight-bit floats to scale, before the bias.
     pub scales: Option<Scales>,
+    /// What the outputs become before they are written, where half of them are gates.
+    pub gate: Option<Gate>,
+}
+
+/// Outputs of which the first half are gates of the others: `y[rows, outputs / 2]` is what is left. Such a product has no
+/// scales, and adds nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Gate {
+    /// `Activation` of the kernels.
+    pub activation: usize,
+    /// `[rows, outputs]` of `y`'s type, for outputs on their way.
+    pub wide: Address,
 }
 
 /// The scales of a product of eight-bit floats.
@@ -162,14 +183,36 @@ pub struct Scales {
 }
 
 impl Linear {
-    /// The sums alone of a product that has scales.
-    pub fn unscaled(&self) -> Self {
-        match self.scales {
-            Some(scales) => {
+    /// What a product is without the kernel [`Self::behind`] it: the sums alone of one that has scales, and all outputs of
+    /// one that has gates.
+    pub fn bare(&self) -> Self {
+        match (self.scales, self.gate) {
+            (Some(scales), _) => {
                 Self { bias: None, y: scales.sums, out: Element::F32, adds: false, scales: None, ..*self }
             }
-            None => *self,
+            (None, Some(gate)) => Self { y: gate.wide, gate: None, ..*self },
+            (None, None) => *self,
         }
+    }
+
+    /// The kernel of a product of few rows that activates as it writes, where there is one.
+    pub fn gated(&self) -> Option<(String, Grid, Vec<u8>)> {
+        let Self { rows, outputs, inputs, x, w, bias, y, .. } = *self;
+        let gate = self.gate?;
+        let Factors::Of(element @ (Element::Bf16 | Element::F16)) = self.factors else { return None };
+        let (most, block) = FEW_ROWS.into_iter().find(|(most, _)| rows <= *most)?;
+        if !outputs.is_multiple_of(block) || !(inputs * element.bytes()).is_multiple_of(16) {
+            return None;
+        }
+        let args = Args::new([Some(x), Some(w), bias, Some(y), None, None]).numbers(&[
+            rows,
+            outputs,
+            inputs,
+            0,
+            gate.activation,
+        ]);
+        let name = format!("product_gated_{}_{most}", element.suffix());
+        Some((name, Grid::rows(outputs / block, 256), args.bytes()))
     }
 
     /// The kernel of a product with weights of four bits.
@@ -189,8 +232,14 @@ impl Linear {
         Some((name, grid, args.bytes()))
     }
 
-    /// The kernel that makes numbers of such sums.
-    pub fn scaling(&self) -> Option<(String, Grid, Vec<u8>)> {
+    /// The kernel behind a product that makes numbers of its sums, or activates them.
+    pub fn behind(&self) -> Option<(String, Grid, Vec<u8>)> {
+        if let Some(Gate { activation, wide }) = self.gate {
+            let width = self.outputs / 2;
+            let args = Args::new([wide, self.y].map(Some)).numbers(&[width, activation]);
+            let grid = Grid::columns(self.rows, width);
+            return Some((format!("activate_{}", self.out.suffix()), grid, args.bytes()));
+        }
         let Scales { rows, outputs, sums } = self.scales?;
         let args = Args::new([Some(sums), Some(rows), Some(outputs), self.bias, Some(self.y)])
             .numbers(&[self.outputs, usize::from(self.adds)]);

@@ -8,6 +8,7 @@ pub fn source() -> String {
         include_str!("kernels/prelude.cuh"),
         include_str!("kernels/rows.cuh"),
         include_str!("kernels/fp8.cuh"),
+        include_str!("kernels/kept.cuh"),
         include_str!("kernels/product.cuh"),
         include_str!("kernels/q4.cuh"),
         include_str!("kernels/attention.cuh"),

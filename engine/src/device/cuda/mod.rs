@@ -12,10 +12,12 @@ mod gpu;
 mod kernels;
 mod runtime;
 
-pub use cuda_device::{CudaDevice, device_count, missing_libraries};
+pub use cuda_device::{CudaDevice, GpuCard, device_count, gpu_card, missing_libraries};
 pub use error::CudaError;
 pub(crate) use four_bits::{LANE_INPUTS, Q4_ROWS, pack_q4, unpacking_blocks};
-pub use gpu::{Address, Buffer, Element, Factors, Gpu, GpuError, Graph, Grid, HostBuffer, Linear, Scales};
+pub use gpu::{
+    Address, Buffer, Element, Factors, Gate, Gpu, GpuError, Graph, Grid, HostBuffer, Linear, Scales,
+};
 pub(crate) use gpu::{FEW_ROWS, recorded_rows};
 pub(crate) use kernels::Args;
 pub use kernels::source;

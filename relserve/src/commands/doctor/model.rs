@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use base::Bytes;
 use engine::checkpoint::WeightSource as _;
 use engine::checkpoint::shapes::parameters;
 use engine::checkpoint_reader::Checkpoint;
@@ -11,21 +12,23 @@ use gateway::config::Config;
 use indicatif::BinaryBytes;
 use serving::config::{ReplicaKind, ReplicaSettings};
 
-use super::Finding;
+use super::{Finding, gpu_memory};
 use crate::http::{self, cause};
 
 /// Longest time for a server to answer.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 
 /// Looks at every model.
-pub(super) async fn check(config: &Config) -> Vec<Finding> {
+///
+/// `gpu_memory`: what its GPUs are to have free, instead of what those of this machine have.
+pub(super) async fn check(config: &Config, gpu_memory: Option<Bytes>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (_, backend) in config.backends() {
         if backend.has_local_engine() {
-            findings.push(match backend.model.dir {
-                Some(path) => checkpoint(path, backend.engine),
-                None => demo(),
-            });
+            match backend.model.dir {
+                Some(path) => findings.extend(checkpoint(path, backend.engine, gpu_memory)),
+                None => findings.push(demo()),
+            }
         }
         for replica in backend.named_replicas() {
             findings.extend(server(&replica).await);
@@ -44,15 +47,15 @@ fn demo() -> Finding {
     Finding::warning("model", text, remedy)
 }
 
-/// Reads all that a checkpoint's files say, without packing its weights.
-fn checkpoint(path: &Path, config: &EngineConfig) -> Finding {
+/// Reads all that a checkpoint's files say, without packing its weights, and what they would take of GPUs.
+fn checkpoint(path: &Path, config: &EngineConfig, gpu_memory: Option<Bytes>) -> Vec<Finding> {
     let shown = path.display();
     let found = match Checkpoint::path(path, config.template_date) {
         Ok(found) => found,
         Err(error) => {
             let remedy = "name a Hugging Face folder or a GGUF file by `--model` or model.dir; \
                           `relserve pull ORG/NAME` fetches one";
-            return Finding::failure("model", format!("{shown}: {error}"), remedy);
+            return vec![Finding::failure("model", format!("{shown}: {error}"), remedy)];
         }
     };
     let bytes = |name: &String| {
@@ -67,13 +70,14 @@ fn checkpoint(path: &Path, config: &EngineConfig) -> Finding {
         parameters(&found.config),
         BinaryBytes(weights)
     );
-    match memory::available() {
+    let model = match memory::available() {
         Some(free) if free.0 < weights => {
             let text = format!("{text}, and {} of memory are free", BinaryBytes(free.0));
             Finding::warning("model", text, "free memory, `--quantize q8` or `q4`, or a smaller model")
         }
         _ => Finding::ok("model", text),
-    }
+    };
+    [Some(model), gpu_memory::check(&found, config, gpu_memory)].into_iter().flatten().collect()
 }
 
 /// Asks a replica for its models.

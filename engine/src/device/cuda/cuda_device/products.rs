@@ -55,6 +55,8 @@ struct ProductShape {
     has_bias: bool,
     adds: bool,
     has_scales: bool,
+    /// By what its outputs are activated, where half of them are gates.
+    activation: Option<usize>,
 }
 
 /// A product's description and its algorithm.
@@ -129,7 +131,9 @@ impl CudaDevice {
             return self.start_when(false, &kernel, grid, &args);
         }
         let (has_bias, has_scales) = (product.bias.is_some(), product.scales.is_some());
-        let shape = ProductShape { rows, outputs, inputs, factors, out, has_bias, adds, has_scales };
+        let activation = product.gate.map(|gate| gate.activation);
+        let shape =
+            ProductShape { rows, outputs, inputs, factors, out, has_bias, adds, has_scales, activation };
         let mut plans = self.products.plans.lock().expect("no holder panics");
         if !plans.contains_key(&shape) {
             let plan = self.plan(&shape, product, &plans)?;
@@ -150,8 +154,8 @@ impl CudaDevice {
         let usual = recorded_rows(shape.rows);
         let is_timed = shape.rows <= TIMED_ROWS && usual == shape.rows;
         let most = if is_timed { TRIED } else { 1 };
-        let (mut plan, algorithms) = self.products.describe(&product.unscaled(), most).map_err(failed)?;
-        let own = kernel_for(product).map(|_| ProductAlgorithm::Kernel);
+        let (mut plan, algorithms) = self.products.describe(&product.bare(), most).map_err(failed)?;
+        let own = few_rows(product).map(|_| ProductAlgorithm::Kernel);
         let candidates: Vec<ProductAlgorithm> =
             own.into_iter().chain(algorithms.into_iter().map(ProductAlgorithm::Library)).collect();
         let larger = known.get(&ProductShape { rows: usual, ..*shape }).map(|plan| plan.algorithm);
@@ -208,7 +212,7 @@ impl CudaDevice {
         algorithm
     }
 
-    /// Runs a product by a given algorithm; behind the library's a kernel brings sums to scale.
+    /// Runs a product by a given algorithm; behind the library's a kernel brings sums to scale, or activates them.
     ///
     /// The library's matrices have columns: `w` is `[inputs, outputs]` there, read transposed, `x` and `y`
     /// are `[inputs, rows]` and `[outputs, rows]`.
@@ -219,7 +223,7 @@ impl CudaDevice {
         algorithm: ProductAlgorithm,
     ) -> Result<(), GpuError> {
         let ProductAlgorithm::Library(algorithm) = algorithm else { return self.multiply_few(product) };
-        let (product, scaling) = (product.unscaled(), product.scaling());
+        let (product, behind) = (product.bare(), product.behind());
         let (one, beta) = (1.0_f32, if product.adds { 1.0_f32 } else { 0.0 });
         let pointer = |address: u64| address as *const c_void;
         // SAFETY: descriptions live as long as `self`; memory is alive by the contract of `Gpu`.
@@ -247,36 +251,41 @@ impl CudaDevice {
             )
         }
         .map_err(failed)?;
-        scaling.map_or(Ok(()), |(kernel, grid, args)| self.start(&kernel, grid, &args))
+        behind.map_or(Ok(()), |(kernel, grid, args)| self.start(&kernel, grid, &args))
     }
 
     /// Runs a product of few rows by a kernel of our own.
     fn multiply_few(&self, product: &Linear) -> Result<(), GpuError> {
-        let (kernel, block) = kernel_for(product).expect("there is one for it");
-        let Linear { rows, outputs, inputs, x, w, bias, y, adds, .. } = *product;
-        let scales = product.scales.map(|scales| [scales.rows, scales.outputs]);
-        let [of_rows, of_outputs] = scales.map_or([None; 2], |scales| scales.map(Some));
-        let args = Args::new([Some(x), Some(w), bias, Some(y), of_rows, of_outputs]).numbers(&[
-            rows,
-            outputs,
-            inputs,
-            usize::from(adds),
-        ]);
-        self.start_when(false, &kernel, Grid::rows(outputs / block, 256), &args.bytes())
+        let (kernel, grid, args) = few_rows(product).expect("there is a kernel for it");
+        self.start_when(false, &kernel, grid, &args)
     }
 }
 
-/// The kernel for a product of few rows, and the outputs of its blocks, where there is one.
-fn kernel_for(product: &Linear) -> Option<(String, usize)> {
-    let Linear { rows, outputs, inputs, factors, out, .. } = *product;
+/// The kernel for a product of few rows, where there is one.
+fn few_rows(product: &Linear) -> Option<(String, Grid, Vec<u8>)> {
+    if product.gate.is_some() {
+        return product.gated();
+    }
+    let Linear { rows, outputs, inputs, factors, x, w, bias, y, out, adds, .. } = *product;
     let name = match factors {
         Factors::Of(element @ (Element::Bf16 | Element::F16)) => element.suffix(),
         Factors::E4m3 => "e4m3",
         Factors::Of(Element::F32) | Factors::Q4(_) => return None,
     };
     let (most, block) = FEW_ROWS.into_iter().find(|(most, _)| rows <= *most)?;
-    let fits = outputs % block == 0 && (inputs * bytes_of(factors)).is_multiple_of(16);
-    fits.then(|| (format!("product_{name}_{}_{most}", out.suffix()), block))
+    if !outputs.is_multiple_of(block) || !(inputs * bytes_of(factors)).is_multiple_of(16) {
+        return None;
+    }
+    let scales = product.scales.map(|scales| [scales.rows, scales.outputs]);
+    let [of_rows, of_outputs] = scales.map_or([None; 2], |scales| scales.map(Some));
+    let args = Args::new([Some(x), Some(w), bias, Some(y), of_rows, of_outputs]).numbers(&[
+        rows,
+        outputs,
+        inputs,
+        usize::from(adds),
+    ]);
+    let kernel = format!("product_{name}_{}_{most}", out.suffix());
+    Some((kernel, Grid::rows(outputs / block, 256), args.bytes()))
 }
 
 impl Products {

@@ -70,13 +70,13 @@ DEVICE size_t place_of(const AttendArgs& a, const Part& part, int kv_head, int i
 // The scale of token `i` among keys or values of eight bits.
 DEVICE bf16 scale_of(const AttendArgs& a, const void* all, const Part& part, int kv_head, int i) {
     const KeptRow kept = row_of(a, part, kv_head, i);
-    return scales_behind((q8*)all + kept.block, (size_t)a.kv_heads * a.block_tokens * a.dim)[kept.row];
+    return scales_behind((unsigned char*)all + kept.block, (size_t)a.kv_heads * a.block_tokens * a.dim)[kept.row];
 }
 
 // The number at `place` among keys or values, which is of token `i`.
 template <class Kept> DEVICE float kept_number(const AttendArgs& a, const void* all, size_t place, const Part& part, int kv_head, int i) {
     const Kept kept = ((const Kept*)all)[place];
-    if constexpr (HasScales<Kept>::value) return (float)kept.number * widen(scale_of(a, all, part, kv_head, i));
+    if constexpr (Scaled<Kept>::value) return Scaled<Kept>::number(kept) * widen(scale_of(a, all, part, kv_head, i));
     else return widen(kept);
 }
 
@@ -173,6 +173,9 @@ KERNEL(attend_f16, AttendArgs, 128) { attend_plain<f16, bf16>(a); }
 KERNEL(attend_q8_f32, AttendArgs, 128) { attend_plain<float, q8>(a); }
 KERNEL(attend_q8_bf16, AttendArgs, 128) { attend_plain<bf16, q8>(a); }
 KERNEL(attend_q8_f16, AttendArgs, 128) { attend_plain<f16, q8>(a); }
+KERNEL(attend_fp8_f32, AttendArgs, 128) { attend_plain<float, e4m3>(a); }
+KERNEL(attend_fp8_bf16, AttendArgs, 128) { attend_plain<bf16, e4m3>(a); }
+KERNEL(attend_fp8_f16, AttendArgs, 128) { attend_plain<f16, e4m3>(a); }
 
 #define MERGED 8 // parts that are read at once
 

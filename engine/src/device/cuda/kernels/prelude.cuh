@@ -145,6 +145,16 @@ DEVICE float power_of_two(float x) {
     return y;
 }
 
+// Four of eight bytes, those of `x` before those of `y`: the first is the last digit's.
+DEVICE u32 pick_bytes(u32 x, u32 y, u32 digits) { return __byte_perm(x, y, digits); }
+
+// x y + z of pairs of bf16, rounded once.
+DEVICE u32 multiply_add_pairs(u32 x, u32 y, u32 z) {
+    u32 pair;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(pair) : "r"(x), "r"(y), "r"(z));
+    return pair;
+}
+
 // How many bits are set.
 DEVICE int bits_of(int x) { return __popc(x); }
 

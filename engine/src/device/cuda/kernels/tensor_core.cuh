@@ -5,7 +5,7 @@
 // tokens the four warps share; each warp's result is merged at the end. Tokens come 64 at a time, the next ones on
 // their way while these are multiplied.
 //
-// Integers of eight bits come as they are, in half the bytes, and are widened to a tile of bf16, which holds each of them exactly:
+// Numbers of eight bits come as they are, in half the bytes, and are widened to a tile of bf16, which holds each of them exactly:
 // every thread widens what it has fetched itself. A token's scales are those of its column of scores, and of weights.
 
 #define TILE_TOKENS 64
@@ -17,8 +17,9 @@ template <int DIM> DEVICE bf16* piece(bf16* tile, int row, int at) {
     return tile + row * DIM + ((at ^ (row & 7)) * 8);
 }
 
-// The same of integers, which are read by who wrote them alone.
+// The same of numbers of eight bits, which are read by who wrote them alone.
 template <int DIM> DEVICE q8* piece(q8* tile, int row, int at) { return tile + row * DIM + at * 16; }
+template <int DIM> DEVICE e4m3* piece(e4m3* tile, int row, int at) { return tile + row * DIM + at * 16; }
 
 // Numbers `i` to `i + 7` of a query, turned and scaled.
 template <class T> DEVICE Sixteen turned_eight(const AttendArgs& a, const T* query, int angle, int i) {
@@ -72,16 +73,21 @@ DEVICE bf16 fetch_scale(const AttendArgs& a, const Part& part, int kv_head, int 
     return scale_of(a, threadIdx.x < TILE_TOKENS ? a.keys : a.values, part, kv_head, i);
 }
 
-// Two of four integers, whose signs are turned, in bf16: the last byte of 2^23 and 128 less.
-DEVICE u32 widen_two(u32 four, int first) {
-    float x[2];
-#pragma unroll
-    for (int i = 0; i < 2; i++) x[i] = from_bits(0x4b000000u | (four >> (8 * (first + i)) & 0xff)) - 8388736.0f;
-    return pack(x[0], x[1]);
+// Two of four integers in bf16. Behind the first byte of 128 a byte's last seven bits are 128 more than they count; its first bit, in the
+// exponent, makes what is taken off 256.
+DEVICE u32 widen_two(q8, u32 four, int first) {
+    const u32 two = pick_bytes(four, 0x43434343u, first ? 0x4342 : 0x4140);
+    return multiply_add_pairs(two & 0xff80ff80u, 0xbf80bf80u, two & 0xff7fff7fu);
 }
 
-// Widens the integers of a tile that a thread has fetched.
-template <int DIM> DEVICE void widen_tile(q8* from, bf16* to) {
+// The same of floats: their bits in the places of bf16 make numbers 2^120 times too small.
+DEVICE u32 widen_two(e4m3, u32 four, int first) {
+    const u32 two = pick_bytes(four, 0, first ? 0x3424 : 0x1404);
+    return multiply_add_pairs((two >> 4 & 0x07f007f0u) | (two & 0x80008000u), 0x7b807b80u, 0x80008000u);
+}
+
+// Widens the numbers of a tile that a thread has fetched.
+template <int DIM, class Kept> DEVICE void widen_tile(Kept* from, bf16* to) {
     constexpr int PIECES = DIM / 16, THREADS = 32 * WARPS, STEPS = TILE_TOKENS * PIECES / THREADS;
     const int token = threadIdx.x / PIECES, at = threadIdx.x % PIECES;
 #pragma unroll
@@ -92,7 +98,7 @@ template <int DIM> DEVICE void widen_tile(q8* from, bf16* to) {
         for (int half = 0; half < 2; half++) {
             Sixteen wide;
 #pragma unroll
-            for (int i = 0; i < 4; i++) wide.words[i] = widen_two(all.words[2 * half + i / 2] ^ 0x80808080u, i % 2 * 2);
+            for (int i = 0; i < 4; i++) wide.words[i] = widen_two(Kept(), all.words[2 * half + i / 2], i % 2 * 2);
             *aligned((Sixteen*)piece<DIM>(to, row, 2 * at + half)) = wide;
         }
     }
@@ -148,17 +154,17 @@ DEVICE void stage_queries(const AttendArgs& a, const Part& part, const Task& tas
     }
 }
 
-// Shared memory: queries [ROWS][DIM], then twice keys [64][DIM] and values [64][DIM]; of integers once as bf16, and twice as they are.
+// Shared memory: queries [ROWS][DIM], then twice keys [64][DIM] and values [64][DIM]; of eight bits once as bf16, and twice as they are.
 template <class T, class Kept, int DIM, bool TALL> DEVICE void attend_on_tensor_cores(const AttendArgs& a) {
-    constexpr bool IS_Q8 = HasScales<Kept>::value;
+    constexpr bool IS_SCALED = Scaled<Kept>::value;
     constexpr int ROWS = TALL ? 16 * WARPS : 16;
     constexpr int TOKENS = TALL ? TILE_TOKENS : TILE_TOKENS / WARPS; // of a tile, for one warp
     DYNAMIC_SHARED(memory);
     SHARED(Reader, readers, ROWS);
-    SHARED(float, scales, IS_Q8 ? 2 * TILE_TOKENS : 1); // of a tile's keys, then of its values
+    SHARED(float, scales, IS_SCALED ? 2 * TILE_TOKENS : 1); // of a tile's keys, then of its values
     bf16* queries = (bf16*)memory;
     bf16* tiles = queries + ROWS * DIM;
-    Kept* fetched = (Kept*)(tiles + (IS_Q8 ? 2 * TILE_TOKENS * DIM : 0));
+    Kept* fetched = (Kept*)(tiles + (IS_SCALED ? 2 * TILE_TOKENS * DIM : 0));
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, kv_head = blockIdx.y;
     const int first_row = TALL ? warp * 16 : 0, first_token = TALL ? 0 : warp * TOKENS;
     const int upper = first_row + lane / 4, column = 2 * (lane % 4); // this lane's rows are `upper` and the eighth after
@@ -175,7 +181,7 @@ template <class T, class Kept, int DIM, bool TALL> DEVICE void attend_on_tensor_
         auto fetch_tile = [&](int first, int buffer) {
             Kept* keys = fetched + buffer * 2 * TILE_TOKENS * DIM;
             fetch<Kept, DIM>(a, part, kv_head, first, task.to, keys, keys + TILE_TOKENS * DIM);
-            if constexpr (IS_Q8) next_scale = fetch_scale(a, part, kv_head, first, task.to);
+            if constexpr (IS_SCALED) next_scale = fetch_scale(a, part, kv_head, first, task.to);
         };
         if (task.from < task.to) fetch_tile(task.from, 0);
         stage_queries<T, DIM, ROWS, 32 * WARPS>(a, part, task, queries, readers);
@@ -185,7 +191,7 @@ template <class T, class Kept, int DIM, bool TALL> DEVICE void attend_on_tensor_
 
         int buffer = 0, lowest = 0; // position of the lane's rows
         for (int first = task.from; first < task.to; first += TILE_TOKENS, buffer ^= 1) {
-            bf16* keys = tiles + (IS_Q8 ? 0 : buffer * 2 * TILE_TOKENS * DIM);
+            bf16* keys = tiles + (IS_SCALED ? 0 : buffer * 2 * TILE_TOKENS * DIM);
             bf16* values = keys + TILE_TOKENS * DIM;
             [[maybe_unused]] const bf16 scale = next_scale;
             if (first + TILE_TOKENS < task.to) {
@@ -194,9 +200,9 @@ template <class T, class Kept, int DIM, bool TALL> DEVICE void attend_on_tensor_
             } else {
                 await_copies<0>();
             }
-            if constexpr (IS_Q8) {
+            if constexpr (IS_SCALED) {
                 // The tile before has been read.
-                q8* own = fetched + buffer * 2 * TILE_TOKENS * DIM;
+                Kept* own = fetched + buffer * 2 * TILE_TOKENS * DIM;
                 widen_tile<DIM>(own, keys);
                 widen_tile<DIM>(own + TILE_TOKENS * DIM, values);
                 scales[threadIdx.x] = widen(scale);
@@ -221,7 +227,7 @@ template <class T, class Kept, int DIM, bool TALL> DEVICE void attend_on_tensor_
                 }
             }
 
-            if constexpr (IS_Q8) {
+            if constexpr (IS_SCALED) {
 #pragma unroll
                 for (int n = 0; n < TOKENS / 8; n++) {
 #pragma unroll
@@ -266,7 +272,7 @@ template <class T, class Kept, int DIM, bool TALL> DEVICE void attend_on_tensor_
                     sum[i / 2] += scores[n][i];
                 }
             }
-            if constexpr (IS_Q8) {
+            if constexpr (IS_SCALED) {
                 // What is not seen weighs nothing, whatever its scale is.
 #pragma unroll
                 for (int n = 0; n < TOKENS / 8; n++) {
@@ -364,3 +370,11 @@ KERNEL_AHEAD(attend_flat_64_q8_f16, AttendArgs, 128) { attend_on_tensor_cores<f1
 KERNEL_AHEAD(attend_tall_64_q8_f16, AttendArgs, 128) { attend_on_tensor_cores<f16, q8, 64, true>(a); }
 KERNEL_AHEAD(attend_flat_128_q8_f16, AttendArgs, 128) { attend_on_tensor_cores<f16, q8, 128, false>(a); }
 KERNEL_AHEAD(attend_tall_128_q8_f16, AttendArgs, 128) { attend_on_tensor_cores<f16, q8, 128, true>(a); }
+KERNEL_AHEAD(attend_flat_64_fp8_bf16, AttendArgs, 128) { attend_on_tensor_cores<bf16, e4m3, 64, false>(a); }
+KERNEL_AHEAD(attend_tall_64_fp8_bf16, AttendArgs, 128) { attend_on_tensor_cores<bf16, e4m3, 64, true>(a); }
+KERNEL_AHEAD(attend_flat_128_fp8_bf16, AttendArgs, 128) { attend_on_tensor_cores<bf16, e4m3, 128, false>(a); }
+KERNEL_AHEAD(attend_tall_128_fp8_bf16, AttendArgs, 128) { attend_on_tensor_cores<bf16, e4m3, 128, true>(a); }
+KERNEL_AHEAD(attend_flat_64_fp8_f16, AttendArgs, 128) { attend_on_tensor_cores<f16, e4m3, 64, false>(a); }
+KERNEL_AHEAD(attend_tall_64_fp8_f16, AttendArgs, 128) { attend_on_tensor_cores<f16, e4m3, 64, true>(a); }
+KERNEL_AHEAD(attend_flat_128_fp8_f16, AttendArgs, 128) { attend_on_tensor_cores<f16, e4m3, 128, false>(a); }
+KERNEL_AHEAD(attend_tall_128_fp8_f16, AttendArgs, 128) { attend_on_tensor_cores<f16, e4m3, 128, true>(a); }

@@ -1,0 +1,85 @@
+//! What a decode step launches: at one row each launch costs more than what most of its kernels do.
+
+use std::collections::BTreeMap;
+
+use base::TokenId;
+use engine::checkpoint::Dtype;
+use engine::checkpoint::config::Family;
+use engine::checkpoint::synthetic::Synthetic;
+use engine::{Keep, Quantize};
+
+use super::common::{Blocks, Row, tokens};
+use super::emulated;
+use super::{BLOCK, Running, load};
+
+fn model(family: Family) -> Synthetic {
+    let mut model = Synthetic { dtype: Dtype::Bf16, ..Synthetic::tiny(family, 106) };
+    (model.config.head_dim, model.config.intermediate) = (64, 64);
+    model
+}
+
+/// What a replayed step of one row launches, without the kernel that puts parts of attention together.
+fn decode(model: &Synthetic, keep: Keep) -> Option<BTreeMap<String, u64>> {
+    let gpus = emulated::gpus(1)?;
+    let mut running = Running::new(load(model, &gpus, keep).expect("it fits"));
+    let mut row = Row::new(1, tokens(model.seed, 30), 96, BLOCK, &mut Blocks::default());
+    running.compute(&[row.slot(0..30)]).expect("nothing fails");
+    for token in [3, 5] {
+        row.tokens.push(TokenId(token));
+        gpus[0].launched();
+        running.ranks.forward(&[row.decode()]).expect("nothing fails");
+    }
+    let mut launched = gpus[0].launched();
+    launched.retain(|name, _| !name.starts_with("merge") && name != "a sum over ranks");
+    Some(launched)
+}
+
+/// `once` launched once, and `each` so often in each layer.
+fn expected(model: &Synthetic, once: &[(&str, u64)], each: &[(&str, u64)]) -> BTreeMap<String, u64> {
+    let layers = model.config.layers as u64;
+    let mut all = BTreeMap::new();
+    let each = each.iter().map(|(name, count)| (*name, layers * count));
+    for (name, count) in once.iter().copied().chain(each) {
+        *all.entry(name.to_owned()).or_default() += count;
+    }
+    all
+}
+
+#[test]
+fn a_decode_step_launches_four_kernels_and_four_products_in_each_layer_and_copies_no_rows() {
+    let model = model(Family::Llama);
+    let Some(launched) = decode(&model, Keep::default()) else { return };
+    let each = [
+        ("norm_bf16", 2),
+        ("rotate_bf16", 1), // turns keys and writes them and values to the pool
+        ("attend_flat_64_bf16", 1),
+        ("a product", 4), // that of gates and what they gate activates what it writes
+    ];
+    assert_eq!(launched, expected(&model, &[("embed_bf16", 1), ("norm_bf16", 1)], &each));
+}
+
+#[test]
+fn a_decode_step_with_heads_that_are_normalised_launches_no_more() {
+    let model = model(Family::Qwen3);
+    let Some(launched) = decode(&model, Keep::default()) else { return };
+    let counts = ["norm_bf16", "rotate_bf16"].map(|name| launched[name]);
+    let layers = model.config.layers as u64;
+    assert_eq!(counts, [2 * layers + 1, layers]);
+}
+
+#[test]
+fn a_decode_step_of_eight_bit_floats_rounds_in_the_kernels_that_normalise_and_activate() {
+    let model = model(Family::Llama);
+    let fp8 = Keep { quantize: Some(Quantize::Fp8), ..Keep::default() };
+    let Some(launched) = decode(&model, fp8) else { return };
+    let each = [
+        ("norm_e4m3", 2),
+        ("rotate_bf16", 1),
+        ("attend_flat_64_bf16", 1),
+        ("quantize_bf16", 1),
+        ("activate_sums_bf16", 1),
+        ("round_known_bf16", 1),
+        ("a product", 4),
+    ];
+    assert_eq!(launched, expected(&model, &[("embed_bf16", 1), ("norm_bf16", 1)], &each));
+}
