@@ -312,11 +312,11 @@ fn a_list_and_a_constraint_hold_together_and_a_row_that_can_say_nothing_says_why
         assert_eq!(alone(Generation { constraint: Some(choice.clone()), ..generation }).text, answer);
     }
     let generation = Generation { constraint: Some(choice), ..listed(&[letter(b'x')], 0) };
-    let refused = |generation: Generation| {
-        match step(&mut load(), vec![guessing(&row(generation), 0, &[])]).remove(0) {
-            Err(RowError::Refused(reason)) => reason,
-            other => panic!("{other:?}"),
-        }
+    let refused = |generation: Generation| match step(&mut load(), vec![guessing(&row(generation), 0, &[])])
+        .remove(0)
+    {
+        Err(RowError::Refused(reason)) => reason,
+        other => panic!("{other:?}"),
     };
     assert!(refused(generation).contains("`allowed_token_ids`"));
     // What ends the output is not listed for as long as that is too early.

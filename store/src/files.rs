@@ -148,12 +148,13 @@ impl Store {
     ) -> Result<(), Error> {
         self.bounded(async {
             let mut tx = self.begin_write(Lock::Files).await?;
-            let found: Option<(i64, i64)> =
-                sqlx::query_as("SELECT tenant, bytes FROM files WHERE id = $1 AND whole = 0 AND expires > $2")
-                    .bind(id)
-                    .bind(now.to_sql())
-                    .fetch_optional(&mut *tx)
-                    .await?;
+            let found: Option<(i64, i64)> = sqlx::query_as(
+                "SELECT tenant, bytes FROM files WHERE id = $1 AND whole = 0 AND expires > $2",
+            )
+            .bind(id)
+            .bind(now.to_sql())
+            .fetch_optional(&mut *tx)
+            .await?;
             let Some((tenant, received)) = found else { return Err(Error::Missing("file")) };
             let bytes = Bytes(from_sql(received).saturating_add(chunk.bytes.0));
             let tenant = TenantId(from_sql(tenant));

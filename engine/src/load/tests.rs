@@ -206,7 +206,10 @@ fn settings_are_read_strictly() {
         assert_eq!(read(&format!(r#"{{"kv": "{}"}}"#, kv.name())).expect("valid").kv, Some(kv));
     }
     let error = read(r#"{"kv": "bf15"}"#).expect_err("there is no such type").to_string();
-    assert!(error.starts_with("unknown variant `bf15`, expected one of `f32`, `bf16`, `q8`, `fp8`"), "{error}");
+    assert!(
+        error.starts_with("unknown variant `bf15`, expected one of `f32`, `bf16`, `q8`, `fp8`"),
+        "{error}"
+    );
     assert!(read(r#"{"thread": 2}"#).is_err());
 }
 

@@ -225,10 +225,9 @@ fn markup_recognises_special_tokens_and_adds_none() {
 
 #[test]
 fn special_tokens_are_left_out_or_written_as_the_tokenizers_crate_writes_them() {
-    for (case, markup, plain, written) in [
-        (&CASES[0], "x<|im_end|>\ny", "x\ny", "x<|im_end|>\ny"),
-        (&CASES[1], "<s>a", "a", "<s> a"),
-    ] {
+    for (case, markup, plain, written) in
+        [(&CASES[0], "x<|im_end|>\ny", "x\ny", "x<|im_end|>\ny"), (&CASES[1], "<s>a", "a", "<s> a")]
+    {
         let tokens = case.text.encode_markup(markup);
         assert_eq!(case.text.decode(&tokens), plain);
         assert_eq!(case.text.decode_written(&tokens), written);

@@ -383,9 +383,8 @@ fn every_number_of_eight_bits_is_widened_to_itself() {
             (_, 0) => float(i.min(126)),
             (_, _) => -float(i.min(126)),
         };
-        let of_part = |part: usize| {
-            (0..DIM).map(move |i| if part < HEADS { 0.0 } else { number(part % HEADS, i) })
-        };
+        let of_part =
+            |part: usize| (0..DIM).map(move |i| if part < HEADS { 0.0 } else { number(part % HEADS, i) });
         let qkv: Vec<f32> = (0..TOKENS * 3 * HEADS).flat_map(|at| of_part(at % (3 * HEADS))).collect();
         for (head, found) in attended_on_gpu(&gpu, (DIM, name, false), kv, &qkv).iter().enumerate() {
             let expected: Vec<f32> = (0..DIM).map(|i| number(head, i)).collect();

@@ -40,10 +40,9 @@ fn run(mut executor: LocalExecutor, scores: bool) -> ([Vec<PromptToken>; 2], Vec
         if scores { scoring(row, start, end) } else { row.slot(start..end) }
     };
     let (mut told, mut drawn) = ([Vec::new(), Vec::new()], Vec::new());
-    for slots in [
-        vec![slot(&long, 0, 64)],
-        vec![slot(&long, 64, PROMPT), plain.slot(0..21), slot(&short, 0, 70)],
-    ] {
+    for slots in
+        [vec![slot(&long, 0, 64)], vec![slot(&long, 64, PROMPT), plain.slot(0..21), slot(&short, 0, 70)]]
+    {
         let outcome = executor.step(&plan(slots)).expect("the plan is sound");
         drawn.extend(outcome.rows.into_iter().map(|row| row.result.expect("logits are numbers").tokens));
         for prompt in outcome.prompts {

@@ -289,7 +289,8 @@ fn conversation(context: RequestContext<'_>, chat: ChatRequest) -> Result<Prepar
             Arc::make_mut(&mut row.item.generation).prompt_logprobs = None;
         }
     }
-    let fields = PromptFields { echo, prompt_logprobs, names_ids: common.names_ids, ..PromptFields::default() };
+    let fields =
+        PromptFields { echo, prompt_logprobs, names_ids: common.names_ids, ..PromptFields::default() };
     let texts = echoed.into_iter().flat_map(|text| std::iter::repeat_n(text, common.n as usize)).collect();
     let prompt = PromptReply { fields, texts };
     Ok(PreparedRequest { tools: reader, prompt, ..asked.of_loop(client_loop, ignored) })

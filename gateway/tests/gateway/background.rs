@@ -167,10 +167,9 @@ async fn what_has_no_meaning_in_the_background_is_refused_by_its_name() {
     config.limits.tenant_ticket_bytes_max = Bytes(2_000);
     let server = serve_with(config, chatty()).await;
     let client = &server.client;
-    for (field, value, param) in [
-        ("store", json!(false), "background"),
-        ("deadline_ms", json!(9_000), "deadline_ms"),
-    ] {
+    for (field, value, param) in
+        [("store", json!(false), "background"), ("deadline_ms", json!(9_000), "deadline_ms")]
+    {
         let mut body = ask("say one");
         body[field] = value;
         let reply = client.post("/v1/responses", &body).await;

@@ -185,7 +185,10 @@ async fn of_a_prompt_that_is_too_long_the_first_or_the_last_tokens_are_left_out(
     let long = format!("{} say a", "x".repeat(3_000));
     let body = json!({"prompt": long, "max_tokens": 9, "temperature": 0, "truncate_prompt_tokens": -1});
     let reply = posted(&server.client, COMPLETIONS, body.clone()).await;
-    assert_eq!((&reply["usage"]["prompt_tokens"], &reply["choices"][0]["text"]), (&json!(2_039), &json!("a")));
+    assert_eq!(
+        (&reply["usage"]["prompt_tokens"], &reply["choices"][0]["text"]),
+        (&json!(2_039), &json!("a"))
+    );
     let message = json!([{"role": "user", "content": long}]);
     for (limit, kept) in [(json!(8), 2_040), (json!(null), 2_047)] {
         let body = json!({"messages": message, "max_tokens": limit, "truncate_prompt_tokens": -1});

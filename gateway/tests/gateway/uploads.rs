@@ -9,7 +9,9 @@ use crate::common::batch::{
     upload,
 };
 use crate::common::client::{Client, Reply};
-use crate::common::{Server, config, key_of, lasting_store, model, seen_in_time, serve, serve_on, serve_with};
+use crate::common::{
+    Server, config, key_of, lasting_store, model, seen_in_time, serve, serve_on, serve_with,
+};
 use crate::last_writes::Database;
 
 fn wanted(bytes: usize) -> Value {

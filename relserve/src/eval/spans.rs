@@ -323,10 +323,9 @@ fn sectioned(
             let (query, _) = rewrite(query, &rewriting).map_err(message)?;
             let plan = Plan::new(&query).map_err(message)?;
             match &plan.calls[..] {
-                [only] => {
-                    plan.assemble(only.id, encoder, context, &|_| ir::span::Output::Tokens(&[]))
-                        .map_err(message)
-                }
+                [only] => plan
+                    .assemble(only.id, encoder, context, &|_| ir::span::Output::Tokens(&[]))
+                    .map_err(message),
                 calls => Err(format!("it has {} generates; only the outermost is compared", calls.len())),
             }
         }

@@ -240,7 +240,9 @@ mod tests {
             assert_eq!(loss.kind, LossKind::Failed);
         }
         let filtered = reply(json!({"text": "", "finish_reason": "content_filter"}), json!({}));
-        assert!(matches!(read(200, None, &filtered), Outcome::Row(reason) if reason.contains("content_filter")));
+        assert!(
+            matches!(read(200, None, &filtered), Outcome::Row(reason) if reason.contains("content_filter"))
+        );
     }
 
     #[test]

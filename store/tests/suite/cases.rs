@@ -120,7 +120,8 @@ pub(crate) async fn days_of_a_month_are_merged_into_its_first_once(url: String) 
     let store = open(&url).await;
     assert_eq!(store.first_usage_day().await.expect("read"), None);
     let zeta = second_tenant(&store).await;
-    let other = UsageRow { key: UsageKey { route: "sql".into(), ..used(7, zeta, 9).key }, ..used(7, zeta, 9) };
+    let other =
+        UsageRow { key: UsageKey { route: "sql".into(), ..used(7, zeta, 9).key }, ..used(7, zeta, 9) };
     let days = [(5, 100), (6, 20), (8, 3), (9, 1)];
     let mut rows = days.map(|(day, prompt)| used(day, DEFAULT_TENANT, prompt)).to_vec();
     rows.extend([used(6, zeta, 4), other]);
@@ -135,7 +136,9 @@ pub(crate) async fn days_of_a_month_are_merged_into_its_first_once(url: String) 
         let all = store.usage(None, 0..=u64::MAX).await.expect("read");
         let sums: Vec<_> = all
             .iter()
-            .map(|row| (row.key.day, row.key.tenant, row.key.route.as_str(), row.used.prompt.0, row.used.rows))
+            .map(|row| {
+                (row.key.day, row.key.tenant, row.key.route.as_str(), row.used.prompt.0, row.used.rows)
+            })
             .collect();
         assert_eq!(
             sums,

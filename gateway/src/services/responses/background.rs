@@ -302,7 +302,10 @@ pub(super) async fn find(
 pub(crate) async fn first_reply(app: &App, tenant: TenantId, id: &str) -> Result<Value, RequestError> {
     let Some(found) = find_ticket(app, tenant, id).await? else {
         super::find(app, tenant, id).await?;
-        return Err(RequestError::invalid("stream", "must be false: this response was not in the background"));
+        return Err(RequestError::invalid(
+            "stream",
+            "must be false: this response was not in the background",
+        ));
     };
     Ok(KeptRequest::of(&found)?.reply)
 }
