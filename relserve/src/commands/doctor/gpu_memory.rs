@@ -170,7 +170,9 @@ mod tests {
     /// A model of 40 GiB in bf16.
     fn demand(ranks: usize, keep: Keep) -> Result<GpuDemand, ShardError> {
         let weights = match keep.quantize {
-            Some(Quantize::Q8) => return Err(ShardError::Quantize("is q8, which is refused".to_owned())),
+            Some(Quantize::Q8 | Quantize::Q8Wide) => {
+                return Err(ShardError::Quantize("is q8, which is refused".to_owned()));
+            }
             Some(Quantize::Fp8) => 22 * GIB,
             Some(Quantize::Q4) => 14 * GIB,
             None => 40 * GIB,
