@@ -197,15 +197,15 @@ mod tests {
         let one = found(&engine, 80, (Otherwise::Fails, true));
         assert_eq!(
             one.to_string(),
-            "ok      GPU memory: weights take 40.00 GiB, a step up to 2.00 GiB, and a token's keys and values \
-             4.00 MiB; a GPU has 80.00 GiB free, which is room for 9123 tokens"
+            "ok      GPU memory: weights take 40.00 GiB, a step up to 2.00 GiB, and a token's keys and \
+             values 4.00 MiB; a GPU has 80.00 GiB free, which is room for 9123 tokens"
         );
         let two = EngineConfig { tensor_parallel: 2, kv_bytes: Some(Bytes(8 * GIB)), ..engine };
         let two = found(&two, 24, (Otherwise::Fails, true));
         assert_eq!(
             two.to_string(),
-            "ok      GPU memory: weights take 20.00 GiB on each of 2 GPUs, a step up to 2.00 GiB, and a token's \
-             keys and values 2.00 MiB; a GPU has 24.00 GiB free, which is room for 1843 tokens"
+            "ok      GPU memory: weights take 20.00 GiB on each of 2 GPUs, a step up to 2.00 GiB, and a \
+             token's keys and values 2.00 MiB; a GPU has 24.00 GiB free, which is room for 1843 tokens"
         );
     }
 
@@ -215,8 +215,8 @@ mod tests {
         let failed = found(&engine, 24, (Otherwise::Fails, true));
         assert_eq!(failed.status, CheckStatus::Failure);
         assert!(failed.text.ends_with("; 41.00 GiB are needed, and a GPU has 24.00 GiB free"), "{failed}");
-        let expected = "`--quantize fp8` (23.00 GiB are needed then), or `--quantize q4` (15.00 GiB are needed \
-                        then), or 2 such GPUs (20.50 GiB on each)";
+        let expected = "`--quantize fp8` (23.00 GiB are needed then), or `--quantize q4` (15.00 GiB are \
+                        needed then), or 2 such GPUs (20.50 GiB on each)";
         assert_eq!(failed.remedy.as_deref(), Some(expected));
         let old = found(&engine, 16, (Otherwise::OnProcessor, false));
         assert_eq!(old.status, CheckStatus::Warning);
