@@ -317,10 +317,10 @@ impl Products {
         };
         use sys::cublasLtMatmulPreferenceAttributes_t as Preference;
         let single = sys::cudaDataType_t::CUDA_R_32F;
-        // Sums in single precision; where the factors are single too, they are not cut to fewer bits.
         let Linear { bias, out, .. } = *product;
         let (rows, outputs, inputs) = (product.rows as u64, product.outputs as u64, product.inputs as u64);
         let factors = kind_of(product.factors);
+        // Sums in single precision; where the factors are single too, they are not cut to fewer bits.
         let described = description(single)?;
         let w = layout(factors, (inputs, outputs))?;
         let x = layout(factors, (inputs, rows))?;
