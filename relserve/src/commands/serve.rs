@@ -111,12 +111,16 @@ pub(crate) async fn run(
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hangup = signal(SignalKind::hangup())?;
-    let running = app::start_on(ports, config, backend, store).await?;
-    // Last, when nothing can fail any more: a key that is made but not shown is lost.
-    let first_key = first_key(mode, &running.app.runtime.store, clock).await?;
-    let tenants = running.app.runtime.store.tenants().await?;
+    // What is read of the store is read before requests are taken: a server that answers does not end because the
+    // database is away for a moment.
+    let is_new = mode == AuthMode::Keys && store.keys(None).await?.is_empty();
+    let tenants = store.tenants().await?;
     let tenant = tenants.into_iter().find(|tenant| tenant.id == DEFAULT_TENANT).map(|tenant| tenant.name);
     let tenant = tenant.unwrap_or_default();
+    let running = app::start_on(ports, config, backend, store).await?;
+    // Last, when nothing else can fail any more: a key that is made but not shown is lost. Until there is one, nobody is
+    // answered.
+    let first_key = if is_new { Some(first_key(&running.app.runtime.store, clock).await?) } else { None };
     // Of a key that is not known here, the tenant's name: it stands for all of them on this machine.
     let user = first_key.as_ref().map_or(tenant.clone(), |key| user_of(&tenant, key.info.id));
     let kept = match &first_key {
@@ -204,10 +208,7 @@ async fn claim(store: &Store, node: &str) -> Result<NodeClaim, Failure> {
 }
 
 /// Makes the first key of a new database.
-async fn first_key(mode: AuthMode, store: &Store, clock: Clock) -> Result<Option<CreatedKey>, Failure> {
-    if mode == AuthMode::None || !store.keys(None).await?.is_empty() {
-        return Ok(None);
-    }
+async fn first_key(store: &Store, clock: Clock) -> Result<CreatedKey, Failure> {
     let new = NewKey {
         tenant: DEFAULT_TENANT,
         name: "first",
@@ -215,7 +216,7 @@ async fn first_key(mode: AuthMode, store: &Store, clock: Clock) -> Result<Option
         is_operator: false,
         scope: KeyScope::ALL,
     };
-    Ok(Some(store.create_key(new, UnixMillis(clock.unix_ms())).await?))
+    Ok(store.create_key(new, UnixMillis(clock.unix_ms())).await?)
 }
 
 /// Writes the first key to a file that its owner alone may read: what a service prints ends up in a journal, which
