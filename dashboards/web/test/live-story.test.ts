@@ -135,6 +135,7 @@ describe("batches", () => {
     const named = { id: "a", priority: 1 };
     expect(words(step(1, { front: named, reason: "new" })), "one that waits while others answer").toMatch(/Why: new\. Next in line: B Small\.$/);
     expect(words(step(1, { first_running: named, reason: "new" }))).toMatch(/Why: new\. First of those that ran: B Small\.$/);
+    expect(words(step(1, { front: named, first_running: named, reason: "new" })), "one that waits and runs").toMatch(/First of those that ran: B Small\.$/);
     // One reason of the server stands for three kinds of steps.
     const chunk = "decodes with a chunk of prompts";
     expect(words(prompts(1, { reason: chunk }))).toMatch(/the whole batch went to prompts\. First/);

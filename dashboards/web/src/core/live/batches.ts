@@ -26,7 +26,13 @@ export interface BatchRun {
 }
 
 const frontOf = ({ front, first_running }: Step) => (front ?? first_running)?.id;
-const placeOf = ({ front, kind }: Step) => (front === undefined ? "running" : kind === "decode" ? "next" : "first");
+
+/** A relQuery whose rows run may have others that wait. */
+function placeOf({ front, first_running, kind }: Step): BatchRun["place"] {
+  if (front === undefined) return "running";
+  if (kind !== "decode") return "first";
+  return front.id === first_running?.id ? "running" : "next";
+}
 
 function isAlike(run: BatchRun, step: Step): boolean {
   return run.kind === step.kind && run.reason === step.reason && run.failed === (step.failed ?? false) && run.front === frontOf(step) && run.place === placeOf(step);
