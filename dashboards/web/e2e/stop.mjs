@@ -85,7 +85,7 @@ async function questionWaits({ page, until }) {
     location.hash = "#live";
     location.reload();
   });
-  await page.locator("#live .tiles > *").first().waitFor();
+  await page.locator("#live > [role=status]:not(:empty)").waitFor();
   await until("the cells wait", async () => (await page.locator("#grid td.rs-pending").count()) > 0);
   await page.click("#view-sheet");
   await page.waitForSelector("#estimate[open]");

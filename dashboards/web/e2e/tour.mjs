@@ -149,6 +149,8 @@ async function elsewhere() {
   await phone.close();
   await page.selectOption("#language", "de");
   await page.waitForFunction(() => document.documentElement.lang === "de");
+  // The page is loaded anew, and its grid with it.
+  await answers(page);
   await settled();
   await picture(page, "german");
   await page.selectOption("#language", "en");

@@ -61,9 +61,9 @@ test("one that waits says for what", () => {
   expect(waits({ kind: "away" })).toMatch(/cannot be reached/);
   expect(waits({ kind: "stopped" })).toMatch(/Retry/);
   expect(waits({ kind: "sent", queue: undefined })).toMatch(/does not tell/);
-  const queue = { rows: { waiting: 7, running: 1 }, last_decision: "step 3: decode" };
+  const queue = { rows: { waiting: 7, running: 1 }, last_decision: "step 3: nothing waits; running relQuery 75 at 21.8 s" };
   expect(waits({ kind: "sent", queue })).toBe(
-    "The server has it: 1 row run and 7 rows wait there, of everybody, this one counted. Its last step: step 3: decode.",
+    "The server has it, with 1 row at work and 7 rows waiting, of everybody, this one counted. Its last step: no row was waiting, so answers went on.",
   );
 });
 

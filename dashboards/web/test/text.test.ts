@@ -58,7 +58,7 @@ describe.each(OTHERS)("%s", (language) => {
 /** Messages that are the same words in a language and in English. */
 const SAME: Partial<Record<Language, string[]>> = {
   de: [
-    "admin.caches", "admin.keyHeads.1", "admin.name", "formats.euro", "live.lanesHeads.0", "live.pause", "live.queueHeads.1",
+    "admin.caches", "admin.keyHeads.1", "admin.name", "batch.step", "formats.euro", "live.lanesHeads.0", "live.pause", "live.queueHeads.1",
     "live.stream", "ok", "page.Add-ins", "page.Filter", "page.Links", "page.Live", "page.Pause", "run.pause",
   ],
 };
@@ -113,7 +113,9 @@ describe("no text stands beside the messages", () => {
   /** What is said to programmers alone, a class, and formats as Excel writes them. */
   const ALLOWED = [
     "the catalogue is empty", "the page has no   ` `", "the grid could not be made", "the grid was asked to run a formula",
-    "any text", "one letter", "quiet beyond", "quiet note", "yyyy-mm-dd hh:mm", "d mmmm yyyy", "General",
+    "any text", "one letter", "quiet beyond", "quiet hint", "yyyy-mm-dd hh:mm", "d mmmm yyyy", "General",
+    // A reason as the server tells it.
+    "decodes with a chunk of prompts",
   ];
   /** Keys of keyboards, and events. */
   const KEYS = /^(Arrow\w+|Page\w+|Enter|Escape|Home|End|Tab|Delete|Control|Shift|Alt|Meta|Bearer|Authorization)$/;

@@ -299,7 +299,7 @@ pub async fn find(app: &App, tenant: TenantId, id: &str) -> Result<FileInfo, Req
 /// Forgets files past their date, and uploads that broke off a day ago.
 pub async fn expire(app: &App) {
     let now = UnixMillis(app.runtime.shared.clock.unix_ms());
-    if let Err(error) = app.runtime.store.expire_files(now, now.before(base::Millis(86_400_000))).await {
+    if let Err(error) = app.runtime.store.expire_files(now, now.before(Millis(86_400_000))).await {
         tracing::warn!(%error, "old files were not deleted");
     }
 }

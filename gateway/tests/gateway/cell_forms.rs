@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use store::Store;
 
 use crate::common::checkpoint::serve_checkpoint;
+use crate::common::watcher::Watcher;
 use crate::common::{Server, serve};
 use crate::constraints::{posted, serve_demo};
 use crate::pml::{llama, roomy};
@@ -129,6 +130,11 @@ async fn a_calibrated_label_is_as_likely_as_the_formula_says() {
     assert!(moved > 0.02, "there was something to correct: {plain}");
     let again = posted(&client, route, ask(&texts, true)).await;
     assert_eq!(again["cells"][0]["details"]["source"], "cache", "the same correction is the same question");
+    let mut late = Watcher::open(&client).await;
+    let is_calibration = |one: &Value| one["label"]["client"] == "calibration of labels";
+    late.until("what was learned has its name", |watcher| watcher.each("ended").iter().any(is_calibration))
+        .await;
+    drop(late);
     running.drain(std::future::pending()).await;
 }
 

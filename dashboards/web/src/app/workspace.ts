@@ -153,7 +153,7 @@ export class Workspace {
     });
     this.gallery = new Gallery(TEMPLATES, (template) => this.begin(template),
       () => this.grid.focus());
-    this.answering.tell((isDemo) => this.gallery.arrange(isDemo));
+    this.answering.tell((model) => this.gallery.arrange(model));
     this.writer = store && new SheetWriter(store, {
       wrote: (id) => {
         this.otherTabs.postMessage(id);
@@ -615,6 +615,7 @@ export class Workspace {
       renamed: (name) => this.rename(name),
       deleted: () => void this.remove(),
       begun: (template) => this.begin(template),
+      model: () => this.answering.current,
       read: (file) => void this.transfer.importFile(file),
       csv: () => this.transfer.exportCsv(),
       xlsx: () => void this.transfer.exportXlsx(),

@@ -4,6 +4,7 @@
 import type { CellDetails } from "relserve-client/details";
 
 import { count, decimal, percent, t } from "../text";
+import { plainDecision } from "./live/words";
 
 /** How a cell stands. */
 export type CellState =
@@ -88,7 +89,7 @@ function waits(state: Exclude<CellState, { kind: "answered" | "failed" }>): stri
     case "sent": {
       if (!state.queue) return t.inspect.sent;
       const { rows: held, last_decision } = state.queue;
-      const why = last_decision ? t.inspect.lastStep(last_decision) : "";
+      const why = last_decision ? t.inspect.lastStep(plainDecision(last_decision)) : "";
       return `${t.inspect.held(held.running, held.waiting)}${why}`;
     }
   }

@@ -38,6 +38,15 @@ export function answering(served: readonly ServedModel[], name: string | undefin
   return name === undefined ? served[0] : served.find(({ id }) => id === name);
 }
 
+/** The model of `./run`, as it is or named by a path or a quantization: most of what wants a larger model it answers wrongly. */
+const SMALLEST = /\bsmollm2-135m/i;
+
+/** Whether a model does a task well enough to be offered first; one that is not known is taken at its word. */
+export function isWithin(model: ServedModel | undefined, { isBeyondDemo, wantsLarger }: { isBeyondDemo: boolean; wantsLarger: boolean }): boolean {
+  if (model?.picks_only === true) return !isBeyondDemo && !wantsLarger;
+  return !wantsLarger || !SMALLEST.test(model?.root ?? model?.id ?? "");
+}
+
 /** Whether a model refuses a function of the catalogue. */
 export function refuses(model: ServedModel | undefined, name: string): boolean {
   return model?.picks_only === true && !PICKING.includes(name);

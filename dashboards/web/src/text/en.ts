@@ -493,9 +493,9 @@ export const en = ({ count, plural }: Formats) => {
       away: "The server cannot be reached; it goes on by itself when that is back.",
       queued: "It has not been sent: other requests of this page go first, or its formula waits for another cell.",
       sent: "The server has it, and does not tell what is before it.",
-      lastStep: (decision: string) => ` Its last step: ${decision}.`,
+      lastStep: (reason: string) => ` Its last step: ${reason}.`,
       held: (running: number, waiting: number) =>
-        `The server has it: ${rows(running)} run and ${rows(waiting)} wait there, of everybody, this one counted.`,
+        `The server has it, with ${rows(running)} at work and ${rows(waiting)} waiting, of everybody, this one counted.`,
     },
 
     // Files in and out.
@@ -547,7 +547,10 @@ export const en = ({ count, plural }: Formats) => {
     // Templates.
     templates: {
       beyond: "Beyond the built-in demo model",
-      larger: "Wants a larger model than SmolLM2-135M",
+      larger: "Better with a larger model",
+      largerWhy: (model: string) => `${model} answers here too, often wrongly.`,
+      refused: (model: string) => `${model} refuses most of these.`,
+      others: "Models for this machine",
       invoices: ["Invoices", "Extract number, date and total out of invoices of several layouts"],
       tickets: ["Support tickets", "Sort tickets by topic, out of a list of topics, and count them"],
       contacts: ["Contacts", "Find email addresses and phone numbers in messages"],
@@ -556,7 +559,7 @@ export const en = ({ count, plural }: Formats) => {
       leads: ["Leads", "Score leads by how likely they are to buy, and say whether to call"],
       translations: ["Translations", "Translate phrases into German and French"],
       summaries: ["Summaries", "Summarize conversations with customers in one sentence"],
-    } satisfies { beyond: string; larger: string } & Record<string, string | [name: string, about: string]>,
+    } satisfies Record<string, string | ((model: string) => string) | [name: string, about: string]>,
 
     // The live view.
     live: {
@@ -569,18 +572,23 @@ export const en = ({ count, plural }: Formats) => {
       idle: "Nothing has run yet",
       idleHint: "Fill a column of a sheet, or send a request: it appears here as a lane, with what it waited for and why. ",
       toSheet: "To the sheet",
+      nowTitle: "Now",
+      nothingNow: "Nothing runs and nothing waits.",
+      hereNow: (n: number) => plural(n, { one: "1 relQuery is here", other: `${n} relQueries are here` }),
+      // Rows that need no more than their prompt are never counted as running.
+      runNow: (running: number, waiting: number) =>
+        running > 0 ? `: ${rows(running)} at work, ${count(waiting)} waiting.` : waiting > 0 ? `: ${rows(waiting)} to do.` : ".",
+      lastBatch: "Last batch",
+      order: "Order of work",
+      reused: "Prompt reused",
+      reusedOf: (share: string, isRecent: boolean) => `${share} of all prompt tokens ${isRecent ? "of the last minute" : "since the start"} were known from earlier rows`,
+      what: "A relQuery is one question over many rows: a column of a sheet, or a request. Each has a lane: thin while it waits, thick while its rows are worked on.",
       stream: "Live",
       poll: "asked once a second: this server has no stream",
       again: (why: string) => `${why}; trying again`,
       model: "Model",
       policy: "Policy",
-      here: "relQueries here",
-      rowsRunning: "Rows running",
-      rowsWaiting: "Rows waiting",
-      hitsOverall: "Prefix hits, since start",
-      hitsRecent: "Prefix hits, last minute",
       hits: "Prefix hits",
-      lastStep: "Last step",
       stepsLost: "Steps not seen",
       relqueriesRunning: "relQueries running",
       relqueriesWaiting: "relQueries waiting",
@@ -598,6 +606,8 @@ export const en = ({ count, plural }: Formats) => {
       notLoaded: (why: string) => `The chart cannot be loaded (${why}); the table has the same.`,
       noReason: "no reason given",
       shown: (from: string, to: string) => `Shown: ${from} to ${to}`,
+      earlierLanes: (n: number) => plural(n, { one: "1 earlier relQuery is not shown:", other: `${n} earlier relQueries are not shown:` }),
+      showAll: "Show all",
       pieceFrom: (kind: string, time: string, from: string) => `${kind}: ${time}, from ${from}`,
       now: "now",
       replay: "Replay",
@@ -617,6 +627,12 @@ export const en = ({ count, plural }: Formats) => {
       ago: (time: string) => `${time} ago`,
       shows: (time: string) => `Shows ${time}.`,
       noDecisions: "Each relQuery that begins is told here, with what it went before and why.",
+      laneTook: (n: number, noun: string, time: string) => `${count(n)} ${noun}, ${time}`,
+      laneSoFar: (n: number, noun: string, time: string) => `${count(n)} ${noun}, ${time} so far`,
+      pieces: {
+        waiting: (time: string) => `waited ${time}`, core: (time: string) => `prompts ${time}`, tail: (time: string) => `answers ${time}`,
+        cancelled: (time: string) => `called off after ${time}`,
+      },
       laneRows: (n: number) => `${count(n)} rows`,
       laneFailed: (n: number, failed: number) => `${count(n)} rows, ${failed} failed`,
       justCame: "just came",
@@ -647,12 +663,18 @@ export const en = ({ count, plural }: Formats) => {
       replica: (name: string, state: string, n: number, most: number) => `${name} ${state}, ${n} of ${most} rows`,
       queueRows: (running: number, waiting: number, all: number) => `${running} run, ${waiting} wait, of ${all}`,
       renewed: "computed for the last step",
-      reused: "reused (Eq. 12)",
+      isReused: "reused (Eq. 12)",
       aged: (value: number) => `${count(value)}, aged`,
       tokens: (value: number) => `${count(value)} tokens`,
+      batches: "Batches, and why each was chosen",
+      noBatch: "No batch has run since this view was opened.",
+      onlyAnswers: "answers went on, and no prompt was there to be computed beside them",
+      onlyPrompts: "no row was writing an answer, so the whole batch went to prompts",
       follow: "Follow",
       stepsOfReplicas: "Steps run inside the replicas of this fleet; the gateway does not see them.",
-      lastSteps: (n: number, most: string) => `The last ${n} steps; the highest took ${most}. Arrow keys look at one.`,
+      lastSteps: (n: number, most: string) => plural(n, {
+        one: `The last step took ${most}. Arrow keys look at it.`, other: `The last ${n} steps; the highest took ${most}. Arrow keys look at one.`,
+      }),
       noSteps: "No step yet. Arrow keys look at one when there is.",
       chooseStep: "Choose a step to read what it was made of and why.",
       gained: (lost: string, gained: string, total: string) => `Δ = ${lost} lost + ${gained} gained = ${total}`,
@@ -700,9 +722,24 @@ export const en = ({ count, plural }: Formats) => {
       whyPolicy: "Why this policy",
     },
 
+    // What was computed in a batch, and why.
+    batch: {
+      prompts: (n: number, tokens: number) => plural(n, { one: `1 prompt of ${count(tokens)} tokens`, other: `${count(n)} prompts of ${count(tokens)} tokens` }),
+      answers: (n: number) => plural(n, { one: "answer of 1 row", other: `answers of ${count(n)} rows` }),
+      and: " and ",
+      step: (what: string, time: string) => `${what} in ${time}`,
+      steps: (what: string, time: string, n: number) => `${what} in ${time}, ${count(n)} steps`,
+      why: (reason: string) => `Why: ${reason}.`,
+      fronts: {
+        first: (name: string) => `First in line: ${name}.`, next: (name: string) => `Next in line: ${name}.`,
+        running: (name: string) => `First of those that ran: ${name}.`,
+      },
+    },
+
     // Decisions of the scheduler. A side is `your 5 cells (C Sentiment, Reviews)`.
     decision: {
       yours: (n: number, noun: string) => `your ${count(n)} ${noun}`,
+      nobodys: (n: number, noun: string) => `${count(n)} ${noun}`,
       anothers: (n: number, noun: string) => `another tenant's ${count(n)} ${noun}`,
       ofTenant: (tenant: string, n: number, noun: string) => `${tenant}'s ${count(n)} ${noun}`,
       cells: (n: number) => plural(n, { one: "cell", other: "cells" }),

@@ -11,7 +11,7 @@ export class AnsweringModel {
   private named: string | undefined;
   /** What stands instead of a name where the server tells none. */
   private problem = "";
-  private listener: (isDemo: boolean) => void = () => {};
+  private listener: (model: ServedModel | undefined) => void = () => {};
 
   /** The server's models, as it told them last. */
   get models(): readonly ServedModel[] {
@@ -46,8 +46,8 @@ export class AnsweringModel {
     this.show();
   }
 
-  /** Tells whether it is the demo model, now and when that changes. */
-  tell(listener: (isDemo: boolean) => void): void {
+  /** Tells which it is, now and when that changes. */
+  tell(listener: (model: ServedModel | undefined) => void): void {
     this.listener = listener;
     this.show();
   }
@@ -57,8 +57,7 @@ export class AnsweringModel {
     const isGone = current === undefined && this.served.length > 0;
     this.name.textContent = current?.id ?? (isGone ? (this.named ?? "") : this.problem);
     this.name.classList.toggle("bad", isGone);
-    const isDemo = current?.picks_only === true;
-    document.body.classList.toggle("demo", isDemo);
-    this.listener(isDemo);
+    document.body.classList.toggle("demo", current?.picks_only === true);
+    this.listener(current);
   }
 }

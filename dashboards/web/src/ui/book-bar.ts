@@ -1,10 +1,10 @@
 // The line of the workbook: its name, which is edited in place, the others to open, and the menu of what is done to it.
 
 import type { Template } from "../app/samples";
+import type { ServedModel } from "../core/models";
 import { element, onClick } from "./dom";
 import { dropDown } from "./drop-down";
-import { card } from "./gallery";
-import { make } from "./make";
+import { TaskCards } from "./tasks";
 
 /** What it tells. */
 export interface BookBarEvents {
@@ -13,6 +13,8 @@ export interface BookBarEvents {
   renamed(name: string): void;
   deleted(): void;
   begun(template: Template): void;
+  /** The model that answers the open workbook. */
+  model(): ServedModel | undefined;
   read(file: File): void;
   csv(): void;
   xlsx(): void;
@@ -49,11 +51,14 @@ export class BookBar {
       file.value = "";
       if (chosen) events.read(chosen);
     });
-    onClick("templates-open", () => this.templates.showModal());
-    element("templates-list", HTMLUListElement).append(...templates.map((template) => make("li", {}, card(template, () => {
+    const cards = new TaskCards(element("templates-list", HTMLDivElement), templates, (template) => {
       this.templates.close();
       events.begun(template);
-    }))));
+    });
+    onClick("templates-open", () => {
+      cards.arrange(events.model());
+      this.templates.showModal();
+    });
   }
 
   /** Shows the workbooks, and which of them is open. */

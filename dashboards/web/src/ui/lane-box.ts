@@ -25,6 +25,9 @@ export class LaneBox {
   private isLoading = false;
   private next: LaneView | undefined;
   private cells: () => LaneRow[] = () => [];
+  private wasZoomed = false;
+  /** Told when somebody has chosen what is shown. */
+  onZoom: () => void = () => undefined;
 
   constructor(id: string, private readonly label: string, heads: readonly string[], ...more: Node[]) {
     this.rows = table(label, heads);
@@ -38,10 +41,20 @@ export class LaneBox {
       const button = make("button", { type: "button", id: `${id}-${name}` }, text);
       button.addEventListener("click", () => this.chart && then(this.chart));
       return button;
-    }), this.shown, make("span", { class: "quiet" }, t.live.zoomHint));
+    }), this.shown, make("span", { class: "quiet hint" }, t.live.zoomHint));
     this.shown.id = `${id}-shown`;
     this.more = make("div", {}, ...more);
     this.host = make("div", { class: "lane-box" }, legend(LEGEND), this.none, this.area, this.buttons, this.more, this.details);
+  }
+
+  /** Whether somebody has chosen what is shown. */
+  get isZoomed(): boolean {
+    return this.chart?.isZoomed ?? false;
+  }
+
+  /** Shows all that there is. */
+  showAll(): void {
+    this.chart?.all();
   }
 
   /** Draws lanes and their table; `empty` where there is none. */
@@ -84,5 +97,9 @@ export class LaneBox {
     // For tests: what is shown, as times of the server.
     Object.assign(this.area.dataset, { from: from.toFixed(0), to: to.toFixed(0) });
     if (this.next) this.shown.textContent = t.live.shown(this.next.axis(from), this.next.axis(to));
+    if (this.wasZoomed === this.isZoomed) return;
+    this.wasZoomed = this.isZoomed;
+    // The chart tells this while it draws, and is not drawn anew in the middle of that.
+    queueMicrotask(() => this.onZoom());
   }
 }

@@ -6,7 +6,7 @@ import { DataZoomComponent, type DataZoomComponentOption, GridComponent, Tooltip
 import { type EChartsType, graphic, init, use } from "echarts/core";
 import { CanvasRenderer } from "echarts/renderers";
 
-import type { LaneData, Piece } from "../core/live/lanes";
+import { type LaneData, type Piece, laneHeight } from "../core/live/lanes";
 import { span } from "../core/live/words";
 import { t } from "../text";
 
@@ -14,7 +14,16 @@ use([CustomChart, DataZoomComponent, GridComponent, TooltipComponent, CanvasRend
 
 /** Lanes that are seen at once; further ones are scrolled to. */
 const LANES_SEEN = 24;
-const LANE_PX = 22;
+/** Of the window's height, what the lanes take where they are few. */
+const ROOM_PART = 0.42;
+/** From this height of a lane on there is room for a second line below its name, and for words in its stretches. */
+const WORDS_PX = 34;
+/** Up to this width names stand above their lanes, not beside them, and take so much of each. */
+const NARROW_PX = 560;
+const NAME_PX = 18;
+/** A letter of the words in a stretch, and what is around them. */
+const LETTER_PX = 6.4;
+const WORDS_AROUND_PX = 10;
 /** Above and below the lanes: the zoom bar and the axis. */
 const AROUND_PX = 92;
 /** The lanes' names: so wide, and no more than this part of the whole. */
@@ -79,6 +88,8 @@ export class LaneChart {
   /** Held by a finger or the mouse: what is under them must not be made anew. */
   private isHeld = false;
   private next: LaneView | undefined;
+  /** How high a lane is. */
+  private lane = 0;
 
   /** `onZoom` is told what is shown, after each drawing and each zoom. */
   constructor(private readonly host: HTMLElement, private readonly onZoom: (range: Range) => void) {
@@ -98,6 +109,15 @@ export class LaneChart {
       this.isHeld = true;
     });
     for (const end of ["pointerup", "pointercancel"]) window.addEventListener(end, () => this.letGo());
+  }
+
+  /** Whether somebody has chosen what is shown. */
+  get isZoomed(): boolean {
+    return this.zoomed !== undefined;
+  }
+
+  private get isNarrow(): boolean {
+    return this.host.clientWidth < NARROW_PX;
   }
 
   private again(change: () => void): void {
@@ -136,8 +156,10 @@ export class LaneChart {
     this.next = this.isHeld ? view : undefined;
     if (this.isHeld) return;
     this.view = view;
-    const seen = Math.min(Math.max(view.names.length, 3), LANES_SEEN);
-    const height = `${seen * LANE_PX + AROUND_PX}px`;
+    const seen = Math.min(Math.max(view.names.length, 2), LANES_SEEN);
+    const above = this.isNarrow ? NAME_PX : 0;
+    this.lane = above + laneHeight(Math.min(view.names.length, LANES_SEEN), ROOM_PART * innerHeight - above * seen);
+    const height = `${seen * this.lane + AROUND_PX}px`;
     if (this.host.style.height !== height) {
       this.host.style.height = height;
       this.chart.resize();
@@ -219,21 +241,30 @@ export class LaneChart {
         { type: "inside", ...zoom, preventDefaultMouseMove: false },
         {
           type: "slider", ...zoom, height: 22, bottom: 8, showDataShadow: false, brushSelect: false, textStyle: { color: text },
-          labelFormatter: axis,
+          borderColor: line, handleStyle: { borderColor: line }, labelFormatter: axis,
         },
         { type: "slider", show: isLong, width: 14, right: 4, brushSelect: false, showDetail: false, showDataShadow: false, ...lanes },
       ],
-      series: [this.series(view), ...(view.at === undefined ? [] : [this.cursor(view.at - origin)])],
+      series: [
+        this.series(view), ...(this.isNarrow ? [this.above(view, from - origin)] : []), ...(view.at === undefined ? [] : [this.cursor(view.at - origin)]),
+      ],
     };
   }
 
-  /** The lanes' names; those of groups stand out. */
-  private names({ heads }: LaneView) {
+  /** The lanes' names; those of groups stand out. A second line says how much it is, where there is room. */
+  private names({ heads, notes }: LaneView) {
+    if (this.isNarrow) return { show: false as boolean };
+    const isHigh = this.lane >= WORDS_PX;
+    const plain = (text: string) => text.replace(/[{}|]/g, " ");
     const width = Math.round(Math.min(NAMES_PX, NAMES_PART * this.host.clientWidth));
     const style = { width, overflow: "truncate" as const, color: this.colours.text };
     return {
-      ...style, interval: 0, formatter: (name: string, lane: number) => (heads?.has(lane) ? `{head|${name.replace(/[{}]/g, " ")}}` : name),
-      rich: { head: { ...style, fontWeight: "bold" as const } },
+      ...style, show: true, interval: 0, formatter: (name: string, lane: number) => {
+        if (heads?.has(lane)) return `{head|${plain(name)}}`;
+        const note = isHigh ? notes?.[lane] : undefined;
+        return note === undefined ? name : `{head|${plain(name)}}\n{note|${plain(note)}}`;
+      },
+      rich: { head: { ...style, fontWeight: "bold" as const, align: "right" as const }, note: { ...style, color: this.colours.waiting, lineHeight: 18, align: "right" as const } },
     };
   }
 
@@ -247,13 +278,47 @@ export class LaneChart {
         if (!piece) return null;
         const lane = api.value(0);
         const [start, end] = [api.coord([api.value(1), lane]), api.coord([api.value(2), lane])];
-        const size = api.size?.([0, 1]);
-        const height = (Array.isArray(size) ? (size[1] ?? LANE_PX) : LANE_PX) * HEIGHTS[piece.kind];
-        const [x = 0, y = 0] = start;
+        const above = this.isNarrow ? NAME_PX : 0;
+        const band = this.lane - above;
+        const height = band * HEIGHTS[piece.kind];
+        const x = start[0] ?? 0;
+        const y = (start[1] ?? 0) + above / 2;
         const area = params.coordSys as unknown as { x: number; y: number; width: number; height: number };
         const wanted = { x, y: y - height / 2, width: Math.max((end[0] ?? 0) - x, 2), height };
         const shape = graphic.clipRectByRect(wanted, area);
-        return shape ? { type: "rect", shape, style: { fill: this.colours[piece.kind] } } : null;
+        if (!shape) return null;
+        const words = t.live.pieces[piece.kind](span(piece.to - piece.from));
+        const fits = band >= WORDS_PX && shape.width >= words.length * LETTER_PX + WORDS_AROUND_PX;
+        const isThick = HEIGHTS[piece.kind] >= 0.5;
+        return {
+          type: "rect", shape, style: { fill: this.colours[piece.kind] },
+          ...(fits ? {
+            textContent: { type: "text" as const, style: { text: words, fill: isThick ? this.colours.back : this.colours.text }, silent: true },
+            textConfig: { position: isThick ? "inside" as const : "top" as const, distance: 2, local: true, inside: true },
+          } : {}),
+        };
+      },
+    };
+  }
+
+  /** The lanes' names above their lanes, at the left. */
+  private above(view: LaneView, from: number): CustomSeriesOption {
+    return {
+      type: "custom", silent: true, encode: { y: 0 }, data: view.names.map((_, lane) => [lane]), tooltip: { show: false },
+      renderItem: (params, api) => {
+        const area = params.coordSys as unknown as { x: number; y: number; width: number; height: number };
+        const lane = Number(api.value(0));
+        const [, middle = 0] = api.coord([from, lane]);
+        const top = middle - this.lane / 2;
+        if (top < area.y - 1 || top + NAME_PX > area.y + area.height) return null;
+        const note = this.lane - NAME_PX >= WORDS_PX ? view.notes?.[lane] : undefined;
+        const text = [view.names[lane], note].filter((part) => part !== undefined).join(" · ");
+        return {
+          type: "text", style: {
+            text, x: area.x + 2, y: top + 2, width: area.width - 4, overflow: "truncate", ellipsis: "…", fill: this.colours.text,
+            fontWeight: view.heads?.has(lane) ? "bold" : "normal",
+          },
+        };
       },
     };
   }

@@ -1,12 +1,12 @@
 // RelQueries over time: a lane for each with waiting, core and tail, as they are or as they were in the last minutes; and the
 // decisions of those minutes, each in a sentence.
 
-import { firstArrival, firstWindow, laneWords, lanesAt } from "../core/live/lanes";
+import { firstArrival, firstWindow, hasTenants, laneWords, lanesAt, within } from "../core/live/lanes";
 import type { LiveModel } from "../core/live/model";
 import { detail, title } from "../core/live/names";
 import { Replay, SPEEDS } from "../core/live/replay";
 import { sentence } from "../core/live/sentences";
-import { periods, span } from "../core/live/words";
+import { ago, periods, since, span } from "../core/live/words";
 import { t } from "../text";
 import { LaneBox } from "./lane-box";
 import { make, section } from "./make";
@@ -14,11 +14,6 @@ import { make, section } from "./make";
 /** Between two drawings of a replay. */
 const PLAY_MS = 100;
 const DECISIONS_SHOWN = 12;
-
-/** A time beside another in words. */
-export function ago(us: number, now: number): string {
-  return us >= now - 500 ? t.live.now : `−${span(now - us)}`;
-}
 
 /** The lanes. */
 export class Lanes {
@@ -33,8 +28,12 @@ export class Lanes {
     make("div", { class: "line", role: "group", "aria-label": t.live.replayOf },
       this.play, make("label", { for: "replay-at" }, t.live.replayTime), this.place, make("label", { for: "replay-speed" }, t.live.replaySpeed), this.speed, this.live, this.said),
   );
+  private readonly showAll = make("button", { type: "button", id: "lanes-show-all" }, t.live.showAll);
+  private readonly left = make("span", { class: "quiet" });
+  /** What is left out at first. */
+  private readonly leftOut = make("p", { class: "line" }, this.left, this.showAll);
   readonly host = section(
-    "live-bars", t.live.lanes, this.box.host,
+    "live-bars", t.live.lanes, make("p", { class: "quiet" }, t.live.what), this.box.host, this.leftOut,
     make("h3", { id: "decisions-title" }, t.live.decisions), this.decisions,
   );
   private readonly replay = new Replay();
@@ -45,6 +44,8 @@ export class Lanes {
     this.speed.value = String(this.replay.speed);
     this.decisions.setAttribute("aria-labelledby", "decisions-title");
     this.decisions.tabIndex = 0;
+    this.box.onZoom = () => this.act(() => undefined);
+    this.showAll.addEventListener("click", () => this.box.showAll());
     this.play.addEventListener("click", () => this.toggle());
     this.live.addEventListener("click", () => this.act(() => this.replay.follow()));
     this.place.addEventListener("input", () => this.act(() => this.seek()));
@@ -60,21 +61,27 @@ export class Lanes {
     const time = this.replay.time(now);
     const bars = model.bars();
     const first = firstArrival(bars, now);
-    const ofAll = model.hello?.visible_to === "all";
-    const lanes = lanesAt(bars, time, ofAll);
+    const ofAll = hasTenants(bars, model.hello?.visible_to === "all");
+    const isWhole = !this.replay.isLive || this.box.isZoomed;
+    const window = isWhole ? { from: first, to: Math.max(now, first + 1) } : firstWindow(bars, now);
+    // Lanes of earlier work would be empty in what is shown at first, and take the others' room.
+    const shown = isWhole ? bars : within(bars, window, now);
+    const lanes = lanesAt(shown, time, ofAll);
+    this.leftOut.hidden = shown.length === bars.length;
+    this.left.textContent = t.live.earlierLanes(bars.length - shown.length);
     const view = {
       ...lanes, from: first, to: Math.max(now, first + 1), unit: t.live.beforePresent, axis: (us: number) => ago(us, now), origin: now,
       words: (lane: number) => { const bar = lanes.bars[lane]; return bar ? laneWords(bar) : []; },
       ...(this.replay.isLive ? {} : { at: time }),
-      window: this.replay.isLive ? firstWindow(bars, now) : { from: first, to: Math.max(now, first + 1) },
+      window,
     };
-    const rows = () => lanes.bars.map((bar) => [
+    const rows = () => lanesAt(bars, time, ofAll).bars.map((bar) => [
       ofAll ? `${bar.tenant}: ${title(bar)}` : title(bar), detail(bar),
       bar.failed > 0 ? t.live.rowsFailed(bar.rows, bar.failed) : bar.rows, periods(bar, time), t.live.periods[bar.period],
     ]);
     this.box.draw(view, rows, t.live.noLanes);
     this.tell(time, now, first);
-    this.decide(model, time, now);
+    this.decide(model, time, now, ofAll);
   }
 
   private tell(time: number, now: number, first: number): void {
@@ -87,10 +94,12 @@ export class Lanes {
     this.said.textContent = t.live.shows(words);
   }
 
-  private decide(model: LiveModel, time: number, now: number): void {
+  private decide(model: LiveModel, time: number, now: number, ofAll: boolean): void {
     const shown = model.decisions.filter((one) => one.at_us <= time).slice(-DECISIONS_SHOWN).reverse();
+    // Of one's own relQueries alone nothing of another's is told but that it is another's.
+    const isNamed = ofAll || model.hello?.visible_to !== "all";
     const none = make("li", { class: "quiet" }, t.live.noDecisions);
-    const items = shown.map((one) => make("li", {}, make("span", { class: "quiet" }, `${ago(one.at_us, now)} `), sentence(one)));
+    const items = shown.map((one) => make("li", {}, make("span", { class: "quiet" }, `${since(one.at_us, now)}: `), sentence(one, isNamed)));
     this.decisions.replaceChildren(...(items.length > 0 ? items : [none]));
   }
 

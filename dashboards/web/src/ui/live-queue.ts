@@ -31,7 +31,7 @@ export class Queue {
 function statusRow(one: RelQueryStatus, isFleet: boolean, reasons: string[]): HTMLElement {
   const { waiting, prefilling, running, submitted } = one.rows;
   const rows = t.live.queueRows(running, prefilling + waiting, submitted);
-  const renewed = one.is_new ? t.live.renewed : t.live.reused;
+  const renewed = one.is_new ? t.live.renewed : t.live.isReused;
   const why = make("span", { title: reasons.slice(1).join("\n") }, reasons[0] ?? "");
   const tenant = one.tenant === "you" ? "" : ` ${one.tenant}`;
   const name = make("span", { title: detail(one) }, `${title(one)}${tenant}`);

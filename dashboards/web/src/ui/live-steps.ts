@@ -2,12 +2,15 @@
 // words; while one is chosen the timeline stands still.
 
 import type { Step } from "../core/live/events";
+import { batchRuns, batchWords } from "../core/live/batches";
 import type { LiveModel } from "../core/live/model";
-import { delta, describe, plainReason, span } from "../core/live/words";
+import { title } from "../core/live/names";
+import { delta, describe, plainReason, since, span } from "../core/live/words";
 import { t } from "../text";
 import { legend, make, section } from "./make";
 
 const STEPS_SHOWN = 120;
+const RUNS_SHOWN = 6;
 const KEYS: Record<string, (at: number, last: number) => number> = {
   ArrowLeft: (at) => at - 1,
   ArrowRight: (at) => at + 1,
@@ -26,8 +29,9 @@ export class Timeline {
   private readonly words = make("div", { class: "step", "aria-live": "polite" });
   private readonly state = make("p", { class: "quiet", id: "live-steps-help" });
   private readonly follow = make("button", { type: "button" }, t.live.follow);
+  private readonly runs = make("ol", { class: "decisions", id: "batches", "aria-labelledby": "live-timeline", tabindex: "0" });
   readonly host = section(
-    "live-timeline", t.live.steps,
+    "live-timeline", t.live.batches, this.runs,
     legend((["prefill", "decode", "mixed", "failed"] as const).map((kind) => [kind, t.live.legend[kind]] as const)),
     this.list, make("div", { class: "line" }, this.follow, this.state), this.words,
   );
@@ -45,6 +49,8 @@ export class Timeline {
 
   /** Shows the last steps, unless one is being looked at. */
   draw(model: LiveModel, isFleet: boolean): void {
+    this.runs.hidden = isFleet;
+    this.tell(model);
     if (this.chosen !== undefined) return;
     if (isFleet) {
       this.state.textContent = t.live.stepsOfReplicas;
@@ -58,6 +64,14 @@ export class Timeline {
     this.state.textContent = this.shown.length > 0
       ? t.live.lastSteps(this.shown.length, span(most))
       : t.live.noSteps;
+  }
+
+  /** The last batches in sentences. */
+  private tell(model: LiveModel): void {
+    const names = new Map(model.bars().map((bar) => [bar.id, title(bar)]));
+    const items = batchRuns(model.steps, RUNS_SHOWN).map((run) =>
+      make("li", {}, make("span", { class: "quiet" }, `${since(run.end_us, model.now)}: `), batchWords(run, (id) => names.get(id))));
+    this.runs.replaceChildren(...(items.length > 0 ? items : [make("li", { class: "quiet" }, t.live.noBatch)]));
   }
 
   private step(number: number | undefined): Step | undefined {
@@ -94,14 +108,14 @@ export class Timeline {
   }
 
   private say(step: Step | undefined): void {
-    const lines = step ? describe(step) : [t.live.chooseStep];
-    this.words.replaceChildren(...lines.map((line, place) => make(place === 0 ? "b" : "p", {}, line)));
+    if (!step) return this.words.replaceChildren(make("span", { class: "quiet" }, t.live.chooseStep));
+    this.words.replaceChildren(...describe(step).map((line, place) => make(place === 0 ? "b" : "p", {}, line)));
   }
 }
 
 function column(step: Step, most: number): HTMLElement {
   const traded = delta(step);
-  const words = `${step.step}, ${t.live.kinds[step.kind]}, ${span(step.took_us)}, ${plainReason(step.reason)}${traded ? `, ${traded}` : ""}`;
+  const words = `${step.step}, ${t.live.kinds[step.kind]}, ${span(step.took_us)}, ${plainReason(step.reason, step.kind)}${traded ? `, ${traded}` : ""}`;
   const one = make("div", {
     id: `live-step-${step.step}`, "data-step": String(step.step), role: "option", "aria-selected": "false", "aria-label": words,
   });

@@ -3,11 +3,13 @@
 
 import { Activity } from "lucide";
 
+import { batchRuns, batchWords } from "../core/live/batches";
 import { LiveModel } from "../core/live/model";
+import { title } from "../core/live/names";
 import { plainName, policyFacts, policyName } from "../core/live/policy";
 import { hitRate } from "../core/live/summary";
 import type { Counts } from "../core/live/wire";
-import { span } from "../core/live/words";
+import { plainDecision } from "../core/live/words";
 import { modelsOf } from "../core/models";
 import { type Source, stream } from "../net/live";
 import { count, percent, t } from "../text";
@@ -19,7 +21,7 @@ import { Queue } from "./live-queue";
 import { Timeline } from "./live-steps";
 import { KvMemory, Shares, curves, tiles } from "./live-memory";
 import { WhatIfForm } from "./live-what-if";
-import { empty, make } from "./make";
+import { empty, make, section } from "./make";
 
 const DRAW_MS = 250;
 /** The first frame tells what ran before; a server that has nothing to tell sends none for so long. */
@@ -30,6 +32,12 @@ export class LiveView {
   private readonly host = element("live", HTMLElement);
   private readonly model = new LiveModel();
   private readonly state = make("p", { class: "quiet", role: "status" });
+  private readonly now = make("p", { id: "live-counts" });
+  private readonly told = make("dl", { id: "live-told" });
+  /** How it stands, in sentences. */
+  private readonly summary = section(
+    "live-now", t.live.nowTitle, this.now, this.told,
+  );
   private readonly tiles = make("div", { class: "tiles" });
   private readonly facts = make("dl", {});
   private readonly curves = make("div", { class: "curves" });
@@ -58,8 +66,9 @@ export class LiveView {
     this.host.classList.add("live");
     this.which.addEventListener("change", () => this.look(this.which.value));
     this.details.append(this.lanes.host, this.timeline.host, this.queue.host, this.memory.host, this.shares.host, this.whatIf.host);
-    this.details.hidden = this.idle.hidden = true;
-    this.host.replaceChildren(this.state, this.chooser, this.tiles, this.idle, this.details, this.facts, this.curves);
+    this.summary.classList.add("now");
+    this.details.hidden = this.idle.hidden = this.summary.hidden = true;
+    this.host.replaceChildren(this.chooser, this.state, this.summary, this.tiles, this.idle, this.details, this.facts, this.curves);
   }
 
   /** Starts or stops. */
@@ -124,26 +133,16 @@ export class LiveView {
   private drawAll(): void {
     const { model } = this;
     const { hello, snapshot } = model;
-    const recent = hitRate(model.points);
-    const overall = snapshot && snapshot.prompt_tokens > 0 ? snapshot.prefix_hit_tokens / snapshot.prompt_tokens : undefined;
-    const share = (part: number | undefined) => (part === undefined ? "–" : percent(part, 1));
-    const last = model.steps.at(-1);
-    tiles(this.tiles, [
-      [t.live.policy, policyName(hello, snapshot)],
-      [t.live.here, `${(snapshot?.relqueries.length ?? 0) + (snapshot?.others.relqueries ?? 0)}`],
-      [t.live.rowsRunning, `${snapshot?.rows_running ?? 0}`],
-      [t.live.rowsWaiting, `${snapshot?.rows_waiting ?? 0}`],
-      recent === undefined ? [t.live.hitsOverall, share(overall)] : [t.live.hitsRecent, share(recent)],
-      [t.live.lastStep, last ? `${t.live.kinds[last.kind]} ${span(last.took_us)}` : "–"],
-      ...(model.lost > 0 ? [[t.live.stepsLost, `${model.lost}`] as const] : []),
-    ]);
+    const here = (snapshot?.relqueries.length ?? 0) + (snapshot?.others.relqueries ?? 0);
+    this.tell(here);
     if (hello) fillList(this.facts, policyFacts(hello, snapshot));
     const isFleet = hello?.backend === "fleet";
     const isIdle = model.steps.length === 0 && model.bars().length === 0 && (snapshot?.others.relqueries ?? 0) === 0;
     // Before the first frame nobody knows whether something ran.
     const isKnown = snapshot !== undefined || this.isGreeted;
     this.idle.hidden = !isIdle || !isKnown;
-    this.details.hidden = this.curves.hidden = isIdle || !isKnown;
+    this.details.hidden = this.curves.hidden = this.summary.hidden = isIdle || !isKnown;
+    this.tiles.hidden = true;
     this.lanes.draw(model);
     this.timeline.draw(model, isFleet);
     this.queue.draw(snapshot, hello, (id) => model.reasons(id));
@@ -152,9 +151,27 @@ export class LiveView {
     curves(this.curves, model.points);
   }
 
+  /** How it stands, and the last batch with its reason. */
+  private tell(here: number): void {
+    const { hello, snapshot, steps, points, lost } = this.model;
+    const { rows_running = 0, rows_waiting = 0, prompt_tokens = 0, prefix_hit_tokens = 0 } = snapshot ?? {};
+    this.now.textContent = here > 0 ? `${t.live.hereNow(here)}${t.live.runNow(rows_running, rows_waiting)}` : t.live.nothingNow;
+    const [run] = batchRuns(steps, 1);
+    const name = (id: string) => this.model.bars().filter((bar) => bar.id === id).map(title)[0];
+    const recent = hitRate(points);
+    const reused = recent ?? (prompt_tokens > 0 ? prefix_hit_tokens / prompt_tokens : undefined);
+    fillList(this.told, [
+      [t.live.lastBatch, hello?.backend === "fleet" ? t.live.stepsOfReplicas : run ? batchWords(run, name) : t.live.noBatch],
+      [t.live.order, policyName(hello, snapshot)],
+      ...(reused === undefined ? [] : [[t.live.reused, t.live.reusedOf(percent(reused, 1), recent !== undefined)] as [string, string]]),
+      ...(lost > 0 ? [[t.live.stepsLost, count(lost)] as [string, string]] : []),
+    ]);
+  }
+
   /** What `GET /v1/scheduler` tells: counts, and no more. */
   private fallBack(counts: Counts): void {
-    this.details.hidden = this.idle.hidden = true;
+    this.details.hidden = this.idle.hidden = this.summary.hidden = true;
+    this.tiles.hidden = false;
     const hits = counts.prompt_tokens > 0 ? counts.prefix_hit_tokens / counts.prompt_tokens : 0;
     tiles(this.tiles, [
       [t.live.policy, plainName(counts.policy)],
@@ -167,7 +184,7 @@ export class LiveView {
     const blocks = counts.kv_blocks;
     fillList(this.facts, [
       [t.live.blocks, t.live.blocksNow(blocks.used, blocks.cached, blocks.free, blocks.total)],
-      [t.live.lastDecision, counts.last_decision || t.live.noDecision],
+      [t.live.lastDecision, counts.last_decision ? plainDecision(counts.last_decision) : t.live.noDecision],
     ]);
   }
 }

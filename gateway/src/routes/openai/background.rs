@@ -95,10 +95,10 @@ impl BackgroundReader {
         let why = match background::last_reply(&self.app, self.tenant, &self.id).await {
             Ok(Some(reply)) => return Some(self.events.end(&reply)),
             // A server that shuts down has not ended it: it is told at the next one.
-            Ok(None) | Err(RequestError::NoDatabase) if self.app.runtime.is_draining() => {
+            Ok(None) | Err(RequestError::NoDatabase(_)) if self.app.runtime.is_draining() => {
                 RequestError::ShuttingDown
             }
-            Ok(None) | Err(RequestError::NoDatabase) => return None,
+            Ok(None) | Err(RequestError::NoDatabase(_)) => return None,
             Err(error) => error,
         };
         Some(self.events.error(&why))

@@ -8,6 +8,7 @@ use ir::catalogue::{Answer, Catalogue, Guide, SharedCall};
 use ir::{Cell, Plan};
 use serving::error::RequestError;
 use serving::intake::{OpenTo, TemplateRows};
+use serving::label::Label;
 use serving::model::{Model, Runs};
 use store::ResultKey;
 
@@ -24,6 +25,8 @@ use crate::wire::sampling::Sampling;
 pub const ANSWERS_MAX: u64 = 32;
 /// What stands where a text would: the paper's, but for the empty one, which no prompt may have.
 pub const CONTENT_FREE: [&str; 3] = ["N/A", "[MASK]", "..."];
+/// What these rows go by in the live view, where their caller would otherwise see rows that nobody asked for.
+const CALIBRATION: &str = "calibration of labels";
 
 /// What the calls of one relQuery share, and the constraint they came with.
 pub type CallGroup = (SharedCall, Option<Constraint>);
@@ -81,7 +84,7 @@ pub fn content_free_parts(
         if let Some((_, error)) = failed.pop() {
             return Err(error);
         }
-        parts.push(TemplateRows { open: None, ..part });
+        parts.push(TemplateRows { open: None, label: Label::of_client(CALIBRATION), ..part });
     }
     Ok(parts)
 }

@@ -323,7 +323,7 @@ mod tests {
         let plain = |id: u32, text: &str, logprob| PromptToken { bytes: None, ..token(id, text, logprob) };
         let told = |first: &str, text: &str| {
             let tokens = [plain(5, first, None), plain(6, "b", Some(-3.0)), plain(7, "c", Some(-1.0))];
-            let told = scored(tokens.iter(), text, 0);
+            let told = scored(tokens.iter(), text, 0, false);
             (told.tokens, told.text_offset)
         };
         let check = |found: (Vec<String>, Vec<usize>), first: &str, offsets: [usize; 3]| {

@@ -3,8 +3,9 @@
 import { t } from "../../text";
 import type { Period } from "./events";
 import type { Bar } from "./model";
-import { detail, title } from "./names";
+import { detail, noun, title } from "./names";
 import { segments } from "./summary";
+import { span } from "./words";
 
 /** A stretch in a lane. */
 export interface Piece {
@@ -18,6 +19,8 @@ export interface Piece {
 export interface LaneData {
   /** The lanes, from the top. */
   names: string[];
+  /** A second line below each name, where lanes are high enough. */
+  notes?: string[];
   /** Lanes that are the headings of those below them. */
   heads?: ReadonlySet<number>;
   pieces: Piece[];
@@ -36,9 +39,29 @@ export function asAt(bar: Bar, time: number): Bar | undefined {
   return { ...bar, started_us, prefilled_us: known(bar.prefilled_us), end_us: undefined, period };
 }
 
+/** Whether relQueries of several tenants are shown: of one alone every name would begin alike. */
+export function hasTenants(bars: readonly Bar[], ofAll: boolean): boolean {
+  return ofAll && bars.some(({ tenant }) => tenant !== bars[0]?.tenant);
+}
+
 /** What a lane is called: its tenant stands first where there are several. */
 export function laneName(bar: Bar, ofAll: boolean): string {
   return ofAll ? `${bar.tenant}: ${title(bar)}` : title(bar);
+}
+
+/** What stands below a lane's name: how much it is, and how long it took or has taken. */
+function laneNote(bar: Bar, time: number): string {
+  const of = bar.end_us === undefined ? t.live.laneSoFar : t.live.laneTook;
+  return of(bar.rows, noun(bar, bar.rows), span((bar.end_us ?? Math.max(time, bar.arrival_us)) - bar.arrival_us));
+}
+
+/** The lowest a lane is, and the highest: few use the room there is, many share it. */
+const LEAST_PX = 22;
+const MOST_PX = 60;
+
+/** How high each of so many lanes is in a room of so many pixels. */
+export function laneHeight(lanes: number, room: number): number {
+  return Math.min(MOST_PX, Math.max(LEAST_PX, Math.floor(room / Math.max(1, lanes))));
 }
 
 /** The lanes of bars at a time, the one that came last at the top. */
@@ -46,7 +69,8 @@ export function lanesAt(bars: readonly Bar[], time: number, ofAll: boolean): Lan
   const shown = bars.flatMap((bar) => asAt(bar, time) ?? []);
   const pieces = shown.flatMap((bar, lane) => segments(bar, time).map(({ kind, from, to }) => ({ lane, from, to, kind })));
   const from = Math.min(time, ...shown.map((bar) => bar.arrival_us));
-  return { names: shown.map((bar) => laneName(bar, ofAll)), pieces, from, to: Math.max(time, from + 1), bars: shown };
+  const names = shown.map((bar) => laneName(bar, ofAll));
+  return { names, notes: shown.map((bar) => laneNote(bar, time)), pieces, from, to: Math.max(time, from + 1), bars: shown };
 }
 
 /** The first arrival that is known; `now` where none is. */
@@ -54,21 +78,35 @@ export function firstArrival(bars: readonly Bar[], now: number): number {
   return Math.min(now, ...bars.map((bar) => bar.arrival_us));
 }
 
-/** What is shown at first of the last minutes. */
+/** The longest stretch that is shown at first. */
 const WINDOW_US = 60e6;
+
+/** A pause that parts one stretch of work from the one before: at least so long, and as long as all that came after it. */
+const PAUSE_US = 500e3;
 
 /** Around what ended, so much of it; and the shortest stretch that is shown. */
 const MARGIN = 0.05;
 const LEAST_US = 200e3;
 
-/** The stretch that is shown at first: the work of the last minute, or all work where nothing happened in that. */
+/** The stretch that is shown at first: the last work, back to a long pause, so that short relQueries are no slivers in idle time. */
 export function firstWindow(bars: readonly Bar[], now: number): { from: number; to: number } {
   const first = firstArrival(bars, now);
-  const late = bars.filter((bar) => (bar.end_us ?? now) > now - WINDOW_US);
-  const from = late.length === 0 ? first : Math.max(firstArrival(late, now), now - WINDOW_US);
-  const to = Math.max(from, ...(late.length === 0 ? bars : late).map((bar) => bar.end_us ?? now));
+  const end = (bar: Bar) => bar.end_us ?? now;
+  const newest = [...bars].sort((a, b) => end(b) - end(a));
+  const to = newest[0] ? end(newest[0]) : now;
+  let from = to;
+  for (const bar of newest) {
+    if (from - end(bar) > Math.max(PAUSE_US, to - from)) break;
+    from = Math.min(from, bar.arrival_us);
+  }
+  from = Math.max(from, to - WINDOW_US);
   const margin = Math.max(MARGIN * (to - from), (LEAST_US - (to - from)) / 2);
   return { from: Math.max(first, from - margin), to: Math.max(first + 1, Math.min(now, to + margin)) };
+}
+
+/** Those that have something in a stretch of time. */
+export function within(bars: readonly Bar[], { from, to }: { from: number; to: number }, now: number): Bar[] {
+  return bars.filter((bar) => bar.arrival_us <= to && (bar.end_us ?? now) >= from);
 }
 
 /** A lane in words, for those who point at it. */

@@ -19,6 +19,16 @@ export function span(us: number): string {
   return `${decimal(us / 1e6, Math.abs(us) < 1e7 ? 2 : 1)} s`;
 }
 
+/** A time beside the present in words. */
+export function ago(us: number, now: number): string {
+  return us >= now - 500 ? t.live.now : `−${span(now - us)}`;
+}
+
+/** How long ago something was, for a line of a list. */
+export function since(us: number, now: number): string {
+  return us >= now - 500 ? t.live.now : t.live.ago(span(now - us));
+}
+
 /** The periods of a bar in words. */
 export function periods(bar: Bar, now: number): string {
   const parts = segments(bar, now).map(({ kind, from, to }) => `${t.live.periods[kind]} ${span(to - from)}`);
@@ -35,10 +45,21 @@ export function delta(step: Step): string | undefined {
 }
 
 const REASONS: Readonly<Record<string, string>> = t.live.reasons;
+const BOTH: keyof typeof t.live.reasons = "decodes with a chunk of prompts";
 
 /** Why a step was as it was. */
-export function plainReason(reason: string): string {
+export function plainReason(reason: string, kind?: Step["kind"]): string {
+  // One reason stands for every step that may take prompts beside answers, whichever of them there were.
+  const isBoth = reason === BOTH;
+  if (isBoth && kind === "prefill") return t.live.onlyPrompts;
+  if (isBoth && kind === "decode") return t.live.onlyAnswers;
   return REASONS[reason] ?? reason;
+}
+
+/** The reason in a decision as the server tells it to programs (`step 6: nothing waits; front relQuery …`), in plain words. */
+export function plainDecision(decision: string): string {
+  const [, reason] = /^step \d+: ([^;]+)/.exec(decision) ?? [];
+  return reason === undefined ? decision : plainReason(reason.trim());
 }
 
 /** A step in lines: what a person reads who stops at it. */
@@ -50,7 +71,7 @@ export function describe(step: Step): string[] {
   if (decode_rows > 0) parts.push(t.live.stepDecodes(decode_rows));
   if (step.draft_tokens) parts.push(t.live.stepDrafts(step.draft_tokens));
   if (step.preempted) parts.push(t.live.stepPreempted(step.preempted));
-  lines.push(parts.join("; "), t.live.why(plainReason(step.reason)));
+  lines.push(parts.join("; "), t.live.why(plainReason(step.reason, step.kind)));
   const traded = delta(step);
   if (traded) lines.push(`${traded} (Eq. 15-17)`);
   if (candidate) {
