@@ -82,7 +82,8 @@ fn subjects() -> Vec<Subject> {
         let cpu = Cpu::with_isa(threads, isa).expect("threads start");
         let limits = Limits::measure(&cpu);
         let limit = match format {
-            Format::Q8 | Format::Q8Wide | Format::Q4 => limits.int8,
+            Format::Q8 | Format::Q8Wide => limits.of_eight_bits(),
+            Format::Q4 => limits.int8,
             Format::Plain(_) => limits.bf16,
         };
         Subject { name, cpu, format, limit: limit.unwrap_or(limits.single) }

@@ -142,10 +142,7 @@ pub fn measure(
     let model = engine.executor.model();
     let cpu = Cpu::with_isa(Some(model.threads()), model.cpu().isa())?;
     let limits = Limits::measure(&cpu);
-    let products = match engine.info.quantize {
-        Some(Quantize::Q8 | Quantize::Q8Wide | Quantize::Q4) => limits.int8,
-        Some(Quantize::Fp8) | None => limits.bf16.filter(|_| engine.info.dtype == Dtype::Bf16),
-    };
+    let products = products(&limits, engine.info.quantize, engine.info.dtype);
     let mut text = format!(
         "{:?}, {} threads: reads {:.1} GB/s, products {:.0} GFLOP/s in f32",
         cpu.isa(),
@@ -159,6 +156,9 @@ pub fn measure(
     if let Some(rate) = limits.int8 {
         let _ = write!(text, ", {:.0} in int8", rate / 1e9);
     }
+    if let Some(rate) = limits.int8_unit {
+        let _ = write!(text, ", {:.0} in int8 on the matrix unit", rate / 1e9);
+    }
     let config = measured(engine, settings);
     let context = engine.info.context_max.0 as usize;
     let room = (engine.info.kv_blocks * engine.info.block_tokens) as usize;
@@ -167,7 +167,7 @@ pub fn measure(
         scheduler: Scheduler::new(config, CostModel::default())?,
         executor: &mut engine.executor,
         limits,
-        products: products.unwrap_or(limits.single),
+        products,
         clock: Clock::start(),
         next: 0,
     };
@@ -182,6 +182,16 @@ pub fn measure(
         text += &harness.line(case, vocab, choice.rounds)?;
     }
     Ok(text)
+}
+
+/// Operations per second of the instructions that products take with weights that are kept so.
+fn products(limits: &Limits, quantize: Option<Quantize>, dtype: Dtype) -> f64 {
+    let rate = match quantize {
+        Some(Quantize::Q8 | Quantize::Q8Wide) => limits.of_eight_bits(),
+        Some(Quantize::Q4) => limits.int8,
+        Some(Quantize::Fp8) | None => limits.bf16.filter(|_| dtype == Dtype::Bf16),
+    };
+    rate.unwrap_or(limits.single)
 }
 
 fn cases() -> Vec<RowsCase> {
@@ -302,6 +312,16 @@ mod tests {
     use gateway::config::Config;
 
     use super::*;
+
+    #[test]
+    fn weights_have_the_limit_of_the_instructions_that_multiply_them() {
+        let limits =
+            Limits { read: 1.0, single: 2.0, bf16: Some(3.0), int8: Some(4.0), int8_unit: Some(5.0) };
+        let of = |quantize| products(&limits, quantize, Dtype::Bf16);
+        let found = [None, Some(Quantize::Q8), Some(Quantize::Q8Wide), Some(Quantize::Q4)].map(of);
+        assert_eq!(found, [3.0, 5.0, 5.0, 4.0]);
+        assert_eq!(products(&limits, None, Dtype::F32), 2.0);
+    }
 
     #[test]
     fn every_case_of_the_demo_model_is_a_fraction_of_a_limit_or_does_not_fit() {

@@ -182,6 +182,8 @@ mod tests {
             assert!(mean.is_some_and(|mean| mean < mean_max) && divergence_max < most, "{table}");
         }
         assert!(lines[1].size < 0.6 * lines[0].size && lines[2].size < 0.6 * lines[0].size, "{table}");
+        // Wider groups have fewer scales.
+        assert!(lines[2].size < lines[1].size, "{table}");
     }
 
     #[test]

@@ -130,8 +130,8 @@ fn keys_and_values_follow_the_weights_unless_told_and_their_type_is_of_the_revis
 #[test]
 fn weights_in_eight_bits_take_little_more_than_half_of_bf16_and_are_another_revision() {
     let mut synthetic = Synthetic { dtype: Dtype::Bf16, ..Synthetic::tiny(Family::Llama, 1) };
-    let config = &mut synthetic.config; // of extents that fill panels
-    (config.hidden, config.embedding, config.intermediate, config.head_dim) = (64, 64, 128, 16);
+    let config = &mut synthetic.config; // of extents that fill panels, and wide groups
+    (config.hidden, config.embedding, config.intermediate, config.head_dim) = (64, 64, 256, 16);
     let folder = written(&synthetic);
     let load = |quantize| {
         load_dir(folder.path(), &EngineConfig { quantize, ..small() }, &Arc::default()).expect("valid")
@@ -142,6 +142,7 @@ fn weights_in_eight_bits_take_little_more_than_half_of_bf16_and_are_another_revi
     assert!(revision(&stored) != revision(&q8) && revision(&stored) != revision(&wide));
     assert_ne!(revision(&q8), revision(&wide));
     let bytes = |engine: &Engine| engine.executor.model().step_bytes() as f64;
+    assert!(bytes(&wide) < bytes(&q8), "wider groups have fewer scales");
     for engine in [q8, wide] {
         let share = bytes(&engine) / bytes(&stored);
         assert!((0.5..0.6).contains(&share), "{}: {share}", engine.info.kept_as());

@@ -163,7 +163,13 @@ impl Loader<'_> {
                 }
                 _ => Some(Format::Q8),
             },
-            Some(Quantize::Q8Wide) => Some(Format::Q8Wide),
+            Some(Quantize::Q8Wide) => match self.blocks(modules)? {
+                // As tensors they would be rounded to bf16 first.
+                Some(parts) if are_of_eight_bits(&parts) => {
+                    return Ok(cpu.pack_blocks_wide(&parts, biases, activation));
+                }
+                _ => Some(Format::Q8Wide),
+            },
             Some(Quantize::Q4) => match self.blocks(modules)? {
                 Some(parts) if are_of_eight_bits(&parts) || parts.iter().all(BlockMatrix::has_four_bits) => {
                     return Ok(cpu.pack_blocks(&parts, biases, activation));

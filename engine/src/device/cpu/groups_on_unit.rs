@@ -3,7 +3,7 @@
 //!
 //! The unit reads panels and rows as they lie for vectors, sums of a group are exact on both, and both scale them with
 //! the same operations in the same order. So a row has the same bits from either, in whatever batch it is, and weights
-//! are in memory once; which of both multiplies is a matter of time alone, and is timed where there is a choice.
+//! are in memory once; which of both multiplies is a matter of time alone, and both are timed where there is a choice.
 
 use std::hint::black_box;
 use std::marker::PhantomData;
@@ -21,76 +21,140 @@ use super::layout::groups::{
     Block, DEPTH_BLOCK, EMPTY, GROUPS, ROWS_MAX, UNIT_STEP, WIDE_GROUP_MAX, depth_block, panel_bytes,
 };
 use super::layout::tiles::{ROWS_MAX as UNIT_ROWS_MAX, TILE, full_blocks, tile_count};
-use super::limits::best;
+use super::limits::best_of;
 use super::product::{Kernel, Next, Order, Steps};
 
-/// Sums of more inputs than these take a piece of all panels after the other: the activations of a task's 512 rows are
-/// then more than a megabyte and a half.
+/// Sums of more inputs than these take a piece of several panels after the other: the activations of a task's 512 rows
+/// are then more than a megabyte and a half.
 const PANEL_INPUTS_MAX: usize = 2560;
 
 /// Whether so many rows meet weights in groups of `group` inputs on the unit.
 pub(super) fn is_taken(isa: Isa, group: usize, rows: usize) -> bool {
-    rows >= TILE && has_choice(isa, group) && is_faster(group)
+    takes((isa, group), rows, amx::multiplies_bytes, || trial_times(group))
 }
 
 /// Times the ways to multiply groups of `group` inputs, where there are several and none has been timed: products that
 /// follow know the faster.
 pub(super) fn choose(isa: Isa, group: usize) {
-    if has_choice(isa, group) {
-        is_faster(group);
+    if has_choice((isa, group), amx::multiplies_bytes) {
+        trial_times(group);
     }
 }
 
-/// Whether the unit can multiply such groups too.
-fn has_choice(isa: Isa, group: usize) -> bool {
-    isa == Isa::Amx && group.is_multiple_of(UNIT_STEP) && amx::multiplies_bytes()
+/// [`is_taken`] where the unit multiplies bytes or not, and both ways take so long. Fewer rows than a tile has, as of
+/// most decode steps, stay with vectors: reading weights is what takes long there.
+fn takes(
+    kind: (Isa, usize),
+    rows: usize,
+    multiplies_bytes: impl FnOnce() -> bool,
+    times: impl FnOnce() -> TrialTimes,
+) -> bool {
+    rows >= TILE && has_choice(kind, multiplies_bytes) && times().favour_unit(rows)
 }
 
-/// Whether the unit is faster than vectors, timed once for each size of groups.
-fn is_faster(group: usize) -> bool {
+/// Whether such groups can be multiplied on the unit too.
+fn has_choice((isa, group): (Isa, usize), multiplies_bytes: impl FnOnce() -> bool) -> bool {
+    isa == Isa::Amx && group.is_multiple_of(UNIT_STEP) && multiplies_bytes()
+}
+
+/// Seconds that both ways take with the same piece of a panel.
+#[derive(Clone, Copy, Debug)]
+struct TrialTimes {
+    /// The unit takes as long for one row as for all 16 of a tile.
+    unit_per_tile: f64,
+    vectors_per_row: f64,
+}
+
+impl TrialTimes {
+    /// Whether the unit is done with so many rows sooner.
+    fn favour_unit(self, rows: usize) -> bool {
+        tile_count(rows) as f64 * self.unit_per_tile < rows as f64 * self.vectors_per_row
+    }
+}
+
+/// How long this machine takes for groups of `group` inputs, measured once for each size.
+fn trial_times(group: usize) -> TrialTimes {
     const SIZES: usize = WIDE_GROUP_MAX / UNIT_STEP;
-    static FASTER: [OnceLock<bool>; SIZES] = [const { OnceLock::new() }; SIZES];
-    *FASTER[group / UNIT_STEP - 1].get_or_init(|| {
-        let shape = (group, groups::panel(Isa::Amx));
-        let [unit_us, vectors_us] = times::<Amx>(Isa::Amx, shape).map(|seconds| seconds * 1e6);
-        let on_unit = unit_us < vectors_us;
-        tracing::info!(group, unit_us, vectors_us, on_unit, "eight-bit products were timed");
-        on_unit
+    static TIMES: [OnceLock<TrialTimes>; SIZES] = [const { OnceLock::new() }; SIZES];
+    *TIMES[group / UNIT_STEP - 1].get_or_init(|| {
+        let times = Trial::new(Isa::Amx, group, groups::panel(Isa::Amx)).times::<Amx>();
+        let TrialTimes { unit_per_tile, vectors_per_row } = times;
+        let (unit_us, vectors_us) = (1e6 * unit_per_tile, 1e6 * vectors_per_row * TILE as f64);
+        let on_unit = times.favour_unit(TILE);
+        tracing::info!(group, unit_us, vectors_us, on_unit, "eight-bit products of 16 rows were timed");
+        times
     })
 }
 
-/// Seconds that a block of 32 rows takes with a piece of a panel of `width`, all in cache: on the unit, and by vectors.
-fn times<U: Unit>(isa: Isa, (group, width): (usize, usize)) -> [f64; 2] {
-    let (rows, inputs) = (UNIT_ROWS_MAX, depth_block(group));
-    // No zeros, on which the unit is faster. As a half, too, the byte twice is an ordinary number.
-    let number = 0x3Cu8;
-    let mut panels = Aligned::<u8>::zeros(panel_bytes(inputs, group, width));
-    panels.fill(number);
-    let block = Block { values: [number.cast_signed(); DEPTH_BLOCK], scales: [1.0; GROUPS], ..EMPTY };
-    let activations = vec![block; rows];
-    let operands = || Groups { isa, rows, inputs, group, width, activations: &activations, panels: &panels };
-    let on_unit = GroupsOnUnit { operands: operands(), unit: PhantomData::<fn() -> U> };
-    let blocks: [Vec<RowBlock>; 2] = [full_blocks(rows).collect(), row_blocks(rows, ROWS_MAX).collect()];
-    [time(&on_unit, &blocks[0], width), time(&operands(), &blocks[1], width)]
+/// What both ways are timed on: a block of rows that fills two tiles, and a piece of a panel, all in cache.
+struct Trial {
+    isa: Isa,
+    group: usize,
+    width: usize,
+    activations: Vec<Block>,
+    panels: Aligned<u8>,
 }
 
-/// Seconds of one kernel's pass over some row blocks.
-fn time(kernel: &dyn Kernel, blocks: &[RowBlock], width: usize) -> f64 {
-    /// Passes of a run: some hundred microseconds.
-    const PASSES: usize = 64;
-    let mut sums = Aligned::<f32>::zeros(UNIT_ROWS_MAX * width);
-    let steps = Steps { first: 0, count: kernel.depth() };
-    let seconds = best(|| {
+impl Trial {
+    const ROWS: usize = UNIT_ROWS_MAX;
+
+    fn new(isa: Isa, group: usize, width: usize) -> Self {
+        // No zeros, on which the unit is faster. As a half, too, the byte twice is an ordinary number.
+        const NUMBER: u8 = 0x3C;
+        let mut panels = Aligned::<u8>::zeros(panel_bytes(depth_block(group), group, width));
+        panels.fill(NUMBER);
+        let block = Block { values: [NUMBER.cast_signed(); DEPTH_BLOCK], scales: [1.0; GROUPS], ..EMPTY };
+        Self { isa, group, width, activations: vec![block; Self::ROWS], panels }
+    }
+
+    /// The product by vectors, and the blocks in which these take rows.
+    fn by_vectors(&self) -> (Groups<'_>, Vec<RowBlock>) {
+        let Self { isa, group, width, .. } = *self;
+        let (rows, inputs) = (Self::ROWS, depth_block(group));
+        let (activations, panels) = (&self.activations, &self.panels);
+        let kernel = Groups { isa, rows, inputs, group, width, activations, panels };
+        (kernel, row_blocks(rows, ROWS_MAX).collect())
+    }
+
+    /// The same on unit `U`.
+    fn on_unit<U: Unit>(&self) -> (GroupsOnUnit<'_, U>, Vec<RowBlock>) {
+        let (operands, _) = self.by_vectors();
+        (GroupsOnUnit { operands, unit: PhantomData::<fn() -> U> }, full_blocks(Self::ROWS).collect())
+    }
+
+    /// The sums of one panel, so many times over.
+    fn multiply(&self, kernel: &dyn Kernel, blocks: &[RowBlock], passes: usize, sums: &mut [f32]) {
+        let (steps, width) = (Steps { first: 0, count: kernel.depth() }, self.width);
         kernel.on_thread(&mut || {
-            for block in (0..PASSES).flat_map(|_| blocks) {
+            for block in (0..passes).flat_map(|_| blocks) {
                 let sums = &mut sums[block.first * width..][..block.rows * width];
                 // SAFETY: the caller's kernels are those of this machine.
                 unsafe { kernel.add(*block, 0, steps, sums, None) };
             }
         });
         black_box(&sums[..]);
-    });
-    seconds / PASSES as f64
+    }
+
+    /// Times both; `U` is the unit of this machine.
+    fn times<U: Unit>(&self) -> TrialTimes {
+        /// Passes of a run: some hundred microseconds.
+        const PASSES: usize = 64;
+        let ((unit, unit_blocks), (vectors, vector_blocks)) = (self.on_unit::<U>(), self.by_vectors());
+        let (mut unit_sums, mut vector_sums) = (self.sums(), self.sums());
+        let [unit_seconds, vector_seconds] = best_of([
+            &mut || self.multiply(&unit, &unit_blocks, PASSES, &mut unit_sums),
+            &mut || self.multiply(&vectors, &vector_blocks, PASSES, &mut vector_sums),
+        ]);
+        TrialTimes {
+            unit_per_tile: unit_seconds / (PASSES * tile_count(Self::ROWS)) as f64,
+            vectors_per_row: vector_seconds / (PASSES * Self::ROWS) as f64,
+        }
+    }
+
+    /// Room for sums, on cache lines as a product's.
+    fn sums(&self) -> Aligned<f32> {
+        Aligned::zeros(Self::ROWS * self.width)
+    }
 }
 
 /// Rounds rows of `inputs` as [`groups::quantise_rows`] does; behind them is as much as the unit reads there.

@@ -31,9 +31,10 @@ pub struct Limits {
     pub single: f64,
     /// The same on pairs of bf16; `None` where the device's kernels have no such instruction.
     pub bf16: Option<f64>,
-    /// The same on eight-bit integers, as fast as any kernel may multiply them, a matrix unit's too; `None` where the
-    /// device's kernels have no such instruction.
+    /// The same on eight-bit integers in vectors; `None` where the device's kernels have no such instruction.
     pub int8: Option<f64>,
+    /// The same on a matrix unit; `None` where none of the device's kernels multiplies integers on one.
+    pub int8_unit: Option<f64>,
 }
 
 impl Limits {
@@ -54,17 +55,20 @@ impl Limits {
             _ => kernels::pairs(isa)
                 .map(|(lanes, kernel)| rate(4.0 * (lanes * kernels::SUMS * kernels::TIMES) as f64, kernel)),
         };
-        let int8 = match isa {
-            Isa::Amx if amx::multiplies_bytes() => {
-                // SAFETY: as above, and the unit multiplies bytes.
-                Some(rate(matrix_unit_bytes::operations_in_place(TILE_TIMES) as f64, || unsafe {
-                    matrix_unit_bytes::multiply_in_place::<Amx>(TILE_TIMES);
-                }))
-            }
-            _ => kernels::bytes(isa)
-                .map(|(lanes, kernel)| rate(8.0 * (lanes * kernels::SUMS * kernels::TIMES) as f64, kernel)),
-        };
-        Self { read: read_rate(cpu), single, bf16, int8 }
+        let int8 = kernels::bytes(isa)
+            .map(|(lanes, kernel)| rate(8.0 * (lanes * kernels::SUMS * kernels::TIMES) as f64, kernel));
+        let int8_unit = (isa == Isa::Amx && amx::multiplies_bytes()).then(|| {
+            // SAFETY: as above, and the unit multiplies bytes.
+            rate(matrix_unit_bytes::operations_in_place(TILE_TIMES) as f64, || unsafe {
+                matrix_unit_bytes::multiply_in_place::<Amx>(TILE_TIMES);
+            })
+        });
+        Self { read: read_rate(cpu), single, bf16, int8, int8_unit }
+    }
+
+    /// The most that products with weights in eight bits may reach: those in four are multiplied in vectors alone.
+    pub fn of_eight_bits(&self) -> Option<f64> {
+        self.int8_unit.or(self.int8)
     }
 }
 
@@ -80,13 +84,23 @@ fn read_rate(cpu: &Cpu) -> f64 {
 }
 
 /// The shortest of some runs, in seconds.
-pub(super) fn best(mut run: impl FnMut()) -> f64 {
-    let times = (0..RUNS).map(|_| {
-        let start = Instant::now();
-        run();
-        start.elapsed()
-    });
-    times.min().unwrap_or(Duration::MAX).as_secs_f64()
+fn best(mut run: impl FnMut()) -> f64 {
+    let [seconds] = best_of([&mut run]);
+    seconds
+}
+
+/// The shortest of some runs of each, in seconds. They take turns, so that what else the machine does, and how fast its
+/// clock is, meets all of them alike.
+pub(super) fn best_of<const N: usize>(mut all: [&mut dyn FnMut(); N]) -> [f64; N] {
+    let mut shortest = [Duration::MAX; N];
+    for _ in 0..RUNS {
+        for (run, shortest) in all.iter_mut().zip(&mut shortest) {
+            let start = Instant::now();
+            run();
+            *shortest = start.elapsed().min(*shortest);
+        }
+    }
+    shortest.map(|time| time.as_secs_f64())
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -315,6 +329,8 @@ fn portable() {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use super::*;
 
     #[test]
@@ -325,6 +341,24 @@ mod tests {
             assert!(limits.read > 0.0 && limits.single > 0.0, "{isa:?} {limits:?}");
             assert_eq!(limits.bf16.is_some(), isa.rounds_activations(), "{isa:?}");
             assert_eq!(limits.int8.is_some(), isa > Isa::Portable, "{isa:?}");
+            let has_unit = isa == Isa::Amx && amx::multiplies_bytes();
+            assert_eq!(limits.int8_unit.is_some(), has_unit, "{isa:?}");
         }
+    }
+
+    #[test]
+    fn eight_bits_have_the_units_limit_where_there_is_one() {
+        let vectors = Limits { read: 1.0, single: 2.0, bf16: None, int8: Some(3.0), int8_unit: None };
+        assert_eq!(vectors.of_eight_bits(), Some(3.0));
+        assert_eq!(Limits { int8_unit: Some(9.0), ..vectors }.of_eight_bits(), Some(9.0));
+        assert_eq!(Limits { int8: None, ..vectors }.of_eight_bits(), None);
+    }
+
+    #[test]
+    fn what_is_compared_takes_turns() {
+        let order = RefCell::new(Vec::new());
+        let times = best_of([&mut || order.borrow_mut().push(0), &mut || order.borrow_mut().push(1)]);
+        assert_eq!(order.into_inner(), [0, 1].repeat(RUNS));
+        assert!(times.iter().all(|seconds| *seconds < Duration::MAX.as_secs_f64()), "{times:?}");
     }
 }

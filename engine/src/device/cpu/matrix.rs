@@ -11,6 +11,7 @@ use super::groups_on_unit::{self, GroupsOnUnit};
 use super::highest::TopK;
 use super::isa::Isa;
 use super::kernels::amx::Amx;
+use super::kernels::matrix_unit::Unit;
 use super::layout::blocks::{RowBlock, row_blocks};
 use super::layout::groups::{self, ROWS_MAX};
 use super::layout::nibbles as nibbles_layout;
@@ -314,14 +315,29 @@ impl Cpu {
         scratch: &mut Scratch,
         then: impl FnOnce(&dyn Kernel, &[RowBlock]) -> T,
     ) -> T {
+        self.with_kernel_on::<Amx, T>(x, weights, scratch, groups_on_unit::is_taken, then)
+    }
+
+    /// The same with the matrix unit `U`, on which integers are multiplied where `is_taken` says so of their
+    /// instructions, the inputs of a group, and the rows.
+    fn with_kernel_on<U: Unit, T>(
+        &self,
+        x: LeftOperand<'_>,
+        weights: &Matrix,
+        scratch: &mut Scratch,
+        is_taken: impl Fn(Isa, usize, usize) -> bool,
+        then: impl FnOnce(&dyn Kernel, &[RowBlock]) -> T,
+    ) -> T {
         let (inputs, isa, width) = (weights.inputs, self.isa, weights.width);
         let rows = x.rows(inputs);
         assert!(weights.isa == isa, "the matrix was packed by this device");
+        let is_on_unit = match &weights.values {
+            Values::Bf16Tiles(_) => true,
+            Values::Q8(_, group) => is_taken(isa, *group, rows),
+            _ => false,
+        };
         let blocks: Vec<RowBlock> = match &weights.values {
-            Values::Bf16Tiles(_) => full_blocks(rows).collect(),
-            Values::Q8(_, group) if groups_on_unit::is_taken(isa, *group, rows) => {
-                full_blocks(rows).collect()
-            }
+            _ if is_on_unit => full_blocks(rows).collect(),
             Values::Q8(..) | Values::Q4(_) => row_blocks(rows, ROWS_MAX).collect(),
             _ => row_blocks(rows, isa.rows_max()).collect(),
         };
@@ -333,7 +349,7 @@ impl Cpu {
                     LeftOperand::Tiles { lines: TiledRows(lines), .. } => lines,
                 };
                 let steps = step_count(inputs);
-                let kernel = Tiles { steps, activations, panels, unit: PhantomData::<fn() -> Amx> };
+                let kernel = Tiles { steps, activations, panels, unit: PhantomData::<fn() -> U> };
                 return then(&kernel, &blocks);
             }
             (_, LeftOperand::Singles(x)) => x,
@@ -357,10 +373,10 @@ impl Cpu {
             Values::Bf16Tiles(_) => unreachable!("taken above"),
             Values::Q8(panels, group) => {
                 let (group, packed) = (*group, &mut scratch.quantised);
-                if groups_on_unit::is_taken(isa, group, rows) {
+                if is_on_unit {
                     let activations = groups_on_unit::quantise_rows(isa, x, (inputs, group), packed);
                     let operands = Groups { isa, rows, inputs, group, width, activations, panels };
-                    return then(&GroupsOnUnit { operands, unit: PhantomData::<fn() -> Amx> }, &blocks);
+                    return then(&GroupsOnUnit { operands, unit: PhantomData::<fn() -> U> }, &blocks);
                 }
                 let activations = quantise_rows(isa, x, (inputs, group), packed);
                 then(&Groups { isa, rows, inputs, group, width, activations, panels }, &blocks)

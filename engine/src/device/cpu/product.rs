@@ -29,6 +29,12 @@ const TASKS_PER_THREAD: usize = 4;
 /// The same where a task reads all activations for its panels.
 const DEEP_TASKS_PER_THREAD: usize = 1;
 
+/// Rows that a task takes at least where there are so many: each reads its panels, and fewer rows are not worth that.
+const ROWS_PER_TASK_MIN: usize = 64;
+
+/// Most sums of several panels that a task has under way: a megabyte, half of a second-level cache.
+const SUMS_MAX: usize = 1 << 18;
+
 /// A piece of the sums, in a kernel's own steps.
 #[derive(Clone, Copy)]
 pub(super) struct Steps {
@@ -51,7 +57,8 @@ pub(super) struct Next {
 pub(super) enum Order {
     /// All of a panel's, then the next panel's: the sums of one panel are under way.
     PanelsOutermost,
-    /// The first of every panel, then the second of every panel: those of all panels are.
+    /// The first of each of some panels, then the second of each of these: those of as many panels are as
+    /// [`SUMS_MAX`] allows.
     DepthOutermost,
 }
 
@@ -157,8 +164,17 @@ impl<'a> Tasks<'a> {
             Order::PanelsOutermost => TASKS_PER_THREAD,
             Order::DepthOutermost => DEEP_TASKS_PER_THREAD,
         };
-        let chunks = panels.min(per_thread * rayon::current_num_threads());
-        Self { groups: blocks.chunks(ROW_BLOCKS_PER_TASK).collect(), panels, chunks }
+        Self::cut(blocks, panels, per_thread * rayon::current_num_threads())
+    }
+
+    /// As many as are `wanted`, where there are so many panels and rows. A task takes fewer row blocks only where
+    /// panels are too few.
+    fn cut(blocks: &'a [RowBlock], panels: usize, wanted: usize) -> Self {
+        let chunks = panels.min(wanted);
+        let groups = wanted.div_ceil(chunks.max(1));
+        let fewest = ROWS_PER_TASK_MIN.div_ceil(blocks.first().map_or(1, |block| block.rows));
+        let per_task = blocks.len().div_ceil(groups).max(fewest).min(ROW_BLOCKS_PER_TASK);
+        Self { groups: blocks.chunks(per_task).collect(), panels, chunks }
     }
 
     /// How many there are: those of the same row blocks follow each other, in the order of their panels.
@@ -259,6 +275,40 @@ pub(super) fn multiply(
     });
 }
 
+/// The order in which a task takes the pieces of its panels.
+#[derive(Clone, Copy)]
+struct PieceOrder {
+    panels: usize,
+    /// Of each panel.
+    pieces: usize,
+    /// Panels whose sums are under way at once; the next come when these are whole.
+    under_way: usize,
+}
+
+impl PieceOrder {
+    /// Of panels that have `sums` each.
+    fn new(order: Order, (panels, pieces): (usize, usize), sums: usize) -> Self {
+        let under_way = match order {
+            Order::PanelsOutermost => 1,
+            Order::DepthOutermost => (SUMS_MAX / sums.max(1)).min(panels).max(1),
+        };
+        Self { panels, pieces, under_way }
+    }
+
+    /// How many pieces there are.
+    fn count(self) -> usize {
+        self.panels * self.pieces
+    }
+
+    /// The panel of a piece, and its number in there.
+    fn get(self, number: usize) -> (usize, usize) {
+        let of_turn = self.under_way * self.pieces;
+        let (first, within) = (number / of_turn * self.under_way, number % of_turn);
+        let panels = self.under_way.min(self.panels - first);
+        (first + within % panels, within / panels)
+    }
+}
+
 thread_local! {
     /// Sums under way, as many as any product of this thread needed: fresh pages would cost it more.
     static SUMS: RefCell<Aligned<f32>> = const { RefCell::new(Aligned::EMPTY) };
@@ -275,27 +325,19 @@ fn sum_panels(
     let (depth, step, order) =
         (kernel.depth(), kernel.depth_step(blocks.len()).max(1), kernel.order(blocks.len()));
     let of_panel = blocks.iter().map(|block| kernel.sums_rows(block.rows) * width).sum::<usize>();
-    let pieces = depth.div_ceil(step);
-    let count = pieces * panels.len();
+    let order = PieceOrder::new(order, (panels.len(), depth.div_ceil(step)), of_panel);
     let piece = |number: usize| {
-        let (panel, piece) = match order {
-            Order::PanelsOutermost => (number / pieces, number % pieces),
-            Order::DepthOutermost => (number % panels.len(), number / panels.len()),
-        };
+        let (panel, piece) = order.get(number);
         let first = piece * step;
         (panel, Steps { first, count: step.min(depth - first) })
     };
-    let panels_under_way = match order {
-        Order::PanelsOutermost => 1,
-        Order::DepthOutermost => panels.len(),
-    };
     SUMS.with_borrow_mut(|all_sums| {
-        all_sums.resize(of_panel * panels_under_way);
+        all_sums.resize(of_panel * order.under_way);
         kernel.on_thread(&mut || {
-            for number in 0..count {
+            for number in 0..order.count() {
                 let (panel, steps) = piece(number);
-                let mut rest = &mut all_sums[panel % panels_under_way * of_panel..][..of_panel];
-                let next = (number + 1 < count).then(|| piece(number + 1));
+                let mut rest = &mut all_sums[panel % order.under_way * of_panel..][..of_panel];
+                let next = (number + 1 < order.count()).then(|| piece(number + 1));
                 for (part, block) in blocks.iter().enumerate() {
                     let (sums, after) = rest.split_at_mut(kernel.sums_rows(block.rows) * width);
                     let parts = blocks.len();
@@ -312,3 +354,6 @@ fn sum_panels(
         });
     });
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,7 +6,7 @@
 //! What a thread's caches hold decides how long a stretch of a sum is taken at once. A panel's piece stays in
 //! the first-level cache while all row blocks pass by it. Where the sums are long, the activations of all rows
 //! do not stay in the second-level cache from panel to panel: then a piece of the activations meets the pieces
-//! of all the task's panels before the next one does, and the sums of all these wait meanwhile.
+//! of several of the task's panels before the next one does, and the sums of these wait meanwhile.
 
 use std::marker::PhantomData;
 
@@ -21,7 +21,7 @@ use super::product::{Kernel, Next, Order, Steps};
 /// Steps of a piece: 28 KiB of a panel, which leave room in the first-level cache (48 KiB) for what passes.
 const PIECE_STEPS: usize = 14;
 
-/// Sums of more steps than these take a piece of all panels after the other: the activations of a task's 512
+/// Sums of more steps than these take a piece of several panels after the other: the activations of a task's 512
 /// rows are then more than a megabyte.
 const PANEL_STEPS_MAX: usize = 40;
 

@@ -4,7 +4,7 @@
 use super::super::finish::Finish;
 use super::super::kernels::emulated::Emulated;
 use super::super::kernels::matrix_unit_bytes::agree;
-use super::super::layout::groups::{PIECE, pack_panels, wide_group_of};
+use super::super::layout::groups::{GroupSums, PIECE, QUAD, group_bytes, pack_panels, wide_group_of};
 use super::super::layout::packed::Packed;
 use super::super::operand::ProductResult;
 use super::super::processor::Cpu;
@@ -164,28 +164,119 @@ fn what_is_not_a_number_stays_in_its_row_on_the_unit() {
     }
 }
 
+/// Puts sums of integers where scaled ones go.
+fn unscaled(sums: GroupSums<'_>) {
+    let columns = sums.columns();
+    let GroupSums { a, integers, c, width, accumulate, .. } = sums;
+    for (row, integers) in integers.chunks_exact(columns).take(a.len()).enumerate() {
+        for (to, from) in c[row * width..].iter_mut().zip(integers) {
+            *to = *from as f32 + if accumulate { *to } else { 0.0 };
+        }
+    }
+}
+
+/// Sums of integers of two groups that are added to twice, on unit `U`, beside those of a loop over the same bytes.
+fn check_integers<U: Unit>(group: usize, rows: usize) {
+    let byte = |index: usize| (127.5 * noise(index) + 127.5) as u8;
+    let mut a = vec![EMPTY; tile_count(rows) * TILE];
+    for (number, block) in a.iter_mut().enumerate() {
+        let values = block.values.iter_mut().enumerate();
+        values.for_each(|(k, value)| *value = byte(number * DEPTH_BLOCK + k).cast_signed());
+    }
+    let of_group = group_bytes(group, WIDTH);
+    let b: Vec<u8> = (0..2 * of_group).map(|i| byte(i + 999_983)).collect();
+    let mut c = vec![f32::NAN; rows * WIDTH];
+    // SAFETY: the caller's unit is this machine's, or in software.
+    unsafe {
+        U::configured(Shapes::Products, &mut || {
+            for accumulate in [false, true] {
+                let (a, b, c) = (&a[..], &b[..], &mut c[..]);
+                let tile = UnitTile { group, width: WIDTH, rows, a, b, c, accumulate, next: &[] };
+                add(&mut U::default(), tile, unscaled);
+            }
+        });
+    }
+    for (i, found) in c.into_iter().enumerate() {
+        let (row, output) = (i / WIDTH, i % WIDTH);
+        let weight = |k: usize| {
+            let (number, k) = (k / group, k % group);
+            b[number * of_group + (k / QUAD * WIDTH + output) * QUAD + k % QUAD]
+        };
+        let term = |k: usize| i32::from(a[row].values[k]) * i32::from(weight(k));
+        // Of such noise far less than 2^24: a single has it exactly.
+        let expected = 2 * (0..2 * group).map(term).sum::<i32>();
+        assert_eq!(found, expected as f32, "{rows} rows, groups of {group}, row {row}, output {output}");
+    }
+}
+
 #[test]
-fn the_unit_agrees_on_bytes_with_its_twin_in_software_where_there_is_one() {
+fn sums_of_integers_on_the_unit_are_those_of_a_loop() {
     let is_here = amx::multiplies_bytes();
     println!("matrix unit for bytes: {}", if is_here { "hardware" } else { "none here" });
-    // SAFETY: the software twin may always be used, the unit where it is available.
-    unsafe {
-        assert!(agree::<Emulated, Emulated>());
-        assert!(!is_here || agree::<Amx, Emulated>());
+    let shapes = [64, 128, 256].into_iter().flat_map(|group| [1, 16, 19, 32].map(|rows| (group, rows)));
+    for (group, rows) in shapes {
+        check_integers::<Emulated>(group, rows);
+        if is_here {
+            check_integers::<Amx>(group, rows);
+        }
     }
+    // SAFETY: the software twin may always be used, the unit where it is available.
+    assert!(!is_here || unsafe { agree::<Amx, Emulated>() });
 }
 
 #[test]
 fn the_unit_is_taken_where_there_is_one_for_many_rows_and_groups_that_are_its_tiles() {
-    for isa in Isa::ALL.into_iter().filter(|isa| *isa != Isa::Amx) {
-        assert!(!is_taken(isa, 128, 512), "{isa:?}");
+    let fast = || TrialTimes { unit_per_tile: 1.0, vectors_per_row: 1.0 };
+    let takes_on = |isa, group, rows| takes((isa, group), rows, || true, fast);
+    for (group, rows) in [(64, TILE), (128, 17), (448, 40), (512, 512)] {
+        assert!(takes_on(Isa::Amx, group, rows), "{rows} rows in groups of {group}");
+        assert!(!takes((Isa::Amx, group), rows, || false, fast), "a unit that multiplies no bytes");
+        for isa in Isa::ALL.into_iter().filter(|isa| *isa != Isa::Amx) {
+            assert!(!takes_on(isa, group, rows), "{isa:?}");
+        }
     }
-    assert!(!is_taken(Isa::Amx, PIECE, 512) && !is_taken(Isa::Amx, 128, TILE - 1));
-    assert!(amx::multiplies_bytes() || !is_taken(Isa::Amx, 512, 512));
+    assert!(!takes_on(Isa::Amx, PIECE, 512) && !takes_on(Isa::Amx, 96, 512));
+    assert!(!takes_on(Isa::Amx, 128, TILE - 1));
+    // Nothing is timed where there is no choice.
+    let never = || -> TrialTimes { unreachable!("there is no choice") };
+    assert!(!takes((Isa::Avx512Vnni, 128), 512, || true, never));
+    assert!(!takes((Isa::Amx, 128), TILE - 1, || true, never));
+}
+
+#[test]
+fn of_so_many_rows_the_faster_way_is_taken() {
+    // Vectors take as long for 10 rows as the unit for a tile of 16.
+    let times = || TrialTimes { unit_per_tile: 10.0, vectors_per_row: 1.0 };
+    let taken = |rows: &usize| takes((Isa::Amx, 128), *rows, || true, times);
+    let rows: Vec<usize> = (1..=52).filter(taken).collect();
+    assert_eq!(rows, std::iter::once(16).chain(21..=52).collect::<Vec<_>>());
+    // As fast is not faster.
+    assert!(!takes((Isa::Amx, 128), 20, || true, times));
+    let slow = || TrialTimes { unit_per_tile: 16.0, vectors_per_row: 1.0 };
+    assert!((1..=600).all(|rows| !takes((Isa::Amx, 128), rows, || true, slow)));
 }
 
 #[test]
 fn both_ways_are_timed_on_the_same_product() {
-    let times = times::<Emulated>(Isa::Portable, (128, WIDTH));
-    assert!(times.iter().all(|seconds| seconds.is_finite() && *seconds > 0.0), "{times:?}");
+    for (isa, group) in scaling_sets().flat_map(|isa| SIZES.map(|group| (isa, group))) {
+        let trial = Trial::new(isa, group, WIDTH);
+        let sums_of = |kernel: &dyn Kernel, blocks: &[RowBlock]| {
+            let mut sums = trial.sums();
+            sums.fill(f32::NAN);
+            trial.multiply(kernel, blocks, 2, &mut sums);
+            sums.iter().map(|sum| sum.to_bits()).collect::<Vec<_>>()
+        };
+        let ((vectors, blocks), (unit, unit_blocks)) = (trial.by_vectors(), trial.on_unit::<Emulated>());
+        let expected = sums_of(&vectors, &blocks);
+        // As many inputs as a block holds, all the same.
+        let number = f32::from(0x3Cu8);
+        let scale = half::f16::from_bits(0x3C3C).to_f32();
+        let exact = depth_block(group) as f32 * number * number * scale;
+        let is_near = |sum: &u32| (f32::from_bits(*sum) / exact - 1.0).abs() < 1e-4;
+        assert!(expected.iter().all(is_near), "{isa:?} in groups of {group}");
+        assert!(sums_of(&unit, &unit_blocks) == expected, "{isa:?} in groups of {group}");
+    }
+    let times = Trial::new(Isa::Portable, 128, WIDTH).times::<Emulated>();
+    let TrialTimes { unit_per_tile, vectors_per_row } = times;
+    assert!([unit_per_tile, vectors_per_row].iter().all(|time| time.is_finite() && *time > 0.0), "{times:?}");
 }

@@ -15,6 +15,12 @@ thread_local! {
     static CONFIGURED: Cell<Option<Shapes>> = const { Cell::new(None) };
 }
 
+/// Whether this thread's tiles are configured: whether its work is this unit's.
+#[cfg(test)]
+pub(crate) fn is_configured() -> bool {
+    CONFIGURED.get().is_some()
+}
+
 /// Rows of a tile, and bytes of each, as this thread's are configured.
 fn shape(tile: usize) -> (usize, usize) {
     match (CONFIGURED.get().expect("the unit is used inside `configured`"), tile) {

@@ -23,7 +23,7 @@ const Q8_BLOCK: usize = size_of::<f16>() + PIECE;
 /// scaling is less than a tenth of the work.
 pub(crate) const GROUP_MAX: usize = 128;
 
-/// Inputs of the largest wide group: a block of a row. Scaling takes a sixth of a matrix unit's time with such.
+/// Inputs of the largest wide group: a block of a row.
 pub(crate) const WIDE_GROUP_MAX: usize = DEPTH_BLOCK;
 
 /// Inputs of a tile of a matrix unit, of which every wide group is a multiple.

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use super::super::kernels::emulated::{self, Emulated};
 use super::super::layout::pairs::DEPTH_BLOCK as PAIRS_BLOCK;
 use super::super::layout::wide::DEPTH_BLOCK;
 use super::super::product::ROW_BLOCKS_PER_TASK;
@@ -154,6 +155,67 @@ fn integer_products_have_the_same_bits_on_all_vectors_and_on_the_unit() {
             let expected = product(first);
             others
                 .for_each(|isa| assert_eq!(product(isa), expected, "{isa:?} {first:?} {format:?} {inputs}"));
+        }
+    }
+}
+
+#[test]
+fn integers_meet_the_unit_where_it_is_taken_and_vectors_elsewhere_with_the_same_bits() {
+    let (inputs, outputs, width) = (320, 70, 64);
+    let read = |row: usize, weights: &mut [f32]| {
+        weights.iter_mut().enumerate().for_each(|(k, weight)| *weight = noise(row * inputs + k));
+    };
+    // The vectors whose bits the unit gives.
+    let sets = Isa::available().filter(|isa| *isa == Isa::Portable || *isa >= Isa::Avx512Vnni);
+    for (isa, group) in sets.flat_map(|isa| [64, 320].map(|group| (isa, group))) {
+        let cpu = Cpu::with_isa(Some(2), isa).expect("threads start");
+        let values = Values::Q8(groups::pack_panels(outputs, inputs, (group, width), read), group);
+        let activation = Activation::None;
+        let matrix = Matrix { outputs, inputs, activation, isa, width, values, bias: None };
+        for rows in [TILE - 1, TILE, 33, 70] {
+            let x: Vec<f32> = (0..rows * inputs).map(|i| noise(i + 77)).collect();
+            let product = |is_taken: bool| {
+                let (mut y, mut scratch) = (vec![f32::NAN; rows * outputs], Scratch::default());
+                let asked = |of: Isa, of_group: usize, count: usize| {
+                    assert_eq!((of, of_group, count), (isa, group, rows));
+                    is_taken
+                };
+                let to = ProductOutputs { count: outputs, width, finish: Finish::Write, bias: None };
+                let x = LeftOperand::Singles(&x);
+                let mut is_on_unit = false;
+                cpu.with_kernel_on::<Emulated, ()>(x, &matrix, &mut scratch, asked, |kernel, blocks| {
+                    assert_eq!(blocks == full_blocks(rows).collect::<Vec<_>>(), is_taken);
+                    kernel.on_thread(&mut || is_on_unit = emulated::is_configured());
+                    multiply(isa, kernel, blocks, to, ProductResult::Singles(&mut y));
+                });
+                assert_eq!(is_on_unit, is_taken, "{isa:?}, {rows} rows in groups of {group}");
+                y
+            };
+            let by_vectors = product(false);
+            assert!(product(true) == by_vectors, "{isa:?}, {rows} rows in groups of {group}");
+            let (mut y, mut scratch) = (vec![f32::NAN; rows * outputs], Scratch::default());
+            cpu.linear(&x, &matrix, &mut y, &mut scratch);
+            assert!(y == by_vectors, "{isa:?}, {rows} rows in groups of {group}");
+            // The products of others ask what this machine's unit is good for.
+            let x = LeftOperand::Singles(&x);
+            let has_tiles = |_: &dyn Kernel, blocks: &[RowBlock]| blocks.iter().any(|it| it.rows > ROWS_MAX);
+            let is_on_unit = cpu.with_kernel(x, &matrix, &mut scratch, has_tiles);
+            assert_eq!(is_on_unit, groups_on_unit::is_taken(isa, group, rows), "{isa:?} {rows} rows");
+        }
+    }
+}
+
+#[test]
+fn each_format_of_eight_bits_has_its_own_groups() {
+    let cpu = Cpu::new(Some(1)).expect("threads start");
+    for (inputs, narrow, wide) in [(1024, 128, 512), (96, 32, 128), (192, 64, 192), (40, 32, 64)] {
+        let data = bytes(Dtype::F32, &(0..3 * inputs).map(noise).collect::<Vec<_>>());
+        for (format, expected) in [(Format::Q8, narrow), (Format::Q8Wide, wide)] {
+            let tensor =
+                RawTensor { dtype: Dtype::F32, shape: vec![3, inputs], data: data.as_slice().into() };
+            let matrix = cpu.pack(&[tensor], None, Some(format));
+            let is_expected = matches!(matrix.values, Values::Q8(_, group) if group == expected);
+            assert!(is_expected, "{inputs} inputs in {format:?}");
         }
     }
 }
