@@ -141,10 +141,10 @@ impl Trial {
         const PASSES: usize = 64;
         let ((unit, unit_blocks), (vectors, vector_blocks)) = (self.on_unit::<U>(), self.by_vectors());
         let (mut unit_sums, mut vector_sums) = (self.sums(), self.sums());
-        let [unit_seconds, vector_seconds] = best_of([
-            &mut || self.multiply(&unit, &unit_blocks, PASSES, &mut unit_sums),
-            &mut || self.multiply(&vectors, &vector_blocks, PASSES, &mut vector_sums),
-        ]);
+        let [unit_seconds, vector_seconds] =
+            best_of([&mut || self.multiply(&unit, &unit_blocks, PASSES, &mut unit_sums), &mut || {
+                self.multiply(&vectors, &vector_blocks, PASSES, &mut vector_sums)
+            }]);
         TrialTimes {
             unit_per_tile: unit_seconds / (PASSES * tile_count(Self::ROWS)) as f64,
             vectors_per_row: vector_seconds / (PASSES * Self::ROWS) as f64,
