@@ -8,7 +8,7 @@ use base::{ChatTemplate, ConstraintCompiler, PromptEnd, SectionReuse, TokenCount
 use ir::Tags;
 
 use crate::config::PromptForm;
-use crate::replicas::text::{PlainText, PromptText, TEMPLATE_TOKENS_MAX};
+use crate::replicas::text::{PlainText, PromptText};
 
 /// Text and tokens of a model, chat template included.
 pub trait Text: Tokenizer + ChatTemplate {}
@@ -116,11 +116,11 @@ impl Model {
         }
     }
 
-    /// Tokens of which it may be told how likely they are, of a prompt that has so many here.
-    pub fn scored_tokens(&self, prompt: u64) -> u64 {
+    /// Tokens of which it may be told how likely they are, of a prompt that has these here.
+    pub fn scored_tokens(&self, prompt: &[TokenId]) -> u64 {
         match self.runs {
-            Runs::Fleet(PromptForm::Messages) => prompt.saturating_add(TEMPLATE_TOKENS_MAX),
-            Runs::Fleet(PromptForm::Tokens) | Runs::Engine => prompt,
+            Runs::Fleet(PromptForm::Messages) => PlainText::tokens_max(prompt),
+            Runs::Fleet(PromptForm::Tokens) | Runs::Engine => prompt.len() as u64,
         }
     }
 

@@ -39,7 +39,12 @@ struct RowState {
     answer: Option<AnswerProbability>,
     /// Its tokens, where penalties count them.
     counts: Option<TokenCounts>,
+    /// How the tokens are written that are told beside each of its own, where it names any.
+    named: HashMap<TokenId, Option<WrittenToken>>,
 }
+
+/// A token as it is told: its text, and its bytes.
+type WrittenToken = (String, Vec<u8>);
 
 impl RowState {
     /// A row that has said nothing.
@@ -52,6 +57,7 @@ impl RowState {
             constraint: None,
             answer: None,
             counts: is_counted.then(|| TokenCounts::new(spec.prompt.as_deref())),
+            named: spec.generation.logprob_tokens.iter().map(|token| (*token, written(text, *token))).collect(),
         }
     }
 
@@ -201,7 +207,11 @@ impl RowStates {
                 let has_text = self.text.bytes(token).is_some();
                 let logprob = logprob.filter(|_| is_each || has_text);
                 let is_hidden = !has_text && !generation.shows_special;
-                logprobs.push(logprob.and_then(|drawn| told(&*self.text, (token, is_hidden), drawn)));
+                let written = |token| match output.named.get(&token) {
+                    Some(known) => known.clone(),
+                    None => written(&*self.text, token),
+                };
+                logprobs.push(logprob.and_then(|drawn| told(written, (token, is_hidden), drawn)));
             }
             if !is_forced && probabilities.is_empty() {
                 output.answer = None;
@@ -263,16 +273,21 @@ fn say_with(decided: &mut Logprob, rest: &[u8]) {
     }
 }
 
-/// How likely a token was, as it is told: a special one as it is written, and nothing of one without text. `is_hidden`:
-/// whether it is left out of the answer's text.
+/// How a token is told: a special one as it is written; nothing of one without text.
+fn written(text: &dyn TokenText, token: TokenId) -> Option<WrittenToken> {
+    let bytes = text.bytes(token).or_else(|| text.special(token).map(String::into_bytes))?;
+    Some((String::from_utf8_lossy(&bytes).into_owned(), bytes))
+}
+
+/// How likely a token was, as it is told; nothing of one that is not `written`. `is_hidden`: whether it is left out of
+/// the answer's text.
 fn told(
-    text: &dyn TokenText,
+    written: impl Fn(TokenId) -> Option<WrittenToken>,
     (token, is_hidden): (TokenId, bool),
     drawn: DrawnLogprob,
 ) -> Option<TokenLogprob> {
     let one = |token, logprob: f32| {
-        let bytes = text.bytes(token).or_else(|| text.special(token).map(String::into_bytes))?;
-        let shown = String::from_utf8_lossy(&bytes).into_owned();
+        let (shown, bytes) = written(token)?;
         Some(Logprob { id: Some(token), token: shown, logprob: logprob.into(), bytes: Some(bytes) })
     };
     let DrawnLogprob { logprob, top } = drawn;

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::dialect;
 use super::prompt_scores::{PromptIds, PromptScoring};
-use super::text::{PlainText, PromptText, TEMPLATE_TOKENS_MAX};
+use super::text::{PlainText, PromptText};
 use crate::config::{Dialect, PromptForm};
 
 /// How a server is asked.
@@ -103,7 +103,8 @@ impl RequestStyle {
             PromptForm::Tokens => PromptIds::Sent(Arc::clone(&item.prompt)),
             // A byte of text is a token here.
             PromptForm::Messages => {
-                PromptIds::OfText { most: item.prompt.len() + TEMPLATE_TOKENS_MAX as usize }
+                let most = usize::try_from(PlainText::tokens_max(&item.prompt)).unwrap_or(usize::MAX);
+                PromptIds::OfText { most }
             }
         }
     }
@@ -255,10 +256,11 @@ mod tests {
         assert_eq!((&ask.body["prompt_logprobs"], ask.body.get("return_token_ids")), (&json!(3), None));
         assert_eq!(ask.scoring, Some(PromptScoring { top: 3, ids: PromptIds::Sent(ids.into()) }));
         let frame = PlainText.frame(&[Role::User]).expect("a frame");
-        for (prompt, path) in
-            [(PlainText.encode_data("go on"), COMPLETIONS), (PlainText.encode_framed(&frame, &["hé"]), CHAT)]
-        {
-            let most = prompt.len() + 1_024;
+        for (prompt, path, more) in [
+            (PlainText.encode_data("go on"), COMPLETIONS, 8),
+            (PlainText.encode_framed(&frame, &["hé"]), CHAT, 1_024),
+        ] {
+            let most = prompt.len() + more;
             let ask = asked(PromptForm::Messages, prompt);
             let told = (&ask.body["prompt_logprobs"], &ask.body["return_token_ids"]);
             assert_eq!((ask.path, told), (path, (&json!(3), &json!(true))));
