@@ -34,6 +34,12 @@ pub enum Runs {
     Fleet(PromptForm),
 }
 
+/// Says of servers whether they score prompts. Asked for each request: a fleet may begin without any.
+pub trait PromptScorers: Send + Sync {
+    /// Whether all that there may be say how likely the tokens of prompts are.
+    fn can_score(&self) -> bool;
+}
+
 /// The served model.
 #[derive(Clone)]
 pub struct Model {
@@ -67,8 +73,10 @@ pub struct Model {
     pub block_tokens: u32,
     /// Where keys of independent sections can be read.
     pub reuse: SectionReuse,
-    /// Whether all that may run its rows say how likely the tokens of prompts are.
+    /// Whether its engine says how likely the tokens of prompts are; true where it has none of its own.
     pub scores_prompts: bool,
+    /// Who says the same of its servers, where it has any.
+    pub scorers: Option<Arc<dyn PromptScorers>>,
     /// Sampling where the caller does not say.
     pub defaults: Defaults,
     /// When it was loaded, unix seconds.
@@ -114,6 +122,11 @@ impl Model {
             },
             Runs::Fleet(PromptForm::Tokens) | Runs::Engine => Ok(()),
         }
+    }
+
+    /// Whether all that may run its rows say how likely the tokens of prompts are.
+    pub fn can_score_prompts(&self) -> bool {
+        self.scores_prompts && self.scorers.as_ref().is_none_or(|servers| servers.can_score())
     }
 
     /// Tokens of which it may be told how likely they are, of a prompt that has these here.

@@ -299,3 +299,73 @@ fn told(
 pub(super) fn refused(error: ConstraintError) -> RowError {
     RowError::Refused(format!("its constraint cannot be kept: {error}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use base::TokenCount;
+
+    use super::*;
+
+    /// Text of one byte a token, which counts how often each is asked for.
+    #[derive(Default)]
+    struct CountedText(Mutex<HashMap<TokenId, usize>>);
+
+    impl TokenText for CountedText {
+        fn push(&self, _: &mut DecodeState, _: TokenId) -> String {
+            "a".to_owned()
+        }
+
+        fn flush(&self, _: &mut DecodeState) -> String {
+            String::new()
+        }
+
+        fn bytes(&self, token: TokenId) -> Option<Vec<u8>> {
+            *self.0.lock().expect("no holder panics").entry(token).or_default() += 1;
+            Some(vec![u8::try_from(token.0).ok()?])
+        }
+
+        fn encode(&self, _: &str) -> Vec<TokenId> {
+            Vec::new()
+        }
+
+        fn ids_end(&self) -> u32 {
+            256
+        }
+    }
+
+    #[test]
+    fn named_tokens_are_written_once_for_a_row() {
+        let [named, drawn] = [u32::from(b'n'), u32::from(b'd')].map(TokenId);
+        let generation = Generation {
+            output_max: TokenCount(9),
+            logprobs: Some(0),
+            logprob_tokens: vec![named],
+            ..Generation::default()
+        };
+        let generation = Arc::new(generation);
+        let text = Arc::new(CountedText::default());
+        let mut rows = RowStates::new(Arc::clone(&text) as Arc<dyn TokenText>, Vec::new());
+        for output_index in 0..3 {
+            let spec = SampleSpec {
+                generation: Arc::clone(&generation),
+                seed: 1,
+                output_index,
+                already_generated: Vec::new(),
+                prompt: None,
+            };
+            let request = RequestId(4);
+            let slot = SampledSlot { request, spec: &spec, opening: &[], guesses: &[], forces: false };
+            let logprob = DrawnLogprob { logprob: -1.0, top: vec![(drawn, -1.0), (named, -2.0)] };
+            let token = DrawnToken { logprob: Some(logprob), ..DrawnToken::plain(drawn) };
+            let outcome = rows.outcome(&slot, Ok(Drawn { tokens: vec![token], rest: None }), Ok(None));
+            let told = outcome.result.expect("it is drawn").logprobs;
+            let told = told[0].as_ref().expect("it is told");
+            let texts: Vec<&str> = told.top.iter().map(|one| one.token.as_str()).collect();
+            assert_eq!((told.chosen.token.as_str(), texts), ("d", vec!["d", "n"]));
+        }
+        let asked = text.0.lock().expect("no holder panics");
+        assert_eq!(asked.get(&named), Some(&1));
+    }
+}

@@ -70,7 +70,7 @@ impl PromptFields {
         let prompt_logprobs = take(fields, common.stream, model)?;
         let generation = Arc::make_mut(&mut common.sampling.generation);
         let echoed_logprobs = generation.logprobs.filter(|_| self.echo);
-        if echoed_logprobs.is_some() && !model.scores_prompts {
+        if echoed_logprobs.is_some() && !model.can_score_prompts() {
             return fields.bad(ECHO, format!("with `logprobs` {NOT_HERE}"));
         }
         token_ids::check_scored(!self.hides_answer, &generation.logprob_tokens)?;
@@ -89,7 +89,7 @@ pub(super) fn take(
     if is_stream {
         return fields.bad(FIELD, "is not told in streams: `stream` must be false");
     }
-    if !model.scores_prompts {
+    if !model.can_score_prompts() {
         return fields.bad(FIELD, NOT_HERE);
     }
     Ok(Some(within(top)))
@@ -235,7 +235,10 @@ fn places<'a>(tokens: impl Iterator<Item = &'a PromptToken>, text: &str) -> Vec<
         let own = match &token.bytes {
             Some(own) => bytes_in(own, rest),
             None => {
-                let (before, own) = text_in(&token.text, rest, broken);
+                // The blank in front of a first word may not stand in the text.
+                let word = token.text.strip_prefix(' ').filter(|word| !word.is_empty() && at == 0);
+                let word = word.filter(|word| rest.starts_with(word.as_bytes()));
+                let (before, own) = text_in(word.unwrap_or(&token.text), rest, broken);
                 let is_broken = token.text.contains(char::REPLACEMENT_CHARACTER);
                 broken = match own {
                     // Of the first its server may have told nothing, and any text may be its own.
@@ -328,6 +331,8 @@ mod tests {
         // Of the first nothing is told, and the others do not spell what it leaves.
         let parts = ["", " film", " ", "\u{fffd}", "\u{fffd}", "!"].map(special);
         check(&parts, "The film \u{1f980}!", &[0, 3, 8, 9, 9, 10]);
+        let spaced = ["", " The", " film", ".", " The"].map(special);
+        check(&spaced, "The film. The", &[0, 0, 3, 8, 9]);
     }
 
     #[test]
