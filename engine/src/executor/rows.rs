@@ -51,13 +51,14 @@ impl RowState {
     fn new(text: &dyn TokenText, spec: &SampleSpec) -> Self {
         let adjustments = spec.generation.adjustments.as_ref();
         let is_counted = adjustments.is_some_and(|adjustments| adjustments.needs_output());
+        let named = spec.generation.logprob_tokens.iter().map(|token| (*token, written(text, *token)));
         Self {
             decode: text.start(),
             stop: StopText::default(),
             constraint: None,
             answer: None,
             counts: is_counted.then(|| TokenCounts::new(spec.prompt.as_deref())),
-            named: spec.generation.logprob_tokens.iter().map(|token| (*token, written(text, *token))).collect(),
+            named: named.collect(),
         }
     }
 
@@ -207,7 +208,7 @@ impl RowStates {
                 let has_text = self.text.bytes(token).is_some();
                 let logprob = logprob.filter(|_| is_each || has_text);
                 let is_hidden = !has_text && !generation.shows_special;
-                let written = |token| match output.named.get(&token) {
+                let written = |token: TokenId| match output.named.get(&token) {
                     Some(known) => known.clone(),
                     None => written(&*self.text, token),
                 };

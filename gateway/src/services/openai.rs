@@ -135,8 +135,8 @@ pub(crate) fn completion(
     Ok(PreparedRequest { prompt: PromptReply { fields, texts }, ..asked.of_loop(client_loop, ignored) })
 }
 
-/// The item of a prompt, and where a part of the prompt was left out, how many tokens in front of the rest its tokenizer
-/// put there. `truncation`: what is kept of it, and how many tokens the context leaves for it.
+/// The item of a prompt, and where a part of the prompt was left out, how many tokens in front of the rest its
+/// tokenizer put there. `truncation`: what is kept of it, and how many tokens the context leaves for it.
 fn completion_item(
     prompt: CompletionPrompt,
     generation: &Arc<Generation>,

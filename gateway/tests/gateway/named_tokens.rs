@@ -318,7 +318,8 @@ async fn log_probabilities_of_named_tokens_are_bounded_for_all_requests_together
     posted(&server.client, COMPLETIONS, asked(1)).await;
     // A chat that names no limit is as long as can be told of; one that does is held to it.
     let message = json!([{"role": "user", "content": "say a"}]);
-    let chat = json!({"messages": message, "n": 8, "temperature": 0, "logprobs": true, "logprob_token_ids": named});
+    let chat = json!({"messages": message, "n": 8, "temperature": 0, "logprobs": true,
+        "logprob_token_ids": named});
     posted(&server.client, CHAT, chat.clone()).await;
     let reply = server.client.post(CHAT, &with(chat, json!({"max_tokens": 129}))).await;
     assert!(reply.status == 400 && reply.error().contains("lower `max_tokens`"), "{}", reply.body);

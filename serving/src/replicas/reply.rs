@@ -119,7 +119,8 @@ fn answer(body: &[u8], scoring: Option<&PromptScoring>, named: usize) -> Result<
     };
     let logprobs = logprobs::told(&choice["logprobs"]);
     if !logprobs::may_tell_named(&choice["logprobs"], &logprobs, named) {
-        let reason = "its answer does not tell the tokens of `logprob_token_ids`: its version may not know it";
+        let reason =
+            "its answer does not tell the tokens of `logprob_token_ids`: its version may not know it";
         return Ok(Outcome::Unfit(reason.into()));
     }
     let outcome = ended(choice["finish_reason"].as_str(), text, (logprobs, &reply["usage"]))?;
@@ -240,10 +241,12 @@ mod tests {
         let told = |beside: Value| {
             let token = json!({"token": "hi", "logprob": -0.5, "bytes": null, "top_logprobs": beside});
             let message = json!({"role": "assistant", "content": "hi"});
-            reply(json!({"message": message, "finish_reason": "stop", "logprobs": {"content": [token]}}), json!({}))
+            let logprobs = json!({"content": [token]});
+            reply(json!({"message": message, "finish_reason": "stop", "logprobs": logprobs}), json!({}))
         };
         let without = outcome(200, None, &told(json!([])), (None, 2));
-        assert!(matches!(&without, Outcome::Unfit(reason) if reason.contains("logprob_token_ids")), "{without:?}");
+        let is_unfit = matches!(&without, Outcome::Unfit(reason) if reason.contains("`logprob_token_ids`"));
+        assert!(is_unfit, "{without:?}");
         let all = json!([{"token": "hi", "logprob": -0.5}, {"token": "ho", "logprob": -1.5}]);
         for (beside, named) in [(all, 2), (json!([]), 0)] {
             assert!(matches!(outcome(200, None, &told(beside), (None, named)), Outcome::Answered { .. }));
