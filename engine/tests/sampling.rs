@@ -318,13 +318,36 @@ fn a_list_and_a_constraint_hold_together_and_a_row_that_can_say_nothing_says_why
         Err(RowError::Refused(reason)) => reason,
         other => panic!("{other:?}"),
     };
-    assert!(refused(generation).contains("`allowed_token_ids`"));
+    let reason = refused(generation);
+    assert!(reason.contains("`allowed_token_ids`"), "{reason}");
+    assert!(reason.ends_with(": its constraint rules them out"), "{reason}");
     // What ends the output is not listed for as long as that is too early.
     let early = Generation { stop_tokens: vec![letter(b'x')], ..listed(&[letter(b'x')], 2) };
-    assert!(refused(early).contains("`min_tokens`"));
+    let reason = refused(early);
+    assert!(reason.contains("1: `min_tokens` rules them out") && !reason.contains("constraint"), "{reason}");
+    let reason = refused(listed(&[TokenId(u32::MAX)], 0));
+    assert!(reason.ends_with(": none is a token of the model"), "{reason}");
     let late = listed(&[letter(b'x'), letter(b'y')], 2);
     let late = alone(Generation { stop_tokens: vec![letter(b'x')], ..late });
     assert!(late.text.starts_with("yy"), "{}", late.text);
+}
+
+#[test]
+fn what_a_constraint_forces_need_not_be_listed_however_it_comes() {
+    let letter = |letter: u8| TokenId(u32::from(letter));
+    let held = |constraint: Constraint, listed: &[TokenId]| {
+        let adjustments = LogitAdjustments { allowed: Some(listed.to_vec()), ..LogitAdjustments::default() };
+        Generation { constraint: Some(constraint), ..adjusted(adjustments) }
+    };
+    // Nothing is guessed: the first token comes through the logits.
+    let only = held(Constraint::Choice(vec!["good".into()]), &[letter(b'x')]);
+    assert_eq!(alone(only).text, "good");
+    // More is forced than follows one token at once: the rest comes through logits too.
+    let long = held(Constraint::Regex("(a|b)c{40}(d|e)".into()), &[letter(b'b'), letter(b'd')]);
+    let long = Generation { output_max: TokenCount(60), ..long };
+    let row = Row { generation: Arc::new(long), ..row(Generation::default()) };
+    let ended = run(load(), row, &|_| Vec::new());
+    assert_eq!(ended.text, format!("b{}d", "c".repeat(40)));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use base::{ChatTemplate, ConstraintCompiler, PromptEnd, SectionReuse, TokenCount
 use ir::Tags;
 
 use crate::config::PromptForm;
-use crate::replicas::text::{PlainText, PromptText, TEMPLATE_TOKENS_MAX};
+use crate::replicas::text::{PlainText, PromptText};
 
 /// Text and tokens of a model, chat template included.
 pub trait Text: Tokenizer + ChatTemplate {}
@@ -32,6 +32,12 @@ pub enum Runs {
     Engine,
     /// Several replicas, which take prompts in this form.
     Fleet(PromptForm),
+}
+
+/// Says of servers whether they score prompts. Asked for each request: a fleet may begin without any.
+pub trait PromptScorers: Send + Sync {
+    /// Whether all that there may be say how likely the tokens of prompts are.
+    fn can_score(&self) -> bool;
 }
 
 /// The served model.
@@ -67,8 +73,10 @@ pub struct Model {
     pub block_tokens: u32,
     /// Where keys of independent sections can be read.
     pub reuse: SectionReuse,
-    /// Whether all that may run its rows say how likely the tokens of prompts are.
+    /// Whether its engine says how likely the tokens of prompts are; true where it has none of its own.
     pub scores_prompts: bool,
+    /// Who says the same of its servers, where it has any.
+    pub scorers: Option<Arc<dyn PromptScorers>>,
     /// Sampling where the caller does not say.
     pub defaults: Defaults,
     /// When it was loaded, unix seconds.
@@ -116,11 +124,16 @@ impl Model {
         }
     }
 
-    /// Tokens of which it may be told how likely they are, of a prompt that has so many here.
-    pub fn scored_tokens(&self, prompt: u64) -> u64 {
+    /// Whether all that may run its rows say how likely the tokens of prompts are.
+    pub fn can_score_prompts(&self) -> bool {
+        self.scores_prompts && self.scorers.as_ref().is_none_or(|servers| servers.can_score())
+    }
+
+    /// Tokens of which it may be told how likely they are, of a prompt that has these here.
+    pub fn scored_tokens(&self, prompt: &[TokenId]) -> u64 {
         match self.runs {
-            Runs::Fleet(PromptForm::Messages) => prompt.saturating_add(TEMPLATE_TOKENS_MAX),
-            Runs::Fleet(PromptForm::Tokens) | Runs::Engine => prompt,
+            Runs::Fleet(PromptForm::Messages) => PlainText::tokens_max(prompt),
+            Runs::Fleet(PromptForm::Tokens) | Runs::Engine => prompt.len() as u64,
         }
     }
 

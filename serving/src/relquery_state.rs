@@ -151,7 +151,7 @@ pub struct State {
     free: Vec<u32>,
     /// What of its tenant's budget is set aside for rows that have not ended.
     reservation: Option<Arc<BudgetReservation>>,
-    /// What it takes of what may be known together of prompts.
+    /// What it takes of what may be known together of prompts and named tokens.
     scores: Option<Arc<OwnedSemaphorePermit>>,
     first_start: Option<Time>,
     last_prefill: Option<Time>,

@@ -186,13 +186,15 @@ pub fn most(row: &PendingRow, prices: TokenPrices) -> BudgetAmount {
     BudgetAmount { tokens: prompt.saturating_add(output), cost: prices.cost_max(prompt, output) }
 }
 
-/// How many log probabilities of prompts rows ask for.
+/// How many log probabilities rows ask for that are counted: of prompts, and of named tokens beside an answer's.
 fn scores_asked(model: &Model, parts: &[TemplateRows]) -> u64 {
     let asked = |row: &PendingRow| {
-        let top = row.item.generation.prompt_logprobs?;
-        Some(model.scored_tokens(row.item.prompt.len() as u64) * (u64::from(top) + 1))
+        let generation = &row.item.generation;
+        let of_prompt = |top: u32| model.scored_tokens(&row.item.prompt).saturating_mul(u64::from(top) + 1);
+        let named = generation.output_max.0.saturating_mul(generation.logprob_tokens.len() as u64);
+        generation.prompt_logprobs.map_or(0, of_prompt).saturating_add(named)
     };
-    parts.iter().flat_map(|part| &part.rows).filter_map(asked).sum()
+    parts.iter().flat_map(|part| &part.rows).map(asked).fold(0, u64::saturating_add)
 }
 
 /// Sets what rows may take aside in their tenant's budget, or refuses them.

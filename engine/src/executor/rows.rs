@@ -39,19 +39,26 @@ struct RowState {
     answer: Option<AnswerProbability>,
     /// Its tokens, where penalties count them.
     counts: Option<TokenCounts>,
+    /// How the tokens are written that are told beside each of its own, where it names any.
+    named: HashMap<TokenId, Option<WrittenToken>>,
 }
+
+/// A token as it is told: its text, and its bytes.
+type WrittenToken = (String, Vec<u8>);
 
 impl RowState {
     /// A row that has said nothing.
     fn new(text: &dyn TokenText, spec: &SampleSpec) -> Self {
         let adjustments = spec.generation.adjustments.as_ref();
         let is_counted = adjustments.is_some_and(|adjustments| adjustments.needs_output());
+        let named = spec.generation.logprob_tokens.iter().map(|token| (*token, written(text, *token)));
         Self {
             decode: text.start(),
             stop: StopText::default(),
             constraint: None,
             answer: None,
             counts: is_counted.then(|| TokenCounts::new(spec.prompt.as_deref())),
+            named: named.collect(),
         }
     }
 
@@ -201,7 +208,11 @@ impl RowStates {
                 let has_text = self.text.bytes(token).is_some();
                 let logprob = logprob.filter(|_| is_each || has_text);
                 let is_hidden = !has_text && !generation.shows_special;
-                logprobs.push(logprob.and_then(|drawn| told(&*self.text, (token, is_hidden), drawn)));
+                let written = |token: TokenId| match output.named.get(&token) {
+                    Some(known) => known.clone(),
+                    None => written(&*self.text, token),
+                };
+                logprobs.push(logprob.and_then(|drawn| told(written, (token, is_hidden), drawn)));
             }
             if !is_forced && probabilities.is_empty() {
                 output.answer = None;
@@ -263,16 +274,21 @@ fn say_with(decided: &mut Logprob, rest: &[u8]) {
     }
 }
 
-/// How likely a token was, as it is told: a special one as it is written, and nothing of one without text. `is_hidden`:
-/// whether it is left out of the answer's text.
+/// How a token is told: a special one as it is written; nothing of one without text.
+fn written(text: &dyn TokenText, token: TokenId) -> Option<WrittenToken> {
+    let bytes = text.bytes(token).or_else(|| text.special(token).map(String::into_bytes))?;
+    Some((String::from_utf8_lossy(&bytes).into_owned(), bytes))
+}
+
+/// How likely a token was, as it is told; nothing of one that is not `written`. `is_hidden`: whether it is left out of
+/// the answer's text.
 fn told(
-    text: &dyn TokenText,
+    written: impl Fn(TokenId) -> Option<WrittenToken>,
     (token, is_hidden): (TokenId, bool),
     drawn: DrawnLogprob,
 ) -> Option<TokenLogprob> {
     let one = |token, logprob: f32| {
-        let bytes = text.bytes(token).or_else(|| text.special(token).map(String::into_bytes))?;
-        let shown = String::from_utf8_lossy(&bytes).into_owned();
+        let (shown, bytes) = written(token)?;
         Some(Logprob { id: Some(token), token: shown, logprob: logprob.into(), bytes: Some(bytes) })
     };
     let DrawnLogprob { logprob, top } = drawn;
@@ -283,4 +299,74 @@ fn told(
 /// A constraint that cannot be kept: whoever sent it can mend that.
 pub(super) fn refused(error: ConstraintError) -> RowError {
     RowError::Refused(format!("its constraint cannot be kept: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use base::TokenCount;
+
+    use super::*;
+
+    /// Text of one byte a token, which counts how often each is asked for.
+    #[derive(Default)]
+    struct CountedText(Mutex<HashMap<TokenId, usize>>);
+
+    impl TokenText for CountedText {
+        fn push(&self, _: &mut DecodeState, _: TokenId) -> String {
+            "a".to_owned()
+        }
+
+        fn flush(&self, _: &mut DecodeState) -> String {
+            String::new()
+        }
+
+        fn bytes(&self, token: TokenId) -> Option<Vec<u8>> {
+            *self.0.lock().expect("no holder panics").entry(token).or_default() += 1;
+            Some(vec![u8::try_from(token.0).ok()?])
+        }
+
+        fn encode(&self, _: &str) -> Vec<TokenId> {
+            Vec::new()
+        }
+
+        fn ids_end(&self) -> u32 {
+            256
+        }
+    }
+
+    #[test]
+    fn named_tokens_are_written_once_for_a_row() {
+        let [named, drawn] = [u32::from(b'n'), u32::from(b'd')].map(TokenId);
+        let generation = Generation {
+            output_max: TokenCount(9),
+            logprobs: Some(0),
+            logprob_tokens: vec![named],
+            ..Generation::default()
+        };
+        let generation = Arc::new(generation);
+        let text = Arc::new(CountedText::default());
+        let mut rows = RowStates::new(Arc::clone(&text) as Arc<dyn TokenText>, Vec::new());
+        for output_index in 0..3 {
+            let spec = SampleSpec {
+                generation: Arc::clone(&generation),
+                seed: 1,
+                output_index,
+                already_generated: Vec::new(),
+                prompt: None,
+            };
+            let request = RequestId(4);
+            let slot = SampledSlot { request, spec: &spec, opening: &[], guesses: &[], forces: false };
+            let logprob = DrawnLogprob { logprob: -1.0, top: vec![(drawn, -1.0), (named, -2.0)] };
+            let token = DrawnToken { logprob: Some(logprob), ..DrawnToken::plain(drawn) };
+            let outcome = rows.outcome(&slot, Ok(Drawn { tokens: vec![token], rest: None }), Ok(None));
+            let told = outcome.result.expect("it is drawn").logprobs;
+            let told = told[0].as_ref().expect("it is told");
+            let texts: Vec<&str> = told.top.iter().map(|one| one.token.as_str()).collect();
+            assert_eq!((told.chosen.token.as_str(), texts), ("d", vec!["d", "n"]));
+        }
+        let asked = text.0.lock().expect("no holder panics");
+        assert_eq!(asked.get(&named), Some(&1));
+    }
 }

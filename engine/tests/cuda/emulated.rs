@@ -1,7 +1,7 @@
 //! A GPU that is none: the same kernels, compiled for the processor, behind the same trait.
 
 use std::any::Any;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::{CString, c_int, c_void};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -55,6 +55,8 @@ pub(crate) struct Emulated {
     recording: Mutex<Option<Vec<Call>>>,
     /// How often each kernel was launched, and products and sums over ranks run, since somebody asked.
     launches: Mutex<BTreeMap<String, u64>>,
+    /// How many rows products had, since somebody asked.
+    product_rows: Mutex<BTreeSet<usize>>,
     /// Launches, products and sums that were run, and graphs that were replayed.
     pub(crate) calls: AtomicU64,
     pub(crate) replays: AtomicU64,
@@ -91,6 +93,7 @@ pub(crate) fn gpus(ranks: usize) -> Option<Vec<Arc<Emulated>>> {
             host: Mutex::default(),
             recording: Mutex::default(),
             launches: Mutex::default(),
+            product_rows: Mutex::default(),
             calls: AtomicU64::new(0),
             replays: AtomicU64::new(0),
             awaited: AtomicU64::new(0),
@@ -177,6 +180,11 @@ impl Emulated {
         std::mem::take(&mut *self.launches.lock().expect("no holder panics"))
     }
 
+    /// Numbers of rows that products had since the last time that somebody asked.
+    pub(crate) fn product_rows(&self) -> BTreeSet<usize> {
+        std::mem::take(&mut *self.product_rows.lock().expect("no holder panics"))
+    }
+
     /// Its largest stretch of memory, as it is now.
     pub(crate) fn largest(&self) -> Vec<u128> {
         let memory = self.memory.lock().expect("no holder panics");
@@ -199,6 +207,7 @@ impl Emulated {
         match call {
             Call::Launch(kernel, grid, args) => self.run(&kernel, grid, &args),
             Call::Linear(product) => {
+                self.product_rows.lock().expect("no holder panics").insert(product.rows);
                 let whole = product.four_bit().or_else(|| product.gated());
                 if whole.is_none() {
                     multiply(&product.bare());

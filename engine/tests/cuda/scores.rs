@@ -106,6 +106,62 @@ fn prompts_are_as_likely_as_on_the_processor_on_one_gpu_and_on_several() {
     }
 }
 
+/// What is told of prompts in one step after another.
+fn told_of(executor: &mut LocalExecutor, steps: &[Vec<Slot>]) -> Vec<Arc<[PromptToken]>> {
+    let mut told = Vec::new();
+    for slots in steps {
+        let outcome = executor.step(&plan(slots.clone())).expect("the plan is sound");
+        told.extend(outcome.prompts.into_iter().map(|prompt| prompt.result.expect("logits are numbers")));
+    }
+    told
+}
+
+/// Checks what two executors tell of prompts in steps.
+fn check_told(executors: [&mut LocalExecutor; 2], steps: &[Vec<Slot>], prompts: usize, on: &str) {
+    let [found, expected] = executors.map(|executor| told_of(executor, steps));
+    assert_eq!((found.len(), expected.len()), (prompts, prompts), "{on}");
+    for (found, expected) in found.iter().zip(&expected) {
+        compare(found, expected, TOLERANCE, on);
+    }
+}
+
+#[test]
+fn as_many_rows_as_a_step_has_are_kept_in_another_order() {
+    let model = Synthetic { dtype: Dtype::F32, ..Synthetic::tiny(Family::Llama, 96) };
+    let Some(gpus) = emulated::gpus(1) else { return };
+    let mut card = executor(on_gpus(&model, &gpus)).expect("the pool fits");
+    let mut processor = executor(on_cpu(&model)).expect("the pool fits");
+    let mut blocks = Blocks::default();
+    let scored = Row::new(1, tokens(45, PROMPT), PROMPT + 8, BLOCK, &mut blocks);
+    let mut other = Row::new(2, tokens(46, 20), 32, BLOCK, &mut blocks);
+    other.tokens.push(TokenId(7));
+    // The row that samples stands in front, and what is kept for scores comes before it.
+    let steps = [vec![other.slot(0..20)], vec![other.decode(), scoring(&scored, 0, 60)]];
+    check_told([&mut card, &mut processor], &steps, 1, "one GPU");
+}
+
+#[test]
+fn products_of_many_rows_that_are_kept_are_of_whole_tiles() {
+    let model = Synthetic { dtype: Dtype::F32, ..Synthetic::tiny(Family::Llama, 97) };
+    let Some(gpus) = emulated::gpus(1) else { return };
+    let mut card = executor(on_gpus(&model, &gpus)).expect("the pool fits");
+    let mut processor = executor(on_cpu(&model)).expect("the pool fits");
+    gpus[0].product_rows();
+    for (id, prompt, beside) in [(1, 121, 0), (4, 133, 13)] {
+        let mut blocks = Blocks::default();
+        let whole = Row::new(id, tokens(id, prompt), 144, BLOCK, &mut blocks);
+        let part = Row::new(id + 1, tokens(id + 1, 200), 208, BLOCK, &mut blocks);
+        let plain = Row::new(id + 2, tokens(id + 2, 20), 32, BLOCK, &mut blocks);
+        // The first samples too: its last row stands behind those of the other.
+        let mut slots = vec![scoring(&whole, 0, prompt), scoring(&part, 0, 150)];
+        slots.extend((beside > 0).then(|| plain.slot(0..beside)));
+        let on = format!("one GPU, a prompt of {prompt} tokens");
+        check_told([&mut card, &mut processor], &[slots], 2, &on);
+    }
+    let many: Vec<usize> = gpus[0].product_rows().into_iter().filter(|rows| *rows > 256).collect();
+    assert_eq!(many, [320], "each number of rows is planned once, and kept");
+}
+
 #[test]
 fn a_prompt_that_a_card_has_no_memory_to_score_fails_its_step_and_loses_nothing() {
     let model = Synthetic { dtype: Dtype::F32, ..Synthetic::tiny(Family::Llama, 95) };

@@ -82,7 +82,7 @@ impl PreparedRequest {
     /// Tokens of its prompts of which it may be told how likely they were.
     fn scored_tokens(&self, model: &Model) -> u64 {
         let rows = self.work.parts.iter().flat_map(|part| &part.rows);
-        rows.map(|row| model.scored_tokens(row.item.prompt.len() as u64)).sum()
+        rows.map(|row| model.scored_tokens(&row.item.prompt)).sum()
     }
 
     fn of_loop(self, client_loop: ClientLoop, ignored: Vec<String>) -> Self {
@@ -109,7 +109,6 @@ pub(crate) fn completion(
     let generation =
         Generation { output_max: TokenCount(output_max), ..(*common.sampling.generation).clone() };
     let generation = Arc::new(generation);
-    token_ids::check_scores(rows as u64, output_max, &generation.logprob_tokens)?;
     let mut texts = Vec::new();
     if fields.echo {
         let told = prompts.iter().map(|prompt| text_of(prompt, lowering.model));
@@ -118,10 +117,10 @@ pub(crate) fn completion(
     let room = context_max(lowering).saturating_sub(output_max);
     let mut items = Vec::with_capacity(prompts.len());
     for (number, prompt) in prompts.into_iter().enumerate() {
-        let (item, is_cut) = completion_item(prompt, &generation, lowering, (common.truncation, room))?;
-        if is_cut && fields.echo {
-            // What is told in front of its answers is what they go on from.
-            let text: Arc<str> = lowering.model.text.decode_written(&item.prompt).into();
+        let (item, cut) = completion_item(prompt, &generation, lowering, (common.truncation, room))?;
+        if let Some(start) = cut.filter(|_| fields.echo) {
+            // What is told in front of its answers is what they go on from, and no more than was text.
+            let text: Arc<str> = lowering.model.text.decode_written(&item.prompt[start..]).into();
             let answers = common.n as usize;
             texts.iter_mut().skip(number * answers).take(answers).for_each(|told| *told = Arc::clone(&text));
         }
@@ -131,45 +130,51 @@ pub(crate) fn completion(
     let asked = asked(endpoint, &common, items, lowering, context.arrival);
     let is_echo = fields.echoed_logprobs.is_some();
     let scored = asked.scored_tokens(lowering.model);
-    prompt_reply::check_told(scored, generation.prompt_logprobs, is_echo)?;
+    let told = prompt_reply::check_told(scored, generation.prompt_logprobs, is_echo)?;
+    token_ids::check_scores(rows as u64, output_max, &generation.logprob_tokens, told)?;
     Ok(PreparedRequest { prompt: PromptReply { fields, texts }, ..asked.of_loop(client_loop, ignored) })
 }
 
-/// The item of a prompt, and whether a part of the prompt was left out. `truncation`: what is kept of it, and how many
-/// tokens the context leaves for it.
+/// The item of a prompt, and where a part of the prompt was left out, how many tokens in front of the rest its
+/// tokenizer put there. `truncation`: what is kept of it, and how many tokens the context leaves for it.
 fn completion_item(
     prompt: CompletionPrompt,
     generation: &Arc<Generation>,
     lowering: Lowering<'_>,
     (truncation, room): (Option<Truncation>, u64),
-) -> Result<(WorkItem, bool), RequestError> {
+) -> Result<(WorkItem, Option<usize>), RequestError> {
     match (prompt, truncation) {
         (CompletionPrompt::Text(text), truncation) => {
             check_bytes(text.len(), lowering, "prompt")?;
             let item = lower(&Plan::prompt(text, (**generation).clone()), lowering, "prompt")?;
-            truncated(item, lowering, (truncation, room))
+            let start = lowering.model.text.prompt_start();
+            let start = if item.prompt.starts_with(&start) { start.len() } else { 0 };
+            truncated(item, lowering, (truncation, start, room))
         }
-        (CompletionPrompt::Tokens(tokens), None) => Ok((take_tokens(&tokens, generation, lowering)?, false)),
+        (CompletionPrompt::Tokens(tokens), None) => Ok((take_tokens(&tokens, generation, lowering)?, None)),
         (CompletionPrompt::Tokens(tokens), Some(truncation)) => {
-            let kept = truncation.kept(&tokens, room)?;
-            Ok((take_tokens(kept, generation, lowering)?, kept.len() < tokens.len()))
+            let kept = truncation.kept(&tokens, 0, room)?;
+            Ok((take_tokens(&kept, generation, lowering)?, (kept.len() < tokens.len()).then_some(0)))
         }
     }
 }
 
-/// An item with what is kept of its prompt, and whether a part was left out. What is kept must fit the context.
+/// An item with what is kept of its prompt, and as [`completion_item`] says whether a part was left out. What is kept
+/// must fit the context. `start`: tokens that its tokenizer put in front of its text.
 fn truncated(
     item: WorkItem,
     lowering: Lowering<'_>,
-    (truncation, room): (Option<Truncation>, u64),
-) -> Result<(WorkItem, bool), RequestError> {
-    let Some(truncation) = truncation else { return Ok((item, false)) };
-    let kept = truncation.kept(&item.prompt, room)?;
+    (truncation, start, room): (Option<Truncation>, usize, u64),
+) -> Result<(WorkItem, Option<usize>), RequestError> {
+    let Some(truncation) = truncation else { return Ok((item, None)) };
+    let kept = truncation.kept(&item.prompt, start, room)?;
     if kept.len() < item.prompt.len() {
-        return Ok((take_tokens(kept, &item.generation, lowering)?, true));
+        let front = &item.prompt[..start.min(kept.len())];
+        let start = if kept.starts_with(front) { front.len() } else { 0 };
+        return Ok((take_tokens(&kept, &item.generation, lowering)?, Some(start)));
     }
     check_context(item.prompt.len(), item.generation.output_max, lowering)?;
-    Ok((item, false))
+    Ok((item, None))
 }
 
 /// The text of a prompt: as it was sent, or what its tokens say, special ones as they are written.
@@ -269,19 +274,23 @@ fn conversation(context: RequestContext<'_>, chat: ChatRequest) -> Result<Prepar
     let written_by = other_end.as_deref().or(template.as_deref());
     let echoed = echo.then(|| echoed(&messages, end)).flatten();
     let item = lower_conversation(messages, tools.as_ref(), generation, (lowering, written_by))?;
-    // Where no limit is named, a token is left for the answer.
-    let prompt_max = context_max(lowering).saturating_sub(common.max_tokens.unwrap_or(1));
-    let (mut item, _) = truncated(item, lowering, (common.truncation, prompt_max))?;
+    // A limit is a ceiling here: a token is left for the answer.
+    let prompt_max = context_max(lowering).saturating_sub(1);
+    let (mut item, _) = truncated(item, lowering, (common.truncation, 0, prompt_max))?;
+    let prompt_logprobs = item.generation.prompt_logprobs;
+    let told = prompt_reply::check_told(model.scored_tokens(&item.prompt), prompt_logprobs, false)?;
+    let answers = u64::from(common.n);
     let room = context_max(lowering).saturating_sub(item.prompt.len() as u64);
-    let wanted = common.max_tokens.unwrap_or(app.config.limits.output_tokens_max);
+    let wanted = common.max_tokens.unwrap_or_else(|| {
+        // Nobody named a limit: an answer is no longer than can be told of.
+        let most = token_ids::answer_max(answers, &item.generation.logprob_tokens, told);
+        most.min(app.config.limits.output_tokens_max)
+    });
     item.generation =
         Arc::new(Generation { output_max: TokenCount(room.min(wanted)), ..(*item.generation).clone() });
     let endpoint = Endpoint { api: Api::Chat, route: "chat" };
-    let prompt_logprobs = item.generation.prompt_logprobs;
-    let scored = lowering.model.scored_tokens(item.prompt.len() as u64);
-    prompt_reply::check_told(scored, prompt_logprobs, false)?;
     let output_max = item.generation.output_max.0;
-    token_ids::check_scores(u64::from(common.n), output_max, &item.generation.logprob_tokens)?;
+    token_ids::check_scores(answers, output_max, &item.generation.logprob_tokens, told)?;
     let mut asked = asked(endpoint, &common, vec![item], lowering, context.arrival);
     if prompt_logprobs.is_some() {
         // All answers have one prompt, of which the first row tells.

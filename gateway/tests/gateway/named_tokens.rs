@@ -1,11 +1,15 @@
 //! Tokens that requests name by their ids: the only ones that are drawn, those whose log probabilities are told, ids in
 //! place of texts; and prompts of which some are left out.
 
+use std::sync::Arc;
+
+use base::text::ByteText;
+use base::{After, ChatTemplate, MarkupPart, Piece, Role, TextError, TokenId, Tokenizer};
 use serde_json::{Value, json};
 use serving::model::Model;
 
-use crate::common::client::Reply;
-use crate::common::{config, model, serve_with};
+use crate::common::client::{Reply, finish};
+use crate::common::{Server, config, model, serve_with};
 use crate::constraints::{posted, serve_demo};
 
 const CHAT: &str = "/v1/chat/completions";
@@ -190,10 +194,12 @@ async fn of_a_prompt_that_is_too_long_the_first_or_the_last_tokens_are_left_out(
         (&json!(2_039), &json!("a"))
     );
     let message = json!([{"role": "user", "content": long}]);
-    for (limit, kept) in [(json!(8), 2_040), (json!(null), 2_047)] {
+    // A chat's limit is a ceiling: a token is left for its answer, whatever it asks for.
+    for limit in [json!(8), json!(null)] {
         let body = json!({"messages": message, "max_tokens": limit, "truncate_prompt_tokens": -1});
         let reply = posted(&server.client, CHAT, body).await;
-        assert_eq!(reply["usage"]["prompt_tokens"], kept, "{reply}");
+        assert_eq!(reply["usage"]["prompt_tokens"], 2_047, "{reply}");
+        assert_eq!(reply["usage"]["completion_tokens"], 1, "{reply}");
     }
     let more = json!({"truncate_prompt_tokens": 4, "max_tokens": 2, "return_token_ids": true});
     let short = with(json!({"messages": message}), more);
@@ -218,5 +224,104 @@ async fn of_a_prompt_that_is_too_long_the_first_or_the_last_tokens_are_left_out(
         let reply = server.client.post(path, &body).await;
         assert!(reply.status == 400 && reply.body.contains(word), "{path} {word}: {}", reply.body);
     }
+    server.until_free().await;
+}
+
+/// Bytes, with a token in front of every prompt.
+struct BegunText;
+
+impl Tokenizer for BegunText {
+    fn split_markup(&self, text: &str) -> Vec<MarkupPart> {
+        ByteText.split_markup(text)
+    }
+
+    fn encode_stretch(&self, after: After, text: &str) -> Vec<TokenId> {
+        ByteText.encode_stretch(after, text)
+    }
+
+    fn encode_data(&self, text: &str) -> Vec<TokenId> {
+        ByteText.encode_data(text)
+    }
+
+    fn decode(&self, tokens: &[TokenId]) -> String {
+        ByteText.decode(tokens)
+    }
+
+    fn decode_written(&self, tokens: &[TokenId]) -> String {
+        ByteText.decode_written(tokens)
+    }
+
+    fn vocab_size(&self) -> u32 {
+        ByteText.vocab_size()
+    }
+
+    fn prompt_start(&self) -> Vec<TokenId> {
+        vec![ByteText::END]
+    }
+}
+
+impl ChatTemplate for BegunText {
+    fn frame(&self, roles: &[Role]) -> Result<Vec<Piece>, TextError> {
+        ByteText.frame(roles)
+    }
+}
+
+#[actix_web::test]
+async fn what_begins_every_text_stays_in_front_of_one_that_is_cut_where_no_side_is_named() {
+    let server = serve_with(config(), Model { text: Arc::new(BegunText), ..model() }).await;
+    let begin = u64::from(ByteText::END.0);
+    let bytes = |text: &str| text.bytes().map(u64::from).collect::<Vec<_>>();
+    let begun = |text: &str| [vec![begin], bytes(text)].concat();
+    let sent_as_ids = json!(begun("long say a"));
+    for (prompt, side, kept, told) in [
+        (json!("long say a"), json!(null), begun("say a"), "say a"),
+        (json!("long say a"), json!("left"), bytes(" say a"), " say a"),
+        (json!("long say a"), json!("right"), begun("long "), "long "),
+        (sent_as_ids.clone(), json!(null), bytes(" say a"), " say a"),
+        (sent_as_ids, json!("right"), begun("long "), "<end>long "),
+    ] {
+        let body = json!({"prompt": prompt, "truncate_prompt_tokens": 6, "truncation_side": side, "echo": true,
+            "return_token_ids": true, "temperature": 0, "max_tokens": 9});
+        let reply = posted(&server.client, COMPLETIONS, body).await;
+        assert_eq!(ids(&reply["choices"][0]["prompt_token_ids"]), kept, "{reply}");
+        let text = reply["choices"][0]["text"].as_str().unwrap();
+        assert!(text.starts_with(told), "{text:?} begins with {told:?}");
+    }
+    server.until_free().await;
+}
+
+#[actix_web::test]
+async fn log_probabilities_of_named_tokens_are_bounded_for_all_requests_together() {
+    let server = serve_with(config(), Model { has_chat: true, ..model() }).await;
+    let named: Vec<u32> = (0..128).collect();
+    let asked = |max_tokens: u64| {
+        json!({"prompt": "say a", "max_tokens": max_tokens, "temperature": 0, "logprobs": 0,
+            "logprob_token_ids": named})
+    };
+    let reply = server.client.post(COMPLETIONS, &asked(1_025)).await;
+    assert!(reply.status == 400 && reply.error().contains("131072"), "{}", reply.body);
+    server.gate.shut();
+    let mut held = Vec::new();
+    for number in 1..=4 {
+        held.push(server.client.begin(COMPLETIONS, &asked(1_024)).await);
+        let is_in = |server: &Server| server.running.app.runtime.shared.intake.unfinished() == number;
+        server.until("it is in", is_in).await;
+    }
+    let reply = server.client.post(COMPLETIONS, &asked(1)).await;
+    assert_eq!((reply.status, reply.json()["error"]["code"].as_str()), (429, Some("busy")), "{}", reply.body);
+    assert!(reply.error().contains("524288"), "{}", reply.body);
+    server.gate.release();
+    for held in held {
+        assert_eq!(finish(held).await.status, 200);
+    }
+    server.until_free().await;
+    posted(&server.client, COMPLETIONS, asked(1)).await;
+    // A chat that names no limit is as long as can be told of; one that does is held to it.
+    let message = json!([{"role": "user", "content": "say a"}]);
+    let chat = json!({"messages": message, "n": 8, "temperature": 0, "logprobs": true,
+        "logprob_token_ids": named});
+    posted(&server.client, CHAT, chat.clone()).await;
+    let reply = server.client.post(CHAT, &with(chat, json!({"max_tokens": 129}))).await;
+    assert!(reply.status == 400 && reply.error().contains("lower `max_tokens`"), "{}", reply.body);
     server.until_free().await;
 }

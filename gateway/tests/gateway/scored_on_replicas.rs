@@ -1,6 +1,7 @@
 //! Prompts that replicas score: what a server that speaks as vLLM does tells of them comes back as our own engine
 //! tells it, and where a server has no words for it, it is refused by name.
 
+use base::Millis;
 use engine::checkpoint::Synthetic;
 use engine::checkpoint::config::Family;
 use serde_json::{Value, json};
@@ -129,12 +130,42 @@ async fn a_dialect_without_words_for_it_and_more_than_may_be_told_are_refused_by
         assert!(beside.state().asked.is_empty());
     }
     assert!(a.state().asked.is_empty(), "it was not asked");
-    // A byte of a text may be a token there, and a thousand more may be its template's.
+    // A byte of a text may be a token there, and a few more may be; of a conversation a thousand, its template's.
     let server = front(&a).await;
-    let asked = |bytes: usize| json!({"model": "m", "prompt": "x".repeat(bytes), "prompt_logprobs": 20});
-    let reply = server.client.post(COMPLETIONS, &asked(6_000)).await;
-    assert!(reply.status == 400 && reply.error().contains("`prompt_logprobs`"), "{}", reply.body);
-    assert_eq!(server.client.post(COMPLETIONS, &asked(5_000)).await.status, 200);
+    let text = |bytes: usize| {
+        (0..bytes).map(|at| if at % 1_000 == 999 { ' ' } else { 'x' }).collect::<String>()
+    };
+    let completion = |bytes: usize| json!({"model": "m", "prompt": text(bytes), "prompt_logprobs": 20});
+    let chat = |bytes: usize| {
+        let message = json!([{"role": "user", "content": text(bytes)}]);
+        json!({"model": "m", "messages": message, "prompt_logprobs": 20})
+    };
+    for (path, fits, does_not) in
+        [(COMPLETIONS, completion(6_230), completion(6_240)), (CHAT, chat(5_200), chat(5_220))]
+    {
+        let reply = server.client.post(path, &does_not).await;
+        assert!(reply.status == 400 && reply.error().contains("`prompt_logprobs`"), "{}", reply.body);
+        assert_eq!(server.client.post(path, &fits).await.status, 200, "{path}");
+    }
+}
+
+#[actix_web::test]
+async fn a_fleet_that_began_without_servers_scores_prompts_once_it_has_one_that_does() {
+    let a = FakeReplica::start().await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("replicas.toml");
+    std::fs::write(&file, "").unwrap();
+    let mut config = fleet(Vec::new());
+    (config.discovery.file, config.discovery.file_ms) = (Some(file.clone()), Millis(5));
+    let server = serve_fleet(config).await;
+    let fresh = folder.path().join("fresh.toml");
+    let entry = format!("[[replicas]]\nurl = \"http://{}\"\ndialect = \"vllm\"\nhealth_ms = 20\n", a.address);
+    std::fs::write(&fresh, entry).unwrap();
+    std::fs::rename(&fresh, &file).unwrap();
+    until_up(&server, 1).await;
+    let body = json!({"model": "m", "prompt": "say x", "prompt_logprobs": 0});
+    let reply = posted(&server.client, COMPLETIONS, body).await;
+    assert_eq!(reply["choices"][0]["prompt_logprobs"].as_array().map(Vec::len), Some(2), "{reply}");
 }
 
 fn checkpoint() -> Synthetic {

@@ -1,5 +1,5 @@
-//! How likely the tokens of rows' prompts were: kept from when it is told until the one reply that tells it is written,
-//! and counted against a bound for so long. Must not know HTTP.
+//! How likely the tokens of rows' prompts were, and tokens that are named in place of an answer's: kept from when it is
+//! told until the one reply that tells it is written, and counted against a bound for so long. Must not know HTTP.
 
 use std::sync::Arc;
 
@@ -9,13 +9,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::{AnswerRow, RelQueryState};
 use crate::error::RequestError;
 
-/// Log probabilities of prompts that one request may ask for. Each has some hundred bytes until the reply is sent.
+/// Log probabilities of prompts, and of named tokens, that one request may ask for. Each has some hundred bytes until the
+/// reply is sent.
 pub const SCORES_MAX: u64 = 131_072;
 
 /// Those of all requests for a model that are not answered yet.
 const TOGETHER_MAX: u64 = 4 * SCORES_MAX;
 
-/// What requests for a model may have in memory together of log probabilities of prompts.
+/// What requests for a model may have in memory together of log probabilities of prompts and of named tokens.
 #[derive(Debug)]
 pub struct ScoresBudget(Arc<Semaphore>);
 
@@ -34,7 +35,7 @@ impl ScoresBudget {
         }
         let permit = Arc::clone(&self.0).try_acquire_many_owned(asked.min(SCORES_MAX) as u32);
         permit.map(Some).map_err(|_| RequestError::Busy {
-            what: "log probabilities of prompts' tokens are asked for at once",
+            what: "log probabilities of prompts' tokens and of named ones are asked for at once",
             limit: TOGETHER_MAX.to_string(),
             retry_after: Millis(1_000),
         })
@@ -55,11 +56,16 @@ impl RelQueryState {
         }
     }
 
-    /// Forgets how likely the tokens of its prompts were; how many rows it has.
+    /// Forgets how likely the tokens of its prompts were, and where it takes of the budget those of its answers; how
+    /// many rows it has.
     pub(crate) fn forget_scores(&self) -> usize {
         let mut state = self.read();
-        let scores: Vec<_> = state.rows.iter_mut().map(|row| std::mem::take(&mut row.prompt)).collect();
-        state.scores = None;
+        let is_counted = state.scores.take().is_some();
+        let forget = |row: &mut AnswerRow| {
+            let answer = if is_counted { std::mem::take(&mut row.logprobs) } else { Vec::new() };
+            (std::mem::take(&mut row.prompt), answer)
+        };
+        let scores: Vec<_> = state.rows.iter_mut().map(forget).collect();
         // There may be many: they are freed once it is not locked any more.
         drop(state);
         scores.len()
@@ -75,7 +81,7 @@ impl AnswerRow {
 
 #[cfg(test)]
 mod tests {
-    use base::{RelQueryId, TenantId, Time};
+    use base::{Logprob, RelQueryId, TenantId, Time, TokenLogprob};
 
     use super::*;
     use crate::relquery_state::{Arrival, RelQueryKind};
@@ -95,7 +101,15 @@ mod tests {
         let error = take().expect_err("there is none").to_string();
         assert!(error.contains("more than 524288 log probabilities"), "{error}");
         assert!(budget.take(0).expect("it needs none").is_none());
+        let chosen = Logprob { id: None, token: "a".into(), logprob: -0.5, bytes: None };
+        let told = TokenLogprob { chosen, is_hidden: false, top: Vec::new() };
+        relqueries[2].keep_logprobs(0, std::slice::from_ref(&told));
         assert_eq!(relqueries[2].forget_scores(), 1);
+        assert!(relqueries[2].read().rows[0].logprobs.is_empty(), "they were counted");
+        let plain = RelQueryState::new(RelQueryId(9), TenantId(1), RelQueryKind::RelQuery, 1, arrival);
+        plain.keep_logprobs(0, &[told]);
+        plain.forget_scores();
+        assert_eq!(plain.read().rows[0].logprobs.len(), 1, "nobody counted them");
         let many = budget.take(9 * SCORES_MAX);
         assert!(many.expect("they take as much as one request may").is_some());
         assert!(take().is_ok(), "what was given back is there again");

@@ -76,6 +76,8 @@ pub fn fields(
         fields.insert("stop_token_ids".into(), json!(ids));
     }
     if let Some(top) = generation.logprobs {
+        // Named tokens are told in place of the likeliest: who tells none then knows nothing of names.
+        let top = if generation.logprob_tokens.is_empty() { top } else { 0 };
         if is_chat {
             fields.insert("logprobs".into(), json!(true));
             fields.insert("top_logprobs".into(), json!(top));
@@ -298,7 +300,9 @@ mod tests {
         assert_eq!(of(Dialect::LlamaCpp, false)["n_probs"], 2);
         let named = Generation { logprob_tokens: vec![base::TokenId(7)], ..told.clone() };
         let sent = fields(&named, Dialect::Vllm, false).expect("known");
-        assert_eq!((&sent["logprobs"], &sent["logprob_token_ids"]), (&json!(2), &json!([7])));
+        assert_eq!((&sent["logprobs"], &sent["logprob_token_ids"]), (&json!(0), &json!([7])));
+        let sent = fields(&named, Dialect::Vllm, true).expect("known");
+        assert_eq!((&sent["logprobs"], &sent["top_logprobs"]), (&json!(true), &json!(0)));
         let error = fields(&named, Dialect::Sglang, true).expect_err("it is refused");
         assert!(error.contains("logprob_token_ids"), "{error}");
         let scores = fields(&scored, Dialect::Vllm, false).expect("known");

@@ -13,6 +13,14 @@ pub fn told(logprobs: &Value) -> Vec<TokenLogprob> {
     }
 }
 
+/// Whether a reply may tell the tokens that were named. Beside them no likeliest ones are asked for: who knows nothing of
+/// names tells nothing beside a token, in the form of completions the token itself alone. There one name may be all the
+/// same that was drawn.
+pub fn may_tell_named(logprobs: &Value, tokens: &[TokenLogprob], named: usize) -> bool {
+    let without = usize::from(!logprobs["content"].is_array());
+    named <= without || tokens.is_empty() || tokens.iter().any(|token| token.top.len() > without)
+}
+
 fn of_conversation(entry: &Value) -> Option<TokenLogprob> {
     let top = entry["top_logprobs"].as_array();
     let top = top.into_iter().flatten().filter_map(one).collect();
@@ -64,6 +72,20 @@ mod tests {
         assert_eq!(told(&completion), all);
         let bytes = json!({"content": [{"token": "h", "logprob": 0, "bytes": [104], "top_logprobs": []}]});
         assert_eq!(told(&bytes)[0].chosen.bytes.as_deref(), Some(&b"h"[..]));
+        for (form, beside, named, expected) in [
+            ("content", 0, 1, false),
+            ("content", 1, 1, true),
+            ("content", 0, 0, true),
+            ("tokens", 1, 2, false),
+            ("tokens", 2, 2, true),
+            ("tokens", 1, 1, true),
+        ] {
+            let top = both.iter().take(beside).cloned().collect();
+            let tokens = [TokenLogprob { chosen: both[0].clone(), is_hidden: false, top }];
+            let logprobs = json!({ form: [] });
+            assert_eq!(may_tell_named(&logprobs, &tokens, named), expected, "{form}, {beside} of {named}");
+            assert!(may_tell_named(&logprobs, &[], named), "nothing is said");
+        }
         for nothing in [json!(null), json!({}), json!({"content": null}), json!({"tokens": [null]})] {
             assert_eq!(told(&nothing), []);
         }

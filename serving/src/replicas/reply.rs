@@ -80,16 +80,16 @@ impl Outcome {
 }
 
 /// What a reply of this status means. `retry_after`: its header, in seconds; `scoring`: what it has to tell of
-/// its prompt.
+/// its prompt; `named`: how many tokens it has to tell beside each of its own.
 pub fn outcome(
     status: u16,
     retry_after: Option<u64>,
     body: &[u8],
-    scoring: Option<&PromptScoring>,
+    (scoring, named): (Option<&PromptScoring>, usize),
 ) -> Outcome {
     let seconds = |seconds: u64| Nanos(seconds.saturating_mul(1_000_000_000));
     match status {
-        200 => match answer(body, scoring) {
+        200 => match answer(body, scoring, named) {
             Ok(outcome) => outcome,
             Err(reason) => Outcome::failed(format!("its reply cannot be read: {reason}")),
         },
@@ -109,7 +109,7 @@ pub fn outcome(
 }
 
 /// The answer of a reply.
-fn answer(body: &[u8], scoring: Option<&PromptScoring>) -> Result<Outcome, String> {
+fn answer(body: &[u8], scoring: Option<&PromptScoring>, named: usize) -> Result<Outcome, String> {
     let reply: Value = serde_json::from_slice(body).map_err(|error| error.to_string())?;
     let choice = reply["choices"].get(0).ok_or("it has no choices")?;
     let text = match (&choice["text"], &choice["message"]["content"]) {
@@ -118,6 +118,11 @@ fn answer(body: &[u8], scoring: Option<&PromptScoring>) -> Result<Outcome, Strin
         _ => return Err("its choice has no text".into()),
     };
     let logprobs = logprobs::told(&choice["logprobs"]);
+    if !logprobs::may_tell_named(&choice["logprobs"], &logprobs, named) {
+        let reason =
+            "its answer does not tell the tokens of `logprob_token_ids`: its version may not know it";
+        return Ok(Outcome::Unfit(reason.into()));
+    }
     let outcome = ended(choice["finish_reason"].as_str(), text, (logprobs, &reply["usage"]))?;
     Ok(match (outcome, scoring) {
         (Outcome::Answered { finish, logprobs, .. }, Some(scoring)) => {
@@ -183,7 +188,7 @@ mod tests {
 
     /// What a reply means to a row that asks nothing of its prompt.
     fn read(status: u16, retry_after: Option<u64>, body: &[u8]) -> Outcome {
-        outcome(status, retry_after, body, None)
+        outcome(status, retry_after, body, (None, 0))
     }
 
     fn reply(choice: Value, usage: Value) -> Vec<u8> {
@@ -219,16 +224,33 @@ mod tests {
             let ids = PromptIds::Sent(ids.map(base::TokenId).into());
             PromptScoring { top: 0, ids }
         };
-        let Outcome::Answered { prompt, .. } = outcome(200, None, &body, Some(&scoring([7, 9]))) else {
+        let Outcome::Answered { prompt, .. } = outcome(200, None, &body, (Some(&scoring([7, 9])), 0)) else {
             panic!("it is an answer")
         };
         assert_eq!(prompt.expect("it is scored").len(), 2);
-        let other = outcome(200, None, &body, Some(&scoring([7, 8])));
+        let other = outcome(200, None, &body, (Some(&scoring([7, 8])), 0));
         assert!(matches!(&other, Outcome::Unfit(reason) if reason.contains("token 1")), "{other:?}");
         let Outcome::Answered { prompt, .. } = read(200, None, &body) else { panic!("it is an answer") };
         assert_eq!(prompt, None, "nobody asked");
-        let refused = outcome(400, None, &body, Some(&scoring([7, 9])));
+        let refused = outcome(400, None, &body, (Some(&scoring([7, 9])), 0));
         assert!(matches!(refused, Outcome::Refused(_)));
+    }
+
+    #[test]
+    fn an_answer_of_who_knows_nothing_of_named_tokens_is_anothers_to_give() {
+        let told = |beside: Value| {
+            let token = json!({"token": "hi", "logprob": -0.5, "bytes": null, "top_logprobs": beside});
+            let message = json!({"role": "assistant", "content": "hi"});
+            let logprobs = json!({"content": [token]});
+            reply(json!({"message": message, "finish_reason": "stop", "logprobs": logprobs}), json!({}))
+        };
+        let without = outcome(200, None, &told(json!([])), (None, 2));
+        let is_unfit = matches!(&without, Outcome::Unfit(reason) if reason.contains("`logprob_token_ids`"));
+        assert!(is_unfit, "{without:?}");
+        let all = json!([{"token": "hi", "logprob": -0.5}, {"token": "ho", "logprob": -1.5}]);
+        for (beside, named) in [(all, 2), (json!([]), 0)] {
+            assert!(matches!(outcome(200, None, &told(beside), (None, named)), Outcome::Answered { .. }));
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::dialect;
 use super::prompt_scores::{PromptIds, PromptScoring};
-use super::text::{PlainText, PromptText, TEMPLATE_TOKENS_MAX};
+use super::text::{PlainText, PromptText};
 use crate::config::{Dialect, PromptForm};
 
 /// How a server is asked.
@@ -37,6 +37,8 @@ pub struct Ask {
     pub body: Value,
     /// What of the prompt's tokens the reply has to tell.
     pub scoring: Option<PromptScoring>,
+    /// How many tokens it has to tell beside each of the answer's.
+    pub named: usize,
 }
 
 /// Path of conversations.
@@ -94,7 +96,8 @@ impl RequestStyle {
         if self.salt {
             body.insert("cache_salt".into(), json!(format!("{scope:032x}")));
         }
-        Ok(Ask { path, body: Value::Object(body), scoring })
+        let named = item.generation.logprobs.map_or(0, |_| item.generation.logprob_tokens.len());
+        Ok(Ask { path, body: Value::Object(body), scoring, named })
     }
 
     /// Which tokens a row's prompt has at the server.
@@ -103,7 +106,8 @@ impl RequestStyle {
             PromptForm::Tokens => PromptIds::Sent(Arc::clone(&item.prompt)),
             // A byte of text is a token here.
             PromptForm::Messages => {
-                PromptIds::OfText { most: item.prompt.len() + TEMPLATE_TOKENS_MAX as usize }
+                let most = usize::try_from(PlainText::tokens_max(&item.prompt)).unwrap_or(usize::MAX);
+                PromptIds::OfText { most }
             }
         }
     }
@@ -182,7 +186,7 @@ mod tests {
             "model": "m", "prompt": [7, 9], "max_tokens": 64, "temperature": 0.5, "stop": ["\n"],
             "seed": 0x7fff_ffff, "priority": -3, "cache_salt": "0000000000000000000000000000000a", "structured_outputs": {"choice": ["a"]},
         });
-        assert_eq!(ask, Ask { path: COMPLETIONS, body: with_rest(body), scoring: None });
+        assert_eq!(ask, Ask { path: COMPLETIONS, body: with_rest(body), scoring: None, named: 0 });
     }
 
     #[test]
@@ -193,13 +197,13 @@ mod tests {
         let ask = style.ask(&item(tokens.clone(), Generation::default()), 0, 0).expect("it can be asked");
         let messages = json!([{"role": "system", "content": "be brief"}, {"role": "user", "content": "hé"}]);
         let body = json!({"model": "m", "messages": messages, "max_tokens": 64, "temperature": 0.0});
-        assert_eq!(ask, Ask { path: CHAT, body: with_rest(body), scoring: None });
+        assert_eq!(ask, Ask { path: CHAT, body: with_rest(body), scoring: None, named: 0 });
         let open = Generation { output_max: TokenCount(100), ..Generation::default() };
         let ask = style.ask(&item(tokens, open.clone()), 0, 0).expect("it can be asked");
         assert_eq!(ask.body.get("max_tokens"), None, "as many as there is room");
         let ask = style.ask(&item(PlainText.encode_data("go on"), open), 0, 0).expect("it can be asked");
         let body = json!({"model": "m", "prompt": "go on", "max_tokens": 100, "temperature": 0.0});
-        assert_eq!(ask, Ask { path: COMPLETIONS, body: with_rest(body), scoring: None });
+        assert_eq!(ask, Ask { path: COMPLETIONS, body: with_rest(body), scoring: None, named: 0 });
     }
 
     #[test]
@@ -255,10 +259,11 @@ mod tests {
         assert_eq!((&ask.body["prompt_logprobs"], ask.body.get("return_token_ids")), (&json!(3), None));
         assert_eq!(ask.scoring, Some(PromptScoring { top: 3, ids: PromptIds::Sent(ids.into()) }));
         let frame = PlainText.frame(&[Role::User]).expect("a frame");
-        for (prompt, path) in
-            [(PlainText.encode_data("go on"), COMPLETIONS), (PlainText.encode_framed(&frame, &["hé"]), CHAT)]
-        {
-            let most = prompt.len() + 1_024;
+        for (prompt, path, more) in [
+            (PlainText.encode_data("go on"), COMPLETIONS, 8),
+            (PlainText.encode_framed(&frame, &["hé"]), CHAT, 1_024),
+        ] {
+            let most = prompt.len() + more;
             let ask = asked(PromptForm::Messages, prompt);
             let told = (&ask.body["prompt_logprobs"], &ask.body["return_token_ids"]);
             assert_eq!((ask.path, told), (path, (&json!(3), &json!(true))));

@@ -22,7 +22,7 @@ use super::text::PlainText;
 use crate::clock::Clock;
 use crate::config::{BackendConfig, Dialect, PromptForm, ReplicaKind, ReplicaSettings};
 use crate::driver::Engine;
-use crate::model::{Defaults, Model, Runs, Text};
+use crate::model::{Defaults, Model, PromptScorers, Runs, Text};
 use crate::shared::Shared;
 
 /// Threads that send requests and read replies.
@@ -81,7 +81,8 @@ pub fn model(config: BackendConfig<'_>, clock: Clock) -> Result<Model, FleetStar
         host_kv_blocks: 0,
         block_tokens: 16,
         reuse: SectionReuse::Never,
-        scores_prompts: false,
+        scores_prompts: true,
+        scorers: None,
         defaults,
         created: clock.unix_ms() / 1_000,
         runs: Runs::Fleet(form),
@@ -112,10 +113,7 @@ pub fn start(
     let members = Arc::new(members_of(config, file.as_ref(), (&model.name, names), shared)?);
     let form = config.prompt_form();
     model.runs = Runs::Fleet(form);
-    // A row can go to any of them. A fleet that begins without servers has not said yet what they will speak.
-    let dialects = members.dialects();
-    let all_score = !dialects.is_empty() && dialects.into_iter().all(Dialect::scores_prompts);
-    model.scores_prompts = all_score && (engine.is_none() || model.scores_prompts);
+    model.scorers = Some(Arc::new(ReplicaScorers(Arc::clone(&members))));
     model.constraints =
         Some(Arc::new(ReplicaConstraints::new(Arc::clone(&members), form, model.constraints.take())));
     let factory = ReplicaFactory {
@@ -197,6 +195,17 @@ fn discover(
         factory.runtime.spawn(discovery::dns::follow(reader, findings(ReplicaSource::Dns)));
     }
     Ok(())
+}
+
+/// Says whether all servers of a fleet score prompts: a row can go to any of them. One that began without servers has not
+/// said before the first what they speak.
+struct ReplicaScorers(Arc<ReplicaMembers>);
+
+impl PromptScorers for ReplicaScorers {
+    fn can_score(&self) -> bool {
+        let dialects = self.0.dialects();
+        !dialects.is_empty() && dialects.into_iter().all(Dialect::scores_prompts)
+    }
 }
 
 /// Says which constraints all servers of a fleet can hold outputs to; servers compile for themselves.

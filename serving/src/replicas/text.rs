@@ -23,9 +23,12 @@ const ROLES: [(Role, char, TokenId); 3] = [
 /// The end of a message: letter and token.
 const END: (char, TokenId) = ('e', TokenId(259));
 
-/// Tokens that a server may put into a prompt that is scored beside those of its text, which has no more than bytes:
-/// its chat template's, and a first one. Each is counted against what may be told of prompts, so they are few.
-pub const TEMPLATE_TOKENS_MAX: u64 = 1_024;
+/// Tokens that a server may put into a conversation that is scored beside those of its texts, which have no more than
+/// bytes: its chat template's, and a first one. Each is counted against what may be told of prompts, so they are few.
+const TEMPLATE_TOKENS_MAX: u64 = 1_024;
+
+/// The same of a text that is no conversation: what its tokenizer puts at its ends, and parts of the blank in front.
+const TEXT_TOKENS_MAX: u64 = 8;
 
 /// What a prompt says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +40,12 @@ pub enum PromptText {
 }
 
 impl PlainText {
+    /// Tokens that a prompt has at most at a server that is sent its text.
+    pub fn tokens_max(prompt: &[TokenId]) -> u64 {
+        let is_text = prompt.iter().all(|token| token.0 < 256);
+        prompt.len() as u64 + if is_text { TEXT_TOKENS_MAX } else { TEMPLATE_TOKENS_MAX }
+    }
+
     /// Takes a prompt apart; why not, where it is none of this kind.
     pub fn said(tokens: &[TokenId]) -> Result<PromptText, String> {
         let text = |tokens: &[TokenId]| {
@@ -161,6 +170,14 @@ mod tests {
             let expected = [(Role::User, "é".to_owned()), (Role::Assistant, "Yes, ".to_owned())].to_vec();
             assert_eq!(PlainText::said(&tokens), Ok(PromptText::Messages(expected, end)));
         }
+    }
+
+    #[test]
+    fn a_conversation_may_have_a_templates_tokens_at_a_server_and_a_text_but_a_few() {
+        let frame = PlainText.frame(&[Role::User]).expect("a frame");
+        let conversation = PlainText.encode_framed(&frame, &["hi"]);
+        assert_eq!(PlainText::tokens_max(&conversation), conversation.len() as u64 + 1_024);
+        assert_eq!(PlainText::tokens_max(&PlainText.encode_data("hé")), 3 + 8);
     }
 
     #[test]

@@ -5,8 +5,10 @@
 pub(super) struct StepExtent {
     /// Rows of activations.
     pub(super) tokens: usize,
-    /// Rows whose hidden states are kept: those that are sampled, and those before targets.
+    /// Rows whose hidden states are kept: those before targets, and those that are sampled.
     pub(super) sampled: usize,
+    /// Whether these are all rows, in their order: then they stay where they are.
+    pub(super) keeps_all: bool,
     /// Blocks of threads for tasks of few rows, and of many.
     pub(super) flat: usize,
     pub(super) tall: usize,

@@ -39,7 +39,7 @@ impl<'a> GpuStep<'a> {
             .numbers(&[self.memory.shape.block_tokens, block_numbers])
     }
 
-    /// Rows of tokens that sample, to a place of their own.
+    /// Rows of tokens that are kept, to a place of their own; what a step has more of them is the first token's.
     fn gather(&self, (from, to): (Address, Address), element: Element, width: usize) -> Result<(), GpuError> {
         let args = Args::new([self.work.tables(), from, to].map(Some)).numbers(&[width]);
         self.decoder.launch("gather", Some(element), Grid::rows(self.extent.sampled, 256), args)
@@ -163,8 +163,8 @@ impl LayerOps for GpuStep<'_> {
 
     fn keep_sampled(&mut self) -> Result<(), GpuError> {
         let Self { decoder, work, extent, .. } = *self;
-        if extent.sampled == extent.tokens {
-            return Ok(()); // every token does, in their order, as in a decode step
+        if extent.keeps_all {
+            return Ok(()); // as in a decode step
         }
         self.gather((work.x(), work.last_x()), Element::F32, decoder.config.hidden)?;
         let width = decoder.attention_width();

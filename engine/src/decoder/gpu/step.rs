@@ -88,11 +88,13 @@ impl GpuDecoder {
         let plan = AttentionPlan::new(slots, shape.block_tokens, true, |parts| tasks.cut(parts, blocks));
         let step = StepTables::new(slots, &sampled, &plan, tasks);
         let scores = slots.iter().any(|slot| slot.prompt_targets.is_some());
-        let is_recorded = tokens <= RECORDED_ROWS_MAX && sampled.len() == tokens && !scores;
+        // Of a step that scores as many may be kept as it has, in another order.
+        let keeps_all = sampled.iter().copied().eq(0..tokens);
+        let is_recorded = tokens <= RECORDED_ROWS_MAX && keeps_all && !scores;
         let extent = StepExtent {
-            // In whole tiles of a product: each length is planned once, and there are few.
-            tokens: if tokens > RECORDED_ROWS_MAX { tokens.next_multiple_of(ROWS_TILE) } else { tokens },
-            sampled: sampled.len(),
+            tokens: in_tiles(tokens),
+            sampled: in_tiles(sampled.len()),
+            keeps_all,
             flat: step.flat.len(),
             tall: step.tall.len(),
             merges: step.partial_rows() > 0,
@@ -143,6 +145,7 @@ impl GpuDecoder {
         StepExtent {
             tokens: rows,
             sampled: rows,
+            keeps_all: extent.keeps_all,
             flat: blocks(extent.flat),
             tall: blocks(extent.tall),
             merges: extent.merges,
@@ -170,6 +173,12 @@ impl GpuDecoder {
         let mut step = GpuStep::new(self, memory, extent);
         layer::compute(&mut step, &self.layers, &self.config, extent.sampled > 0).map(drop)
     }
+}
+
+/// So many rows as products have them: where they are many, in whole tiles. Each number is planned once, for as long as
+/// the process lives, and so there are few.
+fn in_tiles(rows: usize) -> usize {
+    if rows > RECORDED_ROWS_MAX { rows.next_multiple_of(ROWS_TILE) } else { rows }
 }
 
 /// How many tokens a step has, and those whose hidden states are kept: before all targets, then those that sample.

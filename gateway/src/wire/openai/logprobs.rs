@@ -1,5 +1,7 @@
 //! Log probabilities of an answer's tokens on the wire: how they are asked for, and OpenAI's two shapes.
 
+use std::collections::HashSet;
+
 use base::{Logprob, TokenId, TokenLogprob};
 use serde::{Serialize, Serializer};
 use serving::error::RequestError;
@@ -53,13 +55,9 @@ pub struct LikelyTokens(Vec<(String, f64)>);
 impl LikelyTokens {
     /// A token and others in its place; of several by one name the first is told.
     pub(super) fn new(own: (String, f64), others: impl Iterator<Item = (String, f64)>) -> Self {
-        let mut all: Vec<(String, f64)> = Vec::new();
-        for (name, logprob) in std::iter::once(own).chain(others) {
-            if all.iter().all(|(told, _)| *told != name) {
-                all.push((name, logprob.max(LEAST)));
-            }
-        }
-        Self(all)
+        let mut names = HashSet::new();
+        let all = std::iter::once(own).chain(others).filter(|(name, _)| names.insert(name.clone()));
+        Self(all.map(|(name, logprob)| (name, logprob.max(LEAST))).collect())
     }
 }
 
@@ -250,6 +248,16 @@ mod tests {
         assert_eq!(chat["content"][0]["bytes"], json!([98]), "of its text");
         let last = json!({"token": "token_id:7", "logprob": -9999.0, "bytes": [97]});
         assert_eq!(chat["content"][0]["top_logprobs"][2], last);
+    }
+
+    #[test]
+    fn of_tokens_by_one_name_the_first_is_told_and_all_in_their_order() {
+        let named = |name: usize, logprob| (name.to_string(), logprob);
+        let others = (0..200).map(|at| named(at % 100, -(at as f64)));
+        let LikelyTokens(told) = LikelyTokens::new(named(7, f64::NEG_INFINITY), others);
+        let mut expected = vec![named(7, LEAST)];
+        expected.extend((0..100).filter(|at| *at != 7).map(|at| named(at, -(at as f64))));
+        assert_eq!(told, expected);
     }
 
     #[test]

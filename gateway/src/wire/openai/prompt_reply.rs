@@ -70,7 +70,7 @@ impl PromptFields {
         let prompt_logprobs = take(fields, common.stream, model)?;
         let generation = Arc::make_mut(&mut common.sampling.generation);
         let echoed_logprobs = generation.logprobs.filter(|_| self.echo);
-        if echoed_logprobs.is_some() && !model.scores_prompts {
+        if echoed_logprobs.is_some() && !model.can_score_prompts() {
             return fields.bad(ECHO, format!("with `logprobs` {NOT_HERE}"));
         }
         token_ids::check_scored(!self.hides_answer, &generation.logprob_tokens)?;
@@ -89,7 +89,7 @@ pub(super) fn take(
     if is_stream {
         return fields.bad(FIELD, "is not told in streams: `stream` must be false");
     }
-    if !model.scores_prompts {
+    if !model.can_score_prompts() {
         return fields.bad(FIELD, NOT_HERE);
     }
     Ok(Some(within(top)))
@@ -111,12 +111,12 @@ pub(crate) fn refuse(fields: &mut JsonFields) -> Result<(), RequestError> {
     }
 }
 
-/// Refuses prompts of which too much is to be told. `tokens`: of the prompts of all rows; `top`: how many of the
-/// likeliest beside each.
-pub(crate) fn check_told(tokens: u64, top: Option<u32>, is_echo: bool) -> Result<(), RequestError> {
+/// How many log probabilities are told of prompts; refuses too many. `tokens`: of the prompts of all rows; `top`: how
+/// many of the likeliest beside each.
+pub(crate) fn check_told(tokens: u64, top: Option<u32>, is_echo: bool) -> Result<u64, RequestError> {
     let told = top.map_or(0, |top| tokens.saturating_mul(u64::from(top) + 1));
     if told <= SCORES_MAX {
-        return Ok(());
+        return Ok(told);
     }
     let reason = format!(
         "asks for {told} log probabilities of prompts' tokens, the likeliest beside each counted; at most {SCORES_MAX} \
@@ -230,14 +230,22 @@ fn first_with_text<'a>(mut tokens: impl Iterator<Item = &'a PromptToken>, text: 
 /// Characters of a prompt's text in front of each of its tokens.
 fn places<'a>(tokens: impl Iterator<Item = &'a PromptToken>, text: &str) -> Vec<usize> {
     let (mut at, mut counted, mut characters, mut broken) = (0, 0, 0, 0);
-    let place = |token: &PromptToken| {
+    let place = |(number, token): (usize, &PromptToken)| {
         let rest = text.as_bytes().get(at..).unwrap_or_default();
         let own = match &token.bytes {
             Some(own) => bytes_in(own, rest),
             None => {
-                let (before, own) = text_in(&token.text, rest, broken);
-                let is_broken = own == 0 && token.text.contains(char::REPLACEMENT_CHARACTER);
-                broken = if own > 0 { 0 } else { BROKEN_MAX.min(broken + usize::from(is_broken)) };
+                // The blank in front of a first word may not stand in the text.
+                let word = token.text.strip_prefix(' ').filter(|word| !word.is_empty() && at == 0);
+                let word = word.filter(|word| rest.starts_with(word.as_bytes()));
+                let (before, own) = text_in(word.unwrap_or(&token.text), rest, broken);
+                let is_broken = token.text.contains(char::REPLACEMENT_CHARACTER);
+                broken = match own {
+                    // Of the first its server may have told nothing, and any text may be its own.
+                    0 if number == 0 && token.text.is_empty() => BROKEN_MAX,
+                    0 => BROKEN_MAX.min(broken + usize::from(is_broken)),
+                    _ => 0,
+                };
                 at += before;
                 own
             }
@@ -252,7 +260,7 @@ fn places<'a>(tokens: impl Iterator<Item = &'a PromptToken>, text: &str) -> Vec<
         at += own;
         characters
     };
-    tokens.map(place).collect()
+    tokens.enumerate().map(place).collect()
 }
 
 /// How many bytes of the rest of a text are a token's. The blank in front of a first word may not stand in it.
@@ -267,11 +275,12 @@ fn bytes_in(own: &[u8], rest: &[u8]) -> usize {
 /// How many bytes of the rest of a text stand before a token of which its text alone is known, and how many are the
 /// token's: none, where it does not stand there. A special one stands in it only where it is written there. Before
 /// any there may be the blank that its text lacks, and what `broken` parts of characters stand for, whose bytes are
-/// not told.
+/// not told; nothing else.
 fn text_in(own: &str, rest: &[u8], broken: usize) -> (usize, usize) {
     let own = own.as_bytes();
     let begins = |before: &usize| rest.get(*before..).is_some_and(|rest| rest.starts_with(own));
-    let before = (0..=1 + CHARACTER_BYTES_MAX * broken).find(begins);
+    let blank = usize::from(broken > 0 || rest.starts_with(b" "));
+    let before = (0..=blank + CHARACTER_BYTES_MAX * broken).find(begins);
     before.map_or((0, 0), |before| (before, own.len()))
 }
 
@@ -316,6 +325,14 @@ mod tests {
         let parts = [special("a"), special("\u{fffd}"), special("\u{fffd}"), special("!"), special("b")];
         check(&parts, "a\u{1f980}!b", &[0, 1, 1, 2, 3]);
         check(&[special("a"), special("<e>"), special("xb")], "axb", &[0, 1, 1]);
+        // What begins the prompt is written behind its first character too.
+        let begun = [special("<s>"), special("x"), special("<s>"), special("y")];
+        check(&begun, "x<s>y", &[0, 0, 1, 4]);
+        // Of the first nothing is told, and the others do not spell what it leaves.
+        let parts = ["", " film", " ", "\u{fffd}", "\u{fffd}", "!"].map(special);
+        check(&parts, "The film \u{1f980}!", &[0, 3, 8, 9, 9, 10]);
+        let spaced = ["", " The", " film", ".", " The"].map(special);
+        check(&spaced, "The film. The", &[0, 0, 3, 8, 9]);
     }
 
     #[test]
@@ -386,8 +403,8 @@ mod tests {
             let error = error.expect_err("refused").to_string();
             assert!(error.contains("`prompt_logprobs`") && error.contains(words), "{error}");
         }
-        assert_eq!(check_told(u64::MAX, None, true), Ok(()), "nothing is told");
-        assert_eq!(check_told(SCORES_MAX / 2, Some(1), true), Ok(()));
+        assert_eq!(check_told(u64::MAX, None, true), Ok(0), "nothing is told");
+        assert_eq!(check_told(SCORES_MAX / 2, Some(1), true), Ok(SCORES_MAX));
         for (is_echo, field) in [(true, "`echo`"), (false, "`prompt_logprobs`")] {
             let error = check_told(SCORES_MAX / 2 + 1, Some(1), is_echo).expect_err("too many").to_string();
             assert!(error.contains(field) && error.contains("131072"), "{error}");

@@ -7,6 +7,7 @@ use base::TokenId;
 use serde_json::Value;
 use serving::error::RequestError;
 use serving::model::{Model, Runs};
+use serving::relquery_state::SCORES_MAX;
 
 use super::truncation;
 use crate::json::JsonFields;
@@ -19,8 +20,6 @@ const NAMES: &str = "return_tokens_as_token_ids";
 const SCORED: &str = "logprob_token_ids";
 /// So many of them at most, as vLLM has it.
 const SCORED_MAX: usize = 128;
-/// Log probabilities of them that one reply tells at most: they are held until it is whole.
-const SCORES_MAX: u64 = 1 << 20;
 
 /// The prompts of a request's rows.
 pub type RowPrompts = Arc<[Arc<[TokenId]>]>;
@@ -78,17 +77,30 @@ pub(super) fn check_scored(is_told: bool, tokens: &[TokenId]) -> Result<(), Requ
 }
 
 /// Refuses answers of which too much would be told: so many of so many tokens each, with `scored` beside each token.
-pub(crate) fn check_scores(answers: u64, output_max: u64, scored: &[TokenId]) -> Result<(), RequestError> {
+/// `of_prompts`: log probabilities that the reply tells of prompts.
+pub(crate) fn check_scores(
+    answers: u64,
+    output_max: u64,
+    scored: &[TokenId],
+    of_prompts: u64,
+) -> Result<(), RequestError> {
     let told = answers.saturating_mul(output_max).saturating_mul(scored.len() as u64);
-    if told <= SCORES_MAX {
+    if told == 0 || told.saturating_add(of_prompts) <= SCORES_MAX {
         return Ok(());
     }
+    let prompts = if of_prompts > 0 { format!(" and {of_prompts} of prompts") } else { String::new() };
     let reason = format!(
-        "asks for up to {told} log probabilities, of {} tokens beside each of {output_max} in {answers} answers; at \
-         most {SCORES_MAX} are told in one reply: lower `max_tokens`",
+        "asks for up to {told} log probabilities, of {} tokens beside each of {output_max} in {answers} answers\
+         {prompts}; at most {SCORES_MAX} are told in one reply: lower `max_tokens`",
         scored.len()
     );
     Err(RequestError::invalid(SCORED, reason))
+}
+
+/// Tokens that each answer may have at most for the reply to tell of all of them, one at least.
+pub(crate) fn answer_max(answers: u64, scored: &[TokenId], of_prompts: u64) -> u64 {
+    let each = answers.saturating_mul(scored.len() as u64);
+    SCORES_MAX.saturating_sub(of_prompts).checked_div(each).map_or(u64::MAX, |tokens| tokens.max(1))
 }
 
 /// Takes a list of the model's tokens.
@@ -189,9 +201,28 @@ mod tests {
             assert!(error.contains(&format!("`{field}`")) && error.contains(reason), "{error}");
         }
         let named = [TokenId(1), TokenId(2)];
-        assert_eq!(check_scores(u64::MAX, u64::MAX, &[]), Ok(()), "nobody asks");
-        assert_eq!(check_scores(2, SCORES_MAX / 4, &named), Ok(()));
-        let error = check_scores(2, SCORES_MAX / 4 + 1, &named).expect_err("too many").to_string();
-        assert!(error.contains("`logprob_token_ids`") && error.contains("1048576"), "{error}");
+        assert_eq!(check_scores(u64::MAX, u64::MAX, &[], SCORES_MAX), Ok(()), "nobody asks");
+        assert_eq!(check_scores(2, SCORES_MAX / 4, &named, 0), Ok(()));
+        for (output_max, of_prompts, word) in
+            [(SCORES_MAX / 4 + 1, 0, "2 answers;"), (SCORES_MAX / 4, 1, "1 of prompts")]
+        {
+            let error = check_scores(2, output_max, &named, of_prompts).expect_err("too many").to_string();
+            assert!(error.contains("`logprob_token_ids`") && error.contains("131072"), "{error}");
+            assert!(error.contains(word), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_answer_is_as_long_as_can_be_told_of_and_never_empty() {
+        let named = [TokenId(1), TokenId(2)];
+        assert_eq!(answer_max(3, &[], SCORES_MAX), u64::MAX, "nobody asks");
+        assert_eq!(answer_max(2, &named, 0), SCORES_MAX / 4);
+        assert_eq!(answer_max(2, &named, 4), SCORES_MAX / 4 - 1);
+        assert_eq!(answer_max(2, &named, SCORES_MAX), 1);
+        for of_prompts in [0, 5] {
+            let most = answer_max(2, &named, of_prompts);
+            assert_eq!(check_scores(2, most, &named, of_prompts), Ok(()));
+            assert!(check_scores(2, most + 1, &named, of_prompts).is_err());
+        }
     }
 }
