@@ -1,5 +1,12 @@
 //! vLLM's `/tokenize` and `/detokenize`: the tokens that the model gets. The double's tokens are bytes.
 
+use std::sync::Arc;
+
+use base::text::ByteText;
+use base::{
+    After, ChatTemplate, MarkupPart, Piece, RenderedPiece, Role, TextError, TokenId, Tokenizer, ToolCallForm,
+    ToolFields, put_in,
+};
 use serde_json::{Value, json};
 use serving::model::Model;
 
@@ -77,6 +84,116 @@ async fn the_tokens_of_a_checkpoint_are_told_by_name_and_come_back_as_their_text
     let written = back["prompt"].as_str().unwrap();
     assert!(written.contains("Hello") && written.ends_with("<|assistant|>"), "{written}");
     running.drain(std::future::pending()).await;
+}
+
+/// Bytes, with a template that has words for tools: it writes all that it is told of them.
+struct WithTools;
+
+impl Tokenizer for WithTools {
+    fn split_markup(&self, text: &str) -> Vec<MarkupPart> {
+        ByteText.split_markup(text)
+    }
+
+    fn encode_stretch(&self, after: After, text: &str) -> Vec<TokenId> {
+        ByteText.encode_stretch(after, text)
+    }
+
+    fn encode_data(&self, text: &str) -> Vec<TokenId> {
+        ByteText.encode_data(text)
+    }
+
+    fn decode(&self, tokens: &[TokenId]) -> String {
+        ByteText.decode(tokens)
+    }
+
+    fn vocab_size(&self) -> u32 {
+        ByteText.vocab_size()
+    }
+
+    fn prompt_start(&self) -> Vec<TokenId> {
+        ByteText.prompt_start()
+    }
+}
+
+impl ChatTemplate for WithTools {
+    fn frame(&self, roles: &[Role]) -> Result<Vec<Piece>, TextError> {
+        ByteText.frame(roles)
+    }
+
+    fn tool_call_form(&self) -> Option<ToolCallForm> {
+        Some(ToolCallForm::Hermes)
+    }
+
+    fn render_tools(
+        &self,
+        messages: &[(Role, &str)],
+        fields: &ToolFields,
+    ) -> Result<Vec<RenderedPiece>, TextError> {
+        let (roles, contents): (Vec<Role>, Vec<&str>) = messages.iter().copied().unzip();
+        let texts = fields.tools.iter().chain(fields.messages.values()).cloned();
+        let told = texts.map(RenderedPiece::Markup);
+        Ok(told.chain(put_in(&self.frame(&roles)?, &contents)).collect())
+    }
+}
+
+#[actix_web::test]
+async fn what_no_prompt_is_as_long_as_is_refused_before_it_is_tokenized() {
+    // 256 bytes for each of the context's 2,048 tokens.
+    const BYTES_MAX: usize = 524_288;
+    let plain = chatty().await;
+    let native = Model { text: Arc::new(WithTools), has_chat: true, ..model() };
+    let native = serve_with(config(), native).await;
+    let prompt = |length: usize| json!({"prompt": "x".repeat(length)});
+    let message = |length: usize| json!({"messages": [{"role": "user", "content": "x".repeat(length)}]});
+    let with_tool = |length: usize| {
+        let function =
+            json!({"name": "f", "description": "x".repeat(length), "parameters": {"type": "object"}});
+        json!({"messages": [{"role": "user", "content": "a"}],
+            "tools": [{"type": "function", "function": function}]})
+    };
+    let called = |length: usize| {
+        let function = json!({"name": "f", "arguments": {"a": "x".repeat(length)}});
+        json!({"messages": [{"role": "user", "content": "a"},
+            {"role": "assistant", "tool_calls": [{"id": "1", "type": "function", "function": function}]},
+            {"role": "tool", "tool_call_id": "1", "content": "b"}]})
+    };
+    let made: [(&dyn Fn(usize) -> Value, &str); 4] =
+        [(&prompt, "`prompt`"), (&message, "`messages`"), (&with_tool, "`tools`"), (&called, "`messages`")];
+    for server in [&plain, &native] {
+        for (body, field) in made {
+            let reply = server.client.post("/tokenize", &body(BYTES_MAX + 1)).await;
+            let error = reply.error();
+            assert_eq!(reply.status, 413, "{field}: {error}");
+            assert!(error.contains(field) && error.contains("524288 bytes"), "{field}: {error}");
+            // What is told of tools and calls takes less than this.
+            let fits = server.client.post("/tokenize", &body(BYTES_MAX - 1_024)).await;
+            assert_eq!(fits.status, 200, "{field}");
+        }
+        let most = posted(&server.client, "/tokenize", prompt(BYTES_MAX)).await;
+        assert_eq!(most["count"], BYTES_MAX);
+    }
+}
+
+#[actix_web::test]
+async fn names_and_texts_are_told_of_no_more_tokens_than_the_context_has() {
+    const CONTEXT: usize = 2_048;
+    let server = serve().await;
+    let named = |length: usize| json!({"prompt": "x".repeat(length), "return_token_strs": true});
+    let most = server.client.post("/tokenize", &named(CONTEXT)).await;
+    assert_eq!(most.header("content-type"), Some("application/json"), "{}", most.body);
+    assert_eq!(most.json()["token_strs"].as_array().map(Vec::len), Some(CONTEXT));
+    let tokens = |count: usize| json!({"tokens": vec![104; count]});
+    let text = server.client.post("/detokenize", &tokens(CONTEXT)).await;
+    assert_eq!(text.header("content-type"), Some("application/json"), "{}", text.body);
+    assert_eq!(text.json()["prompt"].as_str().map(str::len), Some(CONTEXT));
+    for (path, body, field) in [
+        ("/tokenize", named(CONTEXT + 1), "`return_token_strs`"),
+        ("/detokenize", tokens(CONTEXT + 1), "`tokens`"),
+    ] {
+        let reply = server.client.post(path, &body).await;
+        assert_eq!(reply.status, 400, "{path}: {}", reply.body);
+        assert!(reply.error().contains(field) && reply.error().contains("at most 2048"), "{}", reply.body);
+    }
 }
 
 #[actix_web::test]
