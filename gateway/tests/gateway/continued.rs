@@ -170,7 +170,15 @@ async fn replicas_are_told_where_the_conversation_ends_or_the_request_is_refused
     for field in ["continue_final_message", "add_generation_prompt"] {
         let more = json!({field: field == "continue_final_message"});
         let reply = server.client.post(CHAT, &with(more)).await;
-        assert!(reply.status >= 400 && reply.body.contains(field), "{}", reply.body);
+        assert_eq!(reply.status, 400, "{}", reply.body);
+        assert!(reply.error().contains(&format!("`{field}`")), "{}", reply.body);
     }
+    let mut message = begun(&json!({"return_token_ids": false}));
+    let reply = server.client.post("/v1/messages", &message).await;
+    assert!(reply.status == 400 && reply.body.contains("`messages`"), "{}", reply.body);
+    message["stream"] = true.into();
+    let reply = server.client.post("/v1/messages", &message).await;
+    assert!(reply.status == 400 && reply.body.contains("`messages`"), "not in a stream: {}", reply.body);
+    assert_eq!(server.running.app.runtime.registry.running().len(), 0, "no row waits");
     assert_eq!(replica.state().asked.len(), asked, "it was asked nothing");
 }
