@@ -106,7 +106,7 @@ async fn the_last_message_is_told_in_each_stream_beside_tools_and_in_batches() {
         let reply = server.client.post(CHAT, &body).await;
         let chunks: Vec<Value> =
             reply.events().into_iter().map(|(_, chunk)| chunk).filter(Value::is_object).collect();
-        for index in 0..2 {
+        for index in 0..2_usize {
             assert_eq!(whole["choices"][index]["message"]["content"], "The word isis", "{body}");
             let choices = chunks.iter().map(|chunk| &chunk["choices"][0]);
             let own = choices.filter(|choice| choice["index"] == index);
@@ -124,7 +124,7 @@ async fn the_last_message_is_told_in_each_stream_beside_tools_and_in_batches() {
     let output = batch["output_file_id"].as_str().unwrap_or_else(|| panic!("{batch}"));
     let text = server.client.get(&format!("/v1/files/{output}/content")).await;
     let row: Value = serde_json::from_str(text.body.trim()).unwrap();
-    for index in 0..2 {
+    for index in 0..2_usize {
         let choice = &row["response"]["body"]["choices"][index];
         assert_eq!(choice["message"]["content"], "The word isis", "{row}");
     }

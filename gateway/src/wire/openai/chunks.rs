@@ -502,7 +502,7 @@ mod tests {
         relquery.settle(1, done(), Time(3));
         chunks.extend(values(&chunker.look(&relquery.read())));
         let whole = serde_json::json!(envelope().chat(&relquery.read()).expect("it succeeded"));
-        for (index, content, calls) in [(0, "So: ", 1), (1, "So: none", 0)] {
+        for (index, content, calls) in [(0_usize, "So: ", 1_usize), (1, "So: none", 0)] {
             let choices = chunks.iter().map(|chunk| &chunk["choices"][0]);
             let deltas: Vec<&Value> =
                 choices.filter(|choice| choice["index"] == index).map(|choice| &choice["delta"]).collect();
