@@ -126,6 +126,20 @@ fn a_message_that_is_continued_is_the_conversation_up_to_its_last_letter() {
     }
 }
 
+#[test]
+fn an_answer_that_a_template_drops_is_not_found_in_the_question() {
+    let templates = expected().templates;
+    let (text, _) = text_of("deepseek_r1", &templates["deepseek_r1"]);
+    let template = text.ending(PromptEnd::Text).expect("it is a template");
+    let asked = (Role::User, "What does </think> mean?");
+    let kept = template.render(&[asked, (Role::Assistant, "It ends")]).expect("it is kept");
+    assert!(written(&kept).ends_with("mean?<｜Assistant｜>It ends"), "{}", written(&kept));
+    for dropped in ["</think>", "It </think>", "</think> mean?"] {
+        let pieces = template.render(&[asked, (Role::Assistant, dropped)]);
+        assert!(pieces.is_err(), "{dropped}: {pieces:?}");
+    }
+}
+
 /// The special tokens of a prompt.
 fn specials(text: &ModelText, conversation: &[(Role, String)]) -> Vec<TokenId> {
     let tokens = text.encode_rendered(&text.render(&messages(conversation)).expect("it renders"));

@@ -47,15 +47,38 @@ fn what_the_template_makes_of_the_text_is_what_is_continued() {
     // It looks at the end of a content, so that its end cannot be marked.
     let looks = "{{ m['content'] }}{% if m['content'].endswith('!') %}*{% endif %}";
     check(looks, "Yes!", "Sure?<end><assistant>Yes!");
+    // Then the same text in the markup behind it is not its end.
+    let looks = "{{ m['content'] }}{% if m['content'].endswith('>') %}*{% endif %}";
+    check(looks, ">", "Sure?<end><assistant>>");
+    check(looks, " Yes> ", "Sure?<end><assistant> Yes> ");
+    let twice = "{{ m['content'] }}|{{ m['content'] }}{% if m['content'].endswith('>') %}*{% endif %}";
+    check(twice, ">", "Sure?|Sure?<end><assistant>>|>");
     // A special token that is written in the text stays text.
     check("{{ m['content'] }}", "Yes<end> no", "Sure?<end><assistant>Yes<end> no");
 }
 
 #[test]
 fn a_template_that_leaves_the_last_message_out_cannot_have_it_continued() {
-    let inner = "{% if m['role'] == 'user' %}{{ m['content'] }}{% endif %}";
-    let TextError::Template(reason) = written(inner, "Yes", PromptEnd::Text).expect_err("it is left out");
-    assert!(reason.contains("the last message"), "{reason}");
+    let left_out = "{% if m['role'] == 'user' %}{{ m['content'] }}{% endif %}";
+    let by_role = |answer: &str| {
+        format!("{{% if m['role'] == 'user' %}}{{{{ m['content'] }}}}{{% else %}}{answer}{{% endif %}}")
+    };
+    // As DeepSeek R1's does with the thoughts of an answer.
+    let split = by_role("{{ m['content'].split('?')[-1] }}");
+    let marked = "{{ m['content'] }}{% if m['content'].endswith('>') %}<>{% endif %}";
+    for (inner, last) in [
+        (left_out, "Yes"),
+        // What stands in an earlier message, or in the markup, is not it.
+        (left_out, "Sure?"),
+        (left_out, "user"),
+        (&*split, "?"),
+        (&*split, "Sure?"),
+        // The markup that the text brings about holds it too: which of them is it?
+        (marked, ">"),
+    ] {
+        let TextError::Template(reason) = written(inner, last, PromptEnd::Text).expect_err(inner);
+        assert!(reason.contains("the last message"), "{inner} {last:?}: {reason}");
+    }
 }
 
 #[test]

@@ -61,6 +61,11 @@ impl<'a> Marks<'a> {
         char::from_u32(self.first + number).expect("plane 15 holds characters alone")
     }
 
+    /// A mark that stands for a whole content.
+    pub(super) fn whole(self) -> char {
+        self.character(OPEN)
+    }
+
     /// A mark's number, where the character is one.
     fn number(self, character: char) -> Option<u32> {
         u32::from(character).checked_sub(self.first).filter(|number| *number < BLOCK)

@@ -6,6 +6,7 @@
 //! its contents, and where both say the same but for the marks, the marks tell what came out of which content.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use base::{ChatTemplate, Piece, PromptEnd, RenderedPiece, Role, TextError, ToolCallForm, ToolFields};
 use minijinja::value::merge_maps;
@@ -190,8 +191,9 @@ impl Template {
         let turns = turns(messages, joins);
         let text = self.text(&turns, tools, &|i| messages[i].1.to_owned()).map_err(|error| reason(&error))?;
         let mut pieces = self.pieces(&turns, (messages, tools), &text)?;
-        if let (PromptEnd::Text, Some((_, content))) = (self.end, messages.last()) {
-            cut_behind(&mut pieces, messages.len() - 1, content)?;
+        if self.end == PromptEnd::Text && !messages.is_empty() {
+            let end = self.end_of_last(&turns, (messages, tools), (&text, &pieces))?;
+            cut(&mut pieces, end);
         }
         accept(&pieces).map(|()| pieces)
     }
@@ -219,6 +221,39 @@ impl Template {
             None if names.iter().all(Vec::is_empty) => Ok(vec![RenderedPiece::Markup(text.to_owned())]),
             None => Err("it changes a message in which a special token is written".to_owned()),
         }
+    }
+
+    /// Where the text of the last message ends in `text`, which is these turns as the template writes them. White space
+    /// at its end belongs to it where the template keeps it.
+    fn end_of_last(
+        &self,
+        turns: &[Turn],
+        (messages, tools): (&[(Role, &str)], &ParsedTools),
+        (text, pieces): (&str, &[RenderedPiece]),
+    ) -> Result<usize, String> {
+        const LOST: &str = "it leaves out or changes the last message, which is to be continued";
+        let last = messages.len() - 1;
+        let content = messages[last].1;
+        let is_its =
+            |piece: &RenderedPiece| matches!(piece, RenderedPiece::Content { message, .. } if *message == last);
+        let end: usize = match pieces.iter().rposition(is_its) {
+            Some(place) => pieces[..=place].iter().map(|piece| piece.text().len()).sum(),
+            // The template minded marks at the ends of this content, or leaves it out. With a mark in its place all
+            // else stays as it is: the same text in an earlier message, or in the markup, is not taken for it.
+            None => {
+                let contents = messages.iter().map(|(_, content)| *content);
+                let marks = Marks::absent_from(contents.chain([text]), &self.names.reserved).ok_or(LOST)?;
+                let mark = marks.whole();
+                let content_or_mark =
+                    |i: usize| if i == last { mark.to_string() } else { messages[i].1.to_owned() };
+                let other = self.text(turns, tools, &content_or_mark).map_err(|error| reason(&error))?;
+                let said = content.trim_matches(python::is_space);
+                let times = other.matches(mark).count().max(1);
+                end_within(difference(text, &other), text, (said, times)).ok_or(LOST)?
+            }
+        };
+        let trail = &content[content.trim_end_matches(python::is_space).len()..];
+        Ok(if text[end..].starts_with(trail) { end + trail.len() } else { end })
     }
 
     /// The pieces where the template minds marks at the ends of some contents, because it looks into them
@@ -345,32 +380,32 @@ fn turns(messages: &[(Role, &str)], joins: fn(Role, Role) -> bool) -> Vec<Turn> 
     turns
 }
 
-/// Cuts pieces behind the text of the last message, number `last`. White space at its end stays where the template keeps
-/// it.
-fn cut_behind(pieces: &mut Vec<RenderedPiece>, last: usize, content: &str) -> Result<(), String> {
-    let whole: String = pieces.iter().map(RenderedPiece::text).collect();
-    let is_its =
-        |piece: &RenderedPiece| matches!(piece, RenderedPiece::Content { message, .. } if *message == last);
-    let said = content.trim_matches(python::is_space);
-    let mut end: usize = match pieces.iter().rposition(is_its) {
-        Some(place) => pieces[..=place].iter().map(|piece| piece.text().len()).sum(),
-        // The template minded marks at the ends of this content.
-        None => {
-            let found = whole.rfind(said).filter(|_| !said.is_empty());
-            found.ok_or("it leaves out or changes the last message, which is to be continued")? + said.len()
-        }
-    };
-    let trail = &content[content.trim_end_matches(python::is_space).len()..];
-    if whole[end..].starts_with(trail) {
-        end += trail.len();
+/// Where `text` is not `other`: without what both begin with, and what both end with.
+fn difference(text: &str, other: &str) -> Range<usize> {
+    let is_same = |(one, other): &(char, char)| one == other;
+    let bytes = |(one, _): (char, char)| one.len_utf8();
+    let start: usize = text.chars().zip(other.chars()).take_while(is_same).map(bytes).sum();
+    let backwards = text[start..].chars().rev().zip(other[start..].chars().rev());
+    let end: usize = backwards.take_while(is_same).map(bytes).sum();
+    start..text.len() - end
+}
+
+/// Where `said` ends for the last time in a part of `text`, where it stands there as often as it should.
+fn end_within(part: Range<usize>, text: &str, (said, times): (&str, usize)) -> Option<usize> {
+    if said.is_empty() || text[part.clone()].matches(said).count() != times {
+        return None;
     }
+    Some(part.start + text[part.clone()].rfind(said)? + said.len())
+}
+
+/// Cuts pieces at a place of their text.
+fn cut(pieces: &mut Vec<RenderedPiece>, mut end: usize) {
     pieces.retain_mut(|piece| {
         let (RenderedPiece::Markup(text) | RenderedPiece::Content { text, .. }) = piece;
         text.truncate(end);
         end -= text.len();
         !text.is_empty()
     });
-    Ok(())
 }
 
 /// What a person should read of a template's refusal.

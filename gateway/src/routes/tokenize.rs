@@ -1,6 +1,7 @@
 //! vLLM's `/tokenize` and `/detokenize`: the tokens that the model gets of a prompt or a conversation, and the text of
 //! tokens.
 
+use actix_web::http::header::ContentType;
 use actix_web::web::{Data, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
 
@@ -36,9 +37,8 @@ pub async fn tokenize(
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let (_, ReplyWithIgnored { reply, ignored }) =
-        ask((&app, caller), &request, payload, lower::tokenize).await?;
-    Ok(with_ignored(HttpResponse::Ok().json(reply), ignored_header(&ignored)))
+    let (_, reply) = ask((&app, caller), &request, payload, lower::tokenize).await?;
+    Ok(replied(reply))
 }
 
 /// The text of tokens.
@@ -58,7 +58,11 @@ pub async fn detokenize(
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let (_, ReplyWithIgnored { reply, ignored }) =
-        ask((&app, caller), &request, payload, lower::detokenize).await?;
-    Ok(with_ignored(HttpResponse::Ok().json(reply), ignored_header(&ignored)))
+    let (_, reply) = ask((&app, caller), &request, payload, lower::detokenize).await?;
+    Ok(replied(reply))
+}
+
+fn replied(ReplyWithIgnored { json, ignored }: ReplyWithIgnored) -> HttpResponse {
+    let reply = HttpResponse::Ok().content_type(ContentType::json()).body(json);
+    with_ignored(reply, ignored_header(&ignored))
 }

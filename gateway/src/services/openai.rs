@@ -15,6 +15,7 @@ use serving::intake::{PendingRow, TemplateRows};
 use serving::label::Label;
 use serving::model::{Model, Runs};
 use serving::relquery_state::RelQueryKind;
+use serving::replicas::dialect;
 use serving::submit::Prepared;
 
 use crate::json::JsonFields;
@@ -225,7 +226,7 @@ pub(crate) fn message(
     context: RequestContext<'_>,
     fields: JsonFields,
 ) -> Result<PreparedRequest, RequestError> {
-    conversation(context, anthropic::chat_of(fields, true, context.validation())?)
+    conversation(context, anthropic::chat_of(fields, true, context.validation())?).map_err(of_last_answer)
 }
 
 /// A body of `/v1/messages/count_tokens`.
@@ -233,7 +234,17 @@ pub(crate) fn message_to_count(
     context: RequestContext<'_>,
     fields: JsonFields,
 ) -> Result<PreparedRequest, RequestError> {
-    conversation(context, anthropic::chat_of(fields, false, context.validation())?)
+    conversation(context, anthropic::chat_of(fields, false, context.validation())?).map_err(of_last_answer)
+}
+
+/// The same error with the name that what is to be continued has in Anthropic's shape: that it stands last asks for it.
+fn of_last_answer(error: RequestError) -> RequestError {
+    match error {
+        RequestError::Invalid { field, reason } if field == chat_fields::field_of(PromptEnd::Text) => {
+            RequestError::invalid("messages", format!("must not end with an answer: {reason}"))
+        }
+        other => other,
+    }
 }
 
 /// A conversation whose next answer is wanted.
@@ -247,6 +258,7 @@ fn conversation(context: RequestContext<'_>, chat: ChatRequest) -> Result<Prepar
         // Its template tells of one call in an answer, and refuses a conversation with two.
         tools.is_parallel &= tools::native_form(context.model.model()) != Some(ToolCallForm::Llama);
     }
+    check_end(context, end, messages.last().map(|message| message.role))?;
     let asked_form = common.sampling.generation.constraint.clone();
     if let Some(tools) = &tools {
         let generation = Arc::make_mut(&mut common.sampling.generation);
@@ -331,6 +343,21 @@ pub(crate) fn ended<'a>(
         RequestError::invalid(chat_fields::field_of(end), "is not known to the model's chat template")
     });
     other.map(Some)
+}
+
+/// Refuses an end that no server knows, where servers are sent messages and write the conversation themselves. `last`:
+/// who speaks last in it.
+fn check_end(context: RequestContext<'_>, end: PromptEnd, last: Option<Role>) -> Result<(), RequestError> {
+    let is_sent = context.model.model().runs == Runs::Fleet(PromptForm::Messages);
+    let Some(members) = context.model.runtime.members.as_ref().filter(|_| is_sent) else { return Ok(()) };
+    let mut refusal = None;
+    for dialect in members.dialects() {
+        match dialect::ending(end, last, dialect) {
+            Ok(_) => return Ok(()),
+            Err(reason) => refusal = Some(RequestError::invalid(chat_fields::field_of(end), reason)),
+        }
+    }
+    refusal.map_or(Ok(()), Err)
 }
 
 /// What stands in front of an answer: the last message's text, where the answer is of the same speaker.

@@ -1,7 +1,8 @@
 //! Prompts and conversations as the tokens that the model gets, and tokens as text. Nothing is run.
 
 use base::{ChatTemplate, Role, TokenId};
-use serving::error::RequestError;
+use serde::Serialize;
+use serving::error::{RequestError, internal};
 use serving::model::Model;
 
 use crate::json::JsonFields;
@@ -15,22 +16,29 @@ use crate::wire::openai::{
 
 /// A reply, with the names of fields that were left out.
 #[derive(Debug)]
-pub(crate) struct ReplyWithIgnored<T> {
-    pub(crate) reply: T,
+pub(crate) struct ReplyWithIgnored {
+    /// Its JSON: of hundreds of thousands of tokens it is not made on a connection's thread.
+    pub(crate) json: Vec<u8>,
     pub(crate) ignored: Vec<String>,
+}
+
+impl ReplyWithIgnored {
+    fn new(reply: &impl Serialize, ignored: Vec<String>) -> Result<Self, RequestError> {
+        Ok(Self { json: serde_json::to_vec(reply).map_err(internal)?, ignored })
+    }
 }
 
 /// A body of `/tokenize`.
 pub(crate) fn tokenize(
     context: RequestContext<'_>,
     fields: JsonFields,
-) -> Result<ReplyWithIgnored<TokenizeReply>, RequestError> {
+) -> Result<ReplyWithIgnored, RequestError> {
     let model = with_ids(context)?;
     let asked = TokenizeRequest::read(fields, context.validation())?;
     let mut tokens = if asked.starts_prompt { model.text.prompt_start() } else { Vec::new() };
     match asked.input {
         TokenizeInput::Prompt(text) => {
-            check_bytes(context, "prompt", text.len())?;
+            check_bytes(context, "`prompt`", text.len())?;
             tokens.extend(model.text.encode_stretch(base::After::Nothing, &text));
         }
         TokenizeInput::Conversation { messages, end, tools, variables } => {
@@ -38,26 +46,29 @@ pub(crate) fn tokenize(
                 let reason = "the model has no chat template: send `prompt`";
                 return Err(RequestError::invalid("messages", reason));
             }
-            check_bytes(context, "messages", messages.iter().map(|message| message.content.len()).sum())?;
             let changed = with_variables(model, variables.as_deref())?;
             let whole = changed.as_deref().unwrap_or(&*model.text);
             let ended = ended(end, whole)?;
             let template = ended.as_deref().unwrap_or(whole);
-            tokens.extend(tokens_of(messages, tools.as_ref(), (model, template))?);
+            tokens.extend(tokens_of(context, messages, (tools.as_ref(), template))?);
         }
     }
-    let reply = TokenizeReply::new(&tokens, model, asked.tells_names);
-    Ok(ReplyWithIgnored { reply, ignored: asked.ignored })
+    if asked.tells_names && tokens.len() as u64 > model.context_max.0 {
+        let (found, most) = (tokens.len(), model.context_max.0);
+        let reason = format!("is for at most {most} tokens, the model's context: these are {found}");
+        return Err(RequestError::invalid("return_token_strs", reason));
+    }
+    ReplyWithIgnored::new(&TokenizeReply::new(&tokens, model, asked.tells_names), asked.ignored)
 }
 
 /// A body of `/detokenize`.
 pub(crate) fn detokenize(
     context: RequestContext<'_>,
     fields: JsonFields,
-) -> Result<ReplyWithIgnored<DetokenizeReply>, RequestError> {
+) -> Result<ReplyWithIgnored, RequestError> {
     let model = with_ids(context)?;
     let DetokenizeRequest { tokens, ignored } = DetokenizeRequest::read(fields, context.validation())?;
-    Ok(ReplyWithIgnored { reply: DetokenizeReply { prompt: model.text.decode_written(&tokens) }, ignored })
+    ReplyWithIgnored::new(&DetokenizeReply { prompt: model.text.decode_written(&tokens) }, ignored)
 }
 
 /// The model, where its tokens are known here.
@@ -66,31 +77,37 @@ fn with_ids(context: RequestContext<'_>) -> Result<&Model, RequestError> {
     if model.has_ids() { Ok(model) } else { Err(RequestError::NotConfigured("model.tokenizer")) }
 }
 
-/// Refuses what takes too long to tokenize: no prompt of the model's is as long.
-fn check_bytes(context: RequestContext<'_>, field: &str, found: usize) -> Result<(), RequestError> {
+/// Refuses what takes too long to tokenize: no prompt of the model's is as long. `what`: the fields that it stands in.
+fn check_bytes(context: RequestContext<'_>, what: &str, found: usize) -> Result<(), RequestError> {
     let limit = prompt_bytes_max(context.model.model(), &context.app.config).0;
     if found as u64 <= limit {
         return Ok(());
     }
-    Err(RequestError::TooLarge { what: format!("`{field}`"), limit: format!("{limit} bytes") })
+    Err(RequestError::TooLarge { what: what.to_owned(), limit: format!("{limit} bytes") })
 }
 
 /// The tokens of a conversation as its template writes it: those of the same chat.
 fn tokens_of(
+    context: RequestContext<'_>,
     messages: Vec<Message>,
-    tools: Option<&ToolRequest>,
-    (model, template): (&Model, &dyn ChatTemplate),
+    (tools, template): (Option<&ToolRequest>, &dyn ChatTemplate),
 ) -> Result<Vec<TokenId>, RequestError> {
+    let model = context.model.model();
+    let what = if tools.is_some() { "`messages` and `tools` together" } else { "`messages`" };
     let concerns_tools = tools::concern(&messages, tools);
     let pieces = match tools::native_form(model).filter(|_| concerns_tools) {
         None => {
             let messages = tools::plain(messages, tools);
+            check_bytes(context, what, messages.iter().map(|(_, content)| content.len()).sum())?;
             let messages: Vec<(Role, &str)> =
                 messages.iter().map(|(role, content)| (*role, content.as_str())).collect();
             template.render(&messages)
         }
         Some(form) => {
             let fields = tools::fields(&messages, tools, form);
+            let texts = fields.tools.iter().chain(fields.messages.values());
+            let texts = texts.chain(messages.iter().map(|message| &message.content));
+            check_bytes(context, what, texts.map(String::len).sum())?;
             let messages: Vec<(Role, &str)> =
                 messages.iter().map(|message| (message.role, message.content.as_str())).collect();
             template.render_tools(&messages, &fields)

@@ -40,6 +40,8 @@ async fn each_request_is_a_line_of_json_without_its_key_its_query_or_the_names_i
     server.client.with_key("rs-wrong").get("/v1/usage").await;
     server.client.get("/no/such/place").await;
     server.client.get("/v1/files/%00").await;
+    // Under a route's other name.
+    server.client.post("/score", &json!({"text_1": "a", "text_2": "b"})).await;
     let id = reply.header("x-request-id").unwrap().to_owned();
     // Writes what is left.
     server.running.drain(std::future::pending()).await;
@@ -65,6 +67,7 @@ async fn each_request_is_a_line_of_json_without_its_key_its_query_or_the_names_i
         line("GET", "/v1/usage", 401, Value::Null),
         line("GET", "-", 404, Value::Null),
         line("GET", "-", 404, Value::Null),
+        line("POST", "/v1/score", 501, json!(1)),
     ];
     assert_eq!(lines.iter().map(said).collect::<Vec<_>>(), expected, "{text}");
     assert_eq!(

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use serving::config::Dialect;
 use serving::model::Model;
 
+use crate::common::batch::{until_over, upload};
 use crate::common::replica::{FakeReplica, fleet};
 use crate::common::{Server, config, model, serve_fleet, serve_with};
 
@@ -93,6 +94,44 @@ async fn the_last_message_is_told_in_front_of_an_answer_of_the_same_speaker() {
 }
 
 #[actix_web::test]
+async fn the_last_message_is_told_in_each_stream_beside_tools_and_in_batches() {
+    let server = chatty().await;
+    let tool = json!({"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}});
+    let continued = json!({"continue_final_message": true, "echo": true, "n": 2, "return_token_ids": false});
+    let mut with_tools = begun(&continued);
+    with_tools["tools"] = json!([tool]);
+    for mut body in [begun(&continued), with_tools] {
+        let whole = posted(&server, CHAT, &body).await;
+        body["stream"] = true.into();
+        let reply = server.client.post(CHAT, &body).await;
+        let chunks: Vec<Value> =
+            reply.events().into_iter().map(|(_, chunk)| chunk).filter(Value::is_object).collect();
+        for index in 0..2_usize {
+            assert_eq!(whole["choices"][index]["message"]["content"], "The word isis", "{body}");
+            let choices = chunks.iter().map(|chunk| &chunk["choices"][0]);
+            let own = choices.filter(|choice| choice["index"] == index);
+            let texts: Vec<&str> = own.filter_map(|choice| choice["delta"]["content"].as_str()).collect();
+            assert_eq!(texts[..2], ["", "The word is"], "{}", reply.body);
+            assert_eq!(texts.concat(), "The word isis", "{}", reply.body);
+        }
+    }
+
+    let line = json!({"custom_id": "a", "method": "POST", "url": CHAT, "body": begun(&continued)});
+    let file = upload(&server.client, &line.to_string()).await;
+    let made = json!({"input_file_id": file, "endpoint": CHAT, "completion_window": "24h"});
+    let made = posted(&server, "/v1/batches", &made).await;
+    let batch = until_over(&server.client, made["id"].as_str().unwrap()).await;
+    let output = batch["output_file_id"].as_str().unwrap_or_else(|| panic!("{batch}"));
+    let text = server.client.get(&format!("/v1/files/{output}/content")).await;
+    let row: Value = serde_json::from_str(text.body.trim()).unwrap();
+    for index in 0..2_usize {
+        let choice = &row["response"]["body"]["choices"][index];
+        assert_eq!(choice["message"]["content"], "The word isis", "{row}");
+    }
+    server.until_free().await;
+}
+
+#[actix_web::test]
 async fn what_cannot_be_continued_is_refused_by_name() {
     let server = chatty().await;
     let blank = json!({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": " "}],
@@ -105,6 +144,7 @@ async fn what_cannot_be_continued_is_refused_by_name() {
         (CHAT, called, "continue_final_message"),
         (CHAT, begun(&json!({"continue_final_message": "yes"})), "continue_final_message"),
         ("/v1/responses", json!({"input": "say x", "echo": true}), "echo"),
+        ("/v1/responses", json!({"input": "say x", "continue_final_message": true}), "`store`"),
         ("/v1/messages", begun(&json!({"echo": true, "return_token_ids": false})), "echo"),
     ] {
         let reply = server.client.post(path, &body).await;
@@ -125,6 +165,12 @@ async fn a_message_that_ends_with_the_assistants_words_is_continued() {
     let events = server.client.post("/v1/messages", &body).await.events();
     let deltas: Vec<&str> = events.iter().filter_map(|(_, data)| data["delta"]["text"].as_str()).collect();
     assert_eq!(deltas.concat(), "is", "what was sent is not told again");
+    // Who does not want it continued gets the next answer.
+    let mut next = begun(&json!({"return_token_ids": false, "continue_final_message": false}));
+    let answered = posted(&server, "/v1/messages/count_tokens", &next).await;
+    next["continue_final_message"] = true.into();
+    assert_eq!(posted(&server, "/v1/messages/count_tokens", &next).await, counted);
+    assert!(answered["input_tokens"].as_u64() > counted["input_tokens"].as_u64(), "{answered}");
     // An answer of which nothing is said yet is the next one.
     let asked =
         json!({"messages": [{"role": "user", "content": "say long"}], "temperature": 0, "max_tokens": 9});
@@ -170,7 +216,15 @@ async fn replicas_are_told_where_the_conversation_ends_or_the_request_is_refused
     for field in ["continue_final_message", "add_generation_prompt"] {
         let more = json!({field: field == "continue_final_message"});
         let reply = server.client.post(CHAT, &with(more)).await;
-        assert!(reply.status >= 400 && reply.body.contains(field), "{}", reply.body);
+        assert_eq!(reply.status, 400, "{}", reply.body);
+        assert!(reply.error().contains(&format!("`{field}`")), "{}", reply.body);
     }
+    let mut message = begun(&json!({"return_token_ids": false}));
+    let reply = server.client.post("/v1/messages", &message).await;
+    assert!(reply.status == 400 && reply.body.contains("`messages`"), "{}", reply.body);
+    message["stream"] = true.into();
+    let reply = server.client.post("/v1/messages", &message).await;
+    assert!(reply.status == 400 && reply.body.contains("`messages`"), "not in a stream: {}", reply.body);
+    assert_eq!(server.running.app.runtime.registry.running().len(), 0, "no row waits");
     assert_eq!(replica.state().asked.len(), asked, "it was asked nothing");
 }

@@ -96,6 +96,19 @@ async fn a_key_of_some_routes_uses_those_alone_however_an_address_is_written() {
 }
 
 #[actix_web::test]
+async fn a_route_takes_one_scope_under_all_its_names() {
+    let parties = serve_parties(config()).await;
+    let (_, able) = made(&parties, json!({"routes": ["completions"]})).await;
+    let (_, other) = made(&parties, json!({"routes": ["cells"]})).await;
+    let body = json!({"query": "a", "documents": ["b"]});
+    for path in ["/v1/rerank", "/rerank", "/v2/rerank", "/v1/score", "/score"] {
+        let reply = able.post(path, &body).await;
+        assert!(reply.status == 501 && reply.error().contains("retrieval.model"), "{path}: {}", reply.body);
+        lacks(&other.post(path, &body).await, "completions");
+    }
+}
+
+#[actix_web::test]
 async fn a_key_that_only_looks_reads_results_and_changes_nothing() {
     let parties = serve_parties(config()).await;
     let ours = &parties.server.client;

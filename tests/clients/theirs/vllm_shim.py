@@ -117,6 +117,7 @@ STAND_INS = {
     "transformers.AutoTokenizer": types.SimpleNamespace(from_pretrained=lambda *_, **__: TOKENIZER),
     "vllm.config.ModelConfig": lambda **_: types.SimpleNamespace(get_vocab_size=lambda: len(TOKENIZER)),
     "vllm.entrypoints.pooling.embed.protocol.EmbeddingResponse": Reply,
+    "vllm.entrypoints.pooling.pooling.protocol.PoolingResponse": Reply,
     "vllm.entrypoints.pooling.scoring.protocol.RerankResponse": Reply,
     "vllm.entrypoints.pooling.scoring.protocol.ScoreResponse": Reply,
     "vllm.platforms.current_platform": Platform(),

@@ -1,5 +1,6 @@
 //! The request of `/v1/messages`, rewritten as the chat that it stands for.
 
+use base::PromptEnd;
 use serde_json::{Map, Value, json};
 use serving::error::RequestError;
 
@@ -42,8 +43,10 @@ pub fn chat_of(
     fields.take("speed");
     let (messages, is_begun) = messages(&mut fields)?;
     fields.insert("messages", messages);
-    if is_begun {
-        fields.insert("continue_final_message", true.into());
+    // Who says that it is not to be gone on with gets the next answer.
+    let continues = chat::field_of(PromptEnd::Text);
+    if is_begun && fields.copy(continues).is_none() {
+        fields.insert(continues, true.into());
     }
     if let Some(stops) = fields.take("stop_sequences") {
         fields.insert("stop", stops);
@@ -97,17 +100,18 @@ fn messages(fields: &mut JsonFields) -> Result<(Value, bool), RequestError> {
     for (place, item) in items.into_iter().enumerate() {
         message(&format!("messages[{place}]"), item, &mut messages)?;
     }
-    let last = messages.last().filter(|last| is_begun && last["role"] == "assistant");
-    let Some(last) = last else { return Ok((Value::Array(messages), false)) };
-    if !last["tool_calls"].is_null() {
-        return fields.bad("messages", "must not end with a call of a tool: what comes of it is not there");
-    }
-    // An answer of which nothing is said yet has not begun.
-    let is_blank = says_nothing(last);
-    if is_blank {
+    let is_answer = |last: &&Value| is_begun && last["role"] == "assistant";
+    // An answer of which nothing is said yet has not begun: one before it may have.
+    let is_blank = |last: &Value| last["tool_calls"].is_null() && says_nothing(last);
+    while messages.last().filter(is_answer).is_some_and(is_blank) {
         messages.pop();
     }
-    Ok((Value::Array(messages), !is_blank))
+    let last = messages.last().filter(is_answer);
+    if last.is_some_and(|last| !last["tool_calls"].is_null()) {
+        return fields.bad("messages", "must not end with a call of a tool: what comes of it is not there");
+    }
+    let is_begun = last.is_some();
+    Ok((Value::Array(messages), is_begun))
 }
 
 /// Whether a message has no text.
@@ -301,7 +305,7 @@ fn take_format(fields: &mut JsonFields) -> Result<(), RequestError> {
 
 #[cfg(test)]
 mod tests {
-    use base::{PromptEnd, Role};
+    use base::Role;
 
     use super::*;
     use crate::config::LimitsConfig;
@@ -347,18 +351,29 @@ mod tests {
 
     #[test]
     fn an_answer_that_has_begun_is_continued_and_one_of_which_nothing_is_said_is_not() {
-        let read = |last: &str| {
+        let read_with = |last: &str, more: &str| {
             let chat = read(&format!(
-                r#"{{"max_tokens":5,"messages":[{{"role":"user","content":"a"}},{{"role":"assistant","content":{last}}}]}}"#
+                r#"{{"max_tokens":5{more},"messages":[{{"role":"user","content":"a"}},{{"role":"assistant","content":{last}}}]}}"#
             ));
             let chat = chat.expect("valid");
             (chat.messages.len(), chat.end)
         };
+        let read = |last: &str| read_with(last, "");
         assert_eq!(read(r#""{""#), (2, PromptEnd::Text));
         let thought = r#"[{"type":"thinking","thinking":"hm","signature":"s"},{"type":"text","text":"b"}]"#;
         assert_eq!(read(thought), (2, PromptEnd::Text));
         for nothing in [r#""""#, r#"" \n""#, "[]", r#"[{"type":"text","text":" "}]"#] {
             assert_eq!(read(nothing), (1, PromptEnd::Answer), "{nothing}");
+            // What has begun before it is the last message then.
+            let behind = format!(r#""x"}},{{"role":"assistant","content":{nothing}"#);
+            assert_eq!(read(&behind), (2, PromptEnd::Text), "{nothing}");
+        }
+        for (more, end) in [
+            (r#","continue_final_message":false"#, PromptEnd::Answer),
+            (r#","continue_final_message":null"#, PromptEnd::Text),
+            (r#","continue_final_message":false,"add_generation_prompt":false"#, PromptEnd::Message),
+        ] {
+            assert_eq!(read_with(r#""x""#, more), (2, end), "{more}");
         }
     }
 

@@ -313,7 +313,7 @@ mod tests {
 
     use super::*;
     use crate::wire::openai::tests::model;
-    use crate::wire::openai::{CallReader, RowPrompts};
+    use crate::wire::openai::{CallReader, PromptReply, RowPrompts};
 
     const ARRIVAL: Arrival = Arrival { unix_ms: 0, time: Time(0) };
 
@@ -475,6 +475,45 @@ mod tests {
             deltas.iter().filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str()).collect();
         assert_eq!(content.concat(), "So:");
         assert_eq!(deltas.last().expect("chunks")["choices"][0]["finish_reason"], "tool_calls");
+    }
+
+    #[test]
+    fn what_is_echoed_stands_once_in_front_of_each_answer_beside_calls_too() {
+        let relquery = RelQueryState::new(RelQueryId(1), TenantId(1), RelQueryKind::RelQuery, 2, ARRIVAL);
+        let tools = Arc::new(CallReader {
+            names: ["find".to_owned()].into(),
+            form: ToolCallForm::Hermes,
+            is_bare: false,
+            is_named: false,
+            is_parallel: true,
+        });
+        let envelope = || {
+            let prompt = PromptReply { texts: vec!["So: ".into(); 2], ..PromptReply::default() };
+            let envelope = Envelope::new(Api::Chat, &relquery, &model());
+            envelope.calling(Some(Arc::clone(&tools))).telling_prompts(prompt)
+        };
+        let mut chunker = Chunker::new(envelope(), 2, UsageChunks::None);
+        let call = "<tool_call>{\"name\": \"find\", \"arguments\": {}}</tool_call>";
+        relquery.token(0, call, true, Time(1));
+        relquery.token(1, "no", true, Time(1));
+        let mut chunks = values(&chunker.look(&relquery.read()));
+        relquery.token(1, "ne", false, Time(2));
+        relquery.settle(0, done(), Time(3));
+        relquery.settle(1, done(), Time(3));
+        chunks.extend(values(&chunker.look(&relquery.read())));
+        let whole = serde_json::json!(envelope().chat(&relquery.read()).expect("it succeeded"));
+        for (index, content, calls) in [(0_usize, "So: ", 1_usize), (1, "So: none", 0)] {
+            let choices = chunks.iter().map(|chunk| &chunk["choices"][0]);
+            let deltas: Vec<&Value> =
+                choices.filter(|choice| choice["index"] == index).map(|choice| &choice["delta"]).collect();
+            let texts: Vec<&str> = deltas.iter().filter_map(|delta| delta["content"].as_str()).collect();
+            assert_eq!((texts.concat().as_str(), texts[..2].to_vec()), (content, vec!["", "So: "]));
+            let names = deltas.iter().map(|delta| &delta["tool_calls"][0]["function"]["name"]);
+            assert_eq!(names.filter(|name| name.is_string()).count(), calls, "{index}");
+            let message = &whole["choices"][index]["message"];
+            assert_eq!(message["content"], content);
+            assert_eq!(message["tool_calls"].as_array().map_or(0, Vec::len), calls, "{index}");
+        }
     }
 
     #[test]

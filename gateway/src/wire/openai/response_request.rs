@@ -1,5 +1,6 @@
 //! The request of `/v1/responses`, read as the chat that it stands for.
 
+use base::PromptEnd;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use serving::error::RequestError;
@@ -134,6 +135,10 @@ impl ResponseRequest {
         }
         if background {
             refuse_waiting(&chat.common)?;
+        }
+        if store && chat.end == PromptEnd::Text {
+            let reason = "needs `store` false: what is kept has an answer as a message of its own";
+            return Err(RequestError::invalid(chat::field_of(chat.end), reason));
         }
         let generation = &chat.common.sampling.generation;
         let (temperature, top_p) = (generation.temperature, generation.top_p);
@@ -503,6 +508,12 @@ mod tests {
     }
 
     #[test]
+    fn a_message_is_continued_where_nothing_is_kept() {
+        let asked = read(r#"{"input":"a","store":false,"continue_final_message":true}"#).expect("valid");
+        assert_eq!((asked.chat.end, asked.conversation), (PromptEnd::Text, None));
+    }
+
+    #[test]
     fn log_probabilities_are_asked_for_by_what_is_included() {
         let logprobs = |more: &str| {
             let request = read(&format!("{{\"input\":\"a\"{more}}}")).expect("valid");
@@ -537,6 +548,8 @@ mod tests {
             (r#"{"input":"a","truncation":"auto"}"#, "truncation"),
             (r#"{"input":"a","tools":[{"type":"web_search"}]}"#, "tools[0].type"),
             (r#"{"input":"a","n":2}"#, "n"),
+            (r#"{"input":"a","store":true,"continue_final_message":true}"#, "continue_final_message"),
+            (r#"{"input":"a","background":true,"continue_final_message":true}"#, "continue_final_message"),
             (r#"{"input":"a","metadata":0}"#, "metadata"),
             (r#"{"input":"a","include":"all"}"#, "include"),
             (r#"{"input":"a","include":[1]}"#, "include"),

@@ -97,6 +97,12 @@ impl DetokenizeRequest {
         const TOKENS: &str = "tokens";
         check_model(&mut fields, context.model)?;
         let Some(items) = fields.array(TOKENS)? else { return fields.bad(TOKENS, "is required") };
+        let most = context.model.context_max.0;
+        if items.len() as u64 > most {
+            let found = items.len();
+            let reason = format!("has {found} tokens; at most {most} are allowed, the model's context");
+            return fields.bad(TOKENS, reason);
+        }
         let vocab = context.model.vocab;
         let token = |item: &Value| {
             let id = item.as_u64().and_then(|id| u32::try_from(id).ok());
@@ -203,6 +209,15 @@ mod tests {
             with_context(&LimitsConfig::default(), |context| DetokenizeRequest::read(fields, context))
         };
         assert_eq!(detokenize(r#"{"tokens":[0,256]}"#).expect("valid").tokens, [TokenId(0), TokenId(256)]);
+        let most = with_context(&LimitsConfig::default(), |context| context.model.context_max.0 as usize);
+        let many = |count: usize| detokenize(&serde_json::json!({"tokens": vec![7; count]}).to_string());
+        assert_eq!(many(most).expect("valid").tokens.len(), most);
+        match many(most + 1) {
+            Err(RequestError::Invalid { field, reason }) => {
+                assert!(field == "tokens" && reason.contains(&format!("at most {most}")), "{reason}");
+            }
+            other => panic!("{other:?}"),
+        }
         for body in [
             "{}",
             r#"{"tokens":7}"#,
