@@ -7,6 +7,8 @@ pub(super) struct StepExtent {
     pub(super) tokens: usize,
     /// Rows whose hidden states are kept: those that are sampled, and those before targets.
     pub(super) sampled: usize,
+    /// Whether these are all rows, in their order: as many of them may lie in another one, where prompts are scored.
+    pub(super) in_order: bool,
     /// Blocks of threads for tasks of few rows, and of many.
     pub(super) flat: usize,
     pub(super) tall: usize,

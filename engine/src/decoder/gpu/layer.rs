@@ -163,8 +163,8 @@ impl LayerOps for GpuStep<'_> {
 
     fn keep_sampled(&mut self) -> Result<(), GpuError> {
         let Self { decoder, work, extent, .. } = *self;
-        if extent.sampled == extent.tokens {
-            return Ok(()); // every token does, in their order, as in a decode step
+        if extent.in_order {
+            return Ok(()); // as in a decode step
         }
         self.gather((work.x(), work.last_x()), Element::F32, decoder.config.hidden)?;
         let width = decoder.attention_width();

@@ -23,7 +23,7 @@ impl StepSizes<'_> {
     /// together. Where prompts are scored the hidden states of all are kept.
     pub(super) fn step_memory(&self, tokens: usize, sampled: usize) -> usize {
         let config = self.config;
-        let extent = StepExtent { tokens, sampled: tokens, flat: 0, tall: 0, merges: true };
+        let extent = StepExtent { tokens, sampled: tokens, in_order: false, flat: 0, tall: 0, merges: true };
         // A prompt's tokens read what is cached, and themselves; a token's tables are a few numbers.
         let sizes = self.of(extent, 2 * tokens, 64 * tokens);
         let logits = sampled * config.vocab * size_of::<f32>();

@@ -89,10 +89,12 @@ impl GpuDecoder {
         let step = StepTables::new(slots, &sampled, &plan, tasks);
         let scores = slots.iter().any(|slot| slot.prompt_targets.is_some());
         let is_recorded = tokens <= RECORDED_ROWS_MAX && sampled.len() == tokens && !scores;
+        // In whole tiles of a product: each length is planned once, and there are few.
+        let rows = if tokens > RECORDED_ROWS_MAX { tokens.next_multiple_of(ROWS_TILE) } else { tokens };
         let extent = StepExtent {
-            // In whole tiles of a product: each length is planned once, and there are few.
-            tokens: if tokens > RECORDED_ROWS_MAX { tokens.next_multiple_of(ROWS_TILE) } else { tokens },
+            tokens: rows,
             sampled: sampled.len(),
+            in_order: sampled.iter().copied().eq(0..rows),
             flat: step.flat.len(),
             tall: step.tall.len(),
             merges: step.partial_rows() > 0,
@@ -143,6 +145,7 @@ impl GpuDecoder {
         StepExtent {
             tokens: rows,
             sampled: rows,
+            in_order: true,
             flat: blocks(extent.flat),
             tall: blocks(extent.tall),
             merges: extent.merges,
