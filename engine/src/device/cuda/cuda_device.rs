@@ -45,6 +45,8 @@ pub struct GpuCard {
     pub name: String,
     /// Bytes that could be allocated.
     pub free: u64,
+    /// Those and what is allocated, by this process and others.
+    pub total: u64,
     /// Whether it multiplies [`super::Factors::E4m3`].
     pub has_e4m3: bool,
 }
@@ -59,9 +61,10 @@ pub fn gpu_card(ordinal: usize) -> Result<GpuCard, CudaError> {
     let memory = unsafe { result::ctx::set_current(context) }.and_then(|()| result::mem_get_info());
     // SAFETY: it was retained above, and nothing uses it any more.
     unsafe { result::primary_ctx::release(device) }.map_err(lost)?;
-    let (free, _) = memory.map_err(lost)?;
+    let (free, total) = memory.map_err(lost)?;
     let name = result::device::get_name(device).map_err(lost)?;
-    Ok(GpuCard { name, free: free as u64, has_e4m3: multiplies_e4m3(capability(device)?) })
+    let has_e4m3 = multiplies_e4m3(capability(device)?);
+    Ok(GpuCard { name, free: free as u64, total: total as u64, has_e4m3 })
 }
 
 /// The device of this number, if the kernels can run on it.
