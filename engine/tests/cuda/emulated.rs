@@ -1,7 +1,7 @@
 //! A GPU that is none: the same kernels, compiled for the processor, behind the same trait.
 
 use std::any::Any;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::{CString, c_int, c_void};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -55,6 +55,8 @@ pub(crate) struct Emulated {
     recording: Mutex<Option<Vec<Call>>>,
     /// How often each kernel was launched, and products and sums over ranks run, since somebody asked.
     launches: Mutex<BTreeMap<String, u64>>,
+    /// The kernels that ran, those of products too.
+    ran: Mutex<BTreeSet<String>>,
     /// Launches, products and sums that were run, and graphs that were replayed.
     pub(crate) calls: AtomicU64,
     pub(crate) replays: AtomicU64,
@@ -91,6 +93,7 @@ pub(crate) fn gpus(ranks: usize) -> Option<Vec<Arc<Emulated>>> {
             host: Mutex::default(),
             recording: Mutex::default(),
             launches: Mutex::default(),
+            ran: Mutex::default(),
             calls: AtomicU64::new(0),
             replays: AtomicU64::new(0),
             awaited: AtomicU64::new(0),
@@ -177,6 +180,11 @@ impl Emulated {
         std::mem::take(&mut *self.launches.lock().expect("no holder panics"))
     }
 
+    /// The kernels that ran, those of products too.
+    pub(crate) fn ran(&self) -> BTreeSet<String> {
+        self.ran.lock().expect("no holder panics").clone()
+    }
+
     /// Its largest stretch of memory, as it is now.
     pub(crate) fn largest(&self) -> Vec<u128> {
         let memory = self.memory.lock().expect("no holder panics");
@@ -213,6 +221,7 @@ impl Emulated {
     }
 
     fn run(&self, kernel: &str, grid: Grid, args: &[u8]) {
+        self.ran.lock().expect("no holder panics").insert(kernel.to_owned());
         let symbol = CString::new(format!("kernel_{kernel}")).expect("no zero");
         // The struct as it lies on a GPU: aligned for addresses.
         let mut aligned = vec![0_u64; args.len().div_ceil(8)];

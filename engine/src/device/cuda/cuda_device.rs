@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use cudarc::driver::sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT as MULTIPROCESSORS;
 use cudarc::driver::{result, sys};
 
-use super::{Address, CudaError, CudaRuntime, Gpu, GpuError, Graph, Grid, Linear};
+use super::{Address, CudaError, CudaRuntime, Gpu, GpuError, Graph, Grid, KernelSet, Linear};
 pub(super) use compile::{Cubin, compile};
 use graph::RecordedGraph;
 use nccl::Comm;
@@ -121,13 +121,13 @@ unsafe impl Send for CudaDevice {}
 unsafe impl Sync for CudaDevice {}
 
 impl CudaDevice {
-    /// Opens GPU `ordinal`, alone.
-    fn open(runtime: Arc<CudaRuntime>, ordinal: usize) -> Result<Self, CudaError> {
+    /// Opens GPU `ordinal`, alone, with the kernels of `set`, or all.
+    fn open(runtime: Arc<CudaRuntime>, ordinal: usize, set: Option<KernelSet>) -> Result<Self, CudaError> {
         let device = usable(ordinal)?;
         compile::require()?;
         products::require()?;
         let (major, minor) = capability(device)?;
-        let kernels = runtime.kernels((major, minor))?;
+        let kernels = runtime.kernels((major, minor), set)?;
         if runtime.must_reset(device) {
             // SAFETY: the device that had this context has given it up.
             let reset = unsafe { sys::cuDevicePrimaryCtxReset_v2(device) }.result();
@@ -154,7 +154,7 @@ impl CudaDevice {
         });
         let name = result::device::get_name(device).map_err(lost)?;
         let multiprocessors = attribute(device, MULTIPROCESSORS)?.max(1) as usize;
-        let functions = compile::functions(module.raw(), (major, minor))?;
+        let functions = compile::functions(module.raw(), (major, minor), set)?;
         let mut staging = Staging::new()?;
         let products = Products::new().inspect_err(|_| staging.close())?;
         Ok(Self {
