@@ -68,6 +68,13 @@ pub struct FormatLine {
     pub comparison: Comparison,
 }
 
+/// What was measured, and the formats that were not, each with why: a card that does not multiply one has the others.
+#[derive(Debug, Default)]
+pub struct FormatTable {
+    pub lines: Vec<FormatLine>,
+    pub failed: Vec<(&'static str, EvalError)>,
+}
+
 /// The prompts of a file, one a line; without one those of the demo model's own tests.
 pub fn prompts(file: Option<&Path>) -> Result<Vec<String>, EvalError> {
     let prompts: Vec<String> = match file {
@@ -81,17 +88,29 @@ pub fn prompts(file: Option<&Path>) -> Result<Vec<String>, EvalError> {
     if prompts.is_empty() { Err(EvalError::NoPrompt) } else { Ok(prompts) }
 }
 
-/// The same where GPUs are named: keys and values are as weights that are not in fewer bits, or alone in eight.
+/// The same where GPUs are named: keys and values are as weights that are not in fewer bits, or alone in eight. Other weights
+/// are bf16 in all of them: in f32, as the reference has them, a model may have no room there.
 const FORMATS_ON_GPUS: [(&str, Keep); 5] = [
     ("bf16", Keep { dtype: Some(Dtype::Bf16), quantize: None, kv: None }),
     ("fp8", Keep { dtype: Some(Dtype::Bf16), quantize: Some(Quantize::Fp8), kv: None }),
     ("q4", Keep { dtype: Some(Dtype::Bf16), quantize: Some(Quantize::Q4), kv: None }),
-    ("kv q8", Keep { kv: Some(KvFormat::Q8), ..REFERENCE }),
-    ("kv fp8", Keep { kv: Some(KvFormat::Fp8), ..REFERENCE }),
+    ("kv q8", Keep { dtype: Some(Dtype::Bf16), quantize: None, kv: Some(KvFormat::Q8) }),
+    ("kv fp8", Keep { dtype: Some(Dtype::Bf16), quantize: None, kv: Some(KvFormat::Fp8) }),
 ];
 
 /// Compares every format of the configured model with single precision, which the processor computes.
-pub fn measure(config: &Config, prompts: &[String]) -> Result<Vec<FormatLine>, EvalError> {
+pub fn measure(config: &Config, prompts: &[String]) -> Result<FormatTable, EvalError> {
+    match &config.engine.device {
+        gpus @ Device::Cuda(_) => compare_formats(config, prompts, (&FORMATS_ON_GPUS[..], gpus)),
+        Device::Auto | Device::Cpu => compare_formats(config, prompts, (&FORMATS[..], &Device::Cpu)),
+    }
+}
+
+fn compare_formats(
+    config: &Config,
+    prompts: &[String],
+    (formats, device): (&[(&'static str, Keep)], &Device),
+) -> Result<FormatTable, EvalError> {
     let load = |keep: Keep, device: &Device| -> Result<Engine, LoadError> {
         let mut config = config.clone();
         config.engine.device = device.clone();
@@ -108,19 +127,23 @@ pub fn measure(config: &Config, prompts: &[String]) -> Result<Vec<FormatLine>, E
     };
     let prompts = prompts.iter().map(pair).collect::<Result<Vec<_>, base::TextError>>()?;
     let ids = (text.ends(), text.ids_end() as usize);
-    let mut lines = Vec::new();
-    let (formats, device) = match &config.engine.device {
-        gpus @ Device::Cuda(_) => (&FORMATS_ON_GPUS[..], gpus),
-        Device::Auto | Device::Cpu => (&FORMATS[..], &Device::Cpu),
-    };
-    for (format, keep) in formats {
-        let engine = load(*keep, device)?;
+    let line = |format: &'static str, keep: Keep| -> Result<FormatLine, EvalError> {
+        let engine = load(keep, device)?;
         let (one, other) = (reference.executor.model(), engine.executor.model());
         let comparison = compare((one, other), &prompts, ids)?;
-        let size = other.step_bytes() as f64 / one.step_bytes() as f64;
-        lines.push(FormatLine { format, size, comparison });
+        Ok(FormatLine { format, size: other.step_bytes() as f64 / one.step_bytes() as f64, comparison })
+    };
+    let mut table = FormatTable::default();
+    for &(format, keep) in formats {
+        match line(format, keep) {
+            Ok(line) => table.lines.push(line),
+            Err(error) => table.failed.push((format, error)),
+        }
     }
-    Ok(lines)
+    if table.lines.is_empty() && !table.failed.is_empty() {
+        return Err(table.failed.swap_remove(0).1); // what all have in common: a prompt that is too long
+    }
+    Ok(table)
 }
 
 /// A prompt as a user's turn, or plain where the model has no chat template.
@@ -132,7 +155,7 @@ pub fn tokens(text: &ModelText, prompt: &str) -> Result<Vec<TokenId>, base::Text
 }
 
 /// The table, for people.
-pub fn text(prompts: usize, lines: &[FormatLine]) -> String {
+pub fn text(prompts: usize, FormatTable { lines, failed }: &FormatTable) -> String {
     let positions = lines.first().map_or(0, |line| line.comparison.positions);
     let mut text = format!(
         "{prompts} prompts, {positions} answer tokens, against weights, keys and values in f32 (KL: divergence of the next \
@@ -153,6 +176,9 @@ pub fn text(prompts: usize, lines: &[FormatLine]) -> String {
             comparison.divergence_max
         );
     }
+    for (format, error) in failed {
+        let _ = writeln!(text, "{format:<8} not measured: {error}");
+    }
     text
 }
 
@@ -164,8 +190,9 @@ mod tests {
     fn the_demo_model_in_fewer_bits_answers_nearly_as_in_single_precision() {
         let prompts = prompts(None).expect("they are shipped");
         assert!(prompts.len() >= 20);
-        let lines = measure(&Config::default(), &prompts).expect("steps succeed");
-        let table = text(prompts.len(), &lines);
+        let found = measure(&Config::default(), &prompts).expect("steps succeed");
+        let (lines, table) = (&found.lines, text(prompts.len(), &found));
+        assert!(lines.len() == FORMATS.len() && found.failed.is_empty(), "{table}");
         for (line, format) in lines.iter().zip(["bf16", "q8", "q8-wide", "q4", "kv bf16", "kv q8"]) {
             let Comparison { positions, divergence_max, .. } = line.comparison;
             let (agreement, mean) = (line.comparison.agreement(), line.comparison.mean());
@@ -187,16 +214,38 @@ mod tests {
     }
 
     #[test]
+    fn a_format_that_is_refused_is_named_beside_those_that_are_measured() {
+        let prompts = &prompts(None).expect("they are shipped")[..2];
+        let processor = (&FORMATS_ON_GPUS[..], &Device::Cpu); // which keeps nothing in floats of eight bits
+        let table = compare_formats(&Config::default(), prompts, processor).expect("the reference is there");
+        let measured: Vec<&str> = table.lines.iter().map(|line| line.format).collect();
+        assert_eq!(measured, ["bf16", "q4", "kv q8"]);
+        let failed: Vec<&str> = table.failed.iter().map(|(format, _)| *format).collect();
+        assert_eq!(failed, ["fp8", "kv fp8"]);
+        let text = text(prompts.len(), &table);
+        for line in ["\nfp8      not measured: ", "\nkv fp8   not measured: "] {
+            assert!(text.contains(line), "{text}");
+        }
+    }
+
+    #[test]
+    fn weights_on_gpus_are_no_wider_than_bf16() {
+        assert!(FORMATS_ON_GPUS.iter().all(|(_, keep)| keep.dtype == Some(Dtype::Bf16)));
+    }
+
+    #[test]
     fn the_table_has_a_line_per_format() {
         let comparison =
             Comparison { positions: 40, agreeing: 39, divergence: 0.05, divergence_max: 0.012_345_6 };
         let line = FormatLine { format: "q8", size: 0.265_7, comparison };
         let none = FormatLine { format: "bf16", size: 0.5, comparison: Comparison::default() };
-        insta::assert_snapshot!(text(7, &[line, none]), @r"
+        let failed = vec![("fp8", EvalError::Item("it is refused".to_owned()))];
+        insta::assert_snapshot!(text(7, &FormatTable { lines: vec![line, none], failed }), @r"
         7 prompts, 40 answer tokens, against weights, keys and values in f32 (KL: divergence of the next token's distribution, in nats)
         weights         size      same token       mean KL        max KL
         q8            26.6 %         97.50 %      0.001250      0.012346
         bf16          50.0 %             - %             -      0.000000
+        fp8      not measured: it is refused
         ");
     }
 

@@ -15,7 +15,7 @@ mod tensors;
 pub use cpu::{Decoder, LoadOptions, Workspace};
 pub use gpu::{
     Draw, GpuDecoder, GpuDemand, GpuLoadError, GpuMemory, LogitPlace, LogitQueries, LogitStats, PlaceQuery,
-    SampleQuery, check_fit, refusal as gpu_refusal,
+    SampleQuery, check_fit, kernel_set, refusal as gpu_refusal,
 };
 pub(crate) use gpu::{STEP_ROWS, STEP_TOKENS, default_pool};
 

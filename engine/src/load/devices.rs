@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::EngineError;
 use crate::checkpoint::{Dtype, ModelConfig};
-use crate::decoder::gpu_refusal;
+use crate::decoder::{gpu_refusal, kernel_set};
 use crate::device::cuda::{CudaRuntime, Gpu, device_count};
 use crate::device::{Cpu, Isa};
 use crate::parallel::ShardedModel;
@@ -18,10 +18,13 @@ pub(super) fn gpus(
 ) -> Result<Option<Vec<Arc<dyn Gpu>>>, EngineError> {
     match &config.device {
         Device::Cpu => Ok(None),
-        Device::Cuda(ordinals) => cuda.open(ordinals, false).map(Some).map_err(|error| {
-            let reason = format!("is {}, but {error}", config.device);
-            EngineError::Config { field: "engine.device", reason }
-        }),
+        Device::Cuda(ordinals) => {
+            let opened = cuda.open_for(ordinals, kernel_set(stored, config.keep()));
+            opened.map(Some).map_err(|error| {
+                let reason = format!("is {}, but {error}", config.device);
+                EngineError::Config { field: "engine.device", reason }
+            })
+        }
         Device::Auto => match first_gpus((config, model), stored, cuda) {
             Ok(gpus) => Ok(Some(gpus)),
             Err(reason) => {
@@ -47,7 +50,8 @@ fn first_gpus(
         return Err(format!("there are {found} GPUs for {count} ranks"));
     }
     config.validate_on_gpus(count).map_err(|(field, reason)| format!("`{field}` {reason}"))?;
-    let gpus = cuda.open(&(0..count).collect::<Vec<_>>(), false).map_err(|error| error.to_string())?;
+    let (ordinals, set) = ((0..count).collect::<Vec<_>>(), kernel_set(stored, config.keep()));
+    let gpus = cuda.open_for(&ordinals, set).map_err(|error| error.to_string())?;
     ShardedModel::check_gpus(model, stored, &gpus, config.keep()).map_err(|error| error.to_string())?;
     Ok(gpus)
 }

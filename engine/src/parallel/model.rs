@@ -69,16 +69,18 @@ impl ShardedModel {
         Ok(())
     }
 
-    /// What each of `ranks` GPUs must have for its rank of a model; fails where none can keep it so.
+    /// What each of `ranks` GPUs must have for its rank of a model, with keys and values in blocks of `block_tokens`;
+    /// fails where none can keep it so.
     pub fn gpu_demand(
         config: &ModelConfig,
         source: &dyn WeightSource,
         ranks: usize,
         keep: Keep,
+        block_tokens: u32,
     ) -> Result<GpuDemand, ShardError> {
         let stored = stored_as(config, source)?;
         let share = Share { index: 0, of: ranks };
-        Ok(GpuDemand::of(&share.config(config)?, stored, keep)?)
+        Ok(GpuDemand::of(&share.config(config)?, stored, keep, block_tokens as usize)?)
     }
 
     /// Loads a model as one rank on each of `gpus`, all at once; each has a thread of `cpus`, rank 0 all of
@@ -208,6 +210,7 @@ mod tests {
     use super::*;
     use crate::checkpoint::Synthetic;
     use crate::checkpoint::config::Family;
+    use crate::settings::Quantize;
 
     #[test]
     fn the_processor_refuses_keys_and_values_in_eight_bit_floats() {
@@ -219,6 +222,24 @@ mod tests {
             Err(other) => panic!("{other}"),
             Ok(_) => panic!("it is refused"),
         }
+    }
+
+    #[test]
+    fn what_a_rank_takes_is_known_only_where_it_can_be_multiplied() {
+        let model = Synthetic::tiny(Family::Llama, 3);
+        let demand = |ranks, quantize| {
+            let keep = Keep { quantize: Some(quantize), ..Keep::default() };
+            let demand = ShardedModel::gpu_demand(&model.config, &model.weights(), ranks, keep, 16);
+            demand.map(drop).map_err(|error| error.to_string())
+        };
+        // 48 inner numbers: of two ranks each has 24, of four 12.
+        let module = "model.layers.0.mlp.down_proj";
+        assert_eq!(demand(1, Quantize::Fp8), Ok(()));
+        let refused = format!("is fp8, but `{module}` is 32 x 24, not multiples of 16");
+        assert_eq!(demand(2, Quantize::Fp8), Err(refused));
+        assert_eq!(demand(2, Quantize::Q4), Ok(()));
+        let refused = format!("is q4, but `{module}` has 12 inputs, no multiple of 8");
+        assert_eq!(demand(4, Quantize::Q4), Err(refused));
     }
 
     #[test]

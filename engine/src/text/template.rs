@@ -234,8 +234,7 @@ impl Template {
         const LOST: &str = "it leaves out or changes the last message, which is to be continued";
         let last = messages.len() - 1;
         let content = messages[last].1;
-        let is_its =
-            |piece: &RenderedPiece| matches!(piece, RenderedPiece::Content { message, .. } if *message == last);
+        let is_its = |piece: &RenderedPiece| matches!(piece, RenderedPiece::Content { message, .. } if *message == last);
         let end: usize = match pieces.iter().rposition(is_its) {
             Some(place) => pieces[..=place].iter().map(|piece| piece.text().len()).sum(),
             // The template minded marks at the ends of this content, or leaves it out. With a mark in its place all

@@ -57,6 +57,8 @@ pub(crate) struct Emulated {
     launches: Mutex<BTreeMap<String, u64>>,
     /// How many rows products had, since somebody asked.
     product_rows: Mutex<BTreeSet<usize>>,
+    /// The kernels that ran, those of products too.
+    ran: Mutex<BTreeSet<String>>,
     /// Launches, products and sums that were run, and graphs that were replayed.
     pub(crate) calls: AtomicU64,
     pub(crate) replays: AtomicU64,
@@ -94,6 +96,7 @@ pub(crate) fn gpus(ranks: usize) -> Option<Vec<Arc<Emulated>>> {
             recording: Mutex::default(),
             launches: Mutex::default(),
             product_rows: Mutex::default(),
+            ran: Mutex::default(),
             calls: AtomicU64::new(0),
             replays: AtomicU64::new(0),
             awaited: AtomicU64::new(0),
@@ -185,6 +188,11 @@ impl Emulated {
         std::mem::take(&mut *self.product_rows.lock().expect("no holder panics"))
     }
 
+    /// The kernels that ran, those of products too.
+    pub(crate) fn ran(&self) -> BTreeSet<String> {
+        self.ran.lock().expect("no holder panics").clone()
+    }
+
     /// Its largest stretch of memory, as it is now.
     pub(crate) fn largest(&self) -> Vec<u128> {
         let memory = self.memory.lock().expect("no holder panics");
@@ -222,6 +230,7 @@ impl Emulated {
     }
 
     fn run(&self, kernel: &str, grid: Grid, args: &[u8]) {
+        self.ran.lock().expect("no holder panics").insert(kernel.to_owned());
         let symbol = CString::new(format!("kernel_{kernel}")).expect("no zero");
         // The struct as it lies on a GPU: aligned for addresses.
         let mut aligned = vec![0_u64; args.len().div_ceil(8)];

@@ -1,12 +1,14 @@
 //! What a decode step launches: at one row each launch costs more than what most of its kernels do.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 
 use base::TokenId;
 use engine::checkpoint::Dtype;
 use engine::checkpoint::config::Family;
 use engine::checkpoint::synthetic::Synthetic;
-use engine::{Keep, Quantize};
+use engine::decoder::kernel_set;
+use engine::{Keep, KvFormat, Quantize};
 
 use super::common::{Blocks, Row, tokens};
 use super::emulated;
@@ -82,4 +84,32 @@ fn a_decode_step_of_eight_bit_floats_rounds_in_the_kernels_that_normalise_and_ac
         ("a product", 4),
     ];
     assert_eq!(launched, expected(&model, &[("embed_bf16", 1), ("norm_bf16", 1)], &each));
+}
+
+/// What is compiled for a model at a server's start is what its steps launch.
+#[test]
+fn every_kernel_that_runs_is_of_the_set_that_is_compiled_for_the_model() {
+    for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
+        for (kv, quantize) in [
+            (None, None),
+            (Some(KvFormat::Q8), Some(Quantize::Q4)),
+            (Some(KvFormat::Fp8), Some(Quantize::Fp8)),
+        ] {
+            for (family, has_wgmma) in [(Family::Llama, false), (Family::Opt, true)] {
+                let Some(gpus) = emulated::gpus(1) else { return };
+                gpus[0].has_wgmma.store(has_wgmma, Ordering::SeqCst);
+                let model = Synthetic { dtype, ..model(family) };
+                let keep = Keep { dtype: None, quantize, kv };
+                let mut running = Running::new(load(&model, &gpus, keep).expect("it fits"));
+                let mut row = Row::new(1, tokens(model.seed, 90), 128, BLOCK, &mut Blocks::default());
+                running.compute(&[row.slot(0..90)]).expect("nothing fails");
+                row.tokens.push(TokenId(3));
+                running.compute(&[row.decode()]).expect("nothing fails");
+                let (ran, set) = (gpus[0].ran(), kernel_set(dtype, keep));
+                assert!(ran.iter().any(|name| name.starts_with("attend")), "{ran:?}");
+                let missing: Vec<_> = ran.iter().filter(|name| !set.has(name)).collect();
+                assert!(missing.is_empty(), "{set:?} lacks {missing:?}");
+            }
+        }
+    }
 }

@@ -52,6 +52,35 @@ fn run(mut executor: LocalExecutor, scores: bool) -> ([Vec<PromptToken>; 2], Vec
     (told, drawn)
 }
 
+/// What is told of prompts that are scored whole, two in a step and one behind a row that decodes, and what is drawn.
+/// As many rows are kept of these steps as they have tokens, in another order.
+fn run_whole(mut executor: LocalExecutor, scores: bool) -> ([Vec<PromptToken>; 3], Vec<Vec<TokenId>>) {
+    let mut blocks = Blocks::default();
+    let [one, other, third, mut plain] = [(0, 51, 37), (1, 52, 70), (2, 53, 33), (3, 54, 21)]
+        .map(|(id, seed, prompt)| Row::new(id, tokens(seed, prompt), prompt + 8, BLOCK, &mut blocks));
+    let whole = |row: &Row| {
+        let end = row.tokens.len();
+        if scores { scoring(row, 0, end) } else { row.slot(0..end) }
+    };
+    let (mut told, mut drawn) = (<[Vec<PromptToken>; 3]>::default(), Vec::new());
+    let mut step = |slots: Vec<Slot>| {
+        let outcome = executor.step(&plan(slots)).expect("the plan is sound");
+        for prompt in outcome.prompts {
+            told[prompt.request.0 as usize].extend_from_slice(&prompt.result.expect("logits are numbers"));
+        }
+        let rows = outcome.rows.into_iter().map(|row| row.result.expect("logits are numbers").tokens);
+        let rows: Vec<Vec<TokenId>> = rows.collect();
+        let first = rows[0][0];
+        drawn.extend(rows);
+        first
+    };
+    step(vec![whole(&one), whole(&other)]);
+    let first = step(vec![plain.slot(0..21)]);
+    plain.tokens.push(first);
+    step(vec![plain.decode(), whole(&third)]);
+    (told, drawn)
+}
+
 /// Checks that the same tokens are told, about as likely.
 fn compare(found: &[PromptToken], expected: &[PromptToken], tolerance: f64, on: &str) {
     let ids = |told: &[PromptToken]| told.iter().map(|token| token.id).collect::<Vec<_>>();
@@ -160,6 +189,24 @@ fn products_of_many_rows_that_are_kept_are_of_whole_tiles() {
     }
     let many: Vec<usize> = gpus[0].product_rows().into_iter().filter(|rows| *rows > 256).collect();
     assert_eq!(many, [320], "each number of rows is planned once, and kept");
+}
+
+#[test]
+fn rows_are_told_apart_where_as_many_are_kept_as_there_are_tokens() {
+    let model = Synthetic { dtype: Dtype::F32, ..Synthetic::tiny(Family::Llama, 98) };
+    for ranks in [1, 2] {
+        let Some(gpus) = emulated::gpus(ranks) else { return };
+        let (expected, on_processor) = run_whole(executor(on_cpu(&model)).expect("the pool fits"), true);
+        let (found, drawn) = run_whole(executor(on_gpus(&model, &gpus)).expect("the pool fits"), true);
+        for (number, (found, expected)) in found.iter().zip(&expected).enumerate() {
+            compare(found, expected, TOLERANCE, &format!("{ranks} GPUs, prompt {number}"));
+        }
+        assert_eq!(drawn.len(), 5, "two prompts, the row's first token, its second and the third prompt");
+        assert_eq!(drawn, on_processor, "{ranks} GPUs");
+        let Some(gpus) = emulated::gpus(ranks) else { return };
+        let (_, plain) = run_whole(executor(on_gpus(&model, &gpus)).expect("the pool fits"), false);
+        assert_eq!(drawn, plain, "{ranks} GPUs: what is drawn does not change");
+    }
 }
 
 #[test]

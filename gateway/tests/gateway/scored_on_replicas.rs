@@ -132,9 +132,8 @@ async fn a_dialect_without_words_for_it_and_more_than_may_be_told_are_refused_by
     assert!(a.state().asked.is_empty(), "it was not asked");
     // A byte of a text may be a token there, and a few more may be; of a conversation a thousand, its template's.
     let server = front(&a).await;
-    let text = |bytes: usize| {
-        (0..bytes).map(|at| if at % 1_000 == 999 { ' ' } else { 'x' }).collect::<String>()
-    };
+    let text =
+        |bytes: usize| (0..bytes).map(|at| if at % 1_000 == 999 { ' ' } else { 'x' }).collect::<String>();
     let completion = |bytes: usize| json!({"model": "m", "prompt": text(bytes), "prompt_logprobs": 20});
     let chat = |bytes: usize| {
         let message = json!([{"role": "user", "content": text(bytes)}]);

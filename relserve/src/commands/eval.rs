@@ -56,8 +56,12 @@ impl Eval {
             Self::Quant { dir, prompts } => {
                 config.model.dir = dir.or(config.model.dir);
                 let prompts = eval::prompts(prompts.as_deref())?;
-                let lines = eval::measure(&config, &prompts)?;
-                say!("{}", eval::text(prompts.len(), &lines));
+                let table = eval::measure(&config, &prompts)?;
+                say!("{}", eval::text(prompts.len(), &table));
+                if !table.failed.is_empty() {
+                    let all = table.lines.len() + table.failed.len();
+                    return Err(format!("{} of {all} formats were not measured", table.failed.len()).into());
+                }
             }
             Self::Spans { dir, prompts, args } => {
                 config.model.dir = dir.or(config.model.dir);

@@ -1,10 +1,11 @@
 //! Whether a GPU can keep a model as it is asked to: looked at before any of its weights are read.
 
-use super::load::{GpuLoadError, kv_format, no_kernel, refusal};
+use super::load::{GpuLoadError, check_extents, kv_format, refusal, stacks};
 use super::sizes::StepSizes;
-use crate::checkpoint::names::{model_names, weight};
+use crate::checkpoint::names::{layer_names, model_names, weight};
 use crate::checkpoint::shapes::expected_tensors;
 use crate::checkpoint::{Dtype, ModelConfig};
+use crate::device::cpu::LANES;
 use crate::device::cuda::{Element, Gpu};
 use crate::pool::PoolShape;
 use crate::settings::{Keep, Quantize};
@@ -33,45 +34,53 @@ pub struct GpuDemand {
     /// The least that keys and values must have: those of [`Self::tokens_min`].
     pub kv_min: u64,
     pub tokens_min: usize,
+    /// Keys and values of a token, with its part of what a block is filled up by.
+    pub per_token: u64,
 }
 
 impl GpuDemand {
-    /// What a model of this configuration takes, whose weights are stored as `stored`; fails where no GPU can keep it so.
-    pub fn of(config: &ModelConfig, stored: Dtype, keep: Keep) -> Result<Self, GpuLoadError> {
+    /// What a model of this configuration takes, whose weights are stored as `stored`, with keys and values in blocks of
+    /// `block_tokens`; fails where no GPU can keep it so.
+    pub fn of(
+        config: &ModelConfig,
+        stored: Dtype,
+        keep: Keep,
+        block_tokens: usize,
+    ) -> Result<Self, GpuLoadError> {
         if let Some(reason) = refusal(config) {
             return Err(GpuLoadError::Unsupported(reason));
         }
-        if let Some(quantize @ (Quantize::Q8 | Quantize::Q8Wide)) = keep.quantize {
-            return Err(no_kernel(quantize));
+        if let Some(quantize) = keep.quantize {
+            // All layers have the same extents.
+            let names = layer_names(config, 0);
+            stacks(config, &names).iter().try_for_each(|modules| check_extents(modules, quantize))?;
         }
         let element = Element::of(keep.dtype.unwrap_or(stored));
         let tokens_min = POOL_TOKENS_MIN.min(config.context_max);
-        let pool = PoolShape {
+        let block_tokens = block_tokens.max(1);
+        let block = PoolShape {
             format: kv_format(element, keep.kv)?,
             layers: config.layers,
             kv_heads: config.kv_heads,
             head_dim: config.head_dim,
-            block_tokens: tokens_min,
+            block_tokens,
             blocks: 1,
         };
+        let block = block.bytes().0;
         let in_fp8 = keep.quantize == Some(Quantize::Fp8);
         let step = StepSizes { config, element, in_fp8 };
         Ok(Self {
             weights: weight_bytes(config, element, keep.quantize),
             step: step.step_memory(STEP_TOKENS.min(config.context_max), STEP_ROWS) as u64,
-            kv_min: pool.bytes().0,
+            kv_min: tokens_min.div_ceil(block_tokens) as u64 * block,
             tokens_min,
+            per_token: block.div_ceil(block_tokens as u64),
         })
     }
 
     /// The least that must be free.
     pub fn least(&self) -> u64 {
         self.weights.saturating_add(self.kv_min)
-    }
-
-    /// Keys and values of a token.
-    pub fn per_token(&self) -> u64 {
-        self.kv_min.div_ceil(self.tokens_min.max(1) as u64)
     }
 
     /// A pool of the default size where `free` bytes are free before weights are loaded.
@@ -83,7 +92,8 @@ impl GpuDemand {
 /// Fails where `gpu` cannot keep a model, or a rank of one, of this configuration, whose weights are stored as
 /// `stored`: for what it has, what is asked of it, or its size.
 pub fn check_fit(config: &ModelConfig, stored: Dtype, keep: Keep, gpu: &dyn Gpu) -> Result<(), GpuLoadError> {
-    let demand = GpuDemand::of(config, stored, keep)?;
+    // Weights are loaded for pools of any shape: blocks that are whole vectors take the least.
+    let demand = GpuDemand::of(config, stored, keep, LANES)?;
     if keep.quantize == Some(Quantize::Fp8) && !gpu.has_e4m3() {
         let name = gpu.name();
         return Err(GpuLoadError::Quantize(format!("is fp8, which {name} (before 8.9) does not multiply")));
@@ -139,13 +149,13 @@ mod tests {
     #[test]
     fn what_a_model_takes_follows_from_what_it_is_kept_as() {
         let config = Synthetic::qwen2_5_7b(Dtype::Bf16, 1).config;
-        let of = |keep: Keep| GpuDemand::of(&config, Dtype::Bf16, keep).expect("a GPU can keep it");
+        let of = |keep: Keep| GpuDemand::of(&config, Dtype::Bf16, keep, 16).expect("a GPU can keep it");
         let plain = of(Keep::default());
         assert_eq!(plain.tokens_min, 256);
-        assert_eq!(plain.per_token(), 2 * 28 * 4 * 128 * 2, "28 layers, 4 heads of 128 numbers");
+        assert_eq!(plain.per_token, 2 * 28 * 4 * 128 * 2, "28 layers, 4 heads of 128 numbers");
         for kv in [KvFormat::Q8, KvFormat::Fp8] {
-            let kept = of(Keep { kv: Some(kv), ..Keep::default() }).per_token();
-            assert!(kept > plain.per_token() / 2 && kept < plain.per_token() / 100 * 52, "{kv:?}: {kept}");
+            let kept = of(Keep { kv: Some(kv), ..Keep::default() }).per_token;
+            assert!(kept > plain.per_token / 2 && kept < plain.per_token / 100 * 52, "{kv:?}: {kept}");
         }
         let fp8 = of(Keep { quantize: Some(Quantize::Fp8), ..Keep::default() });
         assert!(fp8.weights < plain.weights / 10 * 6 && fp8.step > plain.step, "{fp8:?} {plain:?}");
@@ -153,9 +163,25 @@ mod tests {
     }
 
     #[test]
+    fn a_token_takes_its_part_of_a_block_of_whole_vectors() {
+        let config = Synthetic::qwen2_5_7b(Dtype::Bf16, 1).config;
+        let in_blocks = |block_tokens| {
+            GpuDemand::of(&config, Dtype::Bf16, Keep::default(), block_tokens).expect("a GPU can keep it")
+        };
+        let whole = in_blocks(16);
+        assert_eq!(in_blocks(64).per_token, whole.per_token);
+        assert_eq!(in_blocks(64).kv_min, whole.kv_min);
+        assert_eq!(in_blocks(48).kv_min, 6 * 48 * whole.per_token, "five blocks hold fewer than 256 tokens");
+        // Keys of eight tokens lie in 16 lanes, values in rows of their own.
+        assert_eq!(in_blocks(8).per_token, whole.per_token / 2 * 3);
+        let one = in_blocks(1);
+        assert!(one.per_token > 8 * whole.per_token && one.kv_min == 256 * one.per_token, "{one:?}");
+    }
+
+    #[test]
     fn a_pool_has_what_weights_and_steps_leave_of_a_gpu() {
-        let demand = GpuDemand { weights: 60, step: 5, kv_min: 10, tokens_min: 2 };
-        assert_eq!((demand.least(), demand.per_token()), (70, 5));
+        let demand = GpuDemand { weights: 60, step: 5, kv_min: 10, tokens_min: 2, per_token: 5 };
+        assert_eq!(demand.least(), 70);
         assert_eq!(demand.pool(50), 0);
         let large = GpuDemand { weights: 10_000, ..demand };
         assert_eq!(large.pool(20_000), 8_910, "nine tenths, and a hundredth less");
@@ -167,7 +193,7 @@ mod tests {
     fn what_no_gpu_keeps_has_no_size() {
         let of = |family, keep: Keep| {
             let model = Synthetic::tiny(family, 1);
-            GpuDemand::of(&model.config, Dtype::F32, keep).map(drop).map_err(|error| error.to_string())
+            GpuDemand::of(&model.config, Dtype::F32, keep, 16).map(drop).map_err(|error| error.to_string())
         };
         let q8 = Keep { quantize: Some(Quantize::Q8), ..Keep::default() };
         assert_eq!(of(Family::Llama, q8), Err("is q8, which no kernel of a GPU multiplies".to_owned()));

@@ -3,14 +3,15 @@
 use super::tables::{TALL_ROWS, WGMMA_ROWS};
 use super::workspace::GpuWorkspace;
 use super::{GpuDecoder, GpuMatrix, GpuMemory, GpuNorm};
+use crate::checkpoint::Dtype;
 use crate::checkpoint::config::Mlp;
 use crate::decoder::layer::LayerWeights;
 use crate::device::cuda::{
-    Address, Args, Buffer, Element, FEW_ROWS, Factors, Gate, GpuError, Grid, Linear, Q4_ROWS, Scales,
-    unpacking_blocks,
+    Address, Args, Buffer, Element, FEW_ROWS, Factors, Gate, GpuError, Grid, KernelSet, Linear, Q4_ROWS,
+    Scales, unpacking_blocks,
 };
 use crate::pool::PoolShape;
-use crate::settings::KvFormat;
+use crate::settings::{Keep, KvFormat, Quantize};
 
 type Layer = LayerWeights<GpuMatrix, GpuNorm>;
 
@@ -35,6 +36,21 @@ pub(super) struct Product<'a> {
     /// What `y` holds.
     pub(super) out: Element,
     pub(super) adds: bool,
+}
+
+/// The kernels that a model is run by whose weights are stored as `stored`.
+pub fn kernel_set(stored: Dtype, keep: Keep) -> KernelSet {
+    let kept = match keep.kv {
+        Some(KvFormat::Q8) => Some("q8"),
+        Some(KvFormat::Fp8) => Some("fp8"),
+        Some(KvFormat::F32 | KvFormat::Bf16) | None => None,
+    };
+    let weights = match keep.quantize {
+        Some(Quantize::Q4) => Some("q4"),
+        Some(Quantize::Fp8) => Some("e4m3"),
+        Some(Quantize::Q8 | Quantize::Q8Wide) | None => None, // which are refused
+    };
+    KernelSet { element: Element::of(keep.dtype.unwrap_or(stored)), kept, weights }
 }
 
 impl GpuDecoder {

@@ -53,7 +53,7 @@ pub fn refusal(config: &ModelConfig) -> Option<&'static str> {
 }
 
 /// Why weights are not kept in eight-bit integers.
-pub(super) fn no_kernel(quantize: Quantize) -> GpuLoadError {
+fn no_kernel(quantize: Quantize) -> GpuLoadError {
     GpuLoadError::Quantize(format!("is {}, which no kernel of a GPU multiplies", quantize.name()))
 }
 
@@ -114,18 +114,12 @@ impl GpuDecoder {
 impl Loader<'_> {
     fn layer(&self, names: &LayerNames) -> Result<LayerWeights<GpuMatrix, GpuNorm>, GpuLoadError> {
         let config = self.config;
-        let (hidden, middle, dim) = (config.hidden, config.intermediate, config.head_dim);
-        let (queries, keys) = (config.heads * dim, config.kv_heads * dim);
+        let (hidden, dim) = (config.hidden, config.head_dim);
         let head_norm = |name: &str| {
             let kind = NormKind::Rms { epsilon: epsilon(config.norm) };
             config.qk_norm.then(|| self.norm(name, kind, dim)).transpose()
         };
-        let qkv = [(&*names.q, [queries, hidden]), (&names.k, [keys, hidden]), (&names.v, [keys, hidden])];
-        let up = (&*names.up, [middle, hidden]);
-        let up = match (config.mlp, &names.gate) {
-            (Mlp::GatedSilu | Mlp::GatedGelu, Some(gate)) => vec![(&**gate, [middle, hidden]), up],
-            _ => vec![up],
-        };
+        let [qkv, out, up, down] = stacks(config, names);
         // Of the type that they are added to.
         let in_fp8 = self.quantize == Some(Quantize::Fp8);
         let own = if in_fp8 { Element::F32 } else { self.element };
@@ -138,10 +132,10 @@ impl Loader<'_> {
             qkv: self.products(&qkv, with(config.qkv_bias, own))?,
             q_norm: head_norm(&names.q_norm)?,
             k_norm: head_norm(&names.k_norm)?,
-            out: self.products(&[(&names.o, [hidden, queries])], with(config.out_bias, single))?,
+            out: self.products(&out, with(config.out_bias, single))?,
             mlp_norm: self.norm(&names.mlp_norm, config.norm, hidden)?,
             up: self.products(&up, with(config.mlp_bias, own))?,
-            down: self.products(&[(&names.down, [hidden, middle])], with(config.mlp_bias, single))?,
+            down: self.products(&down, with(config.mlp_bias, single))?,
         })
     }
 
@@ -149,7 +143,7 @@ impl Loader<'_> {
     /// are added to.
     fn weights(
         &self,
-        modules: &[(&str, [usize; 2])],
+        modules: &[LinearShape<'_>],
         biases: Option<Element>,
     ) -> Result<GpuMatrix, GpuLoadError> {
         let [outputs, inputs] = extents(modules);
@@ -169,7 +163,7 @@ impl Loader<'_> {
     /// The biases of such layers, where they have any.
     fn biases(
         &self,
-        modules: &[(&str, [usize; 2])],
+        modules: &[LinearShape<'_>],
         biases: Option<Element>,
     ) -> Result<Option<Buffer>, GpuLoadError> {
         let Some(element) = biases else { return Ok(None) };
@@ -184,7 +178,7 @@ impl Loader<'_> {
     /// Such layers, for the products of a layer: in fewer bits where they are wanted so.
     fn products(
         &self,
-        modules: &[(&str, [usize; 2])],
+        modules: &[LinearShape<'_>],
         biases: Option<Element>,
     ) -> Result<GpuMatrix, GpuLoadError> {
         match self.quantize {
@@ -197,22 +191,14 @@ impl Loader<'_> {
 
     /// In four bits: those that are stored so as they are, others rounded. Of a stack of which any are stored in blocks of
     /// more bits, whoever stored them knew why: it is kept as it is without.
-    fn in_q4(
-        &self,
-        modules: &[(&str, [usize; 2])],
-        biases: Option<Element>,
-    ) -> Result<GpuMatrix, GpuLoadError> {
+    fn in_q4(&self, modules: &[LinearShape<'_>], biases: Option<Element>) -> Result<GpuMatrix, GpuLoadError> {
         let stored = modules.iter().map(|(module, _)| self.source.blocks(&weight(module)));
         let stored = stored.collect::<Result<Vec<_>, _>>()?;
         if stored.iter().flatten().any(|part| !part.has_four_bits()) {
             return self.weights(modules, biases);
         }
+        check_extents(modules, Quantize::Q4)?;
         let [outputs, inputs] = extents(modules);
-        if !inputs.is_multiple_of(LANE_INPUTS) {
-            let module = modules[0].0;
-            let reason = format!("is q4, but `{module}` has {inputs} inputs, no multiple of {LANE_INPUTS}");
-            return Err(GpuLoadError::Quantize(reason));
-        }
         let mut parts = Vec::new();
         for ((module, shape), stored) in modules.iter().zip(stored) {
             let fits = |part: &BlockMatrix<'_>| [part.rows().count(), part.inputs] == *shape;
@@ -248,15 +234,11 @@ impl Loader<'_> {
     /// In eight bits, every output under its scale.
     fn in_fp8(
         &self,
-        modules: &[(&str, [usize; 2])],
+        modules: &[LinearShape<'_>],
         biases: Option<Element>,
     ) -> Result<GpuMatrix, GpuLoadError> {
+        check_extents(modules, Quantize::Fp8)?;
         let GpuMatrix { matrix, bias, outputs, inputs, .. } = self.weights(modules, biases)?;
-        if !outputs.is_multiple_of(16) || !inputs.is_multiple_of(16) {
-            let module = modules[0].0;
-            let reason = format!("is fp8, but `{module}` is {outputs} x {inputs}, not multiples of 16");
-            return Err(GpuLoadError::Quantize(reason));
-        }
         let fp8 = Buffer::new(self.gpu, outputs * inputs)?;
         let scales = Buffer::new(self.gpu, outputs * size_of::<f32>())?;
         let [from, to, of_rows] = [&matrix, &fp8, &scales].map(|buffer| Some(buffer.address()));
@@ -304,8 +286,41 @@ pub(super) fn kv_format(element: Element, wanted: Option<KvFormat>) -> Result<Kv
     }
 }
 
+/// A linear layer's module, and its outputs and inputs.
+pub(super) type LinearShape<'a> = (&'a str, [usize; 2]);
+
+/// The linear layers of a layer of the model as they are multiplied, of each product those that are stacked: queries,
+/// keys and values; attention's output; gate and widening; narrowing.
+pub(super) fn stacks<'a>(config: &ModelConfig, names: &'a LayerNames) -> [Vec<LinearShape<'a>>; 4] {
+    let (hidden, middle, dim) = (config.hidden, config.intermediate, config.head_dim);
+    let (queries, keys) = (config.heads * dim, config.kv_heads * dim);
+    let qkv = vec![(&*names.q, [queries, hidden]), (&*names.k, [keys, hidden]), (&*names.v, [keys, hidden])];
+    let up = (&*names.up, [middle, hidden]);
+    let up = match (config.mlp, &names.gate) {
+        (Mlp::GatedSilu | Mlp::GatedGelu, Some(gate)) => vec![(&**gate, [middle, hidden]), up],
+        _ => vec![up],
+    };
+    [qkv, vec![(&*names.o, [hidden, queries])], up, vec![(&*names.down, [hidden, middle])]]
+}
+
+/// Fails where no kernel multiplies such layers, stacked, in fewer bits.
+pub(super) fn check_extents(modules: &[LinearShape<'_>], quantize: Quantize) -> Result<(), GpuLoadError> {
+    let ([outputs, inputs], module) = (extents(modules), modules[0].0);
+    let reason = match quantize {
+        Quantize::Fp8 if !outputs.is_multiple_of(16) || !inputs.is_multiple_of(16) => {
+            format!("is fp8, but `{module}` is {outputs} x {inputs}, not multiples of 16")
+        }
+        Quantize::Q4 if !inputs.is_multiple_of(LANE_INPUTS) => {
+            format!("is q4, but `{module}` has {inputs} inputs, no multiple of {LANE_INPUTS}")
+        }
+        Quantize::Q8 | Quantize::Q8Wide => return Err(no_kernel(quantize)),
+        Quantize::Fp8 | Quantize::Q4 => return Ok(()),
+    };
+    Err(GpuLoadError::Quantize(reason))
+}
+
 /// Outputs of all of some layers together, and their inputs.
-fn extents(modules: &[(&str, [usize; 2])]) -> [usize; 2] {
+fn extents(modules: &[LinearShape<'_>]) -> [usize; 2] {
     [modules.iter().map(|(_, shape)| shape[0]).sum(), modules[0].1[1]]
 }
 

@@ -31,6 +31,7 @@ use crate::rope::Rope;
 use crate::settings::KvFormat;
 pub use fit::{GpuDemand, check_fit};
 pub(crate) use fit::{STEP_ROWS, STEP_TOKENS, default_pool};
+pub use launches::kernel_set;
 pub use load::{GpuLoadError, refusal};
 pub use sampling::{Draw, LogitPlace, LogitQueries, LogitStats, PlaceQuery, SampleQuery};
 use step::Recording;

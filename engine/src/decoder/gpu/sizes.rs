@@ -80,3 +80,26 @@ impl GpuDecoder {
         self.step_sizes().step_memory(tokens, sampled)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkpoint::{Dtype, Synthetic};
+
+    #[test]
+    fn hidden_states_of_all_tokens_are_counted_and_logits_of_those_that_are_there_together() {
+        let config = Synthetic::qwen2_5_7b(Dtype::Bf16, 1).config;
+        let sizes = StepSizes { config: &config, element: Element::Bf16, in_fp8: false };
+        let none = StepExtent { tokens: 64, sampled: 0, in_order: false, flat: 0, tall: 0, merges: true };
+        let kept = sizes.of(StepExtent { sampled: 64, ..none }, 0, 0).all() - sizes.of(none, 0, 0).all();
+        assert_eq!(
+            kept,
+            64 * 3_584 * (4 + 2 + 2),
+            "the stream, what attention gives, and what is told of it"
+        );
+        let two_tiles = sizes.step_memory(128, 0) - sizes.step_memory(64, 0);
+        assert!(two_tiles > kept, "{two_tiles} for 64 tokens more");
+        let logits = sizes.step_memory(64, 16) - sizes.step_memory(64, 0);
+        assert_eq!(logits, 16 * (4 * config.vocab + config.vocab / 8) / 2 * 3);
+    }
+}

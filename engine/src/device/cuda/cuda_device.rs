@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use cudarc::driver::sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT as MULTIPROCESSORS;
 use cudarc::driver::{result, sys};
 
-use super::{Address, CudaError, CudaRuntime, Gpu, GpuError, Graph, Grid, Linear};
+use super::{Address, CudaError, CudaRuntime, Gpu, GpuError, Graph, Grid, KernelSet, Linear};
 pub(super) use compile::{Cubin, compile};
 use graph::RecordedGraph;
 use nccl::Comm;
@@ -45,6 +45,8 @@ pub struct GpuCard {
     pub name: String,
     /// Bytes that could be allocated.
     pub free: u64,
+    /// Those and what is allocated, by this process and others.
+    pub total: u64,
     /// Whether it multiplies [`super::Factors::E4m3`].
     pub has_e4m3: bool,
 }
@@ -59,9 +61,10 @@ pub fn gpu_card(ordinal: usize) -> Result<GpuCard, CudaError> {
     let memory = unsafe { result::ctx::set_current(context) }.and_then(|()| result::mem_get_info());
     // SAFETY: it was retained above, and nothing uses it any more.
     unsafe { result::primary_ctx::release(device) }.map_err(lost)?;
-    let (free, _) = memory.map_err(lost)?;
+    let (free, total) = memory.map_err(lost)?;
     let name = result::device::get_name(device).map_err(lost)?;
-    Ok(GpuCard { name, free: free as u64, has_e4m3: multiplies_e4m3(capability(device)?) })
+    let has_e4m3 = multiplies_e4m3(capability(device)?);
+    Ok(GpuCard { name, free: free as u64, total: total as u64, has_e4m3 })
 }
 
 /// The device of this number, if the kernels can run on it.
@@ -118,13 +121,13 @@ unsafe impl Send for CudaDevice {}
 unsafe impl Sync for CudaDevice {}
 
 impl CudaDevice {
-    /// Opens GPU `ordinal`, alone.
-    fn open(runtime: Arc<CudaRuntime>, ordinal: usize) -> Result<Self, CudaError> {
+    /// Opens GPU `ordinal`, alone, with the kernels of `set`, or all.
+    fn open(runtime: Arc<CudaRuntime>, ordinal: usize, set: Option<KernelSet>) -> Result<Self, CudaError> {
         let device = usable(ordinal)?;
         compile::require()?;
         products::require()?;
         let (major, minor) = capability(device)?;
-        let kernels = runtime.kernels((major, minor))?;
+        let kernels = runtime.kernels((major, minor), set)?;
         if runtime.must_reset(device) {
             // SAFETY: the device that had this context has given it up.
             let reset = unsafe { sys::cuDevicePrimaryCtxReset_v2(device) }.result();
@@ -151,7 +154,7 @@ impl CudaDevice {
         });
         let name = result::device::get_name(device).map_err(lost)?;
         let multiprocessors = attribute(device, MULTIPROCESSORS)?.max(1) as usize;
-        let functions = compile::functions(module.raw(), (major, minor))?;
+        let functions = compile::functions(module.raw(), (major, minor), set)?;
         let mut staging = Staging::new()?;
         let products = Products::new().inspect_err(|_| staging.close())?;
         Ok(Self {

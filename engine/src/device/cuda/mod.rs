@@ -19,6 +19,6 @@ pub use gpu::{
     Address, Buffer, Element, Factors, Gate, Gpu, GpuError, Graph, Grid, HostBuffer, Linear, Scales,
 };
 pub(crate) use gpu::{FEW_ROWS, recorded_rows};
-pub(crate) use kernels::Args;
-pub use kernels::source;
+pub(crate) use kernels::{Args, kernel_names, source_of};
+pub use kernels::{KernelSet, source};
 pub use runtime::CudaRuntime;

@@ -2,17 +2,19 @@
 //!
 //! Whoever opens GPUs makes one, and opens all of them with it, those of a model that is loaded again too.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::CudaError;
 use super::cuda_device::{Cubin, compile};
+use super::{CudaError, KernelSet};
+
+/// A compute capability, major and minor, and which kernels; without a set all.
+type CubinKey = ((i32, i32), Option<KernelSet>);
 
 /// Opens GPUs of this process: [`Self::open`].
 #[derive(Debug, Default)]
 pub struct CudaRuntime {
-    /// Kernels by compute capability: major, minor.
-    kernels: Mutex<BTreeMap<(i32, i32), Arc<Cubin>>>,
+    kernels: Mutex<HashMap<CubinKey, Arc<Cubin>>>,
     /// GPUs whose context was lost: it is reset before their next opening. What was left there is gone with
     /// that, so a lost device gives nothing back itself, however late it is dropped.
     contexts_to_reset: Mutex<BTreeSet<i32>>,
@@ -20,13 +22,17 @@ pub struct CudaRuntime {
 
 impl CudaRuntime {
     /// Kernels for a compute capability, compiled once.
-    pub(super) fn kernels(&self, capability: (i32, i32)) -> Result<Arc<Cubin>, CudaError> {
+    pub(super) fn kernels(
+        &self,
+        capability: (i32, i32),
+        set: Option<KernelSet>,
+    ) -> Result<Arc<Cubin>, CudaError> {
         let mut compiled = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = compiled.get(&capability) {
+        if let Some(known) = compiled.get(&(capability, set)) {
             return Ok(Arc::clone(known));
         }
-        let made = Arc::new(compile(capability)?);
-        compiled.insert(capability, Arc::clone(&made));
+        let made = Arc::new(compile(capability, set)?);
+        compiled.insert((capability, set), Arc::clone(&made));
         Ok(made)
     }
 

@@ -21,6 +21,8 @@ struct GpuRoom {
     /// The one with the least memory.
     card: GpuCard,
     ranks: usize,
+    /// Whether no other model of the configuration may be on them.
+    is_own: bool,
     /// What it means where the model does not run on them.
     otherwise: Otherwise,
 }
@@ -47,13 +49,22 @@ impl Otherwise {
 }
 
 /// Whether a checkpoint fits the GPUs that are configured, or those that are asked about; `None` where there are none.
-pub(super) fn check(found: &Checkpoint, engine: &EngineConfig, given: Option<Bytes>) -> Option<Finding> {
+///
+/// `is_own`: whether it is the only model here. Others are not counted: what each takes is decided as they are
+/// loaded, one after the other.
+pub(super) fn check(
+    found: &Checkpoint,
+    engine: &EngineConfig,
+    given: Option<Bytes>,
+    is_own: bool,
+) -> Option<Finding> {
     let room = match room(engine, given)? {
-        Ok(room) => room,
+        Ok(room) => GpuRoom { is_own, ..room },
         Err(finding) => return Some(finding),
     };
-    let demand =
-        |ranks: usize, keep: Keep| ShardedModel::gpu_demand(&found.config, &found.weights, ranks, keep);
+    let demand = |ranks: usize, keep: Keep| {
+        ShardedModel::gpu_demand(&found.config, &found.weights, ranks, keep, engine.block_tokens)
+    };
     Some(judge(&demand, engine, &room))
 }
 
@@ -65,8 +76,8 @@ fn room(engine: &EngineConfig, given: Option<Bytes>) -> Option<Result<GpuRoom, F
     };
     let ranks = ordinals.len();
     if let Some(free) = given {
-        let card = GpuCard { name: "a GPU".to_owned(), free: free.0, has_e4m3: true };
-        return Some(Ok(GpuRoom { card, ranks, otherwise: Otherwise::Nothing }));
+        let card = GpuCard { name: "a GPU".to_owned(), free: free.0, total: free.0, has_e4m3: true };
+        return Some(Ok(GpuRoom { card, ranks, is_own: true, otherwise: Otherwise::Nothing }));
     }
     let otherwise = match engine.device {
         Device::Cpu => return None,
@@ -77,7 +88,7 @@ fn room(engine: &EngineConfig, given: Option<Bytes>) -> Option<Result<GpuRoom, F
     match cards {
         Ok(cards) => {
             let card = cards.into_iter().min_by_key(|card| card.free)?;
-            Some(Ok(GpuRoom { card, ranks, otherwise }))
+            Some(Ok(GpuRoom { card, ranks, is_own: true, otherwise }))
         }
         Err(CudaError::NoDevice { .. }) => None,
         Err(_) if device_count().is_err() => None,
@@ -92,7 +103,7 @@ fn room(engine: &EngineConfig, given: Option<Bytes>) -> Option<Result<GpuRoom, F
 type Demand<'a> = &'a dyn Fn(usize, Keep) -> Result<GpuDemand, ShardError>;
 
 fn judge(demand: Demand<'_>, engine: &EngineConfig, room: &GpuRoom) -> Finding {
-    let GpuRoom { card, ranks, otherwise } = room;
+    let GpuRoom { card, ranks, otherwise, .. } = room;
     let keep = engine.keep();
     let found = match demand(*ranks, keep) {
         Ok(found) => found,
@@ -117,14 +128,44 @@ fn judge(demand: Demand<'_>, engine: &EngineConfig, room: &GpuRoom) -> Finding {
         "weights take {}{each}, a step up to {}, and a token's keys and values {}",
         BinaryBytes(found.weights),
         BinaryBytes(found.step),
-        BinaryBytes(found.per_token())
+        BinaryBytes(found.per_token)
     );
-    if found.least() > card.free {
-        let text = format!("{takes}; {} are needed, and {name} has {free} free", BinaryBytes(found.least()));
-        return otherwise.finding(text, remedy(demand, engine, room, &found));
+    let least = found.least();
+    if least > card.free && least <= card.total {
+        let (least, total) = (BinaryBytes(least), BinaryBytes(card.total));
+        let text = format!(
+            "{takes}; {least} are needed, and {name} has {free} of {total} free: something else has the rest, \
+             perhaps this server"
+        );
+        let ways = remedy(demand, engine, room, GpuDemand::least);
+        let ways = format!("unless it is this server, end what is there; or {ways}");
+        return match otherwise {
+            Otherwise::Fails => Finding::warning(SUBJECT, text, ways),
+            Otherwise::OnProcessor | Otherwise::Nothing => otherwise.finding(text, ways),
+        };
+    }
+    if least > card.free {
+        let text = format!("{takes}; {} are needed, and {name} has {free} free", BinaryBytes(least));
+        return otherwise.finding(text, remedy(demand, engine, room, GpuDemand::least));
     }
     let tokens = pool_tokens(&found, engine, room);
-    Finding::ok(SUBJECT, format!("{takes}; {name} has {free} free, which is room for {tokens} tokens"))
+    let alone = if room.is_own { "" } else { " where no other model of this configuration is on it" };
+    let text = format!("{takes}; {name} has {free} free, which is room for {tokens} tokens{alone}");
+    if engine.kv_bytes.is_some_and(|bytes| bytes.0 / (*ranks as u64) < found.kv_min) {
+        let text = format!("{text}, too few for a server");
+        return Finding::warning(SUBJECT, text, "a larger `engine.kv_bytes`, or none");
+    }
+    if tokens < found.tokens_min as u64 || card.free < least.saturating_add(found.step) {
+        let text = format!("{text}, and too little for the largest steps");
+        return Finding::warning(SUBJECT, text, remedy(demand, engine, room, with_steps));
+    }
+    Finding::ok(SUBJECT, text)
+}
+
+/// What must be free for the least keys and values beside the largest step: a pool of the default size leaves a
+/// tenth.
+fn with_steps(demand: &GpuDemand) -> u64 {
+    demand.least().saturating_add(demand.kv_min / 4).saturating_add(demand.step)
 }
 
 /// Tokens whose keys and values have room beside weights and steps, all requests together.
@@ -134,28 +175,33 @@ fn pool_tokens(found: &GpuDemand, engine: &EngineConfig, room: &GpuRoom) -> u64 
         Some(bytes) => (bytes.0 / room.ranks as u64).min(left / 10 * 9),
         None => found.pool(room.card.free),
     };
-    pool / found.per_token().max(1)
+    pool / found.per_token.max(1)
 }
 
-/// What would make a model fit.
-fn remedy(demand: Demand<'_>, engine: &EngineConfig, room: &GpuRoom, found: &GpuDemand) -> String {
-    let fits = |ranks: usize, keep: Keep| {
-        demand(ranks, keep).ok().map(|other| other.least()).filter(|least| *least <= room.card.free)
-    };
+/// What would make a model fit, of which `needed` bytes must be free.
+fn remedy(
+    demand: Demand<'_>,
+    engine: &EngineConfig,
+    room: &GpuRoom,
+    needed: fn(&GpuDemand) -> u64,
+) -> String {
+    let needs = |ranks: usize, keep: Keep| demand(ranks, keep).ok().map(|other| needed(&other));
+    let fits = |ranks: usize, keep: Keep| needs(ranks, keep).filter(|bytes| *bytes <= room.card.free);
     let mut ways = Vec::new();
     for quantize in [Quantize::Fp8, Quantize::Q4] {
         let is_possible = engine.quantize.is_none() && (quantize != Quantize::Fp8 || room.card.has_e4m3);
         let keep = Keep { quantize: Some(quantize), ..engine.keep() };
-        if let Some(least) = fits(room.ranks, keep).filter(|_| is_possible) {
-            ways.push(format!("`--quantize {}` ({} are needed then)", quantize.name(), BinaryBytes(least)));
+        if let Some(bytes) = fits(room.ranks, keep).filter(|_| is_possible) {
+            ways.push(format!("`--quantize {}` ({} are needed then)", quantize.name(), BinaryBytes(bytes)));
         }
     }
     let more = (room.ranks + 1..=RANKS_MAX).find_map(|ranks| Some((ranks, fits(ranks, engine.keep())?)));
-    if let Some((ranks, least)) = more {
-        ways.push(format!("{ranks} such GPUs ({} on each)", BinaryBytes(least)));
+    if let Some((ranks, bytes)) = more {
+        ways.push(format!("{ranks} such GPUs ({} on each)", BinaryBytes(bytes)));
     }
     if ways.is_empty() {
-        return format!("a smaller model, or GPUs with {} free", BinaryBytes(found.least()));
+        let bytes = needs(room.ranks, engine.keep()).unwrap_or_default();
+        return format!("a smaller model, or GPUs with {} free", BinaryBytes(bytes));
     }
     ways.join(", or ")
 }
@@ -182,13 +228,22 @@ mod tests {
             return Err(ShardError::Uneven { field: "num_attention_heads", count: 64, ranks });
         }
         let of = |bytes: u64| bytes / ranks as u64;
-        Ok(GpuDemand { weights: of(weights), step: 2 * GIB, kv_min: of(GIB), tokens_min: 256 })
+        let (kv_min, tokens_min) = (of(GIB), 256);
+        Ok(GpuDemand { weights: of(weights), step: 2 * GIB, kv_min, tokens_min, per_token: kv_min / 256 })
+    }
+
+    fn card(free: u64, total: u64, has_e4m3: bool) -> GpuCard {
+        GpuCard { name: "a GPU".to_owned(), free: free * GIB, total: total * GIB, has_e4m3 }
     }
 
     fn found(engine: &EngineConfig, free: u64, (otherwise, has_e4m3): (Otherwise, bool)) -> Finding {
-        let ranks = engine.tensor_parallel;
-        let card = GpuCard { name: "a GPU".to_owned(), free: free * GIB, has_e4m3 };
-        judge(&demand, engine, &GpuRoom { card, ranks, otherwise })
+        let (ranks, card) = (engine.tensor_parallel, card(free, free, has_e4m3));
+        judge(&demand, engine, &GpuRoom { card, ranks, is_own: true, otherwise })
+    }
+
+    /// One GPU of `total` GiB, of which `free` are free, that a server needs.
+    fn needed(free: u64, total: u64) -> GpuRoom {
+        GpuRoom { card: card(free, total, true), ranks: 1, is_own: true, otherwise: Otherwise::Fails }
     }
 
     #[test]
@@ -227,6 +282,48 @@ mod tests {
         let tiny = found(&q4, 1, (Otherwise::Nothing, true));
         assert_eq!(tiny.status, CheckStatus::Warning);
         assert_eq!(tiny.remedy.as_deref(), Some("a smaller model, or GPUs with 15.00 GiB free"));
+    }
+
+    #[test]
+    fn what_something_else_has_of_a_gpu_is_no_failure() {
+        let engine = EngineConfig::default();
+        let busy = judge(&demand, &engine, &needed(24, 80));
+        assert_eq!(busy.status, CheckStatus::Warning);
+        let expected = "; 41.00 GiB are needed, and a GPU has 24.00 GiB of 80.00 GiB free: something else has \
+                        the rest, perhaps this server";
+        assert!(busy.text.ends_with(expected), "{busy}");
+        let remedy = busy.remedy.expect("a warning has one");
+        let start = "unless it is this server, end what is there; or `--quantize fp8` (23.00 GiB";
+        assert!(remedy.starts_with(start), "{remedy}");
+        let small = judge(&demand, &engine, &needed(24, 40));
+        assert_eq!(small.status, CheckStatus::Failure, "it never has room");
+        let auto = GpuRoom { otherwise: Otherwise::OnProcessor, ..needed(24, 80) };
+        let auto = judge(&demand, &engine, &auto);
+        assert!(auto.text.ends_with("perhaps this server: the processor computes"), "{auto}");
+    }
+
+    #[test]
+    fn a_model_that_leaves_steps_or_tokens_no_room_is_no_ok() {
+        let engine = EngineConfig::default();
+        let tight = found(&engine, 42, (Otherwise::Fails, true));
+        assert_eq!(tight.status, CheckStatus::Warning, "{tight}");
+        assert!(tight.text.ends_with(" tokens, and too little for the largest steps"), "{tight}");
+        let remedy = tight.remedy.expect("a warning has one");
+        assert!(remedy.starts_with("`--quantize fp8` (25.25 GiB are needed then), or "), "{remedy}");
+        assert_eq!(found(&engine, 44, (Otherwise::Fails, true)).status, CheckStatus::Ok);
+        let few = EngineConfig { kv_bytes: Some(Bytes(GIB / 2)), ..engine };
+        let few = found(&few, 80, (Otherwise::Fails, true));
+        assert_eq!(few.status, CheckStatus::Warning, "{few}");
+        assert!(few.text.ends_with("room for 128 tokens, too few for a server"), "{few}");
+        assert_eq!(few.remedy.as_deref(), Some("a larger `engine.kv_bytes`, or none"));
+    }
+
+    #[test]
+    fn a_model_beside_others_is_told_to_be_judged_alone() {
+        let engine = EngineConfig::default();
+        let shared = judge(&demand, &engine, &GpuRoom { is_own: false, ..needed(80, 80) });
+        let expected = "room for 9123 tokens where no other model of this configuration is on it";
+        assert!(shared.text.ends_with(expected), "{shared}");
     }
 
     #[test]

@@ -23,10 +23,12 @@ const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// `gpu_memory`: what its GPUs are to have free, instead of what those of this machine have.
 pub(super) async fn check(config: &Config, gpu_memory: Option<Bytes>) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for (_, backend) in config.backends() {
+    let backends = config.backends();
+    let local = backends.iter().filter(|(_, one)| one.has_local_engine() && one.model.dir.is_some()).count();
+    for (_, backend) in backends {
         if backend.has_local_engine() {
             match backend.model.dir {
-                Some(path) => findings.extend(checkpoint(path, backend.engine, gpu_memory)),
+                Some(path) => findings.extend(checkpoint(path, backend.engine, gpu_memory, local == 1)),
                 None => findings.push(demo()),
             }
         }
@@ -48,7 +50,9 @@ fn demo() -> Finding {
 }
 
 /// Reads all that a checkpoint's files say, without packing its weights, and what they would take of GPUs.
-fn checkpoint(path: &Path, config: &EngineConfig, gpu_memory: Option<Bytes>) -> Vec<Finding> {
+///
+/// `is_own`: whether it is the only one here.
+fn checkpoint(path: &Path, config: &EngineConfig, gpu_memory: Option<Bytes>, is_own: bool) -> Vec<Finding> {
     let shown = path.display();
     let found = match Checkpoint::path(path, config.template_date) {
         Ok(found) => found,
@@ -77,7 +81,7 @@ fn checkpoint(path: &Path, config: &EngineConfig, gpu_memory: Option<Bytes>) -> 
         }
         _ => Finding::ok("model", text),
     };
-    [Some(model), gpu_memory::check(&found, config, gpu_memory)].into_iter().flatten().collect()
+    [Some(model), gpu_memory::check(&found, config, gpu_memory, is_own)].into_iter().flatten().collect()
 }
 
 /// Asks a replica for its models.

@@ -7,7 +7,7 @@ use cudarc::driver::{result, sys as driver};
 use cudarc::nvrtc::{result as nvrtc, sys};
 
 use super::lost;
-use crate::device::cuda::{CudaError, GpuError, source};
+use crate::device::cuda::{CudaError, GpuError, KernelSet, kernel_names, source_of};
 
 /// Shared memory that a block may ask for: more than the largest kernel does, and with what it declares
 /// itself no more than the 99 kB that devices of 8.6 and 8.9 have.
@@ -34,10 +34,13 @@ pub(super) fn has_wgmma(capability: (i32, i32)) -> bool {
     capability == (9, 0)
 }
 
-/// The kernels for compute capability `major.minor`.
-pub(in super::super) fn compile((major, minor): (i32, i32)) -> Result<Cubin, CudaError> {
+/// The kernels of a set, or all, for compute capability `major.minor`.
+pub(in super::super) fn compile(
+    (major, minor): (i32, i32),
+    set: Option<KernelSet>,
+) -> Result<Cubin, CudaError> {
     let failed = |error: nvrtc::NvrtcError| CudaError::Kernels(format!("{:?}", error.0));
-    let source = CString::new(source()).expect("the source has no zero");
+    let source = CString::new(source_of(set)).expect("the source has no zero");
     let program = nvrtc::create_program(&source, Some(c"relserve.cu")).map_err(failed)?;
     // The variant of 9.0 has what no later one need have.
     let variant = if has_wgmma((major, minor)) { "a" } else { "" };
@@ -82,10 +85,11 @@ unsafe fn cubin(program: sys::nvrtcProgram) -> Result<Vec<c_char>, nvrtc::NvrtcE
 pub(super) fn functions(
     module: driver::CUmodule,
     capability: (i32, i32),
+    set: Option<KernelSet>,
 ) -> Result<HashMap<String, driver::CUfunction>, GpuError> {
     use driver::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES as SHARED;
-    let one = |name: String| {
-        let symbol = CString::new(name.as_str()).expect("names of kernels have no zero");
+    let one = |name: &str| {
+        let symbol = CString::new(name).expect("names of kernels have no zero");
         // SAFETY: the module is loaded, and its functions live as long as it does.
         let function = unsafe { result::module::get_function(module, symbol) }.map_err(lost)?;
         let most = match name.starts_with("attend_wgmma") {
@@ -97,29 +101,20 @@ pub(super) fn functions(
             // SAFETY: the same.
             unsafe { result::function::set_function_attribute(function, SHARED, most) }.map_err(lost)?;
         }
-        Ok((name, function))
+        Ok((name.to_owned(), function))
     };
-    names().into_iter().map(one).collect()
-}
-
-/// The names of all kernels, as the source declares them.
-fn names() -> Vec<String> {
-    let source = source();
-    let name = |line: &str| {
-        let rest =
-            ["KERNEL(", "KERNEL_AHEAD(", "KERNEL_LATE("].iter().find_map(|start| line.strip_prefix(start))?;
-        rest.split(',').next().map(str::to_owned)
-    };
-    source.lines().filter_map(name).collect()
+    kernel_names(&source_of(set)).map(one).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::cuda::Element;
 
     #[test]
     fn every_kernel_of_the_source_is_named_once() {
-        let mut names = names();
+        let source = source_of(None);
+        let mut names: Vec<&str> = kernel_names(&source).collect();
         assert!(names.len() >= 20, "{names:?}");
         names.sort();
         let all = names.len();
@@ -133,8 +128,12 @@ mod tests {
             eprintln!("skipped: no NVRTC on this machine");
             return;
         }
-        for (major, minor) in [(8, 0), (9, 0)] {
-            let image = compile((major, minor)).expect("the kernels compile");
+        let bf16 = KernelSet { element: Element::Bf16, kept: Some("q8"), weights: Some("q4") };
+        let f32 = KernelSet { element: Element::F32, kept: None, weights: None };
+        for ((major, minor), set) in
+            [((8, 0), None), ((9, 0), None), ((8, 0), Some(f32)), ((9, 0), Some(bf16))]
+        {
+            let image = compile((major, minor), set).expect("the kernels compile");
             let elf = image[..4].iter().map(|byte| *byte as u8).collect::<Vec<_>>();
             assert_eq!(elf, b"\x7fELF", "sm_{major}{minor}");
         }

@@ -9,7 +9,7 @@ use cudarc::driver::sys::CUstream;
 use cudarc::nccl::{result, sys};
 
 use super::{CudaDevice, device_count};
-use crate::device::cuda::{Address, CudaError, CudaRuntime, Gpu, GpuError};
+use crate::device::cuda::{Address, CudaError, CudaRuntime, Gpu, GpuError, KernelSet};
 
 /// How long an orderly end is waited for.
 const CLOSE_MAX: Duration = Duration::from_secs(10);
@@ -42,13 +42,31 @@ fn failed(error: result::NcclError) -> GpuError {
 }
 
 impl CudaRuntime {
-    /// Opens GPUs, one rank each. `with_nccl` makes a single one go through NCCL too.
+    /// Opens GPUs with all kernels, one rank each. `with_nccl` makes a single one go through NCCL too.
     pub fn open(
         self: &Arc<Self>,
         ordinals: &[usize],
         with_nccl: bool,
     ) -> Result<Vec<Arc<dyn Gpu>>, CudaError> {
-        let open = |ordinal: usize| CudaDevice::open(Arc::clone(self), ordinal);
+        self.open_ranks(ordinals, with_nccl, None)
+    }
+
+    /// Opens GPUs for a model that needs these kernels, one rank each.
+    pub fn open_for(
+        self: &Arc<Self>,
+        ordinals: &[usize],
+        set: KernelSet,
+    ) -> Result<Vec<Arc<dyn Gpu>>, CudaError> {
+        self.open_ranks(ordinals, false, Some(set))
+    }
+
+    fn open_ranks(
+        self: &Arc<Self>,
+        ordinals: &[usize],
+        with_nccl: bool,
+        set: Option<KernelSet>,
+    ) -> Result<Vec<Arc<dyn Gpu>>, CudaError> {
+        let open = |ordinal: usize| CudaDevice::open(Arc::clone(self), ordinal, set);
         if ordinals.len() == 1 && !with_nccl {
             return Ok(vec![Arc::new(open(ordinals[0])?)]);
         }
