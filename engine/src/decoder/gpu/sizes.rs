@@ -90,7 +90,7 @@ mod tests {
     fn hidden_states_of_all_tokens_are_counted_and_logits_of_those_that_are_there_together() {
         let config = Synthetic::qwen2_5_7b(Dtype::Bf16, 1).config;
         let sizes = StepSizes { config: &config, element: Element::Bf16, in_fp8: false };
-        let none = StepExtent { tokens: 64, sampled: 0, in_order: false, flat: 0, tall: 0, merges: true };
+        let none = StepExtent { tokens: 64, sampled: 0, keeps_all: false, flat: 0, tall: 0, merges: true };
         let kept = sizes.of(StepExtent { sampled: 64, ..none }, 0, 0).all() - sizes.of(none, 0, 0).all();
         assert_eq!(
             kept,
