@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::Millis;
+use base::{Millis, Time};
 use sqlx::any::{Any, AnyArguments, AnyPoolOptions};
 use sqlx::query::Query;
 use sqlx::{AnyConnection, AnyPool, AssertSqlSafe, Connection, Executor, Transaction};
@@ -185,6 +185,13 @@ impl Store {
         result
     }
 
+    /// The same of a call that only reads.
+    pub(crate) async fn reading<T>(&self, call: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        let result = limit(self.call_max, call).await.map_err(|error| error.of_file(self.database_file()));
+        self.health.read(&result);
+        result
+    }
+
     /// What its calls came to.
     pub fn health(&self) -> &Arc<StoreHealth> {
         &self.health
@@ -196,18 +203,18 @@ impl Store {
     }
 
     /// Writes and takes it back, to learn whether the database takes writes again. A server without work writes
-    /// nothing else.
-    pub async fn try_to_write(&self) -> Result<(), Error> {
-        self.bounded(async {
+    /// nothing else. `now`: of a clock that only goes forward, the same each time.
+    pub async fn try_to_write(&self, now: Time) -> Result<(), Error> {
+        let tried = self.bounded(async {
             let mut tx = self.begin_write(Lock::Schema).await?;
             // A row that comes and goes: SQLite leaves a page alone whose bytes stay as they are.
             sqlx::query("INSERT INTO schema_version (version) VALUES (-1)").execute(&mut *tx).await?;
             sqlx::query("DELETE FROM schema_version WHERE version = -1").execute(&mut *tx).await?;
             Ok(tx.commit().await?)
-        })
-        .await?;
-        self.health.wrote();
-        Ok(())
+        });
+        let tried = tried.await;
+        self.health.tried_to_write(tried.is_ok(), now);
+        tried
     }
 
     /// The database's own clock, in unix milliseconds: the one that all who use it share.

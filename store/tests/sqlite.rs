@@ -227,9 +227,9 @@ async fn a_write_that_works_ends_an_outage() {
     let store = Store::open_with(&url, options).await.expect("opens");
     let other = sqlx::AnyPool::connect(&url).await.expect("connects");
     let holding = other.begin_with("BEGIN IMMEDIATE").await.expect("locks");
-    assert!(store.try_to_write().await.is_err());
+    assert!(store.try_to_write(base::Time(0)).await.is_err());
     assert_eq!(store.health().outage(), Some(store::StoreOutage::Away));
     holding.rollback().await.expect("unlocks");
-    while store.try_to_write().await.is_err() {}
+    while store.try_to_write(base::Time(1)).await.is_err() {}
     assert_eq!(store.health().outage(), None);
 }

@@ -55,10 +55,7 @@ pub async fn run(current: Arc<CurrentApp>, mut stop: watch::Receiver<bool>, mut 
         limits::refresh(&app).await;
         usage_writer::write_answers(&app.runtime).await;
         app.sql.budgets.keep(&app.runtime).await;
-        // A server without work would never learn that the store takes writes again.
-        if app.runtime.store.health().outage().is_some() && app.runtime.store.try_to_write().await.is_ok() {
-            tracing::info!("the store takes writes again");
-        }
+        look_for_the_end_of_an_outage(&app).await;
         round += 1;
         let rounds = rounds_per_lease(flush);
         if round.is_multiple_of(rounds) {
@@ -100,6 +97,17 @@ pub async fn run(current: Arc<CurrentApp>, mut stop: watch::Receiver<bool>, mut 
             tickets::give_all_back(&app).await;
             return;
         }
+    }
+}
+
+/// Tries to write where the store takes no writes: a server without work would never learn that it does again.
+async fn look_for_the_end_of_an_outage(app: &App) {
+    let (store, now) = (&app.runtime.store, app.runtime.shared.clock.now());
+    if store.health().outage().is_none() || store.try_to_write(now).await.is_err() {
+        return;
+    }
+    if store.health().outage().is_none() {
+        tracing::info!("the store takes writes again");
     }
 }
 
