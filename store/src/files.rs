@@ -202,7 +202,7 @@ impl Store {
 
     /// A tenant's file.
     pub async fn file(&self, tenant: TenantId, id: &str, now: UnixMillis) -> Result<Option<FileInfo>, Error> {
-        self.bounded(async {
+        self.reading(async {
             let sql = format!(
                 "SELECT {COLUMNS} FROM files WHERE id = $1 AND tenant = $2 AND expires > $3 AND whole = 1"
             );
@@ -225,7 +225,7 @@ impl Store {
         (page, is_ascending): (Page<'_>, bool),
         now: UnixMillis,
     ) -> Result<Vec<FileInfo>, Error> {
-        self.bounded(async {
+        self.reading(async {
             let (sign, order) = if is_ascending { (">", "ASC") } else { ("<", "DESC") };
             let sql = format!(
                 "SELECT {COLUMNS} FROM files WHERE tenant = $1 AND expires > $2 AND whole = 1 \
@@ -249,7 +249,7 @@ impl Store {
 
     /// A chunk of a file; `None` behind the last, and where the file is gone.
     pub async fn file_chunk(&self, id: &str, number: u32) -> Result<Option<String>, Error> {
-        self.bounded(async {
+        self.reading(async {
             let row: Option<(String,)> =
                 sqlx::query_as("SELECT content FROM file_chunks WHERE file = $1 AND chunk_number = $2")
                     .bind(id)

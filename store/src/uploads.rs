@@ -129,7 +129,7 @@ impl Store {
         id: &str,
         now: UnixMillis,
     ) -> Result<Option<PartedUpload>, Error> {
-        self.bounded(async {
+        self.reading(async {
             let row: Option<UploadColumns> = sqlx::query_as(
                 "SELECT id, purpose, name, bytes, kept_ms, state, file, created, expires FROM uploads \
                  WHERE id = $1 AND tenant = $2 AND expires > $3",
@@ -239,7 +239,7 @@ impl Store {
 
     /// The parts of an upload that came whole, with their bytes.
     pub async fn upload_parts(&self, upload: &str) -> Result<BTreeMap<String, Bytes>, Error> {
-        self.bounded(async {
+        self.reading(async {
             let rows: Vec<(String, i64)> =
                 sqlx::query_as("SELECT id, bytes FROM upload_parts WHERE upload = $1 AND whole = 1")
                     .bind(upload)

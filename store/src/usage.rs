@@ -125,7 +125,7 @@ impl Store {
         tenant: Option<TenantId>,
         days: std::ops::RangeInclusive<u64>,
     ) -> Result<Vec<UsageRow>, Error> {
-        self.bounded(async {
+        self.reading(async {
             let query = match tenant {
                 Some(tenant) => sqlx::query_as(OF_TENANT).bind(to_sql(tenant.0)),
                 None => sqlx::query_as(OF_ALL),
@@ -147,7 +147,7 @@ impl Store {
         before: Option<&UsageKey>,
         limit: u32,
     ) -> Result<Vec<UsageRow>, Error> {
-        self.bounded(async {
+        self.reading(async {
             // Without a key: before a tenant that comes after all others.
             let (tenant, model, route) =
                 before.map_or((i64::MAX, "", ""), |key| (to_sql(key.tenant.0), &*key.model, &*key.route));
@@ -162,7 +162,7 @@ impl Store {
 impl Store {
     /// The first day of which there is usage.
     pub async fn first_usage_day(&self) -> Result<Option<u64>, Error> {
-        self.bounded(async {
+        self.reading(async {
             let (day,): (Option<i64>,) =
                 sqlx::query_as("SELECT MIN(day) FROM token_usage").fetch_one(self.pool()).await?;
             Ok(day.map(from_sql))
@@ -172,7 +172,7 @@ impl Store {
 
     /// The tenants that have usage of days after `first` and before `next`.
     pub async fn tenants_with_usage(&self, (first, next): (u64, u64)) -> Result<Vec<TenantId>, Error> {
-        self.bounded(async {
+        self.reading(async {
             let rows: Vec<(i64,)> = sqlx::query_as(
                 "SELECT id FROM tenants WHERE EXISTS (SELECT 1 FROM token_usage \
                  WHERE token_usage.tenant = tenants.id AND day > $1 AND day < $2) ORDER BY id",
