@@ -185,6 +185,18 @@ impl Store {
         result
     }
 
+    /// The same of upkeep that may be long: that it took too long says nothing of the database.
+    pub(crate) async fn in_background<T>(
+        &self,
+        call: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let result = limit(self.call_max, call).await.map_err(|error| error.of_file(self.database_file()));
+        if !matches!(result, Err(Error::Away(_))) {
+            self.health.called(&result);
+        }
+        result
+    }
+
     /// The same of a call that only reads.
     pub(crate) async fn reading<T>(&self, call: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         let result = limit(self.call_max, call).await.map_err(|error| error.of_file(self.database_file()));
