@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::{Millis, Time};
+use base::{Millis, TenantId, Time};
 use sqlx::any::{Any, AnyArguments, AnyPoolOptions};
 use sqlx::query::Query;
 use sqlx::{AnyConnection, AnyPool, AssertSqlSafe, Connection, Executor, Transaction};
@@ -15,6 +15,7 @@ use sqlx::{AnyConnection, AnyPool, AssertSqlSafe, Connection, Executor, Transact
 use crate::error::Error;
 use crate::health::StoreHealth;
 use crate::migrate;
+use crate::time::to_sql;
 
 /// Limits of a store's connections. The defaults suit one gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +59,7 @@ pub(crate) enum Lock {
     Schemas = 0x7265_6c06,
     /// Writes of corpora: keeps their bounds strict.
     Corpora = 0x7265_6c07,
-    /// Ends of uploads: keeps the bounds strict.
+    /// What comes of files, and their ends: keeps the bounds strict. Of each tenant one.
     Files = 0x7265_6c08,
     /// Leases of replicas: keeps what all hold within what there is.
     ReplicaLeases = 0x7265_6c09,
@@ -69,6 +70,24 @@ pub(crate) enum Lock {
     /// Responses: keeps their bound strict.
     Responses = 0x7265_6c0c,
 }
+
+/// Whose files change.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum FilesOf<'a> {
+    Tenant(TenantId),
+    /// The tenant that has the file of this identity.
+    File(&'a str),
+    /// The tenant that has the upload of this identity.
+    Upload(&'a str),
+}
+
+/// Takes the lock of the files of a tenant. Numbers of tenants may meet in it, 2^32 apart: they wait for each other.
+const LOCK_TENANT: &str = "SELECT pg_advisory_xact_lock($1 | ($2 & 4294967295))";
+/// The same of the tenant of a file. Without the file nothing is locked, nor found later.
+const LOCK_OF_FILE: &str = "SELECT pg_advisory_xact_lock($1 | (tenant & 4294967295)) FROM files WHERE id = $2";
+/// The same of the tenant of an upload.
+const LOCK_OF_UPLOAD: &str =
+    "SELECT pg_advisory_xact_lock($1 | (tenant & 4294967295)) FROM uploads WHERE id = $2";
 
 /// The database. Cheap to clone; clones share the connections.
 #[derive(Clone, Debug)]
@@ -253,6 +272,28 @@ impl Store {
             Dialect::Postgres => {
                 let mut tx = self.pool.begin().await?;
                 self.wait_for_writers(&mut tx, lock).await?;
+                Ok(tx)
+            }
+        }
+    }
+
+    /// The same for files of one tenant: it waits for writers of the same tenant's files alone, as what clients send is
+    /// written a chunk at a time.
+    pub(crate) async fn begin_write_of_files(
+        &self,
+        of: FilesOf<'_>,
+    ) -> Result<Transaction<'static, Any>, Error> {
+        match self.dialect {
+            Dialect::Sqlite => Ok(self.pool.begin_with("BEGIN IMMEDIATE").await?),
+            Dialect::Postgres => {
+                let mut tx = self.pool.begin().await?;
+                let kind = (Lock::Files as i64) << 32;
+                let lock = match of {
+                    FilesOf::Tenant(tenant) => sqlx::query(LOCK_TENANT).bind(kind).bind(to_sql(tenant.0)),
+                    FilesOf::File(id) => sqlx::query(LOCK_OF_FILE).bind(kind).bind(id),
+                    FilesOf::Upload(id) => sqlx::query(LOCK_OF_UPLOAD).bind(kind).bind(id),
+                };
+                lock.execute(&mut *tx).await?;
                 Ok(tx)
             }
         }

@@ -2,7 +2,8 @@
 
 mod suite;
 
-use store::{Error, Store};
+use base::Bytes;
+use store::{Error, FileLimits, NewFile, NewPartedUpload, ReceivedChunk, Store};
 use suite::{
     batches, cases, corpora, key_claims, keys, leases, migration, replies, responses, schemas, sql, takes,
     tickets, uploads, versions, workbooks,
@@ -190,6 +191,28 @@ async fn a_transaction_that_sqlite_ends_by_itself_costs_no_later_write() {
     assert_eq!(store.health().errors().failed, 20);
     sqlx::query("DROP TRIGGER full").execute(&other).await.expect("dropped");
     store.create_tenant("zeta", 1.0, suite::at(0)).await.expect("written");
+}
+
+#[tokio::test]
+async fn a_part_that_goes_while_it_comes_is_none_of_its_upload() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let url = format!("sqlite:{}", dir.path().join("store.db").display());
+    let store = suite::open(&url).await;
+    let (tenant, name, expires, bytes) = (store::DEFAULT_TENANT, "in.jsonl", suite::at(9), Bytes(9));
+    let new = NewPartedUpload { id: "u", tenant, purpose: "batch", name, bytes, kept: None, expires };
+    let limits = FileLimits { files: 9, bytes };
+    store.create_upload(new, limits, suite::at(1)).await.expect("made");
+    let (purpose, node) = ("upload_part", Some("a"));
+    let new = NewFile { id: "p", tenant, purpose, name, is_encoded: true, expires, node };
+    store.begin_part("u", new, 9, suite::at(1)).await.expect("begun");
+    let other = sqlx::AnyPool::connect(&url).await.expect("connects");
+    // As where the upload was deleted by its date meanwhile: no row is changed.
+    let gone = "CREATE TRIGGER gone BEFORE UPDATE ON upload_parts BEGIN SELECT RAISE(IGNORE); END";
+    sqlx::query(gone).execute(&other).await.expect("made");
+    let chunk = ReceivedChunk { number: 0, content: "e30K", bytes: Bytes(3) };
+    let late = store.receive_part(("u", "p"), chunk, expires, suite::at(1)).await;
+    assert!(matches!(late, Err(Error::Missing("upload"))), "{late:?}");
+    assert_eq!(store.file_chunk("p", 0).await.expect("read"), None, "nothing was written");
 }
 
 #[tokio::test]

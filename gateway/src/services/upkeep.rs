@@ -94,6 +94,7 @@ pub async fn run(current: Arc<CurrentApp>, mut stop: watch::Receiver<bool>, mut 
         }
         if is_last {
             key_claims::end_all(&app).await;
+            files::delete_drafts(&app).await;
             tickets::give_all_back(&app).await;
             return;
         }
