@@ -295,7 +295,7 @@ mod tests {
         let body = error.body().error;
         assert_eq!(body.code.as_deref(), Some("disk_full"));
         let told =
-            "the disk of the server's database is full, or of its temporary files; try again when it has room";
+            "the disk of the server's database is full, or of temporary files; try again when it has room";
         assert_eq!(body.message, told);
         let response = error.error_response();
         assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);

@@ -314,7 +314,7 @@ fn of_outage(outage: StoreOutage) -> &'static str {
         StoreOutage::Away => "the server's database is away or busy; try again",
         StoreOutage::Unwritable => "the server's database takes no writes for now; try again",
         StoreOutage::DiskFull => {
-            "the disk of the server's database is full, or of its temporary files; try again when it has room"
+            "the disk of the server's database is full, or of temporary files; try again when it has room"
         }
     }
 }

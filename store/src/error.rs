@@ -199,9 +199,7 @@ impl From<sqlx::Error> for Error {
         let outage = match &error {
             E::Io(cause) if cause.kind() == std::io::ErrorKind::StorageFull => Some(StoreOutage::DiskFull),
             E::Io(_) | E::Tls(_) | E::PoolTimedOut | E::WorkerCrashed => Some(StoreOutage::Away),
-            E::Database(refusal) => {
-                refusal.code().and_then(|code| outage_of(&code, refusal.message()))
-            }
+            E::Database(refusal) => refusal.code().and_then(|code| outage_of(&code, refusal.message())),
             _ => None,
         };
         match outage {

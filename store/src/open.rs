@@ -84,7 +84,8 @@ pub(crate) enum FilesOf<'a> {
 /// Takes the lock of the files of a tenant. Numbers of tenants may meet in it, 2^32 apart: they wait for each other.
 const LOCK_TENANT: &str = "SELECT pg_advisory_xact_lock($1 | ($2 & 4294967295))";
 /// The same of the tenant of a file. Without the file nothing is locked, nor found later.
-const LOCK_OF_FILE: &str = "SELECT pg_advisory_xact_lock($1 | (tenant & 4294967295)) FROM files WHERE id = $2";
+const LOCK_OF_FILE: &str =
+    "SELECT pg_advisory_xact_lock($1 | (tenant & 4294967295)) FROM files WHERE id = $2";
 /// The same of the tenant of an upload.
 const LOCK_OF_UPLOAD: &str =
     "SELECT pg_advisory_xact_lock($1 | (tenant & 4294967295)) FROM uploads WHERE id = $2";
@@ -288,7 +289,7 @@ impl Store {
             Dialect::Postgres => {
                 let mut tx = self.pool.begin().await?;
                 let kind = (Lock::Files as i64) << 32;
-                let lock = match of {
+                let lock: Query<'_, Any, AnyArguments> = match of {
                     FilesOf::Tenant(tenant) => sqlx::query(LOCK_TENANT).bind(kind).bind(to_sql(tenant.0)),
                     FilesOf::File(id) => sqlx::query(LOCK_OF_FILE).bind(kind).bind(id),
                     FilesOf::Upload(id) => sqlx::query(LOCK_OF_UPLOAD).bind(kind).bind(id),

@@ -317,7 +317,8 @@ async fn what_a_killed_gateway_was_receiving_ends_as_one_of_its_name_begins() {
     assert_eq!(store.file_chunk("file-killed", 0).await.unwrap(), None);
     assert!(store.file_chunk("file-other", 0).await.unwrap().is_some(), "another gateway receives it");
     // What is still coming as it ends, too.
-    let form = form(&[("purpose", None, "batch"), ("file", Some("in.jsonl"), &"{}\n".repeat(200_000))]);
+    let text = "{}\n".repeat(200_000);
+    let form = form(&[("purpose", None, "batch"), ("file", Some("in.jsonl"), text.as_str())]);
     let request = form_request(&server.client, "/v1/files", &form);
     let coming = server.client.send(&request[..400_000]).await;
     until_chunks(&database, 2).await;

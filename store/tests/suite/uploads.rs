@@ -2,8 +2,8 @@
 
 use base::{Bytes, Millis, TenantId};
 use store::{
-    BYTES_COMING, DEFAULT_TENANT, Error, FILE_BYTES_COMING, FileLimits, NewFile, NewPartedUpload, PartedUpload, ReceivedChunk,
-    Store, UnixMillis, UploadState,
+    BYTES_COMING, DEFAULT_TENANT, Error, FILE_BYTES_COMING, FileLimits, NewFile, NewPartedUpload,
+    PartedUpload, ReceivedChunk, Store, UnixMillis, UploadState,
 };
 
 use super::{at, open, second_tenant};
