@@ -241,6 +241,22 @@ async fn a_database_with_wrong_bytes_is_named() {
 }
 
 #[tokio::test]
+async fn upkeep_that_takes_too_long_is_no_database_that_is_away() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let url = format!("sqlite:{}", dir.path().join("store.db").display());
+    // Made before: that takes longer than a call may.
+    drop(Store::open(&url).await.expect("is made"));
+    let options = store::StoreOptions { call_ms_max: base::Millis(200), ..Default::default() };
+    let store = Store::open_with(&url, options).await.expect("opens");
+    let other = sqlx::AnyPool::connect(&url).await.expect("connects");
+    let holding = other.begin_with("BEGIN IMMEDIATE").await.expect("locks");
+    let late = store.merge_usage(store::DEFAULT_TENANT, (5, 9)).await.expect_err("locked");
+    assert!(late.is_transient(), "{late}");
+    assert_eq!(store.health().outage(), None);
+    holding.rollback().await.expect("unlocks");
+}
+
+#[tokio::test]
 async fn a_write_that_works_ends_an_outage() {
     let dir = tempfile::tempdir().expect("a directory");
     let url = format!("sqlite:{}", dir.path().join("store.db").display());
