@@ -32,7 +32,7 @@ use crate::ports::{BindError, BoundPath, BoundPort, ListenerKind, PortError, Por
 use crate::routes::ops::Description;
 use crate::services::sql::accounts::SqlAccounts;
 use crate::services::sql::tenants;
-use crate::services::{batches, key_claims, limits, tickets, upkeep};
+use crate::services::{batches, files, key_claims, limits, tickets, upkeep};
 use crate::state::{App, CurrentApp};
 use crate::{cors, current_state, kept_replies, observed, origin_check, routes};
 
@@ -172,6 +172,7 @@ pub async fn start_on(
     // Before anything is let in.
     limits::refresh(&app).await;
     key_claims::end_all(&app).await;
+    files::delete_drafts(&app).await;
     let sql = listen_sql(&current, ports.sql, certificates.sql.as_ref()).await?;
     let (address, (server, unix)) =
         (ports.http.address(), listen(&current, ports.http, ports.unix, certificates.http.as_ref())?);

@@ -294,7 +294,9 @@ mod tests {
         let error = ApiError::from(RequestError::NoDatabase(StoreOutage::DiskFull));
         let body = error.body().error;
         assert_eq!(body.code.as_deref(), Some("disk_full"));
-        assert_eq!(body.message, "the disk of the server's database is full; try again when it has room");
+        let told =
+            "the disk of the server's database is full, or of temporary files; try again when it has room";
+        assert_eq!(body.message, told);
         let response = error.error_response();
         assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()), Some("30"));

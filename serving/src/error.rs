@@ -313,7 +313,9 @@ fn of_outage(outage: StoreOutage) -> &'static str {
     match outage {
         StoreOutage::Away => "the server's database is away or busy; try again",
         StoreOutage::Unwritable => "the server's database takes no writes for now; try again",
-        StoreOutage::DiskFull => "the disk of the server's database is full; try again when it has room",
+        StoreOutage::DiskFull => {
+            "the disk of the server's database is full, or of temporary files; try again when it has room"
+        }
     }
 }
 

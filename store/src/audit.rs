@@ -84,7 +84,7 @@ impl Store {
 
     /// The newest entries before a number, the newest first.
     pub async fn audit(&self, before: Option<u64>, most: u64) -> Result<Vec<AuditEntry>, Error> {
-        self.bounded(async {
+        self.reading(async {
             let rows: Vec<AuditColumns> = sqlx::query_as(
                 "SELECT id, at, actor, action, subject, details, is_done FROM audit_log \
                  WHERE id < $1 ORDER BY id DESC LIMIT $2",

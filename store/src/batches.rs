@@ -25,7 +25,7 @@ pub struct BatchEnd<'a> {
 impl Store {
     /// How many rows of a batch are over.
     pub async fn count_rows(&self, id: &str) -> Result<RowCounts, Error> {
-        self.bounded(async {
+        self.reading(async {
             let (over, failed): (i64, i64) = sqlx::query_as(
                 "SELECT COUNT(*), CAST(COALESCE(SUM(failed), 0) AS BIGINT) FROM ticket_rows WHERE ticket = $1",
             )
@@ -39,7 +39,7 @@ impl Store {
 
     /// The numbers of a batch's rows that are over, in order.
     pub async fn row_numbers(&self, id: &str) -> Result<Vec<u32>, Error> {
-        self.bounded(async {
+        self.reading(async {
             let rows: Vec<(i64,)> =
                 sqlx::query_as("SELECT row_number FROM ticket_rows WHERE ticket = $1 ORDER BY row_number")
                     .bind(id)
@@ -57,7 +57,7 @@ impl Store {
         failed: bool,
         (from, limit): (u32, u32),
     ) -> Result<Vec<TicketRow>, Error> {
-        self.bounded(async {
+        self.reading(async {
             let sql = format!(
                 "{SELECT_ROWS} WHERE ticket = $1 AND failed = $2 AND row_number >= $3 \
                  ORDER BY row_number LIMIT $4"
@@ -76,7 +76,7 @@ impl Store {
 
     /// Batches of a tenant that are not over.
     pub async fn count_batches(&self, tenant: TenantId) -> Result<u64, Error> {
-        self.bounded(async {
+        self.reading(async {
             let (count,): (i64,) = sqlx::query_as(
                 "SELECT COUNT(*) FROM tickets WHERE tenant = $1 AND kind = $2 AND state = 'running'",
             )

@@ -31,7 +31,7 @@ impl Store {
 
     /// The fitted cost model of a model revision on a machine.
     pub async fn calibration(&self, revision: &str, machine: &str) -> Result<Option<String>, Error> {
-        self.bounded(async {
+        self.reading(async {
             let row: Option<(String,)> =
                 sqlx::query_as("SELECT fitted FROM calibrations WHERE revision = $1 AND machine = $2")
                     .bind(revision)

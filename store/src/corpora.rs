@@ -167,7 +167,7 @@ impl Store {
     }
 
     async fn some_corpora(&self, tenant: TenantId, name: Option<&str>) -> Result<Vec<Corpus>, Error> {
-        self.bounded(async {
+        self.reading(async {
             let rows: Vec<CorpusColumns> =
                 sqlx::query_as(SELECT).bind(to_sql(tenant.0)).bind(name).fetch_all(self.pool()).await?;
             Ok(rows.into_iter().map(corpus).collect())
@@ -197,7 +197,7 @@ impl Store {
         corpus: &str,
         ids: &[&str],
     ) -> Result<Vec<(String, String)>, Error> {
-        self.bounded(async {
+        self.reading(async {
             let mut found = Vec::new();
             for chunk in ids.chunks(NAMES_PER_STATEMENT) {
                 let names: Vec<String> = (3..3 + chunk.len()).map(|number| format!("${number}")).collect();

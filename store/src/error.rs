@@ -2,6 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use base::Bytes;
+use rustix::fs::StatVfsMountFlags;
+
 /// Why the store could not do what was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -22,8 +25,8 @@ pub enum Error {
     /// The database takes nothing for now: it may only be read, or its disk fails. Trying again may help.
     #[error("the store cannot be written: {0}")]
     Unwritable(String),
-    /// The disk of the database has no room. Trying again helps once it has.
-    #[error("the disk of the store is full: {0}")]
+    /// The disk of the database has no room, or that of temporary files of a read. Trying again helps once it has.
+    #[error("the disk of the store or of its temporary files is full: {0}")]
     DiskFull(String),
     /// The name is taken.
     #[error("a {what} named `{name}` exists already")]
@@ -86,6 +89,15 @@ impl Error {
     pub(crate) fn of_file(self, path: Option<&Path>) -> Self {
         match self {
             Self::Damaged { file: None, reason } => Self::Damaged { file: path.map(Path::to_owned), reason },
+            other => other.of_disk(|| path.and_then(Path::parent).is_some_and(is_on_full_disk)),
+        }
+    }
+
+    /// The same, where an error of the disk is told as what it is: on a full one SQLite fails with one (4874, where the
+    /// index of its log does not fit) before a write meets the end of the room.
+    fn of_disk(self, is_full: impl FnOnce() -> bool) -> Self {
+        match self {
+            Self::Unwritable(reason) if is_full() => Self::DiskFull(reason),
             other => other,
         }
     }
@@ -104,6 +116,23 @@ impl Error {
     pub fn is_transient(&self) -> bool {
         self.outage().is_some()
     }
+}
+
+/// Whether the disk of a folder has no room; `false` where nobody can say.
+fn is_on_full_disk(folder: &Path) -> bool {
+    rustix::fs::statvfs(folder).is_ok_and(|disk| {
+        let free = Bytes(disk.f_bavail.saturating_mul(disk.f_frsize));
+        is_full(free, disk.f_flag.contains(StatVfsMountFlags::RDONLY))
+    })
+}
+
+/// What SQLite's index of its log grows by.
+const ROOM_LEAST: Bytes = Bytes(32 << 10);
+
+/// Whether so much room is none. A file system that can only be read, an image for one, often has no byte free and is not
+/// to blame for that.
+fn is_full(free: Bytes, is_read_only: bool) -> bool {
+    free < ROOM_LEAST && !is_read_only
 }
 
 /// What is wrong with a database for the moment.
@@ -131,11 +160,15 @@ const POSTGRES_UNWRITABLE: [&str; 2] = ["25006", "58030"];
 /// Postgres: `disk_full`, one of those that are out of resources.
 const POSTGRES_FULL: &str = "53100";
 
-/// What a database's own error code says of it, where trying again may help.
-fn outage_of(code: &str) -> Option<StoreOutage> {
+/// What Postgres says with that code too where its shared memory, a file system of its own, has no room for a query.
+const POSTGRES_SHARED_MEMORY: &str = "shared memory segment";
+
+/// What a database's own error says of it, where trying again may help.
+fn outage_of(code: &str, message: &str) -> Option<StoreOutage> {
     let (is_full, is_unwritable, is_away) = if code.len() == 5 {
         let is_in = |prefixes: &[&str]| prefixes.iter().any(|prefix| code.starts_with(prefix));
-        (code == POSTGRES_FULL, is_in(&POSTGRES_UNWRITABLE), is_in(&POSTGRES_AWAY))
+        let is_full = code == POSTGRES_FULL && !message.contains(POSTGRES_SHARED_MEMORY);
+        (is_full, is_in(&POSTGRES_UNWRITABLE), is_in(&POSTGRES_AWAY))
     } else {
         let primary = code.parse::<u32>().ok()? & 0xff;
         (primary == SQLITE_FULL, SQLITE_UNWRITABLE.contains(&primary), SQLITE_AWAY.contains(&primary))
@@ -166,7 +199,7 @@ impl From<sqlx::Error> for Error {
         let outage = match &error {
             E::Io(cause) if cause.kind() == std::io::ErrorKind::StorageFull => Some(StoreOutage::DiskFull),
             E::Io(_) | E::Tls(_) | E::PoolTimedOut | E::WorkerCrashed => Some(StoreOutage::Away),
-            E::Database(refusal) => refusal.code().and_then(|code| outage_of(&code)),
+            E::Database(refusal) => refusal.code().and_then(|code| outage_of(&code, refusal.message())),
             _ => None,
         };
         match outage {
@@ -213,17 +246,36 @@ mod tests {
         let away =
             ["5", "6", "261", "517", "08006", "25P03", "40001", "40P01", "53300", "55P03", "57P01", "57P03"];
         for code in away {
-            assert_eq!(outage_of(code), Some(StoreOutage::Away), "{code}");
+            assert_eq!(outage_of(code, ""), Some(StoreOutage::Away), "{code}");
         }
-        for code in ["8", "10", "778", "14", "25006", "58030"] {
-            assert_eq!(outage_of(code), Some(StoreOutage::Unwritable), "{code}");
+        for code in ["8", "10", "778", "4874", "14", "25006", "58030"] {
+            assert_eq!(outage_of(code, ""), Some(StoreOutage::Unwritable), "{code}");
         }
         for code in ["13", "53100"] {
-            assert_eq!(outage_of(code), Some(StoreOutage::DiskFull), "{code}");
+            assert_eq!(outage_of(code, ""), Some(StoreOutage::DiskFull), "{code}");
         }
+        let memory = "could not resize shared memory segment \"/PostgreSQL.1\" to 8388608 bytes";
+        assert_eq!(outage_of("53100", memory), Some(StoreOutage::Away));
         for code in ["1", "19", "2067", "23505", "42601", "42P01", "57014", "not a code"] {
-            assert_eq!(outage_of(code), None, "{code}");
+            assert_eq!(outage_of(code, ""), None, "{code}");
         }
+    }
+
+    #[test]
+    fn an_error_of_a_disk_is_that_of_a_full_one_where_it_has_no_room() {
+        let broken = || Error::Unwritable("(code: 4874) disk I/O error".into());
+        assert_eq!(broken().of_disk(|| true).outage(), Some(StoreOutage::DiskFull));
+        assert_eq!(broken().of_disk(|| false).outage(), Some(StoreOutage::Unwritable));
+        assert_eq!(Error::Away("busy".into()).of_disk(|| true).outage(), Some(StoreOutage::Away));
+        assert!(is_full(Bytes(0), false) && is_full(Bytes(32_767), false));
+        assert!(!is_full(Bytes(32_768), false) && !is_full(Bytes(0), true));
+        assert!(!is_on_full_disk(Path::new("/no/such/folder")));
+    }
+
+    #[test]
+    fn a_full_disk_may_be_that_of_temporary_files() {
+        let error = Error::DiskFull("(code: 13) database or disk is full".into());
+        assert!(error.to_string().contains("of the store or of its temporary files"), "{error}");
     }
 
     #[test]

@@ -6,14 +6,14 @@
 //!
 //! The bytes of what a client sends count among what its tenant keeps before they are written, so that no number of
 //! uploads at once is more than that. Until it is whole such a file has a date that is near, and is put off while bytes come:
-//! what a gateway leaves that was killed counts no longer than that.
+//! what a gateway leaves that was killed counts no longer than that, and no longer than until one of its name begins.
 
 use base::{Bytes, TenantId};
 use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, AssertSqlSafe, FromRow, Row as _};
 
 use crate::error::{Error, foreign, new_of};
-use crate::open::{Lock, Store};
+use crate::open::{FilesOf, Store};
 use crate::tickets::Page;
 use crate::time::{UnixMillis, from_sql, instant, to_sql};
 
@@ -32,7 +32,13 @@ pub struct NewFile<'a> {
     pub is_encoded: bool,
     /// When it is forgotten.
     pub expires: UnixMillis,
+    /// The gateway that receives it, where a client sends it: see [`Store::delete_drafts_of`].
+    pub node: Option<&'a str>,
 }
+
+/// What there is too much of ([`Error::Full`]) where a file does not fit beside others that are still coming: it may where one
+/// of them breaks off.
+pub const FILE_BYTES_COMING: &str = "bytes in files, with those that are still coming";
 
 /// What a tenant may keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,7 +153,7 @@ impl Store {
         now: UnixMillis,
     ) -> Result<(), Error> {
         self.bounded(async {
-            let mut tx = self.begin_write(Lock::Files).await?;
+            let mut tx = self.begin_write_of_files(FilesOf::File(id)).await?;
             let found: Option<(i64, i64)> = sqlx::query_as(
                 "SELECT tenant, bytes FROM files WHERE id = $1 AND whole = 0 AND expires > $2",
             )
@@ -192,7 +198,7 @@ impl Store {
         now: UnixMillis,
     ) -> Result<(), Error> {
         self.bounded(async {
-            let mut tx = self.begin_write(Lock::Files).await?;
+            let mut tx = self.begin_write_of_files(FilesOf::File(file.0)).await?;
             finish(&mut tx, file, size, (expires, limits), (None, now)).await?;
             tx.commit().await?;
             Ok(())
@@ -202,7 +208,7 @@ impl Store {
 
     /// A tenant's file.
     pub async fn file(&self, tenant: TenantId, id: &str, now: UnixMillis) -> Result<Option<FileInfo>, Error> {
-        self.bounded(async {
+        self.reading(async {
             let sql = format!(
                 "SELECT {COLUMNS} FROM files WHERE id = $1 AND tenant = $2 AND expires > $3 AND whole = 1"
             );
@@ -225,7 +231,7 @@ impl Store {
         (page, is_ascending): (Page<'_>, bool),
         now: UnixMillis,
     ) -> Result<Vec<FileInfo>, Error> {
-        self.bounded(async {
+        self.reading(async {
             let (sign, order) = if is_ascending { (">", "ASC") } else { ("<", "DESC") };
             let sql = format!(
                 "SELECT {COLUMNS} FROM files WHERE tenant = $1 AND expires > $2 AND whole = 1 \
@@ -249,7 +255,7 @@ impl Store {
 
     /// A chunk of a file; `None` behind the last, and where the file is gone.
     pub async fn file_chunk(&self, id: &str, number: u32) -> Result<Option<String>, Error> {
-        self.bounded(async {
+        self.reading(async {
             let row: Option<(String,)> =
                 sqlx::query_as("SELECT content FROM file_chunks WHERE file = $1 AND chunk_number = $2")
                     .bind(id)
@@ -276,6 +282,15 @@ impl Store {
         Ok(self.changed(query).await? > 0)
     }
 
+    /// Deletes what the gateway of a name was receiving from clients: it receives nothing any more. Says how many.
+    pub async fn delete_drafts_of(&self, node: &str) -> Result<u64, Error> {
+        let query = sqlx::query(
+            "DELETE FROM files WHERE node = $1 AND whole = 0 AND NOT EXISTS \
+             (SELECT 1 FROM upload_parts WHERE upload_parts.id = files.id AND upload_parts.whole = 1)",
+        );
+        self.changed(query.bind(node)).await
+    }
+
     /// Deletes every file past its date, and what was begun before `begun` and is not whole; says how many.
     pub async fn expire_files(&self, now: UnixMillis, begun: UnixMillis) -> Result<u64, Error> {
         let query = sqlx::query("DELETE FROM files WHERE expires <= $1 OR (whole = 0 AND created <= $2)")
@@ -293,8 +308,8 @@ pub(crate) async fn begin(
 ) -> Result<(), Error> {
     sqlx::query(
         "INSERT INTO files \
-         (id, tenant, purpose, name, encoded, bytes, line_count, created, expires, whole) \
-         VALUES ($1, $2, $3, $4, $5, 0, 0, $6, $7, 0)",
+         (id, tenant, purpose, name, encoded, bytes, line_count, created, expires, whole, node) \
+         VALUES ($1, $2, $3, $4, $5, 0, 0, $6, $7, 0, $8)",
     )
     .bind(new.id)
     .bind(to_sql(new.tenant.0))
@@ -303,6 +318,7 @@ pub(crate) async fn begin(
     .bind(i64::from(new.is_encoded))
     .bind(now.to_sql())
     .bind(new.expires.to_sql())
+    .bind(new.node)
     .execute(connection)
     .await
     .map_err(new_of("file", new.id))?;
@@ -325,30 +341,38 @@ pub(crate) async fn append(
     Ok(())
 }
 
+/// How many files a tenant has, with its uploads that are pending; their bytes; and those of what it sends just now. It reads
+/// indexes alone, as it is asked before each chunk; parts of uploads have no bytes as files.
+const HELD: &str = "SELECT CAST(COALESCE(SUM(number), 0) AS BIGINT), CAST(COALESCE(SUM(kept), 0) AS BIGINT), \
+    CAST(COALESCE(SUM(coming), 0) AS BIGINT) FROM \
+    (SELECT 1 AS number, bytes AS kept, 0 AS coming FROM files WHERE tenant = $1 AND whole = 1 UNION ALL \
+    SELECT 0, 0, bytes FROM files WHERE tenant = $1 AND whole = 0 AND bytes > 0 AND expires > $2 AND id <> $3 UNION ALL \
+    SELECT 1, bytes, 0 FROM uploads WHERE state = 'pending' AND tenant = $1 AND expires > $2 AND id <> $3) AS held";
+
 /// Refuses what a tenant has no room for: one more file of so many bytes, beside its files, what it sends just now, and its
-/// uploads that are pending, but for the file or upload of the identity `except`.
+/// uploads that are pending, but for the file or upload of the identity `except`. Where it would fit but for what it sends
+/// just now, that is what the refusal names.
 pub(crate) async fn check_room(
     connection: &mut AnyConnection,
     (tenant, bytes): (TenantId, Bytes),
     limits: FileLimits,
     (except, now): (Option<&str>, UnixMillis),
 ) -> Result<(), Error> {
-    let (count, held): (i64, i64) = sqlx::query_as(
-        "SELECT CAST(COALESCE(SUM(number), 0) AS BIGINT), CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM \
-         (SELECT 1 AS number, bytes FROM files WHERE whole = 1 AND tenant = $1 UNION ALL \
-          SELECT 0, bytes FROM files WHERE whole = 0 AND tenant = $1 AND expires > $2 AND id <> $3 UNION ALL \
-          SELECT 1, bytes FROM uploads WHERE state = 'pending' AND tenant = $1 AND expires > $2 AND id <> $3) AS kept",
-    )
-    .bind(to_sql(tenant.0))
-    .bind(now.to_sql())
-    .bind(except.unwrap_or_default())
-    .fetch_one(connection)
-    .await?;
+    let (count, kept, coming): (i64, i64, i64) = sqlx::query_as(HELD)
+        .bind(to_sql(tenant.0))
+        .bind(now.to_sql())
+        .bind(except.unwrap_or_default())
+        .fetch_one(connection)
+        .await?;
     if from_sql(count) >= limits.files {
         return Err(Error::Full { what: "files", limit: limits.files });
     }
-    if from_sql(held).saturating_add(bytes.0) > limits.bytes.0 {
+    let alone = from_sql(kept).saturating_add(bytes.0);
+    if alone > limits.bytes.0 {
         return Err(Error::Full { what: "bytes in files", limit: limits.bytes.0 });
+    }
+    if alone.saturating_add(from_sql(coming)) > limits.bytes.0 {
+        return Err(Error::Full { what: FILE_BYTES_COMING, limit: limits.bytes.0 });
     }
     Ok(())
 }
@@ -383,4 +407,24 @@ pub(crate) async fn finish(
         return Err(Error::Missing("file"));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_a_tenant_has_is_summed_from_indexes_alone() {
+        let store = Store::open("sqlite::memory:").await.expect("it opens");
+        let explained = AssertSqlSafe(format!("EXPLAIN QUERY PLAN {HELD}"));
+        let plan = sqlx::query(explained).bind(1_i64).bind(1_i64).bind("");
+        let plan = plan.fetch_all(store.pool()).await.expect("explained");
+        let steps: Vec<String> = plan.iter().map(|row| row.get::<String, _>("detail")).collect();
+        let reads: Vec<&String> = steps.iter().filter(|step| step.contains(" files ")).collect();
+        assert_eq!(reads.len(), 2, "{steps:?}");
+        for read in reads {
+            let is_by_size = read.contains("USING COVERING INDEX files_by_size (tenant=? AND whole=?");
+            assert!(is_by_size, "{steps:?}");
+        }
+    }
 }

@@ -1,8 +1,36 @@
 //! Whether the database answers and takes what is written, as the calls of late found it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use base::{Millis, Nanos, Time};
 
 use crate::error::{Error, StoreOutage};
+
+/// How long a disk is told as full after the last write that found no room. A small write often succeeds on a full disk,
+/// in room that the database already has, so one that does says little; and an alert must have the time to see it.
+const FULL_FOR: Millis = Millis(60_000);
+
+/// When a write was last known to have found no room.
+#[derive(Clone, Copy, Debug, Default)]
+struct LastFull {
+    /// Such writes, when they were last looked at.
+    writes: u64,
+    /// When there were first so many.
+    seen: Time,
+}
+
+impl LastFull {
+    /// With what is known now. Only who tries to write has a clock, so the instant is that of the first try since.
+    fn at(self, writes: u64, now: Time) -> Self {
+        if writes == self.writes { self } else { Self { writes, seen: now } }
+    }
+
+    /// Whether that is long ago.
+    fn is_over(self, now: Time) -> bool {
+        now.since(self.seen) >= Nanos::from(FULL_FOR)
+    }
+}
 
 /// What calls of a store came to. Shared by all clones of it.
 #[derive(Debug, Default)]
@@ -10,6 +38,9 @@ pub struct StoreHealth {
     is_away: AtomicBool,
     is_unwritable: AtomicBool,
     is_full: AtomicBool,
+    /// Writes that found no room.
+    full_writes: AtomicU64,
+    last_full: Mutex<LastFull>,
     away: AtomicU64,
     unwritable: AtomicU64,
     disk_full: AtomicU64,
@@ -23,7 +54,7 @@ pub struct StoreErrors {
     pub away: u64,
     /// It took nothing, though its disk has room.
     pub unwritable: u64,
-    /// Its disk had no room.
+    /// Its disk had no room, or that of the temporary files of a read.
     pub disk_full: u64,
     /// It refused the call itself, or what it holds is broken: trying again does not help.
     pub failed: u64,
@@ -32,7 +63,7 @@ pub struct StoreErrors {
 impl StoreHealth {
     /// What is wrong now. Any call that is answered ends [`StoreOutage::Away`]; only
     /// [`Store::try_to_write`](crate::Store::try_to_write) ends the others: many a call that could write has nothing
-    /// to.
+    /// to. [`StoreOutage::DiskFull`] ends no earlier than a minute after the last write that found no room.
     pub fn outage(&self) -> Option<StoreOutage> {
         if self.is_away.load(Ordering::Relaxed) {
             return Some(StoreOutage::Away);
@@ -69,6 +100,7 @@ impl StoreHealth {
             }
             Err(Error::DiskFull(_)) => {
                 self.disk_full.fetch_add(1, Ordering::Relaxed);
+                self.full_writes.fetch_add(1, Ordering::Relaxed);
                 self.is_full.store(true, Ordering::Relaxed);
                 self.is_unwritable.store(false, Ordering::Relaxed);
                 self.is_away.store(false, Ordering::Relaxed);
@@ -81,10 +113,29 @@ impl StoreHealth {
         }
     }
 
-    /// What was written to try it lasts.
-    pub(crate) fn wrote(&self) {
-        self.is_unwritable.store(false, Ordering::Relaxed);
-        self.is_full.store(false, Ordering::Relaxed);
+    /// A call ended that only reads. One that finds no room has none for its temporary files (a sort writes some), which
+    /// need not lie on the disk of the database: it says nothing of writes.
+    pub(crate) fn read<T>(&self, result: &Result<T, Error>) {
+        match result {
+            Err(Error::DiskFull(_)) => {
+                self.disk_full.fetch_add(1, Ordering::Relaxed);
+                self.is_away.store(false, Ordering::Relaxed);
+            }
+            other => self.called(other),
+        }
+    }
+
+    /// Something was written to try it, at `now`: whether it lasts or not. What had room once may have no more.
+    pub(crate) fn tried_to_write(&self, is_written: bool, now: Time) {
+        let writes = self.full_writes.load(Ordering::Relaxed);
+        let mut last = self.last_full.lock().unwrap_or_else(PoisonError::into_inner);
+        *last = last.at(writes, now);
+        if is_written {
+            self.is_unwritable.store(false, Ordering::Relaxed);
+            if last.is_over(now) {
+                self.is_full.store(false, Ordering::Relaxed);
+            }
+        }
     }
 }
 
@@ -92,6 +143,8 @@ impl StoreHealth {
 mod tests {
     use super::*;
     use crate::{Store, StoreOptions, UnixMillis};
+
+    const SECOND: u64 = 1_000_000_000;
 
     #[test]
     fn a_read_that_works_does_not_end_what_keeps_writes_away() {
@@ -104,7 +157,7 @@ mod tests {
         assert_eq!(health.outage(), Some(StoreOutage::Away));
         health.called(&Err::<(), _>(Error::Missing("tenant")));
         assert_eq!(health.outage(), Some(StoreOutage::Unwritable), "it answered");
-        health.wrote();
+        health.tried_to_write(true, Time(1));
         assert_eq!(health.outage(), None);
         assert_eq!(health.errors(), StoreErrors { away: 1, unwritable: 1, disk_full: 0, failed: 0 });
     }
@@ -121,9 +174,43 @@ mod tests {
             health.called(&Ok(()));
             assert_eq!(health.outage(), Some(outage));
         }
-        health.wrote();
+        health.tried_to_write(false, Time(0));
+        health.tried_to_write(true, Time(60 * SECOND));
         assert_eq!(health.outage(), None);
         assert_eq!(health.errors(), StoreErrors { away: 0, unwritable: 1, disk_full: 2, failed: 0 });
+    }
+
+    #[test]
+    fn a_full_disk_is_told_until_no_write_has_found_it_full_for_a_minute() {
+        let health = StoreHealth::default();
+        let full = || health.called(&Err::<(), _>(Error::DiskFull("full".into())));
+        let try_at = |second: u64| {
+            health.tried_to_write(true, Time(second * SECOND));
+            health.outage()
+        };
+        full();
+        // Small writes succeed between those that find no room.
+        for second in [1_000, 1_001, 1_030, 1_059] {
+            assert_eq!(try_at(second), Some(StoreOutage::DiskFull), "{second}");
+        }
+        full();
+        for second in [1_060, 1_090, 1_119] {
+            assert_eq!(try_at(second), Some(StoreOutage::DiskFull), "{second}");
+        }
+        assert_eq!(try_at(1_120), None);
+        assert_eq!(try_at(1_121), None);
+        full();
+        assert_eq!(try_at(2_000), Some(StoreOutage::DiskFull), "it is full again");
+    }
+
+    #[test]
+    fn a_read_without_room_for_its_temporary_files_says_nothing_of_writes() {
+        let health = StoreHealth::default();
+        health.read(&Err::<(), _>(Error::Away("gone".into())));
+        assert_eq!(health.outage(), Some(StoreOutage::Away));
+        health.read(&Err::<(), _>(Error::DiskFull("13".into())));
+        assert_eq!(health.outage(), None, "it answered");
+        assert_eq!(health.errors(), StoreErrors { away: 1, unwritable: 0, disk_full: 1, failed: 0 });
     }
 
     #[tokio::test]
@@ -153,8 +240,12 @@ mod tests {
         assert_eq!(store.health().outage(), Some(StoreOutage::DiskFull));
         assert!(!store.tenants().await.expect("it is read").is_empty());
         assert_eq!(store.health().outage(), Some(StoreOutage::DiskFull), "a read says nothing of room");
+        store.try_to_write(Time(0)).await.expect("it needs no more room than there is");
+        assert_eq!(store.health().outage(), Some(StoreOutage::DiskFull));
         limit(1_000_000).await;
-        store.try_to_write().await.expect("there is room");
+        store.try_to_write(Time(59 * SECOND)).await.expect("there is room");
+        assert_eq!(store.health().outage(), Some(StoreOutage::DiskFull), "it is not long ago");
+        store.try_to_write(Time(60 * SECOND)).await.expect("there is room");
         assert_eq!(store.health().outage(), None);
     }
 }

@@ -71,7 +71,7 @@ impl Store {
         key: &str,
         now: UnixMillis,
     ) -> Result<Option<IdempotentReply>, Error> {
-        self.bounded(async {
+        self.reading(async {
             let row: Option<(String, i64, String, String)> = sqlx::query_as(
                 "SELECT request, status, content_type, body FROM idempotent_replies \
                  WHERE tenant = $1 AND name = $2 AND expires > $3",
@@ -98,7 +98,7 @@ impl Store {
         key: &str,
         now: UnixMillis,
     ) -> Result<Option<(String, [u8; 32])>, Error> {
-        self.bounded(async {
+        self.reading(async {
             // Two gateways that were asked at once may each have made one.
             let row: Option<(String, String)> = sqlx::query_as(
                 "SELECT id, request_digest FROM tickets WHERE tenant = $1 AND idempotency_key = $2 AND expires > $3 \

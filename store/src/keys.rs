@@ -286,7 +286,7 @@ impl Store {
     /// What a presented key is, by one query; notes a working key's use.
     pub async fn find_key(&self, presented: &str, now: UnixMillis) -> Result<KeyLookup, Error> {
         let sql = select_key!("k.sha256 = $1");
-        self.bounded(async {
+        self.reading(async {
             let found = sqlx::query_as(sql).bind(hash(presented)).fetch_optional(self.pool()).await?;
             let found = looked_up(found, now)?;
             if let KeyLookup::Valid { key, .. } = &found {
@@ -300,7 +300,7 @@ impl Store {
     /// What the key of a number is. Not a use: whoever asks has not shown that it holds the key.
     pub async fn key_by_id(&self, id: u64, now: UnixMillis) -> Result<KeyLookup, Error> {
         let sql = select_key!("k.id = $1");
-        self.bounded(async {
+        self.reading(async {
             looked_up(sqlx::query_as(sql).bind(to_sql(id)).fetch_optional(self.pool()).await?, now)
         })
         .await
@@ -334,7 +334,7 @@ impl Store {
 
     /// A tenant's keys, or everyone's; oldest first, revoked ones too.
     pub async fn keys(&self, tenant: Option<TenantId>) -> Result<Vec<KeyInfo>, Error> {
-        self.bounded(async {
+        self.reading(async {
             let rows: Vec<KeyColumns> = sqlx::query_as(concat!(
                 "SELECT ",
                 key_columns!(),

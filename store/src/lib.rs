@@ -47,7 +47,7 @@ pub use audit::{AuditEntry, NewAuditEntry};
 pub use batches::BatchEnd;
 pub use corpora::{Corpus, CorpusLimits, CorpusOf, FragmentKey, NewCorpus, NewDocument, StoredFragment};
 pub use error::{Error, StoreOutage};
-pub use files::{FileInfo, FileLimits, NewFile, ReceivedChunk};
+pub use files::{FILE_BYTES_COMING, FileInfo, FileLimits, NewFile, ReceivedChunk};
 pub use health::{StoreErrors, StoreHealth};
 pub use idempotency::IdempotentReply;
 pub use inspect::Inspection;

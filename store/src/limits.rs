@@ -106,7 +106,7 @@ impl Store {
     /// The limits of all tenants that have some, with what these have computed on a day ([`crate::UnixMillis::day`])
     /// and in its month up to it.
     pub async fn limits(&self, day: u64) -> Result<Vec<(TenantId, TenantLimits, Computed)>, Error> {
-        self.bounded(async {
+        self.reading(async {
             let rows: Vec<LimitColumns> = sqlx::query_as(
                 "SELECT l.tenant, l.day_tokens, l.month_tokens, l.day_cost, l.month_cost, \
                  l.minute_requests, l.models, \

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::Millis;
+use base::{Millis, TenantId, Time};
 use sqlx::any::{Any, AnyArguments, AnyPoolOptions};
 use sqlx::query::Query;
 use sqlx::{AnyConnection, AnyPool, AssertSqlSafe, Connection, Executor, Transaction};
@@ -15,6 +15,7 @@ use sqlx::{AnyConnection, AnyPool, AssertSqlSafe, Connection, Executor, Transact
 use crate::error::Error;
 use crate::health::StoreHealth;
 use crate::migrate;
+use crate::time::to_sql;
 
 /// Limits of a store's connections. The defaults suit one gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +59,7 @@ pub(crate) enum Lock {
     Schemas = 0x7265_6c06,
     /// Writes of corpora: keeps their bounds strict.
     Corpora = 0x7265_6c07,
-    /// Ends of uploads: keeps the bounds strict.
+    /// What comes of files, and their ends: keeps the bounds strict. Of each tenant one.
     Files = 0x7265_6c08,
     /// Leases of replicas: keeps what all hold within what there is.
     ReplicaLeases = 0x7265_6c09,
@@ -69,6 +70,25 @@ pub(crate) enum Lock {
     /// Responses: keeps their bound strict.
     Responses = 0x7265_6c0c,
 }
+
+/// Whose files change.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum FilesOf<'a> {
+    Tenant(TenantId),
+    /// The tenant that has the file of this identity.
+    File(&'a str),
+    /// The tenant that has the upload of this identity.
+    Upload(&'a str),
+}
+
+/// Takes the lock of the files of a tenant. Numbers of tenants may meet in it, 2^32 apart: they wait for each other.
+const LOCK_TENANT: &str = "SELECT pg_advisory_xact_lock($1 | ($2 & 4294967295))";
+/// The same of the tenant of a file. Without the file nothing is locked, nor found later.
+const LOCK_OF_FILE: &str =
+    "SELECT pg_advisory_xact_lock($1 | (tenant & 4294967295)) FROM files WHERE id = $2";
+/// The same of the tenant of an upload.
+const LOCK_OF_UPLOAD: &str =
+    "SELECT pg_advisory_xact_lock($1 | (tenant & 4294967295)) FROM uploads WHERE id = $2";
 
 /// The database. Cheap to clone; clones share the connections.
 #[derive(Clone, Debug)]
@@ -185,6 +205,25 @@ impl Store {
         result
     }
 
+    /// The same of upkeep that may be long: that it took too long says nothing of the database.
+    pub(crate) async fn in_background<T>(
+        &self,
+        call: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let result = limit(self.call_max, call).await.map_err(|error| error.of_file(self.database_file()));
+        if !matches!(result, Err(Error::Away(_))) {
+            self.health.called(&result);
+        }
+        result
+    }
+
+    /// The same of a call that only reads.
+    pub(crate) async fn reading<T>(&self, call: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        let result = limit(self.call_max, call).await.map_err(|error| error.of_file(self.database_file()));
+        self.health.read(&result);
+        result
+    }
+
     /// What its calls came to.
     pub fn health(&self) -> &Arc<StoreHealth> {
         &self.health
@@ -196,18 +235,18 @@ impl Store {
     }
 
     /// Writes and takes it back, to learn whether the database takes writes again. A server without work writes
-    /// nothing else.
-    pub async fn try_to_write(&self) -> Result<(), Error> {
-        self.bounded(async {
+    /// nothing else. `now`: of a clock that only goes forward, the same each time.
+    pub async fn try_to_write(&self, now: Time) -> Result<(), Error> {
+        let tried = self.bounded(async {
             let mut tx = self.begin_write(Lock::Schema).await?;
             // A row that comes and goes: SQLite leaves a page alone whose bytes stay as they are.
             sqlx::query("INSERT INTO schema_version (version) VALUES (-1)").execute(&mut *tx).await?;
             sqlx::query("DELETE FROM schema_version WHERE version = -1").execute(&mut *tx).await?;
             Ok(tx.commit().await?)
-        })
-        .await?;
-        self.health.wrote();
-        Ok(())
+        });
+        let tried = tried.await;
+        self.health.tried_to_write(tried.is_ok(), now);
+        tried
     }
 
     /// The database's own clock, in unix milliseconds: the one that all who use it share.
@@ -234,6 +273,28 @@ impl Store {
             Dialect::Postgres => {
                 let mut tx = self.pool.begin().await?;
                 self.wait_for_writers(&mut tx, lock).await?;
+                Ok(tx)
+            }
+        }
+    }
+
+    /// The same for files of one tenant: it waits for writers of the same tenant's files alone, as what clients send is
+    /// written a chunk at a time.
+    pub(crate) async fn begin_write_of_files(
+        &self,
+        of: FilesOf<'_>,
+    ) -> Result<Transaction<'static, Any>, Error> {
+        match self.dialect {
+            Dialect::Sqlite => Ok(self.pool.begin_with("BEGIN IMMEDIATE").await?),
+            Dialect::Postgres => {
+                let mut tx = self.pool.begin().await?;
+                let kind = (Lock::Files as i64) << 32;
+                let lock: Query<'_, Any, AnyArguments> = match of {
+                    FilesOf::Tenant(tenant) => sqlx::query(LOCK_TENANT).bind(kind).bind(to_sql(tenant.0)),
+                    FilesOf::File(id) => sqlx::query(LOCK_OF_FILE).bind(kind).bind(id),
+                    FilesOf::Upload(id) => sqlx::query(LOCK_OF_UPLOAD).bind(kind).bind(id),
+                };
+                lock.execute(&mut *tx).await?;
                 Ok(tx)
             }
         }

@@ -91,7 +91,7 @@ impl Store {
         id: &str,
         now: UnixMillis,
     ) -> Result<Option<StoredResponse>, Error> {
-        self.bounded(async {
+        self.reading(async {
             let row: Option<(String, String)> = sqlx::query_as(
                 "SELECT input, reply FROM responses WHERE tenant = $1 AND id = $2 AND expires > $3",
             )
@@ -115,7 +115,7 @@ impl Store {
 
     /// Bytes of the responses that a tenant keeps.
     pub async fn response_bytes(&self, tenant: TenantId) -> Result<Bytes, Error> {
-        self.bounded(async {
+        self.reading(async {
             // A sum of BIGINTs is a NUMERIC to Postgres.
             let (bytes,): (i64,) = sqlx::query_as(
                 "SELECT CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM responses WHERE tenant = $1",

@@ -74,7 +74,7 @@ impl Store {
         keys: &[ResultKey],
         now: UnixMillis,
     ) -> Result<Vec<Option<String>>, Error> {
-        self.bounded(async {
+        self.reading(async {
             let mut found = std::collections::HashMap::with_capacity(keys.len());
             let mut stale = Vec::new();
             for chunk in keys.chunks(CHUNK) {
@@ -160,7 +160,7 @@ impl Store {
 
     /// How many results each tenant has that has any, those past their date included until they are swept.
     pub async fn result_counts(&self) -> Result<Vec<(TenantId, u64)>, Error> {
-        self.bounded(async {
+        self.reading(async {
             let rows: Vec<(i64, i64)> =
                 sqlx::query_as("SELECT tenant, COUNT(*) FROM results GROUP BY tenant")
                     .fetch_all(self.pool())

@@ -62,7 +62,7 @@ fn schema((name, pml, pinned, created, updated): SchemaColumns) -> StoredSchema 
 impl Store {
     /// Whether a schema would be kept.
     pub async fn can_put_schema(&self, new: NewSchema<'_>, limits: SchemaLimits) -> Result<SchemaPut, Error> {
-        self.bounded(async {
+        self.reading(async {
             let mut connection = self.pool().acquire().await?;
             room(&mut connection, new, limits).await
         })
@@ -103,7 +103,7 @@ impl Store {
 
     /// A tenant's schema.
     pub async fn schema(&self, tenant: TenantId, name: &str) -> Result<Option<StoredSchema>, Error> {
-        self.bounded(async {
+        self.reading(async {
             let row: Option<SchemaColumns> = sqlx::query_as(
                 "SELECT name, pml, pinned, created, updated FROM schemas WHERE tenant = $1 AND name = $2",
             )
@@ -118,7 +118,7 @@ impl Store {
 
     /// A tenant's schemas by name, without their texts.
     pub async fn schemas(&self, tenant: TenantId) -> Result<Vec<StoredSchema>, Error> {
-        self.bounded(async {
+        self.reading(async {
             let rows: Vec<SchemaColumns> = sqlx::query_as(
                 "SELECT name, '', pinned, created, updated FROM schemas WHERE tenant = $1 ORDER BY name",
             )

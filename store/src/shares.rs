@@ -80,7 +80,7 @@ impl Store {
         id: &str,
         now: UnixMillis,
     ) -> Result<Vec<WorkbookShare>, Error> {
-        self.bounded(async {
+        self.reading(async {
             let rows: Vec<(i64, i64, i64)> = sqlx::query_as(
                 "SELECT id, created, expires FROM workbook_shares \
                  WHERE tenant = $1 AND workbook = $2 AND expires > $3 ORDER BY id",
@@ -117,7 +117,7 @@ impl Store {
         now: UnixMillis,
     ) -> Result<Option<(WorkbookVersion, String)>, Error> {
         let shared: Option<(i64, String)> = self
-            .bounded(async {
+            .reading(async {
                 let sql = "SELECT tenant, workbook FROM workbook_shares WHERE sha256 = $1 AND expires > $2";
                 let query = sqlx::query_as(sql).bind(hash(token)).bind(now.to_sql());
                 Ok(query.fetch_optional(self.pool()).await?)

@@ -42,7 +42,7 @@ impl Store {
 
     /// The sums of a day, of each tenant that has one.
     pub async fn spendings(&self, day: u64) -> Result<Vec<(TenantId, Spending)>, Error> {
-        self.bounded(async {
+        self.reading(async {
             let rows: Vec<(i64, i64, i64)> =
                 sqlx::query_as("SELECT tenant, tokens, calls FROM sql_spending WHERE day = $1")
                     .bind(to_sql(day))
@@ -59,7 +59,7 @@ impl Store {
 
     /// The sum of a tenant's day.
     pub async fn spending(&self, tenant: TenantId, day: u64) -> Result<Spending, Error> {
-        self.bounded(async {
+        self.reading(async {
             let found: Option<(i64, i64)> =
                 sqlx::query_as("SELECT tokens, calls FROM sql_spending WHERE tenant = $1 AND day = $2")
                     .bind(to_sql(tenant.0))

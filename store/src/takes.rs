@@ -27,7 +27,7 @@ impl Store {
         id: &str,
         now: UnixMillis,
     ) -> Result<Option<(TicketState, String)>, Error> {
-        self.bounded(async {
+        self.reading(async {
             let row: Option<(String, String)> = sqlx::query_as(
                 "SELECT state, holder FROM tickets WHERE id = $1 AND tenant = $2 AND expires > $3",
             )

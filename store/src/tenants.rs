@@ -59,7 +59,7 @@ impl Store {
 
     /// All tenants, oldest first.
     pub async fn tenants(&self) -> Result<Vec<Tenant>, Error> {
-        self.bounded(async {
+        self.reading(async {
             let rows: Vec<TenantColumns> =
                 sqlx::query_as("SELECT id, name, weight, created FROM tenants ORDER BY id")
                     .fetch_all(self.pool())
@@ -71,7 +71,7 @@ impl Store {
 
     /// The tenant of a name.
     pub async fn tenant_named(&self, name: &str) -> Result<Option<Tenant>, Error> {
-        self.bounded(async {
+        self.reading(async {
             let row: Option<TenantColumns> =
                 sqlx::query_as("SELECT id, name, weight, created FROM tenants WHERE name = $1")
                     .bind(name)

@@ -331,7 +331,7 @@ impl Store {
 
     /// A tenant's ticket; another tenant's does not exist for it, nor does one past its date.
     pub async fn ticket(&self, tenant: TenantId, id: &str, now: UnixMillis) -> Result<Option<Ticket>, Error> {
-        self.bounded(async {
+        self.reading(async {
             let sql = format!("SELECT {COLUMNS} FROM tickets WHERE id = $1 AND tenant = $2 AND expires > $3");
             let row: Option<TicketColumns> = sqlx::query_as(sqlx::AssertSqlSafe(sql))
                 .bind(id)
@@ -562,7 +562,7 @@ impl Store {
         page: Page<'_>,
         now: UnixMillis,
     ) -> Result<Vec<Ticket>, Error> {
-        self.bounded(async {
+        self.reading(async {
             let sql = format!(
                 "SELECT {COLUMNS} FROM tickets WHERE tenant = $1 AND kind = $2 AND expires > $3 AND ($4 = '' OR EXISTS \
                  (SELECT 1 FROM tickets AS last WHERE last.id = $4 AND last.tenant = $1 AND \

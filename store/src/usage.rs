@@ -80,6 +80,26 @@ const OF_ALL: &str = "SELECT tenant, day, model, route, requests, row_count, pro
     FROM tenants CROSS JOIN token_usage WHERE token_usage.tenant = tenants.id AND day BETWEEN $1 AND $2 \
     ORDER BY day, tenant, model, route";
 
+/// The first day of all tenants' sums: of each tenant the first that its part of the table has.
+const FIRST_DAY: &str = "SELECT MIN(oldest) FROM (SELECT (SELECT MIN(day) FROM token_usage \
+    WHERE token_usage.tenant = tenants.id) AS oldest FROM tenants) AS firsts";
+
+/// Adds a tenant's sums of days after $2 and before $3 to those of $2.
+const MERGE: &str = "INSERT INTO token_usage \
+    (tenant, day, model, route, requests, row_count, prompt, cached, computed, output, cost) \
+    SELECT tenant, CAST($2 AS BIGINT), model, route, CAST(SUM(requests) AS BIGINT), CAST(SUM(row_count) AS BIGINT), \
+    CAST(SUM(prompt) AS BIGINT), CAST(SUM(cached) AS BIGINT), CAST(SUM(computed) AS BIGINT), \
+    CAST(SUM(output) AS BIGINT), CAST(SUM(cost) AS BIGINT) \
+    FROM token_usage WHERE tenant = $1 AND day > $2 AND day < $3 GROUP BY tenant, model, route \
+    ON CONFLICT (tenant, day, model, route) DO UPDATE SET \
+    requests = token_usage.requests + excluded.requests, \
+    row_count = token_usage.row_count + excluded.row_count, \
+    prompt = token_usage.prompt + excluded.prompt, \
+    cached = token_usage.cached + excluded.cached, \
+    computed = token_usage.computed + excluded.computed, \
+    output = token_usage.output + excluded.output, \
+    cost = token_usage.cost + excluded.cost";
+
 /// The last sums of a day of all tenants before one of them, the last first: tenant by tenant too, no further than the limit.
 const OF_DAY: &str = "SELECT tenant, day, model, route, requests, row_count, prompt, cached, computed, output, cost \
     FROM tenants CROSS JOIN token_usage WHERE token_usage.tenant = tenants.id AND day = $1 \
@@ -125,7 +145,7 @@ impl Store {
         tenant: Option<TenantId>,
         days: std::ops::RangeInclusive<u64>,
     ) -> Result<Vec<UsageRow>, Error> {
-        self.bounded(async {
+        self.reading(async {
             let query = match tenant {
                 Some(tenant) => sqlx::query_as(OF_TENANT).bind(to_sql(tenant.0)),
                 None => sqlx::query_as(OF_ALL),
@@ -147,7 +167,7 @@ impl Store {
         before: Option<&UsageKey>,
         limit: u32,
     ) -> Result<Vec<UsageRow>, Error> {
-        self.bounded(async {
+        self.reading(async {
             // Without a key: before a tenant that comes after all others.
             let (tenant, model, route) =
                 before.map_or((i64::MAX, "", ""), |key| (to_sql(key.tenant.0), &*key.model, &*key.route));
@@ -162,9 +182,8 @@ impl Store {
 impl Store {
     /// The first day of which there is usage.
     pub async fn first_usage_day(&self) -> Result<Option<u64>, Error> {
-        self.bounded(async {
-            let (day,): (Option<i64>,) =
-                sqlx::query_as("SELECT MIN(day) FROM token_usage").fetch_one(self.pool()).await?;
+        self.reading(async {
+            let (day,): (Option<i64>,) = sqlx::query_as(FIRST_DAY).fetch_one(self.pool()).await?;
             Ok(day.map(from_sql))
         })
         .await
@@ -172,7 +191,7 @@ impl Store {
 
     /// The tenants that have usage of days after `first` and before `next`.
     pub async fn tenants_with_usage(&self, (first, next): (u64, u64)) -> Result<Vec<TenantId>, Error> {
-        self.bounded(async {
+        self.reading(async {
             let rows: Vec<(i64,)> = sqlx::query_as(
                 "SELECT id FROM tenants WHERE EXISTS (SELECT 1 FROM token_usage \
                  WHERE token_usage.tenant = tenants.id AND day > $1 AND day < $2) ORDER BY id",
@@ -189,20 +208,14 @@ impl Store {
     /// Adds a tenant's sums of days after `first` and before `next` to those of `first`, by model and route. Where they
     /// were added before nothing is left to add.
     pub async fn merge_usage(&self, tenant: TenantId, (first, next): (u64, u64)) -> Result<(), Error> {
-        self.bounded(async {
+        self.in_background(async {
             let mut tx = self.begin_write(Lock::Usage).await?;
-            let rows: Vec<UsageColumns> = sqlx::query_as(OF_TENANT)
+            sqlx::query(MERGE)
                 .bind(to_sql(tenant.0))
-                .bind(to_sql(first.saturating_add(1)))
-                .bind(to_sql(next.saturating_sub(1)))
-                .fetch_all(&mut *tx)
+                .bind(to_sql(first))
+                .bind(to_sql(next))
+                .execute(&mut *tx)
                 .await?;
-            let at_first = |mut row: UsageRow| {
-                row.key.day = first;
-                row
-            };
-            let rows: Vec<UsageRow> = rows.into_iter().map(usage_row).map(at_first).collect();
-            add(&mut tx, &rows).await?;
             sqlx::query("DELETE FROM token_usage WHERE tenant = $1 AND day > $2 AND day < $3")
                 .bind(to_sql(tenant.0))
                 .bind(to_sql(first))
@@ -276,9 +289,13 @@ mod tests {
     async fn a_years_sums_are_not_read_for_a_month_or_a_page_of_them() {
         let store = Store::open("sqlite::memory:").await.expect("it opens");
         let range = "(tenant=? AND day>? AND day<?)";
-        for (sql, values, by) in
-            [(OF_TENANT, 3, range), (OF_ALL, 2, range), (OF_DAY, 5, "(tenant=? AND day=?)")]
-        {
+        for (sql, values, by) in [
+            (OF_TENANT, 3, range),
+            (OF_ALL, 2, range),
+            (OF_DAY, 5, "(tenant=? AND day=?)"),
+            (FIRST_DAY, 0, "(tenant=?)"),
+            (MERGE, 3, range),
+        ] {
             let explained = format!("EXPLAIN QUERY PLAN {sql}");
             let mut query = sqlx::query(sqlx::AssertSqlSafe(explained));
             for _ in 0..values {

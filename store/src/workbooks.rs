@@ -222,7 +222,7 @@ impl Store {
 
     /// A tenant's workbooks, the one saved last first.
     pub async fn workbooks(&self, tenant: TenantId) -> Result<Vec<Workbook>, Error> {
-        self.bounded(async {
+        self.reading(async {
             let rows: Vec<WorkbookColumns> = sqlx::query_as(SELECT)
                 .bind(to_sql(tenant.0))
                 .bind(None::<&str>)
@@ -235,7 +235,7 @@ impl Store {
 
     /// A tenant's workbook.
     pub async fn workbook(&self, tenant: TenantId, id: &str) -> Result<Option<Workbook>, Error> {
-        self.bounded(async {
+        self.reading(async {
             let row: Option<WorkbookColumns> = sqlx::query_as(SELECT)
                 .bind(to_sql(tenant.0))
                 .bind(Some(id))
@@ -253,7 +253,7 @@ impl Store {
         id: &str,
         number: Option<u64>,
     ) -> Result<Option<(WorkbookVersion, String)>, Error> {
-        self.bounded(async {
+        self.reading(async {
             let row: Option<(i64, String, i64, i64, String)> = sqlx::query_as(
                 "SELECT version, name, bytes, saved, content FROM workbook_versions \
                  WHERE tenant = $1 AND workbook = $2 AND ($3 IS NULL OR version = $3) \
@@ -273,7 +273,7 @@ impl Store {
 
     /// The kept versions of a tenant's workbook, the newest first.
     pub async fn workbook_versions(&self, tenant: TenantId, id: &str) -> Result<Vec<WorkbookVersion>, Error> {
-        self.bounded(async {
+        self.reading(async {
             let rows: Vec<VersionColumns> =
                 sqlx::query_as(VERSIONS).bind(to_sql(tenant.0)).bind(id).fetch_all(self.pool()).await?;
             Ok(rows.into_iter().map(version).collect())

@@ -5,10 +5,10 @@ mod support;
 #[path = "support/wire.rs"]
 mod wire;
 
-use base::Millis;
+use base::{Bytes, Millis, Time};
 use store::{
-    DEFAULT_TENANT, KeyLookup, KeyScope, NewKey, NewResult, ResultKey, ResultLimits, Store, StoreOptions,
-    WorkbookDeleted,
+    DEFAULT_TENANT, FileLimits, KeyLookup, KeyScope, NewFile, NewKey, NewPartedUpload, NewResult,
+    ReceivedChunk, ResultKey, ResultLimits, Store, StoreOptions, WorkbookDeleted,
 };
 use suite::{
     at, batches, cases, corpora, key_claims, keys, leases, migration, replies, responses, schemas, sql,
@@ -94,17 +94,22 @@ async fn a_full_disk_of_the_server_is_named() {
     run("CREATE FUNCTION fill() RETURNS trigger LANGUAGE plpgsql AS \
          $$ BEGIN RAISE EXCEPTION 'no space left on device' USING ERRCODE = 'disk_full'; END $$")
     .await;
-    run("CREATE TRIGGER full_disk BEFORE INSERT ON schema_version EXECUTE FUNCTION fill()").await;
     run("CREATE TRIGGER full_disk BEFORE INSERT ON tenants EXECUTE FUNCTION fill()").await;
 
     let error = store.create_tenant("zeta", 1.0, at(0)).await.expect_err("there is no room");
     assert_eq!(error.outage(), Some(store::StoreOutage::DiskFull), "{error}");
-    assert!(store.try_to_write().await.is_err());
+    // A small write finds room where others do not, and ends nothing.
+    store.try_to_write(Time(1)).await.expect("it fits");
+    assert_eq!(store.health().outage(), Some(store::StoreOutage::DiskFull));
+    store.create_tenant("eta", 1.0, at(0)).await.expect_err("there is no room");
+    store.try_to_write(Time(60_000_000_000)).await.expect("it fits");
     assert_eq!(store.health().outage(), Some(store::StoreOutage::DiskFull));
     assert_eq!(store.tenants().await.expect("it is read").len(), 1);
 
     run("DROP FUNCTION fill() CASCADE").await;
-    store.try_to_write().await.expect("there is room");
+    store.try_to_write(Time(119_999_999_999)).await.expect("there is room");
+    assert_eq!(store.health().outage(), Some(store::StoreOutage::DiskFull), "it is not long ago");
+    store.try_to_write(Time(120_000_000_000)).await.expect("there is room");
     assert_eq!(store.health().outage(), None);
 }
 
@@ -146,6 +151,60 @@ async fn a_workbook_is_not_deleted_under_a_save() {
     tokio::select! { deleted = &mut deletion => panic!("{deleted:?} under a save"), () = waits => {} }
     saving.rollback().await.expect("unlocks");
     assert_eq!(deletion.await.expect("nobody holds it"), WorkbookDeleted::Yes);
+}
+
+#[tokio::test]
+async fn files_of_one_tenant_do_not_wait_for_those_of_another() {
+    let Some(server) = Server::start() else { return };
+    let url = server.create_database("files").await;
+    let store = suite::open(&url).await;
+    let zeta = suite::second_tenant(&store).await;
+    let limits = FileLimits { files: 9, bytes: Bytes(100) };
+    let file = |id, tenant| {
+        let (purpose, name, expires) = ("batch", "in.jsonl", at(100));
+        NewFile { id, tenant, purpose, name, is_encoded: false, expires, node: Some("a") }
+    };
+    let upload = |id, tenant| {
+        let (purpose, name, expires) = ("batch", "in.jsonl", at(100));
+        NewPartedUpload { id, tenant, purpose, name, bytes: Bytes(9), kept: None, expires }
+    };
+    let chunk = || ReceivedChunk { number: 0, content: "e30K", bytes: Bytes(3) };
+    for (id, part, tenant) in [("u", "p", DEFAULT_TENANT), ("v", "q", zeta)] {
+        store.create_upload(upload(id, tenant), limits, at(1)).await.expect("made");
+        store.begin_part(id, file(part, tenant), 9, at(1)).await.expect("begun");
+    }
+    for (id, tenant) in [("f", DEFAULT_TENANT), ("g", zeta)] {
+        store.begin_file(file(id, tenant), at(1)).await.expect("begun");
+    }
+    let other = sqlx::AnyPool::connect(&url).await.expect("connects");
+    let mut holding = other.begin().await.expect("begins");
+    // The lock of the default tenant's files.
+    sqlx::query("SELECT pg_advisory_xact_lock(8243113474587099137)")
+        .execute(&mut *holding)
+        .await
+        .expect("locks");
+    store.receive_part(("v", "q"), chunk(), at(50), at(1)).await.expect("received");
+    store.finish_part(("v", "q"), at(100), at(1)).await.expect("ended");
+    store.receive_chunk("g", chunk(), (at(50), limits), at(1)).await.expect("received");
+    store.finish_file(("g", "batch"), (Bytes(3), 1), (at(90), limits), at(1)).await.expect("ended");
+    assert!(store.cancel_upload("v").await.expect("asked"));
+    store.create_upload(upload("w", zeta), limits, at(1)).await.expect("made");
+
+    let sql = "SELECT COUNT(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
+    let waits = async {
+        while sqlx::query_as::<_, (i64,)>(sql).fetch_one(&other).await.expect("looked") != (3,) {}
+    };
+    let (part, received, made) = (
+        store.receive_part(("u", "p"), chunk(), at(50), at(1)),
+        store.receive_chunk("f", chunk(), (at(50), limits), at(1)),
+        store.create_upload(upload("x", DEFAULT_TENANT), limits, at(1)),
+    );
+    let release = async {
+        waits.await;
+        holding.rollback().await.expect("unlocks");
+    };
+    let (part, received, made, ()) = tokio::join!(part, received, made, release);
+    assert!(part.is_ok() && received.is_ok() && made.is_ok(), "{part:?} {received:?} {made:?}");
 }
 
 #[tokio::test]

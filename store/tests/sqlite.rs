@@ -2,7 +2,8 @@
 
 mod suite;
 
-use store::{Error, Store};
+use base::Bytes;
+use store::{Error, FileLimits, NewFile, NewPartedUpload, ReceivedChunk, Store};
 use suite::{
     batches, cases, corpora, key_claims, keys, leases, migration, replies, responses, schemas, sql, takes,
     tickets, uploads, versions, workbooks,
@@ -193,6 +194,28 @@ async fn a_transaction_that_sqlite_ends_by_itself_costs_no_later_write() {
 }
 
 #[tokio::test]
+async fn a_part_that_goes_while_it_comes_is_none_of_its_upload() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let url = format!("sqlite:{}", dir.path().join("store.db").display());
+    let store = suite::open(&url).await;
+    let (tenant, name, expires, bytes) = (store::DEFAULT_TENANT, "in.jsonl", suite::at(9), Bytes(9));
+    let new = NewPartedUpload { id: "u", tenant, purpose: "batch", name, bytes, kept: None, expires };
+    let limits = FileLimits { files: 9, bytes };
+    store.create_upload(new, limits, suite::at(1)).await.expect("made");
+    let (purpose, node) = ("upload_part", Some("a"));
+    let new = NewFile { id: "p", tenant, purpose, name, is_encoded: true, expires, node };
+    store.begin_part("u", new, 9, suite::at(1)).await.expect("begun");
+    let other = sqlx::AnyPool::connect(&url).await.expect("connects");
+    // As where the upload was deleted by its date meanwhile: no row is changed.
+    let gone = "CREATE TRIGGER gone BEFORE UPDATE ON upload_parts BEGIN SELECT RAISE(IGNORE); END";
+    sqlx::query(gone).execute(&other).await.expect("made");
+    let chunk = ReceivedChunk { number: 0, content: "e30K", bytes: Bytes(3) };
+    let late = store.receive_part(("u", "p"), chunk, expires, suite::at(1)).await;
+    assert!(matches!(late, Err(Error::Missing("upload"))), "{late:?}");
+    assert_eq!(store.file_chunk("p", 0).await.expect("read"), None, "nothing was written");
+}
+
+#[tokio::test]
 async fn a_database_with_wrong_bytes_is_named() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("store.db");
@@ -218,6 +241,22 @@ async fn a_database_with_wrong_bytes_is_named() {
 }
 
 #[tokio::test]
+async fn upkeep_that_takes_too_long_is_no_database_that_is_away() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let url = format!("sqlite:{}", dir.path().join("store.db").display());
+    // Made before: that takes longer than a call may.
+    drop(Store::open(&url).await.expect("is made"));
+    let options = store::StoreOptions { call_ms_max: base::Millis(200), ..Default::default() };
+    let store = Store::open_with(&url, options).await.expect("opens");
+    let other = sqlx::AnyPool::connect(&url).await.expect("connects");
+    let holding = other.begin_with("BEGIN IMMEDIATE").await.expect("locks");
+    let late = store.merge_usage(store::DEFAULT_TENANT, (5, 9)).await.expect_err("locked");
+    assert!(late.is_transient(), "{late}");
+    assert_eq!(store.health().outage(), None);
+    holding.rollback().await.expect("unlocks");
+}
+
+#[tokio::test]
 async fn a_write_that_works_ends_an_outage() {
     let dir = tempfile::tempdir().expect("a directory");
     let url = format!("sqlite:{}", dir.path().join("store.db").display());
@@ -227,9 +266,9 @@ async fn a_write_that_works_ends_an_outage() {
     let store = Store::open_with(&url, options).await.expect("opens");
     let other = sqlx::AnyPool::connect(&url).await.expect("connects");
     let holding = other.begin_with("BEGIN IMMEDIATE").await.expect("locks");
-    assert!(store.try_to_write().await.is_err());
+    assert!(store.try_to_write(base::Time(0)).await.is_err());
     assert_eq!(store.health().outage(), Some(store::StoreOutage::Away));
     holding.rollback().await.expect("unlocks");
-    while store.try_to_write().await.is_err() {}
+    while store.try_to_write(base::Time(1)).await.is_err() {}
     assert_eq!(store.health().outage(), None);
 }

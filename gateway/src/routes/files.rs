@@ -56,6 +56,7 @@ const LIST_MAX: u32 = 10_000;
         (status = 200, body = FileReply),
         (status = 400, body = crate::error::ErrorBody),
         (status = 413, body = crate::error::ErrorBody),
+        (status = 429, body = crate::error::ErrorBody, description = "it does not fit beside files that are still coming"),
     ),
     security(("key" = []))
 )]

@@ -13,7 +13,8 @@ use store::{FileInfo, FileLimits, NewFile, ReceivedChunk, UnixMillis};
 use crate::services::encoded::{Base64Chunks, bytes_in};
 use crate::state::App;
 
-/// How long bytes of an upload count that no gateway receives any more, for it was killed: more than clocks are apart.
+/// How long bytes of an upload count that no gateway receives any more, for it was killed and none of its name has begun
+/// since: more than clocks are apart.
 const RECEIVED_MS: Millis = Millis(900_000);
 
 /// Bytes of a chunk, but for a line that is longer.
@@ -127,8 +128,16 @@ pub fn limits(app: &App) -> FileLimits {
     FileLimits { files: app.config.bulk.tenant_files_max, bytes: app.config.bulk.tenant_bytes_max }
 }
 
-/// That a tenant has no room for a file.
-pub fn too_large(what: &str, limit: u64) -> RequestError {
+/// That a tenant has no room for a file: what there is too much of, as the store names it. Where that is what still comes, it
+/// may have room soon.
+pub fn no_room(what: &str, limit: u64) -> RequestError {
+    if what == store::FILE_BYTES_COMING {
+        return RequestError::Busy {
+            what: "bytes in what this tenant keeps, with files that are still coming",
+            limit: limit.to_string(),
+            retry_after: Millis(1_000),
+        };
+    }
     let limit = format!("{limit} {what}");
     RequestError::TooLarge { what: "what this tenant keeps, with this file,".into(), limit }
 }
@@ -162,9 +171,19 @@ impl Draft {
         new: NewUpload<'_>,
         expires: UnixMillis,
     ) -> Result<Self, store::Error> {
+        Self::begin_on(app, tenant, new, (expires, None)).await
+    }
+
+    /// The same, at a gateway that receives it from a client.
+    async fn begin_on(
+        app: &Arc<App>,
+        tenant: TenantId,
+        new: NewUpload<'_>,
+        (expires, node): (UnixMillis, Option<&str>),
+    ) -> Result<Self, store::Error> {
         let id = format!("file-{:032x}", rand::random::<u128>());
         let NewUpload { purpose, name, is_encoded } = new;
-        let new = NewFile { id: &id, tenant, purpose, name, is_encoded, expires };
+        let new = NewFile { id: &id, tenant, purpose, name, is_encoded, expires, node };
         app.runtime.store.begin_file(new, now(app)).await?;
         Ok(Self { app: app.clone(), id, tenant, is_encoded, chunks: 0, renewed: None })
     }
@@ -172,7 +191,8 @@ impl Draft {
     /// Begins a file that a client sends.
     pub async fn receive(app: &Arc<App>, tenant: TenantId, new: NewUpload<'_>) -> Result<Self, store::Error> {
         let begun = now(app);
-        let mut draft = Self::begin(app, tenant, new, begun.after(patience(app))).await?;
+        let node = Some(app.config.store.node.as_str());
+        let mut draft = Self::begin_on(app, tenant, new, (begun.after(patience(app)), node)).await?;
         draft.renewed = Some(begun);
         Ok(draft)
     }
@@ -187,7 +207,8 @@ impl Draft {
         let id = format!("part_{:032x}", rand::random::<u128>());
         let (NewUpload { purpose, name, is_encoded }, begun) = (new, now(app));
         let expires = begun.after(patience(app));
-        let new = NewFile { id: &id, tenant, purpose, name, is_encoded, expires };
+        let node = Some(app.config.store.node.as_str());
+        let new = NewFile { id: &id, tenant, purpose, name, is_encoded, expires, node };
         app.runtime.store.begin_part(upload, new, parts_max, begun).await?;
         Ok(Self { app: app.clone(), id, tenant, is_encoded, chunks: 0, renewed: Some(begun) })
     }
@@ -281,7 +302,7 @@ fn patience(app: &App) -> Millis {
 /// What the store says of a file that a client sends.
 pub fn received<T>(result: Result<T, store::Error>) -> Result<T, RequestError> {
     match result {
-        Err(store::Error::Full { what, limit }) => Err(too_large(what, limit)),
+        Err(store::Error::Full { what, limit }) => Err(no_room(what, limit)),
         Err(store::Error::Missing("file")) => {
             Err(RequestError::invalid("file", "was deleted while it came, or came too slowly"))
         }
@@ -301,6 +322,17 @@ pub async fn expire(app: &App) {
     let now = UnixMillis(app.runtime.shared.clock.unix_ms());
     if let Err(error) = app.runtime.store.expire_files(now, now.before(Millis(86_400_000))).await {
         tracing::warn!(%error, "old files were not deleted");
+    }
+}
+
+/// Deletes what a gateway of this name was receiving from clients, which receives nothing: it has not begun, or it ends.
+pub async fn delete_drafts(app: &App) {
+    match app.runtime.store.delete_drafts_of(&app.config.store.node).await {
+        Ok(0) => {}
+        Ok(files) => tracing::info!(files, "files that broke off with their server were deleted"),
+        Err(error) => {
+            tracing::warn!(%error, "files that broke off with their server were not deleted; they go by their date");
+        }
     }
 }
 

@@ -9,8 +9,9 @@ use serving::{calibrate, usage_writer};
 use store::UnixMillis;
 use tokio::sync::watch;
 
+use crate::services::old_usage::UsageMerger;
 use crate::services::sql::uploads as sql_uploads;
-use crate::services::{batches, files, key_claims, limits, old_usage, tickets, uploads};
+use crate::services::{batches, files, key_claims, limits, tickets, uploads};
 use crate::state::{App, CurrentApp};
 
 /// Rounds between two renewals of leases and looks for idle tenants, at most; and, times ten, two writes of the cost
@@ -33,9 +34,6 @@ fn rounds_per_lease(flush: Millis) -> u64 {
 /// How long a writer of usage is known that has written nothing: longer than any database is away.
 const USAGE_WRITERS_KEPT: Millis = Millis(30 * 24 * 60 * 60 * 1_000);
 
-/// Months of tenants whose usage is merged at a time: some seconds. The rest waits for the next time.
-const MONTHS_MERGED: usize = 200;
-
 /// Writes every `store.flush_ms`, and once more when told to stop. Each round is one of the configuration of then.
 ///
 /// `is_left`: the start could not resume all tickets.
@@ -43,6 +41,7 @@ pub async fn run(current: Arc<CurrentApp>, mut stop: watch::Receiver<bool>, mut 
     let mut round = 0_u64;
     // The start has claimed, which renews.
     let mut renewed = current.get().runtime.shared.clock.now();
+    let mut merger = UsageMerger::default();
     loop {
         let flush = current.get().config.store.flush_ms;
         let period = Duration::from_millis(flush.0);
@@ -55,10 +54,7 @@ pub async fn run(current: Arc<CurrentApp>, mut stop: watch::Receiver<bool>, mut 
         limits::refresh(&app).await;
         usage_writer::write_answers(&app.runtime).await;
         app.sql.budgets.keep(&app.runtime).await;
-        // A server without work would never learn that the store takes writes again.
-        if app.runtime.store.health().outage().is_some() && app.runtime.store.try_to_write().await.is_ok() {
-            tracing::info!("the store takes writes again");
-        }
+        look_for_the_end_of_an_outage(&app).await;
         round += 1;
         let rounds = rounds_per_lease(flush);
         if round.is_multiple_of(rounds) {
@@ -84,8 +80,9 @@ pub async fn run(current: Arc<CurrentApp>, mut stop: watch::Receiver<bool>, mut 
         }
         if is_last || round.is_multiple_of(10 * rounds) {
             forget(&app).await;
-            if !is_last && let Err(error) = old_usage::merge(&app, MONTHS_MERGED).await {
-                tracing::warn!(%error, "usage of long ago was not merged into months");
+            if !is_last {
+                // Beside the rounds: leases are renewed meanwhile.
+                merger.begin_pass(&app);
             }
             calibrate::keep(
                 &app.runtime.store,
@@ -97,9 +94,21 @@ pub async fn run(current: Arc<CurrentApp>, mut stop: watch::Receiver<bool>, mut 
         }
         if is_last {
             key_claims::end_all(&app).await;
+            files::delete_drafts(&app).await;
             tickets::give_all_back(&app).await;
             return;
         }
+    }
+}
+
+/// Tries to write where the store takes no writes: a server without work would never learn that it does again.
+async fn look_for_the_end_of_an_outage(app: &App) {
+    let (store, now) = (&app.runtime.store, app.runtime.shared.clock.now());
+    if store.health().outage().is_none() || store.try_to_write(now).await.is_err() {
+        return;
+    }
+    if store.health().outage().is_none() {
+        tracing::info!("the store takes writes again");
     }
 }
 

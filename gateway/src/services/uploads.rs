@@ -10,7 +10,7 @@ use sql::tables::TableFormat;
 use store::{FileInfo, NewPartedUpload, PartedUpload, UnixMillis, UploadState};
 
 use crate::services::encoded::{Base64Chunks, content_of};
-use crate::services::files::{Draft, FileWriter, NewUpload, limits, too_large};
+use crate::services::files::{Draft, FileWriter, NewUpload, limits, no_room};
 use crate::services::sql::uploads::PURPOSE;
 use crate::services::upload_joins::UploadJoin;
 use crate::state::App;
@@ -70,7 +70,7 @@ pub async fn create(
         expires: now.after(UPLOAD_MS),
     };
     match app.runtime.store.create_upload(new, limits(app), now).await {
-        Err(store::Error::Full { what, limit }) => return Err(too_large(what, limit)),
+        Err(store::Error::Full { what, limit }) => return Err(no_room(what, limit)),
         other => stored(other)?,
     }
     find(app, tenant, &id).await
@@ -225,7 +225,7 @@ async fn finish(
     let of = (upload.id.as_str(), draft.id.as_str());
     let bounds = (expires, limits(app));
     match app.runtime.store.finish_upload(of, &upload.purpose, size, bounds, now(app)).await {
-        Err(store::Error::Full { what, limit }) => Err(too_large(what, limit)),
+        Err(store::Error::Full { what, limit }) => Err(no_room(what, limit)),
         Err(store::Error::Missing("upload")) => Err(over("completed or cancelled already")),
         other => stored(other),
     }

@@ -1,8 +1,9 @@
 //! Files that come in parts.
 
-use base::Bytes;
+use base::{Bytes, Millis};
 use serde_json::{Value, json};
-use store::UnixMillis;
+use serving::clock::Clock;
+use store::{DEFAULT_TENANT, NewFile, UnixMillis};
 
 use crate::common::batch::{
     form, form_of_bytes, form_request, line, lines, make, read, send as send_file, send_form_to, until_over,
@@ -282,11 +283,46 @@ async fn files_that_are_still_coming_count_among_what_their_tenant_keeps() {
     let coming = client.send(&request[..300_000]).await;
     until_chunks(&database, 1).await;
     let beside = send_form_to(client, "/v1/files", &of(&text(240))).await;
-    assert!(beside.status == 413 && beside.error().contains("500000 bytes in files"), "{}", beside.body);
+    assert_eq!((beside.status, beside.header("retry-after")), (429, Some("1")), "{}", beside.body);
+    assert!(beside.error().contains("500000 bytes in what this tenant keeps"), "{}", beside.body);
+    let announced = client.post("/v1/uploads", &wanted(400_000)).await;
+    assert_eq!((announced.status, announced.header("retry-after")), (429, Some("1")), "{}", announced.body);
     drop(coming);
     until_chunks(&database, 0).await;
+    let large = send_form_to(client, "/v1/files", &of(&text(501))).await;
+    assert!(large.status == 413 && large.error().contains("500000 bytes in files"), "{}", large.body);
     let alone = send_form_to(client, "/v1/files", &of(&text(240))).await;
     assert_eq!(alone.status, 200, "{}", alone.body);
     let listed = client.get("/v1/files").await.json();
     assert_eq!(listed["data"].as_array().map(Vec::len), Some(1), "{listed}");
+}
+
+#[actix_web::test]
+async fn what_a_killed_gateway_was_receiving_ends_as_one_of_its_name_begins() {
+    let (folder, store) = lasting_store().await;
+    let database = Database::open(folder.path()).await;
+    let begun = UnixMillis(Clock::start().unix_ms());
+    let receive = async |id: &'static str, node: &'static str| {
+        let (tenant, name, node) = (DEFAULT_TENANT, "in.jsonl", Some(node));
+        let expires = begun.after(Millis(3_600_000));
+        let new = NewFile { id, tenant, purpose: "batch", name, is_encoded: false, expires, node };
+        store.begin_file(new, begun).await.unwrap();
+        store.append_chunk(id, 0, "{}").await.unwrap();
+    };
+    let mut config = config();
+    config.store.node = "a".into();
+    receive("file-killed", "a").await;
+    receive("file-other", "b").await;
+    let server = serve_on(config, model(), store.clone()).await;
+    assert_eq!(store.file_chunk("file-killed", 0).await.unwrap(), None);
+    assert!(store.file_chunk("file-other", 0).await.unwrap().is_some(), "another gateway receives it");
+    // What is still coming as it ends, too.
+    let text = "{}\n".repeat(200_000);
+    let form = form(&[("purpose", None, "batch"), ("file", Some("in.jsonl"), text.as_str())]);
+    let request = form_request(&server.client, "/v1/files", &form);
+    let coming = server.client.send(&request[..400_000]).await;
+    until_chunks(&database, 2).await;
+    server.running.drain(std::future::ready(())).await;
+    assert_eq!(database.count("file_chunks").await, 1, "the other's");
+    drop(coming);
 }

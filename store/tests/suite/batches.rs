@@ -11,8 +11,8 @@ use super::{at, lease, open, row, second_tenant, ticket};
 const ROOMY: FileLimits = FileLimits { files: 100, bytes: Bytes(1_000) };
 
 async fn begin(store: &Store, id: &str, tenant: TenantId, created: u64) {
-    let new =
-        NewFile { id, tenant, purpose: "batch", name: "in.jsonl", is_encoded: false, expires: at(1_000) };
+    let (purpose, name, expires) = ("batch", "in.jsonl", at(1_000));
+    let new = NewFile { id, tenant, purpose, name, is_encoded: false, expires, node: None };
     store.begin_file(new, at(created)).await.expect("begun");
 }
 

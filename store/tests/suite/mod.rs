@@ -97,6 +97,7 @@ macro_rules! for_each_case {
             uploads::an_upload_that_is_called_off_or_late_takes_no_more_parts,
             uploads::bytes_of_parts_count_while_they_come,
             uploads::bytes_of_files_count_while_they_come,
+            uploads::what_a_node_receives_ends_with_it,
             versions::a_database_of_version_1_keeps_all_it_has,
             versions::a_database_of_version_2_keeps_all_it_has,
             versions::a_database_of_version_3_keeps_all_it_has,

@@ -2,8 +2,8 @@
 
 use base::{Bytes, Millis, TenantId};
 use store::{
-    BYTES_COMING, DEFAULT_TENANT, Error, FileLimits, NewFile, NewPartedUpload, PartedUpload, ReceivedChunk,
-    Store, UnixMillis, UploadState,
+    BYTES_COMING, DEFAULT_TENANT, Error, FILE_BYTES_COMING, FileLimits, NewFile, NewPartedUpload,
+    PartedUpload, ReceivedChunk, Store, UnixMillis, UploadState,
 };
 
 use super::{at, open, second_tenant};
@@ -24,8 +24,8 @@ async fn create(store: &Store, tenant: TenantId, (id, bytes): (&str, u64)) -> Re
 }
 
 async fn begin_file(store: &Store, id: &str) {
-    let (tenant, name) = (DEFAULT_TENANT, "in.jsonl");
-    let new = NewFile { id, tenant, purpose: "batch", name, is_encoded: false, expires: at(100) };
+    let (tenant, purpose, name, expires) = (DEFAULT_TENANT, "batch", "in.jsonl", at(100));
+    let new = NewFile { id, tenant, purpose, name, is_encoded: false, expires, node: Some("a") };
     store.begin_file(new, at(1)).await.expect("begun");
 }
 
@@ -35,8 +35,8 @@ fn chunk(number: u32, bytes: u64) -> ReceivedChunk<'static> {
 
 /// Begins a part, to be gone on with before 50.
 async fn begin_part(store: &Store, upload: &str, id: &str) -> Result<(), Error> {
-    let (tenant, name) = (DEFAULT_TENANT, "in.jsonl");
-    let new = NewFile { id, tenant, purpose: "upload_part", name, is_encoded: true, expires: at(50) };
+    let (tenant, purpose, name, expires) = (DEFAULT_TENANT, "upload_part", "in.jsonl", at(50));
+    let new = NewFile { id, tenant, purpose, name, is_encoded: true, expires, node: Some("a") };
     store.begin_part(upload, new, 2, at(1)).await
 }
 
@@ -201,11 +201,14 @@ pub(crate) async fn bytes_of_files_count_while_they_come(url: String) {
     }
     receive("f", chunk(0, 40), 1).await.expect("received");
     receive("f", chunk(1, 20), 1).await.expect("received");
-    let full = receive("g", chunk(0, 41), 1).await;
-    assert!(matches!(full, Err(Error::Full { what: "bytes in files", limit: 100 })), "{full:?}");
+    let beside = receive("g", chunk(0, 41), 1).await;
+    assert!(matches!(beside, Err(Error::Full { what: FILE_BYTES_COMING, limit: 100 })), "{beside:?}");
     assert_eq!(store.file_chunk("g", 0).await.expect("read"), None, "nothing was written");
-    let full = create(&store, DEFAULT_TENANT, ("u", 41)).await;
-    assert!(matches!(full, Err(Error::Full { what: "bytes in files", .. })), "{full:?}");
+    let beside = create(&store, DEFAULT_TENANT, ("u", 41)).await;
+    assert!(matches!(beside, Err(Error::Full { what: FILE_BYTES_COMING, .. })), "{beside:?}");
+    for large in [receive("g", chunk(0, 101), 1).await, create(&store, DEFAULT_TENANT, ("u", 101)).await] {
+        assert!(matches!(large, Err(Error::Full { what: "bytes in files", limit: 100 })), "{large:?}");
+    }
     create(&store, zeta, ("w", 100)).await.expect("another's room");
     receive("g", chunk(0, 40), 1).await.expect("received");
     // It is counted once: as what comes, then as a file.
@@ -234,6 +237,39 @@ pub(crate) async fn bytes_of_files_count_while_they_come(url: String) {
     assert!(matches!(late, Err(Error::Missing("file"))), "{late:?}");
 }
 
+pub(crate) async fn what_a_node_receives_ends_with_it(url: String) {
+    let store = open(&url).await;
+    create(&store, DEFAULT_TENANT, ("u", 50)).await.expect("made");
+    add(&store, "u", ("whole", 20)).await.expect("added");
+    begin_part(&store, "u", "part").await.expect("begun");
+    store.receive_part(("u", "part"), chunk(0, 30), at(50), at(1)).await.expect("received");
+    for file in ["f", "g"] {
+        begin_file(&store, file).await;
+    }
+    store.finish_file(("g", "batch"), (Bytes(1), 1), (at(90), LIMITS), at(1)).await.expect("ended");
+    let new = NewFile {
+        id: "made",
+        tenant: DEFAULT_TENANT,
+        purpose: "batch_output",
+        name: "out.jsonl",
+        is_encoded: false,
+        expires: at(100),
+        node: None,
+    };
+    store.begin_file(new, at(1)).await.expect("begun");
+    store.append_chunk("made", 0, "{}").await.expect("appended");
+    assert_eq!(store.delete_drafts_of("b").await.expect("asked"), 0, "another's");
+    assert_eq!(store.delete_drafts_of("a").await.expect("deleted"), 2);
+    assert_eq!(store.file_chunk("part", 0).await.expect("read"), None);
+    for kept in ["whole", "made"] {
+        assert!(store.file_chunk(kept, 0).await.expect("read").is_some(), "{kept} stays");
+    }
+    assert!(store.file(DEFAULT_TENANT, "g", at(2)).await.expect("read").is_some());
+    // Its bytes are free for the same part, sent again.
+    begin_part(&store, "u", "again").await.expect("begun");
+    store.receive_part(("u", "again"), chunk(0, 30), at(50), at(1)).await.expect("received");
+}
+
 pub(crate) async fn an_upload_that_is_called_off_or_late_takes_no_more_parts(url: String) {
     let store = open(&url).await;
     create(&store, DEFAULT_TENANT, ("u", 6)).await.expect("made");
@@ -248,6 +284,16 @@ pub(crate) async fn an_upload_that_is_called_off_or_late_takes_no_more_parts(url
 
     create(&store, DEFAULT_TENANT, ("v", 6)).await.expect("made");
     add(&store, "v", ("r", 3)).await.expect("added");
+    begin_part(&store, "v", "s").await.expect("begun");
+    // Its time is over before anybody deletes it.
+    store.renew_draft("s", at(200), at(1)).await.expect("put off");
+    for late in [
+        store.receive_part(("v", "s"), chunk(0, 1), at(200), at(100)).await,
+        store.finish_part(("v", "s"), at(200), at(100)).await,
+    ] {
+        assert!(matches!(late, Err(Error::Missing("upload"))), "{late:?}");
+    }
+    assert!(store.delete_draft(DEFAULT_TENANT, "s").await.expect("deleted"));
     assert_eq!(store.expire_uploads(at(99)).await.expect("swept"), 0);
     assert_eq!(store.expire_uploads(at(100)).await.expect("swept"), 2);
     assert!(store.upload_parts("v").await.expect("read").is_empty());

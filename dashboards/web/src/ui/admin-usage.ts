@@ -3,7 +3,7 @@
 import { ChartColumn } from "lucide";
 
 import { type UsageKey, type UsageSeries, USAGE_KEYS, dayName } from "../core/usage-days";
-import { PAGES_AT_ONCE, UsageReading, isReadingDue } from "../core/usage-reading";
+import { type UsageReading, UsageReadings } from "../core/usage-reading";
 import { usage } from "../net/people";
 import { t, time } from "../text";
 import { type AdminSection, labelled, words } from "./admin-parts";
@@ -38,7 +38,7 @@ export class UsageSection implements AdminSection {
   private readonly more = make("button", { type: "button" });
   private readonly older = make("button", { type: "button" }, t.admin.readOlder);
   private readonly note = make("p", { class: "quiet", role: "status" });
-  private reading: UsageReading | undefined;
+  private readonly readings = new UsageReadings(usage, Date.now, (reading) => this.draw(reading));
   private shown: UsageReading | undefined;
   private rowsMax = ROWS_STEP;
   /** How far what is shown reaches. */
@@ -48,7 +48,7 @@ export class UsageSection implements AdminSection {
     this.span.addEventListener("change", () => this.act(this.refresh()));
     this.by.addEventListener("change", () => this.drawRows(ROWS_STEP));
     this.more.addEventListener("click", () => this.drawRows(this.rowsMax + ROWS_STEP));
-    this.older.addEventListener("click", () => this.act(this.readOlder()));
+    this.older.addEventListener("click", () => this.act(this.readings.readOlder()));
     const choices = make("div", { class: "bar" }, labelled(t.admin.by, this.by), labelled(t.admin.over, this.span));
     const ways = make("div", { class: "bar" }, this.more, this.older);
     this.host = make("div", {}, choices, this.rows.host, this.none, ways, this.note);
@@ -56,26 +56,7 @@ export class UsageSection implements AdminSection {
   }
 
   async refresh(): Promise<void> {
-    const span = Number(this.span.value);
-    const last = this.reading;
-    if (!isReadingDue(last, span, Date.now())) return;
-    this.reading = new UsageReading(usage, span, Date.now());
-    // Older days that somebody asked for are not taken away again.
-    await this.readOn(this.reading, last?.span === span ? Math.max(PAGES_AT_ONCE, last.pages) : PAGES_AT_ONCE);
-  }
-
-  private async readOlder(): Promise<void> {
-    if (this.reading && !this.reading.isReading) await this.readOn(this.reading, PAGES_AT_ONCE);
-  }
-
-  /** Reads a reading's next pages, unless another has begun meanwhile. */
-  private async readOn(reading: UsageReading, pages: number): Promise<void> {
-    const isWanted = () => this.reading === reading;
-    try {
-      await reading.readOn(pages, isWanted);
-    } finally {
-      if (isWanted() && reading.pages > 0) this.draw(reading);
-    }
+    await this.readings.refresh(Number(this.span.value));
   }
 
   /** What somebody asked for; says why not where that fails. */
@@ -96,7 +77,7 @@ export class UsageSection implements AdminSection {
 
   private draw(reading: UsageReading): void {
     this.shown = reading;
-    this.older.hidden = reading.isWhole;
+    this.older.hidden = !reading.hasMore;
     const at = time(reading.begun);
     if (!reading.isWhole) this.reach = t.admin.usageNotWhole(at, dayName(reading.oldestDay));
     else this.reach = reading.pages > 1 ? t.admin.usageAsOf(at) : "";
