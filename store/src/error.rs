@@ -120,10 +120,17 @@ impl Error {
 
 /// Whether the disk of a folder has no room; `false` where nobody can say.
 fn is_on_full_disk(folder: &Path) -> bool {
-    rustix::fs::statvfs(folder).is_ok_and(|disk| {
-        let free = Bytes(disk.f_bavail.saturating_mul(disk.f_frsize));
-        is_full(free, disk.f_flag.contains(StatVfsMountFlags::RDONLY))
-    })
+    rustix::fs::statvfs(folder)
+        .is_ok_and(|disk| is_full(free_of(&disk), disk.f_flag.contains(StatVfsMountFlags::RDONLY)))
+}
+
+/// The room of a folder's disk, where somebody can say.
+pub(crate) fn free_bytes(folder: &Path) -> Option<Bytes> {
+    rustix::fs::statvfs(folder).ok().map(|disk| free_of(&disk))
+}
+
+fn free_of(disk: &rustix::fs::StatVfs) -> Bytes {
+    Bytes(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
 /// What SQLite's index of its log grows by.

@@ -3,13 +3,17 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use base::{Millis, Nanos, Time};
+use base::{Bytes, Millis, Nanos, Time};
 
 use crate::error::{Error, StoreOutage};
 
 /// How long a disk is told as full after the last write that found no room. A small write often succeeds on a full disk,
 /// in room that the database already has, so one that does says little; and an alert must have the time to see it.
 const FULL_FOR: Millis = Millis(60_000);
+
+/// Room of a disk that is none, and what ends that at once: a disk that was seen without room and has some.
+const NO_ROOM: Bytes = Bytes(1 << 20);
+const ROOM: Bytes = Bytes(4 << 20);
 
 /// When a write was last known to have found no room.
 #[derive(Clone, Copy, Debug, Default)]
@@ -18,17 +22,21 @@ struct LastFull {
     writes: u64,
     /// When there were first so many.
     seen: Time,
+    /// Whether the disk was seen without room since.
+    had_no_room: bool,
 }
 
 impl LastFull {
     /// With what is known now. Only who tries to write has a clock, so the instant is that of the first try since.
-    fn at(self, writes: u64, now: Time) -> Self {
-        if writes == self.writes { self } else { Self { writes, seen: now } }
+    fn at(self, writes: u64, now: Time, free: Option<Bytes>) -> Self {
+        let last = if writes == self.writes { self } else { Self { writes, seen: now, had_no_room: false } };
+        Self { had_no_room: last.had_no_room || free.is_some_and(|free| free < NO_ROOM), ..last }
     }
 
-    /// Whether that is long ago.
-    fn is_over(self, now: Time) -> bool {
-        now.since(self.seen) >= Nanos::from(FULL_FOR)
+    /// Whether that is long ago, or the disk, which was seen without room, has some.
+    fn is_over(self, now: Time, free: Option<Bytes>) -> bool {
+        let has_room = free.is_some_and(|free| free >= ROOM);
+        now.since(self.seen) >= Nanos::from(FULL_FOR) || (self.had_no_room && has_room)
     }
 }
 
@@ -63,7 +71,8 @@ pub struct StoreErrors {
 impl StoreHealth {
     /// What is wrong now. Any call that is answered ends [`StoreOutage::Away`]; only
     /// [`Store::try_to_write`](crate::Store::try_to_write) ends the others: many a call that could write has nothing
-    /// to. [`StoreOutage::DiskFull`] ends no earlier than a minute after the last write that found no room.
+    /// to. [`StoreOutage::DiskFull`] ends a minute after the last write that found no room, or once a disk that was seen
+    /// without room has some.
     pub fn outage(&self) -> Option<StoreOutage> {
         if self.is_away.load(Ordering::Relaxed) {
             return Some(StoreOutage::Away);
@@ -125,14 +134,15 @@ impl StoreHealth {
         }
     }
 
-    /// Something was written to try it, at `now`: whether it lasts or not. What had room once may have no more.
-    pub(crate) fn tried_to_write(&self, is_written: bool, now: Time) {
+    /// Something was written to try it, at `now`: whether it lasts or not. What had room once may have no more. `free`:
+    /// the room of its disk, where that is here.
+    pub(crate) fn tried_to_write(&self, is_written: bool, now: Time, free: Option<Bytes>) {
         let writes = self.full_writes.load(Ordering::Relaxed);
         let mut last = self.last_full.lock().unwrap_or_else(PoisonError::into_inner);
-        *last = last.at(writes, now);
+        *last = last.at(writes, now, free);
         if is_written {
             self.is_unwritable.store(false, Ordering::Relaxed);
-            if last.is_over(now) {
+            if last.is_over(now, free) {
                 self.is_full.store(false, Ordering::Relaxed);
             }
         }
@@ -157,7 +167,7 @@ mod tests {
         assert_eq!(health.outage(), Some(StoreOutage::Away));
         health.called(&Err::<(), _>(Error::Missing("tenant")));
         assert_eq!(health.outage(), Some(StoreOutage::Unwritable), "it answered");
-        health.tried_to_write(true, Time(1));
+        health.tried_to_write(true, Time(1), None);
         assert_eq!(health.outage(), None);
         assert_eq!(health.errors(), StoreErrors { away: 1, unwritable: 1, disk_full: 0, failed: 0 });
     }
@@ -174,8 +184,8 @@ mod tests {
             health.called(&Ok(()));
             assert_eq!(health.outage(), Some(outage));
         }
-        health.tried_to_write(false, Time(0));
-        health.tried_to_write(true, Time(60 * SECOND));
+        health.tried_to_write(false, Time(0), None);
+        health.tried_to_write(true, Time(60 * SECOND), None);
         assert_eq!(health.outage(), None);
         assert_eq!(health.errors(), StoreErrors { away: 0, unwritable: 1, disk_full: 2, failed: 0 });
     }
@@ -185,7 +195,7 @@ mod tests {
         let health = StoreHealth::default();
         let full = || health.called(&Err::<(), _>(Error::DiskFull("full".into())));
         let try_at = |second: u64| {
-            health.tried_to_write(true, Time(second * SECOND));
+            health.tried_to_write(true, Time(second * SECOND), None);
             health.outage()
         };
         full();
@@ -201,6 +211,23 @@ mod tests {
         assert_eq!(try_at(1_121), None);
         full();
         assert_eq!(try_at(2_000), Some(StoreOutage::DiskFull), "it is full again");
+    }
+
+    #[test]
+    fn a_disk_that_was_seen_without_room_is_full_until_it_has_some() {
+        let health = StoreHealth::default();
+        let full = || health.called(&Err::<(), _>(Error::DiskFull("full".into())));
+        let try_with = |free: u64| {
+            health.tried_to_write(true, Time(0), Some(Bytes(free)));
+            health.outage()
+        };
+        full();
+        assert_eq!(try_with(1 << 40), Some(StoreOutage::DiskFull), "a limit of another kind");
+        assert_eq!(try_with(4_096), Some(StoreOutage::DiskFull));
+        assert_eq!(try_with(2 << 20), Some(StoreOutage::DiskFull), "too little");
+        assert_eq!(try_with(4 << 20), None);
+        full();
+        assert_eq!(try_with(1 << 40), Some(StoreOutage::DiskFull), "it was not seen without room since");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use sqlx::any::{Any, AnyArguments, AnyPoolOptions};
 use sqlx::query::Query;
 use sqlx::{AnyConnection, AnyPool, AssertSqlSafe, Connection, Executor, Transaction};
 
-use crate::error::Error;
+use crate::error::{Error, free_bytes};
 use crate::health::StoreHealth;
 use crate::migrate;
 use crate::time::to_sql;
@@ -245,7 +245,8 @@ impl Store {
             Ok(tx.commit().await?)
         });
         let tried = tried.await;
-        self.health.tried_to_write(tried.is_ok(), now);
+        let folder = self.file.as_deref().and_then(Path::parent);
+        self.health.tried_to_write(tried.is_ok(), now, folder.and_then(free_bytes));
         tried
     }
 

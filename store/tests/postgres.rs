@@ -191,9 +191,8 @@ async fn files_of_one_tenant_do_not_wait_for_those_of_another() {
     store.create_upload(upload("w", zeta), limits, at(1)).await.expect("made");
 
     let sql = "SELECT COUNT(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
-    let waits = async {
-        while sqlx::query_as::<_, (i64,)>(sql).fetch_one(&other).await.expect("looked") != (3,) {}
-    };
+    let waits =
+        async { while sqlx::query_as::<_, (i64,)>(sql).fetch_one(&other).await.expect("looked") != (3,) {} };
     let (part, received, made) = (
         store.receive_part(("u", "p"), chunk(), at(50), at(1)),
         store.receive_chunk("f", chunk(), (at(50), limits), at(1)),

@@ -141,8 +141,7 @@ async fn until_ready(client: &Client, status: u16) -> Value {
             }
         }
     };
-    // A disk is told as full for a minute after the last write that found no room.
-    tokio::time::timeout(std::time::Duration::from_secs(180), wait).await.expect("readiness")
+    seen_in_time("readiness", wait).await
 }
 
 /// Rows that a tenant's usage has, by route.
