@@ -5,10 +5,13 @@
 //! change nothing (`user`, a penalty of 0) are accepted. Must not know sockets.
 
 mod adjustments;
+mod answer_copy;
+mod background_events;
 pub(crate) mod chat;
 mod chunks;
 mod completion;
 mod constrained;
+mod item_events;
 mod logprobs;
 mod loop_names;
 mod neutral;
@@ -29,6 +32,7 @@ mod truncation;
 use std::sync::Arc;
 
 use base::{Millis, ServiceClass};
+pub use background_events::BackgroundEvents;
 pub use chat::{ChatRequest, Message};
 pub use chunks::{Chunker, Look, UsageChunks};
 pub use completion::{CompletionPrompt, CompletionRequest};
@@ -37,7 +41,7 @@ pub(crate) use neutral::{BodyKind, neutral_fields};
 pub use prompt_reply::{PromptFields, PromptReply};
 pub(crate) use reply::verdict;
 pub use reply::{Api, ChatChoice, CompletionChoice, Envelope, ModelList, ModelObject, Reply};
-pub use response_events::{BackgroundEvents, ResponseEvents};
+pub use response_events::ResponseEvents;
 pub use response_reply::{ResponseEnvelope, ResponseReply};
 pub(crate) use response_request::all_said;
 pub use response_request::{PREVIOUS, PreviousResponse, ResponseEcho, ResponseRequest};
