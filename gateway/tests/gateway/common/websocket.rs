@@ -59,27 +59,14 @@ impl Socket {
 
     /// Sends a frame; `first`: its first byte.
     pub async fn send_part(&mut self, first: u8, payload: &[u8]) {
-        self.send_head(first, payload.len() as u64).await;
-        self.send_bytes(payload).await;
+        // At once: who is refused by the head is not read further.
+        let frame = [head(first, payload.len() as u64), payload.to_vec()].concat();
+        self.send_bytes(&frame).await;
     }
 
     /// Sends the head of a frame that is to have so many bytes.
     pub async fn send_head(&mut self, first: u8, length: u64) {
-        let mut head = vec![first];
-        match length {
-            ..126 => head.push(0x80 | length as u8),
-            126..65_536 => {
-                head.push(0x80 | 126);
-                head.extend((length as u16).to_be_bytes());
-            }
-            _ => {
-                head.push(0x80 | 127);
-                head.extend(length.to_be_bytes());
-            }
-        }
-        // A mask that changes nothing.
-        head.extend([0; 4]);
-        self.stream.write_all(&head).await.expect("the server reads");
+        self.send_bytes(&head(first, length)).await;
     }
 
     /// Sends bytes of a frame whose head was sent.
@@ -124,6 +111,25 @@ impl Socket {
             (kind, payload) => panic!("a frame of kind {kind}: {}", String::from_utf8_lossy(&payload)),
         }
     }
+}
+
+/// The head of a frame of this length.
+fn head(first: u8, length: u64) -> Vec<u8> {
+    let mut head = vec![first];
+    match length {
+        ..126 => head.push(0x80 | length as u8),
+        126..65_536 => {
+            head.push(0x80 | 126);
+            head.extend((length as u16).to_be_bytes());
+        }
+        _ => {
+            head.push(0x80 | 127);
+            head.extend(length.to_be_bytes());
+        }
+    }
+    // A mask that changes nothing.
+    head.extend([0; 4]);
+    head
 }
 
 /// Bytes of a frame's head and of what it says, once they are known.
