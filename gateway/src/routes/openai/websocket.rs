@@ -134,7 +134,7 @@ impl ResponseConnection {
                 return Err(Some(closed(CloseCode::Away, "the server shuts down")));
             }
             let message = tokio::time::timeout(LOOK, self.messages.next(&self.app)).await;
-            self.hear(message).await?;
+            self.listen(message).await?;
         }
     }
 
@@ -167,7 +167,7 @@ impl ResponseConnection {
     }
 
     /// Takes what the client says, or looks after one that says nothing for a while.
-    async fn hear(
+    async fn listen(
         &mut self,
         message: Result<Option<Result<SocketMessage, CloseReason>>, Elapsed>,
     ) -> Result<(), Over> {
@@ -337,7 +337,7 @@ impl ResponseConnection {
                     self.end_when_slow()?;
                 }
                 message = tokio::time::timeout(LOOK, self.messages.next(&self.app)) => {
-                    self.hear(message).await?;
+                    self.listen(message).await?;
                 }
             }
         }

@@ -19,18 +19,18 @@ pub(super) struct AnswerCopy {
 
 impl AnswerCopy {
     /// What of a text is new.
-    pub(super) fn news(&self, text: &str) -> String {
+    pub(super) fn added(&self, text: &str) -> String {
         text.get(self.bytes..).unwrap_or_default().to_owned()
     }
 
     /// Takes in what is new; `is_whole`: nothing comes behind it.
-    pub(super) fn take(&mut self, envelope: &ResponseEnvelope, news: &str, is_whole: bool) {
-        self.bytes += news.len();
+    pub(super) fn take(&mut self, envelope: &ResponseEnvelope, added: &str, is_whole: bool) {
+        self.bytes += added.len();
         match envelope.tools() {
-            None => self.read.content.push_str(news),
+            None => self.read.content.push_str(added),
             Some(tools) => {
-                self.text.push_str(news);
-                if is_whole || !news.is_empty() {
+                self.text.push_str(added);
+                if is_whole || !added.is_empty() {
                     self.read = tools.read(&self.text, is_whole);
                 }
             }

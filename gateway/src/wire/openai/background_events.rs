@@ -46,17 +46,17 @@ impl BackgroundEvents {
     /// nothing. Its end is told as it is kept ([`Self::end`]).
     pub fn look(&mut self, envelope: &ResponseEnvelope, relquery: &RelQueryState) -> (String, bool) {
         let mut out = self.begun();
-        let (is_waiting, is_over, news) = {
+        let (is_waiting, is_over, added) = {
             let state = relquery.read();
             let Some(row) = state.rows.first() else { return (out, state.is_over()) };
             let is_waiting = row.start.is_none() && row.pieces == 0 && row.state == RowProgress::Pending;
-            (is_waiting, state.is_over(), self.answer.news(&row.text))
+            (is_waiting, state.is_over(), self.answer.added(&row.text))
         };
         if is_waiting {
             return (out, is_over);
         }
         self.go_on(&mut out);
-        self.answer.take(envelope, &news, false);
+        self.answer.take(envelope, &added, false);
         let Self { items, answer, .. } = self;
         let answer = answer.read();
         let parts = AnswerPart::all(answer, false);

@@ -19,14 +19,14 @@ pub struct ResponseEvents {
     /// Tokens whose log probabilities were copied.
     copied: usize,
     /// Those that are not told yet.
-    untold: Vec<TokenLogprob>,
+    pending: Vec<TokenLogprob>,
 }
 
 impl ResponseEvents {
     /// For one request.
     pub fn new(envelope: ResponseEnvelope) -> Self {
         let (items, answer) = Default::default();
-        Self { envelope, items, answer, copied: 0, untold: Vec::new() }
+        Self { envelope, items, answer, copied: 0, pending: Vec::new() }
     }
 
     /// Where the response is to be kept and is over, its identity and what is to be kept of its reply.
@@ -51,15 +51,15 @@ impl ResponseEvents {
             self.items.event(&mut out, "response.created", || begun.clone());
             self.items.event(&mut out, "response.in_progress", || begun);
         }
-        let (verdict, news, whole) = {
+        let (verdict, added, whole) = {
             let state = relquery.read();
             let row = state.rows.first();
-            let news = row.map_or_else(String::new, |row| self.answer.news(&row.text));
+            let added = row.map_or_else(String::new, |row| self.answer.added(&row.text));
             if let Some(tokens) = row.and_then(|row| row.logprobs.get(self.copied..)) {
                 self.copied += tokens.len();
-                self.untold.extend_from_slice(tokens);
+                self.pending.extend_from_slice(tokens);
             }
-            (verdict(&state), news, whole(&state))
+            (verdict(&state), added, whole(&state))
         };
         // A reply repeats its request: it is made once, at the end.
         let reply = match (verdict, whole) {
@@ -68,7 +68,7 @@ impl ResponseEvents {
             (Ok(()), None) => Ok(None),
         };
         let status = reply.as_ref().ok().and_then(Option::as_ref).map(|reply| reply.status);
-        self.answer.take(&self.envelope, &news, status.is_some());
+        self.answer.take(&self.envelope, &added, status.is_some());
         self.tell(&mut out, relquery, status);
         match reply {
             Err(error) => {
@@ -86,7 +86,7 @@ impl ResponseEvents {
 
     /// What is new of the answer; `status`: how it ended, where it has.
     fn tell(&mut self, out: &mut String, relquery: &RelQueryState, status: Option<&'static str>) {
-        let Self { envelope, items, answer, untold, .. } = self;
+        let Self { envelope, items, answer, pending, .. } = self;
         let answer = answer.read();
         let parts = AnswerPart::all(answer, status.is_some());
         let last = parts.len().saturating_sub(1);
@@ -100,7 +100,7 @@ impl ResponseEvents {
             let item = ItemName { id: &id, is_message: part.is_text() };
             items.open(out, item, || json!(envelope.item("in_progress", part, Vec::new())));
             if !added.is_empty() {
-                let told = if part.is_text() { logprobs(&std::mem::take(untold)) } else { Vec::new() };
+                let told = if part.is_text() { logprobs(&std::mem::take(pending)) } else { Vec::new() };
                 items.delta(out, item, (added, || json!(told)));
             }
             if let Some(status) = status {
