@@ -31,8 +31,8 @@ mod truncation;
 
 use std::sync::Arc;
 
-use base::{Millis, ServiceClass};
 pub use background_events::BackgroundEvents;
+use base::{Millis, ServiceClass};
 pub use chat::{ChatRequest, Message};
 pub use chunks::{Chunker, Look, UsageChunks};
 pub use completion::{CompletionPrompt, CompletionRequest};
