@@ -61,8 +61,13 @@ pub async fn read_of_anybody(headers: &HeaderMap, payload: Payload, app: &App) -
 
 /// Keeps a request that came as a message, within what all bodies together may have.
 pub(crate) fn hold(bytes: &[u8], app: &App) -> Result<Bytes, RequestError> {
-    let mut body = app.bodies.body(app.config.limits.bodies_bytes_max.0);
+    let mut body = begin(app);
     if body.extend(bytes) { Ok(body.into_bytes()) } else { Err(no_room(body.max())) }
+}
+
+/// A request that comes in pieces of a message.
+pub(crate) fn begin(app: &App) -> HeldBody {
+    app.bodies.body(app.config.limits.bodies_bytes_max.0)
 }
 
 async fn read_at_most(
@@ -80,7 +85,7 @@ async fn read_at_most(
         return Err(too_large().into());
     }
     let patience = Duration::from_millis(app.config.server.body_ms_max.0);
-    let body = app.bodies.body(app.config.limits.bodies_bytes_max.0);
+    let body = begin(app);
     match tokio::time::timeout(patience, collect(payload, limit, body, timely)).await {
         Err(_) => Err(ApiError::BodyTimeout),
         Ok(Ok(Some(bytes))) => Ok(bytes),
@@ -89,7 +94,7 @@ async fn read_at_most(
     }
 }
 
-fn no_room(max: u64) -> RequestError {
+pub(crate) fn no_room(max: u64) -> RequestError {
     RequestError::Busy {
         what: "bytes of request bodies at once",
         limit: format!("{max} (limits.bodies_bytes_max)"),

@@ -23,15 +23,51 @@ impl BodyBudget {
         HeldBody { bytes: Vec::new(), held: 0, max, budget: Arc::clone(self) }
     }
 
+    /// What is held outside of bodies, nothing yet.
+    pub(crate) fn charge(self: &Arc<Self>) -> BodyCharge {
+        BodyCharge { held: 0, budget: Arc::clone(self) }
+    }
+
     fn take(&self, more: u64, max: u64) -> bool {
         let fits = |held: u64| held.checked_add(more).filter(|all| *all <= max);
         self.held.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_ok()
     }
 }
 
+/// Bytes that count among those of bodies and are held elsewhere: of what is no body yet.
+#[derive(Debug)]
+pub(crate) struct BodyCharge {
+    held: u64,
+    budget: Arc<BodyBudget>,
+}
+
+impl BodyCharge {
+    /// Counts more, while all bodies together have at most `max`; false where there is no room.
+    pub(crate) fn take(&mut self, more: u64, max: u64) -> bool {
+        let fits = self.budget.take(more, max);
+        if fits {
+            self.held += more;
+        }
+        fits
+    }
+
+    /// Counts at most so many from now on.
+    pub(crate) fn shrink_to(&mut self, bytes: u64) {
+        let less = self.held.saturating_sub(bytes);
+        self.held -= less;
+        self.budget.held.fetch_sub(less, Ordering::AcqRel);
+    }
+}
+
+impl Drop for BodyCharge {
+    fn drop(&mut self) {
+        self.shrink_to(0);
+    }
+}
+
 /// A body as it arrives. It counts until the last copy of its bytes is gone.
 #[derive(Debug)]
-pub(super) struct HeldBody {
+pub(crate) struct HeldBody {
     bytes: Vec<u8>,
     /// What it counts for: its room, not its length.
     held: u64,
@@ -47,12 +83,12 @@ impl HeldBody {
     }
 
     /// Bytes that all bodies may have.
-    pub(super) fn max(&self) -> u64 {
+    pub(crate) fn max(&self) -> u64 {
         self.max
     }
 
     /// Takes in what has arrived; false where there is no room.
-    pub(super) fn extend(&mut self, chunk: &[u8]) -> bool {
+    pub(crate) fn extend(&mut self, chunk: &[u8]) -> bool {
         let len = self.bytes.len() + chunk.len();
         if len > self.bytes.capacity() {
             // Half as much again, so that a long body is not copied for each of its chunks.
@@ -69,7 +105,7 @@ impl HeldBody {
     }
 
     /// The whole.
-    pub(super) fn into_bytes(self) -> Bytes {
+    pub(crate) fn into_bytes(self) -> Bytes {
         Bytes::from_owner(self)
     }
 }
@@ -106,6 +142,20 @@ mod tests {
         drop(bytes);
         assert!((600..=1_000).contains(&budget.held()));
         drop(copy);
+        assert_eq!(budget.held(), 0);
+    }
+
+    #[test]
+    fn what_is_no_body_yet_counts_too() {
+        let budget = Arc::<BodyBudget>::default();
+        let mut charge = budget.charge();
+        assert!(charge.take(400, 1_000) && charge.take(200, 1_000) && !charge.take(500, 1_000));
+        assert!(!budget.body(1_000).extend(&[1; 500]), "a body has the room that is left");
+        charge.shrink_to(700);
+        assert_eq!(budget.held(), 600, "it does not grow");
+        charge.shrink_to(100);
+        assert_eq!(budget.held(), 100);
+        drop(charge);
         assert_eq!(budget.held(), 0);
     }
 }

@@ -4,7 +4,11 @@
 //! are those of the whole request, because this API has none per prompt.
 
 mod background;
+mod frame_meter;
+mod last_responses;
+mod response_create;
 pub mod responses;
+mod socket_messages;
 pub(super) mod stream;
 pub mod websocket;
 

@@ -5,10 +5,13 @@
 //! change nothing (`user`, a penalty of 0) are accepted. Must not know sockets.
 
 mod adjustments;
+mod answer_copy;
+mod background_events;
 pub(crate) mod chat;
 mod chunks;
 mod completion;
 mod constrained;
+mod item_events;
 mod logprobs;
 mod loop_names;
 mod neutral;
@@ -28,6 +31,7 @@ mod truncation;
 
 use std::sync::Arc;
 
+pub use background_events::BackgroundEvents;
 use base::{Millis, ServiceClass};
 pub use chat::{ChatRequest, Message};
 pub use chunks::{Chunker, Look, UsageChunks};
@@ -37,7 +41,7 @@ pub(crate) use neutral::{BodyKind, neutral_fields};
 pub use prompt_reply::{PromptFields, PromptReply};
 pub(crate) use reply::verdict;
 pub use reply::{Api, ChatChoice, CompletionChoice, Envelope, ModelList, ModelObject, Reply};
-pub use response_events::{BackgroundEvents, ResponseEvents};
+pub use response_events::ResponseEvents;
 pub use response_reply::{ResponseEnvelope, ResponseReply};
 pub(crate) use response_request::all_said;
 pub use response_request::{PREVIOUS, PreviousResponse, ResponseEcho, ResponseRequest};

@@ -1,13 +1,15 @@
 //! `/v1/responses` over a WebSocket: the same events as messages, one response after the other on one connection.
 
-use base::Bytes;
+use base::{Bytes, Millis};
+use gateway::config::{AuthMode, UnknownFields};
+use gateway::services::reload::reload;
 use serde_json::{Value, json};
 use serving::config::Secret;
 use store::{DEFAULT_TENANT, KeyScope, NewKey, UnixMillis};
 
 use crate::background::{chatty, serve};
 use crate::common::client::Client;
-use crate::common::websocket::{CLOSE, PING, PONG, Socket};
+use crate::common::websocket::{CLOSE, FINAL, MORE, PING, PONG, Socket, TEXT};
 use crate::common::{config, serve_with};
 
 const PATH: &str = "/v1/responses";
@@ -153,12 +155,44 @@ async fn what_is_asked_for_meanwhile_waits_and_too_much_is_refused() {
     socket.ask(&ask("say 0")).await;
     while socket.message().await["type"] != "response.in_progress" {}
     for number in 1..=9 {
-        socket.ask(&ask(&format!("say {number}"))).await;
+        let mut body = ask(&format!("say {number}"));
+        body["stream_id"] = format!("s{number}").into();
+        socket.ask(&body).await;
     }
     let error = socket.message().await;
     assert_eq!((&error["type"], &error["status"]), (&json!("error"), &json!(429)), "{error}");
+    assert_eq!(error["stream_id"], "s9");
     server.gate.release();
     for number in 0..=8 {
+        assert_eq!(text(&response(&mut socket).await), number.to_string());
+    }
+    drop(socket);
+    server.until_free().await;
+}
+
+#[actix_web::test]
+async fn what_waits_has_together_no_more_than_one_message_may_have() {
+    let mut config = config();
+    config.limits.body_bytes_max = Bytes(1_000);
+    let server = serve_with(config, chatty()).await;
+    let mut socket = Socket::open(&server.client, PATH).await;
+    server.gate.shut();
+    socket.ask(&ask("say 0")).await;
+    while socket.message().await["type"] != "response.in_progress" {}
+    let bodies = &server.running.app.bodies;
+    assert_eq!(bodies.held(), 0, "what runs has no room of those that wait");
+    let mut long = ask("say 1");
+    long["metadata"] = json!({"k": "x".repeat(500)});
+    long["stream_id"] = "a".into();
+    socket.ask(&long).await;
+    long["stream_id"] = "b".into();
+    let error = refused(&mut socket, &long).await;
+    assert_eq!((&error["status"], &error["stream_id"]), (&json!(429), &json!("b")), "{error}");
+    let message = error["error"]["message"].as_str().unwrap();
+    assert!(message.contains("1000 (limits.body_bytes_max)"), "{message}");
+    socket.ask(&ask("say 2")).await;
+    server.gate.release();
+    for number in 0..=2 {
         assert_eq!(text(&response(&mut socket).await), number.to_string());
     }
     drop(socket);
@@ -191,6 +225,156 @@ async fn a_message_that_is_too_long_or_no_text_closes_the_connection() {
     let mut socket = Socket::open(&server.client, PATH).await;
     socket.send(2, b"{}").await;
     assert_eq!(socket.closed().await, 1_003);
+    // By its head, whatever comes of it; and all parts together.
+    for length in [1_001, 1 << 40] {
+        let mut socket = Socket::open(&server.client, PATH).await;
+        socket.send_head(FINAL | TEXT, length).await;
+        assert_eq!(socket.closed().await, 1_009, "{length} bytes");
+    }
+    let mut socket = Socket::open(&server.client, PATH).await;
+    socket.send_part(TEXT, &[b'x'; 600]).await;
+    socket.send_head(MORE, 401).await;
+    assert_eq!(socket.closed().await, 1_009);
+    let mut socket = Socket::open(&server.client, PATH).await;
+    socket.send_head(FINAL | PING, 1 << 20).await;
+    assert_eq!(socket.closed().await, 1_002);
+    for parts in [vec![&b"\xff"[..]], vec![&b"a"[..], b"\xff"]] {
+        let mut socket = Socket::open(&server.client, PATH).await;
+        for (place, part) in parts.iter().enumerate() {
+            let last = if place + 1 == parts.len() { FINAL } else { 0 };
+            socket.send_part(last | if place == 0 { TEXT } else { MORE }, part).await;
+        }
+        assert_eq!(socket.closed().await, 1_007, "{parts:?}");
+    }
+    let bodies = &server.running.app.bodies;
+    server.until("nothing is held of them", |_| bodies.held() == 0).await;
+}
+
+#[actix_web::test]
+async fn a_message_may_come_in_parts_whose_bytes_count_before_it_is_whole() {
+    let server = serve().await;
+    let bodies = &server.running.app.bodies;
+    let mut socket = Socket::open(&server.client, PATH).await;
+    let message = ask("say one").to_string();
+    let (first, rest) = message.as_bytes().split_at(20);
+    socket.send_part(TEXT, first).await;
+    socket.send(PING, b"x").await;
+    assert_eq!(socket.frame().await, (PONG, b"x".to_vec()), "a ping may come between them");
+    assert!(bodies.held() >= 20, "{} bytes", bodies.held());
+    socket.send_part(MORE, b"").await;
+    socket.send_part(MORE, &rest[..5]).await;
+    socket.send_head(FINAL | MORE, rest.len() as u64 - 5).await;
+    server.until("its last part has begun", |_| bodies.held() > 30).await;
+    socket.send_bytes(&rest[5..]).await;
+    assert_eq!(text(&response(&mut socket).await), "one");
+    assert_eq!(bodies.held(), 0);
+    // Where there is no room for it the connection ends, and others go on.
+    let mut config = config();
+    config.limits.bodies_bytes_max = Bytes(1_000);
+    config.limits.body_bytes_max = Bytes(1_000);
+    let server = serve_with(config, chatty()).await;
+    let mut first = Socket::open(&server.client, PATH).await;
+    first.send_part(TEXT, &[b'x'; 600]).await;
+    server.until("it is held", |server| server.running.app.bodies.held() >= 600).await;
+    let mut second = Socket::open(&server.client, PATH).await;
+    second.send_part(TEXT, &[b'x'; 600]).await;
+    assert_eq!(second.closed().await, 1_013);
+    drop(first);
+    server.until("nothing is held", |server| server.running.app.bodies.held() == 0).await;
+}
+
+#[actix_web::test]
+async fn a_message_has_as_long_to_arrive_as_a_body() {
+    let mut config = config();
+    config.server.body_ms_max = Millis(50);
+    let server = serve_with(config, chatty()).await;
+    let mut socket = Socket::open(&server.client, PATH).await;
+    socket.send_head(FINAL | TEXT, 100).await;
+    assert_eq!(socket.closed().await, 1_008);
+    let mut socket = Socket::open(&server.client, PATH).await;
+    socket.send_part(TEXT, b"{").await;
+    assert_eq!(socket.closed().await, 1_008);
+}
+
+#[actix_web::test]
+async fn each_stream_goes_on_from_its_last_response_and_from_anothers() {
+    let server = serve().await;
+    let mut socket = Socket::open(&server.client, PATH).await;
+    let of = |mut body: Value, stream: &str| {
+        body["stream_id"] = stream.into();
+        body["store"] = false.into();
+        body
+    };
+    let mut last = Vec::new();
+    for stream in ["a", "b"] {
+        socket.ask(&of(ask("say one"), stream)).await;
+        last.push(response(&mut socket).await);
+    }
+    // Another's is there afterwards, too.
+    for (stream, from) in [("c", &last[0]), ("a", &last[0]), ("b", &last[1])] {
+        socket.ask(&of(going_on("say two", from), stream)).await;
+        let next = response(&mut socket).await;
+        assert_eq!((text(&next), &next["previous_response_id"]), ("two", &from["id"]));
+    }
+    assert_eq!(refused(&mut socket, &of(going_on("and?", &last[0]), "a")).await["status"], 404);
+    drop(socket);
+    server.until_free().await;
+}
+
+#[actix_web::test]
+async fn a_key_that_is_revoked_ends_its_connections() {
+    let mut config = config();
+    config.auth.remember_ms = Millis(0);
+    let server = serve_with(config, chatty()).await;
+    let store = &server.running.app.runtime.store;
+    let scope = KeyScope::ALL;
+    let new = NewKey { tenant: DEFAULT_TENANT, name: "short", expires: None, is_operator: false, scope };
+    let made = store.create_key(new, UnixMillis(1)).await.unwrap();
+    let client = server.client.with_key(&made.plaintext);
+    let mut socket = Socket::open(&client, PATH).await;
+    socket.ask(&ask("say one")).await;
+    assert_eq!(text(&response(&mut socket).await), "one");
+    assert!(store.revoke_key(made.info.id, UnixMillis(2)).await.unwrap());
+    // Whatever is asked for.
+    let error = refused(&mut socket, &json!({"type": "other", "stream_id": "a"})).await;
+    assert_eq!((&error["status"], &error["stream_id"]), (&json!(401), &json!("a")), "{error}");
+    assert_eq!(socket.closed().await, 1_008);
+    let mut other = Socket::open(&server.client, PATH).await;
+    other.ask(&ask("say two")).await;
+    assert_eq!(text(&response(&mut other).await), "two");
+    drop(other);
+    server.until_free().await;
+}
+
+#[actix_web::test]
+async fn a_page_of_another_origin_opens_no_connection_where_there_are_no_keys() {
+    let mut config = config();
+    config.auth.mode = AuthMode::None;
+    let server = serve_with(config, chatty()).await;
+    let client = Client { key: None, ..server.client.clone() };
+    let request = String::from_utf8(Socket::request(&client, PATH)).unwrap();
+    let head = format!("Host: {}\r\nOrigin: http://pages.example", client.address);
+    let reply = client.raw(request.replace("Host: test", &head).as_bytes()).await;
+    assert_eq!((reply.status, &reply.json()["error"]["code"]), (403, &json!("foreign_origin")));
+}
+
+#[actix_web::test]
+async fn another_configuration_is_seen_by_what_is_asked_for_next_on_an_open_connection() {
+    let asked = config();
+    let server = serve_with(asked.clone(), chatty()).await;
+    let mut socket = Socket::open(&server.client, PATH).await;
+    let mut body = ask("say one");
+    body["no_field_of_ours"] = 1.into();
+    socket.ask(&body).await;
+    assert_eq!(text(&response(&mut socket).await), "one");
+    let mut found = asked.clone();
+    found.openai.unknown_fields = UnknownFields::Refuse;
+    found.limits.body_bytes_max = Bytes(1_000);
+    assert!(reload(&server.running.current, &asked, Ok::<_, String>(found)).await.is_some());
+    let error = refused(&mut socket, &body).await;
+    assert_eq!((&error["status"], &error["error"]["param"]), (&json!(400), &json!("no_field_of_ours")));
+    socket.send_head(FINAL | TEXT, 1_001).await;
+    assert_eq!(socket.closed().await, 1_009);
 }
 
 #[actix_web::test]

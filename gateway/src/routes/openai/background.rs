@@ -15,10 +15,14 @@ use serde_json::Value;
 use serving::error::RequestError;
 use tokio::sync::watch;
 
-use crate::services::responses::background::{self, LOOK};
+use crate::services::responses::background;
 use crate::services::responses::running::RunningResponse;
 use crate::state::App;
 use crate::wire::openai::BackgroundEvents;
+
+/// Time between two looks for the end of a response that does not run here: less than connections have when the server
+/// ends.
+const LOOK: Duration = Duration::from_secs(1);
 
 struct BackgroundReader {
     app: Data<App>,
@@ -27,6 +31,8 @@ struct BackgroundReader {
     events: BackgroundEvents,
     /// While it runs here.
     running: Option<(RunningResponse, watch::Receiver<u64>)>,
+    /// Its last reply, once it is over and while that is told.
+    reply: Option<Value>,
     /// Whether all was told.
     is_over: bool,
 }
@@ -40,7 +46,7 @@ pub(super) fn events_of(
 ) -> impl Stream<Item = Result<Bytes, Infallible>> {
     let id = first_reply["id"].as_str().unwrap_or_default().to_owned();
     let events = BackgroundEvents::new(first_reply, after);
-    let reader = BackgroundReader { app, tenant, id, events, running: None, is_over: false };
+    let reader = BackgroundReader { app, tenant, id, events, running: None, reply: None, is_over: false };
     futures_util::stream::unfold(reader, |mut reader| async move {
         let events = reader.next().await?;
         Some((Ok(Bytes::from(events)), reader))
@@ -50,17 +56,28 @@ pub(super) fn events_of(
 impl BackgroundReader {
     async fn next(&mut self) -> Option<String> {
         while !self.is_over {
+            if let Some(reply) = &self.reply {
+                let (events, is_all) = self.events.end(reply);
+                self.is_over = is_all;
+                // Nothing, where the reader has the last event.
+                return Some(events).filter(|events| !events.is_empty());
+            }
             let (events, may_be_over) = self.look();
             if !events.is_empty() {
                 return Some(events);
             }
-            if may_be_over && let Some(end) = self.end().await {
-                self.is_over = true;
-                // Nothing, where the reader has the last event.
-                return Some(end).filter(|end| !end.is_empty());
-            }
-            if !self.has_changed().await {
-                return Some(": waiting\n\n".into());
+            let end = if may_be_over { self.find_end().await } else { None };
+            match end {
+                Some(Ok(reply)) => self.reply = Some(reply),
+                Some(Err(why)) => {
+                    self.is_over = true;
+                    return Some(self.events.error(&why));
+                }
+                None => {
+                    if !self.has_changed().await {
+                        return Some(": waiting\n\n".into());
+                    }
+                }
             }
         }
         None
@@ -73,8 +90,7 @@ impl BackgroundReader {
         }
         let Some((response, version)) = &mut self.running else { return (self.events.begun(), true) };
         version.mark_unchanged();
-        let state = response.relquery.read();
-        (self.events.look(&response.envelope, &state), state.is_over())
+        self.events.look(&response.envelope, &response.relquery)
     }
 
     /// Finds what runs here of it: it may have left, or have been taken up anew.
@@ -86,22 +102,21 @@ impl BackgroundReader {
         let is_known = |(known, _): &(RunningResponse, _)| Arc::ptr_eq(&known.relquery, &found.relquery);
         if !self.running.as_ref().is_some_and(is_known) {
             let version = found.relquery.follow();
+            self.events.run_anew();
             self.running = Some((found, version));
         }
     }
 
     /// The end, once it stands in the ticket; or why none is told here.
-    async fn end(&mut self) -> Option<String> {
-        let why = match background::last_reply(&self.app, self.tenant, &self.id).await {
-            Ok(Some(reply)) => return Some(self.events.end(&reply)),
+    async fn find_end(&self) -> Option<Result<Value, RequestError>> {
+        match background::last_reply(&self.app, self.tenant, &self.id).await {
             // A server that shuts down has not ended it: it is told at the next one.
             Ok(None) | Err(RequestError::NoDatabase(_)) if self.app.runtime.is_draining() => {
-                RequestError::ShuttingDown
+                Some(Err(RequestError::ShuttingDown))
             }
-            Ok(None) | Err(RequestError::NoDatabase(_)) => return None,
-            Err(error) => error,
-        };
-        Some(self.events.error(&why))
+            Err(RequestError::NoDatabase(_)) => None,
+            found => found.transpose(),
+        }
     }
 
     /// Waits for news; `false`: there is none for a while, or none that is heard of here.

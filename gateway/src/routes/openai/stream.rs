@@ -56,7 +56,7 @@ impl Talk {
                 };
                 (events(&look), look.end.is_some())
             }
-            Self::Events(response, _) => response.look(&relquery.read()),
+            Self::Events(response, _) => response.look(relquery),
             Self::Messages(message) => message.look(&relquery.read()),
         }
     }
@@ -64,7 +64,7 @@ impl Talk {
     /// Keeps what is over and to be kept, before its end is told.
     async fn keep(&mut self, app: &App, relquery: &RelQueryState) {
         let Self::Events(response, said) = self else { return };
-        let to_keep = response.to_keep(&relquery.read());
+        let to_keep = response.to_keep(relquery);
         if let Some((id, reply)) = to_keep {
             response.kept(responses::keep(app, relquery.tenant, (&id, &reply), said).await);
         }

@@ -1,37 +1,41 @@
 //! `/v1/responses` over a WebSocket, as OpenAI has it: a message asks for a response, whose events are messages back.
 //!
-//! What is asked for on one connection is answered one after the other. A connection knows its last response, kept or
-//! not, so that the next goes on from it. Each counts as a POST of its tenant's, and the key is looked at anew. The work
+//! What is asked for on one connection is answered one after the other. A connection knows its last responses, kept or
+//! not, so that the next goes on from one. Each counts as a POST of its tenant's, and the key is looked at anew. The work
 //! ends with the connection.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::time::Duration;
 
+use actix_web::http::StatusCode;
 use actix_web::http::header::UPGRADE;
 use actix_web::web::{self, Bytes, Data, Payload};
 use actix_web::{HttpRequest, HttpResponse, ResponseError as _};
-use actix_ws::{
-    AggregatedMessage, AggregatedMessageStream, CloseCode, CloseReason, Closed, ProtocolError, Session,
-};
+use actix_ws::{CloseCode, CloseReason, Closed, Session};
 use base::{Millis, Nanos, TenantId, Time};
 use futures_util::StreamExt as _;
 use futures_util::stream::LocalBoxStream;
 use serde_json::{Value, json};
+use serving::caller::Caller;
 use serving::error::{RequestError, internal};
 use serving::traces::Origin;
 use store::StoredResponse;
+use tokio::time::error::Elapsed;
 
+use super::last_responses::LastResponses;
+use super::response_create::{ResponseCreate, stream_id_of};
+use super::socket_messages::{self, SocketMessage, SocketMessages, closed};
 use super::{begin, of_client, stream};
 use crate::auth::{self, Scoped, scope};
 use crate::body;
 use crate::error::{ApiError, ErrorBody};
-use crate::json::{JsonFields, object};
+use crate::json::JsonFields;
 use crate::routes::lower;
 use crate::services::prepare::RequestContext;
 use crate::services::{openai, responses};
-use crate::state::App;
-use crate::wire::openai::{PREVIOUS, PreviousResponse, ResponseEnvelope, ResponseEvents, all_said};
+use crate::state::{App, CurrentApp};
+use crate::wire::openai::{PreviousResponse, ResponseEnvelope, ResponseEvents, all_said};
 
 /// Requests that wait on a connection while another is answered.
 const WAITING_MAX: usize = 8;
@@ -41,8 +45,6 @@ const CONNECTION_MAX: Millis = Millis(3_600_000);
 const LOOK: Duration = Duration::from_secs(1);
 /// So many times `server.keep_alive_ms` without an answer to a ping, and the client is gone.
 const SILENCES_MAX: u64 = 2;
-/// Characters of a `stream_id`.
-const STREAM_ID_CHARACTERS_MAX: usize = 256;
 
 /// Answers conversations over a WebSocket.
 #[utoipa::path(
@@ -54,7 +56,7 @@ const STREAM_ID_CHARACTERS_MAX: usize = 256;
     security(("key" = []))
 )]
 pub async fn connect_responses(
-    app: Data<App>,
+    current: Data<CurrentApp>,
     scoped: Scoped,
     request: HttpRequest,
     payload: Payload,
@@ -64,36 +66,41 @@ pub async fn connect_responses(
     if !upgrade.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket")) {
         return Err(ApiError::invalid("Upgrade", "must be websocket; without one a response is a POST"));
     }
-    let bytes_max = usize::try_from(app.config.limits.body_bytes_max.0).unwrap_or(usize::MAX);
-    let (reply, session, messages) = actix_ws::handle(&request, payload)
-        .map_err(|error| ApiError::invalid("Upgrade", error.to_string()))?;
-    let messages =
-        messages.max_frame_size(bytes_max).aggregate_continuations().max_continuation_size(bytes_max);
+    let (reply, session, messages) = socket_messages::open(&current, &request, payload).await?;
+    let app = Data::from(current.get());
     let begun = app.runtime.shared.clock.now();
     let (waiting, last, pinged) = Default::default();
     let heard = begun;
     let connection =
-        ResponseConnection { app, request, session, messages, waiting, last, begun, heard, pinged };
+        ResponseConnection { app, current, request, session, messages, waiting, last, begun, heard, pinged };
     actix_web::rt::spawn(Origin::carried(connection.run()));
     Ok(reply)
 }
 
 /// A connection.
 struct ResponseConnection {
+    /// The state that what is answered now sees: the one that is current as its turn comes.
     app: Data<App>,
+    current: Data<CurrentApp>,
     /// The request that it began with, for its key and what it says of its client.
     request: HttpRequest,
     session: Session,
-    messages: AggregatedMessageStream,
+    messages: SocketMessages,
     /// What is asked for and not begun.
-    waiting: VecDeque<Bytes>,
-    /// The last response, by its identity.
-    last: Option<(String, StoredResponse)>,
+    waiting: VecDeque<WaitingRequest>,
+    last: LastResponses,
     begun: Time,
     /// When the client was last heard of, or told something.
     heard: Time,
     /// The first ping that was not answered.
     pinged: Option<Time>,
+}
+
+/// A request that waits for its turn.
+struct WaitingRequest {
+    /// Its deadline counts from then.
+    arrival: Time,
+    body: Bytes,
 }
 
 /// Why a connection is over: the client has gone, or is told this.
@@ -103,56 +110,6 @@ type Over = Option<CloseReason>;
 struct StreamedResponse {
     events: LocalBoxStream<'static, Result<Bytes, Infallible>>,
     said: Vec<Value>,
-}
-
-/// What a request says beside the response that it asks for.
-#[derive(Debug, Default, PartialEq)]
-struct ResponseCreate {
-    /// Stands in each of its events.
-    stream_id: Option<String>,
-    previous: Option<String>,
-}
-
-impl ResponseCreate {
-    /// Reads a message; where it is refused, with the `stream_id` of its error.
-    fn read(body: &[u8]) -> Result<Self, (Option<String>, RequestError)> {
-        let mut fields = object(body).map_err(|error| (None, error))?;
-        let stream_id = fields.text("stream_id").filter(|id| is_stream_id(id)).map(str::to_owned);
-        match Self::previous(&mut fields, stream_id.is_some()) {
-            Ok(previous) => Ok(Self { stream_id, previous }),
-            Err(error) => Err((stream_id, error)),
-        }
-    }
-
-    fn previous(fields: &mut JsonFields, has_id: bool) -> Result<Option<String>, RequestError> {
-        if fields.string("type")?.as_deref() != Some("response.create") {
-            return fields.bad("type", "must be response.create");
-        }
-        if fields.take("stream_id").is_some() && !has_id {
-            let reason = format!("must be 1 to {STREAM_ID_CHARACTERS_MAX} letters, digits, `_`, `-` and `.`");
-            return fields.bad("stream_id", reason);
-        }
-        if fields.bool("generate")? == Some(false) {
-            return fields.bad("generate", "must be true: nothing is prepared without an answer");
-        }
-        if fields.bool("background")? == Some(true) {
-            return fields.bad("background", "must be false over a WebSocket: POST what goes on without one");
-        }
-        fields.string(PREVIOUS)
-    }
-
-    /// Leaves the fields of a response that is streamed.
-    fn leave_response(fields: &mut JsonFields) {
-        for field in ["type", "stream_id", "generate"] {
-            fields.take(field);
-        }
-        fields.insert("stream", true.into());
-    }
-}
-
-fn is_stream_id(name: &str) -> bool {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
-    (1..=STREAM_ID_CHARACTERS_MAX).contains(&name.len()) && name.bytes().all(is_plain)
 }
 
 impl ResponseConnection {
@@ -167,18 +124,17 @@ impl ResponseConnection {
     /// Answers until the connection is over.
     async fn talk(&mut self) -> Result<(), Over> {
         loop {
+            self.app = Data::from(self.current.get());
             self.end_when_old().await?;
-            if let Some(body) = self.waiting.pop_front() {
-                self.answer(body).await?;
+            if let Some(request) = self.waiting.pop_front() {
+                self.answer(request).await?;
                 continue;
             }
             if self.app.runtime.is_draining() {
                 return Err(Some(closed(CloseCode::Away, "the server shuts down")));
             }
-            match tokio::time::timeout(LOOK, self.messages.recv()).await {
-                Ok(message) => self.take(message).await?,
-                Err(_) => self.look_after_client().await?,
-            }
+            let message = tokio::time::timeout(LOOK, self.messages.next(&self.app)).await;
+            self.listen(message).await?;
         }
     }
 
@@ -210,44 +166,65 @@ impl ResponseConnection {
         Err(Some(closed(CloseCode::Normal, code)))
     }
 
-    /// Takes what the client says.
-    async fn take(&mut self, message: Option<Result<AggregatedMessage, ProtocolError>>) -> Result<(), Over> {
-        let message = match message {
-            None => return Err(None),
-            Some(Ok(message)) => message,
-            Some(Err(ProtocolError::Overflow)) => {
-                let limit = self.app.config.limits.body_bytes_max.0;
-                let why = format!("a message has more than {limit} bytes (limits.body_bytes_max)");
-                return Err(Some(closed(CloseCode::Size, &why)));
-            }
-            Some(Err(error)) => return Err(Some(closed(CloseCode::Protocol, &error.to_string()))),
-        };
+    /// Takes what the client says, or looks after one that says nothing for a while.
+    async fn listen(
+        &mut self,
+        message: Result<Option<Result<SocketMessage, CloseReason>>, Elapsed>,
+    ) -> Result<(), Over> {
+        match message {
+            Err(_) => self.look_after_client().await?,
+            Ok(None) => return Err(None),
+            Ok(Some(Err(reason))) => return Err(Some(reason)),
+            Ok(Some(Ok(message))) => self.take(message).await?,
+        }
+        self.end_when_slow()
+    }
+
+    /// A message has as long to arrive as a body.
+    fn end_when_slow(&self) -> Result<(), Over> {
+        let patience = self.app.config.server.body_ms_max;
+        if !self.messages.is_slow(patience.into()) {
+            return Ok(());
+        }
+        let why = format!("a message did not arrive within {patience} (server.body_ms_max)");
+        Err(Some(closed(CloseCode::Policy, why)))
+    }
+
+    async fn take(&mut self, message: SocketMessage) -> Result<(), Over> {
         (self.heard, self.pinged) = (self.now(), None);
         match message {
-            AggregatedMessage::Text(text) => match self.hold(text.as_bytes()) {
+            SocketMessage::Text { text, is_held } => match self.hold(&text, is_held) {
                 Ok(body) => {
-                    self.waiting.push_back(body);
+                    self.waiting.push_back(WaitingRequest { arrival: self.heard, body });
                     Ok(())
                 }
-                Err(error) => self.refuse(&error, None).await,
+                Err(error) => {
+                    let stream_id = stream_id_of(&text);
+                    self.refuse(&error.into(), stream_id.as_deref()).await
+                }
             },
-            AggregatedMessage::Binary(_) => {
-                Err(Some(closed(CloseCode::Unsupported, "a message must be text: JSON")))
-            }
-            AggregatedMessage::Ping(bytes) => self.session.pong(&bytes).await.map_err(|Closed| None),
-            AggregatedMessage::Pong(_) => Ok(()),
-            AggregatedMessage::Close(_) => Err(Some(CloseReason::from(CloseCode::Normal))),
+            SocketMessage::Ping(bytes) => self.session.pong(&bytes).await.map_err(|Closed| None),
+            SocketMessage::Pong => Ok(()),
+            SocketMessage::Close => Err(Some(CloseReason::from(CloseCode::Normal))),
         }
     }
 
-    /// Keeps a request until its turn.
-    fn hold(&self, text: &[u8]) -> Result<Bytes, ApiError> {
-        if self.waiting.len() < WAITING_MAX {
-            return Ok(body::hold(text, &self.app)?);
+    /// Keeps a request until its turn: together they have no more than one body may.
+    fn hold(&self, text: &Bytes, is_held: bool) -> Result<Bytes, RequestError> {
+        let busy = |what, limit| {
+            let retry_after = Millis(1_000);
+            Err(RequestError::Busy { what, limit, retry_after })
+        };
+        if self.waiting.len() >= WAITING_MAX {
+            return busy("requests that wait on one connection", WAITING_MAX.to_string());
         }
-        let what = "requests that wait on one connection";
-        let (limit, retry_after) = (WAITING_MAX.to_string(), Millis(1_000));
-        Err(RequestError::Busy { what, limit, retry_after }.into())
+        let waiting: usize = self.waiting.iter().map(|request| request.body.len()).sum();
+        let max = self.app.config.limits.body_bytes_max.0;
+        if (waiting + text.len()) as u64 > max {
+            let limit = format!("{max} (limits.body_bytes_max)");
+            return busy("bytes of requests that wait on one connection", limit);
+        }
+        if is_held { Ok(text.clone()) } else { body::hold(text, &self.app) }
     }
 
     async fn say(&mut self, text: String) -> Result<(), Over> {
@@ -262,29 +239,49 @@ impl ResponseConnection {
     }
 
     /// Answers a request, and takes what comes meanwhile.
-    async fn answer(&mut self, body: Bytes) -> Result<(), Over> {
+    async fn answer(&mut self, WaitingRequest { arrival, body }: WaitingRequest) -> Result<(), Over> {
+        // Before it is read: what is wrong counts too, and whose key has ended asks for nothing.
+        let caller = match auth::again(&self.app, &self.request).await {
+            Ok(caller) => caller,
+            Err(error) => {
+                let stream_id = stream_id_of(&body);
+                self.last.forget(stream_id.as_deref());
+                self.refuse(&error, stream_id.as_deref()).await?;
+                let is_for_good =
+                    [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN].contains(&error.status_code());
+                let reason = closed(CloseCode::Policy, error.to_string());
+                return if is_for_good { Err(Some(reason)) } else { Ok(()) };
+            }
+        };
         let copy = body.clone();
         let read = web::block(move || ResponseCreate::read(&copy)).await.map_err(internal);
         let create = match read.unwrap_or_else(|error| Err((None, error))) {
             Ok(create) => create,
             Err((stream_id, error)) => {
-                self.last = None;
+                self.last.forget(stream_id.as_deref());
                 return self.refuse(&error.into(), stream_id.as_deref()).await;
             }
         };
-        let stream_id = create.stream_id.as_deref();
-        match self.begin(&body, create.previous.as_deref()).await {
-            Ok(answering) => self.tell(answering, stream_id).await,
-            Err(error) => self.refuse(&error, stream_id).await,
+        let begun = self.begin(caller, (arrival, &body), &create).await;
+        // Others have its room while it is answered.
+        drop(body);
+        self.messages.go_on();
+        match begun {
+            Ok(answering) => self.tell(answering, create.stream_id).await,
+            Err(error) => self.refuse(&error, create.stream_id.as_deref()).await,
         }
     }
 
-    async fn begin(&mut self, body: &Bytes, previous: Option<&str>) -> Result<StreamedResponse, ApiError> {
+    async fn begin(
+        &mut self,
+        caller: Caller,
+        (arrival, body): (Time, &Bytes),
+        create: &ResponseCreate,
+    ) -> Result<StreamedResponse, ApiError> {
         // What is gone on from in vain is forgotten, as OpenAI has it.
-        let last = self.last.take();
-        let caller = auth::again(&self.app, &self.request).await?;
-        let previous = match previous {
-            Some(id) => Some(self.conversation(caller.tenant, id, last).await?),
+        let own = self.last.take(create.stream_id.as_deref());
+        let previous = match create.previous.as_deref() {
+            Some(id) => Some(self.conversation(caller.tenant, id, own).await?),
             None => None,
         };
         let prepare = move |context: RequestContext<'_>, mut fields: JsonFields| {
@@ -293,7 +290,6 @@ impl ResponseConnection {
             let said = all_said(previous.as_ref(), fields.copy("input"))?;
             Ok::<_, RequestError>((openai::response(context, fields, previous)?, said))
         };
-        let arrival = self.now();
         let (model, (prepared, said)) = lower((&self.app, caller), body, arrival, prepare).await?;
         let openai::PreparedResponse { asked, echo, conversation, .. } = prepared;
         let asked = of_client(asked, self.request.headers())?;
@@ -313,11 +309,13 @@ impl ResponseConnection {
         &self,
         tenant: TenantId,
         id: &str,
-        last: Option<(String, StoredResponse)>,
+        own: Option<(String, StoredResponse)>,
     ) -> Result<PreviousResponse, ApiError> {
-        let response = match last {
-            Some((known, response)) if known == id => response,
-            Some(_) | None => responses::find(&self.app, tenant, id).await?,
+        let own = own.filter(|(known, _)| known == id).map(|(_, response)| response);
+        // Or another stream's.
+        let response = match own.or_else(|| self.last.find(id)) {
+            Some(response) => response,
+            None => responses::find(&self.app, tenant, id).await?,
         };
         Ok(responses::conversation(&response)?)
     }
@@ -325,7 +323,7 @@ impl ResponseConnection {
     async fn tell(
         &mut self,
         StreamedResponse { mut events, said }: StreamedResponse,
-        stream_id: Option<&str>,
+        stream_id: Option<String>,
     ) -> Result<(), Over> {
         let mut end = String::new();
         loop {
@@ -334,22 +332,20 @@ impl ResponseConnection {
                     let Some(Ok(chunk)) = chunk else { break };
                     for event in events_in(&chunk) {
                         event.clone_into(&mut end);
-                        self.say(named(event, stream_id)).await?;
+                        self.say(named(event, stream_id.as_deref())).await?;
                     }
+                    self.end_when_slow()?;
                 }
-                message = tokio::time::timeout(LOOK, self.messages.recv()) => match message {
-                    Ok(message) => self.take(message).await?,
-                    Err(_) => self.look_after_client().await?,
+                message = tokio::time::timeout(LOOK, self.messages.next(&self.app)) => {
+                    self.listen(message).await?;
                 }
             }
         }
-        self.last = answered(&end, said);
+        if let Some(last) = answered(&end, said) {
+            self.last.keep(stream_id, last);
+        }
         Ok(())
     }
-}
-
-fn closed(code: CloseCode, why: &str) -> CloseReason {
-    CloseReason { code, description: Some(why.to_owned()) }
 }
 
 /// The events in a piece of a stream; comments, which say that it goes on, are none.
@@ -378,36 +374,6 @@ fn answered(end: &str, said: Vec<Value>) -> Option<(String, StoredResponse)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_a_message_says_beside_its_response_is_read_and_wrong_is_named() {
-        let read = |body: &str| ResponseCreate::read(body.as_bytes());
-        let create =
-            read(r#"{"type":"response.create","stream_id":"a_B-1.","previous_response_id":"resp-1"}"#);
-        let expected = ResponseCreate { stream_id: Some("a_B-1.".into()), previous: Some("resp-1".into()) };
-        assert_eq!(create, Ok(expected));
-        let plain = read(r#"{"type":"response.create","generate":true,"background":false,"input":"a"}"#);
-        assert_eq!(plain, Ok(ResponseCreate::default()));
-        for (body, blamed, id) in [
-            (r#"{"input":"a"}"#, "type", None),
-            (r#"{"type":"response.cancel","stream_id":"a"}"#, "type", Some("a")),
-            (r#"{"type":"response.create","stream_id":"a b"}"#, "stream_id", None),
-            (r#"{"type":"response.create","stream_id":""}"#, "stream_id", None),
-            (r#"{"type":"response.create","stream_id":7}"#, "stream_id", None),
-            (r#"{"type":"response.create","generate":false}"#, "generate", None),
-            (r#"{"type":"response.create","background":true}"#, "background", None),
-            (r#"{"type":"response.create","previous_response_id":1}"#, PREVIOUS, None),
-        ] {
-            match read(body) {
-                Err((stream_id, RequestError::Invalid { field, .. })) => {
-                    assert_eq!((field.as_str(), stream_id.as_deref()), (blamed, id), "{body}");
-                }
-                other => panic!("{body} gave {other:?}"),
-            }
-        }
-        assert!(matches!(read("{"), Err((None, RequestError::Malformed(_)))));
-        assert!(is_stream_id(&"a".repeat(256)) && !is_stream_id(&"a".repeat(257)));
-    }
 
     #[test]
     fn events_are_messages_and_the_last_is_gone_on_from() {

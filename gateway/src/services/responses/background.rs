@@ -40,7 +40,7 @@ pub(crate) const KIND: &str = store::RESPONSE;
 const PREFIX: &str = "resp-";
 
 /// Time between two looks whether a response was called off at another gateway, or taken over by it.
-pub(crate) const LOOK: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_secs(5);
 
 /// A response that is to run in the background.
 pub(crate) struct BackgroundRequest {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use base::End;
+use base::{End, TokenLogprob};
 use serde::Serialize;
 use serving::error::RequestError;
 use serving::model::Model;
@@ -146,16 +146,15 @@ struct OutputText {
     logprobs: Vec<ChatToken>,
 }
 
-/// How likely the tokens of a response's text were, from number `from` on.
-pub(super) fn logprobs(state: &State, from: usize) -> Vec<ChatToken> {
-    let tokens = state.rows.first().into_iter().flat_map(|row| row.logprobs.iter().skip(from));
-    tokens.map(ChatToken::from).collect()
+/// How likely tokens of a response's text were.
+pub(super) fn logprobs(tokens: &[TokenLogprob]) -> Vec<ChatToken> {
+    tokens.iter().map(ChatToken::from).collect()
 }
 
 /// How likely those of its tokens were that begin in its first bytes.
-fn logprobs_within(state: &State, bytes: usize) -> Vec<ChatToken> {
+fn logprobs_within(tokens: &[TokenLogprob], bytes: usize) -> Vec<ChatToken> {
     let mut begin = 0;
-    let mut all = logprobs(state, 0);
+    let mut all = logprobs(tokens);
     all.retain(|token| {
         let is_within = begin < bytes;
         begin += token.chosen.bytes.as_ref().map_or(token.chosen.token.len(), Vec::len);
@@ -210,16 +209,22 @@ impl ResponseEnvelope {
 
     /// Where it is to be kept, its identity and what is to be kept of its reply: all of one that ended well.
     pub fn to_keep(&self, state: &State) -> Option<(String, String)> {
-        let reply = self.reply(state).ok().filter(|_| self.echo.store && state.is_over())?;
+        // Asked first: a reply repeats its request.
+        if !self.echo.store || !state.is_over() {
+            return None;
+        }
+        let reply = self.reply(state).ok()?;
         Some((reply.id.clone(), serde_json::to_string(&reply).ok()?))
     }
 
-    /// What is read of the answer so far.
-    pub(super) fn read(&self, text: &str, is_over: bool) -> ReadAnswer {
-        match &self.tools {
-            Some(tools) => tools.read(text, is_over),
-            None => ReadAnswer::of_text(text),
-        }
+    /// How calls of tools are read, where any can be called.
+    pub(super) fn tools(&self) -> Option<&CallReader> {
+        self.tools.as_deref()
+    }
+
+    /// What is read of a whole answer.
+    fn read(&self, text: &str) -> ReadAnswer {
+        self.tools().map_or_else(|| ReadAnswer::of_text(text), |tools| tools.read(text, true))
     }
 
     /// The items of a whole answer. Only the last was cut off.
@@ -228,7 +233,8 @@ impl ResponseEnvelope {
         let last = parts.len().saturating_sub(1);
         let item = |(place, part): (usize, &AnswerPart<'_>)| {
             let status = if place < last { "completed" } else { status };
-            self.item(status, *part, self.part_logprobs(*part, (answer, state)))
+            let tokens = state.rows.first().map(|row| row.logprobs.as_slice()).unwrap_or_default();
+            self.item(status, *part, self.part_logprobs(*part, (answer, tokens)))
         };
         parts.iter().enumerate().map(item).collect()
     }
@@ -237,13 +243,22 @@ impl ResponseEnvelope {
     pub(super) fn part_logprobs(
         &self,
         part: AnswerPart<'_>,
-        (answer, state): (&ReadAnswer, &State),
+        (answer, tokens): (&ReadAnswer, &[TokenLogprob]),
     ) -> Vec<ChatToken> {
         let (before, _) = answer.said_around();
         match part {
-            AnswerPart::Text { .. } if answer.calls.is_empty() => logprobs(state, 0),
-            AnswerPart::Text { number: 0, text } if !before.is_empty() => logprobs_within(state, text.len()),
+            AnswerPart::Text { .. } if answer.calls.is_empty() => logprobs(tokens),
+            AnswerPart::Text { number: 0, text } if !before.is_empty() => logprobs_within(tokens, text.len()),
             AnswerPart::Text { .. } | AnswerPart::Call { .. } => Vec::new(),
+        }
+    }
+
+    /// What an item of the output is called.
+    pub(super) fn item_id(&self, part: AnswerPart<'_>) -> String {
+        match part {
+            AnswerPart::Text { number: 0, .. } => format!("msg-{}", self.number),
+            AnswerPart::Text { number, .. } => format!("msg-{}-{number}", self.number),
+            AnswerPart::Call { number, .. } => format!("fc-{}-{number}", self.number),
         }
     }
 
@@ -254,16 +269,14 @@ impl ResponseEnvelope {
         part: AnswerPart<'_>,
         logprobs: Vec<ChatToken>,
     ) -> OutputItem {
+        let id = self.item_id(part);
         match part {
-            AnswerPart::Text { number, text } => {
-                let number = if number == 0 { String::new() } else { format!("-{number}") };
-                let id = format!("msg-{}{number}", self.number);
+            AnswerPart::Text { text, .. } => {
                 let text = text.to_owned();
                 let content = vec![OutputText { kind: "output_text", text, annotations: [], logprobs }];
                 OutputItem::Message(OutputMessage { id, kind: "message", status, role: "assistant", content })
             }
             AnswerPart::Call { number, call } => {
-                let id = format!("fc-{}-{number}", self.number);
                 let tools = self.tools.as_ref();
                 let call_id = tools.map_or_else(String::new, |tools| tools.id(&self.id(), 0, number));
                 let (name, arguments) = (call.name.clone(), call.arguments.clone());
@@ -283,7 +296,7 @@ impl ResponseEnvelope {
         let text = row.map_or("", |row| &row.text);
         let Some(end) = end else { return Ok(self.object("in_progress", Vec::new())) };
         let status = if end == End::Stop { "completed" } else { "incomplete" };
-        let reply = self.object(status, self.output((status, state), &self.read(text, true)));
+        let reply = self.object(status, self.output((status, state), &self.read(text)));
         let incomplete_details = (end != End::Stop).then_some(Incomplete { reason: "max_output_tokens" });
         Ok(ResponseReply { incomplete_details, usage: Some(state.usage.into()), ..reply })
     }

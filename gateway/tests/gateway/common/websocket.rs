@@ -7,10 +7,14 @@ use tokio::net::TcpStream;
 use super::client::Client;
 
 // Kinds of frames.
+/// More of a message, which began with a frame of another kind.
+pub const MORE: u8 = 0;
 pub const TEXT: u8 = 1;
 pub const CLOSE: u8 = 8;
 pub const PING: u8 = 9;
 pub const PONG: u8 = 10;
+/// Of the last frame of a message.
+pub const FINAL: u8 = 0x80;
 
 /// An open connection.
 pub struct Socket {
@@ -48,24 +52,26 @@ impl Socket {
         Self { stream, bytes }
     }
 
-    /// Sends a frame.
+    /// Sends a frame that is a whole message.
     pub async fn send(&mut self, kind: u8, payload: &[u8]) {
-        let mut frame = vec![0x80 | kind];
-        match payload.len() {
-            length @ ..126 => frame.push(0x80 | length as u8),
-            length @ ..65_536 => {
-                frame.push(0x80 | 126);
-                frame.extend((length as u16).to_be_bytes());
-            }
-            length => {
-                frame.push(0x80 | 127);
-                frame.extend((length as u64).to_be_bytes());
-            }
-        }
-        // A mask that changes nothing.
-        frame.extend([0; 4]);
-        frame.extend(payload);
-        self.stream.write_all(&frame).await.expect("the server reads");
+        self.send_part(FINAL | kind, payload).await;
+    }
+
+    /// Sends a frame; `first`: its first byte.
+    pub async fn send_part(&mut self, first: u8, payload: &[u8]) {
+        // At once: who is refused by the head is not read further.
+        let frame = [head(first, payload.len() as u64), payload.to_vec()].concat();
+        self.send_bytes(&frame).await;
+    }
+
+    /// Sends the head of a frame that is to have so many bytes.
+    pub async fn send_head(&mut self, first: u8, length: u64) {
+        self.send_bytes(&head(first, length)).await;
+    }
+
+    /// Sends bytes of a frame whose head was sent.
+    pub async fn send_bytes(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).await.expect("the server reads");
     }
 
     /// Sends a message.
@@ -105,6 +111,25 @@ impl Socket {
             (kind, payload) => panic!("a frame of kind {kind}: {}", String::from_utf8_lossy(&payload)),
         }
     }
+}
+
+/// The head of a frame of this length.
+fn head(first: u8, length: u64) -> Vec<u8> {
+    let mut head = vec![first];
+    match length {
+        ..126 => head.push(0x80 | length as u8),
+        126..65_536 => {
+            head.push(0x80 | 126);
+            head.extend((length as u16).to_be_bytes());
+        }
+        _ => {
+            head.push(0x80 | 127);
+            head.extend(length.to_be_bytes());
+        }
+    }
+    // A mask that changes nothing.
+    head.extend([0; 4]);
+    head
 }
 
 /// Bytes of a frame's head and of what it says, once they are known.

@@ -1,0 +1,275 @@
+//! A response in the background as events, for any number of readers, who come again behind the last event that they
+//! have, after its end and after a restart too. So its events and their numbers follow from its answer alone: nothing of
+//! them is kept.
+
+use serde_json::{Value, json};
+use serving::error::{RequestError, internal};
+use serving::relquery_state::{RelQueryState, RowProgress};
+
+use super::answer_copy::{AnswerCopy, logprobs_of};
+use super::item_events::{EVENTS_BYTES_MAX, ItemEvents, ItemName, piece};
+use super::response_reply::{AnswerPart, OutputItem, ResponseEnvelope};
+use crate::error;
+
+/// Tells a response in the background, from its beginning on or behind an event that its reader has.
+#[derive(Debug)]
+pub struct BackgroundEvents {
+    /// Its first reply.
+    begun: Value,
+    items: ItemEvents,
+    answer: AnswerCopy,
+}
+
+impl BackgroundEvents {
+    /// Of a response whose first reply this is.
+    pub fn new(begun: Value, after: Option<u64>) -> Self {
+        Self { begun, items: ItemEvents { after, ..ItemEvents::default() }, answer: AnswerCopy::default() }
+    }
+
+    /// What is known of one that does not run here.
+    pub fn begun(&mut self) -> String {
+        let mut out = String::new();
+        if self.items.sequence == 0 {
+            for name in ["response.created", "response.queued"] {
+                self.items.event(&mut out, name, || json!({"response": self.begun}));
+            }
+        }
+        out
+    }
+
+    /// It runs anew: what is told next is read of its new answer.
+    pub fn run_anew(&mut self) {
+        self.answer = AnswerCopy::default();
+    }
+
+    /// What is new of one that runs here, and whether it is over. Much is told by several calls: the last of them tells
+    /// nothing. Its end is told as it is kept ([`Self::end`]).
+    pub fn look(&mut self, envelope: &ResponseEnvelope, relquery: &RelQueryState) -> (String, bool) {
+        let mut out = self.begun();
+        let (is_waiting, is_over, added) = {
+            let state = relquery.read();
+            let Some(row) = state.rows.first() else { return (out, state.is_over()) };
+            let is_waiting = row.start.is_none() && row.pieces == 0 && row.state == RowProgress::Pending;
+            (is_waiting, state.is_over(), self.answer.added(&row.text))
+        };
+        if is_waiting {
+            return (out, is_over);
+        }
+        self.go_on(&mut out);
+        self.answer.take(envelope, &added, false);
+        let Self { items, answer, .. } = self;
+        let answer = answer.read();
+        let parts = AnswerPart::all(answer, false);
+        let last = parts.len().saturating_sub(1);
+        for (place, part) in parts.into_iter().enumerate().skip(items.closed) {
+            let is_whole = place < last;
+            let is_begun = !part.is_text() && !items.is_open();
+            if !is_whole && !is_begun && piece(items.unsent(part.text())).is_none() {
+                continue;
+            }
+            let id = envelope.item_id(part);
+            let item = ItemName { id: &id, is_message: part.is_text() };
+            let made = || {
+                let tokens = if is_whole && part.is_text() { logprobs_of(relquery) } else { Vec::new() };
+                let logprobs = envelope.part_logprobs(part, (answer, &tokens));
+                by_its_text(&envelope.item("completed", part, logprobs))
+            };
+            if !items.tell_in_pieces(&mut out, item, (part.text(), is_whole), made) {
+                break;
+            }
+        }
+        (out, is_over)
+    }
+
+    /// What is left of one that is over and whose reply this is, and whether that was all: much is told by several calls.
+    pub fn end(&mut self, reply: &Value) -> (String, bool) {
+        let mut out = self.begun();
+        let status = reply["status"].as_str().unwrap_or_default();
+        if ["completed", "incomplete"].contains(&status) {
+            self.go_on(&mut out);
+            for item in reply["output"].as_array().into_iter().flatten().skip(self.items.closed) {
+                let is_message = item["type"] == "message";
+                let text = if is_message { &item["content"][0]["text"] } else { &item["arguments"] };
+                let name = ItemName { id: item["id"].as_str().unwrap_or_default(), is_message };
+                let text = (text.as_str().unwrap_or_default(), true);
+                if !self.items.tell_in_pieces(&mut out, name, text, || item.clone()) {
+                    return (out, false);
+                }
+            }
+            if out.len() >= EVENTS_BYTES_MAX {
+                return (out, false);
+            }
+        } else if let Some(after) = self.items.after {
+            // What it had said was not kept: its end comes behind all that the reader has.
+            self.items.sequence = self.items.sequence.max(after.saturating_add(1));
+        }
+        self.items.event(&mut out, &format!("response.{status}"), || json!({"response": reply}));
+        (out, true)
+    }
+
+    /// Why no more is told here. It has the number of the event before it: the next one is still to come.
+    pub fn error(&self, error: &RequestError) -> String {
+        let error = error::body(error).error;
+        // A reader that comes again names the last number that it has seen, which must not fall.
+        let number = self.items.sequence.saturating_sub(1).max(self.items.after.unwrap_or(0));
+        let event = json!({
+            "type": "error", "sequence_number": number,
+            "code": error.code.unwrap_or(error.kind), "message": error.message, "param": error.param,
+        });
+        format!("event: error\ndata: {event}\n\n")
+    }
+
+    /// The model has begun with it.
+    fn go_on(&mut self, out: &mut String) {
+        if self.items.sequence == 2 {
+            self.items.event(out, "response.in_progress", || {
+                let mut begun = self.begun.clone();
+                begun["status"] = "in_progress".into();
+                json!({"response": begun})
+            });
+        }
+    }
+}
+
+/// An item as it is read of its text, as the reply will be that is kept: a number read of a text may have another last
+/// digit.
+fn by_its_text(item: &OutputItem) -> Value {
+    let text = serde_json::to_string(item).map_err(internal);
+    text.and_then(|text| serde_json::from_str(&text).map_err(internal)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use base::{End, Time};
+
+    use super::*;
+    use crate::wire::openai::response_events::tests::{SAID, calling, done, envelope, name, read, relquery};
+
+    fn numbers(events: &[Value]) -> Vec<u64> {
+        events.iter().map(|event| event["sequence_number"].as_u64().expect("a number")).collect()
+    }
+
+    /// What is left of one that is over.
+    fn ended(events: &mut BackgroundEvents, reply: &Value) -> String {
+        let mut text = String::new();
+        loop {
+            let (next, is_all) = events.end(reply);
+            text.push_str(&next);
+            if is_all {
+                return text;
+            }
+            assert!(!next.is_empty(), "a call tells something");
+        }
+    }
+
+    /// The events of a response in the background, at this pace and from this event on, and its reply.
+    fn told(pace: usize, after: Option<u64>) -> (Vec<Value>, Value) {
+        let relquery = relquery();
+        let envelope = calling(&relquery);
+        let mut events = BackgroundEvents::new(json!(envelope.queued()), after);
+        let (mut text, _) = events.look(&envelope, &relquery);
+        let told = after.map_or(2, |after| 1_u64.saturating_sub(after));
+        assert_eq!(read(&text).len() as u64, told, "the model has not begun");
+        for (place, character) in SAID.chars().enumerate() {
+            relquery.token(0, &character.to_string(), place == 0, Time(1));
+            if place % pace == 0 {
+                text.push_str(&events.look(&envelope, &relquery).0);
+            }
+        }
+        relquery.settle(0, done(End::Stop), Time(3));
+        text.push_str(&events.look(&envelope, &relquery).0);
+        let reply = json!(envelope.reply(&relquery.read()).expect("an answer"));
+        text.push_str(&ended(&mut events, &reply));
+        (read(&text), reply)
+    }
+
+    #[test]
+    fn events_in_the_background_are_the_same_at_any_pace_and_when_all_is_over() {
+        let (all, reply) = told(1, None);
+        assert_eq!(numbers(&all), (0..all.len() as u64).collect::<Vec<_>>());
+        assert_eq!(all[..3].iter().map(name).collect::<Vec<_>>(), ["created", "queued", "in_progress"]);
+        assert_eq!(all.last().map(name), Some("completed"));
+        let deltas = |place: usize| -> Vec<&str> {
+            let of_item = all.iter().filter(|event| event["output_index"] == place);
+            of_item.filter_map(|event| event["delta"].as_str()).collect()
+        };
+        // A word of more than 32 bytes is cut in front of the character that is too much.
+        assert_eq!(deltas(0)[..5], ["I", "  look", " at", " once,", " ééééééééééééééé"]);
+        assert_eq!(deltas(0).concat(), "I  look at once, ééééééééééééééééééééééé.");
+        assert_eq!((deltas(1), deltas(2)), (vec![r#"{"text":"#, r#" "a"#, r#" b"}"#], vec!["{}"]));
+        assert_eq!(deltas(3), ["and", "\nDone", " so."]);
+        for pace in [2, 3, 7, 1_000] {
+            assert_eq!(told(pace, None).0, all, "pace {pace}");
+        }
+        // From what is kept of it alone, and behind any event.
+        let begun = all[0]["response"].clone();
+        for after in (0..all.len()).map(Some).chain([None]) {
+            let from = after.map_or(0, |after| after + 1);
+            let after = after.map(|after| after as u64);
+            let kept = ended(&mut BackgroundEvents::new(begun.clone(), after), &reply);
+            assert_eq!(read(&kept), all[from..], "behind {after:?}");
+            let (live, _) = told(3, after);
+            assert_eq!(live, all[from..], "behind {after:?}");
+        }
+    }
+
+    #[test]
+    fn what_ended_without_an_answer_ends_behind_what_its_reader_has() {
+        let relquery = relquery();
+        let begun = json!(envelope(&relquery).queued());
+        let mut reply = begun.clone();
+        reply["status"] = "cancelled".into();
+        for (after, expected) in [(None, 2), (Some(1), 2), (Some(9), 10)] {
+            let mut events = BackgroundEvents::new(begun.clone(), after);
+            let all = read(&ended(&mut events, &reply));
+            let last = all.last().expect("an end");
+            let end = (&last["type"], &last["sequence_number"]);
+            assert_eq!(end, (&json!("response.cancelled"), &json!(expected)));
+            assert_eq!(last["response"], reply);
+        }
+        let behind = BackgroundEvents::new(begun.clone(), Some(9));
+        let error = &read(&behind.error(&RequestError::ShuttingDown))[0];
+        assert_eq!(error["sequence_number"], 9, "its reader does not go back");
+        let mut events = BackgroundEvents::new(begun, None);
+        events.look(&envelope(&relquery), &relquery);
+        let error = &read(&events.error(&RequestError::ShuttingDown))[0];
+        assert_eq!((&error["type"], &error["sequence_number"]), (&json!("error"), &json!(1)));
+        assert!(error["message"].is_string() && error["code"].is_string(), "{error}");
+    }
+
+    #[test]
+    fn a_long_answer_is_told_by_several_calls_and_each_tells_little() {
+        let relquery = relquery();
+        let envelope = envelope(&relquery);
+        let said = "word ".repeat(20_000);
+        let begun = json!(envelope.queued());
+        let mut along = BackgroundEvents::new(begun.clone(), None);
+        // One that came before there was anything, and one that comes when all is there.
+        along.look(&envelope, &relquery);
+        relquery.token(0, &said, true, Time(1));
+        let mut live = String::new();
+        let mut calls = 0;
+        loop {
+            let (next, is_over) = along.look(&envelope, &relquery);
+            assert!(next.len() < EVENTS_BYTES_MAX + 1_000 && !is_over);
+            if next.is_empty() {
+                break;
+            }
+            calls += 1;
+            live.push_str(&next);
+        }
+        assert!(calls > 10, "{calls} calls");
+        relquery.settle(0, done(End::Stop), Time(3));
+        let reply = json!(envelope.reply(&relquery.read()).expect("an answer"));
+        live.push_str(&ended(&mut along, &reply));
+        let mut late = BackgroundEvents::new(begun, None);
+        let (first, is_all) = late.end(&reply);
+        assert!(first.len() < EVENTS_BYTES_MAX + 1_000 && !is_all);
+        let all = read(&[first, ended(&mut late, &reply)].concat());
+        assert_eq!(numbers(&all), (0..all.len() as u64).collect::<Vec<_>>());
+        // The first two were told before.
+        assert_eq!(read(&live), all[2..]);
+        let deltas: String = all.iter().filter_map(|event| event["delta"].as_str()).collect();
+        assert_eq!(deltas, said);
+    }
+}
