@@ -22,7 +22,10 @@ use crate::state::{App, CurrentApp};
 /// What a client says.
 pub(super) enum SocketMessage {
     /// `is_held`: it counts among bodies.
-    Text { text: Bytes, is_held: bool },
+    Text {
+        text: Bytes,
+        is_held: bool,
+    },
     Ping(Bytes),
     Pong,
     Close,

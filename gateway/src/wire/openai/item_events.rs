@@ -112,9 +112,11 @@ impl ItemEvents {
     ) {
         self.told = Some(self.told.unwrap_or_default() + delta.len());
         if item.is_message {
-            self.item_event(out, ("response.output_text.delta", item), || {
-                json!({"content_index": 0, "delta": delta, "logprobs": logprobs()})
-            });
+            self.item_event(
+                out,
+                ("response.output_text.delta", item),
+                || json!({"content_index": 0, "delta": delta, "logprobs": logprobs()}),
+            );
         } else {
             let name = "response.function_call_arguments.delta";
             self.item_event(out, (name, item), || json!({"delta": delta}));
@@ -140,13 +142,17 @@ impl ItemEvents {
                 let logprobs = part.get("logprobs").cloned().unwrap_or_else(|| json!([]));
                 json!({"content_index": 0, "text": part["text"], "logprobs": logprobs})
             });
-            self.item_event(out, ("response.content_part.done", item), || {
-                json!({"content_index": 0, "part": part})
-            });
+            self.item_event(
+                out,
+                ("response.content_part.done", item),
+                || json!({"content_index": 0, "part": part}),
+            );
         } else {
-            self.item_event(out, ("response.function_call_arguments.done", item), || {
-                json!({"name": whole["name"], "arguments": whole["arguments"]})
-            });
+            self.item_event(
+                out,
+                ("response.function_call_arguments.done", item),
+                || json!({"name": whole["name"], "arguments": whole["arguments"]}),
+            );
         }
         let place = self.closed;
         self.event(out, "response.output_item.done", || json!({"output_index": place, "item": whole}));
