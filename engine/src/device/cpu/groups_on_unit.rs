@@ -18,7 +18,7 @@ use super::kernels::{avx512_vnni, portable};
 use super::layout::aligned::Aligned;
 use super::layout::blocks::{RowBlock, row_blocks};
 use super::layout::groups::{
-    Block, DEPTH_BLOCK, EMPTY, GROUPS, ROWS_MAX, UNIT_STEP, WIDE_GROUP_MAX, depth_block, panel_bytes,
+    BIAS, Block, DEPTH_BLOCK, EMPTY, GROUPS, ROWS_MAX, UNIT_STEP, WIDE_GROUP_MAX, depth_block, panel_bytes,
 };
 use super::layout::tiles::{ROWS_MAX as UNIT_ROWS_MAX, TILE, full_blocks, tile_count};
 use super::limits::best_of;
@@ -103,7 +103,9 @@ impl Trial {
         const NUMBER: u8 = 0x3C;
         let mut panels = Aligned::<u8>::zeros(panel_bytes(depth_block(group), group, width));
         panels.fill(NUMBER);
-        let block = Block { values: [NUMBER.cast_signed(); DEPTH_BLOCK], scales: [1.0; GROUPS], ..EMPTY };
+        let unbias = -i32::from(BIAS) * i32::from(NUMBER) * group as i32;
+        let values = [NUMBER.cast_signed(); DEPTH_BLOCK];
+        let block = Block { values, scales: [1.0; GROUPS], unbias: [unbias; GROUPS] };
         Self { isa, group, width, activations: vec![block; Self::ROWS], panels }
     }
 

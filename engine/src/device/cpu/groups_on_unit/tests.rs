@@ -269,9 +269,9 @@ fn both_ways_are_timed_on_the_same_product() {
         let ((vectors, blocks), (unit, unit_blocks)) = (trial.by_vectors(), trial.on_unit::<Emulated>());
         let expected = sums_of(&vectors, &blocks);
         // As many inputs as a block holds, all the same.
-        let number = f32::from(0x3Cu8);
+        let (number, weight) = (f32::from(0x3Cu8), f32::from((0x3C ^ BIAS).cast_signed()));
         let scale = half::f16::from_bits(0x3C3C).to_f32();
-        let exact = depth_block(group) as f32 * number * number * scale;
+        let exact = depth_block(group) as f32 * number * weight * scale;
         let is_near = |sum: &u32| (f32::from_bits(*sum) / exact - 1.0).abs() < 1e-4;
         assert!(expected.iter().all(is_near), "{isa:?} in groups of {group}");
         assert!(sums_of(&unit, &unit_blocks) == expected, "{isa:?} in groups of {group}");
