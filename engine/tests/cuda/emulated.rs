@@ -3,8 +3,9 @@
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::{CString, c_int, c_void};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::path::Path;
+use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 
@@ -120,34 +121,49 @@ fn kernels() -> Option<&'static Library> {
     KERNELS.get_or_init(compile).as_ref()
 }
 
+const FLAGS: [&str; 8] = [
+    "-std=c++17",
+    "-O2",
+    "-shared",
+    "-fPIC",
+    "-Wall",
+    "-Werror",
+    "-Wno-unknown-pragmas",
+    "-fno-strict-aliasing",
+];
+
+/// Compiles them, or takes what was compiled of the same text: each test may be a process of its own, and this takes a
+/// processor a quarter of a minute.
 fn compile() -> Option<Library> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let folder = tempfile::tempdir().expect("a folder can be made");
-    let built: PathBuf = folder.path().join("kernels.so");
-    let mut command = Command::new("c++");
-    command.args([
-        "-std=c++17",
-        "-O2",
-        "-shared",
-        "-fPIC",
-        "-Wall",
-        "-Werror",
-        "-Wno-unknown-pragmas",
-        "-fno-strict-aliasing",
-    ]);
-    command.arg("-I").arg(root.join("src/device/cuda/kernels"));
-    command.arg(root.join("tests/cuda/emulated.cpp")).arg("-o").arg(&built);
-    match command.output() {
+    let compiler = || {
+        let mut command = Command::new("c++");
+        command.args(FLAGS).arg("-I").arg(root.join("src/device/cuda/kernels"));
+        command.arg(root.join("tests/cuda/emulated.cpp"));
+        command
+    };
+    let checked = |output: Output| {
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        output.stdout
+    };
+    let text = match compiler().arg("-E").output() {
         Err(error) => {
             eprintln!("skipped: no C++ compiler ({error})");
-            None
+            return None;
         }
-        Ok(output) => {
-            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-            // SAFETY: what it runs when it is loaded is its own constructors.
-            Some(unsafe { Library::new(&built) }.expect("what was built can be loaded"))
-        }
+        Ok(output) => checked(output),
+    };
+    let mut hash = DefaultHasher::new();
+    (FLAGS, text).hash(&mut hash);
+    let built = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("kernels-{:016x}.so", hash.finish()));
+    if !built.exists() {
+        // Under another name until it is whole: other processes look for it.
+        let part = built.with_extension(format!("{}.so", std::process::id()));
+        checked(compiler().arg("-o").arg(&part).output().expect("the compiler runs"));
+        std::fs::rename(part, &built).expect("it is kept");
     }
+    // SAFETY: what it runs when it is loaded is its own constructors.
+    Some(unsafe { Library::new(&built) }.expect("what was built can be loaded"))
 }
 
 impl Emulated {
