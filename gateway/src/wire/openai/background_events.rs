@@ -23,7 +23,7 @@ pub struct BackgroundEvents {
 impl BackgroundEvents {
     /// Of a response whose first reply this is.
     pub fn new(begun: Value, after: Option<u64>) -> Self {
-        Self { begun, items: ItemEvents { after, ..ItemEvents::default() }, answer: AnswerCopy::default() }
+        Self { begun, items: ItemEvents::behind(after), answer: AnswerCopy::default() }
     }
 
     /// What is known of one that does not run here.

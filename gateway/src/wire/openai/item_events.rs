@@ -33,6 +33,11 @@ pub(super) struct ItemEvents {
 }
 
 impl ItemEvents {
+    /// For a reader who has all events up to `after`.
+    pub(super) fn behind(after: Option<u64>) -> Self {
+        Self { after, ..Self::default() }
+    }
+
     pub(super) fn event(&mut self, out: &mut String, name: &str, fields: impl FnOnce() -> Value) {
         let number = self.sequence;
         self.sequence += 1;
