@@ -293,7 +293,7 @@ fn texts(mut executor: LocalExecutor) -> Vec<String> {
     let mut blocks = Blocks::default();
     let row = |(id, generation): (u64, Generation)| {
         let generation = Generation { output_max: TokenCount(24), ..generation };
-        let row = Row::new(id, tokens(90 + id, 9 + 5 * id as usize), 96, BLOCK, &mut blocks);
+        let row = Row::new(id, tokens(90 + id, 9 + 5 * id as usize), 112, BLOCK, &mut blocks);
         Row { generation: Arc::new(generation), ..row }
     };
     let mut rows: Vec<Row> = (0..).zip(generations).map(row).collect();

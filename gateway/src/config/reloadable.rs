@@ -136,7 +136,9 @@ mod tests {
 
     #[test]
     fn of_all_keys_that_change_the_named_ones_are_taken_and_no_others() {
-        let own = read("[auth]\nadmin_key = \"old\"\n[limits]\ntenant_day_cell_tokens_max = 5\n");
+        let own = read(
+            "[auth]\nadmin_key = \"old\"\n[limits]\ntenant_day_cell_tokens_max = 5\n[store]\nusage_days_max = 500\n",
+        );
         let mut table = toml::Table::try_from(&own).expect("a table");
         change(&mut table);
         for (section, key) in [("server", "hosts"), ("server", "cors_origins"), ("sql", "cached_only_scans")]
