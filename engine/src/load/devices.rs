@@ -19,8 +19,8 @@ pub(super) fn gpus(
     match &config.device {
         Device::Cpu => Ok(None),
         Device::Cuda(ordinals) => {
-            let opened = cuda.open_for(ordinals, kernel_set(stored, config.keep()));
-            opened.map(Some).map_err(|error| {
+            let gpus = cuda.open_for(ordinals, kernel_set(stored, config.keep()));
+            gpus.map(Some).map_err(|error| {
                 let reason = format!("is {}, but {error}", config.device);
                 EngineError::Config { field: "engine.device", reason }
             })

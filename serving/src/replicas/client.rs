@@ -115,7 +115,7 @@ impl Client {
             }
             match answer.take(&data) {
                 Ok(text) => text.into_iter().for_each(&say),
-                Err(outcome) => return outcome,
+                Err(reason) => return Outcome::failed(reason),
             }
             if answer.is_done() {
                 break;

@@ -16,18 +16,17 @@ pub(super) struct AnswerStream {
 }
 
 impl AnswerStream {
-    /// Takes an event of the stream. The text that it brings, if any; or what became of the request, where it
-    /// went wrong.
-    pub(super) fn take(&mut self, data: &str) -> Result<Option<String>, Outcome> {
+    /// Takes an event of the stream. The text that it brings, if any; or why the request failed.
+    pub(super) fn take(&mut self, data: &str) -> Result<Option<String>, String> {
         if data == "[DONE]" {
             self.is_done = true;
             return Ok(None);
         }
-        let unread = |reason: String| Outcome::failed(format!("its reply cannot be read: {reason}"));
-        let chunk: Value = serde_json::from_str(data).map_err(|error| unread(error.to_string()))?;
+        let unread = |error| format!("its reply cannot be read: {error}");
+        let chunk: Value = serde_json::from_str(data).map_err(unread)?;
         if !chunk["error"].is_null() {
             let reason = message(&chunk).unwrap_or("an error without words");
-            return Err(Outcome::failed(format!("its stream ended with an error: {}", cut(reason))));
+            return Err(format!("its stream ended with an error: {}", cut(reason)));
         }
         if chunk["usage"].is_object() {
             self.usage = chunk["usage"].clone();
@@ -66,7 +65,7 @@ mod tests {
         for event in events {
             match stream.take(&event.to_string()) {
                 Ok(text) => texts.extend(text),
-                Err(outcome) => return (texts, outcome),
+                Err(reason) => return (texts, Outcome::failed(reason)),
             }
         }
         assert_eq!(stream.take("[DONE]"), Ok(None));

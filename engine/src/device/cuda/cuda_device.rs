@@ -41,7 +41,7 @@ pub fn device_count() -> Result<usize, CudaError> {
 
 /// A GPU as the driver tells of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GpuCard {
+pub struct GpuInfo {
     pub name: String,
     /// Bytes that could be allocated.
     pub free: u64,
@@ -53,7 +53,7 @@ pub struct GpuCard {
 
 /// What GPU `ordinal` is and has; fails where the kernels cannot run on it. Nothing is compiled, and no library but the driver is
 /// needed.
-pub fn gpu_card(ordinal: usize) -> Result<GpuCard, CudaError> {
+pub fn gpu_info(ordinal: usize) -> Result<GpuInfo, CudaError> {
     let device = usable(ordinal)?;
     // SAFETY: the device is the driver's own; the context is released below.
     let context = unsafe { result::primary_ctx::retain(device) }.map_err(lost)?;
@@ -64,7 +64,7 @@ pub fn gpu_card(ordinal: usize) -> Result<GpuCard, CudaError> {
     let (free, total) = memory.map_err(lost)?;
     let name = result::device::get_name(device).map_err(lost)?;
     let has_e4m3 = multiplies_e4m3(capability(device)?);
-    Ok(GpuCard { name, free: free as u64, total: total as u64, has_e4m3 })
+    Ok(GpuInfo { name, free: free as u64, total: total as u64, has_e4m3 })
 }
 
 /// The device of this number, if the kernels can run on it.

@@ -12,7 +12,7 @@ mod gpu;
 mod kernels;
 mod runtime;
 
-pub use cuda_device::{CudaDevice, GpuCard, device_count, gpu_card, missing_libraries};
+pub use cuda_device::{CudaDevice, GpuInfo, device_count, gpu_info, missing_libraries};
 pub use error::CudaError;
 pub(crate) use four_bits::{LANE_INPUTS, Q4_ROWS, pack_q4, unpacking_blocks};
 pub use gpu::{

@@ -3,7 +3,7 @@
 use base::Bytes;
 use engine::checkpoint_reader::Checkpoint;
 use engine::decoder::GpuDemand;
-use engine::device::cuda::{CudaError, GpuCard, device_count, gpu_card};
+use engine::device::cuda::{CudaError, GpuInfo, device_count, gpu_info};
 use engine::parallel::{ShardError, ShardedModel};
 use engine::{Device, EngineConfig, Keep, Quantize};
 use indicatif::BinaryBytes;
@@ -19,7 +19,7 @@ const RANKS_MAX: usize = 8;
 #[derive(Debug)]
 struct GpuRoom {
     /// The one with the least memory.
-    card: GpuCard,
+    card: GpuInfo,
     ranks: usize,
     /// Whether no other model of the configuration may be on them.
     is_own: bool,
@@ -76,7 +76,7 @@ fn room(engine: &EngineConfig, given: Option<Bytes>) -> Option<Result<GpuRoom, F
     };
     let ranks = ordinals.len();
     if let Some(free) = given {
-        let card = GpuCard { name: "a GPU".to_owned(), free: free.0, total: free.0, has_e4m3: true };
+        let card = GpuInfo { name: "a GPU".to_owned(), free: free.0, total: free.0, has_e4m3: true };
         return Some(Ok(GpuRoom { card, ranks, is_own: true, otherwise: Otherwise::Nothing }));
     }
     let otherwise = match engine.device {
@@ -84,7 +84,7 @@ fn room(engine: &EngineConfig, given: Option<Bytes>) -> Option<Result<GpuRoom, F
         Device::Auto => Otherwise::OnProcessor,
         Device::Cuda(_) => Otherwise::Fails,
     };
-    let cards: Result<Vec<GpuCard>, CudaError> = ordinals.into_iter().map(gpu_card).collect();
+    let cards: Result<Vec<GpuInfo>, CudaError> = ordinals.into_iter().map(gpu_info).collect();
     match cards {
         Ok(cards) => {
             let card = cards.into_iter().min_by_key(|card| card.free)?;
@@ -232,8 +232,8 @@ mod tests {
         Ok(GpuDemand { weights: of(weights), step: 2 * GIB, kv_min, tokens_min, per_token: kv_min / 256 })
     }
 
-    fn card(free: u64, total: u64, has_e4m3: bool) -> GpuCard {
-        GpuCard { name: "a GPU".to_owned(), free: free * GIB, total: total * GIB, has_e4m3 }
+    fn card(free: u64, total: u64, has_e4m3: bool) -> GpuInfo {
+        GpuInfo { name: "a GPU".to_owned(), free: free * GIB, total: total * GIB, has_e4m3 }
     }
 
     fn found(engine: &EngineConfig, free: u64, (otherwise, has_e4m3): (Otherwise, bool)) -> Finding {
