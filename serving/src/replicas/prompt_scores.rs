@@ -133,7 +133,10 @@ mod tests {
         PromptScoring { top, ids: PromptIds::Sent([7, 8, 9].map(TokenId).into()) }
     }
 
-    fn token(id: u32, text: &str, likelihood: Option<(f64, u32, &[(u32, &str, f64)])>) -> PromptToken {
+    /// Its log probability, its rank, and the likeliest: ids, texts, log probabilities.
+    type Likelihood<'a> = (f64, u32, &'a [(u32, &'a str, f64)]);
+
+    fn token(id: u32, text: &str, likelihood: Option<Likelihood<'_>>) -> PromptToken {
         let likely = |(id, text, logprob): &(u32, &str, f64)| LikelyPromptToken {
             id: TokenId(*id),
             text: (*text).to_owned(),

@@ -18,14 +18,17 @@ pub(super) struct ResponseCreate {
     pub(super) previous: Option<String>,
 }
 
+/// Why a message is refused, and the `stream_id` of its error.
+pub(super) type Refusal = (Option<String>, Box<RequestError>);
+
 impl ResponseCreate {
-    /// Reads a message; where it is refused, with the `stream_id` of its error.
-    pub(super) fn read(body: &[u8]) -> Result<Self, (Option<String>, RequestError)> {
-        let mut fields = object(body).map_err(|error| (None, error))?;
+    /// Reads a message.
+    pub(super) fn read(body: &[u8]) -> Result<Self, Refusal> {
+        let mut fields = object(body).map_err(|error| (None, error.into()))?;
         let stream_id = fields.text("stream_id").filter(|id| is_stream_id(id)).map(str::to_owned);
         match Self::previous(&mut fields, stream_id.is_some()) {
             Ok(previous) => Ok(Self { stream_id, previous }),
-            Err(error) => Err((stream_id, error)),
+            Err(error) => Err((stream_id, error.into())),
         }
     }
 
@@ -93,13 +96,15 @@ mod tests {
             (r#"{"type":"response.create","previous_response_id":1}"#, PREVIOUS, None),
         ] {
             match read(body) {
-                Err((stream_id, RequestError::Invalid { field, .. })) => {
+                Err((stream_id, error)) => {
+                    let RequestError::Invalid { field, .. } = *error else { panic!("{body} gave {error}") };
                     assert_eq!((field.as_str(), stream_id.as_deref()), (blamed, id), "{body}");
                 }
-                other => panic!("{body} gave {other:?}"),
+                Ok(create) => panic!("{body} gave {create:?}"),
             }
         }
-        assert!(matches!(read("{"), Err((None, RequestError::Malformed(_)))));
+        let Err((None, error)) = read("{") else { panic!("it is read") };
+        assert!(matches!(*error, RequestError::Malformed(_)));
         assert!(is_stream_id(&"a".repeat(256)) && !is_stream_id(&"a".repeat(257)));
         assert_eq!(stream_id_of(br#"{"type":7,"stream_id":"a"}"#).as_deref(), Some("a"));
         assert_eq!((stream_id_of(b"{"), stream_id_of(br#"{"stream_id":"a b"}"#)), (None, None));

@@ -255,11 +255,11 @@ impl ResponseConnection {
         };
         let copy = body.clone();
         let read = web::block(move || ResponseCreate::read(&copy)).await.map_err(internal);
-        let create = match read.unwrap_or_else(|error| Err((None, error))) {
+        let create = match read.unwrap_or_else(|error| Err((None, error.into()))) {
             Ok(create) => create,
             Err((stream_id, error)) => {
                 self.last.forget(stream_id.as_deref());
-                return self.refuse(&error.into(), stream_id.as_deref()).await;
+                return self.refuse(&(*error).into(), stream_id.as_deref()).await;
             }
         };
         let begun = self.begin(caller, (arrival, &body), &create).await;
