@@ -49,6 +49,13 @@ struct Stack {
     width: usize,
 }
 
+/// The inputs of stacked matrices of blocks, which are the same of all, and their rows.
+fn stacked<'a>(parts: &'a [BlockMatrix<'_>]) -> (usize, Vec<(BlockFormat, &'a [u8])>) {
+    let inputs = parts[0].inputs;
+    assert!(parts.iter().all(|part| part.inputs == inputs));
+    (inputs, parts.iter().flat_map(|part| part.rows().map(|row| (part.format, row))).collect())
+}
+
 impl Cpu {
     /// Packs the matrices `parts`, stacked by outputs: each `[outputs, inputs]`, with equal inputs.
     ///
@@ -120,10 +127,7 @@ impl Cpu {
         bias: Option<Vec<f32>>,
         activation: Activation,
     ) -> Matrix {
-        let inputs = parts[0].inputs;
-        assert!(parts.iter().all(|part| part.inputs == inputs));
-        let rows: Vec<(BlockFormat, &[u8])> =
-            parts.iter().flat_map(|part| part.rows().map(|row| (part.format, row))).collect();
+        let (inputs, rows) = stacked(parts);
         let is_four_bit = parts.iter().all(BlockMatrix::has_four_bits);
         assert!(is_four_bit || parts.iter().all(|part| part.format == BlockFormat::Q8_0));
         let width = panel(self.isa);
@@ -150,10 +154,7 @@ impl Cpu {
         bias: Option<Vec<f32>>,
         activation: Activation,
     ) -> Matrix {
-        let inputs = parts[0].inputs;
-        assert!(parts.iter().all(|part| part.inputs == inputs));
-        let rows: Vec<(BlockFormat, &[u8])> =
-            parts.iter().flat_map(|part| part.rows().map(|row| (part.format, row))).collect();
+        let (inputs, rows) = stacked(parts);
         let (width, group) = (panel(self.isa), groups::wide_group_of(inputs));
         choose(self.isa, group);
         self.packed(Stack { rows: rows.len(), inputs, width }, bias, activation, |lanes| {

@@ -29,7 +29,7 @@ fn scaling_sets() -> impl Iterator<Item = Isa> {
 }
 
 /// Rows and weights for both ways to multiply.
-struct Case {
+struct UnitCase {
     isa: Isa,
     shape: (usize, usize, usize),
     group: usize,
@@ -37,7 +37,7 @@ struct Case {
     panels: Packed<u8>,
 }
 
-impl Case {
+impl UnitCase {
     fn new(isa: Isa, shape: (usize, usize, usize), group: usize, value: fn(usize) -> f32) -> Self {
         let (rows, inputs, outputs) = shape;
         let read = |row: usize, weights: &mut [f32]| {
@@ -96,12 +96,12 @@ fn products_on_the_unit_have_the_bits_of_those_by_vectors_on_shape_edges() {
     for (isa, group) in scaling_sets().flat_map(|isa| SIZES.map(|group| (isa, group))) {
         for rows in [1, 2, 15, 16, 17, 31, 32, 33, 40] {
             for (inputs, outputs) in [(1, 1), (63, 15), (64, 64), (65, 17), (300, 33), (2 * group + 5, 70)] {
-                Case::new(isa, (rows, inputs, outputs), group, noise).check();
+                UnitCase::new(isa, (rows, inputs, outputs), group, noise).check();
             }
         }
     }
     for (isa, rows) in scaling_sets().flat_map(|isa| (1..=40).map(move |rows| (isa, rows))) {
-        Case::new(isa, (rows, 257, 20), 256, noise).check();
+        UnitCase::new(isa, (rows, 257, 20), 256, noise).check();
     }
 }
 
@@ -109,7 +109,7 @@ fn products_on_the_unit_have_the_bits_of_those_by_vectors_on_shape_edges() {
 fn long_sums_of_many_rows_have_them_too_in_whatever_order_their_pieces_come() {
     let lengths = [PANEL_INPUTS_MAX, PANEL_INPUTS_MAX + 3];
     for (isa, inputs) in scaling_sets().flat_map(|isa| lengths.map(|inputs| (isa, inputs))) {
-        let case = Case::new(isa, (37, inputs, 3 * WIDTH + 2), wide_group_of(inputs), noise);
+        let case = UnitCase::new(isa, (37, inputs, 3 * WIDTH + 2), wide_group_of(inputs), noise);
         let kernel = GroupsOnUnit { operands: case.operands(&[]), unit: PhantomData::<fn() -> Emulated> };
         let order = if inputs > PANEL_INPUTS_MAX { Order::DepthOutermost } else { Order::PanelsOutermost };
         assert_eq!((kernel.order(1), kernel.order(2)), (Order::PanelsOutermost, order));
@@ -123,7 +123,7 @@ fn the_largest_magnitudes_of_either_sign_do_not_overflow_on_the_unit() {
     for (isa, group) in scaling_sets().flat_map(|isa| SIZES.map(|group| (isa, group))) {
         for value in signs {
             let (rows, inputs, outputs) = (18, 3 * group, 35);
-            let case = Case::new(isa, (rows, inputs, outputs), group, value);
+            let case = UnitCase::new(isa, (rows, inputs, outputs), group, value);
             case.check();
             for (i, found) in case.on_unit::<Emulated>().into_iter().enumerate() {
                 let (t, o) = (i / outputs, i % outputs);
@@ -141,7 +141,7 @@ fn the_largest_magnitudes_of_either_sign_do_not_overflow_on_the_unit() {
 fn a_row_has_the_same_bits_alone_and_in_a_batch_on_the_unit() {
     for isa in scaling_sets() {
         let (rows, inputs, outputs) = (35, 460, 40);
-        let mut case = Case::new(isa, (rows, inputs, outputs), 256, noise);
+        let mut case = UnitCase::new(isa, (rows, inputs, outputs), 256, noise);
         let together = case.on_unit::<Emulated>();
         let x = std::mem::take(&mut case.x);
         for (row, expected) in x.chunks_exact(inputs).zip(together.chunks_exact(outputs)) {
@@ -155,7 +155,7 @@ fn a_row_has_the_same_bits_alone_and_in_a_batch_on_the_unit() {
 fn what_is_not_a_number_stays_in_its_row_on_the_unit() {
     for (isa, bad) in scaling_sets().flat_map(|isa| [f32::NAN, f32::INFINITY].map(|bad| (isa, bad))) {
         let (rows, inputs, outputs) = (20, 70, 35);
-        let mut case = Case::new(isa, (rows, inputs, outputs), 64, noise);
+        let mut case = UnitCase::new(isa, (rows, inputs, outputs), 64, noise);
         case.x[3 * inputs + 69] = bad;
         let y = case.on_unit::<Emulated>();
         let is_finite = |row: &[u32]| row.iter().all(|bits| f32::from_bits(*bits).is_finite());

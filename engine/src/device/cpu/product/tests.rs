@@ -5,12 +5,12 @@ use super::*;
 
 /// Adds the number of a panel for each step, to three times what is there: a piece that is left out, taken twice, in
 /// another order or elsewhere shows.
-struct Counting {
+struct CountingKernel {
     depth: usize,
     order: Order,
 }
 
-impl Kernel for Counting {
+impl Kernel for CountingKernel {
     fn depth(&self) -> usize {
         self.depth
     }
@@ -34,7 +34,7 @@ impl Kernel for Counting {
 /// Every panel's and block's sums of a task, in the order in which they are whole.
 fn summed(order: Order, blocks: &[RowBlock], panels: Range<usize>) -> Vec<(usize, usize, Vec<f32>)> {
     let mut all = Vec::new();
-    let kernel = Counting { depth: 5, order };
+    let kernel = CountingKernel { depth: 5, order };
     sum_panels(&kernel, blocks, (panels, 16), |panel, block, sums| {
         all.push((panel, block.first, sums.to_vec()));
     });

@@ -59,21 +59,29 @@ DEVICE ProductPieces<GROUPS> read_pieces(const unsigned char* w, size_t group_by
     return pieces;
 }
 
+// Puts what each warp has of a group's 16 outputs where all threads of the block read it.
+template <int TILES>
+DEVICE void share_sums(float* parts, const float (&sums)[TILES][4]) {
+    constexpr int ROWS = 8 * TILES;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < TILES * 4; i++) {
+        const int output = lane / 4 + 8 * (i % 4 / 2), row = i / 4 * 8 + lane % 4 * 2 + i % 2;
+        parts[(warp * 16 + output) * ROWS + row] = sums[i / 4][i % 4];
+    }
+    __syncthreads();
+}
+
 // Adds up what a block's warps have of its rows and outputs, from these on, and writes it.
 template <class Out, int TILES, int GROUPS>
 DEVICE void write_sums(const ProductArgs& a, int first_row, int first, const float (&sums)[GROUPS][TILES][4]) {
     constexpr int ROWS = 8 * TILES;
     SHARED(float, parts, PRODUCT_WARPS * 16 * ROWS);
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, rows = smaller(a.rows - first_row, ROWS);
+    const int rows = smaller(a.rows - first_row, ROWS);
 #pragma unroll
     for (int group = 0; group < GROUPS; group++) {
         if (group > 0) __syncthreads(); // the sums of the group before have been read
-#pragma unroll
-        for (int i = 0; i < TILES * 4; i++) {
-            const int output = lane / 4 + 8 * (i % 4 / 2), row = i / 4 * 8 + lane % 4 * 2 + i % 2;
-            parts[(warp * 16 + output) * ROWS + row] = sums[group][i / 4][i % 4];
-        }
-        __syncthreads();
+        share_sums<TILES>(parts, sums[group]);
         for (int i = threadIdx.x; i < 16 * rows; i += blockDim.x) {
             const int row = first_row + i / 16, output = first + group * 16 + i % 16;
             if (output >= a.outputs) continue;
@@ -93,16 +101,11 @@ template <class Out, int TILES, int GROUPS>
 DEVICE void write_gated(const ProductArgs& a, int activation, int first, const float (&sums)[GROUPS][TILES][4]) {
     constexpr int ROWS = 8 * TILES;
     SHARED(float, parts, PRODUCT_WARPS * 16 * ROWS);
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, width = a.outputs / 2;
+    const int width = a.outputs / 2;
 #pragma unroll
     for (int group = 0; group < GROUPS; group++) {
         if (group > 0) __syncthreads(); // the sums of the group before have been read
-#pragma unroll
-        for (int i = 0; i < TILES * 4; i++) {
-            const int output = lane / 4 + 8 * (i % 4 / 2), row = i / 4 * 8 + lane % 4 * 2 + i % 2;
-            parts[(warp * 16 + output) * ROWS + row] = sums[group][i / 4][i % 4];
-        }
-        __syncthreads();
+        share_sums<TILES>(parts, sums[group]);
         for (int i = threadIdx.x; i < 8 * a.rows; i += blockDim.x) {
             const int row = i / 8, column = first + group * 8 + i % 8;
             float both[2];
