@@ -11,17 +11,10 @@ use serving::model::Model;
 use crate::common::client::{Reply, finish};
 use crate::common::{Server, config, model, serve_with};
 use crate::constraints::{posted, serve_demo};
+use crate::sampling::with;
 
 const CHAT: &str = "/v1/chat/completions";
 const COMPLETIONS: &str = "/v1/completions";
-
-/// A body with further fields.
-fn with(mut body: Value, more: Value) -> Value {
-    for (name, value) in more.as_object().unwrap() {
-        body[name] = value.clone();
-    }
-    body
-}
 
 /// A greedy completion of a few tokens of the demo model.
 fn completion(more: Value) -> Value {
