@@ -6,6 +6,7 @@
 // waited for, not before: what needs a barrier or a wait that is not there comes out wrong.
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -18,7 +19,9 @@
 
 #define EMULATED
 #define DEVICE static inline
-#define SHARED(Type, name, count) static thread_local Type name[count]
+#define SHARED(Type, name, count)                                                                                \
+    static thread_local emulated::Shared<Type, count> shared_##name;                                             \
+    Type* const name = shared_##name.of_block()
 #define DYNAMIC_SHARED(name) unsigned char* name = emulated::block->memory
 #define KERNEL(name, Args, threads)                                                                              \
     static void body_##name(const Args& a);                                                                      \
@@ -90,10 +93,23 @@ struct Block {
     const void* args;
     unsigned char* memory;
     int running;
+    u64 serial = 0; // no other block of the process has it
     int hidden = 0; // fibers whose copies products that come later do not see
 };
 
 static thread_local Block* block;
+static std::atomic<u64> serials{0};
+
+// Memory of a block that a kernel has beside what it is launched with. Whatever is read before it is written is not a number, nor a place.
+template <class T, size_t count> struct Shared {
+    T numbers[count];
+    u64 serial = 0;
+    T* of_block() {
+        if (serial != block->serial) memset((void*)numbers, 0xff, sizeof(numbers));
+        serial = block->serial;
+        return numbers;
+    }
+};
 
 static int lane() { return block->running % LANES; }
 static Exchange& exchange() { return block->warps[block->running / LANES]; }
@@ -180,6 +196,8 @@ template <class T> DEVICE T from_lane(T x, int other) {
     sync_warp();
     return y;
 }
+
+DEVICE void await_lanes() { sync_warp(); }
 
 // Fibers take turns at barriers alone.
 DEVICE int add_to(int* at, int x) {
@@ -457,6 +475,7 @@ extern "C" int emulated_launch(void (*kernel)(const void*), const void* args, co
     for (u32 y = 0; y < grid[1]; y++) {
         for (u32 x = 0; x < grid[0]; x++) {
             blockIdx = {x, y, 0};
+            own.serial = ++serials;
             if (!run_block((x + y) % 2)) return 2;
         }
     }

@@ -232,7 +232,8 @@ impl Emulated {
             Call::Launch(kernel, grid, args) => self.run(&kernel, grid, &args),
             Call::Linear(product) => {
                 self.product_rows.lock().expect("no holder panics").insert(product.rows);
-                let whole = product.four_bit().or_else(|| product.gated());
+                let multiprocessors = self.multiprocessors();
+                let whole = product.four_bit(multiprocessors).or_else(|| product.gated(multiprocessors));
                 if whole.is_none() {
                     multiply(&product.bare());
                 }

@@ -290,8 +290,8 @@ fn products_of_four_bits_are_the_sums_over_their_inputs() {
     let wave = |pace: f32, count: usize| -> Vec<f32> {
         (0..count).map(|at| 1.5 * ((at % 9_973) as f32 * pace).sin()).collect()
     };
-    // A part of a group; of a tile; several rounds of each warp, the last of them of some lanes only.
-    for (outputs, inputs) in [(16, 8), (50, 104), (33, 2_200), (64, 640)] {
+    // A part of a group; of a tile; several rounds of each warp, the last of them of some lanes only; several pieces of a block.
+    for (outputs, inputs) in [(16, 8), (50, 104), (33, 2_200), (160, 640)] {
         let (packed, w) = tiles(outputs, inputs);
         let w_buffer = buffer(&packed);
         for (element, rows) in [
@@ -299,7 +299,7 @@ fn products_of_four_bits_are_the_sums_over_their_inputs() {
             (Element::F16, 8),
             (Element::Bf16, 11),
             (Element::F16, 29),
-            (Element::Bf16, 70), // rows of three blocks
+            (Element::Bf16, 32),
         ] {
             for (out, adds) in [(Element::F32, true), (element, false)] {
                 let (x_bytes, x) = kept(element, &wave(0.71, rows * inputs));

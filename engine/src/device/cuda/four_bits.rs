@@ -5,13 +5,14 @@
 
 use rayon::prelude::*;
 
+use super::gpu::FEW_ROWS;
 use crate::device::cpu::NibbleGroup;
 
 /// Inputs are multiples of so many: a lane's part of a group.
 pub(crate) const LANE_INPUTS: usize = 8;
 
 /// Rows of a product that reads them as they are. With more it is faster to unpack a matrix, and to multiply that.
-pub(crate) const Q4_ROWS: usize = 128;
+pub(crate) const Q4_ROWS: usize = FEW_ROWS[2].0;
 
 /// A tile.
 const OUTPUTS: usize = 16;
@@ -57,11 +58,6 @@ fn put(tile: &mut [u8], (within, number): (usize, usize), group: &NibbleGroup) {
     let [scale, minimum] = [group.scale, group.minimum].map(half::f16::to_le_bytes);
     let ends = &mut ends.as_chunks_mut::<16>().0[eight];
     ends.as_chunks_mut::<4>().0[word] = [scale[0], scale[1], minimum[0], minimum[1]];
-}
-
-/// Blocks of threads of a product whose blocks have so many rows and outputs.
-pub(super) fn product_blocks((most, block): (usize, usize), rows: usize, outputs: usize) -> [u32; 2] {
-    [rows.div_ceil(most) as u32, (outputs.next_multiple_of(BLOCK_OUTPUTS) / block) as u32]
 }
 
 /// Those of what unpacks a matrix, of eight warps: a tile for each warp.

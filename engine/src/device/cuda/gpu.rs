@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::Args;
-use super::four_bits::product_blocks;
 use crate::checkpoint::Dtype;
 
 /// Why a GPU does not do as it is told.
@@ -94,8 +93,20 @@ pub enum Factors {
     Q4(Element),
 }
 
-/// Rows, at most, and outputs of a block of the kernels for few rows.
-pub(crate) const FEW_ROWS: [(usize, usize); 3] = [(8, 16), (16, 16), (32, 32)];
+/// Rows, at most, and outputs of a piece of the kernels for few rows.
+pub(crate) const FEW_ROWS: [(usize, usize); 3] = [(8, 16), (16, 32), (32, 32)];
+
+/// Bytes of shared memory of these kernels' blocks, where a block may have more than 99 KiB: three units for each of eight warps
+/// (kernels/product.cuh). Elsewhere they have two.
+pub(crate) const PRODUCT_RING: usize = 3 * PRODUCT_UNITS;
+pub(crate) const SMALL_PRODUCT_RING: usize = 2 * PRODUCT_UNITS;
+const PRODUCT_UNITS: usize = 8 * 4096;
+
+/// The blocks of these kernels: as many as lie on the multiprocessors side by side.
+pub(crate) fn product_grid(pieces: usize, multiprocessors: usize) -> Grid {
+    let blocks = pieces.min(2 * multiprocessors);
+    Grid { blocks: [blocks as u32, 1], threads: 256, shared: PRODUCT_RING as u32 }
+}
 
 /// Rows of the recorded steps that have at least `rows`: few counts stand for all, so that few steps are recorded and few
 /// products timed.
@@ -196,7 +207,7 @@ impl Linear {
     }
 
     /// The kernel of a product of few rows that activates as it writes, where there is one.
-    pub fn gated(&self) -> Option<(String, Grid, Vec<u8>)> {
+    pub fn gated(&self, multiprocessors: usize) -> Option<(String, Grid, Vec<u8>)> {
         let Self { rows, outputs, inputs, x, w, bias, y, .. } = *self;
         let gate = self.gate?;
         let Factors::Of(element @ (Element::Bf16 | Element::F16)) = self.factors else { return None };
@@ -212,15 +223,14 @@ impl Linear {
             gate.activation,
         ]);
         let name = format!("product_gated_{}_{most}", element.suffix());
-        Some((name, Grid::rows(outputs / block, 256), args.bytes()))
+        Some((name, product_grid(outputs / block, multiprocessors), args.bytes()))
     }
 
-    /// The kernel of a product with weights of four bits.
-    pub fn four_bit(&self) -> Option<(String, Grid, Vec<u8>)> {
+    /// The kernel of a product with weights of four bits, which has few rows.
+    pub fn four_bit(&self, multiprocessors: usize) -> Option<(String, Grid, Vec<u8>)> {
         let Factors::Q4(element) = self.factors else { return None };
         let Self { rows, outputs, inputs, x, w, bias, y, out, adds, .. } = *self;
-        let larger = FEW_ROWS.into_iter().find(|(most, _)| rows <= *most);
-        let (most, block) = larger.unwrap_or(FEW_ROWS[2]); // several blocks' rows
+        let (most, block) = FEW_ROWS.into_iter().find(|(most, _)| rows <= *most)?;
         let args = Args::new([Some(x), Some(w), bias, Some(y), None, None]).numbers(&[
             rows,
             outputs,
@@ -228,8 +238,7 @@ impl Linear {
             usize::from(adds),
         ]);
         let name = format!("product_q4_{}_{}_{most}", element.suffix(), out.suffix());
-        let grid = Grid { blocks: product_blocks((most, block), rows, outputs), threads: 256, shared: 0 };
-        Some((name, grid, args.bytes()))
+        Some((name, product_grid(outputs.div_ceil(block), multiprocessors), args.bytes()))
     }
 
     /// The kernel behind a product that makes numbers of its sums, or activates them.

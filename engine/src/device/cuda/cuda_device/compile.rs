@@ -7,6 +7,7 @@ use cudarc::driver::{result, sys as driver};
 use cudarc::nvrtc::{result as nvrtc, sys};
 
 use super::lost;
+use super::products::product_ring;
 use crate::device::cuda::{CudaError, GpuError, KernelSet, kernel_names, source_of};
 
 /// Shared memory that a block may ask for: more than the largest kernel does, and with what it declares
@@ -87,7 +88,10 @@ pub(super) fn functions(
     capability: (i32, i32),
     set: Option<KernelSet>,
 ) -> Result<HashMap<String, driver::CUfunction>, GpuError> {
-    use driver::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES as SHARED;
+    use driver::CUfunction_attribute::{
+        CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES as SHARED,
+        CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT as CARVEOUT,
+    };
     let one = |name: &str| {
         let symbol = CString::new(name).expect("names of kernels have no zero");
         // SAFETY: the module is loaded, and its functions live as long as it does.
@@ -95,11 +99,17 @@ pub(super) fn functions(
         let most = match name.starts_with("attend_wgmma") {
             true if has_wgmma(capability) => Some(WGMMA_SHARED_MAX),
             false if name.starts_with("attend") => Some(SHARED_MAX),
+            false if name.starts_with("product") => Some(product_ring(capability) as i32),
             _ => None,
         };
         if let Some(most) = most {
             // SAFETY: the same.
             unsafe { result::function::set_function_attribute(function, SHARED, most) }.map_err(lost)?;
+        }
+        if capability >= (9, 0) {
+            // A multiprocessor that parts its memory otherwise for the next kernel waits until the one before has left it.
+            // SAFETY: the same.
+            unsafe { result::function::set_function_attribute(function, CARVEOUT, 100) }.map_err(lost)?;
         }
         Ok((name.to_owned(), function))
     };

@@ -12,7 +12,8 @@ use super::owned::Owned;
 use super::stopwatch::Stopwatch;
 use super::{CudaDevice, lost};
 use crate::device::cuda::{
-    Address, Args, CudaError, Element, FEW_ROWS, Factors, GpuError, Grid, Linear, recorded_rows,
+    Address, Args, CudaError, Element, FEW_ROWS, Factors, GpuError, Grid, Linear, PRODUCT_RING,
+    SMALL_PRODUCT_RING, product_grid, recorded_rows,
 };
 
 /// Memory that an algorithm may use: what NVIDIA advises for sm_90.
@@ -33,6 +34,10 @@ const MARGIN: f32 = 0.97;
 /// By how much it must be faster than the kernel of our own, which lets the kernel behind it come to the multiprocessors before it has
 /// ended: timed by itself it does not show that.
 const OWN_MARGIN: f32 = 0.95;
+
+/// Rows of the kernels of our own that come to the multiprocessors before the one before has ended. With more they read `x` as much as
+/// weights, and what comes early takes room from that.
+const EARLY_ROWS: usize = 16;
 
 /// Rounds of timing, in each of which every algorithm runs once: the card's clock changes by and by.
 const ROUNDS: usize = 5;
@@ -127,8 +132,8 @@ impl CudaDevice {
         if rows == 0 {
             return Ok(());
         }
-        if let Some((kernel, grid, args)) = product.four_bit() {
-            return self.start_when(false, &kernel, grid, &args);
+        if let Some(launch) = product.four_bit(self.multiprocessors) {
+            return self.multiply_few(rows, launch);
         }
         let (has_bias, has_scales) = (product.bias.is_some(), product.scales.is_some());
         let activation = product.gate.map(|gate| gate.activation);
@@ -155,7 +160,7 @@ impl CudaDevice {
         let is_timed = shape.rows <= TIMED_ROWS && usual == shape.rows;
         let most = if is_timed { TRIED } else { 1 };
         let (mut plan, algorithms) = self.products.describe(&product.bare(), most).map_err(failed)?;
-        let own = few_rows(product).map(|_| ProductAlgorithm::Kernel);
+        let own = few_rows(product, self.multiprocessors).map(|_| ProductAlgorithm::Kernel);
         let candidates: Vec<ProductAlgorithm> =
             own.into_iter().chain(algorithms.into_iter().map(ProductAlgorithm::Library)).collect();
         let larger = known.get(&ProductShape { rows: usual, ..*shape }).map(|plan| plan.algorithm);
@@ -222,7 +227,10 @@ impl CudaDevice {
         plan: &ProductPlan,
         algorithm: ProductAlgorithm,
     ) -> Result<(), GpuError> {
-        let ProductAlgorithm::Library(algorithm) = algorithm else { return self.multiply_few(product) };
+        let ProductAlgorithm::Library(algorithm) = algorithm else {
+            let launch = few_rows(product, self.multiprocessors).expect("there is a kernel for it");
+            return self.multiply_few(product.rows, launch);
+        };
         let (product, behind) = (product.bare(), product.behind());
         let (one, beta) = (1.0_f32, if product.adds { 1.0_f32 } else { 0.0 });
         let pointer = |address: u64| address as *const c_void;
@@ -255,16 +263,25 @@ impl CudaDevice {
     }
 
     /// Runs a product of few rows by a kernel of our own.
-    fn multiply_few(&self, product: &Linear) -> Result<(), GpuError> {
-        let (kernel, grid, args) = few_rows(product).expect("there is a kernel for it");
-        self.start_when(false, &kernel, grid, &args)
+    fn multiply_few(
+        &self,
+        rows: usize,
+        (kernel, grid, args): (String, Grid, Vec<u8>),
+    ) -> Result<(), GpuError> {
+        let grid = Grid { shared: product_ring(self.capability) as u32, ..grid };
+        self.start_when(rows <= EARLY_ROWS && self.capability >= (9, 0), &kernel, grid, &args)
     }
 }
 
+/// Bytes of shared memory of a block of these kernels, on devices of a compute capability.
+pub(super) fn product_ring(capability: (i32, i32)) -> usize {
+    if matches!(capability, (8, 0) | (9..=10, _)) { PRODUCT_RING } else { SMALL_PRODUCT_RING }
+}
+
 /// The kernel for a product of few rows, where there is one.
-fn few_rows(product: &Linear) -> Option<(String, Grid, Vec<u8>)> {
+fn few_rows(product: &Linear, multiprocessors: usize) -> Option<(String, Grid, Vec<u8>)> {
     if product.gate.is_some() {
-        return product.gated();
+        return product.gated(multiprocessors);
     }
     let Linear { rows, outputs, inputs, factors, x, w, bias, y, out, adds, .. } = *product;
     let name = match factors {
@@ -285,7 +302,7 @@ fn few_rows(product: &Linear) -> Option<(String, Grid, Vec<u8>)> {
         usize::from(adds),
     ]);
     let kernel = format!("product_{name}_{}_{most}", out.suffix());
-    Some((kernel, Grid::rows(outputs / block, 256), args.bytes()))
+    Some((kernel, product_grid(outputs / block, multiprocessors), args.bytes()))
 }
 
 impl Products {

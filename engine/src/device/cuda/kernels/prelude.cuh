@@ -14,10 +14,10 @@ typedef unsigned long long u64;
 // From 9.0 on, a kernel's blocks come to the multiprocessors while the last of the kernel before still run there (programmatic
 // dependent launch), and wait until that has ended. Each waits, so that what one has waited for, the next has too.
 // KERNEL_AHEAD: one that does something first, and calls `await_kernel_before` itself. KERNEL_LATE: one that itself lets the next
-// begin, too.
+// begin, too, and of which two blocks lie on a multiprocessor.
 #define KERNEL_LATE(name, Args, threads)                                                                         \
     static __device__ __forceinline__ void body_##name(const Args& a);                                           \
-    extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ Args a) {                 \
+    extern "C" __global__ void __launch_bounds__(threads, 2) name(const __grid_constant__ Args a) {                 \
         body_##name(a);                                                                                          \
     }                                                                                                            \
     static __device__ __forceinline__ void body_##name(const Args& a)
@@ -83,6 +83,9 @@ DEVICE u32 pack(float low, float high) {
 }
 
 template <class T> DEVICE T from_lane(T x, int other) { return __shfl_xor_sync(0xffffffffu, x, other); }
+
+// Until all lanes of a warp have come, and see what the others wrote to shared memory.
+DEVICE void await_lanes() { __syncwarp(); }
 
 // Adds to a number that a block's threads share; what it was before.
 DEVICE int add_to(int* at, int x) { return atomicAdd(at, x); }

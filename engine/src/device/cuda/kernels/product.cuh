@@ -1,16 +1,42 @@
 // Products of few rows, as decode steps have: all that counts is how fast weights are read.
 //
-// A block has 16 outputs, or 32 where rows are many enough that reading them counts. Its warps share the inputs, so that all
-// of them read every output's weights at once, and add up what they have at the end.
+// Blocks are as many as lie on the multiprocessors side by side, two on each. A block takes every so manieth piece of 16 outputs, or of 32
+// where rows are many enough that reading them counts. Its warps share the inputs, so that all of them read every output's weights at once,
+// and add up what they have at a piece's end.
 //
-// Blocks come when the kernel before has ended, and let the next come when their weights have been read. Blocks that come earlier lie
-// where there happens to be room, four on one multiprocessor and none on another, which costs a fifth of a decode step.
+// Weights come through a ring in shared memory, of which each warp has a part of its own, and which goes on over the ends of pieces. Nobody
+// writes weights, so that the first of them come before the kernel before has ended. The ring's size is what makes that worth it: beside a
+// block of the kernel before there is room for one of this, so that early blocks lie evenly. Without it they lie where there happens to be
+// room, four on one multiprocessor and none on another, which costs a fifth of a decode step.
 //
-// A lane reads 16 bytes of a row of weights and the same 16 of a row of `x`. What of them meets in one step of a tensor core is the
-// same in both, which is all that a sum over inputs asks for: their order there is not that of memory.
+// What of a row of weights and the same piece of a row of `x` meets in one step of a tensor core is the same in both, which is all that a
+// sum over inputs asks for: their order there is not that of memory.
 
 #define PRODUCT_WARPS 8
-#define PRODUCT_STEPS 4 // pieces of 64 bytes of a row that a warp has under way
+#define PRODUCT_UNIT 4096 // bytes of weights that a warp fetches, and then multiplies, at once
+// Units under way or being multiplied, for each warp (gpu.rs). Most processors let a block have 99 KiB of shared memory.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 800 && (__CUDA_ARCH__ < 900 || __CUDA_ARCH__ >= 1100)
+#define PRODUCT_DEPTH 2
+#else
+#define PRODUCT_DEPTH 3
+#endif
+
+// How far a warp has come in what its block goes through: a round of a piece's inputs after the other, and the place of each in the ring.
+struct ProductWalk {
+    int piece;
+    int round;
+    int slot;
+};
+DEVICE void go_on(ProductWalk& walk, int rounds) {
+    walk.slot = (walk.slot + 1) % PRODUCT_DEPTH;
+    if (++walk.round < rounds) return;
+    walk.round = 0;
+    walk.piece++;
+}
+
+// Of so many pieces those of this block, and the number of one of them.
+DEVICE int own_pieces(int pieces) { return (pieces - (int)blockIdx.x + (int)gridDim.x - 1) / (int)gridDim.x; }
+DEVICE int number_of(int piece) { return (int)blockIdx.x + piece * (int)gridDim.x; }
 
 struct ProductArgs {
     const void* x;    // [rows, inputs]
@@ -32,32 +58,9 @@ struct GatedProductArgs {
     int activation;
 };
 
-// A lane's part of a warp's reading: of every sixteen outputs two rows of weights, eight apart; or of eight gates one, and one of what
-// they gate.
-template <int GROUPS> struct ProductPieces {
-    Sixteen rows[PRODUCT_STEPS][GROUPS][2];
-};
-
 DEVICE void multiply_as(bf16, float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) { multiply(c, a, b0, b1); }
 DEVICE void multiply_as(f16, float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) { multiply_f16(c, a, b0, b1); }
 DEVICE void multiply_as(e4m3, float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) { multiply_e4m3(c, a, b0, b1); }
-
-// What lies behind a row's end counts as zeros. `group_bytes`: from one group's rows to the next one's; `half_bytes`: from the first row
-// of a group to the second.
-template <int GROUPS>
-DEVICE ProductPieces<GROUPS> read_pieces(const unsigned char* w, size_t group_bytes, size_t half_bytes, int from, int end) {
-    ProductPieces<GROUPS> pieces;
-#pragma unroll
-    for (int step = 0; step < PRODUCT_STEPS; step++) {
-        const int at = from + step * 64 + threadIdx.x % 4 * 16;
-#pragma unroll
-        for (int i = 0; i < 2 * GROUPS; i++) {
-            const unsigned char* row = w + i / 2 * group_bytes + i % 2 * half_bytes;
-            pieces.rows[step][i / 2][i % 2] = at < end ? read_once(row + at) : Sixteen{{0, 0, 0, 0}};
-        }
-    }
-    return pieces;
-}
 
 // Puts what each warp has of a group's 16 outputs where all threads of the block read it.
 template <int TILES>
@@ -72,18 +75,17 @@ DEVICE void share_sums(float* parts, const float (&sums)[TILES][4]) {
     __syncthreads();
 }
 
-// Adds up what a block's warps have of its rows and outputs, from these on, and writes it.
+// Adds up what a block's warps have of a piece's outputs, from `first` on, and writes it.
 template <class Out, int TILES, int GROUPS>
-DEVICE void write_sums(const ProductArgs& a, int first_row, int first, const float (&sums)[GROUPS][TILES][4]) {
+DEVICE void write_sums(const ProductArgs& a, int first, const float (&sums)[GROUPS][TILES][4]) {
     constexpr int ROWS = 8 * TILES;
     SHARED(float, parts, PRODUCT_WARPS * 16 * ROWS);
-    const int rows = smaller(a.rows - first_row, ROWS);
 #pragma unroll
     for (int group = 0; group < GROUPS; group++) {
         if (group > 0) __syncthreads(); // the sums of the group before have been read
         share_sums<TILES>(parts, sums[group]);
-        for (int i = threadIdx.x; i < 16 * rows; i += blockDim.x) {
-            const int row = first_row + i / 16, output = first + group * 16 + i % 16;
+        for (int i = threadIdx.x; i < 16 * a.rows; i += blockDim.x) {
+            const int row = i / 16, output = first + group * 16 + i % 16;
             if (output >= a.outputs) continue;
             float sum = 0.0f;
 #pragma unroll
@@ -121,84 +123,128 @@ DEVICE void write_gated(const ProductArgs& a, int activation, int first, const f
     }
 }
 
-// GROUPS: sixteens of outputs of a block, which share what they read of `x`. GATED: `y` is activated, and has half the outputs.
+// GROUPS: sixteens of outputs of a piece, which share what they read of `x`. GATED: `y` is activated, and has half the outputs.
 template <class T, class Out, int TILES, int GROUPS, bool GATED = false> DEVICE void product(const ProductArgs& a, int activation = 0) {
-    constexpr int STRIDE = PRODUCT_WARPS * PRODUCT_STEPS * 64;
+    constexpr int ROWS = 16 * GROUPS, ROW = PRODUCT_UNIT / ROWS, STEPS = ROW / 64; // rows of weights in a unit, and bytes of each
+    constexpr int STRIDE = PRODUCT_WARPS * ROW;
+    constexpr int GROUP = GATED ? 8 : 16; // rows of weights from a group to the next
     // Tensor cores keep fewer bits of sums of eight-bit floats than of others: they add up a round's only.
     constexpr bool BY_ROUNDS = sizeof(T) == 1;
-    constexpr int GROUP = GATED ? 8 : 16; // rows of weights from a group to the next
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, first = blockIdx.x * GROUP * GROUPS;
-    const int end = a.inputs * (int)sizeof(T);
-    const size_t group_bytes = (size_t)GROUP * end, half_bytes = (size_t)(GATED ? a.outputs / 2 : 8) * end;
-    const unsigned char* w = (const unsigned char*)a.w + (size_t)(first + lane / 4) * end;
-    ProductPieces<GROUPS> now = read_pieces<GROUPS>(w, group_bytes, half_bytes, warp * PRODUCT_STEPS * 64, end);
+    DYNAMIC_SHARED(memory);
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    unsigned char* ring = memory + warp * PRODUCT_DEPTH * PRODUCT_UNIT;
+    const int end = a.inputs * (int)sizeof(T), rounds = (end + STRIDE - 1) / STRIDE;
+    const size_t half_bytes = (size_t)(GATED ? a.outputs / 2 : 8) * end; // from the first eight rows of a group to the others
+    const int pieces = own_pieces(a.outputs / ROWS);
+    auto first_of = [](int piece) { return number_of(piece) * GROUP * GROUPS; };
+    // A row's sixteens lie where lanes that read two rows at once meet no other's bank.
+    auto place_of_sixteen = [](int row, int at) { return row * ROW + (at ^ (row & 1) << 2) * 16; };
+
+    ProductWalk next = {0, 0, 0};
+    auto fetch_unit = [&]() {
+        if (next.piece < pieces) {
+            const int from = next.round * STRIDE + warp * ROW;
+            const unsigned char* w = (const unsigned char*)a.w + (size_t)first_of(next.piece) * end + from;
+            unsigned char* unit = ring + next.slot * PRODUCT_UNIT;
+#pragma unroll
+            for (int i = 0; i < PRODUCT_UNIT / 512; i++) {
+                const int row = (i * 32 + lane) / (ROW / 16), at = (i * 32 + lane) % (ROW / 16);
+                const size_t begin = (size_t)(row / 16 * GROUP + row % 8) * end + row % 16 / 8 * half_bytes;
+                // What lies behind a row's end counts as zeros.
+                copy_later(unit + place_of_sixteen(row, at), w + begin + at * 16, from + at * 16 < end);
+            }
+            go_on(next, rounds);
+        }
+        end_copies();
+    };
+#pragma unroll
+    for (int i = 0; i < PRODUCT_DEPTH - 1; i++) fetch_unit();
+    let_next_begin();
     await_kernel_before();
 
-    float sums[GROUPS][TILES][4], before[GROUPS][TILES][4];
+    int slot = 0;
+    for (int piece = 0; piece < pieces; piece++) {
+        float sums[GROUPS][TILES][4], before[GROUPS][TILES][4];
 #pragma unroll
-    for (int i = 0; i < GROUPS * TILES * 4; i++) {
-        sums[i / 4 / TILES][i / 4 % TILES][i % 4] = 0.0f;
-        before[i / 4 / TILES][i / 4 % TILES][i % 4] = 0.0f;
-    }
-    for (int from = warp * PRODUCT_STEPS * 64; from < end; from += STRIDE) {
-        const ProductPieces<GROUPS> next = read_pieces<GROUPS>(w, group_bytes, half_bytes, from + STRIDE, end);
+        for (int i = 0; i < GROUPS * TILES * 4; i++) {
+            sums[i / 4 / TILES][i / 4 % TILES][i % 4] = 0.0f;
+            before[i / 4 / TILES][i / 4 % TILES][i % 4] = 0.0f;
+        }
+        for (int round = 0; round < rounds; round++) {
+            Sixteen right[STEPS][TILES];
 #pragma unroll
-        for (int step = 0; step < PRODUCT_STEPS; step++) {
-            const int at = from + step * 64 + lane % 4 * 16;
+            for (int i = 0; i < STEPS * TILES; i++) {
+                const int at = round * STRIDE + warp * ROW + i / TILES * 64 + lane % 4 * 16, row = i % TILES * 8 + lane / 4;
+                const bool is_there = row < a.rows && at < end;
+                const unsigned char* x = (const unsigned char*)a.x + (size_t)row * end + at;
+                right[i / TILES][i % TILES] = is_there ? *aligned((const Sixteen*)x) : Sixteen{{0, 0, 0, 0}};
+            }
+            await_copies<PRODUCT_DEPTH - 2>();
+            await_lanes(); // their copies are there, and the unit before has been read
+            fetch_unit();
+            const unsigned char* unit = ring + slot * PRODUCT_UNIT;
 #pragma unroll
-            for (int tile = 0; tile < TILES; tile++) {
-                const int row = tile * 8 + lane / 4;
-                Sixteen right = {{0, 0, 0, 0}};
-                if (row < a.rows && at < end) right = *aligned((const Sixteen*)((const unsigned char*)a.x + (size_t)row * end + at));
+            for (int step = 0; step < STEPS; step++) {
 #pragma unroll
                 for (int group = 0; group < GROUPS; group++) {
-                    const Sixteen(&left)[2] = now.rows[step][group];
+                    Sixteen left[2];
 #pragma unroll
-                    for (int i = 0; i < 4; i += 2) {
-                        const u32 four[4] = {left[0].words[i], left[1].words[i], left[0].words[i + 1], left[1].words[i + 1]};
-                        multiply_as(T(), sums[group][tile], four, right.words[i], right.words[i + 1]);
+                    for (int half = 0; half < 2; half++) {
+                        const int row = group * 16 + half * 8 + lane / 4;
+                        left[half] = *aligned((const Sixteen*)(unit + place_of_sixteen(row, step * 4 + lane % 4)));
+                    }
+#pragma unroll
+                    for (int tile = 0; tile < TILES; tile++) {
+                        const Sixteen& of = right[step][tile];
+#pragma unroll
+                        for (int i = 0; i < 4; i += 2) {
+                            const u32 four[4] = {left[0].words[i], left[1].words[i], left[0].words[i + 1], left[1].words[i + 1]};
+                            multiply_as(T(), sums[group][tile], four, of.words[i], of.words[i + 1]);
+                        }
                     }
                 }
             }
+            slot = (slot + 1) % PRODUCT_DEPTH;
+#pragma unroll
+            for (int i = 0; BY_ROUNDS && i < GROUPS * TILES * 4; i++) {
+                float &sum = sums[i / 4 / TILES][i / 4 % TILES][i % 4], &all = before[i / 4 / TILES][i / 4 % TILES][i % 4];
+                all += sum;
+                sum = 0.0f;
+            }
         }
-        now = next;
 #pragma unroll
         for (int i = 0; BY_ROUNDS && i < GROUPS * TILES * 4; i++) {
-            float &sum = sums[i / 4 / TILES][i / 4 % TILES][i % 4], &all = before[i / 4 / TILES][i / 4 % TILES][i % 4];
-            all += sum;
-            sum = 0.0f;
+            sums[i / 4 / TILES][i / 4 % TILES][i % 4] = before[i / 4 / TILES][i / 4 % TILES][i % 4];
         }
+        if (piece > 0) __syncthreads(); // the sums of the piece before have been read
+        if constexpr (GATED) write_gated<Out, TILES, GROUPS>(a, activation, first_of(piece), sums);
+        else write_sums<Out, TILES, GROUPS>(a, first_of(piece), sums);
     }
-    let_next_begin();
-#pragma unroll
-    for (int i = 0; i < GROUPS * TILES * 4; i++) sums[i / 4 / TILES][i / 4 % TILES][i % 4] += before[i / 4 / TILES][i / 4 % TILES][i % 4];
-    if constexpr (GATED) write_gated<Out, TILES, GROUPS>(a, activation, first, sums);
-    else write_sums<Out, TILES, GROUPS>(a, 0, first, sums);
 }
 KERNEL_LATE(product_bf16_bf16_8, ProductArgs, 256) { product<bf16, bf16, 1, 1>(a); }
-KERNEL_LATE(product_bf16_bf16_16, ProductArgs, 256) { product<bf16, bf16, 2, 1>(a); }
+KERNEL_LATE(product_bf16_bf16_16, ProductArgs, 256) { product<bf16, bf16, 2, 2>(a); }
 KERNEL_LATE(product_bf16_bf16_32, ProductArgs, 256) { product<bf16, bf16, 4, 2>(a); }
 KERNEL_LATE(product_bf16_f32_8, ProductArgs, 256) { product<bf16, float, 1, 1>(a); }
-KERNEL_LATE(product_bf16_f32_16, ProductArgs, 256) { product<bf16, float, 2, 1>(a); }
+KERNEL_LATE(product_bf16_f32_16, ProductArgs, 256) { product<bf16, float, 2, 2>(a); }
 KERNEL_LATE(product_bf16_f32_32, ProductArgs, 256) { product<bf16, float, 4, 2>(a); }
 KERNEL_LATE(product_f16_f16_8, ProductArgs, 256) { product<f16, f16, 1, 1>(a); }
-KERNEL_LATE(product_f16_f16_16, ProductArgs, 256) { product<f16, f16, 2, 1>(a); }
+KERNEL_LATE(product_f16_f16_16, ProductArgs, 256) { product<f16, f16, 2, 2>(a); }
 KERNEL_LATE(product_f16_f16_32, ProductArgs, 256) { product<f16, f16, 4, 2>(a); }
 KERNEL_LATE(product_f16_f32_8, ProductArgs, 256) { product<f16, float, 1, 1>(a); }
-KERNEL_LATE(product_f16_f32_16, ProductArgs, 256) { product<f16, float, 2, 1>(a); }
+KERNEL_LATE(product_f16_f32_16, ProductArgs, 256) { product<f16, float, 2, 2>(a); }
 KERNEL_LATE(product_f16_f32_32, ProductArgs, 256) { product<f16, float, 4, 2>(a); }
 KERNEL_LATE(product_e4m3_bf16_8, ProductArgs, 256) { product<e4m3, bf16, 1, 1>(a); }
-KERNEL_LATE(product_e4m3_bf16_16, ProductArgs, 256) { product<e4m3, bf16, 2, 1>(a); }
+KERNEL_LATE(product_e4m3_bf16_16, ProductArgs, 256) { product<e4m3, bf16, 2, 2>(a); }
 KERNEL_LATE(product_e4m3_bf16_32, ProductArgs, 256) { product<e4m3, bf16, 4, 2>(a); }
 KERNEL_LATE(product_e4m3_f16_8, ProductArgs, 256) { product<e4m3, f16, 1, 1>(a); }
-KERNEL_LATE(product_e4m3_f16_16, ProductArgs, 256) { product<e4m3, f16, 2, 1>(a); }
+KERNEL_LATE(product_e4m3_f16_16, ProductArgs, 256) { product<e4m3, f16, 2, 2>(a); }
 KERNEL_LATE(product_e4m3_f16_32, ProductArgs, 256) { product<e4m3, f16, 4, 2>(a); }
 KERNEL_LATE(product_e4m3_f32_8, ProductArgs, 256) { product<e4m3, float, 1, 1>(a); }
-KERNEL_LATE(product_e4m3_f32_16, ProductArgs, 256) { product<e4m3, float, 2, 1>(a); }
+KERNEL_LATE(product_e4m3_f32_16, ProductArgs, 256) { product<e4m3, float, 2, 2>(a); }
 KERNEL_LATE(product_e4m3_f32_32, ProductArgs, 256) { product<e4m3, float, 4, 2>(a); }
 KERNEL_LATE(product_gated_bf16_8, GatedProductArgs, 256) { product<bf16, bf16, 1, 1, true>(a.product, a.activation); }
-KERNEL_LATE(product_gated_bf16_16, GatedProductArgs, 256) { product<bf16, bf16, 2, 1, true>(a.product, a.activation); }
+KERNEL_LATE(product_gated_bf16_16, GatedProductArgs, 256) { product<bf16, bf16, 2, 2, true>(a.product, a.activation); }
 KERNEL_LATE(product_gated_bf16_32, GatedProductArgs, 256) { product<bf16, bf16, 4, 2, true>(a.product, a.activation); }
 KERNEL_LATE(product_gated_f16_8, GatedProductArgs, 256) { product<f16, f16, 1, 1, true>(a.product, a.activation); }
-KERNEL_LATE(product_gated_f16_16, GatedProductArgs, 256) { product<f16, f16, 2, 1, true>(a.product, a.activation); }
+KERNEL_LATE(product_gated_f16_16, GatedProductArgs, 256) { product<f16, f16, 2, 2, true>(a.product, a.activation); }
 KERNEL_LATE(product_gated_f16_32, GatedProductArgs, 256) { product<f16, f16, 4, 2, true>(a.product, a.activation); }

@@ -29,101 +29,111 @@ template <> struct Q4Factor<f16> {
 DEVICE float q4_scale(u32 ends) { return from_f16({(u16)(ends & 0xffff)}); }
 DEVICE float q4_minimum(u32 ends) { return from_f16({(u16)(ends >> 16)}); }
 
-// A lane's part of a warp's reading.
-template <int STEPS, int GROUPS> struct Q4Pieces {
-    Sixteen numbers[STEPS][GROUPS];
-    Sixteen ends[STEPS][GROUPS];
-};
-
-// What lies behind the last tile counts as zeros.
-template <int STEPS, int GROUPS> DEVICE Q4Pieces<STEPS, GROUPS> read_q4(const unsigned char* w, int from, int tiles) {
-    Q4Pieces<STEPS, GROUPS> pieces;
-    const int lane = threadIdx.x % 32;
-#pragma unroll
-    for (int step = 0; step < STEPS; step++) {
-#pragma unroll
-        for (int group = 0; group < GROUPS; group++) {
-            const unsigned char* tile = w + ((size_t)group * tiles + from + step) * Q4_TILE_BYTES;
-            const bool is_there = from + step < tiles;
-            pieces.numbers[step][group] = is_there ? read_once(tile + lane * 16) : Sixteen{{0, 0, 0, 0}};
-            pieces.ends[step][group] =
-                is_there ? read_once(tile + Q4_NUMBERS_BYTES + lane / 4 * 16) : Sixteen{{0, 0, 0, 0}};
-        }
-    }
-    return pieces;
-}
-
-// A block has 16 outputs or 32, as in product.cuh, and 8 TILES rows; blocks of the same outputs are neighbours, so that weights come from
-// memory once.
+// Pieces and ring are those of product.cuh. A unit of the ring has four tiles: as many of the same outputs, or half as many of each 16 of 32.
 template <class T, class Out, int TILES, int GROUPS> DEVICE void product_q4(const ProductArgs& a) {
-    constexpr int STEPS = 4 / GROUPS, STRIDE = PRODUCT_WARPS * STEPS;
+    constexpr int STEPS = 4 / GROUPS, STRIDE = PRODUCT_WARPS * STEPS, SIXTEENS = Q4_TILE_BYTES / 16;
+    DYNAMIC_SHARED(memory);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int first_row = blockIdx.x * 8 * TILES, tiles = q4_tiles(a.inputs);
-    const unsigned char* w = (const unsigned char*)a.w + (size_t)blockIdx.y * GROUPS * tiles * Q4_TILE_BYTES;
-    Q4Pieces<STEPS, GROUPS> now = read_q4<STEPS, GROUPS>(w, warp * STEPS, tiles);
+    unsigned char* ring = memory + warp * PRODUCT_DEPTH * PRODUCT_UNIT;
+    const int tiles = q4_tiles(a.inputs), rounds = (tiles + STRIDE - 1) / STRIDE;
+    const int pieces = own_pieces((a.outputs + 16 * GROUPS - 1) / (16 * GROUPS));
+
+    ProductWalk next = {0, 0, 0};
+    auto fetch_unit = [&]() {
+        if (next.piece < pieces) {
+            const int from = next.round * STRIDE + warp * STEPS;
+            const unsigned char* w = (const unsigned char*)a.w + (size_t)number_of(next.piece) * GROUPS * tiles * Q4_TILE_BYTES;
+#pragma unroll
+            for (int i = 0; i < 4 * SIXTEENS / 32; i++) {
+                const int tile = (i * 32 + lane) / SIXTEENS, at = (i * 32 + lane) % SIXTEENS, step = from + tile % STEPS;
+                const unsigned char* there = w + ((size_t)(tile / STEPS) * tiles + step) * Q4_TILE_BYTES + at * 16;
+                // What lies behind the last tile counts as zeros.
+                copy_later(ring + next.slot * PRODUCT_UNIT + (i * 32 + lane) * 16, there, step < tiles);
+            }
+            go_on(next, rounds);
+        }
+        end_copies();
+    };
+#pragma unroll
+    for (int i = 0; i < PRODUCT_DEPTH - 1; i++) fetch_unit();
+    let_next_begin();
     await_kernel_before();
 
-    float sums[GROUPS][TILES][4];
-#pragma unroll
-    for (int i = 0; i < GROUPS * TILES * 4; i++) sums[i / 4 / TILES][i / 4 % TILES][i % 4] = 0.0f;
     const u32 ones[4] = {Q4Factor<T>::ONES, Q4Factor<T>::ONES, Q4Factor<T>::ONES, Q4Factor<T>::ONES};
-    for (int from = warp * STEPS; from < tiles; from += STRIDE) {
-        const Q4Pieces<STEPS, GROUPS> next = read_q4<STEPS, GROUPS>(w, from + STRIDE, tiles);
+    int slot = 0;
+    for (int piece = 0; piece < pieces; piece++) {
+        float sums[GROUPS][TILES][4];
 #pragma unroll
-        for (int i = 0; i < 2 * STEPS; i++) {
-            const int step = i / 2, half = i % 2; // a group of inputs
-            const int at = (from + step) * Q4_INPUTS + half * 32 + lane % 4 * 8;
-            u32 left[GROUPS][2][4]; // of two outputs four pairs each
-            float scale[GROUPS][2], least[GROUPS][2];
+        for (int i = 0; i < GROUPS * TILES * 4; i++) sums[i / 4 / TILES][i / 4 % TILES][i % 4] = 0.0f;
+        for (int round = 0; round < rounds; round++) {
+            await_copies<PRODUCT_DEPTH - 2>();
+            await_lanes(); // their copies are there, and the unit before has been read
+            fetch_unit();
+            const unsigned char* unit = ring + slot * PRODUCT_UNIT;
 #pragma unroll
-            for (int j = 0; j < 2 * GROUPS; j++) {
-                const u32 numbers = now.numbers[step][j / 2].words[2 * half + j % 2];
-                const u32 ends = now.ends[step][j / 2].words[2 * half + j % 2];
-#pragma unroll
-                for (int k = 0; k < 4; k++) left[j / 2][j % 2][k] = (numbers >> (4 * k) & 0x000f000f) | Q4Factor<T>::ABOVE;
-                scale[j / 2][j % 2] = q4_scale(ends);
-                least[j / 2][j % 2] = q4_minimum(ends) - Q4Factor<T>::OFFSET * scale[j / 2][j % 2];
-            }
-#pragma unroll
-            for (int tile = 0; tile < TILES; tile++) {
-                const int row = first_row + tile * 8 + lane / 4;
-                Sixteen right = {{0, 0, 0, 0}};
-                if (row < a.rows && at < a.inputs) right = *aligned((const Sixteen*)((const T*)a.x + (size_t)row * a.inputs + at));
-                float all[4] = {0.0f, 0.0f, 0.0f, 0.0f}; // of the group's inputs themselves
-                multiply_as(T(), all, ones, right.words[0], right.words[1]);
-                multiply_as(T(), all, ones, right.words[2], right.words[3]);
+            for (int step = 0; step < STEPS; step++) {
+                Sixteen numbers[GROUPS], ends[GROUPS];
 #pragma unroll
                 for (int group = 0; group < GROUPS; group++) {
-                    const u32(&of)[2][4] = left[group];
-                    float part[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+                    const unsigned char* tile = unit + (group * STEPS + step) * Q4_TILE_BYTES;
+                    numbers[group] = *aligned((const Sixteen*)(tile + lane * 16));
+                    ends[group] = *aligned((const Sixteen*)(tile + Q4_NUMBERS_BYTES + lane / 4 * 16));
+                }
 #pragma unroll
-                    for (int k = 0; k < 4; k += 2) {
-                        const u32 four[4] = {of[0][k], of[1][k], of[0][k + 1], of[1][k + 1]};
-                        multiply_as(T(), part, four, right.words[k], right.words[k + 1]);
+                for (int half = 0; half < 2; half++) { // a group of inputs
+                    const int at = (round * STRIDE + warp * STEPS + step) * Q4_INPUTS + half * 32 + lane % 4 * 8;
+                    u32 left[GROUPS][2][4]; // of two outputs four pairs each
+                    float scale[GROUPS][2], least[GROUPS][2];
+#pragma unroll
+                    for (int j = 0; j < 2 * GROUPS; j++) {
+                        const u32 eight = numbers[j / 2].words[2 * half + j % 2], both = ends[j / 2].words[2 * half + j % 2];
+#pragma unroll
+                        for (int k = 0; k < 4; k++) left[j / 2][j % 2][k] = (eight >> (4 * k) & 0x000f000f) | Q4Factor<T>::ABOVE;
+                        scale[j / 2][j % 2] = q4_scale(both);
+                        least[j / 2][j % 2] = q4_minimum(both) - Q4Factor<T>::OFFSET * scale[j / 2][j % 2];
                     }
 #pragma unroll
-                    for (int k = 0; k < 4; k++) {
-                        sums[group][tile][k] += scale[group][k / 2] * part[k] + least[group][k / 2] * all[k];
+                    for (int tile = 0; tile < TILES; tile++) {
+                        const int row = tile * 8 + lane / 4;
+                        Sixteen right = {{0, 0, 0, 0}};
+                        if (row < a.rows && at < a.inputs) right = *aligned((const Sixteen*)((const T*)a.x + (size_t)row * a.inputs + at));
+                        float all[4] = {0.0f, 0.0f, 0.0f, 0.0f}; // of the group's inputs themselves
+                        multiply_as(T(), all, ones, right.words[0], right.words[1]);
+                        multiply_as(T(), all, ones, right.words[2], right.words[3]);
+#pragma unroll
+                        for (int group = 0; group < GROUPS; group++) {
+                            const u32(&of)[2][4] = left[group];
+                            float part[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+#pragma unroll
+                            for (int k = 0; k < 4; k += 2) {
+                                const u32 four[4] = {of[0][k], of[1][k], of[0][k + 1], of[1][k + 1]};
+                                multiply_as(T(), part, four, right.words[k], right.words[k + 1]);
+                            }
+#pragma unroll
+                            for (int k = 0; k < 4; k++) {
+                                sums[group][tile][k] += scale[group][k / 2] * part[k] + least[group][k / 2] * all[k];
+                            }
+                        }
                     }
                 }
             }
+            slot = (slot + 1) % PRODUCT_DEPTH;
         }
-        now = next;
+        if (piece > 0) __syncthreads(); // the sums of the piece before have been read
+        write_sums<Out, TILES, GROUPS>(a, number_of(piece) * 16 * GROUPS, sums);
     }
-    let_next_begin();
-    write_sums<Out, TILES, GROUPS>(a, first_row, blockIdx.y * 16 * GROUPS, sums);
 }
 KERNEL_LATE(product_q4_bf16_bf16_8, ProductArgs, 256) { product_q4<bf16, bf16, 1, 1>(a); }
-KERNEL_LATE(product_q4_bf16_bf16_16, ProductArgs, 256) { product_q4<bf16, bf16, 2, 1>(a); }
+KERNEL_LATE(product_q4_bf16_bf16_16, ProductArgs, 256) { product_q4<bf16, bf16, 2, 2>(a); }
 KERNEL_LATE(product_q4_bf16_bf16_32, ProductArgs, 256) { product_q4<bf16, bf16, 4, 2>(a); }
 KERNEL_LATE(product_q4_bf16_f32_8, ProductArgs, 256) { product_q4<bf16, float, 1, 1>(a); }
-KERNEL_LATE(product_q4_bf16_f32_16, ProductArgs, 256) { product_q4<bf16, float, 2, 1>(a); }
+KERNEL_LATE(product_q4_bf16_f32_16, ProductArgs, 256) { product_q4<bf16, float, 2, 2>(a); }
 KERNEL_LATE(product_q4_bf16_f32_32, ProductArgs, 256) { product_q4<bf16, float, 4, 2>(a); }
 KERNEL_LATE(product_q4_f16_f16_8, ProductArgs, 256) { product_q4<f16, f16, 1, 1>(a); }
-KERNEL_LATE(product_q4_f16_f16_16, ProductArgs, 256) { product_q4<f16, f16, 2, 1>(a); }
+KERNEL_LATE(product_q4_f16_f16_16, ProductArgs, 256) { product_q4<f16, f16, 2, 2>(a); }
 KERNEL_LATE(product_q4_f16_f16_32, ProductArgs, 256) { product_q4<f16, f16, 4, 2>(a); }
 KERNEL_LATE(product_q4_f16_f32_8, ProductArgs, 256) { product_q4<f16, float, 1, 1>(a); }
-KERNEL_LATE(product_q4_f16_f32_16, ProductArgs, 256) { product_q4<f16, float, 2, 1>(a); }
+KERNEL_LATE(product_q4_f16_f32_16, ProductArgs, 256) { product_q4<f16, float, 2, 2>(a); }
 KERNEL_LATE(product_q4_f16_f32_32, ProductArgs, 256) { product_q4<f16, float, 4, 2>(a); }
 
 struct UnpackArgs {

@@ -339,6 +339,7 @@ template <class T, class Kept, int DIM, bool TALL> DEVICE void attend_on_tensor_
                 if (d == 0) put_sum(a, query, top, all);
             }
         } else {
+            if (task.from >= task.to) __syncthreads(); // as no tile was waited for: the rows that others have staged
 #pragma unroll
             for (int half = 0; half < 2; half++) {
                 const int row = upper + 8 * half;
