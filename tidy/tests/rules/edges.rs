@@ -22,9 +22,11 @@ fn check(rule: &str, calls: &[&str], allowed: &[&str]) {
             !file.is_beside_the_code() && !path.starts_with("xtask/") && !path.starts_with("tidy/");
         is_product && !allowed.iter().any(|start| path.starts_with(start))
     };
+    // Syntax takes most of the time: of files that have a call at all.
+    let has_a_call = |file: &&File| calls.iter().any(|call| file.text.contains(*call));
     let files = rust_files();
     let mut findings = Vec::new();
-    for file in files.iter().filter(is_checked) {
+    for file in files.iter().filter(is_checked).filter(has_a_call) {
         for (number, line) in file.code_lines() {
             for call in calls.iter().filter(|call| line.contains(**call)) {
                 findings.push(format!("{}:{number}: {call}", file.path));

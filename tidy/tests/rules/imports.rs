@@ -102,13 +102,19 @@ fn use_lines_follow_the_import_directions() {
     let mut findings = Vec::new();
     for file in rust_files().iter().filter(|file| !file.is_beside_the_code()) {
         let Some(row) = file.path.split('/').next().and_then(|name| rows.get(name)) else { continue };
-        for (number, line) in file.code_lines() {
-            let line = line.trim_start().trim_start_matches("pub ");
-            let Some(path) = line.strip_prefix("use ") else { continue };
+        let wrong = |line: &str| {
+            let path = line.trim_start().trim_start_matches("pub ").strip_prefix("use ")?;
             let first = path.split([':', ';', ' ']).next().unwrap_or_default();
             // A program may use its own library.
             let is_foreign = rows.contains_key(first) && first != row.name;
-            if is_foreign && !row.ours.contains(&first) {
+            (is_foreign && !row.ours.contains(&first)).then(|| first.to_owned())
+        };
+        // Syntax, which tells tests from code, takes most of the time: of files that have such a line at all.
+        if !file.text.lines().any(|line| wrong(line).is_some()) {
+            continue;
+        }
+        for (number, line) in file.code_lines() {
+            if let Some(first) = wrong(line) {
                 findings.push(format!("{}:{number}: {} must not use {first}", file.path, row.name));
             }
         }

@@ -17,20 +17,33 @@ struct Functions<'a> {
 }
 
 impl Functions<'_> {
-    fn add(&mut self, name: &syn::Ident, span: proc_macro2::Span) {
-        let (start, end) = (span.start().line, span.end().line);
-        self.found.push((end + 1 - start, format!("{}:{start} {name}", self.file.path)));
+    /// Notes a function, from its documentation to its last brace. The span of the whole would be made of all its tokens,
+    /// which takes as long as to read them.
+    fn add(
+        &mut self,
+        attributes: &[syn::Attribute],
+        visibility: &syn::Visibility,
+        signature: &syn::Signature,
+        block: &syn::Block,
+    ) {
+        let first = match (attributes.first(), visibility) {
+            (Some(attribute), _) => attribute.pound_token.span(),
+            (None, syn::Visibility::Inherited) => signature.span(),
+            (None, visibility) => visibility.span(),
+        };
+        let (start, end) = (first.start().line, block.brace_token.span.close().end().line);
+        self.found.push((end + 1 - start, format!("{}:{start} {}", self.file.path, signature.ident)));
     }
 }
 
 impl<'ast> Visit<'ast> for Functions<'_> {
     fn visit_item_fn(&mut self, function: &'ast syn::ItemFn) {
-        self.add(&function.sig.ident, function.span());
+        self.add(&function.attrs, &function.vis, &function.sig, &function.block);
         visit::visit_item_fn(self, function);
     }
 
     fn visit_impl_item_fn(&mut self, function: &'ast syn::ImplItemFn) {
-        self.add(&function.sig.ident, function.span());
+        self.add(&function.attrs, &function.vis, &function.sig, &function.block);
         visit::visit_impl_item_fn(self, function);
     }
 }

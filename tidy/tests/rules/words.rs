@@ -27,17 +27,19 @@ fn a_path_of_a_machine_is_told_from_a_part_of_an_address() {
 
 #[test]
 fn no_file_names_a_machine_or_promises_code() {
+    let (paths, words) =
+        (MACHINE_PATHS.map(|(a, b)| format!("{a}{b}")), PROMISES.map(|(a, b)| format!("{a}{b}")));
     let mut findings = Vec::new();
     for file in files().iter().filter(|file| file.path != "Cargo.lock") {
         let is_rust = file.path.ends_with(".rs");
         for (line, number) in file.text.lines().zip(1..) {
-            for path in MACHINE_PATHS.map(|(a, b)| format!("{a}{b}")) {
-                if names_a_machine(line, &path) {
+            for path in &paths {
+                if names_a_machine(line, path) {
                     findings.push(format!("{}:{number}: a path of a machine ({path})", file.path));
                 }
             }
-            for word in PROMISES.map(|(a, b)| format!("{a}{b}")) {
-                if is_rust && line.contains(&word) {
+            for word in &words {
+                if is_rust && line.contains(word) {
                     findings.push(format!("{}:{number}: {word}", file.path));
                 }
             }
