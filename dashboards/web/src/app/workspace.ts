@@ -8,7 +8,6 @@ import { cellLabel } from "../core/cell-label";
 import { refuses } from "../core/models";
 import { afterTyping } from "../core/origins";
 import { asksModel, rawOf } from "../core/typed";
-import { widthsOn } from "../core/widths";
 import { probe, runCells } from "../net/cells";
 import { estimateOf } from "../net/estimate";
 import { Journal } from "../store/journal";
@@ -382,7 +381,7 @@ export class Workspace {
   }
 
   private begin({ name, rows, widths }: Template): void {
-    this.add(newSheet(name, rows, widthsOn(innerWidth, widths)));
+    this.add(newSheet(name, rows, widths));
     // The bar shows what fills its column.
     const row = rows.findIndex((cells) => cells.some(asksModel));
     this.grid.select(row, rows[row]?.findIndex(asksModel) ?? 0);

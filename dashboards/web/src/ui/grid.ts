@@ -19,9 +19,10 @@ import { shift } from "../core/shift";
 import { isFormula } from "../core/typed";
 import { CellPainter } from "./cell-painter";
 import { Frozen } from "./frozen";
-import { type Arranged, type StepElsewhere, addStep, applyStep, changesWidths, setWidths, trim, typedRecords } from "./history";
+import { type Arranged, type StepElsewhere, addStep, applyStep, changesWidths, setWidths, silently, trim, typedRecords } from "./history";
 import { RowWindow } from "./row-window";
 import { type Source, source } from "./selection";
+import { chooseWidth, keptWidth, screenWidth, showWidths, shownWidth } from "./shown-widths";
 
 type Worksheet = jspreadsheet.WorksheetInstance;
 
@@ -117,7 +118,10 @@ export class Grid {
       oninsertrow: () => this.sync(),
       onselection: (_, x1, y1, x2, y2) => this.onSelection(x1, y1, x2, y2),
       oneditionend: (_, __, x, y) => queueMicrotask(() => this.paintCell(Number(y), Number(x))),
-      onresizecolumn: () => {
+      onresizecolumn: (_, column) => {
+        // A step that moves columns sets widths too; that is nobody's choice.
+        if (this.worksheet && !this.worksheet.ignoreHistory) chooseWidth(this.worksheet, Number(column));
+        this.showWidths();
         this.paintAll();
         this.events.arranged();
       },
@@ -158,6 +162,7 @@ export class Grid {
     worksheet.content.tabIndex = 0;
     worksheet.content.setAttribute("aria-label", t.grid.hint);
     worksheet.content.addEventListener("focus", () => this.takeKeys());
+    showWidths(worksheet, screenWidth());
     this.fit();
     for (let y = 0; y < count; y += 1) for (let x = 0; x < columns; x += 1) this.paintCell(y, x);
     this.applyRows();
@@ -175,10 +180,8 @@ export class Grid {
     for (const [y, line] of ((worksheet.options.data ?? []) as unknown[][]).entries()) {
       for (let x = 0; x < line.length; x += 1) line[x] = rows[y]?.[x] ?? "";
     }
-    const before = worksheet.parent.ignoreEvents ?? false;
-    worksheet.parent.ignoreEvents = true;
-    setWidths(worksheet, widths);
-    worksheet.parent.ignoreEvents = before;
+    silently(worksheet, () => setWidths(worksheet, widths));
+    this.showWidths();
     // Its steps lead to cells that are no longer what they were.
     worksheet.history = [];
     worksheet.historyIndex = -1;
@@ -308,7 +311,7 @@ export class Grid {
     if (!this.sheet) return;
     this.hidden = hiddenRows(this.sheet, this.looks);
     this.window?.arrange(this.hidden, this.looks.frozenRows);
-    this.frozen?.show(this.looks, this.widths());
+    this.frozen?.show(this.looks, this.shownWidths());
   }
 
   /** Changes how the sheet looks, as one step of the history. */
@@ -349,6 +352,7 @@ export class Grid {
     }
     this.sync(step !== undefined);
     // What fits a column is another text in a wider one.
+    this.showWidths();
     if (changesWidths(record)) this.paintAll();
     if (step) this.lay(isForward ? step.layout.after : step.layout.before);
   }
@@ -388,11 +392,23 @@ export class Grid {
 
   /** The widths of the columns. */
   widths(): number[] {
-    return this.worksheet?.cols.map((_, column) => this.width(column)) ?? [];
+    const { worksheet } = this;
+    return worksheet?.cols.map((_, column) => keptWidth(worksheet, column) ?? WIDTH) ?? [];
   }
 
-  private width(column: number): number {
-    return Number(this.worksheet?.cols[column]?.colElement.getAttribute("width")) || WIDTH;
+  /** The widths that this screen shows. */
+  private shownWidths(): number[] {
+    const { worksheet } = this;
+    return worksheet?.cols.map((_, column) => shownWidth(worksheet, column) ?? WIDTH) ?? [];
+  }
+
+  /** Shows the columns as the screen has room for them; what fits a column is another text in a narrower one. */
+  private showWidths(): void {
+    const { worksheet } = this;
+    if (!worksheet || !showWidths(worksheet, screenWidth())) return;
+    this.paintAll();
+    // Its handle stands at the selection's corner.
+    silently(worksheet, () => worksheet.selectedCell && this.selectArea(this.selection()));
   }
 
   /** What is typed, without the empty rest. */
@@ -455,7 +471,8 @@ export class Grid {
     if (!worksheet || !sheet || !cell || worksheet.edition?.[0] === cell) return;
     if (!cell.isConnected) return void this.unpainted.add(cellId(row, column));
     const text = textAt(sheet, this.looks, row, column);
-    this.painter?.paint(cell, sheet, [row, column], text, formatAt(this.looks, row, column), this.width(column));
+    const width = shownWidth(worksheet, column) ?? WIDTH;
+    this.painter?.paint(cell, sheet, [row, column], text, formatAt(this.looks, row, column), width);
   }
 
   /** Paints the cells of rows that have come into the page that have changed since they were last there. */
@@ -589,6 +606,7 @@ export class Grid {
     if (!this.worksheet) return;
     const changes = this.differences();
     trim(this.worksheet);
+    this.showWidths();
     if (changes.length > 0) this.events.changed(changes, isStep);
     // An undo selects without telling.
     const { row, column } = this.selection();
@@ -601,7 +619,8 @@ export class Grid {
     if (!content) return;
     content.style.maxHeight = content.style.height = `${this.host.clientHeight}px`;
     content.style.width = content.style.maxWidth = `${this.host.clientWidth}px`;
+    this.showWidths();
     this.window?.refresh();
-    this.frozen?.show(this.looks, this.widths());
+    this.frozen?.show(this.looks, this.shownWidths());
   }
 }
