@@ -196,6 +196,19 @@ export class WorkbookSync {
     if (this.closing.delete(id)) throw new Error(this.problem || t.failure.notSaved);
   }
 
+  /**
+   * Has the server keep a sheet as the browser has it; throws where it does not. Gives whether there is anything to keep: an
+   * empty sheet that the server never had is none.
+   */
+  async keep(id: string): Promise<boolean> {
+    await this.run();
+    const [sheets, marks] = await Promise.all([this.local.list(), this.marks.all()]);
+    const [sheet, mark] = [sheets.find((one) => one.id === id), marks.find((one) => one.id === id)];
+    if (!mark && sheet && isBlank(sheet)) return false;
+    if (!mark || mark.local !== sheet?.version) throw new Error(this.problem || t.failure.notSaved);
+    return true;
+  }
+
   /** Notes that answers came to a sheet: the next run saves how it is shown. */
   answered(id: string): void {
     this.reshown.add(id);

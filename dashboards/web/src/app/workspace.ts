@@ -182,6 +182,7 @@ export class Workspace {
     new ModelsDialog(this.answering, (name) => this.choose(name));
     new ShareDialog({
       open: () => (this.keeping ? this.current : undefined),
+      keep: () => this.keepNow(),
       restore: (sheet) => this.restore(sheet),
     });
     document.addEventListener("focusin", (event) => {
@@ -470,6 +471,15 @@ export class Workspace {
     await this.onOtherTab(id, words);
     this.listSheets();
     this.progress.say(words, true);
+  }
+
+  /** Has the server keep the open sheet with the last edit; gives whether there is anything to keep, and throws where that failed. */
+  private async keepNow(): Promise<boolean> {
+    clearTimeout(this.saveTimer);
+    const { current } = this;
+    this.tabs.store(current);
+    await this.writer?.save(current);
+    return (await this.keeping?.keep(current.id)) === true;
   }
 
   /** Goes back to an older version of the open sheet, by an edit like any other; what is there now stays a version. */

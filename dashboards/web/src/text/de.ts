@@ -638,8 +638,11 @@ const de = ({ count, plural }: Formats): Messages => {
       linkFailed: "Die Anmeldung über den Link ist fehlgeschlagen.",
     },
     share: {
-      signInFirst: "Der Server hat diese Arbeitsmappe nicht: zuerst anmelden.",
-      notThere: "Der Server hat diese Arbeitsmappe noch nicht: etwas eingeben oder einen Moment warten.",
+      signInFirst: "Zuerst anmelden, mit dem Schlüssel oben rechts: dann hat der Server diese Arbeitsmappe, und ein Link kann sie zeigen.",
+      saving: "Diese Arbeitsmappe wird zuerst gespeichert …",
+      empty: "Diese Arbeitsmappe ist leer. Sobald etwas eingegeben oder mit einer Aufgabe begonnen ist, kann ein Link sie zeigen.",
+      notThere: "Der Server hat diese Arbeitsmappe nicht mehr. Schließen und noch einmal versuchen.",
+      copied: "Kopiert",
       link: (created: string, expires: string) => `Erstellt ${created}, gültig bis ${expires}`,
       end: "Widerrufen",
       endOf: (created: string) => `Den Link vom ${created} widerrufen`,

@@ -525,8 +525,11 @@ export const en = ({ count, plural }: Formats) => {
       linkFailed: "Not signed in by the link.",
     },
     share: {
-      signInFirst: "The server does not keep this workbook: sign in first.",
-      notThere: "The server does not have this workbook yet: type something, or wait a moment.",
+      signInFirst: "Sign in first, by the key at the top right: the server keeps this workbook then, and a link can show it.",
+      saving: "Saving this workbook first…",
+      empty: "This workbook is empty. Type something or begin with a task, and a link can show it.",
+      notThere: "The server does not have this workbook any more. Close this and try again.",
+      copied: "Copied",
       link: (created: string, expires: string) => `Made ${created}, works until ${expires}`,
       end: "Revoke",
       endOf: (created: string) => `Revoke the link of ${created}`,
