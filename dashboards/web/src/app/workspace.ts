@@ -21,6 +21,7 @@ import { element, onClick } from "../ui/dom";
 import { AiColumnDialog } from "../ui/ai-column";
 import { BookBar } from "../ui/book-bar";
 import { EstimateDialog } from "../ui/estimate";
+import { FormulaBar } from "../ui/formula-bar";
 import { Gallery } from "../ui/gallery";
 import { Grid } from "../ui/grid";
 import { type Inspected, Inspector } from "../ui/inspector";
@@ -69,9 +70,7 @@ export class Workspace {
   private readonly grid: Grid;
   private readonly progress = new Progress();
   private readonly estimate = new EstimateDialog(estimateOf);
-  private readonly formula = element("formula", HTMLInputElement);
-  /** What the formula bar says of an empty cell. */
-  private readonly hint = this.formula.placeholder;
+  private readonly bar: FormulaBar;
   private readonly name = element("name", HTMLOutputElement);
   private readonly again = element("retry", HTMLButtonElement);
   private readonly note = element("note", HTMLOutputElement);
@@ -116,12 +115,26 @@ export class Workspace {
         this.tabs.origins = origins ?? this.tabs.origins;
         this.edited();
       },
+      typing: (text) => this.bar.mirror(text),
+      typed: () => this.describe(false),
       walked: (isForward) => this.progress.say(isForward ? t.workbook.done : t.workbook.undone),
       laidOut: () => {
         this.tools.show();
         this.sumUp();
       },
       elsewhere: (steps, isForward) => this.tabs.follow(steps, isForward),
+    });
+    this.bar = new FormulaBar({
+      selected: () => this.selected,
+      type: (row, column, raw) => {
+        this.grid.type([{ row, column, raw }]);
+        this.describe(false);
+      },
+      left: (next) => {
+        if (next) this.grid.select(...next);
+        this.describe(false);
+        this.grid.focus();
+      },
     });
     const say = (words: string) => this.progress.say(words);
     this.arranger = new Arranger(this.grid, () => this.session,
@@ -131,6 +144,7 @@ export class Workspace {
       session: () => this.session, edited: () => this.edited(), say,
       shown: (place) => {
         noteTab(this.current.id, place);
+        this.bar.forget();
         this.tools.show();
       },
       snapshot: (place) => this.snapshot(place),
@@ -174,7 +188,6 @@ export class Workspace {
     this.books = this.bookBar();
     this.buttons();
     this.menu();
-    this.formulaBar();
     this.columns();
     addEventListener("beforeunload", () => this.save());
     addEventListener("pagehide", () => this.leave());
@@ -523,10 +536,9 @@ export class Workspace {
   private describe(aloud: boolean): void {
     const { name, raw, behind, spoken, note } = this.grid.describe(...this.selected);
     this.name.value = name;
-    if (document.activeElement !== this.formula) this.formula.value = raw;
+    if (!this.grid.isEditing) this.bar.show(raw, behind);
     this.note.value = note;
     this.note.title = note;
-    this.formula.placeholder = behind || this.hint;
     if (aloud) this.spoken.textContent = spoken;
     if (aloud) {
       this.tools.select();
@@ -550,32 +562,11 @@ export class Workspace {
     return this.inspection.of(session, this.tabs.origins, ...this.selected);
   }
 
-  private formulaBar(): void {
-    const leave = () => {
-      this.describe(false);
-      this.grid.focus();
-    };
-    this.formula.addEventListener("keydown", (event) => {
-      if (event.key === "Enter") {
-        const [row, column] = this.selected;
-        this.grid.type([{ row, column, raw: this.formula.value }]);
-        this.grid.select(row + 1, column);
-        this.formula.blur();
-        leave();
-      } else if (event.key === "Escape") {
-        this.formula.blur();
-        leave();
-      } else return;
-      event.preventDefault();
-      event.stopPropagation();
-    });
-  }
-
   private keys(event: KeyboardEvent): void {
     if (document.querySelector("dialog:modal")) return;
     const inField = event.target instanceof HTMLInputElement || event.target instanceof HTMLTextAreaElement;
     if (event.key === "F6") {
-      if (this.grid.hasKeys) this.formula.focus();
+      if (this.grid.hasKeys) this.bar.focus();
       else this.grid.focus();
     } else if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "d" && !inField) {
       this.grid.fillDown();
@@ -633,7 +624,10 @@ export class Workspace {
   }
 
   private buttons(): void {
-    new Toolbar(() => this.grid.finishEdit());
+    new Toolbar(() => {
+      this.bar.take();
+      this.grid.finishEdit();
+    });
     onClick("undo", () => this.grid.undo());
     onClick("redo", () => this.grid.redo());
     onClick("fill", () => this.grid.fillDown());

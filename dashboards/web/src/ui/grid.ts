@@ -34,6 +34,10 @@ export interface GridEvents {
   selected(row: number, column: number): void;
   /** Widths or sizes changed, or cells moved, with the origins that stand now where that changed them. */
   arranged(origins?: Origins): void;
+  /** A cell is being typed in, and has this text so far. */
+  typing(text: string): void;
+  /** It is typed in no more. */
+  typed(): void;
   /** A step was undone, or done again. */
   walked(isForward: boolean): void;
   /** The sheet looks different: formats, filters, what is frozen, charts. */
@@ -78,6 +82,9 @@ export class Grid {
 
   constructor(private readonly host: HTMLDivElement, private readonly events: GridEvents) {
     host.addEventListener("mousedown", (event) => this.startFill(event), true);
+    host.addEventListener("input", ({ target }) => {
+      if (this.isEditing && target instanceof HTMLInputElement) this.events.typing(target.value);
+    });
     new ResizeObserver(() => this.fit()).observe(host);
     // Before the grid, which listens to the whole document: a key pasted into the login dialog is no cell.
     for (const name of ["keydown", "paste", "copy", "cut"]) {
@@ -117,7 +124,10 @@ export class Grid {
       onredo: (_, record) => this.walk(record, true),
       oninsertrow: () => this.sync(),
       onselection: (_, x1, y1, x2, y2) => this.onSelection(x1, y1, x2, y2),
-      oneditionend: (_, __, x, y) => queueMicrotask(() => this.paintCell(Number(y), Number(x))),
+      oneditionend: (_, __, x, y) => queueMicrotask(() => {
+        this.paintCell(Number(y), Number(x));
+        this.events.typed();
+      }),
       onresizecolumn: (_, column) => {
         // A step that moves columns sets widths too; that is nobody's choice.
         if (this.worksheet && !this.worksheet.ignoreHistory) chooseWidth(this.worksheet, Number(column));
