@@ -338,7 +338,27 @@ async function byHand() {
   for (const key of ["ArrowRight", "ArrowDown", "ArrowDown"]) await page.keyboard.press(key);
   await page.keyboard.up("Shift");
   assert.equal(await page.textContent("#selection"), "Sum 48 · Average 8 · Min 1 · Max 16 · Count 6");
-  step("typed, filled by the handle, copied and pasted; F6, arrows, and the sum of a selection");
+  await pasteCsv();
+  step("typed, filled by the handle, copied and pasted, a CSV too; F6, arrows, and the sum of a selection");
+}
+
+/** A pasted CSV is a table in columns that it has room in; what came from this grid is not taken for one. */
+async function pasteCsv() {
+  const put = (words) => page.evaluate((data) => {
+    const clipboardData = new DataTransfer();
+    clipboardData.setData("text", data);
+    dispatchEvent(new ClipboardEvent("paste", { clipboardData, bubbles: true, cancelable: true }));
+  }, words);
+  await cell("F1").click();
+  await put('Name,"What Ada, Bob and others said"\r\nAda,"Fine, really, and worth every cent"\r\n');
+  assert.deepEqual([await text("F1"), await text("G1"), await text("F2"), await text("G2")],
+    ["Name", "What Ada, Bob and others said", "Ada", "Fine, really, and worth every cent"]);
+  assert.ok((await cell("G2").boundingBox()).width > 200, "the column has room for its text");
+  assert.equal(await page.textContent("#status"), "2 rows pasted as a CSV, in 2 columns.");
+  await page.click("#undelete");
+  assert.deepEqual([await text("F2"), await text("G2")], ['Ada,"Fine, really, and worth every cent"', ""], "its lines, where they are wanted");
+  await page.keyboard.press("Control+z");
+  assert.equal(await text("F2"), "");
 }
 
 /** Runs something on a page that is high enough to see all of it. */

@@ -117,6 +117,10 @@ export class Workspace {
       },
       typing: (text) => this.bar.mirror(text),
       typed: () => this.describe(false),
+      pastedCsv: (rows, columns, asLines) => this.progress.offer(t.transfer.pastedCsv(rows, columns), () => {
+        asLines();
+        this.grid.focus();
+      }),
       walked: (isForward) => this.progress.say(isForward ? t.workbook.done : t.workbook.undone),
       laidOut: () => {
         this.tools.show();

@@ -122,7 +122,7 @@ const de = ({ count, plural }: Formats): Messages => {
       "Stop": "Stoppen",
       "The selected cells": "Die ausgewählten Zellen",
       "Usage of this workbook": "Verbrauch dieser Arbeitsmappe",
-      "Bring back what was deleted": "Zurückholen, was gelöscht wurde",
+      "Take this back": "Das zurücknehmen",
       "Sign in to RelServe": "Bei RelServe anmelden",
       "Paste your key, or open the link you were sent. No key? On the server's own machine":
         "Schlüssel einfügen oder den zugesandten Link öffnen. Noch keiner da? Auf dem Rechner des Servers gibt",
@@ -625,6 +625,8 @@ const de = ({ count, plural }: Formats): Messages => {
       read: (n: number, file: string) => plural(n, { one: `1 Zeile aus ${file} gelesen.`, other: `${n} Zeilen aus ${file} gelesen.` }),
       readSheets: (n: number, sheets: number, file: string) =>
         plural(n, { one: `1 Zeile auf ${sheets} Blättern aus ${file} gelesen.`, other: `${n} Zeilen auf ${sheets} Blättern aus ${file} gelesen.` }),
+      pastedCsv: (n: number, columns: number) =>
+        plural(n, { one: `1 Zeile als CSV eingefügt, in ${columns} Spalten.`, other: `${count(n)} Zeilen als CSV eingefügt, in ${columns} Spalten.` }),
       notImported: (file: string, why: string) => `${file} wurde nicht importiert: ${why}.`,
     },
 

@@ -37,7 +37,7 @@ export const PAGE = [
   "Next (Enter)", "Close", "Close (Escape)", "Begin with a task", "or just type, or import a file", "Start empty", "Charts", "Cell",
   "Sheets of this workbook", "Add a sheet to this workbook", "Add a sheet", "Cells answered",
   "Keep back what has no answer yet, until Resume", "Pause", "Call off what has no answer yet; answers that are there stay", "Stop",
-  "The selected cells", "Usage of this workbook", "Bring back what was deleted",
+  "The selected cells", "Usage of this workbook", "Take this back",
   // The dialogs.
   "Sign in to RelServe",
   "Paste your key, or open the link you were sent. No key? On the server's own machine",
@@ -511,6 +511,8 @@ export const en = ({ count, plural }: Formats) => {
       read: (n: number, file: string) => plural(n, { one: `1 row read from ${file}.`, other: `${n} rows read from ${file}.` }),
       readSheets: (n: number, sheets: number, file: string) =>
         plural(n, { one: `1 row in ${sheets} sheets read from ${file}.`, other: `${n} rows in ${sheets} sheets read from ${file}.` }),
+      pastedCsv: (n: number, columns: number) =>
+        plural(n, { one: `1 row pasted as a CSV, in ${columns} columns.`, other: `${count(n)} rows pasted as a CSV, in ${columns} columns.` }),
       notImported: (file: string, why: string) => `${file} is not imported: ${why}.`,
     },
 

@@ -3,7 +3,7 @@
 // of changing a cell (keys, paste, fill, undo) can be forgotten.
 
 import jspreadsheet from "jspreadsheet-ce";
-import { CellError, PENDING, shown } from "relserve-client/value";
+import { CellError, PENDING } from "relserve-client/value";
 import { t } from "../text";
 import "jsuites/dist/jsuites.css";
 import "jspreadsheet-ce/dist/jspreadsheet.css";
@@ -13,16 +13,16 @@ import type { Step } from "../core/arrange";
 import { hiddenRows, textAt } from "../core/filter";
 import { type Layout, PLAIN, formatAt } from "../core/layout";
 import type { Origins } from "../core/origins";
-import { overtyped } from "../core/override";
 import type { Change, Sheet } from "../core/sheet";
 import { shift } from "../core/shift";
-import { isFormula } from "../core/typed";
 import { CellPainter } from "./cell-painter";
+import { Clipboard, clipboardText } from "./clipboard";
+import { keepFormulas, moveFormulas } from "./corrections";
 import { Frozen } from "./frozen";
-import { type Arranged, type StepElsewhere, addStep, applyStep, changesWidths, setWidths, silently, trim, typedRecords } from "./history";
+import { type Arranged, type StepElsewhere, addStep, applyStep, changesWidths, setWidths, silently, trim } from "./history";
 import { RowWindow } from "./row-window";
 import { type Source, source } from "./selection";
-import { chooseWidth, keptWidth, screenWidth, showWidths, shownWidth } from "./shown-widths";
+import { chooseWidth, fitEmpty, keptWidth, screenWidth, showWidths, shownWidth } from "./shown-widths";
 
 type Worksheet = jspreadsheet.WorksheetInstance;
 
@@ -38,6 +38,8 @@ export interface GridEvents {
   typing(text: string): void;
   /** It is typed in no more. */
   typed(): void;
+  /** A CSV was pasted as a table of so many rows and columns; `asLines` puts its lines there instead. */
+  pastedCsv(rows: number, columns: number, asLines: () => void): void;
   /** A step was undone, or done again. */
   walked(isForward: boolean): void;
   /** The sheet looks different: formats, filters, what is frozen, charts. */
@@ -55,13 +57,6 @@ const SPARE_COLUMNS = 2;
 export const WIDTH = 130;
 export type { Source } from "./selection";
 
-/** What was copied last. */
-interface Copied extends Source {
-  isCut: boolean;
-  values: string[][];
-  raws: string[][];
-}
-
 /** The grid. */
 export class Grid {
   private worksheet: Worksheet | undefined;
@@ -73,7 +68,9 @@ export class Grid {
   private sheet: Sheet | undefined;
   private looks: Layout = PLAIN;
   private hidden: ReadonlySet<number> = new Set();
-  private copied: Copied | undefined;
+  private readonly clipboard = new Clipboard({
+    value: (row, column) => this.sheet?.value(row, column) ?? null, typed: (row, column) => this.typedAt(row, column),
+  });
   /** The source of a fill by the handle that is under way. */
   private moving: Source | undefined;
   private at: [number, number] = [0, 0];
@@ -92,6 +89,7 @@ export class Grid {
         if (this.isElsewhere()) jspreadsheet.current = null;
       }, true);
     }
+    addEventListener("paste", (event) => this.onPasteEvent(event), true);
     // What keys do, they do at the selected cell; the grid does not find one that was scrolled away.
     addEventListener("keydown", (event) => {
       const isCommand = event.ctrlKey || event.metaKey || ["Control", "Shift", "Alt", "Meta"].includes(event.key);
@@ -135,7 +133,7 @@ export class Grid {
         this.paintAll();
         this.events.arranged();
       },
-      oncopy: (_, area, __, cut) => this.onCopy(area, cut ?? false),
+      oncopy: (_, area, __, cut) => this.clipboard.copy(area, cut ?? false),
       // Its type knows no rows, but rows are what is taken.
       onbeforepaste: (_, pasted, x, y) => this.onPaste(pasted, Number(y), Number(x)) as unknown as undefined,
       oncreatecell: (_, cell) => cell.setAttribute("role", "gridcell"),
@@ -195,7 +193,7 @@ export class Grid {
     // Its steps lead to cells that are no longer what they were.
     worksheet.history = [];
     worksheet.historyIndex = -1;
-    this.copied = undefined;
+    this.clipboard.forget();
     return this.differences();
   }
 
@@ -356,7 +354,7 @@ export class Grid {
     const step = this.worksheet && applyStep(this.worksheet, record, isForward);
     if (step) {
       // What was copied stands elsewhere now.
-      this.copied = undefined;
+      this.clipboard.forget();
       if (step.elsewhere.length > 0) this.events.elsewhere(step.elsewhere, isForward);
       this.events.arranged(isForward ? step.origins?.after : step.origins?.before);
     }
@@ -528,73 +526,42 @@ export class Grid {
     if ((event.target as Element).classList.contains("jss_corner")) this.moving = this.selection();
   }
 
-  /** The clipboard gets values, for other programs; what is typed behind them is kept here for a paste. */
-  private onCopy(area: [number, number, number, number], isCut: boolean): string {
-    const [column, row, columnEnd, rowEnd] = area.map(Number) as [number, number, number, number];
-    const [rows, columns] = [rowEnd - row + 1, columnEnd - column + 1];
-    const read = <T>(of: (y: number, x: number) => T) =>
-      Array.from({ length: rows }, (_, y) => Array.from({ length: columns }, (_, x) => of(row + y, column + x)));
-    const values = read((y, x) => shown(this.sheet?.value(y, x) ?? null));
-    const raws = read((y, x) => this.typedAt(y, x) || (values[y - row]?.[x - column] ?? ""));
-    this.copied = { row, column, rows, columns, isCut, values, raws };
-    const quoted = (text: string) => (/["\t\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
-    return values.map((line) => line.map(quoted).join("\t")).join("\r\n");
+  /** A pasted table comes with columns that have room for it, where they were empty and nobody has set their width. */
+  private onPaste(pasted: { value: jspreadsheet.CellValue }[][], row: number, column: number): string[][] | undefined {
+    const lines = pasted.map((line) => line.map(({ value }) => String(value)));
+    if (this.worksheet && lines.length > 1) fitEmpty(this.worksheet, lines, column, WIDTH);
+    return this.clipboard.pasted(lines, row, column);
   }
 
-  /** A paste of what was copied here brings formulas, which move with it; anything else is as it is. */
-  private onPaste(pasted: { value: jspreadsheet.CellValue }[][], row: number, column: number): string[][] | undefined {
-    const copied = this.copied;
-    const at = <T>(matrix: T[][], y: number, x: number) => matrix[y % matrix.length]?.[x % (matrix[0]?.length ?? 1)];
-    if (!copied || pasted.some((line, y) => line.some(({ value }, x) => String(value) !== at(copied.values, y, x)))) {
-      return undefined;
-    }
-    return pasted.map((line, y) =>
-      line.map((_, x) => {
-        const raw = at(copied.raws, y, x) ?? "";
-        if (copied.isCut) return raw;
-        const [fromRow, fromColumn] = [copied.row + (y % copied.rows), copied.column + (x % copied.columns)];
-        return shift(raw, row + y - fromRow, column + x - fromColumn);
-      }),
-    );
+  /** Before the grid, which knows tabs alone: a CSV is pasted as a table. */
+  private onPasteEvent(event: ClipboardEvent): void {
+    if (!this.hasKeys || this.isEditing) return;
+    const text = event.clipboardData?.getData("text") ?? "";
+    const rows = this.clipboard.csv(text);
+    if (!rows) return;
+    event.preventDefault();
+    event.stopPropagation();
+    const { row, column } = this.selection();
+    this.pasteRows(rows, row, column);
+    this.events.pastedCsv(rows.length, rows[0]?.length ?? 0, () => {
+      this.undo();
+      this.pasteRows(text.trimEnd().split(/\r\n?|\n/).map((line) => [line]), row, column);
+    });
+  }
+
+  private pasteRows(rows: string[][], row: number, column: number): void {
+    this.growColumns(column + (rows[0]?.length ?? 0));
+    // Over a wider selection it would be repeated.
+    this.select(row, column);
+    this.worksheet?.paste(column, row, clipboardText(rows));
   }
 
   private afterChanges(): void {
-    if (this.moving) this.move(this.moving);
+    const { worksheet, sheet } = this;
+    if (worksheet && this.moving) moveFormulas(worksheet, this.moving);
     this.moving = undefined;
-    this.keepFormulas();
+    if (worksheet && sheet) keepFormulas(worksheet, sheet);
     this.sync();
-  }
-
-  /** Corrects the formulas of the step that was just made: the grid copies them as they stand. */
-  private move(source: Source): void {
-    const data = this.worksheet?.options.data as unknown[][] | undefined;
-    const records = this.worksheet && typedRecords(this.worksheet);
-    if (!records || !data) return;
-    const top = records.reduce((least, { y }) => Math.min(least, Number(y)), Infinity);
-    const left = records.reduce((least, { x }) => Math.min(least, Number(x)), Infinity);
-    for (const record of records) {
-      const [y, x] = [Number(record.y), Number(record.x)];
-      const [dy, dx] = [(y - top) % source.rows, (x - left) % source.columns];
-      if (!isFormula(String(record.value ?? ""))) continue;
-      const moved = shift(String(record.value), y - source.row - dy, x - source.column - dx);
-      record.value = moved;
-      (data[y] as unknown[])[x] = moved;
-    }
-  }
-
-  /** Corrects the step that was just made: what is typed over the first answer of an AI formula leaves the formula there. */
-  private keepFormulas(): void {
-    const [sheet, data] = [this.sheet, this.worksheet?.options.data as unknown[][] | undefined];
-    const records = this.worksheet && typedRecords(this.worksheet);
-    if (!sheet || !data || !records) return;
-    const all = new Map(records.map(({ x, y, value }) => [cellId(Number(y), Number(x)), String(value ?? "")]));
-    for (const record of records) {
-      const [row, column] = [Number(record.y), Number(record.x)];
-      const raw = overtyped(sheet, row, column, String(record.value ?? ""), all);
-      if (raw === undefined) continue;
-      record.value = raw;
-      (data[row] as unknown[])[column] = raw;
-    }
   }
 
   /** What differs from the sheet. */

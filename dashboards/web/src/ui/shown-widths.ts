@@ -3,7 +3,8 @@
 
 import type jspreadsheet from "jspreadsheet-ce";
 
-import { answersColumn, widthsOn } from "../core/widths";
+import { answersColumn, fitWidths, widthsOn } from "../core/widths";
+import { setWidths, silently } from "./history";
 
 type Worksheet = jspreadsheet.WorksheetInstance;
 
@@ -35,6 +36,18 @@ export function showWidths(worksheet: Worksheet, screen: number): boolean {
     isOther = true;
   }
   return isOther;
+}
+
+/** Gives columns that are empty and as wide as any (`usual`) the widths of rows that come into them, outside of the history. */
+export function fitEmpty(worksheet: Worksheet, rows: readonly (readonly string[])[], first: number, usual: number): void {
+  const data = (worksheet.options.data ?? []) as unknown[][];
+  const isFree = (column: number) => keptWidth(worksheet, column) === usual && data.every((row) => String(row[column] ?? "") === "");
+  const wishes = fitWidths(rows);
+  const widths = worksheet.cols.map((_, column) => {
+    const wish = wishes[column - first];
+    return wish !== undefined && isFree(column) ? wish : (keptWidth(worksheet, column) ?? usual);
+  });
+  silently(worksheet, () => setWidths(worksheet, widths));
 }
 
 /** Somebody dragged a column's edge: it is shown as that left it, and an undo brings back what the workbook had. */
