@@ -479,6 +479,7 @@ const de = ({ count, plural }: Formats): Messages => {
       arguments: ARGUMENTS,
       byCommas: (name: string) => `${name}, durch Kommas getrennt`,
       optional: (name: string) => `${name} (kann leer bleiben)`,
+      labels: "positiv, negativ",
       example: (column: string) => `{${column}} in fünf Wörtern zusammenfassen`,
       chips: "Spalten für den Prompt",
       beyond: "Das Demo-Modell lehnt das ab: es kann nur Kategorien, Wertungen und Ja oder Nein. Sein Name oben führt zu Modellen, die es können.",

@@ -363,6 +363,7 @@ export const en = ({ count, plural }: Formats) => {
       },
       byCommas: (name: string) => `${name}, separated by commas`,
       optional: (name: string) => `${name} (may stay empty)`,
+      labels: "positive, negative",
       example: (column: string) => `Summarize {${column}} in five words`,
       chips: "Columns to name in the prompt",
       beyond: "The demo model refuses this: it does labels, ratings and yes-no only. Its name above leads to models that answer it.",
