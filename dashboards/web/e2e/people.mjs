@@ -99,8 +99,11 @@ async function together(first, second) {
   await first.keyboard.press("Enter");
   await kept(first);
   await second.goto(address);
-  await open(second, "Ours");
+  await second.locator("#gallery-books button", { hasText: /^Ours$/ }).click();
   await shows(second, "A1", "typed here");
+  assert.equal(await second.locator("#gallery").isVisible(), false);
+  const there = await names(second);
+  assert.equal(new Set(there).size, there.length, `the empty one that the page opened with is gone: ${there}`);
   await type(second, "B1", "typed there");
   await shows(first, "B1", "typed there");
   await told(first, /"Ours" was changed elsewhere/);

@@ -120,7 +120,7 @@ function isSame(sheet: StoredSheet, read: WorkbookRead): boolean {
 }
 
 /** Whether nothing was typed into a sheet yet. */
-function isBlank(sheet: StoredSheet): boolean {
+export function isBlank(sheet: StoredSheet): boolean {
   return !sheet.further && sheet.rows.every((row) => row.every((raw) => raw === ""));
 }
 

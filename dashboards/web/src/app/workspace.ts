@@ -47,6 +47,7 @@ import { Session, type SessionHost } from "./session";
 import { SheetTools } from "./sheet-tools";
 import { Tabs, keepModel, keepSheets, sheetsIn } from "./tabs";
 import { Transfer } from "./transfer";
+import { isBlank } from "./workbook-sync";
 
 /** Typing is saved this soon, in milliseconds. */
 const SAVE_DELAY_MS = 300;
@@ -87,6 +88,8 @@ export class Workspace {
   private readonly tools: SheetTools;
   private list: StoredSheet[] = [];
   private current: StoredSheet = newSheet("");
+  /** What the page opened with. */
+  private arrival: StoredSheet | undefined;
   private session: Session | undefined;
   private selected: [number, number] = [0, 0];
   private saveTimer: number | undefined;
@@ -168,8 +171,7 @@ export class Workspace {
     this.asking = new Asking({
       grid: this.grid, session: () => this.session, origins: () => this.tabs.origins, inspect: () => this.inspector.open(), say,
     });
-    this.gallery = new Gallery(TEMPLATES, (template) => this.begin(template),
-      () => this.grid.focus());
+    this.gallery = new Gallery(TEMPLATES, (template) => this.begin(template), (id) => this.goOnWith(id), () => this.grid.focus());
     this.answering.tell((model) => this.gallery.arrange(model));
     this.writer = store && new SheetWriter(store, {
       wrote: (id) => {
@@ -230,6 +232,8 @@ export class Workspace {
     const first = workspace.list.find(({ id }) => id === shownHere()) ?? workspace.list[0];
     if (first) workspace.show(first);
     else workspace.add(newSheet(t.workbook.name(1)));
+    workspace.arrival = workspace.current;
+    workspace.listSheets();
     if (!store) {
       workspace.progress.say(t.workbook.noStore, true);
       server.keeps("nowhere");
@@ -384,6 +388,32 @@ export class Workspace {
 
   private listSheets(): void {
     this.books.show(this.list, this.current);
+    const others = this.list.filter((sheet) => sheet !== this.current && !isBlank(sheet));
+    this.gallery.goOn(this.current === this.arrival ? others : []);
+  }
+
+  /** A name for a new workbook that none has. */
+  private freeName(): string {
+    for (let number = 1; ; number += 1) {
+      const name = t.workbook.name(number);
+      if (!this.list.some((sheet) => sheet.name === name)) return name;
+    }
+  }
+
+  /** Opens a workbook instead of the empty one that the page opened with, of which nothing is kept. */
+  private goOnWith(id: string): void {
+    const empty = this.current;
+    this.openBook(id);
+    if (empty === this.current || !isBlank(empty)) return;
+    this.drop(empty, "");
+    this.listSheets();
+    void this.store?.remove(empty.id).then(() => this.otherTabs.postMessage(empty.id));
+  }
+
+  private openBook(id: string): void {
+    const chosen = this.list.find((sheet) => sheet.id === id);
+    this.save();
+    if (chosen) this.show(chosen);
   }
 
   private add(sheet: StoredSheet): void {
@@ -445,6 +475,8 @@ export class Workspace {
     if (known && fresh) this.adopt(known, fresh, words);
     else if (known) this.drop(known, words || t.workbook.deletedInTab(known.name));
     else if (fresh) this.list.push(fresh);
+    // An empty one of this browser gives way to one of the same name that came.
+    if (!known && fresh?.name === this.current.name && this.current === this.arrival && this.isEmpty()) this.rename(this.freeName());
     this.listSheets();
   }
 
@@ -610,12 +642,8 @@ export class Workspace {
 
   private bookBar(): BookBar {
     return new BookBar({
-      opened: (id) => {
-        const chosen = this.list.find((sheet) => sheet.id === id);
-        this.save();
-        if (chosen) this.show(chosen);
-      },
-      created: () => this.add(newSheet(t.workbook.name(this.list.length + 1))),
+      opened: (id) => this.openBook(id),
+      created: () => this.add(newSheet(this.freeName())),
       renamed: (name) => this.rename(name),
       deleted: () => void this.remove(),
       begun: (template) => this.begin(template),

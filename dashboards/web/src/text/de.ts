@@ -108,6 +108,7 @@ const de = ({ count, plural }: Formats): Messages => {
       "Close": "Schließen",
       "Close (Escape)": "Schließen (Esc)",
       "Begin with a task": "Mit einer Aufgabe beginnen",
+      "Go on with": "Weiter mit",
       "or just type, or import a file": "oder einfach tippen, oder eine Datei importieren",
       "Start empty": "Leer beginnen",
       "Charts": "Diagramme",

@@ -34,7 +34,7 @@ export const PAGE = [
   // The formula bar, what lies around the grid, the line at the bottom.
   "Selected cell", "Contents of the selected cell", 'text, number or =AI.CLASSIFY(A2:A51, "good, bad")', "Inspect this cell",
   "What this cell's answer took, and its prompt (Ctrl+I)", "Find in this sheet", "Previous", "Previous (Shift+Enter)", "Next",
-  "Next (Enter)", "Close", "Close (Escape)", "Begin with a task", "or just type, or import a file", "Start empty", "Charts", "Cell",
+  "Next (Enter)", "Close", "Close (Escape)", "Begin with a task", "or just type, or import a file", "Start empty", "Go on with", "Charts", "Cell",
   "Sheets of this workbook", "Add a sheet to this workbook", "Add a sheet", "Cells answered",
   "Keep back what has no answer yet, until Resume", "Pause", "Call off what has no answer yet; answers that are there stay", "Stop",
   "The selected cells", "Usage of this workbook", "Take this back",
