@@ -322,6 +322,15 @@ async function byHand() {
   await cell("E5").click();
   assert.deepEqual([await text("D3"), await page.textContent("#name")], ["42", "E5"], "what is typed in the bar is kept by a press elsewhere");
   await page.click("#formula");
+  await page.keyboard.type("=UPPER(\u201Cround quotes\u201D)");
+  await page.keyboard.press("Enter");
+  assert.equal(await text("E5"), "ROUND QUOTES", "as a phone types them");
+  await page.keyboard.type("=AI.CLASSIFY(A1:A3)");
+  await page.keyboard.press("Enter");
+  assert.equal(await page.textContent("#status"), "E6: AI.CLASSIFY: argument `labels` is missing", "why it failed, though its cell is left");
+  for (const _ of ["E6", "E5"]) await page.keyboard.press("Control+z");
+  await cell("E5").click();
+  await page.click("#formula");
   await page.keyboard.type("nothing");
   await page.keyboard.press("Escape");
   assert.equal(await text("E5"), "");

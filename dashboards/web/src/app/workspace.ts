@@ -2,12 +2,14 @@
 
 import { tableOf } from "relserve-client/column";
 import { noUsage } from "relserve-client/usage";
+import { CellError } from "relserve-client/value";
 
-import type { CellId } from "../core/address";
+import { type CellId, cellName } from "../core/address";
 import { cellLabel } from "../core/cell-label";
 import { refuses } from "../core/models";
 import { afterTyping } from "../core/origins";
-import { asksModel, rawOf } from "../core/typed";
+import type { Change } from "../core/sheet";
+import { asksModel, isFormula, rawOf } from "../core/typed";
 import { probe, runCells } from "../net/cells";
 import { estimateOf } from "../net/estimate";
 import { Journal } from "../store/journal";
@@ -111,6 +113,7 @@ export class Workspace {
         this.session?.set(changes);
         if (this.session && !isStep) this.tabs.origins = afterTyping(this.session.sheet, this.tabs.origins, changes);
         this.edited();
+        this.explain(changes);
         this.gallery.show(this.isEmpty());
       },
       selected: (row, column) => this.select(row, column),
@@ -581,6 +584,13 @@ export class Workspace {
       this.inspector.show();
     }
     this.sumUp();
+  }
+
+  /** Says why a formula that was just typed fails: its cell is left, and has a code alone. */
+  private explain([change, ...others]: readonly Change[]): void {
+    if (!change || others.length > 0 || !isFormula(change.raw)) return;
+    const value = this.session?.sheet.value(change.row, change.column);
+    if (value instanceof CellError) this.progress.say(t.workbook.formulaFails(cellName(change.row, change.column), value.note));
   }
 
   private sumUp(): void {

@@ -337,6 +337,7 @@ const de = ({ count, plural }: Formats): Messages => {
       copy: (name: string) => `${name} (Kopie)`,
       copyNumber: (name: string, number: number) => `${name} (Kopie ${number})`,
       unsaved: (name: string) => `${name} (nicht gespeichert)`,
+      formulaFails: (cell: string, why: string) => `${cell}: ${why}`,
       noStore: "Dieser Browser bewahrt keine Arbeitsmappen auf: was gebraucht wird, bitte exportieren.",
       recovered: (names: readonly string[]) => `Das zuletzt Eingegebene ist aufbewahrt als ${names.map((name) => `„${name}“`).join(", ")}.`,
       most: (most: number) => `Dieser Browser bewahrt höchstens ${most} Arbeitsmappen auf: zuerst eine löschen.`,

@@ -213,6 +213,7 @@ export const en = ({ count, plural }: Formats) => {
       copy: (name: string) => `${name} (copy)`,
       copyNumber: (name: string, number: number) => `${name} (copy ${number})`,
       unsaved: (name: string) => `${name} (unsaved)`,
+      formulaFails: (cell: string, why: string) => `${cell}: ${why}`,
       noStore: "This browser keeps no workbooks: export what you need.",
       recovered: (names: readonly string[]) => `What was typed last is kept as ${names.map((name) => `"${name}"`).join(", ")}.`,
       most: (most: number) => `This browser keeps ${most} workbooks at most: delete one first.`,

@@ -4,6 +4,7 @@ import type jspreadsheet from "jspreadsheet-ce";
 
 import { cellId } from "../core/address";
 import { overtyped } from "../core/override";
+import { straightened } from "../core/quotes";
 import type { Sheet } from "../core/sheet";
 import { shift } from "../core/shift";
 import { isFormula } from "../core/typed";
@@ -29,6 +30,14 @@ export function moveFormulas(worksheet: Worksheet, source: Source): void {
     const [dy, dx] = [(y - top) % source.rows, (x - left) % source.columns];
     if (!isFormula(String(record.value ?? ""))) continue;
     correct(worksheet, record, shift(String(record.value), y - source.row - dy, x - source.column - dx));
+  }
+}
+
+/** A formula that was typed or pasted with round quotes gets straight ones. */
+export function straightenQuotes(worksheet: Worksheet): void {
+  for (const record of typedRecords(worksheet) ?? []) {
+    const raw = straightened(String(record.value ?? ""));
+    if (raw !== undefined) correct(worksheet, record, raw);
   }
 }
 
