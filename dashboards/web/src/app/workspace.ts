@@ -10,10 +10,8 @@ import { refuses } from "../core/models";
 import { afterTyping } from "../core/origins";
 import type { Change } from "../core/sheet";
 import { asksModel, isFormula, rawOf } from "../core/typed";
-import { probe, runCells } from "../net/cells";
 import { estimateOf } from "../net/estimate";
 import { Journal } from "../store/journal";
-import { storedKey } from "../store/key";
 import type { Stores } from "../store/scope";
 import { SHEETS_MAX, SheetStore, TITLE_MAX, type StoredSheet, identifier, newSheet, noteIdentity, noteShown, noteTab, shownHere, tabShownHere } from "../store/sheets";
 import { t } from "../text";
@@ -27,7 +25,6 @@ import { FormulaBar } from "../ui/formula-bar";
 import { Gallery } from "../ui/gallery";
 import { Grid } from "../ui/grid";
 import { type Inspected, Inspector } from "../ui/inspector";
-import { Menu } from "../ui/menu";
 import { ModelsDialog } from "../ui/models";
 import { Progress } from "../ui/progress";
 import { ShareDialog } from "../ui/share";
@@ -35,10 +32,10 @@ import type { ServerLine } from "../ui/server-line";
 import { SelectionSummary } from "../ui/summary";
 import { Toolbar } from "../ui/toolbar";
 import { showUsage } from "../ui/usage";
-import { serialOfInstant } from "../core/dates";
-import { Arranger, type Command } from "./arranger";
-import { type AskCommand, Asking } from "./asking";
+import { Arranger } from "./arranger";
+import { Asking } from "./asking";
 import { shownOf } from "./files";
+import { cellMenu } from "./cell-menu";
 import { Inspection } from "./inspection";
 import { Keeping } from "./keeping";
 import { SheetWriter, copyName } from "./sheet-writer";
@@ -50,23 +47,10 @@ import { SheetTools } from "./sheet-tools";
 import { Tabs, keepModel, keepSheets, sheetsIn } from "./tabs";
 import { Transfer } from "./transfer";
 import { isBlank } from "./workbook-sync";
+import { sheetShown, worldOf } from "./world";
 
 /** Typing is saved this soon, in milliseconds. */
 const SAVE_DELAY_MS = 300;
-
-/** Waits until the sheet's view is shown: a question about its cells makes no sense over another. */
-function sheetShown(): Promise<void> {
-  const isShown = () => document.body.dataset.view === "sheet";
-  if (isShown()) return Promise.resolve();
-  return new Promise((resolve) => {
-    const observer = new MutationObserver(() => {
-      if (!isShown()) return;
-      observer.disconnect();
-      resolve();
-    });
-    observer.observe(document.body, { attributeFilter: ["data-view"] });
-  });
-}
 
 /** The sheet view. */
 export class Workspace {
@@ -74,6 +58,7 @@ export class Workspace {
   private readonly progress = new Progress();
   private readonly estimate = new EstimateDialog(estimateOf);
   private readonly bar: FormulaBar;
+  private readonly world: SessionHost;
   private readonly name = element("name", HTMLOutputElement);
   private readonly again = element("retry", HTMLButtonElement);
   private readonly note = element("note", HTMLOutputElement);
@@ -133,6 +118,10 @@ export class Workspace {
         this.sumUp();
       },
       elsewhere: (steps, isForward) => this.tabs.follow(steps, isForward),
+    });
+    this.world = worldOf({
+      model: () => this.current.model, allow: (calls) => this.estimate.ask(calls), heard: () => this.server.heard(),
+      unauthorized: () => this.unauthorized(),
     });
     this.bar = new FormulaBar({
       selected: () => this.selected,
@@ -196,7 +185,7 @@ export class Workspace {
     });
     this.books = this.bookBar();
     this.buttons();
-    this.menu();
+    cellMenu(this.grid, this.arranger, this.asking);
     this.columns();
     addEventListener("beforeunload", () => this.save());
     addEventListener("pagehide", () => this.leave());
@@ -271,29 +260,6 @@ export class Workspace {
     this.session?.retry();
   }
 
-  /** Clock and network of a session, without a screen. */
-  private world(): SessionHost {
-    return {
-      now: () => performance.now(),
-      clock: () => serialOfInstant(new Date()),
-      model: () => this.current.model,
-      later: (milliseconds, then) => {
-        const timer = setTimeout(then, milliseconds);
-        return () => clearTimeout(timer);
-      },
-      run: (calls, signal, onCell, onHeard, labels, isFresh) =>
-        runCells(calls, storedKey(), signal, onCell, () => {
-          this.server.heard();
-          onHeard();
-        }, labels, isFresh),
-      probe,
-      allow: (calls) => this.estimate.ask(calls),
-      paint: () => undefined,
-      progress: () => undefined,
-      unauthorized: () => this.unauthorized(),
-    };
-  }
-
   /** The dialog for a column of answers. */
   private columns(): void {
     const sheet = () => this.session?.sheet;
@@ -306,7 +272,7 @@ export class Workspace {
       refuses: (name) => refuses(this.answering.current, name),
       preview: (formula, table, show) => {
         const open = sheet();
-        return open ? previewColumn(open, formula, table, this.world(), show) : () => undefined;
+        return open ? previewColumn(open, formula, table, this.world, show) : () => undefined;
       },
       add: (formula, name, { first, free }) => {
         const header = first > 0 ? [{ row: first - 1, column: free, raw: rawOf(name) }] : [];
@@ -329,7 +295,7 @@ export class Workspace {
     sheet.usage = { ...noUsage(), ...sheet.usage };
     const session: Session = new Session(
       {
-        ...this.world(),
+        ...this.world,
         label: (cell) => cellLabel(sheet.name, session.sheet, cell),
         paint: (cells) => this.paint(session, cells),
         progress: () => this.showProgress(session),
@@ -620,34 +586,6 @@ export class Workspace {
       this.inspector.open();
     } else if (!this.tools.key(event)) return;
     event.preventDefault();
-  }
-
-  /** Rows and columns: by the button, by a right click, and by the menu key. */
-  private menu(): void {
-    const menu = new Menu<{ of: "answers"; what: AskCommand } | { of: "rows"; what: Command }>(
-      t.workbook.menu,
-      () => [
-        ...this.arranger.entries().map((entry) => ({ ...entry, command: { of: "rows" as const, what: entry.command } })),
-        ...this.asking.entries().map((entry) => ({ ...entry, command: { of: "answers" as const, what: entry.command } })),
-      ],
-      (command) => (command.of === "answers" ? this.asking.run(command.what) : this.arranger.run(command.what)),
-      () => this.grid.focus(),
-    );
-    const button = element("arrange", HTMLButtonElement);
-    button.addEventListener("click", () => {
-      this.grid.finishEdit();
-      const { left, bottom } = button.getBoundingClientRect();
-      menu.open(left, bottom);
-    });
-    // On the window, and so after the grid, which selects what is clicked at.
-    addEventListener("contextmenu", (event) => {
-      const host = element("grid", HTMLDivElement);
-      if (!host.contains(event.target as Node) || this.grid.isEditing) return;
-      event.preventDefault();
-      const corner = this.grid.corner();
-      if ((event.target as Element).closest("td") || !corner) menu.open(event.clientX, event.clientY);
-      else menu.open(corner.left, corner.bottom);
-    });
   }
 
   private bookBar(): BookBar {
