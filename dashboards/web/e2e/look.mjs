@@ -160,6 +160,7 @@ async function everyState(tools) {
     ["filter", "#filter-dialog", () => page.click("#filter"), escape],
     ["functions", "#functions", () => page.click("#help"), escape],
     ["share", "#share-dialog", () => page.click("#share"), escape],
+    ["usage", "#usage-list", () => page.click("#usage summary"), escape],
     ["key", "#login", () => page.click("#key"), escape],
     ["question", "dialog[open]", () => fromFile(page, "#delete"), escape],
     ["inspector", "#inspector", () => page.click("#inspect"), () => page.click("#inspector-close")],
@@ -186,6 +187,6 @@ async function everyState(tools) {
     await looks(tools, `30-${name}`, selector);
     await close();
   }
-  assert.equal(await page.locator("dialog[open], :popover-open").count(), 0, "nothing is left open");
+  assert.equal(await page.locator("dialog[open], :popover-open, #usage[open]").count(), 0, "nothing is left open");
   return states.length;
 }

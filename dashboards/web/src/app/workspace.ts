@@ -31,7 +31,7 @@ import { ShareDialog } from "../ui/share";
 import type { ServerLine } from "../ui/server-line";
 import { SelectionSummary } from "../ui/summary";
 import { Toolbar } from "../ui/toolbar";
-import { showUsage } from "../ui/usage";
+import { hangUsage, showUsage } from "../ui/usage";
 import { Arranger } from "./arranger";
 import { Asking } from "./asking";
 import { shownOf } from "./files";
@@ -186,6 +186,7 @@ export class Workspace {
     this.books = this.bookBar();
     this.buttons();
     cellMenu(this.grid, this.arranger, this.asking);
+    hangUsage();
     this.columns();
     addEventListener("beforeunload", () => this.save());
     addEventListener("pagehide", () => this.leave());
