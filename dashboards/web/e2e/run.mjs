@@ -321,6 +321,8 @@ async function byHand() {
   await page.keyboard.type("=A1+41");
   await cell("E5").click();
   assert.deepEqual([await text("D3"), await page.textContent("#name")], ["42", "E5"], "what is typed in the bar is kept by a press elsewhere");
+  await pointing();
+  await cell("E5").click();
   await page.click("#formula");
   await page.keyboard.type("=UPPER(\u201Cround quotes\u201D)");
   await page.keyboard.press("Enter");
@@ -349,6 +351,34 @@ async function byHand() {
   assert.equal(await page.textContent("#selection"), "Sum 48 · Average 8 · Min 1 · Max 16 · Count 6");
   await pasteCsv();
   step("typed, filled by the handle, copied and pasted, a CSV too; F6, arrows, and the sum of a selection");
+}
+
+/** References by presses on cells, while a formula is typed in a cell and in the bar; A1 to A3 have 1, 2, 3. */
+async function pointing() {
+  const middle = async (name) => {
+    const { x, y, width, height } = await cell(name).boundingBox();
+    return [x + width / 2, y + height / 2];
+  };
+  await cell("E7").click();
+  await page.keyboard.type("=SUM(");
+  await page.mouse.move(...(await middle("A1")));
+  await page.mouse.down();
+  await page.mouse.move(...(await middle("A2")));
+  await page.mouse.move(...(await middle("A3")));
+  await page.mouse.up();
+  assert.equal(await page.inputValue("#formula"), "=SUM(A1:A3");
+  await page.keyboard.type(")");
+  await page.keyboard.press("Enter");
+  assert.equal(await text("E7"), "6", "a drag while a formula is typed is a range");
+  await page.click("#formula");
+  await page.keyboard.type("=");
+  await cell("A2").click();
+  await cell("A3").click();
+  await page.keyboard.type("*10");
+  await page.keyboard.press("Enter");
+  assert.equal(await text("E8"), "30", "and a press in the bar's formula is a cell, the last one that was pressed");
+  for (const _ of ["E8", "E7"]) await page.keyboard.press("Control+z");
+  assert.equal(await text("E7"), "");
 }
 
 /** A pasted CSV is a table in columns that it has room in; what came from this grid is not taken for one. */

@@ -26,6 +26,7 @@ import { Gallery } from "../ui/gallery";
 import { Grid } from "../ui/grid";
 import { type Inspected, Inspector } from "../ui/inspector";
 import { ModelsDialog } from "../ui/models";
+import { point } from "../ui/pointing";
 import { Progress } from "../ui/progress";
 import { ShareDialog } from "../ui/share";
 import type { ServerLine } from "../ui/server-line";
@@ -187,6 +188,7 @@ export class Workspace {
     this.buttons();
     cellMenu(this.grid, this.arranger, this.asking);
     hangUsage();
+    point(element("grid", HTMLDivElement), () => this.grid.field ?? this.bar.field);
     this.columns();
     addEventListener("beforeunload", () => this.save());
     addEventListener("pagehide", () => this.leave());

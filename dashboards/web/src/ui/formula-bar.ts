@@ -40,6 +40,11 @@ export class FormulaBar {
     this.input.focus();
   }
 
+  /** Where somebody types, if in the bar. */
+  get field(): HTMLInputElement | undefined {
+    return this.opened && document.activeElement === this.input ? this.input : undefined;
+  }
+
   /** Shows the text of the selected cell, or the formula that fills it, unless somebody types in the bar. */
   show(raw: string, behind: string): void {
     this.input.placeholder = behind || this.hint;

@@ -273,6 +273,11 @@ export class Grid {
     return Boolean(this.worksheet?.edition);
   }
 
+  /** Where somebody types, if in a cell. */
+  get field(): HTMLInputElement | undefined {
+    return this.isEditing ? (this.host.querySelector<HTMLInputElement>("td.editor input") ?? undefined) : undefined;
+  }
+
   /** Takes what is being typed as it stands. */
   finishEdit(): void {
     const edition = this.worksheet?.edition;
