@@ -11,9 +11,12 @@ export async function aiColumns({ page, text, cell, importFile, settled, until, 
 
   await page.click("#add-column");
   const isDemo = await picksOnly();
-  assert.equal(await page.locator("#column .beyond").isVisible(), isDemo, "the demo model answers no prompt");
+  assert.equal(await page.inputValue("#column-function"), isDemo ? "AI.CLASSIFY" : "AI.ASK", "what the model answers is chosen");
+  assert.equal(await page.inputValue("#column-over"), "0", "of the column with the longest texts");
+  await page.selectOption("#column-function", "AI.ASK");
   const first = await page.locator("#column-function option").first().textContent();
   assert.equal(first.endsWith("(not with the demo model)"), isDemo, first);
+  assert.equal(await page.locator("#column .beyond").isVisible(), isDemo, "the demo model answers no prompt");
   assert.match(await page.locator("#column-inputs label").first().textContent(), /^Prompt/);
   assert.equal(await page.getAttribute("#column textarea", "placeholder"), "Summarize {Mail} in five words");
   assert.equal(await page.getAttribute("#column-name", "placeholder"), "Ask");

@@ -175,6 +175,7 @@ async function walk({ page, keys, address }, look) {
   await page.click("#new");
   for (const [at, text] of ["Meinung", ...ROWS].entries()) await type(`A${at + 1}`, text);
   await page.click("#add-column");
+  await page.selectOption("#column-function", "AI.ASK");
   await look("AI column, a prompt", "#column");
   await page.selectOption("#column-function", "AI.CLASSIFY");
   await page.click("#column button[type=submit]");

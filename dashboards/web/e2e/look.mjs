@@ -31,6 +31,7 @@ export async function looking(tools) {
   await begin(page, "Leads");
   await settled("B", 2, 9);
   const reached = await byKeys(tools);
+  await wideOnPhone(tools);
   const part = await onPhone(tools);
   const states = await everyState(tools);
   return `${reached} tools and entries by keys; the grid has ${Math.round(100 * part)} % of a phone; axe finds nothing in ${states} states, wide and narrow, by day and by night`;
@@ -89,6 +90,34 @@ async function byKeys({ page, cell, until }) {
   return row.length + entries;
 }
 
+/** Columns that a laptop made wide leave room for the answers on a phone, and are as wide as before on the laptop. */
+async function wideOnPhone({ page, cell, until }) {
+  const widthOf = async (name) => Math.round((await cell(name).boundingBox()).width);
+  const edge = await page.locator('#grid thead td[data-x="0"]').boundingBox();
+  await page.mouse.move(edge.x + edge.width - 2, edge.y + 8);
+  await page.mouse.down();
+  await page.mouse.move(edge.x + 700, edge.y + 8, { steps: 4 });
+  await page.mouse.up();
+  const wide = await widthOf("A2");
+  assert.ok(wide > 600, `A was made wide: ${wide}`);
+  await page.setViewportSize(PHONE);
+  await until("its answers are seen", async () => {
+    const { x, width } = await cell("B2").boundingBox();
+    return x + width <= PHONE.width;
+  });
+  // An edit saves the workbook as this screen has it.
+  await cell("A12").click();
+  await page.keyboard.type("another");
+  await page.keyboard.press("Enter");
+  await until("it is saved", () => page.evaluate(() => document.body.dataset.saved === "yes"));
+  await page.reload();
+  await cell("B2").waitFor();
+  const { x, width } = await cell("B2").boundingBox();
+  assert.ok(x + width <= PHONE.width, "and after a reload");
+  await page.setViewportSize(WIDE);
+  await until("the laptop has its width", async () => (await widthOf("A2")) === wide);
+}
+
 /** On a phone the data comes first, nothing is wider than the screen, and what left the row is below "More". */
 async function onPhone({ page, until }) {
   const before = await shownIn(page, "#toolbar");
@@ -131,6 +160,7 @@ async function everyState(tools) {
     ["filter", "#filter-dialog", () => page.click("#filter"), escape],
     ["functions", "#functions", () => page.click("#help"), escape],
     ["share", "#share-dialog", () => page.click("#share"), escape],
+    ["usage", "#usage-list", () => page.click("#usage summary"), escape],
     ["key", "#login", () => page.click("#key"), escape],
     ["question", "dialog[open]", () => fromFile(page, "#delete"), escape],
     ["inspector", "#inspector", () => page.click("#inspect"), () => page.click("#inspector-close")],
@@ -157,6 +187,6 @@ async function everyState(tools) {
     await looks(tools, `30-${name}`, selector);
     await close();
   }
-  assert.equal(await page.locator("dialog[open], :popover-open").count(), 0, "nothing is left open");
+  assert.equal(await page.locator("dialog[open], :popover-open, #usage[open]").count(), 0, "nothing is left open");
   return states.length;
 }

@@ -99,8 +99,11 @@ async function together(first, second) {
   await first.keyboard.press("Enter");
   await kept(first);
   await second.goto(address);
-  await open(second, "Ours");
+  await second.locator("#gallery-books button", { hasText: /^Ours$/ }).click();
   await shows(second, "A1", "typed here");
+  assert.equal(await second.locator("#gallery").isVisible(), false);
+  const there = await names(second);
+  assert.equal(new Set(there).size, there.length, `the empty one that the page opened with is gone: ${there}`);
   await type(second, "B1", "typed there");
   await shows(first, "B1", "typed there");
   await told(first, /"Ours" was changed elsewhere/);
@@ -267,6 +270,7 @@ async function addIns(page) {
 
 /** A link for readers, and its end. */
 async function share(page) {
+  await shareAtOnce(page);
   await page.click("#add-tab");
   await type(page, "B2", "=20+3");
   await page.getByRole("tab", { name: "Sheet1", exact: true }).click();
@@ -298,6 +302,33 @@ async function share(page) {
   await until("it says so", async () => /The link does not work: it was ended, or has expired\./.test(await reader.textContent("#shared")));
   await reader.context().close();
   console.log("- a link showed the sheet to a reader until it was ended");
+}
+
+/** An empty workbook says what to do, and one that was typed a moment ago is saved before there is a link. */
+async function shareAtOnce(page) {
+  const open = await page.inputValue("#sheets");
+  await fromFile(page, "#new");
+  await page.click("#share");
+  await until("it says what to do", async () => /This workbook is empty\. Type something/.test(await page.textContent("#share-links")));
+  assert.equal(await page.textContent("#share-problem"), "");
+  assert.equal(await page.isDisabled("#share-make"), true);
+  await page.keyboard.press("Escape");
+  await cellOf(page, "A1").click();
+  await page.keyboard.type("just now");
+  await page.keyboard.press("Enter");
+  await page.click("#share");
+  await page.click("#share-make");
+  await until("a link is made", async () => (await page.inputValue("#share-link")) !== "");
+  await page.click("#share-copy");
+  await until("it is copied", async () => (await page.textContent("#share-copy")) === "Copied");
+  const reader = await machine();
+  await reader.goto(await page.inputValue("#share-link"));
+  assert.equal(await reader.locator("#shared tbody td").first().textContent(), "just now");
+  await reader.context().close();
+  await page.keyboard.press("Escape");
+  await fromFile(page, "#delete");
+  await page.click("dialog[open] .main");
+  await page.selectOption("#sheets", open);
 }
 
 /** Somebody who had the page open already opens an operator's invitation. */

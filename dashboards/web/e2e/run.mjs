@@ -313,6 +313,31 @@ async function byHand() {
   await page.keyboard.press("Enter");
   assert.match(await text("D2"), /STOLEN.*<IMG SRC=X>1$/, "a cell's text is text, in formulas too");
   assert.equal(await page.title(), "RelServe");
+  await page.keyboard.type("=1+");
+  assert.equal(await page.inputValue("#formula"), "=1+", "the bar shows what is typed in a cell");
+  await page.keyboard.press("Escape");
+  await until("and what was there when that is called off", async () => (await page.inputValue("#formula")) === "");
+  await page.click("#formula");
+  await page.keyboard.type("=A1+41");
+  await cell("E5").click();
+  assert.deepEqual([await text("D3"), await page.textContent("#name")], ["42", "E5"], "what is typed in the bar is kept by a press elsewhere");
+  await pointing();
+  await cell("E5").click();
+  await page.click("#formula");
+  await page.keyboard.type("=UPPER(\u201Cround quotes\u201D)");
+  await page.keyboard.press("Enter");
+  assert.equal(await text("E5"), "ROUND QUOTES", "as a phone types them");
+  await page.keyboard.type("=AI.CLASSIFY(A1:A3)");
+  await page.keyboard.press("Enter");
+  assert.equal(await page.textContent("#status"), "E6: AI.CLASSIFY: argument `labels` is missing", "why it failed, though its cell is left");
+  for (const _ of ["E6", "E5"]) await page.keyboard.press("Control+z");
+  await cell("E5").click();
+  await page.click("#formula");
+  await page.keyboard.type("nothing");
+  await page.keyboard.press("Escape");
+  assert.equal(await text("E5"), "");
+  await cell("D3").click();
+  await page.keyboard.press("Delete");
   await page.keyboard.press("F6");
   assert.equal(await page.evaluate(() => document.activeElement.id), "formula");
   await page.keyboard.press("F6");
@@ -324,7 +349,55 @@ async function byHand() {
   for (const key of ["ArrowRight", "ArrowDown", "ArrowDown"]) await page.keyboard.press(key);
   await page.keyboard.up("Shift");
   assert.equal(await page.textContent("#selection"), "Sum 48 · Average 8 · Min 1 · Max 16 · Count 6");
-  step("typed, filled by the handle, copied and pasted; F6, arrows, and the sum of a selection");
+  await pasteCsv();
+  step("typed, filled by the handle, copied and pasted, a CSV too; F6, arrows, and the sum of a selection");
+}
+
+/** References by presses on cells, while a formula is typed in a cell and in the bar; A1 to A3 have 1, 2, 3. */
+async function pointing() {
+  const middle = async (name) => {
+    const { x, y, width, height } = await cell(name).boundingBox();
+    return [x + width / 2, y + height / 2];
+  };
+  await cell("E7").click();
+  await page.keyboard.type("=SUM(");
+  await page.mouse.move(...(await middle("A1")));
+  await page.mouse.down();
+  await page.mouse.move(...(await middle("A2")));
+  await page.mouse.move(...(await middle("A3")));
+  await page.mouse.up();
+  assert.equal(await page.inputValue("#formula"), "=SUM(A1:A3");
+  await page.keyboard.type(")");
+  await page.keyboard.press("Enter");
+  assert.equal(await text("E7"), "6", "a drag while a formula is typed is a range");
+  await page.click("#formula");
+  await page.keyboard.type("=");
+  await cell("A2").click();
+  await cell("A3").click();
+  await page.keyboard.type("*10");
+  await page.keyboard.press("Enter");
+  assert.equal(await text("E8"), "30", "and a press in the bar's formula is a cell, the last one that was pressed");
+  for (const _ of ["E8", "E7"]) await page.keyboard.press("Control+z");
+  assert.equal(await text("E7"), "");
+}
+
+/** A pasted CSV is a table in columns that it has room in; what came from this grid is not taken for one. */
+async function pasteCsv() {
+  const put = (words) => page.evaluate((data) => {
+    const clipboardData = new DataTransfer();
+    clipboardData.setData("text", data);
+    dispatchEvent(new ClipboardEvent("paste", { clipboardData, bubbles: true, cancelable: true }));
+  }, words);
+  await cell("F1").click();
+  await put('Name,"What Ada, Bob and others said"\r\nAda,"Fine, really, and worth every cent"\r\n');
+  assert.deepEqual([await text("F1"), await text("G1"), await text("F2"), await text("G2")],
+    ["Name", "What Ada, Bob and others said", "Ada", "Fine, really, and worth every cent"]);
+  assert.ok((await cell("G2").boundingBox()).width > 200, "the column has room for its text");
+  assert.equal(await page.textContent("#status"), "2 rows pasted as a CSV, in 2 columns.");
+  await page.click("#undelete");
+  assert.deepEqual([await text("F2"), await text("G2")], ['Ada,"Fine, really, and worth every cent"', ""], "its lines, where they are wanted");
+  await page.keyboard.press("Control+z");
+  assert.equal(await text("F2"), "");
 }
 
 /** Runs something on a page that is high enough to see all of it. */

@@ -6,7 +6,6 @@ import { RequestError } from "relserve-client/wire";
 import { expect, test } from "vitest";
 
 import { type Edit, type Step, rearrange } from "../src/core/arrange";
-import { fitWidths, widthsOn } from "../src/core/widths";
 import { type Run, Toy, last } from "./toy";
 
 test("cells fill as their events come, and usage is counted at the end", async () => {
@@ -132,12 +131,6 @@ test("a closed session calls everything off and asks no more", async () => {
   await toy.pass(10_000);
   expect(toy.runs).toHaveLength(1);
   expect(last(toy).signal.aborted).toBe(true);
-});
-
-test("columns are as wide as what they hold, within bounds", () => {
-  expect(fitWidths([["x", "", "=AI.ASK(A1)"], ["y".repeat(30), "z".repeat(500)]])).toEqual([232, 420, 90]);
-  expect(fitWidths([["2026-01-01", "1234567890.5"]]), "digits are wide, and none may be missing").toEqual([106, 124]);
-  expect([widthsOn(390, [430, 110]), widthsOn(1280, [430])], "a phone has room for answers beside a text").toEqual([[176, 110], [430]]);
 });
 
 /** Does to a session what the grid would. */

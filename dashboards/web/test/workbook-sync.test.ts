@@ -295,6 +295,25 @@ test("a version can be closed, edited since or not, and only by a server that is
   expect([server.closed, server.cells()]).toEqual([[1, 2], { S: "b" }]);
 });
 
+test("a sheet is kept when it is asked for: an empty one is nothing to keep, and where it failed the reason is told", async () => {
+  const server = new Server();
+  const browser = new Browser(server);
+  const { id: blank } = browser.type("Blank", "");
+  expect([await browser.sync.keep(blank), server.saves]).toEqual([false, 0]);
+  const { id } = browser.type("S", "a");
+  expect([await browser.sync.keep(id), server.cells()]).toEqual([true, { S: "a" }]);
+  // A run that goes on has read the sheets already.
+  void browser.sync.run();
+  browser.type("S", "b");
+  expect([await browser.sync.keep(id), server.cells()]).toEqual([true, { S: "b" }]);
+  server.refusal = "it is too large";
+  browser.type("S", "c");
+  await expect(browser.sync.keep(id)).rejects.toThrow("it is too large");
+  server.refusal = undefined;
+  browser.type("S", "");
+  expect(await browser.sync.keep(id), "one that the server had is kept as it is, empty").toBe(true);
+});
+
 test("what is of a browser alone does not go to the server", () => {
   const sheet = { ...newSheet("S", [["a"]], [80]), version: 7, calledOff: ["0"] };
   expect(contentOf(sheet, [{ name: "Sheet1", rows: [["A"]] }])).toEqual({

@@ -87,6 +87,11 @@ export class Keeping {
     await this.sync.closeVersion(id);
   }
 
+  /** Has the server keep a sheet as it is in the store; gives whether there is anything to keep, and throws where that failed. */
+  async keep(id: string): Promise<boolean> {
+    return this.sync.keep(id);
+  }
+
   /** The page goes, and the browser may not have taken what was typed last. */
   leave(sheet: StoredSheet): void {
     // Nobody is there any more to be told.

@@ -37,7 +37,7 @@ export class SheetWriter {
   private readonly edits = new Map<StoredSheet, number>();
   /** At most one a sheet, behind the one that is being written. */
   private queue: Job[] = [];
-  private isWriting = false;
+  private writing: Promise<void> | undefined;
 
   constructor(private readonly store: VersionedStore, private readonly events: WriterEvents) {}
 
@@ -51,16 +51,19 @@ export class SheetWriter {
     return this.edits.has(sheet);
   }
 
-  /** Writes a sheet as it stands. Without an edit only its usage is new, which makes no version. */
+  /** Writes a sheet as it stands, and waits until it is written. Without an edit only its usage is new, which makes no version. */
   async save(sheet: StoredSheet): Promise<void> {
     this.forgetJob(sheet);
     this.queue.push({ sheet, state: structuredClone(sheet), edits: this.edits.get(sheet) ?? 0 });
-    if (this.isWriting) return;
-    this.isWriting = true;
+    this.writing ??= this.writeAll();
+    await this.writing;
+  }
+
+  private async writeAll(): Promise<void> {
     for (let job = this.queue.shift(); job; job = this.queue.shift()) {
       await this.write(job).catch((error: unknown) => this.events.failed(error));
     }
-    this.isWriting = false;
+    this.writing = undefined;
     if (this.edits.size === 0) this.events.settled();
   }
 

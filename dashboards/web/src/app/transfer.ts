@@ -4,7 +4,7 @@ import type { Book } from "../core/book";
 import type { Layout } from "../core/layout";
 import type { Sheet } from "../core/sheet";
 import { asksModel } from "../core/typed";
-import { fitWidths, widthsOn } from "../core/widths";
+import { fitWidths } from "../core/widths";
 import { type StoredSheet, TITLE_MAX, newSheet } from "../store/sheets";
 import { t } from "../text";
 import { confirmed } from "../ui/ask";
@@ -61,7 +61,7 @@ export class Transfer {
       const workbook = newSheet(title.slice(0, TITLE_MAX));
       keepSheets(workbook, sheets.map(({ name, rows, layout }) => {
         const taken = isText ? rows.map((row) => row.map(unasked)) : rows;
-        return { name: sheets.length === 1 ? t.workbook.tab(1) : name, rows: taken, widths: widthsOn(innerWidth, fitWidths(taken)), ...(layout ? { layout } : {}) };
+        return { name: sheets.length === 1 ? t.workbook.tab(1) : name, rows: taken, widths: fitWidths(taken), ...(layout ? { layout } : {}) };
       }));
       this.host.add(workbook);
       const rows = sheets.reduce((sum, sheet) => sum + sheet.rows.length, 0);

@@ -120,7 +120,7 @@ function isSame(sheet: StoredSheet, read: WorkbookRead): boolean {
 }
 
 /** Whether nothing was typed into a sheet yet. */
-function isBlank(sheet: StoredSheet): boolean {
+export function isBlank(sheet: StoredSheet): boolean {
   return !sheet.further && sheet.rows.every((row) => row.every((raw) => raw === ""));
 }
 
@@ -194,6 +194,19 @@ export class WorkbookSync {
     this.closing.add(id);
     await this.run();
     if (this.closing.delete(id)) throw new Error(this.problem || t.failure.notSaved);
+  }
+
+  /**
+   * Has the server keep a sheet as the browser has it; throws where it does not. Gives whether there is anything to keep: an
+   * empty sheet that the server never had is none.
+   */
+  async keep(id: string): Promise<boolean> {
+    await this.run();
+    const [sheets, marks] = await Promise.all([this.local.list(), this.marks.all()]);
+    const [sheet, mark] = [sheets.find((one) => one.id === id), marks.find((one) => one.id === id)];
+    if (!mark && sheet && isBlank(sheet)) return false;
+    if (!mark || mark.local !== sheet?.version) throw new Error(this.problem || t.failure.notSaved);
+    return true;
   }
 
   /** Notes that answers came to a sheet: the next run saves how it is shown. */

@@ -2,17 +2,16 @@
 
 import { tableOf } from "relserve-client/column";
 import { noUsage } from "relserve-client/usage";
+import { CellError } from "relserve-client/value";
 
-import type { CellId } from "../core/address";
+import { type CellId, cellName } from "../core/address";
 import { cellLabel } from "../core/cell-label";
 import { refuses } from "../core/models";
 import { afterTyping } from "../core/origins";
-import { asksModel, rawOf } from "../core/typed";
-import { widthsOn } from "../core/widths";
-import { probe, runCells } from "../net/cells";
+import type { Change } from "../core/sheet";
+import { asksModel, isFormula, rawOf } from "../core/typed";
 import { estimateOf } from "../net/estimate";
 import { Journal } from "../store/journal";
-import { storedKey } from "../store/key";
 import type { Stores } from "../store/scope";
 import { SHEETS_MAX, SheetStore, TITLE_MAX, type StoredSheet, identifier, newSheet, noteIdentity, noteShown, noteTab, shownHere, tabShownHere } from "../store/sheets";
 import { t } from "../text";
@@ -22,21 +21,22 @@ import { element, onClick } from "../ui/dom";
 import { AiColumnDialog } from "../ui/ai-column";
 import { BookBar } from "../ui/book-bar";
 import { EstimateDialog } from "../ui/estimate";
+import { FormulaBar } from "../ui/formula-bar";
 import { Gallery } from "../ui/gallery";
 import { Grid } from "../ui/grid";
 import { type Inspected, Inspector } from "../ui/inspector";
-import { Menu } from "../ui/menu";
 import { ModelsDialog } from "../ui/models";
+import { point } from "../ui/pointing";
 import { Progress } from "../ui/progress";
 import { ShareDialog } from "../ui/share";
 import type { ServerLine } from "../ui/server-line";
 import { SelectionSummary } from "../ui/summary";
 import { Toolbar } from "../ui/toolbar";
-import { showUsage } from "../ui/usage";
-import { serialOfInstant } from "../core/dates";
-import { Arranger, type Command } from "./arranger";
-import { type AskCommand, Asking } from "./asking";
+import { hangUsage, showUsage } from "../ui/usage";
+import { Arranger } from "./arranger";
+import { Asking } from "./asking";
 import { shownOf } from "./files";
+import { cellMenu } from "./cell-menu";
 import { Inspection } from "./inspection";
 import { Keeping } from "./keeping";
 import { SheetWriter, copyName } from "./sheet-writer";
@@ -47,32 +47,19 @@ import { Session, type SessionHost } from "./session";
 import { SheetTools } from "./sheet-tools";
 import { Tabs, keepModel, keepSheets, sheetsIn } from "./tabs";
 import { Transfer } from "./transfer";
+import { isBlank } from "./workbook-sync";
+import { sheetShown, worldOf } from "./world";
 
 /** Typing is saved this soon, in milliseconds. */
 const SAVE_DELAY_MS = 300;
-
-/** Waits until the sheet's view is shown: a question about its cells makes no sense over another. */
-function sheetShown(): Promise<void> {
-  const isShown = () => document.body.dataset.view === "sheet";
-  if (isShown()) return Promise.resolve();
-  return new Promise((resolve) => {
-    const observer = new MutationObserver(() => {
-      if (!isShown()) return;
-      observer.disconnect();
-      resolve();
-    });
-    observer.observe(document.body, { attributeFilter: ["data-view"] });
-  });
-}
 
 /** The sheet view. */
 export class Workspace {
   private readonly grid: Grid;
   private readonly progress = new Progress();
   private readonly estimate = new EstimateDialog(estimateOf);
-  private readonly formula = element("formula", HTMLInputElement);
-  /** What the formula bar says of an empty cell. */
-  private readonly hint = this.formula.placeholder;
+  private readonly bar: FormulaBar;
+  private readonly world: SessionHost;
   private readonly name = element("name", HTMLOutputElement);
   private readonly again = element("retry", HTMLButtonElement);
   private readonly note = element("note", HTMLOutputElement);
@@ -89,6 +76,8 @@ export class Workspace {
   private readonly tools: SheetTools;
   private list: StoredSheet[] = [];
   private current: StoredSheet = newSheet("");
+  /** What the page opened with. */
+  private arrival: StoredSheet | undefined;
   private session: Session | undefined;
   private selected: [number, number] = [0, 0];
   private saveTimer: number | undefined;
@@ -110,6 +99,7 @@ export class Workspace {
         this.session?.set(changes);
         if (this.session && !isStep) this.tabs.origins = afterTyping(this.session.sheet, this.tabs.origins, changes);
         this.edited();
+        this.explain(changes);
         this.gallery.show(this.isEmpty());
       },
       selected: (row, column) => this.select(row, column),
@@ -117,12 +107,34 @@ export class Workspace {
         this.tabs.origins = origins ?? this.tabs.origins;
         this.edited();
       },
+      typing: (text) => this.bar.mirror(text),
+      typed: () => this.describe(false),
+      pastedCsv: (rows, columns, asLines) => this.progress.offer(t.transfer.pastedCsv(rows, columns), () => {
+        asLines();
+        this.grid.focus();
+      }),
       walked: (isForward) => this.progress.say(isForward ? t.workbook.done : t.workbook.undone),
       laidOut: () => {
         this.tools.show();
         this.sumUp();
       },
       elsewhere: (steps, isForward) => this.tabs.follow(steps, isForward),
+    });
+    this.world = worldOf({
+      model: () => this.current.model, allow: (calls) => this.estimate.ask(calls), heard: () => this.server.heard(),
+      unauthorized: () => this.unauthorized(),
+    });
+    this.bar = new FormulaBar({
+      selected: () => this.selected,
+      type: (row, column, raw) => {
+        this.grid.type([{ row, column, raw }]);
+        this.describe(false);
+      },
+      left: (next) => {
+        if (next) this.grid.select(...next);
+        this.describe(false);
+        this.grid.focus();
+      },
     });
     const say = (words: string) => this.progress.say(words);
     this.arranger = new Arranger(this.grid, () => this.session,
@@ -132,6 +144,7 @@ export class Workspace {
       session: () => this.session, edited: () => this.edited(), say,
       shown: (place) => {
         noteTab(this.current.id, place);
+        this.bar.forget();
         this.tools.show();
       },
       snapshot: (place) => this.snapshot(place),
@@ -151,8 +164,7 @@ export class Workspace {
     this.asking = new Asking({
       grid: this.grid, session: () => this.session, origins: () => this.tabs.origins, inspect: () => this.inspector.open(), say,
     });
-    this.gallery = new Gallery(TEMPLATES, (template) => this.begin(template),
-      () => this.grid.focus());
+    this.gallery = new Gallery(TEMPLATES, (template) => this.begin(template), (id) => this.goOnWith(id), () => this.grid.focus());
     this.answering.tell((model) => this.gallery.arrange(model));
     this.writer = store && new SheetWriter(store, {
       wrote: (id) => {
@@ -174,8 +186,9 @@ export class Workspace {
     });
     this.books = this.bookBar();
     this.buttons();
-    this.menu();
-    this.formulaBar();
+    cellMenu(this.grid, this.arranger, this.asking);
+    hangUsage();
+    point(element("grid", HTMLDivElement), () => this.grid.field ?? this.bar.field);
     this.columns();
     addEventListener("beforeunload", () => this.save());
     addEventListener("pagehide", () => this.leave());
@@ -183,6 +196,7 @@ export class Workspace {
     new ModelsDialog(this.answering, (name) => this.choose(name));
     new ShareDialog({
       open: () => (this.keeping ? this.current : undefined),
+      keep: () => this.keepNow(),
       restore: (sheet) => this.restore(sheet),
     });
     document.addEventListener("focusin", (event) => {
@@ -213,6 +227,8 @@ export class Workspace {
     const first = workspace.list.find(({ id }) => id === shownHere()) ?? workspace.list[0];
     if (first) workspace.show(first);
     else workspace.add(newSheet(t.workbook.name(1)));
+    workspace.arrival = workspace.current;
+    workspace.listSheets();
     if (!store) {
       workspace.progress.say(t.workbook.noStore, true);
       server.keeps("nowhere");
@@ -247,29 +263,6 @@ export class Workspace {
     this.session?.retry();
   }
 
-  /** Clock and network of a session, without a screen. */
-  private world(): SessionHost {
-    return {
-      now: () => performance.now(),
-      clock: () => serialOfInstant(new Date()),
-      model: () => this.current.model,
-      later: (milliseconds, then) => {
-        const timer = setTimeout(then, milliseconds);
-        return () => clearTimeout(timer);
-      },
-      run: (calls, signal, onCell, onHeard, labels, isFresh) =>
-        runCells(calls, storedKey(), signal, onCell, () => {
-          this.server.heard();
-          onHeard();
-        }, labels, isFresh),
-      probe,
-      allow: (calls) => this.estimate.ask(calls),
-      paint: () => undefined,
-      progress: () => undefined,
-      unauthorized: () => this.unauthorized(),
-    };
-  }
-
   /** The dialog for a column of answers. */
   private columns(): void {
     const sheet = () => this.session?.sheet;
@@ -282,7 +275,7 @@ export class Workspace {
       refuses: (name) => refuses(this.answering.current, name),
       preview: (formula, table, show) => {
         const open = sheet();
-        return open ? previewColumn(open, formula, table, this.world(), show) : () => undefined;
+        return open ? previewColumn(open, formula, table, this.world, show) : () => undefined;
       },
       add: (formula, name, { first, free }) => {
         const header = first > 0 ? [{ row: first - 1, column: free, raw: rawOf(name) }] : [];
@@ -305,7 +298,7 @@ export class Workspace {
     sheet.usage = { ...noUsage(), ...sheet.usage };
     const session: Session = new Session(
       {
-        ...this.world(),
+        ...this.world,
         label: (cell) => cellLabel(sheet.name, session.sheet, cell),
         paint: (cells) => this.paint(session, cells),
         progress: () => this.showProgress(session),
@@ -367,6 +360,32 @@ export class Workspace {
 
   private listSheets(): void {
     this.books.show(this.list, this.current);
+    const others = this.list.filter((sheet) => sheet !== this.current && !isBlank(sheet));
+    this.gallery.goOn(this.current === this.arrival ? others : []);
+  }
+
+  /** A name for a new workbook that none has. */
+  private freeName(): string {
+    for (let number = 1; ; number += 1) {
+      const name = t.workbook.name(number);
+      if (!this.list.some((sheet) => sheet.name === name)) return name;
+    }
+  }
+
+  /** Opens a workbook instead of the empty one that the page opened with, of which nothing is kept. */
+  private goOnWith(id: string): void {
+    const empty = this.current;
+    this.openBook(id);
+    if (empty === this.current || !isBlank(empty)) return;
+    this.drop(empty, "");
+    this.listSheets();
+    void this.store?.remove(empty.id).then(() => this.otherTabs.postMessage(empty.id));
+  }
+
+  private openBook(id: string): void {
+    const chosen = this.list.find((sheet) => sheet.id === id);
+    this.save();
+    if (chosen) this.show(chosen);
   }
 
   private add(sheet: StoredSheet): void {
@@ -382,7 +401,7 @@ export class Workspace {
   }
 
   private begin({ name, rows, widths }: Template): void {
-    this.add(newSheet(name, rows, widthsOn(innerWidth, widths)));
+    this.add(newSheet(name, rows, widths));
     // The bar shows what fills its column.
     const row = rows.findIndex((cells) => cells.some(asksModel));
     this.grid.select(row, rows[row]?.findIndex(asksModel) ?? 0);
@@ -428,6 +447,8 @@ export class Workspace {
     if (known && fresh) this.adopt(known, fresh, words);
     else if (known) this.drop(known, words || t.workbook.deletedInTab(known.name));
     else if (fresh) this.list.push(fresh);
+    // An empty one of this browser gives way to one of the same name that came.
+    if (!known && fresh?.name === this.current.name && this.current === this.arrival && this.isEmpty()) this.rename(this.freeName());
     this.listSheets();
   }
 
@@ -473,6 +494,15 @@ export class Workspace {
     this.progress.say(words, true);
   }
 
+  /** Has the server keep the open sheet with the last edit; gives whether there is anything to keep, and throws where that failed. */
+  private async keepNow(): Promise<boolean> {
+    clearTimeout(this.saveTimer);
+    const { current } = this;
+    this.tabs.store(current);
+    await this.writer?.save(current);
+    return (await this.keeping?.keep(current.id)) === true;
+  }
+
   /** Goes back to an older version of the open sheet, by an edit like any other; what is there now stays a version. */
   private async restore(older: StoredSheet): Promise<void> {
     await this.keeping?.closeVersion(older.id);
@@ -514,16 +544,22 @@ export class Workspace {
   private describe(aloud: boolean): void {
     const { name, raw, behind, spoken, note } = this.grid.describe(...this.selected);
     this.name.value = name;
-    if (document.activeElement !== this.formula) this.formula.value = raw;
+    if (!this.grid.isEditing) this.bar.show(raw, behind);
     this.note.value = note;
     this.note.title = note;
-    this.formula.placeholder = behind || this.hint;
     if (aloud) this.spoken.textContent = spoken;
     if (aloud) {
       this.tools.select();
       this.inspector.show();
     }
     this.sumUp();
+  }
+
+  /** Says why a formula that was just typed fails: its cell is left, and has a code alone. */
+  private explain([change, ...others]: readonly Change[]): void {
+    if (!change || others.length > 0 || !isFormula(change.raw)) return;
+    const value = this.session?.sheet.value(change.row, change.column);
+    if (value instanceof CellError) this.progress.say(t.workbook.formulaFails(cellName(change.row, change.column), value.note));
   }
 
   private sumUp(): void {
@@ -541,32 +577,11 @@ export class Workspace {
     return this.inspection.of(session, this.tabs.origins, ...this.selected);
   }
 
-  private formulaBar(): void {
-    const leave = () => {
-      this.describe(false);
-      this.grid.focus();
-    };
-    this.formula.addEventListener("keydown", (event) => {
-      if (event.key === "Enter") {
-        const [row, column] = this.selected;
-        this.grid.type([{ row, column, raw: this.formula.value }]);
-        this.grid.select(row + 1, column);
-        this.formula.blur();
-        leave();
-      } else if (event.key === "Escape") {
-        this.formula.blur();
-        leave();
-      } else return;
-      event.preventDefault();
-      event.stopPropagation();
-    });
-  }
-
   private keys(event: KeyboardEvent): void {
     if (document.querySelector("dialog:modal")) return;
     const inField = event.target instanceof HTMLInputElement || event.target instanceof HTMLTextAreaElement;
     if (event.key === "F6") {
-      if (this.grid.hasKeys) this.formula.focus();
+      if (this.grid.hasKeys) this.bar.focus();
       else this.grid.focus();
     } else if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "d" && !inField) {
       this.grid.fillDown();
@@ -576,42 +591,10 @@ export class Workspace {
     event.preventDefault();
   }
 
-  /** Rows and columns: by the button, by a right click, and by the menu key. */
-  private menu(): void {
-    const menu = new Menu<{ of: "answers"; what: AskCommand } | { of: "rows"; what: Command }>(
-      t.workbook.menu,
-      () => [
-        ...this.arranger.entries().map((entry) => ({ ...entry, command: { of: "rows" as const, what: entry.command } })),
-        ...this.asking.entries().map((entry) => ({ ...entry, command: { of: "answers" as const, what: entry.command } })),
-      ],
-      (command) => (command.of === "answers" ? this.asking.run(command.what) : this.arranger.run(command.what)),
-      () => this.grid.focus(),
-    );
-    const button = element("arrange", HTMLButtonElement);
-    button.addEventListener("click", () => {
-      this.grid.finishEdit();
-      const { left, bottom } = button.getBoundingClientRect();
-      menu.open(left, bottom);
-    });
-    // On the window, and so after the grid, which selects what is clicked at.
-    addEventListener("contextmenu", (event) => {
-      const host = element("grid", HTMLDivElement);
-      if (!host.contains(event.target as Node) || this.grid.isEditing) return;
-      event.preventDefault();
-      const corner = this.grid.corner();
-      if ((event.target as Element).closest("td") || !corner) menu.open(event.clientX, event.clientY);
-      else menu.open(corner.left, corner.bottom);
-    });
-  }
-
   private bookBar(): BookBar {
     return new BookBar({
-      opened: (id) => {
-        const chosen = this.list.find((sheet) => sheet.id === id);
-        this.save();
-        if (chosen) this.show(chosen);
-      },
-      created: () => this.add(newSheet(t.workbook.name(this.list.length + 1))),
+      opened: (id) => this.openBook(id),
+      created: () => this.add(newSheet(this.freeName())),
       renamed: (name) => this.rename(name),
       deleted: () => void this.remove(),
       begun: (template) => this.begin(template),
@@ -624,7 +607,10 @@ export class Workspace {
   }
 
   private buttons(): void {
-    new Toolbar(() => this.grid.finishEdit());
+    new Toolbar(() => {
+      this.bar.take();
+      this.grid.finishEdit();
+    });
     onClick("undo", () => this.grid.undo());
     onClick("redo", () => this.grid.redo());
     onClick("fill", () => this.grid.fillDown());

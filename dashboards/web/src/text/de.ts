@@ -108,6 +108,7 @@ const de = ({ count, plural }: Formats): Messages => {
       "Close": "Schließen",
       "Close (Escape)": "Schließen (Esc)",
       "Begin with a task": "Mit einer Aufgabe beginnen",
+      "Go on with": "Weiter mit",
       "or just type, or import a file": "oder einfach tippen, oder eine Datei importieren",
       "Start empty": "Leer beginnen",
       "Charts": "Diagramme",
@@ -122,7 +123,7 @@ const de = ({ count, plural }: Formats): Messages => {
       "Stop": "Stoppen",
       "The selected cells": "Die ausgewählten Zellen",
       "Usage of this workbook": "Verbrauch dieser Arbeitsmappe",
-      "Bring back what was deleted": "Zurückholen, was gelöscht wurde",
+      "Take this back": "Das zurücknehmen",
       "Sign in to RelServe": "Bei RelServe anmelden",
       "Paste your key, or open the link you were sent. No key? On the server's own machine":
         "Schlüssel einfügen oder den zugesandten Link öffnen. Noch keiner da? Auf dem Rechner des Servers gibt",
@@ -336,6 +337,7 @@ const de = ({ count, plural }: Formats): Messages => {
       copy: (name: string) => `${name} (Kopie)`,
       copyNumber: (name: string, number: number) => `${name} (Kopie ${number})`,
       unsaved: (name: string) => `${name} (nicht gespeichert)`,
+      formulaFails: (cell: string, why: string) => `${cell}: ${why}`,
       noStore: "Dieser Browser bewahrt keine Arbeitsmappen auf: was gebraucht wird, bitte exportieren.",
       recovered: (names: readonly string[]) => `Das zuletzt Eingegebene ist aufbewahrt als ${names.map((name) => `„${name}“`).join(", ")}.`,
       most: (most: number) => `Dieser Browser bewahrt höchstens ${most} Arbeitsmappen auf: zuerst eine löschen.`,
@@ -479,6 +481,7 @@ const de = ({ count, plural }: Formats): Messages => {
       arguments: ARGUMENTS,
       byCommas: (name: string) => `${name}, durch Kommas getrennt`,
       optional: (name: string) => `${name} (kann leer bleiben)`,
+      labels: "positiv, negativ",
       example: (column: string) => `{${column}} in fünf Wörtern zusammenfassen`,
       chips: "Spalten für den Prompt",
       beyond: "Das Demo-Modell lehnt das ab: es kann nur Kategorien, Wertungen und Ja oder Nein. Sein Name oben führt zu Modellen, die es können.",
@@ -625,6 +628,8 @@ const de = ({ count, plural }: Formats): Messages => {
       read: (n: number, file: string) => plural(n, { one: `1 Zeile aus ${file} gelesen.`, other: `${n} Zeilen aus ${file} gelesen.` }),
       readSheets: (n: number, sheets: number, file: string) =>
         plural(n, { one: `1 Zeile auf ${sheets} Blättern aus ${file} gelesen.`, other: `${n} Zeilen auf ${sheets} Blättern aus ${file} gelesen.` }),
+      pastedCsv: (n: number, columns: number) =>
+        plural(n, { one: `1 Zeile als CSV eingefügt, in ${columns} Spalten.`, other: `${count(n)} Zeilen als CSV eingefügt, in ${columns} Spalten.` }),
       notImported: (file: string, why: string) => `${file} wurde nicht importiert: ${why}.`,
     },
 
@@ -638,8 +643,11 @@ const de = ({ count, plural }: Formats): Messages => {
       linkFailed: "Die Anmeldung über den Link ist fehlgeschlagen.",
     },
     share: {
-      signInFirst: "Der Server hat diese Arbeitsmappe nicht: zuerst anmelden.",
-      notThere: "Der Server hat diese Arbeitsmappe noch nicht: etwas eingeben oder einen Moment warten.",
+      signInFirst: "Zuerst anmelden, mit dem Schlüssel oben rechts: dann hat der Server diese Arbeitsmappe, und ein Link kann sie zeigen.",
+      saving: "Diese Arbeitsmappe wird zuerst gespeichert …",
+      empty: "Diese Arbeitsmappe ist leer. Sobald etwas eingegeben oder mit einer Aufgabe begonnen ist, kann ein Link sie zeigen.",
+      notThere: "Der Server hat diese Arbeitsmappe nicht mehr. Schließen und noch einmal versuchen.",
+      copied: "Kopiert",
       link: (created: string, expires: string) => `Erstellt ${created}, gültig bis ${expires}`,
       end: "Widerrufen",
       endOf: (created: string) => `Den Link vom ${created} widerrufen`,

@@ -34,10 +34,10 @@ export const PAGE = [
   // The formula bar, what lies around the grid, the line at the bottom.
   "Selected cell", "Contents of the selected cell", 'text, number or =AI.CLASSIFY(A2:A51, "good, bad")', "Inspect this cell",
   "What this cell's answer took, and its prompt (Ctrl+I)", "Find in this sheet", "Previous", "Previous (Shift+Enter)", "Next",
-  "Next (Enter)", "Close", "Close (Escape)", "Begin with a task", "or just type, or import a file", "Start empty", "Charts", "Cell",
+  "Next (Enter)", "Close", "Close (Escape)", "Begin with a task", "or just type, or import a file", "Start empty", "Go on with", "Charts", "Cell",
   "Sheets of this workbook", "Add a sheet to this workbook", "Add a sheet", "Cells answered",
   "Keep back what has no answer yet, until Resume", "Pause", "Call off what has no answer yet; answers that are there stay", "Stop",
-  "The selected cells", "Usage of this workbook", "Bring back what was deleted",
+  "The selected cells", "Usage of this workbook", "Take this back",
   // The dialogs.
   "Sign in to RelServe",
   "Paste your key, or open the link you were sent. No key? On the server's own machine",
@@ -213,6 +213,7 @@ export const en = ({ count, plural }: Formats) => {
       copy: (name: string) => `${name} (copy)`,
       copyNumber: (name: string, number: number) => `${name} (copy ${number})`,
       unsaved: (name: string) => `${name} (unsaved)`,
+      formulaFails: (cell: string, why: string) => `${cell}: ${why}`,
       noStore: "This browser keeps no workbooks: export what you need.",
       recovered: (names: readonly string[]) => `What was typed last is kept as ${names.map((name) => `"${name}"`).join(", ")}.`,
       most: (most: number) => `This browser keeps ${most} workbooks at most: delete one first.`,
@@ -363,6 +364,7 @@ export const en = ({ count, plural }: Formats) => {
       },
       byCommas: (name: string) => `${name}, separated by commas`,
       optional: (name: string) => `${name} (may stay empty)`,
+      labels: "positive, negative",
       example: (column: string) => `Summarize {${column}} in five words`,
       chips: "Columns to name in the prompt",
       beyond: "The demo model refuses this: it does labels, ratings and yes-no only. Its name above leads to models that answer it.",
@@ -511,6 +513,8 @@ export const en = ({ count, plural }: Formats) => {
       read: (n: number, file: string) => plural(n, { one: `1 row read from ${file}.`, other: `${n} rows read from ${file}.` }),
       readSheets: (n: number, sheets: number, file: string) =>
         plural(n, { one: `1 row in ${sheets} sheets read from ${file}.`, other: `${n} rows in ${sheets} sheets read from ${file}.` }),
+      pastedCsv: (n: number, columns: number) =>
+        plural(n, { one: `1 row pasted as a CSV, in ${columns} columns.`, other: `${count(n)} rows pasted as a CSV, in ${columns} columns.` }),
       notImported: (file: string, why: string) => `${file} is not imported: ${why}.`,
     },
 
@@ -525,8 +529,11 @@ export const en = ({ count, plural }: Formats) => {
       linkFailed: "Not signed in by the link.",
     },
     share: {
-      signInFirst: "The server does not keep this workbook: sign in first.",
-      notThere: "The server does not have this workbook yet: type something, or wait a moment.",
+      signInFirst: "Sign in first, by the key at the top right: the server keeps this workbook then, and a link can show it.",
+      saving: "Saving this workbook first…",
+      empty: "This workbook is empty. Type something or begin with a task, and a link can show it.",
+      notThere: "The server does not have this workbook any more. Close this and try again.",
+      copied: "Copied",
       link: (created: string, expires: string) => `Made ${created}, works until ${expires}`,
       end: "Revoke",
       endOf: (created: string) => `Revoke the link of ${created}`,

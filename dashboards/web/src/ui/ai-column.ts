@@ -5,6 +5,7 @@ import { type AiColumn, COLUMN_FUNCTIONS, ColumnError, type Table, fieldsOf, for
 import { type Scalar, shown } from "relserve-client/value";
 
 import { COLUMNS_MAX } from "../core/address";
+import { textColumn } from "../core/text-column";
 import { t } from "../text";
 import { argumentName, summaryOf } from "../text/functions";
 import { element, onClick } from "./dom";
@@ -38,6 +39,8 @@ export class AiColumnDialog {
   private readonly rows = element("column-preview", HTMLTableSectionElement);
   private table: Table | undefined;
   private stop: (() => void) | undefined;
+  /** The column that is most likely asked about. */
+  private about: number | undefined;
 
   constructor(private readonly host: ColumnHost) {
     this.what.append(...COLUMN_FUNCTIONS.map(([name]) => new Option(name, name)));
@@ -69,12 +72,19 @@ export class AiColumnDialog {
     this.table = this.host.table();
     if (!this.table) return this.host.say(t.column.noRows);
     if (this.table.free >= COLUMNS_MAX) return this.host.say(t.column.most(COLUMNS_MAX));
-    this.over.replaceChildren(...this.table.headers.map(({ name, column }) => new Option(name, String(column))));
+    this.about = textColumn(this.table, (row, column) => this.host.value(row, column));
+    this.over.replaceChildren(...this.table.headers.map(({ name, column }) => new Option(name, String(column), false, column === this.about)));
+    if (this.host.refuses(this.item().name)) this.what.value = this.answered() ?? this.what.value;
     this.error.textContent = this.name.value = "";
     this.rows.replaceChildren();
     this.fields();
     this.dialog.showModal();
     this.what.focus();
+  }
+
+  /** A function that the model answers. */
+  private answered(): string | undefined {
+    return COLUMN_FUNCTIONS.find(([, item]) => !this.host.refuses(item.name))?.[0];
   }
 
   private item(): AiFunction {
@@ -89,9 +99,12 @@ export class AiColumnDialog {
     const isPrompt = item.name === "ask";
     (this.over.closest("label") as HTMLElement).hidden = isPrompt;
     this.inputs.replaceChildren(...fieldsOf(item).map(({ name, optional }) => {
-      const field = name === "prompt" ? make("textarea", { name, rows: "3", placeholder: this.example() }) : make("input", { name, autocomplete: "off" });
+      const isList = name === "labels" || name === "tags";
+      const field = name === "prompt"
+        ? make("textarea", { name, rows: "3", placeholder: this.example() })
+        : make("input", { name, autocomplete: "off", placeholder: isList ? t.column.labels : "" });
       const called = capital(argumentName(name));
-      const words = name === "labels" || name === "tags" ? t.column.byCommas(called) : optional ? t.column.optional(called) : called;
+      const words = isList ? t.column.byCommas(called) : optional ? t.column.optional(called) : called;
       return make("label", {}, words, field);
     }));
     this.name.placeholder = capital(item.name);
@@ -99,10 +112,10 @@ export class AiColumnDialog {
     if (this.host.refuses(item.name)) this.inputs.append(make("p", { class: "quiet beyond" }, t.column.beyond));
   }
 
-  /** A prompt that could be, of the first column. */
+  /** A prompt that could be. */
   private example(): string {
-    const [first] = this.table?.headers ?? [];
-    return first ? t.column.example(first.name) : "";
+    const about = this.table?.headers.find(({ column }) => column === this.about);
+    return about ? t.column.example(about.name) : "";
   }
 
   /** Buttons that write a column's name into the prompt. */

@@ -4,12 +4,10 @@
 import type jspreadsheet from "jspreadsheet-ce";
 
 import type { Layout } from "../core/layout";
+import { NUMBERS } from "../core/widths";
 import type { RowWindow } from "./row-window";
 
 type Worksheet = jspreadsheet.WorksheetInstance;
-
-/** What the column of row numbers takes. */
-const NUMBERS_PX = 50;
 
 /** What is frozen of a worksheet. */
 export class Frozen {
@@ -23,7 +21,7 @@ export class Frozen {
     this.columns = frozenColumns;
     if (frozenColumns > 0) table.dataset["frozen"] = Array.from({ length: frozenColumns }, (_, column) => column).join(" ");
     else delete table.dataset["frozen"];
-    let left = NUMBERS_PX;
+    let left = NUMBERS;
     for (let column = 0; column < frozenColumns; column += 1) {
       table.style.setProperty(`--left-${column}`, `${left}px`);
       left += widths[column] ?? 0;

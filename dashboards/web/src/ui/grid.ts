@@ -3,7 +3,7 @@
 // of changing a cell (keys, paste, fill, undo) can be forgotten.
 
 import jspreadsheet from "jspreadsheet-ce";
-import { CellError, PENDING, shown } from "relserve-client/value";
+import { CellError, PENDING } from "relserve-client/value";
 import { t } from "../text";
 import "jsuites/dist/jsuites.css";
 import "jspreadsheet-ce/dist/jspreadsheet.css";
@@ -13,15 +13,16 @@ import type { Step } from "../core/arrange";
 import { hiddenRows, textAt } from "../core/filter";
 import { type Layout, PLAIN, formatAt } from "../core/layout";
 import type { Origins } from "../core/origins";
-import { overtyped } from "../core/override";
 import type { Change, Sheet } from "../core/sheet";
 import { shift } from "../core/shift";
-import { isFormula } from "../core/typed";
 import { CellPainter } from "./cell-painter";
+import { Clipboard, clipboardText } from "./clipboard";
+import { keepFormulas, moveFormulas, straightenQuotes } from "./corrections";
 import { Frozen } from "./frozen";
-import { type Arranged, type StepElsewhere, addStep, applyStep, changesWidths, setWidths, trim, typedRecords } from "./history";
+import { type Arranged, type StepElsewhere, addStep, applyStep, changesWidths, setWidths, silently, trim } from "./history";
 import { RowWindow } from "./row-window";
 import { type Source, source } from "./selection";
+import { chooseWidth, fitEmpty, keptWidth, screenWidth, showWidths, shownWidth } from "./shown-widths";
 
 type Worksheet = jspreadsheet.WorksheetInstance;
 
@@ -33,6 +34,12 @@ export interface GridEvents {
   selected(row: number, column: number): void;
   /** Widths or sizes changed, or cells moved, with the origins that stand now where that changed them. */
   arranged(origins?: Origins): void;
+  /** A cell is being typed in, and has this text so far. */
+  typing(text: string): void;
+  /** It is typed in no more. */
+  typed(): void;
+  /** A CSV was pasted as a table of so many rows and columns; `asLines` puts its lines there instead. */
+  pastedCsv(rows: number, columns: number, asLines: () => void): void;
   /** A step was undone, or done again. */
   walked(isForward: boolean): void;
   /** The sheet looks different: formats, filters, what is frozen, charts. */
@@ -50,13 +57,6 @@ const SPARE_COLUMNS = 2;
 export const WIDTH = 130;
 export type { Source } from "./selection";
 
-/** What was copied last. */
-interface Copied extends Source {
-  isCut: boolean;
-  values: string[][];
-  raws: string[][];
-}
-
 /** The grid. */
 export class Grid {
   private worksheet: Worksheet | undefined;
@@ -68,7 +68,9 @@ export class Grid {
   private sheet: Sheet | undefined;
   private looks: Layout = PLAIN;
   private hidden: ReadonlySet<number> = new Set();
-  private copied: Copied | undefined;
+  private readonly clipboard = new Clipboard({
+    value: (row, column) => this.sheet?.value(row, column) ?? null, typed: (row, column) => this.typedAt(row, column),
+  });
   /** The source of a fill by the handle that is under way. */
   private moving: Source | undefined;
   private at: [number, number] = [0, 0];
@@ -77,6 +79,9 @@ export class Grid {
 
   constructor(private readonly host: HTMLDivElement, private readonly events: GridEvents) {
     host.addEventListener("mousedown", (event) => this.startFill(event), true);
+    host.addEventListener("input", ({ target }) => {
+      if (this.isEditing && target instanceof HTMLInputElement) this.events.typing(target.value);
+    });
     new ResizeObserver(() => this.fit()).observe(host);
     // Before the grid, which listens to the whole document: a key pasted into the login dialog is no cell.
     for (const name of ["keydown", "paste", "copy", "cut"]) {
@@ -84,6 +89,7 @@ export class Grid {
         if (this.isElsewhere()) jspreadsheet.current = null;
       }, true);
     }
+    addEventListener("paste", (event) => this.onPasteEvent(event), true);
     // What keys do, they do at the selected cell; the grid does not find one that was scrolled away.
     addEventListener("keydown", (event) => {
       const isCommand = event.ctrlKey || event.metaKey || ["Control", "Shift", "Alt", "Meta"].includes(event.key);
@@ -116,12 +122,18 @@ export class Grid {
       onredo: (_, record) => this.walk(record, true),
       oninsertrow: () => this.sync(),
       onselection: (_, x1, y1, x2, y2) => this.onSelection(x1, y1, x2, y2),
-      oneditionend: (_, __, x, y) => queueMicrotask(() => this.paintCell(Number(y), Number(x))),
-      onresizecolumn: () => {
+      oneditionend: (_, __, x, y) => queueMicrotask(() => {
+        this.paintCell(Number(y), Number(x));
+        this.events.typed();
+      }),
+      onresizecolumn: (_, column) => {
+        // A step that moves columns sets widths too; that is nobody's choice.
+        if (this.worksheet && !this.worksheet.ignoreHistory) chooseWidth(this.worksheet, Number(column));
+        this.showWidths();
         this.paintAll();
         this.events.arranged();
       },
-      oncopy: (_, area, __, cut) => this.onCopy(area, cut ?? false),
+      oncopy: (_, area, __, cut) => this.clipboard.copy(area, cut ?? false),
       // Its type knows no rows, but rows are what is taken.
       onbeforepaste: (_, pasted, x, y) => this.onPaste(pasted, Number(y), Number(x)) as unknown as undefined,
       oncreatecell: (_, cell) => cell.setAttribute("role", "gridcell"),
@@ -158,6 +170,7 @@ export class Grid {
     worksheet.content.tabIndex = 0;
     worksheet.content.setAttribute("aria-label", t.grid.hint);
     worksheet.content.addEventListener("focus", () => this.takeKeys());
+    showWidths(worksheet, screenWidth());
     this.fit();
     for (let y = 0; y < count; y += 1) for (let x = 0; x < columns; x += 1) this.paintCell(y, x);
     this.applyRows();
@@ -175,14 +188,12 @@ export class Grid {
     for (const [y, line] of ((worksheet.options.data ?? []) as unknown[][]).entries()) {
       for (let x = 0; x < line.length; x += 1) line[x] = rows[y]?.[x] ?? "";
     }
-    const before = worksheet.parent.ignoreEvents ?? false;
-    worksheet.parent.ignoreEvents = true;
-    setWidths(worksheet, widths);
-    worksheet.parent.ignoreEvents = before;
+    silently(worksheet, () => setWidths(worksheet, widths));
+    this.showWidths();
     // Its steps lead to cells that are no longer what they were.
     worksheet.history = [];
     worksheet.historyIndex = -1;
-    this.copied = undefined;
+    this.clipboard.forget();
     return this.differences();
   }
 
@@ -262,6 +273,11 @@ export class Grid {
     return Boolean(this.worksheet?.edition);
   }
 
+  /** Where somebody types, if in a cell. */
+  get field(): HTMLInputElement | undefined {
+    return this.isEditing ? (this.host.querySelector<HTMLInputElement>("td.editor input") ?? undefined) : undefined;
+  }
+
   /** Takes what is being typed as it stands. */
   finishEdit(): void {
     const edition = this.worksheet?.edition;
@@ -308,7 +324,7 @@ export class Grid {
     if (!this.sheet) return;
     this.hidden = hiddenRows(this.sheet, this.looks);
     this.window?.arrange(this.hidden, this.looks.frozenRows);
-    this.frozen?.show(this.looks, this.widths());
+    this.frozen?.show(this.looks, this.shownWidths());
   }
 
   /** Changes how the sheet looks, as one step of the history. */
@@ -343,12 +359,13 @@ export class Grid {
     const step = this.worksheet && applyStep(this.worksheet, record, isForward);
     if (step) {
       // What was copied stands elsewhere now.
-      this.copied = undefined;
+      this.clipboard.forget();
       if (step.elsewhere.length > 0) this.events.elsewhere(step.elsewhere, isForward);
       this.events.arranged(isForward ? step.origins?.after : step.origins?.before);
     }
     this.sync(step !== undefined);
     // What fits a column is another text in a wider one.
+    this.showWidths();
     if (changesWidths(record)) this.paintAll();
     if (step) this.lay(isForward ? step.layout.after : step.layout.before);
   }
@@ -388,11 +405,23 @@ export class Grid {
 
   /** The widths of the columns. */
   widths(): number[] {
-    return this.worksheet?.cols.map((_, column) => this.width(column)) ?? [];
+    const { worksheet } = this;
+    return worksheet?.cols.map((_, column) => keptWidth(worksheet, column) ?? WIDTH) ?? [];
   }
 
-  private width(column: number): number {
-    return Number(this.worksheet?.cols[column]?.colElement.getAttribute("width")) || WIDTH;
+  /** The widths that this screen shows. */
+  private shownWidths(): number[] {
+    const { worksheet } = this;
+    return worksheet?.cols.map((_, column) => shownWidth(worksheet, column) ?? WIDTH) ?? [];
+  }
+
+  /** Shows the columns as the screen has room for them; what fits a column is another text in a narrower one. */
+  private showWidths(): void {
+    const { worksheet } = this;
+    if (!worksheet || !showWidths(worksheet, screenWidth())) return;
+    this.paintAll();
+    // Its handle stands at the selection's corner.
+    silently(worksheet, () => worksheet.selectedCell && this.selectArea(this.selection()));
   }
 
   /** What is typed, without the empty rest. */
@@ -455,7 +484,8 @@ export class Grid {
     if (!worksheet || !sheet || !cell || worksheet.edition?.[0] === cell) return;
     if (!cell.isConnected) return void this.unpainted.add(cellId(row, column));
     const text = textAt(sheet, this.looks, row, column);
-    this.painter?.paint(cell, sheet, [row, column], text, formatAt(this.looks, row, column), this.width(column));
+    const width = shownWidth(worksheet, column) ?? WIDTH;
+    this.painter?.paint(cell, sheet, [row, column], text, formatAt(this.looks, row, column), width);
   }
 
   /** Paints the cells of rows that have come into the page that have changed since they were last there. */
@@ -501,73 +531,43 @@ export class Grid {
     if ((event.target as Element).classList.contains("jss_corner")) this.moving = this.selection();
   }
 
-  /** The clipboard gets values, for other programs; what is typed behind them is kept here for a paste. */
-  private onCopy(area: [number, number, number, number], isCut: boolean): string {
-    const [column, row, columnEnd, rowEnd] = area.map(Number) as [number, number, number, number];
-    const [rows, columns] = [rowEnd - row + 1, columnEnd - column + 1];
-    const read = <T>(of: (y: number, x: number) => T) =>
-      Array.from({ length: rows }, (_, y) => Array.from({ length: columns }, (_, x) => of(row + y, column + x)));
-    const values = read((y, x) => shown(this.sheet?.value(y, x) ?? null));
-    const raws = read((y, x) => this.typedAt(y, x) || (values[y - row]?.[x - column] ?? ""));
-    this.copied = { row, column, rows, columns, isCut, values, raws };
-    const quoted = (text: string) => (/["\t\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
-    return values.map((line) => line.map(quoted).join("\t")).join("\r\n");
+  /** A pasted table comes with columns that have room for it, where they were empty and nobody has set their width. */
+  private onPaste(pasted: { value: jspreadsheet.CellValue }[][], row: number, column: number): string[][] | undefined {
+    const lines = pasted.map((line) => line.map(({ value }) => String(value)));
+    if (this.worksheet && lines.length > 1) fitEmpty(this.worksheet, lines, column, WIDTH);
+    return this.clipboard.pasted(lines, row, column);
   }
 
-  /** A paste of what was copied here brings formulas, which move with it; anything else is as it is. */
-  private onPaste(pasted: { value: jspreadsheet.CellValue }[][], row: number, column: number): string[][] | undefined {
-    const copied = this.copied;
-    const at = <T>(matrix: T[][], y: number, x: number) => matrix[y % matrix.length]?.[x % (matrix[0]?.length ?? 1)];
-    if (!copied || pasted.some((line, y) => line.some(({ value }, x) => String(value) !== at(copied.values, y, x)))) {
-      return undefined;
-    }
-    return pasted.map((line, y) =>
-      line.map((_, x) => {
-        const raw = at(copied.raws, y, x) ?? "";
-        if (copied.isCut) return raw;
-        const [fromRow, fromColumn] = [copied.row + (y % copied.rows), copied.column + (x % copied.columns)];
-        return shift(raw, row + y - fromRow, column + x - fromColumn);
-      }),
-    );
+  /** Before the grid, which knows tabs alone: a CSV is pasted as a table. */
+  private onPasteEvent(event: ClipboardEvent): void {
+    if (!this.hasKeys || this.isEditing) return;
+    const text = event.clipboardData?.getData("text") ?? "";
+    const rows = this.clipboard.csv(text);
+    if (!rows) return;
+    event.preventDefault();
+    event.stopPropagation();
+    const { row, column } = this.selection();
+    this.pasteRows(rows, row, column);
+    this.events.pastedCsv(rows.length, rows[0]?.length ?? 0, () => {
+      this.undo();
+      this.pasteRows(text.trimEnd().split(/\r\n?|\n/).map((line) => [line]), row, column);
+    });
+  }
+
+  private pasteRows(rows: string[][], row: number, column: number): void {
+    this.growColumns(column + (rows[0]?.length ?? 0));
+    // Over a wider selection it would be repeated.
+    this.select(row, column);
+    this.worksheet?.paste(column, row, clipboardText(rows));
   }
 
   private afterChanges(): void {
-    if (this.moving) this.move(this.moving);
+    const { worksheet, sheet } = this;
+    if (worksheet && this.moving) moveFormulas(worksheet, this.moving);
     this.moving = undefined;
-    this.keepFormulas();
+    if (worksheet) straightenQuotes(worksheet);
+    if (worksheet && sheet) keepFormulas(worksheet, sheet);
     this.sync();
-  }
-
-  /** Corrects the formulas of the step that was just made: the grid copies them as they stand. */
-  private move(source: Source): void {
-    const data = this.worksheet?.options.data as unknown[][] | undefined;
-    const records = this.worksheet && typedRecords(this.worksheet);
-    if (!records || !data) return;
-    const top = records.reduce((least, { y }) => Math.min(least, Number(y)), Infinity);
-    const left = records.reduce((least, { x }) => Math.min(least, Number(x)), Infinity);
-    for (const record of records) {
-      const [y, x] = [Number(record.y), Number(record.x)];
-      const [dy, dx] = [(y - top) % source.rows, (x - left) % source.columns];
-      if (!isFormula(String(record.value ?? ""))) continue;
-      const moved = shift(String(record.value), y - source.row - dy, x - source.column - dx);
-      record.value = moved;
-      (data[y] as unknown[])[x] = moved;
-    }
-  }
-
-  /** Corrects the step that was just made: what is typed over the first answer of an AI formula leaves the formula there. */
-  private keepFormulas(): void {
-    const [sheet, data] = [this.sheet, this.worksheet?.options.data as unknown[][] | undefined];
-    const records = this.worksheet && typedRecords(this.worksheet);
-    if (!sheet || !data || !records) return;
-    const all = new Map(records.map(({ x, y, value }) => [cellId(Number(y), Number(x)), String(value ?? "")]));
-    for (const record of records) {
-      const [row, column] = [Number(record.y), Number(record.x)];
-      const raw = overtyped(sheet, row, column, String(record.value ?? ""), all);
-      if (raw === undefined) continue;
-      record.value = raw;
-      (data[row] as unknown[])[column] = raw;
-    }
   }
 
   /** What differs from the sheet. */
@@ -589,6 +589,7 @@ export class Grid {
     if (!this.worksheet) return;
     const changes = this.differences();
     trim(this.worksheet);
+    this.showWidths();
     if (changes.length > 0) this.events.changed(changes, isStep);
     // An undo selects without telling.
     const { row, column } = this.selection();
@@ -601,7 +602,8 @@ export class Grid {
     if (!content) return;
     content.style.maxHeight = content.style.height = `${this.host.clientHeight}px`;
     content.style.width = content.style.maxWidth = `${this.host.clientWidth}px`;
+    this.showWidths();
     this.window?.refresh();
-    this.frozen?.show(this.looks, this.widths());
+    this.frozen?.show(this.looks, this.shownWidths());
   }
 }

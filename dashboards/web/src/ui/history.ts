@@ -90,6 +90,14 @@ export function setWidths(worksheet: Worksheet, widths: readonly number[]): void
   worksheet.ignoreHistory = before;
 }
 
+/** Does something to the grid of which nobody is told. */
+export function silently(worksheet: Worksheet, act: () => void): void {
+  const before = worksheet.parent.ignoreEvents ?? false;
+  worksheet.parent.ignoreEvents = true;
+  act();
+  worksheet.parent.ignoreEvents = before;
+}
+
 /** Forgets the oldest steps that are too many or too large. */
 export function trim(worksheet: Worksheet): void {
   const { history } = worksheet;

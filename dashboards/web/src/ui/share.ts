@@ -13,6 +13,8 @@ import { make } from "./make";
 export interface ShareHost {
   /** The open sheet, where the server keeps sheets. */
   open(): StoredSheet | undefined;
+  /** Has the server keep it as it is now; gives whether there is anything to keep, and throws where that failed. */
+  keep(): Promise<boolean>;
   /** Goes back to an older version; throws where what is there now could not be kept. */
   restore(older: StoredSheet): Promise<void>;
 }
@@ -34,36 +36,57 @@ export class ShareDialog {
   private readonly made = element("share-link", HTMLInputElement);
   private readonly links = element("share-links", HTMLUListElement);
   private readonly versions = element("share-versions", HTMLUListElement);
+  private readonly makeButton = element("share-make", HTMLButtonElement);
+  private readonly copyButton = element("share-copy", HTMLButtonElement);
   private readonly problem = element("share-problem", HTMLParagraphElement);
 
   constructor(private readonly host: ShareHost) {
     onClick("share", () => void this.open());
     onClick("share-make", () => void this.attempt((id) => this.makeLink(id)));
-    onClick("share-copy", () => {
-      this.made.select();
-      // Without HTTPS there is no clipboard; what is selected can be copied by hand.
-      void navigator.clipboard?.writeText(this.made.value);
-    });
+    onClick("share-copy", () => void this.copy());
   }
 
   private async open(): Promise<void> {
     this.showLink("");
-    this.links.replaceChildren();
-    this.versions.replaceChildren();
+    this.note(this.links, "");
+    this.note(this.versions, "");
     this.problem.textContent = "";
+    this.makeButton.disabled = true;
     this.dialog.showModal();
-    if (this.host.open()) await this.attempt((id) => this.refresh(id));
-    else this.problem.textContent = t.share.signInFirst;
+    if (!this.host.open()) {
+      this.problem.textContent = t.share.signInFirst;
+      return;
+    }
+    this.note(this.links, t.share.saving);
+    await this.attempt((id) => this.refresh(id));
   }
 
-  /** Does something with the open sheet on the server, and says why not where it refuses. */
+  /** Says in a list why it is empty. */
+  private note(list: HTMLUListElement, words: string): void {
+    list.replaceChildren(...(words ? [make("li", { class: "quiet" }, words)] : []));
+  }
+
+  /** Copies the link, and says so. */
+  private async copy(): Promise<void> {
+    this.made.select();
+    // Without HTTPS there is no clipboard, and some browsers refuse it; what is selected can be copied all the same.
+    const selected = () => document.execCommand("copy");
+    const isCopied = navigator.clipboard ? await navigator.clipboard.writeText(this.made.value).then(() => true, selected) : selected();
+    if (isCopied) this.copyButton.textContent = t.share.copied;
+  }
+
+  /** Does something with the open sheet on the server, which has it as it is now, and says why not where it refuses. */
   private async attempt(act: (id: string) => Promise<void>): Promise<void> {
-    const sheet = this.host.open();
-    if (!sheet) return;
     this.problem.textContent = "";
     try {
-      await act(sheet.id);
+      const isThere = await this.host.keep();
+      this.makeButton.disabled = !isThere;
+      // A save that came second goes on under another identifier.
+      const sheet = this.host.open();
+      if (isThere && sheet) return await act(sheet.id);
+      this.note(this.links, t.share.empty);
     } catch (error) {
+      if (this.makeButton.disabled) this.note(this.links, "");
       const isUnknown = error instanceof RequestError && error.status === 404;
       const words = error instanceof Error ? error.message : String(error);
       this.problem.textContent = isUnknown ? t.share.notThere : words;
@@ -79,6 +102,7 @@ export class ShareDialog {
 
   private showLink(link: string): void {
     this.made.value = link;
+    this.copyButton.textContent = t.copy;
     element("share-made", HTMLDivElement).hidden = link === "";
   }
 
@@ -90,7 +114,7 @@ export class ShareDialog {
     });
     this.links.replaceChildren(...links.map(({ id: number, created, expires }) =>
       make("li", {}, `${t.share.link(date(created), date(expires))} `, button(t.share.end, t.share.endOf(date(created)), () => end(number)))));
-    if (links.length === 0) this.links.replaceChildren(make("li", { class: "quiet" }, t.share.noLink));
+    if (links.length === 0) this.note(this.links, t.share.noLink);
     const [newest, ...older] = versions;
     const restore = (number: number) => this.attempt(async () => {
       const read = await server.version(id, number);
@@ -103,6 +127,6 @@ export class ShareDialog {
       ...older.map((one) => make("li", {}, `${t.share.version(date(one.saved), kilobytes(one.bytes))} `,
         button(t.share.restore, t.share.restoreOf(date(one.saved)), () => restore(one.version)))),
     );
-    if (!newest) this.versions.replaceChildren(make("li", { class: "quiet" }, t.share.noVersion));
+    if (!newest) this.note(this.versions, t.share.noVersion);
   }
 }

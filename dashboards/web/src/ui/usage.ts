@@ -6,6 +6,21 @@ import { count, percent, t } from "../text";
 import { element, fillList } from "./dom";
 import { seconds } from "./make";
 
+/** The panel lies over the sheet: Escape, or a press beside it, puts it away. */
+export function hangUsage(): void {
+  const panel = element("usage", HTMLDetailsElement);
+  const summary = panel.querySelector("summary");
+  // Before the grid, which takes both for its own.
+  addEventListener("keydown", (event) => {
+    if (event.key !== "Escape" || !panel.open || document.querySelector("dialog:modal")) return;
+    panel.open = false;
+    if (panel.contains(document.activeElement)) summary?.focus();
+  }, true);
+  addEventListener("mousedown", ({ target }) => {
+    if (panel.open && !panel.contains(target as Node)) panel.open = false;
+  }, true);
+}
+
 /** Shows what a sheet has cost. */
 export function showUsage(usage: Usage): void {
   const cached = usage.promptTokens > 0 ? ` (${percent(usage.cachedTokens / usage.promptTokens)})` : "";
