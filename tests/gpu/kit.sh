@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Puts what measures a GPU into target/gpu-kit and target/gpu-kit.tar.xz, for a machine that has a GPU and no Rust: programs without
-# their debug information, scenarios and scripts. There: `gpu-kit/measure.sh`.
+# Puts what measures a GPU into target/gpu-kit, for a machine that has a GPU and no Rust: programs without their debug information,
+# scenarios and scripts. target/gpu-kit.tar.xz has all but the server, which `workload` alone runs and which is four times as large as
+# the rest: target/gpu-kit-server.tar.xz. There: `gpu-kit/measure.sh`.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 kit=target/gpu-kit
@@ -18,5 +19,6 @@ for program in relserve loadgen examples/checkpoint examples/logits; do
   strip -o "$kit/$(basename "$program")" "target/quick/$program"
 done
 cp tests/gpu/measure.sh tests/gpu/peers.py loadgen/scenarios/paper.toml "$kit"
-tar -C target -cJf target/gpu-kit.tar.xz gpu-kit
-du -h target/gpu-kit.tar.xz
+tar -C target --exclude relserve -cJf target/gpu-kit.tar.xz gpu-kit
+tar -C target -c gpu-kit/relserve | xz --x86 --lzma2=preset=9,dict=192MiB >target/gpu-kit-server.tar.xz
+du -h target/gpu-kit*.tar.xz
