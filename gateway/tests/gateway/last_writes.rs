@@ -27,8 +27,10 @@ impl Database {
         Self(AnyPool::connect(&url).await.unwrap())
     }
 
-    async fn run(&self, statement: &str) {
-        sqlx::raw_sql(sqlx::AssertSqlSafe(statement)).execute(&self.0).await.unwrap();
+    /// Runs statements in one transaction: to bring each to the disk by itself takes most of such a test.
+    async fn run(&self, statements: &[String]) {
+        let all = format!("BEGIN IMMEDIATE;\n{};\nCOMMIT", statements.join(";\n"));
+        sqlx::raw_sql(sqlx::AssertSqlSafe(all)).execute(&self.0).await.unwrap();
     }
 
     async fn tables(&self) -> Vec<String> {
@@ -39,18 +41,20 @@ impl Database {
 
     /// Refuses every write from here on but the first so many.
     pub(crate) async fn allow(&self, most: usize) {
-        self.run("CREATE TABLE writes (done INTEGER NOT NULL, most INTEGER NOT NULL)").await;
-        self.run(&format!("INSERT INTO writes VALUES (0, {most})")).await;
+        let mut statements = vec![
+            "CREATE TABLE writes (done INTEGER NOT NULL, most INTEGER NOT NULL)".to_owned(),
+            format!("INSERT INTO writes VALUES (0, {most})"),
+        ];
         for table in self.tables().await {
-            for kind in ["INSERT", "UPDATE", "DELETE"] {
-                self.run(&format!(
+            statements.extend(["INSERT", "UPDATE", "DELETE"].map(|kind| {
+                format!(
                     "CREATE TRIGGER {kind}_{table} BEFORE {kind} ON {table} BEGIN \
                      SELECT RAISE(ABORT, 'killed') FROM writes WHERE done >= most; \
                      UPDATE writes SET done = done + 1; END"
-                ))
-                .await;
-            }
+                )
+            }));
         }
+        self.run(&statements).await;
     }
 
     pub(crate) async fn is_spent(&self) -> bool {
@@ -66,12 +70,13 @@ impl Database {
 
     /// Allows everything again.
     pub(crate) async fn release(&self) {
+        let mut statements = Vec::new();
         for table in self.tables().await {
-            for kind in ["INSERT", "UPDATE", "DELETE"] {
-                self.run(&format!("DROP TRIGGER {kind}_{table}")).await;
-            }
+            statements
+                .extend(["INSERT", "UPDATE", "DELETE"].map(|kind| format!("DROP TRIGGER {kind}_{table}")));
         }
-        self.run("DROP TABLE writes").await;
+        statements.push("DROP TABLE writes".to_owned());
+        self.run(&statements).await;
     }
 }
 
