@@ -54,6 +54,7 @@ use crate::wire::query::reply::QueryList;
         embeddings::pooling,
         tokenize::tokenize,
         tokenize::detokenize,
+        tokenize::tokenizer_info,
         known_models::list,
         files::upload,
         files::list,

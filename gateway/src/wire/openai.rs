@@ -48,6 +48,7 @@ pub use response_request::{PREVIOUS, PreviousResponse, ResponseEcho, ResponseReq
 use serving::error::RequestError;
 use serving::model::Model;
 pub use token_ids::RowPrompts;
+pub(crate) use tokenize::tokenizer_info;
 pub use tokenize::{DetokenizeReply, DetokenizeRequest, TokenizeInput, TokenizeReply, TokenizeRequest};
 pub use tool_calls::{CallReader, ReadAnswer, ReadCall, TAGS};
 pub use tools::{Tool, ToolCall, ToolChoice, ToolPart, ToolRequest};
