@@ -24,6 +24,7 @@ mod response_request;
 pub(crate) mod template_variables;
 mod text_offsets;
 pub(crate) mod token_ids;
+mod token_places;
 mod tokenize;
 mod tool_calls;
 mod tools;
