@@ -32,6 +32,7 @@ mod truncation;
 
 use std::sync::Arc;
 
+pub(crate) use answer_copy::{AnswerCopy, whole};
 pub use background_events::BackgroundEvents;
 use base::{Millis, ServiceClass};
 pub use chat::{ChatRequest, Message};

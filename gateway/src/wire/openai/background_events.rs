@@ -66,7 +66,7 @@ impl BackgroundEvents {
             return (out, is_over);
         }
         self.go_on(&mut out);
-        self.answer.take(envelope, &added, false);
+        self.answer.take(envelope.tools(), &added, false);
         for token in tokens.iter().map(ChatToken::from) {
             let token = by_its_text(&token);
             self.places.push_kept(&token);

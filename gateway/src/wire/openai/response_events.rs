@@ -3,9 +3,9 @@
 use base::TokenLogprob;
 use serde_json::json;
 use serving::error::RequestError;
-use serving::relquery_state::{RelQueryState, State};
+use serving::relquery_state::RelQueryState;
 
-use super::answer_copy::{AnswerCopy, logprobs_of};
+use super::answer_copy::{AnswerCopy, logprobs_of, whole};
 use super::item_events::{ItemEvents, ItemName};
 use super::logprobs::ChatToken;
 use super::reply::verdict;
@@ -98,7 +98,7 @@ impl ResponseEvents {
             (Ok(()), None) => Ok(None),
         };
         let status = reply.as_ref().ok().and_then(Option::as_ref).map(|reply| reply.status);
-        self.answer.take(&self.envelope, &added, status.is_some());
+        self.answer.take(self.envelope.tools(), &added, status.is_some());
         self.tell(&mut out, relquery, status);
         match reply {
             Err(error) => {
@@ -149,11 +149,6 @@ impl ResponseEvents {
         let failed = self.envelope.failed(error);
         self.items.event(out, "response.failed", || json!({"response": failed}));
     }
-}
-
-/// All of a state that changes no more, so that nobody waits while it is told.
-fn whole(state: &State) -> Option<State> {
-    state.is_over().then(|| state.clone())
 }
 
 #[cfg(test)]
