@@ -131,6 +131,8 @@ async fn what_cannot_be_embedded_is_refused_by_name_and_without_a_model_all_of_i
         (json!({"model": "gpt", "input": "fish"}), 404, "`tiny`"),
         (json!({"model": "tiny", "input": [1, 2]}), 400, "token ids"),
         (json!({"model": "tiny", "input": ["fish", long]}), 400, "`input[1]`"),
+        // vLLM's words.
+        (json!({"model": "tiny", "input": long}), 400, "Please reduce the length of the input prompt"),
     ] {
         let reply = server.client.post("/v1/embeddings", &body).await;
         assert_eq!(reply.status, status, "{}", reply.body);
