@@ -56,8 +56,8 @@ mod tests {
     fn of_a_file_that_is_told_which_is_named_here() {
         let settings = json!({
             "tokenizer_class": "LlamaTokenizer",
-            "name_or_path": "/home/me/models/secret",
-            "vocab_file": "/home/me/vocab.json",
+            "name_or_path": "/models/of/somebody",
+            "vocab_file": "/models/vocab.json",
             "use_auth_token": "hf_secret",
             "bos_token": "<told as it is used>",
             "pad_token": {"content": "<pad>", "special": true},

@@ -8,7 +8,7 @@ use serving::error::{RequestError, internal};
 use serving::relquery_state::{RelQueryState, RowProgress};
 
 use super::answer_copy::{AnswerCopy, logprobs_of};
-use super::item_events::{EVENTS_BYTES_MAX, ItemEvents, ItemName, Said, piece};
+use super::item_events::{EVENTS_BYTES_MAX, ItemEvents, ItemName, ItemText, piece};
 use super::logprobs::ChatToken;
 use super::response_reply::{AnswerPart, ResponseEnvelope};
 use super::token_places::{PieceTokens, TokenPlaces};
@@ -91,7 +91,7 @@ impl BackgroundEvents {
             };
             let own = PieceTokens { tokens, places, are_all: false };
             let is_told = envelope.echo.has_logprobs && part.has_tokens(answer);
-            let said = Said { text: part.text(), is_whole, tokens: is_told.then_some(own) };
+            let said = ItemText { text: part.text(), is_whole, tokens: is_told.then_some(own) };
             if !items.tell_in_pieces(&mut out, item, said, made) {
                 break;
             }
@@ -118,7 +118,7 @@ impl BackgroundEvents {
                 };
                 let own = PieceTokens { tokens, places, are_all: true };
                 let text = text.as_str().unwrap_or_default();
-                let said = Said { text, is_whole: true, tokens: Some(own) };
+                let said = ItemText { text, is_whole: true, tokens: Some(own) };
                 if !items.tell_in_pieces(&mut out, name, said, || item.clone()) {
                     return (out, false);
                 }

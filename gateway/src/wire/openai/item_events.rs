@@ -23,7 +23,7 @@ pub(super) struct ItemName<'a> {
 
 /// What an item says, as far as it is known.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Said<'a> {
+pub(super) struct ItemText<'a> {
     pub(super) text: &'a str,
     /// Whether that is all of it.
     pub(super) is_whole: bool,
@@ -181,7 +181,7 @@ impl ItemEvents {
         &mut self,
         out: &mut String,
         item: ItemName<'_>,
-        Said { text, is_whole, tokens }: Said<'_>,
+        ItemText { text, is_whole, tokens }: ItemText<'_>,
         made: impl Fn() -> Value,
     ) -> bool {
         self.open(out, item, &made);
@@ -234,7 +234,7 @@ mod tests {
         let made = || -> Value { panic!("the reader has it") };
         items.event(&mut out, "response.created", made);
         let message = ItemName { id: "msg-1", is_message: true };
-        let said = Said { text: "one two", is_whole: true, tokens: None };
+        let said = ItemText { text: "one two", is_whole: true, tokens: None };
         assert!(items.tell_in_pieces(&mut out, message, said, made));
         let call = ItemName { id: "fc-1", is_message: false };
         items.open(&mut out, call, made);

@@ -18,12 +18,12 @@ pub struct ResponseEvents {
     envelope: ResponseEnvelope,
     items: ItemEvents,
     answer: AnswerCopy,
-    tokens: UntoldTokens,
+    tokens: PendingTokens,
 }
 
 /// Tokens of an answer that come with the text that they are of.
 #[derive(Debug, Default)]
-struct UntoldTokens {
+struct PendingTokens {
     /// Of all tokens so far.
     places: TokenPlaces,
     /// How many were told.
@@ -32,7 +32,7 @@ struct UntoldTokens {
     pending: Vec<ChatToken>,
 }
 
-impl UntoldTokens {
+impl PendingTokens {
     /// How many tokens there are so far.
     fn known(&self) -> usize {
         self.told + self.pending.len()
