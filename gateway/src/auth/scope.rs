@@ -44,7 +44,7 @@ fn scope_of(pattern: &str) -> RouteScope {
     match version {
         Some("v1") => {}
         // vLLM's routes without a version.
-        Some("pooling" | "tokenize" | "detokenize" | "tokenizer_info") => {
+        Some("pooling" | "invocations" | "tokenize" | "detokenize" | "tokenizer_info") => {
             return RouteScope::Group("completions");
         }
         // Pages, documents and metrics ask for no key, or show more to who has one.
@@ -126,6 +126,7 @@ mod tests {
             ("/v1/messages/count_tokens", "completions"),
             ("/v1/rerank", "completions"),
             ("/pooling", "completions"),
+            ("/invocations", "completions"),
             ("/tokenize", "completions"),
             ("/detokenize", "completions"),
             ("/tokenizer_info", "completions"),
