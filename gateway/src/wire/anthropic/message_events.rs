@@ -161,9 +161,7 @@ mod tests {
     use std::sync::Arc;
 
     use base::{End, RelQueryId, TenantId, Time, TokenCount, ToolCallForm};
-    use serving::relquery_state::{
-        AnswerSource, Arrival, RelQueryKind, RelQueryState, RowProgress, Status, Usage,
-    };
+    use serving::relquery_state::{AnswerSource, Arrival, RelQueryKind, RowProgress, Status, Usage};
 
     use super::*;
     use crate::wire::openai::CallReader;
