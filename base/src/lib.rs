@@ -9,6 +9,7 @@ pub mod ids;
 pub mod logprob;
 pub mod step;
 pub mod text;
+pub mod tokenizer_info;
 pub mod units;
 pub mod work;
 
@@ -27,6 +28,7 @@ pub use text::{
     After, ChatTemplate, MarkupPart, Piece, PromptEnd, RenderedPiece, Role, TextError, Tokenizer,
     ToolCallForm, ToolFields,
 };
+pub use tokenizer_info::{AddedToken, TokenizerInfo};
 pub use units::{Bytes, Millis, Money, Nanos, Time, TokenCount};
 pub use work::{
     Generation, Periods, Section, SectionReuse, Sees, ServiceClass, Span, SpanKind, Submission, WorkItem,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::TokenId;
+use crate::tokenizer_info::TokenizerInfo;
 
 /// Text and tokens of one model.
 ///
@@ -47,6 +48,10 @@ pub trait Tokenizer: Send + Sync {
     /// How a token stands in the vocabulary; its text where nothing else is known.
     fn vocabulary_name(&self, token: TokenId) -> String {
         self.decode_written(&[token])
+    }
+    /// What clients are told of it.
+    fn info(&self) -> TokenizerInfo {
+        TokenizerInfo::default()
     }
 
     /// Tokens of a prompt that is markup alone.

@@ -12,8 +12,8 @@ use utoipa::{Modify, OpenApi};
 use crate::error::ErrorBody;
 use crate::routes::other_names::other_names;
 use crate::routes::{
-    admin, batches, cells, corpora, embeddings, files, known_models, live, messages, openai, ops, prompts,
-    query, relqueries, replicas, schemas, sign_ins, sql, tokenize, uploads, workbooks,
+    admin, batches, cells, corpora, embeddings, files, invocations, known_models, live, messages, openai,
+    ops, prompts, query, relqueries, replicas, schemas, sign_ins, sql, tokenize, uploads, workbooks,
 };
 use crate::wire::budget::BudgetReply;
 use crate::wire::query::reply::QueryList;
@@ -52,8 +52,10 @@ use crate::wire::query::reply::QueryList;
         embeddings::score,
         embeddings::rerank,
         embeddings::pooling,
+        invocations::invocations,
         tokenize::tokenize,
         tokenize::detokenize,
+        tokenize::tokenizer_info,
         known_models::list,
         files::upload,
         files::list,

@@ -49,7 +49,11 @@ def test_events_are_read_however_they_are_cut():
 @pytest.mark.parametrize(
     ("message", "limit"),
     [
-        ("904 prompt tokens and 4 output tokens exceed the context of 512 tokens", 512),
+        (
+            "904 prompt tokens and 4 output tokens exceed the context of 512 tokens. This model's maximum context "
+            "length is 512 tokens: please reduce the length of the prompt or of its output",
+            512,
+        ),
         ("`rows` exceeds the limit of 20000 rows", 20000),
         ("51000 rows are waiting already and the limit is 50000; retry after 1 s", 50000),
         ("invalid `temperature`: must be a number from 0 to 2", 2),

@@ -23,8 +23,12 @@ pub enum RequestError {
     /// The body is not the JSON it must be.
     #[error("malformed JSON: {0}")]
     Malformed(String),
-    /// Prompt and output do not fit the model's context, or the whole KV pool.
-    #[error("{prompt} prompt tokens and {output} output tokens exceed the {what} of {limit} tokens")]
+    /// Prompt and output do not fit the model's context, or the whole KV pool. The second sentence has the words by which
+    /// clients of OpenAI's know it.
+    #[error(
+        "{prompt} prompt tokens and {output} output tokens exceed the {what} of {limit} tokens. This model's maximum \
+         context length is {limit} tokens: please reduce the length of the prompt or of its output"
+    )]
     TooLong {
         /// Prompt tokens of the row.
         prompt: u64,

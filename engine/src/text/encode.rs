@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use base::{After, MarkupPart, TokenId};
+use base::{AddedToken, After, MarkupPart, TokenId};
 use serde_json::{Value, json};
 use tokenizers::{
     Model, Normalizer, NormalizerWrapper, OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer,
@@ -105,6 +105,24 @@ impl Encoder {
         let mut names: Vec<String> = tokens.map(|token| token.content.clone()).collect();
         names.sort_unstable();
         names
+    }
+
+    /// The added tokens that the model has, by their ids.
+    pub(crate) fn added_tokens(&self) -> BTreeMap<u32, AddedToken> {
+        let tokens = self.tokenizer.get_added_vocabulary().get_added_tokens_decoder();
+        let tokens = tokens.iter().filter(|(id, _)| **id < self.vocab);
+        let told = tokens.map(|(id, token)| {
+            let token = AddedToken {
+                content: token.content.clone(),
+                special: token.special,
+                single_word: token.single_word,
+                lstrip: token.lstrip,
+                rstrip: token.rstrip,
+                normalized: token.normalized,
+            };
+            (*id, token)
+        });
+        told.collect()
     }
 
     /// Cuts markup at the added tokens that are written in it, special or not.

@@ -7,6 +7,7 @@ mod encode;
 #[cfg(test)]
 mod ending_tests;
 mod incremental;
+mod info;
 #[cfg(test)]
 mod join_tests;
 mod marks;

@@ -3,7 +3,7 @@
 use base::text::{conversation, put_in};
 use base::{
     After, ChatTemplate, MarkupPart, Piece, PromptEnd, RenderedPiece, Role, TextError, TokenId, Tokenizer,
-    ToolCallForm, ToolFields,
+    TokenizerInfo, ToolCallForm, ToolFields,
 };
 use rayon::prelude::*;
 use serde_json::Value;
@@ -13,6 +13,7 @@ use crate::checkpoint::generation::SpecialIds;
 use crate::text::decode::Decoding;
 use crate::text::encode::Encoder;
 use crate::text::incremental::{DecodeState, TOKENIZER_CONFIG_FILE, TOKENIZER_FILE, TokenText};
+use crate::text::info::{token_name, tokenizer_info};
 use crate::text::template::{SpecialNames, Template};
 
 /// Conversations that a task renders at least: less is not worth waking a thread for.
@@ -39,6 +40,7 @@ pub struct ModelText {
     /// How the special token that starts prompts is written, where one does.
     begin: Option<String>,
     ends: Vec<TokenId>,
+    info: TokenizerInfo,
 }
 
 impl ModelText {
@@ -81,11 +83,17 @@ impl ModelText {
             eos_token: end,
             reserved: encoder.added_names(),
         };
+        let info = tokenizer_info(
+            &settings,
+            encoder.added_tokens(),
+            (names.bos_token.as_str(), names.eos_token.as_str()),
+            source.clone(),
+        );
         let template = source.map(|source| Template::new(&source, names, now)).transpose()?;
         template.iter().for_each(warn_of_loss);
         let begin = begin.filter(|_| begin_id.is_some() && begin_id == starts_with);
         let ends = ends.into_iter().map(TokenId).collect();
-        Ok(Self { encoder, decoding, template, prompt_start, begin, ends })
+        Ok(Self { encoder, decoding, template, prompt_start, begin, ends, info })
     }
 
     /// Its encoder.
@@ -156,6 +164,10 @@ impl Tokenizer for ModelText {
 
     fn vocabulary_name(&self, token: TokenId) -> String {
         self.encoder.piece(token).or_else(|| self.encoder.special(token)).unwrap_or_default()
+    }
+
+    fn info(&self) -> TokenizerInfo {
+        self.info.clone()
     }
 }
 
@@ -249,11 +261,6 @@ fn warn_of_loss(template: &Template) {
     if pieces.is_ok_and(|pieces| !pieces.iter().any(is_system)) {
         tracing::warn!("the model's chat template leaves system messages out");
     }
-}
-
-/// A special token's text: a string, or an object that holds it.
-fn token_name(value: &Value) -> Option<String> {
-    value.as_str().or_else(|| value["content"].as_str()).filter(|name| !name.is_empty()).map(str::to_owned)
 }
 
 /// The template in tokenizer_config.json: a string, or a list of named ones with a `default`.

@@ -44,7 +44,9 @@ fn scope_of(pattern: &str) -> RouteScope {
     match version {
         Some("v1") => {}
         // vLLM's routes without a version.
-        Some("pooling" | "tokenize" | "detokenize") => return RouteScope::Group("completions"),
+        Some("pooling" | "invocations" | "tokenize" | "detokenize" | "tokenizer_info") => {
+            return RouteScope::Group("completions");
+        }
         // Pages, documents and metrics ask for no key, or show more to who has one.
         Some("metrics") => return RouteScope::Group("admin"),
         _ => return RouteScope::All,
@@ -124,8 +126,10 @@ mod tests {
             ("/v1/messages/count_tokens", "completions"),
             ("/v1/rerank", "completions"),
             ("/pooling", "completions"),
+            ("/invocations", "completions"),
             ("/tokenize", "completions"),
             ("/detokenize", "completions"),
+            ("/tokenizer_info", "completions"),
             ("/v1/batches/{id}/cancel", "batches"),
             ("/v1/uploads/{id}/parts", "files"),
             ("/v1/usage/tenants", "admin"),

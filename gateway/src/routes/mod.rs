@@ -7,6 +7,7 @@ pub mod cells;
 pub mod corpora;
 pub mod embeddings;
 pub mod files;
+pub mod invocations;
 pub mod known_models;
 pub mod live;
 pub mod messages;
@@ -57,6 +58,7 @@ pub fn configure(routes: &mut ServiceConfig) {
     openai::configure(routes);
     messages::configure(routes);
     embeddings::configure(routes);
+    invocations::configure(routes);
     tokenize::configure(routes);
     known_models::configure(routes);
     schemas::configure(routes);

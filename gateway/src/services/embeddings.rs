@@ -30,7 +30,8 @@ pub async fn vectors(
     let vectors = corpora::vectors(app, Account { tenant, route }, asked.texts.clone()).await?;
     let cut = vectors.iter().position(|vector| vector.is_truncated && !asked.may_truncate);
     if let Some(place) = cut {
-        let reason = "has more tokens than the embedding model reads; with `truncate_prompt_tokens: -1` its beginning is taken";
+        let reason = "has more tokens than the embedding model reads. Please reduce the length of the input prompt; with \
+            `truncate_prompt_tokens: -1` its beginning is taken";
         return Err(RequestError::invalid(asked.name(place), reason));
     }
     Ok(Embedded { model, vectors })

@@ -425,7 +425,10 @@ fn check_bytes(found: usize, lowering: Lowering<'_>, field: &str) -> Result<(), 
         return Ok(());
     }
     let context = context_max(lowering);
-    let reason = format!("has {found} bytes: more than {limit} cannot fit the context of {context} tokens");
+    let reason = format!(
+        "has {found} bytes: more than {limit} cannot fit the context of {context} tokens. This model's maximum context \
+         length is {context} tokens"
+    );
     Err(RequestError::invalid(field, reason))
 }
 

@@ -30,7 +30,8 @@ pub(crate) async fn forget(app: &App, tenant: TenantId, id: &str) -> Result<(), 
 }
 
 fn not_kept(id: &str) -> RequestError {
-    RequestError::NotFound(format!("response `{id}`"))
+    // OpenAI's words, which clients look for.
+    RequestError::NotFound(format!("Response with id '{id}'"))
 }
 
 /// What was said up to and with a response.

@@ -1,4 +1,4 @@
-//! Prompts and conversations as the tokens that the model gets, and tokens as text. Nothing is run.
+//! Prompts and conversations as the tokens that the model gets, tokens as text, and what the tokenizer is. Nothing is run.
 
 use base::{ChatTemplate, Role, TokenId};
 use serde::Serialize;
@@ -12,6 +12,7 @@ use crate::services::prepare::rows::prompt_bytes_max;
 use crate::services::tools;
 use crate::wire::openai::{
     DetokenizeReply, DetokenizeRequest, Message, TokenizeInput, TokenizeReply, TokenizeRequest, ToolRequest,
+    tokenizer_info as wire_info,
 };
 
 /// A reply, with the names of fields that were left out.
@@ -33,7 +34,7 @@ pub(crate) fn tokenize(
     context: RequestContext<'_>,
     fields: JsonFields,
 ) -> Result<ReplyWithIgnored, RequestError> {
-    let model = with_ids(context)?;
+    let model = with_ids(context.model.model())?;
     let asked = TokenizeRequest::read(fields, context.validation())?;
     let mut tokens = if asked.starts_prompt { model.text.prompt_start() } else { Vec::new() };
     match asked.input {
@@ -66,14 +67,18 @@ pub(crate) fn detokenize(
     context: RequestContext<'_>,
     fields: JsonFields,
 ) -> Result<ReplyWithIgnored, RequestError> {
-    let model = with_ids(context)?;
+    let model = with_ids(context.model.model())?;
     let DetokenizeRequest { tokens, ignored } = DetokenizeRequest::read(fields, context.validation())?;
     ReplyWithIgnored::new(&DetokenizeReply { prompt: model.text.decode_written(&tokens) }, ignored)
 }
 
+/// What a model's tokenizer is, as JSON: of thousands of added tokens it is not made on a connection's thread.
+pub(crate) fn tokenizer_info(model: &Model) -> Result<Vec<u8>, RequestError> {
+    serde_json::to_vec(&wire_info(with_ids(model)?)).map_err(internal)
+}
+
 /// The model, where its tokens are known here.
-fn with_ids(context: RequestContext<'_>) -> Result<&Model, RequestError> {
-    let model = context.model.model();
+fn with_ids(model: &Model) -> Result<&Model, RequestError> {
     if model.has_ids() { Ok(model) } else { Err(RequestError::NotConfigured("model.tokenizer")) }
 }
 

@@ -24,6 +24,7 @@ mod response_request;
 pub(crate) mod template_variables;
 mod text_offsets;
 pub(crate) mod token_ids;
+mod token_places;
 mod tokenize;
 mod tool_calls;
 mod tools;
@@ -31,6 +32,7 @@ mod truncation;
 
 use std::sync::Arc;
 
+pub(crate) use answer_copy::{AnswerCopy, whole};
 pub use background_events::BackgroundEvents;
 use base::{Millis, ServiceClass};
 pub use chat::{ChatRequest, Message};
@@ -48,6 +50,7 @@ pub use response_request::{PREVIOUS, PreviousResponse, ResponseEcho, ResponseReq
 use serving::error::RequestError;
 use serving::model::Model;
 pub use token_ids::RowPrompts;
+pub(crate) use tokenize::tokenizer_info;
 pub use tokenize::{DetokenizeReply, DetokenizeRequest, TokenizeInput, TokenizeReply, TokenizeRequest};
 pub use tool_calls::{CallReader, ReadAnswer, ReadCall, TAGS};
 pub use tools::{Tool, ToolCall, ToolChoice, ToolPart, ToolRequest};

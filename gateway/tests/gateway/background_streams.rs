@@ -11,6 +11,7 @@ use crate::background::{cancel, chatty, path_of, read, serve, until};
 use crate::common::client::{Client, Reply, finish, read_until};
 use crate::common::replica::{FakeReplica, fleet};
 use crate::common::{Server, key_of, lasting_store, serve_fleet_on};
+use crate::constraints::serve_demo;
 use crate::takes::{database, end, serve_shut_with};
 
 const SAID: &str = "one two three four";
@@ -175,6 +176,29 @@ async fn after_a_restart_the_same_events_have_the_same_numbers() {
     assert_eq!(told(&third.client, &response, "").await, all, "from what is kept");
     third.gate.release();
     third.until_free().await;
+}
+
+#[actix_web::test]
+async fn log_probabilities_come_with_the_words_that_they_are_of_and_are_told_again() {
+    let (running, client) = serve_demo().await;
+    let ask = json!({"model": "relserve-demo", "input": "How was it?", "max_output_tokens": 12,
+        "temperature": 0, "include": ["message.output_text.logprobs"], "top_logprobs": 2,
+        "background": true, "stream": true});
+    let live = events(&client.post("/v1/responses", &ask).await);
+    let response = &live[0]["response"];
+    assert_eq!(told(&client, response, "").await, live);
+    let from = live.iter().position(|event| event["delta"].is_string()).unwrap();
+    assert_eq!(told(&client, response, &format!("&starting_after={from}")).await, live[from + 1..]);
+    let done = &live.last().unwrap()["response"]["output"][0]["content"][0]["logprobs"];
+    let done = done.as_array().unwrap();
+    assert!(!done.is_empty() && done.iter().all(|token| token["top_logprobs"][1].is_object()), "{done:?}");
+    for kind in ["response.output_text.delta", "response.output_text.done"] {
+        let of_kind = live.iter().filter(|event| event["type"] == kind);
+        let tokens: Vec<Value> =
+            of_kind.flat_map(|event| event["logprobs"].as_array().unwrap().clone()).collect();
+        assert_eq!(&tokens, done, "{kind}");
+    }
+    running.drain(std::future::pending()).await;
 }
 
 /// Waits until the replica was asked so often; by what it was to draw then.

@@ -6,6 +6,7 @@ use gateway::config::Config;
 use retrieval::Embedder;
 use retrieval::synthetic::Synthetic;
 use serde_json::{Value, json};
+use serving::model::Model;
 
 use crate::common::{Server, config, model, serve, serve_with};
 
@@ -131,6 +132,8 @@ async fn what_cannot_be_embedded_is_refused_by_name_and_without_a_model_all_of_i
         (json!({"model": "gpt", "input": "fish"}), 404, "`tiny`"),
         (json!({"model": "tiny", "input": [1, 2]}), 400, "token ids"),
         (json!({"model": "tiny", "input": ["fish", long]}), 400, "`input[1]`"),
+        // vLLM's words.
+        (json!({"model": "tiny", "input": long}), 400, "Please reduce the length of the input prompt"),
     ] {
         let reply = server.client.post("/v1/embeddings", &body).await;
         assert_eq!(reply.status, status, "{}", reply.body);
@@ -144,4 +147,40 @@ async fn what_cannot_be_embedded_is_refused_by_name_and_without_a_model_all_of_i
         assert_eq!(reply.status, 501, "{}", reply.body);
         assert!(reply.error().contains("retrieval.model"), "{}", reply.body);
     }
+}
+
+#[actix_web::test]
+async fn an_invocation_is_answered_by_the_route_that_its_fields_are_of() {
+    let (_folder, config) = embedding();
+    let server = serve_with(config, Model { has_chat: true, ..model() }).await;
+    let texts = ["boat fish", "tax loan"];
+    let messages = json!([{"role": "user", "content": "say one"}]);
+    for (path, body) in [
+        ("/v1/chat/completions", json!({"messages": messages, "max_tokens": 8, "temperature": 0})),
+        ("/v1/completions", json!({"prompt": "say one", "max_tokens": 8, "temperature": 0})),
+        ("/v1/embeddings", json!({"model": "tiny", "input": texts, "messages": null})),
+        ("/v1/score", json!({"text_1": "fish", "text_2": texts})),
+        ("/v1/score", json!({"queries": "fish", "documents": texts})),
+        ("/v1/score", json!({"data_1": "fish", "data_2": texts})),
+        ("/v1/rerank", json!({"query": "fish", "documents": texts})),
+    ] {
+        let own = post(&server, path, body.clone()).await;
+        let invoked = post(&server, "/invocations", body).await;
+        for field in ["object", "model", "choices", "data", "results"] {
+            assert_eq!(invoked[field], own[field], "{path}: {invoked}");
+        }
+    }
+    let streamed = server.client.post("/invocations", &json!({"prompt": "say one", "stream": true})).await;
+    assert_eq!((streamed.status, streamed.header("content-type")), (200, Some("text/event-stream")));
+    for (body, field) in [
+        (json!({"model": "double"}), "`messages`"),
+        (json!({"prompt": "a", "max_tokens": "b"}), "`max_tokens`"),
+    ] {
+        let refused = server.client.post("/invocations", &body).await;
+        assert!(refused.status == 400 && refused.error().contains(field), "{}", refused.body);
+    }
+    assert_eq!(server.client.get("/invocations").await.status, 405);
+    let nobody = server.client.with_key("rs-wrong").post("/invocations", &json!({"prompt": "a"})).await;
+    assert_eq!(nobody.status, 401, "{}", nobody.body);
+    server.until_free().await;
 }

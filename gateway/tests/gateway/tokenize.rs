@@ -1,5 +1,6 @@
-//! vLLM's `/tokenize` and `/detokenize`: the tokens that the model gets. The double's tokens are bytes.
+//! vLLM's `/tokenize`, `/detokenize` and `/tokenizer_info`: the tokens that the model gets. The double's tokens are bytes.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use base::text::{ByteText, put_in};
@@ -277,6 +278,53 @@ async fn what_cannot_be_told_is_refused_by_name() {
         let reply = server.client.post(path, &body).await;
         assert!(reply.status == 501 && reply.error().contains("model.tokenizer"), "{path}: {}", reply.body);
     }
+}
+
+#[actix_web::test]
+async fn what_a_checkpoints_tokenizer_is_is_told_and_nothing_else_of_its_files() {
+    let (running, client) = serve_demo().await;
+    let reply = client.get("/tokenizer_info").await;
+    assert_eq!(
+        (reply.status, reply.header("content-type")),
+        (200, Some("application/json")),
+        "{}",
+        reply.body
+    );
+    let info = reply.json();
+    let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/demo");
+    let read = |name: &str| -> Value {
+        serde_json::from_str(&std::fs::read_to_string(demo.join(name)).unwrap()).unwrap()
+    };
+    let settings = read("tokenizer_config.json");
+    for field in ["tokenizer_class", "eos_token", "pad_token", "add_bos_token", "chat_template"] {
+        assert_eq!(info[field], settings[field], "{field}");
+    }
+    let tokens = read("tokenizer.json")["added_tokens"].as_array().unwrap().clone();
+    assert_eq!(info["added_tokens_decoder"].as_object().unwrap().len(), tokens.len());
+    for mut token in tokens {
+        let id = token.as_object_mut().unwrap().remove("id").unwrap();
+        assert_eq!(info["added_tokens_decoder"][id.to_string()], token, "{id}");
+    }
+    let tokenized = posted(&client, "/tokenize", json!({"prompt": "a"})).await;
+    assert_eq!(info["model_max_length"], tokenized["max_model_len"]);
+    assert!(info["bos_token"].is_null(), "it has none: {info}");
+    running.drain(std::future::pending()).await;
+}
+
+#[actix_web::test]
+async fn what_a_tokenizer_is_is_told_of_the_model_that_is_named_to_who_has_a_key() {
+    let server = serve().await;
+    let info = server.client.get("/tokenizer_info?model=double").await.json();
+    let expected = json!({"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 2_048, "added_tokens_decoder": {}});
+    assert_eq!(info, expected);
+    assert_eq!(server.client.get("/tokenizer_info?model=gpt").await.status, 404);
+    assert_eq!(server.client.with_key("rs-wrong").get("/tokenizer_info").await.status, 401);
+    assert_eq!(server.client.post("/tokenizer_info", &json!({})).await.status, 405);
+
+    let replica = FakeReplica::start().await;
+    let fleet = serve_fleet(fleet(vec![replica.executor()])).await;
+    let reply = fleet.client.get("/tokenizer_info").await;
+    assert!(reply.status == 501 && reply.error().contains("model.tokenizer"), "{}", reply.body);
 }
 
 /// The same body with one field more.

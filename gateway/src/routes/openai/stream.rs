@@ -57,7 +57,7 @@ impl Talk {
                 (events(&look), look.end.is_some())
             }
             Self::Events(response, _) => response.look(relquery),
-            Self::Messages(message) => message.look(&relquery.read()),
+            Self::Messages(message) => message.look(relquery),
         }
     }
 

@@ -1,17 +1,19 @@
-//! A message as events of what is new since the last look: one block of content after the other.
+//! A message as events of what is new since the last look: one block of content after the other. Only what is new is
+//! copied while the loop waits.
 
 use serde_json::{Map, Value, json};
 use serving::error::RequestError;
-use serving::relquery_state::State;
+use serving::relquery_state::RelQueryState;
 
 use super::MessageError;
 use super::message_reply::{ContentBlock, MessageEnvelope};
-use crate::wire::openai::{ReadAnswer, ReadCall, verdict};
+use crate::wire::openai::{AnswerCopy, ReadAnswer, ReadCall, verdict, whole};
 
 /// Turns states of one request into the events of its message.
 #[derive(Debug)]
 pub struct MessageEvents {
     envelope: MessageEnvelope,
+    answer: AnswerCopy,
     has_begun: bool,
     /// Blocks so far.
     blocks: usize,
@@ -34,24 +36,32 @@ enum OpenBlock {
 impl MessageEvents {
     /// For one request.
     pub fn new(envelope: MessageEnvelope) -> Self {
-        Self { envelope, has_begun: false, blocks: 0, open: None, text_bytes: 0, call_bytes: Vec::new() }
+        let (answer, call_bytes) = Default::default();
+        Self { envelope, answer, has_begun: false, blocks: 0, open: None, text_bytes: 0, call_bytes }
     }
 
     /// What is new, as events; whether that was all.
-    pub fn look(&mut self, state: &State) -> (String, bool) {
+    pub fn look(&mut self, relquery: &RelQueryState) -> (String, bool) {
         let mut out = String::new();
         if !std::mem::replace(&mut self.has_begun, true) {
             event(&mut out, "message_start", json!({"message": self.envelope.begun()}));
         }
-        let text = state.rows.first().map_or("", |row| row.text.as_str());
-        let reply = match (state.is_over(), verdict(state)) {
-            (_, Err(error)) => Err(error),
-            (true, Ok(())) => self.envelope.reply(state).map(Some),
-            (false, Ok(())) => Ok(None),
+        let (verdict, added, whole) = {
+            let state = relquery.read();
+            let row = state.rows.first();
+            let added = row.map_or_else(String::new, |row| self.answer.added(&row.text));
+            (verdict(&state), added, whole(&state))
+        };
+        let reply = match (verdict, whole) {
+            (Err(error), _) => Err(error),
+            (Ok(()), Some(state)) => self.envelope.reply(&state).map(Some),
+            (Ok(()), None) => Ok(None),
         };
         let is_whole = matches!(reply, Ok(Some(_)));
-        let answer = self.envelope.read(text, is_whole);
-        self.tell(&mut out, &answer, is_whole);
+        let mut answer = std::mem::take(&mut self.answer);
+        answer.take(self.envelope.tools(), &added, is_whole);
+        self.tell(&mut out, answer.read(), is_whole);
+        self.answer = answer;
         match reply {
             Err(error) => {
                 self.fail(&mut out, &error);
@@ -151,9 +161,7 @@ mod tests {
     use std::sync::Arc;
 
     use base::{End, RelQueryId, TenantId, Time, TokenCount, ToolCallForm};
-    use serving::relquery_state::{
-        AnswerSource, Arrival, RelQueryKind, RelQueryState, RowProgress, Status, Usage,
-    };
+    use serving::relquery_state::{AnswerSource, Arrival, RelQueryKind, RowProgress, Status, Usage};
 
     use super::*;
     use crate::wire::openai::CallReader;
@@ -185,13 +193,13 @@ mod tests {
     fn text_is_told_in_one_block_whatever_the_readers_pace() {
         let relquery = relquery();
         let mut events = events(&relquery, None);
-        let (first, _) = events.look(&relquery.read());
+        let (first, _) = events.look(&relquery);
         relquery.token(0, "é", true, Time(1));
-        let (second, _) = events.look(&relquery.read());
-        assert_eq!(events.look(&relquery.read()), (String::new(), false), "nothing new");
+        let (second, _) = events.look(&relquery);
+        assert_eq!(events.look(&relquery), (String::new(), false), "nothing new");
         relquery.token(0, "b", false, Time(2));
         relquery.settle(0, done(End::Length), Time(3));
-        let (third, is_over) = events.look(&relquery.read());
+        let (third, is_over) = events.look(&relquery);
         assert!(is_over);
         let all = read(&[first, second, third].concat());
         let names: Vec<&str> = all.iter().map(|event| event["type"].as_str().expect("a name")).collect();
@@ -227,10 +235,10 @@ mod tests {
         let mut all = String::new();
         for character in written.chars() {
             relquery.token(0, &character.to_string(), true, Time(1));
-            all.push_str(&events.look(&relquery.read()).0);
+            all.push_str(&events.look(&relquery).0);
         }
         relquery.settle(0, done(End::Stop), Time(3));
-        all.push_str(&events.look(&relquery.read()).0);
+        all.push_str(&events.look(&relquery).0);
         let all = read(&all);
         let starts: Vec<&Value> = all.iter().filter(|event| event["type"] == "content_block_start").collect();
         let kinds: Vec<&Value> = starts.iter().map(|event| &event["content_block"]["type"]).collect();
@@ -253,7 +261,7 @@ mod tests {
         let failing = RelQueryState::new(RelQueryId(2), TenantId(1), RelQueryKind::RelQuery, 1, ARRIVAL);
         let mut events = self::events(&failing, None);
         failing.end(Status::Failed(RequestError::ShuttingDown), Time(2));
-        let (text, is_over) = events.look(&failing.read());
+        let (text, is_over) = events.look(&failing);
         assert!(is_over);
         let last = read(&text).pop().expect("an event");
         assert_eq!((&last["type"], &last["error"]["type"]), (&json!("error"), &json!("overloaded_error")));

@@ -100,12 +100,14 @@ impl MessageEnvelope {
         Self { tools, ..self }
     }
 
-    /// What is read of the answer so far.
-    pub(super) fn read(&self, text: &str, is_over: bool) -> ReadAnswer {
-        match &self.tools {
-            Some(tools) => tools.read(text, is_over),
-            None => ReadAnswer::of_text(text),
-        }
+    /// How calls of tools are read, where any can be called.
+    pub(super) fn tools(&self) -> Option<&CallReader> {
+        self.tools.as_deref()
+    }
+
+    /// What is read of a whole answer.
+    fn read(&self, text: &str) -> ReadAnswer {
+        self.tools().map_or_else(|| ReadAnswer::of_text(text), |tools| tools.read(text, true))
     }
 
     /// A message whose answer is still to come.
@@ -118,7 +120,7 @@ impl MessageEnvelope {
     pub fn reply(&self, state: &State) -> Result<AnthropicMessage, RequestError> {
         verdict(state)?;
         let row = state.rows.first();
-        let answer = self.read(row.map_or("", |row| &row.text), true);
+        let answer = self.read(row.map_or("", |row| &row.text));
         let end = row.and_then(|row| match row.state {
             RowProgress::Done { end, .. } => Some(end),
             RowProgress::Pending | RowProgress::Failed(_) => None,

@@ -198,7 +198,7 @@ mod tests {
             ("min_tokens", "51", "0 to 50"),
             ("min_tokens", "-1", "0 to 50"),
             ("logit_bias", "[]", "an object"),
-            ("logit_bias", "{\"257\":1}", "0 to 256"),
+            ("logit_bias", "{\"257\":1}", "0 to 256, of a vocabulary of 257"),
             ("logit_bias", "{\"-1\":1}", "0 to 256"),
             ("logit_bias", "{\"a\":1}", "0 to 256"),
             ("logit_bias", "{\"1\":100.5}", "-100 to 100"),

@@ -2,14 +2,13 @@
 //! then; the events are made of the copy.
 
 use base::TokenLogprob;
-use serving::relquery_state::RelQueryState;
+use serving::relquery_state::{RelQueryState, State};
 
-use super::response_reply::ResponseEnvelope;
-use super::tool_calls::ReadAnswer;
+use super::tool_calls::{CallReader, ReadAnswer};
 
 /// What a reader has of an answer.
 #[derive(Debug, Default)]
-pub(super) struct AnswerCopy {
+pub(crate) struct AnswerCopy {
     /// Bytes of it.
     bytes: usize,
     /// All of it, where calls are to be read in it.
@@ -19,15 +18,18 @@ pub(super) struct AnswerCopy {
 
 impl AnswerCopy {
     /// What of a text is new.
-    pub(super) fn added(&self, text: &str) -> String {
+    pub(crate) fn added(&self, text: &str) -> String {
         text.get(self.bytes..).unwrap_or_default().to_owned()
     }
 
-    /// Takes in what is new; `is_whole`: nothing comes behind it.
-    pub(super) fn take(&mut self, envelope: &ResponseEnvelope, added: &str, is_whole: bool) {
+    /// Takes in what is new. `tools`: how calls are read, where any can be; `is_whole`: nothing comes behind it.
+    pub(crate) fn take(&mut self, tools: Option<&CallReader>, added: &str, is_whole: bool) {
         self.bytes += added.len();
-        match envelope.tools() {
-            None => self.read.content.push_str(added),
+        match tools {
+            None => {
+                self.read.is_said_first = true;
+                self.read.content.push_str(added);
+            }
             Some(tools) => {
                 self.text.push_str(added);
                 if is_whole || !added.is_empty() {
@@ -38,9 +40,14 @@ impl AnswerCopy {
     }
 
     /// What is read of it so far.
-    pub(super) fn read(&self) -> &ReadAnswer {
+    pub(crate) fn read(&self) -> &ReadAnswer {
         &self.read
     }
+}
+
+/// All of a state that changes no more, so that nobody waits while it is told.
+pub(crate) fn whole(state: &State) -> Option<State> {
+    state.is_over().then(|| state.clone())
 }
 
 /// How likely the tokens of an answer were so far: asked for once for each item that is closed.

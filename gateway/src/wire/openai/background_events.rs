@@ -2,13 +2,16 @@
 //! have, after its end and after a restart too. So its events and their numbers follow from its answer alone: nothing of
 //! them is kept.
 
+use serde::Serialize;
 use serde_json::{Value, json};
 use serving::error::{RequestError, internal};
 use serving::relquery_state::{RelQueryState, RowProgress};
 
 use super::answer_copy::{AnswerCopy, logprobs_of};
-use super::item_events::{EVENTS_BYTES_MAX, ItemEvents, ItemName, piece};
-use super::response_reply::{AnswerPart, OutputItem, ResponseEnvelope};
+use super::item_events::{EVENTS_BYTES_MAX, ItemEvents, ItemName, ItemText, piece};
+use super::logprobs::ChatToken;
+use super::response_reply::{AnswerPart, ResponseEnvelope};
+use super::token_places::{PieceTokens, TokenPlaces};
 use crate::error;
 
 /// Tells a response in the background, from its beginning on or behind an event that its reader has.
@@ -18,12 +21,18 @@ pub struct BackgroundEvents {
     begun: Value,
     items: ItemEvents,
     answer: AnswerCopy,
+    /// The answer's tokens so far, where they are told, as they are told.
+    tokens: Vec<Value>,
+    places: TokenPlaces,
+    /// Of the tokens of an item of the reply, by the item's place.
+    kept_places: Option<(usize, TokenPlaces)>,
 }
 
 impl BackgroundEvents {
     /// Of a response whose first reply this is.
     pub fn new(begun: Value, after: Option<u64>) -> Self {
-        Self { begun, items: ItemEvents::behind(after), answer: AnswerCopy::default() }
+        let (answer, tokens, places) = Default::default();
+        Self { begun, items: ItemEvents::behind(after), answer, tokens, places, kept_places: None }
     }
 
     /// What is known of one that does not run here.
@@ -39,26 +48,32 @@ impl BackgroundEvents {
 
     /// It runs anew: what is told next is read of its new answer.
     pub fn run_anew(&mut self) {
-        self.answer = AnswerCopy::default();
+        (self.answer, self.tokens, self.places) = Default::default();
     }
 
     /// What is new of one that runs here, and whether it is over. Much is told by several calls: the last of them tells
     /// nothing. Its end is told as it is kept ([`Self::end`]).
     pub fn look(&mut self, envelope: &ResponseEnvelope, relquery: &RelQueryState) -> (String, bool) {
         let mut out = self.begun();
-        let (is_waiting, is_over, added) = {
+        let (is_waiting, is_over, added, tokens) = {
             let state = relquery.read();
             let Some(row) = state.rows.first() else { return (out, state.is_over()) };
             let is_waiting = row.start.is_none() && row.pieces == 0 && row.state == RowProgress::Pending;
-            (is_waiting, state.is_over(), self.answer.added(&row.text))
+            let tokens = row.logprobs.get(self.tokens.len()..).unwrap_or_default().to_vec();
+            (is_waiting, state.is_over(), self.answer.added(&row.text), tokens)
         };
         if is_waiting {
             return (out, is_over);
         }
         self.go_on(&mut out);
-        self.answer.take(envelope, &added, false);
-        let Self { items, answer, .. } = self;
-        let answer = answer.read();
+        self.answer.take(envelope.tools(), &added, false);
+        for token in tokens.iter().map(ChatToken::from) {
+            let token = by_its_text(&token);
+            self.places.push_kept(&token);
+            self.tokens.push(token);
+        }
+        let Self { items, answer, tokens, places, .. } = self;
+        let (answer, tokens, places) = (answer.read(), tokens.as_slice(), &*places);
         let parts = AnswerPart::all(answer, false);
         let last = parts.len().saturating_sub(1);
         for (place, part) in parts.into_iter().enumerate().skip(items.closed) {
@@ -74,7 +89,10 @@ impl BackgroundEvents {
                 let logprobs = envelope.part_logprobs(part, (answer, &tokens));
                 by_its_text(&envelope.item("completed", part, logprobs))
             };
-            if !items.tell_in_pieces(&mut out, item, (part.text(), is_whole), made) {
+            let own = PieceTokens { tokens, places, are_all: false };
+            let is_told = envelope.echo.has_logprobs && part.has_tokens(answer);
+            let said = ItemText { text: part.text(), is_whole, tokens: is_told.then_some(own) };
+            if !items.tell_in_pieces(&mut out, item, said, made) {
                 break;
             }
         }
@@ -91,8 +109,17 @@ impl BackgroundEvents {
                 let is_message = item["type"] == "message";
                 let text = if is_message { &item["content"][0]["text"] } else { &item["arguments"] };
                 let name = ItemName { id: item["id"].as_str().unwrap_or_default(), is_message };
-                let text = (text.as_str().unwrap_or_default(), true);
-                if !self.items.tell_in_pieces(&mut out, name, text, || item.clone()) {
+                let tokens = item["content"][0]["logprobs"].as_array().map(Vec::as_slice).unwrap_or_default();
+                let Self { items, kept_places, .. } = &mut *self;
+                let place = items.closed;
+                let (_, places) = match kept_places.take().filter(|(of, _)| *of == place) {
+                    Some(known) => kept_places.insert(known),
+                    None => kept_places.insert((place, TokenPlaces::of_kept(tokens))),
+                };
+                let own = PieceTokens { tokens, places, are_all: true };
+                let text = text.as_str().unwrap_or_default();
+                let said = ItemText { text, is_whole: true, tokens: Some(own) };
+                if !items.tell_in_pieces(&mut out, name, said, || item.clone()) {
                     return (out, false);
                 }
             }
@@ -131,10 +158,10 @@ impl BackgroundEvents {
     }
 }
 
-/// An item as it is read of its text, as the reply will be that is kept: a number read of a text may have another last
-/// digit.
-fn by_its_text(item: &OutputItem) -> Value {
-    let text = serde_json::to_string(item).map_err(internal);
+/// What is told as it is read of its text, as the reply will be that is kept: a number read of a text may have another
+/// last digit.
+fn by_its_text(told: &impl Serialize) -> Value {
+    let text = serde_json::to_string(told).map_err(internal);
     text.and_then(|text| serde_json::from_str(&text).map_err(internal)).unwrap_or_default()
 }
 
@@ -143,7 +170,9 @@ mod tests {
     use base::{End, Time};
 
     use super::*;
-    use crate::wire::openai::response_events::tests::{SAID, calling, done, envelope, name, read, relquery};
+    use crate::wire::openai::response_events::tests::{
+        SAID, calling, done, envelope, name, read, relquery, texts, token,
+    };
 
     fn numbers(events: &[Value]) -> Vec<u64> {
         events.iter().map(|event| event["sequence_number"].as_u64().expect("a number")).collect()
@@ -210,6 +239,65 @@ mod tests {
             assert_eq!(read(&kept), all[from..], "behind {after:?}");
             let (live, _) = told(3, after);
             assert_eq!(live, all[from..], "behind {after:?}");
+        }
+    }
+
+    /// The events of one whose tokens are these, which are told, at this pace, and its reply; `late`: they are known at
+    /// its end alone. The text does not have the first one's blank, nor the last.
+    fn told_with_tokens(said: &[&str], pace: usize, late: bool) -> (Vec<Value>, Value) {
+        let relquery = relquery();
+        let mut envelope = calling(&relquery);
+        envelope.echo.has_logprobs = true;
+        let mut events = BackgroundEvents::new(json!(envelope.queued()), None);
+        let (mut text, _) = events.look(&envelope, &relquery);
+        let tokens: Vec<_> = said.iter().map(|said| token(said.as_bytes())).collect();
+        for (place, &said) in said.iter().enumerate() {
+            if !late {
+                relquery.keep_logprobs(0, &tokens[place..=place]);
+            }
+            let said = if place == 0 { said.trim_start() } else { said };
+            let said = if place + 1 == tokens.len() { "" } else { said };
+            relquery.token(0, said, place == 0, Time(1));
+            if place % pace == 0 {
+                text.push_str(&events.look(&envelope, &relquery).0);
+            }
+        }
+        if late {
+            let told = read(&text);
+            assert!(told.iter().all(|event| event["delta"].is_null()), "a word waits for its tokens");
+            relquery.keep_logprobs(0, &tokens);
+        }
+        relquery.settle(0, done(End::Stop), Time(3));
+        text.push_str(&events.look(&envelope, &relquery).0);
+        let reply = by_its_text(&envelope.reply(&relquery.read()).expect("an answer"));
+        text.push_str(&ended(&mut events, &reply));
+        (read(&text), reply)
+    }
+
+    #[test]
+    fn tokens_come_with_the_word_that_they_begin_in_at_any_pace_and_when_all_is_over() {
+        let text = [" One", " two", ", thr", "ee"];
+        let call = ["<tool_call>", "{\"name\": \"find\"}", "</tool_call>"];
+        let words = [vec![" One"], vec![" two", ", thr"]];
+        for (said, last) in [
+            ([text.as_slice(), &["<e>"]].concat(), vec!["ee", "<e>"]),
+            ([text.as_slice(), &call, &["<e>"]].concat(), vec!["ee"]),
+        ] {
+            let (all, reply) = told_with_tokens(&said, 1, false);
+            let of_text = all.iter().filter(|event| event["output_index"] == 0 && event["delta"].is_string());
+            let told: Vec<_> = of_text.map(|event| texts(&event["logprobs"])).collect();
+            assert_eq!(told, [words.as_slice(), &[last]].concat());
+            let closed = all.iter().find(|event| event["type"] == "response.output_text.done");
+            assert_eq!(texts(&closed.expect("it is closed")["logprobs"]), told.concat());
+            for (pace, late) in [(2, false), (100, false), (1, true), (100, true)] {
+                assert_eq!(told_with_tokens(&said, pace, late).0, all, "pace {pace}, late {late}");
+            }
+            for after in (0..all.len()).map(Some).chain([None]) {
+                let from = after.map_or(0, |after| after + 1);
+                let begun = all[0]["response"].clone();
+                let mut kept = BackgroundEvents::new(begun, after.map(|after| after as u64));
+                assert_eq!(read(&ended(&mut kept, &reply)), all[from..], "behind {after:?}");
+            }
         }
     }
 

@@ -4,6 +4,8 @@
 
 use serde_json::{Value, json};
 
+use super::token_places::PieceTokens;
+
 /// Most bytes of one piece of a text in the background. Words are shorter; what has no words comes in such pieces.
 const PIECE_BYTES_MAX: usize = 32;
 
@@ -17,6 +19,16 @@ pub(super) struct ItemName<'a> {
     pub(super) id: &'a str,
     /// A message; otherwise a call.
     pub(super) is_message: bool,
+}
+
+/// What an item says, as far as it is known.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ItemText<'a> {
+    pub(super) text: &'a str,
+    /// Whether that is all of it.
+    pub(super) is_whole: bool,
+    /// Its tokens, where they are told.
+    pub(super) tokens: Option<PieceTokens<'a>>,
 }
 
 /// Counts events, and tells items.
@@ -164,12 +176,12 @@ impl ItemEvents {
     }
 
     /// Tells an item in pieces that follow from its text alone, and closes it where that is all of it; `false`: that is
-    /// enough for one call.
+    /// enough for one call, or tokens are not known yet that come with the next piece.
     pub(super) fn tell_in_pieces(
         &mut self,
         out: &mut String,
         item: ItemName<'_>,
-        (text, is_whole): (&str, bool),
+        ItemText { text, is_whole, tokens }: ItemText<'_>,
         made: impl Fn() -> Value,
     ) -> bool {
         self.open(out, item, &made);
@@ -180,10 +192,15 @@ impl ItemEvents {
             if out.len() >= EVENTS_BYTES_MAX {
                 return false;
             }
-            self.delta(out, item, (&rest[..bytes], || json!([])));
+            let from = self.told.unwrap_or_default();
+            let own = tokens
+                .map_or(Some(<&[Value]>::default()), |tokens| tokens.of_piece(text, from..from + bytes));
+            let Some(own) = own else { return false };
+            self.delta(out, item, (&rest[..bytes], || json!(own)));
         }
         if is_whole {
-            if out.len() >= EVENTS_BYTES_MAX {
+            let are_known = tokens.is_none_or(|tokens| tokens.reach(text, text.len()));
+            if out.len() >= EVENTS_BYTES_MAX || !are_known {
                 return false;
             }
             self.close(out, item, &made);
@@ -217,7 +234,8 @@ mod tests {
         let made = || -> Value { panic!("the reader has it") };
         items.event(&mut out, "response.created", made);
         let message = ItemName { id: "msg-1", is_message: true };
-        assert!(items.tell_in_pieces(&mut out, message, ("one two", true), made));
+        let said = ItemText { text: "one two", is_whole: true, tokens: None };
+        assert!(items.tell_in_pieces(&mut out, message, said, made));
         let call = ItemName { id: "fc-1", is_message: false };
         items.open(&mut out, call, made);
         assert_eq!((items.sequence, items.closed, out.as_str()), (9, 1, ""));

@@ -3,12 +3,14 @@
 use base::TokenLogprob;
 use serde_json::json;
 use serving::error::RequestError;
-use serving::relquery_state::{RelQueryState, State};
+use serving::relquery_state::RelQueryState;
 
-use super::answer_copy::{AnswerCopy, logprobs_of};
+use super::answer_copy::{AnswerCopy, logprobs_of, whole};
 use super::item_events::{ItemEvents, ItemName};
+use super::logprobs::ChatToken;
 use super::reply::verdict;
-use super::response_reply::{AnswerPart, ResponseEnvelope, logprobs};
+use super::response_reply::{AnswerPart, ResponseEnvelope};
+use super::token_places::TokenPlaces;
 
 /// Turns states of one request into the events of its response.
 #[derive(Debug)]
@@ -16,17 +18,47 @@ pub struct ResponseEvents {
     envelope: ResponseEnvelope,
     items: ItemEvents,
     answer: AnswerCopy,
-    /// Tokens whose log probabilities were copied.
-    copied: usize,
-    /// Those that are not told yet.
-    pending: Vec<TokenLogprob>,
+    tokens: PendingTokens,
+}
+
+/// Tokens of an answer that come with the text that they are of.
+#[derive(Debug, Default)]
+struct PendingTokens {
+    /// Of all tokens so far.
+    places: TokenPlaces,
+    /// How many were told.
+    told: usize,
+    /// Those behind them.
+    pending: Vec<ChatToken>,
+}
+
+impl PendingTokens {
+    /// How many tokens there are so far.
+    fn known(&self) -> usize {
+        self.told + self.pending.len()
+    }
+
+    fn extend(&mut self, tokens: &[TokenLogprob]) {
+        for token in tokens.iter().map(ChatToken::from) {
+            self.places.push(&token);
+            self.pending.push(token);
+        }
+    }
+
+    /// Those that begin in a text, which is the answer's beginning or all of it.
+    fn take(&mut self, text: &str, is_all: bool) -> Vec<ChatToken> {
+        let until = if is_all { self.known() } else { self.places.begun_before(text, text.len()) };
+        let count = until.saturating_sub(self.told);
+        self.told += count;
+        self.pending.drain(..count).collect()
+    }
 }
 
 impl ResponseEvents {
     /// For one request.
     pub fn new(envelope: ResponseEnvelope) -> Self {
-        let (items, answer) = Default::default();
-        Self { envelope, items, answer, copied: 0, pending: Vec::new() }
+        let (items, answer, tokens) = Default::default();
+        Self { envelope, items, answer, tokens }
     }
 
     /// Where the response is to be kept and is over, its identity and what is to be kept of its reply.
@@ -51,16 +83,14 @@ impl ResponseEvents {
             self.items.event(&mut out, "response.created", || begun.clone());
             self.items.event(&mut out, "response.in_progress", || begun);
         }
-        let (verdict, added, whole) = {
+        let (verdict, added, tokens, whole) = {
             let state = relquery.read();
             let row = state.rows.first();
             let added = row.map_or_else(String::new, |row| self.answer.added(&row.text));
-            if let Some(tokens) = row.and_then(|row| row.logprobs.get(self.copied..)) {
-                self.copied += tokens.len();
-                self.pending.extend_from_slice(tokens);
-            }
-            (verdict(&state), added, whole(&state))
+            let tokens = row.and_then(|row| row.logprobs.get(self.tokens.known()..)).map(<[_]>::to_vec);
+            (verdict(&state), added, tokens, whole(&state))
         };
+        self.tokens.extend(&tokens.unwrap_or_default());
         // A reply repeats its request: it is made once, at the end.
         let reply = match (verdict, whole) {
             (Err(error), _) => Err(error),
@@ -68,7 +98,7 @@ impl ResponseEvents {
             (Ok(()), None) => Ok(None),
         };
         let status = reply.as_ref().ok().and_then(Option::as_ref).map(|reply| reply.status);
-        self.answer.take(&self.envelope, &added, status.is_some());
+        self.answer.take(self.envelope.tools(), &added, status.is_some());
         self.tell(&mut out, relquery, status);
         match reply {
             Err(error) => {
@@ -86,7 +116,7 @@ impl ResponseEvents {
 
     /// What is new of the answer; `status`: how it ended, where it has.
     fn tell(&mut self, out: &mut String, relquery: &RelQueryState, status: Option<&'static str>) {
-        let Self { envelope, items, answer, pending, .. } = self;
+        let Self { envelope, items, answer, tokens } = self;
         let answer = answer.read();
         let parts = AnswerPart::all(answer, status.is_some());
         let last = parts.len().saturating_sub(1);
@@ -100,7 +130,9 @@ impl ResponseEvents {
             let item = ItemName { id: &id, is_message: part.is_text() };
             items.open(out, item, || json!(envelope.item("in_progress", part, Vec::new())));
             if !added.is_empty() {
-                let told = if part.is_text() { logprobs(&std::mem::take(pending)) } else { Vec::new() };
+                let is_all = status.is_some() && answer.calls.is_empty();
+                let told =
+                    if part.has_tokens(answer) { tokens.take(part.text(), is_all) } else { Vec::new() };
                 items.delta(out, item, (added, || json!(told)));
             }
             if let Some(status) = status {
@@ -117,11 +149,6 @@ impl ResponseEvents {
         let failed = self.envelope.failed(error);
         self.items.event(out, "response.failed", || json!({"response": failed}));
     }
-}
-
-/// All of a state that changes no more, so that nobody waits while it is told.
-fn whole(state: &State) -> Option<State> {
-    state.is_over().then(|| state.clone())
 }
 
 #[cfg(test)]
@@ -157,8 +184,22 @@ pub(crate) mod tests {
             previous_response_id: None,
             store: false,
             background: false,
+            has_logprobs: false,
         };
         ResponseEnvelope::new(relquery, &model(), echo)
+    }
+
+    /// A token that is this text, or a part of a character of it.
+    pub(crate) fn token(bytes: &[u8]) -> TokenLogprob {
+        let token = String::from_utf8_lossy(bytes).into_owned();
+        let chosen = Logprob { id: None, token, logprob: -0.1, bytes: Some(bytes.to_vec()) };
+        TokenLogprob { chosen, is_hidden: false, top: Vec::new() }
+    }
+
+    /// The texts of tokens that are told.
+    pub(crate) fn texts(logprobs: &Value) -> Vec<&str> {
+        let tokens = logprobs.as_array().expect("tokens").iter();
+        tokens.map(|token| token["token"].as_str().expect("a text")).collect()
     }
 
     fn events(relquery: &RelQueryState) -> ResponseEvents {
@@ -306,28 +347,42 @@ pub(crate) mod tests {
     fn log_probabilities_are_told_once_as_they_come_and_whole_at_the_end() {
         let relquery = relquery();
         let mut events = events(&relquery);
-        let token = |text: &str| TokenLogprob {
-            chosen: Logprob { id: None, token: text.into(), logprob: -0.5, bytes: None },
-            is_hidden: false,
-            top: Vec::new(),
-        };
         let mut text = String::new();
         for said in ["a", "b"] {
-            relquery.keep_logprobs(0, &[token(said)]);
+            relquery.keep_logprobs(0, &[token(said.as_bytes())]);
             relquery.token(0, said, false, Time(1));
             text.push_str(&events.look(&relquery).0);
         }
         relquery.settle(0, done(End::Stop), Time(3));
         text.push_str(&events.look(&relquery).0);
         let all = read(&text);
-        let tokens = |logprobs: &Value| -> Vec<String> {
-            let tokens = logprobs.as_array().expect("tokens").iter();
-            tokens.map(|token| token["token"].as_str().expect("a text").to_owned()).collect()
-        };
         let deltas = all.iter().filter(|event| event["type"] == "response.output_text.delta");
-        let told: Vec<_> = deltas.map(|event| tokens(&event["logprobs"])).collect();
+        let told: Vec<_> = deltas.map(|event| texts(&event["logprobs"])).collect();
         assert_eq!(told, [["a"], ["b"]]);
         let closed = all.iter().find(|event| event["type"] == "response.output_text.done");
-        assert_eq!(tokens(&closed.expect("it is closed")["logprobs"]), ["a", "b"]);
+        assert_eq!(texts(&closed.expect("it is closed")["logprobs"]), ["a", "b"]);
+    }
+
+    #[test]
+    fn tokens_of_a_call_are_told_with_no_text() {
+        let relquery = relquery();
+        let mut events = ResponseEvents::new(calling(&relquery));
+        let mut text = String::new();
+        let said = ["Sure", " so", "<tool_call>", "{\"name\": \"find\"}", "</tool_call>", " Done"];
+        for said in said {
+            relquery.keep_logprobs(0, &[token(said.as_bytes())]);
+            relquery.token(0, said, false, Time(1));
+            text.push_str(&events.look(&relquery).0);
+        }
+        relquery.settle(0, done(End::Stop), Time(3));
+        text.push_str(&events.look(&relquery).0);
+        let all = read(&text);
+        let of = |name: &str| -> Vec<Vec<&str>> {
+            let found = all.iter().filter(|event| event["type"] == name);
+            found.map(|event| texts(&event["logprobs"])).collect()
+        };
+        let first: Vec<&str> = of("response.output_text.delta").concat();
+        assert_eq!(first, ["Sure", " so"]);
+        assert_eq!(of("response.output_text.done"), [vec!["Sure", " so"], vec![]]);
     }
 }

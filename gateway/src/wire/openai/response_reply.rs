@@ -13,6 +13,7 @@ use super::logprobs::ChatToken;
 use super::reply::verdict;
 use super::response_end::{ResponseFailure, ResponseUsage};
 use super::response_request::ResponseEcho;
+use super::token_places::TokenPlaces;
 use super::tool_calls::{CallReader, ReadAnswer, ReadCall};
 use crate::error;
 use crate::wire::public_ids;
@@ -94,6 +95,14 @@ impl<'a> AnswerPart<'a> {
     pub(super) fn is_text(self) -> bool {
         matches!(self, Self::Text { .. })
     }
+
+    /// Whether it is known which of the answer's tokens are its own. Which of them stand behind a call is not.
+    pub(super) fn has_tokens(self, answer: &ReadAnswer) -> bool {
+        match self {
+            Self::Text { number: 0, .. } => answer.calls.is_empty() || !answer.said_around().0.is_empty(),
+            Self::Text { .. } | Self::Call { .. } => false,
+        }
+    }
 }
 
 /// A tool that the model calls.
@@ -144,23 +153,6 @@ struct OutputText {
     /// How likely its tokens were, where that is asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     logprobs: Vec<ChatToken>,
-}
-
-/// How likely tokens of a response's text were.
-pub(super) fn logprobs(tokens: &[TokenLogprob]) -> Vec<ChatToken> {
-    tokens.iter().map(ChatToken::from).collect()
-}
-
-/// How likely those of its tokens were that begin in its first bytes.
-fn logprobs_within(tokens: &[TokenLogprob], bytes: usize) -> Vec<ChatToken> {
-    let mut begin = 0;
-    let mut all = logprobs(tokens);
-    all.retain(|token| {
-        let is_within = begin < bytes;
-        begin += token.chosen.bytes.as_ref().map_or(token.chosen.token.len(), Vec::len);
-        is_within
-    });
-    all
 }
 
 /// What all replies to one request have in common.
@@ -239,18 +231,21 @@ impl ResponseEnvelope {
         parts.iter().enumerate().map(item).collect()
     }
 
-    /// How likely the tokens of a part of an answer were. Which of them stand behind a call is not known.
+    /// How likely the tokens of a part of an answer were.
     pub(super) fn part_logprobs(
         &self,
         part: AnswerPart<'_>,
         (answer, tokens): (&ReadAnswer, &[TokenLogprob]),
     ) -> Vec<ChatToken> {
-        let (before, _) = answer.said_around();
-        match part {
-            AnswerPart::Text { .. } if answer.calls.is_empty() => logprobs(tokens),
-            AnswerPart::Text { number: 0, text } if !before.is_empty() => logprobs_within(tokens, text.len()),
-            AnswerPart::Text { .. } | AnswerPart::Call { .. } => Vec::new(),
+        if !part.has_tokens(answer) {
+            return Vec::new();
         }
+        let mut all: Vec<ChatToken> = tokens.iter().map(ChatToken::from).collect();
+        if !answer.calls.is_empty() {
+            let text = part.text();
+            all.truncate(TokenPlaces::of(&all).begun_before(text, text.len()));
+        }
+        all
     }
 
     /// What an item of the output is called.

@@ -64,6 +64,9 @@ pub struct ResponseEcho {
     pub store: bool,
     /// Whether it runs while nobody waits.
     pub background: bool,
+    /// Whether it is told how likely its tokens are; it is not repeated.
+    #[serde(skip)]
+    pub has_logprobs: bool,
 }
 
 /// Fields whose meaning this server has no part in, whatever they hold.
@@ -156,6 +159,7 @@ impl ResponseRequest {
             previous_response_id,
             store,
             background,
+            has_logprobs: generation.logprobs.is_some(),
         };
         Ok(Self { chat, echo, conversation })
     }
@@ -517,7 +521,9 @@ mod tests {
     fn log_probabilities_are_asked_for_by_what_is_included() {
         let logprobs = |more: &str| {
             let request = read(&format!("{{\"input\":\"a\"{more}}}")).expect("valid");
-            request.chat.common.sampling.generation.logprobs
+            let logprobs = request.chat.common.sampling.generation.logprobs;
+            assert_eq!(request.echo.has_logprobs, logprobs.is_some(), "{more}");
+            logprobs
         };
         assert_eq!(logprobs(r#","include":["message.output_text.logprobs"],"top_logprobs":3"#), Some(3));
         assert_eq!(logprobs(r#","include":["message.output_text.logprobs","x"]"#), Some(0));

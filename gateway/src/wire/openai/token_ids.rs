@@ -126,8 +126,11 @@ pub(super) fn token(id: u64, model: &Model) -> Option<TokenId> {
 
 /// What a token id is.
 pub(super) fn ids(model: &Model) -> String {
-    let end = if model.has_ids() { model.vocab.saturating_sub(1) } else { u32::MAX };
-    format!("token ids are integers from 0 to {end}")
+    if !model.has_ids() {
+        return format!("token ids are integers from 0 to {}", u32::MAX);
+    }
+    let (end, vocab) = (model.vocab.saturating_sub(1), model.vocab);
+    format!("token ids are integers from 0 to {end}, of a vocabulary of {vocab}")
 }
 
 /// Takes the fields of chats and completions that are about tokens, where others stand for them.

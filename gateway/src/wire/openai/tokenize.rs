@@ -1,8 +1,9 @@
-//! The JSON of vLLM's `/tokenize` and `/detokenize`: a prompt or a conversation as tokens, and tokens as text.
+//! The JSON of vLLM's `/tokenize`, `/detokenize` and `/tokenizer_info`: a prompt or a conversation as tokens, tokens as
+//! text, and what tokens there are.
 
-use base::{PromptEnd, TokenId};
+use base::{AddedToken, PromptEnd, TokenId, TokenizerInfo};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 use serving::error::RequestError;
 use serving::model::Model;
 use utoipa::ToSchema;
@@ -149,6 +150,46 @@ impl TokenizeReply {
 pub struct DetokenizeReply {
     /// Their text, special tokens as they are written.
     pub prompt: String,
+}
+
+/// The class that Transformers takes where no file names one.
+const DEFAULT_CLASS: &str = "PreTrainedTokenizerFast";
+
+/// The reply of `/tokenizer_info`: what is told of a model's tokenizer, in the words of `tokenizer_config.json`.
+pub(crate) fn tokenizer_info(model: &Model) -> Value {
+    let TokenizerInfo {
+        class,
+        chat_template,
+        special_tokens,
+        additional_special_tokens,
+        flags,
+        added_tokens,
+    } = model.text.info();
+    let mut fields = Map::new();
+    fields.insert("tokenizer_class".to_owned(), class.as_deref().unwrap_or(DEFAULT_CLASS).into());
+    // What a file says of it is the tokenizer's, not this server's.
+    fields.insert("model_max_length".to_owned(), model.context_max.0.into());
+    fields.extend(flags.into_iter().map(|(name, is_set)| (name.to_owned(), is_set.into())));
+    fields.extend(special_tokens.into_iter().map(|(name, token)| (name.to_owned(), token.into())));
+    if !additional_special_tokens.is_empty() {
+        fields.insert("additional_special_tokens".to_owned(), additional_special_tokens.into());
+    }
+    fields.extend(chat_template.map(|template| ("chat_template".to_owned(), template.into())));
+    let added: Map<String, Value> =
+        added_tokens.iter().map(|(id, token)| (id.to_string(), added(token))).collect();
+    fields.insert("added_tokens_decoder".to_owned(), added.into());
+    fields.into()
+}
+
+fn added(token: &AddedToken) -> Value {
+    json!({
+        "content": token.content,
+        "lstrip": token.lstrip,
+        "normalized": token.normalized,
+        "rstrip": token.rstrip,
+        "single_word": token.single_word,
+        "special": token.special,
+    })
 }
 
 #[cfg(test)]
