@@ -96,7 +96,7 @@ pub enum Factors {
 /// Rows, at most, and outputs of a piece of the kernels for few rows.
 pub(crate) const FEW_ROWS: [(usize, usize); 3] = [(8, 16), (16, 32), (32, 32)];
 
-/// Bytes of shared memory of these kernels' blocks, where a block may have more than 99 KiB: three units for each of eight warps
+/// Bytes of shared memory of these kernels' blocks, where a multiprocessor has 227 KiB: three units for each of eight warps
 /// (kernels/product.cuh). Elsewhere they have two.
 pub(crate) const PRODUCT_RING: usize = 3 * PRODUCT_UNITS;
 pub(crate) const SMALL_PRODUCT_RING: usize = 2 * PRODUCT_UNITS;

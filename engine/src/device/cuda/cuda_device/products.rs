@@ -275,7 +275,7 @@ impl CudaDevice {
 
 /// Bytes of shared memory of a block of these kernels, on devices of a compute capability.
 pub(super) fn product_ring(capability: (i32, i32)) -> usize {
-    if matches!(capability, (8, 0) | (9..=10, _)) { PRODUCT_RING } else { SMALL_PRODUCT_RING }
+    if matches!(capability, (9..=10, _)) { PRODUCT_RING } else { SMALL_PRODUCT_RING }
 }
 
 /// The kernel for a product of few rows, where there is one.

@@ -14,8 +14,9 @@
 
 #define PRODUCT_WARPS 8
 #define PRODUCT_UNIT 4096 // bytes of weights that a warp fetches, and then multiplies, at once
-// Units under way or being multiplied, for each warp (gpu.rs). Most processors let a block have 99 KiB of shared memory.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 800 && (__CUDA_ARCH__ < 900 || __CUDA_ARCH__ >= 1100)
+// Units under way or being multiplied, for each warp (gpu.rs): as many as leave room for two blocks where a multiprocessor has 227 KiB of
+// shared memory, or 163.
+#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ < 900 || __CUDA_ARCH__ >= 1100)
 #define PRODUCT_DEPTH 2
 #else
 #define PRODUCT_DEPTH 3
