@@ -7,10 +7,12 @@
 #   steps     decode and prefill of 7B and 8B shapes against the card's own limits (STEPS: shapes, formats and cases of
 #             the bench: qwen2.5-7b llama-3-8b qwen2.5-0.5b, bf16 fp8 q4 kv-q8 kv-fp8, decode prefill shared)
 #   peers     the same shapes with transformers' continuous batching
-#   workload  what steps cost and the lines fitted to it; 100 relQueries under every policy (SHAPE, RATES, POLICIES)
+#   workload  what steps cost and the lines fitted to it; 100 relQueries under every policy (SHAPE, RATES, POLICIES); wants the server of
+#             gpu-kit-server.tar.xz, unpacked in the same place
 #
 # PEER_DEVICE=cpu DEVICE=cpu tries `logits`, `peers` and `workload` out where there is no GPU. What needs one and finds none is skipped
-# and named; the script ends with 0 only where every part that was asked for has run, and with 2 where some were skipped and none failed.
+# and named, as is what lacks the server; the script ends with 0 only where every part that was asked for has run, and with 2 where some
+# were skipped and none failed.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 out=${OUT:-$PWD/out}
@@ -102,6 +104,7 @@ peers() {
 workload() {
   part workload
   needs workload "$device" || return 0
+  [ -x "$here/relserve" ] || { echo "skipped: workload needs what gpu-kit-server.tar.xz has"; skipped+=(workload); return; }
   checkpoint "$shape"
   run "$here/relserve" calibrate "$work/$shape" --device "$device"
   for rate in $rates; do

@@ -88,24 +88,28 @@ pub enum Factors {
     Of(Element),
     /// Eight bits, E4M3. Extents are multiples of 16; without scales there is no bias, and `y` is single precision.
     E4m3,
-    /// Activations of this kind, of two bytes, and weights of four bits (kernels/q4.cuh), by a kernel of our own. Inputs are whole
-    /// eights; there are no scales beside those of the weights.
+    /// Activations of this kind, of two bytes and of few rows, and weights of four bits (kernels/q4.cuh), by a kernel of our own. Inputs
+    /// are whole eights; there are no scales beside those of the weights.
     Q4(Element),
 }
 
 /// Rows, at most, and outputs of a piece of the kernels for few rows.
 pub(crate) const FEW_ROWS: [(usize, usize); 3] = [(8, 16), (16, 32), (32, 32)];
 
-/// Bytes of shared memory of these kernels' blocks, where a multiprocessor has 227 KiB: three units for each of eight warps
-/// (kernels/product.cuh). Elsewhere they have two.
-pub(crate) const PRODUCT_RING: usize = 3 * PRODUCT_UNITS;
-pub(crate) const SMALL_PRODUCT_RING: usize = 2 * PRODUCT_UNITS;
-const PRODUCT_UNITS: usize = 8 * 4096;
+/// Units of weights that each warp of these kernels has in shared memory (kernels/product.cuh): where two blocks with so many lie on a
+/// multiprocessor, and elsewhere.
+pub(crate) const PRODUCT_DEPTH: usize = 3;
+pub(crate) const SMALL_PRODUCT_DEPTH: usize = 2;
 
-/// The blocks of these kernels: as many as lie on the multiprocessors side by side.
+/// Bytes of shared memory of a block of eight warps that have so many.
+pub(crate) fn product_ring(depth: usize) -> usize {
+    depth * 8 * 4096
+}
+
+/// The blocks of these kernels: two for each multiprocessor, which lie there side by side but where its memory has room for one.
 pub(crate) fn product_grid(pieces: usize, multiprocessors: usize) -> Grid {
     let blocks = pieces.min(2 * multiprocessors);
-    Grid { blocks: [blocks as u32, 1], threads: 256, shared: PRODUCT_RING as u32 }
+    Grid { blocks: [blocks as u32, 1], threads: 256, shared: product_ring(PRODUCT_DEPTH) as u32 }
 }
 
 /// Rows of the recorded steps that have at least `rows`: few counts stand for all, so that few steps are recorded and few

@@ -18,7 +18,9 @@ pub(crate) use four_bits::{LANE_INPUTS, Q4_ROWS, pack_q4, unpacking_blocks};
 pub use gpu::{
     Address, Buffer, Element, Factors, Gate, Gpu, GpuError, Graph, Grid, HostBuffer, Linear, Scales,
 };
-pub(crate) use gpu::{FEW_ROWS, PRODUCT_RING, SMALL_PRODUCT_RING, product_grid, recorded_rows};
+pub(crate) use gpu::{
+    FEW_ROWS, PRODUCT_DEPTH, SMALL_PRODUCT_DEPTH, product_grid, product_ring, recorded_rows,
+};
 pub(crate) use kernels::{Args, kernel_names, source_of};
 pub use kernels::{KernelSet, source};
 pub use runtime::CudaRuntime;

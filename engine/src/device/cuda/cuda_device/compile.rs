@@ -7,8 +7,8 @@ use cudarc::driver::{result, sys as driver};
 use cudarc::nvrtc::{result as nvrtc, sys};
 
 use super::lost;
-use super::products::product_ring;
-use crate::device::cuda::{CudaError, GpuError, KernelSet, kernel_names, source_of};
+use super::products::product_depth;
+use crate::device::cuda::{CudaError, GpuError, KernelSet, kernel_names, product_ring, source_of};
 
 /// Shared memory that a block may ask for: more than the largest kernel does, and with what it declares
 /// itself no more than the 99 kB that devices of 8.6 and 8.9 have.
@@ -46,12 +46,13 @@ pub(in super::super) fn compile(
     // The variant of 9.0 has what no later one need have.
     let variant = if has_wgmma((major, minor)) { "a" } else { "" };
     let target = format!("--gpu-architecture=sm_{major}{minor}{variant}");
-    let options = [target.as_str(), "--std=c++17", IN_PARALLEL];
+    let depth = format!("--define-macro=PRODUCT_DEPTH={}", product_depth((major, minor)));
+    let options = [target.as_str(), "--std=c++17", depth.as_str(), IN_PARALLEL];
     // SAFETY: the program is alive until it is destroyed below, and read by nobody else.
     unsafe {
         let compiled = match nvrtc::compile_program(program, &options) {
             Err(nvrtc::NvrtcError(sys::nvrtcResult::NVRTC_ERROR_INVALID_OPTION)) => {
-                nvrtc::compile_program(program, &options[..2])
+                nvrtc::compile_program(program, &options[..3])
             }
             compiled => compiled,
         };
@@ -99,7 +100,7 @@ pub(super) fn functions(
         let most = match name.starts_with("attend_wgmma") {
             true if has_wgmma(capability) => Some(WGMMA_SHARED_MAX),
             false if name.starts_with("attend") => Some(SHARED_MAX),
-            false if name.starts_with("product") => Some(product_ring(capability) as i32),
+            false if name.starts_with("product") => Some(product_ring(product_depth(capability)) as i32),
             _ => None,
         };
         if let Some(most) = most {

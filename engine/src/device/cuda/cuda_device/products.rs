@@ -12,8 +12,8 @@ use super::owned::Owned;
 use super::stopwatch::Stopwatch;
 use super::{CudaDevice, lost};
 use crate::device::cuda::{
-    Address, Args, CudaError, Element, FEW_ROWS, Factors, GpuError, Grid, Linear, PRODUCT_RING,
-    SMALL_PRODUCT_RING, product_grid, recorded_rows,
+    Address, Args, CudaError, Element, FEW_ROWS, Factors, GpuError, Grid, Linear, PRODUCT_DEPTH,
+    SMALL_PRODUCT_DEPTH, product_grid, product_ring, recorded_rows,
 };
 
 /// Memory that an algorithm may use: what NVIDIA advises for sm_90.
@@ -132,7 +132,8 @@ impl CudaDevice {
         if rows == 0 {
             return Ok(());
         }
-        if let Some(launch) = product.four_bit(self.multiprocessors) {
+        if let Factors::Q4(_) = factors {
+            let launch = product.four_bit(self.multiprocessors).expect("with more rows they are unpacked");
             return self.multiply_few(rows, launch);
         }
         let (has_bias, has_scales) = (product.bias.is_some(), product.scales.is_some());
@@ -268,14 +269,15 @@ impl CudaDevice {
         rows: usize,
         (kernel, grid, args): (String, Grid, Vec<u8>),
     ) -> Result<(), GpuError> {
-        let grid = Grid { shared: product_ring(self.capability) as u32, ..grid };
+        let grid = Grid { shared: product_ring(product_depth(self.capability)) as u32, ..grid };
         self.start_when(rows <= EARLY_ROWS && self.capability >= (9, 0), &kernel, grid, &args)
     }
 }
 
-/// Bytes of shared memory of a block of these kernels, on devices of a compute capability.
-pub(super) fn product_ring(capability: (i32, i32)) -> usize {
-    if matches!(capability, (9..=10, _)) { PRODUCT_RING } else { SMALL_PRODUCT_RING }
+/// Units of weights that each warp of these kernels has in shared memory, on devices of a compute capability: those of 9 and 10 have 228 KiB
+/// a multiprocessor, others 164 or 100.
+pub(super) fn product_depth(capability: (i32, i32)) -> usize {
+    if matches!(capability, (9..=10, _)) { PRODUCT_DEPTH } else { SMALL_PRODUCT_DEPTH }
 }
 
 /// The kernel for a product of few rows, where there is one.
@@ -454,5 +456,31 @@ unsafe fn set<T>(
     // SAFETY: as the caller promises.
     unsafe {
         result::set_matmul_desc_attribute(product, attribute, (value as *const T).cast(), size_of::<T>())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rings_of_two_blocks_lie_on_a_multiprocessor_where_there_is_room_for_two_and_one_fits_everywhere() {
+        let sums = 8 * 16 * 32 * size_of::<f32>(); // what a block of 32 rows declares itself
+        // Kilobytes of shared memory that a block may have, and that a multiprocessor has, each block with one of the system's own (CUDA
+        // C++ programming guide, technical specifications for each compute capability).
+        for (capability, of_block, of_all, blocks) in [
+            ((8, 0), 163, 164, 2),
+            ((8, 6), 99, 100, 1),
+            ((8, 7), 163, 164, 2),
+            ((8, 9), 99, 100, 1),
+            ((9, 0), 227, 228, 2),
+            ((10, 0), 227, 228, 2),
+            ((10, 3), 227, 228, 2),
+            ((12, 0), 99, 100, 1),
+        ] {
+            let bytes = product_ring(product_depth(capability)) + sums;
+            assert!(bytes <= of_block * 1024, "{capability:?}: {bytes}");
+            assert_eq!(of_all * 1024 / (bytes + 1024), blocks, "{capability:?}: {bytes}");
+        }
     }
 }

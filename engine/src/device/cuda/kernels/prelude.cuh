@@ -17,7 +17,7 @@ typedef unsigned long long u64;
 // begin, too, and of which two blocks lie on a multiprocessor.
 #define KERNEL_LATE(name, Args, threads)                                                                         \
     static __device__ __forceinline__ void body_##name(const Args& a);                                           \
-    extern "C" __global__ void __launch_bounds__(threads, 2) name(const __grid_constant__ Args a) {                 \
+    extern "C" __global__ void __launch_bounds__(threads, 2) name(const __grid_constant__ Args a) {              \
         body_##name(a);                                                                                          \
     }                                                                                                            \
     static __device__ __forceinline__ void body_##name(const Args& a)

@@ -1,8 +1,8 @@
 // Products of few rows, as decode steps have: all that counts is how fast weights are read.
 //
-// Blocks are as many as lie on the multiprocessors side by side, two on each. A block takes every so manieth piece of 16 outputs, or of 32
-// where rows are many enough that reading them counts. Its warps share the inputs, so that all of them read every output's weights at once,
-// and add up what they have at a piece's end.
+// There are two blocks for each multiprocessor, side by side where its memory has room for both. A block takes every so manieth piece of
+// 16 outputs, or of 32 where rows are many enough that reading them counts. Its warps share the inputs, so that all of them read every
+// output's weights at once, and add up what they have at a piece's end.
 //
 // Weights come through a ring in shared memory, of which each warp has a part of its own, and which goes on over the ends of pieces. Nobody
 // writes weights, so that the first of them come before the kernel before has ended. The ring's size is what makes that worth it: beside a
@@ -14,11 +14,8 @@
 
 #define PRODUCT_WARPS 8
 #define PRODUCT_UNIT 4096 // bytes of weights that a warp fetches, and then multiplies, at once
-// Units under way or being multiplied, for each warp (gpu.rs): as many as leave room for two blocks where a multiprocessor has 227 KiB of
-// shared memory, or 163.
-#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ < 900 || __CUDA_ARCH__ >= 1100)
-#define PRODUCT_DEPTH 2
-#else
+// Units under way or being multiplied, for each warp. What compiles this for a card says it, and launches with as much memory.
+#ifndef PRODUCT_DEPTH
 #define PRODUCT_DEPTH 3
 #endif
 
