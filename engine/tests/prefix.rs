@@ -8,7 +8,7 @@ use engine::checkpoint::Dtype;
 use engine::checkpoint::config::Family;
 use engine::checkpoint::synthetic::Synthetic;
 use engine::device::Isa;
-use engine::{Keep, KvFormat};
+use engine::{Keep, KvFormat, LocalExecutor};
 
 const BLOCK: usize = 16;
 const OUTPUTS: usize = 8;
@@ -33,6 +33,12 @@ fn expected(model: &Synthetic) -> Vec<Vec<TokenId>> {
     prompts().into_iter().enumerate().map(alone).collect()
 }
 
+/// Rows that share no block.
+fn separate_rows(blocks: &mut Blocks) -> Vec<Row> {
+    let row = |(id, prompt): (usize, Vec<TokenId>)| Row::new(id as u64, prompt, 128, BLOCK, blocks);
+    prompts().into_iter().enumerate().map(row).collect()
+}
+
 /// Rows whose template lies in the first row's blocks.
 fn sharing_rows(blocks: &mut Blocks) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
@@ -53,20 +59,20 @@ fn models() -> Vec<Synthetic> {
     FAMILIES.map(|family| Synthetic { dtype: Dtype::Bf16, ..Synthetic::tiny(family, 21) }).into()
 }
 
+/// Rows whose prompts are computed go on as each does alone.
+fn check_outputs(model: &Synthetic, executor: &mut LocalExecutor, rows: &mut [Row]) {
+    let family = model.config.family;
+    assert_eq!(decode_all(executor, rows, OUTPUTS), expected(model), "{family:?}");
+}
+
 #[test]
 fn a_batch_gives_what_its_rows_give_alone() {
     for model in models() {
         let (mut executor, mut blocks) = (executor(&model, BLOCK as u32), Blocks::default());
-        let row = |(id, prompt): (usize, Vec<TokenId>)| Row::new(id as u64, prompt, 128, BLOCK, &mut blocks);
-        let mut rows: Vec<Row> = prompts().into_iter().enumerate().map(row).collect();
+        let mut rows = separate_rows(&mut blocks);
         let slots = rows.iter().map(|row| row.slot(0..row.prompt)).collect();
         advance(&mut executor, &mut rows, slots);
-        assert_eq!(
-            decode_all(&mut executor, &mut rows, OUTPUTS),
-            expected(&model),
-            "{:?}",
-            model.config.family
-        );
+        check_outputs(&model, &mut executor, &mut rows);
     }
 }
 
@@ -79,12 +85,7 @@ fn a_prefix_hit_changes_nothing() {
         advance(&mut executor, &mut rows, vec![first]);
         let hits = rows[1..].iter().map(|row| row.slot(SHARED * BLOCK..row.prompt)).collect();
         advance(&mut executor, &mut rows, hits);
-        assert_eq!(
-            decode_all(&mut executor, &mut rows, OUTPUTS),
-            expected(&model),
-            "{:?}",
-            model.config.family
-        );
+        check_outputs(&model, &mut executor, &mut rows);
     }
 }
 
@@ -92,8 +93,7 @@ fn a_prefix_hit_changes_nothing() {
 fn chunked_prefill_mixed_with_decode_changes_nothing() {
     for model in models() {
         let (mut executor, mut blocks) = (executor(&model, BLOCK as u32), Blocks::default());
-        let row = |(id, prompt): (usize, Vec<TokenId>)| Row::new(id as u64, prompt, 128, BLOCK, &mut blocks);
-        let mut rows: Vec<Row> = prompts().into_iter().enumerate().map(row).collect();
+        let mut rows = separate_rows(&mut blocks);
         let mut computed = [0; 5];
         // Row after row is prefilled 11 tokens at a time, while those before it decode.
         while computed.iter().zip(&rows).any(|(computed, row)| *computed < row.prompt) {
@@ -110,12 +110,7 @@ fn chunked_prefill_mixed_with_decode_changes_nothing() {
             }
             advance(&mut executor, &mut rows, slots);
         }
-        assert_eq!(
-            decode_all(&mut executor, &mut rows, OUTPUTS),
-            expected(&model),
-            "{:?}",
-            model.config.family
-        );
+        check_outputs(&model, &mut executor, &mut rows);
     }
 }
 
@@ -128,12 +123,7 @@ fn trie_prefill_computes_a_template_once_in_the_step_that_uses_it() {
         let mut slots: Vec<_> = rows[1..].iter().map(|row| row.slot(SHARED * BLOCK..row.prompt)).collect();
         slots.push(rows[0].slot(0..rows[0].prompt));
         advance(&mut executor, &mut rows, slots);
-        assert_eq!(
-            decode_all(&mut executor, &mut rows, OUTPUTS),
-            expected(&model),
-            "{:?}",
-            model.config.family
-        );
+        check_outputs(&model, &mut executor, &mut rows);
     }
 }
 

@@ -1,16 +1,9 @@
 //! Counts for metrics. Nothing is counted here that is not counted anyway.
 
-use base::{Nanos, TenantId};
-
 use crate::Scheduler;
 use crate::event::Stats;
 
 impl Scheduler {
-    /// How far a tenant is served ahead of the least served one that waits: machine time at its weight.
-    pub fn tenant_lead(&self, tenant: TenantId) -> Nanos {
-        self.queues.tenants.lead(tenant)
-    }
-
     /// How full it is, and what it has done.
     pub fn stats(&self) -> Stats {
         let ledger = &self.kv.ledger;

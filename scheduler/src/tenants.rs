@@ -198,14 +198,6 @@ impl Tenants {
         keys
     }
 
-    /// How far ahead of the least served waiting tenant this one is, ns of the machine at its weight.
-    pub(crate) fn lead(&self, id: TenantId) -> Nanos {
-        let (Some(tenant), Some((least, _))) = (self.by_id.get(&id), self.active.first()) else {
-            return Nanos(0);
-        };
-        Nanos(u64::try_from(tenant.service.saturating_sub(*least) / 1_000).unwrap_or(u64::MAX))
-    }
-
     /// The sets agree with each other; `waiting` relQueries wait.
     pub(crate) fn check(&self, waiting: usize) -> Result<(), String> {
         let listed: usize = self.by_id.values().map(|tenant| tenant.waiting.len()).sum();
@@ -249,6 +241,14 @@ mod tests {
         Some(tenants.order(Nanos(lag), 10)?.iter().map(|key| key.priority).collect())
     }
 
+    /// How far ahead of the least served waiting tenant this one is, ns of the machine at its weight.
+    fn lead(tenants: &Tenants, id: TenantId) -> Nanos {
+        let (Some(tenant), Some((least, _))) = (tenants.by_id.get(&id), tenants.active.first()) else {
+            return Nanos(0);
+        };
+        Nanos(u64::try_from(tenant.service.saturating_sub(*least) / 1_000).unwrap_or(u64::MAX))
+    }
+
     #[test]
     fn a_tenant_ahead_by_more_than_the_lag_goes_last() {
         let mut tenants = Tenants::default();
@@ -263,7 +263,7 @@ mod tests {
         assert_eq!(order(&tenants, 100), None, "within the lag, work decides");
         tenants.charge(flood, Nanos(1));
         assert_eq!(order(&tenants, 100), Some(vec![9, 1, 2, 3]));
-        assert_eq!(tenants.lead(flood), Nanos(101));
+        assert_eq!(lead(&tenants, flood), Nanos(101));
         tenants.charge(other, Nanos(1));
         assert_eq!(order(&tenants, 100), None);
         assert_eq!(tenants.check(4), Ok(()));
@@ -278,7 +278,7 @@ mod tests {
         tenants.join(light, 1_000);
         tenants.place(light, None, Some(key(2)));
         tenants.charge(heavy, Nanos(300));
-        assert_eq!(tenants.lead(heavy), Nanos(100));
+        assert_eq!(lead(&tenants, heavy), Nanos(100));
     }
 
     #[test]
@@ -290,13 +290,13 @@ mod tests {
         tenants.charge(busy, Nanos(5_000));
         tenants.join(idle, 1_000);
         tenants.place(idle, None, Some(key(2)));
-        assert_eq!(tenants.lead(busy), Nanos(0), "they start level");
+        assert_eq!(lead(&tenants, busy), Nanos(0), "they start level");
         tenants.charge(busy, Nanos(700));
         tenants.place(busy, Some(key(1)), None);
         tenants.leave(busy);
         tenants.join(busy, 1_000);
         tenants.place(busy, None, Some(key(3)));
-        assert_eq!(tenants.lead(busy), Nanos(700));
+        assert_eq!(lead(&tenants, busy), Nanos(700));
     }
 
     #[test]

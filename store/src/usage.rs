@@ -84,21 +84,35 @@ const OF_ALL: &str = "SELECT tenant, day, model, route, requests, row_count, pro
 const FIRST_DAY: &str = "SELECT MIN(oldest) FROM (SELECT (SELECT MIN(day) FROM token_usage \
     WHERE token_usage.tenant = tenants.id) AS oldest FROM tenants) AS firsts";
 
+/// An insertion into the table that adds to the sum that is there; `$rows`: what is inserted.
+macro_rules! insert_or_add {
+    ($rows:literal) => {
+        concat!(
+            "INSERT INTO token_usage \
+            (tenant, day, model, route, requests, row_count, prompt, cached, computed, output, cost) ",
+            $rows,
+            " ON CONFLICT (tenant, day, model, route) DO UPDATE SET \
+            requests = token_usage.requests + excluded.requests, \
+            row_count = token_usage.row_count + excluded.row_count, \
+            prompt = token_usage.prompt + excluded.prompt, \
+            cached = token_usage.cached + excluded.cached, \
+            computed = token_usage.computed + excluded.computed, \
+            output = token_usage.output + excluded.output, \
+            cost = token_usage.cost + excluded.cost"
+        )
+    };
+}
+
+/// Adds one amount to its sum.
+const ADD: &str = insert_or_add!("VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)");
+
 /// Adds a tenant's sums of days after $2 and before $3 to those of $2.
-const MERGE: &str = "INSERT INTO token_usage \
-    (tenant, day, model, route, requests, row_count, prompt, cached, computed, output, cost) \
-    SELECT tenant, CAST($2 AS BIGINT), model, route, CAST(SUM(requests) AS BIGINT), CAST(SUM(row_count) AS BIGINT), \
+const MERGE: &str = insert_or_add!(
+    "SELECT tenant, CAST($2 AS BIGINT), model, route, CAST(SUM(requests) AS BIGINT), CAST(SUM(row_count) AS BIGINT), \
     CAST(SUM(prompt) AS BIGINT), CAST(SUM(cached) AS BIGINT), CAST(SUM(computed) AS BIGINT), \
     CAST(SUM(output) AS BIGINT), CAST(SUM(cost) AS BIGINT) \
-    FROM token_usage WHERE tenant = $1 AND day > $2 AND day < $3 GROUP BY tenant, model, route \
-    ON CONFLICT (tenant, day, model, route) DO UPDATE SET \
-    requests = token_usage.requests + excluded.requests, \
-    row_count = token_usage.row_count + excluded.row_count, \
-    prompt = token_usage.prompt + excluded.prompt, \
-    cached = token_usage.cached + excluded.cached, \
-    computed = token_usage.computed + excluded.computed, \
-    output = token_usage.output + excluded.output, \
-    cost = token_usage.cost + excluded.cost";
+    FROM token_usage WHERE tenant = $1 AND day > $2 AND day < $3 GROUP BY tenant, model, route"
+);
 
 /// The last sums of a day of all tenants before one of them, the last first: tenant by tenant too, no further than the limit.
 const OF_DAY: &str = "SELECT tenant, day, model, route, requests, row_count, prompt, cached, computed, output, cost \
@@ -231,33 +245,21 @@ impl Store {
 /// Adds amounts to their sums, in a transaction that has waited for other writers of usage.
 pub(crate) async fn add(tx: &mut AnyConnection, rows: &[UsageRow]) -> Result<(), Error> {
     for UsageRow { key, used } in rows {
-        sqlx::query(
-            "INSERT INTO token_usage \
-                     (tenant, day, model, route, requests, row_count, prompt, cached, computed, output, cost) \
-                     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) \
-                     ON CONFLICT (tenant, day, model, route) DO UPDATE SET \
-                     requests = token_usage.requests + excluded.requests, \
-                     row_count = token_usage.row_count + excluded.row_count, \
-                     prompt = token_usage.prompt + excluded.prompt, \
-                     cached = token_usage.cached + excluded.cached, \
-                     computed = token_usage.computed + excluded.computed, \
-                     output = token_usage.output + excluded.output, \
-                     cost = token_usage.cost + excluded.cost",
-        )
-        .bind(to_sql(key.tenant.0))
-        .bind(to_sql(key.day))
-        .bind(&key.model)
-        .bind(&key.route)
-        .bind(to_sql(used.requests))
-        .bind(to_sql(used.rows))
-        .bind(to_sql(used.prompt.0))
-        .bind(to_sql(used.cached.0))
-        .bind(to_sql(used.computed.0))
-        .bind(to_sql(used.output.0))
-        .bind(to_sql(used.cost.0))
-        .execute(&mut *tx)
-        .await
-        .map_err(|error| foreign(error, Error::Missing("tenant")))?;
+        sqlx::query(ADD)
+            .bind(to_sql(key.tenant.0))
+            .bind(to_sql(key.day))
+            .bind(&key.model)
+            .bind(&key.route)
+            .bind(to_sql(used.requests))
+            .bind(to_sql(used.rows))
+            .bind(to_sql(used.prompt.0))
+            .bind(to_sql(used.cached.0))
+            .bind(to_sql(used.computed.0))
+            .bind(to_sql(used.output.0))
+            .bind(to_sql(used.cost.0))
+            .execute(&mut *tx)
+            .await
+            .map_err(|error| foreign(error, Error::Missing("tenant")))?;
     }
     Ok(())
 }

@@ -82,16 +82,21 @@ async fn a_file_that_is_no_database_or_cannot_be_made_is_an_error() {
     assert!(matches!(Store::open(&format!("sqlite:{}", missing.display())).await, Err(Error::File { .. })));
 }
 
-#[tokio::test]
-async fn a_writer_elsewhere_makes_a_call_transient_not_hanging() {
-    let dir = tempfile::tempdir().expect("a directory");
+/// A store in a folder whose calls may take little time, and a transaction elsewhere that keeps it from writing.
+async fn beside_a_writer(dir: &tempfile::TempDir) -> (Store, sqlx::Transaction<'static, sqlx::Any>) {
     let url = format!("sqlite:{}", dir.path().join("store.db").display());
     // Made before: that takes longer than a call may.
     drop(Store::open(&url).await.expect("is made"));
     let options = store::StoreOptions { call_ms_max: base::Millis(200), ..Default::default() };
     let store = Store::open_with(&url, options).await.expect("opens");
     let other = sqlx::AnyPool::connect(&url).await.expect("connects");
-    let mut holding = other.begin_with("BEGIN IMMEDIATE").await.expect("locks");
+    (store, other.begin_with("BEGIN IMMEDIATE").await.expect("locks"))
+}
+
+#[tokio::test]
+async fn a_writer_elsewhere_makes_a_call_transient_not_hanging() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (store, mut holding) = beside_a_writer(&dir).await;
     sqlx::query("UPDATE tenants SET weight = 9").execute(&mut *holding).await.expect("writes");
 
     let refused = store.create_tenant("zeta", 1.0, suite::at(0)).await.expect_err("locked");
@@ -243,13 +248,7 @@ async fn a_database_with_wrong_bytes_is_named() {
 #[tokio::test]
 async fn upkeep_that_takes_too_long_is_no_database_that_is_away() {
     let dir = tempfile::tempdir().expect("a directory");
-    let url = format!("sqlite:{}", dir.path().join("store.db").display());
-    // Made before: that takes longer than a call may.
-    drop(Store::open(&url).await.expect("is made"));
-    let options = store::StoreOptions { call_ms_max: base::Millis(200), ..Default::default() };
-    let store = Store::open_with(&url, options).await.expect("opens");
-    let other = sqlx::AnyPool::connect(&url).await.expect("connects");
-    let holding = other.begin_with("BEGIN IMMEDIATE").await.expect("locks");
+    let (store, holding) = beside_a_writer(&dir).await;
     let late = store.merge_usage(store::DEFAULT_TENANT, (5, 9)).await.expect_err("locked");
     assert!(late.is_transient(), "{late}");
     assert_eq!(store.health().outage(), None);
@@ -259,13 +258,7 @@ async fn upkeep_that_takes_too_long_is_no_database_that_is_away() {
 #[tokio::test]
 async fn a_write_that_works_ends_an_outage() {
     let dir = tempfile::tempdir().expect("a directory");
-    let url = format!("sqlite:{}", dir.path().join("store.db").display());
-    // Made before: that takes longer than a call may.
-    drop(Store::open(&url).await.expect("is made"));
-    let options = store::StoreOptions { call_ms_max: base::Millis(200), ..Default::default() };
-    let store = Store::open_with(&url, options).await.expect("opens");
-    let other = sqlx::AnyPool::connect(&url).await.expect("connects");
-    let holding = other.begin_with("BEGIN IMMEDIATE").await.expect("locks");
+    let (store, holding) = beside_a_writer(&dir).await;
     assert!(store.try_to_write(base::Time(0)).await.is_err());
     assert_eq!(store.health().outage(), Some(store::StoreOutage::Away));
     holding.rollback().await.expect("unlocks");

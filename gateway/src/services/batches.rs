@@ -182,23 +182,8 @@ pub async fn create(
     {
         return Ok(batch);
     }
-    let input = match files::find(app, caller.tenant, &request.input_file_id).await {
-        Err(RequestError::NotFound(what)) => {
-            return Err(RequestError::invalid("input_file_id", format!("{what} not found")));
-        }
-        other => other?,
-    };
-    if input.purpose != "batch" {
-        return Err(RequestError::invalid("input_file_id", "must be a file of purpose `batch`"));
-    }
-    let limit = app.config.bulk.tenant_batches_max;
-    if stored(app.runtime.store.count_batches(caller.tenant).await)? >= limit {
-        return Err(RequestError::Busy {
-            what: "unfinished batches of this tenant",
-            limit: format!("{limit} (bulk.tenant_batches_max)"),
-            retry_after: Millis(60_000),
-        });
-    }
+    check_input(app, caller.tenant, &request.input_file_id).await?;
+    check_room(app, caller.tenant).await?;
     let now = UnixMillis(app.runtime.shared.clock.unix_ms());
     let origin = Origin::current().map(|origin| origin.kept());
     let stored_request = StoredRequest { request: &request, origin: origin.clone() };
@@ -233,6 +218,33 @@ pub async fn create(
     };
     start(app, batch.clone(), &mut queue::BatchQueue::default());
     Ok(batch)
+}
+
+/// Refuses a file that is not there, or is no batch's.
+async fn check_input(app: &App, tenant: TenantId, file: &str) -> Result<(), RequestError> {
+    let input = match files::find(app, tenant, file).await {
+        Err(RequestError::NotFound(what)) => {
+            return Err(RequestError::invalid("input_file_id", format!("{what} not found")));
+        }
+        other => other?,
+    };
+    if input.purpose != "batch" {
+        return Err(RequestError::invalid("input_file_id", "must be a file of purpose `batch`"));
+    }
+    Ok(())
+}
+
+/// Refuses one batch more than a tenant may have at a time.
+async fn check_room(app: &App, tenant: TenantId) -> Result<(), RequestError> {
+    let limit = app.config.bulk.tenant_batches_max;
+    if stored(app.runtime.store.count_batches(tenant).await)? >= limit {
+        return Err(RequestError::Busy {
+            what: "unfinished batches of this tenant",
+            limit: format!("{limit} (bulk.tenant_batches_max)"),
+            retry_after: Millis(60_000),
+        });
+    }
+    Ok(())
 }
 
 /// The id of the batch that a tenant's idempotency key names: the store itself keeps such a key from making

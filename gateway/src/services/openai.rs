@@ -261,14 +261,7 @@ fn conversation(context: RequestContext<'_>, chat: ChatRequest) -> Result<Prepar
     check_end(context, end, messages.last().map(|message| message.role))?;
     let asked_form = common.sampling.generation.constraint.clone();
     if let Some(tools) = &tools {
-        let generation = Arc::make_mut(&mut common.sampling.generation);
-        if tools.choice != ToolChoice::Auto && generation.output_min().0 > 0 {
-            let reason = "cannot be combined with `tool_choice` required or a named tool";
-            return Err(RequestError::invalid("min_tokens", reason));
-        }
-        let held = tools::constraint(tools, context.validation(), generation.constraint.as_ref())?;
-        (generation.constraint, generation.compiled) =
-            held.map_or((None, Compiled::default()), |(constraint, compiled)| (Some(constraint), compiled));
+        hold_to_calls(context, tools, Arc::make_mut(&mut common.sampling.generation))?;
     }
     let reader = tools.as_ref().map(|tools| tools::reader(tools, context.model.model(), asked_form.as_ref()));
     let client_loop = ClientLoop::of_chat(&common, &messages);
@@ -315,6 +308,22 @@ fn conversation(context: RequestContext<'_>, chat: ChatRequest) -> Result<Prepar
     let texts = echoed.into_iter().flat_map(|text| std::iter::repeat_n(text, common.n as usize)).collect();
     let prompt = PromptReply { fields, texts };
     Ok(PreparedRequest { tools: reader, prompt, ..asked.of_loop(client_loop, ignored) })
+}
+
+/// Holds an answer to the form of the calls that it may make or must.
+fn hold_to_calls(
+    context: RequestContext<'_>,
+    tools: &ToolRequest,
+    generation: &mut Generation,
+) -> Result<(), RequestError> {
+    if tools.choice != ToolChoice::Auto && generation.output_min().0 > 0 {
+        let reason = "cannot be combined with `tool_choice` required or a named tool";
+        return Err(RequestError::invalid("min_tokens", reason));
+    }
+    let held = tools::constraint(tools, context.validation(), generation.constraint.as_ref())?;
+    (generation.constraint, generation.compiled) =
+        held.map_or((None, Compiled::default()), |(constraint, compiled)| (Some(constraint), compiled));
+    Ok(())
 }
 
 /// The model's chat template with these variables, where there are any.

@@ -209,26 +209,30 @@ async fn follow(
             Status::Failed(RequestError::ShuttingDown) => return,
             Status::Failed(_) => TicketState::Failed,
         };
-        let now = app.runtime.shared.clock.now();
-        let shape = ReplyShape { rows: false, partial: false };
-        let summary = json!(RelQueryReply::new(&relquery, &runtime.model, now, shape)).to_string();
-        let node = Some(&*app.config.store.node);
-        while !is_gone
-            && let Err(error) = app.runtime.store.finish_ticket(&id, node, state, Some(&summary)).await
-        {
-            tracing::warn!(%error, ticket = id, "the end of a ticket is not written yet");
-            if !error.is_transient() || !is_retried(&app).await {
-                break;
-            }
-        }
-        if !is_gone
-            && let Some(shown) = kept::after_end(&relquery, &runtime.model)
-            && let Err(error) = app.runtime.store.shorten_ticket(&id, &shown).await
-        {
-            tracing::warn!(%error, ticket = id, "a ticket that has ended keeps its request");
+        if !is_gone {
+            write_end(&app, &runtime, &relquery, &id, state).await;
         }
         runtime.registry.ended(&relquery);
         return;
+    }
+}
+
+/// Writes that a ticket has ended, whose request is not needed any more.
+async fn write_end(app: &App, runtime: &Runtime, relquery: &RelQueryState, id: &str, state: TicketState) {
+    let now = app.runtime.shared.clock.now();
+    let shape = ReplyShape { rows: false, partial: false };
+    let summary = json!(RelQueryReply::new(relquery, &runtime.model, now, shape)).to_string();
+    let node = Some(&*app.config.store.node);
+    while let Err(error) = app.runtime.store.finish_ticket(id, node, state, Some(&summary)).await {
+        tracing::warn!(%error, ticket = id, "the end of a ticket is not written yet");
+        if !error.is_transient() || !is_retried(app).await {
+            break;
+        }
+    }
+    if let Some(shown) = kept::after_end(relquery, &runtime.model)
+        && let Err(error) = app.runtime.store.shorten_ticket(id, &shown).await
+    {
+        tracing::warn!(%error, ticket = id, "a ticket that has ended keeps its request");
     }
 }
 

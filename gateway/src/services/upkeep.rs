@@ -117,25 +117,20 @@ async fn forget(app: &App) {
     uploads::expire(app).await;
     files::expire(app).await;
     sql_uploads::forget_gone(&app.runtime, &app.config).await;
-    let now = UnixMillis(app.runtime.shared.clock.unix_ms());
-    if let Err(error) = app.runtime.store.expire_tickets(now).await {
-        tracing::warn!(%error, "old tickets were not deleted");
-    }
-    if let Err(error) = app.runtime.store.expire_replies(now).await {
-        tracing::warn!(%error, "old replies of idempotency keys were not deleted");
-    }
-    if let Err(error) = app.runtime.store.expire_responses(now).await {
-        tracing::warn!(%error, "old responses were not deleted");
-    }
-    if let Err(error) = app.runtime.store.expire_key_claims().await {
-        tracing::warn!(%error, "old claims of idempotency keys were not deleted");
-    }
-    if let Err(error) = app.runtime.store.expire_signed_in_keys(now).await {
-        tracing::warn!(%error, "old keys of sign-in links were not deleted");
-    }
+    let (store, now) = (&app.runtime.store, UnixMillis(app.runtime.shared.clock.unix_ms()));
+    note(store.expire_tickets(now).await, "old tickets were not deleted");
+    note(store.expire_replies(now).await, "old replies of idempotency keys were not deleted");
+    note(store.expire_responses(now).await, "old responses were not deleted");
+    note(store.expire_key_claims().await, "old claims of idempotency keys were not deleted");
+    note(store.expire_signed_in_keys(now).await, "old keys of sign-in links were not deleted");
     let silent_since = now.before(USAGE_WRITERS_KEPT);
-    if let Err(error) = app.runtime.store.forget_usage_writers(silent_since).await {
-        tracing::warn!(%error, "old writers of usage were not forgotten");
+    note(store.forget_usage_writers(silent_since).await, "old writers of usage were not forgotten");
+}
+
+/// Logs what could not be done; another round tries again.
+fn note(done: Result<u64, store::Error>, failure: &str) {
+    if let Err(error) = done {
+        tracing::warn!(%error, "{failure}");
     }
 }
 

@@ -223,23 +223,6 @@ pub fn class(fields: &mut JsonFields) -> Result<ServiceClass, RequestError> {
     }
 }
 
-/// A cell's text: what it was, with `null` as the empty text.
-pub fn cell_text(cell: &Value, limits: &LimitsConfig) -> Result<String, String> {
-    let text = match cell {
-        Value::Null => String::new(),
-        Value::Bool(value) => value.to_string(),
-        Value::Number(number) => number.to_string(),
-        Value::String(text) => text.clone(),
-        Value::Array(_) | Value::Object(_) => {
-            return Err("must be a string, a number, a boolean or null".into());
-        }
-    };
-    if text.len() as u64 > limits.cell_bytes_max.0 {
-        return Err(format!("has {} bytes, the limit is {}", text.len(), limits.cell_bytes_max.0));
-    }
-    Ok(text)
-}
-
 /// The public spelling of an id.
 pub fn public_id(relquery: &RelQueryState) -> String {
     use serving::relquery_state::RelQueryKind;

@@ -9,7 +9,7 @@ use super::argument::{Argument, Checked};
 use super::examples;
 use super::form;
 use super::function::{AnswerKind, CallError, Example, Function, Parameter, ParameterKind};
-use super::reading::can_read;
+use super::reading::{NOTHING, can_read};
 use crate::cell::Cell;
 use crate::template::{Template, TemplatePart};
 
@@ -27,8 +27,6 @@ const ITEM_CHARS_MAX: u32 = 60;
 /// Most tags where none are given, and most characters of one.
 const FREE_TAGS_MAX: u32 = 5;
 const FREE_TAG_CHARS_MAX: u32 = 30;
-/// What is answered where a text has nothing to copy.
-pub(super) const NOTHING: &str = "none";
 
 /// A call, bound.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -19,7 +19,7 @@ use serving::clock::Clock;
 use serving::known_models::{self, KnownModel};
 use serving::load;
 use store::{CreatedKey, DEFAULT_TENANT, KeyScope, NewKey, NodeClaim, Store, UnixMillis};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::measured::{DeviceArgs, Weights};
 use super::{Failure, file_limit, open, port_holder, say, sign_in};
@@ -108,9 +108,7 @@ pub(crate) async fn run(
     let backend = load::prepare(config.backend(), &store, clock).await?;
     let (mode, command) = (config.auth.mode, command(&config));
     // Signals are caught before the address is announced: whoever reads it may stop the server.
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut hangup = signal(SignalKind::hangup())?;
+    let mut signals = Signals::catch()?;
     // What is read of the store is read before requests are taken: a server that answers does not end because the
     // database is away for a moment.
     let is_new = mode == AuthMode::Keys && store.keys(None).await?.is_empty();
@@ -129,11 +127,7 @@ pub(crate) async fn run(
         }
         _ => None,
     };
-    let key = match (mode, &first_key) {
-        (AuthMode::None, _) => ShownKey::NotNeeded,
-        (AuthMode::Keys, Some(key)) => kept.as_deref().map_or(ShownKey::New(&key.plaintext), ShownKey::Kept),
-        (AuthMode::Keys, None) => ShownKey::Old,
-    };
+    let key = ShownKey::of(mode, first_key.as_ref(), kept.as_deref());
     let (store, config) = (&running.app.runtime.store, &running.app.config);
     let invitation = sign_in::invitation(store, config, running.address, &command).await;
     let invitation = invitation.unwrap_or_else(|error| {
@@ -143,9 +137,9 @@ pub(crate) async fn run(
     announce(&running, key, &user, &command, invitation.as_deref());
     loop {
         tokio::select! {
-            _ = terminate.recv() => break,
-            _ = interrupt.recv() => break,
-            _ = hangup.recv() => {
+            _ = signals.terminate.recv() => break,
+            _ = signals.interrupt.recv() => break,
+            _ = signals.hangup.recv() => {
                 read_files_again(&running);
                 if let Some(taken) = reload(&running.current, &asked, read_again()).await {
                     asked = taken;
@@ -154,12 +148,32 @@ pub(crate) async fn run(
         }
     }
     tracing::info!("draining; a second signal ends at once");
-    running
-        .drain(async {
-            tokio::select! { _ = terminate.recv() => {} _ = interrupt.recv() => {} }
-        })
-        .await;
+    running.drain(signals.end()).await;
     Ok(())
+}
+
+/// The signals that a server goes by.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    /// Reads the configuration again.
+    hangup: Signal,
+}
+
+impl Signals {
+    /// From here on none of them ends the process by itself.
+    fn catch() -> std::io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// The next one that asks for the end.
+    async fn end(&mut self) {
+        tokio::select! { _ = self.terminate.recv() => {} _ = self.interrupt.recv() => {} }
+    }
 }
 
 /// Takes what has become of certificates, and begins the access log's file anew.
@@ -246,6 +260,17 @@ enum ShownKey<'a> {
     /// One of those that were made before, of which only hashes are known.
     Old,
     NotNeeded,
+}
+
+impl<'a> ShownKey<'a> {
+    /// `first`: the key that was just made; `kept`: the file that has it, where it is not printed.
+    fn of(mode: AuthMode, first: Option<&'a CreatedKey>, kept: Option<&'a Path>) -> Self {
+        match (mode, first) {
+            (AuthMode::None, _) => Self::NotNeeded,
+            (AuthMode::Keys, Some(key)) => kept.map_or(Self::New(&key.plaintext), Self::Kept),
+            (AuthMode::Keys, None) => Self::Old,
+        }
+    }
 }
 
 impl ShownKey<'_> {

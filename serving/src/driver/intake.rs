@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use base::{RelQueryId, Submission, TenantId, Time};
+use base::{RelQueryId, Submission, TenantId, Time, WorkItem};
 use scheduler::Refused;
 
 use super::{AnswerTarget, Driver, PlacedRelQuery, RelQueryFlight, RowFlight, RowKey};
@@ -77,8 +77,8 @@ impl Driver {
             let items = Vec::new();
             let empty = Submission { id, tenant, weight, scope, class, arrival, deadline, items };
             let join = joined.is_some();
-            let place = Destination { account, label, open, join, is_column, pin: pin.take() };
-            self.launch(&relquery, empty, place, fresh);
+            let destination = Destination { account, label, open, join, is_column, pin: pin.take() };
+            self.launch(&relquery, empty, destination, fresh);
         }
         self.touched.insert(relquery.id, relquery);
     }
@@ -153,19 +153,8 @@ impl Driver {
     ) {
         let (id, tenant, now) = (submission.id, submission.tenant, self.shared.clock.now());
         let first = self.flights.get(&id).filter(|_| join).map_or(0, |flight| flight.next_row);
-        let mut flights = BTreeMap::new();
-        for (number, row) in (first..).zip(rows) {
-            submission.items.push(base::WorkItem { row: number, ..row.item });
-            let targets = row.targets.into_iter().enumerate().map(|(i, index)| AnswerTarget {
-                relquery: Arc::clone(relquery),
-                index,
-                source: if i == 0 { AnswerSource::Model } else { AnswerSource::Shared },
-            });
-            let targets = targets.collect();
-            let text = String::new();
-            let flight = RowFlight::new(targets, text, row.key);
-            flights.insert(number, flight);
-        }
+        let (items, flights) = numbered(relquery, first, rows);
+        submission.items = items;
         let count = submission.items.len();
         let arrival = submission.arrival;
         let request = (is_column || !join).then_some(relquery.id);
@@ -189,15 +178,7 @@ impl Driver {
         if !join {
             self.backend.comes_from(id, &relquery.trace);
         }
-        if let Some(placed) = self.relqueries.get_mut(&relquery.id) {
-            placed.places.extend(flights.keys().map(|number| (id, *number)));
-            placed.last = Some(id);
-        }
-        for (number, row) in &flights {
-            if let Some(key) = row.key {
-                self.in_flight.insert((tenant, key), (id, *number));
-            }
-        }
+        self.remember_places(relquery.id, (tenant, id), &flights);
         // One that nobody keeps any more was let go before its rows came: nothing would let it go again.
         if let Some(filling) = &pin
             && filling.pin().upgrade().is_some()
@@ -227,6 +208,24 @@ impl Driver {
             Some(OpenTo { key, .. }) => self.open.insert((tenant, key), id),
             None => None,
         };
+    }
+
+    /// Notes where rows of a relQuery run, for who calls it off and for equal rows that come later.
+    fn remember_places(
+        &mut self,
+        relquery: RelQueryId,
+        (tenant, id): (TenantId, RelQueryId),
+        flights: &BTreeMap<u32, RowFlight>,
+    ) {
+        if let Some(placed) = self.relqueries.get_mut(&relquery) {
+            placed.places.extend(flights.keys().map(|number| (id, *number)));
+            placed.last = Some(id);
+        }
+        for (number, row) in flights {
+            if let Some(key) = row.key {
+                self.in_flight.insert((tenant, key), (id, *number));
+            }
+        }
     }
 
     /// The scheduler does not take the rows: they fail, each alone.
@@ -280,4 +279,23 @@ impl Driver {
             }
         }
     }
+}
+
+/// Rows as the scheduler takes them, numbered from `first` on, and who waits for their answers.
+fn numbered(
+    relquery: &Arc<RelQueryState>,
+    first: u32,
+    rows: Vec<PendingRow>,
+) -> (Vec<WorkItem>, BTreeMap<u32, RowFlight>) {
+    let (mut items, mut flights) = (Vec::new(), BTreeMap::new());
+    for (number, row) in (first..).zip(rows) {
+        items.push(WorkItem { row: number, ..row.item });
+        let targets = row.targets.into_iter().enumerate().map(|(i, index)| AnswerTarget {
+            relquery: Arc::clone(relquery),
+            index,
+            source: if i == 0 { AnswerSource::Model } else { AnswerSource::Shared },
+        });
+        flights.insert(number, RowFlight::new(targets.collect(), String::new(), row.key));
+    }
+    (items, flights)
 }

@@ -1,6 +1,7 @@
 //! A connection's state, and what its statements do with it.
 
 mod cursors;
+mod transaction;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -17,9 +18,10 @@ use pgwire::messages::PgWireBackendMessage;
 use pgwire::messages::response::TransactionStatus;
 use pgwire::messages::startup::ParameterStatus;
 use tokio::io::AsyncWrite;
+use transaction::Transaction;
 
 use super::catalog;
-use super::command::{Modes, SessionCommand};
+use super::command::SessionCommand;
 use super::copy::{self, CopyFormat};
 use super::cursor::{Cursor, no_cursor};
 use super::error::{SqlError, code};
@@ -46,30 +48,6 @@ pub(super) struct Backend {
     reported: Vec<(&'static str, String)>,
     /// DataFusion's settings at first.
     options: ConfigOptions,
-}
-
-/// The transaction: nothing is ever rolled back, but its states are those that clients rely on.
-#[derive(Debug)]
-pub(super) struct Transaction {
-    pub(super) status: TransactionStatus,
-    is_read_only: bool,
-    savepoints: Vec<String>,
-    /// Settings before the transaction, which `SET LOCAL` and a rollback return to.
-    before: Option<Settings>,
-    /// What `SET LOCAL` set.
-    local: Vec<String>,
-}
-
-impl Default for Transaction {
-    fn default() -> Self {
-        Self {
-            status: TransactionStatus::Idle,
-            is_read_only: false,
-            savepoints: Vec::new(),
-            before: None,
-            local: Vec::new(),
-        }
-    }
 }
 
 /// What running a statement comes to.
@@ -141,23 +119,6 @@ impl Backend {
         Ok(())
     }
 
-    /// An error ends what was open, and fails the transaction.
-    pub(super) fn fail(&mut self) {
-        self.portals.clear();
-        if self.transaction.status == TransactionStatus::Transaction {
-            self.transaction.status = TransactionStatus::Error;
-        }
-    }
-
-    /// Refuses statements in a transaction that has failed.
-    pub(super) fn check_transaction(&self, command: &SessionCommand) -> Result<(), SqlError> {
-        if self.transaction.status == TransactionStatus::Error && !command.ends_failure() {
-            let message = "current transaction is aborted, commands ignored until end of transaction block";
-            return Err(SqlError::new(code::IN_FAILED_TRANSACTION, message));
-        }
-        Ok(())
-    }
-
     /// Runs a statement that is not DataFusion's, or plans and runs one that is.
     pub(super) async fn run(&mut self, command: &SessionCommand, text: &str) -> Result<Outcome, SqlError> {
         self.check_transaction(command)?;
@@ -172,48 +133,14 @@ impl Backend {
                 Ok(Outcome::Copied { rows, format: format.clone() })
             }
             SessionCommand::Begin(modes) => self.begin(modes),
-            SessionCommand::Commit if self.transaction.status == TransactionStatus::Error => {
-                self.end(false);
-                done("ROLLBACK")
-            }
-            SessionCommand::Commit => {
-                self.end(true);
-                done("COMMIT")
-            }
-            SessionCommand::Rollback => {
-                self.end(false);
-                done("ROLLBACK")
-            }
-            SessionCommand::Savepoint(name) => {
-                self.require_transaction("SAVEPOINT")?;
-                limit("number of savepoints", self.transaction.savepoints.len(), self.limits.cursors_max)?;
-                self.transaction.savepoints.push(name.clone());
-                done("SAVEPOINT")
-            }
-            SessionCommand::Release(name) => {
-                self.require_transaction("RELEASE SAVEPOINT")?;
-                let place = self.savepoint(name)?;
-                self.transaction.savepoints.truncate(place);
-                done("RELEASE")
-            }
-            SessionCommand::RollbackTo(name) => {
-                self.require_transaction("ROLLBACK TO SAVEPOINT")?;
-                let place = self.savepoint(name)?;
-                self.transaction.savepoints.truncate(place + 1);
-                self.transaction.status = TransactionStatus::Transaction;
-                done("ROLLBACK")
-            }
+            SessionCommand::Commit => Ok(self.commit()),
+            SessionCommand::Rollback => Ok(self.roll_back()),
+            SessionCommand::Savepoint(name) => self.set_savepoint(name),
+            SessionCommand::Release(name) => self.release(name),
+            SessionCommand::RollbackTo(name) => self.roll_back_to(name),
             SessionCommand::SetTransaction { modes, is_session } => self.set_transaction(modes, *is_session),
             SessionCommand::Set { name, value, is_local } => self.set(name, value.as_deref(), *is_local),
-            SessionCommand::ResetAll => {
-                self.settings().reset();
-                // The next who gets a connection of a pool is not to ask the model of the last.
-                let usual = self.options.extensions.get::<AiSettings>().cloned().unwrap_or_default();
-                let state = self.session.context().state_ref();
-                state.write().config_mut().options_mut().extensions.insert(usual);
-                self.follow_settings();
-                done("RESET")
-            }
+            SessionCommand::ResetAll => Ok(self.reset_all()),
             SessionCommand::Show(name) => self.show(name),
             SessionCommand::ShowAll => self.show_all(),
             SessionCommand::DiscardAll => self.discard_all(),
@@ -298,104 +225,6 @@ impl Backend {
         }
     }
 
-    fn is_read_only(&self) -> bool {
-        if self.session.only_reads_tables() {
-            return true;
-        }
-        match self.transaction.status {
-            TransactionStatus::Idle => self.settings().get("default_transaction_read_only") == Some("on"),
-            _ => self.transaction.is_read_only,
-        }
-    }
-
-    fn begin(&mut self, modes: &Modes) -> Result<Outcome, SqlError> {
-        if self.transaction.status != TransactionStatus::Idle {
-            // As in Postgres, the one that is there goes on.
-            return Ok(Outcome::Done("BEGIN".to_owned()));
-        }
-        let is_read_only = self.is_read_only();
-        let before = self.settings().clone();
-        self.transaction = Transaction {
-            status: TransactionStatus::Transaction,
-            is_read_only,
-            before: Some(before),
-            ..Transaction::default()
-        };
-        self.note(modes);
-        Ok(Outcome::Done("BEGIN".to_owned()))
-    }
-
-    /// Ends the transaction, and the cursors that do not outlive it.
-    fn end(&mut self, is_committed: bool) {
-        let transaction = std::mem::take(&mut self.transaction);
-        self.portals.clear();
-        self.cursors.retain(|_, cursor| cursor.is_held);
-        let mut settings = self.settings();
-        if let Some(before) = transaction.before {
-            if is_committed {
-                for name in transaction.local {
-                    let value = before.get(&name).unwrap_or_default();
-                    settings.note(&name, value);
-                }
-            } else {
-                *settings = before;
-            }
-        }
-        let isolation = settings.get("default_transaction_isolation").unwrap_or_default().to_owned();
-        let is_read_only = settings.get("default_transaction_read_only").unwrap_or_default().to_owned();
-        settings.note("transaction_isolation", &isolation);
-        settings.note("transaction_read_only", &is_read_only);
-        drop(settings);
-        self.follow_settings();
-    }
-
-    /// Keeps what a transaction is to be like; all levels of isolation are alike where nothing is written
-    /// twice.
-    fn note(&mut self, modes: &Modes) {
-        if let Some(is_read_only) = modes.is_read_only {
-            self.transaction.is_read_only = is_read_only;
-        }
-        let is_read_only = if self.transaction.is_read_only { "on" } else { "off" };
-        let mut settings = self.settings();
-        settings.note("transaction_read_only", is_read_only);
-        if let Some(isolation) = &modes.isolation {
-            settings.note("transaction_isolation", isolation);
-        }
-    }
-
-    fn set_transaction(&mut self, modes: &Modes, is_session: bool) -> Result<Outcome, SqlError> {
-        if is_session {
-            let mut settings = self.settings();
-            if let Some(is_read_only) = modes.is_read_only {
-                let value = if is_read_only { "on" } else { "off" };
-                settings.set("default_transaction_read_only", Some(value))?;
-                settings.note("transaction_read_only", value);
-            }
-            if let Some(isolation) = &modes.isolation {
-                settings.set("default_transaction_isolation", Some(isolation))?;
-                settings.note("transaction_isolation", isolation);
-            }
-        } else if self.transaction.status != TransactionStatus::Idle {
-            self.note(modes);
-        }
-        Ok(Outcome::Done("SET".to_owned()))
-    }
-
-    pub(super) fn require_transaction(&self, what: &str) -> Result<(), SqlError> {
-        match self.transaction.status {
-            TransactionStatus::Idle => Err(SqlError::new(
-                code::NO_ACTIVE_TRANSACTION,
-                format!("{what} can only be used in transaction blocks"),
-            )),
-            _ => Ok(()),
-        }
-    }
-
-    fn savepoint(&self, name: &str) -> Result<usize, SqlError> {
-        let place = self.transaction.savepoints.iter().rposition(|savepoint| savepoint == name);
-        place.ok_or_else(|| SqlError::new("3B001", format!("savepoint \"{name}\" does not exist")))
-    }
-
     fn set(&mut self, name: &str, value: Option<&str>, is_local: bool) -> Result<Outcome, SqlError> {
         let is_in_transaction = self.transaction.status != TransactionStatus::Idle;
         // Outside of a transaction, what is local is over at once.
@@ -469,6 +298,16 @@ impl Backend {
         Ok(Outcome::Rows { rows: Rows::constant(batch)?, word: "SHOW" })
     }
 
+    fn reset_all(&self) -> Outcome {
+        self.settings().reset();
+        // The next who gets a connection of a pool is not to ask the model of the last.
+        let usual = self.options.extensions.get::<AiSettings>().cloned().unwrap_or_default();
+        let state = self.session.context().state_ref();
+        state.write().config_mut().options_mut().extensions.insert(usual);
+        self.follow_settings();
+        Outcome::Done("RESET".to_owned())
+    }
+
     fn discard_all(&mut self) -> Result<Outcome, SqlError> {
         if self.transaction.status != TransactionStatus::Idle {
             let message = "DISCARD ALL cannot run inside a transaction block";
@@ -498,14 +337,6 @@ impl Backend {
             Err(error) if !(may_miss && error.code == code::UNDEFINED_TABLE) => Err(error),
             _ => Ok(Outcome::Done("ALTER TABLE".to_owned())),
         }
-    }
-
-    fn require_writable(&self, what: &str) -> Result<(), SqlError> {
-        if self.is_read_only() {
-            let message = format!("cannot execute {what} in a read-only transaction");
-            return Err(SqlError::new(code::READ_ONLY, message));
-        }
-        Ok(())
     }
 
     async fn deallocate(&mut self, name: &str) -> Result<Outcome, SqlError> {

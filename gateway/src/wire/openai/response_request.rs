@@ -86,25 +86,9 @@ impl ResponseRequest {
         (previous, stores): (Option<PreviousResponse>, bool),
         context: ValidationContext<'_>,
     ) -> Result<Self, RequestError> {
-        for (field, reason) in [
-            ("conversation", "conversations are not stored: send what was said in `input`"),
-            ("prompt", "prompt templates are not stored here"),
-        ] {
-            if fields.take(field).is_some() {
-                return fields.bad(field, reason);
-            }
-        }
+        refuse_stored(&mut fields)?;
         let background = fields.bool("background")?.unwrap_or(false);
-        token_ids::refuse(&mut fields)?;
-        prompt_reply::refuse(&mut fields)?;
-        chat::refuse_echo(&mut fields)?;
-        match fields.string("truncation")?.as_deref() {
-            None | Some("disabled") => {}
-            Some(_) => return fields.bad("truncation", "must be disabled: what does not fit is refused"),
-        }
-        for field in HINTS {
-            fields.take(field);
-        }
+        refuse_unknown(&mut fields)?;
         take_include(&mut fields)?;
         let instructions = fields.string("instructions")?;
         let previous_response_id = fields.string(PREVIOUS)?;
@@ -163,6 +147,34 @@ impl ResponseRequest {
         };
         Ok(Self { chat, echo, conversation })
     }
+}
+
+/// Refuses the names of what OpenAI stores and this server does not.
+fn refuse_stored(fields: &mut JsonFields) -> Result<(), RequestError> {
+    for (field, reason) in [
+        ("conversation", "conversations are not stored: send what was said in `input`"),
+        ("prompt", "prompt templates are not stored here"),
+    ] {
+        if fields.take(field).is_some() {
+            return fields.bad(field, reason);
+        }
+    }
+    Ok(())
+}
+
+/// Refuses what a response has no place for, and passes over what is a hint.
+fn refuse_unknown(fields: &mut JsonFields) -> Result<(), RequestError> {
+    token_ids::refuse(fields)?;
+    prompt_reply::refuse(fields)?;
+    chat::refuse_echo(fields)?;
+    match fields.string("truncation")?.as_deref() {
+        None | Some("disabled") => {}
+        Some(_) => return fields.bad("truncation", "must be disabled: what does not fit is refused"),
+    }
+    for field in HINTS {
+        fields.take(field);
+    }
+    Ok(())
 }
 
 /// Refuses what has no meaning where the work goes on whoever waits.

@@ -15,6 +15,8 @@ use super::form;
 const READINGS_MAX: usize = 40;
 /// Most characters of a text that is looked through.
 const TEXT_CHARS_MAX: usize = 20_000;
+/// What is answered where a text has nothing to copy.
+pub(super) const NOTHING: &str = "none";
 
 /// Whether the texts of such a call can be read at all.
 pub(super) fn can_read(reading: &TextReading) -> bool {

@@ -5,8 +5,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use super::overlaps::longest;
-use super::{READINGS_MAX, moments};
-use crate::catalogue::bind::NOTHING;
+use super::{NOTHING, READINGS_MAX, moments};
 
 /// What can be told from its letters alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
