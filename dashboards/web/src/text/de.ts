@@ -1,8 +1,9 @@
-// Die Meldungen auf Deutsch, ohne Anrede: Befehle stehen in der Grundform. This file imports types alone: the page waits for
-// it before it runs (`index.ts`).
+// Die Meldungen auf Deutsch, ohne Anrede: Befehle stehen in der Grundform. This file imports types, and lists that import
+// nothing: the page waits for it before it runs (`index.ts`).
 
 import type { Messages } from "./en";
 import type { Formats } from "./formats";
+import { ordinary } from "./ordinary-de";
 
 /** What the arguments of the AI functions are called in dialogs. */
 const ARGUMENTS = {
@@ -321,6 +322,8 @@ const de = ({ count, plural }: Formats): Messages => {
       list: "Zählt auf, ein Eintrag je Zeile.",
       rate: "Bewertet den Text mit einer ganzen Zahl der Skala.",
     },
+
+    ordinary,
 
     formats: {
       automatic: "Automatisch", number: "Zahl", whole: "Ganze Zahl", percent: "Prozent", euro: "Euro", dollar: "US-Dollar",

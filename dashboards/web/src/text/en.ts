@@ -5,6 +5,7 @@
 import { words } from "relserve-client/words";
 
 import type { Formats } from "./formats";
+import { ordinary } from "./ordinary-en";
 
 export type Messages = ReturnType<typeof en>;
 
@@ -195,6 +196,9 @@ export const en = ({ count, plural }: Formats) => {
       list: "Lists items, one a line.",
       rate: "Rates the text with an integer of the scale.",
     },
+
+    // The other functions: what they are called with, and what they do.
+    ordinary,
 
     // The number formats of the toolbar.
     formats: {
