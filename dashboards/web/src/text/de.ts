@@ -637,6 +637,11 @@ const de = ({ count, plural }: Formats): Messages => {
     },
 
     login: {
+      title: "Schon angemeldet",
+      signedIn: "Dieser Browser hat einen Schlüssel, den der Server annimmt. Ein anderer Schlüssel meldet jemand anderen an.",
+      signedInAs: (who: string) => `Dieser Browser ist als ${who} angemeldet. Ein anderer Schlüssel meldet jemand anderen an.`,
+      noKeyWanted: "Dieser Server verlangt keinen Schlüssel. Einer, den er kennt, meldet namentlich an.",
+      useKey: "Diesen Schlüssel verwenden",
       refused: "Der Server kennt diesen Schlüssel nicht.",
       ended: "Dieser Schlüssel gilt nicht mehr: er wurde widerrufen oder ist abgelaufen. Mit einem anderen machen die Zellen weiter.",
       status: (status: number) => `Der Server hat mit ${status} geantwortet.`,

@@ -524,6 +524,11 @@ export const en = ({ count, plural }: Formats) => {
 
     // Signing in, and sharing.
     login: {
+      title: "You are signed in",
+      signedIn: "This browser has a key that the server takes. Another key signs in somebody else.",
+      signedInAs: (who: string) => `This browser is signed in as ${who}. Another key signs in somebody else.`,
+      noKeyWanted: "This server wants no key. A key that it knows signs you in by name.",
+      useKey: "Use this key",
       refused: "The server does not know this key.",
       ended: "This key works no more: it was revoked or has expired. With another one the cells go on.",
       status: (status: number) => `The server answered ${status}.`,
