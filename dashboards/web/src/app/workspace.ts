@@ -41,7 +41,7 @@ import { shownOf } from "./files";
 import { cellMenu } from "./cell-menu";
 import { Inspection } from "./inspection";
 import { Keeping } from "./keeping";
-import { SheetWriter, copyName } from "./sheet-writer";
+import { SheetWriter, copyName, freeName } from "./sheet-writer";
 import { reason } from "./reason";
 import { TEMPLATES, type Template } from "./samples";
 import { previewColumn } from "./preview";
@@ -267,6 +267,7 @@ export class Workspace {
     this.keeping = await Keeping.open(this.store, stores, {
       changed,
       conflicted: (id, copy, words) => void this.goOnAsServersCopy(id, copy, words),
+      nameTaken: (id, free) => this.nameTaken(id, free),
       said: (words) => this.progress.say(words),
       shown: (id) => (id === this.current.id && this.session ? shownOf(this.session.book.members) : undefined),
     }, this.server);
@@ -384,12 +385,22 @@ export class Workspace {
     this.gallery.goOn(this.current === this.arrival ? others : []);
   }
 
-  /** A name for a new workbook that none has. */
   private freeName(): string {
-    for (let number = 1; ; number += 1) {
-      const name = t.workbook.name(number);
-      if (!this.list.some((sheet) => sheet.name === name)) return name;
-    }
+    return freeName(this.list.map(({ name }) => name));
+  }
+
+  /** Another machine has a workbook of the name that a new one got here. */
+  private nameTaken(id: string, free: string): boolean {
+    const sheet = this.list.find((one) => one.id === id);
+    if (!sheet) return false;
+    const before = sheet.name;
+    sheet.name = free;
+    this.writer?.edited(sheet);
+    if (sheet === this.current) this.save();
+    else void this.writer?.save(sheet);
+    this.listSheets();
+    this.progress.say(t.workbook.nameTaken(before, free));
+    return true;
   }
 
   /** Opens a workbook instead of the empty one that the page opened with, of which nothing is kept. */

@@ -349,6 +349,7 @@ const de = ({ count, plural }: Formats): Messages => {
       changedInTab: "Ein anderer Tab hat diese Arbeitsmappe geändert: dies ist seine Fassung.",
       conflictInTab: (name: string, copy: string) => `Ein anderer Tab hat „${name}“ auch geändert: die hiesige Fassung geht als „${copy}“ weiter.`,
       goneInTab: (name: string, copy: string) => `Ein anderer Tab hat „${name}“ gelöscht: die hiesige Fassung geht als „${copy}“ weiter.`,
+      nameTaken: (name: string, free: string) => `Eine andere Arbeitsmappe heißt schon „${name}“: diese heißt „${free}“.`,
       deletedElsewhere: (name: string) => `„${name}“ wurde anderswo gelöscht.`,
       deletedButKept: (name: string) => `„${name}“ wurde anderswo gelöscht, bleibt aber erhalten, da sie hier geändert wurde.`,
       changedElsewhere: (name: string) => `„${name}“ wurde anderswo geändert: dies ist die dortige Fassung.`,

@@ -226,6 +226,7 @@ export const en = ({ count, plural }: Formats) => {
       changedInTab: "Another tab changed this workbook: this is its version.",
       conflictInTab: (name: string, copy: string) => `Another tab changed "${name}" too: what you did here goes on as "${copy}".`,
       goneInTab: (name: string, copy: string) => `Another tab deleted "${name}": what you did here goes on as "${copy}".`,
+      nameTaken: (name: string, free: string) => `Another workbook has the name "${name}": this one is "${free}".`,
       deletedElsewhere: (name: string) => `"${name}" was deleted elsewhere.`,
       deletedButKept: (name: string) => `"${name}" was deleted elsewhere; it is kept, since you changed it.`,
       changedElsewhere: (name: string) => `"${name}" was changed elsewhere: this is its version.`,
