@@ -49,6 +49,15 @@ export async function completing({ page, cell, text, shot, picksOnly }) {
   await page.keyboard.press("Escape");
   assert.equal(await page.locator("#completion").isVisible(), false);
 
+  const long = '=IF(1>2, "a formula that is wider than what is left of the window", "its cell scrolls, and it stays whole")';
+  await cell("J2").click();
+  await page.keyboard.type(long);
+  await page.keyboard.press("Enter");
+  assert.equal(await text("J2"), "its cell scrolls, and it stays whole");
+  await cell("J2").click();
+  await page.keyboard.press("Delete");
+  await cell("H2").click();
+
   await page.click("#formula");
   await page.keyboard.type("=tod");
   await page.keyboard.press("Enter");

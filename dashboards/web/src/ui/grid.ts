@@ -21,6 +21,7 @@ import { keepFormulas, moveFormulas, straightenQuotes } from "./corrections";
 import { Frozen } from "./frozen";
 import { type Arranged, type StepElsewhere, addStep, applyStep, changesWidths, setWidths, silently, trim } from "./history";
 import { RowWindow } from "./row-window";
+import { keepEditing } from "./scrolling";
 import { type Source, source } from "./selection";
 import { chooseWidth, fitEmpty, keptWidth, screenWidth, showWidths, shownWidth } from "./shown-widths";
 
@@ -162,6 +163,7 @@ export class Grid {
     this.painter = new CellPainter(worksheet.records[0]?.[0]?.element ?? worksheet.table);
     this.window = new RowWindow(worksheet, (rows) => this.paintRows(rows));
     this.frozen = new Frozen(worksheet, this.window);
+    keepEditing(worksheet, () => this.finishEdit());
     // The grid names the place of its tabs, which are off, in English.
     for (const named of holder.querySelectorAll("[aria-label]")) named.removeAttribute("aria-label");
     worksheet.table.setAttribute("role", "grid");
