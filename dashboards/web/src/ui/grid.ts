@@ -17,7 +17,7 @@ import type { Change, Sheet } from "../core/sheet";
 import { shift } from "../core/shift";
 import { CellPainter } from "./cell-painter";
 import { Clipboard, clipboardText } from "./clipboard";
-import { keepFormulas, moveFormulas, straightenQuotes } from "./corrections";
+import { keepFormulas, moveFormulas, mendFormulas } from "./corrections";
 import { Frozen } from "./frozen";
 import { type Arranged, type StepElsewhere, addStep, applyStep, changesWidths, setWidths, silently, trim } from "./history";
 import { RowWindow } from "./row-window";
@@ -567,7 +567,7 @@ export class Grid {
     const { worksheet, sheet } = this;
     if (worksheet && this.moving) moveFormulas(worksheet, this.moving);
     this.moving = undefined;
-    if (worksheet) straightenQuotes(worksheet);
+    if (worksheet) mendFormulas(worksheet);
     if (worksheet && sheet) keepFormulas(worksheet, sheet);
     this.sync();
   }
