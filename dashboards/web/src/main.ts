@@ -58,15 +58,15 @@ async function signedIn(): Promise<ReturnType<typeof storesOf>> {
   return storesOf(caller?.workbooks);
 }
 
-/** Another view; or a link that was opened over the page, which begins anew. */
-function navigated(): void {
-  if (/^#(sign-in|shared)=/.test(location.hash)) location.reload();
-  else view();
-}
-
 async function start(): Promise<void> {
-  addEventListener("hashchange", navigated);
   let workspace: Workspace | undefined;
+  // Another view; or a link that was opened over the page, which begins anew.
+  addEventListener("hashchange", () => {
+    if (/^#(sign-in|shared)=/.test(location.hash)) return location.reload();
+    view();
+    // The browser gives the keys to nobody; who comes back to the sheet goes on in it.
+    if (document.body.dataset["view"] === "sheet") workspace?.focus();
+  });
   let opened: string | undefined;
   const login = new Login(answering, () => void accepted());
   async function accepted(): Promise<void> {

@@ -279,6 +279,11 @@ export class Workspace {
     return this.keeping !== undefined;
   }
 
+  /** Gives the keys to the sheet. */
+  focus(): void {
+    this.grid.focus();
+  }
+
   /** Asks again what failed, such as after a new key. */
   retry(): void {
     this.session?.retry();
