@@ -175,7 +175,7 @@ const de = ({ count, plural }: Formats): Messages => {
       ". Labels, tags and examples take a range as a list. A range as":
         ". Kategorien (labels), Schlagwörter (tags) und Beispiele (examples) nehmen einen Bereich als Liste. Ein Bereich als",
       "is one table.": "ist eine einzige Tabelle.",
-      "Ordinary functions work as in other spreadsheets, among them": "Gewöhnliche Funktionen rechnen wie in anderen Tabellenprogrammen, darunter",
+      "Ordinary functions work as in other spreadsheets": "Gewöhnliche Funktionen rechnen wie in anderen Tabellenprogrammen",
       "Keys: arrows move, F2 edits, Ctrl+D fills down, Ctrl+Z and Ctrl+Y undo and redo, F6 leaves the grid, Ctrl+F finds, Ctrl+Shift+L filters.":
         "Tasten: Pfeile bewegen, F2 bearbeitet, Strg+D füllt nach unten aus, Strg+Z und Strg+Y machen rückgängig und wiederholen, " +
         "F6 verlässt das Gitter, Strg+F sucht, Strg+Umschalt+L filtert.",

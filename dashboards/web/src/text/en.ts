@@ -53,7 +53,7 @@ export const PAGE = [
   "Rows that have", "words, or >3, <>good, >=2026-01-01, late*", "All", "None", "Texts that are shown", "Remove filter", "Apply",
   "Functions", "Over a range a function runs once a cell and its answers fill the cells below:",
   ". Labels, tags and examples take a range as a list. A range as", "is one table.",
-  "Ordinary functions work as in other spreadsheets, among them",
+  "Ordinary functions work as in other spreadsheets",
   "Keys: arrows move, F2 edits, Ctrl+D fills down, Ctrl+Z and Ctrl+Y undo and redo, F6 leaves the grid, Ctrl+F finds, Ctrl+Shift+L filters.",
   "Shift+Space selects rows, Ctrl+Space columns; Ctrl and + inserts, Ctrl and − deletes them. Ctrl+I tells all about a cell.",
   "A right click or the menu key opens the menu of cells, rows and columns.",
