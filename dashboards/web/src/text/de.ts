@@ -186,7 +186,8 @@ const de = ({ count, plural }: Formats): Messages => {
     },
 
     client: {
-      status: (status: number) => `der Server hat mit ${status} geantwortet`,
+      status: (status: number) =>
+        status >= 500 ? `beim Server ging etwas schief (Status ${status}): gleich noch einmal versuchen` : `der Server hat das abgelehnt (Status ${status})`,
       broke: "die Verbindung ist abgebrochen",
       endedEarly: "die Antworten sind zu früh zu Ende",
       tooMany: (name: string, most: number, got: number) => `${name} nimmt höchstens ${most} Argumente, hier sind es ${got}`,
@@ -645,7 +646,8 @@ const de = ({ count, plural }: Formats): Messages => {
       useKey: "Diesen Schlüssel verwenden",
       refused: "Der Server kennt diesen Schlüssel nicht.",
       ended: "Dieser Schlüssel gilt nicht mehr: er wurde widerrufen oder ist abgelaufen. Mit einem anderen machen die Zellen weiter.",
-      status: (status: number) => `Der Server hat mit ${status} geantwortet.`,
+      status: (status: number) =>
+        status >= 500 ? `Beim Server ging etwas schief (Status ${status}): gleich noch einmal versuchen.` : `Der Server hat das abgelehnt (Status ${status}).`,
       unreachable: "Der Server ist nicht erreichbar.",
       forgotten: "Der Schlüssel ist vergessen.",
       linkRefused: (why: string) => `Nicht angemeldet: ${why}.`,

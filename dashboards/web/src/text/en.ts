@@ -532,7 +532,8 @@ export const en = ({ count, plural }: Formats) => {
       useKey: "Use this key",
       refused: "The server does not know this key.",
       ended: "This key works no more: it was revoked or has expired. With another one the cells go on.",
-      status: (status: number) => `The server answered ${status}.`,
+      status: (status: number) =>
+        status >= 500 ? `Something went wrong on the server (status ${status}): try again in a moment.` : `The server refused this (status ${status}).`,
       unreachable: "The server cannot be reached.",
       forgotten: "The key is forgotten.",
       linkRefused: (why: string) => `Not signed in: ${why}.`,
