@@ -47,9 +47,3 @@ const FUNCTIONS: AiFunction[] = [
 export const CATALOGUE: ReadonlyMap<string, AiFunction> = new Map(
   FUNCTIONS.map((item) => [`AI.${item.name.toUpperCase()}`, item]),
 );
-
-/** How a function is called, for help: `AI.RATE(text, [criterion], [low], [high])`. */
-export function signature(item: AiFunction): string {
-  const names = item.arguments.map(({ name, optional }) => (optional ? `[${name}]` : name));
-  return `AI.${item.name.toUpperCase()}(${names.join(", ")})`;
-}

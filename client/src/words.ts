@@ -2,7 +2,8 @@
 // own over these.
 
 export const words = {
-  status: (status: number) => `the server answered ${status}`,
+  status: (status: number) =>
+    status >= 500 ? `something went wrong on the server (status ${status}): try again in a moment` : `the server refused this (status ${status})`,
   broke: "the connection broke",
   endedEarly: "the answers ended early",
   tooMany: (name: string, most: number, got: number) => `${name} takes ${most} arguments at most, got ${got}`,

@@ -45,6 +45,7 @@ export async function live({ page, browser, address, watch, importFile, type, un
   const streams = () => calls.filter(({ path, isEnded }) => path === "/v1/scheduler/events" && !isEnded).length;
   await until("one stream is left", () => streams() === 1);
   await page.click("#view-sheet");
+  await until("who comes back to the sheet goes on in it", () => page.evaluate(() => document.activeElement.closest("#grid") !== null));
   await until("nobody looks, nobody asks", () => streams() === 0);
   if (operate) await operator({ page, operate, until });
   return `live view: ${said}`;

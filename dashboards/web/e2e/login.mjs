@@ -43,6 +43,11 @@ export async function loggingIn({ page, browser, address, cell, text, shot, unti
   await page.waitForFunction(() => document.querySelector("#model").textContent !== "");
   const isDemo = await picksOnly();
   assert.equal(await page.locator("#gallery .beyond").first().isVisible(), isDemo, "what the demo model cannot do is told from the start");
+  await page.click("#key");
+  await until("the dialog says who is signed in", async () => /^This browser is signed in as \S/.test(await page.textContent("#login-who")));
+  assert.deepEqual([await page.textContent("#login-title"), await page.textContent("#login-ok")], ["You are signed in", "Use this key"]);
+  assert.equal(await page.locator("#login-how").isVisible(), false, "and how one signs in is not told again");
+  await page.keyboard.press("Escape");
   await isUntouched("logging in");
   assert.equal(await text("A1"), "");
   return "a key was pasted, refused, escaped and taken in the dialog; no cell saw it";

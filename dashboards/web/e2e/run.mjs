@@ -17,6 +17,7 @@ import { arranging } from "./arrange.mjs";
 import { idling } from "./away.mjs";
 import { budgeting } from "./budget.mjs";
 import { ARTIFACTS, BROWSER, FLAGS, VIEWPORT, cellSelector, conclude, until, watch as watchPage } from "./harness.mjs";
+import { completing } from "./completion.mjs";
 import { files } from "./files.mjs";
 import { beginning } from "./gallery.mjs";
 import { german } from "./german.mjs";
@@ -244,6 +245,7 @@ async function run() {
   };
   await reviews(tools, run);
   await byHand();
+  step(await completing(tools));
   step(await overriding(tools, run));
   step(await aiColumns(tools, run));
   step(await files(tools, run));

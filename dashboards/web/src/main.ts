@@ -1,14 +1,15 @@
 // Where the page starts.
 
-import { type AiFunction, CATALOGUE, signature } from "relserve-client/catalogue";
+import { CATALOGUE } from "relserve-client/catalogue";
 
 import { signInByLink } from "./app/sign-in";
 import { Workspace } from "./app/workspace";
+import { FUNCTION_NAMES } from "./core/evaluate";
 import { refuses } from "./core/models";
 import { me } from "./net/people";
 import { storesOf } from "./store/scope";
 import { t } from "./text";
-import { summaryOf } from "./text/functions";
+import { helpOf } from "./text/functions";
 import { AdminView } from "./ui/admin";
 import { AnsweringModel } from "./ui/answering";
 import { element, fillList, onClick } from "./ui/dom";
@@ -27,9 +28,14 @@ speak();
 const answering = new AnsweringModel();
 const help = element("functions", HTMLDialogElement);
 onClick("help", () => {
-  const called = (item: AiFunction) => (refuses(answering.current, item.name) ? t.column.refused(signature(item)) : signature(item));
-  const list = element("functions-list", HTMLDListElement);
-  fillList(list, [...CATALOGUE.values()].map((item) => [called(item), summaryOf(item)] as const));
+  const told = (name: string) => {
+    const { parameters, summary } = helpOf(name);
+    const [item, call] = [CATALOGUE.get(name), `${name}(${parameters.join(", ")})`];
+    return [item && refuses(answering.current, item.name) ? t.column.refused(call) : call, summary] as const;
+  };
+  fillList(element("functions-list", HTMLDListElement), [...CATALOGUE.keys()].map(told));
+  const others = FUNCTION_NAMES.filter((name) => !CATALOGUE.has(name));
+  fillList(element("functions-ordinary", HTMLDListElement), others.map(told));
   help.showModal();
 });
 
@@ -58,15 +64,15 @@ async function signedIn(): Promise<ReturnType<typeof storesOf>> {
   return storesOf(caller?.workbooks);
 }
 
-/** Another view; or a link that was opened over the page, which begins anew. */
-function navigated(): void {
-  if (/^#(sign-in|shared)=/.test(location.hash)) location.reload();
-  else view();
-}
-
 async function start(): Promise<void> {
-  addEventListener("hashchange", navigated);
   let workspace: Workspace | undefined;
+  // Another view; or a link that was opened over the page, which begins anew.
+  addEventListener("hashchange", () => {
+    if (/^#(sign-in|shared)=/.test(location.hash)) return location.reload();
+    view();
+    // The browser gives the keys to nobody; who comes back to the sheet goes on in it.
+    if (document.body.dataset["view"] === "sheet") workspace?.focus();
+  });
   let opened: string | undefined;
   const login = new Login(answering, () => void accepted());
   async function accepted(): Promise<void> {

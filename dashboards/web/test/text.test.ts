@@ -67,6 +67,12 @@ test("the AI functions are told as the catalogue has them", () => {
   expect(LOADED.en.functions).toEqual(Object.fromEntries([...CATALOGUE.values()].map(({ name, summary }) => [name, summary])));
 });
 
+test("a failure of the server is told as one, with what to do", () => {
+  expect([LOADED.en.client.status(500), LOADED.de.client.status(413)]).toEqual([
+    "something went wrong on the server (status 500): try again in a moment", "der Server hat das abgelehnt (Status 413)",
+  ]);
+});
+
 test.each([
   [["de-AT", "en"], "de"], [["en-GB", "de"], "en"], [["fr", "de"], "de"], [["", "DE"], "de"], [["fr"], "en"], [[], "en"],
   [["toString"], "en"],
@@ -109,7 +115,7 @@ describe("no text stands beside the messages", () => {
     });
     return found;
   }
-  const SELECTOR = /^((header|nav|input|select|textarea|button|#\w+)(, | |$))+$/;
+  const SELECTOR = /^((header|nav|input|select|textarea|button|td\.editor input|#\w+)(, | |$))+$/;
   /** What is said to programmers alone, a class, and formats as Excel writes them. */
   const ALLOWED = [
     "the catalogue is empty", "the page has no   ` `", "the grid could not be made", "the grid was asked to run a formula",

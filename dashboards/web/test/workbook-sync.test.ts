@@ -88,6 +88,12 @@ class Browser implements LocalSheets {
     this.sync = new WorkbookSync(server, this, this.marks, {
       changed: (_, words) => words && this.told.push(words),
       conflicted: (_id, _copy, words) => this.told.push(words),
+      nameTaken: (id, free) => {
+        const sheet = this.sheets.get(id);
+        if (!sheet || !this.canRename) return false;
+        this.sheets.set(id, { ...sheet, name: free, version: sheet.version + 1 });
+        return true;
+      },
       said: (words) => this.told.push(words),
       shown: () => undefined,
       state: (problem) => {
@@ -102,6 +108,8 @@ class Browser implements LocalSheets {
     });
   }
 
+  /** Whether the page has the sheets that the sync would have another name for. */
+  canRename = true;
   reads = 0;
   list = async () => {
     this.reads += 1;
@@ -457,4 +465,35 @@ test("the model that a workbook asks is kept with it, on the server too", () => 
   expect(() => readable({ ...there, content: { ...content, model: 3 } })).toThrow(/S/);
   keepModel(sheet, undefined);
   expect(Object.keys(contentOf(sheet, undefined))).not.toContain("model");
+});
+
+test("a new workbook gets the next free name, also where another machine was first; a chosen name stays", async () => {
+  const server = new Server();
+  const [one, other] = [new Browser(server, "x"), new Browser(server, "y")];
+  one.type("Workbook 1", "one");
+  one.type("Workbook 2", "two");
+  one.type("Budget", "three");
+  await one.sync.run();
+  other.type("Workbook 1", "other");
+  other.type("Budget", "mine");
+  await other.sync.run();
+  await other.sync.run();
+  expect([...server.kept.values()].map(({ name }) => name).sort()).toEqual(["Budget", "Budget", "Workbook 1", "Workbook 2", "Workbook 3"]);
+  expect(server.cells()).toMatchObject({ "Workbook 1": "one", "Workbook 3": "other" });
+  // One that the server has keeps its name, whatever comes.
+  other.type("Workbook 3", "again");
+  one.type("Workbook 3", "late");
+  for (const { sync } of [other, one, one]) await sync.run();
+  expect(server.cells()).toMatchObject({ "Workbook 3": "again", "Workbook 4": "late" });
+});
+
+test("a sheet of another tab, which this page cannot rename, is saved as it is", async () => {
+  const server = new Server();
+  const [one, other] = [new Browser(server, "x"), new Browser(server, "y")];
+  one.type("Workbook 1", "one");
+  await one.sync.run();
+  other.canRename = false;
+  other.type("Workbook 1", "other");
+  await other.sync.run();
+  expect(server.kept.size).toBe(2);
 });

@@ -108,6 +108,20 @@ export class SheetWriter {
   }
 }
 
+/** A name for a new workbook that none has. */
+export function freeName(taken: readonly string[]): string {
+  for (let number = 1; ; number += 1) {
+    const name = t.workbook.name(number);
+    if (!taken.includes(name)) return name;
+  }
+}
+
+/** Whether a name is one that a new workbook gets, and nobody has chosen. */
+export function isGivenName(name: string): boolean {
+  const number = /\d+$/.exec(name)?.[0];
+  return number !== undefined && t.workbook.name(Number(number)) === name;
+}
+
 /** A name for a copy that no sheet has. */
 export function copyName(name: string, taken: readonly string[]): string {
   for (let number = 1; ; number += 1) {

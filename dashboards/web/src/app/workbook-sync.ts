@@ -5,7 +5,7 @@
 import type { StoredSheet } from "../store/sheets";
 import { t } from "../text";
 import { reason } from "./reason";
-import { copyName } from "./sheet-writer";
+import { copyName, freeName, isGivenName } from "./sheet-writer";
 
 /** A sheet of a workbook, as it is shown. */
 export interface ShownSheet {
@@ -84,6 +84,8 @@ export interface SyncEvents {
   changed(id: string, words: string): void;
   /** Both sides changed a sheet: it is the server's now, `copy` has what was done here. */
   conflicted(id: string, copy: StoredSheet, words: string): void;
+  /** A sheet that the server never had has a name that nobody chose, and another has it: gives whether it gets the free one, by an edit. */
+  nameTaken(id: string, free: string): boolean;
   /** Something to know that changes no sheet. */
   said(words: string): void;
   /** How a sheet is shown; undefined where it is not open. */
@@ -236,11 +238,19 @@ export class WorkbookSync {
       const isNew = !sides.sheet && !sides.mark;
       if (isNew && left <= 0) continue;
       if (isNew) left -= 1;
+      if (this.getsFreeName(sides, [...sheets, ...there])) continue;
       await this.bringTogether(id, sides, sheets).catch((error: unknown) => {
         // One sheet that the server refuses keeps no other from it.
         this.problem = reason(error);
       });
     }
+  }
+
+  /** Whether a sheet that is to be saved for the first time is renamed before, which saves it again. */
+  private getsFreeName({ sheet, mark, there }: Sides, all: readonly { id: string; name: string }[]): boolean {
+    if (!sheet || mark || there || isBlank(sheet) || !isGivenName(sheet.name)) return false;
+    const taken = all.filter(({ id }) => id !== sheet.id).map(({ name }) => name);
+    return taken.includes(sheet.name) && this.events.nameTaken(sheet.id, freeName(taken));
   }
 
   private async bringTogether(id: string, { sheet, mark, there }: Sides, sheets: StoredSheet[]): Promise<void> {

@@ -1,5 +1,6 @@
 // The open sheet and its neighbours: which one is shown, when it is saved, and what the toolbar does to it.
 
+import { CATALOGUE } from "relserve-client/catalogue";
 import { tableOf } from "relserve-client/column";
 import { noUsage } from "relserve-client/usage";
 import { CellError } from "relserve-client/value";
@@ -20,6 +21,7 @@ import { confirmedDeletion } from "../ui/ask";
 import { element, onClick } from "../ui/dom";
 import { AiColumnDialog } from "../ui/ai-column";
 import { BookBar } from "../ui/book-bar";
+import { CompletionPanel } from "../ui/completion";
 import { EstimateDialog } from "../ui/estimate";
 import { FormulaBar } from "../ui/formula-bar";
 import { Gallery } from "../ui/gallery";
@@ -39,7 +41,7 @@ import { shownOf } from "./files";
 import { cellMenu } from "./cell-menu";
 import { Inspection } from "./inspection";
 import { Keeping } from "./keeping";
-import { SheetWriter, copyName } from "./sheet-writer";
+import { SheetWriter, copyName, freeName } from "./sheet-writer";
 import { reason } from "./reason";
 import { TEMPLATES, type Template } from "./samples";
 import { previewColumn } from "./preview";
@@ -59,6 +61,9 @@ export class Workspace {
   private readonly progress = new Progress();
   private readonly estimate = new EstimateDialog(estimateOf);
   private readonly bar: FormulaBar;
+  private readonly completion = new CompletionPanel({
+    field: () => this.field, refuses: (name) => this.refuses(name),
+  });
   private readonly world: SessionHost;
   private readonly name = element("name", HTMLOutputElement);
   private readonly again = element("retry", HTMLButtonElement);
@@ -108,7 +113,11 @@ export class Workspace {
         this.edited();
       },
       typing: (text) => this.bar.mirror(text),
-      typed: () => this.describe(false),
+      typed: () => {
+        // The grid takes its field away without a word.
+        this.completion.close();
+        this.describe(false);
+      },
       pastedCsv: (rows, columns, asLines) => this.progress.offer(t.transfer.pastedCsv(rows, columns), () => {
         asLines();
         this.grid.focus();
@@ -188,7 +197,7 @@ export class Workspace {
     this.buttons();
     cellMenu(this.grid, this.arranger, this.asking);
     hangUsage();
-    point(element("grid", HTMLDivElement), () => this.grid.field ?? this.bar.field);
+    point(element("grid", HTMLDivElement), () => this.field);
     this.columns();
     addEventListener("beforeunload", () => this.save());
     addEventListener("pagehide", () => this.leave());
@@ -214,6 +223,17 @@ export class Workspace {
       event.preventDefault();
       event.stopPropagation();
     }, true);
+  }
+
+  /** Where somebody types, in a cell or in the bar. */
+  private get field(): HTMLInputElement | undefined {
+    return this.grid.field ?? this.bar.field;
+  }
+
+  /** Whether the model that answers refuses a function, by the name that a formula has. */
+  private refuses(name: string): boolean {
+    const item = CATALOGUE.get(name);
+    return item !== undefined && refuses(this.answering.current, item.name);
   }
 
   /** Opens the sheet that this tab showed last, else the one that was changed last. */
@@ -247,6 +267,7 @@ export class Workspace {
     this.keeping = await Keeping.open(this.store, stores, {
       changed,
       conflicted: (id, copy, words) => void this.goOnAsServersCopy(id, copy, words),
+      nameTaken: (id, free) => this.nameTaken(id, free),
       said: (words) => this.progress.say(words),
       shown: (id) => (id === this.current.id && this.session ? shownOf(this.session.book.members) : undefined),
     }, this.server);
@@ -256,6 +277,11 @@ export class Workspace {
   synchronize(): boolean {
     this.keeping?.again();
     return this.keeping !== undefined;
+  }
+
+  /** Gives the keys to the sheet. */
+  focus(): void {
+    this.grid.focus();
   }
 
   /** Asks again what failed, such as after a new key. */
@@ -364,12 +390,22 @@ export class Workspace {
     this.gallery.goOn(this.current === this.arrival ? others : []);
   }
 
-  /** A name for a new workbook that none has. */
   private freeName(): string {
-    for (let number = 1; ; number += 1) {
-      const name = t.workbook.name(number);
-      if (!this.list.some((sheet) => sheet.name === name)) return name;
-    }
+    return freeName(this.list.map(({ name }) => name));
+  }
+
+  /** Another machine has a workbook of the name that a new one got here. */
+  private nameTaken(id: string, free: string): boolean {
+    const sheet = this.list.find((one) => one.id === id);
+    if (!sheet) return false;
+    const before = sheet.name;
+    sheet.name = free;
+    this.writer?.edited(sheet);
+    if (sheet === this.current) this.save();
+    else void this.writer?.save(sheet);
+    this.listSheets();
+    this.progress.say(t.workbook.nameTaken(before, free));
+    return true;
   }
 
   /** Opens a workbook instead of the empty one that the page opened with, of which nothing is kept. */

@@ -112,6 +112,9 @@ export const GIVES_DATE: Record<string, string> = {
   NOW: "yyyy-mm-dd hh:mm", TIME: "hh:mm",
 };
 
+/** Their names. */
+export const DATE_FUNCTIONS: readonly string[] = Object.keys(FUNCTIONS);
+
 /** Whether there is such a function here. */
 export const isDateFunction = (name: string) => Object.hasOwn(FUNCTIONS, name);
 

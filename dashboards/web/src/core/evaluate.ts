@@ -7,7 +7,7 @@ import { t } from "../text";
 import type { Area } from "./address";
 import { ARRAYS } from "./arrays";
 import { chosen, count, criterion } from "./criteria";
-import { type Clock, callDateFunction, isDateFunction } from "./date-functions";
+import { type Clock, DATE_FUNCTIONS, callDateFunction, isDateFunction } from "./date-functions";
 import { explained } from "./errors";
 import { COUNTING, ORDINARY } from "./functions";
 import { type Known, apply, factsOf, returned } from "./library";
@@ -202,6 +202,13 @@ const SPECIAL: Record<string, (args: Node[], context: Context) => Value> = {
   CONCAT: (args, context) => joined(args, context),
   CONCATENATE: (args, context) => joined(args, context),
 };
+
+/** All functions that a formula may call: those that ask the model as the catalogue has them, then the others by name. */
+export const FUNCTION_NAMES: readonly string[] = [
+  ...CATALOGUE.keys(), MODEL,
+  ...new Set([SPECIAL, OVER_NUMBERS, ARRAYS, COUNTING, ORDINARY].flatMap(Object.keys).concat(DATE_FUNCTIONS)
+    .filter((name) => name !== MODEL).sort()),
+];
 
 function instead(
   value: Node | undefined, otherwise: Node | undefined, context: Context, catches: (error: CellError) => boolean,

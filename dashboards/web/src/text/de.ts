@@ -1,8 +1,9 @@
-// Die Meldungen auf Deutsch, ohne Anrede: Befehle stehen in der Grundform. This file imports types alone: the page waits for
-// it before it runs (`index.ts`).
+// Die Meldungen auf Deutsch, ohne Anrede: Befehle stehen in der Grundform. This file imports types, and lists that import
+// nothing: the page waits for it before it runs (`index.ts`).
 
 import type { Messages } from "./en";
 import type { Formats } from "./formats";
+import { ordinary } from "./ordinary-de";
 
 /** What the arguments of the AI functions are called in dialogs. */
 const ARGUMENTS = {
@@ -174,7 +175,7 @@ const de = ({ count, plural }: Formats): Messages => {
       ". Labels, tags and examples take a range as a list. A range as":
         ". Kategorien (labels), Schlagwörter (tags) und Beispiele (examples) nehmen einen Bereich als Liste. Ein Bereich als",
       "is one table.": "ist eine einzige Tabelle.",
-      "Ordinary functions work as in other spreadsheets, among them": "Gewöhnliche Funktionen rechnen wie in anderen Tabellenprogrammen, darunter",
+      "Ordinary functions work as in other spreadsheets": "Gewöhnliche Funktionen rechnen wie in anderen Tabellenprogrammen",
       "Keys: arrows move, F2 edits, Ctrl+D fills down, Ctrl+Z and Ctrl+Y undo and redo, F6 leaves the grid, Ctrl+F finds, Ctrl+Shift+L filters.":
         "Tasten: Pfeile bewegen, F2 bearbeitet, Strg+D füllt nach unten aus, Strg+Z und Strg+Y machen rückgängig und wiederholen, " +
         "F6 verlässt das Gitter, Strg+F sucht, Strg+Umschalt+L filtert.",
@@ -185,7 +186,8 @@ const de = ({ count, plural }: Formats): Messages => {
     },
 
     client: {
-      status: (status: number) => `der Server hat mit ${status} geantwortet`,
+      status: (status: number) =>
+        status >= 500 ? `beim Server ging etwas schief (Status ${status}): gleich noch einmal versuchen` : `der Server hat das abgelehnt (Status ${status})`,
       broke: "die Verbindung ist abgebrochen",
       endedEarly: "die Antworten sind zu früh zu Ende",
       tooMany: (name: string, most: number, got: number) => `${name} nimmt höchstens ${most} Argumente, hier sind es ${got}`,
@@ -322,6 +324,8 @@ const de = ({ count, plural }: Formats): Messages => {
       rate: "Bewertet den Text mit einer ganzen Zahl der Skala.",
     },
 
+    ordinary,
+
     formats: {
       automatic: "Automatisch", number: "Zahl", whole: "Ganze Zahl", percent: "Prozent", euro: "Euro", dollar: "US-Dollar",
       scientific: "Wissenschaftlich", date: "Datum", dayFirst: "Datum, Tag zuerst", longDate: "Datum, lang", dateAndTime: "Datum und Uhrzeit",
@@ -346,6 +350,7 @@ const de = ({ count, plural }: Formats): Messages => {
       changedInTab: "Ein anderer Tab hat diese Arbeitsmappe geändert: dies ist seine Fassung.",
       conflictInTab: (name: string, copy: string) => `Ein anderer Tab hat „${name}“ auch geändert: die hiesige Fassung geht als „${copy}“ weiter.`,
       goneInTab: (name: string, copy: string) => `Ein anderer Tab hat „${name}“ gelöscht: die hiesige Fassung geht als „${copy}“ weiter.`,
+      nameTaken: (name: string, free: string) => `Eine andere Arbeitsmappe heißt schon „${name}“: diese heißt „${free}“.`,
       deletedElsewhere: (name: string) => `„${name}“ wurde anderswo gelöscht.`,
       deletedButKept: (name: string) => `„${name}“ wurde anderswo gelöscht, bleibt aber erhalten, da sie hier geändert wurde.`,
       changedElsewhere: (name: string) => `„${name}“ wurde anderswo geändert: dies ist die dortige Fassung.`,
@@ -634,9 +639,15 @@ const de = ({ count, plural }: Formats): Messages => {
     },
 
     login: {
+      title: "Schon angemeldet",
+      signedIn: "Dieser Browser hat einen Schlüssel, den der Server annimmt. Ein anderer Schlüssel meldet jemand anderen an.",
+      signedInAs: (who: string) => `Dieser Browser ist als ${who} angemeldet. Ein anderer Schlüssel meldet jemand anderen an.`,
+      noKeyWanted: "Dieser Server verlangt keinen Schlüssel. Einer, den er kennt, meldet namentlich an.",
+      useKey: "Diesen Schlüssel verwenden",
       refused: "Der Server kennt diesen Schlüssel nicht.",
       ended: "Dieser Schlüssel gilt nicht mehr: er wurde widerrufen oder ist abgelaufen. Mit einem anderen machen die Zellen weiter.",
-      status: (status: number) => `Der Server hat mit ${status} geantwortet.`,
+      status: (status: number) =>
+        status >= 500 ? `Beim Server ging etwas schief (Status ${status}): gleich noch einmal versuchen.` : `Der Server hat das abgelehnt (Status ${status}).`,
       unreachable: "Der Server ist nicht erreichbar.",
       forgotten: "Der Schlüssel ist vergessen.",
       linkRefused: (why: string) => `Nicht angemeldet: ${why}.`,

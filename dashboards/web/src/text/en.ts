@@ -5,6 +5,7 @@
 import { words } from "relserve-client/words";
 
 import type { Formats } from "./formats";
+import { ordinary } from "./ordinary-en";
 
 export type Messages = ReturnType<typeof en>;
 
@@ -52,7 +53,7 @@ export const PAGE = [
   "Rows that have", "words, or >3, <>good, >=2026-01-01, late*", "All", "None", "Texts that are shown", "Remove filter", "Apply",
   "Functions", "Over a range a function runs once a cell and its answers fill the cells below:",
   ". Labels, tags and examples take a range as a list. A range as", "is one table.",
-  "Ordinary functions work as in other spreadsheets, among them",
+  "Ordinary functions work as in other spreadsheets",
   "Keys: arrows move, F2 edits, Ctrl+D fills down, Ctrl+Z and Ctrl+Y undo and redo, F6 leaves the grid, Ctrl+F finds, Ctrl+Shift+L filters.",
   "Shift+Space selects rows, Ctrl+Space columns; Ctrl and + inserts, Ctrl and − deletes them. Ctrl+I tells all about a cell.",
   "A right click or the menu key opens the menu of cells, rows and columns.",
@@ -196,6 +197,9 @@ export const en = ({ count, plural }: Formats) => {
       rate: "Rates the text with an integer of the scale.",
     },
 
+    // The other functions: what they are called with, and what they do.
+    ordinary,
+
     // The number formats of the toolbar.
     formats: {
       automatic: "Automatic", number: "Number", whole: "Whole number", percent: "Percent", euro: "Euro", dollar: "US dollar",
@@ -222,6 +226,7 @@ export const en = ({ count, plural }: Formats) => {
       changedInTab: "Another tab changed this workbook: this is its version.",
       conflictInTab: (name: string, copy: string) => `Another tab changed "${name}" too: what you did here goes on as "${copy}".`,
       goneInTab: (name: string, copy: string) => `Another tab deleted "${name}": what you did here goes on as "${copy}".`,
+      nameTaken: (name: string, free: string) => `Another workbook has the name "${name}": this one is "${free}".`,
       deletedElsewhere: (name: string) => `"${name}" was deleted elsewhere.`,
       deletedButKept: (name: string) => `"${name}" was deleted elsewhere; it is kept, since you changed it.`,
       changedElsewhere: (name: string) => `"${name}" was changed elsewhere: this is its version.`,
@@ -520,9 +525,15 @@ export const en = ({ count, plural }: Formats) => {
 
     // Signing in, and sharing.
     login: {
+      title: "You are signed in",
+      signedIn: "This browser has a key that the server takes. Another key signs in somebody else.",
+      signedInAs: (who: string) => `This browser is signed in as ${who}. Another key signs in somebody else.`,
+      noKeyWanted: "This server wants no key. A key that it knows signs you in by name.",
+      useKey: "Use this key",
       refused: "The server does not know this key.",
       ended: "This key works no more: it was revoked or has expired. With another one the cells go on.",
-      status: (status: number) => `The server answered ${status}.`,
+      status: (status: number) =>
+        status >= 500 ? `Something went wrong on the server (status ${status}): try again in a moment.` : `The server refused this (status ${status}).`,
       unreachable: "The server cannot be reached.",
       forgotten: "The key is forgotten.",
       linkRefused: (why: string) => `Not signed in: ${why}.`,

@@ -4,7 +4,7 @@ import type jspreadsheet from "jspreadsheet-ce";
 
 import { cellId } from "../core/address";
 import { overtyped } from "../core/override";
-import { straightened } from "../core/quotes";
+import { mended } from "../core/mended";
 import type { Sheet } from "../core/sheet";
 import { shift } from "../core/shift";
 import { isFormula } from "../core/typed";
@@ -33,10 +33,10 @@ export function moveFormulas(worksheet: Worksheet, source: Source): void {
   }
 }
 
-/** A formula that was typed or pasted with round quotes gets straight ones. */
-export function straightenQuotes(worksheet: Worksheet): void {
+/** A formula that was typed or pasted with round quotes gets straight ones, and one without its last brackets gets those. */
+export function mendFormulas(worksheet: Worksheet): void {
   for (const record of typedRecords(worksheet) ?? []) {
-    const raw = straightened(String(record.value ?? ""));
+    const raw = mended(String(record.value ?? ""));
     if (raw !== undefined) correct(worksheet, record, raw);
   }
 }

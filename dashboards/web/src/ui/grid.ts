@@ -17,10 +17,11 @@ import type { Change, Sheet } from "../core/sheet";
 import { shift } from "../core/shift";
 import { CellPainter } from "./cell-painter";
 import { Clipboard, clipboardText } from "./clipboard";
-import { keepFormulas, moveFormulas, straightenQuotes } from "./corrections";
+import { keepFormulas, moveFormulas, mendFormulas } from "./corrections";
 import { Frozen } from "./frozen";
 import { type Arranged, type StepElsewhere, addStep, applyStep, changesWidths, setWidths, silently, trim } from "./history";
 import { RowWindow } from "./row-window";
+import { keepEditing } from "./scrolling";
 import { type Source, source } from "./selection";
 import { chooseWidth, fitEmpty, keptWidth, screenWidth, showWidths, shownWidth } from "./shown-widths";
 
@@ -162,6 +163,7 @@ export class Grid {
     this.painter = new CellPainter(worksheet.records[0]?.[0]?.element ?? worksheet.table);
     this.window = new RowWindow(worksheet, (rows) => this.paintRows(rows));
     this.frozen = new Frozen(worksheet, this.window);
+    keepEditing(worksheet, () => this.finishEdit());
     // The grid names the place of its tabs, which are off, in English.
     for (const named of holder.querySelectorAll("[aria-label]")) named.removeAttribute("aria-label");
     worksheet.table.setAttribute("role", "grid");
@@ -565,7 +567,7 @@ export class Grid {
     const { worksheet, sheet } = this;
     if (worksheet && this.moving) moveFormulas(worksheet, this.moving);
     this.moving = undefined;
-    if (worksheet) straightenQuotes(worksheet);
+    if (worksheet) mendFormulas(worksheet);
     if (worksheet && sheet) keepFormulas(worksheet, sheet);
     this.sync();
   }
