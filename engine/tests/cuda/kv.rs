@@ -420,3 +420,50 @@ fn floats_keep_small_numbers_beside_a_large_one_and_integers_are_closer_without(
 fn bytes_of_ints(numbers: &[i32]) -> Vec<u8> {
     numbers.iter().flat_map(|number| number.to_ne_bytes()).collect()
 }
+
+/// A window may have passed all of a beginning that rows share. What is written of them then is that they saw nothing, and where it is
+/// written is looked up after all warps have staged their rows: a second block runs them in the other order.
+#[test]
+fn tasks_of_many_rows_that_see_no_token_say_so_for_each_of_their_rows() {
+    let Some(gpus) = emulated::gpus(1) else { return };
+    let gpu = Arc::clone(&gpus[0]) as Arc<dyn Gpu>;
+    let buffer = |bytes: &[u8]| Buffer::of(&gpu, bytes).expect("it fits");
+    let ints = |numbers: &[i32]| {
+        let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
+        buffer(&bytes)
+    };
+    let (rows, dim) = (128_usize, 64_usize);
+    // Of the first and the last 64 rows; from the part's token 5 to token 5.
+    let tasks = ints(&[0, 0, 64, 5, 5, 0, 64, 64, 5, 5]);
+    let parts = ints(&[0, 0, 5, 0, 0, 0]);
+    let readers = ints(&(0..rows as i32).flat_map(|row| [row, 0, 300, 0]).collect::<Vec<_>>());
+    let blocks = ints(&[0]);
+    // `Tables`: twelve addresses, then the numbers of tokens, of tasks of few and of many rows, and of rows that sample.
+    let mut tables = [0_u64; 14];
+    (tables[5], tables[6]) = (tasks.address().0, parts.address().0);
+    (tables[7], tables[8]) = (readers.address().0, blocks.address().0);
+    let mut bytes: Vec<u8> = tables[..12].iter().flat_map(|word| word.to_ne_bytes()).collect();
+    bytes.extend([rows as i32, 0, 2, 0].iter().flat_map(|number| number.to_ne_bytes()));
+    let tables = buffer(&bytes);
+    let (qkv, kept) = (buffer(&vec![0; 2 * rows * 3 * dim]), buffer(&vec![0; 1 << 16]));
+    for kernel in ["attend_tall_64_bf16", "attend_tall_64_q8_bf16", "attend_tall_64_fp8_f16"] {
+        let before: Vec<u8> =
+            std::iter::repeat_n(7.0_f32.to_ne_bytes(), rows * (dim + 2)).flatten().collect();
+        let (partials, out) = (buffer(&before), buffer(&vec![0; 2 * rows * dim]));
+        let addresses =
+            [&tables, &qkv, &kept, &kept, &partials, &out].map(|buffer| buffer.address().0.to_ne_bytes());
+        // Heads, their width, pairs that turn, tokens of a block and its numbers, the window, then the scale.
+        let numbers = [1, 1, dim as u32, 0, 16, 4096, 100, 1.0_f32.to_bits()].map(u32::to_ne_bytes);
+        let args: Vec<u8> = addresses.concat().into_iter().chain(numbers.concat()).collect();
+        let shared = ((64 + 2 * 2 * 64) * dim * 2) as u32;
+        gpu.launch(kernel, Grid { blocks: [2, 1], threads: 128, shared }, &args).expect("it runs");
+        let mut bytes = vec![0; partials.bytes()];
+        gpu.read(partials.address(), &mut bytes).expect("it is there");
+        let found: Vec<f32> =
+            bytes.as_chunks::<4>().0.iter().map(|number| f32::from_ne_bytes(*number)).collect();
+        for (row, one) in found.chunks_exact(dim + 2).enumerate() {
+            assert!(one[..dim].iter().all(|number| *number == 0.0), "{kernel}, row {row}: {:?}", &one[..4]);
+            assert_eq!(one[dim..], [-1e30, 0.0], "{kernel}, row {row}");
+        }
+    }
+}
