@@ -56,6 +56,8 @@ enum NightlyPart {
     Clients,
     /// Requests drawn from the OpenAPI document, thousands of them, each reply held to it.
     OpenApi,
+    /// A trained model's answers in each format beside those of transformers in f32.
+    Quality,
     /// The engine's kernels for ARM in an emulator.
     Arm,
 }
@@ -103,6 +105,9 @@ impl NightlyPart {
             Self::OpenApi => {
                 format!("cargo build --profile quick -p relserve && {OPEN_API} target/quick/relserve")
             }
+            Self::Quality => {
+                format!("cargo build --profile quick -p relserve && {QUALITY} target/quick/relserve")
+            }
             Self::Arm => "cargo xtask arm".into(),
         }
     }
@@ -122,7 +127,8 @@ impl NightlyPart {
             Self::Vllm => vllm(),
             Self::Replicas => replicas(),
             Self::Clients => clients(),
-            Self::OpenApi => open_api(),
+            Self::OpenApi => on_quick_build(OPEN_API),
+            Self::Quality => on_quick_build(QUALITY),
             Self::Arm => arm(),
         }
     }
@@ -184,9 +190,12 @@ const CLIENTS: &str = "tests/clients/run.sh";
 /// What draws requests from the OpenAPI document, installing what it lacks.
 const OPEN_API: &str = "tests/openapi/run.sh";
 
-fn open_api() -> Result<(), Failed> {
+/// What compares answers with those of transformers, installing what it lacks.
+const QUALITY: &str = "tests/quality/run.sh";
+
+fn on_quick_build(script: &str) -> Result<(), Failed> {
     cargo("build --profile quick --package relserve", &[])?;
-    program(OPEN_API, &[built("quick", "relserve")])
+    program(script, &[built("quick", "relserve")])
 }
 
 fn clients() -> Result<(), Failed> {
