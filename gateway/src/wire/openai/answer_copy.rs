@@ -2,7 +2,7 @@
 //! then; the events are made of the copy.
 
 use base::TokenLogprob;
-use serving::relquery_state::{AnswerRow, RelQueryState, State};
+use serving::relquery_state::{AnswerRow, RelQueryState, RowProgress, State};
 
 use super::tool_calls::{CallReader, ReadAnswer};
 
@@ -67,6 +67,11 @@ impl RowCopies {
     pub(super) fn read(&self) -> &[AnswerRow] {
         &self.0
     }
+}
+
+/// Whether the model has not begun with a row.
+pub(super) fn is_waiting(row: &AnswerRow) -> bool {
+    row.start.is_none() && row.pieces == 0 && row.state == RowProgress::Pending
 }
 
 /// All of a state that changes no more, so that nobody waits while it is told.
