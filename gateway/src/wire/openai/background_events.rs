@@ -119,7 +119,8 @@ impl BackgroundEvents {
             let text = part.text().get(..bytes).unwrap_or_default().to_owned();
             SaidItem { is_message: part.is_text(), text, is_whole }
         });
-        Some(said.collect()).filter(|said: &Vec<_>| !said.is_empty())
+        let said: Vec<SaidItem> = said.collect();
+        (!said.is_empty()).then_some(said)
     }
 
     /// Whether more is told of an answer that agrees so with what was told of one before it.
