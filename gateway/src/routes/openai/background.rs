@@ -178,6 +178,9 @@ impl BackgroundReader {
         if !events.is_empty() || self.events.is_contradicted() {
             return events;
         }
+        if self.app.runtime.store.health().outage().is_some() {
+            return events;
+        }
         match found.take_in(&self.app).await {
             Ok(false) => {}
             Ok(true) => self.events.run_anew(),
