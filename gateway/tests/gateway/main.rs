@@ -90,3 +90,4 @@ mod uploads;
 mod vllm;
 mod websocket;
 mod workbooks;
+mod wrong_clocks;
