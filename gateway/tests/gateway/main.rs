@@ -86,6 +86,7 @@ mod token_ids;
 mod tokenize;
 mod tools;
 mod traces;
+mod untrusted_replicas;
 mod uploads;
 mod vllm;
 mod websocket;
