@@ -27,7 +27,7 @@ impl DatabaseClock {
         Self { ahead_ms, is_known: AtomicBool::new(false) }
     }
 
-    /// Whether it is more than a guess: by one alone nothing is taken from another gateway.
+    /// Whether it is more than a guess: by one alone nothing is taken from another gateway, or deleted.
     pub fn is_known(&self) -> bool {
         self.is_known.load(Ordering::Acquire)
     }

@@ -79,7 +79,9 @@ pub async fn run(current: Arc<CurrentApp>, mut stop: watch::Receiver<bool>, mut 
             }
         }
         if is_last || round.is_multiple_of(10 * rounds) {
-            forget(&app).await;
+            if app.runtime.shared.database_clock.is_known() {
+                forget(&app).await;
+            }
             if !is_last {
                 // Beside the rounds: leases are renewed meanwhile.
                 merger.begin_pass(&app);
