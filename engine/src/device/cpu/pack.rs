@@ -150,26 +150,6 @@ impl Cpu {
         })
     }
 
-    /// Packs matrices of blocks, stacked by outputs, with equal inputs, as [`Format::Q8Wide`]: what the blocks mean is
-    /// rounded to these groups, and to nothing in between.
-    pub fn pack_blocks_wide(
-        &self,
-        parts: &[BlockMatrix<'_>],
-        bias: Option<Vec<f32>>,
-        activation: Activation,
-    ) -> Matrix {
-        let (inputs, rows) = stacked(parts);
-        let (width, group) = (panel(self.isa), groups::wide_group_of(inputs));
-        choose(self.isa, group);
-        self.packed(Stack { rows: rows.len(), inputs, width }, bias, activation, |lanes| {
-            let read = |lane: usize, weights: &mut [f32]| match lanes.row(lane).map(|row| rows[row]) {
-                Some((format, blocks)) => weights.copy_from_slice(&format.to_f32(blocks)),
-                None => weights.fill(0.0),
-            };
-            Values::Q8(groups::pack_panels(lanes.count(), inputs, (group, width), read), group)
-        })
-    }
-
     /// A layer of stacked rows, whose values `pack` puts into lanes.
     fn packed(
         &self,
