@@ -321,7 +321,7 @@ mod tests {
         };
         let [q, o] = ["q", "o"].map(|name| format!("model.layers.0.self_attn.{name}_proj.weight"));
         assert_eq!(exact(Share { index: 1, of: 3 }, &q), (vec![1, 128], (128..256).collect()));
-        let of_rows = (0..3).flat_map(|row| 128 * row + 64..128 * row + 96).collect();
+        let of_rows: Vec<usize> = (0..3).flat_map(|row| 128 * row + 64..128 * row + 96).collect();
         assert_eq!(exact(Share { index: 2, of: 4 }, &o), (vec![3, 32], of_rows));
     }
 

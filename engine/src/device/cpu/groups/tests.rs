@@ -21,14 +21,13 @@ fn noise(index: usize) -> f32 {
     ((bits >> 40) as f32) / 8_388_608.0 - 1.0
 }
 
-/// Sizes of groups: those that there are, and of the wide ones two that are not wide, the largest, of which one fills a
-/// block, and one that leaves a part of it empty.
-const SIZES: [GroupSizes; 7] = [
+/// Sizes of groups: those that there are, and of the wide ones the smallest and the largest, of which one fills a block,
+/// and one that leaves a part of it empty.
+const SIZES: [GroupSizes; 6] = [
     GroupSizes::fine(PIECE),
     GroupSizes::fine(2 * PIECE),
     GroupSizes::fine(GROUP_MAX),
     GroupSizes::equal(UNIT_STEP),
-    GroupSizes::equal(GROUP_MAX),
     GroupSizes::equal(WIDE_GROUP_MAX - UNIT_STEP),
     GroupSizes::equal(WIDE_GROUP_MAX),
 ];

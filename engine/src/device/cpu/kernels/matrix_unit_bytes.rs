@@ -130,8 +130,8 @@ unsafe fn add_tiles<U: Unit, const TILES: usize, const IS_HALF: bool>(
                 let piece = group * sizes.pieces() + within;
                 let sums = integers.0.as_mut_ptr().cast::<u8>();
                 let below = sums.wrapping_add(TILE * INTEGERS_ROW);
-                // SAFETY: the caller checked that `a` and `b` have so many tiles, and `integers` has four; the lower ones
-                // are used where there are two.
+                // SAFETY: the caller checked that `a` and `b` have so many tiles, and `integers` has four; the lower
+                // ones are used where there are two.
                 unsafe {
                     unit.clear::<0>();
                     unit.clear::<1>();
