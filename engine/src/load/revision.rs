@@ -7,6 +7,10 @@ use crate::settings::{KvFormat, Quantize};
 /// not used again.
 const FINE_ACTIVATIONS: u128 = 128;
 
+/// What is stored in blocks of integers is widened to single precision as it is. In releases before it was rounded first:
+/// likewise.
+const EXACT_SINGLES: u128 = 1 << 96;
+
 /// Sets the revision apart where weights are kept in another type than they are stored, or activations are
 /// rounded to meet them, or sums are split over ranks: they round to other answers.
 pub(super) fn rounding_mark(
@@ -17,7 +21,7 @@ pub(super) fn rounding_mark(
 ) -> u128 {
     let weights = match (stored == kept, kept) {
         (true, _) => 0,
-        (false, Dtype::F32) => 1,
+        (false, Dtype::F32) => 1 | EXACT_SINGLES,
         (false, Dtype::F16) => 2,
         (false, Dtype::Bf16) => 3,
     };
