@@ -61,6 +61,10 @@ impl WeightSource for Weights {
         self.source().tensor(name)
     }
 
+    fn exact(&self, name: &str) -> Result<RawTensor<'_>, CheckpointError> {
+        self.source().exact(name)
+    }
+
     fn layout(&self, name: &str) -> Result<(Dtype, Vec<usize>), CheckpointError> {
         self.source().layout(name)
     }

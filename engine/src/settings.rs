@@ -11,12 +11,13 @@ use crate::device::Isa;
 #[serde(rename_all = "lowercase")]
 pub enum Quantize {
     /// Eight-bit integers in groups of 32 to 128 inputs under one scale, 8.1 to 8.5 bits a weight; activations are
-    /// rounded to such integers to meet them. For the processor.
+    /// rounded to such integers, in groups of 32, to meet them. For the processor.
     Q8,
-    /// The same in groups of up to 512 inputs, 8.0 to 8.3 bits a weight, more where inputs are padded to a multiple of
-    /// 64, for matrix units that multiply such integers (AMX), which take as long to scale a small group as to multiply
-    /// it. Every processor multiplies them; answers are further from those of the weights as they are stored (`relserve
-    /// eval quant` measures both). What is stored in eight bits (GGUF's Q8_0) is rounded again. For the processor.
+    /// The same in groups of up to 512 inputs, of activations too, 8.0 to 8.3 bits a weight, more where inputs are padded
+    /// to a multiple of 64, for matrix units that multiply such integers (AMX), which take as long to scale a small group
+    /// as to multiply it. Every processor multiplies them; answers are further from those of the weights as they are
+    /// stored (`relserve eval quant` measures both). What is stored in eight bits (GGUF's Q8_0) is rounded again. For the
+    /// processor.
     #[serde(rename = "q8-wide")]
     Q8Wide,
     /// Four-bit numbers in groups of 32 inputs under one scale, above one minimum, 5 bits a weight. What is stored in four
@@ -186,7 +187,7 @@ pub struct EngineConfig {
     pub host_kv_bytes: Bytes,
     /// Positions of a KV block: the unit of sharing.
     pub block_tokens: u32,
-    /// What weights are kept as; absent: as they are stored.
+    /// What weights are kept as; absent: as they are stored, and what is stored in blocks of integers as bf16.
     pub dtype: Option<Dtype>,
     /// Keeps all weights that products read in fewer bits; `dtype` then is what the others are kept as.
     pub quantize: Option<Quantize>,

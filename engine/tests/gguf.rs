@@ -24,7 +24,7 @@ use engine::checkpoint::{Dtype, Synthetic, Unfused, WeightSource};
 use engine::checkpoint_reader::Checkpoint;
 use engine::decoder::{Decoder, LoadOptions};
 use engine::device::{Cpu, Isa};
-use engine::{Keep, Quantize};
+use engine::{Keep, KvFormat, Quantize};
 
 const FAMILIES: [Family; 4] = [Family::Llama, Family::Mistral, Family::Qwen2, Family::Qwen3];
 
@@ -321,6 +321,43 @@ fn blocks_of_eight_bits_are_not_rounded_again_but_to_wider_groups() {
     let spread = as_they_are.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
     let apart = wider.iter().zip(&as_they_are).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
     assert!(apart > 0.0 && apart < 0.1 * spread, "{apart} of {spread}");
+}
+
+#[test]
+fn blocks_are_not_rounded_on_the_way_to_single_precision_or_to_integers() {
+    for (family, format) in [
+        (Family::Llama, BlockFormat::Q8_0),
+        (Family::Llama, BlockFormat::Q4K),
+        (Family::Falcon, BlockFormat::Q4_0), // whose queries, keys and values are one tensor
+    ] {
+        let mut model = Synthetic::tiny(family, 12);
+        let config = &mut model.config; // whose rows fill blocks of 256
+        (config.hidden, config.embedding, config.intermediate, config.head_dim) = (256, 256, 512, 64);
+        let (prompt, bytes) = (tokens(3, 30), file(&model.config, &model.weights(), format));
+        let gguf = Gguf::from_bytes("x", Cow::Owned(bytes)).expect("valid");
+        let source = Unfused::stacked(GgufWeights::new(gguf, &model.config), &model.config);
+        let (mut exact, mut rounded) = (MapWeights::default(), MapWeights::default());
+        for name in source.names() {
+            let tensor = source.tensor(&name).expect("it is in the file");
+            let values = match source.blocks(&name).expect("it is in the file") {
+                Some(blocks) => blocks.rows().flat_map(|row| format.to_f32(row)).collect(),
+                None => tensor.to_f32(),
+            };
+            exact.insert(&name, Dtype::F32, &tensor.shape, &values);
+            rounded.insert(&name, Dtype::F32, &tensor.shape, &tensor.to_f32());
+        }
+        let single = Keep { dtype: Some(Dtype::F32), quantize: None, kv: Some(KvFormat::F32) };
+        let found = |weights: &dyn WeightSource, quantize| {
+            logits(load_keeping(Keep { quantize, ..single }, &model.config, weights), &prompt)
+        };
+        let kept = found(&source, None);
+        assert_eq!(kept, found(&exact, None), "{family:?} {format:?}");
+        assert_ne!(kept, found(&rounded, None), "{family:?} {format:?}: bf16 is something else");
+        // Where a file's own integers are not kept, what they mean is rounded once.
+        let quantize = if format == BlockFormat::Q8_0 { Quantize::Q8Wide } else { Quantize::Q8 };
+        let in_eight_bits = found(&source, Some(quantize));
+        assert_eq!(in_eight_bits, found(&exact, Some(quantize)), "{family:?} {format:?}");
+    }
 }
 
 /// Mean divergence of the demo model's next tokens behind real prompts, when its weights are stored as

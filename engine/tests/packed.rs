@@ -171,6 +171,9 @@ fn packed_integers_are_the_weights_that_they_were_made_of() {
             assert_eq!(tensor.shape, [outputs, inputs]);
             let rounded: Vec<f32> = expected.iter().map(|weight| f16::from_f32(*weight).to_f32()).collect();
             assert_eq!(tensor.to_f32(), rounded, "{method}");
+            let exact = weights.exact(name).expect("it is there");
+            assert_eq!((exact.dtype, exact.shape.clone()), (Dtype::F32, tensor.shape));
+            assert_eq!(exact.to_f32(), expected, "{method}");
             let blocks = weights.blocks(name).expect("it is there").expect("it is packed");
             assert!(blocks.has_four_bits() && blocks.inputs == inputs && blocks.rows().count() == outputs);
             for (found, expected) in blocks.format.to_f32(&blocks.data).iter().zip(&expected) {

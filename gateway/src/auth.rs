@@ -18,7 +18,7 @@ use remembered::KeyHolder;
 use serving::caller::{Caller, WeightedTenant};
 use serving::error::{RequestError, internal, of_store};
 use sha2::{Digest, Sha256};
-use store::{DEFAULT_TENANT, KeyLookup, KeyScope, StoreOutage, UnixMillis};
+use store::{DEFAULT_TENANT, KeyLookup, KeyScope, StoreOutage};
 
 use crate::config::AuthMode;
 use crate::connections::HttpConnection;
@@ -94,7 +94,7 @@ async fn holder_of(app: &App, key: Option<String>) -> Result<KeyHolder, ApiError
     let key = key.ok_or(ApiError::Unauthorized)?;
     let hash: [u8; 32] = Sha256::digest(key.as_bytes()).into();
     let now = app.runtime.shared.clock.now();
-    let unix_now = UnixMillis(app.runtime.shared.clock.unix_ms());
+    let unix_now = app.runtime.shared.unix_now();
     let known = |lifetime: Millis| {
         let holder = app.remembered.get(&hash, now, lifetime.into());
         holder.filter(|holder| holder.expires.is_none_or(|expires| expires > unix_now))

@@ -23,7 +23,7 @@ use base::TenantId;
 use futures_util::future::LocalBoxFuture;
 use serving::error::{RequestError, internal, stored};
 use sha2::{Digest as _, Sha256};
-use store::{IdempotentReply, UnixMillis};
+use store::IdempotentReply;
 
 use crate::arrival::arrival_of;
 use crate::auth;
@@ -100,7 +100,7 @@ pub(crate) async fn ticket_of_key(
     tenant: TenantId,
     key: &RequestKey,
 ) -> Result<Option<String>, ApiError> {
-    let now = UnixMillis(app.runtime.shared.clock.unix_ms());
+    let now = app.runtime.shared.unix_now();
     match stored(app.runtime.store.ticket_of_key(tenant, &key.name, now).await)? {
         Some((_, digest)) if digest != key.digest => Err(reused()),
         found => Ok(found.map(|(id, _)| id)),
@@ -113,7 +113,7 @@ pub(crate) async fn kept_reply(
     tenant: TenantId,
     key: &str,
 ) -> Result<Option<IdempotentReply>, ApiError> {
-    let now = UnixMillis(app.runtime.shared.clock.unix_ms());
+    let now = app.runtime.shared.unix_now();
     Ok(stored(app.runtime.store.kept_reply(tenant, key, now).await)?)
 }
 
@@ -311,7 +311,7 @@ impl KeptPlace {
             body: body.to_owned(),
         };
         let KeyPlace { app, tenant, key } = &self.key;
-        let expires = UnixMillis(app.runtime.shared.clock.unix_ms()).after(app.config.store.ticket_ms_max);
+        let expires = app.runtime.shared.unix_now().after(app.config.store.ticket_ms_max);
         let most = app.config.limits.idempotency_keys_max as u64;
         let place = (*tenant, key.as_str());
         if let Err(error) = app.runtime.store.keep_reply(place, &reply, expires, most).await {

@@ -44,7 +44,8 @@ impl Clock {
         WallClock { now: self.now(), wall: SystemTime::now() }
     }
 
-    /// Wall time in unix milliseconds, for records that outlive the process.
+    /// Wall time in unix milliseconds, for logs, traces and replies. What is stored goes by the database's clock
+    /// ([`crate::shared::Shared::unix_now`]).
     pub fn unix_ms(&self) -> u64 {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         u64::try_from(since.as_millis()).unwrap_or(u64::MAX)

@@ -14,6 +14,7 @@ pub mod caller;
 pub mod clock;
 pub mod column;
 pub mod config;
+pub mod database_clock;
 pub mod demo;
 pub mod digests;
 pub mod driver;

@@ -41,6 +41,15 @@ impl Runtime {
         Self { model, members, store, shared, registry, cache, is_draining: AtomicBool::new(false) }
     }
 
+    /// Asks the database for the time. Where it does not say, what is known of it goes on.
+    pub async fn look_at_database_clock(&self) {
+        let asked = self.shared.clock.now();
+        match self.store.now().await {
+            Ok(said) => self.shared.database_clock.answered(said, (asked, self.shared.clock.now())),
+            Err(error) => tracing::warn!(%error, "the database does not say what time it is"),
+        }
+    }
+
     /// Whether new work is refused because the server ends.
     pub fn is_draining(&self) -> bool {
         self.is_draining.load(Ordering::Acquire)

@@ -3,10 +3,12 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use base::{PinId, RelQueryId};
+use store::UnixMillis;
 
 use crate::account::{self, Account, Accounts, Spent};
 use crate::budgets::{BudgetAmount, Budgets};
 use crate::clock::Clock;
+use crate::database_clock::DatabaseClock;
 use crate::health::Pulse;
 use crate::intake::{Intake, Job};
 use crate::live::Live;
@@ -28,6 +30,8 @@ pub struct Shared {
     /// Health by progress.
     pub pulse: Pulse,
     pub clock: Clock,
+    /// By which what is stored begins and ends.
+    pub database_clock: Arc<DatabaseClock>,
     /// Every metric.
     pub metrics: Metrics,
     /// Finished cells, of all models: their keys hold the model's revision.
@@ -82,6 +86,11 @@ impl Ids {
 }
 
 impl Shared {
+    /// The time by the database's clock.
+    pub fn unix_now(&self) -> UnixMillis {
+        self.database_clock.at(self.clock.now())
+    }
+
     /// A row of an account has ended.
     pub(crate) fn spend(&self, account: Account, spent: Spent) {
         if account.route != account::BATCHES {
@@ -168,6 +177,7 @@ mod tests {
             intake: Intake::new(rows_max),
             pulse: Pulse::default(),
             clock: Clock::start(),
+            database_clock: Arc::new(DatabaseClock::guessed(UnixMillis(0), base::Time(0))),
             metrics: crate::metrics::tests::fresh(),
             results: Arc::new(Results::new(0)),
             accounts: Accounts::new("a test".to_owned()),

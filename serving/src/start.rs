@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use base::Nanos;
 use scheduler::{CostModel, FleetConfig, Policy, Scheduler, SchedulerConfig};
-use store::Store;
+use store::{Store, UnixMillis};
 use tokio::sync::Notify;
 
 use crate::account::Accounts;
@@ -12,6 +12,7 @@ use crate::auto::AutoPolicy;
 use crate::budgets::Budgets;
 use crate::clock::Clock;
 use crate::config::{BackendConfig, CacheConfig, CoalesceConfig, LiveConfig, RestartConfig};
+use crate::database_clock::DatabaseClock;
 use crate::driver::{Backend, Coalescing, Driver, Engine};
 use crate::health::Pulse;
 use crate::intake::Intake;
@@ -73,6 +74,7 @@ pub enum RuntimeStartError {
 /// What the runtimes of all models of a process have in common.
 pub struct Process {
     clock: Clock,
+    database_clock: Arc<DatabaseClock>,
     ids: Arc<Ids>,
     budgets: Arc<Budgets>,
     results: Arc<Results>,
@@ -88,6 +90,7 @@ impl Process {
         let entries = if settings.cache.enabled { settings.cache.memory_entries_max } else { 0 };
         Self {
             clock,
+            database_clock: Arc::new(DatabaseClock::guessed(UnixMillis(clock.unix_ms()), clock.now())),
             ids: Arc::new(Ids::starting_at(clock.unix_ms(), rand::random())),
             budgets: Arc::default(),
             results: Arc::new(Results::new(entries)),
@@ -225,5 +228,6 @@ fn shared(
         ids: Arc::clone(&process.ids),
         traces: Arc::clone(&process.traces),
         clock: process.clock,
+        database_clock: Arc::clone(&process.database_clock),
     }
 }

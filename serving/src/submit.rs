@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use base::{End, Millis, RelQueryId, ServiceClass, TenantId, TokenCount};
 use serde_json::{Value, json};
-use store::{ResultKey, StoreOutage, UnixMillis};
+use store::{ResultKey, StoreOutage};
 
 use crate::account::{Account, Spent};
 use crate::budgets::BudgetAmount;
@@ -199,7 +199,7 @@ fn scores_asked(model: &Model, parts: &[TemplateRows]) -> u64 {
 
 /// Sets what rows may take aside in their tenant's budget, or refuses them.
 pub(crate) fn set_aside(runtime: &Runtime, job: &Job, is_resumed: bool) -> Result<(), RequestError> {
-    let now = UnixMillis(runtime.shared.clock.unix_ms());
+    let now = runtime.shared.unix_now();
     let prices = runtime.shared.prices.dearest();
     let rows = job.parts.iter().flat_map(|part| &part.rows);
     let rows = rows.filter_map(|row| Some((*row.targets.first()?, most(row, prices))));
@@ -301,7 +301,7 @@ async fn answer_from_cache(
         .filter(|key| runtime.shared.results.get(caller.tenant, key).is_none())
         .map(|key| ResultKey(*key))
         .collect();
-    let now = UnixMillis(runtime.shared.clock.unix_ms());
+    let now = runtime.shared.unix_now();
     // A cache that cannot be read is a slower server, not a broken one; and nobody waits for one that is known to be
     // away.
     let is_away = runtime.store.health().outage() == Some(StoreOutage::Away);

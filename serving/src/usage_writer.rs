@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use base::TenantId;
-use store::{NewResult, ResultKey, ResultLimits, UnixMillis, UsageKey, UsageRow, UsageWrite, Used};
+use store::{NewResult, ResultKey, ResultLimits, UsageKey, UsageRow, UsageWrite, Used};
 
 use crate::account::{Account, SentSums, Spent};
 use crate::budgets::BudgetAmount;
@@ -21,7 +21,7 @@ pub async fn write_usage(runtime: &Runtime) {
     let _moving = accounts.moving().await;
     // Twice: what an earlier try left is written as it was, and then what came since.
     for _ in 0..2 {
-        let at = UnixMillis(runtime.shared.clock.unix_ms());
+        let at = runtime.shared.unix_now();
         let Some(sent) = accounts.send(at.day()) else { return };
         let rows = rows_of(&runtime.model.name, &sent);
         let write = UsageWrite { writer: accounts.writer(), number: sent.number, rows: &rows, at };
@@ -78,7 +78,7 @@ pub async fn write_answers(runtime: &Runtime) {
             by_tenant.entry(tenant).or_default().push(result);
         }
         for (tenant, results) in by_tenant {
-            let now = UnixMillis(runtime.shared.clock.unix_ms());
+            let now = runtime.shared.unix_now();
             if let Err(error) = runtime.store.put_results(tenant, &results, limits, now).await {
                 tracing::warn!(%error, "answers were not written; they stay in memory for a while");
             }

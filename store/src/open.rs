@@ -15,7 +15,7 @@ use sqlx::{AnyConnection, AnyPool, AssertSqlSafe, Connection, Executor, Transact
 use crate::error::{Error, free_bytes};
 use crate::health::StoreHealth;
 use crate::migrate;
-use crate::time::to_sql;
+use crate::time::{UnixMillis, instant, to_sql};
 
 /// Limits of a store's connections. The defaults suit one gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -248,6 +248,15 @@ impl Store {
         let folder = self.file.as_deref().and_then(Path::parent);
         self.health.tried_to_write(tried.is_ok(), now, folder.and_then(free_bytes));
         tried
+    }
+
+    /// The time by the database's own clock.
+    pub async fn now(&self) -> Result<UnixMillis, Error> {
+        self.reading(async {
+            let mut connection = self.pool().acquire().await?;
+            Ok(instant(self.database_now(&mut connection).await?))
+        })
+        .await
     }
 
     /// The database's own clock, in unix milliseconds: the one that all who use it share.

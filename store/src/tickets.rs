@@ -34,7 +34,7 @@ pub struct Lease {
     pub holder: String,
     /// A name that this process of the gateway alone ever has: a ticket that comes from another was not given back.
     pub process: String,
-    /// The end of the lease.
+    /// The end of the lease, by the database's clock ([`Store::now`]), which all gateways have in common.
     pub until: UnixMillis,
 }
 

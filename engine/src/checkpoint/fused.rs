@@ -100,6 +100,19 @@ impl<S: WeightSource> Unfused<S> {
         }
     }
 
+    /// A tensor as `read` gives those of the source.
+    fn read<'a>(
+        &'a self,
+        name: &str,
+        read: impl Fn(&'a S, &str) -> Result<RawTensor<'a>, CheckpointError>,
+    ) -> Result<RawTensor<'a>, CheckpointError> {
+        let Some(part) = self.parts.get(name) else {
+            return read(&self.source, &self.stored_name(name));
+        };
+        let RawTensor { dtype, shape, data } = read(&self.source, &part.whole)?;
+        Ok(RawTensor { dtype, shape: part.shape(&shape)?, data: part.rows(data) })
+    }
+
     /// The tensors as they are stored.
     pub fn stored(&self) -> &S {
         &self.source
@@ -137,11 +150,11 @@ impl FusedPart {
 
 impl<S: WeightSource> WeightSource for Unfused<S> {
     fn tensor(&self, name: &str) -> Result<RawTensor<'_>, CheckpointError> {
-        let Some(part) = self.parts.get(name) else {
-            return self.source.tensor(&self.stored_name(name));
-        };
-        let RawTensor { dtype, shape, data } = self.source.tensor(&part.whole)?;
-        Ok(RawTensor { dtype, shape: part.shape(&shape)?, data: part.rows(data) })
+        self.read(name, S::tensor)
+    }
+
+    fn exact(&self, name: &str) -> Result<RawTensor<'_>, CheckpointError> {
+        self.read(name, S::exact)
     }
 
     fn layout(&self, name: &str) -> Result<(Dtype, Vec<usize>), CheckpointError> {

@@ -217,20 +217,21 @@ impl PackedMatrix<'_> {
         data
     }
 
-    /// Its weights, rounded to what its scales are stored as.
-    fn plain(&self) -> Vec<u8> {
-        let (inputs, each) = (self.inputs, self.dtype.bytes());
-        self.rows(inputs * each, |output, row| {
+    /// Its weights, rounded to numbers of this type.
+    fn plain(&self, dtype: Dtype) -> RawTensor<'static> {
+        let (inputs, each) = (self.inputs, dtype.bytes());
+        let data = self.rows(inputs * each, |output, row| {
             for (input, to) in row.chunks_exact_mut(each).enumerate() {
                 let (scale, zero) = self.scale_and_zero(output, input / self.group);
                 let weight = scale * (f32::from(self.number(output, input)) - f32::from(zero));
-                match self.dtype {
+                match dtype {
                     Dtype::F32 => to.copy_from_slice(&weight.to_le_bytes()),
                     Dtype::F16 => to.copy_from_slice(&half::f16::from_f32(weight).to_le_bytes()),
                     Dtype::Bf16 => to.copy_from_slice(&half::bf16::from_f32(weight).to_le_bytes()),
                 }
             }
-        })
+        });
+        RawTensor { dtype, shape: vec![self.outputs, inputs], data: data.into() }
     }
 
     /// The same as blocks of ggml's Q4_1: scale, minimum, and 16 bytes of numbers, those of the second half above those of the
@@ -260,8 +261,12 @@ fn nibble(word: [u8; 4], place: usize) -> u8 {
 impl WeightSource for PackedWeights {
     fn tensor(&self, name: &str) -> Result<RawTensor<'_>, CheckpointError> {
         let Some(matrix) = self.packed(name)? else { return self.source.tensor(name) };
-        let shape = vec![matrix.outputs, matrix.inputs];
-        Ok(RawTensor { dtype: matrix.dtype, shape, data: matrix.plain().into() })
+        Ok(matrix.plain(matrix.dtype)) // what its scales are stored as
+    }
+
+    fn exact(&self, name: &str) -> Result<RawTensor<'_>, CheckpointError> {
+        let Some(matrix) = self.packed(name)? else { return self.source.exact(name) };
+        Ok(matrix.plain(Dtype::F32))
     }
 
     fn layout(&self, name: &str) -> Result<(Dtype, Vec<usize>), CheckpointError> {

@@ -87,7 +87,13 @@ pub trait WeightSource: Sync {
     /// The tensor called `name`; [`CheckpointError::MissingTensor`] where there is none.
     fn tensor(&self, name: &str) -> Result<RawTensor<'_>, CheckpointError>;
 
-    /// Its type and shape alone, where those cost less than its numbers.
+    /// The same with nothing rounded: of what is stored as integers, for which [`Self::tensor`] has a plain type of fewer
+    /// bits, in single precision. For whoever keeps that, or rounds it to integers of their own.
+    fn exact(&self, name: &str) -> Result<RawTensor<'_>, CheckpointError> {
+        self.tensor(name)
+    }
+
+    /// Type and shape of [`Self::tensor`] alone, where those cost less than its numbers.
     fn layout(&self, name: &str) -> Result<(Dtype, Vec<usize>), CheckpointError> {
         self.tensor(name).map(|tensor| (tensor.dtype, tensor.shape))
     }

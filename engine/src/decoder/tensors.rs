@@ -11,7 +11,23 @@ pub(super) fn checked<'a>(
     name: &str,
     shape: &[usize],
 ) -> Result<RawTensor<'a>, CheckpointError> {
-    let tensor = source.tensor(name)?;
+    of_shape(source.tensor(name)?, name, shape)
+}
+
+/// The same with nothing rounded.
+pub(super) fn checked_exact<'a>(
+    source: &'a dyn WeightSource,
+    name: &str,
+    shape: &[usize],
+) -> Result<RawTensor<'a>, CheckpointError> {
+    of_shape(source.exact(name)?, name, shape)
+}
+
+fn of_shape<'a>(
+    tensor: RawTensor<'a>,
+    name: &str,
+    shape: &[usize],
+) -> Result<RawTensor<'a>, CheckpointError> {
     if tensor.shape != shape {
         return Err(CheckpointError::WrongShape {
             name: name.to_owned(),

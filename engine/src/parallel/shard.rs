@@ -159,15 +159,23 @@ impl<'a> ShardSource<'a> {
         }
         Self { source, cuts }
     }
+
+    /// The rank's part of a tensor.
+    fn part<'t>(&self, name: &str, tensor: RawTensor<'t>) -> RawTensor<'t> {
+        match self.cuts.get(name) {
+            Some(cut) => cut.apply(tensor),
+            None => tensor,
+        }
+    }
 }
 
 impl WeightSource for ShardSource<'_> {
     fn tensor(&self, name: &str) -> Result<RawTensor<'_>, CheckpointError> {
-        let tensor = self.source.tensor(name)?;
-        Ok(match self.cuts.get(name) {
-            Some(cut) => cut.apply(tensor),
-            None => tensor,
-        })
+        Ok(self.part(name, self.source.tensor(name)?))
+    }
+
+    fn exact(&self, name: &str) -> Result<RawTensor<'_>, CheckpointError> {
+        Ok(self.part(name, self.source.exact(name)?))
     }
 
     fn blocks(&self, name: &str) -> Result<Option<BlockMatrix<'_>>, CheckpointError> {
@@ -273,6 +281,11 @@ mod tests {
             Err(CheckpointError::MissingTensor { name: name.to_owned() })
         }
 
+        fn exact(&self, _name: &str) -> Result<RawTensor<'_>, CheckpointError> {
+            let data = (0..3 * 128).flat_map(|number| (number as f32).to_le_bytes()).collect();
+            Ok(RawTensor { dtype: Dtype::F32, shape: vec![3, 128], data })
+        }
+
         fn blocks(&self, _name: &str) -> Result<Option<BlockMatrix<'_>>, CheckpointError> {
             let data = (0..12).flat_map(|block| [block; 34]).collect();
             Ok(Some(BlockMatrix { format: BlockFormat::Q8_0, inputs: 128, data }))
@@ -297,6 +310,19 @@ mod tests {
         assert_eq!(blocks(four, &o), Some((32, vec![2, 6, 10])));
         assert_eq!((blocks(four, &q), blocks(three, &o)), (None, None));
         assert_eq!(blocks(four, "model.norm.weight"), Some((128, (0..12).collect())));
+    }
+
+    #[test]
+    fn what_is_not_rounded_is_cut_as_what_is() {
+        let exact = |share: Share, name: &str| {
+            let source = ShardSource::new(&Numbered, &tests_config(), share);
+            let part = source.exact(name).expect("it is there");
+            (part.shape.clone(), part.to_f32().iter().map(|number| *number as usize).collect::<Vec<_>>())
+        };
+        let [q, o] = ["q", "o"].map(|name| format!("model.layers.0.self_attn.{name}_proj.weight"));
+        assert_eq!(exact(Share { index: 1, of: 3 }, &q), (vec![1, 128], (128..256).collect()));
+        let of_rows: Vec<usize> = (0..3).flat_map(|row| 128 * row + 64..128 * row + 96).collect();
+        assert_eq!(exact(Share { index: 2, of: 4 }, &o), (vec![3, 32], of_rows));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use base::{Bytes, Slot, TokenId};
+use base::{Bytes, ExecError, Executor as _, Slot, TokenId};
 use engine::Keep;
 use engine::checkpoint::Dtype;
 use engine::checkpoint::config::Family;
@@ -14,7 +14,7 @@ use engine::checkpoint::synthetic::Synthetic;
 use engine::device::cuda::{CudaError, CudaRuntime, Gpu, GpuError, Grid};
 use engine::parallel::Ranks;
 
-use super::common::{Blocks, Row, tokens};
+use super::common::{self, Blocks, Row, tokens};
 use super::emulated::{self, Emulated};
 use super::on_card::{load_on_card, runtime};
 use super::{BLOCK, Running, compare, load, logits, on_cpu, on_gpus, run};
@@ -67,6 +67,28 @@ fn a_rank_that_is_always_the_last_is_waited_for_and_changes_no_bit() {
         gpus[slow].is_slow.store(true, Ordering::SeqCst);
         let found = [&usual, &gpus].map(|gpus| run(gpus, &model, 4).expect("nothing fails"));
         assert_eq!(found[0], found[1], "rank {slow} is slow");
+    }
+}
+
+// Case 36.
+#[test]
+fn where_one_gpu_of_two_has_no_memory_for_a_step_that_fails_and_the_next_one_finds_the_device_lost() {
+    let model = model(96);
+    for short in 0..2 {
+        let Some(gpus) = emulated::gpus(2) else { return };
+        let mut executor = super::executor(on_gpus(&model, &gpus)).expect("the pool fits");
+        let mut blocks = Blocks::default();
+        let mut small = Row::new(1, tokens(1, 20), 52, BLOCK, &mut blocks);
+        let large = Row::new(2, tokens(2, 200), 232, BLOCK, &mut blocks);
+        assert_eq!(common::step(&mut executor, vec![small.slot(0..20)]).len(), 1);
+        gpus[short].room.store(1 << 10, Ordering::SeqCst);
+        let failed = executor.step(&common::plan(vec![large.slot(0..200)]));
+        let is_short = matches!(&failed, Err(ExecError::Failed(reason)) if reason.ends_with("bytes left"));
+        assert!(is_short, "rank {short}: {failed:?}");
+        gpus[short].room.store(1 << 30, Ordering::SeqCst);
+        small.tokens.push(TokenId(1));
+        let next = executor.step(&common::plan(vec![small.decode()]));
+        assert!(matches!(&next, Err(ExecError::Lost(_))), "rank {short}: {next:?}");
     }
 }
 

@@ -7,7 +7,7 @@ use actix_web::{HttpRequest, HttpResponse};
 use serde::Deserialize;
 use serde_json::json;
 use serving::error::{RequestError, stored};
-use store::{KeyRotation, NewKey, UnixMillis};
+use store::{KeyRotation, NewKey};
 
 use super::ops::{usage_days, usage_entry};
 use crate::auth::{self, Authenticated, Operator};
@@ -108,7 +108,7 @@ pub async fn create_key(
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
     let asked = wire_keys::key(crate::json::object(&read_body(&app, &request, payload).await?)?)?;
-    let now = UnixMillis(app.runtime.shared.clock.unix_ms());
+    let now = app.runtime.shared.unix_now();
     let expires = asked.expiry.from(now)?;
     let tenant = tenancy::named(&app, &asked.tenant).await?;
     let details = json!({
@@ -152,7 +152,7 @@ pub async fn rotate_key(
     let overlap = wire_keys::overlap(crate::json::object(&read_body(&app, &request, payload).await?)?)?;
     let unknown = || RequestError::NotFound(format!("the working key `{id}`"));
     let number: u64 = id.parse().map_err(|_| unknown())?;
-    let now = UnixMillis(app.runtime.shared.clock.unix_ms());
+    let now = app.runtime.shared.unix_now();
     let ends = now.after(overlap);
     let details = json!({ "overlap_ms": overlap.0, "ends": seconds(ends) });
     let change = Change { action: "key.rotate", subject: &id, details };
@@ -187,7 +187,7 @@ pub async fn revoke_key(
 ) -> Result<HttpResponse, ApiError> {
     let unknown = || RequestError::NotFound(format!("the key `{id}`"));
     let number: u64 = id.parse().map_err(|_| unknown())?;
-    let now = UnixMillis(app.runtime.shared.clock.unix_ms());
+    let now = app.runtime.shared.unix_now();
     let change = Change { action: "key.revoke", subject: &id, details: json!({}) };
     let make = async {
         let is_revoked = stored(app.runtime.store.revoke_key(number, now).await)?;

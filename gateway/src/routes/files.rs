@@ -12,7 +12,7 @@ use serde_json::json;
 use serving::caller::Caller;
 use serving::error::stored;
 use serving::error::{RequestError, internal, of_store};
-use store::{Page, UnixMillis};
+use store::Page;
 
 use crate::auth::Authenticated;
 use crate::error::ApiError;
@@ -148,7 +148,7 @@ impl Form<'_> {
         }
         let kept =
             self.expires.map_or(self.app.config.bulk.keep_ms_max, |seconds| base::Millis(seconds * 1_000));
-        let expires = UnixMillis(self.app.runtime.shared.clock.unix_ms()).after(kept);
+        let expires = self.app.runtime.shared.unix_now().after(kept);
         Ok(FileReply::new(&draft.finish(purpose, *size, expires).await?))
     }
 
@@ -247,7 +247,7 @@ pub async fn list(
     };
     let limit = number("limit", wanted.limit.as_deref(), (LIST_MAX, LIST_MAX))?;
     let page = Page { after: wanted.after.as_deref(), limit: limit + 1 };
-    let now = UnixMillis(app.runtime.shared.clock.unix_ms());
+    let now = app.runtime.shared.unix_now();
     let found =
         app.runtime.store.files(caller.tenant, wanted.purpose.as_deref(), (page, is_ascending), now).await;
     let replies = stored(found)?.iter().map(FileReply::new).collect();

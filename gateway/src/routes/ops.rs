@@ -13,7 +13,7 @@ use serving::health::{Health, Patience, Pulse};
 use serving::live::Viewer;
 use serving::metrics::Metrics;
 use serving::model::Model;
-use store::{StoreOutage, UnixMillis};
+use store::StoreOutage;
 
 use super::live::Viewing;
 use crate::auth::{self, Authenticated};
@@ -360,7 +360,7 @@ pub async fn usage(
 /// The days that are asked for, counted from 1970-01-01, up to today.
 pub(super) fn usage_days(app: &App, days: Option<&str>) -> Result<RangeInclusive<u64>, ApiError> {
     let days = u64::from(number("days", days, (USAGE_DAYS, USAGE_DAYS_MAX))?);
-    let today = UnixMillis(app.runtime.shared.clock.unix_ms()).day();
+    let today = app.runtime.shared.unix_now().day();
     Ok((today + 1).saturating_sub(days)..=today)
 }
 

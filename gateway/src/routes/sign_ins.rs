@@ -5,7 +5,7 @@ use actix_web::web::{self, Data, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
 use serde_json::json;
 use serving::error::stored;
-use store::{SignIn, UnixMillis};
+use store::SignIn;
 
 use crate::auth::Operator;
 use crate::error::{ApiError, ErrorBody};
@@ -49,7 +49,7 @@ pub async fn exchange(
     let mut fields = json::object(&body)?;
     let token = required(&mut fields, "token")?;
     fields.finish()?;
-    let now = UnixMillis(app.runtime.shared.clock.unix_ms());
+    let now = app.runtime.shared.unix_now();
     let span = app.config.auth.sign_in_key_ms_max;
     let created = stored(sign_ins::exchange(&app.runtime.store, &token, span, now).await)?;
     let used = "this link was used, or is too old; `relserve sign-in` prints another";
@@ -80,7 +80,7 @@ pub async fn create(
     let is_operator = fields.bool("operator")?.unwrap_or(false);
     fields.finish()?;
     let tenant = tenancy::named(&app, &name).await?.id;
-    let (now, span) = (UnixMillis(app.runtime.shared.clock.unix_ms()), app.config.auth.sign_in_ms_max);
+    let (now, span) = (app.runtime.shared.unix_now(), app.config.auth.sign_in_ms_max);
     let sign_in = SignIn { tenant, is_operator };
     let change =
         Change { action: "sign_in.link", subject: &name, details: json!({ "operator": is_operator }) };

@@ -88,7 +88,7 @@ pub async fn add_part(
     let mut form = Multipart::new(request.headers(), payload);
     match take(&app, &mut form, &mut part).await {
         Ok(part_id) => {
-            let created_at = app.runtime.shared.clock.unix_ms() / 1_000;
+            let created_at = app.runtime.shared.unix_now().0 / 1_000;
             let upload_id = id.into_inner();
             let reply = UploadPartReply { id: part_id, object: "upload.part", created_at, upload_id };
             Ok(HttpResponse::Ok().json(reply))

@@ -5,7 +5,7 @@ use std::future::Future;
 
 use serde_json::Value;
 use serving::error::stored;
-use store::{NewAuditEntry, UnixMillis};
+use store::NewAuditEntry;
 
 use crate::auth::Operator;
 use crate::error::ApiError;
@@ -56,7 +56,7 @@ where
     let (subject, details) = (subject.replace('\0', "\u{fffd}"), details.to_string());
     let entry = NewAuditEntry { actor, action, subject: &subject, details: &details };
     let store = &app.runtime.store;
-    let now = UnixMillis(app.runtime.shared.clock.unix_ms());
+    let now = app.runtime.shared.unix_now();
     let id = stored(store.begin_audit(entry, now).await)?;
     let made = make.await;
     if let Err(error) = store.end_audit(id, made.is_ok()).await {

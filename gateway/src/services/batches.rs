@@ -184,7 +184,7 @@ pub async fn create(
     }
     check_input(app, caller.tenant, &request.input_file_id).await?;
     check_room(app, caller.tenant).await?;
-    let now = UnixMillis(app.runtime.shared.clock.unix_ms());
+    let now = app.runtime.shared.unix_now();
     let origin = Origin::current().map(|origin| origin.kept());
     let stored_request = StoredRequest { request: &request, origin: origin.clone() };
     let text = serde_json::to_string(&stored_request).map_err(internal)?;
@@ -277,7 +277,7 @@ async fn repeated(
 
 /// A tenant's batch.
 pub async fn find(app: &App, tenant: TenantId, id: &str) -> Result<Batch, RequestError> {
-    let now = UnixMillis(app.runtime.shared.clock.unix_ms());
+    let now = app.runtime.shared.unix_now();
     let ticket = stored(app.runtime.store.ticket(tenant, id, now).await)?;
     let ticket = ticket.filter(|ticket| ticket.kind == BATCH);
     Batch::of(ticket.ok_or_else(|| RequestError::NotFound(format!("the batch `{id}`")))?)
@@ -285,7 +285,7 @@ pub async fn find(app: &App, tenant: TenantId, id: &str) -> Result<Batch, Reques
 
 /// A tenant's batches, newest first.
 pub async fn list(app: &App, tenant: TenantId, page: Page<'_>) -> Result<Vec<Batch>, RequestError> {
-    let now = UnixMillis(app.runtime.shared.clock.unix_ms());
+    let now = app.runtime.shared.unix_now();
     let found = stored(app.runtime.store.tickets(tenant, BATCH, page, now).await)?;
     found.into_iter().map(Batch::of).collect()
 }
@@ -301,7 +301,7 @@ pub async fn counts(app: &App, batch: &Batch) -> Result<RowCounts, RequestError>
 
 /// Asks a batch to stop. What it has done is kept.
 pub async fn cancel(app: &App, tenant: TenantId, id: &str) -> Result<Batch, RequestError> {
-    let now = UnixMillis(app.runtime.shared.clock.unix_ms());
+    let now = app.runtime.shared.unix_now();
     stored(app.runtime.store.cancel_batch(tenant, id, now).await)?;
     // Its worker may be this gateway's; another's looks by itself.
     app.batches.look.send_replace(());
@@ -313,7 +313,7 @@ pub async fn cancel(app: &App, tenant: TenantId, id: &str) -> Result<Batch, Requ
 pub async fn resume(app: &Arc<App>, lease: &Lease) {
     let mut line = queue::BatchQueue::default();
     loop {
-        let now = UnixMillis(app.runtime.shared.clock.unix_ms());
+        let now = app.runtime.shared.unix_now();
         let claimed = match app.runtime.store.claim_tickets(ClaimKind::Batches, lease, CLAIMED_MAX, now).await
         {
             Ok(claimed) => claimed,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use base::{Millis, TenantId};
 use serving::account::Account;
 use serving::error::{RequestError, stored};
-use store::{StoreOutage, UnixMillis};
+use store::StoreOutage;
 
 use crate::models::ServedModel;
 use crate::state::App;
@@ -27,7 +27,7 @@ pub async fn used(app: &App, tenant: TenantId) -> Result<u64, RequestError> {
     for model in app.models.iter() {
         settled.push(model.runtime.shared.accounts.settled().await);
     }
-    let today = UnixMillis(app.runtime.shared.clock.unix_ms()).day();
+    let today = app.runtime.shared.unix_now().day();
     let rows = stored(app.runtime.store.usage(Some(tenant), today..=today).await)?;
     let kept = rows.iter().filter(|row| row.key.route == ROUTE);
     let kept: u64 = kept.map(|row| row.used.computed.0 + row.used.output.0).sum();
@@ -58,6 +58,6 @@ pub async fn hold(app: &App, tenant: TenantId) -> Result<(), RequestError> {
     if used < max {
         return Ok(());
     }
-    let retry_after = Millis(DAY_MS - app.runtime.shared.clock.unix_ms() % DAY_MS);
+    let retry_after = Millis(DAY_MS - app.runtime.shared.unix_now().0 % DAY_MS);
     Err(RequestError::BudgetSpent { setting: SETTING, max, used, retry_after })
 }

@@ -22,7 +22,7 @@ use serving::budgets::BudgetAmount;
 use serving::error::stored;
 use serving::error::{RequestError, internal, of_store};
 use serving::relquery_state::Usage;
-use store::{Corpus, NewCorpus, UnixMillis};
+use store::{Corpus, NewCorpus};
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard};
 
 use crate::state::App;
@@ -125,7 +125,7 @@ pub async fn vectors(
 
 /// Makes a corpus where there is none of the name, and gives the one that is there.
 async fn made(app: &App, tenant: TenantId, new: NewCorpus<'_>) -> Result<Corpus, RequestError> {
-    let now = UnixMillis(app.runtime.shared.clock.unix_ms());
+    let now = app.runtime.shared.unix_now();
     match app.runtime.store.create_corpus(tenant, new.clone(), app.config.retrieval.corpora_max, now).await {
         Ok(()) | Err(store::Error::Taken { .. }) => {}
         Err(error) => return Err(refused(error)),

@@ -291,7 +291,7 @@ async fn delete(app: &App, tenant: TenantId, id: &str) {
 }
 
 fn now(app: &App) -> UnixMillis {
-    UnixMillis(app.runtime.shared.clock.unix_ms())
+    app.runtime.shared.unix_now()
 }
 
 /// How long what has come of an upload counts where nothing more comes. A client may take its time between two pieces.
@@ -312,14 +312,14 @@ pub fn received<T>(result: Result<T, store::Error>) -> Result<T, RequestError> {
 
 /// A tenant's file.
 pub async fn find(app: &App, tenant: TenantId, id: &str) -> Result<FileInfo, RequestError> {
-    let now = UnixMillis(app.runtime.shared.clock.unix_ms());
+    let now = app.runtime.shared.unix_now();
     let found = stored(app.runtime.store.file(tenant, id, now).await)?;
     found.ok_or_else(|| RequestError::NotFound(format!("the file `{id}`")))
 }
 
 /// Forgets files past their date, and uploads that broke off a day ago.
 pub async fn expire(app: &App) {
-    let now = UnixMillis(app.runtime.shared.clock.unix_ms());
+    let now = app.runtime.shared.unix_now();
     if let Err(error) = app.runtime.store.expire_files(now, now.before(Millis(86_400_000))).await {
         tracing::warn!(%error, "old files were not deleted");
     }

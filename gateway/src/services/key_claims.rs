@@ -10,7 +10,7 @@ use std::sync::Arc;
 use base::{Millis, TenantId, Time};
 use serving::clock::Deadline;
 use serving::error::{RequestError, internal, stored};
-use store::{KeyClaim, KeyClaimed, UnixMillis};
+use store::{KeyClaim, KeyClaimed};
 
 use crate::services::held_claims::HeldClaim;
 use crate::services::idempotency::RequestKey;
@@ -59,7 +59,7 @@ pub async fn claim(
     loop {
         // The database may keep it, and its answer be lost.
         ours.note(true);
-        let claimed = stored(store.claim_key(&ours.claim, SPAN, UnixMillis(clock.unix_ms())).await)?;
+        let claimed = stored(store.claim_key(&ours.claim, SPAN, app.runtime.shared.unix_now()).await)?;
         if let KeyClaimed::Granted { is_answered } = claimed {
             return Ok(ClaimedKey { claim: Some(Arc::new(ours)), is_answered });
         }

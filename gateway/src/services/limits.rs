@@ -1,7 +1,7 @@
 //! Tenants' limits: read from the store into what the loops hold work against, and set by operators.
 
 use serving::error::{RequestError, stored};
-use store::{StoreOutage, TenantLimits, UnixMillis};
+use store::{StoreOutage, TenantLimits};
 
 use crate::services::tenancy;
 use crate::state::App;
@@ -18,7 +18,7 @@ pub async fn refresh(app: &App) {
     for model in app.models.iter() {
         settled.push(model.runtime.shared.accounts.settled().await);
     }
-    let today = UnixMillis(app.runtime.shared.clock.unix_ms()).day();
+    let today = app.runtime.shared.unix_now().day();
     match store.limits(today).await {
         Ok(found) => app.runtime.shared.budgets.refresh(found),
         Err(error) => tracing::warn!(%error, "limits of tenants were not read; the last ones hold"),

@@ -6,7 +6,7 @@ use base::RelQueryId;
 use serving::caller::Caller;
 use serving::error::{RequestError, internal, stored};
 use serving::ownership;
-use store::{TicketState, UnixMillis};
+use store::TicketState;
 
 use crate::models::FoundRelQuery;
 use crate::services::{responses, sql, tickets};
@@ -53,7 +53,7 @@ async fn ticket_of_kind(
     id: &str,
     is_wanted: impl Fn(&str) -> bool,
 ) -> Result<store::Ticket, RequestError> {
-    let now = UnixMillis(app.runtime.shared.clock.unix_ms());
+    let now = app.runtime.shared.unix_now();
     let ticket = stored(app.runtime.store.ticket(caller.tenant, id, now).await)?;
     let ticket = ticket.filter(|ticket| is_wanted(&ticket.kind));
     ticket.ok_or_else(|| RequestError::NotFound(format!("`{id}`")))

@@ -7,7 +7,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use base::TenantId;
-use store::{UnixMillis, month_start};
+use store::month_start;
 use tokio::task::JoinHandle;
 
 use crate::state::App;
@@ -64,7 +64,7 @@ impl Drop for UsageMerger {
 pub async fn merge(app: &App, begun: MergePosition, steps_max: usize) -> MergePosition {
     // Where a limit is set again everything is looked at again.
     let Some(days) = app.config.store.usage_days_max else { return MergePosition::default() };
-    let today = UnixMillis(app.runtime.shared.clock.unix_ms()).day();
+    let today = app.runtime.shared.unix_now().day();
     let mut position = begun;
     let from = match begun.month {
         Some(month) => month,

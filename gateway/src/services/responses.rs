@@ -11,14 +11,14 @@ use std::str::FromStr as _;
 use base::TenantId;
 use serde_json::Value;
 use serving::error::{RequestError, internal, stored};
-use store::{NewResponse, StoredResponse, UnixMillis};
+use store::{NewResponse, StoredResponse};
 
 use crate::state::App;
 use crate::wire::openai::{PREVIOUS, PreviousResponse};
 
 /// A tenant's response, as it stands.
 pub(crate) async fn find(app: &App, tenant: TenantId, id: &str) -> Result<StoredResponse, RequestError> {
-    let now = UnixMillis(app.runtime.shared.clock.unix_ms());
+    let now = app.runtime.shared.unix_now();
     if let Some(found) = stored(app.runtime.store.response(tenant, id, now).await)? {
         return Ok(found);
     }
@@ -57,7 +57,7 @@ pub(crate) fn input_items(response: &StoredResponse) -> Result<Vec<Value>, Reque
 /// Keeps a tenant's response; says whether it is kept. An answer is not withheld because it cannot be.
 pub(crate) async fn keep(app: &App, tenant: TenantId, (id, reply): (&str, &str), said: &[Value]) -> bool {
     let config = &app.config.openai;
-    let now = UnixMillis(app.runtime.shared.clock.unix_ms());
+    let now = app.runtime.shared.unix_now();
     let Ok(input) = serde_json::to_string(&listed(id, said)) else { return false };
     let new = NewResponse { tenant, id, input: &input, reply, expires: now.after(config.responses_ms_max) };
     match app.runtime.store.keep_response(new, config.tenant_responses_bytes_max, now).await {

@@ -20,7 +20,7 @@ use serving::model::Model;
 use serving::pins::{Pin, PinPermit};
 use serving::relquery_state::{RelQueryKind, Usage};
 use serving::submit::{self, Prepared, Resumed};
-use store::{NewSchema, SchemaLimits, SchemaPut, StoredSchema, UnixMillis};
+use store::{NewSchema, SchemaLimits, SchemaPut, StoredSchema};
 
 use crate::config::LimitsConfig;
 use crate::models::ServedModel;
@@ -166,7 +166,7 @@ pub async fn register(
     // Until it is stored it is nobody's: what fails here lets go what it pinned.
     let pin = (pinned.0 > 0).then(|| model.runtime.shared.pin());
     let usage = encode(model, caller, rows, pin.as_ref().and_then(Pin::fill)).await?;
-    let now = UnixMillis(app.runtime.shared.clock.unix_ms());
+    let now = app.runtime.shared.unix_now();
     allowed(stored(app.runtime.store.put_schema(new, bounds, now).await)?)?;
     let name = layout.name.clone();
     let kept = stored(app.runtime.store.schema(caller.tenant, &name).await)?.filter(|kept| kept.pml == pml);

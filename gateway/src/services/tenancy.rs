@@ -8,7 +8,7 @@ use base::{Bytes, TenantId};
 use serving::budgets::BudgetStatus;
 use serving::error::{RequestError, of_store, stored};
 use sql::budget::BudgetLimits;
-use store::{Spending, Tenant, UnixMillis};
+use store::{Spending, Tenant};
 
 use crate::state::App;
 
@@ -54,7 +54,7 @@ pub async fn names(app: &App) -> Result<HashMap<TenantId, String>, RequestError>
 
 /// Makes a tenant; a name that is taken is refused.
 pub async fn create(app: &App, name: &str, weight: f64) -> Result<Tenant, RequestError> {
-    let now = UnixMillis(app.runtime.shared.clock.unix_ms());
+    let now = app.runtime.shared.unix_now();
     app.runtime.store.create_tenant(name, weight, now).await.map_err(|error| match error {
         store::Error::Taken { .. } => RequestError::invalid("name", format!("`{name}` is a tenant already")),
         error => of_store(error),
@@ -73,7 +73,7 @@ pub async fn set_weight(app: &App, name: &str, weight: f64) -> Result<Tenant, Re
 /// All tenants with what each has, the oldest first.
 pub async fn overviews(app: &App) -> Result<Vec<TenantOverview>, RequestError> {
     let store = &app.runtime.store;
-    let now = UnixMillis(app.runtime.shared.clock.unix_ms());
+    let now = app.runtime.shared.unix_now();
     let mut keys: HashMap<TenantId, u64> = HashMap::new();
     for key in stored(store.keys(None).await)? {
         let works = key.revoked.is_none() && key.expires.is_none_or(|expires| expires > now);

@@ -41,9 +41,9 @@ const RETRY: std::time::Duration = std::time::Duration::from_secs(1);
 /// How long a gateway may be silent before others take its tickets over.
 pub(super) const LEASE: Millis = Millis(60_000);
 
-/// This gateway's lease from now on.
+/// This gateway's lease from now on, by the database's clock, as whoever claims judges it.
 pub fn lease(app: &App) -> Lease {
-    let until = UnixMillis(app.runtime.shared.clock.unix_ms()).after(LEASE);
+    let until = app.runtime.shared.unix_now().after(LEASE);
     Lease { holder: app.config.store.node.clone(), process: process(app).to_owned(), until }
 }
 
@@ -108,7 +108,7 @@ async fn create_for(
     (kind, request, key): (&str, &str, Option<&RequestKey>),
     shown: usize,
 ) -> Result<(), RequestError> {
-    let now = UnixMillis(app.runtime.shared.clock.unix_ms());
+    let now = app.runtime.shared.unix_now();
     let ticket = NewTicket {
         id: &relquery::public_id(relquery),
         tenant: relquery.tenant,

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use base::{Millis, Nanos};
 use serving::{calibrate, usage_writer};
-use store::UnixMillis;
 use tokio::sync::watch;
 
 use crate::services::old_usage::UsageMerger;
@@ -59,6 +58,7 @@ pub async fn run(current: Arc<CurrentApp>, mut stop: watch::Receiver<bool>, mut 
         let rounds = rounds_per_lease(flush);
         if round.is_multiple_of(rounds) {
             app.models.iter().for_each(|model| model.runtime.forget_idle_tenants());
+            app.runtime.look_at_database_clock().await;
             // Tickets that had to wait are not renewed, so that the next claim finds them too. Those that run
             // are claimed along with them, which changes nothing.
             let lease = tickets::lease(&app);
@@ -73,13 +73,15 @@ pub async fn run(current: Arc<CurrentApp>, mut stop: watch::Receiver<bool>, mut 
                 }
             }
             key_claims::renew(&app).await;
-            if !is_last && !was_away {
+            if !is_last && !was_away && app.runtime.shared.database_clock.is_known() {
                 is_left = tickets::resume(&app, &lease).await;
                 batches::resume(&app, &lease).await;
             }
         }
         if is_last || round.is_multiple_of(10 * rounds) {
-            forget(&app).await;
+            if app.runtime.shared.database_clock.is_known() {
+                forget(&app).await;
+            }
             if !is_last {
                 // Beside the rounds: leases are renewed meanwhile.
                 merger.begin_pass(&app);
@@ -88,7 +90,7 @@ pub async fn run(current: Arc<CurrentApp>, mut stop: watch::Receiver<bool>, mut 
                 &app.runtime.store,
                 &app.runtime.model,
                 app.runtime.view().cost,
-                app.runtime.shared.clock.unix_ms(),
+                app.runtime.shared.unix_now().0,
             )
             .await;
         }
@@ -117,7 +119,7 @@ async fn forget(app: &App) {
     uploads::expire(app).await;
     files::expire(app).await;
     sql_uploads::forget_gone(&app.runtime, &app.config).await;
-    let (store, now) = (&app.runtime.store, UnixMillis(app.runtime.shared.clock.unix_ms()));
+    let (store, now) = (&app.runtime.store, app.runtime.shared.unix_now());
     note(store.expire_tickets(now).await, "old tickets were not deleted");
     note(store.forget_progress().await, "what was told of tickets was not forgotten");
     note(store.expire_replies(now).await, "old replies of idempotency keys were not deleted");

@@ -48,7 +48,7 @@ pub fn is_encoded(name: &str) -> bool {
 }
 
 fn now(app: &App) -> UnixMillis {
-    UnixMillis(app.runtime.shared.clock.unix_ms())
+    app.runtime.shared.unix_now()
 }
 
 /// Begins an upload.

@@ -117,7 +117,7 @@ pub fn gone(id: &str) -> RequestError {
 }
 
 fn now(app: &App) -> UnixMillis {
-    UnixMillis(app.runtime.shared.clock.unix_ms())
+    app.runtime.shared.unix_now()
 }
 
 /// What a client is told of the store's refusal: the bound by its setting's name.

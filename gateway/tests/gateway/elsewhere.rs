@@ -149,7 +149,7 @@ impl LeftBehind {
     /// A process of another gateway takes the response over, and all others' time is over.
     async fn take(&mut self) -> Lease {
         self.takes += 1;
-        let now = UnixMillis(self.reader.running.app.runtime.shared.clock.unix_ms());
+        let now = self.reader.running.app.runtime.shared.unix_now();
         let at = |takes: u64| now.after(Millis(takes * 10_000_000));
         let (holder, until) = (format!("gateway {}", self.takes), at(self.takes + 1));
         let lease = Lease { process: format!("process of {holder}"), holder, until };

@@ -101,7 +101,7 @@ async fn a_route_takes_one_scope_under_all_its_names() {
     let (_, able) = made(&parties, json!({"routes": ["completions"]})).await;
     let (_, other) = made(&parties, json!({"routes": ["cells"]})).await;
     let body = json!({"query": "a", "documents": ["b"]});
-    for path in ["/v1/rerank", "/rerank", "/v2/rerank", "/v1/score", "/score"] {
+    for path in ["/v1/rerank", "/rerank", "/v2/rerank", "/v1/score", "/score", "/invocations"] {
         let reply = able.post(path, &body).await;
         assert!(reply.status == 501 && reply.error().contains("retrieval.model"), "{path}: {}", reply.body);
         lacks(&other.post(path, &body).await, "completions");

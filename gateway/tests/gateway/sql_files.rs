@@ -88,8 +88,8 @@ async fn the_newest_file_of_a_name_is_the_table_and_a_deleted_one_is_gone() {
     let old = upload(&server.client, "notes.csv", "text\nold\n").await;
     assert_eq!(lines(&server.client, query).await, [json!({"text": "old"})]);
     // A later instant, by which files are ordered.
-    let made = server.running.app.runtime.shared.clock.unix_ms();
-    server.until("time goes on", |server| server.running.app.runtime.shared.clock.unix_ms() > made).await;
+    let made = server.running.app.runtime.shared.unix_now();
+    server.until("time goes on", |server| server.running.app.runtime.shared.unix_now() > made).await;
     let new = upload(&server.client, "Notes.CSV", "text\nnew\n").await;
     assert_eq!(lines(&server.client, query).await, [json!({"text": "new"})]);
     assert_eq!(server.client.delete(&format!("/v1/files/{new}")).await.status, 200);

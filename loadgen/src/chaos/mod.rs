@@ -11,10 +11,12 @@ mod judge;
 mod ledger;
 mod load;
 mod plan;
+mod preload;
 mod process;
 mod proxy;
 mod report;
 mod request;
+mod shifted_clock;
 mod slow_disk;
 mod world;
 

@@ -115,7 +115,7 @@ impl FaultKind {
     pub fn disturbs_writes_of(self, subject: Subject, gateway: usize) -> bool {
         match subject {
             Subject::Gateway(other) | Subject::DatabaseLink(other) => {
-                other == gateway && self != Self::KillGateway
+                other == gateway && !matches!(self, Self::KillGateway | Self::JumpClock)
             }
             Subject::Database => true,
             Subject::Replica(_) | Subject::ReplicaLink(..) => false,

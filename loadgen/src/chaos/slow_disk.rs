@@ -2,10 +2,8 @@
 //! between it and the system's writes; a file beside the process's folder says how long each of them waits.
 
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
-use tokio::process::Command;
-
+use super::preload;
 use crate::Error;
 
 /// The library.
@@ -21,13 +19,8 @@ pub(super) struct SlowDisks {
 impl SlowDisks {
     /// Makes the library; `None` where no C compiler is installed.
     pub(super) async fn make(dir: &Path) -> Result<Option<Self>, Error> {
-        let (source, library) = (dir.join("slow-disk.c"), dir.join("slow-disk.so"));
-        std::fs::write(&source, SOURCE).map_err(|error| Error::file(&source, error))?;
-        let mut compiler = Command::new("cc");
-        compiler.args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(&source).arg("-ldl");
-        let made = compiler.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().await;
-        let is_made = made.is_ok_and(|status| status.success());
-        Ok(is_made.then(|| Self { library, dir: dir.to_owned() }))
+        let library = preload::library(dir, "slow-disk", SOURCE).await?;
+        Ok(library.map(|library| Self { library, dir: dir.to_owned() }))
     }
 
     /// The environment of a process whose disk may become slow. It is not yet.
@@ -51,6 +44,8 @@ impl SlowDisks {
 
 #[cfg(test)]
 mod tests {
+    use tokio::process::Command;
+
     use super::*;
 
     /// A program that writes and syncs a file, and says how often it was told to wait.

@@ -11,6 +11,7 @@ use super::database::DatabaseServer;
 use super::plan::{Fault, FaultKind, GATEWAYS, REPLICAS, Subject};
 use super::process::{IdleFootprint, Launch, Server, fill, free_ports, is_installed};
 use super::proxy::{Link, LinkState};
+use super::shifted_clock::ShiftedClocks;
 use super::slow_disk::SlowDisks;
 use crate::Error;
 use crate::client::{ApiTarget, chain};
@@ -24,14 +25,14 @@ const LOOK: Duration = Duration::from_millis(100);
 const DELAY_MS: (u64, u64) = (20, 1_000);
 /// The longest wait of each write to a slow disk, in ms, and the least.
 const WRITE_MS: (u64, u64) = (5, 100);
-/// How far a clock jumps at most, in s: ten times a ticket's lease.
-const JUMP_S_MAX: i64 = 600;
+/// How far a clock jumps at most, in s. Half of all jumps are shorter than an eighth of it, which is many times a lease.
+const JUMP_S_MAX: i64 = 3 * 3_600;
+/// The size of a fault without a jump, in permille, and the largest distance from it.
+const JUMP_NONE: i64 = 500;
 /// Files that a limited gateway may open beyond those that it has.
 const FILES_MORE: u64 = 2;
 /// A replica's own small disk.
 const MOUNT: &str = "mount -t tmpfs -o size=32m,mode=700 none \"$0\" && exec \"$@\"";
-/// What shifts a process's clock, where Debian has it.
-const CLOCK_LIBRARY: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1";
 
 /// All that runs. Gone with its value.
 pub(super) struct World {
@@ -44,6 +45,7 @@ pub(super) struct World {
     dir: PathBuf,
     has_replica_disks: bool,
     slow_disks: Option<SlowDisks>,
+    shifted_clocks: Option<ShiftedClocks>,
     /// Those that a fault holds down.
     down: Vec<Subject>,
 }
@@ -54,7 +56,7 @@ impl World {
         let ports = free_ports(GATEWAYS + REPLICAS + 1).map_err(|error| Error::Client(error.to_string()))?;
         let (own, [database_port, ..]) = ports.split_at(GATEWAYS + REPLICAS) else { return Ok(None) };
         let (gateway_ports, replica_ports) = own.split_at(GATEWAYS);
-        let slow_disks = SlowDisks::make(dir).await?;
+        let (slow_disks, shifted_clocks) = (SlowDisks::make(dir).await?, ShiftedClocks::make(dir).await?);
         let slow =
             |process: &str| slow_disks.as_ref().map_or(Ok(Vec::new()), |disks| disks.environment(process));
         let database = DatabaseServer::start(dir, *database_port, slow(DATABASE)?).await?;
@@ -72,7 +74,10 @@ impl World {
             for port in replica_ports {
                 links.push(link(*port).await?);
             }
-            gateways.push(gateway(program, dir, (*port, number), (&to_database, &links))?);
+            let own = process_of("gateway", number);
+            let environment = shifted_clocks.as_ref().map(|clocks| clocks.environment(&own)).transpose()?;
+            let at = (*port, number, environment.unwrap_or_default());
+            gateways.push(gateway(program, dir, at, (&to_database, &links))?);
             replica_links.push(links);
             database_links.push(to_database);
         }
@@ -86,6 +91,7 @@ impl World {
             dir,
             has_replica_disks,
             slow_disks,
+            shifted_clocks,
             down,
         };
         for replica in &mut world.replicas {
@@ -101,10 +107,8 @@ impl World {
     /// Whether a kind can come here; else why not.
     pub(super) async fn allows(&self, kind: FaultKind) -> Result<(), &'static str> {
         match kind {
-            FaultKind::JumpClock if !Path::new(CLOCK_LIBRARY).is_file() => {
-                Err("libfaketime is not installed")
-            }
             FaultKind::LimitFiles if !is_installed("prlimit").await => Err("prlimit is not installed"),
+            FaultKind::JumpClock if self.shifted_clocks.is_none() => Err("no C compiler is installed"),
             FaultKind::SlowReplicaDisk | FaultKind::SlowDatabaseDisk if self.slow_disks.is_none() => {
                 Err("no C compiler is installed")
             }
@@ -137,10 +141,7 @@ impl World {
                     server.limit_files(Some(FILES_MORE)).await;
                 }
             }
-            FaultKind::JumpClock => {
-                let seconds = (i64::from(fault.permille) - 500) * JUMP_S_MAX / 500;
-                self.shift_clock(fault.subject, seconds)?;
-            }
+            FaultKind::JumpClock => self.shift_clock(fault.subject, jump_s(fault.permille))?,
             FaultKind::FillReplicaDisk => {
                 if let Some(filler) = self.filler(fault.subject) {
                     // A replica that is gone has no disk to fill.
@@ -316,8 +317,8 @@ impl World {
     }
 
     fn shift_clock(&self, subject: Subject, seconds: i64) -> Result<(), Error> {
-        let Subject::Gateway(number) = subject else { return Ok(()) };
-        write_clock(&self.dir, number, seconds)
+        let (Subject::Gateway(number), Some(clocks)) = (subject, &self.shifted_clocks) else { return Ok(()) };
+        clocks.set(&process_of("gateway", number), seconds)
     }
 
     /// Has each write to a disk wait so long.
@@ -354,17 +355,9 @@ fn data_of(dir: &Path, role: &str, number: usize) -> PathBuf {
     dir.join(process_of(role, number))
 }
 
-fn clock_file(dir: &Path, number: usize) -> PathBuf {
-    dir.join(format!("clock-{number}"))
-}
-
-/// How far a gateway's wall clock is off.
-fn write_clock(dir: &Path, number: usize, seconds: i64) -> Result<(), Error> {
-    let file = clock_file(dir, number);
-    // At once: a reader must not find half of it.
-    let fresh = file.with_extension("fresh");
-    std::fs::write(&fresh, format!("{seconds:+}\n")).map_err(|error| Error::file(&fresh, error))?;
-    std::fs::rename(&fresh, &file).map_err(|error| Error::file(&file, error))
+/// How far ahead a clock jumps, in s, or back: minutes as well as hours.
+fn jump_s(permille: u16) -> i64 {
+    (i64::from(permille) - JUMP_NONE).pow(3) * JUMP_S_MAX / JUMP_NONE.pow(3)
 }
 
 /// Whether this user may mount a file system of its own.
@@ -400,7 +393,7 @@ fn replica(
 fn gateway(
     program: &Path,
     dir: &Path,
-    (port, number): (u16, usize),
+    (port, number, environment): (u16, usize, Vec<(String, String)>),
     (database, replicas): (&Link, &[Link]),
 ) -> Result<Server, Error> {
     // No work is to blame for what kills a gateway here, however often it happens.
@@ -416,18 +409,6 @@ fn gateway(
              try_ms_max = 10000\nhealth_ms = 500\n",
             link.port
         );
-    }
-    let mut environment = Vec::new();
-    if Path::new(CLOCK_LIBRARY).is_file() {
-        write_clock(dir, number, 0)?;
-        let file = clock_file(dir, number).display().to_string();
-        let settings = [
-            ("LD_PRELOAD", CLOCK_LIBRARY),
-            ("FAKETIME_TIMESTAMP_FILE", &file),
-            ("FAKETIME_CACHE_DURATION", "1"),
-            ("FAKETIME_DONT_FAKE_MONOTONIC", "1"),
-        ];
-        environment.extend(settings.map(|(name, value)| (name.to_owned(), value.to_owned())));
     }
     launch((program, dir), ("gateway", number), (port, &config), (Vec::new(), environment))
 }
@@ -456,4 +437,15 @@ fn launch(
     let command = before.into_iter().chain(own).collect();
     let log = data.with_extension("log");
     Server::new(Launch { name: format!("{role} {number}"), command, environment, log, port })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clocks_jump_both_ways_by_seconds_minutes_and_hours() {
+        let jumps = [0, 250, 400, 500, 600, 750, 999].map(jump_s);
+        assert_eq!(jumps, [-10_800, -1_350, -86, 0, 86, 1_350, 10_735]);
+    }
 }

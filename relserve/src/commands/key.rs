@@ -6,7 +6,6 @@ use gateway::config::Config;
 use gateway::services::sql::accounts::user_of;
 use gateway::wire::keys::scope_of;
 use serde_json::json;
-use serving::clock::Clock;
 use store::{
     CreatedKey, DEFAULT_TENANT, KeyInfo, KeyRotation, KeyScope, NewAuditEntry, NewKey, Store, Tenant,
     UnixMillis,
@@ -69,7 +68,8 @@ enum KeyCommand {
 /// Makes, lists or revokes.
 pub(crate) async fn run(key: Key, config: &Config) -> Result<(), Failure> {
     let store = open_or_ask(config, key.yes).await?;
-    let now = UnixMillis(Clock::start().unix_ms());
+    // As the servers that judge it.
+    let now = store.now().await?;
     match key.command {
         KeyCommand::Create { name, tenant, days, operator, read_only, routes, tables } => {
             let scope = scope_of(read_only, routes, tables).map_err(|error| error.to_string())?;

@@ -9,8 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use clap::Args;
 use gateway::config::{AuthMode, Config};
 use gateway::services::sign_ins;
-use serving::clock::Clock;
-use store::{DEFAULT_TENANT, SignIn, Store, UnixMillis};
+use store::{DEFAULT_TENANT, SignIn, Store};
 
 use super::{Failure, open_or_ask, say};
 
@@ -77,7 +76,8 @@ pub(crate) async fn invitation(
 }
 
 async fn link(store: &Store, config: &Config, sign_in: SignIn, address: &str) -> Result<String, Failure> {
-    let now = UnixMillis(Clock::start().unix_ms());
+    // As the servers that judge it.
+    let now = store.now().await?;
     let token = sign_ins::create(store, sign_in, config.auth.sign_in_ms_max, now).await?;
     Ok(format!("{}{}", address.trim_end_matches('/'), sign_ins::path(&token)))
 }

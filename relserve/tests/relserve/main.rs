@@ -24,6 +24,7 @@ mod jobs;
 mod keys;
 mod kills;
 mod models;
+mod overflow;
 mod packages;
 mod ports;
 mod program;

@@ -2,6 +2,7 @@
 //! server hears that nobody waits any more.
 
 use std::error::Error;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt};
@@ -99,20 +100,26 @@ impl Client {
         }
     }
 
-    /// Hears an answer out that streams.
+    /// Hears an answer out that streams. What is no event, or none yet, counts too: it is held, or without an end.
     async fn listen(&self, response: reqwest::Response, say: impl Fn(String)) -> Outcome {
-        let pieces = response.bytes_stream().map_err(|error| chain(&error));
+        let heard = AtomicU64::new(0);
+        let is_beyond = |heard: u64| heard > self.reply_bytes_max;
+        let pieces = response.bytes_stream().map_err(|error| chain(&error)).map(|piece| match piece {
+            Ok(piece) => {
+                let more = piece.len() as u64;
+                let heard = heard.fetch_add(more, Ordering::Relaxed) + more;
+                if is_beyond(heard) { Err("its stream has no end".to_owned()) } else { Ok(piece) }
+            }
+            Err(reason) => Err(reason),
+        });
         let mut events = std::pin::pin!(sse::events(pieces));
-        let (mut answer, mut bytes) = (AnswerStream::default(), 0);
+        let mut answer = AnswerStream::default();
         while let Some(event) = events.next().await {
             let data = match event {
+                _ if is_beyond(heard.load(Ordering::Relaxed)) => return self.too_large(),
                 Ok(event) => event.data,
                 Err(reason) => return Outcome::failed(reason),
             };
-            bytes += data.len() as u64;
-            if bytes > self.reply_bytes_max {
-                return self.too_large();
-            }
             match answer.take(&data) {
                 Ok(text) => text.into_iter().for_each(&say),
                 Err(reason) => return Outcome::failed(reason),

@@ -1,7 +1,7 @@
 //! The start of a connection: its parameters, and the proof that the client is who it says.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use bytes::Bytes;
 use pgwire::messages::PgWireBackendMessage;
@@ -126,7 +126,7 @@ pub(super) async fn authenticate<S: AsyncRead + AsyncWrite>(
     let proven = match server.accounts.login(user).await.map_err(unavailable)? {
         Some(Login::Open) => own(true),
         Some(Login::Scram(verifier)) => own(scram(verifier, input, output).await?),
-        Some(Login::ClearText) if is_encrypted || peer.ip().to_canonical().is_loopback() => {
+        Some(Login::ClearText) if is_unheard(peer.ip(), is_encrypted) => {
             put(output, Authentication::CleartextPassword)?;
             output.flush().await?;
             let key = password(input).await?;
@@ -149,6 +149,11 @@ pub(super) async fn authenticate<S: AsyncRead + AsyncWrite>(
     };
     put(output, Authentication::Ok)?;
     Ok(account)
+}
+
+/// Whether what this peer says can be heard by nobody else.
+fn is_unheard(peer: IpAddr, is_encrypted: bool) -> bool {
+    is_encrypted || peer.to_canonical().is_loopback()
 }
 
 fn put<S: AsyncWrite>(output: &mut ServerOutput<S>, message: Authentication) -> Result<(), SqlError> {
@@ -218,6 +223,24 @@ mod tests {
             settings,
             [("application_name", "psql"), ("search_path", "a"), ("statement_timeout", "5s")]
         );
+    }
+
+    #[test]
+    fn a_key_in_clear_text_is_asked_of_this_machine_alone_unless_the_connection_is_encrypted() {
+        for (peer, is_here) in [
+            ("127.0.0.1", true),
+            ("127.8.9.10", true),
+            ("::1", true),
+            ("::ffff:127.0.0.1", true),
+            ("10.0.0.7", false),
+            ("::ffff:10.0.0.7", false),
+            ("2001:db8::7", false),
+            ("0.0.0.0", false),
+        ] {
+            let address: IpAddr = peer.parse().unwrap();
+            assert_eq!(is_unheard(address, false), is_here, "{peer}");
+            assert!(is_unheard(address, true), "{peer} by TLS");
+        }
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The tensors of a GGUF file under the names, and in the row order, of the Hugging Face checkpoint it was
 //! made of. Queries, keys and values that Falcon and MPT have in one tensor stay so: they are stacked.
 //!
-//! Blocks are turned to bf16, which rounds no more than the finest of them (Q8_0) has rounded already; they are
-//! also handed out as they are, to a device that multiplies them.
+//! Blocks are turned to bf16, which rounds no more than the finest of them (Q8_0) has rounded already, or to single
+//! precision, as ggml means them; they are also handed out as they are, to a device that multiplies them.
 
 use std::borrow::Cow;
 
@@ -39,6 +39,30 @@ impl GgufWeights {
         &self.gguf
     }
 
+    /// A tensor; of one in blocks the numbers have this type, as which `bytes` writes them.
+    fn plain<const N: usize>(
+        &self,
+        name: &str,
+        of_blocks: Dtype,
+        bytes: impl Fn(f32) -> [u8; N],
+    ) -> Result<RawTensor<'_>, CheckpointError> {
+        let missing = || CheckpointError::MissingTensor { name: name.to_owned() };
+        let (shape, format, data) = self.gguf.tensor(&self.names.to_gguf(name).ok_or_else(missing)?)?;
+        let (dtype, data) = match format.plain() {
+            Some(dtype) => (dtype, Cow::Borrowed(data)),
+            None => {
+                let mut numbers = Vec::with_capacity(data.len() / format.bytes() * format.elements() * N);
+                // A stretch at a time: all of them in single precision may be twice as many bytes again.
+                for stretch in data.chunks(format.bytes() * 1024) {
+                    numbers.extend(format.to_f32(stretch).into_iter().flat_map(&bytes));
+                }
+                (of_blocks, Cow::Owned(numbers))
+            }
+        };
+        let data = self.ordered(name, shape, data);
+        Ok(RawTensor { dtype, shape: shape.to_vec(), data })
+    }
+
     /// The rows of a tensor where they should be.
     fn ordered<'a>(&self, name: &str, shape: &[usize], data: Cow<'a, [u8]>) -> Cow<'a, [u8]> {
         match (self.order(name), shape.first()) {
@@ -61,23 +85,11 @@ impl GgufWeights {
 
 impl WeightSource for GgufWeights {
     fn tensor(&self, name: &str) -> Result<RawTensor<'_>, CheckpointError> {
-        let missing = || CheckpointError::MissingTensor { name: name.to_owned() };
-        let (shape, format, data) = self.gguf.tensor(&self.names.to_gguf(name).ok_or_else(missing)?)?;
-        let (dtype, data) = match format.plain() {
-            Some(dtype) => (dtype, Cow::Borrowed(data)),
-            None => {
-                let mut rounded = Vec::with_capacity(data.len() / format.bytes() * format.elements() * 2);
-                // A stretch at a time: the same numbers in single precision would be twice as many bytes
-                // again.
-                for stretch in data.chunks(format.bytes() * 1024) {
-                    let values = format.to_f32(stretch);
-                    rounded.extend(values.into_iter().flat_map(|x| bf16::from_f32(x).to_le_bytes()));
-                }
-                (Dtype::Bf16, Cow::Owned(rounded))
-            }
-        };
-        let data = self.ordered(name, shape, data);
-        Ok(RawTensor { dtype, shape: shape.to_vec(), data })
+        self.plain(name, Dtype::Bf16, |number| bf16::from_f32(number).to_le_bytes())
+    }
+
+    fn exact(&self, name: &str) -> Result<RawTensor<'_>, CheckpointError> {
+        self.plain(name, Dtype::F32, f32::to_le_bytes)
     }
 
     fn blocks(&self, name: &str) -> Result<Option<BlockMatrix<'_>>, CheckpointError> {

@@ -6,9 +6,9 @@ use super::Decoder;
 use crate::checkpoint::config::{Mlp, Norm as NormKind, Position};
 use crate::checkpoint::ggml::BlockFormat;
 use crate::checkpoint::names::{LayerNames, bias, model_names, weight};
-use crate::checkpoint::{BlockMatrix, CheckpointError, ModelConfig, RawTensor, WeightSource};
+use crate::checkpoint::{BlockMatrix, CheckpointError, Dtype, ModelConfig, RawTensor, WeightSource};
 use crate::decoder::layer::LayerWeights;
-use crate::decoder::tensors::{checked, embedding_scale, layers, norm_weights, rotary};
+use crate::decoder::tensors::{checked, checked_exact, embedding_scale, layers, norm_weights, rotary};
 use crate::device::cpu::Norm;
 use crate::device::{Activation, Cpu, Format, Matrix};
 use crate::parallel::{Alone, Collective};
@@ -163,13 +163,7 @@ impl Loader<'_> {
                 }
                 _ => Some(Format::Q8),
             },
-            Some(Quantize::Q8Wide) => match self.blocks(modules)? {
-                // As tensors they would be rounded to bf16 first.
-                Some(parts) if are_of_eight_bits(&parts) => {
-                    return Ok(cpu.pack_blocks_wide(&parts, biases, activation));
-                }
-                _ => Some(Format::Q8Wide),
-            },
+            Some(Quantize::Q8Wide) => Some(Format::Q8Wide),
             Some(Quantize::Q4) => match self.blocks(modules)? {
                 Some(parts) if are_of_eight_bits(&parts) || parts.iter().all(BlockMatrix::has_four_bits) => {
                     return Ok(cpu.pack_blocks(&parts, biases, activation));
@@ -184,7 +178,12 @@ impl Loader<'_> {
             }
             None => self.options.keep.dtype.map(Format::Plain),
         };
-        let parts = modules.iter().map(|(module, shape)| self.tensor(&weight(module), shape));
+        // Numbers that are rounded to integers here, or kept in single precision, are not rounded on the way.
+        let is_exact = quantize.is_some() || self.options.keep.dtype == Some(Dtype::F32);
+        let parts = modules.iter().map(|(module, shape)| match is_exact {
+            true => checked_exact(self.source, &weight(module), shape),
+            false => self.tensor(&weight(module), shape),
+        });
         Ok(cpu.pack_active(&parts.collect::<Result<Vec<_>, _>>()?, biases, format, activation))
     }
 

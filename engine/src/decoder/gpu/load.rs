@@ -8,7 +8,7 @@ use crate::checkpoint::config::{Mlp, Norm as NormKind, Position};
 use crate::checkpoint::names::{LayerNames, bias, model_names, weight};
 use crate::checkpoint::{BlockMatrix, CheckpointError, Dtype, ModelConfig, RawTensor, WeightSource};
 use crate::decoder::layer::LayerWeights;
-use crate::decoder::tensors::{checked, layers, norm_weights, rotary};
+use crate::decoder::tensors::{checked, checked_exact, layers, norm_weights, rotary};
 use crate::device::cpu::NibbleGroup;
 use crate::device::cuda::{Args, Buffer, Element, Gpu, GpuError, Grid, LANE_INPUTS, pack_q4};
 use crate::parallel::Collective;
@@ -151,7 +151,10 @@ impl Loader<'_> {
         let mut end = 0;
         for (module, shape) in modules {
             // Straight to the GPU: a matrix that is kept as it is stored is never copied here.
-            let tensor = checked(self.source, &weight(module), shape)?;
+            let tensor = match self.element {
+                Element::F32 => checked_exact(self.source, &weight(module), shape)?,
+                Element::F16 | Element::Bf16 => checked(self.source, &weight(module), shape)?,
+            };
             let bytes = numbers(&tensor, self.element);
             self.gpu.write(matrix.address().at(end), &bytes)?;
             end += bytes.len();

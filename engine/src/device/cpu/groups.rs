@@ -1,9 +1,9 @@
 //! Products of eight-bit integers: weights and activations in groups of inputs under one scale each.
 //!
 //! Weights are rounded once, when they are packed; activations on the fly, each row by itself. A sum over a
-//! group is exact in 32 bits; then it is scaled and added to the output in single precision, group after
-//! group. So a row's bits do not depend on its batch, and kernels differ by the rounding of those additions
-//! alone.
+//! group of activations, which is one of weights or a part of it, is exact in 32 bits; then it is scaled and added to
+//! the output in single precision, group after group. So a row's bits do not depend on its batch, and kernels differ by
+//! the rounding of those additions alone.
 //!
 //! Both operands lie in groups ([`super::layout::groups`]). A matrix unit reads them as they lie
 //! ([`super::groups_on_unit`]).
@@ -11,7 +11,7 @@
 use super::isa::Isa;
 use super::kernels::{avx2_bytes, avx512_vnni, neon_bytes, neon_dotprod, neon_i8mm, portable, quantise};
 use super::layout::blocks::{BlockLayout, RowBlock};
-use super::layout::groups::{Block, EMPTY, GroupTile, depth_block, group_bytes, panel_bytes};
+use super::layout::groups::{Block, EMPTY, GroupSizes, GroupTile, depth_block, group_bytes, panel_bytes};
 use super::product::{Kernel, Next, Steps};
 
 /// Outputs of a panel.
@@ -26,12 +26,13 @@ pub(super) fn panel(isa: Isa) -> usize {
 pub(super) fn quantise_rows<'a>(
     isa: Isa,
     x: &[f32],
-    (inputs, group): (usize, usize),
+    (inputs, sizes): (usize, GroupSizes),
     packed: &'a mut Vec<Block>,
 ) -> &'a [Block] {
-    let blocks = BlockLayout { inputs, block_inputs: depth_block(group), elements: 1, empty: EMPTY };
+    let block_inputs = depth_block(sizes.weights);
+    let blocks = BlockLayout { inputs, block_inputs, elements: 1, empty: EMPTY };
     blocks.lay_out(x, packed, |from, block| {
-        let block = &mut block[0];
+        let (group, block) = (sizes.activations, &mut block[0]);
         match isa {
             Isa::Portable | Isa::Neon | Isa::NeonDotprod | Isa::NeonI8mm => {
                 quantise::quantise(from, group, block)
@@ -52,8 +53,8 @@ pub(super) struct Groups<'a> {
     pub(super) rows: usize,
     /// Length of the sums.
     pub(super) inputs: usize,
-    /// Inputs of a group.
-    pub(super) group: usize,
+    /// Inputs of groups.
+    pub(super) sizes: GroupSizes,
     /// Of a panel.
     pub(super) width: usize,
     /// From [`quantise_rows`].
@@ -64,16 +65,16 @@ pub(super) struct Groups<'a> {
 
 impl Kernel for Groups<'_> {
     fn depth(&self) -> usize {
-        self.inputs.next_multiple_of(self.group)
+        self.inputs.next_multiple_of(self.sizes.weights)
     }
 
     fn depth_step(&self, _blocks: usize) -> usize {
-        depth_block(self.group)
+        depth_block(self.sizes.weights)
     }
 
     unsafe fn add(&self, block: RowBlock, panel: usize, steps: Steps, sums: &mut [f32], _next: Option<Next>) {
         let tile = GroupTile {
-            group: self.group,
+            sizes: self.sizes,
             width: self.width,
             a: &self.activations[self.row(block, steps)..][..block.rows],
             b: self.piece(panel, steps),
@@ -99,14 +100,15 @@ impl Kernel for Groups<'_> {
 impl Groups<'_> {
     /// Where the activations of a block's first row are that meet the steps.
     pub(super) fn row(&self, block: RowBlock, steps: Steps) -> usize {
-        steps.first / depth_block(self.group) * self.rows + block.first
+        steps.first / depth_block(self.sizes.weights) * self.rows + block.first
     }
 
     /// Some steps of a panel.
     pub(super) fn piece(&self, panel: usize, steps: Steps) -> &[u8] {
-        let bytes = group_bytes(self.group, self.width);
-        let of_panel = &self.panels[panel * panel_bytes(self.inputs, self.group, self.width)..];
-        &of_panel[steps.first / self.group * bytes..][..steps.count / self.group * bytes]
+        let group = self.sizes.weights;
+        let bytes = group_bytes(group, self.width);
+        let of_panel = &self.panels[panel * panel_bytes(self.inputs, group, self.width)..];
+        &of_panel[steps.first / group * bytes..][..steps.count / group * bytes]
     }
 }
 

@@ -12,13 +12,14 @@ use std::sync::OnceLock;
 use super::groups::{self, Groups};
 use super::isa::Isa;
 use super::kernels::amx::{self, Amx};
-use super::kernels::matrix_unit::{Shapes, Unit};
-use super::kernels::matrix_unit_bytes::{AddScaled, UnitTile, add};
+use super::kernels::matrix_unit::Unit;
+use super::kernels::matrix_unit_bytes::{AddScaled, UnitTile, add, has_tiles_of, shapes};
 use super::kernels::{avx512_vnni, portable};
 use super::layout::aligned::Aligned;
 use super::layout::blocks::{RowBlock, row_blocks};
 use super::layout::groups::{
-    BIAS, Block, DEPTH_BLOCK, EMPTY, GROUPS, ROWS_MAX, UNIT_STEP, WIDE_GROUP_MAX, depth_block, panel_bytes,
+    BIAS, Block, DEPTH_BLOCK, EMPTY, GROUPS, GroupSizes, ROWS_MAX, UNIT_STEP, WIDE_GROUP_MAX, depth_block,
+    panel_bytes,
 };
 use super::layout::tiles::{ROWS_MAX as UNIT_ROWS_MAX, TILE, full_blocks, tile_count};
 use super::limits::best_of;
@@ -28,13 +29,13 @@ use super::product::{Kernel, Next, Order, Steps};
 /// are then more than a megabyte and a half.
 const PANEL_INPUTS_MAX: usize = 2560;
 
-/// Whether so many rows meet weights in groups of `group` inputs on the unit.
+/// Whether so many rows, rounded in groups of `group` inputs, are multiplied on the unit.
 pub(super) fn is_taken(isa: Isa, group: usize, rows: usize) -> bool {
     takes((isa, group), rows, amx::multiplies_bytes, || trial_times(group))
 }
 
-/// Times the ways to multiply groups of `group` inputs, where there are several and none has been timed: products that
-/// follow know the faster.
+/// Times the ways to multiply rows in groups of `group` inputs, where there are several and none has been timed: products
+/// that follow know the faster.
 pub(super) fn choose(isa: Isa, group: usize) {
     if has_choice((isa, group), amx::multiplies_bytes) {
         trial_times(group);
@@ -54,7 +55,7 @@ fn takes(
 
 /// Whether such groups can be multiplied on the unit too.
 fn has_choice((isa, group): (Isa, usize), multiplies_bytes: impl FnOnce() -> bool) -> bool {
-    isa == Isa::Amx && group.is_multiple_of(UNIT_STEP) && multiplies_bytes()
+    isa == Isa::Amx && has_tiles_of(group) && multiplies_bytes()
 }
 
 /// Seconds that both ways take with the same piece of a panel.
@@ -72,12 +73,15 @@ impl TrialTimes {
     }
 }
 
-/// How long this machine takes for groups of `group` inputs, measured once for each size.
+/// How long this machine takes for rows in groups of `group` inputs, measured once for each size: what their weights'
+/// scales take more or less is next to nothing.
 fn trial_times(group: usize) -> TrialTimes {
-    const SIZES: usize = WIDE_GROUP_MAX / UNIT_STEP;
+    /// The first is half a step.
+    const SIZES: usize = 1 + WIDE_GROUP_MAX / UNIT_STEP;
     static TIMES: [OnceLock<TrialTimes>; SIZES] = [const { OnceLock::new() }; SIZES];
-    *TIMES[group / UNIT_STEP - 1].get_or_init(|| {
-        let times = Trial::new(Isa::Amx, group, groups::panel(Isa::Amx)).times::<Amx>();
+    *TIMES[group / UNIT_STEP].get_or_init(|| {
+        let sizes = GroupSizes::equal(group);
+        let times = Trial::new(Isa::Amx, sizes, groups::panel(Isa::Amx)).times::<Amx>();
         let TrialTimes { unit_per_tile, vectors_per_row } = times;
         let (unit_us, vectors_us) = (1e6 * unit_per_tile, 1e6 * vectors_per_row * TILE as f64);
         let on_unit = times.favour_unit(TILE);
@@ -89,7 +93,7 @@ fn trial_times(group: usize) -> TrialTimes {
 /// What both ways are timed on: a block of rows that fills two tiles, and a piece of a panel, all in cache.
 struct Trial {
     isa: Isa,
-    group: usize,
+    sizes: GroupSizes,
     width: usize,
     activations: Vec<Block>,
     panels: Aligned<u8>,
@@ -98,23 +102,24 @@ struct Trial {
 impl Trial {
     const ROWS: usize = UNIT_ROWS_MAX;
 
-    fn new(isa: Isa, group: usize, width: usize) -> Self {
+    fn new(isa: Isa, sizes: GroupSizes, width: usize) -> Self {
         // No zeros, on which the unit is faster. As a half, too, the byte twice is an ordinary number.
         const NUMBER: u8 = 0x3C;
-        let mut panels = Aligned::<u8>::zeros(panel_bytes(depth_block(group), group, width));
+        let GroupSizes { weights, activations } = sizes;
+        let mut panels = Aligned::<u8>::zeros(panel_bytes(depth_block(weights), weights, width));
         panels.fill(NUMBER);
-        let unbias = -i32::from(BIAS) * i32::from(NUMBER) * group as i32;
+        let unbias = -i32::from(BIAS) * i32::from(NUMBER) * activations as i32;
         let values = [NUMBER.cast_signed(); DEPTH_BLOCK];
         let block = Block { values, scales: [1.0; GROUPS], unbias: [unbias; GROUPS] };
-        Self { isa, group, width, activations: vec![block; Self::ROWS], panels }
+        Self { isa, sizes, width, activations: vec![block; Self::ROWS], panels }
     }
 
     /// The product by vectors, and the blocks in which these take rows.
     fn by_vectors(&self) -> (Groups<'_>, Vec<RowBlock>) {
-        let Self { isa, group, width, .. } = *self;
-        let (rows, inputs) = (Self::ROWS, depth_block(group));
+        let Self { isa, sizes, width, .. } = *self;
+        let (rows, inputs) = (Self::ROWS, depth_block(sizes.weights));
         let (activations, panels) = (&self.activations, &self.panels);
-        let kernel = Groups { isa, rows, inputs, group, width, activations, panels };
+        let kernel = Groups { isa, rows, inputs, sizes, width, activations, panels };
         (kernel, row_blocks(rows, ROWS_MAX).collect())
     }
 
@@ -163,10 +168,10 @@ impl Trial {
 pub(super) fn quantise_rows<'a>(
     isa: Isa,
     x: &[f32],
-    (inputs, group): (usize, usize),
+    (inputs, sizes): (usize, GroupSizes),
     packed: &'a mut Vec<Block>,
 ) -> &'a [Block] {
-    let len = groups::quantise_rows(isa, x, (inputs, group), packed).len() + TILE - 1;
+    let len = groups::quantise_rows(isa, x, (inputs, sizes), packed).len() + TILE - 1;
     packed.resize(len.max(packed.len()), EMPTY);
     &packed[..len]
 }
@@ -197,13 +202,13 @@ impl<U: Unit> Kernel for GroupsOnUnit<'_, U> {
 
     fn on_thread(&self, work: &mut dyn FnMut()) {
         // SAFETY: a `Cpu` holds available kernels only.
-        unsafe { U::configured(Shapes::Products, work) };
+        unsafe { U::configured(shapes(self.operands.sizes.activations), work) };
     }
 
     unsafe fn add(&self, block: RowBlock, panel: usize, steps: Steps, sums: &mut [f32], next: Option<Next>) {
         let operands = &self.operands;
         let tile = UnitTile {
-            group: operands.group,
+            sizes: operands.sizes,
             width: operands.width,
             rows: block.rows,
             a: &operands.activations[operands.row(block, steps)..][..tile_count(block.rows) * TILE],

@@ -13,7 +13,7 @@ use super::isa::Isa;
 use super::kernels::amx::Amx;
 use super::kernels::matrix_unit::Unit;
 use super::layout::blocks::{RowBlock, row_blocks};
-use super::layout::groups::{self, ROWS_MAX};
+use super::layout::groups::{self, GroupSizes, ROWS_MAX};
 use super::layout::nibbles as nibbles_layout;
 use super::layout::packed::Packed;
 use super::layout::pairs::{Pair, pair_count};
@@ -34,9 +34,9 @@ use crate::checkpoint::Dtype;
 pub enum Format {
     /// Numbers of their own.
     Plain(Dtype),
-    /// Eight-bit integers in groups under one scale; activations are rounded to such to meet them.
+    /// Eight-bit integers in groups under one scale; activations are rounded to such, in groups of 32, to meet them.
     Q8,
-    /// The same in larger groups, for a matrix unit.
+    /// The same in larger groups, of activations too, for a matrix unit.
     Q8Wide,
     /// Four-bit numbers in groups of 32 under one scale above one minimum; activations are rounded to eight-bit
     /// integers to meet them.
@@ -74,8 +74,8 @@ pub(super) enum Values {
     Bf16Pairs(Packed<Pair>),
     /// The same in the tiles of a matrix unit.
     Bf16Tiles(Packed<Pair>),
-    /// Panels of groups of eight-bit integers, and the inputs of a group.
-    Q8(Packed<u8>, usize),
+    /// Panels of groups of eight-bit integers, and the inputs of groups.
+    Q8(Packed<u8>, GroupSizes),
     /// Panels of groups of four-bit numbers.
     Q4(Packed<u8>),
 }
@@ -152,7 +152,7 @@ impl Matrix {
                 let len = step_count(self.inputs) * TILE * PANEL;
                 unpack_tiles(&values[panel * len..][..len], lane, row);
             }
-            Values::Q8(values, group) => {
+            Values::Q8(values, GroupSizes { weights: group, .. }) => {
                 let bytes = groups::panel_bytes(self.inputs, *group, width);
                 groups::unpack(&values[panel * bytes..][..bytes], *group, (lane, width), row);
             }
@@ -319,7 +319,7 @@ impl Cpu {
     }
 
     /// The same with the matrix unit `U`, on which integers are multiplied where `is_taken` says so of their
-    /// instructions, the inputs of a group, and the rows.
+    /// instructions, the inputs of a group of activations, and the rows.
     fn with_kernel_on<U: Unit, T>(
         &self,
         x: LeftOperand<'_>,
@@ -333,7 +333,7 @@ impl Cpu {
         assert!(weights.isa == isa, "the matrix was packed by this device");
         let is_on_unit = match &weights.values {
             Values::Bf16Tiles(_) => true,
-            Values::Q8(_, group) => is_taken(isa, *group, rows),
+            Values::Q8(_, sizes) => is_taken(isa, sizes.activations, rows),
             _ => false,
         };
         let blocks: Vec<RowBlock> = match &weights.values {
@@ -371,15 +371,15 @@ impl Cpu {
                 then(&Pairs { rows, pairs, width, activations, panels }, &blocks)
             }
             Values::Bf16Tiles(_) => unreachable!("taken above"),
-            Values::Q8(panels, group) => {
-                let (group, packed) = (*group, &mut scratch.quantised);
+            Values::Q8(panels, sizes) => {
+                let (sizes, packed) = (*sizes, &mut scratch.quantised);
                 if is_on_unit {
-                    let activations = groups_on_unit::quantise_rows(isa, x, (inputs, group), packed);
-                    let operands = Groups { isa, rows, inputs, group, width, activations, panels };
+                    let activations = groups_on_unit::quantise_rows(isa, x, (inputs, sizes), packed);
+                    let operands = Groups { isa, rows, inputs, sizes, width, activations, panels };
                     return then(&GroupsOnUnit { operands, unit: PhantomData::<fn() -> U> }, &blocks);
                 }
-                let activations = quantise_rows(isa, x, (inputs, group), packed);
-                then(&Groups { isa, rows, inputs, group, width, activations, panels }, &blocks)
+                let activations = quantise_rows(isa, x, (inputs, sizes), packed);
+                then(&Groups { isa, rows, inputs, sizes, width, activations, panels }, &blocks)
             }
             Values::Q4(panels) => {
                 let packed = &mut scratch.quantised;

@@ -9,7 +9,7 @@ use super::groups::quantise_rows;
 use super::isa::Isa;
 use super::kernels::{avx2_nibbles, avx512_nibbles, neon_bytes, neon_dotprod, neon_i8mm, portable};
 use super::layout::blocks::RowBlock;
-use super::layout::groups::{Block, DEPTH_BLOCK, PIECE};
+use super::layout::groups::{Block, DEPTH_BLOCK, GroupSizes, PIECE};
 use super::layout::nibbles::{NibbleTile, group_bytes, panel_bytes};
 use super::product::{Kernel, Next, Steps};
 
@@ -37,7 +37,7 @@ impl<'a> Nibbles<'a> {
         (panels, width): (&'a [u8], usize),
         packed: &'a mut Vec<Block>,
     ) -> Self {
-        let activations = quantise_rows(isa, x, (inputs, PIECE), packed);
+        let activations = quantise_rows(isa, x, (inputs, GroupSizes::equal(PIECE)), packed);
         Self { isa, rows: x.len() / inputs, inputs, width, activations, panels }
     }
 }

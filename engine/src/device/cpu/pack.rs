@@ -3,6 +3,7 @@
 use super::groups::panel;
 use super::groups_on_unit::choose;
 use super::isa::Isa;
+use super::layout::groups::GroupSizes;
 use super::layout::nibbles::NibbleGroup;
 use super::layout::{groups, nibbles, pairs, tiles, wide};
 use super::matrix::{Activation, Format, Matrix, Values};
@@ -82,12 +83,12 @@ impl Cpu {
             parts.iter().flat_map(|part| (0..part.shape[0]).map(move |row| (part, row))).collect();
         let (isa, format) = (self.isa, format.unwrap_or(Format::Plain(kept)));
         let width = if matches!(format, Format::Plain(_)) { isa.panel() } else { panel(isa) };
-        let group = match format {
-            Format::Q8Wide => groups::wide_group_of(inputs),
-            Format::Plain(_) | Format::Q8 | Format::Q4 => groups::group_of(inputs),
+        let sizes = match format {
+            Format::Q8Wide => GroupSizes::equal(groups::wide_group_of(inputs)),
+            Format::Plain(_) | Format::Q8 | Format::Q4 => GroupSizes::fine(groups::group_of(inputs)),
         };
         if matches!(format, Format::Q8 | Format::Q8Wide) {
-            choose(isa, group);
+            choose(isa, sizes.activations);
         }
         self.packed(Stack { rows: rows.len(), inputs, width }, bias, activation, |lanes| {
             let count = lanes.count();
@@ -106,7 +107,7 @@ impl Cpu {
                 }
                 Format::Plain(Dtype::Bf16) => Values::Bf16(wide::pack_panels(count, inputs, width, read)),
                 Format::Q8 | Format::Q8Wide => {
-                    Values::Q8(groups::pack_panels(count, inputs, (group, width), read), group)
+                    Values::Q8(groups::pack_panels(count, inputs, (sizes.weights, width), read), sizes)
                 }
                 Format::Q4 => Values::Q4(nibbles::pack_panels(count, inputs, width, |lane, put| {
                     if lanes.row(lane).is_some() {
@@ -130,7 +131,10 @@ impl Cpu {
         let (inputs, rows) = stacked(parts);
         let is_four_bit = parts.iter().all(BlockMatrix::has_four_bits);
         assert!(is_four_bit || parts.iter().all(|part| part.format == BlockFormat::Q8_0));
-        let width = panel(self.isa);
+        let (width, sizes) = (panel(self.isa), GroupSizes::equal(groups::PIECE));
+        if !is_four_bit {
+            choose(self.isa, sizes.activations);
+        }
         self.packed(Stack { rows: rows.len(), inputs, width }, bias, activation, |lanes| {
             let row = |lane: usize| lanes.row(lane).map(|row| rows[row]);
             if is_four_bit {
@@ -142,27 +146,7 @@ impl Cpu {
                 }));
             }
             let row = |lane: usize| row(lane).map(|(_, blocks)| blocks);
-            Values::Q8(groups::copy_panels(lanes.count(), inputs, width, row), groups::PIECE)
-        })
-    }
-
-    /// Packs matrices of blocks, stacked by outputs, with equal inputs, as [`Format::Q8Wide`]: what the blocks mean is
-    /// rounded to these groups, and to nothing in between.
-    pub fn pack_blocks_wide(
-        &self,
-        parts: &[BlockMatrix<'_>],
-        bias: Option<Vec<f32>>,
-        activation: Activation,
-    ) -> Matrix {
-        let (inputs, rows) = stacked(parts);
-        let (width, group) = (panel(self.isa), groups::wide_group_of(inputs));
-        choose(self.isa, group);
-        self.packed(Stack { rows: rows.len(), inputs, width }, bias, activation, |lanes| {
-            let read = |lane: usize, weights: &mut [f32]| match lanes.row(lane).map(|row| rows[row]) {
-                Some((format, blocks)) => weights.copy_from_slice(&format.to_f32(blocks)),
-                None => weights.fill(0.0),
-            };
-            Values::Q8(groups::pack_panels(lanes.count(), inputs, (group, width), read), group)
+            Values::Q8(groups::copy_panels(lanes.count(), inputs, width, row), sizes)
         })
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use base::Bytes;
 use serde_json::{Value, json};
-use store::{BatchEnd, TicketRow, TicketState, UnixMillis};
+use store::{BatchEnd, TicketRow, TicketState};
 
 use super::lines::{LineError, Request};
 use super::watch::Stop;
@@ -43,7 +43,7 @@ async fn try_finish(app: &Arc<App>, batch: &mut Batch, stop: &Stop) -> Result<()
         return give_up(app, batch, error).await;
     }
     if batch.summary.finalizing_at.is_none() {
-        batch.summary.finalizing_at = Some(UnixMillis(app.runtime.shared.clock.unix_ms()));
+        batch.summary.finalizing_at = Some(app.runtime.shared.unix_now());
         note(app, batch).await?;
     }
     if *stop == Stop::Expired {
@@ -64,7 +64,7 @@ async fn try_finish(app: &Arc<App>, batch: &mut Batch, stop: &Stop) -> Result<()
         completed: counts.over - counts.failed,
         failed: counts.failed,
         tokens: Some(tokens),
-        ended_at: Some(UnixMillis(app.runtime.shared.clock.unix_ms())),
+        ended_at: Some(app.runtime.shared.unix_now()),
         is_expired: *stop == Stop::Expired,
         errors: match stop {
             Stop::Invalid(errors) => errors.clone(),
@@ -91,7 +91,7 @@ async fn give_up(app: &App, batch: &Batch, error: &LineError) -> Result<(), stor
     let summary = Summary {
         completed: counts.over - counts.failed,
         failed: counts.failed,
-        ended_at: Some(UnixMillis(app.runtime.shared.clock.unix_ms())),
+        ended_at: Some(app.runtime.shared.unix_now()),
         errors: vec![error.clone()],
         ..batch.summary.clone()
     };
@@ -151,7 +151,7 @@ async fn leave(
 ) -> Result<Option<(String, Bytes, u64)>, store::Error> {
     let name = format!("{}_{}.jsonl", batch.id, if failed { "errors" } else { "output" });
     let kept = batch.request.output_kept.unwrap_or(app.config.bulk.keep_ms_max);
-    let expires = UnixMillis(app.runtime.shared.clock.unix_ms()).after(kept);
+    let expires = app.runtime.shared.unix_now().after(kept);
     let mut draft: Option<Draft> = None;
     let (mut from, mut bytes, mut lines) = (0, 0, 0);
     let mut chunk = String::new();

@@ -25,7 +25,7 @@ use serving::intake::{PendingRow, TemplateRows};
 use serving::ownership::{self, OwnerHandle};
 use serving::relquery_state::{RelQueryKind, RelQueryState};
 use serving::submit::{self, Prepared, Resumed};
-use store::{TicketRow, UnixMillis, UsageKey, UsageRow, Used};
+use store::{TicketRow, UsageKey, UsageRow, Used};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::task::JoinSet;
 
@@ -306,7 +306,7 @@ impl Flow<'_> {
         let usage = line.used.as_ref().map(|used| UsageRow {
             key: UsageKey {
                 tenant: self.caller.tenant,
-                day: UnixMillis(self.app.runtime.shared.clock.unix_ms()).day(),
+                day: self.app.runtime.shared.unix_now().day(),
                 model: used.model.clone(),
                 route: BATCHES.to_owned(),
             },

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use serving::budgets::BudgetAmount;
 use serving::caller::{Caller, WeightedTenant};
-use store::UnixMillis;
 use tokio::sync::{OwnedSemaphorePermit, SemaphorePermit};
 
 use super::lines::{Checker, LineError};
@@ -147,7 +146,7 @@ async fn carry_out(
             Ok(total) => batch.summary.total = total,
             Err(stop) => return Ok(stop),
         }
-        batch.summary.in_progress_at = Some(UnixMillis(app.runtime.shared.clock.unix_ms()));
+        batch.summary.in_progress_at = Some(app.runtime.shared.unix_now());
         note(app, batch).await?;
     }
     let tenants = app.runtime.store.tenants().await?;

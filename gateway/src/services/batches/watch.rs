@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serving::budgets::BudgetAmount;
-use store::{TicketState, UnixMillis};
+use store::TicketState;
 use tokio::sync::watch::Receiver;
 use tokio::time::{Interval, MissedTickBehavior};
 
@@ -64,7 +64,7 @@ impl<'a> Watch<'a> {
         if app.runtime.is_draining() || app.runtime.shared.pulse.is_dead() {
             return Some(Stop::Left);
         }
-        let now = UnixMillis(app.runtime.shared.clock.unix_ms());
+        let now = app.runtime.shared.unix_now();
         let ticket = match app.runtime.store.ticket(self.batch.tenant, &self.batch.id, now).await {
             Ok(Some(ticket)) => ticket,
             Ok(None) => return Some(Stop::Left),

@@ -12,7 +12,7 @@ use serving::account::Account;
 use serving::error::stored;
 use serving::error::{RequestError, internal};
 use sha2::{Digest as _, Sha256};
-use store::{Corpus, CorpusLimits, CorpusOf, NewCorpus, NewDocument, StoredFragment, UnixMillis};
+use store::{Corpus, CorpusLimits, CorpusOf, NewCorpus, NewDocument, StoredFragment};
 
 use super::index_cache::{Indexed, render_vector};
 use super::{ROUTE, account, find, link, made, refused, usable};
@@ -278,7 +278,7 @@ async fn keep(
     // Held over the write: whoever searches sees the index of before or that of after.
     let place = app.corpora.indexes.place(&key);
     let mut indexed = Arc::clone(&place).write_owned().await;
-    let now = UnixMillis(app.runtime.shared.clock.unix_ms());
+    let now = app.runtime.shared.unix_now();
     let name = CorpusOf { name: &corpus.name, embedder: &corpus.embedder };
     let (before, after) =
         app.runtime.store.put_documents(tenant, name, &documents, limits, now).await.map_err(refused)?;

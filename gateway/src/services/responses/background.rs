@@ -18,7 +18,7 @@ use serving::ownership;
 use serving::relquery_state::{RelQueryState, State};
 use serving::submit::{self, Prepared, Resumed};
 use serving::traces::Origin;
-use store::{NewTicket, StoredResponse, Ticket, TicketRow, TicketState, UnixMillis};
+use store::{NewTicket, StoredResponse, Ticket, TicketRow, TicketState};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::running::RunningResponse;
@@ -114,7 +114,7 @@ async fn begin_one(
     // By its text: a `Value` has other digits of a number of 32 bits.
     let text = serde_json::to_string(&reply).map_err(internal)?;
     let kept = KeptRequest { body, reply: serde_json::from_str(&text).map_err(internal)?, seed };
-    let now = UnixMillis(app.runtime.shared.clock.unix_ms());
+    let now = app.runtime.shared.unix_now();
     let ticket = NewTicket {
         id: &reply.id,
         tenant: caller.tenant,
@@ -222,7 +222,7 @@ async fn follow_to_end(
 
 /// Who has a ticket. A database that is away stops nothing.
 async fn lease_of(app: &App, tenant: TenantId, id: &str) -> TicketLease {
-    let now = UnixMillis(app.runtime.shared.clock.unix_ms());
+    let now = app.runtime.shared.unix_now();
     match app.runtime.store.ticket_holder(tenant, id, now).await {
         Ok(Some((TicketState::Running, holder))) if holder == app.config.store.node => TicketLease::Held,
         Ok(Some((TicketState::Running, _))) => TicketLease::Lost,
@@ -288,7 +288,7 @@ pub(super) async fn find_ticket(
     tenant: TenantId,
     id: &str,
 ) -> Result<Option<Ticket>, RequestError> {
-    let now = UnixMillis(app.runtime.shared.clock.unix_ms());
+    let now = app.runtime.shared.unix_now();
     let found = stored(app.runtime.store.ticket(tenant, id, now).await)?;
     Ok(found.filter(|ticket| ticket.kind == KIND))
 }
@@ -316,7 +316,7 @@ pub(crate) async fn first_reply(app: &App, tenant: TenantId, id: &str) -> Result
 
 /// The reply of a tenant's response that is over; none while it is not.
 pub(crate) async fn last_reply(app: &App, tenant: TenantId, id: &str) -> Result<Option<Value>, RequestError> {
-    let now = UnixMillis(app.runtime.shared.clock.unix_ms());
+    let now = app.runtime.shared.unix_now();
     // Asked first: a ticket may be large.
     match stored(app.runtime.store.ticket_holder(tenant, id, now).await)? {
         Some((TicketState::Running, _)) => return Ok(None),

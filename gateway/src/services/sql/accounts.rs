@@ -48,7 +48,7 @@ impl SqlAccounts {
     }
 
     fn now(&self) -> UnixMillis {
-        UnixMillis(self.app().runtime.shared.clock.unix_ms())
+        self.app().runtime.shared.unix_now()
     }
 
     /// The working key that a user is, with its tenant's weight.

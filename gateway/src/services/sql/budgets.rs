@@ -7,7 +7,7 @@ use base::TenantId;
 use serving::Runtime;
 use serving::error::{RequestError, stored};
 use sql::budget::{ComputedCalls, TenantBudget};
-use store::{Spending, UnixMillis};
+use store::Spending;
 
 use crate::config::SqlConfig;
 
@@ -32,20 +32,21 @@ impl Budgets {
         tenant: TenantId,
     ) -> Result<Arc<TenantBudget>, RequestError> {
         let known = self.known().get(&tenant).cloned();
-        let clock = runtime.shared.clock;
+        let shared = &runtime.shared;
         let budget = match known {
             Some(budget) => budget,
             None => {
                 let tenants = stored(runtime.store.tenants().await)?;
                 let name = tenants.into_iter().find(|known| known.id == tenant).map(|known| known.name);
                 let [statement, day] = config.budget_of(&name.unwrap_or_default());
-                let budget = TenantBudget::new(statement, day, move || UnixMillis(clock.unix_ms()).day());
+                let clock = Arc::clone(shared);
+                let budget = TenantBudget::new(statement, day, move || clock.unix_now().day());
                 Arc::clone(self.known().entry(tenant).or_insert(Arc::new(budget)))
             }
         };
         if budget.limits_days() {
             let _keeping = self.keeping.lock().await;
-            let day = UnixMillis(clock.unix_ms()).day();
+            let day = shared.unix_now().day();
             budget.kept(day, computed(stored(runtime.store.spending(tenant, day).await)?));
         }
         Ok(budget)

@@ -15,7 +15,7 @@ use serving::caller::Caller;
 use serving::error::{RequestError, internal, stored};
 use sql::format::{ResultFormat, ResultWriter};
 use sql::{Running, SessionAccess};
-use store::{Lease, NewTicket, Ticket, TicketRow, TicketState, UnixMillis};
+use store::{Lease, NewTicket, Ticket, TicketRow, TicketState};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use super::{failed, session, set};
@@ -89,7 +89,7 @@ pub struct Detached {
 /// Turns a statement into a ticket: written down, followed to its end.
 pub async fn make(app: &Data<App>, lease: &Lease, detached: Detached) -> Result<(), RequestError> {
     let permit = app.sql.tickets.permit()?;
-    let now = UnixMillis(app.runtime.shared.clock.unix_ms());
+    let now = app.runtime.shared.unix_now();
     let ticket = NewTicket {
         id: &detached.id,
         tenant: detached.caller.tenant,

@@ -12,7 +12,7 @@ use serving::Runtime;
 use serving::error::of_store;
 use sql::DataFusionError;
 use sql::tables::{FileOrigin, ListedFile, table_of};
-use store::{FileInfo, Page, UnixMillis};
+use store::{FileInfo, Page};
 
 use crate::config::Config;
 use crate::services::encoded::content_of;
@@ -47,7 +47,7 @@ impl Uploads {
 
     /// The files that are tables, newest first.
     async fn found(&self) -> Result<Vec<FileInfo>, store::Error> {
-        let now = UnixMillis(self.runtime.shared.clock.unix_ms());
+        let now = self.runtime.shared.unix_now();
         // All: what `bulk.tenant_files_max` takes in is the bound.
         let page = Page { after: None, limit: u32::MAX };
         let found = self.runtime.store.files(self.tenant, Some(PURPOSE), (page, false), now).await?;

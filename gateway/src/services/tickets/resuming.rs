@@ -10,7 +10,7 @@ use serde_json::json;
 use serving::caller::{Caller, WeightedTenant};
 use serving::error::{RequestError, of_store};
 use serving::submit::{self, Resumed};
-use store::{ClaimKind, Lease, StoreOutage, Ticket, TicketState, UnixMillis};
+use store::{ClaimKind, Lease, StoreOutage, Ticket, TicketState};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{follow, is_retried, lease, parse_row, process};
@@ -34,7 +34,7 @@ const CLAIMED_MAX: u32 = 64;
 pub async fn resume(app: &Arc<App>, lease: &Lease) -> bool {
     let mut resumed = 0;
     loop {
-        let now = UnixMillis(app.runtime.shared.clock.unix_ms());
+        let now = app.runtime.shared.unix_now();
         let claimed = match app.runtime.store.claim_tickets(ClaimKind::Replies, lease, CLAIMED_MAX, now).await
         {
             Ok(claimed) => claimed,
@@ -183,7 +183,7 @@ async fn resume_alone(
         tracing::warn!(%error, ticket = id, "a ticket is not taken up yet");
         RequestError::NoDatabase(error.outage().unwrap_or(StoreOutage::Away))
     };
-    let (now, lease) = (UnixMillis(app.runtime.shared.clock.unix_ms()), lease(app));
+    let (now, lease) = (app.runtime.shared.unix_now(), lease(app));
     let found = app.runtime.store.ticket(tenant, id, now).await.map_err(away)?;
     let is_wanted = |ticket: &Ticket| {
         ticket.state == TicketState::Running && ticket.holder == lease.holder && !runs_here(app, ticket)

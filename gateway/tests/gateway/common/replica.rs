@@ -27,6 +27,8 @@ pub enum Act {
     AnswerLater,
     /// Sends half of its reply and closes; of a stream, half of its text.
     Break,
+    /// Replies with a body of this type that is one piece again and again, until nobody takes it any more.
+    Endless(&'static str, &'static str),
     /// Streams half of its text, and the rest when it is told to.
     StreamHalf(Arc<Notify>),
 }
@@ -43,7 +45,7 @@ pub struct State {
     pub heads: Vec<String>,
     /// Words that it answered with.
     pub answered: Vec<String>,
-    /// Hung requests whose client went away.
+    /// Hung requests, and replies without an end, whose client went away.
     pub left: usize,
     /// Where each answer waits for a permit.
     pub gate: Option<Arc<Semaphore>>,
@@ -234,6 +236,17 @@ async fn serve(mut stream: TcpStream, state: Arc<Mutex<State>>) {
                 Act::Break => {
                     let whole = http(200, "", &answer(&path, "half").to_string());
                     whole[..whole.len() / 2 + 20].to_owned()
+                }
+                Act::Endless(kind, piece) => {
+                    let head =
+                        format!("HTTP/1.1 200 Said\r\nContent-Type: {kind}\r\nConnection: close\r\n\r\n");
+                    let pieces = piece.repeat(100);
+                    let mut sent = stream.write_all(head.as_bytes()).await;
+                    while sent.is_ok() {
+                        sent = stream.write_all(pieces.as_bytes()).await;
+                    }
+                    state.lock().unwrap().left += 1;
+                    return;
                 }
                 Act::Hang => {
                     // Nothing more comes from the client but its end.

@@ -21,9 +21,16 @@ fn noise(index: usize) -> f32 {
     ((bits >> 40) as f32) / 8_388_608.0 - 1.0
 }
 
-/// Sizes of groups: those that there are, and of the wide ones the largest, of which one fills a block, and one that
-/// leaves a part of it empty.
-const SIZES: [usize; 5] = [PIECE, 2 * PIECE, GROUP_MAX, WIDE_GROUP_MAX - UNIT_STEP, WIDE_GROUP_MAX];
+/// Sizes of groups: those that there are, and of the wide ones the smallest and the largest, of which one fills a block,
+/// and one that leaves a part of it empty.
+const SIZES: [GroupSizes; 6] = [
+    GroupSizes::fine(PIECE),
+    GroupSizes::fine(2 * PIECE),
+    GroupSizes::fine(GROUP_MAX),
+    GroupSizes::equal(UNIT_STEP),
+    GroupSizes::equal(WIDE_GROUP_MAX - UNIT_STEP),
+    GroupSizes::equal(WIDE_GROUP_MAX),
+];
 
 /// A block with something else in it.
 const DIRTY: Block = Block { values: [77; DEPTH_BLOCK], scales: [1e9; GROUPS], unbias: [123_456; GROUPS] };
@@ -31,7 +38,7 @@ const DIRTY: Block = Block { values: [77; DEPTH_BLOCK], scales: [1e9; GROUPS], u
 /// Rows and weights as kernels read them, and the numbers that they mean.
 struct Case {
     shape: (usize, usize, usize),
-    group: usize,
+    sizes: GroupSizes,
     activations: Vec<Block>,
     panels: Packed<u8>,
     width: usize,
@@ -41,7 +48,7 @@ impl Case {
     fn new(
         isa: Isa,
         shape: (usize, usize, usize),
-        group: usize,
+        sizes: GroupSizes,
         value: impl Fn(usize) -> f32 + Sync,
     ) -> Self {
         let (rows, inputs, outputs) = shape;
@@ -50,17 +57,17 @@ impl Case {
             weights.iter_mut().enumerate().for_each(|(k, weight)| *weight = value(row * inputs + k));
         };
         let width = panel(isa);
-        let panels = pack_panels(outputs, inputs, (group, width), read);
+        let panels = pack_panels(outputs, inputs, (sizes.weights, width), read);
         let mut activations = vec![DIRTY; 3]; // what another product has left
-        quantise_rows(isa, &x, (inputs, group), &mut activations);
-        Self { shape, group, activations, panels, width }
+        quantise_rows(isa, &x, (inputs, sizes), &mut activations);
+        Self { shape, sizes, activations, panels, width }
     }
 
     fn product(&self, cpu: &Cpu) -> Vec<f32> {
         let (rows, inputs, outputs) = self.shape;
-        let (isa, group, width) = (cpu.isa(), self.group, self.width);
+        let (isa, sizes, width) = (cpu.isa(), self.sizes, self.width);
         let kernel =
-            Groups { isa, rows, inputs, group, width, activations: &self.activations, panels: &self.panels };
+            Groups { isa, rows, inputs, sizes, width, activations: &self.activations, panels: &self.panels };
         let blocks: Vec<RowBlock> = row_blocks(rows, ROWS_MAX).collect();
         let mut y = vec![f32::NAN; rows * outputs];
         let outputs = ProductOutputs { count: outputs, width, finish: Finish::Write, bias: None };
@@ -72,26 +79,27 @@ impl Case {
     fn activations_of(&self, t: usize) -> Vec<f64> {
         let (rows, inputs, _) = self.shape;
         let at = |k: usize| {
-            let depth = depth_block(self.group);
+            let depth = depth_block(self.sizes.weights);
             let (block, within) = (&self.activations[k / depth * rows + t], k % depth);
-            f64::from(block.values[within]) * f64::from(block.scales[within / self.group])
+            f64::from(block.values[within]) * f64::from(block.scales[within / self.sizes.activations])
         };
         (0..inputs).map(at).collect()
     }
 
     /// Weights of output `o`, as rounded.
     fn weights_of(&self, o: usize) -> Vec<f32> {
-        let bytes = panel_bytes(self.shape.1, self.group, self.width);
+        let group = self.sizes.weights;
+        let bytes = panel_bytes(self.shape.1, group, self.width);
         let mut row = vec![0.0; self.shape.1];
         let panel = &self.panels[o / self.width * bytes..][..bytes];
-        unpack(panel, self.group, (o % self.width, self.width), &mut row);
+        unpack(panel, group, (o % self.width, self.width), &mut row);
         row
     }
 }
 
 /// Compares a product with the sums over its rounded operands: all that is left is single-precision rounding.
-fn check(cpu: &Cpu, shape: (usize, usize, usize), group: usize, value: impl Fn(usize) -> f32 + Sync) {
-    let case = Case::new(cpu.isa(), shape, group, value);
+fn check(cpu: &Cpu, shape: (usize, usize, usize), sizes: GroupSizes, value: impl Fn(usize) -> f32 + Sync) {
+    let case = Case::new(cpu.isa(), shape, sizes, value);
     let y = case.product(cpu);
     let (rows, _, outputs) = shape;
     let weights: Vec<Vec<f32>> = (0..outputs).map(|o| case.weights_of(o)).collect();
@@ -104,7 +112,7 @@ fn check(cpu: &Cpu, shape: (usize, usize, usize), group: usize, value: impl Fn(u
             let error = (found - exact).abs();
             assert!(
                 error <= 3e-6 * size,
-                "{:?} {shape:?} in {group}s, row {t} output {o}: {found} for {exact}",
+                "{:?} {shape:?} in {sizes:?}, row {t} output {o}: {found} for {exact}",
                 cpu.isa()
             );
         }
@@ -113,44 +121,45 @@ fn check(cpu: &Cpu, shape: (usize, usize, usize), group: usize, value: impl Fn(u
 
 #[test]
 fn integer_products_of_every_kernel_equal_the_exact_sums_on_shape_edges() {
-    for (isa, group) in Isa::available().flat_map(|isa| SIZES.map(|group| (isa, group))) {
+    for (isa, sizes) in Isa::available().flat_map(|isa| SIZES.map(|sizes| (isa, sizes))) {
         let cpu = &Cpu::with_isa(Some(2), isa).expect("threads start");
         for rows in [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 25] {
             for (inputs, outputs) in
                 [(1, 1), (3, 33), (4, 15), (31, 16), (32, 32), (33, 31), (64, 48), (96, 70), (257, 34)]
             {
-                check(cpu, (rows, inputs, outputs), group, noise);
+                check(cpu, (rows, inputs, outputs), sizes, noise);
             }
         }
-        let block = depth_block(group);
+        let (group, block) = (sizes.weights, depth_block(sizes.weights));
         for inputs in [2 * block - group - 5, block, block + 1, 2 * block + group] {
-            check(cpu, (14, inputs, 65), group, noise);
+            check(cpu, (14, inputs, 65), sizes, noise);
         }
     }
 }
 
 #[test]
 fn the_largest_magnitudes_of_either_sign_do_not_overflow() {
-    for (isa, group) in Isa::available().flat_map(|isa| SIZES.map(|group| (isa, group))) {
+    for (isa, sizes) in Isa::available().flat_map(|isa| SIZES.map(|sizes| (isa, sizes))) {
         let cpu = &Cpu::with_isa(Some(1), isa).expect("threads start");
         let signs: [fn(usize) -> f32; 3] =
             [|_| 1.0, |_| -1.0, |i| if i.is_multiple_of(3) { -1.0 } else { 1.0 }];
         for value in signs {
-            check(cpu, (7, 5 * group, 35), group, value);
+            check(cpu, (7, 5 * sizes.weights, 35), sizes, value);
         }
     }
 }
 
 #[test]
 fn rounding_moves_a_number_by_at_most_half_a_step_of_its_group() {
-    for (isa, group) in Isa::available().flat_map(|isa| SIZES.map(|group| (isa, group))) {
-        let inputs = 3 * group + 7;
+    for (isa, sizes) in Isa::available().flat_map(|isa| SIZES.map(|sizes| (isa, sizes))) {
+        let inputs = 3 * sizes.weights + 7;
         // Groups of very different sizes: each has a step of its own.
-        let value = |i: usize| noise(i) * 10f32.powi((i % inputs / group) as i32 * 2 - 3);
-        let case = Case::new(isa, (2, inputs, 40), group, value);
+        let value = |i: usize| noise(i) * 10f32.powi((i % inputs / sizes.weights) as i32 * 2 - 3);
+        let case = Case::new(isa, (2, inputs, 40), sizes, value);
         let step = |values: &[f32]| values.iter().fold(0.0f32, |max, x| max.max(x.abs())) / LARGEST;
         for o in 0..40 {
             let exact: Vec<f32> = (0..inputs).map(|k| value(o * inputs + k)).collect();
+            let group = sizes.weights;
             for (exact, found) in exact.chunks(group).zip(case.weights_of(o).chunks(group)) {
                 let apart = exact.iter().zip(found).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
                 assert!(apart <= 0.56 * step(exact), "{isa:?} {o}: {apart}"); // the scale is rounded too
@@ -158,6 +167,7 @@ fn rounding_moves_a_number_by_at_most_half_a_step_of_its_group() {
         }
         for t in 0..2 {
             let exact: Vec<f32> = (0..inputs).map(|k| value(t * inputs + k + 77)).collect();
+            let group = sizes.activations;
             for (exact, found) in exact.chunks(group).zip(case.activations_of(t).chunks(group)) {
                 let apart =
                     exact.iter().zip(found).map(|(a, b)| (f64::from(*a) - b).abs()).fold(0.0, f64::max);
@@ -173,7 +183,7 @@ fn packing_what_was_packed_before_changes_nothing() {
     let noisy = |row: usize, weights: &mut [f32]| {
         weights.iter_mut().enumerate().for_each(|(k, weight)| *weight = noise(row * inputs + k) / 50.0);
     };
-    for group in SIZES {
+    for group in SIZES.map(|sizes| sizes.weights) {
         let once = pack_panels(outputs, inputs, (group, width), noisy);
         let bytes = panel_bytes(inputs, group, width);
         let again = pack_panels(outputs, inputs, (group, width), |row, weights| {
@@ -229,11 +239,11 @@ fn products_in_groups_of_every_size_are_as_far_from_exact_ones_as_rounding_to_th
     let deviation = (inputs as f64 * 2.0 / 3.0 / 12.0).sqrt() / f64::from(LARGEST);
     for isa in Isa::available() {
         let cpu = &Cpu::with_isa(Some(1), isa).expect("threads start");
-        for group in SIZES {
-            let y = Case::new(isa, (rows, inputs, outputs), group, noise).product(cpu);
+        for sizes in SIZES {
+            let y = Case::new(isa, (rows, inputs, outputs), sizes, noise).product(cpu);
             for (i, found) in y.iter().enumerate() {
                 let error = (f64::from(*found) - exact(i / outputs, i % outputs)).abs();
-                assert!(error <= 6.0 * deviation, "{isa:?} in {group}s, {i}: {error}, of {deviation}");
+                assert!(error <= 6.0 * deviation, "{isa:?} in {sizes:?}, {i}: {error}, of {deviation}");
             }
         }
     }

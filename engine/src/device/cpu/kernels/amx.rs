@@ -92,10 +92,13 @@ mod unit {
                 Config { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
             config.row_bytes[..8].fill(ROW_BYTES as u16);
             config.rows[..8].fill(TILE as u8);
-            if shapes == Shapes::Attention {
-                config.row_bytes[5] = ROW_BYTES as u16 / 2;
-                config.rows[7] = TILE as u8 / 2;
-            }
+            let (narrow, short) = match shapes {
+                Shapes::Products => (0..0, 0..0),
+                Shapes::Attention => (5..6, 7..8),
+                Shapes::HalfDepth => (4..6, 6..8),
+            };
+            config.row_bytes[narrow].fill(ROW_BYTES as u16 / 2);
+            config.rows[short].fill(TILE as u8 / 2);
             // SAFETY: it reads the 64 bytes of `config`.
             unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const config, options(nostack, readonly)) };
             let _released = Released;

@@ -38,15 +38,20 @@ mod kernels {
     unsafe fn add_rows<const M: usize>(tile: GroupTile<'_>) {
         let (bias, ones) = (_mm256_set1_epi8(BIAS.cast_signed()), _mm256_set1_epi16(1));
         let (groups, width, a) = (tile.groups(), tile.width, tile.a.as_ptr());
+        let (inputs, pieces) = (tile.sizes.activations, tile.sizes.pieces());
         assert!(tile.a.len() == M);
-        for group in 0..groups {
-            for first in (0..width).step_by(WIDTH) {
-                // SAFETY: `groups` checked that the tile's operands have so many groups and rows.
-                unsafe {
-                    let b = tile.b.as_ptr().add(group * group_bytes(tile.group, width));
-                    let values = a.cast::<i8>().add(group * tile.group);
+        let columns = width / WIDTH;
+        for number in 0..groups * columns {
+            let (group, first) = (number / columns, number % columns * WIDTH);
+            // SAFETY: `groups` checked that the tile's operands have so many groups and rows.
+            unsafe {
+                let mut b = tile.b.as_ptr().add(group * group_bytes(tile.sizes.weights, width));
+                let halves = b.add(tile.sizes.weights * width + 2 * first);
+                let scales = _mm256_cvtph_ps(_mm_loadu_si128(halves.cast()));
+                for piece in group * pieces..(group + 1) * pieces {
+                    let values = a.cast::<i8>().add(piece * inputs);
                     let mut integers = [_mm256_setzero_si256(); M];
-                    for quad in (0..tile.group).step_by(QUAD) {
+                    for quad in (0..inputs).step_by(QUAD) {
                         let bytes = _mm256_loadu_si256(b.add(quad * width + first * QUAD).cast());
                         let weights = _mm256_xor_si256(bytes, bias);
                         let magnitudes = _mm256_abs_epi8(weights);
@@ -57,13 +62,12 @@ mod kernels {
                             integers[m] = _mm256_add_epi32(integers[m], _mm256_madd_epi16(twos, ones));
                         }
                     }
-                    let halves = _mm_loadu_si128(b.add(tile.group * width + 2 * first).cast());
-                    let scales = _mm256_cvtph_ps(halves);
+                    b = b.add(inputs * width);
                     for m in 0..M {
-                        let scale = _mm256_set1_ps((*a.add(m)).scales[group]);
+                        let scale = _mm256_set1_ps((*a.add(m)).scales[piece]);
                         let sum = _mm256_mul_ps(_mm256_cvtepi32_ps(integers[m]), scale);
                         let c = tile.c.as_mut_ptr().add(m * width + first);
-                        let is_first = group == 0 && !tile.accumulate;
+                        let is_first = piece == 0 && !tile.accumulate;
                         let before = if is_first { _mm256_setzero_ps() } else { _mm256_loadu_ps(c) };
                         _mm256_storeu_ps(c, _mm256_fmadd_ps(sum, scales, before));
                     }

@@ -2,7 +2,7 @@
 //!
 //! One instruction adds four products for each of 16 outputs to its sum: four times the work of a fused
 //! multiply-add in single precision. The sums of integers take up to 24 of the 32 registers; those in single
-//! precision, which a group touches once, stay in the first-level cache. Four vectors and not two, because
+//! precision, which a group of activations touches once, stay in the first-level cache. Four vectors and not two, because
 //! then 24 such instructions need 10 loads and not 14, and a batch that takes several tiles reads a panel
 //! ahead in the first of them.
 
@@ -64,53 +64,57 @@ mod kernels {
     unsafe fn add_rows<const M: usize>(tile: GroupTile<'_>) {
         const ROW: usize = VECTORS * WIDTH;
         let groups = tile.groups();
+        let (inputs, pieces) = (tile.sizes.activations, tile.sizes.pieces());
         assert!(tile.a.len() == M);
         let (a, mut b, c) = (tile.a.as_ptr(), tile.b.as_ptr(), tile.c.as_mut_ptr());
         let mut values = a.cast::<i8>();
         for group in 0..groups {
             // SAFETY: `groups` checked that the tile's operands have so many groups and rows.
             unsafe {
-                let mut integers = [[_mm512_setzero_si512(); VECTORS]; M];
-                for m in 0..M {
-                    integers[m] = [_mm512_set1_epi32((*a.add(m)).unbias[group]); VECTORS];
-                }
-                for _ in 0..tile.group / PIECE {
-                    for quad in (0..PIECE).step_by(QUAD) {
-                        let mut lanes = [_mm512_setzero_si512(); VECTORS];
-                        for v in 0..VECTORS {
-                            lanes[v] = _mm512_loadu_si512(b.add(quad * ROW + v * WIDTH * QUAD).cast());
-                        }
-                        for m in 0..M {
-                            let four = values.add(m * size_of::<Block>() + quad).cast::<i32>();
-                            let four = _mm512_set1_epi32(four.read_unaligned());
+                let halves = b.add(tile.sizes.weights * ROW).cast::<__m256i>();
+                for piece in group * pieces..(group + 1) * pieces {
+                    let mut integers = [[_mm512_setzero_si512(); VECTORS]; M];
+                    for m in 0..M {
+                        integers[m] = [_mm512_set1_epi32((*a.add(m)).unbias[piece]); VECTORS];
+                    }
+                    for _ in 0..inputs / PIECE {
+                        for quad in (0..PIECE).step_by(QUAD) {
+                            let mut lanes = [_mm512_setzero_si512(); VECTORS];
                             for v in 0..VECTORS {
-                                integers[m][v] = _mm512_dpbusd_epi32(integers[m][v], lanes[v], four);
+                                lanes[v] = _mm512_loadu_si512(b.add(quad * ROW + v * WIDTH * QUAD).cast());
+                            }
+                            for m in 0..M {
+                                let four = values.add(m * size_of::<Block>() + quad).cast::<i32>();
+                                let four = _mm512_set1_epi32(four.read_unaligned());
+                                for v in 0..VECTORS {
+                                    integers[m][v] = _mm512_dpbusd_epi32(integers[m][v], lanes[v], four);
+                                }
                             }
                         }
+                        values = values.add(PIECE);
+                        b = b.add(PIECE * ROW);
                     }
-                    values = values.add(PIECE);
-                    b = b.add(PIECE * ROW);
-                }
-                let mut scales = [_mm512_setzero_ps(); VECTORS];
-                for v in 0..VECTORS {
-                    scales[v] = _mm512_cvtph_ps(_mm256_loadu_si256(b.cast::<__m256i>().add(v)));
+                    let mut scales = [_mm512_setzero_ps(); VECTORS];
+                    for v in 0..VECTORS {
+                        scales[v] = _mm512_cvtph_ps(_mm256_loadu_si256(halves.add(v)));
+                    }
+                    for m in 0..M {
+                        let scale = _mm512_set1_ps((*a.add(m)).scales[piece]);
+                        for v in 0..VECTORS {
+                            let sum = _mm512_mul_ps(_mm512_cvtepi32_ps(integers[m][v]), scale);
+                            let c = c.add((m * VECTORS + v) * WIDTH);
+                            let is_first = piece == 0 && !tile.accumulate;
+                            let before = if is_first { _mm512_setzero_ps() } else { _mm512_loadu_ps(c) };
+                            _mm512_storeu_ps(c, _mm512_fmadd_ps(sum, scales[v], before));
+                        }
+                    }
                 }
                 b = b.add(2 * ROW);
-                for m in 0..M {
-                    let scale = _mm512_set1_ps((*a.add(m)).scales[group]);
-                    for v in 0..VECTORS {
-                        let sum = _mm512_mul_ps(_mm512_cvtepi32_ps(integers[m][v]), scale);
-                        let c = c.add((m * VECTORS + v) * WIDTH);
-                        let is_first = group == 0 && !tile.accumulate;
-                        let before = if is_first { _mm512_setzero_ps() } else { _mm512_loadu_ps(c) };
-                        _mm512_storeu_ps(c, _mm512_fmadd_ps(sum, scales[v], before));
-                    }
-                }
             }
         }
     }
 
-    /// Scales sums of integers over a group, to the very bits that [`add`] gives them.
+    /// Scales sums of integers over a group of activations, to the very bits that [`add`] gives them.
     ///
     /// # Safety
     /// The processor has AVX-512.

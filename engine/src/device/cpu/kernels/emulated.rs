@@ -24,8 +24,8 @@ pub(crate) fn is_configured() -> bool {
 /// Rows of a tile, and bytes of each, as this thread's are configured.
 fn shape(tile: usize) -> (usize, usize) {
     match (CONFIGURED.get().expect("the unit is used inside `configured`"), tile) {
-        (Shapes::Attention, 5) => (TILE, ROW_BYTES / 2),
-        (Shapes::Attention, 7) => (TILE / 2, ROW_BYTES),
+        (Shapes::Attention, 5) | (Shapes::HalfDepth, 4 | 5) => (TILE, ROW_BYTES / 2),
+        (Shapes::Attention, 7) | (Shapes::HalfDepth, 6 | 7) => (TILE / 2, ROW_BYTES),
         _ => (TILE, ROW_BYTES),
     }
 }

@@ -20,6 +20,9 @@ pub(crate) enum Shapes {
     /// The same, but for tile 5, whose rows have 32 bytes ([`Unit::load_narrow`]), and tile 7, which has 8 rows
     /// ([`Unit::load_short`]).
     Attention,
+    /// The same as for products, but for tiles 4 and 5, whose rows have 32 bytes ([`Unit::load_narrow`]), and tiles 6 and
+    /// 7, which have 8 rows ([`Unit::load_short`]): these products are half as deep.
+    HalfDepth,
 }
 
 /// Eight tiles of at most 16 rows of 64 bytes.

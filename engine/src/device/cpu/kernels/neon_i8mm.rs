@@ -107,43 +107,47 @@ mod kernels {
         }
         let (a, mut b, c) = (tile.a.as_ptr(), tile.b.as_ptr(), tile.c.as_mut_ptr());
         let mut values = a.cast::<i8>();
+        let (inputs, pieces) = (tile.sizes.activations, tile.sizes.pieces());
         for group in 0..groups {
             // SAFETY: `groups` checked that the tile's operands have so many groups and rows.
             unsafe {
-                let mut integers: [PairSums; PAIRS] = [[[vdupq_n_s32(0); 2]; VECTORS]; PAIRS];
-                for pair in 0..M.div_ceil(2) {
-                    // The weights' bias is taken off beforehand.
-                    let unbias = [2 * pair, 2 * pair + 1].map(|m| (*a.add(m.min(M - 1))).unbias[group]);
-                    let both = vld1_s32(unbias.as_ptr());
-                    integers[pair] = [[vcombine_s32(both, both); 2]; VECTORS];
-                }
-                for _ in 0..tile.group / EIGHT {
-                    let mut left = [vdupq_n_s8(0); PAIRS];
+                let halves = b.add(tile.sizes.weights * ROW).cast::<u16>();
+                for piece in group * pieces..(group + 1) * pieces {
+                    let mut integers: [PairSums; PAIRS] = [[[vdupq_n_s32(0); 2]; VECTORS]; PAIRS];
                     for pair in 0..M.div_ceil(2) {
-                        left[pair] = load_rows::<M>(values, pair);
+                        // The weights' bias is taken off beforehand.
+                        let unbias = [2 * pair, 2 * pair + 1].map(|m| (*a.add(m.min(M - 1))).unbias[piece]);
+                        let both = vld1_s32(unbias.as_ptr());
+                        integers[pair] = [[vcombine_s32(both, both); 2]; VECTORS];
                     }
-                    for v in 0..VECTORS {
-                        let first = vld1q_u8(b.add(v * BYTES));
-                        let weights = zip(first, vld1q_u8(b.add((VECTORS + v) * BYTES)));
+                    for _ in 0..inputs / EIGHT {
+                        let mut left = [vdupq_n_s8(0); PAIRS];
                         for pair in 0..M.div_ceil(2) {
-                            for two in 0..2 {
-                                let sums = &mut integers[pair][v][two];
-                                *sums = multiply(*sums, weights[two], left[pair]);
+                            left[pair] = load_rows::<M>(values, pair);
+                        }
+                        for v in 0..VECTORS {
+                            let first = vld1q_u8(b.add(v * BYTES));
+                            let weights = zip(first, vld1q_u8(b.add((VECTORS + v) * BYTES)));
+                            for pair in 0..M.div_ceil(2) {
+                                for two in 0..2 {
+                                    let sums = &mut integers[pair][v][two];
+                                    *sums = multiply(*sums, weights[two], left[pair]);
+                                }
                             }
                         }
+                        values = values.add(EIGHT);
+                        b = b.add(EIGHT * ROW);
                     }
-                    values = values.add(EIGHT);
-                    b = b.add(EIGHT * ROW);
+                    for_constants!(V, [0 1 2 3], {
+                        let v = V as usize;
+                        let scales = load_halves(halves.add(v * WIDTH));
+                        for m in 0..M {
+                            let c = c.add((m * VECTORS + v) * WIDTH);
+                            let sums = sums_of_row(integers[m / 2][v], m % 2 == 1);
+                            add_scaled(c, sums, (*a.add(m)).scales[piece], scales);
+                        }
+                    });
                 }
-                for_constants!(V, [0 1 2 3], {
-                    let v = V as usize;
-                    let scales = load_halves(b.cast::<u16>().add(v * WIDTH));
-                    for m in 0..M {
-                        let c = c.add((m * VECTORS + v) * WIDTH);
-                        let sums = sums_of_row(integers[m / 2][v], m % 2 == 1);
-                        add_scaled(c, sums, (*a.add(m)).scales[group], scales);
-                    }
-                });
                 b = b.add(2 * ROW);
             }
         }

@@ -62,35 +62,39 @@ macro_rules! integer_tiles {
             }
             let (a, mut b, c) = (tile.a.as_ptr(), tile.b.as_ptr(), tile.c.as_mut_ptr());
             let mut values = a.cast::<i8>();
+            let (inputs, pieces) = (tile.sizes.activations, tile.sizes.pieces());
             for group in 0..groups {
                 // SAFETY: `groups` checked that the tile's operands have so many groups and rows.
                 unsafe {
-                    let mut integers = [[vdupq_n_s32(0); VECTORS]; M];
-                    for _ in 0..tile.group / BYTES {
-                        let mut left = [vdupq_n_s8(0); M];
-                        for m in 0..M {
-                            left[m] = vld1q_s8(values.add(m * size_of::<Block>()));
-                        }
-                        for_constants!(FOUR, [0 1 2 3], {
-                            for v in 0..VECTORS {
-                                let bytes = vld1q_u8(b.add((FOUR as usize * VECTORS + v) * BYTES));
-                                let weights = vreinterpretq_s8_u8(veorq_u8(bytes, bias));
-                                for m in 0..M {
-                                    integers[m][v] = $dot::<FOUR>(integers[m][v], weights, left[m]);
+                    let halves = b.add(tile.sizes.weights * ROW).cast::<u16>();
+                    for piece in group * pieces..(group + 1) * pieces {
+                        let mut integers = [[vdupq_n_s32(0); VECTORS]; M];
+                        for _ in 0..inputs / BYTES {
+                            let mut left = [vdupq_n_s8(0); M];
+                            for m in 0..M {
+                                left[m] = vld1q_s8(values.add(m * size_of::<Block>()));
+                            }
+                            for_constants!(FOUR, [0 1 2 3], {
+                                for v in 0..VECTORS {
+                                    let bytes = vld1q_u8(b.add((FOUR as usize * VECTORS + v) * BYTES));
+                                    let weights = vreinterpretq_s8_u8(veorq_u8(bytes, bias));
+                                    for m in 0..M {
+                                        integers[m][v] = $dot::<FOUR>(integers[m][v], weights, left[m]);
+                                    }
                                 }
+                            });
+                            values = values.add(BYTES);
+                            b = b.add(BYTES * ROW);
+                        }
+                        for_constants!(V, [0 1 2 3], {
+                            let v = V as usize;
+                            let scales = load_halves(halves.add(v * WIDTH));
+                            for m in 0..M {
+                                let c = c.add((m * VECTORS + v) * WIDTH);
+                                add_scaled(c, integers[m][v], (*a.add(m)).scales[piece], scales);
                             }
                         });
-                        values = values.add(BYTES);
-                        b = b.add(BYTES * ROW);
                     }
-                    for_constants!(V, [0 1 2 3], {
-                        let v = V as usize;
-                        let scales = load_halves(b.cast::<u16>().add(v * WIDTH));
-                        for m in 0..M {
-                            let c = c.add((m * VECTORS + v) * WIDTH);
-                            add_scaled(c, integers[m][v], (*a.add(m)).scales[group], scales);
-                        }
-                    });
                     b = b.add(2 * ROW);
                 }
             }

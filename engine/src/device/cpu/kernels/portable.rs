@@ -89,15 +89,20 @@ pub(crate) unsafe fn strip<L: Numbers, R: Numbers>(rows: usize, columns: usize, 
 
 /// The tile over groups of eight-bit integers.
 pub(crate) fn groups(tile: GroupTile<'_>) {
-    let (group, width, count) = (tile.group, tile.width, tile.groups());
+    let (sizes, width, count) = (tile.sizes, tile.width, tile.groups());
+    let pieces = (0..count * sizes.pieces()).map(|number| {
+        let (group, within) = (number / sizes.pieces(), number % sizes.pieces());
+        let (integers, scales) =
+            tile.b[group * group_bytes(sizes.weights, width)..].split_at(sizes.weights * width);
+        (&integers[within * sizes.activations * width..], &scales.as_chunks::<2>().0[..width])
+    });
     for (a, c) in tile.a.iter().zip(tile.c.chunks_exact_mut(width)) {
         if !tile.accumulate {
             c.fill(0.0);
         }
-        let activations = a.values.chunks_exact(group).zip(&a.scales).take(count);
-        for ((values, scale), b) in activations.zip(tile.b.chunks_exact(group_bytes(group, width))) {
-            let (integers, scales) = b.split_at(group * width);
-            for ((lane, c), half) in c.iter_mut().enumerate().zip(scales.as_chunks::<2>().0) {
+        let activations = a.values.chunks_exact(sizes.activations).zip(&a.scales);
+        for ((values, scale), (integers, halves)) in activations.zip(pieces.clone()) {
+            for ((lane, c), half) in c.iter_mut().enumerate().zip(halves) {
                 let mut sum = 0;
                 for (four, row) in
                     values.as_chunks::<QUAD>().0.iter().zip(integers.chunks_exact(QUAD * width))
@@ -112,7 +117,7 @@ pub(crate) fn groups(tile: GroupTile<'_>) {
     }
 }
 
-/// Scales sums of integers over a group, as [`groups`] does.
+/// Scales sums of integers over a group of activations, as [`groups`] does.
 ///
 /// # Safety
 /// Any operands will do: other processors' kernels of this name have more to ask.

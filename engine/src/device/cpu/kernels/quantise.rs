@@ -3,7 +3,7 @@
 use crate::device::cpu::layout::blocks::LANES;
 use crate::device::cpu::layout::groups::{BIAS, Block, LARGEST, WIDE_GROUP_MAX, largest};
 
-/// Rounds a piece of a row, its last group padded with zeros.
+/// Rounds a piece of a row; behind it the block is zero.
 #[inline(always)]
 pub(crate) fn quantise(from: &[f32], group: usize, to: &mut Block) {
     quantise_by(from, group, to, quantise_group);
@@ -18,6 +18,11 @@ pub(crate) fn quantise_by(
     to: &mut Block,
     round: impl Fn(&[[f32; LANES]], &mut [[i8; LANES]]) -> (f32, i32),
 ) {
+    let groups = from.len().div_ceil(group);
+    // Weights may have larger groups, of which the last one reads on.
+    to.values[groups * group..].fill(0);
+    to.scales[groups..].fill(0.0);
+    to.unbias[groups..].fill(0);
     let scales = to.scales.iter_mut().zip(&mut to.unbias);
     for ((from, to), (scale, unbias)) in from.chunks(group).zip(to.values.chunks_exact_mut(group)).zip(scales)
     {

@@ -1,8 +1,9 @@
 //! Eight-bit integers in groups of inputs under one scale each.
 //!
-//! What scaling costs is spread over a group, so weights that are rounded here have groups of up to
-//! [`GROUP_MAX`] inputs, or wide ones of up to [`WIDE_GROUP_MAX`] for a matrix unit, to which scaling costs more;
-//! those that ggml has rounded (Q8_0) keep its groups of [`PIECE`], and lose nothing.
+//! A scale is read with its group, so weights that are rounded here have groups of up to [`GROUP_MAX`] inputs; those
+//! that ggml has rounded (Q8_0) keep its groups of [`PIECE`], and lose nothing. Activations that meet them have groups
+//! of [`PIECE`]: a token has a few large numbers, and those beside them lose their digits. Wide groups, of up to
+//! [`WIDE_GROUP_MAX`] inputs of weights and activations, are for a matrix unit, to which scaling sums costs more.
 //!
 //! A panel of weights is `[groups]` of `[group / 4, width, 4]` bytes and, behind them, `[width]` scales: a
 //! vector holds four inputs of each of its outputs, and a product streams the panel once. The bytes are the
@@ -19,14 +20,13 @@ pub(crate) const PIECE: usize = 32;
 /// Bytes of a block as ggml stores it: its scale, its integers.
 const Q8_BLOCK: usize = size_of::<f16>() + PIECE;
 
-/// Inputs of the largest group. Coarser activations (ggml's Q8_K has 256) are in wide use; beyond this,
-/// scaling is less than a tenth of the work.
+/// Inputs of the largest group of weights: its scale is a sixty-fourth of what is read.
 pub(crate) const GROUP_MAX: usize = 128;
 
 /// Inputs of the largest wide group: a block of a row.
 pub(crate) const WIDE_GROUP_MAX: usize = DEPTH_BLOCK;
 
-/// Inputs of a tile of a matrix unit, of which every wide group is a multiple.
+/// Inputs of a tile of a matrix unit, of which every wide group is a multiple; groups of [`PIECE`] fill half of one.
 pub(crate) const UNIT_STEP: usize = 64;
 
 /// Inputs that an instruction sums up.
@@ -52,7 +52,7 @@ pub(crate) const ROWS_MAX: usize = 6;
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Block {
-    /// The integers; zero from the row's end to that of its group.
+    /// The integers; zero from the row's end on.
     pub(crate) values: [i8; DEPTH_BLOCK],
     /// What one of a group's integers is worth.
     pub(crate) scales: [f32; GROUPS],
@@ -60,11 +60,37 @@ pub(crate) struct Block {
     pub(crate) unbias: [i32; GROUPS],
 }
 
+/// Inputs that have one scale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GroupSizes {
+    /// Of weights.
+    pub(crate) weights: usize,
+    /// Of activations, which divide those of weights.
+    pub(crate) activations: usize,
+}
+
+impl GroupSizes {
+    /// Of weights in groups of so many inputs, that meet activations in the smallest groups.
+    pub(crate) const fn fine(weights: usize) -> Self {
+        Self { weights, activations: PIECE }
+    }
+
+    /// Of weights and activations in groups of so many inputs.
+    pub(crate) const fn equal(inputs: usize) -> Self {
+        Self { weights: inputs, activations: inputs }
+    }
+
+    /// Groups of activations that a group of weights meets.
+    pub(crate) const fn pieces(self) -> usize {
+        self.weights / self.activations
+    }
+}
+
 /// A block of zeros.
 pub(crate) const EMPTY: Block =
     Block { values: [0; DEPTH_BLOCK], scales: [0.0; GROUPS], unbias: [0; GROUPS] };
 
-/// The largest groups that sums over `inputs` fill.
+/// The largest groups of weights that sums over `inputs` fill.
 pub(crate) fn group_of(inputs: usize) -> usize {
     let mut group = GROUP_MAX;
     while group > PIECE && !inputs.is_multiple_of(group) {
@@ -80,7 +106,7 @@ pub(crate) fn wide_group_of(inputs: usize) -> usize {
     sizes.find(|group| padded.is_multiple_of(*group)).unwrap_or(UNIT_STEP)
 }
 
-/// Inputs of a row that lie together: as many whole groups as a block holds.
+/// Inputs of a row that lie together: as many whole groups of weights as a block holds.
 pub(crate) fn depth_block(group: usize) -> usize {
     DEPTH_BLOCK / group * group
 }
@@ -179,8 +205,8 @@ pub(crate) fn largest(values: &[f32]) -> f32 {
 
 /// Operands of one tile: a few rows by one panel, over a block of inputs.
 pub(crate) struct GroupTile<'a> {
-    /// Inputs of a group.
-    pub(crate) group: usize,
+    /// Inputs of groups.
+    pub(crate) sizes: GroupSizes,
     /// Of the panel.
     pub(crate) width: usize,
     /// One block per row.
@@ -194,17 +220,20 @@ pub(crate) struct GroupTile<'a> {
 }
 
 impl GroupTile<'_> {
-    /// How many groups of the panel there are; that kernels stay inside the operands.
+    /// How many groups of weights the panel has; that kernels stay inside the operands.
     pub(crate) fn groups(&self) -> usize {
-        let bytes = group_bytes(self.group, self.width);
-        assert!(self.group.is_multiple_of(PIECE) && self.b.len().is_multiple_of(bytes));
+        let GroupSizes { weights, activations } = self.sizes;
+        let bytes = group_bytes(weights, self.width);
+        assert!(activations.is_multiple_of(PIECE) && weights.is_multiple_of(activations));
+        assert!(self.b.len().is_multiple_of(bytes));
         let groups = self.b.len() / bytes;
-        assert!(groups * self.group <= DEPTH_BLOCK && self.c.len() == self.a.len() * self.width);
+        assert!(groups * weights <= DEPTH_BLOCK && self.c.len() == self.a.len() * self.width);
         groups
     }
 }
 
-/// Sums of integers over one group, of a few rows and of outputs next to each other, and where they belong, scaled.
+/// Sums of integers over one group of activations, of a few rows and of outputs next to each other, and where they
+/// belong, scaled.
 pub(crate) struct GroupSums<'a> {
     /// Number of the group in its block.
     pub(crate) group: usize,

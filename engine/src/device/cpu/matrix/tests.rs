@@ -167,9 +167,11 @@ fn integers_meet_the_unit_where_it_is_taken_and_vectors_elsewhere_with_the_same_
     };
     // The vectors whose bits the unit gives.
     let sets = Isa::available().filter(|isa| *isa == Isa::Portable || *isa >= Isa::Avx512Vnni);
-    for (isa, group) in sets.flat_map(|isa| [64, 320].map(|group| (isa, group))) {
+    let sizes = [GroupSizes::fine(32), GroupSizes::fine(64), GroupSizes::equal(64), GroupSizes::equal(320)];
+    for (isa, sizes) in sets.flat_map(|isa| sizes.map(|sizes| (isa, sizes))) {
         let cpu = Cpu::with_isa(Some(2), isa).expect("threads start");
-        let values = Values::Q8(groups::pack_panels(outputs, inputs, (group, width), read), group);
+        let panels = groups::pack_panels(outputs, inputs, (sizes.weights, width), read);
+        let values = Values::Q8(panels, sizes);
         let activation = Activation::None;
         let matrix = Matrix { outputs, inputs, activation, isa, width, values, bias: None };
         for rows in [TILE - 1, TILE, 33, 70] {
@@ -177,7 +179,7 @@ fn integers_meet_the_unit_where_it_is_taken_and_vectors_elsewhere_with_the_same_
             let product = |is_taken: bool| {
                 let (mut y, mut scratch) = (vec![f32::NAN; rows * outputs], Scratch::default());
                 let asked = |of: Isa, of_group: usize, count: usize| {
-                    assert_eq!((of, of_group, count), (isa, group, rows));
+                    assert_eq!((of, of_group, count), (isa, sizes.activations, rows));
                     is_taken
                 };
                 let to = ProductOutputs { count: outputs, width, finish: Finish::Write, bias: None };
@@ -188,19 +190,20 @@ fn integers_meet_the_unit_where_it_is_taken_and_vectors_elsewhere_with_the_same_
                     kernel.on_thread(&mut || is_on_unit = emulated::is_configured());
                     multiply(isa, kernel, blocks, to, ProductResult::Singles(&mut y));
                 });
-                assert_eq!(is_on_unit, is_taken, "{isa:?}, {rows} rows in groups of {group}");
+                assert_eq!(is_on_unit, is_taken, "{isa:?}, {rows} rows in {sizes:?}");
                 y
             };
             let by_vectors = product(false);
-            assert!(product(true) == by_vectors, "{isa:?}, {rows} rows in groups of {group}");
+            assert!(product(true) == by_vectors, "{isa:?}, {rows} rows in {sizes:?}");
             let (mut y, mut scratch) = (vec![f32::NAN; rows * outputs], Scratch::default());
             cpu.linear(&x, &matrix, &mut y, &mut scratch);
-            assert!(y == by_vectors, "{isa:?}, {rows} rows in groups of {group}");
+            assert!(y == by_vectors, "{isa:?}, {rows} rows in {sizes:?}");
             // The products of others ask what this machine's unit is good for.
             let x = LeftOperand::Singles(&x);
             let has_tiles = |_: &dyn Kernel, blocks: &[RowBlock]| blocks.iter().any(|it| it.rows > ROWS_MAX);
             let is_on_unit = cpu.with_kernel(x, &matrix, &mut scratch, has_tiles);
-            assert_eq!(is_on_unit, groups_on_unit::is_taken(isa, group, rows), "{isa:?} {rows} rows");
+            let is_taken = groups_on_unit::is_taken(isa, sizes.activations, rows);
+            assert_eq!(is_on_unit, is_taken, "{isa:?} {rows} rows");
         }
     }
 }
@@ -210,12 +213,38 @@ fn each_format_of_eight_bits_has_its_own_groups() {
     let cpu = Cpu::new(Some(1)).expect("threads start");
     for (inputs, narrow, wide) in [(1024, 128, 512), (96, 32, 128), (192, 64, 192), (40, 32, 64)] {
         let data = bytes(Dtype::F32, &(0..3 * inputs).map(noise).collect::<Vec<_>>());
-        for (format, expected) in [(Format::Q8, narrow), (Format::Q8Wide, wide)] {
+        for (format, expected) in
+            [(Format::Q8, GroupSizes::fine(narrow)), (Format::Q8Wide, GroupSizes::equal(wide))]
+        {
             let tensor =
                 RawTensor { dtype: Dtype::F32, shape: vec![3, inputs], data: data.as_slice().into() };
             let matrix = cpu.pack(&[tensor], None, Some(format));
-            let is_expected = matches!(matrix.values, Values::Q8(_, group) if group == expected);
+            let is_expected = matches!(matrix.values, Values::Q8(_, sizes) if sizes == expected);
             assert!(is_expected, "{inputs} inputs in {format:?}");
+        }
+    }
+}
+
+#[test]
+fn a_large_number_takes_the_digits_of_the_31_beside_it_and_of_no_others() {
+    let (rows, inputs, outputs) = (20, 128, 70);
+    // The large number meets zeros, so that all that is left of it is its scale.
+    let large = |row: usize| 5 * row % 32;
+    for row in 0..rows {
+        let weights: Vec<f32> =
+            (0..inputs * outputs).map(|i| if i % inputs == large(row) { 0.0 } else { 1.0 }).collect();
+        let data = bytes(Dtype::F32, &weights);
+        let x: Vec<f32> = (0..inputs).map(|k| if k == large(row) { 1000.0 } else { 1.0 }).collect();
+        let x = x.repeat(row + 1);
+        for isa in Isa::available() {
+            let cpu = Cpu::with_isa(Some(1), isa).expect("threads start");
+            let tensor =
+                RawTensor { dtype: Dtype::F32, shape: vec![outputs, inputs], data: data.as_slice().into() };
+            let matrix = cpu.pack(&[tensor], None, Some(Format::Q8));
+            let mut y = vec![f32::NAN; (row + 1) * outputs];
+            cpu.linear(&x, &matrix, &mut y, &mut Scratch::default());
+            // 96 ones of either side, under scales that are rounded: a half to 2^-11.
+            assert!(y.iter().all(|y| (y - 96.0).abs() < 0.1), "{isa:?}: {y:?}");
         }
     }
 }

@@ -1,0 +1,68 @@
+//! A gateway whose wall clock is wrong: what is stored begins and ends by the database's clock, which all gateways share.
+
+use base::Millis;
+use serde_json::json;
+use store::{Lease, NewTicket, Store, UnixMillis};
+
+use crate::batches::hasty;
+use crate::common::batch::{lines, read, until_over, upload};
+use crate::common::{model, serve_on};
+use crate::support;
+
+const HOUR: u64 = 3_600_000;
+
+/// Has a database tell the time of yesterday: as if every gateway's clock were a day ahead.
+const YESTERDAY: [&str; 3] = [
+    "CREATE SCHEMA yesterday",
+    "CREATE FUNCTION yesterday.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS \
+     'SELECT pg_catalog.clock_timestamp() - interval ''1 day'''",
+    "ALTER DATABASE wrong_clocks SET search_path = public, yesterday, pg_catalog",
+];
+
+#[actix_web::test]
+async fn on_postgres_a_gateway_whose_clock_is_a_day_ahead_takes_nothing_over_and_ends_nothing_early() {
+    let Some(postgres) = support::Server::start() else { return };
+    let url = postgres.create_database("wrong_clocks").await;
+    let pool = sqlx::AnyPool::connect(&url).await.unwrap();
+    for statement in YESTERDAY {
+        sqlx::query(statement).execute(&pool).await.unwrap();
+    }
+    let store = Store::open(&url).await.unwrap();
+    let first = serve_on(hasty(), model(), store.clone()).await;
+    let wall = first.running.app.runtime.shared.clock.unix_ms();
+    let file = upload(&first.client, &lines(["x".to_owned(), "y".to_owned()])).await;
+    let created = first.client.get(&format!("/v1/files/{file}")).await.json()["created_at"].as_u64().unwrap();
+    assert!(created * 1_000 < wall - 12 * HOUR, "it is dated by the database's clock: {created}");
+    first.running.drain(std::future::ready(())).await;
+
+    // Connections of the first gateway's threads have ended with those.
+    let store = Store::open(&url).await.unwrap();
+    let now = store.now().await.unwrap();
+    let lease = Lease { holder: "another".into(), process: "one".into(), until: now.after(Millis(HOUR)) };
+    let request = json!({"input_file_id": file, "endpoint": "/v1/completions", "completion_window": "1h",
+        "window": HOUR, "metadata": null})
+    .to_string();
+    let ticket = NewTicket {
+        id: "batch_1",
+        tenant: store::DEFAULT_TENANT,
+        kind: store::BATCH,
+        request: &request,
+        expires: UnixMillis(i64::MAX as u64),
+        lease: &lease,
+        key: None,
+    };
+    store.create_ticket(ticket, now).await.unwrap();
+    // Its start claims what it may.
+    let second = serve_on(hasty(), model(), store.clone()).await;
+    let found = store.ticket(store::DEFAULT_TENANT, "batch_1", now).await.unwrap().unwrap();
+    assert_eq!(found.holder, "another", "the lease has not run out");
+    // It has.
+    let over = Lease { until: UnixMillis(1), ..lease };
+    assert_eq!(store.renew_tickets(&over).await.unwrap(), 1);
+    let batch = until_over(&second.client, "batch_1").await;
+    assert_eq!(
+        read(&second.client, &batch["output_file_id"]).await.len(),
+        2,
+        "its hour has just begun: {batch}"
+    );
+}
