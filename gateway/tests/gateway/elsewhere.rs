@@ -154,7 +154,8 @@ impl LeftBehind {
         let at = |time: u64| now.after(Millis(time * 10_000_000));
         let (holder, until) = (format!("gateway {}", self.takes), at(2 * self.takes + 1));
         let lease = Lease { process: format!("process of {holder}"), holder, until };
-        let claimed = self.store.claim_tickets(ClaimKind::Replies, &lease, 9, at(2 * self.takes)).await.unwrap();
+        let claimed =
+            self.store.claim_tickets(ClaimKind::Replies, &lease, 9, at(2 * self.takes)).await.unwrap();
         assert_eq!(claimed.iter().map(|ticket| ticket.id.as_str()).collect::<Vec<_>>(), [self.id()]);
         self.store.take_tickets(&[self.id()], &lease).await.unwrap();
         lease
