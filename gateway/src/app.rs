@@ -32,7 +32,7 @@ use crate::ports::{BindError, BoundPath, BoundPort, ListenerKind, PortError, Por
 use crate::routes::ops::Description;
 use crate::services::sql::accounts::SqlAccounts;
 use crate::services::sql::tenants;
-use crate::services::{batches, files, key_claims, limits, tickets, upkeep};
+use crate::services::{batches, files, key_claims, limits, responses, tickets, upkeep};
 use crate::state::{App, CurrentApp};
 use crate::{cors, current_state, kept_replies, observed, origin_check, routes};
 
@@ -94,6 +94,8 @@ pub struct Running {
     upkeep: tokio::task::JoinHandle<()>,
     /// Renews leases of replicas that other gateways use too.
     leases: tokio::task::JoinHandle<()>,
+    /// Tells other gateways how far responses are.
+    progress: tokio::task::JoinHandle<()>,
     sql: Option<SqlListener>,
 }
 
@@ -184,6 +186,7 @@ pub async fn start_on(
     let (stop_upkeep, stopped) = watch::channel(false);
     let node = app.config.store.node.clone();
     let leases = tokio::spawn(leases::run(runtimes, app.config.fleet.leases, node, stopped.clone()));
+    let progress = tokio::spawn(responses::progress::run(Arc::clone(&current), stopped.clone()));
     let lease = tickets::lease(&app);
     // By a wall clock that may be wrong nothing is claimed: it is left until the database says what time it is.
     let mut is_left = true;
@@ -207,6 +210,7 @@ pub async fn start_on(
         stop_upkeep,
         upkeep,
         leases,
+        progress,
         sql,
     })
 }
@@ -440,6 +444,9 @@ impl Running {
         }
         if self.leases.await.is_err() {
             tracing::error!("what renews leases of replicas did not end well");
+        }
+        if self.progress.await.is_err() {
+            tracing::error!("what tells other gateways how far responses are did not end well");
         }
         self.app.access_log.iter().for_each(|log| log.close());
         let traces = &self.app.runtime.shared.traces;

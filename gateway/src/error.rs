@@ -221,9 +221,10 @@ pub fn status(error: &RequestError) -> StatusCode {
         | RequestError::Dead
         | RequestError::NoDatabase(_)
         | RequestError::NoReplica => StatusCode::SERVICE_UNAVAILABLE,
-        RequestError::Row(_) | RequestError::ServerEnded { .. } | RequestError::Internal => {
-            StatusCode::INTERNAL_SERVER_ERROR
-        }
+        RequestError::Row(_)
+        | RequestError::ServerEnded { .. }
+        | RequestError::AnswerChanged
+        | RequestError::Internal => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }
 
@@ -257,6 +258,7 @@ fn retry_after(error: &RequestError) -> Option<Millis> {
         | RequestError::Row(_)
         | RequestError::RowRefused(_)
         | RequestError::ServerEnded { .. }
+        | RequestError::AnswerChanged
         | RequestError::Internal => None,
     }
 }

@@ -111,6 +111,7 @@ use crate::wire::query::reply::QueryList;
         ops::healthz,
         ops::health_as_vllm,
         ops::readyz,
+        ops::ping,
         ops::version,
         ops::metrics,
         ops::scheduler,

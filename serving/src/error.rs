@@ -175,6 +175,12 @@ pub enum RequestError {
         /// How many did.
         times: u64,
     },
+    /// What was told of an answer stays as it was: the answer was begun anew, and is another one.
+    #[error(
+        "the answer was begun anew, for its server had ended, and is another than was told so far; read the response \
+         from its first event"
+    )]
+    AnswerChanged,
     /// Anything whose cause is ours; it is logged, never sent.
     #[error("internal error")]
     Internal,
@@ -241,7 +247,7 @@ impl RequestError {
             Self::Cancelled => "cancelled",
             Self::Deadline => "timeout",
             Self::ShuttingDown | Self::Dead | Self::NoDatabase(_) | Self::NoReplica => "service_unavailable",
-            Self::Row(_) | Self::ServerEnded { .. } | Self::Internal => "server_error",
+            Self::Row(_) | Self::ServerEnded { .. } | Self::AnswerChanged | Self::Internal => "server_error",
         }
     }
 
@@ -271,6 +277,7 @@ impl RequestError {
             Self::Row(_) => Some("row_failed"),
             Self::RowRefused(_) => Some("row_refused"),
             Self::ServerEnded { .. } => Some("server_ended"),
+            Self::AnswerChanged => Some("answer_changed"),
             Self::Invalid { .. } | Self::NotFound(_) | Self::Internal => None,
         }
     }
@@ -301,6 +308,7 @@ impl RequestError {
             | Self::Row(_)
             | Self::RowRefused(_)
             | Self::ServerEnded { .. }
+            | Self::AnswerChanged
             | Self::Internal => None,
         }
     }

@@ -3,12 +3,12 @@
 //!
 //! One [`Store`] over SQLite (a file, the default) or Postgres (several gateways), with one schema and one
 //! set of statements for both. Each table family has its file with its SQL in sight: [`tenants`], [`keys`], [`key_scope`],
-//! [`sign_ins`], [`usage`], [`limits`], [`audit`], [`spending`], [`results`], [`tickets`], [`takes`], [`batches`], [`files`], [`uploads`], [`schemas`], [`corpora`],
+//! [`sign_ins`], [`usage`], [`limits`], [`audit`], [`spending`], [`results`], [`tickets`], [`takes`], [`progress`], [`batches`], [`files`], [`uploads`], [`schemas`], [`corpora`],
 //! [`workbooks`], [`shares`], [`idempotency`], [`key_claims`], [`responses`], [`calibration`], [`nodes`], [`replica_leases`]. How its calls
 //! fared is told by [`health`]; [`backup`] copies a database that is in use.
 //!
-//! The store reads no clock: every instant is an argument, in unix milliseconds. (Leases of replicas and
-//! claims of idempotency keys count by the database's, which all gateways share.) It must not know HTTP, scheduling or models; JSON passes through it as
+//! The store reads no clock: every instant is an argument, in unix milliseconds. (Leases of replicas, claims of
+//! idempotency keys and readers of tickets count by the database's, which all gateways share.) It must not know HTTP, scheduling or models; JSON passes through it as
 //! text.
 
 pub mod audit;
@@ -28,6 +28,7 @@ pub mod limits;
 mod migrate;
 pub mod nodes;
 mod open;
+pub mod progress;
 pub mod replica_leases;
 pub mod responses;
 pub mod results;
@@ -58,6 +59,7 @@ pub use limits::{Computed, TenantLimits};
 pub use migrate::SCHEMA_VERSION;
 pub use nodes::NodeClaim;
 pub use open::{Store, StoreOptions};
+pub use progress::{ProgressPiece, ProgressPlace};
 pub use replica_leases::{OtherLease, ReplicaLease};
 pub use responses::{NewResponse, RESPONSE, StoredResponse};
 pub use results::{NewResult, ResultKey, ResultLimits};

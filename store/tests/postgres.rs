@@ -11,8 +11,8 @@ use store::{
     ReceivedChunk, ResultKey, ResultLimits, Store, StoreOptions, WorkbookDeleted,
 };
 use suite::{
-    at, batches, cases, corpora, key_claims, keys, leases, migration, replies, responses, schemas, sql,
-    takes, tickets, uploads, versions, workbooks,
+    at, batches, cases, corpora, key_claims, keys, leases, migration, progress, replies, responses, schemas,
+    sql, takes, tickets, uploads, versions, workbooks,
 };
 use support::Server;
 use wire::{LostBytes, Wire};

@@ -5,8 +5,8 @@ mod suite;
 use base::Bytes;
 use store::{Error, FileLimits, NewFile, NewPartedUpload, ReceivedChunk, Store};
 use suite::{
-    batches, cases, corpora, key_claims, keys, leases, migration, replies, responses, schemas, sql, takes,
-    tickets, uploads, versions, workbooks,
+    batches, cases, corpora, key_claims, keys, leases, migration, progress, replies, responses, schemas, sql,
+    takes, tickets, uploads, versions, workbooks,
 };
 
 macro_rules! on_sqlite {

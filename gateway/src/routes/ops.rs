@@ -40,7 +40,7 @@ pub fn configure(routes: &mut ServiceConfig) {
 }
 
 /// Where supervisors and scrapers ask.
-pub(crate) const HEALTH_PATHS: [&str; 4] = ["/healthz", "/health", "/readyz", SCRAPED];
+pub(crate) const HEALTH_PATHS: [&str; 5] = ["/healthz", "/health", "/readyz", "/ping", SCRAPED];
 const SCRAPED: &str = "/metrics";
 
 /// What supervisors and scrapers ask, on an address of its own.
@@ -49,11 +49,12 @@ pub fn configure_health(routes: &mut ServiceConfig) {
 }
 
 fn health_routes(routes: &mut ServiceConfig) -> &mut ServiceConfig {
-    let [health, usual, readiness, _] = HEALTH_PATHS;
+    let [health, usual, readiness, of_sagemaker, _] = HEALTH_PATHS;
     routes
         .service(get_and_head(health, healthz))
         .service(get_and_head(usual, health_as_vllm))
         .service(get_and_head(readiness, readyz))
+        .service(get_and_head(of_sagemaker, ping))
 }
 
 /// [`healthz`] under the name that servers of models have for it.
@@ -93,7 +94,26 @@ fn health(app: &App) -> impl Fn(&Pulse) -> Health {
 /// names the others.
 #[utoipa::path(get, path = "/readyz", tag = "operation", responses((status = 200), (status = 503)))]
 pub async fn readyz(app: Data<App>) -> HttpResponse {
-    let health = health(&app);
+    let (is_ready, body) = readiness(&app);
+    if is_ready { HttpResponse::Ok().json(body) } else { HttpResponse::ServiceUnavailable().json(body) }
+}
+
+/// [`readyz`] as SageMaker asks for it: it knows an empty body alone.
+#[utoipa::path(
+    get, path = "/ping", tag = "operation",
+    responses(
+        (status = 200, description = "new work is taken; the body is empty"),
+        (status = 503, description = "it is not; the body is empty")
+    )
+)]
+pub async fn ping(app: Data<App>) -> HttpResponse {
+    let (is_ready, _) = readiness(&app);
+    if is_ready { HttpResponse::Ok().finish() } else { HttpResponse::ServiceUnavailable().finish() }
+}
+
+/// Whether new work is taken, and what is told of it.
+fn readiness(app: &App) -> (bool, serde_json::Value) {
+    let health = health(app);
     let is_stuck = |model: &ServedModel| health(&model.runtime.shared.pulse) == Health::Stuck;
     let not_ready = |model| ServedModel::not_ready(model).or_else(|| is_stuck(model).then_some("stuck"));
     let models = app.models.iter().map(|model| (model.model().name.as_str(), not_ready(model)));
@@ -113,7 +133,7 @@ pub async fn readyz(app: Data<App>) -> HttpResponse {
         let one = |(model, reason)| json!({ "model": model, "status": reason });
         body["not_ready"] = not_ready.into_iter().map(one).collect();
     }
-    if is_ready { HttpResponse::Ok().json(body) } else { HttpResponse::ServiceUnavailable().json(body) }
+    (is_ready, body)
 }
 
 /// Prometheus text, or OpenMetrics where `Accept` asks for it. Series of single tenants and replicas, and exemplars,

@@ -221,6 +221,23 @@ pub(crate) fn response(
     Ok(PreparedResponse { asked: conversation(context, chat)?, echo, conversation: said, background })
 }
 
+/// How the answer to a body of `/v1/responses` is told that another gateway runs, and how calls are read in it. Nothing is
+/// lowered for that.
+pub(crate) fn response_form(
+    context: RequestContext<'_>,
+    fields: JsonFields,
+) -> Result<(ResponseEcho, Option<Arc<CallReader>>), RequestError> {
+    let stores = context.app.config.openai.store_responses;
+    // What went before stands in its input.
+    let previous = Some(PreviousResponse::default());
+    let request = ResponseRequest::read(fields, (previous, stores), context.validation())?;
+    let ResponseRequest { chat: ChatRequest { common, mut tools, .. }, echo, .. } = request;
+    let model = context.model.model();
+    bound_calls(&mut tools, model);
+    let asked_form = common.sampling.generation.constraint.as_ref();
+    Ok((echo, tools.map(|tools| tools::reader(&tools, model, asked_form))))
+}
+
 /// A body of `/v1/messages`.
 pub(crate) fn message(
     context: RequestContext<'_>,
@@ -254,10 +271,7 @@ fn conversation(context: RequestContext<'_>, chat: ChatRequest) -> Result<Prepar
     if !context.model.model().has_chat {
         return Err(RequestError::invalid("messages", "the model has no chat template: use /v1/completions"));
     }
-    if let Some(tools) = &mut tools {
-        // Its template tells of one call in an answer, and refuses a conversation with two.
-        tools.is_parallel &= tools::native_form(context.model.model()) != Some(ToolCallForm::Llama);
-    }
+    bound_calls(&mut tools, context.model.model());
     check_end(context, end, messages.last().map(|message| message.role))?;
     let asked_form = common.sampling.generation.constraint.clone();
     if let Some(tools) = &tools {
@@ -308,6 +322,14 @@ fn conversation(context: RequestContext<'_>, chat: ChatRequest) -> Result<Prepar
     let texts = echoed.into_iter().flat_map(|text| std::iter::repeat_n(text, common.n as usize)).collect();
     let prompt = PromptReply { fields, texts };
     Ok(PreparedRequest { tools: reader, prompt, ..asked.of_loop(client_loop, ignored) })
+}
+
+/// Allows as many calls in an answer as the model's template has room for: one may tell of a single one, and refuse a
+/// conversation with two.
+fn bound_calls(tools: &mut Option<ToolRequest>, model: &Model) {
+    if let Some(tools) = tools {
+        tools.is_parallel &= tools::native_form(model) != Some(ToolCallForm::Llama);
+    }
 }
 
 /// Holds an answer to the form of the calls that it may make or must.

@@ -2,6 +2,8 @@
 //! background.
 
 pub(crate) mod background;
+pub(crate) mod elsewhere;
+pub(crate) mod progress;
 pub(crate) mod running;
 
 use std::str::FromStr as _;

@@ -121,6 +121,7 @@ async fn forget(app: &App) {
     sql_uploads::forget_gone(&app.runtime, &app.config).await;
     let (store, now) = (&app.runtime.store, app.runtime.shared.unix_now());
     note(store.expire_tickets(now).await, "old tickets were not deleted");
+    note(store.forget_progress().await, "what was told of tickets was not forgotten");
     note(store.expire_replies(now).await, "old replies of idempotency keys were not deleted");
     note(store.expire_responses(now).await, "old responses were not deleted");
     note(store.expire_key_claims().await, "old claims of idempotency keys were not deleted");

@@ -6,6 +6,7 @@
 
 mod adjustments;
 mod answer_copy;
+mod answer_pieces;
 mod background_events;
 pub(crate) mod chat;
 mod chunks;
@@ -33,6 +34,7 @@ mod truncation;
 use std::sync::Arc;
 
 pub(crate) use answer_copy::{AnswerCopy, whole};
+pub(crate) use answer_pieces::{AnswerPieces, put_piece};
 pub use background_events::BackgroundEvents;
 use base::{Millis, ServiceClass};
 pub use chat::{ChatRequest, Message};

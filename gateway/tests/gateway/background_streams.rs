@@ -23,7 +23,7 @@ fn ask() -> Value {
 }
 
 /// The events of a stream that is read to its end.
-fn events(reply: &Reply) -> Vec<Value> {
+pub(crate) fn events(reply: &Reply) -> Vec<Value> {
     assert_eq!(reply.status, 200, "{}", reply.body);
     assert_eq!(reply.header("content-type"), Some("text/event-stream"));
     let same = |(name, data): (String, Value)| {
@@ -34,18 +34,18 @@ fn events(reply: &Reply) -> Vec<Value> {
 }
 
 /// The events of a response, followed to its end.
-async fn told(client: &Client, response: &Value, query: &str) -> Vec<Value> {
+pub(crate) async fn told(client: &Client, response: &Value, query: &str) -> Vec<Value> {
     events(&client.get(&format!("{}?stream=true{query}", path_of(response))).await)
 }
 
 /// Begins to read a response behind an event.
-async fn follow(client: &Client, response: &Value, after: u64) -> TcpStream {
+pub(crate) async fn follow(client: &Client, response: &Value, after: u64) -> TcpStream {
     let path = format!("{}?stream=true&starting_after={after}", path_of(response));
     client.send(&client.request("GET", &path, "application/json", b"")).await
 }
 
 /// Begins a response that is streamed. What is known of it so far, and its stream.
-async fn begin(client: &Client) -> (Value, TcpStream) {
+pub(crate) async fn begin(client: &Client) -> (Value, TcpStream) {
     let mut stream = client.begin("/v1/responses", &ask()).await;
     let text = read_until(&mut stream, "\"type\":\"response.queued\"").await;
     let (_, id) = text.split_once("\"id\":\"").unwrap_or_else(|| panic!("no id: {text}"));
@@ -53,11 +53,11 @@ async fn begin(client: &Client) -> (Value, TcpStream) {
     (json!({ "id": id }), stream)
 }
 
-fn deltas(events: &[Value]) -> Vec<&str> {
+pub(crate) fn deltas(events: &[Value]) -> Vec<&str> {
     events.iter().filter_map(|event| event["delta"].as_str()).collect()
 }
 
-fn numbers(events: &[Value]) -> Vec<u64> {
+pub(crate) fn numbers(events: &[Value]) -> Vec<u64> {
     events.iter().map(|event| event["sequence_number"].as_u64().unwrap()).collect()
 }
 

@@ -27,6 +27,7 @@ mod described;
 mod disconnect;
 mod discovery;
 mod dns_server;
+mod elsewhere;
 mod embeddings;
 mod every_write;
 mod fleets;

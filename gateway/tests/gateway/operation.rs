@@ -18,7 +18,22 @@ async fn a_panic_of_the_executor_turns_health_red_and_answers_everyone() {
     assert_eq!(reply.json()["error"]["code"], "executor_dead");
     assert_eq!(server.client.get("/healthz").await.status, 503);
     assert_eq!(server.client.get("/readyz").await.status, 503);
+    let ping = server.client.get("/ping").await;
+    assert_eq!((ping.status, ping.body.as_str()), (503, ""), "SageMaker's probe says no more");
     assert_eq!(server.relquery(body).await.status, 503);
+}
+
+#[actix_web::test]
+async fn sagemakers_probe_gets_an_empty_body_without_a_key() {
+    let mut config = config();
+    config.server.health_listen = Some(([127, 0, 0, 1], 0).into());
+    let server = serve_with(config, model()).await;
+    for address in [server.running.address, server.running.health_address.unwrap()] {
+        let reply = Client { address, key: None }.get("/ping").await;
+        assert_eq!((reply.status, reply.body.as_str()), (200, ""));
+    }
+    assert_eq!(server.client.post("/ping", &json!({})).await.status, 405);
+    server.running.drain(std::future::pending()).await;
 }
 
 #[actix_web::test]
@@ -239,7 +254,7 @@ async fn a_server_that_names_no_origin_says_nothing_of_origins() {
 #[actix_web::test]
 async fn head_gets_the_head_of_what_get_gets() {
     let server = serve().await;
-    for path in ["/", "/healthz", "/readyz", "/metrics", "/openapi.json", "/icon.svg"] {
+    for path in ["/", "/healthz", "/readyz", "/ping", "/metrics", "/openapi.json", "/icon.svg"] {
         let reply = server.client.raw(&server.client.request("HEAD", path, "application/json", b"")).await;
         let whole = server.client.get(path).await;
         assert_eq!((reply.status, reply.body.as_str()), (whole.status, ""), "{path}");

@@ -7,6 +7,7 @@ use store::{Store, TicketState, UnixMillis};
 use crate::batches::{hasty, leave_half_done as leave_batch};
 use crate::common::batch::{lines, make, read, until, until_over, upload};
 use crate::common::{config, model, seen_in_time, serve_on};
+use crate::elsewhere::an_answer_grows_at_another_gateway;
 use crate::idempotency::another_gateway_knows_the_ticket;
 use crate::support;
 use crate::tickets::{leave_half_done, rows_are_shown_once_they_are_stored};
@@ -52,6 +53,12 @@ async fn on_postgres_a_ticket_is_known_by_its_key_to_another_gateway() {
     let Some(postgres) = support::Server::start() else { return };
     let store = Store::open(&postgres.create_database("keys").await).await.unwrap();
     another_gateway_knows_the_ticket(&store, "/v1/relqueries").await;
+}
+
+#[actix_web::test]
+async fn on_postgres_a_reader_at_another_gateway_is_told_the_same_events_before_the_end() {
+    let Some(postgres) = support::Server::start() else { return };
+    an_answer_grows_at_another_gateway(&postgres.create_database("elsewhere").await).await;
 }
 
 #[actix_web::test]

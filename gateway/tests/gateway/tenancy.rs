@@ -18,7 +18,7 @@ async fn without_a_valid_key_nothing_is_served_but_health() {
         assert_eq!(reply.json()["error"]["code"], "invalid_api_key");
         assert_eq!(client.get("/v1/usage").await.status, 401);
     }
-    for path in ["/healthz", "/readyz", "/metrics", "/openapi.json", "/"] {
+    for path in ["/healthz", "/readyz", "/ping", "/metrics", "/openapi.json", "/"] {
         assert_eq!(nobody.get(path).await.status, 200, "{path}");
     }
 }
@@ -115,8 +115,11 @@ async fn without_keys_no_foreign_page_is_answered() {
         let told = reply.json()["error"]["code"].as_str().unwrap_or_default().to_owned();
         assert_eq!(told, code, "{host} {origin}");
     }
-    let probe = "GET /readyz HTTP/1.1\r\nHost: relserve.cluster.local\r\nConnection: close\r\n\r\n";
-    assert_eq!(server.client.raw(probe.as_bytes()).await.status, 200, "a supervisor asks by any name");
+    for path in ["/readyz", "/ping"] {
+        let probe =
+            format!("GET {path} HTTP/1.1\r\nHost: relserve.cluster.local\r\nConnection: close\r\n\r\n");
+        assert_eq!(server.client.raw(probe.as_bytes()).await.status, 200, "a supervisor asks by any name");
+    }
     config.server.cors_origins = vec!["https://addin.example".into()];
     let server = serve_with(config, model()).await;
     let reply =

@@ -7,6 +7,7 @@ pub(crate) mod key_claims;
 pub(crate) mod keys;
 pub(crate) mod leases;
 pub(crate) mod migration;
+pub(crate) mod progress;
 pub(crate) mod replies;
 pub(crate) mod responses;
 pub(crate) mod schemas;
@@ -63,6 +64,9 @@ macro_rules! for_each_case {
             leases::gateways_see_what_others_hold_and_replace_their_own,
             leases::a_gateway_that_is_not_heard_of_loses_its_leases,
             leases::gateways_that_renew_at_once_never_hold_more_than_there_is,
+            progress::a_ticket_is_told_while_somebody_reads_it_and_by_who_has_it,
+            progress::a_run_that_begins_anew_replaces_what_was_told_and_a_gap_is_not_written,
+            progress::what_was_told_is_its_tenants_and_goes_with_the_end_or_the_readers,
             replies::a_reply_is_its_tenants_alone_is_replaced_and_ends,
             replies::of_a_tenants_replies_those_that_last_longest_stay,
             replies::a_ticket_is_found_by_its_tenants_key_while_it_may_be_shown,
@@ -117,6 +121,7 @@ macro_rules! for_each_case {
             versions::a_database_of_version_17_keeps_all_it_has,
             versions::a_database_of_version_18_keeps_all_it_has,
             versions::a_database_of_version_19_keeps_all_it_has,
+            versions::a_database_of_version_20_keeps_all_it_has,
             workbooks::a_save_stands_on_the_version_it_names_or_is_refused,
             workbooks::a_workbook_made_anew_is_none_of_the_versions_of_the_deleted_one,
             workbooks::of_two_saves_at_once_one_is_kept,

@@ -2,7 +2,7 @@
 //!
 //! A reader reads the response at its own pace, as other streams do, and its leaving ends nothing. What it is told
 //! follows from the answer ([`BackgroundEvents`]); the end is told as the response's ticket has it, so that a crash takes
-//! nothing back. Of one that another gateway runs it is told the end.
+//! nothing back. One that another gateway runs is told of a copy of its answer, a little later.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -16,13 +16,15 @@ use serving::error::RequestError;
 use tokio::sync::watch;
 
 use crate::services::responses::background;
+use crate::services::responses::elsewhere::RemoteResponse;
 use crate::services::responses::running::RunningResponse;
 use crate::state::App;
 use crate::wire::openai::BackgroundEvents;
 
-/// Time between two looks for the end of a response that does not run here: less than connections have when the server
-/// ends.
-const LOOK: Duration = Duration::from_secs(1);
+/// Time between two looks how far a response is that does not run here.
+const LOOK: Duration = Duration::from_millis(250);
+/// How long its reader is told nothing at most: less than connections have when the server ends.
+const SILENCE_MAX: Duration = Duration::from_secs(1);
 
 struct BackgroundReader {
     app: Data<App>,
@@ -31,10 +33,25 @@ struct BackgroundReader {
     events: BackgroundEvents,
     /// While it runs here.
     running: Option<(RunningResponse, watch::Receiver<u64>)>,
+    /// While it does not.
+    elsewhere: Elsewhere,
+    /// How long its reader was told nothing of that.
+    silent: Duration,
     /// Its last reply, once it is over and while that is told.
     reply: Option<Value>,
     /// Whether all was told.
     is_over: bool,
+}
+
+/// What is known of a response that another gateway runs.
+#[derive(Default)]
+enum Elsewhere {
+    /// Nothing yet.
+    #[default]
+    Unknown,
+    Found(Box<RemoteResponse>),
+    /// It cannot be read here, such as one of a model that this gateway does not serve: its end is told.
+    Unreadable,
 }
 
 /// The events of a tenant's response whose first reply this is, behind the event `after`.
@@ -46,7 +63,18 @@ pub(super) fn events_of(
 ) -> impl Stream<Item = Result<Bytes, Infallible>> {
     let id = first_reply["id"].as_str().unwrap_or_default().to_owned();
     let events = BackgroundEvents::new(first_reply, after);
-    let reader = BackgroundReader { app, tenant, id, events, running: None, reply: None, is_over: false };
+    let (elsewhere, silent) = Default::default();
+    let reader = BackgroundReader {
+        app,
+        tenant,
+        id,
+        events,
+        running: None,
+        elsewhere,
+        silent,
+        reply: None,
+        is_over: false,
+    };
     futures_util::stream::unfold(reader, |mut reader| async move {
         let events = reader.next().await?;
         Some((Ok(Bytes::from(events)), reader))
@@ -58,29 +86,51 @@ impl BackgroundReader {
         while !self.is_over {
             if let Some(reply) = &self.reply {
                 let (events, is_all) = self.events.end(reply);
+                if self.events.is_contradicted() {
+                    return Some(self.fail(&RequestError::AnswerChanged));
+                }
                 self.is_over = is_all;
                 // Nothing, where the reader has the last event.
                 return Some(events).filter(|events| !events.is_empty());
             }
-            let (events, may_be_over) = self.look();
+            let (mut events, may_be_over) = self.look();
+            if events.is_empty() && may_be_over && !self.events.is_contradicted() {
+                match self.find_end().await {
+                    Some(Ok(reply)) => {
+                        self.begin_end(reply);
+                        continue;
+                    }
+                    Some(Err(why)) => return Some(self.fail(&why)),
+                    None if self.running.is_none() => events = self.look_elsewhere().await,
+                    None => {}
+                }
+            }
+            if self.events.is_contradicted() {
+                return Some(self.fail(&RequestError::AnswerChanged));
+            }
             if !events.is_empty() {
                 return Some(events);
             }
-            let end = if may_be_over { self.find_end().await } else { None };
-            match end {
-                Some(Ok(reply)) => self.reply = Some(reply),
-                Some(Err(why)) => {
-                    self.is_over = true;
-                    return Some(self.events.error(&why));
-                }
-                None => {
-                    if !self.has_changed().await {
-                        return Some(": waiting\n\n".into());
-                    }
-                }
+            if !self.has_changed().await {
+                return Some(": waiting\n\n".into());
             }
         }
         None
+    }
+
+    /// The last that is told: why there is no more.
+    fn fail(&mut self, why: &RequestError) -> String {
+        self.is_over = true;
+        self.events.error(why)
+    }
+
+    /// It is over, with this reply.
+    fn begin_end(&mut self, reply: Value) {
+        if matches!(self.elsewhere, Elsewhere::Found(_)) {
+            // It may be of another run than what was told.
+            self.events.run_anew();
+        }
+        self.reply = Some(reply);
     }
 
     /// What is new, and whether there may be no more here.
@@ -104,7 +154,39 @@ impl BackgroundReader {
             let version = found.relquery.follow();
             self.events.run_anew();
             self.running = Some((found, version));
+            self.elsewhere = Elsewhere::Unknown;
         }
+    }
+
+    /// What is new of one that another gateway runs.
+    async fn look_elsewhere(&mut self) -> String {
+        if matches!(self.elsewhere, Elsewhere::Unknown) {
+            self.events.run_anew();
+            self.elsewhere = match RemoteResponse::find(&self.app, self.tenant, &self.id).await {
+                Ok(found) => Elsewhere::Found(Box::new(found)),
+                // The next look finds it.
+                Err(RequestError::NoDatabase(_)) => Elsewhere::Unknown,
+                Err(error) => {
+                    tracing::debug!(%error, ticket = self.id, "a response is told here at its end alone");
+                    Elsewhere::Unreadable
+                }
+            };
+        }
+        let Elsewhere::Found(found) = &mut self.elsewhere else { return String::new() };
+        // Much is told by several calls.
+        let (events, _) = self.events.look(&found.copy.envelope, &found.copy.relquery);
+        if !events.is_empty() || self.events.is_contradicted() {
+            return events;
+        }
+        if self.app.runtime.store.health().outage().is_some() {
+            return events;
+        }
+        match found.take_in(&self.app).await {
+            Ok(false) => {}
+            Ok(true) => self.events.run_anew(),
+            Err(error) => tracing::debug!(%error, ticket = self.id, "a response is not told for now"),
+        }
+        self.events.look(&found.copy.envelope, &found.copy.relquery).0
     }
 
     /// The end, once it stands in the ticket; or why none is told here.
@@ -125,8 +207,15 @@ impl BackgroundReader {
         match &mut self.running {
             Some((_, version)) => tokio::time::timeout(silence, version.changed()).await.is_ok(),
             None => {
-                tokio::time::sleep(silence.min(LOOK)).await;
-                false
+                let silence = silence.min(SILENCE_MAX);
+                let look = silence.min(LOOK);
+                tokio::time::sleep(look).await;
+                self.silent += look;
+                let is_still = self.silent >= silence;
+                if is_still {
+                    self.silent = Duration::ZERO;
+                }
+                !is_still
             }
         }
     }

@@ -47,13 +47,7 @@ impl Talk {
     fn look(&mut self, relquery: &RelQueryState) -> (String, bool) {
         match self {
             Self::Chunks(chunker) => {
-                let look = if chunker.tells_scores() {
-                    // There may be many: the loop does not wait until they are written.
-                    let state = relquery.read().clone();
-                    chunker.look(&state)
-                } else {
-                    chunker.look(&relquery.read())
-                };
+                let look = chunker.look(relquery);
                 (events(&look), look.end.is_some())
             }
             Self::Events(response, _) => response.look(relquery),

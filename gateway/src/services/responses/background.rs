@@ -37,7 +37,7 @@ use crate::wire::relquery;
 pub(crate) const KIND: &str = store::RESPONSE;
 
 /// Prefix of public ids.
-const PREFIX: &str = "resp-";
+pub(super) const PREFIX: &str = "resp-";
 
 /// Time between two looks whether a response was called off at another gateway, or taken over by it.
 const LOOK: Duration = Duration::from_secs(5);
@@ -53,9 +53,9 @@ pub(crate) struct BackgroundRequest {
 
 /// What a ticket keeps of a response.
 #[derive(Deserialize, Serialize)]
-struct KeptRequest {
+pub(super) struct KeptRequest {
     /// What is run: its input is the whole conversation.
-    body: Map<String, Value>,
+    pub(super) body: Map<String, Value>,
     /// The first reply.
     reply: Value,
     /// What its answer is drawn by, so that one that begins anew says what its readers were told.
@@ -64,7 +64,7 @@ struct KeptRequest {
 }
 
 impl KeptRequest {
-    fn of(ticket: &Ticket) -> Result<Self, RequestError> {
+    pub(super) fn of(ticket: &Ticket) -> Result<Self, RequestError> {
         serde_json::from_str(&ticket.request).map_err(internal)
     }
 }
@@ -283,7 +283,11 @@ async fn finish(app: &App, id: &str, state: TicketState, summary: Option<&str>) 
 }
 
 /// A tenant's ticket of a response.
-async fn find_ticket(app: &App, tenant: TenantId, id: &str) -> Result<Option<Ticket>, RequestError> {
+pub(super) async fn find_ticket(
+    app: &App,
+    tenant: TenantId,
+    id: &str,
+) -> Result<Option<Ticket>, RequestError> {
     let now = app.runtime.shared.unix_now();
     let found = stored(app.runtime.store.ticket(tenant, id, now).await)?;
     Ok(found.filter(|ticket| ticket.kind == KIND))

@@ -28,7 +28,17 @@ impl RunningResponses {
 
     /// A tenant's response, while it runs here.
     pub(super) fn get(&self, tenant: TenantId, id: RelQueryId) -> Option<RunningResponse> {
-        self.all().get(&id).filter(|response| response.relquery.tenant == tenant).cloned()
+        self.find(id).filter(|response| response.relquery.tenant == tenant)
+    }
+
+    /// The same, for whoever's it is.
+    pub(super) fn find(&self, id: RelQueryId) -> Option<RunningResponse> {
+        self.all().get(&id).cloned()
+    }
+
+    /// Whether none runs here.
+    pub(super) fn is_empty(&self) -> bool {
+        self.all().is_empty()
     }
 
     /// One runs no more. Where it was taken up anew meanwhile, that one stays.

@@ -2,7 +2,7 @@
 //! then; the events are made of the copy.
 
 use base::TokenLogprob;
-use serving::relquery_state::{RelQueryState, State};
+use serving::relquery_state::{AnswerRow, RelQueryState, RowProgress, State};
 
 use super::tool_calls::{CallReader, ReadAnswer};
 
@@ -45,6 +45,35 @@ impl AnswerCopy {
     }
 }
 
+/// The rows of a request as the reader of their chunks has them.
+#[derive(Debug, Default)]
+pub(super) struct RowCopies(Vec<AnswerRow>);
+
+impl RowCopies {
+    /// Takes in what is new of each.
+    pub(super) fn take(&mut self, rows: &[AnswerRow]) {
+        for (copy, row) in self.0.iter_mut().zip(rows) {
+            copy.text.push_str(row.text.get(copy.text.len()..).unwrap_or_default());
+            copy.tokens.extend_from_slice(row.tokens.get(copy.tokens.len()..).unwrap_or_default());
+            copy.logprobs.extend_from_slice(row.logprobs.get(copy.logprobs.len()..).unwrap_or_default());
+            copy.prompt.extend_from_slice(row.prompt.get(copy.prompt.len()..).unwrap_or_default());
+            copy.pieces = row.pieces;
+            copy.state.clone_from(&row.state);
+        }
+        self.0.extend_from_slice(rows.get(self.0.len()..).unwrap_or_default());
+    }
+
+    /// What there is of them.
+    pub(super) fn read(&self) -> &[AnswerRow] {
+        &self.0
+    }
+}
+
+/// Whether the model has not begun with a row.
+pub(super) fn is_waiting(row: &AnswerRow) -> bool {
+    row.start.is_none() && row.pieces == 0 && row.state == RowProgress::Pending
+}
+
 /// All of a state that changes no more, so that nobody waits while it is told.
 pub(crate) fn whole(state: &State) -> Option<State> {
     state.is_over().then(|| state.clone())
@@ -53,4 +82,33 @@ pub(crate) fn whole(state: &State) -> Option<State> {
 /// How likely the tokens of an answer were so far: asked for once for each item that is closed.
 pub(super) fn logprobs_of(relquery: &RelQueryState) -> Vec<TokenLogprob> {
     relquery.read().rows.first().map(|row| row.logprobs.clone()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use base::{RelQueryId, TenantId, Time, TokenId};
+    use serving::relquery_state::{Arrival, RelQueryKind};
+
+    use super::*;
+
+    #[test]
+    fn only_what_is_new_of_rows_is_copied() {
+        let arrival = Arrival { unix_ms: 0, time: Time(0) };
+        let relquery = RelQueryState::new(RelQueryId(1), TenantId(1), RelQueryKind::RelQuery, 2, arrival);
+        relquery.keep_tokens();
+        let mut copies = RowCopies::default();
+        copies.take(&relquery.read().rows);
+        for (id, text) in [(7, "é"), (8, "b")] {
+            relquery.keep_token(1, TokenId(id));
+            relquery.token(1, text, id == 7, Time(1));
+            copies.take(&relquery.read().rows);
+            assert_eq!(copies.read(), relquery.read().rows, "nothing is missing");
+        }
+        // What is copied already is not read again.
+        relquery.read().rows[1].text = "xxx".into();
+        relquery.token(1, "c", false, Time(2));
+        copies.take(&relquery.read().rows);
+        let [silent, row] = copies.read() else { panic!("two rows") };
+        assert_eq!((silent.text.as_str(), row.text.as_str(), row.pieces), ("", "ébc", 3));
+    }
 }

@@ -1,13 +1,13 @@
 //! A response in the background as events, for any number of readers, who come again behind the last event that they
 //! have, after its end and after a restart too. So its events and their numbers follow from its answer alone: nothing of
-//! them is kept.
+//! them is kept. An answer that was begun anew goes on where the one before it was, unless it says something else.
 
 use serde::Serialize;
 use serde_json::{Value, json};
 use serving::error::{RequestError, internal};
-use serving::relquery_state::{RelQueryState, RowProgress};
+use serving::relquery_state::RelQueryState;
 
-use super::answer_copy::{AnswerCopy, logprobs_of};
+use super::answer_copy::{AnswerCopy, is_waiting, logprobs_of};
 use super::item_events::{EVENTS_BYTES_MAX, ItemEvents, ItemName, ItemText, piece};
 use super::logprobs::ChatToken;
 use super::response_reply::{AnswerPart, ResponseEnvelope};
@@ -26,16 +26,66 @@ pub struct BackgroundEvents {
     places: TokenPlaces,
     /// Of the tokens of an item of the reply, by the item's place.
     kept_places: Option<(usize, TokenPlaces)>,
+    /// What was told of an answer before this one, until this one is known to say the same.
+    said_before: Option<Vec<SaidItem>>,
+    /// Whether it does not.
+    is_contradicted: bool,
+}
+
+/// What was told of an item.
+#[derive(Debug)]
+struct SaidItem {
+    /// A message; otherwise a call.
+    is_message: bool,
+    text: String,
+    /// Whether that was all of it.
+    is_whole: bool,
+}
+
+/// How an answer agrees with what was told of one before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Agreement {
+    /// It says the same, and may go on.
+    Same,
+    /// So far it does.
+    Behind,
+    Other,
+}
+
+impl Agreement {
+    /// Of the items of an answer so far, each a message or not, its text and whether that is whole. `is_all`: no more come.
+    fn of<'a>(
+        said: &[SaidItem],
+        mut items: impl Iterator<Item = (bool, &'a str, bool)>,
+        is_all: bool,
+    ) -> Self {
+        for said in said {
+            let Some((is_message, text, is_whole)) = items.next() else {
+                return if is_all { Self::Other } else { Self::Behind };
+            };
+            if is_message != said.is_message {
+                return Self::Other;
+            }
+            let is_same =
+                if said.is_whole { is_whole && text == said.text } else { text.starts_with(&said.text) };
+            if !is_same {
+                let may_become_same = !is_whole && said.text.starts_with(text);
+                return if may_become_same { Self::Behind } else { Self::Other };
+            }
+        }
+        Self::Same
+    }
 }
 
 impl BackgroundEvents {
     /// Of a response whose first reply this is.
     pub fn new(begun: Value, after: Option<u64>) -> Self {
         let (answer, tokens, places) = Default::default();
-        Self { begun, items: ItemEvents::behind(after), answer, tokens, places, kept_places: None }
+        let (items, kept_places, said_before) = (ItemEvents::behind(after), None, None);
+        Self { begun, items, answer, tokens, places, kept_places, said_before, is_contradicted: false }
     }
 
-    /// What is known of one that does not run here.
+    /// What is known of one of whose answer nothing is.
     pub fn begun(&mut self) -> String {
         let mut out = String::new();
         if self.items.sequence == 0 {
@@ -46,9 +96,41 @@ impl BackgroundEvents {
         out
     }
 
-    /// It runs anew: what is told next is read of its new answer.
+    /// Its answer may be begun anew: what is told next is read of another copy of it.
     pub fn run_anew(&mut self) {
+        // Of one that has not caught up nothing was told.
+        self.said_before = self.said_before.take().or_else(|| self.said());
         (self.answer, self.tokens, self.places) = Default::default();
+    }
+
+    /// Whether its answer was begun anew and says something else than was told: nothing of it is told.
+    pub fn is_contradicted(&self) -> bool {
+        self.is_contradicted
+    }
+
+    /// What was told of its answer.
+    fn said(&self) -> Option<Vec<SaidItem>> {
+        let open = self.items.told();
+        let items = self.items.closed + usize::from(open.is_some());
+        let parts = AnswerPart::all(self.answer.read(), false).into_iter().take(items).enumerate();
+        let said = parts.map(|(place, part)| {
+            let is_whole = place < self.items.closed;
+            let bytes = if is_whole { part.text().len() } else { open.unwrap_or_default() };
+            let text = part.text().get(..bytes).unwrap_or_default().to_owned();
+            SaidItem { is_message: part.is_text(), text, is_whole }
+        });
+        let said: Vec<SaidItem> = said.collect();
+        (!said.is_empty()).then_some(said)
+    }
+
+    /// Whether more is told of an answer that agrees so with what was told of one before it.
+    fn goes_on(&mut self, agreement: Agreement) -> bool {
+        match agreement {
+            Agreement::Same => self.said_before = None,
+            Agreement::Behind => {}
+            Agreement::Other => self.is_contradicted = true,
+        }
+        agreement == Agreement::Same
     }
 
     /// What is new of one that runs here, and whether it is over. Much is told by several calls: the last of them tells
@@ -58,9 +140,8 @@ impl BackgroundEvents {
         let (is_waiting, is_over, added, tokens) = {
             let state = relquery.read();
             let Some(row) = state.rows.first() else { return (out, state.is_over()) };
-            let is_waiting = row.start.is_none() && row.pieces == 0 && row.state == RowProgress::Pending;
             let tokens = row.logprobs.get(self.tokens.len()..).unwrap_or_default().to_vec();
-            (is_waiting, state.is_over(), self.answer.added(&row.text), tokens)
+            (is_waiting(row), state.is_over(), self.answer.added(&row.text), tokens)
         };
         if is_waiting {
             return (out, is_over);
@@ -71,6 +152,16 @@ impl BackgroundEvents {
             let token = by_its_text(&token);
             self.places.push_kept(&token);
             self.tokens.push(token);
+        }
+        if let Some(said) = &self.said_before {
+            let parts = AnswerPart::all(self.answer.read(), false);
+            let last = parts.len().saturating_sub(1);
+            let so_far = parts.iter().enumerate();
+            let so_far = so_far.map(|(place, part)| (part.is_text(), part.text(), place < last));
+            let agreement = Agreement::of(said, so_far, false);
+            if !self.goes_on(agreement) {
+                return (out, is_over);
+            }
         }
         let Self { items, answer, tokens, places, .. } = self;
         let (answer, tokens, places) = (answer.read(), tokens.as_slice(), &*places);
@@ -104,10 +195,15 @@ impl BackgroundEvents {
         let mut out = self.begun();
         let status = reply["status"].as_str().unwrap_or_default();
         if ["completed", "incomplete"].contains(&status) {
+            if let Some(said) = &self.said_before {
+                let all = output_of(reply).map(|(_, is_message, text)| (is_message, text, true));
+                let agreement = Agreement::of(said, all, true);
+                if !self.goes_on(agreement) {
+                    return (out, true);
+                }
+            }
             self.go_on(&mut out);
-            for item in reply["output"].as_array().into_iter().flatten().skip(self.items.closed) {
-                let is_message = item["type"] == "message";
-                let text = if is_message { &item["content"][0]["text"] } else { &item["arguments"] };
+            for (item, is_message, text) in output_of(reply).skip(self.items.closed) {
                 let name = ItemName { id: item["id"].as_str().unwrap_or_default(), is_message };
                 let tokens = item["content"][0]["logprobs"].as_array().map(Vec::as_slice).unwrap_or_default();
                 let Self { items, kept_places, .. } = &mut *self;
@@ -117,7 +213,6 @@ impl BackgroundEvents {
                     None => kept_places.insert((place, TokenPlaces::of_kept(tokens))),
                 };
                 let own = PieceTokens { tokens, places, are_all: true };
-                let text = text.as_str().unwrap_or_default();
                 let said = ItemText { text, is_whole: true, tokens: Some(own) };
                 if !items.tell_in_pieces(&mut out, name, said, || item.clone()) {
                     return (out, false);
@@ -156,6 +251,15 @@ impl BackgroundEvents {
             });
         }
     }
+}
+
+/// The items of a reply: each with whether it is a message, and what it says.
+fn output_of(reply: &Value) -> impl Iterator<Item = (&Value, bool, &str)> {
+    reply["output"].as_array().into_iter().flatten().map(|item| {
+        let is_message = item["type"] == "message";
+        let text = if is_message { &item["content"][0]["text"] } else { &item["arguments"] };
+        (item, is_message, text.as_str().unwrap_or_default())
+    })
 }
 
 /// What is told as it is read of its text, as the reply will be that is kept: a number read of a text may have another
@@ -323,6 +427,58 @@ mod tests {
         let error = &read(&events.error(&RequestError::ShuttingDown))[0];
         assert_eq!((&error["type"], &error["sequence_number"]), (&json!("error"), &json!(1)));
         assert!(error["message"].is_string() && error["code"].is_string(), "{error}");
+    }
+
+    /// A reader's events of an answer that is told up to here, and what they tell then of another that begins anew.
+    fn begun_anew(said: &str, again: &str) -> (BackgroundEvents, Vec<Value>) {
+        let (first, second) = (relquery(), relquery());
+        let envelope = calling(&first);
+        let mut events = BackgroundEvents::new(json!(envelope.queued()), None);
+        first.token(0, said, true, Time(1));
+        events.look(&envelope, &first);
+        events.run_anew();
+        let mut text = String::new();
+        for character in again.chars() {
+            second.token(0, &character.to_string(), false, Time(2));
+            text.push_str(&events.look(&envelope, &second).0);
+        }
+        (events, read(&text))
+    }
+
+    #[test]
+    fn an_answer_that_begins_anew_goes_on_where_it_says_the_same_and_else_is_not_told() {
+        let (all, reply) = told(1, None);
+        let (middle, _) = SAID.split_once(" and").expect("two calls");
+        for said in ["I  look at", middle] {
+            let (mut events, rest) = begun_anew(said, SAID);
+            assert!(!events.is_contradicted() && !rest.is_empty(), "{said}");
+            let rest = [rest, read(&ended(&mut events, &reply))].concat();
+            assert_eq!(rest, all[all.len() - rest.len()..], "{said}");
+        }
+        // Told: a word of the text, all of the text and a call. The white space behind a word is told with the next.
+        let call = "I  look at once, ééééééééééééééééééééééé. <tool_call>{\"name\": \"find\"}</tool_call>";
+        for (said, again) in [
+            ("I  look at", "I  lo"),
+            ("I  look at", "You look at once"),
+            (middle, "I  look at once, and more."),
+            (middle, call),
+            (middle, "<tool_call>{\"name\": \"find\"}</tool_call>"),
+        ] {
+            let (mut events, rest) = begun_anew(said, again);
+            assert_eq!(rest, Vec::<Value>::new(), "{again}");
+            let is_behind = said.starts_with(again);
+            assert_eq!(events.is_contradicted(), !is_behind, "{again}");
+            // What is over says nothing more.
+            let second = relquery();
+            second.token(0, again, true, Time(1));
+            second.settle(0, done(End::Stop), Time(2));
+            let reply = json!(calling(&second).reply(&second.read()).expect("an answer"));
+            assert_eq!(
+                (events.end(&reply), events.is_contradicted()),
+                ((String::new(), true), true),
+                "{again}"
+            );
+        }
     }
 
     #[test]

@@ -1,15 +1,16 @@
 //! A relQuery as a stream of OpenAI chunks: what is new since the last look.
 //!
-//! Pure: it reads a state and remembers how much of it was sent, so a client at any pace gets every
-//! byte once, and one that is slow gets fewer, larger chunks instead of a backlog.
+//! It remembers how much was sent, so a client at any pace gets every byte once, and one that is slow gets fewer, larger
+//! chunks instead of a backlog. Only what is new is copied while the loop waits: chunks are made of the copy.
 
 use std::borrow::Cow;
 
 use base::{TokenCount, TokenId, TokenLogprob};
 use serde::Serialize;
 use serving::error::{RequestError, internal};
-use serving::relquery_state::{AnswerRow, RowProgress, State, Usage};
+use serving::relquery_state::{AnswerRow, RelQueryState, RowProgress, Usage};
 
+use super::answer_copy::RowCopies;
 use super::logprobs::{ChatLogprobs, CompletionLogprobs};
 use super::reply::{Api, ChatChoice, CompletionChoice, Delta, Envelope, Reply, ShownAnswer, verdict};
 use super::text_offsets::TextOffsets;
@@ -49,6 +50,7 @@ pub enum UsageChunks {
 pub struct Chunker {
     envelope: Envelope,
     usage: UsageChunks,
+    rows: RowCopies,
     sent: Vec<Sent>,
 }
 
@@ -88,30 +90,29 @@ impl Chunker {
     pub fn new(envelope: Envelope, rows: usize, usage: UsageChunks) -> Self {
         let sent = |row| Sent { offsets: envelope.prompt.offsets(row), ..Sent::default() };
         let sent = (0..).take(rows).map(sent).collect();
-        Self { envelope, usage, sent }
-    }
-
-    /// Whether how likely prompts' tokens were may be among what is new.
-    pub fn tells_scores(&self) -> bool {
-        let is_asked = self.envelope.prompt.fields.echoed_logprobs.is_some();
-        is_asked && self.sent.iter().any(|sent| !sent.opened)
+        Self { envelope, usage, rows: RowCopies::default(), sent }
     }
 
     /// What is new.
-    pub fn look(&mut self, state: &State) -> Look {
+    pub fn look(&mut self, relquery: &RelQueryState) -> Look {
+        let (verdict, is_over, usage) = {
+            let state = relquery.read();
+            self.rows.take(&state.rows);
+            (verdict(&state), state.is_over(), state.usage)
+        };
         let mut chunks = Vec::new();
-        let mut sent = std::mem::take(&mut self.sent);
-        for ((index, row), sent) in (0..).zip(&state.rows).zip(&mut sent) {
+        let (rows, mut sent) = (std::mem::take(&mut self.rows), std::mem::take(&mut self.sent));
+        for ((index, row), sent) in (0..).zip(rows.read()).zip(&mut sent) {
             if let Some(change) = self.change(index, row, sent) {
                 self.chunk(change, &mut chunks);
             }
         }
-        self.sent = sent;
-        let end = match verdict(state) {
+        (self.rows, self.sent) = (rows, sent);
+        let end = match verdict {
             Err(error) => Some(Err(error)),
-            Ok(()) if state.is_over() => {
+            Ok(()) if is_over => {
                 if self.usage != UsageChunks::None {
-                    chunks.push(self.last(state));
+                    chunks.push(self.last(usage));
                 }
                 Some(Ok(()))
             }
@@ -212,8 +213,8 @@ impl Chunker {
     }
 
     /// The chunk of usage: no choices.
-    fn last(&self, state: &State) -> String {
-        let usage = Some(Some(UsageReply::from(state.usage)));
+    fn last(&self, usage: Usage) -> String {
+        let usage = Some(Some(UsageReply::from(usage)));
         match self.envelope.api {
             Api::Completion => {
                 json(&self.envelope.wrap::<CompletionChoice>("text_completion", Vec::new(), usage))
@@ -309,7 +310,7 @@ mod tests {
 
     use base::{End, RelQueryId, TenantId, Time, ToolCallForm};
     use serde_json::Value;
-    use serving::relquery_state::{AnswerSource, Arrival, RelQueryKind, RelQueryState, Status};
+    use serving::relquery_state::{AnswerSource, Arrival, RelQueryKind, Status};
 
     use super::*;
     use crate::wire::openai::tests::model;
@@ -331,17 +332,17 @@ mod tests {
         let relquery = RelQueryState::new(RelQueryId(1), TenantId(1), RelQueryKind::RelQuery, 1, ARRIVAL);
         let envelope = Envelope::new(Api::Chat, &relquery, &model());
         let mut chunker = Chunker::new(envelope, 1, UsageChunks::Last);
-        assert_eq!(chunker.look(&relquery.read()), Look { chunks: Vec::new(), end: None });
+        assert_eq!(chunker.look(&relquery), Look { chunks: Vec::new(), end: None });
         relquery.token(0, "é", true, Time(1));
-        let first = values(&chunker.look(&relquery.read()));
+        let first = values(&chunker.look(&relquery));
         assert_eq!(first[0]["choices"][0]["delta"]["role"], "assistant");
         assert_eq!(first[1]["choices"][0]["delta"]["content"], "é");
         assert_eq!(first[1]["usage"], Value::Null);
-        assert!(chunker.look(&relquery.read()).chunks.is_empty(), "nothing new");
+        assert!(chunker.look(&relquery).chunks.is_empty(), "nothing new");
         relquery.token(0, "b", false, Time(2));
         relquery.token(0, "c", false, Time(3));
         relquery.settle(0, done(), Time(3));
-        let last = chunker.look(&relquery.read());
+        let last = chunker.look(&relquery);
         assert_eq!(last.end, Some(Ok(())));
         let last = values(&last);
         assert_eq!(last[0]["choices"][0]["delta"]["content"], "bc");
@@ -362,11 +363,11 @@ mod tests {
             let usage = &chunk["usage"];
             [&usage["prompt_tokens"], &usage["completion_tokens"], &usage["total_tokens"]].map(Value::as_u64)
         };
-        let found = values(&chunker.look(&relquery.read()));
+        let found = values(&chunker.look(&relquery));
         assert_eq!(of(&found[0]), [9, 2, 11].map(Some));
         relquery.settle(1, done(), Time(3));
         relquery.settle(0, done(), Time(3));
-        let found = values(&chunker.look(&relquery.read()));
+        let found = values(&chunker.look(&relquery));
         assert_eq!(
             found[..2].iter().map(of).collect::<Vec<_>>(),
             [[7, 3, 10].map(Some), [9, 3, 12].map(Some)]
@@ -381,7 +382,7 @@ mod tests {
         let mut chunker = Chunker::new(envelope, 1, UsageChunks::Each(vec![7]));
         relquery.token(0, "a", true, Time(1));
         relquery.settle(0, done(), Time(2));
-        let found = values(&chunker.look(&relquery.read()));
+        let found = values(&chunker.look(&relquery));
         let of = |chunk: &Value| chunk["usage"]["completion_tokens"].as_u64();
         assert_eq!(found[0]["choices"][0]["delta"]["role"], "assistant");
         assert_eq!(found[0]["usage"]["total_tokens"], 7);
@@ -403,13 +404,13 @@ mod tests {
         for (id, text) in [(104, "h"), (195, ""), (169, "é")] {
             relquery.keep_token(0, TokenId(id));
             relquery.token(0, text, id == 104, Time(1));
-            of_chat.extend(values(&chat.look(&relquery.read())));
-            of_completion.extend(values(&completion.look(&relquery.read())));
+            of_chat.extend(values(&chat.look(&relquery)));
+            of_completion.extend(values(&completion.look(&relquery)));
         }
         relquery.keep_token(0, TokenId(256));
         relquery.settle(0, done(), Time(2));
-        of_chat.extend(values(&chat.look(&relquery.read())));
-        of_completion.extend(values(&completion.look(&relquery.read())));
+        of_chat.extend(values(&chat.look(&relquery)));
+        of_completion.extend(values(&completion.look(&relquery)));
         let ids = |chunk: &Value| chunk["choices"][0]["token_ids"].clone();
         let told = of_chat.iter().map(ids).collect::<Vec<_>>();
         let expected = [
@@ -449,14 +450,14 @@ mod tests {
         let mut deltas = Vec::new();
         for (at, piece) in (1..).zip(pieces) {
             relquery.token(0, piece, at == 1, Time(at));
-            deltas.extend(values(&chunker.look(&relquery.read())));
+            deltas.extend(values(&chunker.look(&relquery)));
         }
         relquery.settle(
             0,
             RowProgress::Done { end: End::Stop, usage: Usage::default(), source: AnswerSource::Model },
             Time(9),
         );
-        deltas.extend(values(&chunker.look(&relquery.read())));
+        deltas.extend(values(&chunker.look(&relquery)));
         let calls: Vec<&Value> = deltas
             .iter()
             .map(|chunk| &chunk["choices"][0]["delta"]["tool_calls"][0])
@@ -496,11 +497,11 @@ mod tests {
         let call = "<tool_call>{\"name\": \"find\", \"arguments\": {}}</tool_call>";
         relquery.token(0, call, true, Time(1));
         relquery.token(1, "no", true, Time(1));
-        let mut chunks = values(&chunker.look(&relquery.read()));
+        let mut chunks = values(&chunker.look(&relquery));
         relquery.token(1, "ne", false, Time(2));
         relquery.settle(0, done(), Time(3));
         relquery.settle(1, done(), Time(3));
-        chunks.extend(values(&chunker.look(&relquery.read())));
+        chunks.extend(values(&chunker.look(&relquery)));
         let whole = serde_json::json!(envelope().chat(&relquery.read()).expect("it succeeded"));
         for (index, content, calls) in [(0_usize, "So: ", 1_usize), (1, "So: none", 0)] {
             let choices = chunks.iter().map(|chunk| &chunk["choices"][0]);
@@ -524,7 +525,7 @@ mod tests {
         relquery.token(1, "x", true, Time(1));
         relquery.settle(1, done(), Time(2));
         relquery.settle(0, done(), Time(2));
-        let look = chunker.look(&relquery.read());
+        let look = chunker.look(&relquery);
         let chunks = values(&look);
         assert_eq!((chunks.len(), look.end), (2, Some(Ok(()))));
         assert!(chunks.iter().all(|chunk| chunk.get("usage").is_none()));
@@ -542,7 +543,7 @@ mod tests {
                 Chunker::new(Envelope::new(Api::Completion, &relquery, &model()), 1, UsageChunks::Last);
             relquery.token(0, "so far", true, Time(1));
             relquery.end(status, Time(2));
-            let look = chunker.look(&relquery.read());
+            let look = chunker.look(&relquery);
             assert_eq!((look.chunks.len(), look.end), (1, Some(Err(error))));
         }
     }

@@ -89,6 +89,11 @@ impl ItemEvents {
         self.told.is_some()
     }
 
+    /// Bytes that were told of the item that is open.
+    pub(super) fn told(&self) -> Option<usize> {
+        self.told
+    }
+
     /// What is not told yet of the item that is open or next.
     pub(super) fn unsent<'a>(&self, text: &'a str) -> &'a str {
         // Text only grows, by whole characters; were it ever replaced, nothing is better than a panic.

@@ -343,19 +343,23 @@ pub(crate) mod tests {
         assert_eq!(calls, [r#"{"text": "a b"}"#, "{}"]);
     }
 
+    /// The events of an answer of these tokens, looked at behind each.
+    fn told_with_tokens(relquery: &RelQueryState, mut events: ResponseEvents, said: &[&str]) -> Vec<Value> {
+        let mut text = String::new();
+        for &said in said {
+            relquery.keep_logprobs(0, &[token(said.as_bytes())]);
+            relquery.token(0, said, false, Time(1));
+            text.push_str(&events.look(relquery).0);
+        }
+        relquery.settle(0, done(End::Stop), Time(3));
+        text.push_str(&events.look(relquery).0);
+        read(&text)
+    }
+
     #[test]
     fn log_probabilities_are_told_once_as_they_come_and_whole_at_the_end() {
         let relquery = relquery();
-        let mut events = events(&relquery);
-        let mut text = String::new();
-        for said in ["a", "b"] {
-            relquery.keep_logprobs(0, &[token(said.as_bytes())]);
-            relquery.token(0, said, false, Time(1));
-            text.push_str(&events.look(&relquery).0);
-        }
-        relquery.settle(0, done(End::Stop), Time(3));
-        text.push_str(&events.look(&relquery).0);
-        let all = read(&text);
+        let all = told_with_tokens(&relquery, events(&relquery), &["a", "b"]);
         let deltas = all.iter().filter(|event| event["type"] == "response.output_text.delta");
         let told: Vec<_> = deltas.map(|event| texts(&event["logprobs"])).collect();
         assert_eq!(told, [["a"], ["b"]]);
@@ -366,17 +370,8 @@ pub(crate) mod tests {
     #[test]
     fn tokens_of_a_call_are_told_with_no_text() {
         let relquery = relquery();
-        let mut events = ResponseEvents::new(calling(&relquery));
-        let mut text = String::new();
         let said = ["Sure", " so", "<tool_call>", "{\"name\": \"find\"}", "</tool_call>", " Done"];
-        for said in said {
-            relquery.keep_logprobs(0, &[token(said.as_bytes())]);
-            relquery.token(0, said, false, Time(1));
-            text.push_str(&events.look(&relquery).0);
-        }
-        relquery.settle(0, done(End::Stop), Time(3));
-        text.push_str(&events.look(&relquery).0);
-        let all = read(&text);
+        let all = told_with_tokens(&relquery, ResponseEvents::new(calling(&relquery)), &said);
         let of = |name: &str| -> Vec<Vec<&str>> {
             let found = all.iter().filter(|event| event["type"] == name);
             found.map(|event| texts(&event["logprobs"])).collect()
