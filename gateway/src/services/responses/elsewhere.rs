@@ -6,7 +6,7 @@ use std::sync::Arc;
 use base::{Millis, Nanos, TenantId, Time};
 use serving::error::{RequestError, internal, stored};
 use serving::relquery_state::{Arrival, RelQueryKind, RelQueryState};
-use store::{ProgressPlace, Ticket, UnixMillis};
+use store::{ProgressPlace, Ticket};
 
 use super::background::{KeptRequest, PREFIX, find_ticket};
 use super::not_kept;
@@ -53,12 +53,11 @@ impl RemoteResponse {
 
     /// Has its gateway tell, and takes in what is new. Whether that is of another run: the copy begins anew.
     pub(crate) async fn take_in(&mut self, app: &App) -> Result<bool, RequestError> {
-        let (store, clock) = (&app.runtime.store, app.runtime.shared.clock);
-        let now = clock.now();
+        let (store, shared) = (&app.runtime.store, &app.runtime.shared);
+        let now = shared.clock.now();
         if self.asked.is_none_or(|asked| now.since(asked) >= Nanos::from(ASK_EVERY)) {
             self.asked = Some(now);
-            let unix = UnixMillis(clock.unix_ms());
-            stored(store.want_progress(self.tenant, &self.ticket, ASKED_FOR, unix).await)?;
+            stored(store.want_progress(self.tenant, &self.ticket, ASKED_FOR, shared.unix_now()).await)?;
         }
         let place = ProgressPlace { run: self.run.as_deref().unwrap_or_default(), next: self.next };
         let pieces = stored(store.progress((self.tenant, &self.ticket), place, PIECES_MAX).await)?;
