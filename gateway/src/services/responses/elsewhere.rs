@@ -57,8 +57,7 @@ impl RemoteResponse {
         let now = shared.clock.now();
         if self.asked.is_none_or(|asked| now.since(asked) >= Nanos::from(ASK_EVERY)) {
             self.asked = Some(now);
-            let unix = shared.unix_now();
-            stored(store.want_progress(self.tenant, &self.ticket, ASKED_FOR, unix).await)?;
+            stored(store.want_progress(self.tenant, &self.ticket, ASKED_FOR, shared.unix_now()).await)?;
         }
         let place = ProgressPlace { run: self.run.as_deref().unwrap_or_default(), next: self.next };
         let pieces = stored(store.progress((self.tenant, &self.ticket), place, PIECES_MAX).await)?;
