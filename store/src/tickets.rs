@@ -12,7 +12,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use base::{Bytes, TenantId};
-use sqlx::{Any, AnyConnection};
+use sqlx::AnyConnection;
+use sqlx::any::{Any, AnyArguments};
+use sqlx::query::Query;
 
 use crate::error::{Error, foreign, new_of};
 use crate::keys::hex;
@@ -401,13 +403,24 @@ impl Store {
     pub async fn delete_ticket(&self, tenant: TenantId, id: &str) -> Result<bool, Error> {
         let query =
             sqlx::query("DELETE FROM tickets WHERE id = $1 AND tenant = $2").bind(id).bind(to_sql(tenant.0));
-        Ok(self.changed(query).await? > 0)
+        Ok(self.deleted(query).await? > 0)
     }
 
     /// Deletes every ticket past its date; says how many.
     pub async fn expire_tickets(&self, now: UnixMillis) -> Result<u64, Error> {
         let query = sqlx::query("DELETE FROM tickets WHERE expires <= $1").bind(now.to_sql());
-        self.changed(query).await
+        self.deleted(query).await
+    }
+
+    /// Deletes tickets, with all that hangs on them. Who tells of them locks the same rows in another order.
+    async fn deleted(&self, query: Query<'_, Any, AnyArguments>) -> Result<u64, Error> {
+        self.bounded(async {
+            let mut tx = self.begin_write(Lock::Tickets).await?;
+            let deleted = query.execute(&mut *tx).await?.rows_affected();
+            tx.commit().await?;
+            Ok(deleted)
+        })
+        .await
     }
 
     /// The ticket of a row of the table, with its results; a batch without.

@@ -149,11 +149,13 @@ impl LeftBehind {
     /// A process of another gateway takes the response over, and all others' time is over.
     async fn take(&mut self) -> Lease {
         self.takes += 1;
-        let now = UnixMillis(self.reader.running.app.runtime.shared.clock.unix_ms());
-        let at = |takes: u64| now.after(Millis(takes * 10_000_000));
-        let (holder, until) = (format!("gateway {}", self.takes), at(self.takes + 1));
+        let now = self.reader.running.app.runtime.shared.unix_now();
+        // Far apart: looks at the database's clock may set it back a little between two takes.
+        let at = |time: u64| now.after(Millis(time * 10_000_000));
+        let (holder, until) = (format!("gateway {}", self.takes), at(2 * self.takes + 1));
         let lease = Lease { process: format!("process of {holder}"), holder, until };
-        let claimed = self.store.claim_tickets(ClaimKind::Replies, &lease, 9, at(self.takes)).await.unwrap();
+        let claimed =
+            self.store.claim_tickets(ClaimKind::Replies, &lease, 9, at(2 * self.takes)).await.unwrap();
         assert_eq!(claimed.iter().map(|ticket| ticket.id.as_str()).collect::<Vec<_>>(), [self.id()]);
         self.store.take_tickets(&[self.id()], &lease).await.unwrap();
         lease

@@ -15,15 +15,14 @@ use serde_json::Value;
 use serving::error::RequestError;
 use tokio::sync::watch;
 
-use crate::services::responses::background;
 use crate::services::responses::elsewhere::RemoteResponse;
 use crate::services::responses::running::RunningResponse;
+use crate::services::responses::{background, progress};
 use crate::state::App;
 use crate::wire::openai::BackgroundEvents;
 
-/// Time between two looks how far a response is that does not run here.
-const LOOK: Duration = Duration::from_millis(250);
-/// How long its reader is told nothing at most: less than connections have when the server ends.
+/// How long the reader of a response that does not run here is told nothing at most: less than connections have when the
+/// server ends.
 const SILENCE_MAX: Duration = Duration::from_secs(1);
 
 struct BackgroundReader {
@@ -208,7 +207,7 @@ impl BackgroundReader {
             Some((_, version)) => tokio::time::timeout(silence, version.changed()).await.is_ok(),
             None => {
                 let silence = silence.min(SILENCE_MAX);
-                let look = silence.min(LOOK);
+                let look = silence.min(progress::pace(&self.app));
                 tokio::time::sleep(look).await;
                 self.silent += look;
                 let is_still = self.silent >= silence;

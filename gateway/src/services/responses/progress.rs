@@ -1,5 +1,5 @@
 //! Tells readers at other gateways how far responses are that run here. What is new of an answer is written to the store
-//! while somebody there reads it, all in one write every [`PACE`]; while nobody does nothing is written. Must not know
+//! while somebody there reads it, all in one write every [`PACE_MAX`]; while nobody does nothing is written. Must not know
 //! HTTP.
 
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use crate::state::{App, CurrentApp};
 use crate::wire::openai::AnswerPieces;
 use crate::wire::relquery;
 
-/// Time between two writes.
-const PACE: Duration = Duration::from_millis(250);
+/// Time between two writes, where `store.flush_ms` is not less.
+const PACE_MAX: Duration = Duration::from_millis(250);
 /// Writes between two looks who reads.
 const WRITES_PER_LOOK: u32 = 4;
 /// Responses that are told at a time.
@@ -42,11 +42,16 @@ struct ProgressWriter {
     responses: Vec<ReadResponse>,
 }
 
+/// Time between two writes, and between two looks what is written.
+pub(crate) fn pace(app: &App) -> Duration {
+    PACE_MAX.min(Duration::from_millis(app.config.store.flush_ms.0))
+}
+
 /// Writes while there is something to tell, until it is told to stop.
 pub(crate) async fn run(current: Arc<CurrentApp>, mut stop: watch::Receiver<bool>) {
     let mut writer = ProgressWriter::default();
     // Ok: it is told, or the sender is gone.
-    while tokio::time::timeout(PACE, stop.changed()).await.is_err() {
+    while tokio::time::timeout(pace(&current.get()), stop.changed()).await.is_err() {
         writer.write_round(&current.get()).await;
     }
 }
