@@ -379,6 +379,8 @@ template <int left> DEVICE void await_products() {
 DEVICE void hold(float (&)[8][4]) {}
 
 DEVICE float power_of_two(float x) { return exp2f(x); }
+DEVICE void pin(u32&) {}
+template <u32 ABOVE> DEVICE u32 masked(u32 x, u32 mask) { return (x & mask) | ABOVE; }
 DEVICE int bits_of(int x) { return __builtin_popcount((u32)x); }
 DEVICE u32 pick_bytes(u32 x, u32 y, u32 digits) {
     const u64 all = (u64)y << 32 | x;

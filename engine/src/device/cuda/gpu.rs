@@ -96,6 +96,9 @@ pub enum Factors {
 /// Rows, at most, and outputs of a piece of the kernels for few rows.
 pub(crate) const FEW_ROWS: [(usize, usize); 3] = [(8, 16), (16, 32), (32, 32)];
 
+/// The same where weights are of four bits (kernels/q4.cuh): sums of 32 rows and 32 outputs leave no registers for what unpacks them.
+pub(crate) const FEW_ROWS_OF_Q4: [(usize, usize); 3] = [(8, 16), (16, 32), (32, 16)];
+
 /// Units of weights that each warp of these kernels has in shared memory (kernels/product.cuh): where two blocks with so many lie on a
 /// multiprocessor, and elsewhere.
 pub(crate) const PRODUCT_DEPTH: usize = 3;
@@ -234,7 +237,7 @@ impl Linear {
     pub fn four_bit(&self, multiprocessors: usize) -> Option<(String, Grid, Vec<u8>)> {
         let Factors::Q4(element) = self.factors else { return None };
         let Self { rows, outputs, inputs, x, w, bias, y, out, adds, .. } = *self;
-        let (most, block) = FEW_ROWS.into_iter().find(|(most, _)| rows <= *most)?;
+        let (most, block) = FEW_ROWS_OF_Q4.into_iter().find(|(most, _)| rows <= *most)?;
         let args = Args::new([Some(x), Some(w), bias, Some(y), None, None]).numbers(&[
             rows,
             outputs,

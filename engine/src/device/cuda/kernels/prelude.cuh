@@ -158,6 +158,16 @@ DEVICE u32 multiply_add_pairs(u32 x, u32 y, u32 z) {
     return pair;
 }
 
+// Keeps a number in a register: otherwise the compiler knows what it is, and writes it into each instruction.
+DEVICE void pin(u32& x) { asm volatile("" : "+r"(x)); }
+
+// (x & mask) | ABOVE in one instruction, which has room for one number of its own: `mask` must be `pin`ned.
+template <u32 ABOVE> DEVICE u32 masked(u32 x, u32 mask) {
+    u32 y;
+    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(y) : "r"(x), "r"(mask), "n"(ABOVE));
+    return y;
+}
+
 // How many bits are set.
 DEVICE int bits_of(int x) { return __popc(x); }
 
