@@ -21,7 +21,7 @@ typedef unsigned long long u64;
         body_##name(a);                                                                                          \
     }                                                                                                            \
     static __device__ __forceinline__ void body_##name(const Args& a)
-// KERNEL_SPLIT: the same of which one block does, and a cluster of them works together.
+// KERNEL_SPLIT: the same, of which one block has a multiprocessor to itself, and those of a cluster work together.
 #define KERNEL_SPLIT(name, Args, threads)                                                                        \
     static __device__ __forceinline__ void body_##name(const Args& a);                                           \
     extern "C" __global__ void __launch_bounds__(threads, 1) name(const __grid_constant__ Args a) {              \
@@ -197,9 +197,10 @@ DEVICE void fetch_ahead(const void* from, int bytes) {
 #endif
 }
 
-// ---- Blocks of a cluster, from 9.0 on: each reaches the others' shared memory, and barriers in it count what comes there.
+// ---- Blocks of a cluster, from 9.0 on: each reaches the others' shared memory, and barriers in it count what comes there. Cards of 12 have
+// too little of it for what is done with them.
 
-#if __CUDA_ARCH__ >= 900
+#if __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1200
 #define HAS_CLUSTERS
 
 DEVICE int block_of_cluster() {
@@ -312,6 +313,17 @@ DEVICE unsigned char* whole_kilobyte(unsigned char* from) { return from + (-(u32
 
 // What half precision has no room for becomes its largest number, not infinity, which no later number would survive.
 DEVICE f16 to_f16(float x) { return nearest_f16(fabsf(x) > F16_MAX ? copysignf(F16_MAX, x) : x); }
+
+// A pair of such.
+DEVICE u32 pack_f16(float low, float high) {
+#ifdef EMULATED
+    return to_f16(low).bits | (u32)to_f16(high).bits << 16;
+#else
+    u32 pair;
+    asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+#endif
+}
 
 DEVICE float widen(float x) { return x; }
 DEVICE float widen(bf16 x) { return from_bits((u32)x.bits << 16); }

@@ -50,7 +50,7 @@ DEVICE void read_two(const f16* from, float (&x)[2]) {
     x[0] = from_f16({(u16)both}), x[1] = from_f16({(u16)(both >> 16)});
 }
 DEVICE u32 pair_of(bf16, float low, float high) { return pack(low, high); }
-DEVICE u32 pair_of(f16, float low, float high) { return to_f16(low).bits | (u32)to_f16(high).bits << 16; }
+DEVICE u32 pair_of(f16, float low, float high) { return pack_f16(low, high); }
 DEVICE void write_two(float* to, const float (&x)[2]) { *aligned((Eight*)to) = {{to_bits(x[0]), to_bits(x[1])}}; }
 template <class Out> DEVICE void write_two(Out* to, const float (&x)[2]) { *aligned((u32*)to) = pair_of(Out(), x[0], x[1]); }
 
