@@ -58,7 +58,24 @@ struct GatedProductArgs {
 
 DEVICE void multiply_as(bf16, float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) { multiply(c, a, b0, b1); }
 DEVICE void multiply_as(f16, float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) { multiply_f16(c, a, b0, b1); }
-DEVICE void multiply_as(e4m3, float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) { multiply_e4m3(c, a, b0, b1); }
+DEVICE void multiply_as(e4m3, float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) { multiply_f16(c, a, b0, b1); }
+
+// Sixteen bytes of factors as tensor cores get them. Eight-bit floats become half precision: cards of 9.0 make no other products of them
+// but by their warpgroups (the compiler turns such a one into these conversions, anew for each product), and others keep fewer bits of
+// the sums of theirs.
+template <class T> struct ProductFactors {
+    static constexpr int WORDS = sizeof(T) == 1 ? 8 : 4;
+    u32 words[WORDS];
+};
+template <class T> DEVICE ProductFactors<T> factors_of(const Sixteen& all) {
+    ProductFactors<T> factors;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        if constexpr (sizeof(T) == 1) e4m3_to_f16(all.words[i], factors.words[2 * i], factors.words[2 * i + 1]);
+        else factors.words[i] = all.words[i];
+    }
+    return factors;
+}
 
 // Puts what each warp has of a group's 16 outputs where all threads of the block read it.
 template <int TILES>
@@ -126,8 +143,6 @@ template <class T, class Out, int TILES, int GROUPS, bool GATED = false> DEVICE 
     constexpr int ROWS = 16 * GROUPS, ROW = PRODUCT_UNIT / ROWS, STEPS = ROW / 64; // rows of weights in a unit, and bytes of each
     constexpr int STRIDE = PRODUCT_WARPS * ROW;
     constexpr int GROUP = GATED ? 8 : 16; // rows of weights from a group to the next
-    // Tensor cores keep fewer bits of sums of eight-bit floats than of others: they add up a round's only.
-    constexpr bool BY_ROUNDS = sizeof(T) == 1;
     DYNAMIC_SHARED(memory);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     unsigned char* ring = memory + warp * PRODUCT_DEPTH * PRODUCT_UNIT;
@@ -162,12 +177,9 @@ template <class T, class Out, int TILES, int GROUPS, bool GATED = false> DEVICE 
 
     int slot = 0;
     for (int piece = 0; piece < pieces; piece++) {
-        float sums[GROUPS][TILES][4], before[GROUPS][TILES][4];
+        float sums[GROUPS][TILES][4];
 #pragma unroll
-        for (int i = 0; i < GROUPS * TILES * 4; i++) {
-            sums[i / 4 / TILES][i / 4 % TILES][i % 4] = 0.0f;
-            before[i / 4 / TILES][i / 4 % TILES][i % 4] = 0.0f;
-        }
+        for (int i = 0; i < GROUPS * TILES * 4; i++) sums[i / 4 / TILES][i / 4 % TILES][i % 4] = 0.0f;
         for (int round = 0; round < rounds; round++) {
             Sixteen right[STEPS][TILES];
 #pragma unroll
@@ -183,19 +195,22 @@ template <class T, class Out, int TILES, int GROUPS, bool GATED = false> DEVICE 
             const unsigned char* unit = ring + slot * PRODUCT_UNIT;
 #pragma unroll
             for (int step = 0; step < STEPS; step++) {
+                ProductFactors<T> columns[TILES];
+#pragma unroll
+                for (int tile = 0; tile < TILES; tile++) columns[tile] = factors_of<T>(right[step][tile]);
 #pragma unroll
                 for (int group = 0; group < GROUPS; group++) {
-                    Sixteen left[2];
+                    ProductFactors<T> left[2];
 #pragma unroll
                     for (int half = 0; half < 2; half++) {
                         const int row = group * 16 + half * 8 + lane / 4;
-                        left[half] = *aligned((const Sixteen*)(unit + place_of_sixteen(row, step * 4 + lane % 4)));
+                        left[half] = factors_of<T>(*aligned((const Sixteen*)(unit + place_of_sixteen(row, step * 4 + lane % 4))));
                     }
 #pragma unroll
                     for (int tile = 0; tile < TILES; tile++) {
-                        const Sixteen& of = right[step][tile];
+                        const ProductFactors<T>& of = columns[tile];
 #pragma unroll
-                        for (int i = 0; i < 4; i += 2) {
+                        for (int i = 0; i < ProductFactors<T>::WORDS; i += 2) {
                             const u32 four[4] = {left[0].words[i], left[1].words[i], left[0].words[i + 1], left[1].words[i + 1]};
                             multiply_as(T(), sums[group][tile], four, of.words[i], of.words[i + 1]);
                         }
@@ -203,16 +218,6 @@ template <class T, class Out, int TILES, int GROUPS, bool GATED = false> DEVICE 
                 }
             }
             slot = (slot + 1) % PRODUCT_DEPTH;
-#pragma unroll
-            for (int i = 0; BY_ROUNDS && i < GROUPS * TILES * 4; i++) {
-                float &sum = sums[i / 4 / TILES][i / 4 % TILES][i % 4], &all = before[i / 4 / TILES][i / 4 % TILES][i % 4];
-                all += sum;
-                sum = 0.0f;
-            }
-        }
-#pragma unroll
-        for (int i = 0; BY_ROUNDS && i < GROUPS * TILES * 4; i++) {
-            sums[i / 4 / TILES][i / 4 % TILES][i % 4] = before[i / 4 / TILES][i / 4 % TILES][i % 4];
         }
         if (piece > 0) __syncthreads(); // the sums of the piece before have been read
         if constexpr (GATED) write_gated<Out, TILES, GROUPS>(a, activation, first_of(piece), sums);
