@@ -131,7 +131,8 @@ impl LayerOps for GpuStep<'_> {
         let window = config.sliding_window.unwrap_or(0);
         let args = self.attention_args(addresses.map(Some)).numbers(&[window]).float(scale);
         let dim = config.head_dim;
-        let blocks = |tasks: usize| [tasks as u32, config.kv_heads as u32];
+        // Blocks take tasks in turn where a grid has no room for all.
+        let blocks = |tasks: usize| [config.kv_heads as u32, tasks.min(usize::from(u16::MAX)) as u32];
         if decoder.is_on_tensor_cores(self.memory.shape) {
             // Queries, and two or four tiles of 64 keys and values; or one tile, and two of half its bytes.
             let bytes = |rows: usize| (rows * dim * decoder.element.bytes()) as u32;

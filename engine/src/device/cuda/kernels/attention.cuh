@@ -2,6 +2,9 @@
 //
 // FlashAttention-2 (arXiv 2307.08691), Algorithm 1, with scores in powers of two. A partial result is the unnormalised
 // output, the highest score and the sum of powers: [rows][heads][dim + 2].
+//
+// Blocks are [heads of keys and values, tasks]: those of a task come to the multiprocessors together, and before those of later tasks. A
+// recorded step has more blocks than most steps have tasks, and what has none comes last.
 
 struct AttendArgs {
     const Tables* tables;
@@ -104,11 +107,11 @@ DEVICE void put_sum(const AttendArgs& a, const Query& query, float highest, floa
 template <class T, class Kept> DEVICE void attend_plain(const AttendArgs& a) {
     DYNAMIC_SHARED(memory);
     SHARED(float, weights, PLAIN_ROWS * PLAIN_TOKENS);
-    const int stride = a.dim + 1, row = threadIdx.x / 8, lane = threadIdx.x % 8, kv_head = blockIdx.y;
+    const int stride = a.dim + 1, row = threadIdx.x / 8, lane = threadIdx.x % 8, kv_head = blockIdx.x;
     float* queries = (float*)memory;               // [rows][stride]
     float* keys = queries + PLAIN_ROWS * stride;   // [tokens][stride]
     float* values = keys + PLAIN_TOKENS * stride;  // [tokens][dim]
-    for (int number = blockIdx.x; number < a.tables->flat_count; number += gridDim.x) {
+    for (int number = blockIdx.y; number < a.tables->flat_count; number += gridDim.y) {
         const Task task = a.tables->flat[number];
         const Part part = a.tables->parts[task.part];
         const bool is_row = row < task.count;
