@@ -6,7 +6,10 @@ use engine::device::cuda::{Buffer, Element, Factors, Gate, Gpu, Grid, Linear};
 
 use crate::emulated;
 
-/// What the kernel `logit_stats` finds in one row of logits: whether it is sound, logits with their tokens in
+/// Logits of a piece of a row, as the kernels say it.
+const LOGIT_PIECE: usize = 8192;
+
+/// What the kernels `logit_pieces` and `logit_stats` find in one row of logits: whether it is sound, logits with their tokens in
 /// order, the highest logit and the sum of weights at a temperature.
 fn logit_stats(
     gpu: &Arc<dyn Gpu>,
@@ -22,8 +25,11 @@ fn logit_stats(
     let mask = allowed.map(words);
     let query = words(&[wanted as u32, inverse_temperature.to_bits(), allowed.map_or(u32::MAX, |_| 0)]);
     let out = Buffer::new(gpu, 4 * (4 + 2 * wanted)).expect("it fits");
-    let buffers = [Some(&row), mask.as_ref(), Some(&query), Some(&out)];
-    launch(gpu, "logit_stats", 1, &buffers, &[logits.len() as u32, end as u32, wanted as u32]);
+    let pieces = Buffer::new(gpu, 24 * logits.len().div_ceil(LOGIT_PIECE)).expect("it fits");
+    let buffers = [Some(&row), mask.as_ref(), Some(&query), Some(&pieces), Some(&out)];
+    for (kernel, blocks) in [("logit_pieces", logits.len().div_ceil(LOGIT_PIECE)), ("logit_stats", 1)] {
+        launch(gpu, kernel, blocks, &buffers, &[logits.len() as u32, end as u32, wanted as u32]);
+    }
     let mut found = vec![0; out.bytes()];
     gpu.read(out.address(), &mut found).expect("it is there");
     let sum = f64::from_ne_bytes(found[8..16].try_into().expect("eight bytes"));
@@ -76,11 +82,38 @@ fn of_equal_logits_the_lowest_token_comes_first_and_what_may_not_be_drawn_is_lef
 }
 
 #[test]
+fn what_is_found_in_the_pieces_of_a_row_is_taken_together() {
+    let Some(gpus) = emulated::gpus(1) else { return };
+    let gpu = Arc::clone(&gpus[0]) as Arc<dyn Gpu>;
+    let mut logits: Vec<f32> = (0..20_000).map(|token| -1.0 - (token % 97) as f32).collect();
+    for token in [9_000, 9_001, 17_000] {
+        logits[token] = 5.0;
+    }
+    let (is_sound, kept, max, sum) = logit_stats(&gpu, &logits, None, (20_000, 1, 1.0));
+    assert_eq!((is_sound, kept, max), (true, vec![(5.0, 9_000)], 5.0), "the first of equals");
+    let expected: f64 = logits.iter().map(|logit| f64::from(logit - 5.0).exp()).sum();
+    assert!((sum - expected).abs() < 1e-5 * expected, "{sum} for {expected}");
+    // No piece has a token that may be drawn; then the second alone has one.
+    let mut allowed = vec![0; 20_000_usize.div_ceil(32)];
+    let (is_sound, kept, max, sum) = logit_stats(&gpu, &logits, Some(&allowed), (20_000, 1, 1.0));
+    assert_eq!((is_sound, kept, max, sum), (true, Vec::new(), f32::NEG_INFINITY, 0.0));
+    allowed[12_000 / 32] = 1 << (12_000 % 32);
+    let (is_sound, kept, max, sum) = logit_stats(&gpu, &logits, Some(&allowed), (20_000, 1, 1.0));
+    assert_eq!((is_sound, kept, max, sum), (true, vec![(logits[12_000], 12_000)], logits[12_000], 1.0));
+    for at in [0, 19_999] {
+        let mut logits = logits.clone();
+        logits[at] = f32::NAN;
+        assert!(!logit_stats(&gpu, &logits, None, (8_000, 1, 0.0)).0, "{at} counts");
+    }
+}
+
+#[test]
 fn a_draw_falls_on_the_token_at_which_the_weights_pass_it() {
     let Some(gpus) = emulated::gpus(1) else { return };
     let gpu = Arc::clone(&gpus[0]) as Arc<dyn Gpu>;
     let inverse_temperature = 1.0 / 0.7;
-    for (vocab, end) in [(7_usize, 7), (64, 60), (65, 65), (700, 690), (5_000, 900)] {
+    // The last has three pieces, of which the last has nothing that may be drawn.
+    for (vocab, end) in [(7_usize, 7), (64, 60), (65, 65), (700, 690), (5_000, 900), (20_000, 16_300)] {
         let logits: Vec<f32> = (0..vocab).map(|token| ((token * token) as f32 * 0.61).sin() * 4.0).collect();
         let bits: Vec<u32> =
             (0..vocab.div_ceil(32)).map(|word| 0x9bdf_7731_u32.rotate_left(word as u32)).collect();
@@ -166,7 +199,8 @@ fn launch(gpu: &Arc<dyn Gpu>, kernel: &str, rows: usize, buffers: &[Option<&Buff
     args.extend(numbers.iter().flat_map(|number| number.to_ne_bytes()));
     args.resize(args.len().next_multiple_of(8), 0);
     // As the decoder launches them.
-    let threads = if ["logit_stats", "draw", "token_places"].contains(&kernel) { 512 } else { 256 };
+    let threads =
+        if ["logit_pieces", "logit_stats", "draw", "token_places"].contains(&kernel) { 512 } else { 256 };
     let by_columns =
         ["scale_", "activate_sums_", "round_known_"].iter().any(|start| kernel.starts_with(start));
     let columns = if by_columns { numbers[0].div_ceil(4 * threads) } else { 1 };
