@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::device::cuda::{Buffer, Element, Factors, Gate, Gpu, Grid, Linear};
+use engine::device::cuda::{Buffer, Gpu, Grid};
 
 use crate::emulated;
 
@@ -209,12 +209,12 @@ fn launch(gpu: &Arc<dyn Gpu>, kernel: &str, rows: usize, buffers: &[Option<&Buff
     gpu.launch(kernel, grid, &args).expect("it runs");
 }
 
-fn floats(gpu: &Arc<dyn Gpu>, numbers: &[f32]) -> Buffer {
+pub(crate) fn floats(gpu: &Arc<dyn Gpu>, numbers: &[f32]) -> Buffer {
     let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
     Buffer::of(gpu, &bytes).expect("it fits")
 }
 
-fn read_floats(gpu: &Arc<dyn Gpu>, buffer: &Buffer) -> Vec<f32> {
+pub(crate) fn read_floats(gpu: &Arc<dyn Gpu>, buffer: &Buffer) -> Vec<f32> {
     let mut bytes = vec![0; buffer.bytes()];
     gpu.read(buffer.address(), &mut bytes).expect("it is there");
     bytes.as_chunks::<4>().0.iter().map(|number| f32::from_ne_bytes(*number)).collect()
@@ -389,7 +389,7 @@ fn half_precision_is_the_nearest_and_ends_at_its_largest() {
 }
 
 /// Numbers rounded to what a kernel reads: their bytes, and what they are then.
-fn rounded(kind: &str, numbers: &[f32]) -> (Vec<u8>, Vec<f32>) {
+pub(crate) fn rounded(kind: &str, numbers: &[f32]) -> (Vec<u8>, Vec<f32>) {
     let round = |number: &f32| match kind {
         "bf16" => {
             let half = half::bf16::from_f32(*number);
@@ -481,76 +481,6 @@ fn products_of_few_rows_are_the_sums_over_their_inputs() {
                     let apart = (f64::from(found) - expected).abs();
                     assert!(apart < bound, "{kind} {inputs} {rows} {out}, {at}: {found} for {expected}");
                 }
-            }
-        }
-    }
-}
-
-/// What a product of gates and what they gate gives, by definition.
-fn gated(x: &[f32], w: &[f32], bias: Option<&[f32]>, (width, activation): (usize, usize)) -> Vec<f64> {
-    let inputs = w.len() / (2 * width);
-    let activated = |x: f64| match activation {
-        1 => x / (1.0 + (-x).exp()),
-        _ => x / (1.0 + (-1.595_769_1 * (x + 0.044_715 * x.powi(3))).exp()),
-    };
-    let sum = |row: &[f32], output: usize| {
-        let pairs = row.iter().zip(&w[output * inputs..][..inputs]);
-        let sum: f64 = pairs.map(|(x, w)| f64::from(*x) * f64::from(*w)).sum();
-        sum + bias.map_or(0.0, |bias| f64::from(bias[output]))
-    };
-    let of_row = |row: &[f32]| -> Vec<f64> {
-        (0..width).map(|column| activated(sum(row, column)) * sum(row, width + column)).collect()
-    };
-    x.chunks_exact(inputs).flat_map(of_row).collect()
-}
-
-#[test]
-fn products_of_few_rows_activate_what_is_gated_as_they_write_it() {
-    let Some(gpus) = emulated::gpus(1) else { return };
-    let gpu = Arc::clone(&gpus[0]) as Arc<dyn Gpu>;
-    let buffer = |bytes: &[u8]| Buffer::of(&gpu, bytes).expect("it fits");
-    let wave = |size: f32, pace: f32, count: usize| -> Vec<f32> {
-        (0..count).map(|at| size * ((at % 9_973) as f32 * pace).sin()).collect()
-    };
-    let width = 80; // more pieces than blocks
-    for (element, kind) in [(Element::Bf16, "bf16"), (Element::F16, "f16")] {
-        for (rows, inputs, activation, has_bias) in
-            [(1, 40, 1, false), (8, 2_200, 3, true), (11, 40, 1, true), (29, 40, 3, false)]
-        {
-            let (x_bytes, x) = rounded(kind, &wave(0.5, 0.71, rows * inputs));
-            let (w_bytes, w) = rounded(kind, &wave(0.1, 0.37, 2 * width * inputs));
-            let (bias_bytes, bias) = rounded(kind, &wave(0.5, 2.3, 2 * width));
-            let [x_buffer, w_buffer, bias_buffer] =
-                [&x_bytes, &w_bytes, &bias_bytes].map(|bytes| buffer(bytes));
-            let new = |width: usize| Buffer::new(&gpu, 2 * rows * width).expect("it fits");
-            let (y, wide) = (new(width), new(2 * width));
-            let product = Linear {
-                rows,
-                outputs: 2 * width,
-                inputs,
-                factors: Factors::Of(element),
-                x: x_buffer.address(),
-                w: w_buffer.address(),
-                bias: has_bias.then(|| bias_buffer.address()),
-                y: y.address(),
-                out: element,
-                adds: false,
-                scales: None,
-                gate: Some(Gate { activation, wide: wide.address() }),
-            };
-            gpus[0].launched();
-            gpu.linear(&product).expect("it runs");
-            assert_eq!(gpus[0].launched().len(), 1, "nothing but the product");
-            let mut bytes = vec![0; y.bytes()];
-            gpu.read(y.address(), &mut bytes).expect("it is there");
-            let expected = gated(&x, &w, has_bias.then_some(&bias[..]), (width, activation));
-            for (at, (bits, expected)) in bytes.as_chunks::<2>().0.iter().zip(expected).enumerate() {
-                let (found, bound) = match element {
-                    Element::F16 => (half::f16::from_le_bytes(*bits).to_f32(), expected.abs() / 1_000.0),
-                    _ => (half::bf16::from_le_bytes(*bits).to_f32(), expected.abs() / 250.0),
-                };
-                let apart = (f64::from(found) - expected).abs();
-                assert!(apart < 1e-4 + bound, "{kind} {inputs} {rows}, {at}: {found} for {expected}");
             }
         }
     }
