@@ -199,8 +199,11 @@ fn launch(gpu: &Arc<dyn Gpu>, kernel: &str, rows: usize, buffers: &[Option<&Buff
     args.extend(numbers.iter().flat_map(|number| number.to_ne_bytes()));
     args.resize(args.len().next_multiple_of(8), 0);
     // As the decoder launches them.
-    let threads =
-        if ["logit_pieces", "logit_stats", "draw", "token_places"].contains(&kernel) { 512 } else { 256 };
+    let threads = match kernel {
+        "logit_pieces" | "logit_stats" | "draw" | "token_places" => 512,
+        "merge_f32" => 128,
+        _ => 256,
+    };
     let by_columns =
         ["scale_", "activate_sums_", "round_known_"].iter().any(|start| kernel.starts_with(start));
     let columns = if by_columns { numbers[0].div_ceil(4 * threads) } else { 1 };
@@ -513,11 +516,15 @@ fn results_of_more_parts_than_a_warp_has_lanes_are_put_together() {
     let tables = Buffer::of(&gpu, &bytes).expect("it fits");
     let out = Buffer::new(&gpu, 4 * dim).expect("it fits");
     let buffers = [Some(&tables), None, None, None, Some(&partials), Some(&out)];
-    launch(&gpu, "merge_f32", 1, &buffers, &[1, 1, dim as u32, 0, 16, 0, 0, 1.0_f32.to_bits()]);
     let weight = |part: &[f32]| f64::from(part[dim]).exp2();
     let sum: f64 = all.iter().map(|part| f64::from(part[dim + 1]) * weight(part)).sum();
-    for (at, found) in read_floats(&gpu, &out).iter().enumerate() {
-        let expected = all.iter().map(|part| f64::from(part[at]) * weight(part)).sum::<f64>() / sum;
-        assert!((f64::from(*found) - expected).abs() < 1e-5, "{at}: {found} for {expected}");
+    for warps in [1, 4] {
+        let numbers = [1, 1, dim as u32, 0, 16, 0, 0, 1.0_f32.to_bits(), warps];
+        launch(&gpu, "merge_f32", 1, &buffers, &numbers);
+        for (at, found) in read_floats(&gpu, &out).iter().enumerate() {
+            let expected = all.iter().map(|part| f64::from(part[at]) * weight(part)).sum::<f64>() / sum;
+            assert!((f64::from(*found) - expected).abs() < 1e-5, "{warps}, {at}: {found} for {expected}");
+        }
+        gpu.write(out.address(), &vec![0xff; out.bytes()]).expect("it is written");
     }
 }

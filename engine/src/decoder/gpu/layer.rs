@@ -9,6 +9,12 @@ use crate::checkpoint::config::Position;
 use crate::decoder::layer::{LayerOps, LayerWeights};
 use crate::device::cuda::{Address, Args, Element, GpuError, Grid};
 
+/// Warps of a block that merges parts of attention: `MERGING_WARPS` of the kernels.
+const MERGING_WARPS: usize = 4;
+
+/// Such blocks on a multiprocessor, up to which each has one token's head: by registers that many lie there.
+const MERGING_BLOCKS: usize = 4;
+
 /// The launches of a step whose tables are written.
 pub(super) struct GpuStep<'a> {
     decoder: &'a GpuDecoder,
@@ -158,8 +164,11 @@ impl LayerOps for GpuStep<'_> {
         if !extent.merges {
             return Ok(());
         }
-        let warps = extent.tokens * config.heads;
-        decoder.launch("merge", Some(decoder.element), Grid::rows(warps.div_ceil(4), 128), args)
+        // A block for each where the card has room for all side by side.
+        let heads = extent.tokens * config.heads;
+        let warps = if heads <= MERGING_BLOCKS * decoder.gpu.multiprocessors() { MERGING_WARPS } else { 1 };
+        let grid = Grid::rows((heads * warps).div_ceil(MERGING_WARPS), 32 * MERGING_WARPS as u32);
+        decoder.launch("merge", Some(decoder.element), grid, args.numbers(&[warps]))
     }
 
     fn keep_sampled(&mut self) -> Result<(), GpuError> {
