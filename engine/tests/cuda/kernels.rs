@@ -141,8 +141,14 @@ fn a_draw_falls_on_the_token_at_which_the_weights_pass_it() {
                 let bytes: Vec<u8> = bits.iter().flat_map(|word| word.to_ne_bytes()).collect();
                 Buffer::of(&gpu, &bytes).expect("it fits")
             });
+            let across = vocab.div_ceil(LOGIT_PIECE);
+            let pieces = Buffer::new(&gpu, 24 * across).expect("it fits");
+            let query = [0, inverse_temperature.to_bits(), allowed.map_or(u32::MAX, |_| 0)];
+            let query = Buffer::of(&gpu, query.map(u32::to_ne_bytes).as_flattened()).expect("it fits");
+            let buffers = [Some(&row), mask.as_ref(), Some(&query), Some(&pieces), None];
+            launch(&gpu, "logit_pieces", across, &buffers, &[vocab as u32, end as u32, 0]);
             let out = Buffer::new(&gpu, 4 * targets.len()).expect("it fits");
-            let buffers = [Some(&row), mask.as_ref(), Some(&draws), Some(&out)];
+            let buffers = [Some(&row), mask.as_ref(), Some(&draws), Some(&pieces), Some(&out)];
             launch(&gpu, "draw", targets.len(), &buffers, &[vocab as u32, end as u32]);
             let mut found = vec![0; out.bytes()];
             gpu.read(out.address(), &mut found).expect("it is there");

@@ -165,7 +165,8 @@ impl GpuDecoder {
         let asked = self.ask(sampling, &bytes)?;
         let out = sampling.found.room(&self.gpu, draws.len() * size_of::<i32>())?;
         let addresses = [&sampling.logits, &sampling.masks].map(|buffer| Some(buffer.address()));
-        let args = Args::new(addresses.into_iter().chain([asked, out].map(Some)))
+        let pieces = sampling.pieces.address();
+        let args = Args::new(addresses.into_iter().chain([asked, pieces, out].map(Some)))
             .numbers(&[self.config.vocab, self.own_end(ids_end)]);
         self.launch("draw", None, Grid::rows(draws.len(), 512), args)?;
         let mut found = vec![0; draws.len() * size_of::<i32>()];

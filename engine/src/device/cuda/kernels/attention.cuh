@@ -270,6 +270,7 @@ template <class T> DEVICE void merge(const MergeArgs& all) {
         if (d < a.dim) ((T*)a.out)[((size_t)token * a.heads + head) * a.dim + d] = narrow<T>(x[k] / sum);
     }
 }
-KERNEL_AHEAD(merge_f32, MergeArgs, 128) { merge<float>(a); }
-KERNEL_AHEAD(merge_bf16, MergeArgs, 128) { merge<bf16>(a); }
-KERNEL_AHEAD(merge_f16, MergeArgs, 128) { merge<f16>(a); }
+// Said to have 512 threads, they take no more registers than four blocks of 128 have on a multiprocessor.
+KERNEL_AHEAD(merge_f32, MergeArgs, 512) { merge<float>(a); }
+KERNEL_AHEAD(merge_bf16, MergeArgs, 512) { merge<bf16>(a); }
+KERNEL_AHEAD(merge_f16, MergeArgs, 512) { merge<f16>(a); }

@@ -273,12 +273,14 @@ struct DrawArgs {
     const float* logits; // [rows, vocabulary]
     const u32* masks;
     const Draw* draws;
+    const LogitPiece* pieces; // of the same logits, at the draws' temperatures
     int* out; // [draws] tokens; -1: none has any weight
     int vocabulary;
     int end;
 };
 
-// The token at which the running sum of weights passes the target; the last that has any, where rounding lets it fall short.
+// The token at which the running sum of weights passes the target; the last that has any, where rounding lets it fall short. First the piece
+// in which it does, by what is known of each; then a stretch of that, and so on.
 KERNEL(draw, DrawArgs, 512) {
     SHARED(double, sums, 32);
     const Draw draw = a.draws[blockIdx.x];
@@ -286,8 +288,19 @@ KERNEL(draw, DrawArgs, 512) {
     const float* logits = a.logits + (size_t)draw.row * a.vocabulary;
     const u32* bits = mask_of(a.masks, draw.mask, a.vocabulary);
     const int warps = blockDim.x / 32, warp = threadIdx.x / 32;
-    int from = 0, to = a.vocabulary;
-    double before = 0.0;
+    const int count = pieces_of(a.vocabulary);
+    const LogitPiece* pieces = a.pieces + (size_t)draw.row * count;
+    int piece = 0;
+    double before = 0.0, sum_until = 0.0;
+    for (int other = 0; other < count && sum_until <= draw.target; other++) {
+        if (!(pieces[other].sum > 0.0)) continue;
+        const double sum = pieces[other].sum * expf((pieces[other].max - draw.max) * draw.inverse_temperature);
+        if (!(sum > 0.0)) continue;
+        piece = other;
+        before = sum_until;
+        sum_until += sum;
+    }
+    int from = piece * LOGIT_PIECE, to = smaller(from + LOGIT_PIECE, a.vocabulary);
     while (to - from > 64) {
         const int length = stretch(from, to), own = from + warp * length;
         const double sum = weights_of(logits, allowed, bits, draw.max, draw.inverse_temperature, own, smaller(own + length, to));
