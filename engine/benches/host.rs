@@ -130,7 +130,7 @@ impl Gpu for Nothing {
 
     fn launch(&self, kernel: &str, _: Grid, args: &[u8]) -> Result<(), GpuError> {
         if kernel == "logit_stats" {
-            let most = args[40..44].try_into().map(u32::from_ne_bytes).expect("four bytes");
+            let most = args[48..52].try_into().map(u32::from_ne_bytes).expect("four bytes");
             self.most.store(u64::from(most), Ordering::Relaxed);
         }
         black_box((kernel, args));

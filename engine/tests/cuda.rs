@@ -6,6 +6,8 @@ mod common;
 mod emulated;
 #[path = "cuda/faults.rs"]
 mod faults;
+#[path = "cuda/gated.rs"]
+mod gated;
 #[path = "common/guesses.rs"]
 mod guesses;
 #[path = "cuda/kernels.rs"]

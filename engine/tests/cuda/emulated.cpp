@@ -379,6 +379,8 @@ template <int left> DEVICE void await_products() {
 DEVICE void hold(float (&)[8][4]) {}
 
 DEVICE float power_of_two(float x) { return exp2f(x); }
+DEVICE void pin(u32&) {}
+template <u32 ABOVE> DEVICE u32 masked(u32 x, u32 mask) { return (x & mask) | ABOVE; }
 DEVICE int bits_of(int x) { return __builtin_popcount((u32)x); }
 DEVICE u32 pick_bytes(u32 x, u32 y, u32 digits) {
     const u64 all = (u64)y << 32 | x;
@@ -408,13 +410,15 @@ DEVICE void multiply_f16(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
     multiply_fragments<16>(c, a, b0, b1, [](u32 pair, int i) { return from_f16({(u16)(pair >> (16 * i))}); });
 }
 
-// mma.m16n8k32 of E4M3.
-DEVICE void multiply_e4m3(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-    multiply_fragments<32>(c, a, b0, b1, [](u32 four, int i) {
+// What half precision makes of four E4M3.
+DEVICE void e4m3_to_f16(u32 four, u32& low, u32& high) {
+    auto half = [four](int i) {
         const u32 bits = four >> (8 * i) & 0xff, exponent = bits >> 3 & 15, last = bits & 7;
         const float size = exponent ? ldexpf(8.0f + (float)last, (int)exponent - 10) : ldexpf((float)last, -9);
-        return bits & 0x80 ? -size : size;
-    });
+        return (u32)nearest_f16(bits & 0x80 ? -size : size).bits;
+    };
+    low = half(0) | half(1) << 16;
+    high = half(2) | half(3) << 16;
 }
 
 #include "prelude.cuh"

@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
-use engine::device::cuda::{Buffer, Element, Factors, Gate, Gpu, Grid, Linear};
+use engine::device::cuda::{Buffer, Gpu, Grid};
 
 use crate::emulated;
 
-/// What the kernel `logit_stats` finds in one row of logits: whether it is sound, logits with their tokens in
+/// Logits of a piece of a row, as the kernels say it.
+const LOGIT_PIECE: usize = 8192;
+
+/// What the kernels `logit_pieces` and `logit_stats` find in one row of logits: whether it is sound, logits with their tokens in
 /// order, the highest logit and the sum of weights at a temperature.
 fn logit_stats(
     gpu: &Arc<dyn Gpu>,
@@ -22,8 +25,11 @@ fn logit_stats(
     let mask = allowed.map(words);
     let query = words(&[wanted as u32, inverse_temperature.to_bits(), allowed.map_or(u32::MAX, |_| 0)]);
     let out = Buffer::new(gpu, 4 * (4 + 2 * wanted)).expect("it fits");
-    let buffers = [Some(&row), mask.as_ref(), Some(&query), Some(&out)];
-    launch(gpu, "logit_stats", 1, &buffers, &[logits.len() as u32, end as u32, wanted as u32]);
+    let pieces = Buffer::new(gpu, 24 * logits.len().div_ceil(LOGIT_PIECE)).expect("it fits");
+    let buffers = [Some(&row), mask.as_ref(), Some(&query), Some(&pieces), Some(&out)];
+    for (kernel, blocks) in [("logit_pieces", logits.len().div_ceil(LOGIT_PIECE)), ("logit_stats", 1)] {
+        launch(gpu, kernel, blocks, &buffers, &[logits.len() as u32, end as u32, wanted as u32]);
+    }
     let mut found = vec![0; out.bytes()];
     gpu.read(out.address(), &mut found).expect("it is there");
     let sum = f64::from_ne_bytes(found[8..16].try_into().expect("eight bytes"));
@@ -76,11 +82,38 @@ fn of_equal_logits_the_lowest_token_comes_first_and_what_may_not_be_drawn_is_lef
 }
 
 #[test]
+fn what_is_found_in_the_pieces_of_a_row_is_taken_together() {
+    let Some(gpus) = emulated::gpus(1) else { return };
+    let gpu = Arc::clone(&gpus[0]) as Arc<dyn Gpu>;
+    let mut logits: Vec<f32> = (0..20_000).map(|token| -1.0 - (token % 97) as f32).collect();
+    for token in [9_000, 9_001, 17_000] {
+        logits[token] = 5.0;
+    }
+    let (is_sound, kept, max, sum) = logit_stats(&gpu, &logits, None, (20_000, 1, 1.0));
+    assert_eq!((is_sound, kept, max), (true, vec![(5.0, 9_000)], 5.0), "the first of equals");
+    let expected: f64 = logits.iter().map(|logit| f64::from(logit - 5.0).exp()).sum();
+    assert!((sum - expected).abs() < 1e-5 * expected, "{sum} for {expected}");
+    // No piece has a token that may be drawn; then the second alone has one.
+    let mut allowed = vec![0; 20_000_usize.div_ceil(32)];
+    let (is_sound, kept, max, sum) = logit_stats(&gpu, &logits, Some(&allowed), (20_000, 1, 1.0));
+    assert_eq!((is_sound, kept, max, sum), (true, Vec::new(), f32::NEG_INFINITY, 0.0));
+    allowed[12_000 / 32] = 1 << (12_000 % 32);
+    let (is_sound, kept, max, sum) = logit_stats(&gpu, &logits, Some(&allowed), (20_000, 1, 1.0));
+    assert_eq!((is_sound, kept, max, sum), (true, vec![(logits[12_000], 12_000)], logits[12_000], 1.0));
+    for at in [0, 19_999] {
+        let mut logits = logits.clone();
+        logits[at] = f32::NAN;
+        assert!(!logit_stats(&gpu, &logits, None, (8_000, 1, 0.0)).0, "{at} counts");
+    }
+}
+
+#[test]
 fn a_draw_falls_on_the_token_at_which_the_weights_pass_it() {
     let Some(gpus) = emulated::gpus(1) else { return };
     let gpu = Arc::clone(&gpus[0]) as Arc<dyn Gpu>;
     let inverse_temperature = 1.0 / 0.7;
-    for (vocab, end) in [(7_usize, 7), (64, 60), (65, 65), (700, 690), (5_000, 900)] {
+    // The last has three pieces, of which the last has nothing that may be drawn.
+    for (vocab, end) in [(7_usize, 7), (64, 60), (65, 65), (700, 690), (5_000, 900), (20_000, 16_300)] {
         let logits: Vec<f32> = (0..vocab).map(|token| ((token * token) as f32 * 0.61).sin() * 4.0).collect();
         let bits: Vec<u32> =
             (0..vocab.div_ceil(32)).map(|word| 0x9bdf_7731_u32.rotate_left(word as u32)).collect();
@@ -108,8 +141,14 @@ fn a_draw_falls_on_the_token_at_which_the_weights_pass_it() {
                 let bytes: Vec<u8> = bits.iter().flat_map(|word| word.to_ne_bytes()).collect();
                 Buffer::of(&gpu, &bytes).expect("it fits")
             });
+            let across = vocab.div_ceil(LOGIT_PIECE);
+            let pieces = Buffer::new(&gpu, 24 * across).expect("it fits");
+            let query = [0, inverse_temperature.to_bits(), allowed.map_or(u32::MAX, |_| 0)];
+            let query = Buffer::of(&gpu, query.map(u32::to_ne_bytes).as_flattened()).expect("it fits");
+            let buffers = [Some(&row), mask.as_ref(), Some(&query), Some(&pieces), None];
+            launch(&gpu, "logit_pieces", across, &buffers, &[vocab as u32, end as u32, 0]);
             let out = Buffer::new(&gpu, 4 * targets.len()).expect("it fits");
-            let buffers = [Some(&row), mask.as_ref(), Some(&draws), Some(&out)];
+            let buffers = [Some(&row), mask.as_ref(), Some(&draws), Some(&pieces), Some(&out)];
             launch(&gpu, "draw", targets.len(), &buffers, &[vocab as u32, end as u32]);
             let mut found = vec![0; out.bytes()];
             gpu.read(out.address(), &mut found).expect("it is there");
@@ -166,7 +205,11 @@ fn launch(gpu: &Arc<dyn Gpu>, kernel: &str, rows: usize, buffers: &[Option<&Buff
     args.extend(numbers.iter().flat_map(|number| number.to_ne_bytes()));
     args.resize(args.len().next_multiple_of(8), 0);
     // As the decoder launches them.
-    let threads = if ["logit_stats", "draw", "token_places"].contains(&kernel) { 512 } else { 256 };
+    let threads = match kernel {
+        "logit_pieces" | "logit_stats" | "draw" | "token_places" => 512,
+        "merge_f32" => 128,
+        _ => 256,
+    };
     let by_columns =
         ["scale_", "activate_sums_", "round_known_"].iter().any(|start| kernel.starts_with(start));
     let columns = if by_columns { numbers[0].div_ceil(4 * threads) } else { 1 };
@@ -175,12 +218,12 @@ fn launch(gpu: &Arc<dyn Gpu>, kernel: &str, rows: usize, buffers: &[Option<&Buff
     gpu.launch(kernel, grid, &args).expect("it runs");
 }
 
-fn floats(gpu: &Arc<dyn Gpu>, numbers: &[f32]) -> Buffer {
+pub(crate) fn floats(gpu: &Arc<dyn Gpu>, numbers: &[f32]) -> Buffer {
     let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
     Buffer::of(gpu, &bytes).expect("it fits")
 }
 
-fn read_floats(gpu: &Arc<dyn Gpu>, buffer: &Buffer) -> Vec<f32> {
+pub(crate) fn read_floats(gpu: &Arc<dyn Gpu>, buffer: &Buffer) -> Vec<f32> {
     let mut bytes = vec![0; buffer.bytes()];
     gpu.read(buffer.address(), &mut bytes).expect("it is there");
     bytes.as_chunks::<4>().0.iter().map(|number| f32::from_ne_bytes(*number)).collect()
@@ -355,7 +398,7 @@ fn half_precision_is_the_nearest_and_ends_at_its_largest() {
 }
 
 /// Numbers rounded to what a kernel reads: their bytes, and what they are then.
-fn rounded(kind: &str, numbers: &[f32]) -> (Vec<u8>, Vec<f32>) {
+pub(crate) fn rounded(kind: &str, numbers: &[f32]) -> (Vec<u8>, Vec<f32>) {
     let round = |number: &f32| match kind {
         "bf16" => {
             let half = half::bf16::from_f32(*number);
@@ -452,76 +495,6 @@ fn products_of_few_rows_are_the_sums_over_their_inputs() {
     }
 }
 
-/// What a product of gates and what they gate gives, by definition.
-fn gated(x: &[f32], w: &[f32], bias: Option<&[f32]>, (width, activation): (usize, usize)) -> Vec<f64> {
-    let inputs = w.len() / (2 * width);
-    let activated = |x: f64| match activation {
-        1 => x / (1.0 + (-x).exp()),
-        _ => x / (1.0 + (-1.595_769_1 * (x + 0.044_715 * x.powi(3))).exp()),
-    };
-    let sum = |row: &[f32], output: usize| {
-        let pairs = row.iter().zip(&w[output * inputs..][..inputs]);
-        let sum: f64 = pairs.map(|(x, w)| f64::from(*x) * f64::from(*w)).sum();
-        sum + bias.map_or(0.0, |bias| f64::from(bias[output]))
-    };
-    let of_row = |row: &[f32]| -> Vec<f64> {
-        (0..width).map(|column| activated(sum(row, column)) * sum(row, width + column)).collect()
-    };
-    x.chunks_exact(inputs).flat_map(of_row).collect()
-}
-
-#[test]
-fn products_of_few_rows_activate_what_is_gated_as_they_write_it() {
-    let Some(gpus) = emulated::gpus(1) else { return };
-    let gpu = Arc::clone(&gpus[0]) as Arc<dyn Gpu>;
-    let buffer = |bytes: &[u8]| Buffer::of(&gpu, bytes).expect("it fits");
-    let wave = |size: f32, pace: f32, count: usize| -> Vec<f32> {
-        (0..count).map(|at| size * ((at % 9_973) as f32 * pace).sin()).collect()
-    };
-    let width = 80; // more pieces than blocks
-    for (element, kind) in [(Element::Bf16, "bf16"), (Element::F16, "f16")] {
-        for (rows, inputs, activation, has_bias) in
-            [(1, 40, 1, false), (8, 2_200, 3, true), (11, 40, 1, true), (29, 40, 3, false)]
-        {
-            let (x_bytes, x) = rounded(kind, &wave(0.5, 0.71, rows * inputs));
-            let (w_bytes, w) = rounded(kind, &wave(0.1, 0.37, 2 * width * inputs));
-            let (bias_bytes, bias) = rounded(kind, &wave(0.5, 2.3, 2 * width));
-            let [x_buffer, w_buffer, bias_buffer] =
-                [&x_bytes, &w_bytes, &bias_bytes].map(|bytes| buffer(bytes));
-            let new = |width: usize| Buffer::new(&gpu, 2 * rows * width).expect("it fits");
-            let (y, wide) = (new(width), new(2 * width));
-            let product = Linear {
-                rows,
-                outputs: 2 * width,
-                inputs,
-                factors: Factors::Of(element),
-                x: x_buffer.address(),
-                w: w_buffer.address(),
-                bias: has_bias.then(|| bias_buffer.address()),
-                y: y.address(),
-                out: element,
-                adds: false,
-                scales: None,
-                gate: Some(Gate { activation, wide: wide.address() }),
-            };
-            gpus[0].launched();
-            gpu.linear(&product).expect("it runs");
-            assert_eq!(gpus[0].launched().len(), 1, "nothing but the product");
-            let mut bytes = vec![0; y.bytes()];
-            gpu.read(y.address(), &mut bytes).expect("it is there");
-            let expected = gated(&x, &w, has_bias.then_some(&bias[..]), (width, activation));
-            for (at, (bits, expected)) in bytes.as_chunks::<2>().0.iter().zip(expected).enumerate() {
-                let (found, bound) = match element {
-                    Element::F16 => (half::f16::from_le_bytes(*bits).to_f32(), expected.abs() / 1_000.0),
-                    _ => (half::bf16::from_le_bytes(*bits).to_f32(), expected.abs() / 250.0),
-                };
-                let apart = (f64::from(found) - expected).abs();
-                assert!(apart < 1e-4 + bound, "{kind} {inputs} {rows}, {at}: {found} for {expected}");
-            }
-        }
-    }
-}
-
 #[test]
 fn results_of_more_parts_than_a_warp_has_lanes_are_put_together() {
     let Some(gpus) = emulated::gpus(1) else { return };
@@ -549,11 +522,15 @@ fn results_of_more_parts_than_a_warp_has_lanes_are_put_together() {
     let tables = Buffer::of(&gpu, &bytes).expect("it fits");
     let out = Buffer::new(&gpu, 4 * dim).expect("it fits");
     let buffers = [Some(&tables), None, None, None, Some(&partials), Some(&out)];
-    launch(&gpu, "merge_f32", 1, &buffers, &[1, 1, dim as u32, 0, 16, 0, 0, 1.0_f32.to_bits()]);
     let weight = |part: &[f32]| f64::from(part[dim]).exp2();
     let sum: f64 = all.iter().map(|part| f64::from(part[dim + 1]) * weight(part)).sum();
-    for (at, found) in read_floats(&gpu, &out).iter().enumerate() {
-        let expected = all.iter().map(|part| f64::from(part[at]) * weight(part)).sum::<f64>() / sum;
-        assert!((f64::from(*found) - expected).abs() < 1e-5, "{at}: {found} for {expected}");
+    for warps in [1, 4] {
+        let numbers = [1, 1, dim as u32, 0, 16, 0, 0, 1.0_f32.to_bits(), warps];
+        launch(&gpu, "merge_f32", 1, &buffers, &numbers);
+        for (at, found) in read_floats(&gpu, &out).iter().enumerate() {
+            let expected = all.iter().map(|part| f64::from(part[at]) * weight(part)).sum::<f64>() / sum;
+            assert!((f64::from(*found) - expected).abs() < 1e-5, "{warps}, {at}: {found} for {expected}");
+        }
+        gpu.write(out.address(), &vec![0xff; out.bytes()]).expect("it is written");
     }
 }

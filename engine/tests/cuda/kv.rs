@@ -332,7 +332,7 @@ fn attended_on_gpu(
     let numbers = [&shape[..], &[0]].concat();
     let read = args(&[at(&tables), at(&qkv), keys, values, 0, at(&out)], &numbers, scale);
     let shared = if is_single { 4 * (48 * (dim + 1) + 32 * dim) } else { 2 * dim * (64 + 256) };
-    let grid = Grid { blocks: [1, HEADS as u32], threads: 128, shared: shared as u32 };
+    let grid = Grid { blocks: [HEADS as u32, 1], threads: 128, shared: shared as u32 };
     gpu.launch(&format!("attend_{name}{kernel}"), grid, &read).expect("it runs");
     let mut found = vec![0; out.bytes() / if is_single { 1 } else { 2 }];
     gpu.read(out.address(), &mut found).expect("it is there");
@@ -456,7 +456,7 @@ fn tasks_of_many_rows_that_see_no_token_say_so_for_each_of_their_rows() {
         let numbers = [1, 1, dim as u32, 0, 16, 4096, 100, 1.0_f32.to_bits()].map(u32::to_ne_bytes);
         let args: Vec<u8> = addresses.concat().into_iter().chain(numbers.concat()).collect();
         let shared = ((64 + 2 * 2 * 64) * dim * 2) as u32;
-        gpu.launch(kernel, Grid { blocks: [2, 1], threads: 128, shared }, &args).expect("it runs");
+        gpu.launch(kernel, Grid { blocks: [1, 2], threads: 128, shared }, &args).expect("it runs");
         let mut bytes = vec![0; partials.bytes()];
         gpu.read(partials.address(), &mut bytes).expect("it is there");
         let found: Vec<f32> =

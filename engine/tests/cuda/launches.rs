@@ -79,8 +79,7 @@ fn a_decode_step_of_eight_bit_floats_rounds_in_the_kernels_that_normalise_and_ac
         ("rotate_bf16", 1),
         ("attend_flat_64_bf16", 1),
         ("quantize_bf16", 1),
-        ("activate_sums_bf16", 1),
-        ("round_known_bf16", 1),
+        ("round_known_bf16", 1), // what the product of gates has activated
         ("a product", 4),
     ];
     assert_eq!(launched, expected(&model, &[("embed_bf16", 1), ("norm_bf16", 1)], &each));

@@ -130,19 +130,28 @@ impl GpuDecoder {
             Mlp::GatedGelu => 3,
         };
         let numbers = [width, activation];
+        let is_one_kernel = is_gated && rows <= GATED_ROWS;
         if let Some(scales) = &layer.up.scales {
-            self.multiply_fp8(&layer.up, work, input)?;
-            let to = [work.inner(), work.row_most()].map(Some);
-            let args = Args::new(self.sums(&layer.up, work, scales).into_iter().chain(to)).numbers(&numbers);
-            self.launch("activate_sums", Some(self.element), Grid::columns(rows, width), args)?;
+            if is_one_kernel {
+                let gate = Gate { activation, wide: work.sums(), most: Some(work.row_most()) };
+                let out = self.element;
+                let product = Product { weights: &layer.up, x, y: work.inner(), rows, out, adds: false };
+                self.multiply_gated(work, product, Some(gate))?;
+            } else {
+                self.multiply_fp8(&layer.up, work, input)?;
+                let to = [work.inner(), work.row_most()].map(Some);
+                let args =
+                    Args::new(self.sums(&layer.up, work, scales).into_iter().chain(to)).numbers(&numbers);
+                self.launch("activate_sums", Some(self.element), Grid::columns(rows, width), args)?;
+            }
             let addresses = [work.inner(), work.row_most(), work.fp8(), work.row_scales()];
             let args = Args::new(addresses.map(Some)).numbers(&[width]);
             self.launch("round_known", Some(self.element), Grid::columns(rows, width), args)?;
             return Ok(work.fp8());
         }
         let (y, out) = (work.wide(), self.element);
-        if is_gated && rows <= GATED_ROWS && !layer.up.in_q4 {
-            let gate = Gate { activation, wide: work.wide() };
+        if is_one_kernel && !layer.up.in_q4 {
+            let gate = Gate { activation, wide: work.wide(), most: None };
             let product = Product { weights: &layer.up, x, y: work.inner(), rows, out, adds: false };
             self.multiply_gated(work, product, Some(gate))?;
             return Ok(work.inner());

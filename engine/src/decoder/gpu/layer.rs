@@ -9,6 +9,12 @@ use crate::checkpoint::config::Position;
 use crate::decoder::layer::{LayerOps, LayerWeights};
 use crate::device::cuda::{Address, Args, Element, GpuError, Grid};
 
+/// Warps of a block that merges parts of attention: `MERGING_WARPS` of the kernels.
+const MERGING_WARPS: usize = 4;
+
+/// Such blocks on a multiprocessor, up to which each has one token's head: by registers that many lie there.
+const MERGING_BLOCKS: usize = 4;
+
 /// The launches of a step whose tables are written.
 pub(super) struct GpuStep<'a> {
     decoder: &'a GpuDecoder,
@@ -131,7 +137,8 @@ impl LayerOps for GpuStep<'_> {
         let window = config.sliding_window.unwrap_or(0);
         let args = self.attention_args(addresses.map(Some)).numbers(&[window]).float(scale);
         let dim = config.head_dim;
-        let blocks = |tasks: usize| [tasks as u32, config.kv_heads as u32];
+        // Blocks take tasks in turn where a grid has no room for all.
+        let blocks = |tasks: usize| [config.kv_heads as u32, tasks.min(usize::from(u16::MAX)) as u32];
         if decoder.is_on_tensor_cores(self.memory.shape) {
             // Queries, and two or four tiles of 64 keys and values; or one tile, and two of half its bytes.
             let bytes = |rows: usize| (rows * dim * decoder.element.bytes()) as u32;
@@ -157,8 +164,11 @@ impl LayerOps for GpuStep<'_> {
         if !extent.merges {
             return Ok(());
         }
-        let warps = extent.tokens * config.heads;
-        decoder.launch("merge", Some(decoder.element), Grid::rows(warps.div_ceil(4), 128), args)
+        // A block for each where the card has room for all side by side.
+        let heads = extent.tokens * config.heads;
+        let warps = if heads <= MERGING_BLOCKS * decoder.gpu.multiprocessors() { MERGING_WARPS } else { 1 };
+        let grid = Grid::rows((heads * warps).div_ceil(MERGING_WARPS), 32 * MERGING_WARPS as u32);
+        decoder.launch("merge", Some(decoder.element), grid, args.numbers(&[warps]))
     }
 
     fn keep_sampled(&mut self) -> Result<(), GpuError> {

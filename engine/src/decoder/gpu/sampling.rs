@@ -12,6 +12,10 @@ use crate::device::cuda::{Address, Args, Element, GpuError, Grid};
 /// Bytes of a [`LogitPlace`] as the kernel writes it.
 const PLACE_BYTES: usize = 8;
 
+/// Logits of a piece of a row, and bytes of what is found there: `LOGIT_PIECE` and `LogitPiece` of the kernels.
+const LOGIT_PIECE: usize = 8192;
+const PIECE_BYTES: usize = 24;
+
 /// What must be known of a row of logits to draw from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SampleQuery {
@@ -117,8 +121,12 @@ impl GpuDecoder {
         let asked = self.ask(sampling, &queries.iter().flat_map(words).flatten().collect::<Vec<u8>>())?;
         let stride = 4 * (4 + 2 * most);
         let out = sampling.found.room(&self.gpu, rows * stride)?;
+        let across = vocab.div_ceil(LOGIT_PIECE);
+        let pieces = sampling.pieces.room(&self.gpu, rows * across * PIECE_BYTES)?;
         let numbers = [vocab, self.own_end(ids_end), most];
-        let args = Args::new([Some(logits), masks, Some(asked), Some(out)]).numbers(&numbers);
+        let args = Args::new([Some(logits), masks, Some(asked), Some(pieces), Some(out)]).numbers(&numbers);
+        let grid = Grid { blocks: [across as u32, rows as u32], threads: 512, shared: 0 };
+        self.launch("logit_pieces", None, grid, args.clone())?;
         self.launch("logit_stats", None, Grid::rows(rows, 512), args)?;
         let mut found = vec![0; rows * stride];
         self.gpu.read(out, &mut found)?;
@@ -157,7 +165,8 @@ impl GpuDecoder {
         let asked = self.ask(sampling, &bytes)?;
         let out = sampling.found.room(&self.gpu, draws.len() * size_of::<i32>())?;
         let addresses = [&sampling.logits, &sampling.masks].map(|buffer| Some(buffer.address()));
-        let args = Args::new(addresses.into_iter().chain([asked, out].map(Some)))
+        let pieces = sampling.pieces.address();
+        let args = Args::new(addresses.into_iter().chain([asked, pieces, out].map(Some)))
             .numbers(&[self.config.vocab, self.own_end(ids_end)]);
         self.launch("draw", None, Grid::rows(draws.len(), 512), args)?;
         let mut found = vec![0; draws.len() * size_of::<i32>()];

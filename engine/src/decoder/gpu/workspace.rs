@@ -115,6 +115,8 @@ pub(super) struct Sampling {
     pub(super) masks: Growing,
     /// What is asked of each row.
     pub(super) asked: Growing,
+    /// What was found in each piece of a row.
+    pub(super) pieces: Growing,
     /// What was found.
     pub(super) found: Growing,
 }

@@ -5,14 +5,14 @@
 
 use rayon::prelude::*;
 
-use super::gpu::FEW_ROWS;
+use super::gpu::FEW_ROWS_OF_Q4;
 use crate::device::cpu::NibbleGroup;
 
 /// Inputs are multiples of so many: a lane's part of a group.
 pub(crate) const LANE_INPUTS: usize = 8;
 
 /// Rows of a product that reads them as they are. With more it is faster to unpack a matrix, and to multiply that.
-pub(crate) const Q4_ROWS: usize = FEW_ROWS[2].0;
+pub(crate) const Q4_ROWS: usize = FEW_ROWS_OF_Q4[2].0;
 
 /// A tile.
 const OUTPUTS: usize = 16;

@@ -96,6 +96,9 @@ pub enum Factors {
 /// Rows, at most, and outputs of a piece of the kernels for few rows.
 pub(crate) const FEW_ROWS: [(usize, usize); 3] = [(8, 16), (16, 32), (32, 32)];
 
+/// The same where weights are of four bits (kernels/q4.cuh): sums of 32 rows and 32 outputs leave no registers for what unpacks them.
+pub(crate) const FEW_ROWS_OF_Q4: [(usize, usize); 3] = [(8, 16), (16, 32), (32, 16)];
+
 /// Units of weights that each warp of these kernels has in shared memory (kernels/product.cuh): where two blocks with so many lie on a
 /// multiprocessor, and elsewhere.
 pub(crate) const PRODUCT_DEPTH: usize = 3;
@@ -176,14 +179,15 @@ pub struct Linear {
     pub gate: Option<Gate>,
 }
 
-/// Outputs of which the first half are gates of the others: `y[rows, outputs / 2]` is what is left. Such a product has no
-/// scales, and adds nothing.
+/// Outputs of which the first half are gates of the others: `y[rows, outputs / 2]` is what is left. Such a product adds nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Gate {
     /// `Activation` of the kernels.
     pub activation: usize,
-    /// `[rows, outputs]` of `y`'s type, for outputs on their way.
+    /// `[rows, outputs]` of `y`'s type, for outputs on their way where there are no scales.
     pub wide: Address,
+    /// `[rows]` bits of each row's largest number in single precision, which were 0, where there are scales.
+    pub most: Option<Address>,
 }
 
 /// The scales of a product of eight-bit floats.
@@ -202,8 +206,9 @@ impl Linear {
     /// one that has gates.
     pub fn bare(&self) -> Self {
         match (self.scales, self.gate) {
-            (Some(scales), _) => {
-                Self { bias: None, y: scales.sums, out: Element::F32, adds: false, scales: None, ..*self }
+            (Some(Scales { sums, .. }), _) => {
+                let bare = Self { bias: None, y: sums, out: Element::F32, adds: false, ..*self };
+                Self { scales: None, gate: None, ..bare }
             }
             (None, Some(gate)) => Self { y: gate.wide, gate: None, ..*self },
             (None, None) => *self,
@@ -212,21 +217,24 @@ impl Linear {
 
     /// The kernel of a product of few rows that activates as it writes, where there is one.
     pub fn gated(&self, multiprocessors: usize) -> Option<(String, Grid, Vec<u8>)> {
-        let Self { rows, outputs, inputs, x, w, bias, y, .. } = *self;
+        let Self { rows, outputs, inputs, x, w, bias, y, out, .. } = *self;
         let gate = self.gate?;
-        let Factors::Of(element @ (Element::Bf16 | Element::F16)) = self.factors else { return None };
+        let (kind, bytes) = match self.factors {
+            Factors::Of(element @ (Element::Bf16 | Element::F16)) => {
+                (element.suffix().to_owned(), element.bytes())
+            }
+            Factors::E4m3 if out != Element::F32 => (format!("e4m3_{}", out.suffix()), 1),
+            Factors::Of(Element::F32) | Factors::E4m3 | Factors::Q4(_) => return None,
+        };
         let (most, block) = FEW_ROWS.into_iter().find(|(most, _)| rows <= *most)?;
-        if !outputs.is_multiple_of(block) || !(inputs * element.bytes()).is_multiple_of(16) {
+        if !outputs.is_multiple_of(block) || !(inputs * bytes).is_multiple_of(16) {
             return None;
         }
-        let args = Args::new([Some(x), Some(w), bias, Some(y), None, None]).numbers(&[
-            rows,
-            outputs,
-            inputs,
-            0,
-            gate.activation,
-        ]);
-        let name = format!("product_gated_{}_{most}", element.suffix());
+        let scales = self.scales.map(|scales| [scales.rows, scales.outputs]);
+        let [of_rows, of_outputs] = scales.map_or([None; 2], |scales| scales.map(Some));
+        let args = Args::new([gate.most, Some(x), Some(w), bias, Some(y), of_rows, of_outputs]);
+        let args = args.numbers(&[rows, outputs, inputs, 0, gate.activation]);
+        let name = format!("product_gated_{kind}_{most}");
         Some((name, product_grid(outputs / block, multiprocessors), args.bytes()))
     }
 
@@ -234,7 +242,7 @@ impl Linear {
     pub fn four_bit(&self, multiprocessors: usize) -> Option<(String, Grid, Vec<u8>)> {
         let Factors::Q4(element) = self.factors else { return None };
         let Self { rows, outputs, inputs, x, w, bias, y, out, adds, .. } = *self;
-        let (most, block) = FEW_ROWS.into_iter().find(|(most, _)| rows <= *most)?;
+        let (most, block) = FEW_ROWS_OF_Q4.into_iter().find(|(most, _)| rows <= *most)?;
         let args = Args::new([Some(x), Some(w), bias, Some(y), None, None]).numbers(&[
             rows,
             outputs,
@@ -247,11 +255,18 @@ impl Linear {
 
     /// The kernel behind a product that makes numbers of its sums, or activates them.
     pub fn behind(&self) -> Option<(String, Grid, Vec<u8>)> {
-        if let Some(Gate { activation, wide }) = self.gate {
+        if let Some(Gate { activation, wide, most }) = self.gate {
             let width = self.outputs / 2;
-            let args = Args::new([wide, self.y].map(Some)).numbers(&[width, activation]);
+            let (name, addresses) = match self.scales {
+                Some(Scales { rows, outputs, sums }) => {
+                    let of_sums = [Some(sums), Some(rows), Some(outputs), self.bias];
+                    ("activate_sums", [&of_sums[..], &[Some(self.y), most]].concat())
+                }
+                None => ("activate", vec![Some(wide), Some(self.y)]),
+            };
+            let args = Args::new(addresses).numbers(&[width, activation]);
             let grid = Grid::columns(self.rows, width);
-            return Some((format!("activate_{}", self.out.suffix()), grid, args.bytes()));
+            return Some((format!("{name}_{}", self.out.suffix()), grid, args.bytes()));
         }
         let Scales { rows, outputs, sums } = self.scales?;
         let args = Args::new([Some(sums), Some(rows), Some(outputs), self.bias, Some(self.y)])

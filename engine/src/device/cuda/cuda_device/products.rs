@@ -465,7 +465,7 @@ mod tests {
 
     #[test]
     fn rings_of_two_blocks_lie_on_a_multiprocessor_where_there_is_room_for_two_and_one_fits_everywhere() {
-        let sums = 8 * 16 * 32 * size_of::<f32>(); // what a block of 32 rows declares itself
+        let sums = (8 * 16 + 1) * 32 * size_of::<f32>(); // what a block of 32 rows declares itself, at most
         // Kilobytes of shared memory that a block may have, and that a multiprocessor has, each block with one of the system's own (CUDA
         // C++ programming guide, technical specifications for each compute capability).
         for (capability, of_block, of_all, blocks) in [

@@ -2,6 +2,9 @@
 //
 // FlashAttention-2 (arXiv 2307.08691), Algorithm 1, with scores in powers of two. A partial result is the unnormalised
 // output, the highest score and the sum of powers: [rows][heads][dim + 2].
+//
+// Blocks are [heads of keys and values, tasks]: those of a task come to the multiprocessors together, and before those of later tasks. A
+// recorded step has more blocks than most steps have tasks, and what has none comes last.
 
 struct AttendArgs {
     const Tables* tables;
@@ -104,11 +107,11 @@ DEVICE void put_sum(const AttendArgs& a, const Query& query, float highest, floa
 template <class T, class Kept> DEVICE void attend_plain(const AttendArgs& a) {
     DYNAMIC_SHARED(memory);
     SHARED(float, weights, PLAIN_ROWS * PLAIN_TOKENS);
-    const int stride = a.dim + 1, row = threadIdx.x / 8, lane = threadIdx.x % 8, kv_head = blockIdx.y;
+    const int stride = a.dim + 1, row = threadIdx.x / 8, lane = threadIdx.x % 8, kv_head = blockIdx.x;
     float* queries = (float*)memory;               // [rows][stride]
     float* keys = queries + PLAIN_ROWS * stride;   // [tokens][stride]
     float* values = keys + PLAIN_TOKENS * stride;  // [tokens][dim]
-    for (int number = blockIdx.x; number < a.tables->flat_count; number += gridDim.x) {
+    for (int number = blockIdx.y; number < a.tables->flat_count; number += gridDim.y) {
         const Task task = a.tables->flat[number];
         const Part part = a.tables->parts[task.part];
         const bool is_row = row < task.count;
@@ -178,27 +181,38 @@ KERNEL(attend_fp8_bf16, AttendArgs, 128) { attend_plain<bf16, e4m3>(a); }
 KERNEL(attend_fp8_f16, AttendArgs, 128) { attend_plain<f16, e4m3>(a); }
 
 #define MERGED 8 // parts that are read at once
+#define MERGING_WARPS 4 // of a block
 
-// Puts together what a token's parts gave. One warp a token and head. Where the first of them lie is known before the kernel before has
-// ended; then all numbers of some parts are read at once.
-template <class T> DEVICE void merge(const AttendArgs& a) {
+struct MergeArgs {
+    AttendArgs attention;
+    int warps; // that put one token's head together: one, or all of a block
+};
+
+// Puts together what a token's parts gave, of each head by one warp; or by a whole block, whose warps take the parts in turn: a few rows of
+// long contexts have many, and each time that some are read is waited for. Where the first of them lie is known before the kernel before
+// has ended; then all numbers of some parts are read at once.
+template <class T> DEVICE void merge(const MergeArgs& all) {
     constexpr int EACH = PLAIN_DIM_MAX / 32;
-    const int number = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
+    SHARED(float, results, MERGING_WARPS * (PLAIN_DIM_MAX + 2)); // of each warp: numbers, highest, sum
+    const AttendArgs& a = all.attention;
+    const int warps = all.warps, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int number = (blockIdx.x * MERGING_WARPS + warp) / warps;
     const int token = number / a.heads, head = number % a.heads;
     const bool is_there = token < a.tables->token_count;
     const int from = is_there ? a.tables->first_reading[token] : 0, to = is_there ? a.tables->first_reading[token + 1] : 0;
     int readings[MERGED];
     auto look_up = [&](int first) {
 #pragma unroll
-        for (int i = 0; i < MERGED; i++) readings[i] = first + i < to ? a.tables->readings[first + i] : -1;
+        for (int i = 0; i < MERGED; i++) readings[i] = first + i * warps < to ? a.tables->readings[first + i * warps] : -1;
     };
-    look_up(from);
+    const int begin = from + warp % warps, step = MERGED * warps;
+    look_up(begin);
     await_kernel_before();
     if (from == to) return; // its only part wrote it
     float x[EACH], highest = NEVER, sum = 0.0f;
 #pragma unroll
     for (int k = 0; k < EACH; k++) x[k] = 0.0f;
-    for (int first = from; first < to; first += MERGED) {
+    for (int first = begin; first < to; first += step) {
         float ends[MERGED][2], numbers[MERGED][EACH];
 #pragma unroll
         for (int i = 0; i < MERGED; i++) {
@@ -209,7 +223,7 @@ template <class T> DEVICE void merge(const AttendArgs& a) {
 #pragma unroll
             for (int k = 0; k < EACH; k++) numbers[i][k] = is_part && lane + 32 * k < a.dim ? one[lane + 32 * k] : 0.0f;
         }
-        look_up(first + MERGED);
+        look_up(first + step);
         float top = highest;
 #pragma unroll
         for (int i = 0; i < MERGED; i++) top = fmaxf(top, ends[i][0]);
@@ -226,12 +240,37 @@ template <class T> DEVICE void merge(const AttendArgs& a) {
             for (int k = 0; k < EACH; k++) x[k] += numbers[i][k] * weight;
         }
     }
+    if (warps > 1) { // then all of the block have the same token
+        float* own = results + warp * (PLAIN_DIM_MAX + 2);
+#pragma unroll
+        for (int k = 0; k < EACH; k++) own[lane + 32 * k] = x[k];
+        if (lane == 0) {
+            own[PLAIN_DIM_MAX] = highest;
+            own[PLAIN_DIM_MAX + 1] = sum;
+        }
+        __syncthreads();
+        if (warp > 0) return;
+        float top = highest;
+        for (int other = 1; other < warps; other++) top = fmaxf(top, results[other * (PLAIN_DIM_MAX + 2) + PLAIN_DIM_MAX]);
+        const float shrink = exp2f(highest - top);
+        sum *= shrink;
+#pragma unroll
+        for (int k = 0; k < EACH; k++) x[k] *= shrink;
+        for (int other = 1; other < warps; other++) {
+            const float* one = results + other * (PLAIN_DIM_MAX + 2);
+            const float weight = exp2f(one[PLAIN_DIM_MAX] - top);
+            sum += one[PLAIN_DIM_MAX + 1] * weight;
+#pragma unroll
+            for (int k = 0; k < EACH; k++) x[k] += one[lane + 32 * k] * weight;
+        }
+    }
 #pragma unroll
     for (int k = 0; k < EACH; k++) {
         const int d = lane + 32 * k;
         if (d < a.dim) ((T*)a.out)[((size_t)token * a.heads + head) * a.dim + d] = narrow<T>(x[k] / sum);
     }
 }
-KERNEL_AHEAD(merge_f32, AttendArgs, 128) { merge<float>(a); }
-KERNEL_AHEAD(merge_bf16, AttendArgs, 128) { merge<bf16>(a); }
-KERNEL_AHEAD(merge_f16, AttendArgs, 128) { merge<f16>(a); }
+// Said to have 512 threads, they take no more registers than four blocks of 128 have on a multiprocessor.
+KERNEL_AHEAD(merge_f32, MergeArgs, 512) { merge<float>(a); }
+KERNEL_AHEAD(merge_bf16, MergeArgs, 512) { merge<bf16>(a); }
+KERNEL_AHEAD(merge_f16, MergeArgs, 512) { merge<f16>(a); }

@@ -132,13 +132,17 @@ DEVICE void multiply_f16(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// c[16, 8] += a[16, 32] b[32, 8] of eight-bit floats (PTX ISA, mma.m16n8k32), where there is such a product.
-DEVICE void multiply_e4m3(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+// Four eight-bit floats (E4M3) as two pairs of half precision, which holds each of them exactly; where there is such a conversion.
+DEVICE void e4m3_to_f16(u32 four, u32& low, u32& high) {
+    low = high = 0;
 #if __CUDA_ARCH__ >= 890
-    asm volatile("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-                 "{%0, %1, %2, %3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    asm("{\n"
+        ".reg .b16 first, second;\n"
+        "mov.b32 {first, second}, %2;\n"
+        "cvt.rn.f16x2.e4m3x2 %0, first;\n"
+        "cvt.rn.f16x2.e4m3x2 %1, second;\n"
+        "}\n"
+        : "=r"(low), "=r"(high) : "r"(four));
 #endif
 }
 
@@ -156,6 +160,16 @@ DEVICE u32 multiply_add_pairs(u32 x, u32 y, u32 z) {
     u32 pair;
     asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(pair) : "r"(x), "r"(y), "r"(z));
     return pair;
+}
+
+// Keeps a number in a register: otherwise the compiler knows what it is, and writes it into each instruction.
+DEVICE void pin(u32& x) { asm volatile("" : "+r"(x)); }
+
+// (x & mask) | ABOVE in one instruction, which has room for one number of its own: `mask` must be `pin`ned.
+template <u32 ABOVE> DEVICE u32 masked(u32 x, u32 mask) {
+    u32 y;
+    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(y) : "r"(x), "r"(mask), "n"(ABOVE));
+    return y;
 }
 
 // How many bits are set.

@@ -49,16 +49,33 @@ struct ProductArgs {
     int adds;    // `y` keeps what it has and gets the product added
 };
 
-// The same of a product of gates and what they gate, which is activated as it is written: `y` has half the outputs. There are neither
-// scales nor sums to add to.
+// The same of a product of gates and what they gate, which is activated as it is written: `y` has half the outputs. There are no sums to
+// add to.
 struct GatedProductArgs {
+    u32* most; // [rows] bits of each row's largest number, which was 0, where there are scales; or null
     ProductArgs product;
     int activation;
 };
 
 DEVICE void multiply_as(bf16, float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) { multiply(c, a, b0, b1); }
 DEVICE void multiply_as(f16, float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) { multiply_f16(c, a, b0, b1); }
-DEVICE void multiply_as(e4m3, float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) { multiply_e4m3(c, a, b0, b1); }
+DEVICE void multiply_as(e4m3, float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) { multiply_f16(c, a, b0, b1); }
+
+// Sixteen bytes of factors as tensor cores get them. Eight-bit floats become half precision, whose sums have the bits of others': cards of
+// 9.0 have no product of such floats but that of warpgroups (the compiler makes this of `mma.sync`), and others keep fewer bits of its sums.
+template <class T> struct ProductFactors {
+    static constexpr int WORDS = sizeof(T) == 1 ? 8 : 4;
+    u32 words[WORDS];
+};
+template <class T> DEVICE ProductFactors<T> factors_of(const Sixteen& all) {
+    ProductFactors<T> factors;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        if constexpr (sizeof(T) == 1) e4m3_to_f16(all.words[i], factors.words[2 * i], factors.words[2 * i + 1]);
+        else factors.words[i] = all.words[i];
+    }
+    return factors;
+}
 
 // Puts what each warp has of a group's 16 outputs where all threads of the block read it.
 template <int TILES>
@@ -96,9 +113,10 @@ DEVICE void write_sums(const ProductArgs& a, int first, const float (&sums)[GROU
     }
 }
 
-// The same where the first eight outputs of each group are gates, and the others what they gate.
+// The same where the first eight outputs of each group are gates, and the others what they gate. `most`: bits of each row's largest number
+// of the block, or null.
 template <class Out, int TILES, int GROUPS>
-DEVICE void write_gated(const ProductArgs& a, int activation, int first, const float (&sums)[GROUPS][TILES][4]) {
+DEVICE void write_gated(const ProductArgs& a, int activation, u32* most, int first, const float (&sums)[GROUPS][TILES][4]) {
     constexpr int ROWS = 8 * TILES;
     SHARED(float, parts, PRODUCT_WARPS * 16 * ROWS);
     const int width = a.outputs / 2;
@@ -114,21 +132,29 @@ DEVICE void write_gated(const ProductArgs& a, int activation, int first, const f
                 float sum = 0.0f;
 #pragma unroll
                 for (int other = 0; other < PRODUCT_WARPS; other++) sum += parts[(other * 16 + 8 * half + i % 8) * ROWS + row];
-                both[half] = a.bias ? sum + widen(((const Out*)a.bias)[half * width + column]) : sum;
+                const int output = half * width + column;
+                if (a.scales) sum *= a.row_scales[row] * a.scales[output];
+                if (a.bias) sum += a.scales ? ((const float*)a.bias)[output] : widen(((const Out*)a.bias)[output]);
+                both[half] = sum;
             }
-            ((Out*)a.y)[(size_t)row * width + column] = narrow<Out>(activated(activation, both[0]) * both[1]);
+            const Out x = narrow<Out>(activated(activation, both[0]) * both[1]);
+            ((Out*)a.y)[(size_t)row * width + column] = x;
+            if (most) raise(most + row, to_bits(fmaxf(fabsf(widen(x)), 0.0f)));
         }
     }
 }
 
-// GROUPS: sixteens of outputs of a piece, which share what they read of `x`. GATED: `y` is activated, and has half the outputs.
-template <class T, class Out, int TILES, int GROUPS, bool GATED = false> DEVICE void product(const ProductArgs& a, int activation = 0) {
+// GROUPS: sixteens of outputs of a piece, which share what they read of `x`. GATED: `y` is activated, and has half the outputs; each row's
+// largest number goes to `most` where that is not null.
+template <class T, class Out, int TILES, int GROUPS, bool GATED = false>
+DEVICE void product(const ProductArgs& a, int activation = 0, u32* most = 0) {
+    constexpr bool HAS_MOST = GATED && sizeof(T) == 1;
     constexpr int ROWS = 16 * GROUPS, ROW = PRODUCT_UNIT / ROWS, STEPS = ROW / 64; // rows of weights in a unit, and bytes of each
     constexpr int STRIDE = PRODUCT_WARPS * ROW;
     constexpr int GROUP = GATED ? 8 : 16; // rows of weights from a group to the next
-    // Tensor cores keep fewer bits of sums of eight-bit floats than of others: they add up a round's only.
-    constexpr bool BY_ROUNDS = sizeof(T) == 1;
     DYNAMIC_SHARED(memory);
+    SHARED(u32, of_block, HAS_MOST ? 8 * TILES : 1);
+    if (HAS_MOST && threadIdx.x < 8 * TILES) of_block[threadIdx.x] = 0; // which is raised behind a barrier
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     unsigned char* ring = memory + warp * PRODUCT_DEPTH * PRODUCT_UNIT;
     const int end = a.inputs * (int)sizeof(T), rounds = (end + STRIDE - 1) / STRIDE;
@@ -162,12 +188,9 @@ template <class T, class Out, int TILES, int GROUPS, bool GATED = false> DEVICE 
 
     int slot = 0;
     for (int piece = 0; piece < pieces; piece++) {
-        float sums[GROUPS][TILES][4], before[GROUPS][TILES][4];
+        float sums[GROUPS][TILES][4];
 #pragma unroll
-        for (int i = 0; i < GROUPS * TILES * 4; i++) {
-            sums[i / 4 / TILES][i / 4 % TILES][i % 4] = 0.0f;
-            before[i / 4 / TILES][i / 4 % TILES][i % 4] = 0.0f;
-        }
+        for (int i = 0; i < GROUPS * TILES * 4; i++) sums[i / 4 / TILES][i / 4 % TILES][i % 4] = 0.0f;
         for (int round = 0; round < rounds; round++) {
             Sixteen right[STEPS][TILES];
 #pragma unroll
@@ -183,19 +206,22 @@ template <class T, class Out, int TILES, int GROUPS, bool GATED = false> DEVICE 
             const unsigned char* unit = ring + slot * PRODUCT_UNIT;
 #pragma unroll
             for (int step = 0; step < STEPS; step++) {
+                ProductFactors<T> columns[TILES];
+#pragma unroll
+                for (int tile = 0; tile < TILES; tile++) columns[tile] = factors_of<T>(right[step][tile]);
 #pragma unroll
                 for (int group = 0; group < GROUPS; group++) {
-                    Sixteen left[2];
+                    ProductFactors<T> left[2];
 #pragma unroll
                     for (int half = 0; half < 2; half++) {
                         const int row = group * 16 + half * 8 + lane / 4;
-                        left[half] = *aligned((const Sixteen*)(unit + place_of_sixteen(row, step * 4 + lane % 4)));
+                        left[half] = factors_of<T>(*aligned((const Sixteen*)(unit + place_of_sixteen(row, step * 4 + lane % 4))));
                     }
 #pragma unroll
                     for (int tile = 0; tile < TILES; tile++) {
-                        const Sixteen& of = right[step][tile];
+                        const ProductFactors<T>& of = columns[tile];
 #pragma unroll
-                        for (int i = 0; i < 4; i += 2) {
+                        for (int i = 0; i < ProductFactors<T>::WORDS; i += 2) {
                             const u32 four[4] = {left[0].words[i], left[1].words[i], left[0].words[i + 1], left[1].words[i + 1]};
                             multiply_as(T(), sums[group][tile], four, of.words[i], of.words[i + 1]);
                         }
@@ -203,21 +229,14 @@ template <class T, class Out, int TILES, int GROUPS, bool GATED = false> DEVICE 
                 }
             }
             slot = (slot + 1) % PRODUCT_DEPTH;
-#pragma unroll
-            for (int i = 0; BY_ROUNDS && i < GROUPS * TILES * 4; i++) {
-                float &sum = sums[i / 4 / TILES][i / 4 % TILES][i % 4], &all = before[i / 4 / TILES][i / 4 % TILES][i % 4];
-                all += sum;
-                sum = 0.0f;
-            }
-        }
-#pragma unroll
-        for (int i = 0; BY_ROUNDS && i < GROUPS * TILES * 4; i++) {
-            sums[i / 4 / TILES][i / 4 % TILES][i % 4] = before[i / 4 / TILES][i / 4 % TILES][i % 4];
         }
         if (piece > 0) __syncthreads(); // the sums of the piece before have been read
-        if constexpr (GATED) write_gated<Out, TILES, GROUPS>(a, activation, first_of(piece), sums);
+        if constexpr (GATED) write_gated<Out, TILES, GROUPS>(a, activation, HAS_MOST ? of_block : 0, first_of(piece), sums);
         else write_sums<Out, TILES, GROUPS>(a, first_of(piece), sums);
     }
+    if (!HAS_MOST) return;
+    __syncthreads();
+    if ((int)threadIdx.x < a.rows) raise(most + threadIdx.x, of_block[threadIdx.x]);
 }
 KERNEL_LATE(product_bf16_bf16_8, ProductArgs, 256) { product<bf16, bf16, 1, 1>(a); }
 KERNEL_LATE(product_bf16_bf16_16, ProductArgs, 256) { product<bf16, bf16, 2, 2>(a); }
@@ -246,3 +265,9 @@ KERNEL_LATE(product_gated_bf16_32, GatedProductArgs, 256) { product<bf16, bf16, 
 KERNEL_LATE(product_gated_f16_8, GatedProductArgs, 256) { product<f16, f16, 1, 1, true>(a.product, a.activation); }
 KERNEL_LATE(product_gated_f16_16, GatedProductArgs, 256) { product<f16, f16, 2, 2, true>(a.product, a.activation); }
 KERNEL_LATE(product_gated_f16_32, GatedProductArgs, 256) { product<f16, f16, 4, 2, true>(a.product, a.activation); }
+KERNEL_LATE(product_gated_e4m3_bf16_8, GatedProductArgs, 256) { product<e4m3, bf16, 1, 1, true>(a.product, a.activation, a.most); }
+KERNEL_LATE(product_gated_e4m3_bf16_16, GatedProductArgs, 256) { product<e4m3, bf16, 2, 2, true>(a.product, a.activation, a.most); }
+KERNEL_LATE(product_gated_e4m3_bf16_32, GatedProductArgs, 256) { product<e4m3, bf16, 4, 2, true>(a.product, a.activation, a.most); }
+KERNEL_LATE(product_gated_e4m3_f16_8, GatedProductArgs, 256) { product<e4m3, f16, 1, 1, true>(a.product, a.activation, a.most); }
+KERNEL_LATE(product_gated_e4m3_f16_16, GatedProductArgs, 256) { product<e4m3, f16, 2, 2, true>(a.product, a.activation, a.most); }
+KERNEL_LATE(product_gated_e4m3_f16_32, GatedProductArgs, 256) { product<e4m3, f16, 4, 2, true>(a.product, a.activation, a.most); }

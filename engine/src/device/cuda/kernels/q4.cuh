@@ -8,6 +8,9 @@
 //
 // A number is made a factor by its bits alone: in the last bits of a power of two, which is taken off the sums again with the
 // minimum. So a group's sums have no rounding but their own, and scales come in behind them, in single precision.
+//
+// With one row the kernel's instructions bound it, not its reading: mask and power of two are one of them, and a scale and a minimum are a
+// fused multiply-add each. For 9 to 16 rows, whose sums take most registers, the compiler's own choice is faster.
 
 #define Q4_INPUTS 64 // of a tile
 #define Q4_NUMBERS_BYTES 512
@@ -31,6 +34,7 @@ DEVICE float q4_minimum(u32 ends) { return from_f16({(u16)(ends >> 16)}); }
 
 // Pieces and ring are those of product.cuh. A unit of the ring has four tiles: as many of the same outputs, or half as many of each 16 of 32.
 template <class T, class Out, int TILES, int GROUPS> DEVICE void product_q4(const ProductArgs& a) {
+    constexpr bool HAS_FEW_INSTRUCTIONS = TILES != 2;
     constexpr int STEPS = 4 / GROUPS, STRIDE = PRODUCT_WARPS * STEPS, SIXTEENS = Q4_TILE_BYTES / 16;
     DYNAMIC_SHARED(memory);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -60,6 +64,8 @@ template <class T, class Out, int TILES, int GROUPS> DEVICE void product_q4(cons
     await_kernel_before();
 
     const u32 ones[4] = {Q4Factor<T>::ONES, Q4Factor<T>::ONES, Q4Factor<T>::ONES, Q4Factor<T>::ONES};
+    u32 mask = 0x000f000f;
+    if (HAS_FEW_INSTRUCTIONS) pin(mask);
     int slot = 0;
     for (int piece = 0; piece < pieces; piece++) {
         float sums[GROUPS][TILES][4];
@@ -88,9 +94,13 @@ template <class T, class Out, int TILES, int GROUPS> DEVICE void product_q4(cons
                     for (int j = 0; j < 2 * GROUPS; j++) {
                         const u32 eight = numbers[j / 2].words[2 * half + j % 2], both = ends[j / 2].words[2 * half + j % 2];
 #pragma unroll
-                        for (int k = 0; k < 4; k++) left[j / 2][j % 2][k] = (eight >> (4 * k) & 0x000f000f) | Q4Factor<T>::ABOVE;
+                        for (int k = 0; k < 4; k++) {
+                            constexpr u32 ABOVE = Q4Factor<T>::ABOVE;
+                            const u32 pair = eight >> (4 * k);
+                            left[j / 2][j % 2][k] = HAS_FEW_INSTRUCTIONS ? masked<ABOVE>(pair, mask) : (pair & mask) | ABOVE;
+                        }
                         scale[j / 2][j % 2] = q4_scale(both);
-                        least[j / 2][j % 2] = q4_minimum(both) - Q4Factor<T>::OFFSET * scale[j / 2][j % 2];
+                        least[j / 2][j % 2] = fmaf(-Q4Factor<T>::OFFSET, scale[j / 2][j % 2], q4_minimum(both));
                     }
 #pragma unroll
                     for (int tile = 0; tile < TILES; tile++) {
@@ -111,7 +121,10 @@ template <class T, class Out, int TILES, int GROUPS> DEVICE void product_q4(cons
                             }
 #pragma unroll
                             for (int k = 0; k < 4; k++) {
-                                sums[group][tile][k] += scale[group][k / 2] * part[k] + least[group][k / 2] * all[k];
+                                const float by = scale[group][k / 2], then = least[group][k / 2];
+                                float& sum = sums[group][tile][k];
+                                sum = HAS_FEW_INSTRUCTIONS ? fmaf(by, part[k], fmaf(then, all[k], sum))
+                                                           : sum + (by * part[k] + then * all[k]);
                             }
                         }
                     }
@@ -125,16 +138,16 @@ template <class T, class Out, int TILES, int GROUPS> DEVICE void product_q4(cons
 }
 KERNEL_LATE(product_q4_bf16_bf16_8, ProductArgs, 256) { product_q4<bf16, bf16, 1, 1>(a); }
 KERNEL_LATE(product_q4_bf16_bf16_16, ProductArgs, 256) { product_q4<bf16, bf16, 2, 2>(a); }
-KERNEL_LATE(product_q4_bf16_bf16_32, ProductArgs, 256) { product_q4<bf16, bf16, 4, 2>(a); }
+KERNEL_LATE(product_q4_bf16_bf16_32, ProductArgs, 256) { product_q4<bf16, bf16, 4, 1>(a); }
 KERNEL_LATE(product_q4_bf16_f32_8, ProductArgs, 256) { product_q4<bf16, float, 1, 1>(a); }
 KERNEL_LATE(product_q4_bf16_f32_16, ProductArgs, 256) { product_q4<bf16, float, 2, 2>(a); }
-KERNEL_LATE(product_q4_bf16_f32_32, ProductArgs, 256) { product_q4<bf16, float, 4, 2>(a); }
+KERNEL_LATE(product_q4_bf16_f32_32, ProductArgs, 256) { product_q4<bf16, float, 4, 1>(a); }
 KERNEL_LATE(product_q4_f16_f16_8, ProductArgs, 256) { product_q4<f16, f16, 1, 1>(a); }
 KERNEL_LATE(product_q4_f16_f16_16, ProductArgs, 256) { product_q4<f16, f16, 2, 2>(a); }
-KERNEL_LATE(product_q4_f16_f16_32, ProductArgs, 256) { product_q4<f16, f16, 4, 2>(a); }
+KERNEL_LATE(product_q4_f16_f16_32, ProductArgs, 256) { product_q4<f16, f16, 4, 1>(a); }
 KERNEL_LATE(product_q4_f16_f32_8, ProductArgs, 256) { product_q4<f16, float, 1, 1>(a); }
 KERNEL_LATE(product_q4_f16_f32_16, ProductArgs, 256) { product_q4<f16, float, 2, 2>(a); }
-KERNEL_LATE(product_q4_f16_f32_32, ProductArgs, 256) { product_q4<f16, float, 4, 2>(a); }
+KERNEL_LATE(product_q4_f16_f32_32, ProductArgs, 256) { product_q4<f16, float, 4, 1>(a); }
 
 struct UnpackArgs {
     const unsigned char* from; // tiles

@@ -107,14 +107,14 @@ template <int DIM, class Kept> DEVICE void widen_tile(Kept* from, bf16* to) {
 // Brings to the cache what a block's first task of few rows reads and no kernel before it writes, but for a token or two: each of
 // these readings waits for the one before it.
 template <class Kept, int DIM> DEVICE void fetch_first_task(const AttendArgs& a) {
-    if ((int)blockIdx.x >= a.tables->flat_count) return;
-    const Task task = a.tables->flat[blockIdx.x];
+    if ((int)blockIdx.y >= a.tables->flat_count) return;
+    const Task task = a.tables->flat[blockIdx.y];
     const Part part = a.tables->parts[task.part];
     const int token = task.from + threadIdx.x / 2;
     const Kept* all = (const Kept*)(threadIdx.x % 2 ? a.values : a.keys);
-    if (token < task.to) fetch_ahead(all + place_of(a, part, blockIdx.y, token), DIM * sizeof(Kept));
+    if (token < task.to) fetch_ahead(all + place_of(a, part, blockIdx.x, token), DIM * sizeof(Kept));
     if ((int)threadIdx.x < task.count && a.pairs > 0) {
-        const int angle = query_of(a, part, task, blockIdx.y, threadIdx.x).row.angle;
+        const int angle = query_of(a, part, task, blockIdx.x, threadIdx.x).row.angle;
         fetch_ahead(a.tables->angles + (size_t)angle * 2 * a.pairs, 2 * a.pairs * sizeof(float));
     }
 }
@@ -135,7 +135,7 @@ DEVICE Query kept_query(const AttendArgs& a, const Task& task, int kv_head, int 
 template <class T, int DIM, int ROWS, int THREADS>
 DEVICE void stage_queries(const AttendArgs& a, const Part& part, const Task& task, bf16* queries, Reader* readers) {
     constexpr int PIECES = DIM / 8, STEPS = ROWS * PIECES / THREADS;
-    const int at = threadIdx.x % PIECES, kv_head = blockIdx.y;
+    const int at = threadIdx.x % PIECES, kv_head = blockIdx.x;
     Query all[STEPS];
 #pragma unroll
     for (int step = 0; step < STEPS; step++) {
@@ -165,7 +165,7 @@ template <class T, class Kept, int DIM, bool TALL> DEVICE void attend_on_tensor_
     bf16* queries = (bf16*)memory;
     bf16* tiles = queries + ROWS * DIM;
     Kept* fetched = (Kept*)(tiles + (IS_SCALED ? 2 * TILE_TOKENS * DIM : 0));
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, kv_head = blockIdx.y;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, kv_head = blockIdx.x;
     const int first_row = TALL ? warp * 16 : 0, first_token = TALL ? 0 : warp * TOKENS;
     const int upper = first_row + lane / 4, column = 2 * (lane % 4); // this lane's rows are `upper` and the eighth after
 
@@ -173,7 +173,7 @@ template <class T, class Kept, int DIM, bool TALL> DEVICE void attend_on_tensor_
     await_kernel_before();
     const Task* tasks = TALL ? a.tables->tall : a.tables->flat;
     const int count = TALL ? a.tables->tall_count : a.tables->flat_count;
-    for (int number = blockIdx.x; number < count; number += gridDim.x) {
+    for (int number = blockIdx.y; number < count; number += gridDim.y) {
         const Task task = tasks[number];
         const Part part = a.tables->parts[task.part];
         __syncthreads(); // the task before has been read

@@ -49,10 +49,10 @@ template <class T, int DIM> DEVICE void attend_by_warpgroups(const AttendArgs& a
     SHARED(Reader, readers, GROUP_ROWS);
     unsigned char* stages = whole_kilobyte(memory);
     bf16* queries = (bf16*)(stages + (STAGES - 1) * STAGE); // until the last stage is needed
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, kv_head = blockIdx.y;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, kv_head = blockIdx.x;
     const int upper = warp * 16 + lane / 4, column = 2 * (lane % 4); // this lane's rows are `upper` and the eighth after
 
-    for (int number = blockIdx.x; number < a.tables->tall_count; number += gridDim.x) {
+    for (int number = blockIdx.y; number < a.tables->tall_count; number += gridDim.y) {
         const Task task = a.tables->tall[number];
         const Part part = a.tables->parts[task.part];
         const int tiles = (task.to - task.from + TILE_TOKENS - 1) / TILE_TOKENS;
