@@ -61,9 +61,8 @@ DEVICE void multiply_as(bf16, float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) 
 DEVICE void multiply_as(f16, float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) { multiply_f16(c, a, b0, b1); }
 DEVICE void multiply_as(e4m3, float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) { multiply_f16(c, a, b0, b1); }
 
-// Sixteen bytes of factors as tensor cores get them. Eight-bit floats become half precision: cards of 9.0 make no other products of them
-// but by their warpgroups (the compiler turns such a one into these conversions, anew for each product), and others keep fewer bits of
-// the sums of theirs.
+// Sixteen bytes of factors as tensor cores get them. Eight-bit floats become half precision, whose sums have the bits of others': cards of
+// 9.0 have no product of such floats but that of warpgroups (the compiler makes this of `mma.sync`), and others keep fewer bits of its sums.
 template <class T> struct ProductFactors {
     static constexpr int WORDS = sizeof(T) == 1 ? 8 : 4;
     u32 words[WORDS];
