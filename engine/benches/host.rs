@@ -73,6 +73,10 @@ impl Gpu for Nothing {
         "nothing".to_owned()
     }
 
+    fn has_clusters(&self) -> bool {
+        false
+    }
+
     fn has_wgmma(&self) -> bool {
         true
     }

@@ -24,6 +24,8 @@ mod q4;
 mod room;
 #[path = "cuda/scores.rs"]
 mod scores;
+#[path = "cuda/split.rs"]
+mod split;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

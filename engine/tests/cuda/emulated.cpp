@@ -2,7 +2,7 @@
 //
 // Here the names of kernels/prelude.cuh mean the same as on a GPU, done slowly: a barrier or an exchange between lanes gives the
 // processor to the next fiber until all have come. A block that would hang on a GPU, because some of its threads miss a
-// barrier, ends with a message. Every other block runs its warps last to first, and copies behind a reader's back arrive when they are
+// barrier, ends with a message. The blocks of a cluster run together, as the others one after another. Every other block runs its warps last to first, and copies behind a reader's back arrive when they are
 // waited for, not before: what needs a barrier or a wait that is not there comes out wrong.
 
 #include <algorithm>
@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -21,7 +22,7 @@
 #define SHARED(Type, name, count)                                                                                \
     static thread_local emulated::Shared<Type, count> shared_##name;                                             \
     Type* const name = shared_##name.of_block()
-#define DYNAMIC_SHARED(name) unsigned char* name = emulated::block->memory
+#define DYNAMIC_SHARED(name) unsigned char* name = emulated::own_memory()
 #define KERNEL(name, Args, threads)                                                                              \
     static void body_##name(const Args& a);                                                                      \
     extern "C" void kernel_##name(const void* args) {                                                            \
@@ -36,6 +37,7 @@
     static void body_##name(const Args& a)
 
 #define KERNEL_LATE KERNEL_AHEAD
+#define KERNEL_SPLIT KERNEL_AHEAD
 
 typedef unsigned short u16;
 typedef unsigned int u32;
@@ -51,12 +53,18 @@ constexpr size_t STACK = 64 << 10;
 constexpr size_t MEMORY_MAX = 227 << 10; // shared memory of a block on sm_90
 constexpr int LANES = 32;
 
-enum class At { Work, Warp, Block, End };
+enum class At { Work, Warp, Block, Cluster, Spin, End };
 
 // A copy that is under way.
 struct Copy {
     void* to;
     const void* from; // null: zeros
+};
+
+// Bytes on their way to a barrier of a block.
+struct Delivery {
+    unsigned char* to;
+    std::vector<unsigned char> bytes;
 };
 
 // A lane's part of a warpgroup's product that is under way.
@@ -125,6 +133,7 @@ struct Exchange {
     u32 registers[LANES][6];
 };
 
+// A block, or the blocks of a cluster: fibers and memory of one behind those of the other.
 struct Block {
     std::vector<Fiber> fibers;
     std::vector<Exchange> warps;
@@ -133,8 +142,13 @@ struct Block {
     const void* args;
     unsigned char* memory;
     int running;
+    int blocks = 1;    // of a cluster
+    u32 first = 0;     // of them
+    size_t stride = 0; // from the memory of one to that of the next
     u64 serial = 0; // no other block of the process has it
     int hidden = 0; // fibers whose copies products that come later do not see
+    u64 events = 0; // what others may wait for: whoever only looks again has done nothing
+    std::map<const u64*, std::vector<Delivery>> deliveries; // by barrier
 };
 
 static thread_local Block* block;
@@ -152,11 +166,13 @@ template <class T, size_t count> struct Shared {
 };
 
 static int lane() { return block->running % LANES; }
+static unsigned char* own_memory();
 static Exchange& exchange() { return block->warps[block->running / LANES]; }
 
 static void wait_at(At at) {
     Fiber& fiber = block->fibers[block->running];
     fiber.at = at;
+    block->events += at != At::Spin;
     change_stacks(&fiber.context, block->scheduler);
 }
 
@@ -176,6 +192,10 @@ static void run_fiber() {
 } // namespace emulated
 
 static thread_local Index threadIdx, blockIdx, blockDim, gridDim;
+
+static unsigned char* emulated::own_memory() {
+    return block->memory + (size_t)block->running / blockDim.x * block->stride;
+}
 
 static inline void __syncthreads() { emulated::wait_at(emulated::At::Block); }
 static inline void sync_warp() { emulated::wait_at(emulated::At::Warp); }
@@ -380,7 +400,9 @@ DEVICE void hold(float (&)[8][4]) {}
 
 DEVICE float power_of_two(float x) { return exp2f(x); }
 DEVICE void pin(u32&) {}
+DEVICE void pin(int&) {}
 template <u32 ABOVE> DEVICE u32 masked(u32 x, u32 mask) { return (x & mask) | ABOVE; }
+template <u32 MASK> DEVICE u32 bits_under(u32 x, u32 above) { return (x & MASK) | above; }
 DEVICE int bits_of(int x) { return __builtin_popcount((u32)x); }
 DEVICE u32 pick_bytes(u32 x, u32 y, u32 digits) {
     const u64 all = (u64)y << 32 | x;
@@ -421,12 +443,15 @@ DEVICE void e4m3_to_f16(u32 four, u32& low, u32& high) {
     high = half(2) | half(3) << 16;
 }
 
+#include "clusters.h"
+
 #include "prelude.cuh"
 #include "rows.cuh"
 #include "fp8.cuh"
 #include "kept.cuh"
 #include "product.cuh"
 #include "q4.cuh"
+#include "split.cuh"
 #include "attention.cuh"
 #include "tensor_core.cuh"
 #include "warpgroup.cuh"
@@ -451,26 +476,26 @@ static void release(int first, int last) {
     }
 }
 
-// Runs a warp until it has ended or waits for others; whether it did anything.
-static bool run_warp(int first, int last) {
-    bool moved = false;
+// Runs a warp until it has ended or waits for others.
+static void run_warp(int first, int last) {
     for (;;) {
         for (int i = first; i < last; i++) {
             Fiber& fiber = block->fibers[i];
             if (fiber.at != At::Work) continue;
             block->running = i;
-            threadIdx.x = (u32)i;
+            threadIdx.x = (u32)i % blockDim.x;
+            blockIdx.x = block->first + (u32)i / blockDim.x;
             change_stacks(&block->scheduler, fiber.context);
-            moved = true;
         }
-        if (!have_come(At::Warp, first, last)) return moved;
+        if (!have_come(At::Warp, first, last)) return;
         release(first, last);
     }
 }
 
-// Runs one block to its end, its warps from the first on or from the last; whether all its threads got there.
+// Runs one block to its end, or those of a cluster, its warps from the first on or from the last; whether all its threads got there, and all
+// that was sent.
 static bool run_block(bool is_reversed) {
-    const int threads = (int)blockDim.x;
+    const int of_block = (int)blockDim.x, threads = of_block * block->blocks;
     for (int i = 0; i < threads; i++) {
         Fiber& fiber = block->fibers[i];
         fiber.at = At::Work;
@@ -482,29 +507,45 @@ static bool run_block(bool is_reversed) {
     }
     const int warps = (threads + LANES - 1) / LANES;
     for (;;) {
-        bool moved = false;
+        const u64 before = block->events;
         for (int i = 0; i < warps; i++) {
             const int first = LANES * (is_reversed ? warps - 1 - i : i);
-            moved |= run_warp(first, std::min(first + LANES, threads));
+            run_warp(first, std::min(first + LANES, threads));
         }
-        bool left = false;
+        bool left = false, released = false;
         for (int i = 0; i < threads; i++) left |= block->fibers[i].at != At::End;
-        if (!left) return true;
-        if (have_come(At::Block, 0, threads)) release(0, threads);
-        else if (!moved) return false;
+        if (!left) return block->deliveries.empty();
+        for (int first = 0; first < threads; first += of_block) {
+            if (!have_come(At::Block, first, first + of_block)) continue;
+            release(first, first + of_block);
+            released = true;
+        }
+        if (have_come(At::Cluster, 0, threads)) {
+            release(0, threads);
+            released = true;
+        }
+        if (!released && block->events == before) return false;
+        for (Fiber& fiber : block->fibers) {
+            if (fiber.at == At::Spin) fiber.at = At::Work;
+        }
     }
 }
 
 } // namespace emulated
 
-// Runs a grid; 0, or why it cannot: 1 shared memory, 2 a barrier that not all threads come to.
-extern "C" int emulated_launch(void (*kernel)(const void*), const void* args, const u32* grid, u32 threads, u32 memory) {
+// Runs a grid, of clusters of so many blocks; 0, or why it cannot: 1 shared memory, 2 a barrier that not all threads come to, or bytes that
+// nobody waits for, 3 clusters that do not make up the grid.
+extern "C" int emulated_launch(
+    void (*kernel)(const void*), const void* args, const u32* grid, u32 threads, u32 memory, u32 cluster) {
     using namespace emulated;
     if (memory > MEMORY_MAX) return 1;
+    if (grid[0] % cluster || (cluster > 1 && threads % LANES)) return 3;
     Block own;
-    own.fibers.resize(threads);
-    own.warps.resize((threads + LANES - 1) / LANES);
-    std::vector<unsigned char> shared(memory + 128);
+    own.blocks = (int)cluster;
+    own.stride = (memory + 127) / 128 * 128;
+    own.fibers.resize(threads * cluster);
+    own.warps.resize((threads * cluster + LANES - 1) / LANES);
+    std::vector<unsigned char> shared(own.stride * cluster + 128);
     own.memory = (unsigned char*)(((uintptr_t)shared.data() + 127) / 128 * 128);
     own.kernel = kernel;
     own.args = args;
@@ -512,12 +553,13 @@ extern "C" int emulated_launch(void (*kernel)(const void*), const void* args, co
     blockDim = {threads, 1, 1};
     gridDim = {grid[0], grid[1], 1};
     for (u32 y = 0; y < grid[1]; y++) {
-        for (u32 x = 0; x < grid[0]; x++) {
+        for (u32 x = 0; x < grid[0]; x += cluster) {
             blockIdx = {x, y, 0};
+            own.first = x;
             own.serial = ++serials;
             // Whatever a block reads before it writes it is not a number, nor what the block before has left.
             std::fill(shared.begin(), shared.end(), 0xff);
-            if (!run_block((x + y) % 2)) return 2;
+            if (!run_block((x / cluster + y) % 2)) return 2;
         }
     }
     block = nullptr;

@@ -13,7 +13,7 @@ use engine::device::cuda::{Address, Element, Factors, Gpu, GpuError, Graph, Grid
 use libloading::{Library, Symbol};
 
 type Kernel = unsafe extern "C" fn(*const c_void);
-type Launch = unsafe extern "C" fn(Kernel, *const c_void, *const u32, u32, u32) -> c_int;
+type Launch = unsafe extern "C" fn(Kernel, *const c_void, *const u32, u32, u32, u32) -> c_int;
 
 /// Where sums over ranks meet: every rank adds its numbers, in the order of ranks.
 pub(crate) struct Meeting {
@@ -46,6 +46,9 @@ impl Graph for Calls {
     }
 }
 
+/// Clusters of blocks that it has room for at once: few, so that each has several tiles.
+const CLUSTERS: usize = 2;
+
 /// A GPU of host memory.
 pub(crate) struct Emulated {
     kernels: &'static Library,
@@ -75,6 +78,8 @@ pub(crate) struct Emulated {
     pub(crate) records: AtomicBool,
     /// Whether warpgroups multiply.
     pub(crate) has_wgmma: AtomicBool,
+    /// Whether blocks work in clusters.
+    pub(crate) has_clusters: AtomicBool,
     /// Whether it comes to every sum as the last.
     pub(crate) is_slow: AtomicBool,
     /// Whether it comes to no sum any more; and whether it was to come to one.
@@ -106,6 +111,7 @@ pub(crate) fn gpus(ranks: usize) -> Option<Vec<Arc<Emulated>>> {
             fails_at: AtomicU64::new(0),
             records: AtomicBool::new(true),
             has_wgmma: AtomicBool::new(false),
+            has_clusters: AtomicBool::new(true),
             is_slow: AtomicBool::new(false),
             hangs: AtomicBool::new(false),
             is_hanging: AtomicBool::new(false),
@@ -233,7 +239,10 @@ impl Emulated {
             Call::Linear(product) => {
                 self.product_rows.lock().expect("no holder panics").insert(product.rows);
                 let multiprocessors = self.multiprocessors();
-                let whole = product.four_bit(multiprocessors).or_else(|| product.gated(multiprocessors));
+                let split = if self.has_clusters() { product.split() } else { None };
+                let split = split.map(|(kernel, grid, args)| (kernel, grid.at_once(CLUSTERS), args));
+                let few = || product.four_bit(multiprocessors).or_else(|| product.gated(multiprocessors));
+                let whole = split.or_else(few);
                 if whole.is_none() {
                     multiply(&product.bare());
                 }
@@ -257,11 +266,12 @@ impl Emulated {
             let kernel: Symbol<'_, Kernel> =
                 self.kernels.get(symbol.as_bytes_with_nul()).expect("the kernel is there");
             let launch: Symbol<'_, Launch> = self.kernels.get(b"emulated_launch\0").expect("it is there");
-            launch(*kernel, aligned.as_ptr().cast(), grid.blocks.as_ptr(), grid.threads, grid.shared)
+            let Grid { blocks, threads, shared, cluster } = grid;
+            launch(*kernel, aligned.as_ptr().cast(), blocks.as_ptr(), threads, shared, cluster)
         };
         assert_eq!(
             failed, 0,
-            "{kernel} {grid:?}: 1 is shared memory, 2 a barrier that not all threads reach"
+            "{kernel} {grid:?}: 1 is shared memory, 2 a barrier that not all threads reach, 3 a part of a cluster"
         );
     }
 
@@ -368,6 +378,10 @@ impl Gpu for Emulated {
 
     fn has_wgmma(&self) -> bool {
         self.has_wgmma.load(Ordering::SeqCst)
+    }
+
+    fn has_clusters(&self) -> bool {
+        self.has_clusters.load(Ordering::SeqCst)
     }
 
     fn has_e4m3(&self) -> bool {

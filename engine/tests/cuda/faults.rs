@@ -200,7 +200,8 @@ fn poison(cuda: &Arc<CudaRuntime>) {
     let kept = gpus[0].allocate(1 << 20).expect("it fits");
     // `round_f32` reads 64 numbers at address 8.
     let args: Vec<u8> = [8_u64, kept.0, 64].iter().flat_map(|word| word.to_ne_bytes()).collect();
-    let launched = gpus[0].launch("round_f32", Grid { blocks: [1, 1], threads: 64, shared: 0 }, &args);
+    let launched =
+        gpus[0].launch("round_f32", Grid { blocks: [1, 1], threads: 64, shared: 0, cluster: 1 }, &args);
     let ended = launched.and_then(|()| gpus[0].read(kept, &mut [0; 4])).expect_err("it cannot be read");
     assert!(matches!(ended, GpuError::Lost(_)), "{ended}");
     let refused = gpus[0].allocate(4).expect_err("nothing of the context is trusted");

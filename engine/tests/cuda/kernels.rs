@@ -214,7 +214,7 @@ fn launch(gpu: &Arc<dyn Gpu>, kernel: &str, rows: usize, buffers: &[Option<&Buff
         ["scale_", "activate_sums_", "round_known_"].iter().any(|start| kernel.starts_with(start));
     let columns = if by_columns { numbers[0].div_ceil(4 * threads) } else { 1 };
     let shared = if kernel.starts_with("product") { 3 * 8 * 4096 } else { 0 };
-    let grid = Grid { blocks: [rows as u32, columns], threads, shared };
+    let grid = Grid { blocks: [rows as u32, columns], threads, shared, cluster: 1 };
     gpu.launch(kernel, grid, &args).expect("it runs");
 }
 

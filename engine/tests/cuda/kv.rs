@@ -326,13 +326,13 @@ fn attended_on_gpu(
     let kernel = format!("{}_{}", kv.name(), if is_single { "f32" } else { "bf16" });
     let written = args(&[at(&tables), at(&qkv), keys, values, 0, 0], &shape, 0.0);
     let warps = TOKENS * 2 * HEADS;
-    let grid = Grid { blocks: [warps.div_ceil(4) as u32, 1], threads: 128, shared: 0 };
+    let grid = Grid { blocks: [warps.div_ceil(4) as u32, 1], threads: 128, shared: 0, cluster: 1 };
     gpu.launch(&format!("rotate_{kernel}"), grid, &written).expect("it runs");
     let scale = std::f32::consts::LOG2_E / (dim as f32).sqrt();
     let numbers = [&shape[..], &[0]].concat();
     let read = args(&[at(&tables), at(&qkv), keys, values, 0, at(&out)], &numbers, scale);
     let shared = if is_single { 4 * (48 * (dim + 1) + 32 * dim) } else { 2 * dim * (64 + 256) };
-    let grid = Grid { blocks: [HEADS as u32, 1], threads: 128, shared: shared as u32 };
+    let grid = Grid { blocks: [HEADS as u32, 1], threads: 128, shared: shared as u32, cluster: 1 };
     gpu.launch(&format!("attend_{name}{kernel}"), grid, &read).expect("it runs");
     let mut found = vec![0; out.bytes() / if is_single { 1 } else { 2 }];
     gpu.read(out.address(), &mut found).expect("it is there");
@@ -456,7 +456,8 @@ fn tasks_of_many_rows_that_see_no_token_say_so_for_each_of_their_rows() {
         let numbers = [1, 1, dim as u32, 0, 16, 4096, 100, 1.0_f32.to_bits()].map(u32::to_ne_bytes);
         let args: Vec<u8> = addresses.concat().into_iter().chain(numbers.concat()).collect();
         let shared = ((64 + 2 * 2 * 64) * dim * 2) as u32;
-        gpu.launch(kernel, Grid { blocks: [1, 2], threads: 128, shared }, &args).expect("it runs");
+        gpu.launch(kernel, Grid { blocks: [1, 2], threads: 128, shared, cluster: 1 }, &args)
+            .expect("it runs");
         let mut bytes = vec![0; partials.bytes()];
         gpu.read(partials.address(), &mut bytes).expect("it is there");
         let found: Vec<f32> =

@@ -223,7 +223,7 @@ fn rows_of_weights_that_are_no_whole_eights_are_refused_by_name() {
 }
 
 /// A matrix of four bits in tiles, and what it means: written by the layout that kernels/q4.cuh states.
-fn tiles(outputs: usize, inputs: usize) -> (Vec<u8>, Vec<f32>) {
+pub(crate) fn tiles(outputs: usize, inputs: usize) -> (Vec<u8>, Vec<f32>) {
     let across = inputs.div_ceil(64);
     let mut packed = vec![0_u8; outputs.next_multiple_of(32) / 16 * across * 640];
     let mut weights = vec![0.0; outputs * inputs];
@@ -249,7 +249,7 @@ fn tiles(outputs: usize, inputs: usize) -> (Vec<u8>, Vec<f32>) {
 }
 
 /// Numbers in a kind, and what they are then.
-fn kept(element: Element, numbers: &[f32]) -> (Vec<u8>, Vec<f32>) {
+pub(crate) fn kept(element: Element, numbers: &[f32]) -> (Vec<u8>, Vec<f32>) {
     let one = |number: &f32| match element {
         Element::F32 => (number.to_le_bytes().to_vec(), *number),
         Element::Bf16 => {
@@ -266,7 +266,7 @@ fn kept(element: Element, numbers: &[f32]) -> (Vec<u8>, Vec<f32>) {
 }
 
 /// The numbers that bytes of a kind are.
-fn read(gpu: &Arc<dyn Gpu>, buffer: &Buffer, element: Element, count: usize) -> Vec<f32> {
+pub(crate) fn read(gpu: &Arc<dyn Gpu>, buffer: &Buffer, element: Element, count: usize) -> Vec<f32> {
     let mut bytes = vec![0; count * element.bytes()];
     gpu.read(buffer.address(), &mut bytes).expect("it is there");
     let number = |bytes: &[u8]| match (element, bytes) {
@@ -317,6 +317,9 @@ fn products_of_four_bits_are_the_sums_over_their_inputs() {
                     gate: None,
                 };
                 gpu.linear(&product).expect("it runs");
+                // Clusters of blocks multiply with what a matrix is unpacked to.
+                let unpacked = product.split().map(|_| kept(element, &w).1);
+                let w = unpacked.as_ref().unwrap_or(&w);
                 for (at, found) in read(&gpu, &y, out, rows * outputs).into_iter().enumerate() {
                     let (row, output) = (at / outputs, at % outputs);
                     let pairs = x[row * inputs..][..inputs].iter().zip(&w[output * inputs..][..inputs]);
@@ -355,7 +358,7 @@ fn four_bits_are_unpacked_to_what_they_mean() {
             let numbers = [outputs as i32, inputs as i32].map(i32::to_ne_bytes);
             let args = [addresses.as_flattened(), numbers.as_flattened()].concat();
             let blocks = [outputs.div_ceil(16) as u32, inputs.div_ceil(512) as u32];
-            let grid = Grid { blocks, threads: 256, shared: 0 };
+            let grid = Grid { blocks, threads: 256, shared: 0, cluster: 1 };
             gpu.launch(&format!("unpack_q4_{name}"), grid, &args).expect("it runs");
             assert_eq!(read(&gpu, &to, element, outputs * inputs), kept(element, &w).1, "{name}");
         }

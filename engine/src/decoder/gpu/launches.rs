@@ -220,29 +220,33 @@ impl GpuDecoder {
             outputs: scales.address(),
             sums: work.sums(),
         });
-        let stored = weights.matrix.address();
-        let (factors, w) = match (&scales, weights.in_q4) {
-            (Some(_), _) => (Factors::E4m3, stored),
-            (None, false) => (Factors::Of(self.element), stored),
-            (None, true) if rows <= Q4_ROWS && self.element != Element::F32 => {
-                (Factors::Q4(self.element), stored)
-            }
-            (None, true) => (Factors::Of(self.element), self.unpack(weights)?),
+        let factors = match (&scales, weights.in_q4) {
+            (Some(_), _) => Factors::E4m3,
+            (None, false) => Factors::Of(self.element),
+            (None, true) => Factors::Q4(self.element),
         };
-        self.gpu.linear(&Linear {
+        let stored = Linear {
             rows,
             outputs: weights.outputs,
             inputs: weights.inputs,
             factors,
             x,
-            w,
+            w: weights.matrix.address(),
             bias: weights.bias.as_ref().map(Buffer::address),
             y,
             out,
             adds,
             scales,
             gate,
-        })
+        };
+        let is_few = || rows <= Q4_ROWS || self.gpu.has_clusters() && stored.split().is_some();
+        match factors {
+            Factors::Q4(element) if element == Element::F32 || !is_few() => {
+                let w = self.unpack(weights)?;
+                self.gpu.linear(&Linear { factors: Factors::Of(element), w, ..stored })
+            }
+            Factors::Q4(_) | Factors::Of(_) | Factors::E4m3 => self.gpu.linear(&stored),
+        }
     }
 
     /// Weights of four bits as numbers; where they lie until others are unpacked.
@@ -250,7 +254,7 @@ impl GpuDecoder {
         let GpuMatrix { outputs, inputs, .. } = *weights;
         let to = self.unpacked.as_ref().expect("there is room for every matrix of four bits").address();
         let args = Args::new([weights.matrix.address(), to].map(Some)).numbers(&[outputs, inputs]);
-        let grid = Grid { blocks: unpacking_blocks(outputs, inputs), threads: 256, shared: 0 };
+        let grid = Grid { blocks: unpacking_blocks(outputs, inputs), threads: 256, shared: 0, cluster: 1 };
         self.launch("unpack_q4", Some(self.element), grid, args)?;
         Ok(to)
     }

@@ -149,7 +149,7 @@ impl LayerOps for GpuStep<'_> {
             for (name, tasks, threads, shared) in
                 [("flat", extent.flat, 128, bytes(FLAT_ROWS + 2 * 2 * 64)), tall]
             {
-                let grid = Grid { blocks: blocks(tasks), threads, shared };
+                let grid = Grid { blocks: blocks(tasks), threads, shared, cluster: 1 };
                 if tasks > 0 {
                     let name = format!("attend_{name}_{dim}{}", decoder.kept_name());
                     decoder.launch(&name, Some(decoder.element), grid, args.clone())?;
@@ -157,7 +157,7 @@ impl LayerOps for GpuStep<'_> {
             }
         } else {
             let shared = (((16 + 32) * (dim + 1) + 32 * dim) * size_of::<f32>()) as u32;
-            let grid = Grid { blocks: blocks(extent.flat), threads: 128, shared };
+            let grid = Grid { blocks: blocks(extent.flat), threads: 128, shared, cluster: 1 };
             let name = format!("attend{}", decoder.kept_name());
             decoder.launch(&name, Some(decoder.element), grid, args.clone())?; // all tasks are of few rows
         }

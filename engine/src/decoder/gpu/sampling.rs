@@ -125,7 +125,7 @@ impl GpuDecoder {
         let pieces = sampling.pieces.room(&self.gpu, rows * across * PIECE_BYTES)?;
         let numbers = [vocab, self.own_end(ids_end), most];
         let args = Args::new([Some(logits), masks, Some(asked), Some(pieces), Some(out)]).numbers(&numbers);
-        let grid = Grid { blocks: [across as u32, rows as u32], threads: 512, shared: 0 };
+        let grid = Grid { blocks: [across as u32, rows as u32], threads: 512, shared: 0, cluster: 1 };
         self.launch("logit_pieces", None, grid, args.clone())?;
         self.launch("logit_stats", None, Grid::rows(rows, 512), args)?;
         let mut found = vec![0; rows * stride];

@@ -6,6 +6,7 @@
 
 mod compile;
 mod graph;
+mod launch;
 mod nccl;
 mod owned;
 mod products;
@@ -105,6 +106,8 @@ pub struct CudaDevice {
     stream: sys::CUstream,
     module: sys::CUmodule,
     functions: HashMap<String, sys::CUfunction>,
+    /// Of kernels that are made of clusters of blocks, how many of them it has room for at once.
+    clusters: HashMap<String, usize>,
     products: Products,
     staging: Mutex<Staging>,
     comm: Option<Comm>,
@@ -155,6 +158,10 @@ impl CudaDevice {
         let name = result::device::get_name(device).map_err(lost)?;
         let multiprocessors = attribute(device, MULTIPROCESSORS)?.max(1) as usize;
         let functions = compile::functions(module.raw(), (major, minor), set)?;
+        let clusters = match compile::has_clusters((major, minor)) {
+            true => launch::clusters_at_once(&functions)?,
+            false => HashMap::new(),
+        };
         let mut staging = Staging::new()?;
         let products = Products::new().inspect_err(|_| staging.close())?;
         Ok(Self {
@@ -167,6 +174,7 @@ impl CudaDevice {
             stream: stream.keep(),
             module: module.keep(),
             functions,
+            clusters,
             products,
             staging: Mutex::new(staging),
             comm: None,
@@ -213,23 +221,8 @@ impl CudaDevice {
         if x == 0 || y == 0 {
             return Ok(());
         }
-        let mut early = sys::CUlaunchAttribute {
-            id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
-            pad: [0; 4],
-            value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
-        };
-        let config = sys::CUlaunchConfig {
-            gridDimX: x,
-            gridDimY: y,
-            gridDimZ: 1,
-            blockDimX: grid.threads,
-            blockDimY: 1,
-            blockDimZ: 1,
-            sharedMemBytes: grid.shared,
-            hStream: self.stream,
-            attrs: &mut early,
-            numAttrs: u32::from(is_early),
-        };
+        let mut attributes = launch::attributes(grid, is_early);
+        let config = launch::config(grid, self.stream, &mut attributes);
         // SAFETY: the kernel takes one struct, which the driver copies before it returns, as it does the
         // configuration.
         unsafe { sys::cuLaunchKernelEx(&config, function, parameters.as_mut_ptr(), std::ptr::null_mut()) }
@@ -281,6 +274,10 @@ impl Gpu for CudaDevice {
 
     fn has_wgmma(&self) -> bool {
         compile::has_wgmma(self.capability)
+    }
+
+    fn has_clusters(&self) -> bool {
+        !self.clusters.is_empty() && self.clusters.values().all(|clusters| *clusters > 0)
     }
 
     fn multiprocessors(&self) -> usize {

@@ -112,7 +112,7 @@ pub(crate) fn product_ring(depth: usize) -> usize {
 /// The blocks of these kernels: two for each multiprocessor, which lie there side by side but where its memory has room for one.
 pub(crate) fn product_grid(pieces: usize, multiprocessors: usize) -> Grid {
     let blocks = pieces.min(2 * multiprocessors);
-    Grid { blocks: [blocks as u32, 1], threads: 256, shared: product_ring(PRODUCT_DEPTH) as u32 }
+    Grid { shared: product_ring(PRODUCT_DEPTH) as u32, ..Grid::rows(blocks, 256) }
 }
 
 /// Rows of the recorded steps that have at least `rows`: few counts stand for all, so that few steps are recorded and few
@@ -135,17 +135,19 @@ pub struct Grid {
     pub threads: u32,
     /// Bytes of shared memory of a block, beside what the kernel declares.
     pub shared: u32,
+    /// Blocks that work together, those of a row of them: a cluster.
+    pub cluster: u32,
 }
 
 impl Grid {
     /// `blocks` blocks of `threads` threads.
     pub(crate) fn rows(blocks: usize, threads: u32) -> Self {
-        Self { blocks: [blocks as u32, 1], threads, shared: 0 }
+        Self { blocks: [blocks as u32, 1], threads, shared: 0, cluster: 1 }
     }
 
     /// Blocks of 256 threads, four columns a thread.
     pub(crate) fn columns(rows: usize, width: usize) -> Self {
-        Self { blocks: [rows as u32, width.div_ceil(4 * 256) as u32], threads: 256, shared: 0 }
+        Self { blocks: [rows as u32, width.div_ceil(4 * 256) as u32], ..Self::rows(rows, 256) }
     }
 }
 
@@ -295,6 +297,9 @@ pub trait Gpu: Send + Sync {
 
     /// Whether four warps multiply together (`wgmma`), which the kernels `attend_wgmma` need.
     fn has_wgmma(&self) -> bool;
+
+    /// Whether the kernels of [`Linear::split`] run on it, which are made of clusters of blocks.
+    fn has_clusters(&self) -> bool;
 
     /// How many blocks of threads it works at side by side, or a small multiple of that.
     fn multiprocessors(&self) -> usize;

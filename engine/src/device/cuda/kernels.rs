@@ -11,6 +11,7 @@ pub fn source() -> String {
         include_str!("kernels/kept.cuh"),
         include_str!("kernels/product.cuh"),
         include_str!("kernels/q4.cuh"),
+        include_str!("kernels/split.cuh"),
         include_str!("kernels/attention.cuh"),
         include_str!("kernels/tensor_core.cuh"),
         include_str!("kernels/warpgroup.cuh"),
@@ -70,8 +71,9 @@ pub(crate) fn kernel_names(source: &str) -> impl Iterator<Item = &str> {
 
 /// The kernel that a line begins to declare.
 fn kernel_name(line: &str) -> Option<&str> {
-    let rest =
-        ["KERNEL(", "KERNEL_AHEAD(", "KERNEL_LATE("].iter().find_map(|start| line.strip_prefix(start))?;
+    let rest = ["KERNEL(", "KERNEL_AHEAD(", "KERNEL_LATE(", "KERNEL_SPLIT("]
+        .iter()
+        .find_map(|start| line.strip_prefix(start))?;
     rest.split(',').next()
 }
 
@@ -115,7 +117,9 @@ mod tests {
     fn a_set_has_its_own_types_kernels_and_all_that_there_is_once() {
         let bf16 = KernelSet { element: Element::Bf16, kept: None, weights: None };
         let q8 = KernelSet { kept: Some("q8"), ..bf16 };
-        for name in ["draw", "norm_e4m3", "norm_f32", "norm_bf16", "product_bf16_f32_8"] {
+        for name in
+            ["draw", "norm_e4m3", "norm_f32", "norm_bf16", "product_bf16_f32_8", "product_split_bf16_f32_16"]
+        {
             assert!(bf16.has(name) && q8.has(name), "{name}");
         }
         for name in ["rotate_bf16", "attend_bf16", "attend_flat_64_bf16", "attend_wgmma_128_bf16"] {

@@ -11,6 +11,7 @@ mod four_bits;
 mod gpu;
 mod kernels;
 mod runtime;
+mod split;
 
 pub use cuda_device::{CudaDevice, GpuInfo, device_count, gpu_info, missing_libraries};
 pub use error::CudaError;
@@ -24,3 +25,4 @@ pub(crate) use gpu::{
 pub(crate) use kernels::{Args, kernel_names, source_of};
 pub use kernels::{KernelSet, source};
 pub use runtime::CudaRuntime;
+pub(crate) use split::split_cluster;

@@ -8,7 +8,9 @@ use cudarc::nvrtc::{result as nvrtc, sys};
 
 use super::lost;
 use super::products::product_depth;
-use crate::device::cuda::{CudaError, GpuError, KernelSet, kernel_names, product_ring, source_of};
+use crate::device::cuda::{
+    CudaError, GpuError, KernelSet, kernel_names, product_ring, source_of, split_cluster,
+};
 
 /// Shared memory that a block may ask for: more than the largest kernel does, and with what it declares
 /// itself no more than the 99 kB that devices of 8.6 and 8.9 have.
@@ -33,6 +35,12 @@ pub(super) fn require() -> Result<(), CudaError> {
 /// Whether devices of a compute capability multiply by warpgroups: 9.0 alone does so by `wgmma`.
 pub(super) fn has_wgmma(capability: (i32, i32)) -> bool {
     capability == (9, 0)
+}
+
+/// Whether devices of a compute capability have clusters of blocks, and the memory that the kernels take which are made of them: from 9.0 on, but
+/// for those of 12, whose blocks have 99 kB.
+pub(super) fn has_clusters(capability: (i32, i32)) -> bool {
+    matches!(capability, (9..=10, _))
 }
 
 /// The kernels of a set, or all, for compute capability `major.minor`.
@@ -100,7 +108,10 @@ pub(super) fn functions(
         let most = match name.starts_with("attend_wgmma") {
             true if has_wgmma(capability) => Some(WGMMA_SHARED_MAX),
             false if name.starts_with("attend") => Some(SHARED_MAX),
-            false if name.starts_with("product") => Some(product_ring(product_depth(capability)) as i32),
+            false if name.starts_with("product") => match split_cluster(name) {
+                Some(grid) => has_clusters(capability).then_some(grid.shared as i32),
+                None => Some(product_ring(product_depth(capability)) as i32),
+            },
             _ => None,
         };
         if let Some(most) = most {

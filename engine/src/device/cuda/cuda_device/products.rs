@@ -1,5 +1,5 @@
 //! Products with weights: by cuBLASLt, bias and sum in the epilogue, or by the kernels for few rows
-//! (kernels/product.cuh), whichever is fastest for a shape when it first comes.
+//! (kernels/product.cuh, kernels/split.cuh), whichever is fastest for a shape when it first comes.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -36,7 +36,7 @@ const MARGIN: f32 = 0.97;
 const OWN_MARGIN: f32 = 0.95;
 
 /// Rows of the kernels of our own that come to the multiprocessors before the one before has ended. With more they read `x` as much as
-/// weights, and what comes early takes room from that.
+/// weights, and what comes early takes room from that; but for clusters of blocks, which keep it.
 const EARLY_ROWS: usize = 16;
 
 /// Rounds of timing, in each of which every algorithm runs once: the card's clock changes by and by.
@@ -133,7 +133,7 @@ impl CudaDevice {
             return Ok(());
         }
         if let Factors::Q4(_) = factors {
-            let launch = product.four_bit(self.multiprocessors).expect("with more rows they are unpacked");
+            let launch = self.own_kernel(product).expect("with more rows they are unpacked");
             return self.multiply_few(rows, launch);
         }
         let (has_bias, has_scales) = (product.bias.is_some(), product.scales.is_some());
@@ -161,7 +161,7 @@ impl CudaDevice {
         let is_timed = shape.rows <= TIMED_ROWS && usual == shape.rows;
         let most = if is_timed { TRIED } else { 1 };
         let (mut plan, algorithms) = self.products.describe(&product.bare(), most).map_err(failed)?;
-        let own = few_rows(product, self.multiprocessors).map(|_| ProductAlgorithm::Kernel);
+        let own = self.own_kernel(product).map(|_| ProductAlgorithm::Kernel);
         let candidates: Vec<ProductAlgorithm> =
             own.into_iter().chain(algorithms.into_iter().map(ProductAlgorithm::Library)).collect();
         let larger = known.get(&ProductShape { rows: usual, ..*shape }).map(|plan| plan.algorithm);
@@ -229,7 +229,7 @@ impl CudaDevice {
         algorithm: ProductAlgorithm,
     ) -> Result<(), GpuError> {
         let ProductAlgorithm::Library(algorithm) = algorithm else {
-            let launch = few_rows(product, self.multiprocessors).expect("there is a kernel for it");
+            let launch = self.own_kernel(product).expect("there is a kernel for it");
             return self.multiply_few(product.rows, launch);
         };
         let (product, behind) = (product.bare(), product.behind());
@@ -263,14 +263,27 @@ impl CudaDevice {
         behind.map_or(Ok(()), |(kernel, grid, args)| self.start(&kernel, grid, &args))
     }
 
+    /// The kernel of our own for a product, where there is one: by clusters of blocks, where the card and the product's shape allow.
+    fn own_kernel(&self, product: &Linear) -> Option<(String, Grid, Vec<u8>)> {
+        let split = product.split().and_then(|(kernel, grid, args)| {
+            let clusters = *self.clusters.get(&kernel)?;
+            (clusters > 0).then(|| (kernel, grid.at_once(clusters), args))
+        });
+        split.or_else(|| {
+            let (kernel, grid, args) = few_rows(product, self.multiprocessors)?;
+            let shared = product_ring(product_depth(self.capability)) as u32;
+            Some((kernel, Grid { shared, ..grid }, args))
+        })
+    }
+
     /// Runs a product of few rows by a kernel of our own.
     fn multiply_few(
         &self,
         rows: usize,
         (kernel, grid, args): (String, Grid, Vec<u8>),
     ) -> Result<(), GpuError> {
-        let grid = Grid { shared: product_ring(product_depth(self.capability)) as u32, ..grid };
-        self.start_when(rows <= EARLY_ROWS && self.capability >= (9, 0), &kernel, grid, &args)
+        let is_early = rows <= EARLY_ROWS || grid.cluster > 1;
+        self.start_when(is_early && self.capability >= (9, 0), &kernel, grid, &args)
     }
 }
 
@@ -289,7 +302,8 @@ fn few_rows(product: &Linear, multiprocessors: usize) -> Option<(String, Grid, V
     let name = match factors {
         Factors::Of(element @ (Element::Bf16 | Element::F16)) => element.suffix(),
         Factors::E4m3 => "e4m3",
-        Factors::Of(Element::F32) | Factors::Q4(_) => return None,
+        Factors::Q4(_) => return product.four_bit(multiprocessors),
+        Factors::Of(Element::F32) => return None,
     };
     let (most, block) = FEW_ROWS.into_iter().find(|(most, _)| rows <= *most)?;
     if !outputs.is_multiple_of(block) || !(inputs * bytes_of(factors)).is_multiple_of(16) {

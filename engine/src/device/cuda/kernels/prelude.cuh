@@ -21,6 +21,13 @@ typedef unsigned long long u64;
         body_##name(a);                                                                                          \
     }                                                                                                            \
     static __device__ __forceinline__ void body_##name(const Args& a)
+// KERNEL_SPLIT: the same, of which one block has a multiprocessor to itself, and those of a cluster work together.
+#define KERNEL_SPLIT(name, Args, threads)                                                                        \
+    static __device__ __forceinline__ void body_##name(const Args& a);                                           \
+    extern "C" __global__ void __launch_bounds__(threads, 1) name(const __grid_constant__ Args a) {              \
+        body_##name(a);                                                                                          \
+    }                                                                                                            \
+    static __device__ __forceinline__ void body_##name(const Args& a)
 #define KERNEL_AHEAD(name, Args, threads)                                                                        \
     static __device__ __forceinline__ void body_##name(const Args& a);                                           \
     extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ Args a) {                 \
@@ -164,11 +171,19 @@ DEVICE u32 multiply_add_pairs(u32 x, u32 y, u32 z) {
 
 // Keeps a number in a register: otherwise the compiler knows what it is, and writes it into each instruction.
 DEVICE void pin(u32& x) { asm volatile("" : "+r"(x)); }
+DEVICE void pin(int& x) { asm volatile("" : "+r"(x)); }
 
 // (x & mask) | ABOVE in one instruction, which has room for one number of its own: `mask` must be `pin`ned.
 template <u32 ABOVE> DEVICE u32 masked(u32 x, u32 mask) {
     u32 y;
     asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(y) : "r"(x), "r"(mask), "n"(ABOVE));
+    return y;
+}
+
+// (x & MASK) | above, the same where it is `above` that is pinned.
+template <u32 MASK> DEVICE u32 bits_under(u32 x, u32 above) {
+    u32 y;
+    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(y) : "r"(x), "n"(MASK), "r"(above));
     return y;
 }
 
@@ -181,6 +196,62 @@ DEVICE void fetch_ahead(const void* from, int bytes) {
     asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 #endif
 }
+
+// ---- Blocks of a cluster, from 9.0 on: each reaches the others' shared memory, and barriers in it count what comes there. Cards of 12 have
+// too little of it for what is done with them.
+
+#if __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1200
+#define HAS_CLUSTERS
+
+DEVICE int block_of_cluster() {
+    u32 rank;
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return (int)rank;
+}
+// A barrier of all threads of a cluster, in two halves.
+DEVICE void arrive_in_cluster() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+DEVICE void await_cluster() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+
+// A barrier in shared memory (PTX ISA, mbarrier): a phase of it ends when so many have arrived, and all bytes that they expect have come.
+typedef u64 Barrier;
+DEVICE u32 shared_at(const void* p) { return (u32)__cvta_generic_to_shared(p); }
+DEVICE void begin_barrier(Barrier* at, int arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_at(at)), "r"(arrivals) : "memory");
+}
+// Shows barriers that have begun to the other blocks, and to copies.
+DEVICE void show_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+DEVICE void arrive_at(Barrier* at) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_at(at)) : "memory");
+}
+DEVICE void arrive_expecting(Barrier* at, int bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_at(at)), "r"(bytes) : "memory");
+}
+// Until the phase of this parity has ended; the first is 0.
+DEVICE void await_barrier(Barrier* at, int parity) {
+    u32 has_ended = 0;
+    while (!has_ended) {
+        asm volatile("{\n"
+                     ".reg .pred p;\n"
+                     "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+                     "selp.u32 %0, 1, 0, p;\n"
+                     "}\n"
+                     : "=r"(has_ended) : "r"(shared_at(at)), "r"(parity) : "memory");
+    }
+}
+// Copies whole sixteens of bytes from global to shared memory; they come to the barrier.
+DEVICE void copy_many(void* to, const void* from, int bytes, Barrier* barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+                 ::"r"(shared_at(to)), "l"(from), "r"(bytes), "r"(shared_at(barrier)) : "memory");
+}
+// Writes four numbers to this place of another block, and comes to the barrier of this place there.
+DEVICE void hand_over(void* to, int block, const float (&x)[4], Barrier* barrier) {
+    u32 there, arrives;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared_at(to)), "r"(block));
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(arrives) : "r"(shared_at(barrier)), "r"(block));
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];"
+                 ::"r"(there), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]), "r"(arrives) : "memory");
+}
+#endif
 
 // ---- Products of four warps, a warpgroup (PTX ISA, wgmma), on 9.0 alone. Their right matrix lies in shared memory, and they come
 // behind the reader's back.
@@ -242,6 +313,17 @@ DEVICE unsigned char* whole_kilobyte(unsigned char* from) { return from + (-(u32
 
 // What half precision has no room for becomes its largest number, not infinity, which no later number would survive.
 DEVICE f16 to_f16(float x) { return nearest_f16(fabsf(x) > F16_MAX ? copysignf(F16_MAX, x) : x); }
+
+// A pair of such.
+DEVICE u32 pack_f16(float low, float high) {
+#ifdef EMULATED
+    return to_f16(low).bits | (u32)to_f16(high).bits << 16;
+#else
+    u32 pair;
+    asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    return pair;
+#endif
+}
 
 DEVICE float widen(float x) { return x; }
 DEVICE float widen(bf16 x) { return from_bits((u32)x.bits << 16); }

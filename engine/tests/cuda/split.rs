@@ -1,0 +1,259 @@
+//! Products by clusters of blocks, each against what it is defined to give.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use engine::checkpoint::Dtype;
+use engine::checkpoint::config::Family;
+use engine::checkpoint::synthetic::Synthetic;
+use engine::device::cuda::{Address, Buffer, Element, Factors, Gate, Gpu, Linear, Scales};
+use engine::{Keep, Quantize};
+
+use crate::common::{Blocks, Row, tokens};
+use crate::emulated::{self, Emulated};
+use crate::kernels::{floats, read_floats, rounded};
+use crate::q4::{kept, read, tiles};
+use crate::{BLOCK, Running, load};
+
+/// A product, with scales where its factors are eight-bit floats.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    factors: Factors,
+    out: Element,
+    rows: usize,
+    outputs: usize,
+    inputs: usize,
+    has_bias: bool,
+    adds: bool,
+    activation: Option<usize>,
+}
+
+/// Numbers that are neither all alike nor all their own.
+fn wave(size: f32, pace: f32, count: usize) -> Vec<f32> {
+    (0..count).map(|at| size * ((at % 9_973) as f32 * pace).sin()).collect()
+}
+
+/// Runs a case, by the kernel `name`, and compares it.
+fn check(emulated: &Arc<Emulated>, case: Case, name: &str) {
+    let Case { factors, out, rows, outputs, inputs, has_bias, adds, activation } = case;
+    let gpu = Arc::clone(emulated) as Arc<dyn Gpu>;
+    let buffer = |bytes: &[u8]| Buffer::of(&gpu, bytes).expect("it fits");
+    let (of_x, of_w) = (wave(0.5, 0.71, rows * inputs), wave(0.3, 0.37, outputs * inputs));
+    let ((x_bytes, x), (w_bytes, w)) = match factors {
+        Factors::Of(element) => (kept(element, &of_x), kept(element, &of_w)),
+        Factors::E4m3 => (rounded("e4m3", &of_x), rounded("e4m3", &of_w)),
+        Factors::Q4(element) => {
+            let (packed, w) = tiles(outputs, inputs);
+            // The numbers that such a matrix is unpacked to.
+            (kept(element, &of_x), (packed, kept(element, &w).1))
+        }
+    };
+    let is_fp8 = factors == Factors::E4m3;
+    let width = if activation.is_some() { outputs / 2 } else { outputs };
+    let (bias_bytes, bias) = kept(if is_fp8 { Element::F32 } else { out }, &wave(0.5, 2.3, outputs));
+    let (mut before_bytes, before) = kept(out, &wave(1.3, 1.1, rows * width));
+    before_bytes.extend([0x55; 16]); // which are not the product's
+    let [x_buffer, w_buffer, bias_buffer, y] =
+        [&x_bytes, &w_bytes, &bias_bytes, &before_bytes].map(|bytes| buffer(bytes));
+    let (of_rows, of_outputs) = match is_fp8 {
+        true => (wave(1.5, 3.1, rows + 1)[1..].to_vec(), wave(1.2, 1.9, outputs)),
+        false => (vec![1.0; rows], vec![1.0; outputs]),
+    };
+    let [row_scales, scales] = [&of_rows, &of_outputs].map(|scales| floats(&gpu, scales));
+    let most = floats(&gpu, &vec![0.0; rows]);
+    let nowhere = Address(0);
+    let product = Linear {
+        rows,
+        outputs,
+        inputs,
+        factors,
+        x: x_buffer.address(),
+        w: w_buffer.address(),
+        bias: has_bias.then(|| bias_buffer.address()),
+        y: y.address(),
+        out,
+        adds,
+        scales: is_fp8.then(|| Scales {
+            rows: row_scales.address(),
+            outputs: scales.address(),
+            sums: nowhere,
+        }),
+        gate: activation.map(|activation| Gate {
+            activation,
+            wide: nowhere,
+            most: is_fp8.then(|| most.address()),
+        }),
+    };
+    gpu.linear(&product).expect("it runs");
+    assert!(emulated.ran().contains(name), "{case:?} is not by {name}: {:?}", emulated.ran());
+    // A sum, and that of what it is made of.
+    let sum = |row: usize, output: usize| {
+        let pairs = x[row * inputs..][..inputs].iter().zip(&w[output * inputs..][..inputs]);
+        let pairs = pairs.map(|(x, w)| f64::from(*x) * f64::from(*w));
+        let scale = f64::from(of_rows[row]) * f64::from(of_outputs[output]);
+        let size: f64 = pairs.clone().map(f64::abs).sum();
+        let bias = if has_bias { f64::from(bias[output]) } else { 0.0 };
+        (pairs.sum::<f64>() * scale + bias, size * scale.abs())
+    };
+    let found = read(&gpu, &y, out, rows * width + 16 / out.bytes());
+    for (at, number) in found[..rows * width].iter().enumerate() {
+        let (row, column) = (at / width, at % width);
+        let (first, size) = sum(row, column);
+        let mut expected = match activation {
+            Some(_) => first / (1.0 + (-first).exp()) * sum(row, width + column).0,
+            None => first,
+        };
+        expected += if adds { f64::from(before[at]) } else { 0.0 };
+        let bound = match out {
+            Element::F32 => 0.0,
+            Element::Bf16 => 1.0 / 250.0,
+            Element::F16 => 1.0 / 1_000.0,
+        };
+        let apart = (f64::from(*number) - expected).abs();
+        let bound = 1e-4 + 1e-6 * size + bound * expected.abs();
+        assert!(apart < bound, "{case:?}, {row}, {column}: {number} for {expected}");
+    }
+    let mut bytes = vec![0; before_bytes.len()];
+    gpu.read(y.address(), &mut bytes).expect("it is there");
+    assert!(bytes.ends_with(&[0x55; 16]), "{case:?} writes behind its end");
+    if is_fp8 && activation.is_some() {
+        let largest = |row: &[f32]| row.iter().fold(0.0_f32, |most, number| most.max(number.abs()));
+        let expected: Vec<f32> = found[..rows * width].chunks_exact(width).map(largest).collect();
+        assert_eq!(read_floats(&gpu, &most), expected, "{case:?}: each row's largest");
+    }
+}
+
+const PLAIN: Case = Case {
+    factors: Factors::Of(Element::Bf16),
+    out: Element::F32,
+    rows: 13,
+    outputs: 24,
+    inputs: 256,
+    has_bias: true,
+    adds: false,
+    activation: None,
+};
+
+#[test]
+fn products_by_clusters_are_the_sums_over_their_inputs() {
+    use Element::{Bf16, F16};
+    let Some(gpus) = emulated::gpus(1) else { return };
+    let gpu = &gpus[0];
+    let halves = |element: Element| Case { factors: Factors::Of(element), ..PLAIN };
+    // Several tiles of a warp, and warps with fewer than others.
+    let many = Case { adds: true, outputs: 1_032, inputs: 576, ..PLAIN };
+    check(gpu, many, "product_split_bf16_f32_16");
+    // `x` goes round: blocks of a cluster have 15 and 16 chunks, which two passes of 7 do not hold.
+    let round = Case { out: Bf16, rows: 29, outputs: 360, inputs: 3_904, ..PLAIN };
+    check(gpu, round, "product_split_bf16_bf16_32");
+    check(gpu, Case { rows: 9, out: F16, ..halves(F16) }, "product_split_f16_f16_16");
+    let added = Case { rows: 32, adds: true, has_bias: false, ..halves(F16) };
+    check(gpu, added, "product_split_f16_f32_32");
+    let fp8 = Case { factors: Factors::E4m3, inputs: 640, ..PLAIN };
+    check(gpu, Case { out: Bf16, outputs: 96, ..fp8 }, "product_split_e4m3_bf16_16");
+    check(gpu, Case { rows: 31, outputs: 40, inputs: 4_224, adds: true, ..fp8 }, "product_split_e4m3_f32_32");
+    check(gpu, Case { rows: 17, out: F16, ..fp8 }, "product_split_e4m3_f16_32");
+}
+
+#[test]
+fn products_of_four_bits_by_clusters_are_those_of_what_is_unpacked() {
+    use Element::{Bf16, F16, F32};
+    let Some(gpus) = emulated::gpus(1) else { return };
+    let q4 =
+        |element: Element, out: Element| Case { factors: Factors::Q4(element), out, inputs: 512, ..PLAIN };
+    for (case, name) in [
+        (Case { outputs: 328, adds: true, ..q4(Bf16, F32) }, "product_split_q4_bf16_f32_16"),
+        (Case { rows: 31, outputs: 72, inputs: 4_224, ..q4(Bf16, Bf16) }, "product_split_q4_bf16_bf16_32"),
+        (Case { rows: 32, outputs: 64, ..q4(F16, F32) }, "product_split_q4_f16_f32_32"),
+        (Case { rows: 33, outputs: 200, inputs: 576, ..q4(Bf16, F32) }, "product_split_q4_bf16_f32_64"),
+        (Case { rows: 64, inputs: 4_480, adds: true, ..q4(F16, F32) }, "product_split_q4_f16_f32_64"),
+        (Case { rows: 50, ..q4(F16, F16) }, "product_split_q4_f16_f16_64"),
+    ] {
+        check(&gpus[0], case, name);
+    }
+}
+
+#[test]
+fn products_by_clusters_activate_what_is_gated_as_they_write_it() {
+    use Element::{Bf16, F16};
+    let Some(gpus) = emulated::gpus(1) else { return };
+    let gated = |factors: Factors, out: Element| Case { factors, out, activation: Some(1), ..PLAIN };
+    for (case, name) in [
+        (Case { outputs: 2 * 40, ..gated(Factors::Of(Bf16), Bf16) }, "product_split_gated_bf16_16"),
+        (
+            Case { rows: 29, outputs: 2 * 168, inputs: 576, ..gated(Factors::Of(Bf16), Bf16) },
+            "product_split_gated_bf16_32",
+        ),
+        (
+            Case { rows: 32, has_bias: false, outputs: 2 * 24, ..gated(Factors::Of(F16), F16) },
+            "product_split_gated_f16_32",
+        ),
+        (
+            Case { outputs: 2 * 328, inputs: 512, ..gated(Factors::E4m3, Bf16) },
+            "product_split_gated_e4m3_bf16_16",
+        ),
+        (
+            Case { rows: 30, outputs: 2 * 168, inputs: 768, ..gated(Factors::E4m3, F16) },
+            "product_split_gated_e4m3_f16_32",
+        ),
+    ] {
+        check(&gpus[0], case, name);
+    }
+}
+
+#[test]
+fn what_clusters_do_not_divide_has_the_kernels_of_few_rows() {
+    let product = |case: Case| Linear {
+        rows: case.rows,
+        outputs: case.outputs,
+        inputs: case.inputs,
+        factors: case.factors,
+        x: Address(0),
+        w: Address(0),
+        bias: None,
+        y: Address(0),
+        out: case.out,
+        adds: false,
+        scales: None,
+        gate: case.activation.map(|activation| Gate { activation, wide: Address(0), most: None }),
+    };
+    let is_split = |case: Case| product(case).split().is_some();
+    assert!(is_split(PLAIN));
+    let q4 = Factors::Q4(Element::Bf16);
+    for (case, why) in [
+        (Case { rows: 8, ..PLAIN }, "few rows"),
+        (Case { rows: 33, ..PLAIN }, "many"),
+        (Case { rows: 65, factors: q4, inputs: 512, ..PLAIN }, "many of four bits"),
+        (Case { outputs: 20, ..PLAIN }, "outputs that are no eights"),
+        (Case { outputs: 24, activation: Some(1), ..PLAIN }, "gates that are none"),
+        (Case { inputs: 288, ..PLAIN }, "a part of a chunk"),
+        (Case { inputs: 192, ..PLAIN }, "a block without inputs"),
+        (Case { factors: q4, inputs: 512 + 64, ..PLAIN }, "a part of a chunk of four bits"),
+        (Case { factors: Factors::Of(Element::F32), ..PLAIN }, "single precision"),
+    ] {
+        assert!(!is_split(case), "{why}");
+    }
+}
+
+/// What a prompt of 40 tokens runs, of a model of four bits whose products into the residual stream have 512 inputs.
+fn kernels_of_a_prompt(has_clusters: bool) -> Option<BTreeSet<String>> {
+    let gpus = emulated::gpus(1)?;
+    gpus[0].has_clusters.store(has_clusters, Ordering::SeqCst);
+    let mut model = Synthetic { dtype: Dtype::Bf16, ..Synthetic::tiny(Family::Llama, 61) };
+    (model.config.head_dim, model.config.intermediate) = (16, 512);
+    let keep = Keep { quantize: Some(Quantize::Q4), ..Keep::default() };
+    let mut running = Running::new(load(&model, &gpus, keep).expect("it fits"));
+    let row = Row::new(1, tokens(model.seed, 40), 96, BLOCK, &mut Blocks::default());
+    running.compute(&[row.slot(0..40)]).expect("nothing fails");
+    Some(gpus[0].ran())
+}
+
+#[test]
+fn weights_of_four_bits_are_not_unpacked_for_up_to_64_rows_where_there_are_clusters() {
+    let name = "product_split_q4_bf16_f32_64";
+    let Some(with) = kernels_of_a_prompt(true) else { return };
+    assert!(with.contains(name), "{with:?}");
+    let without = kernels_of_a_prompt(false).expect("there is a compiler");
+    assert!(!without.contains(name) && without.contains("unpack_q4_bf16"), "{without:?}");
+}
