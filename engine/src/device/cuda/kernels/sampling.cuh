@@ -246,8 +246,8 @@ KERNEL(logit_stats, LogitStatsArgs, 512) {
     const Leader leader = first_of_block(own);
     double sum = 0.0;
     for (int i = threadIdx.x; i < count; i += blockDim.x) {
-        // One that has nothing to draw has no highest.
-        if (pieces[i].sum > 0.0) sum += pieces[i].sum * expf((pieces[i].max - leader.logit) * query.inverse_temperature);
+        // One that has nothing to draw has no highest. What is no number stays so: then nothing is drawn by the sum.
+        if (pieces[i].sum != 0.0) sum += pieces[i].sum * expf((pieces[i].max - leader.logit) * query.inverse_temperature);
     }
     sum = double_sum_of_block(sum);
     if (threadIdx.x == 0) {
