@@ -402,7 +402,6 @@ DEVICE float power_of_two(float x) { return exp2f(x); }
 DEVICE void pin(u32&) {}
 DEVICE void pin(int&) {}
 template <u32 ABOVE> DEVICE u32 masked(u32 x, u32 mask) { return (x & mask) | ABOVE; }
-template <u32 MASK> DEVICE u32 bits_under(u32 x, u32 above) { return (x & MASK) | above; }
 DEVICE int bits_of(int x) { return __builtin_popcount((u32)x); }
 DEVICE u32 pick_bytes(u32 x, u32 y, u32 digits) {
     const u64 all = (u64)y << 32 | x;
