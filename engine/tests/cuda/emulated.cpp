@@ -15,6 +15,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
 #define EMULATED
@@ -149,6 +150,7 @@ struct Block {
     int hidden = 0; // fibers whose copies products that come later do not see
     u64 events = 0; // what others may wait for: whoever only looks again has done nothing
     std::map<const u64*, std::vector<Delivery>> deliveries; // by barrier
+    std::set<const unsigned char*> awaited;                 // where they go
 };
 
 static thread_local Block* block;
