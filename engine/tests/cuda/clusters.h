@@ -38,6 +38,7 @@ template <class Change> static void count_at(Barrier* at, Change change) {
 
 static void send(unsigned char* to, const void* from, int bytes, Barrier* barrier) {
     const unsigned char* all = (const unsigned char*)from;
+    if (!block->awaited.insert(to).second) stop("something is sent to a place that something else is on its way to");
     block->deliveries[barrier].push_back({to, {all, all + bytes}});
     memset(to, 0xff, (size_t)bytes);
 }
@@ -47,6 +48,7 @@ static void deliver_to(Barrier* at) {
     if (found == block->deliveries.end()) return;
     for (const Delivery& delivery : found->second) {
         memcpy(delivery.to, delivery.bytes.data(), delivery.bytes.size());
+        block->awaited.erase(delivery.to);
         count_at(at, [&](Count& count) { count.bytes -= (int)delivery.bytes.size(); });
     }
     block->deliveries.erase(found);

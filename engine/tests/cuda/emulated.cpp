@@ -15,6 +15,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
 #define EMULATED
@@ -149,6 +150,7 @@ struct Block {
     int hidden = 0; // fibers whose copies products that come later do not see
     u64 events = 0; // what others may wait for: whoever only looks again has done nothing
     std::map<const u64*, std::vector<Delivery>> deliveries; // by barrier
+    std::set<const unsigned char*> awaited;                 // where they go
 };
 
 static thread_local Block* block;
@@ -402,7 +404,6 @@ DEVICE float power_of_two(float x) { return exp2f(x); }
 DEVICE void pin(u32&) {}
 DEVICE void pin(int&) {}
 template <u32 ABOVE> DEVICE u32 masked(u32 x, u32 mask) { return (x & mask) | ABOVE; }
-template <u32 MASK> DEVICE u32 bits_under(u32 x, u32 above) { return (x & MASK) | above; }
 DEVICE int bits_of(int x) { return __builtin_popcount((u32)x); }
 DEVICE u32 pick_bytes(u32 x, u32 y, u32 digits) {
     const u64 all = (u64)y << 32 | x;

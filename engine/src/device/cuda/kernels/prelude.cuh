@@ -180,13 +180,6 @@ template <u32 ABOVE> DEVICE u32 masked(u32 x, u32 mask) {
     return y;
 }
 
-// (x & MASK) | above, the same where it is `above` that is pinned.
-template <u32 MASK> DEVICE u32 bits_under(u32 x, u32 above) {
-    u32 y;
-    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(y) : "r"(x), "n"(MASK), "r"(above));
-    return y;
-}
-
 // How many bits are set.
 DEVICE int bits_of(int x) { return __popc(x); }
 

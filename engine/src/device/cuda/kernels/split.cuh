@@ -60,19 +60,16 @@ template <class T> DEVICE void two_factors(const Sixteen& all, int i, u32& low, 
     else low = all.words[i], high = all.words[i + 1];
 }
 
-// Eight numbers of four bits as weights, four pairs of them. A number stays at its bits, 4 k of either half of `eight`, which are the last of a
-// single-precision number's beside 2^23: less that it is a whole multiple of 2^(4 k), for which the scale makes up.
-#define ABOVE_NUMBERS 0x4b000000u
-template <class T> DEVICE void weights_of(u32 eight, float scale, float minimum, u32 above, u32 (&pairs)[4]) {
-    const u32 odd = eight >> 16;
-    auto times = [&](u32 number, float by) { return fmaf(by, from_bits(number) - 8388608.0f, minimum); };
-    pairs[0] = pair_of(T(), times(bits_under<0xf>(eight, above), scale), times(bits_under<0xf>(odd, above), scale));
-    scale *= 0.0625f;
-    pairs[1] = pair_of(T(), times(bits_under<0xf0>(eight, above), scale), times(bits_under<0xf0>(odd, above), scale));
-    scale *= 0.0625f;
-    pairs[2] = pair_of(T(), times(bits_under<0xf00>(eight, above), scale), times(bits_under<0xf00>(odd, above), scale));
-    scale *= 0.0625f;
-    pairs[3] = pair_of(T(), times(bits_under<0xf000>(eight, above), scale), times(bits_under<0xf000>(odd, above), scale));
+// Eight numbers of four bits as weights, four pairs of them. A number stays at its bits, the last or those before of a half of a word, which
+// as half precision are those of a subnormal number: a multiple of 2^-24 or 2^-20, for which the scale makes up. All that is exact.
+template <class T> DEVICE void weights_of(u32 eight, float scale, float minimum, u32 (&pairs)[4]) {
+    const float by_place[2] = {scale * 16777216.0f, scale * 1048576.0f};
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        const u32 two = (k < 2 ? eight : eight >> 8) & (k % 2 ? 0x00f000f0 : 0x000f000f);
+        const float low = from_f16({(u16)two}), high = from_f16({(u16)(two >> 16)});
+        pairs[k] = pair_of(T(), fmaf(by_place[k % 2], low, minimum), fmaf(by_place[k % 2], high, minimum));
+    }
 }
 
 #ifdef HAS_CLUSTERS
@@ -211,8 +208,7 @@ template <class W, class Out, int MOST_ROWS, bool GATED> struct SplitProduct {
         int left_at = IN_FOUR_BITS ? lane * 16 : place_of(lane / 4, lane % 4);
         int left_then = IN_FOUR_BITS ? Q4_NUMBERS_BYTES + lane / 4 * 16 : place_of(lane / 4, 4 + lane % 4);
         int x_at = lane / 4 * X_LINE + lane % 4 * 16;
-        u32 above = ABOVE_NUMBERS;
-        pin(left_at), pin(left_then), pin(x_at), pin(above);
+        pin(left_at), pin(left_then), pin(x_at);
         int stage_at = 0, use = 0;
 #pragma unroll 1
         for (int round = 0; round < rounds; round++) {
@@ -238,7 +234,7 @@ template <class W, class Out, int MOST_ROWS, bool GATED> struct SplitProduct {
                     for (int step = 0; step < STEPS; step++) {
                         if constexpr (IN_FOUR_BITS) {
                             const unsigned char* tile = stage + step * Q4_TILE_BYTES;
-                            multiply_four_bits(tile + left_at, tile + left_then, x + step * 128, above, sums);
+                            multiply_four_bits(tile + left_at, tile + left_then, x + step * 128, sums);
                         } else {
                             const unsigned char* half = stage + (step % 2 ? left_then : left_at) + step / 2 * 128;
                             multiply_plain(half, x + step * 64, sums);
@@ -356,7 +352,7 @@ template <class W, class Out, int MOST_ROWS, bool GATED> struct SplitProduct {
     // 64 inputs whose weights have four bits, and become the very numbers that a matrix is unpacked to (q4.cuh): `scale * number` is exact in
     // single precision, and is rounded with the minimum added, then once more.
     DEVICE void multiply_four_bits(
-        const unsigned char* numbers_at, const unsigned char* ends_at, const unsigned char* x, u32 above, float (&sums)[GROUPS][TILES][4]) {
+        const unsigned char* numbers_at, const unsigned char* ends_at, const unsigned char* x, float (&sums)[GROUPS][TILES][4]) {
         Sixteen numbers[GROUPS], ends[GROUPS];
 #pragma unroll
         for (int group = 0; group < GROUPS; group++) {
@@ -374,7 +370,7 @@ template <class W, class Out, int MOST_ROWS, bool GATED> struct SplitProduct {
 #pragma unroll
                 for (int j = 0; j < 2; j++) {
                     const u32 both = ends[group].words[2 * half + j];
-                    weights_of<T>(numbers[group].words[2 * half + j], q4_scale(both), q4_minimum(both), above, left[j]);
+                    weights_of<T>(numbers[group].words[2 * half + j], q4_scale(both), q4_minimum(both), left[j]);
                 }
 #pragma unroll
                 for (int k = 0; k < 4; k += 2) {
