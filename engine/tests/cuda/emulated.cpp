@@ -2,8 +2,8 @@
 //
 // Here the names of kernels/prelude.cuh mean the same as on a GPU, done slowly: a barrier or an exchange between lanes gives the
 // processor to the next fiber until all have come. A block that would hang on a GPU, because some of its threads miss a
-// barrier, ends with a message. The blocks of a cluster run together, as the others one after another. Every other block runs its warps last to first, and copies behind a reader's back arrive when they are
-// waited for, not before: what needs a barrier or a wait that is not there comes out wrong.
+// barrier, ends with a message; the blocks of a cluster run together. Every other block runs its warps last to first, and copies behind a
+// reader's back arrive when they are waited for, not before: what needs a barrier or a wait that is not there comes out wrong.
 
 #include <algorithm>
 #include <atomic>

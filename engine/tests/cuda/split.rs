@@ -13,6 +13,7 @@ use engine::{Keep, Quantize};
 use crate::common::{Blocks, Row, tokens};
 use crate::emulated::{self, Emulated};
 use crate::kernels::{floats, read_floats, rounded};
+use crate::on_card;
 use crate::q4::{kept, read, tiles};
 use crate::{BLOCK, Running, load};
 
@@ -34,11 +35,19 @@ fn wave(size: f32, pace: f32, count: usize) -> Vec<f32> {
     (0..count).map(|at| size * ((at % 9_973) as f32 * pace).sin()).collect()
 }
 
-/// Runs a case, by the kernel `name`, and compares it.
-fn check(emulated: &Arc<Emulated>, case: Case, name: &str) {
+/// Runs cases, each by the kernel of its name, and compares them.
+fn check_all(gpus: &[Arc<Emulated>], cases: Vec<(Case, &str)>) {
+    let gpu = Arc::clone(&gpus[0]) as Arc<dyn Gpu>;
+    for (case, name) in cases {
+        check(&gpu, case);
+        assert!(gpus[0].ran().contains(name), "{case:?} is not by {name}: {:?}", gpus[0].ran());
+    }
+}
+
+/// Runs a case and compares it.
+fn check(gpu: &Arc<dyn Gpu>, case: Case) {
     let Case { factors, out, rows, outputs, inputs, has_bias, adds, activation } = case;
-    let gpu = Arc::clone(emulated) as Arc<dyn Gpu>;
-    let buffer = |bytes: &[u8]| Buffer::of(&gpu, bytes).expect("it fits");
+    let buffer = |bytes: &[u8]| Buffer::of(gpu, bytes).expect("it fits");
     let (of_x, of_w) = (wave(0.5, 0.71, rows * inputs), wave(0.3, 0.37, outputs * inputs));
     let ((x_bytes, x), (w_bytes, w)) = match factors {
         Factors::Of(element) => (kept(element, &of_x), kept(element, &of_w)),
@@ -60,9 +69,9 @@ fn check(emulated: &Arc<Emulated>, case: Case, name: &str) {
         true => (wave(1.5, 3.1, rows + 1)[1..].to_vec(), wave(1.2, 1.9, outputs)),
         false => (vec![1.0; rows], vec![1.0; outputs]),
     };
-    let [row_scales, scales] = [&of_rows, &of_outputs].map(|scales| floats(&gpu, scales));
-    let most = floats(&gpu, &vec![0.0; rows]);
-    let nowhere = Address(0);
+    let [row_scales, scales] = [&of_rows, &of_outputs].map(|scales| floats(gpu, scales));
+    let most = floats(gpu, &vec![0.0; rows]);
+    let wide = Buffer::new(gpu, 4 * rows * outputs).expect("it fits");
     let product = Linear {
         rows,
         outputs,
@@ -77,16 +86,15 @@ fn check(emulated: &Arc<Emulated>, case: Case, name: &str) {
         scales: is_fp8.then(|| Scales {
             rows: row_scales.address(),
             outputs: scales.address(),
-            sums: nowhere,
+            sums: wide.address(),
         }),
         gate: activation.map(|activation| Gate {
             activation,
-            wide: nowhere,
+            wide: wide.address(),
             most: is_fp8.then(|| most.address()),
         }),
     };
     gpu.linear(&product).expect("it runs");
-    assert!(emulated.ran().contains(name), "{case:?} is not by {name}: {:?}", emulated.ran());
     // A sum, and that of what it is made of.
     let sum = |row: usize, output: usize| {
         let pairs = x[row * inputs..][..inputs].iter().zip(&w[output * inputs..][..inputs]);
@@ -96,12 +104,13 @@ fn check(emulated: &Arc<Emulated>, case: Case, name: &str) {
         let bias = if has_bias { f64::from(bias[output]) } else { 0.0 };
         (pairs.sum::<f64>() * scale + bias, size * scale.abs())
     };
-    let found = read(&gpu, &y, out, rows * width + 16 / out.bytes());
+    let found = read(gpu, &y, out, rows * width + 16 / out.bytes());
     for (at, number) in found[..rows * width].iter().enumerate() {
         let (row, column) = (at / width, at % width);
         let (first, size) = sum(row, column);
+        let other = activation.map_or(0.0, |_| sum(row, width + column).0);
         let mut expected = match activation {
-            Some(_) => first / (1.0 + (-first).exp()) * sum(row, width + column).0,
+            Some(_) => first / (1.0 + (-first).exp()) * other,
             None => first,
         };
         expected += if adds { f64::from(before[at]) } else { 0.0 };
@@ -111,7 +120,9 @@ fn check(emulated: &Arc<Emulated>, case: Case, name: &str) {
             Element::F16 => 1.0 / 1_000.0,
         };
         let apart = (f64::from(*number) - expected).abs();
-        let bound = 1e-4 + 1e-6 * size + bound * expected.abs();
+        // What the sums' own rounding comes to, of two that are multiplied too.
+        let of_sums = 4e-6 * size * (1.0 + activation.map_or(0.0, |_| first.abs() + other.abs()));
+        let bound = 1e-4 + of_sums + bound * expected.abs();
         assert!(apart < bound, "{case:?}, {row}, {column}: {number} for {expected}");
     }
     let mut bytes = vec![0; before_bytes.len()];
@@ -120,7 +131,7 @@ fn check(emulated: &Arc<Emulated>, case: Case, name: &str) {
     if is_fp8 && activation.is_some() {
         let largest = |row: &[f32]| row.iter().fold(0.0_f32, |most, number| most.max(number.abs()));
         let expected: Vec<f32> = found[..rows * width].chunks_exact(width).map(largest).collect();
-        assert_eq!(read_floats(&gpu, &most), expected, "{case:?}: each row's largest");
+        assert_eq!(read_floats(gpu, &most), expected, "{case:?}: each row's largest");
     }
 }
 
@@ -135,70 +146,82 @@ const PLAIN: Case = Case {
     activation: None,
 };
 
-#[test]
-fn products_by_clusters_are_the_sums_over_their_inputs() {
+/// Products as they are.
+fn plain() -> Vec<(Case, &'static str)> {
     use Element::{Bf16, F16};
-    let Some(gpus) = emulated::gpus(1) else { return };
-    let gpu = &gpus[0];
     let halves = |element: Element| Case { factors: Factors::Of(element), ..PLAIN };
-    // Several tiles of a warp, and warps with fewer than others.
-    let many = Case { adds: true, outputs: 1_032, inputs: 576, ..PLAIN };
-    check(gpu, many, "product_split_bf16_f32_16");
-    // `x` goes round: blocks of a cluster have 15 and 16 chunks, which two passes of 7 do not hold.
-    let round = Case { out: Bf16, rows: 29, outputs: 360, inputs: 3_904, ..PLAIN };
-    check(gpu, round, "product_split_bf16_bf16_32");
-    check(gpu, Case { rows: 9, out: F16, ..halves(F16) }, "product_split_f16_f16_16");
-    let added = Case { rows: 32, adds: true, has_bias: false, ..halves(F16) };
-    check(gpu, added, "product_split_f16_f32_32");
     let fp8 = Case { factors: Factors::E4m3, inputs: 640, ..PLAIN };
-    check(gpu, Case { out: Bf16, outputs: 96, ..fp8 }, "product_split_e4m3_bf16_16");
-    check(gpu, Case { rows: 31, outputs: 40, inputs: 4_224, adds: true, ..fp8 }, "product_split_e4m3_f32_32");
-    check(gpu, Case { rows: 17, out: F16, ..fp8 }, "product_split_e4m3_f16_32");
+    vec![
+        // Several tiles of a warp, and warps with fewer than others.
+        (Case { adds: true, outputs: 1_032, inputs: 576, ..PLAIN }, "product_split_bf16_f32_16"),
+        // `x` goes round: blocks of a cluster have 15 and 16 chunks, which two passes of 7 do not hold.
+        (Case { out: Bf16, rows: 29, outputs: 360, inputs: 3_904, ..PLAIN }, "product_split_bf16_bf16_32"),
+        (Case { rows: 9, out: F16, ..halves(F16) }, "product_split_f16_f16_16"),
+        (Case { rows: 32, adds: true, has_bias: false, ..halves(F16) }, "product_split_f16_f32_32"),
+        (Case { out: Bf16, outputs: 96, ..fp8 }, "product_split_e4m3_bf16_16"),
+        (Case { rows: 31, outputs: 40, inputs: 4_224, adds: true, ..fp8 }, "product_split_e4m3_f32_32"),
+        (Case { rows: 17, out: F16, ..fp8 }, "product_split_e4m3_f16_32"),
+    ]
 }
 
-#[test]
-fn products_of_four_bits_by_clusters_are_those_of_what_is_unpacked() {
+/// Products with weights of four bits.
+fn of_four_bits() -> Vec<(Case, &'static str)> {
     use Element::{Bf16, F16, F32};
-    let Some(gpus) = emulated::gpus(1) else { return };
     let q4 =
         |element: Element, out: Element| Case { factors: Factors::Q4(element), out, inputs: 512, ..PLAIN };
-    for (case, name) in [
+    vec![
         (Case { outputs: 328, adds: true, ..q4(Bf16, F32) }, "product_split_q4_bf16_f32_16"),
         (Case { rows: 31, outputs: 72, inputs: 4_224, ..q4(Bf16, Bf16) }, "product_split_q4_bf16_bf16_32"),
         (Case { rows: 32, outputs: 64, ..q4(F16, F32) }, "product_split_q4_f16_f32_32"),
         (Case { rows: 33, outputs: 200, inputs: 576, ..q4(Bf16, F32) }, "product_split_q4_bf16_f32_64"),
         (Case { rows: 64, inputs: 4_480, adds: true, ..q4(F16, F32) }, "product_split_q4_f16_f32_64"),
         (Case { rows: 50, ..q4(F16, F16) }, "product_split_q4_f16_f16_64"),
-    ] {
-        check(&gpus[0], case, name);
-    }
+    ]
+}
+
+/// Products of gates and what they gate.
+fn of_gates() -> Vec<(Case, &'static str)> {
+    use Element::{Bf16, F16};
+    let gated = |factors: Factors, out: Element| Case { factors, out, activation: Some(1), ..PLAIN };
+    let halves = |element: Element| gated(Factors::Of(element), element);
+    let fp8 = |out: Element| gated(Factors::E4m3, out);
+    vec![
+        (Case { outputs: 2 * 40, ..halves(Bf16) }, "product_split_gated_bf16_16"),
+        (Case { rows: 29, outputs: 2 * 168, inputs: 576, ..halves(Bf16) }, "product_split_gated_bf16_32"),
+        (Case { rows: 32, has_bias: false, outputs: 2 * 24, ..halves(F16) }, "product_split_gated_f16_32"),
+        (Case { outputs: 2 * 328, inputs: 512, ..fp8(Bf16) }, "product_split_gated_e4m3_bf16_16"),
+        (Case { rows: 30, outputs: 2 * 168, inputs: 768, ..fp8(F16) }, "product_split_gated_e4m3_f16_32"),
+    ]
+}
+
+#[test]
+fn products_by_clusters_are_the_sums_over_their_inputs() {
+    let Some(gpus) = emulated::gpus(1) else { return };
+    check_all(&gpus, plain());
+}
+
+#[test]
+fn products_of_four_bits_by_clusters_are_those_of_what_is_unpacked() {
+    let Some(gpus) = emulated::gpus(1) else { return };
+    check_all(&gpus, of_four_bits());
 }
 
 #[test]
 fn products_by_clusters_activate_what_is_gated_as_they_write_it() {
-    use Element::{Bf16, F16};
     let Some(gpus) = emulated::gpus(1) else { return };
-    let gated = |factors: Factors, out: Element| Case { factors, out, activation: Some(1), ..PLAIN };
-    for (case, name) in [
-        (Case { outputs: 2 * 40, ..gated(Factors::Of(Bf16), Bf16) }, "product_split_gated_bf16_16"),
-        (
-            Case { rows: 29, outputs: 2 * 168, inputs: 576, ..gated(Factors::Of(Bf16), Bf16) },
-            "product_split_gated_bf16_32",
-        ),
-        (
-            Case { rows: 32, has_bias: false, outputs: 2 * 24, ..gated(Factors::Of(F16), F16) },
-            "product_split_gated_f16_32",
-        ),
-        (
-            Case { outputs: 2 * 328, inputs: 512, ..gated(Factors::E4m3, Bf16) },
-            "product_split_gated_e4m3_bf16_16",
-        ),
-        (
-            Case { rows: 30, outputs: 2 * 168, inputs: 768, ..gated(Factors::E4m3, F16) },
-            "product_split_gated_e4m3_f16_32",
-        ),
-    ] {
-        check(&gpus[0], case, name);
+    check_all(&gpus, of_gates());
+}
+
+#[test]
+fn products_by_clusters_on_a_card_are_the_same() {
+    let Some(cuda) = on_card::runtime() else { return };
+    let gpus = cuda.open(&[0], false).expect("the GPU opens");
+    if !gpus[0].has_clusters() {
+        eprintln!("skipped: no clusters of blocks");
+        return;
+    }
+    for (case, _) in plain().into_iter().chain(of_four_bits()).chain(of_gates()) {
+        check(&gpus[0], case);
     }
 }
 

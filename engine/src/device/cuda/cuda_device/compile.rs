@@ -37,8 +37,8 @@ pub(super) fn has_wgmma(capability: (i32, i32)) -> bool {
     capability == (9, 0)
 }
 
-/// Whether devices of a compute capability have clusters of blocks, and the memory that the kernels take which are made of them: from 9.0 on, but
-/// for those of 12, whose blocks have 99 kB.
+/// Whether devices of a compute capability have clusters of blocks, and the memory that the kernels made of them take: those of 9 and 10.
+/// Blocks of 12 have 99 kB.
 pub(super) fn has_clusters(capability: (i32, i32)) -> bool {
     matches!(capability, (9..=10, _))
 }

@@ -376,7 +376,9 @@ template <class W, class Out, int MOST_ROWS, bool GATED> struct SplitProduct {
                 for (int k = 0; k < 4; k += 2) {
                     const u32 four[4] = {left[0][k], left[1][k], left[0][k + 1], left[1][k + 1]};
 #pragma unroll
-                    for (int tile = 0; tile < TILES; tile++) multiply_as(T(), sums[group][tile], four, right[tile].words[k], right[tile].words[k + 1]);
+                    for (int tile = 0; tile < TILES; tile++) {
+                        multiply_as(T(), sums[group][tile], four, right[tile].words[k], right[tile].words[k + 1]);
+                    }
                 }
             }
         }
