@@ -6,6 +6,7 @@ use engine::device::cuda::{Buffer, Element, Factors, Gate, Gpu, Linear, Scales};
 
 use crate::emulated;
 use crate::kernels::{floats, read_floats, rounded};
+use crate::split::wave;
 
 /// What such a product gives, by definition, of outputs that come under scales.
 fn gated(
@@ -36,9 +37,6 @@ fn products_of_few_rows_activate_what_is_gated_as_they_write_it() {
     let Some(gpus) = emulated::gpus(1) else { return };
     let gpu = Arc::clone(&gpus[0]) as Arc<dyn Gpu>;
     let buffer = |bytes: &[u8]| Buffer::of(&gpu, bytes).expect("it fits");
-    let wave = |size: f32, pace: f32, count: usize| -> Vec<f32> {
-        (0..count).map(|at| size * ((at % 9_973) as f32 * pace).sin()).collect()
-    };
     let width = 80; // more pieces than blocks
     for (kind, out) in
         [("bf16", Element::Bf16), ("f16", Element::F16), ("e4m3", Element::Bf16), ("e4m3", Element::F16)]

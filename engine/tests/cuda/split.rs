@@ -31,7 +31,7 @@ struct Case {
 }
 
 /// Numbers that are neither all alike nor all their own.
-fn wave(size: f32, pace: f32, count: usize) -> Vec<f32> {
+pub(crate) fn wave(size: f32, pace: f32, count: usize) -> Vec<f32> {
     (0..count).map(|at| size * ((at % 9_973) as f32 * pace).sin()).collect()
 }
 
