@@ -1,4 +1,4 @@
-//! How much of a GPU keys and values take, and models that are too large for one.
+//! How much of a GPU keys and values take, and models that are too large for one, or that it has no kernels for.
 
 use std::sync::atomic::Ordering;
 
@@ -98,5 +98,19 @@ fn what_weights_take_is_known_of_every_family() {
             gpus[0].room.store(taken + taken / 4 + (256 << 10), Ordering::SeqCst);
             load(&model, &gpus, Keep::default()).map(drop).expect("it fits");
         }
+    }
+}
+
+#[test]
+fn a_model_that_no_kernel_of_a_gpu_computes_is_refused_by_what_it_has() {
+    let Some(gpus) = emulated::gpus(1) else { return };
+    for (family, what) in [
+        (Family::Mpt, "scores that fall with distance (ALiBi)"),
+        (Family::Gemma2, "local and global layers"),
+        (Family::Gemma3, "local and global layers"),
+    ] {
+        let refused = load(&Synthetic::tiny(family, 90), &gpus, Keep::default()).map(drop);
+        let error = refused.expect_err("it is refused").to_string();
+        assert_eq!(error, format!("the model has {what}, which runs on the processor only"));
     }
 }
