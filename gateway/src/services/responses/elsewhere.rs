@@ -20,7 +20,7 @@ use crate::wire::openai::{ResponseEnvelope, put_piece};
 use crate::wire::relquery;
 
 /// How long a gateway tells a response that is asked for once.
-const ASKED_FOR: Millis = Millis(15_000);
+const INTEREST_LASTS: Millis = Millis(15_000);
 /// Time between two times that it is asked.
 const ASK_EVERY: Millis = Millis(5_000);
 /// Pieces that are read at a time.
@@ -57,7 +57,7 @@ impl RemoteResponse {
         let now = shared.clock.now();
         if self.asked.is_none_or(|asked| now.since(asked) >= Nanos::from(ASK_EVERY)) {
             self.asked = Some(now);
-            stored(store.want_progress(self.tenant, &self.ticket, ASKED_FOR, shared.unix_now()).await)?;
+            stored(store.want_progress(self.tenant, &self.ticket, INTEREST_LASTS, shared.unix_now()).await)?;
         }
         let place = ProgressPlace { run: self.run.as_deref().unwrap_or_default(), next: self.next };
         let pieces = stored(store.progress((self.tenant, &self.ticket), place, PIECES_MAX).await)?;
