@@ -195,7 +195,8 @@ pub struct EngineConfig {
     /// f32. A GPU keeps them as `q8` or `fp8`, or as is its own beside weights of their type: f32 beside f32, else
     /// bf16. `fp8` is for GPUs alone.
     pub kv: Option<KvFormat>,
-    /// Instructions that products use, a weaker set than the machine has; absent: the best it has.
+    /// Instructions that products use, of those that the machine has; absent: the fastest, which a trial
+    /// at start finds.
     /// Sets from `avx512bf16` on round activations to bf16 where weights are kept as bf16.
     pub isa: Option<Isa>,
     /// Requests that may be in the KV pool at their full length at once; more blocks than those take

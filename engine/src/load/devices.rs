@@ -65,8 +65,7 @@ pub(super) fn beside_gpus(gpus: usize) -> Result<Vec<Arc<Cpu>>, EngineError> {
 /// The threads, with the kernels that are asked for: shared out evenly among ranks, the first ones taking
 /// what is left over.
 pub(super) fn cpus(config: &EngineConfig) -> Result<Vec<Arc<Cpu>>, EngineError> {
-    let isa = config.isa.unwrap_or_else(Isa::detect);
-    if !isa.is_available() {
+    if let Some(isa) = config.isa.filter(|isa| !isa.is_available()) {
         let reason = format!("is {isa:?}, which this machine lacks; its best is {:?}", Isa::detect());
         return Err(EngineError::Config { field: "engine.isa", reason });
     }
@@ -76,6 +75,10 @@ pub(super) fn cpus(config: &EngineConfig) -> Result<Vec<Arc<Cpu>>, EngineError> 
     };
     let ranks = config.tensor_parallel;
     let share = |rank: usize| (threads / ranks + usize::from(rank < threads % ranks)).max(1);
-    let cpu = |rank| Cpu::with_isa(Some(share(rank)), isa).map(Arc::new).map_err(EngineError::Threads);
+    let cpu = |rank| {
+        let threads = Some(share(rank));
+        let cpu = config.isa.map_or_else(|| Cpu::new(threads), |isa| Cpu::with_isa(threads, isa));
+        cpu.map(Arc::new).map_err(EngineError::Threads)
+    };
     (0..ranks).map(cpu).collect()
 }

@@ -22,8 +22,8 @@ use super::layout::groups::{
     panel_bytes,
 };
 use super::layout::tiles::{ROWS_MAX as UNIT_ROWS_MAX, TILE, full_blocks, tile_count};
-use super::limits::best_of;
 use super::product::{Kernel, Next, Order, Steps};
+use super::registers::best_of;
 
 /// Sums of more inputs than these take a piece of several panels after the other: the activations of a task's 512 rows
 /// are then more than a megabyte and a half.

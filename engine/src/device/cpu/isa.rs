@@ -50,7 +50,7 @@ impl Isa {
         Self::ALL.into_iter().filter(|isa| isa.is_available())
     }
 
-    /// The best one that this machine has.
+    /// The best one that this machine has, which need not be the fastest: [`super::Cpu::new`] takes that one.
     pub fn detect() -> Self {
         Self::available().last().unwrap_or(Self::Portable)
     }

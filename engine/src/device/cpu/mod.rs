@@ -3,7 +3,7 @@
 //! Every product is the same small tile, `c[m, n] += a[m, k] * b[k, n]` with `n` in vector lanes, so there is
 //! no horizontal sum anywhere and an output does not depend on what else is in the batch. Weights are packed
 //! for it once; keys and values lie in the pool as a tile of their own, the strip, wants them. Weights kept
-//! as bf16 meet activations rounded to bf16 where the processor multiplies such pairs, and are widened to
+//! as bf16 meet activations rounded to bf16 where the processor multiplies such pairs fast, and are widened to
 //! single precision where not. Weights kept as integers, of eight bits or four, meet activations rounded to
 //! eight-bit ones, on every processor.
 //!
@@ -13,6 +13,7 @@
 //! name, never this one.
 
 mod bytes;
+mod fastest;
 mod finish;
 mod groups;
 mod groups_on_unit;
@@ -30,6 +31,7 @@ mod pairs;
 mod per_isa;
 mod processor;
 mod product;
+mod registers;
 mod rows;
 mod softmax;
 mod stored;

@@ -1,9 +1,10 @@
-//! A processor as the rest of the engine sees it: its threads, and the best kernels that it has.
+//! A processor as the rest of the engine sees it: its threads, and its kernels.
 //!
 //! It knows no layout, kernel or product: those files add their operations to [`Cpu`] themselves.
 
 use rayon::ThreadPool;
 
+use super::fastest::fastest;
 use super::isa::Isa;
 
 /// A CPU with its own threads.
@@ -13,13 +14,13 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    /// A device of `threads` threads (`None`: as many as there are cores) with the best kernels of this
+    /// A device of `threads` threads (`None`: as many as there are cores) with the fastest kernels of this
     /// machine.
     pub fn new(threads: Option<usize>) -> std::io::Result<Self> {
-        Self::with_isa(threads, Isa::detect())
+        Self::with_isa(threads, fastest())
     }
 
-    /// A device with given kernels, where the machine has them; tests compare kernels with it.
+    /// A device with given kernels, where the machine has them.
     pub fn with_isa(threads: Option<usize>, isa: Isa) -> std::io::Result<Self> {
         let isa = if isa.is_available() { isa } else { Isa::detect() };
         let threads = match threads {
