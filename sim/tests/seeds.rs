@@ -1,4 +1,4 @@
-//! Seeded worlds by the thousand, millions of steps: see `sim::chaos`.
+//! Seeded worlds by the thousand: see `sim::chaos`. Those of a night are 300,000 (`cargo xtask nightly chaos`).
 //!
 //! Do they bite? Each of these was put into the scheduler, and caught within the first 200 seeds: an ended
 //! row keeps a block; a failed step's blocks, or a failed row's, stay hittable; a row's end is told twice; a
@@ -21,7 +21,10 @@ impl Drop for Replay {
 }
 
 /// Seeds of one test.
-const SEEDS: u64 = 7_500;
+const SEEDS: u64 = 2_000;
+
+/// Those with costs and a clock at their ends.
+const EXTREME_SEEDS: u64 = 2_500;
 
 /// Runs the `part`-th stretch of seeds.
 fn run(part: u64) {
@@ -49,7 +52,7 @@ fn run(part: u64) {
         guessed - accepted,
         accepted,
     ];
-    assert!(least.into_iter().all(|count| count > 1_000), "the worlds are too easy: {sum:?}");
+    assert!(least.into_iter().all(|count| count > 250), "the worlds are too easy: {sum:?}");
 }
 
 macro_rules! stretches {
@@ -73,7 +76,7 @@ stretches! {
 #[test]
 fn every_promise_holds_with_costs_of_nothing_or_the_largest_and_a_clock_that_goes_back() {
     let mut sum = ChaosCounts::default();
-    for seed in 0..SEEDS / 3 {
+    for seed in 0..EXTREME_SEEDS {
         match run_extreme_seed(seed, None) {
             Ok(tally) => sum += tally,
             Err(wrong) => panic!("extreme seed {seed}: {wrong}"),

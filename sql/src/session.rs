@@ -4,7 +4,6 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use async_trait::async_trait;
 use datafusion::arrow::array::{ArrayRef, RecordBatch, StringArray};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::catalog::Session as CatalogSession;
@@ -23,6 +22,7 @@ use datafusion::prelude::SessionConfig;
 use datafusion::sql::parser::{DFParser, Statement};
 use datafusion::sql::sqlparser::ast;
 use futures_util::StreamExt as _;
+use futures_util::future::BoxFuture;
 
 use crate::access::SessionAccess;
 use crate::budget::TenantBudget;
@@ -45,16 +45,33 @@ use crate::{aggregate, arrays, clauses, function, names, options, prompt, tables
 #[derive(Debug)]
 struct AiQueryPlanner;
 
-#[async_trait]
+/// As `async_trait` would write it, but that the future is made elsewhere: see [`planned`].
 impl QueryPlanner for AiQueryPlanner {
-    async fn create_physical_plan(
-        &self,
-        plan: &LogicalPlan,
-        session: &dyn CatalogSession,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
+    fn create_physical_plan<'s, 'p, 'c, 'f>(
+        &'s self,
+        plan: &'p LogicalPlan,
+        session: &'c dyn CatalogSession,
+    ) -> BoxFuture<'f, Result<Arc<dyn ExecutionPlan>>>
+    where
+        's: 'f,
+        'p: 'f,
+        'c: 'f,
+        Self: 'f,
+    {
+        planned(plan, session)
+    }
+}
+
+/// The compiler proves that a future can be sent from everything in it, and remembers nothing of that where lifetimes are
+/// compared, as in the method above: plans and expressions by themselves take it seconds.
+fn planned<'a>(
+    plan: &'a LogicalPlan,
+    session: &'a dyn CatalogSession,
+) -> BoxFuture<'a, Result<Arc<dyn ExecutionPlan>>> {
+    Box::pin(async move {
         let planner = DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(Planner)]);
         planner.create_physical_plan(plan, session).await
-    }
+    })
 }
 
 /// The schema of the tables about queries.

@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
 # schemathesis against a server of its own: requests drawn from the OpenAPI document, valid and not, get no fault of
 # the server's, and replies are what the document says. Requests are the same at each run.
-# usage: tests/openapi/run.sh PROGRAM [arguments of `schemathesis run`]
+# usage: tests/openapi/run.sh PROGRAM [arguments of `schemathesis run`], or tests/openapi/run.sh --install
 set -euo pipefail
-program=$(realpath "$1")
-shift
+[ "$1" = --install ] || program=$(realpath "$1")
 cd "$(dirname "$0")"
 
 if ! cmp -s requirements.txt .venv/installed.txt; then
@@ -13,6 +12,8 @@ if ! cmp -s requirements.txt .venv/installed.txt; then
   .venv/bin/pip install --quiet --disable-pip-version-check -r requirements.txt
   cp requirements.txt .venv/installed.txt
 fi
+[ "$1" = --install ] && exit
+shift
 
 work=$(mktemp -d)
 . ../server.sh

@@ -206,7 +206,13 @@ async function importFile(name, mimeType, buffer, decide = () => page.click("dia
   if (await isAsked()) await decide();
   await until("it is open", isOpen);
 }
-const step = (words) => console.log(`- ${words}`);
+let lastStep = Date.now();
+/** Says what was tried, and what it took. */
+function step(words) {
+  const now = Date.now();
+  console.log(`- ${words} (${((now - lastStep) / 1_000).toFixed(1)} s)`);
+  lastStep = now;
+}
 const round = (milliseconds) => `${Math.round(milliseconds)} ms`;
 
 /** The key dialog: not there where no key is wanted, and taken where one is. */

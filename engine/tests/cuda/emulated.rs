@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::{CString, c_int, c_void};
+use std::fs::File;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::Path;
 use std::process::{Command, Output};
@@ -139,7 +140,7 @@ const FLAGS: [&str; 8] = [
 ];
 
 /// Compiles them, or takes what was compiled of the same text: each test may be a process of its own, and this takes a
-/// processor a quarter of a minute.
+/// processor half a minute. Processes that come meanwhile wait for it.
 fn compile() -> Option<Library> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let compiler = || {
@@ -162,12 +163,15 @@ fn compile() -> Option<Library> {
     let mut hash = DefaultHasher::new();
     (FLAGS, text).hash(&mut hash);
     let built = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("kernels-{:016x}.so", hash.finish()));
+    let turn = File::create(built.with_extension("lock")).expect("a lock can be made");
+    turn.lock().expect("who has it ends");
     if !built.exists() {
-        // Under another name until it is whole: other processes look for it.
+        // Under another name until it is whole: who is stopped meanwhile leaves no half.
         let part = built.with_extension(format!("{}.so", std::process::id()));
         checked(compiler().arg("-o").arg(&part).output().expect("the compiler runs"));
         std::fs::rename(part, &built).expect("it is kept");
     }
+    drop(turn);
     // SAFETY: what it runs when it is loaded is its own constructors.
     Some(unsafe { Library::new(&built) }.expect("what was built can be loaded"))
 }

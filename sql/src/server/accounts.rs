@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 
 use super::scram::Verifier;
 use crate::Session;
@@ -31,18 +31,21 @@ pub enum AccountError {
 
 /// Users of the Postgres protocol. The password is an API key; the user name says whose key it is. A name
 /// that has a verifier is one key's.
-#[async_trait]
 pub trait Accounts: Debug + Send + Sync + 'static {
     /// How the user proves who it is; `None` where nobody has that name.
-    async fn login(&self, user: &str) -> Result<Option<Login>, AccountError>;
+    fn login<'a>(&'a self, user: &'a str) -> BoxFuture<'a, Result<Option<Login>, AccountError>>;
 
     /// The name of the one key that a user sent as it is; `None` where it is no key of the user's.
-    async fn accepts(&self, user: &str, key: &str) -> Result<Option<String>, AccountError>;
+    fn accepts<'a>(
+        &'a self,
+        user: &'a str,
+        key: &'a str,
+    ) -> BoxFuture<'a, Result<Option<String>, AccountError>>;
 
     /// A session for a new connection of the user, with its tables. After a login in clear text, `user` is
     /// the name of the key.
-    async fn session(&self, user: &str) -> Result<Session, AccountError>;
+    fn session<'a>(&'a self, user: &'a str) -> BoxFuture<'a, Result<Session, AccountError>>;
 
     /// Returns when the user that a session was opened for may be connected no longer, and says why.
-    async fn ended(&self, user: &str) -> AccountError;
+    fn ended<'a>(&'a self, user: &'a str) -> BoxFuture<'a, AccountError>;
 }

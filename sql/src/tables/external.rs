@@ -3,12 +3,12 @@
 use std::path::{Component, Path as FilePath, PathBuf};
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider, TableProviderFactory};
 use datafusion::common::{Result, plan_err};
 use datafusion::datasource::listing::ListingTableUrl;
 use datafusion::datasource::listing_table_factory::ListingTableFactory;
 use datafusion::logical_expr::CreateExternalTable;
+use futures_util::future::BoxFuture;
 
 use super::store::{self, resolved};
 
@@ -79,13 +79,34 @@ impl ExternalTables {
     }
 }
 
-#[async_trait]
+/// The future is made elsewhere, as that of a plan is: see `planned` in `session.rs`.
 impl TableProviderFactory for ExternalTables {
-    async fn create(
-        &self,
-        state: &dyn Session,
-        command: &CreateExternalTable,
-    ) -> Result<Arc<dyn TableProvider>> {
+    fn create<'s, 'c, 't, 'f>(
+        &'s self,
+        state: &'c dyn Session,
+        command: &'t CreateExternalTable,
+    ) -> BoxFuture<'f, Result<Arc<dyn TableProvider>>>
+    where
+        's: 'f,
+        'c: 'f,
+        't: 'f,
+        Self: 'f,
+    {
+        self.made(state, command)
+    }
+}
+
+impl ExternalTables {
+    fn made<'a>(
+        &'a self,
+        state: &'a dyn Session,
+        command: &'a CreateExternalTable,
+    ) -> BoxFuture<'a, Result<Arc<dyn TableProvider>>> {
+        Box::pin(async move { self.inner.create(state, &self.understood(command)?).await })
+    }
+
+    /// The command as DataFusion understands it.
+    fn understood(&self, command: &CreateExternalTable) -> Result<CreateExternalTable> {
         let mut command = command.clone();
         let stored_as = command.file_type.to_ascii_uppercase();
         let Some((_, format)) = FORMATS.iter().find(|(name, _)| *name == stored_as) else {
@@ -101,6 +122,6 @@ impl TableProviderFactory for ExternalTables {
         }
         command.locations =
             command.locations.iter().map(|location| self.address(location)).collect::<Result<_>>()?;
-        self.inner.create(state, &command).await
+        Ok(command)
     }
 }

@@ -5,8 +5,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use async_trait::async_trait;
 use datafusion::common::{DataFusionError, Result};
+use futures_util::future::BoxFuture;
 
 use super::format::TableFormat;
 use super::listing::{Listing, ListingEntry, Place, Signature};
@@ -27,11 +27,13 @@ pub struct ListedFile {
 }
 
 /// Who has a tenant's files, where they lie elsewhere than on this machine.
-#[async_trait]
 pub trait FileOrigin: fmt::Debug + Send + Sync + 'static {
     /// The tenant's files of now. Those of `wanted` tables (of all, where there is none) can be read at their
     /// paths when this returns, the others may not be there yet.
-    async fn files(&self, wanted: Option<&BTreeSet<String>>) -> Result<Vec<ListedFile>, DataFusionError>;
+    fn files<'a>(
+        &'a self,
+        wanted: Option<&'a BTreeSet<String>>,
+    ) -> BoxFuture<'a, Result<Vec<ListedFile>, DataFusionError>>;
 }
 
 /// The files of a tenant; sessions see a new list from their next statement on.

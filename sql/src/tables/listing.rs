@@ -9,11 +9,12 @@ use std::time::SystemTime;
 
 use async_trait::async_trait;
 use datafusion::arrow::datatypes::DataType;
-use datafusion::catalog::{SchemaProvider, TableProvider};
+use datafusion::catalog::{SchemaProvider, Session, TableProvider};
 use datafusion::common::{DataFusionError, Result, exec_datafusion_err, exec_err, plan_err};
 use datafusion::datasource::listing::{ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl};
 use datafusion::execution::context::SessionState;
 use datafusion::object_store::ObjectStoreExt as _;
+use futures_util::future::BoxFuture;
 use futures_util::{StreamExt as _, TryStreamExt as _};
 
 use super::format::{TableFormat, plain, separated_schema};
@@ -63,19 +64,29 @@ pub(super) trait Listing: fmt::Debug + Send + Sync + 'static {
 }
 
 /// Makes tables of files.
-#[derive(Debug)]
 pub(super) struct TableReader {
-    /// Over the tenant's store; knows no tables.
-    state: SessionState,
+    /// Over the tenant's store; knows no tables. What holds it need not be proved to be sent with it: see `planned` in
+    /// `session.rs`.
+    state: Arc<dyn Session>,
+}
+
+impl fmt::Debug for TableReader {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.debug_struct("TableReader").finish_non_exhaustive()
+    }
 }
 
 impl TableReader {
     pub(super) fn new(state: SessionState) -> Self {
-        Self { state }
+        Self { state: Arc::new(state) }
     }
 
     /// A table with the types of its columns inferred.
-    pub(super) async fn open(&self, place: &Place) -> Result<Arc<dyn TableProvider>> {
+    pub(super) fn open<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Result<Arc<dyn TableProvider>>> {
+        Box::pin(self.opened(place))
+    }
+
+    async fn opened(&self, place: &Place) -> Result<Arc<dyn TableProvider>> {
         let mut url = ListingTableUrl::parse("file:///")?.get_url().clone();
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.pop_if_empty().extend(&place.segments);
@@ -90,7 +101,7 @@ impl TableReader {
         let format = place.format.reader(&self.state.default_table_options());
         let mut options = ListingOptions::new(format).with_file_extension("");
         if place.parts {
-            let partitions = options.infer_partitions(&self.state, &url).await?;
+            let partitions = options.infer_partitions(self.state.as_ref(), &url).await?;
             let columns = partitions.into_iter().map(|name| (name, DataType::Utf8)).collect();
             options = options.with_table_partition_cols(columns);
         }
@@ -100,7 +111,7 @@ impl TableReader {
                 let file = store.get(url.prefix()).await?.into_stream().map_err(io::Error::other);
                 plain(&separated_schema(delimiter, file.boxed()).await?)
             }
-            None => plain(options.infer_schema(&self.state, &url).await?.as_ref()),
+            None => plain(options.infer_schema(self.state.as_ref(), &url).await?.as_ref()),
         };
         if schema.fields().is_empty() {
             return plan_err!("it has no columns");

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use futures_util::TryStreamExt as _;
 use futures_util::future::BoxFuture;
 use ir::Cell;
@@ -105,33 +104,42 @@ struct TestAccounts {
     revoked: watch::Sender<bool>,
 }
 
-#[async_trait]
 impl Accounts for TestAccounts {
-    async fn login(&self, user: &str) -> Result<Option<Login>, AccountError> {
-        Ok(self.logins.get(user).cloned())
+    fn login<'a>(&'a self, user: &'a str) -> BoxFuture<'a, Result<Option<Login>, AccountError>> {
+        Box::pin(async move { Ok(self.logins.get(user).cloned()) })
     }
 
-    async fn accepts(&self, _: &str, key: &str) -> Result<Option<String>, AccountError> {
-        Ok((key == self.key).then(|| key.to_owned()))
+    fn accepts<'a>(
+        &'a self,
+        _: &'a str,
+        key: &'a str,
+    ) -> BoxFuture<'a, Result<Option<String>, AccountError>> {
+        Box::pin(async move { Ok((key == self.key).then(|| key.to_owned())) })
     }
 
-    async fn ended(&self, user: &str) -> AccountError {
-        let mut revoked = self.revoked.subscribe();
-        if revoked.wait_for(|is_revoked| *is_revoked).await.is_err() {
-            std::future::pending::<()>().await;
-        }
-        AccountError::Unavailable(format!("{user}'s key was revoked"))
+    fn ended<'a>(&'a self, user: &'a str) -> BoxFuture<'a, AccountError> {
+        Box::pin(async move {
+            let mut revoked = self.revoked.subscribe();
+            if revoked.wait_for(|is_revoked| *is_revoked).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+            AccountError::Unavailable(format!("{user}'s key was revoked"))
+        })
     }
 
-    async fn session(&self, _: &str) -> Result<Session, AccountError> {
-        let session = Session::new(Arc::new(ModelRunner(Arc::clone(&self.model))), Arc::default());
-        for table in TABLES {
-            let running =
-                session.query(table).await.map_err(|error| AccountError::Unavailable(error.to_string()))?;
-            let rows: Result<Vec<_>, _> = running.stream.try_collect().await;
-            rows.map_err(|error| AccountError::Unavailable(error.to_string()))?;
-        }
-        Ok(session)
+    fn session<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Session, AccountError>> {
+        Box::pin(async move {
+            let session = Session::new(Arc::new(ModelRunner(Arc::clone(&self.model))), Arc::default());
+            for table in TABLES {
+                let running = session
+                    .query(table)
+                    .await
+                    .map_err(|error| AccountError::Unavailable(error.to_string()))?;
+                let rows: Result<Vec<_>, _> = running.stream.try_collect().await;
+                rows.map_err(|error| AccountError::Unavailable(error.to_string()))?;
+            }
+            Ok(session)
+        })
     }
 }
 

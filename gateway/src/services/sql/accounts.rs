@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::web::Data;
-use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use serving::caller::{Caller, WeightedTenant};
 use serving::error::RequestError;
 use sql::server::{AccountError, Accounts, Login, Verifier};
@@ -64,54 +64,65 @@ impl SqlAccounts {
     }
 }
 
-#[async_trait]
 impl Accounts for SqlAccounts {
-    async fn login(&self, user: &str) -> Result<Option<Login>, AccountError> {
-        if self.is_open() {
-            return Ok(Some(Login::Open));
-        }
-        if let Some((key, _)) = self.key(user).await? {
-            let verifier = key.verifier.as_deref().and_then(Verifier::parse);
-            return Ok(Some(verifier.map_or(Login::ClearText, Login::Scram)));
-        }
-        let tenant = self.app().runtime.store.tenant_named(user).await.map_err(away)?;
-        Ok(tenant.map(|_| Login::ClearText))
-    }
-
-    async fn accepts(&self, user: &str, key: &str) -> Result<Option<String>, AccountError> {
-        let found = self.app().runtime.store.find_key(key, self.now()).await.map_err(away)?;
-        let KeyLookup::Valid { key, tenant_name, .. } = found else { return Ok(None) };
-        let own = user_of(&tenant_name, key.id);
-        Ok((user == tenant_name || user == own).then_some(own))
-    }
-
-    async fn session(&self, user: &str) -> Result<Session, AccountError> {
-        let (member, access) = if self.is_open() {
-            (WeightedTenant::usual(store::DEFAULT_TENANT), SessionAccess::default())
-        } else {
-            let Some((key, weight)) = self.key(user).await? else { return Err(revoked()) };
-            let denied = |error: RequestError| AccountError::Denied(error.to_string());
-            scope::check_group(&key.scope, scope::SQL).map_err(denied)?;
-            self.app().runtime.store.use_key(&key, self.now()).await.map_err(away)?;
-            let KeyScope { is_read_only, tables, .. } = key.scope;
-            (WeightedTenant::weighted(key.tenant, weight), SessionAccess { is_read_only, tables })
-        };
-        let session = super::session(&Data::from(self.app()), Caller::of(member), access).await;
-        session.map_err(|error| AccountError::Unavailable(error.to_string()))
-    }
-
-    async fn ended(&self, user: &str) -> AccountError {
-        if self.is_open() {
-            return std::future::pending().await;
-        }
-        loop {
-            let pause = Duration::from_millis(self.app().config.auth.remember_ms.0).max(LOOK_MIN);
-            tokio::time::sleep(pause).await;
-            // While the database is away, who is in stays in.
-            if matches!(self.key(user).await, Ok(None)) {
-                return revoked();
+    fn login<'a>(&'a self, user: &'a str) -> BoxFuture<'a, Result<Option<Login>, AccountError>> {
+        Box::pin(async move {
+            if self.is_open() {
+                return Ok(Some(Login::Open));
             }
-        }
+            if let Some((key, _)) = self.key(user).await? {
+                let verifier = key.verifier.as_deref().and_then(Verifier::parse);
+                return Ok(Some(verifier.map_or(Login::ClearText, Login::Scram)));
+            }
+            let tenant = self.app().runtime.store.tenant_named(user).await.map_err(away)?;
+            Ok(tenant.map(|_| Login::ClearText))
+        })
+    }
+
+    fn accepts<'a>(
+        &'a self,
+        user: &'a str,
+        key: &'a str,
+    ) -> BoxFuture<'a, Result<Option<String>, AccountError>> {
+        Box::pin(async move {
+            let found = self.app().runtime.store.find_key(key, self.now()).await.map_err(away)?;
+            let KeyLookup::Valid { key, tenant_name, .. } = found else { return Ok(None) };
+            let own = user_of(&tenant_name, key.id);
+            Ok((user == tenant_name || user == own).then_some(own))
+        })
+    }
+
+    fn session<'a>(&'a self, user: &'a str) -> BoxFuture<'a, Result<Session, AccountError>> {
+        Box::pin(async move {
+            let (member, access) = if self.is_open() {
+                (WeightedTenant::usual(store::DEFAULT_TENANT), SessionAccess::default())
+            } else {
+                let Some((key, weight)) = self.key(user).await? else { return Err(revoked()) };
+                let denied = |error: RequestError| AccountError::Denied(error.to_string());
+                scope::check_group(&key.scope, scope::SQL).map_err(denied)?;
+                self.app().runtime.store.use_key(&key, self.now()).await.map_err(away)?;
+                let KeyScope { is_read_only, tables, .. } = key.scope;
+                (WeightedTenant::weighted(key.tenant, weight), SessionAccess { is_read_only, tables })
+            };
+            let session = super::session(&Data::from(self.app()), Caller::of(member), access).await;
+            session.map_err(|error| AccountError::Unavailable(error.to_string()))
+        })
+    }
+
+    fn ended<'a>(&'a self, user: &'a str) -> BoxFuture<'a, AccountError> {
+        Box::pin(async move {
+            if self.is_open() {
+                return std::future::pending().await;
+            }
+            loop {
+                let pause = Duration::from_millis(self.app().config.auth.remember_ms.0).max(LOOK_MIN);
+                tokio::time::sleep(pause).await;
+                // While the database is away, who is in stays in.
+                if matches!(self.key(user).await, Ok(None)) {
+                    return revoked();
+                }
+            }
+        })
     }
 }
 

@@ -6,8 +6,8 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use base::TenantId;
+use futures_util::future::BoxFuture;
 use serving::Runtime;
 use serving::error::of_store;
 use sql::DataFusionError;
@@ -87,25 +87,29 @@ impl Uploads {
     }
 }
 
-#[async_trait]
 impl FileOrigin for Uploads {
-    async fn files(&self, wanted: Option<&BTreeSet<String>>) -> Result<Vec<ListedFile>, DataFusionError> {
-        let mut tables: BTreeMap<String, FileInfo> = BTreeMap::new();
-        for file in self.found().await.map_err(|error| outside(of_store(error)))? {
-            // The newest of a name is the table.
-            tables.entry(table_of(&file.name)).or_insert(file);
-        }
-        for (table, file) in &tables {
-            if wanted.is_none_or(|wanted| wanted.contains(table)) {
-                self.fetch(file).await?;
+    fn files<'a>(
+        &'a self,
+        wanted: Option<&'a BTreeSet<String>>,
+    ) -> BoxFuture<'a, Result<Vec<ListedFile>, DataFusionError>> {
+        Box::pin(async move {
+            let mut tables: BTreeMap<String, FileInfo> = BTreeMap::new();
+            for file in self.found().await.map_err(|error| outside(of_store(error)))? {
+                // The newest of a name is the table.
+                tables.entry(table_of(&file.name)).or_insert(file);
             }
-        }
-        let listed = tables.into_values().map(|file| ListedFile {
-            path: self.folder.join(&file.id),
-            name: file.name,
-            format: None,
-        });
-        Ok(listed.collect())
+            for (table, file) in &tables {
+                if wanted.is_none_or(|wanted| wanted.contains(table)) {
+                    self.fetch(file).await?;
+                }
+            }
+            let listed = tables.into_values().map(|file| ListedFile {
+                path: self.folder.join(&file.id),
+                name: file.name,
+                format: None,
+            });
+            Ok(listed.collect())
+        })
     }
 }
 

@@ -20,6 +20,7 @@ use datafusion::execution::SessionState;
 use datafusion::logical_expr::LogicalPlanBuilder;
 use datafusion::prelude::{Expr, ident};
 use datafusion_pg_catalog::pg_catalog::PG_CATALOG_TABLES;
+use futures_util::future::BoxFuture;
 
 use super::super::settings::Settings;
 
@@ -353,13 +354,20 @@ impl SystemSchema {
         }
     }
 
+    /// The table of a query; a future of its own, as that of a plan is (`planned` in `session.rs`).
+    fn view(&self, text: &'static str) -> BoxFuture<'_, Result<Arc<dyn TableProvider>>> {
+        Box::pin(async move {
+            let plan = self.state()?.create_logical_plan(text).await?;
+            Ok(Arc::new(ViewTable::new(plan, Some(text.to_owned()))) as Arc<dyn TableProvider>)
+        })
+    }
+
     async fn make(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
         let find = |tables: &'static [(&str, &'static str)]| {
             tables.iter().find(|(own, _)| *own == name).map(|(_, text)| *text)
         };
         if let Some(text) = find(self.contents.views) {
-            let plan = self.state()?.create_logical_plan(text).await?;
-            return Ok(Some(Arc::new(ViewTable::new(plan, Some(text.to_owned())))));
+            return self.view(text).await.map(Some);
         }
         if let Some(columns) = find(self.contents.empty) {
             return Ok(Some(Arc::new(EmptyTable::new(schema(columns)))));

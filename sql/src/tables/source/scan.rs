@@ -1,9 +1,9 @@
 //! A database's table in a plan: a statement of the database whose rows stream in.
 
 use std::fmt;
+use std::future::ready;
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::tree_node::TreeNodeRecursion;
@@ -14,6 +14,7 @@ use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, ReplaceChildrenOptions};
 use datafusion::physical_plan::stream::RecordBatchReceiverStream;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
+use futures_util::future::BoxFuture;
 
 use super::column::{BatchBuilder, SourceColumn, schema};
 use super::filter::{Parameter, Writer};
@@ -60,9 +61,24 @@ impl SourceTable {
         }
         Some(Statement { text, parameters: writer.parameters })
     }
+
+    fn read(
+        &self,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let columns: Arc<[SourceColumn]> = match projection {
+            Some(places) => places.iter().map(|place| self.table.columns[*place].clone()).collect(),
+            None => self.table.columns.as_slice().into(),
+        };
+        let Some(statement) = self.statement(&columns, filters, limit) else {
+            return internal_err!("a predicate that the source was said to take is none");
+        };
+        Ok(Arc::new(SourceExec::new(Arc::clone(&self.source), columns, statement)))
+    }
 }
 
-#[async_trait]
 impl TableProvider for SourceTable {
     fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
@@ -81,21 +97,22 @@ impl TableProvider for SourceTable {
         Ok(filters.iter().map(can).collect())
     }
 
-    async fn scan(
-        &self,
-        _: &dyn Session,
-        projection: Option<&Vec<usize>>,
-        filters: &[Expr],
+    /// The future has no expressions: see `planned` in `session.rs`.
+    fn scan<'s, 'c, 'p, 'e, 'f>(
+        &'s self,
+        _: &'c dyn Session,
+        projection: Option<&'p Vec<usize>>,
+        filters: &'e [Expr],
         limit: Option<usize>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let columns: Arc<[SourceColumn]> = match projection {
-            Some(places) => places.iter().map(|place| self.table.columns[*place].clone()).collect(),
-            None => self.table.columns.as_slice().into(),
-        };
-        let Some(statement) = self.statement(&columns, filters, limit) else {
-            return internal_err!("a predicate that the source was said to take is none");
-        };
-        Ok(Arc::new(SourceExec::new(Arc::clone(&self.source), columns, statement)))
+    ) -> BoxFuture<'f, Result<Arc<dyn ExecutionPlan>>>
+    where
+        's: 'f,
+        'c: 'f,
+        'p: 'f,
+        'e: 'f,
+        Self: 'f,
+    {
+        Box::pin(ready(self.read(projection, filters, limit)))
     }
 }
 

@@ -44,9 +44,15 @@ pub(super) fn has_clusters(capability: (i32, i32)) -> bool {
 }
 
 /// The kernels of a set, or all, for compute capability `major.minor`.
-pub(in super::super) fn compile(
+pub(in super::super) fn compile(capability: (i32, i32), set: Option<KernelSet>) -> Result<Cubin, CudaError> {
+    compile_with(capability, set, IN_PARALLEL)
+}
+
+/// The same with an option that old compilers may not know, and do without.
+fn compile_with(
     (major, minor): (i32, i32),
     set: Option<KernelSet>,
+    option: &str,
 ) -> Result<Cubin, CudaError> {
     let failed = |error: nvrtc::NvrtcError| CudaError::Kernels(format!("{:?}", error.0));
     let source = CString::new(source_of(set)).expect("the source has no zero");
@@ -55,7 +61,7 @@ pub(in super::super) fn compile(
     let variant = if has_wgmma((major, minor)) { "a" } else { "" };
     let target = format!("--gpu-architecture=sm_{major}{minor}{variant}");
     let depth = format!("--define-macro=PRODUCT_DEPTH={}", product_depth((major, minor)));
-    let options = [target.as_str(), "--std=c++17", depth.as_str(), IN_PARALLEL];
+    let options = [target.as_str(), "--std=c++17", depth.as_str(), option];
     // SAFETY: the program is alive until it is destroyed below, and read by nobody else.
     unsafe {
         let compiled = match nvrtc::compile_program(program, &options) {
@@ -144,6 +150,10 @@ mod tests {
         assert_eq!(names.len(), all);
     }
 
+    /// Optimises hardly at all: a sixth of the time, with the same errors of a source and of what a card lacks.
+    const IN_A_HURRY: &str = "--Ofast-compile=max";
+
+    /// All kernels in a hurry, and two sets of them as servers have them.
     #[test]
     fn the_kernels_compile_where_the_compiler_is_at_hand() {
         if require().is_err() {
@@ -152,10 +162,13 @@ mod tests {
         }
         let bf16 = KernelSet { element: Element::Bf16, kept: Some("q8"), weights: Some("q4") };
         let f32 = KernelSet { element: Element::F32, kept: None, weights: None };
-        for ((major, minor), set) in
-            [((8, 0), None), ((9, 0), None), ((8, 0), Some(f32)), ((9, 0), Some(bf16))]
-        {
-            let image = compile((major, minor), set).expect("the kernels compile");
+        for ((major, minor), set, option) in [
+            ((8, 0), None, IN_A_HURRY),
+            ((9, 0), None, IN_A_HURRY),
+            ((8, 0), Some(f32), IN_PARALLEL),
+            ((9, 0), Some(bf16), IN_PARALLEL),
+        ] {
+            let image = compile_with((major, minor), set, option).expect("the kernels compile");
             let elf = image[..4].iter().map(|byte| *byte as u8).collect::<Vec<_>>();
             assert_eq!(elf, b"\x7fELF", "sm_{major}{minor}");
         }
