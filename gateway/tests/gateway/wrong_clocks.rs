@@ -1,11 +1,11 @@
 //! A gateway whose wall clock is wrong: what is stored begins and ends by the database's clock, which all gateways share.
 
 use base::Millis;
-use serde_json::json;
-use store::{Lease, NewTicket, Store, UnixMillis};
+use store::{Lease, Store, UnixMillis};
 
 use crate::batches::hasty;
 use crate::common::batch::{lines, read, until_over, upload};
+use crate::common::left::LeftTicket;
 use crate::common::{model, serve_on};
 use crate::support;
 
@@ -39,19 +39,8 @@ async fn on_postgres_a_gateway_whose_clock_is_a_day_ahead_takes_nothing_over_and
     let store = Store::open(&url).await.unwrap();
     let now = store.now().await.unwrap();
     let lease = Lease { holder: "another".into(), process: "one".into(), until: now.after(Millis(HOUR)) };
-    let request = json!({"input_file_id": file, "endpoint": "/v1/completions", "completion_window": "1h",
-        "window": HOUR, "metadata": null})
-    .to_string();
-    let ticket = NewTicket {
-        id: "batch_1",
-        tenant: store::DEFAULT_TENANT,
-        kind: store::BATCH,
-        request: &request,
-        expires: UnixMillis(i64::MAX as u64),
-        lease: &lease,
-        key: None,
-    };
-    store.create_ticket(ticket, now).await.unwrap();
+    let ticket = LeftTicket { created: now, ..LeftTicket::batch("batch_1", &file, 1) };
+    ticket.put(&store, &lease).await;
     // Its start claims what it may.
     let second = serve_on(hasty(), model(), store.clone()).await;
     let found = store.ticket(store::DEFAULT_TENANT, "batch_1", now).await.unwrap().unwrap();

@@ -5,6 +5,7 @@ pub mod checkpoint;
 pub mod client;
 pub mod double;
 pub mod faulty;
+pub mod left;
 pub mod program;
 pub mod replica;
 pub mod watcher;
