@@ -18,6 +18,8 @@ mod kv;
 mod launches;
 #[path = "cuda/on_card.rs"]
 mod on_card;
+#[path = "cuda/products.rs"]
+mod products;
 #[path = "cuda/q4.rs"]
 mod q4;
 #[path = "cuda/room.rs"]
