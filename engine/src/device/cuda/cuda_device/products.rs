@@ -121,14 +121,6 @@ fn kind_of(factors: Factors) -> sys::cudaDataType {
     }
 }
 
-/// Bytes of a factor of `x`.
-fn bytes_of(factors: Factors) -> usize {
-    match factors {
-        Factors::Of(element) | Factors::Q4(element) => element.bytes(),
-        Factors::E4m3 => 1,
-    }
-}
-
 impl CudaDevice {
     /// Runs a product on the stream.
     pub(super) fn multiply(&self, product: &Linear) -> Result<(), GpuError> {
@@ -310,14 +302,13 @@ fn few_rows(product: &Linear, multiprocessors: usize) -> Option<(String, Grid, V
         return product.gated(multiprocessors);
     }
     let Linear { rows, outputs, inputs, factors, x, w, bias, y, out, adds, .. } = *product;
-    let name = match factors {
-        Factors::Of(element @ (Element::Bf16 | Element::F16)) => element.suffix(),
-        Factors::E4m3 => "e4m3",
+    match factors {
+        Factors::Of(Element::Bf16 | Element::F16) | Factors::E4m3 => {}
         Factors::Q4(_) => return product.four_bit(multiprocessors),
         Factors::Of(Element::F32) => return None,
-    };
+    }
     let (most, block) = FEW_ROWS.into_iter().find(|(most, _)| rows <= *most)?;
-    if !outputs.is_multiple_of(block) || !(inputs * bytes_of(factors)).is_multiple_of(16) {
+    if !outputs.is_multiple_of(block) || !(inputs * factors.bytes()).is_multiple_of(16) {
         return None;
     }
     let scales = product.scales.map(|scales| [scales.rows, scales.outputs]);
@@ -328,7 +319,7 @@ fn few_rows(product: &Linear, multiprocessors: usize) -> Option<(String, Grid, V
         inputs,
         usize::from(adds),
     ]);
-    let kernel = format!("product_{name}_{}_{most}", out.suffix());
+    let kernel = format!("product_{}_{}_{most}", factors.name(), out.suffix());
     Some((kernel, product_grid(outputs / block, multiprocessors), args.bytes()))
 }
 
