@@ -282,14 +282,14 @@ impl Linear {
     pub fn behind(&self) -> Option<(String, Grid, Vec<u8>)> {
         if let Some(Gate { activation, wide, most }) = self.gate {
             let width = self.outputs / 2;
-            let (name, addresses) = match self.scales {
+            let numbers = [width, activation];
+            let (name, args) = match self.scales {
                 Some(Scales { rows, outputs, sums }) => {
                     let of_sums = [Some(sums), Some(rows), Some(outputs), self.bias];
-                    ("activate_sums", [&of_sums[..], &[Some(self.y), most]].concat())
+                    ("activate_sums", Args::activate_sums(of_sums, [Some(self.y), most], numbers))
                 }
-                None => ("activate", vec![Some(wide), Some(self.y)]),
+                None => ("activate", Args::new([wide, self.y].map(Some)).numbers(&numbers)),
             };
-            let args = Args::new(addresses).numbers(&[width, activation]);
             let grid = Grid::columns(self.rows, width);
             return Some((format!("{name}_{}", self.out.suffix()), grid, args.bytes()));
         }
