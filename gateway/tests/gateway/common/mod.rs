@@ -179,6 +179,17 @@ pub async fn seen_in_time<T>(what: &str, wait: impl Future<Output = T>) -> T {
     tokio::time::timeout(hang, wait).await.unwrap_or_else(|_| panic!("never: {what}"))
 }
 
+/// Waits until a query of a database counts this many.
+pub async fn until_count(database: &sqlx::AnyPool, count: i64, counting: &'static str) {
+    let wait = async {
+        let mut looks = tokio::time::interval(std::time::Duration::from_millis(5));
+        while sqlx::query_scalar::<_, i64>(counting).fetch_one(database).await.unwrap() != count {
+            looks.tick().await;
+        }
+    };
+    seen_in_time(counting, wait).await;
+}
+
 impl Server {
     /// Posts a relQuery.
     pub async fn relquery(&self, body: serde_json::Value) -> Reply {
