@@ -10,18 +10,18 @@ use std::sync::Arc;
 
 use actix_web::http::Method;
 use actix_web::http::header::{AUTHORIZATION, HeaderName};
-use actix_web::web::Data;
 use actix_web::{FromRequest, HttpMessage as _, HttpRequest, dev::Payload};
 use base::{Millis, TenantId};
 use futures_util::future::LocalBoxFuture;
 use remembered::KeyHolder;
 use serving::caller::{Caller, WeightedTenant};
-use serving::error::{RequestError, internal, of_store};
+use serving::error::{RequestError, of_store};
 use sha2::{Digest, Sha256};
 use store::{DEFAULT_TENANT, KeyLookup, KeyScope, StoreOutage};
 
 use crate::config::AuthMode;
 use crate::connections::HttpConnection;
+use crate::current_state;
 use crate::error::ApiError;
 use crate::state::App;
 
@@ -176,7 +176,7 @@ impl FromRequest for Scoped {
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
         let request = request.clone();
         Box::pin(async move {
-            let app = request.app_data::<Data<App>>().ok_or_else(|| internal("no application state"))?;
+            let app = current_state::of_request(&request)?;
             let holder = authenticate(app, &request).await?;
             request.extensions_mut().insert(KeyHolderTenant(holder.tenant.tenant));
             if request.method() == Method::POST {
@@ -207,7 +207,7 @@ impl FromRequest for Operator {
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
         let request = request.clone();
         Box::pin(async move {
-            let app = request.app_data::<Data<App>>().ok_or_else(|| internal("no application state"))?;
+            let app = current_state::of_request(&request)?;
             operator(app, &request).await
         })
     }

@@ -11,13 +11,12 @@ use actix_web::body::MessageBody;
 use actix_web::dev::{Service as _, ServiceRequest, ServiceResponse, Transform};
 use actix_web::http::header;
 use actix_web::middleware::{Condition, Next};
-use actix_web::web::Data;
 use serving::error::internal;
 
 use crate::config::Config;
+use crate::current_state;
 use crate::error::ApiError;
 use crate::request_id;
-use crate::state::App;
 
 /// Seconds for which a browser need not ask again.
 const AGE_SECONDS: usize = 600;
@@ -27,8 +26,7 @@ pub(crate) async fn allow_origins(
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<impl MessageBody>, actix_web::Error> {
-    let app = request.app_data::<Data<App>>().ok_or_else(|| internal("no application state"));
-    let policy = policy(&app.map_err(ApiError::from)?.config);
+    let policy = policy(&current_state::of_request(request.request())?.config);
     let service = Transform::<_, ServiceRequest>::new_transform(&policy, next).await;
     let service = service.map_err(|()| internal("the policy of origins is none")).map_err(ApiError::from)?;
     service.call(request).await

@@ -3,12 +3,15 @@
 
 use std::rc::Rc;
 
+use actix_web::HttpRequest;
 use actix_web::body::MessageBody;
 use actix_web::dev::{Extensions, ServiceRequest, ServiceResponse};
 use actix_web::middleware::Next;
 use actix_web::web::Data;
+use serving::error::internal;
 
-use crate::state::CurrentApp;
+use crate::error::ApiError;
+use crate::state::{App, CurrentApp};
 
 /// Gives the request its state; before all other middleware, for these read it.
 pub(crate) async fn hold(
@@ -22,4 +25,10 @@ pub(crate) async fn hold(
         request.add_data_container(Rc::new(held));
     }
     next.call(request).await
+}
+
+/// The state of a request that is held.
+pub(crate) fn of_request(request: &HttpRequest) -> Result<&Data<App>, ApiError> {
+    let app = request.app_data::<Data<App>>().ok_or_else(|| internal("no application state"));
+    app.map_err(ApiError::from)
 }

@@ -28,6 +28,7 @@ use store::IdempotentReply;
 use crate::arrival::arrival_of;
 use crate::auth;
 use crate::body;
+use crate::current_state;
 use crate::error::ApiError;
 use crate::services::held_claims::HeldClaim;
 use crate::services::idempotency::{ClaimedKey, Digest, IdempotencyGuard, KeyBounds, RequestKey};
@@ -128,8 +129,7 @@ pub(crate) async fn answer_once(
     let Some(key) = key_of(request.headers())?.filter(|_| takes_keys).map(str::to_owned) else {
         return next.call(request).await;
     };
-    let app = request.app_data::<Data<App>>().cloned().ok_or_else(|| internal("no application state"));
-    let app = app.map_err(ApiError::from)?;
+    let app = current_state::of_request(request.request())?.clone();
     // The route itself refuses who may not ask.
     let Ok(tenant) = auth::tenant_of(&app, request.request()).await else { return next.call(request).await };
     let place = KeyPlace { app, tenant, key };

@@ -11,7 +11,7 @@ use serde::Deserialize;
 /// A relQuery, and the rules that are off.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Case {
+struct RelQueryCase {
     template: String,
     columns: Vec<String>,
     rows: Vec<Vec<serde_json::Value>>,
@@ -31,7 +31,7 @@ fn yes() -> bool {
     true
 }
 
-fn explained(case: Case) -> String {
+fn explained(case: RelQueryCase) -> String {
     let template = Template::parse(&case.template).expect("the template parses");
     let cell = |value: &serde_json::Value| Cell::from_json(value).expect("cells are scalars");
     let rows = case.rows.iter().map(|row| row.iter().map(cell).collect()).collect();

@@ -18,7 +18,7 @@ use serde_json::Value;
 /// A query, what was found for it, and the rules that are on.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Case {
+struct SpanQueryCase {
     query: Value,
     #[serde(default)]
     found: Vec<Search>,
@@ -53,7 +53,7 @@ fn found(searches: Vec<Search>) -> Found {
     found.collect()
 }
 
-fn explained(case: Case) -> String {
+fn explained(case: SpanQueryCase) -> String {
     let query = SpanQuery::read(&case.query, &SpanLimits::default()).expect("a valid query");
     let found = found(case.found);
     let is_on = |name: &str| case.only.as_ref().is_none_or(|only| only.iter().any(|on| on == name));

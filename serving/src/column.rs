@@ -12,7 +12,7 @@ use crate::caller::Caller;
 use crate::error::RequestError;
 use crate::intake::Job;
 use crate::ownership::OwnerHandle;
-use crate::relquery_state::{AnswerRow, Arrival, RelQueryKind, RelQueryState, Status};
+use crate::relquery_state::{AnswerRow, RelQueryKind, RelQueryState, Status};
 use crate::runtime::Runtime;
 use crate::submit::{self, Prepared};
 
@@ -70,12 +70,9 @@ impl OpenColumn {
         caller: Caller,
         route: &'static str,
     ) -> Result<(Self, ColumnAnswers), RequestError> {
-        submit::takes_work(runtime)?;
-        runtime.shared.budgets.allows(caller.tenant, &runtime.model.name)?;
-        let clock = runtime.shared.clock;
-        let arrival = Arrival { unix_ms: clock.unix_ms(), time: clock.now() };
+        submit::takes_work_of(runtime, caller)?;
         let id = runtime.shared.ids.next();
-        let relquery = RelQueryState::new(id, caller.tenant, RelQueryKind::Column, 0, arrival);
+        let relquery = submit::new_relquery(runtime, caller, id, RelQueryKind::Column, 0);
         relquery.trace.comes_from(runtime.shared.traces.relquery());
         relquery.trace.came_by(route);
         runtime.registry.insert(&relquery);

@@ -74,15 +74,13 @@ pub async fn submit(
     prepared: Prepared,
     resumed: Resumed,
 ) -> Result<OwnerHandle, RequestError> {
-    takes_work(runtime)?;
-    runtime.shared.budgets.allows(caller.tenant, &runtime.model.name)?;
-    let (now, is_resumed) = (runtime.shared.clock.now(), resumed.id.is_some());
+    takes_work_of(runtime, caller)?;
+    let is_resumed = resumed.id.is_some();
     let id = resumed.id.unwrap_or_else(|| runtime.shared.ids.next());
-    let arrival = Arrival { unix_ms: runtime.shared.clock.unix_ms(), time: now };
-    let relquery = RelQueryState::new(id, caller.tenant, prepared.kind.clone(), prepared.rows, arrival);
+    let relquery = new_relquery(runtime, caller, id, prepared.kind.clone(), prepared.rows);
     relquery.trace.comes_from(runtime.shared.traces.relquery());
     for (index, text, state) in resumed.rows {
-        relquery.answer(index, &text, state, now);
+        relquery.answer(index, &text, state, relquery.arrival);
     }
     if is_resumed {
         relquery.withhold();
@@ -113,13 +111,10 @@ pub fn open(
     kind: RelQueryKind,
     rows: usize,
 ) -> Result<OwnerHandle, RequestError> {
-    takes_work(runtime)?;
-    runtime.shared.budgets.allows(caller.tenant, &runtime.model.name)?;
+    takes_work_of(runtime, caller)?;
     let reserved = runtime.shared.intake.reserve(caller, rows as u64);
     reserved.map_err(|full| overloaded(runtime, caller.tenant, full))?;
-    let clock = runtime.shared.clock;
-    let arrival = Arrival { unix_ms: clock.unix_ms(), time: clock.now() };
-    let relquery = RelQueryState::new(runtime.shared.ids.next(), caller.tenant, kind, rows, arrival);
+    let relquery = new_relquery(runtime, caller, runtime.shared.ids.next(), kind, rows);
     relquery.trace.comes_from(runtime.shared.traces.relquery());
     runtime.registry.insert(&relquery);
     Ok(OwnerHandle::new(runtime, relquery))
@@ -167,12 +162,10 @@ pub async fn known_answers(
     caller: Caller,
     mut prepared: Prepared,
 ) -> Arc<RelQueryState> {
-    let clock = runtime.shared.clock;
-    let arrival = Arrival { unix_ms: clock.unix_ms(), time: clock.now() };
     let id = runtime.shared.ids.next();
-    let relquery = RelQueryState::new(id, caller.tenant, prepared.kind, prepared.rows, arrival);
+    let relquery = new_relquery(runtime, caller, id, prepared.kind, prepared.rows);
     for (index, error) in prepared.failed {
-        relquery.settle(index, RowProgress::Failed(error), clock.now());
+        relquery.settle(index, RowProgress::Failed(error), runtime.shared.clock.now());
     }
     answer_known(runtime, &relquery, prepared.answered);
     drop_settled(&relquery, &mut prepared.parts);
@@ -210,6 +203,7 @@ pub(crate) fn set_aside(runtime: &Runtime, job: &Job, is_resumed: bool) -> Resul
     Ok(())
 }
 
+/// Whether new work is taken at all.
 pub(crate) fn takes_work(runtime: &Runtime) -> Result<(), RequestError> {
     if runtime.is_draining() {
         return Err(RequestError::ShuttingDown);
@@ -218,6 +212,25 @@ pub(crate) fn takes_work(runtime: &Runtime) -> Result<(), RequestError> {
         return Err(RequestError::Dead);
     }
     Ok(())
+}
+
+/// The same, and whether the caller's tenant may have the model work.
+pub(crate) fn takes_work_of(runtime: &Runtime, caller: Caller) -> Result<(), RequestError> {
+    takes_work(runtime)?;
+    runtime.shared.budgets.allows(caller.tenant, &runtime.model.name)
+}
+
+/// A relQuery of a caller's that arrives now. Nobody else sees it yet.
+pub(crate) fn new_relquery(
+    runtime: &Runtime,
+    caller: Caller,
+    id: RelQueryId,
+    kind: RelQueryKind,
+    rows: usize,
+) -> Arc<RelQueryState> {
+    let clock = runtime.shared.clock;
+    let arrival = Arrival { unix_ms: clock.unix_ms(), time: clock.now() };
+    RelQueryState::new(id, caller.tenant, kind, rows, arrival)
 }
 
 /// A request of a caller's came in.

@@ -1,6 +1,15 @@
 //! Seeded random numbers for workloads: the same everywhere and for ever, whatever a library does.
 
-/// A stream of numbers (SplitMix64: Steele, Lea, Flood 2014).
+/// The next 64 bits of a generator in this state (SplitMix64: Steele, Lea, Flood 2014).
+pub fn split_mix(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// A stream of numbers ([`split_mix`]).
 #[derive(Clone, Debug)]
 pub struct Draws(u64);
 
@@ -15,11 +24,7 @@ impl Draws {
     /// The next 64 bits.
     #[expect(clippy::should_implement_trait, reason = "an endless stream is no iterator to its callers")]
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        split_mix(&mut self.0)
     }
 
     /// In `low..=high`; `low` where the range is empty.
@@ -59,6 +64,11 @@ impl Draws {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_generator_is_the_published_one() {
+        assert_eq!(split_mix(&mut 0), 0xe220_a839_7b1d_cdaf, "its first output from state 0");
+    }
 
     #[test]
     fn draws_have_the_moments_they_promise() {

@@ -9,22 +9,21 @@
 //! A batch is a ticket too, of the kind [`BATCH`]: it may have many rows, so those are read page by page, and
 //! it can be asked to stop from any gateway.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod rows;
 
 use base::{Bytes, TenantId};
 use sqlx::AnyConnection;
 use sqlx::any::{Any, AnyArguments};
 use sqlx::query::Query;
 
-use crate::error::{Error, foreign, new_of};
+use crate::error::{Error, new_of};
 use crate::keys::hex;
 use crate::open::{Lock, Store};
 use crate::responses;
 use crate::time::{UnixMillis, from_sql, instant, to_sql};
-use crate::usage::{self, UsageKey, UsageRow, Used};
-
-/// Rows per statement: three parameters each, below both databases' limits.
-const ROWS_PER_STATEMENT: usize = 100;
+pub use rows::TicketRow;
+use rows::append;
+pub(crate) use rows::{SELECT_ROWS, row_number, ticket_row};
 
 /// The kind of a ticket that holds a batch.
 pub const BATCH: &str = "batch";
@@ -98,17 +97,6 @@ impl TicketState {
             .find(|state| state.name() == word)
             .ok_or_else(|| Error::Broken { what: "ticket state", reason: format!("`{word}` is none") })
     }
-}
-
-/// A finished row of a ticket.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TicketRow {
-    /// Its place in the request.
-    pub row: u32,
-    /// Its result: JSON text, meaningful to the caller.
-    pub result: String,
-    /// Whether it failed.
-    pub failed: bool,
 }
 
 /// Which tickets a gateway takes over.
@@ -227,85 +215,6 @@ impl Store {
             .bind(request)
             .bind(id);
         Ok(self.changed(query).await? > 0)
-    }
-
-    /// Adds finished rows, all or none. A row that is there already stays as it is. When this returns, the
-    /// rows survive a crash. [`Error::Missing`] where the ticket was deleted or has expired, or where another
-    /// than `holder` has it now.
-    pub async fn append_rows(&self, id: &str, holder: &str, rows: &[TicketRow]) -> Result<(), Error> {
-        self.append_held(id, holder, rows, true).await
-    }
-
-    /// The same of work that begins anew after a restart: its rows are taken back then, so they are no progress.
-    pub async fn append_rerun_rows(&self, id: &str, holder: &str, rows: &[TicketRow]) -> Result<(), Error> {
-        self.append_held(id, holder, rows, false).await
-    }
-
-    async fn append_held(
-        &self,
-        id: &str,
-        holder: &str,
-        rows: &[TicketRow],
-        is_progress: bool,
-    ) -> Result<(), Error> {
-        self.bounded(async {
-            let mut tx = self.begin_write(Lock::Tickets).await?;
-            check_holder(&mut tx, id, holder).await?;
-            let added = append(&mut tx, id, &rows.iter().collect::<Vec<_>>()).await?;
-            if is_progress && !added.is_empty() {
-                note_progress(&mut tx, id).await?;
-            }
-            tx.commit().await?;
-            Ok(())
-        })
-        .await
-    }
-
-    /// The same of rows each of which says what it used, which is added to the usage of its tenant where the row was
-    /// not there yet: whoever is killed between two rows has both of the one and nothing of the other.
-    pub async fn append_rows_with_usage(
-        &self,
-        id: &str,
-        holder: &str,
-        rows: &[(TicketRow, Option<UsageRow>)],
-    ) -> Result<(), Error> {
-        self.bounded(async {
-            let mut tx = self.begin_write(Lock::Tickets).await?;
-            check_holder(&mut tx, id, holder).await?;
-            let added = append(&mut tx, id, &rows.iter().map(|(row, _)| row).collect::<Vec<_>>()).await?;
-            if !added.is_empty() {
-                note_progress(&mut tx, id).await?;
-            }
-            let mut used: BTreeMap<UsageKey, Used> = BTreeMap::new();
-            for (row, usage) in rows {
-                if let (true, Some(UsageRow { key, used: more })) =
-                    (added.contains(&i64::from(row.row)), usage)
-                {
-                    *used.entry(key.clone()).or_default() += *more;
-                }
-            }
-            let used: Vec<UsageRow> = used.into_iter().map(|(key, used)| UsageRow { key, used }).collect();
-            if !used.is_empty() {
-                self.wait_for_writers(&mut tx, Lock::Usage).await?;
-                usage::add(&mut tx, &used).await?;
-            }
-            tx.commit().await?;
-            Ok(())
-        })
-        .await
-    }
-
-    /// Takes a ticket's rows back, as its `holder`: its work begins again, and may give them in another
-    /// order.
-    pub async fn clear_rows(&self, id: &str, holder: &str) -> Result<(), Error> {
-        self.bounded(async {
-            let mut tx = self.begin_write(Lock::Tickets).await?;
-            check_holder(&mut tx, id, holder).await?;
-            sqlx::query("DELETE FROM ticket_rows WHERE ticket = $1").bind(id).execute(&mut *tx).await?;
-            tx.commit().await?;
-            Ok(())
-        })
-        .await
     }
 
     /// Ends a running ticket as its `holder`, or, without one, as its owner, whoever has it. `false` where it
@@ -478,19 +387,6 @@ async fn insert(connection: &mut AnyConnection, new: NewTicket<'_>, now: UnixMil
     Ok(())
 }
 
-/// What a [`TicketRow`] is made of.
-pub(crate) const SELECT_ROWS: &str = "SELECT row_number, result, failed FROM ticket_rows";
-
-/// A row of the table of rows.
-pub(crate) fn ticket_row((number, result, failed): (i64, String, i64)) -> Result<TicketRow, Error> {
-    Ok(TicketRow { row: row_number(number)?, result, failed: failed != 0 })
-}
-
-/// A row's number.
-pub(crate) fn row_number(number: i64) -> Result<u32, Error> {
-    u32::try_from(number).map_err(|error| Error::Broken { what: "ticket row", reason: error.to_string() })
-}
-
 /// The ticket of a row of the table.
 fn head(row: TicketColumns) -> Result<Ticket, Error> {
     let (id, tenant, kind, request, state, summary, created, expires, holder, cancelling, takes, taken_by) =
@@ -510,43 +406,6 @@ fn head(row: TicketColumns) -> Result<Ticket, Error> {
         taken_by,
         rows: Vec::new(),
     })
-}
-
-/// Adds finished rows of a ticket; the numbers of those that were not there.
-async fn append(
-    connection: &mut AnyConnection,
-    id: &str,
-    rows: &[&TicketRow],
-) -> Result<BTreeSet<i64>, Error> {
-    let mut added = BTreeSet::new();
-    for chunk in rows.chunks(ROWS_PER_STATEMENT) {
-        let row = |i: usize| {
-            let names: Vec<String> = (3 * i + 2..3 * i + 5).map(|number| format!("${number}")).collect();
-            format!("($1, {})", names.join(", "))
-        };
-        let values: Vec<String> = (0..chunk.len()).map(row).collect();
-        let sql = format!(
-            "INSERT INTO ticket_rows (ticket, row_number, result, failed) VALUES {} \
-             ON CONFLICT (ticket, row_number) DO NOTHING RETURNING row_number",
-            values.join(", ")
-        );
-        // Safe: nothing but numbered placeholders is put in.
-        let mut query = sqlx::query_as::<Any, (i64,)>(sqlx::AssertSqlSafe(sql)).bind(id);
-        for row in chunk {
-            query = query.bind(i64::from(row.row)).bind(&row.result).bind(i64::from(row.failed));
-        }
-        let numbers = query.fetch_all(&mut *connection).await;
-        let numbers = numbers.map_err(|error| foreign(error, Error::Missing("ticket")))?;
-        added.extend(numbers.into_iter().map(|(number,)| number));
-    }
-    Ok(added)
-}
-
-/// Forgets takes before the one that has got something done.
-async fn note_progress(connection: &mut AnyConnection, id: &str) -> Result<(), Error> {
-    let query = sqlx::query("UPDATE tickets SET takes = 1 WHERE id = $1 AND takes > 1").bind(id);
-    query.execute(connection).await?;
-    Ok(())
 }
 
 /// Refuses a gateway that has lost its lease to another. The caller's lock keeps claims out until it is done.

@@ -7,11 +7,13 @@ use base::{After, Piece, TokenId, Tokenizer};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::model_tests::{Case, byte_level, case, ids, legacy, legacy_json, llama_decoder, metaspace};
+use super::model_tests::{
+    TokenizerCase, byte_level, case, ids, legacy, legacy_json, llama_decoder, metaspace,
+};
 use crate::checkpoint::synthetic_text;
 
 /// What the crate gives for a rendered prompt; `adds_bos` as for a raw one.
-fn whole(case: &Case, text: &str, adds_bos: bool) -> Vec<u32> {
+fn whole(case: &TokenizerCase, text: &str, adds_bos: bool) -> Vec<u32> {
     let mut reference = case.reference.clone();
     reference.with_truncation(None).expect("none is fine");
     reference.encode_fast(text, adds_bos).expect("it encodes").get_ids().to_vec()
@@ -31,13 +33,13 @@ fn prompt(parts: &[(bool, &str)]) -> (Vec<Piece>, Vec<String>, String) {
     (pieces, contents, parts.iter().map(|(_, text)| *text).collect())
 }
 
-fn joined(case: &Case, parts: &[(bool, &str)]) -> (Vec<u32>, String) {
+fn joined(case: &TokenizerCase, parts: &[(bool, &str)]) -> (Vec<u32>, String) {
     let (pieces, contents, text) = prompt(parts);
     let contents: Vec<&str> = contents.iter().map(String::as_str).collect();
     (ids(&case.text.encode_framed(&pieces, &contents)), text)
 }
 
-fn byte_level_with_space() -> Case {
+fn byte_level_with_space() -> TokenizerCase {
     let mut json: Value = serde_json::from_str(&synthetic_text::tokenizer_json()).expect("JSON");
     json["pre_tokenizer"]["add_prefix_space"] = json!(true);
     assert_eq!(json["pre_tokenizer"]["type"], "ByteLevel");
@@ -45,7 +47,7 @@ fn byte_level_with_space() -> Case {
 }
 
 /// Every way to put a space in front of text, each with two special tokens of its templates.
-static CASES: LazyLock<Vec<(Case, [&str; 2])>> = LazyLock::new(|| {
+static CASES: LazyLock<Vec<(TokenizerCase, [&str; 2])>> = LazyLock::new(|| {
     let pieces = ["<s>", "</s>"];
     let bytes = ["<|im_start|>", "<|im_end|>"];
     let mut cases = vec![(legacy(), pieces), (byte_level(), bytes), (byte_level_with_space(), bytes)];

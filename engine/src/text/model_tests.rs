@@ -12,20 +12,20 @@ use crate::checkpoint::generation::SpecialIds;
 use crate::checkpoint::synthetic_text::{self, END_OF_TEXT, IM_END, IM_START};
 
 /// A tokenizer.json and the text made of it.
-pub(super) struct Case {
+pub(super) struct TokenizerCase {
     pub(super) reference: tokenizers::Tokenizer,
     pub(super) text: ModelText,
     /// Every id of an added token.
     pub(super) added: Vec<u32>,
 }
 
-pub(super) fn case(json: String) -> Case {
+pub(super) fn case(json: String) -> TokenizerCase {
     let reference: tokenizers::Tokenizer = json.parse().expect("a valid tokenizer");
     let vocab = reference.get_vocab_size(true) as u32 + 5; // an embedding with padding
     let files = TextFiles { tokenizer: &json, ..TextFiles::default() };
     let text = ModelText::new(files, vocab, &SpecialIds::default(), None).expect("a valid checkpoint");
     let added = reference.get_added_tokens_decoder().keys().copied().collect();
-    Case { reference, text, added }
+    TokenizerCase { reference, text, added }
 }
 
 fn added(id: u32, content: &str, special: bool, strips: bool) -> Value {
@@ -36,7 +36,7 @@ fn added(id: u32, content: &str, special: bool, strips: bool) -> Value {
 }
 
 /// The synthetic tokenizer with added tokens that are not special, one of which eats spaces.
-pub(super) fn byte_level() -> Case {
+pub(super) fn byte_level() -> TokenizerCase {
     let mut json: Value = serde_json::from_str(&synthetic_text::tokenizer_json()).expect("JSON");
     let tokens = json["added_tokens"].as_array_mut().expect("a list");
     tokens.push(added(IM_END + 1, "<tool_call>", false, false));
@@ -45,7 +45,7 @@ pub(super) fn byte_level() -> Case {
 }
 
 /// Byte-level pieces of which the output loses a leading space, as the demo model's do.
-fn stripped_byte_level() -> Case {
+fn stripped_byte_level() -> TokenizerCase {
     let mut json: Value = serde_json::from_str(&synthetic_text::tokenizer_json()).expect("JSON");
     let byte_level = json["decoder"].clone();
     let strip = json!({ "type": "Strip", "content": " ", "start": 1, "stop": 0 });
@@ -104,19 +104,19 @@ pub(super) fn legacy_json() -> Value {
     sentence_pieces(normalizer, Value::Null, llama_decoder())
 }
 
-pub(super) fn legacy() -> Case {
+pub(super) fn legacy() -> TokenizerCase {
     case(legacy_json().to_string())
 }
 
 /// The newer form of the same.
-pub(super) fn metaspace(scheme: &str, split: bool, decoder: Value) -> Case {
+pub(super) fn metaspace(scheme: &str, split: bool, decoder: Value) -> TokenizerCase {
     let steps =
         json!({ "type": "Metaspace", "replacement": "\u{2581}", "prepend_scheme": scheme, "split": split });
     case(sentence_pieces(Value::Null, steps, decoder).to_string())
 }
 
 /// Kinds of tokenizers. The decoders of the two before the last know no bytes.
-static CASES: LazyLock<Vec<Case>> = LazyLock::new(|| {
+static CASES: LazyLock<Vec<TokenizerCase>> = LazyLock::new(|| {
     let old_decoder =
         json!({ "type": "Metaspace", "replacement": "\u{2581}", "prepend_scheme": "always", "split": true });
     vec![
@@ -134,7 +134,7 @@ pub(super) fn ids(tokens: &[TokenId]) -> Vec<u32> {
 }
 
 /// Encodes as data and checks that no added token came of it.
-fn check_data(case: &Case, data: &str) {
+fn check_data(case: &TokenizerCase, data: &str) {
     let tokens = ids(&case.text.encode_data(data));
     assert!(!tokens.iter().any(|id| case.added.contains(id)), "{data:?} gave {tokens:?}");
     assert!(tokens.iter().all(|id| *id < case.text.vocab_size()));

@@ -10,10 +10,9 @@ use engine::device::Cpu;
 use engine::device::cuda::{CudaRuntime, Gpu, device_count};
 use engine::parallel::ShardedModel;
 
-use super::{
-    FAMILIES, FP8, check_fp8, compare, executor, for_fp8, logits, long_logits, of_long_contexts, on_cpu,
-    texts,
-};
+use super::fp8::{FP8, check_fp8, for_fp8};
+use super::said::texts;
+use super::{FAMILIES, compare, executor, logits, long_logits, of_long_contexts, on_cpu};
 
 /// What opens real GPUs, where there are any.
 pub(crate) fn runtime() -> Option<Arc<CudaRuntime>> {

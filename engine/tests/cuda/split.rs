@@ -7,36 +7,17 @@ use std::sync::atomic::Ordering;
 use engine::checkpoint::Dtype;
 use engine::checkpoint::config::Family;
 use engine::checkpoint::synthetic::Synthetic;
-use engine::device::cuda::{Address, Buffer, Element, Factors, Gate, Gpu, Linear, Scales};
+use engine::device::cuda::{Address, Element, Factors, Gate, Gpu, Linear};
 use engine::{Keep, Quantize};
 
 use crate::common::{Blocks, Row, tokens};
 use crate::emulated::{self, Emulated};
-use crate::kernels::{floats, read_floats, rounded};
 use crate::on_card;
-use crate::q4::{kept, read, tiles};
+use crate::products::{ProductCase, check};
 use crate::{BLOCK, Running, load};
 
-/// A product, with scales where its factors are eight-bit floats.
-#[derive(Clone, Copy, Debug)]
-struct Case {
-    factors: Factors,
-    out: Element,
-    rows: usize,
-    outputs: usize,
-    inputs: usize,
-    has_bias: bool,
-    adds: bool,
-    activation: Option<usize>,
-}
-
-/// Numbers that are neither all alike nor all their own.
-pub(crate) fn wave(size: f32, pace: f32, count: usize) -> Vec<f32> {
-    (0..count).map(|at| size * ((at % 9_973) as f32 * pace).sin()).collect()
-}
-
 /// Runs cases, each by the kernel of its name, and compares them.
-fn check_all(gpus: &[Arc<Emulated>], cases: Vec<(Case, &str)>) {
+fn check_all(gpus: &[Arc<Emulated>], cases: Vec<(ProductCase, &str)>) {
     let gpu = Arc::clone(&gpus[0]) as Arc<dyn Gpu>;
     for (case, name) in cases {
         check(&gpu, case, |product| gpu.linear(product).expect("it runs"));
@@ -44,98 +25,7 @@ fn check_all(gpus: &[Arc<Emulated>], cases: Vec<(Case, &str)>) {
     }
 }
 
-/// Has a case run and compares it.
-fn check(gpu: &Arc<dyn Gpu>, case: Case, run: impl Fn(&Linear)) {
-    let Case { factors, out, rows, outputs, inputs, has_bias, adds, activation } = case;
-    let buffer = |bytes: &[u8]| Buffer::of(gpu, bytes).expect("it fits");
-    let (of_x, of_w) = (wave(0.5, 0.71, rows * inputs), wave(0.3, 0.37, outputs * inputs));
-    let ((x_bytes, x), (w_bytes, w)) = match factors {
-        Factors::Of(element) => (kept(element, &of_x), kept(element, &of_w)),
-        Factors::E4m3 => (rounded("e4m3", &of_x), rounded("e4m3", &of_w)),
-        Factors::Q4(element) => {
-            let (packed, w) = tiles(outputs, inputs);
-            // The numbers that such a matrix is unpacked to.
-            (kept(element, &of_x), (packed, kept(element, &w).1))
-        }
-    };
-    let is_fp8 = factors == Factors::E4m3;
-    let width = if activation.is_some() { outputs / 2 } else { outputs };
-    let (bias_bytes, bias) = kept(if is_fp8 { Element::F32 } else { out }, &wave(0.5, 2.3, outputs));
-    let (mut before_bytes, before) = kept(out, &wave(1.3, 1.1, rows * width));
-    before_bytes.extend([0x55; 16]); // which are not the product's
-    let [x_buffer, w_buffer, bias_buffer, y] =
-        [&x_bytes, &w_bytes, &bias_bytes, &before_bytes].map(|bytes| buffer(bytes));
-    let (of_rows, of_outputs) = match is_fp8 {
-        true => (wave(1.5, 3.1, rows + 1)[1..].to_vec(), wave(1.2, 1.9, outputs)),
-        false => (vec![1.0; rows], vec![1.0; outputs]),
-    };
-    let [row_scales, scales] = [&of_rows, &of_outputs].map(|scales| floats(gpu, scales));
-    let most = floats(gpu, &vec![0.0; rows]);
-    let wide = Buffer::new(gpu, 4 * rows * outputs).expect("it fits");
-    let product = Linear {
-        rows,
-        outputs,
-        inputs,
-        factors,
-        x: x_buffer.address(),
-        w: w_buffer.address(),
-        bias: has_bias.then(|| bias_buffer.address()),
-        y: y.address(),
-        out,
-        adds,
-        scales: is_fp8.then(|| Scales {
-            rows: row_scales.address(),
-            outputs: scales.address(),
-            sums: wide.address(),
-        }),
-        gate: activation.map(|activation| Gate {
-            activation,
-            wide: wide.address(),
-            most: is_fp8.then(|| most.address()),
-        }),
-    };
-    run(&product);
-    // A sum, and that of what it is made of.
-    let sum = |row: usize, output: usize| {
-        let pairs = x[row * inputs..][..inputs].iter().zip(&w[output * inputs..][..inputs]);
-        let pairs = pairs.map(|(x, w)| f64::from(*x) * f64::from(*w));
-        let scale = f64::from(of_rows[row]) * f64::from(of_outputs[output]);
-        let size: f64 = pairs.clone().map(f64::abs).sum();
-        let bias = if has_bias { f64::from(bias[output]) } else { 0.0 };
-        (pairs.sum::<f64>() * scale + bias, size * scale.abs())
-    };
-    let found = read(gpu, &y, out, rows * width + 16 / out.bytes());
-    for (at, number) in found[..rows * width].iter().enumerate() {
-        let (row, column) = (at / width, at % width);
-        let (first, size) = sum(row, column);
-        let other = activation.map_or(0.0, |_| sum(row, width + column).0);
-        let mut expected = match activation {
-            Some(_) => first / (1.0 + (-first).exp()) * other,
-            None => first,
-        };
-        expected += if adds { f64::from(before[at]) } else { 0.0 };
-        let bound = match out {
-            Element::F32 => 0.0,
-            Element::Bf16 => 1.0 / 250.0,
-            Element::F16 => 1.0 / 1_000.0,
-        };
-        let apart = (f64::from(*number) - expected).abs();
-        // What the sums' own rounding comes to, of two that are multiplied too.
-        let of_sums = 4e-6 * size * (1.0 + activation.map_or(0.0, |_| first.abs() + other.abs()));
-        let bound = 1e-4 + of_sums + bound * expected.abs();
-        assert!(apart < bound, "{case:?}, {row}, {column}: {number} for {expected}");
-    }
-    let mut bytes = vec![0; before_bytes.len()];
-    gpu.read(y.address(), &mut bytes).expect("it is there");
-    assert!(bytes.ends_with(&[0x55; 16]), "{case:?} writes behind its end");
-    if is_fp8 && activation.is_some() {
-        let largest = |row: &[f32]| row.iter().fold(0.0_f32, |most, number| most.max(number.abs()));
-        let expected: Vec<f32> = found[..rows * width].chunks_exact(width).map(largest).collect();
-        assert_eq!(read_floats(gpu, &most), expected, "{case:?}: each row's largest");
-    }
-}
-
-const PLAIN: Case = Case {
+const PLAIN: ProductCase = ProductCase {
     factors: Factors::Of(Element::Bf16),
     out: Element::F32,
     rows: 13,
@@ -147,50 +37,75 @@ const PLAIN: Case = Case {
 };
 
 /// Products as they are.
-fn plain() -> Vec<(Case, &'static str)> {
+fn plain() -> Vec<(ProductCase, &'static str)> {
     use Element::{Bf16, F16};
-    let halves = |element: Element| Case { factors: Factors::Of(element), ..PLAIN };
-    let fp8 = Case { factors: Factors::E4m3, inputs: 640, ..PLAIN };
+    let halves = |element: Element| ProductCase { factors: Factors::Of(element), ..PLAIN };
+    let fp8 = ProductCase { factors: Factors::E4m3, inputs: 640, ..PLAIN };
     vec![
         // Several tiles of a warp, and warps with fewer than others.
-        (Case { adds: true, outputs: 1_032, inputs: 576, ..PLAIN }, "product_split_bf16_f32_16"),
+        (ProductCase { adds: true, outputs: 1_032, inputs: 576, ..PLAIN }, "product_split_bf16_f32_16"),
         // `x` goes round: blocks of a cluster have 15 and 16 chunks, which two passes of 7 do not hold.
-        (Case { out: Bf16, rows: 29, outputs: 360, inputs: 3_904, ..PLAIN }, "product_split_bf16_bf16_32"),
-        (Case { rows: 9, out: F16, ..halves(F16) }, "product_split_f16_f16_16"),
-        (Case { rows: 32, adds: true, has_bias: false, ..halves(F16) }, "product_split_f16_f32_32"),
-        (Case { out: Bf16, outputs: 96, ..fp8 }, "product_split_e4m3_bf16_16"),
-        (Case { rows: 31, outputs: 40, inputs: 4_224, adds: true, ..fp8 }, "product_split_e4m3_f32_32"),
-        (Case { rows: 17, out: F16, ..fp8 }, "product_split_e4m3_f16_32"),
+        (
+            ProductCase { out: Bf16, rows: 29, outputs: 360, inputs: 3_904, ..PLAIN },
+            "product_split_bf16_bf16_32",
+        ),
+        (ProductCase { rows: 9, out: F16, ..halves(F16) }, "product_split_f16_f16_16"),
+        (ProductCase { rows: 32, adds: true, has_bias: false, ..halves(F16) }, "product_split_f16_f32_32"),
+        (ProductCase { out: Bf16, outputs: 96, ..fp8 }, "product_split_e4m3_bf16_16"),
+        (
+            ProductCase { rows: 31, outputs: 40, inputs: 4_224, adds: true, ..fp8 },
+            "product_split_e4m3_f32_32",
+        ),
+        (ProductCase { rows: 17, out: F16, ..fp8 }, "product_split_e4m3_f16_32"),
     ]
 }
 
 /// Products with weights of four bits.
-fn of_four_bits() -> Vec<(Case, &'static str)> {
+fn of_four_bits() -> Vec<(ProductCase, &'static str)> {
     use Element::{Bf16, F16, F32};
-    let q4 =
-        |element: Element, out: Element| Case { factors: Factors::Q4(element), out, inputs: 512, ..PLAIN };
+    let q4 = |element: Element, out: Element| ProductCase {
+        factors: Factors::Q4(element),
+        out,
+        inputs: 512,
+        ..PLAIN
+    };
     vec![
-        (Case { outputs: 328, adds: true, ..q4(Bf16, F32) }, "product_split_q4_bf16_f32_16"),
-        (Case { rows: 31, outputs: 72, inputs: 4_224, ..q4(Bf16, Bf16) }, "product_split_q4_bf16_bf16_32"),
-        (Case { rows: 32, outputs: 64, ..q4(F16, F32) }, "product_split_q4_f16_f32_32"),
-        (Case { rows: 33, outputs: 200, inputs: 576, ..q4(Bf16, F32) }, "product_split_q4_bf16_f32_64"),
-        (Case { rows: 64, inputs: 4_480, adds: true, ..q4(F16, F32) }, "product_split_q4_f16_f32_64"),
-        (Case { rows: 50, ..q4(F16, F16) }, "product_split_q4_f16_f16_64"),
+        (ProductCase { outputs: 328, adds: true, ..q4(Bf16, F32) }, "product_split_q4_bf16_f32_16"),
+        (
+            ProductCase { rows: 31, outputs: 72, inputs: 4_224, ..q4(Bf16, Bf16) },
+            "product_split_q4_bf16_bf16_32",
+        ),
+        (ProductCase { rows: 32, outputs: 64, ..q4(F16, F32) }, "product_split_q4_f16_f32_32"),
+        (
+            ProductCase { rows: 33, outputs: 200, inputs: 576, ..q4(Bf16, F32) },
+            "product_split_q4_bf16_f32_64",
+        ),
+        (ProductCase { rows: 64, inputs: 4_480, adds: true, ..q4(F16, F32) }, "product_split_q4_f16_f32_64"),
+        (ProductCase { rows: 50, ..q4(F16, F16) }, "product_split_q4_f16_f16_64"),
     ]
 }
 
 /// Products of gates and what they gate.
-fn of_gates() -> Vec<(Case, &'static str)> {
+fn of_gates() -> Vec<(ProductCase, &'static str)> {
     use Element::{Bf16, F16};
-    let gated = |factors: Factors, out: Element| Case { factors, out, activation: Some(1), ..PLAIN };
+    let gated = |factors: Factors, out: Element| ProductCase { factors, out, activation: Some(1), ..PLAIN };
     let halves = |element: Element| gated(Factors::Of(element), element);
     let fp8 = |out: Element| gated(Factors::E4m3, out);
     vec![
-        (Case { outputs: 2 * 40, ..halves(Bf16) }, "product_split_gated_bf16_16"),
-        (Case { rows: 29, outputs: 2 * 168, inputs: 576, ..halves(Bf16) }, "product_split_gated_bf16_32"),
-        (Case { rows: 32, has_bias: false, outputs: 2 * 24, ..halves(F16) }, "product_split_gated_f16_32"),
-        (Case { outputs: 2 * 328, inputs: 512, ..fp8(Bf16) }, "product_split_gated_e4m3_bf16_16"),
-        (Case { rows: 30, outputs: 2 * 168, inputs: 768, ..fp8(F16) }, "product_split_gated_e4m3_f16_32"),
+        (ProductCase { outputs: 2 * 40, ..halves(Bf16) }, "product_split_gated_bf16_16"),
+        (
+            ProductCase { rows: 29, outputs: 2 * 168, inputs: 576, ..halves(Bf16) },
+            "product_split_gated_bf16_32",
+        ),
+        (
+            ProductCase { rows: 32, has_bias: false, outputs: 2 * 24, ..halves(F16) },
+            "product_split_gated_f16_32",
+        ),
+        (ProductCase { outputs: 2 * 328, inputs: 512, ..fp8(Bf16) }, "product_split_gated_e4m3_bf16_16"),
+        (
+            ProductCase { rows: 30, outputs: 2 * 168, inputs: 768, ..fp8(F16) },
+            "product_split_gated_e4m3_f16_32",
+        ),
     ]
 }
 
@@ -231,7 +146,7 @@ fn products_by_clusters_on_a_card_are_the_same() {
 
 #[test]
 fn what_clusters_do_not_divide_has_the_kernels_of_few_rows() {
-    let product = |case: Case| Linear {
+    let product = |case: ProductCase| Linear {
         rows: case.rows,
         outputs: case.outputs,
         inputs: case.inputs,
@@ -245,19 +160,19 @@ fn what_clusters_do_not_divide_has_the_kernels_of_few_rows() {
         scales: None,
         gate: case.activation.map(|activation| Gate { activation, wide: Address(0), most: None }),
     };
-    let is_split = |case: Case| product(case).split().is_some();
+    let is_split = |case: ProductCase| product(case).split().is_some();
     assert!(is_split(PLAIN));
     let q4 = Factors::Q4(Element::Bf16);
     for (case, why) in [
-        (Case { rows: 8, ..PLAIN }, "few rows"),
-        (Case { rows: 33, ..PLAIN }, "many"),
-        (Case { rows: 65, factors: q4, inputs: 512, ..PLAIN }, "many of four bits"),
-        (Case { outputs: 20, ..PLAIN }, "outputs that are no eights"),
-        (Case { outputs: 24, activation: Some(1), ..PLAIN }, "gates that are none"),
-        (Case { inputs: 288, ..PLAIN }, "a part of a chunk"),
-        (Case { inputs: 192, ..PLAIN }, "a block without inputs"),
-        (Case { factors: q4, inputs: 512 + 64, ..PLAIN }, "a part of a chunk of four bits"),
-        (Case { factors: Factors::Of(Element::F32), ..PLAIN }, "single precision"),
+        (ProductCase { rows: 8, ..PLAIN }, "few rows"),
+        (ProductCase { rows: 33, ..PLAIN }, "many"),
+        (ProductCase { rows: 65, factors: q4, inputs: 512, ..PLAIN }, "many of four bits"),
+        (ProductCase { outputs: 20, ..PLAIN }, "outputs that are no eights"),
+        (ProductCase { outputs: 24, activation: Some(1), ..PLAIN }, "gates that are none"),
+        (ProductCase { inputs: 288, ..PLAIN }, "a part of a chunk"),
+        (ProductCase { inputs: 192, ..PLAIN }, "a block without inputs"),
+        (ProductCase { factors: q4, inputs: 512 + 64, ..PLAIN }, "a part of a chunk of four bits"),
+        (ProductCase { factors: Factors::Of(Element::F32), ..PLAIN }, "single precision"),
     ] {
         assert!(!is_split(case), "{why}");
     }

@@ -15,8 +15,8 @@ use super::certificate::CertificateFiles;
 pub struct ServerConfig {
     /// Address and port; loopback by default.
     pub listen: SocketAddr,
-    /// Address and port on which `/healthz`, `/readyz` and `/metrics` are answered too, by a thread of their own: no
-    /// number of other connections keeps them waiting. None by default.
+    /// Address and port on which `/healthz` (`/health`), `/readyz`, `/ping` and `/metrics` are answered too, by a thread
+    /// of their own: no number of other connections keeps them waiting. None by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub health_listen: Option<SocketAddr>,
     /// Path of a Unix socket on which the API is answered too, in clear text; this process's user and group may

@@ -2,9 +2,10 @@
 
 use serde_json::{Value, json};
 use serving::config::Secret;
-use store::{Lease, NewTicket, TenantLimits, UnixMillis};
+use store::{TenantLimits, UnixMillis};
 
 use crate::common::batch::{line, make, read, until, until_over, upload};
+use crate::common::left::{LeftTicket, gone};
 use crate::common::{config, key_of, lasting_store, model, serve_on};
 
 /// A line whose answer is this word of two letters: 6 tokens of a prompt and 3 of an answer, at most.
@@ -89,19 +90,8 @@ async fn a_batch_that_waits_for_a_budget_past_its_window_expires() {
     let now = first.running.app.runtime.shared.clock.unix_ms();
     first.running.drain(std::future::pending()).await;
     // A batch of a gateway that is gone; its hour is over in a second.
-    let lease = Lease { holder: "gone".into(), process: "gone".into(), until: UnixMillis(2) };
-    let request = json!({"input_file_id": file, "endpoint": "/v1/completions", "completion_window": "1h",
-        "window": 3_600_000, "metadata": null});
-    let ticket = NewTicket {
-        id: "batch_1",
-        tenant: store::DEFAULT_TENANT,
-        kind: store::BATCH,
-        request: &request.to_string(),
-        expires: UnixMillis(i64::MAX as u64),
-        lease: &lease,
-        key: None,
-    };
-    store.create_ticket(ticket, UnixMillis(now + 1_000 - 3_600_000)).await.unwrap();
+    let created = UnixMillis(now + 1_000 - 3_600_000);
+    LeftTicket { created, ..LeftTicket::batch("batch_1", &file, 1) }.put(&store, &gone()).await;
     let second = serve_on(config(), model(), store.clone()).await;
     let client = second.client.with_key(&key);
     let batch = until_over(&client, "batch_1").await;

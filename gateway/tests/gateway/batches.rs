@@ -3,10 +3,11 @@
 use base::Millis;
 use gateway::config::Config;
 use serde_json::{Value, json};
-use store::{Lease, NewTicket, UnixMillis};
+use store::UnixMillis;
 
 use crate::common::batch::{line, lines, make, read, send, until, until_over, upload};
 use crate::common::client::Client;
+use crate::common::left::{LeftTicket, gone};
 use crate::common::{Server, config, key_of, lasting_store, model, serve_on};
 
 fn words(count: usize) -> impl Iterator<Item = String> {
@@ -279,21 +280,7 @@ async fn rows_that_did_not_run_in_the_window_are_errors() {
     let file = upload(&first.client, &lines(words(3))).await;
     let key = first.client.key.clone().unwrap();
     first.running.drain(std::future::ready(())).await;
-    // A batch of another gateway, which has been gone since the year 1970.
-    let lease = Lease { holder: "gone".into(), process: "gone".into(), until: UnixMillis(2) };
-    let request = json!({"input_file_id": file, "endpoint": "/v1/completions", "completion_window": "1h",
-        "window": 3_600_000, "metadata": null})
-    .to_string();
-    let ticket = NewTicket {
-        id: "batch_1",
-        tenant: store::DEFAULT_TENANT,
-        kind: store::BATCH,
-        request: &request,
-        expires: UnixMillis(i64::MAX as u64),
-        lease: &lease,
-        key: None,
-    };
-    store.create_ticket(ticket, UnixMillis(1)).await.unwrap();
+    LeftTicket::batch("batch_1", &file, 1).put(&store, &gone()).await;
     let second = serve_on(config(), model(), store.clone()).await;
     let client = second.client.with_key(&key);
     let batch = until_over(&client, "batch_1").await;
@@ -327,17 +314,9 @@ async fn of_batches_that_are_resumed_the_oldest_goes_on_first() {
     let now = first.running.app.runtime.shared.clock.unix_ms();
     let key = first.client.key.clone().unwrap();
     first.running.drain(std::future::ready(())).await;
-    let lease = Lease { holder: "gone".into(), process: "gone".into(), until: UnixMillis(2) };
     for (id, (file, created)) in ["batch_b", "batch_a"].into_iter().zip(inputs.iter().zip(now - 10..)) {
-        let request =
-            json!({"input_file_id": file, "endpoint": "/v1/completions", "completion_window": "24h",
-            "window": 86_400_000, "metadata": null})
-            .to_string();
-        let expires = UnixMillis(i64::MAX as u64);
-        let tenant = store::DEFAULT_TENANT;
-        let (kind, request) = (store::BATCH, request.as_str());
-        let ticket = NewTicket { id, tenant, kind, request, expires, lease: &lease, key: None };
-        store.create_ticket(ticket, UnixMillis(created)).await.unwrap();
+        let created = UnixMillis(created);
+        LeftTicket { created, ..LeftTicket::batch(id, file, 24) }.put(&store, &gone()).await;
     }
     let mut settings = config();
     settings.cache.enabled = false;

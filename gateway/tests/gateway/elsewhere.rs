@@ -12,7 +12,7 @@ use crate::background::{chatty, path_of, until};
 use crate::background_streams::{begin, deltas, events, follow, numbers, told};
 use crate::batches::hasty;
 use crate::common::client::{Client, finish, read_until};
-use crate::common::{Server, key_of, seen_in_time, serve_on};
+use crate::common::{Server, key_of, seen_in_time, serve_on, until_count};
 use crate::takes::end;
 
 /// A gateway on a database.
@@ -38,17 +38,6 @@ async fn follow_all(client: &Client, response: &Value) -> TcpStream {
 /// Reads a stream until a piece of the text is told.
 async fn until_said(stream: &mut TcpStream, piece: &str) -> String {
     seen_in_time(piece, read_until(stream, &format!("\"delta\":\"{piece}\""))).await
-}
-
-/// Waits until a query finds nothing.
-async fn until_none(pool: &AnyPool, counting: &'static str) {
-    let none = async {
-        let mut looks = tokio::time::interval(std::time::Duration::from_millis(5));
-        while sqlx::query_scalar::<_, i64>(counting).fetch_one(pool).await.unwrap() > 0 {
-            looks.tick().await;
-        }
-    };
-    seen_in_time(counting, none).await;
 }
 
 /// A reader at one gateway of what the other one runs: told before the end, and in the same events.
@@ -78,8 +67,8 @@ pub(crate) async fn an_answer_grows_at_another_gateway(url: &str) {
     assert_eq!(b.gate.passed(), 0, "it ran at one alone");
     // Nothing is left of what was told.
     let pool = AnyPool::connect(url).await.unwrap();
-    until_none(&pool, "SELECT COUNT(*) FROM ticket_progress").await;
-    until_none(&pool, "SELECT COUNT(*) FROM ticket_readers").await;
+    until_count(&pool, 0, "SELECT COUNT(*) FROM ticket_progress").await;
+    until_count(&pool, 0, "SELECT COUNT(*) FROM ticket_readers").await;
     a.until_free().await;
 }
 

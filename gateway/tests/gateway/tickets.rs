@@ -3,8 +3,9 @@
 use base::Millis;
 use serde_json::json;
 use sqlx::{Any, Transaction};
-use store::{Lease, NewTicket, Store, UnixMillis};
+use store::{Store, UnixMillis};
 
+use crate::common::left::{LeftTicket, lease_of};
 use crate::common::{Server, config, model, seen_in_time, serve, serve_on};
 
 #[actix_web::test]
@@ -148,19 +149,9 @@ async fn rows_that_were_seen_before_the_deadline_are_stored_with_the_ticket() {
 
 /// Tickets that a gateway of this name left unfinished.
 async fn leave_tickets(store: &Store, count: u64, holder: &str) {
-    let lease = Lease { holder: holder.to_owned(), process: "gone".into(), until: UnixMillis(2) };
     for number in 1..=count {
-        let request = json!({"template": "Say {w}", "rows": [[format!("word {number}")]]}).to_string();
-        let ticket = NewTicket {
-            id: &format!("rq-{number}"),
-            tenant: store::DEFAULT_TENANT,
-            kind: "relquery",
-            request: &request,
-            expires: UnixMillis(i64::MAX as u64),
-            lease: &lease,
-            key: None,
-        };
-        store.create_ticket(ticket, UnixMillis(1)).await.unwrap();
+        let (id, text) = (format!("rq-{number}"), format!("word {number}"));
+        LeftTicket::relquery(&id, &text).put(store, &lease_of(holder)).await;
     }
 }
 

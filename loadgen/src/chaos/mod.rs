@@ -11,7 +11,7 @@ mod judge;
 mod ledger;
 mod load;
 mod plan;
-mod preload;
+pub mod preload;
 mod process;
 mod proxy;
 mod report;

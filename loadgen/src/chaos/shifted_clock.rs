@@ -3,47 +3,40 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use super::preload;
+use super::preload::{Preload, PreloadSource};
 use crate::Error;
 
-/// The library.
-const SOURCE: &str = include_str!("shifted_clock.c");
+const SOURCE: PreloadSource = PreloadSource {
+    name: "shifted-clock",
+    text: include_str!("shifted_clock.c"),
+    variable: "CLOCK_SHIFT_FILE",
+};
 
 /// The library, made.
 #[derive(Clone, Debug)]
-pub(super) struct ShiftedClocks {
-    library: PathBuf,
-    dir: PathBuf,
-}
+pub(super) struct ShiftedClocks(Preload);
 
 impl ShiftedClocks {
     /// Makes the library; `None` where no C compiler is installed.
     pub(super) async fn make(dir: &Path) -> Result<Option<Self>, Error> {
-        let library = preload::library(dir, "shifted-clock", SOURCE).await?;
-        Ok(library.map(|library| Self { library, dir: dir.to_owned() }))
+        Ok(Preload::make(dir, SOURCE).await?.map(Self))
     }
 
     /// The environment of a process whose clock may jump. It is right still.
     pub(super) fn environment(&self, process: &str) -> Result<Vec<(String, String)>, Error> {
         self.set(process, 0)?;
-        let file = self.file(process).display().to_string();
-        let settings = [("LD_PRELOAD", self.library.display().to_string()), ("CLOCK_SHIFT_FILE", file)];
-        Ok(settings.map(|(name, value)| (name.to_owned(), value)).into())
+        Ok(self.0.environment(process))
     }
 
     /// How many seconds ahead of the system's a process's wall clock is from now on.
     pub(super) fn set(&self, process: &str, seconds: i64) -> Result<(), Error> {
-        let file = self.file(process);
+        let file = self.0.file(process);
         // In place: the process has mapped it, and must never find it shorter.
         let opened = File::options().write(true).create(true).truncate(false).open(&file);
         let written = opened.and_then(|opened| opened.write_all_at(&seconds.to_ne_bytes(), 0));
         written.map_err(|error| Error::file(&file, error))
-    }
-
-    fn file(&self, process: &str) -> PathBuf {
-        self.dir.join(format!("{process}.clock"))
     }
 }
 
@@ -53,6 +46,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     use super::*;
+    use crate::chaos::preload::compile;
 
     /// Says how many hours each way to the wall clock is off, and last the clock that only goes forward.
     const READER: &str = include_str!("reads_clocks.c");
@@ -64,10 +58,8 @@ mod tests {
             eprintln!("skipped: no C compiler is installed");
             return;
         };
-        let (source, program) = (folder.path().join("reader.c"), folder.path().join("reader"));
-        std::fs::write(&source, READER).expect("written");
-        let made = Command::new("cc").arg("-o").arg(&program).arg(&source).status();
-        assert!(made.expect("it made the library").success());
+        let program = folder.path().join("reader");
+        assert!(compile(READER, &program, &[]).await.expect("it compiles"));
         let mut command = Command::new(&program);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut reader =

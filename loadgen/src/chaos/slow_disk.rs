@@ -1,44 +1,34 @@
 //! Disks that are slow: what writes to one waits first. A library that is loaded into the process (`LD_PRELOAD`) stands
 //! between it and the system's writes; a file beside the process's folder says how long each of them waits.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use super::preload;
+use super::preload::{Preload, PreloadSource};
 use crate::Error;
 
-/// The library.
-const SOURCE: &str = include_str!("slow_disk.c");
+const SOURCE: PreloadSource =
+    PreloadSource { name: "slow-disk", text: include_str!("slow_disk.c"), variable: "SLOW_DISK_FILE" };
 
 /// The library, made.
 #[derive(Clone, Debug)]
-pub(super) struct SlowDisks {
-    library: PathBuf,
-    dir: PathBuf,
-}
+pub(super) struct SlowDisks(Preload);
 
 impl SlowDisks {
     /// Makes the library; `None` where no C compiler is installed.
     pub(super) async fn make(dir: &Path) -> Result<Option<Self>, Error> {
-        let library = preload::library(dir, "slow-disk", SOURCE).await?;
-        Ok(library.map(|library| Self { library, dir: dir.to_owned() }))
+        Ok(Preload::make(dir, SOURCE).await?.map(Self))
     }
 
     /// The environment of a process whose disk may become slow. It is not yet.
     pub(super) fn environment(&self, process: &str) -> Result<Vec<(String, String)>, Error> {
         self.set(process, 0)?;
-        let file = self.file(process).display().to_string();
-        let settings = [("LD_PRELOAD", self.library.display().to_string()), ("SLOW_DISK_FILE", file)];
-        Ok(settings.map(|(name, value)| (name.to_owned(), value)).into())
+        Ok(self.0.environment(process))
     }
 
     /// How long each write of a process waits from now on.
     pub(super) fn set(&self, process: &str, ms: u64) -> Result<(), Error> {
-        let file = self.file(process);
+        let file = self.0.file(process);
         std::fs::write(&file, format!("{ms}\n")).map_err(|error| Error::file(&file, error))
-    }
-
-    fn file(&self, process: &str) -> PathBuf {
-        self.dir.join(format!("{process}.slow"))
     }
 }
 

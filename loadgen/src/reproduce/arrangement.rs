@@ -18,13 +18,7 @@ const TIE: f64 = 0.01;
 
 /// What is to be replayed.
 pub fn cases(scope: &Scope) -> Vec<Setting> {
-    let mut cases = Vec::new();
-    for (machine, dataset) in scope.panels() {
-        for load in scope.loads(machine) {
-            cases.extend(LINES.map(|line| Setting::new(machine, dataset, load, line)));
-        }
-    }
-    cases
+    scope.grid(&LINES)
 }
 
 /// The latency of `line` as a multiple of RelServe's.

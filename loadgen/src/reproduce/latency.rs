@@ -21,13 +21,7 @@ const PUBLISHED: [PolicySeries; 4] = [VLLM, SARATHI, STATIC, STATIC_WEAK];
 
 /// What is to be replayed.
 pub fn cases(scope: &Scope) -> Vec<Setting> {
-    let mut cases = Vec::new();
-    for (machine, dataset) in scope.panels() {
-        for load in scope.loads(machine) {
-            cases.extend(LINES.map(|line| Setting::new(machine, dataset, load, line)));
-        }
-    }
-    cases
+    scope.grid(&LINES)
 }
 
 /// The grid in numbers.

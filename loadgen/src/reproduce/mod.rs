@@ -21,7 +21,7 @@ use std::path::Path;
 use crate::Error;
 use figure::Figure;
 use run::Results;
-use setting::{Dataset, Machine, TraceSize};
+use setting::{Dataset, Machine, PolicySeries, Setting, TraceSize};
 
 /// How much is replayed.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,6 +62,17 @@ impl Scope {
     pub fn panels(&self) -> Vec<(Machine, Dataset)> {
         let row = |machine| Dataset::ALL.into_iter().map(move |dataset| (machine, dataset));
         self.machines.iter().copied().flat_map(row).collect()
+    }
+
+    /// The settings of a grid: every line at every load of every panel.
+    pub fn grid(&self, lines: &[PolicySeries]) -> Vec<Setting> {
+        let mut settings = Vec::new();
+        for (machine, dataset) in self.panels() {
+            for load in self.loads(machine) {
+                settings.extend(lines.iter().map(|line| Setting::new(machine, dataset, load, *line)));
+            }
+        }
+        settings
     }
 }
 

@@ -1,9 +1,10 @@
 //! Work that overflows a stack of each server that takes it up: real processes abort, and the work fails in the end.
 
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 
+use loadgen::chaos::preload;
 use serde_json::{Value, json};
 use sqlx::AnyPool;
 
@@ -16,22 +17,6 @@ use crate::program::{run, told};
 const WORD: &str = "Overflow";
 /// How Rust ends a process whose stack has overflowed, and how the system does.
 const SIGNALS: [i32; 2] = [6, 11];
-
-/// Makes the library that overflows stacks; `None` where no C compiler is installed.
-fn library(folder: &Path) -> Option<PathBuf> {
-    let (source, library) = (folder.join("overflow.c"), folder.join("overflow.so"));
-    std::fs::write(&source, include_str!("overflow.c")).unwrap();
-    let mut compiler = Command::new("cc");
-    compiler.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).arg("-ldl");
-    match compiler.output() {
-        Ok(output) => assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr)),
-        Err(error) => {
-            eprintln!("skipped: no C compiler ({error})");
-            return None;
-        }
-    }
-    Some(library)
-}
 
 /// One start of the program, killed at its end.
 struct Life {
@@ -92,7 +77,11 @@ async fn ticket(client: &Client, verb: &str) -> String {
 #[actix_web::test]
 async fn a_ticket_that_overflows_the_stack_of_every_server_fails_and_another_goes_on() {
     let folder = tempfile::tempdir().unwrap();
-    let Some(library) = library(folder.path()) else { return };
+    let library = preload::library(folder.path(), "overflow", include_str!("overflow.c")).await.unwrap();
+    let Some(library) = library else {
+        eprintln!("skipped: no C compiler is installed");
+        return;
+    };
     let replica = FakeReplica::start().await;
     let config = format!(
         "[model]\nname = \"m\"\n[store]\nflush_ms = 20\n\

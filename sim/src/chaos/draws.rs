@@ -1,6 +1,8 @@
 //! Where a world's chances come from: one seed, the same everywhere and for ever.
 
-/// A seeded source of numbers (splitmix64).
+use crate::draws::split_mix;
+
+/// A seeded source of numbers.
 #[derive(Clone, Debug)]
 pub(super) struct ChaosDraws(u64);
 
@@ -10,11 +12,7 @@ impl ChaosDraws {
     }
 
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        split_mix(&mut self.0)
     }
 
     /// In `0..bound`.

@@ -140,8 +140,7 @@ impl GpuDecoder {
             } else {
                 self.multiply_fp8(&layer.up, work, input)?;
                 let to = [work.inner(), work.row_most()].map(Some);
-                let args =
-                    Args::new(self.sums(&layer.up, work, scales).into_iter().chain(to)).numbers(&numbers);
+                let args = Args::activate_sums(self.sums(&layer.up, work, scales), to, numbers);
                 self.launch("activate_sums", Some(self.element), Grid::columns(rows, width), args)?;
             }
             let addresses = [work.inner(), work.row_most(), work.fp8(), work.row_scales()];

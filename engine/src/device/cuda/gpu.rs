@@ -1,5 +1,6 @@
 //! What a decoder asks of a GPU.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::Args;
@@ -91,6 +92,34 @@ pub enum Factors {
     /// Activations of this kind, of two bytes and of few rows, and weights of four bits (kernels/q4.cuh), by a kernel of our own. Inputs
     /// are whole eights; there are no scales beside those of the weights.
     Q4(Element),
+}
+
+impl Factors {
+    /// Bytes of a factor of `x`.
+    pub(crate) fn bytes(self) -> usize {
+        match self {
+            Self::Of(element) | Self::Q4(element) => element.bytes(),
+            Self::E4m3 => 1,
+        }
+    }
+
+    /// What names of their kernels have for them.
+    pub(crate) fn name(self) -> Cow<'static, str> {
+        match self {
+            Self::Of(element) => element.suffix().into(),
+            Self::E4m3 => "e4m3".into(),
+            Self::Q4(element) => format!("q4_{}", element.suffix()).into(),
+        }
+    }
+
+    /// The same of kernels that activate what they write as `out`, where there are some.
+    pub(crate) fn gated_name(self, out: Element) -> Option<Cow<'static, str>> {
+        match self {
+            Self::Of(Element::Bf16 | Element::F16) => Some(self.name()),
+            Self::E4m3 if out != Element::F32 => Some(format!("{}_{}", self.name(), out.suffix()).into()),
+            Self::Of(Element::F32) | Self::E4m3 | Self::Q4(_) => None,
+        }
+    }
 }
 
 /// Rows, at most, and outputs of a piece of the kernels for few rows.
@@ -219,17 +248,11 @@ impl Linear {
 
     /// The kernel of a product of few rows that activates as it writes, where there is one.
     pub fn gated(&self, multiprocessors: usize) -> Option<(String, Grid, Vec<u8>)> {
-        let Self { rows, outputs, inputs, x, w, bias, y, out, .. } = *self;
+        let Self { rows, outputs, inputs, factors, x, w, bias, y, out, .. } = *self;
         let gate = self.gate?;
-        let (kind, bytes) = match self.factors {
-            Factors::Of(element @ (Element::Bf16 | Element::F16)) => {
-                (element.suffix().to_owned(), element.bytes())
-            }
-            Factors::E4m3 if out != Element::F32 => (format!("e4m3_{}", out.suffix()), 1),
-            Factors::Of(Element::F32) | Factors::E4m3 | Factors::Q4(_) => return None,
-        };
+        let kind = factors.gated_name(out)?;
         let (most, block) = FEW_ROWS.into_iter().find(|(most, _)| rows <= *most)?;
-        if !outputs.is_multiple_of(block) || !(inputs * bytes).is_multiple_of(16) {
+        if !outputs.is_multiple_of(block) || !(inputs * factors.bytes()).is_multiple_of(16) {
             return None;
         }
         let scales = self.scales.map(|scales| [scales.rows, scales.outputs]);
@@ -242,8 +265,8 @@ impl Linear {
 
     /// The kernel of a product with weights of four bits, which has few rows.
     pub fn four_bit(&self, multiprocessors: usize) -> Option<(String, Grid, Vec<u8>)> {
-        let Factors::Q4(element) = self.factors else { return None };
-        let Self { rows, outputs, inputs, x, w, bias, y, out, adds, .. } = *self;
+        let Self { rows, outputs, inputs, factors, x, w, bias, y, out, adds, .. } = *self;
+        let Factors::Q4(_) = factors else { return None };
         let (most, block) = FEW_ROWS_OF_Q4.into_iter().find(|(most, _)| rows <= *most)?;
         let args = Args::new([Some(x), Some(w), bias, Some(y), None, None]).numbers(&[
             rows,
@@ -251,7 +274,7 @@ impl Linear {
             inputs,
             usize::from(adds),
         ]);
-        let name = format!("product_q4_{}_{}_{most}", element.suffix(), out.suffix());
+        let name = format!("product_{}_{}_{most}", factors.name(), out.suffix());
         Some((name, product_grid(outputs.div_ceil(block), multiprocessors), args.bytes()))
     }
 
@@ -259,14 +282,14 @@ impl Linear {
     pub fn behind(&self) -> Option<(String, Grid, Vec<u8>)> {
         if let Some(Gate { activation, wide, most }) = self.gate {
             let width = self.outputs / 2;
-            let (name, addresses) = match self.scales {
+            let numbers = [width, activation];
+            let (name, args) = match self.scales {
                 Some(Scales { rows, outputs, sums }) => {
                     let of_sums = [Some(sums), Some(rows), Some(outputs), self.bias];
-                    ("activate_sums", [&of_sums[..], &[Some(self.y), most]].concat())
+                    ("activate_sums", Args::activate_sums(of_sums, [Some(self.y), most], numbers))
                 }
-                None => ("activate", vec![Some(wide), Some(self.y)]),
+                None => ("activate", Args::new([wide, self.y].map(Some)).numbers(&numbers)),
             };
-            let args = Args::new(addresses).numbers(&[width, activation]);
             let grid = Grid::columns(self.rows, width);
             return Some((format!("{name}_{}", self.out.suffix()), grid, args.bytes()));
         }

@@ -90,6 +90,15 @@ impl Args {
         Self { bytes: addresses.into_iter().flat_map(address).collect() }
     }
 
+    /// Those of `activate_sums`: sums of eight-bit floats and what makes them numbers, then where these and each row's largest go.
+    pub(crate) fn activate_sums(
+        sums: [Option<Address>; 4],
+        to: [Option<Address>; 2],
+        [width, activation]: [usize; 2],
+    ) -> Self {
+        Self::new(sums.into_iter().chain(to)).numbers(&[width, activation])
+    }
+
     /// Whole numbers behind what is there.
     pub(crate) fn numbers(mut self, numbers: &[usize]) -> Self {
         self.bytes.extend(numbers.iter().flat_map(|number| (*number as i32).to_ne_bytes()));

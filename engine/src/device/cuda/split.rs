@@ -70,12 +70,12 @@ impl Grid {
 impl Linear {
     /// The kernel of a product by clusters of blocks, where there is one, and a cluster for each tile ([`Grid::at_once`]).
     pub fn split(&self) -> Option<(String, Grid, Vec<u8>)> {
-        let Self { rows, outputs, inputs, x, w, bias, y, out, adds, .. } = *self;
-        let (weights, layouts): (String, &[SplitLayout]) = match self.factors {
+        let Self { rows, outputs, inputs, factors, x, w, bias, y, out, adds, .. } = *self;
+        let layouts: &[SplitLayout] = match factors {
             Factors::Of(Element::F32) => return None,
-            Factors::Of(element) => (element.suffix().to_owned(), &OF_HALVES),
-            Factors::E4m3 => ("e4m3".to_owned(), &OF_E4M3),
-            Factors::Q4(element) => (format!("q4_{}", element.suffix()), &OF_Q4),
+            Factors::Of(_) => &OF_HALVES,
+            Factors::E4m3 => &OF_E4M3,
+            Factors::Q4(_) => &OF_Q4,
         };
         let layout = layouts.iter().find(|layout| rows <= layout.rows)?;
         // Of what is gated a tile has as many gates as what they gate.
@@ -92,16 +92,12 @@ impl Linear {
         let of_outputs = self.scales.map(|Scales { outputs, .. }| outputs);
         let product = [Some(x), Some(w), bias, Some(y), of_rows, of_outputs];
         let numbers = [rows, outputs, inputs, usize::from(adds)];
-        let (kind, args) = match (self.gate, self.factors) {
-            (None, _) => (format!("{weights}_{}", out.suffix()), Args::new(product).numbers(&numbers)),
-            (Some(gate), factors) => {
-                let kind = match factors {
-                    Factors::Of(_) => weights,
-                    Factors::E4m3 if out != Element::F32 => format!("{weights}_{}", out.suffix()),
-                    Factors::E4m3 | Factors::Q4(_) => return None,
-                };
+        let (kind, args) = match self.gate {
+            None => (format!("{}_{}", factors.name(), out.suffix()), Args::new(product).numbers(&numbers)),
+            Some(gate) => {
+                let kind = format!("gated_{}", factors.gated_name(out)?);
                 let args = Args::new([gate.most].into_iter().chain(product)).numbers(&numbers);
-                (format!("gated_{kind}"), args.numbers(&[gate.activation]))
+                (kind, args.numbers(&[gate.activation]))
             }
         };
         let name = format!("product_split_{kind}_{}", layout.rows);

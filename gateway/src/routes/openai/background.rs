@@ -15,7 +15,7 @@ use serde_json::Value;
 use serving::error::RequestError;
 use tokio::sync::watch;
 
-use crate::services::responses::elsewhere::RemoteResponse;
+use crate::services::responses::elsewhere::{LookPace, RemoteResponse, TakenIn};
 use crate::services::responses::running::RunningResponse;
 use crate::services::responses::{background, progress};
 use crate::state::App;
@@ -34,6 +34,7 @@ struct BackgroundReader {
     running: Option<(RunningResponse, watch::Receiver<u64>)>,
     /// While it does not.
     elsewhere: Elsewhere,
+    looks: LookPace,
     /// How long its reader was told nothing of that.
     silent: Duration,
     /// Its last reply, once it is over and while that is told.
@@ -62,7 +63,7 @@ pub(super) fn events_of(
 ) -> impl Stream<Item = Result<Bytes, Infallible>> {
     let id = first_reply["id"].as_str().unwrap_or_default().to_owned();
     let events = BackgroundEvents::new(first_reply, after);
-    let (elsewhere, silent) = Default::default();
+    let (elsewhere, looks, silent) = Default::default();
     let reader = BackgroundReader {
         app,
         tenant,
@@ -70,6 +71,7 @@ pub(super) fn events_of(
         events,
         running: None,
         elsewhere,
+        looks,
         silent,
         reply: None,
         is_over: false,
@@ -93,14 +95,19 @@ impl BackgroundReader {
                 return Some(events).filter(|events| !events.is_empty());
             }
             let (mut events, may_be_over) = self.look();
-            if events.is_empty() && may_be_over && !self.events.is_contradicted() {
+            let asks = events.is_empty() && may_be_over && !self.events.is_contradicted();
+            if asks && (self.running.is_some() || self.looks.is_due() || self.app.runtime.is_draining()) {
                 match self.find_end().await {
                     Some(Ok(reply)) => {
                         self.begin_end(reply);
                         continue;
                     }
                     Some(Err(why)) => return Some(self.fail(&why)),
-                    None if self.running.is_none() => events = self.look_elsewhere().await,
+                    None if self.running.is_none() => {
+                        let (told, found_more) = self.look_elsewhere().await;
+                        events = told;
+                        self.looks.looked(found_more, progress::pace(&self.app));
+                    }
                     None => {}
                 }
             }
@@ -108,6 +115,7 @@ impl BackgroundReader {
                 return Some(self.fail(&RequestError::AnswerChanged));
             }
             if !events.is_empty() {
+                self.looks.look_at_once();
                 return Some(events);
             }
             if !self.has_changed().await {
@@ -157,8 +165,8 @@ impl BackgroundReader {
         }
     }
 
-    /// What is new of one that another gateway runs.
-    async fn look_elsewhere(&mut self) -> String {
+    /// What is new of one that another gateway runs, and whether anything is, told or not.
+    async fn look_elsewhere(&mut self) -> (String, bool) {
         if matches!(self.elsewhere, Elsewhere::Unknown) {
             self.events.run_anew();
             self.elsewhere = match RemoteResponse::find(&self.app, self.tenant, &self.id).await {
@@ -171,21 +179,24 @@ impl BackgroundReader {
                 }
             };
         }
-        let Elsewhere::Found(found) = &mut self.elsewhere else { return String::new() };
+        let Elsewhere::Found(found) = &mut self.elsewhere else { return (String::new(), false) };
         // Much is told by several calls.
         let (events, _) = self.events.look(&found.copy.envelope, &found.copy.relquery);
         if !events.is_empty() || self.events.is_contradicted() {
-            return events;
+            return (events, true);
         }
         if self.app.runtime.store.health().outage().is_some() {
-            return events;
+            return (events, false);
         }
-        match found.take_in(&self.app).await {
-            Ok(false) => {}
-            Ok(true) => self.events.run_anew(),
-            Err(error) => tracing::debug!(%error, ticket = self.id, "a response is not told for now"),
+        let taken = found.take_in(&self.app).await.unwrap_or_else(|error| {
+            tracing::debug!(%error, ticket = self.id, "a response is not told for now");
+            TakenIn::Nothing
+        });
+        if taken == TakenIn::Anew {
+            self.events.run_anew();
         }
-        self.events.look(&found.copy.envelope, &found.copy.relquery).0
+        let (events, _) = self.events.look(&found.copy.envelope, &found.copy.relquery);
+        (events, taken != TakenIn::Nothing)
     }
 
     /// The end, once it stands in the ticket; or why none is told here.
@@ -207,9 +218,10 @@ impl BackgroundReader {
             Some((_, version)) => tokio::time::timeout(silence, version.changed()).await.is_ok(),
             None => {
                 let silence = silence.min(SILENCE_MAX);
-                let look = silence.min(progress::pace(&self.app));
-                tokio::time::sleep(look).await;
-                self.silent += look;
+                let wait = self.looks.left().min(silence.saturating_sub(self.silent));
+                tokio::time::sleep(wait).await;
+                self.looks.wait(wait);
+                self.silent += wait;
                 let is_still = self.silent >= silence;
                 if is_still {
                     self.silent = Duration::ZERO;

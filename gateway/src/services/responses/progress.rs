@@ -42,7 +42,7 @@ struct ProgressWriter {
     responses: Vec<ReadResponse>,
 }
 
-/// Time between two writes, and between two looks what is written.
+/// Time between two writes, and from a look that found something written to the next one.
 pub(crate) fn pace(app: &App) -> Duration {
     PACE_MAX.min(Duration::from_millis(app.config.store.flush_ms.0))
 }

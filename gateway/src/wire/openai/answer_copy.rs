@@ -50,17 +50,26 @@ impl AnswerCopy {
 pub(super) struct RowCopies(Vec<AnswerRow>);
 
 impl RowCopies {
-    /// Takes in what is new of each.
-    pub(super) fn take(&mut self, rows: &[AnswerRow]) {
-        for (copy, row) in self.0.iter_mut().zip(rows) {
+    /// Takes in what is new of each. `has_told`: whether the prompt of the row of this number was told.
+    pub(super) fn take(&mut self, rows: &[AnswerRow], has_told: impl Fn(usize) -> bool) {
+        for (number, (copy, row)) in self.0.iter_mut().zip(rows).enumerate() {
             copy.text.push_str(row.text.get(copy.text.len()..).unwrap_or_default());
             copy.tokens.extend_from_slice(row.tokens.get(copy.tokens.len()..).unwrap_or_default());
             copy.logprobs.extend_from_slice(row.logprobs.get(copy.logprobs.len()..).unwrap_or_default());
-            copy.prompt.extend_from_slice(row.prompt.get(copy.prompt.len()..).unwrap_or_default());
+            if !has_told(number) {
+                copy.prompt.extend_from_slice(row.prompt.get(copy.prompt.len()..).unwrap_or_default());
+            }
             copy.pieces = row.pieces;
             copy.state.clone_from(&row.state);
         }
         self.0.extend_from_slice(rows.get(self.0.len()..).unwrap_or_default());
+    }
+
+    /// Gives up the prompts that were told: scores are counted only as long as the relQuery has them.
+    pub(super) fn forget_prompts(&mut self, has_told: impl Fn(usize) -> bool) {
+        for (_, copy) in self.0.iter_mut().enumerate().filter(|(number, _)| has_told(*number)) {
+            copy.prompt = Vec::new();
+        }
     }
 
     /// What there is of them.
@@ -97,17 +106,18 @@ mod tests {
         let relquery = RelQueryState::new(RelQueryId(1), TenantId(1), RelQueryKind::RelQuery, 2, arrival);
         relquery.keep_tokens();
         let mut copies = RowCopies::default();
-        copies.take(&relquery.read().rows);
+        let nothing_told = |_| false;
+        copies.take(&relquery.read().rows, nothing_told);
         for (id, text) in [(7, "é"), (8, "b")] {
             relquery.keep_token(1, TokenId(id));
             relquery.token(1, text, id == 7, Time(1));
-            copies.take(&relquery.read().rows);
+            copies.take(&relquery.read().rows, nothing_told);
             assert_eq!(copies.read(), relquery.read().rows, "nothing is missing");
         }
         // What is copied already is not read again.
         relquery.read().rows[1].text = "xxx".into();
         relquery.token(1, "c", false, Time(2));
-        copies.take(&relquery.read().rows);
+        copies.take(&relquery.read().rows, nothing_told);
         let [silent, row] = copies.read() else { panic!("two rows") };
         assert_eq!((silent.text.as_str(), row.text.as_str(), row.pieces), ("", "ébc", 3));
     }

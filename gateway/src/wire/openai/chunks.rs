@@ -45,6 +45,11 @@ pub enum UsageChunks {
     Each(Vec<u64>),
 }
 
+/// Whether the first chunk of a row was sent.
+fn has_opened(sent: &[Sent], row: usize) -> bool {
+    sent.get(row).is_some_and(|sent| sent.opened)
+}
+
 /// Turns states of one relQuery into chunks.
 #[derive(Debug)]
 pub struct Chunker {
@@ -97,16 +102,18 @@ impl Chunker {
     pub fn look(&mut self, relquery: &RelQueryState) -> Look {
         let (verdict, is_over, usage) = {
             let state = relquery.read();
-            self.rows.take(&state.rows);
+            self.rows.take(&state.rows, |row| has_opened(&self.sent, row));
             (verdict(&state), state.is_over(), state.usage)
         };
         let mut chunks = Vec::new();
-        let (rows, mut sent) = (std::mem::take(&mut self.rows), std::mem::take(&mut self.sent));
+        let (mut rows, mut sent) = (std::mem::take(&mut self.rows), std::mem::take(&mut self.sent));
         for ((index, row), sent) in (0..).zip(rows.read()).zip(&mut sent) {
             if let Some(change) = self.change(index, row, sent) {
                 self.chunk(change, &mut chunks);
             }
         }
+        // They came with each row's first chunk.
+        rows.forget_prompts(|row| has_opened(&sent, row));
         (self.rows, self.sent) = (rows, sent);
         let end = match verdict {
             Err(error) => Some(Err(error)),
@@ -308,13 +315,13 @@ fn json<T: Serialize>(object: &T) -> String {
 mod tests {
     use std::sync::Arc;
 
-    use base::{End, RelQueryId, TenantId, Time, ToolCallForm};
+    use base::{End, PromptToken, RelQueryId, TenantId, Time, ToolCallForm};
     use serde_json::Value;
     use serving::relquery_state::{AnswerSource, Arrival, RelQueryKind, Status};
 
     use super::*;
     use crate::wire::openai::tests::model;
-    use crate::wire::openai::{CallReader, PromptReply, RowPrompts};
+    use crate::wire::openai::{CallReader, PromptFields, PromptReply, RowPrompts};
 
     const ARRIVAL: Arrival = Arrival { unix_ms: 0, time: Time(0) };
 
@@ -515,6 +522,37 @@ mod tests {
             assert_eq!(message["content"], content);
             assert_eq!(message["tool_calls"].as_array().map_or(0, Vec::len), calls, "{index}");
         }
+    }
+
+    #[test]
+    fn the_scores_of_an_echoed_prompt_are_kept_until_they_are_told_and_no_longer() {
+        let relquery = RelQueryState::new(RelQueryId(1), TenantId(1), RelQueryKind::RelQuery, 2, ARRIVAL);
+        let prompts = [1, 2].map(|id| {
+            let token = PromptToken { id: TokenId(id), text: "a".into(), bytes: None, likelihood: None };
+            Arc::<[PromptToken]>::from([token])
+        });
+        for (row, prompt) in (0..).zip(&prompts) {
+            relquery.keep_prompt(row, Arc::clone(prompt));
+        }
+        let fields = PromptFields { echo: true, echoed_logprobs: Some(0), ..PromptFields::default() };
+        let prompt = PromptReply { fields, texts: vec!["a".into(); 2] };
+        let envelope = Envelope::new(Api::Completion, &relquery, &model()).telling_prompts(prompt);
+        let mut chunker = Chunker::new(envelope, 2, UsageChunks::None);
+        // This test's own, the relQuery's, and what the chunker keeps.
+        let kept = || prompts.each_ref().map(|prompt| Arc::strong_count(prompt) - 2);
+        chunker.look(&relquery);
+        assert_eq!(kept(), [1, 1], "nothing is told yet");
+        for at in 1..4 {
+            relquery.token(1, "b", at == 1, Time(at));
+            let told = values(&chunker.look(&relquery));
+            let tokens = &told[0]["choices"][0]["logprobs"]["tokens"];
+            assert_eq!(tokens.as_array().map(Vec::len), (at == 1).then_some(1), "{told:?}");
+            assert_eq!(kept(), [1, 0]);
+        }
+        relquery.settle(1, done(), Time(4));
+        relquery.settle(0, done(), Time(4));
+        assert_eq!(chunker.look(&relquery).end, Some(Ok(())));
+        assert_eq!(kept(), [0, 0]);
     }
 
     #[test]

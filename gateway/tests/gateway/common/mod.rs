@@ -5,6 +5,7 @@ pub mod checkpoint;
 pub mod client;
 pub mod double;
 pub mod faulty;
+pub mod left;
 pub mod program;
 pub mod replica;
 pub mod watcher;
@@ -176,6 +177,17 @@ pub async fn key_of(store: &Store, tenant: base::TenantId) -> String {
 pub async fn seen_in_time<T>(what: &str, wait: impl Future<Output = T>) -> T {
     let hang = std::time::Duration::from_secs(60);
     tokio::time::timeout(hang, wait).await.unwrap_or_else(|_| panic!("never: {what}"))
+}
+
+/// Waits until a query of a database counts this many.
+pub async fn until_count(database: &sqlx::AnyPool, count: i64, counting: &'static str) {
+    let wait = async {
+        let mut looks = tokio::time::interval(std::time::Duration::from_millis(5));
+        while sqlx::query_scalar::<_, i64>(counting).fetch_one(database).await.unwrap() != count {
+            looks.tick().await;
+        }
+    };
+    seen_in_time(counting, wait).await;
 }
 
 impl Server {

@@ -36,7 +36,7 @@ const SIZES: [GroupSizes; 6] = [
 const DIRTY: Block = Block { values: [77; DEPTH_BLOCK], scales: [1e9; GROUPS], unbias: [123_456; GROUPS] };
 
 /// Rows and weights as kernels read them, and the numbers that they mean.
-struct Case {
+struct GroupsCase {
     shape: (usize, usize, usize),
     sizes: GroupSizes,
     activations: Vec<Block>,
@@ -44,7 +44,7 @@ struct Case {
     width: usize,
 }
 
-impl Case {
+impl GroupsCase {
     fn new(
         isa: Isa,
         shape: (usize, usize, usize),
@@ -99,7 +99,7 @@ impl Case {
 
 /// Compares a product with the sums over its rounded operands: all that is left is single-precision rounding.
 fn check(cpu: &Cpu, shape: (usize, usize, usize), sizes: GroupSizes, value: impl Fn(usize) -> f32 + Sync) {
-    let case = Case::new(cpu.isa(), shape, sizes, value);
+    let case = GroupsCase::new(cpu.isa(), shape, sizes, value);
     let y = case.product(cpu);
     let (rows, _, outputs) = shape;
     let weights: Vec<Vec<f32>> = (0..outputs).map(|o| case.weights_of(o)).collect();
@@ -155,7 +155,7 @@ fn rounding_moves_a_number_by_at_most_half_a_step_of_its_group() {
         let inputs = 3 * sizes.weights + 7;
         // Groups of very different sizes: each has a step of its own.
         let value = |i: usize| noise(i) * 10f32.powi((i % inputs / sizes.weights) as i32 * 2 - 3);
-        let case = Case::new(isa, (2, inputs, 40), sizes, value);
+        let case = GroupsCase::new(isa, (2, inputs, 40), sizes, value);
         let step = |values: &[f32]| values.iter().fold(0.0f32, |max, x| max.max(x.abs())) / LARGEST;
         for o in 0..40 {
             let exact: Vec<f32> = (0..inputs).map(|k| value(o * inputs + k)).collect();
@@ -240,7 +240,7 @@ fn products_in_groups_of_every_size_are_as_far_from_exact_ones_as_rounding_to_th
     for isa in Isa::available() {
         let cpu = &Cpu::with_isa(Some(1), isa).expect("threads start");
         for sizes in SIZES {
-            let y = Case::new(isa, (rows, inputs, outputs), sizes, noise).product(cpu);
+            let y = GroupsCase::new(isa, (rows, inputs, outputs), sizes, noise).product(cpu);
             for (i, found) in y.iter().enumerate() {
                 let error = (f64::from(*found) - exact(i / outputs, i % outputs)).abs();
                 assert!(error <= 6.0 * deviation, "{isa:?} in {sizes:?}, {i}: {error}, of {deviation}");

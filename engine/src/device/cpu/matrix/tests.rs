@@ -28,7 +28,7 @@ fn bytes(dtype: Dtype, values: &[f32]) -> Vec<u8> {
 }
 
 /// A layer of noise and its product with rows of noise.
-struct Case {
+struct LayerCase {
     inputs: usize,
     weights: Vec<f32>,
     bias: Vec<f32>,
@@ -36,7 +36,7 @@ struct Case {
     y: Vec<f32>,
 }
 
-impl Case {
+impl LayerCase {
     fn run(cpu: &Cpu, dtype: Dtype, (rows, inputs, outputs): (usize, usize, usize), has_bias: bool) -> Self {
         let data = bytes(dtype, &(0..inputs * outputs).map(noise).collect::<Vec<_>>());
         let tensor = RawTensor { dtype, shape: vec![outputs, inputs], data: data.as_slice().into() };
@@ -80,7 +80,7 @@ fn check(cpu: &Cpu, dtype: Dtype, shape: (usize, usize, usize), has_bias: bool) 
     // Each step of a sum in single precision rounds by up to 2^-24, up or down.
     let sums = (2.0 + 2.0 * (shape.1 as f64).sqrt()) / f64::from(1 << 24);
     let isa = cpu.isa();
-    let case = Case::run(cpu, dtype, shape, has_bias);
+    let case = LayerCase::run(cpu, dtype, shape, has_bias);
     let is_rounded = dtype == Dtype::Bf16 && isa.rounds_activations();
     if is_rounded {
         let rounded: Vec<f32> = case.x.iter().map(|x| half::bf16::from_f32(*x).to_f32()).collect();
