@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use serving::config::{Dialect, ReplicaKind, ReplicaSettings, Secret};
 use store::Store;
 
+use crate::common::alike;
 use crate::common::checkpoint::serve_checkpoint;
 use crate::common::replica::{FakeReplica, executor, fleet, score};
 use crate::common::words::until_up;
@@ -185,19 +186,7 @@ fn replica_of(server: &Server) -> ReplicaSettings {
 
 /// Whether two replies say the same.
 fn is_alike(one: &Value, other: &Value) -> bool {
-    match (one, other) {
-        (Value::Number(one), Value::Number(other)) => {
-            (one.as_f64().unwrap() - other.as_f64().unwrap()).abs() < TOLERANCE
-        }
-        (Value::Array(one), Value::Array(other)) => {
-            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| is_alike(one, other))
-        }
-        (Value::Object(one), Value::Object(other)) => {
-            let has = |name: &String, one: &Value| other.get(name).is_some_and(|other| is_alike(one, other));
-            one.len() == other.len() && one.iter().all(|(name, one)| has(name, one))
-        }
-        _ => one == other,
-    }
+    alike::is_alike(one, other, TOLERANCE)
 }
 
 #[actix_web::test]

@@ -3,6 +3,8 @@
 //! `tests/vllm/install.sh` installs it (`cargo xtask nightly vllm` does so first); where it is not, the test
 //! says so and is skipped.
 
+mod told;
+
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -16,6 +18,7 @@ use crate::common::Server;
 use crate::common::client::Client;
 use crate::common::program::{Program, free_port, installed, start};
 use crate::common::replica::{executor, fleet};
+use crate::common::words::until_up;
 use crate::common::{seen_in_time, serve_fleet};
 
 /// Rows that vLLM runs at a time here; what it has more waits in its own queue.
@@ -40,13 +43,17 @@ fn start_vllm(program: &Path, model: &Path) -> Program {
         .args(["--host", "127.0.0.1", "--port", &address.port().to_string(), "--enforce-eager"])
         .args(["--max-num-seqs", &RUNNING_MAX.to_string(), "--block-size", "32"])
         .args(["--scheduling-policy", "priority", "--enable-prompt-tokens-details"])
+        // JSON between whose parts any blanks may stand is blanks without an end of a model that was not trained.
+        .args(["--structured-outputs-config", r#"{"backend": "xgrammar", "disable_any_whitespace": true}"#])
         .envs([("VLLM_CPU_KVCACHE_SPACE", "1"), ("VLLM_NO_USAGE_STATS", "1"), ("HF_HUB_OFFLINE", "1")]);
     start(&mut command, address, "Application startup complete")
 }
 
-/// A gateway in front of it, and itself.
+/// Gateways in front of it, and itself.
 struct Both {
     server: Server,
+    /// It has no tokenizer, and sends texts and messages.
+    by_text: Server,
     vllm: Client,
 }
 
@@ -54,19 +61,23 @@ impl Both {
     async fn start(vllm: &Program, model: &Path) -> Self {
         let mut config = fleet(vec![executor(vllm.address)]);
         config.model.name = Some("tiny".into());
-        config.model.tokenizer = Some(model.to_owned());
         config.scheduler.policy = Policy::RelServe;
         // More than it runs, so that rows wait in its own queue, which `priority` orders.
         (config.replicas[0].rows_max, config.replicas[0].priority) = (64, true);
         // A first answer takes its time, and a machine with one core more.
         config.replicas[0].health_ms = base::Millis(1_000);
+        let by_text = serve_fleet(config.clone()).await;
+        config.model.tokenizer = Some(model.to_owned());
         let server = serve_fleet(config).await;
-        server
-            .until("it is up", |server| {
-                server.running.app.runtime.view().replicas.first().is_some_and(|one| one.is_up)
-            })
-            .await;
-        Self { server, vllm: Client { address: vllm.address, key: None } }
+        for gateway in [&server, &by_text] {
+            until_up(gateway, 1).await;
+        }
+        Self { server, by_text, vllm: Client { address: vllm.address, key: None } }
+    }
+
+    /// What is sent tokens' ids, and what is sent texts.
+    fn gateways(&self) -> [&Client; 2] {
+        [&self.server.client, &self.by_text.client]
     }
 
     /// Waits until the sum of a metric of vLLM over its label sets with `label` is as expected.
@@ -110,8 +121,11 @@ async fn vllm_answers_rows_as_it_answers_when_it_is_asked_directly() {
     // One after another on the one process: it takes a minute to start.
     rows_are_its_own_and_find_their_beginning(&both).await;
     constraints_and_limits_hold(&both).await;
-    log_probabilities_are_its_own(&both).await;
-    its_scores_of_prompts_come_back_as_it_tells_them(&both).await;
+    told::echoed_prompts_are_scored_as_it_scores_them(&both).await;
+    told::scores_of_prompts_are_its_own(&both).await;
+    told::answers_tokens_are_told_as_it_tells_them(&both).await;
+    told::answers_have_the_form_that_is_asked_for(&both).await;
+    told::usage_is_its_own(&both).await;
     rows_of_a_shorter_relquery_go_first_in_its_own_queue(&both).await;
     rows_of_a_client_that_went_away_are_aborted(&both).await;
 }
@@ -149,48 +163,6 @@ async fn constraints_and_limits_hold(both: &Both) {
     let reply = both.server.relquery(long).await.json();
     assert!(reply["rows"][0]["error"]["message"].is_string(), "longer than its context: {reply}");
     assert!(reply["rows"][1]["text"].is_string(), "{reply}");
-}
-
-async fn log_probabilities_are_its_own(both: &Both) {
-    let asked = json!({"model": "tiny", "prompt": format!("{BEGINNING}red"), "max_tokens": 3,
-        "temperature": 0, "ignore_eos": true, "logprobs": 2});
-    let ours = both.server.client.post("/v1/completions", &asked).await.json();
-    let its = both.vllm.post("/v1/completions", &asked).await.json();
-    let told = |reply: &Value| reply["choices"][0]["logprobs"].clone();
-    assert_eq!(told(&ours)["tokens"], told(&its)["tokens"], "{ours}");
-    let numbers = |reply: &Value| {
-        let list = told(reply)["token_logprobs"].as_array().cloned().unwrap_or_default();
-        list.iter().filter_map(Value::as_f64).collect::<Vec<_>>()
-    };
-    let (ours, its) = (numbers(&ours), numbers(&its));
-    assert_eq!((ours.len(), its.len()), (3, 3));
-    for (ours, its) in ours.iter().zip(&its) {
-        // What the cache supplied was computed in other products: the last bits differ.
-        assert!((ours - its).abs() < 1e-3 && *its < 0.0, "{ours} beside {its}");
-    }
-}
-
-async fn its_scores_of_prompts_come_back_as_it_tells_them(both: &Both) {
-    let prompt = format!("{BEGINNING}red");
-    let asked =
-        json!({"model": "tiny", "prompt": prompt, "max_tokens": 1, "temperature": 0, "prompt_logprobs": 2});
-    let ours = both.server.client.post("/v1/completions", &asked).await.json();
-    let its = both.vllm.post("/v1/completions", &asked).await.json();
-    let scores = |reply: &Value| {
-        let scores = reply["choices"][0]["prompt_logprobs"].as_array().cloned();
-        scores.unwrap_or_default()
-    };
-    let (ours, its) = (scores(&ours), scores(&its));
-    assert!(ours.len() == its.len() && ours.len() > 5, "{ours:?} beside {its:?}");
-    assert_eq!((&ours[0], &its[0]), (&Value::Null, &Value::Null));
-    for (ours, its) in ours.iter().zip(&its).skip(1) {
-        let its = its.as_object().unwrap();
-        assert_eq!(ours.as_object().map(serde_json::Map::len), Some(its.len()), "{ours} beside {its:?}");
-        for (id, its) in its {
-            let near = (ours[id]["logprob"].as_f64().unwrap() - its["logprob"].as_f64().unwrap()).abs();
-            assert!(near < 1e-3 && ours[id]["decoded_token"] == its["decoded_token"], "{ours} beside {its}");
-        }
-    }
 }
 
 /// All rows of the long one are at vLLM before the short one comes.

@@ -94,7 +94,7 @@ impl Client {
             return self.listen(response, say).await;
         }
         match read(response, self.reply_bytes_max).await {
-            Ok(body) => outcome(status, retry_after, &body, (ask.scoring.as_ref(), ask.named)),
+            Ok(body) => outcome(status, retry_after, &body, (ask.scoring.as_ref(), ask.beside)),
             Err(Unread::TooLarge) => self.too_large(),
             Err(Unread::Broken(error)) => Outcome::failed(chain(&error)),
         }

@@ -4,6 +4,15 @@
 use base::{Logprob, TokenLogprob};
 use serde_json::Value;
 
+/// What a reply has to tell beside each token of its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beside {
+    /// So many of the likeliest tokens.
+    Likeliest(usize),
+    /// So many tokens that were named.
+    Named(usize),
+}
+
 /// What a choice's `logprobs` say; nothing, where it says nothing that can be read.
 pub fn told(logprobs: &Value) -> Vec<TokenLogprob> {
     match (&logprobs["content"], &logprobs["tokens"]) {
@@ -19,6 +28,14 @@ pub fn told(logprobs: &Value) -> Vec<TokenLogprob> {
 pub fn may_tell_named(logprobs: &Value, tokens: &[TokenLogprob], named: usize) -> bool {
     let without = usize::from(!logprobs["content"].is_array());
     named <= without || tokens.is_empty() || tokens.iter().any(|token| token.top.len() > without)
+}
+
+/// Leaves so many of the likeliest tokens beside each. In the form of completions vLLM tells the token itself too, where it
+/// is none of them, and where none are asked for.
+pub fn keep_likeliest(tokens: &mut [TokenLogprob], most: usize) {
+    for token in tokens {
+        token.top.truncate(most);
+    }
 }
 
 fn of_conversation(entry: &Value) -> Option<TokenLogprob> {
@@ -85,6 +102,17 @@ mod tests {
             let logprobs = json!({ form: [] });
             assert_eq!(may_tell_named(&logprobs, &tokens, named), expected, "{form}, {beside} of {named}");
             assert!(may_tell_named(&logprobs, &[], named), "nothing is said");
+        }
+        // As vLLM 0.32 tells a token that was drawn beyond the two likeliest: itself first.
+        let drawn = json!({
+            "text_offset": [0], "tokens": ["z"], "token_logprobs": [-6.5],
+            "top_logprobs": [{"z": -6.5, "hi": -0.5, "ho": -1.5}],
+        });
+        for (most, expected) in [(2, &both[..]), (1, &both[..1]), (0, &both[..0])] {
+            let mut tokens = told(&drawn);
+            keep_likeliest(&mut tokens, most);
+            let top = tokens.iter().map(|token| (token.chosen.token.as_str(), &token.top[..]));
+            assert_eq!(top.collect::<Vec<_>>(), [("z", expected)], "{most} were asked for");
         }
         for nothing in [json!(null), json!({}), json!({"content": null}), json!({"tokens": [null]})] {
             assert_eq!(told(&nothing), []);

@@ -6,7 +6,7 @@ use base::{End, Nanos, PromptToken, TokenCount, TokenLogprob};
 use scheduler::fleet::Finish;
 use serde_json::Value;
 
-use super::logprobs;
+use super::logprobs::{self, Beside};
 use super::prompt_scores::{self, PromptScoring};
 
 /// Characters of a server's error that are passed on.
@@ -80,16 +80,16 @@ impl Outcome {
 }
 
 /// What a reply of this status means. `retry_after`: its header, in seconds; `scoring`: what it has to tell of
-/// its prompt; `named`: how many tokens it has to tell beside each of its own.
+/// its prompt; `beside`: what beside each of its own tokens.
 pub fn outcome(
     status: u16,
     retry_after: Option<u64>,
     body: &[u8],
-    (scoring, named): (Option<&PromptScoring>, usize),
+    (scoring, beside): (Option<&PromptScoring>, Beside),
 ) -> Outcome {
     let seconds = |seconds: u64| Nanos(seconds.saturating_mul(1_000_000_000));
     match status {
-        200 => match answer(body, scoring, named) {
+        200 => match answer(body, scoring, beside) {
             Ok(outcome) => outcome,
             Err(reason) => Outcome::failed(format!("its reply cannot be read: {reason}")),
         },
@@ -109,7 +109,7 @@ pub fn outcome(
 }
 
 /// The answer of a reply.
-fn answer(body: &[u8], scoring: Option<&PromptScoring>, named: usize) -> Result<Outcome, String> {
+fn answer(body: &[u8], scoring: Option<&PromptScoring>, beside: Beside) -> Result<Outcome, String> {
     let reply: Value = serde_json::from_slice(body).map_err(|error| error.to_string())?;
     let choice = reply["choices"].get(0).ok_or("it has no choices")?;
     let text = match (&choice["text"], &choice["message"]["content"]) {
@@ -117,11 +117,15 @@ fn answer(body: &[u8], scoring: Option<&PromptScoring>, named: usize) -> Result<
         (_, Value::Null) if choice["message"].is_object() => String::new(),
         _ => return Err("its choice has no text".into()),
     };
-    let logprobs = logprobs::told(&choice["logprobs"]);
-    if !logprobs::may_tell_named(&choice["logprobs"], &logprobs, named) {
-        let reason =
-            "its answer does not tell the tokens of `logprob_token_ids`: its version may not know it";
-        return Ok(Outcome::Unfit(reason.into()));
+    let mut logprobs = logprobs::told(&choice["logprobs"]);
+    match beside {
+        Beside::Likeliest(most) => logprobs::keep_likeliest(&mut logprobs, most),
+        Beside::Named(named) if !logprobs::may_tell_named(&choice["logprobs"], &logprobs, named) => {
+            let reason =
+                "its answer does not tell the tokens of `logprob_token_ids`: its version may not know it";
+            return Ok(Outcome::Unfit(reason.into()));
+        }
+        Beside::Named(_) => {}
     }
     let outcome = ended(choice["finish_reason"].as_str(), text, (logprobs, &reply["usage"]))?;
     Ok(match (outcome, scoring) {
@@ -188,7 +192,7 @@ mod tests {
 
     /// What a reply means to a row that asks nothing of its prompt.
     fn read(status: u16, retry_after: Option<u64>, body: &[u8]) -> Outcome {
-        outcome(status, retry_after, body, (None, 0))
+        outcome(status, retry_after, body, (None, Beside::Likeliest(0)))
     }
 
     fn reply(choice: Value, usage: Value) -> Vec<u8> {
@@ -224,15 +228,14 @@ mod tests {
             let ids = PromptIds::Sent(ids.map(base::TokenId).into());
             PromptScoring { top: 0, ids }
         };
-        let Outcome::Answered { prompt, .. } = outcome(200, None, &body, (Some(&scoring([7, 9])), 0)) else {
-            panic!("it is an answer")
-        };
+        let scored = |status, ids| outcome(status, None, &body, (Some(&scoring(ids)), Beside::Likeliest(0)));
+        let Outcome::Answered { prompt, .. } = scored(200, [7, 9]) else { panic!("it is an answer") };
         assert_eq!(prompt.expect("it is scored").len(), 2);
-        let other = outcome(200, None, &body, (Some(&scoring([7, 8])), 0));
+        let other = scored(200, [7, 8]);
         assert!(matches!(&other, Outcome::Unfit(reason) if reason.contains("token 1")), "{other:?}");
         let Outcome::Answered { prompt, .. } = read(200, None, &body) else { panic!("it is an answer") };
         assert_eq!(prompt, None, "nobody asked");
-        let refused = outcome(400, None, &body, (Some(&scoring([7, 9])), 0));
+        let refused = scored(400, [7, 9]);
         assert!(matches!(refused, Outcome::Refused(_)));
     }
 
@@ -244,12 +247,27 @@ mod tests {
             let logprobs = json!({"content": [token]});
             reply(json!({"message": message, "finish_reason": "stop", "logprobs": logprobs}), json!({}))
         };
-        let without = outcome(200, None, &told(json!([])), (None, 2));
+        let without = outcome(200, None, &told(json!([])), (None, Beside::Named(2)));
         let is_unfit = matches!(&without, Outcome::Unfit(reason) if reason.contains("`logprob_token_ids`"));
         assert!(is_unfit, "{without:?}");
         let all = json!([{"token": "hi", "logprob": -0.5}, {"token": "ho", "logprob": -1.5}]);
-        for (beside, named) in [(all, 2), (json!([]), 0)] {
-            assert!(matches!(outcome(200, None, &told(beside), (None, named)), Outcome::Answered { .. }));
+        for (told_beside, asked) in [(all, Beside::Named(2)), (json!([]), Beside::Likeliest(0))] {
+            let outcome = outcome(200, None, &told(told_beside), (None, asked));
+            assert!(matches!(outcome, Outcome::Answered { .. }), "{outcome:?}");
+        }
+    }
+
+    #[test]
+    fn a_token_that_was_drawn_is_none_of_the_likeliest_that_were_asked_for() {
+        // As vLLM 0.32 tells it for `logprobs` 1 of a completion.
+        let logprobs = json!({"text_offset": [0], "tokens": ["z"], "token_logprobs": [-6.5],
+            "top_logprobs": [{"z": -6.5, "hi": -0.5}]});
+        let body = reply(json!({"text": "z", "finish_reason": "length", "logprobs": logprobs}), json!({}));
+        for (asked, expected) in [(0, &[][..]), (1, &["hi"][..])] {
+            let outcome = outcome(200, None, &body, (None, Beside::Likeliest(asked)));
+            let Outcome::Answered { logprobs, .. } = outcome else { panic!("{outcome:?}") };
+            let top: Vec<&str> = logprobs[0].top.iter().map(|one| one.token.as_str()).collect();
+            assert_eq!((logprobs[0].chosen.token.as_str(), &top[..]), ("z", expected));
         }
     }
 

@@ -6,6 +6,7 @@ use base::{Generation, WorkItem};
 use serde_json::{Map, Value, json};
 
 use super::dialect;
+use super::logprobs::Beside;
 use super::prompt_scores::{PromptIds, PromptScoring};
 use super::text::{PlainText, PromptText};
 use crate::config::{Dialect, PromptForm};
@@ -37,8 +38,8 @@ pub struct Ask {
     pub body: Value,
     /// What of the prompt's tokens the reply has to tell.
     pub scoring: Option<PromptScoring>,
-    /// How many tokens it has to tell beside each of the answer's.
-    pub named: usize,
+    /// What it has to tell beside each token of the answer.
+    pub beside: Beside,
 }
 
 /// Path of conversations.
@@ -96,8 +97,11 @@ impl RequestStyle {
         if self.salt {
             body.insert("cache_salt".into(), json!(format!("{scope:032x}")));
         }
-        let named = item.generation.logprobs.map_or(0, |_| item.generation.logprob_tokens.len());
-        Ok(Ask { path, body: Value::Object(body), scoring, named })
+        let beside = match (item.generation.logprobs, item.generation.logprob_tokens.len()) {
+            (Some(_), named @ 1..) => Beside::Named(named),
+            (top, _) => Beside::Likeliest(top.unwrap_or(0) as usize),
+        };
+        Ok(Ask { path, body: Value::Object(body), scoring, beside })
     }
 
     /// Which tokens a row's prompt has at the server.
@@ -139,6 +143,9 @@ mod tests {
     use base::{ChatTemplate, Constraint, PromptEnd, Role, Section, Sees, TokenCount, TokenId, Tokenizer};
 
     use super::*;
+
+    /// Nothing is told of tokens.
+    const NOTHING: Beside = Beside::Likeliest(0);
 
     /// A body with what is sent in every one.
     fn with_rest(mut body: Value) -> Value {
@@ -186,7 +193,7 @@ mod tests {
             "model": "m", "prompt": [7, 9], "max_tokens": 64, "temperature": 0.5, "stop": ["\n"],
             "seed": 0x7fff_ffff, "priority": -3, "cache_salt": "0000000000000000000000000000000a", "structured_outputs": {"choice": ["a"]},
         });
-        assert_eq!(ask, Ask { path: COMPLETIONS, body: with_rest(body), scoring: None, named: 0 });
+        assert_eq!(ask, Ask { path: COMPLETIONS, body: with_rest(body), scoring: None, beside: NOTHING });
     }
 
     #[test]
@@ -197,13 +204,13 @@ mod tests {
         let ask = style.ask(&item(tokens.clone(), Generation::default()), 0, 0).expect("it can be asked");
         let messages = json!([{"role": "system", "content": "be brief"}, {"role": "user", "content": "hé"}]);
         let body = json!({"model": "m", "messages": messages, "max_tokens": 64, "temperature": 0.0});
-        assert_eq!(ask, Ask { path: CHAT, body: with_rest(body), scoring: None, named: 0 });
+        assert_eq!(ask, Ask { path: CHAT, body: with_rest(body), scoring: None, beside: NOTHING });
         let open = Generation { output_max: TokenCount(100), ..Generation::default() };
         let ask = style.ask(&item(tokens, open.clone()), 0, 0).expect("it can be asked");
         assert_eq!(ask.body.get("max_tokens"), None, "as many as there is room");
         let ask = style.ask(&item(PlainText.encode_data("go on"), open), 0, 0).expect("it can be asked");
         let body = json!({"model": "m", "prompt": "go on", "max_tokens": 100, "temperature": 0.0});
-        assert_eq!(ask, Ask { path: COMPLETIONS, body: with_rest(body), scoring: None, named: 0 });
+        assert_eq!(ask, Ask { path: COMPLETIONS, body: with_rest(body), scoring: None, beside: NOTHING });
     }
 
     #[test]
@@ -272,6 +279,19 @@ mod tests {
         let unknown = RequestStyle { dialect: Dialect::LlamaCpp, ..style(PromptForm::Messages) };
         let refused = unknown.ask(&item(PlainText.encode_data("go on"), generation), 0, 0);
         assert!(refused.expect_err("refused").contains("prompt_logprobs"));
+    }
+
+    #[test]
+    fn a_reply_has_to_tell_the_likeliest_tokens_or_those_that_are_named() {
+        let beside = |logprobs, named: &[u32]| {
+            let logprob_tokens = named.iter().map(|id| TokenId(*id)).collect();
+            let generation = Generation { logprobs, logprob_tokens, ..Generation::default() };
+            let ask = style(PromptForm::Tokens).ask(&item(vec![TokenId(7)], generation), 0, 0);
+            ask.expect("it can be asked").beside
+        };
+        assert_eq!(beside(None, &[]), NOTHING);
+        assert_eq!(beside(Some(2), &[]), Beside::Likeliest(2));
+        assert_eq!(beside(Some(2), &[9, 8, 7]), Beside::Named(3));
     }
 
     #[test]

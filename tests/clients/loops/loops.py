@@ -3,12 +3,15 @@
 usage: loops.py ADDRESS CLIENT ROWS=KEY [ROWS=KEY ..]    CLIENT: asyncio, langchain, daft, ray or lotus
 
 Each loop is a process of its own that begins its rows when all processes are ready, and prints one line of JSON:
-{"rows": 40, "seconds": 3.2, "answers": 40}. Only the client's own settings are used: a base address and a key.
+{"rows": 40, "seconds": 3.2, "answers": 40}. A last line says how many of their requests joined another's relQuery:
+{"joined": 37}. Only the client's own settings are used: a base address and a key.
 """
 
 import asyncio
 import json
+import logging
 import multiprocessing
+import queue
 import sys
 import time
 import urllib.request
@@ -75,26 +78,29 @@ def with_daft(address, key, model):
 
 def with_ray(address, key, model):
     import ray
-    from openai import OpenAI
 
-    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="error")
+    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     ray.data.DataContext.get_current().enable_progress_bars = False
+    # A worker has no module of this name: what it runs names nothing of this file.
+    system = SYSTEM
 
     def run(rows):
-        from concurrent.futures import ThreadPoolExecutor
-
         def label(batch):
+            from concurrent.futures import ThreadPoolExecutor
+
+            from openai import OpenAI
+
             client = OpenAI(base_url=f"{address}/v1", api_key=key, timeout=600)
 
             def ask(text):
-                reply = client.chat.completions.create(
-                    model=model, messages=messages(text), max_tokens=8, temperature=0
-                )
+                said = [{"role": "system", "content": system}, {"role": "user", "content": text}]
+                reply = client.chat.completions.create(model=model, messages=said, max_tokens=8, temperature=0)
                 return reply.choices[0].message.content
 
-            with ThreadPoolExecutor(len(batch["text"])) as pool:
-                batch["said"] = list(pool.map(ask, batch["text"]))
-            return batch
+            texts = [str(text) for text in batch["text"]]
+            with ThreadPoolExecutor(len(texts)) as pool:
+                said = list(pool.map(ask, texts))
+            return {"text": texts, "said": said}
 
         table = ray.data.from_items([{"text": text} for text in rows])
         return [row["said"] for row in table.map_batches(label, batch_size=len(rows)).take_all()]
@@ -103,10 +109,14 @@ def with_ray(address, key, model):
 
 
 def with_lotus(address, key, model):
+    import litellm
     import lotus
     import pandas
     from lotus.models import LM
 
+    # They say of every row that the model has no price.
+    litellm.suppress_debug_info = True
+    logging.disable(logging.WARNING)
     served = LM(
         model=f"openai/{model}", api_base=f"{address}/v1", api_key=key, max_tokens=8, temperature=0,
         max_batch_size=1_000, timeout=600,
@@ -140,17 +150,26 @@ def loop(client, address, key, rows, model, ready, said):
     said.put({"rows": rows, "seconds": seconds, "answers": sum(isinstance(text, str) for text in answers)})
 
 
+def got(address, path, key):
+    asked = urllib.request.Request(f"{address}{path}", headers={"Authorization": f"Bearer {key}"})
+    with urllib.request.urlopen(asked) as reply:
+        return reply.read().decode()
+
+
+def joined(address, key):
+    """How many requests have joined another's relQuery."""
+    name = "relserve_rows_coalesced_total "
+    lines = got(address, "/metrics", key).splitlines()
+    return sum(int(float(line.removeprefix(name))) for line in lines if line.startswith(name))
+
+
 def main():
     address, client, *loops = sys.argv[1:]
     if client not in CLIENTS or not loops:
         sys.exit(__doc__)
-    asked = urllib.request.Request(
-        f"{address}/v1/models", headers={"Authorization": f"Bearer {loops[0].split('=', 1)[1]}"}
-    )
-    with urllib.request.urlopen(asked) as reply:
-        model = json.load(reply)["data"][0]["id"]
+    first_key = loops[0].split("=", 1)[1]
+    model = json.loads(got(address, "/v1/models", first_key))["data"][0]["id"]
     context = multiprocessing.get_context("spawn")
-    # A process that fails breaks the barrier, and the others say so.
     ready, said = context.Barrier(len(loops), timeout=300), context.Queue()
     started = []
     for given in loops:
@@ -158,12 +177,21 @@ def main():
         process = context.Process(target=loop, args=(client, address, key, int(rows), model, ready, said))
         process.start()
         started.append(process)
-    found = [said.get(timeout=900) for _ in started]
+    found = []
+    while len(found) < len(started):
+        try:
+            found.append(said.get(timeout=5))
+        except queue.Empty:
+            # Who has failed says nothing more, and the others do not wait for it.
+            if any(process.exitcode for process in started):
+                ready.abort()
+                break
     for process in started:
         process.join()
     for one in sorted(found, key=lambda one: one["rows"]):
         print(json.dumps(one))
-    if any(one["answers"] != one["rows"] for one in found):
+    print(json.dumps({"joined": joined(address, first_key)}))
+    if len(found) < len(started) or any(one["answers"] != one["rows"] for one in found):
         sys.exit("a row has no answer")
 
 

@@ -1,65 +1,95 @@
 #!/usr/bin/env bash
-# Loops of SDKs over columns of 48, 16 and 6 rows, three tenants at once, on one server that takes each loop for a
-# relQuery and on one that takes each request for itself: mean seconds of whole loops, and their ratio.
-# usage: tests/clients/loops/run.sh PROGRAM MODEL.gguf [CLIENT ..]    clients: asyncio langchain daft ray lotus
+# Loops of SDKs over columns of 48, 16 and 6 rows, three tenants at once, on a server that takes each loop for a relQuery
+# and on one that takes each request for itself: one table of the seconds until whole loops have their last rows.
+# usage: tests/clients/loops/run.sh PROGRAM MODEL [CLIENT ..]
+#   MODEL: a GGUF file or a folder, or a name that `relserve pull` lists, which is fetched into target/loops, once
+#   clients: asyncio langchain daft ray lotus
 #
-# Each client is installed from its registry into an environment of its own, and skipped with a line where it cannot
-# be had. The servers take turns, three times each. Eight rows run at a time, so that the loops of one small machine queue
-# up as those of many people do before a GPU.
+# What it prints can be kept as it is: tests/clients/loops/run.sh .. >docs/measurements/loops-DATE.txt (what goes on is
+# told beside it). Each client is installed in the version of its requirements-FAMILY.txt, here or in tests/clients/openai,
+# into an environment of its own, and skipped with a line where it cannot be had; lotus needs what tests/vllm/install.sh
+# installs. The servers take turns, ROUNDS times each (3). Eight rows run at a time, so that the loops of one small machine
+# queue up as those of many people do before a GPU.
 set -euo pipefail
+program=$(realpath "$1") model=$2
+[ ! -e "$model" ] || model=$(realpath "$model")
 cd "$(dirname "$0")/../../.."
-program=$1 model=$2
 clients=("${@:3}")
 [ "${#clients[@]}" -gt 0 ] || clients=(asyncio langchain daft ray lotus)
-declare -A packages=([asyncio]=openai [langchain]=langchain-openai [daft]='daft[openai]' [ray]='ray[data] openai' [lotus]=lotus-ai)
 rounds=${ROUNDS:-3}
+sizes=(48 16 6)
+. tests/clients/environment.sh
+# No client tells its makers about these runs.
+export DO_NOT_TRACK=1 LITELLM_LOCAL_MODEL_COST_MAP=True RAY_USAGE_STATS_ENABLED=0 PYTHONWARNINGS=ignore
 
-once() { # CLIENT IDLE_MS_MAX: one server's loops, a line each
+if [ ! -e "$model" ]; then
+  said=$("$program" pull "$model" --data-dir target/loops) || { echo "$model is no file and could not be fetched" >&2; exit 2; }
+  model=${said##*--model }
+fi
+
+family() { # CLIENT: the folder and the name of its list
+  case $1 in
+    asyncio) echo tests/clients/openai openai ;;
+    langchain | daft | lotus) echo tests/clients/openai "$1" ;;
+    ray) echo tests/clients/loops ray ;;
+    *) echo "no client: $1" >&2; exit 2 ;;
+  esac
+}
+
+once() { # CLIENT PYTHON IDLE_MS_MAX: one server's loops, a line each
   (
     export work=$(mktemp -d)
-    printf '[scheduler]\npolicy = "relserve"\nsequences_max = 8\n[coalesce]\nidle_ms_max = %s\n' "$2" >"$work/relserve.toml"
+    printf '[scheduler]\npolicy = "relserve"\nsequences_max = 8\n[coalesce]\nidle_ms_max = %s\n' "$3" >"$work/relserve.toml"
     . tests/server.sh
     serve "$program" --config "$work/relserve.toml" --model "$model"
     loops=()
-    for rows in 48 16 6; do
+    for rows in "${sizes[@]}"; do
       loops+=("$rows=$("$program" key create "$rows rows" --tenant "t$rows" --data-dir "$work/data" | sed -n 's/^API key: //p')")
     done
-    "tests/clients/loops/.venv-$1/bin/python" tests/clients/loops/loops.py "$address" "$1" "${loops[@]}"
+    "$2" tests/clients/loops/loops.py "$address" "$1" "${loops[@]}"
   )
 }
 
-failed=0
+load=$(cut -d ' ' -f 1 /proc/loadavg)
+kept=$(mktemp -d)
+trap 'rm -rf "$kept"' EXIT
+: >"$kept/lines"
+failed=0 notes=() measured=()
 for client in "${clients[@]}"; do
-  environment=tests/clients/loops/.venv-$client
-  if ! [ -e "$environment/installed" ]; then
-    rm -rf "$environment" && python3 -m venv "$environment"
-    # shellcheck disable=SC2086
-    if ! "$environment/bin/pip" install --quiet --disable-pip-version-check ${packages[$client]}; then
-      echo "skipped: $client cannot be had"
-      continue
-    fi
-    touch "$environment/installed"
+  found=$(family "$client")
+  read -r folder name <<<"$found"
+  if ! environment "$folder" "$name"; then
+    notes+=("skipped: $client (its packages could not be installed)")
+    continue
   fi
-  lines=$(mktemp)
-  for _ in $(seq "$rounds"); do
-    for setting in 2000 0; do
-      once "$client" "$setting" | sed "s/^{/{\"idle_ms_max\": $setting, /" >>"$lines" || failed=1
+  python=$folder/.venv-$name/bin/python
+  is_whole=true
+  : >"$kept/own"
+  for round in $(seq "$rounds"); do
+    for joins in true false; do
+      if [ "$joins" = true ]; then idle=2000; else idle=0; fi
+      echo "$client, round $round of $rounds, joins: $joins" >&2
+      # A client may print more than the lines of loops.py.
+      once "$client" "$python" "$idle" |
+        sed -nE "s/^\{(\"(rows|joined)\": .*)/{\"client\": \"$client\", \"joins\": $joins, \1/p" >>"$kept/own" || is_whole=false
     done
   done
-  python3 - "$client" "$lines" <<'PY' || failed=1
-import json, statistics, sys
-client, lines = sys.argv[1], [json.loads(line) for line in open(sys.argv[2])]
-def median(setting, rows):
-    return statistics.median(one["seconds"] for one in lines if (one["idle_ms_max"], one["rows"]) == (setting, rows))
-sizes = sorted({one["rows"] for one in lines})
-means = {}
-for setting, name in ((2000, "loops"), (0, "requests")):
-    seconds = [median(setting, rows) for rows in sizes]
-    means[name] = statistics.mean(seconds)
-    each = ", ".join(f"{rows} rows {each:.2f} s" for rows, each in zip(sizes, seconds))
-    print(f"{client}: as {name}: mean {means[name]:.2f} s ({each})")
-print(f"{client}: requests / loops: {means['requests'] / means['loops']:.2f}")
-PY
-  rm -f "$lines"
+  if $is_whole; then
+    cat "$kept/own" >>"$kept/lines"
+    measured+=("$(tr '\n' ' ' <"$folder/requirements-$name.txt" | sed 's/ *$//')")
+  else
+    notes+=("FAILED: $client (a row of it had no answer)")
+    failed=1
+  fi
 done
+
+processor=$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -n 1)
+echo "# tests/clients/loops/run.sh relserve $(basename "$model") ${clients[*]}"
+echo "# $("$program" --version) of commit $(git rev-parse --short HEAD), $(date -u +%F); $(nproc) cores, ${processor:-$(uname -m)}; load before: $load"
+echo "# Three tenants' loops of ${sizes[*]} rows begin at once, 8 rows run at a time: seconds until a loop has its last row, medians of $rounds"
+echo "# rounds. joined: coalesce.idle_ms_max = 2000, its default; apart: 0, each request is a relQuery. policy = \"relserve\"."
+for list in "${measured[@]}"; do echo "# $list"; done
+echo
+python3 tests/clients/loops/table.py <"$kept/lines"
+[ "${#notes[@]}" -eq 0 ] || printf '\n%s\n' "${notes[@]}"
 exit "$failed"

@@ -19,27 +19,13 @@ fi
 
 work=$(mktemp -d)
 . ../../server.sh
-. ../load/torch.sh
+. ../environment.sh
 # The clients are tried, not the model: it may say anything.
 printf '[model]\nname = "relserve-demo"\ndemo_functions = "all"\n' >"$work/relserve.toml"
 serve "$program" --config "$work/relserve.toml" ${RELSERVE_CLIENTS_MODEL:+--model "$RELSERVE_CLIENTS_MODEL"}
 export RELSERVE_BASE_URL="$address/v1" RELSERVE_API_KEY="$key"
 # No client tells its makers about these runs.
 export DO_NOT_TRACK=1 LITELLM_LOCAL_MODEL_COST_MAP=True RAY_USAGE_STATS_ENABLED=0 PYTHONWARNINGS=ignore
-
-environment() { # FAMILY
-  local list=requirements-$1.txt environment=.venv-$1
-  [ "$1" != lotus ] || ../../vllm/install.sh --check || return
-  cmp -s "$list" "$environment/installed.txt" && return
-  rm -rf "$environment"
-  if [ "$1" = lotus ]; then torch_environment "$environment"; else python3 -m venv "$environment"; fi
-  if "$environment/bin/pip" install --quiet --disable-pip-version-check --no-warn-conflicts -r "$list" >&2; then
-    cp "$list" "$environment/installed.txt"
-  else
-    rm -rf "$environment"
-    return 1
-  fi
-}
 
 failed=0
 for family in "${families[@]}"; do
@@ -49,7 +35,7 @@ for family in "${families[@]}"; do
     else
       echo "skipped: node (its packages could not be installed)"
     fi
-  elif environment "$family"; then
+  elif environment . "$family"; then
     ".venv-$family/bin/python" attempts.py "$family" || failed=1
   else
     echo "skipped: $family (its packages could not be installed)"

@@ -1,5 +1,6 @@
 //! What the gateway's tests share: a server on a real socket over a model that is a table lookup.
 
+pub mod alike;
 pub mod batch;
 pub mod checkpoint;
 pub mod client;
