@@ -125,6 +125,7 @@ impl Service<Request> for Encrypted {
 
 #[cfg(test)]
 mod tests {
+    use actix_http::HttpMessage as _;
     use actix_service::fn_service;
 
     use super::*;
