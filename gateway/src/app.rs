@@ -5,8 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix_web::HttpServer;
-use actix_web::dev::ServerHandle;
+use actix_server::{Server, ServerBuilder, ServerHandle};
 use actix_web::middleware;
 use actix_web::web::{self, Data};
 use serving::Runtime;
@@ -27,6 +26,7 @@ use crate::certificates::{Certificate, CertificateError};
 use crate::config::Config;
 use crate::connections::Connections;
 use crate::error::ApiError;
+use crate::listener::{ClientLimits, HttpListener, TlsListener};
 use crate::openapi;
 use crate::ports::{BindError, BoundPath, BoundPort, ListenerKind, PortError, Ports};
 use crate::routes::ops::Description;
@@ -290,8 +290,7 @@ fn listen(
     port.give_up_after(Duration::from_millis(settings.write_ms_max.0));
     let state = Data::from(Arc::clone(current));
     let description = Data::new(Description(openapi::document()));
-    let connections = Connections::new(settings.workers.saturating_mul(settings.connections_max));
-    let server = HttpServer::new(move || {
+    let api = move || {
         actix_web::App::new()
             .app_data(state.clone())
             .app_data(description.clone())
@@ -308,33 +307,26 @@ fn listen(
             .wrap(middleware::from_fn(current_state::hold))
             .configure(routes::configure)
             .default_service(web::to(routes::not_found))
-    })
-    .workers(settings.workers)
-    .max_connections(settings.connections_max)
-    .on_connect(move |stream, data| drop(data.insert(connections.take(stream))))
-    .client_request_timeout(Duration::from_millis(settings.header_ms_max.0))
-    .keep_alive(Duration::from_millis(settings.idle_ms_max.0))
-    // A client that closes its writing half is taken for gone, which is how its cancellation is noticed.
-    .h1_allow_half_closed(false)
-    .disable_signals()
-    .shutdown_timeout(SHUTDOWN_SECONDS);
-    let failed = |cause| BindError::from(PortError { listener: ListenerKind::Http, address, cause });
-    let listener = port.listen().map_err(BindError::from)?;
-    let mut server = match certificate {
-        Some(certificate) => server.listen_rustls_0_23(listener, encrypted("server", certificate)?),
-        None => server.listen(listener),
-    }
-    .map_err(failed)?;
+    };
+    let limits = ClientLimits {
+        header_max: Duration::from_millis(settings.header_ms_max.0),
+        idle_max: Duration::from_millis(settings.idle_ms_max.0),
+        // Who closes it is taken for gone, which is how its cancellation is noticed.
+        may_half_close: false,
+    };
+    let connections = Connections::new(settings.workers.saturating_mul(settings.connections_max));
+    let mut server = new_server(settings.workers).max_concurrent_connections(settings.connections_max);
+    let listener = HttpListener::new(api, limits, Some(connections), server.graceful_shutdown_signal());
+    server = add_port(server, listener.clone(), (ListenerKind::Http, port), certificate)?;
     let mut path = None;
     if let Some(unix) = unix {
-        let (listener, bound) = unix.listen().map_err(BindError::from)?;
-        server = server.listen_uds(listener).map_err(failed)?;
+        let (socket, bound) = unix.listen().map_err(BindError::from)?;
+        let added = server.listen_uds("unix", socket, move || listener.unix());
+        server = added
+            .map_err(|cause| BindError::from(PortError { listener: ListenerKind::Http, address, cause }))?;
         path = Some(bound);
     }
-    let server = server.run();
-    let handle = server.handle();
-    tokio::spawn(server);
-    Ok((handle, path))
+    Ok((run(server), path))
 }
 
 /// Starts to answer for health and metrics on an address of their own.
@@ -344,30 +336,59 @@ fn listen_for_health(
     certificate: Option<&Arc<Certificate>>,
 ) -> Result<(SocketAddr, ServerHandle), StartError> {
     let (address, state) = (port.address(), Data::from(Arc::clone(current)));
-    let server = HttpServer::new(move || {
+    let health = move || {
         actix_web::App::new()
             .app_data(state.clone())
             .wrap(middleware::from_fn(current_state::hold))
             .configure(routes::ops::configure_health)
             .default_service(web::to(routes::not_found))
-    })
-    .workers(1)
-    .client_request_timeout(Duration::from_millis(current.get().config.server.header_ms_max.0))
-    .disable_signals()
-    .shutdown_timeout(SHUTDOWN_SECONDS);
-    let listener = port.listen().map_err(BindError::from)?;
-    let server = match certificate {
-        Some(certificate) => server.listen_rustls_0_23(listener, encrypted("server", certificate)?),
-        None => server.listen(listener),
     };
-    let failed = |cause| BindError::from(PortError { listener: ListenerKind::Health, address, cause });
-    let server = server.map_err(failed)?;
+    let limits = ClientLimits {
+        header_max: Duration::from_millis(current.get().config.server.header_ms_max.0),
+        idle_max: HEALTH_IDLE_MAX,
+        // What asks by a script may close its half first, and no work of its is to be called off.
+        may_half_close: true,
+    };
+    let server = new_server(1);
+    let listener = HttpListener::new(health, limits, None, server.graceful_shutdown_signal());
+    let server = add_port(server, listener, (ListenerKind::Health, port), certificate)?;
+    Ok((address, run(server)))
+}
+
+/// A server without listeners, which ends when it is told to and never by itself.
+fn new_server(workers: usize) -> ServerBuilder {
+    Server::build().workers(workers).disable_signals().shutdown_timeout(SHUTDOWN_SECONDS)
+}
+
+/// Has a server listen on a port, for TLS alone where there is a certificate.
+fn add_port(
+    server: ServerBuilder,
+    listener: HttpListener,
+    (kind, port): (ListenerKind, BoundPort),
+    certificate: Option<&Arc<Certificate>>,
+) -> Result<ServerBuilder, StartError> {
+    let address = port.address();
+    let socket = port.listen().map_err(BindError::from)?;
+    let added = match certificate {
+        Some(certificate) => {
+            let listener = TlsListener::new(listener, encrypted("server", certificate)?);
+            server.listen("https", socket, move || listener.clone())
+        }
+        None => server.listen("http", socket, move || listener.clear_text()),
+    };
+    Ok(added.map_err(|cause| BindError::from(PortError { listener: kind, address, cause }))?)
+}
+
+/// Runs a server; what stops it.
+fn run(server: ServerBuilder) -> ServerHandle {
     let server = server.run();
     let handle = server.handle();
     tokio::spawn(server);
-    Ok((address, handle))
+    handle
 }
 
+/// Time for which a connection that asked for the server's health may stay without asking again.
+const HEALTH_IDLE_MAX: Duration = Duration::from_secs(5);
 /// Time for the last traces to be sent.
 const FLUSH_MAX: Duration = Duration::from_secs(5);
 /// Time for connections to take their last bytes, after the drain.

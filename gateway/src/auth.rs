@@ -20,9 +20,9 @@ use sha2::{Digest, Sha256};
 use store::{DEFAULT_TENANT, KeyLookup, KeyScope, StoreOutage};
 
 use crate::config::AuthMode;
-use crate::connections::HttpConnection;
 use crate::current_state;
 use crate::error::ApiError;
+use crate::listener::connection_of;
 use crate::state::App;
 
 /// Longest key that is looked up at all.
@@ -81,7 +81,7 @@ async fn authenticate(app: &App, request: &HttpRequest) -> Result<KeyHolder, Api
 
 /// Who asks by a valid key keeps the connection, however many others come.
 fn keep_connection(request: &HttpRequest) {
-    if let Some(connection) = request.conn_data::<HttpConnection>() {
+    if let Some(connection) = connection_of(request) {
         connection.has_key();
     }
 }

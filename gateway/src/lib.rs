@@ -17,6 +17,7 @@ mod current_state;
 pub mod error;
 pub mod json;
 mod kept_replies;
+mod listener;
 pub mod models;
 mod observed;
 pub mod openapi;

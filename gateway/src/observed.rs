@@ -21,7 +21,8 @@ use tracing::Instrument as _;
 use crate::access_log::AccessLine;
 use crate::arrival;
 use crate::auth::KeyHolderTenant;
-use crate::connections::{ActiveRequest, HttpConnection};
+use crate::connections::ActiveRequest;
+use crate::listener::connection_of;
 use crate::request_id;
 use crate::routes::ops::HEALTH_PATHS;
 use crate::state::App;
@@ -78,7 +79,7 @@ impl Observed {
         let request_id = request_id::of(headers);
         let origin = Arc::new(Origin { request_id, span: own.or(parent), is_later: false });
         let (arrival, unix_ms) = (shared.clock.now(), shared.clock.unix_ms());
-        let _active = request.conn_data::<HttpConnection>().and_then(HttpConnection::begin);
+        let _active = connection_of(request.request()).and_then(|connection| connection.begin());
         Self { method: request.method().clone(), origin, span, arrival, unix_ms, app, _active }
     }
 

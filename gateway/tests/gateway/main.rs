@@ -32,6 +32,7 @@ mod embeddings;
 mod every_write;
 mod fleets;
 mod found_by_dns;
+mod http2;
 mod idempotency;
 mod isolation;
 mod key_claims;

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use gateway::config::Config;
 use reqwest::Client;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -15,7 +16,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use crate::common::{Server, config, model, serve_with};
 
 /// Writes a certificate for 127.0.0.1 that nobody else has signed, and its key; the certificate.
-fn write_pair(folder: &Path) -> rcgen::Certificate {
+pub fn write_pair(folder: &Path) -> rcgen::Certificate {
     let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     std::fs::write(folder.join("server.crt"), made.cert.pem()).unwrap();
     std::fs::write(folder.join("server.key"), made.signing_key.serialize_pem()).unwrap();
@@ -30,7 +31,7 @@ fn trusting(certificate: &rcgen::Certificate) -> Client {
 }
 
 /// A handshake in which these protocols are offered.
-async fn handshake(
+pub async fn handshake(
     server: &Server,
     certificate: &rcgen::Certificate,
     protocols: &[&str],
@@ -54,12 +55,17 @@ fn shown(connection: &TlsStream<TcpStream>) -> CertificateDer<'static> {
     connection.get_ref().1.peer_certificates().unwrap()[0].clone().into_owned()
 }
 
-async fn serve_encrypted(folder: &Path) -> Server {
+/// The configuration of a server with this folder's certificate.
+pub fn encrypted(folder: &Path) -> Config {
     let mut config = config();
     config.server.certificate = Some(folder.join("server.crt"));
     config.server.certificate_key = Some(folder.join("server.key"));
     config.server.health_listen = Some(([127, 0, 0, 1], 0).into());
-    serve_with(config, model()).await
+    config
+}
+
+async fn serve_encrypted(folder: &Path) -> Server {
+    serve_with(encrypted(folder), model()).await
 }
 
 #[actix_web::test]
