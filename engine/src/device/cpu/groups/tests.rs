@@ -5,8 +5,8 @@ use half::f16;
 use super::super::finish::Finish;
 use super::super::layout::blocks::row_blocks;
 use super::super::layout::groups::{
-    DEPTH_BLOCK, GROUP_MAX, GROUPS, LARGEST, PIECE, ROWS_MAX, UNIT_STEP, WIDE_GROUP_MAX, copy_panels,
-    group_of, pack_panels, unpack, wide_group_of,
+    DEPTH_BLOCK, GROUP_MAX, GROUPS, LARGEST, PIECE, UNIT_STEP, WIDE_GROUP_MAX, copy_panels, group_of,
+    pack_panels, unpack, wide_group_of,
 };
 use super::super::layout::packed::Packed;
 use super::super::operand::ProductResult;
@@ -68,7 +68,7 @@ impl Case {
         let (isa, sizes, width) = (cpu.isa(), self.sizes, self.width);
         let kernel =
             Groups { isa, rows, inputs, sizes, width, activations: &self.activations, panels: &self.panels };
-        let blocks: Vec<RowBlock> = row_blocks(rows, ROWS_MAX).collect();
+        let blocks: Vec<RowBlock> = row_blocks(rows, rows_max(isa)).collect();
         let mut y = vec![f32::NAN; rows * outputs];
         let outputs = ProductOutputs { count: outputs, width, finish: Finish::Write, bias: None };
         cpu.run(|| multiply(isa, &kernel, &blocks, outputs, ProductResult::Singles(&mut y)));

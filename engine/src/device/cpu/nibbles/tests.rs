@@ -3,9 +3,8 @@
 use half::f16;
 
 use super::super::finish::Finish;
-use super::super::groups::panel;
+use super::super::groups::{panel, rows_max};
 use super::super::layout::blocks::row_blocks;
-use super::super::layout::groups::ROWS_MAX;
 use super::super::layout::nibbles::{NibbleGroup, pack_panels, unpack};
 use super::super::operand::ProductResult;
 use super::super::processor::Cpu;
@@ -38,7 +37,7 @@ fn check(cpu: &Cpu, shape: (usize, usize, usize), value: impl Fn(usize) -> f32 +
     });
     let mut packed = Vec::new();
     let kernel = Nibbles::new(isa, &x, inputs, (&panels, width), &mut packed);
-    let blocks: Vec<RowBlock> = row_blocks(rows, ROWS_MAX).collect();
+    let blocks: Vec<RowBlock> = row_blocks(rows, rows_max(isa)).collect();
     let mut y = vec![f32::NAN; rows * outputs];
     let of_product = ProductOutputs { count: outputs, width, finish: Finish::Write, bias: None };
     cpu.run(|| multiply(isa, &kernel, &blocks, of_product, ProductResult::Singles(&mut y)));
