@@ -150,6 +150,25 @@ fn the_largest_magnitudes_of_either_sign_do_not_overflow() {
 }
 
 #[test]
+fn vectors_of_every_width_give_integer_products_the_same_bits() {
+    let values: [fn(usize) -> f32; 3] = [noise, |_| 1.0, |i| if i.is_multiple_of(3) { -1.0 } else { 1.0 }];
+    for (sizes, value) in SIZES.into_iter().flat_map(|sizes| values.map(|value| (sizes, value))) {
+        for rows in [1, 4, 15, 20] {
+            let bits = |isa: Isa| {
+                let cpu = Cpu::with_isa(Some(1), isa).expect("threads start");
+                let y = Case::new(isa, (rows, 2 * sizes.weights + 5, 70), sizes, value).product(&cpu);
+                y.into_iter().map(f32::to_bits).collect::<Vec<_>>()
+            };
+            let all: Vec<(Isa, Vec<u32>)> =
+                Isa::available().filter(|isa| *isa >= Isa::Avx2).map(|isa| (isa, bits(isa))).collect();
+            for two in all.windows(2) {
+                assert!(two[0].1 == two[1].1, "{:?} and {:?}, {rows} rows in {sizes:?}", two[0].0, two[1].0);
+            }
+        }
+    }
+}
+
+#[test]
 fn rounding_moves_a_number_by_at_most_half_a_step_of_its_group() {
     for (isa, sizes) in Isa::available().flat_map(|isa| SIZES.map(|sizes| (isa, sizes))) {
         let inputs = 3 * sizes.weights + 7;
