@@ -22,6 +22,14 @@ pub(super) fn panel(isa: Isa) -> usize {
     }
 }
 
+/// Most rows that a kernel takes at once: their sums stay in registers.
+pub(super) fn rows_max(isa: Isa) -> usize {
+    match isa {
+        Isa::Portable | Isa::Neon | Isa::NeonDotprod | Isa::NeonI8mm | Isa::Avx2 | Isa::Avx512 => 6,
+        Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => 7,
+    }
+}
+
 /// Rounds rows of `inputs` and lays them out as kernels read them: `[blocks, rows]`.
 pub(super) fn quantise_rows<'a>(
     isa: Isa,
@@ -72,7 +80,7 @@ impl Kernel for Groups<'_> {
         depth_block(self.sizes.weights)
     }
 
-    unsafe fn add(&self, block: RowBlock, panel: usize, steps: Steps, sums: &mut [f32], _next: Option<Next>) {
+    unsafe fn add(&self, block: RowBlock, panel: usize, steps: Steps, sums: &mut [f32], next: Option<Next>) {
         let tile = GroupTile {
             sizes: self.sizes,
             width: self.width,
@@ -80,6 +88,7 @@ impl Kernel for Groups<'_> {
             b: self.piece(panel, steps),
             c: sums,
             accumulate: steps.first > 0,
+            next: next.map_or(&[], |next| next.part_of(self.piece(next.panel, next.steps))),
         };
         match self.isa {
             Isa::Portable => portable::groups(tile),

@@ -18,8 +18,7 @@ use super::kernels::{avx512_vnni, portable};
 use super::layout::aligned::Aligned;
 use super::layout::blocks::{RowBlock, row_blocks};
 use super::layout::groups::{
-    BIAS, Block, DEPTH_BLOCK, EMPTY, GROUPS, GroupSizes, ROWS_MAX, UNIT_STEP, WIDE_GROUP_MAX, depth_block,
-    panel_bytes,
+    BIAS, Block, DEPTH_BLOCK, EMPTY, GROUPS, GroupSizes, UNIT_STEP, WIDE_GROUP_MAX, depth_block, panel_bytes,
 };
 use super::layout::tiles::{ROWS_MAX as UNIT_ROWS_MAX, TILE, full_blocks, tile_count};
 use super::product::{Kernel, Next, Order, Steps};
@@ -120,7 +119,7 @@ impl Trial {
         let (rows, inputs) = (Self::ROWS, depth_block(sizes.weights));
         let (activations, panels) = (&self.activations, &self.panels);
         let kernel = Groups { isa, rows, inputs, sizes, width, activations, panels };
-        (kernel, row_blocks(rows, ROWS_MAX).collect())
+        (kernel, row_blocks(rows, groups::rows_max(isa)).collect())
     }
 
     /// The same on unit `U`.
@@ -215,10 +214,7 @@ impl<U: Unit> Kernel for GroupsOnUnit<'_, U> {
             b: operands.piece(panel, steps),
             c: sums,
             accumulate: steps.first > 0,
-            next: next.map_or(&[], |next| {
-                let piece = operands.piece(next.panel, next.steps);
-                &piece[next.part * piece.len() / next.parts..(next.part + 1) * piece.len() / next.parts]
-            }),
+            next: next.map_or(&[], |next| next.part_of(operands.piece(next.panel, next.steps))),
         };
         // SAFETY: `on_thread` has configured the unit, and the instructions are this function's own contract.
         unsafe { add(&mut U::default(), tile, add_scaled(operands.isa)) };

@@ -6,14 +6,14 @@ use std::marker::PhantomData;
 use rayon::prelude::*;
 
 use super::finish::Finish;
-use super::groups::{Groups, quantise_rows};
+use super::groups::{Groups, quantise_rows, rows_max};
 use super::groups_on_unit::{self, GroupsOnUnit};
 use super::highest::TopK;
 use super::isa::Isa;
 use super::kernels::amx::Amx;
 use super::kernels::matrix_unit::Unit;
 use super::layout::blocks::{RowBlock, row_blocks};
-use super::layout::groups::{self, GroupSizes, ROWS_MAX};
+use super::layout::groups::{self, GroupSizes};
 use super::layout::nibbles as nibbles_layout;
 use super::layout::packed::Packed;
 use super::layout::pairs::{Pair, pair_count};
@@ -338,7 +338,7 @@ impl Cpu {
         };
         let blocks: Vec<RowBlock> = match &weights.values {
             _ if is_on_unit => full_blocks(rows).collect(),
-            Values::Q8(..) | Values::Q4(_) => row_blocks(rows, ROWS_MAX).collect(),
+            Values::Q8(..) | Values::Q4(_) => row_blocks(rows, rows_max(isa)).collect(),
             _ => row_blocks(rows, isa.rows_max()).collect(),
         };
         let packed = &mut scratch.packed;

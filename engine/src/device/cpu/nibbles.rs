@@ -51,15 +51,14 @@ impl Kernel for Nibbles<'_> {
         DEPTH_BLOCK
     }
 
-    unsafe fn add(&self, block: RowBlock, panel: usize, steps: Steps, sums: &mut [f32], _next: Option<Next>) {
-        let bytes = group_bytes(self.width);
-        let of_panel = &self.panels[panel * panel_bytes(self.inputs, self.width)..];
+    unsafe fn add(&self, block: RowBlock, panel: usize, steps: Steps, sums: &mut [f32], next: Option<Next>) {
         let tile = NibbleTile {
             width: self.width,
             a: &self.activations[steps.first / DEPTH_BLOCK * self.rows + block.first..][..block.rows],
-            b: &of_panel[steps.first / PIECE * bytes..][..steps.count / PIECE * bytes],
+            b: self.piece(panel, steps),
             c: sums,
             accumulate: steps.first > 0,
+            next: next.map_or(&[], |next| next.part_of(self.piece(next.panel, next.steps))),
         };
         match self.isa {
             Isa::Portable => portable::nibbles(tile),
@@ -74,6 +73,15 @@ impl Kernel for Nibbles<'_> {
             // SAFETY: as above.
             Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => unsafe { avx512_nibbles::add(tile) },
         }
+    }
+}
+
+impl Nibbles<'_> {
+    /// Some steps of a panel.
+    fn piece(&self, panel: usize, steps: Steps) -> &[u8] {
+        let bytes = group_bytes(self.width);
+        let of_panel = &self.panels[panel * panel_bytes(self.inputs, self.width)..];
+        &of_panel[steps.first / PIECE * bytes..][..steps.count / PIECE * bytes]
     }
 }
 

@@ -52,6 +52,13 @@ pub(super) struct Next {
     pub(super) parts: usize,
 }
 
+impl Next {
+    /// Its part of the piece that it names.
+    pub(super) fn part_of<T>(self, piece: &[T]) -> &[T] {
+        &piece[self.part * piece.len() / self.parts..(self.part + 1) * piece.len() / self.parts]
+    }
+}
+
 /// In which order pieces of a task's sums are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {

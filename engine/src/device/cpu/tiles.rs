@@ -89,10 +89,7 @@ impl<U: Unit> Kernel for Tiles<'_, U> {
             b: self.piece(panel, steps),
             c: sums,
             accumulate: steps.first > 0,
-            next: next.map_or(&[], |next| {
-                let piece = self.piece(next.panel, next.steps);
-                &piece[next.part * piece.len() / next.parts..(next.part + 1) * piece.len() / next.parts]
-            }),
+            next: next.map_or(&[], |next| next.part_of(self.piece(next.panel, next.steps))),
         };
         // SAFETY: `on_thread` has configured the unit.
         unsafe { add(&mut U::default(), operands) };

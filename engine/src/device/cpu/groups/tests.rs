@@ -5,8 +5,8 @@ use half::f16;
 use super::super::finish::Finish;
 use super::super::layout::blocks::row_blocks;
 use super::super::layout::groups::{
-    DEPTH_BLOCK, GROUP_MAX, GROUPS, LARGEST, PIECE, ROWS_MAX, UNIT_STEP, WIDE_GROUP_MAX, copy_panels,
-    group_of, pack_panels, unpack, wide_group_of,
+    DEPTH_BLOCK, GROUP_MAX, GROUPS, LARGEST, PIECE, UNIT_STEP, WIDE_GROUP_MAX, copy_panels, group_of,
+    pack_panels, unpack, wide_group_of,
 };
 use super::super::layout::packed::Packed;
 use super::super::operand::ProductResult;
@@ -68,7 +68,7 @@ impl GroupsCase {
         let (isa, sizes, width) = (cpu.isa(), self.sizes, self.width);
         let kernel =
             Groups { isa, rows, inputs, sizes, width, activations: &self.activations, panels: &self.panels };
-        let blocks: Vec<RowBlock> = row_blocks(rows, ROWS_MAX).collect();
+        let blocks: Vec<RowBlock> = row_blocks(rows, rows_max(isa)).collect();
         let mut y = vec![f32::NAN; rows * outputs];
         let outputs = ProductOutputs { count: outputs, width, finish: Finish::Write, bias: None };
         cpu.run(|| multiply(isa, &kernel, &blocks, outputs, ProductResult::Singles(&mut y)));
@@ -145,6 +145,25 @@ fn the_largest_magnitudes_of_either_sign_do_not_overflow() {
             [|_| 1.0, |_| -1.0, |i| if i.is_multiple_of(3) { -1.0 } else { 1.0 }];
         for value in signs {
             check(cpu, (7, 5 * sizes.weights, 35), sizes, value);
+        }
+    }
+}
+
+#[test]
+fn vectors_of_every_width_give_integer_products_the_same_bits() {
+    let values: [fn(usize) -> f32; 3] = [noise, |_| 1.0, |i| if i.is_multiple_of(3) { -1.0 } else { 1.0 }];
+    for (sizes, value) in SIZES.into_iter().flat_map(|sizes| values.map(|value| (sizes, value))) {
+        for rows in [1, 4, 15, 20] {
+            let bits = |isa: Isa| {
+                let cpu = Cpu::with_isa(Some(1), isa).expect("threads start");
+                let y = Case::new(isa, (rows, 2 * sizes.weights + 5, 70), sizes, value).product(&cpu);
+                y.into_iter().map(f32::to_bits).collect::<Vec<_>>()
+            };
+            let all: Vec<(Isa, Vec<u32>)> =
+                Isa::available().filter(|isa| *isa >= Isa::Avx2).map(|isa| (isa, bits(isa))).collect();
+            for two in all.windows(2) {
+                assert!(two[0].1 == two[1].1, "{:?} and {:?}, {rows} rows in {sizes:?}", two[0].0, two[1].0);
+            }
         }
     }
 }

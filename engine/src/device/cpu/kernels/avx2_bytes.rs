@@ -65,11 +65,11 @@ mod kernels {
                     b = b.add(inputs * width);
                     for m in 0..M {
                         let scale = _mm256_set1_ps((*a.add(m)).scales[piece]);
-                        let sum = _mm256_mul_ps(_mm256_cvtepi32_ps(integers[m]), scale);
+                        let sum = _mm256_mul_ps(_mm256_cvtepi32_ps(integers[m]), scales);
                         let c = tile.c.as_mut_ptr().add(m * width + first);
                         let is_first = piece == 0 && !tile.accumulate;
                         let before = if is_first { _mm256_setzero_ps() } else { _mm256_loadu_ps(c) };
-                        _mm256_storeu_ps(c, _mm256_fmadd_ps(sum, scales, before));
+                        _mm256_storeu_ps(c, _mm256_fmadd_ps(sum, scale, before));
                     }
                 }
             }

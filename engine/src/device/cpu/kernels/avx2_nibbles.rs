@@ -63,12 +63,12 @@ mod kernels {
                     for m in 0..M {
                         let (scale, of_minimum) = worth[m];
                         let sum = _mm256_cvtepi32_ps(_mm256_madd_epi16(shorts[m], ones));
-                        let sum = _mm256_mul_ps(sum, _mm256_set1_ps(scale));
+                        let sum = _mm256_mul_ps(sum, scales);
                         let c = tile.c.as_mut_ptr().add(m * width + first);
                         let is_first = group == 0 && !tile.accumulate;
                         let before = if is_first { _mm256_setzero_ps() } else { _mm256_loadu_ps(c) };
                         let with_minima = _mm256_fmadd_ps(minima, _mm256_set1_ps(of_minimum), before);
-                        _mm256_storeu_ps(c, _mm256_fmadd_ps(sum, scales, with_minima));
+                        _mm256_storeu_ps(c, _mm256_fmadd_ps(sum, _mm256_set1_ps(scale), with_minima));
                     }
                 }
             }

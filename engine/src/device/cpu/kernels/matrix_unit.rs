@@ -180,10 +180,10 @@ unsafe fn add_tiles<U: Unit, const TILES: usize>(unit: &mut U, operands: TileOpe
 #[inline(always)]
 pub(super) fn prefetch<T>(piece: &[T]) {
     #[cfg(target_arch = "x86_64")]
-    for line in piece.chunks(ROW_BYTES / size_of::<T>()) {
+    for line in (0..size_of_val(piece)).step_by(ROW_BYTES) {
         use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
         // SAFETY: a hint about an address, whatever is there.
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().cast()) };
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(piece.as_ptr().cast::<i8>().wrapping_add(line)) };
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = piece;

@@ -5,7 +5,8 @@
 //! groups of 32 take tiles half as deep. Sums of a group of activations are written out as integers and scaled by
 //! vectors, as the kernel of vectors does it: a row has the same bits from either.
 
-use super::matrix_unit::{ROW_BYTES, Shapes, Unit, prefetch};
+use super::ahead::Ahead;
+use super::matrix_unit::{ROW_BYTES, Shapes, Unit};
 use crate::device::cpu::layout::groups::{
     Block, DEPTH_BLOCK, GroupSizes, GroupSums, PIECE, QUAD, UNIT_STEP, group_bytes,
 };
@@ -120,7 +121,7 @@ unsafe fn add_tiles<U: Unit, const TILES: usize, const IS_HALF: bool>(
     let depth = if IS_HALF { PIECE } else { UNIT_STEP };
     let bytes = group_bytes(sizes.weights, width);
     let steps = b.len() / bytes * (width / PANEL) * (sizes.weights / depth);
-    let mut next = next.chunks(next.len().div_ceil(steps.max(1)).next_multiple_of(ROW_BYTES).max(ROW_BYTES));
+    let mut next = Ahead::new(next, steps);
     let b_row = width * QUAD;
     let mut integers = IntegerSums([0; ROWS_MAX * PANEL]);
     for (group, of_group) in b.chunks_exact(bytes).enumerate() {
@@ -153,9 +154,7 @@ unsafe fn add_tiles<U: Unit, const TILES: usize, const IS_HALF: bool>(
                             unit.multiply_bytes::<2, 5, 6>();
                             unit.multiply_bytes::<3, 5, 7>();
                         }
-                        if let Some(next) = next.next() {
-                            prefetch(next);
-                        }
+                        next.step();
                     }
                     unit.store::<0>(sums, INTEGERS_ROW);
                     unit.store::<1>(sums.add(ROW_BYTES), INTEGERS_ROW);

@@ -3,6 +3,7 @@
 //! A kernel knows the layout of its operands and nothing else: which kernel runs is chosen above, by
 //! [`super::isa::Isa`], which callers vouch for.
 
+pub(super) mod ahead;
 pub(super) mod amx;
 pub(super) mod avx2;
 pub(super) mod avx2_bytes;

@@ -154,16 +154,16 @@ macro_rules! integer_tiles {
 }
 pub(super) use integer_tiles;
 
-/// Four outputs of a row: `c += sums * scale * scales`.
+/// Four outputs of a row: `c += sums * scales * scale`.
 ///
 /// # Safety
 /// They are at `c`.
 #[inline]
 #[target_feature(enable = "neon")]
 pub(super) unsafe fn add_scaled(c: *mut f32, sums: int32x4_t, scale: f32, scales: float32x4_t) {
-    let sums = vmulq_n_f32(vcvtq_f32_s32(sums), scale);
+    let sums = vmulq_f32(vcvtq_f32_s32(sums), scales);
     // SAFETY: passed on from this function's own contract.
-    unsafe { vst1q_f32(c, vfmaq_f32(vld1q_f32(c), sums, scales)) };
+    unsafe { vst1q_f32(c, vfmaq_n_f32(vld1q_f32(c), sums, scale)) };
 }
 
 /// What multiplies a row's sums of products in a group, and what the minima: the sum of its activations.
@@ -183,7 +183,7 @@ impl GroupWorth {
     }
 }
 
-/// The same: `c += minima * of_minima + sums * scale * scales`.
+/// The same: `c += minima * of_minima + sums * scales * scale`.
 ///
 /// # Safety
 /// As above.
@@ -195,10 +195,10 @@ pub(super) unsafe fn add_above_minima(
     worth: GroupWorth,
     (scales, minima): (float32x4_t, float32x4_t),
 ) {
-    let sums = vmulq_n_f32(vcvtq_f32_s32(sums), worth.scale);
+    let sums = vmulq_f32(vcvtq_f32_s32(sums), scales);
     // SAFETY: passed on from this function's own contract.
     unsafe {
         let with_minima = vfmaq_n_f32(vld1q_f32(c), minima, worth.of_minima);
-        vst1q_f32(c, vfmaq_f32(with_minima, sums, scales));
+        vst1q_f32(c, vfmaq_n_f32(with_minima, sums, worth.scale));
     }
 }

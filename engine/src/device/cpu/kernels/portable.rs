@@ -111,7 +111,7 @@ pub(crate) fn groups(tile: GroupTile<'_>) {
                         sum += i32::from(*value) * i32::from((byte ^ BIAS).cast_signed());
                     }
                 }
-                *c += sum as f32 * scale * f16::from_le_bytes(*half).to_f32();
+                *c += sum as f32 * f16::from_le_bytes(*half).to_f32() * scale;
             }
         }
     }
@@ -129,7 +129,7 @@ pub(crate) unsafe fn add_scaled(sums: GroupSums<'_>) {
         for ((c, integer), half) in c.iter_mut().zip(integers).zip(sums.scales.as_chunks::<2>().0) {
             let sum = integer.wrapping_add(unbias);
             let before = if sums.accumulate { *c } else { 0.0 };
-            *c = before + sum as f32 * scale * f16::from_le_bytes(*half).to_f32();
+            *c = before + sum as f32 * f16::from_le_bytes(*half).to_f32() * scale;
         }
     }
 }
@@ -158,7 +158,7 @@ pub(crate) fn nibbles(tile: NibbleTile<'_>) {
                 }
                 let (of_scale, of_minimum) = (f16::from_le_bytes(*ends.0), f16::from_le_bytes(*ends.1));
                 *c += scale * total as f32 * of_minimum.to_f32();
-                *c += scale * sum as f32 * of_scale.to_f32();
+                *c += sum as f32 * of_scale.to_f32() * scale;
             }
         }
     }

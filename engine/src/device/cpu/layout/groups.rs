@@ -45,9 +45,6 @@ pub(crate) const DEPTH_BLOCK: usize = 512;
 /// Most groups of a block.
 pub(crate) const GROUPS: usize = DEPTH_BLOCK / PIECE;
 
-/// Most rows of a tile: their sums of integers stay in registers.
-pub(crate) const ROWS_MAX: usize = 6;
-
 /// A block of a row's activations: in each group, `scales * values`.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug)]
@@ -217,6 +214,9 @@ pub(crate) struct GroupTile<'a> {
     pub(crate) c: &'a mut [f32],
     /// Whether to add to it or to overwrite it.
     pub(crate) accumulate: bool,
+    /// What a kernel may bring near meanwhile.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only x86's kernels do"))]
+    pub(crate) next: &'a [u8],
 }
 
 impl GroupTile<'_> {

@@ -128,6 +128,9 @@ pub(crate) struct NibbleTile<'a> {
     pub(crate) c: &'a mut [f32],
     /// Whether to add to it or to overwrite it.
     pub(crate) accumulate: bool,
+    /// What a kernel may bring near meanwhile.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only x86's kernels do"))]
+    pub(crate) next: &'a [u8],
 }
 
 impl NibbleTile<'_> {

@@ -3,10 +3,10 @@
 use half::f16;
 
 use super::super::finish::Finish;
-use super::super::groups::panel;
+use super::super::groups::{panel, rows_max};
 use super::super::layout::blocks::row_blocks;
-use super::super::layout::groups::ROWS_MAX;
 use super::super::layout::nibbles::{NibbleGroup, pack_panels, unpack};
+use super::super::layout::packed::Packed;
 use super::super::operand::ProductResult;
 use super::super::processor::Cpu;
 use super::super::product::{ProductOutputs, multiply};
@@ -28,20 +28,35 @@ fn activations_of(blocks: &[Block], (rows, inputs): (usize, usize), t: usize) ->
     (0..inputs).map(at).collect()
 }
 
+/// Panels of rounded weights for a device.
+fn panels_for(
+    cpu: &Cpu,
+    (inputs, outputs): (usize, usize),
+    value: impl Fn(usize) -> f32 + Sync,
+) -> Packed<u8> {
+    pack_panels(outputs, inputs, panel(cpu.isa()), |row, put| {
+        let weights: Vec<f32> = (0..inputs).map(|k| value(row * inputs + k)).collect();
+        weights.chunks(PIECE).for_each(|group| put(NibbleGroup::rounded(group)));
+    })
+}
+
+/// All of a kernel's product.
+fn product(cpu: &Cpu, kernel: &Nibbles<'_>, outputs: usize) -> Vec<f32> {
+    let blocks: Vec<RowBlock> = row_blocks(kernel.rows, rows_max(kernel.isa)).collect();
+    let mut y = vec![f32::NAN; kernel.rows * outputs];
+    let to = ProductOutputs { count: outputs, width: kernel.width, finish: Finish::Write, bias: None };
+    cpu.run(|| multiply(kernel.isa, kernel, &blocks, to, ProductResult::Singles(&mut y)));
+    y
+}
+
 /// Compares a product with the sums over its rounded operands: all that is left is single-precision rounding.
 fn check(cpu: &Cpu, shape: (usize, usize, usize), value: impl Fn(usize) -> f32 + Sync) {
     let ((rows, inputs, outputs), isa, width) = (shape, cpu.isa(), panel(cpu.isa()));
     let x: Vec<f32> = (0..rows * inputs).map(|i| value(i + 77)).collect();
-    let panels = pack_panels(outputs, inputs, width, |row, put| {
-        let weights: Vec<f32> = (0..inputs).map(|k| value(row * inputs + k)).collect();
-        weights.chunks(PIECE).for_each(|group| put(NibbleGroup::rounded(group)));
-    });
+    let panels = panels_for(cpu, (inputs, outputs), &value);
     let mut packed = Vec::new();
     let kernel = Nibbles::new(isa, &x, inputs, (&panels, width), &mut packed);
-    let blocks: Vec<RowBlock> = row_blocks(rows, ROWS_MAX).collect();
-    let mut y = vec![f32::NAN; rows * outputs];
-    let of_product = ProductOutputs { count: outputs, width, finish: Finish::Write, bias: None };
-    cpu.run(|| multiply(isa, &kernel, &blocks, of_product, ProductResult::Singles(&mut y)));
+    let y = product(cpu, &kernel, outputs);
     let mut weights = vec![0.0; inputs];
     for o in 0..outputs {
         let bytes = panel_bytes(inputs, width);
@@ -84,6 +99,26 @@ fn the_largest_numbers_and_activations_do_not_overflow() {
             [|_| 1.0, |_| -1.0, |i| if i.is_multiple_of(PIECE) { 0.0 } else { 1.0 }];
         for value in signs {
             check(cpu, (7, 5 * PIECE, 35), value);
+        }
+    }
+}
+
+#[test]
+fn vectors_of_every_width_give_four_bit_products_the_same_bits() {
+    let values: [fn(usize) -> f32; 3] = [noise, |_| 1.0, |i| if i.is_multiple_of(3) { -1.0 } else { 1.0 }];
+    let (inputs, outputs) = (2 * DEPTH_BLOCK + PIECE + 5, 70);
+    for (value, rows) in values.into_iter().flat_map(|value| [1, 4, 15, 20].map(|rows| (value, rows))) {
+        let x: Vec<f32> = (0..rows * inputs).map(|i| value(i + 77)).collect();
+        let bits = |isa: Isa| {
+            let cpu = &Cpu::with_isa(Some(1), isa).expect("threads start");
+            let (panels, mut packed) = (panels_for(cpu, (inputs, outputs), value), Vec::new());
+            let kernel = Nibbles::new(isa, &x, inputs, (&panels, panel(isa)), &mut packed);
+            product(cpu, &kernel, outputs).into_iter().map(f32::to_bits).collect::<Vec<_>>()
+        };
+        let all: Vec<(Isa, Vec<u32>)> =
+            Isa::available().filter(|isa| *isa >= Isa::Avx2).map(|isa| (isa, bits(isa))).collect();
+        for two in all.windows(2) {
+            assert!(two[0].1 == two[1].1, "{:?} and {:?}, {rows} rows", two[0].0, two[1].0);
         }
     }
 }

@@ -118,3 +118,14 @@ fn few_rows_are_not_cut() {
     assert_eq!(Tasks::cut(&[], 14, 64).count(), 0);
     assert_eq!(Tasks::cut(&[RowBlock { first: 0, rows: 1 }], 0, 64).count(), 0);
 }
+
+#[test]
+fn the_parts_of_the_next_piece_are_all_of_it_in_order() {
+    for (len, parts) in [0, 1, 5, 64, 1000].into_iter().flat_map(|len| [1, 2, 3, 7].map(|parts| (len, parts)))
+    {
+        let piece: Vec<usize> = (0..len).collect();
+        let part_of =
+            |part| Next { panel: 0, steps: Steps { first: 0, count: 1 }, part, parts }.part_of(&piece);
+        assert_eq!((0..parts).map(part_of).collect::<Vec<_>>().concat(), piece, "{parts} parts");
+    }
+}
