@@ -145,6 +145,9 @@ fn content(reply: &Value, top_max: usize) -> Value {
     reply["choices"][0]["logprobs"]["content"].as_array().expect("tokens").iter().map(token).collect()
 }
 
+/// Whether an answer has the form that was asked for.
+type HasForm<'a> = &'a dyn Fn(&str) -> bool;
+
 /// A closed choice and a JSON schema, each in words of both routes.
 pub(super) async fn answers_have_the_form_that_is_asked_for(both: &Both) {
     let choice = json!({"structured_outputs": {"choice": ["good", "bad"]}});
@@ -158,7 +161,7 @@ pub(super) async fn answers_have_the_form_that_is_asked_for(both: &Both) {
         let review: Value = serde_json::from_str(text).unwrap_or_default();
         is_mood(&review["mood"]) && matches!(review["stars"].as_u64(), Some(1..=5))
     };
-    let asked: [(&str, Value, &dyn Fn(&str) -> bool); 4] = [
+    let asked: [(&str, Value, HasForm<'_>); 4] = [
         (COMPLETIONS, completion(choice.clone()), &is_choice),
         (CHAT, chat(choice), &is_choice),
         (COMPLETIONS, completion(json!({"structured_outputs": {"json": schema}})), &is_review),

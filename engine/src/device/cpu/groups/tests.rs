@@ -156,7 +156,7 @@ fn vectors_of_every_width_give_integer_products_the_same_bits() {
         for rows in [1, 4, 15, 20] {
             let bits = |isa: Isa| {
                 let cpu = Cpu::with_isa(Some(1), isa).expect("threads start");
-                let y = Case::new(isa, (rows, 2 * sizes.weights + 5, 70), sizes, value).product(&cpu);
+                let y = GroupsCase::new(isa, (rows, 2 * sizes.weights + 5, 70), sizes, value).product(&cpu);
                 y.into_iter().map(f32::to_bits).collect::<Vec<_>>()
             };
             let all: Vec<(Isa, Vec<u32>)> =
