@@ -153,7 +153,9 @@ impl BackgroundReader {
     /// Finds what runs here of it: it may have left, or have been taken up anew.
     fn find_anew(&mut self) {
         let Some(found) = background::running(&self.app, self.tenant, &self.id) else {
-            self.running = None;
+            if self.running.take().is_some() {
+                self.looks.look_at_once();
+            }
             return;
         };
         let is_known = |(known, _): &(RunningResponse, _)| Arc::ptr_eq(&known.relquery, &found.relquery);
