@@ -48,6 +48,9 @@ const UNREAD_STREAM_BYTES_MAX: u32 = 1 << 20;
 const UNREAD_BYTES_MAX: u32 = 2 << 20;
 /// Bytes of a reply that its client does not take yet: no more of it is made meanwhile.
 const UNSENT_BYTES_MAX: usize = 64 << 10;
+/// Least time for the answer to a PING, which may stand behind bytes of a slow line: hyper's own. Where connections may
+/// be idle for less, those with a request still have it.
+const PONG_MIN: Duration = Duration::from_secs(20);
 
 /// What speaks HTTP/2 on one worker.
 #[derive(Clone)]
@@ -115,7 +118,7 @@ fn protocol(idle_max: Duration) -> Builder<LocalExecutor> {
         .initial_connection_window_size(UNREAD_BYTES_MAX)
         .max_send_buf_size(UNSENT_BYTES_MAX)
         .keep_alive_interval((!idle_max.is_zero()).then_some(idle_max))
-        .keep_alive_timeout(idle_max);
+        .keep_alive_timeout(idle_max.max(PONG_MIN));
     builder
 }
 
