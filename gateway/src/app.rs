@@ -311,6 +311,7 @@ fn listen(
     let limits = ClientLimits {
         header_max: Duration::from_millis(settings.header_ms_max.0),
         idle_max: Duration::from_millis(settings.idle_ms_max.0),
+        write_max: Duration::from_millis(settings.write_ms_max.0),
         // Who closes it is taken for gone, which is how its cancellation is noticed.
         may_half_close: false,
     };
@@ -343,9 +344,12 @@ fn listen_for_health(
             .configure(routes::ops::configure_health)
             .default_service(web::to(routes::not_found))
     };
+    let app = current.get();
+    let settings = &app.config.server;
     let limits = ClientLimits {
-        header_max: Duration::from_millis(current.get().config.server.header_ms_max.0),
+        header_max: Duration::from_millis(settings.header_ms_max.0),
         idle_max: HEALTH_IDLE_MAX,
+        write_max: Duration::from_millis(settings.write_ms_max.0),
         // What asks by a script may close its half first, and no work of its is to be called off.
         may_half_close: true,
     };

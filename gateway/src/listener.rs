@@ -42,6 +42,9 @@ pub(crate) struct ClientLimits {
     pub(crate) header_max: Duration,
     /// Time for which a connection stays open without a request.
     pub(crate) idle_max: Duration,
+    /// Time for which bytes of replies wait for a client of HTTP/2 that takes none. For those of HTTP/1.1 the kernel has
+    /// it, with the socket.
+    pub(crate) write_max: Duration,
     /// Whether a client of HTTP/1.1 that closes its writing half gets its reply still; otherwise it is taken for gone.
     pub(crate) may_half_close: bool,
 }

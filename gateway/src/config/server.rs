@@ -50,7 +50,7 @@ pub struct ServerConfig {
     pub cors_origins: Vec<String>,
     /// Idle time after which a kept-alive connection closes.
     pub idle_ms_max: Millis,
-    /// Time for which the kernel keeps bytes that a client does not take, before it drops the client.
+    /// Time for which bytes wait for a client that takes none, before it is dropped.
     pub write_ms_max: Millis,
     /// Silence in an event stream after which a comment is sent, so that proxies keep it open.
     pub keep_alive_ms: Millis,

@@ -48,6 +48,9 @@ const UNREAD_STREAM_BYTES_MAX: u32 = 1 << 20;
 const UNREAD_BYTES_MAX: u32 = 2 << 20;
 /// Bytes of a reply that its client does not take yet: no more of it is made meanwhile.
 const UNSENT_BYTES_MAX: usize = 64 << 10;
+/// Least time for the answer to a PING, which may stand behind bytes of a slow line: hyper's own. Where connections may
+/// be idle for less, those with a request still have it.
+const PONG_MIN: Duration = Duration::from_secs(20);
 
 /// What speaks HTTP/2 on one worker.
 #[derive(Clone)]
@@ -66,7 +69,8 @@ impl Http2 {
     }
 
     /// Serves a connection to its end: the client's, or that of its time. At its last, and where the server ends,
-    /// requests under way are answered, and the client is told that no other will be (GOAWAY).
+    /// requests under way are answered, and the client is told that no other will be (GOAWAY). A client that takes
+    /// nothing of its replies is given up without a word.
     ///
     /// # Errors
     /// Where the client broke off, or the protocol's rules.
@@ -76,22 +80,26 @@ impl Http2 {
     {
         let place = self.connections.as_ref().map(|connections| Rc::new(connections.take(&stream)));
         let (requests, mut open) = watch::channel(0);
-        let shared = Rc::new(Connection { app: self.app, peer, place, requests });
+        let (unsent, mut waiting) = watch::channel(0);
+        let shared = Rc::new(Connection { app: self.app, peer, place, requests, unsent });
         let service = service_fn(move |request: hyper::Request<Incoming>| {
             // Counted from here on, and not from when its task first runs.
             let open = OpenRequest::new(&shared);
             async move { Ok::<_, Infallible>(open.answer(request).await) }
         });
-        let ClientLimits { header_max, idle_max, .. } = self.limits;
+        let ClientLimits { header_max, idle_max, write_max, .. } = self.limits;
         let mut connection = pin!(protocol(idle_max).serve_connection(TokioIo::new(stream), service));
+        let mut stalled = pin!(stall(&mut waiting, write_max));
         tokio::select! {
             ended = connection.as_mut() => return ended,
+            () = stalled.as_mut() => return Ok(()),
             () = self.shutdown.notified() => {}
             () = silence(&mut open, header_max, idle_max) => {}
         }
         connection.as_mut().graceful_shutdown();
         tokio::select! {
             ended = connection => ended,
+            () = stalled => Ok(()),
             () = silence(&mut open, CLOSE_MAX, CLOSE_MAX) => Ok(()),
         }
     }
@@ -110,7 +118,7 @@ fn protocol(idle_max: Duration) -> Builder<LocalExecutor> {
         .initial_connection_window_size(UNREAD_BYTES_MAX)
         .max_send_buf_size(UNSENT_BYTES_MAX)
         .keep_alive_interval((!idle_max.is_zero()).then_some(idle_max))
-        .keep_alive_timeout(idle_max);
+        .keep_alive_timeout(idle_max.max(PONG_MIN));
     builder
 }
 
@@ -125,6 +133,16 @@ async fn silence(open: &mut watch::Receiver<usize>, first: Duration, next: Durat
     }
 }
 
+/// Resolves once bytes of replies have waited for so long, and the client took none meanwhile. The kernel sees no such
+/// client: it reads, and does not widen its windows. Without a time it may wait for ever, as on the kernel's part.
+async fn stall(unsent: &mut watch::Receiver<usize>, patience: Duration) {
+    loop {
+        let has_an_end = *unsent.borrow_and_update() > 0 && !patience.is_zero();
+        let wait = if has_an_end { patience } else { Duration::MAX };
+        let Ok(Ok(())) = tokio::time::timeout(wait, unsent.changed()).await else { return };
+    }
+}
+
 /// A connection, as its requests see it.
 struct Connection {
     app: HttpApp,
@@ -132,9 +150,11 @@ struct Connection {
     place: Option<Rc<HttpConnection>>,
     /// How many are open.
     requests: watch::Sender<usize>,
+    /// Bytes of replies that wait for the client. Who looks is told when some begin to wait, and when some are taken.
+    unsent: watch::Sender<usize>,
 }
 
-/// A request whose reply has not ended.
+/// A request whose reply the client has not taken to its end.
 struct OpenRequest(Rc<Connection>);
 
 impl OpenRequest {
@@ -158,6 +178,22 @@ impl OpenRequest {
             }
         };
         reply::of_app(response, is_head, self)
+    }
+
+    /// Bytes of the reply begin to wait.
+    fn give(&self, bytes: usize) {
+        self.0.unsent.send_if_modified(|unsent| {
+            *unsent += bytes;
+            *unsent == bytes
+        });
+    }
+
+    /// Bytes of the reply wait no more.
+    fn taken(&self, bytes: usize) {
+        self.0.unsent.send_if_modified(|unsent| {
+            *unsent -= bytes;
+            bytes > 0
+        });
     }
 }
 

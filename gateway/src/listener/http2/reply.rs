@@ -3,13 +3,14 @@
 
 use std::error::Error;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use actix_http::Response;
 use actix_http::body::{BodySize, BoxBody, MessageBody as _};
 use actix_web::web::Bytes;
 use hyper::StatusCode;
-use hyper::body::{Body, Frame};
+use hyper::body::{Body, Buf, Frame};
 use hyper::header::{CONTENT_LENGTH, HeaderName, HeaderValue};
 
 use super::OpenRequest;
@@ -17,7 +18,7 @@ use super::OpenRequest;
 /// Why a name, a value or a status of the app's types is one of hyper's: both are the crate `http`, of two ages.
 const SAME_RULES: &str = "both ages of the crate have the same rules";
 
-/// hyper's form of a reply, and the end of its request with the end of its body.
+/// hyper's form of a reply. Its request ends once the body has ended and its last bytes are taken.
 pub(super) fn of_app(
     response: Response<BoxBody>,
     is_head: bool,
@@ -27,7 +28,7 @@ pub(super) fn of_app(
     let status = StatusCode::from_u16(response.status().as_u16()).expect(SAME_RULES);
     let size = if has_body(status) { body.size() } else { BodySize::None };
     let body = (!is_head && !size.is_eof()).then_some(body);
-    let mut reply = hyper::Response::new(ReplyBody { body, _request: request });
+    let mut reply = hyper::Response::new(ReplyBody { body, request: Rc::new(request) });
     *reply.status_mut() = status;
     let headers = reply.headers_mut();
     for (name, value) in response.headers().iter() {
@@ -52,20 +53,55 @@ fn has_body(status: StatusCode) -> bool {
 pub(super) struct ReplyBody {
     /// Nothing once it has ended.
     body: Option<BoxBody>,
-    _request: OpenRequest,
+    request: Rc<OpenRequest>,
+}
+
+/// Bytes of a reply, until they are on their way. h2 keeps them for as long as the client takes no more: a body may have
+/// ended long before, and its request has not.
+pub(super) struct ReplyBytes {
+    bytes: Bytes,
+    request: Rc<OpenRequest>,
+}
+
+impl ReplyBytes {
+    fn new(bytes: Bytes, request: &Rc<OpenRequest>) -> Self {
+        request.give(bytes.len());
+        Self { bytes, request: Rc::clone(request) }
+    }
+}
+
+impl Buf for ReplyBytes {
+    fn remaining(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.bytes.advance(count);
+        self.request.taken(count);
+    }
+}
+
+impl Drop for ReplyBytes {
+    fn drop(&mut self) {
+        self.request.taken(self.bytes.len());
+    }
 }
 
 impl Body for ReplyBody {
-    type Data = Bytes;
+    type Data = ReplyBytes;
     type Error = Box<dyn Error + Send + Sync>;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+    ) -> Poll<Option<Result<Frame<ReplyBytes>, Self::Error>>> {
         let Some(body) = &mut self.body else { return Poll::Ready(None) };
         Poll::Ready(match ready!(Pin::new(body).poll_next(context)) {
-            Some(Ok(bytes)) => Some(Ok(Frame::data(bytes))),
+            Some(Ok(bytes)) => Some(Ok(Frame::data(ReplyBytes::new(bytes, &self.request)))),
             Some(Err(error)) => {
                 tracing::error!(%error, "the body of a reply broke off");
                 // hyper resets the stream: the client knows that this is not all.

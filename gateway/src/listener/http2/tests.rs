@@ -1,13 +1,18 @@
 //! HTTP/2 frame by frame, over pipes in memory: the app is a small one, the client is h2's own or raw bytes.
 
 use std::future::poll_fn;
+use std::pin::Pin;
 
+use actix_http::Request;
+use actix_http::body::BoxBody;
 use actix_server::Server;
+use actix_service::{boxed, fn_service};
 use actix_web::web::{self, Bytes};
 use actix_web::{App, HttpRequest, HttpResponse};
 use futures_util::{StreamExt as _, stream};
 use h2::client::SendRequest;
 use h2::{Ping, PingPong, RecvStream, SendStream};
+use hyper::body::{Body as _, Buf as _};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::sync::Notify;
 
@@ -15,7 +20,8 @@ use super::*;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 /// Clients may stay for as long as a test takes.
-const PATIENT: ClientLimits = ClientLimits { header_max: HOUR, idle_max: HOUR, may_half_close: false };
+const PATIENT: ClientLimits =
+    ClientLimits { header_max: HOUR, idle_max: HOUR, write_max: HOUR, may_half_close: false };
 /// What a pipe holds: all that a test writes before anybody reads.
 const PIPE_BYTES: usize = 256 << 10;
 
@@ -54,6 +60,11 @@ async fn empty() -> HttpResponse {
     HttpResponse::NoContent().finish()
 }
 
+/// More than a client lets come that reads nothing.
+async fn large() -> HttpResponse {
+    HttpResponse::Ok().body(vec![b'x'; 1 << 20])
+}
+
 /// A body that breaks off.
 async fn broken() -> HttpResponse {
     let parts = [Ok(Bytes::from("one")), Err(std::io::Error::other("no more"))];
@@ -79,6 +90,7 @@ async fn serve(
             .route("/of-http1", web::to(of_http1))
             .route("/broken", web::to(broken))
             .route("/empty", web::to(empty))
+            .route("/large", web::to(large))
     };
     let listener = HttpListener::new(app, limits, None, Server::build().graceful_shutdown_signal());
     let app = (listener.make_app)().await.unwrap();
@@ -220,6 +232,42 @@ async fn a_body_that_nobody_reads_stops_at_its_window_and_goes_on_once_it_is_rea
     feed(&mut body, BYTES - window).await;
     body.send_data(Bytes::new(), true).unwrap();
     assert_eq!(read(reply.await.unwrap()).await.1.unwrap(), BYTES.to_string().into_bytes());
+}
+
+#[actix_web::test]
+async fn a_request_is_open_until_its_client_has_taken_the_reply() {
+    let app = |_: Request| async { Ok::<_, Response<BoxBody>>(Response::ok()) };
+    let app: HttpApp = boxed::rc_service(fn_service(app));
+    let (requests, unsent) = (watch::Sender::new(0), watch::Sender::new(0));
+    let connection = Rc::new(Connection { app, peer: None, place: None, requests, unsent });
+    let seen = || (*connection.requests.borrow(), *connection.unsent.borrow());
+    let response = Response::ok().set_body(BoxBody::new("text"));
+    let mut body = reply::of_app(response, false, OpenRequest::new(&connection)).into_body();
+    let part = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await.unwrap().unwrap();
+    // As hyper does at the end of a body, however little of it is sent.
+    drop(body);
+    let mut bytes = part.into_data().ok().unwrap();
+    assert_eq!(seen(), (1, 4));
+    bytes.advance(3);
+    assert_eq!(seen(), (1, 1));
+    drop(bytes);
+    assert_eq!(seen(), (0, 0));
+}
+
+#[actix_web::test]
+async fn a_client_that_takes_nothing_of_its_reply_is_given_up() {
+    let limits = ClientLimits { write_max: Duration::from_millis(1), ..PATIENT };
+    let (own, theirs) = tokio::io::duplex(PIPE_BYTES);
+    let (mut requests, connection) = h2::client::handshake(own).await.unwrap();
+    // It goes on to answer, and widens no window.
+    actix_web::rt::spawn(connection);
+    let (reply, _) = requests.send_request(request("GET", "/large"), true).unwrap();
+    serve(theirs, limits, web::Data::new(Notify::new())).await.unwrap();
+    let is_whole = match reply.await {
+        Ok(reply) => read(reply).await.1.is_ok(),
+        Err(_) => false,
+    };
+    assert!(!is_whole);
 }
 
 #[actix_web::test]
