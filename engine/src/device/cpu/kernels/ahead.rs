@@ -49,7 +49,8 @@ mod tests {
                 let mut ahead = Ahead::new(&next, steps);
                 let parts: Vec<&[u8]> = (0..steps.max(1)).map(|_| ahead.take()).collect();
                 assert!(parts.concat() == next, "{len} bytes, {steps} steps");
-                let begins_a_line = |part: &&[u8]| (part.as_ptr().addr() - next.as_ptr().addr()) % LINE == 0;
+                let at = |part: &[u8]| part.as_ptr().addr() - next.as_ptr().addr();
+                let begins_a_line = |part: &&[u8]| at(part).is_multiple_of(LINE);
                 assert!(
                     parts.iter().filter(|part| !part.is_empty()).all(begins_a_line),
                     "{len} bytes, {steps} steps"
