@@ -50,7 +50,7 @@ fn load(config: &ModelConfig, weights: &dyn WeightSource) -> Decoder {
 }
 
 fn load_keeping(keep: Keep, config: &ModelConfig, weights: &dyn WeightSource) -> Decoder {
-    let cpu = Arc::new(Cpu::new(Some(2)).expect("threads start"));
+    let cpu = Arc::new(Cpu::with_isa(Some(2), Isa::detect()).expect("threads start"));
     Decoder::load(config, weights, LoadOptions { cpu, keep }).expect("the weights are complete")
 }
 

@@ -19,6 +19,9 @@ use crate::tls::{encrypted, handshake, write_pair};
 
 const RELQUERIES: &str = "/v1/relqueries";
 
+/// Bytes of all replies of a connection that the client has not read.
+const CLIENT_UNREAD_BYTES_MAX: u32 = 1 << 20;
+
 /// A server that speaks TLS, and what its clients trust.
 struct Encrypted {
     server: Server,
@@ -43,7 +46,10 @@ impl Encrypted {
     async fn connect(&self) -> Client {
         let stream = handshake(&self.server, &self.certificate, &["h2", "http/1.1"]).await.unwrap();
         assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
-        let (requests, connection) = h2::client::handshake(stream).await.unwrap();
+        // A test may read many replies in their order: none of them waits for what is read of those before it.
+        let mut protocol = h2::client::Builder::new();
+        protocol.initial_connection_window_size(CLIENT_UNREAD_BYTES_MAX);
+        let (requests, connection) = protocol.handshake(stream).await.unwrap();
         let key = self.server.client.key.clone();
         let host = self.server.running.address.to_string();
         Client { requests, connection: tokio::spawn(connection), key, host }
@@ -185,11 +191,7 @@ async fn under_way(encrypted: &Encrypted, client: &mut Client, stream: bool) -> 
 async fn a_stream_arrives_as_it_comes_and_a_reset_calls_its_work_off() {
     let encrypted = Encrypted::serve().await;
     let mut client = encrypted.connect().await;
-    encrypted.server.gate.shut();
-    let body = json!({"template": "Say {w}", "rows": [["a"], ["b"]], "cache": false, "stream": true});
-    let reply = client.begin(RELQUERIES, &body).await;
-    let runs = |server: &Server| server.running.app.runtime.registry.running().len() == 1;
-    encrypted.server.until("it is there", runs).await;
+    let reply = under_way(&encrypted, &mut client, true).await;
     let reply: Response<RecvStream> = reply.await.unwrap();
     assert_eq!(reply.headers()["content-type"], "text/event-stream");
     let mut body = reply.into_body();
