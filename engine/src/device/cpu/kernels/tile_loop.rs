@@ -8,8 +8,9 @@
 //! panel, it is unpacked once, in the first-level cache, and their loop is the one of single precision, which does nothing
 //! but multiply.
 
-/// Elements of a sum from one request for what comes next to another.
-pub(super) const RUN: usize = 16;
+/// Elements of a sum from one request for what comes next to another: a few lines at a time, for many at once fill the
+/// buffers that the kernel's own reads need.
+pub(super) const RUN: usize = 4;
 
 /// Defines the kernels of one instruction set from its vector operations (`zero`, `splat`, `fma`, `load_*`,
 /// `store`, and `WIDTH` lanes), for each number of rows that `$rows` lists.

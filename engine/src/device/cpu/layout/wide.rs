@@ -105,3 +105,23 @@ pub(crate) fn lay_out<'a>(x: &[f32], inputs: usize, packed: &'a mut Vec<f32>) ->
         padding.fill(0.0);
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rows_blocks_lie_apart_with_zeros_behind_its_last_inputs() {
+        let (rows, inputs) = (3, DEPTH_BLOCK + 2);
+        let x: Vec<f32> = (0..rows * inputs).map(|i| i as f32 + 1.0).collect();
+        let mut memory = vec![f32::NAN; 5 * rows * DEPTH_BLOCK];
+        let packed = lay_out(&x, inputs, &mut memory);
+        assert_eq!(packed.len(), 2 * rows * DEPTH_BLOCK);
+        for (number, row) in x.chunks_exact(inputs).enumerate() {
+            for k in 0..2 * DEPTH_BLOCK {
+                let at = (k / DEPTH_BLOCK * rows + number) * DEPTH_BLOCK + k % DEPTH_BLOCK;
+                assert_eq!(packed[at], row.get(k).copied().unwrap_or(0.0), "row {number}, input {k}");
+            }
+        }
+    }
+}
