@@ -18,7 +18,7 @@ use super::layout::nibbles as nibbles_layout;
 use super::layout::packed::Packed;
 use super::layout::pairs::{Pair, pair_count};
 use super::layout::tiles::{Line, PANEL, TILE, full_blocks, step_count, tile_count, unpack as unpack_tiles};
-use super::layout::wide::{WeightElement, pack_blocks};
+use super::layout::wide::{WeightElement, lay_out};
 use super::nibbles::Nibbles;
 use super::operand::{LeftOperand, Operand, ProductResult, TiledRows};
 use super::pairs::{self, Pairs};
@@ -69,8 +69,7 @@ impl Activation {
 pub(super) enum Values {
     F32(Packed<f32>),
     F16(Packed<half::f16>),
-    Bf16(Packed<half::bf16>),
-    /// bf16 for kernels that multiply them as they are.
+    /// Pairs of bf16, for kernels that multiply them as they are, and for those that widen them.
     Bf16Pairs(Packed<Pair>),
     /// The same in the tiles of a matrix unit.
     Bf16Tiles(Packed<Pair>),
@@ -126,7 +125,6 @@ impl Matrix {
         match &self.values {
             Values::F32(values) => size_of_val(&values[..]),
             Values::F16(values) => size_of_val(&values[..]),
-            Values::Bf16(values) => size_of_val(&values[..]),
             Values::Bf16Pairs(values) | Values::Bf16Tiles(values) => size_of_val(&values[..]),
             Values::Q8(values, _) | Values::Q4(values) => values.len(),
         }
@@ -141,7 +139,6 @@ impl Matrix {
         match &self.values {
             Values::F32(values) => gather(&values[panel * self.inputs * width + lane..], width, row),
             Values::F16(values) => gather(&values[panel * self.inputs * width + lane..], width, row),
-            Values::Bf16(values) => gather(&values[panel * self.inputs * width + lane..], width, row),
             Values::Bf16Pairs(values) => {
                 let column = &values[panel * pair_count(self.inputs) * width + lane..];
                 for (two, pair) in row.chunks_mut(2).zip(column.iter().step_by(width)) {
@@ -163,9 +160,15 @@ impl Matrix {
         }
     }
 
-    /// Its product with rows from [`pack_blocks`], where it is kept as `E`.
-    fn widened<'a, E>(&self, panels: &'a [E], rows: &'a [f32]) -> Wide<'a, E> {
-        Wide { isa: self.isa, inputs: self.inputs, width: self.width, rows, panels }
+    /// Its product with `x`, laid out in `packed`, where it is kept as `E`, as many as `depth` of an output.
+    fn widened<'a, E>(
+        &self,
+        (panels, depth): (&'a [E], usize),
+        x: &[f32],
+        packed: &'a mut Vec<f32>,
+    ) -> Wide<'a, E> {
+        let (isa, width, rows) = (self.isa, self.width, x.len() / self.inputs);
+        Wide { isa, rows, depth, width, activations: lay_out(x, self.inputs, packed), panels }
     }
 
     /// Whether it meets rows in the tiles of a matrix unit.
@@ -356,19 +359,15 @@ impl Cpu {
             (_, LeftOperand::Tiles { .. }) => unreachable!("rows lie as their weights want them"),
         };
         match &weights.values {
-            Values::F32(panels) => {
-                then(&weights.widened(panels, pack_blocks(x, inputs, &blocks, packed)), &blocks)
-            }
-            Values::F16(panels) => {
-                then(&weights.widened(panels, pack_blocks(x, inputs, &blocks, packed)), &blocks)
-            }
-            Values::Bf16(panels) => {
-                then(&weights.widened(panels, pack_blocks(x, inputs, &blocks, packed)), &blocks)
-            }
-            Values::Bf16Pairs(panels) => {
+            Values::F32(panels) => then(&weights.widened((panels, inputs), x, packed), &blocks),
+            Values::F16(panels) => then(&weights.widened((panels, inputs), x, packed), &blocks),
+            Values::Bf16Pairs(panels) if isa.rounds_activations() => {
                 let activations = pairs::round_rows(isa, x, inputs, &mut scratch.rounded);
                 let pairs = pair_count(inputs);
                 then(&Pairs { rows, pairs, width, activations, panels }, &blocks)
+            }
+            Values::Bf16Pairs(panels) => {
+                then(&weights.widened((panels, pair_count(inputs)), x, packed), &blocks)
             }
             Values::Bf16Tiles(_) => unreachable!("taken above"),
             Values::Q8(panels, sizes) => {

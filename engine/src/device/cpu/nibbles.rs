@@ -11,7 +11,7 @@ use super::kernels::{avx2_nibbles, avx512_nibbles, neon_bytes, neon_dotprod, neo
 use super::layout::blocks::RowBlock;
 use super::layout::groups::{Block, DEPTH_BLOCK, GroupSizes, PIECE};
 use super::layout::nibbles::{NibbleTile, group_bytes, panel_bytes};
-use super::product::{Kernel, Next, Steps};
+use super::product::{Kernel, Next, Piece, Steps};
 
 /// A product of rounded rows with packed weights.
 pub(super) struct Nibbles<'a> {
@@ -51,7 +51,8 @@ impl Kernel for Nibbles<'_> {
         DEPTH_BLOCK
     }
 
-    unsafe fn add(&self, block: RowBlock, panel: usize, steps: Steps, sums: &mut [f32], next: Option<Next>) {
+    unsafe fn add(&self, block: RowBlock, piece: Piece<'_>, sums: &mut [f32], next: Option<Next>) {
+        let Piece { panel, steps, .. } = piece;
         let tile = NibbleTile {
             width: self.width,
             a: &self.activations[steps.first / DEPTH_BLOCK * self.rows + block.first..][..block.rows],

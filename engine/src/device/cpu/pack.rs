@@ -102,10 +102,9 @@ impl Cpu {
                 Format::Plain(Dtype::Bf16) if isa == Isa::Amx => {
                     Values::Bf16Tiles(tiles::pack_panels(count, inputs, read))
                 }
-                Format::Plain(Dtype::Bf16) if isa.rounds_activations() => {
+                Format::Plain(Dtype::Bf16) => {
                     Values::Bf16Pairs(pairs::pack_panels(count, inputs, width, read))
                 }
-                Format::Plain(Dtype::Bf16) => Values::Bf16(wide::pack_panels(count, inputs, width, read)),
                 Format::Q8 | Format::Q8Wide => {
                     Values::Q8(groups::pack_panels(count, inputs, (sizes.weights, width), read), sizes)
                 }

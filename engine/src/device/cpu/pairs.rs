@@ -9,8 +9,9 @@ use half::bf16;
 use super::isa::Isa;
 use super::kernels::avx512_bf16;
 use super::layout::blocks::{BlockLayout, RowBlock};
+use super::layout::packed::bytes_of;
 use super::layout::pairs::{DEPTH_BLOCK, Pair, PairTile, ZERO};
-use super::product::{Kernel, Next, Steps};
+use super::product::{Kernel, Next, Piece, Steps};
 
 /// Rounds rows of `inputs` and lays them out as kernels read them.
 pub(super) fn round_rows<'a>(isa: Isa, x: &[f32], inputs: usize, packed: &'a mut Vec<Pair>) -> &'a [Pair] {
@@ -50,16 +51,26 @@ impl Kernel for Pairs<'_> {
         DEPTH_BLOCK
     }
 
-    unsafe fn add(&self, block: RowBlock, panel: usize, steps: Steps, sums: &mut [f32], _next: Option<Next>) {
+    unsafe fn add(&self, block: RowBlock, piece: Piece<'_>, sums: &mut [f32], next: Option<Next>) {
+        let Piece { panel, steps, .. } = piece;
         let row = steps.first / DEPTH_BLOCK * self.rows + block.first;
+        let next = next.map_or(&[][..], |next| next.part_of(bytes_of(self.piece(next.panel, next.steps))));
         let tile = PairTile {
             depth: steps.count,
             a: &self.activations[row * DEPTH_BLOCK..][..block.rows * DEPTH_BLOCK],
-            b: &self.panels[(panel * self.pairs + steps.first) * self.width..][..steps.count * self.width],
+            b: self.piece(panel, steps),
             c: sums,
             accumulate: steps.first > 0,
+            next,
         };
         // SAFETY: the instructions are this function's own contract.
         unsafe { avx512_bf16::add(block.rows, tile) };
+    }
+}
+
+impl Pairs<'_> {
+    /// Some steps of a panel.
+    fn piece(&self, panel: usize, steps: Steps) -> &[Pair] {
+        &self.panels[(panel * self.pairs + steps.first) * self.width..][..steps.count * self.width]
     }
 }

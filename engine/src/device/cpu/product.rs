@@ -42,6 +42,15 @@ pub(super) struct Steps {
     pub(super) count: usize,
 }
 
+/// The piece of a panel that a kernel is at.
+#[derive(Clone, Copy)]
+pub(super) struct Piece<'a> {
+    pub(super) panel: usize,
+    pub(super) steps: Steps,
+    /// What [`Kernel::unpack`] made of it.
+    pub(super) unpacked: Option<&'a [f32]>,
+}
+
 /// A part of a panel's piece that a kernel will meet soon: one of so many, each row block's while the piece
 /// before it is at work.
 #[derive(Clone, Copy)]
@@ -92,13 +101,26 @@ pub(super) trait Kernel: Sync {
         work();
     }
 
-    /// Adds to `sums`, `[rows, width]`, the products of a row block with some steps of `panel`, of which the
-    /// first is a multiple of [`Self::depth_step`]; overwrites them where that is 0. What comes `next` it may
-    /// bring near meanwhile.
+    /// Unpacks a piece of a panel, which several row blocks will meet, into a thread's own memory; `None` where
+    /// [`Self::add`] wants it as it lies.
+    ///
+    /// # Safety
+    /// As there.
+    unsafe fn unpack<'a>(
+        &'a self,
+        _panel: usize,
+        _steps: Steps,
+        _memory: &'a mut Aligned<f32>,
+    ) -> Option<&'a [f32]> {
+        None
+    }
+
+    /// Adds to `sums`, `[rows, width]`, the products of a row block with a `piece`, of which the first step is a multiple of
+    /// [`Self::depth_step`]; overwrites them where that is 0. What comes `next` it may bring near meanwhile.
     ///
     /// # Safety
     /// The processor has the kernel's instructions, and this is inside [`Self::on_thread`].
-    unsafe fn add(&self, block: RowBlock, panel: usize, steps: Steps, sums: &mut [f32], next: Option<Next>);
+    unsafe fn add(&self, block: RowBlock, piece: Piece<'_>, sums: &mut [f32], next: Option<Next>);
 }
 
 /// What a product's outputs look like.
@@ -319,6 +341,8 @@ impl PieceOrder {
 thread_local! {
     /// Sums under way, as many as any product of this thread needed: fresh pages would cost it more.
     static SUMS: RefCell<Aligned<f32>> = const { RefCell::new(Aligned::EMPTY) };
+    /// The piece of a panel at work, unpacked.
+    static UNPACKED: RefCell<Aligned<f32>> = const { RefCell::new(Aligned::EMPTY) };
 }
 
 /// The products of some row blocks with some panels of `width`; `done` takes each panel's and block's sums
@@ -338,27 +362,32 @@ fn sum_panels(
         let first = piece * step;
         (panel, Steps { first, count: step.min(depth - first) })
     };
-    SUMS.with_borrow_mut(|all_sums| {
-        all_sums.resize(of_panel * order.under_way);
-        kernel.on_thread(&mut || {
-            for number in 0..order.count() {
-                let (panel, steps) = piece(number);
-                let mut rest = &mut all_sums[panel % order.under_way * of_panel..][..of_panel];
-                let next = (number + 1 < order.count()).then(|| piece(number + 1));
-                for (part, block) in blocks.iter().enumerate() {
-                    let (sums, after) = rest.split_at_mut(kernel.sums_rows(block.rows) * width);
-                    let parts = blocks.len();
-                    let next =
-                        next.map(|(panel, steps)| Next { panel: panels.start + panel, steps, part, parts });
-                    // SAFETY: a `Cpu` holds available kernels only.
-                    unsafe { kernel.add(*block, panels.start + panel, steps, sums, next) };
-                    if steps.first + steps.count == depth {
-                        done(panels.start + panel, *block, &sums[..block.rows * width]);
-                    }
-                    rest = after;
+    let mut work = |all_sums: &mut [f32], memory: &mut Aligned<f32>| {
+        for number in 0..order.count() {
+            let (at, steps) = piece(number);
+            let panel = panels.start + at;
+            let mut rest = &mut all_sums[at % order.under_way * of_panel..][..of_panel];
+            let next = (number + 1 < order.count()).then(|| piece(number + 1));
+            // SAFETY: a `Cpu` holds available kernels only, and this is inside `on_thread`.
+            let unpacked =
+                if blocks.len() > 1 { unsafe { kernel.unpack(panel, steps, memory) } } else { None };
+            for (part, block) in blocks.iter().enumerate() {
+                let (sums, after) = rest.split_at_mut(kernel.sums_rows(block.rows) * width);
+                let parts = blocks.len();
+                let next =
+                    next.map(|(panel, steps)| Next { panel: panels.start + panel, steps, part, parts });
+                // SAFETY: as above.
+                unsafe { kernel.add(*block, Piece { panel, steps, unpacked }, sums, next) };
+                if steps.first + steps.count == depth {
+                    done(panel, *block, &sums[..block.rows * width]);
                 }
+                rest = after;
             }
-        });
+        }
+    };
+    SUMS.with_borrow_mut(|sums| {
+        sums.resize(of_panel * order.under_way);
+        UNPACKED.with_borrow_mut(|memory| kernel.on_thread(&mut || work(sums, memory)));
     });
 }
 

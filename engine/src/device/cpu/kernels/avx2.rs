@@ -45,22 +45,10 @@ mod kernels {
 
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c")]
-    unsafe fn load_bf16(from: *const half::bf16) -> __m256 {
-        // SAFETY: the caller vouches for `WIDTH` elements. A bf16 is the upper half of a single.
-        unsafe {
-            let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast()));
-            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
-        }
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx2,fma,f16c")]
     unsafe fn store(to: *mut f32, value: __m256) {
         // SAFETY: the caller vouches for `WIDTH` elements.
         unsafe { _mm256_storeu_ps(to, value) }
     }
-
-    tile_kernels!("avx2,fma,f16c", [1 2 3 4 5 6]);
 
     /// The first and the second numbers of `WIDTH` pairs.
     #[inline]
@@ -74,13 +62,16 @@ mod kernels {
         }
     }
 
+    tile_kernels!("avx2,fma,f16c", __m256, [1 2 3 4 5 6]);
     widening_strips!("avx2,fma,f16c", __m256);
 }
 
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) use super::portable::{
     packed as packed_f32, packed as packed_f16, packed as packed_bf16, strip as strip_singles,
-    strip as strip_widened,
+    strip as strip_widened, unpack as unpack_f16, unpack as unpack_bf16,
 };
 #[cfg(target_arch = "x86_64")]
-pub(crate) use kernels::{packed_bf16, packed_f16, packed_f32, strip_singles, strip_widened};
+pub(crate) use kernels::{
+    packed_bf16, packed_f16, packed_f32, strip_singles, strip_widened, unpack_bf16, unpack_f16,
+};

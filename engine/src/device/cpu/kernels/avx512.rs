@@ -45,22 +45,10 @@ pub(super) mod kernels {
 
     #[inline]
     #[target_feature(enable = "avx512f")]
-    unsafe fn load_bf16(from: *const half::bf16) -> __m512 {
-        // SAFETY: the caller vouches for `WIDTH` elements. A bf16 is the upper half of a single.
-        unsafe {
-            let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast()));
-            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
-        }
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx512f")]
     pub(crate) unsafe fn store(to: *mut f32, value: __m512) {
         // SAFETY: the caller vouches for `WIDTH` elements.
         unsafe { _mm512_storeu_ps(to, value) }
     }
-
-    tile_kernels!("avx512f", [1 2 3 4 5 6 7 8 9 10 11 12]);
 
     /// The first and the second numbers of `WIDTH` pairs.
     #[inline]
@@ -74,13 +62,16 @@ pub(super) mod kernels {
         }
     }
 
+    tile_kernels!("avx512f", __m512, [1 2 3 4 5 6 7 8 9 10 11 12]);
     widening_strips!("avx512f", __m512);
 }
 
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) use super::portable::{
     packed as packed_f32, packed as packed_f16, packed as packed_bf16, strip as strip_singles,
-    strip as strip_widened,
+    strip as strip_widened, unpack as unpack_f16, unpack as unpack_bf16,
 };
 #[cfg(target_arch = "x86_64")]
-pub(crate) use kernels::{packed_bf16, packed_f16, packed_f32, strip_singles, strip_widened};
+pub(crate) use kernels::{
+    packed_bf16, packed_f16, packed_f32, strip_singles, strip_widened, unpack_bf16, unpack_f16,
+};

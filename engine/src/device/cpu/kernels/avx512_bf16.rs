@@ -11,9 +11,11 @@ mod kernels {
 
     use half::bf16;
 
+    use super::super::ahead::Ahead;
     use super::super::avx512::kernels::{WIDTH, load_f32, store, zero};
     use super::super::by_rows::by_rows;
     use super::super::strip_loop::strip_kernel;
+    use super::super::tile_loop::RUN;
     use crate::device::cpu::layout::pairs::{DEPTH_BLOCK, Pair, PairTile};
     use crate::device::cpu::layout::tiles::{Line, TILE, round_portable};
 
@@ -125,6 +127,7 @@ mod kernels {
     #[expect(clippy::needless_range_loop, reason = "counted loops unroll and leave the sums in registers")]
     #[target_feature(enable = "avx512f,avx512bf16")]
     unsafe fn add_rows<const M: usize>(tile: PairTile<'_>) {
+        let mut ahead = Ahead::new(tile.next, tile.depth.div_ceil(RUN));
         // SAFETY: the tile's extent was checked.
         unsafe {
             let mut sums = [[_mm512_setzero_ps(); VECTORS]; M];
@@ -137,19 +140,22 @@ mod kernels {
                 }
             }
             let (mut a, mut b) = (tile.a.as_ptr(), tile.b.as_ptr());
-            for _ in 0..tile.depth {
-                let mut lanes: [__m512bh; VECTORS] = [pairs(_mm512_setzero_si512()); VECTORS];
-                for v in 0..VECTORS {
-                    lanes[v] = pairs(_mm512_loadu_si512(b.add(v * WIDTH).cast()));
-                }
-                for m in 0..M {
-                    let pair = _mm512_set1_epi32(a.add(m * DEPTH_BLOCK).cast::<i32>().read_unaligned());
+            for first in (0..tile.depth).step_by(RUN) {
+                ahead.step();
+                for _ in 0..RUN.min(tile.depth - first) {
+                    let mut lanes: [__m512bh; VECTORS] = [pairs(_mm512_setzero_si512()); VECTORS];
                     for v in 0..VECTORS {
-                        sums[m][v] = _mm512_dpbf16_ps(sums[m][v], pairs(pair), lanes[v]);
+                        lanes[v] = pairs(_mm512_loadu_si512(b.add(v * WIDTH).cast()));
                     }
+                    for m in 0..M {
+                        let pair = _mm512_set1_epi32(a.add(m * DEPTH_BLOCK).cast::<i32>().read_unaligned());
+                        for v in 0..VECTORS {
+                            sums[m][v] = _mm512_dpbf16_ps(sums[m][v], pairs(pair), lanes[v]);
+                        }
+                    }
+                    a = a.add(1);
+                    b = b.add(VECTORS * WIDTH);
                 }
-                a = a.add(1);
-                b = b.add(VECTORS * WIDTH);
             }
             for m in 0..M {
                 for v in 0..VECTORS {

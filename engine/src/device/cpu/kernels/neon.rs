@@ -58,17 +58,6 @@ pub(super) mod kernels {
 
     #[inline]
     #[target_feature(enable = "neon")]
-    unsafe fn load_bf16(from: *const half::bf16) -> Vector {
-        // SAFETY: the caller vouches for `WIDTH` elements. A bf16 is the upper half of a single.
-        unsafe {
-            let bits = vld1q_u16(from.cast());
-            let (low, high) = (vshll_n_u16::<16>(vget_low_u16(bits)), vshll_high_n_u16::<16>(bits));
-            [vreinterpretq_f32_u32(low), vreinterpretq_f32_u32(high)]
-        }
-    }
-
-    #[inline]
-    #[target_feature(enable = "neon")]
     unsafe fn store(to: *mut f32, value: Vector) {
         // SAFETY: the caller vouches for `WIDTH` elements.
         unsafe {
@@ -76,8 +65,6 @@ pub(super) mod kernels {
             vst1q_f32(to.add(WIDTH / 2), value[1]);
         }
     }
-
-    tile_kernels!("neon", [1 2 3 4 5 6]);
 
     /// The first and the second numbers of `WIDTH` pairs.
     #[inline]
@@ -94,13 +81,16 @@ pub(super) mod kernels {
         .map(|[low, high]| [vreinterpretq_f32_u32(low), vreinterpretq_f32_u32(high)])
     }
 
+    tile_kernels!("neon", Vector, [1 2 3 4 5 6]);
     widening_strips!("neon", Vector);
 }
 
 #[cfg(not(target_arch = "aarch64"))]
 pub(crate) use super::portable::{
     packed as packed_f32, packed as packed_f16, packed as packed_bf16, strip as strip_singles,
-    strip as strip_widened,
+    strip as strip_widened, unpack as unpack_f16, unpack as unpack_bf16,
 };
 #[cfg(target_arch = "aarch64")]
-pub(crate) use kernels::{packed_bf16, packed_f16, packed_f32, strip_singles, strip_widened};
+pub(crate) use kernels::{
+    packed_bf16, packed_f16, packed_f32, strip_singles, strip_widened, unpack_bf16, unpack_f16,
+};

@@ -5,58 +5,86 @@ use half::f16;
 use crate::device::cpu::layout::blocks::LANES;
 use crate::device::cpu::layout::groups::{BIAS, GroupSums, GroupTile, PIECE, QUAD, group_bytes};
 use crate::device::cpu::layout::nibbles::{self, NibbleTile};
+use crate::device::cpu::layout::packed::Bits;
 use crate::device::cpu::layout::pairs::Pair;
 use crate::device::cpu::layout::strip::Strip;
-use crate::device::cpu::layout::wide::{Tile, WeightElement};
+use crate::device::cpu::layout::wide::{DEPTH_BLOCK, Tile};
 
-/// The tile: `c[m, n] (+)= sum over k of a[k * rows + m] * b[k, n]`.
-///
-/// # Safety
-/// As [`Tile`] says.
-pub(crate) unsafe fn packed<E: WeightElement>(rows: usize, columns: usize, tile: &Tile<E>) {
-    for m in 0..rows {
-        for first in (0..columns).step_by(LANES) {
-            // SAFETY: the tile's extent was checked by the caller.
-            unsafe {
-                let c = std::slice::from_raw_parts_mut(tile.c.add(m * tile.c_row + first), LANES);
-                let mut sums = [0.0f32; LANES];
-                if tile.accumulate {
-                    sums.copy_from_slice(c);
-                }
-                for k in 0..tile.depth {
-                    let value = *tile.a.add(k * rows + m);
-                    let b = std::slice::from_raw_parts(tile.b.add(k * tile.b_step + first), LANES);
-                    for (sum, b) in sums.iter_mut().zip(b) {
-                        *sum += value * b.widen();
-                    }
-                }
-                c.copy_from_slice(&sums);
-            }
-        }
-    }
-}
-
-/// An element of a strip's side, as the numbers it holds.
-pub(crate) trait Numbers: Copy {
+/// An element of an operand, as the numbers it holds.
+pub(crate) trait Numbers: Bits {
+    /// How many.
+    const COUNT: usize;
     /// Those numbers, widened.
     fn numbers(&self) -> impl Iterator<Item = f32>;
 }
 
 impl Numbers for f32 {
+    const COUNT: usize = 1;
+
     fn numbers(&self) -> impl Iterator<Item = f32> {
         std::iter::once(*self)
     }
 }
 
+impl Numbers for f16 {
+    const COUNT: usize = 1;
+
+    fn numbers(&self) -> impl Iterator<Item = f32> {
+        std::iter::once(self.to_f32())
+    }
+}
+
 impl Numbers for [f32; 2] {
+    const COUNT: usize = 2;
+
     fn numbers(&self) -> impl Iterator<Item = f32> {
         self.iter().copied()
     }
 }
 
 impl Numbers for Pair {
+    const COUNT: usize = 2;
+
     fn numbers(&self) -> impl Iterator<Item = f32> {
         self.iter().map(|number| number.to_f32())
+    }
+}
+
+/// The tile: `c[m, n] (+)= sum over k of a[m, k] * b[k, n]`.
+///
+/// # Safety
+/// Any operands will do: other processors' kernels of this name have more to ask.
+pub(crate) unsafe fn packed<E: Numbers>(rows: usize, columns: usize, tile: Tile<'_, E>) {
+    tile.check(rows, columns, E::COUNT);
+    for (m, c) in tile.c.chunks_exact_mut(columns).enumerate() {
+        for (first, c) in (0..columns).step_by(LANES).zip(c.chunks_exact_mut(LANES)) {
+            let mut sums = [0.0f32; LANES];
+            if tile.accumulate {
+                sums.copy_from_slice(c);
+            }
+            for k in 0..tile.depth {
+                let at = k * E::COUNT;
+                let a = at / DEPTH_BLOCK * tile.a_block + m * DEPTH_BLOCK + at % DEPTH_BLOCK;
+                let a = &tile.a[a..a + E::COUNT];
+                for (sum, b) in sums.iter_mut().zip(&tile.b[k * columns + first..][..LANES]) {
+                    a.iter().zip(b.numbers()).for_each(|(a, b)| *sum += a * b);
+                }
+            }
+            c.copy_from_slice(&sums);
+        }
+    }
+}
+
+/// `to`, `[inputs, width]`, = the numbers of a piece of a panel, `[elements, width]`.
+///
+/// # Safety
+/// As above.
+pub(crate) unsafe fn unpack<E: Numbers>(width: usize, from: &[E], to: &mut [f32]) {
+    assert!(to.len() == from.len() * E::COUNT);
+    for (from, to) in from.chunks_exact(width).zip(to.chunks_exact_mut(width * E::COUNT)) {
+        for (lane, element) in from.iter().enumerate() {
+            to[lane..].iter_mut().step_by(width).zip(element.numbers()).for_each(|(to, number)| *to = number);
+        }
     }
 }
 

@@ -35,6 +35,12 @@ unsafe impl Bits for bf16 {}
 // SAFETY: so is each of them.
 unsafe impl<T: Bits, const N: usize> Bits for [T; N] {}
 
+/// The bytes of some numbers.
+pub(crate) fn bytes_of<T: Bits>(numbers: &[T]) -> &[u8] {
+    // SAFETY: numbers have no padding, and bytes may lie anywhere.
+    unsafe { std::slice::from_raw_parts(numbers.as_ptr().cast(), size_of_val(numbers)) }
+}
+
 /// A slice that owns its pages.
 pub(crate) struct Packed<T> {
     map: MmapMut,

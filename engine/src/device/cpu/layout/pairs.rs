@@ -71,6 +71,8 @@ pub(crate) struct PairTile<'a> {
     pub(crate) c: &'a mut [f32],
     /// Whether to add to it or to overwrite it.
     pub(crate) accumulate: bool,
+    /// What a kernel may bring near meanwhile.
+    pub(crate) next: &'a [u8],
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -1,36 +1,49 @@
 //! Weights in any element type, in panels, and rows of single precision that meet them.
 //!
-//! Panel `p` holds outputs `p * width ..`, stored `[inputs, width]`: a product streams each panel once, in
-//! order, whatever its element type. Rows lie block by block, element `k` of all a block's rows together.
+//! Panel `p` holds outputs `p * width ..`, stored `[elements, width]`: a product streams each panel once, in
+//! order, whatever its element type. An element is one input's weight, or, of bf16, two inputs' ([`super::pairs`]).
+//!
+//! Rows lie in blocks of [`DEPTH_BLOCK`] inputs, `[blocks, rows, DEPTH_BLOCK]`: a kernel addresses rows by a constant,
+//! and what a piece of a panel meets lies together.
 
 use rayon::prelude::*;
 
-use super::blocks::RowBlock;
+use super::blocks::BlockLayout;
 use super::packed::{Bits, Packed};
 
-/// Sums longer than this are cut when there are many rows, so that a panel's piece stays in cache.
-pub(crate) const DEPTH_BLOCK: usize = 1024;
+/// Inputs of a row that lie together. Where there are several row blocks, sums are cut into as many: the piece of a panel
+/// that meets them, in single precision up to 16 KiB, stays in the first-level cache, and half of it is left for rows and
+/// sums.
+pub(crate) const DEPTH_BLOCK: usize = 128;
 
-/// Operands of one tile. The caller vouches that every element the kernel touches is inside its buffer.
-#[derive(Clone, Copy)]
-pub(crate) struct Tile<E> {
-    /// Length of the sums.
+/// Operands of one tile: a few rows by one panel.
+pub(crate) struct Tile<'a, E> {
+    /// Length of the sums, in elements of the right.
     pub(crate) depth: usize,
-    /// Left operand, `a[k * rows + m]`.
-    pub(crate) a: *const f32,
-    /// Right operand: row `k` at `b + k * b_step`.
-    pub(crate) b: *const E,
-    /// Elements from one row of `b` to the next.
-    pub(crate) b_step: usize,
-    /// Result: row `m` at `c + m * c_row`.
-    pub(crate) c: *mut f32,
-    /// Elements from one row of `c` to the next.
-    pub(crate) c_row: usize,
-    /// Whether to add to `c` or to overwrite it.
+    /// `[blocks, .., DEPTH_BLOCK]`, from the first number of the tile's first row.
+    pub(crate) a: &'a [f32],
+    /// Numbers from one block of a row to its next.
+    pub(crate) a_block: usize,
+    /// `[depth, width]`
+    pub(crate) b: &'a [E],
+    /// Result: `[rows, width]`
+    pub(crate) c: &'a mut [f32],
+    /// Whether to add to it or to overwrite it.
     pub(crate) accumulate: bool,
+    /// What a kernel may bring near meanwhile.
+    pub(crate) next: &'a [u8],
 }
 
-/// An element type that weights may be stored in.
+impl<E> Tile<'_, E> {
+    /// That kernels stay inside the operands, an element of whose right has so many `numbers`.
+    pub(crate) fn check(&self, rows: usize, width: usize, numbers: usize) {
+        let blocks = (self.depth * numbers).div_ceil(DEPTH_BLOCK);
+        assert!(blocks > 0 && self.a.len() >= (blocks - 1) * self.a_block + rows * DEPTH_BLOCK);
+        assert!(self.b.len() == self.depth * width && self.c.len() == rows * width);
+    }
+}
+
+/// An element type that weights are stored in one by one.
 pub(crate) trait WeightElement: Bits {
     /// The number, in single precision.
     fn widen(self) -> f32;
@@ -38,23 +51,29 @@ pub(crate) trait WeightElement: Bits {
     fn narrow(value: f32) -> Self;
 }
 
-macro_rules! element {
-    ($type:ty, $widen:expr, $narrow:expr) => {
-        impl WeightElement for $type {
-            #[inline]
-            fn widen(self) -> f32 {
-                $widen(self)
-            }
-            #[inline]
-            fn narrow(value: f32) -> Self {
-                $narrow(value)
-            }
-        }
-    };
+impl WeightElement for f32 {
+    #[inline]
+    fn widen(self) -> f32 {
+        self
+    }
+
+    #[inline]
+    fn narrow(value: f32) -> Self {
+        value
+    }
 }
-element!(f32, |x| x, |x| x);
-element!(half::f16, half::f16::to_f32, half::f16::from_f32);
-element!(half::bf16, half::bf16::to_f32, half::bf16::from_f32);
+
+impl WeightElement for half::f16 {
+    #[inline]
+    fn widen(self) -> f32 {
+        self.to_f32()
+    }
+
+    #[inline]
+    fn narrow(value: f32) -> Self {
+        Self::from_f32(value)
+    }
+}
 
 /// Rows `0..rows` of weights, which `read` puts into its buffer, as panels of `width`; what is missing in the
 /// last is zero.
@@ -77,35 +96,32 @@ pub(crate) fn pack_panels<E: WeightElement>(
     values
 }
 
-/// Packs `x` block by block of rows; one row is packed as it is.
-pub(crate) fn pack_blocks<'a>(
-    x: &'a [f32],
-    inputs: usize,
-    blocks: &[RowBlock],
-    packed: &'a mut Vec<f32>,
-) -> &'a [f32] {
-    if blocks.iter().all(|block| block.rows == 1) {
-        return x;
-    }
-    packed.resize(x.len().max(packed.len()), 0.0);
-    let mut rest = &mut packed[..x.len()];
-    let mut pieces = Vec::with_capacity(blocks.len());
-    for RowBlock { first, rows } in blocks {
-        let (piece, after) = rest.split_at_mut(rows * inputs);
-        pieces.push((&x[first * inputs..(first + rows) * inputs], piece));
-        rest = after;
-    }
-    pieces.into_par_iter().with_min_len(4).for_each(|(from, to)| pack_rows(from, inputs, to));
-    &packed[..x.len()]
+/// Lays rows of `inputs` out as kernels read them; zeros stand behind a row's last inputs.
+pub(crate) fn lay_out<'a>(x: &[f32], inputs: usize, packed: &'a mut Vec<f32>) -> &'a [f32] {
+    let blocks = BlockLayout { inputs, block_inputs: DEPTH_BLOCK, elements: DEPTH_BLOCK, empty: 0.0 };
+    blocks.lay_out(x, packed, |from, block| {
+        let (to, padding) = block.split_at_mut(from.len());
+        to.copy_from_slice(from);
+        padding.fill(0.0);
+    })
 }
 
-/// Copies rows of `depth` so that the kernel reads them in order: `packed[k * rows + m] = x[m, k]`.
-fn pack_rows(x: &[f32], depth: usize, packed: &mut [f32]) {
-    let rows = x.len() / depth.max(1);
-    assert!(packed.len() == x.len());
-    for (row, values) in x.chunks_exact(depth).enumerate() {
-        for (k, value) in values.iter().enumerate() {
-            packed[k * rows + row] = *value;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rows_blocks_lie_apart_with_zeros_behind_its_last_inputs() {
+        let (rows, inputs) = (3, DEPTH_BLOCK + 2);
+        let x: Vec<f32> = (0..rows * inputs).map(|i| i as f32 + 1.0).collect();
+        let mut memory = vec![f32::NAN; 5 * rows * DEPTH_BLOCK];
+        let packed = lay_out(&x, inputs, &mut memory);
+        assert_eq!(packed.len(), 2 * rows * DEPTH_BLOCK);
+        for (number, row) in x.chunks_exact(inputs).enumerate() {
+            for k in 0..2 * DEPTH_BLOCK {
+                let at = (k / DEPTH_BLOCK * rows + number) * DEPTH_BLOCK + k % DEPTH_BLOCK;
+                assert_eq!(packed[at], row.get(k).copied().unwrap_or(0.0), "row {number}, input {k}");
+            }
         }
     }
 }

@@ -104,7 +104,11 @@ fn products_of_every_kernel_equal_the_exact_sums_on_shape_edges() {
                 }
             }
         }
-        check(cpu, Dtype::Bf16, (30, 2 * DEPTH_BLOCK + 5, 45), true);
+        for rows in [3, 30] {
+            check(cpu, Dtype::Bf16, (rows, 2 * DEPTH_BLOCK + 5, 45), true);
+        }
+        // More activations than a cache holds: several panels are under way at once.
+        check(cpu, Dtype::F16, (70, 4201, 130), false);
         check(cpu, Dtype::F32, (12 * ROW_BLOCKS_PER_TASK + 3, 24, 40), true);
         check(cpu, Dtype::Bf16, (32 * ROW_BLOCKS_PER_TASK + 3, 24, 40), true);
         for inputs in [2 * PAIRS_BLOCK - 1, 2 * PAIRS_BLOCK, 2 * PAIRS_BLOCK + 1, 4 * PAIRS_BLOCK + 31] {

@@ -23,7 +23,20 @@ impl Kernel for CountingKernel {
         self.order
     }
 
-    unsafe fn add(&self, _: RowBlock, panel: usize, steps: Steps, sums: &mut [f32], _: Option<Next>) {
+    unsafe fn unpack<'a>(
+        &'a self,
+        panel: usize,
+        steps: Steps,
+        memory: &'a mut Aligned<f32>,
+    ) -> Option<&'a [f32]> {
+        memory.resize(2);
+        memory.copy_from_slice(&[panel as f32, steps.first as f32]);
+        Some(memory)
+    }
+
+    unsafe fn add(&self, _: RowBlock, piece: Piece<'_>, sums: &mut [f32], _: Option<Next>) {
+        let Piece { panel, steps, unpacked } = piece;
+        assert!(unpacked.is_some_and(|unpacked| unpacked == [panel as f32, steps.first as f32]));
         for sum in sums {
             let before = if steps.first > 0 { *sum } else { 0.0 };
             *sum = 3.0 * before + (panel * steps.count) as f32;
