@@ -19,7 +19,7 @@ const HUGE_FROM: usize = 4 << 20;
 /// A number, or numbers, of which all bits zero are a value.
 ///
 /// # Safety
-/// Every pattern of bits is a value, and the alignment is at most a page's.
+/// Every pattern of bits is a value, none of its bytes is padding, and the alignment is at most a page's.
 pub(crate) unsafe trait Bits: Copy + Send + Sync + 'static {}
 
 // SAFETY: plain numbers.

@@ -10,8 +10,14 @@ use super::*;
 use crate::checkpoint::RawTensor;
 
 /// Formats of which each has kernels, or a layout, of its own.
-const FORMATS: [Format; 5] =
-    [Format::Plain(Dtype::F32), Format::Plain(Dtype::Bf16), Format::Q8, Format::Q8Wide, Format::Q4];
+const FORMATS: [Format; 6] = [
+    Format::Plain(Dtype::F32),
+    Format::Plain(Dtype::F16),
+    Format::Plain(Dtype::Bf16),
+    Format::Q8,
+    Format::Q8Wide,
+    Format::Q4,
+];
 
 /// A number in -1..1 that depends on `index` alone.
 fn noise(index: usize) -> f32 {
