@@ -6,7 +6,7 @@
 pub enum Dtype {
     /// IEEE 754 single precision.
     F32,
-    /// IEEE 754 half precision: half the memory of `f32`. On the processor widened in registers, which gives
+    /// IEEE 754 half precision: half the memory of `f32`. On the processor widened by its kernels, which gives
     /// the same answers to the bit; a GPU rounds activations to such numbers too, and keeps keys and values as bf16.
     F16,
     /// The upper half of a single.

@@ -10,7 +10,7 @@ const ENVIRONMENT: [&str; 1] = ["gateway/src/config.rs"];
 const CLOCK: [&str; 5] = [
     "serving/src/clock.rs",
     "gateway/src/stream.rs",
-    "engine/src/device/cpu/limits.rs",
+    "engine/src/device/cpu/registers.rs",
     "engine/src/executor",
     "loadgen/src/",
 ];

@@ -8,7 +8,7 @@ use super::registers::pairs_over_single;
 /// The fastest set of kernels of this machine, found once per process.
 ///
 /// Processors that have a matrix unit multiply pairs of bf16 in vectors at half of their rate in single precision, and a
-/// virtual machine may hide the unit. Weights of bf16 are widened in registers there, and meet whole activations.
+/// virtual machine may hide the unit. Weights of bf16 are widened there, and meet whole activations.
 pub(super) fn fastest() -> Isa {
     static FASTEST: OnceLock<Isa> = OnceLock::new();
     *FASTEST.get_or_init(|| {
