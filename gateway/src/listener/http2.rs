@@ -81,7 +81,7 @@ impl Http2 {
         let place = self.connections.as_ref().map(|connections| Rc::new(connections.take(&stream)));
         let (requests, mut open) = watch::channel(0);
         let (unsent, mut waiting) = watch::channel(0);
-        let shared = Rc::new(Connection { app: self.app, peer, place, requests, unsent });
+        let shared = Rc::new(ServedConnection { app: self.app, peer, place, requests, unsent });
         let service = service_fn(move |request: hyper::Request<Incoming>| {
             // Counted from here on, and not from when its task first runs.
             let open = OpenRequest::new(&shared);
@@ -144,7 +144,7 @@ async fn stall(unsent: &mut watch::Receiver<usize>, patience: Duration) {
 }
 
 /// A connection, as its requests see it.
-struct Connection {
+struct ServedConnection {
     app: HttpApp,
     peer: Option<SocketAddr>,
     place: Option<Rc<HttpConnection>>,
@@ -155,10 +155,10 @@ struct Connection {
 }
 
 /// A request whose reply the client has not taken to its end.
-struct OpenRequest(Rc<Connection>);
+struct OpenRequest(Rc<ServedConnection>);
 
 impl OpenRequest {
-    fn new(connection: &Rc<Connection>) -> Self {
+    fn new(connection: &Rc<ServedConnection>) -> Self {
         connection.requests.send_modify(|open| *open += 1);
         Self(Rc::clone(connection))
     }

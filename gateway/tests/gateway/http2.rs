@@ -8,11 +8,13 @@ use base::Millis;
 use gateway::config::{AuthMode, Config};
 use h2::client::{ResponseFuture, SendRequest};
 use h2::{RecvStream, SendStream};
+use hyper::header::{HeaderName, HeaderValue};
 use hyper::{Request, Response};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::task::JoinHandle;
 
+use crate::common::client::Reply;
 use crate::common::double::Gate;
 use crate::common::{Server, model, seen_in_time, serve_with};
 use crate::tls::{encrypted, handshake, write_pair};
@@ -43,7 +45,7 @@ impl Encrypted {
     }
 
     /// A new connection.
-    async fn connect(&self) -> Client {
+    async fn connect(&self) -> Http2Client {
         let stream = handshake(&self.server, &self.certificate, &["h2", "http/1.1"]).await.unwrap();
         assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
         // A test may read many replies in their order: none of them waits for what is read of those before it.
@@ -52,31 +54,19 @@ impl Encrypted {
         let (requests, connection) = protocol.handshake(stream).await.unwrap();
         let key = self.server.client.key.clone();
         let host = self.server.running.address.to_string();
-        Client { requests, connection: tokio::spawn(connection), key, host }
+        Http2Client { requests, connection: tokio::spawn(connection), key, host }
     }
 }
 
 /// A connection of HTTP/2.
-struct Client {
+struct Http2Client {
     requests: SendRequest<Bytes>,
     connection: JoinHandle<Result<(), h2::Error>>,
     key: Option<String>,
     host: String,
 }
 
-/// A reply that was read to its end.
-struct Reply {
-    status: u16,
-    body: String,
-}
-
-impl Reply {
-    fn json(&self) -> Value {
-        serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("not JSON: {}", self.body))
-    }
-}
-
-impl Client {
+impl Http2Client {
     fn request(&self, method: &str, path: &str) -> Request<()> {
         let request = Request::builder().method(method).uri(format!("https://{}{path}", self.host));
         let request = request.header("content-type", "application/json");
@@ -122,7 +112,9 @@ async fn finish(reply: ResponseFuture) -> Reply {
     while let Some(part) = next(&mut body).await {
         bytes.extend_from_slice(&part);
     }
-    Reply { status: head.status.as_u16(), body: String::from_utf8(bytes).unwrap() }
+    let line = |(name, value): (&HeaderName, &HeaderValue)| format!("{name}: {}\n", value.to_str().unwrap());
+    let lines: String = head.headers.iter().map(line).collect();
+    Reply { status: head.status.as_u16(), head: lines.to_lowercase(), body: String::from_utf8(bytes).unwrap() }
 }
 
 /// A relQuery of one row.
@@ -178,7 +170,7 @@ async fn is_called_off(server: &Server) {
 }
 
 /// A request that is being decoded, so many steps far.
-async fn under_way(encrypted: &Encrypted, client: &mut Client, stream: bool) -> ResponseFuture {
+async fn under_way(encrypted: &Encrypted, client: &mut Http2Client, stream: bool) -> ResponseFuture {
     let server = &encrypted.server;
     server.gate.shut();
     let reply = client.begin("/v1/completions", &endless(stream)).await;

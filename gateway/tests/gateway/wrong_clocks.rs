@@ -31,14 +31,20 @@ const NO_CLOCK: [&str; 3] = [
 const A_CLOCK: &str = "CREATE OR REPLACE FUNCTION own.clock_timestamp() RETURNS timestamptz LANGUAGE plpgsql AS \
      'BEGIN RETURN pg_catalog.clock_timestamp(); END'";
 
+/// A database of that name after those statements.
+async fn changed(postgres: &support::Server, name: &str, statements: &[&'static str]) -> (String, AnyPool) {
+    let url = postgres.create_database(name).await;
+    let pool = AnyPool::connect(&url).await.unwrap();
+    for statement in statements {
+        sqlx::query(*statement).execute(&pool).await.unwrap();
+    }
+    (url, pool)
+}
+
 #[actix_web::test]
 async fn on_postgres_a_gateway_whose_clock_is_a_day_ahead_takes_nothing_over_and_ends_nothing_early() {
     let Some(postgres) = support::Server::start() else { return };
-    let url = postgres.create_database("wrong_clocks").await;
-    let pool = AnyPool::connect(&url).await.unwrap();
-    for statement in YESTERDAY {
-        sqlx::query(statement).execute(&pool).await.unwrap();
-    }
+    let (url, _) = changed(&postgres, "wrong_clocks", &YESTERDAY).await;
     let store = Store::open(&url).await.unwrap();
     let first = serve_on(hasty(), model(), store.clone()).await;
     let wall = first.running.app.runtime.shared.clock.unix_ms();
@@ -71,11 +77,7 @@ async fn on_postgres_a_gateway_whose_clock_is_a_day_ahead_takes_nothing_over_and
 #[actix_web::test]
 async fn on_postgres_nothing_is_taken_over_or_deleted_before_the_database_has_said_what_time_it_is() {
     let Some(postgres) = support::Server::start() else { return };
-    let url = postgres.create_database("no_clock").await;
-    let pool = AnyPool::connect(&url).await.unwrap();
-    for statement in NO_CLOCK {
-        sqlx::query(statement).execute(&pool).await.unwrap();
-    }
+    let (url, pool) = changed(&postgres, "no_clock", &NO_CLOCK).await;
     let store = Store::open(&url).await.unwrap();
     // By any clock the leases have run out, and one of the tickets is past its date.
     LeftTicket::relquery("rq-1", "word 1").put(&store, &gone()).await;

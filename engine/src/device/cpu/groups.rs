@@ -12,7 +12,7 @@ use super::isa::Isa;
 use super::kernels::{avx2_bytes, avx512_vnni, neon_bytes, neon_dotprod, neon_i8mm, portable, quantise};
 use super::layout::blocks::{BlockLayout, RowBlock};
 use super::layout::groups::{Block, EMPTY, GroupSizes, GroupTile, depth_block, group_bytes, panel_bytes};
-use super::product::{Kernel, Next, Piece, Steps};
+use super::product::{Kernel, Next, PanelPiece, Steps};
 
 /// Outputs of a panel.
 pub(super) fn panel(isa: Isa) -> usize {
@@ -80,8 +80,8 @@ impl Kernel for Groups<'_> {
         depth_block(self.sizes.weights)
     }
 
-    unsafe fn add(&self, block: RowBlock, piece: Piece<'_>, sums: &mut [f32], next: Option<Next>) {
-        let Piece { panel, steps, .. } = piece;
+    unsafe fn add(&self, block: RowBlock, piece: PanelPiece<'_>, sums: &mut [f32], next: Option<Next>) {
+        let PanelPiece { panel, steps, .. } = piece;
         let tile = GroupTile {
             sizes: self.sizes,
             width: self.width,

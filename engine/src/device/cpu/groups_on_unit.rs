@@ -21,7 +21,7 @@ use super::layout::groups::{
     BIAS, Block, DEPTH_BLOCK, EMPTY, GROUPS, GroupSizes, UNIT_STEP, WIDE_GROUP_MAX, depth_block, panel_bytes,
 };
 use super::layout::tiles::{ROWS_MAX as UNIT_ROWS_MAX, TILE, full_blocks, tile_count};
-use super::product::{Kernel, Next, Order, Piece, Steps};
+use super::product::{Kernel, Next, Order, PanelPiece, Steps};
 use super::registers::best_of;
 
 /// Sums of more inputs than these take a piece of several panels after the other: the activations of a task's 512 rows
@@ -131,7 +131,7 @@ impl Trial {
     /// The sums of one panel, so many times over.
     fn multiply(&self, kernel: &dyn Kernel, blocks: &[RowBlock], passes: usize, sums: &mut [f32]) {
         let (steps, width) = (Steps { first: 0, count: kernel.depth() }, self.width);
-        let piece = Piece { panel: 0, steps, unpacked: None };
+        let piece = PanelPiece { panel: 0, steps, unpacked: None };
         kernel.on_thread(&mut || {
             for block in (0..passes).flat_map(|_| blocks) {
                 let sums = &mut sums[block.first * width..][..block.rows * width];
@@ -205,8 +205,8 @@ impl<U: Unit> Kernel for GroupsOnUnit<'_, U> {
         unsafe { U::configured(shapes(self.operands.sizes.activations), work) };
     }
 
-    unsafe fn add(&self, block: RowBlock, piece: Piece<'_>, sums: &mut [f32], next: Option<Next>) {
-        let Piece { panel, steps, .. } = piece;
+    unsafe fn add(&self, block: RowBlock, piece: PanelPiece<'_>, sums: &mut [f32], next: Option<Next>) {
+        let PanelPiece { panel, steps, .. } = piece;
         let operands = &self.operands;
         let tile = UnitTile {
             sizes: operands.sizes,

@@ -11,7 +11,7 @@ use super::kernels::{avx2_nibbles, avx512_nibbles, neon_bytes, neon_dotprod, neo
 use super::layout::blocks::RowBlock;
 use super::layout::groups::{Block, DEPTH_BLOCK, GroupSizes, PIECE};
 use super::layout::nibbles::{NibbleTile, group_bytes, panel_bytes};
-use super::product::{Kernel, Next, Piece, Steps};
+use super::product::{Kernel, Next, PanelPiece, Steps};
 
 /// A product of rounded rows with packed weights.
 pub(super) struct Nibbles<'a> {
@@ -51,8 +51,8 @@ impl Kernel for Nibbles<'_> {
         DEPTH_BLOCK
     }
 
-    unsafe fn add(&self, block: RowBlock, piece: Piece<'_>, sums: &mut [f32], next: Option<Next>) {
-        let Piece { panel, steps, .. } = piece;
+    unsafe fn add(&self, block: RowBlock, piece: PanelPiece<'_>, sums: &mut [f32], next: Option<Next>) {
+        let PanelPiece { panel, steps, .. } = piece;
         let tile = NibbleTile {
             width: self.width,
             a: &self.activations[steps.first / DEPTH_BLOCK * self.rows + block.first..][..block.rows],

@@ -11,7 +11,7 @@ use super::kernels::avx512_bf16;
 use super::layout::blocks::{BlockLayout, RowBlock};
 use super::layout::packed::bytes_of;
 use super::layout::pairs::{DEPTH_BLOCK, Pair, PairTile, ZERO};
-use super::product::{Kernel, Next, Piece, Steps};
+use super::product::{Kernel, Next, PanelPiece, Steps};
 
 /// Rounds rows of `inputs` and lays them out as kernels read them.
 pub(super) fn round_rows<'a>(isa: Isa, x: &[f32], inputs: usize, packed: &'a mut Vec<Pair>) -> &'a [Pair] {
@@ -51,8 +51,8 @@ impl Kernel for Pairs<'_> {
         DEPTH_BLOCK
     }
 
-    unsafe fn add(&self, block: RowBlock, piece: Piece<'_>, sums: &mut [f32], next: Option<Next>) {
-        let Piece { panel, steps, .. } = piece;
+    unsafe fn add(&self, block: RowBlock, piece: PanelPiece<'_>, sums: &mut [f32], next: Option<Next>) {
+        let PanelPiece { panel, steps, .. } = piece;
         let row = steps.first / DEPTH_BLOCK * self.rows + block.first;
         let next = next.map_or(&[][..], |next| next.part_of(bytes_of(self.piece(next.panel, next.steps))));
         let tile = PairTile {

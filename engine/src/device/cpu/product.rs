@@ -44,7 +44,7 @@ pub(super) struct Steps {
 
 /// The piece of a panel that a kernel is at.
 #[derive(Clone, Copy)]
-pub(super) struct Piece<'a> {
+pub(super) struct PanelPiece<'a> {
     pub(super) panel: usize,
     pub(super) steps: Steps,
     /// What [`Kernel::unpack`] made of it.
@@ -120,7 +120,7 @@ pub(super) trait Kernel: Sync {
     ///
     /// # Safety
     /// The processor has the kernel's instructions, and this is inside [`Self::on_thread`].
-    unsafe fn add(&self, block: RowBlock, piece: Piece<'_>, sums: &mut [f32], next: Option<Next>);
+    unsafe fn add(&self, block: RowBlock, piece: PanelPiece<'_>, sums: &mut [f32], next: Option<Next>);
 }
 
 /// What a product's outputs look like.
@@ -377,7 +377,7 @@ fn sum_panels(
                 let next =
                     next.map(|(panel, steps)| Next { panel: panels.start + panel, steps, part, parts });
                 // SAFETY: as above.
-                unsafe { kernel.add(*block, Piece { panel, steps, unpacked }, sums, next) };
+                unsafe { kernel.add(*block, PanelPiece { panel, steps, unpacked }, sums, next) };
                 if steps.first + steps.count == depth {
                     done(panel, *block, &sums[..block.rows * width]);
                 }

@@ -16,7 +16,7 @@ use super::kernels::matrix_unit::{Shapes, TileOperands, Unit, add};
 use super::layout::blocks::RowBlock;
 use super::layout::pairs::Pair;
 use super::layout::tiles::{self, Line, PANEL, ROWS_MAX, TILE, lay_out, tile_count};
-use super::product::{Kernel, Next, Order, Piece, Steps};
+use super::product::{Kernel, Next, Order, PanelPiece, Steps};
 
 /// Steps of a piece: 28 KiB of a panel, which leave room in the first-level cache (48 KiB) for what passes.
 const PIECE_STEPS: usize = 14;
@@ -78,8 +78,8 @@ impl<U: Unit> Kernel for Tiles<'_, U> {
         unsafe { U::configured(Shapes::Products, work) };
     }
 
-    unsafe fn add(&self, block: RowBlock, piece: Piece<'_>, sums: &mut [f32], next: Option<Next>) {
-        let Piece { panel, steps, .. } = piece;
+    unsafe fn add(&self, block: RowBlock, piece: PanelPiece<'_>, sums: &mut [f32], next: Option<Next>) {
+        let PanelPiece { panel, steps, .. } = piece;
         let of_step = tile_count(block.rows) * TILE;
         // Blocks before this one are whole.
         assert!(block.first.is_multiple_of(ROWS_MAX));

@@ -12,7 +12,7 @@ use super::layout::blocks::RowBlock;
 use super::layout::packed::bytes_of;
 use super::layout::pairs::Pair;
 use super::layout::wide::{DEPTH_BLOCK, Tile};
-use super::product::{Kernel, Next, Order, Piece, Steps};
+use super::product::{Kernel, Next, Order, PanelPiece, Steps};
 
 /// Bytes of a task's activations that stay in the second-level cache (2 MiB, or 1) beside what else passes through it.
 const ACTIVATIONS_MAX: usize = 1 << 20;
@@ -132,8 +132,8 @@ impl<E: TileElement> Kernel for Wide<'_, E> {
         Some(unsafe { E::unpack(self.isa, self.width, self.piece(panel, steps), memory) })
     }
 
-    unsafe fn add(&self, block: RowBlock, piece: Piece<'_>, sums: &mut [f32], next: Option<Next>) {
-        let Piece { panel, steps, unpacked } = piece;
+    unsafe fn add(&self, block: RowBlock, piece: PanelPiece<'_>, sums: &mut [f32], next: Option<Next>) {
+        let PanelPiece { panel, steps, unpacked } = piece;
         let (inputs, a_block) = (steps.first * E::COUNT, self.rows * DEPTH_BLOCK);
         let a = &self.activations[inputs * self.rows + block.first * DEPTH_BLOCK..];
         let accumulate = steps.first > 0;

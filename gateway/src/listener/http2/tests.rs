@@ -98,13 +98,13 @@ async fn serve(
 }
 
 /// A client of a connection that is served beside the test.
-struct Client {
+struct PipeClient {
     requests: SendRequest<Bytes>,
     pings: PingPong,
     told: web::Data<Notify>,
 }
 
-impl Client {
+impl PipeClient {
     async fn connect() -> Self {
         let (own, theirs) = tokio::io::duplex(PIPE_BYTES);
         let told = web::Data::new(Notify::new());
@@ -174,7 +174,7 @@ async fn feed(body: &mut SendStream<Bytes>, count: usize) {
 
 #[actix_web::test]
 async fn a_request_of_http_2_looks_to_the_app_like_one_of_http_1() {
-    let mut client = Client::connect().await;
+    let mut client = PipeClient::connect().await;
     let mut asked = request("POST", "/echo?x=1");
     // What the client adds does not go before what it asked for.
     asked.headers_mut().insert("host", "evil.example".parse().unwrap());
@@ -191,7 +191,7 @@ async fn a_request_of_http_2_looks_to_the_app_like_one_of_http_1() {
 
 #[actix_web::test]
 async fn a_reply_has_the_headers_and_the_length_that_are_its_own() {
-    let mut client = Client::connect().await;
+    let mut client = PipeClient::connect().await;
     let (head, body) = client.ask("HEAD", "/of-http1").await;
     assert_eq!((head.headers()["content-length"].as_bytes(), body.unwrap().len()), (&b"4"[..], 0));
     let (head, body) = client.ask("GET", "/of-http1").await;
@@ -206,7 +206,7 @@ async fn a_reply_has_the_headers_and_the_length_that_are_its_own() {
 
 #[actix_web::test]
 async fn a_reply_that_breaks_off_is_reset_and_never_ends_well() {
-    let mut client = Client::connect().await;
+    let mut client = PipeClient::connect().await;
     let (reply, _) = client.begin(request("GET", "/broken"), true);
     // The reset may be faster than the head.
     let error = match reply.await {
@@ -220,7 +220,7 @@ async fn a_reply_that_breaks_off_is_reset_and_never_ends_well() {
 #[actix_web::test]
 async fn a_body_that_nobody_reads_stops_at_its_window_and_goes_on_once_it_is_read() {
     const BYTES: usize = 8 << 20;
-    let mut client = Client::connect().await;
+    let mut client = PipeClient::connect().await;
     let (reply, mut body) = client.begin(request("POST", "/late"), false);
     let window = UNREAD_STREAM_BYTES_MAX as usize;
     feed(&mut body, window).await;
@@ -239,7 +239,7 @@ async fn a_request_is_open_until_its_client_has_taken_the_reply() {
     let app = |_: Request| async { Ok::<_, Response<BoxBody>>(Response::ok()) };
     let app: HttpApp = boxed::rc_service(fn_service(app));
     let (requests, unsent) = (watch::Sender::new(0), watch::Sender::new(0));
-    let connection = Rc::new(Connection { app, peer: None, place: None, requests, unsent });
+    let connection = Rc::new(ServedConnection { app, peer: None, place: None, requests, unsent });
     let seen = || (*connection.requests.borrow(), *connection.unsent.borrow());
     let response = Response::ok().set_body(BoxBody::new("text"));
     let mut body = reply::of_app(response, false, OpenRequest::new(&connection)).into_body();
@@ -272,7 +272,7 @@ async fn a_client_that_takes_nothing_of_its_reply_is_given_up() {
 
 #[actix_web::test]
 async fn clients_are_told_how_many_streams_and_refused_too_long_heads() {
-    let mut client = Client::connect().await;
+    let mut client = PipeClient::connect().await;
     assert_eq!(client.ask("GET", "/empty").await.0.status(), 204);
     assert_eq!(client.requests.current_max_send_streams(), STREAMS_MAX as usize);
     let mut long = request("GET", "/empty");

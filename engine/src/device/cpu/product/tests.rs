@@ -34,8 +34,8 @@ impl Kernel for CountingKernel {
         Some(memory)
     }
 
-    unsafe fn add(&self, _: RowBlock, piece: Piece<'_>, sums: &mut [f32], _: Option<Next>) {
-        let Piece { panel, steps, unpacked } = piece;
+    unsafe fn add(&self, _: RowBlock, piece: PanelPiece<'_>, sums: &mut [f32], _: Option<Next>) {
+        let PanelPiece { panel, steps, unpacked } = piece;
         assert!(unpacked.is_some_and(|unpacked| unpacked == [panel as f32, steps.first as f32]));
         for sum in sums {
             let before = if steps.first > 0 { *sum } else { 0.0 };
