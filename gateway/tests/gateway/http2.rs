@@ -114,7 +114,11 @@ async fn finish(reply: ResponseFuture) -> Reply {
     }
     let line = |(name, value): (&HeaderName, &HeaderValue)| format!("{name}: {}\n", value.to_str().unwrap());
     let lines: String = head.headers.iter().map(line).collect();
-    Reply { status: head.status.as_u16(), head: lines.to_lowercase(), body: String::from_utf8(bytes).unwrap() }
+    Reply {
+        status: head.status.as_u16(),
+        head: lines.to_lowercase(),
+        body: String::from_utf8(bytes).unwrap(),
+    }
 }
 
 /// A relQuery of one row.
