@@ -19,6 +19,8 @@ pub struct ResponseEvents {
     items: ItemEvents,
     answer: AnswerCopy,
     tokens: PendingTokens,
+    /// Whether `store` says what became of it: asked for, it is kept or not only once it is over.
+    is_store_settled: bool,
 }
 
 /// Tokens of an answer that come with the text that they are of.
@@ -58,15 +60,18 @@ impl ResponseEvents {
     /// For one request.
     pub fn new(envelope: ResponseEnvelope) -> Self {
         let (items, answer, tokens) = Default::default();
-        Self { envelope, items, answer, tokens }
+        let is_store_settled = !envelope.echo.store;
+        Self { envelope, items, answer, tokens, is_store_settled }
     }
 
-    /// Where the response is to be kept and is over, its identity and what is to be kept of its reply.
-    pub fn to_keep(&self, relquery: &RelQueryState) -> Option<(String, String)> {
-        if !self.envelope.echo.store {
+    /// Where the response is to be kept and is over, its identity and what is to be kept of its reply. It is asked
+    /// for before each look.
+    pub fn to_keep(&mut self, relquery: &RelQueryState) -> Option<(String, String)> {
+        if self.is_store_settled {
             return None;
         }
         let whole = whole(&relquery.read())?;
+        self.is_store_settled = true;
         self.envelope.to_keep(&whole)
     }
 
@@ -75,7 +80,8 @@ impl ResponseEvents {
         self.envelope.echo.store = is_kept;
     }
 
-    /// What is new, as events; whether that was all.
+    /// What is new, as events; whether that was all. One that ended since it was last asked whether it is to be kept
+    /// ([`Self::to_keep`]) ends at the next look: its end says whether it is.
     pub fn look(&mut self, relquery: &RelQueryState) -> (String, bool) {
         let mut out = String::new();
         if self.items.sequence == 0 {
@@ -88,7 +94,8 @@ impl ResponseEvents {
             let row = state.rows.first();
             let added = row.map_or_else(String::new, |row| self.answer.added(&row.text));
             let tokens = row.and_then(|row| row.logprobs.get(self.tokens.known()..)).map(<[_]>::to_vec);
-            (verdict(&state), added, tokens, whole(&state))
+            let whole = whole(&state).filter(|_| self.is_store_settled);
+            (verdict(&state), added, tokens, whole)
         };
         self.tokens.extend(&tokens.unwrap_or_default());
         // A reply repeats its request: it is made once, at the end.
@@ -294,6 +301,40 @@ pub(crate) mod tests {
             (&json!("response.failed"), &json!("failed"))
         );
         assert!(last["response"]["error"]["message"].is_string(), "{last}");
+    }
+
+    #[test]
+    fn an_end_is_told_once_it_is_known_whether_the_response_is_kept() {
+        let relquery = relquery();
+        let mut envelope = envelope(&relquery);
+        envelope.echo.store = true;
+        let mut events = ResponseEvents::new(envelope);
+        relquery.token(0, "a", true, Time(1));
+        assert_eq!(events.to_keep(&relquery), None, "it is not over");
+        // It ends between being asked for and the look.
+        relquery.settle(0, done(End::Stop), Time(2));
+        let (text, is_over) = events.look(&relquery);
+        assert!(
+            !is_over && !text.contains("response.completed") && text.contains("output_text.delta"),
+            "{text}"
+        );
+        let (id, reply) = events.to_keep(&relquery).expect("it is over");
+        assert!(reply.contains("\"store\":true") && reply.contains(&id), "{reply}");
+        events.kept(false);
+        assert_eq!(events.to_keep(&relquery), None, "it was asked for once");
+        let (text, is_over) = events.look(&relquery);
+        let all = read(&text);
+        let last = all.last().expect("events");
+        assert_eq!((is_over, &last["response"]["store"]), (true, &json!(false)), "{text}");
+
+        // One that failed is not kept, and ends at once.
+        let relquery = self::relquery();
+        let mut envelope = self::envelope(&relquery);
+        envelope.echo.store = true;
+        let mut failing = ResponseEvents::new(envelope);
+        relquery.end(Status::Failed(RequestError::ShuttingDown), Time(2));
+        assert!(failing.look(&relquery).1);
+        assert_eq!(failing.to_keep(&relquery), None);
     }
 
     pub(crate) fn name(event: &Value) -> &str {
