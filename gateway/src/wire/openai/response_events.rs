@@ -123,7 +123,7 @@ impl ResponseEvents {
 
     /// What is new of the answer; `status`: how it ended, where it has.
     fn tell(&mut self, out: &mut String, relquery: &RelQueryState, status: Option<&'static str>) {
-        let Self { envelope, items, answer, tokens } = self;
+        let Self { envelope, items, answer, tokens, .. } = self;
         let answer = answer.read();
         let parts = AnswerPart::all(answer, status.is_some());
         let last = parts.len().saturating_sub(1);
