@@ -24,7 +24,7 @@ pub fn alone(rows: usize, output: u64) -> Trace {
 /// The relQuery of the race (loadgen/scenarios/race.toml): 50 rows of 60 to 100 tokens beside 150 of its template, and 10
 /// output tokens.
 pub fn race() -> Trace {
-    of_rows(150, (0..50).map(|row| 60 + row * 41 % 50 % 41), 10)
+    of_rows(150, (0..50).map(|row| 60 + row * 17 % 41), 10)
 }
 
 /// One relQuery whose rows have so many tokens beside those of their template.

@@ -58,10 +58,10 @@ struct Fit(&'static str, [i64; 5], u32, u64);
 
 /// Engines on two CPU cores. Printed by `GET /v1/scheduler` (docs/API.md) and in docs/PERFORMANCE.md ("policies,
 /// live", "one step") are the demo model, the 125M Llama in f32 (a_p and a_d as of loadgen/scenarios/paper-125m.toml)
-/// and in bf16 (from its table of steps). Measured on Qwen2.5-0.5B in bf16, 2026-11-28: prompts of 16, 64, 256, 512 and
-/// 1,024 tokens took 71, 189, 901, 1,747 and 3,284 ms, decodes of 1 and 32 rows 55 and 153 ms; its H is assumed: of what
-/// a decode's base has beyond a prefill's, all but the reading of the vocabulary's weights (14 ms), which the chunk of a
-/// prompt has no need of. The others are plausible ones, of faster and of larger machines.
+/// and in bf16 (from its table of steps). Qwen2.5-0.5B at 512 tokens a step was measured, 2026-11-28: prompts of 16, 64,
+/// 256, 512 and 1,024 tokens took 71, 189, 901, 1,747 and 3,284 ms, a decode step of 32 rows 153 ms; its H is assumed, as
+/// what a decode step's base has beyond a prefill's but for 14 ms of reading the vocabulary's weights, which most of a
+/// prompt's chunks do not need. The others are plausible ones, of faster and of larger machines.
 const CPU: [Fit; 7] = [
     Fit("demo, 2 cores", [18, 585, 43, 272, -116], 131_072, 2_048),
     Fit("llama-125m f32, 2 cores", [900, 2_000, 1_600, 9_000, -2_000], 65_536, 2_048),
