@@ -56,11 +56,11 @@ impl Scheduler {
             return None;
         }
         let (id, relquery) = self.relqueries.first_key_value()?;
-        let (id, runs) = (*id, !relquery.running.is_empty());
+        let (id, state, runs) = (*id, relquery.first_rows, !relquery.running.is_empty());
         if relquery.class == ServiceClass::Bulk || relquery.waiting_len() == 0 {
             return None;
         }
-        match relquery.first_rows {
+        match state {
             FirstRows::Running(ahead) if runs => self.decode_first_rows(id, ahead, mixes),
             // Those that decoded alone have ended: more may, of what is left.
             FirstRows::Running(ahead) => self.prefill_first_rows(id, ahead.left, mixes),
