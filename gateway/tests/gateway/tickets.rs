@@ -6,6 +6,7 @@ use serving::account::{Account, Spent};
 use sqlx::{Any, Transaction};
 use store::{Store, UnixMillis, Used};
 
+use crate::common::client::finish;
 use crate::common::left::{LeftTicket, lease_of};
 use crate::common::{Server, config, model, seen_in_time, serve, serve_on};
 
@@ -69,6 +70,35 @@ async fn a_row_of_a_ticket_is_counted_when_it_is_stored_and_not_by_memory() {
     assert_eq!([used.prompt, used.computed, used.output].map(|tokens| Some(tokens.0)), told, "{whole}");
     let account = Account { tenant: store::DEFAULT_TENANT, route: "relqueries" };
     assert_eq!(server.running.app.runtime.shared.accounts.of(account), Spent::default());
+}
+
+#[actix_web::test]
+async fn a_row_whose_ticket_was_called_off_is_counted_with_who_waits_for_it_too() {
+    let server = serve().await;
+    server.gate.shut();
+    let rows = json!([["a"]]);
+    let first = server.relquery(json!({"template": "Say {w}", "rows": rows, "deadline_ms": 30})).await.json();
+    let path = format!("/v1/relqueries/{}", first["ticket"].as_str().expect("a ticket for the rest"));
+    server.until("a step waits", |server| server.gate.passed() == 1).await;
+    let second = json!({"template": "Say {w}", "rows": rows});
+    let second = server.client.begin("/v1/relqueries", &second).await;
+    server
+        .until("the second arrives", |server| server.running.app.runtime.registry.running().len() == 2)
+        .await;
+    assert_eq!(server.client.delete(&path).await.json()["cancelled"], true);
+    server.gate.release();
+    let second = finish(second).await.json();
+    assert_eq!(second["usage"]["rows_deduplicated"], 1, "{second}");
+    let is_counted = async {
+        loop {
+            let usage = server.client.get("/v1/usage").await.json();
+            let sums = usage["data"].as_array().unwrap().iter();
+            if sums.map(|sum| sum["rows"].as_u64().unwrap()).sum::<u64>() == 1 {
+                return;
+            }
+        }
+    };
+    seen_in_time("the row is counted", is_counted).await;
 }
 
 /// Has a server end one of a ticket's two rows (`a` and `bbbbbbbbbb`), and ends the server. Returns the
