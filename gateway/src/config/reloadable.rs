@@ -42,7 +42,7 @@ const KEYS: &[ReloadableKey] = keys! {
     openai: unknown_fields;
     reuse: repair_tokens;
     retrieval: fragment_tokens corpora_max documents_max fragments_max bytes_max document_bytes_max
-        query_bytes_max results_max;
+        query_bytes_max results_max prompt_price;
     sql: cached_only_scans ticket_bytes_max;
     bulk: requests_max file_bytes_max line_bytes_max tenant_files_max tenant_bytes_max tenant_batches_max
         rows_in_flight_max keep_ms_max bucket;
@@ -137,7 +137,8 @@ mod tests {
     #[test]
     fn of_all_keys_that_change_the_named_ones_are_taken_and_no_others() {
         let own = read(
-            "[auth]\nadmin_key = \"old\"\n[limits]\ntenant_day_cell_tokens_max = 5\n[store]\nusage_days_max = 500\n",
+            "[auth]\nadmin_key = \"old\"\n[limits]\ntenant_day_cell_tokens_max = 5\n[store]\nusage_days_max = 500\n\
+             [retrieval]\nprompt_price = 2.0\n",
         );
         let mut table = toml::Table::try_from(&own).expect("a table");
         change(&mut table);

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use base::Bytes;
 use serde::{Deserialize, Serialize};
+use serving::config::PriceSettings;
+use serving::price::TokenPrices;
 
 use super::InvalidConfig;
 
@@ -15,6 +17,9 @@ pub struct RetrievalConfig {
     pub model: Option<PathBuf>,
     /// What `/v1/embeddings` calls it; by default its folder's name.
     pub name: Option<String>,
+    /// Price of a million tokens that are embedded, in the currency of the models' prices; what tenants' budgets of money
+    /// count with. Without it embedding costs nothing.
+    pub prompt_price: Option<f64>,
     /// Threads that compute vectors, beside the engine's.
     pub threads: usize,
     /// Groups of texts that are embedded at the same time; more wait.
@@ -47,6 +52,7 @@ impl Default for RetrievalConfig {
         Self {
             model: None,
             name: None,
+            prompt_price: None,
             threads: 2,
             tasks_max: 2,
             waiting_max: 64,
@@ -71,6 +77,15 @@ impl RetrievalConfig {
         self.name.clone().or_else(named).unwrap_or_else(|| "embedder".into())
     }
 
+    /// What tokens cost that are embedded.
+    pub fn prices(&self) -> TokenPrices {
+        self.price_settings().within(PriceSettings::default())
+    }
+
+    fn price_settings(&self) -> PriceSettings {
+        PriceSettings { prompt: self.prompt_price, ..PriceSettings::default() }
+    }
+
     /// Refuses what could not work, and names the field.
     pub(super) fn validate(&self) -> Result<(), InvalidConfig> {
         let positive: &[(&str, u64)] = &[
@@ -87,7 +102,7 @@ impl RetrievalConfig {
         ];
         match positive.iter().find(|(_, value)| *value == 0) {
             Some((field, _)) => Err(super::invalid(field, "must be positive")),
-            None => Ok(()),
+            None => self.price_settings().validate("retrieval"),
         }
     }
 }
