@@ -23,7 +23,7 @@ use base::TenantId;
 use futures_util::future::LocalBoxFuture;
 use serving::error::{RequestError, internal, stored};
 use sha2::{Digest as _, Sha256};
-use store::IdempotentReply;
+use store::{IdempotentReply, ReplyLimits};
 
 use crate::arrival::arrival_of;
 use crate::auth;
@@ -312,9 +312,13 @@ impl KeptPlace {
         };
         let KeyPlace { app, tenant, key } = &self.key;
         let expires = app.runtime.shared.unix_now().after(app.config.store.ticket_ms_max);
-        let most = app.config.limits.idempotency_keys_max as u64;
+        let limits = &app.config.limits;
+        let limits = ReplyLimits {
+            replies: limits.idempotency_keys_max as u64,
+            bytes: limits.tenant_idempotency_bytes_max,
+        };
         let place = (*tenant, key.as_str());
-        if let Err(error) = app.runtime.store.keep_reply(place, &reply, expires, most).await {
+        if let Err(error) = app.runtime.store.keep_reply(place, &reply, expires, limits).await {
             tracing::warn!(%error, "a reply was not kept for its idempotency key");
         }
     }

@@ -33,16 +33,16 @@ const KEYS: &[ReloadableKey] = keys! {
         metrics_for_all;
     auth: remember_ms away_ms_max admin_key sign_in_ms_max sign_in_key_ms_max;
     limits: body_bytes_max bodies_bytes_max rows_max columns_max cell_bytes_max template_bytes_max
-        schema_bytes_max schemas_bytes_max tenant_schemas_max tenant_pinned_tokens_max prompt_sections_max
-        query_nodes_max stops_max choices_max constraint_bytes_max tenant_constraints_max
+        schema_bytes_max schemas_bytes_max tenant_schemas_max tenant_schemas_bytes_max tenant_pinned_tokens_max
+        prompt_sections_max query_nodes_max stops_max choices_max constraint_bytes_max tenant_constraints_max
         tenant_compile_ms_max queue_rows_max finished_max finished_rows_max tenant_ticket_bytes_max
-        idempotency_keys_max idempotency_reply_bytes_max tenant_day_cell_tokens_max;
+        idempotency_keys_max idempotency_reply_bytes_max tenant_idempotency_bytes_max tenant_day_cell_tokens_max;
     store: flush_ms ticket_ms_max takes_max usage_days_max;
     cells: examples constraints calibration;
     openai: unknown_fields;
     reuse: repair_tokens;
-    retrieval: fragment_tokens corpora_max documents_max fragments_max bytes_max document_bytes_max
-        query_bytes_max results_max prompt_price;
+    retrieval: prompt_price fragment_tokens corpora_max documents_max fragments_max bytes_max tenant_bytes_max
+        document_bytes_max query_bytes_max results_max;
     sql: cached_only_scans ticket_bytes_max;
     bulk: requests_max file_bytes_max line_bytes_max tenant_files_max tenant_bytes_max tenant_batches_max
         rows_in_flight_max keep_ms_max bucket;

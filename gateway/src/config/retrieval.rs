@@ -36,6 +36,8 @@ pub struct RetrievalConfig {
     pub fragments_max: u64,
     /// Bytes of a corpus' texts.
     pub bytes_max: Bytes,
+    /// Bytes of one tenant's corpora, texts and vectors; more documents get a 413.
+    pub tenant_bytes_max: Bytes,
     /// Bytes of one document.
     pub document_bytes_max: Bytes,
     /// Bytes of a search's question.
@@ -61,6 +63,7 @@ impl Default for RetrievalConfig {
             documents_max: 10_000,
             fragments_max: 50_000,
             bytes_max: Bytes(256 << 20),
+            tenant_bytes_max: Bytes(2 << 30),
             document_bytes_max: Bytes(4 << 20),
             query_bytes_max: Bytes(64 << 10),
             results_max: 100,
@@ -96,6 +99,7 @@ impl RetrievalConfig {
             ("retrieval.documents_max", self.documents_max),
             ("retrieval.fragments_max", self.fragments_max),
             ("retrieval.bytes_max", self.bytes_max.0),
+            ("retrieval.tenant_bytes_max", self.tenant_bytes_max.0),
             ("retrieval.document_bytes_max", self.document_bytes_max.0),
             ("retrieval.query_bytes_max", self.query_bytes_max.0),
             ("retrieval.results_max", self.results_max as u64),

@@ -251,6 +251,10 @@ fn link(app: &Arc<App>, place: &IndexSlot, indexed: &mut Indexed) {
 /// What the store's refusal of a write means to the caller.
 fn refused(error: store::Error) -> RequestError {
     match error {
+        store::Error::Full { what: store::CORPORA_BYTES, limit } => RequestError::TooLarge {
+            what: "what the tenant's corpora hold, with these `documents`,".into(),
+            limit: format!("{limit} bytes (retrieval.tenant_bytes_max)"),
+        },
         store::Error::Full { what, limit } => {
             let (field, of) = match what {
                 "corpora" => ("name", "the tenant"),

@@ -329,6 +329,21 @@ async fn what_failed_or_is_too_long_is_not_kept() {
 }
 
 #[actix_web::test]
+async fn of_a_tenants_replies_the_oldest_leave_room_for_the_newest_within_its_bytes() {
+    let (path, body) = bodies().remove(0);
+    let one = post(&serve_with(config(), chatting()).await.client, path, "k", &body).await.body.len();
+    let mut config = config();
+    // Room for one and a half: their ids differ, their lengths hardly.
+    config.limits.tenant_idempotency_bytes_max = Bytes(one as u64 * 3 / 2);
+    let server = serve_with(config, chatting()).await;
+    // Where both are kept in one millisecond, the first by name is the newest.
+    for (key, replayed) in [("b", None), ("b", Some("true")), ("a", None), ("a", Some("true")), ("b", None)] {
+        let reply = post(&server.client, path, key, &body).await;
+        assert_eq!((reply.status, reply.header("idempotency-replayed")), (200, replayed), "{key}");
+    }
+}
+
+#[actix_web::test]
 async fn a_key_lives_as_long_as_a_ticket() {
     let mut config = config();
     config.store.ticket_ms_max = Millis(0);

@@ -12,7 +12,9 @@ use serving::account::Account;
 use serving::error::stored;
 use serving::error::{RequestError, internal};
 use sha2::{Digest as _, Sha256};
-use store::{Corpus, CorpusLimits, CorpusOf, NewCorpus, NewDocument, StoredFragment};
+use store::{
+    CORPORA_BYTES, Corpus, CorpusLimits, CorpusOf, NewCorpus, NewDocument, StoredFragment, vector_bytes,
+};
 
 use super::embedding::of_retrieval;
 use super::index_cache::{Indexed, render_vector};
@@ -124,6 +126,7 @@ async fn add_groups(
     };
     let cut = embedding.run(&app.runtime, cut_all).await?;
     check_room(app, &cut)?;
+    check_tenant_room(app, tenant, &corpus, &cut).await?;
     let groups = groups(cut);
     let tokens = |group: &Vec<Pieces>| group.iter().map(|one| one.texts.tokens()).sum::<u64>();
     // All of it, before any: what there is no room for is refused whole.
@@ -231,6 +234,25 @@ fn check_room(app: &App, cut: &[Pieces]) -> Result<(), RequestError> {
     Ok(())
 }
 
+/// The same of the tenant's corpora together: what the others have stays, whatever is replaced in this one.
+async fn check_tenant_room(
+    app: &App,
+    tenant: TenantId,
+    corpus: &Corpus,
+    cut: &[Pieces],
+) -> Result<(), RequestError> {
+    let limit = app.config.retrieval.tenant_bytes_max.0;
+    let corpora = stored(app.runtime.store.corpora(tenant).await)?;
+    let others = corpora.iter().filter(|other| other.name != corpus.name).map(|other| other.held_bytes().0);
+    let new = cut
+        .iter()
+        .map(|one| one.document.text.len() as u64 + vector_bytes(one.pieces.len() as u64, corpus.dims).0);
+    if others.chain(new).fold(0, u64::saturating_add) > limit {
+        return Err(refused(store::Error::Full { what: CORPORA_BYTES, limit }));
+    }
+    Ok(())
+}
+
 /// Whole documents, about [`GROUP`] fragments at a time.
 fn groups(all: Vec<Pieces>) -> Vec<Vec<Pieces>> {
     let mut groups: Vec<Vec<Pieces>> = Vec::new();
@@ -289,6 +311,7 @@ async fn keep(
         documents_max: limits.documents_max,
         fragments_max: limits.fragments_max,
         bytes_max: limits.bytes_max,
+        tenant_bytes_max: limits.tenant_bytes_max,
     };
     let key = (tenant, corpus.name.clone());
     // Held over the write: whoever searches sees the index of before or that of after.
