@@ -310,7 +310,7 @@ impl BudgetReservation {
     }
 
     /// A row has ended.
-    pub(crate) fn release(&self, row: u32) {
+    pub fn release(&self, row: u32) {
         let held = self.rows().remove(&row);
         if let Some(held) = held {
             self.budgets.release(self.tenant, held);
