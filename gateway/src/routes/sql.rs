@@ -39,8 +39,9 @@ pub fn configure(routes: &mut ServiceConfig) {
 #[utoipa::path(
     post, path = "/v1/sql", tag = "sql",
     request_body(content = Object, description = "query: one statement; format: jsonl (one object a row), csv (texts \
-        that a spreadsheet would compute have a ' in front), csv_raw or arrow (IPC stream); settings: {name: value, ..} of the session, such as relserve.max_tokens; deadline_ms. AI columns \
-        run as relQueries of class dashboard. An error after the first row is a last line {\"error\": {..}} in jsonl, \
+        that a spreadsheet would compute have a ' in front), csv_raw or arrow (IPC stream); settings: \
+        {name: value, ..} of the session, such as relserve.max_tokens; deadline_ms. AI \
+        columns run as relQueries of class dashboard. An error after the first row is a last line {\"error\": {..}} in jsonl, \
         and breaks the connection in the other formats: a result is never cut short silently. When the deadline \
         passes, the statement goes on under the ticket that the header relserve-ticket names: jsonl ends with the \
         line {\"status\": \"partial\", \"ticket\": .., \"rows\": rows so far}, the other formats break off."),

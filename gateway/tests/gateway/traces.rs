@@ -274,8 +274,8 @@ async fn each_panel_with_exemplars_asks_for_latencies_that_have_them_and_a_click
     let mut panels = 0;
     for file in ["gateway", "tenants", "scheduler", "engine", "fleet"] {
         let text = std::fs::read_to_string(grafana.join(format!("{file}.json"))).unwrap();
-        let board: Value = serde_json::from_str(&text).unwrap();
-        let targets = board["panels"].as_array().unwrap().iter().flat_map(|panel| {
+        let dashboard: Value = serde_json::from_str(&text).unwrap();
+        let targets = dashboard["panels"].as_array().unwrap().iter().flat_map(|panel| {
             panel["targets"].as_array().unwrap().iter().map(move |target| (&panel["title"], target))
         });
         for (title, target) in targets.filter(|(_, target)| target["exemplar"] == true) {
