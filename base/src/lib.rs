@@ -7,6 +7,7 @@ pub mod adjust;
 pub mod constraint;
 pub mod ids;
 pub mod logprob;
+pub mod spreadsheet;
 pub mod step;
 pub mod text;
 pub mod tokenizer_info;

@@ -249,6 +249,9 @@ pub(crate) struct EdgeArguments {
     /// Pieces of such a request; 1000 are a byte at a time.
     #[arg(long, default_value_t = 10, value_parser = value_parser!(u32).range(1..))]
     pub(crate) pieces: u32,
+    /// Ends with code 0 where a goal is missed too (without it: with 3). An answer that is missing is code 2 either way.
+    #[arg(long)]
+    pub(crate) report_only: bool,
 }
 
 /// A number above 0.

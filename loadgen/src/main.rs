@@ -10,9 +10,7 @@ use std::process::ExitCode;
 async fn main() -> ExitCode {
     let cli = cli::CommandLine::read(std::env::args_os()).unwrap_or_else(|error| error.exit());
     match commands::perform(cli.command).await {
-        Ok(true) => ExitCode::SUCCESS,
-        // The records say what failed; a script should notice.
-        Ok(false) => ExitCode::from(2),
+        Ok(ending) => ExitCode::from(ending.code()),
         Err(error) => {
             eprintln!("loadgen: {error}");
             ExitCode::FAILURE

@@ -154,7 +154,7 @@ impl Cli {
             (Command::Key(key), Ok(config)) => key::run(key, &config).await?,
             (Command::SignIn(asked), Ok(config)) => sign_in::run(asked, &config).await?,
             (Command::Backup(asked), Ok(config)) => backup::run(asked, &config).await?,
-            (Command::Restore(asked), Ok(config)) => restore::run(&asked, &config)?,
+            (Command::Restore(asked), Ok(config)) => restore::run(&asked, &config).await?,
             (Command::Pull(pull), Ok(config)) => pull.run(&config)?,
             (Command::Batch(options), Ok(config)) => return jobs::run(*options, config).await,
             (Command::Sim(simulate), Ok(_)) => say!("{}", simulate.run()?),

@@ -4,10 +4,13 @@
 //! kept, for the reasons that [`crate::keys`] gives.
 
 use base::{Millis, TenantId};
+use serde_json::json;
+use sqlx::AnyConnection;
 
+use crate::audit::{NewAuditEntry, insert_audit};
 use crate::error::{Error, foreign};
 use crate::key_scope::KeyScope;
-use crate::keys::{CreatedKey, KeyOrigin, KeySecret, NewKey, hash, insert_key, random_secret};
+use crate::keys::{CreatedKey, KeyInfo, KeyOrigin, KeySecret, NewKey, hash, insert_key, random_secret};
 use crate::open::{Lock, Store};
 use crate::time::{UnixMillis, from_sql, to_sql};
 
@@ -54,7 +57,8 @@ impl Store {
     }
 
     /// Uses a token up for a new key that works for `lifetime`, both or neither. `None` where the token was used, is
-    /// past its date or never was; of several who present it at once one is served.
+    /// past its date or never was; of several who present it at once one is served. That it was done stands in the audit
+    /// log, in the same transaction; what came to nothing does not, for anybody may guess.
     ///
     /// Such keys are deleted once they are past their date: people sign in often, and nobody else clears them away.
     pub async fn exchange_sign_in(
@@ -89,7 +93,9 @@ impl Store {
                     let expires = Some(now.after(lifetime));
                     let new =
                         NewKey { tenant, name, expires, is_operator: operator != 0, scope: KeyScope::ALL };
-                    Some(insert_key(&mut tx, new, secret, (KeyOrigin::SignIn, now)).await?)
+                    let created = insert_key(&mut tx, new, secret, (KeyOrigin::SignIn, now)).await?;
+                    note_exchange(&mut tx, &created.info, now).await?;
+                    Some(created)
                 }
             };
             tx.commit().await?;
@@ -104,4 +110,23 @@ impl Store {
             sqlx::query("DELETE FROM api_keys WHERE signed_in = 1 AND expires <= $1").bind(now.to_sql());
         self.changed(query).await
     }
+}
+
+/// Writes into the audit log that a key was made for a link, inside the caller's transaction.
+async fn note_exchange(tx: &mut AnyConnection, key: &KeyInfo, now: UnixMillis) -> Result<(), Error> {
+    let (tenant,): (String,) = sqlx::query_as("SELECT name FROM tenants WHERE id = $1")
+        .bind(to_sql(key.tenant.0))
+        .fetch_one(&mut *tx)
+        .await?;
+    let expires = key.expires.map(|expires| expires.0 / 1_000);
+    let details = json!({ "tenant": tenant, "operator": key.is_operator, "expires": expires }).to_string();
+    let subject = key.id.to_string();
+    let entry = NewAuditEntry {
+        actor: "sign-in link",
+        action: "sign_in.exchange",
+        subject: &subject,
+        details: &details,
+    };
+    insert_audit(tx, entry, (Some(true), now)).await?;
+    Ok(())
 }

@@ -38,6 +38,32 @@ async fn the_file_is_its_owners_alone() {
 }
 
 #[tokio::test]
+async fn what_was_done_to_a_file_is_written_into_it_and_it_stays_of_its_version() {
+    use sqlx::{AnyConnection, Connection as _, Executor as _};
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("odd name #1%.db");
+    let url = format!("sqlite:{}", path.display());
+    let entry = store::NewAuditEntry { actor: "somebody", action: "restore", subject: "a", details: "{}" };
+    let missing = Store::audit_in_file(&path, entry, suite::at(3)).await;
+    assert!(matches!(missing, Err(Error::Missing(_))) && !path.exists(), "nothing was made: {missing:?}");
+    suite::open(&url).await.close().await;
+    assert!(Store::audit_in_file(&path, entry, suite::at(3)).await.expect("written"));
+    let store = suite::open(&url).await;
+    let log = store.audit(None, 10).await.expect("read");
+    let told: Vec<_> = log.iter().map(|entry| (entry.id, &*entry.action, entry.at, entry.is_done)).collect();
+    assert_eq!(told, [(1, "restore", suite::at(3), Some(true))]);
+    assert_eq!(store.begin_audit(entry, suite::at(4)).await.expect("written"), 2, "numbers go on");
+    store.close().await;
+
+    let plain = dir.path().join("old.db");
+    Store::copy_file(&url, &plain).await.expect("copied");
+    let mut old = AnyConnection::connect(&format!("sqlite:{}", plain.display())).await.expect("it opens");
+    old.execute("DROP TABLE audit_log").await.expect("an older one had none");
+    old.close().await.expect("closed");
+    assert!(!Store::audit_in_file(&plain, entry, suite::at(5)).await.expect("looked at"));
+}
+
+#[tokio::test]
 async fn no_file_has_a_key_or_a_token() {
     let dir = tempfile::tempdir().expect("a directory");
     let store = suite::open(&format!("sqlite:{}", dir.path().join("store.db").display())).await;

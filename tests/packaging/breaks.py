@@ -101,6 +101,7 @@ BREAKS = [
     (UNIT, "CapabilityBoundingSet=\n", "", "may_do_little", "exposure level"),
     (UNIT, "kill -HUP", "kill -USR1", "as_hard_as", "HUP"),
     (UNIT, "TimeoutStopSec=60", "TimeoutStopSec=20", "it_fits_the_configuration", "30000"),
+    (UNIT, "LimitCORE=0", "LimitCORE=infinity", "as_hard_as", "LimitCORE"),
     (UNIT, "LimitNOFILE=65536", "LimitNOFILE=4096", "it_fits_the_configuration", "4096"),
     ("packaging/systemd/relserve.toml", "# certificate_key", "# certificate_file", "it_fits_the_configuration", "certificate_file"),
     ("packaging/systemd/relserve.sysusers.conf", "u relserve", "u relserver", "user_is_made", "relserver"),

@@ -58,6 +58,7 @@ class Unit(unittest.TestCase):
         wanted = {
             "NoNewPrivileges": "yes", "ProtectSystem": "strict", "ProtectHome": "yes", "CapabilityBoundingSet": "",
             "StateDirectory": "relserve", "Restart": "on-failure", "ExecReload": "/bin/kill -HUP $MAINPID",
+            "LimitCORE": "0",
         }
         self.assertEqual({key: self.service.get(key) for key in wanted}, wanted)
         self.assertNotIn(self.service["User"], ["", "root", "0"])

@@ -12,6 +12,26 @@ SELECT @TODAY@ - 364 + i / (24 * @TENANTS@), (i / 24) % @TENANTS@ + 2, 'model ' 
     i % 90 + 1, i % 900 + 1, i % 90000, i % 7000, i % 80000, i % 9000
 FROM n;
 
+-- Usage of longer ago than `store.usage_days_max` keeps by day: sixty days of a few tenants, in months that are over.
+INSERT INTO token_usage (day, tenant, model, route, requests, row_count, prompt, cached, computed, output)
+WITH RECURSIVE n(i) AS (SELECT CAST(0 AS BIGINT) UNION ALL SELECT i + 1 FROM n WHERE i < 60 * 24 * @OLD@ - 1)
+SELECT @TODAY@ - 490 + i / (24 * @OLD@), (i / 24) % @OLD@ + 2, 'model ' || ((i / 8) % 3), 'route ' || (i % 8),
+    i % 90 + 1, i % 900 + 1, i % 90000, i % 7000, i % 80000, i % 9000
+FROM n;
+
+-- Keys of all tenants: one of ten works; of the rest about half are revoked and half past their date, a part of them of
+-- sign-in links, which go by themselves. No text has such a hash.
+INSERT INTO api_keys (id, tenant, name, sha256, shown, created, expires, revoked, signed_in)
+WITH RECURSIVE n(i) AS (SELECT CAST(1 AS BIGINT) UNION ALL SELECT i + 1 FROM n WHERE i < @KEYS@)
+SELECT i + 10, i % @TENANTS@ + 2, 'key ' || i,
+    substr('0000000000000000000000000000000000000000000000000000000000000000', 1, 64 - length(CAST(i AS TEXT))) || i,
+    'rs-000000', @NOW@ - 30000000000 + i,
+    CASE WHEN i % 10 > 0 AND i % 2 = 0 THEN @NOW@ - 1000000 END,
+    CASE WHEN i % 2 = 1 THEN @NOW@ - 2000000 END,
+    CASE WHEN i % 10 = 2 THEN 1 ELSE 0 END
+FROM n;
+UPDATE counters SET last = @KEYS@ + 10 WHERE name = 'key';
+
 -- As many answers as the cache keeps by default: a week's, at most.
 INSERT INTO results (tenant, key, value, created, expires, last_use)
 WITH RECURSIVE n(i) AS (SELECT CAST(0 AS BIGINT) UNION ALL SELECT i + 1 FROM n WHERE i < @RESULTS@ - 1)

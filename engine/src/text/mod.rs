@@ -6,6 +6,8 @@ mod decode;
 mod encode;
 #[cfg(test)]
 mod ending_tests;
+#[cfg(test)]
+mod endless_tests;
 mod incremental;
 mod info;
 #[cfg(test)]

@@ -6,6 +6,7 @@
 //! its contents, and where both say the same but for the marks, the marks tell what came out of which content.
 
 use std::collections::BTreeMap;
+use std::io::{self, Write};
 use std::ops::Range;
 
 use base::{ChatTemplate, Piece, PromptEnd, RenderedPiece, Role, TextError, ToolCallForm, ToolFields};
@@ -19,6 +20,11 @@ use crate::text::strftime::strftime;
 
 /// What the template is called in errors.
 const NAME: &str = "chat_template";
+
+/// Instructions that one rendering takes at most, a second's work: some hundred for each of ten thousand messages.
+const INSTRUCTIONS_MAX: u64 = 5_000_000;
+/// Bytes that one rendering writes at most: more than any context takes.
+const BYTES_MAX: usize = 64 << 20;
 
 /// Which neighbours are joined into one message, a blank line between, by their roles: none; where the template
 /// refuses that, neighbours of one role; then also a system message and the user's behind it, which is what
@@ -90,6 +96,7 @@ impl Template {
         let mut environment = Environment::new();
         environment.set_trim_blocks(true);
         environment.set_lstrip_blocks(true);
+        environment.set_fuel(Some(INSTRUCTIONS_MAX));
         environment.set_unknown_method_callback(python::method);
         environment.add_filter("trim", python::trim);
         environment.add_filter("tojson", python::to_json);
@@ -323,7 +330,42 @@ impl Template {
         let rest = context! { documents => (), enable_thinking => false };
         // The last that has a name says what it is.
         let all = merge_maps([rest, self.variables.clone(), own]);
-        self.environment.get_template(NAME)?.render(all)
+        let template = self.environment.get_template(NAME)?;
+        let mut written = Bounded { bytes: Vec::new(), is_full: false };
+        let outcome = template.render_to_write(all, &mut written).map(|_| ());
+        match outcome {
+            Ok(()) => Ok(String::from_utf8(written.bytes).expect("a template writes texts")),
+            Err(_) if written.is_full => {
+                let reason = format!("it writes more than {BYTES_MAX} bytes");
+                Err(Error::new(ErrorKind::InvalidOperation, reason))
+            }
+            Err(error) if error.kind() == ErrorKind::OutOfFuel => {
+                let reason = format!("it takes more than {INSTRUCTIONS_MAX} instructions");
+                Err(Error::new(ErrorKind::OutOfFuel, reason))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// What a rendering has written, up to a bound.
+struct Bounded {
+    bytes: Vec<u8>,
+    is_full: bool,
+}
+
+impl Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.bytes.len() + bytes.len() > BYTES_MAX {
+            self.is_full = true;
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

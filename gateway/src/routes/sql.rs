@@ -38,9 +38,10 @@ pub fn configure(routes: &mut ServiceConfig) {
 /// Runs a statement of SQL.
 #[utoipa::path(
     post, path = "/v1/sql", tag = "sql",
-    request_body(content = Object, description = "query: one statement; format: jsonl (one object a row), csv or arrow \
-        (IPC stream); settings: {name: value, ..} of the session, such as relserve.max_tokens; deadline_ms. AI columns \
-        run as relQueries of class dashboard. An error after the first row is a last line {\"error\": {..}} in jsonl, \
+    request_body(content = Object, description = "query: one statement; format: jsonl (one object a row), csv (texts \
+        that a spreadsheet would compute have a ' in front), csv_raw or arrow (IPC stream); settings: \
+        {name: value, ..} of the session, such as relserve.max_tokens; deadline_ms. AI \
+        columns run as relQueries of class dashboard. An error after the first row is a last line {\"error\": {..}} in jsonl, \
         and breaks the connection in the other formats: a result is never cut short silently. When the deadline \
         passes, the statement goes on under the ticket that the header relserve-ticket names: jsonl ends with the \
         line {\"status\": \"partial\", \"ticket\": .., \"rows\": rows so far}, the other formats break off."),
@@ -78,7 +79,7 @@ pub async fn run(
     }
     let kind = match format {
         ResultFormat::JsonLines => "application/x-ndjson",
-        ResultFormat::Csv => "text/csv; charset=utf-8",
+        ResultFormat::Csv | ResultFormat::RawCsv => "text/csv; charset=utf-8",
         ResultFormat::Arrow => "application/vnd.apache.arrow.stream",
     };
     let rows = rows(Rows::new((app, caller), statement, running, format, ticket)?);

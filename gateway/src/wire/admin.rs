@@ -222,7 +222,7 @@ pub struct AuditReply {
     object: &'static str,
     /// Unix seconds.
     at: u64,
-    /// `key` and its number, `auth.admin_key`, `command line`, or `SIGHUP`.
+    /// `key` and its number, `auth.admin_key`, `command line`, `server start`, `sign-in link`, or `SIGHUP`.
     actor: String,
     /// `key.create`, `key.revoke`, `tenant.create`, `tenant.change`, `sign_in.link`, `replica.add`, `config.reload`, ..
     action: String,

@@ -1,6 +1,7 @@
 //! HTTP/2 over TLS: all that holds on HTTP/1.1 holds there. The client is h2's own: it says what it sends, takes and
 //! resets.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use actix_web::web::Bytes;
@@ -17,7 +18,7 @@ use tokio::task::JoinHandle;
 use crate::common::client::Reply;
 use crate::common::double::Gate;
 use crate::common::{Server, model, seen_in_time, serve_with};
-use crate::tls::{encrypted, handshake, write_pair};
+use crate::tls::{encrypted, handshake, handshake_at, write_pair};
 
 const RELQUERIES: &str = "/v1/relqueries";
 
@@ -46,14 +47,19 @@ impl Encrypted {
 
     /// A new connection.
     async fn connect(&self) -> Http2Client {
-        let stream = handshake(&self.server, &self.certificate, &["h2", "http/1.1"]).await.unwrap();
+        self.connect_to(self.server.running.address).await
+    }
+
+    /// The same to one of its listeners.
+    async fn connect_to(&self, address: SocketAddr) -> Http2Client {
+        let stream = handshake_at(address, &self.certificate, &["h2", "http/1.1"]).await.unwrap();
         assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
         // A test may read many replies in their order: none of them waits for what is read of those before it.
         let mut protocol = h2::client::Builder::new();
         protocol.initial_connection_window_size(CLIENT_UNREAD_BYTES_MAX);
         let (requests, connection) = protocol.handshake(stream).await.unwrap();
         let key = self.server.client.key.clone();
-        let host = self.server.running.address.to_string();
+        let host = address.to_string();
         Http2Client { requests, connection: tokio::spawn(connection), key, host }
     }
 }
@@ -129,6 +135,25 @@ fn row(word: &str) -> Value {
 /// A request whose tokens come one after another for long.
 fn endless(stream: bool) -> Value {
     json!({"prompt": "Say one", "max_tokens": 500, "ignore_eos": true, "temperature": 0, "stream": stream})
+}
+
+#[actix_web::test]
+async fn health_and_metrics_are_answered_over_http_2_on_their_own_address() {
+    let encrypted = Encrypted::serve().await;
+    let address = encrypted.server.running.health_address.unwrap();
+    let mut client = encrypted.connect_to(address).await;
+    // Who asks for health has no key.
+    client.key = None;
+    for _ in 0..2 {
+        assert_eq!(client.get("/healthz").await.status, 200);
+    }
+    let metrics = client.get("/metrics").await;
+    assert!(
+        metrics.status == 200 && metrics.body.contains("relserve_step_seconds_count"),
+        "{}",
+        metrics.body
+    );
+    assert_eq!(client.get("/v1/models").await.status, 404, "nothing else is there");
 }
 
 #[actix_web::test]

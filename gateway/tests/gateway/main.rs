@@ -4,6 +4,7 @@
 
 mod access_log;
 mod addins;
+mod audit;
 mod auto;
 mod background;
 mod background_streams;

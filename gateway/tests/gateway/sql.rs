@@ -111,6 +111,19 @@ async fn results_come_as_csv_and_arrow_too() {
 }
 
 #[actix_web::test]
+async fn csv_marks_what_a_spreadsheet_would_compute_unless_it_is_to_be_raw() {
+    let server = serve().await;
+    let query = "SELECT '=1+1' AS \"@a\", '-x' AS b, '-5' AS c, -5 AS d";
+    for (format, expected) in
+        [("csv", "'@a,b,c,d\n'=1+1,'-x,-5,-5\n"), ("csv_raw", "@a,b,c,d\n=1+1,-x,-5,-5\n")]
+    {
+        let reply = server.client.post("/v1/sql", &json!({ "query": query, "format": format })).await;
+        assert_eq!((reply.status, reply.body.as_str()), (200, expected), "{format}");
+        assert_eq!(reply.header("content-type"), Some("text/csv; charset=utf-8"));
+    }
+}
+
+#[actix_web::test]
 async fn settings_bound_what_a_statement_computes() {
     let server = serve().await;
     let query = format!("SELECT id, ai_if(text) AS good FROM {TABLE} WHERE id < 3 ORDER BY id");
@@ -135,7 +148,7 @@ async fn mistakes_are_named_and_nothing_else_is_told() {
         (json!({"query": "SELECT nothing FROM nowhere"}), "nowhere"),
         (json!({"query": "SELECT nothing FROM (VALUES (1)) AS t(n)"}), "nothing"),
         (json!({"query": "SELECT ai_if()"}), "ai_if"),
-        (json!({"query": "SELECT 1", "format": "xml"}), "must be jsonl, csv or arrow"),
+        (json!({"query": "SELECT 1", "format": "xml"}), "must be jsonl, csv, csv_raw or arrow"),
         (json!({"query": "SELECT 1", "settings": {"relserve.nonsense": 1}}), "settings.relserve.nonsense"),
         (json!({"query": "SELECT 1", "settings": {"a = 1; DROP": 1}}), "must be a setting's name"),
         (json!({"query": "SELECT 1", "colour": 1}), "colour"),

@@ -4,7 +4,7 @@ use base::Millis;
 use serde_json::json;
 use store::{Store, UnixMillis};
 
-use crate::common::{config, key_of, model, serve_on, serve_with};
+use crate::common::{Parties, config, key_of, model, serve_on, serve_parties, serve_with};
 
 #[actix_web::test]
 async fn without_a_valid_key_nothing_is_served_but_health() {
@@ -129,4 +129,24 @@ async fn without_keys_no_foreign_page_is_answered() {
     let server = crate::common::serve().await;
     let reply = server.client.raw(post("evil.example", "https://evil.example", JSON).as_bytes()).await;
     assert_eq!(reply.status, 401);
+}
+
+#[actix_web::test]
+async fn guesses_are_told_the_same_however_near_they_are_and_the_key_works_on() {
+    let Parties { server, operators, .. } = serve_parties(config()).await;
+    let (theirs, admins) = (server.client.key.clone().unwrap(), operators.key.clone().unwrap());
+    for (right, path) in [(theirs, "/v1/usage"), (admins, "/v1/keys")] {
+        let told = server.client.with_key("rs-nothing").get(path).await;
+        assert_eq!((told.status, &told.json()["error"]["code"]), (401, &json!("invalid_api_key")));
+        for place in 1..right.len() {
+            let mut other = right.clone();
+            other.replace_range(place..=place, if &right[place..=place] == "0" { "1" } else { "0" });
+            for guess in [right[..place].to_owned(), other] {
+                let reply = server.client.with_key(&guess).get(path).await;
+                assert_eq!((reply.status, &reply.body), (401, &told.body), "{guess:?}");
+            }
+        }
+        // An address that guessed is not kept from using what it has.
+        assert_eq!(server.client.with_key(&right).get(path).await.status, 200);
+    }
 }

@@ -1,5 +1,6 @@
 //! Encrypted listeners, certificates that are read again, and the Unix socket.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -36,6 +37,35 @@ pub async fn handshake(
     certificate: &rcgen::Certificate,
     protocols: &[&str],
 ) -> std::io::Result<TlsStream<TcpStream>> {
+    handshake_at(server.running.address, certificate, protocols).await
+}
+
+/// The same at an address.
+pub async fn handshake_at(
+    address: SocketAddr,
+    certificate: &rcgen::Certificate,
+    protocols: &[&str],
+) -> std::io::Result<TlsStream<TcpStream>> {
+    handshake_over(TcpStream::connect(address).await?, certificate, protocols).await
+}
+
+/// A handshake with the listener of the Postgres protocol, which is asked for TLS first.
+async fn handshake_of_sql(
+    server: &Server,
+    certificate: &rcgen::Certificate,
+) -> std::io::Result<TlsStream<TcpStream>> {
+    let mut socket = TcpStream::connect(server.running.sql_address.unwrap()).await?;
+    // SSLRequest, and the byte that says yes.
+    socket.write_all(&[0, 0, 0, 8, 4, 210, 22, 47]).await?;
+    assert_eq!(socket.read_u8().await?, b'S');
+    handshake_over(socket, certificate, &[]).await
+}
+
+async fn handshake_over(
+    socket: TcpStream,
+    certificate: &rcgen::Certificate,
+    protocols: &[&str],
+) -> std::io::Result<TlsStream<TcpStream>> {
     let mut roots = RootCertStore::empty();
     roots.add(certificate.der().clone()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -46,7 +76,6 @@ pub async fn handshake(
         .with_no_client_auth();
     config.alpn_protocols = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
     let name = ServerName::try_from("127.0.0.1").unwrap();
-    let socket = TcpStream::connect(server.running.address).await?;
     TlsConnector::from(Arc::new(config)).connect(name, socket).await
 }
 
@@ -137,6 +166,35 @@ async fn a_new_certificate_is_taken_when_told_and_a_broken_one_is_not() {
     std::fs::write(folder.path().join("server.key"), other.signing_key.serialize_pem()).unwrap();
     server.running.reload_certificates().expect_err("they do not belong together");
     assert_eq!(shown(&handshake(&server, &second, &[]).await.unwrap()), *second.der());
+}
+
+#[actix_web::test]
+async fn a_certificate_of_sqls_own_is_read_again_too_and_a_broken_one_changes_neither() {
+    let (folder, of_sql) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (http, first) = (write_pair(folder.path()), write_pair(of_sql.path()));
+    let mut config = encrypted(folder.path());
+    config.store.data_dir = folder.path().to_owned();
+    config.sql.listen = Some(([127, 0, 0, 1], 0).into());
+    config.sql.certificate = Some(of_sql.path().join("server.crt"));
+    config.sql.certificate_key = Some(of_sql.path().join("server.key"));
+    let server = serve_with(config, model()).await;
+    let shows = async |of_http: &rcgen::Certificate, of_sql: &rcgen::Certificate| {
+        assert_eq!(shown(&handshake(&server, of_http, &[]).await.unwrap()), *of_http.der());
+        assert_eq!(shown(&handshake_of_sql(&server, of_sql).await.unwrap()), *of_sql.der());
+    };
+    shows(&http, &first).await;
+
+    let second = write_pair(of_sql.path());
+    shows(&http, &first).await;
+    assert_eq!(server.running.reload_certificates().unwrap(), 2, "one of each listener");
+    shows(&http, &second).await;
+    handshake_of_sql(&server, &first).await.expect_err("it is another's now");
+
+    std::fs::write(of_sql.path().join("server.key"), "no key").unwrap();
+    let error = server.running.reload_certificates().unwrap_err().to_string();
+    let file = of_sql.path().join("server.key").display().to_string();
+    assert!(error.contains(&file), "it names the file: {error}");
+    shows(&http, &second).await;
 }
 
 #[actix_web::test]

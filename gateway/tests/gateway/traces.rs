@@ -243,6 +243,54 @@ async fn latencies_lead_to_traces_where_open_metrics_is_asked_for_by_who_sees_si
     assert!(!everybody.body.contains("trace_id") && everybody.body.ends_with("\n# EOF\n"));
 }
 
+#[actix_web::test]
+async fn each_panel_with_exemplars_asks_for_latencies_that_have_them_and_a_click_opens_their_trace() {
+    let grafana = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../dashboards/grafana");
+    let sources = std::fs::read_to_string(grafana.join("provisioning/datasources/prometheus.yml")).unwrap();
+    let of = |line: &str, name: &str| Some(line.trim().strip_prefix(name)?.trim().to_owned());
+    // The label whose value leads on, and the data source that it leads to.
+    let mut behind = sources.lines().skip_while(|line| line.trim() != "exemplarTraceIdDestinations:").skip(1);
+    let label = behind.next().and_then(|line| of(line, "- name:")).unwrap();
+    let traces = behind.next().and_then(|line| of(line, "datasourceUid:")).unwrap();
+    let named: Vec<&str> = sources.split("  - name: ").filter(|one| one.contains("uid: ")).collect();
+    let kind = |uid: &str| {
+        let one =
+            named.iter().find(|one| one.lines().any(|line| of(line, "uid:").as_deref() == Some(uid)))?;
+        one.lines().find_map(|line| of(line, "type:"))
+    };
+    assert_eq!(kind(&traces).as_deref(), Some("jaeger"), "{sources}");
+
+    let collector = Collector::start().await;
+    let mut config = traced(config(), collector.url());
+    config.server.health_listen = Some(([127, 0, 0, 1], 0).into());
+    let server = serve_with(config, model()).await;
+    assert_eq!(post(&server.client, "/v1/relqueries", &parent("01"), &words()).await.status, 200);
+    server.until_rows_end().await;
+    let scraper = Client { address: server.running.health_address.unwrap(), key: None };
+    let scrape = "GET /metrics HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\
+                  Accept: application/openmetrics-text\r\n\r\n";
+    let metrics = scraper.raw(scrape.as_bytes()).await.body;
+    let exemplar = format!(" # {{{label}=\"{TRACE}\"}} ");
+    let mut panels = 0;
+    for file in ["gateway", "tenants", "scheduler", "engine", "fleet"] {
+        let text = std::fs::read_to_string(grafana.join(format!("{file}.json"))).unwrap();
+        let dashboard: Value = serde_json::from_str(&text).unwrap();
+        let targets = dashboard["panels"].as_array().unwrap().iter().flat_map(|panel| {
+            panel["targets"].as_array().unwrap().iter().map(move |target| (&panel["title"], target))
+        });
+        for (title, target) in targets.filter(|(_, target)| target["exemplar"] == true) {
+            assert_eq!(target["datasource"]["type"], "prometheus", "{file}: {title}");
+            let expression = target["expr"].as_str().unwrap();
+            let name = expression.split_once("rate(").and_then(|(_, rest)| rest.split('{').next()).unwrap();
+            assert!(name.ends_with("_bucket"), "{file}: {title}: exemplars are of buckets, not of {name}");
+            let has = |line: &str| line.starts_with(&format!("{name}{{")) && line.contains(&exemplar);
+            assert!(metrics.lines().any(has), "{file}: {title}: {name} has no {exemplar}: {metrics}");
+            panels += 1;
+        }
+    }
+    assert!(panels >= 5, "{panels} targets show exemplars");
+}
+
 /// Sends the request that makes a batch of these words, as part of the caller's trace; the batch's id.
 async fn make_batch(client: &Client, words: &[&str]) -> String {
     let file = upload(client, &lines(words.iter().map(|word| (*word).to_owned()))).await;

@@ -6,12 +6,9 @@ use gateway::config::Config;
 use gateway::services::sql::accounts::user_of;
 use gateway::wire::keys::scope_of;
 use serde_json::json;
-use store::{
-    CreatedKey, DEFAULT_TENANT, KeyInfo, KeyRotation, KeyScope, NewAuditEntry, NewKey, Store, Tenant,
-    UnixMillis,
-};
+use store::{CreatedKey, DEFAULT_TENANT, KeyInfo, KeyRotation, KeyScope, NewKey, Store, Tenant, UnixMillis};
 
-use super::{Failure, open_or_ask, say, tell};
+use super::{Failure, by_command, open_or_ask, say, tell};
 
 #[derive(Debug, Args)]
 pub(crate) struct Key {
@@ -154,11 +151,6 @@ fn overlap(text: &str) -> Result<Millis, String> {
     parsed.map(Millis).ok_or_else(|| "must be a number and m, h or d, such as 24h".to_owned())
 }
 
-/// An entry of the audit log for what is asked on the command line.
-fn by_command<'a>(action: &'a str, subject: &'a str, details: &'a str) -> NewAuditEntry<'a> {
-    NewAuditEntry { actor: "command line", action, subject, details }
-}
-
 /// What a list says of a key.
 fn line(key: &KeyInfo, tenants: &[Tenant], now: UnixMillis) -> String {
     let state = match (key.revoked, key.expires) {
@@ -203,7 +195,8 @@ async fn tenant_of(store: &Store, name: Option<String>, now: UnixMillis) -> Resu
     }
 }
 
-async fn default_tenant(store: &Store) -> Result<Tenant, Failure> {
+/// The tenant that every database begins with, under the name that it has now.
+pub(super) async fn default_tenant(store: &Store) -> Result<Tenant, Failure> {
     let is_default = |tenant: &Tenant| tenant.id == DEFAULT_TENANT;
     let found = store.tenants().await?.into_iter().find(is_default);
     found.ok_or_else(|| format!("the database has no tenant {}", DEFAULT_TENANT).into())

@@ -17,7 +17,7 @@ pub(crate) mod serve;
 pub(crate) mod sign_in;
 
 use gateway::config::Config;
-use store::Store;
+use store::{NewAuditEntry, Store};
 
 use crate::terminal::confirm;
 pub(crate) use crate::terminal::{Failure, say, tell};
@@ -54,4 +54,14 @@ pub(crate) async fn open_or_ask(config: &Config, is_agreed: bool) -> Result<Stor
     }
     tell!("database: {shown}");
     open(config).await
+}
+
+/// An entry of the audit log for what is asked on the command line.
+fn by_command<'a>(action: &'a str, subject: &'a str, details: &'a str) -> NewAuditEntry<'a> {
+    NewAuditEntry { actor: "command line", action, subject, details }
+}
+
+/// An entry of the audit log for what a server does at its start.
+fn at_start<'a>(action: &'a str, subject: &'a str, details: &'a str) -> NewAuditEntry<'a> {
+    NewAuditEntry { actor: "server start", action, subject, details }
 }

@@ -15,6 +15,7 @@ use gateway::services::reload::reload;
 use gateway::services::sql::accounts::user_of;
 use gateway::services::sql::tenants;
 use scheduler::{Policy, SchedulerConfig};
+use serde_json::json;
 use serving::clock::Clock;
 use serving::known_models::{self, KnownModel};
 use serving::load;
@@ -22,7 +23,7 @@ use store::{CreatedKey, DEFAULT_TENANT, KeyScope, NewKey, NodeClaim, Store, Unix
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::measured::{DeviceArgs, Weights};
-use super::{Failure, file_limit, open, port_holder, say, sign_in};
+use super::{Failure, at_start, file_limit, open, port_holder, say, sign_in};
 use crate::models;
 use crate::terminal::with_default;
 
@@ -118,7 +119,8 @@ pub(crate) async fn run(
     let running = app::start_on(ports, config, backend, store).await?;
     // Last, when nothing else can fail any more: a key that is made but not shown is lost. Until there is one, nobody is
     // answered.
-    let first_key = if is_new { Some(first_key(&running.app.runtime.store, clock).await?) } else { None };
+    let first_key =
+        if is_new { Some(first_key(&running.app.runtime.store, &tenant, clock).await?) } else { None };
     // Of a key that is not known here, the tenant's name: it stands for all of them on this machine.
     let user = first_key.as_ref().map_or(tenant.clone(), |key| user_of(&tenant, key.info.id));
     let kept = match &first_key {
@@ -221,8 +223,8 @@ async fn claim(store: &Store, node: &str) -> Result<NodeClaim, Failure> {
     }
 }
 
-/// Makes the first key of a new database.
-async fn first_key(store: &Store, clock: Clock) -> Result<CreatedKey, Failure> {
+/// Makes the first key of a new database, of its first tenant, which has this name.
+async fn first_key(store: &Store, tenant: &str, clock: Clock) -> Result<CreatedKey, Failure> {
     let new = NewKey {
         tenant: DEFAULT_TENANT,
         name: "first",
@@ -230,7 +232,10 @@ async fn first_key(store: &Store, clock: Clock) -> Result<CreatedKey, Failure> {
         is_operator: false,
         scope: KeyScope::ALL,
     };
-    Ok(store.create_key(new, UnixMillis(clock.unix_ms())).await?)
+    let now = UnixMillis(clock.unix_ms());
+    let details = json!({ "tenant": tenant, "operator": new.is_operator }).to_string();
+    let entry = at_start("key.create", "first", &details);
+    Ok(store.audited(entry, now, store.create_key(new, now)).await?)
 }
 
 /// Writes the first key to a file that its owner alone may read: what a service prints ends up in a journal, which

@@ -9,9 +9,11 @@ use std::net::{IpAddr, SocketAddr};
 use clap::Args;
 use gateway::config::{AuthMode, Config};
 use gateway::services::sign_ins;
-use store::{DEFAULT_TENANT, SignIn, Store};
+use serde_json::json;
+use store::{NewAuditEntry, SignIn, Store, Tenant};
 
-use super::{Failure, open_or_ask, say};
+use super::key::default_tenant;
+use super::{Failure, at_start, by_command, open_or_ask, say};
 
 /// How `relserve sign-in` is told whom the link signs in.
 #[derive(Debug, Args)]
@@ -37,14 +39,15 @@ pub(crate) async fn run(asked: SignInArgs, config: &Config) -> Result<(), Failur
     }
     let store = open_or_ask(config, asked.yes).await?;
     let tenant = match &asked.tenant {
-        None => DEFAULT_TENANT,
+        None => default_tenant(&store).await?,
         Some(name) => {
-            store.tenant_named(name).await?.ok_or_else(|| format!("there is no tenant `{name}`"))?.id
+            store.tenant_named(name).await?.ok_or_else(|| format!("there is no tenant `{name}`"))?
         }
     };
-    let sign_in = SignIn { tenant, is_operator: asked.operator || asked.tenant.is_none() };
+    let is_operator = asked.operator || asked.tenant.is_none();
+    let path = path(&store, config, (&tenant, is_operator), by_command).await?;
     let address = asked.url.unwrap_or_else(|| url_of(config, config.server.listen));
-    say!("{}", link(&store, config, sign_in, &address).await?);
+    say!("{}{path}", address.trim_end_matches('/'));
     Ok(())
 }
 
@@ -68,18 +71,26 @@ pub(crate) async fn invitation(
     if !std::io::stdout().is_terminal() {
         return Ok(Some(format!("Page: {another} prints a link that signs a browser in")));
     }
-    let sign_in = SignIn { tenant: DEFAULT_TENANT, is_operator: true };
     let minutes = config.auth.sign_in_ms_max.0.div_ceil(60_000);
-    let link = link(store, config, sign_in, &url).await?;
+    let path = path(store, config, (&default_tenant(store).await?, true), at_start).await?;
     let more = format!("(signs in once, within {minutes} min; {another} prints another)");
-    Ok(Some(format!("Open: {link}\n{more}")))
+    Ok(Some(format!("Open: {url}{path}\n{more}")))
 }
 
-async fn link(store: &Store, config: &Config, sign_in: SignIn, address: &str) -> Result<String, Failure> {
+/// Makes a link, once that stands in the audit log as `entry` has it; what stands behind the server's address in it.
+async fn path(
+    store: &Store,
+    config: &Config,
+    (tenant, is_operator): (&Tenant, bool),
+    entry: for<'a> fn(&'a str, &'a str, &'a str) -> NewAuditEntry<'a>,
+) -> Result<String, Failure> {
     // As the servers that judge it.
     let now = store.now().await?;
-    let token = sign_ins::create(store, sign_in, config.auth.sign_in_ms_max, now).await?;
-    Ok(format!("{}{}", address.trim_end_matches('/'), sign_ins::path(&token)))
+    let details = json!({ "operator": is_operator }).to_string();
+    let sign_in = SignIn { tenant: tenant.id, is_operator };
+    let make = sign_ins::create(store, sign_in, config.auth.sign_in_ms_max, now);
+    let token = store.audited(entry("sign_in.link", &tenant.name, &details), now, make).await?;
+    Ok(sign_ins::path(&token))
 }
 
 /// Where a browser on this machine finds a server. One that listens everywhere is found on loopback too.

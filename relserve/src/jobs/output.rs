@@ -9,6 +9,7 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
+use base::spreadsheet::marked;
 use serde_json::{Map, Value, json};
 
 use super::Failure;
@@ -93,15 +94,10 @@ pub(super) fn write(
     })
 }
 
-/// Whether a spreadsheet would compute an answer instead of showing it. A number is one either way.
-fn is_formula(answer: &str) -> bool {
-    answer.starts_with(['=', '+', '-', '@', '\t', '\r']) && answer.trim().parse::<f64>().is_err()
-}
-
 /// An answer as a cell of delimited text. Whoever wrote the rows may have had a part in what it says.
 fn answer(text: Option<String>, is_raw: bool) -> String {
     let text = text.unwrap_or_default();
-    if !is_raw && is_formula(&text) { format!("'{text}") } else { text }
+    if is_raw { text } else { marked(&text).into_owned() }
 }
 
 /// A cell as text: what it was, with null as the empty text.

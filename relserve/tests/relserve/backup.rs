@@ -264,6 +264,28 @@ fn a_folder_that_is_not_empty_is_refused_or_kept_and_one_in_use_is_refused() {
     assert_eq!(std::fs::read_to_string(data.join(a)).unwrap(), "a\n1\n");
 }
 
+#[actix_web::test]
+async fn a_database_that_was_restored_says_so_in_its_audit_log() {
+    let outer = tempfile::tempdir().unwrap();
+    let (_, archive) = backed_up(outer.path());
+    let again = outer.path().join("again");
+    let restored = restore(&archive, &again);
+    assert!(restored.status.success(), "{}", said(&restored));
+    assert_eq!(names(&again), ["relserve.db", "tables"], "nothing else is left");
+    let url = format!("sqlite:{}", again.join("relserve.db").display());
+    let log = store::Store::open(&url).await.unwrap().audit(None, 10).await.unwrap();
+    let told: Vec<_> =
+        log.iter().map(|entry| (&*entry.actor, &*entry.action, &*entry.subject, entry.is_done)).collect();
+    let folder = again.display().to_string();
+    let expected = [
+        ("command line", "restore", &*folder, Some(true)),
+        ("command line", "key.create", "mine", Some(true)),
+    ];
+    assert_eq!(told, expected);
+    let details: Value = serde_json::from_str(&log[0].details).unwrap();
+    assert_eq!((&details["archive"], &details["files"]), (&json!(archive.display().to_string()), &json!(3)));
+}
+
 #[test]
 fn where_there_is_no_database_there_is_no_backup() {
     let outer = tempfile::tempdir().unwrap();

@@ -37,6 +37,30 @@ fn without_a_terminal_a_key_command_names_its_database_and_makes_none_unasked() 
 }
 
 #[test]
+fn that_an_empty_file_becomes_a_new_database_is_told_with_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("relserve-data");
+    std::fs::create_dir(&data).unwrap();
+    let told = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_relserve"));
+        command.args(words).current_dir(folder.path()).stdin(Stdio::null()).env("RELSERVE_LOG", "warn");
+        let output = command.output().unwrap();
+        let (_, error) = said(&output);
+        assert!(output.status.success(), "{error}");
+        error.lines().find(|line| line.contains("the file is empty")).map(str::to_owned)
+    };
+    let list = ["key", "list", "--yes"];
+    std::fs::write(data.join("relserve.db"), "").unwrap();
+    let line = told(&list).expect("a line of the log");
+    let shown = database(folder.path()).display().to_string();
+    assert!(line.contains("WARN") && line.contains("a new database is made in it"), "{line}");
+    assert!(line.contains(&shown), "{line} does not name {shown}");
+    assert_eq!(told(&list), None, "it is one now");
+    std::fs::remove_dir_all(&data).unwrap();
+    assert_eq!(told(&list), None, "a file that is not there is none that was emptied");
+}
+
+#[test]
 fn keys_are_listed_with_the_names_of_their_tenants_from_any_folder() {
     let (folder, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let shown = format!("database: {}\n", database(folder.path()).display());

@@ -23,6 +23,7 @@ mod help;
 mod jobs;
 mod keys;
 mod kills;
+mod logs;
 mod models;
 mod overflow;
 mod packages;

@@ -22,6 +22,11 @@ fn token(folder: &Path, arguments: &[&str]) -> String {
     said.trim().split_once("/#sign-in=").unwrap_or_else(|| panic!("no link: {said}")).1.to_owned()
 }
 
+/// Who did what, and to what.
+fn words(entry: &Value) -> [&str; 3] {
+    ["actor", "action", "subject"].map(|name| entry[name].as_str().unwrap())
+}
+
 async fn sign_in(client: &Client, token: &str) -> (u16, Value) {
     let reply = client.post("/v1/sign-in", &json!({"token": token})).await;
     (reply.status, reply.json())
@@ -54,6 +59,23 @@ async fn a_link_of_the_command_signs_in_to_the_running_server_once() {
     let named = relserve(folder.path(), &["sign-in", "--url", "https://sheets.example.org/"]);
     let said = String::from_utf8(named.stdout).unwrap();
     assert!(said.starts_with("https://sheets.example.org/#sign-in=si-"), "{said}");
+
+    let log = operator.get("/v1/audit").await.json();
+    let told: Vec<_> = log["data"].as_array().unwrap().iter().map(words).collect();
+    let expected = [
+        ["command line", "sign_in.link", "default"],
+        ["sign-in link", "sign_in.exchange", "3"],
+        ["command line", "sign_in.link", "acme"],
+        ["key 2", "tenant.create", "acme"],
+        ["sign-in link", "sign_in.exchange", "2"],
+        ["command line", "sign_in.link", "default"],
+        ["server start", "key.create", "first"],
+    ];
+    assert_eq!(told, expected, "the newest first");
+    for secret in [&*link, &*server.key, signed_in["key"].as_str().unwrap(), member["key"].as_str().unwrap()]
+    {
+        assert!(!log.to_string().contains(secret), "no secret is in it");
+    }
 }
 
 #[test]
@@ -88,6 +110,9 @@ async fn on_a_terminal_the_link_is_printed_and_nothing_else_ever_has_it() {
     assert_eq!(status, 200, "{signed_in}");
     let key = signed_in["key"].as_str().unwrap();
     assert_eq!(nobody.with_key(key).get("/v1/tenants").await.status, 200);
+    let log = nobody.with_key(key).get("/v1/audit").await.json();
+    let told: Vec<_> = log["data"].as_array().unwrap().iter().map(words).collect();
+    assert!(told.contains(&["server start", "sign_in.link", "default"]), "{log}");
     // Asked to, it ends the server too.
     terminate(script);
     for entry in std::fs::read_dir(folder.path()).unwrap() {

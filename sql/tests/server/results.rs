@@ -153,6 +153,17 @@ async fn copy_writes_text_csv_and_binary() {
 }
 
 #[tokio::test]
+async fn copy_writes_what_a_spreadsheet_would_compute_as_it_is_for_programs_read_it_back() {
+    let server = Harness::open().await;
+    let (client, _) = server.client().await;
+    for (options, expected) in [("", "=1+1\t-x\n"), ("WITH (FORMAT csv, HEADER true)", "@a,b\n=1+1,-x\n")] {
+        let query = format!("COPY (SELECT '=1+1' AS \"@a\", '-x' AS b) TO STDOUT {options}");
+        let parts: Vec<_> = client.copy_out(&query).await.unwrap().try_collect().await.unwrap();
+        assert_eq!(String::from_utf8(parts.concat()).unwrap(), expected, "{options}");
+    }
+}
+
+#[tokio::test]
 async fn failed_calls_are_null_and_a_notice() {
     let server = Harness::open().await;
     let (client, mut messages) = server.client().await;

@@ -247,6 +247,17 @@ pub(crate) async fn a_sign_in_token_works_once_and_not_for_long(url: String) {
     let late = store.create_sign_in(operator, at(10), at(1)).await.expect("made");
     assert!(exchanged(&store, &late, 10).await.is_none(), "past its date");
     assert_eq!(store.keys(None).await.expect("listed").len(), 1, "and no key was made");
+    let log = store.audit(None, 10).await.expect("read");
+    let told: Vec<_> =
+        log.iter().map(|entry| (&*entry.actor, &*entry.action, &*entry.subject, entry.is_done)).collect();
+    assert_eq!(
+        told,
+        [("sign-in link", "sign_in.exchange", "1", Some(true))],
+        "what came of it, and it alone"
+    );
+    let details: serde_json::Value = serde_json::from_str(&log[0].details).expect("JSON");
+    let expires = at(29).0 / 1_000;
+    assert_eq!(details, serde_json::json!({"tenant": "default", "operator": true, "expires": expires}));
     let orphan = SignIn { tenant: TenantId(99), is_operator: false };
     let orphan = store.create_sign_in(orphan, at(10), at(1)).await;
     assert!(matches!(orphan, Err(Error::Missing("tenant"))), "{orphan:?}");
