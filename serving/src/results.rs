@@ -66,6 +66,11 @@ impl Results {
         }
     }
 
+    /// Forgets an answer in memory.
+    pub(crate) fn forget(&self, tenant: TenantId, key: &CellKey) {
+        self.answers.remove(&(tenant, *key));
+    }
+
     /// A tenant's answer.
     pub fn get(&self, tenant: TenantId, key: &CellKey) -> Option<Answer> {
         self.answers.get(&(tenant, *key))
@@ -107,6 +112,10 @@ mod tests {
         assert_eq!(results.get(b, &key(1)), None);
         results.put_in_memory(a, key(2), answer("y"));
         assert_eq!(results.get(a, &key(2)).map(|answer| answer.text), Some("y".into()));
+        results.forget(b, &key(2));
+        assert!(results.get(a, &key(2)).is_some(), "it is another tenant's");
+        results.forget(a, &key(2));
+        assert_eq!(results.get(a, &key(2)), None);
         (3..100).for_each(|number| results.put_in_memory(a, key(number), answer("z")));
         assert_eq!((1..100).filter(|number| results.get(a, &key(*number)).is_some()).count(), 2);
         let nothing = Results::new(0);

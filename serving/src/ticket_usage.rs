@@ -64,6 +64,14 @@ impl Shared {
             // It comes out of the store once the other one has stored the row.
             self.budgets.written(charge.account.tenant, amount(&charge));
             self.accounts.release(charge.account, &charge.spent);
+            self.forget_answer(&charge);
+        }
+    }
+
+    /// Nobody counts a row that ran: should its ticket come back, the row runs again, and is counted.
+    pub(crate) fn forget_answer(&self, charge: &RowCharge) {
+        if let Some((key, _)) = &charge.answer {
+            self.results.forget(charge.account.tenant, key);
         }
     }
 
@@ -107,8 +115,9 @@ mod tests {
         let usage = Usage { computed: TokenCount(9), output: TokenCount(1), ..Usage::default() };
         let (prompt, output) = (TokenCount(9), TokenCount(1));
         let answer = Answer { text: "yes".into(), end: End::Stop, prompt, output, probability: None };
-        let spent = Spent { requests: 0, rows: 1, usage, cost: Money(30) };
-        let charge = RowCharge { account: ACCOUNT, spent, answer: Some(([row as u8; 32], answer)) };
+        let (spent, key) = (Spent { requests: 0, rows: 1, usage, cost: Money(30) }, [row as u8; 32]);
+        shared.results.put_in_memory(TENANT, key, answer.clone());
+        let charge = RowCharge { account: ACCOUNT, spent, answer: Some((key, answer)) };
         let done = RowProgress::Done { end: End::Stop, usage, source: AnswerSource::Model };
         shared.settle_run(relquery, (row, done), charge, Time(1)).is_none()
     }
@@ -172,8 +181,10 @@ mod tests {
         relquery.withhold();
         assert!(end_row(&shared, &relquery, 0));
         relquery.end(Status::Cancelled, Time(2));
+        assert!(shared.results.get(TENANT, &[0; 32]).is_some());
         shared.lost_ticket(&relquery);
         assert_eq!(counted(&shared), (0, 0, 10, 0), "no answer is cached that nobody has counted");
+        assert_eq!(shared.results.get(TENANT, &[0; 32]), None, "a ticket that comes back runs it again");
         read_store(&shared, 0);
         assert_eq!(counted(&shared), (0, 0, 0, 0));
         assert!(!end_row(&shared, &relquery, 1), "it was under way when the ticket was lost");

@@ -13,10 +13,11 @@ pub async fn refresh(app: &App) {
     if store.health().outage() == Some(StoreOutage::Away) {
         return;
     }
-    // Held to the end: what is on its way from memory to the store is in neither sum.
-    let mut settled = Vec::new();
+    // Held to the end: what is on its way from memory to the store is in neither sum, and of two who read at once the
+    // one would take for read what only the other has.
+    let mut moving = Vec::new();
     for model in app.models.iter() {
-        settled.push(model.runtime.shared.accounts.settled().await);
+        moving.push(model.runtime.shared.accounts.moving().await);
     }
     let (today, budgets) = (app.runtime.shared.unix_now().day(), &app.runtime.shared.budgets);
     budgets.begin_refresh();

@@ -184,6 +184,7 @@ impl Driver {
             }
             self.touched.insert(target.relquery.id, target.relquery);
         }
+        charge.iter().for_each(|uncounted| self.shared.forget_answer(uncounted));
         self.shared.intake.finished(tenant, 1);
     }
 
