@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
 # The Python package's heavy tests: types, the wheel, and the integrations whose libraries are large, each in an
-# environment of its own. A family that cannot be installed is skipped with a line that says so.
-# usage: python/test-heavy.sh PROGRAM [FAMILY ..] with the families types, wheel, daft, ray
+# environment of its own. A family that cannot be installed is skipped with a line that says so; spark needs Java.
+# usage: python/test-heavy.sh PROGRAM [FAMILY ..] with the families types, wheel, daft, ray, spark
 set -euo pipefail
 cd "$(dirname "$0")"
 program=$(realpath "$1")
 shift
 families=("$@")
-[ "$#" -gt 0 ] || families=(types wheel daft ray)
+[ "$#" -gt 0 ] || families=(types wheel daft ray spark)
 
 ./test.sh --install
 work=$(mktemp -d)
 . ../tests/server.sh
+. ../tests/clients/environment.sh
 printf '[model]\ndemo_functions = "all"\n' >"$work/relserve.toml"
 serve "$program" --config "$work/relserve.toml"
 export RELSERVE_URL="$address" RELSERVE_KEY="$key"
@@ -31,26 +32,14 @@ assert (pathlib.Path(relserve.__file__).parent / "py.typed").exists()
 assert relserve.Client().models()')
 }
 
-# An environment for a family, if its packages can be had.
-environment() { # FAMILY
-  local list=requirements-$1.txt environment=.venv-$1
-  cmp -s "$list" "$environment/installed.txt" && return
-  rm -rf "$environment"
-  python3 -m venv "$environment"
-  if "$environment/bin/pip" install --quiet --disable-pip-version-check -r "$list"; then
-    cp "$list" "$environment/installed.txt"
-  else
-    rm -rf "$environment"
-    return 1
-  fi
-}
-
 for family in "${families[@]}"; do
   case $family in
     types) said types .venv-core/bin/mypy ;;
     wheel) said wheel wheel ;;
     *)
-      if environment "$family"; then
+      if [ "$family" = spark ] && ! java -version 2>/dev/null; then
+        echo "skipped: spark (there is no Java)"
+      elif environment . "$family"; then
         said "$family" env PYTHONPATH=src ".venv-$family/bin/python" -m pytest "heavy/test_$family.py"
       else
         echo "skipped: $family (its packages could not be installed)"
