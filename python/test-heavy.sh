@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # The Python package's heavy tests: types, the wheel, and the integrations whose libraries are large, each in an
-# environment of its own. A family that cannot be installed is skipped with a line that says so; spark needs Java.
-# usage: python/test-heavy.sh PROGRAM [FAMILY ..] with the families types, wheel, daft, ray, spark
+# environment of its own. A family that cannot be installed is skipped with a line that says so; spark needs Java, and
+# lotus what tests/vllm/install.sh installs.
+# usage: python/test-heavy.sh PROGRAM [FAMILY ..] with the families types, wheel, daft, ray, spark, lotus
 set -euo pipefail
 cd "$(dirname "$0")"
 program=$(realpath "$1")
 shift
 families=("$@")
-[ "$#" -gt 0 ] || families=(types wheel daft ray spark)
+[ "$#" -gt 0 ] || families=(types wheel daft ray spark lotus)
 
 ./test.sh --install
 work=$(mktemp -d)
@@ -16,6 +17,8 @@ work=$(mktemp -d)
 printf '[model]\ndemo_functions = "all"\n' >"$work/relserve.toml"
 serve "$program" --config "$work/relserve.toml"
 export RELSERVE_URL="$address" RELSERVE_KEY="$key"
+# No library tells its makers about these runs.
+export DO_NOT_TRACK=1 LITELLM_LOCAL_MODEL_COST_MAP=True RAY_USAGE_STATS_ENABLED=0
 
 failed=0
 said() { # FAMILY COMMAND ..
