@@ -4,8 +4,8 @@
 # lotus what tests/vllm/install.sh installs.
 # usage: python/test-heavy.sh PROGRAM [FAMILY ..] with the families types, wheel, daft, ray, spark, lotus
 set -euo pipefail
-cd "$(dirname "$0")"
 program=$(realpath "$1")
+cd "$(dirname "$0")"
 shift
 families=("$@")
 [ "$#" -gt 0 ] || families=(types wheel daft ray spark lotus)
