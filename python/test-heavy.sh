@@ -25,10 +25,18 @@ said() { # FAMILY COMMAND ..
   if "${@:2}"; then echo "passed: $1"; else echo "FAILED: $1" && failed=1; fi
 }
 
-# The wheel as a user installs it: built, installed without the sources, and imported with its types.
+# What goes to PyPI: both forms hold the licence and its index would take them, and the wheel works as a user installs it,
+# without the sources and with its types.
 wheel() {
-  python3 -m venv "$work/wheel" &&
-    "$work/wheel/bin/pip" install --quiet --disable-pip-version-check . &&
+  local python=$work/wheel/bin/python
+  cmp ../LICENSE LICENSE &&
+    python3 -m venv "$work/wheel" &&
+    "$python" -m pip install --quiet --disable-pip-version-check build==1.6.1 twine==7.0.0 &&
+    "$python" -m build --outdir "$work/dist" . >"$work/built" &&
+    "$python" -m twine check --strict "$work/dist"/* &&
+    tar -tzf "$work/dist"/*.tar.gz | grep /LICENSE$ &&
+    "$python" -m zipfile -l "$work/dist"/*.whl | grep /licenses/LICENSE &&
+    "$python" -m pip install --quiet --disable-pip-version-check "$work/dist"/*.whl &&
     (cd / && "$work/wheel/bin/python" -c '
 import pathlib, relserve
 assert (pathlib.Path(relserve.__file__).parent / "py.typed").exists()
