@@ -332,7 +332,7 @@ impl Template {
         let all = merge_maps([rest, self.variables.clone(), own]);
         let template = self.environment.get_template(NAME)?;
         let mut written = Bounded { bytes: Vec::new(), is_full: false };
-        let outcome = template.render_to_write(all, &mut written).map(|_| ());
+        let outcome = template.render_captured_to(all, &mut written).map(|_| ());
         match outcome {
             Ok(()) => Ok(String::from_utf8(written.bytes).expect("a template writes texts")),
             Err(_) if written.is_full => {

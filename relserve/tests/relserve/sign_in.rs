@@ -110,9 +110,9 @@ async fn on_a_terminal_the_link_is_printed_and_nothing_else_ever_has_it() {
     assert_eq!(status, 200, "{signed_in}");
     let key = signed_in["key"].as_str().unwrap();
     assert_eq!(nobody.with_key(key).get("/v1/tenants").await.status, 200);
-    let log = nobody.with_key(key).get("/v1/audit").await.json();
-    let told: Vec<_> = log["data"].as_array().unwrap().iter().map(words).collect();
-    assert!(told.contains(&["server start", "sign_in.link", "default"]), "{log}");
+    let audit = nobody.with_key(key).get("/v1/audit").await.json();
+    let entries: Vec<_> = audit["data"].as_array().unwrap().iter().map(words).collect();
+    assert!(entries.contains(&["server start", "sign_in.link", "default"]), "{audit}");
     // Asked to, it ends the server too.
     terminate(script);
     for entry in std::fs::read_dir(folder.path()).unwrap() {
