@@ -150,7 +150,7 @@ async fn answer_keyed(
     // The route itself refuses who may not ask.
     let Ok(tenant) = auth::tenant_of(&app, request.request()).await else { return next.call(request).await };
     let place = KeyPlace { app, tenant, key };
-    if JOINING.contains(&request.path()) {
+    if JOINING.contains(&route.as_str()) {
         return answer_joining(place, request, next).await;
     }
     let (body, digest) = read(&mut request, &place.app).await?;

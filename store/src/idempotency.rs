@@ -3,11 +3,15 @@
 //! first. A request that was answered with a ticket finds that by its key, for as long as the ticket is there.
 
 use base::{Bytes, TenantId};
+use sqlx::AnyConnection;
 
 use crate::error::{Error, foreign};
 use crate::keys::hex;
 use crate::open::{Lock, Store};
 use crate::time::{UnixMillis, from_sql, to_sql};
+
+/// Replies that are looked at together where some have to go.
+const REPLIES_PER_STATEMENT: i64 = 64;
 
 /// A reply to keep, or one that was kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,18 +65,7 @@ impl Store {
             .execute(&mut *tx)
             .await
             .map_err(|error| foreign(error, Error::Missing("tenant")))?;
-            // Those that are too many, or too much, with all that are kept longer.
-            sqlx::query(
-                "DELETE FROM idempotent_replies WHERE tenant = $1 AND name IN (SELECT name FROM (SELECT name, \
-                 ROW_NUMBER() OVER longest AS place, SUM(octet_length(body)) OVER longest AS with_longer \
-                 FROM idempotent_replies WHERE tenant = $1 WINDOW longest AS (ORDER BY expires DESC, name)) AS kept \
-                 WHERE place > $2 OR with_longer > $3)",
-            )
-            .bind(to_sql(tenant.0))
-            .bind(to_sql(limits.replies))
-            .bind(to_sql(limits.bytes.0))
-            .execute(&mut *tx)
-            .await?;
+            make_room(&mut tx, tenant, limits).await?;
             Ok(tx.commit().await?)
         })
         .await
@@ -133,6 +126,51 @@ impl Store {
         let query = sqlx::query("DELETE FROM idempotent_replies WHERE expires <= $1").bind(now.to_sql());
         self.changed(query).await
     }
+}
+
+/// Deletes those of a tenant's replies that end first, until the others are within the limits. Read in order are these
+/// alone: a tenant may have many.
+async fn make_room(tx: &mut AnyConnection, tenant: TenantId, limits: ReplyLimits) -> Result<(), Error> {
+    // SUM of a BIGINT is no BIGINT on Postgres.
+    let (replies, bytes): (i64, i64) = sqlx::query_as(
+        "SELECT COUNT(*), CAST(COALESCE(SUM(octet_length(body)), 0) AS BIGINT) FROM idempotent_replies \
+         WHERE tenant = $1",
+    )
+    .bind(to_sql(tenant.0))
+    .fetch_one(&mut *tx)
+    .await?;
+    let (mut replies, mut bytes) = (from_sql(replies), from_sql(bytes));
+    let is_over = |replies: u64, bytes: u64| replies > limits.replies || bytes > limits.bytes.0;
+    while is_over(replies, bytes) {
+        let first: Vec<(i64, String, i64)> = sqlx::query_as(
+            "SELECT expires, name, CAST(octet_length(body) AS BIGINT) FROM idempotent_replies WHERE tenant = $1 \
+             ORDER BY expires, name DESC LIMIT $2",
+        )
+        .bind(to_sql(tenant.0))
+        .bind(REPLIES_PER_STATEMENT)
+        .fetch_all(&mut *tx)
+        .await?;
+        let mut last = None;
+        for (expires, name, held) in first {
+            if !is_over(replies, bytes) {
+                break;
+            }
+            replies = replies.saturating_sub(1);
+            bytes = bytes.saturating_sub(from_sql(held));
+            last = Some((expires, name));
+        }
+        // Those that are past their date may have gone meanwhile.
+        let Some((expires, name)) = last else { return Ok(()) };
+        sqlx::query(
+            "DELETE FROM idempotent_replies WHERE tenant = $1 AND (expires < $2 OR (expires = $2 AND name >= $3))",
+        )
+        .bind(to_sql(tenant.0))
+        .bind(expires)
+        .bind(name)
+        .execute(&mut *tx)
+        .await?;
+    }
+    Ok(())
 }
 
 fn broken(what: &'static str) -> Error {

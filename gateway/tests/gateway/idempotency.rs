@@ -6,7 +6,9 @@ use serving::model::Model;
 use store::{Store, UnixMillis};
 
 use crate::common::client::{Client, Reply, finish, read_until};
-use crate::common::{Parties, Server, config, key_of, model, serve, serve_on, serve_parties, serve_with};
+use crate::common::{
+    Parties, Server, config, key_of, model, seen_in_time, serve, serve_on, serve_parties, serve_with,
+};
 
 pub(crate) const RELQUERIES: &str = "/v1/relqueries";
 pub(crate) const CELLS: &str = "/v1/cells";
@@ -50,6 +52,20 @@ async fn a_repeated_request_gets_the_first_ones_id_and_answers_without_a_step() 
         let other = post(&server.client, path, &another, &body(path)).await.json();
         assert_ne!(other["id"], first.json()["id"]);
         assert!(server.gate.passed() > steps, "another key is another run");
+    }
+}
+
+#[actix_web::test]
+async fn a_key_is_its_routes_however_the_address_is_written() {
+    let server = serve().await;
+    for (path, written) in [(RELQUERIES, "/v1/relquer%69es"), (CELLS, "/v1/%63ells")] {
+        let body = body(path);
+        let ask = || post(&server.client, written, path, &body);
+        let first = seen_in_time("the key waits for no other", ask()).await;
+        assert_eq!(first.status, 200, "{}", first.body);
+        let steps = server.gate.passed();
+        assert_eq!(ask().await.json(), first.json());
+        assert_eq!(server.gate.passed(), steps, "no step ran");
     }
 }
 

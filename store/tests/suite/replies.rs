@@ -82,6 +82,20 @@ pub(crate) async fn of_a_tenants_replies_those_that_fit_its_bytes_stay(url: Stri
     assert_eq!(left().await, "ab");
     keep(15, "d", "0123456789").await;
     assert_eq!(left().await, "d");
+    // More of them, of one instant, than are looked at together.
+    for number in 100..170 {
+        let (key, body) = (format!("many {number}"), reply(1, "0"));
+        store.keep_reply((DEFAULT_TENANT, key.as_str()), &body, at(16), limits(99, 99)).await.expect("kept");
+    }
+    keep(17, "c", "01234567").await;
+    let mut many = Vec::new();
+    for number in 100..170 {
+        let key = format!("many {number}");
+        if store.kept_reply(DEFAULT_TENANT, &key, at(0)).await.expect("read").is_some() {
+            many.push(number);
+        }
+    }
+    assert_eq!((left().await.as_str(), many), ("c", vec![100, 101]), "the first by name stay longest");
     assert!(store.kept_reply(zeta, "other", at(0)).await.expect("read").is_some(), "another tenant's stays");
 }
 
