@@ -2,6 +2,7 @@
 # The Python package's core tests against a server of their own: the client, pandas, polars, Arrow, DuckDB and
 # LangChain. usage: python/test.sh PROGRAM [pytest's arguments], or python/test.sh --install
 set -euo pipefail
+[ "$1" = --install ] || program=$(realpath "$1")
 cd "$(dirname "$0")"
 
 wanted=requirements-test.txt
@@ -12,7 +13,6 @@ if ! cmp -s "$wanted" .venv-core/installed.txt; then
   cp "$wanted" .venv-core/installed.txt
 fi
 [ "$1" = --install ] && exit
-program=$(realpath "$1")
 shift
 
 work=$(mktemp -d)

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use actix_web::http::Method;
 use actix_web::http::header::{AUTHORIZATION, HeaderName};
 use actix_web::{FromRequest, HttpMessage as _, HttpRequest, dev::Payload};
-use base::{Millis, TenantId};
+use base::{Millis, TenantId, Time};
 use futures_util::future::LocalBoxFuture;
 use remembered::KeyHolder;
 use serving::caller::{Caller, WeightedTenant};
@@ -87,13 +87,17 @@ fn keep_connection(request: &HttpRequest) {
 }
 
 async fn holder_of(app: &App, key: Option<String>) -> Result<KeyHolder, ApiError> {
+    holder_at(app, key, app.runtime.shared.clock.now()).await
+}
+
+/// Whose key it is, at an instant of the server's clock: by the database, or by what that said of it before.
+pub async fn holder_at(app: &App, key: Option<String>, now: Time) -> Result<KeyHolder, ApiError> {
     if app.config.auth.mode == AuthMode::None {
         let (tenant, scope) = (WeightedTenant::usual(DEFAULT_TENANT), Arc::default());
         return Ok(KeyHolder { tenant, key: None, is_operator: false, expires: None, scope });
     }
     let key = key.ok_or(ApiError::Unauthorized)?;
     let hash: [u8; 32] = Sha256::digest(key.as_bytes()).into();
-    let now = app.runtime.shared.clock.now();
     let unix_now = app.runtime.shared.unix_now();
     let known = |lifetime: Millis| {
         let holder = app.remembered.get(&hash, now, lifetime.into());

@@ -183,6 +183,8 @@ pub struct LimitsConfig {
     pub schemas_bytes_max: Bytes,
     /// PML schemas of one tenant.
     pub tenant_schemas_max: u64,
+    /// Bytes of those, together; one more gets a 413.
+    pub tenant_schemas_bytes_max: Bytes,
     /// Tokens of one tenant's PML schemas that may be pinned, together.
     pub tenant_pinned_tokens_max: u64,
     /// Stretches that a PML prompt may be cut into: its modules' texts, and its own between them.
@@ -216,6 +218,8 @@ pub struct LimitsConfig {
     pub idempotency_keys_max: usize,
     /// Bytes of an answer that is kept for its idempotency key; a longer one is computed again.
     pub idempotency_reply_bytes_max: Bytes,
+    /// Bytes of those of one tenant, together; the oldest go first, and what they answered is computed again.
+    pub tenant_idempotency_bytes_max: Bytes,
     /// How long a request waits whose idempotency key another gateway uses for the same one; then it gets a 409. 0: at
     /// once.
     pub idempotency_wait_ms_max: Millis,
@@ -244,6 +248,7 @@ impl Default for LimitsConfig {
             schema_bytes_max: Bytes(2 << 20),
             schemas_bytes_max: Bytes(32 << 20),
             tenant_schemas_max: 1_000,
+            tenant_schemas_bytes_max: Bytes(64 << 20),
             tenant_pinned_tokens_max: 32_768,
             prompt_sections_max: 1_024,
             output_tokens_max: 16_384,
@@ -259,6 +264,7 @@ impl Default for LimitsConfig {
             tenant_ticket_bytes_max: Bytes(256 << 20),
             idempotency_keys_max: 10_000,
             idempotency_reply_bytes_max: Bytes(1 << 20),
+            tenant_idempotency_bytes_max: Bytes(64 << 20),
             idempotency_wait_ms_max: Millis(10_000),
             tenant_day_cell_tokens_max: None,
         }
@@ -361,6 +367,7 @@ impl Config {
             ("limits.template_bytes_max", self.limits.template_bytes_max.0),
             ("limits.schema_bytes_max", self.limits.schema_bytes_max.0),
             ("limits.tenant_schemas_max", self.limits.tenant_schemas_max),
+            ("limits.tenant_schemas_bytes_max", self.limits.tenant_schemas_bytes_max.0),
             ("limits.prompt_sections_max", self.limits.prompt_sections_max as u64),
             ("limits.output_tokens_max", self.limits.output_tokens_max),
             ("limits.tenant_constraints_max", self.limits.tenant_constraints_max as u64),

@@ -23,7 +23,7 @@ use base::TenantId;
 use futures_util::future::LocalBoxFuture;
 use serving::error::{RequestError, internal, stored};
 use sha2::{Digest as _, Sha256};
-use store::IdempotentReply;
+use store::{IdempotentReply, ReplyLimits};
 
 use crate::arrival::arrival_of;
 use crate::auth;
@@ -34,6 +34,7 @@ use crate::services::held_claims::HeldClaim;
 use crate::services::idempotency::{ClaimedKey, Digest, IdempotencyGuard, KeyBounds, RequestKey};
 use crate::services::key_claims;
 use crate::state::App;
+use crate::wire::anthropic::MessageError;
 
 /// The header.
 pub(crate) const HEADER: &str = "Idempotency-Key";
@@ -46,8 +47,11 @@ const KEY_BYTES_MAX: usize = 255;
 const JOINING: [&str; 2] = ["/v1/relqueries", "/v1/cells"];
 /// A route that knows its keys itself, restarts included.
 const BATCHES: &str = "/v1/batches";
-/// Beginnings of the paths of routes that take no key.
-const WITHOUT_KEYS: [&str; 4] = ["/v1/admin/", "/v1/sign-in", "/v1/files", "/v1/uploads"];
+/// Beginnings of routes that take no key; and the route of links to workbooks.
+const WITHOUT_KEYS: [&str; 5] =
+    ["/v1/keys", "/v1/sign-in", "/v1/files", "/v1/uploads", "/v1/workbooks/{id}/shares"];
+/// Beginning of the routes whose errors have Anthropic's shape.
+const MESSAGES: &str = "/v1/messages";
 
 /// What a request was, where its route has read it.
 #[derive(Clone, Copy, Debug)]
@@ -120,12 +124,25 @@ pub(crate) async fn kept_reply(
 
 /// Answers a repeated request as the first one was, and keeps what a first one is answered with.
 pub(crate) async fn answer_once(
+    request: ServiceRequest,
+    next: Next<BoxBody>,
+) -> Result<ServiceResponse<BoxBody>, actix_web::Error> {
+    let is_message = request.path().starts_with(MESSAGES);
+    answer_keyed(request, next).await.map_err(|error| {
+        let refusal = error.as_error::<ApiError>().filter(|_| is_message).cloned();
+        refusal.map_or(error, |refusal| MessageError::from(refusal).into())
+    })
+}
+
+async fn answer_keyed(
     mut request: ServiceRequest,
     next: Next<BoxBody>,
 ) -> Result<ServiceResponse<BoxBody>, actix_web::Error> {
+    // As the routes will have it, whatever the address was written like: by its decoded path.
+    let route = request.resource_map().match_pattern(request.match_info().as_str()).unwrap_or_default();
     let takes_keys = *request.method() == Method::POST
-        && request.path() != BATCHES
-        && !WITHOUT_KEYS.iter().any(|beginning| request.path().starts_with(beginning));
+        && route != BATCHES
+        && !WITHOUT_KEYS.iter().any(|beginning| route.starts_with(beginning));
     let Some(key) = key_of(request.headers())?.filter(|_| takes_keys).map(str::to_owned) else {
         return next.call(request).await;
     };
@@ -312,9 +329,13 @@ impl KeptPlace {
         };
         let KeyPlace { app, tenant, key } = &self.key;
         let expires = app.runtime.shared.unix_now().after(app.config.store.ticket_ms_max);
-        let most = app.config.limits.idempotency_keys_max as u64;
+        let limits = &app.config.limits;
+        let limits = ReplyLimits {
+            replies: limits.idempotency_keys_max as u64,
+            bytes: limits.tenant_idempotency_bytes_max,
+        };
         let place = (*tenant, key.as_str());
-        if let Err(error) = app.runtime.store.keep_reply(place, &reply, expires, most).await {
+        if let Err(error) = app.runtime.store.keep_reply(place, &reply, expires, limits).await {
             tracing::warn!(%error, "a reply was not kept for its idempotency key");
         }
     }
@@ -379,6 +400,9 @@ fn is_whole_answer(stream: &[u8]) -> bool {
     // What rows say cannot begin a line: line ends in it are escaped.
     const FAILURES: [&str; 4] =
         ["event: error", "event: response.failed", "data: {\"error\":", "{\"error\":"];
+    if ends_with_ticket(stream) {
+        return false;
+    }
     let mut lines = stream.split(|byte| *byte == b'\n');
     while let Some(line) = lines.next() {
         if FAILURES.iter().any(|failure| line.starts_with(failure.as_bytes())) {
@@ -393,6 +417,13 @@ fn is_whole_answer(stream: &[u8]) -> bool {
         }
     }
     true
+}
+
+/// Whether the last line of JSON lines leaves the rest to a ticket.
+fn ends_with_ticket(stream: &[u8]) -> bool {
+    let last = stream.strip_suffix(b"\n").and_then(|lines| lines.rsplit(|byte| *byte == b'\n').next());
+    let last: serde_json::Value = last.and_then(|line| serde_json::from_slice(line).ok()).unwrap_or_default();
+    last["status"] == "partial" && last["ticket"].is_string()
 }
 
 #[cfg(test)]
@@ -413,6 +444,8 @@ mod tests {
             format!("{chunk}data: {{\"error\":{{}}}}\n\n"),
             "event: response.failed\ndata: {}\n\n".into(),
             "{\"n\":1}\n{\"error\":{}}\n".into(),
+            "{\"n\":1}\n{\"rows\":1,\"status\":\"partial\",\"ticket\":\"sql-1\"}\n".into(),
+            "{\"rows\":0,\"status\":\"partial\",\"ticket\":\"sql-1\"}\n".into(),
         ] {
             assert!(!is_whole_answer(cut.as_bytes()), "{cut}");
         }

@@ -15,7 +15,7 @@ use sha2::{Digest as _, Sha256};
 use crate::error::Error;
 use crate::folder::{self, Described, Pooling};
 use crate::fragment::{self, Cut, FragmentRange};
-use crate::tokens::{Ids, TokenizerPair};
+use crate::tokens::{Ids, TokenizedTexts, TokenizerPair};
 
 /// The file of weights.
 const WEIGHTS: &str = "model.safetensors";
@@ -114,17 +114,29 @@ impl Embedder {
     /// The vectors of texts, in their order. `stop` is asked between batches; where it says so,
     /// [`Error::Stopped`].
     pub fn embed(&self, texts: &[&str], stop: &(dyn Fn() -> bool + Sync)) -> Result<Vec<Embedding>, Error> {
-        self.threads.install(|| self.compute(texts, stop))
+        self.embed_tokenized(self.tokenize(texts, stop)?, stop)
     }
 
-    fn compute(&self, texts: &[&str], stop: &(dyn Fn() -> bool + Sync)) -> Result<Vec<Embedding>, Error> {
-        let mut ids = Vec::with_capacity(texts.len());
-        for text in texts {
-            if stop() {
-                return Err(Error::Stopped);
-            }
-            ids.push(self.tokens.ids(text)?);
-        }
+    /// Texts as the model reads them: what they take is known before anything is computed. `stop` as in [`Self::embed`].
+    pub fn tokenize(
+        &self,
+        texts: &[&str],
+        stop: &(dyn Fn() -> bool + Sync),
+    ) -> Result<TokenizedTexts, Error> {
+        let ids = |text: &&str| if stop() { Err(Error::Stopped) } else { self.tokens.ids(text) };
+        texts.iter().map(ids).collect::<Result<_, _>>().map(TokenizedTexts)
+    }
+
+    /// The vectors of texts that this embedder has tokenized, as [`Self::embed`] gives them.
+    pub fn embed_tokenized(
+        &self,
+        texts: TokenizedTexts,
+        stop: &(dyn Fn() -> bool + Sync),
+    ) -> Result<Vec<Embedding>, Error> {
+        self.threads.install(|| self.compute(texts.0, stop))
+    }
+
+    fn compute(&self, ids: Vec<Ids>, stop: &(dyn Fn() -> bool + Sync)) -> Result<Vec<Embedding>, Error> {
         let mut order: Vec<usize> = (0..ids.len()).collect();
         order.sort_by_key(|text| ids[*text].ids.len());
         let mut vectors: Vec<Option<Vec<f32>>> = vec![None; ids.len()];

@@ -19,3 +19,4 @@ pub use embedder::{Embedder, Embedding};
 pub use error::Error;
 pub use fragment::{Cut, FragmentRange};
 pub use index::{Fragment, GraphDraft, Hit, Index, Links};
+pub use tokens::TokenizedTexts;

@@ -18,6 +18,22 @@ pub(crate) struct Ids {
     pub(crate) is_truncated: bool,
 }
 
+/// Texts as an embedding model reads them, each cut to its length.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TokenizedTexts(pub(crate) Vec<Ids>);
+
+impl TokenizedTexts {
+    /// Tokens that embedding them computes, special ones included.
+    pub fn tokens(&self) -> u64 {
+        self.0.iter().map(|text| text.ids.len() as u64).sum()
+    }
+
+    /// Puts others behind them.
+    pub fn append(&mut self, mut others: Self) {
+        self.0.append(&mut others.0);
+    }
+}
+
 /// The tokenizer twice: as it cuts a text to the model's length, and as it does not.
 pub(crate) struct TokenizerPair {
     cutting: Tokenizer,

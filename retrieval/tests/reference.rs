@@ -118,6 +118,19 @@ fn embedding_ends_between_batches_when_told() {
 }
 
 #[test]
+fn what_texts_take_is_known_before_they_are_embedded() {
+    let embedder = load(folder(&Synthetic::tiny(&WORDS, 3)).path()).unwrap();
+    let texts = ["river bank", "boat", &"fish ".repeat(600)];
+    let expected = embedder.embed(&texts, &|| false).unwrap();
+    let tokens: usize = expected.iter().map(|vector| vector.tokens).sum();
+    let mut tokenized = embedder.tokenize(&texts[..1], &|| false).unwrap();
+    tokenized.append(embedder.tokenize(&texts[1..], &|| false).unwrap());
+    assert_eq!(tokenized.tokens(), tokens as u64, "the last one is cut");
+    assert_eq!(embedder.embed_tokenized(tokenized, &|| false).unwrap(), expected);
+    assert!(matches!(embedder.tokenize(&texts, &|| true), Err(Error::Stopped)));
+}
+
+#[test]
 fn a_models_identity_is_that_of_its_files() {
     let model = Synthetic::tiny(&WORDS, 3);
     let revision = |model: &Synthetic| load(folder(model).path()).unwrap().revision();

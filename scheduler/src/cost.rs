@@ -95,6 +95,14 @@ impl CostModel {
         }
     }
 
+    /// What a step of `uncached` prompt tokens takes beside these and beside the sequences that decode in it: less
+    /// than `b_d` where it hides prompts.
+    pub fn mixed_base(&self, uncached: TokenCount) -> Nanos {
+        let prompts = self.prefill_per_token.0.saturating_mul(uncached.0);
+        let taken = prompts.saturating_add(self.decode_per_sequence.0);
+        self.mixed(uncached, 1).saturating_sub(Nanos(taken))
+    }
+
     /// An engine whose steps take `measured` where this one's take `modelled`; the same where either is 0.
     pub fn paced(&self, measured: Nanos, modelled: Nanos) -> Self {
         if measured.0 == 0 || modelled.0 == 0 {
@@ -140,4 +148,19 @@ impl CostModel {
 /// `slope * x + base`, at most the longest span.
 fn line(slope: Nanos, base: Nanos, x: u64) -> Nanos {
     Nanos(slope.0.saturating_mul(x).saturating_add(base.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_base_of_a_mixed_step_falls_by_the_prompts_that_it_hides() {
+        let cost = CostModel::default();
+        let base = |tokens| cost.mixed_base(TokenCount(tokens)).0 / 1_000_000;
+        assert_eq!([0, 50, 150, 2_048].map(base), [25, 20, 10, 10]);
+        let costly = CostModel { mixed_hidden: -5_000_000, ..cost };
+        assert_eq!(costly.mixed_base(TokenCount(50)), Nanos(30_000_000));
+        assert_eq!(costly.mixed_base(TokenCount(0)), Nanos(25_000_000), "nothing is mixed");
+    }
 }

@@ -46,7 +46,7 @@ pub enum Reason {
     TransitionPrefill,
     /// Decoding first lowers the mean latency, or changes nothing (RelServe: transitional).
     TransitionDecode,
-    /// The first rows of a relQuery that is alone end before its others are prefilled.
+    /// The first rows of a relQuery that is alone end before its others are prefilled, or beside few prompts of these.
     FirstRows,
 }
 

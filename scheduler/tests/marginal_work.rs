@@ -5,9 +5,11 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use base::{Millis, Nanos, RelQueryId, ServiceClass, StepOutcome, Submission, TenantId, Time};
+use base::{
+    BatchKind, Millis, Nanos, RelQueryId, ServiceClass, StepOutcome, Submission, TenantId, Time, TokenCount,
+};
 use common::{Memory, item, submission};
-use scheduler::{CostModel, Event, MarginalWorkConfig, Policy, Scheduler, SchedulerConfig, Steps};
+use scheduler::{CostModel, Event, MarginalWorkConfig, Policy, Reason, Scheduler, SchedulerConfig, Steps};
 
 /// A scheduler with a memory behind it, in steps of one ms.
 struct Desk {
@@ -106,7 +108,7 @@ fn an_engine_on_which_mixing_costs_gets_two_phases_and_cut_prompts_are_completed
         scheduler.submit(submission(1, 0, items)).expect("room");
         let mut now = 0;
         while let Some(plan) = scheduler.plan(Time(now)) {
-            assert_ne!(plan.kind(), base::BatchKind::Mixed);
+            assert_ne!(plan.kind(), BatchKind::Mixed);
             now += STEP;
             scheduler.apply(&memory.step(&plan), Time(now));
         }
@@ -273,4 +275,78 @@ fn a_change_of_policy_does_not_count_work_in_the_half_life_twice() {
         desk.scheduler.last_decision().front.expect("one waits").priority
     };
     assert_eq!(priority_after(20), priority_after(0));
+}
+
+/// A relQuery of 50 rows of 80 tokens; nobody else's are like them.
+fn fifty_rows(memory: &mut Memory, id: u64) -> Submission {
+    let prompt = |row: u32| (0..80).map(|i| (id as u32 * 50 + row) * 100 + i).collect();
+    let items: Vec<_> = (0..50).map(|row| item(row, prompt(row), 10, id * 100 + u64::from(row))).collect();
+    memory.know(&items);
+    submission(id, id, items)
+}
+
+/// An engine on which nine decode steps take more than two hundredths of what those rows do, and most of a decode
+/// step's base hides prompts.
+fn engine_that_hides() -> (Scheduler, Memory) {
+    let cost = CostModel {
+        prefill_per_token: Nanos(3_400_000),
+        prefill_base: Nanos(10_000_000),
+        decode_per_sequence: Nanos(2_900_000),
+        decode_base: Nanos(52_000_000),
+        mixed_hidden: 28_000_000,
+    };
+    let config = SchedulerConfig {
+        policy: Policy::MarginalWork,
+        step_tokens_max: TokenCount(512),
+        kv_blocks: 4_000,
+        block_tokens: 4,
+        refit: false,
+        ..SchedulerConfig::default()
+    };
+    (Scheduler::new(config, cost).expect("a valid configuration"), Memory::new(4))
+}
+
+#[test]
+fn few_prompts_ride_beside_first_rows_until_these_have_ended() {
+    let (mut scheduler, mut memory) = engine_that_hides();
+    scheduler.submit(fifty_rows(&mut memory, 1)).expect("room");
+    let mut steps = Vec::new();
+    for now in 1..1_000 {
+        let Some(plan) = scheduler.plan(Time(now)) else { break };
+        let is_first = scheduler.last_decision().reason == Reason::FirstRows;
+        steps.push((is_first, plan.kind(), plan.prefill_tokens().0));
+        scheduler.apply(&memory.step(&plan), Time(now));
+        assert_eq!(scheduler.check_invariants(), Ok(()));
+    }
+    assert!(scheduler.is_idle());
+    assert_eq!(steps[0], (true, BatchKind::Prefill, 400), "a tenth of the rows");
+    let riding = steps[1..].iter().take_while(|(is_first, ..)| *is_first).count();
+    assert!((1..=9).contains(&riding), "ten tokens a row: {steps:?}");
+    for (_, kind, tokens) in &steps[1..=riding] {
+        assert!(*kind == BatchKind::Mixed && (4..100).contains(tokens), "{steps:?}");
+    }
+    let (_, _, next) = steps[riding + 1];
+    assert!(next > 400, "then steps are full: {steps:?}");
+    assert!(steps[riding + 1..].iter().all(|(is_first, ..)| !is_first), "{steps:?}");
+}
+
+#[test]
+fn nothing_rides_slowly_for_bulk_nor_once_somebody_else_has_come() {
+    let (mut scheduler, mut memory) = engine_that_hides();
+    let bulk = Submission { class: ServiceClass::Bulk, ..fifty_rows(&mut memory, 1) };
+    scheduler.submit(bulk).expect("room");
+    scheduler.plan(Time(1)).expect("a step");
+    assert_ne!(scheduler.last_decision().reason, Reason::FirstRows);
+    let (mut scheduler, mut memory) = engine_that_hides();
+    scheduler.submit(fifty_rows(&mut memory, 1)).expect("room");
+    let mut reasons = Vec::new();
+    for now in 2..6 {
+        if now == 4 {
+            scheduler.submit(fifty_rows(&mut memory, 2)).expect("room");
+        }
+        let plan = scheduler.plan(Time(now)).expect("a step");
+        reasons.push(scheduler.last_decision().reason);
+        scheduler.apply(&memory.step(&plan), Time(now));
+    }
+    assert_eq!(reasons, [Reason::FirstRows, Reason::FirstRows, Reason::Mixed, Reason::Mixed]);
 }

@@ -64,7 +64,7 @@ fn workload() -> Vec<u64> {
 
 fn full(answer: &Answer) -> Results {
     let results = Results::new(ENTRIES as usize);
-    (0..ENTRIES).for_each(|cell| results.put_stored(TENANT, key(cell), answer.clone()));
+    (0..ENTRIES).for_each(|cell| results.put_in_memory(TENANT, key(cell), answer.clone()));
     results
 }
 
@@ -85,10 +85,10 @@ fn bench(criterion: &mut Criterion) {
             results.get(TENANT, black_box(&key(fresh)))
         });
     });
-    criterion.bench_function("results/put_stored, full", |bench| {
+    criterion.bench_function("results/put_in_memory, full", |bench| {
         bench.iter(|| {
             fresh += 1;
-            results.put_stored(TENANT, key(fresh), answer.clone());
+            results.put_in_memory(TENANT, key(fresh), answer.clone());
         });
     });
     let cells = workload();
@@ -98,7 +98,7 @@ fn bench(criterion: &mut Criterion) {
         hits += u64::from(is_hit);
         again += u64::from(*cell < SHEET);
         if !is_hit {
-            results.put_stored(TENANT, key(*cell), answer.clone());
+            results.put_in_memory(TENANT, key(*cell), answer.clone());
         }
     }
     let ratio = |of: u64| 100.0 * hits as f64 / of as f64;

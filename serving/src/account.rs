@@ -1,15 +1,16 @@
 //! Requests and tokens, added up in memory by tenant and route, and written to the store in batches.
 //!
 //! A batch that may or may not have been kept is sent again as it was, under its number, so that the store can tell.
-//! Bounded by twice tenants times routes. Must not know where the sums are stored.
+//! Of rows that the store gets with what they used ([`crate::ticket_usage`]) only their tokens are known here meanwhile.
+//! Bounded by three times tenants times routes. Must not know where the sums are stored.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use base::{Money, TenantId};
+use scheduler::Usage;
 use tokio::sync::{RwLockReadGuard, RwLockWriteGuard};
-
-use crate::relquery_state::Usage;
 
 /// The route of batches. What their rows use is recorded with the rows, by who records these, so that a kill separates
 /// neither from the other; it is in no sum here.
@@ -34,6 +35,13 @@ pub struct Spent {
     pub usage: Usage,
     /// What those cost.
     pub cost: Money,
+}
+
+impl Spent {
+    /// Tokens of prompts that were computed, and of answers.
+    pub fn tokens(&self) -> u64 {
+        self.usage.computed.0.saturating_add(self.usage.output.0)
+    }
 }
 
 impl std::ops::AddAssign for Spent {
@@ -63,6 +71,8 @@ struct Sums {
     sent: Option<Arc<SentSums>>,
     /// The number of what was sent last.
     last: u64,
+    /// Tokens that the store gets with the rows that took them.
+    withheld: BTreeMap<Account, u64>,
 }
 
 /// The sums.
@@ -115,6 +125,30 @@ impl Accounts {
         spent
     }
 
+    /// A row has ended that the store gets with what it used.
+    pub(crate) fn withhold(&self, account: Account, spent: &Spent) {
+        let mut sums = self.sums();
+        let tokens = sums.withheld.entry(account).or_default();
+        *tokens = tokens.saturating_add(spent.tokens());
+    }
+
+    /// The store has that row, or never gets it.
+    pub(crate) fn release(&self, account: Account, spent: &Spent) {
+        if let Entry::Occupied(mut tokens) = self.sums().withheld.entry(account) {
+            *tokens.get_mut() = tokens.get().saturating_sub(spent.tokens());
+            if *tokens.get() == 0 {
+                tokens.remove();
+            }
+        }
+    }
+
+    /// Tokens, computed and put out, of an account that are not known to be in the store. Who adds the store's asks here
+    /// first: what moves meanwhile counts twice then, and never not at all.
+    pub fn unwritten_tokens(&self, account: Account) -> u64 {
+        let withheld = self.sums().withheld.get(&account).copied().unwrap_or_default();
+        withheld.saturating_add(self.of(account).tokens())
+    }
+
     /// The sums to write: those that were sent and not [`kept`](Self::kept), as they were; else what was used since,
     /// which is of `day`. `None`: nothing.
     pub fn send(&self, day: u64) -> Option<Arc<SentSums>> {
@@ -135,6 +169,8 @@ impl Accounts {
 
 #[cfg(test)]
 mod tests {
+    use base::TokenCount;
+
     use super::*;
 
     const ACCOUNT: Account = Account { tenant: TenantId(1), route: "cells" };
@@ -158,5 +194,26 @@ mod tests {
         accounts.kept();
         assert!(accounts.send(2).is_none());
         assert_eq!(accounts.of(ACCOUNT), Spent::default());
+    }
+
+    #[test]
+    fn tokens_of_rows_that_are_not_stored_yet_count_until_they_are() {
+        let accounts = Accounts::new("a process".to_owned());
+        let spent = |computed, output| {
+            let usage =
+                Usage { computed: TokenCount(computed), output: TokenCount(output), ..Usage::default() };
+            Spent { rows: 1, usage, ..Spent::default() }
+        };
+        accounts.add(ACCOUNT, spent(3, 1));
+        accounts.withhold(ACCOUNT, &spent(20, 5));
+        accounts.withhold(ACCOUNT, &spent(100, 0));
+        assert_eq!((accounts.unwritten_tokens(ACCOUNT), accounts.of(ACCOUNT).rows), (129, 1));
+        assert_eq!(accounts.send(1).expect("a row").sums[&ACCOUNT], spent(3, 1), "the others are not sent");
+        accounts.release(ACCOUNT, &spent(20, 5));
+        assert_eq!(accounts.unwritten_tokens(ACCOUNT), 104);
+        accounts.release(ACCOUNT, &spent(100, 0));
+        accounts.release(ACCOUNT, &spent(100, 0));
+        accounts.kept();
+        assert_eq!(accounts.unwritten_tokens(ACCOUNT), 0);
     }
 }

@@ -139,6 +139,8 @@ struct TenantCounts {
     unread: BudgetAmount,
     /// Of these, those that are written.
     written: BudgetAmount,
+    /// Those of them that the store has said, or says now.
+    being_read: BudgetAmount,
     reserved: BudgetAmount,
 }
 
@@ -186,12 +188,19 @@ impl Budgets {
         found.written = found.written.plus(amount);
     }
 
-    /// Takes what the store has: limits, and sums of those tenants. What is charged here is in the store, or
-    /// charged and not written, while that is read.
+    /// The store is read now: what is written by now it will say. What is written meanwhile it may have said or not, and
+    /// counts until the next time: twice rather than not at all.
+    pub fn begin_refresh(&self) {
+        for counts in self.tenants().values_mut() {
+            counts.being_read = counts.being_read.plus(std::mem::take(&mut counts.written));
+        }
+    }
+
+    /// Takes what the store has said since the refresh [began](Self::begin_refresh): limits, and sums of those tenants.
     pub fn refresh(&self, found: Vec<(TenantId, TenantLimits, Computed)>) {
         let mut tenants = self.tenants();
         for counts in tenants.values_mut() {
-            counts.unread = counts.unread.minus(std::mem::take(&mut counts.written));
+            counts.unread = counts.unread.minus(std::mem::take(&mut counts.being_read));
         }
         let limited: HashSet<TenantId> = found.iter().map(|(tenant, ..)| *tenant).collect();
         for (tenant, limits, stored) in found {
@@ -301,7 +310,7 @@ impl BudgetReservation {
     }
 
     /// A row has ended.
-    pub(crate) fn release(&self, row: u32) {
+    pub fn release(&self, row: u32) {
         let held = self.rows().remove(&row);
         if let Some(held) = held {
             self.budgets.release(self.tenant, held);
@@ -433,6 +442,7 @@ mod tests {
         assert!(matches!(error, RequestError::TooLarge { .. }), "{error}");
         // Another gateway spent what was left of the month.
         budgets.written(TENANT, took(3, 1));
+        budgets.begin_refresh();
         budgets.refresh(vec![(TENANT, limits, computed(4, 325))]);
         let refused = reserve(&budgets, 1, false).expect_err("975 and 30 of a month's 1,000");
         assert!(matches!(refused, RequestError::TenantBudget { limit: "month_cost", .. }), "{refused}");
@@ -465,11 +475,19 @@ mod tests {
         assert_eq!(budgets.status(TENANT).day.tokens, 80);
         budgets.written(TENANT, took(20, 10));
         assert_eq!(budgets.status(TENANT).day.tokens, 80, "the store was not read since");
+        budgets.begin_refresh();
+        budgets.charge(TENANT, took(6, 1));
+        budgets.written(TENANT, took(6, 1));
         budgets.refresh(vec![(TENANT, limits.clone(), computed(85, 935))]);
-        let day = BudgetAmount { tokens: 85, cost: Money(255) };
-        assert_eq!(budgets.status(TENANT).day, day, "30 are ours and 5 another gateway's");
-        let refused = reserve(&budgets, 7, false).expect_err("155 of a day's 100").to_string();
+        let day = BudgetAmount { tokens: 92, cost: Money(276) };
+        assert_eq!(
+            budgets.status(TENANT).day,
+            day,
+            "30 and 7 are ours, 5 another's, and 7 were not read yet"
+        );
+        let refused = reserve(&budgets, 7, false).expect_err("162 of a day's 100").to_string();
         assert!(refused.contains("a day"), "{refused}");
+        budgets.begin_refresh();
         budgets.refresh(vec![(TENANT, limits, computed(0, 935))]);
         let refused = reserve(&budgets, 7, false).expect_err("1,005 of a month's 1,000");
         let RequestError::TenantBudget { period, retry_after, .. } = refused else { panic!("{refused}") };

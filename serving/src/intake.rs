@@ -19,9 +19,7 @@ use crate::pins::PinPermit;
 use crate::queue_room::{Full, QueueRoom};
 use crate::relquery_state::RelQueryState;
 use crate::replicas::ReplicaEvent;
-
-/// Identity of a cell's answer within a tenant: model revision, prompt tokens and generation, hashed.
-pub type CellKey = [u8; 32];
+pub use crate::results::CellKey;
 
 /// Identity within a tenant of what rows may join, for coalescing: a template, or a client's loop.
 pub type OpenKey = [u8; 32];

@@ -40,6 +40,7 @@ pub mod runtime;
 pub mod shared;
 pub mod start;
 pub mod submit;
+pub mod ticket_usage;
 pub mod traces;
 pub mod usage_writer;
 pub mod view;

@@ -5,9 +5,11 @@
 //! is never larger than the relQuery itself. A version counter wakes readers. What they may show of it, [`State`]'s
 //! `shown_` methods say. Must not know HTTP.
 
+pub(crate) mod charges;
 mod scores;
 mod shown;
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
@@ -19,6 +21,7 @@ use base::{
 pub use scheduler::Usage;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
+pub use self::charges::RowCharge;
 pub use self::scores::{SCORES_MAX, ScoresBudget};
 use crate::budgets::BudgetReservation;
 use crate::error::RequestError;
@@ -127,6 +130,8 @@ pub struct State {
     pub finished: Vec<u32>,
     /// Of a ticket: how many of those are in the store, or were shown before there was a ticket.
     recorded: Option<usize>,
+    /// What the others used that ran.
+    charges: BTreeMap<u32, RowCharge>,
     /// How many of all rows so far failed.
     pub failed: usize,
     /// How far it is.
@@ -176,7 +181,7 @@ impl State {
         self.rows.len() - self.free.len()
     }
 
-    fn settle(&mut self, index: u32, state: RowProgress, now: Time, arrival: Time) {
+    pub(crate) fn settle(&mut self, index: u32, state: RowProgress, now: Time, arrival: Time) {
         if self.is_over() {
             return;
         }
@@ -292,6 +297,7 @@ impl RelQueryState {
             rows: vec![AnswerRow::pending(); rows],
             finished: Vec::new(),
             recorded: None,
+            charges: BTreeMap::new(),
             failed: 0,
             status: Status::Running,
             usage: Usage::default(),

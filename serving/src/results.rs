@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use base::{End, TenantId, TokenCount};
 use quick_cache::sync::Cache;
 
-use crate::intake::CellKey;
+/// Identity of a cell's answer within a tenant: model revision, prompt tokens and generation, hashed.
+pub type CellKey = [u8; 32];
 
 /// A finished cell.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,12 +46,11 @@ impl Results {
         self.unwritten.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Keeps an answer, to be written too.
-    pub fn put(&self, tenant: TenantId, key: CellKey, answer: Answer) {
+    /// Has an answer written that memory has had.
+    pub fn write_later(&self, tenant: TenantId, key: CellKey, answer: Answer) {
         if self.entries_max == 0 {
             return;
         }
-        self.answers.insert((tenant, key), answer.clone());
         let mut unwritten = self.unwritten();
         // What the store does not take in time is lost to the cache, never to its client.
         if unwritten.len() == self.entries_max {
@@ -59,11 +59,16 @@ impl Results {
         unwritten.push_back((tenant, key, answer));
     }
 
-    /// Keeps an answer that was read from the store.
-    pub fn put_stored(&self, tenant: TenantId, key: CellKey, answer: Answer) {
+    /// Keeps an answer in memory: one that was read from the store, or that is [written later](Self::write_later).
+    pub fn put_in_memory(&self, tenant: TenantId, key: CellKey, answer: Answer) {
         if self.entries_max > 0 {
             self.answers.insert((tenant, key), answer);
         }
+    }
+
+    /// Forgets an answer in memory.
+    pub(crate) fn forget(&self, tenant: TenantId, key: &CellKey) {
+        self.answers.remove(&(tenant, *key));
     }
 
     /// A tenant's answer.
@@ -103,14 +108,19 @@ mod tests {
     fn entries_are_bounded_and_tenants_do_not_meet() {
         let results = Results::new(2);
         let (a, b) = (TenantId(1), TenantId(2));
-        results.put(a, key(1), answer("x"));
+        results.put_in_memory(a, key(1), answer("x"));
         assert_eq!(results.get(b, &key(1)), None);
-        results.put_stored(a, key(2), answer("y"));
+        results.put_in_memory(a, key(2), answer("y"));
         assert_eq!(results.get(a, &key(2)).map(|answer| answer.text), Some("y".into()));
-        (3..100).for_each(|number| results.put_stored(a, key(number), answer("z")));
+        results.forget(b, &key(2));
+        assert!(results.get(a, &key(2)).is_some(), "it is another tenant's");
+        results.forget(a, &key(2));
+        assert_eq!(results.get(a, &key(2)), None);
+        (3..100).for_each(|number| results.put_in_memory(a, key(number), answer("z")));
         assert_eq!((1..100).filter(|number| results.get(a, &key(*number)).is_some()).count(), 2);
         let nothing = Results::new(0);
-        nothing.put(a, key(1), answer("x"));
+        nothing.put_in_memory(a, key(1), answer("x"));
+        nothing.write_later(a, key(1), answer("x"));
         assert_eq!((nothing.get(a, &key(1)), nothing.take_unwritten(10)), (None, vec![]));
     }
 
@@ -121,8 +131,8 @@ mod tests {
             taken.into_iter().map(|(_, key, _)| key[0]).collect()
         };
         for number in 1..=5 {
-            results.put(TenantId(1), key(number), answer("x"));
-            results.put_stored(TenantId(1), key(100 + number), answer("stored already"));
+            results.write_later(TenantId(1), key(number), answer("x"));
+            results.put_in_memory(TenantId(1), key(100 + number), answer("stored already"));
         }
         assert_eq!(numbers(results.take_unwritten(2)), [3, 4]);
         assert_eq!(numbers(results.take_unwritten(10)), [5], "whether memory still has it or not");
@@ -134,14 +144,14 @@ mod tests {
         let (results, tenant) = (Results::new(1_000), TenantId(1));
         let hot = 0..100;
         for number in hot.clone() {
-            results.put_stored(tenant, key(number), answer("hot"));
+            results.put_in_memory(tenant, key(number), answer("hot"));
         }
         for _ in 0..3 {
             assert!(hot.clone().all(|number| results.get(tenant, &key(number)).is_some()));
         }
         // Oldest first out, these would be gone after a tenth of it.
         for number in 1_000..11_000 {
-            results.put_stored(tenant, key(number), answer("once"));
+            results.put_in_memory(tenant, key(number), answer("once"));
         }
         let left = hot.filter(|number| results.get(tenant, &key(*number)).is_some()).count();
         assert!(left >= 95, "{left} of 100 hot cells are left");

@@ -91,7 +91,7 @@ impl Shared {
         self.database_clock.at(self.clock.now())
     }
 
-    /// A row of an account has ended.
+    /// A row of an account has ended, which memory counts.
     pub(crate) fn spend(&self, account: Account, spent: Spent) {
         if account.route != account::BATCHES {
             self.accounts.add(account, spent);
@@ -144,7 +144,7 @@ impl Shared {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use base::{Nanos, RelQueryId, TenantId, TokenId, WorkItem};
 
     use super::*;
@@ -172,7 +172,7 @@ mod tests {
     }
 
     /// What a loop shares that does not run.
-    fn without_loop(rows_max: u64) -> Shared {
+    pub(crate) fn without_loop(rows_max: u64) -> Shared {
         Shared {
             intake: Intake::new(rows_max),
             pulse: Pulse::default(),

@@ -65,6 +65,9 @@ pub struct Resumed {
     pub id: Option<RelQueryId>,
     /// Its rows that were finished.
     pub rows: Vec<(u32, String, RowProgress)>,
+    /// Whether new work is to have a ticket before anybody is told of it: its rows too are shown, and counted, once they
+    /// are recorded.
+    pub gets_ticket: bool,
 }
 
 /// Starts a request: answers what is known, submits the rest.
@@ -82,13 +85,16 @@ pub async fn submit(
     for (index, text, state) in resumed.rows {
         relquery.answer(index, &text, state, relquery.arrival);
     }
-    if is_resumed {
+    if is_resumed || resumed.gets_ticket {
         relquery.withhold();
     }
     let job = known(runtime, caller, &relquery, prepared).await;
     relquery.hold_scores(runtime.shared.scores.take(scores_asked(&runtime.model, &job.parts))?);
     set_aside(runtime, &job, is_resumed)?;
-    count_request(runtime, caller, job.account.route);
+    // What is resumed was counted when it came, and stored before its ticket was.
+    if !is_resumed {
+        count_request(runtime, caller, job.account.route);
+    }
     runtime.registry.insert(&relquery);
     if relquery.read().is_over() {
         runtime.shared.relquery_ended(&relquery, &relquery.read());
@@ -104,11 +110,11 @@ pub async fn submit(
 }
 
 /// Opens the relQuery of a request that is still being prepared, for who cannot wait for that, and keeps room
-/// for its rows. [`submit_late`] starts it.
+/// for its rows. [`submit_late`] starts it. It is counted now: there may be a ticket before it has started.
 pub fn open(
     runtime: &Arc<Runtime>,
     caller: Caller,
-    kind: RelQueryKind,
+    (kind, route): (RelQueryKind, &'static str),
     rows: usize,
 ) -> Result<OwnerHandle, RequestError> {
     takes_work_of(runtime, caller)?;
@@ -116,6 +122,7 @@ pub fn open(
     reserved.map_err(|full| overloaded(runtime, caller.tenant, full))?;
     let relquery = new_relquery(runtime, caller, runtime.shared.ids.next(), kind, rows);
     relquery.trace.comes_from(runtime.shared.traces.relquery());
+    count_request(runtime, caller, route);
     runtime.registry.insert(&relquery);
     Ok(OwnerHandle::new(runtime, relquery))
 }
@@ -138,7 +145,6 @@ pub async fn submit_late(
         Ok(_) if relquery.read().is_over() => None,
         Ok(prepared) => {
             let job = known(runtime, caller, relquery, prepared).await;
-            count_request(runtime, caller, job.account.route);
             if let Err(error) = set_aside(runtime, &job, false) {
                 relquery.end(Status::Failed(error), runtime.shared.clock.now());
             }
@@ -328,7 +334,7 @@ async fn answer_from_cache(
     };
     for (key, value) in unknown.iter().zip(stored) {
         if let Some(answer) = value.and_then(|value| parse_answer(&value)) {
-            runtime.shared.results.put_stored(caller.tenant, key.0, answer);
+            runtime.shared.results.put_in_memory(caller.tenant, key.0, answer);
         }
     }
     let hit = |row: &PendingRow| row.key.and_then(|key| runtime.shared.results.get(caller.tenant, &key));

@@ -15,33 +15,43 @@ use crate::submit::render_answer;
 /// Answers written at a time.
 const ANSWERS_PER_WRITE: usize = 1_000;
 
-/// Writes the sums of usage.
+/// Writes the sums of usage. What may not be written is kept for the next time.
 pub async fn write_usage(runtime: &Runtime) {
+    if let Err(error) = store_usage(runtime).await {
+        tracing::warn!(%error, "usage may not be written and is kept");
+    }
+}
+
+/// The same; without an error all is stored that was counted before.
+pub async fn store_usage(runtime: &Runtime) -> Result<(), store::Error> {
     let accounts = &runtime.shared.accounts;
     let _moving = accounts.moving().await;
     // Twice: what an earlier try left is written as it was, and then what came since.
     for _ in 0..2 {
         let at = runtime.shared.unix_now();
-        let Some(sent) = accounts.send(at.day()) else { return };
+        let Some(sent) = accounts.send(at.day()) else { return Ok(()) };
         let rows = rows_of(&runtime.model.name, &sent);
         let write = UsageWrite { writer: accounts.writer(), number: sent.number, rows: &rows, at };
-        if let Err(error) = runtime.store.add_usage(write).await {
-            tracing::warn!(%error, "usage may not be written and is kept");
-            return;
-        }
+        runtime.store.add_usage(write).await?;
         accounts.kept();
         for (account, spent) in &sent.sums {
             runtime.shared.budgets.written(account.tenant, BudgetAmount::of(spent.usage, spent.cost));
         }
     }
+    Ok(())
 }
 
 /// Sums of a model as the store has them.
 pub fn rows_of(model: &str, sent: &SentSums) -> Vec<UsageRow> {
-    let row = |(account, spent): (&Account, &Spent)| UsageRow {
+    sent.sums.iter().map(|(account, spent)| row_of((model, sent.day), *account, spent)).collect()
+}
+
+/// What an account used of a model on a day, as the store has it.
+pub fn row_of((model, day): (&str, u64), account: Account, spent: &Spent) -> UsageRow {
+    UsageRow {
         key: UsageKey {
             tenant: account.tenant,
-            day: sent.day,
+            day,
             model: model.to_owned(),
             route: account.route.to_owned(),
         },
@@ -54,8 +64,7 @@ pub fn rows_of(model: &str, sent: &SentSums) -> Vec<UsageRow> {
             output: spent.usage.output,
             cost: spent.cost,
         },
-    };
-    sent.sums.iter().map(row).collect()
+    }
 }
 
 /// Writes answers for the next recalculation.

@@ -18,17 +18,28 @@ pub struct RowEnds {
 
 /// One relQuery of so many rows of 200 prompt tokens, 40 of them its template's, and `output` output tokens.
 pub fn alone(rows: usize, output: u64) -> Trace {
+    of_rows(40, std::iter::repeat_n(160, rows), output)
+}
+
+/// The relQuery of the race (loadgen/scenarios/race.toml): 50 rows of 60 to 100 tokens beside 150 of its template, and 10
+/// output tokens.
+pub fn race() -> Trace {
+    of_rows(150, (0..50).map(|row| 60 + row * 17 % 41), 10)
+}
+
+/// One relQuery whose rows have so many tokens beside those of their template.
+fn of_rows(template: u64, own: impl Iterator<Item = i64>, output: u64) -> Trace {
     let relquery = TraceRelQuery {
         rel_id: 0,
         tenant: "one".into(),
         ol: output,
-        rows: vec![[-1, 160, output as i64]; rows],
+        rows: own.map(|own| [-1, own, output as i64]).collect(),
         ..TraceRelQuery::default()
     };
     Trace {
         schema: "relserve-trace/1".into(),
         name: "alone".into(),
-        templates: vec![TraceTemplate { id: 0, tokens: 40 }],
+        templates: vec![TraceTemplate { id: 0, tokens: template }],
         relqueries: vec![relquery],
         ..Trace::default()
     }

@@ -1,31 +1,58 @@
 //! A relQuery that is alone shows its first row early where that costs its last row at most two hundredths of its
 //! time, and otherwise runs as if nothing had been set.
 
-use sim::first_rows::{alone, measure};
+use scheduler::Steps;
+use sim::ReplayConfig;
+use sim::first_rows::{alone, measure, race};
 use sim::regret::machines;
+use sim::trace::Trace;
 
-/// Times of the first and of the last row with it over those without it, on the machine whose name begins so.
-fn with_over_without(name: &str, output: u64) -> (f64, f64) {
-    let machines = machines();
-    let machine = machines.iter().find(|machine| machine.name.starts_with(name)).expect("a machine");
-    let trace = alone(50, output);
-    let [off, on] = [0, 20].map(|permille| measure(&trace, &machine.config, permille).expect("a replay"));
-    eprintln!("{name}, {output}: {off:?} without, {on:?} with");
-    (on.first / off.first, on.last / off.last)
+/// Its prompts take many steps, and the bases of nine decode steps are more than two hundredths of the race's time.
+const SMALL_STEPS: &str = "qwen-0.5b bf16, 512 a step";
+
+/// The machine whose name begins so.
+fn machine(name: &str) -> ReplayConfig {
+    let machine = machines().into_iter().find(|machine| machine.name.starts_with(name));
+    machine.expect("a machine").config
+}
+
+/// Times of the first row with it over the last one's without it, and of the last row over the same.
+fn over_without(trace: &Trace, config: &ReplayConfig) -> (f64, f64) {
+    let [off, on] = [0, 20].map(|permille| measure(trace, config, permille).expect("a replay"));
+    eprintln!("{off:?} without, {on:?} with");
+    (on.first / off.last, on.last / off.last)
 }
 
 #[test]
 fn where_prompts_take_nearly_all_of_the_time_the_first_row_is_early_and_the_last_hardly_later() {
     for name in ["demo, 2 cores", "llama-125m f32", "llama-125m bf16, 2 cores", "qwen-0.5b"] {
-        let (first, last) = with_over_without(name, 10);
+        let (first, last) = over_without(&alone(50, 10), &machine(name));
         assert!(first < 0.25, "{name}: first row {first:.3} times");
         assert!((0.99..=1.02).contains(&last), "{name}: last row {last:.4} times");
     }
 }
 
 #[test]
+fn where_the_first_rows_may_not_decode_alone_prompts_ride_in_their_steps() {
+    let config = machine(SMALL_STEPS);
+    let (first, last) = over_without(&race(), &config);
+    assert!(first < 0.25, "first row at {first:.3} of the time");
+    assert!((0.99..=1.02).contains(&last), "last row {last:.4} times");
+    let mut apart = config.clone();
+    apart.scheduler.marginal_work.steps = Steps::TwoPhase;
+    let mut bare = config;
+    bare.cost.mixed_hidden = 0;
+    for config in [apart, bare] {
+        let [off, on] = [0, 20].map(|permille| measure(&race(), &config, permille).expect("a replay"));
+        assert_eq!(on, off, "where steps do not mix or hide nothing it would cost more");
+    }
+}
+
+#[test]
 fn where_it_would_cost_more_nothing_changes() {
     for name in ["opt-13b, tight KV, hide 0", "opt-13b, ample KV, hide 1"] {
-        assert_eq!(with_over_without(name, 30), (1.0, 1.0), "{name}");
+        let [off, on] =
+            [0, 20].map(|permille| measure(&alone(50, 30), &machine(name), permille).expect("a replay"));
+        assert_eq!(on, off, "{name}");
     }
 }

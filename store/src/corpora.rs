@@ -14,6 +14,8 @@ use crate::time::{UnixMillis, from_sql, instant, to_sql};
 
 /// Fragments per statement: seven parameters each, below both databases' limits.
 const FRAGMENTS_PER_STATEMENT: usize = 64;
+/// What [`Error::Full`] says where all corpora of a tenant together would have more bytes than they may.
+pub const CORPORA_BYTES: &str = "bytes of the tenant's corpora";
 /// Names per statement.
 const NAMES_PER_STATEMENT: usize = 256;
 
@@ -105,6 +107,8 @@ pub struct CorpusLimits {
     pub fragments_max: u64,
     /// Bytes of a corpus' texts.
     pub bytes_max: Bytes,
+    /// Bytes of all of the tenant's corpora together: texts, and vectors in single precision.
+    pub tenant_bytes_max: Bytes,
 }
 
 type CorpusColumns = (String, String, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64);
@@ -112,6 +116,18 @@ type CorpusColumns = (String, String, i64, i64, i64, i64, i64, i64, i64, i64, i6
 /// A tenant's corpora, or the one of a name.
 const SELECT: &str = "SELECT name, embedder, dims, fragment_tokens, fragment_overlap, revision, created, updated, \
     documents, fragments, bytes, tokens FROM corpora WHERE tenant = $1 AND ($2 IS NULL OR name = $2) ORDER BY name";
+
+impl Corpus {
+    /// Bytes of its texts, and of its vectors in single precision.
+    pub fn held_bytes(&self) -> Bytes {
+        Bytes(self.bytes.0.saturating_add(vector_bytes(self.fragments, self.dims).0))
+    }
+}
+
+/// Bytes of so many vectors in single precision.
+pub fn vector_bytes(vectors: u64, dims: u64) -> Bytes {
+    Bytes(vectors.saturating_mul(dims).saturating_mul(4))
+}
 
 impl Store {
     /// Makes an empty corpus. [`Error::Taken`] where the tenant has one of that name, [`Error::Full`] where
@@ -377,6 +393,16 @@ async fn add_up(
     .bind(corpus)
     .execute(&mut *tx)
     .await?;
+    let (all,): (i64,) = sqlx::query_as(
+        "SELECT CAST(COALESCE(SUM(bytes + fragments * dims * 4), 0) AS BIGINT) FROM corpora WHERE tenant = $1",
+    )
+    .bind(to_sql(tenant.0))
+    .fetch_one(&mut *tx)
+    .await?;
+    let limit = limits.tenant_bytes_max.0;
+    if from_sql(all) > limit {
+        return Err(Error::Full { what: CORPORA_BYTES, limit });
+    }
     Ok(())
 }
 

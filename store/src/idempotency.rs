@@ -1,8 +1,8 @@
 //! Idempotent replies: what a request with an idempotency key was answered with, so that the same request gets the
-//! same answer, also from another gateway or after a restart. Bounded by number per tenant: the oldest go first. A
-//! request that was answered with a ticket finds that by its key, for as long as the ticket is there.
+//! same answer, also from another gateway or after a restart. Bounded by number and by bytes per tenant: the oldest go
+//! first. A request that was answered with a ticket finds that by its key, for as long as the ticket is there.
 
-use base::TenantId;
+use base::{Bytes, TenantId};
 
 use crate::error::{Error, foreign};
 use crate::keys::hex;
@@ -22,16 +22,27 @@ pub struct IdempotentReply {
     pub body: String,
 }
 
+/// What a tenant may keep of replies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplyLimits {
+    pub replies: u64,
+    /// Of their bodies, together.
+    pub bytes: Bytes,
+}
+
 impl Store {
-    /// Keeps a tenant's reply under a key until `expires`, in place of an older one, and of the tenant's replies the
-    /// `replies_max` that are kept longest.
+    /// Keeps a tenant's reply under a key until `expires`, in place of an older one, and of the tenant's replies those that
+    /// are kept longest, within the limits. One that is larger alone is not kept.
     pub async fn keep_reply(
         &self,
         (tenant, key): (TenantId, &str),
         reply: &IdempotentReply,
         expires: UnixMillis,
-        replies_max: u64,
+        limits: ReplyLimits,
     ) -> Result<(), Error> {
+        if reply.body.len() as u64 > limits.bytes.0 {
+            return Ok(());
+        }
         self.bounded(async {
             let mut tx = self.begin_write(Lock::Replies).await?;
             sqlx::query(
@@ -50,13 +61,16 @@ impl Store {
             .execute(&mut *tx)
             .await
             .map_err(|error| foreign(error, Error::Missing("tenant")))?;
-            // SQLite takes no OFFSET without a LIMIT.
+            // Those that are too many, or too much, with all that are kept longer.
             sqlx::query(
-                "DELETE FROM idempotent_replies WHERE tenant = $1 AND name IN (SELECT name FROM \
-                 idempotent_replies WHERE tenant = $1 ORDER BY expires DESC, name LIMIT 9223372036854775807 OFFSET $2)",
+                "DELETE FROM idempotent_replies WHERE tenant = $1 AND name IN (SELECT name FROM (SELECT name, \
+                 ROW_NUMBER() OVER longest AS place, SUM(octet_length(body)) OVER longest AS with_longer \
+                 FROM idempotent_replies WHERE tenant = $1 WINDOW longest AS (ORDER BY expires DESC, name)) AS kept \
+                 WHERE place > $2 OR with_longer > $3)",
             )
             .bind(to_sql(tenant.0))
-            .bind(to_sql(replies_max))
+            .bind(to_sql(limits.replies))
+            .bind(to_sql(limits.bytes.0))
             .execute(&mut *tx)
             .await?;
             Ok(tx.commit().await?)

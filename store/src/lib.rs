@@ -46,11 +46,14 @@ pub mod workbooks;
 
 pub use audit::{AuditEntry, NewAuditEntry};
 pub use batches::BatchEnd;
-pub use corpora::{Corpus, CorpusLimits, CorpusOf, FragmentKey, NewCorpus, NewDocument, StoredFragment};
+pub use corpora::{
+    CORPORA_BYTES, Corpus, CorpusLimits, CorpusOf, FragmentKey, NewCorpus, NewDocument, StoredFragment,
+    vector_bytes,
+};
 pub use error::{Error, StoreOutage};
 pub use files::{FILE_BYTES_COMING, FileInfo, FileLimits, NewFile, ReceivedChunk};
 pub use health::{StoreErrors, StoreHealth};
-pub use idempotency::IdempotentReply;
+pub use idempotency::{IdempotentReply, ReplyLimits};
 pub use inspect::Inspection;
 pub use key_claims::{KeyClaim, KeyClaimed};
 pub use key_scope::KeyScope;

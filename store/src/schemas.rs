@@ -1,7 +1,7 @@
-//! PML schemas: each tenant's, by name, as they were written. Bounded by number and by tokens that are
-//! pinned.
+//! PML schemas: each tenant's, by name, as they were written. Bounded by number, by bytes and by
+//! tokens that are pinned.
 
-use base::{TenantId, TokenCount};
+use base::{Bytes, TenantId, TokenCount};
 use sqlx::AnyConnection;
 
 use crate::error::{Error, foreign};
@@ -24,6 +24,8 @@ pub struct NewSchema<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SchemaLimits {
     pub schemas: u64,
+    /// Of the texts of all of them together.
+    pub bytes: Bytes,
     /// Pinned tokens of all of them together.
     pub pinned: TokenCount,
 }
@@ -34,6 +36,8 @@ pub enum SchemaPut {
     Yes,
     /// The tenant has as many as it may.
     TooMany,
+    /// The texts of the tenant's others have so many bytes: too many beside this one's.
+    TooManyBytes(Bytes),
     /// The tenant's others have this many tokens pinned: too many beside this one's.
     TooManyPinned(TokenCount),
 }
@@ -146,9 +150,9 @@ async fn room(
     limits: SchemaLimits,
 ) -> Result<SchemaPut, Error> {
     // A sum of BIGINTs is a NUMERIC to Postgres.
-    let (count, pinned): (i64, i64) = sqlx::query_as(
-        "SELECT COUNT(*), CAST(COALESCE(SUM(pinned), 0) AS BIGINT) FROM schemas \
-         WHERE tenant = $1 AND name <> $2",
+    let (count, bytes, pinned): (i64, i64, i64) = sqlx::query_as(
+        "SELECT COUNT(*), CAST(COALESCE(SUM(octet_length(pml)), 0) AS BIGINT), \
+         CAST(COALESCE(SUM(pinned), 0) AS BIGINT) FROM schemas WHERE tenant = $1 AND name <> $2",
     )
     .bind(to_sql(new.tenant.0))
     .bind(new.name)
@@ -156,6 +160,10 @@ async fn room(
     .await?;
     if from_sql(count) >= limits.schemas {
         return Ok(SchemaPut::TooMany);
+    }
+    let bytes = from_sql(bytes);
+    if bytes.saturating_add(new.pml.len() as u64) > limits.bytes.0 {
+        return Ok(SchemaPut::TooManyBytes(Bytes(bytes)));
     }
     let pinned = from_sql(pinned);
     if new.pinned.0 > 0 && pinned.saturating_add(new.pinned.0) > limits.pinned.0 {

@@ -1,9 +1,11 @@
-//! Style as tests: import directions, module documentation, forbidden words, links of documents, tests that
-//! they name, who may read the clock and the environment, sizes. STYLE.md says why; a rule that is wrong is
-//! changed in the commit that breaks it.
+//! Style as tests: import directions, module documentation, forbidden words, links of documents, tests and
+//! clients that they name, who may read the clock and the environment, sizes. STYLE.md says why; a rule that is
+//! wrong is changed in the commit that breaks it.
 
 #[path = "rules/circles.rs"]
 mod circles;
+#[path = "rules/clients.rs"]
+mod clients;
 #[path = "rules/dashboards.rs"]
 mod dashboards;
 #[path = "rules/docs.rs"]

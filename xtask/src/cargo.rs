@@ -1,6 +1,9 @@
 //! Starting cargo and programs of this repository. It must not know what for.
 
-use std::process::Command;
+use std::process::{Command, ExitStatus};
+
+/// What a program of this repository ends with where something that it needs cannot be had on this machine.
+const SKIPPED: i32 = 3;
 
 /// A program that did not start or did not succeed.
 pub(crate) struct Failed(pub(crate) String);
@@ -41,11 +44,38 @@ pub(crate) fn program(path: &str, arguments: &[String]) -> Result<(), Failed> {
     run(&format!("{path} {}", arguments.join(" ")), Command::new(path).args(arguments))
 }
 
+/// The same of one that may end with [`SKIPPED`], which is no failure.
+pub(crate) fn program_or_skip(path: &str, arguments: &[String]) -> Result<(), Failed> {
+    let shown = format!("{path} {}", arguments.join(" "));
+    let status = status(&shown, Command::new(path).args(arguments))?;
+    if status.code() == Some(SKIPPED) {
+        eprintln!("skipped: {shown}: it says what cannot be had here");
+        return Ok(());
+    }
+    succeeded(&shown, status)
+}
+
 fn run(shown: &str, command: &mut Command) -> Result<(), Failed> {
+    succeeded(shown, status(shown, command)?)
+}
+
+fn status(shown: &str, command: &mut Command) -> Result<ExitStatus, Failed> {
     eprintln!("+ {shown}");
-    match command.status() {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(Failed(format!("{shown} ({status})"))),
-        Err(error) => Err(Failed(format!("{shown} ({error})"))),
+    command.status().map_err(|error| Failed(format!("{shown} ({error})")))
+}
+
+fn succeeded(shown: &str, status: ExitStatus) -> Result<(), Failed> {
+    if status.success() { Ok(()) } else { Err(Failed(format!("{shown} ({status})"))) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_had_is_skipped_and_what_fails_is_told() {
+        let ends_with = |code: u8| program_or_skip("sh", &["-c".to_owned(), format!("exit {code}")]);
+        assert!(ends_with(0).is_ok() && ends_with(3).is_ok());
+        assert!(ends_with(1).is_err_and(|Failed(what)| what.contains("exit 1")));
     }
 }

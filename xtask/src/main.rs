@@ -59,7 +59,8 @@ enum Task {
     /// The engine's kernels for ARM, cross-compiled and tested in an emulator (qemu), where there is one.
     Arm,
     /// What takes too long for every change: fuzz, chaos in simulated worlds and of processes, soak, race, a real vLLM, replicas, the
-    /// heavy clients of SQL and the kernels for ARM, one after another. All of them run, and all that failed are named at the end.
+    /// heavy clients of SQL, those of OpenAI's API, the Python package and the kernels for ARM, one after another. All of them
+    /// run, and all that failed are named at the end.
     Nightly(Nightly),
     /// Starts the server with its built-in model; arguments go to `relserve serve`.
     Demo(Arguments),

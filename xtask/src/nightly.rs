@@ -4,7 +4,7 @@
 use clap::{Args, ValueEnum};
 
 use crate::arm::arm;
-use crate::cargo::{Failed, built, cargo, program};
+use crate::cargo::{Failed, built, cargo, program, program_or_skip};
 use crate::measured::{chaos, checkpoint, compare, race};
 use crate::sanitized::{fuzz, soak};
 
@@ -54,6 +54,14 @@ enum NightlyPart {
     Replicas,
     /// Clients of Postgres that are too heavy for every change: JDBC, ODBC, dbt, pgcli, Superset, DuckDB.
     Clients,
+    /// Other people's clients of OpenAI's API, each from its registry: the table of docs/CLIENTS.md.
+    OpenAiClients,
+    /// What others wrote to try their own servers and clients: openai-python's examples, vLLM's tests of its routes.
+    TheirTests,
+    /// Load generators of others: aiperf, guidellm, `vllm bench serve`.
+    LoadClients,
+    /// The Python package's types, its wheel, and its parts for Daft, Ray, Spark and LOTUS.
+    Python,
     /// Requests drawn from the OpenAPI document, thousands of them, each reply held to it.
     OpenApi,
     /// A trained model's answers in each format beside those of transformers in f32.
@@ -102,12 +110,12 @@ impl NightlyPart {
                 TWO_REPLICAS.join(" ")
             ),
             Self::Clients => format!("cargo build -p relserve && {CLIENTS} target/debug/relserve heavy"),
-            Self::OpenApi => {
-                format!("cargo build --profile quick -p relserve && {OPEN_API} target/quick/relserve")
-            }
-            Self::Quality => {
-                format!("cargo build --profile quick -p relserve && {QUALITY} target/quick/relserve")
-            }
+            Self::OpenAiClients => quick_command(OPEN_AI_CLIENTS, &[]),
+            Self::TheirTests => quick_command(THEIR_TESTS, &[]),
+            Self::LoadClients => quick_command(LOAD_CLIENTS, &LOAD_GENERATORS),
+            Self::Python => quick_command(PYTHON, &[]),
+            Self::OpenApi => quick_command(OPEN_API, &[]),
+            Self::Quality => quick_command(QUALITY, &[]),
             Self::Arm => "cargo xtask arm".into(),
         }
     }
@@ -127,8 +135,12 @@ impl NightlyPart {
             Self::Vllm => vllm(),
             Self::Replicas => replicas(),
             Self::Clients => clients(),
-            Self::OpenApi => on_quick_build(OPEN_API),
-            Self::Quality => on_quick_build(QUALITY),
+            Self::OpenAiClients => on_quick_build(OPEN_AI_CLIENTS, &[]),
+            Self::TheirTests => on_quick_build(THEIR_TESTS, &[]),
+            Self::LoadClients => on_quick_build(LOAD_CLIENTS, &LOAD_GENERATORS),
+            Self::Python => on_quick_build(PYTHON, &[]),
+            Self::OpenApi => on_quick_build(OPEN_API, &[]),
+            Self::Quality => on_quick_build(QUALITY, &[]),
             Self::Arm => arm(),
         }
     }
@@ -193,9 +205,24 @@ const OPEN_API: &str = "tests/openapi/run.sh";
 /// What compares answers with those of transformers, installing what it lacks.
 const QUALITY: &str = "tests/quality/run.sh";
 
-fn on_quick_build(script: &str) -> Result<(), Failed> {
+/// What runs the clients of OpenAI's API, others' tests, load generators and the Python package, each installing what
+/// it lacks.
+const OPEN_AI_CLIENTS: &str = "tests/clients/openai/run.sh";
+const THEIR_TESTS: &str = "tests/clients/theirs/run.sh";
+const LOAD_CLIENTS: &str = "tests/clients/load/run.sh";
+const LOAD_GENERATORS: [&str; 3] = ["aiperf", "guidellm", "vllm"];
+const PYTHON: &str = "python/test-heavy.sh";
+
+fn quick_command(script: &str, arguments: &[&str]) -> String {
+    let words = [[script, "target/quick/relserve"].as_slice(), arguments].concat();
+    format!("cargo build --profile quick -p relserve && {}", words.join(" "))
+}
+
+fn on_quick_build(script: &str, arguments: &[&str]) -> Result<(), Failed> {
     cargo("build --profile quick --package relserve", &[])?;
-    program(script, &[built("quick", "relserve")])
+    let mut words = vec![built("quick", "relserve")];
+    words.extend(arguments.iter().map(|word| (*word).to_owned()));
+    program_or_skip(script, &words)
 }
 
 fn clients() -> Result<(), Failed> {

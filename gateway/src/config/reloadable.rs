@@ -33,16 +33,16 @@ const KEYS: &[ReloadableKey] = keys! {
         metrics_for_all;
     auth: remember_ms away_ms_max admin_key sign_in_ms_max sign_in_key_ms_max;
     limits: body_bytes_max bodies_bytes_max rows_max columns_max cell_bytes_max template_bytes_max
-        schema_bytes_max schemas_bytes_max tenant_schemas_max tenant_pinned_tokens_max prompt_sections_max
-        query_nodes_max stops_max choices_max constraint_bytes_max tenant_constraints_max
+        schema_bytes_max schemas_bytes_max tenant_schemas_max tenant_schemas_bytes_max tenant_pinned_tokens_max
+        prompt_sections_max query_nodes_max stops_max choices_max constraint_bytes_max tenant_constraints_max
         tenant_compile_ms_max queue_rows_max finished_max finished_rows_max tenant_ticket_bytes_max
-        idempotency_keys_max idempotency_reply_bytes_max tenant_day_cell_tokens_max;
+        idempotency_keys_max idempotency_reply_bytes_max tenant_idempotency_bytes_max tenant_day_cell_tokens_max;
     store: flush_ms ticket_ms_max takes_max usage_days_max;
     cells: examples constraints calibration;
     openai: unknown_fields;
     reuse: repair_tokens;
-    retrieval: fragment_tokens corpora_max documents_max fragments_max bytes_max document_bytes_max
-        query_bytes_max results_max;
+    retrieval: prompt_price fragment_tokens corpora_max documents_max fragments_max bytes_max tenant_bytes_max
+        document_bytes_max query_bytes_max results_max;
     sql: cached_only_scans ticket_bytes_max;
     bulk: requests_max file_bytes_max line_bytes_max tenant_files_max tenant_bytes_max tenant_batches_max
         rows_in_flight_max keep_ms_max bucket;
@@ -137,7 +137,8 @@ mod tests {
     #[test]
     fn of_all_keys_that_change_the_named_ones_are_taken_and_no_others() {
         let own = read(
-            "[auth]\nadmin_key = \"old\"\n[limits]\ntenant_day_cell_tokens_max = 5\n[store]\nusage_days_max = 500\n",
+            "[auth]\nadmin_key = \"old\"\n[limits]\ntenant_day_cell_tokens_max = 5\n[store]\nusage_days_max = 500\n\
+             [retrieval]\nprompt_price = 2.0\n",
         );
         let mut table = toml::Table::try_from(&own).expect("a table");
         change(&mut table);

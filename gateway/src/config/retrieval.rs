@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use base::Bytes;
 use serde::{Deserialize, Serialize};
+use serving::config::PriceSettings;
+use serving::price::TokenPrices;
 
 use super::InvalidConfig;
 
@@ -15,6 +17,9 @@ pub struct RetrievalConfig {
     pub model: Option<PathBuf>,
     /// What `/v1/embeddings` calls it; by default its folder's name.
     pub name: Option<String>,
+    /// Price of a million tokens that are embedded, in the currency of the models' prices; what tenants' budgets of money
+    /// count with. Without it embedding costs nothing.
+    pub prompt_price: Option<f64>,
     /// Threads that compute vectors, beside the engine's.
     pub threads: usize,
     /// Groups of texts that are embedded at the same time; more wait.
@@ -31,6 +36,8 @@ pub struct RetrievalConfig {
     pub fragments_max: u64,
     /// Bytes of a corpus' texts.
     pub bytes_max: Bytes,
+    /// Bytes of one tenant's corpora, texts and vectors; more documents get a 413.
+    pub tenant_bytes_max: Bytes,
     /// Bytes of one document.
     pub document_bytes_max: Bytes,
     /// Bytes of a search's question.
@@ -47,6 +54,7 @@ impl Default for RetrievalConfig {
         Self {
             model: None,
             name: None,
+            prompt_price: None,
             threads: 2,
             tasks_max: 2,
             waiting_max: 64,
@@ -55,6 +63,7 @@ impl Default for RetrievalConfig {
             documents_max: 10_000,
             fragments_max: 50_000,
             bytes_max: Bytes(256 << 20),
+            tenant_bytes_max: Bytes(2 << 30),
             document_bytes_max: Bytes(4 << 20),
             query_bytes_max: Bytes(64 << 10),
             results_max: 100,
@@ -71,6 +80,15 @@ impl RetrievalConfig {
         self.name.clone().or_else(named).unwrap_or_else(|| "embedder".into())
     }
 
+    /// What tokens cost that are embedded.
+    pub fn prices(&self) -> TokenPrices {
+        self.price_settings().within(PriceSettings::default())
+    }
+
+    fn price_settings(&self) -> PriceSettings {
+        PriceSettings { prompt: self.prompt_price, ..PriceSettings::default() }
+    }
+
     /// Refuses what could not work, and names the field.
     pub(super) fn validate(&self) -> Result<(), InvalidConfig> {
         let positive: &[(&str, u64)] = &[
@@ -81,13 +99,14 @@ impl RetrievalConfig {
             ("retrieval.documents_max", self.documents_max),
             ("retrieval.fragments_max", self.fragments_max),
             ("retrieval.bytes_max", self.bytes_max.0),
+            ("retrieval.tenant_bytes_max", self.tenant_bytes_max.0),
             ("retrieval.document_bytes_max", self.document_bytes_max.0),
             ("retrieval.query_bytes_max", self.query_bytes_max.0),
             ("retrieval.results_max", self.results_max as u64),
         ];
         match positive.iter().find(|(_, value)| *value == 0) {
             Some((field, _)) => Err(super::invalid(field, "must be positive")),
-            None => Ok(()),
+            None => self.price_settings().validate("retrieval"),
         }
     }
 }

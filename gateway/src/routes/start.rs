@@ -174,7 +174,7 @@ async fn begin<W: Wanted>(
             submit::submit(&runtime, caller, work, Resumed::default()).await?
         }
         Err(Late) => {
-            let handle = submit::open(&runtime, caller, outline.kind, outline.rows)?;
+            let handle = submit::open(&runtime, caller, (outline.kind, outline.route), outline.rows)?;
             let relquery = handle.relquery().clone();
             tokio::spawn(async move {
                 let lowered = lowering.await.map_err(internal).flatten();

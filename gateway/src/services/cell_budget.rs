@@ -15,30 +15,31 @@ use crate::models::ServedModel;
 use crate::state::App;
 
 /// The route whose tokens count, as usage has it.
-const ROUTE: &str = "cells";
+pub const ROUTE: &str = "cells";
 /// The setting.
 pub const SETTING: &str = "limits.tenant_day_cell_tokens_max";
 const DAY_MS: u64 = 24 * 60 * 60 * 1_000;
 
 /// Tokens of prompts and answers that a tenant's cells have computed today, of all models.
 pub async fn used(app: &App, tenant: TenantId) -> Result<u64, RequestError> {
-    // Held to the end: what is on its way to the store is in neither sum.
+    // Held to the end: what is on its way from memory to the store is in neither sum.
     let mut settled = Vec::new();
     for model in app.models.iter() {
         settled.push(model.runtime.shared.accounts.settled().await);
     }
     let today = app.runtime.shared.unix_now().day();
+    // Before the store's: rows of tickets move to it meanwhile.
+    let unwritten = unwritten(app, tenant);
     let rows = stored(app.runtime.store.usage(Some(tenant), today..=today).await)?;
     let kept = rows.iter().filter(|row| row.key.route == ROUTE);
     let kept: u64 = kept.map(|row| row.used.computed.0 + row.used.output.0).sum();
-    Ok(kept + unwritten(app, tenant))
+    Ok(kept + unwritten)
 }
 
 /// Those that are not in the store yet.
 fn unwritten(app: &App, tenant: TenantId) -> u64 {
     let of_model = |model: &Arc<ServedModel>| {
-        let spent = model.runtime.shared.accounts.of(Account { tenant, route: ROUTE });
-        spent.usage.computed.0 + spent.usage.output.0
+        model.runtime.shared.accounts.unwritten_tokens(Account { tenant, route: ROUTE })
     };
     app.models.iter().map(of_model).sum()
 }

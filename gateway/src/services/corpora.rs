@@ -9,19 +9,19 @@ mod adding;
 mod embedding;
 mod index_cache;
 pub mod loaded;
+mod payer;
 
 use std::sync::Arc;
 
 pub(crate) use adding::repeated;
 pub use adding::{Addition, Document, Written, add};
-use base::{Money, TenantId, TokenCount};
+use base::{TenantId, TokenCount};
 use index_cache::{IndexSlot, Indexed, Key};
+use payer::Payer;
 use retrieval::{Embedder, Embedding, Hit};
-use serving::account::{Account, Spent};
-use serving::budgets::BudgetAmount;
+use serving::account::Account;
 use serving::error::stored;
 use serving::error::{RequestError, internal, of_store};
-use serving::relquery_state::Usage;
 use store::{Corpus, NewCorpus};
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard};
 
@@ -80,13 +80,14 @@ pub async fn search(
     }
     // Before anything is computed for a corpus that is not there.
     usable(app, tenant, corpus).await?;
+    let payer = Payer::of(app, Account { tenant, route: ROUTE })?;
     let question = text.to_owned();
-    let embed =
-        move |embedder: &Embedder, stop: &(dyn Fn() -> bool + Sync)| embedder.embed(&[&question], stop);
+    let embed = move |embedder: &Embedder, stop: &(dyn Fn() -> bool + Sync)| {
+        payer.embed(embedder, &[&question], stop)
+    };
     let vector =
         embedding.run(&app.runtime, embed).await?.pop().ok_or_else(|| internal("no vector for a text"))?;
     let tokens = TokenCount(vector.tokens as u64);
-    account(app, Account { tenant, route: ROUTE }, 1, tokens);
     app.runtime.shared.metrics.retrieval.searches.inc();
     let index = current(app, tenant, corpus).await?;
     let hits = tokio::task::spawn_blocking(move || index.index.search(&vector.vector, count))
@@ -109,18 +110,16 @@ pub fn check_embeds(app: &App) -> Result<(), RequestError> {
 /// The vectors of a tenant's texts, in their order.
 pub async fn vectors(
     app: &Arc<App>,
-    payer: Account,
+    account: Account,
     texts: Vec<String>,
 ) -> Result<Vec<Embedding>, RequestError> {
-    let count = texts.len() as u64;
+    let embedding = app.corpora.embedding()?;
+    let payer = Payer::of(app, account)?;
     let embed = move |embedder: &Embedder, stop: &(dyn Fn() -> bool + Sync)| {
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-        embedder.embed(&texts, stop)
+        payer.embed(embedder, &texts, stop)
     };
-    let vectors = app.corpora.embedding()?.run(&app.runtime, embed).await?;
-    let tokens = vectors.iter().map(|vector| vector.tokens as u64).sum();
-    account(app, payer, count, TokenCount(tokens));
-    Ok(vectors)
+    embedding.run(&app.runtime, embed).await
 }
 
 /// Makes a corpus where there is none of the name, and gives the one that is there.
@@ -249,20 +248,13 @@ fn link(app: &Arc<App>, place: &IndexSlot, indexed: &mut Indexed) {
     });
 }
 
-/// Counts what was embedded as the tenant's.
-fn account(app: &App, payer: Account, texts: u64, tokens: TokenCount) {
-    let usage = Usage { prompt: tokens, computed: tokens, ..Usage::default() };
-    // Embedding models have no price.
-    let spent = Spent { requests: 1, rows: texts, usage, cost: Money(0) };
-    app.runtime.shared.accounts.add(payer, spent);
-    app.runtime.shared.budgets.charge(payer.tenant, BudgetAmount::of(usage, spent.cost));
-    app.runtime.shared.metrics.retrieval.embedded_texts.inc_by(texts);
-    app.runtime.shared.metrics.retrieval.embedded_tokens.inc_by(tokens.0);
-}
-
 /// What the store's refusal of a write means to the caller.
 fn refused(error: store::Error) -> RequestError {
     match error {
+        store::Error::Full { what: store::CORPORA_BYTES, limit } => RequestError::TooLarge {
+            what: "what the tenant's corpora hold, with these `documents`,".into(),
+            limit: format!("{limit} bytes (retrieval.tenant_bytes_max)"),
+        },
         store::Error::Full { what, limit } => {
             let (field, of) = match what {
                 "corpora" => ("name", "the tenant"),

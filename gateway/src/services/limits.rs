@@ -13,14 +13,16 @@ pub async fn refresh(app: &App) {
     if store.health().outage() == Some(StoreOutage::Away) {
         return;
     }
-    // Held to the end: what is on its way to the store is in neither sum.
-    let mut settled = Vec::new();
+    // Held to the end: what is on its way from memory to the store is in neither sum, and of two who read at once the
+    // one would take for read what only the other has.
+    let mut moving = Vec::new();
     for model in app.models.iter() {
-        settled.push(model.runtime.shared.accounts.settled().await);
+        moving.push(model.runtime.shared.accounts.moving().await);
     }
-    let today = app.runtime.shared.unix_now().day();
+    let (today, budgets) = (app.runtime.shared.unix_now().day(), &app.runtime.shared.budgets);
+    budgets.begin_refresh();
     match store.limits(today).await {
-        Ok(found) => app.runtime.shared.budgets.refresh(found),
+        Ok(found) => budgets.refresh(found),
         Err(error) => tracing::warn!(%error, "limits of tenants were not read; the last ones hold"),
     }
 }

@@ -95,6 +95,8 @@ pub trait Wanted: Send + Sized + 'static {
 /// What a partial reply needs of a request.
 #[derive(Clone, Debug)]
 pub struct Outline {
+    /// Where it came in.
+    pub route: &'static str,
     /// How its rows are shown.
     pub kind: RelQueryKind,
     /// How many they are.

@@ -159,6 +159,7 @@ pub async fn register(
     let new = NewSchema { tenant: caller.tenant, name: &layout.name, pml: &pml, pinned };
     let bounds = SchemaLimits {
         schemas: limits.tenant_schemas_max,
+        bytes: limits.tenant_schemas_bytes_max,
         pinned: TokenCount(limits.tenant_pinned_tokens_max),
     };
     let allowed = |kept| allowed(limits, pinned, kept);
@@ -208,6 +209,10 @@ fn allowed(limits: &LimitsConfig, pinned: TokenCount, kept: SchemaPut) -> Result
             let reason = format!("this tenant has {limit} schemas, the limit (limits.tenant_schemas_max)");
             Err(RequestError::invalid("schema", reason))
         }
+        SchemaPut::TooManyBytes(others) => Err(RequestError::TooLarge {
+            what: format!("`schema` beside {} bytes of this tenant's other schemas", others.0),
+            limit: format!("{} bytes (limits.tenant_schemas_bytes_max)", limits.tenant_schemas_bytes_max.0),
+        }),
         SchemaPut::TooManyPinned(others) => {
             let limit = limits.tenant_pinned_tokens_max;
             let reason = format!(

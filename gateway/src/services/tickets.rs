@@ -4,6 +4,9 @@
 //! promised survives a crash. A task then follows the relQuery and appends finished rows, which are shown once they are
 //! stored: whoever saw an answer sees the same one after a crash. After a restart unfinished
 //! tickets are claimed, their finished rows put back on a relQuery, and the rest submitted again.
+//!
+//! Usage is that of the stored rows after any kill: what was counted before there is a ticket is stored before it, and what
+//! a row uses from then on is stored with the row, in one transaction.
 
 mod kept;
 mod resuming;
@@ -21,7 +24,8 @@ use serving::ownership::{self, OwnerHandle};
 use serving::relquery_state::{
     AnswerSource, Arrival, RelQueryKind, RelQueryState, RowProgress, State, Status, Usage,
 };
-use store::{Lease, NewTicket, Ticket, TicketKey, TicketRow, TicketState, UnixMillis};
+use serving::usage_writer;
+use store::{Lease, NewTicket, Ticket, TicketKey, TicketRow, TicketState, UnixMillis, UsageRow};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::json as strict;
@@ -90,24 +94,25 @@ async fn make_one(
     let request = needed.await.map_err(internal)?;
     // What anybody has seen comes with the ticket, what ends from now on is seen once it is stored too.
     let shown = relquery.withhold();
-    if let Err(error) = create_for(&app, relquery, (kind, &request, key.as_ref()), shown).await {
-        relquery.show_all();
+    let runtime = Arc::clone(handle.runtime());
+    if let Err(error) = create_for((&app, &runtime), relquery, (kind, &request, key.as_ref()), shown).await {
+        runtime.shared.without_ticket(relquery);
         return Err(error);
     }
-    let runtime = Arc::clone(handle.runtime());
     runtime.shared.metrics.requests.partial.inc();
     let relquery = handle.release();
     tokio::spawn(follow((app, runtime), Arc::clone(&relquery), None));
     Ok(relquery)
 }
 
-/// Writes down the ticket of a relQuery, and its first rows with it.
+/// Writes down the ticket of a relQuery, and its first rows with it: those that were counted as any other's.
 async fn create_for(
-    app: &App,
+    (app, runtime): (&App, &Runtime),
     relquery: &RelQueryState,
     (kind, request, key): (&str, &str, Option<&RequestKey>),
     shown: usize,
 ) -> Result<(), RequestError> {
+    stored(usage_writer::store_usage(runtime).await)?;
     let now = app.runtime.shared.unix_now();
     let ticket = NewTicket {
         id: &relquery::public_id(relquery),
@@ -166,11 +171,11 @@ async fn follow(
     let mut is_gone = false;
     loop {
         version.mark_unchanged();
-        let (rows, status) = unrecorded(&relquery);
+        let (rows, status) = unrecorded(&runtime, &relquery);
         if !rows.is_empty() {
-            match app.runtime.store.append_rows(&id, &app.config.store.node, &rows).await {
+            match app.runtime.store.append_rows_with_usage(&id, &app.config.store.node, &rows).await {
                 Ok(()) => {
-                    relquery.record(rows.len());
+                    runtime.shared.recorded(&relquery, rows.len());
                     drop(alone.take());
                 }
                 Err(store::Error::Missing("lease")) => {
@@ -180,7 +185,7 @@ async fn follow(
                 Err(store::Error::Missing(what)) => {
                     tracing::warn!(ticket = id, "a ticket has no {what} any more: nothing of it is recorded");
                     is_gone = true;
-                    relquery.show_all();
+                    runtime.shared.without_ticket(&relquery);
                 }
                 Err(error) => {
                     let rows = rows.len();
@@ -244,11 +249,23 @@ pub(crate) async fn is_retried(app: &App) -> bool {
     !app.runtime.is_draining()
 }
 
+/// A row and what is counted with it, where it ran.
+type CountedRow = (TicketRow, Option<UsageRow>);
+
 /// Rows that have finished and are not in the store yet, as many as one write takes, and how far the relQuery is.
-fn unrecorded(relquery: &RelQueryState) -> (Vec<TicketRow>, Status) {
+fn unrecorded(runtime: &Runtime, relquery: &RelQueryState) -> (Vec<CountedRow>, Status) {
     let state = relquery.read();
     let withheld = state.withheld();
-    (rendered(&state, &withheld[..withheld.len().min(ROWS_PER_WRITE)]), state.status.clone())
+    let withheld = &withheld[..withheld.len().min(ROWS_PER_WRITE)];
+    let usage = withheld.iter().map(|row| used(runtime, &state, *row));
+    (rendered(&state, withheld).into_iter().zip(usage).collect(), state.status.clone())
+}
+
+/// What a row used that is stored with it.
+pub(super) fn used(runtime: &Runtime, state: &State, row: u32) -> Option<UsageRow> {
+    let charge = state.charge(row)?;
+    let day = runtime.shared.unix_now().day();
+    Some(usage_writer::row_of((&runtime.model.name, day), charge.account, &charge.spent))
 }
 
 /// Rows as a ticket keeps them.
@@ -264,7 +281,7 @@ fn rendered(state: &State, rows: &[u32]) -> Vec<TicketRow> {
 fn leave(runtime: &Runtime, relquery: &Arc<RelQueryState>) {
     runtime.registry.remove(relquery.id);
     ownership::cancel(runtime, relquery);
-    relquery.revoke();
+    runtime.shared.lost_ticket(relquery);
 }
 
 /// A finished row as [`rendered`] wrote it.

@@ -120,6 +120,24 @@ async fn a_response_in_the_background_says_how_far_it_is_and_is_gone_on_from() {
 }
 
 #[actix_web::test]
+async fn a_response_in_the_background_is_counted_with_its_answer() {
+    let mut config = config();
+    // Memory writes nothing meanwhile.
+    config.store.flush_ms = Millis(20_000);
+    let server = serve_with(config, chatty()).await;
+    let client = &server.client;
+    let begun = begin(client, &ask("say one")).await;
+    let done = until(client, &begun, "completed").await;
+    let usage = client.get("/v1/usage").await.json();
+    let sum = |name: &str| {
+        usage["data"].as_array().unwrap().iter().map(|sum| sum[name].as_u64().unwrap()).sum::<u64>()
+    };
+    assert_eq!((sum("requests"), sum("rows")), (1, 1), "{usage}");
+    assert_eq!(Some(sum("completion_tokens")), done["usage"]["output_tokens"].as_u64(), "{usage}");
+    server.until_free().await;
+}
+
+#[actix_web::test]
 async fn a_response_in_the_background_is_called_off_by_its_tenant_alone_and_for_good() {
     let server = serve().await;
     let client = &server.client;

@@ -1,6 +1,6 @@
 //! Loops of clients that send a column's rows one by one: they run as one relQuery, and are scheduled as one.
 
-use base::Millis;
+use base::{Millis, Nanos};
 use scheduler::Policy;
 use serde_json::{Value, json};
 use serving::model::Model;
@@ -46,18 +46,19 @@ async fn contents(streams: Vec<TcpStream>) -> Vec<String> {
 /// A request with further lines of its head.
 struct Request {
     client: Client,
+    path: &'static str,
     head: &'static str,
     body: Value,
 }
 
 impl Request {
     fn new(client: &Client, body: Value) -> Self {
-        Self { client: client.clone(), head: "", body }
+        Self { client: client.clone(), path: "/v1/chat/completions", head: "", body }
     }
 
     fn bytes(&self) -> Vec<u8> {
         let body = self.body.to_string();
-        let bytes = self.client.request("POST", "/v1/chat/completions", "application/json", body.as_bytes());
+        let bytes = self.client.request("POST", self.path, "application/json", body.as_bytes());
         let text = String::from_utf8(bytes).unwrap();
         text.replacen("Host: test\r\n", &format!("Host: test\r\n{}", self.head), 1).into_bytes()
     }
@@ -190,6 +191,68 @@ async fn completions_join_too_and_a_setting_leaves_each_alone() {
             assert_eq!(finish(stream).await.status, 200);
         }
         assert_eq!(server.metric("relserve_rows_coalesced_total"), joins, "{idle_ms_max:?}");
+    }
+}
+
+#[actix_web::test]
+async fn a_loop_ends_once_nothing_of_it_came_for_its_idle_time() {
+    let mut config = config();
+    config.coalesce.idle_ms_max = Millis(1);
+    let server = serve_with(config, chat_model()).await;
+    server.gate.shut();
+    let mut streams = vec![server.client.begin("/v1/chat/completions", &chat("row w0")).await];
+    server.until("a step waits", |server| server.gate.passed() == 1).await;
+    let clock = server.running.app.runtime.shared.clock;
+    let since = clock.now();
+    server.until("time passes", |_| clock.now().since(since) > Nanos(2_000_000)).await;
+    streams.push(server.client.begin("/v1/chat/completions", &chat("row w1")).await);
+    server.until("both came", |server| server.running.app.runtime.registry.running().len() == 2).await;
+    server.gate.release();
+    assert_eq!(contents(streams).await, ["w0", "w1"]);
+    assert_eq!(server.metric("relserve_rows_coalesced_total"), 0.0);
+    server.until_free().await;
+}
+
+#[actix_web::test]
+async fn a_loop_with_the_most_rows_is_full_and_the_next_request_opens_another() {
+    let mut config = config();
+    config.coalesce.idle_ms_max = Millis(60_000);
+    config.coalesce.rows_max = 2;
+    let server = serve_with(config, chat_model()).await;
+    for (count, joins) in [(2, 1.0), (3, 1.0), (4, 2.0)] {
+        let row = |row: usize| Request::new(&server.client, chat(&format!("row w{row}")));
+        let requests = (0..count).map(row).collect();
+        assert_eq!(joined(&server, requests).await, joins, "of {count} requests");
+    }
+}
+
+#[actix_web::test]
+async fn responses_and_messages_join_too() {
+    let server = serve_with(config(), chat_model()).await;
+    let response = |instructions: &str, text: &str| Request {
+        path: "/v1/responses",
+        ..Request::new(
+            &server.client,
+            json!({"model": "double", "temperature": 0, "max_output_tokens": 8, "instructions": instructions,
+                "input": text}),
+        )
+    };
+    let message = |system: &str, text: &str| Request {
+        path: "/v1/messages",
+        ..Request::new(
+            &server.client,
+            json!({"model": "double", "temperature": 0, "max_tokens": 8, "system": system,
+                "messages": [{"role": "user", "content": text}]}),
+        )
+    };
+    let (same, other) = ("Say the last word.", "Say nothing.");
+    for (what, requests, joins) in [
+        ("responses", vec![response(same, "row a"), response(same, "row b")], 1.0),
+        ("responses with other instructions", vec![response(same, "row a"), response(other, "row b")], 0.0),
+        ("messages", vec![message(same, "row a"), message(same, "row b")], 1.0),
+        ("messages with another system text", vec![message(same, "row a"), message(other, "row b")], 0.0),
+    ] {
+        assert_eq!(joined(&server, requests).await, joins, "{what}");
     }
 }
 

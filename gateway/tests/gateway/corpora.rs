@@ -155,6 +155,34 @@ async fn without_an_embedding_model_the_setting_is_named() {
 }
 
 #[actix_web::test]
+async fn what_a_tenant_has_in_all_its_corpora_is_bounded_in_bytes() {
+    let (_folder, mut config) = retrieving();
+    // A document of nine bytes and a vector of 32 numbers are 137 bytes.
+    config.retrieval.tenant_bytes_max = Bytes(300);
+    let server = serve_with(config, model()).await;
+    let addition = |corpus: &str, ids: &[&str]| {
+        let texts: Vec<_> = ids.iter().map(|id| (*id, "fish boat")).collect();
+        json!({"name": corpus, "documents": documents(&texts)})
+    };
+    add(&server, addition("c", &["x"])).await;
+    add(&server, addition("d", &["x"])).await;
+    let refused = async |body: Value| {
+        let reply = server.client.post("/v1/corpora", &body).await;
+        assert_eq!(reply.status, 413, "{}", reply.body);
+        for part in ["`documents`", "300 bytes (retrieval.tenant_bytes_max)"] {
+            assert!(reply.error().contains(part), "{}", reply.body);
+        }
+    };
+    refused(addition("c", &["y"])).await;
+    assert_eq!(server.client.get("/v1/corpora/c").await.json()["documents"], 1);
+    let embedded = server.metric("relserve_embedded_texts_total");
+    refused(addition("e", &["x", "y"])).await;
+    assert_eq!(server.metric("relserve_embedded_texts_total"), embedded, "nothing is embedded in vain");
+    assert_eq!(server.client.delete("/v1/corpora/d").await.status, 200);
+    assert_eq!(add(&server, addition("c", &["y"])).await["documents"], 2);
+}
+
+#[actix_web::test]
 async fn a_limit_that_is_passed_is_named_with_the_field() {
     let (_folder, mut config) = retrieving();
     config.retrieval.corpora_max = 1;

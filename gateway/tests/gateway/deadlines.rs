@@ -145,6 +145,10 @@ async fn rows_that_take_long_to_tokenize_are_promised_in_time_and_come_later() {
         assert!(whole[list][1].get("pending").is_none(), "{whole}");
     }
     server.until_free().await;
+    // Each request was counted when its ticket was made, and none again when it started.
+    let usage = server.client.get("/v1/usage").await.json();
+    let requests = usage["data"].as_array().unwrap().iter().map(|sum| sum["requests"].as_u64().unwrap());
+    assert_eq!(requests.sum::<u64>(), 4, "{usage}");
 }
 
 #[actix_web::test]

@@ -13,7 +13,7 @@ use crate::common::{Server, config, model, serve, serve_with};
 const WORDS: [&str; 8] = ["river", "boat", "water", "fish", "money", "loan", "bank", "tax"];
 
 /// A folder with a made embedding model, and a configuration that names it.
-fn embedding() -> (tempfile::TempDir, Config) {
+pub fn embedding() -> (tempfile::TempDir, Config) {
     let dir = tempfile::tempdir().unwrap();
     Synthetic::tiny(&WORDS, 3).write(dir.path()).unwrap();
     let mut config = config();

@@ -6,7 +6,7 @@ use serving::model::Model;
 use store::{Store, UnixMillis};
 
 use crate::common::client::{Client, Reply, finish, read_until};
-use crate::common::{Server, config, key_of, model, serve, serve_on, serve_with};
+use crate::common::{Parties, Server, config, key_of, model, serve, serve_on, serve_parties, serve_with};
 
 pub(crate) const RELQUERIES: &str = "/v1/relqueries";
 pub(crate) const CELLS: &str = "/v1/cells";
@@ -300,6 +300,113 @@ async fn every_post_is_answered_once_also_after_a_restart_and_by_another_gateway
     assert_eq!(server.gate.passed(), 0, "no step ran after the restart");
 }
 
+/// Two bodies each of further routes: one that is sent twice, and another.
+fn further_bodies() -> Vec<(&'static str, Value, Value)> {
+    let messages = json!([{"role": "user", "content": "Say yes"}]);
+    let message = |most: u64| json!({"model": "double", "messages": messages, "max_tokens": most});
+    let response = |most: u64| json!({"model": "double", "input": "Say yes", "max_output_tokens": most});
+    let statement = |word: &str| {
+        let query =
+            format!("SELECT ai_complete(prompt('Say {{0}}', w)) AS x FROM (VALUES ('{word}')) AS t(w)");
+        json!({ "query": query })
+    };
+    vec![
+        ("/v1/responses", response(3), response(2)),
+        ("/v1/messages", message(3), message(2)),
+        ("/v1/sql", statement("yes"), statement("no")),
+        ("/v1/embeddings", json!({"input": "fish"}), json!({"input": "boat"})),
+    ]
+}
+
+/// What a tenant was counted through each route: requests, rows, and tokens of prompts and answers.
+async fn counted(store: &Store) -> std::collections::BTreeMap<String, [u64; 4]> {
+    let mut sums = std::collections::BTreeMap::new();
+    for row in store.usage(Some(store::DEFAULT_TENANT), 0..=u64::MAX).await.unwrap() {
+        let sum: &mut [u64; 4] = sums.entry(row.key.route).or_default();
+        let used = [row.used.requests, row.used.rows, row.used.prompt.0, row.used.output.0];
+        sum.iter_mut().zip(used).for_each(|(sum, used)| *sum += used);
+    }
+    sums
+}
+
+#[actix_web::test]
+async fn responses_messages_statements_and_embeddings_are_answered_and_counted_once() {
+    let (_folder, config) = crate::embeddings::embedding();
+    let mut counts = Vec::new();
+    for times in [1, 3] {
+        let (_dir, store) = crate::common::lasting_store().await;
+        let server = serve_on(config.clone(), chatting(), store.clone()).await;
+        for (path, body, other) in further_bodies() {
+            let first = post(&server.client, path, path, &body).await;
+            assert_eq!(
+                (first.status, first.header("idempotency-replayed")),
+                (200, None),
+                "{path}: {}",
+                first.body
+            );
+            let steps = server.gate.passed();
+            for _ in 1..times {
+                let again = post(&server.client, path, path, &body).await;
+                assert_eq!((again.status, &again.body), (200, &first.body), "{path}");
+                assert_eq!(again.header("idempotency-replayed"), Some("true"), "{path}");
+                assert_eq!(again.header("content-type"), first.header("content-type"), "{path}");
+                let refused = post(&server.client, path, path, &other).await;
+                assert_eq!(refused.status, 422, "{path}: {}", refused.body);
+                assert!(refused.body.contains("`Idempotency-Key` was used with another"), "{}", refused.body);
+                // Anthropic's errors say so at their top.
+                assert_eq!(refused.json()["type"] == "error", path == "/v1/messages", "{}", refused.body);
+            }
+            assert_eq!(server.gate.passed(), steps, "no step ran: {path}");
+        }
+        server.until_free().await;
+        server.running.drain(std::future::pending()).await;
+        counts.push(counted(&store).await);
+    }
+    assert_eq!(counts[0], counts[1], "asked once, and three times");
+    let requests: u64 = counts[0].values().map(|sum| sum[0]).sum();
+    assert!(requests >= further_bodies().len() as u64, "each was counted: {counts:?}");
+}
+
+#[actix_web::test]
+async fn a_statement_that_ends_with_a_ticket_is_not_kept_as_its_answer() {
+    let server = serve().await;
+    server.gate.shut();
+    let (path, mut body, _) = further_bodies().remove(2);
+    body["deadline_ms"] = json!(60);
+    let mut tickets = Vec::new();
+    for _ in 0..2 {
+        let reply = post(&server.client, path, "k", &body).await;
+        assert_eq!((reply.status, reply.header("idempotency-replayed")), (200, None), "{}", reply.body);
+        let last: Value = serde_json::from_str(reply.body.lines().last().unwrap()).unwrap();
+        assert_eq!(last["status"], "partial", "{}", reply.body);
+        tickets.push(last["ticket"].clone());
+    }
+    assert_ne!(tickets[0], tickets[1], "it ran again");
+    server.gate.release();
+}
+
+#[actix_web::test]
+async fn answers_that_hold_secrets_are_kept_by_no_key() {
+    let Parties { server, operators, .. } = serve_parties(config()).await;
+    let asked = json!({"name": "ops", "tenant": "default", "operator": true});
+    let key = operators.post("/v1/keys", &asked).await.json()["key"].as_str().unwrap().to_owned();
+    let operator = server.client.with_key(&key);
+    let workbook = json!({"name": "Sales", "content": {"sheets": []}, "base": 0});
+    assert_eq!(operator.post("/v1/workbooks/w", &workbook).await.status, 200);
+    for (path, body, secret) in [
+        ("/v1/keys", json!({"name": "desk", "tenant": "default"}), "key"),
+        ("/v1/%6beys", json!({"name": "desk", "tenant": "default"}), "key"),
+        ("/v1/workbooks/w/shares", json!({"days": 2}), "token"),
+    ] {
+        let [first, second] =
+            [post(&operator, path, "k", &body).await, post(&operator, path, "k", &body).await];
+        assert_eq!((first.status, second.status), (200, 200), "{path}: {}", second.body);
+        assert_eq!(second.header("idempotency-replayed"), None, "{path}");
+        assert!(first.json()[secret].is_string(), "{path}: {}", first.body);
+        assert_ne!(first.json()[secret], second.json()[secret], "{path}");
+    }
+}
+
 #[actix_web::test]
 async fn equal_chats_at_once_are_one_and_their_stream_is_kept_whole() {
     let server = serve_with(config(), chatting()).await;
@@ -326,6 +433,21 @@ async fn what_failed_or_is_too_long_is_not_kept() {
     let first = post(&server.client, path, "k", &body).await.json();
     let second = post(&server.client, path, "k", &body).await.json();
     assert_ne!(first["id"], second["id"], "more than 64 bytes");
+}
+
+#[actix_web::test]
+async fn of_a_tenants_replies_the_oldest_leave_room_for_the_newest_within_its_bytes() {
+    let (path, body) = bodies().remove(0);
+    let one = post(&serve_with(config(), chatting()).await.client, path, "k", &body).await.body.len();
+    let mut config = config();
+    // Room for one and a half: their ids differ, their lengths hardly.
+    config.limits.tenant_idempotency_bytes_max = Bytes(one as u64 * 3 / 2);
+    let server = serve_with(config, chatting()).await;
+    // Where both are kept in one millisecond, the first by name is the newest.
+    for (key, replayed) in [("b", None), ("b", Some("true")), ("a", None), ("a", Some("true")), ("b", None)] {
+        let reply = post(&server.client, path, key, &body).await;
+        assert_eq!((reply.status, reply.header("idempotency-replayed")), (200, replayed), "{key}");
+    }
 }
 
 #[actix_web::test]

@@ -71,6 +71,7 @@ mod scored_prompts;
 mod served_addins;
 mod shutdown;
 mod speculation;
+mod spent_budgets;
 mod sql;
 mod sql_budgets;
 mod sql_files;

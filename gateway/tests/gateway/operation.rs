@@ -42,6 +42,7 @@ async fn health_is_progress_and_not_presence() {
     config.server.stuck_ms_max = Millis(1);
     let server = serve_with(config, model()).await;
     assert_eq!(server.client.get("/healthz").await.json()["status"], "ok");
+    assert_eq!(server.client.get("/health").await.json()["status"], "ok", "as vLLM calls it");
     server.gate.shut();
     let _stuck =
         server.client.begin("/v1/relqueries", &json!({"template": "Say {w}", "rows": [["x"]]})).await;

@@ -367,6 +367,27 @@ async fn a_client_that_leaves_gives_everything_back_and_registers_nothing() {
 }
 
 #[actix_web::test]
+async fn what_a_tenant_has_in_all_its_schemas_is_bounded_in_bytes() {
+    let mut config = roomy();
+    config.limits.tenant_schemas_bytes_max = base::Bytes(60);
+    let server = serve_checkpoint(config, &llama(), Store::open("sqlite::memory:").await.unwrap()).await;
+    let schema = |name: &str, letters: usize| {
+        let pml = format!("<schema name=\"{name}\">{}</schema>", "x".repeat(letters));
+        assert_eq!(pml.len(), 26 + letters);
+        pml
+    };
+    register(&server.client, &schema("a", 4)).await;
+    let refused = server.client.post("/v1/schemas", &json!({"schema": schema("b", 5)})).await;
+    assert_eq!(refused.status, 413, "{}", refused.body);
+    for part in ["`schema` beside 30 bytes", "60 bytes (limits.tenant_schemas_bytes_max)"] {
+        assert!(refused.error().contains(part), "{}", refused.body);
+    }
+    assert_eq!(server.client.get("/v1/schemas/b").await.status, 404);
+    register(&server.client, &schema("b", 4)).await;
+    register(&server.client, &schema("a", 4)).await;
+}
+
+#[actix_web::test]
 async fn what_exceeds_a_limit_is_refused_by_field_and_limit() {
     let mut config = roomy();
     config.limits.schema_bytes_max = base::Bytes(2_000);

@@ -1,8 +1,11 @@
 //! The gateway on a real Postgres: keys, answers, usage and tickets, over a crash of the database.
 
-use base::Millis;
+use base::{Millis, Time};
+use gateway::auth::holder_at;
+use gateway::error::ApiError;
 use serde_json::json;
-use store::{Store, TicketState, UnixMillis};
+use serving::RequestError;
+use store::{Store, StoreOutage, TicketState, UnixMillis};
 
 use crate::batches::{hasty, leave_half_done as leave_batch};
 use crate::common::batch::{lines, make, read, until, until_over, upload};
@@ -243,4 +246,31 @@ async fn on_postgres_online_work_goes_on_for_known_keys_while_the_database_is_aw
         }
     };
     seen_in_time("what ran meanwhile is counted", is_counted).await;
+}
+
+#[actix_web::test]
+async fn on_postgres_a_key_that_worked_is_honoured_for_as_long_as_it_is_said_while_the_database_is_away() {
+    let Some(postgres) = support::Server::start() else { return };
+    let store = Store::open(&postgres.create_database("honoured").await).await.unwrap();
+    let mut config = config();
+    config.auth.remember_ms = Millis(0);
+    config.auth.away_ms_max = Millis(60_000);
+    let server = serve_on(config, model(), store).await;
+    let app = &server.running.app;
+    let worked = app.runtime.shared.clock.now();
+    let holder = async |at: Time| holder_at(app, server.client.key.clone(), at).await;
+    let after = |ms: u64| worked + Millis(ms).into();
+    let known = holder(worked).await.unwrap();
+    postgres.crash();
+    let refused = ApiError::from(RequestError::NoDatabase(StoreOutage::Away));
+    assert_eq!(holder(after(0)).await, Ok(known.clone()));
+    assert_eq!(holder(after(59_999)).await, Ok(known.clone()));
+    assert_eq!(holder(after(60_000)).await.unwrap_err(), refused, "the time is over");
+    assert_eq!(holder(after(59_999)).await, Ok(known.clone()), "what is known of it stays");
+    let unknown = holder_at(app, Some("rs-wrong".into()), after(0)).await;
+    assert_eq!(unknown.unwrap_err(), refused, "nobody can tell whose it is");
+    postgres.resume();
+    let is_back = async { while holder(after(60_000)).await != Ok(known.clone()) {} };
+    seen_in_time("the database tells whose it is again", is_back).await;
+    assert_eq!(holder(after(0)).await, Ok(known));
 }

@@ -2,9 +2,11 @@
 
 use base::Millis;
 use serde_json::json;
+use serving::account::{Account, Spent};
 use sqlx::{Any, Transaction};
-use store::{Store, UnixMillis};
+use store::{Store, UnixMillis, Used};
 
+use crate::common::client::finish;
 use crate::common::left::{LeftTicket, lease_of};
 use crate::common::{Server, config, model, seen_in_time, serve, serve_on};
 
@@ -31,6 +33,74 @@ async fn a_deadline_gives_what_is_there_and_a_ticket_for_the_rest() {
             (Some("completed"), Some("b"))
         );
     }
+}
+
+/// What is stored of usage.
+async fn stored_usage(store: &Store) -> Used {
+    let mut sum = Used::default();
+    for row in store.usage(Some(store::DEFAULT_TENANT), 0..=1_000_000).await.unwrap() {
+        sum += row.used;
+    }
+    sum
+}
+
+#[actix_web::test]
+async fn a_row_of_a_ticket_is_counted_when_it_is_stored_and_not_by_memory() {
+    let (_dir, store) = crate::common::lasting_store().await;
+    let mut config = config();
+    // Memory writes nothing meanwhile.
+    config.store.flush_ms = Millis(20_000);
+    let server = serve_on(config, model(), store.clone()).await;
+    server.gate.shut();
+    let rows = json!([["a"], ["bbbbbbbbbb"]]);
+    let reply = server.relquery(json!({"template": "Say {w}", "rows": rows, "deadline_ms": 30})).await.json();
+    let path = format!("/v1/relqueries/{}", reply["ticket"].as_str().expect("a ticket for the rest"));
+    let before = stored_usage(&store).await;
+    assert_eq!(
+        before,
+        Used { requests: 1, ..Used::default() },
+        "what came before the ticket is stored before it"
+    );
+    server.gate.release();
+    let whole = server.client.until_over(&path).await;
+    let used = stored_usage(&store).await;
+    assert_eq!((used.requests, used.rows), (1, 2), "{whole}");
+    let told =
+        ["prompt_tokens", "computed_tokens", "completion_tokens"].map(|name| whole["usage"][name].as_u64());
+    assert_eq!([used.prompt, used.computed, used.output].map(|tokens| Some(tokens.0)), told, "{whole}");
+    let account = Account { tenant: store::DEFAULT_TENANT, route: "relqueries" };
+    assert_eq!(server.running.app.runtime.shared.accounts.of(account), Spent::default());
+}
+
+#[actix_web::test]
+async fn a_row_whose_ticket_was_called_off_is_counted_with_who_waits_for_it_too() {
+    let server = serve().await;
+    server.gate.shut();
+    let rows = json!([["a"]]);
+    let first = server.relquery(json!({"template": "Say {w}", "rows": rows, "deadline_ms": 30})).await.json();
+    let path = format!("/v1/relqueries/{}", first["ticket"].as_str().expect("a ticket for the rest"));
+    server.until("a step waits", |server| server.gate.passed() == 1).await;
+    let second = json!({"template": "Say {w}", "rows": rows});
+    let second = server.client.begin("/v1/relqueries", &second).await;
+    let has_room = |server: &Server| server.running.app.runtime.shared.intake.unfinished() == 2;
+    server.until("the second arrives", has_room).await;
+    // It joins the row before the step that ends it, during which the ticket is called off.
+    server.gate.allow(1);
+    server.until("the last step waits", |server| server.gate.passed() == 2).await;
+    assert_eq!(server.client.delete(&path).await.json()["cancelled"], true);
+    server.gate.release();
+    let second = finish(second).await.json();
+    assert_eq!(second["usage"]["rows_deduplicated"], 1, "{second}");
+    let is_counted = async {
+        loop {
+            let usage = server.client.get("/v1/usage").await.json();
+            let sums = usage["data"].as_array().unwrap().iter();
+            if sums.map(|sum| sum["rows"].as_u64().unwrap()).sum::<u64>() == 1 {
+                return;
+            }
+        }
+    };
+    seen_in_time("the row is counted", is_counted).await;
 }
 
 /// Has a server end one of a ticket's two rows (`a` and `bbbbbbbbbb`), and ends the server. Returns the
@@ -82,6 +152,8 @@ async fn a_ticket_is_finished_after_a_restart_without_repeating_rows() {
         (Some("a"), Some("bbbbbbbbbb"))
     );
     assert_eq!(second.gate.computed(), "Say bbbbbbbbbb".len() as u64, "only the unfinished row ran");
+    let used = stored_usage(&store).await;
+    assert_eq!((used.requests, used.rows), (1, 2), "each is counted once");
 }
 
 /// Has the rows of a ticket end while what `hold` gives keeps everybody from storing them, and lets them be stored then.

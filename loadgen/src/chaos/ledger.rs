@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::plan::{Fault, FaultKind, GATEWAYS, Subject};
-use super::request::ChaosRequest;
+use super::request::{ChaosRequest, RequestKind};
 
 /// Time within which a gateway that is well has written what it counted, with much to spare (`store.flush_ms` is a
 /// tenth of a second here).
@@ -84,6 +84,11 @@ pub(super) struct Bounds {
 }
 
 impl Bounds {
+    /// The same with rows that are counted exactly.
+    pub(super) fn with(self, exactly: u64) -> Self {
+        Self { least: self.least + exactly, most: self.most + exactly }
+    }
+
     pub(super) fn holds(self, sum: u64) -> bool {
         (self.least..=self.most).contains(&sum)
     }
@@ -94,11 +99,12 @@ impl Ledger {
         self.broken.push(Broken { promise, what: what.into() });
     }
 
-    /// Rows of a tenant that usage must show on the routes of online work and of tickets, at `now`.
+    /// Rows of a tenant that usage must show at `now`, but for those of batches and of tickets of relQueries: those are
+    /// counted as they are recorded.
     ///
     /// What was delivered is counted, unless its gateway was killed before it can have written that. What nobody
-    /// knows the end of may be counted. Rows of a ticket that a kill interrupts are counted once, not at all, or
-    /// again: their gateway adds them up apart from the ticket.
+    /// knows the end of may be counted. Rows of a statement's ticket that a kill interrupts are counted once, not at all, or
+    /// again: the statement runs anew.
     pub(super) fn bounds(&self, tenant: usize, now: Duration) -> Bounds {
         let mut bounds = Bounds::default();
         for sent in self.sent.iter().filter(|sent| sent.tenant == tenant) {
@@ -115,7 +121,7 @@ impl Ledger {
             }
         }
         let tickets = self.promises.iter().filter(|promise| promise.request.tenant == tenant);
-        for ticket in tickets.filter(|promise| !promise.id.starts_with("batch_")) {
+        for ticket in tickets.filter(|promise| promise.request.kind == RequestKind::SqlTicket) {
             let rows = ticket.request.rows;
             let over = ticket.over.unwrap_or(now);
             let interruptions = self.interruptions(ticket.began, over + FLUSHED_WITHIN + DISTURBED_AFTER);
@@ -124,6 +130,14 @@ impl Ledger {
             bounds.most += rows * (1 + interruptions);
         }
         bounds
+    }
+
+    /// A tenant's tickets of relQueries.
+    pub(super) fn tickets(&self, tenant: usize) -> impl Iterator<Item = &Promise> {
+        let is_it = move |promise: &&Promise| {
+            promise.request.tenant == tenant && matches!(promise.request.kind, RequestKind::Ticket { .. })
+        };
+        self.promises.iter().filter(is_it)
     }
 
     fn kills(&self, gateway: usize) -> impl Iterator<Item = Duration> {
@@ -167,7 +181,6 @@ pub(super) fn other(gateway: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::request::RequestKind;
     use super::*;
 
     const S: Duration = Duration::from_secs(1);
@@ -216,18 +229,23 @@ mod tests {
     }
 
     #[test]
-    fn a_ticket_that_a_kill_interrupts_may_count_its_rows_again() {
+    fn a_statements_ticket_that_a_kill_interrupts_may_count_its_rows_again_and_no_other() {
         let labels = ["a", "b"].map(str::to_owned);
-        let kind = RequestKind::Ticket { cancel: false };
+        let kind = RequestKind::SqlTicket;
         let request = ChaosRequest { kind, tenant: 0, gateway: 0, number: 1, rows: 10, labels };
         let (began, over) = (S * 10, Some(S * 20));
-        let ticket = Promise { request, id: "rq-1".into(), is_cancelled: false, began, over };
+        let ticket = Promise { request, id: "sq-1".into(), is_cancelled: false, began, over };
         let mut ledger = Ledger { promises: vec![ticket.clone()], ..Ledger::default() };
         ledger.incidents.push(incident(FaultKind::JumpClock, Subject::Gateway(1), 11, 13));
         assert_eq!(bounds(&ledger), (10, 10), "a clock that jumps ends no lease");
         ledger.incidents.push(incident(FaultKind::KillGateway, Subject::Gateway(1), 15, 17));
         assert_eq!(bounds(&ledger), (0, 20));
-        ledger.promises = vec![Promise { id: "batch_1".into(), ..ticket }];
-        assert_eq!(bounds(&ledger), (0, 0), "batches are exact, and counted apart");
+        let of_kind =
+            |kind| Promise { request: ChaosRequest { kind, ..ticket.request.clone() }, ..ticket.clone() };
+        let exact = [RequestKind::Batch { cancel: false }, RequestKind::Ticket { cancel: true }];
+        ledger.promises = exact.map(of_kind).to_vec();
+        assert_eq!(bounds(&ledger), (0, 0), "batches and tickets are exact, and counted apart");
+        assert_eq!((ledger.tickets(0).count(), ledger.tickets(1).count()), (1, 0));
+        assert!(Bounds { least: 1, most: 2 }.with(10).holds(11) && !Bounds::default().with(10).holds(11));
     }
 }

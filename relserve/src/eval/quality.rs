@@ -115,6 +115,7 @@ async fn run_setting(
     let setting = variants[0].setting;
     let mut config = setting.configured(&saying_anything(config));
     config.limits.tenant_schemas_max = config.limits.tenant_schemas_max.max(u64::from(args.rows));
+    config.limits.tenant_schemas_bytes_max = Bytes(i64::MAX as u64);
     config.limits.body_bytes_max = config.limits.body_bytes_max.max(BODY_BYTES_MAX);
     let folder = tempfile::tempdir().map_err(BenchError::file(Path::new("a temporary folder")))?;
     let server = BenchServer::start(config, folder.path(), None).await?;

@@ -1,4 +1,5 @@
-//! A program that is killed while it works: every line of a batch once, and what was seen of a ticket stays as it was.
+//! A program that is killed while it works: every line of a batch once, what was seen of a ticket stays as it was, and usage
+//! is that of the rows that are stored.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -122,6 +123,27 @@ async fn ran(client: &Client) -> f64 {
     rows.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
 }
 
+/// Rows, tokens of prompts, those that were cached and computed, and of answers: of the rows that a ticket has, and what
+/// usage has of its route. One statement: a write of a server that was killed may still become whole.
+const STORED_AND_COUNTED: &str = "SELECT COUNT(*), \
+    CAST(COALESCE(SUM(CAST(used->>'prompt_tokens' AS BIGINT)), 0) AS BIGINT), \
+    CAST(COALESCE(SUM(CAST(used->'prompt_tokens_details'->>'cached_tokens' AS BIGINT)), 0) AS BIGINT), \
+    CAST(COALESCE(SUM(CAST(used->>'computed_tokens' AS BIGINT)), 0) AS BIGINT), \
+    CAST(COALESCE(SUM(CAST(used->>'completion_tokens' AS BIGINT)), 0) AS BIGINT) \
+    FROM (SELECT CAST(result AS JSON)->'usage' AS used FROM ticket_rows WHERE ticket = $1) AS stored \
+    UNION ALL SELECT CAST(COALESCE(SUM(row_count), 0) AS BIGINT), CAST(COALESCE(SUM(prompt), 0) AS BIGINT), \
+    CAST(COALESCE(SUM(cached), 0) AS BIGINT), CAST(COALESCE(SUM(computed), 0) AS BIGINT), \
+    CAST(COALESCE(SUM(output), 0) AS BIGINT) FROM token_usage WHERE route = 'relqueries'";
+
+/// Usage is that of a ticket's stored rows; how many those are.
+async fn counted_as_stored(pool: &sqlx::AnyPool, ticket: &str) -> u64 {
+    let sums: Vec<(i64, i64, i64, i64, i64)> =
+        sqlx::query_as(STORED_AND_COUNTED).bind(ticket).fetch_all(pool).await.unwrap();
+    let [one, other] = &sums[..] else { panic!("{sums:?}") };
+    assert_eq!(one, other, "rows, prompts, cached, computed, answers: of what is stored, and of usage");
+    one.0 as u64
+}
+
 #[actix_web::test]
 async fn on_postgres_every_row_of_a_ticket_that_was_seen_is_the_same_after_kills() {
     let Some(postgres) = Server::start() else { return };
@@ -160,6 +182,8 @@ async fn on_postgres_every_row_of_a_ticket_that_was_seen_is_the_same_after_kills
     let is_stored = |row: u64| stored.iter().any(|(number, _)| *number as u64 == row);
     let lost: Vec<&u64> = seen.0.keys().filter(|row| !is_stored(**row)).collect();
     assert!(lost.is_empty(), "seen and not stored: {lost:?}");
+    // What has run and is not stored is not counted either.
+    counted_as_stored(&pool, ticket).await;
 
     for rows in [1, ROWS as usize / 2] {
         (process, client) = start_on(dir.path(), &url, &mut key);
@@ -167,12 +191,19 @@ async fn on_postgres_every_row_of_a_ticket_that_was_seen_is_the_same_after_kills
         process.kill().unwrap();
         process.wait().unwrap();
         assert!(has_ended || seen.0.len() >= rows);
+        counted_as_stored(&pool, ticket).await;
     }
     (process, client) = start_on(dir.path(), &url, &mut key);
     assert!(seen.watch(&client, &path, usize::MAX).await, "it ends");
     let whole = client.get(&path).await.json();
     assert_eq!(seen.add(&whole), "completed", "{whole}");
     assert_eq!(seen.0.len() as u64, ROWS);
+    assert_eq!(counted_as_stored(&pool, ticket).await, ROWS);
+    let usage = client.get("/v1/usage").await.json();
+    let sums = usage["data"].as_array().unwrap().iter().filter(|sum| sum["route"] == "relqueries");
+    let requests: u64 = sums.map(|sum| sum["requests"].as_u64().unwrap()).sum();
+    assert_eq!(requests, 1, "however often it was gone on with: {usage}");
     process.kill().unwrap();
     process.wait().unwrap();
+    assert_eq!(counted_as_stored(&pool, ticket).await, ROWS);
 }

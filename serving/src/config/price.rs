@@ -14,7 +14,7 @@ pub struct PriceSettings {
 
 impl PriceSettings {
     /// Refuses what is no price; `place`: of the section, or nothing.
-    pub(super) fn validate(self, place: &str) -> Result<(), InvalidConfig> {
+    pub fn validate(self, place: &str) -> Result<(), InvalidConfig> {
         /// Of a million tokens; more is a slip of the pen.
         const PRICE_MAX: f64 = 1e9;
         let prices =

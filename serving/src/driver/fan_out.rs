@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use base::{End, Money, RelQueryId, RowError, TenantId, Time, TokenCount, TokenId, TokenLogprob};
+use base::{End, Money, RelQueryId, RowError, Time, TokenCount, TokenId, TokenLogprob};
 use scheduler::Event;
 
 use super::{AnswerTarget, Driver, RowFlight, RowKey};
@@ -11,7 +11,7 @@ use crate::account::{Account, Spent};
 use crate::error::RequestError;
 use crate::intake::CellKey;
 use crate::live::record::{RowEnd, RowOutcome};
-use crate::relquery_state::{AnswerSource, RowProgress, Status, Usage};
+use crate::relquery_state::{AnswerSource, RowCharge, RowProgress, Status, Usage};
 use crate::replicas::{RowLikelihood, RowPrices};
 use crate::results::Answer;
 
@@ -57,14 +57,15 @@ impl Driver {
                 if let Some(flight) = self.flights.get_mut(&relquery) {
                     flight.pin = None;
                 }
-                self.spend(account, usage, self.cost(&flight, usage));
+                let spent = one_row(usage, self.cost(&flight, usage));
                 self.publisher.row_ended(relquery, row, flight.end(usage, RowOutcome::Failed));
                 self.shared.metrics.rows.failed.inc();
                 let error = match error {
                     RowError::Refused(reason) => RequestError::RowRefused(reason),
                     error => RequestError::Row(error.to_string()),
                 };
-                self.settle(account.tenant, flight.targets, |_| RowProgress::Failed(error.clone()), now);
+                let charge = RowCharge { account, spent, answer: None };
+                self.settle(charge, flight.targets, |_| RowProgress::Failed(error.clone()), now);
             }
             Event::RelQueryDone { relquery, periods, .. } => {
                 self.publisher.ended(relquery, Some(periods), now);
@@ -136,7 +137,6 @@ impl Driver {
     ) {
         let Some((account, row)) = self.finish_row((id, number), now) else { return };
         let cost = self.cost(&row, usage);
-        self.spend(account, usage, cost);
         self.publisher.row_ended(id, number, row.end(usage, RowOutcome::Done));
         self.shared.metrics.row_done(account.tenant, end, usage, now);
         let probability = probability.or(row.probability);
@@ -146,11 +146,13 @@ impl Driver {
                 target.relquery.keep_cost(target.index, cost);
             }
         }
-        if let Some(key) = row.key {
+        let answer = row.key.map(|key| {
             let text = row.text.as_str().into();
             let answer = Answer { text, end, prompt: usage.prompt, output: usage.output, probability };
-            self.shared.results.put(account.tenant, key, answer);
-        }
+            self.shared.results.put_in_memory(account.tenant, key, answer.clone());
+            (key, answer)
+        });
+        let charge = RowCharge { account, spent: one_row(usage, cost), answer };
         let done = |source| {
             let usage = match source {
                 AnswerSource::Model => usage,
@@ -160,27 +162,30 @@ impl Driver {
             };
             RowProgress::Done { end, usage, source }
         };
-        self.settle(account.tenant, row.targets, done, now);
+        self.settle(charge, row.targets, done, now);
     }
 
     /// Tells all who wait for a row how it ended, and gives its room back: whoever sees the room free can
-    /// read the answer.
+    /// read the answer. What the row used is counted once, with the first of them that still runs.
     fn settle(
         &mut self,
-        tenant: TenantId,
+        charge: RowCharge,
         targets: Vec<AnswerTarget>,
         state: impl Fn(AnswerSource) -> RowProgress,
         now: Time,
     ) {
+        let tenant = charge.account.tenant;
+        let mut charge = Some(charge);
         for target in targets {
-            target.relquery.settle(target.index, state(target.source), now);
+            let row = (target.index, state(target.source));
+            match charge.take() {
+                Some(uncounted) => charge = self.shared.settle_run(&target.relquery, row, uncounted, now),
+                None => target.relquery.settle(row.0, row.1, now),
+            }
             self.touched.insert(target.relquery.id, target.relquery);
         }
+        charge.iter().for_each(|uncounted| self.shared.forget_answer(uncounted));
         self.shared.intake.finished(tenant, 1);
-    }
-
-    fn spend(&self, account: Account, usage: Usage, cost: Money) {
-        self.shared.spend(account, Spent { requests: 0, rows: 1, usage, cost });
     }
 
     /// Takes a row that ended out of the books, but for its room: [`Self::settle`] gives that back.
@@ -209,4 +214,9 @@ impl Driver {
             relquery.notify();
         }
     }
+}
+
+/// What a row used.
+fn one_row(usage: Usage, cost: Money) -> Spent {
+    Spent { requests: 0, rows: 1, usage, cost }
 }

@@ -42,38 +42,13 @@ impl State {
 }
 
 impl RelQueryState {
-    /// From now on a row that finishes is withheld until it is [recorded](Self::record). What is shown already stays
+    /// From now on a row that finishes is withheld until it is recorded, and counted then. What is shown already stays
     /// shown; how many rows those are.
     pub fn withhold(&self) -> usize {
         let mut state = self.read();
         let shown = state.shown().len();
         state.recorded = Some(shown);
         shown
-    }
-
-    /// So many more of the rows that were withheld are in the store.
-    pub fn record(&self, rows: usize) {
-        let mut state = self.read();
-        let recorded = state.recorded.map(|recorded| (recorded + rows).min(state.finished.len()));
-        state.recorded = recorded;
-        drop(state);
-        self.notify();
-    }
-
-    /// Nothing is withheld any more: no store promises anything of it.
-    pub fn show_all(&self) {
-        self.read().recorded = None;
-        self.notify();
-    }
-
-    /// What is withheld will never be shown here: whoever waits for it is told that it was called off.
-    pub fn revoke(&self) {
-        let mut state = self.read();
-        if !state.withheld().is_empty() {
-            state.status = Status::Cancelled;
-        }
-        drop(state);
-        self.notify();
     }
 }
 
@@ -113,11 +88,11 @@ mod tests {
         assert_eq!((texts(&state), state.shown_failures()), (vec!["", "b", ""], 0));
         assert_eq!(*state.shown_status(), Status::Running);
         drop(state);
-        relquery.record(1);
+        assert!(relquery.record(1).is_empty(), "rows that were known used nothing");
         let state = relquery.read();
         assert_eq!((state.shown_failures(), state.withheld()), (1, &[2][..]));
         drop(state);
-        relquery.record(1);
+        assert!(relquery.record(1).is_empty());
         let state = relquery.read();
         assert_eq!((texts(&state), state.shown_status()), (vec!["", "b", "c"], &Status::Completed));
     }
@@ -129,9 +104,9 @@ mod tests {
         relquery.withhold();
         relquery.answer(2, "c", done(), Time(40));
         assert_eq!(relquery.read().shown(), [1]);
-        relquery.show_all();
+        assert!(relquery.show_all().is_empty());
         assert_eq!(relquery.read().shown(), [1, 2]);
-        relquery.record(1);
+        assert!(relquery.record(1).is_empty());
         assert_eq!(relquery.read().shown(), [1, 2]);
     }
 
@@ -142,10 +117,10 @@ mod tests {
         for row in [0, 2] {
             relquery.answer(row, "late", done(), Time(40));
         }
-        relquery.revoke();
+        assert!(relquery.revoke().is_empty());
         assert_eq!(*relquery.read().shown_status(), Status::Cancelled);
         let whole = begun();
-        whole.revoke();
+        assert!(whole.revoke().is_empty());
         assert_eq!(*whole.read().shown_status(), Status::Running, "nothing of it is withheld");
     }
 }

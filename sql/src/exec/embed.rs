@@ -51,13 +51,18 @@ impl Run for EmbeddingRun {
 async fn answer_all(embedder: Arc<dyn TextEmbedder>, rows: Vec<Row>, answers: UnboundedSender<RowAnswer>) {
     for some in rows.chunks(TEXTS) {
         let text = |row: &Row| row.cells.first().map_or_else(String::new, |cell| cell.text().into_owned());
-        let vectors = embedder.embed(some.iter().map(text).collect()).await;
-        let mut vectors = vectors.map(Vec::into_iter);
+        let mut vectors = match embedder.embed(some.iter().map(text).collect()).await {
+            Ok(vectors) => vectors.into_iter(),
+            Err(RunError(reason)) => {
+                // No word about any of the texts: those of later rows have no vectors either.
+                for row in some {
+                    tell(&answers, row.id, (Outcome::Stopped(reason.clone()), TokenCount(0)), false);
+                }
+                return;
+            }
+        };
         for row in some {
-            let vector = match &mut vectors {
-                Ok(vectors) => vectors.next().unwrap_or_else(|| Err("the text got no vector".into())),
-                Err(error) => Err(error.to_string()),
-            };
+            let vector = vectors.next().unwrap_or_else(|| Err("the text got no vector".into()));
             let is_computed = vector.is_ok();
             let outcome = match vector {
                 Ok(TextVector { vector, tokens }) => (Outcome::Vector(vector), tokens),

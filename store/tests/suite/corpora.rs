@@ -2,7 +2,8 @@
 
 use base::{Bytes, TenantId, TokenCount};
 use store::{
-    CorpusLimits, CorpusOf, DEFAULT_TENANT, Error, FragmentKey, NewCorpus, NewDocument, Store, StoredFragment,
+    CORPORA_BYTES, CorpusLimits, CorpusOf, DEFAULT_TENANT, Error, FragmentKey, NewCorpus, NewDocument, Store,
+    StoredFragment,
 };
 
 use super::{at, open, second_tenant};
@@ -15,7 +16,12 @@ const NEW: NewCorpus<'static> = NewCorpus {
     overlap: TokenCount(1),
 };
 const LAW: CorpusOf<'static> = CorpusOf { name: "law", embedder: "e1" };
-const LIMITS: CorpusLimits = CorpusLimits { documents_max: 3, fragments_max: 200, bytes_max: Bytes(1_000) };
+const LIMITS: CorpusLimits = CorpusLimits {
+    documents_max: 3,
+    fragments_max: 200,
+    bytes_max: Bytes(1_000),
+    tenant_bytes_max: Bytes(10_000),
+};
 
 fn document(id: &str, fragments: u64) -> NewDocument {
     // Bytes of every kind, NUL first: a vector's bytes are no text.
@@ -86,6 +92,35 @@ pub(crate) async fn a_corpus_is_never_above_its_limits(url: String) {
         .put_documents(DEFAULT_TENANT, CorpusOf { embedder: "e2", ..LAW }, &four[..1], LIMITS, at(2))
         .await;
     assert!(matches!(other, Err(Error::Missing("corpus"))), "vectors of another model: {other:?}");
+}
+
+pub(crate) async fn a_tenants_corpora_together_are_never_above_its_bytes(url: String) {
+    let store = open(&url).await;
+    let other = second_tenant(&store).await;
+    let tax = NewCorpus { name: "tax", ..NEW };
+    for (tenant, new) in [(DEFAULT_TENANT, NEW), (DEFAULT_TENANT, tax), (other, NEW)] {
+        store.create_corpus(tenant, new, 2, at(1)).await.expect("made");
+    }
+    // A document has 100 bytes, a vector two numbers of four bytes.
+    let limits = CorpusLimits { tenant_bytes_max: Bytes(300), ..LIMITS };
+    let put = async |tenant, name, document: NewDocument| {
+        let corpus = CorpusOf { name, ..LAW };
+        store.put_documents(tenant, corpus, &[document], limits, at(2)).await.map(drop)
+    };
+    put(DEFAULT_TENANT, "law", document("a", 1)).await.expect("108");
+    put(DEFAULT_TENANT, "tax", document("b", 1)).await.expect("216");
+    let law = async || store.corpus(DEFAULT_TENANT, "law").await.expect("read").expect("there");
+    let before = law().await;
+    assert_eq!(before.held_bytes(), Bytes(108));
+    for refused in [document("c", 1), document("a", 12)] {
+        let full = put(DEFAULT_TENANT, "law", refused).await;
+        assert!(matches!(full, Err(Error::Full { what: CORPORA_BYTES, limit: 300 })), "{full:?}");
+        assert_eq!(law().await, before, "nothing of it is kept");
+    }
+    put(DEFAULT_TENANT, "law", document("a", 11)).await.expect("108 and 188");
+    put(other, "law", document("c", 1)).await.expect("another tenant has its own");
+    assert!(store.delete_corpus(DEFAULT_TENANT, "tax").await.expect("deleted"));
+    put(DEFAULT_TENANT, "law", document("c", 1)).await.expect("188 and 108");
 }
 
 pub(crate) async fn a_tenant_has_no_part_in_anothers_corpora(url: String) {

@@ -2,7 +2,8 @@
 
 use base::{Bytes, Millis, TenantId};
 use store::{
-    DEFAULT_TENANT, IdempotentReply, KeyClaim, KeyClaimed, NewTicket, Store, TicketKey, TicketState,
+    DEFAULT_TENANT, IdempotentReply, KeyClaim, KeyClaimed, NewTicket, ReplyLimits, Store, TicketKey,
+    TicketState,
 };
 use tokio::task::JoinSet;
 
@@ -50,7 +51,8 @@ pub(crate) async fn who_gets_a_key_is_told_of_what_it_was_answered_with(url: Str
     let zeta = second_tenant(&store).await;
     let content_type = "application/json".to_owned();
     let reply = IdempotentReply { request: [1; 32], status: 200, content_type, body: "{}".into() };
-    let keep = async |key, until| store.keep_reply(key, &reply, at(until), 9).await.expect("kept");
+    let limits = ReplyLimits { replies: 9, bytes: Bytes(99) };
+    let keep = async |key, until| store.keep_reply(key, &reply, at(until), limits).await.expect("kept");
     keep((DEFAULT_TENANT, "over"), 1).await;
     keep((zeta, "k"), 9).await;
     for name in ["over", "k"] {

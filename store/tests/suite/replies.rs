@@ -1,7 +1,7 @@
 //! Replies kept under idempotency keys.
 
 use base::Bytes;
-use store::{DEFAULT_TENANT, IdempotentReply, NewTicket, TicketKey, TicketState};
+use store::{DEFAULT_TENANT, IdempotentReply, NewTicket, ReplyLimits, TicketKey, TicketState};
 
 use super::{at, lease, open, second_tenant, ticket};
 
@@ -10,12 +10,16 @@ fn reply(request: u8, body: &str) -> IdempotentReply {
     IdempotentReply { request: [request; 32], status: 201, content_type, body: body.to_owned() }
 }
 
+fn limits(replies: u64, bytes: u64) -> ReplyLimits {
+    ReplyLimits { replies, bytes: Bytes(bytes) }
+}
+
 pub(crate) async fn a_reply_is_its_tenants_alone_is_replaced_and_ends(url: String) {
     let store = open(&url).await;
     let zeta = second_tenant(&store).await;
     let kept = async |tenant, now| store.kept_reply(tenant, "k", now).await.expect("read");
     let keep = async |reply: &IdempotentReply| {
-        store.keep_reply((DEFAULT_TENANT, "k"), reply, at(10), 5).await.expect("kept");
+        store.keep_reply((DEFAULT_TENANT, "k"), reply, at(10), limits(5, 99)).await.expect("kept");
     };
     assert_eq!(kept(DEFAULT_TENANT, at(1)).await, None);
     keep(&reply(0xab, "{\"a\":\"ä\"}")).await;
@@ -34,9 +38,10 @@ pub(crate) async fn a_reply_is_its_tenants_alone_is_replaced_and_ends(url: Strin
 pub(crate) async fn of_a_tenants_replies_those_that_last_longest_stay(url: String) {
     let store = open(&url).await;
     let zeta = second_tenant(&store).await;
-    store.keep_reply((zeta, "other"), &reply(1, "{}"), at(1), 2).await.expect("kept");
+    store.keep_reply((zeta, "other"), &reply(1, "{}"), at(1), limits(2, 99)).await.expect("kept");
     for (second, key) in [(10, "a"), (12, "b"), (11, "c"), (13, "d")] {
-        store.keep_reply((DEFAULT_TENANT, key), &reply(1, "{}"), at(second), 2).await.expect("kept");
+        let place = (DEFAULT_TENANT, key);
+        store.keep_reply(place, &reply(1, "{}"), at(second), limits(2, 99)).await.expect("kept");
     }
     let is_kept = async |tenant, key| store.kept_reply(tenant, key, at(0)).await.expect("read").is_some();
     let mut left = Vec::new();
@@ -45,6 +50,39 @@ pub(crate) async fn of_a_tenants_replies_those_that_last_longest_stay(url: Strin
     }
     assert_eq!(left, [false, true, false, true]);
     assert!(is_kept(zeta, "other").await);
+}
+
+pub(crate) async fn of_a_tenants_replies_those_that_fit_its_bytes_stay(url: String) {
+    let store = open(&url).await;
+    let zeta = second_tenant(&store).await;
+    store.keep_reply((zeta, "other"), &reply(1, "0123456789"), at(1), limits(9, 10)).await.expect("kept");
+    let keep = async |second, key, body: &str| {
+        let place = (DEFAULT_TENANT, key);
+        store.keep_reply(place, &reply(1, body), at(second), limits(9, 10)).await.expect("asked");
+    };
+    let left = async || {
+        let mut left = String::new();
+        for key in ["a", "b", "c", "d"] {
+            if store.kept_reply(DEFAULT_TENANT, key, at(0)).await.expect("read").is_some() {
+                left += key;
+            }
+        }
+        left
+    };
+    // Each has four bytes, and two letters.
+    for (second, key) in [(10, "a"), (12, "b"), (11, "c")] {
+        keep(second, key, "\u{e4}\u{f6}").await;
+    }
+    assert_eq!(left().await, "bc", "the one that would go first makes room");
+    keep(13, "d", "01234567890").await;
+    assert_eq!(left().await, "bc", "one that is larger alone is not kept, and takes no other's room");
+    keep(13, "b", "012345").await;
+    assert_eq!(left().await, "bc", "all ten bytes");
+    keep(14, "a", "0123").await;
+    assert_eq!(left().await, "ab");
+    keep(15, "d", "0123456789").await;
+    assert_eq!(left().await, "d");
+    assert!(store.kept_reply(zeta, "other", at(0)).await.expect("read").is_some(), "another tenant's stays");
 }
 
 pub(crate) async fn a_ticket_is_found_by_its_tenants_key_while_it_may_be_shown(url: String) {

@@ -1,11 +1,11 @@
 //! PML schemas.
 
-use base::{TenantId, TokenCount};
+use base::{Bytes, TenantId, TokenCount};
 use store::{DEFAULT_TENANT, NewSchema, SchemaLimits, SchemaPut, Store};
 
 use super::{at, open, second_tenant};
 
-const LIMITS: SchemaLimits = SchemaLimits { schemas: 3, pinned: TokenCount(100) };
+const LIMITS: SchemaLimits = SchemaLimits { schemas: 3, bytes: Bytes(30), pinned: TokenCount(100) };
 
 async fn put(store: &Store, tenant: TenantId, (name, pml): (&str, &str), pinned: u64, now: u64) -> SchemaPut {
     let new = NewSchema { tenant, name, pml, pinned: TokenCount(pinned) };
@@ -69,4 +69,21 @@ pub(crate) async fn what_a_tenant_may_keep_and_pin_is_bounded(url: String) {
     assert_eq!(store.schema(one, "d").await.expect("read"), None);
     let missing = NewSchema { tenant: TenantId(99), name: "a", pml: "", pinned: TokenCount(0) };
     assert!(matches!(store.put_schema(missing, LIMITS, at(6)).await, Err(store::Error::Missing("tenant"))));
+}
+
+pub(crate) async fn what_a_tenants_schemas_hold_is_bounded_in_bytes(url: String) {
+    let store = open(&url).await;
+    let other = second_tenant(&store).await;
+    // Ten letters, twenty bytes.
+    let twenty = "\u{e9}".repeat(10);
+    assert_eq!(put(&store, DEFAULT_TENANT, ("a", &twenty), 0, 1).await, SchemaPut::Yes);
+    let eleven = put(&store, DEFAULT_TENANT, ("b", "<123456789>"), 0, 2).await;
+    assert_eq!(eleven, SchemaPut::TooManyBytes(Bytes(20)));
+    assert_eq!(store.schema(DEFAULT_TENANT, "b").await.expect("read"), None);
+    assert_eq!(put(&store, DEFAULT_TENANT, ("b", "<12345678>"), 0, 3).await, SchemaPut::Yes, "all thirty");
+    assert_eq!(put(&store, DEFAULT_TENANT, ("a", &twenty), 0, 4).await, SchemaPut::Yes, "in its own place");
+    assert_eq!(put(&store, DEFAULT_TENANT, ("c", "<"), 0, 5).await, SchemaPut::TooManyBytes(Bytes(30)));
+    assert_eq!(put(&store, other, ("a", &twenty), 0, 6).await, SchemaPut::Yes, "each has its own bounds");
+    assert!(store.delete_schema(DEFAULT_TENANT, "a").await.expect("written"));
+    assert_eq!(put(&store, DEFAULT_TENANT, ("c", &twenty), 0, 7).await, SchemaPut::Yes);
 }

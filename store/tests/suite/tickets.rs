@@ -269,3 +269,38 @@ pub(crate) async fn usage_is_recorded_with_the_row_that_used_it_once(url: String
     assert!(matches!(other, Err(Error::Missing("lease"))), "{other:?}");
     assert_eq!(sums().await, found, "who may not write rows adds no usage");
 }
+
+pub(crate) async fn a_row_and_what_it_used_are_stored_together_by_who_has_the_ticket(url: String) {
+    use base::{Money, TenantId, TokenCount};
+    use store::{UsageKey, UsageRow, Used};
+    let store = open(&url).await;
+    let first = lease("a", 100);
+    store.create_ticket(ticket("rq-1", DEFAULT_TENANT, &first), at(0)).await.expect("made");
+    let counted = |tenant: TenantId, number: u32, computed: u64| {
+        let key = UsageKey { tenant, day: 3, model: "m".into(), route: "relqueries".into() };
+        let (tokens, cost) = (TokenCount(computed), Money(2 * computed));
+        let used = Used { rows: 1, prompt: tokens, computed: tokens, cost, ..Used::default() };
+        (row(number, "x"), Some(UsageRow { key, used }))
+    };
+    let of_tenant = |number, computed| counted(DEFAULT_TENANT, number, computed);
+    store.append_rows_with_usage("rq-1", "a", &[of_tenant(0, 5)]).await.expect("appended");
+    let taken =
+        store.claim_tickets(ClaimKind::Replies, &lease("b", 300), 10, at(101)).await.expect("claimed");
+    assert_eq!(taken[0].rows, [row(0, "x")], "the rest runs again");
+    let late = store.append_rows_with_usage("rq-1", "a", &[of_tenant(0, 5), of_tenant(1, 7)]).await;
+    assert!(matches!(late, Err(Error::Missing("lease"))), "{late:?}");
+    store.append_rows_with_usage("rq-1", "b", &[of_tenant(0, 50), of_tenant(1, 9)]).await.expect("appended");
+    let sums = || async { store.usage(None, 3..=3).await.expect("read") };
+    let found = sums().await;
+    let [UsageRow { used, .. }] = &found[..] else { panic!("{found:?}") };
+    assert_eq!(
+        (used.rows, used.prompt, used.cost),
+        (2, TokenCount(14), Money(28)),
+        "as the rows that are there"
+    );
+    // Where the one cannot be stored, the other is not.
+    let nobodys = counted(TenantId(99), 3, 1);
+    let unknown = store.append_rows_with_usage("rq-1", "b", &[of_tenant(2, 1), nobodys]).await;
+    assert!(matches!(unknown, Err(Error::Missing("tenant"))), "{unknown:?}");
+    assert_eq!((store.row_numbers("rq-1").await.expect("read"), sums().await), (vec![0, 1], found));
+}

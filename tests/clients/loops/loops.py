@@ -11,11 +11,14 @@ import asyncio
 import json
 import logging
 import multiprocessing
+import os
 import queue
 import sys
 import time
 import urllib.request
 
+# Enough that rows wait for the server, and not for a client that is slow to send the next.
+MAX_TOKENS = 32
 SYSTEM = "You label reviews. Answer with one word: good, bad or mixed."
 SUBJECTS = ["The soup", "The hotel", "This phone", "The film", "Our guide", "The bike", "The battery", "The staff"]
 OPINIONS = ["was far better than we expected", "broke after a week", "was fine", "cost too much for what it is"]
@@ -39,7 +42,7 @@ def with_asyncio(address, key, model):
     async def run(rows):
         async with AsyncOpenAI(base_url=f"{address}/v1", api_key=key, timeout=600) as client:
             ask = client.chat.completions.create
-            asked = [ask(model=model, messages=messages(text), max_tokens=8, temperature=0) for text in rows]
+            asked = [ask(model=model, messages=messages(text), max_tokens=MAX_TOKENS, temperature=0) for text in rows]
             return [reply.choices[0].message.content for reply in await asyncio.gather(*asked)]
 
     return lambda rows: asyncio.run(run(rows))
@@ -49,7 +52,7 @@ def with_langchain(address, key, model):
     from langchain_core.prompts import ChatPromptTemplate
     from langchain_openai import ChatOpenAI
 
-    chat = ChatOpenAI(model=model, base_url=f"{address}/v1", api_key=key, max_tokens=8, temperature=0, timeout=600)
+    chat = ChatOpenAI(model=model, base_url=f"{address}/v1", api_key=key, max_tokens=MAX_TOKENS, temperature=0, timeout=600)
     chain = ChatPromptTemplate.from_messages([("system", SYSTEM), ("user", "{text}")]) | chat
 
     def run(rows):
@@ -69,20 +72,33 @@ def with_daft(address, key, model):
     def run(rows):
         said = prompt(
             daft.col("text"), system_message=SYSTEM, provider=provider, model=model,
-            use_chat_completions=True, max_tokens=8, temperature=0,
+            use_chat_completions=True, max_tokens=MAX_TOKENS, temperature=0,
         )
         return daft.from_pydict({"text": rows}).with_column("said", said).to_pydict()["said"]
 
     return run
 
 
-def with_ray(address, key, model):
+def start_ray(loops):
+    """One cluster for all loops, which find it by `RAY_ADDRESS`: several that begin at once hinder each other."""
     import ray
 
-    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    # A loop's rows are one task, which waits for the server; what else a loop runs must not wait for another's.
+    cluster = ray.init(
+        num_cpus=4 * loops, object_store_memory=128 << 20, include_dashboard=False, log_to_driver=False,
+        logging_level=logging.ERROR,
+    )
+    os.environ["RAY_ADDRESS"] = cluster.address_info["gcs_address"]
+
+
+def with_ray(address, key, model):
+    import ray
+    import ray.data
+
+    ray.init(log_to_driver=False, logging_level=logging.ERROR)
     ray.data.DataContext.get_current().enable_progress_bars = False
     # A worker has no module of this name: what it runs names nothing of this file.
-    system = SYSTEM
+    system, max_tokens = SYSTEM, MAX_TOKENS
 
     def run(rows):
         def label(batch):
@@ -94,7 +110,7 @@ def with_ray(address, key, model):
 
             def ask(text):
                 said = [{"role": "system", "content": system}, {"role": "user", "content": text}]
-                reply = client.chat.completions.create(model=model, messages=said, max_tokens=8, temperature=0)
+                reply = client.chat.completions.create(model=model, messages=said, max_tokens=max_tokens, temperature=0)
                 return reply.choices[0].message.content
 
             texts = [str(text) for text in batch["text"]]
@@ -118,7 +134,7 @@ def with_lotus(address, key, model):
     litellm.suppress_debug_info = True
     logging.disable(logging.WARNING)
     served = LM(
-        model=f"openai/{model}", api_base=f"{address}/v1", api_key=key, max_tokens=8, temperature=0,
+        model=f"openai/{model}", api_base=f"{address}/v1", api_key=key, max_tokens=MAX_TOKENS, temperature=0,
         max_batch_size=1_000, timeout=600,
     )
     lotus.settings.configure(lm=served)
@@ -140,9 +156,14 @@ CLIENTS = {
 
 
 def loop(client, address, key, rows, model, ready, said):
-    run = CLIENTS[client](address, key, model)
-    # The client's own first call is its slowest; and what all loops share is computed then, whoever is first.
-    run(texts(rows + 1)[rows:])
+    try:
+        run = CLIENTS[client](address, key, model)
+        # The client's own first call is its slowest; and what all loops share is computed then, whoever is first.
+        run(texts(rows + 1)[rows:])
+    except BaseException:
+        # The others do not wait for it.
+        ready.abort()
+        raise
     ready.wait()
     began = time.monotonic()
     answers = run(texts(rows))
@@ -169,6 +190,8 @@ def main():
         sys.exit(__doc__)
     first_key = loops[0].split("=", 1)[1]
     model = json.loads(got(address, "/v1/models", first_key))["data"][0]["id"]
+    if client == "ray":
+        start_ray(len(loops))
     context = multiprocessing.get_context("spawn")
     ready, said = context.Barrier(len(loops), timeout=300), context.Queue()
     started = []

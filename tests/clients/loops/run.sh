@@ -18,6 +18,7 @@ clients=("${@:3}")
 [ "${#clients[@]}" -gt 0 ] || clients=(asyncio langchain daft ray lotus)
 rounds=${ROUNDS:-3}
 sizes=(48 16 6)
+requests=$((${sizes[*]/#/+}))
 . tests/clients/environment.sh
 # No client tells its makers about these runs.
 export DO_NOT_TRACK=1 LITELLM_LOCAL_MODEL_COST_MAP=True RAY_USAGE_STATS_ENABLED=0 PYTHONWARNINGS=ignore
@@ -42,11 +43,18 @@ once() { # CLIENT PYTHON IDLE_MS_MAX: one server's loops, a line each
     printf '[scheduler]\npolicy = "relserve"\nsequences_max = 8\n[coalesce]\nidle_ms_max = %s\n' "$3" >"$work/relserve.toml"
     . tests/server.sh
     serve "$program" --config "$work/relserve.toml" --model "$model"
+    # Who reads what this prints has the last word on its status: nothing here ends the shell by itself.
     loops=()
     for rows in "${sizes[@]}"; do
-      loops+=("$rows=$("$program" key create "$rows rows" --tenant "t$rows" --data-dir "$work/data" | sed -n 's/^API key: //p')")
+      made=$("$program" key create "$rows rows" --tenant "t$rows" --data-dir "$work/data") || exit
+      made=$(sed -n 's/^API key: //p' <<<"$made")
+      [ -n "$made" ] || { echo "\`key create\` told no key" >&2; exit 1; }
+      loops+=("$rows=$made")
     done
-    "$2" tests/clients/loops/loops.py "$address" "$1" "${loops[@]}"
+    "$2" tests/clients/loops/loops.py "$address" "$1" "${loops[@]}" && exit
+    echo "the server's log ends:" >&2
+    tail -n 20 "$work/log" >&2
+    exit 1
   )
 }
 
@@ -78,7 +86,7 @@ for client in "${clients[@]}"; do
     cat "$kept/own" >>"$kept/lines"
     measured+=("$(tr '\n' ' ' <"$folder/requirements-$name.txt" | sed 's/ *$//')")
   else
-    notes+=("FAILED: $client (a row of it had no answer)")
+    notes+=("FAILED: $client (what failed is told beside this table)")
     failed=1
   fi
 done
@@ -88,6 +96,7 @@ echo "# tests/clients/loops/run.sh relserve $(basename "$model") ${clients[*]}"
 echo "# $("$program" --version) of commit $(git rev-parse --short HEAD), $(date -u +%F); $(nproc) cores, ${processor:-$(uname -m)}; load before: $load"
 echo "# Three tenants' loops of ${sizes[*]} rows begin at once, 8 rows run at a time: seconds until a loop has its last row, medians of $rounds"
 echo "# rounds. joined: coalesce.idle_ms_max = 2000, its default; apart: 0, each request is a relQuery. policy = \"relserve\"."
+echo "# Of $requests requests $((requests - ${#sizes[@]})) can join at most: a loop's first has nothing to join. An answer has 32 tokens at most."
 for list in "${measured[@]}"; do echo "# $list"; done
 echo
 python3 tests/clients/loops/table.py <"$kept/lines"

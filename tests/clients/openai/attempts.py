@@ -2,7 +2,7 @@
 
 usage: python attempts.py FAMILY, with RELSERVE_BASE_URL (ending in /v1) and RELSERVE_API_KEY set. A function with
 `@missing` uses what the server is known not to have: it must fail, so that the table of docs/CLIENTS.md is changed
-when it no longer does.
+when it no longer does. RELSERVE_EMBEDDER is the name of the embedding model; without it what needs one is skipped.
 """
 
 import importlib
@@ -15,6 +15,7 @@ import urllib.request
 
 BASE_URL = os.environ["RELSERVE_BASE_URL"]
 API_KEY = os.environ["RELSERVE_API_KEY"]
+EMBEDDER = os.environ.get("RELSERVE_EMBEDDER")
 
 
 def served_model():
@@ -36,6 +37,13 @@ def missing(what):
         return function
 
     return mark
+
+
+def needs_embedder(function):
+    """Marks an attempt that needs an embedding model."""
+    if EMBEDDER is None:
+        function.skipped = "an embedding model"
+    return function
 
 
 def first_line(error):
@@ -61,6 +69,10 @@ def main(family):
     sys.modules["attempts"] = sys.modules["__main__"]
     module = importlib.import_module(f"test_{family}")
     functions = [value for name, value in vars(module).items() if name.startswith("test_")]
+    for function in functions:
+        if hasattr(function, "skipped"):
+            print(f"  skipped: {function.__name__[5:]} needs {function.skipped}")
+    functions = [function for function in functions if not hasattr(function, "skipped")]
     client = " + ".join(f"{name} {importlib.metadata.version(name)}" for name in module.PACKAGES)
     failures = {}
     for function in functions:

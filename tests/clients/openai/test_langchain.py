@@ -1,10 +1,10 @@
-"""LangChain's `ChatOpenAI`."""
+"""LangChain's `ChatOpenAI` and `OpenAIEmbeddings`."""
 
 import pydantic
-from attempts import API_KEY, BASE_URL, MODEL, QUESTION
+from attempts import API_KEY, BASE_URL, EMBEDDER, MODEL, QUESTION, needs_embedder
 from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.tools import tool
-from langchain_openai import ChatOpenAI
+from langchain_openai import ChatOpenAI, OpenAIEmbeddings
 
 PACKAGES = ["langchain-openai", "langchain"]
 model = ChatOpenAI(base_url=BASE_URL, api_key=API_KEY, model=MODEL, max_tokens=40)
@@ -48,3 +48,12 @@ def test_bound_tools():
     assert model.bind_tools([weather]).invoke([("user", QUESTION), said, result])
     chunks = list(model.bind_tools([weather], tool_choice="weather").stream(QUESTION))
     assert sum(chunks[1:], chunks[0]).tool_calls[0]["name"] == "weather"
+
+
+@needs_embedder
+def test_embeddings():
+    # By default it sends ids of OpenAI's tokens.
+    asked = {"base_url": BASE_URL, "api_key": API_KEY, "model": EMBEDDER, "check_embedding_ctx_length": False}
+    first, other = OpenAIEmbeddings(**asked).embed_documents(["A refund is paid.", "The parcel came."])
+    assert len(first) == len(other) and first != other
+    assert OpenAIEmbeddings(**asked).embed_query("A refund is paid.") == first

@@ -1,11 +1,12 @@
 """OpenAI's Python library; `tests/python/test_openai.py` tries more of it."""
 
 import asyncio
+import math
 from typing import Literal
 
 import openai
 import pydantic
-from attempts import API_KEY, BASE_URL, MODEL, QUESTION
+from attempts import API_KEY, BASE_URL, EMBEDDER, MODEL, QUESTION, needs_embedder
 
 PACKAGES = ["openai"]
 client = openai.OpenAI(base_url=BASE_URL, api_key=API_KEY)
@@ -77,7 +78,21 @@ def test_tools_in_a_stream():
 
 
 def test_responses():
-    client.responses.create(model=MODEL, input=QUESTION)
+    response = client.responses.create(model=MODEL, input=QUESTION, max_output_tokens=4)
+    assert response.output_text and response.usage.output_tokens
+
+
+@needs_embedder
+def test_embeddings():
+    texts = ["A refund is paid.", "The parcel came.", "A refund is paid."]
+    # Without a format it asks for base64, and reads that.
+    vectors = [one.embedding for one in client.embeddings.create(model=EMBEDDER, input=texts).data]
+    assert len({len(vector) for vector in vectors}) == 1 and vectors[0] == vectors[2] != vectors[1]
+    for options in ({"encoding_format": "float"}, {"dimensions": len(vectors[0])}):
+        same = client.embeddings.create(model=EMBEDDER, input=texts, **options).data
+        assert all(math.dist(one.embedding, vector) < 1e-5 for one, vector in zip(same, vectors))
+    (short,) = client.embeddings.create(model=EMBEDDER, input=texts[0], dimensions=32).data
+    assert len(short.embedding) == 32 and math.isclose(math.hypot(*short.embedding), 1, abs_tol=1e-3)
 
 
 def test_tools_of_responses():

@@ -46,4 +46,4 @@ def test_tools():
 
 
 def test_default_route():
-    Runner.run_sync(agent(OpenAIResponsesModel), QUESTION)
+    assert Runner.run_sync(agent(OpenAIResponsesModel), QUESTION).final_output

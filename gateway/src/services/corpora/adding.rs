@@ -7,15 +7,19 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use base::{Bytes, TenantId, TokenCount};
-use retrieval::{Cut, Embedder, FragmentRange};
+use retrieval::{Cut, Embedder, FragmentRange, TokenizedTexts};
 use serving::account::Account;
 use serving::error::stored;
 use serving::error::{RequestError, internal};
 use sha2::{Digest as _, Sha256};
-use store::{Corpus, CorpusLimits, CorpusOf, NewCorpus, NewDocument, StoredFragment};
+use store::{
+    CORPORA_BYTES, Corpus, CorpusLimits, CorpusOf, NewCorpus, NewDocument, StoredFragment, vector_bytes,
+};
 
+use super::embedding::of_retrieval;
 use super::index_cache::{Indexed, render_vector};
-use super::{ROUTE, account, find, link, made, refused, usable};
+use super::payer::Payer;
+use super::{ROUTE, find, link, made, refused, usable};
 use crate::state::App;
 
 /// Fragments that are embedded and written together: what is lost when a client leaves, and how long others
@@ -65,6 +69,8 @@ struct Pieces {
     document: Document,
     digest: String,
     pieces: Vec<FragmentRange>,
+    /// The pieces as the embedding model reads them.
+    texts: TokenizedTexts,
 }
 
 /// Notes a client that left before its answer, where it is dropped unanswered.
@@ -101,6 +107,7 @@ async fn add_groups(
         return Err(RequestError::ShuttingDown);
     }
     let embedding = app.corpora.embedding()?;
+    let payer = Payer::of(app, Account { tenant, route: ROUTE })?;
     let corpus = opened(app, tenant, &addition, &embedding.embedder, &embedding.identity).await?;
     let (changed, unchanged) = changed(app, tenant, &corpus, addition.documents).await?;
     let mut written = Written { unchanged, ..Written::default() };
@@ -110,17 +117,31 @@ async fn add_groups(
             if stop() {
                 return Err(retrieval::Error::Stopped);
             }
-            Ok(Pieces { pieces: embedder.fragments(&document.text, cut)?, document, digest })
+            let pieces = embedder.fragments(&document.text, cut)?;
+            let texts: Vec<&str> = pieces.iter().map(|piece| &document.text[piece.range.clone()]).collect();
+            let texts = embedder.tokenize(&texts, stop)?;
+            Ok(Pieces { document, digest, pieces, texts })
         };
-        changed.into_iter().map(cut_one).collect::<Result<Vec<Pieces>, _>>()
+        changed.into_iter().map(cut_one).collect::<Result<Vec<Pieces>, _>>().map_err(of_retrieval)
     };
     let cut = embedding.run(&app.runtime, cut_all).await?;
     check_room(app, &cut)?;
-    for group in groups(cut) {
-        let embed =
-            move |embedder: &Embedder, stop: &(dyn Fn() -> bool + Sync)| embedded(embedder, stop, group);
+    check_tenant_room(app, tenant, &corpus, &cut).await?;
+    let groups = groups(cut);
+    let tokens = |group: &Vec<Pieces>| group.iter().map(|one| one.texts.tokens()).sum::<u64>();
+    // All of it, before any: what there is no room for is refused whole.
+    let held = payer.set_aside(groups.iter().map(tokens))?;
+    for (number, group) in (0..).zip(groups) {
+        let (payer, held) = (payer.clone(), held.clone());
+        let embed = move |embedder: &Embedder, stop: &(dyn Fn() -> bool + Sync)| {
+            let embedded = embedded(embedder, stop, group).map_err(of_retrieval)?;
+            payer.settle(embedded.1.fragments, embedded.1.tokens);
+            if let Some(held) = &held {
+                held.release(number);
+            }
+            Ok(embedded)
+        };
         let (documents, some) = embedding.run(&app.runtime, embed).await?;
-        account(app, Account { tenant, route: ROUTE }, some.fragments, some.tokens);
         keep(app, tenant, &corpus, documents).await?;
         written.documents += some.documents;
         written.fragments += some.fragments;
@@ -213,6 +234,25 @@ fn check_room(app: &App, cut: &[Pieces]) -> Result<(), RequestError> {
     Ok(())
 }
 
+/// The same of the tenant's corpora together: what the others have stays, whatever is replaced in this one.
+async fn check_tenant_room(
+    app: &App,
+    tenant: TenantId,
+    corpus: &Corpus,
+    cut: &[Pieces],
+) -> Result<(), RequestError> {
+    let limit = app.config.retrieval.tenant_bytes_max.0;
+    let corpora = stored(app.runtime.store.corpora(tenant).await)?;
+    let others = corpora.iter().filter(|other| other.name != corpus.name).map(|other| other.held_bytes().0);
+    let new = cut
+        .iter()
+        .map(|one| one.document.text.len() as u64 + vector_bytes(one.pieces.len() as u64, corpus.dims).0);
+    if others.chain(new).fold(0, u64::saturating_add) > limit {
+        return Err(refused(store::Error::Full { what: CORPORA_BYTES, limit }));
+    }
+    Ok(())
+}
+
 /// Whole documents, about [`GROUP`] fragments at a time.
 fn groups(all: Vec<Pieces>) -> Vec<Vec<Pieces>> {
     let mut groups: Vec<Vec<Pieces>> = Vec::new();
@@ -234,17 +274,15 @@ fn groups(all: Vec<Pieces>) -> Vec<Vec<Pieces>> {
 fn embedded(
     embedder: &Embedder,
     stop: &(dyn Fn() -> bool + Sync),
-    group: Vec<Pieces>,
+    mut group: Vec<Pieces>,
 ) -> Result<(Vec<NewDocument>, Written), retrieval::Error> {
-    let texts: Vec<&str> = group
-        .iter()
-        .flat_map(|one| one.pieces.iter().map(|piece| &one.document.text[piece.range.clone()]))
-        .collect();
-    let mut vectors = embedder.embed(&texts, stop)?.into_iter();
-    let mut written =
-        Written { documents: group.len() as u64, fragments: texts.len() as u64, ..Written::default() };
+    let mut texts = TokenizedTexts::default();
+    group.iter_mut().for_each(|one| texts.append(std::mem::take(&mut one.texts)));
+    let mut vectors = embedder.embed_tokenized(texts, stop)?.into_iter();
+    let fragments = group.iter().map(|one| one.pieces.len() as u64).sum();
+    let mut written = Written { documents: group.len() as u64, fragments, ..Written::default() };
     let mut documents = Vec::with_capacity(group.len());
-    for Pieces { document, digest, pieces } in &group {
+    for Pieces { document, digest, pieces, .. } in &group {
         let fragments = pieces.iter().zip(&mut vectors).map(|(piece, embedding)| {
             written.tokens.0 += embedding.tokens as u64;
             written.truncated += u64::from(embedding.is_truncated);
@@ -273,6 +311,7 @@ async fn keep(
         documents_max: limits.documents_max,
         fragments_max: limits.fragments_max,
         bytes_max: limits.bytes_max,
+        tenant_bytes_max: limits.tenant_bytes_max,
     };
     let key = (tenant, corpus.name.clone());
     // Held over the write: whoever searches sees the index of before or that of after.

@@ -61,7 +61,7 @@ impl Embedding {
     pub(super) async fn run<T: Send + 'static>(
         &self,
         runtime: &Arc<Runtime>,
-        work: impl FnOnce(&Embedder, &(dyn Fn() -> bool + Sync)) -> Result<T, Error> + Send + 'static,
+        work: impl FnOnce(&Embedder, &(dyn Fn() -> bool + Sync)) -> Result<T, RequestError> + Send + 'static,
     ) -> Result<T, RequestError> {
         let permit = self.turn().await?;
         let is_left = Arc::new(AtomicBool::new(false));
@@ -72,14 +72,7 @@ impl Embedding {
             let _permit = permit;
             work(&embedder, &|| is_left.load(Ordering::Acquire) || state.is_draining())
         });
-        match done.await.map_err(internal)? {
-            Ok(value) => Ok(value),
-            // Who has left does not read this.
-            Err(Error::Stopped) => Err(RequestError::ShuttingDown),
-            Err(Error::Invalid { field, reason }) => Err(RequestError::invalid(field, reason)),
-            Err(error @ Error::Unsound { .. }) => Err(RequestError::Row(error.to_string())),
-            Err(error @ (Error::File { .. } | Error::Field { .. } | Error::Model(_))) => Err(internal(error)),
-        }
+        done.await.map_err(internal)?
     }
 
     async fn turn(&self) -> Result<OwnedSemaphorePermit, RequestError> {
@@ -97,6 +90,17 @@ impl Embedding {
             });
         }
         Arc::clone(&self.tasks).acquire_owned().await.map_err(internal)
+    }
+}
+
+/// What the embedding model's refusal means to the caller.
+pub(super) fn of_retrieval(error: Error) -> RequestError {
+    match error {
+        // Who has left does not read this.
+        Error::Stopped => RequestError::ShuttingDown,
+        Error::Invalid { field, reason } => RequestError::invalid(field, reason),
+        Error::Unsound { .. } => RequestError::Row(error.to_string()),
+        Error::File { .. } | Error::Field { .. } | Error::Model(_) => internal(error),
     }
 }
 

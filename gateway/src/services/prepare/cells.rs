@@ -82,7 +82,7 @@ impl Wanted for WantedCells {
 
     fn outline(&self) -> Outline {
         let (kind, rows) = (RelQueryKind::Cells(Arc::clone(&self.answers)), self.answers.len());
-        Outline { kind, rows, stream: self.stream, deadline: self.deadline }
+        Outline { route: cell_budget::ROUTE, kind, rows, stream: self.stream, deadline: self.deadline }
     }
 
     fn lower(self, context: RequestContext<'_>) -> Result<PreparedRequest, RequestError> {
@@ -122,7 +122,7 @@ fn prepared(answers: Arc<[Answer]>, deadline: Option<Deadline>) -> Prepared {
     Prepared {
         rows: answers.len(),
         kind: RelQueryKind::Cells(answers),
-        route: "cells",
+        route: cell_budget::ROUTE,
         class: base::ServiceClass::Interactive,
         failed: Vec::new(),
         answered: Vec::new(),

@@ -15,6 +15,9 @@ use crate::config::LimitsConfig;
 use crate::json::JsonFields;
 use crate::wire::relquery::{Order, RelQueryRequest, RowIn};
 
+/// Its name in accounts.
+const ROUTE: &str = "relqueries";
+
 impl Wanted for RelQueryRequest {
     fn read(context: RequestContext<'_>, fields: JsonFields) -> Result<Self, RequestError> {
         Self::read(fields, context.validation())
@@ -22,6 +25,7 @@ impl Wanted for RelQueryRequest {
 
     fn outline(&self) -> Outline {
         Outline {
+            route: ROUTE,
             kind: RelQueryKind::RelQuery,
             rows: self.rows.len(),
             stream: self.stream,
@@ -77,7 +81,7 @@ fn lower_relquery(
     let total = request.rows.len();
     let work = Prepared {
         kind: RelQueryKind::RelQuery,
-        route: "relqueries",
+        route: ROUTE,
         class: request.class,
         rows: total,
         failed: some_can_run(total, failed)?,

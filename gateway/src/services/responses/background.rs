@@ -18,7 +18,8 @@ use serving::ownership;
 use serving::relquery_state::{RelQueryState, State};
 use serving::submit::{self, Prepared, Resumed};
 use serving::traces::Origin;
-use store::{NewTicket, StoredResponse, Ticket, TicketRow, TicketState};
+use serving::usage_writer;
+use store::{NewTicket, StoredResponse, Ticket, TicketRow, TicketState, UnixMillis};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::running::RunningResponse;
@@ -77,6 +78,14 @@ enum ResponseEnd {
     Failed(RequestError),
 }
 
+/// Who writes a response's end.
+enum WrittenEnd {
+    /// This gateway did, or nobody does: its ticket is gone.
+    Here,
+    /// Another gateway, or this one's next start: it runs again.
+    Elsewhere,
+}
+
 /// Who has a response's ticket.
 enum TicketLease {
     /// This gateway.
@@ -108,7 +117,8 @@ async fn begin_one(
 ) -> Result<ResponseReply, RequestError> {
     let runtime = Arc::clone(&model.runtime);
     let seed = seed_of(&asked.work);
-    let handle = submit::submit(&runtime, caller, asked.work, Resumed::default()).await?;
+    let promised = Resumed { gets_ticket: true, ..Resumed::default() };
+    let handle = submit::submit(&runtime, caller, asked.work, promised).await?;
     let envelope = ResponseEnvelope::new(handle.relquery(), model.model(), echo).calling(asked.tools);
     let reply = envelope.queued();
     // By its text: a `Value` has other digits of a number of 32 bits.
@@ -124,11 +134,25 @@ async fn begin_one(
         lease: &tickets::lease(&app),
         key: None,
     };
-    // Where it cannot be written the handle is dropped, which ends the work.
-    tickets::create(&app, ticket, &[], now).await?;
+    if let Err(error) = create(&app, &runtime, ticket, now).await {
+        // The handle is dropped, which ends the work.
+        runtime.shared.without_ticket(handle.relquery());
+        return Err(error);
+    }
     let response = RunningResponse { relquery: handle.release(), envelope: Arc::new(envelope) };
     follow((app, runtime), response, None);
     Ok(reply)
+}
+
+/// Writes down a response's ticket, and before it that a request came: who goes on with it counts none.
+async fn create(
+    app: &App,
+    runtime: &Runtime,
+    ticket: NewTicket<'_>,
+    now: UnixMillis,
+) -> Result<(), RequestError> {
+    stored(usage_writer::store_usage(runtime).await)?;
+    tickets::create(app, ticket, &[], now).await
 }
 
 /// What the answer is drawn by.
@@ -164,7 +188,8 @@ pub(crate) async fn resume(
         row.item.seed = seed.unwrap_or(row.item.seed);
     }
     let runtime = Arc::clone(&model.runtime);
-    let handle = submit::submit(&runtime, caller, work, Resumed { id: Some(id), rows: Vec::new() }).await?;
+    let resumed = Resumed { id: Some(id), ..Resumed::default() };
+    let handle = submit::submit(&runtime, caller, work, resumed).await?;
     let mut envelope = ResponseEnvelope::new(handle.relquery(), model.model(), echo).calling(asked.tools);
     if let Some(created) = reply["created_at"].as_u64() {
         envelope = envelope.created_at(created);
@@ -206,6 +231,7 @@ async fn follow_to_end(
                 // Nobody called it off: should it come back, it is taken up anew.
                 runtime.registry.remove(relquery.id);
                 ownership::cancel(runtime, relquery);
+                runtime.shared.lost_ticket(relquery);
                 return;
             }
         }
@@ -213,9 +239,11 @@ async fn follow_to_end(
     let end = end_of(&relquery.read(), envelope);
     // A server that shuts down has not failed: the next start goes on.
     let Some(end) = end else { return };
-    write_end(app, &id, end).await;
+    match write_end((app, runtime), relquery, (&id, end)).await {
+        WrittenEnd::Here => runtime.shared.without_ticket(relquery),
+        WrittenEnd::Elsewhere => runtime.shared.lost_ticket(relquery),
+    }
     drop(alone);
-    relquery.show_all();
     // What is told of it stands in its ticket. Where that was lost to another gateway, it may come back.
     runtime.registry.remove(relquery.id);
 }
@@ -248,20 +276,27 @@ fn end_of(state: &State, envelope: &ResponseEnvelope) -> Option<ResponseEnd> {
     Some(end)
 }
 
-async fn write_end(app: &App, id: &str, end: ResponseEnd) {
+async fn write_end(
+    (app, runtime): (&App, &Runtime),
+    relquery: &RelQueryState,
+    (id, end): (&str, ResponseEnd),
+) -> WrittenEnd {
     match end {
         ResponseEnd::Answered(reply) => {
-            let rows = [TicketRow { row: 0, result: reply, failed: false }];
-            while let Err(error) = app.runtime.store.append_rows(id, &app.config.store.node, &rows).await {
+            let used = tickets::used(runtime, &relquery.read(), 0);
+            let rows = [(TicketRow { row: 0, result: reply, failed: false }, used)];
+            let (store, node) = (&app.runtime.store, &app.config.store.node);
+            while let Err(error) = store.append_rows_with_usage(id, node, &rows).await {
                 if let store::Error::Missing(what) = error {
                     tracing::warn!(ticket = id, "a response has no {what} any more: its answer is dropped");
-                    return;
+                    return if what == "lease" { WrittenEnd::Elsewhere } else { WrittenEnd::Here };
                 }
                 tracing::warn!(%error, ticket = id, "an answer is not recorded yet");
                 if !tickets::is_retried(app).await {
-                    return;
+                    return WrittenEnd::Elsewhere;
                 }
             }
+            runtime.shared.recorded(relquery, 1);
             finish(app, id, TicketState::Completed, None).await;
         }
         ResponseEnd::Cancelled => finish(app, id, TicketState::Cancelled, None).await,
@@ -270,6 +305,7 @@ async fn write_end(app: &App, id: &str, end: ResponseEnd) {
             finish(app, id, TicketState::Failed, Some(&summary)).await;
         }
     }
+    WrittenEnd::Here
 }
 
 async fn finish(app: &App, id: &str, state: TicketState, summary: Option<&str>) {

@@ -187,6 +187,12 @@ impl TextEmbedder for CallerEmbedder {
                     Err(RequestError::Busy { retry_after, .. }) => {
                         tokio::time::sleep(Duration::from_millis(retry_after.0).min(RETRY_MAX)).await;
                     }
+                    // Of one of the texts: nobody says of which.
+                    Err(error @ RequestError::Row(_)) => {
+                        let failed: Vec<Result<TextVector, String>> =
+                            texts.iter().map(|_| Err(error.to_string())).collect();
+                        return Ok(failed);
+                    }
                     Err(error) => return Err(refused(error)),
                 }
             };

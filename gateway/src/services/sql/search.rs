@@ -7,6 +7,7 @@ use base::TenantId;
 use futures_util::StreamExt as _;
 use ir::Cell;
 use serde_json::json;
+use serving::error::RequestError;
 use sql::runner::{CorpusSearch, Outcome, RowAnswer, Tokens};
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -34,7 +35,7 @@ pub(super) async fn look_up(
                 Ok(texts) => {
                     Outcome::text(json!(texts.iter().map(|text| &**text).collect::<Vec<_>>()).to_string())
                 }
-                Err(error) => Outcome::Failed(error.to_string()),
+                Err(error) => failed(&error),
             };
             (id, outcome)
         }
@@ -45,5 +46,18 @@ pub(super) async fn look_up(
         if answers.send(RowAnswer { id, outcome, tokens: Tokens::default(), is_computed }).is_err() {
             return;
         }
+    }
+}
+
+/// What becomes of a row whose search fails.
+fn failed(error: &RequestError) -> Outcome {
+    let reason = error.to_string();
+    match error {
+        // No word about the row: a table made of such NULLs would look complete.
+        RequestError::TenantBudget { .. }
+        | RequestError::TooLarge { .. }
+        | RequestError::ModelNotFound { .. }
+        | RequestError::ShuttingDown => Outcome::Stopped(reason),
+        _ => Outcome::Failed(reason),
     }
 }

@@ -227,7 +227,8 @@ async fn resume_one(
     // Its client left with the deadline.
     let work = submit::Prepared { deadline: None, ..prepared.work };
     let runtime = Arc::clone(&model.runtime);
-    let handle = submit::submit(&runtime, caller, work, Resumed { id: Some(id), rows }).await?;
+    let resumed = Resumed { id: Some(id), rows, ..Resumed::default() };
+    let handle = submit::submit(&runtime, caller, work, resumed).await?;
     tokio::spawn(follow((app.clone(), runtime), handle.release(), alone));
     Ok(())
 }

@@ -8,27 +8,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, List, Mapping, Optional, Sequence
 
 from ..client import Client
 from . import client as used_client
 from . import column
+from ._sql import FUNCTIONS, NUMBER, TEXT, TEXTS
 
-_TEXT, _LIST, _NUMBER = "VARCHAR", "VARCHAR[]", "BIGINT"
-
-# The arguments and the result of each function; SQL has no optional ones, so that these are the usual.
-FUNCTIONS: Mapping[str, Tuple[Sequence[str], str]] = {
-    "ask": ((_TEXT,), _TEXT),
-    "classify": ((_TEXT, _LIST), _TEXT),
-    "extract": ((_TEXT, _TEXT), _TEXT),
-    "summarize": ((_TEXT,), _TEXT),
-    "translate": ((_TEXT, _TEXT), _TEXT),
-    "tag": ((_TEXT, _LIST), _TEXT),
-    "format": ((_TEXT, _TEXT), _TEXT),
-    "edit": ((_TEXT, _TEXT), _TEXT),
-    "list": ((_TEXT, _NUMBER), _LIST),
-    "rate": ((_TEXT,), _NUMBER),
-}
+_TYPES: Mapping[str, str] = {TEXT: "VARCHAR", TEXTS: "VARCHAR[]", NUMBER: "BIGINT"}
 
 
 def register(connection: Any, client: Optional[Client] = None, *, errors: str = "warn") -> None:
@@ -37,8 +24,8 @@ def register(connection: Any, client: Optional[Client] = None, *, errors: str = 
         connection.create_function(
             f"ai_{name}",
             _vectorised(name, len(parameters), result, client or used_client(), errors),
-            list(parameters),
-            result,
+            [_TYPES[kind] for kind in parameters],
+            _TYPES[result],
             type="arrow",
             # A model is asked about what is empty too: it may say that it is.
             null_handling="special",
@@ -48,7 +35,7 @@ def register(connection: Any, client: Optional[Client] = None, *, errors: str = 
 def _vectorised(name: str, parameters: int, result: str, client: Client, errors: str) -> Callable[..., Any]:
     import pyarrow
 
-    types = {_TEXT: pyarrow.string(), _LIST: pyarrow.list_(pyarrow.string()), _NUMBER: pyarrow.int64()}
+    types = {TEXT: pyarrow.string(), TEXTS: pyarrow.list_(pyarrow.string()), NUMBER: pyarrow.int64()}
 
     def run(columns: Sequence[Any]) -> Any:
         rows: List[Any] = list(zip(*(column.to_pylist() for column in columns)))

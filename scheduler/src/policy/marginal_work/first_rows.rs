@@ -4,8 +4,12 @@
 //! A decode step of few rows costs its base whatever rides in it, and rows that decode early spare nobody a step: all it
 //! costs is bases. So a relQuery may spend a share of the time it is expected to take on them, and no more: when that is
 //! spent, or when someone else comes, it goes on as if nothing had been.
+//!
+//! The first rows decode alone where that fits. Where it does not, and steps may mix, the other rows' prompts ride in
+//! their steps: few tokens a step, for as long as those take the first rows wait. Such a step costs less of a base, for
+//! it hides prompts and the ordinary steps have fewer left to do.
 
-use base::{Nanos, ServiceClass};
+use base::{Nanos, RelQueryId, ServiceClass, TokenCount};
 
 use crate::Scheduler;
 use crate::admit::{Admission, Budget};
@@ -13,67 +17,59 @@ use crate::breakdown::PriorityParts;
 use crate::choice::Choice;
 use crate::decision::Reason;
 
+use super::work::whole_prompt;
+
 /// How far a relQuery is with its first rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum FirstRows {
     /// None of its rows has run.
     #[default]
     Untried,
-    /// Its running rows go first, for as long as there is this much to spend.
-    Running(Nanos),
+    /// They go first.
+    Running(Ahead),
     /// Its rows run as all others do.
     Over,
 }
 
+/// First rows that go first, for as long as there is something to spend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ahead {
+    /// What there is to spend.
+    left: Nanos,
+    /// Prompt tokens of other rows that ride in each of their steps; 0: they decode alone.
+    beside: u64,
+    /// How many rows of the relQuery have ended when they have.
+    ended: u64,
+}
+
 /// Of how many rows one goes first: so few that they are seen early, so many that their decode steps are worth
-/// their bases.
+/// their bases. Their prompts take as small a part of the time; rows whose own would take more are fewer.
 const ONE_OF: usize = 10;
+/// Their decodes, where prompts ride, take one of so many parts of the time: with their prompts less than a quarter.
+const RIDE_ONE_OF: u64 = 8;
 
 impl Scheduler {
     /// The step of a relQuery that is alone here, while its first rows go first; `None` where they do not.
-    pub(crate) fn first_rows(&mut self) -> Option<Choice> {
+    pub(crate) fn first_rows(&mut self, mixes: bool) -> Option<Choice> {
         let share = self.config.marginal_work.first_rows_permille;
         if share == 0 || self.relqueries.len() != 1 {
             return None;
         }
-        let id = *self.relqueries.keys().next()?;
-        let relquery = &self.relqueries[&id];
+        let (id, relquery) = self.relqueries.first_key_value()?;
+        let (id, state, runs) = (*id, relquery.first_rows, !relquery.running.is_empty());
         if relquery.class == ServiceClass::Bulk || relquery.waiting_len() == 0 {
             return None;
         }
-        let base = self.estimates.cost.decode_base;
-        let left = match relquery.first_rows {
-            FirstRows::Untried if relquery.running.is_empty() => self.first_rows_budget(id, share),
-            FirstRows::Running(left) => left,
-            FirstRows::Untried | FirstRows::Over => return None,
-        };
-        let goes_on = !relquery.running.is_empty();
-        // The first token comes with the prompt.
-        let steps = self.expected(id).remaining(0, relquery.output_max).saturating_sub(1);
-        let cost = match goes_on {
-            true => base,
-            false => Nanos(self.estimates.cost.prefill_base.0.saturating_add(base.0.saturating_mul(steps))),
-        };
-        let rows = (relquery.waiting_len() / ONE_OF).max(1);
-        let pays = cost <= left && (goes_on || steps > 0 && relquery.waiting_len() > 1);
-        let after = match (pays, goes_on) {
-            (false, _) => FirstRows::Over,
-            (true, true) => FirstRows::Running(left.saturating_sub(base)),
-            (true, false) => FirstRows::Running(left.saturating_sub(self.estimates.cost.prefill_base)),
-        };
-        self.relqueries.get_mut(&id)?.first_rows = after;
-        if !pays {
-            return None;
+        match state {
+            FirstRows::Running(ahead) if runs => self.decode_first_rows(id, ahead, mixes),
+            // Those that decoded alone have ended: more may, of what is left.
+            FirstRows::Running(ahead) => self.prefill_first_rows(id, ahead.left, mixes),
+            FirstRows::Untried if !runs => {
+                let left = u128::from(self.time_alone(id).0) * u128::from(share) / 1_000;
+                self.prefill_first_rows(id, Nanos(u64::try_from(left).unwrap_or(u64::MAX)), mixes)
+            }
+            FirstRows::Untried | FirstRows::Over => None,
         }
-        if goes_on {
-            return Some(self.decode_because(Reason::FirstRows));
-        }
-        let budget = self.prefill_budget();
-        let free_sequences = budget.free_sequences.min(u32::try_from(rows).unwrap_or(u32::MAX));
-        let free_blocks = self.kv.ledger.available();
-        let admission = Admission::new(Budget { free_sequences, free_blocks, ..budget });
-        let prefill = self.offer_waiting(admission, &self.offers(true)).rows;
-        (!prefill.is_empty()).then_some(Choice { reason: Reason::FirstRows, prefill, decodes: false })
     }
 
     /// Nobody is alone here any longer.
@@ -85,17 +81,107 @@ impl Scheduler {
         }
     }
 
-    /// So many thousandths of the time that the relQuery takes alone, with rows as long as expected.
-    fn first_rows_budget(&self, id: base::RelQueryId, share: u32) -> Nanos {
+    /// Prefills first rows, if there is enough to spend for their steps too.
+    fn prefill_first_rows(&mut self, id: RelQueryId, left: Nanos, mixes: bool) -> Option<Choice> {
+        let alone = self.time_alone(id);
         let relquery = &self.relqueries[&id];
-        let alone = match relquery.breakdown.parts {
+        let (waiting, ended) = (relquery.waiting_len(), relquery.finished.rows);
+        // The first token comes with the prompt.
+        let steps = self.expected(id).remaining(0, relquery.output_max).saturating_sub(1);
+        let rows = u32::try_from(waiting / ONE_OF).unwrap_or(u32::MAX).max(1);
+        let cost = self.estimates.cost;
+        let budget = self.prefill_budget();
+        let tokens = alone.0 / ONE_OF as u64 / cost.prefill_per_token.0.max(1);
+        let admission = Admission::new(Budget {
+            free_sequences: budget.free_sequences.min(rows),
+            tokens: budget.tokens.min(tokens.max(1)),
+            free_blocks: self.kv.ledger.available(),
+            ..budget
+        });
+        let admission = self.offer_waiting(admission, &self.offers(true));
+        if admission.rows.is_empty() {
+            return None;
+        }
+        let beside = self.beside(alone, steps, u64::from(rows));
+        let full = cost.mixed_base(self.config.step_tokens_max).0;
+        let ride = (beside, full.saturating_sub(self.spared(admission.tokens)));
+        let ways = [Some((0, cost.prefill_base.0)), mixes.then_some(ride)];
+        let fits = |(beside, prefill): &(u64, u64)| {
+            prefill.saturating_add(self.ride_cost(*beside).saturating_mul(steps)) <= left.0
+        };
+        let way = ways.into_iter().flatten().find(fits).filter(|_| steps > 0 && waiting > 1);
+        let first_rows = match way {
+            Some((beside, prefill)) => FirstRows::Running(Ahead {
+                left: left.saturating_sub(Nanos(prefill)),
+                beside,
+                ended: ended + admission.rows.len() as u64,
+            }),
+            None => FirstRows::Over,
+        };
+        self.relqueries.get_mut(&id)?.first_rows = first_rows;
+        way.map(|_| Choice { reason: Reason::FirstRows, prefill: admission.rows, decodes: false })
+    }
+
+    /// The first rows take a step, if there is enough to spend for it.
+    fn decode_first_rows(&mut self, id: RelQueryId, ahead: Ahead, mixes: bool) -> Option<Choice> {
+        let Ahead { left, beside, ended } = ahead;
+        let is_over = self.relqueries[&id].finished.rows >= ended || beside > 0 && !mixes;
+        if is_over || self.ride_cost(beside) > left.0 {
+            self.relqueries.get_mut(&id)?.first_rows = FirstRows::Over;
+            return None;
+        }
+        let choice = match beside {
+            0 => self.decode_because(Reason::FirstRows),
+            _ => {
+                let tokens = self.decode_tokens().saturating_add(beside).min(self.config.step_tokens_max.0);
+                let choice = self.mixed(tokens, |scheduler| scheduler.offers(true));
+                Choice { reason: Reason::FirstRows, ..choice }
+            }
+        };
+        let tokens = choice.prefill.iter().map(|row| u64::from(row.take)).sum();
+        let left = left.saturating_sub(Nanos(self.ride_cost(tokens)));
+        self.relqueries.get_mut(&id)?.first_rows = FirstRows::Running(Ahead { left, ..ahead });
+        Some(choice)
+    }
+
+    /// Prompt tokens beside the decodes of so many rows with which so many steps take their part of the time; no less
+    /// than ride free, and than a block.
+    fn beside(&self, alone: Nanos, steps: u64, rows: u64) -> u64 {
+        let cost = &self.estimates.cost;
+        let per_token = i128::from(cost.prefill_per_token.0.max(1));
+        let hidden = i128::from(cost.mixed_hidden);
+        let step = i128::from(alone.0 / RIDE_ONE_OF / steps.max(1));
+        let least = (hidden / per_token).max(self.config.block_tokens.into());
+        let tokens = ((step - i128::from(cost.decode(rows).0) + hidden) / per_token).max(least);
+        let most = self.config.step_tokens_max.0.saturating_sub(rows);
+        u64::try_from(tokens).unwrap_or(u64::MAX).min(most)
+    }
+
+    /// What a step of the first rows in which so many prompt tokens ride costs: its base, less what it spares.
+    fn ride_cost(&self, beside: u64) -> u64 {
+        let base = self.estimates.cost.mixed_base(TokenCount(beside)).0;
+        base.saturating_sub(self.spared(beside))
+    }
+
+    /// So many prompt tokens' part of the base of a full step, which they are no longer computed in.
+    fn spared(&self, tokens: u64) -> u64 {
+        let step = self.config.step_tokens_max;
+        let full = u128::from(self.estimates.cost.mixed_base(step).0);
+        let part = full * u128::from(tokens.min(step.0)) / u128::from(step.0.max(1));
+        u64::try_from(part).unwrap_or(u64::MAX)
+    }
+
+    /// The time that what is left of the relQuery takes alone, with rows as long as expected.
+    fn time_alone(&self, id: RelQueryId) -> Nanos {
+        let relquery = &self.relqueries[&id];
+        match relquery.breakdown.parts {
             PriorityParts::Work(work) => {
                 let steps = self.expected(id).remaining(0, relquery.output_max);
                 let bases = self.estimates.cost.decode_base.0.saturating_mul(steps);
-                work.prompt.0.saturating_add(work.output.0).saturating_add(bases)
+                let prompt = whole_prompt(&self.estimates.cost, &work);
+                Nanos(prompt.0.saturating_add(work.output.0).saturating_add(bases))
             }
-            _ => relquery.breakdown.work().0,
-        };
-        Nanos(u64::try_from(u128::from(alone) * u128::from(share) / 1_000).unwrap_or(u64::MAX))
+            _ => relquery.breakdown.work(),
+        }
     }
 }

@@ -25,7 +25,7 @@ impl Scheduler {
         if self.config.marginal_work.evict_lower_class || self.bulk_part().is_some() {
             self.evict_lower_class();
         }
-        if let Some(choice) = self.first_rows() {
+        if let Some(choice) = self.first_rows(mixes) {
             return choice;
         }
         match mixes {

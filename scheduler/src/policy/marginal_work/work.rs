@@ -37,15 +37,29 @@ pub struct Capacity {
 ///
 /// Where mixed steps hide all they can, about half of the prompts of a busy machine rides free.
 pub fn marginal_work(cost: &CostModel, work: &Work, capacity: Capacity) -> WorkTime {
-    let hide = cost.hide_permille().unwrap_or(0).clamp(0, 1_000).unsigned_abs();
-    let paid = u128::from(2_000 - hide);
-    let prompts = u128::from(cost.prefill_per_token.0) * u128::from(work.prompt) * paid / 2_000;
+    let prompts = u128::from(cost.prefill_per_token.0) * u128::from(work.prompt) * paid(cost) / PAID_MAX;
     let outputs = u128::from(cost.decode_per_sequence.0) * u128::from(work.output);
     let base = u128::from(cost.decode_base.0);
     let by_memory = base * work.held_output / u128::from(capacity.kv_tokens.max(1));
     let by_seats = base * u128::from(work.output) / u128::from(capacity.sequences.max(1));
-    let clip = |value| Nanos(u64::try_from(value).unwrap_or(u64::MAX));
     WorkTime { prompt: clip(prompts), output: clip(outputs), share: clip(by_memory.max(by_seats)) }
+}
+
+/// The prompts of this work where there is nobody in whose steps they could ride, ns.
+pub(crate) fn whole_prompt(cost: &CostModel, work: &WorkTime) -> Nanos {
+    clip(u128::from(work.prompt.0) * PAID_MAX / paid(cost))
+}
+
+/// Of [`PAID_MAX`] parts of a prompt's time, those that it pays on a busy machine: at least half.
+fn paid(cost: &CostModel) -> u128 {
+    let hide = cost.hide_permille().unwrap_or(0).clamp(0, 1_000).unsigned_abs();
+    PAID_MAX - u128::from(hide)
+}
+
+const PAID_MAX: u128 = 2_000;
+
+fn clip(value: u128) -> Nanos {
+    Nanos(u64::try_from(value).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]
@@ -62,5 +76,7 @@ mod tests {
         let roomy = Capacity { kv_tokens: u64::MAX, sequences: 256 };
         let got = marginal_work(&CostModel::default(), &work, roomy).total();
         assert_eq!(got, Nanos(140_000_000 + 25_000_000 * 200 / 256), "half of the prompt is hidden");
+        let got = marginal_work(&CostModel::default(), &work, roomy);
+        assert_eq!(whole_prompt(&CostModel::default(), &got), Nanos(100_000_000), "and none of it alone");
     }
 }

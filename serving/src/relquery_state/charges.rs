@@ -1,0 +1,91 @@
+//! What rows of a ticket used, from their ends until they are stored: the store counts it with the row. A kill between the
+//! two would count the row twice, as it runs again, or not at all.
+
+use super::{RelQueryState, RowProgress, State, Status};
+use crate::account::{Account, Spent};
+use crate::results::{Answer, CellKey};
+
+/// What the run of a row leaves to be counted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RowCharge {
+    /// Whose sum it adds to.
+    pub account: Account,
+    pub spent: Spent,
+    /// Its answer, where the stored cache is to have it. Not before the row is counted: a ticket that is gone on with
+    /// would find the answer there, and nobody would count it.
+    pub answer: Option<(CellKey, Answer)>,
+}
+
+/// Where a row is counted that ends now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CountedBy {
+    /// Memory, at once.
+    Memory,
+    /// The store, with the row of the ticket.
+    Ticket,
+    /// Nobody: a ticket stands for the relQuery, which has ended without this row.
+    Nobody,
+}
+
+impl State {
+    /// Where a row is counted that ends now.
+    pub(crate) fn counted_by(&self, row: u32) -> CountedBy {
+        match self.recorded {
+            None => CountedBy::Memory,
+            Some(_) if self.is_over() || self.rows[row as usize].state != RowProgress::Pending => {
+                CountedBy::Nobody
+            }
+            Some(_) => CountedBy::Ticket,
+        }
+    }
+
+    /// Keeps what a row used that is about to be settled.
+    pub(crate) fn keep_charge(&mut self, row: u32, charge: RowCharge) {
+        self.charges.insert(row, charge);
+    }
+
+    /// What a row used that the store counts with it.
+    pub fn charge(&self, row: u32) -> Option<&RowCharge> {
+        self.charges.get(&row)
+    }
+}
+
+impl RelQueryState {
+    /// So many more of the rows that were withheld are in the store, with what they used: that.
+    #[must_use = "it is known to be stored now"]
+    pub(crate) fn record(&self, rows: usize) -> Vec<RowCharge> {
+        let mut state = self.read();
+        let stored: Vec<u32> = state.withheld().iter().take(rows).copied().collect();
+        let charges = stored.iter().filter_map(|row| state.charges.remove(row)).collect();
+        let recorded = state.recorded.map(|recorded| recorded + stored.len());
+        state.recorded = recorded;
+        drop(state);
+        self.notify();
+        charges
+    }
+
+    /// Nothing is withheld any more: no store promises anything of it. What rows used that no store counts.
+    #[must_use = "nobody has counted it"]
+    pub(crate) fn show_all(&self) -> Vec<RowCharge> {
+        let mut state = self.read();
+        state.recorded = None;
+        let charges = std::mem::take(&mut state.charges);
+        drop(state);
+        self.notify();
+        charges.into_values().collect()
+    }
+
+    /// What is withheld will never be shown here: whoever waits for it is told that it was called off. What rows used
+    /// that nobody counts.
+    #[must_use = "somebody may hold it against a budget"]
+    pub(crate) fn revoke(&self) -> Vec<RowCharge> {
+        let mut state = self.read();
+        if !state.withheld().is_empty() {
+            state.status = Status::Cancelled;
+        }
+        let charges = std::mem::take(&mut state.charges);
+        drop(state);
+        self.notify();
+        charges.into_values().collect()
+    }
+}

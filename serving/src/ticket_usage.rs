@@ -1,0 +1,193 @@
+//! Where what a row used is counted: in memory as it ends, which writes its sums now and then; of a row that a ticket keeps
+//! in the store, in one transaction with the row, so that after any kill the sums are those of the rows that are stored.
+//! Until then the relQuery has it ([`RowCharge`]), and budgets hold it. Must not know the store.
+
+use base::Time;
+
+use crate::budgets::BudgetAmount;
+use crate::relquery_state::charges::CountedBy;
+use crate::relquery_state::{RelQueryState, RowCharge, RowProgress};
+use crate::shared::Shared;
+
+impl Shared {
+    /// A row that ran has finished or failed. What it used is counted; or given back, where the relQuery has ended and its
+    /// ticket with it.
+    pub(crate) fn settle_run(
+        &self,
+        relquery: &RelQueryState,
+        (index, row): (u32, RowProgress),
+        charge: RowCharge,
+        now: Time,
+    ) -> Option<RowCharge> {
+        // Held over both: who makes a ticket finds the row ended and counted, or keeps it back with what it used.
+        let mut state = relquery.read();
+        let left = match state.counted_by(index) {
+            CountedBy::Memory => {
+                self.spend(charge.account, charge.spent);
+                self.write_answer(charge);
+                None
+            }
+            CountedBy::Ticket => {
+                self.budgets.charge(charge.account.tenant, amount(&charge));
+                self.accounts.withhold(charge.account, &charge.spent);
+                state.keep_charge(index, charge);
+                None
+            }
+            CountedBy::Nobody => Some(charge),
+        };
+        state.settle(index, row, now, relquery.arrival);
+        left
+    }
+
+    /// So many more rows of a ticket are in the store, and what they used is counted there.
+    pub fn recorded(&self, relquery: &RelQueryState, rows: usize) {
+        for charge in relquery.record(rows) {
+            self.budgets.written(charge.account.tenant, amount(&charge));
+            self.accounts.release(charge.account, &charge.spent);
+            self.write_answer(charge);
+        }
+    }
+
+    /// No ticket stands for a relQuery any more: all of it is shown, and what no store counts is counted in memory.
+    pub fn without_ticket(&self, relquery: &RelQueryState) {
+        for charge in relquery.show_all() {
+            self.accounts.add(charge.account, charge.spent);
+            self.accounts.release(charge.account, &charge.spent);
+            self.write_answer(charge);
+        }
+    }
+
+    /// A ticket is another gateway's, or another start's: that runs again what is not stored, and counts it. Nothing of
+    /// it is shown here.
+    pub fn lost_ticket(&self, relquery: &RelQueryState) {
+        for charge in relquery.revoke() {
+            // It comes out of the store once the other one has stored the row.
+            self.budgets.written(charge.account.tenant, amount(&charge));
+            self.accounts.release(charge.account, &charge.spent);
+            self.forget_answer(&charge);
+        }
+    }
+
+    /// Nobody counts a row that ran: should its ticket come back, the row runs again, and is counted.
+    pub(crate) fn forget_answer(&self, charge: &RowCharge) {
+        if let Some((key, _)) = &charge.answer {
+            self.results.forget(charge.account.tenant, key);
+        }
+    }
+
+    /// A row is counted: a request that finds its answer in the store counts nothing.
+    fn write_answer(&self, charge: RowCharge) {
+        if let Some((key, answer)) = charge.answer {
+            self.results.write_later(charge.account.tenant, key, answer);
+        }
+    }
+}
+
+fn amount(charge: &RowCharge) -> BudgetAmount {
+    BudgetAmount::of(charge.spent.usage, charge.spent.cost)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use base::{End, Money, RelQueryId, TenantId, TokenCount};
+    use store::{Computed, TenantLimits};
+
+    use super::*;
+    use crate::account::{Account, Spent};
+    use crate::relquery_state::{AnswerSource, Arrival, RelQueryKind, Status, Usage};
+    use crate::results::Answer;
+    use crate::shared::tests::without_loop;
+
+    const TENANT: TenantId = TenantId(1);
+    const ACCOUNT: Account = Account { tenant: TENANT, route: "cells" };
+
+    /// What is shared, and a relQuery of so many rows.
+    fn begun(rows: usize) -> (Shared, Arc<RelQueryState>) {
+        let arrival = Arrival { unix_ms: 0, time: Time(0) };
+        let shared = Shared { results: Arc::new(crate::results::Results::new(10)), ..without_loop(1) };
+        (shared, RelQueryState::new(RelQueryId(1), TENANT, RelQueryKind::RelQuery, rows, arrival))
+    }
+
+    /// A row ends that took ten tokens. Whether somebody counts it.
+    fn end_row(shared: &Shared, relquery: &RelQueryState, row: u32) -> bool {
+        let usage = Usage { computed: TokenCount(9), output: TokenCount(1), ..Usage::default() };
+        let (prompt, output) = (TokenCount(9), TokenCount(1));
+        let answer = Answer { text: "yes".into(), end: End::Stop, prompt, output, probability: None };
+        let (spent, key) = (Spent { requests: 0, rows: 1, usage, cost: Money(30) }, [row as u8; 32]);
+        shared.results.put_in_memory(TENANT, key, answer.clone());
+        let charge = RowCharge { account: ACCOUNT, spent, answer: Some((key, answer)) };
+        let done = RowProgress::Done { end: End::Stop, usage, source: AnswerSource::Model };
+        shared.settle_run(relquery, (row, done), charge, Time(1)).is_none()
+    }
+
+    /// Rows that memory counts, tokens of the account that are not stored, tokens that the budget has, and answers for
+    /// the stored cache.
+    fn counted(shared: &Shared) -> (u64, u64, u64, usize) {
+        let answers = shared.results.take_unwritten(10).len();
+        let budget = shared.budgets.status(TENANT).day;
+        assert_eq!(budget.cost, Money(3 * budget.tokens));
+        (shared.accounts.of(ACCOUNT).rows, shared.accounts.unwritten_tokens(ACCOUNT), budget.tokens, answers)
+    }
+
+    /// The store is read, which has so many tokens.
+    fn read_store(shared: &Shared, tokens: u64) {
+        shared.budgets.begin_refresh();
+        let cost = Money(3 * tokens);
+        let found = Computed { day_tokens: tokens, month_tokens: tokens, day_cost: cost, month_cost: cost };
+        shared.budgets.refresh(vec![(TENANT, TenantLimits::default(), found)]);
+    }
+
+    #[test]
+    fn a_row_of_a_ticket_is_counted_by_the_store_alone() {
+        let (shared, relquery) = begun(3);
+        assert!(end_row(&shared, &relquery, 0));
+        assert_eq!(counted(&shared), (1, 10, 10, 1), "nobody has promised anything");
+        assert_eq!(relquery.withhold(), 1);
+        assert!(end_row(&shared, &relquery, 2) && end_row(&shared, &relquery, 1));
+        assert_eq!(counted(&shared), (1, 30, 30, 0), "memory does not count them, budgets do");
+        let charges = |row| relquery.read().charge(row).map(|charge| charge.spent.tokens());
+        assert_eq!([0, 1, 2].map(charges), [None, Some(10), Some(10)]);
+        shared.recorded(&relquery, 1);
+        assert_eq!(counted(&shared), (1, 20, 30, 1), "it is stored");
+        assert_eq!([0, 1, 2].map(charges), [None, Some(10), None]);
+        read_store(&shared, 10);
+        assert_eq!(counted(&shared), (1, 20, 30, 0), "what was read has one row, and memory two");
+        shared.recorded(&relquery, 1);
+        read_store(&shared, 20);
+        assert_eq!(counted(&shared), (1, 10, 30, 1));
+        assert_eq!(relquery.read().shown(), [0, 2, 1]);
+    }
+
+    #[test]
+    fn where_no_ticket_stands_for_it_any_more_memory_counts_what_is_not_stored() {
+        let (shared, relquery) = begun(3);
+        relquery.withhold();
+        assert!(end_row(&shared, &relquery, 0) && end_row(&shared, &relquery, 1));
+        shared.recorded(&relquery, 1);
+        assert_eq!(counted(&shared), (0, 10, 20, 1));
+        shared.without_ticket(&relquery);
+        assert_eq!(counted(&shared), (1, 10, 20, 1));
+        assert!(end_row(&shared, &relquery, 2));
+        assert_eq!(counted(&shared), (2, 20, 30, 1), "as of any other relQuery");
+        shared.without_ticket(&relquery);
+        assert_eq!(counted(&shared), (2, 20, 30, 0), "once");
+    }
+
+    #[test]
+    fn what_another_gateway_runs_again_is_counted_there() {
+        let (shared, relquery) = begun(2);
+        relquery.withhold();
+        assert!(end_row(&shared, &relquery, 0));
+        relquery.end(Status::Cancelled, Time(2));
+        assert!(shared.results.get(TENANT, &[0; 32]).is_some());
+        shared.lost_ticket(&relquery);
+        assert_eq!(counted(&shared), (0, 0, 10, 0), "no answer is cached that nobody has counted");
+        assert_eq!(shared.results.get(TENANT, &[0; 32]), None, "a ticket that comes back runs it again");
+        read_store(&shared, 0);
+        assert_eq!(counted(&shared), (0, 0, 0, 0));
+        assert!(!end_row(&shared, &relquery, 1), "it was under way when the ticket was lost");
+        assert_eq!(counted(&shared), (0, 0, 0, 0));
+    }
+}
