@@ -103,6 +103,18 @@ fn prompts_are_those_of_transformers_to_the_letter_and_to_the_token() {
 }
 
 #[test]
+fn a_conversation_of_a_thousand_messages_is_written_by_each_template() {
+    const SAID: &str = "a few words";
+    for (name, case) in &expected().templates {
+        let (text, _) = text_of(name, case);
+        let roles = [Role::User, Role::Assistant].into_iter().cycle().take(1_001);
+        let messages: Vec<_> = roles.map(|role| (role, SAID)).collect();
+        let pieces = text.render(&messages).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(written(&pieces).matches(SAID).count(), messages.len(), "{name}");
+    }
+}
+
+#[test]
 fn a_message_that_is_continued_is_the_conversation_up_to_its_last_letter() {
     const SAID: &str = "Yes, it is";
     for (name, case) in &expected().templates {

@@ -8,6 +8,7 @@ mod bulk;
 mod cells;
 mod certificate;
 mod changed;
+mod logging;
 #[cfg(test)]
 mod model_tests;
 mod openai;
@@ -520,35 +521,12 @@ pub fn is_dumb_terminal() -> bool {
 /// What is logged: `RELSERVE_LOG`, in the syntax of `tracing_subscriber::EnvFilter`, or else `default`.
 pub fn log_filter(default: &str) -> String {
     let filter = std::env::var("RELSERVE_LOG").unwrap_or_else(|_| default.to_owned());
-    without_contents(&filter)
-}
-
-/// Libraries that log what they work on, at `debug` and `trace`: statements with their texts, headers, frames.
-const TALKATIVE: [&str; 6] = ["datafusion", "h2", "hyper", "sqlparser", "sqlx", "tokio_postgres"];
-
-/// A filter under which these libraries only warn, unless it names them itself.
-fn without_contents(filter: &str) -> String {
-    if !["debug", "trace"].iter().any(|level| filter.to_ascii_lowercase().contains(level)) {
-        return filter.to_owned();
-    }
-    let unnamed = TALKATIVE.iter().filter(|library| !filter.contains(**library));
-    unnamed.fold(filter.to_owned(), |filter, library| format!("{filter},{library}=warn"))
+    logging::without_contents(&filter)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_libraries_work_on_is_logged_where_they_are_named_alone() {
-        for filter in ["info", "warn", "gateway=info,error"] {
-            assert_eq!(without_contents(filter), filter);
-        }
-        let quiet = "datafusion=warn,h2=warn,hyper=warn,sqlparser=warn,sqlx=warn,tokio_postgres=warn";
-        assert_eq!(without_contents("TRACE"), format!("TRACE,{quiet}"));
-        let named = without_contents("debug,sqlparser=trace");
-        assert_eq!(named, format!("debug,sqlparser=trace,{}", quiet.replace("sqlparser=warn,", "")));
-    }
 
     fn parse(text: &str) -> Result<Config, ConfigError> {
         Config::parse(text, &|name| (name == "DB_PASSWORD").then(|| "s3${x}".into()))

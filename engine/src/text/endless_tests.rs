@@ -20,13 +20,24 @@ fn refusal(source: &str, content: &str) -> String {
 fn a_template_that_would_run_for_hours_is_stopped() {
     let nested = "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}";
     let reason = refusal(&format!("{nested}{{{{ messages[0].content }}}}"), "x");
-    assert_eq!(reason, "it takes more than 5000000 instructions");
+    assert_eq!(reason, "it takes more than 20000000 instructions");
 }
 
 #[test]
 fn a_template_that_writes_without_an_end_is_stopped() {
     let source = "{% for a in range(100000) %}{{ messages[0].content }}{% endfor %}";
     let reason = refusal(source, &"x".repeat(1 << 20));
+    assert_eq!(reason, "it writes more than 67108864 bytes");
+}
+
+#[test]
+fn a_template_that_meets_a_bound_is_not_asked_for_the_messages_joined() {
+    let source =
+        "{% for m in messages %}{% for a in range(40) %}{{ messages[0].content }}{% endfor %}{% endfor %}";
+    // Two messages are 80 MiB; joined into one they are 40.
+    let long = "x".repeat(1 << 20);
+    let refused = template(source).render(&[(Role::User, long.as_str()), (Role::User, "x")]);
+    let Err(TextError::Template(reason)) = refused else { panic!("it is written") };
     assert_eq!(reason, "it writes more than 67108864 bytes");
 }
 

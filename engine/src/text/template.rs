@@ -21,8 +21,9 @@ use crate::text::strftime::strftime;
 /// What the template is called in errors.
 const NAME: &str = "chat_template";
 
-/// Instructions that one rendering takes at most, a second's work: some hundred for each of ten thousand messages.
-const INSTRUCTIONS_MAX: u64 = 5_000_000;
+/// Instructions that one rendering takes at most, a second's work. Templates take some hundred for each message; one that
+/// looks at all later messages from each (an agent's calls, in some) has room for two thousand.
+const INSTRUCTIONS_MAX: u64 = 20_000_000;
 /// Bytes that one rendering writes at most: more than any context takes.
 const BYTES_MAX: usize = 64 << 20;
 
@@ -146,7 +147,8 @@ impl Template {
             return Err(TextError::Template(reason));
         }
         let parsed = ParsedTools::of(fields).map_err(TextError::Template)?;
-        self.written(messages, JOINS[0], &parsed, &|_| Ok(())).map_err(TextError::Template)
+        let written = self.written(messages, JOINS[0], &parsed, &|_| Ok(()));
+        written.map_err(|refusal| TextError::Template(refusal.reason))
     }
 
     /// The markup around messages with these roles, as it is around contents that the template does not change.
@@ -171,20 +173,21 @@ impl Template {
     }
 
     /// The first way to join messages that the template takes and `accept` likes; else why not, of the messages
-    /// as they stand.
+    /// as they stand. One that meets a bound is not asked again: it would take as long each time.
     fn first_of(
         &self,
         messages: &[(Role, &str)],
         accept: &dyn Fn(&[RenderedPiece]) -> Result<(), String>,
     ) -> Result<Vec<RenderedPiece>, TextError> {
-        let mut refusal = None;
+        let mut first = None;
         for joins in JOINS {
             match self.written(messages, joins, &ParsedTools::default(), accept) {
                 Ok(pieces) => return Ok(pieces),
-                Err(reason) => _ = refusal.get_or_insert(reason),
+                Err(Refusal { reason, is_bound: true }) => return Err(TextError::Template(reason)),
+                Err(Refusal { reason, .. }) => _ = first.get_or_insert(reason),
             }
         }
-        Err(TextError::Template(refusal.unwrap_or_default()))
+        Err(TextError::Template(first.unwrap_or_default()))
     }
 
     /// Messages that are joined in one way, where the template takes them and `accept` likes what it writes.
@@ -194,15 +197,16 @@ impl Template {
         joins: fn(Role, Role) -> bool,
         tools: &ParsedTools,
         accept: &dyn Fn(&[RenderedPiece]) -> Result<(), String>,
-    ) -> Result<Vec<RenderedPiece>, String> {
+    ) -> Result<Vec<RenderedPiece>, Refusal> {
         let turns = turns(messages, joins);
-        let text = self.text(&turns, tools, &|i| messages[i].1.to_owned()).map_err(|error| reason(&error))?;
+        let text = self.text(&turns, tools, &|i| messages[i].1.to_owned())?;
         let mut pieces = self.pieces(&turns, (messages, tools), &text)?;
         if self.end == PromptEnd::Text && !messages.is_empty() {
             let end = self.end_of_last(&turns, (messages, tools), (&text, &pieces))?;
             cut(&mut pieces, end);
         }
-        accept(&pieces).map(|()| pieces)
+        accept(&pieces)?;
+        Ok(pieces)
     }
 
     /// The pieces of `text`, which is these turns as the template writes them.
@@ -337,7 +341,7 @@ impl Template {
             Ok(()) => Ok(String::from_utf8(written.bytes).expect("a template writes texts")),
             Err(_) if written.is_full => {
                 let reason = format!("it writes more than {BYTES_MAX} bytes");
-                Err(Error::new(ErrorKind::InvalidOperation, reason))
+                Err(Error::new(ErrorKind::WriteFailure, reason))
             }
             Err(error) if error.kind() == ErrorKind::OutOfFuel => {
                 let reason = format!("it takes more than {INSTRUCTIONS_MAX} instructions");
@@ -345,6 +349,26 @@ impl Template {
             }
             Err(error) => Err(error),
         }
+    }
+}
+
+/// Why a conversation is not written.
+struct Refusal {
+    reason: String,
+    /// Whether that is a bound of one rendering.
+    is_bound: bool,
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        let is_bound = matches!(error.kind(), ErrorKind::OutOfFuel | ErrorKind::WriteFailure);
+        Self { reason: reason(&error), is_bound }
+    }
+}
+
+impl From<String> for Refusal {
+    fn from(reason: String) -> Self {
+        Self { reason, is_bound: false }
     }
 }
 
