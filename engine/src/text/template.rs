@@ -148,7 +148,7 @@ impl Template {
         }
         let parsed = ParsedTools::of(fields).map_err(TextError::Template)?;
         let written = self.written(messages, JOINS[0], &parsed, &|_| Ok(()));
-        written.map_err(|refusal| TextError::Template(refusal.reason))
+        written.map_err(|error| TextError::Template(error.reason))
     }
 
     /// The markup around messages with these roles, as it is around contents that the template does not change.
@@ -183,8 +183,8 @@ impl Template {
         for joins in JOINS {
             match self.written(messages, joins, &ParsedTools::default(), accept) {
                 Ok(pieces) => return Ok(pieces),
-                Err(Refusal { reason, is_bound: true }) => return Err(TextError::Template(reason)),
-                Err(Refusal { reason, .. }) => _ = first.get_or_insert(reason),
+                Err(RenderError { reason, is_bound: true }) => return Err(TextError::Template(reason)),
+                Err(RenderError { reason, .. }) => _ = first.get_or_insert(reason),
             }
         }
         Err(TextError::Template(first.unwrap_or_default()))
@@ -197,7 +197,7 @@ impl Template {
         joins: fn(Role, Role) -> bool,
         tools: &ParsedTools,
         accept: &dyn Fn(&[RenderedPiece]) -> Result<(), String>,
-    ) -> Result<Vec<RenderedPiece>, Refusal> {
+    ) -> Result<Vec<RenderedPiece>, RenderError> {
         let turns = turns(messages, joins);
         let text = self.text(&turns, tools, &|i| messages[i].1.to_owned())?;
         let mut pieces = self.pieces(&turns, (messages, tools), &text)?;
@@ -335,7 +335,7 @@ impl Template {
         // The last that has a name says what it is.
         let all = merge_maps([rest, self.variables.clone(), own]);
         let template = self.environment.get_template(NAME)?;
-        let mut written = Bounded { bytes: Vec::new(), is_full: false };
+        let mut written = BoundedText { bytes: Vec::new(), is_full: false };
         let outcome = template.render_captured_to(all, &mut written).map(|_| ());
         match outcome {
             Ok(()) => Ok(String::from_utf8(written.bytes).expect("a template writes texts")),
@@ -353,32 +353,32 @@ impl Template {
 }
 
 /// Why a conversation is not written.
-struct Refusal {
+struct RenderError {
     reason: String,
     /// Whether that is a bound of one rendering.
     is_bound: bool,
 }
 
-impl From<Error> for Refusal {
+impl From<Error> for RenderError {
     fn from(error: Error) -> Self {
         let is_bound = matches!(error.kind(), ErrorKind::OutOfFuel | ErrorKind::WriteFailure);
         Self { reason: reason(&error), is_bound }
     }
 }
 
-impl From<String> for Refusal {
+impl From<String> for RenderError {
     fn from(reason: String) -> Self {
         Self { reason, is_bound: false }
     }
 }
 
 /// What a rendering has written, up to a bound.
-struct Bounded {
+struct BoundedText {
     bytes: Vec<u8>,
     is_full: bool,
 }
 
-impl Write for Bounded {
+impl Write for BoundedText {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.bytes.len() + bytes.len() > BYTES_MAX {
             self.is_full = true;

@@ -202,8 +202,8 @@ async fn without_a_collector_a_trace_is_passed_on_to_replicas_as_it_came() {
     assert!(!heads.is_empty() && heads.iter().all(|head| head.contains(&passed)), "{heads:?}");
 }
 
-#[actix_web::test]
-async fn latencies_lead_to_traces_where_open_metrics_is_asked_for_by_who_sees_single_tenants() {
+/// A server that has answered a relQuery of a caller's trace, and a client of the listener that is for its metrics.
+async fn measured() -> (Collector, Server, Client) {
     let collector = Collector::start().await;
     let mut config = traced(config(), collector.url());
     config.server.health_listen = Some(([127, 0, 0, 1], 0).into());
@@ -211,6 +211,12 @@ async fn latencies_lead_to_traces_where_open_metrics_is_asked_for_by_who_sees_si
     assert_eq!(post(&server.client, "/v1/relqueries", &parent("01"), &words()).await.status, 200);
     server.until_rows_end().await;
     let scraper = Client { address: server.running.health_address.unwrap(), key: None };
+    (collector, server, scraper)
+}
+
+#[actix_web::test]
+async fn latencies_lead_to_traces_where_open_metrics_is_asked_for_by_who_sees_single_tenants() {
+    let (_collector, server, scraper) = measured().await;
     let scrape = async |client: &Client, accept: &str| {
         let head =
             format!("GET /metrics HTTP/1.1\r\nHost: test\r\nConnection: close\r\nAccept: {accept}\r\n\r\n");
@@ -260,13 +266,7 @@ async fn each_panel_with_exemplars_asks_for_latencies_that_have_them_and_a_click
     };
     assert_eq!(kind(&traces).as_deref(), Some("jaeger"), "{sources}");
 
-    let collector = Collector::start().await;
-    let mut config = traced(config(), collector.url());
-    config.server.health_listen = Some(([127, 0, 0, 1], 0).into());
-    let server = serve_with(config, model()).await;
-    assert_eq!(post(&server.client, "/v1/relqueries", &parent("01"), &words()).await.status, 200);
-    server.until_rows_end().await;
-    let scraper = Client { address: server.running.health_address.unwrap(), key: None };
+    let (_collector, _server, scraper) = measured().await;
     let scrape = "GET /metrics HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\
                   Accept: application/openmetrics-text\r\n\r\n";
     let metrics = scraper.raw(scrape.as_bytes()).await.body;

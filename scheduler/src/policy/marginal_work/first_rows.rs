@@ -26,14 +26,14 @@ pub(crate) enum FirstRows {
     #[default]
     Untried,
     /// They go first.
-    Running(Ahead),
+    Running(HeadStart),
     /// Its rows run as all others do.
     Over,
 }
 
 /// First rows that go first, for as long as there is something to spend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ahead {
+pub(crate) struct HeadStart {
     /// What there is to spend.
     left: Nanos,
     /// Prompt tokens of other rows that ride in each of their steps; 0: they decode alone.
@@ -61,9 +61,9 @@ impl Scheduler {
             return None;
         }
         match state {
-            FirstRows::Running(ahead) if runs => self.decode_first_rows(id, ahead, mixes),
+            FirstRows::Running(head_start) if runs => self.decode_first_rows(id, head_start, mixes),
             // Those that decoded alone have ended: more may, of what is left.
-            FirstRows::Running(ahead) => self.prefill_first_rows(id, ahead.left, mixes),
+            FirstRows::Running(head_start) => self.prefill_first_rows(id, head_start.left, mixes),
             FirstRows::Untried if !runs => {
                 let left = u128::from(self.time_alone(id).0) * u128::from(share) / 1_000;
                 self.prefill_first_rows(id, Nanos(u64::try_from(left).unwrap_or(u64::MAX)), mixes)
@@ -111,7 +111,7 @@ impl Scheduler {
         };
         let way = ways.into_iter().flatten().find(fits).filter(|_| steps > 0 && waiting > 1);
         let first_rows = match way {
-            Some((beside, prefill)) => FirstRows::Running(Ahead {
+            Some((beside, prefill)) => FirstRows::Running(HeadStart {
                 left: left.saturating_sub(Nanos(prefill)),
                 beside,
                 ended: ended + admission.rows.len() as u64,
@@ -123,8 +123,8 @@ impl Scheduler {
     }
 
     /// The first rows take a step, if there is enough to spend for it.
-    fn decode_first_rows(&mut self, id: RelQueryId, ahead: Ahead, mixes: bool) -> Option<Choice> {
-        let Ahead { left, beside, ended } = ahead;
+    fn decode_first_rows(&mut self, id: RelQueryId, head_start: HeadStart, mixes: bool) -> Option<Choice> {
+        let HeadStart { left, beside, ended } = head_start;
         let is_over = self.relqueries[&id].finished.rows >= ended || beside > 0 && !mixes;
         if is_over || self.ride_cost(beside) > left.0 {
             self.relqueries.get_mut(&id)?.first_rows = FirstRows::Over;
@@ -140,7 +140,7 @@ impl Scheduler {
         };
         let tokens = choice.prefill.iter().map(|row| u64::from(row.take)).sum();
         let left = left.saturating_sub(Nanos(self.ride_cost(tokens)));
-        self.relqueries.get_mut(&id)?.first_rows = FirstRows::Running(Ahead { left, ..ahead });
+        self.relqueries.get_mut(&id)?.first_rows = FirstRows::Running(HeadStart { left, ..head_start });
         Some(choice)
     }
 
