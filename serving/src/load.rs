@@ -193,6 +193,7 @@ pub async fn ready(
         decode_ns_per_sequence = cost.decode_per_sequence.0,
         decode_ns = cost.decode_base.0,
         mixed_hidden_ns = cost.mixed_hidden,
+        mixed_hidden_few_ns = cost.mixed_hidden_few,
         hide_permille = cost.hide_permille(),
         kv_blocks = model.kv_blocks,
         "the model is ready"

@@ -42,10 +42,14 @@ fn where_the_first_rows_may_not_decode_alone_prompts_ride_in_their_steps() {
     apart.scheduler.marginal_work.steps = Steps::TwoPhase;
     let mut bare = config;
     bare.cost.mixed_hidden = 0;
-    for config in [apart, bare] {
+    for config in [apart, bare.clone()] {
         let [off, on] = [0, 20].map(|permille| measure(&race(), &config, permille).expect("a replay"));
         assert_eq!(on, off, "where steps do not mix or hide nothing it would cost more");
     }
+    bare.cost.mixed_hidden_few = Some(28_000_000);
+    let (first, last) = over_without(&race(), &bare);
+    assert!(first < 0.25, "beside few rows they hide: first row at {first:.3} of the time");
+    assert!((0.99..=1.02).contains(&last), "last row {last:.4} times");
 }
 
 #[test]
