@@ -406,7 +406,7 @@ fn forced_stretches_are_computed_beside_the_next_prompts() {
     scheduler.apply(&memory.step(&prompts), Time(2));
     scheduler.submit(submission(2, 2, second)).expect("room");
     let plan = scheduler.plan(Time(3)).expect("work");
-    let tokens = |is_prefill| -> Vec<usize> {
+    let tokens = |is_prefill: bool| -> Vec<usize> {
         let slots = plan.slots.iter().filter(|slot| slot.is_prefill == is_prefill);
         slots.map(|slot| slot.input.len()).collect()
     };
