@@ -102,7 +102,10 @@ pub fn measure(executor: &mut dyn Executor, model: &Model) -> Result<Calibration
         MixedSteps { rows: width_max, tokens: &MIXED_TOKENS, repetitions: REPETITIONS, until: MIXED_UNTIL };
     let all = all.measure(&mut harness, (room, aside), &lines, &mut samples)?;
     harness.finish()?;
-    let (mixed_hidden, mixed_hidden_few) = (all.median().unwrap_or(0), few.median());
+    let mixed_hidden = all.median().unwrap_or(0);
+    // Where all prompts vanished beside few rows, longer ones may have told more beside many, which hide no more.
+    let least = if few.spread().is_some() { i64::MIN } else { mixed_hidden };
+    let mixed_hidden_few = few.median().map(|few| few.max(least));
     let hidden = [few.spread(), all.spread()];
     Ok(Calibration { cost: CostModel { mixed_hidden, mixed_hidden_few, ..lines }, samples, hidden })
 }

@@ -106,8 +106,8 @@ fn prompts_that_vanish_behind_the_decodes_show_at_least_their_own_time() {
     let cost = CostModel { mixed_hidden: 1_000_000_000, ..quick() };
     let (found, _) = calibrate(cost, (4_096, 16, 4_096));
     assert_eq!(found.cost.mixed_hidden, 1_024 * 20_000);
-    assert_eq!(found.cost.mixed_hidden_few, Some(256 * 20_000));
-    assert!(found.text().contains("H = 5.120 ms (no step showed more)"), "{}", found.text());
+    assert_eq!(found.cost.mixed_hidden_few, Some(1_024 * 20_000), "few rows hide what many do");
+    assert!(found.text().contains("at most H = 20.480 ms (no step showed more)"), "{}", found.text());
 }
 
 #[test]
