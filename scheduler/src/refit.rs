@@ -414,7 +414,7 @@ mod tests {
         }
     }
 
-    /// Ten tokens of whose prompts take as long as reading the weights, which many rows leave no time to hide behind.
+    /// An engine whose steps of few rows are bound by reading the weights, and those of many by arithmetic.
     const HIDES_BESIDE_FEW: CostModel = CostModel {
         prefill_per_token: Nanos(3_400_000),
         prefill_base: Nanos(10_000_000),

@@ -104,8 +104,10 @@ pub fn measure(executor: &mut dyn Executor, model: &Model) -> Result<Calibration
     harness.finish()?;
     let mixed_hidden = all.median().unwrap_or(0);
     // Where all prompts vanished beside few rows, longer ones may have told more beside many, which hide no more.
-    let least = if few.spread().is_some() { i64::MIN } else { mixed_hidden };
-    let mixed_hidden_few = few.median().map(|few| few.max(least));
+    let mixed_hidden_few = match few.spread() {
+        Some(_) => few.median(),
+        None => few.median().map(|bound| bound.max(mixed_hidden)),
+    };
     let hidden = [few.spread(), all.spread()];
     Ok(Calibration { cost: CostModel { mixed_hidden, mixed_hidden_few, ..lines }, samples, hidden })
 }
