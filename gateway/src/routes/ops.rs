@@ -227,6 +227,7 @@ pub async fn scheduler(
             "decode_ns_per_sequence": view.cost.decode_per_sequence.0,
             "decode_ns": view.cost.decode_base.0,
             "mixed_hidden_ns": view.cost.mixed_hidden,
+            "mixed_hidden_few_ns": view.cost.mixed_hidden_few,
             "hide_permille": view.cost.hide_permille(),
         },
         "limits": limits(&app, &runtime.model),
