@@ -29,6 +29,8 @@ mod migrate;
 pub mod nodes;
 mod open;
 pub mod progress;
+#[cfg(test)]
+mod query_plan;
 pub mod replica_leases;
 pub mod responses;
 pub mod results;

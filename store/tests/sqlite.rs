@@ -272,6 +272,28 @@ async fn a_database_with_wrong_bytes_is_named() {
 }
 
 #[tokio::test]
+async fn a_reply_whose_sums_cannot_be_written_is_not_kept() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let url = format!("sqlite:{}", dir.path().join("store.db").display());
+    let store = suite::open(&url).await;
+    let other = sqlx::AnyPool::connect(&url).await.expect("connects");
+    // As where the process ends between the two.
+    let cut = "CREATE TRIGGER cut BEFORE INSERT ON idempotent_reply_sums \
+        BEGIN SELECT RAISE(ABORT, 'cut'); END";
+    sqlx::query(cut).execute(&other).await.expect("made");
+    let (request, content_type, body) = ([7; 32], "text/plain".to_owned(), "once".to_owned());
+    let reply = store::IdempotentReply { request, status: 200, content_type, body };
+    let limits = store::ReplyLimits { replies: 9, bytes: Bytes(99) };
+    let keep = async || store.keep_reply((store::DEFAULT_TENANT, "k"), &reply, suite::at(9), limits).await;
+    assert!(keep().await.expect_err("refused").to_string().contains("cut"));
+    let kept = async || store.kept_reply(store::DEFAULT_TENANT, "k", suite::at(1)).await.expect("read");
+    assert_eq!(kept().await, None);
+    sqlx::query("DROP TRIGGER cut").execute(&other).await.expect("dropped");
+    keep().await.expect("kept");
+    assert_eq!(kept().await, Some(reply.clone()));
+}
+
+#[tokio::test]
 async fn upkeep_that_takes_too_long_is_no_database_that_is_away() {
     let dir = tempfile::tempdir().expect("a directory");
     let (store, holding) = beside_a_writer(&dir).await;
