@@ -59,7 +59,7 @@ pub use idempotency::{IdempotentReply, ReplyLimits};
 pub use inspect::Inspection;
 pub use key_claims::{KeyClaim, KeyClaimed};
 pub use key_scope::KeyScope;
-pub use keys::{CreatedKey, KeyInfo, KeyLookup, KeyRotation, NewKey};
+pub use keys::{CreatedKey, KeyInfo, KeyLookup, KeyRotation, ListedKey, NewKey};
 pub use limits::{Computed, TenantLimits};
 pub use migrate::SCHEMA_VERSION;
 pub use nodes::NodeClaim;
