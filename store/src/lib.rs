@@ -28,6 +28,7 @@ pub mod limits;
 mod migrate;
 pub mod nodes;
 mod open;
+mod opened_file;
 pub mod progress;
 #[cfg(test)]
 mod query_plan;

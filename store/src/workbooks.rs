@@ -205,11 +205,12 @@ impl Store {
     pub async fn identity(&self) -> Result<String, Error> {
         let chosen = random_secret("")?;
         let read = || sqlx::query_as("SELECT id FROM store_identity");
+        let known: Option<(String,)> =
+            self.reading(async { Ok(read().fetch_optional(self.pool()).await?) }).await?;
+        if let Some((id,)) = known {
+            return Ok(id);
+        }
         self.bounded(async {
-            let known: Option<(String,)> = read().fetch_optional(self.pool()).await?;
-            if let Some((id,)) = known {
-                return Ok(id);
-            }
             sqlx::query(
                 "INSERT INTO store_identity (only_row, id) VALUES (1, $1) ON CONFLICT (only_row) DO NOTHING",
             )

@@ -272,6 +272,54 @@ async fn a_database_with_wrong_bytes_is_named() {
 }
 
 #[tokio::test]
+async fn nothing_is_written_into_a_file_that_is_gone_until_the_very_file_is_back() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let [path, aside] = ["store.db", "aside.db"].map(|name| dir.path().join(name));
+    let url = format!("sqlite:{}", path.display());
+    // One connection, which is there from the first: another could not be made to the file that is gone.
+    let options = store::StoreOptions { connections_max: 1, ..Default::default() };
+    let store = Store::open_with(&url, options).await.expect("opens");
+    suite::second_tenant(&store).await;
+    store.look_at_file().await;
+    assert_eq!(store.health().outage(), None);
+
+    std::fs::rename(&path, &aside).expect("moved");
+    store.look_at_file().await;
+    for is_another_there in [false, true] {
+        if is_another_there {
+            std::fs::copy(&aside, &path).expect("copied");
+            store.look_at_file().await;
+        }
+        assert_eq!(store.health().outage(), Some(store::StoreOutage::FileGone));
+        let refused = store.create_tenant("lost", 1.0, suite::at(1)).await.expect_err("refused");
+        assert!(refused.is_transient() && refused.to_string().contains("store.db` is gone"), "{refused}");
+        let upkeep = store.merge_usage(store::DEFAULT_TENANT, (5, 9)).await.expect_err("refused");
+        assert_eq!(upkeep.outage(), Some(store::StoreOutage::FileGone));
+        assert!(store.try_to_write(base::Time(1)).await.is_err());
+        assert_eq!(store.tenants().await.expect("what is open is read").len(), 2);
+    }
+    assert_eq!(store.health().errors().file_gone, 7, "once for the file, and for each write");
+
+    std::fs::rename(&aside, &path).expect("moved back");
+    assert!(store.create_tenant("lost", 1.0, suite::at(1)).await.is_err(), "nobody has looked");
+    store.look_at_file().await;
+    assert_eq!(store.health().outage(), None);
+    store.create_tenant("kept", 1.0, suite::at(1)).await.expect("written");
+    store.close().await;
+    let tenants = suite::open(&url).await.tenants().await.expect("read");
+    let names: Vec<_> = tenants.iter().map(|tenant| tenant.name.as_str()).collect();
+    assert_eq!(names, ["default", "zeta", "kept"]);
+}
+
+#[tokio::test]
+async fn a_database_in_memory_has_no_file_to_lose() {
+    let store = Store::open("sqlite::memory:").await.expect("opens");
+    store.look_at_file().await;
+    assert_eq!(store.health().outage(), None);
+    suite::second_tenant(&store).await;
+}
+
+#[tokio::test]
 async fn a_reply_whose_sums_cannot_be_written_is_not_kept() {
     let dir = tempfile::tempdir().expect("a directory");
     let url = format!("sqlite:{}", dir.path().join("store.db").display());
