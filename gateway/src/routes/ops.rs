@@ -125,6 +125,7 @@ fn readiness(app: &App) -> (bool, serde_json::Value) {
         (_, Some(StoreOutage::Away)) => "the store is away",
         (_, Some(StoreOutage::Unwritable)) => "the store cannot be written",
         (_, Some(StoreOutage::DiskFull)) => "the disk of the store is full",
+        (_, Some(StoreOutage::FileGone)) => "the file of the store is gone",
         _ if app.models.iter().any(|model| model.runtime.shared.pulse.is_resting()) => "restarting",
         _ => "ready",
     };
