@@ -115,7 +115,7 @@ impl Store {
         sqlx::any::install_default_drivers();
         let address = Address::parse(url)?;
         let call_max = Duration::from_millis(options.call_ms_max.0);
-        let mut file = None;
+        let (mut file, health) = (None, Arc::<StoreHealth>::default());
         if let Address::File(path) = &address {
             // What a first start leaves that was cut off, or what is left of a database that was emptied.
             if std::fs::metadata(path).is_ok_and(|file| file.len() == 0) {
@@ -135,13 +135,16 @@ impl Store {
             Address::Memory | Address::File(_) => Dialect::Sqlite,
         };
         if dialect == Dialect::Sqlite {
-            let file = file.clone();
+            let watched = file.clone().map(|file| (file, Arc::clone(&health)));
             pool = pool.after_connect(move |connection, _| {
-                let file = file.clone();
+                let watched = watched.clone();
                 Box::pin(async move {
                     // Before SQLite reads anything: by the name of a file that took the place of the database lies the
                     // database's log, which is not that file's.
-                    if file.is_some_and(|file| file.is_there() == Some(false)) {
+                    if let Some((file, health)) = watched
+                        && file.is_there() == Some(false)
+                    {
+                        note_file(&health, &file, false);
                         return Err(sqlx::Error::Io(ErrorKind::NotFound.into()));
                     }
                     connection.execute(SQLITE_SETTINGS).await.map(|_| ())
@@ -162,7 +165,7 @@ impl Store {
             pool = pool.before_acquire(|connection, _| Box::pin(async move { Ok(is_at_rest(connection)) }));
         }
         let pool = limit(call_max, async { Ok(pool.connect(&address.to_url()).await?) }).await?;
-        let store = Self { pool, dialect, file, call_max, health: Arc::default() };
+        let store = Self { pool, dialect, file, call_max, health };
         store.bounded(store.migrate()).await?;
         Ok(store)
     }
@@ -251,20 +254,7 @@ impl Store {
         // Not on a thread that serves others: a file system may hang.
         let look = tokio::task::spawn_blocking(move || (file.is_there(), file));
         let Ok(Ok((Some(is_there), file))) = tokio::time::timeout(self.call_max, look).await else { return };
-        if !self.health.saw_file(is_there) {
-            return;
-        }
-        let file = file.path().display();
-        if is_there {
-            tracing::warn!(%file, "the store's file is back in its place: what is written is kept again");
-        } else {
-            tracing::error!(
-                %file,
-                "THE STORE'S FILE IS GONE, or another one stands in its place. What was written into it is lost when this \
-                 server ends, so no tickets, batches or files are taken. Put the very file back while the server runs; or stop \
-                 the server, restore a backup, and start it again"
-            );
-        }
+        note_file(&self.health, &file, is_there);
     }
 
     /// What its calls came to.
@@ -385,6 +375,24 @@ fn is_at_rest(connection: &AnyConnection) -> bool {
     !connection.is_in_transaction()
 }
 
+/// Notes whether the database's file is still the one that was opened, and logs where that is news.
+fn note_file(health: &StoreHealth, file: &OpenedFile, is_there: bool) {
+    if !health.saw_file(is_there) {
+        return;
+    }
+    let file = file.path().display();
+    if is_there {
+        tracing::warn!(%file, "the store's file is back in its place: what is written is kept again");
+    } else {
+        tracing::error!(
+            %file,
+            "THE STORE'S FILE IS GONE, or another one stands in its place. What was written into it is lost when this \
+             server ends, so no tickets, batches or files are taken. Put the very file back while the server runs; or stop \
+             the server, restore a backup, and start it again"
+        );
+    }
+}
+
 /// `call`, or a transient error after `span`.
 pub(crate) async fn limit<T>(
     span: Duration,
@@ -466,7 +474,7 @@ pub(crate) fn create_private(path: &Path) -> Result<(), Error> {
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     match options.open(path) {
         Ok(_) => Ok(()),
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
         Err(source) => Err(Error::File { path: path.display().to_string(), source }),
     }
 }
@@ -474,6 +482,7 @@ pub(crate) fn create_private(path: &Path) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::StoreOutage;
 
     #[test]
     fn addresses_are_understood_and_never_repeated_in_an_error() {
@@ -495,17 +504,23 @@ mod tests {
         let another = Store::open(&others).await.expect("it opens");
         another.create_tenant("zeta", 1.0, UnixMillis(1)).await.expect("made");
         another.close().await;
-        // Made before: that takes longer than a connection may.
-        Store::open(&url).await.expect("it opens").close().await;
-        let options =
-            StoreOptions { connections_max: 2, acquire_ms_max: Millis(1_000), ..StoreOptions::default() };
+        let options = StoreOptions { connections_max: 2, ..StoreOptions::default() };
         let store = Store::open_with(&url, options).await.expect("it opens");
         let acquire = async || store.pool().acquire().await.expect("there is one");
         let [mut first, second] = [acquire().await, acquire().await];
         std::fs::rename(&other, &path).expect("it takes its place");
         second.close().await.expect("closed");
-        let error = store.tenants().await.expect_err("there is no second one to be had");
-        assert!(error.is_transient(), "{error}");
+        let is_told = async {
+            while store.health().outage() != Some(StoreOutage::FileGone) {
+                tokio::task::yield_now().await;
+            }
+        };
+        // The read has to make a connection, and waits for one that it may have.
+        tokio::select! {
+            biased;
+            read = store.tenants() => panic!("not of the database that was opened: {read:?}"),
+            () = is_told => {}
+        }
         let (tenants,): (i64,) =
             sqlx::query_as("SELECT COUNT(*) FROM tenants").fetch_one(&mut *first).await.expect("read");
         assert_eq!(tenants, 1, "the first one reads the database that was opened");

@@ -4,8 +4,8 @@
 use actix_web::http::header::CACHE_CONTROL;
 use actix_web::web::{self, Data, Path, Payload, Query, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 use serving::error::{RequestError, stored};
 use store::{KeyRotation, ListedKey, NewKey};
 
@@ -95,9 +95,9 @@ impl ListPage {
 }
 
 /// A page of a list as it is sent.
-fn listed<T>(page: Page<T>, shown: impl FnMut(T) -> Value) -> HttpResponse {
+fn listed<T, R: Serialize>(page: Page<T>, shown: impl FnMut(T) -> R) -> HttpResponse {
     let Page { entries, before } = page;
-    let data: Vec<Value> = entries.into_iter().map(shown).collect();
+    let data: Vec<R> = entries.into_iter().map(shown).collect();
     let reply = json!({ "object": "list", "data": data, "has_more": before.is_some(), "before": before });
     HttpResponse::Ok().json(reply)
 }
@@ -116,7 +116,7 @@ pub async fn keys(app: Data<App>, _: Operator, query: Query<ListPage>) -> Result
     let rows_max = query.rows_max()?;
     let read = stored(app.runtime.store.keys(query.before, rows_max + 1).await)?;
     let page = Page::of_last(read, rows_max, |listed| listed.key.id);
-    Ok(listed(page, |ListedKey { key, tenant_name }| json!(KeyReply::new(key, &tenant_name))))
+    Ok(listed(page, |ListedKey { key, tenant_name }| KeyReply::new(key, &tenant_name)))
 }
 
 /// Makes a key of a tenant and tells its text, once. Takes an operator's key.
@@ -242,7 +242,7 @@ pub async fn revoke_key(
 )]
 pub async fn tenants(app: Data<App>, _: Operator, query: Query<ListPage>) -> Result<HttpResponse, ApiError> {
     let page = tenancy::overviews(&app, query.before, query.rows_max()?).await?;
-    Ok(listed(page, |overview| json!(TenantReply::with_amounts(overview, &app.config))))
+    Ok(listed(page, |overview| TenantReply::with_amounts(overview, &app.config)))
 }
 
 /// Makes a tenant. Takes an operator's key.

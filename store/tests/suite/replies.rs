@@ -149,6 +149,8 @@ pub(crate) async fn what_a_tenant_has_of_replies_is_counted_as_it_comes_and_goes
     let place = (DEFAULT_TENANT, "g");
     store.keep_reply(place, &reply(1, "0"), at(16), limits(3, 20)).await.expect("kept");
     assert_eq!(counted(&database, DEFAULT_TENANT).await, [(2, 2), (3, 2)]);
+    assert_eq!(store.expire_replies(at(15)).await.expect("deleted"), 1);
+    assert_eq!(counted(&database, DEFAULT_TENANT).await, [(1, 1); 2], "wrong sums are mended then");
 }
 
 pub(crate) async fn a_ticket_is_found_by_its_tenants_key_while_it_may_be_shown(url: String) {
