@@ -221,7 +221,8 @@ impl From<sqlx::Error> for Error {
             Some(StoreOutage::Unwritable) => Self::Unwritable(error.to_string()),
             Some(StoreOutage::DiskFull) => Self::DiskFull(error.to_string()),
             None if is_damage(&error) => Self::Damaged { file: None, reason: error.to_string() },
-            None => Self::Sql(error),
+            // That the file is gone is found by looking, not told by the database.
+            Some(StoreOutage::FileGone) | None => Self::Sql(error),
         }
     }
 }
