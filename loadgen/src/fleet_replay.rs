@@ -112,10 +112,9 @@ fn mean_replica(replicas: &[Value]) -> Option<Value> {
     let mut mean = replicas.first()?.clone();
     for (name, value) in mean["cost"].as_object_mut()? {
         let each = replicas.iter().map(|replica| replica["cost"][name].as_f64());
-        // The share that steps hide is told by replicas that have something to hide, and nothing reads it here.
-        if let Some(sum) = each.sum::<Option<f64>>() {
-            *value = json!((sum / replicas.len() as f64).round() as i64);
-        }
+        // What some replicas do not tell, as what few rows hide, is not known of their mean.
+        let sum: Option<f64> = each.sum();
+        *value = json!(sum.map(|sum| (sum / replicas.len() as f64).round() as i64));
     }
     Some(mean)
 }
@@ -196,8 +195,10 @@ mod tests {
         let mut first = state(100);
         // One that hides something beside one that has nothing to hide.
         first["cost"]["hide_permille"] = json!(700);
+        first["cost"]["mixed_hidden_few_ns"] = json!(7_000_000);
         let mean = mean_replica(&[first, state(301)]).expect("two");
         assert_eq!(mean["cost"]["prefill_ns_per_token"], 201);
         assert_eq!(mean["kv_blocks"]["total"], 4_000);
+        assert!(mean["cost"]["mixed_hidden_few_ns"].is_null(), "the other does not tell it: {mean}");
     }
 }

@@ -338,7 +338,7 @@ fn few_prompts_ride_beside_first_rows_until_these_have_ended() {
 
 #[test]
 fn prompts_ride_beside_first_rows_by_what_few_rows_hide_whatever_many_do() {
-    // Each step that begins with all fifty rows waiting or a few of them running: its reason and its kind.
+    // Of each step, whether it is one of first rows, and its kind.
     let steps = |(mut scheduler, mut memory): (Scheduler, Memory)| {
         scheduler.submit(fifty_rows(&mut memory, 1)).expect("room");
         let mut steps = Vec::new();
@@ -369,14 +369,17 @@ fn prompts_ride_beside_first_rows_by_what_few_rows_hide_whatever_many_do() {
 #[test]
 fn more_rows_than_few_ride_with_nobody() {
     // A hundred rows: a tenth of them would be more than it is known of what hides beside them.
-    let (mut scheduler, mut memory) = engine_hiding(-9_600_000, Some(28_000_000));
-    let prompt = |row: u32| (0..40).map(|i| row * 100 + i).collect();
-    let items: Vec<_> = (0..100).map(|row| item(row, prompt(row), 10, u64::from(row))).collect();
-    memory.know(&items);
-    scheduler.submit(submission(1, 0, items)).expect("room");
-    let plan = scheduler.plan(Time(1)).expect("a step");
-    assert_eq!(scheduler.last_decision().reason, Reason::FirstRows);
-    assert_eq!(plan.slots.len(), 8, "and no tenth");
+    let first_step = |(mut scheduler, mut memory): (Scheduler, Memory)| {
+        let prompt = |row: u32| (0..40).map(|i| row * 100 + i).collect();
+        let items: Vec<_> = (0..100).map(|row| item(row, prompt(row), 10, u64::from(row))).collect();
+        memory.know(&items);
+        scheduler.submit(submission(1, 0, items)).expect("room");
+        let plan = scheduler.plan(Time(1)).expect("a step");
+        assert_eq!(scheduler.last_decision().reason, Reason::FirstRows);
+        plan.slots.len()
+    };
+    assert_eq!(first_step(engine_hiding(-9_600_000, Some(28_000_000))), 8, "and no tenth");
+    assert_eq!(first_step(engine_that_hides()), 10, "where few are not told apart, a tenth as ever");
 }
 
 #[test]

@@ -2,9 +2,9 @@
 //!
 //! Made-up prompts as long as those of a table's rows, on blocks that nobody uses yet: prefills of growing
 //! size, decode steps of growing width over them, and steps that do both beside the same work in two steps,
-//! which show how much of its prompts a mixed step hides (`H`), beside few rows and beside many. The time is bounded: a
-//! slow model is measured at fewer sizes and once each. The result is kept per model revision and machine; the scheduler refits it
-//! while it serves, and the writer keeps that.
+//! which show how much of its prompts a mixed step hides (`H`), beside few rows and beside many. The time is
+//! bounded: a slow model is measured at fewer sizes and once each. The result is kept per model revision and
+//! machine; the scheduler refits it while it serves, and the writer keeps that.
 
 mod harness;
 mod hidden;

@@ -67,7 +67,8 @@ impl FirstTokenHarness {
         let mut engine = load::load(config.backend())?;
         let model = load::model_of(&engine, config.backend(), Clock::start());
         let cost = calibrate::measure(&mut engine.executor, &model)?.cost;
-        // A fresh executor: the last one remembers rows whose numbers are used again.
+        // A fresh executor: the last one remembers rows whose numbers are used again. Both would want twice the memory.
+        drop(engine);
         Self::new(load::load(config.backend())?, &config.scheduler, cost)
     }
 

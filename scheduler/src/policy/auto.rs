@@ -52,9 +52,9 @@ impl Policy {
     ];
 
     /// This policy, or, of `auto`, the one to begin with on a machine of which nothing but its costs is known:
-    /// mixed steps where they save time, beside many rows or, which is what a machine has at first, beside few, else
-    /// the paper's. Of the two ages the slower: its mean is the lower one where machines are overloaded, and nowhere
-    /// else do they differ.
+    /// `marginal-work` where mixed steps save time, beside many rows or, which is what a machine has at first, beside
+    /// few, else the paper's. Of its two ages the slower: its mean is the lower one where machines are overloaded, and
+    /// nowhere else do they differ.
     pub fn resolved(self, cost: &CostModel) -> Self {
         match self {
             Self::Auto if cost.mixing_saves().max(cost.mixing_few_saves()) >= 0 => {

@@ -93,8 +93,8 @@ impl Scheduler {
         let cost = self.estimates.cost;
         let bases = self.ride_cost(0).saturating_mul(steps);
         let can_be_alone = cost.prefill_base.0.saturating_add(bases) <= left.0;
-        // What prompts hide behind more than few rows is another question.
-        let most = if can_be_alone { u32::MAX } else { FEW_SEQUENCES };
+        // Where few rows are told apart, what prompts hide behind more of them is another question.
+        let most = if can_be_alone || cost.mixed_hidden_few.is_none() { u32::MAX } else { FEW_SEQUENCES };
         let rows = u32::try_from(waiting / ONE_OF).unwrap_or(u32::MAX).clamp(1, most);
         let budget = self.prefill_budget();
         let tokens = alone.0 / ONE_OF as u64 / cost.prefill_per_token.0.max(1);
