@@ -199,14 +199,14 @@ impl Form<'_> {
         Ok(())
     }
 
-    async fn append(&mut self, chunk: &str) -> Result<(), RequestError> {
+    async fn append(&mut self, chunk: &str) -> Result<(), ApiError> {
         match &mut self.draft {
             Some(upload) => received(upload.draft.take_chunk(None, chunk).await),
-            None => Err(internal("a chunk of no file")),
+            None => Err(internal("a chunk of no file").into()),
         }
     }
 
-    async fn renew(&mut self) -> Result<(), RequestError> {
+    async fn renew(&mut self) -> Result<(), ApiError> {
         match &mut self.draft {
             Some(upload) => received(upload.draft.renew().await),
             None => Ok(()),

@@ -10,6 +10,7 @@ use base::{Bytes, Millis, TenantId};
 use serving::error::{RequestError, stored};
 use store::{FileInfo, FileLimits, NewFile, ReceivedChunk, UnixMillis};
 
+use crate::error::ApiError;
 use crate::services::encoded::{Base64Chunks, bytes_in};
 use crate::state::App;
 
@@ -257,12 +258,12 @@ impl Draft {
         purpose: &str,
         size: (Bytes, u64),
         expires: UnixMillis,
-    ) -> Result<FileInfo, RequestError> {
+    ) -> Result<FileInfo, ApiError> {
         let (limits, now) = (limits(&self.app), now(&self.app));
         let store = &self.app.runtime.store;
         received(store.finish_file((&self.id, purpose), size, (expires, limits), now).await)?;
         self.keep();
-        find(&self.app, self.tenant, &self.id).await
+        Ok(find(&self.app, self.tenant, &self.id).await?)
     }
 
     /// Deletes what was written, unless it is whole: its end may have been stored though it was answered with an error.
@@ -299,14 +300,13 @@ fn patience(app: &App) -> Millis {
     Millis(app.config.server.body_ms_max.0.saturating_mul(4).saturating_add(RECEIVED_MS.0))
 }
 
-/// What the store says of a file that a client sends.
-pub fn received<T>(result: Result<T, store::Error>) -> Result<T, RequestError> {
+/// What the store says of a file that a client sends. One that is not there any more was past its date: it came too slowly,
+/// or the server did, or a clock was wrong. Nothing is wrong with it, and it may be sent again.
+pub fn received<T>(result: Result<T, store::Error>) -> Result<T, ApiError> {
     match result {
-        Err(store::Error::Full { what, limit }) => Err(no_room(what, limit)),
-        Err(store::Error::Missing("file")) => {
-            Err(RequestError::invalid("file", "was deleted while it came, or came too slowly"))
-        }
-        other => stored(other),
+        Err(store::Error::Full { what, limit }) => Err(no_room(what, limit).into()),
+        Err(store::Error::Missing("file")) => Err(ApiError::BodyTimeout),
+        other => Ok(stored(other)?),
     }
 }
 
@@ -378,7 +378,17 @@ impl Lines {
 
 #[cfg(test)]
 mod tests {
+    use actix_web::ResponseError as _;
+
     use super::*;
+
+    #[test]
+    fn a_file_whose_time_passed_while_it_came_is_not_called_wrong() {
+        let late = received::<()>(Err(store::Error::Missing("file"))).expect_err("it is gone");
+        assert_eq!(late.status_code(), 408);
+        let full = received::<()>(Err(store::Error::Full { what: "files", limit: 3 })).expect_err("no room");
+        assert_ne!(full.status_code(), 408);
+    }
 
     fn cut(text: &[u8], step: usize, line_max: u64) -> Result<(Vec<String>, u64, u64), RequestError> {
         let mut cutter = Cutter::default();

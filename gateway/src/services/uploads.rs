@@ -9,6 +9,7 @@ use serving::error::{RequestError, internal, stored};
 use sql::tables::TableFormat;
 use store::{FileInfo, NewPartedUpload, PartedUpload, UnixMillis, UploadState};
 
+use crate::error::ApiError;
 use crate::services::encoded::{Base64Chunks, content_of};
 use crate::services::files::{Draft, FileWriter, NewUpload, limits, no_room};
 use crate::services::sql::uploads::PURPOSE;
@@ -241,7 +242,7 @@ pub struct UploadPart {
 
 impl UploadPart {
     /// Begins a part of an upload.
-    pub async fn begin(app: &Arc<App>, tenant: TenantId, id: &str) -> Result<Self, RequestError> {
+    pub async fn begin(app: &Arc<App>, tenant: TenantId, id: &str) -> Result<Self, ApiError> {
         let upload = find(app, tenant, id).await?;
         check_pending(&upload)?;
         let new = NewUpload { purpose: "upload_part", name: &upload.name, is_encoded: true };
@@ -250,7 +251,7 @@ impl UploadPart {
     }
 
     /// Takes bytes in.
-    pub async fn push(&mut self, piece: &[u8]) -> Result<(), RequestError> {
+    pub async fn push(&mut self, piece: &[u8]) -> Result<(), ApiError> {
         self.bytes += piece.len() as u64;
         let limit = match self.bytes {
             bytes if bytes > self.upload.bytes.0 => {
@@ -260,7 +261,7 @@ impl UploadPart {
             _ => None,
         };
         if let Some(limit) = limit {
-            return Err(RequestError::TooLarge { what: "`data`".into(), limit });
+            return Err(RequestError::TooLarge { what: "`data`".into(), limit }.into());
         }
         match self.chunks.push(piece) {
             Some(chunk) => of_part(self.draft.take_chunk(Some(&self.upload.id), &chunk).await),
@@ -269,9 +270,9 @@ impl UploadPart {
     }
 
     /// Ends it: its id.
-    pub async fn finish(&mut self, app: &App) -> Result<String, RequestError> {
+    pub async fn finish(&mut self, app: &App) -> Result<String, ApiError> {
         if self.bytes == 0 {
-            return Err(RequestError::invalid("data", "is empty"));
+            return Err(ApiError::invalid("data", "is empty"));
         }
         let (chunk, _) = std::mem::take(&mut self.chunks).end();
         if let Some(chunk) = chunk {
@@ -290,22 +291,23 @@ impl UploadPart {
 }
 
 /// What the store says of a part that a client sends.
-fn of_part<T>(result: Result<T, store::Error>) -> Result<T, RequestError> {
+fn of_part<T>(result: Result<T, store::Error>) -> Result<T, ApiError> {
     match result {
         Err(store::Error::Full { what: store::BYTES_COMING, limit }) => Err(RequestError::Busy {
             what: "bytes in the parts of the upload, with those that are still coming",
             limit: limit.to_string(),
             retry_after: Millis(1_000),
-        }),
+        }
+        .into()),
         Err(store::Error::Full { what, limit }) => Err(RequestError::TooLarge {
             what: "the upload, with this part,".into(),
             limit: format!("{limit} {what}"),
-        }),
-        Err(store::Error::Missing("upload")) => Err(over("completed or cancelled already")),
-        Err(store::Error::Missing("part" | "file")) => {
-            Err(RequestError::invalid("data", "came too slowly, or its upload is over"))
         }
-        other => stored(other),
+        .into()),
+        Err(store::Error::Missing("upload")) => Err(over("completed or cancelled already").into()),
+        // Past its date, as a file's; where its upload is over, sending it again tells that.
+        Err(store::Error::Missing("part" | "file")) => Err(ApiError::BodyTimeout),
+        other => Ok(stored(other)?),
     }
 }
 
@@ -313,5 +315,22 @@ fn of_part<T>(result: Result<T, store::Error>) -> Result<T, RequestError> {
 pub async fn expire(app: &App) {
     if let Err(error) = app.runtime.store.expire_uploads(now(app)).await {
         tracing::warn!(%error, "old uploads were not deleted");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::ResponseError as _;
+
+    use super::*;
+
+    #[test]
+    fn a_part_whose_time_passed_while_it_came_is_not_called_wrong() {
+        for what in ["part", "file"] {
+            let late = of_part::<()>(Err(store::Error::Missing(what))).expect_err("it is gone");
+            assert_eq!(late.status_code(), 408, "{what}");
+        }
+        let over = of_part::<()>(Err(store::Error::Missing("upload"))).expect_err("its upload is over");
+        assert_eq!(over.status_code(), 400);
     }
 }
