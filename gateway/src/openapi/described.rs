@@ -101,7 +101,9 @@ mod tests {
     use serving::error::RequestError;
 
     use super::*;
-    use crate::config::{BulkConfig, CellsConfig, LimitsConfig, RetrievalConfig, WorkbooksConfig};
+    use crate::config::{
+        BulkConfig, CellsConfig, LimitsConfig, RetrievalConfig, UnknownFields, WorkbooksConfig,
+    };
     use crate::json::{self, JsonFields, asked};
     use crate::wire::anthropic;
     use crate::wire::embeddings::{CompareRequest, EmbeddingLimits, EmbeddingsRequest};
@@ -118,7 +120,7 @@ mod tests {
     type BodyReader = fn(JsonFields, ValidationContext<'_>) -> Result<(), RequestError>;
 
     fn embedding<'a>(limits: &'a LimitsConfig, retrieval: &'a RetrievalConfig) -> EmbeddingLimits<'a> {
-        EmbeddingLimits { limits, retrieval, dims: 8 }
+        EmbeddingLimits { limits, retrieval, dims: 8, unknown_fields: UnknownFields::Refuse }
     }
 
     /// Each schema of a body with what reads it, and fields that it asks for and that are none of the body's.

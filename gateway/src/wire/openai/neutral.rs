@@ -128,7 +128,7 @@ pub(super) fn finish(
 }
 
 /// What nobody took of a request is unknown: it is refused, or told.
-pub(super) fn left_out(fields: JsonFields, unknown: UnknownFields) -> Result<Vec<String>, RequestError> {
+pub(crate) fn left_out(fields: JsonFields, unknown: UnknownFields) -> Result<Vec<String>, RequestError> {
     match unknown {
         UnknownFields::Refuse => fields.finish().map(|()| Vec::new()),
         UnknownFields::Warn => Ok(fields.left()),
