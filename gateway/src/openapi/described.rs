@@ -214,14 +214,13 @@ mod tests {
 
     /// Fields of OpenAI's and vLLM's that are refused whatever they hold, on all routes or some: there is nothing to
     /// describe.
-    const REFUSED: [&str; 9] = [
+    const REFUSED: [&str; 8] = [
         "prompt_logprobs",
         "logprob_token_ids",
         "truncate_prompt_tokens",
         "truncation_side",
         "return_tokens_as_token_ids",
         "audio",
-        "prediction",
         "web_search_options",
         "structural_tag",
     ];

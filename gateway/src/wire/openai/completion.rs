@@ -39,7 +39,12 @@ impl CompletionRequest {
         let mut common = common.with_token_ids(&mut fields, context.model)?;
         let prompt = prompt.with_logprobs(&mut fields, &mut common, context.model)?;
         let prompts = take_prompts(&mut fields, context.limits.rows_max, context.model)?;
-        let ignored = finish_completion(fields, context.unknown_fields)?;
+        // All answers that are made are told.
+        if fields.count("best_of") == Some(u64::from(common.n)) {
+            fields.take("best_of");
+        }
+        let mut ignored = std::mem::take(&mut common.ignored);
+        ignored.extend(finish_completion(fields, context.unknown_fields)?);
         Ok(Self { common, prompts, prompt, ignored })
     }
 }
@@ -116,6 +121,15 @@ mod tests {
         ] {
             assert_eq!(read(json).expect("valid").prompts, prompts);
         }
+    }
+
+    #[test]
+    fn as_many_answers_may_be_made_as_are_told() {
+        let read = |more: &str| read(&format!("\"a\",{more}"));
+        assert_eq!(read(r#""n":2,"best_of":2"#).expect("valid").common.n, 2);
+        assert!(read(r#""n":2,"best_of":1"#).is_ok(), "it asks for nothing");
+        let more = read(r#""n":2,"best_of":3"#);
+        assert!(matches!(more, Err(RequestError::Invalid { field, .. }) if field == "best_of"));
     }
 
     #[test]

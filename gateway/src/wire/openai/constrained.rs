@@ -1,11 +1,11 @@
 //! Constraints in the words of OpenAI (`response_format`), of vLLM (`guided_*`, `structured_outputs`) and of
-//! SGLang (`regex`, `json_schema`). At most one may be asked for.
+//! SGLang (`regex`, `json_schema`). At most one may be asked for. What is unknown in their objects is told or refused.
 
 use base::Constraint;
 use serde_json::{Value, json};
 use serving::error::RequestError;
 
-use crate::config::LimitsConfig;
+use super::neutral::left_out;
 use crate::json::{self, JsonFields};
 use crate::wire::ValidationContext;
 use crate::wire::constraint::{Checked, checked, choice, grammar, regex, schema};
@@ -37,16 +37,18 @@ enum Form {
 /// A constraint and the full name of the field that asked for it.
 type Named = (String, Constraint);
 
-/// Takes the constraint of a body, in whichever dialect. One was `already` taken in our own.
+/// Takes the constraint of a body, in whichever dialect. One was `already` taken in our own. `ignored` gets the names of
+/// what is unknown in their objects.
 pub(super) fn take(
     fields: &mut JsonFields,
     already: bool,
     context: ValidationContext<'_>,
+    ignored: &mut Vec<String>,
 ) -> Result<Option<Checked>, RequestError> {
-    let mut found: Vec<Named> = take_response_format(fields)?.into_iter().collect();
+    let mut found: Vec<Named> = take_response_format(fields, context, ignored)?.into_iter().collect();
     for (name, form) in NAMES {
         if let Some(value) = fields.take(name) {
-            found.extend(read(fields.name(name), form, value, context.limits)?);
+            found.extend(read(fields.name(name), form, value, (context, &mut *ignored))?);
         }
     }
     let Some((field, constraint)) = found.pop() else { return Ok(None) };
@@ -59,12 +61,24 @@ pub(super) fn take(
 }
 
 /// Takes `response_format`.
-fn take_response_format(fields: &mut JsonFields) -> Result<Option<Named>, RequestError> {
+fn take_response_format(
+    fields: &mut JsonFields,
+    context: ValidationContext<'_>,
+    ignored: &mut Vec<String>,
+) -> Result<Option<Named>, RequestError> {
     let Some(value) = fields.take("response_format") else { return Ok(None) };
     let mut format = JsonFields::nested("response_format", value)?;
     let constraint = match format.string("type")?.as_deref() {
         Some("text") => None,
-        Some("json_object") => Some((format.name("type"), any_object())),
+        // Servers of llama.cpp, Together and Fireworks take a schema beside it.
+        Some("json_object") => Some(match format.take("schema") {
+            None => (format.name("type"), any_object()),
+            Some(value) => {
+                let field = format.name("schema");
+                let constraint = schema(&field, &value)?;
+                (field, constraint)
+            }
+        }),
         Some("json_schema") => {
             let value = format.require("json_schema")?;
             let mut inner = JsonFields::nested(format.name("json_schema"), value)?;
@@ -74,7 +88,7 @@ fn take_response_format(fields: &mut JsonFields) -> Result<Option<Named>, Reques
             // are named, or a model writes others until it is cut off.
             let is_strict = inner.bool("strict")?.unwrap_or(false);
             let (field, mut value) = (inner.name("schema"), inner.take("schema"));
-            inner.finish()?;
+            ignored.extend(left_out(inner, context.unknown_fields)?);
             value.iter_mut().filter(|_| is_strict).for_each(close);
             let constraint = value.map_or_else(|| Ok(any_object()), |value| schema(&field, &value))?;
             Some((field, constraint))
@@ -82,7 +96,7 @@ fn take_response_format(fields: &mut JsonFields) -> Result<Option<Named>, Reques
         Some(_) => return format.bad("type", "must be text, json_object or json_schema"),
         None => return format.bad("type", "is required"),
     };
-    format.finish()?;
+    ignored.extend(left_out(format, context.unknown_fields)?);
     Ok(constraint)
 }
 
@@ -116,10 +130,10 @@ fn read(
     field: String,
     form: Form,
     value: Value,
-    limits: &LimitsConfig,
+    (context, ignored): (ValidationContext<'_>, &mut Vec<String>),
 ) -> Result<Option<Named>, RequestError> {
     let constraint = match (form, value) {
-        (Form::Choice, value) => choice(&field, value, limits)?,
+        (Form::Choice, value) => choice(&field, value, context.limits)?,
         (Form::Regex, value) => regex(&field, value)?,
         (Form::Grammar, value) => grammar(&field, value)?,
         (Form::Json, Value::String(text)) if text.trim().is_empty() => {
@@ -130,21 +144,29 @@ fn read(
             Err(error) => return Err(RequestError::invalid(field, error.to_string())),
         },
         (Form::Json, value) => schema(&field, &value)?,
-        (Form::Any, value) => return structured(field, value, limits),
+        (Form::Any, value) => return structured(field, value, (context, ignored)),
     };
     Ok(Some((field, constraint)))
 }
 
 /// Reads `structured_outputs`.
-fn structured(field: String, value: Value, limits: &LimitsConfig) -> Result<Option<Named>, RequestError> {
+fn structured(
+    field: String,
+    value: Value,
+    (context, ignored): (ValidationContext<'_>, &mut Vec<String>),
+) -> Result<Option<Named>, RequestError> {
     let mut inner = JsonFields::nested(field, value)?;
     let mut found = Vec::new();
     let forms =
         [("choice", Form::Choice), ("regex", Form::Regex), ("json", Form::Json), ("grammar", Form::Grammar)];
     for (name, form) in forms {
         if let Some(value) = inner.take(name) {
-            found.extend(read(inner.name(name), form, value, limits)?);
+            found.extend(read(inner.name(name), form, value, (context, &mut *ignored))?);
         }
+    }
+    // Nothing falls back here, and white space is fixed.
+    for hint in ["disable_fallback", "disable_any_whitespace"] {
+        inner.bool(hint)?;
     }
     if inner.bool("json_object")? == Some(true) {
         found.push((inner.name("json_object"), any_object()));
@@ -152,7 +174,7 @@ fn structured(field: String, value: Value, limits: &LimitsConfig) -> Result<Opti
     if inner.take("structural_tag").is_some() {
         return inner.bad("structural_tag", "is not supported; use choice, regex, json or grammar");
     }
-    inner.finish()?;
+    ignored.extend(left_out(inner, context.unknown_fields)?);
     let last = found.pop();
     match (last, found.is_empty()) {
         (Some((field, _)), false) => Err(RequestError::invalid(field, "only one constraint can be kept to")),

@@ -42,6 +42,7 @@ const COMMON: &[(&str, Neutral)] = &[
     ("length_penalty", Neutral::Number(1.0)),
     ("best_of", Neutral::Number(1.0)),
     ("use_beam_search", Neutral::False),
+    ("guided_decoding_backend", Neutral::Always),
     ("prompt_logprobs", Neutral::Never("is for chats and completions")),
     ("spaces_between_special_tokens", Neutral::True),
 ];
@@ -60,9 +61,11 @@ const CHAT: &[(&str, Neutral)] = &[
     ("function_call", Neutral::Words(&["none", "auto"])),
     ("modalities", Neutral::TextOnly),
     ("audio", Neutral::Never("only text is supported")),
-    ("prediction", Neutral::Never("predicted outputs are not supported")),
-    ("reasoning_effort", Neutral::Words(&["none"])),
-    ("verbosity", Neutral::Words(&["medium"])),
+    // A guess of what will be said, which may be written faster and is said no other way.
+    ("prediction", Neutral::Always),
+    // How hard to try, and how much to say: wishes, as they are on other routes.
+    ("reasoning_effort", Neutral::Words(&["none", "minimal", "low", "medium", "high", "xhigh"])),
+    ("verbosity", Neutral::Words(&["low", "medium", "high"])),
     ("web_search_options", Neutral::Never("web search is not supported")),
 ];
 
@@ -223,6 +226,8 @@ mod tests {
             None,
         );
         check(BodyKind::Chat, r#"{"modalities":["text"]}"#, None);
+        check(BodyKind::Chat, r#"{"reasoning_effort":"low","verbosity":"high"}"#, None);
+        check(BodyKind::Chat, r#"{"prediction":{"type":"content","content":"so"}}"#, None);
         check(BodyKind::Completion, r#"{"best_of":1,"echo":false,"suffix":""}"#, None);
         check(BodyKind::Message, r#"{"refusal":null,"tool_calls":[],"audio":null}"#, None);
         for (place, body, blamed) in [
@@ -230,7 +235,8 @@ mod tests {
             (BodyKind::Completion, r#"{"top_logprobs":20}"#, "top_logprobs"),
             (BodyKind::Chat, r#"{"length_penalty":0.5}"#, "length_penalty"),
             (BodyKind::Chat, r#"{"prompt_logprobs":0}"#, "prompt_logprobs"),
-            (BodyKind::Chat, r#"{"prediction":{}}"#, "prediction"),
+            (BodyKind::Chat, r#"{"reasoning_effort":"hard"}"#, "reasoning_effort"),
+            (BodyKind::Chat, r#"{"web_search_options":{}}"#, "web_search_options"),
             (BodyKind::Chat, r#"{"functions":[{"name":"f"}]}"#, "functions"),
             (BodyKind::Chat, r#"{"top_n_sigma":1}"#, "top_n_sigma"),
             (BodyKind::Message, r#"{"name":"bob"}"#, "name"),
