@@ -36,6 +36,13 @@ async fn a_response_has_the_answer_the_usage_and_what_was_asked() {
         (&response["instructions"], &response["metadata"]),
         (&body["instructions"], &body["metadata"])
     );
+    // What is in force and was not asked for is told too.
+    let in_force = json!({"truncation": "disabled", "service_tier": "default", "reasoning": {"effort": null, "summary": null},
+        "top_logprobs": 0, "presence_penalty": 0.0, "frequency_penalty": 0.0, "max_tool_calls": null});
+    for (field, value) in in_force.as_object().unwrap() {
+        assert_eq!(&response[field], value, "{field}");
+        assert!(response.as_object().unwrap().contains_key(field), "{field}");
+    }
     // The same tokens as a chat of the same words.
     let chat = json!({"model": "double", "temperature": 0, "max_tokens": 8, "messages": [
         {"role": "system", "content": "Say the last word."}, {"role": "user", "content": "row w7"}]});
