@@ -60,7 +60,7 @@ fn policy(config: &Arc<Config>) -> Condition<Cors> {
             "x-relserve-last",
         ])
         // Without their names here a page may not read when to come back, nor what to ask about.
-        .expose_headers([header::RETRY_AFTER, request_id::HEADER])
+        .expose_headers([header::RETRY_AFTER, request_id::HEADER, request_id::ANTHROPIC_HEADER])
         .max_age(AGE_SECONDS);
     Condition::new(is_on, cors)
 }

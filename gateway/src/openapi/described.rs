@@ -162,7 +162,6 @@ mod tests {
                 "top_logprobs",
                 "mcp_servers",
                 "container",
-                "context_management",
                 "inference_geo",
                 "speed",
             ],

@@ -42,7 +42,7 @@ pub use chat::{ChatRequest, Message};
 pub use chunks::{Chunker, Look, UsageChunks};
 pub use completion::{CompletionPrompt, CompletionRequest};
 pub use loop_names::{LoopHeaders, LoopNames};
-pub(crate) use neutral::{BodyKind, left_out, neutral_fields};
+pub(crate) use neutral::{BodyKind, LeftOut, left_out, neutral_fields};
 pub use prompt_reply::{PromptFields, PromptReply};
 pub(crate) use reply::verdict;
 pub use reply::{Api, ChatChoice, CompletionChoice, Envelope, ModelList, ModelObject, Reply};

@@ -139,6 +139,26 @@ pub(crate) fn left_out(fields: JsonFields, unknown: UnknownFields) -> Result<Vec
     }
 }
 
+/// Fields of a request's objects that nobody took, as they are found.
+pub(crate) struct LeftOut {
+    unknown: UnknownFields,
+    /// Their names, where they are to be told.
+    pub(crate) names: Vec<String>,
+}
+
+impl LeftOut {
+    /// None yet.
+    pub(crate) fn new(unknown: UnknownFields) -> Self {
+        Self { unknown, names: Vec::new() }
+    }
+
+    /// Ends the reading of an object: what is left of it is refused, or told.
+    pub(crate) fn finish(&mut self, fields: JsonFields) -> Result<(), RequestError> {
+        self.names.extend(left_out(fields, self.unknown)?);
+        Ok(())
+    }
+}
+
 impl Neutral {
     /// Whether the value changes nothing; else what it must be.
     fn check(&self, value: &Value) -> Result<(), String> {
