@@ -55,6 +55,8 @@ pub(crate) struct PreparedRequest {
     pub(crate) prompts: Option<RowPrompts>,
     /// What else is told of them.
     pub(crate) prompt: PromptReply,
+    /// At which texts its answers end.
+    pub(crate) stops: Arc<[String]>,
     /// The loop of its client that it may be of.
     client_loop: Option<ClientLoop>,
 }
@@ -563,6 +565,7 @@ pub(crate) fn asked(
         tools: None,
         prompts,
         prompt: PromptReply::default(),
+        stops: common.sampling.generation.stop.as_slice().into(),
         client_loop: None,
     }
 }
