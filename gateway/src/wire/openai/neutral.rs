@@ -43,6 +43,9 @@ const COMMON: &[(&str, Neutral)] = &[
     ("best_of", Neutral::Number(1.0)),
     ("use_beam_search", Neutral::False),
     ("guided_decoding_backend", Neutral::Always),
+    ("include_reasoning", Neutral::Always),
+    ("bad_words", Neutral::Empty),
+    ("logits_processors", Neutral::Empty),
     ("prompt_logprobs", Neutral::Never("is for chats and completions")),
     ("spaces_between_special_tokens", Neutral::True),
 ];
@@ -67,6 +70,8 @@ const CHAT: &[(&str, Neutral)] = &[
     ("reasoning_effort", Neutral::Words(&["none", "minimal", "low", "medium", "high", "xhigh"])),
     ("verbosity", Neutral::Words(&["low", "medium", "high"])),
     ("web_search_options", Neutral::Never("web search is not supported")),
+    ("chat_template", Neutral::Never("is the model's own: another one is not taken")),
+    ("documents", Neutral::Never("are not told to the model: write them into a message")),
 ];
 
 /// Fields of an assistant's message that a client sends back as it got them.
@@ -257,6 +262,9 @@ mod tests {
             (BodyKind::Chat, r#"{"prompt_logprobs":0}"#, "prompt_logprobs"),
             (BodyKind::Chat, r#"{"reasoning_effort":"hard"}"#, "reasoning_effort"),
             (BodyKind::Chat, r#"{"web_search_options":{}}"#, "web_search_options"),
+            (BodyKind::Chat, r#"{"chat_template":"x"}"#, "chat_template"),
+            (BodyKind::Chat, r#"{"documents":[{"text":"x"}]}"#, "documents"),
+            (BodyKind::Completion, r#"{"bad_words":["x"]}"#, "bad_words"),
             (BodyKind::Chat, r#"{"functions":[{"name":"f"}]}"#, "functions"),
             (BodyKind::Chat, r#"{"top_n_sigma":1}"#, "top_n_sigma"),
             (BodyKind::Message, r#"{"name":"bob"}"#, "name"),
