@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use base::StructuralTag;
+use base::{MarkedJson, StructuralTag, TriggeredTags};
 use proptest::prelude::*;
 
 use super::*;
@@ -123,6 +123,32 @@ fn a_tag_begins_json_of_its_schema_wherever_it_is_written() {
     let formed = tag(true, Some(r#"{"enum":["x","y"]}"#));
     assert!(writes(&formed, "\"x\"") && writes(&formed, &format!("{}\n{}", call("7"), call("8"))));
     assert!(!writes(&formed, "So."));
+}
+
+#[test]
+fn a_trigger_begins_one_of_its_tags_wherever_it_is_written() {
+    let tag = |begin: &str, schema: &str| MarkedJson {
+        begin: begin.into(),
+        schema: schema.into(),
+        end: "</fn>".into(),
+    };
+    let object = r#"{"type":"object","properties":{"x":{"type":"integer"}},"required":["x"],"additionalProperties":false}"#;
+    let tags =
+        vec![tag("<fn=a>", object), tag("<fn=b>", r#"{"enum":["p","q"]}"#), tag("<fn=", r#"{"const":7}"#)];
+    let tags = Constraint::TriggeredTags(Box::new(TriggeredTags { trigger: "<fn=".into(), tags }));
+    for text in [
+        "Paris.",
+        "1 < 2 <f",
+        "<fn=a>{\"x\": 7}</fn>",
+        "So: <fn=b>\"p\"</fn> and <fn=a>{\"x\": -12}</fn> Done.",
+        "<fn=7</fn><fn=b>\"q\"</fn>",
+    ] {
+        assert!(writes(&tags, text), "{text}");
+    }
+    for text in ["<fn=c>", "<fn=a>\"p\"</fn>", "<fn=b>\"p\"", "So <fn=b>\"r\"</fn>", "<fn=b>\"p\"</fn> <fn=x"]
+    {
+        assert!(!writes(&tags, text), "{text}");
+    }
 }
 
 #[test]

@@ -213,7 +213,7 @@ mod tests {
 
     /// Fields of OpenAI's and vLLM's that are refused whatever they hold, on all routes or some: there is nothing to
     /// describe.
-    const REFUSED: [&str; 10] = [
+    const REFUSED: [&str; 9] = [
         "prompt_logprobs",
         "logprob_token_ids",
         "truncate_prompt_tokens",
@@ -223,7 +223,6 @@ mod tests {
         "web_search_options",
         "chat_template",
         "documents",
-        "structural_tag",
     ];
 
     /// What clients send and nobody reads, for there is one kind of it.

@@ -291,6 +291,31 @@ async fn a_grammar_says_what_an_answer_may_be() {
 }
 
 #[actix_web::test]
+async fn a_trigger_begins_json_between_marks_in_a_text_that_is_free_else() {
+    let (running, client) = serve_demo().await;
+    // The trigger is what the model says at once.
+    let bias = json!({id("Ġand").to_string(): 100});
+    let tag = json!({"triggers": [" and"],
+        "structures": [{"begin": " and so ", "schema": {"enum": ["good", "bad"]}, "end": "!"}]});
+    let mut format = tag.clone();
+    format["type"] = "structural_tag".into();
+    for field in [
+        json!({"structured_outputs": {"structural_tag": tag}}),
+        json!({"structured_outputs": {"structural_tag": tag.to_string()}}),
+        json!({"response_format": format}),
+    ] {
+        let more = with(field.clone(), json!({"logit_bias": bias, "max_tokens": 40}));
+        let said = text(&client, more).await;
+        let said = said.trim_start().strip_prefix("and so \"").unwrap_or_else(|| panic!("{field}: {said}"));
+        assert!(said.starts_with("good\"!") || said.starts_with("bad\"!"), "{field}: {said}");
+    }
+    let two = json!({"structured_outputs": {"structural_tag": tag, "choice": ["a"]}});
+    let refused = client.post(COMPLETIONS, &completion(two)).await;
+    assert!(refused.status == 400 && refused.error().contains("only one constraint"), "{}", refused.body);
+    running.drain(std::future::pending()).await;
+}
+
+#[actix_web::test]
 async fn a_response_tells_log_probabilities_where_they_are_included() {
     let (running, client) = serve_demo().await;
     let ask = json!({"model": "relserve-demo", "input": "How was it?", "max_output_tokens": 4, "temperature": 0,

@@ -1,7 +1,7 @@
 //! Constraints in the words of OpenAI (`response_format`), of vLLM (`guided_*`, `structured_outputs`) and of
 //! SGLang (`regex`, `json_schema`). At most one may be asked for. What is unknown in their objects is told or refused.
 
-use base::Constraint;
+use base::{Constraint, MarkedJson, TriggeredTags};
 use serde_json::{Value, json};
 use serving::error::RequestError;
 
@@ -9,6 +9,9 @@ use super::neutral::left_out;
 use crate::json::{self, JsonFields};
 use crate::wire::ValidationContext;
 use crate::wire::constraint::{Checked, checked, choice, grammar, regex, schema};
+
+/// Tags that one trigger may begin.
+const TAGS_MAX: usize = 64;
 
 /// Where each may stand at the top of a body.
 const NAMES: [(&str, Form); 7] = [
@@ -93,7 +96,11 @@ fn take_response_format(
             let constraint = value.map_or_else(|| Ok(any_object()), |value| schema(&field, &value))?;
             Some((field, constraint))
         }
-        Some(_) => return format.bad("type", "must be text, json_object or json_schema"),
+        Some("structural_tag") => {
+            let constraint = structural_tag(&mut format, (context, &mut *ignored))?;
+            Some((format.name("structures"), constraint))
+        }
+        Some(_) => return format.bad("type", "must be text, json_object, json_schema or structural_tag"),
         None => return format.bad("type", "is required"),
     };
     ignored.extend(left_out(format, context.unknown_fields)?);
@@ -171,8 +178,18 @@ fn structured(
     if inner.bool("json_object")? == Some(true) {
         found.push((inner.name("json_object"), any_object()));
     }
-    if inner.take("structural_tag").is_some() {
-        return inner.bad("structural_tag", "is not supported; use choice, regex, json or grammar");
+    if let Some(value) = inner.take("structural_tag") {
+        let field = inner.name("structural_tag");
+        // vLLM takes its text.
+        let value = match value {
+            Value::String(text) => json::value(text.as_bytes())
+                .map_err(|error| RequestError::invalid(field.as_str(), error.to_string()))?,
+            value => value,
+        };
+        let mut tag = JsonFields::nested(field.as_str(), value)?;
+        tag.take("type");
+        found.push((field, structural_tag(&mut tag, (context, &mut *ignored))?));
+        ignored.extend(left_out(tag, context.unknown_fields)?);
     }
     ignored.extend(left_out(inner, context.unknown_fields)?);
     let last = found.pop();
@@ -182,9 +199,83 @@ fn structured(
     }
 }
 
+/// Takes a structural tag: structures that may stand in a text, and what begins them.
+fn structural_tag(
+    fields: &mut JsonFields,
+    (context, ignored): (ValidationContext<'_>, &mut Vec<String>),
+) -> Result<Constraint, RequestError> {
+    let trigger = match fields.array("triggers")?.unwrap_or_default().as_slice() {
+        [Value::String(trigger)] if !trigger.is_empty() => trigger.clone(),
+        _ => {
+            let reason = "must have one text, which all `structures` begin with; a `format` is not supported";
+            return fields.bad("triggers", reason);
+        }
+    };
+    let structures = fields.array("structures")?.unwrap_or_default();
+    if structures.is_empty() || structures.len() > TAGS_MAX {
+        let reason = format!("must have 1 to {TAGS_MAX} structures, has {}", structures.len());
+        return fields.bad("structures", reason);
+    }
+    let mut tags = Vec::with_capacity(structures.len());
+    for (place, structure) in structures.into_iter().enumerate() {
+        let mut tag = JsonFields::nested(fields.name(&format!("structures[{place}]")), structure)?;
+        let begin = tag.string("begin")?.unwrap_or_default();
+        if !begin.starts_with(&trigger) {
+            return tag.bad("begin", format!("must begin with the trigger, `{trigger}`"));
+        }
+        let end = tag.string("end")?.unwrap_or_default();
+        if end.is_empty() {
+            return tag.bad("end", "must be a text that is not empty");
+        }
+        let value = tag.require("schema")?;
+        if !value.is_object() {
+            return tag.bad("schema", "must be a JSON schema, an object");
+        }
+        tags.push(MarkedJson { begin, schema: value.to_string(), end });
+        ignored.extend(left_out(tag, context.unknown_fields)?);
+    }
+    Ok(Constraint::TriggeredTags(Box::new(TriggeredTags { trigger, tags })))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_structural_tag_is_read_and_what_is_wrong_with_it_named() {
+        let read = |body: Value| {
+            let mut fields = crate::json::object(body.to_string().as_bytes())?;
+            crate::wire::openai::tests::with_context(&crate::config::LimitsConfig::default(), |context| {
+                structural_tag(&mut fields, (context, &mut Vec::new()))
+            })
+        };
+        let structure = |begin: &str| json!({"begin": begin, "schema": {"type": "object"}, "end": "</a>"});
+        let body = json!({"structures": [structure("<a>"), structure("<a b>")], "triggers": ["<a"]});
+        let Ok(Constraint::TriggeredTags(found)) = read(body) else { panic!("it is valid") };
+        let begins: Vec<&str> = found.tags.iter().map(|tag| tag.begin.as_str()).collect();
+        assert_eq!((found.trigger.as_str(), begins), ("<a", vec!["<a>", "<a b>"]));
+        let with = |name: &str, value: Value| {
+            let mut tag = structure("<a>");
+            tag[name] = value;
+            json!({"structures": [tag], "triggers": ["<a"]})
+        };
+        for (body, blamed) in [
+            (json!({"format": {"type": "any_text"}}), "triggers"),
+            (json!({"structures": [structure("<a>")]}), "triggers"),
+            (json!({"structures": [structure("<a>")], "triggers": ["<a", "<b"]}), "triggers"),
+            (json!({"structures": [], "triggers": ["<a"]}), "structures"),
+            (json!({"structures": vec![structure("<a>"); TAGS_MAX + 1], "triggers": ["<a"]}), "structures"),
+            (with("begin", json!("<b>")), "structures[0].begin"),
+            (with("end", json!("")), "structures[0].end"),
+            (with("schema", json!("{}")), "structures[0].schema"),
+            (with("more", json!(1)), "structures[0].more"),
+        ] {
+            match read(body.clone()) {
+                Err(RequestError::Invalid { field, .. }) => assert_eq!(field, blamed, "{body}"),
+                other => panic!("{body} gave {other:?}"),
+            }
+        }
+    }
 
     #[test]
     fn objects_are_closed_at_every_depth_but_where_they_say_or_share_their_properties() {
