@@ -100,7 +100,8 @@ impl Client {
         }
     }
 
-    /// Hears an answer to what was `sent` out, that streams. What is no event, or none yet, counts too: it is held, or without an end.
+    /// Hears an answer out that streams; `sent`: the body of its request. What is no event, or none yet, counts too: it is
+    /// held, or without an end.
     async fn listen(&self, response: reqwest::Response, sent: &Value, say: impl Fn(String)) -> Outcome {
         let heard = AtomicU64::new(0);
         let is_beyond = |heard: u64| heard > self.reply_bytes_max;
