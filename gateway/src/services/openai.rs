@@ -24,6 +24,7 @@ use crate::services::prepare::RequestContext;
 use crate::services::prepare::rows::{
     Lowering, job_row, lower_chat, lower_options, lower_plan, prompt_bytes_max, row_error,
 };
+use crate::services::shortening::shortened;
 use crate::services::tools;
 use crate::wire::anthropic;
 use crate::wire::openai::{
@@ -228,12 +229,14 @@ pub(crate) fn response(
     let is_background = fields.get("background") == Some(&Value::Bool(true));
     let body = is_background.then(|| fields.copy_all());
     let request = ResponseRequest::read(fields, (previous, stores), context.validation())?;
-    let ResponseRequest { chat, echo, conversation: said } = request;
+    let ResponseRequest { chat, drops_oldest, echo, conversation: said } = request;
     let background = body.map(|mut body| {
         body.insert("input".into(), said.clone().unwrap_or_default().into());
         body
     });
-    Ok(PreparedResponse { asked: conversation(context, chat)?, echo, conversation: said, background })
+    let prepare = |chat| conversation(context, chat);
+    let asked = if drops_oldest { shortened(chat, prepare)? } else { prepare(chat)? };
+    Ok(PreparedResponse { asked, echo, conversation: said, background })
 }
 
 /// How the answer to a body of `/v1/responses` is told that another gateway runs, and how calls are read in it. Nothing is

@@ -61,6 +61,30 @@ async fn a_response_has_the_answer_the_usage_and_what_was_asked() {
 }
 
 #[actix_web::test]
+async fn the_oldest_messages_are_left_out_of_what_does_not_fit_where_that_is_asked_for() {
+    let server = chatty().await;
+    let long = "x ".repeat(900);
+    let mut body = json!({"model": "double", "instructions": "Be brief.", "max_output_tokens": 8, "temperature": 0,
+        "input": [{"role": "user", "content": long}, {"role": "assistant", "content": long},
+            {"role": "user", "content": "say w7"}]});
+    let refused = server.client.post("/v1/responses", &body).await;
+    assert_eq!(refused.status, 400, "{}", refused.body);
+    assert_eq!(refused.json()["error"]["code"], "context_length_exceeded");
+    body["truncation"] = "auto".into();
+    let reply = server.client.post("/v1/responses", &body).await;
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    let response = reply.json();
+    assert_eq!(
+        (&response["truncation"], &response["output"][0]["content"][0]["text"]),
+        (&json!("auto"), &json!("w7"))
+    );
+    body["input"] = "say w7".into();
+    let alone = server.client.post("/v1/responses", &body).await.json();
+    assert_eq!(response["usage"]["input_tokens"], alone["usage"]["input_tokens"], "as without them");
+    server.until_free().await;
+}
+
+#[actix_web::test]
 async fn an_inputs_tokens_are_counted_as_its_response_has_them_and_nothing_runs() {
     let server = chatty().await;
     let count = async |body: &Value| server.client.post("/v1/responses/input_tokens", body).await;

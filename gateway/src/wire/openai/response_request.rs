@@ -22,6 +22,8 @@ use crate::wire::ValidationContext;
 pub struct ResponseRequest {
     /// What is run.
     pub chat: ChatRequest,
+    /// Whether the oldest messages are left out of a conversation that does not fit.
+    pub drops_oldest: bool,
     /// What its reply repeats.
     pub echo: ResponseEcho,
     /// The whole conversation before the answer, where the response is to be kept.
@@ -51,7 +53,7 @@ pub struct ResponseEcho {
     pub presence_penalty: f32,
     /// In force.
     pub frequency_penalty: f32,
-    /// Always `disabled`: what does not fit is refused.
+    /// `disabled`: what does not fit is refused; `auto`: its oldest messages are left out.
     pub truncation: &'static str,
     /// How hard the caller would have it tried, as it was sent; without effect.
     #[schema(value_type = Object)]
@@ -84,6 +86,11 @@ pub struct ResponseEcho {
     pub has_logprobs: bool,
 }
 
+/// A conversation that does not fit is refused.
+const DISABLED: &str = "disabled";
+/// Its oldest messages are left out.
+const AUTO: &str = "auto";
+
 /// What may be asked for beside the answer: how likely its tokens are. All else that OpenAI lists is of tools and files.
 const LOGPROBS: &str = "message.output_text.logprobs";
 
@@ -98,6 +105,7 @@ impl ResponseRequest {
         refuse_stored(&mut fields)?;
         let background = fields.bool("background")?.unwrap_or(false);
         refuse_unknown(&mut fields)?;
+        let drops_oldest = take_truncation(&mut fields)?;
         let reasoning = take_reasoning(&mut fields)?;
         let max_tool_calls = fields.integer("max_tool_calls", 1, u64::from(u32::MAX))?;
         take_include(&mut fields)?;
@@ -158,7 +166,7 @@ impl ResponseRequest {
             top_logprobs: generation.logprobs.unwrap_or(0),
             presence_penalty,
             frequency_penalty,
-            truncation: "disabled",
+            truncation: if drops_oldest { AUTO } else { DISABLED },
             reasoning,
             service_tier: "default",
             max_tool_calls,
@@ -173,7 +181,7 @@ impl ResponseRequest {
             background,
             has_logprobs: generation.logprobs.is_some(),
         };
-        Ok(Self { chat, echo, conversation })
+        Ok(Self { chat, drops_oldest, echo, conversation })
     }
 }
 
@@ -194,12 +202,16 @@ fn refuse_stored(fields: &mut JsonFields) -> Result<(), RequestError> {
 fn refuse_unknown(fields: &mut JsonFields) -> Result<(), RequestError> {
     token_ids::refuse(fields)?;
     prompt_reply::refuse(fields)?;
-    chat::refuse_echo(fields)?;
+    chat::refuse_echo(fields)
+}
+
+/// Takes `truncation`: whether the oldest messages are left out of what does not fit.
+fn take_truncation(fields: &mut JsonFields) -> Result<bool, RequestError> {
     match fields.string("truncation")?.as_deref() {
-        None | Some("disabled") => {}
-        Some(_) => return fields.bad("truncation", "must be disabled: what does not fit is refused"),
+        None | Some(DISABLED) => Ok(false),
+        Some(AUTO) => Ok(true),
+        Some(_) => fields.bad("truncation", "must be auto or disabled"),
     }
-    Ok(())
 }
 
 /// Takes `reasoning`: how hard to try, a wish that changes nothing here.
@@ -358,7 +370,7 @@ mod tests {
                  "content":[{"type":"output_text","text":"b","annotations":[]}]},
                 {"role":"user","content":[{"type":"input_text","text":"c"},{"type":"input_text","text":"d"}]}]}"#,
         );
-        let ResponseRequest { chat, echo, conversation } = request.expect("valid");
+        let ResponseRequest { chat, echo, conversation, .. } = request.expect("valid");
         assert_eq!(conversation.map(|items| items.len()), Some(4));
         let said: Vec<_> = chat.messages.iter().map(|m| (m.role, m.content.as_str())).collect();
         let expected =
@@ -378,9 +390,12 @@ mod tests {
         let echo = read(
             r#"{"input":"a","reasoning":{"effort":"low"},"max_tool_calls":3,"presence_penalty":0.5,"frequency_penalty":-1,
                 "include":["message.output_text.logprobs"],"top_logprobs":2,"safety_identifier":"s","user":"u",
-                "prompt_cache_key":"k","truncation":"disabled","service_tier":"flex"}"#,
+                "prompt_cache_key":"k","truncation":"auto","service_tier":"flex"}"#,
         );
-        let echo = echo.expect("valid").echo;
+        let asked = echo.expect("valid");
+        assert!(asked.drops_oldest);
+        let echo = asked.echo;
+        assert_eq!(echo.truncation, "auto");
         assert_eq!((echo.reasoning["effort"].as_str(), echo.max_tool_calls), (Some("low"), Some(3)));
         assert_eq!((echo.presence_penalty, echo.frequency_penalty, echo.top_logprobs), (0.5, -1.0, 2));
         let names = [&echo.safety_identifier, &echo.user, &echo.prompt_cache_key].map(Option::as_deref);
@@ -504,7 +519,7 @@ mod tests {
             (r#"{"input":"a","background":"yes"}"#, "background"),
             (r#"{"input":"a","background":true,"deadline_ms":9}"#, "deadline_ms"),
             (r#"{"input":"a","return_token_ids":true}"#, "return_token_ids"),
-            (r#"{"input":"a","truncation":"auto"}"#, "truncation"),
+            (r#"{"input":"a","truncation":"middle"}"#, "truncation"),
             (r#"{"input":"a","tools":[{"type":"web_search"}]}"#, "tools[0].type"),
             (r#"{"input":"a","n":2}"#, "n"),
             (r#"{"input":"a","store":true,"continue_final_message":true}"#, "continue_final_message"),
