@@ -55,7 +55,12 @@ mod tests {
             if bytes <= room {
                 return Ok(said);
             }
-            Err(RequestError::TooLong { prompt: bytes as u64, output: 1, what: "context", limit: room as u64 })
+            Err(RequestError::TooLong {
+                prompt: bytes as u64,
+                output: 1,
+                what: "context",
+                limit: room as u64,
+            })
         })
     }
 
