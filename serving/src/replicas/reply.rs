@@ -266,7 +266,7 @@ mod tests {
         let choice = json!({"text": "hi", "finish_reason": "length", "prompt_logprobs": scores});
         let body = reply(choice, json!({}));
         let scoring = |ids: [u32; 2]| {
-            let ids = PromptIds::Sent(ids.map(base::TokenId).into());
+            let ids = PromptIds::Sent(ids.map(TokenId).into());
             PromptScoring { top: 0, ids }
         };
         let scored = |status, ids| {

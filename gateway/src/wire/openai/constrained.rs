@@ -240,12 +240,14 @@ fn structural_tag(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::LimitsConfig;
+    use crate::wire::openai::tests::with_context;
 
     #[test]
     fn a_structural_tag_is_read_and_what_is_wrong_with_it_named() {
         let read = |body: Value| {
-            let mut fields = crate::json::object(body.to_string().as_bytes())?;
-            crate::wire::openai::tests::with_context(&crate::config::LimitsConfig::default(), |context| {
+            let mut fields = json::object(body.to_string().as_bytes())?;
+            with_context(&LimitsConfig::default(), |context| {
                 structural_tag(&mut fields, (context, &mut Vec::new()))
             })
         };
