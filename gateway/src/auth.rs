@@ -17,7 +17,7 @@ use remembered::KeyHolder;
 use serving::caller::{Caller, WeightedTenant};
 use serving::error::{RequestError, of_store};
 use sha2::{Digest, Sha256};
-use store::{DEFAULT_TENANT, KeyLookup, KeyScope, StoreOutage};
+use store::{DEFAULT_TENANT, KeyLookup, KeyScope};
 
 use crate::config::AuthMode;
 use crate::current_state;
@@ -108,7 +108,7 @@ pub async fn holder_at(app: &App, key: Option<String>, now: Time) -> Result<KeyH
     }
     let store = &app.runtime.store;
     let worked_before = || known(app.config.auth.away_ms_max);
-    let is_away = || store.health().outage() == Some(StoreOutage::Away);
+    let is_away = || store.health().is_away();
     // Nobody waits for a database that is known to be away.
     if is_away()
         && let Some(holder) = worked_before()

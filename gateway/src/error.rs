@@ -238,8 +238,8 @@ fn retry_after(error: &RequestError) -> Option<Millis> {
         | RequestError::Constraints { retry_after, .. }
         | RequestError::Busy { retry_after, .. } => Some(*retry_after),
         RequestError::ShuttingDown => Some(Millis(5_000)),
-        // Room is made by people.
-        RequestError::NoDatabase(StoreOutage::DiskFull) => Some(Millis(30_000)),
+        // Room is made by people, and a file is put back by them.
+        RequestError::NoDatabase(StoreOutage::DiskFull | StoreOutage::FileGone) => Some(Millis(30_000)),
         RequestError::NoDatabase(_) | RequestError::NoReplica | RequestError::KeyInUse(_) => {
             Some(Millis(1_000))
         }
@@ -289,6 +289,17 @@ mod tests {
         let response = ApiError::from(error).error_response();
         assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
         assert_eq!(response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()), Some("2"));
+    }
+
+    #[test]
+    fn a_file_that_is_gone_is_named_and_says_when_to_come_back() {
+        let error = ApiError::from(RequestError::NoDatabase(StoreOutage::FileGone));
+        let body = error.body().error;
+        assert_eq!(body.code.as_deref(), Some("database_unavailable"));
+        assert!(body.message.starts_with("the file of the server's database is gone"), "{}", body.message);
+        let response = error.error_response();
+        assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()), Some("30"));
     }
 
     #[test]

@@ -151,10 +151,20 @@ impl CompareArguments {
 #[derive(Args)]
 pub(crate) struct RaceArguments {
     /// The scenario's TOML file; its first relQuery warms a server up.
-    pub(crate) scenario: PathBuf,
+    #[arg(required_unless_present = "table")]
+    pub(crate) scenario: Option<PathBuf>,
     /// The servers' TOML file.
-    #[arg(long)]
-    pub(crate) servers: PathBuf,
+    #[arg(long, required_unless_present = "table")]
+    pub(crate) servers: Option<PathBuf>,
+    /// Run nothing, and print races that were run as one Markdown table: of these files, as `--out` has them.
+    #[arg(
+        long,
+        value_name = "FILE",
+        num_args = 0..,
+        default_missing_value = "loadgen-out/race.json",
+        conflicts_with_all = ["scenario", "servers"]
+    )]
+    pub(crate) table: Option<Vec<PathBuf>>,
     /// How often each server runs, in rounds of all of them.
     #[arg(long, default_value_t = 3)]
     pub(crate) rounds: u32,

@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::client::{self, Targets};
@@ -16,9 +16,13 @@ use crate::upstreams::RunningContestant;
 use crate::workload::RelQuery;
 
 /// What one relQuery took.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Lap {
     pub server: String,
+    /// From the server's start, and that of those behind it, to when it was ready to answer, ms; asked every tenth
+    /// of a second. None in laps of earlier versions.
+    #[serde(default)]
+    pub ready_ms: Option<f64>,
     /// The round, from 1.
     pub round: u32,
     /// The relQuery's number in the trace.
@@ -51,10 +55,12 @@ pub async fn race(
     for round in 1..=rounds {
         for contestant in &contest.servers {
             let timeout = Duration::from_millis(scenario.timeout_ms);
+            let start = Instant::now();
             let server = RunningContestant::start(contest, contestant, timeout).await?;
+            let ready_ms = Some(start.elapsed().as_secs_f64() * 1e3);
             let runner = Runner::new(server.targets()?, contestant, scenario).await?;
             for relquery in trace {
-                let lap = runner.lap(round, relquery).await;
+                let lap = Lap { ready_ms, ..runner.lap(round, relquery).await };
                 if relquery.index > 0 {
                     tell(&lap);
                     laps.push(lap);
@@ -104,6 +110,7 @@ impl<'a> Runner<'a> {
             .or_else(|| (outcome.rows_failed > 0).then(|| format!("{} rows failed", outcome.rows_failed)));
         Lap {
             server: self.contestant.name.clone(),
+            ready_ms: None,
             round,
             index: relquery.index,
             first_ms,
@@ -131,45 +138,127 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// A line per server: medians over its laps, their extremes, and how many times the first server's median
-/// they are.
-pub fn table(contest: &Contest, laps: &[Lap]) -> String {
-    let mut text = format!(
-        "{:<24}{:>10}{:>22}{:>9}{:>12}{:>11}{:>9}{:>9}\n",
-        "medians (ms)", "relQuery", "(least..most)", "to first", "first row", "one token", "prompt", "output"
-    );
-    let mut base = None;
-    for server in &contest.servers {
-        let own: Vec<&Lap> = laps.iter().filter(|lap| lap.server == server.name).collect();
-        let sound: Vec<&&Lap> = own.iter().filter(|lap| lap.failed.is_none()).collect();
+/// What a server came to: medians over its laps in which no row failed.
+struct ServerLine<'a> {
+    server: &'a str,
+    total: f64,
+    least: f64,
+    most: f64,
+    /// How many times the first server's.
+    to_first: f64,
+    first: Option<f64>,
+    /// The first row's part of the relQuery's time.
+    first_share: Option<f64>,
+    one: Option<f64>,
+    ready: Option<f64>,
+    prompt: Option<f64>,
+    output: Option<f64>,
+}
+
+impl<'a> ServerLine<'a> {
+    fn of(server: &'a str, laps: &[&Lap], base: Option<f64>) -> Option<Self> {
         let sorted = |of: &dyn Fn(&Lap) -> Option<f64>| {
-            let mut values: Vec<f64> = sound.iter().filter_map(|lap| of(lap)).collect();
+            let mut values: Vec<f64> = laps.iter().filter_map(|lap| of(lap)).collect();
             values.sort_by(f64::total_cmp);
             values
         };
+        let median = |of: &dyn Fn(&Lap) -> Option<f64>| middle(&sorted(of));
         let totals = sorted(&|lap| Some(lap.total_ms));
-        if let (Some(least), Some(most), Some(total)) = (totals.first(), totals.last(), middle(&totals)) {
-            let base = *base.get_or_insert(total);
-            let first = middle(&sorted(&|lap| lap.first_ms)).unwrap_or(f64::NAN);
-            let one = middle(&sorted(&|lap| Some(lap.one_ms))).unwrap_or(f64::NAN);
-            let count = |of: &dyn Fn(&Lap) -> Option<u64>| {
-                middle(&sorted(&|lap| of(lap).map(|tokens| tokens as f64)))
-                    .map_or_else(|| "-".into(), |tokens| format!("{tokens:.0}"))
-            };
-            let (prompt, output) = (count(&|lap| lap.prompt), count(&|lap| lap.output));
-            text += &format!(
-                "{:<24}{total:>10.0}{:>22}{:>9.2}{first:>12.0}{one:>11.0}{prompt:>9}{output:>9}\n",
-                server.name,
-                format!("({least:.0}..{most:.0})"),
-                total / base,
-            );
-        }
-        let failed = own.iter().filter_map(|lap| lap.failed.as_ref());
-        if let Some(reason) = failed.clone().next() {
-            text += &format!("{:<24}{} of {} failed: {reason}\n", server.name, failed.count(), own.len());
+        let total = middle(&totals)?;
+        Some(Self {
+            server,
+            total,
+            least: *totals.first()?,
+            most: *totals.last()?,
+            to_first: total / base.unwrap_or(total),
+            first: median(&|lap| lap.first_ms),
+            first_share: median(&|lap| lap.first_ms.map(|first| first / lap.total_ms)),
+            one: median(&|lap| Some(lap.one_ms)),
+            ready: median(&|lap| lap.ready_ms),
+            prompt: median(&|lap| lap.prompt.map(|tokens| tokens as f64)),
+            output: median(&|lap| lap.output.map(|tokens| tokens as f64)),
+        })
+    }
+
+    /// What a table's columns have.
+    fn cells(&self) -> [String; COLUMNS.len()] {
+        let or_none = |value: Option<f64>, digits: usize| {
+            value.map_or_else(|| "-".into(), |value| format!("{value:.digits$}"))
+        };
+        [
+            format!("{:.0}", self.total),
+            format!("({:.0}..{:.0})", self.least, self.most),
+            format!("{:.2}", self.to_first),
+            or_none(self.first, 0),
+            or_none(self.first_share, 2),
+            or_none(self.one, 0),
+            or_none(self.ready.map(|ms| ms / 1e3), 1),
+            or_none(self.prompt, 0),
+            or_none(self.output, 0),
+        ]
+    }
+}
+
+/// Columns behind a server's name, each with its width in text.
+const COLUMNS: [(&str, usize); 9] = [
+    ("relQuery", 10),
+    ("(least..most)", 22),
+    ("to first", 9),
+    ("first row", 12),
+    ("of it", 7),
+    ("one token", 11),
+    ("ready s", 9),
+    ("prompt", 9),
+    ("output", 9),
+];
+
+/// How a table is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// Aligned, for people who run it.
+    Text,
+    /// For a document.
+    Markdown,
+}
+
+/// A line per server, in the order of their first laps: medians, their extremes, how many times the first server's
+/// median they are, and the first row's part of the relQuery's time.
+pub fn table(laps: &[Lap], layout: Layout) -> String {
+    let mut servers: Vec<&str> = Vec::new();
+    for lap in laps {
+        if !servers.contains(&lap.server.as_str()) {
+            servers.push(&lap.server);
         }
     }
-    text
+    let row = |name: &str, cells: &[String]| match layout {
+        Layout::Text => {
+            let cells = cells.iter().zip(COLUMNS).map(|(cell, (_, width))| format!("{cell:>width$}"));
+            format!("{name:<24}{}\n", cells.collect::<String>())
+        }
+        Layout::Markdown => format!("| {name} | {} |\n", cells.join(" | ")),
+    };
+    let mut text = row("medians (ms)", &COLUMNS.map(|(title, _)| title.to_owned()));
+    if layout == Layout::Markdown {
+        text += &format!("| --- |{}\n", " ---: |".repeat(COLUMNS.len()));
+    }
+    let (mut base, mut behind) = (None, String::new());
+    for server in servers {
+        let own: Vec<&Lap> = laps.iter().filter(|lap| lap.server == server).collect();
+        let sound: Vec<&Lap> = own.iter().copied().filter(|lap| lap.failed.is_none()).collect();
+        if let Some(line) = ServerLine::of(server, &sound, base) {
+            base = base.or(Some(line.total));
+            text += &row(line.server, &line.cells());
+        }
+        let failed: Vec<&String> = own.iter().filter_map(|lap| lap.failed.as_ref()).collect();
+        if let Some(reason) = failed.first() {
+            let told = format!("{} of {} failed: {reason}", failed.len(), own.len());
+            match layout {
+                Layout::Text => text += &format!("{server:<24}{told}\n"),
+                Layout::Markdown => behind += &format!("\n{server}: {told}\n"),
+            }
+        }
+    }
+    text + &behind
 }
 
 /// The median; of an even number the mean of both middles.
@@ -186,6 +275,7 @@ mod tests {
     fn lap(server: &str, total_ms: f64, failed: Option<&str>) -> Lap {
         Lap {
             server: server.into(),
+            ready_ms: Some(12_345.0),
             round: 1,
             index: 1,
             first_ms: Some(total_ms / 2.0),
@@ -199,9 +289,6 @@ mod tests {
 
     #[test]
     fn the_table_divides_medians_by_the_first_servers_and_leaves_failed_laps_out() {
-        let server =
-            |name: &str| format!("[[servers]]\nname = \"{name}\"\ncommand = [\"x\"]\nsent = \"chat\"\n");
-        let contest: Contest = toml::from_str(&(server("a") + &server("b"))).expect("sound");
         let laps = [
             lap("a", 30.0, None),
             lap("a", 10.0, None),
@@ -210,10 +297,27 @@ mod tests {
             lap("b", 1.0, Some("HTTP 500")),
             lap("b", 70.0, None),
         ];
-        let text = table(&contest, &laps);
+        let text = table(&laps, Layout::Text);
         let words = |line: usize| text.lines().nth(line).expect(&text).split_whitespace().collect::<Vec<_>>();
-        assert_eq!(words(1), ["a", "20", "(10..30)", "1.00", "10", "7", "100", "-"]);
-        assert_eq!(words(2), ["b", "60", "(50..70)", "3.00", "30", "7", "100", "-"]);
+        assert_eq!(words(1), ["a", "20", "(10..30)", "1.00", "10", "0.50", "7", "12.3", "100", "-"]);
+        assert_eq!(words(2), ["b", "60", "(50..70)", "3.00", "30", "0.50", "7", "12.3", "100", "-"]);
         assert_eq!(words(3).join(" "), "b 1 of 3 failed: HTTP 500");
+        let markdown = table(&laps, Layout::Markdown);
+        let lines: Vec<&str> = markdown.lines().collect();
+        let cells = |line: &str| line.matches('|').count();
+        assert!(lines[..4].iter().all(|line| cells(line) == 11), "{markdown}");
+        assert_eq!(lines[2], "| a | 20 | (10..30) | 1.00 | 10 | 0.50 | 7 | 12.3 | 100 | - |");
+        assert_eq!(lines.last(), Some(&"b: 1 of 3 failed: HTTP 500"));
+    }
+
+    #[test]
+    fn laps_of_several_races_stand_in_one_table_and_those_of_earlier_versions_have_no_start() {
+        let before = r#"[{"server":"c","round":1,"index":1,"first_ms":null,"total_ms":90.0,"one_ms":4.0,"prompt":null,
+            "output":null,"failed":null}]"#;
+        let earlier: Vec<Lap> = serde_json::from_str(before).expect("laps as they were kept");
+        let laps = [vec![lap("a", 30.0, None)], earlier].concat();
+        let text = table(&laps, Layout::Text);
+        let last: Vec<&str> = text.lines().nth(2).expect(&text).split_whitespace().collect();
+        assert_eq!(last, ["c", "90", "(90..90)", "3.00", "-", "-", "4", "-", "-", "-"]);
     }
 }

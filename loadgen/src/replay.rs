@@ -46,6 +46,7 @@ pub(crate) fn machine(state: &Value) -> Option<ReplayConfig> {
         "decode_per_sequence": cost["decode_ns_per_sequence"],
         "decode_base": cost["decode_ns"],
         "mixed_hidden": cost["mixed_hidden_ns"].as_i64().unwrap_or(0),
+        "mixed_hidden_few": cost["mixed_hidden_few_ns"],
     });
     let mut config = ReplayConfig { cost: serde_json::from_value(cost).ok()?, ..ReplayConfig::default() };
     // The scheduler's own defaults, and what the server says of them under the same names.
@@ -113,6 +114,17 @@ mod tests {
         assert!(of(&narrow, "fcfs") > Some(fcfs * 1.2), "four rows at a time");
         narrow["limits"] = json!({ "sequences_max": "many" });
         assert_eq!(of(&narrow, "fcfs"), None);
+    }
+
+    #[test]
+    fn what_few_rows_hide_is_taken_from_a_server_that_tells_it() {
+        let few = |state: &Value| machine(state).map(|machine| machine.cost.mixed_hidden_few);
+        assert_eq!(few(&state()), Some(None), "one of an earlier version");
+        let mut tells = state();
+        for (told, want) in [(json!(null), None), (json!(-3_000_000), Some(-3_000_000))] {
+            tells["cost"]["mixed_hidden_few_ns"] = told;
+            assert_eq!(few(&tells), Some(want));
+        }
     }
 
     #[test]

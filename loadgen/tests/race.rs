@@ -5,6 +5,7 @@ mod program;
 mod support;
 
 use std::path::Path;
+use std::process::{Command, Output};
 use std::sync::Arc;
 
 use program::{loadgen, stand_in};
@@ -51,6 +52,11 @@ fn completion(kind: &str, body: &Value) -> Value {
     json!({ "choices": [{ "message": { "content": text } }], "usage": usage })
 }
 
+/// `loadgen race` with these arguments alone.
+fn tool(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_loadgen")).arg("race").args(arguments).output().expect("runs")
+}
+
 fn race(dir: &Path, scenario: &str, kinds: &[(&str, &str)]) -> (bool, String) {
     let script = stand_in(dir, STAND_IN, "the_stand_in_for_a_server_of_the_race");
     let server = |(kind, sent): &(&str, &str)| {
@@ -80,6 +86,7 @@ fn servers_of_two_kinds_answer_the_same_relqueries_in_rounds() {
     assert!(lines[2].starts_with("good") && lines[2].trim_end().ends_with("40        8"), "{said}");
     let laps = std::fs::read_to_string(dir.path().join("out/race.json")).expect("written");
     let laps: Vec<Value> = serde_json::from_str(&laps).expect("JSON");
+    assert!(laps.iter().all(|lap| lap["ready_ms"].as_f64().is_some_and(|ms| ms > 0.0)), "{laps:?}");
     let places: Vec<(&str, u64, u64)> = laps
         .iter()
         .map(|lap| (lap["server"].as_str(), lap["round"].as_u64(), lap["index"].as_u64()))
@@ -87,6 +94,19 @@ fn servers_of_two_kinds_answer_the_same_relqueries_in_rounds() {
         .collect();
     let round = |n| [("ours", n, 1), ("ours", n, 2), ("good", n, 1), ("good", n, 2)];
     assert_eq!(places, [round(1), round(2)].concat(), "the first relQuery only warms up");
+    let kept = dir.path().join("out/race.json").display().to_string();
+    let output = tool(&["--table", &kept, &kept]);
+    let table = String::from_utf8_lossy(&output.stdout).into_owned();
+    let lines: Vec<&str> = table.lines().collect();
+    assert!(output.status.success() && lines.len() == 4, "one table of both files: {table}");
+    assert!(lines[2].starts_with("| ours |") && lines[3].starts_with("| good |"), "{table}");
+}
+
+#[test]
+fn a_race_wants_a_scenario_and_servers_or_what_is_kept_of_one() {
+    let refused = |arguments: &[&str]| !tool(arguments).status.success();
+    assert!(refused(&[]) && refused(&["a.toml"]) && refused(&["a.toml", "--table", "b.json"]));
+    assert!(refused(&["--table", "no/such/file.json"]));
 }
 
 #[test]

@@ -6,6 +6,7 @@
 //! on top of it.
 
 pub mod buckets;
+pub mod first_row;
 pub(crate) mod first_token;
 pub mod pml;
 pub mod queries;
@@ -173,15 +174,20 @@ pub fn measure(
     };
     let _ = write!(text, "\n{:<44}{:>10}{:>12}{:>10}{:>10}\n", "", "ms", "tokens/s", "limit ms", "of limit");
     for case in cases().iter().filter(|case| case.name.starts_with(&choice.only)) {
-        let row = case.shared + case.own.end + case.output as usize;
-        let all = case.shared + case.rows * (case.own.end + case.output as usize);
-        if row > context || all > room {
+        if !fits(case, context, room) {
             let _ = writeln!(text, "{:<44}  does not fit: context {context}, KV pool {room}", case.name);
             continue;
         }
         text += &harness.line(case, vocab, choice.rounds)?;
     }
     Ok(text)
+}
+
+/// Whether a context and a KV pool of so many tokens hold a case's rows, all at a time.
+fn fits(case: &RowsCase, context: usize, room: usize) -> bool {
+    let row = case.shared + case.own.end + case.output as usize;
+    let all = case.shared + case.rows * (case.own.end + case.output as usize);
+    row <= context && all <= room
 }
 
 /// Operations per second of the instructions that products take with weights that are kept so.
@@ -271,23 +277,31 @@ impl EngineBench<'_> {
     }
 }
 
-/// A case's rows: tokens that depend on place and row alone, under a scope of its own.
-fn submission(case: &RowsCase, vocab: u32, number: u64, arrival: Time) -> Submission {
-    let generation =
-        Generation { output_max: TokenCount(case.output), ignore_end: true, ..Default::default() };
-    let generation = Arc::new(generation);
+/// The prompts of a case's rows: tokens that depend on place and row alone.
+fn prompts(case: &RowsCase, vocab: u32) -> Vec<Vec<TokenId>> {
     let token = |row: usize, place: usize| {
         let mixed = (row as u64 * 1_000_003 + place as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         TokenId(((mixed >> 33) % u64::from(vocab.max(1))) as u32)
     };
-    let items = (0..case.rows).map(|row| {
+    let prompt = |row: usize| {
         let own = case.own.start + row * 7 % case.own.len().max(1);
         let shared = (0..case.shared).map(|place| token(0, place));
-        let prompt: Vec<TokenId> = shared.chain((0..own).map(|place| token(row + 1, place))).collect();
+        shared.chain((0..own).map(|place| token(row + 1, place))).collect()
+    };
+    (0..case.rows).map(prompt).collect()
+}
+
+/// A case's rows, under a scope of its own.
+fn submission(case: &RowsCase, vocab: u32, number: u64, arrival: Time) -> Submission {
+    let generation =
+        Generation { output_max: TokenCount(case.output), ignore_end: true, ..Default::default() };
+    let generation = Arc::new(generation);
+    let items = (0..).zip(prompts(case, vocab)).map(|(row, prompt)| {
+        let own = prompt.len() - case.shared;
         let spans = [(SpanKind::Template, case.shared), (SpanKind::Field, own)];
         let spans = spans.into_iter().filter(|(_, tokens)| *tokens > 0);
         WorkItem {
-            row: row as u32,
+            row,
             prompt: prompt.into(),
             spans: spans.map(|(kind, tokens)| Span { kind, tokens: TokenCount(tokens as u64) }).collect(),
             sections: Arc::default(),

@@ -76,7 +76,7 @@ pub mod truncated;
 mod update;
 
 pub use config::{ConfigError, SchedulerConfig};
-pub use cost::{CostModel, Sample};
+pub use cost::{CostModel, FEW_SEQUENCES, Sample};
 pub use decision::{Decision, Phase, Reason};
 pub use event::{Event, Refused, Stats, Usage};
 pub use explain::Explanation;

@@ -6,11 +6,14 @@
 //! grows with its length, so a step counts by the inverse of its estimate; else a few long prefills would
 //! decide what a decode of one row costs.
 //!
+//! Where what few rows hide was measured apart, it is followed apart, by those of the mixed steps that show it: they
+//! take these slopes and have no part in them beyond that of all mixed steps.
+//!
 //! Integers throughout: the same samples give the same model on every machine.
 
 use base::{Nanos, TokenCount};
 
-use crate::cost::{CostModel, Sample};
+use crate::cost::{CostModel, FEW_SEQUENCES, Sample};
 
 /// Largest batch and duration that count; beyond them a measurement is a broken clock.
 const BATCH_MAX: u64 = 1 << 20;
@@ -26,6 +29,8 @@ const PULL_MAX: i128 = 4;
 const PRIOR: u64 = 32;
 /// Mixed steps differ most from machine to machine: one starts from fewer.
 const PRIOR_MIXED: u64 = 8;
+/// Prompts of a step of few rows take at most so many times `b_d`: of longer ones an error of `a_p` drowns `H`.
+const FEW_BASES_MAX: i128 = 4;
 /// Bits below a sum of squares that rounding may have made of its spread.
 const SPREAD_BITS: u32 = 30;
 /// Bits of a sum such that the difference of two products of sums fits.
@@ -55,25 +60,34 @@ impl Point {
         }
     }
 
-    /// What the model says of the step.
-    fn estimate(&self, model: &CostModel) -> i128 {
+    /// What the model says of the step, if a mixed one hides so much.
+    fn estimate(&self, model: &CostModel, hidden: i64) -> i128 {
         let prompts = i128::from(model.prefill_per_token.0) * self.tokens;
         let decodes = i128::from(model.decode_per_sequence.0) * self.sequences;
         let rest = match self.kind {
             PREFILL => i128::from(model.prefill_base.0) + prompts,
             DECODE => model.decode_base.0.into(),
-            _ => i128::from(model.decode_base.0) + (prompts - i128::from(model.mixed_hidden)).max(0),
+            _ => i128::from(model.decode_base.0) + (prompts - i128::from(hidden)).max(0),
         };
         (decodes + rest).max(ESTIMATE_MIN)
     }
 
     /// Whether a mixed step lies on its line. One whose prompts vanish behind its decodes for the most part
     /// shows no more than that `H` is at least what it hides.
-    fn tells_hidden(&self, model: &CostModel) -> bool {
+    fn tells_hidden(&self, model: &CostModel, hidden: i64) -> bool {
         let prompts = i128::from(model.prefill_per_token.0) * self.tokens;
         let decodes = i128::from(model.decode_per_sequence.0) * self.sequences;
         let seen = self.elapsed - decodes - i128::from(model.decode_base.0);
-        2 * seen >= prompts || prompts - seen > i128::from(model.mixed_hidden)
+        2 * seen >= prompts || prompts - seen > i128::from(hidden)
+    }
+
+    /// What the model says that few rows hide, where this is a step that can tell.
+    fn hidden_beside_few(&self, model: &CostModel) -> Option<i64> {
+        let prompts = i128::from(model.prefill_per_token.0) * self.tokens;
+        let is_few = self.kind == MIXED
+            && self.sequences <= i128::from(FEW_SEQUENCES)
+            && prompts <= FEW_BASES_MAX * i128::from(model.decode_base.0);
+        model.mixed_hidden_few.filter(|_| is_few)
     }
 }
 
@@ -149,6 +163,19 @@ impl Products {
 }
 
 impl Sums {
+    /// Takes a step in, with bounded influence, if it lies on the line of a model that hides so much.
+    fn take(&mut self, mut point: Point, model: &CostModel, hidden: i64) {
+        let estimate = point.estimate(model, hidden);
+        point.elapsed = point.elapsed.clamp(estimate / PULL_MAX, estimate.saturating_mul(PULL_MAX));
+        if point.kind == MIXED && !point.tells_hidden(model, hidden) {
+            return;
+        }
+        self.add(&point, (WEIGHT / estimate).max(1));
+        if self.count >= WINDOW {
+            self.halve();
+        }
+    }
+
     fn add(&mut self, point: &Point, weight: i128) {
         let Point { tokens, sequences, elapsed, .. } = *point;
         let products = Products {
@@ -197,6 +224,8 @@ impl Sums {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Refit {
     kinds: [Sums; KINDS],
+    /// The mixed steps of few rows and short prompts, where these are told apart.
+    few: Sums,
 }
 
 impl CostModel {
@@ -230,10 +259,23 @@ impl Refit {
             refit.add(Point::new(PREFILL, tokens.0, 0, model.prefill(tokens)), model);
             refit.add(Point::new(DECODE, 0, sequences, model.decode(sequences)), model);
         }
-        let free = model.mixed_hidden.max(0).unsigned_abs() / model.prefill_per_token.0.max(1);
+        // Twice the tokens that vanish, so that the steps lie on their line.
+        let twice_free = |hidden: i64| {
+            let free = hidden.max(0).unsigned_abs() / model.prefill_per_token.0.max(1);
+            free.min(BATCH_MAX) * 2
+        };
+        let all = CostModel { mixed_hidden_few: None, ..*model };
         for i in 1..=PRIOR_MIXED {
-            let (tokens, sequences) = (TokenCount(free.min(BATCH_MAX) * 2 + 64 * i), i);
-            refit.add(Point::new(MIXED, tokens.0, sequences, model.mixed(tokens, sequences)), model);
+            let tokens = TokenCount(twice_free(model.mixed_hidden) + 64 * i);
+            refit.add(Point::new(MIXED, tokens.0, i, all.mixed(tokens, i)), &all);
+        }
+        if let Some(hidden) = model.mixed_hidden_few {
+            for i in 1..=PRIOR_MIXED {
+                // Few tokens: slopes that are found later move it little.
+                let tokens = TokenCount(twice_free(hidden) + 8 * i);
+                let point = Point::new(MIXED, tokens.0, i, model.mixed(tokens, i));
+                refit.few.take(point, model, hidden);
+            }
         }
         refit
     }
@@ -244,17 +286,11 @@ impl Refit {
         self.solve(model)
     }
 
-    fn add(&mut self, mut point: Point, model: &CostModel) {
-        let estimate = point.estimate(model);
-        point.elapsed = point.elapsed.clamp(estimate / PULL_MAX, estimate.saturating_mul(PULL_MAX));
-        if point.kind == MIXED && !point.tells_hidden(model) {
-            return;
+    fn add(&mut self, point: Point, model: &CostModel) {
+        if let Some(hidden) = point.hidden_beside_few(model) {
+            self.few.take(point, model, hidden);
         }
-        let sums = &mut self.kinds[point.kind];
-        sums.add(&point, (WEIGHT / estimate).max(1));
-        if sums.count >= WINDOW {
-            sums.halve();
-        }
+        self.kinds[point.kind].take(point, model, model.mixed_hidden);
     }
 
     /// Slopes from the spread within each kind, bases from its mean; a kind whose base would be negative is
@@ -277,9 +313,13 @@ impl Refit {
         if known[DECODE] {
             (model.decode_per_sequence, model.decode_base) = (nanos(slopes.1), nanos(base(DECODE)));
         }
+        let decode_base = i128::from(model.decode_base.0);
+        let hidden = |base: i128| (decode_base - base).clamp(-ELAPSED_MAX, ELAPSED_MAX) as i64;
         if known[MIXED] {
-            let hidden = i128::from(model.decode_base.0) - base(MIXED);
-            model.mixed_hidden = hidden.clamp(-ELAPSED_MAX, ELAPSED_MAX) as i64;
+            model.mixed_hidden = hidden(base(MIXED));
+        }
+        if self.few.count > 0 {
+            model.mixed_hidden_few = Some(hidden(self.few.base(slopes).max(0)));
         }
         model
     }
@@ -326,6 +366,7 @@ mod tests {
             decode_per_sequence: Nanos(5),
             decode_base: Nanos(300),
             mixed_hidden: 0,
+            mixed_hidden_few: None,
         };
         let mut samples = Vec::new();
         for i in [1, 5, 20, 100, 400] {
@@ -337,8 +378,13 @@ mod tests {
 
     /// Samples of every kind on an engine that behaves as `truth` says.
     fn steps(truth: &CostModel, count: u64) -> impl Iterator<Item = Sample> {
-        (0..count).map(|i| {
-            let (tokens, sequences) = (TokenCount(32 + 37 * (i % 50)), 1 + i * 7 % 30);
+        steps_of(truth, count, |i| 32 + 37 * (i % 50))
+    }
+
+    /// The same with prompts of so many tokens.
+    fn steps_of(truth: &CostModel, count: u64, tokens: fn(u64) -> u64) -> impl Iterator<Item = Sample> {
+        (0..count).map(move |i| {
+            let (tokens, sequences) = (TokenCount(tokens(i)), 1 + i * 7 % 30);
             match i % 3 {
                 0 => Sample::Prefill { tokens, elapsed: truth.prefill(tokens) },
                 1 => Sample::Decode { sequences, elapsed: truth.decode(sequences) },
@@ -365,6 +411,43 @@ mod tests {
                 model = refit.observe(sample, model);
             }
             assert!(model.mixing_saves() < -14_000_000, "{model:?}");
+        }
+    }
+
+    /// An engine whose steps of few rows are bound by reading the weights, and those of many by arithmetic.
+    const HIDES_BESIDE_FEW: CostModel = CostModel {
+        prefill_per_token: Nanos(3_400_000),
+        prefill_base: Nanos(10_000_000),
+        decode_per_sequence: Nanos(2_900_000),
+        decode_base: Nanos(52_000_000),
+        mixed_hidden: -9_600_000,
+        mixed_hidden_few: Some(28_000_000),
+    };
+
+    #[test]
+    fn what_few_rows_hide_is_followed_apart_and_changes_nothing_else() {
+        let follow = |start: CostModel| {
+            let mut refit = Refit::new(&start);
+            let samples = steps_of(&HIDES_BESIDE_FEW, 1_500, |i| 16 + 5 * (i % 9));
+            samples.fold(start, |model, sample| refit.observe(sample, model))
+        };
+        let start = CostModel { mixed_hidden_few: Some(-9_600_000), ..HIDES_BESIDE_FEW };
+        let model = follow(start);
+        let base = |model: &CostModel| model.mixed_base(TokenCount(40)).0;
+        assert_eq!((base(&HIDES_BESIDE_FEW), base(&start)), (24_000_000, 61_600_000));
+        assert!(base(&model).abs_diff(24_000_000) < 4_000_000, "{model:?}");
+        let alike = follow(CostModel { mixed_hidden_few: None, ..start });
+        assert_eq!(alike, CostModel { mixed_hidden_few: None, ..model });
+    }
+
+    #[test]
+    fn long_prompts_and_many_rows_tell_nothing_of_few() {
+        let model = HIDES_BESIDE_FEW;
+        for (tokens, sequences, tells) in [(512, 4, false), (40, 9, false), (40, 8, true)] {
+            let mut refit = Refit::new(&model);
+            let elapsed = Nanos(model.mixed(TokenCount(tokens), sequences).0 + 20_000_000);
+            refit.observe(Sample::Mixed { tokens: TokenCount(tokens), sequences, elapsed }, model);
+            assert_eq!(refit.few != Refit::new(&model).few, tells, "{tokens} tokens, {sequences} rows");
         }
     }
 

@@ -22,6 +22,7 @@ const fn cost(prefill_per_token: u64, decode_base: u64, decode_per_sequence: u64
         decode_per_sequence: Nanos(decode_per_sequence),
         decode_base: Nanos(decode_base),
         mixed_hidden: 0,
+        mixed_hidden_few: None,
     }
 }
 

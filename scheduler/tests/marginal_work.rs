@@ -288,12 +288,18 @@ fn fifty_rows(memory: &mut Memory, id: u64) -> Submission {
 /// An engine on which nine decode steps take more than two hundredths of what those rows do, and most of a decode
 /// step's base hides prompts.
 fn engine_that_hides() -> (Scheduler, Memory) {
+    engine_hiding(28_000_000, None)
+}
+
+/// The same, of which so much hides beside any rows, or beside few.
+fn engine_hiding(mixed_hidden: i64, mixed_hidden_few: Option<i64>) -> (Scheduler, Memory) {
     let cost = CostModel {
         prefill_per_token: Nanos(3_400_000),
         prefill_base: Nanos(10_000_000),
         decode_per_sequence: Nanos(2_900_000),
         decode_base: Nanos(52_000_000),
-        mixed_hidden: 28_000_000,
+        mixed_hidden,
+        mixed_hidden_few,
     };
     let config = SchedulerConfig {
         policy: Policy::MarginalWork,
@@ -328,6 +334,49 @@ fn few_prompts_ride_beside_first_rows_until_these_have_ended() {
     let (_, _, next) = steps[riding + 1];
     assert!(next > 400, "then steps are full: {steps:?}");
     assert!(steps[riding + 1..].iter().all(|(is_first, ..)| !is_first), "{steps:?}");
+}
+
+#[test]
+fn prompts_ride_beside_first_rows_by_what_few_rows_hide_whatever_many_do() {
+    // Each step that begins with all fifty rows waiting or a few of them running: its reason and its kind.
+    let steps = |(mut scheduler, mut memory): (Scheduler, Memory)| {
+        scheduler.submit(fifty_rows(&mut memory, 1)).expect("room");
+        let mut steps = Vec::new();
+        for now in 1..1_000 {
+            let Some(plan) = scheduler.plan(Time(now)) else { break };
+            steps.push((scheduler.last_decision().reason == Reason::FirstRows, plan.kind()));
+            scheduler.apply(&memory.step(&plan), Time(now));
+            assert_eq!(scheduler.check_invariants(), Ok(()));
+        }
+        assert!(scheduler.is_idle());
+        steps
+    };
+    for many in [-9_600_000, -30_000_000] {
+        let ridden = steps(engine_hiding(many, Some(28_000_000)));
+        let first = ridden.iter().take_while(|(is_first, _)| *is_first).count();
+        assert!(first > 1, "{many}: {ridden:?}");
+        assert!(ridden[1..first].iter().all(|(_, kind)| *kind == BatchKind::Mixed), "{many}: {ridden:?}");
+        // Where mixing beside many rows costs, the others' steps are of one kind as they were.
+        let mixes = ridden[first..].iter().any(|(_, kind)| *kind == BatchKind::Mixed);
+        assert_eq!(mixes, many + 10_000_000 >= 0, "{many}: {ridden:?}");
+        for few in [None, Some(many)] {
+            let alike = steps(engine_hiding(many, few));
+            assert!(alike.iter().all(|(is_first, _)| !is_first), "{many}: {alike:?}");
+        }
+    }
+}
+
+#[test]
+fn more_rows_than_few_ride_with_nobody() {
+    // A hundred rows: a tenth of them would be more than it is known of what hides beside them.
+    let (mut scheduler, mut memory) = engine_hiding(-9_600_000, Some(28_000_000));
+    let prompt = |row: u32| (0..40).map(|i| row * 100 + i).collect();
+    let items: Vec<_> = (0..100).map(|row| item(row, prompt(row), 10, u64::from(row))).collect();
+    memory.know(&items);
+    scheduler.submit(submission(1, 0, items)).expect("room");
+    let plan = scheduler.plan(Time(1)).expect("a step");
+    assert_eq!(scheduler.last_decision().reason, Reason::FirstRows);
+    assert_eq!(plan.slots.len(), 8, "and no tenth");
 }
 
 #[test]

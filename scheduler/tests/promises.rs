@@ -389,3 +389,29 @@ fn forced_tokens_are_computed_with_the_next_sample_counted_and_save_steps() {
         assert!(forced.2 * 2 > forced.0 && forced.1 * 2 < plain.1, "{policy}: {plain:?} {forced:?}");
     }
 }
+
+#[test]
+fn forced_stretches_are_computed_beside_the_next_prompts() {
+    let limits =
+        SchedulerConfig { chunk_tokens: TokenCount(16), sequences_max: 8, ..config(Policy::Sarathi) };
+    let mut scheduler = scheduler(limits);
+    // Two rows that end late, and four that have no block in common with them.
+    let (first, second) = (rows(2, 0, 6, 20, 8), rows(4, 4, 8, 20, 50));
+    let mut memory = Memory::new(4);
+    memory.forced = 3;
+    memory.know(&first);
+    memory.know(&second);
+    scheduler.submit(submission(1, 0, first)).expect("room");
+    let prompts = scheduler.plan(Time(1)).expect("work");
+    scheduler.apply(&memory.step(&prompts), Time(2));
+    scheduler.submit(submission(2, 2, second)).expect("room");
+    let plan = scheduler.plan(Time(3)).expect("work");
+    let tokens = |is_prefill: bool| -> Vec<usize> {
+        let slots = plan.slots.iter().filter(|slot| slot.is_prefill == is_prefill);
+        slots.map(|slot| slot.input.len()).collect()
+    };
+    // What was sampled and what was forced behind it, of both rows; the rest of the step is prompts.
+    assert_eq!((tokens(false), tokens(true)), (vec![4, 4], vec![8]));
+    scheduler.apply(&memory.step(&plan), Time(4));
+    assert_eq!(scheduler.stats().forced_tokens, 4 * 3);
+}

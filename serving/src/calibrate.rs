@@ -2,15 +2,17 @@
 //!
 //! Made-up prompts as long as those of a table's rows, on blocks that nobody uses yet: prefills of growing
 //! size, decode steps of growing width over them, and steps that do both beside the same work in two steps,
-//! which show how much of its prompts a mixed step hides (`H`). The time is bounded: a slow model is measured
-//! at fewer sizes and once each. The result is kept per model revision and machine; the scheduler refits it
+//! which show how much of its prompts a mixed step hides (`H`), beside few rows and beside many. The time is bounded: a
+//! slow model is measured at fewer sizes and once each. The result is kept per model revision and machine; the scheduler refits it
 //! while it serves, and the writer keeps that.
 
 mod harness;
+mod hidden;
 
 use base::{ExecError, Executor, Nanos, TokenCount};
 use harness::Harness;
-use scheduler::{CostModel, Sample};
+use hidden::{HiddenSpread, HiddenWork, Pair};
+use scheduler::{CostModel, FEW_SEQUENCES, Sample};
 use store::{Store, UnixMillis};
 
 use crate::model::Model;
@@ -19,7 +21,11 @@ use crate::model::Model;
 const PREFILL_PROMPTS: [u32; 4] = [1, 2, 4, 8];
 /// Sequences of the measured decode steps, beside the most that there are.
 const DECODE_SEQUENCES: [u32; 4] = [1, 4, 16, 32];
-/// Prompt tokens of the measured mixed steps.
+/// Prompt tokens of the measured mixed steps of few rows, and how many rows: as many as first rows have prompts ride
+/// with them, and as many as they are.
+const FEW_TOKENS: [u32; 4] = [32, 64, 128, 256];
+const FEW_ROWS: u32 = 4;
+/// Prompt tokens of the other mixed steps, which have all the rows there are.
 const MIXED_TOKENS: [u32; 5] = [64, 128, 256, 512, 1_024];
 /// Tokens of a prompt, and so of a decode's context: those of the RelServe paper's rows have 150 to 250.
 const PROMPT: u32 = 192;
@@ -27,9 +33,13 @@ const PROMPT: u32 = 192;
 const SEQUENCES_MAX: u32 = 64;
 /// Repetitions, of which the median counts, where there is time.
 const REPETITIONS: usize = 3;
-/// Time for prefills, for those and decodes, and for all: the smallest sizes are measured in any case.
+/// The same of mixed steps of few rows, which are short.
+const FEW_REPETITIONS: usize = 5;
+/// Time for prefills, for those and decodes, for mixed steps of few rows too, and for all: the smallest sizes are
+/// measured in any case.
 const PREFILL_UNTIL: Nanos = Nanos(1_500_000_000);
 const DECODE_UNTIL: Nanos = Nanos(2_500_000_000);
+const FEW_UNTIL: Nanos = Nanos(4_000_000_000);
 const MIXED_UNTIL: Nanos = Nanos(5_000_000_000);
 
 /// Whether an executor runs at all: a short prompt, and a token after it. The model's KV pool must be unused.
@@ -47,6 +57,8 @@ pub struct Calibration {
     pub cost: CostModel,
     /// The measurements, in their order.
     pub samples: Vec<Sample>,
+    /// How far what mixed steps showed of `H` lies apart, beside few rows and beside all.
+    hidden: [Option<HiddenSpread>; 2],
 }
 
 /// Measures an executor. The model's KV pool must be unused.
@@ -79,54 +91,69 @@ pub fn measure(executor: &mut dyn Executor, model: &Model) -> Result<Calibration
         samples.push(Sample::Decode { sequences: u64::from(width), elapsed });
     }
     let lines = CostModel::fit(&samples);
-    let mut hidden = HiddenWork::default();
-    for tokens in MIXED_TOKENS.into_iter().filter(|tokens| tokens.div_ceil(prompt) <= aside) {
-        let elapsed = harness.median(MIXED_UNTIL, |harness| {
-            let apart = (harness.prefill(room, tokens)?, harness.decode(width_max)?);
-            let elapsed = harness.mixed(width_max, room, tokens)?;
-            hidden.add(&lines, apart, elapsed);
-            Ok(elapsed)
-        })?;
-        let tokens = TokenCount(u64::from(tokens));
-        samples.push(Sample::Mixed { tokens, sequences: u64::from(width_max), elapsed });
-        if harness.spent() >= MIXED_UNTIL {
-            break;
-        }
-    }
+    let few = MixedSteps {
+        rows: width_max.min(FEW_ROWS),
+        tokens: &FEW_TOKENS,
+        repetitions: FEW_REPETITIONS,
+        until: FEW_UNTIL,
+    };
+    let few = few.measure(&mut harness, (room, aside), &lines, &mut samples)?;
+    let all =
+        MixedSteps { rows: width_max, tokens: &MIXED_TOKENS, repetitions: REPETITIONS, until: MIXED_UNTIL };
+    let all = all.measure(&mut harness, (room, aside), &lines, &mut samples)?;
     harness.finish()?;
-    Ok(Calibration { cost: CostModel { mixed_hidden: hidden.median(), ..lines }, samples })
+    let mixed_hidden = all.median().unwrap_or(0);
+    // Where all prompts vanished beside few rows, longer ones may have told more beside many, which hide no more.
+    let mixed_hidden_few = match few.spread() {
+        Some(_) => few.median(),
+        None => few.median().map(|bound| bound.max(mixed_hidden)),
+    };
+    let hidden = [few.spread(), all.spread()];
+    Ok(Calibration { cost: CostModel { mixed_hidden, mixed_hidden_few, ..lines }, samples, hidden })
 }
 
-/// What mixed steps showed of `H`, ns.
-#[derive(Default)]
-struct HiddenWork {
-    shown: Vec<i128>,
-    /// `H` is no smaller.
-    least: Option<i128>,
+/// Mixed steps that are measured.
+struct MixedSteps<'a> {
+    /// Rows that decode in them.
+    rows: u32,
+    /// Prompt tokens, smallest first.
+    tokens: &'a [u32],
+    /// How often each, where there is time.
+    repetitions: usize,
+    until: Nanos,
 }
 
-impl HiddenWork {
-    /// `H = b_d + a_d n + a_p u - t(u, n)` of a mixed step, its first three terms from a prefill and a
-    /// decode run just before it: long prompts would drown `H` in the error of `a_p`, and a machine with
-    /// other work on it changes its pace. A step no longer than its decode alone has hidden all its prompts
-    /// and gives a bound.
-    fn add(&mut self, lines: &CostModel, (prefill, decode): (Nanos, Nanos), mixed: Nanos) {
-        let nanos = |span: Nanos| i128::from(span.0);
-        let one = nanos(decode) + nanos(prefill) - nanos(lines.prefill_base) - nanos(mixed);
-        if mixed > decode {
-            self.shown.push(one);
-        } else {
-            self.least = self.least.max(Some(one));
+impl MixedSteps<'_> {
+    /// Measures them, prompts going to the `aside` places from `first` on, each beside a prefill and a decode of the
+    /// same work just before it.
+    fn measure(
+        &self,
+        harness: &mut Harness<'_>,
+        (first, aside): (u32, u32),
+        lines: &CostModel,
+        samples: &mut Vec<Sample>,
+    ) -> Result<HiddenWork, ExecError> {
+        let mut hidden = HiddenWork::default();
+        let prompt = harness.prompt();
+        for tokens in self.tokens.iter().copied().filter(|tokens| tokens.div_ceil(prompt) <= aside) {
+            let mut pairs = Vec::new();
+            while pairs.is_empty() || pairs.len() < self.repetitions && harness.spent() < self.until {
+                pairs.push(Pair {
+                    prefill: harness.prefill(first, tokens)?,
+                    decode: harness.decode(self.rows)?,
+                    mixed: harness.mixed(self.rows, first, tokens)?,
+                });
+            }
+            hidden.add(lines, &pairs);
+            let mut spans: Vec<Nanos> = pairs.iter().map(|pair| pair.mixed).collect();
+            spans.sort_unstable();
+            let (tokens, elapsed) = (TokenCount(u64::from(tokens)), spans[spans.len() / 2]);
+            samples.push(Sample::Mixed { tokens, sequences: u64::from(self.rows), elapsed });
+            if harness.spent() >= self.until {
+                break;
+            }
         }
-    }
-
-    /// The median, and no less than the bound.
-    fn median(mut self) -> i64 {
-        self.shown.sort_unstable();
-        let median = self.shown.get(self.shown.len() / 2).copied();
-        // `None` is below every value: a bound counts only where there is one.
-        let hidden = median.max(self.least).unwrap_or(0);
-        i64::try_from(hidden).unwrap_or(i64::MAX)
+        Ok(hidden)
     }
 }
 
@@ -151,8 +178,8 @@ impl Calibration {
             };
             text += &format!("{name:<30}{:>12.3}{:>12.3}\n", ms(elapsed.0), ms(estimate.0));
         }
-        let CostModel { prefill_per_token, prefill_base, decode_per_sequence, decode_base, mixed_hidden } =
-            self.cost;
+        let CostModel { prefill_per_token, prefill_base, decode_per_sequence, decode_base, .. } = self.cost;
+        let [few, all] = self.hidden;
         text += &format!(
             "prefill = {:.4} ms x tokens + {:.3} ms (R2 {:.4})\n",
             ms(prefill_per_token.0),
@@ -165,12 +192,20 @@ impl Calibration {
             ms(decode_base.0),
             self.fit_of(|sample| matches!(sample, Sample::Decode { .. }))
         );
-        text += &format!("a mixed step hides H = {:.3} ms of its prompts; ", mixed_hidden as f64 / 1e6);
+        text +=
+            &format!("a mixed step hides H = {} of its prompts; ", hidden_text(self.cost.mixed_hidden, all));
         text += &match self.cost.hide_permille() {
             Some(hide) => format!("hide = H / (b_d - b_p) = {:.2}", hide as f64 / 1e3),
             None => "hide is undefined: a decode step has no more overhead than a prefill".into(),
         };
         text += &format!("; it saves {:.3} ms against two steps\n", self.cost.mixing_saves() as f64 / 1e6);
+        if let Some(hidden) = self.cost.mixed_hidden_few {
+            text += &format!(
+                "beside {FEW_SEQUENCES} rows at most H = {}; it saves {:.3} ms\n",
+                hidden_text(hidden, few),
+                self.cost.mixing_few_saves() as f64 / 1e6
+            );
+        }
         text
     }
 
@@ -198,6 +233,20 @@ impl Calibration {
     }
 }
 
+/// `H`, and how far apart the steps were that showed it.
+fn hidden_text(hidden: i64, spread: Option<HiddenSpread>) -> String {
+    let ms = |nanos: i64| nanos as f64 / 1e6;
+    match spread {
+        Some(HiddenSpread { pairs, least, most }) => format!(
+            "{:.3} ms (the middle half of {pairs} pairs of steps: {:.3} to {:.3} ms)",
+            ms(hidden),
+            ms(least),
+            ms(most)
+        ),
+        None => format!("{:.3} ms (no step showed more)", ms(hidden)),
+    }
+}
+
 /// Stands for this machine's speed: system, architecture and number of threads. The processor's model is not
 /// in it: another processor with as many threads starts from the same measurement, and serving refits it.
 fn machine() -> String {
@@ -208,7 +257,7 @@ fn machine() -> String {
 /// The cost model kept for this model and machine.
 pub async fn kept(store: &Store, model: &Model) -> Option<CostModel> {
     match store.calibration(&revision(model), &machine()).await {
-        Ok(fitted) => fitted.and_then(|fitted| serde_json::from_str(&fitted).ok()),
+        Ok(fitted) => fitted.and_then(|fitted| read_kept(&fitted)),
         Err(error) => {
             tracing::warn!(%error, "the kept calibration cannot be read");
             None
@@ -216,9 +265,16 @@ pub async fn kept(store: &Store, model: &Model) -> Option<CostModel> {
     }
 }
 
+/// A kept cost model. One that did not tell few rows apart starts with what all rows hide, from where serving follows
+/// them.
+fn read_kept(fitted: &str) -> Option<CostModel> {
+    let cost: CostModel = serde_json::from_str(fitted).ok()?;
+    Some(CostModel { mixed_hidden_few: cost.mixed_hidden_few.or(Some(cost.mixed_hidden)), ..cost })
+}
+
 /// Keeps a cost model for the next start.
 pub async fn keep(store: &Store, model: &Model, cost: CostModel, unix_ms: u64) {
-    let fitted = serde_json::to_string(&cost).expect("a cost model is four numbers");
+    let fitted = serde_json::to_string(&cost).expect("a cost model is plain numbers");
     let put = store.put_calibration(&revision(model), &machine(), &fitted, UnixMillis(unix_ms)).await;
     if let Err(error) = put {
         tracing::warn!(%error, "the calibration was not kept");

@@ -273,7 +273,9 @@ impl RequestError {
             Self::ShuttingDown => Some("shutting_down"),
             Self::Dead => Some("executor_dead"),
             Self::NoDatabase(StoreOutage::DiskFull) => Some("disk_full"),
-            Self::NoDatabase(StoreOutage::Away | StoreOutage::Unwritable) => Some("database_unavailable"),
+            Self::NoDatabase(StoreOutage::Away | StoreOutage::Unwritable | StoreOutage::FileGone) => {
+                Some("database_unavailable")
+            }
             Self::Row(_) => Some("row_failed"),
             Self::RowRefused(_) => Some("row_refused"),
             Self::ServerEnded { .. } => Some("server_ended"),
@@ -327,6 +329,9 @@ fn of_outage(outage: StoreOutage) -> &'static str {
         StoreOutage::Unwritable => "the server's database takes no writes for now; try again",
         StoreOutage::DiskFull => {
             "the disk of the server's database is full, or of temporary files; try again when it has room"
+        }
+        StoreOutage::FileGone => {
+            "the file of the server's database is gone, and what is written now would be lost; try again when it is back"
         }
     }
 }

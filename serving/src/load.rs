@@ -159,7 +159,11 @@ pub async fn prepare(
     clock: Clock,
 ) -> Result<LoadedModel, LoadError> {
     if config.has_local_engine() {
-        return ready(load(config)?, config, store, clock).await;
+        let begin = clock.now();
+        let engine = load(config)?;
+        let load_ms = clock.now().since(begin).0 / 1_000_000;
+        tracing::info!(load_ms, kept_as = engine.info.kept_as(), "the model is read and packed");
+        return ready(engine, config, store, clock).await;
     }
     Ok(LoadedModel {
         executor: None,
@@ -178,6 +182,7 @@ pub async fn ready(
 ) -> Result<LoadedModel, LoadError> {
     let model = model_of(&engine, config, clock);
     let kept = if config.model.recalibrate { None } else { calibrate::kept(store, &model).await };
+    let begin = clock.now();
     let cost: CostModel = match kept {
         Some(cost) => cost,
         None => {
@@ -193,8 +198,10 @@ pub async fn ready(
         decode_ns_per_sequence = cost.decode_per_sequence.0,
         decode_ns = cost.decode_base.0,
         mixed_hidden_ns = cost.mixed_hidden,
+        mixed_hidden_few_ns = cost.mixed_hidden_few,
         hide_permille = cost.hide_permille(),
         kv_blocks = model.kv_blocks,
+        calibrate_ms = clock.now().since(begin).0 / 1_000_000,
         "the model is ready"
     );
     // One that is made anew runs where this one does, and counts on the blocks that the scheduler gives out, whatever

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use base::{End, Millis, RelQueryId, ServiceClass, TenantId, TokenCount, TokenId};
 use serde_json::{Value, json};
-use store::{ResultKey, StoreOutage};
+use store::ResultKey;
 
 use crate::account::{Account, Spent};
 use crate::budgets::BudgetAmount;
@@ -328,7 +328,7 @@ async fn answer_from_cache(
     let now = runtime.shared.unix_now();
     // A cache that cannot be read is a slower server, not a broken one; and nobody waits for one that is known to be
     // away.
-    let is_away = runtime.store.health().outage() == Some(StoreOutage::Away);
+    let is_away = runtime.store.health().is_away();
     let unknown = if is_away { Vec::new() } else { unknown };
     let stored = match runtime.store.results(caller.tenant, &unknown, now).await {
         Ok(stored) => stored,

@@ -39,6 +39,7 @@ fn machine(
         decode_per_sequence: Nanos(a_d),
         decode_base: Nanos(b_d),
         mixed_hidden: hidden,
+        mixed_hidden_few: None,
     };
     let inner = SchedulerConfig {
         policy: Policy::Sarathi,

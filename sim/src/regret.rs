@@ -92,6 +92,7 @@ pub fn machines() -> Vec<MachineCase> {
             decode_per_sequence: nanos(a_d),
             decode_base: nanos(b_d),
             mixed_hidden: hidden,
+            mixed_hidden_few: None,
         };
         let reference = ReplayConfig::default();
         let scheduler = SchedulerConfig {

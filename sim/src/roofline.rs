@@ -79,6 +79,7 @@ impl Roofline {
             decode_per_sequence: nanos(CONTEXT * self.kv_bytes() / (gpus * MEMORY) + DECODE_ROW),
             decode_base: nanos(self.weight_bytes / (gpus * MEMORY) + DECODE_STEP + latency),
             mixed_hidden: 0,
+            mixed_hidden_few: None,
         };
         cost.hiding(1_000)
     }

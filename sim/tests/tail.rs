@@ -58,6 +58,7 @@ fn server(tail: u32) -> FleetMachine {
             decode_per_sequence: Nanos(350_000),
             decode_base: Nanos(8_000_000),
             mixed_hidden: 0,
+            mixed_hidden_few: None,
         },
         transport: Nanos(2_000_000),
         fleet: FleetConfig {

@@ -283,7 +283,7 @@ impl Store {
         after: Option<&FragmentKey>,
         limit: u32,
     ) -> Result<Vec<(FragmentKey, StoredFragment)>, Error> {
-        self.bounded(async {
+        self.reading(async {
             let (document, number) =
                 after.map_or(("", -1), |place| (place.document.as_str(), i64::from(place.number)));
             let rows: Vec<(String, i64, String, i64, Vec<u8>)> = sqlx::query_as(

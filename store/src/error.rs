@@ -25,6 +25,9 @@ pub enum Error {
     /// The database takes nothing for now: it may only be read, or its disk fails. Trying again may help.
     #[error("the store cannot be written: {0}")]
     Unwritable(String),
+    /// The database's file is gone, or another one stands in its place. Trying again helps once the very file is back.
+    #[error("the store's file `{}` is gone, or another one stands in its place", .0.display())]
+    FileGone(PathBuf),
     /// The disk of the database has no room, or that of temporary files of a read. Trying again helps once it has.
     #[error("the disk of the store or of its temporary files is full: {0}")]
     DiskFull(String),
@@ -108,11 +111,12 @@ impl Error {
             Self::Away(_) => Some(StoreOutage::Away),
             Self::Unwritable(_) => Some(StoreOutage::Unwritable),
             Self::DiskFull(_) => Some(StoreOutage::DiskFull),
+            Self::FileGone(_) => Some(StoreOutage::FileGone),
             _ => None,
         }
     }
 
-    /// Whether the same call may succeed later: the database was away, restarting, locked or without room.
+    /// Whether the same call may succeed later: the database was away, restarting, locked, without room or without its file.
     pub fn is_transient(&self) -> bool {
         self.outage().is_some()
     }
@@ -151,6 +155,9 @@ pub enum StoreOutage {
     Unwritable,
     /// It is read, and takes nothing: its disk has no room.
     DiskFull,
+    /// It is read for as long as its connections live, and takes nothing: its file was deleted, moved or replaced, and what
+    /// is written into one that has no name is lost when the process ends.
+    FileGone,
 }
 
 /// SQLite: 5 busy, 6 locked (primary result codes; extended codes carry them in the low byte).

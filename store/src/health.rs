@@ -46,12 +46,14 @@ pub struct StoreHealth {
     is_away: AtomicBool,
     is_unwritable: AtomicBool,
     is_full: AtomicBool,
+    is_file_gone: AtomicBool,
     /// Writes that found no room.
     full_writes: AtomicU64,
     last_full: Mutex<LastFull>,
     away: AtomicU64,
     unwritable: AtomicU64,
     disk_full: AtomicU64,
+    file_gone: AtomicU64,
     failed: AtomicU64,
 }
 
@@ -64,6 +66,8 @@ pub struct StoreErrors {
     pub unwritable: u64,
     /// Its disk had no room, or that of the temporary files of a read.
     pub disk_full: u64,
+    /// Its file was gone, and they were refused; and each time that it went.
+    pub file_gone: u64,
     /// It refused the call itself, or what it holds is broken: trying again does not help.
     pub failed: u64,
 }
@@ -72,9 +76,13 @@ impl StoreHealth {
     /// What is wrong now. Any call that is answered ends [`StoreOutage::Away`]; only
     /// [`Store::try_to_write`](crate::Store::try_to_write) ends the others: many a call that could write has nothing
     /// to. [`StoreOutage::DiskFull`] ends a minute after the last write that found no room, or once a disk that was seen
-    /// without room has some.
+    /// without room has some. [`StoreOutage::FileGone`] ends when [`Store::look_at_file`](crate::Store::look_at_file) finds
+    /// the very file, and is told before all others, which come of it.
     pub fn outage(&self) -> Option<StoreOutage> {
-        if self.is_away.load(Ordering::Relaxed) {
+        if self.is_file_gone() {
+            return Some(StoreOutage::FileGone);
+        }
+        if self.is_away() {
             return Some(StoreOutage::Away);
         }
         if self.is_full.load(Ordering::Relaxed) {
@@ -83,12 +91,32 @@ impl StoreHealth {
         self.is_unwritable.load(Ordering::Relaxed).then_some(StoreOutage::Unwritable)
     }
 
+    /// Whether it did not answer the last time that it was asked, whatever else is wrong.
+    pub fn is_away(&self) -> bool {
+        self.is_away.load(Ordering::Relaxed)
+    }
+
+    /// Whether its file was gone when it was last looked at.
+    pub(crate) fn is_file_gone(&self) -> bool {
+        self.is_file_gone.load(Ordering::Relaxed)
+    }
+
+    /// Its file was looked at. Whether that is another state than before.
+    pub(crate) fn saw_file(&self, is_there: bool) -> bool {
+        let is_news = self.is_file_gone.swap(!is_there, Ordering::Relaxed) == is_there;
+        if is_news && !is_there {
+            self.file_gone.fetch_add(1, Ordering::Relaxed);
+        }
+        is_news
+    }
+
     /// How many calls failed.
     pub fn errors(&self) -> StoreErrors {
         StoreErrors {
             away: self.away.load(Ordering::Relaxed),
             unwritable: self.unwritable.load(Ordering::Relaxed),
             disk_full: self.disk_full.load(Ordering::Relaxed),
+            file_gone: self.file_gone.load(Ordering::Relaxed),
             failed: self.failed.load(Ordering::Relaxed),
         }
     }
@@ -114,6 +142,10 @@ impl StoreHealth {
                 self.is_unwritable.store(false, Ordering::Relaxed);
                 self.is_away.store(false, Ordering::Relaxed);
             }
+            // It was not asked.
+            Err(Error::FileGone(_)) => {
+                self.file_gone.fetch_add(1, Ordering::Relaxed);
+            }
             Err(Error::Sql(_) | Error::Broken { .. } | Error::Damaged { .. }) => {
                 self.failed.fetch_add(1, Ordering::Relaxed);
                 self.is_away.store(false, Ordering::Relaxed);
@@ -123,12 +155,17 @@ impl StoreHealth {
     }
 
     /// A call ended that only reads. One that finds no room has none for its temporary files (a sort writes some), which
-    /// need not lie on the disk of the database: it says nothing of writes.
+    /// need not lie on the disk of the database: it says nothing of writes. One that cannot open a file that is gone has no
+    /// answer.
     pub(crate) fn read<T>(&self, result: &Result<T, Error>) {
         match result {
             Err(Error::DiskFull(_)) => {
                 self.disk_full.fetch_add(1, Ordering::Relaxed);
                 self.is_away.store(false, Ordering::Relaxed);
+            }
+            Err(Error::Unwritable(_)) if self.is_file_gone() => {
+                self.unwritable.fetch_add(1, Ordering::Relaxed);
+                self.is_away.store(true, Ordering::Relaxed);
             }
             other => self.called(other),
         }
@@ -169,7 +206,7 @@ mod tests {
         assert_eq!(health.outage(), Some(StoreOutage::Unwritable), "it answered");
         health.tried_to_write(true, Time(1), None);
         assert_eq!(health.outage(), None);
-        assert_eq!(health.errors(), StoreErrors { away: 1, unwritable: 1, disk_full: 0, failed: 0 });
+        assert_eq!(health.errors(), StoreErrors { away: 1, unwritable: 1, ..StoreErrors::default() });
     }
 
     #[test]
@@ -187,7 +224,7 @@ mod tests {
         health.tried_to_write(false, Time(0), None);
         health.tried_to_write(true, Time(60 * SECOND), None);
         assert_eq!(health.outage(), None);
-        assert_eq!(health.errors(), StoreErrors { away: 0, unwritable: 1, disk_full: 2, failed: 0 });
+        assert_eq!(health.errors(), StoreErrors { unwritable: 1, disk_full: 2, ..StoreErrors::default() });
     }
 
     #[test]
@@ -237,7 +274,32 @@ mod tests {
         assert_eq!(health.outage(), Some(StoreOutage::Away));
         health.read(&Err::<(), _>(Error::DiskFull("13".into())));
         assert_eq!(health.outage(), None, "it answered");
-        assert_eq!(health.errors(), StoreErrors { away: 1, unwritable: 0, disk_full: 1, failed: 0 });
+        assert_eq!(health.errors(), StoreErrors { away: 1, disk_full: 1, ..StoreErrors::default() });
+    }
+
+    #[test]
+    fn a_file_that_is_gone_is_told_once_and_before_all_that_comes_of_it() {
+        let health = StoreHealth::default();
+        assert!(!health.saw_file(true), "as ever");
+        assert!(health.saw_file(false));
+        assert!(!health.saw_file(false), "that is no news");
+        health.called(&Ok(()));
+        health.called(&Err::<(), _>(Error::FileGone("a.db".into())));
+        assert_eq!((health.outage(), health.is_away()), (Some(StoreOutage::FileGone), false));
+        health.read(&Err::<(), _>(Error::Unwritable("14".into())));
+        assert!(health.is_away(), "it cannot be opened again to be read");
+        assert_eq!(health.outage(), Some(StoreOutage::FileGone));
+        health.read(&Ok(()));
+        assert!(!health.is_away());
+        health.tried_to_write(true, Time(60 * SECOND), None);
+        assert_eq!(
+            health.outage(),
+            Some(StoreOutage::FileGone),
+            "a write that works says nothing of the file"
+        );
+        assert!(health.saw_file(true));
+        assert_eq!(health.outage(), None);
+        assert_eq!(health.errors(), StoreErrors { unwritable: 1, file_gone: 2, ..StoreErrors::default() });
     }
 
     #[tokio::test]

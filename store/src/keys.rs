@@ -5,6 +5,8 @@
 //! constant-time: the index compares hashes, and what a hash comparison leaks tells nothing about the key
 //! that gave the hash.
 
+use std::ops::RangeInclusive;
+
 use base::{Millis, TenantId};
 use postgres_protocol::password::scram_sha_256;
 use sha2::{Digest, Sha256};
@@ -69,6 +71,14 @@ pub struct KeyInfo {
     pub scope: KeyScope,
     /// The key that it came in place of.
     pub rotated_from: Option<u64>,
+}
+
+/// A key of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedKey {
+    pub key: KeyInfo,
+    /// Its tenant's name.
+    pub tenant_name: String,
 }
 
 /// A new key, with the only copy of its text that will ever exist.
@@ -194,6 +204,18 @@ macro_rules! select_key {
         )
     };
 }
+
+/// The last keys before a number with their tenants, the last first. (SQLite keeps the order of a CROSS JOIN.)
+const PAGE: &str = concat!(
+    "SELECT ",
+    key_columns!(),
+    ", t.name AS tenant_name, t.weight AS weight FROM api_keys k CROSS JOIN tenants t \
+     WHERE t.id = k.tenant AND k.id < $1 ORDER BY k.id DESC LIMIT $2"
+);
+
+/// How many keys tenants of a range have that work at an instant.
+const WORKING: &str = "SELECT tenant, COUNT(*) FROM api_keys WHERE tenant BETWEEN $1 AND $2 AND revoked IS NULL \
+    AND (expires IS NULL OR expires > $3) GROUP BY tenant";
 
 /// What a key that was found, or not, is.
 fn looked_up(found: Option<FoundColumns>, now: UnixMillis) -> Result<KeyLookup, Error> {
@@ -332,18 +354,36 @@ impl Store {
         }
     }
 
-    /// A tenant's keys, or everyone's; oldest first, revoked ones too.
-    pub async fn keys(&self, tenant: Option<TenantId>) -> Result<Vec<KeyInfo>, Error> {
+    /// The last keys before a number, of all tenants, at most so many; the oldest first, revoked ones too.
+    pub async fn keys(&self, before: Option<u64>, most: u32) -> Result<Vec<ListedKey>, Error> {
         self.reading(async {
-            let rows: Vec<KeyColumns> = sqlx::query_as(concat!(
-                "SELECT ",
-                key_columns!(),
-                " FROM api_keys k WHERE $1 IS NULL OR k.tenant = $1 ORDER BY k.id",
-            ))
-            .bind(tenant.map(|tenant| to_sql(tenant.0)))
-            .fetch_all(self.pool())
-            .await?;
-            rows.into_iter().map(KeyInfo::try_from).collect()
+            let rows: Vec<FoundColumns> = sqlx::query_as(PAGE)
+                .bind(before.map_or(i64::MAX, to_sql))
+                .bind(i64::from(most))
+                .fetch_all(self.pool())
+                .await?;
+            let listed = |found: FoundColumns| -> Result<ListedKey, Error> {
+                Ok(ListedKey { key: KeyInfo::try_from(found.key)?, tenant_name: found.tenant_name })
+            };
+            rows.into_iter().rev().map(listed).collect()
+        })
+        .await
+    }
+
+    /// How many keys each tenant of a range has that work, of each that has any.
+    pub async fn working_keys(
+        &self,
+        tenants: RangeInclusive<TenantId>,
+        now: UnixMillis,
+    ) -> Result<Vec<(TenantId, u64)>, Error> {
+        self.reading(async {
+            let rows: Vec<(i64, i64)> = sqlx::query_as(WORKING)
+                .bind(to_sql(tenants.start().0))
+                .bind(to_sql(tenants.end().0))
+                .bind(now.to_sql())
+                .fetch_all(self.pool())
+                .await?;
+            Ok(rows.into_iter().map(|(tenant, keys)| (TenantId(from_sql(tenant)), from_sql(keys))).collect())
         })
         .await
     }
@@ -456,4 +496,19 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
         write!(text, "{byte:02x}").expect("a String takes everything");
         text
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::query_plan::{assert_reads_by_index, plan_of};
+
+    #[tokio::test]
+    async fn a_page_of_keys_and_the_counts_of_some_tenants_are_read_without_other_keys() {
+        let store = Store::open("sqlite::memory:").await.expect("it opens");
+        assert_reads_by_index(&plan_of(&store, PAGE).await);
+        let plan = plan_of(&store, WORKING).await;
+        assert_reads_by_index(&plan);
+        assert!(plan[0].contains("COVERING INDEX"), "no row is read to be counted: {plan:?}");
+    }
 }

@@ -3,6 +3,7 @@
 //! sqlx's `Any` driver carries both databases, because the statements are the same; what differs (how a
 //! connection is set up, how writers queue) stands here and nowhere else.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +16,7 @@ use sqlx::{AnyConnection, AnyPool, AssertSqlSafe, Connection, Executor, Transact
 use crate::error::{Error, free_bytes};
 use crate::health::StoreHealth;
 use crate::migrate;
+use crate::opened_file::OpenedFile;
 use crate::time::{UnixMillis, instant, to_sql};
 
 /// Limits of a store's connections. The defaults suit one gateway.
@@ -96,7 +98,7 @@ pub struct Store {
     pool: AnyPool,
     dialect: Dialect,
     /// The database, where it is a file.
-    file: Option<PathBuf>,
+    file: Option<Arc<OpenedFile>>,
     call_max: Duration,
     health: Arc<StoreHealth>,
 }
@@ -113,6 +115,7 @@ impl Store {
         sqlx::any::install_default_drivers();
         let address = Address::parse(url)?;
         let call_max = Duration::from_millis(options.call_ms_max.0);
+        let mut file = None;
         if let Address::File(path) = &address {
             // What a first start leaves that was cut off, or what is left of a database that was emptied.
             if std::fs::metadata(path).is_ok_and(|file| file.len() == 0) {
@@ -121,6 +124,8 @@ impl Store {
             create_private(path)?;
             let checked = limit(call_max, check_is_database(&address)).await;
             checked.map_err(|error| error.of_file(Some(path)))?;
+            let failed = |source| Error::File { path: path.display().to_string(), source };
+            file = Some(Arc::new(OpenedFile::at(path).map_err(failed)?));
         }
         let mut pool = AnyPoolOptions::new()
             .max_connections(options.connections_max)
@@ -130,8 +135,17 @@ impl Store {
             Address::Memory | Address::File(_) => Dialect::Sqlite,
         };
         if dialect == Dialect::Sqlite {
-            pool = pool.after_connect(|connection, _| {
-                Box::pin(async move { connection.execute(SQLITE_SETTINGS).await.map(|_| ()) })
+            let file = file.clone();
+            pool = pool.after_connect(move |connection, _| {
+                let file = file.clone();
+                Box::pin(async move {
+                    // Before SQLite reads anything: by the name of a file that took the place of the database lies the
+                    // database's log, which is not that file's.
+                    if file.is_some_and(|file| file.is_there() == Some(false)) {
+                        return Err(sqlx::Error::Io(ErrorKind::NotFound.into()));
+                    }
+                    connection.execute(SQLITE_SETTINGS).await.map(|_| ())
+                })
             });
         }
         if dialect == Dialect::Postgres {
@@ -148,10 +162,6 @@ impl Store {
             pool = pool.before_acquire(|connection, _| Box::pin(async move { Ok(is_at_rest(connection)) }));
         }
         let pool = limit(call_max, async { Ok(pool.connect(&address.to_url()).await?) }).await?;
-        let file = match address {
-            Address::File(path) => Some(path),
-            _ => None,
-        };
         let store = Self { pool, dialect, file, call_max, health: Arc::default() };
         store.bounded(store.migrate()).await?;
         Ok(store)
@@ -185,7 +195,7 @@ impl Store {
 
     /// The database, where it is a file.
     pub(crate) fn database_file(&self) -> Option<&Path> {
-        self.file.as_deref()
+        self.file.as_deref().map(OpenedFile::path)
     }
 
     /// Whether other processes may use it too: all but a database in memory.
@@ -198,9 +208,10 @@ impl Store {
         self.dialect == Dialect::Postgres
     }
 
-    /// Runs one call of the store under its time limit, so that a database that hangs gives an error.
+    /// Runs one call of the store under its time limit, so that a database that hangs gives an error. A call that may
+    /// write is refused where the database's file is gone.
     pub(crate) async fn bounded<T>(&self, call: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-        let result = limit(self.call_max, call).await.map_err(|error| error.of_file(self.database_file()));
+        let result = self.lasting(call).await;
         self.health.called(&result);
         result
     }
@@ -210,7 +221,7 @@ impl Store {
         &self,
         call: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
-        let result = limit(self.call_max, call).await.map_err(|error| error.of_file(self.database_file()));
+        let result = self.lasting(call).await;
         if !matches!(result, Err(Error::Away(_))) {
             self.health.called(&result);
         }
@@ -222,6 +233,38 @@ impl Store {
         let result = limit(self.call_max, call).await.map_err(|error| error.of_file(self.database_file()));
         self.health.read(&result);
         result
+    }
+
+    /// The same of a call whose writes must outlive the process.
+    async fn lasting<T>(&self, call: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        match self.file.as_deref().filter(|_| self.health.is_file_gone()) {
+            Some(file) => Err(Error::FileGone(file.path().to_owned())),
+            None => limit(self.call_max, call).await.map_err(|error| error.of_file(self.database_file())),
+        }
+    }
+
+    /// Looks whether the database's file is still the one that was opened, and logs where that is news. While it is not,
+    /// calls that may write are refused: what they wrote would be lost when the process ends. Only the very file ends that;
+    /// a copy of it has not what was written since. Of a database in memory or on a server there is nothing to look at.
+    pub async fn look_at_file(&self) {
+        let Some(file) = self.file.clone() else { return };
+        // Not on a thread that serves others: a file system may hang.
+        let look = tokio::task::spawn_blocking(move || (file.is_there(), file));
+        let Ok(Ok((Some(is_there), file))) = tokio::time::timeout(self.call_max, look).await else { return };
+        if !self.health.saw_file(is_there) {
+            return;
+        }
+        let file = file.path().display();
+        if is_there {
+            tracing::warn!(%file, "the store's file is back in its place: what is written is kept again");
+        } else {
+            tracing::error!(
+                %file,
+                "THE STORE'S FILE IS GONE, or another one stands in its place. What was written into it is lost when this \
+                 server ends, so no tickets, batches or files are taken. Put the very file back while the server runs; or stop \
+                 the server, restore a backup, and start it again"
+            );
+        }
     }
 
     /// What its calls came to.
@@ -245,7 +288,7 @@ impl Store {
             Ok(tx.commit().await?)
         });
         let tried = tried.await;
-        let folder = self.file.as_deref().and_then(Path::parent);
+        let folder = self.database_file().and_then(Path::parent);
         self.health.tried_to_write(tried.is_ok(), now, folder.and_then(free_bytes));
         tried
     }
@@ -442,6 +485,30 @@ mod tests {
             let error = Address::parse(bad).expect_err("refused").to_string();
             assert!(!error.contains("secret"), "{error}");
         }
+    }
+
+    #[tokio::test]
+    async fn no_connection_is_made_to_a_file_that_took_the_databases_place() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [path, other] = ["a.db", "b.db"].map(|name| folder.path().join(name));
+        let [url, others] = [&path, &other].map(|path| format!("sqlite:{}", path.display()));
+        let another = Store::open(&others).await.expect("it opens");
+        another.create_tenant("zeta", 1.0, UnixMillis(1)).await.expect("made");
+        another.close().await;
+        // Made before: that takes longer than a connection may.
+        Store::open(&url).await.expect("it opens").close().await;
+        let options =
+            StoreOptions { connections_max: 2, acquire_ms_max: Millis(1_000), ..StoreOptions::default() };
+        let store = Store::open_with(&url, options).await.expect("it opens");
+        let acquire = async || store.pool().acquire().await.expect("there is one");
+        let [mut first, second] = [acquire().await, acquire().await];
+        std::fs::rename(&other, &path).expect("it takes its place");
+        second.close().await.expect("closed");
+        let error = store.tenants().await.expect_err("there is no second one to be had");
+        assert!(error.is_transient(), "{error}");
+        let (tenants,): (i64,) =
+            sqlx::query_as("SELECT COUNT(*) FROM tenants").fetch_one(&mut *first).await.expect("read");
+        assert_eq!(tenants, 1, "the first one reads the database that was opened");
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! Every statement names the tenant, so no tenant can see another's results. Bounded by rows, per tenant and
 //! in total: what is past its date goes first, then what was used longest ago.
 
+use std::ops::RangeInclusive;
+
 use base::{Millis, TenantId};
 use sha2::{Digest, Sha256};
 use sqlx::{Any, AnyConnection, AssertSqlSafe};
@@ -16,6 +18,9 @@ use crate::time::{UnixMillis, from_sql, to_sql};
 const CHUNK: usize = 256;
 /// A result's last use is written at most this often, so that most reads cost no write.
 const LAST_USE_RESOLUTION: Millis = Millis(60_000);
+
+/// How many results tenants of a range have.
+const COUNTS: &str = "SELECT tenant, COUNT(*) FROM results WHERE tenant BETWEEN $1 AND $2 GROUP BY tenant";
 
 /// The identity of a result: a SHA-256 over all that decides it (model revision, prompt, sampling).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -158,13 +163,17 @@ impl Store {
         .await
     }
 
-    /// How many results each tenant has that has any, those past their date included until they are swept.
-    pub async fn result_counts(&self) -> Result<Vec<(TenantId, u64)>, Error> {
+    /// How many results each tenant of a range has that has any, those past their date included until they are swept.
+    pub async fn result_counts(
+        &self,
+        tenants: RangeInclusive<TenantId>,
+    ) -> Result<Vec<(TenantId, u64)>, Error> {
         self.reading(async {
-            let rows: Vec<(i64, i64)> =
-                sqlx::query_as("SELECT tenant, COUNT(*) FROM results GROUP BY tenant")
-                    .fetch_all(self.pool())
-                    .await?;
+            let rows: Vec<(i64, i64)> = sqlx::query_as(COUNTS)
+                .bind(to_sql(tenants.start().0))
+                .bind(to_sql(tenants.end().0))
+                .fetch_all(self.pool())
+                .await?;
             Ok(rows
                 .into_iter()
                 .map(|(tenant, count)| (TenantId(from_sql(tenant)), from_sql(count)))
@@ -234,6 +243,15 @@ pub(crate) fn placeholders(first: usize, count: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::query_plan::{assert_reads_by_index, plan_of};
+
+    #[tokio::test]
+    async fn results_of_a_range_of_tenants_are_counted_without_those_of_others_and_without_values() {
+        let store = Store::open("sqlite::memory:").await.expect("it opens");
+        let plan = plan_of(&store, COUNTS).await;
+        assert_reads_by_index(&plan);
+        assert!(plan[0].contains("COVERING INDEX"), "{plan:?}");
+    }
 
     #[test]
     fn the_borders_between_parts_are_part_of_a_key() {

@@ -2,11 +2,17 @@
 //!
 //! Beside [`crate::usage`], which counts what a client got (answers out of a cache too) for whoever bills.
 
+use std::ops::RangeInclusive;
+
 use base::TenantId;
 
 use crate::error::{Error, foreign};
 use crate::open::{Lock, Store};
 use crate::time::{from_sql, to_sql};
+
+/// The sums of a day, tenant by tenant, for the table is in that order. (SQLite keeps the order of a CROSS JOIN.)
+const OF_DAY: &str = "SELECT tenants.id, tokens, calls FROM tenants CROSS JOIN sql_spending \
+    WHERE sql_spending.tenant = tenants.id AND day = $1 AND tenants.id BETWEEN $2 AND $3";
 
 /// What was computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,14 +46,19 @@ impl Store {
         .await
     }
 
-    /// The sums of a day, of each tenant that has one.
-    pub async fn spendings(&self, day: u64) -> Result<Vec<(TenantId, Spending)>, Error> {
+    /// The sums of a day, of each tenant of a range that has one.
+    pub async fn spendings(
+        &self,
+        day: u64,
+        tenants: RangeInclusive<TenantId>,
+    ) -> Result<Vec<(TenantId, Spending)>, Error> {
         self.reading(async {
-            let rows: Vec<(i64, i64, i64)> =
-                sqlx::query_as("SELECT tenant, tokens, calls FROM sql_spending WHERE day = $1")
-                    .bind(to_sql(day))
-                    .fetch_all(self.pool())
-                    .await?;
+            let rows: Vec<(i64, i64, i64)> = sqlx::query_as(OF_DAY)
+                .bind(to_sql(day))
+                .bind(to_sql(tenants.start().0))
+                .bind(to_sql(tenants.end().0))
+                .fetch_all(self.pool())
+                .await?;
             let spending = |(tenant, tokens, calls)| {
                 let spent = Spending { tokens: from_sql(tokens), calls: from_sql(calls) };
                 (TenantId(from_sql(tenant)), spent)
@@ -70,5 +81,19 @@ impl Store {
             Ok(Spending { tokens: from_sql(tokens), calls: from_sql(calls) })
         })
         .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::query_plan::{assert_reads_by_index, plan_of};
+
+    #[tokio::test]
+    async fn a_days_sums_are_read_without_those_of_other_days() {
+        let store = Store::open("sqlite::memory:").await.expect("it opens");
+        let plan = plan_of(&store, OF_DAY).await;
+        assert_reads_by_index(&plan);
+        assert!(plan.iter().any(|step| step.contains("(tenant=? AND day=?)")), "{plan:?}");
     }
 }

@@ -22,6 +22,11 @@ pub struct Tenant {
     pub created: Option<UnixMillis>,
 }
 
+/// A tenant by its number.
+const BY_ID: &str = "SELECT id, name, weight, created FROM tenants WHERE id = $1";
+/// The last tenants before a number, the last first.
+const PAGE: &str = "SELECT id, name, weight, created FROM tenants WHERE id < $1 ORDER BY id DESC LIMIT $2";
+
 type TenantColumns = (i64, String, f64, Option<i64>);
 
 fn tenant((id, name, weight, created): TenantColumns) -> Tenant {
@@ -69,6 +74,29 @@ impl Store {
         .await
     }
 
+    /// The last tenants before a number, at most so many; the oldest first.
+    pub async fn tenants_before(&self, before: Option<u64>, most: u32) -> Result<Vec<Tenant>, Error> {
+        self.reading(async {
+            let rows: Vec<TenantColumns> = sqlx::query_as(PAGE)
+                .bind(before.map_or(i64::MAX, to_sql))
+                .bind(i64::from(most))
+                .fetch_all(self.pool())
+                .await?;
+            Ok(rows.into_iter().rev().map(tenant).collect())
+        })
+        .await
+    }
+
+    /// A tenant.
+    pub async fn tenant(&self, id: TenantId) -> Result<Option<Tenant>, Error> {
+        self.reading(async {
+            let row: Option<TenantColumns> =
+                sqlx::query_as(BY_ID).bind(to_sql(id.0)).fetch_optional(self.pool()).await?;
+            Ok(row.map(tenant))
+        })
+        .await
+    }
+
     /// The tenant of a name.
     pub async fn tenant_named(&self, name: &str) -> Result<Option<Tenant>, Error> {
         self.reading(async {
@@ -87,5 +115,19 @@ impl Store {
         let query =
             sqlx::query("UPDATE tenants SET weight = $1 WHERE id = $2").bind(weight).bind(to_sql(id.0));
         if self.changed(query).await? == 0 { Err(Error::Missing("tenant")) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::query_plan::{assert_reads_by_index, plan_of};
+
+    #[tokio::test]
+    async fn a_tenant_and_a_page_of_tenants_are_read_without_the_others() {
+        let store = Store::open("sqlite::memory:").await.expect("it opens");
+        for sql in [BY_ID, PAGE] {
+            assert_reads_by_index(&plan_of(&store, sql).await);
+        }
     }
 }

@@ -6,6 +6,8 @@
 //! and not of keystrokes. No tenant keeps more bytes than its quota: the oldest versions of the workbook that is
 //! saved make room first, then those of others. What stands in a workbook is the caller's business.
 
+use std::ops::RangeInclusive;
+
 use base::{Bytes, Millis, TenantId};
 use sqlx::AnyConnection;
 
@@ -124,9 +126,9 @@ const SELECT: &str = "SELECT id, name, version, bytes, created, updated FROM wor
 const VERSIONS: &str = "SELECT version, name, bytes, saved FROM workbook_versions \
     WHERE tenant = $1 AND workbook = $2 ORDER BY version DESC";
 
-/// What tenants have, or the one of a number. A sum of BIGINTs is a NUMERIC to Postgres.
+/// What tenants of a range have. A sum of BIGINTs is a NUMERIC to Postgres.
 const USAGE: &str = "SELECT tenant, COUNT(DISTINCT workbook), CAST(SUM(bytes) AS BIGINT) FROM workbook_versions \
-    WHERE $1 IS NULL OR tenant = $1 GROUP BY tenant ORDER BY tenant";
+    WHERE tenant BETWEEN $1 AND $2 GROUP BY tenant ORDER BY tenant";
 
 /// The newest version of a workbook, and when its stretch of saves began.
 const NEWEST: &str = "SELECT version, began, closed FROM workbook_versions \
@@ -203,11 +205,12 @@ impl Store {
     pub async fn identity(&self) -> Result<String, Error> {
         let chosen = random_secret("")?;
         let read = || sqlx::query_as("SELECT id FROM store_identity");
+        let known: Option<(String,)> =
+            self.reading(async { Ok(read().fetch_optional(self.pool()).await?) }).await?;
+        if let Some((id,)) = known {
+            return Ok(id);
+        }
         self.bounded(async {
-            let known: Option<(String,)> = read().fetch_optional(self.pool()).await?;
-            if let Some((id,)) = known {
-                return Ok(id);
-            }
             sqlx::query(
                 "INSERT INTO store_identity (only_row, id) VALUES (1, $1) ON CONFLICT (only_row) DO NOTHING",
             )
@@ -309,11 +312,15 @@ impl Store {
         .await
     }
 
-    /// What a tenant has in workbooks, or every tenant that has any.
-    pub async fn workbook_usage(&self, tenant: Option<TenantId>) -> Result<Vec<WorkbookUsage>, Error> {
-        self.bounded(async {
+    /// What tenants of a range have in workbooks, of each that has any.
+    pub async fn workbook_usage(
+        &self,
+        tenants: RangeInclusive<TenantId>,
+    ) -> Result<Vec<WorkbookUsage>, Error> {
+        self.reading(async {
             let rows: Vec<(i64, i64, i64)> = sqlx::query_as(USAGE)
-                .bind(tenant.map(|tenant| to_sql(tenant.0)))
+                .bind(to_sql(tenants.start().0))
+                .bind(to_sql(tenants.end().0))
                 .fetch_all(self.pool())
                 .await?;
             let usage = |(tenant, workbooks, bytes)| WorkbookUsage {
@@ -493,6 +500,7 @@ async fn put_version(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::query_plan::plan_of;
 
     #[tokio::test]
     async fn as_many_deleted_workbooks_are_remembered_as_may_be() {
@@ -514,12 +522,8 @@ mod tests {
     async fn no_list_and_no_sum_reads_contents() {
         let store = Store::open("sqlite::memory:").await.expect("opens");
         for sql in [VERSIONS, USAGE, NEWEST, SURPLUS, BYTES, OLDER] {
-            let plan = sqlx::AssertSqlSafe(format!("EXPLAIN QUERY PLAN {sql}"));
-            let steps: Vec<(i64, i64, i64, String)> =
-                sqlx::query_as(plan).fetch_all(store.pool()).await.expect("explained");
-            let text: Vec<&str> = steps.iter().map(|(.., step)| step.as_str()).collect();
-            let is_covered = |step: &&str| step.contains("COVERING INDEX");
-            assert!(text.iter().any(is_covered), "{sql}: {text:?}");
+            let plan = plan_of(&store, sql).await;
+            assert!(plan.iter().any(|step| step.contains("COVERING INDEX")), "{sql}: {plan:?}");
         }
     }
 }

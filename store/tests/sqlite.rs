@@ -272,6 +272,76 @@ async fn a_database_with_wrong_bytes_is_named() {
 }
 
 #[tokio::test]
+async fn nothing_is_written_into_a_file_that_is_gone_until_the_very_file_is_back() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let [path, aside] = ["store.db", "aside.db"].map(|name| dir.path().join(name));
+    let url = format!("sqlite:{}", path.display());
+    // One connection, which is there from the first: another could not be made to the file that is gone.
+    let options = store::StoreOptions { connections_max: 1, ..Default::default() };
+    let store = Store::open_with(&url, options).await.expect("opens");
+    suite::second_tenant(&store).await;
+    store.look_at_file().await;
+    assert_eq!(store.health().outage(), None);
+
+    std::fs::rename(&path, &aside).expect("moved");
+    store.look_at_file().await;
+    for is_another_there in [false, true] {
+        if is_another_there {
+            std::fs::copy(&aside, &path).expect("copied");
+            store.look_at_file().await;
+        }
+        assert_eq!(store.health().outage(), Some(store::StoreOutage::FileGone));
+        let refused = store.create_tenant("lost", 1.0, suite::at(1)).await.expect_err("refused");
+        assert!(refused.is_transient() && refused.to_string().contains("store.db` is gone"), "{refused}");
+        let upkeep = store.merge_usage(store::DEFAULT_TENANT, (5, 9)).await.expect_err("refused");
+        assert_eq!(upkeep.outage(), Some(store::StoreOutage::FileGone));
+        assert!(store.try_to_write(base::Time(1)).await.is_err());
+        assert_eq!(store.tenants().await.expect("what is open is read").len(), 2);
+    }
+    assert_eq!(store.health().errors().file_gone, 7, "once for the file, and for each write");
+
+    std::fs::rename(&aside, &path).expect("moved back");
+    assert!(store.create_tenant("lost", 1.0, suite::at(1)).await.is_err(), "nobody has looked");
+    store.look_at_file().await;
+    assert_eq!(store.health().outage(), None);
+    store.create_tenant("kept", 1.0, suite::at(1)).await.expect("written");
+    store.close().await;
+    let tenants = suite::open(&url).await.tenants().await.expect("read");
+    let names: Vec<_> = tenants.iter().map(|tenant| tenant.name.as_str()).collect();
+    assert_eq!(names, ["default", "zeta", "kept"]);
+}
+
+#[tokio::test]
+async fn a_database_in_memory_has_no_file_to_lose() {
+    let store = Store::open("sqlite::memory:").await.expect("opens");
+    store.look_at_file().await;
+    assert_eq!(store.health().outage(), None);
+    suite::second_tenant(&store).await;
+}
+
+#[tokio::test]
+async fn a_reply_whose_sums_cannot_be_written_is_not_kept() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let url = format!("sqlite:{}", dir.path().join("store.db").display());
+    let store = suite::open(&url).await;
+    let other = sqlx::AnyPool::connect(&url).await.expect("connects");
+    // As where the process ends between the two.
+    let cut = "CREATE TRIGGER cut BEFORE INSERT ON idempotent_reply_sums \
+        BEGIN SELECT RAISE(ABORT, 'cut'); END";
+    sqlx::query(cut).execute(&other).await.expect("made");
+    let (request, content_type, body) = ([7; 32], "text/plain".to_owned(), "once".to_owned());
+    let reply = store::IdempotentReply { request, status: 200, content_type, body };
+    let limits = store::ReplyLimits { replies: 9, bytes: Bytes(99) };
+    let keep = async || store.keep_reply((store::DEFAULT_TENANT, "k"), &reply, suite::at(9), limits).await;
+    assert!(keep().await.expect_err("refused").to_string().contains("cut"));
+    let kept = async || store.kept_reply(store::DEFAULT_TENANT, "k", suite::at(1)).await.expect("read");
+    assert_eq!(kept().await, None);
+    sqlx::query("DROP TRIGGER cut").execute(&other).await.expect("dropped");
+    keep().await.expect("kept");
+    assert_eq!(kept().await, Some(reply.clone()));
+}
+
+#[tokio::test]
 async fn upkeep_that_takes_too_long_is_no_database_that_is_away() {
     let dir = tempfile::tempdir().expect("a directory");
     let (store, holding) = beside_a_writer(&dir).await;

@@ -107,10 +107,19 @@ ask "usage of all tenants, 1 day, a page" "$operator" "/v1/usage/tenants?days=1"
 before=$(grep -o '"before":"[^"]*"' "$work/reply" | cut -d '"' -f 4 || true)
 [ -z "$before" ] || ask "usage of all tenants, 1 day, its next page" "$operator" "/v1/usage/tenants?days=1" -G --data-urlencode "before=$before"
 ask "usage of all tenants, 30 days, a page" "$operator" "/v1/usage/tenants?days=30"
-ask "tenants, with keys, answers and budgets" "$operator" "/v1/tenants"
+# next NAME PATH: the page before the one that was read last, where there is one.
+next() {
+  local before
+  before=$(grep -o '"before":[0-9]\+' "$work/reply" | head -1 | cut -d : -f 2 || true)
+  [ -z "$before" ] || ask "$1" "$operator" "$2?before=$before"
+}
+ask "tenants, with keys, answers and budgets, a page" "$operator" "/v1/tenants"
+next "tenants, its next page" "/v1/tenants"
 ask "audit, the newest" "$operator" "/v1/audit"
 ask "audit, from its middle" "$operator" "/v1/audit?before=$((tenants * 8760 / 200))"
-ask "keys" "$operator" "/v1/keys"
+ask "keys, a page" "$operator" "/v1/keys"
+next "keys, its next page" "/v1/keys"
+ask "keys, the largest page" "$operator" "/v1/keys?rows=50000"
 ask "batches" "$owner" "/v1/batches"
 ask "files" "$owner" "/v1/files"
 ask "a ticket" "$owner" "/v1/relqueries/rq-10000"

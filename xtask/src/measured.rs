@@ -8,9 +8,11 @@ pub(crate) fn compare(rest: &[String]) -> Result<(), Failed> {
     cargo("run --release --package loadgen -- compare", rest)
 }
 
-/// Servers on the same relQueries: arguments of `loadgen race`.
+/// Servers on the same relQueries: arguments of `loadgen race`, of which `--table` starts none.
 pub(crate) fn race(rest: &[String]) -> Result<(), Failed> {
-    build()?;
+    if !rest.iter().any(|argument| argument == "--table") {
+        build()?;
+    }
     cargo("run --release --package loadgen -- race", rest)
 }
 

@@ -5,15 +5,16 @@ use actix_web::http::header::CACHE_CONTROL;
 use actix_web::web::{self, Data, Path, Payload, Query, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use serving::error::{RequestError, stored};
-use store::{KeyRotation, NewKey};
+use store::{KeyRotation, ListedKey, NewKey};
 
 use super::ops::{usage_days, usage_entry};
 use crate::auth::{self, Authenticated, Operator};
 use crate::error::{ApiError, ErrorBody};
 use crate::routes::{get_only, number, only_delete, only_get_post, only_post, read_body};
 use crate::services::audit::{Change, recorded};
+use crate::services::pages::Page;
 use crate::services::{limits, tenancy, usage_pages, workbooks};
 use crate::state::App;
 use crate::wire::admin::{self as wire, AuditReply, CallerReply, TenantReply};
@@ -72,20 +73,50 @@ pub async fn me(
     Ok(HttpResponse::Ok().json(CallerReply::new(tenant, is_operator, scope)))
 }
 
-/// All keys of all tenants, the oldest first, revoked ones too. Takes an operator's key.
+/// The most that a page of a list holds.
+const PAGE_ROWS_MAX: u32 = 50_000;
+/// Keys or tenants of a page where the caller does not say.
+const LIST_ROWS: u32 = 1_000;
+
+/// The query of a list that comes in pages.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ListPage {
+    /// Entries before this one.
+    before: Option<u64>,
+    /// So many at most.
+    rows: Option<String>,
+}
+
+impl ListPage {
+    fn rows_max(&self) -> Result<u32, ApiError> {
+        number("rows", self.rows.as_deref(), (LIST_ROWS, PAGE_ROWS_MAX))
+    }
+}
+
+/// A page of a list as it is sent.
+fn listed<T>(page: Page<T>, shown: impl FnMut(T) -> Value) -> HttpResponse {
+    let Page { entries, before } = page;
+    let data: Vec<Value> = entries.into_iter().map(shown).collect();
+    let reply = json!({ "object": "list", "data": data, "has_more": before.is_some(), "before": before });
+    HttpResponse::Ok().json(reply)
+}
+
+/// Keys of all tenants, revoked ones too: the newest `rows` (1000), the oldest of them first; with `has_more`, those before
+/// `before`, a number, are there too. Takes an operator's key.
 #[utoipa::path(
     get, path = "/v1/keys", tag = "operation",
-    responses((status = 200, body = Vec<KeyReply>), (status = 403, body = ErrorBody)), security(("key" = []))
+    params(("before" = Option<u64>, Query), ("rows" = Option<u64>, Query, minimum = 1, maximum = 50000)),
+    responses(
+        (status = 200, body = Vec<KeyReply>), (status = 400, body = ErrorBody), (status = 403, body = ErrorBody),
+    ),
+    security(("key" = []))
 )]
-pub async fn keys(app: Data<App>, _: Operator) -> Result<HttpResponse, ApiError> {
-    let names = tenancy::names(&app).await?;
-    let keys = stored(app.runtime.store.keys(None).await)?;
-    let shown = |key: store::KeyInfo| {
-        let tenant = names.get(&key.tenant).map_or("", String::as_str);
-        KeyReply::new(key, tenant)
-    };
-    let data: Vec<_> = keys.into_iter().map(shown).collect();
-    Ok(HttpResponse::Ok().json(json!({ "object": "list", "data": data })))
+pub async fn keys(app: Data<App>, _: Operator, query: Query<ListPage>) -> Result<HttpResponse, ApiError> {
+    let rows_max = query.rows_max()?;
+    let read = stored(app.runtime.store.keys(query.before, rows_max + 1).await)?;
+    let page = Page::of_last(read, rows_max, |listed| listed.key.id);
+    Ok(listed(page, |ListedKey { key, tenant_name }| json!(KeyReply::new(key, &tenant_name))))
 }
 
 /// Makes a key of a tenant and tells its text, once. Takes an operator's key.
@@ -198,17 +229,20 @@ pub async fn revoke_key(
     Ok(HttpResponse::Ok().json(json!({ "id": number, "object": "key", "revoked": true })))
 }
 
-/// All tenants: weight, working keys, workbooks, cached answers, and what SQL computed today, each with its bound
-/// and the setting that sets it. Takes an operator's key.
+/// Tenants: weight, working keys, workbooks, cached answers, and what SQL computed today, each with its bound
+/// and the setting that sets it. The newest `rows` (1000), the oldest of them first; with `has_more`, those before `before`, a
+/// number, are there too. Takes an operator's key.
 #[utoipa::path(
     get, path = "/v1/tenants", tag = "operation",
-    responses((status = 200, body = Vec<TenantReply>), (status = 403, body = ErrorBody)), security(("key" = []))
+    params(("before" = Option<u64>, Query), ("rows" = Option<u64>, Query, minimum = 1, maximum = 50000)),
+    responses(
+        (status = 200, body = Vec<TenantReply>), (status = 400, body = ErrorBody), (status = 403, body = ErrorBody),
+    ),
+    security(("key" = []))
 )]
-pub async fn tenants(app: Data<App>, _: Operator) -> Result<HttpResponse, ApiError> {
-    let overviews = tenancy::overviews(&app).await?;
-    let data: Vec<_> =
-        overviews.into_iter().map(|overview| TenantReply::with_amounts(overview, &app.config)).collect();
-    Ok(HttpResponse::Ok().json(json!({ "object": "list", "data": data })))
+pub async fn tenants(app: Data<App>, _: Operator, query: Query<ListPage>) -> Result<HttpResponse, ApiError> {
+    let page = tenancy::overviews(&app, query.before, query.rows_max()?).await?;
+    Ok(listed(page, |overview| json!(TenantReply::with_amounts(overview, &app.config))))
 }
 
 /// Makes a tenant. Takes an operator's key.
@@ -268,9 +302,6 @@ pub async fn change_tenant(
     Ok(HttpResponse::Ok().json(TenantReply::from(tenant)))
 }
 
-/// Sums of a page of all tenants' usage, at most.
-const USAGE_PAGE: u32 = 50_000;
-
 /// The query of `/v1/usage/tenants`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -295,7 +326,7 @@ pub struct UsagePage {
     responses((status = 200), (status = 400, body = ErrorBody), (status = 403, body = ErrorBody)), security(("key" = []))
 )]
 pub async fn usage(app: Data<App>, _: Operator, query: Query<UsagePage>) -> Result<HttpResponse, ApiError> {
-    let rows_max = number("rows", query.rows.as_deref(), (USAGE_PAGE, USAGE_PAGE))? as usize;
+    let rows_max = number("rows", query.rows.as_deref(), (PAGE_ROWS_MAX, PAGE_ROWS_MAX))? as usize;
     let days = usage_days(&app, query.days.as_deref())?;
     let before = query.before.as_deref().map(UsageCursor::parse).transpose()?;
     let names = tenancy::names(&app).await?;

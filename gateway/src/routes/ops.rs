@@ -125,6 +125,7 @@ fn readiness(app: &App) -> (bool, serde_json::Value) {
         (_, Some(StoreOutage::Away)) => "the store is away",
         (_, Some(StoreOutage::Unwritable)) => "the store cannot be written",
         (_, Some(StoreOutage::DiskFull)) => "the disk of the store is full",
+        (_, Some(StoreOutage::FileGone)) => "the file of the store is gone",
         _ if app.models.iter().any(|model| model.runtime.shared.pulse.is_resting()) => "restarting",
         _ => "ready",
     };
@@ -227,6 +228,7 @@ pub async fn scheduler(
             "decode_ns_per_sequence": view.cost.decode_per_sequence.0,
             "decode_ns": view.cost.decode_base.0,
             "mixed_hidden_ns": view.cost.mixed_hidden,
+            "mixed_hidden_few_ns": view.cost.mixed_hidden_few,
             "hide_permille": view.cost.hide_permille(),
         },
         "limits": limits(&app, &runtime.model),

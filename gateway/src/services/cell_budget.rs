@@ -9,7 +9,6 @@ use std::sync::Arc;
 use base::{Millis, TenantId};
 use serving::account::Account;
 use serving::error::{RequestError, stored};
-use store::StoreOutage;
 
 use crate::models::ServedModel;
 use crate::state::App;
@@ -47,7 +46,7 @@ fn unwritten(app: &App, tenant: TenantId) -> u64 {
 /// Refuses cells of a tenant whose tokens of today are spent.
 pub async fn hold(app: &App, tenant: TenantId) -> Result<(), RequestError> {
     let Some(max) = app.config.limits.tenant_day_cell_tokens_max else { return Ok(()) };
-    let is_away = || app.runtime.store.health().outage() == Some(StoreOutage::Away);
+    let is_away = || app.runtime.store.health().is_away();
     let used = match is_away() {
         true => unwritten(app, tenant),
         false => match used(app, tenant).await {

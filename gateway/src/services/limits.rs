@@ -1,7 +1,7 @@
 //! Tenants' limits: read from the store into what the loops hold work against, and set by operators.
 
 use serving::error::{RequestError, stored};
-use store::{StoreOutage, TenantLimits};
+use store::TenantLimits;
 
 use crate::services::tenancy;
 use crate::state::App;
@@ -10,7 +10,7 @@ use crate::state::App;
 /// was read before holds, and what is computed here counts.
 pub async fn refresh(app: &App) {
     let store = &app.runtime.store;
-    if store.health().outage() == Some(StoreOutage::Away) {
+    if store.health().is_away() {
         return;
     }
     // Held to the end: what is on its way from memory to the store is in neither sum, and of two who read at once the

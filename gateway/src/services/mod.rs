@@ -19,6 +19,7 @@ pub mod limits;
 pub mod lookup;
 pub mod old_usage;
 pub mod openai;
+pub mod pages;
 pub mod prepare;
 pub mod priors;
 pub mod query;

@@ -1,8 +1,10 @@
-//! Tenants as operators see and change them: weights, keys, budgets, and what each keeps on the server.
+//! Tenants as operators see and change them: weights, keys, budgets, and what each keeps on the server. What is read for a
+//! page of them is of those tenants alone.
 //!
 //! Must not know HTTP.
 
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 
 use base::{Bytes, TenantId};
 use serving::budgets::BudgetStatus;
@@ -10,6 +12,7 @@ use serving::error::{RequestError, of_store, stored};
 use sql::budget::BudgetLimits;
 use store::{Spending, Tenant};
 
+use crate::services::pages::Page;
 use crate::state::App;
 
 /// A tenant and what it has.
@@ -43,7 +46,8 @@ pub async fn named(app: &App, name: &str) -> Result<Tenant, RequestError> {
 
 /// A tenant's name.
 pub async fn name_of(app: &App, id: TenantId) -> Result<String, RequestError> {
-    Ok(names(app).await?.remove(&id).unwrap_or_default())
+    let found = stored(app.runtime.store.tenant(id).await)?;
+    Ok(found.map(|tenant| tenant.name).unwrap_or_default())
 }
 
 /// The names of all tenants.
@@ -70,19 +74,25 @@ pub async fn set_weight(app: &App, name: &str, weight: f64) -> Result<Tenant, Re
     Ok(Tenant { weight, ..tenant })
 }
 
-/// All tenants with what each has, the oldest first.
-pub async fn overviews(app: &App) -> Result<Vec<TenantOverview>, RequestError> {
+/// The last tenants before a number, at most so many, with what each has; the oldest first.
+pub async fn overviews(
+    app: &App,
+    before: Option<u64>,
+    rows_max: u32,
+) -> Result<Page<TenantOverview>, RequestError> {
     let store = &app.runtime.store;
     let now = app.runtime.shared.unix_now();
-    let mut keys: HashMap<TenantId, u64> = HashMap::new();
-    for key in stored(store.keys(None).await)? {
-        let works = key.revoked.is_none() && key.expires.is_none_or(|expires| expires > now);
-        *keys.entry(key.tenant).or_default() += u64::from(works);
-    }
-    let workbooks: HashMap<TenantId, _> =
-        stored(store.workbook_usage(None).await)?.into_iter().map(|usage| (usage.tenant, usage)).collect();
-    let cached: HashMap<_, _> = stored(store.result_counts().await)?.into_iter().collect();
-    let spent: HashMap<_, _> = stored(store.spendings(now.day()).await)?.into_iter().collect();
+    let read = stored(store.tenants_before(before, rows_max.saturating_add(1)).await)?;
+    let Page { entries, before } = Page::of_last(read, rows_max, |tenant| tenant.id.0);
+    let (Some(first), Some(last)) = (entries.first(), entries.last()) else {
+        return Ok(Page { entries: Vec::new(), before });
+    };
+    let tenants = || RangeInclusive::new(first.id, last.id);
+    let keys: HashMap<_, _> = stored(store.working_keys(tenants(), now).await)?.into_iter().collect();
+    let workbooks = stored(store.workbook_usage(tenants()).await)?;
+    let workbooks: HashMap<_, _> = workbooks.into_iter().map(|usage| (usage.tenant, usage)).collect();
+    let cached: HashMap<_, _> = stored(store.result_counts(tenants()).await)?.into_iter().collect();
+    let spent: HashMap<_, _> = stored(store.spendings(now.day(), tenants()).await)?.into_iter().collect();
     let overview = |tenant: Tenant| {
         let id = tenant.id;
         let kept = workbooks.get(&id);
@@ -98,5 +108,5 @@ pub async fn overviews(app: &App) -> Result<Vec<TenantOverview>, RequestError> {
             budget: app.runtime.shared.budgets.status(id),
         }
     };
-    Ok(stored(store.tenants().await)?.into_iter().map(overview).collect())
+    Ok(Page { entries: entries.into_iter().map(overview).collect(), before })
 }

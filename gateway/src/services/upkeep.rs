@@ -47,6 +47,8 @@ pub async fn run(current: Arc<CurrentApp>, mut stop: watch::Receiver<bool>, mut 
         // Err: the sender is gone, which means stop too.
         let is_last = tokio::time::timeout(period, stop.changed()).await.is_ok();
         let app = current.get();
+        // Before anything is written.
+        app.runtime.store.look_at_file().await;
         for model in app.models.iter() {
             usage_writer::write_usage(&model.runtime).await;
         }

@@ -29,7 +29,7 @@ pub async fn save(
 /// A tenant's workbooks, the one saved last first, and the bytes that all of their versions take.
 pub async fn list(app: &App, tenant: TenantId) -> Result<(Vec<Workbook>, Bytes), RequestError> {
     let workbooks = stored(app.runtime.store.workbooks(tenant).await)?;
-    let usage = stored(app.runtime.store.workbook_usage(Some(tenant)).await)?;
+    let usage = stored(app.runtime.store.workbook_usage(tenant..=tenant).await)?;
     Ok((workbooks, usage.first().map_or(Bytes(0), |usage| usage.bytes)))
 }
 

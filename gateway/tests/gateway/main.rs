@@ -31,6 +31,7 @@ mod dns_server;
 mod elsewhere;
 mod embeddings;
 mod every_write;
+mod file_gone;
 mod fleets;
 mod found_by_dns;
 mod http2;

@@ -318,6 +318,72 @@ async fn a_day_of_more_tenants_than_a_page_holds_comes_in_several_pages() {
     }
 }
 
+#[actix_web::test]
+async fn keys_and_tenants_come_in_pages_from_the_newest_back() {
+    let store = Store::open("sqlite::memory:").await.unwrap();
+    for number in 0..5 {
+        let name = format!("tenant {number}");
+        let tenant = store.create_tenant(&name, 1.0, UnixMillis(1)).await.unwrap().id;
+        let new = NewKey { tenant, name: &name, expires: None, is_operator: false, scope: KeyScope::ALL };
+        let key = store.create_key(new, UnixMillis(1)).await.unwrap().info.id;
+        if number == 3 {
+            store.revoke_key(key, UnixMillis(2)).await.unwrap();
+        }
+    }
+    let (_server, operator) = serve_operator(config(), store).await;
+    let names = |list: &Value, field: &str| -> Vec<String> {
+        list.as_array().unwrap().iter().map(|entry| entry[field].as_str().unwrap().to_owned()).collect()
+    };
+    for path in ["/v1/keys", "/v1/tenants"] {
+        let whole = operator.get(path).await.json();
+        assert_eq!((&whole["has_more"], &whole["before"]), (&json!(false), &Value::Null));
+        let whole = &whole["data"];
+        let count = whole.as_array().unwrap().len();
+        for most in [1, 2, count - 1, count, count + 1] {
+            let (mut read, mut before) = (Vec::new(), String::new());
+            loop {
+                let page = operator.get(&format!("{path}?rows={most}{before}")).await.json();
+                let mut data = page["data"].as_array().unwrap().clone();
+                assert!((1..=most).contains(&data.len()), "{most}: {page}");
+                data.append(&mut read);
+                read = data;
+                let Some(cursor) = page["before"].as_u64() else {
+                    assert_eq!(page["has_more"], false);
+                    break;
+                };
+                assert_eq!((&page["has_more"], &page["before"]), (&json!(true), &page["data"][0]["id"]));
+                before = format!("&before={cursor}");
+            }
+            assert_eq!(json!(read), *whole, "{most} at a time: each once, in order");
+        }
+        for bad in ["rows=0", "rows=50001", "rows=x", "before=x", "before=-1", "after=1"] {
+            assert_eq!(operator.get(&format!("{path}?{bad}")).await.status, 400, "{bad}");
+        }
+        let none = operator.get(&format!("{path}?before=1")).await.json();
+        assert_eq!(none, json!({"object": "list", "data": [], "has_more": false, "before": null}));
+    }
+    let keys = operator.get("/v1/keys?rows=3&before=6").await.json();
+    assert_eq!(names(&keys["data"], "tenant"), ["tenant 2", "tenant 3", "tenant 4"]);
+    let tenants = operator.get("/v1/tenants").await.json();
+    assert_eq!(names(&tenants["data"], "name")[..2], ["default", "tenant 0"]);
+    let works: Vec<_> =
+        tenants["data"].as_array().unwrap().iter().map(|tenant| tenant["keys"].as_u64().unwrap()).collect();
+    assert_eq!(works, [2, 1, 1, 1, 0, 1], "revoked ones do not work");
+}
+
+#[actix_web::test]
+async fn a_list_has_a_thousand_of_many_where_nobody_says_how_many() {
+    let store = Store::open("sqlite::memory:").await.unwrap();
+    for number in 0..1_000 {
+        store.create_tenant(&format!("tenant {number}"), 1.0, UnixMillis(1)).await.unwrap();
+    }
+    let (_server, operator) = serve_operator(config(), store).await;
+    let page = operator.get("/v1/tenants").await.json();
+    assert_eq!((page["data"].as_array().unwrap().len(), &page["before"]), (1_000, &json!(2)));
+    let rest = operator.get("/v1/tenants?before=2").await.json();
+    assert_eq!((&rest["data"][0]["name"], &rest["has_more"]), (&json!("default"), &json!(false)));
+}
+
 /// A link's token, made as the program makes it at its terminal.
 async fn token_of(store: &Store, is_operator: bool, span: Millis) -> String {
     let sign_in = SignIn { tenant: DEFAULT_TENANT, is_operator };
@@ -364,10 +430,10 @@ async fn keys_of_links_are_not_listed_for_ever() {
     let now = UnixMillis(Clock::start().unix_ms());
     let created = sign_ins::exchange(&store, &token, Millis(0), now).await.unwrap();
     let past = created.expect("the link is new").info.id;
-    let listed = |keys: Vec<store::KeyInfo>| keys.iter().any(|key| key.id == past);
-    assert!(listed(store.keys(None).await.unwrap()));
+    let listed = |keys: Vec<store::ListedKey>| keys.iter().any(|listed| listed.key.id == past);
+    assert!(listed(store.keys(None, 9).await.unwrap()));
     server.running.drain(std::future::pending()).await;
-    assert!(!listed(store.keys(None).await.unwrap()), "upkeep has deleted it");
+    assert!(!listed(store.keys(None, 9).await.unwrap()), "upkeep has deleted it");
 }
 
 #[actix_web::test]

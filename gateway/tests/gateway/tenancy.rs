@@ -30,7 +30,7 @@ async fn a_revoked_key_stops_working() {
     let store = Store::open("sqlite::memory:").await.unwrap();
     let server = serve_on(config, model(), store.clone()).await;
     assert_eq!(server.client.get("/v1/usage").await.status, 200);
-    let id = store.keys(None).await.unwrap()[0].id;
+    let id = store.keys(None, 9).await.unwrap()[0].key.id;
     store.revoke_key(id, UnixMillis(2)).await.unwrap();
     assert_eq!(server.client.get("/v1/usage").await.status, 401);
 }

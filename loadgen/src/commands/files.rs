@@ -7,6 +7,7 @@ use loadgen::scenario::Scenario;
 use loadgen::table::SourceTable;
 use loadgen::workload::{RelQuery, trace};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 /// The scenario of a file, and its trace.
 pub(super) fn load(path: &Path, rate: Option<f64>) -> Result<(Scenario, Vec<RelQuery>), Error> {
@@ -25,6 +26,11 @@ pub(super) fn load(path: &Path, rate: Option<f64>) -> Result<(Scenario, Vec<RelQ
 /// A folder, and those above it, where they are not there yet.
 pub(super) fn create_folder(path: &Path) -> Result<(), Error> {
     std::fs::create_dir_all(path).map_err(|error| Error::file(path, error))
+}
+
+pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, Error> {
+    let text = std::fs::read_to_string(path).map_err(|error| Error::file(path, error))?;
+    serde_json::from_str(&text).map_err(|error| Error::file(path, error))
 }
 
 pub(super) fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Error> {

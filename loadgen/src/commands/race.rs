@@ -2,14 +2,22 @@
 
 use loadgen::Error;
 use loadgen::contest::Contest;
-use loadgen::race::{Lap, race, table};
+use loadgen::race::{Lap, Layout, race, table};
 
-use super::files::{create_folder, load, write_json};
+use super::files::{create_folder, load, read_json, write_json};
 use super::print;
 use crate::cli::RaceArguments;
 
 pub(super) async fn perform(arguments: RaceArguments) -> Result<bool, Error> {
-    let RaceArguments { scenario, servers, rounds, out } = arguments;
+    let RaceArguments { scenario, servers, table: kept, rounds, out } = arguments;
+    let (Some(scenario), Some(servers)) = (scenario, servers) else {
+        let mut laps: Vec<Lap> = Vec::new();
+        for file in kept.unwrap_or_default() {
+            laps.extend(read_json::<Vec<Lap>>(&file)?);
+        }
+        print(&table(&laps, Layout::Markdown));
+        return Ok(true);
+    };
     let (scenario, trace) = load(&scenario, None)?;
     let contest = Contest::load(&servers)?;
     create_folder(&out)?;
@@ -18,6 +26,6 @@ pub(super) async fn perform(arguments: RaceArguments) -> Result<bool, Error> {
     };
     let laps = race(&contest, &scenario, &trace, rounds, tell).await?;
     write_json(&out.join("race.json"), &laps)?;
-    print(&table(&contest, &laps));
+    print(&table(&laps, Layout::Text));
     Ok(laps.iter().all(|lap| lap.failed.is_none()))
 }

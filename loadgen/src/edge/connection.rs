@@ -38,6 +38,11 @@ impl Connection {
         self.read().await
     }
 
+    /// The last reply, its head included.
+    pub(super) fn reply(&self) -> &[u8] {
+        &self.reply
+    }
+
     /// Whether the other side has not closed it.
     pub(super) fn is_open(&self) -> bool {
         matches!(self.stream.try_read(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock)

@@ -51,6 +51,16 @@ pub(super) struct Asked {
     pub(super) seed: u64,
 }
 
+/// When rows of a relQuery end, from its submission.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct RowEnds {
+    /// The first that does.
+    pub(super) first: Nanos,
+    pub(super) last: Nanos,
+    /// Steps behind the one that ended the first.
+    pub(super) steps_behind: usize,
+}
+
 impl FirstTokenHarness {
     /// The configured model, with the cost of its steps measured.
     pub(super) fn load(config: &Config) -> Result<Self, BenchError> {
@@ -101,6 +111,21 @@ impl FirstTokenHarness {
             }
         }
         Ok(First { time: self.clock.now().since(begin), usage: all })
+    }
+
+    /// Runs rows as one relQuery that has the machine for itself.
+    pub(super) fn row_ends(&mut self, rows: &[Asked], scope: u128) -> Result<RowEnds, BenchError> {
+        let begin = self.clock.now();
+        self.submit(rows, scope)?;
+        let (mut first, mut steps_behind) = (None, 0);
+        while let Some(events) = self.step()? {
+            steps_behind += usize::from(first.is_some());
+            if first.is_none() && events.iter().any(|event| matches!(event, Event::RowDone { .. })) {
+                first = Some(self.clock.now().since(begin));
+            }
+        }
+        let last = self.clock.now().since(begin);
+        Ok(RowEnds { first: first.unwrap_or(last), last, steps_behind })
     }
 
     /// Submits rows as one relQuery, which gets the number that is returned.

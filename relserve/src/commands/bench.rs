@@ -98,5 +98,10 @@ fn engine(config: &Config, choice: &bench::Choice) -> Result<(), Failure> {
     let model = load::model_of(&engine, config.backend(), Clock::start());
     say!("{}: {}", model.name, model.description);
     say!("{}", bench::measure(&mut engine, &config.scheduler, choice)?);
+    // Two would want twice the memory.
+    drop(engine);
+    if let Some(line) = bench::first_row::measure(config, choice)? {
+        say!("{line}");
+    }
     Ok(())
 }

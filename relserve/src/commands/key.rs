@@ -6,7 +6,9 @@ use gateway::config::Config;
 use gateway::services::sql::accounts::user_of;
 use gateway::wire::keys::scope_of;
 use serde_json::json;
-use store::{CreatedKey, DEFAULT_TENANT, KeyInfo, KeyRotation, KeyScope, NewKey, Store, Tenant, UnixMillis};
+use store::{
+    CreatedKey, DEFAULT_TENANT, KeyRotation, KeyScope, ListedKey, NewKey, Store, Tenant, UnixMillis,
+};
 
 use super::{Failure, by_command, open_or_ask, say, tell};
 
@@ -88,12 +90,12 @@ pub(crate) async fn run(key: Key, config: &Config) -> Result<(), Failure> {
         }
         KeyCommand::Rotate { id, overlap } => rotate(&store, (id, overlap), now).await?,
         KeyCommand::List => {
-            let (tenants, keys) = (store.tenants().await?, store.keys(None).await?);
-            if keys.is_empty() {
+            let lines = lines(&store, now, PAGE_KEYS).await?;
+            if lines.is_empty() {
                 tell!("there are no keys; `key create NAME` makes one");
             }
-            for key in keys {
-                say!("{}", line(&key, &tenants, now));
+            for line in lines {
+                say!("{line}");
             }
         }
         KeyCommand::Revoke { id } => {
@@ -151,25 +153,40 @@ fn overlap(text: &str) -> Result<Millis, String> {
     parsed.map(Millis).ok_or_else(|| "must be a number and m, h or d, such as 24h".to_owned())
 }
 
+/// Keys that are read at once.
+const PAGE_KEYS: u32 = 10_000;
+
+/// What a list says of all keys, the oldest first: they are read page by page, from the newest back.
+async fn lines(store: &Store, now: UnixMillis, page_keys: u32) -> Result<Vec<String>, Failure> {
+    let (mut lines, mut before) = (Vec::new(), None);
+    loop {
+        let page = store.keys(before, page_keys).await?;
+        let Some(first) = page.first() else { break };
+        before = Some(first.key.id);
+        lines.extend(page.iter().rev().map(|listed| line(listed, now)));
+    }
+    lines.reverse();
+    Ok(lines)
+}
+
 /// What a list says of a key.
-fn line(key: &KeyInfo, tenants: &[Tenant], now: UnixMillis) -> String {
+fn line(ListedKey { key, tenant_name }: &ListedKey, now: UnixMillis) -> String {
     let state = match (key.revoked, key.expires) {
         (Some(_), _) => "revoked",
         (None, Some(expires)) if expires <= now => "expired",
         (None, _) => "valid",
     };
-    let name = name_of(tenants, key.tenant);
     // Without a verifier, the key itself crosses the net.
     let login = if key.verifier.is_some() { "SCRAM" } else { "clear text: TLS or loopback only" };
     let role = if key.is_operator { "\toperator" } else { "" };
     let scope = scope_words(&key.scope);
     format!(
-        "{}\t{}...\ttenant {name} ({})\t{state}\t{}\tSQL user {} ({login}){role}{scope}",
+        "{}\t{}...\ttenant {tenant_name} ({})\t{state}\t{}\tSQL user {} ({login}){role}{scope}",
         key.id,
         key.shown,
         key.tenant,
         key.name,
-        user_of(name, key.id)
+        user_of(tenant_name, key.id)
     )
 }
 
@@ -213,6 +230,23 @@ mod tests {
         }
         for text in ["", "h", "24", "1.5h", "-1h", "24 h", "24ü", "99999999999999999999d"] {
             assert!(overlap(text).is_err(), "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_list_has_all_keys_the_oldest_first_however_many_are_read_at_once() {
+        let store = Store::open("sqlite::memory:").await.expect("it opens");
+        for number in 1..=5 {
+            let (name, now) = (format!("key {number}"), UnixMillis(number));
+            let (tenant, scope) = (DEFAULT_TENANT, KeyScope::ALL);
+            let new = NewKey { tenant, name: &name, expires: None, is_operator: false, scope };
+            store.create_key(new, now).await.expect("made");
+        }
+        for page_keys in [1, 2, 5, 9] {
+            let lines = lines(&store, UnixMillis(9), page_keys).await.expect("read");
+            let told: Vec<_> = lines.iter().map(|line| line.split('\t').next().expect("a number")).collect();
+            assert_eq!(told, ["1", "2", "3", "4", "5"]);
+            assert!(lines[0].contains("tenant default (") && lines[0].contains("key 1"), "{lines:?}");
         }
     }
 

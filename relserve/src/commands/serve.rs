@@ -112,7 +112,7 @@ pub(crate) async fn run(
     let mut signals = Signals::catch()?;
     // What is read of the store is read before requests are taken: a server that answers does not end because the
     // database is away for a moment.
-    let is_new = mode == AuthMode::Keys && store.keys(None).await?.is_empty();
+    let is_new = mode == AuthMode::Keys && store.keys(None, 1).await?.is_empty();
     let tenants = store.tenants().await?;
     let tenant = tenants.into_iter().find(|tenant| tenant.id == DEFAULT_TENANT).map(|tenant| tenant.name);
     let tenant = tenant.unwrap_or_default();

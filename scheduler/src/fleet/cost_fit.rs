@@ -143,6 +143,7 @@ impl CostFit {
             // Its steps are its own: a prompt's share of one is in the slope.
             prefill_base: Nanos(0),
             mixed_hidden: 0,
+            mixed_hidden_few: None,
         })
     }
 }

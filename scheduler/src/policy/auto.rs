@@ -52,13 +52,35 @@ impl Policy {
     ];
 
     /// This policy, or, of `auto`, the one to begin with on a machine of which nothing but its costs is known:
-    /// mixed steps where they save time, else the paper's. Of the two ages the slower: its mean is the lower one
-    /// where machines are overloaded, and nowhere else do they differ.
+    /// mixed steps where they save time, beside many rows or, which is what a machine has at first, beside few, else
+    /// the paper's. Of the two ages the slower: its mean is the lower one where machines are overloaded, and nowhere
+    /// else do they differ.
     pub fn resolved(self, cost: &CostModel) -> Self {
         match self {
-            Self::Auto if cost.mixing_saves() >= 0 => Self::MarginalWorkSlowAging,
+            Self::Auto if cost.mixing_saves().max(cost.mixing_few_saves()) >= 0 => {
+                Self::MarginalWorkSlowAging
+            }
             Self::Auto => Self::RelServe,
             named => named,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_begins_with_mixed_steps_where_they_save_beside_many_rows_or_few() {
+        let machine = |mixed_hidden, mixed_hidden_few| {
+            let cost = CostModel { mixed_hidden, mixed_hidden_few, ..CostModel::default() };
+            Policy::Auto.resolved(&cost)
+        };
+        let costly = -10_000_001;
+        assert_eq!(machine(costly + 1, None), Policy::MarginalWorkSlowAging);
+        assert_eq!(machine(costly, None), Policy::RelServe);
+        assert_eq!(machine(costly, Some(costly)), Policy::RelServe);
+        assert_eq!(machine(costly, Some(0)), Policy::MarginalWorkSlowAging);
+        assert_eq!(machine(0, Some(costly)), Policy::MarginalWorkSlowAging);
     }
 }

@@ -70,18 +70,35 @@ fn quick() -> CostModel {
         decode_per_sequence: Nanos(50_000),
         decode_base: Nanos(3_000_000),
         mixed_hidden: 0,
+        mixed_hidden_few: None,
     }
 }
 
 #[test]
 fn the_lines_and_what_a_mixed_step_hides_are_found() {
-    for hidden in [-700_000, 0, 900_000, 2_000_000] {
-        let cost = CostModel { mixed_hidden: hidden, ..quick() };
+    let hidden = [(-700_000, 900_000), (0, 0), (900_000, 2_000_000), (2_000_000, -700_000)];
+    for (mixed_hidden, few) in hidden {
+        let cost = CostModel { mixed_hidden, mixed_hidden_few: Some(few), ..quick() };
         let (found, _) = calibrate(cost, (4_096, 16, 4_096));
         assert_eq!(found.cost, cost);
-        let mixed = |sample: &&Sample| matches!(sample, Sample::Mixed { .. });
-        assert_eq!(found.samples.iter().filter(mixed).count(), 5, "{:?}", found.samples);
+        let rows = found.samples.iter().filter_map(|sample| match sample {
+            Sample::Mixed { sequences, .. } => Some(*sequences),
+            Sample::Prefill { .. } | Sample::Decode { .. } => None,
+        });
+        let rows: Vec<u64> = rows.collect();
+        assert_eq!(rows, [4, 4, 4, 4, 64, 64, 64, 64, 64]);
     }
+}
+
+#[test]
+fn a_kept_model_that_tells_no_few_rows_apart_starts_with_what_all_rows_hide() {
+    let before = serde_json::to_string(&CostModel { mixed_hidden: 900_000, ..quick() }).expect("numbers");
+    assert!(!before.contains("few"), "{before}");
+    let opened = CostModel { mixed_hidden: 900_000, mixed_hidden_few: Some(900_000), ..quick() };
+    assert_eq!(read_kept(&before), Some(opened));
+    let apart = CostModel { mixed_hidden_few: Some(-5), ..opened };
+    assert_eq!(read_kept(&serde_json::to_string(&apart).expect("numbers")), Some(apart));
+    assert_eq!(read_kept("{}"), None);
 }
 
 #[test]
@@ -89,13 +106,15 @@ fn prompts_that_vanish_behind_the_decodes_show_at_least_their_own_time() {
     let cost = CostModel { mixed_hidden: 1_000_000_000, ..quick() };
     let (found, _) = calibrate(cost, (4_096, 16, 4_096));
     assert_eq!(found.cost.mixed_hidden, 1_024 * 20_000);
+    assert_eq!(found.cost.mixed_hidden_few, Some(1_024 * 20_000), "few rows hide what many do");
+    assert!(found.text().contains("at most H = 20.480 ms (no step showed more)"), "{}", found.text());
 }
 
 #[test]
 fn a_slow_model_is_measured_at_fewer_sizes() {
     let slow = CostModel { prefill_per_token: Nanos(2_000_000), ..quick() };
     let (found, tokens) = calibrate(slow, (4_096, 16, 4_096));
-    assert_eq!(found.cost, slow);
+    assert_eq!(found.cost, CostModel { mixed_hidden_few: Some(0), ..slow });
     assert!(tokens * 2 < 9_000, "{} s of prefill", tokens * 2 / 1_000);
     let (_, tokens) = calibrate(quick(), (4_096, 16, 4_096));
     assert!(tokens > 12_000, "a quick one at all of them: {tokens}");
@@ -114,9 +133,14 @@ fn a_small_pool_and_a_short_context_are_no_obstacle() {
 fn the_report_states_the_lines_and_hide() {
     let (found, _) = calibrate(quick().hiding(400), (4_096, 16, 4_096));
     let text = found.text();
-    for part in
-        ["prefill = 0.0200 ms x tokens + 1.000 ms (R2 1.0000)", "H = 0.800 ms", "= 0.40", "mixed, 64 tokens"]
-    {
+    for part in [
+        "prefill = 0.0200 ms x tokens + 1.000 ms (R2 1.0000)",
+        "hides H = 0.800 ms (the middle half of 12 pairs of steps: 0.800 to 0.800 ms) of its prompts",
+        "= 0.40",
+        "mixed, 64 tokens, 64 rows",
+        "mixed, 64 tokens, 4 rows",
+        "beside 8 rows at most H = 0.800 ms (the middle half of 10 pairs of steps: 0.800 to 0.800 ms)",
+    ] {
         assert!(text.contains(part), "{part} is missing:\n{text}");
     }
     let flat = CostModel { decode_base: Nanos(500_000), ..quick() };

@@ -28,11 +28,11 @@ pub(super) fn register(r: &Registrar<'_>, health: Arc<StoreHealth>) {
     };
     let errors = desc(
         "relserve_store_errors_total",
-        "Calls of the database that failed: it was away, took no writes, had no room, or refused what was asked",
+        "Calls of the database that failed: it was away, took no writes, had no room, had lost its file, or refused what was asked",
     );
     let outage = desc(
         "relserve_store_outage",
-        "Whether the database is away, takes no writes, or has a full disk, as its last calls found",
+        "Whether the database is away, takes no writes, has a full disk, or has lost its file, as its last calls found",
     );
     r.add(StoreCollector { health, errors, outage });
 }
@@ -54,12 +54,14 @@ impl Collector for StoreCollector {
             ("away", errors.away),
             ("unwritable", errors.unwritable),
             ("disk_full", errors.disk_full),
+            ("file_gone", errors.file_gone),
             ("failed", errors.failed),
         ];
         let outages = [
             ("away", StoreOutage::Away),
             ("unwritable", StoreOutage::Unwritable),
             ("disk_full", StoreOutage::DiskFull),
+            ("file_gone", StoreOutage::FileGone),
         ];
         vec![
             family(

@@ -79,13 +79,16 @@ impl Setup {
     /// The same world with costs and times at their ends.
     pub(super) fn extreme(self, draws: &mut ChaosDraws) -> Self {
         let mut span = || Nanos(draws.pick(&[0, 0, 1, u64::MAX]));
-        let cost = CostModel {
+        let lines = CostModel {
             prefill_per_token: span(),
             prefill_base: span(),
             decode_per_sequence: span(),
             decode_base: span(),
-            mixed_hidden: draws.pick(&[0, i64::MIN, i64::MAX]),
+            ..CostModel::default()
         };
+        let mixed_hidden = draws.pick(&[0, i64::MIN, i64::MAX]);
+        // Few rows hide all that many do not.
+        let cost = CostModel { mixed_hidden, mixed_hidden_few: Some(!mixed_hidden), ..lines };
         Self { cost, wild_clock: true, ..self }
     }
 }

@@ -52,6 +52,7 @@ impl L4 {
             decode_per_sequence: nanos(context * KV_BYTES / MEMORY + 0.307e-3),
             decode_base: nanos(WEIGHT_BYTES / MEMORY + 5.6e-3),
             mixed_hidden: 0,
+            mixed_hidden_few: None,
         };
         cost.hiding(self.hide_permille)
     }

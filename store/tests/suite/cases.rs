@@ -37,13 +37,13 @@ pub(crate) async fn a_key_is_shown_once_and_found_by_its_hash(url: String) {
         (created.info.id, DEFAULT_TENANT, "default", 1.0)
     );
 
-    let listed = store.keys(Some(DEFAULT_TENANT)).await.expect("listed");
+    let listed = store.keys(None, 9).await.expect("listed");
     assert_eq!(listed.len(), 1);
-    assert_eq!(listed[0].last_used, Some(at(2)), "the lookup was noted");
+    assert_eq!(listed[0].key.last_used, Some(at(2)), "the lookup was noted");
     store.find_key(&created.plaintext, at(30)).await.expect("asked");
-    assert_eq!(store.keys(None).await.expect("listed")[0].last_used, Some(at(2)), "to the minute");
+    assert_eq!(store.keys(None, 9).await.expect("listed")[0].key.last_used, Some(at(2)), "to the minute");
     store.find_key(&created.plaintext, at(90)).await.expect("asked");
-    assert_eq!(store.keys(None).await.expect("listed")[0].last_used, Some(at(90)));
+    assert_eq!(store.keys(None, 9).await.expect("listed")[0].key.last_used, Some(at(90)));
 
     let other = store.create_key(NEW_KEY, at(3)).await.expect("created");
     assert_ne!(other.plaintext, created.plaintext);
@@ -70,7 +70,7 @@ pub(crate) async fn revoking_twice_keeps_the_first_date(url: String) {
     let key = store.create_key(NEW_KEY, at(0)).await.expect("created").info;
     assert!(store.revoke_key(key.id, at(5)).await.expect("revoked"));
     assert!(store.revoke_key(key.id, at(9)).await.expect("revoked again"));
-    assert_eq!(store.keys(None).await.expect("listed")[0].revoked, Some(at(5)));
+    assert_eq!(store.keys(None, 9).await.expect("listed")[0].key.revoked, Some(at(5)));
     assert!(!store.revoke_key(key.id + 1, at(9)).await.expect("asked"));
 }
 
@@ -282,6 +282,10 @@ pub(crate) async fn a_tenant_never_sees_anothers_results(url: String) {
         [None, Some("\"zeta's\"".into())]
     );
     assert_eq!(store.results(DEFAULT_TENANT, &[key(1)], at(1)).await.expect("read"), [Some("\"v1\"".into())]);
+    let mut counts = store.result_counts(DEFAULT_TENANT..=zeta).await.expect("counted");
+    counts.sort_by_key(|(tenant, _)| tenant.0);
+    assert_eq!(counts, [(DEFAULT_TENANT, 2), (zeta, 1)]);
+    assert_eq!(store.result_counts(zeta..=zeta).await.expect("counted"), [(zeta, 1)]);
     assert_eq!(store.clear_results(zeta).await.expect("cleared"), 1);
     assert_eq!(known(&store, DEFAULT_TENANT, 0..2, 1).await, [0, 1]);
 }

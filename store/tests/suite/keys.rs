@@ -1,9 +1,9 @@
 //! What keys may, and keys that come in place of others.
 
-use base::Millis;
+use base::{Millis, TenantId};
 use store::{DEFAULT_TENANT, KeyInfo, KeyLookup, KeyRotation, KeyScope, NewKey, Store};
 
-use super::{at, open};
+use super::{at, open, second_tenant};
 
 /// A key of one table that only looks.
 fn narrow(name: &str) -> NewKey<'_> {
@@ -37,8 +37,64 @@ pub(crate) async fn a_key_keeps_its_scope_and_one_without_may_all(url: String) {
         };
         assert_eq!(by_id.scope, expected);
     }
-    let listed = store.keys(Some(DEFAULT_TENANT)).await.expect("listed");
-    assert_eq!(listed[0].scope, narrow("a").scope);
+    let listed = store.keys(None, 9).await.expect("listed");
+    assert_eq!(listed[0].key.scope, narrow("a").scope);
+}
+
+pub(crate) async fn keys_and_tenants_are_read_page_by_page_from_their_end(url: String) {
+    let store = open(&url).await;
+    let zeta = second_tenant(&store).await;
+    for (number, tenant) in [(1, DEFAULT_TENANT), (2, zeta), (3, DEFAULT_TENANT), (4, zeta), (5, zeta)] {
+        let name = format!("key {number}");
+        store.create_key(NewKey { tenant, ..narrow(&name) }, at(number)).await.expect("made");
+    }
+    store.revoke_key(4, at(9)).await.expect("revoked");
+    let keys = async |before, most| {
+        let page = store.keys(before, most).await.expect("listed");
+        page.into_iter().map(|listed| (listed.key.id, listed.tenant_name)).collect::<Vec<_>>()
+    };
+    let key = |id: u64, tenant: &str| (id, tenant.to_owned());
+    assert_eq!(keys(None, 2).await, [key(4, "zeta"), key(5, "zeta")], "revoked ones too");
+    assert_eq!(keys(Some(4), 2).await, [key(2, "zeta"), key(3, "default")]);
+    assert_eq!(keys(Some(2), 2).await, [key(1, "default")]);
+    assert!(keys(Some(1), 2).await.is_empty() && keys(Some(0), 2).await.is_empty());
+    assert_eq!(keys(Some(u64::MAX), 1).await, [key(5, "zeta")]);
+    assert_eq!(keys(None, 9).await.len(), 5);
+    let more = store.create_tenant("more", 1.0, at(0)).await.expect("made").id;
+    let tenants = async |before: Option<TenantId>, most| {
+        let page = store.tenants_before(before.map(|tenant| tenant.0), most).await.expect("listed");
+        page.into_iter().map(|tenant| tenant.id).collect::<Vec<_>>()
+    };
+    assert_eq!(tenants(None, 2).await, [zeta, more]);
+    assert_eq!(tenants(Some(zeta), 2).await, [DEFAULT_TENANT]);
+    assert!(tenants(Some(DEFAULT_TENANT), 2).await.is_empty());
+    assert_eq!(tenants(None, 9).await, [DEFAULT_TENANT, zeta, more]);
+    let found = store.tenant(zeta).await.expect("asked").expect("there");
+    assert_eq!((found.id, found.name.as_str(), found.weight), (zeta, "zeta", 2.0));
+    assert_eq!(store.tenant(TenantId(77)).await.expect("asked"), None);
+}
+
+pub(crate) async fn keys_that_work_are_counted_by_tenant(url: String) {
+    let store = open(&url).await;
+    let zeta = second_tenant(&store).await;
+    for (tenant, expires) in
+        [(DEFAULT_TENANT, None), (DEFAULT_TENANT, Some(5)), (zeta, Some(6)), (zeta, None)]
+    {
+        let new = NewKey { tenant, expires: expires.map(at), ..narrow("n") };
+        store.create_key(new, at(1)).await.expect("made");
+    }
+    store.revoke_key(4, at(2)).await.expect("revoked");
+    let count = async |last, now| {
+        let counted = store.working_keys(DEFAULT_TENANT..=last, at(now)).await.expect("counted");
+        let mut counted: Vec<_> = counted.into_iter().map(|(tenant, keys)| (tenant.0, keys)).collect();
+        counted.sort_unstable();
+        counted
+    };
+    let everyone = TenantId(u64::MAX);
+    assert_eq!(count(everyone, 4).await, [(DEFAULT_TENANT.0, 2), (zeta.0, 1)]);
+    assert_eq!(count(everyone, 5).await, [(DEFAULT_TENANT.0, 1), (zeta.0, 1)]);
+    assert_eq!(count(everyone, 6).await, [(DEFAULT_TENANT.0, 1)]);
+    assert_eq!(count(DEFAULT_TENANT, 4).await, [(DEFAULT_TENANT.0, 2)]);
 }
 
 pub(crate) async fn a_rotated_key_lives_beside_its_successor_for_the_overlap(url: String) {
@@ -60,7 +116,7 @@ pub(crate) async fn a_rotated_key_lives_beside_its_successor_for_the_overlap(url
     let gone = store.rotate_key(old.info.id, Millis(1), at(110)).await.expect("asked");
     assert!(matches!(gone, KeyRotation::NoSuchKey), "it has ended: {gone:?}");
     assert!(matches!(store.rotate_key(99, Millis(1), at(1)).await, Ok(KeyRotation::NoSuchKey)));
-    assert_eq!(store.keys(None).await.expect("listed").len(), 2);
+    assert_eq!(store.keys(None, 9).await.expect("listed").len(), 2);
 }
 
 pub(crate) async fn a_rotation_makes_no_key_live_longer_than_it_was_given(url: String) {

@@ -1,7 +1,7 @@
 //! Replies kept under idempotency keys.
 
-use base::Bytes;
-use store::{DEFAULT_TENANT, IdempotentReply, NewTicket, ReplyLimits, TicketKey, TicketState};
+use base::{Bytes, TenantId};
+use store::{DEFAULT_TENANT, IdempotentReply, NewTicket, ReplyLimits, Store, TicketKey, TicketState};
 
 use super::{at, lease, open, second_tenant, ticket};
 
@@ -97,6 +97,58 @@ pub(crate) async fn of_a_tenants_replies_those_that_fit_its_bytes_stay(url: Stri
     }
     assert_eq!((left().await.as_str(), many), ("c", vec![100, 101]), "the first by name stay longest");
     assert!(store.kept_reply(zeta, "other", at(0)).await.expect("read").is_some(), "another tenant's stays");
+}
+
+/// How many replies a tenant has and their bytes: as they are, and as the sums beside them say.
+async fn counted(database: &sqlx::AnyPool, tenant: TenantId) -> [(i64, i64); 2] {
+    let are = "SELECT COUNT(*), CAST(COALESCE(SUM(octet_length(body)), 0) AS BIGINT) FROM idempotent_replies \
+        WHERE tenant = $1";
+    let told = "SELECT CAST(COALESCE(SUM(replies), 0) AS BIGINT), CAST(COALESCE(SUM(bytes), 0) AS BIGINT) \
+        FROM idempotent_reply_sums WHERE tenant = $1";
+    let mut counted = [(0, 0); 2];
+    for (count, sql) in counted.iter_mut().zip([are, told]) {
+        *count = sqlx::query_as(sql).bind(tenant.0 as i64).fetch_one(database).await.expect("read");
+    }
+    counted
+}
+
+pub(crate) async fn what_a_tenant_has_of_replies_is_counted_as_it_comes_and_goes(url: String) {
+    let (store, other) = (open(&url).await, open(&url).await);
+    let zeta = second_tenant(&store).await;
+    let database = sqlx::AnyPool::connect(&url).await.expect("connects");
+    let keep = async |store: &Store, (tenant, key), body: &str, second| {
+        store.keep_reply((tenant, key), &reply(1, body), at(second), limits(3, 20)).await.expect("kept");
+        let [are, told] = counted(&database, tenant).await;
+        assert_eq!(told, are, "{key}");
+        told
+    };
+    assert_eq!(keep(&store, (zeta, "other"), "01", 9).await, (1, 2));
+    for (second, key, body, expected) in [
+        (10, "a", "\u{e4}", (1, 2)),
+        (11, "b", "0123456789", (2, 12)),
+        (11, "b", "01", (2, 4)),
+        (12, "c", "012345", (3, 10)),
+        (13, "d", "0", (3, 9)),
+        (14, "e", "0123456789012345", (2, 17)),
+        (13, "d", "012", (2, 19)),
+    ] {
+        for store in [&other, &store] {
+            assert_eq!(keep(store, (DEFAULT_TENANT, key), body, second).await, expected, "{key}, and again");
+        }
+    }
+    assert_eq!(store.expire_replies(at(13)).await.expect("deleted"), 2, "of two tenants");
+    assert_eq!(counted(&database, DEFAULT_TENANT).await, [(1, 16); 2]);
+    assert_eq!(counted(&database, zeta).await, [(0, 0); 2]);
+    assert_eq!(store.expire_replies(at(13)).await.expect("asked"), 0);
+    // As a program left it that did not know the sums.
+    sqlx::query("DELETE FROM idempotent_reply_sums").execute(&database).await.expect("deleted");
+    assert_eq!(keep(&store, (DEFAULT_TENANT, "f"), "0", 15).await, (2, 17));
+    // Who sums them anew finds two, and room for another.
+    let more = "UPDATE idempotent_reply_sums SET replies = 3";
+    sqlx::query(more).execute(&database).await.expect("changed");
+    let place = (DEFAULT_TENANT, "g");
+    store.keep_reply(place, &reply(1, "0"), at(16), limits(3, 20)).await.expect("kept");
+    assert_eq!(counted(&database, DEFAULT_TENANT).await, [(2, 2), (3, 2)]);
 }
 
 pub(crate) async fn a_ticket_is_found_by_its_tenants_key_while_it_may_be_shown(url: String) {

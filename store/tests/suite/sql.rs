@@ -29,7 +29,7 @@ pub(crate) async fn a_key_has_a_verifier_that_is_not_the_key(url: String) {
     assert!(matches!(store.key_by_id(number, at(10)).await, Ok(KeyLookup::Expired)));
     assert!(matches!(store.key_by_id(number + 9, at(9)).await, Ok(KeyLookup::Unknown)));
     store.use_key(&created.info, at(9)).await.expect("noted");
-    assert_eq!(store.keys(None).await.expect("listed")[0].last_used, Some(at(9)));
+    assert_eq!(store.keys(None, 9).await.expect("listed")[0].key.last_used, Some(at(9)));
     store.revoke_key(number, at(9)).await.expect("revoked");
     assert!(matches!(store.key_by_id(number, at(9)).await, Ok(KeyLookup::Revoked)));
 }
@@ -55,6 +55,13 @@ pub(crate) async fn what_sql_spends_adds_up_by_tenant_and_day(url: String) {
     assert_eq!(store.add_spending(DEFAULT_TENANT, 4, one).await.expect("added"), one);
     assert_eq!(store.add_spending(other, 3, one).await.expect("added"), one);
     assert_eq!(store.spending(DEFAULT_TENANT, 3).await.expect("read"), sum);
+    let of_day = async |first| {
+        let mut sums = store.spendings(3, first..=other).await.expect("read");
+        sums.sort_by_key(|(tenant, _)| tenant.0);
+        sums
+    };
+    assert_eq!(of_day(DEFAULT_TENANT).await, [(DEFAULT_TENANT, sum), (other, one)]);
+    assert_eq!(of_day(other).await, [(other, one)]);
     let nobody = store.add_spending(base::TenantId(77), 3, one).await;
     assert!(matches!(nobody, Err(Error::Missing("tenant"))), "{nobody:?}");
 }

@@ -15,7 +15,7 @@ use super::cases::used;
 use super::{first_write, lease, open, row};
 
 /// What each version added, as it was, with rows; and as it is in the source now.
-pub(crate) static VERSIONS: [(&str, &str); 21] = [
+pub(crate) static VERSIONS: [(&str, &str); 22] = [
     (include_str!("../versions/01.sql"), include_str!("../../src/schema.sql")),
     (include_str!("../versions/02.sql"), include_str!("../../src/schemas.sql")),
     (include_str!("../versions/03.sql"), include_str!("../../src/corpora.sql")),
@@ -37,6 +37,7 @@ pub(crate) static VERSIONS: [(&str, &str); 21] = [
     (include_str!("../versions/19.sql"), include_str!("../../src/uploads.sql")),
     (include_str!("../versions/20.sql"), include_str!("../../src/part_bytes.sql")),
     (include_str!("../versions/21.sql"), include_str!("../../src/ticket_progress.sql")),
+    (include_str!("../versions/22.sql"), include_str!("../../src/sums.sql")),
 ];
 
 /// Stands between the schema and the rows of a file.
@@ -292,4 +293,5 @@ versions! {
     a_database_of_version_18_keeps_all_it_has = 18,
     a_database_of_version_19_keeps_all_it_has = 19,
     a_database_of_version_20_keeps_all_it_has = 20,
+    a_database_of_version_21_keeps_all_it_has = 21,
 }

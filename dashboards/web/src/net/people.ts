@@ -1,5 +1,6 @@
 // Who calls, links that sign somebody in, and what operators see and change: docs/API.md has the routes.
 
+import { type Page, readPages } from "../core/pages";
 import type { UsagePage } from "../core/usage-reading";
 import { storedKey } from "../store/key";
 import { type List, call } from "./api";
@@ -65,6 +66,11 @@ export interface CacheView {
 }
 
 const data = async <T>(path: string) => (await call<List<T>>("GET", path)).data;
+/** Entries of a page of a list: few requests, none of which a server is long at. */
+const PAGE_ROWS = 5_000;
+/** All of a list that comes page by page. */
+const all = <T>(path: string) =>
+  readPages<T>((before) => call<Page<T>>("GET", `${path}?rows=${PAGE_ROWS}${before === undefined ? "" : `&before=${before}`}`));
 
 /** Who has a key, by default the page's. */
 export const me = (key = storedKey()) => call<Caller>("GET", "v1/me", { key });
@@ -72,11 +78,11 @@ export const me = (key = storedKey()) => call<Caller>("GET", "v1/me", { key });
 export const signIn = (token: string) =>
   call<{ key: string; tenant: string; operator: boolean }>("POST", "v1/sign-in", { body: { token }, key: "" });
 
-export const tenants = () => data<Tenant>("v1/tenants");
+export const tenants = () => all<Tenant>("v1/tenants");
 export const createTenant = (name: string, weight: number) => call("POST", "v1/tenants", { body: { name, weight } });
 export const setWeight = (name: string, weight: number) =>
   call("POST", `v1/tenants/${encodeURIComponent(name)}`, { body: { weight } });
-export const keys = () => data<Key>("v1/keys");
+export const keys = () => all<Key>("v1/keys");
 export const createKey = (wanted: { name: string; tenant: string; days?: number; operator: boolean }) =>
   call<Key>("POST", "v1/keys", { body: wanted });
 export const revokeKey = (id: number) => call("DELETE", `v1/keys/${id}`);

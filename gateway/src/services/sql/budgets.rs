@@ -36,8 +36,7 @@ impl Budgets {
         let budget = match known {
             Some(budget) => budget,
             None => {
-                let tenants = stored(runtime.store.tenants().await)?;
-                let name = tenants.into_iter().find(|known| known.id == tenant).map(|known| known.name);
+                let name = stored(runtime.store.tenant(tenant).await)?.map(|known| known.name);
                 let [statement, day] = config.budget_of(&name.unwrap_or_default());
                 let clock = Arc::clone(shared);
                 let budget = TenantBudget::new(statement, day, move || clock.unix_now().day());

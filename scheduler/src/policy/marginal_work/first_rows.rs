@@ -7,7 +7,8 @@
 //!
 //! The first rows decode alone where that fits. Where it does not, and steps may mix, the other rows' prompts ride in
 //! their steps: few tokens a step, for as long as those take the first rows wait. Such a step costs less of a base, for
-//! it hides prompts and the ordinary steps have fewer left to do.
+//! it hides prompts and the ordinary steps have fewer left to do. It is a step of few rows, which may hide what steps of
+//! many do not.
 
 use base::{Nanos, RelQueryId, ServiceClass, TokenCount};
 
@@ -15,6 +16,7 @@ use crate::Scheduler;
 use crate::admit::{Admission, Budget};
 use crate::breakdown::PriorityParts;
 use crate::choice::Choice;
+use crate::cost::FEW_SEQUENCES;
 use crate::decision::Reason;
 
 use super::work::whole_prompt;
@@ -50,7 +52,7 @@ const RIDE_ONE_OF: u64 = 8;
 
 impl Scheduler {
     /// The step of a relQuery that is alone here, while its first rows go first; `None` where they do not.
-    pub(crate) fn first_rows(&mut self, mixes: bool) -> Option<Choice> {
+    pub(crate) fn first_rows(&mut self) -> Option<Choice> {
         let share = self.config.marginal_work.first_rows_permille;
         if share == 0 || self.relqueries.len() != 1 {
             return None;
@@ -61,12 +63,12 @@ impl Scheduler {
             return None;
         }
         match state {
-            FirstRows::Running(head_start) if runs => self.decode_first_rows(id, head_start, mixes),
+            FirstRows::Running(head_start) if runs => self.decode_first_rows(id, head_start),
             // Those that decoded alone have ended: more may, of what is left.
-            FirstRows::Running(head_start) => self.prefill_first_rows(id, head_start.left, mixes),
+            FirstRows::Running(head_start) => self.prefill_first_rows(id, head_start.left),
             FirstRows::Untried if !runs => {
                 let left = u128::from(self.time_alone(id).0) * u128::from(share) / 1_000;
-                self.prefill_first_rows(id, Nanos(u64::try_from(left).unwrap_or(u64::MAX)), mixes)
+                self.prefill_first_rows(id, Nanos(u64::try_from(left).unwrap_or(u64::MAX)))
             }
             FirstRows::Untried | FirstRows::Over => None,
         }
@@ -82,14 +84,18 @@ impl Scheduler {
     }
 
     /// Prefills first rows, if there is enough to spend for their steps too.
-    fn prefill_first_rows(&mut self, id: RelQueryId, left: Nanos, mixes: bool) -> Option<Choice> {
+    fn prefill_first_rows(&mut self, id: RelQueryId, left: Nanos) -> Option<Choice> {
         let alone = self.time_alone(id);
         let relquery = &self.relqueries[&id];
         let (waiting, ended) = (relquery.waiting_len(), relquery.finished.rows);
         // The first token comes with the prompt.
         let steps = self.expected(id).remaining(0, relquery.output_max).saturating_sub(1);
-        let rows = u32::try_from(waiting / ONE_OF).unwrap_or(u32::MAX).max(1);
         let cost = self.estimates.cost;
+        let bases = self.ride_cost(0).saturating_mul(steps);
+        let can_be_alone = cost.prefill_base.0.saturating_add(bases) <= left.0;
+        // What prompts hide behind more than few rows is another question.
+        let most = if can_be_alone { u32::MAX } else { FEW_SEQUENCES };
+        let rows = u32::try_from(waiting / ONE_OF).unwrap_or(u32::MAX).clamp(1, most);
         let budget = self.prefill_budget();
         let tokens = alone.0 / ONE_OF as u64 / cost.prefill_per_token.0.max(1);
         let admission = Admission::new(Budget {
@@ -103,9 +109,8 @@ impl Scheduler {
             return None;
         }
         let beside = self.beside(alone, steps, u64::from(rows));
-        let full = cost.mixed_base(self.config.step_tokens_max).0;
-        let ride = (beside, full.saturating_sub(self.spared(admission.tokens)));
-        let ways = [Some((0, cost.prefill_base.0)), mixes.then_some(ride)];
+        let ride = (beside, self.full_base().saturating_sub(self.spared(admission.tokens)));
+        let ways = [Some((0, cost.prefill_base.0)), self.rides().then_some(ride)];
         let fits = |(beside, prefill): &(u64, u64)| {
             prefill.saturating_add(self.ride_cost(*beside).saturating_mul(steps)) <= left.0
         };
@@ -123,9 +128,9 @@ impl Scheduler {
     }
 
     /// The first rows take a step, if there is enough to spend for it.
-    fn decode_first_rows(&mut self, id: RelQueryId, head_start: HeadStart, mixes: bool) -> Option<Choice> {
+    fn decode_first_rows(&mut self, id: RelQueryId, head_start: HeadStart) -> Option<Choice> {
         let HeadStart { left, beside, ended } = head_start;
-        let is_over = self.relqueries[&id].finished.rows >= ended || beside > 0 && !mixes;
+        let is_over = self.relqueries[&id].finished.rows >= ended || beside > 0 && !self.rides();
         if is_over || self.ride_cost(beside) > left.0 {
             self.relqueries.get_mut(&id)?.first_rows = FirstRows::Over;
             return None;
@@ -144,12 +149,17 @@ impl Scheduler {
         Some(choice)
     }
 
+    /// Whether prompts may ride in steps of few rows.
+    fn rides(&self) -> bool {
+        self.mixes(self.estimates.cost.mixing_few_saves())
+    }
+
     /// Prompt tokens beside the decodes of so many rows with which so many steps take their part of the time; no less
     /// than ride free, and than a block.
     fn beside(&self, alone: Nanos, steps: u64, rows: u64) -> u64 {
         let cost = &self.estimates.cost;
         let per_token = i128::from(cost.prefill_per_token.0.max(1));
-        let hidden = i128::from(cost.mixed_hidden);
+        let hidden = i128::from(cost.hidden_beside(rows));
         let step = i128::from(alone.0 / RIDE_ONE_OF / steps.max(1));
         let least = (hidden / per_token).max(self.config.block_tokens.into());
         let tokens = ((step - i128::from(cost.decode(rows).0) + hidden) / per_token).max(least);
@@ -163,11 +173,19 @@ impl Scheduler {
         base.saturating_sub(self.spared(beside))
     }
 
+    /// The base of a full step of the others' prompts, which goes beside decodes where many rows' steps mix.
+    fn full_base(&self) -> u64 {
+        let cost = &self.estimates.cost;
+        match self.mixes(cost.mixing_saves()) {
+            true => cost.mixed_base(self.config.step_tokens_max).0,
+            false => cost.prefill_base.0,
+        }
+    }
+
     /// So many prompt tokens' part of the base of a full step, which they are no longer computed in.
     fn spared(&self, tokens: u64) -> u64 {
         let step = self.config.step_tokens_max;
-        let full = u128::from(self.estimates.cost.mixed_base(step).0);
-        let part = full * u128::from(tokens.min(step.0)) / u128::from(step.0.max(1));
+        let part = u128::from(self.full_base()) * u128::from(tokens.min(step.0)) / u128::from(step.0.max(1));
         u64::try_from(part).unwrap_or(u64::MAX)
     }
 

@@ -17,20 +17,25 @@ const DERIVED_BELOW: u64 = 500;
 impl Scheduler {
     /// Decides the step.
     pub(crate) fn marginal_step(&mut self) -> Choice {
-        let mixes = match self.config.marginal_work.steps {
-            Steps::Adaptive => self.estimates.cost.mixing_saves() >= 0,
-            Steps::Mixed => true,
-            Steps::TwoPhase => false,
-        };
+        let mixes = self.mixes(self.estimates.cost.mixing_saves());
         if self.config.marginal_work.evict_lower_class || self.bulk_part().is_some() {
             self.evict_lower_class();
         }
-        if let Some(choice) = self.first_rows(mixes) {
+        if let Some(choice) = self.first_rows() {
             return choice;
         }
         match mixes {
             true => self.mixed(self.config.step_tokens_max.0, |scheduler| scheduler.ranked(true)),
             false => self.two_phase(&self.ranked(false)),
+        }
+    }
+
+    /// Whether steps mix of which a mixed one saves so much.
+    pub(super) fn mixes(&self, saves: i64) -> bool {
+        match self.config.marginal_work.steps {
+            Steps::Adaptive => saves >= 0,
+            Steps::Mixed => true,
+            Steps::TwoPhase => false,
         }
     }
 

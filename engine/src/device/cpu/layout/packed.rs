@@ -116,4 +116,32 @@ mod tests {
             assert_eq!(packed.iter().filter(|pair| **pair == [bf16::ONE; 2]).count(), len.min(1));
         }
     }
+
+    /// Bytes of a page.
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    const PAGE: usize = 4096;
+
+    /// How many of its pages it was given; `None` where the system does not say.
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    fn pages(packed: &Packed<f32>) -> Option<usize> {
+        use std::os::unix::fs::FileExt as _;
+        let map = std::fs::File::open("/proc/self/pagemap").ok()?;
+        let mut entries = vec![0_u8; size_of_val(&packed[..]) / PAGE * 8];
+        let first = packed.as_ptr() as usize / PAGE * 8;
+        map.read_exact_at(&mut entries, first as u64).ok()?;
+        // An entry's highest bit.
+        Some(entries.chunks_exact(8).filter(|entry| entry[7] >= 0x80).count())
+    }
+
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    #[test]
+    fn its_pages_are_handed_out_when_that_is_asked_for_and_not_before() {
+        let page = MmapMut::map_anon(PAGE).expect("a page");
+        let hands_out = page.advise(memmap2::Advice::PopulateWrite).is_ok();
+        let mut packed = Packed::<f32>::zeros(2 << 20);
+        // Systems that cannot, or do not say, have nothing to try.
+        let Some(before) = pages(&packed).filter(|_| hands_out) else { return };
+        packed.fault_in();
+        assert_eq!((before, pages(&packed)), (0, Some((8 << 20) / PAGE)));
+    }
 }
