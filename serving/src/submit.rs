@@ -411,3 +411,24 @@ pub(crate) fn overloaded(runtime: &Runtime, tenant: TenantId, full: Full) -> Req
     let Full { bound, rows, limit, .. } = full;
     RequestError::Overloaded { bound, rows, limit, retry_after: Millis(seconds * 1_000) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stored_answer_says_what_ended_it() {
+        let answer = |end| Answer {
+            text: "a".into(),
+            end,
+            prompt: TokenCount(1),
+            output: TokenCount(2),
+            probability: None,
+        };
+        for end in [End::Stop, End::StopText(3), End::StopToken(TokenId(7)), End::Length] {
+            assert_eq!(parse_answer(&render_answer(&answer(end))), Some(answer(end)));
+        }
+        let before = r#"{"text":"a","stop":true,"prompt":1,"output":2}"#;
+        assert_eq!(parse_answer(before), Some(answer(End::Stop)), "of a release that did not tell");
+    }
+}
