@@ -213,7 +213,7 @@ mod tests {
 
     /// Fields of OpenAI's and vLLM's that are refused whatever they hold, on all routes or some: there is nothing to
     /// describe.
-    const REFUSED: [&str; 9] = [
+    const REFUSED: [&str; 10] = [
         "prompt_logprobs",
         "logprob_token_ids",
         "truncate_prompt_tokens",
@@ -221,6 +221,7 @@ mod tests {
         "return_tokens_as_token_ids",
         "audio",
         "web_search_options",
+        "moderation",
         "chat_template",
         "documents",
     ];

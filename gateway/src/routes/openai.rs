@@ -222,7 +222,7 @@ pub(crate) async fn answer(
         .stopping_at(asked.stops);
     if asked.stream {
         let rows = handle.relquery().read().rows.len();
-        let chunks = stream::Talk::Chunks(Chunker::new(envelope, rows, asked.usage));
+        let chunks = stream::Talk::Chunks(Box::new(Chunker::new(envelope, rows, asked.usage)));
         return Ok(crate::stream::reply(stream::events_of(app, handle, chunks, deadline)));
     }
     if !handle.wait(deadline).await {

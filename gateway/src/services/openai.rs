@@ -235,7 +235,8 @@ pub(crate) fn response(
         body
     });
     let prepare = |chat| conversation(context, chat);
-    let asked = if drops_oldest { shortened(chat, prepare)? } else { prepare(chat)? };
+    let bytes_max = prompt_bytes_max(context.model.model(), &context.app.config).0;
+    let asked = if drops_oldest { shortened(chat, bytes_max, prepare)? } else { prepare(chat)? };
     Ok(PreparedResponse { asked, echo, conversation: said, background })
 }
 

@@ -6,14 +6,22 @@ use serving::error::RequestError;
 
 use crate::wire::openai::{ChatRequest, Message, ToolPart};
 
-/// A conversation made ready, without as many of its oldest messages as it takes to fit. What stands before it for the
-/// model (system messages) stays, and so does the last thing that the user says, with all that follows it.
+/// A conversation made ready, without as many of its oldest messages as it takes to fit. System messages stay, and so
+/// does the last thing that the user says, with all that follows it. `bytes_max`: more cannot fit, and is refused
+/// before anybody counts its tokens.
 pub(crate) fn shortened<T>(
     chat: ChatRequest,
+    bytes_max: u64,
     prepare: impl Fn(ChatRequest) -> Result<T, RequestError>,
 ) -> Result<T, RequestError> {
-    let whole = prepare(chat.clone());
-    if !is_too_long(&whole) {
+    let attempt = |chat: ChatRequest| {
+        let bytes: u64 = chat.messages.iter().map(|message| message.content.len() as u64).sum();
+        let prepared = prepare(chat);
+        let is_too_long = bytes > bytes_max || matches!(prepared, Err(RequestError::TooLong { .. }));
+        (prepared, is_too_long)
+    };
+    let (whole, is_too_long) = attempt(chat.clone());
+    if !is_too_long {
         return whole;
     }
     let head = chat.messages.iter().take_while(|message| message.role == Role::System).count();
@@ -23,16 +31,13 @@ pub(crate) fn shortened<T>(
     let places: Vec<usize> = places.filter(|place| begins(&chat.messages[*place])).collect();
     let from = |place: usize| {
         let mut shorter = chat.clone();
-        shorter.messages.drain(head..place);
-        prepare(shorter)
+        let mut numbers = 0_usize..;
+        shorter.messages.retain(|message| numbers.next() >= Some(place) || message.role == Role::System);
+        attempt(shorter)
     };
     // The more is left out, the shorter is the rest.
-    let first = places.partition_point(|place| is_too_long(&from(*place)));
-    places.get(first).map_or(whole, |place| from(*place))
-}
-
-fn is_too_long<T>(prepared: &Result<T, RequestError>) -> bool {
-    matches!(prepared, Err(RequestError::TooLong { .. }))
+    let first = places.partition_point(|place| from(*place).1);
+    places.get(first).map_or(whole, |place| from(*place).0)
 }
 
 #[cfg(test)]
@@ -44,14 +49,17 @@ mod tests {
     use crate::json;
     use crate::wire::openai::tests::with_context;
 
-    /// What is said of a conversation that has room for so many bytes.
-    fn said(messages: &Value, room: usize) -> Result<Vec<String>, RequestError> {
+    /// What is said of a conversation that has room for so many bytes, and is refused at once with more than `bytes_max`.
+    fn said(messages: &Value, (room, bytes_max): (usize, usize)) -> Result<Vec<String>, RequestError> {
         let body = json!({ "messages": messages }).to_string();
         let fields = json::object(body.as_bytes()).expect("an object");
         let chat = with_context(&LimitsConfig::default(), |context| ChatRequest::read(fields, context));
-        shortened(chat.expect("valid"), |chat| {
+        shortened(chat.expect("valid"), bytes_max as u64, |chat| {
             let said: Vec<String> = chat.messages.into_iter().map(|message| message.content).collect();
             let bytes = said.iter().map(String::len).sum::<usize>();
+            if bytes > bytes_max {
+                return Err(RequestError::invalid("messages", "cannot fit"));
+            }
             if bytes <= room {
                 return Ok(said);
             }
@@ -76,10 +84,14 @@ mod tests {
             (4, &["s", "e"]),
             (2, &["s", "e"]),
         ] {
-            assert_eq!(said(&messages, room).expect("it fits"), kept, "room for {room}");
+            assert_eq!(said(&messages, (room, 99)).expect("it fits"), kept, "room for {room}");
+            assert_eq!(said(&messages, (room, room)).expect("it fits"), kept, "{room} bytes at most");
         }
-        let refused = said(&messages, 1);
+        let refused = said(&messages, (1, 99));
         assert!(matches!(refused, Err(RequestError::TooLong { prompt: 10, .. })), "all of it: {refused:?}");
+        let between = json!([{"role": "user", "content": "aaaa"}, {"role": "developer", "content": "t"},
+            {"role": "user", "content": "e"}]);
+        assert_eq!(said(&between, (2, 99)).expect("it fits"), ["t", "e"], "the system's among them too");
     }
 
     #[test]
@@ -87,8 +99,8 @@ mod tests {
         let call = json!({"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}});
         let messages = json!([{"role": "user", "content": "aaaa"}, {"role": "assistant", "tool_calls": [call]},
             {"role": "tool", "tool_call_id": "1", "content": "r"}, {"role": "user", "content": "e"}]);
-        assert_eq!(said(&messages, 2).expect("it fits"), ["e"]);
+        assert_eq!(said(&messages, (2, 99)).expect("it fits"), ["e"]);
         let unended = json!([messages[0], messages[1], messages[2]]);
-        assert!(said(&unended, 2).is_err(), "what the last word asked for is there");
+        assert!(said(&unended, (2, 99)).is_err(), "what the last word asked for is there");
     }
 }

@@ -13,6 +13,9 @@ use utoipa::ToSchema;
 use crate::wire::openai::{CallReader, ReadAnswer, ReadCall, verdict};
 use crate::wire::public_ids;
 
+/// Why an answer ended that one of its request's stop sequences did.
+const STOP_SEQUENCE: &str = "stop_sequence";
+
 /// A message.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct AnthropicMessage {
@@ -29,7 +32,7 @@ pub struct AnthropicMessage {
     content: Vec<ContentBlock>,
     /// `end_turn`, `max_tokens`, `stop_sequence` or `tool_use`; null while it goes on.
     stop_reason: Option<&'static str>,
-    /// The stop sequence that ended it, where one did.
+    /// The stop sequence that ended it, where that is the reason.
     stop_sequence: Option<String>,
     /// Tokens.
     usage: MessageUsage,
@@ -133,8 +136,10 @@ impl MessageEnvelope {
         });
         let reason = end.map(|end| stop_reason(end, &answer));
         let stop = match end {
-            Some(End::StopText(place)) => self.stops.get(place as usize).cloned(),
-            Some(End::Stop | End::StopToken(_) | End::Length) | None => None,
+            Some(End::StopText(place)) if reason == Some(STOP_SEQUENCE) => {
+                self.stops.get(place as usize).cloned()
+            }
+            Some(End::Stop | End::StopText(_) | End::StopToken(_) | End::Length) | None => None,
         };
         let message = self.message(self.blocks(answer), reason, state.usage.into());
         Ok(AnthropicMessage { stop_sequence: stop, ..message })
@@ -195,7 +200,7 @@ fn stop_reason(end: End, answer: &ReadAnswer) -> &'static str {
         End::Length => "max_tokens",
         // They are to be run, whatever ended the answer.
         End::Stop | End::StopText(_) | End::StopToken(_) if !answer.calls.is_empty() => "tool_use",
-        End::StopText(_) => "stop_sequence",
+        End::StopText(_) => STOP_SEQUENCE,
         End::Stop | End::StopToken(_) => "end_turn",
     }
 }

@@ -36,6 +36,7 @@ const COMMON: &[(&str, Neutral)] = &[
     ("safety_identifier", Neutral::Always),
     ("prompt_cache_key", Neutral::Always),
     ("prompt_cache_retention", Neutral::Always),
+    ("prompt_cache_options", Neutral::Always),
     ("store", Neutral::Always),
     ("service_tier", Neutral::Always),
     ("cache_control", Neutral::Always),
@@ -67,9 +68,10 @@ const CHAT: &[(&str, Neutral)] = &[
     // A guess of what will be said, which may be written faster and is said no other way.
     ("prediction", Neutral::Always),
     // How hard to try, and how much to say: wishes, as they are on other routes.
-    ("reasoning_effort", Neutral::Words(&["none", "minimal", "low", "medium", "high", "xhigh"])),
+    ("reasoning_effort", Neutral::Words(&["none", "minimal", "low", "medium", "high", "xhigh", "max"])),
     ("verbosity", Neutral::Words(&["low", "medium", "high"])),
     ("web_search_options", Neutral::Never("web search is not supported")),
+    ("moderation", Neutral::Never("nothing is moderated here: what would be blocked is answered")),
     ("chat_template", Neutral::Never("is the model's own: another one is not taken")),
     ("documents", Neutral::Never("are not told to the model: write them into a message")),
 ];
@@ -252,6 +254,7 @@ mod tests {
         );
         check(BodyKind::Chat, r#"{"modalities":["text"]}"#, None);
         check(BodyKind::Chat, r#"{"reasoning_effort":"low","verbosity":"high"}"#, None);
+        check(BodyKind::Chat, r#"{"reasoning_effort":"max","prompt_cache_options":{"ttl":"30m"}}"#, None);
         check(BodyKind::Chat, r#"{"prediction":{"type":"content","content":"so"}}"#, None);
         check(BodyKind::Completion, r#"{"best_of":1,"echo":false,"suffix":""}"#, None);
         check(BodyKind::Message, r#"{"refusal":null,"tool_calls":[],"audio":null}"#, None);
@@ -262,6 +265,7 @@ mod tests {
             (BodyKind::Chat, r#"{"prompt_logprobs":0}"#, "prompt_logprobs"),
             (BodyKind::Chat, r#"{"reasoning_effort":"hard"}"#, "reasoning_effort"),
             (BodyKind::Chat, r#"{"web_search_options":{}}"#, "web_search_options"),
+            (BodyKind::Chat, r#"{"moderation":{"model":"m"}}"#, "moderation"),
             (BodyKind::Chat, r#"{"chat_template":"x"}"#, "chat_template"),
             (BodyKind::Chat, r#"{"documents":[{"text":"x"}]}"#, "documents"),
             (BodyKind::Completion, r#"{"bad_words":["x"]}"#, "bad_words"),
