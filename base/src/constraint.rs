@@ -26,6 +26,8 @@ pub enum Constraint {
     JsonSchema(String),
     /// Text in which a tag begins JSON.
     StructuralTag(Box<StructuralTag>),
+    /// Text in which JSON stands between marks of the caller's.
+    TriggeredTags(Box<TriggeredTags>),
     /// Text that a grammar gives, in the notation of Lark.
     Grammar(String),
     /// Text that a grammar gives, in EBNF as xgrammar and llama.cpp (GBNF) read it: `root ::= ..`.
@@ -66,6 +68,26 @@ pub struct StructuralTag {
     /// A JSON Schema of what may be written without the tag; none: any text, before, between and behind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub otherwise: Option<String>,
+}
+
+/// Text in which a trigger, wherever it is written, begins one of these tags; any text before, between and behind them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct TriggeredTags {
+    /// Not empty.
+    pub trigger: String,
+    /// Never empty.
+    pub tags: Vec<MarkedJson>,
+}
+
+/// JSON between two marks.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct MarkedJson {
+    /// Begins with the trigger.
+    pub begin: String,
+    /// A JSON Schema, itself JSON text.
+    pub schema: String,
+    /// Not empty.
+    pub end: String,
 }
 
 /// What is read in a text.
@@ -139,6 +161,7 @@ impl Constraint {
             Self::Regex(_)
             | Self::JsonSchema(_)
             | Self::StructuralTag(_)
+            | Self::TriggeredTags(_)
             | Self::Grammar(_)
             | Self::Ebnf(_)
             | Self::Excerpt { .. }

@@ -17,7 +17,7 @@ pub mod work;
 pub use adjust::LogitAdjustments;
 pub use constraint::{
     AnswerScoring, Compiled, Constraint, ConstraintCompiler, ConstraintError, ExcerptSource, Items,
-    StructuralTag, TextReading,
+    MarkedJson, StructuralTag, TextReading, TriggeredTags,
 };
 pub use ids::{BlockId, HostBlockId, PinId, RelQueryId, RequestId, StepId, TenantId, TokenId};
 pub use logprob::{LikelyPromptToken, Logprob, PromptLikelihood, PromptToken, TokenLogprob};

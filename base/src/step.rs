@@ -201,10 +201,21 @@ impl BatchPlan {
 /// Why a row ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum End {
-    /// An end token or a stop string.
+    /// An end token of the model's, or what nobody can tell apart from one.
     Stop,
+    /// A stop string: its place among those of the row.
+    StopText(u32),
+    /// A stop token of the row's own.
+    StopToken(TokenId),
     /// `output_max` tokens.
     Length,
+}
+
+impl End {
+    /// Whether the row was not cut off.
+    pub fn is_stop(self) -> bool {
+        self != Self::Length
+    }
 }
 
 /// A failure of one row that leaves its neighbours alone.

@@ -11,28 +11,28 @@ pub(crate) struct StopText {
 pub(crate) struct Released {
     /// Text that is final.
     pub(crate) text: String,
-    /// Whether a stop string followed it, or ends it: what came after is gone.
-    pub(crate) is_stopped: bool,
+    /// The place of the stop string that followed it, or ends it: what came after is gone.
+    pub(crate) stop: Option<u32>,
 }
 
 impl StopText {
     /// Adds text and releases what can no longer be part of a stop string; the one that ends it too where it `shows`.
     pub(crate) fn push(&mut self, text: &str, stops: &[String], shows: bool) -> Released {
         self.held.push_str(text);
-        let stops = || stops.iter().filter(|stop| !stop.is_empty());
-        let found = |stop: &String| Some((self.held.find(stop.as_str())?, stop.len()));
-        if let Some((at, length)) = stops().filter_map(found).min() {
+        let stops = || (0..).zip(stops).filter(|(_, stop)| !stop.is_empty());
+        let found = |(place, stop): (u32, &String)| Some((self.held.find(stop.as_str())?, stop.len(), place));
+        if let Some((at, length, place)) = stops().filter_map(found).min() {
             self.held.truncate(if shows { at + length } else { at });
-            return Released { text: std::mem::take(&mut self.held), is_stopped: true };
+            return Released { text: std::mem::take(&mut self.held), stop: Some(place) };
         }
-        let longest = stops().map(String::len).max().unwrap_or(0);
+        let longest = stops().map(|(_, stop)| stop.len()).max().unwrap_or(0);
         let earliest = self.held.len().saturating_sub(longest.saturating_sub(1));
         let is_start = |at: &usize| {
-            self.held.is_char_boundary(*at) && stops().any(|stop| stop.starts_with(&self.held[*at..]))
+            self.held.is_char_boundary(*at) && stops().any(|(_, stop)| stop.starts_with(&self.held[*at..]))
         };
         let hold = (earliest..self.held.len()).find(is_start).unwrap_or(self.held.len());
         let rest = self.held.split_off(hold);
-        Released { text: std::mem::replace(&mut self.held, rest), is_stopped: false }
+        Released { text: std::mem::replace(&mut self.held, rest), stop: None }
     }
 
     /// What is still held: the output ends without a stop string.
@@ -55,7 +55,7 @@ mod tests {
         for piece in pieces {
             let released = state.push(piece, &stops, false);
             texts.push(released.text);
-            if released.is_stopped {
+            if released.stop.is_some() {
                 return (texts, true);
             }
         }
@@ -86,7 +86,7 @@ mod tests {
         let released = state.push("NDless", &stops, true);
         assert_eq!(
             released,
-            Released { text: "EN".into(), is_stopped: true },
+            Released { text: "EN".into(), stop: Some(1) },
             "the shorter of two at one place"
         );
     }

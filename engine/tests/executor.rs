@@ -158,7 +158,7 @@ fn a_stop_string_ends_the_row_and_is_not_output() {
     let middle: Vec<char> = text.chars().skip(text.chars().count() / 2).take(2).collect();
     let stop: String = middle.into_iter().collect();
     let (stopped, short) = generate(Generation { stop: vec!["never".into(), stop.clone()], ..warm() });
-    assert_eq!(stopped.last().and_then(|last| last.end), Some(End::Stop));
+    assert_eq!(stopped.last().and_then(|last| last.end), Some(End::StopText(1)));
     assert_eq!(short, text[..text.find(&stop).expect("it was cut out of the text")]);
     assert!(stopped.len() < sampled.len());
 }
@@ -179,7 +179,7 @@ fn stop_tokens_and_end_tokens_end_the_row_without_text() {
     let (stopped, _) = generate(Generation { stop_tokens: vec![token], ..warm() });
     assert_eq!(
         (stopped.len(), stopped[first].end, stopped[first].tokens[0]),
-        (first + 1, Some(End::Stop), token)
+        (first + 1, Some(End::StopToken(token)), token)
     );
 
     // The same token as the model's own end token.

@@ -248,7 +248,7 @@ fn an_output_ends_no_sooner_than_its_least_length() {
         ..LogitAdjustments::default()
     });
     let ended = alone(Generation { stop: vec!["a".into()], ..same });
-    assert_eq!((ended.text.as_str(), ended.end), ("aaaa", Some(End::Stop)));
+    assert_eq!((ended.text.as_str(), ended.end), ("aaaa", Some(End::StopText(0))));
 }
 
 #[test]

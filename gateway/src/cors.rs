@@ -21,6 +21,41 @@ use crate::request_id;
 /// Seconds for which a browser need not ask again.
 const AGE_SECONDS: usize = 600;
 
+/// Headers that a page may send. A preflight that asks for another one fails as a whole, and with it the client.
+const HEADERS: [&str; 28] = [
+    "authorization",
+    "content-type",
+    "idempotency-key",
+    "traceparent",
+    "tracestate",
+    "x-request-id",
+    "x-relserve-relquery",
+    "x-relserve-last",
+    // Anthropic's client in a page.
+    "x-api-key",
+    "anthropic-version",
+    "anthropic-beta",
+    "anthropic-dangerous-direct-browser-access",
+    // OpenAI's.
+    "openai-beta",
+    "openai-organization",
+    "openai-project",
+    // What both of these tell of themselves.
+    "user-agent",
+    "x-stainless-arch",
+    "x-stainless-custom-poll-interval",
+    "x-stainless-helper",
+    "x-stainless-helper-method",
+    "x-stainless-lang",
+    "x-stainless-os",
+    "x-stainless-package-version",
+    "x-stainless-poll-helper",
+    "x-stainless-retry-count",
+    "x-stainless-runtime",
+    "x-stainless-runtime-version",
+    "x-stainless-timeout",
+];
+
 /// Answers preflights, and tells browsers which replies a page may read.
 pub(crate) async fn allow_origins(
     request: ServiceRequest,
@@ -34,7 +69,9 @@ pub(crate) async fn allow_origins(
 
 /// The policy of a configuration; `*` stands for every origin.
 fn policy(config: &Arc<Config>) -> Condition<Cors> {
-    let is_on = !config.server.cors_origins.is_empty();
+    if config.server.cors_origins.is_empty() {
+        return Condition::new(false, Cors::default());
+    }
     let config = Arc::clone(config);
     let cors = Cors::default()
         .allowed_origin_fn(move |origin, _| {
@@ -44,23 +81,9 @@ fn policy(config: &Arc<Config>) -> Condition<Cors> {
         // Others are answered as ever; their browsers keep the answer from the page.
         .block_on_origin_mismatch(false)
         .allowed_methods(["GET", "POST", "DELETE"])
-        .allowed_headers([
-            "authorization",
-            "content-type",
-            "idempotency-key",
-            "traceparent",
-            "tracestate",
-            "x-request-id",
-            // Anthropic's client in a page.
-            "x-api-key",
-            "anthropic-version",
-            "anthropic-beta",
-            "anthropic-dangerous-direct-browser-access",
-            "x-relserve-relquery",
-            "x-relserve-last",
-        ])
+        .allowed_headers(HEADERS)
         // Without their names here a page may not read when to come back, nor what to ask about.
-        .expose_headers([header::RETRY_AFTER, request_id::HEADER])
+        .expose_headers([header::RETRY_AFTER, request_id::HEADER, request_id::ANTHROPIC_HEADER])
         .max_age(AGE_SECONDS);
-    Condition::new(is_on, cors)
+    Condition::new(true, cors)
 }

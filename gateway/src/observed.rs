@@ -86,6 +86,9 @@ impl Observed {
     /// A reply that goes out: it carries the id, and its end is noted.
     fn replied<B: MessageBody + 'static>(self, mut response: ServiceResponse<B>) -> ServiceResponse<BoxBody> {
         let id = request_id::header(&self.origin.request_id);
+        if response.request().path().starts_with(request_id::ANTHROPIC_PATHS) {
+            response.headers_mut().insert(request_id::ANTHROPIC_HEADER, id.clone());
+        }
         response.headers_mut().insert(request_id::HEADER, id);
         let request = response.request();
         let tenant = request.extensions().get::<KeyHolderTenant>().map(|KeyHolderTenant(tenant)| *tenant);

@@ -7,6 +7,10 @@ use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
 
 /// The header.
 pub(crate) const HEADER: HeaderName = HeaderName::from_static(serving::traces::REQUEST_ID);
+/// The header that Anthropic's clients read, of replies on its routes.
+pub(crate) const ANTHROPIC_HEADER: HeaderName = HeaderName::from_static("request-id");
+/// How the paths of those begin.
+pub(crate) const ANTHROPIC_PATHS: &str = "/v1/messages";
 /// Bytes of the longest id that is taken from a client.
 const BYTES_MAX: usize = 128;
 

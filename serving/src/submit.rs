@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use base::{End, Millis, RelQueryId, ServiceClass, TenantId, TokenCount};
+use base::{End, Millis, RelQueryId, ServiceClass, TenantId, TokenCount, TokenId};
 use serde_json::{Value, json};
 use store::ResultKey;
 
@@ -24,6 +24,11 @@ use crate::relquery_state::{
 };
 use crate::results::Answer;
 use crate::runtime::Runtime;
+
+/// Which stop string ended a stored answer: its place among those of the request.
+const STOP_TEXT: &str = "stop_text";
+/// Which of the request's stop tokens ended it.
+const STOP_TOKEN: &str = "stop_token";
 
 /// A request, checked and lowered, ready to run.
 #[derive(Debug)]
@@ -355,19 +360,35 @@ async fn answer_from_cache(
 /// An answer as the stored cache keeps it.
 pub fn render_answer(answer: &Answer) -> String {
     let Answer { text, end, prompt, output, probability } = answer;
-    let stop = *end == End::Stop;
+    let stop = end.is_stop();
     let mut value = json!({ "text": **text, "stop": stop, "prompt": prompt.0, "output": output.0 });
+    match end {
+        End::StopText(place) => value[STOP_TEXT] = (*place).into(),
+        End::StopToken(token) => value[STOP_TOKEN] = token.0.into(),
+        End::Stop | End::Length => {}
+    }
     if let Some(probability) = probability {
         value["probability"] = (*probability).into();
     }
     value.to_string()
 }
 
+/// Why a stored answer ended; none where it does not say.
+fn parse_end(value: &Value) -> Option<End> {
+    let number = |field: &str| value[field].as_u64().and_then(|number| u32::try_from(number).ok());
+    Some(match (value["stop"].as_bool()?, number(STOP_TEXT), number(STOP_TOKEN)) {
+        (false, ..) => End::Length,
+        (true, Some(place), _) => End::StopText(place),
+        (true, None, Some(token)) => End::StopToken(TokenId(token)),
+        (true, None, None) => End::Stop,
+    })
+}
+
 fn parse_answer(value: &str) -> Option<Answer> {
     let value: Value = serde_json::from_str(value).ok()?;
     Some(Answer {
         text: value["text"].as_str()?.into(),
-        end: if value["stop"].as_bool()? { End::Stop } else { End::Length },
+        end: parse_end(&value)?,
         prompt: TokenCount(value["prompt"].as_u64()?),
         output: TokenCount(value["output"].as_u64()?),
         probability: value["probability"].as_f64(),
@@ -389,4 +410,25 @@ pub(crate) fn overloaded(runtime: &Runtime, tenant: TenantId, full: Full) -> Req
     let seconds = (full.unfinished / 2).checked_div(rate).unwrap_or(1).clamp(1, 60);
     let Full { bound, rows, limit, .. } = full;
     RequestError::Overloaded { bound, rows, limit, retry_after: Millis(seconds * 1_000) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stored_answer_says_what_ended_it() {
+        let answer = |end| Answer {
+            text: "a".into(),
+            end,
+            prompt: TokenCount(1),
+            output: TokenCount(2),
+            probability: None,
+        };
+        for end in [End::Stop, End::StopText(3), End::StopToken(TokenId(7)), End::Length] {
+            assert_eq!(parse_answer(&render_answer(&answer(end))), Some(answer(end)));
+        }
+        let before = r#"{"text":"a","stop":true,"prompt":1,"output":2}"#;
+        assert_eq!(parse_answer(before), Some(answer(End::Stop)), "of a release that did not tell");
+    }
 }

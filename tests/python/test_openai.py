@@ -142,6 +142,18 @@ class Chat(Case):
 
         self.assertEqual(asyncio.run(all_at_once()), [choice.message.content for choice in alone])
 
+    def test_every_documented_parameter_is_taken_and_none_is_left_out(self):
+        reply = self.client.chat.completions.with_raw_response.create(
+            model=self.model, messages=MESSAGES, temperature=0, top_p=1, max_completion_tokens=8, n=1, seed=3,
+            stop=["\n\n\n"], frequency_penalty=0.1, presence_penalty=0.1, logit_bias={"5": -1}, logprobs=True,
+            top_logprobs=1, metadata={"team": "x"}, modalities=["text"], parallel_tool_calls=False,
+            prediction={"type": "content", "content": "positive"}, prompt_cache_key="k", reasoning_effort="low",
+            response_format={"type": "text"}, safety_identifier="s", service_tier="auto", store=False,
+            tool_choice="none", user="u", verbosity="low",
+        )
+        self.assertNotIn("x-relserve-ignored-fields", reply.headers)
+        self.assertEqual(len(reply.parse().choices), 1)
+
     def test_a_client_that_leaves_a_stream_early_leaves_the_server_well(self):
         with self.chat(stream=True, max_tokens=64, extra_body={"ignore_eos": True}) as stream:
             next(iter(stream))
@@ -295,6 +307,20 @@ class Responses(Case):
             deltas = [event.delta for event in stream if event.type == "response.output_text.delta"]
             final = stream.get_final_response()
         self.assertEqual("".join(deltas), final.output_text)
+
+    def test_every_documented_parameter_of_a_response_is_taken_and_repeated(self):
+        reply = self.client.responses.with_raw_response.create(
+            model=self.model, input="Say something.", instructions="Be brief.", max_output_tokens=4, max_tool_calls=1,
+            include=["message.output_text.logprobs"], metadata={"team": "x"}, parallel_tool_calls=False,
+            prompt_cache_key="k", reasoning={"effort": "low"}, safety_identifier="s", service_tier="auto", store=False,
+            temperature=0, text={"format": {"type": "text"}, "verbosity": "low"}, tool_choice="auto", top_logprobs=2,
+            top_p=1, truncation="auto", user="u",
+        )
+        self.assertNotIn("x-relserve-ignored-fields", reply.headers)
+        response = reply.parse()
+        self.assertEqual((response.truncation, response.reasoning.effort), ("auto", "low"))
+        self.assertEqual((response.top_logprobs, response.max_tool_calls, response.user), (2, 1, "u"))
+        self.assertEqual((response.service_tier, response.parallel_tool_calls), ("default", False))
 
     def test_a_response_in_the_background_is_streamed_and_told_again(self):
         ask = {"model": self.model, "input": "Say something.", "max_output_tokens": 4, "background": True}

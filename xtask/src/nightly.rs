@@ -60,6 +60,8 @@ enum NightlyPart {
     TheirTests,
     /// Load generators of others: aiperf, guidellm, `vllm bench serve`.
     LoadClients,
+    /// Loops of SDKs over columns, of three tenants at once: whole loops where they join and where they do not.
+    Loops,
     /// The Python package's types, its wheel, and its parts for Daft, Ray, Spark and LOTUS.
     Python,
     /// Requests drawn from the OpenAPI document, thousands of them, each reply held to it.
@@ -113,6 +115,7 @@ impl NightlyPart {
             Self::OpenAiClients => quick_command(OPEN_AI_CLIENTS, &[]),
             Self::TheirTests => quick_command(THEIR_TESTS, &[]),
             Self::LoadClients => quick_command(LOAD_CLIENTS, &LOAD_GENERATORS),
+            Self::Loops => quick_command(LOOPS, &LOOPS_MODEL),
             Self::Python => quick_command(PYTHON, &[]),
             Self::OpenApi => quick_command(OPEN_API, &[]),
             Self::Quality => quick_command(QUALITY, &[]),
@@ -138,6 +141,7 @@ impl NightlyPart {
             Self::OpenAiClients => on_quick_build(OPEN_AI_CLIENTS, &[]),
             Self::TheirTests => on_quick_build(THEIR_TESTS, &[]),
             Self::LoadClients => on_quick_build(LOAD_CLIENTS, &LOAD_GENERATORS),
+            Self::Loops => on_quick_build(LOOPS, &LOOPS_MODEL),
             Self::Python => on_quick_build(PYTHON, &[]),
             Self::OpenApi => on_quick_build(OPEN_API, &[]),
             Self::Quality => on_quick_build(QUALITY, &[]),
@@ -205,12 +209,14 @@ const OPEN_API: &str = "tests/openapi/run.sh";
 /// What compares answers with those of transformers, installing what it lacks.
 const QUALITY: &str = "tests/quality/run.sh";
 
-/// What runs the clients of OpenAI's API, others' tests, load generators and the Python package, each installing what
-/// it lacks.
+/// What runs the clients of OpenAI's API, others' tests, load generators, loops of SDKs and the Python package, each
+/// installing what it lacks.
 const OPEN_AI_CLIENTS: &str = "tests/clients/openai/run.sh";
 const THEIR_TESTS: &str = "tests/clients/theirs/run.sh";
 const LOAD_CLIENTS: &str = "tests/clients/load/run.sh";
 const LOAD_GENERATORS: [&str; 3] = ["aiperf", "guidellm", "vllm"];
+const LOOPS: &str = "tests/clients/loops/run.sh";
+const LOOPS_MODEL: [&str; 1] = ["smollm2-135m-instruct"];
 const PYTHON: &str = "python/test-heavy.sh";
 
 fn quick_command(script: &str, arguments: &[&str]) -> String {

@@ -1,6 +1,6 @@
 //! A constraint in the words of llguidance: its variant of the Lark grammar notation.
 
-use base::{Constraint, ConstraintError, StructuralTag};
+use base::{Constraint, ConstraintError, MarkedJson, StructuralTag, TriggeredTags};
 use llguidance::api::TopLevelGrammar;
 use llguidance::{JsonCompileOptions, regex_to_lark};
 use serde_json::{Value, json};
@@ -28,6 +28,7 @@ pub(super) fn grammar(
             json_grammar(space, schema)?
         }
         Constraint::StructuralTag(tag) => tagged(space, tag)?,
+        Constraint::TriggeredTags(tags) => triggered(tags)?,
         // Its rules are the caller's own: a space in front would be one that they do not have.
         Constraint::Grammar(lark) => {
             super::lark::check(lark)?;
@@ -137,6 +138,26 @@ fn tagged(space: &str, tag: &StructuralTag) -> Result<String, ConstraintError> {
             )
         }
     })
+}
+
+/// The grammar of text with tags that one trigger begins, read as [`tagged`] text is.
+fn triggered(TriggeredTags { trigger, tags }: &TriggeredTags) -> Result<String, ConstraintError> {
+    let quote = regex_quoted(trigger);
+    let quoted = |text: &str| Value::from(text).to_string();
+    let mut rules = String::new();
+    for (number, MarkedJson { begin, schema, end }) in tags.iter().enumerate() {
+        let schema = serde_json::from_str(schema).map_err(|error| super::reason(&error))?;
+        let json = json_rule(schema)?;
+        let rest = begin.strip_prefix(trigger.as_str()).filter(|rest| !rest.is_empty());
+        let (rest, end) = (rest.map(quoted).unwrap_or_default(), quoted(end));
+        rules += &format!("tag{number}: {rest} json{number} {end}\njson{number}: %json {json}\n");
+    }
+    let names: Vec<String> = (0..tags.len()).map(|number| format!("tag{number}")).collect();
+    Ok(format!(
+        "start: REST | (before tag)+ REST\nREST: /(?s:.*)/ & ~/(?s:.*){quote}(?s:.*)/\n\
+         before[lazy]: /(?s:.*){quote}/\ntag: {}\n{rules}",
+        names.join(" | ")
+    ))
 }
 
 /// A text as a regular expression of it alone.

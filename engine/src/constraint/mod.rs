@@ -14,6 +14,8 @@ mod lark;
 mod opening_tests;
 mod state;
 #[cfg(test)]
+mod tag_tests;
+#[cfg(test)]
 mod tests;
 
 use std::panic::AssertUnwindSafe;

@@ -3,7 +3,6 @@
 
 use std::path::Path;
 
-use base::StructuralTag;
 use proptest::prelude::*;
 
 use super::*;
@@ -78,51 +77,8 @@ fn want(constraint: &Constraint, wanted: &str) -> Option<Written> {
 }
 
 /// Whether the text can be written as it is wanted.
-fn writes(constraint: &Constraint, wanted: &str) -> bool {
+pub(super) fn writes(constraint: &Constraint, wanted: &str) -> bool {
     want(constraint, wanted).is_some_and(|(_, text)| text == wanted)
-}
-
-fn tag(is_repeated: bool, otherwise: Option<&str>) -> Constraint {
-    let schema = r#"{"type":"object","properties":{"name":{"const":"f"},"arguments":{"type":"object",
-        "properties":{"x":{"type":"integer"}},"required":["x"],"additionalProperties":false}},
-        "required":["name","arguments"],"additionalProperties":false}"#;
-    Constraint::StructuralTag(Box::new(StructuralTag {
-        begin: "<tool_call>".into(),
-        schema: schema.into(),
-        end: "</tool_call>".into(),
-        is_repeated,
-        otherwise: otherwise.map(str::to_owned),
-    }))
-}
-
-#[test]
-fn a_tag_begins_json_of_its_schema_wherever_it_is_written() {
-    let call =
-        |x: &str| format!("<tool_call>\n{{\"name\": \"f\", \"arguments\": {{\"x\": {x}}}}}\n</tool_call>");
-    let many = tag(true, None);
-    for text in [
-        "Paris.".to_owned(),
-        "1 < 2 <tool".to_owned(),
-        call("7"),
-        format!("I look.\n{}", call("7")),
-        format!("{}\n{}\nDone.", call("7"), call("-12")),
-    ] {
-        assert!(writes(&many, &text), "{text}");
-    }
-    for text in [
-        "<tool_call>find it</tool_call>".to_owned(),
-        "So <tool_call>\n{\"name\": \"g\"".to_owned(),
-        call("true"),
-        format!("{}<tool_call>x", call("7")),
-    ] {
-        assert!(!writes(&many, &text), "{text}");
-    }
-    let once = tag(false, None);
-    assert!(writes(&once, &format!("So: {}", call("7"))));
-    assert!(!writes(&once, &format!("{}\n{}", call("7"), call("8"))));
-    let formed = tag(true, Some(r#"{"enum":["x","y"]}"#));
-    assert!(writes(&formed, "\"x\"") && writes(&formed, &format!("{}\n{}", call("7"), call("8"))));
-    assert!(!writes(&formed, "So."));
 }
 
 #[test]

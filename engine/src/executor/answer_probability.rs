@@ -98,6 +98,7 @@ impl Answers {
             Constraint::Regex(_)
             | Constraint::JsonSchema(_)
             | Constraint::StructuralTag(_)
+            | Constraint::TriggeredTags(_)
             | Constraint::Grammar(_)
             | Constraint::Ebnf(_)
             | Constraint::Excerpt { .. }

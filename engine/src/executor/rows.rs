@@ -62,7 +62,7 @@ impl RowState {
         }
     }
 
-    /// The text that is final with a token of the output, the `nth` from 1, and whether a stop string ended it.
+    /// The text that is final with a token of the output, the `nth` from 1, and which stop string ended it.
     fn say(
         &mut self,
         text: &dyn TokenText,
@@ -219,18 +219,25 @@ impl RowStates {
             } else if let Some(answer) = &mut output.answer {
                 answer.push(&self.text.bytes(token).unwrap_or_default(), probabilities);
             }
-            if (obeys_end && self.ends.contains(&token)) || generation.stop_tokens.contains(&token) {
+            let is_end = obeys_end && self.ends.contains(&token);
+            if is_end || generation.stop_tokens.contains(&token) {
                 if generation.shows_stop {
                     text += &output.say(&*self.text, (token, 0), generation).text;
                 }
-                end = Some(End::Stop);
+                end = Some(if is_end { End::Stop } else { End::StopToken(token) });
                 break;
             }
             let nth = u64::from(slot.spec.output_index) + tokens.len() as u64;
             let released = output.say(&*self.text, (token, nth), generation);
             text += &released.text;
-            if released.is_stopped {
-                return Sampled { tokens, logprobs, text, end: Some(End::Stop), probability: None };
+            if let Some(place) = released.stop {
+                return Sampled {
+                    tokens,
+                    logprobs,
+                    text,
+                    end: Some(End::StopText(place)),
+                    probability: None,
+                };
             }
         }
         let mut probability = None;
@@ -256,8 +263,8 @@ impl RowStates {
             let rest = self.text.flush(&mut output.decode);
             let released = output.stop.push(&rest, &generation.stop, generation.shows_stop);
             text += &released.text;
-            if released.is_stopped {
-                end = Some(End::Stop);
+            if let Some(place) = released.stop {
+                end = Some(End::StopText(place));
             }
             text += &output.stop.flush();
         }

@@ -101,7 +101,9 @@ mod tests {
     use serving::error::RequestError;
 
     use super::*;
-    use crate::config::{BulkConfig, CellsConfig, LimitsConfig, RetrievalConfig, WorkbooksConfig};
+    use crate::config::{
+        BulkConfig, CellsConfig, LimitsConfig, RetrievalConfig, UnknownFields, WorkbooksConfig,
+    };
     use crate::json::{self, JsonFields, asked};
     use crate::wire::anthropic;
     use crate::wire::embeddings::{CompareRequest, EmbeddingLimits, EmbeddingsRequest};
@@ -118,7 +120,7 @@ mod tests {
     type BodyReader = fn(JsonFields, ValidationContext<'_>) -> Result<(), RequestError>;
 
     fn embedding<'a>(limits: &'a LimitsConfig, retrieval: &'a RetrievalConfig) -> EmbeddingLimits<'a> {
-        EmbeddingLimits { limits, retrieval, dims: 8 }
+        EmbeddingLimits { limits, retrieval, dims: 8, unknown_fields: UnknownFields::Refuse }
     }
 
     /// Each schema of a body with what reads it, and fields that it asks for and that are none of the body's.
@@ -160,7 +162,6 @@ mod tests {
                 "top_logprobs",
                 "mcp_servers",
                 "container",
-                "context_management",
                 "inference_geo",
                 "speed",
             ],
@@ -178,7 +179,7 @@ mod tests {
             |f, c| EmbeddingsRequest::read(f, embedding(c.limits, &RetrievalConfig::default())).map(drop),
             &[],
         ),
-        ("TokenizeRequest", |f, c| TokenizeRequest::read(f, c).map(drop), &["tool_choice.", "chat_template"]),
+        ("TokenizeRequest", |f, c| TokenizeRequest::read(f, c).map(drop), &["tool_choice."]),
         ("DetokenizeRequest", |f, c| DetokenizeRequest::read(f, c).map(drop), &[]),
         (
             "PoolingRequest",
@@ -212,16 +213,17 @@ mod tests {
 
     /// Fields of OpenAI's and vLLM's that are refused whatever they hold, on all routes or some: there is nothing to
     /// describe.
-    const REFUSED: [&str; 9] = [
+    const REFUSED: [&str; 10] = [
         "prompt_logprobs",
         "logprob_token_ids",
         "truncate_prompt_tokens",
         "truncation_side",
         "return_tokens_as_token_ids",
         "audio",
-        "prediction",
         "web_search_options",
-        "structural_tag",
+        "moderation",
+        "chat_template",
+        "documents",
     ];
 
     /// What clients send and nobody reads, for there is one kind of it.

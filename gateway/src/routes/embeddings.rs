@@ -3,8 +3,10 @@
 
 use actix_web::web::{self, Data, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
+use serde::Serialize;
 use serving::error::{RequestError, internal};
 
+use super::openai::{ignored_header, with_ignored};
 use crate::auth::Authenticated;
 use crate::error::{ApiError, Refusals};
 use crate::json::JsonFields;
@@ -14,7 +16,7 @@ use crate::services::embeddings::{Embedded, vectors};
 use crate::state::App;
 use crate::wire::embeddings::{
     CompareRequest, EmbeddingLimits, EmbeddingsReply, EmbeddingsRequest, PoolingReply, RerankReply,
-    ScoresReply,
+    ScoresReply, Texts,
 };
 
 /// The routes.
@@ -48,7 +50,7 @@ pub async fn embeddings(
     let asked = read(&app, &request, payload, EmbeddingsRequest::read).await?;
     let Embedded { model, vectors } = vectors(&app, (caller.tenant, "embeddings"), &asked.texts).await?;
     let reply = EmbeddingsReply::new(&model, &vectors, (asked.dims, asked.encoding));
-    Ok(HttpResponse::Ok().json(reply))
+    Ok(replied(reply, &asked.texts))
 }
 
 /// The vectors of texts in vLLM's shape.
@@ -73,7 +75,7 @@ pub async fn pooling(
     let shared = &app.runtime.shared;
     let made = (shared.ids.next(), shared.clock.unix_ms() / 1_000);
     let reply = PoolingReply::new(made, &model, &vectors, (asked.dims, asked.encoding));
-    Ok(HttpResponse::Ok().json(reply))
+    Ok(replied(reply, &asked.texts))
 }
 
 /// How near texts are to others.
@@ -97,7 +99,7 @@ pub async fn score(
     let asked = read(&app, &request, payload, CompareRequest::read_score).await?;
     let Embedded { model, vectors } = vectors(&app, (caller.tenant, "score"), &asked.texts).await?;
     let id = app.runtime.shared.ids.next();
-    Ok(HttpResponse::Ok().json(ScoresReply::new(id, &model, (&vectors, asked.firsts))))
+    Ok(replied(ScoresReply::new(id, &model, (&vectors, asked.firsts)), &asked.texts))
 }
 
 /// Documents in the order of their nearness to a question.
@@ -122,7 +124,12 @@ pub async fn rerank(
     let Embedded { model, vectors } = vectors(&app, (caller.tenant, "rerank"), &asked.texts).await?;
     let top = asked.top.unwrap_or(asked.texts.texts.len());
     let reply = RerankReply::new(app.runtime.shared.ids.next(), &model, &asked.texts.texts, (&vectors, top));
-    Ok(HttpResponse::Ok().json(reply))
+    Ok(replied(reply, &asked.texts))
+}
+
+/// A reply, with the names of the request's fields that were left out.
+fn replied(reply: impl Serialize, asked: &Texts) -> HttpResponse {
+    with_ignored(HttpResponse::Ok().json(reply), ignored_header(&asked.ignored))
 }
 
 /// Reads a body's fields off the connection's thread. Its model is the embedding model, which is none of those that
@@ -138,7 +145,12 @@ async fn read<T: Send + 'static>(
     let state = app.clone();
     let work = web::block(move || {
         let config = &state.config;
-        let limits = EmbeddingLimits { limits: &config.limits, retrieval: &config.retrieval, dims };
+        let limits = EmbeddingLimits {
+            limits: &config.limits,
+            retrieval: &config.retrieval,
+            dims,
+            unknown_fields: config.openai.unknown_fields,
+        };
         read(crate::json::object(&bytes)?, limits)
     });
     Ok(work.await.map_err(internal)??)

@@ -55,7 +55,8 @@ pub async fn create_message(
     let Ok(handle) = begin(&app, &model, caller, asked.work).await? else {
         return Err(RequestError::Deadline.into());
     };
-    let envelope = MessageEnvelope::new(handle.relquery(), model.model(), prompt).calling(tools);
+    let envelope = MessageEnvelope::new(handle.relquery(), model.model(), prompt);
+    let envelope = envelope.calling(tools).stopping_at(asked.stops);
     if is_stream {
         let talk = stream::Talk::Messages(Box::new(MessageEvents::new(envelope)));
         let reply = crate::stream::reply(stream::events_of(app, handle, talk, deadline));

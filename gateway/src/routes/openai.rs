@@ -218,10 +218,11 @@ pub(crate) async fn answer(
     let envelope = Envelope::new(asked.api, handle.relquery(), model.model())
         .calling(asked.tools)
         .telling_tokens(asked.prompts)
-        .telling_prompts(asked.prompt);
+        .telling_prompts(asked.prompt)
+        .stopping_at(asked.stops);
     if asked.stream {
         let rows = handle.relquery().read().rows.len();
-        let chunks = stream::Talk::Chunks(Chunker::new(envelope, rows, asked.usage));
+        let chunks = stream::Talk::Chunks(Box::new(Chunker::new(envelope, rows, asked.usage)));
         return Ok(crate::stream::reply(stream::events_of(app, handle, chunks, deadline)));
     }
     if !handle.wait(deadline).await {

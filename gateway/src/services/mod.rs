@@ -26,6 +26,7 @@ pub mod query;
 pub mod reload;
 pub(crate) mod responses;
 pub mod schemas;
+mod shortening;
 pub mod sign_ins;
 pub mod sql;
 pub mod takes;

@@ -24,6 +24,7 @@ use crate::services::prepare::RequestContext;
 use crate::services::prepare::rows::{
     Lowering, job_row, lower_chat, lower_options, lower_plan, prompt_bytes_max, row_error,
 };
+use crate::services::shortening::shortened;
 use crate::services::tools;
 use crate::wire::anthropic;
 use crate::wire::openai::{
@@ -55,6 +56,8 @@ pub(crate) struct PreparedRequest {
     pub(crate) prompts: Option<RowPrompts>,
     /// What else is told of them.
     pub(crate) prompt: PromptReply,
+    /// At which texts its answers end.
+    pub(crate) stops: Arc<[String]>,
     /// The loop of its client that it may be of.
     client_loop: Option<ClientLoop>,
 }
@@ -97,7 +100,7 @@ pub(crate) fn completion(
     fields: JsonFields,
 ) -> Result<PreparedRequest, RequestError> {
     let app = context.app;
-    let CompletionRequest { common, prompts, prompt: fields, ignored } =
+    let CompletionRequest { common, prompts, starts_prompts, prompt: fields, ignored } =
         CompletionRequest::read(fields, context.validation())?;
     let (rows, rows_max) = (prompts.len() * common.n as usize, app.config.limits.rows_max);
     if rows > rows_max {
@@ -118,7 +121,8 @@ pub(crate) fn completion(
     let room = context_max(lowering).saturating_sub(output_max);
     let mut items = Vec::with_capacity(prompts.len());
     for (number, prompt) in prompts.into_iter().enumerate() {
-        let (item, cut) = completion_item(prompt, &generation, lowering, (common.truncation, room))?;
+        let cut = (common.truncation, room);
+        let (item, cut) = completion_item((prompt, starts_prompts), &generation, lowering, cut)?;
         if let Some(start) = cut.filter(|_| fields.echo) {
             // What is told in front of its answers is what they go on from, and no more than was text.
             let text: Arc<str> = lowering.model.text.decode_written(&item.prompt[start..]).into();
@@ -137,27 +141,39 @@ pub(crate) fn completion(
 }
 
 /// The item of a prompt, and where a part of the prompt was left out, how many tokens in front of the rest its
-/// tokenizer put there. `truncation`: what is kept of it, and how many tokens the context leaves for it.
+/// tokenizer put there. `is_started`: whether it puts any there; `truncation`: what is kept of it, and how many tokens
+/// the context leaves for it.
 fn completion_item(
-    prompt: CompletionPrompt,
+    (prompt, is_started): (CompletionPrompt, bool),
     generation: &Arc<Generation>,
     lowering: Lowering<'_>,
     (truncation, room): (Option<Truncation>, u64),
 ) -> Result<(WorkItem, Option<usize>), RequestError> {
-    match (prompt, truncation) {
-        (CompletionPrompt::Text(text), truncation) => {
+    match prompt {
+        CompletionPrompt::Text(text) => {
             check_bytes(text.len(), lowering, "prompt")?;
             let item = lower(&Plan::prompt(text, (**generation).clone()), lowering, "prompt")?;
             let start = lowering.model.text.prompt_start();
             let start = if item.prompt.starts_with(&start) { start.len() } else { 0 };
+            if start > 0 && !is_started {
+                return item_of_tokens(&item.prompt[start..], generation, lowering, (truncation, room));
+            }
             truncated(item, lowering, (truncation, start, room))
         }
-        (CompletionPrompt::Tokens(tokens), None) => Ok((take_tokens(&tokens, generation, lowering)?, None)),
-        (CompletionPrompt::Tokens(tokens), Some(truncation)) => {
-            let kept = truncation.kept(&tokens, 0, room)?;
-            Ok((take_tokens(&kept, generation, lowering)?, (kept.len() < tokens.len()).then_some(0)))
-        }
+        CompletionPrompt::Tokens(tokens) => item_of_tokens(&tokens, generation, lowering, (truncation, room)),
     }
+}
+
+/// The same of a prompt that is tokens, in front of which nothing is put.
+fn item_of_tokens(
+    tokens: &[TokenId],
+    generation: &Arc<Generation>,
+    lowering: Lowering<'_>,
+    (truncation, room): (Option<Truncation>, u64),
+) -> Result<(WorkItem, Option<usize>), RequestError> {
+    let Some(truncation) = truncation else { return Ok((take_tokens(tokens, generation, lowering)?, None)) };
+    let kept = truncation.kept(tokens, 0, room)?;
+    Ok((take_tokens(&kept, generation, lowering)?, (kept.len() < tokens.len()).then_some(0)))
 }
 
 /// An item with what is kept of its prompt, and as [`completion_item`] says whether a part was left out. What is kept
@@ -213,12 +229,15 @@ pub(crate) fn response(
     let is_background = fields.get("background") == Some(&Value::Bool(true));
     let body = is_background.then(|| fields.copy_all());
     let request = ResponseRequest::read(fields, (previous, stores), context.validation())?;
-    let ResponseRequest { chat, echo, conversation: said } = request;
+    let ResponseRequest { chat, drops_oldest, echo, conversation: said } = request;
     let background = body.map(|mut body| {
         body.insert("input".into(), said.clone().unwrap_or_default().into());
         body
     });
-    Ok(PreparedResponse { asked: conversation(context, chat)?, echo, conversation: said, background })
+    let prepare = |chat| conversation(context, chat);
+    let bytes_max = prompt_bytes_max(context.model.model(), &context.app.config).0;
+    let asked = if drops_oldest { shortened(chat, bytes_max, prepare)? } else { prepare(chat)? };
+    Ok(PreparedResponse { asked, echo, conversation: said, background })
 }
 
 /// How the answer to a body of `/v1/responses` is told that another gateway runs, and how calls are read in it. Nothing is
@@ -563,6 +582,7 @@ pub(crate) fn asked(
         tools: None,
         prompts,
         prompt: PromptReply::default(),
+        stops: common.sampling.generation.stop.as_slice().into(),
         client_loop: None,
     }
 }

@@ -69,6 +69,9 @@ pub fn checked(
         | Constraint::Grammar(text)
         | Constraint::Ebnf(text) => text.len(),
         Constraint::StructuralTag(tag) => tag.schema.len() + tag.otherwise.as_ref().map_or(0, String::len),
+        Constraint::TriggeredTags(tags) => {
+            tags.tags.iter().map(|tag| tag.begin.len() + tag.schema.len() + tag.end.len()).sum()
+        }
         // Cell functions alone ask for these, with limits of their own.
         Constraint::Excerpt { .. } | Constraint::Items(_) | Constraint::Reading { .. } => 0,
     };

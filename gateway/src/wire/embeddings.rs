@@ -9,8 +9,9 @@ use serde_json::Value;
 use serving::error::RequestError;
 use utoipa::ToSchema;
 
-use crate::config::{LimitsConfig, RetrievalConfig};
+use crate::config::{LimitsConfig, RetrievalConfig, UnknownFields};
 use crate::json::JsonFields;
+use crate::wire::openai::left_out;
 use crate::wire::public_ids;
 
 /// What requests are read against.
@@ -20,6 +21,8 @@ pub struct EmbeddingLimits<'a> {
     pub retrieval: &'a RetrievalConfig,
     /// Numbers of the model's vectors.
     pub dims: usize,
+    /// What becomes of fields that these routes do not know.
+    pub unknown_fields: UnknownFields,
 }
 
 /// How a vector is written.
@@ -41,6 +44,8 @@ pub struct Texts {
     fields: Vec<TextField>,
     /// Whether of a text that is too long the beginning is taken.
     pub may_truncate: bool,
+    /// Fields of the request that are not known.
+    pub ignored: Vec<String>,
 }
 
 impl Texts {
@@ -86,7 +91,7 @@ impl EmbeddingsRequest {
         };
         let dims =
             fields.integer("dimensions", 1, limits.dims as u64)?.unwrap_or(limits.dims as u64) as usize;
-        let texts = finish(fields, vec![input])?;
+        let texts = finish(fields, vec![input], limits.unknown_fields)?;
         Ok(Self { texts, encoding, dims })
     }
 
@@ -130,7 +135,8 @@ impl CompareRequest {
             );
             return fields.bad(first, reason);
         }
-        Ok(Self { texts: finish(fields, vec![firsts, others])?, firsts: count, top: None })
+        let texts = finish(fields, vec![firsts, others], limits.unknown_fields)?;
+        Ok(Self { texts, firsts: count, top: None })
     }
 
     /// Reads a body of `/v1/rerank`.
@@ -142,7 +148,8 @@ impl CompareRequest {
         let top = fields.integer("top_n", 0, u64::from(u32::MAX))?.filter(|top| *top > 0);
         fields.bool("return_documents")?;
         let top = top.map_or(documents.texts.len(), |top| top as usize);
-        Ok(Self { texts: finish(fields, vec![query, documents])?, firsts: 1, top: Some(top) })
+        let texts = finish(fields, vec![query, documents], limits.unknown_fields)?;
+        Ok(Self { texts, firsts: 1, top: Some(top) })
     }
 }
 
@@ -160,7 +167,11 @@ impl FieldTexts {
 }
 
 /// Takes what is left of a request.
-fn finish(mut fields: JsonFields, sent: Vec<FieldTexts>) -> Result<Texts, RequestError> {
+fn finish(
+    mut fields: JsonFields,
+    sent: Vec<FieldTexts>,
+    unknown: UnknownFields,
+) -> Result<Texts, RequestError> {
     let model = fields.string("model")?;
     let may_truncate = match fields.take("truncate_prompt_tokens") {
         None => false,
@@ -168,11 +179,11 @@ fn finish(mut fields: JsonFields, sent: Vec<FieldTexts>) -> Result<Texts, Reques
         Some(_) => return fields.bad("truncate_prompt_tokens", "must be -1: as many as the model reads"),
     };
     fields.take("user");
-    fields.finish()?;
+    let ignored = left_out(fields, unknown)?;
     let field = |one: &FieldTexts| TextField { name: one.name, count: one.texts.len(), is_list: one.is_list };
     let fields = sent.iter().map(field).collect();
     let texts = sent.into_iter().flat_map(|one| one.texts).collect();
-    Ok(Texts { model, texts, fields, may_truncate })
+    Ok(Texts { model, texts, fields, may_truncate, ignored })
 }
 
 /// Takes one text or several.
@@ -467,7 +478,8 @@ mod tests {
     ) -> Result<T, RequestError> {
         let limits = LimitsConfig { rows_max: 2, ..LimitsConfig::default() };
         let retrieval = RetrievalConfig { document_bytes_max: base::Bytes(8), ..RetrievalConfig::default() };
-        let limits = EmbeddingLimits { limits: &limits, retrieval: &retrieval, dims: 4 };
+        let unknown_fields = UnknownFields::Refuse;
+        let limits = EmbeddingLimits { limits: &limits, retrieval: &retrieval, dims: 4, unknown_fields };
         read(json::object(body.as_bytes())?, limits)
     }
 

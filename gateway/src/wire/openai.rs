@@ -20,6 +20,7 @@ pub(crate) mod prompt_reply;
 mod reply;
 mod response_end;
 mod response_events;
+mod response_items;
 mod response_reply;
 mod response_request;
 pub(crate) mod template_variables;
@@ -41,14 +42,15 @@ pub use chat::{ChatRequest, Message};
 pub use chunks::{Chunker, Look, UsageChunks};
 pub use completion::{CompletionPrompt, CompletionRequest};
 pub use loop_names::{LoopHeaders, LoopNames};
-pub(crate) use neutral::{BodyKind, neutral_fields};
+pub(crate) use neutral::{BodyKind, LeftOut, left_out, neutral_fields};
 pub use prompt_reply::{PromptFields, PromptReply};
 pub(crate) use reply::verdict;
 pub use reply::{Api, ChatChoice, CompletionChoice, Envelope, ModelList, ModelObject, Reply};
 pub use response_events::ResponseEvents;
+pub(crate) use response_items::all_said;
+pub use response_items::{PREVIOUS, PreviousResponse};
 pub use response_reply::{ResponseEnvelope, ResponseReply};
-pub(crate) use response_request::all_said;
-pub use response_request::{PREVIOUS, PreviousResponse, ResponseEcho, ResponseRequest};
+pub use response_request::{ResponseEcho, ResponseRequest};
 use serving::error::RequestError;
 use serving::model::Model;
 pub use token_ids::RowPrompts;
@@ -95,6 +97,8 @@ pub struct Common {
     pub names_ids: bool,
     /// What is kept of prompts that are too long; `None`: they are refused.
     pub truncation: Option<Truncation>,
+    /// Fields of objects in it that are not known.
+    pub ignored: Vec<String>,
 }
 
 impl Common {
@@ -104,8 +108,13 @@ impl Common {
         context: ValidationContext<'_>,
         limit_names: &[&str],
     ) -> Result<Self, RequestError> {
-        let ValidationContext { limits, model, .. } = context;
+        let ValidationContext { limits, model, unknown_fields, .. } = context;
         check_model(fields, model)?;
+        // vLLM's default, which keeps all of them.
+        if fields.count("top_k") == Some(0) {
+            fields.insert("top_k", (-1).into());
+        }
+        let mut ignored = Vec::new();
         let max_tokens = take_max_tokens(fields, limits, limit_names)?;
         let absent = Absent {
             max_tokens: max_tokens.unwrap_or(limits.output_tokens_max),
@@ -116,12 +125,13 @@ impl Common {
         let mut sampling = Sampling::read(fields, context, absent, &[])?;
         let generation = Arc::make_mut(&mut sampling.generation);
         let already = generation.constraint.is_some();
-        if let Some((constraint, compiled)) = constrained::take(fields, already, context)? {
+        if let Some((constraint, compiled)) = constrained::take(fields, already, context, &mut ignored)? {
             (generation.constraint, generation.compiled) = (Some(constraint), compiled);
         }
         adjustments::take(fields, context, (generation, absent.max_tokens))?;
         let stream = fields.bool("stream")?.unwrap_or(false);
-        let (include_usage, continuous_usage) = take_stream_options(fields, stream)?;
+        let (include_usage, continuous_usage) =
+            take_stream_options(fields, stream, unknown_fields, &mut ignored)?;
         Ok(Self {
             sampling,
             max_tokens,
@@ -135,6 +145,7 @@ impl Common {
             loop_names: LoopNames::take(fields),
             names_ids: false,
             truncation: None,
+            ignored,
         })
     }
 
@@ -212,7 +223,12 @@ fn take_max_tokens(
 }
 
 /// Takes `stream_options`: whether a stream ends with a chunk of usage, and whether its other chunks have it too.
-fn take_stream_options(fields: &mut JsonFields, stream: bool) -> Result<(bool, bool), RequestError> {
+fn take_stream_options(
+    fields: &mut JsonFields,
+    stream: bool,
+    unknown: UnknownFields,
+    ignored: &mut Vec<String>,
+) -> Result<(bool, bool), RequestError> {
     let Some(value) = fields.take("stream_options") else { return Ok((false, false)) };
     if !stream {
         return fields.bad("stream_options", "is only allowed when `stream` is true");
@@ -223,7 +239,7 @@ fn take_stream_options(fields: &mut JsonFields, stream: bool) -> Result<(bool, b
     options.bool("include_obfuscation")?;
     // As vLLM has it: without effect where no usage is asked for.
     let is_continuous = options.bool("continuous_usage_stats")?.unwrap_or(false);
-    options.finish()?;
+    ignored.extend(left_out(options, unknown)?);
     Ok((include_usage, include_usage && is_continuous))
 }
 
@@ -322,8 +338,10 @@ pub(crate) mod tests {
         let high = take(r#"{"temperature":2,"top_p":1,"top_k":257,"seed":18446744073709551615,"stop":"x"}"#);
         let high = high.expect("valid").sampling;
         assert_eq!((high.seed, high.generation.top_k), (Some(u64::MAX), Some(257)));
-        let all = take(r#"{"top_k":-1}"#).expect("valid").sampling;
-        assert_eq!(all.generation.top_k, None, "whatever the model's own");
+        for all in [r#"{"top_k":-1}"#, r#"{"top_k":0}"#] {
+            let all = take(all).expect("valid").sampling;
+            assert_eq!(all.generation.top_k, None, "whatever the model's own");
+        }
         let open = take("{}").expect("valid");
         let generation = &open.sampling.generation;
         assert_eq!((generation.temperature, generation.top_p, generation.top_k), (0.7, 0.9, Some(40)));

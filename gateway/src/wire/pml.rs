@@ -62,6 +62,8 @@ impl PromptRequest {
         context: ValidationContext<'_>,
         bytes_max: u64,
     ) -> Result<Self, RequestError> {
+        // This is our own route: its fields are all known.
+        let context = ValidationContext { unknown_fields: UnknownFields::Refuse, ..context };
         let common = Common::of_completion(&mut fields, context)?;
         let Some(text) = fields.string("prompt")? else { return fields.bad("prompt", "is required") };
         if text.len() as u64 > bytes_max {
@@ -71,8 +73,7 @@ impl PromptRequest {
         }
         let prompt = PmlPrompt::parse(&text).map_err(|error| pml_error("prompt", &error))?;
         let repair_tokens = repair_tokens(&mut fields, context)?;
-        // These are our own routes: their fields are all known.
-        finish_completion(fields, UnknownFields::Refuse)?;
+        finish_completion(fields, context.unknown_fields)?;
         Ok(Self { common, prompt, repair_tokens })
     }
 }

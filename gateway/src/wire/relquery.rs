@@ -296,10 +296,7 @@ impl RowReply {
 
 /// OpenAI's word for why an output ended.
 pub fn finish_reason(end: base::End) -> &'static str {
-    match end {
-        base::End::Stop => "stop",
-        base::End::Length => "length",
-    }
+    if end.is_stop() { "stop" } else { "length" }
 }
 
 /// How far a relQuery is.

@@ -58,6 +58,35 @@ async fn a_stream_of_n_answers_tells_which_each_piece_is_of() {
 }
 
 #[actix_web::test]
+async fn what_is_unknown_in_an_object_is_named_with_it_and_wishes_are_taken() {
+    let chat = json!({"model": "double", "max_tokens": 8, "messages": [{"role": "user", "content": "say x"}],
+        "top_k": 0, "reasoning_effort": "low", "verbosity": "low", "guided_decoding_backend": "xgrammar",
+        "prediction": {"type": "content", "content": "y"},
+        "structured_outputs": {"disable_any_whitespace": true, "disable_fallback": false, "whitespace_pattern": null}});
+    let mut strange = chat.clone();
+    strange["response_format"] = json!({"type": "text", "strict": true});
+    strange["structured_outputs"]["made_by"] = "a program".into();
+    strange["stream"] = true.into();
+    strange["stream_options"] = json!({"include_usage": true, "chunk_size": 3});
+    let named = "response_format.strict, structured_outputs.made_by, stream_options.chunk_size";
+    for (unknown_fields, status, header) in [
+        (UnknownFields::Warn, 200, Some(named)),
+        (UnknownFields::Ignore, 200, None),
+        (UnknownFields::Refuse, 400, None),
+    ] {
+        let mut config = config();
+        config.openai.unknown_fields = unknown_fields;
+        let server = serve_with(config, Model { has_chat: true, ..model() }).await;
+        let reply = server.client.post("/v1/chat/completions", &strange).await;
+        let found = (reply.status, reply.header("x-relserve-ignored-fields"));
+        assert_eq!(found, (status, header), "{}", reply.body);
+        let known = server.client.post("/v1/chat/completions", &chat).await;
+        assert_eq!((known.status, known.header("x-relserve-ignored-fields")), (200, None), "{}", known.body);
+        assert_eq!(known.json()["choices"][0]["message"]["content"], "x");
+    }
+}
+
+#[actix_web::test]
 async fn fields_that_are_not_known_are_left_out_and_named_unless_they_are_to_be_refused() {
     const IGNORED: &str = "x-relserve-ignored-fields";
     let body = json!({"model": "double", "max_tokens": 8, "top_n_sigma": 1, "a\r\nb: c": 2, "messages": [

@@ -214,7 +214,7 @@ async fn every_dialect_of_a_constraint_is_kept_to() {
     let is_choice = |text: &str| ["good", "good enough"].contains(&text);
     let is_match = |text: &str| text.len() == 3 && text.bytes().all(|byte| byte.is_ascii_digit());
     type Check<'a> = &'a dyn Fn(&str) -> bool;
-    let cases: [(Value, Check<'_>); 10] = [
+    let cases: [(Value, Check<'_>); 11] = [
         (json!({"guided_choice": ["good", "good enough"]}), &is_choice),
         (json!({"structured_outputs": {"choice": ["good", "good enough"]}}), &is_choice),
         (json!({"constraint": {"choice": ["good", "good enough"]}}), &is_choice),
@@ -224,6 +224,7 @@ async fn every_dialect_of_a_constraint_is_kept_to() {
         (json!({"guided_json": schema}), &is_json),
         (json!({"guided_json": SCHEMA}), &is_json),
         (json!({"structured_outputs": {"json": schema}}), &is_json),
+        (json!({"response_format": {"type": "json_object", "schema": schema}}), &is_json),
         (
             json!({"response_format": {"type": "json_schema", "json_schema":
             {"name": "answer", "strict": true, "schema": schema}}}),

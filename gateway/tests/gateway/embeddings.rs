@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use gateway::config::Config;
+use gateway::config::{Config, UnknownFields};
 use retrieval::Embedder;
 use retrieval::synthetic::Synthetic;
 use serde_json::{Value, json};
@@ -146,6 +146,40 @@ async fn what_cannot_be_embedded_is_refused_by_name_and_without_a_model_all_of_i
         let reply = without.client.post(path, &json!({"input": "fish"})).await;
         assert_eq!(reply.status, 501, "{}", reply.body);
         assert!(reply.error().contains("retrieval.model"), "{}", reply.body);
+    }
+}
+
+#[actix_web::test]
+async fn fields_that_no_vector_needs_are_left_out_and_named_unless_they_are_to_be_refused() {
+    const IGNORED: &str = "x-relserve-ignored-fields";
+    let (_folder, mut config) = embedding();
+    for unknown_fields in [UnknownFields::Warn, UnknownFields::Ignore, UnknownFields::Refuse] {
+        config.openai.unknown_fields = unknown_fields;
+        let server = serve_with(config.clone(), model()).await;
+        for (path, mut body) in [
+            ("/v1/embeddings", json!({"input": "fish"})),
+            ("/pooling", json!({"input": "fish"})),
+            ("/v1/score", json!({"text_1": "fish", "text_2": "boat"})),
+            ("/v2/rerank", json!({"query": "fish", "documents": ["boat"]})),
+            ("/invocations", json!({"input": "fish"})),
+        ] {
+            body["max_tokens_per_doc"] = 9.into();
+            body["priority"] = 0.into();
+            body["metadata"] = Value::Null;
+            let reply = server.client.post(path, &body).await;
+            let found = (reply.status, reply.header(IGNORED));
+            match unknown_fields {
+                UnknownFields::Warn => {
+                    assert_eq!(found, (200, Some("max_tokens_per_doc, priority")), "{path}");
+                }
+                UnknownFields::Ignore => assert_eq!(found, (200, None), "{path}"),
+                UnknownFields::Refuse => {
+                    assert_eq!(found, (400, None), "{path}");
+                    let param = reply.json()["error"]["param"].clone();
+                    assert!(param == "max_tokens_per_doc" || param == "priority", "{}", reply.body);
+                }
+            }
+        }
     }
 }
 

@@ -94,3 +94,22 @@ async fn keys_come_in_anthropics_header_too_and_errors_have_its_shape() {
     assert_eq!(server.client.get("/v1/messages").await.status, 405);
     server.until_free().await;
 }
+
+#[actix_web::test]
+async fn the_id_of_a_request_comes_under_anthropics_name_too_and_unknown_fields_are_told() {
+    let server = chatty().await;
+    let body = json!({"model": "double", "max_tokens": 8, "thinking": {"type": "adaptive"}, "strange": 1,
+        "messages": [{"role": "user", "content": [{"type": "text", "text": "say x", "seen": true}]}]});
+    let reply = server.client.post("/v1/messages", &body).await;
+    assert_eq!((reply.status, &reply.json()["content"][0]["text"]), (200, &json!("x")), "{}", reply.body);
+    let ignored = reply.header("x-relserve-ignored-fields");
+    assert_eq!(ignored, Some("messages[0].content[0].seen, strange"));
+    let refused = server.client.post("/v1/messages", &json!({})).await;
+    for reply in [&reply, &refused] {
+        assert!(reply.header("request-id").is_some_and(|id| !id.is_empty()), "{}", reply.body);
+        assert_eq!(reply.header("request-id"), reply.header("x-request-id"));
+    }
+    let chat = server.client.post("/v1/chat/completions", &json!({})).await;
+    assert_eq!(chat.header("request-id"), None);
+    server.until_free().await;
+}

@@ -284,6 +284,25 @@ async fn what_begins_every_text_stays_in_front_of_one_that_is_cut_where_no_side_
 }
 
 #[actix_web::test]
+async fn what_begins_every_text_is_left_out_where_a_completion_asks_for_that() {
+    let server = serve_with(config(), Model { text: Arc::new(BegunText), ..model() }).await;
+    let begin = u64::from(ByteText::END.0);
+    let bytes = |text: &str| text.bytes().map(u64::from).collect::<Vec<_>>();
+    for (more, kept) in [
+        (json!({}), [vec![begin], bytes("long say a")].concat()),
+        (json!({"add_special_tokens": false}), bytes("long say a")),
+        (json!({"add_special_tokens": false, "truncate_prompt_tokens": 5}), bytes("say a")),
+    ] {
+        let body =
+            json!({"prompt": "long say a", "return_token_ids": true, "temperature": 0, "max_tokens": 4});
+        let reply = posted(&server.client, COMPLETIONS, with(body, more)).await;
+        assert_eq!(ids(&reply["choices"][0]["prompt_token_ids"]), kept, "{reply}");
+        assert_eq!(reply["choices"][0]["text"], "a", "{reply}");
+    }
+    server.until_free().await;
+}
+
+#[actix_web::test]
 async fn log_probabilities_of_named_tokens_are_bounded_for_all_requests_together() {
     let server = serve_with(config(), Model { has_chat: true, ..model() }).await;
     let named: Vec<u32> = (0..128).collect();

@@ -244,6 +244,29 @@ async fn only_named_origins_get_cross_origin_answers() {
 }
 
 #[actix_web::test]
+async fn openais_and_anthropics_clients_may_send_their_headers_from_a_page() {
+    let mut config = config();
+    config.server.cors_origins = vec!["https://addin.example".into()];
+    let server = serve_with(config, model()).await;
+    let ask = async |path: &str, headers: &str| {
+        let preflight = format!(
+            "OPTIONS {path} HTTP/1.1\r\nHost: t\r\nConnection: close\r\nOrigin: https://addin.example\r\n\
+             Access-Control-Request-Method: POST\r\nAccess-Control-Request-Headers: {headers}\r\n\r\n"
+        );
+        server.client.raw(preflight.as_bytes()).await.status
+    };
+    let of_both = "content-type,x-stainless-arch,x-stainless-helper-method,x-stainless-lang,x-stainless-os,\
+        x-stainless-package-version,x-stainless-retry-count,x-stainless-runtime,x-stainless-runtime-version,\
+        x-stainless-timeout";
+    let openai = format!("authorization,openai-beta,openai-organization,openai-project,{of_both}");
+    let anthropic =
+        format!("anthropic-dangerous-direct-browser-access,anthropic-version,{of_both},x-api-key");
+    assert_eq!(ask("/v1/chat/completions", &openai).await, 200);
+    assert_eq!(ask("/v1/messages", &anthropic).await, 200);
+    assert_eq!(ask("/v1/messages", "x-of-nobody").await, 400);
+}
+
+#[actix_web::test]
 async fn a_server_that_names_no_origin_says_nothing_of_origins() {
     let server = serve().await;
     let ask =

@@ -36,6 +36,13 @@ async fn a_response_has_the_answer_the_usage_and_what_was_asked() {
         (&response["instructions"], &response["metadata"]),
         (&body["instructions"], &body["metadata"])
     );
+    // What is in force and was not asked for is told too.
+    let in_force = json!({"truncation": "disabled", "service_tier": "default", "reasoning": {"effort": null, "summary": null},
+        "top_logprobs": 0, "presence_penalty": 0.0, "frequency_penalty": 0.0, "max_tool_calls": null});
+    for (field, value) in in_force.as_object().unwrap() {
+        assert_eq!(&response[field], value, "{field}");
+        assert!(response.as_object().unwrap().contains_key(field), "{field}");
+    }
     // The same tokens as a chat of the same words.
     let chat = json!({"model": "double", "temperature": 0, "max_tokens": 8, "messages": [
         {"role": "system", "content": "Say the last word."}, {"role": "user", "content": "row w7"}]});
@@ -50,6 +57,30 @@ async fn a_response_has_the_answer_the_usage_and_what_was_asked() {
         (&short["status"], &short["incomplete_details"]["reason"]),
         (&json!("incomplete"), &json!("max_output_tokens"))
     );
+    server.until_free().await;
+}
+
+#[actix_web::test]
+async fn the_oldest_messages_are_left_out_of_what_does_not_fit_where_that_is_asked_for() {
+    let server = chatty().await;
+    let long = "x ".repeat(900);
+    let mut body = json!({"model": "double", "instructions": "Be brief.", "max_output_tokens": 8, "temperature": 0,
+        "input": [{"role": "user", "content": long}, {"role": "assistant", "content": long},
+            {"role": "user", "content": "say w7"}]});
+    let refused = server.client.post("/v1/responses", &body).await;
+    assert_eq!(refused.status, 400, "{}", refused.body);
+    assert_eq!(refused.json()["error"]["code"], "context_length_exceeded");
+    body["truncation"] = "auto".into();
+    let reply = server.client.post("/v1/responses", &body).await;
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    let response = reply.json();
+    assert_eq!(
+        (&response["truncation"], &response["output"][0]["content"][0]["text"]),
+        (&json!("auto"), &json!("w7"))
+    );
+    body["input"] = "say w7".into();
+    let alone = server.client.post("/v1/responses", &body).await.json();
+    assert_eq!(response["usage"]["input_tokens"], alone["usage"]["input_tokens"], "as without them");
     server.until_free().await;
 }
 

@@ -117,10 +117,9 @@ async fn an_output_ends_where_its_fields_say() {
     let and = id("Ġand");
     let stop = json!({"logit_bias": {and.to_string(): 100}, "stop_token_ids": [and]});
     let ended = posted(&client, COMPLETIONS, completion(stop.clone())).await;
-    assert_eq!(
-        (&ended["choices"][0]["text"], &ended["choices"][0]["finish_reason"]),
-        (&json!(""), &json!("stop"))
-    );
+    let choice = &ended["choices"][0];
+    assert_eq!((&choice["text"], &choice["finish_reason"]), (&json!(""), &json!("stop")));
+    assert_eq!(choice["stop_reason"], and, "the token's number");
     let shown = text(&client, with(stop.clone(), json!({"include_stop_str_in_output": true}))).await;
     assert_eq!(shown.trim_start(), "and");
     let late = json!({"min_tokens": 2, "include_stop_str_in_output": true});
@@ -143,6 +142,49 @@ async fn an_output_ends_where_its_fields_say() {
     let special = json!({"skip_special_tokens": false, "include_stop_str_in_output": true});
     let special = posted(&client, CHAT, chat(special)).await;
     assert_eq!(said(&special), said(&short) + "<|end|>");
+    running.drain(std::future::pending()).await;
+}
+
+#[actix_web::test]
+async fn which_stop_string_ended_an_answer_is_told_in_vllms_and_in_anthropics_words() {
+    let (running, client) = serve_demo().await;
+    let bias = json!({"logit_bias": {id("Ġand").to_string(): 100}});
+    let stops = with(bias.clone(), json!({"stop": ["never", "d an"], "n": 2}));
+    for (path, body) in [(COMPLETIONS, completion(json!({}))), (CHAT, chat(json!({})))] {
+        let whole = posted(&client, path, with(body.clone(), stops.clone())).await;
+        let choices = whole["choices"].as_array().unwrap();
+        let told: Vec<_> = choices.iter().map(|one| (&one["finish_reason"], &one["stop_reason"])).collect();
+        assert_eq!(told, [(&json!("stop"), &json!("d an")); 2], "{path}: {whole}");
+        let streamed = with(stops.clone(), json!({"stream": true, "n": 1}));
+        let chunks = client.post(path, &with(body.clone(), streamed)).await.events();
+        let told: Vec<_> =
+            chunks.iter().map(|(_, chunk)| chunk["choices"][0]["stop_reason"].clone()).collect();
+        assert_eq!(
+            told.iter().filter(|told| !told.is_null()).collect::<Vec<_>>(),
+            [&json!("d an")],
+            "{path}"
+        );
+        let cut = posted(&client, path, with(with(body, bias.clone()), json!({"max_tokens": 2}))).await;
+        assert_eq!(
+            (&cut["choices"][0]["finish_reason"], cut["choices"][0].get("stop_reason")),
+            (&json!("length"), None)
+        );
+    }
+    let known = with(stops, json!({"cache": true, "n": 1}));
+    let ask = || posted(&client, CHAT, chat(known.clone()));
+    let (first, again) = (ask().await, ask().await);
+    assert_eq!((&again["choices"], &again["usage"]["computed_tokens"]), (&first["choices"], &json!(0)));
+
+    let message = json!({"model": "relserve-demo", "max_tokens": 8, "stop_sequences": ["never", "d an"],
+        "messages": [{"role": "user", "content": "How was it?"}]});
+    let message = with(message, bias);
+    let whole = posted(&client, "/v1/messages", message.clone()).await;
+    let ended = (&whole["stop_reason"], &whole["stop_sequence"]);
+    assert_eq!(ended, (&json!("stop_sequence"), &json!("d an")), "{whole}");
+    assert_eq!(whole["content"][0]["text"].as_str().unwrap().trim_start(), "an");
+    let events = client.post("/v1/messages", &with(message, json!({"stream": true}))).await.events();
+    let (_, end) = events.iter().find(|(name, _)| name == "message_delta").unwrap();
+    assert_eq!(end["delta"], json!({"stop_reason": "stop_sequence", "stop_sequence": "d an"}));
     running.drain(std::future::pending()).await;
 }
 
@@ -245,6 +287,31 @@ async fn a_grammar_says_what_an_answer_may_be() {
             assert!(digits.len() == 2 && digits.chars().all(|digit| ('1'..='3').contains(&digit)), "{said}");
         }
     }
+    running.drain(std::future::pending()).await;
+}
+
+#[actix_web::test]
+async fn a_trigger_begins_json_between_marks_in_a_text_that_is_free_else() {
+    let (running, client) = serve_demo().await;
+    // The trigger is what the model says at once.
+    let bias = json!({id("Ġand").to_string(): 100});
+    let tag = json!({"triggers": [" and"],
+        "structures": [{"begin": " and so ", "schema": {"enum": ["good", "bad"]}, "end": "!"}]});
+    let mut format = tag.clone();
+    format["type"] = "structural_tag".into();
+    for field in [
+        json!({"structured_outputs": {"structural_tag": tag}}),
+        json!({"structured_outputs": {"structural_tag": tag.to_string()}}),
+        json!({"response_format": format}),
+    ] {
+        let more = with(field.clone(), json!({"logit_bias": bias, "max_tokens": 40}));
+        let said = text(&client, more).await;
+        let said = said.trim_start().strip_prefix("and so \"").unwrap_or_else(|| panic!("{field}: {said}"));
+        assert!(said.starts_with("good\"!") || said.starts_with("bad\"!"), "{field}: {said}");
+    }
+    let two = json!({"structured_outputs": {"structural_tag": tag, "choice": ["a"]}});
+    let refused = client.post(COMPLETIONS, &completion(two)).await;
+    assert!(refused.status == 400 && refused.error().contains("only one constraint"), "{}", refused.body);
     running.drain(std::future::pending()).await;
 }
 

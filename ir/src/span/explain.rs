@@ -106,7 +106,7 @@ fn form(constraint: &Constraint) -> String {
         Constraint::Integer { low, high } => format!("integer {low}..={high}"),
         Constraint::Regex(pattern) => format!("regex {:?}", beginning(pattern)),
         Constraint::JsonSchema(_) => "json_schema".into(),
-        Constraint::StructuralTag(_) => "structural_tag".into(),
+        Constraint::StructuralTag(_) | Constraint::TriggeredTags(_) => "structural_tag".into(),
         Constraint::Grammar(_) | Constraint::Ebnf(_) => "grammar".into(),
         Constraint::Excerpt { .. } => "excerpt".into(),
         Constraint::Reading { .. } => "reading".into(),

@@ -61,10 +61,8 @@ impl RowMetrics {
 
     /// A row finished.
     pub(super) fn done(&self, end: End, usage: Usage) {
-        match end {
-            End::Stop => self.stop.inc(),
-            End::Length => self.length.inc(),
-        }
+        let ended = if end.is_stop() { &self.stop } else { &self.length };
+        ended.inc();
         self.prompt_tokens.inc_by(usage.prompt.0);
         self.computed_tokens.inc_by(usage.computed.0);
         self.exact_tokens.inc_by(usage.exact().0);

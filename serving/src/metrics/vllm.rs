@@ -75,10 +75,8 @@ impl Vllm {
 
     /// A row finished.
     pub(super) fn row_done(&self, end: End, usage: Usage) {
-        match end {
-            End::Stop => self.stop.inc(),
-            End::Length => self.length.inc(),
-        }
+        let ended = if end.is_stop() { &self.stop } else { &self.length };
+        ended.inc();
         self.prompt_tokens.inc_by(usage.prompt.0);
         self.generation_tokens.inc_by(usage.output.0);
         self.row_prompt.observe(usage.prompt.0 as f64);

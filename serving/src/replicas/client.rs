@@ -91,17 +91,18 @@ impl Client {
         let retry_after = header.and_then(|value| value.to_str().ok()?.trim().parse().ok());
         let kind = response.headers().get(reqwest::header::CONTENT_TYPE);
         if status == 200 && kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream")) {
-            return self.listen(response, say).await;
+            return self.listen(response, &ask.body, say).await;
         }
         match read(response, self.reply_bytes_max).await {
-            Ok(body) => outcome(status, retry_after, &body, (ask.scoring.as_ref(), ask.beside)),
+            Ok(body) => outcome(status, retry_after, &body, (&ask.body, ask.scoring.as_ref(), ask.beside)),
             Err(Unread::TooLarge) => self.too_large(),
             Err(Unread::Broken(error)) => Outcome::failed(chain(&error)),
         }
     }
 
-    /// Hears an answer out that streams. What is no event, or none yet, counts too: it is held, or without an end.
-    async fn listen(&self, response: reqwest::Response, say: impl Fn(String)) -> Outcome {
+    /// Hears an answer out that streams; `sent`: the body of its request. What is no event, or none yet, counts too: it is
+    /// held, or without an end.
+    async fn listen(&self, response: reqwest::Response, sent: &Value, say: impl Fn(String)) -> Outcome {
         let heard = AtomicU64::new(0);
         let is_beyond = |heard: u64| heard > self.reply_bytes_max;
         let pieces = response.bytes_stream().map_err(|error| chain(&error)).map(|piece| match piece {
@@ -120,7 +121,7 @@ impl Client {
                 Ok(event) => event.data,
                 Err(reason) => return Outcome::failed(reason),
             };
-            match answer.take(&data) {
+            match answer.take(&data, sent) {
                 Ok(text) => text.into_iter().for_each(&say),
                 Err(reason) => return Outcome::failed(reason),
             }

@@ -36,7 +36,7 @@ pub fn violation(constraint: &Constraint, text: &str, end: End) -> Option<String
         Constraint::Integer { low, high } => format!("no integer from {low} to {high}"),
         Constraint::Regex(pattern) => format!("not matched by the regex `{}`", cut(pattern)),
         Constraint::JsonSchema(_) => "no JSON of the schema".into(),
-        Constraint::StructuralTag(_) => "no text with its tag".into(),
+        Constraint::StructuralTag(_) | Constraint::TriggeredTags(_) => "no text with its tag".into(),
         Constraint::Grammar(_) | Constraint::Ebnf(_) => "nothing of the grammar".into(),
         Constraint::Excerpt { .. } => "no stretch of the row's text".into(),
         Constraint::Items(_) => "none of the items".into(),
@@ -62,6 +62,8 @@ fn fits(constraint: &Constraint, text: &str) -> bool {
         },
         // Servers are sent none.
         Constraint::StructuralTag(_) => true,
+        // What stands in free text is whoever reads it to find.
+        Constraint::TriggeredTags(_) => true,
         // What is not understood here fails no answer.
         Constraint::Grammar(_) | Constraint::Ebnf(_) => true,
         Constraint::Excerpt { of, otherwise } => {

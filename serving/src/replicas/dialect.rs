@@ -3,7 +3,7 @@
 //!
 //! Nothing is dropped in silence: an answer is the answer to what was asked, or the row fails and says why.
 
-use base::{Constraint, Generation, Items, PromptEnd, Role};
+use base::{Constraint, Generation, Items, MarkedJson, PromptEnd, Role, TriggeredTags};
 use serde_json::{Map, Value, json};
 
 use super::adjusted;
@@ -130,6 +130,7 @@ pub fn constrained(
         (Dialect::Vllm, Form::Grammar(lark)) => Ok(("structured_outputs", json!({ "grammar": lark }))),
         (Dialect::Vllm, Form::Ebnf(ebnf)) => Ok(("structured_outputs", json!({ "grammar": ebnf }))),
         (Dialect::Vllm, Form::Json(text)) => Ok(("structured_outputs", json!({ "json": schema(text)? }))),
+        (Dialect::Vllm, Form::Tags(text)) => Ok(("structured_outputs", json!({ "structural_tag": text }))),
         (Dialect::Sglang, Form::Choice(texts)) => {
             let texts: Vec<String> = texts.iter().map(|text| escaped(text)).collect();
             Ok(("regex", json!(format!("({})", texts.join("|")))))
@@ -155,6 +156,7 @@ pub fn constrained(
         (_, Form::Json(_)) => cannot("a JSON schema"),
         (_, Form::Grammar(_)) => cannot("a grammar in the notation of Lark"),
         (_, Form::Ebnf(_)) => cannot("a grammar in EBNF"),
+        (_, Form::Tags(_)) => cannot("a structural tag"),
     }
 }
 
@@ -165,6 +167,8 @@ enum Form {
     Json(String),
     Grammar(String),
     Ebnf(String),
+    /// The JSON text of a structural tag.
+    Tags(String),
 }
 
 impl Form {
@@ -182,6 +186,7 @@ impl Form {
             Constraint::Grammar(lark) => Self::Grammar(lark.clone()),
             Constraint::Ebnf(ebnf) => Self::Ebnf(ebnf.clone()),
             Constraint::Items(items) => Self::Regex(items_regex(items)),
+            Constraint::TriggeredTags(tags) => Self::Tags(tags_text(tags)?),
             // Rows whose texts are understood list what they say.
             Constraint::Reading { otherwise: Some(otherwise), .. } => return Self::of(otherwise),
             Constraint::StructuralTag(_) => return Err("no server takes a tag in free text".into()),
@@ -190,6 +195,15 @@ impl Form {
             }
         })
     }
+}
+
+/// Tags that one trigger begins, in vLLM's words.
+fn tags_text(TriggeredTags { trigger, tags }: &TriggeredTags) -> Result<String, String> {
+    let structure = |tag: &MarkedJson| -> Result<Value, String> {
+        Ok(json!({ "begin": tag.begin, "schema": schema(&tag.schema)?, "end": tag.end }))
+    };
+    let structures: Vec<Value> = tags.iter().map(structure).collect::<Result<_, _>>()?;
+    Ok(json!({ "type": "structural_tag", "structures": structures, "triggers": [trigger] }).to_string())
 }
 
 /// Items as a regular expression, which lets them be alike: it would have to count all orders of them.
@@ -264,6 +278,13 @@ mod tests {
             check(Vllm, is_chat, &Constraint::Grammar(lark.into()), outputs(json!({ "grammar": lark })));
             check(LlamaCpp, is_chat, &Constraint::Grammar(lark.into()), None);
         }
+        let tag = MarkedJson { begin: "<a>".into(), schema: "{}".into(), end: "</a>".into() };
+        let tags = TriggeredTags { trigger: "<a".into(), tags: vec![tag] };
+        let told = json!({ "type": "structural_tag", "structures": [{ "begin": "<a>", "schema": {}, "end": "</a>" }],
+            "triggers": ["<a"] });
+        let tags = Constraint::TriggeredTags(Box::new(tags));
+        check(Vllm, true, &tags, outputs(json!({ "structural_tag": told.to_string() })));
+        check(Sglang, true, &tags, None);
         let object = json!({ "type": "json_object", "schema": { "type": "object" } });
         check(LlamaCpp, true, &json, Some(json!({ "response_format": object })));
         check(LlamaCpp, false, &json, None);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use base::{End, Nanos, PromptToken, TokenCount, TokenLogprob};
+use base::{End, Nanos, PromptToken, TokenCount, TokenId, TokenLogprob};
 use scheduler::fleet::Finish;
 use serde_json::Value;
 
@@ -79,17 +79,17 @@ impl Outcome {
     }
 }
 
-/// What a reply of this status means. `retry_after`: its header, in seconds; `scoring`: what it has to tell of
-/// its prompt; `beside`: what beside each of its own tokens.
+/// What a reply of this status means. `retry_after`: its header, in seconds; `sent`: the body of the request; `scoring`:
+/// what the reply has to tell of its prompt; `beside`: what beside each of its own tokens.
 pub fn outcome(
     status: u16,
     retry_after: Option<u64>,
     body: &[u8],
-    (scoring, beside): (Option<&PromptScoring>, Beside),
+    (sent, scoring, beside): (&Value, Option<&PromptScoring>, Beside),
 ) -> Outcome {
     let seconds = |seconds: u64| Nanos(seconds.saturating_mul(1_000_000_000));
     match status {
-        200 => match answer(body, scoring, beside) {
+        200 => match answer(body, sent, scoring, beside) {
             Ok(outcome) => outcome,
             Err(reason) => Outcome::failed(format!("its reply cannot be read: {reason}")),
         },
@@ -109,7 +109,12 @@ pub fn outcome(
 }
 
 /// The answer of a reply.
-fn answer(body: &[u8], scoring: Option<&PromptScoring>, beside: Beside) -> Result<Outcome, String> {
+fn answer(
+    body: &[u8],
+    sent: &Value,
+    scoring: Option<&PromptScoring>,
+    beside: Beside,
+) -> Result<Outcome, String> {
     let reply: Value = serde_json::from_slice(body).map_err(|error| error.to_string())?;
     let choice = reply["choices"].get(0).ok_or("it has no choices")?;
     let text = match (&choice["text"], &choice["message"]["content"]) {
@@ -127,7 +132,8 @@ fn answer(body: &[u8], scoring: Option<&PromptScoring>, beside: Beside) -> Resul
         }
         Beside::Named(_) => {}
     }
-    let outcome = ended(choice["finish_reason"].as_str(), text, (logprobs, &reply["usage"]))?;
+    let reason = (choice["finish_reason"].as_str(), stop_told(choice, sent));
+    let outcome = ended(reason, text, (logprobs, &reply["usage"]))?;
     Ok(match (outcome, scoring) {
         (Outcome::Answered { finish, logprobs, .. }, Some(scoring)) => {
             match prompt_scores::told(&reply, scoring) {
@@ -139,14 +145,28 @@ fn answer(body: &[u8], scoring: Option<&PromptScoring>, beside: Beside) -> Resul
     })
 }
 
-/// An answer that has ended, for this reason.
+/// Which stop string or token of a request ended an answer, where its server says so: in a word of vLLM's or of
+/// SGLang's.
+pub(super) fn stop_told(choice: &Value, sent: &Value) -> Option<End> {
+    let mut words = ["stop_reason", "matched_stop"].iter().map(|name| &choice[*name]);
+    let told = words.find(|told| !told.is_null())?;
+    let place = |field: &str| sent[field].as_array()?.iter().position(|one| one == told);
+    if let Some(place) = place("stop") {
+        return u32::try_from(place).ok().map(End::StopText);
+    }
+    // The model's own end may be told too.
+    place("stop_token_ids")?;
+    told.as_u64().and_then(|id| u32::try_from(id).ok()).map(|id| End::StopToken(TokenId(id)))
+}
+
+/// An answer that has ended, for this reason; `stop`: what of its request ended it, where that is known.
 pub(super) fn ended(
-    finish_reason: Option<&str>,
+    (finish_reason, stop): (Option<&str>, Option<End>),
     text: String,
     (logprobs, usage): (Vec<TokenLogprob>, &Value),
 ) -> Result<Outcome, String> {
     let end = match finish_reason {
-        Some("stop") => End::Stop,
+        Some("stop") => stop.unwrap_or(End::Stop),
         Some("length") => End::Length,
         // A server that ends aborts what it runs; this is no answer.
         Some("abort" | "error") | None => return Err("the answer was cut off".into()),
@@ -192,7 +212,7 @@ mod tests {
 
     /// What a reply means to a row that asks nothing of its prompt.
     fn read(status: u16, retry_after: Option<u64>, body: &[u8]) -> Outcome {
-        outcome(status, retry_after, body, (None, Beside::Likeliest(0)))
+        outcome(status, retry_after, body, (&Value::Null, None, Beside::Likeliest(0)))
     }
 
     fn reply(choice: Value, usage: Value) -> Vec<u8> {
@@ -220,15 +240,38 @@ mod tests {
     }
 
     #[test]
+    fn what_of_a_request_ended_its_answer_is_known_where_the_server_says_so() {
+        let sent = json!({"stop": ["never", "d an"], "stop_token_ids": [7]});
+        for (choice, end) in [
+            (json!({"stop_reason": "d an"}), End::StopText(1)),
+            (json!({"stop_reason": 7}), End::StopToken(TokenId(7))),
+            (json!({"matched_stop": "never"}), End::StopText(0)),
+            (json!({"stop_reason": null}), End::Stop),
+            (json!({"matched_stop": 2}), End::Stop),
+            (json!({"stop_reason": "else"}), End::Stop),
+            (json!({}), End::Stop),
+        ] {
+            let mut told = choice.clone();
+            (told["text"], told["finish_reason"]) = ("hi".into(), "stop".into());
+            let asked = (&sent, None, Beside::Likeliest(0));
+            let outcome = outcome(200, None, &reply(told, json!({})), asked);
+            let Outcome::Answered { finish, .. } = outcome else { panic!("{outcome:?}") };
+            assert_eq!(finish.end, end, "{choice}");
+        }
+    }
+
+    #[test]
     fn an_answer_without_what_was_asked_of_its_prompt_is_another_servers_to_give() {
         let scores = json!([null, {"9": {"logprob": -0.5, "rank": 1, "decoded_token": "x"}}]);
         let choice = json!({"text": "hi", "finish_reason": "length", "prompt_logprobs": scores});
         let body = reply(choice, json!({}));
         let scoring = |ids: [u32; 2]| {
-            let ids = PromptIds::Sent(ids.map(base::TokenId).into());
+            let ids = PromptIds::Sent(ids.map(TokenId).into());
             PromptScoring { top: 0, ids }
         };
-        let scored = |status, ids| outcome(status, None, &body, (Some(&scoring(ids)), Beside::Likeliest(0)));
+        let scored = |status, ids| {
+            outcome(status, None, &body, (&Value::Null, Some(&scoring(ids)), Beside::Likeliest(0)))
+        };
         let Outcome::Answered { prompt, .. } = scored(200, [7, 9]) else { panic!("it is an answer") };
         assert_eq!(prompt.expect("it is scored").len(), 2);
         let other = scored(200, [7, 8]);
@@ -247,12 +290,12 @@ mod tests {
             let logprobs = json!({"content": [token]});
             reply(json!({"message": message, "finish_reason": "stop", "logprobs": logprobs}), json!({}))
         };
-        let without = outcome(200, None, &told(json!([])), (None, Beside::Named(2)));
+        let without = outcome(200, None, &told(json!([])), (&Value::Null, None, Beside::Named(2)));
         let is_unfit = matches!(&without, Outcome::Unfit(reason) if reason.contains("`logprob_token_ids`"));
         assert!(is_unfit, "{without:?}");
         let all = json!([{"token": "hi", "logprob": -0.5}, {"token": "ho", "logprob": -1.5}]);
         for (told_beside, asked) in [(all, Beside::Named(2)), (json!([]), Beside::Likeliest(0))] {
-            let outcome = outcome(200, None, &told(told_beside), (None, asked));
+            let outcome = outcome(200, None, &told(told_beside), (&Value::Null, None, asked));
             assert!(matches!(outcome, Outcome::Answered { .. }), "{outcome:?}");
         }
     }
@@ -264,7 +307,7 @@ mod tests {
             "top_logprobs": [{"z": -6.5, "hi": -0.5}]});
         let body = reply(json!({"text": "z", "finish_reason": "length", "logprobs": logprobs}), json!({}));
         for (asked, expected) in [(0, &[][..]), (1, &["hi"][..])] {
-            let outcome = outcome(200, None, &body, (None, Beside::Likeliest(asked)));
+            let outcome = outcome(200, None, &body, (&Value::Null, None, Beside::Likeliest(asked)));
             let Outcome::Answered { logprobs, .. } = outcome else { panic!("{outcome:?}") };
             let top: Vec<&str> = logprobs[0].top.iter().map(|one| one.token.as_str()).collect();
             assert_eq!((logprobs[0].chosen.token.as_str(), &top[..]), ("z", expected));

@@ -3,21 +3,24 @@
 //! What has gone out cannot be taken back, so a failure is told apart from an answer only at the end: by the
 //! reason with which the answer ended, which the last chunk of it has.
 
+use base::End;
 use serde_json::Value;
 
-use super::reply::{Outcome, cut, ended, message};
+use super::reply::{Outcome, cut, ended, message, stop_told};
 
 /// What is known of an answer so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AnswerStream {
     finish_reason: Option<String>,
+    stop: Option<End>,
     usage: Value,
     is_done: bool,
 }
 
 impl AnswerStream {
-    /// Takes an event of the stream. The text that it brings, if any; or why the request failed.
-    pub(super) fn take(&mut self, data: &str) -> Result<Option<String>, String> {
+    /// Takes an event of the stream of a request that was `sent`. The text that it brings, if any; or why the request
+    /// failed.
+    pub(super) fn take(&mut self, data: &str, sent: &Value) -> Result<Option<String>, String> {
         if data == "[DONE]" {
             self.is_done = true;
             return Ok(None);
@@ -35,6 +38,7 @@ impl AnswerStream {
         let Some(choice) = chunk["choices"].get(0) else { return Ok(None) };
         if let Some(reason) = choice["finish_reason"].as_str() {
             self.finish_reason = Some(reason.to_owned());
+            self.stop = stop_told(choice, sent);
         }
         let text = choice["text"].as_str().or(choice["delta"]["content"].as_str()).unwrap_or_default();
         Ok(Some(text.to_owned()).filter(|text| !text.is_empty()))
@@ -47,14 +51,14 @@ impl AnswerStream {
 
     /// What became of the request, once the stream has ended. The text has gone out already.
     pub(super) fn end(self) -> Outcome {
-        ended(self.finish_reason.as_deref(), String::new(), (Vec::new(), &self.usage))
-            .unwrap_or_else(Outcome::failed)
+        let reason = (self.finish_reason.as_deref(), self.stop);
+        ended(reason, String::new(), (Vec::new(), &self.usage)).unwrap_or_else(Outcome::failed)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use base::{End, TokenCount};
+    use base::TokenCount;
     use serde_json::json;
 
     use super::*;
@@ -63,12 +67,12 @@ mod tests {
     fn taken(events: &[Value]) -> (Vec<String>, Outcome) {
         let (mut stream, mut texts) = (AnswerStream::default(), Vec::new());
         for event in events {
-            match stream.take(&event.to_string()) {
+            match stream.take(&event.to_string(), &json!({"stop": ["never", "!"]})) {
                 Ok(text) => texts.extend(text),
                 Err(reason) => return (texts, Outcome::failed(reason)),
             }
         }
-        assert_eq!(stream.take("[DONE]"), Ok(None));
+        assert_eq!(stream.take("[DONE]", &Value::Null), Ok(None));
         assert!(stream.is_done());
         (texts, stream.end())
     }
@@ -99,6 +103,14 @@ mod tests {
     }
 
     #[test]
+    fn the_last_chunk_says_which_stop_string_ended_the_answer() {
+        let chunk = |reason: Value, stop: Value| json!({"choices": [{"text": "", "finish_reason": reason, "stop_reason": stop}]});
+        let (_, outcome) = taken(&[chunk(json!(null), json!(null)), chunk(json!("stop"), json!("!"))]);
+        let Outcome::Answered { finish, .. } = outcome else { panic!("{outcome:?}") };
+        assert_eq!(finish.end, End::StopText(1));
+    }
+
+    #[test]
     fn a_stream_without_a_reason_or_with_an_error_is_no_answer() {
         let begun = json!({"choices": [{"text": "hi", "finish_reason": null}]});
         let (texts, outcome) = taken(std::slice::from_ref(&begun));
@@ -107,7 +119,7 @@ mod tests {
         let (_, outcome) = taken(&[begun, json!({"error": {"message": "out of memory"}})]);
         let Outcome::Lost(loss) = outcome else { panic!("{outcome:?}") };
         assert!(loss.kind == LossKind::Failed && loss.reason.contains("out of memory"), "{loss:?}");
-        assert!(AnswerStream::default().take("<html>").is_err());
+        assert!(AnswerStream::default().take("<html>", &Value::Null).is_err());
         let filtered = json!({"choices": [{"text": "", "finish_reason": "content_filter"}]});
         assert!(matches!(taken(&[filtered]).1, Outcome::Row(reason) if reason.contains("content_filter")));
     }

@@ -24,7 +24,7 @@ requests=$((${sizes[*]/#/+}))
 export DO_NOT_TRACK=1 LITELLM_LOCAL_MODEL_COST_MAP=True RAY_USAGE_STATS_ENABLED=0 PYTHONWARNINGS=ignore
 
 if [ ! -e "$model" ]; then
-  said=$("$program" pull "$model" --data-dir target/loops) || { echo "$model is no file and could not be fetched" >&2; exit 2; }
+  said=$("$program" pull "$model" --data-dir target/loops) || { echo "skipped: $model is no file and could not be fetched" >&2; exit 3; }
   model=${said##*--model }
 fi
 

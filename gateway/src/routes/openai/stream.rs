@@ -35,7 +35,7 @@ struct ChunkReader {
 /// In which form a relQuery is told.
 pub(crate) enum Talk {
     /// As chunks of completions.
-    Chunks(Chunker),
+    Chunks(Box<Chunker>),
     /// As events of a response, with the conversation before its answer, which is kept with it where it is to be kept.
     Events(Box<ResponseEvents>, Vec<Value>),
     /// As events of a message.

@@ -168,6 +168,8 @@ pub struct ReadyLine {
     pub prompts: Option<RowPrompts>,
     /// What else is told of them.
     pub prompt: PromptReply,
+    /// At which texts its answers end.
+    pub stops: Arc<[String]>,
     /// Its rows: one, or one per prompt.
     pub rows: Vec<PendingRow>,
     /// What it counts for while it waits.
@@ -196,12 +198,13 @@ pub fn ready(
             "is not for batches: they have a completion window",
         ));
     }
-    let (api, tools, prompts, prompt) = (asked.api, asked.tools, asked.prompts, asked.prompt);
+    let (api, tools, prompts) = (asked.api, asked.tools, asked.prompts);
+    let (prompt, stops) = (asked.prompt, asked.stops);
     let rows: Vec<PendingRow> = asked.work.parts.into_iter().flat_map(|part| part.rows).collect();
     let tokens: usize = rows.iter().map(|row| row.item.prompt.len()).sum();
     let bytes = (tokens * size_of::<base::TokenId>() + text_bytes) as u64;
     let model = Arc::clone(context.model);
-    Ok(ReadyLine { number, custom_id, model, api, tools, prompts, prompt, rows, bytes })
+    Ok(ReadyLine { number, custom_id, model, api, tools, prompts, prompt, stops, rows, bytes })
 }
 
 #[cfg(test)]

@@ -175,7 +175,7 @@ mod tests {
 
     fn events(relquery: &RelQueryState, tools: Option<CallReader>) -> MessageEvents {
         let envelope = MessageEnvelope::new(relquery, &model(), 7);
-        MessageEvents::new(envelope.calling(tools.map(Arc::new)))
+        MessageEvents::new(envelope.calling(tools.map(Arc::new)).stopping_at(["!".to_owned()].into()))
     }
 
     fn read(text: &str) -> Vec<Value> {
@@ -237,7 +237,7 @@ mod tests {
             relquery.token(0, &character.to_string(), true, Time(1));
             all.push_str(&events.look(&relquery).0);
         }
-        relquery.settle(0, done(End::Stop), Time(3));
+        relquery.settle(0, done(End::StopText(0)), Time(3));
         all.push_str(&events.look(&relquery).0);
         let all = read(&all);
         let starts: Vec<&Value> = all.iter().filter(|event| event["type"] == "content_block_start").collect();
@@ -247,7 +247,11 @@ mod tests {
             all.iter().filter_map(|event| event["delta"]["partial_json"].as_str()).collect();
         assert_eq!(serde_json::from_str::<Value>(&arguments).expect("JSON"), json!({"x": "a b"}));
         let end = all.iter().find(|event| event["type"] == "message_delta").expect("an end");
-        assert_eq!(end["delta"]["stop_reason"], "tool_use");
+        assert_eq!(
+            end["delta"],
+            json!({"stop_reason": "tool_use", "stop_sequence": null}),
+            "they are to be run"
+        );
         let whole = json!(
             MessageEnvelope::new(&relquery, &model(), 7)
                 .calling(Some(Arc::new(reader())))

@@ -13,6 +13,9 @@ use utoipa::ToSchema;
 use crate::wire::openai::{CallReader, ReadAnswer, ReadCall, verdict};
 use crate::wire::public_ids;
 
+/// Why an answer ended that one of its request's stop sequences did.
+const STOP_SEQUENCE: &str = "stop_sequence";
+
 /// A message.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct AnthropicMessage {
@@ -27,11 +30,10 @@ pub struct AnthropicMessage {
     model: String,
     /// The answer: blocks of text and calls of tools.
     content: Vec<ContentBlock>,
-    /// `end_turn`, `max_tokens` or `tool_use`; null while it goes on.
+    /// `end_turn`, `max_tokens`, `stop_sequence` or `tool_use`; null while it goes on.
     stop_reason: Option<&'static str>,
-    /// Always null: which stop sequence ended an answer is not told.
-    #[schema(value_type = Option<String>)]
-    stop_sequence: (),
+    /// The stop sequence that ended it, where that is the reason.
+    stop_sequence: Option<String>,
     /// Tokens.
     usage: MessageUsage,
 }
@@ -86,13 +88,20 @@ pub struct MessageEnvelope {
     tools: Option<Arc<CallReader>>,
     /// Tokens of the prompt, where they are known before it ran.
     prompt: u64,
+    /// At which texts the answer ends.
+    stops: Arc<[String]>,
 }
 
 impl MessageEnvelope {
     /// For one request. `prompt`: tokens of its prompt, as far as they are known before it ran.
     pub fn new(relquery: &RelQueryState, model: &Model, prompt: u64) -> Self {
         let id = format!("msg_{}", public_ids::shown(relquery.id));
-        Self { id, model: model.name.clone(), tools: None, prompt }
+        Self { id, model: model.name.clone(), tools: None, prompt, stops: Arc::default() }
+    }
+
+    /// The same where the answer ends at these texts.
+    pub fn stopping_at(self, stops: Arc<[String]>) -> Self {
+        Self { stops, ..self }
     }
 
     /// The same where the answer may call tools.
@@ -126,7 +135,14 @@ impl MessageEnvelope {
             RowProgress::Pending | RowProgress::Failed(_) => None,
         });
         let reason = end.map(|end| stop_reason(end, &answer));
-        Ok(self.message(self.blocks(answer), reason, state.usage.into()))
+        let stop = match end {
+            Some(End::StopText(place)) if reason == Some(STOP_SEQUENCE) => {
+                self.stops.get(place as usize).cloned()
+            }
+            Some(End::Stop | End::StopText(_) | End::StopToken(_) | End::Length) | None => None,
+        };
+        let message = self.message(self.blocks(answer), reason, state.usage.into());
+        Ok(AnthropicMessage { stop_sequence: stop, ..message })
     }
 
     fn message(
@@ -143,7 +159,7 @@ impl MessageEnvelope {
             model,
             content,
             stop_reason,
-            stop_sequence: (),
+            stop_sequence: None,
             usage,
         }
     }
@@ -174,15 +190,17 @@ impl MessageEnvelope {
 impl AnthropicMessage {
     /// What ends a stream of it: why it ended, and its tokens.
     pub(super) fn end(&self) -> (Value, MessageUsage) {
-        (json!({"stop_reason": self.stop_reason, "stop_sequence": null}), self.usage)
+        (json!({"stop_reason": self.stop_reason, "stop_sequence": self.stop_sequence}), self.usage)
     }
 }
 
 /// Why an answer ended.
 fn stop_reason(end: End, answer: &ReadAnswer) -> &'static str {
     match end {
-        End::Stop if !answer.calls.is_empty() => "tool_use",
-        End::Stop => "end_turn",
         End::Length => "max_tokens",
+        // They are to be run, whatever ended the answer.
+        End::Stop | End::StopText(_) | End::StopToken(_) if !answer.calls.is_empty() => "tool_use",
+        End::StopText(_) => STOP_SEQUENCE,
+        End::Stop | End::StopToken(_) => "end_turn",
     }
 }

@@ -6,7 +6,7 @@ use serving::error::RequestError;
 
 use crate::json::JsonFields;
 use crate::wire::ValidationContext;
-use crate::wire::openai::{ChatRequest, chat, prompt_reply, token_ids};
+use crate::wire::openai::{ChatRequest, LeftOut, chat, prompt_reply, token_ids};
 
 /// What is left out of a conversation: it is no part of what a model here was told.
 const UNSAID: [&str; 2] = ["thinking", "redacted_thinking"];
@@ -24,16 +24,21 @@ pub fn chat_of(
     for (field, reason) in [
         ("mcp_servers", "are not called by this server"),
         ("container", "is not supported: this server runs no code"),
-        ("context_management", "is not supported: what does not fit is refused"),
     ] {
         if fields.take(field).is_some_and(|value| value != json!([])) {
             return fields.bad(field, reason);
         }
     }
+    if fields.take("context_management").is_some_and(|edits| !are_done(&edits)) {
+        let reason = "may only clear what models thought, which is left out: what does not fit is refused";
+        return fields.bad("context_management", reason);
+    }
+    // Who lets a model decide has one that does not think.
     if let Some(thinking) = fields.take("thinking")
-        && thinking["type"] != "disabled"
+        && !["disabled", "adaptive"].iter().any(|kind| thinking["type"] == *kind)
     {
-        return fields.bad("thinking", "must be of type disabled: models here are not told to think");
+        return fields
+            .bad("thinking", "must be of type disabled or adaptive: models here are not told to think");
     }
     token_ids::refuse(&mut fields)?;
     prompt_reply::refuse(&mut fields)?;
@@ -41,7 +46,8 @@ pub fn chat_of(
     // How hard to try, and how fast: wishes that change nothing here.
     fields.take("inference_geo");
     fields.take("speed");
-    let (messages, is_begun) = messages(&mut fields)?;
+    let mut left = LeftOut::new(context.unknown_fields);
+    let (messages, is_begun) = messages(&mut fields, &mut left)?;
     fields.insert("messages", messages);
     // Who says that it is not to be gone on with gets the next answer.
     let continues = chat::field_of(PromptEnd::Text);
@@ -51,12 +57,25 @@ pub fn chat_of(
     if let Some(stops) = fields.take("stop_sequences") {
         fields.insert("stop", stops);
     }
-    take_tools(&mut fields)?;
-    take_format(&mut fields)?;
+    take_tools(&mut fields, &mut left)?;
+    take_format(&mut fields, &mut left)?;
     if fields.copy("stream") == Some(Value::Bool(true)) {
         fields.insert("stream_options", json!({"include_usage": true}));
     }
-    ChatRequest::read(fields, context).map_err(renamed)
+    let mut chat = ChatRequest::read(fields, context).map_err(renamed)?;
+    left.names.append(&mut chat.ignored);
+    Ok(ChatRequest { ignored: left.names, ..chat })
+}
+
+/// Whether a conversation is as these edits of it would have it: thoughts are no part of one here.
+fn are_done(management: &Value) -> bool {
+    let clears_thoughts =
+        |edit: &Value| edit["type"].as_str().is_some_and(|kind| kind.starts_with("clear_thinking_"));
+    let Some(fields) = management.as_object() else { return false };
+    match fields.get("edits") {
+        None | Some(Value::Null) => true,
+        Some(edits) => edits.as_array().is_some_and(|edits| edits.iter().all(clears_thoughts)),
+    }
 }
 
 /// The same error with the field's name on this route.
@@ -80,7 +99,7 @@ fn renamed(error: RequestError) -> RequestError {
 }
 
 /// Takes `system` and `messages`: the messages of a chat, and whether the last of them is an answer that has begun.
-fn messages(fields: &mut JsonFields) -> Result<(Value, bool), RequestError> {
+fn messages(fields: &mut JsonFields, left: &mut LeftOut) -> Result<(Value, bool), RequestError> {
     let mut messages = Vec::new();
     match fields.take("system") {
         None => {}
@@ -89,7 +108,7 @@ fn messages(fields: &mut JsonFields) -> Result<(Value, bool), RequestError> {
             let texts: Result<Vec<Value>, RequestError> = blocks
                 .into_iter()
                 .enumerate()
-                .map(|(place, block)| text_part(&format!("system[{place}]"), block))
+                .map(|(place, block)| text_part(&format!("system[{place}]"), block, left))
                 .collect();
             messages.push(json!({"role": "system", "content": texts?}));
         }
@@ -98,7 +117,7 @@ fn messages(fields: &mut JsonFields) -> Result<(Value, bool), RequestError> {
     let Some(items) = fields.array("messages")? else { return fields.bad("messages", "is required") };
     let is_begun = items.last().is_some_and(|last| last["role"] == "assistant");
     for (place, item) in items.into_iter().enumerate() {
-        message(&format!("messages[{place}]"), item, &mut messages)?;
+        message(&format!("messages[{place}]"), item, &mut messages, left)?;
     }
     let is_answer = |last: &&Value| is_begun && last["role"] == "assistant";
     // An answer of which nothing is said yet has not begun: one before it may have.
@@ -124,7 +143,12 @@ fn says_nothing(message: &Value) -> bool {
 }
 
 /// Adds what a message says, calls and answers.
-fn message(name: &str, item: Value, messages: &mut Vec<Value>) -> Result<(), RequestError> {
+fn message(
+    name: &str,
+    item: Value,
+    messages: &mut Vec<Value>,
+    left: &mut LeftOut,
+) -> Result<(), RequestError> {
     let mut fields = JsonFields::nested(name, item)?;
     let role = match fields.string("role")?.as_deref() {
         Some("user") => "user",
@@ -135,7 +159,7 @@ fn message(name: &str, item: Value, messages: &mut Vec<Value>) -> Result<(), Req
     };
     let blocks = match fields.require("content")? {
         Value::String(text) => {
-            fields.finish()?;
+            left.finish(fields)?;
             messages.push(json!({"role": role, "content": text}));
             return Ok(());
         }
@@ -146,14 +170,14 @@ fn message(name: &str, item: Value, messages: &mut Vec<Value>) -> Result<(), Req
     for (place, block) in blocks.into_iter().enumerate() {
         let name = fields.name(&format!("content[{place}]"));
         match block["type"].as_str() {
-            Some("text") => texts.push(text_part(&name, block)?),
-            Some("tool_use") if role == "assistant" => calls.push(call(&name, block)?),
+            Some("text") => texts.push(text_part(&name, block, left)?),
+            Some("tool_use") if role == "assistant" => calls.push(call(&name, block, left)?),
             Some("tool_result") if role == "user" => {
                 // What was said before it stands before it.
                 if !texts.is_empty() {
                     messages.push(json!({"role": role, "content": std::mem::take(&mut texts)}));
                 }
-                messages.push(result(&name, block)?);
+                messages.push(result(&name, block, left)?);
             }
             Some(kind) if UNSAID.contains(&kind) => {}
             Some(_) => {
@@ -163,7 +187,7 @@ fn message(name: &str, item: Value, messages: &mut Vec<Value>) -> Result<(), Req
             None => return Err(RequestError::invalid(format!("{name}.type"), "is required")),
         }
     }
-    fields.finish()?;
+    left.finish(fields)?;
     if !calls.is_empty() {
         messages.push(json!({"role": role, "content": texts, "tool_calls": calls}));
     } else if !texts.is_empty() {
@@ -173,7 +197,7 @@ fn message(name: &str, item: Value, messages: &mut Vec<Value>) -> Result<(), Req
 }
 
 /// A block of text as a part of a chat's message.
-fn text_part(name: &str, block: Value) -> Result<Value, RequestError> {
+fn text_part(name: &str, block: Value, left: &mut LeftOut) -> Result<Value, RequestError> {
     let mut fields = JsonFields::nested(name, block)?;
     match fields.string("type")?.as_deref() {
         Some("text") => {}
@@ -183,12 +207,12 @@ fn text_part(name: &str, block: Value) -> Result<Value, RequestError> {
     for hint in ["cache_control", "citations"] {
         fields.take(hint);
     }
-    fields.finish()?;
+    left.finish(fields)?;
     Ok(json!({"type": "text", "text": text}))
 }
 
 /// A call that the assistant made, as a chat has it.
-fn call(name: &str, block: Value) -> Result<Value, RequestError> {
+fn call(name: &str, block: Value, left: &mut LeftOut) -> Result<Value, RequestError> {
     let mut fields = JsonFields::nested(name, block)?;
     for hint in ["type", "cache_control", "caller"] {
         fields.take(hint);
@@ -200,12 +224,12 @@ fn call(name: &str, block: Value) -> Result<Value, RequestError> {
         Some(input @ Value::Object(_)) => input,
         Some(_) => return fields.bad("input", "must be an object"),
     };
-    fields.finish()?;
+    left.finish(fields)?;
     Ok(json!({"id": id, "type": "function", "function": {"name": tool, "arguments": input}}))
 }
 
 /// What came of a call, as a chat has it.
-fn result(name: &str, block: Value) -> Result<Value, RequestError> {
+fn result(name: &str, block: Value, left: &mut LeftOut) -> Result<Value, RequestError> {
     let mut fields = JsonFields::nested(name, block)?;
     for hint in ["type", "cache_control"] {
         fields.take(hint);
@@ -218,11 +242,11 @@ fn result(name: &str, block: Value) -> Result<Value, RequestError> {
         Some(Value::Array(blocks)) => blocks
             .into_iter()
             .enumerate()
-            .map(|(place, block)| text_part(&format!("{name}.content[{place}]"), block))
+            .map(|(place, block)| text_part(&format!("{name}.content[{place}]"), block, left))
             .collect::<Result<Vec<Value>, RequestError>>()?,
         Some(_) => return fields.bad("content", "must be a string or an array of text blocks"),
     };
-    fields.finish()?;
+    left.finish(fields)?;
     // Models were trained on results that say so themselves.
     if is_error {
         parts.insert(0, json!({"type": "text", "text": "Error: "}));
@@ -231,7 +255,7 @@ fn result(name: &str, block: Value) -> Result<Value, RequestError> {
 }
 
 /// Takes `tools` and `tool_choice`, and leaves those of a chat in their places.
-fn take_tools(fields: &mut JsonFields) -> Result<(), RequestError> {
+fn take_tools(fields: &mut JsonFields, left: &mut LeftOut) -> Result<(), RequestError> {
     let mut tools = Vec::new();
     for (place, tool) in fields.array("tools")?.unwrap_or_default().into_iter().enumerate() {
         let mut tool = JsonFields::nested(fields.name(&format!("tools[{place}]")), tool)?;
@@ -249,7 +273,7 @@ fn take_tools(fields: &mut JsonFields) -> Result<(), RequestError> {
             function.extend(tool.take(here).map(|value| (chat.to_owned(), value)));
         }
         function.insert("parameters".into(), tool.require("input_schema")?);
-        tool.finish()?;
+        left.finish(tool)?;
         tools.push(json!({"type": "function", "function": function}));
     }
     let Some(choice) = fields.take("tool_choice") else {
@@ -273,14 +297,14 @@ fn take_tools(fields: &mut JsonFields) -> Result<(), RequestError> {
     if choice.bool("disable_parallel_tool_use")? == Some(true) {
         fields.insert("parallel_tool_calls", false.into());
     }
-    choice.finish()?;
+    left.finish(choice)?;
     fields.insert("tools", Value::Array(tools));
     fields.insert("tool_choice", of_chat);
     Ok(())
 }
 
 /// Takes the form of the answer, under both names that it has had, and leaves that of a chat.
-fn take_format(fields: &mut JsonFields) -> Result<(), RequestError> {
+fn take_format(fields: &mut JsonFields, left: &mut LeftOut) -> Result<(), RequestError> {
     let mut format = fields.take("output_format").map(|format| ("output_format".to_owned(), format));
     if let Some(config) = fields.take("output_config") {
         let mut config = JsonFields::nested("output_config", config)?;
@@ -288,7 +312,7 @@ fn take_format(fields: &mut JsonFields) -> Result<(), RequestError> {
         config.take("effort");
         let name = config.name("format");
         format = config.take("format").map(|format| (name, format)).or(format);
-        config.finish()?;
+        left.finish(config)?;
     }
     let Some((name, format)) = format else { return Ok(()) };
     let mut format = JsonFields::nested(name, format)?;
@@ -297,7 +321,7 @@ fn take_format(fields: &mut JsonFields) -> Result<(), RequestError> {
         _ => return format.bad("type", "must be json_schema"),
     }
     let schema = format.require("schema")?;
-    format.finish()?;
+    left.finish(format)?;
     let json_schema = json!({"name": "output", "schema": schema, "strict": true});
     fields.insert("response_format", json!({"type": "json_schema", "json_schema": json_schema}));
     Ok(())
@@ -308,7 +332,7 @@ mod tests {
     use base::Role;
 
     use super::*;
-    use crate::config::LimitsConfig;
+    use crate::config::{LimitsConfig, UnknownFields};
     use crate::json;
     use crate::wire::openai::tests::with_context;
     use crate::wire::openai::{ToolChoice, ToolPart};
@@ -378,6 +402,46 @@ mod tests {
     }
 
     #[test]
+    fn who_lets_a_model_think_or_clears_what_it_thought_is_answered() {
+        let ask = r#""max_tokens":5,"messages":[{"role":"user","content":"a"}]"#;
+        for more in [
+            r#""thinking":{"type":"adaptive"}"#,
+            r#""thinking":{"type":"disabled"}"#,
+            r#""context_management":{"edits":[{"type":"clear_thinking_20251015","keep":"all"}]}"#,
+            r#""context_management":{"edits":[]}"#,
+            r#""context_management":{}"#,
+        ] {
+            let chat = read(&format!("{{{ask},{more}}}"));
+            assert_eq!(chat.map(|chat| chat.messages.len()), Ok(1), "{more}");
+        }
+    }
+
+    #[test]
+    fn what_is_unknown_anywhere_is_told_by_the_name_that_it_has_here() {
+        let body = r#"{"max_tokens":5,"strange":1,"system":[{"type":"text","text":"s","a":1}],
+            "tools":[{"name":"f","input_schema":{"type":"object"},"b":1}],"tool_choice":{"type":"none","c":1},
+            "messages":[{"role":"user","content":[{"type":"text","text":"a","d":1}],"e":1},
+                {"role":"assistant","content":[{"type":"tool_use","id":"t","name":"f","input":{},"g":1}]},
+                {"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":"x","h":1}]}]}"#;
+        let fields = json::object(body.as_bytes()).expect("an object");
+        let chat = with_context(&LimitsConfig::default(), |context| {
+            let context = ValidationContext { unknown_fields: UnknownFields::Warn, ..context };
+            chat_of(fields, true, context)
+        });
+        let told = [
+            "system[0].a",
+            "messages[0].content[0].d",
+            "messages[0].e",
+            "messages[1].content[0].g",
+            "messages[2].content[0].h",
+            "tools[0].b",
+            "tool_choice.c",
+            "strange",
+        ];
+        assert_eq!(chat.expect("valid").ignored, told);
+    }
+
+    #[test]
     fn what_is_wrong_has_the_name_that_it_has_here() {
         let ask = r#""max_tokens":5,"messages":[{"role":"user","content":"a"}]"#;
         for (body, blamed) in [
@@ -406,6 +470,16 @@ mod tests {
             (format!(r#"{{{ask},"system":7}}"#), "system"),
             (format!(r#"{{{ask},"stop_sequences":[1]}}"#), "stop_sequences"),
             (format!(r#"{{{ask},"thinking":{{"type":"enabled","budget_tokens":9}}}}"#), "thinking"),
+            (
+                format!(r#"{{{ask},"context_management":{{"edits":[{{"type":"clear_tool_uses_20250919"}}]}}}}"#),
+                "context_management",
+            ),
+            (format!(r#"{{{ask},"context_management":"none"}}"#), "context_management"),
+            (
+                r#"{"max_tokens":5,"messages":[{"role":"user","content":[{"type":"text","text":"a","x":1}]}]}"#
+                    .to_owned(),
+                "messages[0].content[0].x",
+            ),
             (format!(r#"{{{ask},"tools":[{{"name":"f"}}]}}"#), "tools[0].input_schema"),
             (format!(r#"{{{ask},"tools":[{{"name":"a b","input_schema":{{}}}}]}}"#), "tools[0].name"),
             (format!(r#"{{{ask},"tools":[{{"type":"bash_20250124","name":"bash"}}]}}"#), "tools[0].type"),

@@ -59,8 +59,9 @@ impl ChatRequest {
         let common = common.with_token_ids(&mut fields, context.model)?;
         let common = common.with_prompt_logprobs(&mut fields, context.model)?;
         let tools = ToolRequest::take(&mut fields)?;
-        let common = common.with_template_variables(template_variables::take(&mut fields)?);
+        let mut common = common.with_template_variables(template_variables::take(&mut fields)?);
         let (messages, mut ignored) = take_messages(&mut fields, context.unknown_fields)?;
+        ignored.append(&mut common.ignored);
         let end = take_end(&mut fields, &messages)?;
         let echo = fields.bool(ECHO)?.unwrap_or(false);
         ignored.extend(neutral::finish(fields, BodyKind::Chat, context.unknown_fields)?);

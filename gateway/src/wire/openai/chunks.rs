@@ -12,7 +12,7 @@ use serving::relquery_state::{AnswerRow, RelQueryState, RowProgress, Usage};
 
 use super::answer_copy::RowCopies;
 use super::logprobs::{ChatLogprobs, CompletionLogprobs};
-use super::reply::{Api, ChatChoice, CompletionChoice, Delta, Envelope, Reply, ShownAnswer, verdict};
+use super::reply::{Api, ChatChoice, CompletionChoice, Delta, Envelope, Reply, RowEnd, ShownAnswer, verdict};
 use super::text_offsets::TextOffsets;
 use super::tool_calls::{FunctionReply, ReadAnswer, ToolCallReply};
 use crate::wire::usage::UsageReply;
@@ -87,7 +87,7 @@ struct RowChange<'a> {
     logprobs: Option<CompletionLogprobs>,
     /// How many tokens the row's output has so far.
     output: u64,
-    finish_reason: Option<&'static str>,
+    end: Option<RowEnd>,
 }
 
 impl Chunker {
@@ -130,17 +130,19 @@ impl Chunker {
 
     /// Writes the change of one row: an opening, text, an end, whichever there are.
     fn chunk(&self, change: RowChange<'_>, chunks: &mut Vec<String>) {
-        let RowChange { index, opens, text, calls, tokens, logprobs, output, finish_reason } = change;
+        let RowChange { index, opens, text, calls, tokens, logprobs, output, end } = change;
         let usage = self.usage_so_far(index, output);
         match self.envelope.api {
             Api::Completion => {
                 // The prompt comes with an answer's first chunk.
                 let before = if opens { self.envelope.prompt.text(index) } else { "" };
+                let (finish_reason, stop_reason) = RowEnd::fields(end);
                 let choice = CompletionChoice {
                     index,
                     text: format!("{before}{text}"),
                     logprobs,
                     finish_reason,
+                    stop_reason,
                     token_ids: self.envelope.token_ids(tokens.ids),
                     prompt_token_ids: opens.then(|| self.envelope.prompt_token_ids(index)).flatten(),
                     prompt_logprobs: None,
@@ -165,8 +167,8 @@ impl Chunker {
                         chunks.push(json(&self.envelope.wrap(CHAT_CHUNK, vec![choice], usage)));
                     }
                 }
-                let mut push = |delta, tokens: NewTokens<'_>, finish_reason| {
-                    let choice = self.piece(index, delta, tokens, finish_reason);
+                let mut push = |delta, tokens: NewTokens<'_>, end| {
+                    let choice = self.piece(index, delta, tokens, end);
                     chunks.push(json(&self.envelope.wrap(CHAT_CHUNK, vec![choice], usage)));
                 };
                 let mut rest = tokens;
@@ -179,27 +181,23 @@ impl Chunker {
                     let delta = Delta { tool_calls: vec![call], ..Delta::default() };
                     push(delta, std::mem::take(&mut rest), None);
                 }
-                if finish_reason.is_some() {
-                    push(Delta::default(), rest, finish_reason);
+                if end.is_some() {
+                    push(Delta::default(), rest, end);
                 }
             }
         }
     }
 
     /// A piece of a conversation's answer.
-    fn piece(
-        &self,
-        index: u32,
-        delta: Delta,
-        tokens: NewTokens<'_>,
-        finish_reason: Option<&'static str>,
-    ) -> ChatChoice {
+    fn piece(&self, index: u32, delta: Delta, tokens: NewTokens<'_>, end: Option<RowEnd>) -> ChatChoice {
+        let (finish_reason, stop_reason) = RowEnd::fields(end);
         ChatChoice {
             index,
             message: None,
             delta: Some(delta),
             logprobs: ChatLogprobs::of(tokens.logprobs, self.envelope.prompt.fields.names_ids),
             finish_reason,
+            stop_reason,
             token_ids: self.envelope.token_ids(tokens.ids),
         }
     }
@@ -279,7 +277,11 @@ impl Chunker {
             RowProgress::Done { usage, .. } => usage.output.0,
             RowProgress::Pending | RowProgress::Failed(_) => row.pieces,
         };
-        Some(RowChange { index, opens, text, calls, tokens, logprobs, output, finish_reason: reason })
+        let end = reason.map(|finish_reason| RowEnd {
+            finish_reason,
+            stop_reason: end.and_then(|end| self.envelope.stop_reason(end)),
+        });
+        Some(RowChange { index, opens, text, calls, tokens, logprobs, output, end })
     }
 }
 

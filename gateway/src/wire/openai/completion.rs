@@ -25,6 +25,8 @@ pub struct CompletionRequest {
     pub common: Common,
     /// The prompts; one choice each. Never empty.
     pub prompts: Vec<CompletionPrompt>,
+    /// Whether what starts the model's prompts is put in front of those that are text.
+    pub starts_prompts: bool,
     /// What is to be told of them.
     pub prompt: PromptFields,
     /// Fields that are not known.
@@ -38,10 +40,26 @@ impl CompletionRequest {
         let common = Common::of_completion(&mut fields, context)?;
         let mut common = common.with_token_ids(&mut fields, context.model)?;
         let prompt = prompt.with_logprobs(&mut fields, &mut common, context.model)?;
+        let starts_prompts = take_starts(&mut fields, context.model)?;
         let prompts = take_prompts(&mut fields, context.limits.rows_max, context.model)?;
-        let ignored = finish_completion(fields, context.unknown_fields)?;
-        Ok(Self { common, prompts, prompt, ignored })
+        // All answers that are made are told.
+        if fields.count("best_of") == Some(u64::from(common.n)) {
+            fields.take("best_of");
+        }
+        let mut ignored = std::mem::take(&mut common.ignored);
+        ignored.extend(finish_completion(fields, context.unknown_fields)?);
+        Ok(Self { common, prompts, starts_prompts, prompt, ignored })
     }
+}
+
+/// Takes `add_special_tokens` (vLLM's name for it).
+fn take_starts(fields: &mut JsonFields, model: &Model) -> Result<bool, RequestError> {
+    const FIELD: &str = "add_special_tokens";
+    let starts = fields.bool(FIELD)?.unwrap_or(true);
+    if !starts && !model.has_ids() {
+        return fields.bad(FIELD, "must be true: this server's replicas are sent no token ids");
+    }
+    Ok(starts)
 }
 
 /// Takes `prompt`: a string, an array of strings, an array of tokens, or an array of those.
@@ -116,6 +134,26 @@ mod tests {
         ] {
             assert_eq!(read(json).expect("valid").prompts, prompts);
         }
+    }
+
+    #[test]
+    fn a_prompt_is_started_unless_its_request_says_otherwise() {
+        let starts = |more: &str| {
+            read(&format!("\"a\",\"add_special_tokens\":{more}")).map(|asked| asked.starts_prompts)
+        };
+        assert_eq!((starts("null"), starts("true"), starts("false")), (Ok(true), Ok(true), Ok(false)));
+        assert!(
+            matches!(starts("1"), Err(RequestError::Invalid { field, .. }) if field == "add_special_tokens")
+        );
+    }
+
+    #[test]
+    fn as_many_answers_may_be_made_as_are_told() {
+        let read = |more: &str| read(&format!("\"a\",{more}"));
+        assert_eq!(read(r#""n":2,"best_of":2"#).expect("valid").common.n, 2);
+        assert!(read(r#""n":2,"best_of":1"#).is_ok(), "it asks for nothing");
+        let more = read(r#""n":2,"best_of":3"#);
+        assert!(matches!(more, Err(RequestError::Invalid { field, .. }) if field == "best_of"));
     }
 
     #[test]

@@ -36,12 +36,17 @@ const COMMON: &[(&str, Neutral)] = &[
     ("safety_identifier", Neutral::Always),
     ("prompt_cache_key", Neutral::Always),
     ("prompt_cache_retention", Neutral::Always),
+    ("prompt_cache_options", Neutral::Always),
     ("store", Neutral::Always),
     ("service_tier", Neutral::Always),
     ("cache_control", Neutral::Always),
     ("length_penalty", Neutral::Number(1.0)),
     ("best_of", Neutral::Number(1.0)),
     ("use_beam_search", Neutral::False),
+    ("guided_decoding_backend", Neutral::Always),
+    ("include_reasoning", Neutral::Always),
+    ("bad_words", Neutral::Empty),
+    ("logits_processors", Neutral::Empty),
     ("prompt_logprobs", Neutral::Never("is for chats and completions")),
     ("spaces_between_special_tokens", Neutral::True),
 ];
@@ -60,10 +65,15 @@ const CHAT: &[(&str, Neutral)] = &[
     ("function_call", Neutral::Words(&["none", "auto"])),
     ("modalities", Neutral::TextOnly),
     ("audio", Neutral::Never("only text is supported")),
-    ("prediction", Neutral::Never("predicted outputs are not supported")),
-    ("reasoning_effort", Neutral::Words(&["none"])),
-    ("verbosity", Neutral::Words(&["medium"])),
+    // A guess of what will be said, which may be written faster and is said no other way.
+    ("prediction", Neutral::Always),
+    // How hard to try, and how much to say: wishes, as they are on other routes.
+    ("reasoning_effort", Neutral::Words(&["none", "minimal", "low", "medium", "high", "xhigh", "max"])),
+    ("verbosity", Neutral::Words(&["low", "medium", "high"])),
     ("web_search_options", Neutral::Never("web search is not supported")),
+    ("moderation", Neutral::Never("nothing is moderated here: what would be blocked is answered")),
+    ("chat_template", Neutral::Never("is the model's own: another one is not taken")),
+    ("documents", Neutral::Never("are not told to the model: write them into a message")),
 ];
 
 /// Fields of an assistant's message that a client sends back as it got them.
@@ -128,11 +138,31 @@ pub(super) fn finish(
 }
 
 /// What nobody took of a request is unknown: it is refused, or told.
-pub(super) fn left_out(fields: JsonFields, unknown: UnknownFields) -> Result<Vec<String>, RequestError> {
+pub(crate) fn left_out(fields: JsonFields, unknown: UnknownFields) -> Result<Vec<String>, RequestError> {
     match unknown {
         UnknownFields::Refuse => fields.finish().map(|()| Vec::new()),
         UnknownFields::Warn => Ok(fields.left()),
         UnknownFields::Ignore => Ok(Vec::new()),
+    }
+}
+
+/// Fields of a request's objects that nobody took, as they are found.
+pub(crate) struct LeftOut {
+    unknown: UnknownFields,
+    /// Their names, where they are to be told.
+    pub(crate) names: Vec<String>,
+}
+
+impl LeftOut {
+    /// None yet.
+    pub(crate) fn new(unknown: UnknownFields) -> Self {
+        Self { unknown, names: Vec::new() }
+    }
+
+    /// Ends the reading of an object: what is left of it is refused, or told.
+    pub(crate) fn finish(&mut self, fields: JsonFields) -> Result<(), RequestError> {
+        self.names.extend(left_out(fields, self.unknown)?);
+        Ok(())
     }
 }
 
@@ -223,6 +253,9 @@ mod tests {
             None,
         );
         check(BodyKind::Chat, r#"{"modalities":["text"]}"#, None);
+        check(BodyKind::Chat, r#"{"reasoning_effort":"low","verbosity":"high"}"#, None);
+        check(BodyKind::Chat, r#"{"reasoning_effort":"max","prompt_cache_options":{"ttl":"30m"}}"#, None);
+        check(BodyKind::Chat, r#"{"prediction":{"type":"content","content":"so"}}"#, None);
         check(BodyKind::Completion, r#"{"best_of":1,"echo":false,"suffix":""}"#, None);
         check(BodyKind::Message, r#"{"refusal":null,"tool_calls":[],"audio":null}"#, None);
         for (place, body, blamed) in [
@@ -230,7 +263,12 @@ mod tests {
             (BodyKind::Completion, r#"{"top_logprobs":20}"#, "top_logprobs"),
             (BodyKind::Chat, r#"{"length_penalty":0.5}"#, "length_penalty"),
             (BodyKind::Chat, r#"{"prompt_logprobs":0}"#, "prompt_logprobs"),
-            (BodyKind::Chat, r#"{"prediction":{}}"#, "prediction"),
+            (BodyKind::Chat, r#"{"reasoning_effort":"hard"}"#, "reasoning_effort"),
+            (BodyKind::Chat, r#"{"web_search_options":{}}"#, "web_search_options"),
+            (BodyKind::Chat, r#"{"moderation":{"model":"m"}}"#, "moderation"),
+            (BodyKind::Chat, r#"{"chat_template":"x"}"#, "chat_template"),
+            (BodyKind::Chat, r#"{"documents":[{"text":"x"}]}"#, "documents"),
+            (BodyKind::Completion, r#"{"bad_words":["x"]}"#, "bad_words"),
             (BodyKind::Chat, r#"{"functions":[{"name":"f"}]}"#, "functions"),
             (BodyKind::Chat, r#"{"top_n_sigma":1}"#, "top_n_sigma"),
             (BodyKind::Message, r#"{"name":"bob"}"#, "name"),

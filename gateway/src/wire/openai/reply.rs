@@ -42,6 +42,8 @@ pub struct Envelope {
     prompts: Option<RowPrompts>,
     /// What is told of the prompts beside.
     pub(super) prompt: PromptReply,
+    /// At which texts answers end.
+    stops: Arc<[String]>,
 }
 
 /// A reply or a chunk, by its kind of choice.
@@ -84,6 +86,9 @@ pub struct CompletionChoice {
     pub logprobs: Option<CompletionLogprobs>,
     /// `stop` or `length`, at the end.
     pub finish_reason: Option<&'static str>,
+    /// What ended it, where that was one of the request's own (vLLM's name for it).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop_reason: Option<StopReason>,
     /// Ids of its tokens, where they were asked for (vLLM's name for them).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_ids: Option<Vec<u32>>,
@@ -111,9 +116,35 @@ pub struct ChatChoice {
     pub logprobs: Option<ChatLogprobs>,
     /// `stop`, `length` or `tool_calls`, at the end.
     pub finish_reason: Option<&'static str>,
+    /// What ended it, where that was one of the request's own (vLLM's name for it).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop_reason: Option<StopReason>,
     /// Ids of its tokens, where they were asked for (vLLM's name for them).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_ids: Option<Vec<u32>>,
+}
+
+/// What of a request ended an answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(untagged)]
+pub enum StopReason {
+    /// One of its texts (`stop`).
+    Text(String),
+    /// One of its tokens (`stop_token_ids`).
+    Token(u32),
+}
+
+/// Why a row ended, as it is told.
+pub(super) struct RowEnd {
+    pub(super) finish_reason: &'static str,
+    pub(super) stop_reason: Option<StopReason>,
+}
+
+impl RowEnd {
+    /// The two fields of a chunk.
+    pub(super) fn fields(end: Option<Self>) -> (Option<&'static str>, Option<StopReason>) {
+        end.map_or((None, None), |end| (Some(end.finish_reason), end.stop_reason))
+    }
 }
 
 /// A whole answer.
@@ -234,6 +265,7 @@ impl Envelope {
             tools: None,
             prompts: None,
             prompt: PromptReply::default(),
+            stops: Arc::default(),
         }
     }
 
@@ -250,6 +282,23 @@ impl Envelope {
     /// The same where more is told of the prompts.
     pub fn telling_prompts(self, prompt: PromptReply) -> Self {
         Self { prompt, ..self }
+    }
+
+    /// The same where answers end at these texts.
+    pub fn stopping_at(self, stops: Arc<[String]>) -> Self {
+        Self { stops, ..self }
+    }
+
+    /// What of the request ended an answer that is told, where that did.
+    pub(super) fn stop_reason(&self, end: End) -> Option<StopReason> {
+        if self.prompt.fields.hides_answer {
+            return None;
+        }
+        match end {
+            End::StopText(place) => self.stops.get(place as usize).cloned().map(StopReason::Text),
+            End::StopToken(token) => Some(StopReason::Token(token.0)),
+            End::Stop | End::Length => None,
+        }
     }
 
     /// Ids of tokens of an output, where they are told.
@@ -311,6 +360,7 @@ impl Envelope {
                 text: format!("{}{}", self.prompt.text(index), told.text),
                 logprobs: CompletionLogprobs::behind(self.prompt.echoed(index, row), logprobs),
                 finish_reason: Some(self.prompt.finish_reason(end)),
+                stop_reason: self.stop_reason(end),
                 token_ids: self.token_ids(told.tokens),
                 prompt_token_ids: self.prompt_token_ids(index),
                 prompt_logprobs: self.prompt.scores(row),
@@ -335,6 +385,7 @@ impl Envelope {
                 delta: None,
                 logprobs: ChatLogprobs::of(&row.logprobs, self.prompt.fields.names_ids),
                 finish_reason: Some(reason),
+                stop_reason: self.stop_reason(end),
                 token_ids: self.token_ids(&row.tokens),
             }
         });

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use base::{End, TokenLogprob};
+use base::TokenLogprob;
 use serde::Serialize;
 use serving::error::RequestError;
 use serving::model::Model;
@@ -290,9 +290,9 @@ impl ResponseEnvelope {
         });
         let text = row.map_or("", |row| &row.text);
         let Some(end) = end else { return Ok(self.object("in_progress", Vec::new())) };
-        let status = if end == End::Stop { "completed" } else { "incomplete" };
+        let status = if end.is_stop() { "completed" } else { "incomplete" };
         let reply = self.object(status, self.output((status, state), &self.read(text)));
-        let incomplete_details = (end != End::Stop).then_some(Incomplete { reason: "max_output_tokens" });
+        let incomplete_details = (!end.is_stop()).then_some(Incomplete { reason: "max_output_tokens" });
         Ok(ResponseReply { incomplete_details, usage: Some(state.usage.into()), ..reply })
     }
 

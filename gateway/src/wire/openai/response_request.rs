@@ -9,8 +9,11 @@ use utoipa::ToSchema;
 use super::Common;
 use super::chat::{self, ChatRequest};
 use super::logprobs::TOP_MAX;
+use super::neutral::left_out;
 use super::prompt_reply;
+use super::response_items::{PREVIOUS, PreviousResponse, as_listed, items_of, messages};
 use super::token_ids;
+use crate::config::UnknownFields;
 use crate::json::JsonFields;
 use crate::wire::ValidationContext;
 
@@ -19,17 +22,12 @@ use crate::wire::ValidationContext;
 pub struct ResponseRequest {
     /// What is run.
     pub chat: ChatRequest,
+    /// Whether the oldest messages are left out of a conversation that does not fit.
+    pub drops_oldest: bool,
     /// What its reply repeats.
     pub echo: ResponseEcho,
     /// The whole conversation before the answer, where the response is to be kept.
     pub conversation: Option<Vec<Value>>,
-}
-
-/// The response that a request goes on from.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct PreviousResponse {
-    /// Its conversation: what was sent, and its answer.
-    pub items: Vec<Value>,
 }
 
 /// What a response repeats of its request.
@@ -49,8 +47,27 @@ pub struct ResponseEcho {
     /// The form of the answer, as it was asked for.
     #[schema(value_type = Object)]
     pub text: Value,
+    /// How likely tokens are is told of so many beside each.
+    pub top_logprobs: u32,
+    /// In force.
+    pub presence_penalty: f32,
+    /// In force.
+    pub frequency_penalty: f32,
+    /// `disabled`: what does not fit is refused; `auto`: its oldest messages are left out.
+    pub truncation: &'static str,
+    /// How hard the caller would have it tried, as it was sent; without effect.
+    #[schema(value_type = Object)]
+    pub reasoning: Value,
+    /// Always `default`.
+    pub service_tier: &'static str,
+    /// Calls of a server's own tools, of which there are none here, as it was sent.
+    pub max_tool_calls: Option<u64>,
     /// For whom the caller asks.
     pub user: Option<String>,
+    /// The same.
+    pub safety_identifier: Option<String>,
+    /// The loop that the request is of.
+    pub prompt_cache_key: Option<String>,
     /// What may be called, as it was sent.
     #[schema(value_type = Vec<Object>)]
     pub tools: Vec<Value>,
@@ -69,11 +86,10 @@ pub struct ResponseEcho {
     pub has_logprobs: bool,
 }
 
-/// Fields whose meaning this server has no part in, whatever they hold.
-const HINTS: [&str; 1] = ["reasoning"];
-
-/// Names the response that a request goes on from.
-pub const PREVIOUS: &str = "previous_response_id";
+/// A conversation that does not fit is refused.
+const DISABLED: &str = "disabled";
+/// Its oldest messages are left out.
+const AUTO: &str = "auto";
 
 /// What may be asked for beside the answer: how likely its tokens are. All else that OpenAI lists is of tools and files.
 const LOGPROBS: &str = "message.output_text.logprobs";
@@ -89,6 +105,9 @@ impl ResponseRequest {
         refuse_stored(&mut fields)?;
         let background = fields.bool("background")?.unwrap_or(false);
         refuse_unknown(&mut fields)?;
+        let drops_oldest = take_truncation(&mut fields)?;
+        let reasoning = take_reasoning(&mut fields)?;
+        let max_tool_calls = fields.integer("max_tool_calls", 1, u64::from(u32::MAX))?;
         take_include(&mut fields)?;
         let instructions = fields.string("instructions")?;
         let previous_response_id = fields.string(PREVIOUS)?;
@@ -106,17 +125,22 @@ impl ResponseRequest {
         let limit = fields.take("max_output_tokens");
         let max_output_tokens = limit.as_ref().and_then(Value::as_u64);
         fields.insert("max_completion_tokens", limit.unwrap_or_default());
-        let text = take_text(&mut fields)?;
+        let mut ignored = Vec::new();
+        let text = take_text(&mut fields, context.unknown_fields, &mut ignored)?;
         let metadata = fields.copy("metadata").unwrap_or_else(|| json!({}));
         if !metadata.is_object() {
             return fields.bad("metadata", "must be an object");
         }
-        let user = fields.text("user").map(str::to_owned);
+        let text_of = |name: &str| fields.text(name).map(str::to_owned);
+        let (user, safety_identifier) = (text_of("user"), text_of("safety_identifier"));
+        let prompt_cache_key = text_of("prompt_cache_key");
         let tools = take_tools(&mut fields)?;
         let tool_choice = take_tool_choice(&mut fields);
         let parallel_tool_calls =
             fields.copy("parallel_tool_calls").is_none_or(|value| value != Value::Bool(false));
-        let chat = ChatRequest::read(fields, context).map_err(renamed)?;
+        let mut chat = ChatRequest::read(fields, context).map_err(renamed)?;
+        ignored.extend(chat.ignored.drain(..).map(name_here));
+        chat.ignored = ignored;
         if chat.common.n != 1 {
             return Err(RequestError::invalid("n", "must be 1: a response has one answer"));
         }
@@ -129,6 +153,9 @@ impl ResponseRequest {
         }
         let generation = &chat.common.sampling.generation;
         let (temperature, top_p) = (generation.temperature, generation.top_p);
+        let penalties = generation.adjustments.as_ref();
+        let (presence_penalty, frequency_penalty) =
+            penalties.map_or((0.0, 0.0), |all| (all.presence_penalty, all.frequency_penalty));
         let echo = ResponseEcho {
             instructions,
             max_output_tokens,
@@ -136,7 +163,16 @@ impl ResponseRequest {
             temperature,
             top_p,
             text,
+            top_logprobs: generation.logprobs.unwrap_or(0),
+            presence_penalty,
+            frequency_penalty,
+            truncation: if drops_oldest { AUTO } else { DISABLED },
+            reasoning,
+            service_tier: "default",
+            max_tool_calls,
             user,
+            safety_identifier,
+            prompt_cache_key,
             tools,
             tool_choice,
             parallel_tool_calls,
@@ -145,7 +181,7 @@ impl ResponseRequest {
             background,
             has_logprobs: generation.logprobs.is_some(),
         };
-        Ok(Self { chat, echo, conversation })
+        Ok(Self { chat, drops_oldest, echo, conversation })
     }
 }
 
@@ -162,19 +198,29 @@ fn refuse_stored(fields: &mut JsonFields) -> Result<(), RequestError> {
     Ok(())
 }
 
-/// Refuses what a response has no place for, and passes over what is a hint.
+/// Refuses what a response has no place for.
 fn refuse_unknown(fields: &mut JsonFields) -> Result<(), RequestError> {
     token_ids::refuse(fields)?;
     prompt_reply::refuse(fields)?;
-    chat::refuse_echo(fields)?;
+    chat::refuse_echo(fields)
+}
+
+/// Takes `truncation`: whether the oldest messages are left out of what does not fit.
+fn take_truncation(fields: &mut JsonFields) -> Result<bool, RequestError> {
     match fields.string("truncation")?.as_deref() {
-        None | Some("disabled") => {}
-        Some(_) => return fields.bad("truncation", "must be disabled: what does not fit is refused"),
+        None | Some(DISABLED) => Ok(false),
+        Some(AUTO) => Ok(true),
+        Some(_) => fields.bad("truncation", "must be auto or disabled"),
     }
-    for field in HINTS {
-        fields.take(field);
+}
+
+/// Takes `reasoning`: how hard to try, a wish that changes nothing here.
+fn take_reasoning(fields: &mut JsonFields) -> Result<Value, RequestError> {
+    match fields.take("reasoning") {
+        None => Ok(json!({"effort": null, "summary": null})),
+        Some(wish @ Value::Object(_)) => Ok(wish),
+        Some(_) => fields.bad("reasoning", "must be an object"),
     }
-    Ok(())
 }
 
 /// Refuses what has no meaning where the work goes on whoever waits.
@@ -207,6 +253,11 @@ fn take_include(fields: &mut JsonFields) -> Result<(), RequestError> {
 /// The same error with the field's name on this route.
 fn renamed(error: RequestError) -> RequestError {
     let RequestError::Invalid { field, reason } = error else { return error };
+    RequestError::invalid(name_here(field), reason)
+}
+
+/// What a field of a chat is called on this route.
+fn name_here(field: String) -> String {
     let named = [
         ("messages", "input"),
         ("max_completion_tokens", "max_output_tokens"),
@@ -215,18 +266,26 @@ fn renamed(error: RequestError) -> RequestError {
     ];
     // A tool's fields stand in the tool here.
     let field = if field.starts_with("tool") { field.replace(".function.", ".") } else { field };
-    let found = named.iter().find_map(|(chat, here)| Some(format!("{here}{}", field.strip_prefix(chat)?)));
-    RequestError::invalid(found.unwrap_or(field), reason)
+    let found = named.iter().find_map(|(chat, here)| {
+        let rest = field.strip_prefix(chat)?;
+        (rest.is_empty() || rest.starts_with(['.', '['])).then(|| format!("{here}{rest}"))
+    });
+    found.unwrap_or(field)
 }
 
-/// Takes `text`, leaves a `response_format` in its place, and gives what was asked for.
-fn take_text(fields: &mut JsonFields) -> Result<Value, RequestError> {
+/// Takes `text`, leaves a `response_format` in its place, and gives what was asked for. `ignored` gets the names of what
+/// is unknown in it.
+fn take_text(
+    fields: &mut JsonFields,
+    unknown: UnknownFields,
+    ignored: &mut Vec<String>,
+) -> Result<Value, RequestError> {
     let plain = json!({"format": {"type": "text"}});
     let Some(value) = fields.take("text") else { return Ok(plain) };
     let mut text = JsonFields::nested("text", value)?;
     text.take("verbosity");
     let format = text.take("format");
-    text.finish()?;
+    ignored.extend(left_out(text, unknown)?);
     let Some(format) = format else { return Ok(plain) };
     let asked = json!({"format": format});
     let Value::Object(mut format) = format else {
@@ -278,147 +337,6 @@ fn take_tool_choice(fields: &mut JsonFields) -> Value {
     choice
 }
 
-/// The items that an input is.
-fn items_of(input: Value) -> Result<Vec<Value>, RequestError> {
-    match input {
-        Value::String(text) => Ok(vec![message("user", &text)]),
-        Value::Array(items) => Ok(items),
-        _ => Err(RequestError::invalid("input", "must be a string or an array of items")),
-    }
-}
-
-/// The items of a conversation before an answer: what came before, and the input.
-pub(crate) fn all_said(
-    previous: Option<&PreviousResponse>,
-    input: Option<Value>,
-) -> Result<Vec<Value>, RequestError> {
-    let earlier = previous.map(|previous| previous.items.as_slice()).unwrap_or_default();
-    let input = input.map_or_else(|| Ok(Vec::new()), items_of)?;
-    Ok(earlier.iter().cloned().chain(input).map(as_listed).collect())
-}
-
-/// The conversation that instructions, what came before and input are, as a chat has it.
-fn messages(
-    instructions: Option<&str>,
-    (earlier, input): (Vec<Value>, Vec<Value>),
-) -> Result<Value, RequestError> {
-    let mut messages: Vec<Value> = instructions.map(|text| message("system", text)).into_iter().collect();
-    for (source, items) in [(PREVIOUS, earlier), ("input", input)] {
-        for (place, item) in items.into_iter().enumerate() {
-            let Some(next) = item_message(&format!("{source}[{place}]"), item)? else { continue };
-            join(&mut messages, next);
-        }
-    }
-    Ok(Value::Array(messages))
-}
-
-/// An item as lists of a conversation show it: a message says that it is one, and has its text in parts.
-fn as_listed(mut item: Value) -> Value {
-    let Some(fields) = item.as_object_mut() else { return item };
-    let is_message = fields.get("type").is_none_or(|kind| kind == "message");
-    if !is_message {
-        return item;
-    }
-    fields.insert("type".into(), "message".into());
-    let kind =
-        if fields.get("role").is_some_and(|role| role == "assistant") { "output_text" } else { "input_text" };
-    if let Some(content) = fields.get_mut("content")
-        && content.is_string()
-    {
-        *content = json!([{"type": kind, "text": content.take()}]);
-    }
-    item
-}
-
-/// Adds a message. Calls stand in the message of the assistant that they follow.
-fn join(messages: &mut Vec<Value>, mut next: Value) {
-    let calls = next.get_mut("tool_calls").map(Value::take);
-    match (messages.last_mut(), calls) {
-        (Some(last), Some(Value::Array(calls))) if last["role"] == "assistant" => {
-            match last.get_mut("tool_calls").and_then(Value::as_array_mut) {
-                Some(known) => known.extend(calls),
-                None => last["tool_calls"] = Value::Array(calls),
-            }
-        }
-        (_, Some(calls)) => {
-            next["tool_calls"] = calls;
-            messages.push(next);
-        }
-        // What is said behind calls is of the same turn.
-        (Some(last), None) if last["role"] == "assistant" && next["role"] == "assistant" => {
-            let texts = [&last["content"], &next["content"]].map(|text| text.as_str().unwrap_or_default());
-            let both = texts.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n");
-            last["content"] = both.into();
-        }
-        (_, None) => messages.push(next),
-    }
-}
-
-fn message(role: &str, text: &str) -> Value {
-    json!({"role": role, "content": text})
-}
-
-/// The message that an item is; none where it has no part in the conversation.
-fn item_message(name: &str, item: Value) -> Result<Option<Value>, RequestError> {
-    let mut fields = JsonFields::nested(name, item)?;
-    match fields.string("type")?.as_deref() {
-        None | Some("message") => {}
-        Some("reasoning") => return Ok(None),
-        Some("function_call") => {
-            let Some(id) = fields.string("call_id")? else { return fields.bad("call_id", "is required") };
-            let Some(name) = fields.string("name")? else { return fields.bad("name", "is required") };
-            let arguments = fields.string("arguments")?.unwrap_or_default();
-            let function = json!({"name": name, "arguments": arguments});
-            let call = json!({"id": id, "type": "function", "function": function});
-            return Ok(Some(json!({"role": "assistant", "content": "", "tool_calls": [call]})));
-        }
-        Some("function_call_output") => {
-            let Some(id) = fields.string("call_id")? else { return fields.bad("call_id", "is required") };
-            let output = content_text(&mut fields, "output")?;
-            return Ok(Some(json!({"role": "tool", "tool_call_id": id, "content": output})));
-        }
-        Some(_) => {
-            let reason = "must be message, reasoning, function_call or function_call_output";
-            return fields.bad("type", reason);
-        }
-    }
-    let Some(role) = fields.string("role")? else { return fields.bad("role", "is required") };
-    if !["system", "developer", "user", "assistant"].contains(&role.as_str()) {
-        return fields.bad("role", "must be system, developer, user or assistant");
-    }
-    let text = content_text(&mut fields, "content")?;
-    Ok(Some(message(&role, &text)))
-}
-
-/// Takes a text, or parts of one.
-fn content_text(fields: &mut JsonFields, field: &str) -> Result<String, RequestError> {
-    match fields.require(field)? {
-        Value::String(text) => Ok(text),
-        Value::Array(parts) => {
-            let mut text = String::new();
-            for (place, part) in parts.into_iter().enumerate() {
-                text.push_str(&part_text(fields.name(&format!("{field}[{place}]")), part)?);
-            }
-            Ok(text)
-        }
-        _ => fields.bad(field, "must be a string or an array of text parts"),
-    }
-}
-
-/// The text of a part of an item's content.
-fn part_text(name: String, part: Value) -> Result<String, RequestError> {
-    let mut fields = JsonFields::nested(name, part)?;
-    match fields.string("type")?.as_deref() {
-        Some("input_text" | "output_text" | "text") => {}
-        Some(_) => return fields.bad("type", "must be input_text or output_text: only text is supported"),
-        None => return fields.bad("type", "is required"),
-    }
-    match fields.string("text")? {
-        Some(text) => Ok(text),
-        None => fields.bad("text", "is required"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use base::Role;
@@ -452,7 +370,7 @@ mod tests {
                  "content":[{"type":"output_text","text":"b","annotations":[]}]},
                 {"role":"user","content":[{"type":"input_text","text":"c"},{"type":"input_text","text":"d"}]}]}"#,
         );
-        let ResponseRequest { chat, echo, conversation } = request.expect("valid");
+        let ResponseRequest { chat, echo, conversation, .. } = request.expect("valid");
         assert_eq!(conversation.map(|items| items.len()), Some(4));
         let said: Vec<_> = chat.messages.iter().map(|m| (m.role, m.content.as_str())).collect();
         let expected =
@@ -461,6 +379,44 @@ mod tests {
         assert_eq!((chat.common.max_tokens, echo.max_output_tokens), (Some(5), Some(5)));
         assert_eq!((echo.temperature, &echo.metadata["team"]), (0.5, &serde_json::json!("x")));
         assert_eq!(echo.text["format"]["type"], "text");
+    }
+
+    #[test]
+    fn a_response_says_what_is_in_force_and_repeats_what_it_was_sent() {
+        let echo = read(r#"{"input":"a"}"#).expect("valid").echo;
+        let none = serde_json::json!({"effort": null, "summary": null});
+        assert_eq!((echo.truncation, echo.service_tier, &echo.reasoning), ("disabled", "default", &none));
+        assert_eq!((echo.top_logprobs, echo.max_tool_calls, echo.presence_penalty), (0, None, 0.0));
+        let echo = read(
+            r#"{"input":"a","reasoning":{"effort":"low"},"max_tool_calls":3,"presence_penalty":0.5,"frequency_penalty":-1,
+                "include":["message.output_text.logprobs"],"top_logprobs":2,"safety_identifier":"s","user":"u",
+                "prompt_cache_key":"k","truncation":"auto","service_tier":"flex"}"#,
+        );
+        let asked = echo.expect("valid");
+        assert!(asked.drops_oldest);
+        let echo = asked.echo;
+        assert_eq!(echo.truncation, "auto");
+        assert_eq!((echo.reasoning["effort"].as_str(), echo.max_tool_calls), (Some("low"), Some(3)));
+        assert_eq!((echo.presence_penalty, echo.frequency_penalty, echo.top_logprobs), (0.5, -1.0, 2));
+        let names = [&echo.safety_identifier, &echo.user, &echo.prompt_cache_key].map(Option::as_deref);
+        assert_eq!(names, [Some("s"), Some("u"), Some("k")]);
+    }
+
+    #[test]
+    fn what_is_unknown_is_told_by_the_name_that_it_has_here() {
+        let body = r#"{"input":"a","messages_of":1,"text":{"y":1,"format":{"type":"text","z":1}}}"#;
+        let read = |unknown_fields| {
+            let fields = json::object(body.as_bytes()).expect("an object");
+            let asked = with_context(&LimitsConfig::default(), |context| {
+                let context = ValidationContext { unknown_fields, ..context };
+                ResponseRequest::read(fields, (None, false), context)
+            });
+            asked.map(|asked| asked.chat.ignored)
+        };
+        let told = ["text.y", "text.format.z", "messages_of"].map(str::to_owned);
+        assert_eq!(read(UnknownFields::Warn), Ok(told.to_vec()));
+        assert_eq!(read(UnknownFields::Ignore), Ok(Vec::new()));
+        assert!(read(UnknownFields::Refuse).is_err_and(|error| error.to_string().contains("`text.y`")));
     }
 
     #[test]
@@ -563,12 +519,14 @@ mod tests {
             (r#"{"input":"a","background":"yes"}"#, "background"),
             (r#"{"input":"a","background":true,"deadline_ms":9}"#, "deadline_ms"),
             (r#"{"input":"a","return_token_ids":true}"#, "return_token_ids"),
-            (r#"{"input":"a","truncation":"auto"}"#, "truncation"),
+            (r#"{"input":"a","truncation":"middle"}"#, "truncation"),
             (r#"{"input":"a","tools":[{"type":"web_search"}]}"#, "tools[0].type"),
             (r#"{"input":"a","n":2}"#, "n"),
             (r#"{"input":"a","store":true,"continue_final_message":true}"#, "continue_final_message"),
             (r#"{"input":"a","background":true,"continue_final_message":true}"#, "continue_final_message"),
             (r#"{"input":"a","metadata":0}"#, "metadata"),
+            (r#"{"input":"a","reasoning":"low"}"#, "reasoning"),
+            (r#"{"input":"a","max_tool_calls":0}"#, "max_tool_calls"),
             (r#"{"input":"a","include":"all"}"#, "include"),
             (r#"{"input":"a","include":[1]}"#, "include"),
             (r#"{"input":"a","top_logprobs":21}"#, "top_logprobs"),

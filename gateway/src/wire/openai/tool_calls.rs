@@ -131,7 +131,7 @@ impl CallReader {
 
     /// Why an answer ended, in OpenAI's words, where it is not as it is without calls.
     pub fn finish_reason(&self, answer: &ReadAnswer, end: End) -> Option<&'static str> {
-        (end == End::Stop && !answer.calls.is_empty() && !self.is_named).then_some("tool_calls")
+        (end.is_stop() && !answer.calls.is_empty() && !self.is_named).then_some("tool_calls")
     }
 
     /// The id of a call: the same each time it is asked for. `of`: the reply's id; `row` and `number`: where in it.
