@@ -2,6 +2,7 @@
 //! server says it is, under the server's own limits. Where this mean is not the measured one, something else
 //! than the order of the work decides.
 
+use base::Nanos;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sim::{LatencySummary, ReplayConfig, replay_lowered};
@@ -37,7 +38,8 @@ pub fn predict(trace: &[RelQuery], records: &[Record], state: &Value, policy: &s
     Some(Simulated::of(&replay.summary))
 }
 
-/// The machine that the server describes: its cost model, and its limits where it tells them.
+/// The machine that the server describes: its cost model at the pace of its steps, and its limits where it tells
+/// them. The model is of its last steps and counts odd ones little; the pace is of all it keeps.
 pub(crate) fn machine(state: &Value) -> Option<ReplayConfig> {
     let cost = &state["cost"];
     let cost = json!({
@@ -48,6 +50,8 @@ pub(crate) fn machine(state: &Value) -> Option<ReplayConfig> {
         "mixed_hidden": cost["mixed_hidden_ns"].as_i64().unwrap_or(0),
     });
     let mut config = ReplayConfig { cost: serde_json::from_value(cost).ok()?, ..ReplayConfig::default() };
+    let pace = |name: &str| Nanos(state["pace"][name].as_u64().unwrap_or_default());
+    config.cost = config.cost.paced(pace("measured_ns"), pace("modelled_ns"));
     // The scheduler's own defaults, and what the server says of them under the same names.
     config.scheduler = Default::default();
     let mut limits = serde_json::to_value(&config.scheduler).ok()?;

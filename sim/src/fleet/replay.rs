@@ -33,16 +33,6 @@ pub struct FleetMachine {
     pub queue: SchedulerConfig,
 }
 
-impl FleetMachine {
-    /// The same with so much time between two steps of a replica. (A mixed step begins with the base of a decode.)
-    #[must_use]
-    pub fn with_gaps(mut self, gap: Nanos) -> Self {
-        self.cost.prefill_base += gap;
-        self.cost.decode_base += gap;
-        self
-    }
-}
-
 /// What a replay came to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FleetReplay {
