@@ -519,6 +519,24 @@ fn a_row_too_large_for_every_replica_is_refused_or_fails_when_the_last_large_one
     assert!(fleet.is_idle());
 }
 
+#[test]
+fn a_row_too_large_for_every_replica_fails_alone() {
+    let mut fleet = fleet(config(), 0, 1);
+    let replica = ReplicaConfig { rows_max: 4, tokens_max: Some(TokenCount(30)) };
+    fleet.add_replica(ReplicaId(1), replica).expect("a new one");
+    let of = |row: u32, tokens: usize| item(row, vec![1; tokens], 4, u64::from(row));
+    fleet.submit(submission(1, 0, vec![of(0, 20), of(1, 40), of(2, 10)])).expect("two of three fit");
+    fleet.extend(1.into_id(), vec![of(3, 27), of(4, 26)]).expect("one of two does");
+    let events = fleet.drain_events(Time(1));
+    let failed = events.iter().map(|event| match event {
+        Event::RowFailed { row, error: RowError::Refused(reason), .. } if reason.contains("30") => *row,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(failed.collect::<Vec<_>>(), [1, 3]);
+    assert_eq!(run(&mut fleet), [1; 3], "the others run");
+    assert!(fleet.is_idle());
+}
+
 /// A relQuery's id from a number, as the tests write it.
 trait IntoId {
     fn into_id(self) -> base::RelQueryId;

@@ -1,6 +1,6 @@
 //! Rows on other servers, which fail in all the ways that servers fail: each row is answered exactly once.
 
-use base::Millis;
+use base::{Millis, TokenCount};
 use serde_json::{Value, json};
 
 use crate::common::replica::{Act, FakeReplica, fleet};
@@ -95,6 +95,27 @@ async fn what_a_server_says_against_a_row_fails_that_row_alone() {
     assert_eq!(a.state().asked.len(), 5, "it was not tried again");
     assert_eq!(a.state().answered.len(), 4);
     assert_eq!(reply["usage"]["completion_tokens"], 8);
+}
+
+#[actix_web::test]
+async fn a_row_without_room_at_any_server_fails_alone_and_an_open_end_gets_the_room_that_there_is() {
+    let a = FakeReplica::start().await;
+    let mut config = fleet(vec![a.executor()]);
+    config.replicas[0].tokens_max = Some(TokenCount(200));
+    let server = serve_fleet(config).await;
+    until_up(&server, 1).await;
+    let mut body = table(3);
+    body["rows"][1] = json!(["long ".repeat(60)]);
+    let reply = server.relquery(body).await.json();
+    let rows = reply["rows"].as_array().unwrap();
+    assert_eq!((&rows[0]["text"], &rows[2]["text"]), (&json!("w0"), &json!("w2")), "{reply}");
+    let message = rows[1]["error"]["message"].as_str().unwrap_or_default();
+    assert!(message.contains("200"), "{reply}");
+    let chat = json!({"model": "m", "messages": [{"role": "user", "content": "say hi"}]});
+    let reply = server.client.post("/v1/chat/completions", &chat).await;
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    let asked = a.state().asked.last().cloned().unwrap_or_default();
+    assert!(asked["max_tokens"].as_u64().is_some_and(|tokens| (1..200).contains(&tokens)), "{asked}");
 }
 
 #[actix_web::test]

@@ -35,8 +35,9 @@ pub struct ReplicaSettings {
     /// Most rows in flight: what it can run at a time and a fifth more, so that the next ones are there when others
     /// end. Still more would wait there, where nothing re-ranks them.
     pub rows_max: u32,
-    /// Most unfinished tokens in flight, prompts and longest outputs: what its KV memory holds. Absent: rows
-    /// alone count.
+    /// Most unfinished tokens in flight, prompts and longest outputs: what its KV memory holds. A row that needs
+    /// more than the largest replica has is refused alone, and an answer without a limit gets what is left there.
+    /// Absent: rows alone count.
     pub tokens_max: Option<TokenCount>,
     /// Whether each row's priority is sent; a vLLM needs `--scheduling-policy priority` for it.
     pub priority: bool,

@@ -7,6 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use base::TokenCount;
+
 use super::ReplicaEvent;
 use super::client::Client;
 use super::names::ReplicaNames;
@@ -101,6 +103,11 @@ impl ReplicaMembers {
     /// The replicas that the fleet should have now.
     pub fn list(&self) -> Vec<ReplicaMember> {
         self.state().current.clone()
+    }
+
+    /// Most tokens that one of them holds at a time; none where one has no limit, or there is none yet.
+    pub fn tokens_max(&self) -> Option<TokenCount> {
+        largest(&self.state().current)
     }
 
     /// What its servers speak.
@@ -300,6 +307,14 @@ impl MemberState {
     }
 }
 
+fn largest(members: &[ReplicaMember]) -> Option<TokenCount> {
+    let mut largest = None;
+    for member in members {
+        largest = largest.max(Some(member.settings.tokens_max?));
+    }
+    largest
+}
+
 fn not_found(name: &str) -> RequestError {
     RequestError::NotFound(format!("the replica `{name}`"))
 }
@@ -385,6 +400,21 @@ pub(super) mod tests {
             two.is_err_and(|error| error.contains("another replica's")),
             "another model is another replica"
         );
+    }
+
+    #[test]
+    fn a_row_may_take_what_the_largest_replica_holds_and_anything_where_one_has_no_limit() {
+        let holds = |tokens: &[Option<u64>]| {
+            let one = |(port, tokens): (usize, &Option<u64>)| {
+                let tokens_max = tokens.map(TokenCount);
+                ReplicaSettings { tokens_max, ..server(&format!("http://h:{port}")) }
+            };
+            let replicas = tokens.iter().enumerate().map(one).collect();
+            largest(&merged(&[(ReplicaSource::File, replicas)]).expect("valid").current)
+        };
+        assert_eq!(holds(&[Some(30), Some(70), Some(50)]), Some(TokenCount(70)));
+        assert_eq!(holds(&[Some(30), None]), None);
+        assert_eq!(holds(&[]), None, "nobody has come yet");
     }
 
     #[test]
