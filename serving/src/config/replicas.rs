@@ -307,33 +307,6 @@ impl BackendConfig<'_> {
         !self.replicas.is_empty() || self.discovery.is_on()
     }
 
-    /// What the policy cannot do here: servers plan their own steps.
-    pub fn limits_of_policy(&self) -> Vec<String> {
-        if !self.has_fleet() {
-            return Vec::new();
-        }
-        let policy = self.scheduler.policy;
-        let mut lines = vec![
-            format!("scheduler.policy = {policy} orders the queue in front of the replicas; what a server computes in a step is the server's:"),
-            "no effect there: step_tokens_max beyond Eq. 10, chunk_tokens, sequences_max, the KV pool, speculation"
-                .to_owned(),
-        ];
-        if policy.reads_the_paper() {
-            lines.push(
-                "no effect there: paper_variant.delta; a row goes out as soon as a replica has room, so that the \
-                 transitional case prefills"
-                    .to_owned(),
-            );
-        }
-        if self.scheduler.is_fair() {
-            lines.push(
-                "no effect there: marginal_work.steps, gain, bulk_share_permille, evict_lower_class"
-                    .to_owned(),
-            );
-        }
-        lines
-    }
-
     /// Whether the local engine runs rows.
     pub fn has_local_engine(&self) -> bool {
         let is_local = |replica: &ReplicaSettings| replica.kind == ReplicaKind::Local;
