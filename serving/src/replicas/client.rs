@@ -168,17 +168,19 @@ impl Client {
             return Ok(None);
         }
         if !status.is_success() {
-            let is_gone = !matches!(status.as_u16(), 408 | 429);
-            return Err(Unhealthy {
-                reason: format!("{path} replied with status {}", status.as_u16()),
-                is_gone,
-            });
+            return Err(unwell(path, status.as_u16()));
         }
         read(response, MODELS_BYTES_MAX).await.map(Some).map_err(|unread| match unread {
             Unread::TooLarge => gone(format!("{path} has more than {MODELS_BYTES_MAX} bytes")),
             Unread::Broken(error) => Unhealthy { reason: chain(&error), is_gone: false },
         })
     }
+}
+
+/// What a status says of a server that is no success: one that fails now, or is busy, may still answer what it has.
+fn unwell(path: &str, status: u16) -> Unhealthy {
+    let is_gone = !matches!(status, 408 | 429 | 500..=599);
+    Unhealthy { reason: format!("{path} replied with status {status}"), is_gone }
 }
 
 /// It is certain that no row is answered there.
@@ -210,4 +212,20 @@ fn chain(error: &reqwest::Error) -> String {
         cause = error.source();
     }
     cut(&said)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_that_fails_for_the_moment_takes_no_rows_away() {
+        for (status, is_gone) in
+            [(429, false), (408, false), (500, false), (503, false), (401, true), (410, true)]
+        {
+            let unwell = unwell("/health", status);
+            assert_eq!(unwell.is_gone, is_gone, "{status}");
+            assert!(unwell.reason.contains(&status.to_string()));
+        }
+    }
 }
