@@ -28,6 +28,7 @@ mod router;
 mod rows_at;
 mod settle;
 mod stats;
+mod told_caches;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -52,6 +53,7 @@ use crate::timers::Timers;
 use cost_fit::SentAt;
 use query::Query;
 use router::Router;
+use told_caches::ToldCaches;
 
 /// A row in flight.
 #[derive(Clone, Copy, Debug)]
@@ -61,6 +63,8 @@ struct Flying {
     replica: ReplicaId,
     /// What it adds to the replica's load.
     tokens: u64,
+    /// Leading prompt tokens that the replica was sent before.
+    seen: u64,
     /// What it is alike by.
     group: BlockKey,
     /// Rows that the replica had answered when it was sent.
@@ -94,6 +98,9 @@ pub struct Fleet {
     /// What a replica's steps cost, as fitted so far, and what was thought at the start.
     pub(crate) cost: CostModel,
     prior: CostModel,
+    /// What replies say of caches, and the thousandths of what is remembered that count as kept.
+    caches: ToldCaches,
+    kept_permille: u64,
     hasher: Hasher,
     router: Router,
     pub(crate) queries: BTreeMap<RelQueryId, Query>,
@@ -140,6 +147,8 @@ impl Fleet {
             scheduler,
             cost: CostModel::default(),
             prior: CostModel::default(),
+            caches: ToldCaches::default(),
+            kept_permille: told_caches::ALL,
             queries: BTreeMap::new(),
             requests: BTreeMap::new(),
             waiting: BTreeSet::new(),
