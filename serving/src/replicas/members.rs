@@ -44,6 +44,13 @@ impl ReplicaMember {
         let key = key_of(settings, rules, occurrence);
         Self { key, name: name_of(settings, rules), source, settings: settings.clone() }
     }
+
+    /// What it is called from now on where another takes its name: by its address. None where that is the other's
+    /// too: who was there is there no more.
+    pub fn name_beside(&self, other: &Self) -> Option<String> {
+        let address = &self.key.address;
+        (*address != other.key.address).then(|| name_of_address(address))
+    }
 }
 
 /// How the last reading of a source went.
@@ -339,12 +346,14 @@ fn address_of(url: &str) -> String {
 /// What a replica is called: by its entry, or by its host and port.
 fn name_of(replica: &ReplicaSettings, rules: &FleetRules) -> String {
     let url = replica.url.as_deref().unwrap_or_default();
-    let host = || {
-        let rest = url.split_once("://").map_or(url, |(_, rest)| rest).trim_end_matches('/');
-        let rest = rest.strip_suffix("/v1").unwrap_or(rest);
-        format!("{}{}", rules.name_prefix, plain(&rest.replace(['[', ']'], "")))
-    };
-    replica.name.clone().unwrap_or_else(host)
+    replica.name.clone().unwrap_or_else(|| format!("{}{}", rules.name_prefix, name_of_address(url)))
+}
+
+/// Host and port, as a name can hold them.
+fn name_of_address(url: &str) -> String {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest).trim_end_matches('/');
+    let rest = rest.strip_suffix("/v1").unwrap_or(rest);
+    plain(&rest.replace(['[', ']'], ""))
 }
 
 #[cfg(test)]

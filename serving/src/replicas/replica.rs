@@ -123,6 +123,12 @@ impl Replica {
         &self.member.name
     }
 
+    /// It is called this from now on. Returns what it was called.
+    pub(super) fn rename(&mut self, name: String, metrics: ReplicaMetrics) -> String {
+        self.metrics = metrics;
+        std::mem::replace(&mut self.member.name, name)
+    }
+
     /// Whether it is the engine of this process.
     pub(super) fn is_local(&self) -> bool {
         matches!(self.transport, Transport::Local(_))
