@@ -62,6 +62,8 @@ impl ReplayMachine {
         let Some(rows_max) = up.clone().map(|replica| replica.rows_max).max() else {
             return Ok(None);
         };
+        let tokens_max = up.clone().map(|replica| replica.tokens_max);
+        let tokens_max = tokens_max.reduce(|one, other| Some(one?.max(other?))).flatten();
         // Of their memory nobody knows: enough for long rows, and little enough to keep books of.
         let queue = SchedulerConfig {
             kv_blocks: REPLICA_BLOCKS_PER_ROW.saturating_mul(rows_max.clamp(64, 4_096)),
@@ -78,7 +80,7 @@ impl ReplayMachine {
         };
         Ok(Some(Judge::Fleet(Box::new(FleetMachine {
             replicas: u32::try_from(up.count()).unwrap_or(u32::MAX),
-            replica: ReplicaConfig { rows_max, tokens_max: None },
+            replica: ReplicaConfig { rows_max, tokens_max },
             inner,
             cost: view.cost,
             transport: Nanos(0),
@@ -155,4 +157,47 @@ pub fn replay(
         error => WhatIfError::Replay(error),
     };
     policies.iter().map(one).collect::<Result<_, _>>().map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::replicas::{ReplicaSource, ReplicaView};
+
+    fn replica(is_up: bool, rows_max: u32, tokens_max: Option<u64>) -> ReplicaView {
+        ReplicaView {
+            name: "a".into(),
+            source: ReplicaSource::Config,
+            is_local: false,
+            is_up,
+            state: "up",
+            breaker: "closed",
+            rows: 0,
+            rows_max,
+            tokens: TokenCount(0),
+            tokens_max: tokens_max.map(TokenCount),
+            lease: None,
+            last_error: None,
+        }
+    }
+
+    #[test]
+    fn replicas_are_imitated_with_the_limits_of_the_largest_that_is_up() {
+        let machine =
+            ReplayMachine { limits: SchedulerConfig::default(), fleet: Some(FleetConfig::default()) };
+        let imitated = |replicas: Vec<ReplicaView>| {
+            let view = View { replicas, ..View::default() };
+            match machine.judge(&view, Pace::default()).expect("a machine") {
+                Some(Judge::Fleet(fleet)) => Some((fleet.replicas, fleet.replica)),
+                Some(Judge::Engine(_)) | None => None,
+            }
+        };
+        let (small, large) = (replica(true, 8, Some(900)), replica(true, 4, Some(2_000)));
+        let size =
+            |tokens_max: Option<u64>| ReplicaConfig { rows_max: 8, tokens_max: tokens_max.map(TokenCount) };
+        let both = imitated(vec![small.clone(), large, replica(false, 99, None)]);
+        assert_eq!(both, Some((2, size(Some(2_000)))));
+        assert_eq!(imitated(vec![small, replica(true, 4, None)]), Some((2, size(None))));
+        assert_eq!(imitated(vec![replica(false, 9, None)]), None);
+    }
 }

@@ -560,6 +560,7 @@ impl Fleet {
                 rows: counts.rows,
                 rows_max: replica.size.rows_max,
                 tokens: counts.tokens,
+                tokens_max: replica.size.tokens_max,
                 lease: self.leases.view(counts.id, now),
                 last_error: replica.last_error.clone(),
             }

@@ -129,7 +129,15 @@ pub fn replay_fleet_lowered(
 
 impl<'a> FleetWorld<'a> {
     fn new(machine: &'a FleetMachine, policy: Policy, lowered: &Lowered) -> Result<Self, SimError> {
-        let each = (0..machine.replicas).map(|id| (ReplicaId(id), machine.replica));
+        // What ran on a replica that was larger, or had more room than is said, runs alone on these.
+        let largest =
+            lowered.submissions.iter().flat_map(|one| &one.items).map(|item| {
+                TokenCount((item.prompt.len() as u64).saturating_add(item.generation.output_max.0))
+            });
+        let largest = largest.max().unwrap_or_default();
+        let tokens_max = machine.replica.tokens_max.map(|tokens| tokens.max(largest));
+        let size = ReplicaConfig { tokens_max, ..machine.replica };
+        let each = (0..machine.replicas).map(|id| (ReplicaId(id), size));
         let queue = SchedulerConfig { policy, ..machine.queue.clone() };
         let replica = || -> Result<SimReplica, SimError> {
             let mut executor = SimExecutor::new(machine.cost);
@@ -331,6 +339,17 @@ mod tests {
         let engine = replay(&trace, Policy::Fcfs, &config).expect("it runs").summary.mean;
         let fleet = fleet_mean(&trace, Policy::Fcfs, &machine(1, u32::MAX));
         assert!((fleet / engine - 1.0).abs() < 0.02, "{fleet} beside {engine}");
+    }
+
+    #[test]
+    fn replicas_have_no_more_tokens_in_flight_than_they_hold_and_run_what_is_larger_alone() {
+        let trace = generate(&Workload { relqueries: 20, ..Workload::new(Dataset::Beer, 0.8, 3) });
+        let holding = |tokens: Option<u64>| {
+            let replica = ReplicaConfig { rows_max: 64, tokens_max: tokens.map(TokenCount) };
+            fleet_mean(&trace, Policy::Fcfs, &FleetMachine { replica, ..machine(1, 64) })
+        };
+        let (roomy, narrow, alone) = (holding(None), holding(Some(3_000)), holding(Some(1)));
+        assert!(roomy < narrow && narrow < alone, "{roomy} {narrow} {alone}");
     }
 
     #[test]
