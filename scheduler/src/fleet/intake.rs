@@ -96,11 +96,11 @@ impl Fleet {
     }
 
     /// Takes out rows that are too large for every replica: each fails alone.
-    fn without_misfits(&mut self, relquery: RelQueryId, items: Vec<WorkItem>) -> Vec<WorkItem> {
+    fn without_oversized(&mut self, relquery: RelQueryId, items: Vec<WorkItem>) -> Vec<WorkItem> {
         let Some(limit) = self.largest() else { return items };
-        let (fit, misfits): (Vec<WorkItem>, Vec<WorkItem>) =
+        let (fit, oversized): (Vec<WorkItem>, Vec<WorkItem>) =
             items.into_iter().partition(|item| tokens_max(item) <= limit.0);
-        for item in misfits {
+        for item in oversized {
             let tokens = TokenCount(tokens_max(&item));
             let reason = format!(
                 "it may take {tokens} with its longest output, and no replica has room for more than {limit}"
@@ -126,7 +126,7 @@ impl Fleet {
     }
 
     fn add(&mut self, id: RelQueryId, items: Vec<WorkItem>) {
-        let items = self.without_misfits(id, items);
+        let items = self.without_oversized(id, items);
         self.rows += items.len();
         if let Some(query) = self.queries.get_mut(&id) {
             query.add(items, &self.hasher, &self.config, &self.router.prefixes);

@@ -14,6 +14,7 @@
 //! demand, set_share                    where several gateways share the replicas
 //! ```
 
+mod cache_reports;
 pub mod config;
 mod cost_fit;
 mod demand;
@@ -28,7 +29,6 @@ mod router;
 mod rows_at;
 mod settle;
 mod stats;
-mod told_caches;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -50,10 +50,10 @@ use crate::priority::RelQueryKey;
 use crate::tail::TailBound;
 use crate::tenants::Tenants;
 use crate::timers::Timers;
+use cache_reports::CacheReports;
 use cost_fit::SentAt;
 use query::Query;
 use router::Router;
-use told_caches::ToldCaches;
 
 /// A row in flight.
 #[derive(Clone, Copy, Debug)]
@@ -99,7 +99,7 @@ pub struct Fleet {
     pub(crate) cost: CostModel,
     prior: CostModel,
     /// What replies say of caches, and the thousandths of what is remembered that count as kept.
-    caches: ToldCaches,
+    caches: CacheReports,
     kept_permille: u64,
     hasher: Hasher,
     router: Router,
@@ -147,8 +147,8 @@ impl Fleet {
             scheduler,
             cost: CostModel::default(),
             prior: CostModel::default(),
-            caches: ToldCaches::default(),
-            kept_permille: told_caches::ALL,
+            caches: CacheReports::default(),
+            kept_permille: cache_reports::ALL,
             queries: BTreeMap::new(),
             requests: BTreeMap::new(),
             waiting: BTreeSet::new(),

@@ -10,10 +10,10 @@
 use base::{Nanos, RelQueryId, Time, TokenCount};
 
 use super::Fleet;
+use super::cache_reports::uncached;
 use super::cost_fit::{differ, mean};
 use super::query::Query;
 use super::router::Router;
-use super::told_caches::uncached;
 use crate::config::SchedulerConfig;
 use crate::cost::CostModel;
 use crate::decompose::{Batches, Limits, Remaining, Running, decompose};

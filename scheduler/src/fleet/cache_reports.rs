@@ -20,13 +20,13 @@ const ROWS_MIN: u64 = 16;
 
 /// Sums over answered rows whose beginnings their replica had been sent before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ToldCaches {
+pub(crate) struct CacheReports {
     rows: u64,
     remembered: u64,
     told: u64,
 }
 
-impl ToldCaches {
+impl CacheReports {
     /// A row was answered, whose replica had been sent `remembered` of the `prompt` tokens that it has here.
     pub(crate) fn answered(&mut self, remembered: u64, prompt: u64, usage: Usage) {
         if remembered == 0 || prompt == 0 {
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     fn told(rows: u64, remembered: u64, (prompt, cached): (u64, u64)) -> u64 {
-        let mut told = ToldCaches::default();
+        let mut told = CacheReports::default();
         for _ in 0..rows {
             let (prompt, cached) = (TokenCount(prompt), TokenCount(cached));
             told.answered(remembered, 400, Usage { prompt, cached, ..Usage::default() });
