@@ -1,7 +1,7 @@
 //! Time in which a fleet takes one row's end, sends the row that goes in its place and counts what it has, as the loop
-//! does each time, with 10,000 rows waiting behind 32 replicas of 64 rows each, in relQueries of 100 rows and of one: `cargo bench -p scheduler --bench fleet`. The goal is 1 % of the machines' time: on
-//! replicas whose step of 64 rows takes 54 ms (OPT-13B on an A100) and whose rows take 20 of them, a row ends every
-//! 527 us, so 5.3 us.
+//! does each time, with 10,000 rows waiting behind 32 replicas of 64 rows each, in relQueries of 100 rows and of one:
+//! `cargo bench -p scheduler --bench fleet`. The goal is 1 % of the machines' time: on replicas whose step of 64 rows
+//! takes 54 ms (OPT-13B on an A100) and whose rows take 20 of them, a row ends every 527 us, so 5.3 us.
 
 mod common;
 
