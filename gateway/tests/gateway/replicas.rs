@@ -270,6 +270,24 @@ async fn a_server_of_another_model_gets_nothing_and_says_why() {
 }
 
 #[actix_web::test]
+async fn a_deadline_ends_a_chat_that_its_server_holds_or_fails() {
+    let a = FakeReplica::start().await;
+    let server = serve(&[&a]).await;
+    let mut chat = json!({"model": "m", "messages": [{"role": "user", "content": "say hi"}]});
+    chat["deadline_ms"] = json!(200);
+    for act in [Act::Hang, Act::Reply(500, "", "boom")] {
+        a.next(std::iter::repeat_n(act.clone(), 64));
+        let reply = server.client.post("/v1/chat/completions", &chat).await;
+        assert_eq!(reply.status, 504, "{act:?}: {}", reply.body);
+        assert_eq!(reply.json()["error"]["code"], "deadline_exceeded", "{act:?}");
+        a.state().acts.clear();
+    }
+    server.until("the held request is closed", |_| a.state().left == 1).await;
+    server.until_rows_end().await;
+    assert_answered(&server.relquery(table(3)).await.json(), 3);
+}
+
+#[actix_web::test]
 async fn a_cancelled_relquery_frees_its_place_at_the_server() {
     let a = FakeReplica::start().await;
     let server = serve(&[&a]).await;
