@@ -13,6 +13,7 @@ pub use sim::{IterationCounts, LatencySummary, TraceRelQuery, policies};
 
 use super::pace::Pace;
 use crate::clock::Clock;
+use crate::replicas::ReplicaView;
 use crate::view::View;
 
 /// Tokens of a step of the replicas that are imitated: what vLLM computes at once where nothing else is said.
@@ -59,10 +60,10 @@ impl ReplayMachine {
             return Ok(Some(Judge::Engine(Box::new(config))));
         };
         let up = view.replicas.iter().filter(|replica| replica.is_up);
-        let Some(rows_max) = up.clone().map(|replica| replica.rows_max).max() else {
+        let Some(rows_max) = up.clone().map(|replica| usable(replica).rows_max).max() else {
             return Ok(None);
         };
-        let tokens_max = up.clone().map(|replica| replica.tokens_max);
+        let tokens_max = up.clone().map(|replica| usable(replica).tokens_max);
         let tokens_max = tokens_max.reduce(|one, other| Some(one?.max(other?))).flatten();
         // Of their memory nobody knows: enough for long rows, and little enough to keep books of.
         let queue = SchedulerConfig {
@@ -87,6 +88,22 @@ impl ReplayMachine {
             fleet: fleet.clone(),
             queue,
         }))))
+    }
+}
+
+/// What this gateway has of a replica: all of it, or where others use it too its even part, or more where it has more
+/// now. What others run there is in the fitted cost.
+fn usable(replica: &ReplicaView) -> ReplicaConfig {
+    let all = ReplicaConfig { rows_max: replica.rows_max, tokens_max: replica.tokens_max };
+    let Some(lease) = replica.lease else { return all };
+    let gateways = lease.gateways.max(1);
+    let tokens = |all: TokenCount| {
+        let part = TokenCount(all.0 / u64::from(gateways));
+        lease.tokens.unwrap_or_default().max(part).min(all)
+    };
+    ReplicaConfig {
+        rows_max: lease.rows.max(all.rows_max / gateways).clamp(1, all.rows_max.max(1)),
+        tokens_max: all.tokens_max.map(tokens),
     }
 }
 
@@ -162,7 +179,7 @@ pub fn replay(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::replicas::{ReplicaSource, ReplicaView};
+    use crate::replicas::{LeaseView, ReplicaSource};
 
     fn replica(is_up: bool, rows_max: u32, tokens_max: Option<u64>) -> ReplicaView {
         ReplicaView {
@@ -179,6 +196,21 @@ mod tests {
             lease: None,
             last_error: None,
         }
+    }
+
+    #[test]
+    fn of_a_replica_that_others_use_too_the_part_counts_that_there_is_here() {
+        let leased = |rows, tokens: Option<u64>| {
+            let lease = LeaseView { rows, tokens: tokens.map(TokenCount), gateways: 4, is_held: true };
+            let ReplicaConfig { rows_max, tokens_max } =
+                usable(&ReplicaView { lease: Some(lease), ..replica(true, 64, Some(8_000)) });
+            (rows_max, tokens_max.map(|tokens| tokens.0))
+        };
+        assert_eq!(leased(1, Some(100)), (16, Some(2_000)), "it had little to do: its even part");
+        assert_eq!(leased(40, Some(5_000)), (40, Some(5_000)), "the others have little to do");
+        assert_eq!(leased(90, None), (64, Some(2_000)));
+        let new = LeaseView { rows: 0, tokens: None, gateways: 0, is_held: true };
+        assert_eq!(usable(&ReplicaView { lease: Some(new), ..replica(true, 64, None) }).rows_max, 64);
     }
 
     #[test]
