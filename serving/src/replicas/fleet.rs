@@ -34,12 +34,7 @@ use crate::view::View;
 #[derive(Debug)]
 pub enum ReplicaEvent {
     /// What became of a request.
-    Ended {
-        request: RequestId,
-        outcome: Outcome,
-        /// How long it took.
-        took: Nanos,
-    },
+    Ended { request: RequestId, outcome: Outcome },
     /// A server says more of an answer that streams.
     Said { request: RequestId, text: String },
     /// What a look at a server found.
@@ -81,6 +76,7 @@ struct InFlightRow {
     replica: ReplicaId,
     /// Whose row it is.
     row: (RelQueryId, u32),
+    sent: Time,
     /// Ends its HTTP request; none on the local engine.
     abort: Option<AbortHandle>,
 }
@@ -310,16 +306,14 @@ impl Fleet {
                 let id = style.dialect.takes_request_ids().then_some(request.0);
                 let passed = self.passed_on.get(&row.0).map(|passed| passed.headers(id));
                 let task = async move {
-                    let begun = shared.clock.now();
                     let say = |text| shared.intake.event(ReplicaEvent::Said { request, text });
                     let outcome = held(client.ask(&ask, passed.unwrap_or_default(), say).await, &generation);
-                    let took = shared.clock.now().since(begun);
-                    shared.intake.event(ReplicaEvent::Ended { request, outcome, took });
+                    shared.intake.event(ReplicaEvent::Ended { request, outcome });
                 };
                 Some(self.factory.runtime.spawn(task).abort_handle())
             }
         };
-        self.flying.insert(request, InFlightRow { replica: id, row, abort });
+        self.flying.insert(request, InFlightRow { replica: id, row, sent: now, abort });
         Vec::new()
     }
 
@@ -329,8 +323,10 @@ impl Fleet {
         // Reports, looks at health among them, are the loop's progress.
         shared.pulse.turned(now);
         match event {
-            ReplicaEvent::Ended { request, outcome, took } => {
+            ReplicaEvent::Ended { request, outcome } => {
                 let Some(flying) = self.land(request) else { return Vec::new() };
+                // What its place was taken for: the ways to the requests' threads and back are in it.
+                let took = now.since(flying.sent);
                 self.ended((flying.replica, took), request, outcome, (now, unix_ms))
             }
             ReplicaEvent::Said { request, text } if self.flying.contains_key(&request) => {
