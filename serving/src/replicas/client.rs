@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::reply::{Outcome, cut, outcome};
 use super::request::Ask;
+use super::retry_after;
 use super::stream::AnswerStream;
 use super::unhealthy::Unhealthy;
 use crate::config::{ReplicaSettings, Secret};
@@ -86,9 +87,9 @@ impl Client {
             Err(error) => return Outcome::failed(chain(&error)),
         };
         let status = response.status().as_u16();
-        let header = response.headers().get(reqwest::header::RETRY_AFTER);
-        // A date instead of seconds is as good as none: the breaker has a span of its own.
-        let retry_after = header.and_then(|value| value.to_str().ok()?.trim().parse().ok());
+        let header = |name| response.headers().get(name)?.to_str().ok();
+        let retry_after =
+            retry_after::seconds(header(reqwest::header::RETRY_AFTER), header(reqwest::header::DATE));
         let kind = response.headers().get(reqwest::header::CONTENT_TYPE);
         if status == 200 && kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream")) {
             return self.listen(response, say).await;
