@@ -50,8 +50,10 @@ pub(crate) fn machine(state: &Value) -> Option<ReplayConfig> {
         "mixed_hidden": cost["mixed_hidden_ns"].as_i64().unwrap_or(0),
     });
     let mut config = ReplayConfig { cost: serde_json::from_value(cost).ok()?, ..ReplayConfig::default() };
-    let pace = |name: &str| Nanos(state["pace"][name].as_u64().unwrap_or_default());
-    config.cost = config.cost.paced(pace("measured_ns"), pace("modelled_ns"));
+    let pace = |name: &str| state["pace"][name].as_u64().map(Nanos);
+    if let (Some(measured), Some(modelled)) = (pace("measured_ns"), pace("modelled_ns")) {
+        config.cost = config.cost.paced(measured, modelled);
+    }
     // The scheduler's own defaults, and what the server says of them under the same names.
     config.scheduler = Default::default();
     let mut limits = serde_json::to_value(&config.scheduler).ok()?;
@@ -112,6 +114,9 @@ mod tests {
         assert!(ratio > 0.05 && ratio < 1.0, "under load the order matters: {ratio}");
         assert_eq!(of(&state(), "of another server"), None);
         assert_eq!(of(&state(), "fcfs"), Some(fcfs), "no clock, no chance");
+        let mut slow = state();
+        slow["pace"] = json!({ "steps": 9, "measured_ns": 300, "modelled_ns": 200 });
+        assert!(of(&slow, "fcfs") > Some(fcfs * 1.4), "steps took half as long again");
         let mut narrow = state();
         narrow["limits"] = json!({ "sequences_max": 4, "of_a_later_version": true });
         assert!(of(&narrow, "fcfs") > Some(fcfs * 1.2), "four rows at a time");
