@@ -187,6 +187,11 @@ impl Fleet {
         self.cost
     }
 
+    /// Whether that was measured at one replica at least, or is not to be.
+    pub fn knows_costs(&self) -> bool {
+        !self.scheduler.refit || self.router.lanes.values().any(|lane| lane.fit.is_known())
+    }
+
     /// Whether no row is held and nothing is left to be told.
     pub fn is_idle(&self) -> bool {
         self.rows == 0 && self.pending.is_empty() && self.emptied.is_empty()

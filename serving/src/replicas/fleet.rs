@@ -566,6 +566,7 @@ impl Fleet {
             replicas: replicas.collect(),
             stats: stats.totals,
             cost: self.queue.cost(),
+            is_measured: self.queue.knows_costs(),
             decision: self.queue.last_decision().to_string(),
         }
     }
