@@ -19,7 +19,7 @@ use super::ReplicaView;
 use super::constraint_check::held;
 use super::factory::ReplicaFactory;
 use super::lease::{LeaseGrant, LeaseReport, Leases};
-use super::local::{LocalCommand, LocalScores};
+use super::local::{LocalAnswer, LocalCommand};
 use super::members::ReplicaMember;
 use super::replica::{Replica, Transport};
 use super::reply::{LossKind, Outcome};
@@ -77,6 +77,8 @@ struct InFlightRow {
     /// Whose row it is.
     row: (RelQueryId, u32),
     sent: Time,
+    /// Whether its text goes out as it comes.
+    streams: bool,
     /// Ends its HTTP request; none on the local engine.
     abort: Option<AbortHandle>,
 }
@@ -117,8 +119,8 @@ pub struct Fleet {
     likelihoods: Vec<RowLikelihood>,
     /// What tokens cost where the rows ran that the next events end.
     prices: Vec<RowPrices>,
-    /// Of tokens of rows that the local engine runs.
-    local_scores: HashMap<RequestId, LocalScores>,
+    /// Of rows that the local engine runs.
+    local_answers: HashMap<RequestId, LocalAnswer>,
     /// What replicas are told of relQueries, until these end.
     passed_on: HashMap<RelQueryId, PassedOn>,
     /// RelQueries that began, until the loop takes them, which it does at once.
@@ -156,7 +158,7 @@ impl Fleet {
             _threads: threads,
             likelihoods: Vec::new(),
             prices: Vec::new(),
-            local_scores: HashMap::new(),
+            local_answers: HashMap::new(),
             passed_on: HashMap::new(),
             starts: Vec::new(),
         })
@@ -217,7 +219,7 @@ impl Fleet {
 
     /// A request is in flight no more.
     fn land(&mut self, request: RequestId) -> Option<InFlightRow> {
-        self.local_scores.remove(&request);
+        self.local_answers.remove(&request);
         let flying = self.flying.remove(&request)?;
         if self.local.get(&flying.row) == Some(&request) {
             self.local.remove(&flying.row);
@@ -279,7 +281,7 @@ impl Fleet {
     fn send(&mut self, dispatch: Dispatch, now: Time) -> Vec<Event> {
         let Dispatch { replica, request, rank, scope, .. } = dispatch;
         let row = (dispatch.relquery, dispatch.item.row);
-        let id = replica;
+        let (id, streams) = (replica, dispatch.item.generation.streams);
         let Some(replica) = self.replicas.get_mut(&id) else {
             let failure = Failure::Untried("the replica has left".into());
             return self.queue.failed(request, failure, now);
@@ -313,7 +315,7 @@ impl Fleet {
                 Some(self.factory.runtime.spawn(task).abort_handle())
             }
         };
-        self.flying.insert(request, InFlightRow { replica: id, row, sent: now, abort });
+        self.flying.insert(request, InFlightRow { replica: id, row, sent: now, streams, abort });
         Vec::new()
     }
 
@@ -471,17 +473,17 @@ impl Fleet {
             Event::Token { relquery, row, text, logprob, .. } => {
                 let Some(request) = request(relquery, row) else { return Vec::new() };
                 if let Some(logprob) = logprob {
-                    self.local_scores.entry(request).or_default().answer.push(*logprob);
+                    self.local_answers.entry(request).or_default().logprobs.push(*logprob);
                 }
-                self.queue.text(request, text, now)
+                self.local_text(request, text, now)
             }
             Event::Text { relquery, row, text } => {
-                request(relquery, row).map_or_else(Vec::new, |request| self.queue.text(request, text, now))
+                request(relquery, row).map_or_else(Vec::new, |request| self.local_text(request, text, now))
             }
             Event::RowDone { relquery, row, end, usage, probability } => {
                 let Some(request) = request(relquery, row) else { return Vec::new() };
-                let LocalScores { prompt, answer: logprobs } =
-                    self.local_scores.remove(&request).unwrap_or_default();
+                let LocalAnswer { prompt, logprobs, text } =
+                    self.local_answers.remove(&request).unwrap_or_default();
                 // Now alone: what is told of a row that moves would be told again.
                 let mut events = scored_prompt(&self.queue, request, prompt);
                 if let Some((relquery, row)) = self.queue.row_of(request) {
@@ -489,7 +491,7 @@ impl Fleet {
                 }
                 self.land(request);
                 let finish = Finish {
-                    text: String::new(),
+                    text,
                     tokens: Vec::new(),
                     end,
                     prompt: Some(usage.prompt),
@@ -513,12 +515,22 @@ impl Fleet {
             }
             Event::Prompt { relquery, row, tokens } => {
                 if let Some(request) = request(relquery, row) {
-                    self.local_scores.entry(request).or_default().prompt.push(tokens);
+                    self.local_answers.entry(request).or_default().prompt.push(tokens);
                 }
                 Vec::new()
             }
             Event::Started { .. } | Event::RelQueryDone { .. } => Vec::new(),
         }
+    }
+
+    /// Text of a row on the local engine. It goes out where the row streams, and else with the row's end: until
+    /// then the row can move.
+    fn local_text(&mut self, request: RequestId, text: String, now: Time) -> Vec<Event> {
+        if self.flying.get(&request).is_some_and(|flying| flying.streams) {
+            return self.queue.text(request, text, now);
+        }
+        self.local_answers.entry(request).or_default().text.push_str(&text);
+        Vec::new()
     }
 
     /// How long nothing changes by itself.
