@@ -7,7 +7,7 @@
 //! share kept = tokens told as cached / tokens that were sent there before, over the rows that were answered
 //! ```
 //!
-//! Many servers tell nothing unless they are asked to; where none has told of any, the memory is believed.
+//! Many servers tell nothing unless they are asked to; until one has told of any, the memory is believed.
 
 use crate::event::Usage;
 
@@ -24,6 +24,8 @@ pub(crate) struct CacheReports {
     rows: u64,
     remembered: u64,
     told: u64,
+    /// Whether any was ever told of: none is something else after that.
+    has_told: bool,
 }
 
 impl CacheReports {
@@ -32,6 +34,7 @@ impl CacheReports {
         if remembered == 0 || prompt == 0 {
             return;
         }
+        self.has_told |= usage.cached.0 > 0;
         // Where prompts are sent as texts there are bytes here, and tokens in the reply.
         let scaled = u128::from(remembered) * u128::from(usage.prompt.0) / u128::from(prompt);
         let scaled = u64::try_from(scaled).unwrap_or(u64::MAX);
@@ -46,7 +49,7 @@ impl CacheReports {
 
     /// Thousandths of what is remembered that the caches have.
     pub(crate) fn kept_permille(&self) -> u64 {
-        if self.rows < ROWS_MIN || self.told == 0 {
+        if self.rows < ROWS_MIN || !self.has_told {
             return ALL;
         }
         let share = u128::from(self.told) * u128::from(ALL) / u128::from(self.remembered.max(1));
@@ -84,6 +87,20 @@ mod tests {
         assert_eq!(told(900, 0, (400, 400)), ALL, "there was nothing to find");
         assert_eq!(told(900, 200, (100, 25)), 500, "bytes here, tokens there");
         assert_eq!(told(900, 200, (400, 390)), ALL, "others had sent the rest");
+    }
+
+    #[test]
+    fn a_cache_that_is_lost_keeps_nothing_however_long_ago_it_was() {
+        let mut told = CacheReports::default();
+        let mut answer = |cached: u64, rows: u64| {
+            for _ in 0..rows {
+                let (prompt, cached) = (TokenCount(400), TokenCount(cached));
+                told.answered(200, 400, Usage { prompt, cached, ..Usage::default() });
+            }
+            told.kept_permille()
+        };
+        assert_eq!(answer(200, 40), ALL);
+        assert_eq!(answer(0, 20_000), 0);
     }
 
     #[test]

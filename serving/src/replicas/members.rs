@@ -34,6 +34,8 @@ pub struct MemberKey {
 pub struct ReplicaMember {
     pub key: MemberKey,
     pub name: String,
+    /// What it is called where another takes its name: by its address.
+    name_by_address: String,
     /// Who named it first.
     pub source: ReplicaSource,
     pub settings: ReplicaSettings,
@@ -42,14 +44,14 @@ pub struct ReplicaMember {
 impl ReplicaMember {
     fn new(source: ReplicaSource, settings: &ReplicaSettings, rules: &FleetRules, occurrence: usize) -> Self {
         let key = key_of(settings, rules, occurrence);
-        Self { key, name: name_of(settings, rules), source, settings: settings.clone() }
+        let (name, name_by_address) = (name_of(settings, rules), name_at(&key.address, rules));
+        Self { key, name, name_by_address, source, settings: settings.clone() }
     }
 
     /// What it is called from now on where another takes its name: by its address. None where that is the other's
     /// too: who was there is there no more.
     pub fn name_beside(&self, other: &Self) -> Option<String> {
-        let address = &self.key.address;
-        (*address != other.key.address).then(|| name_of_address(address))
+        (self.key.address != other.key.address).then(|| self.name_by_address.clone())
     }
 }
 
@@ -346,14 +348,14 @@ fn address_of(url: &str) -> String {
 /// What a replica is called: by its entry, or by its host and port.
 fn name_of(replica: &ReplicaSettings, rules: &FleetRules) -> String {
     let url = replica.url.as_deref().unwrap_or_default();
-    replica.name.clone().unwrap_or_else(|| format!("{}{}", rules.name_prefix, name_of_address(url)))
+    replica.name.clone().unwrap_or_else(|| name_at(url, rules))
 }
 
-/// Host and port, as a name can hold them.
-fn name_of_address(url: &str) -> String {
+/// Host and port, as a name can hold them, behind what names of this model begin with.
+fn name_at(url: &str, rules: &FleetRules) -> String {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest).trim_end_matches('/');
     let rest = rest.strip_suffix("/v1").unwrap_or(rest);
-    plain(&rest.replace(['[', ']'], ""))
+    format!("{}{}", rules.name_prefix, plain(&rest.replace(['[', ']'], "")))
 }
 
 #[cfg(test)]
@@ -409,6 +411,20 @@ pub(super) mod tests {
             two.is_err_and(|error| error.contains("another replica's")),
             "another model is another replica"
         );
+    }
+
+    #[test]
+    fn a_replica_whose_name_another_takes_is_called_by_its_address_as_those_of_its_model_are() {
+        let of = |url: &str, rules: &FleetRules| {
+            let settings = ReplicaSettings { name: Some("x".into()), ..server(url) };
+            ReplicaMember::new(ReplicaSource::Config, &settings, rules, 0)
+        };
+        let further = FleetRules { name_prefix: "n-".into(), ..rules() };
+        let (one, other) = (of("http://Host:80/v1/", &further), of("http://[::1]:8000", &further));
+        assert_eq!(one.name_beside(&other).as_deref(), Some("n-host"));
+        assert_eq!(other.name_beside(&one).as_deref(), Some("n-::1:8000"));
+        assert_eq!(of("http://h:1", &rules()).name_beside(&one).as_deref(), Some("h:1"));
+        assert_eq!(one.name_beside(&of("http://host", &rules())), None, "it is at the same address");
     }
 
     #[test]
