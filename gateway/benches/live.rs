@@ -61,7 +61,7 @@ fn model() -> Model {
         block_tokens: 16,
         reuse: SectionReuse::Anywhere,
         scores_prompts: false,
-        scorers: None,
+        replicas: None,
         defaults: Defaults { temperature: 1.0, top_p: 1.0, top_k: None },
         created: 0,
         runs: Runs::Engine,

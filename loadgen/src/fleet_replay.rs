@@ -1,8 +1,7 @@
 //! What the simulator says of a run in front of replicas: the queue that served in virtual time, and replicas
-//! as fast as they say they are, under their own limits. What a row takes on its way is measured: the server in
-//! front counts the time of its tries, those behind count that of their rows. So is the time between two steps,
-//! in which what else runs on a replica's cores (its own sockets, and the queue on a machine that they share)
-//! keeps the next one waiting: no cost model of steps knows it.
+//! under their own limits, as fast as their steps went. Two ways are measured, not simulated: that of a row (the
+//! server in front counts the time of its tries, those behind count that of their rows), and that of a relQuery
+//! (its client counts its latency, the server in front what it had it for).
 
 use base::Nanos;
 use serde_json::{Value, json};
@@ -11,7 +10,7 @@ use sim::watch::Unwatched;
 
 use crate::contest::Contestant;
 use crate::dry_run;
-use crate::record::Record;
+use crate::record::{Periods, Record};
 use crate::replay::{Simulated, machine};
 use crate::server::{SecondsCount, ServerProcess};
 use crate::workload::RelQuery;
@@ -23,31 +22,23 @@ pub struct RowTimes {
     tries: SecondsCount,
     /// Rows, by the servers behind it.
     rows: SecondsCount,
-    /// Between two of their steps.
-    gaps: SecondsCount,
 }
 
 impl RowTimes {
     /// Asks both sides; none where one of them does not count.
     pub async fn read(front: Option<&ServerProcess>, upstreams: &[ServerProcess]) -> Option<Self> {
         let tries = front?.seconds("relserve_replica_try_seconds").await?;
-        let (mut rows, mut gaps) = (SecondsCount::default(), SecondsCount::default());
+        let mut rows = SecondsCount::default();
         for upstream in upstreams {
             rows = rows.plus(upstream.seconds("relserve_relquery_seconds").await?);
-            gaps = gaps.plus(upstream.seconds("relserve_step_gap_seconds").await?);
         }
-        Some(Self { tries, rows, gaps })
+        Some(Self { tries, rows })
     }
 
     /// What a try took beyond its row since `before`, s.
     fn transport_s(self, before: Self) -> Option<f64> {
         let (tries, rows) = (self.tries.mean_since(before.tries)?, self.rows.mean_since(before.rows)?);
         Some((tries - rows).max(0.0))
-    }
-
-    /// What passed between two steps since `before`, s.
-    fn gap_s(self, before: Self) -> f64 {
-        self.gaps.mean_since(before.gaps).unwrap_or_default()
     }
 }
 
@@ -81,6 +72,9 @@ impl MeasuredFleet {
                 limits[name] = json!(value);
             }
         }
+        let mut queue = machine(&queue)?.scheduler;
+        // It learns what its replicas cost while it serves, and orders by that.
+        queue.refit = front["limits"]["refit"].as_bool().unwrap_or(true);
         let mut fleet = FleetMachine {
             replicas: u32::try_from(replicas.len()).ok()?,
             replica: serde_json::from_value(limits).ok()?,
@@ -88,10 +82,10 @@ impl MeasuredFleet {
             cost: one.cost,
             transport: nanos(after.transport_s(before)?),
             fleet: Default::default(),
-            queue: machine(&queue)?.scheduler,
+            queue,
         };
         (fleet.fleet.rows_max, fleet.fleet.relqueries_max) = (u32::MAX, u32::MAX);
-        Some(Self { policy, machine: fleet.with_gaps(nanos(after.gap_s(before))) })
+        Some(Self { policy, machine: fleet })
     }
 
     /// What the run should have come to, from the tokens that its records tell.
@@ -99,8 +93,20 @@ impl MeasuredFleet {
         let policy = serde_json::from_value(self.policy.clone()).ok()?;
         let lowered = dry_run::lowered(trace, records)?;
         let replay = replay_fleet_lowered(lowered, policy, &self.machine, &mut Unwatched).ok()?;
-        Some(Simulated::of(&replay.summary))
+        let simulated = Simulated::of(&replay.summary);
+        Some(Simulated { mean_ms: simulated.mean_ms + outside_ms(records), ..simulated })
     }
+}
+
+/// What relQueries took on average beside the time for which the server in front had them, ms: from their client to
+/// its queue and back. 0 where the server does not tell that time.
+fn outside_ms(records: &[Record]) -> f64 {
+    let outside = records.iter().filter_map(|record| {
+        let Periods { waiting_ms, core_ms, tail_ms } = record.periods?;
+        Some((record.latency_ms? - (waiting_ms + core_ms + tail_ms)).max(0.0))
+    });
+    let (sum, count) = outside.fold((0.0, 0_u32), |(sum, count), one| (sum + one, count + 1));
+    sum / f64::from(count.max(1))
 }
 
 fn nanos(seconds: f64) -> Nanos {
@@ -116,6 +122,12 @@ fn mean_replica(replicas: &[Value]) -> Option<Value> {
         let sum: Option<f64> = each.sum();
         *value = json!(sum.map(|sum| (sum / replicas.len() as f64).round() as i64));
     }
+    // What their steps took beside what their models say of them: of all together.
+    let sum = |name: &str| {
+        let each = replicas.iter().map(|replica| replica["pace"][name].as_u64());
+        each.sum::<Option<u64>>()
+    };
+    mean["pace"] = json!({ "measured_ns": sum("measured_ns"), "modelled_ns": sum("modelled_ns") });
     Some(mean)
 }
 
@@ -148,22 +160,35 @@ mod tests {
 
     fn times(tries_s: f64, rows_s: f64) -> RowTimes {
         let seconds = |sum: f64| SecondsCount { sum, count: 10.0 };
-        RowTimes { tries: seconds(tries_s), rows: seconds(rows_s), gaps: SecondsCount::default() }
+        RowTimes { tries: seconds(tries_s), rows: seconds(rows_s) }
     }
 
-    /// The mean of a busy trace on so many replicas.
-    fn mean_ms(front: &Value, replicas: usize, after: RowTimes) -> Option<f64> {
+    /// A busy trace, and its records: of each relQuery the server in front tells these periods.
+    fn busy(periods: Option<Periods>) -> (Vec<RelQuery>, Vec<Record>) {
         let scenario = Scenario { relqueries: 30, rate_per_s: 2.0, ..Scenario::default() };
         let trace = trace(&scenario, &[SourceTable::load(&TableSpec::default(), 1).expect("generated")]);
         let record = |relquery: &RelQuery| {
             let rows = relquery.rows.len() as u64;
             let tokens = TokenUsage { prompt: Some(rows * 100), ..TokenUsage::default() };
-            Record::new(relquery, RelQueryOutcome { tokens, ..RelQueryOutcome::default() }, None, 1.0)
+            Record::new(
+                relquery,
+                RelQueryOutcome { tokens, periods, ..RelQueryOutcome::default() },
+                None,
+                150.0,
+            )
         };
-        let records: Vec<Record> = trace.iter().map(record).collect();
-        let none = RowTimes::default();
-        let states = vec![state(100_000); replicas];
-        let fleet = MeasuredFleet::of(&contestant(), front, &states, [none, after])?;
+        let records = trace.iter().map(record).collect();
+        (trace, records)
+    }
+
+    fn fleet(front: &Value, replicas: &[Value], after: RowTimes) -> Option<MeasuredFleet> {
+        MeasuredFleet::of(&contestant(), front, replicas, [RowTimes::default(), after])
+    }
+
+    /// The mean of the busy trace on so many replicas.
+    fn mean_ms(front: &Value, replicas: usize, after: RowTimes) -> Option<f64> {
+        let (trace, records) = busy(None);
+        let fleet = fleet(front, &vec![state(100_000); replicas], after)?;
         fleet.predict(&trace, &records).map(|run| run.mean_ms)
     }
 
@@ -172,9 +197,6 @@ mod tests {
         let front = state(1);
         let one = mean_ms(&front, 1, times(5.0, 5.0)).expect("all is told");
         let two = mean_ms(&front, 2, times(5.0, 5.0)).expect("all is told");
-        let gaps = SecondsCount { sum: 0.1, count: 10.0 };
-        let held_up = mean_ms(&front, 2, RowTimes { gaps, ..times(5.0, 5.0) }).expect("all is told");
-        assert!(held_up > two * 1.2, "steps of 10 to 60 ms, 10 ms between two: {held_up} beside {two}");
         assert!(two < one * 0.8, "{two} beside {one}");
         let far = mean_ms(&front, 2, times(25.0, 5.0)).expect("all is told");
         assert!(far > two + 1_500.0, "two seconds on the way: {far} beside {two}");
@@ -188,6 +210,54 @@ mod tests {
         auto["configured_policy"] = json!("auto");
         assert_eq!(mean_ms(&auto, 2, times(5.0, 5.0)), None);
         assert_eq!(mean_ms(&front, 0, times(5.0, 5.0)), None);
+    }
+
+    #[test]
+    fn replicas_are_as_fast_as_their_steps_went_not_as_their_models_say_at_the_end() {
+        let (trace, records) = busy(None);
+        let of_both = |measured_ns: u64| {
+            let mut one = state(100_000);
+            one["pace"] = json!({ "steps": 9, "measured_ns": measured_ns, "modelled_ns": 200 });
+            let fleet = fleet(&state(1), &[one.clone(), one], times(5.0, 5.0)).expect("all is told");
+            (fleet.machine.cost.decode_base, fleet.predict(&trace, &records).expect("it runs").mean_ms)
+        };
+        let (as_modelled, slower) = (of_both(200), of_both(300));
+        assert_eq!((as_modelled.0, slower.0), (Nanos(25_000_000), Nanos(37_500_000)));
+        assert!(slower.1 > as_modelled.1 * 1.4, "{slower:?} beside {as_modelled:?}");
+        assert_eq!(mean_replica(&[state(1), state(1)]).expect("two")["pace"]["measured_ns"], json!(null));
+    }
+
+    #[test]
+    fn the_queue_learns_what_its_replicas_cost_unless_it_is_told_not_to() {
+        let (trace, records) = busy(None);
+        let mut slow = state(100_000);
+        slow["cost"]["decode_ns"] = json!(100_000_000);
+        let thought = |front: &Value| {
+            let fleet = fleet(front, &[slow.clone(), slow.clone()], times(5.0, 5.0)).expect("all is told");
+            let lowered = dry_run::lowered(&trace, &records).expect("all is told");
+            let policy = serde_json::from_value(json!("relserve")).expect("a policy");
+            let replay = replay_fleet_lowered(lowered, policy, &fleet.machine, &mut Unwatched);
+            replay.expect("it runs").fitted.decode_base
+        };
+        let mut front = state(1);
+        assert!(thought(&front) > Nanos(50_000_000), "{:?}", thought(&front));
+        front["limits"]["refit"] = json!(false);
+        assert_eq!(thought(&front), Nanos(25_000_000), "what a queue begins with");
+    }
+
+    #[test]
+    fn the_way_between_client_and_queue_is_added_as_measured() {
+        let fleet =
+            fleet(&state(1), &[state(100_000), state(100_000)], times(5.0, 5.0)).expect("all is told");
+        let mean = |periods: Option<Periods>| {
+            let (trace, records) = busy(periods);
+            fleet.predict(&trace, &records).expect("it runs").mean_ms
+        };
+        let told = Periods { waiting_ms: 60.0, core_ms: 30.0, tail_ms: 10.0 };
+        let beside = mean(Some(told)) - mean(None);
+        assert!((beside - 50.0).abs() < 1e-6, "150 ms for the client, 100 for the server: {beside}");
+        let odd = Periods { waiting_ms: 900.0, ..told };
+        assert!((mean(Some(odd)) - mean(None)).abs() < 1e-6, "nothing ends before it begins");
     }
 
     #[test]

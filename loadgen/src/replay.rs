@@ -2,6 +2,7 @@
 //! server says it is, under the server's own limits. Where this mean is not the measured one, something else
 //! than the order of the work decides.
 
+use base::Nanos;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sim::{LatencySummary, ReplayConfig, replay_lowered};
@@ -37,7 +38,8 @@ pub fn predict(trace: &[RelQuery], records: &[Record], state: &Value, policy: &s
     Some(Simulated::of(&replay.summary))
 }
 
-/// The machine that the server describes: its cost model, and its limits where it tells them.
+/// The machine that the server describes: its cost model at the pace of its steps, and its limits where it tells
+/// them. The model is of its last steps and counts odd ones little; the pace is of all it keeps.
 pub(crate) fn machine(state: &Value) -> Option<ReplayConfig> {
     let cost = &state["cost"];
     let cost = json!({
@@ -49,6 +51,10 @@ pub(crate) fn machine(state: &Value) -> Option<ReplayConfig> {
         "mixed_hidden_few": cost["mixed_hidden_few_ns"],
     });
     let mut config = ReplayConfig { cost: serde_json::from_value(cost).ok()?, ..ReplayConfig::default() };
+    let pace = |name: &str| state["pace"][name].as_u64().map(Nanos);
+    if let (Some(measured), Some(modelled)) = (pace("measured_ns"), pace("modelled_ns")) {
+        config.cost = config.cost.paced(measured, modelled);
+    }
     // The scheduler's own defaults, and what the server says of them under the same names.
     config.scheduler = Default::default();
     let mut limits = serde_json::to_value(&config.scheduler).ok()?;
@@ -109,6 +115,9 @@ mod tests {
         assert!(ratio > 0.05 && ratio < 1.0, "under load the order matters: {ratio}");
         assert_eq!(of(&state(), "of another server"), None);
         assert_eq!(of(&state(), "fcfs"), Some(fcfs), "no clock, no chance");
+        let mut slow = state();
+        slow["pace"] = json!({ "steps": 9, "measured_ns": 300, "modelled_ns": 200 });
+        assert!(of(&slow, "fcfs") > Some(fcfs * 1.4), "steps took half as long again");
         let mut narrow = state();
         narrow["limits"] = json!({ "sequences_max": 4, "of_a_later_version": true });
         assert!(of(&narrow, "fcfs") > Some(fcfs * 1.2), "four rows at a time");

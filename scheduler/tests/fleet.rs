@@ -203,6 +203,32 @@ fn prompts_that_a_replica_was_sent_before_count_as_computed() {
 }
 
 #[test]
+fn what_replies_say_that_caches_have_not_is_to_be_computed() {
+    // Rows of 20 tokens, 12 of them sent before, beside two of 16 that share 12 and were not.
+    let first_of = |cached: u64| {
+        let mut fleet = one_row_at_a_time_under(Policy::RelServe);
+        fleet.submit(submission(1, 0, rows(7, 0..40))).expect("room");
+        let mut now = Time(1);
+        for row in 0..40 {
+            let sent = fleet.dispatch(now).remove(0);
+            if row == 39 {
+                let short = |row: u32| item(row, [vec![5; 12], vec![2_000 + row; 4]].concat(), 4, 0);
+                fleet.submit(submission(2, 2, vec![short(0), short(1)])).expect("room");
+                fleet.submit(submission(3, 3, rows(7, 50..52))).expect("room");
+            }
+            now = now + Nanos(1_000_000);
+            let (cached, output) = (TokenCount(cached), TokenCount(2));
+            let (end, text, tokens) = (End::Stop, String::new(), Vec::new());
+            fleet.finished(sent.request, Finish { end, prompt: None, cached, output, text, tokens }, now);
+        }
+        fleet.dispatch(now).remove(0).relquery.0
+    };
+    assert_eq!(first_of(12), 3, "as it was sent");
+    assert_eq!(first_of(1), 2, "caches are small");
+    assert_eq!(first_of(0), 3, "nothing is told of caches");
+}
+
+#[test]
 fn a_rank_says_the_same_order_to_the_replica() {
     let mut fleet = fleet(config(), 1, 9);
     fleet.submit(of_class(1, ServiceClass::Bulk, 0, rows(1, 0..1))).expect("room");
@@ -516,6 +542,24 @@ fn a_row_too_large_for_every_replica_is_refused_or_fails_when_the_last_large_one
     assert!(fleet.dispatch(Time(2)).is_empty());
     let events = fleet.drain_events(Time(2));
     assert_eq!(events.iter().filter(|event| matches!(event, Event::RowFailed { .. })).count(), 2);
+    assert!(fleet.is_idle());
+}
+
+#[test]
+fn a_row_too_large_for_every_replica_fails_alone() {
+    let mut fleet = fleet(config(), 0, 1);
+    let replica = ReplicaConfig { rows_max: 4, tokens_max: Some(TokenCount(30)) };
+    fleet.add_replica(ReplicaId(1), replica).expect("a new one");
+    let of = |row: u32, tokens: usize| item(row, vec![1; tokens], 4, u64::from(row));
+    fleet.submit(submission(1, 0, vec![of(0, 20), of(1, 40), of(2, 10)])).expect("two of three fit");
+    fleet.extend(1.into_id(), vec![of(3, 27), of(4, 26)]).expect("one of two does");
+    let events = fleet.drain_events(Time(1));
+    let failed = events.iter().map(|event| match event {
+        Event::RowFailed { row, error: RowError::Refused(reason), .. } if reason.contains("30") => *row,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(failed.collect::<Vec<_>>(), [1, 3]);
+    assert_eq!(run(&mut fleet), [1; 3], "the others run");
     assert!(fleet.is_idle());
 }
 

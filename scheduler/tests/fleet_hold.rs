@@ -121,10 +121,12 @@ fn rows_that_should_have_ended_hold_nobody_back() {
 #[test]
 fn nothing_is_held_back_from_an_engine_of_ours_or_a_replica_of_unknown_costs() {
     let (mut fleet, now) = known(Policy::MarginalWork, &BARE);
+    assert!(fleet.knows_costs());
     fleet.set_plans_itself(REPLICA);
     assert_eq!(joins(&mut fleet, now).1.len(), 9);
     let replica = ReplicaConfig { rows_max: 16, tokens_max: None };
     let mut fresh =
         Fleet::new(FleetConfig::default(), SchedulerConfig::default(), [(REPLICA, replica)]).expect("valid");
+    assert!(!fresh.knows_costs());
     assert_eq!(joins(&mut fresh, Time(1_000)).1.len(), 9);
 }

@@ -86,6 +86,10 @@ impl AutoPolicy {
     /// Replays what there is, as quickly as steps went since `since`.
     fn choose(&self, ended: Vec<Arc<RelQueryRecord>>, since: Time) -> Result<Option<Verdict>, SimError> {
         let view = self.shared.view.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        // A replay on a machine that is not the one that runs would choose for that one.
+        if !view.is_measured {
+            return Ok(None);
+        }
         let open: BTreeMap<RelQueryId, Arc<RelQueryRecord>> = self.open();
         let trace = recorded_with_open(ended, open.into_values().collect(), self.settings.tokens_max).trace;
         let judge = match self.machine.judge(&view, self.shared.live.pace(since, &view.cost)) {

@@ -140,7 +140,7 @@ pub fn model_of(engine: &engine::Engine, config: BackendConfig<'_>, clock: Clock
         block_tokens: info.block_tokens,
         reuse: info.reuse,
         scores_prompts: true,
-        scorers: None,
+        replicas: None,
         defaults: Defaults {
             temperature: info.defaults.temperature.unwrap_or(1.0),
             top_p: info.defaults.top_p.unwrap_or(1.0),

@@ -34,10 +34,12 @@ pub enum Runs {
     Fleet(PromptForm),
 }
 
-/// Says of servers whether they score prompts. Asked for each request: a fleet may begin without any.
-pub trait PromptScorers: Send + Sync {
+/// What the replicas of a fleet can do. Asked for each request: they come and go, and a fleet may begin without any.
+pub trait ReplicaLimits: Send + Sync {
     /// Whether all that there may be say how likely the tokens of prompts are.
     fn can_score(&self) -> bool;
+    /// Most tokens that one of them holds of a row, its prompt and its longest output. None: no limit is known.
+    fn row_tokens_max(&self) -> Option<TokenCount>;
 }
 
 /// The served model.
@@ -75,8 +77,8 @@ pub struct Model {
     pub reuse: SectionReuse,
     /// Whether its engine says how likely the tokens of prompts are; true where it has none of its own.
     pub scores_prompts: bool,
-    /// Who says the same of its servers, where it has any.
-    pub scorers: Option<Arc<dyn PromptScorers>>,
+    /// What its replicas can do, where it has any.
+    pub replicas: Option<Arc<dyn ReplicaLimits>>,
     /// Sampling where the caller does not say.
     pub defaults: Defaults,
     /// When it was loaded, unix seconds.
@@ -126,7 +128,7 @@ impl Model {
 
     /// Whether all that may run its rows say how likely the tokens of prompts are.
     pub fn can_score_prompts(&self) -> bool {
-        self.scores_prompts && self.scorers.as_ref().is_none_or(|servers| servers.can_score())
+        self.scores_prompts && self.replicas.as_ref().is_none_or(|replicas| replicas.can_score())
     }
 
     /// Tokens of which it may be told how likely they are, of a prompt that has these here.
@@ -137,8 +139,10 @@ impl Model {
         }
     }
 
-    /// Tokens of the whole KV pool.
+    /// Tokens of the whole KV pool, or of what the largest of its replicas holds.
     pub fn kv_tokens(&self) -> u64 {
-        u64::from(self.kv_blocks) * u64::from(self.block_tokens)
+        let pool = u64::from(self.kv_blocks) * u64::from(self.block_tokens);
+        let largest = self.replicas.as_ref().and_then(|replicas| replicas.row_tokens_max());
+        largest.map_or(pool, |tokens| pool.min(tokens.0))
     }
 }

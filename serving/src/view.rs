@@ -13,6 +13,8 @@ pub struct View {
     pub stats: Stats,
     /// The cost model as refitted so far.
     pub cost: CostModel,
+    /// Whether that was measured here: of replicas nothing is known before they have answered some rows.
+    pub is_measured: bool,
     /// The last decision, in words.
     pub decision: String,
     /// The replicas of a fleet.

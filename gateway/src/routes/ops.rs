@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use actix_web::http::header::{Accept, CONTENT_TYPE, Header as _};
 use actix_web::web::{Data, Query, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
+use base::Time;
 use ir::catalogue::{AnswerKind, Catalogue, Function, Parameter, ParameterKind};
 use serde::Deserialize;
 use serde_json::json;
@@ -216,6 +217,8 @@ pub async fn scheduler(
     let stats = view.stats;
     // It tells of all tenants' latencies.
     let choice = runtime.shared.auto.last().filter(|_| viewer == Viewer::Operator);
+    // Of all steps that are kept; a fleet has none of its own.
+    let pace = runtime.shared.live.pace(Time(0), &view.cost);
     let choice = choice.map(|chosen| json!({ "at_us": chosen.at.0 / 1_000, "verdict": chosen.verdict }));
     Ok(HttpResponse::Ok().json(json!({
         "model": runtime.model.name,
@@ -230,6 +233,11 @@ pub async fn scheduler(
             "mixed_hidden_ns": view.cost.mixed_hidden,
             "mixed_hidden_few_ns": view.cost.mixed_hidden_few,
             "hide_permille": view.cost.hide_permille(),
+        },
+        "pace": {
+            "steps": pace.steps,
+            "measured_ns": pace.measured.0,
+            "modelled_ns": pace.modelled.0,
         },
         "limits": limits(&app, &runtime.model),
         "relqueries": {
@@ -284,6 +292,7 @@ fn limits(app: &App, model: &Model) -> serde_json::Value {
         "publish_generated": limits.publish_generated,
         "marginal_work": limits.marginal_work,
         "fairness": limits.is_fair(),
+        "refit": limits.refit,
         "auto": limits.auto,
     })
 }

@@ -273,7 +273,7 @@ pub(crate) mod tests {
             block_tokens: 16,
             reuse: base::SectionReuse::Anywhere,
             scores_prompts: true,
-            scorers: None,
+            replicas: None,
             defaults: Defaults { temperature: 0.7, top_p: 0.9, top_k: Some(40) },
             created: 1,
             runs: Runs::Engine,

@@ -5,7 +5,9 @@ use gateway::config::Config;
 use scheduler::Policy;
 use serde_json::json;
 
-use crate::common::{Parties, Server, config, model, serve_parties, serve_with};
+use crate::common::replica::{FakeReplica, fleet};
+use crate::common::words::until_up;
+use crate::common::{Parties, Server, config, model, serve_fleet, serve_parties, serve_with};
 
 fn auto() -> Config {
     let mut config = config();
@@ -40,6 +42,32 @@ async fn the_last_minutes_are_replayed_and_an_operator_is_told_what_came_out() {
     assert!(names.contains(&told["policy"].as_str().unwrap()), "{told}");
     assert_eq!(server.client.get("/v1/scheduler").await.json()["choice"], json!(null), "it tells of others");
     assert!(server.metric("relserve_auto_replay_seconds_count") >= 1.0);
+}
+
+#[actix_web::test]
+async fn in_front_of_replicas_nothing_is_chosen_before_they_have_answered_enough_to_know_their_costs() {
+    let (a, b) = (FakeReplica::start().await, FakeReplica::start().await);
+    let mut config = fleet(vec![a.executor(), b.executor()]);
+    config.scheduler = auto().scheduler;
+    let server = serve_fleet(config).await;
+    until_up(&server, 2).await;
+    for _ in 0..4 {
+        run(&server, 1).await;
+    }
+    let chosen = || server.running.app.runtime.shared.auto.last();
+    let looks = |server: &Server| server.metric("relserve_auto_replay_seconds_count");
+    // A look that ends after the first of these may have begun before there was enough to replay, the next one not.
+    for _ in 0..2 {
+        let before = looks(&server);
+        run(&server, 1).await;
+        server.until("it has looked", |server| looks(server) > before).await;
+    }
+    assert!(chosen().is_none(), "six rows tell nothing of costs");
+    run(&server, 60).await;
+    server.until("there was a choice", |_| chosen().is_some()).await;
+    let outcomes = chosen().map(|one| one.verdict.outcomes).unwrap_or_default();
+    assert_eq!(outcomes.len(), Policy::CANDIDATES.len());
+    assert!(outcomes.iter().all(|one| one.mean > 0.0), "{outcomes:?}");
 }
 
 #[actix_web::test]

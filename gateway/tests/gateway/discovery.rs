@@ -239,6 +239,27 @@ async fn a_file_that_is_replaced_changes_the_fleet_and_a_broken_one_does_not() {
 }
 
 #[actix_web::test]
+async fn a_server_whose_name_another_takes_finishes_what_it_has_under_its_address() {
+    let (a, b) = (FakeReplica::start().await, FakeReplica::start().await);
+    let folder = tempfile::tempdir().unwrap();
+    let named = |replica: &FakeReplica| format!("{}name = \"x\"\n", file_of(&[(replica, 8)]));
+    swap(folder.path(), "1", &named(&a));
+    let server = serve_fleet(read_from(folder.path())).await;
+    until_shown(&server, &[("x", "up")]).await;
+    a.next([Act::AnswerLater]);
+    let reply = asking(&server, 1);
+    server.until("it has the row", |_| a.state().asked.len() == 1).await;
+    swap(folder.path(), "2", &named(&b));
+    until_shown(&server, &[(&a.address.to_string(), "leaving"), ("x", "up")]).await;
+    a.release(1);
+    assert_answered(&reply.await.unwrap(), 1);
+    assert_eq!((a.state().answered.len(), b.state().asked.len()), (1, 0), "the row never moved");
+    until_shown(&server, &[("x", "up")]).await;
+    let metrics = server.running.app.runtime.shared.metrics.render();
+    assert!(metrics.contains("replica=\"x\"") && !metrics.contains(&a.address.to_string()), "{metrics}");
+}
+
+#[actix_web::test]
 async fn a_server_begins_with_a_valid_file_or_not_at_all() {
     let folder = tempfile::tempdir().unwrap();
     let began = async |config: Config| {

@@ -182,9 +182,15 @@ async fn metrics_have_our_names_and_vllms() {
 async fn the_scheduler_says_what_it_thinks() {
     let server = serve().await;
     server.relquery(json!({"template": "Say {w}", "rows": [["x"]]})).await;
+    let live = &server.running.app.runtime.shared.live;
+    let is_kept = || live.pace(base::Time(0), &server.running.app.runtime.view().cost).steps > 0;
+    server.until("a step is kept", |_| is_kept()).await;
     let reply = server.client.get("/v1/scheduler").await.json();
     assert_eq!(reply["policy"], "marginal-work");
     assert!(reply["cost"]["prefill_ns_per_token"].is_u64());
+    let pace = &reply["pace"];
+    assert!(pace["steps"].as_u64() > Some(0) && pace["modelled_ns"].as_u64() > Some(0), "{pace}");
+    assert!(pace["measured_ns"].is_u64() && reply["limits"]["refit"] == true, "{reply}");
     let limits = &reply["limits"];
     assert_eq!((&limits["step_tokens_max"], &limits["sequences_max"]), (&json!(2_048), &json!(256)));
     assert_eq!(limits["kv_blocks"], reply["kv_blocks"]["total"]);

@@ -214,3 +214,26 @@ async fn replicas_come_and_go_with_the_configuration_and_no_row_is_lost() {
     assert_eq!(server.relquery(table(2)).await.status, 413);
     until_shown(&server, &[("a", "up"), ("c", "up")]).await;
 }
+
+#[actix_web::test]
+async fn an_entry_without_a_name_that_goes_finishes_what_it_has_though_the_numbers_change() {
+    let (a, b) = (FakeReplica::start().await, FakeReplica::start().await);
+    let mut asked = fleet(vec![a.executor(), b.executor()]);
+    let server = serve_fleet(asked.clone()).await;
+    until_up(&server, 2).await;
+    for replica in [&a, &b] {
+        replica.next(std::iter::repeat_n(Act::AnswerLater, 6));
+    }
+    let (client, body) = (server.client.clone(), table(6));
+    let reply = tokio::spawn(async move { client.post("/v1/relqueries", &body).await.json() });
+    server.until("all rows are out", |_| a.state().asked.len() + b.state().asked.len() == 6).await;
+    let held = [&a, &b].map(|replica| replica.state().asked.len());
+    assert!(held[0] > 0, "it has work");
+
+    assert!(take(&server, &mut asked, &fleet(vec![b.executor()])).await);
+    until_shown(&server, &[(&a.address.to_string(), "leaving"), ("0", "up")]).await;
+    [&a, &b].iter().for_each(|replica| replica.release(6));
+    assert_answered(&reply.await.unwrap(), 6);
+    until_shown(&server, &[("0", "up")]).await;
+    assert_eq!([&a, &b].map(|replica| replica.state().answered.len()), held, "no row moved");
+}

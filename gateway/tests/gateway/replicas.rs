@@ -1,6 +1,6 @@
 //! Rows on other servers, which fail in all the ways that servers fail: each row is answered exactly once.
 
-use base::Millis;
+use base::{Millis, TokenCount};
 use serde_json::{Value, json};
 
 use crate::common::replica::{Act, FakeReplica, fleet};
@@ -95,6 +95,27 @@ async fn what_a_server_says_against_a_row_fails_that_row_alone() {
     assert_eq!(a.state().asked.len(), 5, "it was not tried again");
     assert_eq!(a.state().answered.len(), 4);
     assert_eq!(reply["usage"]["completion_tokens"], 8);
+}
+
+#[actix_web::test]
+async fn a_row_without_room_at_any_server_fails_alone_and_an_open_end_gets_the_room_that_there_is() {
+    let a = FakeReplica::start().await;
+    let mut config = fleet(vec![a.executor()]);
+    config.replicas[0].tokens_max = Some(TokenCount(200));
+    let server = serve_fleet(config).await;
+    until_up(&server, 1).await;
+    let mut body = table(3);
+    body["rows"][1] = json!(["long ".repeat(60)]);
+    let reply = server.relquery(body).await.json();
+    let rows = reply["rows"].as_array().unwrap();
+    assert_eq!((&rows[0]["text"], &rows[2]["text"]), (&json!("w0"), &json!("w2")), "{reply}");
+    let message = rows[1]["error"]["message"].as_str().unwrap_or_default();
+    assert!(message.contains("200"), "{reply}");
+    let chat = json!({"model": "m", "messages": [{"role": "user", "content": "say hi"}]});
+    let reply = server.client.post("/v1/chat/completions", &chat).await;
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    let asked = a.state().asked.last().cloned().unwrap_or_default();
+    assert!(asked["max_tokens"].as_u64().is_some_and(|tokens| (1..200).contains(&tokens)), "{asked}");
 }
 
 #[actix_web::test]
@@ -246,6 +267,27 @@ async fn a_server_of_another_model_gets_nothing_and_says_why() {
     assert_eq!(shown["data"][0]["last_error"]["message"], "it serves other, not `m`");
     a.state().model = "m".into();
     until_up(&server, 2).await;
+}
+
+#[actix_web::test]
+async fn a_deadline_ends_a_chat_that_its_server_holds_or_fails() {
+    let a = FakeReplica::start().await;
+    let server = serve(&[&a]).await;
+    let mut chat = json!({"model": "m", "messages": [{"role": "user", "content": "say hi"}]});
+    chat["deadline_ms"] = json!(200);
+    let mut asked = Vec::new();
+    for act in [Act::Hang, Act::Reply(500, "", "boom")] {
+        a.next(std::iter::repeat_n(act.clone(), 64));
+        let reply = server.client.post("/v1/chat/completions", &chat).await;
+        assert_eq!(reply.status, 504, "{act:?}: {}", reply.body);
+        assert_eq!(reply.json()["error"]["code"], "deadline_exceeded", "{act:?}");
+        let mut state = a.state();
+        state.acts.clear();
+        asked.push(state.asked.len());
+    }
+    server.until("the held request is closed", |_| a.state().left == asked[0]).await;
+    server.until_rows_end().await;
+    assert_answered(&server.relquery(table(3)).await.json(), 3);
 }
 
 #[actix_web::test]

@@ -19,6 +19,8 @@ use store::{DEFAULT_TENANT, Store};
 use crate::common::client::{Client, finish};
 use crate::common::double::{Double, Gate};
 use crate::common::faulty::{Last, Script, Way};
+use crate::common::replica::FakeReplica;
+use crate::common::words::until_up;
 use crate::common::{Server, config, key_of, model, serve};
 
 /// Restarts without pauses.
@@ -298,6 +300,27 @@ fn a_checkpoint_that_is_not_the_one_that_was_served_takes_nothing_over() {
     let mut other = config.clone();
     other.model.dir = None;
     assert!(load::executor_factory(other.backend(), &larger, Arc::default())().is_err());
+}
+
+#[actix_web::test]
+async fn rows_of_a_local_engine_that_is_lost_for_good_move_to_the_servers_beside_it() {
+    let other = FakeReplica::start().await;
+    let mut config = small();
+    config.restart.failures_max = 0;
+    let local = ReplicaSettings { kind: ReplicaKind::Local, ..ReplicaSettings::default() };
+    let local = ReplicaSettings { name: Some("here".into()), ..local };
+    config.replicas = vec![local, ReplicaSettings { model: Some("m".into()), ..other.executor() }];
+    let script = Arc::new(Script::default());
+    script.at(3, Way::Lost);
+    let server = serve_real(config, &script).await;
+    until_up(&server, 2).await;
+    let films: Vec<Value> = (0..6).map(|film| json!([format!("film {film}")])).collect();
+    let body = json!({"template": "Tell of {w}", "rows": films, "max_tokens": 40, "ignore_eos": true, "cache": false});
+    let reply = server.relquery(body).await.json();
+    assert!(rows(&reply).iter().all(|row| row["text"] == "ids"), "said by the other: {reply}");
+    assert_eq!(other.state().answered.len(), 6, "each once");
+    let lost = server.metric("relserve_replica_rows_total{outcome=\"lost\",replica=\"here\"}");
+    assert!(lost > 0.0, "some had begun here");
 }
 
 #[actix_web::test]

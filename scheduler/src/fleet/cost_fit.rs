@@ -117,10 +117,15 @@ impl CostFit {
         if thought > 0.0 { seen / thought } else { 1.0 }
     }
 
+    /// Whether there were rows enough for a model.
+    pub(crate) fn is_known(&self) -> bool {
+        self.rows >= ROWS_MIN
+    }
+
     /// The model, once there were rows enough. Coefficients are not below a thousandth of those that are
     /// thought.
     pub(crate) fn cost(&self, prior: &CostModel) -> Option<CostModel> {
-        if self.rows < ROWS_MIN {
+        if !self.is_known() {
             return None;
         }
         let prior = [prior.decode_base, prior.decode_per_sequence, prior.prefill_per_token];

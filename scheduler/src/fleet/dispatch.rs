@@ -277,6 +277,7 @@ impl Fleet {
                 row: number,
                 replica,
                 tokens,
+                seen,
                 group,
                 answered_before,
                 sent_at,

@@ -9,6 +9,7 @@
 use base::{Nanos, ServiceClass, Time, TokenCount};
 
 use super::Fleet;
+use super::cache_reports::uncached;
 use super::config::ReplicaId;
 use super::query::Query;
 use super::router::Lane;
@@ -68,7 +69,7 @@ impl Fleet {
             ahead,
             running: &running,
             is_lower,
-            candidate: candidate(query, lane),
+            candidate: candidate(query, lane, self.kept_permille),
             joining: self.joining(query, lane),
             waiting: self.waiting.len() as u64,
         };
@@ -133,10 +134,11 @@ fn fitting(query: &Query, lane: &Lane, room: u64) -> u64 {
     waiting.min(room).min(tokens).max(1)
 }
 
-/// What would be sent now.
-fn candidate(query: &Query, lane: &Lane) -> Candidate {
+/// What would be sent now, where caches have so much of what is remembered.
+fn candidate(query: &Query, lane: &Lane, kept_permille: u64) -> Candidate {
     let room = u64::from(lane.config.rows_max.saturating_sub(lane.rows));
     let rows = fitting(query, lane, room);
-    let uncached = query.novel() * rows / (query.waiting() as u64).max(1);
+    let uncached = uncached(query.novel(), query.waiting_prompts(), kept_permille);
+    let uncached = uncached * rows / (query.waiting() as u64).max(1);
     Candidate { uncached: TokenCount(uncached), rows, output_max: query.output_max() }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use base::{Nanos, RelQueryId, RequestId, ServiceClass, Submission, Time, TokenCount, WorkItem};
+use base::{Nanos, RelQueryId, RequestId, RowError, ServiceClass, Submission, Time, TokenCount, WorkItem};
 
 use super::Fleet;
 use super::config::{Health, ReplicaConfig, ReplicaId};
@@ -11,12 +11,12 @@ use super::query::Query;
 use super::router::Lane;
 use super::settle::Cause;
 use crate::config::ConfigError;
-use crate::event::{Event, Refused};
+use crate::event::{Event, Refused, Usage};
 use crate::starvation::starves_at;
 use crate::tail::OpenWork;
 
 impl Fleet {
-    /// Takes a relQuery, or nothing of it.
+    /// Takes a relQuery, or nothing of it. Rows that are too large for every replica fail alone, unless all are.
     pub fn submit(&mut self, submission: Submission) -> Result<(), Refused> {
         let id = submission.id;
         if self.queries.contains_key(&id) {
@@ -86,12 +86,29 @@ impl Fleet {
             if item.generation.output_max.0 == 0 {
                 return Err(Refused::NoOutput { row });
             }
-            let tokens = TokenCount(tokens_max(item));
-            if let Some(limit) = self.largest().filter(|limit| tokens > *limit) {
-                return Err(Refused::NeverFits { row, tokens, limit });
-            }
         }
-        Ok(())
+        match (self.largest(), items.first()) {
+            (Some(limit), Some(first)) if items.iter().all(|item| tokens_max(item) > limit.0) => {
+                Err(Refused::NeverFits { row: first.row, tokens: TokenCount(tokens_max(first)), limit })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes out rows that are too large for every replica: each fails alone.
+    fn without_oversized(&mut self, relquery: RelQueryId, items: Vec<WorkItem>) -> Vec<WorkItem> {
+        let Some(limit) = self.largest() else { return items };
+        let (fit, oversized): (Vec<WorkItem>, Vec<WorkItem>) =
+            items.into_iter().partition(|item| tokens_max(item) <= limit.0);
+        for item in oversized {
+            let tokens = TokenCount(tokens_max(&item));
+            let reason = format!(
+                "it may take {tokens} with its longest output, and no replica has room for more than {limit}"
+            );
+            let (row, error) = (item.row, RowError::Refused(reason));
+            self.pending.push(Event::RowFailed { relquery, row, error, usage: Usage::default() });
+        }
+        fit
     }
 
     /// The most tokens that some replica holds; none: there is no limit, or no replica yet.
@@ -109,6 +126,7 @@ impl Fleet {
     }
 
     fn add(&mut self, id: RelQueryId, items: Vec<WorkItem>) {
+        let items = self.without_oversized(id, items);
         self.rows += items.len();
         if let Some(query) = self.queries.get_mut(&id) {
             query.add(items, &self.hasher, &self.config, &self.router.prefixes);
@@ -213,8 +231,9 @@ impl Fleet {
 
     /// Gives a relQuery the priority that it has now, and puts it among the waiting ones or takes it out.
     pub(crate) fn place(&mut self, id: RelQueryId) {
-        let (scheduler, cost) = (&self.scheduler, &self.cost);
-        let pricing = Pricing { scheduler, cost, lengths: &self.lengths, router: &self.router };
+        let (scheduler, cost, kept_permille) = (&self.scheduler, &self.cost, self.kept_permille);
+        let pricing =
+            Pricing { scheduler, cost, kept_permille, lengths: &self.lengths, router: &self.router };
         let Some(query) = self.queries.get_mut(&id) else { return };
         let old = query.key;
         // What only runs keeps its place, by which others wait for it or not.

@@ -14,6 +14,7 @@
 //! demand, set_share                    where several gateways share the replicas
 //! ```
 
+mod cache_reports;
 pub mod config;
 mod cost_fit;
 mod demand;
@@ -49,6 +50,7 @@ use crate::priority::RelQueryKey;
 use crate::tail::TailBound;
 use crate::tenants::Tenants;
 use crate::timers::Timers;
+use cache_reports::CacheReports;
 use cost_fit::SentAt;
 use query::Query;
 use router::Router;
@@ -61,6 +63,8 @@ struct Flying {
     replica: ReplicaId,
     /// What it adds to the replica's load.
     tokens: u64,
+    /// Leading prompt tokens that the replica was sent before.
+    seen: u64,
     /// What it is alike by.
     group: BlockKey,
     /// Rows that the replica had answered when it was sent.
@@ -94,6 +98,9 @@ pub struct Fleet {
     /// What a replica's steps cost, as fitted so far, and what was thought at the start.
     pub(crate) cost: CostModel,
     prior: CostModel,
+    /// What replies say of caches, and the thousandths of what is remembered that count as kept.
+    caches: CacheReports,
+    kept_permille: u64,
     hasher: Hasher,
     router: Router,
     pub(crate) queries: BTreeMap<RelQueryId, Query>,
@@ -140,6 +147,8 @@ impl Fleet {
             scheduler,
             cost: CostModel::default(),
             prior: CostModel::default(),
+            caches: CacheReports::default(),
+            kept_permille: cache_reports::ALL,
             queries: BTreeMap::new(),
             requests: BTreeMap::new(),
             waiting: BTreeSet::new(),
@@ -176,6 +185,11 @@ impl Fleet {
     /// What a replica's steps cost in the mean, as fitted to the rows that were answered.
     pub fn cost(&self) -> CostModel {
         self.cost
+    }
+
+    /// Whether that was measured at one replica at least, or is not to be.
+    pub fn knows_costs(&self) -> bool {
+        !self.scheduler.refit || self.router.lanes.values().any(|lane| lane.fit.is_known())
     }
 
     /// Whether no row is held and nothing is left to be told.

@@ -3,13 +3,14 @@
 //! | a policy asks | a fleet answers |
 //! | --- | --- |
 //! | what a step is divided among | the rows and tokens that the replicas in service hold together |
-//! | the share that no cache supplies (Eq. 11) | tokens that neither the router's memory nor an earlier row supplies |
+//! | the share that no cache supplies (Eq. 11) | tokens that neither the router's memory nor an earlier row supplies, and of those that they do the share that replies say is not there |
 //! | the batches left (Algorithm 1) | rows at replicas count as running, with all of their output to come |
 //! | the work left | lengths as rows that ended had them |
 
 use base::{Nanos, RelQueryId, Time, TokenCount};
 
 use super::Fleet;
+use super::cache_reports::uncached;
 use super::cost_fit::{differ, mean};
 use super::query::Query;
 use super::router::Router;
@@ -23,6 +24,8 @@ use crate::policy::marginal_work::lengths::Lengths;
 use crate::policy::marginal_work::work::{Capacity, Work};
 use crate::policy::view::RelQueryView;
 
+/// Thousandths of what is remembered by which the share that caches have must change to count.
+const KEPT_CHANGE: u64 = 100;
 /// Rows after which costs are fitted anew.
 const REFIT_ROWS: u64 = 16;
 
@@ -32,6 +35,8 @@ struct DispatchedRelQuery<'a> {
     config: &'a SchedulerConfig,
     cost: &'a CostModel,
     lengths: &'a Lengths,
+    /// Thousandths of what is remembered that caches have.
+    kept_permille: u64,
     capacity: Capacity,
     /// Replicas in service.
     replicas: u64,
@@ -68,8 +73,8 @@ impl RelQueryView for DispatchedRelQuery<'_> {
     }
 
     fn miss_ratio(&mut self) -> MissRatio {
-        let (novel, prompts) = (self.query.novel(), self.query.waiting_prompts());
-        MissRatio::of(std::iter::once((TokenCount(novel), TokenCount(prompts))))
+        let prompts = self.query.waiting_prompts();
+        MissRatio::of(std::iter::once((TokenCount(self.uncached()), TokenCount(prompts))))
     }
 
     fn batches(&self, ratio: MissRatio) -> Batches {
@@ -100,10 +105,17 @@ impl RelQueryView for DispatchedRelQuery<'_> {
         let output = self.query.expected(self.lengths).remaining(0, self.query.output_max());
         let prompts = self.query.novel() + self.query.running_prompts();
         Work {
-            prompt: self.query.novel(),
+            prompt: self.uncached(),
             output: rows * output,
             held_output: u128::from(output) * (u128::from(prompts) + u128::from(rows * output / 2)),
         }
+    }
+}
+
+impl DispatchedRelQuery<'_> {
+    /// Prompt tokens of waiting rows that no cache supplies.
+    fn uncached(&self) -> u64 {
+        uncached(self.query.novel(), self.query.waiting_prompts(), self.kept_permille)
     }
 }
 
@@ -126,6 +138,8 @@ pub(super) struct Pricing<'a> {
     pub(super) scheduler: &'a SchedulerConfig,
     pub(super) cost: &'a CostModel,
     pub(super) lengths: &'a Lengths,
+    /// Thousandths of what is remembered that caches have.
+    pub(super) kept_permille: u64,
     pub(super) router: &'a Router,
 }
 
@@ -144,6 +158,7 @@ impl Pricing<'_> {
             config: self.scheduler,
             cost: self.cost,
             lengths: self.lengths,
+            kept_permille: self.kept_permille,
             capacity,
             replicas,
         };
@@ -163,15 +178,21 @@ impl Pricing<'_> {
 }
 
 impl Fleet {
-    /// Follows what replicas cost. Where that has changed much every waiting relQuery gets its priority anew,
-    /// so that all are compared by one model.
+    /// Follows what replicas cost, and what their caches have. Where that has changed much every waiting relQuery
+    /// gets its priority anew, so that all are compared by one model.
     pub(super) fn refit(&mut self) {
         if !self.scheduler.refit || !self.counters.answered.is_multiple_of(REFIT_ROWS) {
             return;
         }
         let fits = self.router.lanes.values().filter_map(|lane| lane.fit.cost(&self.prior));
-        let Some(cost) = mean(fits).filter(|cost| differ(cost, &self.cost)) else { return };
-        self.cost = cost;
+        let cost = mean(fits).filter(|cost| differ(cost, &self.cost));
+        let kept = self.caches.kept_permille();
+        let has_other_caches = kept.abs_diff(self.kept_permille) > KEPT_CHANGE;
+        if cost.is_none() && !has_other_caches {
+            return;
+        }
+        self.cost = cost.unwrap_or(self.cost);
+        self.kept_permille = kept;
         let waiting: Vec<RelQueryId> = self.waiting.iter().map(|key| key.id).collect();
         for id in waiting {
             self.place(id);
@@ -179,7 +200,7 @@ impl Fleet {
     }
 
     pub(super) fn pricing(&self) -> Pricing<'_> {
-        let Self { scheduler, cost, lengths, router, .. } = self;
-        Pricing { scheduler, cost, lengths, router }
+        let Self { scheduler, cost, lengths, kept_permille, router, .. } = self;
+        Pricing { scheduler, cost, lengths, kept_permille: *kept_permille, router }
     }
 }

@@ -97,6 +97,8 @@ pub(crate) struct Router {
     running: BTreeMap<(ReplicaId, BlockKey), u32>,
     /// The same by relQuery.
     at: BTreeMap<(ReplicaId, RelQueryId), RowsAtReplica>,
+    /// And by relQuery wherever they are, so that nobody counts those that only wait to know how many run.
+    in_flight: BTreeMap<RelQueryId, u32>,
     /// The latest time that was told.
     pub(crate) now: Time,
 }
@@ -118,6 +120,7 @@ impl Router {
             prefixes: Prefixes::new(prefixes_max),
             running: BTreeMap::new(),
             at: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
             now: Time(0),
         }
     }
@@ -172,7 +175,13 @@ impl Router {
         *self.running.entry((replica, group)).or_default() += 1;
         let at = lane.clock.sent(self.now, computed);
         self.at.entry((replica, relquery)).or_default().add(at);
+        *self.in_flight.entry(relquery).or_default() += 1;
         at
+    }
+
+    /// RelQueries with rows in flight.
+    pub(crate) fn relqueries_running(&self) -> usize {
+        self.in_flight.len()
     }
 
     /// Rows that a replica has answered so far.
@@ -204,6 +213,12 @@ impl Router {
                 self.at.remove(&(replica, relquery));
             }
         }
+        if let Some(rows) = self.in_flight.get_mut(&relquery) {
+            *rows -= 1;
+            if *rows == 0 {
+                self.in_flight.remove(&relquery);
+            }
+        }
     }
 
     /// Rows in flight by group are as many as those by replica.
@@ -213,6 +228,9 @@ impl Router {
         let by_relquery: u32 = self.at.values().map(|at| at.rows).sum();
         if by_relquery != by_lane || self.at.values().any(|at| at.rows == 0) {
             return Err(format!("{by_relquery} rows in flight by relQuery, {by_lane} by replica"));
+        }
+        if self.in_flight.values().sum::<u32>() != by_lane || self.in_flight.values().any(|rows| *rows == 0) {
+            return Err(format!("{:?} are not {by_lane} rows in flight", self.in_flight));
         }
         if by_group != by_lane || self.running.values().any(|rows| *rows == 0) {
             return Err(format!("{by_group} rows in flight by group, {by_lane} by replica"));

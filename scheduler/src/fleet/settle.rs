@@ -110,6 +110,7 @@ impl Fleet {
         let cached = finish.cached.min(prompt);
         let computed = prompt - cached;
         let usage = Usage { prompt, cached, computed, output: finish.output, ..Usage::default() };
+        self.caches.answered(flying.seen, gateway, usage);
         query.finished.add(finish.output.0);
         query.ended += usage;
         self.lengths.add(query.kind, finish.output.0);

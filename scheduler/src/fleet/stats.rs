@@ -114,11 +114,10 @@ impl Fleet {
     /// How full the fleet is, and what it has done since it was made.
     pub fn stats(&self) -> FleetStats {
         let counters = self.counters;
-        let running = self.queries.values().filter(|query| query.open() > query.waiting()).count();
         let totals = Stats {
             relqueries: self.queries.len() as u32,
             relqueries_waiting: self.waiting.len() as u32,
-            relqueries_running: running as u32,
+            relqueries_running: self.router.relqueries_running() as u32,
             rows_waiting: (self.rows - self.requests.len()) as u32,
             rows_running: self.requests.len() as u32,
             prompt_tokens: counters.prompt_tokens,
@@ -215,6 +214,10 @@ impl Fleet {
         let flying: usize = self.queries.values().map(|query| query.open() - query.waiting()).sum();
         if (open, flying) != (self.rows, self.requests.len()) {
             return Err(format!("{open} rows are held for {}, {flying} in flight", self.rows));
+        }
+        let running = self.queries.values().filter(|query| query.open() > query.waiting()).count();
+        if running != self.router.relqueries_running() {
+            return Err(format!("{running} relQueries run, {} count", self.router.relqueries_running()));
         }
         for (id, lane) in &self.router.lanes {
             let mine = self.requests.values().filter(|flying| flying.replica == *id);

@@ -52,7 +52,7 @@ fn calibrate(cost: CostModel, (blocks, block_tokens, context_max): (u32, u32, u6
         block_tokens,
         reuse: base::SectionReuse::Anywhere,
         scores_prompts: false,
-        scorers: None,
+        replicas: None,
         defaults: crate::model::Defaults { temperature: 0.0, top_p: 1.0, top_k: None },
         created: 0,
         runs: crate::model::Runs::Engine,

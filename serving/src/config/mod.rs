@@ -4,6 +4,7 @@ mod cache;
 mod discovery;
 mod live;
 mod model;
+mod policy_limits;
 mod pool;
 mod price;
 mod replicas;

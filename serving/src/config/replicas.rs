@@ -35,8 +35,9 @@ pub struct ReplicaSettings {
     /// Most rows in flight: what it can run at a time and a fifth more, so that the next ones are there when others
     /// end. Still more would wait there, where nothing re-ranks them.
     pub rows_max: u32,
-    /// Most unfinished tokens in flight, prompts and longest outputs: what its KV memory holds. Absent: rows
-    /// alone count.
+    /// Most unfinished tokens in flight, prompts and longest outputs: what its KV memory holds. A row that needs
+    /// more than the largest replica has is refused alone, and an answer without a limit gets what is left there.
+    /// Absent: rows alone count.
     pub tokens_max: Option<TokenCount>,
     /// Whether each row's priority is sent; a vLLM needs `--scheduling-policy priority` for it.
     pub priority: bool,
@@ -304,33 +305,6 @@ impl BackendConfig<'_> {
     /// Whether rows run anywhere else than on the local engine alone.
     pub fn has_fleet(&self) -> bool {
         !self.replicas.is_empty() || self.discovery.is_on()
-    }
-
-    /// What the policy cannot do here: servers plan their own steps.
-    pub fn limits_of_policy(&self) -> Vec<String> {
-        if !self.has_fleet() {
-            return Vec::new();
-        }
-        let policy = self.scheduler.policy;
-        let mut lines = vec![
-            format!("scheduler.policy = {policy} orders the queue in front of the replicas; what a server computes in a step is the server's:"),
-            "no effect there: step_tokens_max beyond Eq. 10, chunk_tokens, sequences_max, the KV pool, speculation"
-                .to_owned(),
-        ];
-        if policy.reads_the_paper() {
-            lines.push(
-                "no effect there: paper_variant.delta; a row goes out as soon as a replica has room, so that the \
-                 transitional case prefills"
-                    .to_owned(),
-            );
-        }
-        if self.scheduler.is_fair() {
-            lines.push(
-                "no effect there: marginal_work.steps, gain, bulk_share_permille, evict_lower_class"
-                    .to_owned(),
-            );
-        }
-        lines
     }
 
     /// Whether the local engine runs rows.

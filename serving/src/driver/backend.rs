@@ -193,6 +193,7 @@ impl Backend {
                 policy: self.policy(),
                 stats: engine.scheduler.stats(),
                 cost: engine.scheduler.cost(),
+                is_measured: true,
                 decision: engine.scheduler.last_decision().to_string(),
                 replicas: Vec::new(),
             },

@@ -13,6 +13,7 @@ pub use sim::{IterationCounts, LatencySummary, TraceRelQuery, policies};
 
 use super::pace::Pace;
 use crate::clock::Clock;
+use crate::replicas::ReplicaView;
 use crate::view::View;
 
 /// Tokens of a step of the replicas that are imitated: what vLLM computes at once where nothing else is said.
@@ -59,9 +60,11 @@ impl ReplayMachine {
             return Ok(Some(Judge::Engine(Box::new(config))));
         };
         let up = view.replicas.iter().filter(|replica| replica.is_up);
-        let Some(rows_max) = up.clone().map(|replica| replica.rows_max).max() else {
+        let Some(rows_max) = up.clone().map(|replica| usable(replica).rows_max).max() else {
             return Ok(None);
         };
+        let tokens_max = up.clone().map(|replica| usable(replica).tokens_max);
+        let tokens_max = tokens_max.reduce(|one, other| Some(one?.max(other?))).flatten();
         // Of their memory nobody knows: enough for long rows, and little enough to keep books of.
         let queue = SchedulerConfig {
             kv_blocks: REPLICA_BLOCKS_PER_ROW.saturating_mul(rows_max.clamp(64, 4_096)),
@@ -78,13 +81,29 @@ impl ReplayMachine {
         };
         Ok(Some(Judge::Fleet(Box::new(FleetMachine {
             replicas: u32::try_from(up.count()).unwrap_or(u32::MAX),
-            replica: ReplicaConfig { rows_max, tokens_max: None },
+            replica: ReplicaConfig { rows_max, tokens_max },
             inner,
             cost: view.cost,
             transport: Nanos(0),
             fleet: fleet.clone(),
             queue,
         }))))
+    }
+}
+
+/// What this gateway has of a replica: all of it, or where others use it too its even part, or more where it has more
+/// now. What others run there is in the fitted cost.
+fn usable(replica: &ReplicaView) -> ReplicaConfig {
+    let all = ReplicaConfig { rows_max: replica.rows_max, tokens_max: replica.tokens_max };
+    let Some(lease) = replica.lease else { return all };
+    let gateways = lease.gateways.max(1);
+    let tokens = |all: TokenCount| {
+        let part = TokenCount(all.0 / u64::from(gateways));
+        lease.tokens.unwrap_or_default().max(part).min(all)
+    };
+    ReplicaConfig {
+        rows_max: lease.rows.max(all.rows_max / gateways).clamp(1, all.rows_max.max(1)),
+        tokens_max: all.tokens_max.map(tokens),
     }
 }
 
@@ -155,4 +174,62 @@ pub fn replay(
         error => WhatIfError::Replay(error),
     };
     policies.iter().map(one).collect::<Result<_, _>>().map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::replicas::{LeaseView, ReplicaSource};
+
+    fn replica(is_up: bool, rows_max: u32, tokens_max: Option<u64>) -> ReplicaView {
+        ReplicaView {
+            name: "a".into(),
+            source: ReplicaSource::Config,
+            is_local: false,
+            is_up,
+            state: "up",
+            breaker: "closed",
+            rows: 0,
+            rows_max,
+            tokens: TokenCount(0),
+            tokens_max: tokens_max.map(TokenCount),
+            lease: None,
+            last_error: None,
+        }
+    }
+
+    #[test]
+    fn of_a_replica_that_others_use_too_the_part_counts_that_there_is_here() {
+        let leased = |rows, tokens: Option<u64>| {
+            let lease = LeaseView { rows, tokens: tokens.map(TokenCount), gateways: 4, is_held: true };
+            let ReplicaConfig { rows_max, tokens_max } =
+                usable(&ReplicaView { lease: Some(lease), ..replica(true, 64, Some(8_000)) });
+            (rows_max, tokens_max.map(|tokens| tokens.0))
+        };
+        assert_eq!(leased(1, Some(100)), (16, Some(2_000)), "it had little to do: its even part");
+        assert_eq!(leased(40, Some(5_000)), (40, Some(5_000)), "the others have little to do");
+        assert_eq!(leased(90, None), (64, Some(2_000)));
+        let new = LeaseView { rows: 0, tokens: None, gateways: 0, is_held: true };
+        assert_eq!(usable(&ReplicaView { lease: Some(new), ..replica(true, 64, None) }).rows_max, 64);
+    }
+
+    #[test]
+    fn replicas_are_imitated_with_the_limits_of_the_largest_that_is_up() {
+        let machine =
+            ReplayMachine { limits: SchedulerConfig::default(), fleet: Some(FleetConfig::default()) };
+        let imitated = |replicas: Vec<ReplicaView>| {
+            let view = View { replicas, ..View::default() };
+            match machine.judge(&view, Pace::default()).expect("a machine") {
+                Some(Judge::Fleet(fleet)) => Some((fleet.replicas, fleet.replica)),
+                Some(Judge::Engine(_)) | None => None,
+            }
+        };
+        let (small, large) = (replica(true, 8, Some(900)), replica(true, 4, Some(2_000)));
+        let size =
+            |tokens_max: Option<u64>| ReplicaConfig { rows_max: 8, tokens_max: tokens_max.map(TokenCount) };
+        let both = imitated(vec![small.clone(), large, replica(false, 99, None)]);
+        assert_eq!(both, Some((2, size(Some(2_000)))));
+        assert_eq!(imitated(vec![small, replica(true, 4, None)]), Some((2, size(None))));
+        assert_eq!(imitated(vec![replica(false, 9, None)]), None);
+    }
 }

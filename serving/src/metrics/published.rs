@@ -311,6 +311,7 @@ mod tests {
             rows: 3,
             rows_max: 8,
             tokens: TokenCount(0),
+            tokens_max: None,
             lease: Some(LeaseView { rows: 5, tokens: None, gateways: 2, is_held: true }),
             last_error: None,
         });

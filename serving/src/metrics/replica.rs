@@ -73,7 +73,7 @@ impl ReplicaVecs {
             ),
             try_seconds: r.latency_vec(
                 "relserve_replica_try_seconds",
-                "Time of one try of a row at a server",
+                "Time of one try of a row at a server, from when the queue sends it to when it hears of its end",
                 &[REPLICA],
             ),
             reads: r.counter_vec(

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::reply::{Outcome, cut, outcome};
 use super::request::Ask;
+use super::retry_after;
 use super::stream::AnswerStream;
 use super::unhealthy::Unhealthy;
 use crate::config::{ReplicaSettings, Secret};
@@ -86,9 +87,9 @@ impl Client {
             Err(error) => return Outcome::failed(chain(&error)),
         };
         let status = response.status().as_u16();
-        let header = response.headers().get(reqwest::header::RETRY_AFTER);
-        // A date instead of seconds is as good as none: the breaker has a span of its own.
-        let retry_after = header.and_then(|value| value.to_str().ok()?.trim().parse().ok());
+        let header = |name| response.headers().get(name)?.to_str().ok();
+        let retry_after =
+            retry_after::seconds(header(reqwest::header::RETRY_AFTER), header(reqwest::header::DATE));
         let kind = response.headers().get(reqwest::header::CONTENT_TYPE);
         if status == 200 && kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream")) {
             return self.listen(response, &ask.body, say).await;
@@ -169,17 +170,19 @@ impl Client {
             return Ok(None);
         }
         if !status.is_success() {
-            let is_gone = !matches!(status.as_u16(), 408 | 429);
-            return Err(Unhealthy {
-                reason: format!("{path} replied with status {}", status.as_u16()),
-                is_gone,
-            });
+            return Err(unwell(path, status.as_u16()));
         }
         read(response, MODELS_BYTES_MAX).await.map(Some).map_err(|unread| match unread {
             Unread::TooLarge => gone(format!("{path} has more than {MODELS_BYTES_MAX} bytes")),
             Unread::Broken(error) => Unhealthy { reason: chain(&error), is_gone: false },
         })
     }
+}
+
+/// What a status says of a server that is no success: one that fails now, or is busy, may still answer what it has.
+fn unwell(path: &str, status: u16) -> Unhealthy {
+    let is_gone = !matches!(status, 408 | 429 | 500..=599);
+    Unhealthy { reason: format!("{path} replied with status {status}"), is_gone }
 }
 
 /// It is certain that no row is answered there.
@@ -211,4 +214,20 @@ fn chain(error: &reqwest::Error) -> String {
         cause = error.source();
     }
     cut(&said)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_that_fails_for_the_moment_takes_no_rows_away() {
+        for (status, is_gone) in
+            [(429, false), (408, false), (500, false), (503, false), (401, true), (410, true)]
+        {
+            let unwell = unwell("/health", status);
+            assert_eq!(unwell.is_gone, is_gone, "{status}");
+            assert!(unwell.reason.contains(&status.to_string()));
+        }
+    }
 }

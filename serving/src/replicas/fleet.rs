@@ -19,7 +19,7 @@ use super::ReplicaView;
 use super::constraint_check::held;
 use super::factory::ReplicaFactory;
 use super::lease::{LeaseGrant, LeaseReport, Leases};
-use super::local::{LocalCommand, LocalScores};
+use super::local::{LocalAnswer, LocalCommand};
 use super::members::ReplicaMember;
 use super::replica::{Replica, Transport};
 use super::reply::{LossKind, Outcome};
@@ -34,12 +34,7 @@ use crate::view::View;
 #[derive(Debug)]
 pub enum ReplicaEvent {
     /// What became of a request.
-    Ended {
-        request: RequestId,
-        outcome: Outcome,
-        /// How long it took.
-        took: Nanos,
-    },
+    Ended { request: RequestId, outcome: Outcome },
     /// A server says more of an answer that streams.
     Said { request: RequestId, text: String },
     /// What a look at a server found.
@@ -81,6 +76,9 @@ struct InFlightRow {
     replica: ReplicaId,
     /// Whose row it is.
     row: (RelQueryId, u32),
+    sent: Time,
+    /// Whether its text goes out as it comes.
+    streams: bool,
     /// Ends its HTTP request; none on the local engine.
     abort: Option<AbortHandle>,
 }
@@ -121,8 +119,8 @@ pub struct Fleet {
     likelihoods: Vec<RowLikelihood>,
     /// What tokens cost where the rows ran that the next events end.
     prices: Vec<RowPrices>,
-    /// Of tokens of rows that the local engine runs.
-    local_scores: HashMap<RequestId, LocalScores>,
+    /// Of rows that the local engine runs.
+    local_answers: HashMap<RequestId, LocalAnswer>,
     /// What replicas are told of relQueries, until these end.
     passed_on: HashMap<RelQueryId, PassedOn>,
     /// RelQueries that began, until the loop takes them, which it does at once.
@@ -160,7 +158,7 @@ impl Fleet {
             _threads: threads,
             likelihoods: Vec::new(),
             prices: Vec::new(),
-            local_scores: HashMap::new(),
+            local_answers: HashMap::new(),
             passed_on: HashMap::new(),
             starts: Vec::new(),
         })
@@ -221,7 +219,7 @@ impl Fleet {
 
     /// A request is in flight no more.
     fn land(&mut self, request: RequestId) -> Option<InFlightRow> {
-        self.local_scores.remove(&request);
+        self.local_answers.remove(&request);
         let flying = self.flying.remove(&request)?;
         if self.local.get(&flying.row) == Some(&request) {
             self.local.remove(&flying.row);
@@ -283,7 +281,7 @@ impl Fleet {
     fn send(&mut self, dispatch: Dispatch, now: Time) -> Vec<Event> {
         let Dispatch { replica, request, rank, scope, .. } = dispatch;
         let row = (dispatch.relquery, dispatch.item.row);
-        let id = replica;
+        let (id, streams) = (replica, dispatch.item.generation.streams);
         let Some(replica) = self.replicas.get_mut(&id) else {
             let failure = Failure::Untried("the replica has left".into());
             return self.queue.failed(request, failure, now);
@@ -310,16 +308,14 @@ impl Fleet {
                 let id = style.dialect.takes_request_ids().then_some(request.0);
                 let passed = self.passed_on.get(&row.0).map(|passed| passed.headers(id));
                 let task = async move {
-                    let begun = shared.clock.now();
                     let say = |text| shared.intake.event(ReplicaEvent::Said { request, text });
                     let outcome = held(client.ask(&ask, passed.unwrap_or_default(), say).await, &generation);
-                    let took = shared.clock.now().since(begun);
-                    shared.intake.event(ReplicaEvent::Ended { request, outcome, took });
+                    shared.intake.event(ReplicaEvent::Ended { request, outcome });
                 };
                 Some(self.factory.runtime.spawn(task).abort_handle())
             }
         };
-        self.flying.insert(request, InFlightRow { replica: id, row, abort });
+        self.flying.insert(request, InFlightRow { replica: id, row, sent: now, streams, abort });
         Vec::new()
     }
 
@@ -329,8 +325,10 @@ impl Fleet {
         // Reports, looks at health among them, are the loop's progress.
         shared.pulse.turned(now);
         match event {
-            ReplicaEvent::Ended { request, outcome, took } => {
+            ReplicaEvent::Ended { request, outcome } => {
                 let Some(flying) = self.land(request) else { return Vec::new() };
+                // What its place was taken for: the ways to the requests' threads and back are in it.
+                let took = now.since(flying.sent);
                 self.ended((flying.replica, took), request, outcome, (now, unix_ms))
             }
             ReplicaEvent::Said { request, text } if self.flying.contains_key(&request) => {
@@ -475,17 +473,17 @@ impl Fleet {
             Event::Token { relquery, row, text, logprob, .. } => {
                 let Some(request) = request(relquery, row) else { return Vec::new() };
                 if let Some(logprob) = logprob {
-                    self.local_scores.entry(request).or_default().answer.push(*logprob);
+                    self.local_answers.entry(request).or_default().logprobs.push(*logprob);
                 }
-                self.queue.text(request, text, now)
+                self.local_text(request, text, now)
             }
             Event::Text { relquery, row, text } => {
-                request(relquery, row).map_or_else(Vec::new, |request| self.queue.text(request, text, now))
+                request(relquery, row).map_or_else(Vec::new, |request| self.local_text(request, text, now))
             }
             Event::RowDone { relquery, row, end, usage, probability } => {
                 let Some(request) = request(relquery, row) else { return Vec::new() };
-                let LocalScores { prompt, answer: logprobs } =
-                    self.local_scores.remove(&request).unwrap_or_default();
+                let LocalAnswer { prompt, logprobs, text } =
+                    self.local_answers.remove(&request).unwrap_or_default();
                 // Now alone: what is told of a row that moves would be told again.
                 let mut events = scored_prompt(&self.queue, request, prompt);
                 if let Some((relquery, row)) = self.queue.row_of(request) {
@@ -493,7 +491,7 @@ impl Fleet {
                 }
                 self.land(request);
                 let finish = Finish {
-                    text: String::new(),
+                    text,
                     tokens: Vec::new(),
                     end,
                     prompt: Some(usage.prompt),
@@ -517,12 +515,22 @@ impl Fleet {
             }
             Event::Prompt { relquery, row, tokens } => {
                 if let Some(request) = request(relquery, row) {
-                    self.local_scores.entry(request).or_default().prompt.push(tokens);
+                    self.local_answers.entry(request).or_default().prompt.push(tokens);
                 }
                 Vec::new()
             }
             Event::Started { .. } | Event::RelQueryDone { .. } => Vec::new(),
         }
+    }
+
+    /// Text of a row on the local engine. It goes out where the row streams, and else with the row's end: until
+    /// then the row can move.
+    fn local_text(&mut self, request: RequestId, text: String, now: Time) -> Vec<Event> {
+        if self.flying.get(&request).is_some_and(|flying| flying.streams) {
+            return self.queue.text(request, text, now);
+        }
+        self.local_answers.entry(request).or_default().text.push_str(&text);
+        Vec::new()
     }
 
     /// How long nothing changes by itself.
@@ -560,6 +568,7 @@ impl Fleet {
                 rows: counts.rows,
                 rows_max: replica.size.rows_max,
                 tokens: counts.tokens,
+                tokens_max: replica.size.tokens_max,
                 lease: self.leases.view(counts.id, now),
                 last_error: replica.last_error.clone(),
             }
@@ -569,6 +578,7 @@ impl Fleet {
             replicas: replicas.collect(),
             stats: stats.totals,
             cost: self.queue.cost(),
+            is_measured: self.queue.knows_costs(),
             decision: self.queue.last_decision().to_string(),
         }
     }

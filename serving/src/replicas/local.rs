@@ -23,12 +23,15 @@ pub(super) enum LocalCommand {
     Wake,
 }
 
-/// How likely tokens of a row were as far as the engine has told it.
+/// What the engine has told of a row so far, and nobody else has been told yet.
 #[derive(Default)]
-pub(super) struct LocalScores {
-    /// Of its prompt, piece by piece.
+pub(super) struct LocalAnswer {
+    /// How likely the tokens of its prompt were, piece by piece.
     pub(super) prompt: Vec<Arc<[PromptToken]>>,
-    pub(super) answer: Vec<TokenLogprob>,
+    /// The same of its own tokens.
+    pub(super) logprobs: Vec<TokenLogprob>,
+    /// Its text, where it does not stream.
+    pub(super) text: String,
 }
 
 /// A way to the thread; dropping it ends the thread.

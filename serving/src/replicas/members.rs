@@ -7,6 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use base::TokenCount;
+
 use super::ReplicaEvent;
 use super::client::Client;
 use super::names::ReplicaNames;
@@ -32,6 +34,8 @@ pub struct MemberKey {
 pub struct ReplicaMember {
     pub key: MemberKey,
     pub name: String,
+    /// What it is called where another takes its name: by its address.
+    name_by_address: String,
     /// Who named it first.
     pub source: ReplicaSource,
     pub settings: ReplicaSettings,
@@ -40,7 +44,14 @@ pub struct ReplicaMember {
 impl ReplicaMember {
     fn new(source: ReplicaSource, settings: &ReplicaSettings, rules: &FleetRules, occurrence: usize) -> Self {
         let key = key_of(settings, rules, occurrence);
-        Self { key, name: name_of(settings, rules), source, settings: settings.clone() }
+        let (name, name_by_address) = (name_of(settings, rules), name_at(&key.address, rules));
+        Self { key, name, name_by_address, source, settings: settings.clone() }
+    }
+
+    /// What it is called from now on where another takes its name: by its address. None where that is the other's
+    /// too: who was there is there no more.
+    pub fn name_beside(&self, other: &Self) -> Option<String> {
+        (self.key.address != other.key.address).then(|| self.name_by_address.clone())
     }
 }
 
@@ -101,6 +112,11 @@ impl ReplicaMembers {
     /// The replicas that the fleet should have now.
     pub fn list(&self) -> Vec<ReplicaMember> {
         self.state().current.clone()
+    }
+
+    /// Most tokens that one of them holds at a time; none where one has no limit, or there is none yet.
+    pub fn tokens_max(&self) -> Option<TokenCount> {
+        largest(&self.state().current)
     }
 
     /// What its servers speak.
@@ -300,6 +316,14 @@ impl MemberState {
     }
 }
 
+fn largest(members: &[ReplicaMember]) -> Option<TokenCount> {
+    let mut largest = None;
+    for member in members {
+        largest = largest.max(Some(member.settings.tokens_max?));
+    }
+    largest
+}
+
 fn not_found(name: &str) -> RequestError {
     RequestError::NotFound(format!("the replica `{name}`"))
 }
@@ -324,12 +348,14 @@ fn address_of(url: &str) -> String {
 /// What a replica is called: by its entry, or by its host and port.
 fn name_of(replica: &ReplicaSettings, rules: &FleetRules) -> String {
     let url = replica.url.as_deref().unwrap_or_default();
-    let host = || {
-        let rest = url.split_once("://").map_or(url, |(_, rest)| rest).trim_end_matches('/');
-        let rest = rest.strip_suffix("/v1").unwrap_or(rest);
-        format!("{}{}", rules.name_prefix, plain(&rest.replace(['[', ']'], "")))
-    };
-    replica.name.clone().unwrap_or_else(host)
+    replica.name.clone().unwrap_or_else(|| name_at(url, rules))
+}
+
+/// Host and port, as a name can hold them, behind what names of this model begin with.
+fn name_at(url: &str, rules: &FleetRules) -> String {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest).trim_end_matches('/');
+    let rest = rest.strip_suffix("/v1").unwrap_or(rest);
+    format!("{}{}", rules.name_prefix, plain(&rest.replace(['[', ']'], "")))
 }
 
 #[cfg(test)]
@@ -385,6 +411,35 @@ pub(super) mod tests {
             two.is_err_and(|error| error.contains("another replica's")),
             "another model is another replica"
         );
+    }
+
+    #[test]
+    fn a_replica_whose_name_another_takes_is_called_by_its_address_as_those_of_its_model_are() {
+        let of = |url: &str, rules: &FleetRules| {
+            let settings = ReplicaSettings { name: Some("x".into()), ..server(url) };
+            ReplicaMember::new(ReplicaSource::Config, &settings, rules, 0)
+        };
+        let further = FleetRules { name_prefix: "n-".into(), ..rules() };
+        let (one, other) = (of("http://Host:80/v1/", &further), of("http://[::1]:8000", &further));
+        assert_eq!(one.name_beside(&other).as_deref(), Some("n-host"));
+        assert_eq!(other.name_beside(&one).as_deref(), Some("n-::1:8000"));
+        assert_eq!(of("http://h:1", &rules()).name_beside(&one).as_deref(), Some("h:1"));
+        assert_eq!(one.name_beside(&of("http://host", &rules())), None, "it is at the same address");
+    }
+
+    #[test]
+    fn a_row_may_take_what_the_largest_replica_holds_and_anything_where_one_has_no_limit() {
+        let holds = |tokens: &[Option<u64>]| {
+            let one = |(port, tokens): (usize, &Option<u64>)| {
+                let tokens_max = tokens.map(TokenCount);
+                ReplicaSettings { tokens_max, ..server(&format!("http://h:{port}")) }
+            };
+            let replicas = tokens.iter().enumerate().map(one).collect();
+            largest(&merged(&[(ReplicaSource::File, replicas)]).expect("valid").current)
+        };
+        assert_eq!(holds(&[Some(30), Some(70), Some(50)]), Some(TokenCount(70)));
+        assert_eq!(holds(&[Some(30), None]), None);
+        assert_eq!(holds(&[]), None, "nobody has come yet");
     }
 
     #[test]

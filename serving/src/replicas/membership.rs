@@ -80,12 +80,29 @@ impl Fleet {
         Ok(())
     }
 
-    /// Takes a name from a replica that leaves and is not this one: a name stands for one replica.
+    /// Takes a name from another replica, which leaves or gets another name next: a name stands for one. It goes on
+    /// with what it has under its address, unless this one is there now.
     fn evict_other(&mut self, member: &ReplicaMember) {
         let is_other = |name: &str, key| name == member.name && key != &member.key;
         let others = self.replicas.iter().filter(|(_, one)| is_other(one.name(), &one.member.key));
-        let others: Vec<ReplicaId> = others.map(|(id, _)| *id).collect();
-        others.into_iter().for_each(|id| self.remove(id));
+        let others: Vec<(ReplicaId, Option<String>)> =
+            others.map(|(id, one)| (*id, one.member.name_beside(member))).collect();
+        for (id, name) in others {
+            let is_free = |name: &String| !self.replicas.values().any(|one| one.name() == name);
+            match name.filter(is_free) {
+                Some(name) => self.rename(id, name),
+                None => self.remove(id),
+            }
+        }
+    }
+
+    /// Calls a replica something else; what it has stays with it.
+    fn rename(&mut self, id: ReplicaId, name: String) {
+        let metrics = self.shared.metrics.replica(&name);
+        let Some(replica) = self.replicas.get_mut(&id) else { return };
+        tracing::info!(replica = replica.name(), name, "another replica takes the name");
+        let old = replica.rename(name, metrics);
+        self.forget_metrics(&old);
     }
 
     /// An operator does not wait for what a leaving replica has: it goes elsewhere.

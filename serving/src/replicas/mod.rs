@@ -24,6 +24,7 @@ pub mod prompt_scores;
 mod replica;
 pub mod reply;
 pub mod request;
+mod retry_after;
 mod source;
 mod start;
 mod start_error;

@@ -13,6 +13,8 @@ use crate::price::TokenPrices;
 
 /// Time for which a server is left alone that asks for it and does not say for how long.
 const PAUSE: Nanos = Nanos(1_000_000_000);
+/// Least such time: a server that says 0 would be asked, and would refuse, as fast as the network goes.
+const PAUSE_MIN: Nanos = Nanos(100_000_000);
 
 /// How a replica is reached.
 pub(super) enum Transport {
@@ -119,6 +121,12 @@ impl Replica {
     /// What it is called.
     pub(super) fn name(&self) -> &str {
         &self.member.name
+    }
+
+    /// It is called this from now on. Returns what it was called.
+    pub(super) fn rename(&mut self, name: String, metrics: ReplicaMetrics) -> String {
+        self.metrics = metrics;
+        std::mem::replace(&mut self.member.name, name)
     }
 
     /// Whether it is the engine of this process.
@@ -242,7 +250,7 @@ impl Replica {
             }
             LossKind::Misconfigured => {}
             LossKind::Failed => self.breaker.failed(now),
-            LossKind::Busy(span) => self.breaker.pause(now, span.unwrap_or(PAUSE)),
+            LossKind::Busy(span) => self.breaker.pause(now, span.unwrap_or(PAUSE).max(PAUSE_MIN)),
         }
     }
 
@@ -346,11 +354,15 @@ mod tests {
         replica.lost(&Loss { reason: "y".into(), kind: LossKind::Busy(None) }, Time(0), 8);
         assert_eq!((replica.availability(Time(0)).0, replica.state(Time(0))), (Health::Draining, "paused"));
         assert_eq!(replica.availability(Time(PAUSE.0)).0, Health::Up);
-        replica.lost(&Loss { reason: "x".into(), kind: LossKind::Failed }, Time(PAUSE.0), 9);
-        replica.lost(&Loss { reason: "z".into(), kind: LossKind::Gone }, Time(PAUSE.0), 9);
-        assert_eq!(replica.availability(Time(PAUSE.0)).0, Health::Down);
+        let none = Loss { reason: "y".into(), kind: LossKind::Busy(Some(Nanos(0))) };
+        replica.lost(&none, Time(PAUSE.0), 8);
+        assert_eq!(replica.changes_at(Time(PAUSE.0)), Some(Time(PAUSE.0 + PAUSE_MIN.0)), "not at once");
+        let later = PAUSE.0 + PAUSE_MIN.0;
+        replica.lost(&Loss { reason: "x".into(), kind: LossKind::Failed }, Time(later), 9);
+        replica.lost(&Loss { reason: "z".into(), kind: LossKind::Gone }, Time(later), 9);
+        assert_eq!(replica.availability(Time(later)).0, Health::Down);
         assert_eq!(replica.last_error, Some(("z".into(), 9)));
         replica.looked(Ok(()), 10);
-        assert_eq!(replica.state(Time(PAUSE.0)), "up", "whoever is there now has not failed yet");
+        assert_eq!(replica.state(Time(later)), "up", "whoever is there now has not failed yet");
     }
 }

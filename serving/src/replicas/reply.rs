@@ -93,9 +93,9 @@ pub fn outcome(
             Ok(outcome) => outcome,
             Err(reason) => Outcome::failed(format!("its reply cannot be read: {reason}")),
         },
-        // 404 is a path or a model that is not there, 401 and 403 a key that is not right: the server's, not
-        // the row's.
-        401 | 403 | 404 => Outcome::Lost(Loss { reason: said(status, body), kind: LossKind::Misconfigured }),
+        // 404 is a path or a model that is not there, 405 another path, 401 and 403 a key that is not right, 402 an
+        // account that is spent, 407 somebody between: not the row's.
+        401..=405 | 407 => Outcome::Lost(Loss { reason: said(status, body), kind: LossKind::Misconfigured }),
         429 => {
             Outcome::Lost(Loss { reason: said(status, body), kind: LossKind::Busy(retry_after.map(seconds)) })
         }
@@ -342,7 +342,7 @@ mod tests {
         for status in [408, 500, 502, 503, 504, 301] {
             assert_eq!(kind(status, None), LossKind::Failed, "{status}");
         }
-        for status in [401, 403, 404] {
+        for status in [401, 402, 403, 404, 405, 407] {
             assert_eq!(kind(status, None), LossKind::Misconfigured, "{status}");
         }
         assert_eq!(kind(429, None), LossKind::Busy(None));

@@ -22,7 +22,7 @@ use super::text::PlainText;
 use crate::clock::Clock;
 use crate::config::{BackendConfig, Dialect, PromptForm, ReplicaKind, ReplicaSettings};
 use crate::driver::Engine;
-use crate::model::{Defaults, Model, PromptScorers, Runs, Text};
+use crate::model::{Defaults, Model, ReplicaLimits, Runs, Text};
 use crate::shared::Shared;
 
 /// Threads that send requests and read replies.
@@ -82,7 +82,7 @@ pub fn model(config: BackendConfig<'_>, clock: Clock) -> Result<Model, FleetStar
         block_tokens: 16,
         reuse: SectionReuse::Never,
         scores_prompts: true,
-        scorers: None,
+        replicas: None,
         defaults,
         created: clock.unix_ms() / 1_000,
         runs: Runs::Fleet(form),
@@ -113,7 +113,7 @@ pub fn start(
     let members = Arc::new(members_of(config, file.as_ref(), (&model.name, names), shared)?);
     let form = config.prompt_form();
     model.runs = Runs::Fleet(form);
-    model.scorers = Some(Arc::new(ReplicaScorers(Arc::clone(&members))));
+    model.replicas = Some(Arc::new(MemberLimits(Arc::clone(&members))));
     model.constraints =
         Some(Arc::new(ReplicaConstraints::new(Arc::clone(&members), form, model.constraints.take())));
     let factory = ReplicaFactory {
@@ -197,14 +197,18 @@ fn discover(
     Ok(())
 }
 
-/// Says whether all servers of a fleet score prompts: a row can go to any of them. One that began without servers has not
-/// said before the first what they speak.
-struct ReplicaScorers(Arc<ReplicaMembers>);
+/// What the replicas of a fleet can do.
+struct MemberLimits(Arc<ReplicaMembers>);
 
-impl PromptScorers for ReplicaScorers {
+impl ReplicaLimits for MemberLimits {
+    /// A row can go to any of them. A fleet that began without servers has not said before the first what they speak.
     fn can_score(&self) -> bool {
         let dialects = self.0.dialects();
         !dialects.is_empty() && dialects.into_iter().all(Dialect::scores_prompts)
+    }
+
+    fn row_tokens_max(&self) -> Option<TokenCount> {
+        self.0.tokens_max()
     }
 }
 

@@ -25,6 +25,8 @@ pub struct ReplicaView {
     pub rows_max: u32,
     /// Their unfinished tokens.
     pub tokens: TokenCount,
+    /// Most of those; none: no limit but rows.
+    pub tokens_max: Option<TokenCount>,
     /// What this gateway may use of it; none: all.
     pub lease: Option<LeaseView>,
     /// What went wrong last, and when (unix milliseconds).

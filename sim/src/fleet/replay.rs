@@ -33,16 +33,6 @@ pub struct FleetMachine {
     pub queue: SchedulerConfig,
 }
 
-impl FleetMachine {
-    /// The same with so much time between two steps of a replica. (A mixed step begins with the base of a decode.)
-    #[must_use]
-    pub fn with_gaps(mut self, gap: Nanos) -> Self {
-        self.cost.prefill_base += gap;
-        self.cost.decode_base += gap;
-        self
-    }
-}
-
 /// What a replay came to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FleetReplay {
@@ -92,6 +82,8 @@ struct FleetWorld<'a> {
     replicas: Vec<SimReplica>,
     agenda: BinaryHeap<Reverse<(Time, u64, Happening)>>,
     scheduled: u64,
+    /// The first timer on the agenda.
+    timer: Option<Time>,
     /// Rows on their way, and ends that the fleet has not heard of.
     sent: BTreeMap<RequestId, Dispatch>,
     ended: BTreeMap<RequestId, Finish>,
@@ -120,26 +112,7 @@ pub fn replay_fleet_lowered(
     let name = |submission: &Submission| lowered.tenants.get(submission.tenant.0 as usize).cloned();
     let tenants: Vec<String> =
         lowered.submissions.iter().map(|submission| name(submission).unwrap_or_default()).collect();
-    let each = (0..machine.replicas).map(|id| (ReplicaId(id), machine.replica));
-    let queue = SchedulerConfig { policy, ..machine.queue.clone() };
-    let replica = || -> Result<SimReplica, SimError> {
-        let mut executor = SimExecutor::new(machine.cost);
-        executor.mute();
-        executor.set_outputs(&lowered);
-        let scheduler = Scheduler::new(machine.inner.clone(), machine.cost)?;
-        Ok(SimReplica { scheduler, executor, outcome: None, answered: 0, steps: 0 })
-    };
-    let mut world = FleetWorld {
-        machine,
-        fleet: Fleet::new(machine.fleet.clone(), queue, each)?,
-        replicas: (0..machine.replicas).map(|_| replica()).collect::<Result<_, _>>()?,
-        agenda: BinaryHeap::new(),
-        scheduled: 0,
-        sent: BTreeMap::new(),
-        ended: BTreeMap::new(),
-        finished: BTreeMap::new(),
-        usage: Usage::default(),
-    };
+    let mut world = FleetWorld::new(machine, policy, &lowered)?;
     for (place, submission) in lowered.submissions.iter().enumerate() {
         world.plan(submission.arrival, Happening::Arrival(place));
     }
@@ -154,7 +127,39 @@ pub fn replay_fleet_lowered(
     world.outcome(policy, &ids, &tenants)
 }
 
-impl FleetWorld<'_> {
+impl<'a> FleetWorld<'a> {
+    fn new(machine: &'a FleetMachine, policy: Policy, lowered: &Lowered) -> Result<Self, SimError> {
+        // What ran on a replica that was larger, or had more room than is said, runs alone on these.
+        let largest =
+            lowered.submissions.iter().flat_map(|one| &one.items).map(|item| {
+                TokenCount((item.prompt.len() as u64).saturating_add(item.generation.output_max.0))
+            });
+        let largest = largest.max().unwrap_or_default();
+        let tokens_max = machine.replica.tokens_max.map(|tokens| tokens.max(largest));
+        let size = ReplicaConfig { tokens_max, ..machine.replica };
+        let each = (0..machine.replicas).map(|id| (ReplicaId(id), size));
+        let queue = SchedulerConfig { policy, ..machine.queue.clone() };
+        let replica = || -> Result<SimReplica, SimError> {
+            let mut executor = SimExecutor::new(machine.cost);
+            executor.mute();
+            executor.set_outputs(lowered);
+            let scheduler = Scheduler::new(machine.inner.clone(), machine.cost)?;
+            Ok(SimReplica { scheduler, executor, outcome: None, answered: 0, steps: 0 })
+        };
+        Ok(Self {
+            machine,
+            fleet: Fleet::new(machine.fleet.clone(), queue, each)?,
+            replicas: (0..machine.replicas).map(|_| replica()).collect::<Result<_, _>>()?,
+            agenda: BinaryHeap::new(),
+            scheduled: 0,
+            timer: None,
+            sent: BTreeMap::new(),
+            ended: BTreeMap::new(),
+            finished: BTreeMap::new(),
+            usage: Usage::default(),
+        })
+    }
+
     fn plan(&mut self, at: Time, happening: Happening) {
         self.agenda.push(Reverse((at, self.scheduled, happening)));
         self.scheduled += 1;
@@ -214,7 +219,7 @@ impl FleetWorld<'_> {
                 let events = self.fleet.finished(request, finish, now);
                 self.note(events, now);
             }
-            Happening::Timer => {}
+            Happening::Timer => self.timer = self.timer.filter(|at| *at > now),
         }
         Ok(())
     }
@@ -243,8 +248,9 @@ impl FleetWorld<'_> {
         let events = self.fleet.drain_events(now);
         self.note(events, now);
         if let Some(at) = self.fleet.next_timer().filter(|at| *at > now)
-            && !self.agenda.iter().any(|Reverse((_, _, happening))| *happening == Happening::Timer)
+            && self.timer.is_none_or(|planned| at < planned)
         {
+            self.timer = Some(at);
             self.plan(at, Happening::Timer);
         }
         Ok(())
@@ -300,6 +306,8 @@ impl FleetWorld<'_> {
 
 #[cfg(test)]
 mod tests {
+    use base::ServiceClass;
+
     use super::*;
     use crate::paper::{Dataset, Workload, generate};
     use crate::replay::replay;
@@ -331,6 +339,36 @@ mod tests {
         let engine = replay(&trace, Policy::Fcfs, &config).expect("it runs").summary.mean;
         let fleet = fleet_mean(&trace, Policy::Fcfs, &machine(1, u32::MAX));
         assert!((fleet / engine - 1.0).abs() < 0.02, "{fleet} beside {engine}");
+    }
+
+    #[test]
+    fn replicas_have_no_more_tokens_in_flight_than_they_hold_and_run_what_is_larger_alone() {
+        let trace = generate(&Workload { relqueries: 20, ..Workload::new(Dataset::Beer, 0.8, 3) });
+        let holding = |tokens: Option<u64>| {
+            let replica = ReplicaConfig { rows_max: 64, tokens_max: tokens.map(TokenCount) };
+            fleet_mean(&trace, Policy::Fcfs, &FleetMachine { replica, ..machine(1, 64) })
+        };
+        let (roomy, narrow, alone) = (holding(None), holding(Some(3_000)), holding(Some(1)));
+        assert!(roomy < narrow && narrow < alone, "{roomy} {narrow} {alone}");
+    }
+
+    #[test]
+    fn a_timer_that_comes_before_the_one_that_is_planned_is_not_missed() {
+        let trace = generate(&Workload { relqueries: 2, ..Workload::new(Dataset::Beer, 0.8, 3) });
+        let mut machine = machine(1, 1);
+        machine.queue.fairness = Some(true);
+        let lowered = trace.lower().expect("sound");
+        let mut submissions = lowered.submissions.clone();
+        let mut world = FleetWorld::new(&machine, Policy::MarginalWork, &lowered).expect("sound");
+        let waits = [ServiceClass::Bulk, ServiceClass::Dashboard].map(|class| {
+            let submission = Submission { class, arrival: Time(0), ..submissions.remove(0) };
+            world.fleet.submit(submission).expect("room");
+            world.dispatch(Time(0)).expect("it runs");
+            world.timer
+        });
+        assert!(waits[0].is_some() && waits[1] < waits[0], "a dashboard's wait is shorter: {waits:?}");
+        let timers = world.agenda.iter().filter(|Reverse((_, _, what))| *what == Happening::Timer);
+        assert_eq!(timers.map(|Reverse((at, _, _))| Some(*at)).min(), Some(waits[1]));
     }
 
     #[test]

@@ -13,6 +13,9 @@ use serde::Deserialize;
 use super::Findings;
 use crate::config::{ReplicaSettings, expand};
 
+/// Longest time until a text that is new is read again: it counts once two looks have read it, for a file that is
+/// written in place is half there for a moment.
+const SETTLE_MAX: Duration = Duration::from_millis(250);
 /// Bytes of the file; more are not read.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
@@ -65,6 +68,41 @@ fn read(path: &Path) -> std::io::Result<String> {
     Ok(text)
 }
 
+/// What looks at the file have read. Pure.
+#[derive(Debug, Default)]
+struct FileLooks {
+    /// What was taken in last; none where that failed, which is then tried again.
+    taken: Option<String>,
+    /// What the last look read, where that is not what was taken in.
+    pending: Option<String>,
+}
+
+/// What a look found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FileChange {
+    /// What was taken in last.
+    None,
+    /// Something else, which may be half of what somebody is about to write.
+    Unsettled,
+    /// The same as at the look before, and not taken in.
+    Settled,
+}
+
+impl FileLooks {
+    /// A look has read this.
+    fn judge(&mut self, text: &str) -> FileChange {
+        if self.taken.as_deref() == Some(text) {
+            self.pending = None;
+            return FileChange::None;
+        }
+        if self.pending.as_deref() == Some(text) {
+            return FileChange::Settled;
+        }
+        self.pending = Some(text.to_owned());
+        FileChange::Unsettled
+    }
+}
+
 /// Looks at the file for as long as the fleet lives; `read`: its text at the start.
 pub(in crate::replicas) async fn follow(
     reader: ReplicaFileReader,
@@ -72,37 +110,43 @@ pub(in crate::replicas) async fn follow(
     read: String,
     findings: Findings,
 ) {
-    // What was taken in last; none where the last look failed, which is then tried again.
-    let mut taken = Some(read);
-    let mut looks = tokio::time::interval(every);
-    looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut looks = FileLooks { taken: Some(read), pending: None };
+    let mut pause = every;
     loop {
-        looks.tick().await;
+        tokio::time::sleep(pause).await;
+        pause = every;
         let own = reader.clone();
         let text = match tokio::task::spawn_blocking(move || own.text()).await {
             Ok(text) => text,
             Err(error) => Err(error.to_string()),
         };
-        let found = match text {
-            Ok(text) if taken.as_ref() == Some(&text) => continue,
-            Ok(text) => reader.parse(&text).map(|found| (text, found)),
-            Err(reason) => Err(reason),
-        };
-        taken = match found {
-            Ok((text, found)) => {
-                let count = found.len();
-                let is_taken = findings.tell(Ok(found));
-                if is_taken {
-                    tracing::info!(replicas = count, "the file of replicas is read anew");
-                }
-                is_taken.then_some(text)
-            }
+        let text = match text {
+            Ok(text) => text,
             Err(reason) => {
+                looks = FileLooks::default();
                 findings.tell(Err(reason));
-                None
+                continue;
             }
         };
+        match looks.judge(&text) {
+            FileChange::None => {}
+            // A file that is emptied first and filled then is empty for as long as whoever fills it takes.
+            FileChange::Unsettled if reader.parse(&text).is_ok_and(|found| found.is_empty()) => {}
+            FileChange::Unsettled => pause = every.min(SETTLE_MAX),
+            FileChange::Settled => looks.taken = take(&reader, text, &findings),
+        }
     }
+}
+
+/// Tells what a text names. The text, if that was taken in.
+fn take(reader: &ReplicaFileReader, text: String, findings: &Findings) -> Option<String> {
+    let found = reader.parse(&text);
+    let count = found.as_ref().map_or(0, Vec::len);
+    let is_taken = findings.tell(found);
+    if is_taken {
+        tracing::info!(replicas = count, "the file of replicas is read anew");
+    }
+    is_taken.then_some(text)
 }
 
 #[cfg(test)]
@@ -130,6 +174,22 @@ mod tests {
         check("[[replicas]]\napi_key = \"${NONE}\"", Err("the environment variable NONE"));
         check("[model]\nname = \"m\"", Err("model"));
         check("[[replicas", Err("r.toml"));
+    }
+
+    #[test]
+    fn a_text_counts_when_two_looks_have_read_it_and_again_until_it_is_taken_in() {
+        let mut looks = FileLooks { taken: Some("old".into()), pending: None };
+        let half = ["old", "", "new", "new"].map(|text| looks.judge(text));
+        assert_eq!(
+            half,
+            [FileChange::None, FileChange::Unsettled, FileChange::Unsettled, FileChange::Settled],
+            "what was there for one look never counts"
+        );
+        assert_eq!(looks.judge("new"), FileChange::Settled, "it was refused: it is tried again");
+        looks.taken = Some("new".into());
+        let [same, emptied, filled] = ["new", "", "new"].map(|text| looks.judge(text));
+        assert_eq!((same, emptied, filled), (FileChange::None, FileChange::Unsettled, FileChange::None));
+        assert_eq!(looks.judge(""), FileChange::Unsettled, "two looks one after another");
     }
 
     #[test]
