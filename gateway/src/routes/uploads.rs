@@ -117,7 +117,7 @@ async fn take(app: &App, form: &mut Multipart, part: &mut UploadPart) -> Result<
     if !is_there {
         return Err(ApiError::invalid(DATA, "is required"));
     }
-    Ok(part.finish(app).await?)
+    part.finish(app).await
 }
 
 /// Puts parts together to a file. One that is completed is told again, one that is being completed is a 429.
