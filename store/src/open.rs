@@ -159,8 +159,9 @@ impl Store {
             });
         }
         if address == Address::Memory {
-            // An in-memory database belongs to its connection: exactly one, never replaced.
-            pool = pool.max_connections(1).idle_timeout(None).max_lifetime(None);
+            // An in-memory database belongs to its connection: exactly one, never replaced. A call that is dropped while its
+            // connection is tried, as that of a request that is refused meanwhile, would take it along.
+            pool = pool.max_connections(1).idle_timeout(None).max_lifetime(None).test_before_acquire(false);
         } else {
             pool = pool.before_acquire(|connection, _| Box::pin(async move { Ok(is_at_rest(connection)) }));
         }

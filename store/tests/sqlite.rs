@@ -361,3 +361,17 @@ async fn a_write_that_works_ends_an_outage() {
     while store.try_to_write(base::Time(1)).await.is_err() {}
     assert_eq!(store.health().outage(), None);
 }
+
+#[tokio::test]
+async fn a_call_that_is_dropped_takes_no_database_in_memory_along() {
+    let store = Store::open("sqlite::memory:").await.expect("opens");
+    for _ in 0..20 {
+        tokio::select! {
+            biased;
+            _ = store.ping() => {}
+            () = std::future::ready(()) => {}
+        }
+        let tenant = store.tenant(store::DEFAULT_TENANT).await.expect("the same database");
+        assert!(tenant.is_some());
+    }
+}

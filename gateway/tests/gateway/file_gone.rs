@@ -34,7 +34,7 @@ async fn a_server_whose_file_is_gone_says_so_and_promises_nothing_until_the_very
     let (folder, store) = lasting_store().await;
     let server = serve_on(config(), background::chatty(), store.clone()).await;
     let client = &server.client;
-    let ask = json!({"model": "double", "input": "word", "background": true, "max_output_tokens": 8});
+    let ask = json!({"model": "double", "input": "say one", "background": true, "max_output_tokens": 8});
     let begun = client.post("/v1/responses", &ask).await;
     assert_eq!(begun.status, 200, "{}", begun.body);
     let begun = begun.json();

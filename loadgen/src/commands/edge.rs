@@ -56,7 +56,8 @@ mod tests {
     #[test]
     fn a_goal_that_is_missed_has_a_code_of_its_own_unless_only_a_report_is_wanted() {
         let report = |loaded: f64, failed: u64| EdgeReport {
-            alone: vec![0.1],
+            alone: vec![0.2],
+            bare: vec![0.1],
             loaded: vec![loaded],
             sent: 1,
             failed,
