@@ -94,8 +94,7 @@ impl Isa {
     pub fn panel(self) -> usize {
         match self {
             Self::Portable | Self::Neon | Self::NeonDotprod | Self::NeonI8mm | Self::Avx2 => 16,
-            Self::Avx512 | Self::Avx512Vnni => 64,
-            Self::Avx512Bf16 | Self::Amx => 32,
+            Self::Avx512 | Self::Avx512Vnni | Self::Avx512Bf16 | Self::Amx => 32,
         }
     }
 
@@ -103,13 +102,8 @@ impl Isa {
     pub fn rows_max(self) -> usize {
         match self {
             Self::Portable => 4,
-            Self::Neon
-            | Self::NeonDotprod
-            | Self::NeonI8mm
-            | Self::Avx2
-            | Self::Avx512
-            | Self::Avx512Vnni => 6,
-            Self::Avx512Bf16 | Self::Amx => 12,
+            Self::Neon | Self::NeonDotprod | Self::NeonI8mm | Self::Avx2 => 6,
+            Self::Avx512 | Self::Avx512Vnni | Self::Avx512Bf16 | Self::Amx => 12,
         }
     }
 }

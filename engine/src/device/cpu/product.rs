@@ -20,7 +20,7 @@ use super::layout::blocks::RowBlock;
 use super::layout::tiles::{full_blocks, place_in_tiles, step_count};
 use super::operand::ProductResult;
 
-/// [`Kernel::blocks_per_task`] of most.
+/// Row blocks that one task takes over a panel: their packed activations stay in cache.
 pub(super) const ROW_BLOCKS_PER_TASK: usize = 16;
 
 /// Tasks that a thread finds at least, where there are as many panels: those that end early take from others.
@@ -85,11 +85,6 @@ pub(super) trait Kernel: Sync {
 
     /// Most steps taken at once where a panel meets `blocks` row blocks one after another.
     fn depth_step(&self, blocks: usize) -> usize;
-
-    /// Row blocks that one task takes over a panel: their packed activations stay in cache.
-    fn blocks_per_task(&self) -> usize {
-        ROW_BLOCKS_PER_TASK
-    }
 
     /// How it goes through the pieces of so many row blocks.
     fn order(&self, _blocks: usize) -> Order {
@@ -194,21 +189,20 @@ struct Tasks<'a> {
 
 impl<'a> Tasks<'a> {
     fn new(kernel: &dyn Kernel, blocks: &'a [RowBlock], panels: usize) -> Self {
-        let most = kernel.blocks_per_task();
-        let per_thread = match kernel.order(blocks.len().min(most)) {
+        let per_thread = match kernel.order(blocks.len().min(ROW_BLOCKS_PER_TASK)) {
             Order::PanelsOutermost => TASKS_PER_THREAD,
             Order::DepthOutermost => DEEP_TASKS_PER_THREAD,
         };
-        Self::cut(blocks, panels, (per_thread * rayon::current_num_threads(), most))
+        Self::cut(blocks, panels, per_thread * rayon::current_num_threads())
     }
 
-    /// As many as are `wanted`, where there are so many panels and rows. A task takes fewer row blocks than the `most` that
-    /// it may only where panels are too few.
-    fn cut(blocks: &'a [RowBlock], panels: usize, (wanted, most): (usize, usize)) -> Self {
+    /// As many as are `wanted`, where there are so many panels and rows. A task takes fewer row blocks only where
+    /// panels are too few.
+    fn cut(blocks: &'a [RowBlock], panels: usize, wanted: usize) -> Self {
         let chunks = panels.min(wanted);
         let groups = wanted.div_ceil(chunks.max(1));
         let fewest = ROWS_PER_TASK_MIN.div_ceil(blocks.first().map_or(1, |block| block.rows));
-        let per_task = blocks.len().div_ceil(groups).max(fewest).min(most);
+        let per_task = blocks.len().div_ceil(groups).max(fewest).min(ROW_BLOCKS_PER_TASK);
         Self { groups: blocks.chunks(per_task).collect(), panels, chunks }
     }
 

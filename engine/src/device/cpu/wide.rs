@@ -12,7 +12,7 @@ use super::layout::blocks::RowBlock;
 use super::layout::packed::bytes_of;
 use super::layout::pairs::Pair;
 use super::layout::wide::{DEPTH_BLOCK, Tile};
-use super::product::{Kernel, Next, Order, PanelPiece, ROW_BLOCKS_PER_TASK, Steps};
+use super::product::{Kernel, Next, Order, PanelPiece, Steps};
 
 /// Bytes of a task's activations that stay in the second-level cache (2 MiB, or 1) beside what else passes through it.
 const ACTIVATIONS_MAX: usize = 1 << 20;
@@ -115,11 +115,6 @@ impl<E: TileElement> Kernel for Wide<'_, E> {
     fn depth_step(&self, blocks: usize) -> usize {
         // One block meets each panel once: nothing would be read again.
         if blocks > 1 { DEPTH_BLOCK / E::COUNT } else { self.depth }
-    }
-
-    fn blocks_per_task(&self) -> usize {
-        // As many rows meet wide panels as narrow ones: their blocks have half of them.
-        if self.width > 32 { 2 * ROW_BLOCKS_PER_TASK } else { ROW_BLOCKS_PER_TASK }
     }
 
     fn order(&self, blocks: usize) -> Order {

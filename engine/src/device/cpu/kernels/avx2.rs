@@ -62,7 +62,7 @@ mod kernels {
         }
     }
 
-    tile_kernels!("avx2,fma,f16c", __m256, ([1 2 3 4 5 6] x 2));
+    tile_kernels!("avx2,fma,f16c", __m256, [1 2 3 4 5 6]);
     widening_strips!("avx2,fma,f16c", __m256);
 }
 

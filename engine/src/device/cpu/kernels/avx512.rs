@@ -1,7 +1,4 @@
-//! The tile in 512-bit vectors: at most 6 rows of four vectors, or 12 of two, 24 of the 32 registers as sums.
-//!
-//! Four vectors load ten times for 24 products, two 14 times, and read their rows half as often: they are the faster ones.
-//! Two are for panels that pairs of bf16 share.
+//! The tile in 512-bit vectors: at most 12 rows of two vectors, 24 of the 32 registers as sums.
 
 #[cfg(target_arch = "x86_64")]
 pub(super) mod kernels {
@@ -65,7 +62,7 @@ pub(super) mod kernels {
         }
     }
 
-    tile_kernels!("avx512f", __m512, ([1 2 3 4 5 6] x 4, [1 2 3 4 5 6 7 8 9 10 11 12] x 2));
+    tile_kernels!("avx512f", __m512, [1 2 3 4 5 6 7 8 9 10 11 12]);
     widening_strips!("avx512f", __m512);
 }
 

@@ -81,7 +81,7 @@ pub(super) mod kernels {
         .map(|[low, high]| [vreinterpretq_f32_u32(low), vreinterpretq_f32_u32(high)])
     }
 
-    tile_kernels!("neon", Vector, ([1 2 3 4 5 6] x 2));
+    tile_kernels!("neon", Vector, [1 2 3 4 5 6]);
     widening_strips!("neon", Vector);
 }
 

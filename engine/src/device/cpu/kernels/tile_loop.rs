@@ -13,9 +13,9 @@
 pub(super) const RUN: usize = 4;
 
 /// Defines the kernels of one instruction set from its vector operations (`zero`, `splat`, `fma`, `load_*`,
-/// `store`, and `WIDTH` lanes), for the numbers of rows and vectors that `$shapes` lists.
+/// `store`, and `WIDTH` lanes), for each number of rows that `$rows` lists.
 macro_rules! tile_kernels {
-    ($features:literal, $vector:ty, $shapes:tt) => {
+    ($features:literal, $vector:ty, $rows:tt) => {
         #[inline]
         #[target_feature(enable = $features)]
         unsafe fn load_one_f32(from: *const f32) -> [$vector; 1] {
@@ -30,14 +30,14 @@ macro_rules! tile_kernels {
             [unsafe { load_f16(from) }]
         }
 
-        tile_kernels!(@tile $features, $shapes, packed_f32, packed_f32_tile, (f32, 1), load_one_f32);
-        tile_kernels!(@tile $features, $shapes, packed_f16, packed_f16_tile, (half::f16, 1), load_one_f16);
-        tile_kernels!(@tile $features, $shapes, packed_bf16, packed_bf16_tile, (Pair, 2), load_pairs);
+        tile_kernels!(@tile $features, $rows, packed_f32, packed_f32_tile, (f32, 1), load_one_f32);
+        tile_kernels!(@tile $features, $rows, packed_f16, packed_f16_tile, (half::f16, 1), load_one_f16);
+        tile_kernels!(@tile $features, $rows, packed_bf16, packed_bf16_tile, (Pair, 2), load_pairs);
         tile_kernels!(@unpack $features, unpack_f16, (half::f16, 1), load_one_f16);
         tile_kernels!(@unpack $features, unpack_bf16, (Pair, 2), load_pairs);
     };
-    (@tile $features:literal, ($([$($rows:literal)*] x $vectors:literal),+), $name:ident, $tile:ident,
-     ($element:ty, $numbers:literal), $load:ident) => {
+    (@tile $features:literal, [$($rows:literal)*], $name:ident, $tile:ident, ($element:ty, $numbers:literal),
+     $load:ident) => {
         /// Picks the kernel for a number of rows and columns.
         ///
         /// # Safety
@@ -51,8 +51,9 @@ macro_rules! tile_kernels {
             // SAFETY: passed on from this function's own contract; the tile's extent was checked.
             unsafe {
                 match (rows, columns / WIDTH) {
-                    $($(($rows, $vectors) => $tile::<$rows, $vectors>(tile),)*)+
-                    _ => unreachable!("no tile has {rows} rows of {columns} columns"),
+                    $(($rows, 1) => $tile::<$rows, 1>(tile),)*
+                    $(($rows, 2) => $tile::<$rows, 2>(tile),)*
+                    _ => unreachable!("tiles have at most {:?} rows and two vectors", [$($rows),*]),
                 }
             }
         }

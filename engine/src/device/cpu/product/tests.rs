@@ -113,7 +113,7 @@ fn few_panels_and_many_rows_are_tasks_for_all_threads() {
     let blocks: Vec<RowBlock> = full_blocks(512).collect();
     // All rows each where panels are enough, else a third, a fourth, or as few as are worth the reading of a panel.
     for (panels, wanted, count) in [(14, 8, 8), (14, 32, 42), (14, 64, 56), (1, 64, 8), (2374, 64, 64)] {
-        let tasks = Tasks::cut(&blocks, panels, (wanted, ROW_BLOCKS_PER_TASK));
+        let tasks = Tasks::cut(&blocks, panels, wanted);
         assert_eq!(tasks.count(), count, "{panels} panels, {wanted} tasks");
         assert!(shares(&tasks, &blocks, panels).iter().all(|count| *count == 1), "{panels} panels");
     }
@@ -123,13 +123,13 @@ fn few_panels_and_many_rows_are_tasks_for_all_threads() {
 fn few_rows_are_not_cut() {
     for (rows, panels) in [(1, 14), (6, 14), (33, 14), (64, 1)] {
         for blocks in [row_blocks(rows, 6).collect::<Vec<_>>(), full_blocks(rows).collect()] {
-            let tasks = Tasks::cut(&blocks, panels, (64, ROW_BLOCKS_PER_TASK));
+            let tasks = Tasks::cut(&blocks, panels, 64);
             assert_eq!(tasks.count(), panels, "{rows} rows");
             assert!(shares(&tasks, &blocks, panels).iter().all(|count| *count == 1), "{rows} rows");
         }
     }
-    assert_eq!(Tasks::cut(&[], 14, (64, ROW_BLOCKS_PER_TASK)).count(), 0);
-    assert_eq!(Tasks::cut(&[RowBlock { first: 0, rows: 1 }], 0, (64, ROW_BLOCKS_PER_TASK)).count(), 0);
+    assert_eq!(Tasks::cut(&[], 14, 64).count(), 0);
+    assert_eq!(Tasks::cut(&[RowBlock { first: 0, rows: 1 }], 0, 64).count(), 0);
 }
 
 #[test]
