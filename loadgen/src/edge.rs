@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 
 use crate::Error;
 use crate::summary::Stats;
-use bare::Bare;
+use bare::BareServer;
 use connection::Connection;
 use crowd::Crowd;
 
@@ -166,7 +166,7 @@ pub async fn measure(server: SocketAddr, key: Option<&str>, load: EdgeLoad) -> R
     for request in requests.iter() {
         first.ask(request).await.map_err(failed)?;
     }
-    let bare = Bare::start(first.reply().to_vec()).map_err(failed)?;
+    let bare = BareServer::start(first.reply().to_vec()).map_err(failed)?;
     let mut second = Connection::open(bare.address).await.map_err(failed)?;
     for turn in (0..ALONE).step_by(IN_TURN) {
         for (connection, times) in [(&mut first, &mut report.alone), (&mut second, &mut report.bare)] {

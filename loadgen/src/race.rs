@@ -214,7 +214,7 @@ const COLUMNS: [(&str, usize); 9] = [
 
 /// How a table is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Layout {
+pub enum TableStyle {
     /// Aligned, for people who run it.
     Text,
     /// For a document.
@@ -223,22 +223,22 @@ pub enum Layout {
 
 /// A line per server, in the order of their first laps: medians, their extremes, how many times the first server's
 /// median they are, and the first row's part of the relQuery's time.
-pub fn table(laps: &[Lap], layout: Layout) -> String {
+pub fn table(laps: &[Lap], style: TableStyle) -> String {
     let mut servers: Vec<&str> = Vec::new();
     for lap in laps {
         if !servers.contains(&lap.server.as_str()) {
             servers.push(&lap.server);
         }
     }
-    let row = |name: &str, cells: &[String]| match layout {
-        Layout::Text => {
+    let row = |name: &str, cells: &[String]| match style {
+        TableStyle::Text => {
             let cells = cells.iter().zip(COLUMNS).map(|(cell, (_, width))| format!("{cell:>width$}"));
             format!("{name:<24}{}\n", cells.collect::<String>())
         }
-        Layout::Markdown => format!("| {name} | {} |\n", cells.join(" | ")),
+        TableStyle::Markdown => format!("| {name} | {} |\n", cells.join(" | ")),
     };
     let mut text = row("medians (ms)", &COLUMNS.map(|(title, _)| title.to_owned()));
-    if layout == Layout::Markdown {
+    if style == TableStyle::Markdown {
         text += &format!("| --- |{}\n", " ---: |".repeat(COLUMNS.len()));
     }
     let (mut base, mut behind) = (None, String::new());
@@ -252,9 +252,9 @@ pub fn table(laps: &[Lap], layout: Layout) -> String {
         let failed: Vec<&String> = own.iter().filter_map(|lap| lap.failed.as_ref()).collect();
         if let Some(reason) = failed.first() {
             let told = format!("{} of {} failed: {reason}", failed.len(), own.len());
-            match layout {
-                Layout::Text => text += &format!("{server:<24}{told}\n"),
-                Layout::Markdown => behind += &format!("\n{server}: {told}\n"),
+            match style {
+                TableStyle::Text => text += &format!("{server:<24}{told}\n"),
+                TableStyle::Markdown => behind += &format!("\n{server}: {told}\n"),
             }
         }
     }
@@ -297,12 +297,12 @@ mod tests {
             lap("b", 1.0, Some("HTTP 500")),
             lap("b", 70.0, None),
         ];
-        let text = table(&laps, Layout::Text);
+        let text = table(&laps, TableStyle::Text);
         let words = |line: usize| text.lines().nth(line).expect(&text).split_whitespace().collect::<Vec<_>>();
         assert_eq!(words(1), ["a", "20", "(10..30)", "1.00", "10", "0.50", "7", "12.3", "100", "-"]);
         assert_eq!(words(2), ["b", "60", "(50..70)", "3.00", "30", "0.50", "7", "12.3", "100", "-"]);
         assert_eq!(words(3).join(" "), "b 1 of 3 failed: HTTP 500");
-        let markdown = table(&laps, Layout::Markdown);
+        let markdown = table(&laps, TableStyle::Markdown);
         let lines: Vec<&str> = markdown.lines().collect();
         let cells = |line: &str| line.matches('|').count();
         assert!(lines[..4].iter().all(|line| cells(line) == 11), "{markdown}");
@@ -316,7 +316,7 @@ mod tests {
             "output":null,"failed":null}]"#;
         let earlier: Vec<Lap> = serde_json::from_str(before).expect("laps as they were kept");
         let laps = [vec![lap("a", 30.0, None)], earlier].concat();
-        let text = table(&laps, Layout::Text);
+        let text = table(&laps, TableStyle::Text);
         let last: Vec<&str> = text.lines().nth(2).expect(&text).split_whitespace().collect();
         assert_eq!(last, ["c", "90", "(90..90)", "3.00", "-", "-", "4", "-", "-", "-"]);
     }

@@ -14,7 +14,7 @@ use crate::auth::{self, Authenticated, Operator};
 use crate::error::{ApiError, ErrorBody};
 use crate::routes::{get_only, number, only_delete, only_get_post, only_post, read_body};
 use crate::services::audit::{Change, recorded};
-use crate::services::pages::Page;
+use crate::services::pages::NewestPage;
 use crate::services::{limits, tenancy, usage_pages, workbooks};
 use crate::state::App;
 use crate::wire::admin::{self as wire, AuditReply, CallerReply, TenantReply};
@@ -95,8 +95,8 @@ impl ListPage {
 }
 
 /// A page of a list as it is sent.
-fn listed<T, R: Serialize>(page: Page<T>, shown: impl FnMut(T) -> R) -> HttpResponse {
-    let Page { entries, before } = page;
+fn listed<T, R: Serialize>(page: NewestPage<T>, shown: impl FnMut(T) -> R) -> HttpResponse {
+    let NewestPage { entries, before } = page;
     let data: Vec<R> = entries.into_iter().map(shown).collect();
     let reply = json!({ "object": "list", "data": data, "has_more": before.is_some(), "before": before });
     HttpResponse::Ok().json(reply)
@@ -115,7 +115,7 @@ fn listed<T, R: Serialize>(page: Page<T>, shown: impl FnMut(T) -> R) -> HttpResp
 pub async fn keys(app: Data<App>, _: Operator, query: Query<ListPage>) -> Result<HttpResponse, ApiError> {
     let rows_max = query.rows_max()?;
     let read = stored(app.runtime.store.keys(query.before, rows_max + 1).await)?;
-    let page = Page::of_last(read, rows_max, |listed| listed.key.id);
+    let page = NewestPage::of_last(read, rows_max, |listed| listed.key.id);
     Ok(listed(page, |ListedKey { key, tenant_name }| KeyReply::new(key, &tenant_name)))
 }
 

@@ -3,14 +3,14 @@
 
 /// A page of a list.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Page<T> {
+pub struct NewestPage<T> {
     /// In the list's order.
     pub entries: Vec<T>,
     /// Before this number are more; none: the page has the first of the list.
     pub before: Option<u64>,
 }
 
-impl<T> Page<T> {
+impl<T> NewestPage<T> {
     /// The last of what was read, at most so many: one more than that, where it is there, says that the list has more.
     pub fn of_last(mut read: Vec<T>, rows_max: u32, number: impl Fn(&T) -> u64) -> Self {
         let surplus = read.len().saturating_sub(rows_max as usize);
@@ -26,9 +26,9 @@ mod tests {
 
     #[test]
     fn a_page_tells_what_stands_before_it_where_there_is_more() {
-        let of = |read: &[u64]| Page::of_last(read.to_vec(), 2, |number| *number);
-        assert_eq!(of(&[]), Page { entries: vec![], before: None });
-        assert_eq!(of(&[5, 7]), Page { entries: vec![5, 7], before: None });
-        assert_eq!(of(&[4, 5, 7]), Page { entries: vec![5, 7], before: Some(5) });
+        let of = |read: &[u64]| NewestPage::of_last(read.to_vec(), 2, |number| *number);
+        assert_eq!(of(&[]), NewestPage { entries: vec![], before: None });
+        assert_eq!(of(&[5, 7]), NewestPage { entries: vec![5, 7], before: None });
+        assert_eq!(of(&[4, 5, 7]), NewestPage { entries: vec![5, 7], before: Some(5) });
     }
 }

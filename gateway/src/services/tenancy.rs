@@ -12,7 +12,7 @@ use serving::error::{RequestError, of_store, stored};
 use sql::budget::BudgetLimits;
 use store::{Spending, Tenant};
 
-use crate::services::pages::Page;
+use crate::services::pages::NewestPage;
 use crate::state::App;
 
 /// A tenant and what it has.
@@ -79,13 +79,13 @@ pub async fn overviews(
     app: &App,
     before: Option<u64>,
     rows_max: u32,
-) -> Result<Page<TenantOverview>, RequestError> {
+) -> Result<NewestPage<TenantOverview>, RequestError> {
     let store = &app.runtime.store;
     let now = app.runtime.shared.unix_now();
     let read = stored(store.tenants_before(before, rows_max.saturating_add(1)).await)?;
-    let Page { entries, before } = Page::of_last(read, rows_max, |tenant| tenant.id.0);
+    let NewestPage { entries, before } = NewestPage::of_last(read, rows_max, |tenant| tenant.id.0);
     let (Some(first), Some(last)) = (entries.first(), entries.last()) else {
-        return Ok(Page { entries: Vec::new(), before });
+        return Ok(NewestPage { entries: Vec::new(), before });
     };
     let tenants = || RangeInclusive::new(first.id, last.id);
     let keys: HashMap<_, _> = stored(store.working_keys(tenants(), now).await)?.into_iter().collect();
@@ -108,5 +108,5 @@ pub async fn overviews(
             budget: app.runtime.shared.budgets.status(id),
         }
     };
-    Ok(Page { entries: entries.into_iter().map(overview).collect(), before })
+    Ok(NewestPage { entries: entries.into_iter().map(overview).collect(), before })
 }

@@ -5,6 +5,7 @@ use gateway::services::reload::reload;
 use serde_json::{Value, json};
 use serving::config::{Dialect, ReplicaSettings, Secret};
 use tokio::io::AsyncWriteExt as _;
+use tokio::task::JoinHandle;
 
 use crate::common::client::finish;
 use crate::common::replica::{Act, FakeReplica, fleet};
@@ -181,18 +182,24 @@ async fn until_shown(server: &Server, expected: &[(&str, &str)]) {
     server.until(&format!("{expected:?}"), is_so).await;
 }
 
+/// Six rows, sent to two replicas that answer them later: their reply, which is to come.
+async fn send_six(server: &Server, [a, b]: [&FakeReplica; 2]) -> JoinHandle<Value> {
+    for replica in [a, b] {
+        replica.next(std::iter::repeat_n(Act::AnswerLater, 6));
+    }
+    let (client, body) = (server.client.clone(), table(6));
+    let reply = tokio::spawn(async move { client.post("/v1/relqueries", &body).await.json() });
+    server.until("all rows are out", |_| a.state().asked.len() + b.state().asked.len() == 6).await;
+    reply
+}
+
 #[actix_web::test]
 async fn replicas_come_and_go_with_the_configuration_and_no_row_is_lost() {
     let (a, b, c) = (FakeReplica::start().await, FakeReplica::start().await, FakeReplica::start().await);
     let mut asked = fleet(vec![named("a", &a), named("b", &b)]);
     let server = serve_fleet(asked.clone()).await;
     until_up(&server, 2).await;
-    for replica in [&a, &b] {
-        replica.next(std::iter::repeat_n(Act::AnswerLater, 6));
-    }
-    let (client, body) = (server.client.clone(), table(6));
-    let reply = tokio::spawn(async move { client.post("/v1/relqueries", &body).await.json() });
-    server.until("all rows are out", |_| a.state().asked.len() + b.state().asked.len() == 6).await;
+    let reply = send_six(&server, [&a, &b]).await;
     let held = b.state().asked.len();
     assert!(held > 0, "both have work");
 
@@ -221,12 +228,7 @@ async fn an_entry_without_a_name_that_goes_finishes_what_it_has_though_the_numbe
     let mut asked = fleet(vec![a.executor(), b.executor()]);
     let server = serve_fleet(asked.clone()).await;
     until_up(&server, 2).await;
-    for replica in [&a, &b] {
-        replica.next(std::iter::repeat_n(Act::AnswerLater, 6));
-    }
-    let (client, body) = (server.client.clone(), table(6));
-    let reply = tokio::spawn(async move { client.post("/v1/relqueries", &body).await.json() });
-    server.until("all rows are out", |_| a.state().asked.len() + b.state().asked.len() == 6).await;
+    let reply = send_six(&server, [&a, &b]).await;
     let held = [&a, &b].map(|replica| replica.state().asked.len());
     assert!(held[0] > 0, "it has work");
 

@@ -2,7 +2,7 @@
 
 use loadgen::Error;
 use loadgen::contest::Contest;
-use loadgen::race::{Lap, Layout, race, table};
+use loadgen::race::{Lap, TableStyle, race, table};
 
 use super::files::{create_folder, load, read_json, write_json};
 use super::print;
@@ -15,7 +15,7 @@ pub(super) async fn perform(arguments: RaceArguments) -> Result<bool, Error> {
         for file in kept.unwrap_or_default() {
             laps.extend(read_json::<Vec<Lap>>(&file)?);
         }
-        print(&table(&laps, Layout::Markdown));
+        print(&table(&laps, TableStyle::Markdown));
         return Ok(true);
     };
     let (scenario, trace) = load(&scenario, None)?;
@@ -26,6 +26,6 @@ pub(super) async fn perform(arguments: RaceArguments) -> Result<bool, Error> {
     };
     let laps = race(&contest, &scenario, &trace, rounds, tell).await?;
     write_json(&out.join("race.json"), &laps)?;
-    print(&table(&laps, Layout::Text));
+    print(&table(&laps, TableStyle::Text));
     Ok(laps.iter().all(|lap| lap.failed.is_none()))
 }

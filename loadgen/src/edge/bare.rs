@@ -5,12 +5,12 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::thread::JoinHandle;
 
 /// A thread that takes one connection and gives whatever comes on it the same reply, until the other side closes it.
-pub(super) struct Bare {
+pub(super) struct BareServer {
     pub(super) address: SocketAddr,
     thread: JoinHandle<Result<(), Error>>,
 }
 
-impl Bare {
+impl BareServer {
     pub(super) fn start(reply: Vec<u8>) -> Result<Self, Error> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;
@@ -41,7 +41,7 @@ mod tests {
     #[tokio::test]
     async fn a_bare_socket_gives_each_request_the_same_reply() {
         let reply = b"HTTP/1.1 200 OK\r\nContent-Length: 11\r\n\r\n{\"value\":1}";
-        let bare = Bare::start(reply.to_vec()).expect("a socket");
+        let bare = BareServer::start(reply.to_vec()).expect("a socket");
         let mut connection = Connection::open(bare.address).await.expect("a connection");
         for _ in 0..3 {
             connection.ask(b"anything").await.expect("an answer");
