@@ -54,6 +54,7 @@ fn subjects() -> Vec<Subject> {
     let all = [
         ("bf16 amx", Isa::Amx, bf16),
         ("bf16 pairs", Isa::Avx512Bf16, bf16),
+        ("bf16 halves", Isa::Avx512Fp16, bf16),
         ("bf16 widened", Isa::Avx512, bf16),
         ("bf16 avx2", Isa::Avx2, bf16),
         ("bf16 neon", Isa::Neon, bf16),

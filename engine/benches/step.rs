@@ -169,7 +169,8 @@ struct Subject {
 /// The kernels that are compared: f32 weights, then bf16 weights widened, then multiplied as they are, with
 /// keys and values in f32 and in bf16.
 fn subjects(limits: Limits) -> Vec<Subject> {
-    let widening = Isa::available().filter(|isa| !isa.rounds_activations()).last();
+    let widening =
+        Isa::available().filter(|isa| !isa.rounds_activations() && !isa.multiplies_halves()).last();
     let rounding = Isa::available().filter(|isa| isa.rounds_activations());
     let kernels = widening.into_iter().flat_map(|isa| [(Dtype::F32, isa, None), (Dtype::Bf16, isa, None)]);
     let subject = |(dtype, isa, kv): (Dtype, Isa, Option<KvFormat>)| {

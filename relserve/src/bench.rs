@@ -23,7 +23,7 @@ use base::{
     Time, TokenCount, TokenId, WorkItem,
 };
 use engine::checkpoint::Dtype;
-use engine::device::{Cpu, Limits};
+use engine::device::{Cpu, Isa, Limits};
 use engine::{Engine, LocalExecutor, Quantize};
 use scheduler::{ConfigError, CostModel, Refused, Scheduler, SchedulerConfig, Speculation};
 use serving::clock::Clock;
@@ -143,7 +143,7 @@ pub fn measure(
     let model = engine.executor.model();
     let cpu = Cpu::with_isa(Some(model.threads()), model.cpu().isa())?;
     let limits = Limits::measure(&cpu);
-    let products = products(&limits, engine.info.quantize, engine.info.dtype);
+    let products = products(&limits, cpu.isa(), engine.info.quantize, engine.info.dtype);
     let mut text = format!(
         "{:?}, {} threads: reads {:.1} GB/s, products {:.0} GFLOP/s in f32",
         cpu.isa(),
@@ -191,11 +191,12 @@ fn fits(case: &RowsCase, context: usize, room: usize) -> bool {
 }
 
 /// Operations per second of the instructions that products take with weights that are kept so.
-fn products(limits: &Limits, quantize: Option<Quantize>, dtype: Dtype) -> f64 {
+fn products(limits: &Limits, isa: Isa, quantize: Option<Quantize>, dtype: Dtype) -> f64 {
+    let is_narrow = dtype == Dtype::Bf16 || dtype == Dtype::F16 && isa.multiplies_halves();
     let rate = match quantize {
         Some(Quantize::Q8 | Quantize::Q8Wide) => limits.of_eight_bits(),
         Some(Quantize::Q4) => limits.int8,
-        Some(Quantize::Fp8) | None => limits.bf16.filter(|_| dtype == Dtype::Bf16),
+        Some(Quantize::Fp8) | None => limits.bf16.filter(|_| is_narrow),
     };
     rate.unwrap_or(limits.single)
 }
@@ -331,10 +332,13 @@ mod tests {
     fn weights_have_the_limit_of_the_instructions_that_multiply_them() {
         let limits =
             Limits { read: 1.0, single: 2.0, bf16: Some(3.0), int8: Some(4.0), int8_unit: Some(5.0) };
-        let of = |quantize| products(&limits, quantize, Dtype::Bf16);
+        let isa = Isa::Avx512Bf16;
+        let of = |quantize| products(&limits, isa, quantize, Dtype::Bf16);
         let found = [None, Some(Quantize::Q8), Some(Quantize::Q8Wide), Some(Quantize::Q4)].map(of);
         assert_eq!(found, [3.0, 5.0, 5.0, 4.0]);
-        assert_eq!(products(&limits, None, Dtype::F32), 2.0);
+        assert_eq!(products(&limits, isa, None, Dtype::F32), 2.0);
+        let of_halves = [isa, Isa::Avx512Fp16].map(|isa| products(&limits, isa, None, Dtype::F16));
+        assert_eq!(of_halves, [2.0, 3.0], "numbers of f16 are widened but where halves are multiplied");
     }
 
     #[test]

@@ -11,11 +11,23 @@ const FINE_ACTIVATIONS: u128 = 128;
 /// likewise.
 const EXACT_SINGLES: u128 = 1 << 96;
 
+/// Products of half floats, sums of a few of which round as such.
+const HALVES: u128 = 1 << 97;
+
+/// What the kernels of a product round before they multiply.
+#[derive(Clone, Copy)]
+pub(super) struct Rounds {
+    /// Activations, to bf16, where weights are kept as bf16.
+    pub(super) activations: bool,
+    /// Both, to half floats, where weights are kept in 16 bits.
+    pub(super) halves: bool,
+}
+
 /// Sets the revision apart where weights are kept in another type than they are stored, or activations are
 /// rounded to meet them, or sums are split over ranks: they round to other answers.
 pub(super) fn rounding_mark(
     (stored, kept): (Dtype, Dtype),
-    rounds_activations: bool,
+    rounds: Rounds,
     quantize: Option<Quantize>,
     ranks: usize,
 ) -> u128 {
@@ -31,7 +43,8 @@ pub(super) fn rounding_mark(
         // Its vocabulary may be in eight bits.
         Some(Quantize::Q4) => 32 | FINE_ACTIVATIONS,
         Some(Quantize::Q8Wide) => 64,
-        None if kept == Dtype::Bf16 && rounds_activations => 4,
+        None if kept == Dtype::Bf16 && rounds.activations => 4,
+        None if kept != Dtype::F32 && rounds.halves => HALVES,
         None => 0,
     };
     weights | activations | ((ranks as u128 - 1) << 8)

@@ -28,7 +28,8 @@ pub(crate) fn decoder(model: &Synthetic, weights: &MapWeights) -> Decoder {
 
 /// The best kernels of this machine that take activations as they are.
 pub(crate) fn widening() -> Isa {
-    Isa::available().filter(|isa| !isa.rounds_activations()).last().expect("the portable ones do")
+    let widens = |isa: &Isa| !isa.rounds_activations() && !isa.multiplies_halves();
+    Isa::available().filter(widens).last().expect("the portable ones do")
 }
 
 /// How weights, keys and values are kept on `isa`: on kernels that take activations as they are, keys and

@@ -3,28 +3,41 @@
 use std::sync::OnceLock;
 
 use super::isa::Isa;
-use super::registers::pairs_over_single;
+use super::registers::{halves_over_single, pairs_over_single};
 
 /// The fastest set of kernels of this machine, found once per process.
 ///
 /// Processors that have a matrix unit multiply pairs of bf16 in vectors at half of their rate in single precision, and a
-/// virtual machine may hide the unit. Weights of bf16 are widened there, and meet whole activations.
+/// virtual machine may hide the unit. Weights of bf16 are multiplied as half floats there, at twice that rate, where the
+/// processor has these; else they are widened, and meet whole activations.
 pub(super) fn fastest() -> Isa {
     static FASTEST: OnceLock<Isa> = OnceLock::new();
     *FASTEST.get_or_init(|| {
         let best = Isa::detect();
-        let Some(ratio) = pairs_over_single(best) else { return best };
-        let isa = choose(best, ratio);
-        tracing::info!(?isa, pairs_over_single = ratio, "products of bf16 pairs were timed");
+        let Some(pairs) = pairs_over_single(best) else { return best };
+        let halves = halves_over_single();
+        let isa = choose(best, pairs, halves);
+        tracing::info!(
+            ?isa,
+            pairs_over_single = pairs,
+            ?halves,
+            "products of bf16 pairs and half floats were timed"
+        );
         isa
     })
 }
 
-/// The set for a machine whose best one is `best`, on which vectors multiply pairs of bf16 `pairs_over_single` times as fast
-/// as numbers of single precision.
-fn choose(best: Isa, pairs_over_single: f64) -> Isa {
-    let is_slower = best == Isa::Avx512Bf16 && pairs_over_single < 1.0;
-    if is_slower { Isa::Avx512Vnni } else { best }
+/// The set for a machine whose best one is `best`, on which vectors multiply pairs of bf16 so many times as fast as
+/// numbers of single precision, and `halves` times where it has instructions for half floats.
+fn choose(best: Isa, pairs: f64, halves: Option<f64>) -> Isa {
+    if best != Isa::Avx512Bf16 {
+        return best;
+    }
+    match halves {
+        Some(halves) if halves > pairs.max(1.0) => Isa::Avx512Fp16,
+        _ if pairs < 1.0 => Isa::Avx512Vnni,
+        _ => best,
+    }
 }
 
 #[cfg(test)]
@@ -33,13 +46,16 @@ mod tests {
 
     #[test]
     fn pairs_that_are_slower_than_singles_are_left_to_a_matrix_unit() {
-        for (best, ratio, expected) in [
-            (Isa::Avx512Bf16, 0.48, Isa::Avx512Vnni),
-            (Isa::Avx512Bf16, 2.0, Isa::Avx512Bf16),
-            (Isa::Amx, 0.48, Isa::Amx),
-            (Isa::Avx2, 0.5, Isa::Avx2),
+        for (best, pairs, halves, expected) in [
+            (Isa::Avx512Bf16, 0.48, None, Isa::Avx512Vnni),
+            (Isa::Avx512Bf16, 2.0, None, Isa::Avx512Bf16),
+            (Isa::Avx512Bf16, 0.48, Some(2.1), Isa::Avx512Fp16),
+            (Isa::Avx512Bf16, 2.0, Some(1.9), Isa::Avx512Bf16),
+            (Isa::Avx512Bf16, 0.48, Some(0.9), Isa::Avx512Vnni),
+            (Isa::Amx, 0.48, Some(2.1), Isa::Amx),
+            (Isa::Avx2, 0.5, None, Isa::Avx2),
         ] {
-            assert_eq!(choose(best, ratio), expected, "{best:?} at {ratio}");
+            assert_eq!(choose(best, pairs, halves), expected, "{best:?} at {pairs} and {halves:?}");
         }
     }
 

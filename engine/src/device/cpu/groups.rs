@@ -18,7 +18,7 @@ use super::product::{Kernel, Next, PanelPiece, Steps};
 pub(super) fn panel(isa: Isa) -> usize {
     match isa {
         Isa::Portable | Isa::Neon | Isa::NeonDotprod | Isa::NeonI8mm | Isa::Avx2 | Isa::Avx512 => isa.panel(),
-        Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => 64,
+        Isa::Avx512Vnni | Isa::Avx512Fp16 | Isa::Avx512Bf16 | Isa::Amx => 64,
     }
 }
 
@@ -26,7 +26,7 @@ pub(super) fn panel(isa: Isa) -> usize {
 pub(super) fn rows_max(isa: Isa) -> usize {
     match isa {
         Isa::Portable | Isa::Neon | Isa::NeonDotprod | Isa::NeonI8mm | Isa::Avx2 | Isa::Avx512 => 6,
-        Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => 7,
+        Isa::Avx512Vnni | Isa::Avx512Fp16 | Isa::Avx512Bf16 | Isa::Amx => 7,
     }
 }
 
@@ -102,7 +102,9 @@ impl Kernel for Groups<'_> {
             // SAFETY: as above.
             Isa::Avx2 | Isa::Avx512 => unsafe { avx2_bytes::add(tile) },
             // SAFETY: as above.
-            Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => unsafe { avx512_vnni::add(tile) },
+            Isa::Avx512Vnni | Isa::Avx512Fp16 | Isa::Avx512Bf16 | Isa::Amx => unsafe {
+                avx512_vnni::add(tile)
+            },
         }
     }
 }

@@ -226,7 +226,7 @@ impl<U: Unit> Kernel for GroupsOnUnit<'_, U> {
 /// What scales sums to the bits that the same instruction set's vectors give.
 fn add_scaled(isa: Isa) -> AddScaled {
     match isa {
-        Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => avx512_vnni::add_scaled,
+        Isa::Avx512Vnni | Isa::Avx512Fp16 | Isa::Avx512Bf16 | Isa::Amx => avx512_vnni::add_scaled,
         Isa::Portable | Isa::Neon | Isa::NeonDotprod | Isa::NeonI8mm | Isa::Avx2 | Isa::Avx512 => {
             portable::add_scaled
         }

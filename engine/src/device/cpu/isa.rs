@@ -25,6 +25,9 @@ pub enum Isa {
     Avx512,
     /// 512-bit vectors that multiply eight-bit integers, four at a time.
     Avx512Vnni,
+    /// 512-bit vectors that multiply half floats: weights kept as bf16 or f16 lie as such under a power of two for each
+    /// output, and meet activations rounded to such.
+    Avx512Fp16,
     /// 512-bit vectors that multiply pairs of bf16: weights kept as bf16 meet activations rounded to bf16.
     Avx512Bf16,
     /// The same pairs on a matrix unit, and eight-bit integers of many rows where that was timed to be faster.
@@ -33,7 +36,7 @@ pub enum Isa {
 
 impl Isa {
     /// All of them, the best last.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Portable,
         Self::Neon,
         Self::NeonDotprod,
@@ -41,6 +44,7 @@ impl Isa {
         Self::Avx2,
         Self::Avx512,
         Self::Avx512Vnni,
+        Self::Avx512Fp16,
         Self::Avx512Bf16,
         Self::Amx,
     ];
@@ -78,10 +82,12 @@ impl Isa {
             #[cfg(target_arch = "x86_64")]
             Self::Avx512Vnni => Self::Avx512.is_available() && is_x86_feature_detected!("avx512vnni"),
             #[cfg(target_arch = "x86_64")]
+            Self::Avx512Fp16 => Self::Avx512Vnni.is_available() && is_x86_feature_detected!("avx512fp16"),
+            #[cfg(target_arch = "x86_64")]
             Self::Avx512Bf16 => Self::Avx512Vnni.is_available() && is_x86_feature_detected!("avx512bf16"),
             Self::Amx => Self::Avx512Bf16.is_available() && amx::is_available(),
             #[cfg(not(target_arch = "x86_64"))]
-            Self::Avx2 | Self::Avx512 | Self::Avx512Vnni | Self::Avx512Bf16 => false,
+            Self::Avx2 | Self::Avx512 | Self::Avx512Vnni | Self::Avx512Fp16 | Self::Avx512Bf16 => false,
         }
     }
 
@@ -90,11 +96,16 @@ impl Isa {
         self >= Self::Avx512Bf16
     }
 
+    /// Whether a product with weights kept as bf16 or f16 rounds both to half floats.
+    pub fn multiplies_halves(self) -> bool {
+        self == Self::Avx512Fp16
+    }
+
     /// Outputs of a product computed side by side: the width of a packed panel of weights.
     pub fn panel(self) -> usize {
         match self {
             Self::Portable | Self::Neon | Self::NeonDotprod | Self::NeonI8mm | Self::Avx2 => 16,
-            Self::Avx512 | Self::Avx512Vnni | Self::Avx512Bf16 | Self::Amx => 32,
+            Self::Avx512 | Self::Avx512Vnni | Self::Avx512Fp16 | Self::Avx512Bf16 | Self::Amx => 32,
         }
     }
 
@@ -103,7 +114,7 @@ impl Isa {
         match self {
             Self::Portable => 4,
             Self::Neon | Self::NeonDotprod | Self::NeonI8mm | Self::Avx2 => 6,
-            Self::Avx512 | Self::Avx512Vnni | Self::Avx512Bf16 | Self::Amx => 12,
+            Self::Avx512 | Self::Avx512Vnni | Self::Avx512Fp16 | Self::Avx512Bf16 | Self::Amx => 12,
         }
     }
 }

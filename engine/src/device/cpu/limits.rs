@@ -11,7 +11,7 @@ use super::kernels::amx::{self, Amx};
 use super::kernels::matrix_unit::{multiply_in_place, operations_in_place};
 use super::kernels::matrix_unit_bytes;
 use super::processor::Cpu;
-use super::registers::{SUMS, TIMES, best_of, bytes, pairs, single};
+use super::registers::{SUMS, TIMES, best_of, bytes, halves, pairs, single};
 
 /// Rounds of products on a matrix unit.
 const TILE_TIMES: usize = 200_000;
@@ -26,7 +26,8 @@ pub struct Limits {
     pub read: f64,
     /// Operations per second in single precision, a multiplication and an addition counted as two.
     pub single: f64,
-    /// The same on pairs of bf16; `None` where the device's kernels have no such instruction.
+    /// The same by the instructions that meet weights of bf16, on pairs of them or on half floats; `None` where the
+    /// device's kernels widen them.
     pub bf16: Option<f64>,
     /// The same on eight-bit integers in vectors; `None` where the device's kernels have no such instruction.
     pub int8: Option<f64>,
@@ -49,6 +50,9 @@ impl Limits {
             Isa::Amx => Some(rate(operations_in_place(TILE_TIMES), &|| unsafe {
                 multiply_in_place::<Amx>(TILE_TIMES);
             })),
+            _ if isa.multiplies_halves() => {
+                halves(isa).map(|(lanes, kernel)| rate(2 * lanes * SUMS * TIMES, &|| kernel(TIMES)))
+            }
             _ => pairs(isa).map(|(lanes, kernel)| rate(4 * lanes * SUMS * TIMES, &|| kernel(TIMES))),
         };
         let int8 = bytes(isa).map(|(lanes, kernel)| rate(8 * lanes * SUMS * TIMES, &|| kernel(TIMES)));
@@ -94,7 +98,8 @@ mod tests {
             let cpu = Cpu::with_isa(Some(1), isa).expect("threads start");
             let limits = Limits::measure(&cpu);
             assert!(limits.read > 0.0 && limits.single > 0.0, "{isa:?} {limits:?}");
-            assert_eq!(limits.bf16.is_some(), isa.rounds_activations(), "{isa:?}");
+            let narrow = isa.rounds_activations() || isa.multiplies_halves();
+            assert_eq!(limits.bf16.is_some(), narrow, "{isa:?}");
             assert_eq!(limits.int8.is_some(), isa > Isa::Portable, "{isa:?}");
             let has_unit = isa == Isa::Amx && amx::multiplies_bytes();
             assert_eq!(limits.int8_unit.is_some(), has_unit, "{isa:?}");

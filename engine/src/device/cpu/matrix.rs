@@ -8,12 +8,14 @@ use rayon::prelude::*;
 use super::finish::Finish;
 use super::groups::{Groups, quantise_rows, rows_max};
 use super::groups_on_unit::{self, GroupsOnUnit};
+use super::halves::{self, Halves};
 use super::highest::TopK;
 use super::isa::Isa;
 use super::kernels::amx::Amx;
 use super::kernels::matrix_unit::Unit;
 use super::layout::blocks::{RowBlock, row_blocks};
 use super::layout::groups::{self, GroupSizes};
+use super::layout::halves::HalfBlock;
 use super::layout::nibbles as nibbles_layout;
 use super::layout::packed::Packed;
 use super::layout::pairs::{Pair, pair_count};
@@ -73,6 +75,8 @@ pub(super) enum Values {
     Bf16Pairs(Packed<Pair>),
     /// The same in the tiles of a matrix unit.
     Bf16Tiles(Packed<Pair>),
+    /// bf16 or f16 as half floats, and what each output's are to be multiplied by.
+    Halves(Packed<half::f16>, Vec<f32>),
     /// Panels of groups of eight-bit integers, and the inputs of groups.
     Q8(Packed<u8>, GroupSizes),
     /// Panels of groups of four-bit numbers.
@@ -100,6 +104,7 @@ pub struct Scratch {
     packed: Vec<f32>,
     rounded: Vec<Pair>,
     tiles: Vec<Line>,
+    halves: Vec<HalfBlock>,
     quantised: Vec<groups::Block>,
 }
 
@@ -125,6 +130,7 @@ impl Matrix {
         match &self.values {
             Values::F32(values) => size_of_val(&values[..]),
             Values::F16(values) => size_of_val(&values[..]),
+            Values::Halves(values, scales) => size_of_val(&values[..]) + size_of_val(&scales[..]),
             Values::Bf16Pairs(values) | Values::Bf16Tiles(values) => size_of_val(&values[..]),
             Values::Q8(values, _) | Values::Q4(values) => values.len(),
         }
@@ -139,6 +145,10 @@ impl Matrix {
         match &self.values {
             Values::F32(values) => gather(&values[panel * self.inputs * width + lane..], width, row),
             Values::F16(values) => gather(&values[panel * self.inputs * width + lane..], width, row),
+            Values::Halves(values, scales) => {
+                gather(&values[panel * self.inputs * width + lane..], width, row);
+                row.iter_mut().for_each(|value| *value *= scales[index]);
+            }
             Values::Bf16Pairs(values) => {
                 let column = &values[panel * pair_count(self.inputs) * width + lane..];
                 for (two, pair) in row.chunks_mut(2).zip(column.iter().step_by(width)) {
@@ -228,8 +238,8 @@ impl Cpu {
     /// `y[t, o] = sum over i of x[t, i] * weights[o, i] (+ bias[o])`, for as many rows `t` as `x` has, and
     /// the layer's activation of that.
     ///
-    /// Where [`Isa::rounds_activations`], rows are rounded to bf16 for weights that are kept as bf16; for
-    /// weights kept as integers they are rounded to eight-bit ones everywhere.
+    /// Where [`Isa::rounds_activations`], rows are rounded to bf16 for weights that are kept as bf16, and where
+    /// [`Isa::multiplies_halves`], to half floats for weights of 16 bits; for weights kept as integers they are rounded to eight-bit ones everywhere.
     pub fn linear<'a>(
         &self,
         x: impl Into<LeftOperand<'a>>,
@@ -361,6 +371,10 @@ impl Cpu {
         match &weights.values {
             Values::F32(panels) => then(&weights.widened((panels, inputs), x, packed), &blocks),
             Values::F16(panels) => then(&weights.widened((panels, inputs), x, packed), &blocks),
+            Values::Halves(panels, scales) => {
+                let activations = halves::round_rows(isa, x, inputs, &mut scratch.halves);
+                then(&Halves { isa, rows, inputs, activations, panels, scales }, &blocks)
+            }
             Values::Bf16Pairs(panels) if isa.rounds_activations() => {
                 let activations = pairs::round_rows(isa, x, inputs, &mut scratch.rounded);
                 let pairs = pair_count(inputs);

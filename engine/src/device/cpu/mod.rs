@@ -4,7 +4,7 @@
 //! no horizontal sum anywhere and an output does not depend on what else is in the batch. Weights are packed
 //! for it once; keys and values lie in the pool as a tile of their own, the strip, wants them. Weights kept
 //! as bf16 meet activations rounded to bf16 where the processor multiplies such pairs fast, and are widened to
-//! single precision where not. Weights kept as integers, of eight bits or four, meet activations rounded to
+//! single precision where not, or multiplied as half floats where these are faster still. Weights kept as integers, of eight bits or four, meet activations rounded to
 //! eight-bit ones, on every processor.
 //!
 //! Imports point one way: [`layout`] (how operands lie) knows nothing, [`kernels`] (the loops of one
@@ -17,6 +17,7 @@ mod fastest;
 mod finish;
 mod groups;
 mod groups_on_unit;
+mod halves;
 mod highest;
 mod isa;
 mod kernels;

@@ -72,7 +72,9 @@ impl Kernel for Nibbles<'_> {
             // SAFETY: as above.
             Isa::Avx2 | Isa::Avx512 => unsafe { avx2_nibbles::add(tile) },
             // SAFETY: as above.
-            Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => unsafe { avx512_nibbles::add(tile) },
+            Isa::Avx512Vnni | Isa::Avx512Fp16 | Isa::Avx512Bf16 | Isa::Amx => unsafe {
+                avx512_nibbles::add(tile)
+            },
         }
     }
 }

@@ -5,7 +5,7 @@ use super::groups_on_unit::choose;
 use super::isa::Isa;
 use super::layout::groups::GroupSizes;
 use super::layout::nibbles::NibbleGroup;
-use super::layout::{groups, nibbles, pairs, tiles, wide};
+use super::layout::{groups, halves, nibbles, pairs, tiles, wide};
 use super::matrix::{Activation, Format, Matrix, Values};
 use super::processor::Cpu;
 use crate::checkpoint::ggml::BlockFormat;
@@ -82,7 +82,11 @@ impl Cpu {
         let rows: Vec<(&RawTensor<'_>, usize)> =
             parts.iter().flat_map(|part| (0..part.shape[0]).map(move |row| (part, row))).collect();
         let (isa, format) = (self.isa, format.unwrap_or(Format::Plain(kept)));
-        let width = if matches!(format, Format::Plain(_)) { isa.panel() } else { panel(isa) };
+        let width = match format {
+            Format::Plain(Dtype::F16 | Dtype::Bf16) if isa.multiplies_halves() => halves::PANEL,
+            Format::Plain(_) => isa.panel(),
+            Format::Q8 | Format::Q8Wide | Format::Q4 => panel(isa),
+        };
         let sizes = match format {
             Format::Q8Wide => GroupSizes::equal(groups::wide_group_of(inputs)),
             Format::Plain(_) | Format::Q8 | Format::Q4 => GroupSizes::fine(groups::group_of(inputs)),
@@ -97,6 +101,10 @@ impl Cpu {
                 None => weights.fill(0.0),
             };
             match format {
+                Format::Plain(Dtype::F16 | Dtype::Bf16) if isa.multiplies_halves() => {
+                    let (values, scales) = halves::pack_panels(count, inputs, read);
+                    Values::Halves(values, scales)
+                }
                 Format::Plain(Dtype::F32) => Values::F32(wide::pack_panels(count, inputs, width, read)),
                 Format::Plain(Dtype::F16) => Values::F16(wide::pack_panels(count, inputs, width, read)),
                 Format::Plain(Dtype::Bf16) if isa == Isa::Amx => {

@@ -24,7 +24,7 @@ macro_rules! per_isa {
                 Isa::Avx2 => unsafe { avx2($($arg),*) },
                 // SAFETY: as above.
                 #[cfg(target_arch = "x86_64")]
-                Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => unsafe { avx512($($arg),*) },
+                Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Fp16 | Isa::Avx512Bf16 | Isa::Amx => unsafe { avx512($($arg),*) },
                 _ => $body($($arg),*),
             }
         }

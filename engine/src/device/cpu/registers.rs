@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use super::isa::Isa;
-pub(super) use kernels::{SUMS, bytes, pairs, single};
+pub(super) use kernels::{SUMS, bytes, halves, pairs, single};
 
 /// Rounds of a loop on registers.
 pub(super) const TIMES: usize = 1_000_000;
@@ -18,10 +18,20 @@ const RUNS: usize = 5;
 /// How many times as fast this thread multiplies pairs of bf16 in vectors as numbers of single precision; `None` where `isa`
 /// has no instruction for pairs.
 pub(super) fn pairs_over_single(isa: Isa) -> Option<f64> {
+    Some(over_single(isa, 2, pairs(isa)?))
+}
+
+/// The same of half floats, where the processor has [`Isa::Avx512Fp16`].
+pub(super) fn halves_over_single() -> Option<f64> {
+    let isa = Some(Isa::Avx512Fp16).filter(|isa| isa.is_available())?;
+    Some(over_single(isa, 1, halves(isa)?))
+}
+
+/// The same of a loop of so many lanes, each of which multiplies so many `numbers`.
+fn over_single(isa: Isa, numbers: usize, (lanes_of_it, kernel): (usize, fn(usize))) -> f64 {
     let (lanes, single) = single(isa);
-    let (lanes_of_pairs, pairs) = pairs(isa)?;
-    let [single_seconds, pairs_seconds] = best_of([&mut || single(SHORT_TIMES), &mut || pairs(SHORT_TIMES)]);
-    Some((2 * lanes_of_pairs) as f64 / lanes as f64 * single_seconds / pairs_seconds)
+    let [single_seconds, seconds] = best_of([&mut || single(SHORT_TIMES), &mut || kernel(SHORT_TIMES)]);
+    (numbers * lanes_of_it) as f64 / lanes as f64 * single_seconds / seconds
 }
 
 /// The shortest of some runs of each, in seconds. They take turns, so that what else the machine does, and how fast its
@@ -52,7 +62,7 @@ mod kernels {
     pub(crate) fn single(isa: Isa) -> (usize, fn(usize)) {
         match isa {
             // SAFETY: a device has only kernels that its processor has (`Cpu::with_isa`).
-            Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => {
+            Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Fp16 | Isa::Avx512Bf16 | Isa::Amx => {
                 (16, |times| unsafe { single_512(times) })
             }
             // SAFETY: as above.
@@ -67,6 +77,12 @@ mod kernels {
         isa.rounds_activations().then_some((16, |times| unsafe { pairs_512(times) }))
     }
 
+    /// Lanes of half floats, and the loop, where there is an instruction for them.
+    pub(crate) fn halves(isa: Isa) -> Option<(usize, fn(usize))> {
+        // SAFETY: as above.
+        isa.multiplies_halves().then_some((32, |times| unsafe { halves_512(times) }))
+    }
+
     /// Lanes of four integers, and the loop, where there are instructions for them.
     pub(crate) fn bytes(isa: Isa) -> Option<(usize, fn(usize))> {
         match isa {
@@ -74,7 +90,9 @@ mod kernels {
             // SAFETY: as above.
             Isa::Avx2 | Isa::Avx512 => Some((8, |times| unsafe { bytes_256(times) })),
             // SAFETY: as above.
-            Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => Some((16, |times| unsafe { bytes_512(times) })),
+            Isa::Avx512Vnni | Isa::Avx512Fp16 | Isa::Avx512Bf16 | Isa::Amx => {
+                Some((16, |times| unsafe { bytes_512(times) }))
+            }
         }
     }
 
@@ -110,6 +128,18 @@ mod kernels {
         for _ in 0..times {
             for sum in &mut sums {
                 *sum = _mm512_dpbf16_ps(*sum, ones, ones);
+            }
+        }
+        black_box(sums);
+    }
+
+    #[target_feature(enable = "avx512f,avx512fp16")]
+    fn halves_512(times: usize) {
+        let one = _mm512_castsi512_ph(_mm512_set1_epi16(black_box(0x3C00)));
+        let mut sums = [_mm512_setzero_ph(); SUMS];
+        for _ in 0..times {
+            for sum in &mut sums {
+                *sum = _mm512_fmadd_ph(one, one, *sum);
             }
         }
         black_box(sums);
@@ -159,6 +189,11 @@ mod kernels {
             Isa::Neon | Isa::NeonDotprod | Isa::NeonI8mm => (4, |times| unsafe { single_128(times) }),
             _ => (4, super::portable),
         }
+    }
+
+    /// Lanes of half floats: no kernel multiplies such.
+    pub(crate) fn halves(_isa: Isa) -> Option<(usize, fn(usize))> {
+        None
     }
 
     /// Lanes of pairs: no kernel multiplies such.
@@ -243,6 +278,10 @@ mod kernels {
     }
 
     pub(crate) fn pairs(_isa: Isa) -> Option<(usize, fn(usize))> {
+        None
+    }
+
+    pub(crate) fn halves(_isa: Isa) -> Option<(usize, fn(usize))> {
         None
     }
 }

@@ -115,7 +115,7 @@ impl Product for Singles {
                 Isa::Portable => portable::strip(rows, columns, strip),
                 Isa::Neon | Isa::NeonDotprod | Isa::NeonI8mm => neon::strip_singles(rows, columns, strip),
                 Isa::Avx2 => avx2::strip_singles(rows, columns, strip),
-                Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => {
+                Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Fp16 | Isa::Avx512Bf16 | Isa::Amx => {
                     avx512::strip_singles(rows, columns, strip)
                 }
             }
@@ -144,7 +144,7 @@ impl Product for Widened {
                 Isa::Portable => portable::strip(rows, columns, strip),
                 Isa::Neon | Isa::NeonDotprod | Isa::NeonI8mm => neon::strip_widened(rows, columns, strip),
                 Isa::Avx2 => avx2::strip_widened(rows, columns, strip),
-                Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => {
+                Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Fp16 | Isa::Avx512Bf16 | Isa::Amx => {
                     avx512::strip_widened(rows, columns, strip)
                 }
             }
@@ -174,7 +174,7 @@ impl Product for Rounded {
 fn columns_max(isa: Isa) -> usize {
     match isa {
         Isa::Portable | Isa::Neon | Isa::NeonDotprod | Isa::NeonI8mm | Isa::Avx2 => 1,
-        Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => COLUMNS_MAX,
+        Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Fp16 | Isa::Avx512Bf16 | Isa::Amx => COLUMNS_MAX,
     }
 }
 
@@ -182,7 +182,7 @@ fn columns_max(isa: Isa) -> usize {
 fn rows_max(isa: Isa) -> usize {
     match isa {
         Isa::Portable | Isa::Neon | Isa::NeonDotprod | Isa::NeonI8mm | Isa::Avx2 => 4,
-        Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => ROWS_MAX,
+        Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Fp16 | Isa::Avx512Bf16 | Isa::Amx => ROWS_MAX,
     }
 }
 

@@ -15,7 +15,7 @@ use super::layout::wide::{DEPTH_BLOCK, Tile};
 use super::product::{Kernel, Next, Order, PanelPiece, Steps};
 
 /// Bytes of a task's activations that stay in the second-level cache (2 MiB, or 1) beside what else passes through it.
-const ACTIVATIONS_MAX: usize = 1 << 20;
+pub(super) const ACTIVATIONS_MAX: usize = 1 << 20;
 
 /// An element that every instruction set has kernels for.
 pub(super) trait TileElement: Numbers {
@@ -44,7 +44,7 @@ macro_rules! kernel_of {
             Isa::Portable => portable::$portable($($operand),*),
             Isa::Neon | Isa::NeonDotprod | Isa::NeonI8mm => neon::$kernel($($operand),*),
             Isa::Avx2 => avx2::$kernel($($operand),*),
-            Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Bf16 | Isa::Amx => avx512::$kernel($($operand),*),
+            Isa::Avx512 | Isa::Avx512Vnni | Isa::Avx512Fp16 | Isa::Avx512Bf16 | Isa::Amx => avx512::$kernel($($operand),*),
         }
     };
 }

@@ -10,6 +10,7 @@ pub(super) mod avx2_bytes;
 pub(super) mod avx2_nibbles;
 pub(super) mod avx512;
 pub(super) mod avx512_bf16;
+pub(super) mod avx512_fp16;
 pub(super) mod avx512_nibbles;
 pub(super) mod avx512_vnni;
 pub(super) mod by_rows;

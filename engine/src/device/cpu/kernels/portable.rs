@@ -4,6 +4,7 @@ use half::f16;
 
 use crate::device::cpu::layout::blocks::LANES;
 use crate::device::cpu::layout::groups::{BIAS, GroupSums, GroupTile, PIECE, QUAD, group_bytes};
+use crate::device::cpu::layout::halves::{HalfBlock, HalfTile, PANEL, RUN};
 use crate::device::cpu::layout::nibbles::{self, NibbleTile};
 use crate::device::cpu::layout::packed::Bits;
 use crate::device::cpu::layout::pairs::Pair;
@@ -115,6 +116,52 @@ pub(crate) unsafe fn strip<L: Numbers, R: Numbers>(rows: usize, columns: usize, 
     }
 }
 
+/// The tile over half floats. Each step of a sum rounds once, as a fused multiply-add of half floats does.
+///
+/// # Safety
+/// Any operands will do: other processors' kernels of this name have more to ask.
+pub(crate) unsafe fn halves(tile: HalfTile<'_>) {
+    let rows = tile.a.len();
+    tile.check(rows);
+    for (block, c) in tile.a.iter().zip(tile.c.chunks_exact_mut(PANEL)) {
+        if !tile.accumulate {
+            c.fill(0.0);
+        }
+        for (numbers, b) in block.numbers.chunks(RUN).zip(tile.b.chunks(RUN * PANEL)) {
+            let mut sums = [f16::ZERO; PANEL];
+            for ([number, _], b) in numbers.iter().zip(b.chunks_exact(PANEL)) {
+                for (sum, b) in sums.iter_mut().zip(b) {
+                    // The product is exact in double precision, and its sum has far more places than are kept.
+                    *sum = half_of(number.to_f64() * b.to_f64() + sum.to_f64());
+                }
+            }
+            c.iter_mut().zip(sums).for_each(|(c, sum)| *c = sum.to_f32().mul_add(block.scale, *c));
+        }
+        if let Some(scales) = tile.scales {
+            c.iter_mut().zip(scales).for_each(|(c, scale)| *c *= scale);
+        }
+    }
+}
+
+/// `sum`, rounded to nearest even once: by way of a single whose last bit tells whether digits were left off. (What the
+/// crate of half floats does looks at the upper half of `sum`.)
+fn half_of(sum: f64) -> f16 {
+    let single = sum as f32;
+    if f64::from(single) == sum || !single.is_finite() {
+        return f16::from_f32(single);
+    }
+    let is_larger = f64::from(single).abs() > sum.abs();
+    f16::from_f32(f32::from_bits((single.to_bits() - u32::from(is_larger)) | 1))
+}
+
+/// [`HalfBlock::round`].
+///
+/// # Safety
+/// As above.
+pub(crate) unsafe fn round_halves(from: &[f32], to: &mut HalfBlock) {
+    to.round(from);
+}
+
 /// The tile over groups of eight-bit integers.
 pub(crate) fn groups(tile: GroupTile<'_>) {
     let (sizes, width, count) = (tile.sizes, tile.width, tile.groups());
@@ -219,4 +266,22 @@ pub(crate) unsafe fn add(tile: GroupTile<'_>) {
 /// As above.
 pub(crate) unsafe fn add_nibbles(tile: NibbleTile<'_>) {
     nibbles(tile);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sum_is_rounded_to_a_half_once() {
+        let tie = 1.0 + f64::powi(2.0, -11);
+        let tiny = f64::powi(2.0, -40);
+        let above = f16::from_f32(1.0 + f32::powi(2.0, -10));
+        for (sum, expected) in
+            [(tie, f16::ONE), (tie - tiny, f16::ONE), (tie + tiny, above), (1e9, f16::INFINITY)]
+        {
+            assert_eq!((half_of(sum), half_of(-sum)), (expected, -expected), "{sum}");
+        }
+        assert!(half_of(f64::NAN).is_nan());
+    }
 }

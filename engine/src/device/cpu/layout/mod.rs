@@ -7,6 +7,7 @@ pub(super) mod aligned;
 pub(super) mod blocks;
 pub(super) mod bytes;
 pub(super) mod groups;
+pub(super) mod halves;
 pub(super) mod nibbles;
 pub(super) mod packed;
 pub(super) mod pairs;
