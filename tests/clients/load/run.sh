@@ -32,8 +32,9 @@ sys.exit((answered, failed) != (20, 0))
 PY
 }
 
+# Told that it is offline, it looks for a folder in the hub's cache; else it reads it as it is.
 aiperf() {
-  .venv-aiperf/bin/aiperf profile --model relserve-demo --url "$address" --api-key "$key" --endpoint-type chat --streaming \
+  env -u HF_HUB_OFFLINE .venv-aiperf/bin/aiperf profile --model relserve-demo --url "$address" --api-key "$key" --endpoint-type chat --streaming \
     --input-file "$work/prompts.jsonl" --custom-dataset-type single_turn --tokenizer "$tokenizer" --use-server-token-count \
     --request-count 20 --concurrency 4 --artifact-dir "$work/aiperf" --ui simple
   count aiperf "$work/aiperf/profile_export_aiperf.json" \

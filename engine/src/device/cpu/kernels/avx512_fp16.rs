@@ -78,9 +78,6 @@ mod kernels {
         let mut ahead = Ahead::new(tile.next, depth.div_ceil(tile_loop::RUN));
         let mut run_sums = RunSums([[f16::ZERO; PANEL]; M]);
         let c = tile.c;
-        if !tile.accumulate {
-            c.fill(0.0);
-        }
         let mut b = tile.b.as_ptr();
         for first in (0..depth).step_by(RUN) {
             // SAFETY: the tile's extent was checked.
@@ -111,7 +108,7 @@ mod kernels {
                         _mm512_store_si512(to.cast(), _mm512_castph_si512(sums[m][v]));
                     }
                 }
-                add_run(&run_sums.0, tile.a, c);
+                add_run(&run_sums.0, tile.a, tile.accumulate || first > 0, c);
             }
         }
         if let Some(scales) = tile.scales {
@@ -121,11 +118,11 @@ mod kernels {
         }
     }
 
-    /// Adds sums of a run to those in single precision. It is a function of its own, so that the compiler leaves the way
+    /// Adds sums of a run to those in single precision, or overwrites these with them. It is a function of its own, so that the compiler leaves the way
     /// by memory as it is.
     #[inline(never)]
     #[target_feature(enable = "avx512f,avx512fp16")]
-    fn add_run(run_sums: &[[f16; PANEL]], a: &[HalfBlock], c: &mut [f32]) {
+    fn add_run(run_sums: &[[f16; PANEL]], a: &[HalfBlock], accumulate: bool, c: &mut [f32]) {
         for ((sums, block), c) in run_sums.iter().zip(a).zip(c.chunks_exact_mut(PANEL)) {
             let scale = _mm512_set1_ps(block.scale);
             let (sums, _) = sums.as_chunks::<SINGLES>();
@@ -135,8 +132,8 @@ mod kernels {
                 unsafe {
                     let sums = _mm256_loadu_si256(sums.as_ptr().cast());
                     let wide = _mm512_cvtxph_ps(_mm256_castsi256_ph(sums));
-                    let all = _mm512_fmadd_ps(wide, scale, _mm512_loadu_ps(c.as_ptr()));
-                    _mm512_storeu_ps(c.as_mut_ptr(), all);
+                    let before = if accumulate { _mm512_loadu_ps(c.as_ptr()) } else { _mm512_setzero_ps() };
+                    _mm512_storeu_ps(c.as_mut_ptr(), _mm512_fmadd_ps(wide, scale, before));
                 }
             }
         }

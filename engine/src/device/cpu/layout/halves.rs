@@ -8,6 +8,7 @@
 //! constant. Each number of a row stands there twice: 32 bits are broadcast as they are loaded, and 16 are not.
 
 use half::f16;
+use half::slice::HalfFloatSliceExt as _;
 use rayon::prelude::*;
 
 use super::packed::Packed;
@@ -83,13 +84,15 @@ pub(crate) fn pack_panels(
     let (mut values, mut scales) = (Packed::zeros(lanes * inputs), vec![1.0; lanes]);
     let panels = values.par_chunks_mut(PANEL * inputs).zip(scales.par_chunks_mut(PANEL));
     panels.enumerate().for_each(|(number, (panel, scales))| {
-        let mut weights = vec![0.0; inputs];
+        let (mut weights, mut halves) = (vec![0.0; inputs], vec![f16::ZERO; inputs]);
         for (lane, row) in (number * PANEL..rows.min((number + 1) * PANEL)).enumerate() {
             read(row, &mut weights);
             let inverse;
             (scales[lane], inverse) = scale_of(largest(&weights));
-            for (to, weight) in panel.chunks_exact_mut(PANEL).zip(&weights) {
-                to[lane] = f16::from_f32(weight * inverse);
+            weights.iter_mut().for_each(|weight| *weight *= inverse);
+            halves.convert_from_f32_slice(&weights);
+            for (to, half) in panel.chunks_exact_mut(PANEL).zip(&halves) {
+                to[lane] = *half;
             }
         }
     });
