@@ -3,6 +3,7 @@
 mod message_events;
 mod message_reply;
 mod message_request;
+mod without_effect;
 
 pub use message_events::MessageEvents;
 pub use message_reply::{AnthropicMessage, MessageEnvelope};

@@ -35,7 +35,7 @@ pub struct ResponseRequest {
 pub struct ResponseEcho {
     /// What stood before the conversation.
     pub instructions: Option<String>,
-    /// The output limit, where the request names one.
+    /// The output limit in force, where the request names one.
     pub max_output_tokens: Option<u64>,
     /// The caller's notes.
     #[schema(value_type = Object)]
@@ -122,9 +122,8 @@ impl ResponseRequest {
         let earlier = previous.unwrap_or_default().items;
         let conversation = store.then(|| earlier.iter().chain(&input).cloned().map(as_listed).collect());
         fields.insert("messages", messages(instructions.as_deref(), (earlier, input))?);
-        let limit = fields.take("max_output_tokens");
-        let max_output_tokens = limit.as_ref().and_then(Value::as_u64);
-        fields.insert("max_completion_tokens", limit.unwrap_or_default());
+        let limit = fields.take("max_output_tokens").unwrap_or_default();
+        fields.insert("max_completion_tokens", limit);
         let mut ignored = Vec::new();
         let text = take_text(&mut fields, context.unknown_fields, &mut ignored)?;
         let metadata = fields.copy("metadata").unwrap_or_else(|| json!({}));
@@ -158,7 +157,7 @@ impl ResponseRequest {
             penalties.map_or((0.0, 0.0), |all| (all.presence_penalty, all.frequency_penalty));
         let echo = ResponseEcho {
             instructions,
-            max_output_tokens,
+            max_output_tokens: chat.common.max_tokens,
             metadata,
             temperature,
             top_p,
@@ -417,6 +416,18 @@ mod tests {
         assert_eq!(read(UnknownFields::Warn), Ok(told.to_vec()));
         assert_eq!(read(UnknownFields::Ignore), Ok(Vec::new()));
         assert!(read(UnknownFields::Refuse).is_err_and(|error| error.to_string().contains("`text.y`")));
+    }
+
+    #[test]
+    fn an_output_limit_that_is_lowered_has_its_name_here_and_is_told_as_it_is_in_force() {
+        let fields = json::object(br#"{"input":"a","max_output_tokens":128000}"#).expect("an object");
+        let asked = with_context(&LimitsConfig::default(), |context| {
+            let context = ValidationContext { unknown_fields: UnknownFields::Warn, ..context };
+            ResponseRequest::read(fields, (None, false), context)
+        });
+        let ResponseRequest { chat, echo, .. } = asked.expect("valid");
+        assert_eq!(chat.ignored, ["max_output_tokens"]);
+        assert_eq!((chat.common.max_tokens, echo.max_output_tokens), (Some(16_384), Some(16_384)));
     }
 
     #[test]
