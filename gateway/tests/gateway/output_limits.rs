@@ -104,7 +104,8 @@ async fn a_relquery_is_refused_a_limit_above_the_operators_whatever_the_setting(
     let server = serve_with(limited(UnknownFields::Warn), model()).await;
     let table = json!({"template": "Say {w}", "rows": [["a"]], "max_tokens": MOST + 1});
     let reply = server.relquery(table).await;
-    assert_eq!((reply.status, &reply.json()["error"]["param"]), (400, &json!("max_tokens")), "{}", reply.body);
+    let param = reply.json()["error"]["param"].clone();
+    assert_eq!((reply.status, param), (400, json!("max_tokens")), "{}", reply.body);
 }
 
 #[actix_web::test]
