@@ -29,6 +29,7 @@ pub(crate) mod token_ids;
 mod token_places;
 mod tokenize;
 mod tool_calls;
+mod tool_namespaces;
 mod tools;
 mod truncation;
 

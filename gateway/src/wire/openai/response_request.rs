@@ -13,6 +13,7 @@ use super::neutral::left_out;
 use super::prompt_reply;
 use super::response_items::{PREVIOUS, PreviousResponse, as_listed, items_of, messages};
 use super::token_ids;
+use super::tool_namespaces::{flattened, joined_name};
 use crate::config::UnknownFields;
 use crate::json::JsonFields;
 use crate::wire::ValidationContext;
@@ -309,15 +310,18 @@ fn take_text(
 /// Takes `tools`, leaves those of a chat in their place, and gives what was asked for.
 fn take_tools(fields: &mut JsonFields) -> Result<Vec<Value>, RequestError> {
     let tools = fields.array("tools")?.unwrap_or_default();
-    let of_chat = |tool: &Value| match tool {
-        Value::Object(flat) if tool["type"] == "function" => {
-            let mut function = flat.clone();
+    let of_chat = |tool: Value| match tool {
+        Value::Object(mut function) if function.get("type").is_some_and(|kind| kind == "function") => {
             function.shift_remove("type");
             json!({"type": "function", "function": function})
         }
-        other => other.clone(),
+        other => other,
     };
-    fields.insert("tools", tools.iter().map(of_chat).collect());
+    let mut told = Vec::with_capacity(tools.len());
+    for (place, tool) in tools.iter().enumerate() {
+        told.extend(flattened(place, tool)?.into_iter().map(of_chat));
+    }
+    fields.insert("tools", told.into());
     Ok(tools)
 }
 
@@ -326,6 +330,10 @@ fn take_tool_choice(fields: &mut JsonFields) -> Value {
     let Some(choice) = fields.take("tool_choice") else { return json!("auto") };
     let named = |tool: &Value| match &tool["name"] {
         Value::Null => tool.clone(),
+        Value::String(name) if tool["namespace"].is_string() => {
+            let name = joined_name(tool["namespace"].as_str().unwrap_or_default(), name);
+            json!({"type": tool["type"], "function": {"name": name}})
+        }
         name => json!({"type": tool["type"], "function": {"name": name}}),
     };
     let mut of_chat = named(&choice);
