@@ -8,7 +8,11 @@ use store::DEFAULT_TENANT;
 
 use crate::common::batch::{line, make, read, until_over, upload};
 use crate::common::client::finish;
-use crate::common::{Parties, config, lasting_store, model, serve_on, serve_parties, serve_with};
+use crate::common::replica::{FakeReplica, fleet};
+use crate::common::words::until_up;
+use crate::common::{
+    Parties, config, lasting_store, model, serve_fleet, serve_on, serve_parties, serve_with,
+};
 
 const IGNORED: &str = "x-relserve-ignored-fields";
 /// What the operator allows.
@@ -122,6 +126,25 @@ async fn a_budget_sets_the_lowered_limit_aside() {
     server.gate.release();
     let done = finish(running).await;
     assert_eq!((done.status, done.header(IGNORED)), (200, Some("max_tokens")), "{}", done.body);
+}
+
+#[actix_web::test]
+async fn a_replica_is_told_a_limit_that_is_named_and_none_where_none_is() {
+    let replica = FakeReplica::start().await;
+    let mut config = fleet(vec![replica.executor()]);
+    config.limits.output_tokens_max = MOST;
+    let server = serve_fleet(config).await;
+    until_up(&server, 1).await;
+    for (named, told) in
+        [(json!(64_000), json!(MOST)), (json!(MOST), json!(MOST)), (Value::Null, Value::Null)]
+    {
+        let body =
+            json!({"model": "m", "max_tokens": named, "messages": [{"role": "user", "content": "say hi"}]});
+        let reply = server.client.post("/v1/chat/completions", &body).await;
+        assert_eq!(reply.status, 200, "{named}: {}", reply.body);
+        let asked = replica.state().asked.last().cloned().unwrap_or_default();
+        assert_eq!(asked["max_tokens"], told, "{named}: {asked}");
+    }
 }
 
 #[actix_web::test]
