@@ -13,7 +13,7 @@ use super::neutral::left_out;
 use super::prompt_reply;
 use super::response_items::{PREVIOUS, PreviousResponse, as_listed, items_of, messages};
 use super::token_ids;
-use super::tool_namespaces::{flattened, joined_name};
+use super::tool_namespaces::{flattened, joined_name, own_field};
 use crate::config::UnknownFields;
 use crate::json::JsonFields;
 use crate::wire::ValidationContext;
@@ -134,11 +134,11 @@ impl ResponseRequest {
         let text_of = |name: &str| fields.text(name).map(str::to_owned);
         let (user, safety_identifier) = (text_of("user"), text_of("safety_identifier"));
         let prompt_cache_key = text_of("prompt_cache_key");
-        let tools = take_tools(&mut fields)?;
+        let (tools, places) = take_tools(&mut fields)?;
         let tool_choice = take_tool_choice(&mut fields);
         let parallel_tool_calls =
             fields.copy("parallel_tool_calls").is_none_or(|value| value != Value::Bool(false));
-        let mut chat = ChatRequest::read(fields, context).map_err(renamed)?;
+        let mut chat = ChatRequest::read(fields, context).map_err(|error| renamed(error, &places))?;
         ignored.extend(chat.ignored.drain(..).map(name_here));
         chat.ignored = ignored;
         if chat.common.n != 1 {
@@ -250,10 +250,10 @@ fn take_include(fields: &mut JsonFields) -> Result<(), RequestError> {
     Ok(())
 }
 
-/// The same error with the field's name on this route.
-fn renamed(error: RequestError) -> RequestError {
+/// The same error with the field's name on this route. `places`: of the chat's tools.
+fn renamed(error: RequestError, places: &[String]) -> RequestError {
     let RequestError::Invalid { field, reason } = error else { return error };
-    RequestError::invalid(name_here(field), reason)
+    RequestError::invalid(name_here(own_field(field, places)), reason)
 }
 
 /// What a field of a chat is called on this route.
@@ -307,8 +307,9 @@ fn take_text(
     Ok(asked)
 }
 
-/// Takes `tools`, leaves those of a chat in their place, and gives what was asked for.
-fn take_tools(fields: &mut JsonFields) -> Result<Vec<Value>, RequestError> {
+/// Takes `tools`, leaves those of a chat in their place, and gives what was asked for, and the place in it of each of the
+/// chat's.
+fn take_tools(fields: &mut JsonFields) -> Result<(Vec<Value>, Vec<String>), RequestError> {
     let tools = fields.array("tools")?.unwrap_or_default();
     let of_chat = |tool: Value| match tool {
         Value::Object(mut function) if function.get("type").is_some_and(|kind| kind == "function") => {
@@ -317,24 +318,27 @@ fn take_tools(fields: &mut JsonFields) -> Result<Vec<Value>, RequestError> {
         }
         other => other,
     };
-    let mut told = Vec::with_capacity(tools.len());
-    for (place, tool) in tools.iter().enumerate() {
-        told.extend(flattened(place, tool)?.into_iter().map(of_chat));
+    let (mut told, mut places) = (Vec::with_capacity(tools.len()), Vec::with_capacity(tools.len()));
+    for (number, tool) in tools.iter().enumerate() {
+        for (place, tool) in flattened(format!("tools[{number}]"), tool)? {
+            told.push(of_chat(tool));
+            places.push(place);
+        }
     }
-    fields.insert("tools", told.into());
-    Ok(tools)
+    fields.insert("tools", Value::Array(told));
+    Ok((tools, places))
 }
 
 /// Takes `tool_choice`, leaves that of a chat in its place, and gives what was asked for.
 fn take_tool_choice(fields: &mut JsonFields) -> Value {
     let Some(choice) = fields.take("tool_choice") else { return json!("auto") };
-    let named = |tool: &Value| match &tool["name"] {
-        Value::Null => tool.clone(),
-        Value::String(name) if tool["namespace"].is_string() => {
-            let name = joined_name(tool["namespace"].as_str().unwrap_or_default(), name);
-            json!({"type": tool["type"], "function": {"name": name}})
-        }
-        name => json!({"type": tool["type"], "function": {"name": name}}),
+    let named = |tool: &Value| {
+        let name: Value = match (&tool["name"], tool["namespace"].as_str()) {
+            (Value::Null, _) => return tool.clone(),
+            (Value::String(name), Some(namespace)) => joined_name(namespace, name).into(),
+            (name, _) => name.clone(),
+        };
+        json!({"type": tool["type"], "function": {"name": name}})
     };
     let mut of_chat = named(&choice);
     if let Some(tools) = of_chat.get_mut("tools").and_then(Value::as_array_mut) {
@@ -471,6 +475,12 @@ mod tests {
         assert_eq!(choose("\"none\""), None);
         let allowed = r#"{"type":"allowed_tools","mode":"auto","tools":[{"type":"function","name":"g"}]}"#;
         assert_eq!(choose(allowed), Some((ToolChoice::Auto, 1)));
+        let request = read(
+            r#"{"input":"a","tools":[{"type":"namespace","name":"n","tools":[{"type":"function","name":"f"}]}],
+                "tool_choice":{"type":"function","namespace":"n","name":"f"}}"#,
+        );
+        let tools = request.expect("valid").chat.tools.map(|tools| tools.choice);
+        assert_eq!(tools, Some(ToolChoice::Named("n__f".into())));
     }
 
     #[test]
@@ -540,6 +550,10 @@ mod tests {
             (r#"{"input":"a","return_token_ids":true}"#, "return_token_ids"),
             (r#"{"input":"a","truncation":"middle"}"#, "truncation"),
             (r#"{"input":"a","tools":[{"type":"web_search"}]}"#, "tools[0].type"),
+            (
+                r#"{"input":"a","tools":[{"type":"namespace","name":"n","tools":[{"type":"function","name":"a b"}]}]}"#,
+                "tools[0].tools[0].name",
+            ),
             (r#"{"input":"a","n":2}"#, "n"),
             (r#"{"input":"a","store":true,"continue_final_message":true}"#, "continue_final_message"),
             (r#"{"input":"a","background":true,"continue_final_message":true}"#, "continue_final_message"),

@@ -16,14 +16,15 @@ pub(super) fn joined_name(namespace: &str, name: &str) -> String {
     format!("{namespace}{BETWEEN}{name}")
 }
 
-/// The tools that one of a request stands for: itself, or the functions of a namespace by the names that a model is told.
-/// `place`: of the request's tools.
-pub(super) fn flattened(place: usize, tool: &Value) -> Result<Vec<Value>, RequestError> {
+/// The tools that one of a request stands for, each with its place in the request: itself, or the functions of a namespace
+/// by the names that a model is told. `place`: its own.
+pub(super) fn flattened(place: String, tool: &Value) -> Result<Vec<(String, Value)>, RequestError> {
     if tool["type"] != NAMESPACE {
-        return Ok(vec![tool.clone()]);
+        return Ok(vec![(place, tool.clone())]);
     }
-    let mut fields = JsonFields::nested(format!("tools[{place}]"), tool.clone())?;
-    let Some(namespace) = fields.string("name")? else { return fields.bad("name", "is required") };
+    let mut fields = JsonFields::nested(place, tool.clone())?;
+    let namespace = fields.string("name")?.filter(|name| !name.is_empty());
+    let Some(namespace) = namespace else { return fields.bad("name", "is required") };
     let Some(functions) = fields.array("tools")? else { return fields.bad("tools", "is required") };
     let mut told = Vec::with_capacity(functions.len());
     for (number, mut function) in functions.into_iter().enumerate() {
@@ -35,9 +36,19 @@ pub(super) fn flattened(place: usize, tool: &Value) -> Result<Vec<Value>, Reques
             return Err(RequestError::invalid(format!("{path}.name"), "is required"));
         };
         function["name"] = name.into();
-        told.push(function);
+        told.push((path, function));
     }
     Ok(told)
+}
+
+/// The name of a field of the tools that a model is told, as the request has it. `places`: of these tools in the request.
+pub(super) fn own_field(field: String, places: &[String]) -> String {
+    let told = field.strip_prefix("tools[").and_then(|rest| rest.split_once(']'));
+    let own = told.and_then(|(number, rest)| {
+        let place = places.get(number.parse::<usize>().ok()?)?;
+        Some(format!("{place}{rest}"))
+    });
+    own.unwrap_or(field)
 }
 
 /// The namespace and the name of a function that is called, as its request's `tools` have them.
@@ -64,11 +75,21 @@ mod tests {
         let plain = json!({"type": "function", "name": "files__read"});
         let space = json!({"type": "namespace", "name": "files", "description": "Files.", "tools": [
             {"type": "function", "name": "list", "parameters": {"type": "object"}}, {"type": "function", "name": "a__b"}]});
-        let told: Vec<Value> =
-            [&plain, &space].iter().flat_map(|tool| flattened(0, tool).expect("valid")).collect();
+        let all =
+            |(number, tool): (usize, &Value)| flattened(format!("tools[{number}]"), tool).expect("valid");
+        let (places, told): (Vec<String>, Vec<Value>) =
+            [&plain, &space].into_iter().enumerate().flat_map(all).unzip();
+        assert_eq!(places, ["tools[0]", "tools[1].tools[0]", "tools[1].tools[1]"]);
         let names: Vec<&Value> = told.iter().map(|tool| &tool["name"]).collect();
         assert_eq!(names, [&json!("files__read"), &json!("files__list"), &json!("files__a__b")]);
         assert_eq!(told[1]["parameters"], json!({"type": "object"}));
+        for (field, own) in [
+            ("tools[2].function.name", "tools[1].tools[1].function.name"),
+            ("tools[9]", "tools[9]"),
+            ("tools", "tools"),
+        ] {
+            assert_eq!(own_field(field.to_owned(), &places), own);
+        }
         let tools = [plain, space];
         for (called, own) in [
             ("files__list", (Some("files"), "list")),
@@ -84,6 +105,7 @@ mod tests {
     fn a_namespace_that_is_none_is_refused_by_name() {
         for (tool, blamed) in [
             (json!({"type": "namespace", "tools": []}), "tools[3].name"),
+            (json!({"type": "namespace", "name": "", "tools": []}), "tools[3].name"),
             (json!({"type": "namespace", "name": "n"}), "tools[3].tools"),
             (json!({"type": "namespace", "name": "n", "tools": ["f"]}), "tools[3].tools[0].type"),
             (
@@ -95,7 +117,7 @@ mod tests {
                 "tools[3].tools[0].name",
             ),
         ] {
-            match flattened(3, &tool) {
+            match flattened("tools[3]".to_owned(), &tool) {
                 Err(RequestError::Invalid { field, .. }) => assert_eq!(field, blamed, "{tool}"),
                 other => panic!("{tool} gave {other:?}"),
             }
