@@ -123,8 +123,8 @@ impl RequestStyle {
         body: &mut Map<String, Value>,
     ) -> Result<(), String> {
         let is_chat = path == CHAT;
-        let is_open = asked.has_open_end && asked.output_max.0 >= self.open_end;
-        if !is_chat || !is_open {
+        let is_open = is_chat && asked.has_open_end && asked.output_max.0 >= self.open_end;
+        if !is_open {
             body.insert("max_tokens".into(), json!(asked.output_max.0));
         }
         body.insert("temperature".into(), json!(asked.temperature));
