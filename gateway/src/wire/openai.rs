@@ -385,13 +385,14 @@ pub(crate) mod tests {
             let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
             Ok((Some(100), 100, names))
         };
-        for (body, names) in [
-            (r#"{"max_tokens":101}"#, &["max_tokens"][..]),
+        let limits: [(&str, &[&str]); 5] = [
+            (r#"{"max_tokens":101}"#, &["max_tokens"]),
             (r#"{"max_completion_tokens":128000}"#, &["max_completion_tokens"]),
             (r#"{"max_tokens":18446744073709551615}"#, &["max_tokens"]),
             (r#"{"max_tokens":101,"max_completion_tokens":101}"#, &["max_tokens", "max_completion_tokens"]),
             (r#"{"max_tokens":100}"#, &[]),
-        ] {
+        ];
+        for (body, names) in limits {
             assert_eq!(read(UnknownFields::Warn, body), lowered(names), "{body}");
             assert_eq!(read(UnknownFields::Ignore, body), lowered(&[]), "{body}");
             assert_eq!(read(UnknownFields::Refuse, body).is_err(), !names.is_empty(), "{body}");
