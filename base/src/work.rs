@@ -65,6 +65,9 @@ pub struct Generation {
     /// Variables of the chat template (JSON text of an object), where whoever runs the row writes its conversation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template_variables: Option<String>,
+    /// Whether its request named no limit: a replica that writes the conversation itself may go on while it has room.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_open_end: bool,
     /// Whether text goes out as a server says it. It cannot be taken back: such a row is not tried again once
     /// it has begun.
     #[serde(skip)]
@@ -93,6 +96,7 @@ impl Default for Generation {
             shows_stop: false,
             shows_special: false,
             template_variables: None,
+            has_open_end: false,
             streams: false,
         }
     }

@@ -189,7 +189,8 @@ pub struct LimitsConfig {
     pub tenant_pinned_tokens_max: u64,
     /// Stretches that a PML prompt may be cut into: its modules' texts, and its own between them.
     pub prompt_sections_max: usize,
-    /// Output tokens of one row.
+    /// Output tokens of one row. OpenAI's and Anthropic's routes lower a larger number to it, as `openai.unknown_fields`
+    /// says; all others refuse one.
     pub output_tokens_max: u64,
     /// Nodes of a span query, those counted that its rules make: one of its calls is several.
     pub query_nodes_max: usize,

@@ -205,7 +205,9 @@ pub fn status(error: &RequestError) -> StatusCode {
         | RequestError::TooLong { .. }
         | RequestError::RowRefused(_) => StatusCode::BAD_REQUEST,
         RequestError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-        RequestError::NotFound(_) | RequestError::ModelNotFound { .. } => StatusCode::NOT_FOUND,
+        RequestError::NotFound(_)
+        | RequestError::ResponseNotFound(_)
+        | RequestError::ModelNotFound { .. } => StatusCode::NOT_FOUND,
         RequestError::Overloaded { .. }
         | RequestError::BudgetSpent { .. }
         | RequestError::TenantBudget { .. }
@@ -249,6 +251,7 @@ fn retry_after(error: &RequestError) -> Option<Millis> {
         | RequestError::TooLong { .. }
         | RequestError::TooLarge { .. }
         | RequestError::NotFound(_)
+        | RequestError::ResponseNotFound(_)
         | RequestError::ModelNotFound { .. }
         | RequestError::KeyReused(_)
         | RequestError::NotConfigured(_)

@@ -50,6 +50,9 @@ pub enum RequestError {
     /// Nothing here under that path or id, or nothing of this tenant's.
     #[error("{0} not found")]
     NotFound(String),
+    /// No response of that id is kept, or none of this tenant's. OpenAI's words, by which clients know it.
+    #[error("Response with id '{0}' not found.")]
+    ResponseNotFound(String),
     /// No served model has the name that was asked for.
     #[error("the model `{name}` does not exist; served: {served}")]
     ModelNotFound {
@@ -233,6 +236,7 @@ impl RequestError {
             | Self::TooLong { .. }
             | Self::TooLarge { .. }
             | Self::NotFound(_)
+            | Self::ResponseNotFound(_)
             | Self::ModelNotFound { .. }
             | Self::KeyReused(_)
             | Self::KeyInUse(_)
@@ -280,7 +284,7 @@ impl RequestError {
             Self::RowRefused(_) => Some("row_refused"),
             Self::ServerEnded { .. } => Some("server_ended"),
             Self::AnswerChanged => Some("answer_changed"),
-            Self::Invalid { .. } | Self::NotFound(_) | Self::Internal => None,
+            Self::Invalid { .. } | Self::NotFound(_) | Self::ResponseNotFound(_) | Self::Internal => None,
         }
     }
 
@@ -297,6 +301,7 @@ impl RequestError {
             | Self::Malformed(_)
             | Self::TooLarge { .. }
             | Self::NotFound(_)
+            | Self::ResponseNotFound(_)
             | Self::Overloaded { .. }
             | Self::BudgetSpent { .. }
             | Self::TenantBudget { .. }

@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 #[serde(default, deny_unknown_fields)]
 pub struct OpenAiConfig {
     /// What becomes of fields that these routes do not know: `warn` leaves them out and names them in the reply's header
-    /// `x-relserve-ignored-fields`, `ignore` does not name them, `refuse` is a 400. A field that is known, with a
-    /// value that is not supported, is always refused.
+    /// `x-relserve-ignored-fields`, `ignore` does not name them, `refuse` is a 400. The same becomes of an output limit above
+    /// `limits.output_tokens_max`, which is lowered to it, and of Anthropic's `thinking` and `context_management`, which have
+    /// no effect. Any other field that is known, with a value that is not supported, is always refused.
     pub unknown_fields: UnknownFields,
     /// Whether a response is kept where its request does not say so by `store`; `previous_response_id` goes on from one
     /// that is kept.

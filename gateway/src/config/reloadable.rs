@@ -3,7 +3,7 @@
 //! A key is here when all that it decides is decided by requests, statements, batches and rounds of upkeep that begin
 //! later: each of these reads the configuration as it is then; or when what was built with its value is told another
 //! (`CurrentApp::set_config`). What would go on with the value of the start (a listener, a cache, the engine) has no key
-//! here. `limits.output_tokens_max` has none: what replicas are asked tells an open end from a limit by it.
+//! here. `limits.output_tokens_max` has none: by it replicas are told an open end from a shorter one.
 
 use serving::config::ReplicaSettings;
 

@@ -36,7 +36,7 @@ pub fn configure(routes: &mut ServiceConfig) {
     post, path = "/v1/messages", tag = "anthropic",
     request_body(content = Object, description = "model, max_tokens, messages (user and assistant, whose last one is continued; blocks of text, \
         tool_use and tool_result), system, stop_sequences, temperature, top_p, top_k, stream, tools (custom), tool_choice, output_config.format \
-        (json_schema), metadata; beyond Anthropic what /v1/chat/completions takes beyond OpenAI. Errors have Anthropic's shape."),
+        (json_schema), metadata; thinking and context_management without effect; beyond Anthropic what /v1/chat/completions takes beyond OpenAI. Errors have Anthropic's shape."),
     responses((status = 200, body = AnthropicMessage), Refusals),
     security(("key" = []))
 )]
@@ -92,7 +92,8 @@ pub async fn count_message_tokens(
     if !model.model().has_ids() {
         return Err(RequestError::NotConfigured("model.tokenizer").into());
     }
-    Ok(HttpResponse::Ok().json(json!({"input_tokens": asked.prompt_tokens()})))
+    let counted = json!({"input_tokens": asked.prompt_tokens()});
+    Ok(with_ignored(HttpResponse::Ok().json(counted), ignored_header(&asked.ignored)))
 }
 
 /// Reads a request before its deadline.

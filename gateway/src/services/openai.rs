@@ -324,11 +324,11 @@ fn conversation(context: RequestContext<'_>, chat: ChatRequest) -> Result<Prepar
         let most = token_ids::answer_max(answers, &item.generation.logprob_tokens, told);
         most.min(app.config.limits.output_tokens_max)
     });
-    item.generation =
-        Arc::new(Generation { output_max: TokenCount(room.min(wanted)), ..(*item.generation).clone() });
+    let has_open_end = common.max_tokens.is_none() && model.runs == Runs::Fleet(PromptForm::Messages);
+    let output_max = TokenCount(room.min(wanted));
+    item.generation = Arc::new(Generation { output_max, has_open_end, ..(*item.generation).clone() });
     let endpoint = Endpoint { api: Api::Chat, route: "chat" };
-    let output_max = item.generation.output_max.0;
-    token_ids::check_scores(answers, output_max, &item.generation.logprob_tokens, told)?;
+    token_ids::check_scores(answers, output_max.0, &item.generation.logprob_tokens, told)?;
     let mut asked = asked(endpoint, &common, vec![item], lowering, context.arrival);
     if prompt_logprobs.is_some() {
         // All answers have one prompt, of which the first row tells.

@@ -32,8 +32,7 @@ pub(crate) async fn forget(app: &App, tenant: TenantId, id: &str) -> Result<(), 
 }
 
 fn not_kept(id: &str) -> RequestError {
-    // OpenAI's words, which clients look for.
-    RequestError::NotFound(format!("Response with id '{id}'"))
+    RequestError::ResponseNotFound(id.to_owned())
 }
 
 /// What was said up to and with a response.

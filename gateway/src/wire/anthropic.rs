@@ -3,6 +3,7 @@
 mod message_events;
 mod message_reply;
 mod message_request;
+mod without_effect;
 
 pub use message_events::MessageEvents;
 pub use message_reply::{AnthropicMessage, MessageEnvelope};
@@ -12,6 +13,7 @@ use actix_web::http::StatusCode;
 use actix_web::{HttpResponse, ResponseError};
 use serde::Serialize;
 use serde_json::{Value, json};
+use serving::error::RequestError;
 use utoipa::ToSchema;
 
 use crate::error::{ApiError, ErrorObject};
@@ -21,8 +23,8 @@ use crate::error::{ApiError, ErrorObject};
 #[error(transparent)]
 pub struct MessageError(#[from] pub ApiError);
 
-impl From<serving::RequestError> for MessageError {
-    fn from(error: serving::RequestError) -> Self {
+impl From<RequestError> for MessageError {
+    fn from(error: RequestError) -> Self {
         Self(error.into())
     }
 }
@@ -41,7 +43,7 @@ pub struct MessageErrorBody {
 impl MessageError {
     /// The wire form.
     pub fn body(&self) -> MessageErrorBody {
-        let mut error = json!({"type": class(self.0.status_code()), "message": self.0.to_string()});
+        let mut error = json!({"type": class(self.0.status_code()), "message": self.message()});
         // Beyond Anthropic: what programs tell apart.
         let ErrorObject { code, param, .. } = self.0.body().error;
         for (name, value) in [("code", code), ("param", param)] {
@@ -50,6 +52,15 @@ impl MessageError {
             }
         }
         MessageErrorBody { kind: "error", error }
+    }
+
+    /// What is wrong; of a prompt that does not fit first in Anthropic's words, by which agents know when to shorten it.
+    fn message(&self) -> String {
+        let ApiError::Request(RequestError::TooLong { prompt, output, limit, .. }) = &self.0 else {
+            return self.0.to_string();
+        };
+        let most = limit.saturating_sub(*output);
+        format!("prompt is too long: {prompt} tokens > {most} maximum. {}", self.0)
     }
 }
 
@@ -82,8 +93,6 @@ fn class(status: StatusCode) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use serving::RequestError;
-
     use super::*;
 
     #[test]
@@ -102,5 +111,15 @@ mod tests {
             assert_eq!((&body["type"], &body["error"]["type"]), (&json!("error"), &json!(class)));
             assert_eq!((&body["error"]["message"], error.status_code().as_u16()), (&json!(message), status));
         }
+    }
+
+    #[test]
+    fn a_prompt_that_does_not_fit_is_told_in_anthropics_words_too() {
+        let error = RequestError::TooLong { prompt: 2_040, output: 1, what: "context", limit: 2_030 };
+        let body = json!(MessageError::from(error).body());
+        let message = body["error"]["message"].as_str().expect("a text");
+        assert!(message.starts_with("prompt is too long: 2040 tokens > 2029 maximum. "), "{message}");
+        assert!(message.contains("This model's maximum context length is 2030 tokens"), "{message}");
+        assert_eq!(body["error"]["code"], "context_length_exceeded");
     }
 }

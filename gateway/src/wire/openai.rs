@@ -29,6 +29,7 @@ pub(crate) mod token_ids;
 mod token_places;
 mod tokenize;
 mod tool_calls;
+mod tool_namespaces;
 mod tools;
 mod truncation;
 
@@ -60,7 +61,7 @@ pub use tool_calls::{CallReader, ReadAnswer, ReadCall, TAGS};
 pub use tools::{Tool, ToolCall, ToolChoice, ToolPart, ToolRequest};
 pub use truncation::Truncation;
 
-use crate::config::{LimitsConfig, UnknownFields};
+use crate::config::UnknownFields;
 use crate::json::JsonFields;
 use crate::wire::ValidationContext;
 use crate::wire::relquery::{check_model, class, deadline};
@@ -74,7 +75,7 @@ const ANSWERS_MAX: u32 = 128;
 pub struct Common {
     /// How to generate; its output limit is a placeholder where the request names none.
     pub sampling: Sampling,
-    /// The output limit, where the request names one.
+    /// The output limit, where the request names one: what it names, or the operator's limit where that is less.
     pub max_tokens: Option<u64>,
     /// Answers to each prompt.
     pub n: u32,
@@ -97,7 +98,7 @@ pub struct Common {
     pub names_ids: bool,
     /// What is kept of prompts that are too long; `None`: they are refused.
     pub truncation: Option<Truncation>,
-    /// Fields of objects in it that are not known.
+    /// Fields of objects in it that are not known, and those without effect as they are.
     pub ignored: Vec<String>,
 }
 
@@ -115,7 +116,7 @@ impl Common {
             fields.insert("top_k", (-1).into());
         }
         let mut ignored = Vec::new();
-        let max_tokens = take_max_tokens(fields, limits, limit_names)?;
+        let max_tokens = take_max_tokens(fields, limit_names, context, &mut ignored)?;
         let absent = Absent {
             max_tokens: max_tokens.unwrap_or(limits.output_tokens_max),
             temperature: model.defaults.temperature,
@@ -205,21 +206,34 @@ fn take_n(fields: &mut JsonFields) -> Result<u32, RequestError> {
     Ok(n.and_then(|n| u32::try_from(n).ok()).unwrap_or(1))
 }
 
-/// Takes the output limit under all its names, which must agree.
+/// Takes the output limit under all its names, which must agree. Clients cannot know what an operator allows: a number
+/// above that is lowered to it, and its field is told in `ignored`, unless what has no effect is to be refused.
 fn take_max_tokens(
     fields: &mut JsonFields,
-    limits: &LimitsConfig,
     names: &[&str],
+    ValidationContext { limits, unknown_fields, .. }: ValidationContext<'_>,
+    ignored: &mut Vec<String>,
 ) -> Result<Option<u64>, RequestError> {
-    let mut max_tokens = None;
+    let most = limits.output_tokens_max;
+    let mut asked = None;
     for name in names {
-        let limit = fields.integer(name, 1, limits.output_tokens_max)?;
-        if limit.is_some() && max_tokens.is_some() && limit != max_tokens {
+        let above = fields.count(name).filter(|tokens| *tokens > most);
+        let tokens = match (above, unknown_fields) {
+            (None, _) | (Some(_), UnknownFields::Refuse) => fields.integer(name, 1, most)?,
+            (Some(_), UnknownFields::Warn | UnknownFields::Ignore) => {
+                fields.take(name);
+                above
+            }
+        };
+        if tokens.is_some() && asked.is_some() && tokens != asked {
             return fields.bad(name, format!("contradicts `{}`", names[0]));
         }
-        max_tokens = max_tokens.or(limit);
+        if above.is_some() && unknown_fields == UnknownFields::Warn {
+            ignored.push(fields.name(name));
+        }
+        asked = asked.or(tokens);
     }
-    Ok(max_tokens)
+    Ok(asked.map(|tokens| tokens.min(most)))
 }
 
 /// Takes `stream_options`: whether a stream ends with a chunk of usage, and whether its other chunks have it too.
@@ -251,6 +265,7 @@ pub(crate) mod tests {
     use serving::model::{Defaults, Runs};
 
     use super::*;
+    use crate::config::LimitsConfig;
     use crate::json;
     use crate::services::constraints::{Constraints, Purpose};
 
@@ -292,9 +307,14 @@ pub(crate) mod tests {
     }
 
     fn take(body: &str) -> Result<Common, RequestError> {
+        take_where(UnknownFields::Refuse, body)
+    }
+
+    fn take_where(unknown_fields: UnknownFields, body: &str) -> Result<Common, RequestError> {
         let mut fields = json::object(body.as_bytes())?;
         let limits = LimitsConfig { output_tokens_max: 100, ..LimitsConfig::default() };
         with_context(&limits, |context| {
+            let context = ValidationContext { unknown_fields, ..context };
             Common::take(&mut fields, context, &["max_tokens", "max_completion_tokens"])
         })
     }
@@ -353,6 +373,43 @@ pub(crate) mod tests {
         assert_eq!(take(r#"{"max_completion_tokens":6}"#).expect("valid").max_tokens, Some(6));
         assert!(take(r#"{"max_tokens":5,"max_completion_tokens":5}"#).is_ok());
         assert!(take(r#"{"max_tokens":5,"max_completion_tokens":6}"#).is_err());
+    }
+
+    #[test]
+    fn an_output_limit_above_the_operators_is_lowered_and_named_or_refused() {
+        let read = |unknown, body: &str| {
+            let taken = take_where(unknown, body);
+            taken.map(|common| (common.max_tokens, common.sampling.generation.output_max.0, common.ignored))
+        };
+        let lowered = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            Ok((Some(100), 100, names))
+        };
+        let limits: [(&str, &[&str]); 5] = [
+            (r#"{"max_tokens":101}"#, &["max_tokens"]),
+            (r#"{"max_completion_tokens":128000}"#, &["max_completion_tokens"]),
+            (r#"{"max_tokens":18446744073709551615}"#, &["max_tokens"]),
+            (r#"{"max_tokens":101,"max_completion_tokens":101}"#, &["max_tokens", "max_completion_tokens"]),
+            (r#"{"max_tokens":100}"#, &[]),
+        ];
+        for (body, names) in limits {
+            assert_eq!(read(UnknownFields::Warn, body), lowered(names), "{body}");
+            assert_eq!(read(UnknownFields::Ignore, body), lowered(&[]), "{body}");
+            assert_eq!(read(UnknownFields::Refuse, body).is_err(), !names.is_empty(), "{body}");
+        }
+        for (body, blamed) in [
+            (r#"{"max_tokens":0}"#, "max_tokens"),
+            (r#"{"max_tokens":1e30}"#, "max_tokens"),
+            (r#"{"max_tokens":"200"}"#, "max_tokens"),
+            // Both would be lowered, and were not the same.
+            (r#"{"max_tokens":101,"max_completion_tokens":102}"#, "max_completion_tokens"),
+            (r#"{"max_tokens":101,"min_tokens":101}"#, "min_tokens"),
+        ] {
+            match read(UnknownFields::Warn, body) {
+                Err(RequestError::Invalid { field, .. }) => assert_eq!(field, blamed, "{body}"),
+                other => panic!("{body} gave {other:?}"),
+            }
+        }
     }
 
     #[test]

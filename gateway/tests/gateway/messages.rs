@@ -1,5 +1,6 @@
 //! Anthropic's `/v1/messages`: the same answers as chats, in another shape.
 
+use gateway::config::UnknownFields;
 use serde_json::{Value, json};
 use serving::model::Model;
 
@@ -92,6 +93,88 @@ async fn keys_come_in_anthropics_header_too_and_errors_have_its_shape() {
         assert!(said.contains(field), "{said}");
     }
     assert_eq!(server.client.get("/v1/messages").await.status, 405);
+    server.until_free().await;
+}
+
+/// A request as a coding agent sends it: its thinking on, its caches marked, what it thought and called among what was said.
+fn of_agent() -> Value {
+    let cached = json!({"type": "ephemeral"});
+    json!({"model": "double", "max_tokens": 32_000, "temperature": 1,
+        "metadata": {"user_id": "user_1_session_2"},
+        "thinking": {"type": "enabled", "budget_tokens": 31_999},
+        "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
+        "system": [{"type": "text", "text": "You help with code.", "cache_control": cached},
+            {"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral", "ttl": "1h"}}],
+        "tools": [{"name": "Read", "description": "Reads a file.", "cache_control": cached, "input_schema": {
+            "$schema": "http://json-schema.org/draft-07/schema#", "type": "object", "required": ["path"],
+            "properties": {"path": {"type": "string"}}, "additionalProperties": false}}],
+        "messages": [
+            {"role": "user", "content": [{"type": "text", "text": "say w1", "cache_control": cached}]},
+            {"role": "assistant", "content": [
+                {"type": "thinking", "thinking": "Which file?", "signature": "s"},
+                {"type": "redacted_thinking", "data": "d"},
+                {"type": "text", "text": "I look."},
+                {"type": "tool_use", "id": "toolu_1", "name": "Read", "input": {"path": "a"}}]},
+            {"role": "user", "content": [
+                {"type": "tool_result", "tool_use_id": "toolu_1", "is_error": false, "cache_control": cached,
+                    "content": [{"type": "text", "text": "found"}]},
+                {"type": "text", "text": "say w7"}]}]})
+}
+
+#[actix_web::test]
+async fn a_request_of_a_coding_agent_is_answered_and_counted_and_what_has_no_effect_is_named() {
+    const IGNORED: &str = "x-relserve-ignored-fields";
+    let server = chatty().await;
+    let send = async |path: &str, body: &Value| {
+        let bytes = server.client.request("POST", path, "application/json", body.to_string().as_bytes());
+        let text = String::from_utf8(bytes).unwrap();
+        let headers = "\r\nAnthropic-Beta: interleaved-thinking-2025-05-14,context-management-2025-06-27\r\n";
+        server.client.raw(text.replacen("\r\n", headers, 1).as_bytes()).await
+    };
+    let mut body = of_agent();
+    let reply = send("/v1/messages?beta=true", &body).await;
+    assert_eq!((reply.status, reply.header(IGNORED)), (200, Some("thinking, max_tokens")), "{}", reply.body);
+    let message = reply.json();
+    assert_eq!(message["content"], json!([{"type": "text", "text": "w7"}]));
+    body["stream"] = true.into();
+    let stream = send("/v1/messages?beta=true", &body).await;
+    assert_eq!((stream.status, stream.header(IGNORED)), (200, Some("thinking, max_tokens")));
+    let events = stream.events();
+    let said = events.iter().filter_map(|(_, data)| data["delta"]["text"].as_str());
+    assert_eq!(said.collect::<String>(), "w7");
+    // The same conversation is counted without a limit; what was thought is no part of it.
+    body.as_object_mut().unwrap().retain(|field, _| !["stream", "max_tokens"].contains(&field.as_str()));
+    let counted = send("/v1/messages/count_tokens?beta=true", &body).await;
+    assert_eq!((counted.status, counted.header(IGNORED)), (200, Some("thinking")), "{}", counted.body);
+    let usage = &message["usage"];
+    let prompt = |field: &str| usage[field].as_u64().unwrap();
+    assert_eq!(counted.json()["input_tokens"], prompt("input_tokens") + prompt("cache_read_input_tokens"));
+    body["messages"][1]["content"].as_array_mut().unwrap().drain(..2);
+    let unthought = send("/v1/messages/count_tokens", &body).await;
+    assert_eq!(unthought.json(), counted.json());
+    server.until_free().await;
+}
+
+#[actix_web::test]
+async fn where_what_has_no_effect_is_refused_so_are_thinking_and_edits_that_clear_more() {
+    let mut config = config();
+    config.openai.unknown_fields = UnknownFields::Refuse;
+    let server = serve_with(config, Model { has_chat: true, ..model() }).await;
+    let mut body = of_agent();
+    body["max_tokens"] = 8.into();
+    for (field, value) in [
+        ("thinking", json!({"type": "enabled", "budget_tokens": 1_024})),
+        ("context_management", json!({"edits": [{"type": "clear_tool_uses_20250919"}]})),
+    ] {
+        let mut bad = body.clone();
+        bad["thinking"] = json!({"type": "adaptive"});
+        bad[field] = value;
+        let reply = server.client.post("/v1/messages", &bad).await;
+        assert_eq!((reply.status, &reply.json()["error"]["param"]), (400, &json!(field)), "{}", reply.body);
+    }
+    body["thinking"] = json!({"type": "adaptive"});
+    let reply = server.client.post("/v1/messages", &body).await;
+    assert_eq!(reply.status, 200, "{}", reply.body);
     server.until_free().await;
 }
 

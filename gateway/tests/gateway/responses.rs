@@ -214,7 +214,7 @@ async fn what_is_not_to_be_kept_is_not_and_nobody_finds_anothers() {
     let unkept = server.client.post("/v1/responses", &ask("say one", json!(false))).await.json();
     assert_eq!(unkept["store"], false);
     let gone = server.client.get(&path(&unkept)).await;
-    let words = format!("Response with id '{}' not found", unkept["id"].as_str().unwrap());
+    let words = format!("Response with id '{}' not found.", unkept["id"].as_str().unwrap());
     assert_eq!((gone.status, gone.error()), (404, words), "OpenAI's words");
     // What is larger than all that may be kept says that it is not; its answer is whole.
     let long = ask(&format!("say {}", "x ".repeat(900)), json!(true));

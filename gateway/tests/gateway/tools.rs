@@ -97,6 +97,40 @@ async fn a_calls_arguments_stream_as_they_are_written() {
 }
 
 #[actix_web::test]
+async fn a_function_of_a_namespace_is_called_by_the_names_that_its_request_has() {
+    let server = chatty().await;
+    let written = WRITTEN.replace("\"find\"", "\"files__find\"");
+    let tools = json!([{"type": "namespace", "name": "files", "description": "Files.", "tools": [
+        {"type": "function", "name": "find", "parameters": {"type": "object"}}]}]);
+    let mut body =
+        json!({"model": "double", "input": format!("say {written}"), "temperature": 0, "tools": tools});
+    let reply = posted(&server.client, "/v1/responses", body.clone()).await;
+    let call = reply["output"][0].clone();
+    assert_eq!((&call["namespace"], &call["name"]), (&json!("files"), &json!("find")), "{reply}");
+    assert_eq!((&call["arguments"], &reply["tools"]), (&json!(ARGUMENTS), &tools));
+    body["stream"] = true.into();
+    let events = server.client.post("/v1/responses", &body).await.events();
+    let items = events.iter().map(|(_, event)| &event["item"]);
+    let items: Vec<&Value> = items.filter(|item| item.is_object()).collect();
+    assert_eq!(items.len(), 2, "it begins and ends");
+    for item in items {
+        assert_eq!((&item["namespace"], &item["name"]), (&json!("files"), &json!("find")), "{item}");
+    }
+    // The model is told of a call that was made as it was told of the function.
+    let ask = |call: Value| {
+        let result = json!({"type": "function_call_output", "call_id": call["call_id"], "output": "found"});
+        json!({"model": "double", "input": [{"role": "user", "content": "go"}, call, result], "temperature": 0})
+    };
+    let mut flat = call.clone();
+    flat.as_object_mut().unwrap().remove("namespace");
+    let named = posted(&server.client, "/v1/responses", ask(call)).await;
+    let unnamed = posted(&server.client, "/v1/responses", ask(flat)).await;
+    let prompt = |reply: &Value| reply["usage"]["input_tokens"].as_u64().unwrap();
+    assert_eq!(prompt(&named), prompt(&unnamed) + "files__".len() as u64);
+    server.until_free().await;
+}
+
+#[actix_web::test]
 async fn a_response_and_a_batch_have_calls_in_their_own_shapes() {
     let server = chatty().await;
     let flat =

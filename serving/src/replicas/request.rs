@@ -24,8 +24,8 @@ pub struct RequestStyle {
     pub priority: bool,
     /// Whether it is told whose prefixes may be shared.
     pub salt: bool,
-    /// An answer of a conversation may have as many tokens as there is room where a row allows so many: its
-    /// request named no limit.
+    /// An answer of a conversation whose request named no limit may have as many tokens as there is room, where its row
+    /// allows so many: one that allows fewer was cut to what its replica has room for.
     pub open_end: u64,
 }
 
@@ -123,7 +123,8 @@ impl RequestStyle {
         body: &mut Map<String, Value>,
     ) -> Result<(), String> {
         let is_chat = path == CHAT;
-        if !is_chat || asked.output_max.0 < self.open_end {
+        let is_open = is_chat && asked.has_open_end && asked.output_max.0 >= self.open_end;
+        if !is_open {
             body.insert("max_tokens".into(), json!(asked.output_max.0));
         }
         body.insert("temperature".into(), json!(asked.temperature));
@@ -205,9 +206,15 @@ mod tests {
         let messages = json!([{"role": "system", "content": "be brief"}, {"role": "user", "content": "hé"}]);
         let body = json!({"model": "m", "messages": messages, "max_tokens": 64, "temperature": 0.0});
         assert_eq!(ask, Ask { path: CHAT, body: with_rest(body), scoring: None, beside: NOTHING });
-        let open = Generation { output_max: TokenCount(100), ..Generation::default() };
-        let ask = style.ask(&item(tokens, open.clone()), 0, 0).expect("it can be asked");
+        let limited = Generation { output_max: TokenCount(100), ..Generation::default() };
+        let ask = style.ask(&item(tokens.clone(), limited.clone()), 0, 0).expect("it can be asked");
+        assert_eq!(ask.body["max_tokens"], 100, "its request named a limit");
+        let open = Generation { has_open_end: true, ..limited };
+        let ask = style.ask(&item(tokens.clone(), open.clone()), 0, 0).expect("it can be asked");
         assert_eq!(ask.body.get("max_tokens"), None, "as many as there is room");
+        let cut = Generation { output_max: TokenCount(99), ..open.clone() };
+        let ask = style.ask(&item(tokens, cut), 0, 0).expect("it can be asked");
+        assert_eq!(ask.body["max_tokens"], 99, "its replica has room for so many");
         let ask = style.ask(&item(PlainText.encode_data("go on"), open), 0, 0).expect("it can be asked");
         let body = json!({"model": "m", "prompt": "go on", "max_tokens": 100, "temperature": 0.0});
         assert_eq!(ask, Ask { path: COMPLETIONS, body: with_rest(body), scoring: None, beside: NOTHING });

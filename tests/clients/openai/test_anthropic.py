@@ -49,13 +49,41 @@ def test_count_tokens():
     assert counted.input_tokens == message.usage.input_tokens + message.usage.cache_read_input_tokens
 
 
+def test_agent():
+    """What coding agents send: betas, marks of caches, thinking, thoughts, more tokens than the operator allows."""
+    cached = {"cache_control": {"type": "ephemeral"}}
+    thoughts = [{"type": "thinking", "thinking": "Love.", "signature": "c2ln"}, {"type": "redacted_thinking", "data": "c2ln"}]
+    settings = {
+        "model": MODEL,
+        "betas": ["interleaved-thinking-2025-05-14", "context-management-2025-06-27"],
+        "thinking": {"type": "enabled", "budget_tokens": 16_000},
+        "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
+        "system": [{"type": "text", "text": "Be brief.", **cached}],
+        "messages": [
+            {"role": "user", "content": [{"type": "text", "text": QUESTION}]},
+            {"role": "assistant", "content": [*thoughts, {"type": "text", "text": "yes"}]},
+            {"role": "user", "content": [{"type": "text", "text": QUESTION, **cached}]},
+        ],
+    }
+    ask = {**settings, "metadata": {"user_id": "user_1_session_2"}}
+    # Without a stream the client itself allows no more.
+    reply = client.beta.messages.with_raw_response.create(max_tokens=20_000, **ask)
+    assert reply.headers["x-relserve-ignored-fields"] == "thinking, max_tokens"
+    message = reply.parse()
+    assert message.content[0].text
+    with client.beta.messages.stream(max_tokens=32_000, **ask) as stream:
+        assert stream.get_final_message().content[0].text
+    counted = client.beta.messages.count_tokens(**settings)
+    assert counted.input_tokens == message.usage.input_tokens + message.usage.cache_read_input_tokens
+
+
 def test_errors():
     try:
         client.messages.create(**ASK, thinking={"type": "enabled", "budget_tokens": 1024})
     except anthropic.BadRequestError as error:
         assert error.body["error"]["type"] == "invalid_request_error"
     else:
-        raise AssertionError("thinking was taken")
+        raise AssertionError("a budget above the limit was taken")
     try:
         anthropic.Anthropic(base_url=BASE_URL.removesuffix("/v1"), api_key="rs-no").messages.create(**ASK)
     except anthropic.AuthenticationError:

@@ -4,6 +4,7 @@ use base::PromptEnd;
 use serde_json::{Map, Value, json};
 use serving::error::RequestError;
 
+use super::without_effect::{take_context_management, take_thinking};
 use crate::json::JsonFields;
 use crate::wire::ValidationContext;
 use crate::wire::openai::{ChatRequest, LeftOut, chat, prompt_reply, token_ids};
@@ -29,24 +30,15 @@ pub fn chat_of(
             return fields.bad(field, reason);
         }
     }
-    if fields.take("context_management").is_some_and(|edits| !are_done(&edits)) {
-        let reason = "may only clear what models thought, which is left out: what does not fit is refused";
-        return fields.bad("context_management", reason);
-    }
-    // Who lets a model decide has one that does not think.
-    if let Some(thinking) = fields.take("thinking")
-        && !["disabled", "adaptive"].iter().any(|kind| thinking["type"] == *kind)
-    {
-        return fields
-            .bad("thinking", "must be of type disabled or adaptive: models here are not told to think");
-    }
+    let mut left = LeftOut::new(context.unknown_fields);
+    take_context_management(&mut fields, &mut left)?;
+    take_thinking(&mut fields, &mut left)?;
     token_ids::refuse(&mut fields)?;
     prompt_reply::refuse(&mut fields)?;
     chat::refuse_echo(&mut fields)?;
     // How hard to try, and how fast: wishes that change nothing here.
     fields.take("inference_geo");
     fields.take("speed");
-    let mut left = LeftOut::new(context.unknown_fields);
     let (messages, is_begun) = messages(&mut fields, &mut left)?;
     fields.insert("messages", messages);
     // Who says that it is not to be gone on with gets the next answer.
@@ -65,17 +57,6 @@ pub fn chat_of(
     let mut chat = ChatRequest::read(fields, context).map_err(renamed)?;
     left.names.append(&mut chat.ignored);
     Ok(ChatRequest { ignored: left.names, ..chat })
-}
-
-/// Whether a conversation is as these edits of it would have it: thoughts are no part of one here.
-fn are_done(management: &Value) -> bool {
-    let clears_thoughts =
-        |edit: &Value| edit["type"].as_str().is_some_and(|kind| kind.starts_with("clear_thinking_"));
-    let Some(fields) = management.as_object() else { return false };
-    match fields.get("edits") {
-        None | Some(Value::Null) => true,
-        Some(edits) => edits.as_array().is_some_and(|edits| edits.iter().all(clears_thoughts)),
-    }
 }
 
 /// The same error with the field's name on this route.
@@ -398,21 +379,6 @@ mod tests {
             (r#","continue_final_message":false,"add_generation_prompt":false"#, PromptEnd::Message),
         ] {
             assert_eq!(read_with(r#""x""#, more), (2, end), "{more}");
-        }
-    }
-
-    #[test]
-    fn who_lets_a_model_think_or_clears_what_it_thought_is_answered() {
-        let ask = r#""max_tokens":5,"messages":[{"role":"user","content":"a"}]"#;
-        for more in [
-            r#""thinking":{"type":"adaptive"}"#,
-            r#""thinking":{"type":"disabled"}"#,
-            r#""context_management":{"edits":[{"type":"clear_thinking_20251015","keep":"all"}]}"#,
-            r#""context_management":{"edits":[]}"#,
-            r#""context_management":{}"#,
-        ] {
-            let chat = read(&format!("{{{ask},{more}}}"));
-            assert_eq!(chat.map(|chat| chat.messages.len()), Ok(1), "{more}");
         }
     }
 

@@ -159,6 +159,16 @@ impl LeftOut {
         Self { unknown, names: Vec::new() }
     }
 
+    /// A field that has no effect as it is: it is refused for this reason, or told.
+    pub(crate) fn without_effect(&mut self, field: &str, reason: &str) -> Result<(), RequestError> {
+        match self.unknown {
+            UnknownFields::Refuse => return Err(RequestError::invalid(field, reason)),
+            UnknownFields::Warn => self.names.push(field.to_owned()),
+            UnknownFields::Ignore => {}
+        }
+        Ok(())
+    }
+
     /// Ends the reading of an object: what is left of it is refused, or told.
     pub(crate) fn finish(&mut self, fields: JsonFields) -> Result<(), RequestError> {
         self.names.extend(left_out(fields, self.unknown)?);

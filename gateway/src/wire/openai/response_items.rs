@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use serving::error::RequestError;
 
+use super::tool_namespaces::joined_name;
 use crate::json::JsonFields;
 
 /// Names the response that a request goes on from.
@@ -103,7 +104,10 @@ fn item_message(name: &str, item: Value) -> Result<Option<Value>, RequestError> 
         Some("reasoning") => return Ok(None),
         Some("function_call") => {
             let Some(id) = fields.string("call_id")? else { return fields.bad("call_id", "is required") };
-            let Some(name) = fields.string("name")? else { return fields.bad("name", "is required") };
+            let Some(mut name) = fields.string("name")? else { return fields.bad("name", "is required") };
+            if let Some(namespace) = fields.string("namespace")? {
+                name = joined_name(&namespace, &name);
+            }
             let arguments = fields.string("arguments")?.unwrap_or_default();
             let function = json!({"name": name, "arguments": arguments});
             let call = json!({"id": id, "type": "function", "function": function});

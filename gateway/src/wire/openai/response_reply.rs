@@ -15,6 +15,7 @@ use super::response_end::{ResponseFailure, ResponseUsage};
 use super::response_request::ResponseEcho;
 use super::token_places::TokenPlaces;
 use super::tool_calls::{CallReader, ReadAnswer, ReadCall};
+use super::tool_namespaces::own_names;
 use crate::error;
 use crate::wire::public_ids;
 
@@ -119,6 +120,9 @@ pub(super) struct OutputCall {
     call_id: String,
     /// The tool.
     name: String,
+    /// The namespace that the request has it in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    namespace: Option<String>,
     /// JSON text of an object.
     arguments: String,
 }
@@ -274,8 +278,16 @@ impl ResponseEnvelope {
             AnswerPart::Call { number, call } => {
                 let tools = self.tools.as_ref();
                 let call_id = tools.map_or_else(String::new, |tools| tools.id(&self.id(), 0, number));
-                let (name, arguments) = (call.name.clone(), call.arguments.clone());
-                OutputItem::Call(OutputCall { id, kind: "function_call", status, call_id, name, arguments })
+                let (namespace, name) = own_names(&self.echo.tools, &call.name);
+                OutputItem::Call(OutputCall {
+                    id,
+                    kind: "function_call",
+                    status,
+                    call_id,
+                    name: name.to_owned(),
+                    namespace: namespace.map(str::to_owned),
+                    arguments: call.arguments.clone(),
+                })
             }
         }
     }

@@ -13,6 +13,7 @@ use super::neutral::left_out;
 use super::prompt_reply;
 use super::response_items::{PREVIOUS, PreviousResponse, as_listed, items_of, messages};
 use super::token_ids;
+use super::tool_namespaces::{flattened, joined_name, own_field};
 use crate::config::UnknownFields;
 use crate::json::JsonFields;
 use crate::wire::ValidationContext;
@@ -35,7 +36,7 @@ pub struct ResponseRequest {
 pub struct ResponseEcho {
     /// What stood before the conversation.
     pub instructions: Option<String>,
-    /// The output limit, where the request names one.
+    /// The output limit in force, where the request names one.
     pub max_output_tokens: Option<u64>,
     /// The caller's notes.
     #[schema(value_type = Object)]
@@ -122,9 +123,8 @@ impl ResponseRequest {
         let earlier = previous.unwrap_or_default().items;
         let conversation = store.then(|| earlier.iter().chain(&input).cloned().map(as_listed).collect());
         fields.insert("messages", messages(instructions.as_deref(), (earlier, input))?);
-        let limit = fields.take("max_output_tokens");
-        let max_output_tokens = limit.as_ref().and_then(Value::as_u64);
-        fields.insert("max_completion_tokens", limit.unwrap_or_default());
+        let limit = fields.take("max_output_tokens").unwrap_or_default();
+        fields.insert("max_completion_tokens", limit);
         let mut ignored = Vec::new();
         let text = take_text(&mut fields, context.unknown_fields, &mut ignored)?;
         let metadata = fields.copy("metadata").unwrap_or_else(|| json!({}));
@@ -134,11 +134,11 @@ impl ResponseRequest {
         let text_of = |name: &str| fields.text(name).map(str::to_owned);
         let (user, safety_identifier) = (text_of("user"), text_of("safety_identifier"));
         let prompt_cache_key = text_of("prompt_cache_key");
-        let tools = take_tools(&mut fields)?;
+        let (tools, places) = take_tools(&mut fields)?;
         let tool_choice = take_tool_choice(&mut fields);
         let parallel_tool_calls =
             fields.copy("parallel_tool_calls").is_none_or(|value| value != Value::Bool(false));
-        let mut chat = ChatRequest::read(fields, context).map_err(renamed)?;
+        let mut chat = ChatRequest::read(fields, context).map_err(|error| renamed(error, &places))?;
         ignored.extend(chat.ignored.drain(..).map(name_here));
         chat.ignored = ignored;
         if chat.common.n != 1 {
@@ -158,7 +158,7 @@ impl ResponseRequest {
             penalties.map_or((0.0, 0.0), |all| (all.presence_penalty, all.frequency_penalty));
         let echo = ResponseEcho {
             instructions,
-            max_output_tokens,
+            max_output_tokens: chat.common.max_tokens,
             metadata,
             temperature,
             top_p,
@@ -250,10 +250,10 @@ fn take_include(fields: &mut JsonFields) -> Result<(), RequestError> {
     Ok(())
 }
 
-/// The same error with the field's name on this route.
-fn renamed(error: RequestError) -> RequestError {
+/// The same error with the field's name on this route. `places`: of the chat's tools.
+fn renamed(error: RequestError, places: &[String]) -> RequestError {
     let RequestError::Invalid { field, reason } = error else { return error };
-    RequestError::invalid(name_here(field), reason)
+    RequestError::invalid(name_here(own_field(field, places)), reason)
 }
 
 /// What a field of a chat is called on this route.
@@ -307,27 +307,38 @@ fn take_text(
     Ok(asked)
 }
 
-/// Takes `tools`, leaves those of a chat in their place, and gives what was asked for.
-fn take_tools(fields: &mut JsonFields) -> Result<Vec<Value>, RequestError> {
+/// Takes `tools`, leaves those of a chat in their place, and gives what was asked for, and the place in it of each of the
+/// chat's.
+fn take_tools(fields: &mut JsonFields) -> Result<(Vec<Value>, Vec<String>), RequestError> {
     let tools = fields.array("tools")?.unwrap_or_default();
-    let of_chat = |tool: &Value| match tool {
-        Value::Object(flat) if tool["type"] == "function" => {
-            let mut function = flat.clone();
+    let of_chat = |tool: Value| match tool {
+        Value::Object(mut function) if function.get("type").is_some_and(|kind| kind == "function") => {
             function.shift_remove("type");
             json!({"type": "function", "function": function})
         }
-        other => other.clone(),
+        other => other,
     };
-    fields.insert("tools", tools.iter().map(of_chat).collect());
-    Ok(tools)
+    let (mut told, mut places) = (Vec::with_capacity(tools.len()), Vec::with_capacity(tools.len()));
+    for (number, tool) in tools.iter().enumerate() {
+        for (place, tool) in flattened(format!("tools[{number}]"), tool)? {
+            told.push(of_chat(tool));
+            places.push(place);
+        }
+    }
+    fields.insert("tools", Value::Array(told));
+    Ok((tools, places))
 }
 
 /// Takes `tool_choice`, leaves that of a chat in its place, and gives what was asked for.
 fn take_tool_choice(fields: &mut JsonFields) -> Value {
     let Some(choice) = fields.take("tool_choice") else { return json!("auto") };
-    let named = |tool: &Value| match &tool["name"] {
-        Value::Null => tool.clone(),
-        name => json!({"type": tool["type"], "function": {"name": name}}),
+    let named = |tool: &Value| {
+        let name: Value = match (&tool["name"], tool["namespace"].as_str()) {
+            (Value::Null, _) => return tool.clone(),
+            (Value::String(name), Some(namespace)) => joined_name(namespace, name).into(),
+            (name, _) => name.clone(),
+        };
+        json!({"type": tool["type"], "function": {"name": name}})
     };
     let mut of_chat = named(&choice);
     if let Some(tools) = of_chat.get_mut("tools").and_then(Value::as_array_mut) {
@@ -420,6 +431,18 @@ mod tests {
     }
 
     #[test]
+    fn an_output_limit_that_is_lowered_has_its_name_here_and_is_told_as_it_is_in_force() {
+        let fields = json::object(br#"{"input":"a","max_output_tokens":128000}"#).expect("an object");
+        let asked = with_context(&LimitsConfig::default(), |context| {
+            let context = ValidationContext { unknown_fields: UnknownFields::Warn, ..context };
+            ResponseRequest::read(fields, (None, false), context)
+        });
+        let ResponseRequest { chat, echo, .. } = asked.expect("valid");
+        assert_eq!(chat.ignored, ["max_output_tokens"]);
+        assert_eq!((chat.common.max_tokens, echo.max_output_tokens), (Some(16_384), Some(16_384)));
+    }
+
+    #[test]
     fn tools_calls_and_results_are_those_of_a_chat() {
         let request = read(
             r#"{"tools":[{"type":"function","name":"f","parameters":{"type":"object"},"strict":true}],
@@ -452,6 +475,12 @@ mod tests {
         assert_eq!(choose("\"none\""), None);
         let allowed = r#"{"type":"allowed_tools","mode":"auto","tools":[{"type":"function","name":"g"}]}"#;
         assert_eq!(choose(allowed), Some((ToolChoice::Auto, 1)));
+        let request = read(
+            r#"{"input":"a","tools":[{"type":"namespace","name":"n","tools":[{"type":"function","name":"f"}]}],
+                "tool_choice":{"type":"function","namespace":"n","name":"f"}}"#,
+        );
+        let tools = request.expect("valid").chat.tools.map(|tools| tools.choice);
+        assert_eq!(tools, Some(ToolChoice::Named("n__f".into())));
     }
 
     #[test]
@@ -521,6 +550,10 @@ mod tests {
             (r#"{"input":"a","return_token_ids":true}"#, "return_token_ids"),
             (r#"{"input":"a","truncation":"middle"}"#, "truncation"),
             (r#"{"input":"a","tools":[{"type":"web_search"}]}"#, "tools[0].type"),
+            (
+                r#"{"input":"a","tools":[{"type":"namespace","name":"n","tools":[{"type":"function","name":"a b"}]}]}"#,
+                "tools[0].tools[0].name",
+            ),
             (r#"{"input":"a","n":2}"#, "n"),
             (r#"{"input":"a","store":true,"continue_final_message":true}"#, "continue_final_message"),
             (r#"{"input":"a","background":true,"continue_final_message":true}"#, "continue_final_message"),
