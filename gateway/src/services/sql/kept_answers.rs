@@ -30,7 +30,7 @@ pub struct KeptAnswers {
 
 #[derive(Debug)]
 struct Keeping {
-    place: Place,
+    place: KeepingPlace,
     /// Rows of the ticket that have answers, and their bytes.
     rows: u32,
     bytes: u64,
@@ -38,7 +38,7 @@ struct Keeping {
 
 /// Where answers go.
 #[derive(Debug)]
-enum Place {
+enum KeepingPlace {
     /// There is no ticket yet. They are counted, and wait for one.
     Waiting(Vec<TicketRow>),
     /// Into the ticket of this name, where they are counted.
@@ -51,7 +51,7 @@ enum Place {
 
 /// What became of answers that were to go into a ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Written {
+enum KeepResult {
     Done,
     /// The ticket takes none.
     Refused,
@@ -61,7 +61,7 @@ enum Written {
 
 impl Default for KeptAnswers {
     fn default() -> Self {
-        let keeping = Keeping { place: Place::Waiting(Vec::new()), rows: 0, bytes: 0 };
+        let keeping = Keeping { place: KeepingPlace::Waiting(Vec::new()), rows: 0, bytes: 0 };
         Self { known: HashMap::new(), keeping: keeping.into() }
     }
 }
@@ -69,7 +69,7 @@ impl Default for KeptAnswers {
 impl KeptAnswers {
     /// What an earlier start has kept with a ticket, which goes on.
     pub fn of_ticket(id: &str, kept: &[TicketRow]) -> Self {
-        let mut keeping = Keeping { place: Place::Ticket(id.to_owned()), rows: 0, bytes: 0 };
+        let mut keeping = Keeping { place: KeepingPlace::Ticket(id.to_owned()), rows: 0, bytes: 0 };
         for TicketRow { row, result, .. } in kept {
             keeping.rows = row.saturating_sub(FIRST_WORK_ROW).saturating_add(1);
             keeping.bytes += result.len() as u64;
@@ -105,11 +105,11 @@ impl KeptAnswers {
         }
         let id = ticket.id.to_owned();
         let waiting = match &keeping.place {
-            Place::Waiting(rows) => rows.as_slice(),
-            Place::Ticket(_) | Place::Nowhere | Place::Elsewhere => &[],
+            KeepingPlace::Waiting(rows) => rows.as_slice(),
+            KeepingPlace::Ticket(_) | KeepingPlace::Nowhere | KeepingPlace::Elsewhere => &[],
         };
         tickets::create(app, ticket, waiting, now).await?;
-        keeping.place = Place::Ticket(id);
+        keeping.place = KeepingPlace::Ticket(id);
         Ok(())
     }
 
@@ -127,14 +127,16 @@ impl KeptAnswers {
             TicketRow { row, result, failed: false }
         };
         let id = match place {
-            Place::Elsewhere => return shared.leave_charges(charges),
-            Place::Nowhere => return shared.count_charges(charges),
-            Place::Waiting(_) | Place::Ticket(_) if is_full => return shared.count_charges(charges),
-            Place::Waiting(waiting) => {
+            KeepingPlace::Elsewhere => return shared.leave_charges(charges),
+            KeepingPlace::Nowhere => return shared.count_charges(charges),
+            KeepingPlace::Waiting(_) | KeepingPlace::Ticket(_) if is_full => {
+                return shared.count_charges(charges);
+            }
+            KeepingPlace::Waiting(waiting) => {
                 waiting.extend(charges.iter().filter_map(|charge| charge.answer.as_ref()).map(row_of));
                 return shared.count_charges(charges);
             }
-            Place::Ticket(id) => id,
+            KeepingPlace::Ticket(id) => id,
         };
         let (kept, others): (Vec<RowCharge>, Vec<RowCharge>) =
             charges.into_iter().partition(|charge| charge.answer.is_some());
@@ -146,13 +148,13 @@ impl KeptAnswers {
         };
         let rows: Vec<(TicketRow, Option<UsageRow>)> = kept.iter().filter_map(counted).collect();
         match write(app, id, &rows).await {
-            Written::Done => shared.recorded_charges(kept),
-            Written::Refused => {
-                *place = Place::Nowhere;
+            KeepResult::Done => shared.recorded_charges(kept),
+            KeepResult::Refused => {
+                *place = KeepingPlace::Nowhere;
                 shared.count_charges(kept);
             }
-            Written::Elsewhere => {
-                *place = Place::Elsewhere;
+            KeepResult::Elsewhere => {
+                *place = KeepingPlace::Elsewhere;
                 shared.leave_charges(kept);
             }
         }
@@ -160,22 +162,22 @@ impl KeptAnswers {
 }
 
 /// Writes answers into a ticket, however long the database is away.
-async fn write(app: &App, id: &str, rows: &[(TicketRow, Option<UsageRow>)]) -> Written {
+async fn write(app: &App, id: &str, rows: &[(TicketRow, Option<UsageRow>)]) -> KeepResult {
     if rows.is_empty() {
-        return Written::Done;
+        return KeepResult::Done;
     }
     loop {
         match app.runtime.store.keep_work_rows(id, &app.config.store.node, rows).await {
-            Ok(()) => return Written::Done,
-            Err(store::Error::Missing("lease")) => return Written::Elsewhere,
+            Ok(()) => return KeepResult::Done,
+            Err(store::Error::Missing("lease")) => return KeepResult::Elsewhere,
             Err(error) if !error.is_transient() => {
                 tracing::warn!(%error, ticket = id, "answers of a statement are not kept");
-                return Written::Refused;
+                return KeepResult::Refused;
             }
             Err(error) => tracing::warn!(%error, ticket = id, "answers of a statement are not kept yet"),
         }
         if !tickets::is_retried(app).await {
-            return Written::Elsewhere;
+            return KeepResult::Elsewhere;
         }
     }
 }
