@@ -249,8 +249,8 @@ async fn a_statement_that_a_kill_interrupts_asks_for_no_answer_again_and_counts_
 async fn answers_beyond_the_bytes_of_a_ticket_are_counted_and_not_kept() {
     let mut config = config();
     config.store.flush_ms = Millis(20_000);
-    // The result has less, and one answer with its key has more.
-    config.sql.ticket_bytes_max = Bytes(60);
+    // The result has less, as has one answer with its key, and two have more.
+    config.sql.ticket_bytes_max = Bytes(200);
     let server = serve_with(config, model()).await;
     server.gate.shut();
     let reply = hasty(&server.client, SHORT_AND_LONG, "csv").await;

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use actix_web::web::Data;
+use base::Bytes;
 use serde_json::{Value, json};
 use serving::Runtime;
 use serving::error::{RequestError, stored};
@@ -31,9 +32,29 @@ pub struct KeptAnswers {
 #[derive(Debug)]
 struct Keeping {
     place: KeepingPlace,
-    /// Rows of the ticket that have answers, and their bytes.
+    size: KeptSize,
+}
+
+/// How many rows of a ticket have answers, and their bytes.
+#[derive(Debug, Default)]
+struct KeptSize {
     rows: u32,
     bytes: u64,
+}
+
+impl KeptSize {
+    /// The next row, with the answer of a row that ran. `None`: it has none, or there is no room for it.
+    fn row_of(&mut self, charge: &RowCharge, bytes_max: Bytes) -> Option<TicketRow> {
+        let (key, answer) = charge.answer.as_ref()?;
+        let result = json!({ "key": name_of(key), "answer": render_answer(answer) }).to_string();
+        let bytes = self.bytes.saturating_add(result.len() as u64);
+        if bytes > bytes_max.0 {
+            return None;
+        }
+        let row = FIRST_WORK_ROW.saturating_add(self.rows);
+        *self = Self { rows: self.rows.saturating_add(1), bytes };
+        Some(TicketRow { row, result, failed: false })
+    }
 }
 
 /// Where answers go.
@@ -61,7 +82,8 @@ enum KeepResult {
 
 impl Default for KeptAnswers {
     fn default() -> Self {
-        let keeping = Keeping { place: KeepingPlace::Waiting(Vec::new()), rows: 0, bytes: 0 };
+        let place = KeepingPlace::Waiting(Vec::new());
+        let keeping = Keeping { place, size: KeptSize::default() };
         Self { known: HashMap::new(), keeping: keeping.into() }
     }
 }
@@ -69,11 +91,12 @@ impl Default for KeptAnswers {
 impl KeptAnswers {
     /// What an earlier start has kept with a ticket, which goes on.
     pub fn of_ticket(id: &str, kept: &[TicketRow]) -> Self {
-        let mut keeping = Keeping { place: KeepingPlace::Ticket(id.to_owned()), rows: 0, bytes: 0 };
+        let mut size = KeptSize::default();
         for TicketRow { row, result, .. } in kept {
-            keeping.rows = row.saturating_sub(FIRST_WORK_ROW).saturating_add(1);
-            keeping.bytes += result.len() as u64;
+            size.rows = row.saturating_sub(FIRST_WORK_ROW).saturating_add(1);
+            size.bytes += result.len() as u64;
         }
+        let keeping = Keeping { place: KeepingPlace::Ticket(id.to_owned()), size };
         let known = kept.iter().filter_map(|row| known_answer(&row.result)).collect();
         Self { known, keeping: keeping.into() }
     }
@@ -117,36 +140,30 @@ impl KeptAnswers {
     async fn take(&self, app: &App, runtime: &Runtime, charges: Vec<RowCharge>) {
         let shared = &runtime.shared;
         let mut keeping = self.keeping.lock().await;
-        let is_full = keeping.bytes >= app.config.sql.ticket_bytes_max.0;
-        let Keeping { place, rows, bytes } = &mut *keeping;
-        let mut row_of = |(key, answer): &(CellKey, Answer)| {
-            let row = FIRST_WORK_ROW.saturating_add(*rows);
-            let result = json!({ "key": name_of(key), "answer": render_answer(answer) }).to_string();
-            *rows = rows.saturating_add(1);
-            *bytes += result.len() as u64;
-            TicketRow { row, result, failed: false }
-        };
+        let Keeping { place, size } = &mut *keeping;
+        let mut row_of = |charge: &RowCharge| size.row_of(charge, app.config.sql.ticket_bytes_max);
         let id = match place {
             KeepingPlace::Elsewhere => return shared.leave_charges(charges),
             KeepingPlace::Nowhere => return shared.count_charges(charges),
-            KeepingPlace::Waiting(_) | KeepingPlace::Ticket(_) if is_full => {
-                return shared.count_charges(charges);
-            }
             KeepingPlace::Waiting(waiting) => {
-                waiting.extend(charges.iter().filter_map(|charge| charge.answer.as_ref()).map(row_of));
+                waiting.extend(charges.iter().filter_map(row_of));
                 return shared.count_charges(charges);
             }
             KeepingPlace::Ticket(id) => id,
         };
-        let (kept, others): (Vec<RowCharge>, Vec<RowCharge>) =
-            charges.into_iter().partition(|charge| charge.answer.is_some());
+        let model_day = (runtime.model.name.as_str(), shared.unix_now().day());
+        let (mut rows, mut kept, mut others) = (Vec::new(), Vec::new(), Vec::new());
+        for charge in charges {
+            match row_of(&charge) {
+                Some(row) => {
+                    let usage = usage_writer::row_of(model_day, charge.account, &charge.spent);
+                    rows.push((row, Some(usage)));
+                    kept.push(charge);
+                }
+                None => others.push(charge),
+            }
+        }
         shared.count_charges(others);
-        let model_day = (&*runtime.model.name, shared.unix_now().day());
-        let counted = |charge: &RowCharge| {
-            let usage = usage_writer::row_of(model_day, charge.account, &charge.spent);
-            Some((row_of(charge.answer.as_ref()?), Some(usage)))
-        };
-        let rows: Vec<(TicketRow, Option<UsageRow>)> = kept.iter().filter_map(counted).collect();
         match write(app, id, &rows).await {
             KeepResult::Done => shared.recorded_charges(kept),
             KeepResult::Refused => {
@@ -170,6 +187,8 @@ async fn write(app: &App, id: &str, rows: &[(TicketRow, Option<UsageRow>)]) -> K
         match app.runtime.store.keep_work_rows(id, &app.config.store.node, rows).await {
             Ok(()) => return KeepResult::Done,
             Err(store::Error::Missing("lease")) => return KeepResult::Elsewhere,
+            // It was called off, say.
+            Err(store::Error::Missing(_)) => return KeepResult::Refused,
             Err(error) if !error.is_transient() => {
                 tracing::warn!(%error, ticket = id, "answers of a statement are not kept");
                 return KeepResult::Refused;
@@ -238,11 +257,7 @@ mod tests {
         ];
         let mut answers = KeptAnswers::of_ticket("sq-1", &kept);
         assert_eq!(answers.known, HashMap::from([("ab".repeat(32), answer)]));
-        let keeping = answers.keeping.get_mut();
-        assert_eq!(
-            (keeping.rows, keeping.bytes),
-            (5, 2 + kept[1].result.len() as u64),
-            "others go behind it"
-        );
+        let size = &answers.keeping.get_mut().size;
+        assert_eq!((size.rows, size.bytes), (5, 2 + kept[1].result.len() as u64), "others go behind it");
     }
 }
