@@ -9,7 +9,7 @@ use futures_util::{Stream, StreamExt as _};
 use serde_json::{Value, json};
 use serving::caller::Caller;
 use serving::clock::{Deadline, Late};
-use serving::error::{RequestError, stored};
+use serving::error::{RequestError, internal, stored};
 use sql::Running;
 use sql::format::{ResultFormat, ResultWriter};
 use store::TicketState;
@@ -147,7 +147,8 @@ struct DeadlineTicket {
 }
 
 impl DeadlineTicket {
-    /// Writes it down; the statement goes on behind the rows that the client has.
+    /// Writes it down; the statement goes on behind the rows that the client has. A task of its own: a ticket that is
+    /// written is followed, though the client leaves meanwhile.
     async fn make(
         &self,
         app: &Data<App>,
@@ -157,7 +158,9 @@ impl DeadlineTicket {
     ) -> Result<(), RequestError> {
         let (id, answers) = (self.id.clone(), Arc::clone(&self.answers));
         let detached = Detached { id, caller, statement, answers, running, first_row };
-        tickets::make(app, &lease(app), detached).await
+        let (app, lease) = (app.clone(), lease(app));
+        let making = tokio::spawn(async move { tickets::make(&app, &lease, detached).await });
+        making.await.map_err(internal)?
     }
 }
 
