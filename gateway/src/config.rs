@@ -212,8 +212,8 @@ pub struct LimitsConfig {
     pub finished_max: usize,
     /// Rows of those, together.
     pub finished_rows_max: usize,
-    /// Bytes of the tickets of one tenant: requests, and results until they are forgotten. Beyond it what passes its
-    /// deadline gets a 429 in place of a ticket.
+    /// Bytes of the tickets of one tenant: requests, results until they are forgotten, and answers that statements keep
+    /// while they run. Beyond it what passes its deadline gets a 429 in place of a ticket.
     pub tenant_ticket_bytes_max: Bytes,
     /// Idempotency keys remembered of one tenant.
     pub idempotency_keys_max: usize,

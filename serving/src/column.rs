@@ -12,7 +12,7 @@ use crate::caller::Caller;
 use crate::error::RequestError;
 use crate::intake::Job;
 use crate::ownership::OwnerHandle;
-use crate::relquery_state::{AnswerRow, RelQueryKind, RelQueryState, Status};
+use crate::relquery_state::{AnswerRow, RelQueryKind, RelQueryState, RowCharge, Status, TakenRows};
 use crate::runtime::Runtime;
 use crate::submit::{self, Prepared};
 
@@ -63,6 +63,14 @@ pub struct ColumnAnswers {
     version: watch::Receiver<u64>,
 }
 
+/// Answers of a column, by the names of their rows.
+#[derive(Debug)]
+pub struct ColumnRows {
+    pub rows: Vec<(u64, AnswerRow)>,
+    /// What those used that ran, where [`OpenColumn::withhold`] says so.
+    pub charges: Vec<RowCharge>,
+}
+
 impl OpenColumn {
     /// Opens a relQuery without rows.
     pub fn open(
@@ -83,6 +91,12 @@ impl OpenColumn {
         let handle = OwnerHandle::new(runtime, relquery);
         let is_placed = AtomicBool::new(false);
         Ok((Self { runtime: Arc::clone(runtime), caller, handle, names, is_placed }, answers))
+    }
+
+    /// What rows use that end from now on is counted by whoever takes their answers; what nobody has taken when the column is
+    /// dropped is counted as any other's.
+    pub fn withhold(&self) {
+        self.handle.relquery().withhold();
     }
 
     /// Waits until the column holds at most `held_max` rows with `rows` more.
@@ -127,7 +141,8 @@ impl OpenColumn {
         };
         let rows = prepared.parts.iter_mut().flat_map(|part| &mut part.rows);
         let targets = rows.flat_map(|row| &mut row.targets);
-        for row in targets.chain(prepared.failed.iter_mut().map(|(row, _)| row)) {
+        let answered = prepared.answered.iter_mut().map(|(row, _)| row);
+        for row in targets.chain(prepared.failed.iter_mut().map(|(row, _)| row)).chain(answered) {
             *row = numbers[*row as usize];
         }
         let job = submit::known(&self.runtime, self.caller, relquery, prepared).await;
@@ -152,6 +167,7 @@ impl OpenColumn {
 impl Drop for OpenColumn {
     fn drop(&mut self) {
         let (relquery, now) = (self.handle.relquery(), self.runtime.shared.clock.now());
+        self.runtime.shared.without_ticket(relquery);
         if !relquery.close(now) {
             // The handle calls it off.
             return;
@@ -168,11 +184,11 @@ impl Drop for OpenColumn {
 
 impl ColumnAnswers {
     /// What is answered, and of an ended relQuery what never will be.
-    fn take(&self) -> (Vec<(u64, AnswerRow)>, Status) {
-        let (finished, status) = self.relquery.take_finished();
+    fn take(&self) -> (ColumnRows, Status) {
+        let TakenRows { rows: finished, charges, status } = self.relquery.take_finished();
         let mut names = lock(&self.names);
         let finished = finished.into_iter();
-        let mut answers: Vec<(u64, AnswerRow)> =
+        let mut rows: Vec<(u64, AnswerRow)> =
             finished.filter_map(|(number, row)| Some((names.remove(&number)?, row))).collect();
         let error = match &status {
             Status::Running | Status::Completed => None,
@@ -180,17 +196,17 @@ impl ColumnAnswers {
             Status::Failed(error) => Some(error.clone()),
         };
         if let Some(error) = error {
-            answers.extend(names.drain().map(|(_, name)| (name, AnswerRow::failed(error.clone()))));
+            rows.extend(names.drain().map(|(_, name)| (name, AnswerRow::failed(error.clone()))));
         }
-        (answers, status)
+        (ColumnRows { rows, charges }, status)
     }
 
     /// The next answers by the names of their rows. A relQuery that was ended early fails the rows that it
     /// leaves; then there are no more.
-    pub async fn next(&mut self) -> Option<Vec<(u64, AnswerRow)>> {
+    pub async fn next(&mut self) -> Option<ColumnRows> {
         loop {
             let (answers, status) = self.take();
-            if !answers.is_empty() {
+            if !answers.rows.is_empty() || !answers.charges.is_empty() {
                 // Who waits for room has it now.
                 self.relquery.notify();
                 return Some(answers);

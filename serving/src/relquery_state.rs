@@ -21,7 +21,7 @@ use base::{
 pub use scheduler::Usage;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
-pub use self::charges::RowCharge;
+pub use self::charges::{RowCharge, TakenRows};
 pub use self::scores::{SCORES_MAX, ScoresBudget};
 use crate::budgets::BudgetReservation;
 use crate::error::RequestError;
@@ -456,20 +456,6 @@ impl RelQueryState {
         Some(numbers)
     }
 
-    /// Takes the answers that a column has, and how far it is. Their places are for further rows.
-    pub fn take_finished(&self) -> (Vec<(u32, AnswerRow)>, Status) {
-        let mut state = self.read();
-        let finished = std::mem::take(&mut state.finished);
-        let taken = finished
-            .iter()
-            .map(|number| {
-                (*number, std::mem::replace(&mut state.rows[*number as usize], AnswerRow::pending()))
-            })
-            .collect();
-        state.free.extend(finished);
-        (taken, state.status.clone())
-    }
-
     /// No further rows of a column come: it is completed, where every row has its answer. True: it was
     /// running, and is completed.
     pub fn close(&self, now: Time) -> bool {
@@ -571,9 +557,9 @@ mod tests {
             for number in &numbers {
                 column.answer(*number, "yes", done(1), Time(20));
             }
-            let (taken, status) = column.take_finished();
-            assert_eq!(taken.iter().map(|(number, _)| *number).collect::<Vec<_>>(), numbers);
-            assert!(taken.iter().all(|(_, row)| row.text == "yes"));
+            let TakenRows { rows, charges, status } = column.take_finished();
+            assert_eq!(rows.iter().map(|(number, _)| *number).collect::<Vec<_>>(), numbers);
+            assert!(charges.is_empty() && rows.iter().all(|(_, row)| row.text == "yes"));
             assert_eq!(status, Status::Running);
         }
         assert_eq!(column.read().rows.len(), 10);

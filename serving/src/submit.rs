@@ -384,7 +384,8 @@ fn parse_end(value: &Value) -> Option<End> {
     })
 }
 
-fn parse_answer(value: &str) -> Option<Answer> {
+/// An answer that [`render_answer`] wrote.
+pub fn parse_answer(value: &str) -> Option<Answer> {
     let value: Value = serde_json::from_str(value).ok()?;
     Some(Answer {
         text: value["text"].as_str()?.into(),

@@ -41,7 +41,12 @@ impl Shared {
 
     /// So many more rows of a ticket are in the store, and what they used is counted there.
     pub fn recorded(&self, relquery: &RelQueryState, rows: usize) {
-        for charge in relquery.record(rows) {
+        self.recorded_charges(relquery.record(rows));
+    }
+
+    /// Rows are in the store that were taken from a column, and what they used is counted there.
+    pub fn recorded_charges(&self, charges: Vec<RowCharge>) {
+        for charge in charges {
             self.budgets.written(charge.account.tenant, amount(&charge));
             self.accounts.release(charge.account, &charge.spent);
             self.write_answer(charge);
@@ -50,7 +55,12 @@ impl Shared {
 
     /// No ticket stands for a relQuery any more: all of it is shown, and what no store counts is counted in memory.
     pub fn without_ticket(&self, relquery: &RelQueryState) {
-        for charge in relquery.show_all() {
+        self.count_charges(relquery.show_all());
+    }
+
+    /// Counts in memory what rows used that no store counts.
+    pub fn count_charges(&self, charges: Vec<RowCharge>) {
+        for charge in charges {
             self.accounts.add(charge.account, charge.spent);
             self.accounts.release(charge.account, &charge.spent);
             self.write_answer(charge);
@@ -60,7 +70,12 @@ impl Shared {
     /// A ticket is another gateway's, or another start's: that runs again what is not stored, and counts it. Nothing of
     /// it is shown here.
     pub fn lost_ticket(&self, relquery: &RelQueryState) {
-        for charge in relquery.revoke() {
+        self.leave_charges(relquery.revoke());
+    }
+
+    /// Rows that ran here run again at another gateway, or another start, which counts them.
+    pub fn leave_charges(&self, charges: Vec<RowCharge>) {
+        for charge in charges {
             // It comes out of the store once the other one has stored the row.
             self.budgets.written(charge.account.tenant, amount(&charge));
             self.accounts.release(charge.account, &charge.spent);
@@ -102,6 +117,41 @@ mod tests {
 
     const TENANT: TenantId = TenantId(1);
     const ACCOUNT: Account = Account { tenant: TENANT, route: "cells" };
+
+    #[test]
+    fn what_rows_of_a_column_used_is_counted_by_whoever_takes_them() {
+        let arrival = Arrival { unix_ms: 0, time: Time(0) };
+        let shared = Shared { results: Arc::new(crate::results::Results::new(10)), ..without_loop(1) };
+        let column = RelQueryState::new(RelQueryId(1), TENANT, RelQueryKind::Column, 0, arrival);
+        assert_eq!(column.withhold(), 0);
+        // Three windows of two rows, whose places are used again.
+        for (window, count) in [
+            Shared::recorded_charges as fn(&Shared, Vec<RowCharge>),
+            Shared::count_charges,
+            Shared::leave_charges,
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            for row in column.extend(2).expect("it is open") {
+                assert!(end_row(&shared, &column, row));
+            }
+            assert_eq!(shared.accounts.unwritten_tokens(ACCOUNT), [20, 20, 40][window]);
+            let taken = column.take_finished();
+            assert_eq!((taken.rows.len(), taken.charges.len()), (2, 2), "window {window}");
+            count(&shared, taken.charges);
+        }
+        assert_eq!(
+            counted(&shared),
+            (2, 20, 60, 4),
+            "of the second window alone; the third's answers are not kept"
+        );
+        assert_eq!(column.extend(1), Some(vec![1]));
+        assert!(end_row(&shared, &column, 1));
+        shared.without_ticket(&column);
+        assert_eq!(counted(&shared), (3, 30, 70, 1), "whose taker is gone is counted by memory");
+        assert!(column.take_finished().charges.is_empty(), "once");
+    }
 
     /// What is shared, and a relQuery of so many rows.
     fn begun(rows: usize) -> (Shared, Arc<RelQueryState>) {

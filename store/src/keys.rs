@@ -213,9 +213,25 @@ const PAGE: &str = concat!(
      WHERE t.id = k.tenant AND k.id < $1 ORDER BY k.id DESC LIMIT $2"
 );
 
+/// The last keys of a tenant before a number, the last first. They are found among that tenant's alone.
+const TENANT_PAGE: &str = concat!(
+    "SELECT ",
+    key_columns!(),
+    ", t.name AS tenant_name, t.weight AS weight FROM api_keys k CROSS JOIN tenants t \
+     WHERE t.id = k.tenant AND k.tenant = $1 AND k.id < $2 ORDER BY k.id DESC LIMIT $3"
+);
+
 /// How many keys tenants of a range have that work at an instant.
 const WORKING: &str = "SELECT tenant, COUNT(*) FROM api_keys WHERE tenant BETWEEN $1 AND $2 AND revoked IS NULL \
     AND (expires IS NULL OR expires > $3) GROUP BY tenant";
+
+/// A page that was read from its end.
+fn oldest_first(rows: Vec<FoundColumns>) -> Result<Vec<ListedKey>, Error> {
+    let listed = |found: FoundColumns| -> Result<ListedKey, Error> {
+        Ok(ListedKey { key: KeyInfo::try_from(found.key)?, tenant_name: found.tenant_name })
+    };
+    rows.into_iter().rev().map(listed).collect()
+}
 
 /// What a key that was found, or not, is.
 fn looked_up(found: Option<FoundColumns>, now: UnixMillis) -> Result<KeyLookup, Error> {
@@ -362,10 +378,26 @@ impl Store {
                 .bind(i64::from(most))
                 .fetch_all(self.pool())
                 .await?;
-            let listed = |found: FoundColumns| -> Result<ListedKey, Error> {
-                Ok(ListedKey { key: KeyInfo::try_from(found.key)?, tenant_name: found.tenant_name })
-            };
-            rows.into_iter().rev().map(listed).collect()
+            oldest_first(rows)
+        })
+        .await
+    }
+
+    /// The last keys of a tenant before a number, at most so many; the oldest first, revoked ones too.
+    pub async fn keys_of(
+        &self,
+        tenant: TenantId,
+        before: Option<u64>,
+        most: u32,
+    ) -> Result<Vec<ListedKey>, Error> {
+        self.reading(async {
+            let rows: Vec<FoundColumns> = sqlx::query_as(TENANT_PAGE)
+                .bind(to_sql(tenant.0))
+                .bind(before.map_or(i64::MAX, to_sql))
+                .bind(i64::from(most))
+                .fetch_all(self.pool())
+                .await?;
+            oldest_first(rows)
         })
         .await
     }
@@ -510,5 +542,7 @@ mod tests {
         let plan = plan_of(&store, WORKING).await;
         assert_reads_by_index(&plan);
         assert!(plan[0].contains("COVERING INDEX"), "no row is read to be counted: {plan:?}");
+        let plan = plan_of(&store, TENANT_PAGE).await;
+        assert!(plan[0].contains("api_keys_by_tenant (tenant=?)"), "keys of others are not read: {plan:?}");
     }
 }

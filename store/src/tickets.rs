@@ -21,9 +21,9 @@ use crate::keys::hex;
 use crate::open::{Lock, Store};
 use crate::responses;
 use crate::time::{UnixMillis, from_sql, instant, to_sql};
-pub use rows::TicketRow;
-use rows::append;
+pub use rows::{FIRST_WORK_ROW, TicketRow};
 pub(crate) use rows::{SELECT_ROWS, row_number, ticket_row};
+use rows::{append, drop_work};
 
 /// The kind of a ticket that holds a batch.
 pub const BATCH: &str = "batch";
@@ -217,8 +217,8 @@ impl Store {
         Ok(self.changed(query).await? > 0)
     }
 
-    /// Ends a running ticket as its `holder`, or, without one, as its owner, whoever has it. `false` where it
-    /// had ended, is gone, or is held by another.
+    /// Ends a running ticket as its `holder`, or, without one, as its owner, whoever has it; what its work has kept goes.
+    /// `false` where it had ended, is gone, or is held by another.
     pub async fn finish_ticket(
         &self,
         id: &str,
@@ -237,7 +237,16 @@ impl Store {
             Some(holder) => query.bind(holder),
             None => query,
         };
-        Ok(self.changed(query).await? > 0)
+        self.bounded(async {
+            let mut tx = self.begin_write(Lock::Tickets).await?;
+            let is_ended = query.execute(&mut *tx).await?.rows_affected() > 0;
+            if is_ended {
+                drop_work(&mut tx, id).await?;
+            }
+            tx.commit().await?;
+            Ok(is_ended)
+        })
+        .await
     }
 
     /// A tenant's ticket; another tenant's does not exist for it, nor does one past its date.
@@ -332,13 +341,16 @@ impl Store {
         .await
     }
 
-    /// The ticket of a row of the table, with its results; a batch without.
+    /// The ticket of a row of the table, with its results, without what its work has kept; a batch without any.
     async fn with_rows(&self, row: TicketColumns) -> Result<Ticket, Error> {
         let mut ticket = head(row)?;
         if ticket.kind != BATCH {
-            let sql = format!("{SELECT_ROWS} WHERE ticket = $1 ORDER BY row_number");
-            let rows: Vec<(i64, String, i64)> =
-                sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(&ticket.id).fetch_all(self.pool()).await?;
+            let sql = format!("{SELECT_ROWS} WHERE ticket = $1 AND row_number < $2 ORDER BY row_number");
+            let rows: Vec<(i64, String, i64)> = sqlx::query_as(sqlx::AssertSqlSafe(sql))
+                .bind(&ticket.id)
+                .bind(i64::from(FIRST_WORK_ROW))
+                .fetch_all(self.pool())
+                .await?;
             ticket.rows = rows.into_iter().map(ticket_row).collect::<Result<_, _>>()?;
         }
         Ok(ticket)

@@ -19,7 +19,7 @@ const MENU = "body > .menu:not([hidden])";
 const DATA = [
   "#grid td", "#grid th", "#grid thead", "#formula", "#title", "#sheets", "#charts h2", "pre", "code", "body [lang]", "#model", "#tenant", ".chip",
   "#column-over", "#column-name", "#column-preview td", "#filter-list span:first-of-type", "#admin-secret", "#share-link", "#shared h2", "#shared td", "#shared th",
-  "#functions-list dt", "#functions-ordinary dt", ".brand", ".chart", "#admin select[name=tenant]", "#admin select[name=guests]", "section[aria-labelledby=live-shares] .track",
+  "#functions-list dt", "#functions-ordinary dt", ".brand", ".chart", "section[aria-labelledby=live-shares] .track",
 ].join(", ");
 /** What the server says, word for word, and what relQueries are called by their data, by the column of a table. */
 const SERVERS = [

@@ -345,6 +345,51 @@ async function invited(tenant, link) {
   await page.context().close();
 }
 
+/** More keys than a page has: one page is shown at a time, by keys, and a tenant's alone where they are looked for. */
+async function turnPages(page, tenant) {
+  const make = (route, body) => page.evaluate(async ([path, wanted]) => {
+    const headers = { Authorization: `Bearer ${localStorage.getItem("relserve-key")}`, "Content-Type": "application/json" };
+    const reply = await fetch(path, { method: "POST", headers, body: JSON.stringify(wanted) });
+    if (!reply.ok) throw new Error(await reply.text());
+  }, [route, body]);
+  const other = `${tenant}-many`;
+  await make("v1/tenants", { name: other });
+  for (let at = 1; at <= 130; at += 1) await make("v1/keys", { name: `desk ${at}`, tenant: other });
+  const section = page.getByRole("region", { name: "Keys", exact: true });
+  const rows = section.locator("tbody tr");
+  const told = (words) => until(`it says ${words}`, async () => words.test(await section.locator("p[role=status]").textContent()));
+  const [older, newer] = ["Older keys", "Newer keys"].map((name) => section.getByRole("button", { name }));
+  // The page looks by itself now and then.
+  await told(/^Page 1: 100 keys are shown, the newest first\. Older ones are on the next page\.$/);
+  assert.equal(await rows.count(), 100);
+  assert.match(await rows.first().textContent(), /desk 130/);
+  assert.equal(await newer.isDisabled(), true);
+  await older.focus();
+  await page.keyboard.press("Enter");
+  await told(/^Page 2: \d+ keys are shown, the newest first\. There are no older ones\.$/);
+  assert.match(await rows.first().textContent(), /desk 30/);
+  assert.equal(await page.evaluate(() => document.activeElement.textContent), "Newer keys", "the focus goes to the way that is left");
+  await looks({ page, shot: (name) => shot(page, name) }, "35-admin-pages", "#admin");
+  await page.keyboard.press("Enter");
+  await told(/^Page 1: 100 keys/);
+  const sought = section.getByLabel("Find the keys of a tenant");
+  await sought.fill(tenant);
+  await page.keyboard.press("Enter");
+  await told(new RegExp(`^Found for "${tenant}"\\. Page 1: [12] keys? (is|are) shown, the newest first\\. There are no older ones\\.$`));
+  page.mayFail = /v1\/keys/;
+  await sought.fill("nobody");
+  await page.keyboard.press("Enter");
+  await until("it says that there is no such tenant", async () => /nobody/.test(await section.locator("[role=alert]").first().textContent()));
+  await sought.fill("");
+  await told(/^Page 1: 100 keys/);
+  page.mayFail = undefined;
+  const tenants = page.getByRole("region", { name: "Tenants" });
+  await tenants.getByLabel("Find a tenant by its name").fill(other);
+  await page.keyboard.press("Enter");
+  await until("the tenant stands there alone", async () => /^Found for "[^"]*"\. Page 1: 1 tenant is shown/.test(await tenants.locator("p[role=status]").textContent()));
+  assert.deepEqual(await tenants.locator("tbody tr > :is(:nth-child(1), :nth-child(3))").allTextContents(), [other, "130"]);
+}
+
 /** The operators' page by hand. */
 async function administer(page) {
   await page.click("#view-admin");
@@ -355,15 +400,16 @@ async function administer(page) {
   await weight.fill("2.5");
   await weight.press("Tab");
   await until("the weight is set", async () => (await page.getByLabel(`Weight of ${tenant}`).inputValue()) === "2.5");
-  await until("it can have keys", () => page.evaluate((name) => Array.from(document.querySelector("#admin select[name=tenant]").options).some(({ value }) => value === name), tenant));
-  await page.selectOption("#admin select[name=tenant]", tenant);
+  await until("it is proposed", () => page.evaluate((name) => Array.from(document.querySelector("#admin-tenants").options).some(({ value }) => value === name), tenant));
+  await until("the operator's own tenant stands there", async () => (await page.inputValue("#admin input[name=owner]")) !== "");
+  await page.fill("#admin input[name=owner]", tenant);
   await page.fill("#admin input[name=name]", "laptop");
   await page.keyboard.press("Enter");
   await until("a key is told", async () => /^rs-[0-9a-f]{64}$/.test(await page.inputValue("#admin-secret")));
-  const revoke = page.getByRole("button", { name: /^Revoke key \d+, laptop$/ }).last();
+  const revoke = page.getByRole("button", { name: /^Revoke key \d+, laptop$/ }).first();
   await revoke.click();
   await until("it is revoked", () => page.locator("tr", { hasText: tenant }).filter({ hasText: "revoked" }).count());
-  await page.selectOption("#admin select[name=guests]", tenant);
+  await page.fill("#admin input[name=guests]", tenant);
   await page.click("text=Invite by a link");
   await until("a link is told", async () => /#sign-in=si-/.test(await page.inputValue("#admin-secret")));
   await page.selectOption("#admin select[name=by]", "route");
@@ -373,6 +419,7 @@ async function administer(page) {
   await looks({ page, shot: (name) => shot(page, name) }, "31-admin", "body");
   assert.doesNotMatch(await page.textContent("#admin"), /0\.0 MiB/, "a size has the unit that fits");
   await invited(tenant, await page.inputValue("#admin-secret"));
+  await turnPages(page, tenant);
   console.log("- the operators' page: a tenant, its weight, a key made and revoked, an invitation");
 }
 

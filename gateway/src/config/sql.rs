@@ -41,7 +41,7 @@ pub struct SqlConfig {
     pub budgets: Vec<SqlBudget>,
     /// Statements of `/v1/sql` that go on under tickets after their deadlines, at a time.
     pub tickets_max: usize,
-    /// Bytes of rows, as JSON lines, that one ticket keeps.
+    /// Bytes of rows, as JSON lines, that one ticket keeps; and as many of answers of its calls, while it runs.
     pub ticket_bytes_max: Bytes,
     /// The certificates of TLS (PEM), the server's own first; absent: those of `[server]`, if any.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -78,20 +78,33 @@ const PAGE_ROWS_MAX: u32 = 50_000;
 /// Keys or tenants of a page where the caller does not say.
 const LIST_ROWS: u32 = 1_000;
 
-/// The query of a list that comes in pages.
+/// The query of `/v1/keys`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ListPage {
-    /// Entries before this one.
+pub struct KeyPage {
+    /// Of the tenant of this name alone.
+    tenant: Option<String>,
+    /// Keys before this one.
     before: Option<u64>,
     /// So many at most.
     rows: Option<String>,
 }
 
-impl ListPage {
-    fn rows_max(&self) -> Result<u32, ApiError> {
-        number("rows", self.rows.as_deref(), (LIST_ROWS, PAGE_ROWS_MAX))
-    }
+/// The query of `/v1/tenants`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TenantPage {
+    /// The one of this name alone.
+    name: Option<String>,
+    /// Tenants before this one.
+    before: Option<u64>,
+    /// So many at most.
+    rows: Option<String>,
+}
+
+/// The most entries of a page of such a list.
+fn list_rows(asked: Option<&str>) -> Result<u32, ApiError> {
+    number("rows", asked, (LIST_ROWS, PAGE_ROWS_MAX))
 }
 
 /// A page of a list as it is sent.
@@ -102,19 +115,30 @@ fn listed<T, R: Serialize>(page: NewestPage<T>, shown: impl FnMut(T) -> R) -> Ht
     HttpResponse::Ok().json(reply)
 }
 
-/// Keys of all tenants, revoked ones too: the newest `rows` (1000), the oldest of them first; with `has_more`, those before
-/// `before`, a number, are there too. Takes an operator's key.
+/// Keys of all tenants, or of one, revoked ones too: the newest `rows` (1000), the oldest of them first; with `has_more`, those
+/// before `before`, a number, are there too. Takes an operator's key.
 #[utoipa::path(
     get, path = "/v1/keys", tag = "operation",
-    params(("before" = Option<u64>, Query), ("rows" = Option<u64>, Query, minimum = 1, maximum = 50000)),
+    params(
+        ("tenant" = Option<String>, Query, nullable = false, description = "a tenant's name"),
+        ("before" = Option<u64>, Query), ("rows" = Option<u64>, Query, minimum = 1, maximum = 50000),
+    ),
     responses(
         (status = 200, body = Vec<KeyReply>), (status = 400, body = ErrorBody), (status = 403, body = ErrorBody),
+        (status = 404, body = ErrorBody, description = "no such tenant"),
     ),
     security(("key" = []))
 )]
-pub async fn keys(app: Data<App>, _: Operator, query: Query<ListPage>) -> Result<HttpResponse, ApiError> {
-    let rows_max = query.rows_max()?;
-    let read = stored(app.runtime.store.keys(query.before, rows_max + 1).await)?;
+pub async fn keys(app: Data<App>, _: Operator, query: Query<KeyPage>) -> Result<HttpResponse, ApiError> {
+    let rows_max = list_rows(query.rows.as_deref())?;
+    let store = &app.runtime.store;
+    let read = match &query.tenant {
+        Some(name) => {
+            let tenant = tenancy::named(&app, name).await?.id;
+            stored(store.keys_of(tenant, query.before, rows_max + 1).await)?
+        }
+        None => stored(store.keys(query.before, rows_max + 1).await)?,
+    };
     let page = NewestPage::of_last(read, rows_max, |listed| listed.key.id);
     Ok(listed(page, |ListedKey { key, tenant_name }| KeyReply::new(key, &tenant_name)))
 }
@@ -231,17 +255,26 @@ pub async fn revoke_key(
 
 /// Tenants: weight, working keys, workbooks, cached answers, and what SQL computed today, each with its bound
 /// and the setting that sets it. The newest `rows` (1000), the oldest of them first; with `has_more`, those before `before`, a
-/// number, are there too. Takes an operator's key.
+/// number, are there too. Or the one of a name. Takes an operator's key.
 #[utoipa::path(
     get, path = "/v1/tenants", tag = "operation",
-    params(("before" = Option<u64>, Query), ("rows" = Option<u64>, Query, minimum = 1, maximum = 50000)),
+    params(
+        ("name" = Option<String>, Query, nullable = false, description = "a tenant's name"),
+        ("before" = Option<u64>, Query), ("rows" = Option<u64>, Query, minimum = 1, maximum = 50000),
+    ),
     responses(
         (status = 200, body = Vec<TenantReply>), (status = 400, body = ErrorBody), (status = 403, body = ErrorBody),
+        (status = 404, body = ErrorBody, description = "no such tenant"),
     ),
     security(("key" = []))
 )]
-pub async fn tenants(app: Data<App>, _: Operator, query: Query<ListPage>) -> Result<HttpResponse, ApiError> {
-    let page = tenancy::overviews(&app, query.before, query.rows_max()?).await?;
+pub async fn tenants(
+    app: Data<App>,
+    _: Operator,
+    query: Query<TenantPage>,
+) -> Result<HttpResponse, ApiError> {
+    let rows_max = list_rows(query.rows.as_deref())?;
+    let page = tenancy::overviews(&app, query.name.as_deref(), (query.before, rows_max)).await?;
     Ok(listed(page, |overview| TenantReply::with_amounts(overview, &app.config)))
 }
 

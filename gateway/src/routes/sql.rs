@@ -1,5 +1,7 @@
 //! `/v1/sql`: a statement, answered with a stream of rows; what its deadline cuts off is under a ticket.
 
+use std::sync::Arc;
+
 use actix_web::http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use actix_web::web::{self, Bytes, Data, Path, Payload, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse, ResponseError as _};
@@ -7,7 +9,7 @@ use futures_util::{Stream, StreamExt as _};
 use serde_json::{Value, json};
 use serving::caller::Caller;
 use serving::clock::{Deadline, Late};
-use serving::error::{RequestError, stored};
+use serving::error::{RequestError, internal, stored};
 use sql::Running;
 use sql::format::{ResultFormat, ResultWriter};
 use store::TicketState;
@@ -19,6 +21,7 @@ use crate::error::Refusals;
 use crate::routes::{only_get_delete, only_post, read_body};
 use crate::services::lookup::find_statement;
 use crate::services::sql::failed;
+use crate::services::sql::kept_answers::KeptAnswers;
 use crate::services::sql::tickets::{self, Detached, SqlStatement};
 use crate::services::tickets::lease;
 use crate::state::App;
@@ -62,11 +65,13 @@ pub async fn run(
     let SqlRequest { query, format, settings, deadline } = SqlRequest::read(crate::json::object(&body)?)?;
     let deadline = deadline.map(|span| Deadline::new(arrival_of(&request, clock), span));
     let statement = SqlStatement { query, settings, tables: scope.tables.clone() };
-    let running = match clock.within(deadline, statement.start(&app, caller)).await {
+    let ticket =
+        deadline.map(|deadline| DeadlineTicket { id: tickets::new_id(), deadline, answers: Arc::default() });
+    let kept = ticket.as_ref().map(|ticket| &ticket.answers);
+    let running = match clock.within(deadline, statement.start(&app, caller, kept)).await {
         Ok(running) => Some(running?),
         Err(Late) => None,
     };
-    let ticket = deadline.map(|deadline| DeadlineTicket { id: tickets::new_id(), deadline });
     let mut reply = match (&ticket, &running) {
         (Some(ticket), None) if format != ResultFormat::JsonLines => {
             ticket.make(&app, caller, statement, (None, 0)).await?;
@@ -137,10 +142,13 @@ pub async fn delete(
 struct DeadlineTicket {
     id: String,
     deadline: Deadline,
+    /// Those that the statement has got.
+    answers: Arc<KeptAnswers>,
 }
 
 impl DeadlineTicket {
-    /// Writes it down; the statement goes on behind the rows that the client has.
+    /// Writes it down; the statement goes on behind the rows that the client has. A task of its own: a ticket that is
+    /// written is followed, though the client leaves meanwhile.
     async fn make(
         &self,
         app: &Data<App>,
@@ -148,8 +156,11 @@ impl DeadlineTicket {
         statement: SqlStatement,
         (running, first_row): (Option<Running>, u64),
     ) -> Result<(), RequestError> {
-        let detached = Detached { id: self.id.clone(), caller, statement, running, first_row };
-        tickets::make(app, &lease(app), detached).await
+        let (id, answers) = (self.id.clone(), Arc::clone(&self.answers));
+        let detached = Detached { id, caller, statement, answers, running, first_row };
+        let (app, lease) = (app.clone(), lease(app));
+        let making = tokio::spawn(async move { tickets::make(&app, &lease, detached).await });
+        making.await.map_err(internal)?
     }
 }
 

@@ -74,15 +74,23 @@ pub async fn set_weight(app: &App, name: &str, weight: f64) -> Result<Tenant, Re
     Ok(Tenant { weight, ..tenant })
 }
 
-/// The last tenants before a number, at most so many, with what each has; the oldest first.
+/// The last tenants before a number, at most so many, with what each has; the oldest first. Or the one of a name, which has to
+/// be there.
 pub async fn overviews(
     app: &App,
-    before: Option<u64>,
-    rows_max: u32,
+    name: Option<&str>,
+    (before, rows_max): (Option<u64>, u32),
 ) -> Result<NewestPage<TenantOverview>, RequestError> {
     let store = &app.runtime.store;
     let now = app.runtime.shared.unix_now();
-    let read = stored(store.tenants_before(before, rows_max.saturating_add(1)).await)?;
+    let read = match name {
+        Some(name) => {
+            let found = named(app, name).await?;
+            let is_before = before.is_none_or(|before| found.id.0 < before);
+            if is_before { vec![found] } else { Vec::new() }
+        }
+        None => stored(store.tenants_before(before, rows_max.saturating_add(1)).await)?,
+    };
     let NewestPage { entries, before } = NewestPage::of_last(read, rows_max, |tenant| tenant.id.0);
     let (Some(first), Some(last)) = (entries.first(), entries.last()) else {
         return Ok(NewestPage { entries: Vec::new(), before });

@@ -372,6 +372,41 @@ async fn keys_and_tenants_come_in_pages_from_the_newest_back() {
 }
 
 #[actix_web::test]
+async fn keys_of_one_tenant_and_a_tenant_of_a_name_are_listed_alone() {
+    let store = Store::open("sqlite::memory:").await.unwrap();
+    let acme = store.create_tenant("acme & co", 2.0, UnixMillis(1)).await.unwrap().id;
+    for (tenant, name) in [(acme, "a"), (DEFAULT_TENANT, "b"), (acme, "c"), (acme, "d")] {
+        let new = NewKey { tenant, name, expires: None, is_operator: false, scope: KeyScope::ALL };
+        store.create_key(new, UnixMillis(1)).await.unwrap();
+    }
+    let (_server, operator) = serve_operator(config(), store).await;
+    let page = operator.get("/v1/keys?tenant=acme%20%26%20co&rows=2").await.json();
+    let names = |page: &Value| -> Vec<Value> {
+        page["data"].as_array().unwrap().iter().map(|entry| entry["name"].clone()).collect()
+    };
+    assert_eq!((names(&page), &page["has_more"]), (vec![json!("c"), json!("d")], &json!(true)));
+    let next = format!("/v1/keys?tenant=acme%20%26%20co&rows=2&before={}", page["before"]);
+    let page = operator.get(&next).await.json();
+    assert_eq!(
+        (names(&page), &page["has_more"], &page["before"]),
+        (vec![json!("a")], &json!(false), &Value::Null)
+    );
+    let page = operator.get("/v1/tenants?name=acme%20%26%20co").await.json();
+    assert_eq!((names(&page), &page["has_more"]), (vec![json!("acme & co")], &json!(false)));
+    assert_eq!((&page["data"][0]["keys"], &page["data"][0]["weight"]), (&json!(3), &json!(2.0)));
+    let none = operator.get(&format!("/v1/tenants?name=acme%20%26%20co&before={}", acme.0)).await.json();
+    assert_eq!(names(&none), Vec::<Value>::new());
+    for unknown in ["/v1/keys?tenant=", "/v1/tenants?name="] {
+        for name in ["acme", "%00", ""] {
+            assert_eq!(operator.get(&format!("{unknown}{name}")).await.status, 404, "{unknown}{name}");
+        }
+    }
+    for wrong in ["/v1/keys?name=a", "/v1/tenants?tenant=acme"] {
+        assert_eq!(operator.get(wrong).await.status, 400, "{wrong}");
+    }
+}
+
+#[actix_web::test]
 async fn a_list_has_a_thousand_of_many_where_nobody_says_how_many() {
     let store = Store::open("sqlite::memory:").await.unwrap();
     for number in 0..1_000 {

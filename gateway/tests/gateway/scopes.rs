@@ -336,7 +336,7 @@ async fn a_ticket_of_sql_reads_no_more_after_a_restart_than_its_key_may() {
     let kept = SqlStatement::of(&statement.request()).expect("it is read as it was written");
     assert_eq!(kept, statement);
     let caller = Caller::of(WeightedTenant::usual(DEFAULT_TENANT));
-    let refused = kept.start(app, caller).await.err().expect("refused").to_string();
+    let refused = kept.start(app, caller, None).await.err().expect("refused").to_string();
     assert!(refused.contains("`tables: salaries`"), "{refused}");
     let old = SqlStatement::of(r#"{"query": "SELECT 1", "settings": {}}"#).expect("of an older version");
     assert_eq!(old.tables, None);

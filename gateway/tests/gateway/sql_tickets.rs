@@ -2,9 +2,18 @@
 
 use base::{Bytes, Millis};
 use serde_json::{Value, json};
+use serving::account::{Account, Spent};
+use store::{DEFAULT_TENANT, Store, Used};
 
 use crate::common::client::{Client, Reply};
 use crate::common::{Server, config, model, seen_in_time, serve, serve_on, serve_parties, serve_with};
+use crate::takes::{database, kill, serve_shut_with};
+
+/// A row whose answer has one letter, and one whose answer has ten.
+const SHORT_AND_LONG: &str =
+    "SELECT ai_complete(prompt('say {0}', word)) AS t FROM (VALUES ('a'), ('bbbbbbbbbb')) AS words (word)";
+/// Steps in which the short one ends, and the long one does not.
+const SHORT_STEPS: u64 = 6;
 
 /// Words that the model repeats, from a first number on.
 fn words(first: u32, last: u32) -> String {
@@ -173,4 +182,83 @@ async fn what_changes_tables_is_not_run_twice() {
     assert!(message.contains("what changes tables is not run twice"), "{message}");
     let table = second.client.with_key(&key).post("/v1/sql", &json!({ "query": "SELECT * FROM kept" })).await;
     assert_eq!(table.status, 400, "{}", table.body);
+}
+
+/// What is stored of usage.
+async fn stored_usage(store: &Store) -> Used {
+    let mut sum = Used::default();
+    for row in store.usage(Some(DEFAULT_TENANT), 0..=1_000_000).await.unwrap() {
+        sum += row.used;
+    }
+    sum
+}
+
+/// What is counted of statements in memory.
+fn counted_in_memory(server: &Server) -> Spent {
+    server.running.app.runtime.shared.accounts.of(Account { tenant: DEFAULT_TENANT, route: "sql" })
+}
+
+/// Waits until an answer is kept with a ticket, and none besides.
+async fn until_one_is_kept(server: &Server, id: &str) {
+    let store = &server.running.app.runtime.store;
+    let is_kept = async { while store.work_rows(id).await.unwrap().is_empty() {} };
+    seen_in_time("the short row's answer is kept", is_kept).await;
+    assert_eq!(store.work_rows(id).await.unwrap().len(), 1);
+}
+
+#[actix_web::test]
+async fn a_statement_that_a_kill_interrupts_asks_for_no_answer_again_and_counts_each_once() {
+    let mut calm = config();
+    calm.store.flush_ms = Millis(20_000);
+    let whole = serve_with(calm, model()).await;
+    whole.client.post("/v1/sql", &json!({ "query": SHORT_AND_LONG })).await;
+    let expected = counted_in_memory(&whole);
+    assert_eq!(expected.rows, 2);
+    // The short one is answered before there is a ticket, or after.
+    for is_early in [true, false] {
+        let (folder, database) = database().await;
+        let first = serve_shut_with(folder.path(), model()).await;
+        if is_early {
+            first.gate.allow(SHORT_STEPS);
+        }
+        let reply = hasty(&first.client, SHORT_AND_LONG, "csv").await;
+        let id = reply.header("relserve-ticket").expect("a ticket").to_owned();
+        if !is_early {
+            first.gate.allow(SHORT_STEPS);
+        }
+        until_one_is_kept(&first, &id).await;
+        kill(first, &database).await;
+
+        let second = serve_shut_with(folder.path(), model()).await;
+        second.gate.release();
+        let ticket = until_over(&second.client, &id).await;
+        assert_eq!(ticket["rows"], json!([{ "t": "a" }, { "t": "bbbbbbbbbb" }]), "{ticket}");
+        assert_eq!(second.metric("relserve_rows_total{outcome=\"stop\"}"), 1.0, "the long one alone runs");
+        let store = &second.running.app.runtime.store;
+        let used = stored_usage(store).await;
+        assert_eq!(
+            (used.rows, used.prompt, used.output),
+            (2, expected.usage.prompt, expected.usage.output),
+            "early: {is_early}"
+        );
+        assert!(store.work_rows(&id).await.unwrap().is_empty(), "they go with the ticket's end");
+    }
+}
+
+#[actix_web::test]
+async fn answers_beyond_the_bytes_of_a_ticket_are_counted_and_not_kept() {
+    let mut config = config();
+    config.store.flush_ms = Millis(20_000);
+    // The result has less, as has one answer with its key, and two have more.
+    config.sql.ticket_bytes_max = Bytes(200);
+    let server = serve_with(config, model()).await;
+    server.gate.shut();
+    let reply = hasty(&server.client, SHORT_AND_LONG, "csv").await;
+    let id = reply.header("relserve-ticket").expect("a ticket").to_owned();
+    server.gate.allow(SHORT_STEPS);
+    until_one_is_kept(&server, &id).await;
+    server.gate.release();
+    assert_eq!(until_over(&server.client, &id).await["status"], "completed");
+    let stored = stored_usage(&server.running.app.runtime.store).await;
+    assert_eq!((stored.rows, counted_in_memory(&server).rows), (1, 1), "the long one, by memory");
 }

@@ -1,7 +1,7 @@
 //! What rows of a ticket used, from their ends until they are stored: the store counts it with the row. A kill between the
 //! two would count the row twice, as it runs again, or not at all.
 
-use super::{RelQueryState, RowProgress, State, Status};
+use super::{AnswerRow, RelQueryState, RowProgress, State, Status};
 use crate::account::{Account, Spent};
 use crate::results::{Answer, CellKey};
 
@@ -14,6 +14,16 @@ pub struct RowCharge {
     /// Its answer, where the stored cache is to have it. Not before the row is counted: a ticket that is gone on with
     /// would find the answer there, and nobody would count it.
     pub answer: Option<(CellKey, Answer)>,
+}
+
+/// Answers of a column that were taken.
+#[derive(Debug)]
+pub struct TakenRows {
+    pub rows: Vec<(u32, AnswerRow)>,
+    /// What those of them used that were withheld, and ran. Whoever takes them counts it.
+    pub charges: Vec<RowCharge>,
+    /// How far the column is.
+    pub status: Status,
 }
 
 /// Where a row is counted that ends now.
@@ -51,6 +61,24 @@ impl State {
 }
 
 impl RelQueryState {
+    /// Takes the answers that a column has, and how far it is. Their places are for further rows.
+    pub fn take_finished(&self) -> TakenRows {
+        let mut state = self.read();
+        let finished = std::mem::take(&mut state.finished);
+        let charges = finished.iter().filter_map(|number| state.charges.remove(number)).collect();
+        let rows = finished
+            .iter()
+            .map(|number| {
+                (*number, std::mem::replace(&mut state.rows[*number as usize], AnswerRow::pending()))
+            })
+            .collect();
+        // None is left of those that were shown before there was a ticket.
+        let recorded = state.recorded.map(|_| 0);
+        state.recorded = recorded;
+        state.free.extend(finished);
+        TakenRows { rows, charges, status: state.status.clone() }
+    }
+
     /// So many more of the rows that were withheld are in the store, with what they used: that.
     #[must_use = "it is known to be stored now"]
     pub(crate) fn record(&self, rows: usize) -> Vec<RowCharge> {

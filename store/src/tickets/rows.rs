@@ -1,5 +1,8 @@
 //! The rows of tickets that have finished, each with its result. They are written once, by whoever has the ticket: a row that
 //! is there already stays as it is.
+//!
+//! Beside them is what the work of a ticket keeps for its next start, numbered from [`FIRST_WORK_ROW`] on: it is shown nowhere,
+//! counts among the tenant's bytes, and goes with the end of the ticket.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,6 +16,9 @@ use crate::usage::{self, UsageKey, UsageRow, Used};
 
 /// Rows per statement: three parameters each, below both databases' limits.
 const ROWS_PER_STATEMENT: usize = 100;
+
+/// Rows from this number on are no results: the work of a ticket keeps them for its next start.
+pub const FIRST_WORK_ROW: u32 = 1 << 31;
 
 /// A finished row of a ticket.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,36 +75,87 @@ impl Store {
         self.bounded(async {
             let mut tx = self.begin_write(Lock::Tickets).await?;
             check_holder(&mut tx, id, holder).await?;
-            let added = append(&mut tx, id, &rows.iter().map(|(row, _)| row).collect::<Vec<_>>()).await?;
-            if !added.is_empty() {
-                note_progress(&mut tx, id).await?;
-            }
-            let mut used: BTreeMap<UsageKey, Used> = BTreeMap::new();
-            for (row, usage) in rows {
-                if let (true, Some(UsageRow { key, used: more })) =
-                    (added.contains(&i64::from(row.row)), usage)
-                {
-                    *used.entry(key.clone()).or_default() += *more;
-                }
-            }
-            let used: Vec<UsageRow> = used.into_iter().map(|(key, used)| UsageRow { key, used }).collect();
-            if !used.is_empty() {
-                self.wait_for_writers(&mut tx, Lock::Usage).await?;
-                usage::add(&mut tx, &used).await?;
-            }
+            self.append_counted(&mut tx, id, rows).await?;
             tx.commit().await?;
             Ok(())
         })
         .await
     }
 
-    /// Takes a ticket's rows back, as its `holder`: its work begins again, and may give them in another
-    /// order.
+    /// The same of what the work of a ticket keeps for its next start. [`Error::Missing`] where the ticket has ended, too.
+    pub async fn keep_work_rows(
+        &self,
+        id: &str,
+        holder: &str,
+        rows: &[(TicketRow, Option<UsageRow>)],
+    ) -> Result<(), Error> {
+        self.bounded(async {
+            let mut tx = self.begin_write(Lock::Tickets).await?;
+            check_holder(&mut tx, id, holder).await?;
+            let running: Option<(String,)> =
+                sqlx::query_as("SELECT id FROM tickets WHERE id = $1 AND state = 'running'")
+                    .bind(id)
+                    .fetch_optional(&mut *tx)
+                    .await?;
+            if running.is_none() {
+                return Err(Error::Missing("ticket"));
+            }
+            self.append_counted(&mut tx, id, rows).await?;
+            tx.commit().await?;
+            Ok(())
+        })
+        .await
+    }
+
+    async fn append_counted(
+        &self,
+        tx: &mut AnyConnection,
+        id: &str,
+        rows: &[(TicketRow, Option<UsageRow>)],
+    ) -> Result<(), Error> {
+        let added = append(tx, id, &rows.iter().map(|(row, _)| row).collect::<Vec<_>>()).await?;
+        if !added.is_empty() {
+            note_progress(tx, id).await?;
+        }
+        let mut used: BTreeMap<UsageKey, Used> = BTreeMap::new();
+        for (row, usage) in rows {
+            if let (true, Some(UsageRow { key, used: more })) = (added.contains(&i64::from(row.row)), usage) {
+                *used.entry(key.clone()).or_default() += *more;
+            }
+        }
+        let used: Vec<UsageRow> = used.into_iter().map(|(key, used)| UsageRow { key, used }).collect();
+        if !used.is_empty() {
+            self.wait_for_writers(tx, Lock::Usage).await?;
+            usage::add(tx, &used).await?;
+        }
+        Ok(())
+    }
+
+    /// What the work of a ticket has kept for its next start.
+    pub async fn work_rows(&self, id: &str) -> Result<Vec<TicketRow>, Error> {
+        self.reading(async {
+            let sql = format!("{SELECT_ROWS} WHERE ticket = $1 AND row_number >= $2 ORDER BY row_number");
+            let rows: Vec<(i64, String, i64)> = sqlx::query_as(sqlx::AssertSqlSafe(sql))
+                .bind(id)
+                .bind(i64::from(FIRST_WORK_ROW))
+                .fetch_all(self.pool())
+                .await?;
+            rows.into_iter().map(ticket_row).collect()
+        })
+        .await
+    }
+
+    /// Takes a ticket's rows back, as its `holder`, but for what its work has kept: it begins again, and may give them in
+    /// another order.
     pub async fn clear_rows(&self, id: &str, holder: &str) -> Result<(), Error> {
         self.bounded(async {
             let mut tx = self.begin_write(Lock::Tickets).await?;
             check_holder(&mut tx, id, holder).await?;
-            sqlx::query("DELETE FROM ticket_rows WHERE ticket = $1").bind(id).execute(&mut *tx).await?;
+            sqlx::query("DELETE FROM ticket_rows WHERE ticket = $1 AND row_number < $2")
+                .bind(id)
+                .bind(i64::from(FIRST_WORK_ROW))
+                .execute(&mut *tx)
+                .await?;
             tx.commit().await?;
             Ok(())
         })
@@ -147,6 +204,16 @@ pub(super) async fn append(
         added.extend(numbers.into_iter().map(|(number,)| number));
     }
     Ok(added)
+}
+
+/// Drops what the work of a ticket has kept.
+pub(super) async fn drop_work(connection: &mut AnyConnection, id: &str) -> Result<(), Error> {
+    sqlx::query("DELETE FROM ticket_rows WHERE ticket = $1 AND row_number >= $2")
+        .bind(id)
+        .bind(i64::from(FIRST_WORK_ROW))
+        .execute(connection)
+        .await?;
+    Ok(())
 }
 
 /// Forgets takes before the one that has got something done.

@@ -60,6 +60,14 @@ pub(crate) async fn keys_and_tenants_are_read_page_by_page_from_their_end(url: S
     assert!(keys(Some(1), 2).await.is_empty() && keys(Some(0), 2).await.is_empty());
     assert_eq!(keys(Some(u64::MAX), 1).await, [key(5, "zeta")]);
     assert_eq!(keys(None, 9).await.len(), 5);
+    let keys_of = async |tenant, before, most| {
+        let page = store.keys_of(tenant, before, most).await.expect("listed");
+        page.into_iter().map(|listed| (listed.key.id, listed.tenant_name)).collect::<Vec<_>>()
+    };
+    assert_eq!(keys_of(zeta, None, 2).await, [key(4, "zeta"), key(5, "zeta")], "revoked ones too");
+    assert_eq!(keys_of(zeta, Some(4), 2).await, [key(2, "zeta")]);
+    assert_eq!(keys_of(DEFAULT_TENANT, None, 9).await, [key(1, "default"), key(3, "default")]);
+    assert!(keys_of(TenantId(77), None, 9).await.is_empty());
     let more = store.create_tenant("more", 1.0, at(0)).await.expect("made").id;
     let tenants = async |before: Option<TenantId>, most| {
         let page = store.tenants_before(before.map(|tenant| tenant.0), most).await.expect("listed");

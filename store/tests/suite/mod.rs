@@ -96,6 +96,7 @@ macro_rules! for_each_case {
             tickets::a_ticket_collects_rows_once_and_ends_once,
             tickets::usage_is_recorded_with_the_row_that_used_it_once,
             tickets::a_row_and_what_it_used_are_stored_together_by_who_has_the_ticket,
+            tickets::what_the_work_of_a_ticket_keeps_is_counted_once_and_goes_with_its_end,
             tickets::a_tenants_tickets_stay_within_its_bytes,
             tickets::the_oldest_responses_that_are_over_make_room_for_a_tenants_tickets,
             tickets::more_rows_than_a_statement_takes_are_appended_once_each,

@@ -270,6 +270,43 @@ pub(crate) async fn usage_is_recorded_with_the_row_that_used_it_once(url: String
     assert_eq!(sums().await, found, "who may not write rows adds no usage");
 }
 
+pub(crate) async fn what_the_work_of_a_ticket_keeps_is_counted_once_and_goes_with_its_end(url: String) {
+    use base::{Bytes, TokenCount};
+    use store::{FIRST_WORK_ROW, UsageKey, UsageRow, Used};
+    let store = open(&url).await;
+    let lease = lease("a", 100);
+    // A request of 10 bytes each.
+    let make = async |id, most| {
+        let new = ticket(id, DEFAULT_TENANT, &lease);
+        store.create_ticket_within(new, &[], Bytes(most), at(1)).await.expect("asked")
+    };
+    assert!(make("sq-1", 10).await);
+    let kept = |number: u32, computed| {
+        let key = UsageKey { tenant: DEFAULT_TENANT, day: 3, model: "m".into(), route: "sql".into() };
+        let used = Used { rows: 1, computed: TokenCount(computed), ..Used::default() };
+        (row(FIRST_WORK_ROW + number, "\"k\""), Some(UsageRow { key, used }))
+    };
+    let sum = async || store.usage(Some(DEFAULT_TENANT), 3..=3).await.expect("read")[0].used.computed;
+    store.append_rerun_rows("sq-1", "a", &[row(0, "1")]).await.expect("appended");
+    store.keep_work_rows("sq-1", "a", &[kept(0, 5), kept(1, 7)]).await.expect("kept");
+    store.keep_work_rows("sq-1", "a", &[kept(1, 7), kept(2, 9)]).await.expect("one of them again");
+    assert_eq!(sum().await, TokenCount(21));
+    let other = store.keep_work_rows("sq-1", "b", &[kept(3, 1)]).await;
+    assert!(matches!(other, Err(Error::Missing("lease"))), "{other:?}");
+    store.clear_rows("sq-1", "a").await.expect("cleared");
+    let numbers = [0, 1, 2].map(|number| kept(number, 0).0);
+    assert_eq!(store.work_rows("sq-1").await.expect("read"), numbers, "results alone are taken back");
+    let read = store.ticket(DEFAULT_TENANT, "sq-1", at(1)).await.expect("read").expect("there");
+    assert!(read.rows.is_empty(), "{read:?}");
+    assert!(!make("sq-2", 28).await, "three bytes each: they count among the tenant's");
+    assert!(make("sq-2", 29).await);
+    assert!(store.finish_ticket("sq-1", None, TicketState::Cancelled, None).await.expect("asked"));
+    assert!(store.work_rows("sq-1").await.expect("read").is_empty());
+    let late = store.keep_work_rows("sq-1", "a", &[kept(3, 1)]).await;
+    assert!(matches!(late, Err(Error::Missing("ticket"))), "{late:?}");
+    assert_eq!(sum().await, TokenCount(21));
+}
+
 pub(crate) async fn a_row_and_what_it_used_are_stored_together_by_who_has_the_ticket(url: String) {
     use base::{Money, TenantId, TokenCount};
     use store::{UsageKey, UsageRow, Used};

@@ -1,6 +1,6 @@
 // Who calls, links that sign somebody in, and what operators see and change: docs/API.md has the routes.
 
-import { type Page, readPages } from "../core/pages";
+import type { Page } from "../core/pages";
 import type { UsagePage } from "../core/usage-reading";
 import { storedKey } from "../store/key";
 import { type List, call } from "./api";
@@ -66,11 +66,15 @@ export interface CacheView {
 }
 
 const data = async <T>(path: string) => (await call<List<T>>("GET", path)).data;
-/** Entries of a page of a list: few requests, none of which a server is long at. */
-const PAGE_ROWS = 5_000;
-/** All of a list that comes page by page. */
-const all = <T>(path: string) =>
-  readPages<T>((before) => call<Page<T>>("GET", `${path}?rows=${PAGE_ROWS}${before === undefined ? "" : `&before=${before}`}`));
+/** Entries of a page of a list: what a table draws at once without a pause that is felt. */
+const PAGE_ROWS = 100;
+/** Reads a list page by page; what is sought is a name, by the list's own parameter. */
+const pagesOf = <T>(path: string, parameter: string) => (sought: string, before: number | undefined) => {
+  const query = new URLSearchParams({ rows: String(PAGE_ROWS) });
+  if (sought !== "") query.set(parameter, sought);
+  if (before !== undefined) query.set("before", String(before));
+  return call<Page<T>>("GET", `${path}?${query.toString()}`);
+};
 
 /** Who has a key, by default the page's. */
 export const me = (key = storedKey()) => call<Caller>("GET", "v1/me", { key });
@@ -78,11 +82,13 @@ export const me = (key = storedKey()) => call<Caller>("GET", "v1/me", { key });
 export const signIn = (token: string) =>
   call<{ key: string; tenant: string; operator: boolean }>("POST", "v1/sign-in", { body: { token }, key: "" });
 
-export const tenants = () => all<Tenant>("v1/tenants");
+/** Tenants, or the one of a name. */
+export const tenantPage = pagesOf<Tenant>("v1/tenants", "name");
 export const createTenant = (name: string, weight: number) => call("POST", "v1/tenants", { body: { name, weight } });
 export const setWeight = (name: string, weight: number) =>
   call("POST", `v1/tenants/${encodeURIComponent(name)}`, { body: { weight } });
-export const keys = () => all<Key>("v1/keys");
+/** Keys of all tenants, or of one. */
+export const keyPage = pagesOf<Key>("v1/keys", "tenant");
 export const createKey = (wanted: { name: string; tenant: string; days?: number; operator: boolean }) =>
   call<Key>("POST", "v1/keys", { body: wanted });
 export const revokeKey = (id: number) => call("DELETE", `v1/keys/${id}`);

@@ -16,6 +16,7 @@ const called = (argument: string) => (ARGUMENTS as Record<string, string>)[argum
 const de = ({ count, plural }: Formats): Messages => {
   const cells = (n: number) => plural(n, { one: "1 Zelle", other: `${count(n)} Zellen` });
   const rows = (n: number) => plural(n, { one: "1 Zeile", other: `${count(n)} Zeilen` });
+  const older = (hasOlder: boolean) => (hasOlder ? "Ältere stehen auf der nächsten Seite." : "Ältere gibt es nicht.");
   return {
     page: {
       "Workbook": "Arbeitsmappe",
@@ -933,6 +934,22 @@ const de = ({ count, plural }: Formats): Messages => {
       revoke: "Widerrufen",
       revokeOf: (number: number, name: string) => `Schlüssel ${number}, ${name}, widerrufen`,
       states: { revoked: "widerrufen", expired: "abgelaufen", works: "gültig" },
+      find: "Suchen",
+      found: (name: string) => `Gefunden für „${name}“.`,
+      tenantPages: {
+        find: "Mandant nach Namen suchen",
+        newer: "Neuere Mandanten",
+        older: "Ältere Mandanten",
+        shown: (page: number, n: number, hasOlder: boolean) =>
+          `Seite ${count(page)}: ${plural(n, { one: "1 Mandant", other: `${count(n)} Mandanten` })}, die neuesten zuerst. ${older(hasOlder)}`,
+      },
+      keyPages: {
+        find: "Schlüssel eines Mandanten suchen",
+        newer: "Neuere Schlüssel",
+        older: "Ältere Schlüssel",
+        shown: (page: number, n: number, hasOlder: boolean) =>
+          `Seite ${count(page)}: ${count(n)} Schlüssel, die neuesten zuerst. ${older(hasOlder)}`,
+      },
       usage: "Verbrauch",
       usageHeads: ["", "Anfragen", "Zeilen", "Token", "davon aus dem Cache", "Je Tag"],
       spanDays: (days: number) => `${days} Tage`,

@@ -62,6 +62,7 @@ export const PAGE = [
 export const en = ({ count, plural }: Formats) => {
   const cells = (n: number) => plural(n, { one: "1 cell", other: `${count(n)} cells` });
   const rows = (n: number) => plural(n, { one: "1 row", other: `${count(n)} rows` });
+  const older = (hasOlder: boolean) => (hasOlder ? "Older ones are on the next page." : "There are no older ones.");
   return {
     page: Object.fromEntries(PAGE.map((text) => [text, text])) as Record<(typeof PAGE)[number], string>,
 
@@ -823,6 +824,22 @@ export const en = ({ count, plural }: Formats) => {
       revoke: "Revoke",
       revokeOf: (number: number, name: string) => `Revoke key ${number}, ${name}`,
       states: { revoked: "revoked", expired: "expired", works: "works" },
+      find: "Find",
+      found: (name: string) => `Found for "${name}".`,
+      tenantPages: {
+        find: "Find a tenant by its name",
+        newer: "Newer tenants",
+        older: "Older tenants",
+        shown: (page: number, n: number, hasOlder: boolean) =>
+          `Page ${count(page)}: ${plural(n, { one: "1 tenant is shown", other: `${count(n)} tenants are shown` })}, the newest first. ${older(hasOlder)}`,
+      },
+      keyPages: {
+        find: "Find the keys of a tenant",
+        newer: "Newer keys",
+        older: "Older keys",
+        shown: (page: number, n: number, hasOlder: boolean) =>
+          `Page ${count(page)}: ${plural(n, { one: "1 key is shown", other: `${count(n)} keys are shown` })}, the newest first. ${older(hasOlder)}`,
+      },
       usage: "Usage",
       usageHeads: ["", "Requests", "Rows", "Tokens", "of them cached", "By day"],
       spanDays: (days: number) => `${days} days`,

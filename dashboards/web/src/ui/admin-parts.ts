@@ -16,10 +16,15 @@ export function words(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
+/** The button of a form that makes something. */
+export function mainButton(label: string): HTMLButtonElement {
+  return make("button", { type: "submit", class: "main" }, label);
+}
+
 /** A form whose button does something with its fields; says why not where that is refused. */
-export function form(submit: string, act: () => Promise<void>, ...fields: Node[]): HTMLFormElement {
+export function form(submit: HTMLButtonElement, act: () => Promise<void>, ...fields: Node[]): HTMLFormElement {
   const problem = make("p", { class: "bad", role: "alert" });
-  const made = make("form", { class: "bar" }, ...fields, make("button", { type: "submit", class: "main" }, submit), problem);
+  const made = make("form", { class: "bar" }, ...fields, submit, problem);
   made.addEventListener("submit", (event) => {
     event.preventDefault();
     problem.textContent = "";

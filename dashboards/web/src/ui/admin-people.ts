@@ -1,10 +1,23 @@
 // Tenants and keys, as operators see and change them.
 
-import { type Amount, type Key, type Tenant, createKey, createTenant, invite, keys, revokeKey, setWeight, tenants } from "../net/people";
+import { type Amount, type Key, type Tenant, createKey, createTenant, invite, keyPage, me, revokeKey, setWeight, tenantPage } from "../net/people";
 import { bytesText } from "../core/bytes";
+import type { Page } from "../core/pages";
 import { count, t } from "../text";
-import { type AdminSection, action, form, isInUse, labelled, shownOnce, when } from "./admin-parts";
-import { make, row, table } from "./make";
+import { type AdminSection, action, form, labelled, mainButton, shownOnce, when } from "./admin-parts";
+import { make, row } from "./make";
+import { PagedTable } from "./paged-table";
+
+/** The list of tenants' names that fields propose. */
+const PROPOSALS = "admin-tenants";
+
+/** A field for a tenant's name: there may be too many for a list to choose from. */
+function tenantField(name: string): HTMLInputElement {
+  const field = make("input", { name, required: "", maxlength: "100", autocomplete: "off", list: PROPOSALS });
+  // What is typed takes the place of what stands there.
+  field.addEventListener("focus", () => field.select());
+  return field;
+}
 
 /** An amount and its bound; the setting that sets it is told by the pointer. */
 function amount({ used, max, setting }: Amount, write = count): HTMLTableCellElement {
@@ -18,21 +31,32 @@ function amount({ used, max, setting }: Amount, write = count): HTMLTableCellEle
 export class TenantSection implements AdminSection {
   readonly title = t.admin.tenants;
   readonly host: HTMLElement;
-  private readonly rows = table(t.admin.tenants, t.admin.tenantHeads);
+  private readonly proposals = make("datalist", { id: PROPOSALS });
+
+  private readonly pages = new PagedTable<Tenant>({
+    label: t.admin.tenants, heads: t.admin.tenantHeads, said: t.admin.tenantPages, proposals: PROPOSALS,
+    read: (sought, before) => this.read(sought, before), row: (tenant) => this.tenant(tenant),
+  });
 
   constructor(private readonly changed: () => void) {
     const name = make("input", { name: "tenant", required: "", maxlength: "100" });
-    const add = form(t.admin.addTenant, async () => {
+    const add = form(mainButton(t.admin.addTenant), async () => {
       await createTenant(name.value, 1);
       name.value = "";
+      this.pages.wantNewest();
       changed();
     }, labelled(t.admin.name, name));
-    this.host = make("div", {}, this.rows.host, add);
+    this.host = make("div", {}, this.pages.host, add, this.proposals);
   }
 
-  async refresh(): Promise<void> {
-    const all = await tenants();
-    if (!isInUse(this.rows.host)) this.rows.body.replaceChildren(...all.map((tenant) => this.tenant(tenant)));
+  refresh(): Promise<void> {
+    return this.pages.refresh();
+  }
+
+  private async read(sought: string, before: number | undefined): Promise<Page<Tenant>> {
+    const page = await tenantPage(sought, before);
+    if (sought === "") this.proposals.replaceChildren(...page.data.map(({ name }) => make("option", { value: name })));
+    return page;
   }
 
   private tenant(tenant: Tenant): HTMLTableRowElement {
@@ -59,37 +83,46 @@ export class TenantSection implements AdminSection {
 export class KeySection implements AdminSection {
   readonly title = t.admin.keys;
   readonly host: HTMLElement;
-  private readonly rows = table(t.admin.keys, t.admin.keyHeads);
-  private readonly tenant = make("select", { name: "tenant" });
-  private readonly guests = make("select", { name: "guests" });
+  private readonly owner = tenantField("owner");
+  private readonly guests = tenantField("guests");
+  private isFilledIn = false;
   private readonly told = make("div", { id: "admin-told", class: "secret", role: "status" });
+
+  private readonly pages = new PagedTable<Key>({
+    label: t.admin.keys, heads: t.admin.keyHeads, said: t.admin.keyPages, proposals: PROPOSALS,
+    read: keyPage, row: (key) => this.key(key),
+  });
 
   constructor(private readonly changed: () => void) {
     const name = make("input", { name: "name", required: "", maxlength: "100" });
     const days = make("input", { name: "days", type: "number", min: "1", max: "36500", placeholder: t.admin.never });
     const operator = make("input", { name: "operator", type: "checkbox" });
-    const add = form(t.admin.makeKey, async () => {
-      const wanted = { name: name.value, tenant: this.tenant.value, operator: operator.checked };
+    const add = form(mainButton(t.admin.makeKey), async () => {
+      const wanted = { name: name.value, tenant: this.owner.value, operator: operator.checked };
       const made = await createKey(days.value ? { ...wanted, days: Number(days.value) } : wanted);
       this.told.replaceChildren(...shownOnce(t.admin.newKey(made.name), made.key ?? ""));
       name.value = "";
+      this.pages.wantNewest();
       changed();
-    }, labelled(t.admin.name, name), labelled(t.admin.tenant, this.tenant), labelled(t.admin.days, days), labelled(t.admin.operator, operator));
+    }, labelled(t.admin.name, name), labelled(t.admin.tenant, this.owner), labelled(t.admin.days, days), labelled(t.admin.operator, operator));
     const operates = make("input", { name: "operates", type: "checkbox" });
-    const ask = form(t.admin.invite, async () => {
+    const ask = form(mainButton(t.admin.invite), async () => {
       const { path } = await invite(this.guests.value, operates.checked);
       this.told.replaceChildren(...shownOnce(t.admin.invitation, new URL(path, location.href).href));
     }, labelled(t.admin.tenant, this.guests), labelled(t.admin.operator, operates));
-    this.host = make("div", {}, this.rows.host, add, ask, this.told);
+    this.host = make("div", {}, this.pages.host, add, ask, this.told);
   }
 
   async refresh(): Promise<void> {
-    const [all, known] = await Promise.all([keys(), tenants()]);
-    this.rows.body.replaceChildren(...all.map((key) => this.key(key)));
-    for (const list of [this.tenant, this.guests]) {
-      const chosen = list.value;
-      list.replaceChildren(...known.map(({ name }) => new Option(name, name, false, name === chosen)));
-    }
+    await Promise.all([this.pages.refresh(), this.fillIn()]);
+  }
+
+  /** The fields begin with the operator's own tenant. */
+  private async fillIn(): Promise<void> {
+    if (this.isFilledIn) return;
+    const { tenant } = await me();
+    this.isFilledIn = true;
+    for (const field of [this.owner, this.guests]) field.value ||= tenant;
   }
 
   private key(key: Key): HTMLTableRowElement {

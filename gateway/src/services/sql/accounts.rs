@@ -104,7 +104,7 @@ impl Accounts for SqlAccounts {
                 let KeyScope { is_read_only, tables, .. } = key.scope;
                 (WeightedTenant::weighted(key.tenant, weight), SessionAccess { is_read_only, tables })
             };
-            let session = super::session(&Data::from(self.app()), Caller::of(member), access).await;
+            let session = super::session(&Data::from(self.app()), Caller::of(member), access, None).await;
             session.map_err(|error| AccountError::Unavailable(error.to_string()))
         })
     }

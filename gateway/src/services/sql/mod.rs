@@ -2,6 +2,7 @@
 
 pub mod accounts;
 pub mod budgets;
+pub mod kept_answers;
 pub mod runner;
 pub mod running;
 mod search;
@@ -9,19 +10,24 @@ pub mod tenants;
 pub mod tickets;
 pub mod uploads;
 
+use std::sync::Arc;
+
 use actix_web::web::Data;
 use serving::caller::Caller;
 use serving::error::{RequestError, internal};
 use sql::access::AccessDenied;
 use sql::{DataFusionError, Session, SessionAccess, SessionPolicy, reason};
 
+use self::kept_answers::KeptAnswers;
 use crate::state::App;
 
-/// A session of a caller, with the tables of its tenant, of which it may read what its key may.
+/// A session of a caller, with the tables of its tenant, of which it may read what its key may. `kept`: where the answers of
+/// its statement are kept, if that may have a ticket.
 pub async fn session(
     app: &Data<App>,
     caller: Caller,
     access: SessionAccess,
+    kept: Option<&Arc<KeptAnswers>>,
 ) -> Result<Session, RequestError> {
     let tables =
         app.sql.tables(&app.runtime, &app.config, caller.tenant).await.map_err(|error| match error {
@@ -33,7 +39,8 @@ pub async fn session(
         scans: app.config.sql.scanning_tools().map_err(internal)?,
         access,
     };
-    let session = Session::new(runner::Rows::new(app.clone(), caller), app.sql.registry(caller.tenant));
+    let runner = runner::Rows::new(app.clone(), caller, kept.cloned());
+    let session = Session::new(runner, app.sql.registry(caller.tenant));
     let session = session.with_policy(policy);
     tables.install(session.context()).map_err(internal)?;
     session.restore_views().await.map_err(internal)?;

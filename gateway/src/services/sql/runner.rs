@@ -11,7 +11,7 @@ use futures_util::future::BoxFuture;
 use ir::Cell;
 use serving::account::Account;
 use serving::caller::Caller;
-use serving::column::{ColumnAnswers, OpenColumn};
+use serving::column::{ColumnAnswers, ColumnRows, OpenColumn};
 use serving::config::ReplicaSettings;
 use serving::error::RequestError;
 use serving::label::Label;
@@ -31,6 +31,7 @@ use crate::services::calibration::{self, Learning};
 use crate::services::constraints::Purpose;
 use crate::services::corpora;
 use crate::services::prepare::{RequestContext, cells};
+use crate::services::sql::kept_answers::{AnswerKeeper, KeptAnswers};
 use crate::services::sql::search;
 use crate::state::App;
 
@@ -48,6 +49,8 @@ const PROMPT_CHARS_MAX: usize = 16_000;
 pub struct Rows {
     app: Data<App>,
     caller: Caller,
+    /// Where answers are kept, of a statement that may have a ticket.
+    kept: Option<Arc<KeptAnswers>>,
 }
 
 impl std::fmt::Debug for Rows {
@@ -57,9 +60,9 @@ impl std::fmt::Debug for Rows {
 }
 
 impl Rows {
-    /// The rows of a caller.
-    pub fn new(app: Data<App>, caller: Caller) -> Arc<Self> {
-        Arc::new(Self { app, caller })
+    /// The rows of a caller, whose answers are kept there.
+    pub fn new(app: Data<App>, caller: Caller, kept: Option<Arc<KeptAnswers>>) -> Arc<Self> {
+        Arc::new(Self { app, caller, kept })
     }
 
     /// The model of a column. It was looked for when its statement was planned, and none goes while the server runs.
@@ -72,6 +75,7 @@ impl Rows {
 struct OpenRows {
     app: Data<App>,
     caller: Caller,
+    kept: Option<Arc<KeptAnswers>>,
     /// Who answers.
     model: Result<Arc<ServedModel>, RequestError>,
     column: AiColumn,
@@ -93,13 +97,25 @@ impl Runner for Rows {
         options: RunOptions,
         answers: UnboundedSender<RowAnswer>,
     ) -> Box<dyn Run> {
-        let (app, caller) = (self.app.clone(), self.caller);
+        let (app, caller, kept) = (self.app.clone(), self.caller, self.kept.clone());
         let model = self.app.models.named(column.model.as_deref()).cloned();
         let (column, tasks) = (column.clone(), JoinSet::new());
         let reserved = Arc::default();
         let label = options.statement.as_deref().and_then(Label::of_sql);
         let relquery = None;
-        Box::new(OpenRows { app, caller, model, column, options, label, answers, relquery, reserved, tasks })
+        Box::new(OpenRows {
+            app,
+            caller,
+            kept,
+            model,
+            column,
+            options,
+            label,
+            answers,
+            relquery,
+            reserved,
+            tasks,
+        })
     }
 
     fn model(&self, name: &str) -> Result<String, RunError> {
@@ -244,7 +260,11 @@ impl OpenRows {
             none => {
                 let (relquery, answers) = OpenColumn::open(&model.runtime, self.caller, ROUTE)?;
                 let shared = (self.answers.clone(), Arc::clone(&self.reserved));
-                self.tasks.spawn(tell(answers, shared, is_whole_only(&self.column)));
+                let keeper = self.kept.clone().map(|answers| {
+                    relquery.withhold();
+                    AnswerKeeper { app: self.app.clone(), runtime: Arc::clone(&model.runtime), answers }
+                });
+                self.tasks.spawn(tell(answers, shared, is_whole_only(&self.column), keeper));
                 Ok(none.insert(relquery))
             }
         }
@@ -254,7 +274,10 @@ impl OpenRows {
         let learning = if self.options.cached_only { Learning::Known } else { Learning::Run };
         let column = (&self.column, self.options.order, learning);
         let context = (&self.app, self.model()?);
-        let prepared = prepared(context, self.caller, column, cells.to_vec()).await?;
+        let mut prepared = prepared(context, self.caller, column, cells.to_vec()).await?;
+        if let Some(kept) = &self.kept {
+            kept.answer(&mut prepared);
+        }
         Ok(prepared.labelled(self.label.as_ref()))
     }
 
@@ -403,13 +426,17 @@ fn refused(error: RequestError) -> RunError {
     RunError(error.to_string())
 }
 
-/// Tells the answers of a column as they come.
+/// Tells the answers of a column as they come, once they are kept where they are to be.
 async fn tell(
     mut column: ColumnAnswers,
     (answers, reserved): (UnboundedSender<RowAnswer>, Arc<ReservedCalls>),
     is_whole_only: bool,
+    keeper: Option<AnswerKeeper>,
 ) {
-    while let Some(rows) = column.next().await {
+    while let Some(ColumnRows { rows, charges }) = column.next().await {
+        if let Some(keeper) = &keeper {
+            keeper.take(charges).await;
+        }
         for (id, row) in rows {
             let (outcome, tokens, is_computed) = outcome(&row, is_whole_only);
             reserved.settle(id, is_computed.then_some(tokens.prompt.0 + tokens.output.0));

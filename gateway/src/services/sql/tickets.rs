@@ -1,11 +1,12 @@
 //! Statements that outlive the deadlines of their clients: what is left of a result goes into a ticket.
 //!
 //! A ticket's rows are JSON lines, from the first row that the client has not got (`first_row`). After a
-//! restart the statement runs again, its known answers out of the cache; as rows may come in another order
-//! then, the ticket holds the whole result from there on: `first_row` is 0. A statement that changes tables is
+//! restart the statement runs again, with the answers that the ticket has kept ([`super::kept_answers`]); as rows may come in
+//! another order then, the ticket holds the whole result from there on: `first_row` is 0. A statement that changes tables is
 //! not run twice: its ticket fails.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::web::Data;
@@ -18,8 +19,8 @@ use sql::{Running, SessionAccess};
 use store::{Lease, NewTicket, Ticket, TicketRow, TicketState};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
+use super::kept_answers::KeptAnswers;
 use super::{failed, session, set};
-use crate::services::tickets;
 use crate::state::App;
 
 /// The kind of a ticket that holds a statement.
@@ -38,9 +39,14 @@ pub struct SqlStatement {
 }
 
 impl SqlStatement {
-    /// Starts it in a session of its own.
-    pub async fn start(&self, app: &Data<App>, caller: Caller) -> Result<Running, RequestError> {
-        let session = session(app, caller, self.access()).await?;
+    /// Starts it in a session of its own. `kept`: where its answers are kept, if it may have a ticket.
+    pub async fn start(
+        &self,
+        app: &Data<App>,
+        caller: Caller,
+        kept: Option<&Arc<KeptAnswers>>,
+    ) -> Result<Running, RequestError> {
+        let session = session(app, caller, self.access(), kept).await?;
         for (name, value) in &self.settings {
             set(&session, name, value).await?;
         }
@@ -80,6 +86,7 @@ pub struct Detached {
     pub id: String,
     pub caller: Caller,
     pub statement: SqlStatement,
+    pub answers: Arc<KeptAnswers>,
     /// What runs of it; `None`: it is still to be started.
     pub running: Option<Running>,
     /// Rows that the client has got.
@@ -99,7 +106,7 @@ pub async fn make(app: &Data<App>, lease: &Lease, detached: Detached) -> Result<
         lease,
         key: None,
     };
-    tickets::create(app, ticket, &[], now).await?;
+    detached.answers.begin(app, ticket, now).await?;
     app.runtime.shared.metrics.requests.partial.inc();
     follow(app, detached, (permit, None));
     Ok(())
@@ -119,13 +126,16 @@ pub async fn resume(
 ) -> Result<(), RequestError> {
     let permit = app.sql.tickets.permit()?;
     let statement = SqlStatement::of(&ticket.request).ok_or(RequestError::Internal)?;
-    if !session(app, caller, statement.access()).await?.only_reads(&statement.query).map_err(failed)? {
+    if !session(app, caller, statement.access(), None).await?.only_reads(&statement.query).map_err(failed)? {
         let reason =
             "a restart interrupted it, and what changes tables is not run twice: look whether it was done";
         return Err(RequestError::invalid("query", reason));
     }
-    stored(app.runtime.store.clear_rows(&ticket.id, &app.config.store.node).await)?;
-    let detached = Detached { id: ticket.id, caller, statement, running: None, first_row: 0 };
+    let store = &app.runtime.store;
+    let answers = KeptAnswers::of_ticket(&ticket.id, &stored(store.work_rows(&ticket.id).await)?);
+    stored(store.clear_rows(&ticket.id, &app.config.store.node).await)?;
+    let answers = Arc::new(answers);
+    let detached = Detached { id: ticket.id, caller, statement, answers, running: None, first_row: 0 };
     follow(app, detached, (permit, alone));
     Ok(())
 }
@@ -213,14 +223,14 @@ impl KeptRows<'_> {
 
 /// Runs a statement into its ticket. `None`: it is not over, and another start goes on with it.
 async fn run(app: &Data<App>, detached: Detached) -> Option<Result<(), RequestError>> {
-    let Detached { id, caller, statement, running, first_row } = detached;
+    let Detached { id, caller, statement, answers, running, first_row } = detached;
     let mut kept = KeptRows { app, id: &id, first_row, piece: 0, bytes: 0 };
     if let Err(error) = kept.add("").await? {
         return Some(Err(error));
     }
     let mut running = match running {
         Some(running) => running,
-        None => match statement.start(app, caller).await {
+        None => match statement.start(app, caller, Some(&answers)).await {
             Ok(running) => running,
             Err(_) if app.runtime.is_draining() => return None,
             Err(error) => return Some(Err(error)),
