@@ -239,6 +239,31 @@ async fn a_file_that_is_replaced_changes_the_fleet_and_a_broken_one_does_not() {
 }
 
 #[actix_web::test]
+async fn a_server_that_an_operator_drained_is_so_when_it_returns_until_it_is_taken_back() {
+    let (a, b) = (FakeReplica::start().await, FakeReplica::start().await);
+    let folder = tempfile::tempdir().unwrap();
+    swap(folder.path(), "1", &file_of(&[(&a, 8), (&b, 8)]));
+    let (server, operator) = serve_operated(read_from(folder.path())).await;
+    let (first, second) = (a.address.to_string(), b.address.to_string());
+    until_shown(&server, &[(&first, "up"), (&second, "up")]).await;
+    assert_eq!(operator.post(&format!("/v1/replicas/{first}/drain"), &json!({})).await.status, 200);
+    until_shown(&server, &[(&first, "draining"), (&second, "up")]).await;
+    swap(folder.path(), "2", &file_of(&[(&b, 8)]));
+    until_shown(&server, &[(&second, "up")]).await;
+    swap(folder.path(), "3", &file_of(&[(&b, 8), (&a, 8)]));
+    until_shown(&server, &[(&second, "up"), (&first, "draining")]).await;
+    assert_answered(&server.relquery(table(20)).await.json(), 20);
+    assert!(a.state().asked.is_empty(), "it is out of service still");
+    swap(folder.path(), "4", &file_of(&[(&b, 8)]));
+    until_shown(&server, &[(&second, "up")]).await;
+    let resume = format!("/v1/replicas/{first}/resume");
+    assert_eq!(operator.post(&resume, &json!({})).await.status, 200, "also while it is away");
+    assert_eq!(operator.post(&resume, &json!({})).await.status, 404, "nobody knows it any more");
+    swap(folder.path(), "5", &file_of(&[(&b, 8), (&a, 8)]));
+    until_shown(&server, &[(&second, "up"), (&first, "up")]).await;
+}
+
+#[actix_web::test]
 async fn a_server_whose_name_another_takes_finishes_what_it_has_under_its_address() {
     let (a, b) = (FakeReplica::start().await, FakeReplica::start().await);
     let folder = tempfile::tempdir().unwrap();

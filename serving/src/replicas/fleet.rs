@@ -51,12 +51,6 @@ pub enum ReplicaEvent {
         /// What happened.
         events: Vec<Event>,
     },
-    /// An operator takes a replica out of service, or back.
-    Drain {
-        name: String,
-        /// Out of service.
-        is_drained: bool,
-    },
     /// Asks what is held of servers that other gateways use too, and what there is to do for them.
     LeaseDemand(oneshot::Sender<Vec<LeaseReport>>),
     /// Brings what may be used of them.
@@ -353,17 +347,6 @@ impl Fleet {
             ReplicaEvent::Events { replica, events } => {
                 let events = events.into_iter().flat_map(|event| self.local(replica, event, now));
                 events.collect()
-            }
-            ReplicaEvent::Drain { name, is_drained } => {
-                for replica in self.replicas.values_mut().filter(|replica| replica.name() == name) {
-                    replica.drain(is_drained);
-                    tracing::info!(
-                        replica = name,
-                        is_drained,
-                        "an operator drains a replica or takes it back"
-                    );
-                }
-                Vec::new()
             }
             ReplicaEvent::Members(members) => {
                 self.take_members(members);
