@@ -4,7 +4,7 @@
 //! rows a replica takes one whose beginning it was sent before; else one that no replica knows goes to the
 //! least loaded; else the largest group is shared. Among bulk relQueries, where nobody waits for a single
 //! one, the first few are looked at together, so that a prefix stays where it is across them. If the first
-//! row finds no room, nothing overtakes it.
+//! row finds no room, nothing overtakes it, unless no replica in service could ever hold it.
 
 use base::{Nanos, RelQueryId, RequestId, ServiceClass, Submission, TenantId, Time, WorkItem};
 
@@ -78,6 +78,7 @@ impl Fleet {
     pub fn dispatch(&mut self, now: Time) -> Vec<Dispatch> {
         self.router.now = self.router.now.max(now);
         self.run_timers(now);
+        self.end_aside(now);
         self.bound_tail(now);
         let mut sent = Vec::new();
         self.decision.begin(now);
@@ -110,7 +111,7 @@ impl Fleet {
             }
             match self.shared(&keys, now) {
                 Ok(picked) => return picked,
-                Err((id, number)) => self.give_up(id, number),
+                Err((id, number)) => self.set_aside(id, number, now),
             }
         }
     }
@@ -215,8 +216,8 @@ impl Fleet {
         Some((id, row.item.row, *least, Why::Fresh))
     }
 
-    /// A row of the largest group, wherever there is room; `Ok(None)` where there is none now, the row where
-    /// there never will be.
+    /// A row of the largest group, wherever there is room; `Ok(None)` where there is none now, the row where no
+    /// replica in service will ever have it.
     fn shared(&self, keys: &[RelQueryKey], now: Time) -> Result<Option<Pick>, (RelQueryId, u32)> {
         let size = |key: &&RelQueryKey| self.queries.get(&key.id).map_or(0, Query::largest_len);
         // The first of the largest: `max_by_key` takes the last.
@@ -224,16 +225,17 @@ impl Fleet {
         let Some(query) = self.queries.get(&id) else { return Ok(None) };
         let row = query.largest().and_then(|group| query.first_of(group));
         let Some(row) = row.or_else(|| query.requeued(now).next()) else { return Ok(None) };
-        if !self.fits_somewhere(intake::tokens_max(&row.item)) {
+        let load = self.load_of(id, row);
+        if !self.router.serves(load) || !self.fits_known(intake::tokens_max(&row.item)) {
             return Err((id, row.item.row));
         }
-        let open = self.router.eligible(self.load_of(id, row), row.avoid);
+        let open = self.router.eligible(load, row.avoid);
         let routed = self.router.route(&row.chain, &open);
         Ok(routed.map(|(replica, _)| (id, row.item.row, replica, Why::Shared)))
     }
 
     /// Tokens that a row takes up on a replica.
-    fn load_of(&self, id: RelQueryId, row: &FleetRow) -> u64 {
+    pub(super) fn load_of(&self, id: RelQueryId, row: &FleetRow) -> u64 {
         self.queries.get(&id).map_or(0, |query| load(&row.item, query.expected(&self.lengths)))
     }
 

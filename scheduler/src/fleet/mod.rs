@@ -14,10 +14,12 @@
 //! demand, set_share                    where several gateways share the replicas
 //! ```
 
+mod aside;
 mod cache_reports;
 pub mod config;
 mod cost_fit;
 mod demand;
+mod departed;
 mod dispatch;
 pub mod division;
 mod hold;
@@ -36,6 +38,7 @@ use base::{RelQueryId, RequestId, Time};
 
 pub use config::{FleetConfig, Health, LeaseConfig, ReplicaConfig, ReplicaId};
 pub use demand::ReplicaDemand;
+pub use departed::Departed;
 pub use dispatch::{Dispatch, Why};
 pub use division::{Load, QueueStretch, ReplicaShare};
 pub use settle::{Failure, Finish};
@@ -50,6 +53,7 @@ use crate::priority::RelQueryKey;
 use crate::tail::TailBound;
 use crate::tenants::Tenants;
 use crate::timers::Timers;
+use aside::Aside;
 use cache_reports::CacheReports;
 use cost_fit::SentAt;
 use query::Query;
@@ -107,6 +111,12 @@ pub struct Fleet {
     requests: BTreeMap<RequestId, Flying>,
     /// RelQueries with waiting rows.
     waiting: BTreeSet<RelQueryKey>,
+    /// Rows that no replica in service can hold, by the time at which they fail.
+    aside: BTreeSet<Aside>,
+    /// RelQueries whose waiting rows are all among them.
+    only_aside: BTreeSet<RelQueryId>,
+    /// What replicas could hold that have left.
+    departed: Departed,
     /// Their tenants' shares, in the time of a machine.
     tenants: Tenants,
     lengths: Lengths,
@@ -152,6 +162,9 @@ impl Fleet {
             queries: BTreeMap::new(),
             requests: BTreeMap::new(),
             waiting: BTreeSet::new(),
+            aside: BTreeSet::new(),
+            only_aside: BTreeSet::new(),
+            departed: Departed::default(),
             tenants: Tenants::default(),
             lengths: Lengths::default(),
             tail: TailBound::default(),
@@ -203,9 +216,11 @@ impl Fleet {
     }
 
     /// When to call [`Fleet::dispatch`] next although nothing has happened: a relQuery rises to the first
-    /// class, a row has waited since its replica failed, or one for others that should have ended.
+    /// class, a row has waited since its replica failed, one for others that should have ended, or one long enough
+    /// for a replica that could hold it.
     pub fn next_timer(&self) -> Option<Time> {
-        let others = [self.retries.first().copied(), self.held_until];
+        let aside = self.aside.first().map(|(until, ..)| *until);
+        let others = [self.retries.first().copied(), self.held_until, aside];
         self.timers.next().into_iter().chain(others.into_iter().flatten()).min()
     }
 }

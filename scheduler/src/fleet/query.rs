@@ -47,6 +47,8 @@ pub(crate) struct FleetRow {
     pub(crate) not_before: Time,
     /// The replica that failed last.
     pub(crate) avoid: Option<ReplicaId>,
+    /// When, since it was last sent, no replica in service could hold it first.
+    pub(crate) aside_since: Option<Time>,
 }
 
 /// Where a row that is taken back stands from now on.
@@ -80,6 +82,8 @@ pub(crate) struct Query {
     sizes: PriorityQueue<BlockKey, (usize, BlockKey), BuildHasherDefault<KeyBits>>,
     /// Rows that were taken back: they wait before all groups.
     requeued: BTreeSet<u32>,
+    /// Rows that no replica in service can hold: they wait behind none, and none behind them.
+    aside: BTreeSet<u32>,
     waiting: usize,
     /// Rows ever submitted.
     pub(crate) submitted: u64,
@@ -130,6 +134,7 @@ impl Query {
             groups: BTreeMap::new(),
             sizes: PriorityQueue::default(),
             requeued: BTreeSet::new(),
+            aside: BTreeSet::new(),
             waiting: 0,
             submitted: 0,
             novel: 0,
@@ -187,6 +192,7 @@ impl Query {
                 troubled: None,
                 not_before: Time(0),
                 avoid: None,
+                aside_since: None,
                 item,
             };
             self.queue(&row);
@@ -208,12 +214,17 @@ impl Query {
         self.waiting_prompts += row.item.prompt.len() as u64;
     }
 
-    /// Takes a waiting row out of its group, or from those that were taken back.
+    /// A waiting row waits no more.
     fn unqueue(&mut self, row: &FleetRow) {
         self.waiting -= 1;
         self.novel -= row.novel;
         self.waiting_prompts -= row.item.prompt.len() as u64;
-        if self.requeued.remove(&row.item.row) {
+        self.leave_group(row);
+    }
+
+    /// Takes a waiting row out of its group, from those that were taken back, or from those that are aside.
+    fn leave_group(&mut self, row: &FleetRow) {
+        if self.requeued.remove(&row.item.row) || self.aside.remove(&row.item.row) {
             return;
         }
         let Some(rows) = self.groups.get_mut(&row.group) else { return };
@@ -231,7 +242,7 @@ impl Query {
         let Some(mut row) = self.rows.remove(&number) else { return };
         self.unqueue(&row);
         self.running_prompts += row.item.prompt.len() as u64;
-        row.request = Some(request);
+        (row.request, row.aside_since) = (Some(request), None);
         self.started.get_or_insert(now);
         self.prefilled = Some(now);
         self.rows.insert(number, row);
@@ -249,6 +260,23 @@ impl Query {
         self.novel += row.novel;
         self.waiting_prompts += row.item.prompt.len() as u64;
         self.running_prompts -= row.item.prompt.len() as u64;
+    }
+
+    /// A waiting row lets others pass, for no replica in service can hold it. Since when that is so.
+    pub(crate) fn set_aside(&mut self, number: u32, now: Time) -> Option<Time> {
+        let mut row = self.rows.remove(&number)?;
+        self.leave_group(&row);
+        let since = *row.aside_since.get_or_insert(now);
+        self.aside.insert(number);
+        self.rows.insert(number, row);
+        Some(since)
+    }
+
+    /// A replica can hold the row again: it goes before the others, as one that was taken back.
+    pub(crate) fn readmit(&mut self, number: u32) {
+        if self.aside.remove(&number) {
+            self.requeued.insert(number);
+        }
     }
 
     /// Takes a row out, wherever it is.
@@ -277,6 +305,16 @@ impl Query {
     /// Rows that wait.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting
+    }
+
+    /// Of those, rows that some replica in service may hold.
+    pub(crate) fn in_line(&self) -> usize {
+        self.waiting - self.aside.len()
+    }
+
+    /// Rows that no replica in service can hold.
+    pub(crate) fn aside(&self) -> &BTreeSet<u32> {
+        &self.aside
     }
 
     /// Rows that were taken back and may be sent again at `now`.
@@ -357,7 +395,7 @@ impl Query {
     pub(crate) fn check(&self) -> Result<(), String> {
         let waiting: Vec<&FleetRow> = self.rows().filter(|row| row.request.is_none()).collect();
         let grouped: usize = self.groups.values().map(BTreeSet::len).sum();
-        if waiting.len() != self.waiting || grouped + self.requeued.len() != self.waiting {
+        if waiting.len() != self.waiting || grouped + self.requeued.len() + self.aside.len() != self.waiting {
             return Err(format!("relQuery {}: waiting rows are miscounted", self.id));
         }
         let prompts = |waits: bool| {

@@ -126,9 +126,9 @@ impl Router {
     }
 
     /// Replicas that take a row of `tokens` and are within the slack of the least loaded of them, in the
-    /// order of load. One that is to be avoided counts only where no other is up.
+    /// order of load. One that is to be avoided counts only where no other is up that could hold the row.
     pub(crate) fn eligible(&self, tokens: u64, avoid: Option<ReplicaId>) -> Vec<ReplicaId> {
-        let avoid = avoid.filter(|avoid| self.has_other_up(*avoid));
+        let avoid = avoid.filter(|avoid| self.has_other_up(*avoid, tokens));
         let open = self.lanes.iter().filter(|(id, lane)| Some(**id) != avoid && lane.takes(tokens));
         let mut loads: Vec<(u64, ReplicaId)> = open.map(|(id, lane)| (lane.tokens, *id)).collect();
         loads.sort_unstable();
@@ -189,9 +189,14 @@ impl Router {
         self.lanes.get(&replica).map_or(0, |lane| lane.answered)
     }
 
-    /// Whether another replica than this one is up.
-    pub(crate) fn has_other_up(&self, replica: ReplicaId) -> bool {
-        self.lanes.iter().any(|(id, lane)| *id != replica && lane.health == Health::Up)
+    /// Whether a replica in service could hold so many tokens, were it empty.
+    pub(crate) fn serves(&self, tokens: u64) -> bool {
+        self.lanes.values().any(|lane| lane.is_up() && lane.holds(tokens))
+    }
+
+    /// Whether another replica than this one is up that could hold so many tokens, were it empty.
+    pub(crate) fn has_other_up(&self, replica: ReplicaId, tokens: u64) -> bool {
+        self.lanes.iter().any(|(id, lane)| *id != replica && lane.is_up() && lane.holds(tokens))
     }
 
     /// A row has ended, or was taken back.

@@ -1,5 +1,7 @@
 //! What a fleet tells of itself: counts, and why the last rows went where they went.
 
+use std::collections::BTreeSet;
+
 use base::{RelQueryId, Time, TokenCount};
 use serde::Serialize;
 
@@ -116,7 +118,7 @@ impl Fleet {
         let counters = self.counters;
         let totals = Stats {
             relqueries: self.queries.len() as u32,
-            relqueries_waiting: self.waiting.len() as u32,
+            relqueries_waiting: (self.waiting.len() + self.only_aside.len()) as u32,
             relqueries_running: self.router.relqueries_running() as u32,
             rows_waiting: (self.rows - self.requests.len()) as u32,
             rows_running: self.requests.len() as u32,
@@ -144,12 +146,14 @@ impl Fleet {
     }
 
     /// What is held, with the first `most` relQueries: those with rows at replicas, then those that only
-    /// wait, in order. Of replicas' memory nothing is known.
+    /// wait, in order, and at last those that wait for a replica that could hold them. Of replicas' memory nothing is
+    /// known.
     pub fn snapshot(&self, most: usize) -> SchedulerSnapshot {
         let runs = |query: &&Query| query.open() > query.waiting();
         let running = self.queries.values().filter(runs);
         let waiting = self.waiting.iter().filter_map(|key| self.queries.get(&key.id));
-        let listed = running.chain(waiting.filter(|query| !runs(query)));
+        let aside = self.only_aside.iter().filter_map(|id| self.queries.get(id));
+        let listed = running.chain(waiting.chain(aside).filter(|query| !runs(query)));
         let listed: Vec<RelQueryStatus> = listed.take(most).map(|query| self.status(query)).collect();
         let left_out = u32::try_from(self.queries.len() - listed.len()).unwrap_or(u32::MAX);
         SchedulerSnapshot { relqueries: Truncated { listed, left_out }, ..SchedulerSnapshot::default() }
@@ -206,7 +210,9 @@ impl Fleet {
     pub fn check_invariants(&self) -> Result<(), String> {
         for query in self.queries.values() {
             query.check()?;
-            if query.key.is_some() != (query.waiting() > 0) {
+            let is_aside = query.in_line() == 0 && query.waiting() > 0;
+            if query.key.is_some() != (query.in_line() > 0) || self.only_aside.contains(&query.id) != is_aside
+            {
                 return Err(format!("relQuery {} stands in the wrong place", query.id));
             }
         }
@@ -225,6 +231,11 @@ impl Fleet {
             if (rows, tokens) != (lane.rows, lane.tokens) {
                 return Err(format!("replica {id} counts {} rows, {} tokens", lane.rows, lane.tokens));
             }
+        }
+        let aside = self.aside.iter().map(|(_, id, number)| (*id, *number));
+        let rows = self.queries.values().flat_map(|query| query.aside().iter().map(|row| (query.id, *row)));
+        if aside.collect::<BTreeSet<_>>() != rows.collect::<BTreeSet<_>>() {
+            return Err("the rows that no replica can hold are not those that wait aside".into());
         }
         let keys = self.queries.values().filter_map(|query| query.key).collect();
         if self.waiting != keys {

@@ -244,6 +244,8 @@ pub struct FleetRules {
     pub model: Option<String>,
     /// What stands before the names of replicas that name none.
     pub name_prefix: String,
+    /// How long rows wait for one that has left, where it alone could hold them.
+    pub trouble_ms_max: Millis,
 }
 
 impl FleetRules {
@@ -359,6 +361,7 @@ impl BackendConfig<'_> {
             form: self.prompt_form(),
             model: self.model.name.map(str::to_owned),
             name_prefix: self.name_prefix(),
+            trouble_ms_max: self.fleet.trouble_ms_max,
         }
     }
 

@@ -7,7 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use base::TokenCount;
+use base::{Millis, Time, TokenCount};
+use scheduler::fleet::Departed;
 
 use super::ReplicaEvent;
 use super::client::Client;
@@ -88,6 +89,8 @@ struct MemberState {
     /// What operators took out of service, the last one last, with the name that it had: also while nobody names it.
     drained: Vec<(MemberKey, String)>,
     current: Vec<ReplicaMember>,
+    /// What those could hold that left lately.
+    departed: Departed,
     /// What servers of this fleet may speak: what it began with.
     dialects: BTreeSet<Dialect>,
     /// Why a source was not taken in last.
@@ -120,9 +123,10 @@ impl ReplicaMembers {
         self.state().current.clone()
     }
 
-    /// Most tokens that one of them holds at a time; none where one has no limit, or there is none yet.
+    /// Most tokens that one of them holds at a time, or one held that left lately; none where one has no limit, or
+    /// there is none.
     pub fn tokens_max(&self) -> Option<TokenCount> {
-        largest(&self.state().current)
+        self.state().largest(self.shared.clock.now())
     }
 
     /// What its servers speak.
@@ -250,6 +254,7 @@ impl ReplicaMembers {
         let mut changed = state.clone();
         change(&mut changed)?;
         changed.merge(&self.rules)?;
+        changed.let_go(&state.current, self.shared.clock.now(), self.rules.trouble_ms_max);
         let is_new = changed.current != state.current;
         if is_new {
             self.names.take(&self.model, changed.current.iter().map(|member| member.name.as_str()))?;
@@ -302,6 +307,27 @@ impl MemberState {
         Ok(())
     }
 
+    /// Remembers what those could hold that are no longer there.
+    fn let_go(&mut self, before: &[ReplicaMember], now: Time, span: Millis) {
+        let keys: BTreeSet<&MemberKey> = self.current.iter().map(|member| &member.key).collect();
+        for gone in before.iter().filter(|member| !keys.contains(&member.key)) {
+            self.departed.leave(gone.settings.tokens_max, now, span.into());
+        }
+    }
+
+    /// Most tokens that one holds, or one held that left lately; none: one has no limit, or there is none.
+    fn largest(&self, now: Time) -> Option<TokenCount> {
+        if self.current.is_empty() {
+            return None;
+        }
+        let rooms = self.current.iter().map(|member| member.settings.tokens_max);
+        let mut largest = None;
+        for room in rooms.chain(self.departed.rooms(now)) {
+            largest = largest.max(Some(room?));
+        }
+        largest
+    }
+
     /// Takes a replica out of service, or back; whether there is one of that name, or one that is out and away.
     fn drain(&mut self, name: &str, is_drained: bool) -> bool {
         let current = &self.current;
@@ -343,14 +369,6 @@ impl MemberState {
         );
         Err(invalid("dialect", &reason))
     }
-}
-
-fn largest(members: &[ReplicaMember]) -> Option<TokenCount> {
-    let mut largest = None;
-    for member in members {
-        largest = largest.max(Some(member.settings.tokens_max?));
-    }
-    largest
 }
 
 fn not_found(name: &str) -> RequestError {
@@ -402,7 +420,12 @@ pub(super) mod tests {
     }
 
     fn rules() -> FleetRules {
-        FleetRules { form: PromptForm::Messages, model: Some("m".into()), name_prefix: String::new() }
+        FleetRules {
+            form: PromptForm::Messages,
+            model: Some("m".into()),
+            name_prefix: String::new(),
+            trouble_ms_max: Millis(1),
+        }
     }
 
     fn merged(named: &[(ReplicaSource, Vec<ReplicaSettings>)]) -> Result<MemberState, String> {
@@ -464,11 +487,28 @@ pub(super) mod tests {
                 ReplicaSettings { tokens_max, ..server(&format!("http://h:{port}")) }
             };
             let replicas = tokens.iter().enumerate().map(one).collect();
-            largest(&merged(&[(ReplicaSource::File, replicas)]).expect("valid").current)
+            merged(&[(ReplicaSource::File, replicas)]).expect("valid").largest(Time(0))
         };
         assert_eq!(holds(&[Some(30), Some(70), Some(50)]), Some(TokenCount(70)));
         assert_eq!(holds(&[Some(30), None]), None);
         assert_eq!(holds(&[]), None, "nobody has come yet");
+    }
+
+    #[test]
+    fn a_row_may_take_what_a_replica_held_that_left_lately_as_long_as_others_are_there() {
+        let of = |port: u32, tokens| ReplicaSettings {
+            tokens_max: Some(TokenCount(tokens)),
+            ..server(&format!("http://h:{port}"))
+        };
+        let large = merged(&[(ReplicaSource::Dns, vec![of(1, 90), of(2, 40)])]).expect("valid");
+        let mut state = merged(&[(ReplicaSource::Dns, vec![of(2, 30)])]).expect("valid");
+        state.let_go(&large.current, Time(5), Millis(1));
+        assert_eq!(
+            state.largest(Time(1_000_004)),
+            Some(TokenCount(90)),
+            "what has other settings is not away"
+        );
+        assert_eq!(state.largest(Time(1_000_005)), Some(TokenCount(30)));
     }
 
     #[test]

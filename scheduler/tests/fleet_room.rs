@@ -1,0 +1,140 @@
+//! Rows that no replica in service can hold: they wait aside for one that is down or has left, and others pass them.
+
+mod common;
+
+use base::{Millis, Nanos, RowError, Time, TokenCount, WorkItem};
+use common::{item, submission};
+use scheduler::fleet::{Dispatch, Failure, Fleet, FleetConfig, Health, ReplicaConfig, ReplicaId};
+use scheduler::{Event, Refused, SchedulerConfig};
+
+/// How long a row waits for a replica that could hold it.
+const WAIT: Millis = Millis(1_000);
+const LARGE: ReplicaId = ReplicaId(1);
+const SMALL: ReplicaId = ReplicaId(2);
+
+fn holds(tokens: u64) -> ReplicaConfig {
+    ReplicaConfig { rows_max: 4, tokens_max: Some(TokenCount(tokens)) }
+}
+
+/// A large replica and a small one.
+fn fleet() -> Fleet {
+    let config = FleetConfig { prefix_block: 4, trouble_ms_max: WAIT, ..FleetConfig::default() };
+    let replicas = [(LARGE, holds(100)), (SMALL, holds(30))];
+    Fleet::new(config, SchedulerConfig::default(), replicas).expect("a valid configuration")
+}
+
+/// A row of so many prompt tokens, and four more of output: with 40 only the large replica holds it, with 10 both do.
+fn row(number: u32, tokens: usize) -> WorkItem {
+    item(number, vec![number + 1; tokens], 4, u64::from(number))
+}
+
+/// Where rows went, by relQuery and number.
+fn sent(dispatched: &[Dispatch]) -> Vec<(u64, u32, ReplicaId)> {
+    let mut sent: Vec<_> = dispatched.iter().map(|one| (one.relquery.0, one.item.row, one.replica)).collect();
+    sent.sort_unstable();
+    sent
+}
+
+fn check(fleet: &Fleet) {
+    fleet.check_invariants().expect("the books balance");
+}
+
+#[test]
+fn a_row_that_only_a_replica_that_has_left_could_hold_waits_for_one_like_it_and_others_pass() {
+    let mut fleet = fleet();
+    assert_eq!(fleet.remove_replica(LARGE), []);
+    fleet.submit(submission(1, 0, vec![row(0, 40), row(1, 10)])).expect("one like it may come");
+    fleet.submit(submission(2, 1, vec![row(0, 10)])).expect("room");
+    assert_eq!(sent(&fleet.dispatch(Time(10))), [(1, 1, SMALL), (2, 0, SMALL)]);
+    assert_eq!(fleet.drain_events(Time(10)), []);
+    check(&fleet);
+    let totals = fleet.stats().totals;
+    assert_eq!((totals.rows_waiting, totals.relqueries_waiting), (1, 1));
+    let other = ReplicaId(3);
+    fleet.add_replica(other, holds(100)).expect("a new one");
+    assert_eq!(sent(&fleet.dispatch(Time(20))), [(1, 0, other)]);
+    check(&fleet);
+}
+
+#[test]
+fn a_row_that_waits_for_a_replica_that_does_not_come_back_fails_in_the_end_and_later_ones_at_once() {
+    let mut fleet = fleet();
+    fleet.remove_replica(LARGE);
+    fleet.submit(submission(1, 0, vec![row(0, 40)])).expect("one like it may come");
+    assert_eq!(fleet.dispatch(Time(7)), []);
+    assert_eq!(fleet.snapshot(9).relqueries.listed.len(), 1, "it is shown");
+    let until = Time(7) + Nanos::from(WAIT);
+    assert_eq!(fleet.next_timer(), Some(until));
+    assert_eq!((fleet.dispatch(Time(until.0 - 1)), fleet.drain_events(Time(until.0 - 1))), (vec![], vec![]));
+    assert_eq!(fleet.dispatch(until), []);
+    let events = fleet.drain_events(until);
+    let [Event::RowFailed { error: RowError::Failed(reason), .. }, Event::RelQueryDone { .. }] = &events[..]
+    else {
+        panic!("{events:?}")
+    };
+    assert!(reason.contains("44 tokens") && reason.contains("within 1 s"), "{reason}");
+    assert!(fleet.is_idle());
+    check(&fleet);
+    let refused = fleet.submit(submission(2, 0, vec![row(0, 40)]));
+    assert_eq!(refused, Err(Refused::NeverFits { row: 0, tokens: TokenCount(44), limit: TokenCount(30) }));
+}
+
+#[test]
+fn a_row_that_only_a_replica_out_of_service_could_hold_goes_once_it_is_up_and_others_before() {
+    for health in [Health::Down, Health::Draining] {
+        let mut fleet = fleet();
+        fleet.set_health(LARGE, health);
+        fleet.submit(submission(1, 0, vec![row(0, 40)])).expect("room");
+        fleet.submit(submission(2, 1, (0..3).map(|number| row(number, 10)).collect())).expect("room");
+        let first = fleet.dispatch(Time(10));
+        assert!(first.iter().all(|one| (one.relquery.0, one.replica) == (2, SMALL)), "{health:?}: {first:?}");
+        assert_eq!(first.len(), 2);
+        check(&fleet);
+        fleet.set_health(LARGE, Health::Up);
+        let next = sent(&fleet.dispatch(Time(20)));
+        assert!(matches!(next[..], [(1, 0, LARGE), (2, _, LARGE)]), "{health:?}: {next:?}");
+        check(&fleet);
+    }
+}
+
+#[test]
+fn a_row_that_a_replica_had_when_it_left_waits_and_can_be_called_off() {
+    let mut fleet = fleet();
+    fleet.submit(submission(1, 0, vec![row(0, 40), row(1, 41)])).expect("room");
+    let flying = fleet.dispatch(Time(1));
+    assert_eq!(sent(&flying), [(1, 0, LARGE), (1, 1, LARGE)]);
+    assert_eq!(fleet.remove_replica(LARGE).len(), 2);
+    assert_eq!((fleet.dispatch(Time(2)), fleet.drain_events(Time(2))), (vec![], vec![]));
+    check(&fleet);
+    assert_eq!(fleet.cancel_row(base::RelQueryId(1), 1), None, "it runs nowhere");
+    check(&fleet);
+    fleet.add_replica(LARGE, holds(60)).expect("it is back");
+    assert_eq!(sent(&fleet.dispatch(Time(3))), [(1, 0, LARGE)]);
+    fleet.remove_replica(LARGE);
+    assert_eq!(fleet.dispatch(Time(4)), []);
+    assert_eq!(fleet.cancel(base::RelQueryId(1)), []);
+    assert!(fleet.is_idle() && fleet.next_timer().is_none());
+    check(&fleet);
+}
+
+#[test]
+fn a_row_that_failed_on_the_only_replica_that_holds_it_is_sent_there_again_after_a_while() {
+    let mut fleet = fleet();
+    fleet.submit(submission(1, 0, vec![row(0, 40)])).expect("room");
+    let flying = fleet.dispatch(Time(1)).remove(0);
+    assert_eq!(fleet.failed(flying.request, Failure::Replica("no".into()), Time(2)), []);
+    let again = fleet.next_timer().expect("it waits first, for no other replica holds it");
+    assert_eq!(fleet.dispatch(Time(3)), []);
+    assert_eq!(sent(&fleet.dispatch(again)), [(1, 0, LARGE)]);
+}
+
+#[test]
+fn a_row_fails_at_once_where_the_replica_that_held_it_is_given_less_room() {
+    let mut fleet = fleet();
+    fleet.submit(submission(1, 0, vec![row(0, 40)])).expect("room");
+    fleet.resize(LARGE, holds(30)).expect("valid");
+    assert_eq!(fleet.dispatch(Time(1)), []);
+    let events = fleet.drain_events(Time(1));
+    assert!(matches!(&events[..], [Event::RowFailed { .. }, Event::RelQueryDone { .. }]), "{events:?}");
+    check(&fleet);
+}
