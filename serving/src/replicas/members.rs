@@ -129,6 +129,16 @@ impl ReplicaMembers {
         self.state().largest(self.shared.clock.now())
     }
 
+    /// Most tokens that one of those holds that get rows now; none where one has no limit, or none gets any.
+    pub fn serving_tokens_max(&self) -> Option<TokenCount> {
+        let view = self.shared.view.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut largest = None;
+        for replica in view.replicas.iter().filter(|replica| replica.is_up) {
+            largest = largest.max(Some(replica.tokens_max?));
+        }
+        largest
+    }
+
     /// What its servers speak.
     pub fn dialects(&self) -> Vec<Dialect> {
         self.state().dialects.iter().copied().collect()
