@@ -1,10 +1,13 @@
 //! Rows that no replica in service can hold: they wait aside for one that is down or has left, and others pass them.
+//! And what a replica reports of its memory, where nothing is configured.
 
 mod common;
 
-use base::{Millis, Nanos, RowError, Time, TokenCount, WorkItem};
+use base::{End, Millis, Nanos, RowError, Time, TokenCount, WorkItem};
 use common::{item, submission};
-use scheduler::fleet::{Dispatch, Failure, Fleet, FleetConfig, Health, ReplicaConfig, ReplicaId};
+use scheduler::fleet::{
+    Dispatch, Failure, Finish, Fleet, FleetConfig, Health, ReplicaConfig, ReplicaId, ReplicaShare,
+};
 use scheduler::{Event, Refused, SchedulerConfig};
 
 /// How long a row waits for a replica that could hold it.
@@ -137,4 +140,65 @@ fn a_row_fails_at_once_where_the_replica_that_held_it_is_given_less_room() {
     let events = fleet.drain_events(Time(1));
     assert!(matches!(&events[..], [Event::RowFailed { .. }, Event::RelQueryDone { .. }]), "{events:?}");
     check(&fleet);
+}
+
+/// A replica of which nothing is configured but its rows, with four rows of 14 tokens waiting.
+fn unlimited(tokens_max: Option<u64>) -> Fleet {
+    let replica = ReplicaConfig { rows_max: 4, tokens_max: tokens_max.map(TokenCount) };
+    let config = FleetConfig { prefix_block: 4, ..FleetConfig::default() };
+    let mut fleet =
+        Fleet::new(config, SchedulerConfig::default(), [(LARGE, replica)]).expect("a valid configuration");
+    fleet.submit(submission(1, 0, (0..4).map(|number| row(number, 10)).collect())).expect("room");
+    fleet
+}
+
+#[test]
+fn what_a_replica_reports_of_its_memory_bounds_its_rows_together_where_nothing_is_configured() {
+    for (configured, reported, rows) in
+        [(None, None, 4), (None, Some(30), 2), (None, Some(3), 1), (Some(100), Some(30), 4)]
+    {
+        let mut fleet = unlimited(configured);
+        fleet.set_reported(LARGE, reported.map(TokenCount));
+        assert_eq!(fleet.dispatch(Time(1)).len(), rows, "{configured:?} {reported:?}");
+    }
+    // Half of its rows may be used, and so half of its memory.
+    for (reported, rows) in [(56, 2), (54, 1)] {
+        let mut shared = unlimited(None);
+        shared.set_reported(LARGE, Some(TokenCount(reported)));
+        shared.set_share(LARGE, Some(ReplicaShare { rows: 2, tokens: None }));
+        assert_eq!(shared.dispatch(Time(1)).len(), rows, "{reported}");
+    }
+}
+
+#[test]
+fn a_row_beyond_what_a_replica_reports_goes_alone() {
+    let mut fleet = unlimited(None);
+    fleet.set_reported(LARGE, Some(TokenCount(5)));
+    let first = fleet.dispatch(Time(1)).remove(0);
+    assert_eq!(fleet.dispatch(Time(2)), [], "beside it there is no room");
+    assert_eq!(fleet.drain_events(Time(2)), []);
+    finish(&mut fleet, &first, None);
+    assert_eq!(fleet.dispatch(Time(4)).len(), 1);
+}
+
+#[test]
+fn what_is_reported_counts_in_the_replicas_own_tokens_once_replies_have_told_them() {
+    let mut fleet = unlimited(None);
+    fleet.set_reported(LARGE, Some(TokenCount(21)));
+    let first = fleet.dispatch(Time(1));
+    assert_eq!(first.len(), 1, "a token there is one here at first");
+    finish(&mut fleet, &first[0], Some(5));
+    assert_eq!(fleet.dispatch(Time(4)).len(), 3, "ten here were five there");
+}
+
+fn finish(fleet: &mut Fleet, sent: &Dispatch, prompt: Option<u64>) {
+    let finish = Finish {
+        end: End::Stop,
+        prompt: prompt.map(TokenCount),
+        cached: TokenCount(0),
+        output: TokenCount(4),
+        text: String::new(),
+        tokens: Vec::new(),
+    };
+    fleet.finished(sent.request, finish, Time(3));
 }

@@ -45,7 +45,7 @@ impl Fleet {
     /// Until when rows of a relQuery wait for what runs at a replica, if nothing happens before; none: they go.
     fn held_until(&self, key: RelQueryKey, id: ReplicaId, lane: &Lane, now: Time) -> Option<Time> {
         let query = self.queries.get(&key.id)?;
-        let cost = lane.fit.cost(&self.prior)?;
+        let cost = lane.cost?;
         let (mut ahead, mut running, mut is_lower) = (Left::default(), Vec::new(), false);
         for (other, rows) in self.router.at(id).filter(|(other, _)| *other != key.id) {
             let Some(other) = self.queries.get(&other) else { continue };
@@ -130,7 +130,7 @@ fn step(cost: &CostModel, lane: &Lane) -> u64 {
 fn fitting(query: &Query, lane: &Lane, room: u64) -> u64 {
     let waiting = query.waiting() as u64;
     let mean = (query.waiting_prompts() / waiting.max(1) + query.output_max()).max(1);
-    let tokens = lane.config.tokens_max.map_or(u64::MAX, |tokens| tokens.0 / mean);
+    let tokens = lane.kv_tokens().map_or(u64::MAX, |tokens| tokens / mean);
     waiting.min(room).min(tokens).max(1)
 }
 

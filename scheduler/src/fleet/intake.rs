@@ -168,6 +168,14 @@ impl Fleet {
         Ok(())
     }
 
+    /// Tokens that a replica's KV memory holds, as it says itself: what bounds its rows together where nothing is
+    /// configured. It refuses no row.
+    pub fn set_reported(&mut self, id: ReplicaId, tokens: Option<TokenCount>) {
+        if let Some(lane) = self.router.lanes.get_mut(&id) {
+            lane.reported = tokens;
+        }
+    }
+
     /// Takes a replica out for good. Its unfinished rows move back; their requests are returned. Rows that it alone
     /// could hold wait for one like it for a while.
     pub fn remove_replica(&mut self, id: ReplicaId) -> Vec<RequestId> {

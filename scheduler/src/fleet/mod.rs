@@ -26,6 +26,7 @@ mod hold;
 mod intake;
 mod prefixes;
 mod priority;
+mod prompt_scale;
 mod query;
 mod router;
 mod rows_at;
@@ -202,7 +203,7 @@ impl Fleet {
 
     /// Whether that was measured at one replica at least, or is not to be.
     pub fn knows_costs(&self) -> bool {
-        !self.scheduler.refit || self.router.lanes.values().any(|lane| lane.fit.is_known())
+        !self.scheduler.refit || self.router.lanes.values().any(|lane| lane.cost.is_some())
     }
 
     /// Whether no row is held and nothing is left to be told.

@@ -9,14 +9,16 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use base::{RelQueryId, Time};
+use base::{RelQueryId, Time, TokenCount};
 
 use super::Flying;
 use super::config::{Health, ReplicaConfig, ReplicaId};
 use super::cost_fit::{CostFit, SentAt, WorkClock};
 use super::division::ReplicaShare;
 use super::prefixes::Prefixes;
+use super::prompt_scale::PromptScale;
 use super::rows_at::RowsAtReplica;
+use crate::cost::CostModel;
 use crate::kv::BlockKey;
 
 /// A replica as the router sees it.
@@ -39,6 +41,12 @@ pub(crate) struct Lane {
     /// What it had to do so far, and what that cost.
     pub(crate) clock: WorkClock,
     pub(crate) fit: CostFit,
+    /// The model that is fitted so far, once there were rows enough.
+    pub(crate) cost: Option<CostModel>,
+    /// Tokens that its KV memory holds, as it says itself.
+    pub(crate) reported: Option<TokenCount>,
+    /// How its prompts are counted here and there.
+    pub(crate) scale: PromptScale,
 }
 
 impl Lane {
@@ -55,6 +63,9 @@ impl Lane {
             answered: 0,
             clock: WorkClock::default(),
             fit: CostFit::default(),
+            cost: None,
+            reported: None,
+            scale: PromptScale::default(),
         }
     }
 
@@ -64,7 +75,23 @@ impl Lane {
         let is_free = self.rows < self.config.rows_max && self.holds(tokens);
         let may =
             |share: ReplicaShare| self.rows < share.rows && share.tokens.is_none_or(|most| tokens <= most.0);
-        self.is_up() && !self.is_held && is_free && self.share.is_none_or(may)
+        let has_memory = self.rows == 0 || self.reported_room().is_none_or(|most| tokens <= most);
+        self.is_up() && !self.is_held && is_free && has_memory && self.share.is_none_or(may)
+    }
+
+    /// Tokens that its KV memory holds, as tokens are counted here: what is configured, else what it reports.
+    pub(crate) fn kv_tokens(&self) -> Option<u64> {
+        let reported = || self.reported.map(|tokens| self.scale.here(tokens.0));
+        self.config.tokens_max.map(|tokens| tokens.0).or_else(reported)
+    }
+
+    /// Tokens that may be in flight together by what it reports, where nothing is configured: of one that other
+    /// gateways use too the part that its rows are. No row is refused for it, for one alone always goes.
+    fn reported_room(&self) -> Option<u64> {
+        let all = self.kv_tokens().filter(|_| self.config.tokens_max.is_none())?;
+        let part = self.share.map_or(self.config.rows_max, |share| share.rows.min(self.config.rows_max));
+        let room = u128::from(all) * u128::from(part) / u128::from(self.config.rows_max.max(1));
+        Some(u64::try_from(room).unwrap_or(u64::MAX))
     }
 
     /// Whether it has room for a row that this gateway may not use.
@@ -246,8 +273,6 @@ impl Router {
 
 #[cfg(test)]
 mod tests {
-    use base::TokenCount;
-
     use super::*;
 
     fn router(loads: &[u64]) -> Router {

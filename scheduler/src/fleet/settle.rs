@@ -119,6 +119,10 @@ impl Fleet {
         if let Some(lane) = self.router.lanes.get_mut(&flying.replica) {
             lane.answered += 1;
             lane.fit.answered(&lane.clock, flying.sent_at, now, finish.output.0);
+            lane.cost = lane.fit.cost(&self.prior);
+            if let Some(told) = finish.prompt {
+                lane.scale.answered(gateway, told.0);
+            }
         }
         self.remove_row(relquery, row);
         self.refit();

@@ -9,6 +9,7 @@ use super::config::{Health, ReplicaId};
 use super::dispatch::{Dispatch, Why};
 use super::query::Query;
 use super::{Counters, Fleet};
+use crate::cost::CostModel;
 use crate::event::{Stats, Usage};
 use crate::snapshot::{RIVALS_MAX, RelQueryStatus, RowCounts, SchedulerSnapshot, Start, most_waiting};
 use crate::truncated::Truncated;
@@ -25,6 +26,8 @@ pub struct ReplicaStats {
     pub tokens: TokenCount,
     /// Prefix blocks that it is remembered to have been sent.
     pub prefixes: u32,
+    /// What its rows cost, fitted to their times; none before it has answered enough of them.
+    pub cost: Option<CostModel>,
 }
 
 /// Counts of a fleet.
@@ -133,6 +136,7 @@ impl Fleet {
             rows: lane.rows,
             tokens: TokenCount(lane.tokens),
             prefixes: self.router.prefixes.len(*id) as u32,
+            cost: lane.cost,
         });
         FleetStats {
             totals,
