@@ -7,7 +7,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use base::{Nanos, PromptToken, RelQueryId, RequestId, RowError, Submission, Time, TokenLogprob, WorkItem};
+use base::{
+    Nanos, PromptToken, RelQueryId, RequestId, RowError, Submission, Time, TokenCount, TokenLogprob, WorkItem,
+};
 use scheduler::fleet::{Dispatch, Failure, Finish, Health, ReplicaId};
 use scheduler::snapshot::Start;
 use scheduler::{Event, FleetConfig, Policy, Refused, SchedulerConfig, SchedulerSnapshot, Stats};
@@ -44,6 +46,8 @@ pub enum ReplicaEvent {
         /// Well, or why not.
         result: Result<(), Unhealthy>,
     },
+    /// What a server says of its KV memory: the tokens that it holds, or nothing.
+    Reported { replica: ReplicaId, kv_tokens: Option<TokenCount> },
     /// Events of the local engine.
     Events {
         /// The engine.
@@ -242,7 +246,9 @@ impl Fleet {
         for (id, (health, size)) in stands.collect::<Vec<_>>() {
             // A replica's own settings were found valid when it came.
             let _ = self.queue.resize(id, size);
-            let url = self.replicas.get(&id).and_then(Replica::url);
+            let replica = self.replicas.get(&id);
+            self.queue.set_reported(id, replica.and_then(|replica| replica.kv_reported));
+            let url = replica.and_then(Replica::url);
             self.queue.set_share(id, self.leases.share(id, url, now));
             for request in self.queue.set_health(id, health) {
                 self.take_back(request);
@@ -341,6 +347,12 @@ impl Fleet {
                             tracing::warn!(replica = name, state, reason, "the replica is not well")
                         }
                     }
+                }
+                Vec::new()
+            }
+            ReplicaEvent::Reported { replica, kv_tokens } => {
+                if let Some(replica) = self.replicas.get_mut(&replica) {
+                    replica.kv_reported = kv_tokens;
                 }
                 Vec::new()
             }
@@ -552,6 +564,8 @@ impl Fleet {
                 rows_max: replica.size.rows_max,
                 tokens: counts.tokens,
                 tokens_max: replica.size.tokens_max,
+                kv_reported: replica.kv_reported,
+                cost: counts.cost,
                 lease: self.leases.view(counts.id, now),
                 last_error: replica.last_error.clone(),
             }

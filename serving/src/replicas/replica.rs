@@ -1,6 +1,6 @@
 //! One replica of a fleet: what is known of it, and whether it gets rows.
 
-use base::{Millis, Nanos, RequestId, Time};
+use base::{Millis, Nanos, RequestId, Time, TokenCount};
 use scheduler::fleet::{Health, ReplicaConfig};
 
 use super::breaker::{Breaker, BreakerSettings, Passage};
@@ -44,6 +44,8 @@ pub(super) struct Replica {
     pub(super) transport: Transport,
     /// What it may be given when nothing is wrong.
     pub(super) size: ReplicaConfig,
+    /// Tokens that its KV memory holds, as it said when it was last asked.
+    pub(super) kv_reported: Option<TokenCount>,
     /// What tokens cost there.
     pub(super) prices: TokenPrices,
     /// None of the local engine.
@@ -93,6 +95,7 @@ impl Replica {
             transport,
             prices,
             size: ReplicaConfig { rows_max: settings.rows_max, tokens_max: settings.tokens_max },
+            kv_reported: None,
             watch,
             is_leaving: false,
             breaker: Breaker::new(BreakerSettings {
