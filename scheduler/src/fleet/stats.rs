@@ -237,7 +237,8 @@ impl Fleet {
             }
         }
         let aside = self.aside.iter().map(|(_, id, number)| (*id, *number));
-        let rows = self.queries.values().flat_map(|query| query.aside().iter().map(|row| (query.id, *row)));
+        let rows =
+            self.queries.values().flat_map(|query| query.aside().iter().map(move |row| (query.id, *row)));
         if aside.collect::<BTreeSet<_>>() != rows.collect::<BTreeSet<_>>() {
             return Err("the rows that no replica can hold are not those that wait aside".into());
         }
