@@ -142,7 +142,7 @@ fn a_row_fails_at_once_where_the_replica_that_held_it_is_given_less_room() {
     check(&fleet);
 }
 
-/// A replica of which nothing is configured but its rows, with four rows of 14 tokens waiting.
+/// A replica of which nothing is configured but its rows, with four rows of 10 tokens and 4 of output waiting.
 fn unlimited(tokens_max: Option<u64>) -> Fleet {
     let replica = ReplicaConfig { rows_max: 4, tokens_max: tokens_max.map(TokenCount) };
     let config = FleetConfig { prefix_block: 4, ..FleetConfig::default() };
@@ -155,14 +155,14 @@ fn unlimited(tokens_max: Option<u64>) -> Fleet {
 #[test]
 fn what_a_replica_reports_of_its_memory_bounds_its_rows_together_where_nothing_is_configured() {
     for (configured, reported, rows) in
-        [(None, None, 4), (None, Some(30), 2), (None, Some(3), 1), (Some(100), Some(30), 4)]
+        [(None, None, 4), (None, Some(29), 2), (None, Some(3), 1), (Some(100), Some(29), 4)]
     {
         let mut fleet = unlimited(configured);
         fleet.set_reported(LARGE, reported.map(TokenCount));
         assert_eq!(fleet.dispatch(Time(1)).len(), rows, "{configured:?} {reported:?}");
     }
     // Half of its rows may be used, and so half of its memory.
-    for (reported, rows) in [(56, 2), (54, 1)] {
+    for (reported, rows) in [(40, 2), (38, 1)] {
         let mut shared = unlimited(None);
         shared.set_reported(LARGE, Some(TokenCount(reported)));
         shared.set_share(LARGE, Some(ReplicaShare { rows: 2, tokens: None }));
@@ -184,11 +184,12 @@ fn a_row_beyond_what_a_replica_reports_goes_alone() {
 #[test]
 fn what_is_reported_counts_in_the_replicas_own_tokens_once_replies_have_told_them() {
     let mut fleet = unlimited(None);
-    fleet.set_reported(LARGE, Some(TokenCount(21)));
+    fleet.set_reported(LARGE, Some(TokenCount(19)));
     let first = fleet.dispatch(Time(1));
     assert_eq!(first.len(), 1, "a token there is one here at first");
     finish(&mut fleet, &first[0], Some(5));
-    assert_eq!(fleet.dispatch(Time(4)).len(), 3, "ten here were five there");
+    assert_eq!(fleet.dispatch(Time(4)).len(), 2, "ten here were five there, and four of output come to them");
+    check(&fleet);
 }
 
 fn finish(fleet: &mut Fleet, sent: &Dispatch, prompt: Option<u64>) {
@@ -201,4 +202,20 @@ fn finish(fleet: &mut Fleet, sent: &Dispatch, prompt: Option<u64>) {
         tokens: Vec::new(),
     };
     fleet.finished(sent.request, finish, Time(3));
+}
+
+#[test]
+fn what_rows_share_takes_of_a_replicas_memory_once_and_what_they_may_say_nothing_before_any_has_ended() {
+    let replica = ReplicaConfig { rows_max: 9, tokens_max: None };
+    let config = FleetConfig { prefix_block: 4, ..FleetConfig::default() };
+    let mut fleet =
+        Fleet::new(config, SchedulerConfig::default(), [(LARGE, replica)]).expect("a valid configuration");
+    fleet.set_reported(LARGE, Some(TokenCount(60)));
+    let alike = |number: u32| item(number, [vec![7; 40], vec![number; 2]].concat(), 1_000, u64::from(number));
+    fleet.submit(submission(1, 0, (0..9).map(alike).collect())).expect("room");
+    // The first takes 42, each other 2 more; one is let in while the whole of its prompt would fit, if it were new.
+    assert_eq!(fleet.dispatch(Time(1)).len(), 1);
+    fleet.set_reported(LARGE, Some(TokenCount(90)));
+    assert_eq!(fleet.dispatch(Time(2)).len(), 4);
+    check(&fleet);
 }

@@ -121,12 +121,12 @@ async fn a_row_without_room_at_any_server_fails_alone_and_an_open_end_gets_the_r
 #[actix_web::test]
 async fn what_a_server_says_of_its_memory_bounds_its_rows_and_is_listed_with_what_they_cost() {
     let a = FakeReplica::start().await;
-    a.state().metrics = Some("vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"1\"} 1.0\n".into());
+    a.state().metrics = Some("vllm:cache_config_info{block_size=\"8\",num_gpu_blocks=\"1\"} 1.0\n".into());
     let server = serve(&[&a]).await;
     until_up(&server, 1).await;
     let listed = async |server: &Server| server.replicas().await["data"][0].clone();
     let shown = listed(&server).await;
-    assert_eq!(shown["kv"], json!({"tokens": 16, "source": "reported"}));
+    assert_eq!(shown["kv"], json!({"tokens": 8, "source": "reported"}));
     assert_eq!(shown.get("cost"), Some(&Value::Null), "nothing is known of it yet");
     assert_answered(&server.relquery(table(20)).await.json(), 20);
     assert_eq!(a.state().running_max, 1, "two rows have no room together, and each goes alone");

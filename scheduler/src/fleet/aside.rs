@@ -40,7 +40,7 @@ impl Fleet {
     pub(super) fn readmit(&mut self) {
         let fits = |(_, id, number): &&Aside| {
             let row = self.queries.get(id).and_then(|query| query.row(*number));
-            row.is_some_and(|row| self.router.serves(self.load_of(*id, row)))
+            row.is_some_and(|row| self.router.serves(self.load_of(*id, row).tokens))
         };
         let back: Vec<Aside> = self.aside.iter().filter(fits).copied().collect();
         for one @ (_, id, number) in back {

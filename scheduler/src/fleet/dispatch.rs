@@ -9,7 +9,7 @@
 use base::{Nanos, RelQueryId, RequestId, ServiceClass, Submission, TenantId, Time, WorkItem};
 
 use super::config::ReplicaId;
-use super::query::{FleetRow, Query, load};
+use super::query::{FleetRow, Query, RowLoad};
 use super::router::Kept;
 use super::{Fleet, Flying, intake};
 use crate::kv::BlockKey;
@@ -92,14 +92,14 @@ impl Fleet {
     fn pick(&mut self, now: Time) -> Option<Pick> {
         loop {
             self.release();
-            if self.router.eligible(0, None).is_empty() {
+            if self.router.eligible(RowLoad::default(), None).is_empty() {
                 return None;
             }
             let keys = self.candidates(now);
             let first = *keys.first()?;
             let is_held = self.weigh(first, now);
             self.decision.held = is_held.then_some(first.id);
-            let eligible = self.router.eligible(0, None);
+            let eligible = self.router.eligible(RowLoad::default(), None);
             if eligible.is_empty() {
                 return None;
             }
@@ -140,9 +140,8 @@ impl Fleet {
     fn is_parked(&self, id: RelQueryId, now: Time) -> bool {
         let Some(query) = self.queries.get(&id) else { return false };
         let waits = |row: &FleetRow| {
-            let tokens = self.load_of(id, row);
-            self.router.eligible(tokens, row.avoid).is_empty()
-                && !self.router.eligible(tokens, None).is_empty()
+            let load = self.load_of(id, row);
+            self.router.eligible(load, row.avoid).is_empty() && !self.router.eligible(load, None).is_empty()
         };
         query.groups().len() == 0 && query.requeued(now).all(waits)
     }
@@ -226,7 +225,7 @@ impl Fleet {
         let row = query.largest().and_then(|group| query.first_of(group));
         let Some(row) = row.or_else(|| query.requeued(now).next()) else { return Ok(None) };
         let load = self.load_of(id, row);
-        if !self.router.serves(load) || !self.fits_known(intake::tokens_max(&row.item)) {
+        if !self.router.serves(load.tokens) || !self.fits_known(intake::tokens_max(&row.item)) {
             return Err((id, row.item.row));
         }
         let open = self.router.eligible(load, row.avoid);
@@ -234,9 +233,9 @@ impl Fleet {
         Ok(routed.map(|(replica, _)| (id, row.item.row, replica, Why::Shared)))
     }
 
-    /// Tokens that a row takes up on a replica.
-    pub(super) fn load_of(&self, id: RelQueryId, row: &FleetRow) -> u64 {
-        self.queries.get(&id).map_or(0, |query| load(&row.item, query.expected(&self.lengths)))
+    /// What a row takes up on a replica.
+    pub(super) fn load_of(&self, id: RelQueryId, row: &FleetRow) -> RowLoad {
+        self.queries.get(&id).map_or_else(RowLoad::default, |query| query.load_of(row, &self.lengths))
     }
 
     /// Sends a row.
@@ -245,11 +244,11 @@ impl Fleet {
         let query = self.queries.get_mut(&id)?;
         let output = query.expected(&self.lengths);
         let row = query.row(number)?;
-        let (item, tokens, group) = (row.item.clone(), load(&row.item, output), row.group);
+        let (item, load, group) = (row.item.clone(), query.load_of(row, &self.lengths), row.group);
         let known = |key: &&BlockKey| self.router.prefixes.latest(**key, |other| other == replica).is_some();
         let seen = row.chain.iter().take_while(known).count() as u64 * u64::from(self.config.prefix_block);
         let computed = (item.prompt.len() as u64).saturating_sub(seen).max(1);
-        let sent_at = self.router.send((replica, id), (tokens, computed), &row.chain, row.group);
+        let (sent_at, memory) = self.router.send((replica, id), (load, computed), &row.chain, row.group);
         let answered_before = self.router.answered(replica);
         let key = query.key;
         query.launch(number, request, now);
@@ -278,7 +277,8 @@ impl Fleet {
                 relquery: id,
                 row: number,
                 replica,
-                tokens,
+                tokens: load.tokens,
+                memory,
                 seen,
                 group,
                 answered_before,

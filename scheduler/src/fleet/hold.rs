@@ -11,7 +11,7 @@ use base::{Nanos, ServiceClass, Time, TokenCount};
 use super::Fleet;
 use super::cache_reports::uncached;
 use super::config::ReplicaId;
-use super::query::Query;
+use super::query::{Query, RowLoad};
 use super::router::Lane;
 use super::rows_at::RowsAtReplica;
 use crate::arrange::Candidate;
@@ -29,7 +29,7 @@ impl Fleet {
 
     /// Says of each replica whether rows of the first waiting relQuery wait for those that run there; whether of any.
     pub(super) fn weigh(&mut self, first: RelQueryKey, now: Time) -> bool {
-        let has_room = |lane: &Lane| lane.rows > 0 && !lane.plans_itself && lane.takes(0);
+        let has_room = |lane: &Lane| lane.rows > 0 && !lane.plans_itself && lane.takes(RowLoad::default());
         let lanes = self.router.lanes.iter().filter(|(_, lane)| has_room(lane));
         let held = lanes.filter_map(|(id, lane)| Some((*id, self.held_until(first, *id, lane, now)?)));
         let held: Vec<(ReplicaId, Time)> = held.collect();

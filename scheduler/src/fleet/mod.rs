@@ -68,6 +68,8 @@ struct Flying {
     replica: ReplicaId,
     /// What it adds to the replica's load.
     tokens: u64,
+    /// What it adds to what its memory holds, in the replica's own tokens.
+    memory: u64,
     /// Leading prompt tokens that the replica was sent before.
     seen: u64,
     /// What it is alike by.

@@ -354,6 +354,18 @@ impl Query {
         Expected::of(self.output_max, self.finished, lengths.of(self.kind))
     }
 
+    /// What one of its rows takes up on a replica.
+    pub(crate) fn load_of(&self, row: &FleetRow, lengths: &Lengths) -> RowLoad {
+        let expected = self.expected(lengths);
+        let Expected { tokens, rows } = expected;
+        let ended = tokens.saturating_sub(self.output_max).checked_div(rows - 1).unwrap_or_default();
+        RowLoad {
+            tokens: load(&row.item, expected),
+            prompt: row.item.prompt.len() as u64,
+            output: ended.min(row.item.generation.output_max.0),
+        }
+    }
+
     /// The key that orders it.
     pub(crate) fn key_under(&self, config: &SchedulerConfig) -> RelQueryKey {
         RelQueryKey::new(config, self.class, self.priority, self.arrival, self.id)
@@ -419,6 +431,17 @@ impl Query {
         }
         Ok(())
     }
+}
+
+/// What a row takes up on a replica while it runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RowLoad {
+    /// Its prompt and as much output as is expected of it: all that it may say where no row like it has ended.
+    pub(crate) tokens: u64,
+    /// Its prompt.
+    pub(crate) prompt: u64,
+    /// The output that rows like it had; nothing where none has ended, for a server takes a row in by its prompt.
+    pub(crate) output: u64,
 }
 
 /// Tokens of a row on a replica while it runs: its prompt and as much output as is expected of it.

@@ -17,6 +17,7 @@ use super::cost_fit::{CostFit, SentAt, WorkClock};
 use super::division::ReplicaShare;
 use super::prefixes::Prefixes;
 use super::prompt_scale::PromptScale;
+use super::query::RowLoad;
 use super::rows_at::RowsAtReplica;
 use crate::cost::CostModel;
 use crate::kv::BlockKey;
@@ -36,6 +37,8 @@ pub(crate) struct Lane {
     pub(crate) rows: u32,
     /// Their unfinished tokens: the load.
     pub(crate) tokens: u64,
+    /// What they take of its memory, in its own tokens: what they share with others it was sent counts once.
+    pub(crate) memory: u64,
     /// Rows that it has answered.
     pub(crate) answered: u64,
     /// What it had to do so far, and what that cost.
@@ -60,6 +63,7 @@ impl Lane {
             is_held: false,
             rows: 0,
             tokens: 0,
+            memory: 0,
             answered: 0,
             clock: WorkClock::default(),
             fit: CostFit::default(),
@@ -69,13 +73,14 @@ impl Lane {
         }
     }
 
-    /// Whether a row of so many tokens may be sent now.
-    pub(crate) fn takes(&self, tokens: u64) -> bool {
-        let tokens = self.tokens + tokens;
+    /// Whether a row may be sent now.
+    pub(crate) fn takes(&self, load: RowLoad) -> bool {
+        let tokens = self.tokens + load.tokens;
         let is_free = self.rows < self.config.rows_max && self.holds(tokens);
         let may =
             |share: ReplicaShare| self.rows < share.rows && share.tokens.is_none_or(|most| tokens <= most.0);
-        let has_memory = self.rows == 0 || self.reported_room().is_none_or(|most| tokens <= most);
+        let memory = self.memory + self.memory_of(load.prompt, load.output);
+        let has_memory = self.rows == 0 || self.reported_room().is_none_or(|most| memory <= most);
         self.is_up() && !self.is_held && is_free && has_memory && self.share.is_none_or(may)
     }
 
@@ -85,13 +90,18 @@ impl Lane {
         self.config.tokens_max.map(|tokens| tokens.0).or_else(reported)
     }
 
-    /// Tokens that may be in flight together by what it reports, where nothing is configured: of one that other
-    /// gateways use too the part that its rows are. No row is refused for it, for one alone always goes.
+    /// Its own tokens that rows in flight may hold together by what it reports, where nothing is configured: of one
+    /// that other gateways use too the part that its rows are. No row is refused for it, for one alone always goes.
     fn reported_room(&self) -> Option<u64> {
-        let all = self.kv_tokens().filter(|_| self.config.tokens_max.is_none())?;
+        let all = self.reported.filter(|_| self.config.tokens_max.is_none())?;
         let part = self.share.map_or(self.config.rows_max, |share| share.rows.min(self.config.rows_max));
-        let room = u128::from(all) * u128::from(part) / u128::from(self.config.rows_max.max(1));
+        let room = u128::from(all.0) * u128::from(part) / u128::from(self.config.rows_max.max(1));
         Some(u64::try_from(room).unwrap_or(u64::MAX))
+    }
+
+    /// What prompt tokens and output take of its memory, in its own tokens.
+    fn memory_of(&self, prompt: u64, output: u64) -> u64 {
+        self.scale.there(prompt).saturating_add(output)
     }
 
     /// Whether it has room for a row that this gateway may not use.
@@ -152,11 +162,11 @@ impl Router {
         }
     }
 
-    /// Replicas that take a row of `tokens` and are within the slack of the least loaded of them, in the
+    /// Replicas that take a row of this load and are within the slack of the least loaded of them, in the
     /// order of load. One that is to be avoided counts only where no other is up that could hold the row.
-    pub(crate) fn eligible(&self, tokens: u64, avoid: Option<ReplicaId>) -> Vec<ReplicaId> {
-        let avoid = avoid.filter(|avoid| self.has_other_up(*avoid, tokens));
-        let open = self.lanes.iter().filter(|(id, lane)| Some(**id) != avoid && lane.takes(tokens));
+    pub(crate) fn eligible(&self, load: RowLoad, avoid: Option<ReplicaId>) -> Vec<ReplicaId> {
+        let avoid = avoid.filter(|avoid| self.has_other_up(*avoid, load.tokens));
+        let open = self.lanes.iter().filter(|(id, lane)| Some(**id) != avoid && lane.takes(load));
         let mut loads: Vec<(u64, ReplicaId)> = open.map(|(id, lane)| (lane.tokens, *id)).collect();
         loads.sort_unstable();
         let bound = loads.first().map_or(0, |(least, _)| least.saturating_add(self.slack));
@@ -187,23 +197,26 @@ impl Router {
         self.at.range(all).map(|((_, relquery), rows)| (*relquery, rows))
     }
 
-    /// A row is sent: its load, and the tokens of its prompt that are to be computed.
+    /// A row is sent: its load, and the tokens of its prompt that are to be computed. Returns what it adds to the
+    /// replica's memory, too.
     pub(crate) fn send(
         &mut self,
         (replica, relquery): (ReplicaId, RelQueryId),
-        (tokens, computed): (u64, u64),
+        (load, computed): (RowLoad, u64),
         chain: &[BlockKey],
         group: BlockKey,
-    ) -> SentAt {
-        let Some(lane) = self.lanes.get_mut(&replica) else { return SentAt::default() };
+    ) -> (SentAt, u64) {
+        let Some(lane) = self.lanes.get_mut(&replica) else { return (SentAt::default(), 0) };
+        let memory = lane.memory_of(computed, load.output);
         lane.rows += 1;
-        lane.tokens += tokens;
+        lane.tokens += load.tokens;
+        lane.memory += memory;
         self.prefixes.send(replica, chain);
         *self.running.entry((replica, group)).or_default() += 1;
         let at = lane.clock.sent(self.now, computed);
         self.at.entry((replica, relquery)).or_default().add(at);
         *self.in_flight.entry(relquery).or_default() += 1;
-        at
+        (at, memory)
     }
 
     /// RelQueries with rows in flight.
@@ -228,10 +241,11 @@ impl Router {
 
     /// A row has ended, or was taken back.
     pub(crate) fn end(&mut self, flying: &Flying) {
-        let Flying { relquery, replica, tokens, group, sent_at, .. } = *flying;
+        let Flying { relquery, replica, tokens, memory, group, sent_at, .. } = *flying;
         let Some(lane) = self.lanes.get_mut(&replica) else { return };
         lane.rows -= 1;
         lane.tokens -= tokens;
+        lane.memory -= memory;
         lane.clock.left(self.now);
         if let Some(rows) = self.running.get_mut(&(replica, group)) {
             *rows -= 1;
@@ -284,6 +298,10 @@ mod tests {
         router
     }
 
+    fn load(tokens: u64) -> RowLoad {
+        RowLoad { tokens, ..RowLoad::default() }
+    }
+
     fn key(name: u128) -> BlockKey {
         BlockKey(name)
     }
@@ -292,11 +310,11 @@ mod tests {
     fn the_longest_match_wins_then_the_most_recent_then_the_least_load() {
         let mut router = router(&[0, 50, 90, 101]);
         let ids = [0, 1, 2, 3].map(ReplicaId);
-        assert_eq!(router.eligible(10, None), ids[..3], "one is loaded beyond the slack");
+        assert_eq!(router.eligible(load(10), None), ids[..3], "one is loaded beyond the slack");
         router.prefixes.send(ids[1], &[key(1), key(2)]);
         router.prefixes.send(ids[2], &[key(1)]);
         router.prefixes.send(ids[3], &[key(1), key(2), key(3)]);
-        let all = router.eligible(10, None);
+        let all = router.eligible(load(10), None);
         assert_eq!(router.route(&[key(1), key(2), key(3)], &all), Some((ids[1], 2)));
         assert_eq!(router.route(&[key(1), key(9)], &all), Some((ids[2], 1)));
         assert_eq!(router.route(&[key(8)], &all), Some((ids[0], 0)), "never just the last");
@@ -306,13 +324,17 @@ mod tests {
     fn limits_health_and_what_failed_before_exclude_a_replica() {
         let mut router = router(&[0, 50]);
         let ids = [0, 1].map(ReplicaId);
-        assert_eq!(router.eligible(1_000, None), ids[..1], "the other has no room for it");
-        assert_eq!(router.eligible(1_001, None), []);
-        assert_eq!(router.eligible(1, Some(ids[0])), ids[1..]);
+        assert_eq!(router.eligible(load(1_000), None), ids[..1], "the other has no room for it");
+        assert_eq!(router.eligible(load(1_001), None), []);
+        assert_eq!(router.eligible(load(1), Some(ids[0])), ids[1..]);
         router.lanes.get_mut(&ids[1]).expect("known").health = Health::Draining;
-        assert_eq!(router.eligible(1, None), ids[..1]);
-        assert_eq!(router.eligible(1, Some(ids[0])), ids[..1], "the only one that is up is tried again");
+        assert_eq!(router.eligible(load(1), None), ids[..1]);
+        assert_eq!(
+            router.eligible(load(1), Some(ids[0])),
+            ids[..1],
+            "the only one that is up is tried again"
+        );
         router.lanes.get_mut(&ids[0]).expect("known").rows = 9;
-        assert_eq!(router.eligible(1, None), []);
+        assert_eq!(router.eligible(load(1), None), []);
     }
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::config::{Health, ReplicaId};
 use super::dispatch::{Dispatch, Why};
 use super::query::Query;
-use super::{Counters, Fleet};
+use super::{Counters, Fleet, Flying};
 use crate::cost::CostModel;
 use crate::event::{Stats, Usage};
 use crate::snapshot::{RIVALS_MAX, RelQueryStatus, RowCounts, SchedulerSnapshot, Start, most_waiting};
@@ -231,8 +231,10 @@ impl Fleet {
         }
         for (id, lane) in &self.router.lanes {
             let mine = self.requests.values().filter(|flying| flying.replica == *id);
-            let (rows, tokens) = mine.fold((0, 0), |(rows, sum), one| (rows + 1, sum + one.tokens));
-            if (rows, tokens) != (lane.rows, lane.tokens) {
+            let count = |(rows, tokens, memory): (u32, u64, u64), one: &Flying| {
+                (rows + 1, tokens + one.tokens, memory + one.memory)
+            };
+            if mine.fold((0, 0, 0), count) != (lane.rows, lane.tokens, lane.memory) {
                 return Err(format!("replica {id} counts {} rows, {} tokens", lane.rows, lane.tokens));
             }
         }
