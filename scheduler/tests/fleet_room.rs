@@ -6,7 +6,7 @@ mod common;
 use base::{End, Millis, Nanos, RowError, Time, TokenCount, WorkItem};
 use common::{item, submission};
 use scheduler::fleet::{
-    Dispatch, Failure, Finish, Fleet, FleetConfig, Health, ReplicaConfig, ReplicaId, ReplicaShare,
+    Dispatch, Failure, Finish, Fleet, FleetConfig, Health, ReplicaConfig, ReplicaId, ReplicaShare, Why,
 };
 use scheduler::{Event, Refused, SchedulerConfig};
 
@@ -56,6 +56,51 @@ fn a_row_that_only_a_replica_that_has_left_could_hold_waits_for_one_like_it_and_
     let other = ReplicaId(3);
     fleet.add_replica(other, holds(100)).expect("a new one");
     assert_eq!(sent(&fleet.dispatch(Time(20))), [(1, 0, other)]);
+    let decision = fleet.last_decision();
+    assert!(matches!(decision.last, Some((.., Why::Shared, _))), "it stood in its group again: {decision:?}");
+    check(&fleet);
+}
+
+#[test]
+fn a_row_waits_no_longer_in_all_than_it_may_for_a_replica_that_comes_and_goes_until_it_is_sent() {
+    let mut fleet = fleet();
+    let at = |ms: u64| Time(ms * 1_000_000);
+    let none = Some(ReplicaShare { rows: 0, tokens: None });
+    fleet.set_health(LARGE, Health::Down);
+    fleet.submit(submission(1, 0, vec![row(0, 40)])).expect("room");
+    assert_eq!((fleet.dispatch(at(0)), fleet.next_timer()), (vec![], Some(at(1_000))));
+    fleet.set_share(LARGE, none);
+    fleet.set_health(LARGE, Health::Up);
+    assert_eq!(
+        (fleet.dispatch(at(400)), fleet.next_timer()),
+        (vec![], None),
+        "it waits for room as others do"
+    );
+    check(&fleet);
+    fleet.set_health(LARGE, Health::Down);
+    assert_eq!((fleet.dispatch(at(5_000)), fleet.next_timer()), (vec![], Some(at(5_600))));
+    fleet.set_share(LARGE, None);
+    fleet.set_health(LARGE, Health::Up);
+    assert_eq!(sent(&fleet.dispatch(at(5_500))), [(1, 0, LARGE)]);
+    assert_eq!(fleet.set_health(LARGE, Health::Down).len(), 1);
+    assert_eq!((fleet.dispatch(at(6_000)), fleet.next_timer()), (vec![], Some(at(7_000))), "anew");
+    check(&fleet);
+}
+
+#[test]
+fn a_row_that_is_thought_to_be_shorter_by_now_goes_to_a_replica_in_service_and_does_not_fail() {
+    let mut fleet = fleet();
+    let like = |number: u32| item(number, vec![number + 1; 10], 40, u64::from(number));
+    fleet.submit(submission(1, 0, vec![like(0), like(1)])).expect("room");
+    let flying = fleet.dispatch(Time(1));
+    assert_eq!(sent(&flying), [(1, 0, LARGE), (1, 1, LARGE)]);
+    fleet.set_health(LARGE, Health::Draining);
+    fleet.submit(submission(2, 0, vec![like(0)])).expect("room");
+    assert_eq!(fleet.dispatch(Time(2)), []);
+    flying.iter().for_each(|one| finish(&mut fleet, one, None));
+    let until = Time(2) + Nanos::from(WAIT);
+    assert_eq!(sent(&fleet.dispatch(until)), [(2, 0, SMALL)]);
+    assert_eq!(fleet.drain_events(until), []);
     check(&fleet);
 }
 

@@ -136,7 +136,7 @@ impl Fleet {
     /// any of its rows, or that would wait for ever.
     fn row_tokens(&self, query: &Query, is_exact: bool) -> u64 {
         let output = query.expected(&self.lengths);
-        let in_line = |row: &&FleetRow| row.request.is_none() && !query.aside().contains(&row.item.row);
+        let in_line = |row: &&FleetRow| row.request.is_none() && row.aside_until.is_none();
         let waiting = query.rows().filter(in_line);
         match is_exact {
             true => waiting.map(|row| load(&row.item, output)).max().unwrap_or(0),

@@ -78,6 +78,7 @@ impl Fleet {
     pub fn dispatch(&mut self, now: Time) -> Vec<Dispatch> {
         self.router.now = self.router.now.max(now);
         self.run_timers(now);
+        self.readmit(now);
         self.end_aside(now);
         self.bound_tail(now);
         let mut sent = Vec::new();

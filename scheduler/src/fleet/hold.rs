@@ -126,12 +126,12 @@ fn step(cost: &CostModel, lane: &Lane) -> u64 {
     cost.decode_base.0 + cost.decode_per_sequence.0 * u64::from(lane.rows)
 }
 
-/// Waiting rows of a relQuery, as many as `room` has places.
+/// Waiting rows of a relQuery that may be sent, as many as `room` has places.
 fn fitting(query: &Query, lane: &Lane, room: u64) -> u64 {
     let waiting = query.waiting() as u64;
     let mean = (query.waiting_prompts() / waiting.max(1) + query.output_max()).max(1);
     let tokens = lane.kv_tokens().map_or(u64::MAX, |tokens| tokens / mean);
-    waiting.min(room).min(tokens).max(1)
+    (query.in_line() as u64).min(room).min(tokens).max(1)
 }
 
 /// What would be sent now, where caches have so much of what is remembered.

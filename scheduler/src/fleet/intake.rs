@@ -145,7 +145,7 @@ impl Fleet {
             return Err(ConfigError { field: "fleet.replica.id", reason: "is in use" });
         }
         self.router.lanes.insert(id, Lane::new(config));
-        self.readmit();
+        self.may_readmit = true;
         Ok(())
     }
 
@@ -160,10 +160,9 @@ impl Fleet {
     /// What a replica runs at a time has changed. If it has more in flight, it gets nothing until it has not.
     pub fn resize(&mut self, id: ReplicaId, config: ReplicaConfig) -> Result<(), ConfigError> {
         config.validate()?;
-        if let Some(lane) = self.router.lanes.get_mut(&id)
-            && std::mem::replace(&mut lane.config, config) != config
-        {
-            self.readmit();
+        if let Some(lane) = self.router.lanes.get_mut(&id) {
+            self.may_readmit |= lane.config.tokens_max != config.tokens_max;
+            lane.config = config;
         }
         Ok(())
     }
@@ -193,9 +192,7 @@ impl Fleet {
     pub fn set_health(&mut self, id: ReplicaId, health: Health) -> Vec<RequestId> {
         let Some(lane) = self.router.lanes.get_mut(&id) else { return Vec::new() };
         let was = std::mem::replace(&mut lane.health, health);
-        if health == Health::Up && was != Health::Up {
-            self.readmit();
-        }
+        self.may_readmit |= health == Health::Up && was != Health::Up;
         if health != Health::Down || was == Health::Down {
             return Vec::new();
         }
@@ -212,9 +209,8 @@ impl Fleet {
     pub(crate) fn remove_row(&mut self, id: RelQueryId, number: u32) -> Option<(ReplicaId, RequestId)> {
         let row = self.queries.get_mut(&id)?.remove(number)?;
         self.rows -= 1;
-        let span = self.aside_span();
-        if let Some(since) = row.aside_since {
-            self.aside.remove(&(since + span, id, number));
+        if let Some(until) = row.aside_until {
+            self.aside.remove(&(until, id, number));
         }
         let request = row.request?;
         let flying = self.requests.remove(&request)?;

@@ -116,6 +116,8 @@ pub struct Fleet {
     waiting: BTreeSet<RelQueryKey>,
     /// Rows that no replica in service can hold, by the time at which they fail.
     aside: BTreeSet<Aside>,
+    /// Whether a replica may hold some of them by now.
+    may_readmit: bool,
     /// RelQueries whose waiting rows are all among them.
     only_aside: BTreeSet<RelQueryId>,
     /// What replicas could hold that have left.
@@ -166,6 +168,7 @@ impl Fleet {
             requests: BTreeMap::new(),
             waiting: BTreeSet::new(),
             aside: BTreeSet::new(),
+            may_readmit: false,
             only_aside: BTreeSet::new(),
             departed: Departed::default(),
             tenants: Tenants::default(),

@@ -79,9 +79,9 @@ impl Lane {
         let is_free = self.rows < self.config.rows_max && self.holds(tokens);
         let may =
             |share: ReplicaShare| self.rows < share.rows && share.tokens.is_none_or(|most| tokens <= most.0);
-        let memory = self.memory + self.memory_of(load.prompt, load.output);
-        let has_memory = self.rows == 0 || self.reported_room().is_none_or(|most| memory <= most);
-        self.is_up() && !self.is_held && is_free && has_memory && self.share.is_none_or(may)
+        let fits = |most: u64| self.memory + self.memory_of(load.prompt, load.output) <= most;
+        let has_memory = || self.rows == 0 || self.reported_room().is_none_or(fits);
+        self.is_up() && !self.is_held && is_free && self.share.is_none_or(may) && has_memory()
     }
 
     /// Tokens that its KV memory holds, as tokens are counted here: what is configured, else what it reports.
@@ -94,7 +94,8 @@ impl Lane {
     /// that other gateways use too the part that its rows are. No row is refused for it, for one alone always goes.
     fn reported_room(&self) -> Option<u64> {
         let all = self.reported.filter(|_| self.config.tokens_max.is_none())?;
-        let part = self.share.map_or(self.config.rows_max, |share| share.rows.min(self.config.rows_max));
+        let Some(share) = self.share else { return Some(all.0) };
+        let part = share.rows.min(self.config.rows_max);
         let room = u128::from(all.0) * u128::from(part) / u128::from(self.config.rows_max.max(1));
         Some(u64::try_from(room).unwrap_or(u64::MAX))
     }

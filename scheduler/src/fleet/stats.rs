@@ -238,10 +238,10 @@ impl Fleet {
                 return Err(format!("replica {id} counts {} rows, {} tokens", lane.rows, lane.tokens));
             }
         }
-        let aside = self.aside.iter().map(|(_, id, number)| (*id, *number));
-        let rows =
-            self.queries.values().flat_map(|query| query.aside().iter().map(move |row| (query.id, *row)));
-        if aside.collect::<BTreeSet<_>>() != rows.collect::<BTreeSet<_>>() {
+        let aside = self.queries.values().flat_map(|query| {
+            query.rows().filter_map(move |row| Some((row.aside_until?, query.id, row.item.row)))
+        });
+        if self.aside != aside.collect::<BTreeSet<_>>() {
             return Err("the rows that no replica can hold are not those that wait aside".into());
         }
         let keys = self.queries.values().filter_map(|query| query.key).collect();
