@@ -3,7 +3,9 @@
 
 mod common;
 
-use base::{End, Millis, Nanos, RowError, Time, TokenCount, WorkItem};
+use std::collections::BTreeSet;
+
+use base::{End, Millis, Nanos, RelQueryId, RowError, Time, TokenCount, WorkItem};
 use common::{item, submission};
 use scheduler::fleet::{
     Dispatch, Failure, Finish, Fleet, FleetConfig, Health, ReplicaConfig, ReplicaId, ReplicaShare, Why,
@@ -154,13 +156,13 @@ fn a_row_that_a_replica_had_when_it_left_waits_and_can_be_called_off() {
     assert_eq!(fleet.remove_replica(LARGE).len(), 2);
     assert_eq!((fleet.dispatch(Time(2)), fleet.drain_events(Time(2))), (vec![], vec![]));
     check(&fleet);
-    assert_eq!(fleet.cancel_row(base::RelQueryId(1), 1), None, "it runs nowhere");
+    assert_eq!(fleet.cancel_row(RelQueryId(1), 1), None, "it runs nowhere");
     check(&fleet);
     fleet.add_replica(LARGE, holds(60)).expect("it is back");
     assert_eq!(sent(&fleet.dispatch(Time(3))), [(1, 0, LARGE)]);
     fleet.remove_replica(LARGE);
     assert_eq!(fleet.dispatch(Time(4)), []);
-    assert_eq!(fleet.cancel(base::RelQueryId(1)), []);
+    assert_eq!(fleet.cancel(RelQueryId(1)), []);
     assert!(fleet.is_idle() && fleet.next_timer().is_none());
     check(&fleet);
 }
@@ -238,6 +240,10 @@ fn what_is_reported_counts_in_the_replicas_own_tokens_once_replies_have_told_the
 }
 
 fn finish(fleet: &mut Fleet, sent: &Dispatch, prompt: Option<u64>) {
+    finish_at(fleet, sent, prompt, Time(3));
+}
+
+fn finish_at(fleet: &mut Fleet, sent: &Dispatch, prompt: Option<u64>, now: Time) -> Vec<Event> {
     let finish = Finish {
         end: End::Stop,
         prompt: prompt.map(TokenCount),
@@ -246,7 +252,7 @@ fn finish(fleet: &mut Fleet, sent: &Dispatch, prompt: Option<u64>) {
         text: String::new(),
         tokens: Vec::new(),
     };
-    fleet.finished(sent.request, finish, Time(3));
+    fleet.finished(sent.request, finish, now)
 }
 
 #[test]
@@ -262,5 +268,85 @@ fn what_rows_share_takes_of_a_replicas_memory_once_and_what_they_may_say_nothing
     assert_eq!(fleet.dispatch(Time(1)).len(), 1);
     fleet.set_reported(LARGE, Some(TokenCount(90)));
     assert_eq!(fleet.dispatch(Time(2)).len(), 4);
+    check(&fleet);
+}
+
+/// Numbers below what is asked for, the same ones each time.
+fn draws(mut seed: u64) -> impl FnMut(u64) -> u64 {
+    move |below| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % below
+    }
+}
+
+/// Rows that end are open no more.
+fn tell(open: &mut BTreeSet<(u64, u32)>, events: Vec<Event>) {
+    for event in events {
+        if let Event::RowDone { relquery, row, .. } | Event::RowFailed { relquery, row, .. } = event {
+            assert!(open.remove(&(relquery.0, row)), "row {row} of {relquery} ends once");
+        }
+    }
+}
+
+#[test]
+fn whatever_replicas_come_and_go_each_row_ends_once() {
+    let (mut fleet, mut draw, mut now, mut is_there) = (fleet(), draws(7), Time(0), true);
+    let (mut open, mut flying) = (BTreeSet::new(), Vec::<Dispatch>::new());
+    for turn in 0..1_000 {
+        now = now + Nanos(draw(400) * 1_000_000);
+        match draw(6) {
+            0 => {
+                let health = [Health::Up, Health::Draining, Health::Down][draw(3) as usize];
+                let lost = fleet.set_health(if draw(2) == 0 { LARGE } else { SMALL }, health);
+                flying.retain(|one| !lost.contains(&one.request));
+            }
+            1 => {
+                if is_there {
+                    let lost = fleet.remove_replica(LARGE);
+                    flying.retain(|one| !lost.contains(&one.request));
+                } else {
+                    fleet.add_replica(LARGE, holds(100)).expect("it has left");
+                }
+                is_there = !is_there;
+            }
+            2 => {
+                let rows: Vec<WorkItem> =
+                    (0..3).map(|number| row(number, 10 + 15 * draw(3) as usize)).collect();
+                if fleet.submit(submission(turn, now.0, rows)).is_ok() {
+                    open.extend((0..3).map(|number| (turn, number)));
+                }
+            }
+            3 => {
+                if let Some((relquery, number)) = open.pop_first()
+                    && let Some((_, request)) = fleet.cancel_row(RelQueryId(relquery), number)
+                {
+                    flying.retain(|one| one.request != request);
+                }
+            }
+            _ => {
+                for one in flying.drain(..flying.len().min(3)) {
+                    tell(&mut open, finish_at(&mut fleet, &one, None, now));
+                }
+            }
+        }
+        flying.extend(fleet.dispatch(now));
+        tell(&mut open, fleet.drain_events(now));
+        check(&fleet);
+    }
+    if !is_there {
+        fleet.add_replica(LARGE, holds(100)).expect("it has left");
+    }
+    for id in [LARGE, SMALL] {
+        assert_eq!(fleet.set_health(id, Health::Up), []);
+    }
+    for _ in 0..5_000 {
+        now = now + Nanos(1_000_000);
+        flying.extend(fleet.dispatch(now));
+        tell(&mut open, fleet.drain_events(now));
+        for one in std::mem::take(&mut flying) {
+            tell(&mut open, finish_at(&mut fleet, &one, None, now));
+        }
+    }
+    assert!(open.is_empty() && fleet.is_idle(), "{open:?}");
     check(&fleet);
 }

@@ -2,8 +2,8 @@
 //!
 //! How a row is asked ([`request`], [`dialect`], [`text`]), what a reply means ([`reply`], [`logprobs`],
 //! [`prompt_scores`]), whether it is what was asked for ([`constraint_check`]), when a server is left alone
-//! ([`breaker`]), what it says of its memory ([`kv_report`]), what other gateways leave of it ([`lease`]), which servers there are ([`members`]) and how they
-//! are found, and the fleet on the loop's thread.
+//! ([`breaker`]), what it says of its memory ([`kv_report`]), what other gateways leave of it ([`lease`]), which
+//! servers there are ([`members`]) and how they are found, and the fleet on the loop's thread.
 //! The queue and the choice of a server are `scheduler::fleet`'s.
 
 mod adjusted;
