@@ -130,3 +130,24 @@ fn nothing_is_held_back_from_an_engine_of_ours_or_a_replica_of_unknown_costs() {
     assert!(!fresh.knows_costs());
     assert_eq!(joins(&mut fresh, Time(1_000)).1.len(), 9);
 }
+
+#[test]
+fn what_a_replica_costs_is_told_once_enough_of_its_rows_were_answered() {
+    let replica = ReplicaConfig { rows_max: 16, tokens_max: None };
+    let mut fleet =
+        Fleet::new(FleetConfig::default(), SchedulerConfig::default(), [(REPLICA, replica)]).expect("valid");
+    // 20 tokens of a prompt and 8 of output, alone.
+    let time = |cost: &CostModel| {
+        OUTPUT * (cost.decode_base.0 + cost.decode_per_sequence.0) + 20 * cost.prefill_per_token.0
+    };
+    let mut now = Time(1_000);
+    for round in 0..16 {
+        assert_eq!(fleet.stats().replicas[0].cost, None, "{round} rows say nothing");
+        fleet.submit(submission(u64::from(round), now.0, rows(round, 1))).expect("room");
+        let sent = fleet.dispatch(now).remove(0);
+        now = now + Nanos(time(&BARE));
+        end(&mut fleet, &sent, now);
+    }
+    let cost = fleet.stats().replicas[0].cost.expect("it is fitted");
+    assert!(time(&cost).abs_diff(time(&BARE)) * 100 <= time(&BARE), "{cost:?}");
+}

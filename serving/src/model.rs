@@ -38,8 +38,11 @@ pub enum Runs {
 pub trait ReplicaLimits: Send + Sync {
     /// Whether all that there may be say how likely the tokens of prompts are.
     fn can_score(&self) -> bool;
-    /// Most tokens that one of them holds of a row, its prompt and its longest output. None: no limit is known.
+    /// Most tokens that one of them holds of a row, its prompt and its longest output, or one held that left lately.
+    /// None: no limit is known.
     fn row_tokens_max(&self) -> Option<TokenCount>;
+    /// The same of those that get rows now. None: no limit, or none gets any.
+    fn serving_tokens_max(&self) -> Option<TokenCount>;
 }
 
 /// The served model.
@@ -144,5 +147,14 @@ impl Model {
         let pool = u64::from(self.kv_blocks) * u64::from(self.block_tokens);
         let largest = self.replicas.as_ref().and_then(|replicas| replicas.row_tokens_max());
         largest.map_or(pool, |tokens| pool.min(tokens.0))
+    }
+
+    /// Tokens that an answer may have behind a prompt of so many: what the largest replica in service leaves, that the
+    /// row need not wait for one that is away; of all that are known where the prompt fits no other.
+    pub fn answer_room(&self, prompt: u64) -> u64 {
+        let known = self.context_max.0.min(self.kv_tokens());
+        let serving = self.replicas.as_ref().and_then(|replicas| replicas.serving_tokens_max());
+        let serving = serving.map(|tokens| tokens.0.min(known)).filter(|room| *room > prompt);
+        serving.unwrap_or(known).saturating_sub(prompt)
     }
 }

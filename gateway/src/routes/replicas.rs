@@ -14,6 +14,7 @@ use crate::routes::live::{Viewing, shows_replicas};
 use crate::routes::{ModelQuery, only_delete, only_get_post, only_post, read_body};
 use crate::services::audit::{Change, recorded};
 use crate::state::App;
+use crate::wire::replica::{ReplicaCost, ReplicaKv};
 
 /// The routes.
 pub fn configure(routes: &mut ServiceConfig) {
@@ -41,7 +42,8 @@ pub fn configure(routes: &mut ServiceConfig) {
         );
 }
 
-/// What runs rows: its state, load, breaker and last error; and how the last reading of what names replicas
+/// What runs rows: its state, load, the tokens that its KV memory holds (and whether they are configured or reported),
+/// what its rows cost (once that is fitted), breaker and last error; and how the last reading of what names replicas
 /// while the server runs went. Empty where the local engine is alone. To tenants replicas have numbers in place of
 /// names, and what went wrong is not told, for both tell of addresses.
 #[utoipa::path(
@@ -86,6 +88,8 @@ fn shown(model: &str, replica: &ReplicaView, number: Option<usize>) -> Value {
         "state": replica.state,
         "breaker": replica.breaker,
         "in_flight": { "rows": replica.rows, "rows_max": replica.rows_max, "tokens": replica.tokens.0 },
+        "kv": ReplicaKv::of(replica),
+        "cost": ReplicaCost::of(replica),
         "lease": replica.lease.map(|lease| json!({
             "rows": lease.rows, "tokens": lease.tokens, "gateways": lease.gateways, "held": lease.is_held,
         })),

@@ -318,7 +318,7 @@ fn conversation(context: RequestContext<'_>, chat: ChatRequest) -> Result<Prepar
     let prompt_logprobs = item.generation.prompt_logprobs;
     let told = prompt_reply::check_told(model.scored_tokens(&item.prompt), prompt_logprobs, false)?;
     let answers = u64::from(common.n);
-    let room = context_max(lowering).saturating_sub(item.prompt.len() as u64);
+    let room = model.answer_room(item.prompt.len() as u64);
     let wanted = common.max_tokens.unwrap_or_else(|| {
         // Nobody named a limit: an answer is no longer than can be told of.
         let most = token_ids::answer_max(answers, &item.generation.logprob_tokens, told);

@@ -27,6 +27,7 @@ pub mod pml;
 mod public_ids;
 pub mod query;
 pub mod relquery;
+pub mod replica;
 pub mod sampling;
 pub mod sql;
 pub mod uploads;

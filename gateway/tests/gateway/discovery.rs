@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use base::Millis;
+use base::{Millis, TokenCount};
 use gateway::config::Config;
 use serde_json::{Value, json};
 use serving::config::{ReplicaSettings, Secret};
@@ -236,6 +236,83 @@ async fn a_file_that_is_replaced_changes_the_fleet_and_a_broken_one_does_not() {
     swap(folder.path(), "7", &file_of(&[(&a, 8)]));
     until_shown(&server, &[(&first, "up")]).await;
     assert_eq!(status(&server).await["status"], "ok");
+}
+
+#[actix_web::test]
+async fn a_server_that_an_operator_drained_is_so_when_it_returns_until_it_is_taken_back() {
+    let (a, b) = (FakeReplica::start().await, FakeReplica::start().await);
+    let folder = tempfile::tempdir().unwrap();
+    swap(folder.path(), "1", &file_of(&[(&a, 8), (&b, 8)]));
+    let (server, operator) = serve_operated(read_from(folder.path())).await;
+    let (first, second) = (a.address.to_string(), b.address.to_string());
+    until_shown(&server, &[(&first, "up"), (&second, "up")]).await;
+    assert_eq!(operator.post(&format!("/v1/replicas/{first}/drain"), &json!({})).await.status, 200);
+    until_shown(&server, &[(&first, "draining"), (&second, "up")]).await;
+    swap(folder.path(), "2", &file_of(&[(&b, 8)]));
+    until_shown(&server, &[(&second, "up")]).await;
+    swap(folder.path(), "3", &file_of(&[(&b, 8), (&a, 8)]));
+    until_shown(&server, &[(&second, "up"), (&first, "draining")]).await;
+    assert_answered(&server.relquery(table(20)).await.json(), 20);
+    assert!(a.state().asked.is_empty(), "it is out of service still");
+    swap(folder.path(), "4", &file_of(&[(&b, 8)]));
+    until_shown(&server, &[(&second, "up")]).await;
+    let resume = format!("/v1/replicas/{first}/resume");
+    assert_eq!(operator.post(&resume, &json!({})).await.status, 200, "also while it is away");
+    assert_eq!(operator.post(&resume, &json!({})).await.status, 404, "nobody knows it any more");
+    swap(folder.path(), "5", &file_of(&[(&b, 8), (&a, 8)]));
+    until_shown(&server, &[(&second, "up"), (&first, "up")]).await;
+}
+
+/// A body that needs more than 100 tokens, and says a word.
+fn long_row(word: &str) -> Value {
+    let text = format!("{}{word}", "long ".repeat(60));
+    json!({"template": "Say {w}", "columns": ["w"], "rows": [[text]], "max_tokens": 8, "cache": false})
+}
+
+#[actix_web::test]
+async fn a_row_that_only_a_server_held_that_has_left_waits_until_one_like_it_comes_and_no_other_waits() {
+    let (small, large) = (FakeReplica::start().await, FakeReplica::start().await);
+    let of = |replica: &FakeReplica, tokens: u64| ReplicaSettings {
+        tokens_max: Some(TokenCount(tokens)),
+        ..replica.executor()
+    };
+    let (server, operator) = serve_operated(fleet(vec![of(&small, 100), of(&large, 1_000)])).await;
+    until_up(&server, 2).await;
+    assert_eq!(operator.delete("/v1/replicas/1").await.status, 200);
+    until_shown(&server, &[("0", "up")]).await;
+    let (client, body) = (server.client.clone(), long_row("w0"));
+    let waiting = tokio::spawn(async move { client.post("/v1/relqueries", &body).await.json() });
+    let waits = |server: &Server| server.running.app.runtime.view().stats.rows_waiting == 1;
+    server.until("the row waits", waits).await;
+    assert_answered(&server.relquery(table(12)).await.json(), 12);
+    let chat = json!({"model": "m", "messages": [{"role": "user", "content": "say hi"}]});
+    let reply = server.client.post("/v1/chat/completions", &chat).await;
+    assert_eq!(reply.status, 200, "an open end gets the room that there is: {}", reply.body);
+    let mut body = entry("c", &large);
+    body["tokens_max"] = json!(1_000);
+    assert_eq!(operator.post("/v1/replicas", &body).await.status, 200);
+    let reply = waiting.await.unwrap();
+    assert_eq!(reply["rows"][0]["text"], "w0", "{reply}");
+    assert_eq!(large.state().answered, ["w0"]);
+}
+
+#[actix_web::test]
+async fn a_row_that_waits_for_a_server_that_stays_away_fails_and_says_why() {
+    let (small, large) = (FakeReplica::start().await, FakeReplica::start().await);
+    let of = |replica: &FakeReplica, tokens: u64| ReplicaSettings {
+        tokens_max: Some(TokenCount(tokens)),
+        ..replica.executor()
+    };
+    let mut config = fleet(vec![of(&small, 100), of(&large, 1_000)]);
+    config.fleet.trouble_ms_max = Millis(50);
+    let server = serve_fleet(config).await;
+    until_up(&server, 2).await;
+    large.kill().await;
+    until_shown(&server, &[("0", "up"), ("1", "down")]).await;
+    let reply = server.relquery(long_row("w0")).await.json();
+    let message = reply["rows"][0]["error"]["message"].as_str().unwrap_or_default();
+    assert!(message.contains("no replica in service has room"), "{reply}");
+    assert!(small.state().asked.is_empty());
 }
 
 #[actix_web::test]

@@ -261,6 +261,8 @@ async fn nothing_is_told_of_steps_while_nobody_looks() {
 #[actix_web::test]
 async fn of_a_fleet_the_queue_and_the_replicas_are_shown() {
     let replica = FakeReplica::start().await;
+    replica.state().metrics =
+        Some("vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"99\"} 1.0\n".into());
     let server = serve_fleet(fleet(vec![replica.executor()])).await;
     let is_up =
         |server: &Server| server.running.app.runtime.view().replicas.iter().any(|executor| executor.is_up);
@@ -278,6 +280,9 @@ async fn of_a_fleet_the_queue_and_the_replicas_are_shown() {
         (snapshot["kv"]["total"].as_u64(), snapshot["replicas"][0]["state"].as_str()),
         (Some(0), Some("up"))
     );
+    let shown = &snapshot["replicas"][0];
+    assert_eq!(shown["kv"], json!({"tokens": 1_584, "source": "reported"}));
+    assert_eq!(shown.get("cost"), Some(&Value::Null), "two rows say nothing of it");
 }
 
 #[actix_web::test]

@@ -119,6 +119,51 @@ async fn a_row_without_room_at_any_server_fails_alone_and_an_open_end_gets_the_r
 }
 
 #[actix_web::test]
+async fn what_a_server_says_of_its_memory_bounds_its_rows_and_is_listed_with_what_they_cost() {
+    let a = FakeReplica::start().await;
+    a.state().metrics = Some("vllm:cache_config_info{block_size=\"8\",num_gpu_blocks=\"1\"} 1.0\n".into());
+    let server = serve(&[&a]).await;
+    until_up(&server, 1).await;
+    let listed = async |server: &Server| server.replicas().await["data"][0].clone();
+    let shown = listed(&server).await;
+    assert_eq!(shown["kv"], json!({"tokens": 8, "source": "reported"}));
+    assert_eq!(shown.get("cost"), Some(&Value::Null), "nothing is known of it yet");
+    assert_answered(&server.relquery(table(20)).await.json(), 20);
+    assert_eq!(a.state().running_max, 1, "two rows have no room together, and each goes alone");
+    let is_fitted = |server: &Server| server.running.app.runtime.view().replicas[0].cost.is_some();
+    server.until("its cost is fitted", is_fitted).await;
+    let cost = listed(&server).await["cost"].clone();
+    for part in ["decode_ns", "decode_ns_per_sequence", "prefill_ns_per_token"] {
+        assert!(cost[part].as_u64().is_some_and(|ns| ns > 0), "{cost}");
+    }
+    let address = a.kill().await;
+    server.until("it is down", |server| server.running.app.runtime.view().replicas[0].state == "down").await;
+    let back = FakeReplica::restart(address).await;
+    until_up(&server, 1).await;
+    assert_eq!(listed(&server).await.get("kv"), Some(&Value::Null), "whoever is there now does not say");
+    assert_answered(&server.relquery(table(20)).await.json(), 20);
+    assert_eq!(back.state().answered.len(), 20);
+}
+
+#[actix_web::test]
+async fn what_is_configured_of_a_servers_memory_counts_before_what_it_says() {
+    let a = FakeReplica::start().await;
+    a.state().metrics = Some("vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"1\"} 1.0\n".into());
+    let mut config = fleet(vec![a.executor()]);
+    config.replicas[0].tokens_max = Some(TokenCount(2_000));
+    let server = serve_fleet(config).await;
+    until_up(&server, 1).await;
+    let shown = server.replicas().await["data"][0].clone();
+    assert_eq!(shown["kv"], json!({"tokens": 2_000, "source": "configured"}));
+    let gate = a.shut();
+    let (client, body) = (server.client.clone(), table(12));
+    let reply = tokio::spawn(async move { client.post("/v1/relqueries", &body).await.json() });
+    server.until("all rows are there at once", |_| a.state().running == 12).await;
+    gate.add_permits(12);
+    assert_answered(&reply.await.unwrap(), 12);
+}
+
+#[actix_web::test]
 async fn an_answer_that_its_constraint_does_not_allow_is_asked_for_again_and_then_fails_its_row() {
     let (a, b) = (FakeReplica::start().await, FakeReplica::start().await);
     let mut config = fleet(vec![a.executor(), b.executor()]);

@@ -28,6 +28,10 @@ pub(crate) fn print(mut config: Config) -> Result<(), Failure> {
     for line in limits.into_iter().find(|lines| !lines.is_empty()).unwrap_or_default() {
         say!("# {line}");
     }
+    let memory = config.backends().into_iter().flat_map(|(_, backend)| backend.memory_of_replicas());
+    for line in memory.collect::<Vec<String>>() {
+        say!("# {line}");
+    }
     say!("{}", toml::to_string_pretty(&config)?);
     Ok(())
 }

@@ -36,6 +36,17 @@ fn help_shows_the_defaults_that_are_in_force() {
     }
 }
 
+#[test]
+fn the_printed_configuration_says_how_the_memory_of_replicas_is_known() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("fleet.toml");
+    let text = "[model]\nname = \"m\"\n[[replicas]]\nname = \"a\"\nurl = \"http://h\"\ndialect = \"vllm\"\n";
+    std::fs::write(&file, text).unwrap();
+    let printed = output(&["--config", file.to_str().unwrap(), "config"]);
+    assert!(printed.contains("# replica a: KV memory as the server reports it (GET /metrics)"), "{printed}");
+    assert!(printed.parse::<toml::Table>().is_ok(), "{printed}");
+}
+
 /// Flags and places of a command and of those below it that take a value, may be left out, and do not say
 /// what is then.
 fn silent(command: &clap::Command, path: &str, found: &mut Vec<String>) {

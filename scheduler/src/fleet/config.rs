@@ -124,8 +124,9 @@ pub struct FleetConfig {
     pub retry_ms: Millis,
     /// Longest such wait.
     pub retry_ms_max: Millis,
-    /// How long, from its first failure on, a row is sent again to replicas that answer nobody. Its caller's
-    /// deadline may end it before.
+    /// How long, from its first failure on, a row is sent again to replicas that answer nobody; and how long it waits
+    /// where only a replica out of service, or one that has left, could hold it. Its caller's deadline may end it
+    /// before.
     pub trouble_ms_max: Millis,
     /// Key of the prefix hash. Any value is right; a secret one keeps outsiders from making collisions.
     pub prefix_hash_key: [u64; 2],

@@ -118,7 +118,7 @@ impl CostFit {
     }
 
     /// Whether there were rows enough for a model.
-    pub(crate) fn is_known(&self) -> bool {
+    fn is_known(&self) -> bool {
         self.rows >= ROWS_MIN
     }
 

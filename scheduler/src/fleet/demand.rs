@@ -7,7 +7,7 @@ use base::{RelQueryId, ServiceClass, Time, TokenCount};
 use super::Fleet;
 use super::config::{Health, ReplicaId};
 use super::division::{Load, QueueStretch, ReplicaShare};
-use super::query::{Query, load};
+use super::query::{FleetRow, Query, load};
 use super::router::Lane;
 use crate::priority::RelQueryKey;
 
@@ -96,7 +96,7 @@ impl Fleet {
         let waits = |(place, key): (usize, &RelQueryKey)| {
             let query = self.queries.get(&key.id)?;
             let row_tokens = self.row_tokens(query, place == 0);
-            Some(QueuedRelQuery { key: *key, waiting: query.waiting() as u64, row_tokens })
+            Some(QueuedRelQuery { key: *key, waiting: query.in_line() as u64, row_tokens })
         };
         let mut queued: Vec<QueuedRelQuery> = keys.iter().enumerate().filter_map(waits).collect();
         // A tenant that lags goes before its key: it is as urgent as those that wait for it.
@@ -108,7 +108,8 @@ impl Fleet {
             }
         }
         let listed: u64 = queued.iter().map(|one| one.waiting).sum();
-        let rest = (self.rows as u64).saturating_sub(self.requests.len() as u64 + listed);
+        let rest =
+            (self.rows as u64).saturating_sub((self.requests.len() + self.aside.len()) as u64 + listed);
         if let Some((key, row_tokens)) = queued.last().map(|last| (last.key, last.row_tokens))
             && rest > 0
         {
@@ -135,7 +136,8 @@ impl Fleet {
     /// any of its rows, or that would wait for ever.
     fn row_tokens(&self, query: &Query, is_exact: bool) -> u64 {
         let output = query.expected(&self.lengths);
-        let waiting = query.rows().filter(|row| row.request.is_none());
+        let in_line = |row: &&FleetRow| row.request.is_none() && row.aside_until.is_none();
+        let waiting = query.rows().filter(in_line);
         match is_exact {
             true => waiting.map(|row| load(&row.item, output)).max().unwrap_or(0),
             false => {

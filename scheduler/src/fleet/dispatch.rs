@@ -4,12 +4,12 @@
 //! rows a replica takes one whose beginning it was sent before; else one that no replica knows goes to the
 //! least loaded; else the largest group is shared. Among bulk relQueries, where nobody waits for a single
 //! one, the first few are looked at together, so that a prefix stays where it is across them. If the first
-//! row finds no room, nothing overtakes it.
+//! row finds no room, nothing overtakes it, unless no replica in service could ever hold it.
 
 use base::{Nanos, RelQueryId, RequestId, ServiceClass, Submission, TenantId, Time, WorkItem};
 
 use super::config::ReplicaId;
-use super::query::{FleetRow, Query, load};
+use super::query::{FleetRow, Query, RowLoad};
 use super::router::Kept;
 use super::{Fleet, Flying, intake};
 use crate::kv::BlockKey;
@@ -78,6 +78,8 @@ impl Fleet {
     pub fn dispatch(&mut self, now: Time) -> Vec<Dispatch> {
         self.router.now = self.router.now.max(now);
         self.run_timers(now);
+        self.readmit(now);
+        self.end_aside(now);
         self.bound_tail(now);
         let mut sent = Vec::new();
         self.decision.begin(now);
@@ -91,14 +93,14 @@ impl Fleet {
     fn pick(&mut self, now: Time) -> Option<Pick> {
         loop {
             self.release();
-            if self.router.eligible(0, None).is_empty() {
+            if self.router.eligible(RowLoad::default(), None).is_empty() {
                 return None;
             }
             let keys = self.candidates(now);
             let first = *keys.first()?;
             let is_held = self.weigh(first, now);
             self.decision.held = is_held.then_some(first.id);
-            let eligible = self.router.eligible(0, None);
+            let eligible = self.router.eligible(RowLoad::default(), None);
             if eligible.is_empty() {
                 return None;
             }
@@ -110,7 +112,7 @@ impl Fleet {
             }
             match self.shared(&keys, now) {
                 Ok(picked) => return picked,
-                Err((id, number)) => self.give_up(id, number),
+                Err((id, number)) => self.set_aside(id, number, now),
             }
         }
     }
@@ -139,9 +141,8 @@ impl Fleet {
     fn is_parked(&self, id: RelQueryId, now: Time) -> bool {
         let Some(query) = self.queries.get(&id) else { return false };
         let waits = |row: &FleetRow| {
-            let tokens = self.load_of(id, row);
-            self.router.eligible(tokens, row.avoid).is_empty()
-                && !self.router.eligible(tokens, None).is_empty()
+            let load = self.load_of(id, row);
+            self.router.eligible(load, row.avoid).is_empty() && !self.router.eligible(load, None).is_empty()
         };
         query.groups().len() == 0 && query.requeued(now).all(waits)
     }
@@ -215,8 +216,8 @@ impl Fleet {
         Some((id, row.item.row, *least, Why::Fresh))
     }
 
-    /// A row of the largest group, wherever there is room; `Ok(None)` where there is none now, the row where
-    /// there never will be.
+    /// A row of the largest group, wherever there is room; `Ok(None)` where there is none now, the row where no
+    /// replica in service will ever have it.
     fn shared(&self, keys: &[RelQueryKey], now: Time) -> Result<Option<Pick>, (RelQueryId, u32)> {
         let size = |key: &&RelQueryKey| self.queries.get(&key.id).map_or(0, Query::largest_len);
         // The first of the largest: `max_by_key` takes the last.
@@ -224,17 +225,18 @@ impl Fleet {
         let Some(query) = self.queries.get(&id) else { return Ok(None) };
         let row = query.largest().and_then(|group| query.first_of(group));
         let Some(row) = row.or_else(|| query.requeued(now).next()) else { return Ok(None) };
-        if !self.fits_somewhere(intake::tokens_max(&row.item)) {
+        let load = self.load_of(id, row);
+        if !self.router.serves(load.tokens) || !self.fits_known(intake::tokens_max(&row.item)) {
             return Err((id, row.item.row));
         }
-        let open = self.router.eligible(self.load_of(id, row), row.avoid);
+        let open = self.router.eligible(load, row.avoid);
         let routed = self.router.route(&row.chain, &open);
         Ok(routed.map(|(replica, _)| (id, row.item.row, replica, Why::Shared)))
     }
 
-    /// Tokens that a row takes up on a replica.
-    fn load_of(&self, id: RelQueryId, row: &FleetRow) -> u64 {
-        self.queries.get(&id).map_or(0, |query| load(&row.item, query.expected(&self.lengths)))
+    /// What a row takes up on a replica.
+    pub(super) fn load_of(&self, id: RelQueryId, row: &FleetRow) -> RowLoad {
+        self.queries.get(&id).map_or_else(RowLoad::default, |query| query.load_of(row, &self.lengths))
     }
 
     /// Sends a row.
@@ -243,11 +245,11 @@ impl Fleet {
         let query = self.queries.get_mut(&id)?;
         let output = query.expected(&self.lengths);
         let row = query.row(number)?;
-        let (item, tokens, group) = (row.item.clone(), load(&row.item, output), row.group);
+        let (item, load, group) = (row.item.clone(), query.load_of(row, &self.lengths), row.group);
         let known = |key: &&BlockKey| self.router.prefixes.latest(**key, |other| other == replica).is_some();
         let seen = row.chain.iter().take_while(known).count() as u64 * u64::from(self.config.prefix_block);
         let computed = (item.prompt.len() as u64).saturating_sub(seen).max(1);
-        let sent_at = self.router.send((replica, id), (tokens, computed), &row.chain, row.group);
+        let (sent_at, memory) = self.router.send((replica, id), (load, computed), &row.chain, row.group);
         let answered_before = self.router.answered(replica);
         let key = query.key;
         query.launch(number, request, now);
@@ -276,7 +278,8 @@ impl Fleet {
                 relquery: id,
                 row: number,
                 replica,
-                tokens,
+                tokens: load.tokens,
+                memory,
                 seen,
                 group,
                 answered_before,

@@ -11,7 +11,7 @@ use base::{Nanos, ServiceClass, Time, TokenCount};
 use super::Fleet;
 use super::cache_reports::uncached;
 use super::config::ReplicaId;
-use super::query::Query;
+use super::query::{Query, RowLoad};
 use super::router::Lane;
 use super::rows_at::RowsAtReplica;
 use crate::arrange::Candidate;
@@ -29,7 +29,7 @@ impl Fleet {
 
     /// Says of each replica whether rows of the first waiting relQuery wait for those that run there; whether of any.
     pub(super) fn weigh(&mut self, first: RelQueryKey, now: Time) -> bool {
-        let has_room = |lane: &Lane| lane.rows > 0 && !lane.plans_itself && lane.takes(0);
+        let has_room = |lane: &Lane| lane.rows > 0 && !lane.plans_itself && lane.takes(RowLoad::default());
         let lanes = self.router.lanes.iter().filter(|(_, lane)| has_room(lane));
         let held = lanes.filter_map(|(id, lane)| Some((*id, self.held_until(first, *id, lane, now)?)));
         let held: Vec<(ReplicaId, Time)> = held.collect();
@@ -45,7 +45,7 @@ impl Fleet {
     /// Until when rows of a relQuery wait for what runs at a replica, if nothing happens before; none: they go.
     fn held_until(&self, key: RelQueryKey, id: ReplicaId, lane: &Lane, now: Time) -> Option<Time> {
         let query = self.queries.get(&key.id)?;
-        let cost = lane.fit.cost(&self.prior)?;
+        let cost = lane.cost?;
         let (mut ahead, mut running, mut is_lower) = (Left::default(), Vec::new(), false);
         for (other, rows) in self.router.at(id).filter(|(other, _)| *other != key.id) {
             let Some(other) = self.queries.get(&other) else { continue };
@@ -126,12 +126,12 @@ fn step(cost: &CostModel, lane: &Lane) -> u64 {
     cost.decode_base.0 + cost.decode_per_sequence.0 * u64::from(lane.rows)
 }
 
-/// Waiting rows of a relQuery, as many as `room` has places.
+/// Waiting rows of a relQuery that may be sent, as many as `room` has places.
 fn fitting(query: &Query, lane: &Lane, room: u64) -> u64 {
     let waiting = query.waiting() as u64;
     let mean = (query.waiting_prompts() / waiting.max(1) + query.output_max()).max(1);
-    let tokens = lane.config.tokens_max.map_or(u64::MAX, |tokens| tokens.0 / mean);
-    waiting.min(room).min(tokens).max(1)
+    let tokens = lane.kv_tokens().map_or(u64::MAX, |tokens| tokens / mean);
+    (query.in_line() as u64).min(room).min(tokens).max(1)
 }
 
 /// What would be sent now, where caches have so much of what is remembered.

@@ -16,7 +16,8 @@ use crate::starvation::starves_at;
 use crate::tail::OpenWork;
 
 impl Fleet {
-    /// Takes a relQuery, or nothing of it. Rows that are too large for every replica fail alone, unless all are.
+    /// Takes a relQuery, or nothing of it. Rows that are too large for every replica, those that left lately among
+    /// them, fail alone, unless all are.
     pub fn submit(&mut self, submission: Submission) -> Result<(), Refused> {
         let id = submission.id;
         if self.queries.contains_key(&id) {
@@ -111,18 +112,17 @@ impl Fleet {
         fit
     }
 
-    /// The most tokens that some replica holds; none: there is no limit, or no replica yet.
+    /// The most tokens that some replica holds, or one held that left lately; none: there is no limit, or no replica.
     fn largest(&self) -> Option<TokenCount> {
+        if self.router.lanes.is_empty() {
+            return None;
+        }
+        let rooms = self.router.lanes.values().map(|lane| lane.config.tokens_max);
         let mut largest = None;
-        for lane in self.router.lanes.values() {
-            largest = largest.max(Some(lane.config.tokens_max?));
+        for room in rooms.chain(self.departed.rooms(self.router.now)) {
+            largest = largest.max(Some(room?));
         }
         largest
-    }
-
-    /// Whether a row of so many tokens could run on some replica, were it empty and up.
-    pub(crate) fn fits_somewhere(&self, tokens: u64) -> bool {
-        self.router.lanes.values().any(|lane| lane.holds(tokens))
     }
 
     fn add(&mut self, id: RelQueryId, items: Vec<WorkItem>) {
@@ -145,6 +145,7 @@ impl Fleet {
             return Err(ConfigError { field: "fleet.replica.id", reason: "is in use" });
         }
         self.router.lanes.insert(id, Lane::new(config));
+        self.may_readmit = true;
         Ok(())
     }
 
@@ -160,15 +161,28 @@ impl Fleet {
     pub fn resize(&mut self, id: ReplicaId, config: ReplicaConfig) -> Result<(), ConfigError> {
         config.validate()?;
         if let Some(lane) = self.router.lanes.get_mut(&id) {
+            self.may_readmit |= lane.config.tokens_max != config.tokens_max;
             lane.config = config;
         }
         Ok(())
     }
 
-    /// Takes a replica out for good. Its unfinished rows move back; their requests are returned.
+    /// Tokens that a replica's KV memory holds, as it says itself: what bounds its rows together where nothing is
+    /// configured. It refuses no row.
+    pub fn set_reported(&mut self, id: ReplicaId, tokens: Option<TokenCount>) {
+        if let Some(lane) = self.router.lanes.get_mut(&id) {
+            lane.reported = tokens;
+        }
+    }
+
+    /// Takes a replica out for good. Its unfinished rows move back; their requests are returned. Rows that it alone
+    /// could hold wait for one like it for a while.
     pub fn remove_replica(&mut self, id: ReplicaId) -> Vec<RequestId> {
         let moved = self.set_health(id, Health::Down);
-        self.router.lanes.remove(&id);
+        let span = self.aside_span();
+        if let Some(lane) = self.router.lanes.remove(&id) {
+            self.departed.leave(lane.config.tokens_max, self.router.now, span);
+        }
         moved
     }
 
@@ -178,6 +192,7 @@ impl Fleet {
     pub fn set_health(&mut self, id: ReplicaId, health: Health) -> Vec<RequestId> {
         let Some(lane) = self.router.lanes.get_mut(&id) else { return Vec::new() };
         let was = std::mem::replace(&mut lane.health, health);
+        self.may_readmit |= health == Health::Up && was != Health::Up;
         if health != Health::Down || was == Health::Down {
             return Vec::new();
         }
@@ -194,6 +209,9 @@ impl Fleet {
     pub(crate) fn remove_row(&mut self, id: RelQueryId, number: u32) -> Option<(ReplicaId, RequestId)> {
         let row = self.queries.get_mut(&id)?.remove(number)?;
         self.rows -= 1;
+        if let Some(until) = row.aside_until {
+            self.aside.remove(&(until, id, number));
+        }
         let request = row.request?;
         let flying = self.requests.remove(&request)?;
         self.router.end(&flying);
@@ -203,6 +221,7 @@ impl Fleet {
     /// Forgets a relQuery without rows.
     pub(crate) fn remove_query(&mut self, id: RelQueryId) -> Option<Query> {
         let query = self.queries.remove(&id)?;
+        self.only_aside.remove(&id);
         if let Some(key) = query.key {
             self.waiting.remove(&key);
             self.tenants.place(query.tenant, Some(key), None);
@@ -239,7 +258,12 @@ impl Fleet {
         // What only runs keeps its place, by which others wait for it or not.
         pricing.update(query);
         query.breakdown.is_late = self.tail.is_late(query.class, id);
-        query.key = (query.waiting() > 0).then(|| query.key_under(scheduler));
+        query.key = (query.in_line() > 0).then(|| query.key_under(scheduler));
+        if query.key.is_none() && query.waiting() > 0 {
+            self.only_aside.insert(id);
+        } else {
+            self.only_aside.remove(&id);
+        }
         if old == query.key {
             return;
         }
@@ -276,7 +300,7 @@ impl Fleet {
             class: query.class,
             arrival: query.arrival,
             work: query.breakdown.work(),
-            has_waiting: query.waiting() > 0,
+            has_waiting: query.in_line() > 0,
         });
         let open: Vec<OpenWork> = open.collect();
         if self.tail.look(now, permille, &open, &self.cost) {

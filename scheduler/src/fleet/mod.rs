@@ -14,16 +14,19 @@
 //! demand, set_share                    where several gateways share the replicas
 //! ```
 
+mod aside;
 mod cache_reports;
 pub mod config;
 mod cost_fit;
 mod demand;
+mod departed;
 mod dispatch;
 pub mod division;
 mod hold;
 mod intake;
 mod prefixes;
 mod priority;
+mod prompt_scale;
 mod query;
 mod router;
 mod rows_at;
@@ -36,6 +39,7 @@ use base::{RelQueryId, RequestId, Time};
 
 pub use config::{FleetConfig, Health, LeaseConfig, ReplicaConfig, ReplicaId};
 pub use demand::ReplicaDemand;
+pub use departed::Departed;
 pub use dispatch::{Dispatch, Why};
 pub use division::{Load, QueueStretch, ReplicaShare};
 pub use settle::{Failure, Finish};
@@ -50,6 +54,7 @@ use crate::priority::RelQueryKey;
 use crate::tail::TailBound;
 use crate::tenants::Tenants;
 use crate::timers::Timers;
+use aside::Aside;
 use cache_reports::CacheReports;
 use cost_fit::SentAt;
 use query::Query;
@@ -63,6 +68,8 @@ struct Flying {
     replica: ReplicaId,
     /// What it adds to the replica's load.
     tokens: u64,
+    /// What it adds to what its memory holds, in the replica's own tokens.
+    memory: u64,
     /// Leading prompt tokens that the replica was sent before.
     seen: u64,
     /// What it is alike by.
@@ -107,6 +114,14 @@ pub struct Fleet {
     requests: BTreeMap<RequestId, Flying>,
     /// RelQueries with waiting rows.
     waiting: BTreeSet<RelQueryKey>,
+    /// Rows that no replica in service can hold, by the time at which they fail.
+    aside: BTreeSet<Aside>,
+    /// Whether a replica may hold some of them by now.
+    may_readmit: bool,
+    /// RelQueries whose waiting rows are all among them.
+    only_aside: BTreeSet<RelQueryId>,
+    /// What replicas could hold that have left.
+    departed: Departed,
     /// Their tenants' shares, in the time of a machine.
     tenants: Tenants,
     lengths: Lengths,
@@ -152,6 +167,10 @@ impl Fleet {
             queries: BTreeMap::new(),
             requests: BTreeMap::new(),
             waiting: BTreeSet::new(),
+            aside: BTreeSet::new(),
+            may_readmit: false,
+            only_aside: BTreeSet::new(),
+            departed: Departed::default(),
             tenants: Tenants::default(),
             lengths: Lengths::default(),
             tail: TailBound::default(),
@@ -189,7 +208,7 @@ impl Fleet {
 
     /// Whether that was measured at one replica at least, or is not to be.
     pub fn knows_costs(&self) -> bool {
-        !self.scheduler.refit || self.router.lanes.values().any(|lane| lane.fit.is_known())
+        !self.scheduler.refit || self.router.lanes.values().any(|lane| lane.cost.is_some())
     }
 
     /// Whether no row is held and nothing is left to be told.
@@ -203,9 +222,11 @@ impl Fleet {
     }
 
     /// When to call [`Fleet::dispatch`] next although nothing has happened: a relQuery rises to the first
-    /// class, a row has waited since its replica failed, or one for others that should have ended.
+    /// class, a row has waited since its replica failed, one for others that should have ended, or one long enough
+    /// for a replica that could hold it.
     pub fn next_timer(&self) -> Option<Time> {
-        let others = [self.retries.first().copied(), self.held_until];
+        let aside = self.aside.first().map(|(until, ..)| *until);
+        let others = [self.retries.first().copied(), self.held_until, aside];
         self.timers.next().into_iter().chain(others.into_iter().flatten()).min()
     }
 }

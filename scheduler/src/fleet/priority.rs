@@ -125,8 +125,7 @@ fn capacity(router: &Router) -> (Capacity, u64) {
     for lane in router.lanes.values().filter(|lane| lane.is_up()) {
         replicas += 1;
         sequences += u64::from(lane.config.rows_max);
-        let tokens = lane.config.tokens_max.map(|tokens| tokens.0);
-        kv_tokens = kv_tokens.zip(tokens).map(|(sum, tokens)| sum.saturating_add(tokens));
+        kv_tokens = kv_tokens.zip(lane.kv_tokens()).map(|(sum, tokens)| sum.saturating_add(tokens));
     }
     // Without a limit in tokens, rows are what is divided.
     let kv_tokens = kv_tokens.filter(|_| replicas > 0).unwrap_or(u64::MAX);
@@ -184,7 +183,7 @@ impl Fleet {
         if !self.scheduler.refit || !self.counters.answered.is_multiple_of(REFIT_ROWS) {
             return;
         }
-        let fits = self.router.lanes.values().filter_map(|lane| lane.fit.cost(&self.prior));
+        let fits = self.router.lanes.values().filter_map(|lane| lane.cost);
         let cost = mean(fits).filter(|cost| differ(cost, &self.cost));
         let kept = self.caches.kept_permille();
         let has_other_caches = kept.abs_diff(self.kept_permille) > KEPT_CHANGE;

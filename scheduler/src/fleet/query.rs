@@ -47,6 +47,10 @@ pub(crate) struct FleetRow {
     pub(crate) not_before: Time,
     /// The replica that failed last.
     pub(crate) avoid: Option<ReplicaId>,
+    /// Until when it waits aside, for no replica in service can hold it; none: it runs, or waits as others do.
+    pub(crate) aside_until: Option<Time>,
+    /// What is left of the time for which it may wait so; none: all, for it did not since it was last sent.
+    pub(crate) aside_left: Option<Nanos>,
 }
 
 /// Where a row that is taken back stands from now on.
@@ -80,6 +84,8 @@ pub(crate) struct Query {
     sizes: PriorityQueue<BlockKey, (usize, BlockKey), BuildHasherDefault<KeyBits>>,
     /// Rows that were taken back: they wait before all groups.
     requeued: BTreeSet<u32>,
+    /// Rows that wait aside: behind none, and none behind them.
+    aside: usize,
     waiting: usize,
     /// Rows ever submitted.
     pub(crate) submitted: u64,
@@ -130,6 +136,7 @@ impl Query {
             groups: BTreeMap::new(),
             sizes: PriorityQueue::default(),
             requeued: BTreeSet::new(),
+            aside: 0,
             waiting: 0,
             submitted: 0,
             novel: 0,
@@ -187,6 +194,8 @@ impl Query {
                 troubled: None,
                 not_before: Time(0),
                 avoid: None,
+                aside_until: None,
+                aside_left: None,
                 item,
             };
             self.queue(&row);
@@ -198,21 +207,35 @@ impl Query {
         }
     }
 
-    /// Puts a row among the waiting ones of its group.
+    /// A row waits.
     fn queue(&mut self, row: &FleetRow) {
-        let rows = self.groups.entry(row.group).or_default();
-        rows.insert((Arc::clone(&row.item.prompt), row.item.row));
-        self.sizes.push(row.group, (rows.len(), row.group));
+        self.join_group(row);
         self.waiting += 1;
         self.novel += row.novel;
         self.waiting_prompts += row.item.prompt.len() as u64;
     }
 
-    /// Takes a waiting row out of its group, or from those that were taken back.
+    /// Puts a row among the waiting ones of its group.
+    fn join_group(&mut self, row: &FleetRow) {
+        let rows = self.groups.entry(row.group).or_default();
+        rows.insert((Arc::clone(&row.item.prompt), row.item.row));
+        self.sizes.push(row.group, (rows.len(), row.group));
+    }
+
+    /// A waiting row waits no more.
     fn unqueue(&mut self, row: &FleetRow) {
         self.waiting -= 1;
         self.novel -= row.novel;
         self.waiting_prompts -= row.item.prompt.len() as u64;
+        self.leave_group(row);
+    }
+
+    /// Takes a waiting row out of its group, from those that were taken back, or from those that are aside.
+    fn leave_group(&mut self, row: &FleetRow) {
+        if row.aside_until.is_some() {
+            self.aside -= 1;
+            return;
+        }
         if self.requeued.remove(&row.item.row) {
             return;
         }
@@ -231,7 +254,7 @@ impl Query {
         let Some(mut row) = self.rows.remove(&number) else { return };
         self.unqueue(&row);
         self.running_prompts += row.item.prompt.len() as u64;
-        row.request = Some(request);
+        (row.request, row.aside_until, row.aside_left) = (Some(request), None, None);
         self.started.get_or_insert(now);
         self.prefilled = Some(now);
         self.rows.insert(number, row);
@@ -249,6 +272,34 @@ impl Query {
         self.novel += row.novel;
         self.waiting_prompts += row.item.prompt.len() as u64;
         self.running_prompts -= row.item.prompt.len() as u64;
+    }
+
+    /// A waiting row lets others pass, for no replica in service can hold it: for so long, less what it has waited so
+    /// since it was last sent. Until when.
+    pub(crate) fn set_aside(&mut self, number: u32, now: Time, span: Nanos) -> Option<Time> {
+        let mut row = self.rows.remove(&number)?;
+        self.leave_group(&row);
+        let until = now + row.aside_left.unwrap_or(span);
+        row.aside_until = Some(until);
+        self.aside += 1;
+        self.rows.insert(number, row);
+        Some(until)
+    }
+
+    /// A replica can hold the row again: it stands where it stood, before the others or in its group.
+    pub(crate) fn readmit(&mut self, number: u32, now: Time) {
+        let Some(mut row) = self.rows.remove(&number) else { return };
+        if let Some(until) = row.aside_until.take() {
+            self.aside -= 1;
+            row.aside_left = Some(until.since(now));
+            // Who was sent has a replica that it avoids.
+            if row.avoid.is_some() {
+                self.requeued.insert(number);
+            } else {
+                self.join_group(&row);
+            }
+        }
+        self.rows.insert(number, row);
     }
 
     /// Takes a row out, wherever it is.
@@ -277,6 +328,11 @@ impl Query {
     /// Rows that wait.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting
+    }
+
+    /// Of those, rows that some replica in service may hold.
+    pub(crate) fn in_line(&self) -> usize {
+        self.waiting - self.aside
     }
 
     /// Rows that were taken back and may be sent again at `now`.
@@ -314,6 +370,18 @@ impl Query {
     /// How long a row is expected to be.
     pub(crate) fn expected(&self, lengths: &Lengths) -> Expected {
         Expected::of(self.output_max, self.finished, lengths.of(self.kind))
+    }
+
+    /// What one of its rows takes up on a replica.
+    pub(crate) fn load_of(&self, row: &FleetRow, lengths: &Lengths) -> RowLoad {
+        let expected = self.expected(lengths);
+        let Expected { tokens, rows } = expected;
+        let ended = tokens.saturating_sub(self.output_max).checked_div(rows - 1).unwrap_or_default();
+        RowLoad {
+            tokens: load(&row.item, expected),
+            prompt: row.item.prompt.len() as u64,
+            output: ended.min(row.item.generation.output_max.0),
+        }
     }
 
     /// The key that orders it.
@@ -357,7 +425,11 @@ impl Query {
     pub(crate) fn check(&self) -> Result<(), String> {
         let waiting: Vec<&FleetRow> = self.rows().filter(|row| row.request.is_none()).collect();
         let grouped: usize = self.groups.values().map(BTreeSet::len).sum();
-        if waiting.len() != self.waiting || grouped + self.requeued.len() != self.waiting {
+        let aside = self.rows().filter(|row| row.aside_until.is_some()).count();
+        if waiting.len() != self.waiting
+            || grouped + self.requeued.len() + aside != self.waiting
+            || aside != self.aside
+        {
             return Err(format!("relQuery {}: waiting rows are miscounted", self.id));
         }
         let prompts = |waits: bool| {
@@ -381,6 +453,17 @@ impl Query {
         }
         Ok(())
     }
+}
+
+/// What a row takes up on a replica while it runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RowLoad {
+    /// Its prompt and as much output as is expected of it: all that it may say where no row like it has ended.
+    pub(crate) tokens: u64,
+    /// Its prompt.
+    pub(crate) prompt: u64,
+    /// The output that rows like it had; nothing where none has ended, for a server takes a row in by its prompt.
+    pub(crate) output: u64,
 }
 
 /// Tokens of a row on a replica while it runs: its prompt and as much output as is expected of it.

@@ -9,14 +9,17 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use base::{RelQueryId, Time};
+use base::{RelQueryId, Time, TokenCount};
 
 use super::Flying;
 use super::config::{Health, ReplicaConfig, ReplicaId};
 use super::cost_fit::{CostFit, SentAt, WorkClock};
 use super::division::ReplicaShare;
 use super::prefixes::Prefixes;
+use super::prompt_scale::PromptScale;
+use super::query::RowLoad;
 use super::rows_at::RowsAtReplica;
+use crate::cost::CostModel;
 use crate::kv::BlockKey;
 
 /// A replica as the router sees it.
@@ -34,11 +37,19 @@ pub(crate) struct Lane {
     pub(crate) rows: u32,
     /// Their unfinished tokens: the load.
     pub(crate) tokens: u64,
+    /// What they take of its memory, in its own tokens: what they share with others it was sent counts once.
+    pub(crate) memory: u64,
     /// Rows that it has answered.
     pub(crate) answered: u64,
     /// What it had to do so far, and what that cost.
     pub(crate) clock: WorkClock,
     pub(crate) fit: CostFit,
+    /// The model that is fitted so far, once there were rows enough.
+    pub(crate) cost: Option<CostModel>,
+    /// Tokens that its KV memory holds, as it says itself.
+    pub(crate) reported: Option<TokenCount>,
+    /// How its prompts are counted here and there.
+    pub(crate) scale: PromptScale,
 }
 
 impl Lane {
@@ -52,19 +63,46 @@ impl Lane {
             is_held: false,
             rows: 0,
             tokens: 0,
+            memory: 0,
             answered: 0,
             clock: WorkClock::default(),
             fit: CostFit::default(),
+            cost: None,
+            reported: None,
+            scale: PromptScale::default(),
         }
     }
 
-    /// Whether a row of so many tokens may be sent now.
-    pub(crate) fn takes(&self, tokens: u64) -> bool {
-        let tokens = self.tokens + tokens;
+    /// Whether a row may be sent now.
+    pub(crate) fn takes(&self, load: RowLoad) -> bool {
+        let tokens = self.tokens + load.tokens;
         let is_free = self.rows < self.config.rows_max && self.holds(tokens);
         let may =
             |share: ReplicaShare| self.rows < share.rows && share.tokens.is_none_or(|most| tokens <= most.0);
-        self.is_up() && !self.is_held && is_free && self.share.is_none_or(may)
+        let fits = |most: u64| self.memory + self.memory_of(load.prompt, load.output) <= most;
+        let has_memory = || self.rows == 0 || self.reported_room().is_none_or(fits);
+        self.is_up() && !self.is_held && is_free && self.share.is_none_or(may) && has_memory()
+    }
+
+    /// Tokens that its KV memory holds, as tokens are counted here: what is configured, else what it reports.
+    pub(crate) fn kv_tokens(&self) -> Option<u64> {
+        let reported = || self.reported.map(|tokens| self.scale.here(tokens.0));
+        self.config.tokens_max.map(|tokens| tokens.0).or_else(reported)
+    }
+
+    /// Its own tokens that rows in flight may hold together by what it reports, where nothing is configured: of one
+    /// that other gateways use too the part that its rows are. No row is refused for it, for one alone always goes.
+    fn reported_room(&self) -> Option<u64> {
+        let all = self.reported.filter(|_| self.config.tokens_max.is_none())?;
+        let Some(share) = self.share else { return Some(all.0) };
+        let part = share.rows.min(self.config.rows_max);
+        let room = u128::from(all.0) * u128::from(part) / u128::from(self.config.rows_max.max(1));
+        Some(u64::try_from(room).unwrap_or(u64::MAX))
+    }
+
+    /// What prompt tokens and output take of its memory, in its own tokens.
+    fn memory_of(&self, prompt: u64, output: u64) -> u64 {
+        self.scale.there(prompt).saturating_add(output)
     }
 
     /// Whether it has room for a row that this gateway may not use.
@@ -125,11 +163,11 @@ impl Router {
         }
     }
 
-    /// Replicas that take a row of `tokens` and are within the slack of the least loaded of them, in the
-    /// order of load. One that is to be avoided counts only where no other is up.
-    pub(crate) fn eligible(&self, tokens: u64, avoid: Option<ReplicaId>) -> Vec<ReplicaId> {
-        let avoid = avoid.filter(|avoid| self.has_other_up(*avoid));
-        let open = self.lanes.iter().filter(|(id, lane)| Some(**id) != avoid && lane.takes(tokens));
+    /// Replicas that take a row of this load and are within the slack of the least loaded of them, in the
+    /// order of load. One that is to be avoided counts only where no other is up that could hold the row.
+    pub(crate) fn eligible(&self, load: RowLoad, avoid: Option<ReplicaId>) -> Vec<ReplicaId> {
+        let avoid = avoid.filter(|avoid| self.has_other_up(*avoid, load.tokens));
+        let open = self.lanes.iter().filter(|(id, lane)| Some(**id) != avoid && lane.takes(load));
         let mut loads: Vec<(u64, ReplicaId)> = open.map(|(id, lane)| (lane.tokens, *id)).collect();
         loads.sort_unstable();
         let bound = loads.first().map_or(0, |(least, _)| least.saturating_add(self.slack));
@@ -160,23 +198,26 @@ impl Router {
         self.at.range(all).map(|((_, relquery), rows)| (*relquery, rows))
     }
 
-    /// A row is sent: its load, and the tokens of its prompt that are to be computed.
+    /// A row is sent: its load, and the tokens of its prompt that are to be computed. Returns what it adds to the
+    /// replica's memory, too.
     pub(crate) fn send(
         &mut self,
         (replica, relquery): (ReplicaId, RelQueryId),
-        (tokens, computed): (u64, u64),
+        (load, computed): (RowLoad, u64),
         chain: &[BlockKey],
         group: BlockKey,
-    ) -> SentAt {
-        let Some(lane) = self.lanes.get_mut(&replica) else { return SentAt::default() };
+    ) -> (SentAt, u64) {
+        let Some(lane) = self.lanes.get_mut(&replica) else { return (SentAt::default(), 0) };
+        let memory = lane.memory_of(computed, load.output);
         lane.rows += 1;
-        lane.tokens += tokens;
+        lane.tokens += load.tokens;
+        lane.memory += memory;
         self.prefixes.send(replica, chain);
         *self.running.entry((replica, group)).or_default() += 1;
         let at = lane.clock.sent(self.now, computed);
         self.at.entry((replica, relquery)).or_default().add(at);
         *self.in_flight.entry(relquery).or_default() += 1;
-        at
+        (at, memory)
     }
 
     /// RelQueries with rows in flight.
@@ -189,17 +230,23 @@ impl Router {
         self.lanes.get(&replica).map_or(0, |lane| lane.answered)
     }
 
-    /// Whether another replica than this one is up.
-    pub(crate) fn has_other_up(&self, replica: ReplicaId) -> bool {
-        self.lanes.iter().any(|(id, lane)| *id != replica && lane.health == Health::Up)
+    /// Whether a replica in service could hold so many tokens, were it empty.
+    pub(crate) fn serves(&self, tokens: u64) -> bool {
+        self.lanes.values().any(|lane| lane.is_up() && lane.holds(tokens))
+    }
+
+    /// Whether another replica than this one is up that could hold so many tokens, were it empty.
+    pub(crate) fn has_other_up(&self, replica: ReplicaId, tokens: u64) -> bool {
+        self.lanes.iter().any(|(id, lane)| *id != replica && lane.is_up() && lane.holds(tokens))
     }
 
     /// A row has ended, or was taken back.
     pub(crate) fn end(&mut self, flying: &Flying) {
-        let Flying { relquery, replica, tokens, group, sent_at, .. } = *flying;
+        let Flying { relquery, replica, tokens, memory, group, sent_at, .. } = *flying;
         let Some(lane) = self.lanes.get_mut(&replica) else { return };
         lane.rows -= 1;
         lane.tokens -= tokens;
+        lane.memory -= memory;
         lane.clock.left(self.now);
         if let Some(rows) = self.running.get_mut(&(replica, group)) {
             *rows -= 1;
@@ -241,8 +288,6 @@ impl Router {
 
 #[cfg(test)]
 mod tests {
-    use base::TokenCount;
-
     use super::*;
 
     fn router(loads: &[u64]) -> Router {
@@ -254,6 +299,10 @@ mod tests {
         router
     }
 
+    fn load(tokens: u64) -> RowLoad {
+        RowLoad { tokens, ..RowLoad::default() }
+    }
+
     fn key(name: u128) -> BlockKey {
         BlockKey(name)
     }
@@ -262,11 +311,11 @@ mod tests {
     fn the_longest_match_wins_then_the_most_recent_then_the_least_load() {
         let mut router = router(&[0, 50, 90, 101]);
         let ids = [0, 1, 2, 3].map(ReplicaId);
-        assert_eq!(router.eligible(10, None), ids[..3], "one is loaded beyond the slack");
+        assert_eq!(router.eligible(load(10), None), ids[..3], "one is loaded beyond the slack");
         router.prefixes.send(ids[1], &[key(1), key(2)]);
         router.prefixes.send(ids[2], &[key(1)]);
         router.prefixes.send(ids[3], &[key(1), key(2), key(3)]);
-        let all = router.eligible(10, None);
+        let all = router.eligible(load(10), None);
         assert_eq!(router.route(&[key(1), key(2), key(3)], &all), Some((ids[1], 2)));
         assert_eq!(router.route(&[key(1), key(9)], &all), Some((ids[2], 1)));
         assert_eq!(router.route(&[key(8)], &all), Some((ids[0], 0)), "never just the last");
@@ -276,13 +325,17 @@ mod tests {
     fn limits_health_and_what_failed_before_exclude_a_replica() {
         let mut router = router(&[0, 50]);
         let ids = [0, 1].map(ReplicaId);
-        assert_eq!(router.eligible(1_000, None), ids[..1], "the other has no room for it");
-        assert_eq!(router.eligible(1_001, None), []);
-        assert_eq!(router.eligible(1, Some(ids[0])), ids[1..]);
+        assert_eq!(router.eligible(load(1_000), None), ids[..1], "the other has no room for it");
+        assert_eq!(router.eligible(load(1_001), None), []);
+        assert_eq!(router.eligible(load(1), Some(ids[0])), ids[1..]);
         router.lanes.get_mut(&ids[1]).expect("known").health = Health::Draining;
-        assert_eq!(router.eligible(1, None), ids[..1]);
-        assert_eq!(router.eligible(1, Some(ids[0])), ids[..1], "the only one that is up is tried again");
+        assert_eq!(router.eligible(load(1), None), ids[..1]);
+        assert_eq!(
+            router.eligible(load(1), Some(ids[0])),
+            ids[..1],
+            "the only one that is up is tried again"
+        );
         router.lanes.get_mut(&ids[0]).expect("known").rows = 9;
-        assert_eq!(router.eligible(1, None), []);
+        assert_eq!(router.eligible(load(1), None), []);
     }
 }

@@ -119,6 +119,10 @@ impl Fleet {
         if let Some(lane) = self.router.lanes.get_mut(&flying.replica) {
             lane.answered += 1;
             lane.fit.answered(&lane.clock, flying.sent_at, now, finish.output.0);
+            lane.cost = lane.fit.cost(&self.prior);
+            if let Some(told) = finish.prompt {
+                lane.scale.answered(gateway, told.0);
+            }
         }
         self.remove_row(relquery, row);
         self.refit();
@@ -202,20 +206,15 @@ impl Fleet {
         let Cause::Failed(now) = cause else { return taken };
         taken.failures += 1;
         taken.troubled.get_or_insert(now);
-        if row.failures > 0 || !self.router.has_other_up(replica) {
+        if row.failures > 0 || !self.router.has_other_up(replica, flying.tokens) {
             let doubled = self.config.retry_ms.0.saturating_mul(1 << row.failures.min(31));
             taken.not_before = now + Nanos::from(Millis(doubled).min(self.config.retry_ms_max));
         }
         taken
     }
 
-    /// A row that no replica there is can hold.
-    pub(crate) fn give_up(&mut self, id: RelQueryId, row: u32) {
-        let problem = RowError::Failed("no replica is large enough for this row any more".to_owned());
-        self.fail_row(id, row, problem);
-    }
-
-    fn fail_row(&mut self, relquery: RelQueryId, row: u32, error: RowError) {
+    /// Ends a row with an error.
+    pub(crate) fn fail_row(&mut self, relquery: RelQueryId, row: u32, error: RowError) {
         self.remove_row(relquery, row);
         self.pending.push(Event::RowFailed { relquery, row, error, usage: Usage::default() });
         self.place(relquery);

@@ -1,12 +1,15 @@
 //! What a fleet tells of itself: counts, and why the last rows went where they went.
 
+use std::collections::BTreeSet;
+
 use base::{RelQueryId, Time, TokenCount};
 use serde::Serialize;
 
 use super::config::{Health, ReplicaId};
 use super::dispatch::{Dispatch, Why};
 use super::query::Query;
-use super::{Counters, Fleet};
+use super::{Counters, Fleet, Flying};
+use crate::cost::CostModel;
 use crate::event::{Stats, Usage};
 use crate::snapshot::{RIVALS_MAX, RelQueryStatus, RowCounts, SchedulerSnapshot, Start, most_waiting};
 use crate::truncated::Truncated;
@@ -23,6 +26,8 @@ pub struct ReplicaStats {
     pub tokens: TokenCount,
     /// Prefix blocks that it is remembered to have been sent.
     pub prefixes: u32,
+    /// What its rows cost, fitted to their times; none before it has answered enough of them.
+    pub cost: Option<CostModel>,
 }
 
 /// Counts of a fleet.
@@ -116,7 +121,7 @@ impl Fleet {
         let counters = self.counters;
         let totals = Stats {
             relqueries: self.queries.len() as u32,
-            relqueries_waiting: self.waiting.len() as u32,
+            relqueries_waiting: (self.waiting.len() + self.only_aside.len()) as u32,
             relqueries_running: self.router.relqueries_running() as u32,
             rows_waiting: (self.rows - self.requests.len()) as u32,
             rows_running: self.requests.len() as u32,
@@ -131,6 +136,7 @@ impl Fleet {
             rows: lane.rows,
             tokens: TokenCount(lane.tokens),
             prefixes: self.router.prefixes.len(*id) as u32,
+            cost: lane.cost,
         });
         FleetStats {
             totals,
@@ -144,12 +150,14 @@ impl Fleet {
     }
 
     /// What is held, with the first `most` relQueries: those with rows at replicas, then those that only
-    /// wait, in order. Of replicas' memory nothing is known.
+    /// wait, in order, and at last those that wait for a replica that could hold them. Of replicas' memory nothing is
+    /// known.
     pub fn snapshot(&self, most: usize) -> SchedulerSnapshot {
         let runs = |query: &&Query| query.open() > query.waiting();
         let running = self.queries.values().filter(runs);
         let waiting = self.waiting.iter().filter_map(|key| self.queries.get(&key.id));
-        let listed = running.chain(waiting.filter(|query| !runs(query)));
+        let aside = self.only_aside.iter().filter_map(|id| self.queries.get(id));
+        let listed = running.chain(waiting.chain(aside).filter(|query| !runs(query)));
         let listed: Vec<RelQueryStatus> = listed.take(most).map(|query| self.status(query)).collect();
         let left_out = u32::try_from(self.queries.len() - listed.len()).unwrap_or(u32::MAX);
         SchedulerSnapshot { relqueries: Truncated { listed, left_out }, ..SchedulerSnapshot::default() }
@@ -206,7 +214,9 @@ impl Fleet {
     pub fn check_invariants(&self) -> Result<(), String> {
         for query in self.queries.values() {
             query.check()?;
-            if query.key.is_some() != (query.waiting() > 0) {
+            let is_aside = query.in_line() == 0 && query.waiting() > 0;
+            if query.key.is_some() != (query.in_line() > 0) || self.only_aside.contains(&query.id) != is_aside
+            {
                 return Err(format!("relQuery {} stands in the wrong place", query.id));
             }
         }
@@ -221,10 +231,18 @@ impl Fleet {
         }
         for (id, lane) in &self.router.lanes {
             let mine = self.requests.values().filter(|flying| flying.replica == *id);
-            let (rows, tokens) = mine.fold((0, 0), |(rows, sum), one| (rows + 1, sum + one.tokens));
-            if (rows, tokens) != (lane.rows, lane.tokens) {
+            let count = |(rows, tokens, memory): (u32, u64, u64), one: &Flying| {
+                (rows + 1, tokens + one.tokens, memory + one.memory)
+            };
+            if mine.fold((0, 0, 0), count) != (lane.rows, lane.tokens, lane.memory) {
                 return Err(format!("replica {id} counts {} rows, {} tokens", lane.rows, lane.tokens));
             }
+        }
+        let aside = self.queries.values().flat_map(|query| {
+            query.rows().filter_map(move |row| Some((row.aside_until?, query.id, row.item.row)))
+        });
+        if self.aside != aside.collect::<BTreeSet<_>>() {
+            return Err("the rows that no replica can hold are not those that wait aside".into());
         }
         let keys = self.queries.values().filter_map(|query| query.key).collect();
         if self.waiting != keys {

@@ -7,6 +7,7 @@ mod model;
 mod policy_limits;
 mod pool;
 mod price;
+mod replica_memory;
 mod replicas;
 mod restart;
 mod traces;

@@ -37,7 +37,8 @@ pub struct ReplicaSettings {
     pub rows_max: u32,
     /// Most unfinished tokens in flight, prompts and longest outputs: what its KV memory holds. A row that needs
     /// more than the largest replica has is refused alone, and an answer without a limit gets what is left there.
-    /// Absent: rows alone count.
+    /// Absent: what the server reports of it (dialects "vllm" and "llama.cpp") bounds its rows together and refuses none;
+    /// where it reports nothing rows alone count.
     pub tokens_max: Option<TokenCount>,
     /// Whether each row's priority is sent; a vLLM needs `--scheduling-policy priority` for it.
     pub priority: bool,
@@ -111,6 +112,15 @@ impl Dialect {
     /// Whether a server of it says how likely the tokens of prompts are (`prompt_logprobs`), and which these are.
     pub fn scores_prompts(self) -> bool {
         self == Self::Vllm
+    }
+
+    /// Where a server of it says how large its KV memory is.
+    pub fn kv_path(self) -> Option<&'static str> {
+        match self {
+            Self::Vllm => Some("/metrics"),
+            Self::LlamaCpp => Some("/props"),
+            Self::Openai | Self::Sglang => None,
+        }
     }
 
     /// How it is written.
@@ -244,6 +254,8 @@ pub struct FleetRules {
     pub model: Option<String>,
     /// What stands before the names of replicas that name none.
     pub name_prefix: String,
+    /// How long rows wait for one that has left, where it alone could hold them.
+    pub trouble_ms_max: Millis,
 }
 
 impl FleetRules {
@@ -359,6 +371,7 @@ impl BackendConfig<'_> {
             form: self.prompt_form(),
             model: self.model.name.map(str::to_owned),
             name_prefix: self.name_prefix(),
+            trouble_ms_max: self.fleet.trouble_ms_max,
         }
     }
 

@@ -193,6 +193,8 @@ mod tests {
             rows_max,
             tokens: TokenCount(0),
             tokens_max: tokens_max.map(TokenCount),
+            kv_reported: None,
+            cost: None,
             lease: None,
             last_error: None,
         }

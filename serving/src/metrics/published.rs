@@ -312,6 +312,8 @@ mod tests {
             rows_max: 8,
             tokens: TokenCount(0),
             tokens_max: None,
+            kv_reported: None,
+            cost: None,
             lease: Some(LeaseView { rows: 5, tokens: None, gateways: 2, is_held: true }),
             last_error: None,
         });

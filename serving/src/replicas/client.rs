@@ -5,18 +5,21 @@ use std::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use base::TokenCount;
 use futures_util::{StreamExt, TryStreamExt};
 use serde_json::Value;
 
 use super::reply::{Outcome, cut, outcome};
 use super::request::Ask;
-use super::retry_after;
 use super::stream::AnswerStream;
 use super::unhealthy::Unhealthy;
-use crate::config::{ReplicaSettings, Secret};
+use super::{kv_report, retry_after};
+use crate::config::{Dialect, ReplicaSettings, Secret};
 
-/// Bytes of a list of models.
-const MODELS_BYTES_MAX: u64 = 4 << 20;
+/// Bytes of a list of models, or of what a server says of its memory.
+const LOOK_BYTES_MAX: u64 = 4 << 20;
+/// Time for what a server says of its memory: its first rows wait for it.
+const KV_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Sends requests to one server.
 #[derive(Clone, Debug)]
@@ -25,6 +28,7 @@ pub struct Client {
     /// The server's address, up to where `/v1` begins.
     base: String,
     key: Option<Secret>,
+    dialect: Dialect,
     reply_bytes_max: u64,
     health_path: Option<String>,
     health_patience: Duration,
@@ -55,6 +59,7 @@ impl Client {
             http,
             base: url.strip_suffix("/v1").unwrap_or(url).to_owned(),
             key: config.api_key.clone(),
+            dialect: config.dialect,
             reply_bytes_max: config.reply_bytes_max.0,
             health_path: config.health_path().map(str::to_owned),
             health_patience: Duration::from_millis(config.connect_ms_max.0.saturating_mul(2)),
@@ -159,6 +164,13 @@ impl Client {
         }
     }
 
+    /// Tokens that the server's KV memory holds, where it says so in time.
+    pub async fn kv_tokens(&self) -> Option<TokenCount> {
+        let path = self.dialect.kv_path()?;
+        let found = tokio::time::timeout(KV_PATIENCE, self.get(path)).await;
+        kv_report::kv_tokens(self.dialect, &found.ok()?.ok()??)
+    }
+
     /// What is there; nothing, where the path is none.
     async fn get(&self, path: &str) -> Result<Option<Vec<u8>>, Unhealthy> {
         let request = self.request(reqwest::Method::GET, path).timeout(self.health_patience);
@@ -172,8 +184,8 @@ impl Client {
         if !status.is_success() {
             return Err(unwell(path, status.as_u16()));
         }
-        read(response, MODELS_BYTES_MAX).await.map(Some).map_err(|unread| match unread {
-            Unread::TooLarge => gone(format!("{path} has more than {MODELS_BYTES_MAX} bytes")),
+        read(response, LOOK_BYTES_MAX).await.map(Some).map_err(|unread| match unread {
+            Unread::TooLarge => gone(format!("{path} has more than {LOOK_BYTES_MAX} bytes")),
             Unread::Broken(error) => Unhealthy { reason: chain(&error), is_gone: false },
         })
     }

@@ -80,6 +80,7 @@ impl ReplicaFactory {
             model,
             every: Duration::from_millis(member.settings.health_ms.0),
             context_max: takes_tokens.then_some(self.context_max),
+            asks_for_memory: member.settings.tokens_max.is_none(),
         };
         HealthWatch(self.runtime.spawn(watch(id, check, Arc::clone(&self.shared))).abort_handle())
     }
@@ -93,14 +94,17 @@ struct HealthCheck {
     every: Duration,
     /// The tokens that the server should take, where rows go to it as tokens.
     context_max: Option<TokenCount>,
+    /// Whether the server is asked how large its KV memory is, when it is first found well and each time that it is
+    /// again: nothing is configured.
+    asks_for_memory: bool,
 }
 
 /// Checks a server's health until its replica has left.
 async fn watch(replica: ReplicaId, check: HealthCheck, shared: Arc<Shared>) {
-    let HealthCheck { client, model, every, context_max } = check;
+    let HealthCheck { client, model, every, context_max, asks_for_memory } = check;
     let mut looks = tokio::time::interval(every);
     looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut is_reported = false;
+    let (mut is_reported, mut was_well) = (false, false);
     loop {
         looks.tick().await;
         let found = client.look(&model).await;
@@ -115,6 +119,11 @@ async fn watch(replica: ReplicaId, check: HealthCheck, shared: Arc<Shared>) {
                 "longer rows will fail there: set model.context_max"
             );
         }
+        if found.is_ok() && !was_well && asks_for_memory {
+            let kv_tokens = client.kv_tokens().await;
+            shared.intake.event(ReplicaEvent::Reported { replica, kv_tokens });
+        }
+        was_well = found.is_ok();
         shared.intake.event(ReplicaEvent::Looked { replica, result: found.map(|_| ()) });
     }
 }

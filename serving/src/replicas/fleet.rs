@@ -7,7 +7,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use base::{Nanos, PromptToken, RelQueryId, RequestId, RowError, Submission, Time, TokenLogprob, WorkItem};
+use base::{
+    Nanos, PromptToken, RelQueryId, RequestId, RowError, Submission, Time, TokenCount, TokenLogprob, WorkItem,
+};
 use scheduler::fleet::{Dispatch, Failure, Finish, Health, ReplicaId};
 use scheduler::snapshot::Start;
 use scheduler::{Event, FleetConfig, Policy, Refused, SchedulerConfig, SchedulerSnapshot, Stats};
@@ -44,18 +46,14 @@ pub enum ReplicaEvent {
         /// Well, or why not.
         result: Result<(), Unhealthy>,
     },
+    /// What a server says of its KV memory: the tokens that it holds, or nothing.
+    Reported { replica: ReplicaId, kv_tokens: Option<TokenCount> },
     /// Events of the local engine.
     Events {
         /// The engine.
         replica: ReplicaId,
         /// What happened.
         events: Vec<Event>,
-    },
-    /// An operator takes a replica out of service, or back.
-    Drain {
-        name: String,
-        /// Out of service.
-        is_drained: bool,
     },
     /// Asks what is held of servers that other gateways use too, and what there is to do for them.
     LeaseDemand(oneshot::Sender<Vec<LeaseReport>>),
@@ -248,7 +246,9 @@ impl Fleet {
         for (id, (health, size)) in stands.collect::<Vec<_>>() {
             // A replica's own settings were found valid when it came.
             let _ = self.queue.resize(id, size);
-            let url = self.replicas.get(&id).and_then(Replica::url);
+            let replica = self.replicas.get(&id);
+            self.queue.set_reported(id, replica.and_then(|replica| replica.kv_reported));
+            let url = replica.and_then(Replica::url);
             self.queue.set_share(id, self.leases.share(id, url, now));
             for request in self.queue.set_health(id, health) {
                 self.take_back(request);
@@ -350,20 +350,15 @@ impl Fleet {
                 }
                 Vec::new()
             }
+            ReplicaEvent::Reported { replica, kv_tokens } => {
+                if let Some(replica) = self.replicas.get_mut(&replica) {
+                    replica.kv_reported = kv_tokens;
+                }
+                Vec::new()
+            }
             ReplicaEvent::Events { replica, events } => {
                 let events = events.into_iter().flat_map(|event| self.local(replica, event, now));
                 events.collect()
-            }
-            ReplicaEvent::Drain { name, is_drained } => {
-                for replica in self.replicas.values_mut().filter(|replica| replica.name() == name) {
-                    replica.drain(is_drained);
-                    tracing::info!(
-                        replica = name,
-                        is_drained,
-                        "an operator drains a replica or takes it back"
-                    );
-                }
-                Vec::new()
             }
             ReplicaEvent::Members(members) => {
                 self.take_members(members);
@@ -569,6 +564,8 @@ impl Fleet {
                 rows_max: replica.size.rows_max,
                 tokens: counts.tokens,
                 tokens_max: replica.size.tokens_max,
+                kv_reported: replica.kv_reported,
+                cost: counts.cost,
                 lease: self.leases.view(counts.id, now),
                 last_error: replica.last_error.clone(),
             }

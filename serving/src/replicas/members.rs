@@ -7,7 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use base::TokenCount;
+use base::{Millis, Time, TokenCount};
+use scheduler::fleet::Departed;
 
 use super::ReplicaEvent;
 use super::client::Client;
@@ -19,6 +20,8 @@ use crate::shared::Shared;
 
 /// Most replicas of a fleet.
 const MEMBERS_MAX: usize = 1_024;
+/// Most replicas that are remembered to be out of service; beyond it those that are away longest are forgotten.
+const DRAINED_MAX: usize = MEMBERS_MAX;
 
 /// What makes a replica the same one: its address, the model there, and which of several equal entries of one
 /// source it is.
@@ -38,6 +41,8 @@ pub struct ReplicaMember {
     name_by_address: String,
     /// Who named it first.
     pub source: ReplicaSource,
+    /// Whether an operator keeps it out of service.
+    pub is_drained: bool,
     pub settings: ReplicaSettings,
 }
 
@@ -45,7 +50,7 @@ impl ReplicaMember {
     fn new(source: ReplicaSource, settings: &ReplicaSettings, rules: &FleetRules, occurrence: usize) -> Self {
         let key = key_of(settings, rules, occurrence);
         let (name, name_by_address) = (name_of(settings, rules), name_at(&key.address, rules));
-        Self { key, name, name_by_address, source, settings: settings.clone() }
+        Self { key, name, name_by_address, source, is_drained: false, settings: settings.clone() }
     }
 
     /// What it is called from now on where another takes its name: by its address. None where that is the other's
@@ -81,7 +86,11 @@ struct MemberState {
     named: BTreeMap<ReplicaSource, Vec<ReplicaSettings>>,
     /// What operators took out, although a source names it.
     removed: BTreeSet<MemberKey>,
+    /// What operators took out of service, the last one last, with the name that it had: also while nobody names it.
+    drained: Vec<(MemberKey, String)>,
     current: Vec<ReplicaMember>,
+    /// What those could hold that left lately.
+    departed: Departed,
     /// What servers of this fleet may speak: what it began with.
     dialects: BTreeSet<Dialect>,
     /// Why a source was not taken in last.
@@ -114,9 +123,20 @@ impl ReplicaMembers {
         self.state().current.clone()
     }
 
-    /// Most tokens that one of them holds at a time; none where one has no limit, or there is none yet.
+    /// Most tokens that one of them holds at a time, or one held that left lately; none where one has no limit, or
+    /// there is none.
     pub fn tokens_max(&self) -> Option<TokenCount> {
-        largest(&self.state().current)
+        self.state().largest(self.shared.clock.now())
+    }
+
+    /// Most tokens that one of those holds that get rows now; none where one has no limit, or none gets any.
+    pub fn serving_tokens_max(&self) -> Option<TokenCount> {
+        let view = self.shared.view.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut largest = None;
+        for replica in view.replicas.iter().filter(|replica| replica.is_up) {
+            largest = largest.max(Some(replica.tokens_max?));
+        }
+        largest
     }
 
     /// What its servers speak.
@@ -223,13 +243,16 @@ impl ReplicaMembers {
         Ok(())
     }
 
-    /// An operator takes a replica out of service, or back.
+    /// An operator takes a replica out of service, or back. It is out also where it leaves and returns, until an
+    /// operator takes it back, which may be while it is away, or the process ends.
     pub fn drain(&self, name: &str, is_drained: bool) -> Result<(), RequestError> {
-        if !self.state().current.iter().any(|member| member.name == name) {
-            return Err(not_found(name));
-        }
-        self.shared.intake.event(ReplicaEvent::Drain { name: name.to_owned(), is_drained });
-        Ok(())
+        let mut is_known = false;
+        let changed = self.change(|state| {
+            is_known = state.drain(name, is_drained);
+            Ok(())
+        });
+        changed.map_err(|error| RequestError::invalid(error.field, error.reason))?;
+        if is_known { Ok(()) } else { Err(not_found(name)) }
     }
 
     /// Makes a change on a copy, and tells the loop what it leads to.
@@ -241,6 +264,7 @@ impl ReplicaMembers {
         let mut changed = state.clone();
         change(&mut changed)?;
         changed.merge(&self.rules)?;
+        changed.let_go(&state.current, self.shared.clock.now(), self.rules.trouble_ms_max);
         let is_new = changed.current != state.current;
         if is_new {
             self.names.take(&self.model, changed.current.iter().map(|member| member.name.as_str()))?;
@@ -272,8 +296,9 @@ impl MemberState {
                     ));
                 }
                 let occurrence = occurrences.entry(key_of(replica, rules, 0)).or_default();
-                let member = ReplicaMember::new(*source, replica, rules, *occurrence);
+                let mut member = ReplicaMember::new(*source, replica, rules, *occurrence);
                 *occurrence += 1;
+                member.is_drained = self.drained.iter().any(|(key, _)| *key == member.key);
                 if !keys.insert(member.key.clone()) || self.removed.contains(&member.key) {
                     continue;
                 }
@@ -290,6 +315,46 @@ impl MemberState {
         self.removed.retain(|key| keys.contains(key));
         self.current = merged;
         Ok(())
+    }
+
+    /// Remembers what those could hold that are no longer there.
+    fn let_go(&mut self, before: &[ReplicaMember], now: Time, span: Millis) {
+        let keys: BTreeSet<&MemberKey> = self.current.iter().map(|member| &member.key).collect();
+        for gone in before.iter().filter(|member| !keys.contains(&member.key)) {
+            self.departed.leave(gone.settings.tokens_max, now, span.into());
+        }
+    }
+
+    /// Most tokens that one holds, or one held that left lately; none: one has no limit, or there is none.
+    fn largest(&self, now: Time) -> Option<TokenCount> {
+        if self.current.is_empty() {
+            return None;
+        }
+        let rooms = self.current.iter().map(|member| member.settings.tokens_max);
+        let mut largest = None;
+        for room in rooms.chain(self.departed.rooms(now)) {
+            largest = largest.max(Some(room?));
+        }
+        largest
+    }
+
+    /// Takes a replica out of service, or back; whether there is one of that name, or one that is out and away.
+    fn drain(&mut self, name: &str, is_drained: bool) -> bool {
+        let current = &self.current;
+        let is_away = |(key, _): &&(MemberKey, String)| !current.iter().any(|member| member.key == *key);
+        let named = current.iter().find(|member| member.name == name).map(|member| &member.key);
+        let away = self.drained.iter().filter(is_away).find(|(_, old)| old == name).map(|(key, _)| key);
+        let Some(key) = named.or(away).cloned() else { return false };
+        self.drained.retain(|(other, _)| *other != key);
+        if is_drained {
+            self.drained.push((key, name.to_owned()));
+        }
+        if self.drained.len() > DRAINED_MAX
+            && let Some(oldest) = self.drained.iter().position(|one| is_away(&one))
+        {
+            self.drained.remove(oldest);
+        }
+        true
     }
 
     /// Refuses dialects that the fleet did not begin with: rows under way were checked against those, and a
@@ -314,14 +379,6 @@ impl MemberState {
         );
         Err(invalid("dialect", &reason))
     }
-}
-
-fn largest(members: &[ReplicaMember]) -> Option<TokenCount> {
-    let mut largest = None;
-    for member in members {
-        largest = largest.max(Some(member.settings.tokens_max?));
-    }
-    largest
 }
 
 fn not_found(name: &str) -> RequestError {
@@ -373,7 +430,12 @@ pub(super) mod tests {
     }
 
     fn rules() -> FleetRules {
-        FleetRules { form: PromptForm::Messages, model: Some("m".into()), name_prefix: String::new() }
+        FleetRules {
+            form: PromptForm::Messages,
+            model: Some("m".into()),
+            name_prefix: String::new(),
+            trouble_ms_max: Millis(1),
+        }
     }
 
     fn merged(named: &[(ReplicaSource, Vec<ReplicaSettings>)]) -> Result<MemberState, String> {
@@ -435,11 +497,28 @@ pub(super) mod tests {
                 ReplicaSettings { tokens_max, ..server(&format!("http://h:{port}")) }
             };
             let replicas = tokens.iter().enumerate().map(one).collect();
-            largest(&merged(&[(ReplicaSource::File, replicas)]).expect("valid").current)
+            merged(&[(ReplicaSource::File, replicas)]).expect("valid").largest(Time(0))
         };
         assert_eq!(holds(&[Some(30), Some(70), Some(50)]), Some(TokenCount(70)));
         assert_eq!(holds(&[Some(30), None]), None);
         assert_eq!(holds(&[]), None, "nobody has come yet");
+    }
+
+    #[test]
+    fn a_row_may_take_what_a_replica_held_that_left_lately_as_long_as_others_are_there() {
+        let of = |port: u32, tokens| ReplicaSettings {
+            tokens_max: Some(TokenCount(tokens)),
+            ..server(&format!("http://h:{port}"))
+        };
+        let large = merged(&[(ReplicaSource::Dns, vec![of(1, 90), of(2, 40)])]).expect("valid");
+        let mut state = merged(&[(ReplicaSource::Dns, vec![of(2, 30)])]).expect("valid");
+        state.let_go(&large.current, Time(5), Millis(1));
+        assert_eq!(
+            state.largest(Time(1_000_004)),
+            Some(TokenCount(90)),
+            "what has other settings is not away"
+        );
+        assert_eq!(state.largest(Time(1_000_005)), Some(TokenCount(30)));
     }
 
     #[test]
@@ -455,6 +534,40 @@ pub(super) mod tests {
         state.named.insert(ReplicaSource::Dns, vec![server("http://a"), server("http://b")]);
         state.merge(&rules()).expect("valid");
         assert_eq!(names(&state).len(), 2, "it is another server of the same address");
+    }
+
+    #[test]
+    fn what_is_drained_is_so_when_it_returns_until_it_is_taken_back() {
+        let both = || vec![server("http://a"), server("http://b")];
+        let mut state = merged(&[(ReplicaSource::Dns, both())]).expect("valid");
+        let dns = |state: &mut MemberState, servers: Vec<ReplicaSettings>| {
+            state.named.insert(ReplicaSource::Dns, servers);
+            state.merge(&rules()).expect("valid");
+            let drained = state.current.iter().filter(|member| member.is_drained);
+            drained.map(|member| member.name.clone()).collect::<Vec<_>>()
+        };
+        assert!(state.drain("a", true) && !state.drain("c", true));
+        assert_eq!(dns(&mut state, both()), ["a"]);
+        assert!(dns(&mut state, vec![server("http://b")]).is_empty());
+        assert_eq!(dns(&mut state, both()), ["a"], "it has been away");
+        dns(&mut state, vec![server("http://b")]);
+        assert!(state.drain("a", false), "it can be taken back while it is away");
+        assert!(!state.drain("a", false), "nobody knows it any more");
+        assert!(dns(&mut state, both()).is_empty());
+    }
+
+    #[test]
+    fn of_many_that_are_drained_and_away_the_oldest_are_forgotten_and_none_that_is_there() {
+        let mut state = MemberState::default();
+        for port in 0..=DRAINED_MAX {
+            let servers = vec![server("http://stays"), server(&format!("http://h:{port}"))];
+            state.named.insert(ReplicaSource::Dns, servers);
+            state.merge(&rules()).expect("valid");
+            assert!(port > 0 || state.drain("stays", true));
+            assert!(state.drain(&format!("h:{port}"), true));
+        }
+        let names: Vec<&str> = state.drained.iter().map(|(_, name)| name.as_str()).collect();
+        assert_eq!((names.len(), names[0], names[1]), (DRAINED_MAX, "stays", "h:2"));
     }
 
     #[test]

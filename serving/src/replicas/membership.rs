@@ -66,8 +66,16 @@ impl Fleet {
     fn change(&mut self, id: ReplicaId, member: ReplicaMember) -> Result<(), FleetStartError> {
         self.evict_other(&member);
         let Some(replica) = self.replicas.get_mut(&id) else { return Ok(()) };
+        if replica.member.is_drained != member.is_drained {
+            let is_drained = member.is_drained;
+            tracing::info!(
+                replica = member.name,
+                is_drained,
+                "an operator drains a replica or takes it back"
+            );
+        }
         if replica.member.settings == member.settings && replica.name() == member.name {
-            // Somebody else names it now.
+            // Somebody else names it now, or an operator has his say.
             replica.member = member;
             return Ok(());
         }

@@ -2,8 +2,8 @@
 //!
 //! How a row is asked ([`request`], [`dialect`], [`text`]), what a reply means ([`reply`], [`logprobs`],
 //! [`prompt_scores`]), whether it is what was asked for ([`constraint_check`]), when a server is left alone
-//! ([`breaker`]), what other gateways leave of it ([`lease`]), which servers there are ([`members`]) and how they
-//! are found, and the fleet on the loop's thread.
+//! ([`breaker`]), what it says of its memory ([`kv_report`]), what other gateways leave of it ([`lease`]), which
+//! servers there are ([`members`]) and how they are found, and the fleet on the loop's thread.
 //! The queue and the choice of a server are `scheduler::fleet`'s.
 
 mod adjusted;
@@ -14,6 +14,7 @@ pub mod dialect;
 mod discovery;
 mod factory;
 mod fleet;
+mod kv_report;
 mod lease;
 mod local;
 pub mod logprobs;
@@ -42,4 +43,4 @@ pub use source::ReplicaSource;
 pub use start::{ReplicaConstraints, StartedFleet, model, start};
 pub use start_error::FleetStartError;
 pub use unhealthy::Unhealthy;
-pub use view::ReplicaView;
+pub use view::{KvSource, ReplicaView};

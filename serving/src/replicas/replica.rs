@@ -1,6 +1,6 @@
 //! One replica of a fleet: what is known of it, and whether it gets rows.
 
-use base::{Millis, Nanos, RequestId, Time};
+use base::{Millis, Nanos, RequestId, Time, TokenCount};
 use scheduler::fleet::{Health, ReplicaConfig};
 
 use super::breaker::{Breaker, BreakerSettings, Passage};
@@ -44,13 +44,13 @@ pub(super) struct Replica {
     pub(super) transport: Transport,
     /// What it may be given when nothing is wrong.
     pub(super) size: ReplicaConfig,
+    /// Tokens that its KV memory holds, as it said when it was last asked.
+    pub(super) kv_reported: Option<TokenCount>,
     /// What tokens cost there.
     pub(super) prices: TokenPrices,
     /// None of the local engine.
     watch: Option<HealthWatch>,
     health: ReplicaHealth,
-    /// Whether an operator takes it out of service.
-    is_drained: bool,
     /// Whether nobody names it any more: it ends with its last row.
     is_leaving: bool,
     breaker: Breaker,
@@ -95,8 +95,8 @@ impl Replica {
             transport,
             prices,
             size: ReplicaConfig { rows_max: settings.rows_max, tokens_max: settings.tokens_max },
+            kv_reported: None,
             watch,
-            is_drained: false,
             is_leaving: false,
             breaker: Breaker::new(BreakerSettings {
                 failures_max: settings.failures_max,
@@ -176,7 +176,7 @@ impl Replica {
         // One more than those that have hung since before it opened.
         let probed = self.rows + u32::from(self.probe.is_none());
         let one = ReplicaConfig { rows_max: probed.max(1), ..self.size };
-        match (self.health, self.is_drained || self.is_leaving, self.breaker.passage(now)) {
+        match (self.health, self.member.is_drained || self.is_leaving, self.breaker.passage(now)) {
             (ReplicaHealth::Gone, ..) => (Health::Down, self.size),
             (ReplicaHealth::Doubtful(_), ..) | (_, true, _) => (Health::Draining, self.size),
             (_, _, Passage::Open(_)) => (Health::Draining, self.size),
@@ -187,7 +187,7 @@ impl Replica {
 
     /// In a word.
     pub(super) fn state(&self, now: Time) -> &'static str {
-        match (self.health, self.is_drained, self.breaker.passage(now)) {
+        match (self.health, self.member.is_drained, self.breaker.passage(now)) {
             _ if self.is_leaving => "leaving",
             (ReplicaHealth::Gone, ..) => "down",
             (_, true, _) => "draining",
@@ -252,11 +252,6 @@ impl Replica {
             LossKind::Failed => self.breaker.failed(now),
             LossKind::Busy(span) => self.breaker.pause(now, span.unwrap_or(PAUSE).max(PAUSE_MIN)),
         }
-    }
-
-    /// An operator takes it out of service, or back.
-    pub(super) fn drain(&mut self, is_drained: bool) {
-        self.is_drained = is_drained;
     }
 }
 
@@ -348,9 +343,9 @@ mod tests {
         replica.left(RequestId(2));
         replica.answered();
         assert_eq!(replica.availability(Time(10 * ms)), (Health::Up, replica.size));
-        replica.drain(true);
+        replica.member.is_drained = true;
         assert_eq!((replica.availability(Time(0)).0, replica.state(Time(0))), (Health::Draining, "draining"));
-        replica.drain(false);
+        replica.member.is_drained = false;
         replica.lost(&Loss { reason: "y".into(), kind: LossKind::Busy(None) }, Time(0), 8);
         assert_eq!((replica.availability(Time(0)).0, replica.state(Time(0))), (Health::Draining, "paused"));
         assert_eq!(replica.availability(Time(PAUSE.0)).0, Health::Up);

@@ -210,6 +210,10 @@ impl ReplicaLimits for MemberLimits {
     fn row_tokens_max(&self) -> Option<TokenCount> {
         self.0.tokens_max()
     }
+
+    fn serving_tokens_max(&self) -> Option<TokenCount> {
+        self.0.serving_tokens_max()
+    }
 }
 
 /// Says which constraints all servers of a fleet can hold outputs to; servers compile for themselves.

@@ -1,6 +1,7 @@
 //! A replica of a fleet as it is shown.
 
 use base::TokenCount;
+use scheduler::CostModel;
 
 use super::lease::LeaseView;
 use super::source::ReplicaSource;
@@ -27,8 +28,39 @@ pub struct ReplicaView {
     pub tokens: TokenCount,
     /// Most of those; none: no limit but rows.
     pub tokens_max: Option<TokenCount>,
+    /// Tokens that its KV memory holds, as it says itself.
+    pub kv_reported: Option<TokenCount>,
+    /// What its rows cost, fitted to their times; none before it has answered enough of them.
+    pub cost: Option<CostModel>,
     /// What this gateway may use of it; none: all.
     pub lease: Option<LeaseView>,
     /// What went wrong last, and when (unix milliseconds).
     pub last_error: Option<(String, u64)>,
+}
+
+/// How it is known what a replica's KV memory holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KvSource {
+    /// By its `tokens_max`.
+    Configured,
+    /// By what it says itself.
+    Reported,
+}
+
+impl KvSource {
+    /// In a word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Configured => "configured",
+            Self::Reported => "reported",
+        }
+    }
+}
+
+impl ReplicaView {
+    /// Tokens that its KV memory holds, and how that is known, if it is: what is configured counts before what it says.
+    pub fn kv(&self) -> Option<(TokenCount, KvSource)> {
+        let configured = self.tokens_max.map(|tokens| (tokens, KvSource::Configured));
+        configured.or(self.kv_reported.map(|tokens| (tokens, KvSource::Reported)))
+    }
 }

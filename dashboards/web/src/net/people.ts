@@ -1,5 +1,6 @@
 // Who calls, links that sign somebody in, and what operators see and change: docs/API.md has the routes.
 
+import type { ReplicaCost, ReplicaKv } from "../core/live/events";
 import type { Page } from "../core/pages";
 import type { UsagePage } from "../core/usage-reading";
 import { storedKey } from "../store/key";
@@ -54,6 +55,8 @@ export interface Replica {
   kind: string;
   state: string;
   in_flight: { rows: number; rows_max: number };
+  kv: ReplicaKv | null;
+  cost: ReplicaCost | null;
   last_error: { message: string } | null;
 }
 

@@ -966,7 +966,11 @@ const de = ({ count, plural }: Formats): Messages => {
       noUsage: "In diesen Tagen wurde nichts verbraucht",
       noUsageHint: "Eine Spalte füllen oder mit einem der Schlüssel oben eine Anfrage senden: sie wird hier je Tag gezählt.",
       replicas: "Replikate",
-      replicaHeads: ["Replikat", "Modell", "Zustand", "Zeilen in Arbeit", "Letzter Fehler", ""],
+      replicaHeads: ["Replikat", "Modell", "Zustand", "Zeilen in Arbeit", "Speicher", "Kosten", "Letzter Fehler", ""],
+      replicaMemory: (tokens: string, isReported: boolean) => `${tokens} Tokens, ${isReported ? "gemeldet" : "eingestellt"}`,
+      replicaCost: (token: string, beside: string, prompt: string) =>
+        `${token} ms je Token, ${beside} ms mehr je Zeile, ${prompt} ms je Token des Prompts`,
+      replicaUnknown: "nicht bekannt",
       noReplicas: "Keine Replikate",
       noReplicasHint: "Die lokale Engine antwortet allein. Replikate stehen in der Konfiguration des Servers, ",
       drain: "Außer Dienst nehmen",

@@ -856,7 +856,11 @@ export const en = ({ count, plural }: Formats) => {
       noUsage: "Nothing was used in these days",
       noUsageHint: "Fill a column of a sheet, or send a request with one of the keys above: it is counted here by day.",
       replicas: "Replicas",
-      replicaHeads: ["Replica", "Model", "State", "Rows in flight", "Last error", ""],
+      replicaHeads: ["Replica", "Model", "State", "Rows in flight", "Memory", "Cost", "Last error", ""],
+      replicaMemory: (tokens: string, isReported: boolean) => `${tokens} tokens, ${isReported ? "reported" : "configured"}`,
+      replicaCost: (token: string, beside: string, prompt: string) =>
+        `${token} ms a token, ${beside} ms more a row, ${prompt} ms a prompt token`,
+      replicaUnknown: "not known",
       noReplicas: "No replicas",
       noReplicasHint: "The local engine answers alone. Replicas are named in the server's configuration, ",
       drain: "Drain",

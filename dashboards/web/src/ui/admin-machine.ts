@@ -3,12 +3,15 @@
 import { Server } from "lucide";
 
 import { type Replica, caches, replicas, setDraining } from "../net/people";
-import { count, percent, t } from "../text";
+import { count, decimal, percent, t } from "../text";
 import { type AdminSection, action } from "./admin-parts";
 import { fillList } from "./dom";
 import { empty, make, row, table } from "./make";
 
-/** Replicas: their state, and out of service and back. */
+/** Nanoseconds in milliseconds. */
+const milliseconds = (nanoseconds: number) => decimal(nanoseconds / 1e6, 3);
+
+/** Replicas: their state, what their memory holds, what their rows cost, and out of service and back. */
 export class ReplicaSection implements AdminSection {
   readonly title = t.admin.replicas;
   readonly host: HTMLElement;
@@ -34,7 +37,13 @@ export class ReplicaSection implements AdminSection {
     const [label, what] = isOut ? [t.admin.takeBack, t.admin.takeBackOf(replica.name)] : [t.admin.drain, t.admin.drainOf(replica.name)];
     const set = action(label, what, () => setDraining(replica.name, !isOut), this.changed);
     const { rows, rows_max: most } = replica.in_flight;
-    return row(replica.name, replica.model, replica.state, t.admin.of(count(rows), count(most)), replica.last_error?.message ?? "", set);
+    const { kv, cost } = replica;
+    const memory = kv ? t.admin.replicaMemory(count(kv.tokens), kv.source === "reported") : t.admin.replicaUnknown;
+    const costs = cost
+      ? t.admin.replicaCost(milliseconds(cost.decode_ns), milliseconds(cost.decode_ns_per_sequence), milliseconds(cost.prefill_ns_per_token))
+      : t.admin.replicaUnknown;
+    const inFlight = t.admin.of(count(rows), count(most));
+    return row(replica.name, replica.model, replica.state, inFlight, memory, costs, replica.last_error?.message ?? "", set);
   }
 }
 

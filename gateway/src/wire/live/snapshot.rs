@@ -11,6 +11,7 @@ use serving::replicas::ReplicaView;
 
 use super::{Audience, Called, at};
 use crate::wire::public_ids;
+use crate::wire::replica::{ReplicaCost, ReplicaKv};
 
 /// Queue and memory.
 #[derive(Debug, Serialize)]
@@ -110,6 +111,10 @@ struct ReplicaEvent {
     rows: u32,
     rows_max: u32,
     tokens: u64,
+    /// What its memory holds, where that is known.
+    kv: Option<ReplicaKv>,
+    /// What its rows cost, once that is fitted.
+    cost: Option<ReplicaCost>,
 }
 
 impl SnapshotEvent {
@@ -236,5 +241,7 @@ fn replica(replica: &ReplicaView, place: usize, audience: &Audience) -> ReplicaE
         rows: replica.rows,
         rows_max: replica.rows_max,
         tokens: replica.tokens.0,
+        kv: ReplicaKv::of(replica),
+        cost: ReplicaCost::of(replica),
     }
 }

@@ -54,6 +54,8 @@ pub struct State {
     pub running_max: usize,
     /// Looks at its list of models.
     pub looks: usize,
+    /// What it has under `/metrics`; none: nothing is there.
+    pub metrics: Option<String>,
     /// Lets held requests go on.
     held: Arc<Semaphore>,
     /// Whether it has nothing to say of log probabilities, of answers and of prompts.
@@ -115,6 +117,7 @@ impl FakeReplica {
             answered,
             left: 0,
             looks: 0,
+            metrics: None,
             held,
             gate: None,
             running: 0,
@@ -178,6 +181,10 @@ async fn serve(mut stream: TcpStream, state: Arc<Mutex<State>>) {
     let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
     let reply = match path.as_str() {
         "/health" => http(200, "", ""),
+        "/metrics" | "/props" => match state.lock().unwrap().metrics.clone() {
+            Some(metrics) => http(200, "", &metrics),
+            None => http(404, "", ""),
+        },
         "/v1/models" => {
             let model = {
                 let mut state = state.lock().unwrap();

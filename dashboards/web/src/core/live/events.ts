@@ -126,8 +126,17 @@ export interface Snapshot {
   output_tokens: number;
   steps: number;
   preemptions: number;
-  replicas?: { name: string; state: string; rows: number; rows_max: number; tokens: number }[];
+  replicas?: {
+    name: string; state: string; rows: number; rows_max: number; tokens: number;
+    kv: ReplicaKv | null; cost: ReplicaCost | null;
+  }[];
 }
+
+/** Tokens that a replica's KV memory holds, and how that is known. */
+export interface ReplicaKv { tokens: number; source: "configured" | "reported" }
+
+/** What a replica's rows cost: for each token of output, for each row beside it, and for each prompt token. */
+export interface ReplicaCost { decode_ns: number; decode_ns_per_sequence: number; prefill_ns_per_token: number }
 
 /** A relQuery as a decision found it; of another tenant's there is no name. */
 export interface Contender extends Partial<RelQueryIdentity> {
