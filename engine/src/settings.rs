@@ -52,8 +52,8 @@ impl Quantize {
 pub enum KvFormat {
     /// Single precision.
     F32,
-    /// bf16: half the memory and reading; queries and attention weights are rounded to meet them where the
-    /// processor multiplies pairs of bf16.
+    /// bf16: half the memory and reading; queries and attention weights are rounded to meet them where `isa` is a
+    /// set from `avx512bf16` on.
     Bf16,
     /// Eight-bit integers under one scale per token and head: half of bf16 again, and read as it is.
     Q8,
@@ -197,8 +197,8 @@ pub struct EngineConfig {
     pub kv: Option<KvFormat>,
     /// Instructions that products use, of those that the machine has; absent: the fastest, which a trial
     /// at start finds.
-    /// Sets from `avx512bf16` on round activations to bf16 where weights are kept as bf16; `avx512fp16` rounds them to half
-    /// floats where weights are kept as bf16 or f16.
+    /// Sets from `avx512bf16` on round activations to bf16 where weights are kept as bf16; `avx512fp16` rounds them
+    /// to half floats where weights are kept as bf16 or f16.
     pub isa: Option<Isa>,
     /// Requests that may be in the KV pool at their full length at once; more blocks than those take
     /// are not made.

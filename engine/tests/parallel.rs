@@ -22,8 +22,8 @@ const FAMILIES: [Family; 9] = Family::ALL;
 /// Largest difference between numbers of ranks, in units of the largest logit: sums in another order.
 const TOLERANCE: f32 = 1e-5;
 
-/// The same where activations are rounded, to bf16 or to eight bits: a sum that another order moves across a
-/// border of its last place moves by the whole place, 2^-8.
+/// The same where activations are rounded, to bf16, half floats or eight bits: a sum that another order moves across
+/// a border of its last place moves by the whole place, 2^-8.
 const ROUNDED_TOLERANCE: f32 = 2e-2;
 
 /// A model on so many ranks; the second of them has two threads, the others one.
@@ -62,11 +62,19 @@ fn logits(model: &ShardedModel, seed: u64) -> Vec<Vec<f32>> {
     found
 }
 
-/// Compares two and four ranks with one, on this machine's best kernels and the best that do not round.
+/// Compares two and four ranks with one, on this machine's best kernels, on those of half floats, and on the best that
+/// do not round.
 fn check(model: &Synthetic) {
-    let rounds = |isa: Isa| isa.rounds_activations() && model.dtype == Dtype::Bf16;
+    let rounds = |isa: Isa| match model.dtype {
+        Dtype::F32 => false,
+        Dtype::F16 => isa.multiplies_halves(),
+        Dtype::Bf16 => isa.multiplies_halves() || isa.rounds_activations(),
+    };
     let weights = model.weights();
-    for isa in [common::widening(), Isa::detect()] {
+    // Numbers in single precision are multiplied by the kernels that do not round.
+    let is_another = |isa: &Isa| isa.is_available() && rounds(*isa) && *isa != Isa::detect();
+    let halves = Some(Isa::Avx512Fp16).filter(is_another);
+    for isa in [common::widening(), Isa::detect()].into_iter().chain(halves) {
         let expected = logits(&ranks_on(isa, model, &weights, 1), model.seed);
         let tolerance = if rounds(isa) { ROUNDED_TOLERANCE } else { TOLERANCE };
         for count in [2, 4] {

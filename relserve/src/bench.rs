@@ -152,7 +152,8 @@ pub fn measure(
         limits.single / 1e9
     );
     if let Some(rate) = limits.bf16 {
-        let _ = write!(text, ", {:.0} in bf16", rate / 1e9);
+        let numbers = if cpu.isa().multiplies_halves() { "half floats" } else { "bf16" };
+        let _ = write!(text, ", {:.0} in {numbers}", rate / 1e9);
     }
     if let Some(rate) = limits.int8 {
         let _ = write!(text, ", {:.0} in int8", rate / 1e9);

@@ -7,7 +7,8 @@ pub enum Dtype {
     /// IEEE 754 single precision.
     F32,
     /// IEEE 754 half precision: half the memory of `f32`. On the processor widened by its kernels, which gives
-    /// the same answers to the bit; a GPU rounds activations to such numbers too, and keeps keys and values as bf16.
+    /// the same answers to the bit, but for `isa` `avx512fp16`, which rounds activations to such numbers and sums up
+    /// a few products as such; a GPU rounds activations too, and keeps keys and values as bf16.
     F16,
     /// The upper half of a single.
     Bf16,

@@ -61,3 +61,20 @@ pub(super) fn kv_mark(kv: KvFormat, rounds_activations: bool) -> u128 {
         (KvFormat::Fp8, _) => 5 << 120,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_way_to_round_has_a_mark_of_its_own_where_it_rounds() {
+        let whole = Rounds { activations: false, halves: false };
+        let pairs = Rounds { activations: true, ..whole };
+        let halves = Rounds { halves: true, ..whole };
+        let marks = |dtype| [whole, pairs, halves].map(|it| rounding_mark((dtype, dtype), it, None, 1));
+        assert_eq!(marks(Dtype::F32), [0; 3]);
+        assert_eq!(marks(Dtype::F16), [0, 0, HALVES], "pairs are of bf16 alone");
+        let [none, of_pairs, of_halves] = marks(Dtype::Bf16);
+        assert!(none == 0 && of_pairs != 0 && of_halves != 0 && of_pairs != of_halves);
+    }
+}

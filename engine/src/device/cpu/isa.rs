@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::kernels::amx;
 
-/// A set of kernels; each has all that those above it in this list need which are for the same processors.
+/// A set of kernels; each has all that those above it in this list need which are for the same processors, but for
+/// [`Self::Avx512Fp16`]: not every processor that multiplies pairs of bf16 has half floats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Isa {

@@ -239,7 +239,8 @@ impl Cpu {
     /// the layer's activation of that.
     ///
     /// Where [`Isa::rounds_activations`], rows are rounded to bf16 for weights that are kept as bf16, and where
-    /// [`Isa::multiplies_halves`], to half floats for weights of 16 bits; for weights kept as integers they are rounded to eight-bit ones everywhere.
+    /// [`Isa::multiplies_halves`], to half floats for weights of 16 bits; for weights kept as integers they are
+    /// rounded to eight-bit ones everywhere.
     pub fn linear<'a>(
         &self,
         x: impl Into<LeftOperand<'a>>,

@@ -3,8 +3,9 @@
 //! Every product is the same small tile, `c[m, n] += a[m, k] * b[k, n]` with `n` in vector lanes, so there is
 //! no horizontal sum anywhere and an output does not depend on what else is in the batch. Weights are packed
 //! for it once; keys and values lie in the pool as a tile of their own, the strip, wants them. Weights kept
-//! as bf16 meet activations rounded to bf16 where the processor multiplies such pairs fast, and are widened to
-//! single precision where not, or multiplied as half floats where these are faster still. Weights kept as integers, of eight bits or four, meet activations rounded to
+//! as bf16 meet activations rounded to bf16 where the processor multiplies such pairs fast. Where it multiplies
+//! half floats faster, weights of 16 bits and the activations that they meet become such; elsewhere these weights
+//! are widened to single precision. Weights kept as integers, of eight bits or four, meet activations rounded to
 //! eight-bit ones, on every processor.
 //!
 //! Imports point one way: [`layout`] (how operands lie) knows nothing, [`kernels`] (the loops of one

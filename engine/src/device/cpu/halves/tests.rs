@@ -8,15 +8,25 @@ fn noise(i: usize) -> f32 {
     (unit * if i.is_multiple_of(29) { 90.0 } else { 1.5 }) as f32
 }
 
-/// A product of so many rows and outputs, by the kernels of `isa`, in pieces as they come.
-fn product(isa: Isa, (rows, inputs, outputs): (usize, usize, usize)) -> Vec<f32> {
-    let x: Vec<f32> = (0..rows * inputs).map(noise).collect();
+/// A product of so many rows and outputs of noise, by the kernels of `isa`, in pieces as they come.
+fn product(isa: Isa, shape: (usize, usize, usize)) -> Vec<f32> {
+    let x: Vec<f32> = (0..shape.0 * shape.1).map(noise).collect();
+    product_with(isa, shape, &x, |i| noise(i + 7) / 50.0)
+}
+
+/// The same of rows `x` with these weights, `[outputs, inputs]`.
+fn product_with(
+    isa: Isa,
+    (rows, inputs, outputs): (usize, usize, usize),
+    x: &[f32],
+    weight: impl Fn(usize) -> f32 + Sync,
+) -> Vec<f32> {
     let read = |row: usize, to: &mut [f32]| {
-        to.iter_mut().enumerate().for_each(|(k, to)| *to = noise(row * inputs + k + 7) / 50.0);
+        to.iter_mut().enumerate().for_each(|(k, to)| *to = weight(row * inputs + k));
     };
     let (panels, scales) = pack_panels(outputs, inputs, read);
     let mut packed = Vec::new();
-    let activations = round_rows(isa, &x, inputs, &mut packed);
+    let activations = round_rows(isa, x, inputs, &mut packed);
     let product = Halves { isa, rows, inputs, activations, panels: &panels, scales: &scales };
     let block = RowBlock { first: 0, rows };
     let mut y = Vec::new();
@@ -67,21 +77,39 @@ fn kernels_have_the_same_bits_as_the_portable_tile_for_every_number_of_rows_and_
 }
 
 #[test]
-fn rows_of_any_magnitude_stay_in_range() {
+fn kernels_have_the_same_bits_where_halves_are_subnormal_or_not_finite() {
+    if !Isa::Avx512Fp16.is_available() {
+        return; // as above
+    }
+    let (rows, inputs) = (Isa::Avx512Fp16.rows_max(), 2 * DEPTH_BLOCK);
+    // From the largest down to what is nothing beside it.
+    let falling = |i: usize| noise(i) * f32::powi(0.5, (i % 31) as i32);
+    let mut x: Vec<f32> = (0..rows * inputs).map(falling).collect();
+    for (row, bad) in [(1, f32::INFINITY), (2, f32::NAN), (3, f32::NEG_INFINITY)] {
+        // Beside what is not finite, the second is more than a half can be.
+        [x[row * inputs + 5], x[row * inputs + 6]] = [bad, 1e38];
+    }
+    let [found, expected] = [Isa::Avx512Fp16, Isa::Portable].map(|isa| {
+        let y = product_with(isa, (rows, inputs, PANEL), &x, |i| falling(i + 7));
+        y.into_iter().map(|y| (!y.is_nan()).then_some(y)).collect::<Vec<_>>()
+    });
+    assert!(found == expected);
+    for (row, y) in expected.chunks_exact(PANEL).enumerate() {
+        let is_finite = y.iter().all(|y| y.is_some_and(f32::is_finite));
+        assert_eq!(is_finite, !(1..=3).contains(&row), "row {row}");
+    }
+}
+
+#[test]
+fn rows_of_large_and_small_magnitudes_stay_in_range() {
     let inputs = 64;
-    let large: Vec<f32> = (0..inputs).map(|i| if i % 2 == 0 { 3e30 } else { -2.9e30 }).collect();
-    let read = |_: usize, to: &mut [f32]| to.fill(1e-4);
-    let (panels, scales) = pack_panels(1, inputs, read);
-    for isa in [Isa::Portable, Isa::Avx512Fp16].into_iter().filter(|isa| isa.is_available()) {
-        let mut packed = Vec::new();
-        let activations = round_rows(isa, &large, inputs, &mut packed);
-        let product = Halves { isa, rows: 1, inputs, activations, panels: &panels, scales: &scales };
-        let mut sums = vec![f32::NAN; PANEL];
-        let piece = PanelPiece { panel: 0, steps: Steps { first: 0, count: inputs }, unpacked: None };
-        // SAFETY: the kernel is available.
-        unsafe { product.add(RowBlock { first: 0, rows: 1 }, piece, &mut sums, None) };
-        let exact = 32.0 * 1e29 * 1e-4_f32;
-        assert!((sums[0] / exact - 1.0).abs() < 0.05, "{isa:?}: {} of {exact}", sums[0]);
-        assert!(sums[1..].iter().all(|sum| *sum == 0.0));
+    for magnitude in [1e30_f32, 1e-30] {
+        let x: Vec<f32> = (0..inputs).map(|i| magnitude * if i % 2 == 0 { 3.0 } else { -2.9 }).collect();
+        for isa in [Isa::Portable, Isa::Avx512Fp16].into_iter().filter(|isa| isa.is_available()) {
+            let sums = product_with(isa, (1, inputs, 1), &x, |_| 1e-4);
+            let exact = 3.2 * magnitude * 1e-4;
+            assert!((sums[0] / exact - 1.0).abs() < 0.05, "{isa:?}: {} of {exact}", sums[0]);
+            assert!(sums[1..].iter().all(|sum| *sum == 0.0));
+        }
     }
 }

@@ -118,8 +118,8 @@ mod kernels {
         }
     }
 
-    /// Adds sums of a run to those in single precision, or overwrites these with them. It is a function of its own, so that the compiler leaves the way
-    /// by memory as it is.
+    /// Adds sums of a run to those in single precision, or overwrites these with them. It is a function of its own,
+    /// so that the compiler leaves the way by memory as it is.
     #[inline(never)]
     #[target_feature(enable = "avx512f,avx512fp16")]
     fn add_run(run_sums: &[[f16; PANEL]], a: &[HalfBlock], accumulate: bool, c: &mut [f32]) {

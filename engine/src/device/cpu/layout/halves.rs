@@ -112,6 +112,7 @@ pub(crate) struct HalfTile<'a> {
     /// What the outputs are to be multiplied by in the end, where this is the last of their blocks.
     pub(crate) scales: Option<&'a [f32]>,
     /// What a kernel may bring near meanwhile.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only x86's kernels do"))]
     pub(crate) next: &'a [u8],
 }
 
