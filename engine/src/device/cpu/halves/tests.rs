@@ -1,3 +1,5 @@
+//! Half floats against exact sums, and each kernel against the portable one.
+
 use super::*;
 use crate::device::cpu::layout::halves::pack_panels;
 
