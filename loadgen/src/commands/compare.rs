@@ -68,7 +68,7 @@ async fn servers(arguments: CompareArguments) -> Result<bool, Error> {
     create_folder(&out)?;
     let tell = |run: &PeerRun| {
         let mean = run.summary().mean_ms().unwrap_or(f64::NAN);
-        // Without it, a server tells too little: of single replicas only under `auth.metrics_for_all`.
+        // Without it, a server tells too little: of single replicas only under `server.metrics_for_all`.
         let without = if run.summary().simulated.is_none() { ", not simulated" } else { "" };
         eprintln!("{} per s, {}: mean {mean:.0} ms{without}", run.rate_per_s, run.summary().name);
     };
