@@ -147,7 +147,11 @@ impl OpenColumn {
         }
         let job = submit::known(&self.runtime, self.caller, relquery, prepared).await;
         if let Err(error) = submit::set_aside(&self.runtime, &job, false) {
-            relquery.end(Status::Failed(error.clone()), self.runtime.shared.clock.now());
+            let was_running = relquery.end(Status::Failed(error.clone()), self.runtime.shared.clock.now());
+            // Rows that came in before would run on for nobody: who drops the column finds it over.
+            if was_running && self.is_placed.load(Ordering::Relaxed) {
+                self.runtime.shared.intake.leave(Arc::clone(relquery));
+            }
             return Err(error);
         }
         // Whoever follows waits already, and the loop wakes nobody for rows that it does not run.
