@@ -88,6 +88,30 @@ async fn every_route_is_held_to_the_budget_and_known_answers_are_free() {
 }
 
 #[actix_web::test]
+async fn a_statement_that_its_tenants_budget_ends_computes_no_further_row() {
+    let Parties { server, operators, .. } = serve_parties(config()).await;
+    // The third row is sent once one of the first two is answered, the short one.
+    let sql = json!({
+        "query": "SELECT ai_complete(prompt('Say {0}', w)) FROM (VALUES ('a'), ('bbbbbbbbbb'), ('c')) AS t(w)",
+        "settings": { "relserve.window_rows": 2 },
+    });
+    set(&operators, "default", json!({"day_tokens": 1})).await;
+    let refused = server.client.post("/v1/sql", &sql).await.body;
+    let (_, behind) = refused.split_once("may take ").expect("it says how much");
+    let both: u64 = behind.split_once(' ').expect("a number").0.parse().expect("of tokens");
+    // Room for the first two, and what the short one leaves of its part is too little for the third.
+    set(&operators, "default", json!({"day_tokens": both})).await;
+    server.gate.shut();
+    server.gate.allow(6);
+    let ended = server.client.post("/v1/sql", &sql).await.body;
+    assert!(ended.contains("set aside for rows that run"), "{ended}");
+    server.gate.release();
+    server.until_free().await;
+    assert_eq!(server.metric("relserve_rows_total{outcome=\"stop\"}"), 1.0, "the long one was called off");
+    assert_eq!(seen(&operators, "default").await["reserved_tokens"], 0);
+}
+
+#[actix_web::test]
 async fn requests_and_models_have_bounds_of_a_tenant() {
     let Parties { server, theirs, operators } = serve_parties(config()).await;
     set(&operators, "default", json!({"minute_requests": 2})).await;
