@@ -2,8 +2,8 @@
 //!
 //! The loop puts what it did into bounded rings; readers take copies out at their own pace, and one that is
 //! behind loses old steps and is told how many. The loop never waits for a reader: where one has the lock,
-//! the loop keeps what it has for its next turn. While nobody looks nothing is told of steps; only what
-//! became of relQueries is kept, for the last minutes (`record`). Must not know HTTP.
+//! the loop keeps what it has for its next turn. The last steps are kept whether anybody looks or not: who opens the view
+//! after a column has filled sees why; and for the last minutes what became of relQueries (`record`). Must not know HTTP.
 
 pub mod auto;
 pub mod decision;
@@ -171,11 +171,12 @@ impl Live {
         }
     }
 
-    /// Where a new reader begins: with the steps that one frame carries, and what began and ended since `since`.
+    /// Where a new reader begins: with what ran, began and ended since `since`, of the steps as many as one frame carries.
     pub fn cursor(&self, since: Time) -> Cursor {
         let buffer = self.buffer();
+        let young = buffer.steps.first_where(|step| step.timing.start >= since);
         Cursor {
-            steps: buffer.steps.end().saturating_sub(FRAME_STEPS_MAX as u64).max(buffer.steps.start()),
+            steps: buffer.steps.end().saturating_sub(FRAME_STEPS_MAX as u64).max(young),
             ended: buffer.ended.first_where(|record| record.end >= since),
             decisions: buffer.decisions.first_where(|decision| decision.at >= since),
             snapshots: 0,

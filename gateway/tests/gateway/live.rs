@@ -249,12 +249,17 @@ async fn the_end_of_the_server_is_the_end_of_the_stream() {
 }
 
 #[actix_web::test]
-async fn nothing_is_told_of_steps_while_nobody_looks() {
+async fn who_looks_late_sees_the_last_steps_and_why_they_were() {
     let server = serve().await;
     server.relquery(table(4)).await;
+    let ran = server.metric("relserve_step_seconds_count") as u64;
     let mut reader = Watcher::open(&server.client).await;
-    reader.until("what ended before", |reader| ended(reader, 1)).await;
-    assert_eq!((reader.each("steps").len(), reader.lost()), (0, 0));
+    let has_all = |reader: &Watcher| ended(reader, 1) && reader.each("steps").len() as u64 == ran;
+    reader.until("what ran and ended before", has_all).await;
+    let steps = reader.each("steps");
+    assert_eq!(numbers(&steps), (1..=ran).collect::<Vec<_>>());
+    assert_eq!((steps[0]["prefill"]["rows"].as_u64(), reader.lost()), (Some(4), 0));
+    assert!(steps.iter().all(|step| !step["reason"].as_str().unwrap().is_empty()));
     assert!(reader.scenes().is_empty() || reader.scenes()[0]["relqueries"] == json!([]));
 }
 

@@ -130,7 +130,7 @@ impl Engine {
         let gap = self.last_end.map(|end| planned.since(end));
         let end = run(executor, &plan);
         let now = clock.now();
-        let mut step = shared.live.is_watched().then(|| Box::new(Step::of(&self.scheduler, &plan)));
+        let mut step = Box::new(Step::of(&self.scheduler, &plan));
         let is_failed = !matches!(end, StepEnd::Ran(_));
         let events = match end {
             StepEnd::Ran(outcome) => self.applied(&plan, outcome, planning, now),
@@ -152,10 +152,8 @@ impl Engine {
         let applied = clock.now();
         let scheduling = planned.since(planning) + applied.since(now);
         shared.metrics.steps.stepped(&plan, gap, scheduling, now.since(planned));
-        if let Some(step) = &mut step {
-            step.timing = StepTiming { start: planned, took: now.since(planned), scheduling, gap, is_failed };
-        }
-        StepResult::Stepped(events, now, step)
+        step.timing = StepTiming { start: planned, took: now.since(planned), scheduling, gap, is_failed };
+        StepResult::Stepped(events, now, Some(step))
     }
 
     /// The scheduler's model of the executor is fitted to the time from step to step, not to the executor's

@@ -799,7 +799,7 @@ const de = ({ count, plural }: Formats): Messages => {
       aged: (value: number) => `${count(value)}, gealtert`,
       tokens: (value: number) => `${count(value)} Token`,
       batches: "Stapel, und warum jeder gewählt wurde",
-      noBatch: "Seit dem Öffnen dieser Ansicht lief kein Stapel.",
+      noBatch: "In den letzten Minuten lief kein Stapel.",
       onlyAnswers: "die Antworten gingen weiter, und kein Prompt war daneben zu berechnen",
       onlyPrompts: "keine Zeile schrieb an einer Antwort, daher wurden nur Prompts berechnet",
       follow: "Mitlaufen",

@@ -686,7 +686,7 @@ export const en = ({ count, plural }: Formats) => {
       aged: (value: number) => `${count(value)}, aged`,
       tokens: (value: number) => `${count(value)} tokens`,
       batches: "Batches, and why each was chosen",
-      noBatch: "No batch has run since this view was opened.",
+      noBatch: "No batch has run in the last minutes.",
       onlyAnswers: "answers went on, and no prompt was there to be computed beside them",
       onlyPrompts: "no row was writing an answer, so the whole batch went to prompts",
       follow: "Follow",
