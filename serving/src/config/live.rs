@@ -21,7 +21,7 @@ pub struct LiveConfig {
     pub snapshot_ms: Millis,
     /// RelQueries that such a look lists.
     pub relqueries_max: usize,
-    /// Steps kept for readers that are behind; a reader behind these loses them.
+    /// Steps kept, for who opens the view later and for readers that are behind; what is older is lost to them.
     pub steps_max: usize,
     /// Time after which a stream ends, so that its client shows its key again.
     pub stream_ms_max: Millis,
