@@ -89,7 +89,7 @@ pub async fn model(app: Data<App>, _: Authenticated, id: Path<String>) -> Result
 /// Completes prompts: text (taken as data: nothing in it becomes a special token) or token ids.
 #[utoipa::path(
     post, path = "/v1/completions", tag = "openai",
-    request_body(content = Object, description = "model, prompt, n, max_tokens (default 16), temperature, top_p, top_k, \
+    request_body(content = Object, description = "model, prompt, n, best_of, max_tokens (default 16), temperature, top_p, top_k, \
         seed, stop, presence_penalty, frequency_penalty, logit_bias, logprobs (0 to 20), echo, stream, stream_options.include_usage; \
         beyond OpenAI: min_p, repetition_penalty, min_tokens, stop_token_ids, include_stop_str_in_output, skip_special_tokens, \
         stream_options.continuous_usage_stats, response_format, structured_outputs, guided_choice, guided_regex, guided_json, \
@@ -114,8 +114,8 @@ pub async fn completions(
 /// Answers a conversation.
 #[utoipa::path(
     post, path = "/v1/chat/completions", tag = "openai",
-    request_body(content = Object, description = "model, messages (system, developer, user, assistant, tool; text only), \
-        tools, tool_choice, parallel_tool_calls, \
+    request_body(content = Object, description = "model, messages (system, developer, user, assistant, tool, function; text only), \
+        tools, tool_choice, parallel_tool_calls, functions, function_call, \
         max_completion_tokens or max_tokens (the most that is said; never more than the context leaves), n, temperature, top_p, top_k, seed, stop, \
         presence_penalty, frequency_penalty, logit_bias, logprobs, top_logprobs (0 to 20), \
         response_format (json_object, json_schema), stream, stream_options.include_usage; beyond OpenAI: min_p, \
@@ -219,7 +219,8 @@ pub(crate) async fn answer(
         .calling(asked.tools)
         .telling_tokens(asked.prompts)
         .telling_prompts(asked.prompt)
-        .stopping_at(asked.stops);
+        .stopping_at(asked.stops)
+        .choosing(asked.best_of);
     if asked.stream {
         let rows = handle.relquery().read().rows.len();
         let chunks = stream::Talk::Chunks(Box::new(Chunker::new(envelope, rows, asked.usage)));

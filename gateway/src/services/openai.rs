@@ -1,5 +1,7 @@
 //! From a request's fields to work: prompts become work items, one row each.
 
+mod prepared;
+
 use std::sync::Arc;
 
 use base::{
@@ -7,12 +9,12 @@ use base::{
     ToolCallForm, WorkItem,
 };
 use ir::{Lowered, Plan, RowProblem};
+pub(crate) use prepared::PreparedRequest;
 use serde_json::{Map, Value};
 use serving::clock::Deadline;
 use serving::config::PromptForm;
 use serving::error::{RequestError, internal};
 use serving::intake::{PendingRow, TemplateRows};
-use serving::label::Label;
 use serving::model::{Model, Runs};
 use serving::relquery_state::RelQueryKind;
 use serving::replicas::dialect;
@@ -28,71 +30,14 @@ use crate::services::shortening::shortened;
 use crate::services::tools;
 use crate::wire::anthropic;
 use crate::wire::openai::{
-    Api, CallReader, ChatRequest, Common, CompletionPrompt, CompletionRequest, LoopHeaders, Message,
-    PreviousResponse, PromptFields, PromptReply, ResponseEcho, ResponseRequest, RowPrompts, ToolChoice,
-    ToolRequest, Truncation, UsageChunks, chat as chat_fields, prompt_reply, template_variables, token_ids,
+    Api, CallReader, ChatRequest, Common, CompletionPrompt, CompletionRequest, Message, PreviousResponse,
+    PromptFields, PromptReply, ResponseEcho, ResponseRequest, ToolChoice, ToolRequest, Truncation,
+    UsageChunks, chat as chat_fields, prompt_reply, template_variables, token_ids,
 };
 use crate::wire::relquery::Order;
 
 /// Output tokens of a completion whose request does not say, as OpenAI has it.
 pub(crate) const COMPLETION_TOKENS: u64 = 16;
-
-/// A request, ready to run, and how its client wants the reply.
-#[derive(Debug)]
-pub(crate) struct PreparedRequest {
-    /// The route.
-    pub(crate) api: Api,
-    /// What to run.
-    pub(crate) work: Prepared,
-    /// As chunks.
-    pub(crate) stream: bool,
-    /// Which of them have usage.
-    pub(crate) usage: UsageChunks,
-    /// Fields that were left out, by their names.
-    pub(crate) ignored: Vec<String>,
-    /// How calls of tools are read in its answers, where any can be called.
-    pub(crate) tools: Option<Arc<CallReader>>,
-    /// The prompts of its rows, where ids of tokens are told.
-    pub(crate) prompts: Option<RowPrompts>,
-    /// What else is told of them.
-    pub(crate) prompt: PromptReply,
-    /// At which texts its answers end.
-    pub(crate) stops: Arc<[String]>,
-    /// The loop of its client that it may be of.
-    client_loop: Option<ClientLoop>,
-}
-
-impl PreparedRequest {
-    /// The same, for this where it does not say what it is for.
-    pub(crate) fn labelled(self, label: Option<Arc<Label>>) -> Self {
-        Self { work: self.work.labelled(label.as_ref()), ..self }
-    }
-
-    /// The same, to join the rows of its client's loop. What has a deadline of its own goes by that.
-    pub(crate) fn joining(mut self, headers: &LoopHeaders) -> Self {
-        if self.work.deadline.is_none() {
-            let open = self.client_loop.as_ref().and_then(|client_loop| client_loop.open_to(headers));
-            self.work.parts.iter_mut().for_each(|part| part.open = open);
-        }
-        self
-    }
-
-    /// Tokens of its prompts, as far as they are known.
-    pub(crate) fn prompt_tokens(&self) -> u64 {
-        let rows = self.work.parts.iter().flat_map(|part| &part.rows);
-        rows.map(|row| row.item.prompt.len() as u64).sum()
-    }
-
-    /// Tokens of its prompts of which it may be told how likely they were.
-    fn scored_tokens(&self, model: &Model) -> u64 {
-        let rows = self.work.parts.iter().flat_map(|part| &part.rows);
-        rows.map(|row| model.scored_tokens(&row.item.prompt)).sum()
-    }
-
-    fn of_loop(self, client_loop: ClientLoop, ignored: Vec<String>) -> Self {
-        Self { client_loop: Some(client_loop), ignored, ..self }
-    }
-}
 
 /// A body of `/v1/completions`.
 pub(crate) fn completion(
@@ -100,12 +45,12 @@ pub(crate) fn completion(
     fields: JsonFields,
 ) -> Result<PreparedRequest, RequestError> {
     let app = context.app;
-    let CompletionRequest { common, prompts, starts_prompts, prompt: fields, ignored } =
+    let CompletionRequest { common, best_of, prompts, starts_prompts, prompt: fields, ignored } =
         CompletionRequest::read(fields, context.validation())?;
     let (rows, rows_max) = (prompts.len() * common.n as usize, app.config.limits.rows_max);
     if rows > rows_max {
         let reason = format!("asks for {rows} answers; at most {rows_max} are allowed (limits.rows_max)");
-        return Err(RequestError::invalid("n", reason));
+        return Err(RequestError::invalid(if best_of.is_some() { "best_of" } else { "n" }, reason));
     }
     let client_loop = ClientLoop::of_completion(&common, &prompts);
     let lowering = lowering(context, &common);
@@ -137,7 +82,8 @@ pub(crate) fn completion(
     let scored = asked.scored_tokens(lowering.model);
     let told = prompt_reply::check_told(scored, generation.prompt_logprobs, is_echo)?;
     token_ids::check_scores(rows as u64, output_max, &generation.logprob_tokens, told)?;
-    Ok(PreparedRequest { prompt: PromptReply { fields, texts }, ..asked.of_loop(client_loop, ignored) })
+    let prompt = PromptReply { fields, texts };
+    Ok(PreparedRequest { prompt, best_of, ..asked.of_loop(client_loop, ignored) })
 }
 
 /// The item of a prompt, and where a part of the prompt was left out, how many tokens in front of the rest its
@@ -582,6 +528,7 @@ pub(crate) fn asked(
         tools: None,
         prompts,
         prompt: PromptReply::default(),
+        best_of: None,
         stops: common.sampling.generation.stop.as_slice().into(),
         client_loop: None,
     }

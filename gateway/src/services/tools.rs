@@ -37,6 +37,7 @@ pub(crate) fn reader(tools: &ToolRequest, model: &Model, asked: Option<&Constrai
         is_bare: tools.choice != ToolChoice::Auto || is_json,
         is_named: matches!(tools.choice, ToolChoice::Named(_)),
         is_parallel: tools.is_parallel,
+        is_legacy: tools.is_legacy,
     })
 }
 
@@ -232,7 +233,8 @@ mod tests {
         let json =
             json!({"type": "function", "function": {"name": "find", "parameters": {"type": "object"}}});
         let tool = crate::wire::openai::Tool { name: "find".into(), parameters: json!({}), json };
-        let tools = ToolRequest { tools: vec![tool], choice: ToolChoice::Auto, is_parallel: true };
+        let tools =
+            ToolRequest { tools: vec![tool], choice: ToolChoice::Auto, is_parallel: true, is_legacy: false };
         let messages = plain(talk(), Some(&tools));
         assert_eq!((messages.len(), messages[0].0), (4, Role::System));
         let listed =

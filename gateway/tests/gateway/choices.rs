@@ -116,8 +116,8 @@ async fn fields_that_are_not_known_are_left_out_and_named_unless_they_are_to_be_
         // A field that is known is not left out where its value is not supported.
         let known = server
             .client
-            .post("/v1/completions", &json!({"model": "double", "prompt": "a", "best_of": 3}))
+            .post("/v1/completions", &json!({"model": "double", "prompt": "a", "suffix": "b"}))
             .await;
-        assert_eq!((known.status, &known.json()["error"]["param"]), (400, &json!("best_of")));
+        assert_eq!((known.status, &known.json()["error"]["param"]), (400, &json!("suffix")));
     }
 }

@@ -172,6 +172,26 @@ async fn a_name_joins_what_begins_differently_and_the_last_request_shuts_it() {
 }
 
 #[actix_web::test]
+async fn a_user_keeps_loops_apart_and_names_none() {
+    let server = serve_with(config(), chat_model()).await;
+    let row = |system: &str, fields: Value| {
+        let mut body = with("row", fields);
+        body["messages"][0]["content"] = system.into();
+        Request::new(&server.client, body)
+    };
+    let user = |name: &str| json!({"user": name});
+    let named = |user: &str| json!({"user": user, "prompt_cache_key": "reviews"});
+    for (what, requests, joins) in [
+        ("one user's loop", vec![row("One.", user("u")), row("One.", user("u"))], 1.0),
+        ("two loops of one user", vec![row("One.", user("u")), row("Other.", user("u"))], 0.0),
+        ("loops of two users", vec![row("One.", user("u")), row("One.", user("v"))], 0.0),
+        ("a loop with a name, of two users", vec![row("One.", named("u")), row("Other.", named("v"))], 1.0),
+    ] {
+        assert_eq!(joined(&server, requests).await, joins, "{what}");
+    }
+}
+
+#[actix_web::test]
 async fn completions_join_too_and_a_setting_leaves_each_alone() {
     let mut config = config();
     let body =

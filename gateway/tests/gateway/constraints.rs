@@ -248,6 +248,41 @@ async fn every_dialect_of_a_constraint_is_kept_to() {
 }
 
 #[actix_web::test]
+async fn responses_and_messages_keep_to_a_schema_too_streamed_or_not() {
+    let (running, client) = serve_demo().await;
+    let schema: Value = serde_json::from_str(SCHEMA).unwrap();
+    let check = |text: &str| {
+        let value: Value = serde_json::from_str(text).unwrap_or_else(|_| panic!("{text}"));
+        let label = value["label"].as_str().unwrap();
+        assert!(["good", "bad"].contains(&label) && value["score"].is_i64(), "{text}");
+    };
+    let mut response = json!({"model": "relserve-demo", "temperature": 1.0, "seed": 3, "max_output_tokens": 64,
+        "input": "How was it?",
+        "text": {"format": {"type": "json_schema", "name": "answer", "strict": true, "schema": schema}}});
+    let reply = posted(&client, "/v1/responses", response.clone()).await;
+    let text = reply["output"][0]["content"][0]["text"].as_str().unwrap();
+    check(text);
+    response["stream"] = true.into();
+    let events = client.post("/v1/responses", &response).await.events();
+    let deltas: Vec<&str> = events
+        .iter()
+        .filter(|(name, _)| name == "response.output_text.delta")
+        .filter_map(|(_, event)| event["delta"].as_str())
+        .collect();
+    assert_eq!(deltas.concat(), text);
+    let mut message = json!({"model": "relserve-demo", "temperature": 1.0, "max_tokens": 64,
+        "messages": [{"role": "user", "content": "How was it?"}],
+        "output_config": {"format": {"type": "json_schema", "schema": schema}}});
+    let reply = posted(&client, "/v1/messages", message.clone()).await;
+    check(reply["content"][0]["text"].as_str().unwrap());
+    message["stream"] = true.into();
+    let events = client.post("/v1/messages", &message).await.events();
+    let deltas: Vec<&str> = events.iter().filter_map(|(_, event)| event["delta"]["text"].as_str()).collect();
+    check(&deltas.concat());
+    running.drain(std::future::pending()).await;
+}
+
+#[actix_web::test]
 async fn a_strict_schema_has_the_properties_that_it_names_and_no_others() {
     let (running, client) = serve_demo().await;
     let ask = |strict: bool| {

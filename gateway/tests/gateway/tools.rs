@@ -97,6 +97,27 @@ async fn a_calls_arguments_stream_as_they_are_written() {
 }
 
 #[actix_web::test]
+async fn several_calls_come_back_and_one_where_no_more_may_be() {
+    let server = chatty().await;
+    let both = format!("{WRITTEN}{WRITTEN}");
+    for (is_parallel, count) in [(Value::Null, 2), (json!(true), 2), (json!(false), 1)] {
+        let mut body = chat("double", &both);
+        body["parallel_tool_calls"] = is_parallel;
+        let reply = posted(&server.client, "/v1/chat/completions", body.clone()).await;
+        let calls = reply["choices"][0]["message"]["tool_calls"].as_array().unwrap();
+        let mut ids: Vec<&str> = calls.iter().filter_map(|call| call["id"].as_str()).collect();
+        ids.dedup();
+        assert_eq!((calls.len(), ids.len()), (count, count), "{reply}");
+        let expected = json!({"name": "find", "arguments": ARGUMENTS});
+        assert!(calls.iter().all(|call| call["function"] == expected), "{reply}");
+        body["stream"] = true.into();
+        let events = server.client.post("/v1/chat/completions", &body).await.events();
+        assert_eq!(streamed(&events).0, vec![("find".to_owned(), ARGUMENTS.to_owned()); count]);
+    }
+    server.until_free().await;
+}
+
+#[actix_web::test]
 async fn a_function_of_a_namespace_is_called_by_the_names_that_its_request_has() {
     let server = chatty().await;
     let written = WRITTEN.replace("\"find\"", "\"files__find\"");
@@ -202,6 +223,13 @@ async fn a_real_model_is_held_to_the_call_that_must_be() {
     assert_eq!((calls.len(), &choice["finish_reason"]), (1, &json!("tool_calls")));
     assert!(["weather", "stop"].contains(&calls[0]["function"]["name"].as_str().unwrap()));
     assert!(arguments(&calls[0]).is_object());
+    // One call, or several where that is asked for.
+    let choice = ask(json!("required"), json!({"parallel_tool_calls": true})).await;
+    let calls = choice["message"]["tool_calls"].as_array().unwrap();
+    // The last of them may meet the limit.
+    let is_cut = choice["finish_reason"] == "length";
+    let whole = &calls[..calls.len() - usize::from(is_cut)];
+    assert!(!calls.is_empty() && whole.iter().all(|call| arguments(call).is_object()), "{choice}");
     // What it likes: text, or calls of these tools in their form. A form for the text holds beside.
     let choice = ask(json!("auto"), json!({})).await;
     let calls = choice["message"]["tool_calls"].as_array();

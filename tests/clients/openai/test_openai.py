@@ -77,6 +77,27 @@ def test_tools_in_a_stream():
     assert isinstance(message.tool_calls[0].function.parsed_arguments, Weather)
 
 
+def test_functions_as_they_were_before_tools():
+    function = {"name": "Weather", "parameters": Weather.model_json_schema()}
+    asked = {"model": MODEL, "functions": [function], "max_tokens": 60}
+    named = {"function_call": {"name": "Weather"}, "temperature": 0, **asked}
+    message = client.chat.completions.create(messages=MESSAGES, **named).choices[0].message
+    assert message.tool_calls is None and message.function_call.name == "Weather"
+    assert Weather.model_validate_json(message.function_call.arguments)
+    chunks = client.chat.completions.create(messages=MESSAGES, stream=True, **named)
+    pieces = [chunk.choices[0].delta.function_call for chunk in chunks if chunk.choices]
+    assert "".join(piece.arguments or "" for piece in pieces if piece) == message.function_call.arguments
+    result = {"role": "function", "name": "Weather", "content": "rain"}
+    history = [*MESSAGES, message.model_dump(exclude_none=True), result]
+    assert client.chat.completions.create(messages=history, **asked).choices[0].finish_reason
+
+
+def test_best_of():
+    asked = {"model": MODEL, "prompt": QUESTION, "max_tokens": 4, "n": 2, "best_of": 4}
+    reply = client.completions.create(**asked)
+    assert len(reply.choices) == 2 and reply.usage.completion_tokens >= 4
+
+
 def test_responses():
     response = client.responses.create(model=MODEL, input=QUESTION, max_output_tokens=4)
     assert response.output_text and response.usage.output_tokens

@@ -17,7 +17,7 @@ use crate::models::ServedModel;
 use crate::services::files::FileChunk;
 use crate::services::openai as lower;
 use crate::services::prepare::RequestContext;
-use crate::wire::openai::{Api, CallReader, PromptReply, RowPrompts};
+use crate::wire::openai::{Api, BestOf, CallReader, PromptReply, RowPrompts};
 
 /// Errors that are told of one input; more are not looked for.
 const ERRORS_MAX: usize = 100;
@@ -170,6 +170,8 @@ pub struct ReadyLine {
     pub prompt: PromptReply,
     /// At which texts its answers end.
     pub stops: Arc<[String]>,
+    /// Which of its answers to each prompt are told, where that is not all.
+    pub best_of: Option<BestOf>,
     /// Its rows: one, or one per prompt.
     pub rows: Vec<PendingRow>,
     /// What it counts for while it waits.
@@ -199,12 +201,12 @@ pub fn ready(
         ));
     }
     let (api, tools, prompts) = (asked.api, asked.tools, asked.prompts);
-    let (prompt, stops) = (asked.prompt, asked.stops);
+    let (prompt, stops, best_of) = (asked.prompt, asked.stops, asked.best_of);
     let rows: Vec<PendingRow> = asked.work.parts.into_iter().flat_map(|part| part.rows).collect();
     let tokens: usize = rows.iter().map(|row| row.item.prompt.len()).sum();
     let bytes = (tokens * size_of::<base::TokenId>() + text_bytes) as u64;
     let model = Arc::clone(context.model);
-    Ok(ReadyLine { number, custom_id, model, api, tools, prompts, prompt, stops, rows, bytes })
+    Ok(ReadyLine { number, custom_id, model, api, tools, prompts, prompt, stops, best_of, rows, bytes })
 }
 
 #[cfg(test)]

@@ -228,6 +228,7 @@ mod tests {
             is_bare: false,
             is_named: false,
             is_parallel: true,
+            is_legacy: false,
         };
         let written = "I look.\n<tool_call>{\"name\": \"find\", \"arguments\": {\"x\": \"a b\"}}</tool_call>";
         let relquery = relquery();

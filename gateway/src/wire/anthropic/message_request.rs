@@ -7,7 +7,7 @@ use serving::error::RequestError;
 use super::without_effect::{take_context_management, take_thinking};
 use crate::json::JsonFields;
 use crate::wire::ValidationContext;
-use crate::wire::openai::{ChatRequest, LeftOut, chat, prompt_reply, token_ids};
+use crate::wire::openai::{ChatRequest, LeftOut, chat, legacy_functions, prompt_reply, token_ids};
 
 /// What is left out of a conversation: it is no part of what a model here was told.
 const UNSAID: [&str; 2] = ["thinking", "redacted_thinking"];
@@ -35,6 +35,7 @@ pub fn chat_of(
     take_thinking(&mut fields, &mut left)?;
     token_ids::refuse(&mut fields)?;
     prompt_reply::refuse(&mut fields)?;
+    legacy_functions::refuse(&fields)?;
     chat::refuse_echo(&mut fields)?;
     // How hard to try, and how fast: wishes that change nothing here.
     fields.take("inference_geo");

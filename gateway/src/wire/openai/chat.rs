@@ -5,6 +5,7 @@ use serde_json::Value;
 use serving::error::RequestError;
 
 use super::Common;
+use super::legacy_functions;
 use super::logprobs;
 use super::neutral::{self, BodyKind};
 use super::template_variables;
@@ -58,7 +59,8 @@ impl ChatRequest {
         let common = common.with_logprobs(logprobs::of_chat(&mut fields)?);
         let common = common.with_token_ids(&mut fields, context.model)?;
         let common = common.with_prompt_logprobs(&mut fields, context.model)?;
-        let tools = ToolRequest::take(&mut fields)?;
+        let functions = legacy_functions::take(&mut fields)?;
+        let tools = ToolRequest::take(&mut fields)?.or(functions);
         let mut common = common.with_template_variables(template_variables::take(&mut fields)?);
         let (messages, mut ignored) = take_messages(&mut fields, context.unknown_fields)?;
         ignored.append(&mut common.ignored);
@@ -116,7 +118,8 @@ pub(crate) fn take_messages(
         return fields.bad("messages", format!("has more than {MESSAGES_MAX} messages"));
     }
     let mut ignored = Vec::new();
-    let mut read = |(index, item)| message(index, item, unknown, &mut ignored);
+    let mut last_call = None;
+    let mut read = |(index, item)| message(index, item, unknown, &mut ignored, &mut last_call);
     let messages: Result<Vec<Message>, RequestError> = items.into_iter().enumerate().map(&mut read).collect();
     let messages = messages?;
     let says = |message: &Message| !message.content.trim().is_empty() || message.tool != ToolPart::Nothing;
@@ -126,12 +129,14 @@ pub(crate) fn take_messages(
     Ok((messages, ignored))
 }
 
-/// One message; `ignored` gets the names of what is unknown in it.
+/// One message. `ignored` gets the names of what is unknown in it; `last_call`: the id of the last call of a function in
+/// those before it.
 fn message(
     index: usize,
     value: Value,
     unknown: UnknownFields,
     ignored: &mut Vec<String>,
+    last_call: &mut Option<String>,
 ) -> Result<Message, RequestError> {
     let mut fields = JsonFields::nested(format!("messages[{index}]"), value)?;
     let mut tool = ToolPart::Nothing;
@@ -147,12 +152,27 @@ fn message(
             tool = ToolPart::Result { call_id, name: fields.string("name")? };
             Role::User
         }
-        Some("function") => return fields.bad("role", "function is not supported: its successor is tool"),
-        Some(_) => return fields.bad("role", "must be system, developer, user, assistant or tool"),
+        // It does not say which call it is the result of.
+        Some("function") => {
+            let Some(name) = fields.string("name")? else {
+                return fields.bad("name", "is required of a message of role function");
+            };
+            let call_id = last_call.clone().unwrap_or_else(|| legacy_functions::call_id(index));
+            tool = ToolPart::Result { call_id, name: Some(name) };
+            Role::User
+        }
+        Some(_) => return fields.bad("role", "must be system, developer, user, assistant, tool or function"),
         None => return fields.bad("role", "is required"),
     };
     if role == Role::Assistant {
-        let calls = tools::take_calls(&mut fields)?;
+        let mut calls = tools::take_calls(&mut fields)?;
+        if let Some(call) = legacy_functions::take_call(&mut fields, index)? {
+            if !calls.is_empty() {
+                return fields.bad("function_call", "cannot stand beside `tool_calls`, its successor");
+            }
+            *last_call = Some(call.id.clone());
+            calls.push(call);
+        }
         if !calls.is_empty() {
             tool = ToolPart::Calls(calls);
         }
@@ -232,7 +252,7 @@ mod tests {
             (r#"["hi"]"#, "messages[0]"),
             (r#"[{"role":"user","content":"a"},{"role":"root","content":"b"}]"#, "messages[1].role"),
             (r#"[{"role":"tool","content":"a"}]"#, "messages[0].tool_call_id"),
-            (r#"[{"role":"function","content":"a"}]"#, "messages[0].role"),
+            (r#"[{"role":"function","content":"a"}]"#, "messages[0].name"),
             (
                 r#"[{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":[]}}]}]"#,
                 "messages[0].tool_calls[0].function.arguments",

@@ -178,7 +178,7 @@ impl Chunker {
                 }
                 // Those of a stop string's tokens, or of a call's, are of no text.
                 for call in calls {
-                    let delta = Delta { tool_calls: vec![call], ..Delta::default() };
+                    let delta = Delta::of_call(call, self.envelope.tells_functions());
                     push(delta, std::mem::take(&mut rest), None);
                 }
                 if end.is_some() {
@@ -446,6 +446,7 @@ mod tests {
             is_bare: false,
             is_named: false,
             is_parallel: true,
+            is_legacy: false,
         };
         let envelope = Envelope::new(Api::Chat, &relquery, &model()).calling(Some(tools.into()));
         let mut chunker = Chunker::new(envelope, 1, UsageChunks::None);
@@ -496,6 +497,7 @@ mod tests {
             is_bare: false,
             is_named: false,
             is_parallel: true,
+            is_legacy: false,
         });
         let envelope = || {
             let prompt = PromptReply { texts: vec!["So: ".into(); 2], ..PromptReply::default() };

@@ -5,7 +5,7 @@ use serde_json::Value;
 use serving::error::RequestError;
 use serving::model::Model;
 
-use super::{Common, PromptFields, finish_completion};
+use super::{BestOf, Common, PromptFields, finish_completion};
 use crate::json::JsonFields;
 use crate::wire::ValidationContext;
 
@@ -21,9 +21,11 @@ pub enum CompletionPrompt {
 /// A body of `/v1/completions`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CompletionRequest {
-    /// What both routes take.
+    /// What both routes take; `n` of it are as many answers as are made.
     pub common: Common,
-    /// The prompts; one choice each. Never empty.
+    /// Which of those are told, where that is not all.
+    pub best_of: Option<BestOf>,
+    /// The prompts. Never empty.
     pub prompts: Vec<CompletionPrompt>,
     /// Whether what starts the model's prompts is put in front of those that are text.
     pub starts_prompts: bool,
@@ -42,13 +44,10 @@ impl CompletionRequest {
         let prompt = prompt.with_logprobs(&mut fields, &mut common, context.model)?;
         let starts_prompts = take_starts(&mut fields, context.model)?;
         let prompts = take_prompts(&mut fields, context.limits.rows_max, context.model)?;
-        // All answers that are made are told.
-        if fields.count("best_of") == Some(u64::from(common.n)) {
-            fields.take("best_of");
-        }
+        let best_of = BestOf::take(&mut fields, &mut common)?;
         let mut ignored = std::mem::take(&mut common.ignored);
         ignored.extend(finish_completion(fields, context.unknown_fields)?);
-        Ok(Self { common, prompts, starts_prompts, prompt, ignored })
+        Ok(Self { common, best_of, prompts, starts_prompts, prompt, ignored })
     }
 }
 
@@ -145,15 +144,6 @@ mod tests {
         assert!(
             matches!(starts("1"), Err(RequestError::Invalid { field, .. }) if field == "add_special_tokens")
         );
-    }
-
-    #[test]
-    fn as_many_answers_may_be_made_as_are_told() {
-        let read = |more: &str| read(&format!("\"a\",{more}"));
-        assert_eq!(read(r#""n":2,"best_of":2"#).expect("valid").common.n, 2);
-        assert!(read(r#""n":2,"best_of":1"#).is_ok(), "it asks for nothing");
-        let more = read(r#""n":2,"best_of":3"#);
-        assert!(matches!(more, Err(RequestError::Invalid { field, .. }) if field == "best_of"));
     }
 
     #[test]

@@ -61,6 +61,7 @@ const COMPLETION: &[(&str, Neutral)] = &[
 
 /// Fields of `/v1/chat/completions`.
 const CHAT: &[(&str, Neutral)] = &[
+    // Chats have read both by now; other routes have no place for calls that are told so.
     ("functions", Neutral::Empty),
     ("function_call", Neutral::Words(&["none", "auto"])),
     ("modalities", Neutral::TextOnly),
@@ -81,6 +82,7 @@ const MESSAGE: &[(&str, Neutral)] = &[
     ("refusal", Neutral::Empty),
     ("annotations", Neutral::Empty),
     ("tool_calls", Neutral::Empty),
+    // An assistant's is read by now, unless it is empty.
     ("function_call", Neutral::Empty),
     ("audio", Neutral::Never("only text is supported")),
     ("reasoning_content", Neutral::Empty),

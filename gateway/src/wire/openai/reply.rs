@@ -10,10 +10,11 @@ use serving::model::Model;
 use serving::relquery_state::{AnswerRow, RelQueryState, RowProgress, State, Status, Usage};
 use utoipa::ToSchema;
 
+use super::best_of::BestOf;
 use super::logprobs::{ChatLogprobs, CompletionLogprobs};
 use super::prompt_reply::{PromptReply, ScoredToken};
 use super::token_ids::{RowPrompts, numbers};
-use super::tool_calls::{CallReader, ToolCallReply};
+use super::tool_calls::{CallReader, FunctionReply, ToolCallReply};
 use crate::wire::public_ids;
 use crate::wire::relquery::finish_reason;
 use crate::wire::usage::UsageReply;
@@ -44,6 +45,8 @@ pub struct Envelope {
     pub(super) prompt: PromptReply,
     /// At which texts answers end.
     stops: Arc<[String]>,
+    /// Which answers to each prompt are told, where that is not all.
+    best_of: Option<BestOf>,
 }
 
 /// A reply or a chunk, by its kind of choice.
@@ -114,7 +117,7 @@ pub struct ChatChoice {
     pub delta: Option<Delta>,
     /// Of its tokens, where they were asked for.
     pub logprobs: Option<ChatLogprobs>,
-    /// `stop`, `length` or `tool_calls`, at the end.
+    /// `stop`, `length`, `tool_calls` or `function_call`, at the end.
     pub finish_reason: Option<&'static str>,
     /// What ended it, where that was one of the request's own (vLLM's name for it).
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -160,6 +163,9 @@ pub struct AssistantMessage {
     /// The tools that it calls.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<ToolCallReply>,
+    /// The function that it calls, where the request has `functions`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub function_call: Option<FunctionReply>,
 }
 
 /// A piece of an answer.
@@ -174,78 +180,18 @@ pub struct Delta {
     /// Pieces of calls.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<ToolCallReply>,
-}
-
-/// A model that can be called.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-pub struct ModelObject {
-    /// Its name.
-    pub id: String,
-    /// Always `model`.
-    pub object: &'static str,
-    /// When it was loaded, unix seconds.
-    pub created: u64,
-    /// Always `relserve`.
-    pub owned_by: &'static str,
-    /// The model that an alias stands for (vLLM's name for it).
+    /// A piece of a call, where the request has `functions`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub root: Option<String>,
-    /// Longest prompt and output together (vLLM's name for it).
-    /// Absent where only the servers that run it know.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_model_len: Option<u64>,
-    /// What it is (our extension).
-    pub description: String,
-    /// Whether functions that write text are refused, since it can only pick among given answers: the demo model. Absent
-    /// where it is not so (our extension).
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub picks_only: bool,
+    pub function_call: Option<FunctionReply>,
 }
 
-/// The models that can be called.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-pub struct ModelList {
-    /// Always `list`.
-    pub object: &'static str,
-    /// The models.
-    pub data: Vec<ModelObject>,
-}
-
-impl ModelObject {
-    /// The served model, by its name and by each alias.
-    pub fn all(model: &Model) -> Vec<Self> {
-        let aliases = model
-            .aliases
-            .iter()
-            .map(|alias| Self { root: Some(model.name.clone()), ..Self::named(model, alias) });
-        std::iter::once(Self::named(model, &model.name)).chain(aliases).collect()
-    }
-
-    /// The embedding model.
-    pub fn embedder(name: &str, created: u64) -> Self {
-        Self {
-            id: name.to_owned(),
-            object: "model",
-            created,
-            owned_by: "relserve",
-            root: None,
-            max_model_len: None,
-            description: "embedding model: /v1/embeddings, /v1/score, /v1/rerank".into(),
-            picks_only: false,
+impl Delta {
+    /// A piece of a call. `is_function`: whether the request has `functions`.
+    pub(super) fn of_call(call: ToolCallReply, is_function: bool) -> Self {
+        if is_function {
+            return Self { function_call: Some(call.function), ..Self::default() };
         }
-    }
-
-    fn named(model: &Model, name: &str) -> Self {
-        Self {
-            id: name.to_owned(),
-            object: "model",
-            created: model.created,
-            owned_by: "relserve",
-            root: None,
-            max_model_len: model.has_ids().then_some(model.context_max.0),
-            description: model.description.clone(),
-            picks_only: model.picks_only,
-        }
+        Self { tool_calls: vec![call], ..Self::default() }
     }
 }
 
@@ -266,6 +212,7 @@ impl Envelope {
             prompts: None,
             prompt: PromptReply::default(),
             stops: Arc::default(),
+            best_of: None,
         }
     }
 
@@ -287,6 +234,16 @@ impl Envelope {
     /// The same where answers end at these texts.
     pub fn stopping_at(self, stops: Arc<[String]>) -> Self {
         Self { stops, ..self }
+    }
+
+    /// The same where not all answers are told.
+    pub fn choosing(self, best_of: Option<BestOf>) -> Self {
+        Self { best_of, ..self }
+    }
+
+    /// Whether its request has `functions` in place of tools.
+    pub(super) fn tells_functions(&self) -> bool {
+        self.tools.as_ref().is_some_and(|tools| tools.is_legacy)
     }
 
     /// What of the request ended an answer that is told, where that did.
@@ -350,11 +307,13 @@ impl Envelope {
 
     /// The reply of `/v1/completions` whose rows these are.
     pub fn completion_of(&self, rows: &[AnswerRow], usage: Usage) -> Reply<CompletionChoice> {
-        let choices = finished(rows).map(|(index, row, end)| {
+        let of_row = |(index, row, end): (u32, &AnswerRow, End)| {
             let told = ShownAnswer::of(row, &self.prompt);
             let (mut offsets, text) = (self.prompt.offsets(index), (told.text, true));
             let names_ids = self.prompt.fields.names_ids;
-            let logprobs = CompletionLogprobs::of(told.logprobs, &mut offsets, text, names_ids);
+            let tells_logprobs = self.best_of.is_none_or(|best| best.tells_logprobs);
+            let tokens = if tells_logprobs { told.logprobs } else { &[] };
+            let logprobs = CompletionLogprobs::of(tokens, &mut offsets, text, names_ids);
             CompletionChoice {
                 index,
                 text: format!("{}{}", self.prompt.text(index), told.text),
@@ -365,8 +324,20 @@ impl Envelope {
                 prompt_token_ids: self.prompt_token_ids(index),
                 prompt_logprobs: self.prompt.scores(row),
             }
-        });
-        self.wrap("text_completion", choices.collect(), Some(Some(usage.into())))
+        };
+        let choices = match self.best_of {
+            None => finished(rows).map(of_row).collect(),
+            Some(best) => {
+                // Where a row failed nothing is told.
+                let all: Vec<_> = finished(rows).collect();
+                let told = best.told(rows).into_iter().filter_map(|row| all.get(row).copied());
+                (0..)
+                    .zip(told.map(of_row))
+                    .map(|(index, choice)| CompletionChoice { index, ..choice })
+                    .collect()
+            }
+        };
+        self.wrap("text_completion", choices, Some(Some(usage.into())))
     }
 
     /// The whole reply of `/v1/chat/completions`, once nothing changes any more.
@@ -399,8 +370,13 @@ impl Envelope {
 impl Envelope {
     /// A whole answer, and why it ended.
     fn message(&self, index: u32, text: &str, end: End) -> (AssistantMessage, &'static str) {
-        let message =
-            |content, tool_calls| AssistantMessage { role: "assistant", content, refusal: (), tool_calls };
+        let message = |content, tool_calls| AssistantMessage {
+            role: "assistant",
+            content,
+            refusal: (),
+            tool_calls,
+            function_call: None,
+        };
         let before = self.prompt.text(index);
         let Some(tools) = &self.tools else {
             return (message(Some(format!("{before}{text}")), Vec::new()), finish_reason(end));
@@ -411,6 +387,10 @@ impl Envelope {
         let calls: Vec<_> = calls.map(|(i, call)| call.reply(tools.id(&self.id, index, i))).collect();
         let content = Some(format!("{before}{}", answer.content))
             .filter(|content| calls.is_empty() || !content.is_empty());
+        if tools.is_legacy {
+            let function_call = calls.into_iter().next().map(|call| call.function);
+            return (AssistantMessage { function_call, ..message(content, Vec::new()) }, reason);
+        }
         (message(content, calls), reason)
     }
 }

@@ -226,7 +226,8 @@ pub(crate) mod tests {
     pub(crate) fn calling(relquery: &RelQueryState) -> ResponseEnvelope {
         let names = ["find".to_owned()].into();
         let form = ToolCallForm::Hermes;
-        let reader = CallReader { names, form, is_bare: false, is_named: false, is_parallel: true };
+        let (is_bare, is_named, is_legacy) = (false, false, false);
+        let reader = CallReader { names, form, is_bare, is_named, is_parallel: true, is_legacy };
         envelope(relquery).calling(Some(Arc::new(reader)))
     }
 

@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 
 use super::Common;
 use super::chat::{self, ChatRequest};
+use super::legacy_functions;
 use super::logprobs::TOP_MAX;
 use super::neutral::left_out;
 use super::prompt_reply;
@@ -202,6 +203,7 @@ fn refuse_stored(fields: &mut JsonFields) -> Result<(), RequestError> {
 fn refuse_unknown(fields: &mut JsonFields) -> Result<(), RequestError> {
     token_ids::refuse(fields)?;
     prompt_reply::refuse(fields)?;
+    legacy_functions::refuse(fields)?;
     chat::refuse_echo(fields)
 }
 

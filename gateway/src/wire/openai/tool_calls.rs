@@ -37,6 +37,8 @@ pub struct CallReader {
     pub is_named: bool,
     /// Whether an answer may have several calls.
     pub is_parallel: bool,
+    /// Whether its one call is told as `function_call`, as OpenAI did before tools.
+    pub is_legacy: bool,
 }
 
 /// What is read of an answer.
@@ -131,7 +133,8 @@ impl CallReader {
 
     /// Why an answer ended, in OpenAI's words, where it is not as it is without calls.
     pub fn finish_reason(&self, answer: &ReadAnswer, end: End) -> Option<&'static str> {
-        (end.is_stop() && !answer.calls.is_empty() && !self.is_named).then_some("tool_calls")
+        let reason = if self.is_legacy { "function_call" } else { "tool_calls" };
+        (end.is_stop() && !answer.calls.is_empty() && !self.is_named).then_some(reason)
     }
 
     /// The id of a call: the same each time it is asked for. `of`: the reply's id; `row` and `number`: where in it.
@@ -429,7 +432,7 @@ mod tests {
 
     fn reader(form: ToolCallForm, is_bare: bool) -> CallReader {
         let names = ["find", "add"].map(str::to_owned).into();
-        CallReader { names, form, is_bare, is_named: false, is_parallel: true }
+        CallReader { names, form, is_bare, is_named: false, is_parallel: true, is_legacy: false }
     }
 
     fn call(name: &str, arguments: &str) -> ReadCall {

@@ -43,6 +43,8 @@ pub struct ToolRequest {
     pub choice: ToolChoice,
     /// Whether several calls may stand in one answer.
     pub is_parallel: bool,
+    /// Whether these are `functions`, whose calls are told as `function_call`.
+    pub is_legacy: bool,
 }
 
 /// A call that the model made.
@@ -68,28 +70,16 @@ impl ToolRequest {
     /// Takes `tools`, `tool_choice` and `parallel_tool_calls`. None where nothing can be called.
     pub(super) fn take(fields: &mut JsonFields) -> Result<Option<Self>, RequestError> {
         let items = fields.array("tools")?.unwrap_or_default();
-        if items.len() > TOOLS_MAX {
-            return fields
-                .bad("tools", format!("has {} tools; at most {TOOLS_MAX} are allowed", items.len()));
-        }
         let choice = fields.take("tool_choice");
         let parallel = fields.bool("parallel_tool_calls")?;
-        let mut tools = Vec::with_capacity(items.len());
-        for (place, item) in items.into_iter().enumerate() {
-            let tool = Tool::read(fields.name(&format!("tools[{place}]")), item)?;
-            if tools.iter().any(|other: &Tool| other.name == tool.name) {
-                let field = fields.name(&format!("tools[{place}].function.name"));
-                return Err(RequestError::invalid(field, format!("`{}` stands twice in `tools`", tool.name)));
-            }
-            tools.push(tool);
-        }
+        let mut tools = read_each(fields, ("tools", "function.name"), items, Tool::read)?;
         let Some(choice) = read_choice(choice, &mut tools)? else { return Ok(None) };
         // A small model that must call does not know when it has called enough: several calls have to be asked for.
         let is_parallel = parallel.unwrap_or(choice == ToolChoice::Auto);
         match (tools.is_empty(), &choice) {
             (true, ToolChoice::Auto) => Ok(None),
             (true, _) => fields.bad("tool_choice", "asks for a call, and `tools` has none"),
-            (false, _) => Ok(Some(Self { tools, choice, is_parallel })),
+            (false, _) => Ok(Some(Self { tools, choice, is_parallel, is_legacy: false })),
         }
     }
 
@@ -157,6 +147,29 @@ impl ToolRequest {
     }
 }
 
+/// Reads the tools of a field. `name`: where in a tool its name stands.
+pub(super) fn read_each(
+    fields: &JsonFields,
+    (field, name): (&str, &str),
+    items: Vec<Value>,
+    read: impl Fn(String, Value) -> Result<Tool, RequestError>,
+) -> Result<Vec<Tool>, RequestError> {
+    if items.len() > TOOLS_MAX {
+        return fields.bad(field, format!("has {} {field}; at most {TOOLS_MAX} are allowed", items.len()));
+    }
+    let mut tools: Vec<Tool> = Vec::with_capacity(items.len());
+    for (place, item) in items.into_iter().enumerate() {
+        let path = fields.name(&format!("{field}[{place}]"));
+        let tool = read(path.clone(), item)?;
+        if tools.iter().any(|other| other.name == tool.name) {
+            let reason = format!("`{}` stands twice in `{field}`", tool.name);
+            return Err(RequestError::invalid(format!("{path}.{name}"), reason));
+        }
+        tools.push(tool);
+    }
+    Ok(tools)
+}
+
 /// A call, or an array of several: a model that knows of one alone would not end an array.
 fn one_or_more(mut call: Value) -> Value {
     let definitions = call.as_object_mut().and_then(|call| call.remove("$defs"));
@@ -199,7 +212,7 @@ fn move_references(schema: &mut Value, to: &str) {
 
 impl Tool {
     fn read(path: String, value: Value) -> Result<Self, RequestError> {
-        let mut json = value.clone();
+        let json = value.clone();
         let mut outer = JsonFields::nested(path, value)?;
         match outer.string("type")?.as_deref() {
             Some("function") => {}
@@ -207,7 +220,11 @@ impl Tool {
             None => return outer.bad("type", "is required"),
         }
         let function = outer.require("function")?;
-        let mut function = JsonFields::nested(outer.name("function"), function)?;
+        Self::of_function(JsonFields::nested(outer.name("function"), function)?, json)
+    }
+
+    /// A function as a tool. `json`: the tool as chat templates get it.
+    pub(super) fn of_function(mut function: JsonFields, mut json: Value) -> Result<Self, RequestError> {
         let Some(name) = function.string("name")? else { return function.bad("name", "is required") };
         let is_word = |c: char| c.is_ascii_alphanumeric() || "_-.:".contains(c);
         if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(is_word) {
@@ -293,23 +310,27 @@ pub(super) fn take_calls(fields: &mut JsonFields) -> Result<Vec<ToolCall>, Reque
         let mut outer = JsonFields::nested(fields.name(&format!("tool_calls[{place}]")), item)?;
         let id = outer.string("id")?.unwrap_or_default();
         let function = outer.require("function")?;
-        let mut function = JsonFields::nested(outer.name("function"), function)?;
-        let Some(name) = function.string("name")? else { return function.bad("name", "is required") };
-        let arguments = match function.take("arguments") {
-            None => Map::new(),
-            Some(Value::Object(arguments)) => arguments,
-            Some(Value::String(text)) if text.trim().is_empty() => Map::new(),
-            Some(Value::String(text)) => match serde_json::from_str(&text) {
-                Ok(Value::Object(arguments)) => arguments,
-                // A model that is held to nothing writes what it likes, and its calls come back as they were told.
-                Ok(Value::Null) => Map::new(),
-                _ => Map::from_iter([("raw".to_owned(), Value::String(text))]),
-            },
-            Some(_) => return function.bad("arguments", "must be the JSON text of an object"),
-        };
-        Ok(ToolCall { id, name, arguments })
+        read_call(JsonFields::nested(outer.name("function"), function)?, id)
     };
     items.into_iter().enumerate().map(read).collect()
+}
+
+/// A call of a function that has a name and arguments.
+pub(super) fn read_call(mut function: JsonFields, id: String) -> Result<ToolCall, RequestError> {
+    let Some(name) = function.string("name")? else { return function.bad("name", "is required") };
+    let arguments = match function.take("arguments") {
+        None => Map::new(),
+        Some(Value::Object(arguments)) => arguments,
+        Some(Value::String(text)) if text.trim().is_empty() => Map::new(),
+        Some(Value::String(text)) => match serde_json::from_str(&text) {
+            Ok(Value::Object(arguments)) => arguments,
+            // A model that is held to nothing writes what it likes, and its calls come back as they were told.
+            Ok(Value::Null) => Map::new(),
+            _ => Map::from_iter([("raw".to_owned(), Value::String(text))]),
+        },
+        Some(_) => return function.bad("arguments", "must be the JSON text of an object"),
+    };
+    Ok(ToolCall { id, name, arguments })
 }
 
 #[cfg(test)]

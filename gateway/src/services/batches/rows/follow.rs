@@ -81,7 +81,8 @@ pub(super) async fn follow(handle: OwnerHandle, lines: Vec<ReadyLine>, to: To) -
                 .calling(lines[line].tools.clone())
                 .telling_tokens(lines[line].prompts.clone())
                 .telling_prompts(lines[line].prompt.clone())
-                .stopping_at(Arc::clone(&lines[line].stops));
+                .stopping_at(Arc::clone(&lines[line].stops))
+                .choosing(lines[line].best_of);
             // Nobody takes it any more: it will run again.
             let used = used(&rows, &handle.runtime().model.name);
             let row = render(&batch, &lines[line], envelope, &rows);
