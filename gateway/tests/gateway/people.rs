@@ -356,8 +356,17 @@ async fn keys_and_tenants_come_in_pages_from_the_newest_back() {
             }
             assert_eq!(json!(read), *whole, "{most} at a time: each once, in order");
         }
-        for bad in ["rows=0", "rows=50001", "rows=x", "before=x", "before=-1", "after=1"] {
-            assert_eq!(operator.get(&format!("{path}?{bad}")).await.status, 400, "{bad}");
+        for (bad, param, wanted) in [
+            ("rows=0", "rows", "an integer from 1 to 50000"),
+            ("rows=50001", "rows", "an integer from 1 to 50000"),
+            ("rows=x", "rows", "an integer from 1 to 50000"),
+            ("before=x", "before", "must be a whole number"),
+            ("before=-1", "before", "must be a whole number"),
+            ("after=1", "query", "unknown field `after`"),
+        ] {
+            let reply = operator.get(&format!("{path}?{bad}")).await;
+            assert_eq!((reply.status, reply.json()["error"]["param"].as_str()), (400, Some(param)), "{bad}");
+            assert!(reply.error().contains(wanted), "{bad}: {}", reply.body);
         }
         let none = operator.get(&format!("{path}?before=1")).await.json();
         assert_eq!(none, json!({"object": "list", "data": [], "has_more": false, "before": null}));
