@@ -77,8 +77,8 @@ pub use sign_ins::SignIn;
 pub use spending::Spending;
 pub use tenants::{DEFAULT_TENANT, Tenant};
 pub use tickets::{
-    BATCH, ClaimKind, FIRST_WORK_ROW, Lease, NewTicket, Page, RowCounts, Ticket, TicketKey, TicketRow,
-    TicketState,
+    BATCH, ClaimKind, FIRST_WORK_ROW, Lease, NewTicket, Page, RowCounts, Ticket, TicketBytes, TicketKey,
+    TicketMade, TicketRow, TicketState,
 };
 pub use time::{UnixMillis, month_start};
 pub use uploads::{BYTES_COMING, NewPartedUpload, PartedUpload, UploadState};
