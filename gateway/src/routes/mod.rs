@@ -121,7 +121,8 @@ pub(crate) fn number(field: &str, given: Option<&str>, (usual, most): (u32, u32)
 /// What a parameter of a query must be that is one of two.
 pub(crate) const TRUE_OR_FALSE: &str = "must be true or false";
 /// What `before` of a list must be.
-pub(crate) const ENTRY_NUMBER: &str = "must be a whole number: the `before` of the page after it, or the id of an entry";
+pub(crate) const ENTRY_NUMBER: &str =
+    "must be a whole number: the `before` of the page after it, or the id of an entry";
 
 /// A parameter of a query. Read here and not with the others, so that an error names it and says what it must be.
 pub(crate) fn read_query<T: FromStr>(

@@ -25,9 +25,7 @@ use serving::relquery_state::{
     AnswerSource, Arrival, RelQueryKind, RelQueryState, RowProgress, State, Status, Usage,
 };
 use serving::usage_writer;
-use store::{
-    Lease, NewTicket, Ticket, TicketKey, TicketMade, TicketRow, TicketState, UnixMillis, UsageRow,
-};
+use store::{Lease, NewTicket, Ticket, TicketKey, TicketMade, TicketRow, TicketState, UnixMillis, UsageRow};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::json as strict;

@@ -96,10 +96,13 @@ pub(crate) fn output_limit(
     if let Some(tokens) = value.as_u64().filter(|tokens| (1..=allowed).contains(tokens)) {
         return Ok(Some(tokens));
     }
-    let context = model.context_max.0.min(model.kv_tokens());
-    let (most, whence) = match context < allowed {
-        true => (context, "the model's context, prompt included"),
-        false => (allowed, "limits.output_tokens_max"),
+    let (context, memory) = (model.context_max.0, model.kv_tokens());
+    let (most, whence) = if allowed <= context.min(memory) {
+        (allowed, "limits.output_tokens_max")
+    } else if memory < context {
+        (memory, "what the KV memory holds, prompt included")
+    } else {
+        (context, "the model's context, prompt included")
     };
     fields.bad(name, format!("must be an integer of at least 1 and at most {most} ({whence})"))
 }
