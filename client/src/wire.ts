@@ -16,6 +16,8 @@ export class RequestError extends Error {
     readonly retryAfter: number | undefined,
     /** The server's word for it. */
     readonly code?: string,
+    /** The field of the request that is to blame, by its path. */
+    readonly param?: string,
   ) {
     super(message);
   }
@@ -78,15 +80,17 @@ export function failure(error: WireError): CellError {
 export async function replyError(response: Response): Promise<RequestError> {
   let message = words.status(response.status);
   let code: string | undefined;
+  let param: string | undefined;
   try {
-    const body = (await response.json()) as { error?: { message?: string; code?: string | null } };
+    const body = (await response.json()) as { error?: { message?: string; code?: string | null; param?: string | null } };
     message = body.error?.message ?? message;
     code = body.error?.code ?? undefined;
+    param = body.error?.param ?? undefined;
   } catch {
     // A proxy's page: its status says enough.
   }
   const seconds = Number(response.headers.get("Retry-After"));
-  return new RequestError(message, response.status, seconds > 0 ? seconds * 1_000 : undefined, code);
+  return new RequestError(message, response.status, seconds > 0 ? seconds * 1_000 : undefined, code, param);
 }
 
 /** Reads a streamed reply of `/v1/cells`: each cell as it comes; gives its last event. `onHeard` is told of every piece. */

@@ -213,7 +213,8 @@ pub fn status(error: &RequestError) -> StatusCode {
         | RequestError::TenantBudget { .. }
         | RequestError::RateLimit { .. }
         | RequestError::Constraints { .. }
-        | RequestError::Busy { .. } => StatusCode::TOO_MANY_REQUESTS,
+        | RequestError::Busy { .. }
+        | RequestError::TicketsFull { .. } => StatusCode::TOO_MANY_REQUESTS,
         RequestError::OutOfScope(_) => StatusCode::FORBIDDEN,
         RequestError::NotConfigured(_) => StatusCode::NOT_IMPLEMENTED,
         RequestError::KeyReused(_) => StatusCode::UNPROCESSABLE_ENTITY,
@@ -238,7 +239,8 @@ fn retry_after(error: &RequestError) -> Option<Millis> {
         | RequestError::TenantBudget { retry_after, .. }
         | RequestError::RateLimit { retry_after, .. }
         | RequestError::Constraints { retry_after, .. }
-        | RequestError::Busy { retry_after, .. } => Some(*retry_after),
+        | RequestError::Busy { retry_after, .. }
+        | RequestError::TicketsFull { retry_after, .. } => Some(*retry_after),
         RequestError::ShuttingDown => Some(Millis(5_000)),
         // Room is made by people, and a file is put back by them.
         RequestError::NoDatabase(StoreOutage::DiskFull | StoreOutage::FileGone) => Some(Millis(30_000)),

@@ -145,6 +145,27 @@ pub enum RequestError {
         /// When a retry has a chance.
         retry_after: Millis,
     },
+    /// The tenant keeps so much in tickets that another has no room.
+    #[error(
+        "no room for another ticket: those of this tenant may have {limit} bytes (limits.tenant_ticket_bytes_max) and have \
+         {requests} of requests and {answers} of answers; this one would add {own_request} of its request and {own_answers} of \
+         answers that it has by now (those still to come are taken whatever they are). Requests of relQueries go when their \
+         tickets end, all goes when tickets expire (store.ticket_ms_max); retry after {retry_after}"
+    )]
+    TicketsFull {
+        /// Bytes that all may have.
+        limit: u64,
+        /// What those that there are keep of requests.
+        requests: u64,
+        /// And of answers.
+        answers: u64,
+        /// What this one would keep of its request.
+        own_request: u64,
+        /// And of the answers that it has by now.
+        own_answers: u64,
+        /// When a retry has a chance.
+        retry_after: Millis,
+    },
     /// The server was started without what this needs.
     #[error("this server is not set up for this: its setting `{0}` is not set")]
     NotConfigured(&'static str),
@@ -244,7 +265,8 @@ impl RequestError {
             Self::Overloaded { .. }
             | Self::RateLimit { .. }
             | Self::Constraints { .. }
-            | Self::Busy { .. } => "rate_limit_exceeded",
+            | Self::Busy { .. }
+            | Self::TicketsFull { .. } => "rate_limit_exceeded",
             Self::BudgetSpent { .. } | Self::TenantBudget { .. } => "insufficient_quota",
             Self::OutOfScope(_) => "permission_error",
             Self::NotConfigured(_) => "not_configured",
@@ -265,7 +287,7 @@ impl RequestError {
             Self::OutOfScope(_) => Some("insufficient_scope"),
             Self::RateLimit { .. } => Some("rate_limit"),
             Self::Constraints { .. } => Some("constraint_limit"),
-            Self::Busy { .. } => Some("busy"),
+            Self::Busy { .. } | Self::TicketsFull { .. } => Some("busy"),
             Self::NotConfigured(_) => Some("not_configured"),
             Self::NoReplica => Some("no_replica"),
             Self::Malformed(_) => Some("malformed_json"),
@@ -296,6 +318,7 @@ impl RequestError {
             Self::ModelNotFound { .. } => Some("model".into()),
             Self::KeyReused(header) | Self::KeyInUse(header) => Some((*header).into()),
             Self::Busy { .. }
+            | Self::TicketsFull { .. }
             | Self::NotConfigured(_)
             | Self::NoReplica
             | Self::Malformed(_)

@@ -15,6 +15,7 @@ use sqlx::{AnyConnection, FromRow, Row as _};
 
 use crate::error::{Error, foreign};
 use crate::key_scope::KeyScope;
+use crate::name_search::{NameSearch, NamesFound};
 use crate::open::{Lock, Store};
 use crate::tenants::next_id;
 use crate::time::{UnixMillis, from_sql, instant, to_sql};
@@ -221,6 +222,18 @@ const TENANT_PAGE: &str = concat!(
      WHERE t.id = k.tenant AND k.tenant = $1 AND k.id < $2 ORDER BY k.id DESC LIMIT $3"
 );
 
+/// Of the last keys before a number, so many at most, those whose names or tenants' names begin so, the last first.
+const BEGUN: &str = concat!(
+    "SELECT ",
+    key_columns!(),
+    ", t.name AS tenant_name, t.weight AS weight \
+     FROM (SELECT * FROM api_keys WHERE id < $1 ORDER BY id DESC LIMIT $2) k CROSS JOIN tenants t \
+     WHERE t.id = k.tenant AND (substr(k.name, 1, CAST($3 AS INTEGER)) = $4 \
+     OR substr(t.name, 1, CAST($3 AS INTEGER)) = $4) ORDER BY k.id DESC LIMIT $5"
+);
+/// The key that stands behind so many, counted from the last before a number.
+const BEHIND: &str = "SELECT id FROM api_keys WHERE id < $1 ORDER BY id DESC LIMIT 1 OFFSET $2";
+
 /// How many keys tenants of a range have that work at an instant.
 const WORKING: &str = "SELECT tenant, COUNT(*) FROM api_keys WHERE tenant BETWEEN $1 AND $2 AND revoked IS NULL \
     AND (expires IS NULL OR expires > $3) GROUP BY tenant";
@@ -402,6 +415,26 @@ impl Store {
         .await
     }
 
+    /// The last keys whose names, or whose tenants' names, begin so, revoked ones too.
+    pub async fn keys_begun(&self, search: NameSearch<'_>) -> Result<NamesFound<ListedKey>, Error> {
+        let before = search.before.map_or(i64::MAX, to_sql);
+        let searched_max = i64::from(search.searched_max);
+        self.reading(async {
+            let rows: Vec<FoundColumns> = sqlx::query_as(BEGUN)
+                .bind(before)
+                .bind(searched_max)
+                .bind(search.letters())
+                .bind(search.prefix)
+                .bind(i64::from(search.found_max))
+                .fetch_all(self.pool())
+                .await?;
+            let behind = sqlx::query_as(BEHIND).bind(before).bind(searched_max);
+            let behind: Option<(i64,)> = behind.fetch_optional(self.pool()).await?;
+            Ok(NamesFound { entries: oldest_first(rows)?, unsearched: behind.map(|(id,)| from_sql(id)) })
+        })
+        .await
+    }
+
     /// How many keys each tenant of a range has that work, of each that has any.
     pub async fn working_keys(
         &self,
@@ -538,7 +571,13 @@ mod tests {
     #[tokio::test]
     async fn a_page_of_keys_and_the_counts_of_some_tenants_are_read_without_other_keys() {
         let store = Store::open("sqlite::memory:").await.expect("it opens");
-        assert_reads_by_index(&plan_of(&store, PAGE).await);
+        for sql in [PAGE, BEHIND] {
+            assert_reads_by_index(&plan_of(&store, sql).await);
+        }
+        let plan = plan_of(&store, BEGUN).await;
+        assert!(plan.iter().any(|step| step.starts_with("SEARCH api_keys USING INDEX")), "{plan:?}");
+        let is_scan = |step: &String| step.starts_with("SCAN api_keys") || step.starts_with("SCAN t");
+        assert!(!plan.iter().any(is_scan), "not all are looked at: {plan:?}");
         let plan = plan_of(&store, WORKING).await;
         assert_reads_by_index(&plan);
         assert!(plan[0].contains("COVERING INDEX"), "no row is read to be counted: {plan:?}");

@@ -2,7 +2,7 @@
 //! workbooks, idempotent replies, responses, calibration, limits, what SQL has spent and what operators did; and what several gateways tell each other.
 //!
 //! One [`Store`] over SQLite (a file, the default) or Postgres (several gateways), with one schema and one
-//! set of statements for both. Each table family has its file with its SQL in sight: [`tenants`], [`keys`], [`key_scope`],
+//! set of statements for both. Each table family has its file with its SQL in sight: [`tenants`], [`keys`], [`name_search`], [`key_scope`],
 //! [`sign_ins`], [`usage`], [`limits`], [`audit`], [`spending`], [`results`], [`tickets`], [`takes`], [`progress`], [`batches`], [`files`], [`uploads`], [`schemas`], [`corpora`],
 //! [`workbooks`], [`shares`], [`idempotency`], [`key_claims`], [`responses`], [`calibration`], [`nodes`], [`replica_leases`]. How its calls
 //! fared is told by [`health`]; [`backup`] copies a database that is in use.
@@ -26,6 +26,7 @@ pub mod key_scope;
 pub mod keys;
 pub mod limits;
 mod migrate;
+pub mod name_search;
 pub mod nodes;
 mod open;
 mod opened_file;
@@ -63,6 +64,7 @@ pub use key_scope::KeyScope;
 pub use keys::{CreatedKey, KeyInfo, KeyLookup, KeyRotation, ListedKey, NewKey};
 pub use limits::{Computed, TenantLimits};
 pub use migrate::SCHEMA_VERSION;
+pub use name_search::{NameSearch, NamesFound};
 pub use nodes::NodeClaim;
 pub use open::{Store, StoreOptions};
 pub use progress::{ProgressPiece, ProgressPlace};
@@ -75,8 +77,8 @@ pub use sign_ins::SignIn;
 pub use spending::Spending;
 pub use tenants::{DEFAULT_TENANT, Tenant};
 pub use tickets::{
-    BATCH, ClaimKind, FIRST_WORK_ROW, Lease, NewTicket, Page, RowCounts, Ticket, TicketKey, TicketRow,
-    TicketState,
+    BATCH, ClaimKind, FIRST_WORK_ROW, Lease, NewTicket, Page, RowCounts, Ticket, TicketBytes, TicketKey,
+    TicketMade, TicketRow, TicketState,
 };
 pub use time::{UnixMillis, month_start};
 pub use uploads::{BYTES_COMING, NewPartedUpload, PartedUpload, UploadState};

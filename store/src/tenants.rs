@@ -3,6 +3,7 @@
 use base::TenantId;
 
 use crate::error::{Error, unique};
+use crate::name_search::{NameSearch, NamesFound};
 use crate::open::{Lock, Store};
 use crate::time::{UnixMillis, from_sql, instant, to_sql};
 
@@ -26,6 +27,12 @@ pub struct Tenant {
 const BY_ID: &str = "SELECT id, name, weight, created FROM tenants WHERE id = $1";
 /// The last tenants before a number, the last first.
 const PAGE: &str = "SELECT id, name, weight, created FROM tenants WHERE id < $1 ORDER BY id DESC LIMIT $2";
+/// Of the last tenants before a number, so many at most, those whose names begin so and go on, the last first.
+const BEGUN: &str = "SELECT id, name, weight, created FROM \
+    (SELECT id, name, weight, created FROM tenants WHERE id < $1 ORDER BY id DESC LIMIT $2) searched \
+    WHERE substr(name, 1, CAST($3 AS INTEGER)) = $4 AND name <> $4 ORDER BY id DESC LIMIT $5";
+/// The tenant that stands behind so many, counted from the last before a number.
+const BEHIND: &str = "SELECT id FROM tenants WHERE id < $1 ORDER BY id DESC LIMIT 1 OFFSET $2";
 
 type TenantColumns = (i64, String, f64, Option<i64>);
 
@@ -87,6 +94,29 @@ impl Store {
         .await
     }
 
+    /// The last tenants whose names begin so, and have more letters than that.
+    pub async fn tenants_begun(&self, search: NameSearch<'_>) -> Result<NamesFound<Tenant>, Error> {
+        let before = search.before.map_or(i64::MAX, to_sql);
+        self.reading(async {
+            let rows: Vec<TenantColumns> = sqlx::query_as(BEGUN)
+                .bind(before)
+                .bind(i64::from(search.searched_max))
+                .bind(search.letters())
+                .bind(search.prefix)
+                .bind(i64::from(search.found_max))
+                .fetch_all(self.pool())
+                .await?;
+            let behind: Option<(i64,)> = sqlx::query_as(BEHIND)
+                .bind(before)
+                .bind(i64::from(search.searched_max))
+                .fetch_optional(self.pool())
+                .await?;
+            let entries = rows.into_iter().rev().map(tenant).collect();
+            Ok(NamesFound { entries, unsearched: behind.map(|(id,)| from_sql(id)) })
+        })
+        .await
+    }
+
     /// A tenant.
     pub async fn tenant(&self, id: TenantId) -> Result<Option<Tenant>, Error> {
         self.reading(async {
@@ -126,8 +156,11 @@ mod tests {
     #[tokio::test]
     async fn a_tenant_and_a_page_of_tenants_are_read_without_the_others() {
         let store = Store::open("sqlite::memory:").await.expect("it opens");
-        for sql in [BY_ID, PAGE] {
+        for sql in [BY_ID, PAGE, BEHIND] {
             assert_reads_by_index(&plan_of(&store, sql).await);
         }
+        let plan = plan_of(&store, BEGUN).await;
+        assert!(plan.iter().any(|step| step.starts_with("SEARCH tenants USING INDEX")), "{plan:?}");
+        assert!(!plan.iter().any(|step| step.starts_with("SCAN tenants")), "not all are looked at: {plan:?}");
     }
 }

@@ -116,6 +116,34 @@ pub struct RowCounts {
     pub failed: u64,
 }
 
+/// Bytes of tickets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TicketBytes {
+    /// Of what was asked for.
+    pub requests: Bytes,
+    /// Of the results by now.
+    pub answers: Bytes,
+}
+
+impl TicketBytes {
+    /// Of both.
+    pub fn total(self) -> u64 {
+        self.requests.0.saturating_add(self.answers.0)
+    }
+}
+
+/// Whether a ticket was made within what its tenant may keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TicketMade {
+    Yes,
+    NoRoom {
+        /// What the tenant's tickets have that nothing is taken of.
+        kept: TicketBytes,
+        /// What the ticket would have added.
+        own: TicketBytes,
+    },
+}
+
 /// A part of a list, newest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Page<'a> {
@@ -182,29 +210,33 @@ impl Store {
 
     /// The same of a ticket with rows that have finished already, where the tenant's tickets, but for batches, have no
     /// more than so many bytes with it: their requests and the results that they have by now. Its oldest responses in the
-    /// background that are over make room. `false`: they would have more all the same, and none was deleted.
+    /// background that are over make room; where that is not enough, none is deleted. Results that come later do not count:
+    /// a ticket that was made takes them all.
     pub async fn create_ticket_within(
         &self,
         new: NewTicket<'_>,
         rows: &[TicketRow],
         bytes_max: Bytes,
         now: UnixMillis,
-    ) -> Result<bool, Error> {
+    ) -> Result<TicketMade, Error> {
         self.bounded(async {
             let mut tx = self.begin_write(Lock::Tickets).await?;
-            let own = (new.request.len() + rows.iter().map(|row| row.result.len()).sum::<usize>()) as u64;
-            let beyond = (kept_bytes(&mut tx, new.tenant, now).await? + own).saturating_sub(bytes_max.0);
+            let answers: u64 = rows.iter().map(|row| row.result.len() as u64).sum();
+            let own = TicketBytes { requests: Bytes(new.request.len() as u64), answers: Bytes(answers) };
+            let excess = |kept: TicketBytes| (kept.total() + own.total()).saturating_sub(bytes_max.0);
+            let beyond = excess(kept_bytes(&mut tx, new.tenant, now).await?);
             if beyond > 0 {
                 responses::forget_oldest(&mut tx, (new.tenant, beyond), now).await?;
-                if kept_bytes(&mut tx, new.tenant, now).await? + own > bytes_max.0 {
-                    return Ok(false);
+                let kept = kept_bytes(&mut tx, new.tenant, now).await?;
+                if excess(kept) > 0 {
+                    return Ok(TicketMade::NoRoom { kept, own });
                 }
             }
             let id = new.id;
             insert(&mut tx, new, now).await?;
             append(&mut tx, id, &rows.iter().collect::<Vec<_>>()).await?;
             tx.commit().await?;
-            Ok(true)
+            Ok(TicketMade::Yes)
         })
         .await
     }
@@ -358,7 +390,11 @@ impl Store {
 }
 
 /// Bytes of a tenant's tickets, but for batches: requests, and the results by now.
-async fn kept_bytes(connection: &mut AnyConnection, tenant: TenantId, now: UnixMillis) -> Result<u64, Error> {
+async fn kept_bytes(
+    connection: &mut AnyConnection,
+    tenant: TenantId,
+    now: UnixMillis,
+) -> Result<TicketBytes, Error> {
     // A sum of BIGINTs is a NUMERIC to Postgres.
     let (requests, results): (i64, i64) = sqlx::query_as(
         "SELECT CAST(COALESCE(SUM(octet_length(request)), 0) AS BIGINT), CAST(COALESCE(SUM((SELECT \
@@ -370,7 +406,7 @@ async fn kept_bytes(connection: &mut AnyConnection, tenant: TenantId, now: UnixM
     .bind(BATCH)
     .fetch_one(connection)
     .await?;
-    Ok(from_sql(requests) + from_sql(results))
+    Ok(TicketBytes { requests: Bytes(from_sql(requests)), answers: Bytes(from_sql(results)) })
 }
 
 async fn insert(connection: &mut AnyConnection, new: NewTicket<'_>, now: UnixMillis) -> Result<(), Error> {

@@ -24,7 +24,7 @@ const DATA = [
 /** What the server says, word for word, and what relQueries are called by their data, by the column of a table. */
 const SERVERS = [
   ["live-queue", [2, 3, 6, 7]], ["live-bars", [1, 2]], ["live-memory", [1]], ["live-shares", [1]], ["live-what-if", [1]],
-  ["admin-0", [1]], ["admin-1", [2, 3, 4]], ["admin-2", [1]], ["admin-3", [1, 2, 3]],
+  ["admin-0", [1]], ["admin-1", [2, 3, 4]], ["admin-2", [1]], ["admin-3", [1, 2, 3, 7]],
 ].flatMap(([section, columns]) => columns.map((at) => `section[aria-labelledby=${section}] tbody td:nth-child(${at})`)).join(", ");
 /** Units, functions in front of what they do, and settings. */
 const WORDS = /µs\b|\b(ms|min|kB|[KMG]iB|rs|RelServe|(classify|extract|summarize|translate|tag|format|edit|rate)(?=: )|workbooks\.\w+|sql\.\w+)\b/g;

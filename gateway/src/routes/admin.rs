@@ -12,7 +12,9 @@ use store::{KeyRotation, ListedKey, NewKey};
 use super::ops::{usage_days, usage_entry};
 use crate::auth::{self, Authenticated, Operator};
 use crate::error::{ApiError, ErrorBody};
-use crate::routes::{get_only, number, only_delete, only_get_post, only_post, read_body};
+use crate::routes::{
+    ENTRY_NUMBER, get_only, number, only_delete, only_get_post, only_post, read_body, read_query,
+};
 use crate::services::audit::{Change, recorded};
 use crate::services::pages::NewestPage;
 use crate::services::{limits, tenancy, usage_pages, workbooks};
@@ -84,8 +86,10 @@ const LIST_ROWS: u32 = 1_000;
 pub struct KeyPage {
     /// Of the tenant of this name alone.
     tenant: Option<String>,
+    /// Whose names, or whose tenants' names, begin so.
+    name: Option<String>,
     /// Keys before this one.
-    before: Option<u64>,
+    before: Option<String>,
     /// So many at most.
     rows: Option<String>,
 }
@@ -94,12 +98,17 @@ pub struct KeyPage {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TenantPage {
-    /// The one of this name alone.
+    /// Whose names begin so.
     name: Option<String>,
     /// Tenants before this one.
-    before: Option<u64>,
+    before: Option<String>,
     /// So many at most.
     rows: Option<String>,
+}
+
+/// The entry of such a list before which its page ends.
+fn list_before(asked: Option<&str>) -> Result<Option<u64>, ApiError> {
+    read_query("before", asked, ENTRY_NUMBER)
 }
 
 /// The most entries of a page of such a list.
@@ -115,12 +124,13 @@ fn listed<T, R: Serialize>(page: NewestPage<T>, shown: impl FnMut(T) -> R) -> Ht
     HttpResponse::Ok().json(reply)
 }
 
-/// Keys of all tenants, or of one, revoked ones too: the newest `rows` (1000), the oldest of them first; with `has_more`, those
+/// Keys of all tenants, of one, or those whose names or tenants' names begin with `name`, revoked ones too: the newest `rows` (1000), the oldest of them first; with `has_more`, those
 /// before `before`, a number, are there too. Takes an operator's key.
 #[utoipa::path(
     get, path = "/v1/keys", tag = "operation",
     params(
         ("tenant" = Option<String>, Query, nullable = false, description = "a tenant's name"),
+        ("name" = Option<String>, Query, nullable = false, description = "the beginning of a key's name, or of its tenant's"),
         ("before" = Option<u64>, Query), ("rows" = Option<u64>, Query, minimum = 1, maximum = 50000),
     ),
     responses(
@@ -130,16 +140,19 @@ fn listed<T, R: Serialize>(page: NewestPage<T>, shown: impl FnMut(T) -> R) -> Ht
     security(("key" = []))
 )]
 pub async fn keys(app: Data<App>, _: Operator, query: Query<KeyPage>) -> Result<HttpResponse, ApiError> {
-    let rows_max = list_rows(query.rows.as_deref())?;
+    let (rows_max, before) = (list_rows(query.rows.as_deref())?, list_before(query.before.as_deref())?);
     let store = &app.runtime.store;
-    let read = match &query.tenant {
-        Some(name) => {
+    let of_last =
+        |read: Vec<ListedKey>| NewestPage::of_last(read, rows_max, |listed: &ListedKey| listed.key.id);
+    let page = match (&query.tenant, &query.name) {
+        (None, None) => of_last(stored(store.keys(before, rows_max + 1).await)?),
+        (Some(name), None) => {
             let tenant = tenancy::named(&app, name).await?.id;
-            stored(store.keys_of(tenant, query.before, rows_max + 1).await)?
+            of_last(stored(store.keys_of(tenant, before, rows_max + 1).await)?)
         }
-        None => stored(store.keys(query.before, rows_max + 1).await)?,
+        (None, Some(prefix)) => tenancy::keys_begun(&app, prefix, (before, rows_max)).await?,
+        (Some(_), Some(_)) => return Err(ApiError::invalid("name", "has no place beside `tenant`")),
     };
-    let page = NewestPage::of_last(read, rows_max, |listed| listed.key.id);
     Ok(listed(page, |ListedKey { key, tenant_name }| KeyReply::new(key, &tenant_name)))
 }
 
@@ -255,16 +268,16 @@ pub async fn revoke_key(
 
 /// Tenants: weight, working keys, workbooks, cached answers, and what SQL computed today, each with its bound
 /// and the setting that sets it. The newest `rows` (1000), the oldest of them first; with `has_more`, those before `before`, a
-/// number, are there too. Or the one of a name. Takes an operator's key.
+/// number, are there too. With `name`, those whose names begin so; the one that is called just that comes last of the first page.
+/// Takes an operator's key.
 #[utoipa::path(
     get, path = "/v1/tenants", tag = "operation",
     params(
-        ("name" = Option<String>, Query, nullable = false, description = "a tenant's name"),
+        ("name" = Option<String>, Query, nullable = false, description = "the beginning of a tenant's name"),
         ("before" = Option<u64>, Query), ("rows" = Option<u64>, Query, minimum = 1, maximum = 50000),
     ),
     responses(
         (status = 200, body = Vec<TenantReply>), (status = 400, body = ErrorBody), (status = 403, body = ErrorBody),
-        (status = 404, body = ErrorBody, description = "no such tenant"),
     ),
     security(("key" = []))
 )]
@@ -273,8 +286,8 @@ pub async fn tenants(
     _: Operator,
     query: Query<TenantPage>,
 ) -> Result<HttpResponse, ApiError> {
-    let rows_max = list_rows(query.rows.as_deref())?;
-    let page = tenancy::overviews(&app, query.name.as_deref(), (query.before, rows_max)).await?;
+    let (rows_max, before) = (list_rows(query.rows.as_deref())?, list_before(query.before.as_deref())?);
+    let page = tenancy::overviews(&app, query.name.as_deref(), (before, rows_max)).await?;
     Ok(listed(page, |overview| TenantReply::with_amounts(overview, &app.config)))
 }
 
@@ -383,7 +396,7 @@ const AUDIT_PAGE: u64 = 100;
 #[serde(deny_unknown_fields)]
 pub struct AuditPage {
     /// Entries before this one.
-    before: Option<u64>,
+    before: Option<String>,
 }
 
 /// What operators changed, the newest first, a hundred at a time; `before`, a number, for older ones. Nothing is ever
@@ -393,7 +406,8 @@ pub struct AuditPage {
     responses((status = 200, body = Vec<AuditReply>), (status = 403, body = ErrorBody)), security(("key" = []))
 )]
 pub async fn audit(app: Data<App>, _: Operator, page: Query<AuditPage>) -> Result<HttpResponse, ApiError> {
-    let entries = stored(app.runtime.store.audit(page.before, AUDIT_PAGE + 1).await)?;
+    let before = list_before(page.before.as_deref())?;
+    let entries = stored(app.runtime.store.audit(before, AUDIT_PAGE + 1).await)?;
     let has_more = entries.len() as u64 > AUDIT_PAGE;
     let data: Vec<AuditReply> = entries.into_iter().take(AUDIT_PAGE as usize).map(AuditReply::from).collect();
     Ok(HttpResponse::Ok().json(json!({ "object": "list", "data": data, "has_more": has_more })))

@@ -15,7 +15,7 @@ use crate::error::ApiError;
 use crate::kept_replies;
 use crate::routes::relqueries::answered;
 use crate::routes::start::{Incoming, Started, start};
-use crate::routes::{ask, only_get_delete, only_post};
+use crate::routes::{TRUE_OR_FALSE, ask, only_get_delete, only_post, read_query};
 use crate::services::lookup::{call_off, look_up};
 use crate::services::prepare::Wanted as _;
 use crate::services::prepare::cells::WantedCells;
@@ -49,8 +49,14 @@ pub fn configure(routes: &mut ServiceConfig) {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CellsQuery {
-    #[serde(default)]
-    details: bool,
+    details: Option<String>,
+}
+
+impl CellsQuery {
+    /// Whether each cell comes with its tokens, times and source.
+    fn has_details(&self) -> Result<bool, ApiError> {
+        Ok(read_query("details", self.details.as_deref(), TRUE_OR_FALSE)?.unwrap_or(false))
+    }
 }
 
 /// Runs cell-function calls; `GET /v1/catalogue` lists the functions.
@@ -74,10 +80,11 @@ pub struct CellsQuery {
 pub async fn create(
     app: Data<App>,
     Authenticated(caller): Authenticated,
-    Query(CellsQuery { details }): Query<CellsQuery>,
+    query: Query<CellsQuery>,
     request: HttpRequest,
     payload: Payload,
 ) -> Result<HttpResponse, ApiError> {
+    let details = query.has_details()?;
     let incoming = Incoming { request: &request, payload };
     let Started { handle, stream, deadline, for_ticket } =
         start::<WantedCells>(&app, caller, incoming, PREFIX).await?;
@@ -121,8 +128,9 @@ pub async fn read(
     app: Data<App>,
     Authenticated(caller): Authenticated,
     id: Path<String>,
-    Query(CellsQuery { details }): Query<CellsQuery>,
+    query: Query<CellsQuery>,
 ) -> Result<HttpResponse, ApiError> {
+    let details = query.has_details()?;
     let (model, relquery) = look_up(&app, caller, PREFIX, &id).await?;
     let shape = ReplyShape { rows: true, partial: false };
     Ok(HttpResponse::Ok().json(CellsReply::new(&relquery, model.model(), shape, details)))

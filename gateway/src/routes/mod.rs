@@ -27,6 +27,7 @@ pub mod tokenize;
 pub mod uploads;
 pub mod workbooks;
 
+use std::str::FromStr;
 use std::sync::Arc;
 
 use actix_web::body::MessageBody;
@@ -115,6 +116,21 @@ pub(crate) fn number(field: &str, given: Option<&str>, (usual, most): (u32, u32)
     let number = given.map_or(Some(usual), |text| text.parse().ok());
     let fits = number.filter(|number| (1..=most).contains(number));
     fits.ok_or_else(|| ApiError::invalid(field, format!("must be an integer from 1 to {most}")))
+}
+
+/// What a parameter of a query must be that is one of two.
+pub(crate) const TRUE_OR_FALSE: &str = "must be true or false";
+/// What `before` of a list must be.
+pub(crate) const ENTRY_NUMBER: &str =
+    "must be a whole number: the `before` of the page after it, or the id of an entry";
+
+/// A parameter of a query. Read here and not with the others, so that an error names it and says what it must be.
+pub(crate) fn read_query<T: FromStr>(
+    field: &str,
+    given: Option<&str>,
+    wanted: &str,
+) -> Result<Option<T>, ApiError> {
+    given.map(|text| text.parse().map_err(|_| ApiError::invalid(field, wanted))).transpose()
 }
 
 async fn only_get_head() -> Result<HttpResponse, ApiError> {

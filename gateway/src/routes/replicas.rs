@@ -4,17 +4,18 @@ use actix_web::web::{self, Data, Path, Payload, Query, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use serving::config::ReplicaSettings;
 use serving::error::RequestError;
 use serving::replicas::{ReplicaMembers, ReplicaView, SourceStatus};
 
 use crate::auth::Operator;
 use crate::error::ApiError;
 use crate::routes::live::{Viewing, shows_replicas};
-use crate::routes::{ModelQuery, only_delete, only_get_post, only_post, read_body};
+use crate::routes::{
+    ModelQuery, TRUE_OR_FALSE, only_delete, only_get_post, only_post, read_body, read_query,
+};
 use crate::services::audit::{Change, recorded};
 use crate::state::App;
-use crate::wire::replica::{ReplicaCost, ReplicaKv};
+use crate::wire::replica::{self, ReplicaCost, ReplicaKv};
 
 /// The routes.
 pub fn configure(routes: &mut ServiceConfig) {
@@ -173,9 +174,7 @@ pub async fn add(
 ) -> Result<HttpResponse, ApiError> {
     let members = asked.of(&app)?.runtime.members.as_deref();
     let members = members.ok_or(RequestError::NotConfigured("replicas"))?;
-    let fields = crate::json::value(&read_body(&app, &request, payload).await?)?;
-    let entry: ReplicaSettings = serde_json::from_value(fields)
-        .map_err(|error| RequestError::invalid("replica", error.to_string()))?;
+    let entry = replica::entry(crate::json::value(&read_body(&app, &request, payload).await?)?)?;
     let subject = entry.url.clone().unwrap_or_default();
     let change = Change { action: "replica.add", subject: &subject, details: json!({ "name": entry.name }) };
     let name = recorded(&app, &operator, change, async { members.add(entry) }).await?;
@@ -187,8 +186,7 @@ pub async fn add(
 #[serde(deny_unknown_fields)]
 pub struct Removal {
     /// Its rows go elsewhere at once.
-    #[serde(default)]
-    now: bool,
+    now: Option<String>,
 }
 
 /// Takes a replica out: it finishes what it has, or with `now=true` its rows go elsewhere at once. It stays out
@@ -208,8 +206,9 @@ pub async fn remove(
     name: Path<String>,
     removal: Query<Removal>,
 ) -> Result<HttpResponse, ApiError> {
-    let change = Change { action: "replica.remove", subject: &name, details: json!({ "now": removal.now }) };
-    let make = async { of_any_model(&app, &name, |members| members.remove(&name, removal.now)) };
+    let now = read_query("now", removal.now.as_deref(), TRUE_OR_FALSE)?.unwrap_or(false);
+    let change = Change { action: "replica.remove", subject: &name, details: json!({ "now": now }) };
+    let make = async { of_any_model(&app, &name, |members| members.remove(&name, now)) };
     recorded(&app, &operator, change, make).await?;
     Ok(HttpResponse::Ok().json(json!({ "name": *name, "object": "replica", "deleted": true })))
 }

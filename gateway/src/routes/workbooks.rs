@@ -12,7 +12,7 @@ use store::{WorkbookDeleted, WorkbookDraft, WorkbookSaved, WorkbookVersion};
 
 use crate::auth::{self, Authenticated};
 use crate::error::{ApiError, ErrorBody};
-use crate::routes::{get_only, only_delete, only_get_post, read_body};
+use crate::routes::{get_only, only_delete, only_get_post, read_body, read_query};
 use crate::services::workbooks;
 use crate::state::App;
 use crate::wire::workbooks::{self as wire, ShareReply, VersionReply, WorkbookReply, WorkbooksReply};
@@ -106,7 +106,14 @@ pub async fn save(
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VersionQuery {
-    version: Option<u64>,
+    version: Option<String>,
+}
+
+impl VersionQuery {
+    /// The number of a version.
+    fn number(&self) -> Result<Option<u64>, ApiError> {
+        read_query("version", self.version.as_deref(), "must be the number of a version")
+    }
 }
 
 /// A workbook's newest version with its content, or the kept version of a number.
@@ -122,7 +129,7 @@ pub async fn read(
     asked: Query<VersionQuery>,
 ) -> Result<HttpResponse, ApiError> {
     wire::check_id(&id)?;
-    let found = workbooks::read(&app, caller.tenant, &id, asked.version).await?;
+    let found = workbooks::read(&app, caller.tenant, &id, asked.number()?).await?;
     with_content(found)
 }
 
@@ -170,7 +177,7 @@ pub async fn delete(
     asked: Query<VersionQuery>,
 ) -> Result<HttpResponse, ApiError> {
     wire::check_id(&id)?;
-    match workbooks::delete(&app, caller.tenant, (&id, asked.version)).await? {
+    match workbooks::delete(&app, caller.tenant, (&id, asked.number()?)).await? {
         WorkbookDeleted::Yes => {
             let reply = json!({ "id": *id, "object": "workbook.deleted", "deleted": true });
             Ok(HttpResponse::Ok().json(reply))

@@ -10,7 +10,7 @@ use base::{Bytes, TenantId};
 use serving::budgets::BudgetStatus;
 use serving::error::{RequestError, of_store, stored};
 use sql::budget::BudgetLimits;
-use store::{Spending, Tenant};
+use store::{ListedKey, NameSearch, Spending, Tenant, WorkbookUsage};
 
 use crate::services::pages::NewestPage;
 use crate::state::App;
@@ -74,8 +74,13 @@ pub async fn set_weight(app: &App, name: &str, weight: f64) -> Result<Tenant, Re
     Ok(Tenant { weight, ..tenant })
 }
 
-/// The last tenants before a number, at most so many, with what each has; the oldest first. Or the one of a name, which has to
-/// be there.
+/// Entries of a list that one search by name looks at: what a database reads in some hundredths of a second.
+const SEARCHED_MAX: u32 = 50_000;
+/// Tenants between two of a page that are read along with them, which costs less than to ask twice.
+const GAP_MAX: u64 = 100;
+
+/// The last tenants before a number, at most so many, with what each has; the oldest first. Or those of them whose names
+/// begin so: the one that is called just that ends the newest page, whatever its number.
 pub async fn overviews(
     app: &App,
     name: Option<&str>,
@@ -83,24 +88,24 @@ pub async fn overviews(
 ) -> Result<NewestPage<TenantOverview>, RequestError> {
     let store = &app.runtime.store;
     let now = app.runtime.shared.unix_now();
-    let read = match name {
-        Some(name) => {
-            let found = named(app, name).await?;
-            let is_before = before.is_none_or(|before| found.id.0 < before);
-            if is_before { vec![found] } else { Vec::new() }
+    let NewestPage { entries, before } = match name {
+        Some(name) => begun(app, name, (before, rows_max)).await?,
+        None => {
+            let read = stored(store.tenants_before(before, rows_max.saturating_add(1)).await)?;
+            NewestPage::of_last(read, rows_max, |tenant| tenant.id.0)
         }
-        None => stored(store.tenants_before(before, rows_max.saturating_add(1)).await)?,
     };
-    let NewestPage { entries, before } = NewestPage::of_last(read, rows_max, |tenant| tenant.id.0);
-    let (Some(first), Some(last)) = (entries.first(), entries.last()) else {
-        return Ok(NewestPage { entries: Vec::new(), before });
-    };
-    let tenants = || RangeInclusive::new(first.id, last.id);
-    let keys: HashMap<_, _> = stored(store.working_keys(tenants(), now).await)?.into_iter().collect();
-    let workbooks = stored(store.workbook_usage(tenants()).await)?;
-    let workbooks: HashMap<_, _> = workbooks.into_iter().map(|usage| (usage.tenant, usage)).collect();
-    let cached: HashMap<_, _> = stored(store.result_counts(tenants()).await)?.into_iter().collect();
-    let spent: HashMap<_, _> = stored(store.spendings(now.day(), tenants()).await)?.into_iter().collect();
+    let mut keys: HashMap<TenantId, u64> = HashMap::new();
+    let mut workbooks: HashMap<TenantId, WorkbookUsage> = HashMap::new();
+    let mut cached: HashMap<TenantId, u64> = HashMap::new();
+    let mut spent: HashMap<TenantId, Spending> = HashMap::new();
+    for tenants in ranges(entries.iter().map(|tenant| tenant.id)) {
+        keys.extend(stored(store.working_keys(tenants.clone(), now).await)?);
+        let usage = stored(store.workbook_usage(tenants.clone()).await)?;
+        workbooks.extend(usage.into_iter().map(|usage| (usage.tenant, usage)));
+        cached.extend(stored(store.result_counts(tenants.clone()).await)?);
+        spent.extend(stored(store.spendings(now.day(), tenants).await)?);
+    }
     let overview = |tenant: Tenant| {
         let id = tenant.id;
         let kept = workbooks.get(&id);
@@ -117,4 +122,67 @@ pub async fn overviews(
         }
     };
     Ok(NewestPage { entries: entries.into_iter().map(overview).collect(), before })
+}
+
+/// The tenants of a page whose names begin so.
+async fn begun(
+    app: &App,
+    prefix: &str,
+    (before, rows_max): (Option<u64>, u32),
+) -> Result<NewestPage<Tenant>, RequestError> {
+    let store = &app.runtime.store;
+    let exact = match before {
+        None => stored(store.tenant_named(prefix).await)?,
+        Some(_) => None,
+    };
+    let room = rows_max.saturating_sub(u32::from(exact.is_some()));
+    let found = stored(store.tenants_begun(search(prefix, (before, room))).await)?;
+    let mut page = NewestPage::of_found(found, room, |tenant| tenant.id.0);
+    page.entries.extend(exact);
+    Ok(page)
+}
+
+/// The keys of a page whose names, or whose tenants' names, begin so.
+pub async fn keys_begun(
+    app: &App,
+    prefix: &str,
+    (before, rows_max): (Option<u64>, u32),
+) -> Result<NewestPage<ListedKey>, RequestError> {
+    let found = stored(app.runtime.store.keys_begun(search(prefix, (before, rows_max))).await)?;
+    Ok(NewestPage::of_found(found, rows_max, |listed| listed.key.id))
+}
+
+/// A search for a page, and for one entry more, by which it is known that there are more.
+fn search(prefix: &str, (before, rows_max): (Option<u64>, u32)) -> NameSearch<'_> {
+    NameSearch { prefix, before, searched_max: SEARCHED_MAX, found_max: rows_max.saturating_add(1) }
+}
+
+/// Ranges that hold these tenants, and few others.
+fn ranges(tenants: impl Iterator<Item = TenantId>) -> Vec<RangeInclusive<TenantId>> {
+    let mut ids: Vec<TenantId> = tenants.collect();
+    ids.sort_unstable();
+    let mut ranges: Vec<RangeInclusive<TenantId>> = Vec::new();
+    for id in ids {
+        match ranges.last_mut() {
+            Some(last) if id.0 - last.end().0 <= GAP_MAX => *last = *last.start()..=id,
+            _ => ranges.push(id..=id),
+        }
+    }
+    ranges
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tenants_far_apart_are_read_without_those_between_them() {
+        let of = |ids: &[u64]| {
+            let ranges = ranges(ids.iter().map(|id| TenantId(*id)));
+            ranges.iter().map(|range| (range.start().0, range.end().0)).collect::<Vec<_>>()
+        };
+        assert!(of(&[]).is_empty());
+        assert_eq!(of(&[7, 8, 9, 2]), [(2, 9)]);
+        assert_eq!(of(&[1, 101, 202, 9_000]), [(1, 101), (202, 202), (9_000, 9_000)]);
+    }
 }

@@ -25,7 +25,7 @@ use serving::relquery_state::{
     AnswerSource, Arrival, RelQueryKind, RelQueryState, RowProgress, State, Status, Usage,
 };
 use serving::usage_writer;
-use store::{Lease, NewTicket, Ticket, TicketKey, TicketRow, TicketState, UnixMillis, UsageRow};
+use store::{Lease, NewTicket, Ticket, TicketKey, TicketMade, TicketRow, TicketState, UnixMillis, UsageRow};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::json as strict;
@@ -139,10 +139,13 @@ pub async fn create(
 ) -> Result<(), RequestError> {
     let limit = app.config.limits.tenant_ticket_bytes_max;
     match stored(app.runtime.store.create_ticket_within(ticket, rows, limit, now).await)? {
-        true => Ok(()),
-        false => Err(RequestError::Busy {
-            what: "bytes of tickets of this tenant, results included",
-            limit: format!("{} (limits.tenant_ticket_bytes_max)", limit.0),
+        TicketMade::Yes => Ok(()),
+        TicketMade::NoRoom { kept, own } => Err(RequestError::TicketsFull {
+            limit: limit.0,
+            requests: kept.requests.0,
+            answers: kept.answers.0,
+            own_request: own.requests.0,
+            own_answers: own.answers.0,
             retry_after: Millis(60_000),
         }),
     }

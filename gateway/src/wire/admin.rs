@@ -16,9 +16,45 @@ use crate::wire::seconds;
 use crate::wire::workbooks::name;
 
 /// Letters of a tenant's name, and of a key's.
-pub(super) const NAME_LETTERS_MAX: usize = 100;
+const NAME_LETTERS_MAX: usize = 100;
 /// Largest weight.
 const WEIGHT_MAX: f64 = 1e6;
+
+/// Takes the name of a tenant or of a key.
+pub(super) fn plain_name(fields: &mut JsonFields) -> Result<String, RequestError> {
+    if let Some(text) = fields.text("name") {
+        check_visible(&fields.name("name"), text.trim())?;
+    }
+    name(fields, NAME_LETTERS_MAX)
+}
+
+/// Refuses the name of a tenant or of a key that has a character which nobody sees, or which turns the text around it:
+/// operators tell tenants apart by their names, and read them in lists and logs.
+///
+/// # Errors
+/// Such a character, by its code point.
+pub fn check_visible(field: &str, name: &str) -> Result<(), RequestError> {
+    match name.chars().find(|c| is_invisible(*c)) {
+        None => Ok(()),
+        Some(found) => {
+            let code = u32::from(found);
+            let reason =
+                format!("has the character U+{code:04X}, which is not seen or turns what stands beside it");
+            Err(RequestError::invalid(field, reason))
+        }
+    }
+}
+
+/// Whether a character has no form of its own: controls, and of Unicode's format characters those that have zero width,
+/// set the direction of text, or tag it.
+fn is_invisible(c: char) -> bool {
+    let is_format = matches!(
+        c,
+        '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}'
+    );
+    c.is_control() || is_format
+}
 
 /// Takes a string that must be there.
 pub fn required(fields: &mut JsonFields, field: &str) -> Result<String, RequestError> {
@@ -30,7 +66,7 @@ pub fn required(fields: &mut JsonFields, field: &str) -> Result<String, RequestE
 
 /// Reads `POST /v1/tenants`: the name, and the weight (1 where none is given).
 pub fn tenant(mut fields: JsonFields) -> Result<(String, f64), RequestError> {
-    let name = name(&mut fields, NAME_LETTERS_MAX)?;
+    let name = plain_name(&mut fields)?;
     let weight = take_weight(&mut fields)?.unwrap_or(1.0);
     fields.finish()?;
     Ok((name, weight))
@@ -258,6 +294,38 @@ mod tests {
 
     fn fields(body: &Value) -> JsonFields {
         crate::json::object(body.to_string().as_bytes()).expect("an object")
+    }
+
+    #[test]
+    fn a_name_with_a_character_that_nobody_sees_is_refused_by_its_code_point() {
+        for (hidden, code) in [
+            ('\u{1}', "U+0001"),
+            ('\u{1b}', "U+001B"),
+            ('\n', "U+000A"),
+            ('\u{7f}', "U+007F"),
+            ('\u{85}', "U+0085"),
+            ('\u{9b}', "U+009B"),
+            ('\u{200b}', "U+200B"),
+            ('\u{200f}', "U+200F"),
+            ('\u{2028}', "U+2028"),
+            ('\u{202a}', "U+202A"),
+            ('\u{202e}', "U+202E"),
+            ('\u{2060}', "U+2060"),
+            ('\u{2066}', "U+2066"),
+            ('\u{2069}', "U+2069"),
+            ('\u{feff}', "U+FEFF"),
+            ('\u{e0041}', "U+E0041"),
+        ] {
+            let body = json!({"name": format!("ac{hidden}me")});
+            let error = tenant(fields(&body)).expect_err("refused").to_string();
+            assert!(error.contains("`name`") && error.contains(&format!("{code},")), "{code}: {error}");
+            let error = plain_name(&mut fields(&body)).expect_err("refused").to_string();
+            assert!(error.contains(code), "{code}: {error}");
+        }
+        for plain in ["acme", "Šmíd & söhne", "テナント", "שלום", "a\u{301}", "🙂", " acme\n"] {
+            let read = tenant(fields(&json!({"name": plain}))).expect("good");
+            assert_eq!(read.0, plain.trim());
+        }
     }
 
     #[test]

@@ -10,9 +10,8 @@ use utoipa::ToSchema;
 use crate::auth::scope::{ROUTES, SQL};
 use crate::json::JsonFields;
 use crate::services::sql::accounts::user_of;
-use crate::wire::admin::{NAME_LETTERS_MAX, required};
+use crate::wire::admin::{plain_name, required};
 use crate::wire::seconds;
-use crate::wire::workbooks::name;
 
 /// Longest life of a key, in days.
 const DAYS_MAX: u64 = 36_500;
@@ -63,7 +62,7 @@ pub struct KeyRequest {
 /// Reads `POST /v1/keys`.
 pub fn key(mut fields: JsonFields) -> Result<KeyRequest, RequestError> {
     let asked = KeyRequest {
-        name: name(&mut fields, NAME_LETTERS_MAX)?,
+        name: plain_name(&mut fields)?,
         tenant: required(&mut fields, "tenant")?,
         expiry: expiry(&mut fields)?,
         is_operator: fields.bool("operator")?.unwrap_or(false),
@@ -211,6 +210,7 @@ mod tests {
     fn a_wrong_field_of_a_key_is_named() {
         for (more, part) in [
             (json!({"name": null}), "`name`"),
+            (json!({"name": "k\u{202e}yek"}), "`name`: has the character U+202E"),
             (json!({"tenant": null}), "`tenant`"),
             (json!({"days": 0}), "`days`"),
             (json!({"days": 1, "expires": 2_000_000_000}), "`expires`"),

@@ -70,7 +70,7 @@ use crate::config::UnknownFields;
 use crate::json::JsonFields;
 use crate::wire::ValidationContext;
 use crate::wire::relquery::{check_model, class, deadline};
-use crate::wire::sampling::{Absent, Sampling};
+use crate::wire::sampling::{Absent, Sampling, output_limit};
 
 /// Answers to one prompt.
 const ANSWERS_MAX: u32 = 128;
@@ -216,15 +216,16 @@ fn take_n(fields: &mut JsonFields) -> Result<u32, RequestError> {
 fn take_max_tokens(
     fields: &mut JsonFields,
     names: &[&str],
-    ValidationContext { limits, unknown_fields, .. }: ValidationContext<'_>,
+    context: ValidationContext<'_>,
     ignored: &mut Vec<String>,
 ) -> Result<Option<u64>, RequestError> {
+    let ValidationContext { limits, unknown_fields, .. } = context;
     let most = limits.output_tokens_max;
     let mut asked = None;
     for name in names {
         let above = fields.count(name).filter(|tokens| *tokens > most);
         let tokens = match (above, unknown_fields) {
-            (None, _) | (Some(_), UnknownFields::Refuse) => fields.integer(name, 1, most)?,
+            (None, _) | (Some(_), UnknownFields::Refuse) => output_limit(fields, name, context)?,
             (Some(_), UnknownFields::Warn | UnknownFields::Ignore) => {
                 fields.take(name);
                 above

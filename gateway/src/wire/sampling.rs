@@ -58,7 +58,7 @@ impl Sampling {
         let ValidationContext { limits, model, .. } = context;
         let mut output_max = absent.max_tokens.min(limits.output_tokens_max);
         for name in limit_names {
-            if let Some(tokens) = fields.integer(name, 1, limits.output_tokens_max)? {
+            if let Some(tokens) = output_limit(fields, name, context)? {
                 output_max = tokens;
             }
         }
@@ -82,6 +82,29 @@ impl Sampling {
         };
         Ok(Self { generation: Arc::new(generation), seed: seed(fields)? })
     }
+}
+
+/// Takes a limit of output tokens under one of its names. A wrong one is told the most that an answer may have where it
+/// runs, and what sets that: the model's context may leave less than the operator allows.
+pub(crate) fn output_limit(
+    fields: &mut JsonFields,
+    name: &str,
+    ValidationContext { limits, model, .. }: ValidationContext<'_>,
+) -> Result<Option<u64>, RequestError> {
+    let Some(value) = fields.take(name) else { return Ok(None) };
+    let allowed = limits.output_tokens_max;
+    if let Some(tokens) = value.as_u64().filter(|tokens| (1..=allowed).contains(tokens)) {
+        return Ok(Some(tokens));
+    }
+    let (context, memory) = (model.context_max.0, model.kv_tokens());
+    let (most, whence) = if allowed <= context.min(memory) {
+        (allowed, "limits.output_tokens_max")
+    } else if memory < context {
+        (memory, "what the KV memory holds, prompt included")
+    } else {
+        (context, "the model's context, prompt included")
+    };
+    fields.bad(name, format!("must be an integer of at least 1 and at most {most} ({whence})"))
 }
 
 /// `top_k`: how many of the most likely tokens are kept; -1 is vLLM's word for all of them.
@@ -120,4 +143,32 @@ fn stops(fields: &mut JsonFields, limits: &LimitsConfig) -> Result<Vec<String>, 
         _ => fields.bad("stop", format!("must be strings of 1 to {STOP_BYTES_MAX} bytes")),
     };
     items.into_iter().map(text).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::openai::tests::with_context;
+
+    #[test]
+    fn a_wrong_output_limit_is_told_the_most_that_is_served_and_what_sets_it() {
+        // The model has a context of 64 tokens.
+        for (allowed, told) in [
+            (16_384, "at least 1 and at most 64 (the model's context, prompt included)"),
+            (64, "at least 1 and at most 64 (limits.output_tokens_max)"),
+            (7, "at least 1 and at most 7 (limits.output_tokens_max)"),
+        ] {
+            let limits = LimitsConfig { output_tokens_max: allowed, ..LimitsConfig::default() };
+            let read = |value: u64| {
+                let body = format!("{{\"max_tokens\":{value}}}");
+                let mut fields = crate::json::object(body.as_bytes()).expect("an object");
+                with_context(&limits, |context| output_limit(&mut fields, "max_tokens", context))
+            };
+            for wrong in [0, allowed + 1] {
+                let error = read(wrong).expect_err("refused").to_string();
+                assert!(error.contains("`max_tokens`") && error.contains(told), "{error:?} lacks {told:?}");
+            }
+            assert_eq!(read(allowed), Ok(Some(allowed)));
+        }
+    }
 }

@@ -185,3 +185,17 @@ async fn tables_beyond_their_limits_are_refused() {
     let some = server.relquery(with("rows", json!([["x".repeat(11)], ["fine"]]))).await;
     assert_eq!((some.status, some.json()["rows"][1]["text"].as_str()), (200, Some("fine")));
 }
+
+#[actix_web::test]
+async fn a_wrong_parameter_of_a_query_is_named_with_what_it_must_be() {
+    let server = serve().await;
+    for (path, param, wanted) in [
+        ("/v1/cells/cl-1?details=maybe", "details", "must be true or false"),
+        ("/v1/workbooks/w-1?version=abc", "version", "must be the number of a version"),
+        ("/v1/usage?days=abc", "days", "must be an integer from 1 to"),
+    ] {
+        let reply = server.client.get(path).await;
+        check(&reply, 400, &[wanted]);
+        assert_eq!(reply.json()["error"]["param"], param, "{}", reply.body);
+    }
+}

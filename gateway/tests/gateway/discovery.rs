@@ -139,6 +139,10 @@ async fn an_entry_that_cannot_work_is_refused_in_the_words_of_the_configuration(
     };
     for (body, part) in [
         (with("rows_max", json!(0)), "invalid `rows_max`: must be positive"),
+        (
+            with("rows_max", json!("5")),
+            "invalid `rows_max`: must be a whole number up to 4294967295, not the string",
+        ),
         (with("url", json!("ftp://x")), "invalid `url`: must start with http:// or https://"),
         (with("url", Value::Null), "invalid `url`: is missing"),
         (with("name", json!("0")), "invalid `name`: is another replica's too"),
@@ -160,6 +164,8 @@ async fn an_entry_that_cannot_work_is_refused_in_the_words_of_the_configuration(
     );
     assert_eq!(server.client.delete("/v1/replicas/0").await.status, 403);
     assert_eq!(operator.delete("/v1/replicas/none?now=true").await.status, 404);
+    let wrong = operator.delete("/v1/replicas/0?now=yes").await;
+    assert_eq!((wrong.status, &wrong.json()["error"]["param"]), (400, &json!("now")), "{}", wrong.body);
     assert_eq!(operator.get("/v1/replicas/0").await.status, 405);
     assert_eq!(shown(&server).len(), 1, "nothing has changed");
     let alone = serve().await;

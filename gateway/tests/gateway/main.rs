@@ -52,6 +52,7 @@ mod models;
 mod money;
 mod named_tokens;
 mod operation;
+mod operators;
 mod output_limits;
 mod overload;
 mod people;

@@ -104,6 +104,25 @@ async fn where_what_has_no_effect_is_refused_so_is_a_limit_above_the_operators()
 }
 
 #[actix_web::test]
+async fn a_limit_of_no_token_is_told_the_operators_most_on_every_route() {
+    let server = serve_with(limited(UnknownFields::Warn), Model { has_chat: true, ..model() }).await;
+    let table = json!({"template": "Say {w}", "rows": [["a"]]});
+    let asked = ROUTES.map(|(path, field, ..)| (path, field, endless(path)));
+    for (path, field, mut body) in asked.into_iter().chain([("/v1/relqueries", "max_tokens", table)]) {
+        body[field] = 0.into();
+        let reply = server.client.post(path, &body).await;
+        assert_eq!(
+            (reply.status, &reply.json()["error"]["param"]),
+            (400, &json!(field)),
+            "{path}: {}",
+            reply.body
+        );
+        let told = format!("at least 1 and at most {MOST} (limits.output_tokens_max)");
+        assert!(reply.error().contains(&told), "{path}: {}", reply.body);
+    }
+}
+
+#[actix_web::test]
 async fn a_relquery_is_refused_a_limit_above_the_operators_whatever_the_setting() {
     let server = serve_with(limited(UnknownFields::Warn), model()).await;
     let table = json!({"template": "Say {w}", "rows": [["a"]], "max_tokens": MOST + 1});

@@ -14,7 +14,7 @@ use crate::common::client::Client;
 use crate::common::{Parties, Server, config, lasting_store, model, serve_on, serve_parties};
 
 /// A server on a store, and a client with an operator's own key.
-async fn serve_operator(mut config: gateway::config::Config, store: Store) -> (Server, Client) {
+pub async fn serve_operator(mut config: gateway::config::Config, store: Store) -> (Server, Client) {
     config.auth.remember_ms = Millis(0);
     let new = NewKey {
         tenant: DEFAULT_TENANT,
@@ -356,8 +356,17 @@ async fn keys_and_tenants_come_in_pages_from_the_newest_back() {
             }
             assert_eq!(json!(read), *whole, "{most} at a time: each once, in order");
         }
-        for bad in ["rows=0", "rows=50001", "rows=x", "before=x", "before=-1", "after=1"] {
-            assert_eq!(operator.get(&format!("{path}?{bad}")).await.status, 400, "{bad}");
+        for (bad, param, wanted) in [
+            ("rows=0", "rows", "an integer from 1 to 50000"),
+            ("rows=50001", "rows", "an integer from 1 to 50000"),
+            ("rows=x", "rows", "an integer from 1 to 50000"),
+            ("before=x", "before", "must be a whole number"),
+            ("before=-1", "before", "must be a whole number"),
+            ("after=1", "query", "unknown field `after`"),
+        ] {
+            let reply = operator.get(&format!("{path}?{bad}")).await;
+            assert_eq!((reply.status, reply.json()["error"]["param"].as_str()), (400, Some(param)), "{bad}");
+            assert!(reply.error().contains(wanted), "{bad}: {}", reply.body);
         }
         let none = operator.get(&format!("{path}?before=1")).await.json();
         assert_eq!(none, json!({"object": "list", "data": [], "has_more": false, "before": null}));
@@ -396,12 +405,11 @@ async fn keys_of_one_tenant_and_a_tenant_of_a_name_are_listed_alone() {
     assert_eq!((&page["data"][0]["keys"], &page["data"][0]["weight"]), (&json!(3), &json!(2.0)));
     let none = operator.get(&format!("/v1/tenants?name=acme%20%26%20co&before={}", acme.0)).await.json();
     assert_eq!(names(&none), Vec::<Value>::new());
-    for unknown in ["/v1/keys?tenant=", "/v1/tenants?name="] {
-        for (name, status) in [("acme", 404), ("", 404), ("%00", 400)] {
-            assert_eq!(operator.get(&format!("{unknown}{name}")).await.status, status, "{unknown}{name}");
-        }
+    for (name, status) in [("acme", 404), ("", 404), ("%00", 400)] {
+        let unknown = format!("/v1/keys?tenant={name}");
+        assert_eq!(operator.get(&unknown).await.status, status, "{unknown}");
     }
-    for wrong in ["/v1/keys?name=a", "/v1/tenants?tenant=acme"] {
+    for wrong in ["/v1/keys?name=a&tenant=default", "/v1/tenants?tenant=acme", "/v1/tenants?name=%00"] {
         assert_eq!(operator.get(wrong).await.status, 400, "{wrong}");
     }
 }

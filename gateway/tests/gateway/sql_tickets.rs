@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use serving::account::{Account, Spent};
 use store::{DEFAULT_TENANT, Store, Used};
 
-use crate::common::client::{Client, Reply};
+use crate::common::client::{Client, Reply, finish};
 use crate::common::{Server, config, model, seen_in_time, serve, serve_on, serve_parties, serve_with};
 use crate::takes::{database, kill, serve_shut_with};
 
@@ -261,4 +261,43 @@ async fn answers_beyond_the_bytes_of_a_ticket_are_counted_and_not_kept() {
     assert_eq!(until_over(&server.client, &id).await["status"], "completed");
     let stored = stored_usage(&server.running.app.runtime.store).await;
     assert_eq!((stored.rows, counted_in_memory(&server).rows), (1, 1), "the long one, by memory");
+}
+
+#[actix_web::test]
+async fn answers_that_wait_keep_no_statement_from_its_ticket_where_the_tenant_has_no_room_for_them() {
+    let statement = async |server: &Server, format: &str| {
+        server.gate.shut();
+        let query = json!({ "query": SHORT_AND_LONG, "format": format, "deadline_ms": 120 });
+        let reply = server.client.begin("/v1/sql", &query).await;
+        server.gate.allow(SHORT_STEPS);
+        finish(reply).await
+    };
+    let ample = serve_with(config(), model()).await;
+    let reply = statement(&ample, "csv").await;
+    let id = reply.header("relserve-ticket").expect("a ticket").to_owned();
+    let (store, now) = (&ample.running.app.runtime.store, ample.running.app.runtime.shared.unix_now());
+    let ticket = store.ticket(DEFAULT_TENANT, &id, now).await.unwrap().expect("it is kept");
+    let request = ticket.request.len() as u64;
+    ample.gate.release();
+    assert_eq!(until_over(&ample.client, &id).await["status"], "completed");
+
+    // There is room for what is asked, and for no answer besides.
+    let mut config = config();
+    config.limits.tenant_ticket_bytes_max = Bytes(request + 20);
+    let near_full = serve_with(config, model()).await;
+    let reply = statement(&near_full, "csv").await;
+    let id = reply.header("relserve-ticket").unwrap_or_else(|| panic!("a ticket: {}", reply.body)).to_owned();
+    near_full.gate.release();
+    let whole = until_over(&near_full.client, &id).await;
+    assert_eq!(whole["rows"], json!([{ "t": "a" }, { "t": "bbbbbbbbbb" }]), "{whole}");
+    near_full.until_free().await;
+    assert_eq!(near_full.metric("relserve_rows_total{outcome=\"stop\"}"), 2.0, "each ran once");
+
+    let mut config = crate::common::config();
+    config.limits.tenant_ticket_bytes_max = Bytes(request - 1);
+    let full = serve_with(config, model()).await;
+    let refused = statement(&full, "jsonl").await;
+    assert!(refused.body.contains("(limits.tenant_ticket_bytes_max)"), "{}", refused.body);
+    full.gate.release();
+    full.until_free().await;
 }

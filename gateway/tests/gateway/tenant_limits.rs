@@ -186,6 +186,9 @@ async fn what_operators_change_is_in_the_log_with_who_and_how_it_ended() {
     let before = log["data"][3]["id"].as_u64().unwrap();
     let older = operators.get(&format!("/v1/audit?before={before}")).await.json();
     assert_eq!(older["data"].as_array().unwrap().len(), 2);
+    let wrong = operators.get("/v1/audit?before=abc").await;
+    assert_eq!((wrong.status, &wrong.json()["error"]["param"]), (400, &json!("before")), "{}", wrong.body);
+    assert!(wrong.error().contains("must be a whole number"), "{}", wrong.body);
     assert_eq!(server.client.get("/v1/audit").await.status, 403, "for operators");
 }
 

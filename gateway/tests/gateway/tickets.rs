@@ -331,7 +331,18 @@ async fn what_a_tenant_keeps_in_tickets_is_bounded_and_ends_make_room() {
     assert_eq!(ask("a").await.json()["status"], "partial");
     let refused = ask("b").await;
     assert_eq!(refused.status, 429, "{}", refused.body);
-    assert!(refused.error().contains("2000 (limits.tenant_ticket_bytes_max)"), "{}", refused.error());
+    for told in [
+        "may have 2000 bytes (limits.tenant_ticket_bytes_max) and have 1",
+        " of requests and 0 of answers; this one would add 1",
+        " of its request and 0 of answers that it has by now",
+        "when tickets expire (store.ticket_ms_max)",
+    ] {
+        assert!(refused.error().contains(told), "{} lacks {told}", refused.error());
+    }
+    assert_eq!(
+        (refused.json()["error"]["code"].as_str(), refused.header("retry-after")),
+        (Some("busy"), Some("60"))
+    );
     assert_eq!(server.running.app.runtime.registry.running().len(), 1, "what has no ticket ends");
     server.gate.release();
     server.until("the work goes on", |server| server.is_free()).await;

@@ -4,6 +4,7 @@ use base::{Millis, TenantId};
 use clap::{Args, Subcommand};
 use gateway::config::Config;
 use gateway::services::sql::accounts::user_of;
+use gateway::wire::admin::check_visible;
 use gateway::wire::keys::scope_of;
 use serde_json::json;
 use store::{
@@ -72,6 +73,7 @@ pub(crate) async fn run(key: Key, config: &Config) -> Result<(), Failure> {
     match key.command {
         KeyCommand::Create { name, tenant, days, operator, read_only, routes, tables } => {
             let scope = scope_of(read_only, routes, tables).map_err(|error| error.to_string())?;
+            check_visible("name", &name).map_err(|error| error.to_string())?;
             let tenant = tenant_of(&store, tenant, now).await?;
             let expires = days.map(|days| now.after(Millis(days.saturating_mul(86_400_000))));
             let details = json!({
@@ -208,7 +210,10 @@ async fn tenant_of(store: &Store, name: Option<String>, now: UnixMillis) -> Resu
     let Some(name) = name else { return default_tenant(store).await };
     match store.tenant_named(&name).await? {
         Some(tenant) => Ok(tenant),
-        None => Ok(store.create_tenant(&name, 1.0, now).await?),
+        None => {
+            check_visible("tenant", &name).map_err(|error| error.to_string())?;
+            Ok(store.create_tenant(&name, 1.0, now).await?)
+        }
     }
 }
 

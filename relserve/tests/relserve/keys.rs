@@ -71,6 +71,13 @@ fn keys_are_listed_with_the_names_of_their_tenants_from_any_folder() {
         "{out}{error}"
     );
     assert!(error.contains(&shown), "{error}");
+    for hidden in [&["key", "create", "a\u{202e}b"][..], &["key", "create", "a", "--tenant", "b\u{200b}"]] {
+        let refused = relserve(folder.path(), hidden);
+        assert!(
+            !refused.status.success() && said(&refused).1.contains("has the character U+20"),
+            "{hidden:?}"
+        );
+    }
     // A database that is there is not asked about.
     assert!(relserve(folder.path(), &["key", "create", "gone", "--days", "0"]).status.success());
     assert!(relserve(folder.path(), &["key", "create", "lost"]).status.success());

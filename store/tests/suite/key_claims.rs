@@ -3,7 +3,7 @@
 use base::{Bytes, Millis, TenantId};
 use store::{
     DEFAULT_TENANT, IdempotentReply, KeyClaim, KeyClaimed, NewTicket, ReplyLimits, Store, TicketKey,
-    TicketState,
+    TicketMade, TicketState,
 };
 use tokio::task::JoinSet;
 
@@ -64,7 +64,8 @@ pub(crate) async fn who_gets_a_key_is_told_of_what_it_was_answered_with(url: Str
     let make = async |id, name| {
         let key = Some(TicketKey { name, request: [1; 32] });
         let new = NewTicket { key, ..ticket(id, DEFAULT_TENANT, &held) };
-        assert!(store.create_ticket_within(new, &[], Bytes(1_000), at(0)).await.expect("made"));
+        let made = store.create_ticket_within(new, &[], Bytes(1_000), at(0)).await.expect("asked");
+        assert_eq!(made, TicketMade::Yes);
     };
     make("rq-1", "t").await;
     assert_eq!(take(&store, &claim((DEFAULT_TENANT, "t"), 1, "a"), LONG).await, ANSWERED);

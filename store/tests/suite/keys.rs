@@ -1,7 +1,9 @@
 //! What keys may, and keys that come in place of others.
 
 use base::{Millis, TenantId};
-use store::{DEFAULT_TENANT, KeyInfo, KeyLookup, KeyRotation, KeyScope, NewKey, Store};
+use store::{
+    DEFAULT_TENANT, KeyInfo, KeyLookup, KeyRotation, KeyScope, ListedKey, NameSearch, NewKey, Store,
+};
 
 use super::{at, open, second_tenant};
 
@@ -80,6 +82,57 @@ pub(crate) async fn keys_and_tenants_are_read_page_by_page_from_their_end(url: S
     let found = store.tenant(zeta).await.expect("asked").expect("there");
     assert_eq!((found.id, found.name.as_str(), found.weight), (zeta, "zeta", 2.0));
     assert_eq!(store.tenant(TenantId(77)).await.expect("asked"), None);
+}
+
+pub(crate) async fn tenants_and_keys_are_found_by_the_beginnings_of_their_names(url: String) {
+    let store = open(&url).await;
+    // Letters of several bytes, those that a pattern would take for others, and both cases.
+    for name in ["acme", "acme%", "Acme two", "žába", "žabka", "acme_1", "acm", "x acme"] {
+        let tenant = store.create_tenant(name, 1.0, at(0)).await.expect("made").id;
+        store.create_key(NewKey { tenant, ..narrow("desk") }, at(1)).await.expect("made");
+    }
+    store.create_key(narrow("acme's"), at(1)).await.expect("made");
+    let search = |prefix, before| NameSearch { prefix, before, searched_max: 100, found_max: 100 };
+    let tenants = async |search: NameSearch<'_>| {
+        let found = store.tenants_begun(search).await.expect("asked");
+        (found.entries.into_iter().map(|tenant| tenant.name).collect::<Vec<_>>(), found.unsearched)
+    };
+    let keys = async |search: NameSearch<'_>| {
+        let found = store.keys_begun(search).await.expect("asked");
+        let named = |listed: ListedKey| format!("{} of {}", listed.key.name, listed.tenant_name);
+        (found.entries.into_iter().map(named).collect::<Vec<_>>(), found.unsearched)
+    };
+    for (prefix, names) in [
+        ("acm", &["acme", "acme%", "acme_1"][..]),
+        ("acme", &["acme%", "acme_1"]),
+        ("acme%", &[]),
+        ("acme_", &["acme_1"]),
+        ("ž", &["žába", "žabka"]),
+        ("žá", &["žába"]),
+        ("A", &["Acme two"]),
+        ("cme", &[]),
+        ("acme and many letters more", &[]),
+    ] {
+        assert_eq!(tenants(search(prefix, None)).await.0, names, "{prefix}");
+    }
+    assert_eq!(tenants(search("", None)).await.0.len(), 9, "all begin with nothing");
+    assert_eq!(keys(search("žá", None)).await, (vec!["desk of žába".to_owned()], None));
+    let expected = ["desk of acme", "desk of acme%", "desk of acme_1", "acme's of default"];
+    assert_eq!(keys(search("acme", None)).await.0, expected, "by their own names too");
+    assert_eq!(keys(search("desk", None)).await.0.len(), 8);
+
+    // The default tenant is the first, so these have the numbers from 2 on.
+    assert_eq!(tenants(search("acm", Some(7))).await.0, ["acme", "acme%"]);
+    let two = NameSearch { found_max: 2, ..search("acm", None) };
+    assert_eq!(tenants(two).await.0, ["acme%", "acme_1"], "the last");
+    let near = NameSearch { searched_max: 3, ..search("acm", None) };
+    assert_eq!(tenants(near).await, (vec!["acme_1".to_owned()], Some(6)), "no more than three are looked at");
+    let rest = NameSearch { before: Some(7), searched_max: 6, ..near };
+    assert_eq!(tenants(rest).await, (vec!["acme".to_owned(), "acme%".to_owned()], None));
+    let near = NameSearch { searched_max: 3, ..search("acme", None) };
+    assert_eq!(keys(near).await, (vec!["acme's of default".to_owned()], Some(6)));
+    let older = NameSearch { before: Some(7), ..near };
+    assert_eq!(keys(older).await, (vec!["desk of acme_1".to_owned()], Some(3)));
 }
 
 pub(crate) async fn keys_that_work_are_counted_by_tenant(url: String) {

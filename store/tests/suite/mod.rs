@@ -61,6 +61,7 @@ macro_rules! for_each_case {
             migration::a_database_of_version_11_keeps_what_it_has_and_takes_what_is_new,
             keys::a_key_keeps_its_scope_and_one_without_may_all,
             keys::keys_and_tenants_are_read_page_by_page_from_their_end,
+            keys::tenants_and_keys_are_found_by_the_beginnings_of_their_names,
             keys::keys_that_work_are_counted_by_tenant,
             keys::a_rotated_key_lives_beside_its_successor_for_the_overlap,
             keys::a_rotation_makes_no_key_live_longer_than_it_was_given,

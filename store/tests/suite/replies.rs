@@ -1,7 +1,9 @@
 //! Replies kept under idempotency keys.
 
 use base::{Bytes, TenantId};
-use store::{DEFAULT_TENANT, IdempotentReply, NewTicket, ReplyLimits, Store, TicketKey, TicketState};
+use store::{
+    DEFAULT_TENANT, IdempotentReply, NewTicket, ReplyLimits, Store, TicketKey, TicketMade, TicketState,
+};
 
 use super::{at, lease, open, second_tenant, ticket};
 
@@ -160,7 +162,8 @@ pub(crate) async fn a_ticket_is_found_by_its_tenants_key_while_it_may_be_shown(u
     let make = async |id, (tenant, name, request), created| {
         let key = Some(TicketKey { name, request: [request; 32] });
         let new = NewTicket { key, ..ticket(id, tenant, &lease) };
-        assert!(store.create_ticket_within(new, &[], Bytes(1_000), at(created)).await.expect("made"));
+        let made = store.create_ticket_within(new, &[], Bytes(1_000), at(created)).await.expect("asked");
+        assert_eq!(made, TicketMade::Yes);
     };
     let found = async |tenant, key, now| other.ticket_of_key(tenant, key, at(now)).await.expect("read");
     assert_eq!(found(DEFAULT_TENANT, "k", 0).await, None);

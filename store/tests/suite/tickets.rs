@@ -3,7 +3,10 @@
 use std::io::BufRead as _;
 use std::process::{Command, Stdio};
 
-use store::{ClaimKind, DEFAULT_TENANT, Error, NewTicket, RESPONSE, TicketRow, TicketState};
+use base::Bytes;
+use store::{
+    ClaimKind, DEFAULT_TENANT, Error, NewTicket, RESPONSE, TicketBytes, TicketMade, TicketRow, TicketState,
+};
 
 use super::{at, lease, open, row, second_tenant, ticket};
 
@@ -50,7 +53,7 @@ pub(crate) async fn a_tenants_tickets_stay_within_its_bytes(url: String) {
     // A request of 10 bytes each.
     let make = async |id, tenant, most| {
         let new = ticket(id, tenant, &lease);
-        store.create_ticket_within(new, &[], base::Bytes(most), at(1)).await.expect("asked")
+        store.create_ticket_within(new, &[], Bytes(most), at(1)).await.expect("asked") == TicketMade::Yes
     };
     assert!(make("rq-1", DEFAULT_TENANT, 10).await);
     assert!(!make("rq-2", DEFAULT_TENANT, 19).await, "two of them are 20");
@@ -65,9 +68,13 @@ pub(crate) async fn a_tenants_tickets_stay_within_its_bytes(url: String) {
     let rows = [row(0, "\"a\""), row(1, "\"b\"")];
     let with_rows = async |most| {
         let new = ticket("rq-5", DEFAULT_TENANT, &lease);
-        store.create_ticket_within(new, &rows, base::Bytes(most), at(1)).await.expect("asked")
+        store.create_ticket_within(new, &rows, Bytes(most), at(1)).await.expect("asked") == TicketMade::Yes
     };
     assert!(!with_rows(41).await, "its rows count: 26, 10 and 6");
+    let new = ticket("rq-5", DEFAULT_TENANT, &lease);
+    let refused = store.create_ticket_within(new, &rows, Bytes(41), at(1)).await.expect("asked");
+    let bytes = |requests, answers| TicketBytes { requests: Bytes(requests), answers: Bytes(answers) };
+    assert_eq!(refused, TicketMade::NoRoom { kept: bytes(22, 4), own: bytes(10, 6) });
     assert!(with_rows(42).await);
     let read = store.ticket(DEFAULT_TENANT, "rq-5", at(2)).await.expect("read").expect("there");
     assert_eq!(read.rows, rows, "it came with them");
@@ -79,7 +86,8 @@ pub(crate) async fn the_oldest_responses_that_are_over_make_room_for_a_tenants_t
     // A request of 10 bytes each.
     let make = async |id, kind, created, most| {
         let new = NewTicket { kind, ..ticket(id, DEFAULT_TENANT, &lease) };
-        store.create_ticket_within(new, &[], base::Bytes(most), at(created)).await.expect("asked")
+        store.create_ticket_within(new, &[], Bytes(most), at(created)).await.expect("asked")
+            == TicketMade::Yes
     };
     for (created, id) in ["resp-2", "resp-1", "resp-3", "rq-1"].into_iter().enumerate() {
         let kind = if id == "rq-1" { "relquery" } else { RESPONSE };
@@ -271,14 +279,14 @@ pub(crate) async fn usage_is_recorded_with_the_row_that_used_it_once(url: String
 }
 
 pub(crate) async fn what_the_work_of_a_ticket_keeps_is_counted_once_and_goes_with_its_end(url: String) {
-    use base::{Bytes, TokenCount};
+    use base::TokenCount;
     use store::{FIRST_WORK_ROW, UsageKey, UsageRow, Used};
     let store = open(&url).await;
     let lease = lease("a", 100);
     // A request of 10 bytes each.
     let make = async |id, most| {
         let new = ticket(id, DEFAULT_TENANT, &lease);
-        store.create_ticket_within(new, &[], Bytes(most), at(1)).await.expect("asked")
+        store.create_ticket_within(new, &[], Bytes(most), at(1)).await.expect("asked") == TicketMade::Yes
     };
     assert!(make("sq-1", 10).await);
     let kept = |number: u32, computed| {

@@ -1,7 +1,9 @@
 // Who calls, links that sign somebody in, and what operators see and change: docs/API.md has the routes.
 
 import type { ReplicaCost, ReplicaKv } from "../core/live/events";
+import type { KeyScope } from "../core/key-rights";
 import type { Page } from "../core/pages";
+import type { TenantLimits } from "../core/tenant-limits";
 import type { UsagePage } from "../core/usage-reading";
 import { storedKey } from "../store/key";
 import { type List, call } from "./api";
@@ -22,7 +24,7 @@ export interface Amount {
 }
 
 /** A tenant and what it has. */
-export interface Tenant {
+export interface Tenant extends TenantLimits {
   name: string;
   weight: number;
   keys: number;
@@ -34,12 +36,11 @@ export interface Tenant {
 }
 
 /** A key; times are unix seconds. */
-export interface Key {
+export interface Key extends KeyScope {
   id: number;
   name: string;
   tenant: string;
   shown: string;
-  operator: boolean;
   created: number;
   last_used: number | null;
   expires: number | null;
@@ -57,7 +58,7 @@ export interface Replica {
   in_flight: { rows: number; rows_max: number };
   kv: ReplicaKv | null;
   cost: ReplicaCost | null;
-  last_error: { message: string } | null;
+  last_error: { message: string; at_ms: number } | null;
 }
 
 /** The blocks of keys and values, and what they saved. */
@@ -71,10 +72,10 @@ export interface CacheView {
 const data = async <T>(path: string) => (await call<List<T>>("GET", path)).data;
 /** Entries of a page of a list: what a table draws at once without a pause that is felt. */
 const PAGE_ROWS = 100;
-/** Reads a list page by page; what is sought is a name, by the list's own parameter. */
-const pagesOf = <T>(path: string, parameter: string) => (sought: string, before: number | undefined) => {
+/** Reads a list page by page; what is sought is the beginning of a name. */
+const pagesOf = <T>(path: string) => (sought: string, before: number | undefined) => {
   const query = new URLSearchParams({ rows: String(PAGE_ROWS) });
-  if (sought !== "") query.set(parameter, sought);
+  if (sought !== "") query.set("name", sought);
   if (before !== undefined) query.set("before", String(before));
   return call<Page<T>>("GET", `${path}?${query.toString()}`);
 };
@@ -85,13 +86,16 @@ export const me = (key = storedKey()) => call<Caller>("GET", "v1/me", { key });
 export const signIn = (token: string) =>
   call<{ key: string; tenant: string; operator: boolean }>("POST", "v1/sign-in", { body: { token }, key: "" });
 
-/** Tenants, or the one of a name. */
-export const tenantPage = pagesOf<Tenant>("v1/tenants", "name");
+/** Tenants, or those whose names begin so. */
+export const tenantPage = pagesOf<Tenant>("v1/tenants");
 export const createTenant = (name: string, weight: number) => call("POST", "v1/tenants", { body: { name, weight } });
 export const setWeight = (name: string, weight: number) =>
   call("POST", `v1/tenants/${encodeURIComponent(name)}`, { body: { weight } });
-/** Keys of all tenants, or of one. */
-export const keyPage = pagesOf<Key>("v1/keys", "tenant");
+/** Sets a tenant's limits: those that are not named bound nothing. */
+export const setLimits = (name: string, limits: object) =>
+  call("POST", `v1/tenants/${encodeURIComponent(name)}`, { body: { limits } });
+/** Keys, or those whose names or tenants' names begin so. */
+export const keyPage = pagesOf<Key>("v1/keys");
 export const createKey = (wanted: { name: string; tenant: string; days?: number; operator: boolean }) =>
   call<Key>("POST", "v1/keys", { body: wanted });
 export const revokeKey = (id: number) => call("DELETE", `v1/keys/${id}`);

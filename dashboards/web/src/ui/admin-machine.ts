@@ -3,13 +3,20 @@
 import { Server } from "lucide";
 
 import { type Replica, caches, replicas, setDraining } from "../net/people";
-import { count, decimal, percent, t } from "../text";
+import { count, decimal, moment, percent, t } from "../text";
 import { type AdminSection, action } from "./admin-parts";
 import { fillList } from "./dom";
 import { empty, make, row, table } from "./make";
 
 /** Nanoseconds in milliseconds. */
 const milliseconds = (nanoseconds: number) => decimal(nanoseconds / 1e6, 3);
+
+/** What went wrong with a replica last, and when. */
+function lastError({ last_error: last }: Replica): Node | string {
+  if (last === null) return "";
+  const at = make("time", { datetime: new Date(last.at_ms).toISOString(), class: "quiet" }, moment(last.at_ms / 1_000, "medium"));
+  return make("span", {}, at, " ", make("span", {}, last.message));
+}
 
 /** Replicas: their state, what their memory holds, what their rows cost, and out of service and back. */
 export class ReplicaSection implements AdminSection {
@@ -43,7 +50,7 @@ export class ReplicaSection implements AdminSection {
       ? t.admin.replicaCost(milliseconds(cost.decode_ns), milliseconds(cost.decode_ns_per_sequence), milliseconds(cost.prefill_ns_per_token))
       : t.admin.replicaUnknown;
     const inFlight = t.admin.of(count(rows), count(most));
-    return row(replica.name, replica.model, replica.state, inFlight, memory, costs, replica.last_error?.message ?? "", set);
+    return row(replica.name, replica.model, replica.state, inFlight, memory, costs, lastError(replica), set);
   }
 }
 

@@ -40,16 +40,21 @@ export function labelled(label: string, field: HTMLElement): HTMLLabelElement {
   return make("label", {}, `${label} `, field);
 }
 
-/** A button that does something, and says why not in its place where that is refused. */
-export function action(label: string, what: string, act: () => Promise<unknown>, then: () => void): HTMLButtonElement {
+/** A button that does something once `mayAct` agrees, and says why not in its place where that is refused. */
+export function action(
+  label: string, what: string, act: () => Promise<unknown>, then: () => void, mayAct: () => Promise<boolean> = () => Promise.resolve(true),
+): HTMLButtonElement {
   const made = make("button", { type: "button", "aria-label": what }, label);
-  made.addEventListener("click", () => {
+  const begin = async () => {
+    // Asked before it is disabled: whoever says no has the focus on it again.
+    if (!(await mayAct())) return;
     made.disabled = true;
-    void act().then(then, (error: unknown) => {
+    await act().then(then, (error: unknown) => {
       made.disabled = false;
       made.textContent = words(error);
     });
-  });
+  };
+  made.addEventListener("click", () => void begin());
   return made;
 }
 

@@ -2,9 +2,13 @@
 
 import { type Amount, type Key, type Tenant, createKey, createTenant, invite, keyPage, me, revokeKey, setWeight, tenantPage } from "../net/people";
 import { bytesText } from "../core/bytes";
+import { rightsOf } from "../core/key-rights";
 import type { Page } from "../core/pages";
+import { visible } from "../core/visible";
 import { count, t } from "../text";
 import { type AdminSection, action, form, labelled, mainButton, shownOnce, when } from "./admin-parts";
+import { confirmedLoss } from "./ask";
+import { limitsText, setsLimits } from "./limits-dialog";
 import { make, row } from "./make";
 import { PagedTable } from "./paged-table";
 
@@ -72,9 +76,15 @@ export class TenantSection implements AdminSection {
         problem.textContent = error instanceof Error ? error.message : String(error);
       });
     });
+    const limits = make("button", { type: "button", "aria-label": t.admin.limitsOf(visible(tenant.name)) }, t.admin.setLimits);
+    limits.addEventListener("click", () => void setsLimits(tenant).then((isSet) => {
+      if (!isSet) return;
+      this.pages.focusRows();
+      this.changed();
+    }));
     return row(
-      tenant.name, make("span", {}, weight, problem), tenant.keys, amount(tenant.workbooks), amount(tenant.workbook_bytes, bytesText),
-      tenant.cached_answers, amount(tenant.sql_day_tokens), amount(tenant.sql_day_calls),
+      visible(tenant.name), make("span", {}, weight, problem), tenant.keys, amount(tenant.workbooks), amount(tenant.workbook_bytes, bytesText),
+      tenant.cached_answers, amount(tenant.sql_day_tokens), amount(tenant.sql_day_calls), limitsText(tenant), limits,
     );
   }
 }
@@ -128,9 +138,14 @@ export class KeySection implements AdminSection {
   private key(key: Key): HTMLTableRowElement {
     const isExpired = key.expires !== null && key.expires * 1_000 <= Date.now();
     const state = key.revoked !== null ? "revoked" : isExpired ? "expired" : "works";
-    const revoke = action(t.admin.revoke, t.admin.revokeOf(key.id, key.name), () => revokeKey(key.id), this.changed);
+    const [name, tenant] = [visible(key.name), visible(key.tenant)];
+    const question = t.admin.revokeTitle(key.id, name, tenant);
+    const revoke = action(t.admin.revoke, t.admin.revokeOf(key.id, name), () => revokeKey(key.id), () => {
+      this.pages.focusRows();
+      this.changed();
+    }, () => confirmedLoss(question, t.admin.revoke, t.admin.revokeMore));
     return row(
-      key.id, key.name, key.tenant, make("code", {}, `${key.shown}…`), key.operator ? t.operator : "", when(key.last_used),
+      key.id, name, tenant, make("code", {}, `${key.shown}…`), rightsOf(key, t.admin.rights).join("; "), when(key.last_used),
       when(key.expires), t.admin.states[state], state === "works" ? revoke : "",
     );
   }

@@ -18,8 +18,14 @@ export function ask(title: string, label: string, value: string, refuse: (text: 
 }
 
 /** Asks whether to delete something. */
-export async function confirmedDeletion(title: string): Promise<boolean> {
-  return (await answered({ title, action: t.workbook.delete, cancel: t.cancel, isBad: true }, [], () => true)) ?? false;
+export function confirmedDeletion(title: string): Promise<boolean> {
+  return confirmedLoss(title, t.workbook.delete);
+}
+
+/** Asks whether to do what cannot be undone; `more` is said below the question. */
+export async function confirmedLoss(title: string, action: string, more = ""): Promise<boolean> {
+  const parts = more === "" ? [] : [make("p", {}, more)];
+  return (await answered({ title, action, cancel: t.cancel, isBad: true }, parts, () => true)) ?? false;
 }
 
 /** Asks whether to go on. The button that does not is in front: Enter and Escape do nothing. */

@@ -49,6 +49,11 @@ export class PagedTable<T> {
     return this.list.refresh();
   }
 
+  /** Puts the focus on the rows: what had it may go when they are drawn anew. */
+  focusRows(): void {
+    this.rows.host.focus();
+  }
+
   /** Has the next refresh list all from the newest: what was just made stands there. */
   wantNewest(): void {
     this.sought.value = "";
@@ -74,7 +79,8 @@ export class PagedTable<T> {
     if (drawn.innerHTML !== this.rows.body.innerHTML) this.rows.body.replaceChildren(...drawn.childNodes);
     this.allow(number > 1, hasOlder);
     const shown = this.options.said.shown(number, entries.length, hasOlder);
-    this.say(sought === "" ? shown : `${t.admin.found(sought)} ${shown}`);
+    if (sought === "") this.say(shown);
+    else this.say(entries.length === 0 && !hasOlder ? t.admin.foundNone(sought) : `${t.admin.found(sought)} ${shown}`);
   }
 
   /** Lets the buttons be pressed that lead somewhere. The focus goes from one that does not to the other. */

@@ -2,7 +2,8 @@
 //! kill the next start asks for none of them again, and none is counted twice.
 //!
 //! Before there is a ticket they are counted as any other's, and wait for it; what they used is stored before the ticket is.
-//! At most `sql.ticket_bytes_max` of them are kept: others are counted, and run again after a kill.
+//! At most `sql.ticket_bytes_max` of them are kept, and none where those that wait have no room among what the tenant may
+//! keep (`limits.tenant_ticket_bytes_max`): others are counted, and run again after a kill.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -64,7 +65,7 @@ enum KeepingPlace {
     Waiting(Vec<TicketRow>),
     /// Into the ticket of this name, where they are counted.
     Ticket(String),
-    /// Nowhere: the ticket is over. They are counted.
+    /// Nowhere: the ticket is over, or its tenant has no room for them. They are counted.
     Nowhere,
     /// Another gateway, or another start, runs them again and counts them.
     Elsewhere,
@@ -131,8 +132,18 @@ impl KeptAnswers {
             KeepingPlace::Waiting(rows) => rows.as_slice(),
             KeepingPlace::Ticket(_) | KeepingPlace::Nowhere | KeepingPlace::Elsewhere => &[],
         };
-        tickets::create(app, ticket, waiting, now).await?;
-        keeping.place = KeepingPlace::Ticket(id);
+        let made = tickets::create(app, ticket.clone(), waiting, now).await;
+        keeping.place = match made {
+            // It ends without them, as those do beyond what one ticket keeps.
+            Err(RequestError::TicketsFull { .. }) if !waiting.is_empty() => {
+                tickets::create(app, ticket, &[], now).await?;
+                KeepingPlace::Nowhere
+            }
+            made => {
+                made?;
+                KeepingPlace::Ticket(id)
+            }
+        };
         Ok(())
     }
 

@@ -1,0 +1,68 @@
+// What operators read of keys and tenants, and what the page sends of limits.
+
+import { replyError } from "relserve-client/wire";
+import { describe, expect, test } from "vitest";
+
+import { type KeyScope, rightsOf } from "../src/core/key-rights";
+import { LIMITS, type LimitTexts, limitAt, limitTexts, limitsOf } from "../src/core/tenant-limits";
+import { visible } from "../src/core/visible";
+import { en } from "../src/text/en";
+import { formatsOf } from "../src/text/formats";
+
+const ALL: KeyScope = { operator: false, read_only: false, routes: null, tables: null };
+const said = en(formatsOf("en")).admin.rights;
+const rights = (scope: Partial<KeyScope>) => rightsOf({ ...ALL, ...scope }, said).join("; ");
+
+describe("the rights of a key", () => {
+  test.each<[Partial<KeyScope>, string]>([
+    [{}, "All that its tenant may"],
+    [{ operator: true }, "Operator: sees and changes all tenants"],
+    [{ read_only: true }, "Only looks, changes nothing"],
+    [{ routes: ["cells", "sql"] }, "Routes of cells, sql"],
+    [{ routes: ["sql"], tables: ["orders"] }, "Routes of sql; SQL reads the tables orders"],
+    [{ routes: [], tables: [] }, "No group of routes; SQL reads no table"],
+    [{ operator: true, read_only: true, routes: ["admin"] }, "Operator: sees and changes all tenants; Only looks, changes nothing; Routes of admin"],
+  ])("%j is said in words", (scope, words) => expect(rights(scope)).toBe(words));
+
+  test("of many names some are said, and how many more there are", () => {
+    const tables = Array.from({ length: 1_000 }, (_, at) => `t${at}`);
+    expect(rights({ tables })).toBe("SQL reads the tables t0, t1, t2, t3, t4, t5, t6, t7, and 992 more");
+    expect(rights({ tables: tables.slice(0, 8) })).not.toMatch(/more/);
+  });
+});
+
+test("a name shows the characters that nobody sees by their code points", () => {
+  expect(visible("acme\u202Egro\u200B\u0007")).toBe("acme[U+202E]gro[U+200B][U+0007]");
+  for (const name of ["Šmíd & söhne", "株式会社", "a\u0301", "🙂"]) expect(visible(name)).toBe(name);
+});
+
+describe("a tenant's limits", () => {
+  const none = Object.fromEntries(LIMITS.map((name) => [name, ""])) as LimitTexts;
+
+  test("what is set is what was there where no field is touched", () => {
+    const tenant = {
+      day_tokens: { used: 12, max: 2_000_000 }, month_cost: { used: 0.5, max: 250.25 }, minute_requests: 600, models: ["a", "b"],
+    };
+    const texts = limitTexts(tenant);
+    expect(texts).toEqual({ ...none, day_tokens: "2000000", month_cost: "250.25", minute_requests: "600", models: "a, b" });
+    expect(limitsOf(texts)).toEqual({ day_tokens: 2_000_000, month_cost: 250.25, minute_requests: 600, models: ["a", "b"] });
+    expect(limitsOf(limitTexts({ models: [] })), "no model is not every model").toEqual({ models: [] });
+    expect(limitsOf(limitTexts({ day_tokens: { used: 0, max: 0 } })), "nothing is not without end").toEqual({ day_tokens: 0 });
+  });
+
+  test("an empty field sets no limit", () => {
+    expect(limitsOf({ ...none, day_tokens: "  " })).toEqual({});
+  });
+
+  test("what may be read in two ways goes as it was typed, and the server says what it wants", () => {
+    expect(limitsOf({ ...none, day_tokens: "1.000", month_tokens: "1e3", day_cost: "1,5", month_cost: "-1", minute_requests: "many" }))
+      .toEqual({ day_tokens: "1.000", month_tokens: "1e3", day_cost: "1,5", month_cost: "-1", minute_requests: "many" });
+  });
+
+  test("a refusal stands beside the field that it names", async () => {
+    const body = { error: { message: "invalid `limits.day_tokens`: must be an integer", param: "limits.day_tokens", code: null } };
+    const error = await replyError(new Response(JSON.stringify(body), { status: 400 }));
+    expect(limitAt(error.param)).toBe("day_tokens");
+    expect(["limits.models[1]", "limits", "limits.day", "weight", undefined].map(limitAt)).toEqual(["models", undefined, undefined, undefined, undefined]);
+  });
+});
