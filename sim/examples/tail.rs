@@ -1,5 +1,6 @@
-//! What the bound on the longest latency, and on the 99th percentile, (MARGINAL-WORK.md, O13) costs and gives on the
-//! paper's machine, as a Markdown table: `cargo run --release -p sim --example tail [SEEDS]`. In front of a replica: example `fleet_order`.
+//! What the bound on the longest latency, and that on the 99th percentile (MARGINAL-WORK.md, O13), cost and give on the
+//! paper's machine, as a Markdown table: `cargo run --release -p sim --example tail [SEEDS]`. In front of a replica:
+//! example `fleet_order`.
 
 #![expect(clippy::print_stdout, reason = "a report is its purpose")]
 
