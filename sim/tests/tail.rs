@@ -24,16 +24,21 @@ fn traces(rate: f64, seeds: [u64; 2]) -> Vec<Trace> {
 #[test]
 fn on_an_overloaded_engine_the_longest_is_bounded_and_the_mean_stays_far_below_fcfs() {
     let traces = traces(1.0, [1, 2]);
-    let run = |policy, tail| {
+    let run = |policy, tail, late| {
         let mut machine = ReplayConfig::default();
         machine.scheduler.marginal_work.tail_permille_max = tail;
+        machine.scheduler.marginal_work.late_permille_max = late;
         over(&traces, |trace| replay(trace, policy, &machine).expect("a replay").summary)
     };
-    let (fcfs, free, bound) =
-        (run(Policy::Fcfs, 0), run(Policy::MarginalWork, 0), run(Policy::MarginalWork, 1_250));
+    let fcfs = run(Policy::Fcfs, 0, 0);
+    let free = run(Policy::MarginalWork, 0, 0);
+    let bound = run(Policy::MarginalWork, 1_250, 0);
     eprintln!("mean, p99: fcfs {fcfs:?}, without a bound {free:?}, with {bound:?}");
     assert!(free.1 > 1.3 * fcfs.1, "nothing to bound");
     assert!(bound.1 < 0.75 * free.1 && bound.1 < fcfs.1 && bound.0 < 0.4 * fcfs.0);
+    let (longest, percentile) = (run(Policy::MarginalWork, 1_000, 0), run(Policy::MarginalWork, 1_000, 10));
+    eprintln!("at 1000: of the longest {longest:?}, of the percentile {percentile:?}");
+    assert!(percentile.0 < 0.97 * longest.0, "the largest no longer holds all others up");
 }
 
 /// One server of rows, with room for 64 of them, behind our queue.
