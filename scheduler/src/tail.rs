@@ -12,6 +12,13 @@
 //! Of all that is here in the order of arrival, what stands up to the first late one goes before the rest, in the
 //! order of work among itself: whatever order it is served in, the late one is done in time with it. It is the rule
 //! of the earliest deadline with least work first wherever there is time to spare.
+//!
+//! A bound on the longest costs most of what the order gives, for it is the largest that all others then wait for. A
+//! bound on a percentile lets a few be later: as many as may be, less those that were, have no deadline, and they are
+//! those that have missed it and then those with the most work left.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use base::{Nanos, RelQueryId, ServiceClass, Time};
 
@@ -50,6 +57,15 @@ pub(crate) struct OpenWork {
     pub(crate) has_waiting: bool,
 }
 
+/// What an operator may set.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TailLimits {
+    /// D in thousandths of the longest that first come, first served would have had.
+    pub(crate) permille: u32,
+    /// Thousandths of the relQueries that may be later than that.
+    pub(crate) late_permille: u32,
+}
+
 /// What is late, by service class: each is measured against its own backlog.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TailBound {
@@ -72,12 +88,19 @@ struct ClassTail {
     /// How long the backlog lasted, at most: of the window before this one, and of this one.
     longest: [Nanos; 2],
     relqueries: u32,
+    /// RelQueries that ever came.
+    came: u64,
+    /// Those that were later than they may, open or not: how many had come by then, and the age they were last seen at.
+    overdue: BTreeMap<RelQueryId, (u64, u64)>,
+    /// Those that have no deadline, in order.
+    exempt: Vec<RelQueryId>,
 }
 
 impl TailBound {
     /// Whether the relQuery goes before those that are on time.
     pub(crate) fn is_late(&self, class: ServiceClass, id: RelQueryId) -> bool {
-        self.classes[class as usize].late_until.is_some_and(|until| id <= until)
+        let class = &self.classes[class as usize];
+        class.late_until.is_some_and(|until| id <= until) && class.exempt.binary_search(&id).is_err()
     }
 
     /// A relQuery came.
@@ -88,6 +111,7 @@ impl TailBound {
         }
         class.arrived += parts(work, yardstick(cost));
         class.relqueries += 1;
+        class.came += 1;
         if class.relqueries > WINDOW {
             class.longest = [class.longest[1], Nanos(0)];
             (class.served, class.busy) = (class.served / 2, class.busy / 2);
@@ -101,15 +125,21 @@ impl TailBound {
     }
 
     /// Looks at all that is here, in the order of arrival. True where other relQueries are late than before.
-    pub(crate) fn look(&mut self, now: Time, permille: u32, open: &[OpenWork], cost: &CostModel) -> bool {
+    pub(crate) fn look(
+        &mut self,
+        now: Time,
+        limits: TailLimits,
+        open: &[OpenWork],
+        cost: &CostModel,
+    ) -> bool {
         let yardstick = yardstick(cost);
         let mut has_changed = false;
         let mut next = u64::MAX;
         for (number, class) in self.classes.iter_mut().enumerate() {
-            let before = class.late_until;
+            let (before, exempt) = (class.late_until, std::mem::take(&mut class.exempt));
             let own = open.iter().filter(|one| one.class as usize == number);
-            next = next.min(class.look(now, permille, own, yardstick).0);
-            has_changed |= before != class.late_until;
+            next = next.min(class.look(now, limits, own, yardstick).0);
+            has_changed |= before != class.late_until || (before.is_some() && exempt != class.exempt);
         }
         self.next = now + Nanos(next);
         has_changed
@@ -121,7 +151,7 @@ impl ClassTail {
     fn look<'a>(
         &mut self,
         now: Time,
-        permille: u32,
+        limits: TailLimits,
         open: impl Iterator<Item = &'a OpenWork> + Clone,
         yardstick: u128,
     ) -> Nanos {
@@ -138,9 +168,15 @@ impl ClassTail {
         let lasts = self.time(backlog, yardstick);
         self.longest[1] = self.longest[1].max(lasts);
         let longest = self.longest[0].max(self.longest[1]);
-        let bound = u64::try_from(u128::from(longest.0) * u128::from(permille) / 1_000).unwrap_or(u64::MAX);
+        let bound = u128::from(longest.0) * u128::from(limits.permille) / 1_000;
+        let bound = u64::try_from(bound).unwrap_or(u64::MAX);
+        self.choose_exempt(now, bound, limits.late_permille, open.clone());
         let (mut work, mut least) = (0_u128, bound);
         for one in open {
+            // Nobody waits for what has no deadline, but for what of it runs.
+            if one.has_waiting && self.exempt.binary_search(&one.id).is_ok() {
+                continue;
+            }
             work += parts(one.work, yardstick);
             if !one.has_waiting {
                 continue;
@@ -156,6 +192,40 @@ impl ClassTail {
             least = least.min(spare);
         }
         Nanos(least.clamp(bound / LOOKS.0, bound / LOOKS.1).max(1_000_000))
+    }
+
+    /// Chooses those that have no deadline: as many as may be later than `bound`, less those that ended later.
+    fn choose_exempt<'a>(
+        &mut self,
+        now: Time,
+        bound: u64,
+        late_permille: u32,
+        open: impl Iterator<Item = &'a OpenWork> + Clone,
+    ) {
+        self.exempt.clear();
+        if late_permille == 0 {
+            return;
+        }
+        let lately = 2 * u64::from(WINDOW);
+        let allowed = (self.came.min(lately) * u64::from(late_permille) / 1_000).max(1);
+        let age = |one: &OpenWork| now.since(one.arrival).0;
+        // What waits for more rows of its caller is not late by its own work.
+        let open = open.filter(|one| one.work > Nanos(0));
+        // What was done just in time may be seen a little after it.
+        let enough = bound.saturating_add(bound / GAINED);
+        for one in open.clone().filter(|one| age(one) > enough) {
+            self.overdue.entry(one.id).or_insert((self.came, 0)).1 = age(one);
+        }
+        // A bound that has grown since excuses those that were within it.
+        let came = self.came;
+        self.overdue.retain(|_, (then, oldest)| came - *then <= lately && *oldest > enough);
+        let here = open.clone().filter(|one| self.overdue.contains_key(&one.id)).count();
+        let left = allowed.saturating_sub((self.overdue.len() - here) as u64);
+        let mut largest: Vec<&OpenWork> = open.filter(|one| one.has_waiting || age(one) >= bound).collect();
+        largest.sort_unstable_by_key(|one| Reverse((age(one) >= bound, one.work, Reverse(one.id))));
+        largest.truncate(usize::try_from(left).unwrap_or(usize::MAX));
+        self.exempt.extend(largest.iter().map(|one| one.id));
+        self.exempt.sort_unstable();
     }
 
     /// The time that so much work takes, as measured; as modelled until as much was done.
@@ -182,9 +252,23 @@ mod tests {
         }
     }
 
+    /// The longest is bounded.
+    fn longest(permille: u32) -> TailLimits {
+        TailLimits { permille, late_permille: 0 }
+    }
+
+    /// The 99th percentile is.
+    fn percentile(permille: u32) -> TailLimits {
+        TailLimits { permille, late_permille: 10 }
+    }
+
     /// Which are late, looked at in this second.
     fn late(tail: &mut TailBound, second: u64, permille: u32, open: &[OpenWork]) -> Vec<u64> {
-        tail.look(Time(second * SECOND), permille, open, &CostModel::default());
+        late_within(tail, second, longest(permille), open)
+    }
+
+    fn late_within(tail: &mut TailBound, second: u64, limits: TailLimits, open: &[OpenWork]) -> Vec<u64> {
+        tail.look(Time(second * SECOND), limits, open, &CostModel::default());
         let late = open.iter().filter(|one| tail.is_late(one.class, one.id));
         late.map(|one| one.id.0).collect()
     }
@@ -255,13 +339,78 @@ mod tests {
             decode_base: Nanos(2 * cost.decode_base.0),
             ..cost
         };
-        tail.look(Time(0), 1_100, &[open(1, 0, 90), open(2, 0, 10)], &cost);
-        tail.look(Time(90 * SECOND), 1_100, &[open(2, 0, 10)], &cost);
+        tail.look(Time(0), longest(1_100), &[open(1, 0, 90), open(2, 0, 10)], &cost);
+        tail.look(Time(90 * SECOND), longest(1_100), &[open(2, 0, 10)], &cost);
         // 90 s of work were done in 90 s, and 20 s of the new model's are left: 10 s or little more, 110 s being borne.
-        tail.look(Time(91 * SECOND), 1_100, &[open(2, 0, 20)], &twice);
+        tail.look(Time(91 * SECOND), longest(1_100), &[open(2, 0, 20)], &twice);
         assert!(!tail.is_late(ServiceClass::Interactive, RelQueryId(2)));
-        tail.look(Time(99 * SECOND), 1_100, &[open(2, 0, 20)], &twice);
+        tail.look(Time(99 * SECOND), longest(1_100), &[open(2, 0, 20)], &twice);
         assert!(tail.is_late(ServiceClass::Interactive, RelQueryId(2)));
+    }
+
+    fn arrived(tail: &mut TailBound, seconds: u64) {
+        tail.arrived(ServiceClass::Interactive, Nanos(seconds * SECOND), &CostModel::default());
+    }
+
+    #[test]
+    fn where_one_in_a_hundred_may_be_later_it_is_the_one_with_the_most_work() {
+        let mut tail = TailBound::default();
+        let here = [open(1, 0, 10), open(2, 0, 8)];
+        assert_eq!(late_within(&mut tail, 0, percentile(1_100), &here), [0_u64; 0], "19.8 s are borne");
+        arrived(&mut tail, 2);
+        assert_eq!(
+            late(&mut tail.clone(), 2, 1_100, &here),
+            [1, 2],
+            "18 s of work, 17.8 s before it is late"
+        );
+        assert_eq!(
+            late_within(&mut tail, 2, percentile(1_100), &here),
+            [0_u64; 0],
+            "8 s without the largest"
+        );
+        arrived(&mut tail, 10);
+        assert_eq!(late_within(&mut tail, 12, percentile(1_100), &here), [2], "the largest still has none");
+    }
+
+    #[test]
+    fn what_was_later_than_it_may_leaves_room_for_another_once_it_no_longer_counts() {
+        let mut tail = TailBound::default();
+        let large = open(1, 0, 10);
+        late_within(&mut tail, 0, percentile(1_100), &[large, open(2, 0, 8)]);
+        arrived(&mut tail, 22);
+        let here = [large, open(3, 20, 8)];
+        assert_eq!(
+            late_within(&mut tail, 22, percentile(1_100), &here),
+            [0_u64; 0],
+            "the first is late for good"
+        );
+        let (mut longer, mut forgotten) = (tail.clone(), tail.clone());
+        arrived(&mut tail, 7);
+        let here = [open(3, 20, 8), open(4, 22, 7)];
+        assert_eq!(late_within(&mut tail, 32, percentile(1_100), &here), [3], "it ended, and was the one");
+
+        // More than twice the window has come since: two of them may be later than the 16.5 s that are borne now.
+        arrived(&mut forgotten, 7);
+        (0..=2 * WINDOW).for_each(|_| arrived(&mut forgotten, 0));
+        assert_eq!(late_within(&mut forgotten, 32, percentile(1_100), &here), [0_u64; 0]);
+
+        // With 33 s of work here 36.3 are borne, within which the first was.
+        arrived(&mut longer, 25);
+        late_within(&mut longer, 32, percentile(1_100), &[open(3, 20, 8), open(5, 32, 25)]);
+        let here = [open(3, 20, 8)];
+        assert_eq!(late(&mut longer.clone(), 50, 1_100, &here), [3]);
+        assert_eq!(late_within(&mut longer, 50, percentile(1_100), &here), [0_u64; 0]);
+    }
+
+    #[test]
+    fn what_only_waits_for_more_rows_takes_nobodys_place_among_those_that_may_be_later() {
+        let mut tail = TailBound::default();
+        let idle = OpenWork { has_waiting: false, ..open(1, 0, 0) };
+        late_within(&mut tail, 100, percentile(1_100), &[idle, open(2, 100, 10), open(3, 100, 8)]);
+        arrived(&mut tail, 2);
+        let here = [idle, open(2, 100, 10), open(3, 100, 8)];
+        assert_eq!(late(&mut tail.clone(), 102, 1_100, &here), [1, 2, 3]);
+        assert_eq!(late_within(&mut tail, 102, percentile(1_100), &here), [0_u64; 0]);
     }
 
     #[test]
@@ -283,12 +432,12 @@ mod tests {
     fn it_is_looked_at_again_before_anything_can_be_late_and_when_the_first_of_a_class_comes() {
         let mut tail = TailBound::default();
         assert!(tail.is_due(Time(0)));
-        tail.look(Time(0), 1_500, &[open(1, 0, 64)], &CostModel::default());
+        tail.look(Time(0), longest(1_500), &[open(1, 0, 64)], &CostModel::default());
         assert!(!tail.is_due(Time(SECOND)), "a bound of 96 s");
         assert!(tail.is_due(Time(12 * SECOND)));
-        tail.look(Time(90 * SECOND), 1_500, &[open(1, 0, 64)], &CostModel::default());
+        tail.look(Time(90 * SECOND), longest(1_500), &[open(1, 0, 64)], &CostModel::default());
         assert!(tail.is_due(Time(96 * SECOND)));
-        tail.look(Time(100 * SECOND), 1_500, &[], &CostModel::default());
+        tail.look(Time(100 * SECOND), longest(1_500), &[], &CostModel::default());
         assert!(!tail.is_due(Time(1_000 * SECOND)), "nothing is here");
         tail.arrived(ServiceClass::Dashboard, Nanos(SECOND), &CostModel::default());
         assert!(tail.is_due(Time(100 * SECOND)));

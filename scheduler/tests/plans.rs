@@ -91,6 +91,7 @@ fn config(policy: Policy, draws: &mut Draws) -> SchedulerConfig {
             age_half_ms: draws.pick(&[None, Some(Millis(1)), Some(Millis(100))]),
             age_half_works: 100,
             tail_permille_max: 0,
+            late_permille_max: 0,
             first_rows_permille: 20,
             prefill_tokens_min: TokenCount(draws.between(0, 40)),
             tenant_lag_ms_max: Millis(draws.pick(&limits)),

@@ -30,7 +30,7 @@ fn machine(
     hidden: i64,
     rows_max: u32,
     gain: bool,
-    tail: u32,
+    (tail, late): (u32, u32),
 ) -> FleetMachine {
     let scheduler = ReplayConfig::default().scheduler;
     let cost = CostModel {
@@ -64,6 +64,7 @@ fn machine(
             rows_max: u32::MAX,
             relqueries_max: u32::MAX,
             tail_permille_max: tail,
+            late_permille_max: late,
             ..FleetConfig::default()
         },
         queue,
@@ -72,19 +73,22 @@ fn machine(
 
 fn main() -> Result<(), sim::SimError> {
     let seed = std::env::args().nth(1).and_then(|seed| seed.parse().ok()).unwrap_or(0);
-    // `marginal-work` with and without holding rows back, and under bounds on the longest latency; `relserve-pp` is
-    // `relserve` without.
+    // `marginal-work` with and without holding rows back, and under bounds on the longest latency and (`p99`) on the 99th
+    // percentile; `relserve-pp` is `relserve` without.
     let policies = [
-        ("fcfs", Policy::Fcfs, true, 0),
-        ("static", Policy::StaticPriority, true, 0),
-        ("relserve-pp", Policy::RelServePrefill, true, 0),
-        ("relserve", Policy::RelServe, true, 0),
-        ("relserve-dp", Policy::RelServeDecode, true, 0),
-        ("marginal -", Policy::MarginalWork, false, 0),
-        ("marginal", Policy::MarginalWork, true, 0),
-        ("m. 2.0", Policy::MarginalWork, true, 2_000),
-        ("m. 1.5", Policy::MarginalWork, true, 1_500),
-        ("m. 1.0", Policy::MarginalWork, true, 1_000),
+        ("fcfs", Policy::Fcfs, true, (0, 0)),
+        ("static", Policy::StaticPriority, true, (0, 0)),
+        ("relserve-pp", Policy::RelServePrefill, true, (0, 0)),
+        ("relserve", Policy::RelServe, true, (0, 0)),
+        ("relserve-dp", Policy::RelServeDecode, true, (0, 0)),
+        ("marginal -", Policy::MarginalWork, false, (0, 0)),
+        ("marginal", Policy::MarginalWork, true, (0, 0)),
+        ("m. 2.0", Policy::MarginalWork, true, (2_000, 0)),
+        ("m. 1.5", Policy::MarginalWork, true, (1_500, 0)),
+        ("m. 1.0", Policy::MarginalWork, true, (1_000, 0)),
+        ("m. p99 1.5", Policy::MarginalWork, true, (1_500, 10)),
+        ("m. p99 1.25", Policy::MarginalWork, true, (1_250, 10)),
+        ("m. p99 1.0", Policy::MarginalWork, true, (1_000, 10)),
     ];
     let names: String = policies.iter().map(|(name, ..)| format!(" {name:>15}")).collect();
     println!("{:36}{names}   (mean, p99 in s)", "machine, rows, load");

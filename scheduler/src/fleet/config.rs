@@ -112,6 +112,9 @@ pub struct FleetConfig {
     /// The longest latency that is borne, in thousandths of the longest that first come, first served would have
     /// had lately, under a policy that bounds it (`marginal-work`). 0: any.
     pub tail_permille_max: u32,
+    /// Thousandths of the relQueries that may be later than that: 10 bounds the 99th percentile and lets one in a hundred,
+    /// the largest, wait for as long as without a bound. 0: none.
+    pub late_permille_max: u32,
     /// Most rows held, waiting and in flight.
     pub rows_max: u32,
     /// Most relQueries held.
@@ -143,6 +146,7 @@ impl Default for FleetConfig {
             bulk_window: 256,
             bulk_overtaken_ms_max: Millis(60_000),
             tail_permille_max: 1_500,
+            late_permille_max: 0,
             rows_max: 100_000,
             relqueries_max: 10_000,
             tries_max: 8,

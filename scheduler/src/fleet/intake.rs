@@ -13,7 +13,7 @@ use super::settle::Cause;
 use crate::config::ConfigError;
 use crate::event::{Event, Refused, Usage};
 use crate::starvation::starves_at;
-use crate::tail::OpenWork;
+use crate::tail::{OpenWork, TailLimits};
 
 impl Fleet {
     /// Takes a relQuery, or nothing of it. Rows that are too large for every replica, those that left lately among
@@ -289,10 +289,13 @@ impl Fleet {
         }
     }
 
-    /// Lets what is late go first, under a policy that bounds the longest latency.
+    /// Lets what is late go first, under a policy that bounds latencies.
     pub(crate) fn bound_tail(&mut self, now: Time) {
-        let permille = self.config.tail_permille_max;
-        if permille == 0 || !self.scheduler.policy.bounds_tail() || !self.tail.is_due(now) {
+        let limits = TailLimits {
+            permille: self.config.tail_permille_max,
+            late_permille: self.config.late_permille_max,
+        };
+        if limits.permille == 0 || !self.scheduler.policy.bounds_tail() || !self.tail.is_due(now) {
             return;
         }
         let open = self.queries.iter().map(|(id, query)| OpenWork {
@@ -303,7 +306,7 @@ impl Fleet {
             has_waiting: query.in_line() > 0,
         });
         let open: Vec<OpenWork> = open.collect();
-        if self.tail.look(now, permille, &open, &self.cost) {
+        if self.tail.look(now, limits, &open, &self.cost) {
             for one in open {
                 self.place(one.id);
             }

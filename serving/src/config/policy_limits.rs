@@ -7,8 +7,8 @@ use super::BackendConfig;
 /// Settings of `scheduler.marginal_work` that a queue in front of servers does not read.
 const MARGINAL_WORK: &str = "no effect there: marginal_work.steps, learned_lengths (lengths are learned), \
      exact_sharing, grouped_rows (rows are grouped), gain.bare, gain.hidden, age_half_works, prefill_tokens_min, \
-     first_rows_permille, bulk_share_permille, evict_lower_class; in place of tail_permille_max counts \
-     fleet.tail_permille_max";
+     first_rows_permille, bulk_share_permille, evict_lower_class; in place of tail_permille_max and \
+     late_permille_max count fleet.tail_permille_max and fleet.late_permille_max";
 
 impl BackendConfig<'_> {
     /// What the policy cannot do here, a line each; nothing where the local engine alone runs rows.

@@ -63,6 +63,9 @@ pub struct MarginalWorkConfig {
     /// The longest latency that is borne, in thousandths of the longest that first come, first served would have
     /// had lately. 0: any. Replicas have a bound of their own.
     pub tail_permille_max: u32,
+    /// Thousandths of the relQueries that may be later than that: 10 bounds the 99th percentile and lets one in a hundred,
+    /// the largest, wait for as long as without a bound. 0: none.
+    pub late_permille_max: u32,
     /// Two-phase: fewest prompt tokens worth a prefill step while memory is what limits it.
     pub prefill_tokens_min: TokenCount,
     /// How far, in time of the machine at its weight, a tenant may be served ahead of another that waits, beside
@@ -94,6 +97,7 @@ impl Default for MarginalWorkConfig {
             age_half_ms: Some(Millis(120_000)),
             age_half_works: 100,
             tail_permille_max: 0,
+            late_permille_max: 0,
             prefill_tokens_min: TokenCount(1_000),
             tenant_lag_ms_max: Millis(5_000),
             dashboard_wait_ms_max: Millis(60_000),

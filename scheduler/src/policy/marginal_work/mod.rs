@@ -29,7 +29,7 @@ use crate::breakdown::{PriorityBreakdown, PriorityParts};
 use crate::miss_ratio::MissRatio;
 use crate::priority::estimate;
 use crate::remaining::{expected, remaining_batches};
-use crate::tail::OpenWork;
+use crate::tail::{OpenWork, TailLimits};
 use age::aged;
 use lengths::Expected;
 use work::marginal_work;
@@ -92,8 +92,10 @@ impl Scheduler {
 
     /// Lets what is late go first.
     fn bound_tail(&mut self, now: Time) {
-        let permille = self.config.marginal_work.tail_permille_max;
-        if permille == 0 || !self.estimates.tail.is_due(now) {
+        let settings = &self.config.marginal_work;
+        let limits =
+            TailLimits { permille: settings.tail_permille_max, late_permille: settings.late_permille_max };
+        if limits.permille == 0 || !self.estimates.tail.is_due(now) {
             return;
         }
         let open = self.relqueries.iter().map(|(id, relquery)| OpenWork {
@@ -104,7 +106,7 @@ impl Scheduler {
             has_waiting: relquery.waiting_len() > 0,
         });
         let open: Vec<OpenWork> = open.collect();
-        if self.estimates.tail.look(now, permille, &open, &self.estimates.cost) {
+        if self.estimates.tail.look(now, limits, &open, &self.estimates.cost) {
             for one in open {
                 self.place(one.id);
             }
