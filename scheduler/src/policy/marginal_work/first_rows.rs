@@ -9,17 +9,23 @@
 //! their steps: few tokens a step, for as long as those take the first rows wait. Such a step costs less of a base, for
 //! it hides prompts and the ordinary steps have fewer left to do. It is a step of few rows, which may hide what steps of
 //! many do not.
+//!
+//! It is done by `marginal-work`, and under `auto` by whichever policy that names; by a published policy that is named
+//! itself it is not. It decides by a relQuery's work and the fitted costs alone, whatever orders relQueries.
 
 use base::{Nanos, RelQueryId, ServiceClass, TokenCount};
 
 use crate::Scheduler;
 use crate::admit::{Admission, Budget};
-use crate::breakdown::PriorityParts;
+use crate::breakdown::{PriorityParts, WorkTime};
+use crate::cache_view::CacheView;
 use crate::choice::Choice;
 use crate::cost::FEW_SEQUENCES;
 use crate::decision::Reason;
+use crate::policy::view::RelQueryView as _;
+use crate::remaining::PlannedRelQuery;
 
-use super::work::whole_prompt;
+use super::work::{marginal_work, whole_prompt};
 
 /// How far a relQuery is with its first rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,7 +60,7 @@ impl Scheduler {
     /// The step of a relQuery that is alone here, while its first rows go first; `None` where they do not.
     pub(crate) fn first_rows(&mut self) -> Option<Choice> {
         let share = self.config.marginal_work.first_rows_permille;
-        if share == 0 || self.relqueries.len() != 1 {
+        if share == 0 || self.relqueries.len() != 1 || !self.shows_first_rows() {
             return None;
         }
         let (id, relquery) = self.relqueries.first_key_value()?;
@@ -72,6 +78,12 @@ impl Scheduler {
             }
             FirstRows::Untried | FirstRows::Over => None,
         }
+    }
+
+    /// Whether the policy in force lets first rows end early. What a relQuery's rows share, and when another one has
+    /// come, is known under `auto` where it is fair.
+    fn shows_first_rows(&self) -> bool {
+        self.config.policy.shows_first_rows() || self.serves_auto && self.config.is_fair()
     }
 
     /// Nobody is alone here any longer.
@@ -190,16 +202,37 @@ impl Scheduler {
     }
 
     /// The time that what is left of the relQuery takes alone, with rows as long as expected.
-    fn time_alone(&self, id: RelQueryId) -> Nanos {
+    fn time_alone(&mut self, id: RelQueryId) -> Nanos {
         let relquery = &self.relqueries[&id];
-        match relquery.breakdown.parts {
-            PriorityParts::Work(work) => {
-                let steps = self.expected(id).remaining(0, relquery.output_max);
-                let bases = self.estimates.cost.decode_base.0.saturating_mul(steps);
-                let prompt = whole_prompt(&self.estimates.cost, &work);
-                Nanos(prompt.0.saturating_add(work.output.0).saturating_add(bases))
+        let (breakdown, output_max) = (relquery.breakdown, relquery.output_max);
+        let work = match breakdown.parts {
+            PriorityParts::Work(work) => work,
+            // An order by something else says less of it, and may count what rows share more than once.
+            PriorityParts::Arrival | PriorityParts::Static { .. } | PriorityParts::Estimate(_)
+                if !self.config.policy.shows_first_rows() =>
+            {
+                self.work_left(id)
             }
-            _ => relquery.breakdown.work(),
-        }
+            _ => return breakdown.work(),
+        };
+        let steps = self.expected(id).remaining(0, output_max);
+        let bases = self.estimates.cost.decode_base.0.saturating_mul(steps);
+        let prompt = whole_prompt(&self.estimates.cost, &work);
+        Nanos(prompt.0.saturating_add(work.output.0).saturating_add(bases))
+    }
+
+    /// The work that is left of the relQuery (O3), whatever its priority is made of.
+    fn work_left(&mut self, id: RelQueryId) -> WorkTime {
+        let Some(relquery) = self.relqueries.get_mut(&id) else { return WorkTime::default() };
+        let mut seen = PlannedRelQuery {
+            cache: CacheView::new(&self.kv.ledger, &self.kv.hasher, &self.config),
+            config: &self.config,
+            cost: &self.estimates.cost,
+            lengths: &self.estimates.lengths,
+            half_life: &self.estimates.half_life,
+            relquery,
+        };
+        let (work, capacity) = (seen.work(), seen.capacity());
+        marginal_work(&self.estimates.cost, &work, capacity)
     }
 }
