@@ -33,6 +33,14 @@ impl RankWeights for Decoder {
         self.dtype()
     }
 
+    fn rounds_activations(&self) -> bool {
+        self.rounds_activations()
+    }
+
+    fn multiplies_halves(&self) -> bool {
+        self.multiplies_halves()
+    }
+
     fn kv(&self) -> KvFormat {
         self.kv()
     }
