@@ -93,7 +93,7 @@ impl Fleet {
     fn pick(&mut self, now: Time) -> Option<Pick> {
         loop {
             self.release();
-            if self.router.eligible(RowLoad::default(), None).is_empty() {
+            if !self.router.has_room() {
                 return None;
             }
             let keys = self.candidates(now);

@@ -44,6 +44,7 @@ impl Fleet {
 
     /// Until when rows of a relQuery wait for what runs at a replica, if nothing happens before; none: they go.
     fn held_until(&self, key: RelQueryKey, id: ReplicaId, lane: &Lane, now: Time) -> Option<Time> {
+        let sends = self.scheduler.policy.rules().sends?;
         let query = self.queries.get(&key.id)?;
         let cost = lane.cost?;
         let (mut ahead, mut running, mut is_lower) = (Left::default(), Vec::new(), false);
@@ -73,9 +74,8 @@ impl Fleet {
             joining: self.joining(query, lane),
             waiting: self.waiting.len() as u64,
         };
-        let is_sent = (self.scheduler.policy.rules().sends)(&transition);
         let left = ahead.steps.max(1).saturating_mul(step(&cost, lane));
-        (!is_sent).then(|| now + Nanos(left.max(1)))
+        (!sends(&transition)).then(|| now + Nanos(left.max(1)))
     }
 
     /// What is left of a relQuery's rows at a replica; none where all of them should have ended.

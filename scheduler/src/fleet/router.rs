@@ -163,6 +163,11 @@ impl Router {
         }
     }
 
+    /// Whether some replica takes a row.
+    pub(crate) fn has_room(&self) -> bool {
+        self.lanes.values().any(|lane| lane.takes(RowLoad::default()))
+    }
+
     /// Replicas that take a row of this load and are within the slack of the least loaded of them, in the
     /// order of load. One that is to be avoided counts only where no other is up that could hold the row.
     pub(crate) fn eligible(&self, load: RowLoad, avoid: Option<ReplicaId>) -> Vec<ReplicaId> {

@@ -126,8 +126,10 @@ impl Fleet {
         }
         self.remove_row(relquery, row);
         self.refit();
-        self.place(relquery);
-        events.extend(self.close_if_done(relquery, now));
+        match self.close_if_done(relquery, now) {
+            Some(done) => events.push(done),
+            None => self.place(relquery),
+        }
         events
     }
 

@@ -1,7 +1,6 @@
 //! First come, first served, prefill first: vLLM's default, and the baseline of every comparison.
 
 use super::rules::{Rules, by_arrival, no_arrival, no_update};
-use super::transition::sends_always;
 use crate::Scheduler;
 
 pub(super) const RULES: Rules = Rules {
@@ -9,5 +8,5 @@ pub(super) const RULES: Rules = Rules {
     choose: Scheduler::prefill_first,
     on_arrival: no_arrival,
     on_plan: no_update,
-    sends: sends_always,
+    sends: None,
 };

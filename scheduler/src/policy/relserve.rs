@@ -6,7 +6,6 @@
 use base::{Nanos, RelQueryId, ServiceClass, Time, TokenCount};
 
 use super::rules::Rules;
-use super::transition::sends_always;
 use super::view::RelQueryView;
 use crate::Scheduler;
 use crate::admit::Admission;
@@ -24,14 +23,14 @@ pub(super) const RULES: Rules = Rules {
     choose: |scheduler| scheduler.arranged(InTransition::Weighed),
     on_arrival: Scheduler::set_starvation_timer,
     on_plan: update_priorities,
-    sends: |transition| transition.lowers_the_mean(),
+    sends: Some(|transition| transition.lowers_the_mean()),
 };
 
 pub(super) const PREFILL_FIRST: Rules =
-    Rules { choose: |scheduler| scheduler.arranged(InTransition::Prefill), sends: sends_always, ..RULES };
+    Rules { choose: |scheduler| scheduler.arranged(InTransition::Prefill), sends: None, ..RULES };
 
 pub(super) const DECODE_FIRST: Rules =
-    Rules { choose: |scheduler| scheduler.arranged(InTransition::Decode), sends: |_| false, ..RULES };
+    Rules { choose: |scheduler| scheduler.arranged(InTransition::Decode), sends: Some(|_| false), ..RULES };
 
 /// What runs in the transitional case: the first waiting relQuery goes behind one that runs.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -24,8 +24,9 @@ pub(crate) struct Rules {
     pub(crate) on_arrival: fn(&mut Scheduler, RelQueryId),
     /// A step is about to be planned: brings priorities up to date.
     pub(crate) on_plan: fn(&mut Scheduler, Time),
-    /// Whether rows of the first waiting relQuery go to a replica at which others run that come before it.
-    pub(crate) sends: fn(&Transition<'_>) -> bool,
+    /// Whether rows of the first waiting relQuery go to a replica at which others run that come before it; none: they
+    /// always go, and nothing is weighed.
+    pub(crate) sends: Option<fn(&Transition<'_>) -> bool>,
 }
 
 impl Scheduler {

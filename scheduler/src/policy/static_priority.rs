@@ -5,7 +5,6 @@
 use base::{Nanos, TokenCount};
 
 use super::rules::{Rules, no_arrival, no_update};
-use super::transition::sends_always;
 use super::view::RelQueryView;
 use crate::Scheduler;
 use crate::breakdown::{PriorityBreakdown, PriorityParts};
@@ -17,7 +16,7 @@ pub(super) const RULES: Rules = Rules {
     choose: Scheduler::prefill_first,
     on_arrival: no_arrival,
     on_plan: no_update,
-    sends: sends_always,
+    sends: None,
 };
 
 pub(super) const WEAK: Rules = Rules {
@@ -25,7 +24,7 @@ pub(super) const WEAK: Rules = Rules {
     choose: prefill_or_evict,
     on_arrival: no_arrival,
     on_plan: no_update,
-    sends: sends_always,
+    sends: None,
 };
 
 /// Eq. 6-7 with linear L1 and L2.

@@ -52,8 +52,3 @@ impl Transition<'_> {
         row <= tokens_max(self.cost, &self.ahead, &self.joining, worth)
     }
 }
-
-/// Whatever there is room for is sent.
-pub(super) fn sends_always(_: &Transition<'_>) -> bool {
-    true
-}

@@ -39,7 +39,7 @@ pub(super) const RULES: Rules = Rules {
     choose: Scheduler::marginal_step,
     on_arrival: Scheduler::prepare_rows,
     on_plan: update_priorities,
-    sends: |transition| transition.is_worth_its_tokens(),
+    sends: Some(|transition| transition.is_worth_its_tokens()),
 };
 
 /// The number that orders relQueries: the work that is left, and since when it waits.
